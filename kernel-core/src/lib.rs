@@ -1,1 +1,10 @@
-//! Part of Tilewright.
+//! The tile IR of Tilewright and everything about it that needs no GPU: types, symbolic shapes, the op table,
+//! the text form, the verifier, binding, target-independent passes, linear layouts and the CPU interpreter.
+//!
+//! No I/O, no LLVM, no CUDA.
+
+pub mod diag;
+pub mod ir;
+pub mod layout;
+pub mod math;
+pub mod text;

@@ -1,0 +1,337 @@
+//! Symbolic dimensions: integer expressions over constexprs, in a normal form.
+//!
+//! A [`Dim`] is a polynomial with integer coefficients over *atoms*: constexpr parameters and the
+//! results of division, remainder, minimum and maximum, which are opaque.
+//! Two dimensions agree iff their normal forms are equal, so `BLOCK * 2` is `BLOCK + BLOCK`,
+//! and `M * N` is `N * M`; nothing is assumed of a constexpr's value.
+//!
+//! After `bind` every dimension is [`Dim::Const`].
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use super::func::ConstId;
+
+/// A dimension of a tile, or any other integer known when the constexprs are.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Dim {
+    /// A number.
+    Const(i64),
+    /// A polynomial that is not a constant, in normal form.
+    Poly(Arc<Poly>),
+}
+
+/// A sum of terms, sorted by monomial, without zero coefficients.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Poly {
+    /// Pairs of a product of atoms (sorted, repeats allowed; empty for the constant term) and its coefficient.
+    pub terms: Vec<(Vec<Atom>, i64)>,
+}
+
+/// An indivisible part of a symbolic dimension.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Atom {
+    /// A constexpr parameter.
+    Const(ConstId),
+    /// Division that truncates towards zero.
+    Div(Dim, Dim),
+    /// Remainder with the sign of the dividend.
+    Rem(Dim, Dim),
+    /// The smaller of two.
+    Min(Dim, Dim),
+    /// The larger of two.
+    Max(Dim, Dim),
+}
+
+/// Why a dimension has no value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DimError {
+    /// The value does not fit 64 bits.
+    Overflow,
+    /// Division or remainder by zero.
+    DivisionByZero,
+}
+
+impl fmt::Display for DimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DimError::Overflow => "the value does not fit 64 bits",
+            DimError::DivisionByZero => "division by zero",
+        })
+    }
+}
+
+impl std::error::Error for DimError {}
+
+impl From<i64> for Dim {
+    fn from(value: i64) -> Dim {
+        Dim::Const(value)
+    }
+}
+
+impl Dim {
+    /// The dimension that a constexpr parameter names.
+    pub fn param(id: ConstId) -> Dim {
+        Dim::atom(Atom::Const(id))
+    }
+
+    fn atom(atom: Atom) -> Dim {
+        Dim::Poly(Arc::new(Poly { terms: vec![(vec![atom], 1)] }))
+    }
+
+    /// The number, if this is one.
+    pub fn as_const(&self) -> Option<i64> {
+        match self {
+            Dim::Const(c) => Some(*c),
+            Dim::Poly(_) => None,
+        }
+    }
+
+    /// Whether this is the literal 1, which broadcasts.
+    pub fn is_one(&self) -> bool {
+        *self == Dim::Const(1)
+    }
+
+    /// Terms of the polynomial, the constant included.
+    pub fn terms(&self) -> Vec<(Vec<Atom>, i64)> {
+        match self {
+            Dim::Const(0) => Vec::new(),
+            Dim::Const(c) => vec![(Vec::new(), *c)],
+            Dim::Poly(p) => p.terms.clone(),
+        }
+    }
+
+    fn from_terms(mut terms: Vec<(Vec<Atom>, i64)>) -> Result<Dim, DimError> {
+        terms.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut merged: Vec<(Vec<Atom>, i64)> = Vec::with_capacity(terms.len());
+        for (atoms, coefficient) in terms {
+            match merged.last_mut() {
+                Some(last) if last.0 == atoms => {
+                    last.1 = last.1.checked_add(coefficient).ok_or(DimError::Overflow)?;
+                }
+                _ => merged.push((atoms, coefficient)),
+            }
+        }
+        merged.retain(|term| term.1 != 0);
+        Ok(match merged.as_slice() {
+            [] => Dim::Const(0),
+            [(atoms, c)] if atoms.is_empty() => Dim::Const(*c),
+            _ => Dim::Poly(Arc::new(Poly { terms: merged })),
+        })
+    }
+
+    /// `self + other`.
+    pub fn add(&self, other: &Dim) -> Result<Dim, DimError> {
+        if let (Dim::Const(a), Dim::Const(b)) = (self, other) {
+            return a.checked_add(*b).map(Dim::Const).ok_or(DimError::Overflow);
+        }
+        let mut terms = self.terms();
+        terms.extend(other.terms());
+        Dim::from_terms(terms)
+    }
+
+    /// `-self`.
+    pub fn neg(&self) -> Result<Dim, DimError> {
+        self.mul(&Dim::Const(-1))
+    }
+
+    /// `self - other`.
+    pub fn sub(&self, other: &Dim) -> Result<Dim, DimError> {
+        self.add(&other.neg()?)
+    }
+
+    /// `self * other`.
+    pub fn mul(&self, other: &Dim) -> Result<Dim, DimError> {
+        if let (Dim::Const(a), Dim::Const(b)) = (self, other) {
+            return a.checked_mul(*b).map(Dim::Const).ok_or(DimError::Overflow);
+        }
+        let mut terms = Vec::new();
+        for (left, a) in self.terms() {
+            for (right, b) in other.terms() {
+                let mut atoms = left.clone();
+                atoms.extend(right.iter().cloned());
+                atoms.sort();
+                terms.push((atoms, a.checked_mul(b).ok_or(DimError::Overflow)?));
+            }
+        }
+        Dim::from_terms(terms)
+    }
+
+    /// `self / other`, truncating. Exact where every coefficient divides; otherwise an opaque atom.
+    pub fn div(&self, other: &Dim) -> Result<Dim, DimError> {
+        match (self, other) {
+            (_, Dim::Const(0)) => return Err(DimError::DivisionByZero),
+            (Dim::Const(a), Dim::Const(b)) => {
+                return a.checked_div(*b).map(Dim::Const).ok_or(DimError::Overflow);
+            }
+            (_, Dim::Const(1)) => return Ok(self.clone()),
+            (Dim::Poly(p), Dim::Const(d)) if p.terms.iter().all(|t| t.1 % d == 0) => {
+                return Dim::from_terms(p.terms.iter().map(|(m, c)| (m.clone(), c / d)).collect());
+            }
+            _ => {}
+        }
+        Ok(Dim::atom(Atom::Div(self.clone(), other.clone())))
+    }
+
+    /// `self % other`, with the sign of `self`.
+    pub fn rem(&self, other: &Dim) -> Result<Dim, DimError> {
+        match (self, other) {
+            (_, Dim::Const(0)) => Err(DimError::DivisionByZero),
+            (Dim::Const(a), Dim::Const(b)) => Ok(Dim::Const(a.wrapping_rem(*b))),
+            (_, Dim::Const(1 | -1)) => Ok(Dim::Const(0)),
+            (Dim::Poly(p), Dim::Const(d)) if p.terms.iter().all(|t| t.1 % d == 0) => Ok(Dim::Const(0)),
+            _ => Ok(Dim::atom(Atom::Rem(self.clone(), other.clone()))),
+        }
+    }
+
+    /// The smaller of the two.
+    pub fn min_with(&self, other: &Dim) -> Dim {
+        match (self, other) {
+            (Dim::Const(a), Dim::Const(b)) => Dim::Const(*a.min(b)),
+            _ if self == other => self.clone(),
+            _ => {
+                let (a, b) = ordered(self, other);
+                Dim::atom(Atom::Min(a, b))
+            }
+        }
+    }
+
+    /// The larger of the two.
+    pub fn max_with(&self, other: &Dim) -> Dim {
+        match (self, other) {
+            (Dim::Const(a), Dim::Const(b)) => Dim::Const(*a.max(b)),
+            _ if self == other => self.clone(),
+            _ => {
+                let (a, b) = ordered(self, other);
+                Dim::atom(Atom::Max(a, b))
+            }
+        }
+    }
+
+    /// The product of several dimensions: the number of elements of a shape.
+    pub fn product(dims: &[Dim]) -> Result<Dim, DimError> {
+        dims.iter().try_fold(Dim::Const(1), |acc, d| acc.mul(d))
+    }
+
+    /// Replaces every constexpr by what `value` gives for it, and brings the result to normal form.
+    pub fn substitute(&self, value: &dyn Fn(ConstId) -> Dim) -> Result<Dim, DimError> {
+        let Dim::Poly(poly) = self else { return Ok(self.clone()) };
+        let mut sum = Dim::Const(0);
+        for (atoms, coefficient) in &poly.terms {
+            let mut product = Dim::Const(*coefficient);
+            for atom in atoms {
+                let factor = match atom {
+                    Atom::Const(id) => value(*id),
+                    Atom::Div(a, b) => a.substitute(value)?.div(&b.substitute(value)?)?,
+                    Atom::Rem(a, b) => a.substitute(value)?.rem(&b.substitute(value)?)?,
+                    Atom::Min(a, b) => a.substitute(value)?.min_with(&b.substitute(value)?),
+                    Atom::Max(a, b) => a.substitute(value)?.max_with(&b.substitute(value)?),
+                };
+                product = product.mul(&factor)?;
+            }
+            sum = sum.add(&product)?;
+        }
+        Ok(sum)
+    }
+
+    /// Writes the dimension with the constexprs' names.
+    pub fn display<'a>(&'a self, name: &'a dyn Fn(ConstId) -> String) -> impl fmt::Display + 'a {
+        DimDisplay { dim: self, name }
+    }
+}
+
+fn ordered(a: &Dim, b: &Dim) -> (Dim, Dim) {
+    match a.cmp(b) {
+        Ordering::Greater => (b.clone(), a.clone()),
+        Ordering::Less | Ordering::Equal => (a.clone(), b.clone()),
+    }
+}
+
+struct DimDisplay<'a> {
+    dim: &'a Dim,
+    name: &'a dyn Fn(ConstId) -> String,
+}
+
+impl DimDisplay<'_> {
+    fn atom(&self, atom: &Atom, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |dim| DimDisplay { dim, name: self.name };
+        match atom {
+            Atom::Const(id) => f.write_str(&(self.name)(*id)),
+            Atom::Div(a, b) => write!(f, "(({}) / ({}))", part(a), part(b)),
+            Atom::Rem(a, b) => write!(f, "(({}) % ({}))", part(a), part(b)),
+            Atom::Min(a, b) => write!(f, "min({}, {})", part(a), part(b)),
+            Atom::Max(a, b) => write!(f, "max({}, {})", part(a), part(b)),
+        }
+    }
+}
+
+impl fmt::Display for DimDisplay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let poly = match self.dim {
+            Dim::Const(c) => return write!(f, "{c}"),
+            Dim::Poly(p) => p,
+        };
+        // The constant term sorts first but reads better last.
+        let (constant, rest): (Vec<_>, Vec<_>) = poly.terms.iter().partition(|t| t.0.is_empty());
+        for (i, (atoms, coefficient)) in rest.into_iter().chain(constant).enumerate() {
+            let negative = *coefficient < 0;
+            match (i, negative) {
+                (0, false) => {}
+                (0, true) => f.write_str("-")?,
+                (_, false) => f.write_str(" + ")?,
+                (_, true) => f.write_str(" - ")?,
+            }
+            let magnitude = coefficient.unsigned_abs();
+            if atoms.is_empty() {
+                write!(f, "{magnitude}")?;
+                continue;
+            }
+            if magnitude != 1 {
+                write!(f, "{magnitude} * ")?;
+            }
+            for (j, atom) in atoms.iter().enumerate() {
+                if j > 0 {
+                    f.write_str(" * ")?;
+                }
+                self.atom(atom, f)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn p(i: u32) -> Dim {
+        Dim::param(ConstId::new(i))
+    }
+
+    fn show(d: &Dim) -> String {
+        d.display(&|c| ["M", "N", "K"][c.index()].to_string()).to_string()
+    }
+
+    #[test]
+    fn normal_form_is_commutative_and_collects() {
+        let two = Dim::Const(2);
+        assert_eq!(p(0).mul(&p(1)), p(1).mul(&p(0)));
+        assert_eq!(p(0).add(&p(0)), p(0).mul(&two));
+        assert_eq!(p(0).sub(&p(0)), Ok(Dim::Const(0)));
+        assert_eq!(p(0).mul(&two).unwrap().div(&two), Ok(p(0)));
+        assert_ne!(p(0).div(&two), Ok(p(0)));
+        assert_eq!(show(&p(0).mul(&two).unwrap().add(&Dim::Const(-3)).unwrap()), "2 * M - 3");
+        assert_eq!(show(&p(0).div(&two).unwrap()), "((M) / (2))");
+    }
+
+    #[test]
+    fn substitution_evaluates() {
+        let d = p(0).mul(&p(1)).unwrap().add(&p(0).div(&Dim::Const(4)).unwrap()).unwrap();
+        let value = d.substitute(&|c| Dim::Const([8, 3, 0][c.index()])).unwrap();
+        assert_eq!(value, Dim::Const(26));
+        let zero = p(0).div(&p(1)).unwrap().substitute(&|_| Dim::Const(0));
+        assert_eq!(zero, Err(DimError::DivisionByZero));
+        assert_eq!(Dim::Const(i64::MAX).add(&Dim::Const(1)), Err(DimError::Overflow));
+    }
+}

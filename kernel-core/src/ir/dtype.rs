@@ -1,0 +1,176 @@
+//! Element types of tiles, scalars and buffers.
+
+use std::fmt;
+
+/// The element type of a scalar, a tile or a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum DType {
+    /// A truth value. One byte (0 or 1) in memory.
+    Bool,
+    /// 8-bit signed integer.
+    I8,
+    /// 16-bit signed integer.
+    I16,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// 8-bit unsigned integer.
+    U8,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer.
+    U64,
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16: the upper half of a binary32.
+    BF16,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+}
+
+impl DType {
+    /// Every dtype, in the order of the enum.
+    pub const ALL: [DType; 13] = [
+        DType::Bool,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
+
+    /// The Rust spelling, which is also the spelling in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::Bool => "bool",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+        }
+    }
+
+    /// The dtype of that name, if there is one.
+    pub fn from_name(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|d| d.name() == name)
+    }
+
+    /// Size in memory, in bytes.
+    pub fn bytes(self) -> u32 {
+        match self {
+            DType::Bool | DType::I8 | DType::U8 => 1,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
+            DType::I32 | DType::U32 | DType::F32 => 4,
+            DType::I64 | DType::U64 | DType::F64 => 8,
+        }
+    }
+
+    /// Width of the value in bits: 1 for `bool`, else eight times [`DType::bytes`].
+    pub fn bits(self) -> u32 {
+        if self == DType::Bool { 1 } else { self.bytes() * 8 }
+    }
+
+    /// f16, bf16, f32 or f64.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// A signed or unsigned integer (`bool` is not one).
+    pub fn is_int(self) -> bool {
+        !self.is_float() && self != DType::Bool
+    }
+
+    /// A signed integer.
+    pub fn is_signed_int(self) -> bool {
+        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
+    }
+
+    /// Smallest value of an integer dtype; 0 for `bool` and for floats.
+    pub fn int_min(self) -> i128 {
+        if self.is_signed_int() { -(1i128 << (self.bits() - 1)) } else { 0 }
+    }
+
+    /// Largest value of an integer dtype; 1 for `bool`, 0 for floats.
+    pub fn int_max(self) -> i128 {
+        if self.is_float() {
+            0
+        } else if self.is_signed_int() {
+            (1i128 << (self.bits() - 1)) - 1
+        } else {
+            (1i128 << self.bits()) - 1
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The bound of a dtype parameter (`T: Num`), which says what may be done with its values.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Bound {
+    /// Any dtype, `bool` included: load, store, select, compare for equality.
+    DType,
+    /// Integers and floats.
+    Num,
+    /// Integers.
+    Int,
+    /// Floats.
+    Float,
+    /// Signed integers and floats.
+    Signed,
+}
+
+impl Bound {
+    /// Every bound.
+    pub const ALL: [Bound; 5] = [Bound::DType, Bound::Num, Bound::Int, Bound::Float, Bound::Signed];
+
+    /// The name of the trait.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bound::DType => "DType",
+            Bound::Num => "Num",
+            Bound::Int => "Int",
+            Bound::Float => "Float",
+            Bound::Signed => "Signed",
+        }
+    }
+
+    /// The bound of that name, if there is one.
+    pub fn from_name(name: &str) -> Option<Bound> {
+        Bound::ALL.into_iter().find(|b| b.name() == name)
+    }
+
+    /// Whether `dtype` satisfies this bound.
+    pub fn admits(self, dtype: DType) -> bool {
+        match self {
+            Bound::DType => true,
+            Bound::Num => dtype != DType::Bool,
+            Bound::Int => dtype.is_int(),
+            Bound::Float => dtype.is_float(),
+            Bound::Signed => dtype.is_float() || dtype.is_signed_int(),
+        }
+    }
+}

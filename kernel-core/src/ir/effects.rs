@@ -1,0 +1,117 @@
+//! What an operation does besides computing its results.
+
+use super::func::{Func, OpId, ParamId};
+use super::ops::{ControlOp, GpuOp, MemOrder, MemScope, MemoryOp, Op};
+
+/// Something that operations read or write.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Resource {
+    /// The buffer of a parameter.
+    Buffer(ParamId),
+    /// Shared memory.
+    Shared,
+    /// Barriers, asynchronous copies in flight and their order.
+    Barriers,
+    /// Whether the program goes on: a failed `assert` ends it.
+    Control,
+}
+
+/// One effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effect {
+    /// What is touched.
+    pub resource: Resource,
+    /// Whether it is written.
+    pub writes: bool,
+    /// The order that it imposes on other accesses.
+    pub order: MemOrder,
+    /// Among whom that order holds.
+    pub scope: MemScope,
+}
+
+impl Effect {
+    fn read(resource: Resource) -> Effect {
+        Effect { resource, writes: false, order: MemOrder::Relaxed, scope: MemScope::Block }
+    }
+
+    fn write(resource: Resource) -> Effect {
+        Effect { writes: true, ..Effect::read(resource) }
+    }
+}
+
+impl Func {
+    /// The effects of an operation itself, without those of the operations in its regions.
+    pub fn own_effects(&self, id: OpId) -> Vec<Effect> {
+        let operation = self.op(id);
+        let buffer = || operation.operands.first().and_then(|&v| self.ty(v).pointee()).map(Resource::Buffer);
+        match &operation.op {
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => Vec::new(),
+            Op::Memory(op) => match op {
+                MemoryOp::AddPtr => Vec::new(),
+                MemoryOp::Load { .. } => buffer().map(Effect::read).into_iter().collect(),
+                MemoryOp::Store { .. } => buffer().map(Effect::write).into_iter().collect(),
+                MemoryOp::AtomicRmw { order, scope, .. } | MemoryOp::AtomicCas { order, scope } => {
+                    let effect = |r| Effect { order: *order, scope: *scope, ..Effect::write(r) };
+                    buffer().map(effect).into_iter().collect()
+                }
+            },
+            Op::Control(op) => match op {
+                ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => vec![Effect::write(Resource::Control)],
+                // A `while` may run for ever, which must not be optimised away or duplicated.
+                ControlOp::While => vec![Effect::write(Resource::Control)],
+                ControlOp::For { .. }
+                | ControlOp::If
+                | ControlOp::Reduce { .. }
+                | ControlOp::Scan { .. }
+                | ControlOp::Yield
+                | ControlOp::Return => Vec::new(),
+            },
+            Op::Gpu(op) => match op {
+                GpuOp::SharedIndex => Vec::new(),
+                GpuOp::SharedAlloc { .. } | GpuOp::SharedStore => vec![Effect::write(Resource::Shared)],
+                GpuOp::SharedLoad => vec![Effect::read(Resource::Shared)],
+                GpuOp::AsyncCopy => {
+                    let source = operation.operands.get(1).and_then(|&v| self.ty(v).pointee());
+                    let mut effects = vec![Effect::write(Resource::Shared), Effect::write(Resource::Barriers)];
+                    effects.extend(source.map(|p| Effect::read(Resource::Buffer(p))));
+                    effects
+                }
+                GpuOp::AsyncCommit
+                | GpuOp::AsyncWait { .. }
+                | GpuOp::Barrier
+                | GpuOp::Fence { .. }
+                | GpuOp::BarrierAlloc { .. }
+                | GpuOp::BarrierArrive
+                | GpuOp::BarrierWait
+                | GpuOp::WarpGroups { .. } => vec![Effect::write(Resource::Shared), Effect::write(Resource::Barriers)],
+            },
+        }
+    }
+
+    /// The effects of an operation and of everything in its regions, each once.
+    pub fn effects(&self, id: OpId) -> Vec<Effect> {
+        let mut all = self.own_effects(id);
+        for &region in &self.op(id).regions {
+            for &inner in &self.region(region).ops {
+                for effect in self.effects(inner) {
+                    if !all.contains(&effect) {
+                        all.push(effect);
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// Whether all threads of a program must reach the operation together (barriers, shuffles across lanes).
+    pub fn is_convergent(&self, id: OpId) -> bool {
+        match &self.op(id).op {
+            Op::Create(_) | Op::Elementwise(_) | Op::Memory(_) => false,
+            Op::Shape(_) => true,
+            Op::Control(op) => {
+                matches!(op, ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. })
+            }
+            Op::Gpu(_) => true,
+        }
+    }
+}

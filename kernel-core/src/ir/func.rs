@@ -1,0 +1,403 @@
+//! A kernel as an arena of values, operations and regions.
+//!
+//! Control flow is structured: an operation may own *regions*, each a list of operations with block
+//! arguments that ends in `yield` (or, for the kernel's body, in `return`). Values dominate their uses
+//! by nesting, so there are no branches, no blocks and no phi nodes.
+
+use super::dtype::{Bound, DType};
+use super::ops::Op;
+use super::types::{Dt, Ty};
+
+macro_rules! ids {
+    ($($(#[doc = $doc:literal])* $name:ident;)*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The identifier with that index.
+            pub fn new(index: u32) -> $name {
+                $name(index)
+            }
+
+            /// The index into the arena or list that this identifies an entry of.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A value: a block argument or a result of an operation.
+    ValueId;
+    /// An operation.
+    OpId;
+    /// A region.
+    RegionId;
+    /// A parameter of the kernel, by position.
+    ParamId;
+    /// A constexpr (const generic) of the kernel, by position.
+    ConstId;
+    /// A dtype parameter of the kernel, by position.
+    DtypeId;
+    /// A distributed layout in the kernel's layout table (placed level).
+    LayoutId;
+}
+
+/// A place in the user's source: line and column count from 1, the length is in characters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Span {
+    /// Line, from 1; 0 if unknown.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+    /// Characters to underline; at least 1 where the place is known.
+    pub len: u32,
+}
+
+impl Span {
+    /// No known place.
+    pub const UNKNOWN: Span = Span { line: 0, column: 0, len: 0 };
+}
+
+/// Whether accesses are checked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Safety {
+    /// A `#[kernel] fn`: no access leaves its buffer.
+    Safe,
+    /// A `#[kernel] unsafe fn`: unchecked.
+    Unsafe,
+}
+
+/// How far a kernel has been lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Shapes and dtypes symbolic.
+    Generic,
+    /// Constexprs, dtypes and argument facts known.
+    Bound,
+    /// Layouts on every tile, GPU operations allowed.
+    Placed,
+}
+
+/// A dtype parameter, `T: Num`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DtypeParam {
+    /// Its name in the source.
+    pub name: String,
+    /// What its dtype must satisfy.
+    pub bound: Bound,
+}
+
+/// The type of a constexpr.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ConstTy {
+    /// `const N: usize` or any integer type; the value must fit it.
+    Int(IntTy),
+    /// `const FLAG: bool`, valued 0 or 1.
+    Bool,
+}
+
+/// The Rust integer types that a constexpr may have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum IntTy {
+    /// `usize`
+    Usize,
+    /// `isize`
+    Isize,
+    /// A fixed-width integer dtype.
+    Fixed(DType),
+}
+
+/// A constexpr (const generic).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConstParam {
+    /// Its name in the source.
+    pub name: String,
+    /// Its type.
+    pub ty: ConstTy,
+}
+
+/// What a parameter of the kernel is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ParamKind {
+    /// `Ptr<T>` (`mutable: false`) or `PtrMut<T>`: a buffer of `dt`.
+    Ptr {
+        /// The buffer's dtype.
+        dt: Dt,
+        /// Whether the kernel may store through it.
+        mutable: bool,
+    },
+    /// A scalar given at launch.
+    Scalar(Dt),
+    /// `Const<f32>` and its kind: a scalar that is folded and part of the cache key.
+    ConstScalar(Dt),
+    /// A parameter that the compiler adds: where a failed check is reported (u64 address).
+    ReportSlot,
+    /// A parameter that the compiler adds: the length in elements (i64) of a buffer parameter.
+    Length(ParamId),
+    /// A parameter that the compiler adds: the address (u64) of scratch memory.
+    Scratch,
+}
+
+/// What is known of an argument when the kernel is compiled. Part of the cache key.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Facts {
+    /// A power of two that divides it: for a buffer, its address in bytes; for an integer, its value. 0 or 1: nothing known.
+    pub divisible_by: u32,
+    /// For an integer: its value, when that is 1.
+    pub equals_one: bool,
+    /// For a buffer: a power of two that divides its length in elements. 0 or 1: nothing known.
+    pub len_divisible_by: u32,
+}
+
+/// A parameter of the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Param {
+    /// Its name in the source.
+    pub name: String,
+    /// What it is.
+    pub kind: ParamKind,
+    /// What is known of the argument (bound and placed levels).
+    pub facts: Facts,
+    /// The value that stands for it in the body.
+    pub value: ValueId,
+    /// Where it is declared.
+    pub span: Span,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Def {
+    /// A parameter of the kernel.
+    Param(ParamId),
+    /// Argument `index` of a region.
+    Arg(RegionId, u32),
+    /// Result `index` of an operation.
+    Result(OpId, u32),
+}
+
+/// A value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Value {
+    /// Its type.
+    pub ty: Ty,
+    /// Its definition.
+    pub def: Def,
+    /// Its layout (placed level, tiles only).
+    pub layout: Option<LayoutId>,
+}
+
+/// Flags of floating-point operations.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FloatFlags {
+    /// The operation may be fused with its neighbours (`a * b + c` into one rounding).
+    pub contract: bool,
+}
+
+/// An operation in the arena.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// What it does, with its attributes.
+    pub op: Op,
+    /// Operands.
+    pub operands: Vec<ValueId>,
+    /// Results.
+    pub results: Vec<ValueId>,
+    /// Regions that it owns.
+    pub regions: Vec<RegionId>,
+    /// Flags of floating-point arithmetic.
+    pub flags: FloatFlags,
+    /// Where it comes from.
+    pub span: Span,
+}
+
+/// A region: block arguments and operations, the last of which is `yield` (or `return`).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Region {
+    /// Block arguments.
+    pub args: Vec<ValueId>,
+    /// Operations in program order.
+    pub ops: Vec<OpId>,
+}
+
+/// A kernel at any level. Use [`Generic`], [`Bound`](BoundFunc) and [`Placed`] in signatures.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Func {
+    /// The kernel's name.
+    pub name: String,
+    /// The source file, as rustc names it.
+    pub file: String,
+    /// The level whose rules hold.
+    pub level: Level,
+    /// Whether accesses are checked.
+    pub safety: Safety,
+    /// dtype parameters. Empty after `bind`.
+    pub dtype_params: Vec<DtypeParam>,
+    /// Constexprs. Empty after `bind`.
+    pub const_params: Vec<ConstParam>,
+    /// Parameters, hidden ones last.
+    pub params: Vec<Param>,
+    /// Value arena.
+    pub values: Vec<Value>,
+    /// Operation arena. Operations that no region lists are dead.
+    pub ops: Vec<Operation>,
+    /// Region arena.
+    pub regions: Vec<Region>,
+    /// The kernel's body. Its arguments are empty: parameters are values of their own.
+    pub body: RegionId,
+    /// Layouts by [`LayoutId`] (placed level).
+    pub layouts: Vec<crate::layout::LinearLayout>,
+}
+
+impl Func {
+    /// An empty kernel without parameters.
+    pub fn new(name: &str, file: &str, safety: Safety) -> Func {
+        Func {
+            name: name.to_string(),
+            file: file.to_string(),
+            level: Level::Generic,
+            safety,
+            dtype_params: Vec::new(),
+            const_params: Vec::new(),
+            params: Vec::new(),
+            values: Vec::new(),
+            ops: Vec::new(),
+            regions: vec![Region::default()],
+            body: RegionId::new(0),
+            layouts: Vec::new(),
+        }
+    }
+
+    /// Adds a parameter and returns its identifier; its value is `self.params[id].value`.
+    pub fn add_param(&mut self, name: &str, kind: ParamKind, span: Span) -> ParamId {
+        let id = ParamId::new(self.params.len() as u32);
+        let ty = match kind {
+            ParamKind::Ptr { .. } => Ty::ptr(id),
+            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => Ty::scalar(dt),
+            ParamKind::ReportSlot | ParamKind::Scratch => Ty::scalar(DType::U64),
+            ParamKind::Length(_) => Ty::scalar(DType::I64),
+        };
+        let value = self.new_value(ty, Def::Param(id));
+        self.params.push(Param { name: name.to_string(), kind, facts: Facts::default(), value, span });
+        id
+    }
+
+    /// Adds a value to the arena.
+    pub fn new_value(&mut self, ty: Ty, def: Def) -> ValueId {
+        let id = ValueId::new(self.values.len() as u32);
+        self.values.push(Value { ty, def, layout: None });
+        id
+    }
+
+    /// Adds an empty region with arguments of these types.
+    pub fn new_region(&mut self, args: impl IntoIterator<Item = Ty>) -> RegionId {
+        let id = RegionId::new(self.regions.len() as u32);
+        self.regions.push(Region::default());
+        for ty in args {
+            self.add_region_arg(id, ty);
+        }
+        id
+    }
+
+    /// Appends an argument to a region.
+    pub fn add_region_arg(&mut self, region: RegionId, ty: Ty) -> ValueId {
+        let index = self.regions[region.index()].args.len() as u32;
+        let value = self.new_value(ty, Def::Arg(region, index));
+        self.regions[region.index()].args.push(value);
+        value
+    }
+
+    /// The value with that identifier.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, id: ValueId) -> &Ty {
+        &self.values[id.index()].ty
+    }
+
+    /// The operation with that identifier.
+    pub fn op(&self, id: OpId) -> &Operation {
+        &self.ops[id.index()]
+    }
+
+    /// The region with that identifier.
+    pub fn region(&self, id: RegionId) -> &Region {
+        &self.regions[id.index()]
+    }
+
+    /// The parameter with that identifier.
+    pub fn param(&self, id: ParamId) -> &Param {
+        &self.params[id.index()]
+    }
+
+    /// The operation that defines a value, if one does.
+    pub fn def_op(&self, id: ValueId) -> Option<&Operation> {
+        match self.value(id).def {
+            Def::Result(op, _) => Some(self.op(op)),
+            Def::Param(_) | Def::Arg(..) => None,
+        }
+    }
+
+    /// The dtype that a pointer value points to.
+    pub fn pointee_dt(&self, param: ParamId) -> Option<Dt> {
+        match self.param(param).kind {
+            ParamKind::Ptr { dt, .. } => Some(dt),
+            ParamKind::Scalar(_)
+            | ParamKind::ConstScalar(_)
+            | ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch => None,
+        }
+    }
+
+    /// The operations of a region in program order.
+    pub fn region_ops(&self, id: RegionId) -> impl DoubleEndedIterator<Item = (OpId, &Operation)> {
+        self.region(id).ops.iter().map(|&op| (op, self.op(op)))
+    }
+}
+
+macro_rules! levels {
+    ($($(#[doc = $doc:literal])* $name:ident = $level:ident;)*) => {$(
+        $(#[doc = $doc])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct $name(Func);
+
+        impl $name {
+            /// Wraps a kernel of that level.
+            ///
+            /// # Errors
+            /// The kernel itself, if it is of another level.
+            pub fn new(func: Func) -> Result<$name, Box<Func>> {
+                if func.level == Level::$level { Ok($name(func)) } else { Err(Box::new(func)) }
+            }
+
+            /// The kernel.
+            pub fn func(&self) -> &Func {
+                &self.0
+            }
+
+            /// The kernel, to be changed by a pass that keeps the level's rules.
+            pub fn func_mut(&mut self) -> &mut Func {
+                &mut self.0
+            }
+
+            /// The kernel by value.
+            pub fn into_func(self) -> Func {
+                self.0
+            }
+        }
+    )*};
+}
+
+levels! {
+    /// A kernel whose shapes and dtypes are symbolic: what `#[kernel]` embeds.
+    Generic = Generic;
+    /// A kernel whose constexprs, dtypes and argument facts are known: what `bind` makes.
+    BoundFunc = Bound;
+    /// A kernel whose tiles have layouts: what the GPU code generator lowers.
+    Placed = Placed;
+}

@@ -1,0 +1,496 @@
+//! Type rules: the result types of every operation, given its operands.
+//!
+//! The builder, the parser and the verifier all ask this one function, so an operation that was built is an
+//! operation that verifies.
+
+use std::fmt;
+
+use super::dim::Dim;
+use super::dtype::{Bound, DType};
+use super::func::{Func, ParamKind, RegionId, ValueId};
+use super::ops::{
+    BinaryOp, CmpOp, ControlOp, CreateOp, ElementwiseOp, GpuOp, LimitKind, MemoryOp, Op, ShapeOp, UnaryOp,
+};
+use super::types::{Dt, Elem, Ty};
+
+/// An operation whose operands do not fit it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TypeError {
+    /// What is wrong, in terms of the operation.
+    pub message: String,
+}
+
+impl fmt::Display for TypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for TypeError {}
+
+type Result<T> = std::result::Result<T, TypeError>;
+
+fn fail<T>(message: impl Into<String>) -> Result<T> {
+    Err(TypeError { message: message.into() })
+}
+
+fn ensure(condition: bool, message: &str) -> Result<()> {
+    if condition { Ok(()) } else { fail(message) }
+}
+
+/// Whether every dtype that `dt` can stand for satisfies `bound`.
+pub fn dt_admits(func: &Func, dt: Dt, bound: Bound) -> bool {
+    match dt {
+        Dt::Known(d) => bound.admits(d),
+        Dt::Param(p) => {
+            let own = func.dtype_params[p.index()].bound;
+            DType::ALL.into_iter().filter(|d| own.admits(*d)).all(|d| bound.admits(d))
+        }
+    }
+}
+
+/// What an elementwise operation asks of the dtype of its operands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Needs {
+    /// Every dtype of the bound.
+    Bound(Bound),
+    /// Integers and `bool`.
+    Bits,
+    /// Integers, floats and `bool`.
+    Any,
+}
+
+impl Needs {
+    /// Whether `dt` fits.
+    pub fn admits(self, func: &Func, dt: Dt) -> bool {
+        match self {
+            Needs::Bound(b) => dt_admits(func, dt, b),
+            Needs::Bits => dt == Dt::Known(DType::Bool) || dt_admits(func, dt, Bound::Int),
+            Needs::Any => true,
+        }
+    }
+}
+
+impl UnaryOp {
+    /// What the operand's dtype must be.
+    pub fn needs(self) -> Needs {
+        match self {
+            UnaryOp::Neg => Needs::Bound(Bound::Signed),
+            UnaryOp::Abs => Needs::Bound(Bound::Num),
+            UnaryOp::Not => Needs::Bits,
+            UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Exp
+            | UnaryOp::Exp2
+            | UnaryOp::Log
+            | UnaryOp::Log2
+            | UnaryOp::Sqrt
+            | UnaryOp::SqrtRn
+            | UnaryOp::Rsqrt
+            | UnaryOp::Sin
+            | UnaryOp::Cos
+            | UnaryOp::Tanh
+            | UnaryOp::Erf
+            | UnaryOp::Sigmoid => Needs::Bound(Bound::Float),
+        }
+    }
+}
+
+impl BinaryOp {
+    /// What the operands' dtype must be.
+    pub fn needs(self) -> Needs {
+        match self {
+            BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Rem
+            | BinaryOp::Min
+            | BinaryOp::Max
+            | BinaryOp::MinNan
+            | BinaryOp::MaxNan => Needs::Bound(Bound::Num),
+            BinaryOp::DivRn => Needs::Bound(Bound::Float),
+            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Needs::Bits,
+            BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => Needs::Bound(Bound::Int),
+        }
+    }
+}
+
+impl CmpOp {
+    /// What the operands' dtype must be.
+    pub fn needs(self) -> Needs {
+        match self {
+            CmpOp::Eq | CmpOp::Ne => Needs::Any,
+            CmpOp::Lt | CmpOp::Le | CmpOp::Gt | CmpOp::Ge => Needs::Bound(Bound::Num),
+        }
+    }
+}
+
+/// The types of the results of `op`, or why its operands do not fit it.
+///
+/// Regions must already have their terminators: `if` reads its result types from the first region's `yield`.
+///
+/// # Errors
+/// If the number or types of the operands or regions are wrong.
+pub fn result_types(func: &Func, op: &Op, operands: &[ValueId], regions: &[RegionId]) -> Result<Vec<Ty>> {
+    let tys: Vec<&Ty> = operands.iter().map(|&v| func.ty(v)).collect();
+    match op {
+        Op::Create(op) => create(func, op, &tys).map(|t| vec![t]),
+        Op::Elementwise(op) => elementwise(func, op, &tys).map(|t| vec![t]),
+        Op::Shape(op) => shape(op, &tys).map(|t| vec![t]),
+        Op::Memory(op) => memory(func, op, &tys),
+        Op::Control(op) => control(func, op, &tys, regions),
+        Op::Gpu(op) => gpu(op, &tys),
+    }
+}
+
+fn arity(tys: &[&Ty], counts: std::ops::RangeInclusive<usize>) -> Result<()> {
+    if counts.contains(&tys.len()) {
+        return Ok(());
+    }
+    fail(format!("expects {}..={} operands, found {}", counts.start(), counts.end(), tys.len()))
+}
+
+fn data(ty: &Ty) -> Result<Dt> {
+    match ty.elem {
+        Elem::Data(dt) => Ok(dt),
+        Elem::Ptr(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => fail("expects numbers or truth values"),
+    }
+}
+
+fn is_bool(ty: &Ty) -> bool {
+    ty.elem == Elem::Data(Dt::Known(DType::Bool))
+}
+
+fn create(func: &Func, op: &CreateOp, tys: &[&Ty]) -> Result<Ty> {
+    match op {
+        CreateOp::Splat { shape } => {
+            arity(tys, 1..=1)?;
+            ensure(tys[0].is_scalar(), "expects a scalar")?;
+            ensure(!shape.is_empty(), "a tile needs at least one dimension")?;
+            Ok(tys[0].with_shape(shape.clone()))
+        }
+        CreateOp::Const { dtype, .. } | CreateOp::ConstExpr { dtype, .. } => {
+            arity(tys, 0..=0)?;
+            Ok(Ty::scalar(*dtype))
+        }
+        CreateOp::Limit { kind, dtype } => {
+            arity(tys, 0..=0)?;
+            let bound = match kind {
+                LimitKind::Min | LimitKind::Max => Bound::Num,
+                LimitKind::Infinity
+                | LimitKind::NegInfinity
+                | LimitKind::Nan
+                | LimitKind::Epsilon
+                | LimitKind::MinPositive => Bound::Float,
+            };
+            ensure(dt_admits(func, *dtype, bound), "the dtype has no such value")?;
+            Ok(Ty::scalar(*dtype))
+        }
+        CreateOp::ProgramId { axis } | CreateOp::NumPrograms { axis } => {
+            arity(tys, 0..=0)?;
+            ensure(*axis < 3, "a grid has the axes 0, 1 and 2")?;
+            Ok(Ty::scalar(DType::I32))
+        }
+        CreateOp::Arange { lo, hi } => {
+            arity(tys, 0..=0)?;
+            let len = hi.sub(lo).map_err(|e| TypeError { message: e.to_string() })?;
+            Ok(Ty::tile(DType::I32, vec![len]))
+        }
+    }
+}
+
+fn elementwise(func: &Func, op: &ElementwiseOp, tys: &[&Ty]) -> Result<Ty> {
+    let same = |a: &Ty, b: &Ty| ensure(a == b, "operands must have one type");
+    match op {
+        ElementwiseOp::Unary { op } => {
+            arity(tys, 1..=1)?;
+            ensure(op.needs().admits(func, data(tys[0])?), "the operation is not defined for this dtype")?;
+            Ok(tys[0].clone())
+        }
+        ElementwiseOp::Binary { op } => {
+            arity(tys, 2..=2)?;
+            same(tys[0], tys[1])?;
+            ensure(op.needs().admits(func, data(tys[0])?), "the operation is not defined for this dtype")?;
+            Ok(tys[0].clone())
+        }
+        ElementwiseOp::Compare { op } => {
+            arity(tys, 2..=2)?;
+            same(tys[0], tys[1])?;
+            if tys[0].pointee().is_none() {
+                ensure(op.needs().admits(func, data(tys[0])?), "the comparison is not defined for this dtype")?;
+            }
+            Ok(tys[0].with_dt(DType::Bool))
+        }
+        ElementwiseOp::Select => {
+            arity(tys, 3..=3)?;
+            ensure(is_bool(tys[0]), "the condition must be `bool`")?;
+            same(tys[1], tys[2])?;
+            ensure(tys[0].shape == tys[1].shape, "the condition must have the operands' shape")?;
+            Ok(tys[1].clone())
+        }
+        ElementwiseOp::Fma => {
+            arity(tys, 3..=3)?;
+            same(tys[0], tys[1])?;
+            same(tys[0], tys[2])?;
+            ensure(dt_admits(func, data(tys[0])?, Bound::Float), "fma is defined for floats")?;
+            Ok(tys[0].clone())
+        }
+        ElementwiseOp::Cast { to } => {
+            arity(tys, 1..=1)?;
+            data(tys[0])?;
+            Ok(tys[0].with_dt(*to))
+        }
+        ElementwiseOp::Bitcast { to } => {
+            arity(tys, 1..=1)?;
+            if let (Some(a), Some(b)) = (data(tys[0])?.known(), to.known()) {
+                ensure(a.bits() == b.bits(), "a bitcast keeps the width")?;
+            }
+            Ok(tys[0].with_dt(*to))
+        }
+    }
+}
+
+fn shape(op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
+    arity(tys, 1..=1)?;
+    let ty = tys[0];
+    ensure(matches!(ty.elem, Elem::Data(_) | Elem::Ptr(_)), "expects a tile")?;
+    match op {
+        ShapeOp::ExpandDims { axis } => {
+            ensure(usize::from(*axis) <= ty.rank(), "the axis is beyond the tile's rank")?;
+            let mut shape = ty.shape.clone();
+            shape.insert(usize::from(*axis), Dim::Const(1));
+            Ok(ty.with_shape(shape))
+        }
+        ShapeOp::Broadcast { shape } => {
+            ensure(shape.len() == ty.rank(), "broadcast keeps the rank")?;
+            let fits = ty.shape.iter().zip(shape).all(|(from, to)| from == to || from.is_one());
+            ensure(fits, "only dimensions of size 1 are repeated")?;
+            Ok(ty.with_shape(shape.clone()))
+        }
+        ShapeOp::Reshape { shape } => {
+            let (from, to) = (Dim::product(&ty.shape), Dim::product(shape));
+            ensure(from.is_ok() && from == to, "reshape keeps the number of elements")?;
+            Ok(ty.with_shape(shape.clone()))
+        }
+        ShapeOp::Permute { perm } => {
+            let mut sorted: Vec<usize> = perm.iter().map(|&p| usize::from(p)).collect();
+            sorted.sort_unstable();
+            ensure(sorted.iter().copied().eq(0..ty.rank()), "permute names every dimension once")?;
+            Ok(ty.with_shape(perm.iter().map(|&p| ty.shape[usize::from(p)].clone()).collect()))
+        }
+        ShapeOp::ConvertLayout => Ok(ty.clone()),
+    }
+}
+
+fn pointee(func: &Func, ty: &Ty) -> Result<(Dt, bool)> {
+    let Elem::Ptr(param) = ty.elem else { return fail("expects a pointer") };
+    match func.param(param).kind {
+        ParamKind::Ptr { dt, mutable } => Ok((dt, mutable)),
+        ParamKind::Scalar(_)
+        | ParamKind::ConstScalar(_)
+        | ParamKind::ReportSlot
+        | ParamKind::Length(_)
+        | ParamKind::Scratch => fail("the pointer's parameter is not a buffer"),
+    }
+}
+
+fn mask_fits(pointer: &Ty, mask: Option<&&Ty>) -> Result<()> {
+    let Some(mask) = mask else { return Ok(()) };
+    ensure(is_bool(mask), "the mask must be `bool`")?;
+    ensure(mask.shape == pointer.shape, "the mask must have the pointers' shape")
+}
+
+fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
+    match op {
+        MemoryOp::AddPtr => {
+            arity(tys, 2..=2)?;
+            pointee(func, tys[0])?;
+            ensure(dt_admits(func, data(tys[1])?, Bound::Int), "an offset is an integer")?;
+            ensure(tys[0].shape == tys[1].shape, "pointers and offsets must have one shape")?;
+            Ok(vec![tys[0].clone()])
+        }
+        MemoryOp::Load { .. } => {
+            arity(tys, 1..=3)?;
+            let (dt, _) = pointee(func, tys[0])?;
+            mask_fits(tys[0], tys.get(1))?;
+            let result = tys[0].with_dt(dt);
+            if let Some(other) = tys.get(2) {
+                ensure(**other == result, "`other` must have the type of the loaded value")?;
+            }
+            Ok(vec![result])
+        }
+        MemoryOp::Store { .. } => {
+            arity(tys, 2..=3)?;
+            let (dt, mutable) = pointee(func, tys[0])?;
+            ensure(mutable, "stores need a mutable pointer")?;
+            ensure(*tys[1] == tys[0].with_dt(dt), "the value must have the pointers' shape and dtype")?;
+            mask_fits(tys[0], tys.get(2))?;
+            Ok(Vec::new())
+        }
+        MemoryOp::AtomicRmw { .. } => {
+            arity(tys, 2..=3)?;
+            let (dt, mutable) = pointee(func, tys[0])?;
+            ensure(mutable, "atomics need a mutable pointer")?;
+            ensure(*tys[1] == tys[0].with_dt(dt), "the value must have the pointers' shape and dtype")?;
+            mask_fits(tys[0], tys.get(2))?;
+            Ok(vec![tys[1].clone()])
+        }
+        MemoryOp::AtomicCas { .. } => {
+            arity(tys, 3..=3)?;
+            let (dt, mutable) = pointee(func, tys[0])?;
+            ensure(mutable, "atomics need a mutable pointer")?;
+            let value = tys[0].with_dt(dt);
+            ensure(*tys[1] == value && *tys[2] == value, "the values must have the pointers' shape and dtype")?;
+            Ok(vec![value])
+        }
+    }
+}
+
+/// The types that a region yields.
+pub fn yield_types(func: &Func, region: RegionId) -> Result<Vec<Ty>> {
+    let last = func.region(region).ops.last().map(|&op| func.op(op));
+    match last {
+        Some(operation) if operation.op == Op::Control(ControlOp::Yield) => {
+            Ok(operation.operands.iter().map(|&v| func.ty(v).clone()).collect())
+        }
+        Some(_) | None => fail("a region must end in `yield`"),
+    }
+}
+
+fn arg_types<'f>(func: &'f Func, region: RegionId) -> Vec<&'f Ty> {
+    func.region(region).args.iter().map(|&v| func.ty(v)).collect()
+}
+
+fn region_is(func: &Func, region: RegionId, args: &[&Ty], yields: &[Ty]) -> Result<()> {
+    ensure(arg_types(func, region) == args, "the region's arguments have other types")?;
+    ensure(yield_types(func, region)? == yields, "the region yields other types")
+}
+
+fn control(func: &Func, op: &ControlOp, tys: &[&Ty], regions: &[RegionId]) -> Result<Vec<Ty>> {
+    let count = match op {
+        ControlOp::If | ControlOp::While => 2,
+        ControlOp::For { .. } | ControlOp::Reduce { .. } | ControlOp::Scan { .. } => 1,
+        ControlOp::Yield | ControlOp::Return | ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => 0,
+    };
+    ensure(regions.len() == count, "wrong number of regions")?;
+    match op {
+        ControlOp::For { .. } => {
+            ensure(tys.len() >= 3, "expects lo, hi, step and the carried values")?;
+            let iv = tys[0];
+            ensure(iv.is_scalar() && dt_admits(func, data(iv)?, Bound::Int), "bounds are integer scalars")?;
+            ensure(tys[1] == iv && tys[2] == iv, "bounds and step must have one type")?;
+            let carried: Vec<Ty> = tys[3..].iter().map(|t| (*t).clone()).collect();
+            let mut args = vec![iv];
+            args.extend(&tys[3..]);
+            region_is(func, regions[0], &args, &carried)?;
+            Ok(carried)
+        }
+        ControlOp::While => {
+            let carried: Vec<Ty> = tys.iter().map(|t| (*t).clone()).collect();
+            region_is(func, regions[0], tys, &[Ty::scalar(DType::Bool)])?;
+            region_is(func, regions[1], tys, &carried)?;
+            Ok(carried)
+        }
+        ControlOp::If => {
+            arity(tys, 1..=1)?;
+            ensure(is_bool(tys[0]) && tys[0].is_scalar(), "the condition must be a scalar `bool`")?;
+            let results = yield_types(func, regions[0])?;
+            region_is(func, regions[0], &[], &results)?;
+            region_is(func, regions[1], &[], &results)?;
+            Ok(results)
+        }
+        ControlOp::Reduce { axis } | ControlOp::Scan { axis, .. } => {
+            ensure(!tys.is_empty(), "expects a tile")?;
+            ensure(usize::from(*axis) < tys[0].rank(), "the axis is beyond the tile's rank")?;
+            ensure(tys.iter().all(|t| t.shape == tys[0].shape), "tiles must have one shape")?;
+            let mut scalars = Vec::new();
+            for ty in tys {
+                scalars.push(Ty::scalar(data(ty)?));
+            }
+            let args: Vec<&Ty> = scalars.iter().chain(&scalars).collect();
+            region_is(func, regions[0], &args, &scalars)?;
+            let keeps = matches!(op, ControlOp::Scan { .. });
+            Ok(tys.iter().map(|t| if keeps { (*t).clone() } else { drop_axis(t, *axis) }).collect())
+        }
+        ControlOp::Yield => Ok(Vec::new()),
+        ControlOp::Return => arity(tys, 0..=0).map(|()| Vec::new()),
+        ControlOp::Assert { .. } => {
+            arity(tys, 1..=1)?;
+            ensure(is_bool(tys[0]), "the condition must be `bool`").map(|()| Vec::new())
+        }
+        ControlOp::StaticAssert { .. } => {
+            arity(tys, 1..=1)?;
+            ensure(is_bool(tys[0]) && tys[0].is_scalar(), "the condition must be a scalar `bool`").map(|()| Vec::new())
+        }
+    }
+}
+
+fn drop_axis(ty: &Ty, axis: u8) -> Ty {
+    let mut shape = ty.shape.clone();
+    shape.remove(usize::from(axis));
+    ty.with_shape(shape)
+}
+
+fn shared(ty: &Ty) -> Result<Dt> {
+    match ty.elem {
+        Elem::Shared(dt) => Ok(dt),
+        Elem::Data(_) | Elem::Ptr(_) | Elem::Token | Elem::Barrier => fail("expects a view of shared memory"),
+    }
+}
+
+fn tokens(tys: &[&Ty]) -> Result<()> {
+    ensure(tys.iter().all(|t| t.elem == Elem::Token), "expects tokens")
+}
+
+fn barrier_slot(tys: &[&Ty]) -> Result<()> {
+    ensure(tys[0].elem == Elem::Barrier, "expects barriers")?;
+    ensure(tys[1..].iter().all(|t| **t == Ty::scalar(DType::I32)), "slot, bytes and phase are i32 scalars")
+}
+
+fn gpu(op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
+    match op {
+        GpuOp::SharedAlloc { shape, dtype } => {
+            arity(tys, 0..=0)?;
+            Ok(vec![Ty { elem: Elem::Shared(*dtype), shape: shape.clone() }])
+        }
+        GpuOp::SharedIndex => {
+            arity(tys, 2..=2)?;
+            shared(tys[0])?;
+            ensure(tys[0].rank() > 1 && *tys[1] == Ty::scalar(DType::I32), "expects a view and an i32 index")?;
+            Ok(vec![tys[0].with_shape(tys[0].shape[1..].to_vec())])
+        }
+        GpuOp::SharedLoad => {
+            arity(tys, 1..=1)?;
+            Ok(vec![tys[0].with_dt(shared(tys[0])?)])
+        }
+        GpuOp::SharedStore => {
+            arity(tys, 2..=2)?;
+            ensure(*tys[1] == tys[0].with_dt(shared(tys[0])?), "the tile must fit the view")?;
+            Ok(Vec::new())
+        }
+        GpuOp::AsyncCopy => {
+            arity(tys, 2..=3)?;
+            shared(tys[0])?;
+            ensure(tys[1].pointee().is_some() && tys[1].shape == tys[0].shape, "the pointers must fit the view")?;
+            mask_fits(tys[1], tys.get(2))?;
+            Ok(vec![Ty::token()])
+        }
+        GpuOp::AsyncCommit => tokens(tys).map(|()| vec![Ty::token()]),
+        GpuOp::AsyncWait { .. } => tokens(tys).map(|()| vec![Ty::token()]),
+        GpuOp::Barrier | GpuOp::Fence { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
+        GpuOp::BarrierAlloc { slots, .. } => {
+            arity(tys, 0..=0)?;
+            Ok(vec![Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(*slots))] }])
+        }
+        GpuOp::BarrierArrive => {
+            arity(tys, 2..=3)?;
+            barrier_slot(tys).map(|()| Vec::new())
+        }
+        GpuOp::BarrierWait => {
+            arity(tys, 3..=3)?;
+            barrier_slot(tys).map(|()| Vec::new())
+        }
+        GpuOp::WarpGroups { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
+    }
+}

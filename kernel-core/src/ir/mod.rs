@@ -1,0 +1,31 @@
+//! The tile IR: one data structure at three levels (generic, bound, placed).
+//!
+//! A [`Func`] is an arena of values, operations and regions. [`Op`] is declared by the op table in
+//! [`ops`]; [`infer`] gives every operation's result types; [`effects`] says what it touches.
+
+pub mod builder;
+pub mod dim;
+pub mod dtype;
+pub mod effects;
+pub mod func;
+pub mod infer;
+pub mod ops;
+pub mod table;
+pub mod types;
+
+pub use builder::Builder;
+pub use dim::{Atom, Dim, DimError, Poly};
+pub use dtype::{Bound, DType};
+pub use effects::{Effect, Resource};
+pub use func::{
+    BoundFunc, ConstId, ConstParam, ConstTy, Def, DtypeId, DtypeParam, Facts, FloatFlags, Func, Generic, IntTy,
+    LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, Span, Value,
+    ValueId,
+};
+pub use infer::{TypeError, result_types};
+pub use ops::{
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, ElementwiseOp, EvictionPolicy, FenceKind, GpuOp,
+    LimitKind, Literal, MemOrder, MemScope, MemoryOp, Op, ShapeOp, UnaryOp, Unroll,
+};
+pub use table::{Levels, OpRow};
+pub use types::{Dt, Elem, Ty};

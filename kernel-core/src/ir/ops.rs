@@ -1,0 +1,479 @@
+//! The op table: every operation of the tile IR, declared once.
+//!
+//! Operations are grouped, and a `match` over operations is exhaustive within each group, so that adding
+//! a row makes the compiler list every place that has to learn it.
+//! Operand and result types are the job of [`super::infer`].
+
+use super::dim::Dim;
+use super::dtype::DType;
+use super::table::{Levels, OpRow, name_enum, op_group};
+use super::types::Dt;
+
+/// A constant: a truth value, an integer or a float, to be read in the dtype beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Literal {
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer of any integer dtype.
+    Int(i128),
+    /// A float, as the bits of an f64 (every f16, bf16 and f32 is one).
+    Float(u64),
+}
+
+impl Literal {
+    /// A float literal.
+    pub fn float(value: f64) -> Literal {
+        Literal::Float(value.to_bits())
+    }
+}
+
+name_enum! {
+    /// Which extreme or special value of a dtype.
+    LimitKind;
+    /// `T::MIN`
+    Min = "min";
+    /// `T::MAX`
+    Max = "max";
+    /// `T::INFINITY` (floats)
+    Infinity = "infinity";
+    /// `T::NEG_INFINITY` (floats)
+    NegInfinity = "neg_infinity";
+    /// `T::NAN` (floats)
+    Nan = "nan";
+    /// `T::EPSILON` (floats)
+    Epsilon = "epsilon";
+    /// `T::MIN_POSITIVE`, the smallest normal number (floats)
+    MinPositive = "min_positive";
+}
+
+name_enum! {
+    /// Elementwise operations with one operand; the result has its type.
+    UnaryOp;
+    /// Negation; wraps on signed integers.
+    Neg = "neg";
+    /// Absolute value; `MIN` stays `MIN`.
+    Abs = "abs";
+    /// Bitwise complement of integers, negation of `bool`.
+    Not = "not";
+    /// Rounds down to an integral value (floats).
+    Floor = "floor";
+    /// Rounds up to an integral value (floats).
+    Ceil = "ceil";
+    /// e to the power of x (floats).
+    Exp = "exp";
+    /// 2 to the power of x (floats).
+    Exp2 = "exp2";
+    /// Natural logarithm (floats).
+    Log = "log";
+    /// Logarithm to base 2 (floats).
+    Log2 = "log2";
+    /// Square root, the hardware's fast form on f32 (floats).
+    Sqrt = "sqrt";
+    /// Square root, correctly rounded (floats).
+    SqrtRn = "sqrt_rn";
+    /// 1 / square root (floats).
+    Rsqrt = "rsqrt";
+    /// Sine of an angle in radians (floats).
+    Sin = "sin";
+    /// Cosine of an angle in radians (floats).
+    Cos = "cos";
+    /// Hyperbolic tangent (floats).
+    Tanh = "tanh";
+    /// Error function (floats).
+    Erf = "erf";
+    /// 1 / (1 + exp(-x)) (floats).
+    Sigmoid = "sigmoid";
+}
+
+name_enum! {
+    /// Elementwise operations with two operands of one type; the result has that type.
+    BinaryOp;
+    /// Sum; wraps on integers.
+    Add = "add";
+    /// Difference; wraps on integers.
+    Sub = "sub";
+    /// Product; wraps on integers.
+    Mul = "mul";
+    /// Quotient: truncates on integers, where x / 0 is 0 and MIN / -1 is MIN; the hardware's fast form on f32.
+    Div = "div";
+    /// Remainder with the sign of the dividend; x % 0 is x on integers.
+    Rem = "rem";
+    /// Float quotient, correctly rounded.
+    DivRn = "div_rn";
+    /// Smaller of the two; a NaN operand is ignored.
+    Min = "minimum";
+    /// Larger of the two; a NaN operand is ignored.
+    Max = "maximum";
+    /// Smaller of the two; NaN if an operand is.
+    MinNan = "minimum_nan";
+    /// Larger of the two; NaN if an operand is.
+    MaxNan = "maximum_nan";
+    /// Bitwise and (integers, `bool`).
+    And = "and";
+    /// Bitwise or (integers, `bool`).
+    Or = "or";
+    /// Bitwise exclusive or (integers, `bool`).
+    Xor = "xor";
+    /// Shift left; the count is taken modulo the width (integers).
+    Shl = "shl";
+    /// Shift right, arithmetic on signed integers; the count is taken modulo the width.
+    Shr = "shr";
+    /// Upper half of the double-width product of the operands read as unsigned (integers).
+    Umulhi = "umulhi";
+}
+
+name_enum! {
+    /// Comparisons. Ordered on floats (false with a NaN), except `ne`.
+    CmpOp;
+    /// Equal.
+    Eq = "eq";
+    /// Not equal; true with a NaN.
+    Ne = "ne";
+    /// Less.
+    Lt = "lt";
+    /// Less or equal.
+    Le = "le";
+    /// Greater.
+    Gt = "gt";
+    /// Greater or equal.
+    Ge = "ge";
+}
+
+name_enum! {
+    /// Where a load or store may keep its data.
+    CacheModifier;
+    /// The hardware's default.
+    Default = "default";
+    /// Cache at all levels.
+    Ca = "ca";
+    /// Cache in L2 only.
+    Cg = "cg";
+    /// Streaming: likely used once.
+    Cs = "cs";
+    /// Do not cache: fetch again (loads).
+    Cv = "cv";
+    /// Write back (stores).
+    Wb = "wb";
+    /// Write through (stores).
+    Wt = "wt";
+}
+
+name_enum! {
+    /// How soon a cache line should make room.
+    EvictionPolicy;
+    /// The hardware's default.
+    Normal = "normal";
+    /// Soon.
+    First = "evict_first";
+    /// Late.
+    Last = "evict_last";
+}
+
+name_enum! {
+    /// Read-modify-write operations.
+    AtomicOp;
+    /// Sum.
+    Add = "add";
+    /// Smaller.
+    Min = "min";
+    /// Larger.
+    Max = "max";
+    /// Bitwise and.
+    And = "and";
+    /// Bitwise or.
+    Or = "or";
+    /// Bitwise exclusive or.
+    Xor = "xor";
+    /// Exchange.
+    Exchange = "exchange";
+}
+
+name_enum! {
+    /// Memory order of an atomic.
+    MemOrder;
+    /// No ordering of other accesses.
+    Relaxed = "relaxed";
+    /// Later accesses stay later.
+    Acquire = "acquire";
+    /// Earlier accesses stay earlier.
+    Release = "release";
+    /// Both.
+    AcqRel = "acq_rel";
+}
+
+name_enum! {
+    /// Among whom an atomic is one.
+    MemScope;
+    /// The threads of one program.
+    Block = "block";
+    /// All programs on the device.
+    Device = "device";
+    /// The host and other devices too.
+    System = "system";
+}
+
+name_enum! {
+    /// Whether a loop is unrolled when its trip count is known.
+    Unroll;
+    /// The compiler decides.
+    Auto = "auto";
+    /// Completely, at bind.
+    Full = "full";
+    /// Never.
+    Never = "never";
+}
+
+name_enum! {
+    /// The proxies between which a fence orders accesses to shared memory.
+    FenceKind;
+    /// Generic accesses before asynchronous ones (TMA, wgmma).
+    ProxyAsync = "proxy_async";
+    /// Initialisation of barriers before their use by others.
+    BarrierInit = "barrier_init";
+}
+
+op_group! {
+    /// Operations that make a value from nothing, from a scalar or from the launch.
+    CreateOp: "create";
+    /// A constant scalar.
+    Const = "const" @ ALL { value: Literal, dtype: Dt };
+    /// The value of a symbolic integer expression over constexprs, as a scalar of `dtype` (also `bool`: nonzero).
+    ConstExpr = "const_expr" @ GENERIC { value: Dim, dtype: Dt };
+    /// An extreme or special value of a dtype.
+    Limit = "limit" @ GENERIC { kind: LimitKind, dtype: Dt };
+    /// Index of this program along a grid axis (0, 1 or 2), i32.
+    ProgramId = "program_id" @ ALL { axis: u8 };
+    /// Number of programs along a grid axis, i32.
+    NumPrograms = "num_programs" @ ALL { axis: u8 };
+    /// The integers `lo..hi` as an i32 tile of rank 1.
+    Arange = "arange" @ ALL { lo: Dim, hi: Dim };
+    /// A tile whose elements all are the scalar operand.
+    Splat = "splat" @ ALL { shape: Vec<Dim> };
+}
+
+op_group! {
+    /// Elementwise operations: operands and result have one shape.
+    ElementwiseOp: "elementwise";
+    /// One operand.
+    Unary = "unary" @ ALL { op: UnaryOp };
+    /// Two operands of one type.
+    Binary = "binary" @ ALL { op: BinaryOp };
+    /// Two operands of one type (pointers into one buffer too); the result is `bool`.
+    Compare = "compare" @ ALL { op: CmpOp };
+    /// `(condition, a, b)`: a where the condition holds, else b.
+    Select = "select" @ ALL;
+    /// `(a, b, c)`: a * b + c with one rounding (floats).
+    Fma = "fma" @ ALL;
+    /// Conversion as Rust's `as`: truncates, saturates from float to integer, rounds to nearest even; to `bool`: nonzero.
+    Cast = "cast" @ ALL { to: Dt };
+    /// The same bits as another dtype of the same width.
+    Bitcast = "bitcast" @ ALL { to: Dt };
+}
+
+op_group! {
+    /// Operations that rearrange elements.
+    ShapeOp: "shape";
+    /// Inserts a dimension of size 1 before `axis`.
+    ExpandDims = "expand_dims" @ ALL { axis: u8 };
+    /// Repeats along dimensions of size 1 until the tile has the shape; ranks are equal.
+    Broadcast = "broadcast" @ ALL { shape: Vec<Dim> };
+    /// The same elements in row-major order in another shape; a scalar from a tile of one element.
+    Reshape = "reshape" @ ALL { shape: Vec<Dim> };
+    /// Dimension `i` of the result is dimension `perm[i]` of the operand.
+    Permute = "permute" @ ALL { perm: Vec<u8> };
+    /// The same tile in another layout; the result's layout says which.
+    ConvertLayout = "convert_layout" @ PLACED;
+}
+
+op_group! {
+    /// Pointers and global memory.
+    MemoryOp: "memory";
+    /// `(pointer, integer offset)` of one shape: the pointer moved by that many elements.
+    AddPtr = "add_ptr" @ ALL;
+    /// `(pointer [, mask [, other]])`: the elements there; `other`, or zero, where the mask is false.
+    Load = "load" @ ALL { cache: CacheModifier, eviction: EvictionPolicy };
+    /// `(pointer, value [, mask])`: writes the elements where the mask holds.
+    Store = "store" @ ALL { cache: CacheModifier, eviction: EvictionPolicy };
+    /// `(pointer, value [, mask])`: read-modify-write; the result is what was there, zero where the mask is false.
+    AtomicRmw = "atomic_rmw" @ ALL { op: AtomicOp, order: MemOrder, scope: MemScope };
+    /// `(pointer, expected, value)`: stores the value where the memory holds the expected one; the result is what was there.
+    AtomicCas = "atomic_cas" @ ALL { order: MemOrder, scope: MemScope };
+}
+
+op_group! {
+    /// Structured control flow, reductions and checks.
+    ControlOp: "control";
+    /// `(lo, hi, step, carried...)`, one region `(i, carried...)` that yields the next carried values:
+    /// runs for `i = lo, lo + step, ..` while `i < hi`, without wrapping; never if `step <= 0`.
+    /// `reverse` runs through the same values of `i` backwards.
+    For = "for" @ ALL { reverse: bool, unroll: Unroll, stages: u8, warp_specialize: bool, flatten: bool };
+    /// `(carried...)`, regions `(carried...) -> bool` and `(carried...) -> carried...`: runs the second while the first yields true.
+    While = "while" @ ALL;
+    /// `(condition)`, two regions without arguments that yield the results.
+    If = "if" @ ALL;
+    /// `(tiles...)` of one shape, a region `(a..., b...)` of scalars that yields their combination, associative and
+    /// commutative: combines along `axis`, which the results lack.
+    Reduce = "reduce" @ ALL { axis: u8 };
+    /// `(tiles...)` of one shape, a region as of `reduce` (associative): running combination along `axis`.
+    Scan = "scan" @ ALL { axis: u8, reverse: bool };
+    /// Ends a region with its values.
+    Yield = "yield" @ ALL;
+    /// Ends the kernel's body.
+    Return = "return" @ ALL;
+    /// `(condition)`: a scalar or a tile of `bool`; if an element is false the program ends and the launch reports the message.
+    Assert = "assert" @ ALL { message: String };
+    /// `(condition)`: must be known and true when the kernel is bound.
+    StaticAssert = "static_assert" @ GENERIC { message: String };
+}
+
+op_group! {
+    /// Shared memory, asynchronous copies, barriers and warp groups.
+    GpuOp: "gpu";
+    /// Allocates shared memory: the result is a view of it with that shape, `bytes` aligned to 1024.
+    SharedAlloc = "shared_alloc" @ PLACED { shape: Vec<Dim>, dtype: Dt };
+    /// `(view, index)`: the sub-view at that index of the outermost dimension.
+    SharedIndex = "shared_index" @ PLACED;
+    /// `(view)`: the tile in it.
+    SharedLoad = "shared_load" @ PLACED;
+    /// `(view, tile)`: writes the tile into it.
+    SharedStore = "shared_store" @ PLACED;
+    /// `(view, pointer [, mask])`: copies from global into shared memory; lands at the wait on its token's group.
+    AsyncCopy = "async_copy" @ PLACED;
+    /// `(tokens...)`: closes a group of asynchronous copies.
+    AsyncCommit = "async_commit" @ PLACED;
+    /// `(tokens...)`: waits until at most `pending` groups are in flight.
+    AsyncWait = "async_wait" @ PLACED { pending: u8 };
+    /// All threads of the program (or warp group) meet; shared-memory accesses before it are seen after it.
+    Barrier = "barrier" @ PLACED;
+    /// Orders accesses between memory proxies.
+    Fence = "fence" @ PLACED { kind: FenceKind };
+    /// Allocates `slots` barriers with phases, each complete after `count` arrivals.
+    BarrierAlloc = "barrier_alloc" @ PLACED { slots: u32, count: u32 };
+    /// `(barrier, slot [, bytes])`: arrives, expecting that many bytes of asynchronous copies.
+    BarrierArrive = "barrier_arrive" @ PLACED;
+    /// `(barrier, slot, phase)`: waits until the phase with that parity is complete.
+    BarrierWait = "barrier_wait" @ PLACED;
+    /// Regions run by disjoint groups of warps at the same time; `warps` and `registers` per region.
+    WarpGroups = "warp_groups" @ PLACED { warps: Vec<u8>, registers: Vec<u8> };
+}
+
+/// An operation of the tile IR with its attributes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// Values from nothing, from a scalar or from the launch.
+    Create(CreateOp),
+    /// One element at a time.
+    Elementwise(ElementwiseOp),
+    /// Rearranging elements.
+    Shape(ShapeOp),
+    /// Pointers and global memory.
+    Memory(MemoryOp),
+    /// Control flow, reductions, checks.
+    Control(ControlOp),
+    /// Shared memory, asynchronous copies, barriers, warp groups.
+    Gpu(GpuOp),
+}
+
+impl Op {
+    /// The rows of the whole op table.
+    pub fn rows() -> impl Iterator<Item = &'static OpRow> {
+        [CreateOp::ROWS, ElementwiseOp::ROWS, ShapeOp::ROWS, MemoryOp::ROWS, ControlOp::ROWS, GpuOp::ROWS]
+            .into_iter()
+            .flatten()
+    }
+
+    /// The name in the text form.
+    pub fn mnemonic(&self) -> &'static str {
+        match self {
+            Op::Create(op) => op.mnemonic(),
+            Op::Elementwise(op) => op.mnemonic(),
+            Op::Shape(op) => op.mnemonic(),
+            Op::Memory(op) => op.mnemonic(),
+            Op::Control(op) => op.mnemonic(),
+            Op::Gpu(op) => op.mnemonic(),
+        }
+    }
+
+    /// Where the operation may occur.
+    pub fn levels(&self) -> Levels {
+        match self {
+            Op::Create(op) => op.levels(),
+            Op::Elementwise(op) => op.levels(),
+            Op::Shape(op) => op.levels(),
+            Op::Memory(op) => op.levels(),
+            Op::Control(op) => op.levels(),
+            Op::Gpu(op) => op.levels(),
+        }
+    }
+
+    /// Shorthand for an elementwise operation with one operand.
+    pub fn unary(op: UnaryOp) -> Op {
+        Op::Elementwise(ElementwiseOp::Unary { op })
+    }
+
+    /// Shorthand for an elementwise operation with two operands.
+    pub fn binary(op: BinaryOp) -> Op {
+        Op::Elementwise(ElementwiseOp::Binary { op })
+    }
+
+    /// Shorthand for a comparison.
+    pub fn compare(op: CmpOp) -> Op {
+        Op::Elementwise(ElementwiseOp::Compare { op })
+    }
+
+    /// Shorthand for a conversion.
+    pub fn cast(to: impl Into<Dt>) -> Op {
+        Op::Elementwise(ElementwiseOp::Cast { to: to.into() })
+    }
+
+    /// Shorthand for a constant.
+    pub fn constant(value: Literal, dtype: impl Into<Dt>) -> Op {
+        Op::Create(CreateOp::Const { value, dtype: dtype.into() })
+    }
+
+    /// Shorthand for an i32 constant.
+    pub fn i32(value: i32) -> Op {
+        Op::constant(Literal::Int(i128::from(value)), DType::I32)
+    }
+
+    /// Whether this ends a region.
+    pub fn is_terminator(&self) -> bool {
+        matches!(self, Op::Control(ControlOp::Yield | ControlOp::Return))
+    }
+}
+
+impl From<CreateOp> for Op {
+    fn from(op: CreateOp) -> Op {
+        Op::Create(op)
+    }
+}
+
+impl From<ElementwiseOp> for Op {
+    fn from(op: ElementwiseOp) -> Op {
+        Op::Elementwise(op)
+    }
+}
+
+impl From<ShapeOp> for Op {
+    fn from(op: ShapeOp) -> Op {
+        Op::Shape(op)
+    }
+}
+
+impl From<MemoryOp> for Op {
+    fn from(op: MemoryOp) -> Op {
+        Op::Memory(op)
+    }
+}
+
+impl From<ControlOp> for Op {
+    fn from(op: ControlOp) -> Op {
+        Op::Control(op)
+    }
+}
+
+impl From<GpuOp> for Op {
+    fn from(op: GpuOp) -> Op {
+        Op::Gpu(op)
+    }
+}
