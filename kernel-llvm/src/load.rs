@@ -1,0 +1,178 @@
+//! Loading, once per process, and what has to happen before anything else may use LLVM.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use inkwell::targets::{InitializationConfig, Target};
+
+use crate::error::{LoadError, Version};
+use crate::{machine, options};
+
+/// The LLVM of this process, ready for use. Having a reference to it is the proof that every
+/// function of `inkwell` and `llvm_sys` may be called.
+#[derive(Debug, Clone)]
+pub struct Llvm {
+    version: Version,
+    path: PathBuf,
+    missing: Vec<&'static str>,
+    load_time: Duration,
+}
+
+impl Llvm {
+    /// The version: major, minor, patch.
+    pub fn version(&self) -> (u32, u32, u32) {
+        self.version
+    }
+
+    /// The library it was loaded from: a path, or the bare name that the dynamic linker found. Empty
+    /// when LLVM was linked (feature `link-llvm`).
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The functions of the C API that `llvm_sys` declares and this LLVM does not export. Calling
+    /// one ends the process with a message that names it.
+    pub fn missing_functions(&self) -> &[&'static str] {
+        &self.missing
+    }
+
+    /// How long loading took, from the search to the check of the data layout.
+    pub fn load_time(&self) -> Duration {
+        self.load_time
+    }
+}
+
+/// Loads LLVM, on the first call; later calls, from any thread, return the same LLVM or the same
+/// error.
+///
+/// The first usable LLVM 22 or 23 of these is taken: the one that `TILEWRIGHT_LLVM` names (a file, or
+/// a folder that holds one; when set, nothing else is tried), that of the Rust toolchain that built
+/// the program, that of the toolchain whose `rustc` is on the path, a system library.
+///
+/// Under the same once, the NVPTX target is registered and LLVM's process-wide options are set and
+/// verified, so no machine can exist with other ones.
+///
+/// # Errors
+///
+/// [`LoadError`] with every place that was looked at, what was wrong with it, and what to do.
+///
+/// # Example
+///
+/// ```
+/// let llvm = kernel_llvm::load()?;
+/// assert!(matches!(llvm.version(), (22 | 23, _, _)));
+/// # Ok::<(), kernel_llvm::LoadError>(())
+/// ```
+pub fn load() -> Result<&'static Llvm, LoadError> {
+    static LLVM: OnceLock<Result<Llvm, LoadError>> = OnceLock::new();
+    LLVM.get_or_init(load_now).as_ref().map_err(Clone::clone)
+}
+
+/// What [`load`] does the first time.
+fn load_now() -> Result<Llvm, LoadError> {
+    let start = Instant::now();
+    let mut llvm = source::find()?;
+    Target::initialize_nvptx(&InitializationConfig::default());
+    options::set();
+    machine::require_short_pointers(&llvm)?;
+    llvm.load_time = start.elapsed();
+    Ok(llvm)
+}
+
+#[cfg(not(feature = "link-llvm"))]
+mod source {
+    //! LLVM comes from a file.
+
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use super::Llvm;
+    use crate::error::{LoadError, Rejected, Rejection, Version};
+    use crate::open::{Opened, open};
+    use crate::search::Candidate;
+    use crate::{fatal, search, settings, trampolines};
+
+    /// Opens the first usable candidate and points the trampolines at it.
+    pub(super) fn find() -> Result<Llvm, LoadError> {
+        let (path, opened) = match settings::llvm() {
+            Some(path) => first_usable(search::named(&path))
+                .map_err(|looked| LoadError::Setting { path, why: first_reason(looked) })?,
+            None => first_usable(search::candidates())
+                .map_err(|looked| LoadError::NotFound { looked })?,
+        };
+        let version = opened.version;
+        // SAFETY: `open` accepts only versions whose C functions have the signatures that
+        // `llvm-sys` declares, and `keep` below leaves the library mapped until the process ends.
+        let missing = unsafe { trampolines::fill(|name| opened.address_of(name)) };
+        opened.keep();
+        fatal::install();
+        Ok(Llvm { version, path, missing, load_time: Duration::ZERO })
+    }
+
+    /// Finds out whether `path` is an LLVM that [`load`](crate::load) would accept, and its version,
+    /// without using it: nothing else in the process changes.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::File`] with what is wrong.
+    pub fn check(path: &Path) -> Result<(u32, u32, u32), LoadError> {
+        first_usable(search::named(path)).map(|(_, opened)| version_and_keep(opened)).map_err(
+            |looked| LoadError::File { path: path.to_path_buf(), why: first_reason(looked) },
+        )
+    }
+
+    fn version_and_keep(opened: Opened) -> Version {
+        let version = opened.version;
+        opened.keep();
+        version
+    }
+
+    /// The first candidate that opens, or all of them with what was wrong.
+    fn first_usable(
+        candidates: impl IntoIterator<Item = Candidate>,
+    ) -> Result<(PathBuf, Opened), Vec<Rejected>> {
+        let mut looked = Vec::new();
+        for candidate in candidates {
+            match candidate {
+                Ok(path) => match open(&path) {
+                    Ok(opened) => return Ok((path, opened)),
+                    Err(why) => looked.push(Rejected { path, why }),
+                },
+                Err(rejected) => looked.push(rejected),
+            }
+        }
+        Err(looked)
+    }
+
+    /// The most telling of the reasons for a path that somebody named. A folder may give several:
+    /// the library itself first, linker scripts and links to it after.
+    fn first_reason(looked: Vec<Rejected>) -> Rejection {
+        looked.into_iter().next().map_or(Rejection::Missing, |rejected| rejected.why)
+    }
+}
+
+#[cfg(feature = "link-llvm")]
+mod source {
+    //! LLVM was linked when the program was built.
+
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::Llvm;
+    use crate::error::{LoadError, Rejection};
+
+    /// Asks the linked LLVM for its version.
+    pub(super) fn find() -> Result<Llvm, LoadError> {
+        let version = inkwell::support::get_llvm_version();
+        if !matches!(version.0, 22 | 23) {
+            let (path, why) = (PathBuf::from("(linked)"), Rejection::Version(version));
+            return Err(LoadError::File { path, why });
+        }
+        let (path, missing) = (PathBuf::new(), Vec::new());
+        Ok(Llvm { version, path, missing, load_time: Duration::ZERO })
+    }
+}
+
+#[cfg(not(feature = "link-llvm"))]
+pub use source::check;

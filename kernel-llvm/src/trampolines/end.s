@@ -1,0 +1,3 @@
+// Ends what x86_64.s or aarch64.s began.
+.purgem llvm_function
+.popsection
