@@ -48,6 +48,8 @@ impl Func {
             Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => Vec::new(),
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => Vec::new(),
+                // What it reports must not depend on where it sits, so it is neither moved nor dropped.
+                MemoryOp::CheckBounds { .. } => vec![Effect::write(Resource::Control)],
                 MemoryOp::Load { .. } => buffer().map(Effect::read).into_iter().collect(),
                 MemoryOp::Store { .. } => buffer().map(Effect::write).into_iter().collect(),
                 MemoryOp::AtomicRmw { order, scope, .. } | MemoryOp::AtomicCas { order, scope } => {

@@ -336,6 +336,13 @@ fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             mask_fits(tys[0], tys.get(2))?;
             Ok(vec![tys[1].clone()])
         }
+        MemoryOp::CheckBounds { .. } => {
+            arity(tys, 2..=3)?;
+            ensure(dt_admits(func, data(tys[0])?, Bound::Int), "an offset is an integer")?;
+            ensure(*tys[1] == Ty::scalar(DType::I64), "the length is an i64 scalar")?;
+            mask_fits(tys[0], tys.get(2))?;
+            Ok(vec![tys[0].with_dt(DType::Bool)])
+        }
         MemoryOp::AtomicCas { .. } => {
             arity(tys, 3..=3)?;
             let (dt, mutable) = pointee(func, tys[0])?;

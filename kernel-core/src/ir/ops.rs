@@ -296,6 +296,10 @@ op_group! {
     Store = "store" @ ALL { cache: CacheModifier, eviction: EvictionPolicy };
     /// `(pointer, value [, mask])`: read-modify-write; the result is what was there, zero where the mask is false.
     AtomicRmw = "atomic_rmw" @ ALL { op: AtomicOp, order: MemOrder, scope: MemScope };
+    /// `(offsets, length [, mask])`: the mask (true without one) where `0 <= offset < length`, else false; a lane
+    /// that the mask admits and the bounds refuse is reported as an out-of-bounds access (a store if `store`)
+    /// to the buffer of parameter number `param`. Offsets are integers, the length an i64 scalar. After `bind` only.
+    CheckBounds = "check_bounds" @ LOWERED { param: u32, store: bool };
     /// `(pointer, expected, value)`: stores the value where the memory holds the expected one; the result is what was there.
     AtomicCas = "atomic_cas" @ ALL { order: MemOrder, scope: MemScope };
 }

@@ -10,6 +10,8 @@ impl Levels {
     pub const ALL: Levels = Levels(7);
     /// Only before `bind`.
     pub const GENERIC: Levels = Levels(1);
+    /// After `bind`: bound and placed.
+    pub const LOWERED: Levels = Levels(6);
     /// Only after layouts are assigned.
     pub const PLACED: Levels = Levels(4);
 
