@@ -53,8 +53,7 @@ fn directives_of_config(config: &Path) -> Option<Vec<String>> {
     if version.split('.').next() != Some(MAJOR) {
         return None;
     }
-    let mut directives =
-        vec![format!("rustc-link-search=native={}", output(config, &["--libdir"])?)];
+    let mut directives = vec![format!("rustc-link-search=native={}", output(config, &["--libdir"])?)];
     let shared = output(config, &["--link-shared", "--libs"]);
     let (kind, flags) = match shared {
         Some(libs) => ("dylib", libs),

@@ -4,6 +4,7 @@
 //! cargo run --example vector_add -p kernel-llvm
 //! ```
 
+use std::process::ExitCode;
 use std::time::Instant;
 
 use kernel_llvm::inkwell::AddressSpace;
@@ -12,8 +13,8 @@ use kernel_llvm::inkwell::module::Module;
 use kernel_llvm::inkwell::targets::TargetMachine;
 use kernel_llvm::inkwell::values::BasicMetadataValueEnum;
 use kernel_llvm::{
-    AsmEffects, Error, KernelBounds, emit_ptx, inline_asm, intrinsic, load, mark_kernel,
-    new_module, optimise, set_alignment, space, target_machine,
+    AsmEffects, Error, KernelBounds, emit_ptx, inline_asm, intrinsic, load, mark_kernel, new_context, new_module,
+    optimise, set_alignment, space, target_machine,
 };
 
 /// Threads in a block.
@@ -21,14 +22,27 @@ const THREADS: u32 = 128;
 /// Bytes of four `f32`.
 const VECTOR_BYTES: u32 = 16;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match compile() {
+        Ok(ptx) => {
+            println!("{ptx}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Compiles the kernel, and says on standard error how long each step took.
+fn compile() -> Result<String, Error> {
     let llvm = load()?;
-    let (major, minor, patch) = llvm.version();
-    eprintln!("LLVM {major}.{minor}.{patch} from {}", llvm.path().display());
+    eprintln!("LLVM {:?} from {}", llvm.version(), llvm.path().display());
     eprintln!("load: {:?}", llvm.load_time());
     let start = Instant::now();
     let machine = target_machine(llvm, "sm_90a", "+ptx80")?;
-    let context = Context::create();
+    let context = new_context(llvm);
     let module = vector_add(&context, &machine)?;
     eprintln!("machine and build: {:?}", start.elapsed());
     let start = Instant::now();
@@ -37,8 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     let ptx = emit_ptx(&module, &machine)?;
     eprintln!("emit: {:?}", start.elapsed());
-    println!("{ptx}");
-    Ok(())
+    Ok(ptx)
 }
 
 /// Builds the kernel: a vector load from each input, an addition, and a store that a predicate
@@ -49,8 +62,7 @@ fn vector_add<'ctx>(context: &'ctx Context, machine: &TargetMachine) -> Result<M
     let global = context.ptr_type(AddressSpace::from(space::GLOBAL));
     let vector = f32.vec_type(4);
     let parameters = [global.into(), global.into(), global.into(), i32.into()];
-    let kernel =
-        module.add_function("vector_add", context.void_type().fn_type(&parameters, false), None);
+    let kernel = module.add_function("vector_add", context.void_type().fn_type(&parameters, false), None);
     mark_kernel(kernel, &KernelBounds::block(THREADS));
 
     let builder = context.create_builder();
@@ -77,18 +89,11 @@ fn vector_add<'ctx>(context: &'ctx Context, machine: &TargetMachine) -> Result<M
     };
     let sum = builder.build_float_add(load(0)?, load(1)?, "sum")?;
     let count = parameter(3).into_int_value();
-    let inside =
-        builder.build_int_compare(kernel_llvm::inkwell::IntPredicate::ULT, vectors, count, "")?;
+    let inside = builder.build_int_compare(kernel_llvm::inkwell::IntPredicate::ULT, vectors, count, "")?;
 
     let element = |lane: u64| builder.build_extract_element(sum, i32.const_int(lane, false), "");
-    let operands: [BasicMetadataValueEnum; 6] = [
-        inside.into(),
-        at(2)?.into(),
-        element(0)?.into(),
-        element(1)?.into(),
-        element(2)?.into(),
-        element(3)?.into(),
-    ];
+    let operands: [BasicMetadataValueEnum; 6] =
+        [inside.into(), at(2)?.into(), element(0)?.into(), element(1)?.into(), element(2)?.into(), element(3)?.into()];
     let i1 = context.bool_type();
     let types = [i1.into(), global.into(), f32.into(), f32.into(), f32.into(), f32.into()];
     let store = context.void_type().fn_type(&types, false);

@@ -91,6 +91,9 @@ pub enum Rejection {
     /// It exists but could not be read.
     #[error("it cannot be read ({0})")]
     Unreadable(String),
+    /// The `rustc` on the path, if there is one, did not say where its toolchain is.
+    #[error("there is no such program on the path, or it names no sysroot")]
+    NoSysroot,
     /// A folder in which, or in whose `lib`, no file is called `libLLVM*`.
     #[error("no libLLVM is in that folder or in its `lib`")]
     EmptyFolder,
@@ -103,6 +106,9 @@ pub enum Rejection {
     /// A shared library without LLVM's C functions.
     #[error("it is a shared library but does not export LLVM's C API ({0} is missing)")]
     NotLlvm(&'static str),
+    /// An LLVM so old that it cannot say which it is.
+    #[error("it is LLVM 15 or older, and only 22 and 23 are known to work")]
+    TooOld,
     /// An LLVM of a version that this crate does not know.
     #[error("it is LLVM {}, and only 22 and 23 are known to work", Dotted(*.0))]
     Version(Version),

@@ -11,16 +11,14 @@ use inkwell::intrinsics::Intrinsic;
 use inkwell::module::Module;
 use inkwell::types::{AsTypeRef, BasicTypeEnum, FunctionType};
 use inkwell::values::{
-    AsValueRef, BasicMetadataValueEnum, CallSiteValue, FastMathFlags, FunctionValue,
-    InstructionValue, PointerValue,
+    AsValueRef, BasicMetadataValueEnum, CallSiteValue, FastMathFlags, FunctionValue, InstructionValue, PointerValue,
 };
 use llvm_sys::LLVMInlineAsmDialect;
 use llvm_sys::core::{
-    LLVMConstInt, LLVMGetInlineAsm, LLVMGetMDKindIDInContext, LLVMInt32TypeInContext,
-    LLVMIsAAllocaInst, LLVMIsAAtomicCmpXchgInst, LLVMIsAAtomicRMWInst, LLVMIsAFenceInst,
-    LLVMIsAInstruction, LLVMIsALoadInst, LLVMIsAStoreInst, LLVMMDNodeInContext2,
-    LLVMMDStringInContext2, LLVMMetadataAsValue, LLVMSetAlignment, LLVMSetMetadata,
-    LLVMSetOrdering, LLVMSetVolatile, LLVMValueAsMetadata,
+    LLVMConstInt, LLVMGetInlineAsm, LLVMGetMDKindIDInContext, LLVMInt32TypeInContext, LLVMIsAAllocaInst,
+    LLVMIsAAtomicCmpXchgInst, LLVMIsAAtomicRMWInst, LLVMIsAFenceInst, LLVMIsAInstruction, LLVMIsALoadInst,
+    LLVMIsAStoreInst, LLVMMDNodeInContext2, LLVMMDStringInContext2, LLVMMetadataAsValue, LLVMSetAlignment,
+    LLVMSetMetadata, LLVMSetOrdering, LLVMSetVolatile, LLVMValueAsMetadata,
 };
 use llvm_sys::debuginfo::{LLVMMetadataReplaceAllUsesWith, LLVMTemporaryMDNode};
 use llvm_sys::prelude::{LLVMMetadataRef, LLVMValueRef};
@@ -130,7 +128,7 @@ pub fn intrinsic<'ctx>(
 ) -> Result<FunctionValue<'ctx>, Error> {
     Intrinsic::find(name)
         // LLVM finds an intrinsic by the longest known start of a name, for overloaded ones.
-        .filter(|found| found.is_overloaded() == !types.is_empty())
+        .filter(|found| found.is_overloaded() != types.is_empty())
         .and_then(|found| found.get_declaration(module, types))
         .ok_or_else(|| Error::Intrinsic { name: name.to_string(), types: types.len() })
 }
@@ -179,9 +177,7 @@ pub fn set_ordering(instruction: impl AsValueRef, ordering: AtomicOrdering) {
     let value = instruction.as_value_ref();
     // SAFETY: the value is live; casting asks for its class.
     let fits = unsafe {
-        !LLVMIsALoadInst(value).is_null()
-            || !LLVMIsAStoreInst(value).is_null()
-            || !LLVMIsAFenceInst(value).is_null()
+        !LLVMIsALoadInst(value).is_null() || !LLVMIsAStoreInst(value).is_null() || !LLVMIsAFenceInst(value).is_null()
     };
     if fits {
         // SAFETY: the instruction is live and of a class that has one ordering.

@@ -47,12 +47,7 @@ pub struct KernelBounds {
 impl KernelBounds {
     /// Blocks of `threads` threads in x, and no other promise.
     pub const fn block(threads: u32) -> Self {
-        KernelBounds {
-            block: [threads, 1, 1],
-            min_blocks: None,
-            max_registers: None,
-            cluster: None,
-        }
+        KernelBounds { block: [threads, 1, 1], min_blocks: None, max_registers: None, cluster: None }
     }
 }
 
@@ -109,12 +104,7 @@ pub fn mark_parameter(function: FunctionValue<'_>, parameter: u32, fact: Paramet
 /// Makes a pointer parameter one whose `pointee` lies in the parameter memory itself, unchanged by
 /// the kernel: how a tensor map (`[128 x i8]`, 64 bytes aligned) is passed. Without it LLVM copies
 /// the pointee into each thread's local memory.
-pub fn mark_grid_constant(
-    function: FunctionValue<'_>,
-    parameter: u32,
-    pointee: ArrayType<'_>,
-    alignment: u32,
-) {
+pub fn mark_grid_constant(function: FunctionValue<'_>, parameter: u32, pointee: ArrayType<'_>, alignment: u32) {
     let location = AttributeLoc::Param(parameter);
     let context = function.get_type().get_context();
     let pointee = AnyTypeEnum::ArrayType(pointee);
@@ -126,11 +116,7 @@ pub fn mark_grid_constant(
 
 /// Declares the shared memory whose size is given at launch: `[0 x i8]`, `alignment` bytes aligned.
 /// A module has at most one, so a second call with the same name returns the first.
-pub fn dynamic_shared_memory<'ctx>(
-    module: &Module<'ctx>,
-    name: &str,
-    alignment: u32,
-) -> GlobalValue<'ctx> {
+pub fn dynamic_shared_memory<'ctx>(module: &Module<'ctx>, name: &str, alignment: u32) -> GlobalValue<'ctx> {
     if let Some(memory) = module.get_global(name) {
         return memory;
     }

@@ -8,11 +8,12 @@
 //! `Result`s, and kernel attributes.
 //!
 //! ```
-//! use kernel_llvm::inkwell::context::Context;
-//! use kernel_llvm::{KernelBounds, emit_ptx, load, mark_kernel, new_module, optimise, target_machine};
+//! use kernel_llvm::{KernelBounds, emit_ptx, load, mark_kernel, new_context, new_module, optimise,
+//!     target_machine};
 //!
-//! let machine = target_machine(load()?, "sm_90a", "+ptx80")?;
-//! let context = Context::create();
+//! let llvm = load()?;
+//! let machine = target_machine(llvm, "sm_90a", "+ptx80")?;
+//! let context = new_context(llvm);
 //! let module = new_module(&context, "nothing", &machine);
 //! let function = module.add_function("nothing", context.void_type().fn_type(&[], false), None);
 //! mark_kernel(function, &KernelBounds::block(128));
@@ -30,7 +31,7 @@
 //! the bindings are written for 22:
 //!
 //! - Call nothing of `inkwell` or `llvm_sys` before [`load()`] returned `Ok`: the process would end
-//!   with a message that names the function.
+//!   with a message that names the function. [`new_context`] asks for the proof.
 //! - Never read opcodes or value kinds back: LLVM 23 renumbered them, and `inkwell` turns the numbers
 //!   into Rust enums. `InstructionValue::get_opcode`, `AnyValueEnum` and `as_any_value_enum` do so, and
 //!   so do the setters `InstructionValue::set_alignment`, `set_volatile` and `set_atomic_ordering`:
@@ -69,16 +70,16 @@ mod trampolines;
 pub use inkwell;
 pub use llvm_sys;
 
-pub use instructions::{
-    AsmEffects, LoopHint, inline_asm, intrinsic, set_alignment, set_convergent, set_fast_math,
-    set_loop_hint, set_ordering, set_volatile,
-};
 pub use error::{Error, LoadError, Rejected, Rejection, Version};
+pub use instructions::{
+    AsmEffects, LoopHint, inline_asm, intrinsic, set_alignment, set_convergent, set_fast_math, set_loop_hint,
+    set_ordering, set_volatile,
+};
 pub use kernel::{
-    KernelBounds, PTX_DEVICE, PTX_KERNEL, ParameterFact, dynamic_shared_memory, mark_device,
-    mark_grid_constant, mark_kernel, mark_parameter, space,
+    KernelBounds, PTX_DEVICE, PTX_KERNEL, ParameterFact, dynamic_shared_memory, mark_device, mark_grid_constant,
+    mark_kernel, mark_parameter, space,
 };
 #[cfg(not(feature = "link-llvm"))]
 pub use load::check;
 pub use load::{Llvm, load};
-pub use machine::{TRIPLE, data_layout, emit_ptx, new_module, optimise, target_machine};
+pub use machine::{TRIPLE, data_layout, emit_ptx, new_context, new_module, optimise, target_machine};

@@ -98,8 +98,7 @@ mod source {
         let (path, opened) = match settings::llvm() {
             Some(path) => first_usable(search::named(&path))
                 .map_err(|looked| LoadError::Setting { path, why: first_reason(looked) })?,
-            None => first_usable(search::candidates())
-                .map_err(|looked| LoadError::NotFound { looked })?,
+            None => first_usable(search::candidates()).map_err(|looked| LoadError::NotFound { looked })?,
         };
         let version = opened.version;
         // SAFETY: `open` accepts only versions whose C functions have the signatures that
@@ -117,9 +116,9 @@ mod source {
     ///
     /// [`LoadError::File`] with what is wrong.
     pub fn check(path: &Path) -> Result<(u32, u32, u32), LoadError> {
-        first_usable(search::named(path)).map(|(_, opened)| version_and_keep(opened)).map_err(
-            |looked| LoadError::File { path: path.to_path_buf(), why: first_reason(looked) },
-        )
+        first_usable(search::named(path))
+            .map(|(_, opened)| version_and_keep(opened))
+            .map_err(|looked| LoadError::File { path: path.to_path_buf(), why: first_reason(looked) })
     }
 
     fn version_and_keep(opened: Opened) -> Version {
@@ -129,9 +128,7 @@ mod source {
     }
 
     /// The first candidate that opens, or all of them with what was wrong.
-    fn first_usable(
-        candidates: impl IntoIterator<Item = Candidate>,
-    ) -> Result<(PathBuf, Opened), Vec<Rejected>> {
+    fn first_usable(candidates: impl IntoIterator<Item = Candidate>) -> Result<(PathBuf, Opened), Vec<Rejected>> {
         let mut looked = Vec::new();
         for candidate in candidates {
             match candidate {

@@ -4,9 +4,7 @@ use inkwell::OptimizationLevel;
 use inkwell::context::{AsContextRef, Context};
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
-use inkwell::targets::{
-    CodeModel, FileType, RelocMode, Target, TargetMachine, TargetTriple,
-};
+use inkwell::targets::{CodeModel, FileType, RelocMode, Target, TargetMachine, TargetTriple};
 
 use crate::diagnostics::Diagnostics;
 use crate::error::{Error, LoadError};
@@ -48,11 +46,8 @@ fn machine(cpu: &str, features: &str) -> Result<TargetMachine, String> {
 /// Checks that machines have short shared-memory pointers, which proves that the options were set.
 pub(crate) fn require_short_pointers(llvm: &Llvm) -> Result<(), LoadError> {
     let (path, version) = (llvm.path().to_path_buf(), llvm.version());
-    let machine = machine(PROBE.0, PROBE.1).map_err(|message| LoadError::NoMachine {
-        path: path.clone(),
-        version,
-        message,
-    })?;
+    let machine =
+        machine(PROBE.0, PROBE.1).map_err(|message| LoadError::NoMachine { path: path.clone(), version, message })?;
     let layout = data_layout(&machine);
     if layout.split('-').any(|part| part == SHORT_SHARED_POINTERS) {
         Ok(())
@@ -66,13 +61,15 @@ pub fn data_layout(machine: &TargetMachine) -> String {
     machine.get_target_data().get_data_layout().as_str().to_string_lossy().into_owned()
 }
 
+/// An empty context, for the modules of one thread. Needing the [`Llvm`] keeps it from being made
+/// before LLVM is loaded.
+pub fn new_context(_llvm: &Llvm) -> Context {
+    Context::create()
+}
+
 /// An empty module for a machine: its triple and data layout are set, which the builder needs to
 /// fold addresses right.
-pub fn new_module<'ctx>(
-    context: &'ctx Context,
-    name: &str,
-    machine: &TargetMachine,
-) -> Module<'ctx> {
+pub fn new_module<'ctx>(context: &'ctx Context, name: &str, machine: &TargetMachine) -> Module<'ctx> {
     let module = context.create_module(name);
     module.set_triple(&machine.get_triple());
     module.set_data_layout(&machine.get_target_data().get_data_layout());
@@ -82,9 +79,10 @@ pub fn new_module<'ctx>(
 /// Runs `default<O3>` over a module, after LLVM's verifier has accepted it.
 ///
 /// The machine goes with it, so that costs and address spaces are those of the GPU. Loop and SLP
-/// vectorisation are off: a thread's values have the widths that layouts gave them, the hardware has
-/// no wide registers to fill, and SLP was seen to trade single fused multiply-adds for vector code.
-/// Unrolling is on; loops that must stay carry [`LoopHint`](crate::LoopHint)s.
+/// vectorisation are off: a thread's values have the widths that layouts gave them, and the hardware
+/// has no wide registers to fill. Pairs of 16-bit values are packed (`fma.rn.f16x2`) all the same,
+/// by vector-combine; SLP changed nothing in such code. Unrolling is on; loops that must stay carry a
+/// [`LoopHint`](crate::LoopHint).
 ///
 /// # Errors
 ///
@@ -112,9 +110,8 @@ pub fn optimise(module: &Module<'_>, machine: &TargetMachine) -> Result<(), Erro
 pub fn emit_ptx(module: &Module<'_>, machine: &TargetMachine) -> Result<String, Error> {
     verify(module, "before code generation")?;
     run(module, "generating code for", || {
-        let buffer = machine
-            .write_to_memory_buffer(module, FileType::Assembly)
-            .map_err(|message| message.to_string())?;
+        let buffer =
+            machine.write_to_memory_buffer(module, FileType::Assembly).map_err(|message| message.to_string())?;
         let text = buffer.as_slice();
         // Some versions count the terminating zero in the buffer's length.
         let text = text.strip_suffix(b"\0").unwrap_or(text);
@@ -124,20 +121,12 @@ pub fn emit_ptx(module: &Module<'_>, machine: &TargetMachine) -> Result<String, 
 
 /// Runs LLVM's verifier.
 fn verify(module: &Module<'_>, stage: &'static str) -> Result<(), Error> {
-    module.verify().map_err(|message| Error::Invalid {
-        module: name_of(module),
-        stage,
-        message: message.to_string(),
-    })
+    module.verify().map_err(|message| Error::Invalid { module: name_of(module), stage, message: message.to_string() })
 }
 
 /// Runs one step of LLVM over a module; errors that it returns and errors that it reports to the
 /// context both become an `Err`.
-fn run<T>(
-    module: &Module<'_>,
-    stage: &'static str,
-    step: impl FnOnce() -> Result<T, String>,
-) -> Result<T, Error> {
+fn run<T>(module: &Module<'_>, stage: &'static str, step: impl FnOnce() -> Result<T, String>) -> Result<T, Error> {
     let name = name_of(module);
     let doing = Doing::new(format!("{stage} module `{name}`"));
     // SAFETY: a module's context outlives it, and inkwell's contexts are not shared by threads.

@@ -1,5 +1,6 @@
 //! Opens one candidate and finds out whether it is an LLVM that serves, before any of it is used.
 
+use std::error::Error as _;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -38,6 +39,8 @@ impl Opened {
 }
 
 /// Opens `path` and checks that it is an LLVM 22 or 23 with the NVPTX target.
+///
+/// Another LLVM stays mapped: unloading one whose initialisers ran is riskier than leaving it.
 pub(crate) fn open(path: &Path) -> Result<Opened, Rejection> {
     // A bare name is looked up by the dynamic linker, so there is no file to look into first.
     if path.components().count() > 1 {
@@ -46,9 +49,15 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Rejection> {
     // SAFETY: opening runs the library's initialisers. An ELF file that the user, the Rust
     // toolchain or the system offers under LLVM's name is trusted with that, as with linking it.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| Rejection::Refused(error.to_string()))?;
+        .map_err(|error| Rejection::Refused(reason(&error)))?;
     let Some(version) = version_of(&library) else {
-        return Err(Rejection::NotLlvm("LLVMGetVersion"));
+        // SAFETY: the symbol is only looked for.
+        let is_llvm = unsafe { library.get::<*mut ()>(b"LLVMContextCreate\0") }.is_ok();
+        if !is_llvm {
+            return Err(Rejection::NotLlvm("LLVMContextCreate"));
+        }
+        std::mem::forget(library);
+        return Err(Rejection::TooOld);
     };
     let opened = Opened { library, version };
     let why = if !MAJORS.contains(&version.0) {
@@ -58,7 +67,6 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Rejection> {
     } else {
         return Ok(opened);
     };
-    // It is some LLVM: unloading one whose initialisers ran is riskier than an unused mapping.
     opened.keep();
     Err(why)
 }
@@ -76,7 +84,12 @@ fn require_elf(path: &Path) -> Result<(), Rejection> {
     if magic == ELF_MAGIC { Ok(()) } else { Err(Rejection::NotElf) }
 }
 
-/// The version that a library gives, `None` if it is no LLVM.
+/// What the dynamic linker said, which is the source of an error that says only that it failed.
+fn reason(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| source.to_string())
+}
+
+/// The version that a library gives, `None` if it is no LLVM or one before LLVM 16.
 fn version_of(library: &Library) -> Option<Version> {
     type GetVersion = unsafe extern "C" fn(*mut u32, *mut u32, *mut u32);
     // SAFETY: LLVM 16 and later export this function with this signature; no earlier one has it.

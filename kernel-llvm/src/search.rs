@@ -16,14 +16,8 @@ use crate::error::{Rejected, Rejection};
 const BUILD_SYSROOT: &str = env!("TILEWRIGHT_BUILD_SYSROOT");
 
 /// Names that distributions give to LLVM 22 and 23, for the dynamic linker to find.
-const SYSTEM_NAMES: [&str; 6] = [
-    "libLLVM.so.22.1",
-    "libLLVM-22.so",
-    "libLLVM-22.so.1",
-    "libLLVM.so.23.1",
-    "libLLVM-23.so",
-    "libLLVM-23.so.1",
-];
+const SYSTEM_NAMES: [&str; 6] =
+    ["libLLVM.so.22.1", "libLLVM-22.so", "libLLVM-22.so.1", "libLLVM.so.23.1", "libLLVM-23.so", "libLLVM-23.so.1"];
 /// Folders outside the dynamic linker's path where distributions put them.
 const SYSTEM_FOLDERS: [&str; 2] = ["/usr/lib/llvm-22/lib", "/usr/lib/llvm-23/lib"];
 
@@ -33,12 +27,16 @@ pub(crate) type Candidate = Result<PathBuf, Rejected>;
 /// The candidates when no setting names one. Lazy, because asking `rustc` starts a process, which
 /// the first place nearly always makes needless.
 pub(crate) fn candidates() -> impl Iterator<Item = Candidate> {
-    let baked = std::iter::once_with(|| PathBuf::from(BUILD_SYSROOT))
-        .filter(|sysroot| !sysroot.as_os_str().is_empty());
-    let current = std::iter::once_with(sysroot_of_rustc).flatten();
-    let sysroots = baked
-        .chain(current.filter(|sysroot| sysroot != Path::new(BUILD_SYSROOT)))
-        .flat_map(|sysroot| in_folder(&sysroot.join("lib")));
+    let baked = std::iter::once_with(|| match BUILD_SYSROOT {
+        "" => Vec::new(),
+        sysroot => in_folder(&Path::new(sysroot).join("lib")),
+    });
+    let current = std::iter::once_with(|| match sysroot_of_rustc() {
+        None => vec![Err(Rejected { path: PathBuf::from("rustc"), why: Rejection::NoSysroot })],
+        Some(sysroot) if sysroot == Path::new(BUILD_SYSROOT) => Vec::new(),
+        Some(sysroot) => in_folder(&sysroot.join("lib")),
+    });
+    let sysroots = baked.chain(current).flatten();
     let names = SYSTEM_NAMES.iter().map(|name| Ok(PathBuf::from(name)));
     let folders = SYSTEM_FOLDERS.iter().flat_map(|folder| in_folder(Path::new(folder)));
     sysroots.chain(names).chain(folders)
@@ -72,11 +70,8 @@ fn in_folder(folder: &Path) -> Vec<Candidate> {
 /// mostly linker scripts or links to them.
 fn libraries(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut found: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.file_name().is_some_and(is_llvm_name))
-        .collect();
+    let mut found: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.file_name().is_some_and(is_llvm_name)).collect();
     found.sort();
     found.reverse();
     found

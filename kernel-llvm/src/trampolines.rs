@@ -54,8 +54,7 @@ unsafe extern "C" {
 }
 
 /// Where each trampoline jumps to.
-static TABLE: [AtomicPtr<()>; COUNT] =
-    [const { AtomicPtr::new(tilewright_llvm_empty_slot as *mut ()) }; COUNT];
+static TABLE: [AtomicPtr<()>; COUNT] = [const { AtomicPtr::new(tilewright_llvm_empty_slot as *mut ()) }; COUNT];
 
 /// Whether [`fill`] has run, which decides what the message about an empty slot advises.
 static FILLED: AtomicBool = AtomicBool::new(false);
@@ -109,9 +108,7 @@ extern "C" fn empty_slot(slot: u32) -> ! {
 ///
 /// Each address must be that of the C function of that name in an LLVM whose C API is the one that
 /// `llvm-sys` declares, and must stay valid until the process ends.
-pub(crate) unsafe fn fill(
-    mut address_of: impl FnMut(&CString) -> Option<*mut ()>,
-) -> Vec<&'static str> {
+pub(crate) unsafe fn fill(mut address_of: impl FnMut(&CString) -> Option<*mut ()>) -> Vec<&'static str> {
     let mut missing = Vec::new();
     for (slot, name) in TABLE.iter().zip(names()) {
         let address = CString::new(name).ok().and_then(|symbol| address_of(&symbol));
@@ -135,6 +132,53 @@ mod tests {
         assert_eq!(all.len(), COUNT);
         assert!(all.is_sorted_by(|a, b| a < b));
         assert!(all.contains(&"LLVMBuildAdd"));
+    }
+
+    /// Assembles the trampolines of another processor with the loaded LLVM.
+    fn assemble_for_aarch64(assembly: &str) -> Vec<u8> {
+        use inkwell::OptimizationLevel;
+        use inkwell::targets::{CodeModel, FileType, RelocMode, Target, TargetTriple};
+        use llvm_sys::target::{
+            LLVMInitializeAArch64AsmParser, LLVMInitializeAArch64AsmPrinter, LLVMInitializeAArch64Target,
+            LLVMInitializeAArch64TargetInfo, LLVMInitializeAArch64TargetMC,
+        };
+        let llvm = crate::load().expect("the toolchain has an LLVM");
+        // SAFETY: LLVM is loaded, and the toolchain's has this target; each call only registers.
+        unsafe {
+            LLVMInitializeAArch64TargetInfo();
+            LLVMInitializeAArch64Target();
+            LLVMInitializeAArch64TargetMC();
+            LLVMInitializeAArch64AsmParser();
+            LLVMInitializeAArch64AsmPrinter();
+        }
+        let triple = TargetTriple::create("aarch64-unknown-linux-gnu");
+        let target = Target::from_triple(&triple).expect("registered above");
+        let (level, model) = (OptimizationLevel::None, CodeModel::Default);
+        let machine = target.create_target_machine(&triple, "generic", "", level, RelocMode::PIC, model);
+        let machine = machine.expect("a machine of a registered target");
+        let context = crate::new_context(llvm);
+        let module = crate::new_module(&context, "trampolines", &machine);
+        module.set_inline_assembly(assembly);
+        let object = machine.write_to_memory_buffer(&module, FileType::Object);
+        object.expect("the assembly is right").as_slice().to_vec()
+    }
+
+    #[test]
+    fn the_aarch64_trampolines_assemble_to_four_instructions_each() {
+        let assembly = [include_str!("trampolines/aarch64.s"), NAMES, include_str!("trampolines/end.s")]
+            .concat()
+            .replace("{table}", "the_table")
+            .replace("{empty_slot}", "the_empty_slot");
+        let object = assemble_for_aarch64(&assembly);
+        for slot in [0, 1, COUNT as u32 - 1] {
+            // movz w17, #slot; adrp x16, page; ldr x16, [x16, low bits]; br x16. The linker fills in
+            // the address, so its bits are zero in the object.
+            let movz = 0x5280_0011_u32 | slot << 5;
+            let code: Vec<u8> =
+                [movz, 0x9000_0010, 0xf940_0210, 0xd61f_0200].iter().flat_map(|word| word.to_le_bytes()).collect();
+            let found = object.windows(code.len()).filter(|bytes| *bytes == code).count();
+            assert_eq!(found, 1, "slot {slot}");
+        }
     }
 
     #[test]

@@ -11,11 +11,14 @@ use kernel_llvm::inkwell::values::{
 };
 use kernel_llvm::inkwell::{AddressSpace, IntPredicate};
 use kernel_llvm::{
-    AsmEffects, Error, KernelBounds, LoopHint, ParameterFact, data_layout, dynamic_shared_memory,
-    emit_ptx, inline_asm, intrinsic, load, mark_grid_constant, mark_kernel, mark_parameter,
-    new_module, optimise, set_alignment, set_fast_math, set_loop_hint, set_volatile, space,
-    target_machine,
+    AsmEffects, Error, KernelBounds, LoopHint, ParameterFact, data_layout, dynamic_shared_memory, emit_ptx, inline_asm,
+    intrinsic, load, mark_grid_constant, mark_kernel, mark_parameter, new_context, new_module, optimise, set_alignment,
+    set_fast_math, set_loop_hint, set_volatile, space, target_machine,
 };
+
+fn context() -> Context {
+    new_context(load().expect("the toolchain has an LLVM"))
+}
 
 fn machine() -> TargetMachine {
     let llvm = load().expect("the toolchain has an LLVM");
@@ -76,7 +79,7 @@ fn has(ptx: &str, parts: &[&str]) {
 
 #[test]
 fn the_header_follows_the_machine_and_shared_pointers_are_short() {
-    let context = Context::create();
+    let context = context();
     let ptx = Kernel::new(&context, 1).ptx();
     has(&ptx, &[".version 8.0\n", ".target sm_90a\n", ".visible .entry k(", ".reqntid 128, 1, 1"]);
     let layout = data_layout(&machine());
@@ -85,7 +88,7 @@ fn the_header_follows_the_machine_and_shared_pointers_are_short() {
 
 #[test]
 fn aligned_vectors_load_whole_and_asm_stores_under_a_predicate() -> Result<(), Error> {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 3);
     let (f32, i32) = (context.f32_type(), context.i32_type());
     let load = |index| -> Result<_, Error> {
@@ -94,8 +97,7 @@ fn aligned_vectors_load_whole_and_asm_stores_under_a_predicate() -> Result<(), E
         Ok(value.into_vector_value())
     };
     let sum = k.builder.build_float_add(load(0)?, load(1)?, "")?;
-    let inside =
-        k.builder.build_int_compare(IntPredicate::ULT, k.scalar(), i32.const_int(7, false), "")?;
+    let inside = k.builder.build_int_compare(IntPredicate::ULT, k.scalar(), i32.const_int(7, false), "")?;
     let mut operands: Vec<BasicMetadataValueEnum> = vec![inside.into(), k.pointer(2).into()];
     for lane in 0..4 {
         let lane = i32.const_int(lane, false);
@@ -117,7 +119,7 @@ fn aligned_vectors_load_whole_and_asm_stores_under_a_predicate() -> Result<(), E
 
 /// `out = x * y + z`, with the given flags on both operations.
 fn multiply_add(flags: FastMathFlags) -> Result<String, Error> {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 4);
     let product = k.builder.build_float_mul(k.load(0), k.load(1), "")?;
     let sum = k.builder.build_float_add(product, k.load(2), "")?;
@@ -140,8 +142,35 @@ fn contract_alone_decides_about_fused_multiply_adds() -> Result<(), Error> {
 }
 
 #[test]
+fn elementwise_work_on_halves_is_packed_in_pairs() -> Result<(), Error> {
+    let context = context();
+    let k = Kernel::new(&context, 2);
+    let vector = context.f16_type().vec_type(8);
+    let values = k.builder.build_load(vector, k.pointer(0), "")?;
+    set_alignment(values, 16);
+    let mut result = vector.get_poison();
+    for lane in 0..8 {
+        let lane = context.i32_type().const_int(lane, false);
+        let element = k.builder.build_extract_element(values.into_vector_value(), lane, "")?;
+        let element = element.into_float_value();
+        let square = k.builder.build_float_mul(element, element, "")?;
+        let sum = k.builder.build_float_add(square, element, "")?;
+        for value in [square, sum] {
+            set_fast_math(value, FastMathFlags::AllowContract);
+        }
+        result = k.builder.build_insert_element(result, sum, lane, "")?;
+    }
+    let store = k.builder.build_store(k.pointer(1), result)?;
+    set_alignment(store, 16);
+    let ptx = k.ptx();
+    assert_eq!(ptx.matches("fma.rn.f16x2").count(), 4, "{ptx}");
+    has(&ptx, &["ld.global.v4.b32", "st.global.v4.b32"]);
+    Ok(())
+}
+
+#[test]
 fn flags_on_a_folded_constant_are_no_error() -> Result<(), Error> {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 1);
     let one = context.f32_type().const_float(1.0);
     let folded = k.builder.build_float_add(one, one, "")?;
@@ -154,18 +183,14 @@ fn flags_on_a_folded_constant_are_no_error() -> Result<(), Error> {
 
 #[test]
 fn bounds_parameters_and_shared_memory_appear_in_the_header() -> Result<(), Error> {
-    let context = Context::create();
+    let context = context();
     let module = new_module(&context, "test", &machine());
     let generic = context.ptr_type(AddressSpace::from(space::GENERIC));
     let global = context.ptr_type(AddressSpace::from(space::GLOBAL));
     let ty = context.void_type().fn_type(&[global.into(), generic.into(), global.into()], false);
     let function = module.add_function("k", ty, None);
-    let bounds = KernelBounds {
-        block: [384, 1, 1],
-        min_blocks: Some(1),
-        max_registers: None,
-        cluster: Some([2, 1, 1]),
-    };
+    let bounds =
+        KernelBounds { block: [384, 1, 1], min_blocks: Some(1), max_registers: None, cluster: Some([2, 1, 1]) };
     mark_kernel(function, &bounds);
     for fact in [ParameterFact::NoAlias, ParameterFact::ReadOnly, ParameterFact::Aligned(16)] {
         mark_parameter(function, 0, fact);
@@ -180,8 +205,7 @@ fn bounds_parameters_and_shared_memory_appear_in_the_header() -> Result<(), Erro
     let i32 = context.i32_type();
     let value = builder.build_load(i32, parameter(0), "")?.into_int_value();
     // SAFETY: the address makes no promise of staying in bounds.
-    let slot =
-        unsafe { builder.build_gep(context.i8_type(), shared.as_pointer_value(), &[value], "")? };
+    let slot = unsafe { builder.build_gep(context.i8_type(), shared.as_pointer_value(), &[value], "")? };
     let store = builder.build_store(slot, value)?;
     set_volatile(store);
     let map = builder.build_load(i32, parameter(1), "")?;
@@ -210,7 +234,7 @@ fn bounds_parameters_and_shared_memory_appear_in_the_header() -> Result<(), Erro
 
 /// A loop of `trips` rounds around one inline assembly with these effects.
 fn asm_in_loop(effects: AsmEffects, trips: u64, hint: Option<LoopHint>) -> Result<String, Error> {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 1);
     let i32 = context.i32_type();
     let entry = k.builder.get_insert_block().expect("positioned");
@@ -221,11 +245,7 @@ fn asm_in_loop(effects: AsmEffects, trips: u64, hint: Option<LoopHint>) -> Resul
     let index = k.builder.build_phi(i32, "")?;
     let asm = context.void_type().fn_type(&[], false);
     inline_asm(&k.builder, asm, "// here", "", &[], effects)?;
-    let next = k.builder.build_int_add(
-        index.as_basic_value().into_int_value(),
-        i32.const_int(1, false),
-        "",
-    )?;
+    let next = k.builder.build_int_add(index.as_basic_value().into_int_value(), i32.const_int(1, false), "")?;
     index.add_incoming(&[(&i32.const_zero(), entry), (&next, body)]);
     let end = match trips {
         0 => k.scalar(),
@@ -268,7 +288,7 @@ fn convergent_asm_is_not_duplicated_by_run_time_unrolling() -> Result<(), Error>
 
 #[test]
 fn pure_asm_without_users_vanishes_and_memory_asm_keeps_loads_apart() -> Result<(), Error> {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 2);
     let f32 = context.f32_type();
     let pure = f32.fn_type(&[f32.into()], false);
@@ -287,7 +307,7 @@ fn pure_asm_without_users_vanishes_and_memory_asm_keeps_loads_apart() -> Result<
 
 #[test]
 fn asm_with_the_wrong_number_of_operands_is_an_error() {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 1);
     let i32 = context.i32_type();
     let ty = context.void_type().fn_type(&[i32.into()], false);
@@ -297,17 +317,15 @@ fn asm_with_the_wrong_number_of_operands_is_an_error() {
 
 #[test]
 fn intrinsics_are_found_by_exact_name_only() {
-    let context = Context::create();
+    let context = context();
     let module = new_module(&context, "test", &machine());
     let f32 = context.f32_type().into();
     assert!(intrinsic(&module, "llvm.nvvm.read.ptx.sreg.tid.x", &[]).is_ok());
     let fma = intrinsic(&module, "llvm.fma", &[f32]).expect("known");
     assert_eq!(fma.get_name().to_bytes(), b"llvm.fma.f32");
-    for (name, types) in [
-        ("llvm.nvvm.no.such.thing", &[][..]),
-        ("llvm.fma", &[][..]),
-        ("llvm.nvvm.read.ptx.sreg.tid.x", &[f32][..]),
-    ] {
+    for (name, types) in
+        [("llvm.nvvm.no.such.thing", &[][..]), ("llvm.fma", &[][..]), ("llvm.nvvm.read.ptx.sreg.tid.x", &[f32][..])]
+    {
         let found = intrinsic(&module, name, types);
         assert!(matches!(found, Err(Error::Intrinsic { .. })), "{name} {types:?} gave {found:?}");
     }
@@ -315,7 +333,7 @@ fn intrinsics_are_found_by_exact_name_only() {
 
 #[test]
 fn an_invalid_module_is_an_error_at_both_steps() -> Result<(), Error> {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 1);
     // The block has no terminator.
     let machine = machine();
@@ -331,14 +349,14 @@ fn an_invalid_module_is_an_error_at_both_steps() -> Result<(), Error> {
 
 #[test]
 fn errors_that_llvm_reports_to_the_context_do_not_exit() -> Result<(), Error> {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 1);
-    // Constraints that no register class fits: LLVM reports an error through the context, whose
-    // default handler would end the process.
+    // A register that the machine lacks: LLVM reports an error through the context, whose default
+    // handler would end the process.
     let i32 = context.i32_type();
-    let ty = context.void_type().fn_type(&[i32.vec_type(64).into()], false);
-    let operand = i32.vec_type(64).const_zero();
-    inline_asm(&k.builder, ty, "// $0", "r", &[operand.into()], AsmEffects::Ordered)?;
+    let ty = context.void_type().fn_type(&[i32.into()], false);
+    let operand = [k.scalar().into()];
+    inline_asm(&k.builder, ty, "// $0", "{no_such}", &operand, AsmEffects::Ordered)?;
     k.builder.build_return(None)?;
     let machine = machine();
     optimise(&k.module, &machine)?;
@@ -358,7 +376,7 @@ fn a_fatal_error_names_tilewright_and_the_module() {
         // sm_80 has no `elect.sync`: instruction selection gives up.
         let llvm = load().expect("the toolchain has an LLVM");
         let old = target_machine(llvm, "sm_80", "+ptx80").expect("LLVM knows the machine");
-        let context = Context::create();
+        let context = context();
         let k = Kernel::new(&context, 1);
         let elect = intrinsic(&k.module, "llvm.nvvm.elect.sync", &[]).expect("known");
         let call = k.builder.build_call(elect, &[k.scalar().into()], "").expect("positioned");
@@ -387,9 +405,7 @@ fn a_fatal_error_names_tilewright_and_the_module() {
 #[test]
 fn the_same_module_gives_the_same_text_every_time() -> Result<(), Error> {
     let first = asm_in_loop(AsmEffects::Ordered, 12, None)?;
-    let threads: Vec<_> = (0..3)
-        .map(|_| std::thread::spawn(|| asm_in_loop(AsmEffects::Ordered, 12, None)))
-        .collect();
+    let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(|| asm_in_loop(AsmEffects::Ordered, 12, None))).collect();
     for thread in threads {
         assert_eq!(thread.join().expect("no panic")?, first);
     }
@@ -398,7 +414,7 @@ fn the_same_module_gives_the_same_text_every_time() -> Result<(), Error> {
 
 #[test]
 fn reading_attributes_back_gives_what_was_set() {
-    let context = Context::create();
+    let context = context();
     let k = Kernel::new(&context, 1);
     assert_eq!(k.function.get_call_conventions(), kernel_llvm::PTX_KERNEL);
     let attribute = k.function.get_string_attribute(AttributeLoc::Function, "nvvm.reqntid");
