@@ -1,1 +1,3 @@
-//! Part of Tilewright.
+//! The GPU code generator of Tilewright: from bound tile IR to PTX.
+
+pub mod check;

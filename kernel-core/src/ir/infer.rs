@@ -344,9 +344,10 @@ fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             Ok(vec![tys[0].with_dt(DType::Bool)])
         }
         MemoryOp::AtomicCas { .. } => {
-            arity(tys, 3..=3)?;
+            arity(tys, 3..=4)?;
             let (dt, mutable) = pointee(func, tys[0])?;
             ensure(mutable, "atomics need a mutable pointer")?;
+            mask_fits(tys[0], tys.get(3))?;
             let value = tys[0].with_dt(dt);
             ensure(*tys[1] == value && *tys[2] == value, "the values must have the pointers' shape and dtype")?;
             Ok(vec![value])

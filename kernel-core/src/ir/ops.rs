@@ -300,7 +300,8 @@ op_group! {
     /// that the mask admits and the bounds refuse is reported as an out-of-bounds access (a store if `store`)
     /// to the buffer of parameter number `param`. Offsets are integers, the length an i64 scalar. After `bind` only.
     CheckBounds = "check_bounds" @ LOWERED { param: u32, store: bool };
-    /// `(pointer, expected, value)`: stores the value where the memory holds the expected one; the result is what was there.
+    /// `(pointer, expected, value [, mask])`: stores the value where the memory holds the expected one; the result is
+    /// what was there, zero where the mask is false.
     AtomicCas = "atomic_cas" @ ALL { order: MemOrder, scope: MemScope };
 }
 

@@ -1,0 +1,532 @@
+//! From values of the IR to [`Node`]s: what interval a value lies in at one access.
+//!
+//! A hypothesis such as `rows < m` holds lane by lane, so it may only be used for the same lanes: a value is
+//! identified by its SSA name *and* by which axis of the accessed tile each of its dimensions runs along.
+//! `rows[:, None] * stride + rows[None, :]` under the mask `(rows < m)[:, None]` bounds the first use of `rows` only.
+
+use std::collections::HashMap;
+
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, Operation, RegionId, ShapeOp,
+    UnaryOp, ValueId,
+};
+
+use super::range::{LaunchConditions, Node, NodeId};
+
+/// Which axis of the accessed tile a dimension of a value runs along.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Along {
+    /// That axis.
+    Axis(u8),
+    /// All elements of the dimension are one (it is broadcast).
+    Any,
+    /// The dimension of a reshape's operand, known by the reshape's result and its own number.
+    Reshaped(ValueId, u8),
+}
+
+/// A value and how its lanes map to those of the accessed tile.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Lanes {
+    /// The value.
+    pub value: ValueId,
+    /// For each of its dimensions, where it runs.
+    pub along: Vec<Along>,
+}
+
+impl Lanes {
+    /// The value itself, as the accessed tile or as a scalar.
+    pub fn of(func: &Func, value: ValueId) -> Lanes {
+        let rank = func.ty(value).rank() as u8;
+        Lanes { value, along: (0..rank).map(Along::Axis).collect() }
+    }
+
+    fn operand(&self, value: ValueId) -> Lanes {
+        Lanes { value, along: self.along.clone() }
+    }
+}
+
+/// A fact that holds where the access takes place: `value <= limit + plus` if `above`, else `value >= limit + plus`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hypothesis {
+    subject: Lanes,
+    limit: Lanes,
+    above: bool,
+    plus: i8,
+}
+
+/// What is known of a value's interval.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Described {
+    /// Its interval.
+    pub node: NodeId,
+    /// Whether arguments and grid bound it from below (data read from memory alone does not).
+    pub bounded_below: bool,
+    /// Whether they bound it from above.
+    pub bounded_above: bool,
+}
+
+impl Described {
+    /// Whether the interval is worth evaluating at launch.
+    pub fn is_bounded(self) -> bool {
+        self.bounded_below && self.bounded_above
+    }
+}
+
+/// Chains of operations longer than this are not followed: their value counts as unknown.
+const MAX_DEPTH: usize = 256;
+
+/// Describes values under a set of hypotheses.
+pub struct Describer<'f> {
+    func: &'f Func,
+    /// By region: the region of the operation that owns it, to tell what a loop's body contains.
+    parents: Vec<Option<RegionId>>,
+    hypotheses: Vec<Hypothesis>,
+    memo: HashMap<Lanes, Described>,
+    depth: usize,
+}
+
+impl<'f> Describer<'f> {
+    /// A describer without hypotheses.
+    pub fn new(func: &'f Func) -> Describer<'f> {
+        let mut parents = vec![None; func.regions.len()];
+        for (index, region) in func.regions.iter().enumerate() {
+            for &op in &region.ops {
+                for &inner in &func.op(op).regions {
+                    parents[inner.index()] = Some(RegionId::new(index as u32));
+                }
+            }
+        }
+        Describer { func, parents, hypotheses: Vec::new(), memo: HashMap::new(), depth: 0 }
+    }
+
+    /// The number of hypotheses, to return to with [`Describer::forget`].
+    pub fn mark(&self) -> usize {
+        self.hypotheses.len()
+    }
+
+    /// Drops the hypotheses that were added after `mark`.
+    pub fn forget(&mut self, mark: usize) {
+        if mark < self.hypotheses.len() {
+            self.hypotheses.truncate(mark);
+            self.memo.clear();
+        }
+    }
+
+    /// Adds what follows from a condition that holds (or, if not `holds`, does not) in every lane considered.
+    pub fn assume(&mut self, condition: Lanes, holds: bool) {
+        let mut added = Vec::new();
+        self.conjuncts(condition, holds, &mut added, 0);
+        if !added.is_empty() {
+            self.hypotheses.extend(added);
+            self.memo.clear();
+        }
+    }
+
+    fn conjuncts(&self, condition: Lanes, holds: bool, out: &mut Vec<Hypothesis>, depth: usize) {
+        let condition = self.strip(condition);
+        let Some(operation) = self.func.def_op(condition.value) else { return };
+        if depth > MAX_DEPTH {
+            return;
+        }
+        let operand = |i: usize| condition.operand(operation.operands[i]);
+        match &operation.op {
+            // A conjunction that holds, or a disjunction that does not, gives both of its parts.
+            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) if holds => {
+                self.conjuncts(operand(0), true, out, depth + 1);
+                self.conjuncts(operand(1), true, out, depth + 1);
+            }
+            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Or }) if !holds => {
+                self.conjuncts(operand(0), false, out, depth + 1);
+                self.conjuncts(operand(1), false, out, depth + 1);
+            }
+            Op::Elementwise(ElementwiseOp::Unary { op: UnaryOp::Not }) => {
+                self.conjuncts(operand(0), !holds, out, depth + 1);
+            }
+            Op::Elementwise(ElementwiseOp::Compare { op }) => {
+                if self.func.ty(operation.operands[0]).dtype().is_some_and(DType::is_int) {
+                    self.comparison(*op, holds, operand(0), operand(1), out);
+                }
+            }
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => {}
+        }
+    }
+
+    fn comparison(&self, op: CmpOp, holds: bool, a: Lanes, b: Lanes, out: &mut Vec<Hypothesis>) {
+        let (a, b) = (self.strip(a), self.strip(b));
+        let mut at_most = |x: &Lanes, y: &Lanes, plus: i8| {
+            out.push(Hypothesis { subject: x.clone(), limit: y.clone(), above: true, plus });
+            out.push(Hypothesis { subject: y.clone(), limit: x.clone(), above: false, plus: -plus });
+        };
+        match (op, holds) {
+            (CmpOp::Lt, true) | (CmpOp::Ge, false) => at_most(&a, &b, -1),
+            (CmpOp::Le, true) | (CmpOp::Gt, false) => at_most(&a, &b, 0),
+            (CmpOp::Gt, true) | (CmpOp::Le, false) => at_most(&b, &a, -1),
+            (CmpOp::Ge, true) | (CmpOp::Lt, false) => at_most(&b, &a, 0),
+            (CmpOp::Eq, true) | (CmpOp::Ne, false) => {
+                at_most(&a, &b, 0);
+                at_most(&b, &a, 0);
+            }
+            (CmpOp::Eq, false) | (CmpOp::Ne, true) => {}
+        }
+    }
+
+    /// Follows a value through operations that only move its elements.
+    pub fn strip(&self, mut lanes: Lanes) -> Lanes {
+        while let Some(operation) = self.func.def_op(lanes.value) {
+            let Some(&source) = operation.operands.first() else { break };
+            let along = match &operation.op {
+                Op::Create(CreateOp::Splat { .. }) => Vec::new(),
+                Op::Shape(op) => self.through(op, lanes.value, source, &lanes.along),
+                Op::Create(_) | Op::Elementwise(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => break,
+            };
+            lanes = Lanes { value: source, along };
+        }
+        lanes
+    }
+
+    fn through(&self, op: &ShapeOp, result: ValueId, source: ValueId, along: &[Along]) -> Vec<Along> {
+        let mut along = along.to_vec();
+        match op {
+            ShapeOp::ExpandDims { axis } => {
+                along.remove(usize::from(*axis));
+                along
+            }
+            ShapeOp::Broadcast { shape } => {
+                let from = &self.func.ty(source).shape;
+                for ((entry, from), to) in along.iter_mut().zip(from).zip(shape) {
+                    if from != to {
+                        *entry = Along::Any;
+                    }
+                }
+                along
+            }
+            ShapeOp::Permute { perm } => {
+                let mut moved = along.clone();
+                for (entry, &p) in along.iter().zip(perm) {
+                    moved[usize::from(p)] = *entry;
+                }
+                moved
+            }
+            ShapeOp::Reshape { .. } => {
+                let rank = self.func.ty(source).rank() as u8;
+                (0..rank).map(|d| Along::Reshaped(result, d)).collect()
+            }
+            ShapeOp::ConvertLayout => along,
+        }
+    }
+
+    /// The interval of an integer value in the lanes of the access.
+    pub fn describe(&mut self, lanes: Lanes, program: &mut LaunchConditions) -> Described {
+        let lanes = self.strip(lanes);
+        if let Some(known) = self.memo.get(&lanes) {
+            return *known;
+        }
+        self.depth += 1;
+        let mut result = match self.depth {
+            d if d > MAX_DEPTH => self.unknown(lanes.value, program),
+            _ => self.by_definition(&lanes, program),
+        };
+        self.depth -= 1;
+        let clips: Vec<Hypothesis> = self.hypotheses.iter().filter(|h| h.subject == lanes).cloned().collect();
+        for clip in clips {
+            // Limits are described without hypotheses, so that `a < b`, which bounds both, comes to an end.
+            let (hypotheses, memo) = (std::mem::take(&mut self.hypotheses), std::mem::take(&mut self.memo));
+            let limit = self.describe(clip.limit, program);
+            (self.hypotheses, self.memo) = (hypotheses, memo);
+            if clip.above {
+                result.node = program.node(Node::ClipAbove(result.node, limit.node, clip.plus));
+                result.bounded_above |= limit.bounded_above;
+            } else {
+                result.node = program.node(Node::ClipBelow(result.node, limit.node, clip.plus));
+                result.bounded_below |= limit.bounded_below;
+            }
+        }
+        self.memo.insert(lanes, result);
+        result
+    }
+
+    fn dtype(&self, value: ValueId) -> DType {
+        self.func.ty(value).dtype().unwrap_or(DType::I64)
+    }
+
+    /// Any value of the dtype.
+    fn unknown(&self, value: ValueId, program: &mut LaunchConditions) -> Described {
+        let dtype = self.dtype(value);
+        let (lo, hi) = match dtype.is_float() {
+            true => (i128::from(i64::MIN), i128::from(i64::MAX)),
+            false => (dtype.int_min(), dtype.int_max()),
+        };
+        let small = dtype.bits() < 32;
+        let node = program.node(Node::Fixed(lo, hi));
+        Described { node, bounded_below: small || lo == 0, bounded_above: small }
+    }
+
+    fn exact(program: &mut LaunchConditions, node: Node) -> Described {
+        Described { node: program.node(node), bounded_below: true, bounded_above: true }
+    }
+
+    fn by_definition(&mut self, lanes: &Lanes, program: &mut LaunchConditions) -> Described {
+        match self.func.value(lanes.value).def {
+            Def::Param(param) if self.dtype(lanes.value).is_int() => {
+                let argument = program.node(Node::Argument(param));
+                Describer::exact(program, Node::Fits(argument, self.dtype(lanes.value)))
+            }
+            Def::Param(_) => self.unknown(lanes.value, program),
+            Def::Arg(region, index) => self.region_argument(lanes, region, index as usize, program),
+            Def::Result(op, index) => {
+                let operation = self.func.op(op);
+                self.result(lanes, operation, index as usize, program)
+            }
+        }
+    }
+
+    fn result(&mut self, lanes: &Lanes, operation: &Operation, index: usize, p: &mut LaunchConditions) -> Described {
+        match &operation.op {
+            Op::Create(op) => match op {
+                CreateOp::Const { value: Literal::Int(i), .. } => Describer::exact(p, Node::Fixed(*i, *i)),
+                CreateOp::Const { value: Literal::Bool(b), .. } => {
+                    let i = i128::from(*b);
+                    Describer::exact(p, Node::Fixed(i, i))
+                }
+                CreateOp::ProgramId { axis } => Describer::exact(p, Node::ProgramId(*axis)),
+                CreateOp::NumPrograms { axis } => Describer::exact(p, Node::NumPrograms(*axis)),
+                CreateOp::Arange { lo, hi } => match (lo.as_const(), hi.as_const()) {
+                    (Some(lo), Some(hi)) => Describer::exact(p, Node::Fixed(i128::from(lo), i128::from(hi) - 1)),
+                    _ => self.unknown(lanes.value, p),
+                },
+                CreateOp::Const { value: Literal::Float(_), .. }
+                | CreateOp::ConstExpr { .. }
+                | CreateOp::Limit { .. }
+                | CreateOp::Splat { .. } => self.unknown(lanes.value, p),
+            },
+            Op::Elementwise(op) => self.elementwise(lanes, op, &operation.operands, p),
+            Op::Control(op) => self.control_result(lanes, op, operation, index, p),
+            Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => self.unknown(lanes.value, p),
+        }
+    }
+
+    fn combine(&self, lanes: &Lanes, parts: &[Described], node: Node, program: &mut LaunchConditions) -> Described {
+        let raw = program.node(node);
+        let bounded = parts.iter().all(|d| d.is_bounded());
+        let node = program.node(Node::Fits(raw, self.dtype(lanes.value)));
+        Described { node, bounded_below: bounded, bounded_above: bounded }
+    }
+
+    fn elementwise(
+        &mut self,
+        lanes: &Lanes,
+        op: &ElementwiseOp,
+        args: &[ValueId],
+        p: &mut LaunchConditions,
+    ) -> Described {
+        if !self.dtype(lanes.value).is_int() {
+            return self.unknown(lanes.value, p);
+        }
+        match op {
+            ElementwiseOp::Binary { op } => self.binary(lanes, *op, args, p),
+            ElementwiseOp::Unary { op: UnaryOp::Neg } => {
+                let x = self.describe(lanes.operand(args[0]), p);
+                let zero = p.node(Node::Fixed(0, 0));
+                self.combine(lanes, &[x], Node::Sub(zero, x.node), p)
+            }
+            ElementwiseOp::Unary { op: UnaryOp::Abs } => {
+                let x = self.describe(lanes.operand(args[0]), p);
+                let zero = p.node(Node::Fixed(0, 0));
+                let negated = p.node(Node::Sub(zero, x.node));
+                self.combine(lanes, &[x], Node::Max(x.node, negated), p)
+            }
+            ElementwiseOp::Select => {
+                let (a, b) = (self.describe(lanes.operand(args[1]), p), self.describe(lanes.operand(args[2]), p));
+                self.combine(lanes, &[a, b], Node::Either(a.node, b.node), p)
+            }
+            ElementwiseOp::Cast { .. } => match self.dtype(args[0]) {
+                DType::Bool => Describer::exact(p, Node::Fixed(0, 1)),
+                from if from.is_int() => {
+                    let x = self.describe(lanes.operand(args[0]), p);
+                    Described { node: p.node(Node::Fits(x.node, self.dtype(lanes.value))), ..x }
+                }
+                _ => self.unknown(lanes.value, p),
+            },
+            ElementwiseOp::Unary { .. }
+            | ElementwiseOp::Compare { .. }
+            | ElementwiseOp::Fma
+            | ElementwiseOp::Bitcast { .. } => self.unknown(lanes.value, p),
+        }
+    }
+
+    fn binary(&mut self, lanes: &Lanes, op: BinaryOp, args: &[ValueId], p: &mut LaunchConditions) -> Described {
+        let (a, b) = (self.describe(lanes.operand(args[0]), p), self.describe(lanes.operand(args[1]), p));
+        let (x, y) = (a.node, b.node);
+        match op {
+            BinaryOp::Add => self.combine(lanes, &[a, b], Node::Add(x, y), p),
+            BinaryOp::Sub => self.combine(lanes, &[a, b], Node::Sub(x, y), p),
+            BinaryOp::Mul => self.combine(lanes, &[a, b], Node::Mul(x, y), p),
+            BinaryOp::Div => self.combine(lanes, &[a, b], Node::Div(x, y), p),
+            // The remainder is bounded by the divisor whatever the dividend, unless that is zero.
+            BinaryOp::Rem => self.combine(lanes, &[b], Node::Rem(x, y), p),
+            BinaryOp::Min => self.combine(lanes, &[a, b], Node::Min(x, y), p),
+            BinaryOp::Max => self.combine(lanes, &[a, b], Node::Max(x, y), p),
+            BinaryOp::And if self.constant(args[1]).is_some_and(|c| c >= 0) => {
+                self.combine(lanes, &[b], Node::And(x, y), p)
+            }
+            BinaryOp::And => self.combine(lanes, &[a, b], Node::And(x, y), p),
+            BinaryOp::Shl | BinaryOp::Shr => {
+                let bits = i128::from(self.dtype(lanes.value).bits());
+                match self.constant(args[1]).filter(|c| (0..bits).contains(c)) {
+                    Some(count) if op == BinaryOp::Shl => {
+                        let factor = p.node(Node::Fixed(1 << count, 1 << count));
+                        self.combine(lanes, &[a], Node::Mul(x, factor), p)
+                    }
+                    Some(count) => self.combine(lanes, &[a], Node::Shr(x, count as u8), p),
+                    None => self.unknown(lanes.value, p),
+                }
+            }
+            BinaryOp::DivRn | BinaryOp::MinNan | BinaryOp::MaxNan | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi => {
+                self.unknown(lanes.value, p)
+            }
+        }
+    }
+
+    /// The number that a value is in all lanes, if it is a constant.
+    fn constant(&self, value: ValueId) -> Option<i128> {
+        let stripped = self.strip(Lanes::of(self.func, value));
+        match self.func.def_op(stripped.value)?.op {
+            Op::Create(CreateOp::Const { value: Literal::Int(i), .. }) => Some(i),
+            _ => None,
+        }
+    }
+
+    fn control_result(
+        &mut self,
+        lanes: &Lanes,
+        op: &ControlOp,
+        operation: &Operation,
+        index: usize,
+        p: &mut LaunchConditions,
+    ) -> Described {
+        if !self.dtype(lanes.value).is_int() {
+            return self.unknown(lanes.value, p);
+        }
+        match op {
+            ControlOp::If => {
+                let mut parts = [None; 2];
+                for (part, &region) in parts.iter_mut().zip(&operation.regions) {
+                    let Some(value) = self.yielded(region, index) else { return self.unknown(lanes.value, p) };
+                    *part = Some(self.describe(lanes.operand(value), p));
+                }
+                match parts {
+                    [Some(a), Some(b)] => self.combine(lanes, &[a, b], Node::Either(a.node, b.node), p),
+                    _ => self.unknown(lanes.value, p),
+                }
+            }
+            ControlOp::For { .. } => self.carried(lanes, operation, index, true, p),
+            ControlOp::While
+            | ControlOp::Reduce { .. }
+            | ControlOp::Scan { .. }
+            | ControlOp::Yield
+            | ControlOp::Return
+            | ControlOp::Assert { .. }
+            | ControlOp::StaticAssert { .. } => self.unknown(lanes.value, p),
+        }
+    }
+
+    fn yielded(&self, region: RegionId, index: usize) -> Option<ValueId> {
+        let last = *self.func.region(region).ops.last()?;
+        self.func.op(last).operands.get(index).copied()
+    }
+
+    fn region_argument(
+        &mut self,
+        lanes: &Lanes,
+        region: RegionId,
+        index: usize,
+        p: &mut LaunchConditions,
+    ) -> Described {
+        let owner = self.func.ops.iter().find(|op| op.regions.contains(&region));
+        match owner {
+            Some(owner) if matches!(owner.op, Op::Control(ControlOp::For { .. })) => {
+                if index > 0 {
+                    return self.carried(lanes, owner, index - 1, false, p);
+                }
+                let [lo, hi, step] = [0, 1, 2].map(|i| self.describe(lanes.operand(owner.operands[i]), p));
+                let bounded = lo.bounded_below && hi.bounded_above && step.is_bounded();
+                let node = p.node(Node::Counter(lo.node, hi.node, step.node));
+                Described { node, bounded_below: bounded, bounded_above: bounded }
+            }
+            Some(_) | None => self.unknown(lanes.value, p),
+        }
+    }
+
+    /// A value that a loop carries: its start if no trip changes it, an induction if each adds an invariant.
+    fn carried(
+        &mut self,
+        lanes: &Lanes,
+        owner: &Operation,
+        index: usize,
+        after: bool,
+        p: &mut LaunchConditions,
+    ) -> Described {
+        let body = owner.regions[0];
+        let argument = self.func.region(body).args.get(index + 1).copied();
+        let (Some(argument), Some(next)) = (argument, self.yielded(body, index)) else {
+            return self.unknown(lanes.value, p);
+        };
+        if !self.dtype(argument).is_int() {
+            return self.unknown(lanes.value, p);
+        }
+        let start_value = owner.operands[index + 3];
+        if next == argument {
+            return self.describe(lanes.operand(start_value), p);
+        }
+        let Some((increment, sign)) = self.increment(argument, next, body) else {
+            return self.unknown(lanes.value, p);
+        };
+        let start = self.describe(lanes.operand(start_value), p);
+        let mut by = self.describe(lanes.operand(increment), p);
+        if sign < 0 {
+            let zero = p.node(Node::Fixed(0, 0));
+            by.node = p.node(Node::Sub(zero, by.node));
+        }
+        let bounds = [0, 1, 2].map(|i| self.describe(Lanes::of(self.func, owner.operands[i]), p));
+        let parts = [start, by, bounds[0], bounds[1], bounds[2]];
+        let node = Node::Induction { start: start.node, bounds: bounds.map(|b| b.node), increment: by.node, after };
+        self.combine(lanes, &parts, node, p)
+    }
+
+    /// What `next` adds to `argument` (or subtracts, sign -1), if that does not change in the loop.
+    fn increment(&self, argument: ValueId, next: ValueId, body: RegionId) -> Option<(ValueId, i8)> {
+        let operation = self.func.def_op(next)?;
+        let Op::Elementwise(ElementwiseOp::Binary { op }) = operation.op else { return None };
+        let (a, b) = (*operation.operands.first()?, *operation.operands.get(1)?);
+        let (by, sign) = match op {
+            BinaryOp::Add if a == argument => (b, 1),
+            BinaryOp::Add if b == argument => (a, 1),
+            BinaryOp::Sub if a == argument => (b, -1),
+            _ => return None,
+        };
+        self.invariant(by, body, 0).then_some((by, sign))
+    }
+
+    fn invariant(&self, value: ValueId, body: RegionId, depth: usize) -> bool {
+        let home = match self.func.value(value).def {
+            Def::Param(_) => return true,
+            Def::Arg(region, _) => Some(region),
+            Def::Result(op, _) => {
+                let operation = self.func.op(op);
+                let pure = matches!(operation.op, Op::Create(_) | Op::Elementwise(_) | Op::Shape(_));
+                if pure && depth < MAX_DEPTH && operation.operands.iter().all(|&v| self.invariant(v, body, depth + 1)) {
+                    return true;
+                }
+                self.func.regions.iter().position(|r| r.ops.contains(&op)).map(|i| RegionId::new(i as u32))
+            }
+        };
+        let mut region = home;
+        while let Some(inner) = region {
+            if inner == body {
+                return false;
+            }
+            region = self.parents[inner.index()];
+        }
+        true
+    }
+}

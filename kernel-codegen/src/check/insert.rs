@@ -1,0 +1,284 @@
+//! Decides, for every access, how it is kept inside its buffer, and inserts the checks that remain.
+
+use kernel_core::ir::{
+    ControlOp, CreateOp, DType, FloatFlags, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind, RegionId, Safety,
+    Span, ValueId, result_types,
+};
+
+use super::describe::{Describer, Lanes};
+use super::pointers;
+use super::range::{Condition, LaunchConditions, Node};
+
+/// Which checks a variant of a kernel has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Checks {
+    /// Those that no launch condition can replace: the fast variant, which runs where the conditions hold.
+    #[default]
+    AtLaunch,
+    /// One at every access: the variant for launches that do not meet the conditions.
+    EveryAccess,
+}
+
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AccessKind {
+    /// A load.
+    Load,
+    /// A store.
+    Store,
+    /// An atomic.
+    Atomic,
+}
+
+/// How an access is kept inside its buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Class {
+    /// Not at all: the kernel is an `unsafe fn`.
+    Unchecked,
+    /// By an inequality that the host evaluates at launch.
+    LaunchCondition,
+    /// By a check that joins its mask.
+    Residual,
+}
+
+impl Class {
+    /// The word for the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Unchecked => "unchecked",
+            Class::LaunchCondition => "decided at launch",
+            Class::Residual => "checked per lane",
+        }
+    }
+}
+
+/// An access of the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Where it is.
+    pub span: Span,
+    /// What it does.
+    pub kind: AccessKind,
+    /// The buffer.
+    pub param: ParamId,
+    /// How it is checked.
+    pub class: Class,
+}
+
+/// What [`insert`] found and decided.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CheckPlan {
+    /// What a launch must meet to run this variant.
+    pub conditions: LaunchConditions,
+    /// Every access, in program order.
+    pub accesses: Vec<Access>,
+}
+
+/// Brings addresses to canonical form, classifies every access and inserts the checks of the variant.
+pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
+    pointers::canonicalise(func);
+    let mut plan = CheckPlan::default();
+    let mut classified = vec![None; func.ops.len()];
+    {
+        let mut describer = Describer::new(func);
+        let mut walk = Classify { func, checks, describer: &mut describer, plan: &mut plan, found: &mut classified };
+        walk.region(func.body);
+    }
+    let mut inserter = Inserter { func, classified, lengths: Vec::new() };
+    inserter.region(inserter.func.body);
+    plan
+}
+
+/// Where the mask stands among an access's operands.
+fn mask_index(op: &MemoryOp) -> Option<usize> {
+    match op {
+        MemoryOp::Load { .. } => Some(1),
+        MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } => Some(2),
+        MemoryOp::AtomicCas { .. } => Some(3),
+        MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => None,
+    }
+}
+
+fn access_kind(op: &MemoryOp) -> Option<AccessKind> {
+    match op {
+        MemoryOp::Load { .. } => Some(AccessKind::Load),
+        MemoryOp::Store { .. } => Some(AccessKind::Store),
+        MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } => Some(AccessKind::Atomic),
+        MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => None,
+    }
+}
+
+/// The offsets of a canonical address; `None` for the buffer's first element.
+fn offset_of(func: &Func, pointer: ValueId) -> Option<ValueId> {
+    match func.def_op(pointer) {
+        Some(op) if op.op == Op::Memory(MemoryOp::AddPtr) => op.operands.get(1).copied(),
+        Some(_) | None => None,
+    }
+}
+
+struct Classify<'a, 'f> {
+    func: &'f Func,
+    checks: Checks,
+    describer: &'a mut Describer<'f>,
+    plan: &'a mut CheckPlan,
+    /// By operation: the class of the access.
+    found: &'a mut Vec<Option<Class>>,
+}
+
+impl Classify<'_, '_> {
+    fn region(&mut self, region: RegionId) {
+        let mark = self.describer.mark();
+        for &id in &self.func.region(region).ops {
+            self.operation(id);
+        }
+        self.describer.forget(mark);
+    }
+
+    /// Visits a region in which a condition holds, or does not.
+    fn region_where(&mut self, region: RegionId, condition: ValueId, holds: bool) {
+        let mark = self.describer.mark();
+        self.describer.assume(Lanes::of(self.func, condition), holds);
+        self.region(region);
+        self.describer.forget(mark);
+    }
+
+    fn operation(&mut self, id: OpId) {
+        let operation = self.func.op(id);
+        match &operation.op {
+            Op::Memory(op) => {
+                if let Some(kind) = access_kind(op) {
+                    self.access(id, op, kind);
+                }
+            }
+            Op::Control(ControlOp::If) => {
+                self.region_where(operation.regions[0], operation.operands[0], true);
+                self.region_where(operation.regions[1], operation.operands[0], false);
+            }
+            // What a program asserted holds for the rest of the region: otherwise the program has ended.
+            Op::Control(ControlOp::Assert { .. }) => {
+                let condition = operation.operands[0];
+                if self.func.ty(condition).is_scalar() {
+                    self.describer.assume(Lanes::of(self.func, condition), true);
+                }
+            }
+            Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Gpu(_) => {
+                for &region in &operation.regions {
+                    self.region(region);
+                }
+            }
+        }
+    }
+
+    fn access(&mut self, id: OpId, op: &MemoryOp, kind: AccessKind) {
+        let operation = self.func.op(id);
+        let Some(param) = self.func.ty(operation.operands[0]).pointee() else { return };
+        let class = match (self.func.safety, self.checks) {
+            (Safety::Unsafe, Checks::AtLaunch | Checks::EveryAccess) => Class::Unchecked,
+            (Safety::Safe, Checks::EveryAccess) => Class::Residual,
+            (Safety::Safe, Checks::AtLaunch) => {
+                let mask = mask_index(op).and_then(|i| operation.operands.get(i).copied());
+                self.classify(operation.operands[0], mask, param)
+            }
+        };
+        self.plan.accesses.push(Access { span: operation.span, kind, param, class });
+        self.found[id.index()] = Some(class);
+    }
+
+    fn classify(&mut self, pointer: ValueId, mask: Option<ValueId>, param: ParamId) -> Class {
+        let program = &mut self.plan.conditions;
+        let Some(offset) = offset_of(self.func, pointer) else {
+            // The first element: in bounds unless the buffer is empty.
+            let first = program.node(Node::Fixed(0, 0));
+            program.require(Condition { offset: first, buffer: param });
+            return Class::LaunchCondition;
+        };
+        let mark = self.describer.mark();
+        if let Some(mask) = mask {
+            self.describer.assume(Lanes::of(self.func, mask), true);
+        }
+        let described = self.describer.describe(Lanes::of(self.func, offset), program);
+        self.describer.forget(mark);
+        if !described.is_bounded() {
+            return Class::Residual;
+        }
+        program.require(Condition { offset: described.node, buffer: param });
+        Class::LaunchCondition
+    }
+}
+
+struct Inserter<'f> {
+    func: &'f mut Func,
+    /// By operation: the class of the access.
+    classified: Vec<Option<Class>>,
+    /// The hidden length parameters made so far, by buffer.
+    lengths: Vec<(ParamId, ValueId)>,
+}
+
+impl Inserter<'_> {
+    fn region(&mut self, region: RegionId) {
+        let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
+        let mut out = Vec::with_capacity(ops.len());
+        for id in ops {
+            for inner in self.func.op(id).regions.clone() {
+                self.region(inner);
+            }
+            if self.classified.get(id.index()) == Some(&Some(Class::Residual)) {
+                self.check(id, &mut out);
+            }
+            out.push(id);
+        }
+        self.func.regions[region.index()].ops = out;
+    }
+
+    fn emit(&mut self, out: &mut Vec<OpId>, op: Op, operands: &[ValueId], span: Span) -> ValueId {
+        let tys = result_types(self.func, &op, operands, &[]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
+        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), span);
+        out.push(id);
+        self.func.op(id).results[0]
+    }
+
+    fn length(&mut self, buffer: ParamId) -> ValueId {
+        if let Some((_, value)) = self.lengths.iter().find(|(param, _)| *param == buffer) {
+            return *value;
+        }
+        let name = format!("{}_len", self.func.param(buffer).name);
+        let id = self.func.add_param(&name, ParamKind::Length(buffer), Span::UNKNOWN);
+        let divisible = self.func.param(buffer).facts.len_divisible_by;
+        self.func.params[id.index()].facts.divisible_by = divisible;
+        let value = self.func.param(id).value;
+        self.lengths.push((buffer, value));
+        value
+    }
+
+    /// Joins a bounds check to the mask of an access.
+    fn check(&mut self, id: OpId, out: &mut Vec<OpId>) {
+        let operation = self.func.op(id).clone();
+        let (Op::Memory(op), Some(param)) = (&operation.op, self.func.ty(operation.operands[0]).pointee()) else {
+            return;
+        };
+        let Some(index) = mask_index(op) else { return };
+        let span = operation.span;
+        let length = self.length(param);
+        let offset = match offset_of(self.func, operation.operands[0]) {
+            Some(offset) => offset,
+            None => {
+                let shape = self.func.ty(operation.operands[0]).shape.clone();
+                let zero = self.emit(out, Op::constant(Literal::Int(0), DType::I32), &[], span);
+                match shape.is_empty() {
+                    true => zero,
+                    false => self.emit(out, CreateOp::Splat { shape }.into(), &[zero], span),
+                }
+            }
+        };
+        let mut operands = vec![offset, length];
+        operands.extend(operation.operands.get(index));
+        let store = !matches!(op, MemoryOp::Load { .. });
+        let check = MemoryOp::CheckBounds { param: param.index() as u32, store };
+        let mask = self.emit(out, check.into(), &operands, span);
+        let access = &mut self.func.ops[id.index()].operands;
+        match access.get_mut(index) {
+            Some(slot) => *slot = mask,
+            None => access.push(mask),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Memory safety that costs nothing where it can be proved.
+//!
+//! Three steps on the bound IR, before placement:
+//!
+//! 1. [`pointers`] brings every address to one form: the buffer of a known parameter and one tile of offsets;
+//! 2. [`range`] describes the interval of those offsets as a small program over the launch's scalars, lengths
+//!    and grid, with masks, loops and `if` conditions as hypotheses;
+//! 3. [`insert`] puts each access in a [`Class`]: decided by the host at launch, or checked per lane by a
+//!    `check_bounds` that joins the access's mask.
+//!
+//! ```text
+//! %9: f32[BLOCK] = load %p, %m            ; %m = %off < %n
+//! ```
+//! stays as it is with the launch condition `0 <= %off <= n - 1 < len(x)`, evaluated without wrapping; if a
+//! launch does not meet it, the variant of the kernel with [`Checks::EveryAccess`] runs instead:
+//! ```text
+//! %m2: bool[BLOCK] = check_bounds %off, %len, %m {param = 0, store = false}
+//! %9: f32[BLOCK] = load %p, %m2
+//! ```
+
+pub mod describe;
+pub mod insert;
+pub mod pointers;
+pub mod range;
+
+pub use insert::{Access, AccessKind, CheckPlan, Checks, Class, insert};
+pub use range::{LaunchConditions, LaunchEnv};

@@ -1,0 +1,218 @@
+//! One form for every address: a parameter's pointer plus one tile of element offsets.
+//!
+//! ```text
+//! before                                  after
+//! %1: *x = add_ptr %x, %row               %1: i64 = cast %row
+//! %2: *x[64] = splat %1                   %2: i64[64] = splat %1
+//!                                         %3: i64[64] = cast %cols
+//!                                         %4: i64[64] = add %2, %3
+//! %5: *x[64] = add_ptr %2, %cols          %6: *x[64] = splat %x
+//!                                         %5: *x[64] = add_ptr %6, %4
+//! ```
+//!
+//! Afterwards pointers occur only as parameters, as splats of one, and as the result of an `add_ptr` right before
+//! the access that uses it; loops and branches carry offsets. An offset that was added to nothing else keeps its
+//! own width, so the common `x + i32 tile` stays in 32 bits. Sums of offsets wrap in 64 bits, as pointers do.
+
+use kernel_core::ir::{
+    BinaryOp, ControlOp, CreateOp, DType, ElementwiseOp, FloatFlags, Func, Literal, MemoryOp, Op, OpId, ParamId,
+    RegionId, Span, ValueId, result_types,
+};
+
+/// What stands for a pointer value.
+#[derive(Clone, Copy)]
+enum Offset {
+    /// The start of the buffer.
+    Zero,
+    /// The value with the offset in elements.
+    At(ValueId),
+}
+
+struct Rewriter<'f> {
+    func: &'f mut Func,
+    /// By value: the buffer that it pointed into before it was rewritten.
+    params: Vec<Option<ParamId>>,
+    /// By value: what stands for it, if it was a pointer.
+    offsets: Vec<Offset>,
+    /// The region being rebuilt.
+    out: Vec<OpId>,
+}
+
+/// Rewrites every address of the kernel into the form that the module describes.
+pub fn canonicalise(func: &mut Func) {
+    let params: Vec<Option<ParamId>> = func.values.iter().map(|v| v.ty.pointee()).collect();
+    let offsets = vec![Offset::Zero; params.len()];
+    let body = func.body;
+    Rewriter { func, params, offsets, out: Vec::new() }.region(body);
+}
+
+impl Rewriter<'_> {
+    fn region(&mut self, region: RegionId) {
+        for index in 0..self.func.region(region).args.len() {
+            let arg = self.func.region(region).args[index];
+            self.becomes_offset(arg, DType::I64);
+        }
+        let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
+        let outer = std::mem::take(&mut self.out);
+        for op in ops {
+            self.operation(op);
+        }
+        self.func.regions[region.index()].ops = std::mem::replace(&mut self.out, outer);
+    }
+
+    /// The buffer that a value of the original kernel points into. Values that this pass makes have none.
+    fn param(&self, value: ValueId) -> Option<ParamId> {
+        self.params.get(value.index()).copied().flatten()
+    }
+
+    /// If `value` is a pointer: makes it its own offset, of that dtype.
+    fn becomes_offset(&mut self, value: ValueId, dtype: DType) {
+        if self.param(value).is_some() {
+            let ty = self.func.ty(value).with_dt(dtype);
+            self.func.values[value.index()].ty = ty;
+            self.offsets[value.index()] = Offset::At(value);
+        }
+    }
+
+    fn emit(&mut self, op: Op, operands: &[ValueId], span: Span) -> ValueId {
+        let tys = result_types(self.func, &op, operands, &[]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
+        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), span);
+        self.out.push(id);
+        self.func.op(id).results[0]
+    }
+
+    fn cast_i64(&mut self, value: ValueId, span: Span) -> ValueId {
+        if self.func.ty(value).dtype() == Some(DType::I64) {
+            return value;
+        }
+        self.emit(Op::cast(DType::I64), &[value], span)
+    }
+
+    /// The offset of a pointer value as a value of dtype i64.
+    fn force(&mut self, value: ValueId, span: Span) -> ValueId {
+        match self.offsets[value.index()] {
+            Offset::At(offset) => self.cast_i64(offset, span),
+            Offset::Zero => {
+                let shape = self.func.ty(value).shape.clone();
+                let zero = self.emit(Op::constant(Literal::Int(0), DType::I64), &[], span);
+                if shape.is_empty() {
+                    return zero;
+                }
+                self.emit(CreateOp::Splat { shape }.into(), &[zero], span)
+            }
+        }
+    }
+
+    /// Replaces the pointers among the operands by their i64 offsets.
+    fn force_operands(&mut self, id: OpId) {
+        let operands = self.func.op(id).operands.clone();
+        let span = self.func.op(id).span;
+        for (index, value) in operands.into_iter().enumerate() {
+            if self.param(value).is_some() {
+                let forced = self.force(value, span);
+                self.func.ops[id.index()].operands[index] = forced;
+            }
+        }
+    }
+
+    /// The pointer of an access, in canonical form.
+    fn address(&mut self, pointer: ValueId, param: ParamId, span: Span) -> ValueId {
+        let shape = self.func.ty(pointer).shape.clone();
+        let mut start = self.func.param(param).value;
+        if !shape.is_empty() {
+            start = self.emit(CreateOp::Splat { shape }.into(), &[start], span);
+        }
+        match self.offsets[pointer.index()] {
+            Offset::At(offset) => self.emit(MemoryOp::AddPtr.into(), &[start, offset], span),
+            Offset::Zero => start,
+        }
+    }
+
+    fn operation(&mut self, id: OpId) {
+        let operation = self.func.op(id).clone();
+        let touches_pointer = operation.operands.iter().chain(&operation.results).any(|&v| self.param(v).is_some());
+        for &region in &operation.regions {
+            self.region(region);
+        }
+        if !touches_pointer {
+            self.out.push(id);
+            return;
+        }
+        match &operation.op {
+            Op::Memory(MemoryOp::AddPtr) => self.add_ptr(&operation.operands, operation.results[0], operation.span),
+            Op::Memory(
+                MemoryOp::Load { .. }
+                | MemoryOp::Store { .. }
+                | MemoryOp::AtomicRmw { .. }
+                | MemoryOp::AtomicCas { .. }
+                | MemoryOp::CheckBounds { .. },
+            )
+            | Op::Gpu(_) => self.access(id),
+            Op::Create(_) | Op::Shape(_) => self.moved(id),
+            Op::Elementwise(
+                ElementwiseOp::Select
+                | ElementwiseOp::Compare { .. }
+                | ElementwiseOp::Unary { .. }
+                | ElementwiseOp::Binary { .. }
+                | ElementwiseOp::Fma
+                | ElementwiseOp::Cast { .. }
+                | ElementwiseOp::Bitcast { .. },
+            )
+            | Op::Control(
+                ControlOp::For { .. }
+                | ControlOp::While
+                | ControlOp::If
+                | ControlOp::Reduce { .. }
+                | ControlOp::Scan { .. }
+                | ControlOp::Yield
+                | ControlOp::Return
+                | ControlOp::Assert { .. }
+                | ControlOp::StaticAssert { .. },
+            ) => {
+                self.force_operands(id);
+                for &result in &operation.results {
+                    self.becomes_offset(result, DType::I64);
+                }
+                self.out.push(id);
+            }
+        }
+    }
+
+    fn add_ptr(&mut self, operands: &[ValueId], result: ValueId, span: Span) {
+        let sum = match self.offsets[operands[0].index()] {
+            Offset::At(before) => {
+                let (before, more) = (self.cast_i64(before, span), self.cast_i64(operands[1], span));
+                self.emit(Op::binary(BinaryOp::Add), &[before, more], span)
+            }
+            Offset::Zero => operands[1],
+        };
+        self.offsets[result.index()] = Offset::At(sum);
+    }
+
+    /// An access through pointers: gives them their addresses in canonical form.
+    fn access(&mut self, id: OpId) {
+        let operation = self.func.op(id).clone();
+        for (index, &value) in operation.operands.iter().enumerate() {
+            if let Some(param) = self.param(value) {
+                let address = self.address(value, param, operation.span);
+                self.func.ops[id.index()].operands[index] = address;
+            }
+        }
+        self.out.push(id);
+    }
+
+    /// A splat, broadcast, expand_dims, reshape or permute of a pointer: the same of its offset.
+    fn moved(&mut self, id: OpId) {
+        let operation = self.func.op(id).clone();
+        let result = operation.results[0];
+        match self.offsets[operation.operands[0].index()] {
+            Offset::At(offset) => {
+                let dtype = self.func.ty(offset).dtype().unwrap_or(DType::I64);
+                self.func.ops[id.index()].operands[0] = offset;
+                self.becomes_offset(result, dtype);
+                self.out.push(id);
+            }
+            Offset::Zero => self.offsets[result.index()] = Offset::Zero,
+        }
+    }
+}
