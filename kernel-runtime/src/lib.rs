@@ -1,1 +1,42 @@
-//! Part of Tilewright.
+//! The runtime of Tilewright: devices, streams and buffers.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`device`] | [`Device`]: a GPU through the CUDA driver, or the CPU |
+//! | [`buffer`], [`view`] | [`Buffer`], [`View`], [`ViewMut`]: typed memory of a device |
+//! | [`stream`], [`event`] | [`Stream`], [`Event`]: order, time, errors of launches |
+//! | [`record`] | how a running kernel reports an error |
+//! | [`dtype`] | the element types and the bounds of kernels' type parameters |
+//! | [`error`], [`diagnostic`] | [`Error`]: everything that can go wrong |
+//! | [`settings`] | the environment variables |
+//!
+//! Only the CUDA driver is needed for a GPU, and nothing for the CPU. Without a driver everything
+//! that asks for a GPU is an ordinary error.
+
+pub mod buffer;
+mod context;
+pub mod device;
+pub mod diagnostic;
+mod driver;
+pub mod dtype;
+pub mod error;
+mod errors;
+pub mod event;
+pub mod record;
+mod ring;
+pub mod settings;
+mod storage;
+pub mod stream;
+mod tracking;
+pub mod view;
+
+pub use buffer::Buffer;
+pub use device::Device;
+pub use diagnostic::Diagnostic;
+pub use dtype::{DType, ElementType, Float, Int, Num, Signed};
+pub use error::{Access, Error, Result};
+pub use event::Event;
+pub use record::{LaunchId, LaunchRecord, ReportSource};
+pub use storage::Address;
+pub use stream::{RecordHandle, Stream};
+pub use view::{RawBuffer, View, ViewMut};

@@ -1,0 +1,309 @@
+//! Devices: where kernels run and buffers live.
+//!
+//! ```
+//! use kernel_runtime::Device;
+//!
+//! # fn main() -> kernel_runtime::Result<()> {
+//! let device = Device::best()?; // the first GPU, else the CPU
+//! let buffer = device.upload(&[1i32, 2, 3])?;
+//! assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+//! println!("{} has {} multiprocessors", device.name(), device.multiprocessor_count());
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::buffer::Buffer;
+use crate::context::Context;
+use crate::driver;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::settings::{self, DeviceChoice};
+use crate::storage::{Fill, Storage};
+use crate::stream::{Stream, StreamInner};
+use crate::view::as_bytes;
+use cudarc::driver::{CudaContext, CudaStream};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A GPU, or the CPU. Clones are cheap and are the same device.
+///
+/// Two devices are equal if memory of one can be used on the other. Devices that were opened
+/// separately are equal but have their own default streams, and with them their own errors.
+#[derive(Clone)]
+pub struct Device(Arc<DeviceInner>);
+
+struct DeviceInner {
+    context: Arc<Context>,
+    stream: Stream,
+    /// The other streams that were made for this device.
+    others: Mutex<Vec<Weak<StreamInner>>>,
+}
+
+impl Device {
+    /// The first CUDA GPU, or the CPU if there is none that can be used. The environment variable
+    /// `TILEWRIGHT_DEVICE` (`cpu`, `cuda`, `cuda:1`) overrides the choice.
+    ///
+    /// # Errors
+    ///
+    /// Only for what the variable asks for: [`Error::InvalidSetting`] if it means nothing, and the
+    /// errors of [`Device::cuda`]. Without the variable, a GPU that cannot be used is logged.
+    pub fn best() -> Result<Self> {
+        Self::choose(settings::device_override()?)
+    }
+
+    fn choose(choice: Option<DeviceChoice>) -> Result<Self> {
+        match choice {
+            Some(DeviceChoice::Cpu) => Ok(Self::cpu()),
+            Some(DeviceChoice::Cuda(index)) => Self::cuda(index),
+            None => Ok(Self::cuda(0).unwrap_or_else(|error| {
+                match error {
+                    // A machine without a GPU is nothing to talk about.
+                    Error::NoDriver { .. } | Error::NoSuchDevice { .. } => log::debug!("using the CPU: {error}"),
+                    _ => log::warn!("using the CPU, because the GPU cannot be used: {error}"),
+                }
+                Self::cpu()
+            })),
+        }
+    }
+
+    /// The CPU, which runs kernels in the interpreter.
+    pub fn cpu() -> Self {
+        let context = Arc::new(Context::Cpu);
+        let stream = Stream::cpu(context.clone());
+        Self::new(context, stream)
+    }
+
+    /// The CUDA device with this index, from 0, as the driver counts them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDriver`], [`Error::NoSuchDevice`], or [`Error::Driver`] if the device cannot be
+    /// opened.
+    pub fn cuda(index: usize) -> Result<Self> {
+        let context = Context::cuda(index)?;
+        let stream = new_stream(&context)?;
+        Ok(Self::new(context, stream))
+    }
+
+    /// A device of somebody else, such as candle or burn: kernels are launched on `stream` unless
+    /// they name another. Settings of the context stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if the stream belongs to another context; [`Error::NoDriver`] if
+    /// the driver is too old.
+    pub fn from_cudarc(ctx: Arc<CudaContext>, stream: Arc<CudaStream>) -> Result<Self> {
+        let context = Context::from_cudarc(ctx)?;
+        let stream = wrap_stream(&context, stream)?;
+        Ok(Self::new(context, stream))
+    }
+
+    fn new(context: Arc<Context>, stream: Stream) -> Self {
+        Device(Arc::new(DeviceInner { context, stream, others: Mutex::default() }))
+    }
+
+    /// How many CUDA devices there are. Zero without a driver.
+    pub fn cuda_count() -> usize {
+        driver::load().map_or(0, driver::Driver::device_count)
+    }
+
+    /// The device's name, such as `NVIDIA H100 80GB HBM3`.
+    pub fn name(&self) -> &str {
+        match &*self.0.context {
+            Context::Cpu => "CPU",
+            Context::Cuda(memory) => &memory.device_name,
+        }
+    }
+
+    /// Whether this is a GPU.
+    pub fn is_cuda(&self) -> bool {
+        matches!(*self.0.context, Context::Cuda(_))
+    }
+
+    /// The compute capability, `(9, 0)` for Hopper. `None` for the CPU.
+    pub fn compute_capability(&self) -> Option<(u32, u32)> {
+        match &*self.0.context {
+            Context::Cpu => None,
+            Context::Cuda(memory) => Some(memory.compute_capability),
+        }
+    }
+
+    /// How many programs can make progress at the same time, in units of the device: streaming
+    /// multiprocessors, or hardware threads of the CPU.
+    pub fn multiprocessor_count(&self) -> usize {
+        match &*self.0.context {
+            Context::Cpu => std::thread::available_parallelism().map_or(1, usize::from),
+            Context::Cuda(memory) => memory.multiprocessors as usize,
+        }
+    }
+
+    /// Free and total memory in bytes.
+    pub fn memory_info(&self) -> Result<(u64, u64)> {
+        self.0.context.memory_info()
+    }
+
+    /// Gives memory of dropped buffers, which is kept for new ones, back to the system.
+    pub fn trim_memory(&self) -> Result<()> {
+        match &*self.0.context {
+            Context::Cpu => Ok(()),
+            Context::Cuda(memory) => memory.trim(),
+        }
+    }
+
+    /// cudarc's context, for what it offers beyond this crate. `None` for the CPU.
+    pub fn cuda_context(&self) -> Option<&Arc<CudaContext>> {
+        match &*self.0.context {
+            Context::Cpu => None,
+            Context::Cuda(memory) => Some(&memory.ctx),
+        }
+    }
+
+    /// The stream of launches that name none.
+    pub fn default_stream(&self) -> &Stream {
+        &self.0.stream
+    }
+
+    /// A new stream, whose work runs beside that of the others. Buffers order what they must.
+    pub fn new_stream(&self) -> Result<Stream> {
+        let stream = new_stream(&self.0.context)?;
+        self.remember(&stream);
+        Ok(stream)
+    }
+
+    /// A stream of somebody else.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if it is a stream of another device.
+    pub fn wrap_stream(&self, stream: Arc<CudaStream>) -> Result<Stream> {
+        if let Some(known) = self.streams().into_iter().find(|known| known.cudarc() == Some(&stream)) {
+            return Ok(known);
+        }
+        let stream = wrap_stream(&self.0.context, stream)?;
+        self.remember(&stream);
+        Ok(stream)
+    }
+
+    fn remember(&self, stream: &Stream) {
+        let mut others = self.0.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.retain(|other| other.strong_count() > 0);
+        others.push(stream.downgrade());
+    }
+
+    /// The streams that were made for this device and are still in use.
+    fn streams(&self) -> Vec<Stream> {
+        // Cloned, because a stream that drops here waits for its work, which no lock should do.
+        let others = self.0.others.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut streams = vec![self.0.stream.clone()];
+        streams.extend(others.iter().filter_map(Weak::upgrade).map(Stream::from_inner));
+        streams
+    }
+
+    /// Waits until all streams that were made for this device are done. Gives the oldest error of
+    /// a launch on them that nobody has taken yet; call again for the next.
+    pub fn synchronize(&self) -> Result<()> {
+        let streams = self.streams();
+        for stream in &streams {
+            stream.finish()?;
+        }
+        let with_errors = streams.iter().filter_map(|stream| Some((stream.oldest_error()?, stream)));
+        let oldest = with_errors.min_by_key(|(launch, _)| *launch);
+        oldest.and_then(|(_, stream)| stream.take_oldest_error()).map_or(Ok(()), Err)
+    }
+
+    /// A buffer with a copy of `elements`, which may change as soon as this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Driver`].
+    pub fn upload<T: DType>(&self, elements: &[T]) -> Result<Buffer<T>> {
+        self.allocate(elements.len(), Fill::Copy(as_bytes(elements)))
+    }
+
+    /// A buffer of `len` zeros (`false` for `bool`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Driver`].
+    pub fn zeros<T: DType>(&self, len: usize) -> Result<Buffer<T>> {
+        self.allocate(len, Fill::Zero)
+    }
+
+    /// A buffer of `len` elements, each `value`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Driver`].
+    pub fn full<T: DType>(&self, len: usize, value: T) -> Result<Buffer<T>> {
+        let mut buffer = self.allocate(len, Fill::Later)?;
+        buffer.fill(value)?;
+        Ok(buffer)
+    }
+
+    fn allocate<T: DType>(&self, len: usize, fill: Fill<'_>) -> Result<Buffer<T>> {
+        let storage = Storage::new(self, &self.0.stream, len, size_of::<T>(), fill)?;
+        Ok(Buffer::from_storage(storage, len))
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.0.context
+    }
+}
+
+fn new_stream(context: &Arc<Context>) -> Result<Stream> {
+    match &**context {
+        Context::Cpu => Ok(Stream::cpu(context.clone())),
+        Context::Cuda(memory) => {
+            memory.bind()?;
+            let stream = memory.ctx.new_stream().map_err(driver::wrap("cuStreamCreate"))?;
+            Ok(Stream::cuda(context.clone(), memory.clone(), stream))
+        }
+    }
+}
+
+fn wrap_stream(context: &Arc<Context>, stream: Arc<CudaStream>) -> Result<Stream> {
+    match &**context {
+        Context::Cuda(memory) if memory.ctx.cu_ctx() == stream.context().cu_ctx() => {
+            Ok(Stream::cuda(context.clone(), memory.clone(), stream))
+        }
+        Context::Cuda(_) | Context::Cpu => Err(Error::WrongDevice {
+            argument: "".into(),
+            actual: format!("cuda:{}", stream.context().ordinal()).into(),
+            expected: context.label().into(),
+        }),
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.context.is_same(&other.0.context)
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.context.label())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self}, {})", self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_override_chooses_or_fails() {
+        assert!(!Device::choose(Some(DeviceChoice::Cpu)).expect("the CPU is always there").is_cuda());
+        let absent = Device::choose(Some(DeviceChoice::Cuda(1_000_000)));
+        assert!(matches!(absent, Err(Error::NoDriver { .. } | Error::NoSuchDevice { .. })), "{absent:?}");
+        let best = Device::choose(None).expect("there is always a device");
+        assert_eq!(best.is_cuda(), Device::cuda_count() > 0);
+    }
+}

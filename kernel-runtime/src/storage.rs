@@ -1,0 +1,300 @@
+//! The memory of a buffer: bytes somewhere, with the record of who uses them.
+//!
+//! Everything here counts in bytes and trusts its caller about ranges; `buffer` and `view` are
+//! the typed, checked surface.
+
+use crate::context::{self, Context};
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result};
+use crate::record::LaunchId;
+use crate::stream::Stream;
+use crate::tracking::Tracking;
+use std::ops::Range;
+
+/// The smallest allocation in bytes. Buffers without elements have memory as well, so that their
+/// addresses are valid and aligned like all others.
+const SMALLEST: usize = 64;
+
+/// The address of memory on the host or on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address {
+    /// Host memory, which the interpreter accesses through this pointer.
+    Host(*mut u8),
+    /// Memory of a GPU.
+    Device(u64),
+}
+
+// SAFETY: an address is a value. Whoever dereferences it answers for that.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+impl Address {
+    /// The address as a number, for alignment and for kernel arguments.
+    pub fn get(self) -> u64 {
+        match self {
+            Address::Host(pointer) => pointer.addr() as u64,
+            Address::Device(address) => address,
+        }
+    }
+
+    fn add(self, bytes: usize) -> Self {
+        match self {
+            Address::Host(pointer) => Address::Host(pointer.wrapping_add(bytes)),
+            Address::Device(address) => Address::Device(address + bytes as u64),
+        }
+    }
+}
+
+/// Memory, freed when the last use is done.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    device: Device,
+    address: Address,
+    /// The size that counts for users.
+    bytes: usize,
+    tracking: Tracking,
+}
+
+/// How memory comes into the world. It is never uninitialised when safe code sees it.
+pub(crate) enum Fill<'a> {
+    /// All bytes zero.
+    Zero,
+    /// A copy of host memory of the same size.
+    Copy(&'a [u8]),
+    /// The caller initialises all of it before anybody reads it.
+    Later,
+}
+
+impl Storage {
+    /// Allocates memory for `len` elements of `size` bytes, on `stream` of `device`.
+    pub(crate) fn new(device: &Device, stream: &Stream, len: usize, size: usize, fill: Fill<'_>) -> Result<Self> {
+        let context = device.context();
+        // Beyond half of the address space nothing can be allocated, and rounding up would wrap.
+        let bytes = len.checked_mul(size).filter(|bytes| *bytes <= isize::MAX as usize - SMALLEST);
+        let bytes = bytes.ok_or_else(|| context.size_overflow())?;
+        let address = match (&**context, stream.cudarc()) {
+            (Context::Cuda(memory), Some(stream)) => Address::Device(memory.alloc(bytes.max(SMALLEST), stream)?),
+            (Context::Cpu | Context::Cuda(_), _) => Address::Host(context::host_alloc(bytes.max(SMALLEST))?),
+        };
+        // From here on `drop` frees the memory if something fails.
+        let storage = Storage { device: device.clone(), address, bytes, tracking: Tracking::new(stream) };
+        match fill {
+            Fill::Zero => storage.zero_new(stream)?,
+            Fill::Copy(source) => {
+                debug_assert_eq!(source.len(), bytes);
+                storage.write_unordered(0, source, stream)?;
+            }
+            Fill::Later => {}
+        }
+        Ok(storage)
+    }
+
+    /// Takes over memory that was allocated on `stream`.
+    ///
+    /// # Safety
+    ///
+    /// `address` is an allocation of the device, of at least `bytes` bytes, that the context's
+    /// `free` accepts; nobody else frees it.
+    pub(crate) unsafe fn adopt(device: &Device, stream: &Stream, address: u64, bytes: usize) -> Self {
+        Storage { device: device.clone(), address: Address::Device(address), bytes, tracking: Tracking::new(stream) }
+    }
+
+    /// Gives the memory away, after all work that uses it.
+    pub(crate) fn release(self) -> Result<(Stream, Address)> {
+        let stream = self.tracking.finish()?;
+        stream.finish()?;
+        let this = std::mem::ManuallyDrop::new(self);
+        let address = this.address;
+        // SAFETY: `this` is never dropped nor used again, and each field that owns something is
+        // read out of it once.
+        drop(unsafe { (std::ptr::read(&this.device), std::ptr::read(&this.tracking)) });
+        Ok((stream, address))
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn address(&self, offset: usize) -> Address {
+        self.address.add(offset)
+    }
+
+    /// The stream on which reading waits for nothing.
+    pub(crate) fn home(&self) -> Stream {
+        self.tracking.home()
+    }
+
+    pub(crate) fn begin_read(&self, stream: &Stream) -> Result<()> {
+        stream.check_context(self.device.context())?;
+        self.tracking.begin_read(stream)
+    }
+
+    pub(crate) fn begin_write(&self, stream: &Stream, range: Range<usize>, launch: LaunchId) -> Result<()> {
+        stream.check_context(self.device.context())?;
+        self.tracking.begin_write(stream, range, self.bytes, launch)
+    }
+
+    fn zero_new(&self, stream: &Stream) -> Result<()> {
+        match (self.address, stream.cudarc()) {
+            (Address::Device(address), Some(cudarc)) => {
+                stream.bind()?;
+                // SAFETY: the memory is ours, was allocated on this stream and has this size.
+                unsafe { driver::fill(address, 1, 0, self.bytes.max(1), cudarc.cu_stream()) }
+            }
+            // Host memory is allocated zeroed.
+            (Address::Device(_) | Address::Host(_), _) => Ok(()),
+        }
+    }
+
+    /// Reads bytes to `to` and gives the error of the launch that wrote them.
+    ///
+    /// # Safety
+    ///
+    /// `range` is inside the memory and `to` is writable for its length.
+    pub(crate) unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
+        let stream = self.home();
+        self.begin_read(&stream)?;
+        match (self.address(range.start), stream.cudarc()) {
+            (Address::Device(from), Some(cudarc)) => {
+                stream.bind()?;
+                // SAFETY: promised by the caller; the wait below ends the copy.
+                unsafe { driver::copy_to_host(to, from, range.len(), cudarc.cu_stream())? };
+                stream.finish()?;
+            }
+            (Address::Host(from), _) => {
+                // SAFETY: promised by the caller; nobody writes while `self` is borrowed.
+                unsafe { to.copy_from_nonoverlapping(from, range.len()) };
+            }
+            (Address::Device(_), None) => return Err(self.mismatch(&stream)),
+        }
+        self.tracking.take_error(range, self.bytes).map_or(Ok(()), Err)
+    }
+
+    /// Overwrites bytes from `start` on with `source`, which has left host memory on return. The
+    /// caller has exclusive access to them.
+    pub(crate) fn write(&self, start: usize, source: &[u8]) -> Result<()> {
+        let stream = self.home();
+        self.begin_write(&stream, start..start + source.len(), LaunchId::next())?;
+        self.write_unordered(start, source, &stream)
+    }
+
+    fn write_unordered(&self, start: usize, source: &[u8], stream: &Stream) -> Result<()> {
+        debug_assert!(start + source.len() <= self.bytes);
+        if source.is_empty() {
+            return Ok(());
+        }
+        match (self.address(start), &**self.device.context(), stream.cudarc()) {
+            (Address::Device(to), Context::Cuda(memory), Some(cudarc)) => {
+                // SAFETY: the range is inside the memory, which earlier work leaves in peace.
+                unsafe { memory.copy_from_host(to, source.as_ptr(), source.len(), cudarc) }
+            }
+            (Address::Host(to), Context::Cpu | Context::Cuda(_), _) => {
+                // SAFETY: as above; the source is borrowed from elsewhere.
+                unsafe { to.copy_from_nonoverlapping(source.as_ptr(), source.len()) };
+                Ok(())
+            }
+            (Address::Device(_), Context::Cpu | Context::Cuda(_), _) => Err(self.mismatch(stream)),
+        }
+    }
+
+    /// Copies bytes from other memory of the same device. The caller has exclusive access to the
+    /// target range, and both ranges are inside their memory.
+    pub(crate) fn copy_from(&self, start: usize, source: &Storage, range: Range<usize>) -> Result<()> {
+        let stream = self.home();
+        source.begin_read(&stream)?;
+        self.begin_write(&stream, start..start + range.len(), LaunchId::next())?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        match (self.address(start), source.address(range.start), stream.cudarc()) {
+            (Address::Device(to), Address::Device(from), Some(cudarc)) => {
+                stream.bind()?;
+                // SAFETY: both ranges are inside memory of this context, ordered by the calls
+                // above; exclusive access to the target means that they do not overlap.
+                unsafe { driver::copy_within(to, from, range.len(), cudarc.cu_stream()) }
+            }
+            (Address::Host(to), Address::Host(from), _) => {
+                // SAFETY: as above.
+                unsafe { to.copy_from_nonoverlapping(from, range.len()) };
+                Ok(())
+            }
+            (Address::Host(_) | Address::Device(_), Address::Host(_) | Address::Device(_), _) => {
+                Err(self.mismatch(&stream))
+            }
+        }
+    }
+
+    /// Fills `count` elements of `size` bytes with `pattern`. `size` is 1, 2 or 4.
+    pub(crate) fn fill(&self, start: usize, size: usize, pattern: u32, count: usize) -> Result<()> {
+        let stream = self.home();
+        self.begin_write(&stream, start..start + size * count, LaunchId::next())?;
+        match (self.address(start), stream.cudarc()) {
+            (_, _) if count == 0 => Ok(()),
+            (Address::Device(address), Some(cudarc)) => {
+                stream.bind()?;
+                // SAFETY: the range is inside the memory; allocations and elements are aligned.
+                unsafe { driver::fill(address, size, pattern, count, cudarc.cu_stream()) }
+            }
+            (Address::Host(to), _) => {
+                let bytes = pattern.to_ne_bytes();
+                // The low bytes come first on little-endian machines, last on others.
+                let low = if cfg!(target_endian = "little") { &bytes[..size] } else { &bytes[4 - size..] };
+                for index in 0..count {
+                    // SAFETY: the range is inside the memory.
+                    unsafe { to.add(index * size).copy_from_nonoverlapping(low.as_ptr(), size) };
+                }
+                Ok(())
+            }
+            (Address::Device(_), None) => Err(self.mismatch(&stream)),
+        }
+    }
+
+    /// Memory of a GPU with a stream of the CPU. Streams are checked before they are recorded.
+    fn mismatch(&self, stream: &Stream) -> Error {
+        Error::WrongDevice {
+            argument: "".into(),
+            actual: self.device.to_string().into(),
+            expected: stream.context().label().into(),
+        }
+    }
+
+    fn free(&self) -> Result<()> {
+        match (self.address, &**self.device.context()) {
+            (Address::Host(pointer), _) => {
+                // SAFETY: the pointer came from `host_alloc` with this size, and the CPU has
+                // finished everything that it was given.
+                unsafe { context::host_free(pointer, self.bytes.max(SMALLEST)) };
+                Ok(())
+            }
+            (Address::Device(address), Context::Cuda(memory)) => {
+                let stream = match self.tracking.finish() {
+                    Ok(stream) => stream,
+                    // An event could not be made; waiting for everything needs none.
+                    Err(_) => {
+                        memory.synchronize()?;
+                        self.home()
+                    }
+                };
+                match stream.cudarc() {
+                    // SAFETY: the address is an allocation of this context, and all other
+                    // streams' uses come before this point.
+                    Some(cudarc) => unsafe { memory.free(address, cudarc) },
+                    None => Err(self.mismatch(&stream)),
+                }
+            }
+            (Address::Device(_), Context::Cpu) => Err(self.mismatch(&self.home())),
+        }
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if let Err(error) = self.free() {
+            // Memory that cannot be freed safely stays allocated. At the end of the process the
+            // driver may be gone before us, which is no news to anybody.
+            log::debug!("{} bytes on {} stay allocated: {error}", self.bytes, self.device);
+        }
+    }
+}
