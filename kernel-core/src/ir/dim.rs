@@ -44,6 +44,9 @@ pub enum Atom {
     Max(Dim, Dim),
 }
 
+/// The most terms of a product before equal ones are collected: powers of long sums grow without bound.
+const MAX_TERMS: usize = 4096;
+
 /// Why a dimension has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DimError {
@@ -51,6 +54,8 @@ pub enum DimError {
     Overflow,
     /// Division or remainder by zero.
     DivisionByZero,
+    /// The product has more terms than anybody writes.
+    TooLong,
 }
 
 impl fmt::Display for DimError {
@@ -58,6 +63,7 @@ impl fmt::Display for DimError {
         f.write_str(match self {
             DimError::Overflow => "the value does not fit 64 bits",
             DimError::DivisionByZero => "division by zero",
+            DimError::TooLong => "the product has too many terms",
         })
     }
 }
@@ -146,13 +152,17 @@ impl Dim {
         if let (Dim::Const(a), Dim::Const(b)) = (self, other) {
             return a.checked_mul(*b).map(Dim::Const).ok_or(DimError::Overflow);
         }
-        let mut terms = Vec::new();
-        for (left, a) in self.terms() {
-            for (right, b) in other.terms() {
+        let (lefts, rights) = (self.terms(), other.terms());
+        if lefts.len().saturating_mul(rights.len()) > MAX_TERMS {
+            return Err(DimError::TooLong);
+        }
+        let mut terms = Vec::with_capacity(lefts.len() * rights.len());
+        for (left, a) in &lefts {
+            for (right, b) in &rights {
                 let mut atoms = left.clone();
                 atoms.extend(right.iter().cloned());
                 atoms.sort();
-                terms.push((atoms, a.checked_mul(b).ok_or(DimError::Overflow)?));
+                terms.push((atoms, a.checked_mul(*b).ok_or(DimError::Overflow)?));
             }
         }
         Dim::from_terms(terms)
@@ -166,6 +176,8 @@ impl Dim {
                 return a.checked_div(*b).map(Dim::Const).ok_or(DimError::Overflow);
             }
             (_, Dim::Const(1)) => return Ok(self.clone()),
+            // `i64::MIN / -1` does not fit.
+            (_, Dim::Const(-1)) => return self.neg(),
             (Dim::Poly(p), Dim::Const(d)) if p.terms.iter().all(|t| t.1 % d == 0) => {
                 return Dim::from_terms(p.terms.iter().map(|(m, c)| (m.clone(), c / d)).collect());
             }
@@ -248,18 +260,27 @@ fn ordered(a: &Dim, b: &Dim) -> (Dim, Dim) {
     }
 }
 
+/// Whether the dimension is printed as one word or in parentheses of its own.
+fn is_simple(dim: &Dim) -> bool {
+    match dim {
+        Dim::Const(c) => *c >= 0,
+        Dim::Poly(poly) => matches!(poly.terms.as_slice(), [(atoms, 1)] if atoms.len() == 1),
+    }
+}
+
 struct DimDisplay<'a> {
     dim: &'a Dim,
     name: &'a dyn Fn(ConstId) -> String,
 }
 
-impl DimDisplay<'_> {
-    fn atom(&self, atom: &Atom, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = |dim| DimDisplay { dim, name: self.name };
+impl<'a> DimDisplay<'a> {
+    fn atom(&self, atom: &'a Atom, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |dim: &'a Dim| DimDisplay { dim, name: self.name };
+        let operand = |dim: &'a Dim| if is_simple(dim) { part(dim).to_string() } else { format!("({})", part(dim)) };
         match atom {
             Atom::Const(id) => f.write_str(&(self.name)(*id)),
-            Atom::Div(a, b) => write!(f, "(({}) / ({}))", part(a), part(b)),
-            Atom::Rem(a, b) => write!(f, "(({}) % ({}))", part(a), part(b)),
+            Atom::Div(a, b) => write!(f, "({} / {})", operand(a), operand(b)),
+            Atom::Rem(a, b) => write!(f, "({} % {})", operand(a), operand(b)),
             Atom::Min(a, b) => write!(f, "min({}, {})", part(a), part(b)),
             Atom::Max(a, b) => write!(f, "max({}, {})", part(a), part(b)),
         }
@@ -322,7 +343,7 @@ mod tests {
         assert_eq!(p(0).mul(&two).unwrap().div(&two), Ok(p(0)));
         assert_ne!(p(0).div(&two), Ok(p(0)));
         assert_eq!(show(&p(0).mul(&two).unwrap().add(&Dim::Const(-3)).unwrap()), "2 * M - 3");
-        assert_eq!(show(&p(0).div(&two).unwrap()), "((M) / (2))");
+        assert_eq!(show(&p(0).div(&two).unwrap()), "(M / 2)");
     }
 
     #[test]

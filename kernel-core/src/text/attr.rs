@@ -1,6 +1,18 @@
 //! How attributes of operations are written and read.
+//!
+//! The op table generates the calls: [`AttrPrinter::attr`] and [`AttrParser::attr`] once per attribute, in the
+//! table's order. Attributes come in braces, `{axis = 1}`, with three rules that keep the text short:
+//! one named `value` stands bare behind the mnemonic (`const 1`), one that has its usual value is left out, and so
+//! is one that repeats the type of the result (`cast %3` with a result of type `f16` casts to `f16`).
 
 use std::fmt;
+
+use super::lexer::{Lexer, Token, write_name, write_string};
+use super::{dims, types};
+use crate::ir::{
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, Dt, EvictionPolicy, FenceKind, Func, LimitKind, Literal, MemOrder,
+    MemScope, Ty, UnaryOp, Unroll,
+};
 
 /// Text that is not tile IR: where and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,39 +34,317 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 /// A type that can be an attribute.
-pub trait Attr: Sized {
+pub trait Attr: Sized + PartialEq {
     /// Appends the value.
     fn print(&self, printer: &mut AttrPrinter<'_>);
+
     /// Reads a value.
     ///
     /// # Errors
     /// If the text there is not one.
     fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Self, ParseError>;
+
+    /// The value that the attribute of that name has where it is not written; `result` is the type of the
+    /// operation's first result.
+    fn implied(name: &str, result: Option<&Ty>) -> Option<Self> {
+        let _ = (name, result);
+        None
+    }
 }
 
 /// Writes attributes.
 pub struct AttrPrinter<'a> {
     /// The text so far.
     pub out: &'a mut String,
+    /// The kernel, for the names of its constexprs and dtype parameters.
+    pub func: &'a Func,
+    result: Option<&'a Ty>,
+    open: bool,
 }
 
-impl AttrPrinter<'_> {
-    /// Appends `name = value`.
-    pub fn attr<T>(&mut self, _name: &str, _value: &T) {}
+impl<'a> AttrPrinter<'a> {
+    pub(super) fn new(out: &'a mut String, func: &'a Func, result: Option<&'a Ty>) -> AttrPrinter<'a> {
+        AttrPrinter { out, func, result, open: false }
+    }
+
+    /// Appends `name = value`, unless that is implied.
+    pub fn attr<T: Attr>(&mut self, name: &str, value: &T) {
+        if name == "value" {
+            self.out.push(' ');
+            value.print(self);
+            return;
+        }
+        if T::implied(name, self.result).is_some_and(|implied| implied == *value) {
+            return;
+        }
+        self.out.push_str(if self.open { ", " } else { " {" });
+        self.open = true;
+        self.out.push_str(name);
+        self.out.push_str(" = ");
+        value.print(self);
+    }
+
+    pub(super) fn finish(self) {
+        if self.open {
+            self.out.push('}');
+        }
+    }
 }
 
 /// Reads attributes.
-pub struct AttrParser<'a, 't> {
-    /// The text.
-    pub text: &'a &'t str,
+pub struct AttrParser<'p, 't> {
+    pub(super) lexer: &'p mut Lexer<'t>,
+    pub(super) func: &'p Func,
+    result: Option<&'p Ty>,
+    open: bool,
 }
 
-impl AttrParser<'_, '_> {
-    /// Reads `name = value`.
+impl<'p, 't> AttrParser<'p, 't> {
+    pub(super) fn new(lexer: &'p mut Lexer<'t>, func: &'p Func, result: Option<&'p Ty>) -> AttrParser<'p, 't> {
+        let mut ahead = *lexer;
+        // A brace may also open a region; attributes start with `name =`.
+        let open = ahead.eat(b'{') && matches!(ahead.next(), Token::Ident(_)) && ahead.peek() == Token::Punct(b'=');
+        if open {
+            lexer.next();
+        }
+        AttrParser { lexer, func, result, open }
+    }
+
+    /// Reads `name = value`, or takes what is implied if it is not there.
     ///
     /// # Errors
     /// If the text there is something else.
-    pub fn attr<T>(&mut self, name: &str) -> Result<T, ParseError> {
-        Err(ParseError { line: 0, column: 0, message: name.to_string() })
+    pub fn attr<T: Attr>(&mut self, name: &str) -> Result<T, ParseError> {
+        if name == "value" {
+            return T::parse(self);
+        }
+        if self.open && self.lexer.eat_word(name) {
+            self.lexer.expect(b'=')?;
+            let value = T::parse(self)?;
+            self.lexer.eat(b',');
+            return Ok(value);
+        }
+        T::implied(name, self.result).ok_or_else(|| self.lexer.expected(&format!("attribute `{name}`")))
     }
+
+    pub(super) fn finish(self) -> Result<(), ParseError> {
+        if self.open && !self.lexer.eat(b'}') {
+            return Err(self.lexer.expected("`}` after the operation's attributes"));
+        }
+        Ok(())
+    }
+}
+
+macro_rules! unsigned_attr {
+    ($($ty:ty),*) => {$(
+        impl Attr for $ty {
+            fn print(&self, printer: &mut AttrPrinter<'_>) {
+                printer.out.push_str(&self.to_string());
+            }
+
+            fn parse(parser: &mut AttrParser<'_, '_>) -> Result<$ty, ParseError> {
+                parser.lexer.unsigned(u64::from(<$ty>::MAX)).map(|value| value as $ty)
+            }
+
+            fn implied(name: &str, _result: Option<&Ty>) -> Option<$ty> {
+                (name == "stages").then_some(0)
+            }
+        }
+    )*};
+}
+
+unsigned_attr!(u8, u32);
+
+impl Attr for bool {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        printer.out.push_str(if *self { "true" } else { "false" });
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<bool, ParseError> {
+        let value = match parser.lexer.peek() {
+            Token::Ident("true") => true,
+            Token::Ident("false") => false,
+            _ => return Err(parser.lexer.expected("`true` or `false`")),
+        };
+        parser.lexer.next();
+        Ok(value)
+    }
+
+    fn implied(_name: &str, _result: Option<&Ty>) -> Option<bool> {
+        Some(false)
+    }
+}
+
+impl Attr for String {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        write_string(printer.out, self);
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<String, ParseError> {
+        let Token::Str(raw) = parser.lexer.peek() else { return Err(parser.lexer.expected("a quoted string")) };
+        let value = parser.lexer.unescape(raw)?;
+        parser.lexer.next();
+        Ok(value)
+    }
+}
+
+impl Attr for Dim {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        dims::print(printer.out, printer.func, self);
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Dim, ParseError> {
+        dims::parse(parser.lexer, parser.func)
+    }
+}
+
+impl Attr for Vec<Dim> {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        dims::print_shape(printer.out, printer.func, self);
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Vec<Dim>, ParseError> {
+        dims::parse_shape(parser.lexer, parser.func)
+    }
+
+    fn implied(_name: &str, result: Option<&Ty>) -> Option<Vec<Dim>> {
+        result.map(|ty| ty.shape.clone())
+    }
+}
+
+impl Attr for Vec<u8> {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        printer.out.push_str(&format!("{self:?}"));
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Vec<u8>, ParseError> {
+        parser.lexer.expect(b'[')?;
+        let mut list = Vec::new();
+        while parser.lexer.peek() != Token::Punct(b']') {
+            list.push(u8::parse(parser)?);
+            if !parser.lexer.eat(b',') {
+                break;
+            }
+        }
+        parser.lexer.expect(b']')?;
+        Ok(list)
+    }
+}
+
+impl Attr for Dt {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        types::print_dt(printer.out, printer.func, *self);
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Dt, ParseError> {
+        types::parse_dt(parser.lexer, parser.func)
+    }
+
+    fn implied(_name: &str, result: Option<&Ty>) -> Option<Dt> {
+        result.and_then(Ty::dt)
+    }
+}
+
+/// The bits of the NaN that is written without a payload.
+const PLAIN_NAN: u64 = 0x7ff8_0000_0000_0000;
+
+impl Attr for Literal {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        let text = match *self {
+            Literal::Bool(value) => value.to_string(),
+            Literal::Int(value) => value.to_string(),
+            Literal::Float(PLAIN_NAN) => "nan".to_string(),
+            Literal::Float(bits) if f64::from_bits(bits).is_nan() => format!("nan({bits:#x})"),
+            // The shortest decimal that reads back as the same f64; it always has a point or an exponent.
+            Literal::Float(bits) => format!("{:?}", f64::from_bits(bits)),
+        };
+        printer.out.push_str(&text);
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Literal, ParseError> {
+        let lexer = &mut *parser.lexer;
+        let negative = lexer.eat(b'-');
+        let sign = if negative { -1.0 } else { 1.0 };
+        let literal = match lexer.peek() {
+            Token::Ident("true") if !negative => Literal::Bool(true),
+            Token::Ident("false") if !negative => Literal::Bool(false),
+            Token::Ident("inf") => Literal::float(sign * f64::INFINITY),
+            Token::Ident("nan") if !negative => return nan(lexer),
+            Token::Number(text) => number(text, negative).ok_or_else(|| lexer.expected("a number in range"))?,
+            _ => return Err(lexer.expected("a constant")),
+        };
+        lexer.next();
+        Ok(literal)
+    }
+}
+
+/// `nan`, or `nan(0x..)` with all 64 bits.
+fn nan(lexer: &mut Lexer<'_>) -> Result<Literal, ParseError> {
+    lexer.next();
+    if !lexer.eat(b'(') {
+        return Ok(Literal::Float(PLAIN_NAN));
+    }
+    let bits = match lexer.peek() {
+        Token::Number(text) => text.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()),
+        _ => None,
+    };
+    let bits = bits.filter(|&b| f64::from_bits(b).is_nan()).ok_or_else(|| lexer.expected("the bits of a NaN"))?;
+    lexer.next();
+    lexer.expect(b')')?;
+    Ok(Literal::Float(bits))
+}
+
+fn number(text: &str, negative: bool) -> Option<Literal> {
+    if text.contains(['.', 'e']) && !text.starts_with("0x") {
+        let magnitude: f64 = text.parse().ok()?;
+        return Some(Literal::float(if negative { -magnitude } else { magnitude }));
+    }
+    let magnitude = match text.strip_prefix("0x") {
+        Some(hex) => u128::from_str_radix(hex, 16).ok()?,
+        None => text.parse().ok()?,
+    };
+    let value = if negative { 0i128.checked_sub_unsigned(magnitude)? } else { i128::try_from(magnitude).ok()? };
+    Some(Literal::Int(value))
+}
+
+/// Names as attributes; the one behind `=` is left out of the text.
+macro_rules! name_attrs {
+    ($($Enum:ident $(= $usual:ident)?;)*) => {$(
+        impl Attr for $Enum {
+            fn print(&self, printer: &mut AttrPrinter<'_>) {
+                write_name(printer.out, self.name(), &[]);
+            }
+
+            fn parse(parser: &mut AttrParser<'_, '_>) -> Result<$Enum, ParseError> {
+                let value = match parser.lexer.peek() {
+                    Token::Ident(word) => $Enum::from_name(word),
+                    _ => None,
+                };
+                let Some(value) = value else {
+                    let names: Vec<&str> = $Enum::ALL.iter().map(|v| v.name()).collect();
+                    return Err(parser.lexer.expected(&format!("one of {}", names.join(", "))));
+                };
+                parser.lexer.next();
+                Ok(value)
+            }
+
+            $(fn implied(_name: &str, _result: Option<&Ty>) -> Option<$Enum> {
+                Some($Enum::$usual)
+            })?
+        }
+    )*};
+}
+
+name_attrs! {
+    LimitKind;
+    UnaryOp;
+    BinaryOp;
+    CmpOp;
+    CacheModifier = Default;
+    EvictionPolicy = Normal;
+    AtomicOp;
+    MemOrder;
+    MemScope;
+    Unroll = Auto;
+    FenceKind;
 }

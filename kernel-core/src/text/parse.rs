@@ -1,0 +1,381 @@
+//! Reads a kernel from text.
+
+use std::collections::HashMap;
+
+use super::attr::AttrParser;
+use super::lexer::{Lexer, Token};
+use super::{ParseError, layouts, types};
+use crate::ir::{
+    BinaryOp, Bound, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, DtypeParam, ElementwiseOp, Facts,
+    FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId, Operation, ParamKind, RegionId, Safety,
+    ShapeOp, Span, Ty, UnaryOp, ValueId,
+};
+
+type Result<T> = std::result::Result<T, ParseError>;
+
+/// How deep regions may nest; more than any source that the front end takes.
+const MAX_DEPTH: u32 = 200;
+
+/// Reads a kernel. What is read is well-formed as an arena, but only [`crate::verify`] says whether it is a kernel.
+///
+/// # Errors
+/// If the text is not in the text form; the error names the line and the column.
+pub fn parse(text: &str) -> Result<Func> {
+    let func = Func::new("", "", Safety::Safe);
+    let mut parser = Parser { lexer: Lexer::new(text), func, values: HashMap::new(), depth: 0 };
+    parser.kernel()?;
+    Ok(parser.func)
+}
+
+struct Parser<'t> {
+    lexer: Lexer<'t>,
+    func: Func,
+    /// Values by their names in the text. Only looked up, never iterated over.
+    values: HashMap<&'t str, ValueId>,
+    depth: u32,
+}
+
+impl<'t> Parser<'t> {
+    fn kernel(&mut self) -> Result<()> {
+        self.word("kernel")?;
+        self.func.name = self.lexer.name("the kernel's name")?;
+        let Token::Str(raw) = self.lexer.peek() else { return Err(self.lexer.expected("the source file in quotes")) };
+        self.func.file = self.lexer.unescape(raw)?;
+        self.lexer.next();
+        self.func.safety = match self.lexer.peek() {
+            Token::Ident("safe") => Safety::Safe,
+            Token::Ident("unsafe") => Safety::Unsafe,
+            _ => return Err(self.lexer.expected("`safe` or `unsafe`")),
+        };
+        self.lexer.next();
+        self.func.level = match self.lexer.peek() {
+            Token::Ident("generic") => Level::Generic,
+            Token::Ident("bound") => Level::Bound,
+            Token::Ident("placed") => Level::Placed,
+            _ => return Err(self.lexer.expected("`generic`, `bound` or `placed`")),
+        };
+        self.lexer.next();
+        self.lexer.expect(b'{')?;
+        self.header()?;
+        let body = self.func.body;
+        self.operations(body)?;
+        if self.lexer.peek() != Token::End {
+            return Err(self.lexer.expected("the end of the text"));
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, word: &str) -> Result<()> {
+        if self.lexer.eat_word(word) { Ok(()) } else { Err(self.lexer.expected(&format!("`{word}`"))) }
+    }
+
+    fn header(&mut self) -> Result<()> {
+        loop {
+            match self.lexer.peek() {
+                Token::Ident("dtype") => self.dtype_param()?,
+                Token::Ident("const") => self.const_param()?,
+                Token::Ident("param") => self.param()?,
+                Token::Ident("layout") => self.layout()?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn dtype_param(&mut self) -> Result<()> {
+        self.lexer.next();
+        let at = self.lexer.position();
+        let name = self.lexer.name("a dtype parameter's name")?;
+        if self.func.dtype_params.iter().any(|p| p.name == name) {
+            return Err(self.lexer.error_at(at, format!("two dtype parameters are named `{name}`")));
+        }
+        self.lexer.expect(b':')?;
+        let bound = match self.lexer.peek() {
+            Token::Ident(word) => Bound::from_name(word),
+            _ => None,
+        };
+        let bound = bound.ok_or_else(|| self.lexer.expected("`DType`, `Num`, `Int`, `Float` or `Signed`"))?;
+        self.lexer.next();
+        self.func.dtype_params.push(DtypeParam { name, bound });
+        Ok(())
+    }
+
+    fn const_param(&mut self) -> Result<()> {
+        self.lexer.next();
+        let at = self.lexer.position();
+        let name = self.lexer.name("a constexpr's name")?;
+        if self.func.const_params.iter().any(|p| p.name == name) {
+            return Err(self.lexer.error_at(at, format!("two constexprs are named `{name}`")));
+        }
+        self.lexer.expect(b':')?;
+        let ty = match self.lexer.peek() {
+            Token::Ident("usize") => Some(ConstTy::Int(IntTy::Usize)),
+            Token::Ident("isize") => Some(ConstTy::Int(IntTy::Isize)),
+            Token::Ident("bool") => Some(ConstTy::Bool),
+            Token::Ident(word) => DType::from_name(word).filter(|d| d.is_int()).map(|d| ConstTy::Int(IntTy::Fixed(d))),
+            _ => None,
+        };
+        let ty = ty.ok_or_else(|| self.lexer.expected("an integer type or `bool`"))?;
+        self.lexer.next();
+        self.func.const_params.push(ConstParam { name, ty });
+        Ok(())
+    }
+
+    fn param(&mut self) -> Result<()> {
+        self.lexer.next();
+        let (at, value) = (self.lexer.position(), self.value_name()?);
+        let name = self.lexer.name("a parameter's name")?;
+        self.lexer.expect(b':')?;
+        let kind = match self.lexer.peek() {
+            Token::Ident("ptr") => {
+                self.lexer.next();
+                ParamKind::Ptr { dt: types::parse_dt(&mut self.lexer, &self.func)?, mutable: false }
+            }
+            Token::Ident("ptr_mut") => {
+                self.lexer.next();
+                ParamKind::Ptr { dt: types::parse_dt(&mut self.lexer, &self.func)?, mutable: true }
+            }
+            Token::Ident("const") => {
+                self.lexer.next();
+                ParamKind::ConstScalar(types::parse_dt(&mut self.lexer, &self.func)?)
+            }
+            Token::Ident("report_slot") => {
+                self.lexer.next();
+                ParamKind::ReportSlot
+            }
+            Token::Ident("length") => {
+                self.lexer.next();
+                ParamKind::Length(types::parse_param(&mut self.lexer, &self.func)?)
+            }
+            Token::Ident("scratch") => {
+                self.lexer.next();
+                ParamKind::Scratch
+            }
+            _ => ParamKind::Scalar(types::parse_dt(&mut self.lexer, &self.func)?),
+        };
+        let facts = self.facts()?;
+        let span = self.span()?;
+        let id = self.func.add_param(&name, kind, span);
+        let param = &mut self.func.params[id.index()];
+        param.facts = facts;
+        let id = param.value;
+        self.define(at, value, id)
+    }
+
+    fn facts(&mut self) -> Result<Facts> {
+        let mut facts = Facts::default();
+        if !self.lexer.eat(b'{') {
+            return Ok(facts);
+        }
+        let max = u64::from(u32::MAX);
+        loop {
+            if self.lexer.eat_word("div") {
+                self.lexer.expect(b'=')?;
+                facts.divisible_by = self.lexer.unsigned(max)? as u32;
+            } else if self.lexer.eat_word("len_div") {
+                self.lexer.expect(b'=')?;
+                facts.len_divisible_by = self.lexer.unsigned(max)? as u32;
+            } else if self.lexer.eat_word("one") {
+                facts.equals_one = true;
+            } else {
+                return Err(self.lexer.expected("`div`, `len_div` or `one`"));
+            }
+            if !self.lexer.eat(b',') {
+                break;
+            }
+        }
+        self.lexer.expect(b'}')?;
+        Ok(facts)
+    }
+
+    fn layout(&mut self) -> Result<()> {
+        self.lexer.next();
+        self.lexer.expect(b'#')?;
+        let at = self.lexer.position();
+        let index = self.lexer.unsigned(u64::from(u32::MAX))?;
+        if index != self.func.layouts.len() as u64 {
+            let next = self.func.layouts.len();
+            return Err(self.lexer.error_at(at, format!("layouts are numbered in order; the next is {next}")));
+        }
+        self.lexer.expect(b'=')?;
+        let layout = layouts::parse(&mut self.lexer)?;
+        self.func.layouts.push(layout);
+        Ok(())
+    }
+
+    fn span(&mut self) -> Result<Span> {
+        if !self.lexer.eat(b'@') {
+            return Ok(Span::UNKNOWN);
+        }
+        let max = u64::from(u32::MAX);
+        let line = self.lexer.unsigned(max)? as u32;
+        self.lexer.expect(b':')?;
+        let column = self.lexer.unsigned(max)? as u32;
+        self.lexer.expect(b'+')?;
+        let len = self.lexer.unsigned(max)? as u32;
+        Ok(Span { line, column, len })
+    }
+
+    fn value_name(&mut self) -> Result<&'t str> {
+        let Token::Value(name) = self.lexer.peek() else { return Err(self.lexer.expected("a value (`%name`)")) };
+        self.lexer.next();
+        Ok(name)
+    }
+
+    fn define(&mut self, at: usize, name: &'t str, value: ValueId) -> Result<()> {
+        match self.values.insert(name, value) {
+            None => Ok(()),
+            Some(_) => Err(self.lexer.error_at(at, format!("`%{name}` is defined twice"))),
+        }
+    }
+
+    /// `%a: f32, %b: i32[N] #0`
+    fn typed(&mut self) -> Result<Vec<Typed<'t>>> {
+        let mut list = Vec::new();
+        while let Token::Value(_) = self.lexer.peek() {
+            let at = self.lexer.position();
+            let name = self.value_name()?;
+            self.lexer.expect(b':')?;
+            let ty = types::parse(&mut self.lexer, &self.func)?;
+            let layout = self.layout_ref()?;
+            list.push(Typed { at, name, ty, layout });
+            if !self.lexer.eat(b',') {
+                break;
+            }
+        }
+        Ok(list)
+    }
+
+    fn layout_ref(&mut self) -> Result<Option<LayoutId>> {
+        if !self.lexer.eat(b'#') {
+            return Ok(None);
+        }
+        let at = self.lexer.position();
+        let index = self.lexer.unsigned(u64::from(u32::MAX))?;
+        if index as usize >= self.func.layouts.len() {
+            return Err(self.lexer.error_at(at, "there is no such layout"));
+        }
+        Ok(Some(LayoutId::new(index as u32)))
+    }
+
+    /// The operations of a region up to its closing brace.
+    fn operations(&mut self, region: RegionId) -> Result<()> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.lexer.error(format!("regions nest more than {MAX_DEPTH} deep")));
+        }
+        while !self.lexer.eat(b'}') {
+            let op = self.operation()?;
+            self.func.regions[region.index()].ops.push(op);
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn operation(&mut self) -> Result<OpId> {
+        let results = self.typed()?;
+        if !results.is_empty() {
+            self.lexer.expect(b'=')?;
+        }
+        let at = self.lexer.position();
+        let Token::Ident(mnemonic) = self.lexer.peek() else { return Err(self.lexer.expected("an operation")) };
+        self.lexer.next();
+        let contract = self.lexer.eat_word("contract");
+        let operands = self.operands()?;
+        let op = self.op(at, mnemonic, results.first().map(|r| &r.ty))?;
+        let span = self.span()?;
+        let id = OpId::new(self.func.ops.len() as u32);
+        let flags = FloatFlags { contract };
+        let operation = Operation { op, operands, results: Vec::new(), regions: Vec::new(), flags, span };
+        self.func.ops.push(operation);
+        for (index, result) in (0u32..).zip(results) {
+            let value = self.func.new_value(result.ty, Def::Result(id, index));
+            self.func.values[value.index()].layout = result.layout;
+            self.define(result.at, result.name, value)?;
+            self.func.ops[id.index()].results.push(value);
+        }
+        self.regions(id)?;
+        Ok(id)
+    }
+
+    fn operands(&mut self) -> Result<Vec<ValueId>> {
+        let mut operands = Vec::new();
+        while let Token::Value(name) = self.lexer.peek() {
+            let mut ahead = self.lexer;
+            ahead.next();
+            if operands.is_empty() && ahead.peek() == Token::Punct(b':') {
+                // Not an operand, but the first result of the operation that follows.
+                break;
+            }
+            let Some(&value) = self.values.get(name) else {
+                return Err(self.lexer.error(format!("`%{name}` is not defined")));
+            };
+            self.lexer.next();
+            operands.push(value);
+            if !self.lexer.eat(b',') {
+                break;
+            }
+        }
+        Ok(operands)
+    }
+
+    fn op(&mut self, at: usize, mnemonic: &str, result: Option<&Ty>) -> Result<Op> {
+        if let Some(op) = UnaryOp::from_name(mnemonic) {
+            return Ok(Op::unary(op));
+        }
+        if let Some(op) = BinaryOp::from_name(mnemonic) {
+            return Ok(Op::binary(op));
+        }
+        if let Some(op) = mnemonic.strip_prefix("cmp.").and_then(CmpOp::from_name) {
+            return Ok(Op::compare(op));
+        }
+        let mut attrs = AttrParser::new(&mut self.lexer, &self.func, result);
+        let op = CreateOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Create));
+        let op = op.or_else(|| ElementwiseOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Elementwise)));
+        let op = op.or_else(|| ShapeOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Shape)));
+        let op = op.or_else(|| MemoryOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Memory)));
+        let op = op.or_else(|| ControlOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Control)));
+        let op = op.or_else(|| GpuOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Gpu)));
+        match op {
+            Some(op) => {
+                let op = op?;
+                attrs.finish()?;
+                Ok(op)
+            }
+            None => Err(self.lexer.error_at(at, format!("there is no operation `{mnemonic}`"))),
+        }
+    }
+
+    /// Regions one after another, with `else`, `do` or `with` between them.
+    fn regions(&mut self, id: OpId) -> Result<()> {
+        while matches!(self.lexer.peek(), Token::Punct(b'{' | b'(')) {
+            let args = if self.lexer.eat(b'(') {
+                let args = self.typed()?;
+                self.lexer.expect(b')')?;
+                args
+            } else {
+                Vec::new()
+            };
+            self.lexer.expect(b'{')?;
+            let region = self.func.new_region([]);
+            for arg in args {
+                let value = self.func.add_region_arg(region, arg.ty);
+                self.func.values[value.index()].layout = arg.layout;
+                self.define(arg.at, arg.name, value)?;
+            }
+            self.func.ops[id.index()].regions.push(region);
+            self.operations(region)?;
+            if !["else", "do", "with"].into_iter().any(|word| self.lexer.eat_word(word)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value with its type as it is declared in the text.
+struct Typed<'t> {
+    at: usize,
+    name: &'t str,
+    ty: Ty,
+    layout: Option<LayoutId>,
+}

@@ -1,0 +1,288 @@
+//! Writes a kernel as text.
+
+use super::attr::AttrPrinter;
+use super::lexer::{write_name, write_string};
+use super::{layouts, types};
+use crate::ir::{
+    ConstTy, ControlOp, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, RegionId,
+    Safety, Span, ValueId,
+};
+
+/// The text form of a kernel. Values are numbered in the order of their definitions, so two kernels that differ
+/// only in the order of their arenas print alike; what no region lists is not printed.
+pub fn print(func: &Func) -> String {
+    Printer::new(func, true).kernel()
+}
+
+/// The text form without source locations and file: of two kernels that do the same at different places in their sources
+/// it is equal. What a cache key should cover.
+pub fn print_without_spans(func: &Func) -> String {
+    Printer::new(func, false).kernel()
+}
+
+/// The name of a level in the text form.
+pub(super) fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Generic => "generic",
+        Level::Bound => "bound",
+        Level::Placed => "placed",
+    }
+}
+
+/// The name of a constexpr's type in the text form.
+pub(super) fn const_ty_name(ty: ConstTy) -> &'static str {
+    match ty {
+        ConstTy::Bool => "bool",
+        ConstTy::Int(IntTy::Usize) => "usize",
+        ConstTy::Int(IntTy::Isize) => "isize",
+        ConstTy::Int(IntTy::Fixed(dtype)) => dtype.name(),
+    }
+}
+
+/// The word between two regions of an operation.
+pub(super) fn separator(op: &Op) -> &'static str {
+    match op {
+        Op::Control(ControlOp::If) => "else",
+        Op::Control(ControlOp::While) => "do",
+        Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => "with",
+    }
+}
+
+struct Printer<'f> {
+    func: &'f Func,
+    spans: bool,
+    out: String,
+    /// Per value, its number in the text plus one; 0 where nothing defines it.
+    numbers: Vec<u32>,
+    next: u32,
+    indent: usize,
+}
+
+impl<'f> Printer<'f> {
+    fn new(func: &'f Func, spans: bool) -> Printer<'f> {
+        let numbers = vec![0; func.values.len()];
+        let mut printer = Printer { func, spans, out: String::new(), numbers, next: 0, indent: 1 };
+        for param in &func.params {
+            printer.number(param.value);
+        }
+        printer.number_region(func.body);
+        printer
+    }
+
+    fn number(&mut self, value: ValueId) {
+        self.next += 1;
+        self.numbers[value.index()] = self.next;
+    }
+
+    fn number_region(&mut self, region: RegionId) {
+        let func = self.func;
+        func.region(region).args.iter().for_each(|&arg| self.number(arg));
+        for (_, operation) in func.region_ops(region) {
+            operation.results.iter().for_each(|&result| self.number(result));
+            operation.regions.iter().for_each(|&inner| self.number_region(inner));
+        }
+    }
+
+    fn kernel(mut self) -> String {
+        let func = self.func;
+        self.out.push_str("kernel ");
+        write_name(&mut self.out, &func.name, &[]);
+        self.out.push(' ');
+        write_string(&mut self.out, if self.spans { &func.file } else { "" });
+        self.out.push_str(match func.safety {
+            Safety::Safe => " safe ",
+            Safety::Unsafe => " unsafe ",
+        });
+        self.out.push_str(level_name(func.level));
+        self.out.push_str(" {\n");
+        for param in &func.dtype_params {
+            self.out.push_str("  dtype ");
+            types::print_name(&mut self.out, &param.name);
+            self.out.push_str(&format!(": {}\n", param.bound.name()));
+        }
+        for param in &func.const_params {
+            self.out.push_str("  const ");
+            write_name(&mut self.out, &param.name, &[]);
+            self.out.push_str(&format!(": {}\n", const_ty_name(param.ty)));
+        }
+        for param in &func.params {
+            self.param(param);
+        }
+        for (index, layout) in func.layouts.iter().enumerate() {
+            self.out.push_str(&format!("  layout #{index} = "));
+            layouts::print(&mut self.out, layout);
+            self.out.push('\n');
+        }
+        self.region_ops(func.body);
+        self.out.push_str("}\n");
+        self.out
+    }
+
+    fn param(&mut self, param: &Param) {
+        self.out.push_str("  param ");
+        self.value(param.value);
+        self.out.push(' ');
+        write_name(&mut self.out, &param.name, &[]);
+        self.out.push_str(": ");
+        match param.kind {
+            ParamKind::Ptr { dt, mutable } => {
+                self.out.push_str(if mutable { "ptr_mut " } else { "ptr " });
+                types::print_dt(&mut self.out, self.func, dt);
+            }
+            ParamKind::Scalar(dt) => types::print_dt(&mut self.out, self.func, dt),
+            ParamKind::ConstScalar(dt) => {
+                self.out.push_str("const ");
+                types::print_dt(&mut self.out, self.func, dt);
+            }
+            ParamKind::ReportSlot => self.out.push_str("report_slot"),
+            ParamKind::Length(of) => {
+                self.out.push_str("length ");
+                types::print_param(&mut self.out, self.func, of);
+            }
+            ParamKind::Scratch => self.out.push_str("scratch"),
+        }
+        self.facts(&param.facts);
+        self.span(param.span);
+        self.out.push('\n');
+    }
+
+    fn facts(&mut self, facts: &Facts) {
+        let mut known = Vec::new();
+        if facts.divisible_by != 0 {
+            known.push(format!("div = {}", facts.divisible_by));
+        }
+        if facts.len_divisible_by != 0 {
+            known.push(format!("len_div = {}", facts.len_divisible_by));
+        }
+        if facts.equals_one {
+            known.push("one".to_string());
+        }
+        if !known.is_empty() {
+            self.out.push_str(&format!(" {{{}}}", known.join(", ")));
+        }
+    }
+
+    fn span(&mut self, span: Span) {
+        if self.spans && span != Span::UNKNOWN {
+            self.out.push_str(&format!(" @{}:{}+{}", span.line, span.column, span.len));
+        }
+    }
+
+    fn value(&mut self, value: ValueId) {
+        match self.numbers.get(value.index()) {
+            Some(&number) if number > 0 => self.out.push_str(&format!("%{}", number - 1)),
+            _ => self.out.push_str(&format!("%undefined{}", value.index())),
+        }
+    }
+
+    /// `%0: f32, %1: i32[N]`, with the layout of a value behind its type.
+    fn typed(&mut self, values: &[ValueId]) {
+        for (i, &value) in values.iter().enumerate() {
+            if i > 0 {
+                self.out.push_str(", ");
+            }
+            self.value(value);
+            self.out.push_str(": ");
+            let data = self.func.value(value);
+            types::print(&mut self.out, self.func, &data.ty);
+            if let Some(layout) = data.layout {
+                self.out.push_str(&format!(" #{}", layout.index()));
+            }
+        }
+    }
+
+    fn region_ops(&mut self, region: RegionId) {
+        let func = self.func;
+        for &id in &func.region(region).ops {
+            self.operation(id);
+        }
+    }
+
+    fn pad(&mut self) {
+        for _ in 0..self.indent {
+            self.out.push_str("  ");
+        }
+    }
+
+    fn operation(&mut self, id: OpId) {
+        let func = self.func;
+        let operation = func.op(id);
+        self.pad();
+        if !operation.results.is_empty() {
+            self.typed(&operation.results);
+            self.out.push_str(" = ");
+        }
+        self.mnemonic(operation);
+        if operation.flags.contract {
+            self.out.push_str(" contract");
+        }
+        for (i, &operand) in operation.operands.iter().enumerate() {
+            self.out.push_str(if i > 0 { ", " } else { " " });
+            self.value(operand);
+        }
+        self.attributes(operation);
+        self.span(operation.span);
+        for (i, &region) in operation.regions.iter().enumerate() {
+            if i > 0 {
+                self.out.push(' ');
+                self.out.push_str(separator(&operation.op));
+            }
+            self.region(region);
+        }
+        self.out.push('\n');
+    }
+
+    fn region(&mut self, region: RegionId) {
+        let func = self.func;
+        let args = &func.region(region).args;
+        if !args.is_empty() {
+            self.out.push_str(" (");
+            self.typed(args);
+            self.out.push(')');
+        }
+        self.out.push_str(" {\n");
+        self.indent += 1;
+        self.region_ops(region);
+        self.indent -= 1;
+        self.pad();
+        self.out.push('}');
+    }
+
+    /// Unary and binary operations go by their own names, comparisons as `cmp.lt`.
+    fn mnemonic(&mut self, operation: &Operation) {
+        match &operation.op {
+            Op::Elementwise(ElementwiseOp::Unary { op }) => self.out.push_str(op.name()),
+            Op::Elementwise(ElementwiseOp::Binary { op }) => self.out.push_str(op.name()),
+            Op::Elementwise(ElementwiseOp::Compare { op }) => {
+                self.out.push_str("cmp.");
+                self.out.push_str(op.name());
+            }
+            Op::Elementwise(
+                ElementwiseOp::Select | ElementwiseOp::Fma | ElementwiseOp::Cast { .. } | ElementwiseOp::Bitcast { .. },
+            )
+            | Op::Create(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => self.out.push_str(operation.op.mnemonic()),
+        }
+    }
+
+    fn attributes(&mut self, operation: &Operation) {
+        let result = operation.results.first().map(|&v| self.func.ty(v));
+        let mut printer = AttrPrinter::new(&mut self.out, self.func, result);
+        match &operation.op {
+            Op::Create(op) => op.print_attrs(&mut printer),
+            // Their one attribute is the mnemonic.
+            Op::Elementwise(
+                ElementwiseOp::Unary { .. } | ElementwiseOp::Binary { .. } | ElementwiseOp::Compare { .. },
+            ) => {}
+            Op::Elementwise(op) => op.print_attrs(&mut printer),
+            Op::Shape(op) => op.print_attrs(&mut printer),
+            Op::Memory(op) => op.print_attrs(&mut printer),
+            Op::Control(op) => op.print_attrs(&mut printer),
+            Op::Gpu(op) => op.print_attrs(&mut printer),
+        }
+        printer.finish();
+    }
+}
