@@ -1,0 +1,90 @@
+//! Measures the largest error of every f32 function over all bit patterns, with approximation
+//! instructions that are exact and with ones that are off by one ulp either way.
+//!
+//! ```sh
+//! cargo run --release -p kernel-core --example math_accuracy            # all 2^32, some minutes
+//! cargo run --release -p kernel-core --example math_accuracy -- 97      # every 97th
+//! ```
+
+use std::thread;
+
+use kernel_core::math::{ApproximationError, FloatTy, Host, MathFn, evaluate_f64, single, ulp_bound};
+
+/// The largest error found, in ulps, and where.
+#[derive(Clone, Copy, Default)]
+struct Worst {
+    ulps: f64,
+    argument: f32,
+}
+
+/// The function in f64; our own f64 functions are within 2 ulp of f64, far below what is measured.
+fn reference(function: MathFn, x: f64) -> f64 {
+    match function {
+        MathFn::Exp => x.exp(),
+        MathFn::Exp2 => x.exp2(),
+        MathFn::Log => x.ln(),
+        MathFn::Log2 => x.log2(),
+        MathFn::Sin => x.sin(),
+        MathFn::Cos => x.cos(),
+        MathFn::Tanh => x.tanh(),
+        MathFn::Sqrt => x.sqrt(),
+        MathFn::Rsqrt => 1.0 / x.sqrt(),
+        MathFn::Erf | MathFn::Sigmoid => evaluate_f64(function, x),
+    }
+}
+
+/// The error of `got` in units of f32; infinite where the two differ in kind.
+fn error_in_ulps(got: f32, want: f64) -> f64 {
+    if want.is_nan() || got.is_nan() {
+        return if want.is_nan() == got.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    // Infinity stands for 2^128, where the next f32 would be.
+    let top = 2.0_f64.powi(128);
+    let finite = |x: f64| if x.abs() > top { top.copysign(x) } else { x };
+    let exponent = want.abs().log2().floor().clamp(-126.0, 127.0) as i32;
+    (finite(f64::from(got)) - finite(want)).abs() / 2.0_f64.powi(exponent - 23)
+}
+
+fn scan(function: MathFn, error: ApproximationError, first: u64, stride: u64) -> Worst {
+    let machine = Host::<f32>::with_error(error);
+    let mut worst = Worst::default();
+    for bits in (first..1 << 32).step_by(stride as usize) {
+        let argument = f32::from_bits(bits as u32);
+        let got = single::apply(&machine, function, argument);
+        let ulps = error_in_ulps(got, reference(function, f64::from(argument)));
+        if ulps > worst.ulps {
+            worst = Worst { ulps, argument };
+        }
+    }
+    worst
+}
+
+/// Scans on all processors.
+fn scan_in_parallel(function: MathFn, error: ApproximationError, stride: u64) -> Worst {
+    let threads = thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|worker| scope.spawn(move || scan(function, error, worker * stride, threads * stride)))
+            .collect();
+        let results = workers.into_iter().filter_map(|worker| worker.join().ok());
+        results.fold(Worst::default(), |a, b| if b.ulps > a.ulps { b } else { a })
+    })
+}
+
+fn main() {
+    let stride = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_u64).max(1);
+    println!("{:8} {:>6} {:>6} {:>9} {:>14} {:>6}", "function", "ex2", "rcp", "ulp", "at", "bound");
+    for function in MathFn::ALL {
+        let errors: &[(f64, f64)] = match function {
+            MathFn::Exp | MathFn::Exp2 | MathFn::Erf => &[(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0)],
+            MathFn::Tanh | MathFn::Sigmoid => &[(0.0, 0.0), (1.0, 0.5), (1.0, -0.5), (-1.0, 0.5), (-1.0, -0.5)],
+            MathFn::Log | MathFn::Log2 | MathFn::Sin | MathFn::Cos | MathFn::Sqrt | MathFn::Rsqrt => &[(0.0, 0.0)],
+        };
+        for &(ex2, rcp) in errors {
+            let error = ApproximationError { ex2, rcp, ..ApproximationError::default() };
+            let Worst { ulps, argument } = scan_in_parallel(function, error, stride);
+            let bound = ulp_bound(function, FloatTy::F32);
+            println!("{:8} {ex2:>6} {rcp:>6} {ulps:>9.4} {argument:>14e} {bound:>6}", format!("{function:?}"));
+        }
+    }
+}

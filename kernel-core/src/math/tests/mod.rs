@@ -1,0 +1,7 @@
+//! Tests of the elementary functions: accuracy against references that share nothing with them,
+//! special values, and the shape of the code.
+
+mod double;
+mod shape;
+mod single;
+mod specials;

@@ -1,0 +1,136 @@
+//! f32 against f64 references, over a stride of all bit patterns, on hardware that is as wrong as
+//! it may be.
+//!
+//! The example `math_accuracy` runs the same comparison over every bit pattern.
+
+use crate::math::host::ulp_f32;
+use crate::math::{ApproximationError, FloatTy, Host, MathFn, divide_ulp_bound, evaluate_f64, single, ulp_bound};
+
+/// A prime: strides through exponents, signs and significands alike.
+const STRIDE: usize = 20_011;
+
+/// The function in f64, by Rust's own where it has one.
+fn reference(function: MathFn, x: f64) -> f64 {
+    match function {
+        MathFn::Exp => x.exp(),
+        MathFn::Exp2 => x.exp2(),
+        MathFn::Log => x.ln(),
+        MathFn::Log2 => x.log2(),
+        MathFn::Sin => x.sin(),
+        MathFn::Cos => x.cos(),
+        MathFn::Tanh => x.tanh(),
+        // Held against 200-bit values in the tests of f64.
+        MathFn::Erf => evaluate_f64(MathFn::Erf, x),
+        MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
+        MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        MathFn::Sqrt => x.sqrt(),
+        MathFn::Rsqrt => 1.0 / x.sqrt(),
+    }
+}
+
+/// How wrong each approximation may be, less the half ulp by which the host rounds: 1.5 ulp of
+/// `ex2` where its argument is reduced (the documented 2 ulp of CUDA's `expf`, which is `exp`'s
+/// instructions, leave it no more), 1 ulp of `rcp`, 2^-22.9 of roots, 2 ulp of `div.full`.
+const ALLOWED: ApproximationError = ApproximationError { ex2: 1.0, rcp: 0.5, root: 1.64, division: 1.5 };
+
+/// Every way to be as wrong as allowed, and exact.
+fn errors() -> Vec<ApproximationError> {
+    let mut all = vec![ApproximationError::default()];
+    for (ex2, other) in [(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)] {
+        all.push(ApproximationError {
+            ex2: ex2 * ALLOWED.ex2,
+            rcp: other * ALLOWED.rcp,
+            root: other * ALLOWED.root,
+            division: other * ALLOWED.division,
+        });
+    }
+    all
+}
+
+/// The error of `got` in ulps; infinite if the two differ in kind.
+fn error_in_ulps(got: f32, want: f64) -> f64 {
+    let rounded = want as f32;
+    if want.is_nan() || got.is_nan() {
+        return if want.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    if want == 0.0 || want.is_infinite() {
+        return if got.to_bits() == rounded.to_bits() { 0.0 } else { f64::INFINITY };
+    }
+    // Beyond the largest number infinity stands for 2^128, where the next number would be.
+    let top = 2.0_f64.powi(128);
+    let finite = |x: f64| if x.abs() > top { top.copysign(x) } else { x };
+    (finite(f64::from(got)) - finite(want)).abs() / ulp_f32(finite(want)).min(2.0_f64.powi(104))
+}
+
+fn check_all(function: MathFn) {
+    let bound = ulp_bound(function, FloatTy::F32);
+    for error in errors() {
+        let machine = Host::<f32>::with_error(error);
+        for bits in (0..=u32::MAX).step_by(STRIDE) {
+            let x = f32::from_bits(bits);
+            let got = single::apply(&machine, function, x);
+            let want = reference(function, f64::from(x));
+            let ulps = error_in_ulps(got, want);
+            assert!(ulps <= bound, "{function:?}({x:e}) = {got:e}, not {want:e}: {ulps} ulp, with {error:?}");
+        }
+    }
+}
+
+#[test]
+fn exponentials_are_within_their_bounds() {
+    check_all(MathFn::Exp);
+    check_all(MathFn::Exp2);
+}
+
+#[test]
+fn logarithms_are_within_their_bounds() {
+    check_all(MathFn::Log);
+    check_all(MathFn::Log2);
+}
+
+#[test]
+fn sine_and_cosine_are_within_their_bounds_for_all_arguments() {
+    check_all(MathFn::Sin);
+    check_all(MathFn::Cos);
+}
+
+#[test]
+fn sigmoid_functions_are_within_their_bounds() {
+    check_all(MathFn::Tanh);
+    check_all(MathFn::Sigmoid);
+    check_all(MathFn::Erf);
+}
+
+#[test]
+fn roots_are_within_their_bounds() {
+    check_all(MathFn::Sqrt);
+    check_all(MathFn::Rsqrt);
+}
+
+#[test]
+fn division_is_within_its_bound() {
+    let bound = divide_ulp_bound(FloatTy::F32);
+    for error in errors() {
+        let machine = Host::<f32>::with_error(error);
+        for bits in (0..=u32::MAX).step_by(1_000_003) {
+            let (a, b) = (f32::from_bits(bits), f32::from_bits(bits.wrapping_mul(2_654_435_761)));
+            let want = f64::from(a) / f64::from(b);
+            let ulps = error_in_ulps(single::divide(&machine, a, b), want);
+            assert!(ulps <= bound, "{a:e} / {b:e}: {ulps} ulp");
+        }
+    }
+}
+
+#[test]
+fn sine_is_right_next_to_the_multiples_of_pi_over_two() {
+    // The f32 number closest to a multiple of π/2, relative to its size, and its neighbours.
+    for x in [16_367_173.0 * 2.0_f32.powi(72), 3.141_592_7, 1.570_796_4, 65_536.0, 65_535.996] {
+        for x in [x.next_down(), x, x.next_up(), -x] {
+            for function in [MathFn::Sin, MathFn::Cos] {
+                let got = single::apply(&Host::<f32>::new(), function, x);
+                let ulps = error_in_ulps(got, reference(function, f64::from(x)));
+                assert!(ulps <= 2.0, "{function:?}({x:e}) = {got:e}: {ulps} ulp");
+            }
+        }
+    }
+}
