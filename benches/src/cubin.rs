@@ -1,0 +1,125 @@
+//! Kernels that another compiler made beforehand: Triton's, as `peers/compile.py` writes them.
+
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUfunction_attribute, cuFuncSetAttribute, cuLaunchKernel, cuModuleGetFunction, cuModuleLoadData};
+use cudarc::driver::{CudaStream, result::DriverError};
+
+/// One compiled configuration, a line of `index.tsv`.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The kernel, such as `softmax`.
+    pub work: String,
+    /// The dtype of the data.
+    pub dtype: String,
+    /// The constexprs and options, such as `BLOCK=4096 warps=8`.
+    pub config: String,
+    /// The block size along the row or of the vector.
+    pub block: usize,
+    /// Threads per program.
+    pub threads: u32,
+    /// Dynamic shared memory in bytes.
+    pub shared: u32,
+    symbol: String,
+    file: PathBuf,
+}
+
+/// The configurations that lie in a folder. Empty if there is none.
+pub fn index(folder: &Path) -> Vec<Entry> {
+    let Ok(text) = std::fs::read_to_string(folder.join("index.tsv")) else { return Vec::new() };
+    let entry = |line: &str| {
+        let mut fields = line.split('\t').map(str::to_string);
+        Some(Entry {
+            work: fields.next()?,
+            dtype: fields.next()?,
+            config: fields.next()?,
+            block: fields.next()?.parse().ok()?,
+            threads: fields.next()?.parse().ok()?,
+            shared: fields.next()?.parse().ok()?,
+            symbol: fields.next()?,
+            file: folder.join(fields.next()?),
+        })
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+/// A loaded kernel of another compiler.
+pub struct Cubin {
+    function: cudarc::driver::sys::CUfunction,
+    threads: u32,
+    shared: u32,
+}
+
+/// One argument of a launch.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument {
+    /// A device address.
+    Address(u64),
+    /// A 32-bit integer.
+    I32(i32),
+    /// A 32-bit float.
+    F32(f32),
+}
+
+impl Cubin {
+    /// Loads a configuration into the current context.
+    ///
+    /// # Errors
+    /// If the file cannot be read or the driver refuses it.
+    pub fn load(entry: &Entry) -> Result<Cubin, String> {
+        let image = std::fs::read(&entry.file).map_err(|e| format!("{}: {e}", entry.file.display()))?;
+        let symbol = std::ffi::CString::new(entry.symbol.as_str()).map_err(|e| e.to_string())?;
+        let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let check = |r: Result<(), DriverError>| r.map_err(|e| format!("{}: {e}", entry.file.display()));
+        // SAFETY: the image is a whole cubin, the symbol ends in zero; a context is current (the caller's stream).
+        check(unsafe { cuModuleLoadData(&mut module, image.as_ptr().cast()) }.result())?;
+        // SAFETY: as above, of the module just loaded. It is never unloaded, so the function stays valid.
+        check(unsafe { cuModuleGetFunction(&mut function, module, symbol.as_ptr()) }.result())?;
+        if entry.shared > 48 << 10 {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is valid.
+            check(unsafe { cuFuncSetAttribute(function, attribute, entry.shared as i32) }.result())?;
+        }
+        Ok(Cubin { function, threads: entry.threads, shared: entry.shared })
+    }
+
+    /// Launches it. Triton's kernels take two hidden pointers after their own arguments, which these do not use.
+    ///
+    /// # Errors
+    /// If the driver refuses the launch.
+    ///
+    /// # Safety
+    /// The arguments must be those of the kernel, and its accesses inside the buffers.
+    pub unsafe fn launch(&self, stream: &Arc<CudaStream>, grid: u32, arguments: &[Argument]) -> Result<(), String> {
+        let mut values: Vec<u64> = arguments
+            .iter()
+            .map(|a| match a {
+                Argument::Address(p) => *p,
+                Argument::I32(i) => u64::from(*i as u32),
+                Argument::F32(f) => u64::from(f.to_bits()),
+            })
+            .collect();
+        values.extend([0, 0]);
+        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        // SAFETY: the caller's promise; every parameter of at most 8 bytes has its value at its pointer.
+        unsafe {
+            cuLaunchKernel(
+                self.function,
+                grid,
+                1,
+                1,
+                self.threads,
+                1,
+                1,
+                self.shared,
+                stream.cu_stream(),
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        }
+        .result()
+        .map_err(|e| e.to_string())
+    }
+}
