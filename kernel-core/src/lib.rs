@@ -7,4 +7,6 @@ pub mod diag;
 pub mod ir;
 pub mod layout;
 pub mod math;
+pub mod num;
 pub mod text;
+pub mod verify;

@@ -387,7 +387,31 @@ impl Op {
             .flatten()
     }
 
-    /// The name in the text form.
+    /// The name that the text form prints: unary and binary operations have their own, comparisons are `cmp.lt`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Elementwise(ElementwiseOp::Unary { op }) => op.name(),
+            Op::Elementwise(ElementwiseOp::Binary { op }) => op.name(),
+            Op::Elementwise(ElementwiseOp::Compare { op }) => match op {
+                CmpOp::Eq => "cmp.eq",
+                CmpOp::Ne => "cmp.ne",
+                CmpOp::Lt => "cmp.lt",
+                CmpOp::Le => "cmp.le",
+                CmpOp::Gt => "cmp.gt",
+                CmpOp::Ge => "cmp.ge",
+            },
+            Op::Elementwise(
+                ElementwiseOp::Select | ElementwiseOp::Fma | ElementwiseOp::Cast { .. } | ElementwiseOp::Bitcast { .. },
+            )
+            | Op::Create(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => self.mnemonic(),
+        }
+    }
+
+    /// The operation's name in the op table.
     pub fn mnemonic(&self) -> &'static str {
         match self {
             Op::Create(op) => op.mnemonic(),

@@ -212,7 +212,7 @@ impl<'f> Printer<'f> {
             self.typed(&operation.results);
             self.out.push_str(" = ");
         }
-        self.mnemonic(operation);
+        self.out.push_str(operation.op.name());
         if operation.flags.contract {
             self.out.push_str(" contract");
         }
@@ -246,26 +246,6 @@ impl<'f> Printer<'f> {
         self.indent -= 1;
         self.pad();
         self.out.push('}');
-    }
-
-    /// Unary and binary operations go by their own names, comparisons as `cmp.lt`.
-    fn mnemonic(&mut self, operation: &Operation) {
-        match &operation.op {
-            Op::Elementwise(ElementwiseOp::Unary { op }) => self.out.push_str(op.name()),
-            Op::Elementwise(ElementwiseOp::Binary { op }) => self.out.push_str(op.name()),
-            Op::Elementwise(ElementwiseOp::Compare { op }) => {
-                self.out.push_str("cmp.");
-                self.out.push_str(op.name());
-            }
-            Op::Elementwise(
-                ElementwiseOp::Select | ElementwiseOp::Fma | ElementwiseOp::Cast { .. } | ElementwiseOp::Bitcast { .. },
-            )
-            | Op::Create(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => self.out.push_str(operation.op.mnemonic()),
-        }
     }
 
     fn attributes(&mut self, operation: &Operation) {

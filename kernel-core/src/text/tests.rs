@@ -164,7 +164,7 @@ fn errors_name_line_and_column() {
             "kernel k \"\" safe generic { %0: i64 = const 9999999999999999999999999999999999999999 }",
             "1:44: expected a number in range, found `9999999999999999999999999999999999999999`",
         ),
-        ("kernel k \"\" safe generic { } ü", "1:31: expected the end of the text, found text that is no token"),
+        ("kernel k \"\" safe generic { } ü", "1:30: expected the end of the text, found text that is no token"),
     ];
     for (text, want) in cases {
         assert_eq!(parse(text).unwrap_err().to_string(), want);

@@ -1,0 +1,248 @@
+//! The rules of types (T) and levels (L). The structure is known to hold.
+
+use super::{Errors, MAX_ELEMENTS};
+use crate::ir::infer::yield_types;
+use crate::ir::{
+    Atom, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, Op, Operation, ParamKind, RegionId, Span,
+    Ty, ValueId, result_types,
+};
+use crate::num;
+
+pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
+    let mut checker = Checker { func, errors };
+    checker.header();
+    checker.region(func.body);
+}
+
+struct Checker<'c, 'f> {
+    func: &'f Func,
+    errors: &'c mut Errors<'f>,
+}
+
+/// Whether every constexpr in the dimension is one of the kernel's.
+fn is_closed(func: &Func, dim: &Dim) -> bool {
+    let Dim::Poly(poly) = dim else { return true };
+    poly.terms.iter().flat_map(|term| &term.0).all(|atom| match atom {
+        Atom::Const(id) => id.index() < func.const_params.len(),
+        Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
+            is_closed(func, a) && is_closed(func, b)
+        }
+    })
+}
+
+impl Checker<'_, '_> {
+    fn generic(&self) -> bool {
+        self.func.level == Level::Generic
+    }
+
+    fn header(&mut self) {
+        let func = self.func;
+        let unknown = Span::UNKNOWN;
+        if !self.generic() && !(func.dtype_params.is_empty() && func.const_params.is_empty()) {
+            self.errors.push(unknown, "a bound kernel has no dtype parameters and no constexprs");
+        }
+        for (i, param) in func.dtype_params.iter().enumerate() {
+            if func.dtype_params[..i].iter().any(|p| p.name == param.name) {
+                self.errors.push(unknown, format!("two dtype parameters are named `{}`", param.name));
+            }
+        }
+        for (i, param) in func.const_params.iter().enumerate() {
+            if func.const_params[..i].iter().any(|p| p.name == param.name) {
+                self.errors.push(unknown, format!("two constexprs are named `{}`", param.name));
+            }
+        }
+        if self.func.level != Level::Placed && !func.layouts.is_empty() {
+            self.errors.push(unknown, "only a placed kernel has layouts");
+        }
+        for param in &func.params {
+            let hidden = match param.kind {
+                ParamKind::Ptr { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => false,
+                ParamKind::Length(of) => {
+                    if func.params.get(of.index()).is_none_or(|p| !matches!(p.kind, ParamKind::Ptr { .. })) {
+                        self.errors.push(param.span, format!("`{}` is the length of no buffer", param.name));
+                    }
+                    true
+                }
+                ParamKind::ReportSlot | ParamKind::Scratch => true,
+            };
+            if hidden && self.generic() {
+                self.errors.push(param.span, format!("parameter `{}` has no place in a generic kernel", param.name));
+            }
+            let power = |n: u32| n == 0 || n.is_power_of_two();
+            if !power(param.facts.divisible_by) || !power(param.facts.len_divisible_by) {
+                self.errors.push(param.span, format!("a divisor of `{}` is not a power of two", param.name));
+            }
+            let dt = match param.kind {
+                ParamKind::Ptr { dt, .. } | ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => Some(dt),
+                ParamKind::Length(_) | ParamKind::ReportSlot | ParamKind::Scratch => None,
+            };
+            if !self.generic() && matches!(dt, Some(Dt::Param(_))) {
+                self.errors.push(param.span, format!("the dtype of parameter `{}` is not bound", param.name));
+            }
+            self.value(param.value, param.span, "parameter");
+        }
+    }
+
+    fn region(&mut self, id: RegionId) {
+        let func = self.func;
+        for (_, operation) in func.region_ops(id) {
+            for &inner in &operation.regions {
+                for &arg in &func.region(inner).args {
+                    self.value(arg, operation.span, operation.op.name());
+                }
+                self.region(inner);
+            }
+            self.operation(operation);
+        }
+    }
+
+    fn operation(&mut self, operation: &Operation) {
+        let (func, span, name) = (self.func, operation.span, operation.op.name());
+        if !operation.op.levels().contains(func.level) {
+            self.errors.push(span, format!("`{name}` does not occur at this level"));
+        }
+        match result_types(func, &operation.op, &operation.operands, &operation.regions) {
+            Err(e) => self.errors.push(span, format!("`{name}`: {e}")),
+            Ok(tys) => {
+                if !operation.results.iter().map(|&v| func.ty(v)).eq(&tys) {
+                    self.errors.push(span, format!("`{name}`: the results have other types than the operands give"));
+                }
+            }
+        }
+        self.region_count(operation);
+        if let Op::Create(CreateOp::Const { value, dtype }) = &operation.op {
+            self.literal(*value, *dtype, span);
+        }
+        if !self.attribute_dims(&operation.op).into_iter().all(|d| is_closed(func, d)) {
+            self.errors.push(span, format!("`{name}`: a dimension names a constexpr that does not exist"));
+        }
+        for &result in &operation.results {
+            self.value(result, span, name);
+        }
+        if !self.generic() {
+            let folded = |v: &ValueId| match func.value(*v).def {
+                Def::Param(p) => matches!(func.param(p).kind, ParamKind::ConstScalar(_)),
+                Def::Arg(..) | Def::Result(..) => false,
+            };
+            if operation.operands.iter().any(folded) {
+                self.errors.push(span, format!("`{name}` uses a `const` parameter, which binding folds"));
+            }
+        }
+        if func.level == Level::Placed && matches!(operation.op, Op::Elementwise(_)) {
+            let layout = |v: &ValueId| func.value(*v).layout.map(|l| &func.layouts[l.index()]);
+            let first = operation.results.first().and_then(layout);
+            if !operation.operands.iter().all(|v| layout(v) == first) {
+                self.errors.push(span, format!("`{name}`: operands and result have different layouts"));
+            }
+        }
+    }
+
+    /// T2; the regions of control flow are counted by the type rules.
+    fn region_count(&mut self, operation: &Operation) {
+        let name = operation.op.name();
+        match &operation.op {
+            Op::Control(_) => {}
+            Op::Gpu(GpuOp::WarpGroups { warps, registers }) => {
+                let count = operation.regions.len();
+                if warps.len() != count || registers.len() != count {
+                    self.errors.push(operation.span, format!("`{name}`: one entry of warps and registers per region"));
+                }
+                for &region in &operation.regions {
+                    let silent = yield_types(self.func, region).is_ok_and(|tys| tys.is_empty());
+                    if !silent || !self.func.region(region).args.is_empty() {
+                        self.errors.push(operation.span, format!("`{name}`: regions take and yield nothing"));
+                    }
+                }
+            }
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => {
+                if !operation.regions.is_empty() {
+                    self.errors.push(operation.span, format!("`{name}` has no regions"));
+                }
+            }
+        }
+    }
+
+    fn attribute_dims<'o>(&self, op: &'o Op) -> Vec<&'o Dim> {
+        match op {
+            Op::Create(CreateOp::ConstExpr { value, .. }) => vec![value],
+            Op::Create(CreateOp::Arange { lo, hi }) => vec![lo, hi],
+            // Other dimensions of attributes are those of the result, or no attribute has dimensions.
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// T3
+    fn literal(&mut self, value: Literal, dtype: Dt, span: Span) {
+        let Dt::Known(dtype) = dtype else {
+            if matches!(value, Literal::Bool(_)) {
+                self.errors.push(span, "`const`: a truth value is of dtype `bool`");
+            }
+            return;
+        };
+        let fits = match value {
+            Literal::Bool(_) => dtype == DType::Bool,
+            Literal::Int(i) => {
+                let int = dtype.is_int() && (dtype.int_min()..=dtype.int_max()).contains(&i);
+                int || (self.generic() && (dtype.is_float() || dtype.is_int()))
+            }
+            Literal::Float(_) => dtype.is_float() && (self.generic() || num::normalise(value, dtype) == Some(value)),
+        };
+        if !fits {
+            self.errors.push(span, format!("`const`: the constant is no {dtype}"));
+        }
+    }
+
+    /// L3, L4, L5 for one value.
+    fn value(&mut self, id: ValueId, span: Span, name: &str) {
+        let value = self.func.value(id);
+        self.ty(&value.ty, span, name);
+        let tile = matches!(value.ty.elem, Elem::Data(_) | Elem::Ptr(_)) && !value.ty.is_scalar();
+        match (self.func.level, value.layout) {
+            (Level::Generic | Level::Bound, None) => {}
+            (Level::Generic | Level::Bound, Some(_)) => {
+                self.errors.push(span, format!("`{name}`: only values of a placed kernel have layouts"));
+            }
+            (Level::Placed, None) => {
+                if tile {
+                    self.errors.push(span, format!("`{name}`: a tile has no layout"));
+                }
+            }
+            (Level::Placed, Some(layout)) => {
+                let shape = self.func.layouts[layout.index()].tile_shape();
+                let fits =
+                    value.ty.dims().is_some_and(|dims| dims.iter().copied().eq(shape.iter().map(|&d| i64::from(d))));
+                if value.ty.is_scalar() {
+                    self.errors.push(span, format!("`{name}`: a scalar has a layout"));
+                } else if tile && !fits {
+                    self.errors.push(span, format!("`{name}`: the layout has another shape than the tile"));
+                }
+            }
+        }
+    }
+
+    fn ty(&mut self, ty: &Ty, span: Span, name: &str) {
+        if self.generic() {
+            if !ty.shape.iter().all(|d| is_closed(self.func, d)) {
+                self.errors.push(span, format!("`{name}`: a dimension names a constexpr that does not exist"));
+            }
+            return;
+        }
+        if matches!(ty.elem, Elem::Data(Dt::Param(_)) | Elem::Shared(Dt::Param(_))) {
+            self.errors.push(span, format!("`{name}`: a dtype is not bound"));
+        }
+        let Some(dims) = ty.dims() else {
+            self.errors.push(span, format!("`{name}`: a dimension is not bound"));
+            return;
+        };
+        if !matches!(ty.elem, Elem::Data(_) | Elem::Ptr(_)) {
+            return;
+        }
+        if dims.iter().any(|&d| d <= 0 || !(d as u64).is_power_of_two()) {
+            self.errors.push(span, format!("`{name}`: the dimensions {dims:?} are not all powers of two"));
+        } else if ty.numel().is_none_or(|n| n > MAX_ELEMENTS) {
+            self.errors.push(span, format!("`{name}`: a tile has more than {MAX_ELEMENTS} elements"));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The rules that every kernel keeps, at each level. Run by tests and after every pass in debug builds.
+//!
+//! **Structure**
+//! - S1: identifiers of values, operations, regions, parameters, layouts, dtype parameters and constexprs are in range.
+//! - S2: each operation stands in one region, once; each region belongs to one operation, the body to none.
+//! - S3: a value's definition names it back: result *i* of an operation, argument *i* of a region, a parameter.
+//! - S4: an operand is a parameter, an argument of an enclosing region, or a result of an earlier operation of the
+//!   same or an enclosing region.
+//! - S5: a region ends in `yield`, the body in `return`; neither stands anywhere else. The body has no arguments.
+//!
+//! **Types**
+//! - T1: the results of an operation have the types that [`crate::ir::result_types`] gives for its operands, which
+//!   includes the types of region arguments and yields and that stores and atomics go through mutable pointers.
+//! - T2: only operations with regions in the op table have them; `warp_groups` has one per entry of `warps` and of
+//!   `registers`, without arguments and yields.
+//! - T3: a constant is of the kind of its dtype: truth values for `bool`, integers in range for integers. At the bound
+//!   and placed levels a float constant is a float that its dtype represents exactly.
+//!
+//! **Levels**
+//! - L1: the op table allows the operation at the kernel's level.
+//! - L2 (generic): no hidden parameters; names of dtype parameters and constexprs are unique.
+//! - L3 (bound, placed): no dtype parameters, no constexprs, no symbolic dimension, and no use of a `const` parameter.
+//! - L4 (bound, placed): dimensions are powers of two; a tile has at most [`MAX_ELEMENTS`] elements.
+//! - L5 (placed): every tile of data or pointers has a layout of its shape; scalars have none. Before, nothing has one.
+//! - L6 (placed): operands and results of elementwise operations have one layout.
+//! - L7: `length` names a buffer parameter; facts are powers of two or 0.
+
+mod levels;
+mod structure;
+#[cfg(test)]
+mod tests;
+
+use crate::diag::Diagnostic;
+use crate::ir::{Func, Span};
+
+/// The most elements that a tile has, as in Triton.
+pub const MAX_ELEMENTS: i64 = 1 << 20;
+
+/// Checks every rule of this module.
+///
+/// # Errors
+/// All violations, in program order. The later groups of rules are only checked where the earlier ones hold.
+pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
+    let mut errors = Errors { func, list: Vec::new() };
+    structure::check(func, &mut errors);
+    if errors.list.is_empty() {
+        levels::check(func, &mut errors);
+    }
+    if errors.list.is_empty() { Ok(()) } else { Err(errors.list) }
+}
+
+/// The violations so far.
+struct Errors<'f> {
+    func: &'f Func,
+    list: Vec<Diagnostic>,
+}
+
+impl Errors<'_> {
+    fn push(&mut self, span: Span, message: impl Into<String>) {
+        self.list.push(Diagnostic {
+            kernel: self.func.name.clone(),
+            file: self.func.file.clone(),
+            span,
+            message: message.into(),
+            help: None,
+        });
+    }
+}

@@ -1,0 +1,48 @@
+use super::verify;
+use crate::ir::{Builder, ControlOp, DType, Def, Func, Op, Safety, Span, Ty, UnaryOp, ValueId};
+
+fn messages(func: &Func) -> Vec<String> {
+    verify(func).err().unwrap_or_default().into_iter().map(|d| d.message).collect()
+}
+
+/// A kernel with two constants and their negations.
+fn sample() -> Func {
+    let mut func = Func::new("k", "k.rs", Safety::Safe);
+    let body = func.body;
+    let mut b = Builder::new(&mut func, body);
+    for i in 0..2 {
+        let c = b.one(Op::i32(i), &[], Span::UNKNOWN).unwrap();
+        b.one(Op::unary(UnaryOp::Neg), &[c], Span::UNKNOWN).unwrap();
+    }
+    b.op(ControlOp::Return, &[], &[], Span::UNKNOWN).unwrap();
+    func
+}
+
+#[test]
+fn a_sound_kernel_verifies() {
+    assert_eq!(messages(&sample()), [""; 0]);
+}
+
+#[test]
+fn broken_arenas_are_reported_and_never_panic() {
+    let breakages: [(&str, fn(&mut Func)); 9] = [
+        ("`neg`: an operand does not exist", |f| f.ops[1].operands[0] = ValueId::new(99)),
+        ("`neg`: an operand is not defined here", |f| f.ops[1].operands[0] = ValueId::new(3)),
+        ("an operation does not exist", |f| f.ops.truncate(4)),
+        ("`const` stands in two places", |f| {
+            let first = f.regions[0].ops[0];
+            f.regions[0].ops.insert(1, first);
+        }),
+        ("a value that does not exist is defined", |f| f.values.truncate(3)),
+        ("says that it is Arg", |f| f.values[0].def = Def::Arg(f.body, 0)),
+        ("names a parameter that does not exist", |f| f.values[0].ty = Ty::ptr(crate::ir::ParamId::new(5))),
+        ("the results have other types", |f| f.values[1].ty = Ty::scalar(DType::F32)),
+        ("the kernel has no body", |f| f.regions.clear()),
+    ];
+    for (want, break_it) in breakages {
+        let mut func = sample();
+        break_it(&mut func);
+        let found = messages(&func);
+        assert!(found.iter().any(|m| m.contains(want)), "{want}: {found:?}");
+    }
+}
