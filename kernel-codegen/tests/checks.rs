@@ -1,0 +1,235 @@
+//! Bounds checks: which accesses are decided at launch, by which condition, and which are checked per lane.
+
+use kernel_codegen::check::{CheckPlan, Checks, Class, LaunchEnv, insert};
+use kernel_core::ir::{Func, MemoryOp, Op};
+use kernel_core::text;
+
+/// A launch: scalar arguments and buffer lengths by parameter, and the grid's first axis.
+struct Launch<'a> {
+    scalars: &'a [Option<i128>],
+    lengths: &'a [u64],
+    grid: u32,
+}
+
+fn prepare(source: &str, checks: Checks) -> (Func, CheckPlan) {
+    let mut func = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    let plan = insert(&mut func, checks);
+    kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}\n{}", text::print(&func)));
+    (func, plan)
+}
+
+fn classes(source: &str) -> Vec<Class> {
+    prepare(source, Checks::AtLaunch).1.accesses.iter().map(|a| a.class).collect()
+}
+
+fn holds(source: &str, launch: &Launch<'_>) -> bool {
+    let (_, plan) = prepare(source, Checks::AtLaunch);
+    assert!(plan.accesses.iter().all(|a| a.class == Class::LaunchCondition), "{:?}", plan.accesses);
+    plan.conditions.hold(&LaunchEnv { scalars: launch.scalars, lengths: launch.lengths, grid: [launch.grid, 2, 1] })
+}
+
+fn checks_in(func: &Func) -> usize {
+    func.ops.iter().filter(|op| matches!(op.op, Op::Memory(MemoryOp::CheckBounds { .. }))).count()
+}
+
+const MASKED: &str = r#"kernel copy "k.rs" safe bound {
+  param %0 x: ptr f32
+  param %1 out: ptr_mut f32
+  param %2 n: i32
+  %3: i32 = program_id {axis = 0}
+  %4: i32 = const 64
+  %5: i32 = mul %3, %4
+  %6: i32[64] = splat %5
+  %7: i32[64] = arange {lo = 0, hi = 64}
+  %8: i32[64] = add %6, %7
+  %9: i32[64] = splat %2
+  %10: bool[64] = cmp.lt %8, %9
+  %11: *x[64] = splat %0
+  %12: *x[64] = add_ptr %11, %8
+  %13: f32[64] = load %12, %10
+  %14: *out[64] = splat %1
+  %15: *out[64] = add_ptr %14, %8
+  store %15, %13, %10
+  return
+}
+"#;
+
+#[test]
+fn a_masked_copy_is_decided_by_the_mask() {
+    let launch =
+        |n, x, out, grid| holds(MASKED, &Launch { scalars: &[None, None, Some(n)], lengths: &[x, out, 0], grid });
+    assert!(launch(100, 100, 100, 2));
+    assert!(launch(100, 100, 100, 1000), "programs beyond the end are masked");
+    assert!(!launch(100, 99, 100, 2));
+    assert!(!launch(100, 100, 99, 2));
+    assert!(launch(0, 0, 0, 5) && launch(-7, 0, 0, 5));
+    assert!(launch(i128::from(i32::MAX), 1 << 31, 1 << 31, 1 << 25), "the last offset is i32::MAX");
+    assert!(!launch(i128::from(i32::MAX), 1 << 31, 1 << 31, (1 << 25) + 1), "an offset may wrap");
+}
+
+#[test]
+fn the_fast_variant_has_no_checks_and_the_other_has_all() {
+    let (fast, _) = prepare(MASKED, Checks::AtLaunch);
+    assert_eq!(checks_in(&fast), 0);
+    let (checked, plan) = prepare(MASKED, Checks::EveryAccess);
+    assert_eq!(checks_in(&checked), 2);
+    assert!(plan.conditions.is_empty());
+    let (unchecked, plan) = prepare(&MASKED.replace(" safe ", " unsafe "), Checks::EveryAccess);
+    assert_eq!(checks_in(&unchecked), 0);
+    assert!(plan.accesses.iter().all(|a| a.class == Class::Unchecked));
+}
+
+/// `y = table[index[i]]`, with the mask `i < n`, and with `clamped` in front of the gather.
+fn gather(dtype: &str, clamp: &str) -> String {
+    format!(
+        r#"kernel gather "k.rs" safe bound {{
+  param %0 index: ptr {dtype}
+  param %1 table: ptr f32
+  param %2 n: {dtype}
+  %7: i32[64] = arange {{lo = 0, hi = 64}}
+  %11: *index[64] = splat %0
+  %12: *index[64] = add_ptr %11, %7
+  %13: {dtype}[64] = load %12
+  %14: {dtype}[64] = splat %2
+  {clamp}
+  %21: *table[64] = splat %1
+  %22: *table[64] = add_ptr %21, %13
+  %23: f32[64] = load %22, %m
+  return
+}}
+"#
+    )
+}
+
+#[test]
+fn a_gather_by_data_is_checked_per_lane() {
+    let free = gather("i32", "%t: bool = const true\n  %m: bool[64] = splat %t");
+    assert_eq!(classes(&free), [Class::LaunchCondition, Class::Residual]);
+    let (func, _) = prepare(&free, Checks::AtLaunch);
+    assert_eq!(checks_in(&func), 1);
+    // An upper bound alone does not keep a negative index out.
+    assert_eq!(classes(&gather("i32", "%m: bool[64] = cmp.lt %13, %14"))[1], Class::Residual);
+}
+
+#[test]
+fn a_gather_whose_mask_bounds_it_is_decided_at_launch() {
+    let both = "%z: i32 = const 0\n  %zs: i32[64] = splat %z\n  %a: bool[64] = cmp.lt %13, %14\n  \
+                %b: bool[64] = cmp.ge %13, %zs\n  %m: bool[64] = and %a, %b";
+    let source = gather("i32", both);
+    assert_eq!(classes(&source)[1], Class::LaunchCondition);
+    assert!(holds(&source, &Launch { scalars: &[None, None, Some(10)], lengths: &[64, 10, 0], grid: 1 }));
+    assert!(!holds(&source, &Launch { scalars: &[None, None, Some(11)], lengths: &[64, 10, 0], grid: 1 }));
+    // Unsigned indices need the upper bound only, and bytes none at all.
+    let unsigned = gather("u32", "%m: bool[64] = cmp.lt %13, %14");
+    assert!(holds(&unsigned, &Launch { scalars: &[None, None, Some(10)], lengths: &[64, 10, 0], grid: 1 }));
+    let bytes = gather("u8", "%t: bool = const true\n  %m: bool[64] = splat %t");
+    assert!(holds(&bytes, &Launch { scalars: &[None, None, Some(0)], lengths: &[64, 256, 0], grid: 1 }));
+    assert!(!holds(&bytes, &Launch { scalars: &[None, None, Some(0)], lengths: &[64, 255, 0], grid: 1 }));
+}
+
+/// Rows of a matrix: the mask bounds rows and columns apart, the offset is `row * stride + column`.
+fn matrix(mask: &str) -> String {
+    format!(
+        r#"kernel matrix "k.rs" safe bound {{
+  param %0 x: ptr f32
+  param %1 m: i32
+  param %2 n: i32
+  %3: i32[16] = arange {{lo = 0, hi = 16}}
+  %4: i32[16, 1] = expand_dims %3 {{axis = 1}}
+  %5: i32[1, 16] = expand_dims %3 {{axis = 0}}
+  %6: i32[16, 1] = splat %2
+  %7: i32[16, 1] = mul %4, %6
+  %8: i32[16, 16] = broadcast %7
+  %9: i32[16, 16] = broadcast %5
+  %10: i32[16, 16] = add %8, %9
+  %11: i32[16, 1] = splat %1
+  %12: bool[16, 1] = cmp.lt %4, %11
+  %13: i32[1, 16] = splat %2
+  %14: bool[1, 16] = cmp.lt %5, %13
+  %15: bool[16, 16] = broadcast %12
+  %16: bool[16, 16] = broadcast %14
+  {mask}
+  %20: *x[16, 16] = splat %0
+  %21: *x[16, 16] = add_ptr %20, %10
+  %22: f32[16, 16] = load %21, %17
+  return
+}}
+"#
+    )
+}
+
+#[test]
+fn masks_of_rows_and_columns_hold_for_their_own_axis_only() {
+    let both = matrix("%17: bool[16, 16] = and %15, %16");
+    let launch = |source: &str, m, n, len| {
+        holds(source, &Launch { scalars: &[None, Some(m), Some(n)], lengths: &[len, 0, 0], grid: 1 })
+    };
+    assert!(launch(&both, 3, 5, 15));
+    assert!(!launch(&both, 3, 5, 14));
+    // Rows and columns are one value, `arange`: the rows' mask must not bound the columns.
+    let rows_only = matrix("%17: bool[16, 16] = and %15, %15");
+    assert!(!launch(&rows_only, 3, 5, 15), "columns reach 15 in row 2: offset 25");
+    assert!(launch(&rows_only, 3, 5, 26));
+}
+
+/// A loop that carries a pointer: `x += 16` on each trip, from an `i` of `%1` to below `%2`.
+const CARRIED: &str = r#"kernel walk "k.rs" safe bound {
+  param %0 x: ptr f32
+  param %1 lo: i32
+  param %2 hi: i32
+  %3: i32 = const 4
+  %4: i32 = const 16
+  %5: i32[16] = arange {lo = 0, hi = 16}
+  %6: *x = for %1, %2, %3, %0 (%i: i32, %p: *x) {
+    %7: *x[16] = splat %p
+    %8: *x[16] = add_ptr %7, %5
+    %9: f32[16] = load %8
+    %10: *x = add_ptr %p, %4
+    yield %10
+  }
+  %11: f32 = load %6
+  return
+}
+"#;
+
+#[test]
+fn a_carried_pointer_is_an_induction() {
+    let launch =
+        |lo, hi, len| holds(CARRIED, &Launch { scalars: &[None, Some(lo), Some(hi)], lengths: &[len, 0, 0], grid: 1 });
+    // Ten in steps of four are three trips: 48 elements in the loop, and number 48 after it.
+    assert!(launch(0, 10, 49));
+    assert!(!launch(0, 10, 48));
+    assert!(launch(5, 5, 16) && launch(7, 5, 16), "without a trip only the first element is read");
+    let (func, _) = prepare(CARRIED, Checks::AtLaunch);
+    let printed = text::print(&func);
+    assert!(printed.contains("for %1, %2"), "{printed}");
+    assert!(
+        !printed.contains("%p: *x") && !printed.contains(": *x = for"),
+        "offsets are carried, not pointers:\n{printed}"
+    );
+}
+
+const BRANCH: &str = r#"kernel branch "k.rs" safe bound {
+  param %0 x: ptr_mut f32
+  param %1 n: i32
+  %2: i32 = program_id {axis = 0}
+  %3: bool = cmp.lt %2, %1
+  %4: *x = add_ptr %0, %2
+  %5: f32 = const 1.0
+  if %3 {
+    store %4, %5
+    yield
+  } else {
+    yield
+  }
+  return
+}
+"#;
+
+#[test]
+fn the_condition_of_a_branch_holds_inside_it() {
+    let launch = |n, len, grid| holds(BRANCH, &Launch { scalars: &[None, Some(n)], lengths: &[len, 0], grid });
+    assert!(launch(5, 5, 100));
+    assert!(!launch(6, 5, 100));
+    assert!(launch(6, 5, 5));
+}
