@@ -82,8 +82,8 @@ const fn double_bound(function: MathFn) -> f64 {
         MathFn::Log | MathFn::Log2 => 1.0,
         MathFn::Sin | MathFn::Cos => 1.0,
         MathFn::Tanh => 3.0,
-        MathFn::Sigmoid => 2.0,
-        MathFn::Erf => 1.0,
+        MathFn::Sigmoid => 3.0,
+        MathFn::Erf => 1.5,
         MathFn::Sqrt => 0.5,
         // One division of a rounded root.
         MathFn::Rsqrt => 1.5,

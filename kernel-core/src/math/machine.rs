@@ -36,6 +36,7 @@
 ///
 /// The signed and unsigned integers of that width share the type [`Int`](Self::Int): operations
 /// where the sign matters say it in their names.
+#[expect(clippy::wrong_self_convention, reason = "the receiver is the machine that executes, not what is converted")]
 pub trait Machine {
     /// The Rust type of constants: `f32` or `f64`.
     type Scalar: Copy;

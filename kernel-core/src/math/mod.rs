@@ -6,9 +6,9 @@
 //! operations in the same order, and differ only where the GPU has approximation instructions
 //! ([`FastMachine`]).
 //!
-//! - [`single`]: f32. f16 and bf16 arguments are converted to f32, and the result rounded once.
-//! - [`double`]: f64.
-//! - [`ulp_bound`]: how accurate each is.
+//! - [`single`] has those of f32; f16 and bf16 arguments are converted to f32, and the result rounded once;
+//! - [`double`] has those of f64;
+//! - [`ulp_bound`] says how accurate each is.
 //!
 //! All are total and without branches; subnormal numbers are kept, NaN stays NaN, and infinities
 //! and signed zeros give what IEEE 754 and C's Annex F say.

@@ -99,9 +99,9 @@ pub(super) const DOUBLE: Format<f64> = Format {
 };
 
 /// π/2 as a sum of f32 numbers, each the rounding of what the earlier ones leave.
-const SINGLE_HALF_PI: [f32; 3] = [1.5707964, -4.371139e-8, -1.7151245e-15];
+const SINGLE_HALF_PI: [f32; 3] = [std::f32::consts::FRAC_PI_2, -4.371139e-8, -1.7151245e-15];
 /// π/2 as a sum of f64 numbers.
-const DOUBLE_HALF_PI: [f64; 3] = [1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33];
+const DOUBLE_HALF_PI: [f64; 3] = [std::f64::consts::FRAC_PI_2, 6.123233995736766e-17, -1.4973849048591698e-33];
 /// Adding this to a small f32 rounds it to an integer, which the low bits of the sum then hold:
 /// 1.5 · 2^23.
 pub(super) const SINGLE_ROUNDER: f32 = 12582912.0;
