@@ -1,0 +1,180 @@
+//! Questions about a layout: redundancy, contiguity, vectors.
+
+use super::gf2::{Span, combine, rank};
+use super::linear::{extract, field};
+use super::{ColumnAction, Dim, LinearLayout};
+
+/// A layout without redundant values along one dimension, and the ways there and back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BroadcastRemoved {
+    /// The layout whose bases along the dimension are independent.
+    pub layout: LinearLayout,
+    /// Takes the values of the full layout to those of the reduced one.
+    pub remove: ColumnAction,
+    /// Takes the values of the reduced layout to those of the full one.
+    pub restore: ColumnAction,
+}
+
+/// How the values of one thread form vectors along an output (see [`LinearLayout::vectors`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vectors {
+    /// Elements per vector, a power of two.
+    pub width: u32,
+    /// Per vector, the registers of its elements in order of their coordinate.
+    /// A value that several registers hold is in the list once.
+    pub groups: Vec<Vec<u32>>,
+    /// Per register of the layout, the register in `groups` that holds the same element.
+    pub canonical: ColumnAction,
+}
+
+impl LinearLayout {
+    /// Whether every element of the output space is reached.
+    pub fn is_surjective(&self) -> bool {
+        rank(self.columns.iter().copied()) == self.total_out_bits()
+    }
+
+    /// Whether no element is reached twice.
+    pub fn is_injective(&self) -> bool {
+        rank(self.columns.iter().copied()) == self.total_in_bits()
+    }
+
+    /// Whether the layout is a bijection.
+    pub fn is_invertible(&self) -> bool {
+        self.is_injective() && self.is_surjective()
+    }
+
+    /// Per input dimension, the bits that are redundant: with these bits zero, the layout reaches the same elements.
+    ///
+    /// A thread whose lane or warp has such a bit set holds copies, so it need not store, and must not add.
+    pub fn free_variable_masks(&self) -> Vec<(Dim, u32)> {
+        let mut span = Span::new();
+        let mut masks = Vec::new();
+        for &(dim, _) in &self.ins {
+            let bits = self.columns(dim).iter().enumerate();
+            let free = bits.filter(|&(_, &column)| span.insert(column, 0).is_err());
+            masks.push((dim, free.fold(0, |mask, (bit, _)| mask | 1 << bit)));
+        }
+        masks
+    }
+
+    /// The redundant bits of one dimension; see [`LinearLayout::free_variable_masks`].
+    pub fn free_variable_mask(&self, dim: Dim) -> u32 {
+        self.free_variable_masks().iter().find(|(name, _)| *name == dim).map_or(0, |&(_, mask)| mask)
+    }
+
+    /// The bits of `input` that move the coordinate along `out`.
+    pub fn bits_along(&self, input: Dim, out: Dim) -> u32 {
+        let mask = self.out_mask(out);
+        let bits = self.columns(input).iter().enumerate();
+        bits.filter(|(_, column)| *column & mask != 0).fold(0, |word, (bit, _)| word | 1 << bit)
+    }
+
+    /// The number of consecutive elements along `out` that consecutive values of `input` hold,
+    /// starting at a multiple of that number: what decides the width of a vector access.
+    ///
+    /// [`LinearLayout::vectors`] also finds vectors that are spread over the registers.
+    pub fn num_consecutive(&self, input: Dim, out: Dim) -> u32 {
+        let start = field(&self.outs, out).start;
+        let columns = self.columns(input);
+        let limit = self.out_bits(out) as usize;
+        let mut bits = 0;
+        while bits < limit && columns.get(bits) == Some(&(1 << (start + bits as u32))) {
+            bits += 1;
+        }
+        // The others must not move inside the vector.
+        let own = field(&self.ins, input).start as usize;
+        while bits > 0 {
+            let low = ((1u64 << bits) - 1) << start;
+            let mut others = self.columns.iter().enumerate().filter(|&(i, _)| i < own || i >= own + bits);
+            if others.all(|(_, column)| column & low == 0) {
+                break;
+            }
+            bits -= 1;
+        }
+        1 << bits
+    }
+
+    /// The widest vectors of registers that are contiguous along `out`, of at most `max_width` elements.
+    ///
+    /// Each group starts at a multiple of the width, whatever the lane, warp and block,
+    /// and any register may take part: the result says which, in which order.
+    pub fn vectors(&self, out: Dim, max_width: u32) -> Vectors {
+        let registers = self.columns(Dim::Register);
+        let start = field(&self.outs, out).start;
+        let span = Span::indexed(registers);
+        let others = self.ins.iter().filter(|(dim, _)| *dim != Dim::Register);
+        let moved = others.flat_map(|&(dim, _)| self.columns(dim)).fold(0, |word, column| word | column);
+        let limit = max_width.max(1).ilog2().min(self.out_bits(out));
+
+        // The combination of registers that moves by each power of two.
+        let mut low = Vec::new();
+        while (low.len() as u32) < limit {
+            let unit = 1u64 << (start + low.len() as u32);
+            match span.express(unit) {
+                Some(combination) if moved & unit == 0 => low.push(combination),
+                _ => break,
+            }
+        }
+        let width = 1 << low.len();
+        let high = self.vector_bases(&low, start);
+        let groups = (0..1u64 << high.len())
+            .map(|group| {
+                let base = combine(&high, group);
+                (0..width).map(|element| (base ^ combine(&low, element)) as u32).collect()
+            })
+            .collect();
+        Vectors { width: width as u32, groups, canonical: self.canonical_registers(&low, &high) }
+    }
+
+    /// Combinations of registers that, after those of `low`, span all registers without redundancy,
+    /// and whose coordinate starts at a multiple of the vector.
+    fn vector_bases(&self, low: &[u64], start: u32) -> Vec<u64> {
+        let registers = self.columns(Dim::Register);
+        let mut span = Span::of(low.iter().map(|&combination| combine(registers, combination)));
+        let low_field = start..start + low.len() as u32;
+        let mut high = Vec::new();
+        for (bit, &column) in registers.iter().enumerate() {
+            let combination = 1 << bit ^ combine(low, extract(column, &low_field));
+            if span.insert(combine(registers, combination), 0).is_ok() {
+                high.push(combination);
+            }
+        }
+        high
+    }
+
+    /// Per register bit, the combination in the span of `low` and `high` with the same column.
+    fn canonical_registers(&self, low: &[u64], high: &[u64]) -> ColumnAction {
+        let registers = self.columns(Dim::Register);
+        let mut span = Span::new();
+        for &combination in low.iter().chain(high) {
+            // The generators are independent, so each insertion enlarges the span.
+            span.insert(combine(registers, combination), combination).ok();
+        }
+        let bases = registers.iter().map(|&column| span.express(column).unwrap_or(0) as u32).collect();
+        ColumnAction::from_parts(bases, registers.len() as u32)
+    }
+
+    /// Without the redundant values along `dim`: those whose basis is zero or a sum of earlier bases of `dim`.
+    pub fn remove_broadcast(&self, dim: Dim) -> BroadcastRemoved {
+        let columns = self.columns(dim);
+        let mut span = Span::new();
+        let mut kept = Vec::new();
+        for (bit, &column) in columns.iter().enumerate() {
+            if span.insert(column, 1 << kept.len()).is_ok() {
+                kept.push(bit);
+            }
+        }
+        let restore = columns.iter().map(|&column| span.express(column).unwrap_or(0) as u32).collect();
+        let remove = ColumnAction::from_parts(kept.iter().map(|&bit| 1 << bit).collect(), columns.len() as u32);
+        BroadcastRemoved {
+            layout: remove.apply_to_layout(self, dim),
+            remove,
+            restore: ColumnAction::from_parts(restore, kept.len() as u32),
+        }
+    }
+
+    /// Without redundant registers; see [`LinearLayout::remove_broadcast`].
+    pub fn remove_broadcast_registers(&self) -> BroadcastRemoved {
+        self.remove_broadcast(Dim::Register)
+    }
+}

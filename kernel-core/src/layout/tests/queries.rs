@@ -1,0 +1,157 @@
+//! Vectors, redundancy, code forms and reductions.
+
+use super::{Random, SHAPES, layouts_of, random_layout};
+use crate::layout::{Blocked, Dim, LinearLayout, mma_v2_accumulator, reduction};
+
+#[test]
+fn redundant_threads_are_masked() {
+    let layout = Blocked::coalesced(&[64], &[0], 4, 4).layout(&[64]).unwrap();
+    assert_eq!(layout.free_variable_masks(), [(Dim::Register, 0), (Dim::Lane, 0b10000), (Dim::Warp, 0b11)]);
+    // With the free bits zero, every element is still reached.
+    let mut random = Random::new(11);
+    for _ in 0..200 {
+        let map = random_layout(&mut random, &[(Dim::Register, 2), (Dim::Lane, 4)], &[(Dim::Axis(0), 5)]);
+        let free = map.free_variable_mask(Dim::Register) | map.free_variable_mask(Dim::Lane) << 2;
+        let image = |keep: &dyn Fn(u64) -> bool| {
+            let mut image: Vec<u64> = (0..64).filter(|&x| keep(x)).map(|x| map.apply_flat(x)).collect();
+            let count = image.len();
+            image.sort_unstable();
+            image.dedup();
+            (image.clone(), count == image.len())
+        };
+        let (all, _) = image(&|_| true);
+        let (kept, unique) = image(&|x| x & u64::from(free) == 0);
+        assert_eq!(all, kept);
+        assert!(unique);
+    }
+}
+
+#[test]
+fn the_vector_width_counts_consecutive_registers() {
+    let rows = Blocked::coalesced(&[64, 64], &[1, 0], 8, 4).layout(&[64, 64]).unwrap();
+    assert_eq!(rows.num_consecutive(Dim::Register, Dim::Axis(1)), 8);
+    assert_eq!(rows.num_consecutive(Dim::Register, Dim::Axis(0)), 1);
+    let accumulator = mma_v2_accumulator(&[64, 32], [4, 1]).unwrap();
+    assert_eq!(accumulator.num_consecutive(Dim::Register, Dim::Axis(1)), 2);
+    // A lane that moves inside the vector breaks it.
+    let broken = LinearLayout::from_bases(
+        &[(Dim::Register, vec![vec![1], vec![2]]), (Dim::Lane, vec![vec![6]])],
+        &[(Dim::Axis(0), 8)],
+    )
+    .unwrap();
+    assert_eq!(broken.num_consecutive(Dim::Register, Dim::Axis(0)), 2);
+    assert_eq!(broken.vectors(Dim::Axis(0), 8).width, 2);
+}
+
+#[test]
+fn vectors_are_contiguous_aligned_and_complete() {
+    let mut random = Random::new(12);
+    for shape in SHAPES {
+        for layout in layouts_of(shape, 4, &mut random) {
+            let out = Dim::Axis(shape.len() as u8 - 1);
+            let vectors = layout.vectors(out, 8);
+            assert!(vectors.width >= layout.num_consecutive(Dim::Register, out).min(8));
+            let at = |register, lane| layout.apply(&[(Dim::Register, register), (Dim::Lane, lane), (Dim::Warp, 1)]);
+            let mut listed: Vec<u32> = Vec::new();
+            for group in &vectors.groups {
+                assert_eq!(group.len(), vectors.width as usize);
+                for lane in [0, 13, 31] {
+                    let first = at(group[0], lane);
+                    assert_eq!(first[shape.len() - 1].1 % vectors.width, 0);
+                    for (element, &register) in group.iter().enumerate() {
+                        let mut expected = first.clone();
+                        expected[shape.len() - 1].1 += element as u32;
+                        assert_eq!(at(register, lane), expected);
+                    }
+                }
+                listed.extend(group);
+            }
+            for register in 0..layout.in_size(Dim::Register) {
+                let canonical = vectors.canonical.source_of(register as usize) as u32;
+                assert!(listed.contains(&canonical));
+                assert_eq!(at(register, 7), at(canonical, 7));
+            }
+        }
+    }
+}
+
+#[test]
+fn code_forms_give_the_coordinates() {
+    let mut random = Random::new(13);
+    let ins = [(Dim::Register, 3), (Dim::Lane, 5), (Dim::Warp, 2)];
+    for _ in 0..100 {
+        let layout = random_layout(&mut random, &ins, &[(Dim::Axis(0), 6), (Dim::Axis(1), 4)]);
+        for out in [Dim::Axis(0), Dim::Axis(1)] {
+            let form = layout.coordinate_form(out);
+            let terms = form.thread.terms();
+            for place in 0..1024u32 {
+                let point = [(Dim::Register, place & 7), (Dim::Lane, place >> 3 & 31), (Dim::Warp, place >> 8)];
+                let expected = layout.apply_to(&point, out);
+                let constant = form.registers[(place & 7) as usize];
+                assert_eq!(form.thread.evaluate(&point) ^ constant, expected);
+                let value = |dim| point.iter().find(|(name, _)| *name == dim).map_or(0, |p| p.1);
+                let parts: Vec<u32> = terms.iter().map(|term| term.evaluate(value(term.input))).collect();
+                assert_eq!(parts.iter().fold(constant, |sum, part| sum ^ part), expected);
+                if form.thread.terms_are_disjoint() && form.is_additive() {
+                    assert_eq!(parts.iter().sum::<u32>() + constant, expected);
+                }
+            }
+        }
+    }
+    // A blocked layout costs one shift per input.
+    let rows = Blocked::coalesced(&[1024], &[0], 4, 4).layout(&[1024]).unwrap();
+    let form = rows.coordinate_form(Dim::Axis(0));
+    assert_eq!(form.registers, [0, 1, 2, 3, 512, 513, 514, 515]);
+    assert_eq!(form.thread.terms().len(), 2);
+    assert!(form.is_additive() && form.thread.terms_are_disjoint());
+}
+
+/// Sums a tile along an axis as the plan says, and compares with the sums of its elements.
+#[test]
+fn reductions_count_every_element_once() {
+    let mut random = Random::new(14);
+    for shape in SHAPES {
+        for warps in [1, 4] {
+            for layout in layouts_of(shape, warps, &mut random) {
+                for axis in 0..shape.len() as u8 {
+                    check_reduction(&layout, axis, warps);
+                }
+            }
+        }
+    }
+}
+
+fn check_reduction(layout: &LinearLayout, axis: u8, warps: u32) {
+    let plan = reduction(layout, axis).unwrap();
+    // The value of an element is a power of its coordinate along the axis, so that sums tell copies.
+    let size = layout.tile_shape()[axis as usize];
+    let weight = |coordinate: u32| 1u128.wrapping_shl(coordinate % 61) + u128::from(coordinate) * 1_000_003;
+    let expected: u128 = (0..size).map(weight).sum();
+    let value = |register, lane, warp| {
+        weight(layout.apply_to(&[(Dim::Register, register), (Dim::Lane, lane), (Dim::Warp, warp)], Dim::Axis(axis)))
+    };
+    for (group, registers) in plan.in_thread.iter().enumerate() {
+        let mut sums: Vec<u128> = (0..warps * 32)
+            .map(|thread| registers.iter().map(|&register| value(register, thread % 32, thread / 32)).sum())
+            .collect();
+        for &mask in &plan.lane_masks {
+            sums = (0..sums.len()).map(|thread| sums[thread] + sums[thread ^ mask as usize]).collect();
+        }
+        for bit in (0..5).filter(|bit| plan.warp_bits >> bit & 1 == 1) {
+            sums = (0..sums.len()).map(|thread| sums[thread] + sums[thread ^ (32 << bit)]).collect();
+        }
+        assert!(sums.iter().all(|&sum| sum == expected), "{layout} along {axis}");
+        // Each group belongs to the element that the result's layout says.
+        for thread in 0..warps * 32 {
+            let at = |layout: &LinearLayout, register| {
+                layout.apply(&[(Dim::Register, register), (Dim::Lane, thread % 32), (Dim::Warp, thread / 32)])
+            };
+            let mut of_tile: Vec<u32> = at(layout, registers[0]).iter().map(|c| c.1).collect();
+            of_tile.remove(axis as usize);
+            let of_result: Vec<u32> = at(&plan.result, group as u32).iter().map(|c| c.1).collect();
+            assert_eq!(of_result, of_tile);
+        }
+    }
+    assert_eq!(plan.partials.total_out_bits(), plan.result.total_out_bits() + plan.warp_bits.count_ones());
+    assert!(plan.partials.is_surjective());
+}
