@@ -4,6 +4,8 @@
 //! No I/O, no LLVM, no CUDA.
 
 pub mod diag;
+#[cfg(feature = "interp")]
+pub mod interp;
 pub mod ir;
 pub mod layout;
 pub mod math;

@@ -1,0 +1,430 @@
+//! A kernel prepared for running: a flat list of instructions on registers.
+//!
+//! Structured control flow becomes jumps, so that a program is a counter and registers, which warp groups can
+//! suspend and resume. Carried values are copied at the edges of loops.
+
+use std::ops::Range;
+
+use crate::ir::{CmpOp, DType, ParamId, Span};
+
+use super::fault::Access;
+use super::lanes::{Bits, Fn1, Fn2, Fn3};
+
+/// A register: holds one value of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct RegId(pub u32);
+
+impl RegId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A position in the list of instructions.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Pc(pub u32);
+
+impl Pc {
+    pub(super) const UNPATCHED: Pc = Pc(u32::MAX);
+
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(super) fn next(self) -> Pc {
+        Pc(self.0 + 1)
+    }
+}
+
+/// The state of a running `for`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LoopId(pub u32);
+
+/// What the elements of a register are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lane {
+    /// Numbers or truth values.
+    Data(DType),
+    /// Offsets into a buffer, i64.
+    Pointer,
+    /// Shared memory, barriers, tokens: one word that only GPU operations read.
+    Handle,
+}
+
+impl Lane {
+    /// Size of an element in bytes.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Lane::Data(dtype) => dtype.bytes() as usize,
+            Lane::Pointer | Lane::Handle => 8,
+        }
+    }
+
+    /// The integers that an element can be, if it is an integer or a pointer.
+    pub(super) fn int_range(self) -> Option<(i64, i64)> {
+        match self {
+            Lane::Data(dtype) => super::affine::int_range(dtype),
+            Lane::Pointer => Some((i64::MIN, i64::MAX)),
+            Lane::Handle => None,
+        }
+    }
+
+    /// The dtype by which elements compare and fill memory.
+    pub(super) fn dtype(self) -> DType {
+        match self {
+            Lane::Data(dtype) => dtype,
+            Lane::Pointer | Lane::Handle => DType::I64,
+        }
+    }
+}
+
+/// What is known of a register.
+#[derive(Clone, Debug)]
+pub(super) struct RegInfo {
+    pub lane: Lane,
+    /// Dimensions; empty for a scalar.
+    pub dims: Box<[usize]>,
+    /// Elements; 1 for a scalar.
+    pub n: usize,
+    /// Where its elements lie in the arena, when they do.
+    pub offset: usize,
+}
+
+/// Binary operations that affine tiles are closed under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Symbolic {
+    Add,
+    Sub,
+    Mul,
+    Opaque,
+}
+
+/// A copy between strided arrangements: size and source stride of every dimension of the result, in elements.
+pub(super) type Strides = Box<[(usize, usize)]>;
+
+/// A load and where its elements go.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub param: ParamId,
+    pub dtype: DType,
+    pub pointer: RegId,
+    pub mask: Option<RegId>,
+    pub other: Option<RegId>,
+    pub out: RegId,
+}
+
+/// A store.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    pub param: ParamId,
+    pub dtype: DType,
+    pub pointer: RegId,
+    pub value: RegId,
+    pub mask: Option<RegId>,
+}
+
+/// What an atomic does to memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AtomicKind {
+    /// Combines the memory with the value.
+    Combine(Fn2),
+    /// Stores the value.
+    Exchange,
+    /// Stores the value if the memory has the bits of what is expected.
+    CompareExchange(RegId),
+}
+
+/// An atomic.
+#[derive(Clone, Debug)]
+pub(super) struct Atomic {
+    pub param: ParamId,
+    pub dtype: DType,
+    pub kind: AtomicKind,
+    pub pointer: RegId,
+    pub value: RegId,
+    pub mask: Option<RegId>,
+    pub out: RegId,
+}
+
+/// A bounds check that joins a mask.
+#[derive(Clone, Debug)]
+pub(super) struct CheckBounds {
+    pub param: ParamId,
+    pub access: Access,
+    /// Converts the offsets to pointers.
+    pub widen: Fn1,
+    pub offsets: RegId,
+    pub len: RegId,
+    pub mask: Option<RegId>,
+    pub out: RegId,
+    /// Room for the widened offsets.
+    pub room: usize,
+}
+
+/// How a reduction or scan combines elements.
+#[derive(Clone, Debug)]
+pub(super) enum Combine {
+    /// One operation; f16 and bf16 sums and products convert to f32 before and from it after.
+    Single { f: Fn2, widen: Option<(Fn1, Fn1)> },
+    /// A region on tiles of elements, or, where it does more than arithmetic, on one element at a time.
+    Region { code: RegionCode, vectorised: bool },
+}
+
+/// The code of a region that combines elements.
+#[derive(Clone, Debug)]
+pub(super) struct RegionCode {
+    pub start: Pc,
+    /// Where the kernel goes on.
+    pub end: Pc,
+    pub left: Box<[RegId]>,
+    pub right: Box<[RegId]>,
+    pub yields: Box<[RegId]>,
+    /// Every register that the region defines.
+    pub regs: Range<u32>,
+}
+
+/// Which of the two is computed along the axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FoldKind {
+    Reduce,
+    Scan { reverse: bool },
+}
+
+/// A reduction or scan of tiles of shape `[outer, len, inner]` along the middle.
+#[derive(Clone, Debug)]
+pub(super) struct Fold {
+    pub kind: FoldKind,
+    pub combine: Combine,
+    pub inputs: Box<[RegId]>,
+    pub outputs: Box<[RegId]>,
+    pub outer: usize,
+    pub len: usize,
+    pub inner: usize,
+    /// Size of an element while it is combined, per input.
+    pub bytes: Box<[usize]>,
+    /// Two places in the arena per input, each large enough for all elements.
+    pub work: Box<[[usize; 2]]>,
+}
+
+/// The bounds of a `for`.
+#[derive(Clone, Debug)]
+pub(super) struct ForBounds {
+    pub lo: RegId,
+    pub hi: RegId,
+    pub step: RegId,
+    pub reverse: bool,
+}
+
+/// One instruction.
+#[derive(Clone, Debug)]
+pub(super) enum Inst {
+    /// A known scalar.
+    Const {
+        out: RegId,
+        bits: Bits,
+    },
+    ProgramId {
+        out: RegId,
+        axis: u8,
+    },
+    NumPrograms {
+        out: RegId,
+        axis: u8,
+    },
+    Arange {
+        out: RegId,
+        lo: i64,
+    },
+    Splat {
+        out: RegId,
+        scalar: RegId,
+    },
+    Unary {
+        f: Fn1,
+        a: RegId,
+        out: RegId,
+    },
+    /// A conversion; between integers a formula stays one.
+    Cast {
+        f: Fn1,
+        a: RegId,
+        out: RegId,
+    },
+    Binary {
+        f: Fn2,
+        symbolic: Symbolic,
+        a: RegId,
+        b: RegId,
+        out: RegId,
+    },
+    Compare {
+        f: Fn2,
+        op: CmpOp,
+        a: RegId,
+        b: RegId,
+        out: RegId,
+    },
+    Select {
+        f: Fn3,
+        condition: RegId,
+        a: RegId,
+        b: RegId,
+        out: RegId,
+    },
+    Fma {
+        f: Fn3,
+        a: RegId,
+        b: RegId,
+        c: RegId,
+        out: RegId,
+    },
+    /// The same value, which may stay a formula.
+    Move {
+        a: RegId,
+        out: RegId,
+    },
+    /// The same bits in memory of their own.
+    CopyLanes {
+        a: RegId,
+        out: RegId,
+    },
+    ExpandDims {
+        a: RegId,
+        out: RegId,
+        axis: u8,
+    },
+    Broadcast {
+        a: RegId,
+        out: RegId,
+        strides: Strides,
+    },
+    Reshape {
+        a: RegId,
+        out: RegId,
+    },
+    Permute {
+        a: RegId,
+        out: RegId,
+        perm: Box<[u8]>,
+        strides: Strides,
+    },
+    Load(Box<Load>),
+    Store(Box<Store>),
+    Atomic(Box<Atomic>),
+    CheckBounds(Box<CheckBounds>),
+    Fold(Box<Fold>),
+    Assert {
+        condition: RegId,
+        message: Box<str>,
+    },
+    /// Begins a loop at the next instruction, or goes to `exit`.
+    ForBegin {
+        state: LoopId,
+        bounds: Box<ForBounds>,
+        index: RegId,
+        exit: Pc,
+    },
+    /// Goes back to `body` for the next index.
+    ForNext {
+        state: LoopId,
+        index: RegId,
+        body: Pc,
+    },
+    BranchUnless {
+        condition: RegId,
+        to: Pc,
+    },
+    Jump {
+        to: Pc,
+    },
+    /// Ends the code of a region that combines elements, or of a warp group.
+    RegionEnd,
+    /// Ends the program.
+    Return,
+    SharedAlloc {
+        out: RegId,
+        offset: usize,
+        bytes: usize,
+    },
+    SharedIndex {
+        view: RegId,
+        index: RegId,
+        out: RegId,
+        count: usize,
+        bytes: usize,
+    },
+    SharedLoad {
+        view: RegId,
+        out: RegId,
+    },
+    SharedStore {
+        view: RegId,
+        value: RegId,
+    },
+    /// The load's result is the data in flight.
+    AsyncCopy {
+        view: RegId,
+        load: Box<Load>,
+        token: RegId,
+    },
+    AsyncCommit {
+        token: RegId,
+    },
+    AsyncWait {
+        token: RegId,
+        pending: u8,
+    },
+    BarrierAlloc {
+        out: RegId,
+        slots: u32,
+        count: u32,
+    },
+    BarrierArrive {
+        barrier: RegId,
+        slot: RegId,
+    },
+    BarrierWait {
+        barrier: RegId,
+        slot: RegId,
+        phase: RegId,
+    },
+    WarpGroups {
+        entries: Box<[Pc]>,
+        exit: Pc,
+    },
+}
+
+/// Where an argument of the launch goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ParamPlan {
+    Buffer {
+        reg: RegId,
+        dtype: DType,
+        mutable: bool,
+    },
+    Scalar {
+        reg: RegId,
+        dtype: DType,
+    },
+    /// Hidden: the length of another parameter's buffer.
+    Length {
+        reg: RegId,
+        of: ParamId,
+    },
+    /// Hidden: an address that means nothing here.
+    Null {
+        reg: RegId,
+    },
+}
+
+/// A prepared kernel.
+#[derive(Debug)]
+pub(super) struct Code {
+    pub insts: Vec<Inst>,
+    /// The source of every instruction.
+    pub spans: Vec<Span>,
+    pub regs: Vec<RegInfo>,
+    pub loops: usize,
+    pub arena_bytes: usize,
+    pub params: Vec<ParamPlan>,
+}

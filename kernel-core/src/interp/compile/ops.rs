@@ -1,0 +1,383 @@
+//! Operations without regions.
+
+use crate::ir::{
+    AtomicOp, BinaryOp, CreateOp, DType, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId, Operation, ShapeOp, ValueId,
+};
+
+use super::super::cast::cast;
+use super::super::code::{Atomic, AtomicKind, CheckBounds, Inst, Lane, Load, RegId, Store, Strides, Symbolic};
+use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
+use super::super::fault::Access;
+use super::super::lanes::Bits;
+use super::super::round::{f64_to_bf16, f64_to_f16};
+use super::{Compiler, Result, unsupported};
+
+impl Compiler<'_> {
+    pub(super) fn op(&mut self, id: OpId, operation: &Operation) -> Result<()> {
+        match &operation.op {
+            Op::Create(op) => self.create(op, operation),
+            Op::Elementwise(op) => self.elementwise(op, operation),
+            Op::Shape(op) => self.shape(op, operation),
+            Op::Memory(op) => self.memory(op, operation),
+            Op::Control(op) => self.control(op, id, operation),
+            Op::Gpu(op) => self.gpu(op, operation),
+        }
+    }
+
+    /// The register of operand number `index`.
+    pub(super) fn operand(&self, operation: &Operation, index: usize) -> Result<RegId> {
+        match operation.operands.get(index) {
+            Some(&value) => self.reg(value),
+            None => unsupported(format!("`{}` lacks an operand", operation.op.mnemonic()), self.span),
+        }
+    }
+
+    pub(super) fn optional(&self, operation: &Operation, index: usize) -> Result<Option<RegId>> {
+        operation.operands.get(index).map(|&value| self.reg(value)).transpose()
+    }
+
+    /// A register for the operation's only result.
+    pub(super) fn result(&mut self, operation: &Operation) -> Result<RegId> {
+        match operation.results.as_slice() {
+            [value] => self.define(*value),
+            _ => unsupported(format!("`{}` has one result", operation.op.mnemonic()), self.span),
+        }
+    }
+
+    pub(super) fn dtype(&self, reg: RegId) -> Result<DType> {
+        match self.info(reg).lane {
+            Lane::Data(dtype) => Ok(dtype),
+            Lane::Pointer | Lane::Handle => unsupported("an operation on numbers got something else", self.span),
+        }
+    }
+
+    fn known<T>(&self, f: Option<T>) -> Result<T> {
+        match f {
+            Some(f) => Ok(f),
+            None => unsupported("an operation is not defined for this dtype", self.span),
+        }
+    }
+
+    fn create(&mut self, op: &CreateOp, operation: &Operation) -> Result<()> {
+        match op {
+            CreateOp::Const { value, .. } => {
+                let out = self.result(operation)?;
+                let bits = literal(*value, self.dtype(out)?);
+                self.emit(Inst::Const { out, bits });
+            }
+            CreateOp::ProgramId { axis } => {
+                let out = self.result(operation)?;
+                self.emit(Inst::ProgramId { out, axis: *axis });
+            }
+            CreateOp::NumPrograms { axis } => {
+                let out = self.result(operation)?;
+                self.emit(Inst::NumPrograms { out, axis: *axis });
+            }
+            CreateOp::Arange { lo, hi } => {
+                let bounds = (lo.as_const(), hi.as_const());
+                let (Some(lo), Some(hi)) = bounds else { return unsupported("unknown bounds of arange", self.span) };
+                if i32::try_from(lo).is_err() || i32::try_from(hi).is_err() {
+                    return unsupported("the bounds of arange exceed i32", self.span);
+                }
+                let out = self.result(operation)?;
+                self.emit(Inst::Arange { out, lo });
+            }
+            CreateOp::Splat { .. } => {
+                let scalar = self.operand(operation, 0)?;
+                let out = self.result(operation)?;
+                self.emit(Inst::Splat { out, scalar });
+            }
+            CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => {
+                return unsupported(format!("`{}` remains: the kernel is not bound", op.mnemonic()), self.span);
+            }
+        }
+        Ok(())
+    }
+
+    fn elementwise(&mut self, op: &ElementwiseOp, operation: &Operation) -> Result<()> {
+        let a = self.operand(operation, 0)?;
+        let b = self.optional(operation, 1)?.unwrap_or(a);
+        let c = self.optional(operation, 2)?.unwrap_or(a);
+        let lane = self.info(a).lane;
+        let out = self.result(operation)?;
+        let inst = match op {
+            ElementwiseOp::Unary { op } => Inst::Unary { f: self.known(unary(*op, self.dtype(a)?))?, a, out },
+            ElementwiseOp::Binary { op } => {
+                let f = self.known(binary(*op, self.dtype(a)?))?;
+                Inst::Binary { f, symbolic: symbolic(*op), a, b, out }
+            }
+            ElementwiseOp::Compare { op } => Inst::Compare { f: compare(*op, lane.dtype()), op: *op, a, b, out },
+            ElementwiseOp::Select => {
+                let f = select(self.info(out).lane.bytes());
+                Inst::Select { f, condition: a, a: b, b: c, out }
+            }
+            ElementwiseOp::Fma => Inst::Fma { f: self.known(fma(self.dtype(a)?))?, a, b, c, out },
+            ElementwiseOp::Cast { .. } => Inst::Cast { f: cast(self.dtype(a)?, self.dtype(out)?), a, out },
+            ElementwiseOp::Bitcast { .. } => Inst::CopyLanes { a, out },
+        };
+        self.emit(inst);
+        Ok(())
+    }
+
+    fn shape(&mut self, op: &ShapeOp, operation: &Operation) -> Result<()> {
+        let a = self.operand(operation, 0)?;
+        let out = self.result(operation)?;
+        let inst = match op {
+            ShapeOp::ExpandDims { axis } => Inst::ExpandDims { a, out, axis: *axis },
+            ShapeOp::Broadcast { .. } => Inst::Broadcast { a, out, strides: self.broadcast_strides(a, out) },
+            ShapeOp::Reshape { .. } => Inst::Reshape { a, out },
+            ShapeOp::Permute { perm } => {
+                let from = row_major(&self.info(a).dims);
+                let strides = perm.iter().map(|&p| from[usize::from(p)]).collect();
+                Inst::Permute { a, out, perm: perm.clone().into(), strides }
+            }
+            ShapeOp::ConvertLayout => Inst::Move { a, out },
+        };
+        self.emit(inst);
+        Ok(())
+    }
+
+    fn broadcast_strides(&self, a: RegId, out: RegId) -> Strides {
+        let from = row_major(&self.info(a).dims);
+        let to = self.info(out).dims.iter();
+        to.zip(&from).map(|(&to, &(dim, stride))| (to, if dim == 1 { 0 } else { stride })).collect()
+    }
+
+    fn memory(&mut self, op: &MemoryOp, operation: &Operation) -> Result<()> {
+        match op {
+            MemoryOp::AddPtr => {
+                let (a, b) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
+                let f = self.known(add_ptr(self.dtype(b)?))?;
+                let out = self.result(operation)?;
+                self.emit(Inst::Binary { f, symbolic: Symbolic::Add, a, b, out });
+            }
+            MemoryOp::Load { .. } => {
+                let out = self.result(operation)?;
+                let dtype = self.dtype(out)?;
+                let load = self.load(operation, 0, dtype, out)?;
+                self.emit(Inst::Load(Box::new(load)));
+            }
+            MemoryOp::Store { .. } => {
+                let value = self.operand(operation, 1)?;
+                let store = Store {
+                    param: self.pointee(operation, 0)?,
+                    dtype: self.dtype(value)?,
+                    pointer: self.operand(operation, 0)?,
+                    value,
+                    mask: self.optional(operation, 2)?,
+                };
+                self.emit(Inst::Store(Box::new(store)));
+            }
+            MemoryOp::AtomicRmw { op, .. } => {
+                let dtype = self.dtype(self.operand(operation, 1)?)?;
+                let combine = |op: BinaryOp| self.known(binary(op, dtype));
+                let kind = match op {
+                    AtomicOp::Add => AtomicKind::Combine(combine(BinaryOp::Add)?),
+                    AtomicOp::Min => AtomicKind::Combine(combine(BinaryOp::Min)?),
+                    AtomicOp::Max => AtomicKind::Combine(combine(BinaryOp::Max)?),
+                    AtomicOp::And => AtomicKind::Combine(combine(BinaryOp::And)?),
+                    AtomicOp::Or => AtomicKind::Combine(combine(BinaryOp::Or)?),
+                    AtomicOp::Xor => AtomicKind::Combine(combine(BinaryOp::Xor)?),
+                    AtomicOp::Exchange => AtomicKind::Exchange,
+                };
+                let (value, mask) = (self.operand(operation, 1)?, self.optional(operation, 2)?);
+                self.atomic(operation, kind, value, mask)?;
+            }
+            MemoryOp::AtomicCas { .. } => {
+                let kind = AtomicKind::CompareExchange(self.operand(operation, 1)?);
+                let value = self.operand(operation, 2)?;
+                self.atomic(operation, kind, value, None)?;
+            }
+            MemoryOp::CheckBounds { param, store } => {
+                let offsets = self.operand(operation, 0)?;
+                let room = self.room(self.info(offsets).n, 8);
+                let check = CheckBounds {
+                    param: crate::ir::ParamId::new(*param),
+                    access: if *store { Access::Store } else { Access::Load },
+                    widen: cast(self.dtype(offsets)?, DType::I64),
+                    offsets,
+                    len: self.operand(operation, 1)?,
+                    mask: self.optional(operation, 2)?,
+                    out: self.result(operation)?,
+                    room: room.offset,
+                };
+                self.emit(Inst::CheckBounds(Box::new(check)));
+                self.storage.free(room);
+            }
+        }
+        Ok(())
+    }
+
+    fn pointee(&self, operation: &Operation, index: usize) -> Result<crate::ir::ParamId> {
+        let pointer: Option<&ValueId> = operation.operands.get(index);
+        match pointer.and_then(|&v| self.func.ty(v).pointee()) {
+            Some(param) => Ok(param),
+            None => unsupported("an access needs a pointer", self.span),
+        }
+    }
+
+    /// A load from the pointer, mask and `other` that begin at operand number `first`.
+    fn load(&self, operation: &Operation, first: usize, dtype: DType, out: RegId) -> Result<Load> {
+        Ok(Load {
+            param: self.pointee(operation, first)?,
+            dtype,
+            pointer: self.operand(operation, first)?,
+            mask: self.optional(operation, first + 1)?,
+            other: self.optional(operation, first + 2)?,
+            out,
+        })
+    }
+
+    fn atomic(&mut self, operation: &Operation, kind: AtomicKind, value: RegId, mask: Option<RegId>) -> Result<()> {
+        let atomic = Atomic {
+            param: self.pointee(operation, 0)?,
+            dtype: self.dtype(value)?,
+            kind,
+            pointer: self.operand(operation, 0)?,
+            value,
+            mask,
+            out: self.result(operation)?,
+        };
+        self.emit(Inst::Atomic(Box::new(atomic)));
+        Ok(())
+    }
+
+    fn gpu(&mut self, op: &GpuOp, operation: &Operation) -> Result<()> {
+        match op {
+            GpuOp::SharedAlloc { .. } => {
+                let out = self.result(operation)?;
+                let bytes = self.shared_bytes(operation.results[0])?;
+                // Shared memory stays where it is for the whole program: this room is never given back.
+                let offset = self.room(bytes, 1).offset;
+                self.emit(Inst::SharedAlloc { out, offset, bytes });
+            }
+            GpuOp::SharedIndex => {
+                let (view, index) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
+                let out = self.result(operation)?;
+                let outermost = self.func.ty(operation.operands[0]).shape.first().and_then(crate::ir::Dim::as_const);
+                let count = outermost.and_then(|d| usize::try_from(d).ok()).unwrap_or(0);
+                let bytes = self.shared_bytes(operation.results[0])?;
+                self.emit(Inst::SharedIndex { view, index, out, count, bytes });
+            }
+            GpuOp::SharedLoad => {
+                let view = self.operand(operation, 0)?;
+                let out = self.result(operation)?;
+                self.emit(Inst::SharedLoad { view, out });
+            }
+            GpuOp::SharedStore => {
+                let (view, value) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
+                self.emit(Inst::SharedStore { view, value });
+            }
+            GpuOp::AsyncCopy => self.async_copy(operation)?,
+            GpuOp::AsyncCommit => {
+                let token = self.result(operation)?;
+                self.emit(Inst::AsyncCommit { token });
+            }
+            GpuOp::AsyncWait { pending } => {
+                let token = self.result(operation)?;
+                self.emit(Inst::AsyncWait { token, pending: *pending });
+            }
+            // A program is one thread here, so its accesses are in order as they are.
+            GpuOp::Barrier | GpuOp::Fence { .. } => {}
+            GpuOp::BarrierAlloc { slots, count } => {
+                let out = self.result(operation)?;
+                self.emit(Inst::BarrierAlloc { out, slots: *slots, count: *count });
+            }
+            GpuOp::BarrierArrive => {
+                let (barrier, slot) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
+                self.emit(Inst::BarrierArrive { barrier, slot });
+            }
+            GpuOp::BarrierWait => {
+                let (barrier, slot) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
+                let phase = self.operand(operation, 2)?;
+                self.emit(Inst::BarrierWait { barrier, slot, phase });
+            }
+            GpuOp::WarpGroups { .. } => self.warp_groups(operation)?,
+        }
+        Ok(())
+    }
+
+    fn async_copy(&mut self, operation: &Operation) -> Result<()> {
+        let view = self.operand(operation, 0)?;
+        let token = self.result(operation)?;
+        // What is in flight has the type of the tile in the view.
+        let ty = self.func.ty(operation.operands[0]);
+        let Some(dtype) = ty.dtype() else { return unsupported("an unknown dtype", self.span) };
+        let data = self.new_reg(&ty.with_dt(dtype))?;
+        let load = self.load(operation, 1, dtype, data)?;
+        self.emit(Inst::AsyncCopy { view, load: Box::new(load), token });
+        self.free(data);
+        Ok(())
+    }
+
+    /// The size of a view of shared memory.
+    fn shared_bytes(&self, view: ValueId) -> Result<usize> {
+        let ty = self.func.ty(view);
+        let n = self.dims(ty)?.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        let bytes = ty.dtype().map_or(1, |d| d.bytes() as usize);
+        match n.and_then(|n| n.checked_mul(bytes)) {
+            Some(bytes) => Ok(bytes),
+            None => unsupported("shared memory exceeds the address space", self.span),
+        }
+    }
+}
+
+fn symbolic(op: BinaryOp) -> Symbolic {
+    match op {
+        BinaryOp::Add => Symbolic::Add,
+        BinaryOp::Sub => Symbolic::Sub,
+        BinaryOp::Mul => Symbolic::Mul,
+        BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::DivRn
+        | BinaryOp::Min
+        | BinaryOp::Max
+        | BinaryOp::MinNan
+        | BinaryOp::MaxNan
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::Umulhi => Symbolic::Opaque,
+    }
+}
+
+/// Sizes and row-major strides.
+fn row_major(dims: &[usize]) -> Vec<(usize, usize)> {
+    let mut stride = 1usize;
+    let mut strides: Vec<(usize, usize)> = dims
+        .iter()
+        .rev()
+        .map(|&dim| {
+            let entry = (dim, stride);
+            stride = stride.saturating_mul(dim);
+            entry
+        })
+        .collect();
+    strides.reverse();
+    strides
+}
+
+/// The element that a constant is: integers wrap, floats round once.
+fn literal(value: Literal, dtype: DType) -> Bits {
+    let bytes = dtype.bytes() as usize;
+    let float = |x: f64| match dtype {
+        DType::F16 => u64::from(f64_to_f16(x).to_bits()),
+        DType::BF16 => u64::from(f64_to_bf16(x).to_bits()),
+        DType::F32 => u64::from((x as f32).to_bits()),
+        DType::F64 => x.to_bits(),
+        DType::Bool => u64::from(x != 0.0),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => x as i64 as u64,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => x as u64,
+    };
+    let raw = match value {
+        Literal::Bool(b) if dtype.is_float() => float(f64::from(u8::from(b))),
+        Literal::Bool(b) => u64::from(b),
+        Literal::Int(i) if dtype.is_float() => float(i as f64),
+        Literal::Int(i) if dtype == DType::Bool => u64::from(i != 0),
+        Literal::Int(i) => i as u64,
+        Literal::Float(bits) => float(f64::from_bits(bits)),
+    };
+    Bits::from_raw(raw, bytes)
+}

@@ -1,0 +1,207 @@
+//! Running kernels on vectors: for tests, and for whoever wants no device.
+
+use half::{bf16, f16};
+
+use crate::ir::{BoundFunc, DType, Func, ParamKind, Placed, Span};
+
+use super::fault::{Fault, FaultKind};
+use super::launch::{Arg, Program};
+
+/// A Rust type that is the element of a buffer.
+pub trait HostElement: Copy + Sized + 'static {
+    /// Its dtype.
+    const DTYPE: DType;
+    /// The elements of a buffer, if it has this type.
+    fn slice(buffer: &HostBuffer) -> Option<&[Self]>;
+    /// A buffer of these elements.
+    fn buffer(elements: Vec<Self>) -> HostBuffer;
+    /// The bits of a scalar.
+    fn bits(self) -> u64;
+}
+
+macro_rules! host_buffers {
+    ($($(#[doc = $doc:literal])* $variant:ident($ty:ty): |$x:ident| $bits:expr;)*) => {
+        /// A vector of elements of some dtype.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum HostBuffer {
+            $($(#[doc = $doc])* $variant(Vec<$ty>),)*
+        }
+
+        impl HostBuffer {
+            /// The dtype of the elements.
+            pub fn dtype(&self) -> DType {
+                match self { $(HostBuffer::$variant(_) => DType::$variant,)* }
+            }
+
+            /// The number of elements.
+            pub fn len(&self) -> usize {
+                match self { $(HostBuffer::$variant(v) => v.len(),)* }
+            }
+
+            /// `len` elements of `dtype` whose bits are zero.
+            pub fn zeros(dtype: DType, len: usize) -> HostBuffer {
+                match dtype { $(DType::$variant => HostBuffer::$variant(vec![<$ty>::default(); len]),)* }
+            }
+
+            fn arg(&mut self) -> Arg {
+                match self {
+                    $(HostBuffer::$variant(v) => Arg::Buffer { ptr: v.as_mut_ptr().cast(), len: v.len() },)*
+                }
+            }
+        }
+
+        $(
+            impl HostElement for $ty {
+                const DTYPE: DType = DType::$variant;
+                fn slice(buffer: &HostBuffer) -> Option<&[$ty]> {
+                    if let HostBuffer::$variant(v) = buffer { Some(v) } else { None }
+                }
+                fn buffer(elements: Vec<$ty>) -> HostBuffer {
+                    HostBuffer::$variant(elements)
+                }
+                fn bits(self) -> u64 {
+                    let $x = self;
+                    $bits
+                }
+            }
+        )*
+    };
+}
+
+host_buffers! {
+    /// Truth values.
+    Bool(bool): |x| u64::from(x);
+    /// 8-bit signed integers.
+    I8(i8): |x| x as u64;
+    /// 16-bit signed integers.
+    I16(i16): |x| x as u64;
+    /// 32-bit signed integers.
+    I32(i32): |x| x as u64;
+    /// 64-bit signed integers.
+    I64(i64): |x| x as u64;
+    /// 8-bit unsigned integers.
+    U8(u8): |x| u64::from(x);
+    /// 16-bit unsigned integers.
+    U16(u16): |x| u64::from(x);
+    /// 32-bit unsigned integers.
+    U32(u32): |x| u64::from(x);
+    /// 64-bit unsigned integers.
+    U64(u64): |x| x;
+    /// IEEE 754 binary16.
+    F16(f16): |x| u64::from(x.to_bits());
+    /// bfloat16.
+    BF16(bf16): |x| u64::from(x.to_bits());
+    /// IEEE 754 binary32.
+    F32(f32): |x| u64::from(x.to_bits());
+    /// IEEE 754 binary64.
+    F64(f64): |x| x.to_bits();
+}
+
+impl HostBuffer {
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements, if they are of that type.
+    pub fn as_slice<T: HostElement>(&self) -> Option<&[T]> {
+        T::slice(self)
+    }
+}
+
+impl<T: HostElement> From<Vec<T>> for HostBuffer {
+    fn from(elements: Vec<T>) -> HostBuffer {
+        T::buffer(elements)
+    }
+}
+
+/// A scalar argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostScalar {
+    dtype: DType,
+    bits: u64,
+}
+
+impl HostScalar {
+    /// The scalar of that dtype with these low bits.
+    pub fn from_bits(dtype: DType, bits: u64) -> HostScalar {
+        HostScalar { dtype, bits }
+    }
+}
+
+impl<T: HostElement> From<T> for HostScalar {
+    fn from(value: T) -> HostScalar {
+        HostScalar { dtype: T::DTYPE, bits: value.bits() }
+    }
+}
+
+/// Runs a bound kernel: buffers and scalars go to the parameters of their kind in order. `Const` parameters, whose
+/// values are folded, take nothing.
+///
+/// # Errors
+/// The launch's first [`Fault`]; [`FaultKind::InvalidLaunch`] if the number or a dtype of the arguments is wrong.
+pub fn run_kernel(
+    func: &BoundFunc,
+    buffers: &mut [HostBuffer],
+    scalars: &[HostScalar],
+    grid: [u32; 3],
+) -> Result<(), Fault> {
+    run(&Program::new(func), func.func(), buffers, scalars, grid)
+}
+
+/// [`run_kernel`] of a placed kernel.
+///
+/// # Errors
+/// As [`run_kernel`].
+pub fn run_placed(
+    func: &Placed,
+    buffers: &mut [HostBuffer],
+    scalars: &[HostScalar],
+    grid: [u32; 3],
+) -> Result<(), Fault> {
+    run(&Program::from_placed(func), func.func(), buffers, scalars, grid)
+}
+
+fn run(
+    program: &Program,
+    func: &Func,
+    buffers: &mut [HostBuffer],
+    scalars: &[HostScalar],
+    grid: [u32; 3],
+) -> Result<(), Fault> {
+    let invalid =
+        |message: String| Fault { kind: FaultKind::InvalidLaunch { message }, span: Span::UNKNOWN, program_id: [0; 3] };
+    let (mut buffers, mut scalars) = (buffers.iter_mut(), scalars.iter());
+    let mut args = Vec::new();
+    for param in &func.params {
+        let (expected, found) = match param.kind {
+            ParamKind::Ptr { dt, .. } => {
+                let buffer = buffers.next();
+                let dtype = buffer.as_ref().map(|b| b.dtype());
+                args.extend(buffer.map(HostBuffer::arg));
+                (dt, dtype)
+            }
+            ParamKind::Scalar(dt) => {
+                let scalar = scalars.next();
+                args.extend(scalar.map(|s| Arg::Scalar(s.bits)));
+                (dt, scalar.map(|s| s.dtype))
+            }
+            ParamKind::ConstScalar(_) => {
+                args.push(Arg::Scalar(0));
+                continue;
+            }
+            ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => continue,
+        };
+        if found != expected.known() || found.is_none() {
+            let expected = expected.known().map_or("an unknown dtype", DType::name);
+            let found = found.map_or("nothing", DType::name);
+            return Err(invalid(format!("parameter `{}` is of {expected}, the argument of {found}", param.name)));
+        }
+    }
+    if buffers.next().is_some() || scalars.next().is_some() {
+        return Err(invalid("there are more arguments than parameters".to_string()));
+    }
+    // SAFETY: every buffer argument is a vector of its parameter's dtype that is borrowed mutably, each by one
+    // argument, so that nothing else accesses it.
+    unsafe { program.run(&args, grid) }
+}

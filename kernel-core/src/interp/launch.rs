@@ -1,0 +1,212 @@
+//! Launches: arguments, and the grid over the cores.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+
+use crate::ir::{BoundFunc, DType, Func, ParamKind, Placed, Span};
+
+use super::code::{Code, ParamPlan};
+use super::compile::compile;
+use super::fault::{Fault, FaultKind};
+use super::lanes::Bits;
+use super::machine::{Launch, Machine};
+use super::memory::Buffer;
+
+/// The largest grid, which is a GPU's.
+const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
+/// At most so many programs are taken from the grid at a time.
+const MAX_CHUNK: u64 = 256;
+
+/// A kernel prepared for running. Cheap to run many times, on any thread.
+#[derive(Debug)]
+pub struct Program {
+    code: Result<Code, Fault>,
+    /// Names of the parameters that take an argument, for messages.
+    names: Vec<String>,
+}
+
+/// An argument of a launch.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg {
+    /// The memory of a `Ptr` or `PtrMut` parameter.
+    Buffer {
+        /// Its start, aligned to the size of an element.
+        ptr: *mut u8,
+        /// Its length in elements.
+        len: usize,
+    },
+    /// The bits of a scalar: the low ones, as many as its dtype has. Of an `i32`, `x as u32 as u64` or `x as u64`
+    /// alike; of an `f32`, `u64::from(x.to_bits())`.
+    Scalar(u64),
+}
+
+// SAFETY: an argument only names memory; who accesses it promises in `Program::run` that it may.
+unsafe impl Send for Arg {}
+// SAFETY: as above.
+unsafe impl Sync for Arg {}
+// SAFETY: a buffer's memory is written with atomics only, or not at all, while threads share it.
+unsafe impl Sync for Buffer {}
+// SAFETY: as above.
+unsafe impl Send for Buffer {}
+
+fn invalid(message: String) -> Fault {
+    Fault { kind: FaultKind::InvalidLaunch { message }, span: Span::UNKNOWN, program_id: [0; 3] }
+}
+
+impl Program {
+    /// Prepares a bound kernel.
+    ///
+    /// A kernel that does not verify, or whose tiles exceed the address space, gives a program whose runs fail with
+    /// [`FaultKind::Unsupported`].
+    pub fn new(func: &BoundFunc) -> Program {
+        Program::from_func(func.func())
+    }
+
+    /// Prepares a placed kernel: layouts are ignored.
+    pub fn from_placed(func: &Placed) -> Program {
+        Program::from_func(func.func())
+    }
+
+    fn from_func(func: &Func) -> Program {
+        let code = compile(func);
+        let visible = func.params.iter().filter(|param| !is_hidden(param.kind));
+        let names = visible.map(|param| param.name.clone()).collect();
+        Program { code, names }
+    }
+
+    /// Runs the kernel once for every point of the grid, `x` fastest, on the threads of the current rayon pool.
+    /// `args` has one entry per parameter, in order; those of hidden parameters (at the end) may be left out and
+    /// are ignored.
+    ///
+    /// # Errors
+    /// The launch's first [`Fault`]. Except for `InvalidLaunch` and `Unsupported`, all programs have run.
+    ///
+    /// # Safety
+    /// During the call:
+    /// - the memory of every buffer argument is valid for `len` elements of its parameter's dtype, and aligned for
+    ///   them; that of a `bool` buffer may hold any bytes, but those written are 0 or 1;
+    /// - nobody writes the memory of a `Ptr` parameter, be it through another argument;
+    /// - the memory of a `PtrMut` parameter is accessed by nobody else, or with atomics of the element's size.
+    pub unsafe fn run(&self, args: &[Arg], grid: [u32; 3]) -> Result<(), Fault> {
+        let code = self.code.as_ref().map_err(Fault::clone)?;
+        for (axis, (&size, max)) in grid.iter().zip(MAX_GRID).enumerate() {
+            if size > max {
+                return Err(invalid(format!(
+                    "the grid has {size} programs along axis {axis}; at most {max} are allowed"
+                )));
+            }
+        }
+        let launch = self.launch(code, args, grid)?;
+        let total: u64 = grid.iter().map(|&size| u64::from(size)).product();
+        run_grid(&launch, total)
+    }
+
+    /// Matches arguments to parameters.
+    fn launch<'a>(&self, code: &'a Code, args: &[Arg], grid: [u32; 3]) -> Result<Launch<'a>, Fault> {
+        if args.len() < self.names.len() || args.len() > code.params.len() {
+            let (expected, found) = (self.names.len(), args.len());
+            return Err(invalid(format!("the kernel takes {expected} arguments, found {found}")));
+        }
+        let mut launch = Launch { code, buffers: Vec::new(), scalars: Vec::new(), grid };
+        for (index, plan) in code.params.iter().enumerate() {
+            let name = || self.names.get(index).map_or("", String::as_str);
+            let (buffer, bits) = match (*plan, args.get(index)) {
+                (ParamPlan::Buffer { mutable, .. }, Some(&Arg::Buffer { ptr, len })) => {
+                    (Some(Buffer { ptr, len, mutable }), Bits::ZERO)
+                }
+                (ParamPlan::Scalar { dtype, .. }, Some(&Arg::Scalar(raw))) => (None, scalar(raw, dtype)),
+                (ParamPlan::Length { of, .. }, _) => {
+                    let len = match args.get(of.index()) {
+                        Some(Arg::Buffer { len, .. }) => *len,
+                        Some(Arg::Scalar(_)) | None => 0,
+                    };
+                    (None, Bits::from_raw(len as u64, 8))
+                }
+                (ParamPlan::Null { .. }, _) => (None, Bits::ZERO),
+                (ParamPlan::Buffer { .. }, _) => {
+                    return Err(invalid(format!("parameter `{}` takes a buffer", name())));
+                }
+                (ParamPlan::Scalar { dtype, .. }, _) => {
+                    return Err(invalid(format!("parameter `{}` takes a scalar of {dtype}", name())));
+                }
+            };
+            launch.buffers.push(buffer);
+            launch.scalars.push(bits);
+        }
+        Ok(launch)
+    }
+}
+
+/// Whether the compiler added a parameter, which then takes no argument.
+fn is_hidden(kind: ParamKind) -> bool {
+    match kind {
+        ParamKind::Ptr { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => false,
+        ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => true,
+    }
+}
+
+fn scalar(raw: u64, dtype: DType) -> Bits {
+    match dtype {
+        DType::Bool => Bits::from_raw(u64::from(raw & 0xff != 0), 1),
+        DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64 => Bits::from_raw(raw, dtype.bytes() as usize),
+    }
+}
+
+/// The first fault of a launch so far, with its program's linear index.
+type FirstFault = Mutex<Option<(u64, Fault)>>;
+
+fn run_grid(launch: &Launch<'_>, total: u64) -> Result<(), Fault> {
+    let first: FirstFault = Mutex::new(None);
+    let next = AtomicU64::new(0);
+    let threads = (rayon::current_num_threads() as u64).min(total);
+    let chunk = (total / (threads.max(1) * 16)).clamp(1, MAX_CHUNK);
+    let ran = match threads {
+        0 => true,
+        // A single program is not worth waking a thread for.
+        1 => work(launch, total, chunk, &next, &first),
+        _ => (0..threads)
+            .into_par_iter()
+            .map(|_| work(launch, total, chunk, &next, &first))
+            .reduce(|| true, |a, b| a && b),
+    };
+    if !ran {
+        let message = format!("no memory for the kernel's tiles: {} bytes per thread", launch.code.arena_bytes);
+        return Err(Fault { kind: FaultKind::Unsupported { message }, span: Span::UNKNOWN, program_id: [0; 3] });
+    }
+    let first = first.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    first.map_or(Ok(()), |(_, fault)| Err(fault))
+}
+
+/// Runs programs until none is left. False if there is no memory for this thread's tiles.
+fn work(launch: &Launch<'_>, total: u64, chunk: u64, next: &AtomicU64, first: &FirstFault) -> bool {
+    let Some(mut machine) = Machine::new(launch) else { return false };
+    let [x, y, _] = launch.grid.map(u64::from);
+    loop {
+        let start = next.fetch_add(chunk, Ordering::Relaxed);
+        if start >= total {
+            return true;
+        }
+        for index in start..total.min(start + chunk) {
+            let program_id = [index % x, index / x % y, index / x / y].map(|i| i as u32);
+            if let Some(fault) = machine.run(program_id) {
+                let mut first = first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if first.as_ref().is_none_or(|&(earlier, _)| index < earlier) {
+                    *first = Some((index, fault));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The CPU interpreter: the definition of every operation.
+//!
+//! [`Program::new`] turns a bound kernel into a flat list of instructions on registers, once;
+//! [`Program::run`] runs a grid of programs on all cores. Whole tiles are computed at a time by loops that the
+//! compiler vectorises, in an arena per thread: nothing is allocated per operation. Uniform tiles and tiles that
+//! are affine in their coordinates stay formulas.
+//!
+//! # What it defines
+//!
+//! - **Arithmetic** is total: see [`crate::ir::BinaryOp`] and its kind. f16 and bf16 go through f32 and round once per
+//!   operation; no multiplication is fused with an addition, whatever the `contract` flag allows.
+//!   Elementary functions are those of [`crate::math`].
+//! - **Reductions** are balanced trees, described in the module that computes them; a sum or product of f16 or bf16
+//!   accumulates in f32.
+//! - **Memory.** Every access is checked, in unsafe kernels too. A lane out of bounds is suppressed (it reads zero)
+//!   and reported; the program goes on. A failed `assert` ends its program. All programs run to their end; the fault
+//!   returned is the first of the program with the smallest linear index (x fastest) that has one.
+//!   `atomic_cas` compares bits. Memory that a kernel may write is accessed with relaxed atomics per element.
+//! - **Placed kernels** run with adversarial timing: asynchronous copies land at their wait and no earlier, shared
+//!   memory is poisoned before, warp groups are coroutines and waits that nothing can complete are faults.
+//!
+//! ```
+//! use kernel_core::interp::{HostBuffer, run_kernel};
+//! use kernel_core::ir::*;
+//!
+//! // out[i] = i * i
+//! let mut func = Func::new("squares", "squares.rs", Safety::Safe);
+//! func.level = Level::Bound;
+//! let kind = ParamKind::Ptr { dt: DType::I32.into(), mutable: true };
+//! let out = func.add_param("out", kind, Span::UNKNOWN);
+//! let (start, body) = (func.param(out).value, func.body);
+//! let mut b = Builder::new(&mut func, body);
+//! let i = b.one(CreateOp::Arange { lo: 0.into(), hi: 8.into() }, &[], Span::UNKNOWN)?;
+//! let square = b.one(Op::binary(BinaryOp::Mul), &[i, i], Span::UNKNOWN)?;
+//! let start = b.one(CreateOp::Splat { shape: vec![8.into()] }, &[start], Span::UNKNOWN)?;
+//! let pointers = b.one(MemoryOp::AddPtr, &[start, i], Span::UNKNOWN)?;
+//! let (cache, eviction) = (CacheModifier::Default, EvictionPolicy::Normal);
+//! b.op(MemoryOp::Store { cache, eviction }, &[pointers, square], &[], Span::UNKNOWN)?;
+//! b.op(ControlOp::Return, &[], &[], Span::UNKNOWN)?;
+//!
+//! let mut buffers = [HostBuffer::from(vec![0i32; 8])];
+//! run_kernel(&BoundFunc::new(func).expect("bound"), &mut buffers, &[], [1, 1, 1])?;
+//! assert_eq!(buffers[0].as_slice::<i32>(), Some(&[0, 1, 4, 9, 16, 25, 36, 49][..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod affine;
+mod cast;
+mod code;
+mod compile;
+mod compute;
+mod elementwise;
+mod fault;
+mod fold;
+mod gpu;
+mod host;
+mod lanes;
+mod launch;
+mod machine;
+mod memory;
+mod round;
+mod storage;
+
+pub use fault::{Access, Fault, FaultKind};
+pub use host::{HostBuffer, HostElement, HostScalar, run_kernel, run_placed};
+pub use launch::{Arg, Program};
