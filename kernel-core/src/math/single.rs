@@ -84,7 +84,7 @@ fn exp_about<M: FastMachine>(m: &M, x: M::Float, clamped: M::Float) -> M::Float 
 }
 
 /// 1 / (1 + e^-x) within 4.5 ulp, also where it is tiny: 15 instructions, two of them `ex2` and
-/// `rcp`. Within 2.3 ulp if those two are correctly rounded: where the result has just left the
+/// `rcp`. Within 2.5 ulp if those two are correctly rounded: where the result has just left the
 /// binade of e^x, an error of `ex2` counts twice.
 #[inline]
 pub fn sigmoid<M: FastMachine>(m: &M, x: M::Float) -> M::Float {
