@@ -1,0 +1,97 @@
+//! Bounds checks do not change what a kernel computes: each variant against the kernel as written, in the interpreter.
+
+use kernel_codegen::check::{Checks, insert};
+use kernel_core::interp::{Fault, FaultKind, HostBuffer, HostScalar, run_kernel};
+use kernel_core::ir::{BoundFunc, DType};
+use kernel_core::text;
+
+/// Adds up `x[lo], x[lo + 3], ..` below `hi` through a carried pointer, walks `index` backwards through a second one,
+/// chooses between two addresses, and stores everything: every form that an address can take.
+const WALK: &str = r#"kernel walk "k.rs" safe bound {
+  param %0 x: ptr f32
+  param %1 index: ptr i32
+  param %2 out: ptr_mut f32
+  param %3 lo: i32
+  param %4 hi: i32
+  %5: i32 = const 3
+  %6: i32[8] = arange {lo = 0, hi = 8}
+  %7: *x = add_ptr %0, %3
+  %8: *x[8] = splat %7
+  %9: *x[8] = add_ptr %8, %6
+  %10: f32 = const 0.0
+  %11: f32[8] = splat %10
+  %12: *x[8], %13: f32[8] = for %3, %4, %5, %9, %11 (%i: i32, %p: *x[8], %acc: f32[8]) {
+    %14: f32[8] = load %p
+    %15: f32[8] = add %acc, %14
+    %16: i32[8] = splat %5
+    %17: *x[8] = add_ptr %p, %16
+    yield %17, %15
+  }
+  %18: *index[8] = splat %1
+  %19: *index[8] = add_ptr %18, %6
+  %20: i32[8] = load %19
+  %21: *x[8] = splat %0
+  %22: *x[8] = add_ptr %21, %20
+  %23: i32[8] = splat %5
+  %24: bool[8] = cmp.lt %6, %23
+  %25: *x[8] = select %24, %22, %9
+  %26: f32[8] = load %25
+  %27: f32[8] = add %13, %26
+  %28: bool = cmp.lt %3, %4
+  %29: *out = if %28 {
+    yield %2
+  } else {
+    %30: *out = add_ptr %2, %5
+    yield %30
+  }
+  %31: *out[8] = splat %29
+  %32: *out[8] = add_ptr %31, %6
+  store %32, %27
+  return
+}
+"#;
+
+fn run(checks: Option<Checks>, len: usize, lo: i32, hi: i32, index: [i32; 8]) -> (Vec<f32>, Result<(), Fault>) {
+    let mut func = text::parse(WALK).unwrap_or_else(|e| panic!("{e}"));
+    if let Some(checks) = checks {
+        insert(&mut func, checks);
+        kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
+        let printed = text::print(&func);
+        let again = text::parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+        assert_eq!(text::print(&again), printed);
+    }
+    let x: Vec<f32> = (0..len).map(|i| (i * i) as f32).collect();
+    let mut buffers = [HostBuffer::from(x), HostBuffer::from(index.to_vec()), HostBuffer::from(vec![-1.0f32; 11])];
+    let scalars = [lo, hi].map(|v| HostScalar::from_bits(DType::I32, u64::from(v as u32)));
+    let bound = BoundFunc::new(func).expect("bound");
+    let outcome = run_kernel(&bound, &mut buffers, &scalars, [1, 1, 1]);
+    (buffers[2].as_slice::<f32>().expect("f32").to_vec(), outcome)
+}
+
+#[test]
+fn every_variant_computes_the_same() {
+    let index = [3, 1, 4, 1, 5, 9, 2, 6];
+    for (lo, hi) in [(0, 10), (5, 5), (7, 3), (0, 1), (2, 30)] {
+        let expected = run(None, 64, lo, hi, index);
+        assert_eq!(expected.1, Ok(()));
+        for checks in [Checks::AtLaunch, Checks::EveryAccess] {
+            assert_eq!(run(Some(checks), 64, lo, hi, index), expected, "{checks:?} for {lo}..{hi}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_index_is_found_by_every_variant() {
+    for bad in [-1, 64, i32::MAX, i32::MIN] {
+        let index = [0, 1, bad, 0, 0, 0, 0, 0];
+        let (out, fault) = run(None, 64, 0, 4, index);
+        let fault = fault.expect_err("out of bounds");
+        assert!(matches!(fault.kind, FaultKind::OutOfBounds { offset, len: 64, .. } if offset == i64::from(bad)));
+        for checks in [Checks::AtLaunch, Checks::EveryAccess] {
+            let (checked_out, checked) = run(Some(checks), 64, 0, 4, index);
+            assert_eq!(checked_out, out, "a suppressed lane reads zero");
+            let checked = checked.expect_err("out of bounds");
+            assert!(matches!(checked.kind, FaultKind::OutOfBounds { offset, len: 64, .. } if offset == i64::from(bad)));
+        }
+    }
+}
