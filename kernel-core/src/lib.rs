@@ -10,5 +10,7 @@ pub mod ir;
 pub mod layout;
 pub mod math;
 pub mod num;
+#[cfg(feature = "passes")]
+pub mod passes;
 pub mod text;
 pub mod verify;

@@ -1,6 +1,7 @@
 //! Splits the text form into tokens, by hand and without copying.
 
 use super::ParseError;
+use crate::ir::Span;
 
 /// A token. Text is borrowed; strings keep their escapes until somebody wants their value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,12 +92,19 @@ impl<'t> Lexer<'t> {
         self.start
     }
 
-    /// An error at a position.
-    pub(super) fn error_at(&self, position: usize, message: impl Into<String>) -> ParseError {
+    /// Line and column of a position, from 1, with the length of the word there.
+    pub(super) fn span_at(&self, position: usize) -> Span {
         let before = &self.text[..position];
         let line = before.bytes().filter(|&b| b == b'\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
-        ParseError { line: line as u32, column: column as u32, message: message.into() }
+        let len = self.word_end(position, b'.') - position;
+        Span { line: line as u32, column: column as u32, len: len.max(1) as u32 }
+    }
+
+    /// An error at a position.
+    pub(super) fn error_at(&self, position: usize, message: impl Into<String>) -> ParseError {
+        let Span { line, column, .. } = self.span_at(position);
+        ParseError { line, column, message: message.into() }
     }
 
     /// An error that says what was expected and what is there.

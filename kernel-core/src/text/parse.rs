@@ -21,10 +21,16 @@ const MAX_DEPTH: u32 = 200;
 /// # Errors
 /// If the text is not in the text form; the error names the line and the column.
 pub fn parse(text: &str) -> Result<Func> {
-    let func = Func::new("", "", Safety::Safe);
-    let mut parser = Parser { lexer: Lexer::new(text), func, values: HashMap::new(), depth: 0 };
-    parser.kernel()?;
-    Ok(parser.func)
+    Parser::new(text, false).kernel()
+}
+
+/// Reads a kernel that somebody wrote as text: operations and parameters without a place in a source get the place
+/// in this text, so that messages point there.
+///
+/// # Errors
+/// If the text is not in the text form.
+pub fn parse_located(text: &str) -> Result<Func> {
+    Parser::new(text, true).kernel()
 }
 
 struct Parser<'t> {
@@ -33,10 +39,17 @@ struct Parser<'t> {
     /// Values by their names in the text. Only looked up, never iterated over.
     values: HashMap<&'t str, ValueId>,
     depth: u32,
+    /// Whether places in the text stand in for places in a source.
+    located: bool,
 }
 
 impl<'t> Parser<'t> {
-    fn kernel(&mut self) -> Result<()> {
+    fn new(text: &'t str, located: bool) -> Parser<'t> {
+        let func = Func::new("", "", Safety::Safe);
+        Parser { lexer: Lexer::new(text), func, values: HashMap::new(), depth: 0, located }
+    }
+
+    fn kernel(mut self) -> Result<Func> {
         self.word("kernel")?;
         self.func.name = self.lexer.name("the kernel's name")?;
         let Token::Str(raw) = self.lexer.peek() else { return Err(self.lexer.expected("the source file in quotes")) };
@@ -62,7 +75,7 @@ impl<'t> Parser<'t> {
         if self.lexer.peek() != Token::End {
             return Err(self.lexer.expected("the end of the text"));
         }
-        Ok(())
+        Ok(self.func)
     }
 
     fn word(&mut self, word: &str) -> Result<()> {
@@ -153,7 +166,7 @@ impl<'t> Parser<'t> {
             _ => ParamKind::Scalar(types::parse_dt(&mut self.lexer, &self.func)?),
         };
         let facts = self.facts()?;
-        let span = self.span()?;
+        let span = self.span(at)?;
         let id = self.func.add_param(&name, kind, span);
         let param = &mut self.func.params[id.index()];
         param.facts = facts;
@@ -202,9 +215,10 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    fn span(&mut self) -> Result<Span> {
+    /// The place in the source; `at` is where the thing starts in this text.
+    fn span(&mut self, at: usize) -> Result<Span> {
         if !self.lexer.eat(b'@') {
-            return Ok(Span::UNKNOWN);
+            return Ok(if self.located { self.lexer.span_at(at) } else { Span::UNKNOWN });
         }
         let max = u64::from(u32::MAX);
         let line = self.lexer.unsigned(max)? as u32;
@@ -282,7 +296,7 @@ impl<'t> Parser<'t> {
         let contract = self.lexer.eat_word("contract");
         let operands = self.operands()?;
         let op = self.op(at, mnemonic, results.first().map(|r| &r.ty))?;
-        let span = self.span()?;
+        let span = self.span(at)?;
         let id = OpId::new(self.func.ops.len() as u32);
         let flags = FloatFlags { contract };
         let operation = Operation { op, operands, results: Vec::new(), regions: Vec::new(), flags, span };

@@ -1,0 +1,125 @@
+//! Binding a kernel's parameters.
+
+use super::Binder;
+use crate::ir::{Builder, ConstTy, DType, Dim, Facts, IntTy, Level, Literal, Op, Param, ParamKind, Span, ValueId};
+use crate::num;
+
+impl Binder<'_> {
+    /// Checks the bindings against the kernel's parameters, and adds the parameters to the bound kernel.
+    pub(super) fn header(&mut self) {
+        debug_assert_eq!(self.source.level, Level::Generic);
+        self.count("dtypes", self.source.dtype_params.len(), self.bindings.dtypes.len());
+        self.count("constexpr values", self.source.const_params.len(), self.bindings.consts.len());
+        let is_const = |p: &&Param| matches!(p.kind, ParamKind::ConstScalar(_));
+        let const_scalars = self.source.params.iter().filter(is_const).count();
+        self.count("values of `Const` parameters", const_scalars, self.bindings.const_scalars.len());
+        if !self.errors.is_empty() {
+            return;
+        }
+        self.dtypes();
+        self.consts();
+        let mut scalars = self.bindings.const_scalars.iter();
+        for (index, param) in self.source.params.iter().enumerate() {
+            let facts = self.bindings.facts.get(index).cloned().unwrap_or_default();
+            self.param(param, facts, &mut scalars);
+        }
+    }
+
+    fn count(&mut self, what: &str, wanted: usize, given: usize) {
+        if wanted != given {
+            self.error(Span::UNKNOWN, format!("the kernel takes {wanted} {what}, but {given} are given"), None);
+        }
+    }
+
+    fn dtypes(&mut self) {
+        for (param, &dtype) in self.source.dtype_params.iter().zip(&self.bindings.dtypes) {
+            if !param.bound.admits(dtype) {
+                let allowed: Vec<&str> =
+                    DType::ALL.into_iter().filter(|&d| param.bound.admits(d)).map(DType::name).collect();
+                self.error(
+                    Span::UNKNOWN,
+                    format!("`{}` is {dtype}, which is not {}", param.name, param.bound.name()),
+                    Some(format!("{} allows {}", param.bound.name(), allowed.join(", "))),
+                );
+            }
+        }
+    }
+
+    fn consts(&mut self) {
+        for (param, &value) in self.source.const_params.iter().zip(&self.bindings.consts) {
+            let (name, min, max) = match param.ty {
+                ConstTy::Bool => ("bool", 0, 1),
+                // As on the 64-bit hosts that kernels are written for; the value itself has 64 bits.
+                ConstTy::Int(IntTy::Usize) => ("usize", 0, i128::from(u64::MAX)),
+                ConstTy::Int(IntTy::Isize) => ("isize", i128::from(i64::MIN), i128::from(i64::MAX)),
+                ConstTy::Int(IntTy::Fixed(dtype)) => (dtype.name(), dtype.int_min(), dtype.int_max()),
+            };
+            if !(min..=max).contains(&i128::from(value)) {
+                let help = format!("{name} holds {min}..={max}");
+                self.error(Span::UNKNOWN, format!("`{} = {value}` does not fit {name}", param.name), Some(help));
+            }
+        }
+    }
+
+    fn param<'l>(&mut self, param: &Param, facts: Facts, scalars: &mut impl Iterator<Item = &'l Literal>) {
+        let kind = match param.kind {
+            ParamKind::Ptr { dt, mutable } => ParamKind::Ptr { dt: self.dtype(dt).into(), mutable },
+            ParamKind::Scalar(dt) => ParamKind::Scalar(self.dtype(dt).into()),
+            ParamKind::ConstScalar(dt) => ParamKind::ConstScalar(self.dtype(dt).into()),
+            ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => param.kind,
+        };
+        let id = self.func.add_param(&param.name, kind, param.span);
+        let value = self.func.params[id.index()].value;
+        let power = |n: u32| if n.is_power_of_two() { n } else { 0 };
+        let facts = Facts {
+            divisible_by: power(facts.divisible_by),
+            equals_one: facts.equals_one && matches!(kind, ParamKind::Scalar(_)),
+            len_divisible_by: power(facts.len_divisible_by),
+        };
+        let is_one = facts.equals_one;
+        self.func.params[id.index()].facts = facts;
+        let stands_for = match kind {
+            ParamKind::ConstScalar(dt) => {
+                let literal = scalars.next().copied();
+                literal.and_then(|literal| self.const_scalar(param, literal, self.dtype(dt)))
+            }
+            ParamKind::Scalar(dt) if is_one && self.dtype(dt).is_int() => {
+                self.constant(Literal::Int(1), self.dtype(dt), param.span)
+            }
+            ParamKind::Ptr { .. }
+            | ParamKind::Scalar(_)
+            | ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch => Some(value),
+        };
+        self.map[param.value.index()] = stands_for;
+    }
+
+    fn const_scalar(&mut self, param: &Param, literal: Literal, dtype: DType) -> Option<ValueId> {
+        match num::normalise(literal, dtype) {
+            Some(value) => self.constant(value, dtype, param.span),
+            None => {
+                let value = super::operation::show_literal(literal);
+                self.error(param.span, format!("`{} = {value}` does not fit {dtype}", param.name), None);
+                None
+            }
+        }
+    }
+
+    /// Appends a constant to the start of the body.
+    fn constant(&mut self, value: Literal, dtype: DType, span: Span) -> Option<ValueId> {
+        let body = self.func.body;
+        Builder::new(&mut self.func, body).one(Op::constant(value, dtype), &[], span).ok()
+    }
+
+    /// ` with BLOCK = 64, N = 0`: the values of the constexprs that dimensions mention; empty if they mention none.
+    pub(super) fn with_values(&self, dims: &[&Dim]) -> String {
+        let mut list = Vec::new();
+        for (id, param) in (0..).map(crate::ir::ConstId::new).zip(&self.source.const_params) {
+            if dims.iter().any(|dim| super::shapes::mentions(dim, id)) {
+                list.push(format!("{} = {}", param.name, self.bindings.consts[id.index()]));
+            }
+        }
+        if list.is_empty() { String::new() } else { format!(" with {}", list.join(", ")) }
+    }
+}

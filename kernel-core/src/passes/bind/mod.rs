@@ -1,0 +1,142 @@
+//! Binding: from a generic kernel and its constexpr values, dtypes and argument facts to a bound kernel.
+//!
+//! Before, with `BLOCK = 1024` and `T = f32`:
+//! ```text
+//! %4: i32 = const_expr BLOCK
+//! %7: i32[BLOCK] = arange {lo = 0, hi = BLOCK}
+//! %8: T[BLOCK] = load %12, %10
+//! ```
+//! After:
+//! ```text
+//! %4: i32 = const 1024
+//! %7: i32[1024] = arange {lo = 0, hi = 1024}
+//! %8: f32[1024] = load %12, %10
+//! ```
+//!
+//! Scalars that follow from constexprs, literals and `Const` parameters are folded on the way, so an `if` on such a
+//! condition is pruned *before* the shapes in the branch that is not taken are looked at, and `static_assert!` is
+//! decided. What only the values decide is checked here: that dimensions are positive powers of two, that a tile has
+//! at most 2^20 elements, that values fit their dtypes. All mistakes are reported at once; a value that comes out of
+//! a mistake silences what follows from it. No values make this panic.
+
+mod header;
+mod operation;
+mod shapes;
+#[cfg(test)]
+mod tests;
+
+use crate::diag::Diagnostic;
+use crate::ir::{
+    BoundFunc, ConstId, DType, Dim, DimError, Dt, Elem, Facts, Func, Generic, Level, Literal, RegionId, Span, Ty,
+    ValueId,
+};
+use crate::verify::verify;
+
+/// The values that a generic kernel is bound to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Bindings {
+    /// One dtype per dtype parameter.
+    pub dtypes: Vec<DType>,
+    /// One value per constexpr; `bool`s are 0 or 1.
+    pub consts: Vec<i64>,
+    /// One constant per `Const` parameter, in order.
+    pub const_scalars: Vec<Literal>,
+    /// What is known of each parameter's argument; may be shorter than the parameters.
+    pub facts: Vec<Facts>,
+}
+
+/// Binds a generic kernel.
+///
+/// # Errors
+/// Everything that the values make wrong, in program order, each with the values that make it so.
+pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<BoundFunc, Vec<Diagnostic>> {
+    let source = generic.func();
+    verify(source)?;
+    let mut binder = Binder::new(source, bindings);
+    binder.header();
+    if !binder.errors.is_empty() {
+        return Err(binder.errors);
+    }
+    let body = binder.func.body;
+    binder.region(source.body, body);
+    if !binder.errors.is_empty() {
+        return Err(binder.errors);
+    }
+    let func = binder.func;
+    debug_assert_eq!(verify(&func), Ok(()), "binding breaks a rule of the verifier");
+    BoundFunc::new(func).map_err(|func| {
+        let message = "the kernel is not bound".to_string();
+        vec![Diagnostic { kernel: func.name, file: func.file, span: Span::UNKNOWN, message, help: None }]
+    })
+}
+
+struct Binder<'b> {
+    source: &'b Func,
+    bindings: &'b Bindings,
+    /// The bound kernel as far as it is.
+    func: Func,
+    /// Per value of the generic kernel, its value in the bound one; `None` if a mistake made it, or it is not reached.
+    map: Vec<Option<ValueId>>,
+    errors: Vec<Diagnostic>,
+    /// Dimensions that an error was reported for.
+    reported: Vec<Dim>,
+}
+
+impl<'b> Binder<'b> {
+    fn new(source: &'b Func, bindings: &'b Bindings) -> Binder<'b> {
+        let mut func = Func::new(&source.name, &source.file, source.safety);
+        func.level = Level::Bound;
+        let map = vec![None; source.values.len()];
+        Binder { source, bindings, func, map, errors: Vec::new(), reported: Vec::new() }
+    }
+
+    fn error(&mut self, span: Span, message: String, help: Option<String>) {
+        let (kernel, file) = (self.source.name.clone(), self.source.file.clone());
+        self.errors.push(Diagnostic { kernel, file, span, message, help });
+    }
+
+    /// Binds the operations of a region of the source to the end of a region of the bound kernel.
+    fn region(&mut self, from: RegionId, to: RegionId) {
+        let source = self.source;
+        for &op in &source.region(from).ops {
+            self.operation(op, to);
+        }
+    }
+
+    fn mapped(&self, value: ValueId) -> Option<ValueId> {
+        self.map[value.index()]
+    }
+
+    fn dtype(&self, dt: Dt) -> DType {
+        match dt {
+            Dt::Known(dtype) => dtype,
+            // The header has checked that there is a dtype for each parameter.
+            Dt::Param(id) => self.bindings.dtypes[id.index()],
+        }
+    }
+
+    fn dim(&self, dim: &Dim) -> Result<i64, DimError> {
+        let bound = dim.substitute(&|id| Dim::Const(self.bindings.consts[id.index()]))?;
+        bound.as_const().ok_or(DimError::Overflow)
+    }
+
+    /// The type with everything bound; `None` if a dimension has no value.
+    fn ty(&self, ty: &Ty) -> Option<Ty> {
+        let elem = match ty.elem {
+            Elem::Data(dt) => Elem::Data(self.dtype(dt).into()),
+            Elem::Shared(dt) => Elem::Shared(self.dtype(dt).into()),
+            Elem::Ptr(_) | Elem::Token | Elem::Barrier => ty.elem,
+        };
+        let shape = ty.shape.iter().map(|d| self.dim(d).map(Dim::Const)).collect::<Result<_, _>>().ok()?;
+        Some(Ty { elem, shape })
+    }
+
+    fn const_name(&self, id: ConstId) -> String {
+        self.source.const_params[id.index()].name.clone()
+    }
+
+    /// A dimension as the user wrote it, in normal form.
+    fn show(&self, dim: &Dim) -> String {
+        dim.display(&|id| self.const_name(id)).to_string()
+    }
+}

@@ -1,0 +1,255 @@
+//! Binding one operation.
+
+use super::Binder;
+use crate::ir::{
+    Builder, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId, Operation,
+    RegionId, ShapeOp, Span, ValueId,
+};
+use crate::num;
+use crate::passes::fold::evaluate;
+use crate::passes::util::constant;
+
+/// A constant as Rust writes it.
+pub(super) fn show_literal(literal: Literal) -> String {
+    match literal {
+        Literal::Bool(value) => value.to_string(),
+        Literal::Int(value) => value.to_string(),
+        Literal::Float(bits) => format!("{:?}", f64::from_bits(bits)),
+    }
+}
+
+impl Binder<'_> {
+    /// Binds an operation to the end of a region of the bound kernel.
+    pub(super) fn operation(&mut self, id: OpId, to: RegionId) {
+        let source = self.source;
+        let operation = source.op(id);
+        if let Op::Control(op) = &operation.op {
+            match op {
+                ControlOp::If => {
+                    if let Some(taken) = self.known_branch(operation) {
+                        return self.inline(operation, taken, to);
+                    }
+                }
+                ControlOp::StaticAssert { message } => return self.static_assert(operation, message),
+                ControlOp::For { .. }
+                | ControlOp::While
+                | ControlOp::Reduce { .. }
+                | ControlOp::Scan { .. }
+                | ControlOp::Yield
+                | ControlOp::Return
+                | ControlOp::Assert { .. } => {}
+            }
+        }
+        let regions: Vec<RegionId> = operation.regions.iter().map(|&region| self.inner_region(region)).collect();
+        let op = self.op(&operation.op, operation.span);
+        let operands: Option<Vec<ValueId>> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
+        // What is missing was reported where it went missing.
+        let (Some(op), Some(operands)) = (op, operands) else { return };
+        if !self.bitcast_fits(&op, &operands, operation.span) {
+            return;
+        }
+        let yields_missing = regions.iter().any(|&r| !self.ends(r));
+        if yields_missing {
+            return;
+        }
+        let (op, operands) = match evaluate(&self.func, &op, &operands) {
+            Some((value, dtype)) => (Op::constant(value, dtype), Vec::new()),
+            None => (op, operands),
+        };
+        let mut builder = Builder::new(&mut self.func, to);
+        builder.flags = operation.flags;
+        match builder.op(op, &operands, &regions, operation.span) {
+            Ok(new) => {
+                let results = self.func.op(new).results.clone();
+                for (&old, new) in operation.results.iter().zip(results) {
+                    self.map[old.index()] = Some(new);
+                }
+            }
+            Err(error) => self.error(operation.span, format!("`{}`: {error}", operation.op.name()), None),
+        }
+    }
+
+    fn inner_region(&mut self, from: RegionId) -> RegionId {
+        let source = self.source;
+        let to = self.func.new_region([]);
+        for &arg in &source.region(from).args {
+            // A type without a value comes from an operation that was reported.
+            if let Some(ty) = self.ty(source.ty(arg)) {
+                let new = self.func.add_region_arg(to, ty);
+                self.map[arg.index()] = Some(new);
+            }
+        }
+        self.region(from, to);
+        to
+    }
+
+    /// Whether a bound region got its terminator: it does not if what it yields is missing.
+    fn ends(&self, region: RegionId) -> bool {
+        self.func.region(region).ops.last().is_some_and(|&op| self.func.op(op).op.is_terminator())
+    }
+
+    /// The region that an `if` on a known condition takes.
+    fn known_branch(&self, operation: &Operation) -> Option<RegionId> {
+        let condition = self.mapped(*operation.operands.first()?)?;
+        match constant(&self.func, condition)? {
+            Literal::Bool(true) => operation.regions.first().copied(),
+            Literal::Bool(false) => operation.regions.get(1).copied(),
+            Literal::Int(_) | Literal::Float(_) => None,
+        }
+    }
+
+    fn inline(&mut self, operation: &Operation, region: RegionId, to: RegionId) {
+        let source = self.source;
+        let Some((&last, ops)) = source.region(region).ops.split_last() else { return };
+        for &op in ops {
+            self.operation(op, to);
+        }
+        for (result, &value) in operation.results.iter().zip(&source.op(last).operands) {
+            self.map[result.index()] = self.mapped(value);
+        }
+    }
+
+    fn static_assert(&mut self, operation: &Operation, message: &str) {
+        let Some(condition) = operation.operands.first().and_then(|&v| self.mapped(v)) else { return };
+        match constant(&self.func, condition) {
+            Some(Literal::Bool(true)) => {}
+            Some(_) => {
+                let consts = self.source.const_params.iter().zip(&self.bindings.consts);
+                let values: Vec<String> = consts.map(|(p, v)| format!("{} = {v}", p.name)).collect();
+                let what = if message.is_empty() { String::new() } else { format!(": {message}") };
+                let with = if values.is_empty() { String::new() } else { format!(" (with {})", values.join(", ")) };
+                self.error(operation.span, format!("static assertion failed{what}{with}"), None);
+            }
+            None => {
+                let message = "the condition of `static_assert!` is not known before the launch".to_string();
+                let help = "it may use constexprs, `Const` parameters and literals; use `assert!` for the rest";
+                self.error(operation.span, message, Some(help.to_string()));
+            }
+        }
+    }
+
+    /// The operation with its attributes bound; mistakes are reported.
+    fn op(&mut self, op: &Op, span: Span) -> Option<Op> {
+        let dt = |binder: &Self, dt: &Dt| Dt::Known(binder.dtype(*dt));
+        Some(match op {
+            Op::Create(create) => self.create(create, span)?,
+            Op::Elementwise(elementwise) => Op::Elementwise(match elementwise {
+                ElementwiseOp::Cast { to } => ElementwiseOp::Cast { to: dt(self, to) },
+                ElementwiseOp::Bitcast { to } => ElementwiseOp::Bitcast { to: dt(self, to) },
+                ElementwiseOp::Unary { .. }
+                | ElementwiseOp::Binary { .. }
+                | ElementwiseOp::Compare { .. }
+                | ElementwiseOp::Select
+                | ElementwiseOp::Fma => elementwise.clone(),
+            }),
+            Op::Shape(shape) => Op::Shape(match shape {
+                ShapeOp::Broadcast { shape } => ShapeOp::Broadcast { shape: self.shape(shape, span)? },
+                ShapeOp::Reshape { shape } => ShapeOp::Reshape { shape: self.shape(shape, span)? },
+                ShapeOp::ExpandDims { .. } | ShapeOp::Permute { .. } | ShapeOp::ConvertLayout => shape.clone(),
+            }),
+            Op::Memory(memory) => match memory {
+                MemoryOp::AddPtr
+                | MemoryOp::Load { .. }
+                | MemoryOp::Store { .. }
+                | MemoryOp::AtomicRmw { .. }
+                | MemoryOp::CheckBounds { .. }
+                | MemoryOp::AtomicCas { .. } => op.clone(),
+            },
+            Op::Control(control) => match control {
+                ControlOp::For { .. }
+                | ControlOp::While
+                | ControlOp::If
+                | ControlOp::Reduce { .. }
+                | ControlOp::Scan { .. }
+                | ControlOp::Yield
+                | ControlOp::Return
+                | ControlOp::Assert { .. }
+                | ControlOp::StaticAssert { .. } => op.clone(),
+            },
+            Op::Gpu(gpu) => match gpu {
+                GpuOp::SharedAlloc { shape, dtype } => {
+                    Op::Gpu(GpuOp::SharedAlloc { shape: self.shape(shape, span)?, dtype: dt(self, dtype) })
+                }
+                GpuOp::SharedIndex
+                | GpuOp::SharedLoad
+                | GpuOp::SharedStore
+                | GpuOp::AsyncCopy
+                | GpuOp::AsyncCommit
+                | GpuOp::AsyncWait { .. }
+                | GpuOp::Barrier
+                | GpuOp::Fence { .. }
+                | GpuOp::BarrierAlloc { .. }
+                | GpuOp::BarrierArrive
+                | GpuOp::BarrierWait
+                | GpuOp::WarpGroups { .. } => op.clone(),
+            },
+        })
+    }
+
+    fn create(&mut self, op: &CreateOp, span: Span) -> Option<Op> {
+        Some(match op {
+            CreateOp::Const { value, dtype } => {
+                let dtype = self.dtype(*dtype);
+                let Some(value) = num::normalise(*value, dtype) else {
+                    self.literal_error(&format!("the literal {}", show_literal(*value)), dtype, span);
+                    return None;
+                };
+                Op::constant(value, dtype)
+            }
+            CreateOp::ConstExpr { value, dtype } => {
+                let dtype = self.dtype(*dtype);
+                let number = self.checked_dim(value, span)?;
+                let literal = match dtype {
+                    DType::Bool => Some(Literal::Bool(number != 0)),
+                    _ => num::normalise(Literal::Int(number.into()), dtype),
+                };
+                let Some(literal) = literal else {
+                    let what = match value {
+                        Dim::Const(_) => format!("the value {number}"),
+                        Dim::Poly(_) => format!("`{}` is {number}, which", self.show(value)),
+                    };
+                    self.literal_error(&what, dtype, span);
+                    return None;
+                };
+                Op::constant(literal, dtype)
+            }
+            CreateOp::Limit { kind, dtype } => {
+                let dtype = self.dtype(*dtype);
+                let Some(value) = num::limit(*kind, dtype) else {
+                    self.error(span, format!("{dtype} has no value `{}`", kind.name()), None);
+                    return None;
+                };
+                Op::constant(value, dtype)
+            }
+            CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } => op.clone().into(),
+            CreateOp::Arange { lo, hi } => {
+                let (lo, hi) = self.arange(lo, hi, span)?;
+                CreateOp::Arange { lo: lo.into(), hi: hi.into() }.into()
+            }
+            CreateOp::Splat { shape } => CreateOp::Splat { shape: self.shape(shape, span)? }.into(),
+        })
+    }
+
+    fn literal_error(&mut self, what: &str, dtype: DType, span: Span) {
+        let help = if dtype.is_int() {
+            Some(format!("{dtype} holds {}..={}", dtype.int_min(), dtype.int_max()))
+        } else {
+            num::limit(crate::ir::LimitKind::Max, dtype)
+                .map(|max| format!("the largest {dtype} is {}", show_literal(max)))
+        };
+        self.error(span, format!("{what} does not fit {dtype}"), help);
+    }
+
+    /// Whether a bitcast keeps the width, which only the dtypes decide.
+    fn bitcast_fits(&mut self, op: &Op, operands: &[ValueId], span: Span) -> bool {
+        let Op::Elementwise(ElementwiseOp::Bitcast { to: Dt::Known(to) }) = op else { return true };
+        let Some(from) = operands.first().and_then(|&v| self.func.ty(v).dtype()) else { return true };
+        if from.bits() == to.bits() {
+            return true;
+        }
+        let message =
+            format!("a bitcast keeps the width, but {from} has {} bits and {to} has {}", from.bits(), to.bits());
+        self.error(span, message, Some("use `as` to convert the value".to_string()));
+        false
+    }
+}

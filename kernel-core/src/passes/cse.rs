@@ -1,0 +1,149 @@
+//! Common subexpression elimination: an operation that was computed before is not computed again.
+//!
+//! Before:
+//! ```text
+//! %3: i32[64] = arange {lo = 0, hi = 64}
+//! %4: i32[64] = arange {lo = 0, hi = 64}
+//! %5: i32[64] = add %3, %4
+//! ```
+//! After:
+//! ```text
+//! %3: i32[64] = arange {lo = 0, hi = 64}
+//! %5: i32[64] = add %3, %3
+//! ```
+//!
+//! Operations without effects and regions take part, and loads through `Ptr`, whose memory does not change during a
+//! launch. A value is found in its own region and in those inside it. Operands that commute are put in order first.
+//! It pays because each `offsets`, mask and broadcast is written once per load in a kernel's source.
+
+use std::collections::HashMap;
+
+use crate::ir::{
+    BinaryOp, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, Ty, ValueId,
+};
+use crate::passes::util::{Action, Rewriter};
+
+/// Runs the pass; returns whether anything changed.
+pub fn run(func: &mut Func) -> bool {
+    let homes = homes(func);
+    let mut scopes: Vec<Scope> = Vec::new();
+    Rewriter::run(func, &mut |rewriter, id| {
+        let home = homes[id.index()];
+        // The walk is in program order: regions that are over are those that are not on the way to this one.
+        scopes.truncate(home.depth + 1);
+        if scopes.last().is_none_or(|scope| scope.home.region != home.region) {
+            scopes.truncate(home.depth);
+            scopes.push(Scope { home, known: HashMap::new() });
+        }
+        let Some(key) = key(rewriter.func, id) else { return Action::Keep };
+        let Some(&result) = rewriter.func.op(id).results.first() else { return Action::Keep };
+        if let Some(known) = find(&scopes, &key) {
+            rewriter.replace(result, known);
+            return Action::Remove;
+        }
+        if let Some(scope) = scopes.last_mut() {
+            scope.known.insert(key, result);
+        }
+        Action::Keep
+    })
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy)]
+struct Home {
+    region: RegionId,
+    /// How many regions are around that one.
+    depth: usize,
+    /// Whether values from outside mean something else inside: layouts in a warp group count its own warps.
+    closed: bool,
+}
+
+/// What is known in a region that is being walked.
+struct Scope {
+    home: Home,
+    /// Only looked up, never iterated over.
+    known: HashMap<Key, ValueId>,
+}
+
+fn find(scopes: &[Scope], key: &Key) -> Option<ValueId> {
+    for scope in scopes.iter().rev() {
+        if let Some(&value) = scope.known.get(key) {
+            return Some(value);
+        }
+        if scope.home.closed {
+            break;
+        }
+    }
+    None
+}
+
+/// What makes two operations equal.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    op: Op,
+    operands: Vec<ValueId>,
+    flags: FloatFlags,
+    ty: Ty,
+    layout: Option<LayoutId>,
+}
+
+/// The key of an operation that takes part.
+fn key(func: &Func, id: OpId) -> Option<Key> {
+    let operation = func.op(id);
+    let takes_part = match &operation.op {
+        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => true,
+        Op::Memory(MemoryOp::AddPtr) => true,
+        Op::Memory(MemoryOp::Load { .. }) => reads_constant_memory(func, id),
+        Op::Memory(
+            MemoryOp::Store { .. }
+            | MemoryOp::AtomicRmw { .. }
+            | MemoryOp::CheckBounds { .. }
+            | MemoryOp::AtomicCas { .. },
+        ) => false,
+        Op::Gpu(GpuOp::SharedIndex) => true,
+        Op::Gpu(_) | Op::Control(_) => false,
+    };
+    let (&[result], true) = (operation.results.as_slice(), takes_part) else { return None };
+    let mut operands = operation.operands.clone();
+    if let Op::Elementwise(ElementwiseOp::Binary { op }) = &operation.op
+        && commutes(*op, func, operands[0])
+    {
+        operands.sort_unstable();
+    }
+    let value = func.value(result);
+    let (ty, layout) = (value.ty.clone(), value.layout);
+    Some(Key { op: operation.op.clone(), operands, flags: operation.flags, ty, layout })
+}
+
+/// Whether a load reads memory that nobody writes during a launch.
+pub(super) fn reads_constant_memory(func: &Func, id: OpId) -> bool {
+    let pointer = func.op(id).operands.first().and_then(|&v| func.ty(v).pointee());
+    pointer.is_some_and(|param| matches!(func.param(param).kind, ParamKind::Ptr { mutable: false, .. }))
+}
+
+/// Whether the operands may be exchanged, for NaNs and zeros too.
+fn commutes(op: BinaryOp, func: &Func, operand: ValueId) -> bool {
+    let float = func.ty(operand).dtype().is_some_and(|d| d.is_float());
+    match op {
+        BinaryOp::Add | BinaryOp::Mul => true,
+        // Which zero or NaN comes out may depend on the order.
+        BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => !float,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi => true,
+        BinaryOp::Sub | BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn | BinaryOp::Shl | BinaryOp::Shr => false,
+    }
+}
+
+/// Per operation, where it stands.
+fn homes(func: &Func) -> Vec<Home> {
+    let body = Home { region: func.body, depth: 0, closed: false };
+    let mut homes = vec![body; func.ops.len()];
+    let mut pending = vec![body];
+    while let Some(home) = pending.pop() {
+        for (id, operation) in func.region_ops(home.region) {
+            homes[id.index()] = home;
+            let closed = matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. }));
+            pending.extend(operation.regions.iter().map(|&region| Home { region, depth: home.depth + 1, closed }));
+        }
+    }
+    homes
+}

@@ -1,0 +1,395 @@
+//! Folds what is known: operations on constants, exact identities, conditions and trip counts that are constants.
+//!
+//! Before:
+//! ```text
+//! %1: i32 = const 3
+//! %2: i32 = const 4
+//! %3: i32 = mul %1, %2
+//! %4: i32[64] = splat %0          ; %0 is the constant 0
+//! %5: i32[64] = add %9, %4
+//! %6: i32 = if %true { yield %3 } else { yield %1 }
+//! ```
+//! After: `%3` is `const 12`, `%5` is `%9`, and `%6` is `%3`.
+//!
+//! Only what is exact is done: the arithmetic of [`crate::num`], and identities that hold for every value, on floats
+//! for infinities, NaNs and both zeros too (`x * 1.0` and `x - 0.0`, but neither `x + 0.0` nor `x * 0.0`).
+//! It pays because binding turns constexprs into constants: conditions, strides and masks fall together.
+
+use crate::ir::{
+    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Dt, ElementwiseOp, FloatFlags, Func, Level, Literal, MemoryOp, Op,
+    OpId, Operation, ShapeOp, UnaryOp, ValueId,
+};
+use crate::num;
+use crate::passes::util::{Action, Rewriter, constant, known_trip_count, uniform_constant};
+
+/// Runs the pass; returns whether anything changed.
+pub fn run(func: &mut Func) -> bool {
+    Rewriter::run(func, &mut |rewriter, id| {
+        let operation = rewriter.func.op(id);
+        if let Some((value, dtype)) = evaluate(rewriter.func, &operation.op, &operation.operands) {
+            let (span, result) = (operation.span, operation.results.first().copied());
+            if let (Some(result), Ok(new)) = (result, rewriter.constant(value, dtype, span)) {
+                rewriter.replace(result, new);
+                return Action::Remove;
+            }
+        }
+        match identity(rewriter.func, rewriter.func.op(id)) {
+            Some(Same::Value(value)) => replace_result(rewriter, id, value),
+            Some(Same::Constant(value)) => fill(rewriter, id, value),
+            None => match rewriter.func.op(id).op {
+                Op::Memory(_) => masks(rewriter, id),
+                Op::Control(_) => control(rewriter, id),
+                Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Gpu(_) => Action::Keep,
+            },
+        }
+    })
+}
+
+/// The constant that an operation on scalar constants gives, with its dtype.
+pub fn evaluate(func: &Func, op: &Op, operands: &[ValueId]) -> Option<(Literal, DType)> {
+    let Op::Elementwise(op) = op else { return None };
+    let values: Vec<Literal> = operands.iter().map(|&v| constant(func, v)).collect::<Option<_>>()?;
+    let dtype = func.ty(*operands.first()?).dtype()?;
+    match (op, values.as_slice()) {
+        (ElementwiseOp::Unary { op }, &[a]) => num::unary(*op, dtype, a).map(|v| (v, dtype)),
+        (ElementwiseOp::Binary { op }, &[a, b]) => num::binary(*op, dtype, a, b).map(|v| (v, dtype)),
+        (ElementwiseOp::Compare { op }, &[a, b]) => num::compare(*op, a, b).map(|v| (Literal::Bool(v), DType::Bool)),
+        (ElementwiseOp::Select, &[condition, a, b]) => {
+            Some((num::select(condition, a, b)?, func.ty(*operands.get(1)?).dtype()?))
+        }
+        (ElementwiseOp::Fma, &[a, b, c]) => num::fma(dtype, a, b, c).map(|v| (v, dtype)),
+        (ElementwiseOp::Cast { to: Dt::Known(to) }, &[a]) => num::cast(a, *to).map(|v| (v, *to)),
+        (ElementwiseOp::Bitcast { to: Dt::Known(to) }, &[a]) => num::bitcast(a, dtype, *to).map(|v| (v, *to)),
+        (
+            ElementwiseOp::Unary { .. }
+            | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::Compare { .. }
+            | ElementwiseOp::Select
+            | ElementwiseOp::Fma
+            | ElementwiseOp::Cast { .. }
+            | ElementwiseOp::Bitcast { .. },
+            _,
+        ) => None,
+    }
+}
+
+/// What an operation's result is equal to.
+enum Same {
+    /// Another value of the same type.
+    Value(ValueId),
+    /// A constant, in every element.
+    Constant(Literal),
+}
+
+fn replace_result(rewriter: &mut Rewriter<'_>, id: OpId, value: ValueId) -> Action {
+    let result = rewriter.func.op(id).results.first().copied();
+    match result {
+        // At the placed level a value of another layout is another value.
+        Some(result) if rewriter.func.value(result).layout == rewriter.func.value(value).layout => {
+            rewriter.replace(result, value);
+            Action::Remove
+        }
+        Some(_) | None => Action::Keep,
+    }
+}
+
+/// Replaces the result by a constant of its shape.
+fn fill(rewriter: &mut Rewriter<'_>, id: OpId, value: Literal) -> Action {
+    let operation = rewriter.func.op(id);
+    let span = operation.span;
+    let Some(&result) = operation.results.first() else { return Action::Keep };
+    let data = rewriter.func.value(result);
+    let (ty, layout) = (data.ty.clone(), data.layout);
+    let Some(dtype) = ty.dtype() else { return Action::Keep };
+    let Ok(mut new) = rewriter.constant(value, dtype, span) else { return Action::Keep };
+    if !ty.is_scalar() {
+        let splat = CreateOp::Splat { shape: ty.shape };
+        let Ok(tile) = rewriter.insert(splat, &[new], FloatFlags::default(), span) else { return Action::Keep };
+        rewriter.func.values[tile.index()].layout = layout;
+        new = tile;
+    }
+    rewriter.replace(result, new);
+    Action::Remove
+}
+
+fn identity(func: &Func, operation: &Operation) -> Option<Same> {
+    let operands = operation.operands.as_slice();
+    match (&operation.op, operands) {
+        (Op::Elementwise(op), _) => elementwise(func, op, operands),
+        (Op::Memory(MemoryOp::AddPtr), &[pointer, offset]) => {
+            (uniform_constant(func, offset)? == Literal::Int(0)).then_some(Same::Value(pointer))
+        }
+        (Op::Memory(MemoryOp::Load { .. }), &[_, mask, ..]) => {
+            // A load of nothing is `other`, or zero.
+            if uniform_constant(func, mask)? != Literal::Bool(false) {
+                return None;
+            }
+            match operands.get(2) {
+                Some(&other) => Some(Same::Value(other)),
+                None => Some(Same::Constant(zero(func.ty(*operation.results.first()?).dtype()?))),
+            }
+        }
+        (
+            Op::Create(_)
+            | Op::Shape(
+                ShapeOp::ExpandDims { .. }
+                | ShapeOp::Broadcast { .. }
+                | ShapeOp::Reshape { .. }
+                | ShapeOp::Permute { .. }
+                | ShapeOp::ConvertLayout,
+            )
+            | Op::Memory(_)
+            | Op::Control(_)
+            | Op::Gpu(_),
+            _,
+        ) => None,
+    }
+}
+
+fn zero(dtype: DType) -> Literal {
+    if dtype == DType::Bool {
+        Literal::Bool(false)
+    } else if dtype.is_float() {
+        Literal::float(0.0)
+    } else {
+        Literal::Int(0)
+    }
+}
+
+fn elementwise(func: &Func, op: &ElementwiseOp, operands: &[ValueId]) -> Option<Same> {
+    match (op, operands) {
+        (ElementwiseOp::Unary { op: UnaryOp::Not | UnaryOp::Neg }, &[a]) => {
+            // Twice the complement or negation is nothing.
+            let inner = func.def_op(a)?;
+            let same = inner.op == Op::Elementwise(op.clone());
+            same.then(|| inner.operands.first().copied().map(Same::Value)).flatten()
+        }
+        (ElementwiseOp::Binary { op }, &[a, b]) => binary(func, *op, a, b),
+        (ElementwiseOp::Compare { op }, &[a, b]) if a == b => {
+            let float = func.ty(a).dtype().is_some_and(DType::is_float);
+            let result = matches!(op, CmpOp::Eq | CmpOp::Le | CmpOp::Ge);
+            (!float).then_some(Same::Constant(Literal::Bool(result)))
+        }
+        (ElementwiseOp::Select, &[condition, a, b]) => match uniform_constant(func, condition) {
+            Some(Literal::Bool(true)) => Some(Same::Value(a)),
+            Some(Literal::Bool(false)) => Some(Same::Value(b)),
+            Some(Literal::Int(_) | Literal::Float(_)) | None => (a == b).then_some(Same::Value(a)),
+        },
+        (ElementwiseOp::Cast { to } | ElementwiseOp::Bitcast { to }, &[a]) => {
+            if func.ty(a).dt() == Some(*to) {
+                return Some(Same::Value(a));
+            }
+            round_trip(func, op, a, to.known()?)
+        }
+        (
+            ElementwiseOp::Unary { .. }
+            | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::Compare { .. }
+            | ElementwiseOp::Select
+            | ElementwiseOp::Fma
+            | ElementwiseOp::Cast { .. }
+            | ElementwiseOp::Bitcast { .. },
+            _,
+        ) => None,
+    }
+}
+
+/// A conversion that undoes one which lost nothing.
+fn round_trip(func: &Func, op: &ElementwiseOp, value: ValueId, to: DType) -> Option<Same> {
+    let inner = func.def_op(value)?;
+    let source = *inner.operands.first()?;
+    let (from, through) = (func.ty(source).dtype()?, func.ty(value).dtype()?);
+    if from != to {
+        return None;
+    }
+    let lossless = match (op, &inner.op) {
+        (ElementwiseOp::Bitcast { .. }, Op::Elementwise(ElementwiseOp::Bitcast { .. })) => true,
+        (ElementwiseOp::Cast { .. }, Op::Elementwise(ElementwiseOp::Cast { .. })) => widens(from, through),
+        _ => false,
+    };
+    lossless.then_some(Same::Value(source))
+}
+
+/// Whether each value of `from` is a value of `to`, so that the way back gives it again.
+fn widens(from: DType, to: DType) -> bool {
+    if from.is_float() || to.is_float() {
+        return matches!((from, to), (DType::F16 | DType::BF16, DType::F32 | DType::F64) | (DType::F32, DType::F64));
+    }
+    from.is_int() && to.is_int() && to.bits() >= from.bits()
+}
+
+fn binary(func: &Func, op: BinaryOp, a: ValueId, b: ValueId) -> Option<Same> {
+    let dtype = func.ty(a).dtype()?;
+    let (left, right) = (uniform_constant(func, a), uniform_constant(func, b));
+    if dtype.is_float() {
+        return binary_float(op, a, b, left, right);
+    }
+    if dtype == DType::Bool {
+        return binary_bool(op, a, b, left, right);
+    }
+    let int = |literal: Option<Literal>| match literal {
+        Some(Literal::Int(value)) => Some(value),
+        Some(Literal::Bool(_) | Literal::Float(_)) | None => None,
+    };
+    let (left, right) = (int(left), int(right));
+    let ones = if dtype.is_signed_int() { -1 } else { dtype.int_max() };
+    let (zero, value) = (Same::Constant(Literal::Int(0)), Same::Value);
+    match op {
+        BinaryOp::Add => either(left, right, 0, a, b),
+        BinaryOp::Sub if a == b => Some(zero),
+        BinaryOp::Sub => (right == Some(0)).then_some(value(a)),
+        BinaryOp::Mul if left == Some(0) || right == Some(0) => Some(zero),
+        BinaryOp::Mul => either(left, right, 1, a, b),
+        BinaryOp::Div if left == Some(0) || right == Some(0) => Some(zero),
+        BinaryOp::Div => (right == Some(1)).then_some(value(a)),
+        BinaryOp::Rem if right == Some(0) => Some(value(a)),
+        BinaryOp::Rem => (right == Some(1) || left == Some(0)).then_some(zero),
+        BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => (a == b).then_some(value(a)),
+        BinaryOp::And if a == b => Some(value(a)),
+        BinaryOp::And if left == Some(0) || right == Some(0) => Some(zero),
+        BinaryOp::And => either(left, right, ones, a, b),
+        BinaryOp::Or if a == b => Some(value(a)),
+        BinaryOp::Or => either(left, right, 0, a, b),
+        BinaryOp::Xor if a == b => Some(zero),
+        BinaryOp::Xor => either(left, right, 0, a, b),
+        BinaryOp::Shl | BinaryOp::Shr if left == Some(0) => Some(zero),
+        BinaryOp::Shl | BinaryOp::Shr => {
+            // Counts are taken modulo the width.
+            (right? & i128::from(dtype.bits() - 1) == 0).then_some(value(a))
+        }
+        BinaryOp::Umulhi => (left == Some(0) || right == Some(0)).then_some(zero),
+        BinaryOp::DivRn => None,
+    }
+}
+
+/// The other operand where one is the neutral element.
+fn either(left: Option<i128>, right: Option<i128>, neutral: i128, a: ValueId, b: ValueId) -> Option<Same> {
+    if right == Some(neutral) { Some(Same::Value(a)) } else { (left == Some(neutral)).then_some(Same::Value(b)) }
+}
+
+fn binary_bool(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, right: Option<Literal>) -> Option<Same> {
+    let is = |wanted: bool| {
+        let wanted = Some(Literal::Bool(wanted));
+        if right == wanted { Some((a, b)) } else { (left == wanted).then_some((b, a)) }
+    };
+    match op {
+        BinaryOp::And | BinaryOp::Or if a == b => Some(Same::Value(a)),
+        BinaryOp::Xor if a == b => Some(Same::Constant(Literal::Bool(false))),
+        // The neutral constant leaves the other operand, the absorbing one itself.
+        BinaryOp::And => {
+            is(true).map(|(other, _)| Same::Value(other)).or_else(|| is(false).map(|(_, c)| Same::Value(c)))
+        }
+        BinaryOp::Or => {
+            is(false).map(|(other, _)| Same::Value(other)).or_else(|| is(true).map(|(_, c)| Same::Value(c)))
+        }
+        BinaryOp::Xor => is(false).map(|(other, _)| Same::Value(other)),
+        BinaryOp::Add
+        | BinaryOp::Sub
+        | BinaryOp::Mul
+        | BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::DivRn
+        | BinaryOp::Min
+        | BinaryOp::Max
+        | BinaryOp::MinNan
+        | BinaryOp::MaxNan
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::Umulhi => None,
+    }
+}
+
+fn binary_float(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, right: Option<Literal>) -> Option<Same> {
+    let is = |literal: Option<Literal>, value: f64| literal == Some(Literal::float(value));
+    let (value, one) = (Same::Value, 1.0);
+    match op {
+        // -0.0 is neutral to addition; 0.0 is not, because -0.0 + 0.0 is 0.0.
+        BinaryOp::Add if is(right, -0.0) => Some(value(a)),
+        BinaryOp::Add => is(left, -0.0).then_some(value(b)),
+        BinaryOp::Sub => is(right, 0.0).then_some(value(a)),
+        BinaryOp::Mul if is(right, one) => Some(value(a)),
+        BinaryOp::Mul => is(left, one).then_some(value(b)),
+        BinaryOp::Div | BinaryOp::DivRn => is(right, one).then_some(value(a)),
+        BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => (a == b).then_some(value(a)),
+        BinaryOp::Rem
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::Umulhi => None,
+    }
+}
+
+/// A mask that is true everywhere is dropped; a store under a mask that is false everywhere is.
+fn masks(rewriter: &mut Rewriter<'_>, id: OpId) -> Action {
+    let operation = rewriter.func.op(id);
+    let Op::Memory(op) = &operation.op else { return Action::Keep };
+    let unmasked = match op {
+        MemoryOp::Load { .. } => 1,
+        MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } => 2,
+        MemoryOp::AtomicCas { .. } => 3,
+        MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => return Action::Keep,
+    };
+    let stores = operation.results.is_empty();
+    match operation.operands.get(unmasked).and_then(|&mask| uniform_constant(rewriter.func, mask)) {
+        Some(Literal::Bool(true)) => {
+            rewriter.func.ops[id.index()].operands.truncate(unmasked);
+            rewriter.set_changed();
+            Action::Keep
+        }
+        Some(Literal::Bool(false)) if stores => Action::Remove,
+        Some(Literal::Bool(false) | Literal::Int(_) | Literal::Float(_)) | None => Action::Keep,
+    }
+}
+
+fn control(rewriter: &mut Rewriter<'_>, id: OpId) -> Action {
+    let func = &*rewriter.func;
+    let operation = func.op(id);
+    let Op::Control(op) = &operation.op else { return Action::Keep };
+    match op {
+        ControlOp::If => match operation.operands.first().and_then(|&c| constant(func, c)) {
+            Some(Literal::Bool(true)) => operation.regions.first().map_or(Action::Keep, |&r| Action::Inline(r)),
+            Some(Literal::Bool(false)) => operation.regions.get(1).map_or(Action::Keep, |&r| Action::Inline(r)),
+            Some(Literal::Int(_) | Literal::Float(_)) | None => Action::Keep,
+        },
+        ControlOp::For { .. } => short_loop(rewriter, id),
+        ControlOp::Assert { .. } => match operation.operands.first().and_then(|&c| uniform_constant(func, c)) {
+            Some(Literal::Bool(true)) => Action::Remove,
+            Some(Literal::Bool(false) | Literal::Int(_) | Literal::Float(_)) | None => Action::Keep,
+        },
+        ControlOp::While
+        | ControlOp::Reduce { .. }
+        | ControlOp::Scan { .. }
+        | ControlOp::Yield
+        | ControlOp::Return
+        | ControlOp::StaticAssert { .. } => Action::Keep,
+    }
+}
+
+/// A loop that runs never or once is no loop.
+fn short_loop(rewriter: &mut Rewriter<'_>, id: OpId) -> Action {
+    if rewriter.func.level == Level::Placed {
+        // A carried value may have another layout than what initialises it.
+        return Action::Keep;
+    }
+    let operation = rewriter.func.op(id).clone();
+    let Some(trips) = known_trip_count(rewriter.func, &operation) else { return Action::Keep };
+    let (bounds, carried) = operation.operands.split_at(3);
+    match (trips, operation.regions.as_slice()) {
+        (0, _) => {
+            for (&result, &init) in operation.results.iter().zip(carried) {
+                rewriter.replace(result, init);
+            }
+            Action::Remove
+        }
+        (1, &[region]) => {
+            let args = rewriter.func.region(region).args.clone();
+            for (arg, value) in args.into_iter().zip([bounds[0]].into_iter().chain(carried.iter().copied())) {
+                rewriter.replace(arg, value);
+            }
+            Action::Inline(region)
+        }
+        _ => Action::Keep,
+    }
+}

@@ -1,0 +1,132 @@
+//! Simplifies chains of operations that rearrange elements.
+//!
+//! Before:
+//! ```text
+//! %2: f32[64, 1] = expand_dims %1 {axis = 1}
+//! %3: f32[64] = reshape %2
+//! %4: f32[8, 8] = reshape %3
+//! %5: f32[8, 8] = permute %4 {perm = [1, 0]}
+//! %6: f32[8, 8] = permute %5 {perm = [1, 0]}
+//! %7: i32[1, 64] = reshape %splat
+//! ```
+//! After: `%4` is a reshape of `%1`, `%6` is `%4`, `%7` is a splat, and what has no uses is left to `dce`.
+//!
+//! Also a reshape that inserts one dimension becomes `expand_dims`, and one of a scalar a `splat`, so that the passes
+//! behind have fewer forms to know. It pays because each of these may move data between threads.
+//! Generic and bound levels: at the placed level a layout says more than a shape.
+
+use crate::ir::{CreateOp, Dim, Func, Level, Op, OpId, Operation, ShapeOp, Ty, ValueId};
+use crate::passes::util::{Action, Rewriter, splat_source};
+
+/// Runs the pass; returns whether anything changed.
+pub fn run(func: &mut Func) -> bool {
+    if func.level == Level::Placed {
+        return false;
+    }
+    Rewriter::run(func, &mut |rewriter, id| match simpler(rewriter.func, rewriter.func.op(id)) {
+        Some(Simpler::Value(value)) => replace(rewriter, id, value),
+        Some(Simpler::Op(op, operand)) => {
+            let operation = rewriter.func.op(id);
+            let (flags, span) = (operation.flags, operation.span);
+            match rewriter.insert(op, &[operand], flags, span) {
+                Ok(value) => replace(rewriter, id, value),
+                Err(_) => Action::Keep,
+            }
+        }
+        None => Action::Keep,
+    })
+}
+
+fn replace(rewriter: &mut Rewriter<'_>, id: OpId, value: ValueId) -> Action {
+    let Some(&result) = rewriter.func.op(id).results.first() else { return Action::Keep };
+    rewriter.replace(result, value);
+    Action::Remove
+}
+
+enum Simpler {
+    Value(ValueId),
+    Op(Op, ValueId),
+}
+
+fn simpler(func: &Func, operation: &Operation) -> Option<Simpler> {
+    let Op::Shape(op) = &operation.op else { return None };
+    let (&operand, &result) = (operation.operands.first()?, operation.results.first()?);
+    let (from, to) = (func.ty(operand), func.ty(result));
+    if is_nothing(op, from, to) {
+        return Some(Simpler::Value(operand));
+    }
+    // All elements are equal: only the shape matters.
+    let scalar = if from.is_scalar() { Some(operand) } else { splat_source(func, operand) };
+    if let Some(scalar) = scalar {
+        return Some(match to.is_scalar() {
+            true => Simpler::Value(scalar),
+            false => Simpler::Op(CreateOp::Splat { shape: to.shape.clone() }.into(), scalar),
+        });
+    }
+    chain(func, op, operand, to).or_else(|| match op {
+        ShapeOp::Reshape { .. } => {
+            inserted_axis(from, to).map(|axis| Simpler::Op(ShapeOp::ExpandDims { axis }.into(), operand))
+        }
+        ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. } | ShapeOp::Permute { .. } | ShapeOp::ConvertLayout => {
+            None
+        }
+    })
+}
+
+/// Whether the operation leaves every element where it is.
+fn is_nothing(op: &ShapeOp, from: &Ty, to: &Ty) -> bool {
+    match op {
+        ShapeOp::Broadcast { .. } | ShapeOp::Reshape { .. } => from == to,
+        ShapeOp::Permute { perm } => perm.iter().enumerate().all(|(i, &p)| i == usize::from(p)),
+        ShapeOp::ExpandDims { .. } | ShapeOp::ConvertLayout => false,
+    }
+}
+
+/// Two operations in a row that are one.
+fn chain(func: &Func, op: &ShapeOp, operand: ValueId, to: &Ty) -> Option<Simpler> {
+    let inner = func.def_op(operand)?;
+    let Op::Shape(first) = &inner.op else { return None };
+    let source = *inner.operands.first()?;
+    let reshapes = |op: &ShapeOp| matches!(op, ShapeOp::Reshape { .. } | ShapeOp::ExpandDims { .. });
+    match (first, op) {
+        // Two insertions of dimensions are as simple as one reshape.
+        (ShapeOp::ExpandDims { .. }, ShapeOp::ExpandDims { .. }) => None,
+        (first, second) if reshapes(first) && reshapes(second) => Some(if func.ty(source) == to {
+            Simpler::Value(source)
+        } else {
+            Simpler::Op(ShapeOp::Reshape { shape: to.shape.clone() }.into(), source)
+        }),
+        (ShapeOp::Broadcast { .. }, ShapeOp::Broadcast { shape }) => {
+            Some(Simpler::Op(ShapeOp::Broadcast { shape: shape.clone() }.into(), source))
+        }
+        (ShapeOp::Permute { perm: first }, ShapeOp::Permute { perm: second }) => {
+            let perm: Vec<u8> = second.iter().map(|&p| first[usize::from(p)]).collect();
+            let op = ShapeOp::Permute { perm };
+            Some(if is_nothing(&op, func.ty(source), to) {
+                Simpler::Value(source)
+            } else {
+                Simpler::Op(op.into(), source)
+            })
+        }
+        (
+            ShapeOp::ExpandDims { .. }
+            | ShapeOp::Broadcast { .. }
+            | ShapeOp::Reshape { .. }
+            | ShapeOp::Permute { .. }
+            | ShapeOp::ConvertLayout,
+            _,
+        ) => None,
+    }
+}
+
+/// The axis of the dimension of size 1 that makes `to` out of `from`.
+fn inserted_axis(from: &Ty, to: &Ty) -> Option<u8> {
+    if to.rank() != from.rank() + 1 {
+        return None;
+    }
+    let fits = |axis: usize| {
+        let rest = to.shape.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, d)| d);
+        to.shape[axis].is_one() && rest.eq(from.shape.iter().collect::<Vec<&Dim>>())
+    };
+    (0..to.rank()).find(|&axis| fits(axis)).and_then(|axis| u8::try_from(axis).ok())
+}

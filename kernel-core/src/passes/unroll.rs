@@ -1,0 +1,125 @@
+//! Unrolls loops that ask for it (`#[unroll]`): the body is repeated for each value of the counter.
+//!
+//! Before, with `%0`, `%1` and `%2` the constants 0, 2 and 1:
+//! ```text
+//! %5: f32 = for %0, %1, %2, %4 {unroll = full} (%i: i32, %acc: f32) {
+//!   %6: f32 = cast %i
+//!   %7: f32 = add %acc, %6
+//!   yield %7
+//! }
+//! ```
+//! After:
+//! ```text
+//! %5: i32 = const 0
+//! %6: f32 = cast %5
+//! %7: f32 = add %4, %6
+//! %8: i32 = const 1
+//! %9: f32 = cast %8
+//! %10: f32 = add %7, %9
+//! ```
+//!
+//! Bounds and step must be constants, if need be after loops around it are unrolled; otherwise the user is told.
+//! Outer loops come first, and constants are folded between rounds, so that inner bounds may depend on outer counters.
+
+use std::collections::HashMap;
+
+use crate::diag::Diagnostic;
+use crate::ir::{ControlOp, FloatFlags, Func, Level, Literal, Op, OpId, Operation, Unroll, ValueId};
+use crate::passes::fold;
+use crate::passes::util::{Action, Rewriter, clone_op, constant, count_ops, known_trip_count, ops_in_order};
+
+/// The most operations that unrolling may add to a kernel: far beyond what is useful, far below what takes long.
+const MAX_ADDED: u128 = 1 << 15;
+
+/// Runs the pass; returns whether anything changed.
+///
+/// # Errors
+/// If a loop asks to be unrolled, and its trip count is not known or too large.
+pub fn run(func: &mut Func) -> Result<bool, Vec<Diagnostic>> {
+    if func.level == Level::Placed {
+        return Ok(false);
+    }
+    let mut budget = MAX_ADDED;
+    let mut too_large = Vec::new();
+    let mut changed = false;
+    while too_large.is_empty() {
+        let round = Rewriter::run(func, &mut |rewriter, id| {
+            unroll(rewriter, id, &mut budget, &mut too_large).unwrap_or(Action::Keep)
+        });
+        if !round {
+            break;
+        }
+        changed = true;
+        fold::run(func);
+    }
+    let mut errors: Vec<Diagnostic> = too_large.into_iter().map(|(id, trips)| too_many(func, id, trips)).collect();
+    if errors.is_empty() {
+        let stuck = ops_in_order(func).into_iter().filter(|&id| wants_unrolling(func.op(id)));
+        errors.extend(stuck.map(|id| unknown(func, id)));
+    }
+    if errors.is_empty() { Ok(changed) } else { Err(errors) }
+}
+
+fn wants_unrolling(operation: &Operation) -> bool {
+    matches!(operation.op, Op::Control(ControlOp::For { unroll: Unroll::Full, .. }))
+}
+
+fn unroll(
+    rewriter: &mut Rewriter<'_>,
+    id: OpId,
+    budget: &mut u128,
+    too_large: &mut Vec<(OpId, u128)>,
+) -> Option<Action> {
+    let operation = rewriter.func.op(id).clone();
+    let Op::Control(ControlOp::For { reverse, unroll: Unroll::Full, .. }) = operation.op else { return None };
+    let trips = known_trip_count(rewriter.func, &operation)?;
+    let region = *operation.regions.first()?;
+    let added = trips.saturating_mul(count_ops(rewriter.func, region) as u128);
+    if added > *budget {
+        too_large.push((id, trips));
+        return None;
+    }
+    *budget -= added;
+    let [lo, _, step] = [0, 1, 2].map(|i| constant(rewriter.func, operation.operands[i]));
+    let (Some(Literal::Int(lo)), Some(Literal::Int(step))) = (lo, step) else { return None };
+    let dtype = rewriter.func.ty(operation.operands[0]).dtype()?;
+    let args = rewriter.func.region(region).args.clone();
+    let (last, body) = rewriter.func.region(region).ops.split_last().map(|(&last, body)| (last, body.to_vec()))?;
+    let yields = rewriter.func.op(last).operands.clone();
+    let mut carried = operation.operands[3..].to_vec();
+    let mut out = Vec::new();
+    // The trip count is within the budget, so it fits.
+    for trip in 0..trips as i128 {
+        let trip = if reverse { trips as i128 - 1 - trip } else { trip };
+        let counter = Op::constant(Literal::Int(lo + trip * step), dtype);
+        let ty = rewriter.func.ty(args[0]).clone();
+        let flags = FloatFlags::default();
+        let counter = rewriter.func.new_op(counter, Vec::new(), vec![ty], Vec::new(), flags, operation.span);
+        out.push(counter);
+        let values = [rewriter.func.op(counter).results[0]].into_iter().chain(carried.iter().copied());
+        let mut map: HashMap<ValueId, ValueId> = args.iter().copied().zip(values).collect();
+        for &op in &body {
+            out.push(clone_op(rewriter.func, op, &mut map));
+        }
+        carried = yields.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
+    }
+    for (&result, value) in operation.results.iter().zip(carried) {
+        rewriter.replace(result, value);
+    }
+    Some(Action::Splice(out))
+}
+
+fn diagnostic(func: &Func, id: OpId, message: String, help: String) -> Diagnostic {
+    let (kernel, file, span) = (func.name.clone(), func.file.clone(), func.op(id).span);
+    Diagnostic { kernel, file, span, message, help: Some(help) }
+}
+
+fn too_many(func: &Func, id: OpId, trips: u128) -> Diagnostic {
+    let message = format!("unrolling this loop {trips} times makes the kernel too large");
+    diagnostic(func, id, message, "remove `#[unroll]`, or unroll by hand a few iterations at a time".to_string())
+}
+
+fn unknown(func: &Func, id: OpId) -> Diagnostic {
+    let message = "`#[unroll]` needs to know how often the loop runs, but that depends on the launch".to_string();
+    diagnostic(func, id, message, "make bounds and step constexprs, or remove `#[unroll]`".to_string())
+}
