@@ -1,1 +1,97 @@
-//! Tilewright.
+//! Tilewright: Triton's programming model as native Rust.
+//!
+//! A kernel is a Rust function under [`#[kernel]`](kernel). It works on whole tiles
+//! (`program_id`, `arange`, masked `load` and `store`, arithmetic with broadcasting, reductions),
+//! is checked while the crate compiles, shapes included, and is launched like a function. It runs
+//! on NVIDIA GPUs through LLVM and the CUDA driver, and on the CPU where there is no GPU.
+//!
+//! ```
+//! use tilewright::prelude::*;
+//!
+//! /// out[i] = x[i] + y[i]
+//! #[kernel]
+//! pub fn add<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
+//!     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+//!     let mask = offsets < n;
+//!     let sum = load(x + offsets, mask = mask) + load(y + offsets, mask = mask);
+//!     store(out + offsets, sum, mask = mask);
+//! }
+//!
+//! fn main() -> Result<(), tilewright::Error> {
+//!     let n = 1000;
+//!     let device = Device::best()?; // the first CUDA GPU, else the CPU
+//!     let x = device.upload(&vec![1.0f32; n])?;
+//!     let y = device.upload(&vec![2.0f32; n])?;
+//!     let mut out = device.zeros::<f32>(n)?;
+//!     add::<_, 1024>(&x, &y, &mut out, n as i32).grid(n.div_ceil(1024)).launch(&device)?;
+//!     assert_eq!(out.to_vec()?, vec![3.0; n]);
+//!
+//!     // The same, with a constexpr that is chosen at run time.
+//!     let block = n.next_power_of_two();
+//!     AddConsts { BLOCK: block }.call(&x, &y, &mut out, n as i32).grid(n.div_ceil(block)).launch(&device)?;
+//!     assert_eq!(out.to_vec()?, vec![3.0; n]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Where to find what
+//!
+//! | item | what it is |
+//! |---|---|
+//! | [`prelude`] | what a file with kernels imports |
+//! | [`kernel`] | the attribute, with the language of kernels |
+//! | [`Device`], [`Buffer`], [`View`], [`ViewMut`], [`Stream`], [`Event`] | where kernels run, and on what |
+//! | [`launch`] | calls, grids, compiled kernels to look at |
+//! | [`Error`] | everything that can go wrong outside the attribute |
+//! | [`Ptr`], [`PtrMut`], [`Const`], [`Tile`] | the types of kernels' parameters and values |
+//!
+//! # Launches
+//!
+//! A launcher returns a [`launch::Call`]. `.grid(..)` says how many programs run: a number, or a
+//! tuple or array of up to three; `.grid_with(|c| ..)` computes it from the constexprs. Options are
+//! `.num_warps(8)`, `.num_stages(3)` and `.stream(&stream)`. `.launch(&device)` starts the kernel
+//! and returns; what goes wrong while it runs is the error of whoever reads what it wrote, or of
+//! `synchronize`.
+//!
+//! # Looking at the code
+//!
+//! Every stage of a kernel's way can be printed for every target, without a GPU:
+//!
+//! ```no_run
+//! # use tilewright::prelude::*;
+//! # #[kernel]
+//! # pub fn add<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
+//! #     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+//! #     let mask = offsets < n;
+//! #     store(out + offsets, load(x + offsets, mask = mask) + load(y + offsets, mask = mask), mask = mask);
+//! # }
+//! # fn main() -> Result<(), Error> {
+//! let compiled = AddConsts { BLOCK: 1024 }.compile::<f32>(Target::sm_90a())?;
+//! println!("{}", compiled.tile_ir()); // as the program embeds it
+//! println!("{}", compiled.placed_ir()); // with a layout for every tile
+//! println!("{}", compiled.ptx());
+//! println!("{}", compiled.report());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! | feature | default | meaning |
+//! |---|---|---|
+//! | `jit` | on | kernels are compiled for GPUs; without it they run on the CPU only |
+//! | `link-llvm` | off | LLVM is linked when the program is built, instead of loaded from the Rust toolchain when it runs |
+
+mod markers;
+pub mod prelude;
+
+pub use kernel_macros::kernel;
+pub use kernel_runtime::launch::{self, Target};
+pub use kernel_runtime::{
+    Access, Buffer, DType, Device, Diagnostic, ElementType, Error, Event, Float, Int, Num, Result, Signed, Stream, View,
+    ViewMut,
+};
+pub use markers::{Const, Ptr, PtrMut, Tile};
+
+/// The 16-bit floats, which are dtypes like those of Rust.
+pub use half;

@@ -42,6 +42,8 @@ pub struct Diagnostic {
     pub notes: Vec<Box<str>>,
     /// What to write instead.
     pub help: Option<Box<str>>,
+    /// Further errors of the same kernel, printed one after another.
+    pub others: Vec<Diagnostic>,
 }
 
 impl Diagnostic {
@@ -56,7 +58,15 @@ impl Diagnostic {
             width: 1,
             notes: Vec::new(),
             help: None,
+            others: Vec::new(),
         }
+    }
+
+    /// Adds another error of the same kernel.
+    #[must_use]
+    pub fn and(mut self, other: Diagnostic) -> Self {
+        self.others.push(other);
+        self
     }
 
     /// Adds the text of the line and the number of characters to underline.
@@ -114,7 +124,7 @@ impl fmt::Display for Diagnostic {
         if let Some(help) = &self.help {
             write!(f, "\n{gutter} = help: {help}")?;
         }
-        Ok(())
+        self.others.iter().try_for_each(|other| write!(f, "\n\n{other}"))
     }
 }
 
@@ -134,6 +144,12 @@ mod tests {
         assert!(text.ends_with("|    ^^"), "{text}");
         let text = Diagnostic::new("m", "a.rs", 1, 9).snippet("ab", 3).to_string();
         assert!(text.ends_with('^'), "{text}");
+    }
+
+    #[test]
+    fn several_errors_are_printed_one_after_another() {
+        let text = Diagnostic::new("a", "", 0, 0).and(Diagnostic::new("b", "x.rs", 3, 4)).to_string();
+        assert_eq!(text, "error: a\n\nerror: b\n --> x.rs:3:4");
     }
 
     #[test]

@@ -73,15 +73,13 @@ pub enum Error {
     #[error("{0}")]
     Compile(Box<Diagnostic>),
 
-    /// The grid is empty of meaning: an axis exceeds what the device can launch.
-    #[error(
-        "the grid has {value} programs along axis {axis}, the limit is {limit}; use a larger tile, or loop inside the kernel"
-    )]
+    /// The grid is empty of meaning: an axis is negative, or exceeds what the device can launch.
+    #[error("the grid has {value} programs along axis {axis}, {}", grid_help(*value, *limit))]
     InvalidGrid {
         /// The axis, 0 to 2.
         axis: usize,
-        /// The number of programs that was asked for.
-        value: u64,
+        /// The number of programs that was asked for. `i64::MAX` stands for all numbers above.
+        value: i64,
         /// The largest number of programs along this axis.
         limit: u64,
     },
@@ -246,6 +244,13 @@ fn device_range(count: usize) -> String {
         1 => "this machine has one, with index 0".into(),
         _ => format!("this machine has {count}, with indices 0 to {}", count - 1),
     }
+}
+
+fn grid_help(value: i64, limit: u64) -> String {
+    if value < 0 {
+        return "which is less than none; look for an overflow where it is computed".into();
+    }
+    format!("the limit is {limit}; use a larger tile, or loop inside the kernel")
 }
 
 fn argument_name(argument: &str) -> String {

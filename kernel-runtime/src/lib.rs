@@ -8,6 +8,7 @@
 //! | [`record`] | how a running kernel reports an error |
 //! | [`dtype`] | the element types and the bounds of kernels' type parameters |
 //! | [`error`], [`diagnostic`] | [`Error`]: everything that can go wrong |
+//! | [`launch`] | kernels with their arguments: compiling, caching, running |
 //! | [`settings`] | the environment variables |
 //!
 //! Only the CUDA driver is needed for a GPU, and nothing for the CPU. Without a driver everything
@@ -22,6 +23,7 @@ pub mod dtype;
 pub mod error;
 mod errors;
 pub mod event;
+pub mod launch;
 pub mod record;
 mod ring;
 pub mod settings;

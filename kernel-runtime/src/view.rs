@@ -91,6 +91,11 @@ impl<'a, T: DType> View<'a, T> {
         self.storage.device()
     }
 
+    /// The memory, the first element in it and the number of elements.
+    pub(crate) fn into_parts(self) -> (&'a Storage, usize, usize) {
+        (self.storage, self.start, self.len)
+    }
+
     fn byte_range(&self) -> Range<usize> {
         self.start * size_of::<T>()..(self.start + self.len) * size_of::<T>()
     }

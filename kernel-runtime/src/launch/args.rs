@@ -1,0 +1,278 @@
+//! The arguments of a launch: typed at the surface, plain data behind it.
+//!
+//! `#[kernel]` gives a launcher parameters of type `impl PtrArg<'a, T>` and `impl PtrMutArg<'a, T>`.
+//! So `rustc` checks the dtype, that what is written is borrowed exclusively, and that nothing is
+//! freed before the launch has taken it.
+//!
+//! The borrow checker excludes that two arguments alias, if one of them is written. Memory of
+//! another library can be in two buffers only through an `unsafe` call of that library, whose
+//! contract then forbids writing it through one while the other is in use.
+
+use crate::buffer::Buffer;
+use crate::dtype::{DType, ElementType};
+use crate::error::Result;
+use crate::record::LaunchId;
+use crate::storage::{Address, Storage};
+use crate::stream::Stream;
+use crate::view::{View, ViewMut};
+use kernel_core::ir::{DType as CoreDType, Literal};
+
+/// What may be passed for a `Ptr<T>` parameter: `&Buffer<T>` or a view.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for a `Ptr<{T}>` parameter",
+    label = "expected a buffer of `{T}`: `&Buffer<{T}>`, `View<{T}>`, `&View<{T}>` or `&ViewMut<{T}>`",
+    note = "`Ptr` parameters take shared borrows of buffers whose dtype is the parameter's"
+)]
+pub trait PtrArg<'a, T: DType> {
+    /// The buffer behind it.
+    fn into_arg(self) -> BufferArg<'a>;
+}
+
+/// What may be passed for a `PtrMut<T>` parameter: `&mut Buffer<T>` or an exclusive view.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for a `PtrMut<{T}>` parameter",
+    label = "expected an exclusive buffer of `{T}`: `&mut Buffer<{T}>`, `ViewMut<{T}>` or `&mut ViewMut<{T}>`",
+    note = "`PtrMut` parameters take `&mut Buffer<_>`, because the kernel writes to them"
+)]
+pub trait PtrMutArg<'a, T: DType> {
+    /// The buffer behind it.
+    fn into_arg_mut(self) -> BufferArgMut<'a>;
+}
+
+/// A borrowed buffer without its type. Made by the implementations of [`PtrArg`].
+#[derive(Clone, Copy)]
+pub struct BufferArg<'a> {
+    storage: &'a Storage,
+    /// Where it starts in the storage, in bytes.
+    start: usize,
+    /// Elements.
+    len: usize,
+    element: ElementType,
+}
+
+/// An exclusively borrowed buffer without its type. Made by the implementations of [`PtrMutArg`].
+pub struct BufferArgMut<'a>(BufferArg<'a>);
+
+impl<'a> BufferArg<'a> {
+    fn new<T: DType>(view: View<'a, T>) -> Self {
+        let (storage, start, len) = view.into_parts();
+        BufferArg { storage, start: start * size_of::<T>(), len, element: T::ELEMENT }
+    }
+}
+
+impl<'a, T: DType> PtrArg<'a, T> for &'a Buffer<T> {
+    #[inline]
+    fn into_arg(self) -> BufferArg<'a> {
+        BufferArg::new(self.as_view())
+    }
+}
+
+impl<'a, T: DType> PtrArg<'a, T> for View<'a, T> {
+    #[inline]
+    fn into_arg(self) -> BufferArg<'a> {
+        BufferArg::new(self)
+    }
+}
+
+impl<'a, T: DType> PtrArg<'a, T> for &View<'a, T> {
+    #[inline]
+    fn into_arg(self) -> BufferArg<'a> {
+        BufferArg::new(*self)
+    }
+}
+
+impl<'a, T: DType> PtrArg<'a, T> for &'a ViewMut<'_, T> {
+    #[inline]
+    fn into_arg(self) -> BufferArg<'a> {
+        BufferArg::new(self.as_view())
+    }
+}
+
+impl<'a, T: DType> PtrMutArg<'a, T> for &'a mut Buffer<T> {
+    #[inline]
+    fn into_arg_mut(self) -> BufferArgMut<'a> {
+        self.as_view_mut().into_arg_mut()
+    }
+}
+
+impl<'a, T: DType> PtrMutArg<'a, T> for ViewMut<'a, T> {
+    #[inline]
+    fn into_arg_mut(self) -> BufferArgMut<'a> {
+        BufferArgMut(BufferArg::new(View::from(self)))
+    }
+}
+
+impl<'a, T: DType> PtrMutArg<'a, T> for &'a mut ViewMut<'_, T> {
+    #[inline]
+    fn into_arg_mut(self) -> BufferArgMut<'a> {
+        self.reborrow().into_arg_mut()
+    }
+}
+
+/// What may be passed for a scalar parameter: a value of any dtype.
+pub trait Scalar: DType {
+    /// The value as plain data.
+    fn value(self) -> ScalarValue;
+}
+
+impl<T: DType> Scalar for T {
+    #[inline]
+    fn value(self) -> ScalarValue {
+        let element = T::ELEMENT;
+        let mut bits = 0u64;
+        let size = size_of::<T>();
+        let source = std::slice::from_ref(&self);
+        for (index, byte) in crate::view::as_bytes(source).iter().enumerate() {
+            let place = if cfg!(target_endian = "little") { index } else { size - 1 - index };
+            bits |= u64::from(*byte) << (8 * place);
+        }
+        ScalarValue { bits, element }
+    }
+}
+
+/// A scalar argument without its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ScalarValue {
+    /// The value in the low bits; the others are zero.
+    pub(super) bits: u64,
+    pub(super) element: ElementType,
+}
+
+impl ScalarValue {
+    /// The value of an integer or truth value; `None` for floats.
+    #[inline]
+    pub(super) fn as_int(self) -> Option<i128> {
+        match self.element {
+            ElementType::I8 => Some(i128::from(self.bits as i8)),
+            ElementType::I16 => Some(i128::from(self.bits as i16)),
+            ElementType::I32 => Some(i128::from(self.bits as i32)),
+            ElementType::I64 => Some(i128::from(self.bits as i64)),
+            ElementType::Bool | ElementType::U8 | ElementType::U16 | ElementType::U32 | ElementType::U64 => {
+                Some(i128::from(self.bits))
+            }
+            ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64 => None,
+        }
+    }
+
+    /// The value as a constant of the tile IR.
+    pub(super) fn literal(self) -> Literal {
+        let bits = self.bits;
+        match self.element {
+            ElementType::Bool => Literal::Bool(bits != 0),
+            ElementType::F16 => Literal::float(half::f16::from_bits(bits as u16).to_f64()),
+            ElementType::BF16 => Literal::float(half::bf16::from_bits(bits as u16).to_f64()),
+            ElementType::F32 => Literal::float(f32::from_bits(bits as u32).into()),
+            ElementType::F64 => Literal::Float(bits),
+            ElementType::I8
+            | ElementType::I16
+            | ElementType::I32
+            | ElementType::I64
+            | ElementType::U8
+            | ElementType::U16
+            | ElementType::U32
+            | ElementType::U64 => Literal::Int(self.as_int().unwrap_or(0)),
+        }
+    }
+}
+
+/// The tile IR's name for a dtype.
+pub(super) fn core_dtype(element: ElementType) -> CoreDType {
+    match element {
+        ElementType::Bool => CoreDType::Bool,
+        ElementType::I8 => CoreDType::I8,
+        ElementType::I16 => CoreDType::I16,
+        ElementType::I32 => CoreDType::I32,
+        ElementType::I64 => CoreDType::I64,
+        ElementType::U8 => CoreDType::U8,
+        ElementType::U16 => CoreDType::U16,
+        ElementType::U32 => CoreDType::U32,
+        ElementType::U64 => CoreDType::U64,
+        ElementType::F16 => CoreDType::F16,
+        ElementType::BF16 => CoreDType::BF16,
+        ElementType::F32 => CoreDType::F32,
+        ElementType::F64 => CoreDType::F64,
+    }
+}
+
+/// One argument, in the order of the kernel's parameters.
+pub(super) enum Arg<'a> {
+    Ptr(BufferArg<'a>),
+    PtrMut(BufferArgMut<'a>),
+    Scalar(ScalarValue),
+    Const(ScalarValue),
+}
+
+impl<'a> Arg<'a> {
+    /// The buffer, if it is one.
+    pub(super) fn buffer(&self) -> Option<&BufferArg<'a>> {
+        match self {
+            Arg::Ptr(buffer) | Arg::PtrMut(BufferArgMut(buffer)) => Some(buffer),
+            Arg::Scalar(_) | Arg::Const(_) => None,
+        }
+    }
+
+    /// Orders the use of a buffer, which the caller gives to `stream` next as part of `launch`.
+    #[inline]
+    pub(super) fn prepare(&mut self, stream: &Stream, launch: LaunchId) -> Result<()> {
+        match self {
+            Arg::Ptr(buffer) => buffer.storage.begin_read(stream),
+            Arg::PtrMut(BufferArgMut(buffer)) => {
+                let bytes = buffer.start..buffer.start + buffer.len * buffer.element.size();
+                buffer.storage.begin_write(stream, bytes, launch)
+            }
+            Arg::Scalar(_) | Arg::Const(_) => Ok(()),
+        }
+    }
+}
+
+impl BufferArg<'_> {
+    /// Where the first element is. Using it needs [`Arg::prepare`].
+    #[inline]
+    pub(super) fn address(&self) -> Address {
+        self.storage.address(self.start)
+    }
+
+    /// Elements.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn element(&self) -> ElementType {
+        self.element
+    }
+
+    /// Whether the buffer can be used on `stream`.
+    #[inline]
+    pub(super) fn check_device(&self, stream: &Stream) -> Result<()> {
+        stream.check_context(self.storage.device().context())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    #[test]
+    fn scalars_keep_their_values() {
+        assert_eq!((-2i8).value().as_int(), Some(-2));
+        assert_eq!((-2i8).value().bits, 0xfe, "the other bits are zero");
+        assert_eq!(i64::MIN.value().as_int(), Some(i128::from(i64::MIN)));
+        assert_eq!(u64::MAX.value().as_int(), Some(i128::from(u64::MAX)));
+        assert_eq!(true.value().literal(), Literal::Bool(true));
+        assert_eq!((-7i32).value().literal(), Literal::Int(-7));
+        assert_eq!(0.1f32.value().literal(), Literal::float(f64::from(0.1f32)));
+        assert_eq!(0.1f64.value().literal(), Literal::float(0.1));
+        assert_eq!(f16::from_f32(0.5).value().literal(), Literal::float(0.5));
+        assert_eq!(bf16::from_f32(-3.0).value().literal(), Literal::float(-3.0));
+        assert_eq!(1.0f32.value().as_int(), None);
+    }
+
+    #[test]
+    fn dtypes_have_one_name_on_both_sides() {
+        for element in ElementType::ALL {
+            assert_eq!(core_dtype(element).name(), element.name());
+            assert_eq!(core_dtype(element).bytes() as usize, element.size());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! From the generic tile IR and a launch's types to the bound IR, which both backends start from.
+
+use super::args::core_dtype;
+use super::kernel::{Kernel, user_params};
+use super::spec::{ParamSpec, Spec};
+use super::timing::Timings;
+use crate::diagnostic::Diagnostic;
+use crate::dtype::ElementType;
+use crate::error::{Error, Result};
+use kernel_core::ir::{BoundFunc, Dt, Func, ParamKind, Safety};
+use kernel_core::passes::{self, Bindings, PassOptions};
+
+/// The kernel with everything that `spec` says put in, optimised as far as no target is needed.
+pub(super) fn bind(kernel: &Kernel, spec: &Spec<'_>, timings: &mut Timings) -> Result<BoundFunc> {
+    let generic = timings.stage("parse", || kernel.generic())?;
+    check_signature(kernel, generic.func(), spec)?;
+    let bindings = Bindings {
+        dtypes: spec.core_dtypes(),
+        consts: spec.constants.to_vec(),
+        const_scalars: spec
+            .params
+            .iter()
+            .filter_map(|param| match param {
+                ParamSpec::Const(value) => Some(value.literal()),
+                ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } => None,
+            })
+            .collect(),
+        facts: spec.params.iter().map(|param| param.facts()).collect(),
+    };
+    let refused = |errors: Vec<_>| compile_error(kernel, &errors, &values(generic.func(), spec));
+    let mut bound = timings.stage("bind", || passes::bind(generic, &bindings)).map_err(refused)?;
+    timings.stage("optimise", || passes::optimise(&mut bound, &PassOptions::default())).map_err(refused)?;
+    Ok(bound)
+}
+
+/// One error of all that is wrong with a kernel, with lines of its source.
+pub(super) fn compile_error(kernel: &Kernel, errors: &[kernel_core::diag::Diagnostic], values: &str) -> Error {
+    let mut diagnostics = errors.iter().map(|error| {
+        let diagnostic = kernel.diagnostic(error.message.as_str(), error.span);
+        let diagnostic = if values.is_empty() { diagnostic } else { diagnostic.note(values) };
+        match &error.help {
+            Some(help) => diagnostic.help(help.as_str()),
+            None => diagnostic,
+        }
+    });
+    let first = diagnostics
+        .next()
+        .unwrap_or_else(|| Diagnostic::new(format!("kernel `{}` cannot be compiled", kernel.name()), "", 0, 0));
+    diagnostics.fold(first, Diagnostic::and).into()
+}
+
+/// `in kernel `add` with T = f32, BLOCK = 1000`.
+pub(super) fn values(func: &Func, spec: &Spec<'_>) -> String {
+    let dtypes = func.dtype_params.iter().zip(spec.dtypes).map(|(param, dtype)| format!("{} = {dtype}", param.name));
+    let constants =
+        func.const_params.iter().zip(spec.constants).map(|(param, value)| format!("{} = {value}", param.name));
+    let values: Vec<String> = dtypes.chain(constants).collect();
+    match values.as_slice() {
+        [] => String::new(),
+        values => format!("in kernel `{}` with {}", func.name, values.join(", ")),
+    }
+}
+
+/// Refuses a call that does not fit the kernel. Launchers that `#[kernel]` makes always fit; this
+/// is what makes [`Call`](super::Call) safe for everybody else.
+fn check_signature(kernel: &Kernel, func: &Func, spec: &Spec<'_>) -> Result<()> {
+    let mismatch = |reason: String| Error::Unsupported {
+        what: format!("this call of kernel `{}`", kernel.name()).into(),
+        reason: reason.into(),
+    };
+    let count = |what: &str, expected: usize, actual: usize| match expected == actual {
+        true => Ok(()),
+        false => Err(mismatch(format!("it has {expected} {what}, the call gives {actual}"))),
+    };
+    if func.safety == Safety::Unsafe && spec.safety == Safety::Safe {
+        return Err(mismatch("it is an `unsafe fn`, use `UnsafeCall`".into()));
+    }
+    count("dtype parameters", func.dtype_params.len(), spec.dtypes.len())?;
+    count("constexprs", func.const_params.len(), spec.constants.len())?;
+    count("parameters", user_params(func).count(), spec.params.len())?;
+    for (param, dtype) in func.dtype_params.iter().zip(spec.dtypes) {
+        if !param.bound.admits(core_dtype(*dtype)) {
+            return Err(mismatch(format!("`{}` must be {}, `{dtype}` is not", param.name, param.bound.name())));
+        }
+    }
+    let element = |dt: Dt| match dt {
+        Dt::Known(dtype) => Some(dtype),
+        Dt::Param(id) => spec.dtypes.get(id.index()).map(|dtype| core_dtype(*dtype)),
+    };
+    for (param, given) in user_params(func).zip(spec.params) {
+        let fits = match (param.kind, given) {
+            (ParamKind::Ptr { dt, mutable }, ParamSpec::Buffer { mutable: given_mutable, .. }) => {
+                // A kernel that only reads may be given what may be written.
+                (!mutable || *given_mutable).then_some(dt)
+            }
+            (ParamKind::Scalar(dt), ParamSpec::Scalar { .. }) | (ParamKind::ConstScalar(dt), ParamSpec::Const(_)) => {
+                Some(dt)
+            }
+            (ParamKind::Ptr { .. }, ParamSpec::Scalar { .. } | ParamSpec::Const(_))
+            | (ParamKind::Scalar(_), ParamSpec::Buffer { .. } | ParamSpec::Const(_))
+            | (ParamKind::ConstScalar(_), ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. })
+            | (ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch, _) => None,
+        };
+        if fits.and_then(element) != Some(core_dtype(given.element())) {
+            return Err(mismatch(format!(
+                "parameter `{}` takes something else than the {} of {} that is given",
+                param.name,
+                given_kind(given),
+                given.element(),
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn given_kind(param: &ParamSpec) -> &'static str {
+    match param {
+        ParamSpec::Buffer { mutable: false, .. } => "shared buffer",
+        ParamSpec::Buffer { mutable: true, .. } => "exclusive buffer",
+        ParamSpec::Scalar { .. } => "scalar",
+        ParamSpec::Const(_) => "constant",
+    }
+}
+
+/// The element type with that name in the tile IR.
+pub(super) fn element_type(dt: Dt, dtypes: &[ElementType]) -> Option<ElementType> {
+    match dt {
+        Dt::Known(dtype) => ElementType::ALL.into_iter().find(|element| core_dtype(*element) == dtype),
+        Dt::Param(id) => dtypes.get(id.index()).copied(),
+    }
+}

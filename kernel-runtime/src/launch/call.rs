@@ -1,0 +1,274 @@
+//! A kernel with its arguments, about to be launched.
+//!
+//! Launchers that `#[kernel]` makes return a [`Call`] ([`UnsafeCall`] for an `unsafe fn`):
+//!
+//! ```text
+//! add::<_, 1024>(&x, &y, &mut out, n).grid(n.div_ceil(1024)).num_warps(8).launch(&device)?;
+//! ```
+//!
+//! The type says whether the grid is there, so a launch without one does not compile.
+
+use super::args::{Arg, PtrArg, PtrMutArg, Scalar};
+use super::compiled::CompiledKernel;
+use super::grid::IntoGrid;
+use super::invocation::Invocation;
+use super::kernel::Kernel;
+use super::target::Target;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::stream::Stream;
+use kernel_core::ir::Safety;
+use std::fmt;
+
+/// The grid of a call that has none yet.
+#[derive(Debug, Clone, Copy)]
+pub struct NoGrid(());
+
+/// The grid of a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Grid([i64; 3]);
+
+/// Whether a call has a grid.
+#[diagnostic::on_unimplemented(
+    message = "this launch has no grid",
+    label = "how many programs shall run?",
+    note = "say it with `.grid(n.div_ceil(BLOCK))`, `.grid((x, y))` or `.grid_with(|c| ..)` before `.launch(&device)`"
+)]
+pub trait HasGrid {
+    /// The programs along each axis.
+    fn programs(self) -> [i64; 3];
+}
+
+impl HasGrid for Grid {
+    fn programs(self) -> [i64; 3] {
+        self.0
+    }
+}
+
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        $call:ident, $safety:ident;
+    )*) => {$(
+        $(#[$doc])*
+        #[must_use = "a call does nothing until it is launched"]
+        pub struct $call<'a, C, G = NoGrid> {
+            invocation: Invocation<'a>,
+            consts: C,
+            grid: G,
+        }
+
+        /// What the code that `#[kernel]` makes calls. Dtypes, constexprs and arguments are added
+        /// in the order in which the kernel declares them; what does not fit is an error of the
+        /// launch.
+        impl<'a, C> $call<'a, C> {
+            /// A call of `kernel` without arguments. `consts` is what `grid_with` is given.
+            #[inline]
+            pub fn new(kernel: &'static Kernel, consts: C) -> Self {
+                $call { invocation: Invocation::new(kernel, Safety::$safety), consts, grid: NoGrid(()) }
+            }
+
+            /// The next dtype parameter.
+            #[inline]
+            pub fn dtype<T: DType>(mut self) -> Self {
+                self.invocation.dtypes.push(T::ELEMENT);
+                self
+            }
+
+            /// The next constexpr; `false` is 0 and `true` is 1.
+            #[inline]
+            pub fn constant(mut self, value: i64) -> Self {
+                self.invocation.constants.push(value);
+                self
+            }
+
+            /// The next argument, for a `Ptr<T>`.
+            #[inline]
+            pub fn ptr<T: DType>(mut self, buffer: impl PtrArg<'a, T>) -> Self {
+                self.invocation.args.push(Arg::Ptr(buffer.into_arg()));
+                self
+            }
+
+            /// The next argument, for a `PtrMut<T>`.
+            #[inline]
+            pub fn ptr_mut<T: DType>(mut self, buffer: impl PtrMutArg<'a, T>) -> Self {
+                self.invocation.args.push(Arg::PtrMut(buffer.into_arg_mut()));
+                self
+            }
+
+            /// The next argument, for a scalar.
+            #[inline]
+            pub fn scalar(mut self, value: impl Scalar) -> Self {
+                self.invocation.args.push(Arg::Scalar(value.value()));
+                self
+            }
+
+            /// The next argument, for a `Const<T>`: folded into the code.
+            #[inline]
+            pub fn const_scalar(mut self, value: impl Scalar) -> Self {
+                self.invocation.args.push(Arg::Const(value.value()));
+                self
+            }
+        }
+
+        impl<'a, C, G> $call<'a, C, G> {
+            /// Warps of 32 threads per program: a power of two up to 32. Without it the kernel's
+            /// attribute says, or the size of the largest tile.
+            #[inline]
+            pub fn num_warps(mut self, warps: u32) -> Self {
+                self.invocation.tuning.num_warps = Some(warps);
+                self
+            }
+
+            /// How many iterations of loops are in flight at once, where loops are pipelined.
+            #[inline]
+            pub fn num_stages(mut self, stages: u32) -> Self {
+                self.invocation.tuning.num_stages = Some(stages);
+                self
+            }
+
+            /// The stream that the kernel runs on, instead of the device's default stream.
+            #[inline]
+            pub fn stream(mut self, stream: &'a Stream) -> Self {
+                self.invocation.stream = Some(stream);
+                self
+            }
+
+            /// The constexprs.
+            pub fn consts(&self) -> &C {
+                &self.consts
+            }
+
+            /// The code that a launch with these arguments runs on a GPU of that kind. Needs no
+            /// GPU.
+            ///
+            /// # Errors
+            ///
+            /// Those of a first launch: [`Error::Compile`](crate::Error::Compile),
+            /// [`Error::Resources`](crate::Error::Resources),
+            /// [`Error::Llvm`](crate::Error::Llvm).
+            pub fn compile(&self, target: Target) -> Result<CompiledKernel> {
+                self.invocation.compile(target)
+            }
+
+            /// As `compile`, for the GPU `device` and loaded there, so that the report says how
+            /// many registers the driver's compiler gave it, and the timings what a first launch
+            /// costs.
+            ///
+            /// # Errors
+            ///
+            /// As for `compile`; [`Error::Unsupported`](crate::Error::Unsupported) on the CPU,
+            /// which compiles nothing.
+            pub fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
+                self.invocation.compile_on(device)
+            }
+        }
+
+        impl<C: fmt::Debug, G: fmt::Debug> fmt::Debug for $call<'_, C, G> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($call))
+                    .field("kernel", &self.invocation.kernel)
+                    .field("consts", &self.consts)
+                    .field("grid", &self.grid)
+                    .finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+calls! {
+    /// A safe kernel with its constexprs `C`, its arguments, and its grid `G` if that is known.
+    Call, Safe;
+    /// An `unsafe fn` kernel with its constexprs `C`, its arguments, and its grid `G` if that is
+    /// known. Nothing is checked when it runs.
+    UnsafeCall, Unsafe;
+}
+
+// Written out rather than by the macro above, which compilers would mention in errors about grids.
+
+impl<'a, C> Call<'a, C> {
+    /// How many programs run: a number, or a tuple or array of up to three. A zero among them
+    /// means that nothing runs, which is no error.
+    #[inline]
+    pub fn grid(self, grid: impl IntoGrid) -> Call<'a, C, Grid> {
+        Call { invocation: self.invocation, consts: self.consts, grid: Grid(grid.into_grid()) }
+    }
+
+    /// How many programs run, computed from the constexprs: `.grid_with(|c| n.div_ceil(c.BLOCK))`.
+    #[inline]
+    pub fn grid_with<I: IntoGrid>(self, grid: impl FnOnce(&C) -> I) -> Call<'a, C, Grid> {
+        let grid = grid(&self.consts);
+        self.grid(grid)
+    }
+}
+
+impl<'a, C> UnsafeCall<'a, C> {
+    /// As [`Call::grid`].
+    #[inline]
+    pub fn grid(self, grid: impl IntoGrid) -> UnsafeCall<'a, C, Grid> {
+        UnsafeCall { invocation: self.invocation, consts: self.consts, grid: Grid(grid.into_grid()) }
+    }
+
+    /// As [`Call::grid_with`].
+    #[inline]
+    pub fn grid_with<I: IntoGrid>(self, grid: impl FnOnce(&C) -> I) -> UnsafeCall<'a, C, Grid> {
+        let grid = grid(&self.consts);
+        self.grid(grid)
+    }
+}
+
+impl<C, G> Call<'_, C, G> {
+    /// Starts the kernel. On a GPU it runs after `launch` returns, in the order of its stream;
+    /// buffers may be used, moved and dropped at once, as everything that needs to waits. On the
+    /// CPU it has run when `launch` returns.
+    ///
+    /// The first launch with these constexprs, dtypes and kinds of arguments compiles the kernel.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the kernel from starting. [`Error::InvalidGrid`], [`Error::WrongDevice`],
+    /// [`Error::InvalidSetting`] for options, [`Error::Compile`], [`Error::Resources`],
+    /// [`Error::Llvm`], [`Error::OutOfMemory`], [`Error::Driver`].
+    ///
+    /// What goes wrong while it runs ([`Error::OutOfBounds`], [`Error::AssertFailed`]) is the
+    /// error of whoever reads a buffer that it writes, or synchronises its stream.
+    ///
+    /// [`Error::InvalidGrid`]: crate::Error::InvalidGrid
+    /// [`Error::WrongDevice`]: crate::Error::WrongDevice
+    /// [`Error::InvalidSetting`]: crate::Error::InvalidSetting
+    /// [`Error::Compile`]: crate::Error::Compile
+    /// [`Error::Resources`]: crate::Error::Resources
+    /// [`Error::Llvm`]: crate::Error::Llvm
+    /// [`Error::OutOfMemory`]: crate::Error::OutOfMemory
+    /// [`Error::Driver`]: crate::Error::Driver
+    /// [`Error::OutOfBounds`]: crate::Error::OutOfBounds
+    /// [`Error::AssertFailed`]: crate::Error::AssertFailed
+    #[inline]
+    pub fn launch(self, device: &Device) -> Result<()>
+    where
+        G: HasGrid,
+    {
+        self.invocation.launch(self.grid.programs(), device)
+    }
+}
+
+impl<C, G> UnsafeCall<'_, C, G> {
+    /// Starts the kernel, as [`Call::launch`] does.
+    ///
+    /// # Safety
+    ///
+    /// Every access of every program stays inside the buffer that its pointer came from, and what
+    /// the kernel assumes of its arguments holds.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Call::launch`].
+    #[inline]
+    pub unsafe fn launch(self, device: &Device) -> Result<()>
+    where
+        G: HasGrid,
+    {
+        self.invocation.launch(self.grid.programs(), device)
+    }
+}

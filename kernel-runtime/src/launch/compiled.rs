@@ -1,0 +1,72 @@
+//! A compiled kernel to look at: every stage of its way, as text.
+
+use super::timing::Timings;
+use std::fmt;
+
+/// The stages of a kernel that was compiled for a GPU.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CompiledKernel {
+    pub(super) name: &'static str,
+    pub(super) tile_ir: &'static str,
+    pub(super) bound_ir: String,
+    pub(super) placed_ir: String,
+    pub(super) lowered_ir: String,
+    pub(super) llvm_ir: String,
+    pub(super) ptx: String,
+    pub(super) report: String,
+    pub(super) timings: Timings,
+}
+
+impl CompiledKernel {
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// The generic tile IR: shapes and dtypes are symbolic. This is what the program contains.
+    pub fn tile_ir(&self) -> &str {
+        self.tile_ir
+    }
+
+    /// The tile IR with constexprs, dtypes and what is known of the arguments put in.
+    pub fn bound_ir(&self) -> &str {
+        &self.bound_ir
+    }
+
+    /// The tile IR with checks and a layout for every tile.
+    pub fn placed_ir(&self) -> &str {
+        &self.placed_ir
+    }
+
+    /// The LLVM IR for one thread, as it was made from the placed IR.
+    pub fn lowered_llvm_ir(&self) -> &str {
+        &self.lowered_ir
+    }
+
+    /// The LLVM IR for one thread, after LLVM's optimiser.
+    pub fn llvm_ir(&self) -> &str {
+        &self.llvm_ir
+    }
+
+    /// The PTX that the driver is given.
+    pub fn ptx(&self) -> &str {
+        &self.ptx
+    }
+
+    /// What was decided and what it costs: launch options, shared memory, every access with how
+    /// it is kept inside its buffer; registers and spills too, if it was loaded on a GPU.
+    pub fn report(&self) -> &str {
+        &self.report
+    }
+
+    /// How long the stages took.
+    pub fn timings(&self) -> &Timings {
+        &self.timings
+    }
+}
+
+impl fmt::Debug for CompiledKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CompiledKernel({}, {} bytes of PTX)", self.name, self.ptx.len())
+    }
+}

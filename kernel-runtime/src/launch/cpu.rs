@@ -1,0 +1,111 @@
+//! The CPU backend: the interpreter runs the bound tile IR.
+//!
+//! The kernel has run when `launch` returns. What fails in it is reported like on a GPU all the
+//! same: to the stream, for whoever reads what the launch wrote.
+
+use super::args::{Arg, BufferArg};
+use super::bind::bind;
+use super::fault::{FaultAt, ParamNames};
+use super::invocation::Place;
+use super::kernel::Kernel;
+use super::spec::{Checking, Key, ParamSpecs, Spec, Tuning};
+use super::timing::Timings;
+use crate::error::{Access, Error, Result};
+use crate::record::LaunchId;
+use crate::storage::Address;
+use kernel_core::interp::{self, Fault, FaultKind, Program};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The interpreter's form of a variant.
+pub(super) struct CpuVariant {
+    program: Program,
+    names: ParamNames,
+}
+
+/// Stands for the CPU in keys.
+const CPU: u64 = 0;
+
+/// Runs the kernel.
+pub(super) fn launch(kernel: &'static Kernel, spec: &Spec<'_>, args: &mut [Arg<'_>], place: &Place<'_>) -> Result<()> {
+    let variant = variant(kernel, spec)?;
+    let launch = LaunchId::next();
+    for arg in &mut *args {
+        arg.prepare(place.stream, launch)?;
+    }
+    let inputs: SmallVec<[interp::Arg; 12]> = args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
+    // SAFETY: buffers hold as many elements of their dtypes, aligned and initialised, and are
+    // borrowed here: those that the kernel writes exclusively, the others so that nobody writes
+    // them. `prepare` has waited for earlier uses. What a kernel stores to a `bool` is 0 or 1.
+    let result = unsafe { variant.program.run(&inputs, place.grid) };
+    match result {
+        Ok(()) => Ok(()),
+        Err(fault) => {
+            let error = variant.explain(kernel, fault);
+            if error.is_from_kernel() {
+                place.stream.push_error(launch, error);
+                return Ok(());
+            }
+            // Nothing has run.
+            Err(error)
+        }
+    }
+}
+
+/// The variant for these constexprs and dtypes, made if nobody has. The interpreter gains nothing
+/// from knowing arguments or options, so they are left out of the key.
+fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<Arc<CpuVariant>> {
+    let params: ParamSpecs = spec.params.iter().map(|param| param.without_facts()).collect();
+    let spec = Spec { params: &params, tuning: Tuning::default(), ..*spec };
+    let key = Key::new(&spec, CPU, Checking::Everywhere);
+    if let Some(variant) = kernel.cpu.get(&key) {
+        return Ok(variant);
+    }
+    kernel.cpu.get_or_make(&key, || {
+        let mut timings = Timings::default();
+        let bound = bind(kernel, &spec, &mut timings)?;
+        let program = timings.stage("interpreter", || Program::new(&bound));
+        kernel.count_compilation();
+        log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
+        Ok(Arc::new(CpuVariant { program, names: ParamNames::of(bound.func()) }))
+    })
+}
+
+/// An argument as the interpreter takes it.
+fn input(kernel: &Kernel, arg: &Arg<'_>) -> Result<interp::Arg> {
+    match arg {
+        Arg::Scalar(value) | Arg::Const(value) => Ok(interp::Arg::Scalar(value.bits)),
+        Arg::Ptr(_) | Arg::PtrMut(_) => match arg.buffer().map(|buffer| (buffer, buffer.address())) {
+            Some((buffer, Address::Host(ptr))) => Ok(interp::Arg::Buffer { ptr, len: BufferArg::len(buffer) }),
+            Some((_, Address::Device(_))) | None => Err(Error::Unsupported {
+                what: format!("running kernel `{}` on the CPU", kernel.name()).into(),
+                reason: "a buffer is not in host memory".into(),
+            }),
+        },
+    }
+}
+
+impl CpuVariant {
+    /// The interpreter's fault as an error of this launch.
+    fn explain(&self, kernel: &'static Kernel, fault: Fault) -> Error {
+        let at = FaultAt { kernel, span: fault.span, program_id: fault.program_id };
+        match &fault.kind {
+            FaultKind::OutOfBounds { param, offset, len, access } => {
+                let access = match access {
+                    interp::Access::Load => Access::Load,
+                    interp::Access::Store => Access::Store,
+                    interp::Access::Atomic => Access::Atomic,
+                };
+                at.out_of_bounds(self.names.get(*param), access, *offset, *len)
+            }
+            FaultKind::Assert { message } => at.assertion(message),
+            FaultKind::SharedOutOfBounds { .. }
+            | FaultKind::Deadlock { .. }
+            | FaultKind::InvalidLaunch { .. }
+            | FaultKind::Unsupported { .. } => Error::Unsupported {
+                what: format!("running kernel `{}` on the CPU", kernel.name()).into(),
+                reason: fault.to_string().into(),
+            },
+        }
+    }
+}

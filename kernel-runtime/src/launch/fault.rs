@@ -1,0 +1,55 @@
+//! What failing programs report, as errors that name the kernel, the place and the argument.
+
+use super::kernel::Kernel;
+use crate::error::{Access, Error};
+use kernel_core::ir::{Func, ParamId, Span};
+
+/// A place in a kernel and the program that failed there.
+pub(super) struct FaultAt {
+    pub(super) kernel: &'static Kernel,
+    pub(super) span: Span,
+    pub(super) program_id: [u32; 3],
+}
+
+impl FaultAt {
+    /// An access outside the buffer of `argument`.
+    pub(super) fn out_of_bounds(&self, argument: &str, access: Access, offset: i64, len: u64) -> Error {
+        Error::OutOfBounds {
+            kernel: self.kernel.name().into(),
+            file: self.kernel.source().file.into(),
+            line: self.span.line,
+            column: self.span.column,
+            program_id: self.program_id,
+            offset,
+            len,
+            access,
+            argument: argument.into(),
+        }
+    }
+
+    /// A failed assertion.
+    pub(super) fn assertion(&self, message: &str) -> Error {
+        Error::AssertFailed {
+            kernel: self.kernel.name().into(),
+            file: self.kernel.source().file.into(),
+            line: self.span.line,
+            column: self.span.column,
+            program_id: self.program_id,
+            message: message.into(),
+        }
+    }
+}
+
+/// The names of a kernel's parameters, for errors that come after its IR is gone.
+pub(super) struct ParamNames(Box<[Box<str>]>);
+
+impl ParamNames {
+    pub(super) fn of(func: &Func) -> Self {
+        ParamNames(func.params.iter().map(|param| param.name.as_str().into()).collect())
+    }
+
+    /// The name; empty for a number that no parameter has.
+    pub(super) fn get(&self, param: ParamId) -> &str {
+        self.0.get(param.index()).map_or("", |name| name)
+    }
+}

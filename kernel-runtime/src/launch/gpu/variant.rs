@@ -1,0 +1,181 @@
+//! One variant of a kernel, compiled for one target.
+
+use super::super::bind::{bind, compile_error, values};
+use super::super::fault::{FaultAt, ParamNames};
+use super::super::kernel::Kernel;
+use super::super::spec::{Checking, Spec};
+use super::super::target::Target;
+use super::super::timing::Timings;
+use super::module::{self, Loaded};
+use crate::device::Device;
+use crate::error::{Access, Error, Result};
+use crate::record::{LaunchRecord, ReportSource};
+use cudarc::driver::CudaContext;
+use kernel_codegen::{AbiParam, Checks, CodegenError, Compiled, Options, Site, SiteKind};
+use kernel_core::ir::{BoundFunc, ParamId, Span};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The code, and what its reports mean.
+pub(super) struct Variant {
+    pub(super) compiled: Compiled,
+    /// Makes errors of what programs report. `None` if nothing can fail.
+    pub(super) reports: Option<Arc<dyn ReportSource>>,
+    pub(super) timings: Timings,
+    /// By context. Few, so a list.
+    loaded: Mutex<Vec<Arc<Loaded>>>,
+}
+
+impl Variant {
+    /// Binds and compiles.
+    pub(super) fn compile(
+        kernel: &'static Kernel,
+        spec: &Spec<'_>,
+        target: Target,
+        checking: Checking,
+    ) -> Result<Variant> {
+        let mut timings = Timings::default();
+        let bound = bind(kernel, spec, &mut timings)?;
+        let compiled = generate(kernel, spec, &bound, target, checking, Texts::Dropped, &mut timings)?;
+        Ok(Variant::of(kernel, &bound, compiled, timings))
+    }
+
+    pub(super) fn of(kernel: &'static Kernel, bound: &BoundFunc, compiled: Compiled, timings: Timings) -> Variant {
+        let reports = (!compiled.sites.is_empty()).then(|| -> Arc<dyn ReportSource> {
+            Arc::new(Reports { kernel, sites: compiled.sites.clone(), names: ParamNames::of(bound.func()) })
+        });
+        Variant { compiled, reports, timings, loaded: Mutex::default() }
+    }
+
+    /// Whether the code depends on what is known of buffers' lengths.
+    pub(super) fn uses_lengths(&self) -> bool {
+        self.compiled.abi.iter().any(|param| matches!(param, AbiParam::Length(_)))
+    }
+
+    /// The variant in a context.
+    pub(super) fn load(&self, kernel: &Kernel, device: &Device, ctx: &Arc<CudaContext>) -> Result<Arc<Loaded>> {
+        // Held while the driver compiles, which it does for one caller at a time anyway.
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = loaded.iter().find(|loaded| loaded.is_in(ctx)) {
+            return Ok(found.clone());
+        }
+        let new = Arc::new(module::load(kernel, &self.compiled, device, ctx)?);
+        loaded.push(new.clone());
+        Ok(new)
+    }
+}
+
+/// Whether the texts of the stages inside LLVM are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Texts {
+    Kept,
+    Dropped,
+}
+
+/// Runs the code generator.
+pub(super) fn generate(
+    kernel: &Kernel,
+    spec: &Spec<'_>,
+    bound: &BoundFunc,
+    target: Target,
+    checking: Checking,
+    texts: Texts,
+    timings: &mut Timings,
+) -> Result<Compiled> {
+    let defaults = Options::default();
+    let options = Options {
+        num_warps: spec.tuning.num_warps.unwrap_or_else(|| warps_for(largest_tile(bound))),
+        num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
+        checks: match checking {
+            Checking::AtLaunch => Checks::AtLaunch,
+            Checking::Everywhere => Checks::EveryAccess,
+        },
+        keep_llvm_ir: texts == Texts::Kept,
+        ..defaults
+    };
+    let compiled = kernel_codegen::compile(bound, &target, &options).map_err(|error| refusal(kernel, spec, error))?;
+    for (stage, time) in [
+        ("analyse", compiled.timings.analyse),
+        ("place", compiled.timings.place),
+        ("lower", compiled.timings.lower),
+        ("llvm", compiled.timings.optimise),
+        ("emit", compiled.timings.emit),
+    ] {
+        timings.push(stage, time);
+    }
+    Ok(compiled)
+}
+
+/// The code generator's error as ours.
+fn refusal(kernel: &Kernel, spec: &Spec<'_>, error: CodegenError) -> Error {
+    let refusal = match error {
+        CodegenError::Refused(refusal) => refusal,
+        other => return Error::Llvm { message: other.to_string().into() },
+    };
+    let amounts = match (refusal.needed, refusal.limit) {
+        (Some(needed), Some(limit)) => format!("{needed} are needed, {limit} allowed"),
+        (Some(needed), None) => format!("{needed} are needed"),
+        (None, _) => String::new(),
+    };
+    let values = kernel.generic().map_or_else(|_| String::new(), |generic| values(generic.func(), spec));
+    let notes: Vec<&str> = [amounts.as_str(), values.as_str()].into_iter().filter(|note| !note.is_empty()).collect();
+    let diagnostic = kernel_core::diag::Diagnostic {
+        kernel: refusal.kernel,
+        file: refusal.file,
+        span: refusal.span,
+        message: refusal.what,
+        help: refusal.help,
+    };
+    compile_error(kernel, &[diagnostic], &notes.join("; "))
+}
+
+/// The most elements of any value of the kernel.
+fn largest_tile(bound: &BoundFunc) -> i64 {
+    bound.func().values.iter().filter_map(|value| value.ty.numel()).max().unwrap_or(1)
+}
+
+/// Warps for a program whose largest tile has that many elements, where nobody has chosen: enough
+/// that a thread holds tens of elements of a tile, not hundreds.
+fn warps_for(elements: i64) -> u32 {
+    match elements {
+        ..=1024 => 4,
+        1025..8192 => 8,
+        8192.. => 16,
+    }
+}
+
+/// Makes errors of records that the GPU has written.
+struct Reports {
+    kernel: &'static Kernel,
+    sites: Vec<Site>,
+    names: ParamNames,
+}
+
+impl ReportSource for Reports {
+    fn error(&self, record: &LaunchRecord) -> Error {
+        let site = self.sites.get(record.site as usize);
+        let span = site.map_or(Span::UNKNOWN, |site| site.span);
+        let at = FaultAt { kernel: self.kernel, span, program_id: record.program_id };
+        match site.map(|site| &site.kind) {
+            Some(SiteKind::Bounds { param, store }) => {
+                let access = if *store { Access::Store } else { Access::Load };
+                at.out_of_bounds(self.names.get(*param), access, record.offset, record.len)
+            }
+            Some(SiteKind::Assert(message)) => at.assertion(message),
+            // The record is written by the GPU, which an `unsafe` kernel beside it may have let
+            // run wild; that something failed is certain.
+            None => at.out_of_bounds(self.names.get(ParamId::new(u32::MAX)), Access::Load, record.offset, record.len),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_tiles_get_more_warps() {
+        for (elements, warps) in [(1, 4), (1024, 4), (2048, 8), (4096, 8), (8192, 16), (1 << 20, 16)] {
+            assert_eq!(warps_for(elements), warps, "{elements}");
+        }
+    }
+}

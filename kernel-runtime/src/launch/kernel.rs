@@ -1,0 +1,132 @@
+//! A kernel of the program: its tile IR as `#[kernel]` embedded it, and what was made from it.
+
+use super::cache::Cache;
+use super::cpu::CpuVariant;
+use super::spec::Tuning;
+use crate::diagnostic::Diagnostic;
+use crate::error::{Error, Result};
+use kernel_core::ir::{Func, Generic, ParamKind, Span};
+use kernel_core::text;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What `#[kernel]` embeds in the program.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelSource {
+    /// The kernel's name.
+    pub name: &'static str,
+    /// The module it is in.
+    pub module: &'static str,
+    /// The source file, as rustc names it.
+    pub file: &'static str,
+    /// The text form of the generic tile IR.
+    pub ir: &'static str,
+    /// Lines of the kernel's source with their numbers, for error messages.
+    pub lines: &'static [(u32, &'static str)],
+    /// `#[kernel(num_warps = ..)]`.
+    pub num_warps: Option<u32>,
+    /// `#[kernel(num_stages = ..)]`.
+    pub num_stages: Option<u32>,
+}
+
+impl KernelSource {
+    /// The options of the kernel's attribute.
+    pub(super) fn tuning(&self) -> Tuning {
+        Tuning { num_warps: self.num_warps, num_stages: self.num_stages }
+    }
+}
+
+/// A kernel with its compiled variants, one `static` per `#[kernel]`.
+///
+/// Variants stay for the life of the process: a kernel is compiled once for each combination of
+/// dtypes, constexprs, argument facts, options and device.
+pub struct Kernel {
+    source: KernelSource,
+    generic: OnceLock<Result<Generic>>,
+    pub(super) cpu: Cache<CpuVariant>,
+    #[cfg(feature = "jit")]
+    pub(super) gpu: super::gpu::GpuCaches,
+    compilations: AtomicUsize,
+}
+
+impl Kernel {
+    /// A kernel that has not been looked at yet.
+    pub const fn new(source: KernelSource) -> Self {
+        Kernel {
+            source,
+            generic: OnceLock::new(),
+            cpu: Cache::new(),
+            #[cfg(feature = "jit")]
+            gpu: super::gpu::GpuCaches::new(),
+            compilations: AtomicUsize::new(0),
+        }
+    }
+
+    /// What `#[kernel]` embedded.
+    pub fn source(&self) -> &KernelSource {
+        &self.source
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &'static str {
+        self.source.name
+    }
+
+    /// How many variants have been compiled so far, for any device.
+    pub fn compilations(&self) -> usize {
+        self.compilations.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_compilation(&self) {
+        self.compilations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The generic tile IR, read on first use. Binding verifies it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Compile`] if the text is not that of a kernel, which the macro of the same version
+    /// never embeds.
+    pub fn generic(&self) -> Result<&Generic> {
+        self.generic.get_or_init(|| self.parse()).as_ref().map_err(Error::clone)
+    }
+
+    fn parse(&self) -> Result<Generic> {
+        let invalid = |reason: String| {
+            Diagnostic::new(format!("the tile IR of kernel `{}` cannot be read: {reason}", self.name()), "", 0, 0)
+                .help("`tilewright` and `kernel-macros` must be of the same version; run `cargo clean` and build again")
+        };
+        let func = text::parse(self.source.ir).map_err(|error| invalid(error.to_string()))?;
+        let generic = Generic::new(func).map_err(|func| invalid(format!("it is at level {:?}", func.level)))?;
+        Ok(generic)
+    }
+
+    /// The source line with that number.
+    pub(super) fn line(&self, number: u32) -> Option<&'static str> {
+        self.source.lines.iter().find(|(line, _)| *line == number).map(|(_, text)| *text)
+    }
+
+    /// A diagnostic about a place in the kernel.
+    pub(super) fn diagnostic(&self, message: impl Into<Box<str>>, span: Span) -> Diagnostic {
+        let diagnostic = Diagnostic::new(message, self.source.file, span.line, span.column);
+        match self.line(span.line) {
+            Some(line) => diagnostic.snippet(line, span.len),
+            None => diagnostic,
+        }
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernel({}::{})", self.source.module, self.source.name)
+    }
+}
+
+/// The names of the parameters that a caller passes, hidden ones excluded.
+pub(super) fn user_params(func: &Func) -> impl Iterator<Item = &kernel_core::ir::Param> {
+    func.params.iter().filter(|param| match param.kind {
+        ParamKind::Ptr { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => true,
+        ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => false,
+    })
+}

@@ -1,0 +1,308 @@
+//! What a variant of a kernel is made from: dtypes, constexprs, what is known of the arguments,
+//! options. And its [`Key`] in the caches: a few words, made without an allocation.
+
+use super::args::{Arg, ScalarValue, core_dtype};
+use crate::dtype::ElementType;
+use crate::error::{Error, Result};
+use kernel_core::ir::{Facts, Safety};
+use smallvec::SmallVec;
+
+/// Alignments above this many bytes make no code better: it is the widest access of a thread.
+const MAX_ALIGNMENT: u32 = 16;
+
+/// As in Triton, integers are specialised on divisibility by this, and lengths too.
+const DIVISOR: u32 = 16;
+
+/// The largest number of warps of a program: 1024 threads.
+pub(super) const MAX_WARPS: u32 = 32;
+
+/// The deepest software pipeline that anybody can ask for.
+const MAX_STAGES: u32 = 16;
+
+/// What a launch may choose about how its kernel is compiled. `None` leaves it to the kernel's
+/// attribute, then to a heuristic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Tuning {
+    pub(super) num_warps: Option<u32>,
+    pub(super) num_stages: Option<u32>,
+}
+
+impl Tuning {
+    /// These choices, and where there are none, those of `other`.
+    pub(super) fn or(self, other: Tuning) -> Tuning {
+        Tuning { num_warps: self.num_warps.or(other.num_warps), num_stages: self.num_stages.or(other.num_stages) }
+    }
+
+    /// Refuses what no kernel can have.
+    pub(super) fn check(self) -> Result<Tuning> {
+        let refuse = |name: &str, value: u32, expected: String| Error::InvalidSetting {
+            name: name.into(),
+            value: value.to_string().into(),
+            expected: expected.into(),
+        };
+        match self {
+            Tuning { num_warps: Some(warps), .. } if !warps.is_power_of_two() || warps > MAX_WARPS => {
+                Err(refuse("num_warps", warps, format!("a power of two from 1 to {MAX_WARPS}")))
+            }
+            Tuning { num_stages: Some(stages), .. } if !(1..=MAX_STAGES).contains(&stages) => {
+                Err(refuse("num_stages", stages, format!("a number from 1 to {MAX_STAGES}")))
+            }
+            accepted => Ok(accepted),
+        }
+    }
+}
+
+/// What is known of one argument when a variant is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ParamSpec {
+    Buffer { element: ElementType, mutable: bool, alignment: u32, len_divisible: bool },
+    Scalar { element: ElementType, divisible: bool, one: bool },
+    Const(ScalarValue),
+}
+
+impl ParamSpec {
+    /// What the GPU's code generator may know of an argument.
+    #[inline]
+    pub(super) fn of(arg: &Arg<'_>) -> ParamSpec {
+        match arg {
+            Arg::Scalar(value) => {
+                let int = value.as_int();
+                let divisible = int.is_some_and(|int| int % i128::from(DIVISOR) == 0);
+                ParamSpec::Scalar { element: value.element, divisible, one: int == Some(1) }
+            }
+            Arg::Const(value) => ParamSpec::Const(*value),
+            Arg::Ptr(_) | Arg::PtrMut(_) => {
+                let mutable = matches!(arg, Arg::PtrMut(_));
+                // An argument of these kinds has a buffer.
+                let (address, len, element) = arg
+                    .buffer()
+                    .map_or((0, 0, ElementType::U8), |buffer| (buffer.address().get(), buffer.len(), buffer.element()));
+                let alignment = 1 << address.trailing_zeros().min(MAX_ALIGNMENT.trailing_zeros());
+                ParamSpec::Buffer { element, mutable, alignment, len_divisible: len % DIVISOR as usize == 0 }
+            }
+        }
+    }
+
+    /// The same argument with nothing known, as the interpreter takes it.
+    #[inline]
+    pub(super) fn without_facts(self) -> ParamSpec {
+        match self {
+            ParamSpec::Buffer { element, mutable, .. } => {
+                ParamSpec::Buffer { element, mutable, alignment: 1, len_divisible: false }
+            }
+            ParamSpec::Scalar { element, .. } => ParamSpec::Scalar { element, divisible: false, one: false },
+            ParamSpec::Const(value) => ParamSpec::Const(value),
+        }
+    }
+
+    /// The same argument with nothing known of its length.
+    #[cfg(feature = "jit")]
+    pub(super) fn without_length(self) -> ParamSpec {
+        match self {
+            ParamSpec::Buffer { element, mutable, alignment, .. } => {
+                ParamSpec::Buffer { element, mutable, alignment, len_divisible: false }
+            }
+            ParamSpec::Scalar { .. } | ParamSpec::Const(_) => self,
+        }
+    }
+
+    pub(super) fn facts(self) -> Facts {
+        let known = |is_known: bool| if is_known { DIVISOR } else { 1 };
+        match self {
+            ParamSpec::Buffer { alignment, len_divisible, .. } => {
+                Facts { divisible_by: alignment, equals_one: false, len_divisible_by: known(len_divisible) }
+            }
+            ParamSpec::Scalar { divisible, one, .. } => {
+                Facts { divisible_by: known(divisible), equals_one: one, len_divisible_by: 1 }
+            }
+            ParamSpec::Const(_) => Facts::default(),
+        }
+    }
+
+    pub(super) fn element(self) -> ElementType {
+        match self {
+            ParamSpec::Buffer { element, .. } | ParamSpec::Scalar { element, .. } => element,
+            ParamSpec::Const(value) => value.element,
+        }
+    }
+
+    /// Everything but a constant's value, in [`UNIT_BITS`] bits.
+    #[inline]
+    fn bits(self) -> u64 {
+        let (kind, element, facts) = match self {
+            ParamSpec::Buffer { element, mutable, alignment, len_divisible } => {
+                (u64::from(mutable), element, u64::from(alignment.trailing_zeros()) | u64::from(len_divisible) << 3)
+            }
+            ParamSpec::Scalar { element, divisible, one } => (2, element, u64::from(divisible) | u64::from(one) << 1),
+            ParamSpec::Const(value) => (3, value.element, 0),
+        };
+        kind | (element as u64) << 2 | facts << 6
+    }
+}
+
+/// The parameters of most kernels, without an allocation.
+pub(super) type ParamSpecs = SmallVec<[ParamSpec; 12]>;
+
+/// What a variant is made from, but for the target.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spec<'s> {
+    pub(super) dtypes: &'s [ElementType],
+    pub(super) constants: &'s [i64],
+    pub(super) params: &'s [ParamSpec],
+    pub(super) tuning: Tuning,
+    /// What the caller takes the kernel for: `launch` of a safe kernel is a safe function.
+    pub(super) safety: Safety,
+}
+
+impl Spec<'_> {
+    /// The dtypes as the tile IR names them.
+    pub(super) fn core_dtypes(&self) -> Vec<kernel_core::ir::DType> {
+        self.dtypes.iter().map(|element| core_dtype(*element)).collect()
+    }
+}
+
+/// Which code of a variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checking {
+    /// The launch meets the conditions under which no access needs a check, unless it depends on
+    /// data.
+    #[cfg(feature = "jit")]
+    AtLaunch,
+    /// Every access is checked.
+    Everywhere,
+}
+
+/// Bits of one dtype or parameter in a key.
+const UNIT_BITS: usize = 16;
+const UNITS_PER_WORD: usize = u64::BITS as usize / UNIT_BITS;
+
+/// What tells variants apart: two launches with one key run the same code.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key(SmallVec<[u64; 12]>);
+
+impl Key {
+    /// The key of a variant in `place`: a context, a target, or the CPU.
+    #[inline]
+    pub(super) fn new(spec: &Spec<'_>, place: u64, checking: Checking) -> Key {
+        let option = |value: Option<u32>| u64::from(value.unwrap_or(0)) & 0xff;
+        let mut words = SmallVec::new();
+        // The counts keep lists of different lengths apart.
+        words.push(
+            (checking as u64)
+                | ((spec.safety == Safety::Unsafe) as u64) << 1
+                | option(spec.tuning.num_warps) << 8
+                | option(spec.tuning.num_stages) << 16
+                | (spec.dtypes.len() as u64) << 24
+                | (spec.params.len() as u64) << 40,
+        );
+        words.push(place);
+        let dtypes = spec.dtypes.iter().map(|element| *element as u64);
+        let mut word = 0;
+        let mut filled = 0;
+        for unit in dtypes.chain(spec.params.iter().map(|param| param.bits())) {
+            word |= unit << (UNIT_BITS * filled);
+            filled += 1;
+            if filled == UNITS_PER_WORD {
+                words.push(word);
+                (word, filled) = (0, 0);
+            }
+        }
+        words.push(word);
+        for param in spec.params {
+            if let ParamSpec::Const(value) = param {
+                words.push(value.bits);
+            }
+        }
+        // The rest of the words, however many.
+        words.extend(spec.constants.iter().map(|value| *value as u64));
+        Key(words)
+    }
+}
+
+/// What an ordinary launch has, for code that is looked at without arguments: allocations are
+/// aligned, sizes are multiples of 16.
+pub(super) fn assumed_buffer(element: ElementType, mutable: bool) -> ParamSpec {
+    ParamSpec::Buffer { element, mutable, alignment: MAX_ALIGNMENT, len_divisible: true }
+}
+
+/// As [`assumed_buffer`], of a scalar.
+pub(super) fn assumed_scalar(element: ElementType) -> ParamSpec {
+    let is_int = !matches!(
+        element,
+        ElementType::Bool | ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64
+    );
+    ParamSpec::Scalar { element, divisible: is_int, one: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::Scalar;
+    use super::*;
+
+    fn key(dtypes: &[ElementType], constants: &[i64], params: &[ParamSpec], num_warps: Option<u32>) -> Key {
+        let tuning = Tuning { num_warps, num_stages: None };
+        let spec = Spec { dtypes, constants, params, tuning, safety: Safety::Safe };
+        Key::new(&spec, 0, Checking::Everywhere)
+    }
+
+    #[test]
+    fn integers_are_specialised_as_in_triton() {
+        let spec = |value: ScalarValue| ParamSpec::of(&Arg::Scalar(value)).facts();
+        assert_eq!(spec(1i32.value()), Facts { divisible_by: 1, equals_one: true, len_divisible_by: 1 });
+        for divisible in [0i64, 16, -32, 4096] {
+            assert_eq!(spec(divisible.value()).divisible_by, 16, "{divisible}");
+        }
+        for other in [2i64, 8, 24, -1] {
+            assert_eq!(spec(other.value()), Facts { divisible_by: 1, equals_one: false, len_divisible_by: 1 });
+        }
+        assert_eq!(spec(1.0f32.value()).divisible_by, 1, "floats are not specialised");
+        assert!(!spec(1.0f32.value()).equals_one);
+    }
+
+    #[test]
+    fn keys_differ_where_variants_do() {
+        let (f32, i32) = (ElementType::F32, ElementType::I32);
+        let one = ParamSpec::of(&Arg::Scalar(1i32.value()));
+        let two = ParamSpec::of(&Arg::Scalar(2i32.value()));
+        let buffer = assumed_buffer(f32, false);
+        let many = [two; 40];
+        let keys = [
+            key(&[f32], &[1024], &[one], None),
+            key(&[f32], &[1024], &[two], None),
+            key(&[i32], &[1024], &[two], None),
+            key(&[f32], &[512], &[two], None),
+            key(&[f32], &[512], &[two], Some(4)),
+            key(&[f32], &[512], &[two], Some(8)),
+            key(&[], &[512], &[two], None),
+            key(&[], &[512, 0], &[two], None),
+            key(&[], &[512], &[buffer], None),
+            key(&[], &[512], &[buffer.without_facts()], None),
+            key(&[], &[512], &[assumed_buffer(f32, true)], None),
+            key(&[], &[], &[ParamSpec::Const(0.5f32.value())], None),
+            key(&[], &[], &[ParamSpec::Const(0.25f32.value())], None),
+            key(&[], &[], &many, None),
+            key(&[], &[], &many[1..], None),
+        ];
+        for (index, a) in keys.iter().enumerate() {
+            assert_eq!(keys.iter().position(|b| a == b), Some(index));
+        }
+        let inner = &keys[0].0;
+        assert!(!inner.spilled());
+    }
+
+    #[test]
+    fn options_that_mean_nothing_are_refused() {
+        for warps in [0, 3, 6, 64, u32::MAX] {
+            let tuning = Tuning { num_warps: Some(warps), num_stages: None };
+            assert!(matches!(tuning.check(), Err(Error::InvalidSetting { .. })), "{warps}");
+        }
+        for stages in [0, MAX_STAGES + 1] {
+            let tuning = Tuning { num_warps: None, num_stages: Some(stages) };
+            assert!(matches!(tuning.check(), Err(Error::InvalidSetting { .. })), "{stages}");
+        }
+        for warps in [1, 2, 4, 8, 16, 32] {
+            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3) };
+            assert_eq!(tuning.check(), Ok(tuning));
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What a file with kernels imports: `use tilewright::prelude::*;`.
+//!
+//! Operations (`load`, `arange`, `program_id` and all others) are not here: they mean something
+//! inside kernels only, where the attribute knows them by name.
+
+pub use crate::{
+    Buffer, Const, DType, Device, Error, Float, Int, Num, Ptr, PtrMut, Signed, Stream, Target, Tile, kernel,
+};
+pub use half::{bf16, f16};
