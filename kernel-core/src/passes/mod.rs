@@ -14,6 +14,7 @@ pub mod simplify;
 pub mod uniform;
 pub mod unroll;
 pub mod util;
+pub mod widen_reduce;
 
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ use crate::ir::{
     BoundFunc, ConstId, DType, Dim, DimError, Dt, Elem, Facts, Func, Generic, Level, Literal, RegionId, Span, Ty,
     ValueId,
 };
+use crate::passes::widen_reduce;
 use crate::verify::verify;
 
 /// The values that a generic kernel is bound to.
@@ -62,7 +63,8 @@ pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<BoundFunc, Vec<Dia
     if !binder.errors.is_empty() {
         return Err(binder.errors);
     }
-    let func = binder.func;
+    let mut func = binder.func;
+    widen_reduce::run(&mut func);
     debug_assert_eq!(verify(&func), Ok(()), "binding breaks a rule of the verifier");
     BoundFunc::new(func).map_err(|func| {
         let message = "the kernel is not bound".to_string();
