@@ -1,3 +1,31 @@
 //! The GPU code generator of Tilewright: from bound tile IR to PTX.
+//!
+//! ```text
+//! bound IR -> bounds checks -> target-independent passes -> axis analysis -> layouts -> LLVM IR -> PTX
+//! ```
+//!
+//! [`compile`] is the whole of it; its source reads as the list of passes. Nothing here needs a GPU.
+//!
+//! - [`check`]: which accesses need a bounds check, and what the host can decide at launch instead.
+//! - [`analysis`]: how offsets and masks run along each dimension.
+//! - `place`: a layout for every tile, and conversions where two meet.
+//! - `lower`: LLVM IR for one thread of the program.
+//! - [`report`]: what was decided, for a person to read.
 
+pub mod analysis;
 pub mod check;
+mod compiled;
+mod error;
+mod lower;
+mod options;
+mod pipeline;
+mod place;
+pub mod report;
+mod target;
+
+pub use compiled::{AbiParam, Compiled, LlvmIr, Site, SiteKind, Timings};
+pub use error::{CodegenError, Refusal};
+pub use options::{MAX_WARPS, Options};
+pub use pipeline::{PASSES, compile};
+pub use report::Report;
+pub use target::Target;

@@ -1,0 +1,369 @@
+//! Axis analysis: how the values of an integer or pointer tile run along each dimension.
+//!
+//! Along a dimension `d` of a tile, with groups of `contiguity` elements that start at multiples of `contiguity`:
+//!
+//! - **contiguity**: within a group each element is one more than the element before it;
+//! - **divisibility**: a power of two that divides the first element of every group;
+//! - **constancy**: groups of that many elements (aligned likewise) are all equal.
+//!
+//! ```text
+//! pid * 1024 + arange(0, 1024)     contiguity 1024, divisibility 1024, constancy 1
+//! row * stride + arange(0, 1024)   contiguity 1024, divisibility 16 if stride is known to be, constancy 1
+//! splat(n)                         contiguity 1, divisibility of n, constancy of the whole tile
+//! offsets < n                      constancy 16 if offsets start at multiples of 16 and n is one
+//! ```
+//!
+//! Pointers count elements from the start of their buffer; its alignment is a fact of the parameter
+//! ([`AxisAnalysis::alignment`]). Arithmetic wraps, and all claims hold modulo the width: a group that is aligned
+//! to its own size does not meet the wrap, so users take `min(contiguity, divisibility)` of a group.
+//!
+//! What is known is joined where control flow joins (greatest common divisors), until nothing changes.
+//! The rules are those of Triton's `AxisInfo`, made sound for negative numbers: quotients and remainders need
+//! a range that is known not to be negative.
+
+use kernel_core::ir::{
+    ControlOp, CreateOp, ElementwiseOp, Facts, Func, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp, ValueId,
+};
+
+use super::rules;
+
+/// The largest power of two that is worth knowing; what zero is divisible by.
+pub const MAX_DIVISOR: u64 = 1 << 30;
+
+/// What is known along one dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DimInfo {
+    /// Elements per group of consecutive values.
+    pub contiguity: u64,
+    /// A power of two that divides the first element of each such group.
+    pub divisibility: u64,
+    /// Elements per group of equal values.
+    pub constancy: u64,
+}
+
+impl DimInfo {
+    /// Nothing.
+    pub const UNKNOWN: DimInfo = DimInfo { contiguity: 1, divisibility: 1, constancy: 1 };
+
+    /// A power of two that divides the first element of every group of `contiguity` elements.
+    pub fn divisibility_at(&self, contiguity: u64) -> u64 {
+        if self.contiguity == 1 || contiguity.is_multiple_of(self.contiguity) {
+            self.divisibility
+        } else {
+            pow2_divisor(self.divisibility).min(pow2_divisor(contiguity)).max(1)
+        }
+    }
+
+    /// Consecutive values that start at a multiple of their number: what one vector access can cover.
+    pub fn aligned_run(&self) -> u64 {
+        pow2_divisor(self.contiguity).min(self.divisibility)
+    }
+}
+
+/// What is known about a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AxisInfo {
+    /// Per dimension; a scalar has one, of size 1.
+    pub dims: Vec<DimInfo>,
+    /// The value of every element, if it is one known number.
+    pub constant: Option<i64>,
+    /// Bounds of all elements (inclusive), if known.
+    pub range: Option<(i64, i64)>,
+}
+
+impl AxisInfo {
+    /// Nothing, for a value of that rank.
+    pub fn unknown(rank: usize) -> AxisInfo {
+        AxisInfo { dims: vec![DimInfo::UNKNOWN; rank.max(1)], constant: None, range: None }
+    }
+
+    /// A scalar of which only its divisibility is known.
+    pub fn scalar(divisibility: u64) -> AxisInfo {
+        let dim = DimInfo { divisibility: pow2_divisor(divisibility), ..DimInfo::UNKNOWN };
+        AxisInfo { dims: vec![dim], constant: None, range: None }
+    }
+
+    /// A known number.
+    pub fn number(value: i64) -> AxisInfo {
+        let dim = DimInfo { divisibility: pow2_divisor(value.unsigned_abs()), ..DimInfo::UNKNOWN };
+        AxisInfo { dims: vec![dim], constant: Some(value), range: Some((value, value)) }
+    }
+
+    /// A power of two that divides every element.
+    pub fn divisor_of_all(&self) -> u64 {
+        self.dims.iter().map(|dim| dim.divisibility_at(1)).max().unwrap_or(1)
+    }
+
+    /// What holds of both.
+    pub fn meet(&self, other: &AxisInfo) -> AxisInfo {
+        let dims = self.dims.iter().zip(&other.dims).map(|(a, b)| {
+            let contiguity = gcd(a.contiguity, b.contiguity);
+            DimInfo {
+                contiguity,
+                divisibility: gcd(a.divisibility_at(contiguity), b.divisibility_at(contiguity)),
+                constancy: gcd(a.constancy, b.constancy),
+            }
+        });
+        let range = match (self.range, other.range) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            _ => None,
+        };
+        let constant = self.constant.filter(|_| self.constant == other.constant);
+        AxisInfo { dims: dims.collect(), constant, range }
+    }
+}
+
+/// The greatest common divisor.
+pub(super) fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The largest power of two that divides `value`, at most [`MAX_DIVISOR`].
+pub(super) fn pow2_divisor(value: u64) -> u64 {
+    if value == 0 { MAX_DIVISOR } else { (1 << value.trailing_zeros()).min(MAX_DIVISOR) }
+}
+
+/// The analysis of a kernel, at the bound or the placed level.
+#[derive(Clone, Debug)]
+pub struct AxisAnalysis {
+    infos: Vec<Option<AxisInfo>>,
+}
+
+impl AxisAnalysis {
+    /// Analyses a kernel.
+    pub fn new(func: &Func) -> AxisAnalysis {
+        let mut analysis = AxisAnalysis { infos: vec![None; func.values.len()] };
+        for param in &func.params {
+            analysis.infos[param.value.index()] = Some(param_info(func, &param.kind, &param.facts));
+        }
+        analysis.region(func, func.body);
+        analysis
+    }
+
+    /// What is known of a value.
+    pub fn of(&self, func: &Func, value: ValueId) -> AxisInfo {
+        let known = self.infos.get(value.index()).and_then(Option::as_ref);
+        known.cloned().unwrap_or_else(|| AxisInfo::unknown(func.ty(value).rank()))
+    }
+
+    /// The dimension along which a tile of pointers should be accessed fastest, and so on: by falling contiguity,
+    /// the last dimension first among equals.
+    pub fn order(&self, func: &Func, pointer: ValueId) -> Vec<u8> {
+        let info = self.of(func, pointer);
+        let mut order: Vec<u8> = (0..func.ty(pointer).rank() as u8).rev().collect();
+        order.sort_by_key(|&axis| std::cmp::Reverse(info.dims[usize::from(axis)].contiguity));
+        order
+    }
+
+    /// Elements along `axis` that one access at these pointers may cover, limited by contiguity and the alignment
+    /// of the address, not by the width of instructions.
+    pub fn pointer_run(&self, func: &Func, pointer: ValueId, axis: u8) -> u64 {
+        let info = self.of(func, pointer);
+        let run = info.dims.get(usize::from(axis)).map_or(1, DimInfo::aligned_run);
+        run.min(buffer_alignment(func, pointer)).max(1)
+    }
+
+    /// The constancy of a mask along `axis`.
+    pub fn mask_run(&self, func: &Func, mask: ValueId, axis: u8) -> u64 {
+        let info = self.of(func, mask);
+        if info.constant.is_some() {
+            return MAX_DIVISOR;
+        }
+        info.dims.get(usize::from(axis)).map_or(1, |dim| pow2_divisor(dim.constancy))
+    }
+
+    fn set(&mut self, value: ValueId, info: AxisInfo) -> bool {
+        let slot = &mut self.infos[value.index()];
+        let changed = slot.as_ref() != Some(&info);
+        *slot = Some(info);
+        changed
+    }
+
+    fn region(&mut self, func: &Func, region: RegionId) {
+        for &op in &func.region(region).ops {
+            self.operation(func, op);
+        }
+    }
+
+    /// The operands of a region's `yield`.
+    fn yielded<'f>(func: &'f Func, region: RegionId) -> &'f [ValueId] {
+        func.region(region).ops.last().map_or(&[], |&op| &func.op(op).operands)
+    }
+
+    fn operation(&mut self, func: &Func, id: OpId) {
+        let operation = func.op(id);
+        let operand = |this: &Self, i: usize| this.of(func, operation.operands[i]);
+        let info = match &operation.op {
+            Op::Control(op) => return self.control(func, id, op),
+            Op::Create(op) => match op {
+                CreateOp::Splat { shape } => rules::splat(&operand(self, 0), shape),
+                CreateOp::Const { value, .. } => rules::constant(value),
+                CreateOp::Arange { lo, hi } => rules::arange(lo, hi),
+                CreateOp::ProgramId { .. } => AxisInfo { range: Some((0, i64::from(i32::MAX))), ..AxisInfo::scalar(1) },
+                CreateOp::NumPrograms { .. } => {
+                    AxisInfo { range: Some((1, i64::from(i32::MAX))), ..AxisInfo::scalar(1) }
+                }
+                CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => AxisInfo::unknown(0),
+            },
+            Op::Elementwise(op) => {
+                let infos: Vec<AxisInfo> = operation.operands.iter().map(|&v| self.of(func, v)).collect();
+                let (Some(&first), Some(&result)) = (operation.operands.first(), operation.results.first()) else {
+                    return;
+                };
+                let (from, to) = (func.ty(first).dtype(), func.ty(result).dtype());
+                match op {
+                    ElementwiseOp::Binary { op } => match from {
+                        Some(dtype) if !dtype.is_float() => rules::binary(*op, dtype, &infos[0], &infos[1]),
+                        _ => rules::pure(&infos),
+                    },
+                    ElementwiseOp::Compare { op } => match from {
+                        Some(dtype) if dtype.is_float() => rules::pure(&infos),
+                        _ => rules::compare(*op, &infos[0], &infos[1]),
+                    },
+                    ElementwiseOp::Select => rules::select(&infos[0], &infos[1], &infos[2]),
+                    ElementwiseOp::Cast { .. } | ElementwiseOp::Bitcast { .. } => match (from, to) {
+                        (Some(from), Some(to)) => rules::cast(from, to, &infos[0]),
+                        _ => rules::pure(&infos),
+                    },
+                    ElementwiseOp::Unary { .. } | ElementwiseOp::Fma => rules::pure(&infos),
+                }
+            }
+            Op::Shape(op) => match op {
+                ShapeOp::ExpandDims { axis } => rules::expand_dims(&operand(self, 0), usize::from(*axis), {
+                    func.ty(operation.operands[0]).is_scalar()
+                }),
+                ShapeOp::Broadcast { shape } => rules::broadcast(&operand(self, 0), func, operation.operands[0], shape),
+                ShapeOp::Permute { perm } => rules::permute(&operand(self, 0), perm),
+                ShapeOp::Reshape { shape } => rules::reshape(&operand(self, 0), shape.len()),
+                ShapeOp::ConvertLayout => operand(self, 0),
+            },
+            Op::Memory(op) => match op {
+                MemoryOp::AddPtr => {
+                    let width = func.ty(operation.operands[1]).dtype();
+                    rules::add_ptr(&operand(self, 0), &operand(self, 1), width)
+                }
+                MemoryOp::CheckBounds { .. } => {
+                    let mask = operation.operands.get(2).map(|&mask| self.of(func, mask));
+                    rules::check_bounds(&operand(self, 0), &operand(self, 1), mask.as_ref())
+                }
+                MemoryOp::Load { .. }
+                | MemoryOp::Store { .. }
+                | MemoryOp::AtomicRmw { .. }
+                | MemoryOp::AtomicCas { .. } => return,
+            },
+            Op::Gpu(_) => return,
+        };
+        if let Some(&result) = operation.results.first() {
+            self.set(result, info);
+        }
+    }
+
+    fn control(&mut self, func: &Func, id: OpId, op: &ControlOp) {
+        let operation = func.op(id);
+        match op {
+            ControlOp::For { .. } => {
+                let body = operation.regions[0];
+                let args = &func.region(body).args;
+                let (lo, hi, step) = (
+                    self.of(func, operation.operands[0]),
+                    self.of(func, operation.operands[1]),
+                    self.of(func, operation.operands[2]),
+                );
+                self.set(args[0], rules::induction(&lo, &hi, &step));
+                self.fixpoint(func, &operation.operands[3..], &args[1..], body, &operation.results, &[body]);
+            }
+            ControlOp::While => {
+                let (condition, body) = (operation.regions[0], operation.regions[1]);
+                let args = func.region(condition).args.clone();
+                self.fixpoint(func, &operation.operands, &args, body, &operation.results, &[condition, body]);
+            }
+            ControlOp::If => {
+                for &region in &operation.regions {
+                    self.region(func, region);
+                }
+                let yields = operation.regions.iter().map(|&region| Self::yielded(func, region));
+                let yields: Vec<&[ValueId]> = yields.collect();
+                for (i, &result) in operation.results.iter().enumerate() {
+                    let info = self.of(func, yields[0][i]).meet(&self.of(func, yields[1][i]));
+                    self.set(result, info);
+                }
+            }
+            ControlOp::Reduce { .. } | ControlOp::Scan { .. } => {
+                for &region in &operation.regions {
+                    self.region(func, region);
+                }
+            }
+            ControlOp::Yield | ControlOp::Return | ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => {}
+        }
+    }
+
+    /// Runs `regions` with the carried values' facts until they hold on every iteration.
+    /// `next` is the region that yields the values of the next iteration.
+    fn fixpoint(
+        &mut self,
+        func: &Func,
+        inits: &[ValueId],
+        args: &[ValueId],
+        next: RegionId,
+        results: &[ValueId],
+        regions: &[RegionId],
+    ) {
+        let mut current: Vec<AxisInfo> = inits.iter().map(|&v| self.of(func, v)).collect();
+        loop {
+            for &region in regions {
+                let carried = &func.region(region).args[func.region(region).args.len() - args.len()..];
+                for (&arg, info) in carried.iter().zip(&current) {
+                    // A range can grow for ever, so carried values have none unless they never change.
+                    self.set(arg, AxisInfo { range: info.constant.map(|c| (c, c)), ..info.clone() });
+                }
+            }
+            for &region in regions {
+                self.region(func, region);
+            }
+            let yields = Self::yielded(func, next);
+            let met: Vec<AxisInfo> =
+                current.iter().zip(yields).map(|(info, &v)| info.meet(&self.of(func, v))).collect();
+            let stable = met.iter().zip(&current).all(|(a, b)| a.dims == b.dims && a.constant == b.constant);
+            current = met;
+            if stable {
+                break;
+            }
+        }
+        for (&result, info) in results.iter().zip(current) {
+            self.set(result, AxisInfo { range: info.constant.map(|c| (c, c)), ..info });
+        }
+    }
+}
+
+/// The alignment of the buffer that a pointer points into, in elements (at least 1).
+fn buffer_alignment(func: &Func, pointer: ValueId) -> u64 {
+    let Some(param) = func.ty(pointer).pointee() else { return 1 };
+    let bytes = func.pointee_dt(param).and_then(|dt| dt.known()).map_or(1, |d| u64::from(d.bytes()));
+    let known = pow2_divisor(u64::from(func.param(param).facts.divisible_by.max(1)));
+    (known / bytes).max(1)
+}
+
+impl AxisAnalysis {
+    /// A power of two that divides every address of a tile of pointers, in bytes.
+    pub fn alignment(&self, func: &Func, pointer: ValueId) -> u64 {
+        let Some(param) = func.ty(pointer).pointee() else { return 1 };
+        let bytes = func.pointee_dt(param).and_then(|dt| dt.known()).map_or(1, |d| u64::from(d.bytes()));
+        bytes * buffer_alignment(func, pointer).min(self.of(func, pointer).divisor_of_all())
+    }
+}
+
+fn param_info(func: &Func, kind: &ParamKind, facts: &Facts) -> AxisInfo {
+    match kind {
+        // A pointer parameter is offset 0 of its buffer.
+        ParamKind::Ptr { .. } => AxisInfo::number(0),
+        ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => match facts.equals_one {
+            true => AxisInfo::number(1),
+            false => AxisInfo::scalar(u64::from(facts.divisible_by.max(1))),
+        },
+        ParamKind::Length(param) => {
+            let divisor = func.param(*param).facts.len_divisible_by.max(facts.divisible_by).max(1);
+            AxisInfo { range: Some((0, i64::MAX)), ..AxisInfo::scalar(u64::from(divisor)) }
+        }
+        ParamKind::ReportSlot | ParamKind::Scratch => AxisInfo::scalar(1),
+    }
+}

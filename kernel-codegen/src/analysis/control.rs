@@ -1,0 +1,80 @@
+//! Which values decide where control goes.
+//!
+//! All threads of a program take the same way through its loops and conditions, because barriers stand in them.
+//! So a scalar that a condition or a bound depends on must be the same number in every thread. That is so of
+//! everything computed from parameters, program ids and memory that does not change; a value read from memory
+//! that other programs may change must be read once. This analysis finds the values that matter.
+
+use kernel_core::ir::{ControlOp, Def, Func, Op, RegionId, ValueId};
+
+/// Per value, whether a loop, a condition or an `assert` depends on it.
+pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
+    let mut steering = vec![false; func.values.len()];
+    let mut work = Vec::new();
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        match &operation.op {
+            Op::Control(ControlOp::For { .. }) => work.extend_from_slice(&operation.operands[..3]),
+            Op::Control(ControlOp::If | ControlOp::Assert { .. }) => work.extend_from_slice(&operation.operands),
+            Op::Control(ControlOp::While) => work.extend_from_slice(yielded(func, operation.regions[0])),
+            Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => {}
+        }
+    });
+    while let Some(value) = work.pop() {
+        if std::mem::replace(&mut steering[value.index()], true) {
+            continue;
+        }
+        match func.value(value).def {
+            Def::Param(_) => {}
+            Def::Arg(region, index) => sources_of_argument(func, region, index as usize, &mut work),
+            Def::Result(op, index) => {
+                let operation = func.op(op);
+                match &operation.op {
+                    Op::Control(ControlOp::For { .. } | ControlOp::While | ControlOp::If) => {
+                        for &region in &operation.regions {
+                            work.extend(yielded(func, region).get(index as usize));
+                        }
+                        work.extend(&operation.operands);
+                    }
+                    Op::Control(_)
+                    | Op::Create(_)
+                    | Op::Elementwise(_)
+                    | Op::Shape(_)
+                    | Op::Memory(_)
+                    | Op::Gpu(_) => work.extend_from_slice(&operation.operands),
+                }
+            }
+        }
+    }
+    steering
+}
+
+/// What may become the argument of a region: an initial value or what the region before it yields.
+fn sources_of_argument(func: &Func, region: RegionId, index: usize, work: &mut Vec<ValueId>) {
+    let Some(owner) = func.ops.iter().find(|operation| operation.regions.contains(&region)) else { return };
+    let first_carried = match &owner.op {
+        Op::Control(ControlOp::For { .. }) => 1,
+        _ => 0,
+    };
+    work.extend(&owner.operands);
+    if let Some(carried) = index.checked_sub(first_carried) {
+        for &region in &owner.regions {
+            work.extend(yielded(func, region).get(carried));
+        }
+    }
+}
+
+/// The operands of a region's `yield`.
+pub(crate) fn yielded(func: &Func, region: RegionId) -> &[ValueId] {
+    func.region(region).ops.last().map_or(&[], |&op| &func.op(op).operands)
+}
+
+/// Visits the operations of a region and of the regions in it, in program order.
+pub(crate) fn for_each_op(func: &Func, region: RegionId, visit: &mut dyn FnMut(kernel_core::ir::OpId)) {
+    for &op in &func.region(region).ops {
+        visit(op);
+        for &inner in &func.op(op).regions {
+            for_each_op(func, inner, visit);
+        }
+    }
+}

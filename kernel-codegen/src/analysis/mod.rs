@@ -1,0 +1,5 @@
+//! Facts about values that placement and lowering rely on.
+
+pub mod axis;
+pub(crate) mod control;
+mod rules;

@@ -1,0 +1,89 @@
+//! Why a kernel cannot be compiled for a GPU.
+
+use std::fmt;
+
+use kernel_core::ir::{Func, Span};
+
+/// A kernel that the code generator refuses, with its place in the source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The kernel's name.
+    pub kernel: String,
+    /// The source file, as rustc names it.
+    pub file: String,
+    /// The place in that file.
+    pub span: Span,
+    /// What is wrong, with the values that make it so.
+    pub what: String,
+    /// The amount needed, where a limit is exceeded (bytes, warps).
+    pub needed: Option<u64>,
+    /// The limit that is exceeded.
+    pub limit: Option<u64>,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in kernel `{}` at {}", self.what, self.kernel, self.file)?;
+        if self.span.line > 0 {
+            write!(f, ":{}:{}", self.span.line, self.span.column)?;
+        }
+        if let (Some(needed), Some(limit)) = (self.needed, self.limit) {
+            write!(f, " ({needed} needed, {limit} allowed)")?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "; help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a kernel could not be compiled.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodegenError {
+    /// The kernel asks for what the target or the code generator cannot do.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// LLVM is missing or failed.
+    #[error(transparent)]
+    Llvm(#[from] kernel_llvm::Error),
+}
+
+impl From<kernel_llvm::LoadError> for CodegenError {
+    fn from(error: kernel_llvm::LoadError) -> CodegenError {
+        CodegenError::Llvm(error.into())
+    }
+}
+
+impl CodegenError {
+    /// A refusal of something in `func`.
+    pub(crate) fn refuse(func: &Func, span: Span, what: impl Into<String>) -> CodegenError {
+        CodegenError::Refused(Box::new(Refusal {
+            kernel: func.name.clone(),
+            file: func.file.clone(),
+            span,
+            what: what.into(),
+            needed: None,
+            limit: None,
+            help: None,
+        }))
+    }
+
+    /// The same with a suggestion.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> CodegenError {
+        if let CodegenError::Refused(refusal) = &mut self {
+            refusal.help = Some(help.into());
+        }
+        self
+    }
+
+    /// The same with the amounts that make it so.
+    pub(crate) fn amounts(mut self, needed: u64, limit: u64) -> CodegenError {
+        if let CodegenError::Refused(refusal) = &mut self {
+            (refusal.needed, refusal.limit) = (Some(needed), Some(limit));
+        }
+        self
+    }
+}

@@ -1,0 +1,121 @@
+//! The kernel's parameters.
+//!
+//! Buffers are pointers to global memory, scalars go by value (`bool` as a byte), and hidden parameters are last,
+//! only if they are used: lengths of buffers, the address of the report record.
+//!
+//! `PtrMut` parameters are `noalias`, because the borrow checker gave the launch the only reference; `Ptr`
+//! parameters are `readonly` and may alias each other.
+
+use kernel_core::ir::{ControlOp, DType, Func, MemoryOp, Op, ParamId, ParamKind};
+use kernel_llvm::inkwell::types::BasicMetadataTypeEnum;
+use kernel_llvm::inkwell::values::{BasicValueEnum, FunctionValue};
+use kernel_llvm::inkwell::{AddressSpace, IntPredicate};
+use kernel_llvm::{KernelBounds, ParameterFact, mark_kernel, mark_parameter, space};
+
+use super::Lower;
+use super::ir::Ir;
+use crate::analysis::control::for_each_op;
+use crate::compiled::AbiParam;
+
+/// The launch parameters of a kernel, in order.
+pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
+    let (mut used, mut reports) = (vec![false; func.values.len()], false);
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        for &value in &operation.operands {
+            used[value.index()] = true;
+        }
+        reports |= matches!(
+            operation.op,
+            Op::Memory(MemoryOp::CheckBounds { .. }) | Op::Control(ControlOp::Assert { .. })
+        );
+    });
+    let (mut shown, mut hidden) = (Vec::new(), Vec::new());
+    for (index, param) in func.params.iter().enumerate() {
+        let id = ParamId::new(index as u32);
+        let is_used = used[param.value.index()];
+        match param.kind {
+            ParamKind::Ptr { .. } => shown.push(AbiParam::Buffer(id)),
+            ParamKind::Scalar(dt) => shown.push(AbiParam::Scalar(id, dt.known().unwrap_or(DType::I32))),
+            ParamKind::ConstScalar(_) => {}
+            ParamKind::Length(of) if is_used => hidden.push(AbiParam::Length(of)),
+            ParamKind::Scratch if is_used => hidden.push(AbiParam::Scratch),
+            ParamKind::Length(_) | ParamKind::Scratch | ParamKind::ReportSlot => {}
+        }
+    }
+    if reports {
+        hidden.push(AbiParam::ReportSlot);
+    }
+    shown.append(&mut hidden);
+    shown
+}
+
+/// Declares the kernel.
+pub(super) fn declare<'ctx>(ir: &Ir<'ctx>, func: &Func, abi: &[AbiParam], num_warps: u32) -> FunctionValue<'ctx> {
+    let types: Vec<BasicMetadataTypeEnum> = abi
+        .iter()
+        .map(|param| match param {
+            AbiParam::Buffer(_) => ir.context.ptr_type(AddressSpace::from(space::GLOBAL)).into(),
+            AbiParam::Scalar(_, DType::Bool) => ir.context.i8_type().into(),
+            AbiParam::Scalar(_, dtype) => ir.dtype(*dtype).into(),
+            AbiParam::Length(_) | AbiParam::ReportSlot | AbiParam::Scratch => ir.context.i64_type().into(),
+        })
+        .collect();
+    let function = ir.module.add_function(&func.name, ir.context.void_type().fn_type(&types, false), None);
+    mark_kernel(function, &KernelBounds::block(num_warps * kernel_core::layout::WARP_SIZE));
+    for (index, param) in (0u32..).zip(abi) {
+        if let AbiParam::Buffer(id) = param {
+            let fact = match func.param(*id).kind {
+                ParamKind::Ptr { mutable: true, .. } => ParameterFact::NoAlias,
+                _ => ParameterFact::ReadOnly,
+            };
+            mark_parameter(function, index, fact);
+            let alignment = func.param(*id).facts.divisible_by;
+            if alignment > 1 {
+                // More than 256 bytes is of no use to any access.
+                mark_parameter(function, index, ParameterFact::Aligned(1 << alignment.trailing_zeros().min(8)));
+            }
+        }
+    }
+    function
+}
+
+impl<'ctx> Lower<'_, 'ctx> {
+    /// Gives the parameters' values their registers.
+    pub(super) fn bind_parameters(&mut self) {
+        for (index, param) in (0u32..).zip(self.abi.clone()) {
+            let Some(value) = self.function.get_nth_param(index) else {
+                self.ir.bug("a parameter is missing");
+                return;
+            };
+            let id = match param {
+                AbiParam::Buffer(id) | AbiParam::Scalar(id, _) => id,
+                AbiParam::ReportSlot => {
+                    self.report_slot = Some(self.ir.int(value));
+                    continue;
+                }
+                AbiParam::Length(of) => match self.hidden(|kind| kind == ParamKind::Length(of)) {
+                    Some(id) => id,
+                    None => continue,
+                },
+                AbiParam::Scratch => match self.hidden(|kind| kind == ParamKind::Scratch) {
+                    Some(id) => id,
+                    None => continue,
+                },
+            };
+            let register: BasicValueEnum = match param {
+                AbiParam::Scalar(_, DType::Bool) => {
+                    let byte = self.ir.int(value);
+                    self.ir.icmp(IntPredicate::NE, byte, byte.get_type().const_zero()).into()
+                }
+                _ => value,
+            };
+            self.set(self.func.param(id).value, vec![register]);
+        }
+    }
+
+    fn hidden(&self, is: impl Fn(ParamKind) -> bool) -> Option<ParamId> {
+        let index = self.func.params.iter().position(|param| is(param.kind))?;
+        Some(ParamId::new(index as u32))
+    }
+}

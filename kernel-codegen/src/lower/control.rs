@@ -1,0 +1,234 @@
+//! Control flow: structured regions become blocks, carried values phis, one per register.
+//!
+//! All threads of a program take the same way, so barriers may stand anywhere.
+
+use kernel_core::ir::{ControlOp, Operation, RegionId, Unroll, ValueId};
+use kernel_llvm::inkwell::IntPredicate;
+use kernel_llvm::inkwell::basic_block::BasicBlock;
+use kernel_llvm::inkwell::values::{IntValue, PhiValue};
+use kernel_llvm::{LoopHint, set_loop_hint};
+
+use super::ir::Value;
+use super::{Lower, Result};
+use crate::analysis::control::yielded;
+use crate::error::CodegenError;
+
+/// The phis of one carried value.
+type Phis<'ctx> = Vec<PhiValue<'ctx>>;
+
+impl<'ctx> Lower<'_, 'ctx> {
+    pub(super) fn control(&mut self, operation: &Operation, op: &ControlOp) -> Result<()> {
+        match op {
+            ControlOp::For { reverse, unroll, .. } => self.for_loop(operation, *reverse, *unroll),
+            ControlOp::While => self.while_loop(operation),
+            ControlOp::If => self.condition(operation),
+            ControlOp::Reduce { axis } => self.reduce(operation, *axis),
+            ControlOp::Scan { axis, reverse } => self.scan(operation, *axis, *reverse),
+            ControlOp::Assert { message } => self.assert(operation, message),
+            // Whoever lowers a region reads what it yields.
+            ControlOp::Yield => Ok(()),
+            ControlOp::Return => {
+                self.ir.branch(self.exit);
+                Ok(())
+            }
+            ControlOp::StaticAssert { .. } => {
+                Err(CodegenError::refuse(self.func, operation.span, "`static_assert` after binding"))
+            }
+        }
+    }
+
+    fn block(&self, name: &str) -> BasicBlock<'ctx> {
+        self.ir.context.append_basic_block(self.function, name)
+    }
+
+    /// The block in which instructions are being emitted.
+    fn here(&self) -> BasicBlock<'ctx> {
+        self.ir.builder.get_insert_block().unwrap_or(self.start)
+    }
+
+    /// Phis for a value like `like`, at the start of the present block.
+    fn phis(&self, like: ValueId) -> Phis<'ctx> {
+        let ty = self.element_type(like);
+        (0..self.register_count(like)).filter_map(|_| self.ir.phi(ty)).collect()
+    }
+
+    fn incoming(&self, phis: &Phis<'ctx>, value: ValueId, from: BasicBlock<'ctx>) {
+        for (phi, register) in phis.iter().zip(self.registers(value).iter()) {
+            phi.add_incoming(&[(register, from)]);
+        }
+    }
+
+    fn set_phis(&mut self, value: ValueId, phis: &Phis<'ctx>) {
+        self.set(value, phis.iter().map(|phi| phi.as_basic_value()).collect());
+    }
+
+    /// How often the loop runs: 0 if `step <= 0` or `lo >= hi`. Exact in unsigned arithmetic of the same width.
+    fn trip_count(&self, lo: IntValue<'ctx>, hi: IntValue<'ctx>, step: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
+        let ir = &self.ir;
+        let ty = lo.get_type();
+        let (zero, one) = (ty.const_zero(), ty.const_int(1, false));
+        let (less, greater) =
+            if signed { (IntPredicate::SLT, IntPredicate::SGT) } else { (IntPredicate::ULT, IntPredicate::UGT) };
+        let forward = ir.icmp(greater, step, zero);
+        let runs = ir.and(ir.icmp(less, lo, hi), forward);
+        let divisor = ir.iselect(forward, step, one);
+        let span = ir.sub(ir.sub(hi, lo), one);
+        let count = ir.add(ir.udiv(span, divisor), one);
+        ir.iselect(runs, count, zero)
+    }
+
+    fn for_loop(&mut self, operation: &Operation, reverse: bool, unroll: Unroll) -> Result<()> {
+        let func = self.func;
+        let body_region = operation.regions[0];
+        let args = &func.region(body_region).args;
+        let bounds: Vec<IntValue> = operation.operands[..3].iter().map(|&v| self.ir.int(self.scalar(v))).collect();
+        let (lo, hi, step) = (bounds[0], bounds[1], bounds[2]);
+        let inits = &operation.operands[3..];
+        let ty = lo.get_type();
+        let count = self.trip_count(lo, hi, step, self.dtype(operation.operands[0]).is_signed_int());
+        let one = ty.const_int(1, false);
+        let first = match reverse {
+            false => lo,
+            true => self.ir.add(lo, self.ir.mul(self.ir.sub(count, one), step)),
+        };
+        let (body, exit) = (self.block("for"), self.block("for.end"));
+        let before = self.here();
+        let never = self.ir.icmp(IntPredicate::EQ, count, ty.const_zero());
+        self.ir.branch_if(never, exit, body);
+
+        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
+        self.enter_loop(&[body_region]);
+        self.ir.builder.position_at_end(body);
+        let (Some(left), Some(counter)) = (self.ir.phi(ty.into()), self.ir.phi(ty.into())) else { return Ok(()) };
+        self.set(args[0], vec![counter.as_basic_value()]);
+        let carried: Vec<Phis> = args[1..].iter().map(|&arg| self.phis(arg)).collect();
+        for (&arg, phis) in args[1..].iter().zip(&carried) {
+            self.set_phis(arg, phis);
+        }
+        self.region(body_region)?;
+
+        let latch = self.here();
+        let (remaining, index) = (self.ir.int(left.as_basic_value()), self.ir.int(counter.as_basic_value()));
+        let next_left = self.ir.sub(remaining, one);
+        let next_index = if reverse { self.ir.sub(index, step) } else { self.ir.add(index, step) };
+        let done = self.ir.icmp(IntPredicate::EQ, next_left, ty.const_zero());
+        let branch = self.ir.builder.build_conditional_branch(done, exit, body);
+        match (branch, unroll) {
+            (Ok(branch), Unroll::Auto | Unroll::Never) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
+            (Ok(branch), Unroll::Full) => set_loop_hint(&self.ir.module, branch, LoopHint::UnrollFully),
+            (Err(error), _) => self.ir.bug(error.to_string()),
+        }
+        left.add_incoming(&[(&count, before), (&next_left, latch)]);
+        counter.add_incoming(&[(&first, before), (&next_index, latch)]);
+        let yields = yielded(func, body_region);
+        for ((phis, &init), &next) in carried.iter().zip(inits).zip(yields) {
+            self.incoming(phis, init, before);
+            self.incoming(phis, next, latch);
+        }
+
+        self.ir.builder.position_at_end(exit);
+        for ((&result, &init), &last) in operation.results.iter().zip(inits).zip(yields) {
+            let phis = self.phis(result);
+            self.incoming(&phis, init, before);
+            self.incoming(&phis, last, latch);
+            self.set_phis(result, &phis);
+        }
+        self.leave_loop(&barriers, &scratch);
+        Ok(())
+    }
+
+    /// What is pending after a loop that may not have run at all.
+    fn leave_loop(&mut self, barriers: &super::Barriers, scratch: &super::Scratch) {
+        self.barriers.join(barriers);
+        if self.scratch.uses() == scratch.uses() {
+            self.scratch.rewind(scratch);
+        } else {
+            self.scratch.join(scratch);
+        }
+    }
+
+    fn while_loop(&mut self, operation: &Operation) -> Result<()> {
+        let func = self.func;
+        let (test, body_region) = (operation.regions[0], operation.regions[1]);
+        let (header, body, exit) = (self.block("while"), self.block("while.body"), self.block("while.end"));
+        let before = self.here();
+        self.ir.branch(header);
+        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
+        self.enter_loop(&[test, body_region]);
+
+        self.ir.builder.position_at_end(header);
+        let carried: Vec<Phis> = operation.operands.iter().map(|&init| self.phis(init)).collect();
+        for region in [test, body_region] {
+            for (&arg, phis) in func.region(region).args.iter().zip(&carried) {
+                self.set_phis(arg, phis);
+            }
+        }
+        self.region(test)?;
+        let goes_on = yielded(func, test).first().map_or(self.ir.bool(false), |&v| self.ir.int(self.scalar(v)));
+        self.ir.branch_if(goes_on, body, exit);
+        let (barriers_at_exit, scratch_at_exit) = (self.barriers.clone(), self.scratch.clone());
+
+        self.ir.builder.position_at_end(body);
+        self.region(body_region)?;
+        let latch = self.here();
+        match self.ir.builder.build_unconditional_branch(header) {
+            Ok(branch) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
+            Err(error) => self.ir.bug(error.to_string()),
+        }
+        let yields = yielded(func, body_region);
+        for ((phis, &init), &next) in carried.iter().zip(&operation.operands).zip(yields) {
+            self.incoming(phis, init, before);
+            self.incoming(phis, next, latch);
+        }
+
+        self.ir.builder.position_at_end(exit);
+        for (&result, phis) in operation.results.iter().zip(&carried) {
+            self.set_phis(result, phis);
+        }
+        self.barriers.join(&barriers_at_exit);
+        self.scratch.join(&scratch_at_exit);
+        self.leave_loop(&barriers, &scratch);
+        Ok(())
+    }
+
+    fn condition(&mut self, operation: &Operation) -> Result<()> {
+        let condition = self.ir.int(self.scalar(operation.operands[0]));
+        let (yes, no, end) = (self.block("then"), self.block("else"), self.block("end"));
+        self.ir.branch_if(condition, yes, no);
+        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
+        let first = self.branch_of(operation.regions[0], yes, end, operation.results.len())?;
+        let barriers = std::mem::replace(&mut self.barriers, barriers);
+        let after_first = self.scratch.clone();
+        self.scratch.rewind(&scratch);
+        let second = self.branch_of(operation.regions[1], no, end, operation.results.len())?;
+        self.barriers.join(&barriers);
+        self.scratch.join(&after_first);
+        self.ir.builder.position_at_end(end);
+        for (index, &result) in operation.results.iter().enumerate() {
+            let phis = self.phis(result);
+            for (block, values) in [&first, &second] {
+                for (phi, register) in phis.iter().zip(values[index].iter()) {
+                    phi.add_incoming(&[(register, *block)]);
+                }
+            }
+            self.set_phis(result, &phis);
+        }
+        Ok(())
+    }
+
+    /// Lowers one side of a condition; returns its last block and what it yields.
+    fn branch_of(
+        &mut self,
+        region: RegionId,
+        block: BasicBlock<'ctx>,
+        end: BasicBlock<'ctx>,
+        results: usize,
+    ) -> Result<(BasicBlock<'ctx>, Vec<Vec<Value<'ctx>>>)> {
+        self.ir.builder.position_at_end(block);
+        self.region(region)?;
+        let values = yielded(self.func, region).iter().take(results).map(|&v| self.registers(v).to_vec()).collect();
+        let last = self.here();
+        self.ir.branch(end);
+        Ok((last, values))
+    }
+}

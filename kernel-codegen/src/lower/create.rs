@@ -1,0 +1,48 @@
+//! Values from nothing, from a scalar or from the launch.
+
+use kernel_core::ir::{CreateOp, Operation};
+use kernel_core::layout::Dim;
+
+use super::intrinsics::Intrinsic;
+use super::ir::Value;
+use super::{Lower, Result};
+use crate::error::CodegenError;
+
+impl<'ctx> Lower<'_, 'ctx> {
+    pub(super) fn create(&mut self, operation: &Operation, op: &CreateOp) -> Result<()> {
+        let result = operation.results[0];
+        let registers = match op {
+            CreateOp::Const { value, .. } => vec![self.ir.literal(*value, self.dtype(result))],
+            CreateOp::ProgramId { axis } => vec![self.launch_number(Intrinsic::BlockId(*axis))],
+            CreateOp::NumPrograms { axis } => vec![self.launch_number(Intrinsic::GridSize(*axis))],
+            CreateOp::Splat { .. } => {
+                let scalar = self.scalar(operation.operands[0]);
+                vec![scalar; self.register_count(result)]
+            }
+            CreateOp::Arange { lo, .. } => {
+                let Some(layout) = self.layout(result) else { return Ok(()) };
+                let form = layout.coordinate_form(Dim::Axis(0));
+                let additive = form.is_additive();
+                let thread = self.form(&form.thread);
+                let lo = self.ir.i32(lo.as_const().unwrap_or(0) as i32);
+                let coordinate = |&constant: &u32| {
+                    let constant = self.ir.i32(constant as i32);
+                    let own = if additive { self.ir.add(thread, constant) } else { self.ir.xor(thread, constant) };
+                    self.ir.add(own, lo).into()
+                };
+                form.registers.iter().map(coordinate).collect()
+            }
+            CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => {
+                let what = format!("`{}` after binding", op.mnemonic());
+                return Err(CodegenError::refuse(self.func, operation.span, what));
+            }
+        };
+        self.set(result, registers);
+        Ok(())
+    }
+
+    /// A number of the launch, which every thread reads for itself.
+    pub(super) fn launch_number(&self, which: Intrinsic) -> Value<'ctx> {
+        self.ir.call(which, &[], &[]).unwrap_or_else(|| self.ir.i32(0).into())
+    }
+}

@@ -1,0 +1,269 @@
+//! Elementwise operations, register after register.
+//!
+//! Integer arithmetic is total: divisors are made harmless before the division and the result is chosen after it,
+//! shift counts are masked. f16 and bf16 compute in f32 and round once per operation; LLVM narrows that to native
+//! instructions where the result is the same.
+
+use kernel_core::ir::{BinaryOp, CmpOp, DType, ElementwiseOp, Operation, UnaryOp};
+use kernel_core::math::MathFn;
+use kernel_llvm::inkwell::values::{FloatValue, IntValue};
+use kernel_llvm::inkwell::{FloatPredicate, IntPredicate};
+
+use super::intrinsics::Intrinsic;
+use super::ir::{Ir, Value};
+use super::{Lower, Result, math};
+use crate::error::CodegenError;
+
+impl<'ctx> Lower<'_, 'ctx> {
+    pub(super) fn elementwise(&mut self, operation: &Operation, op: &ElementwiseOp) -> Result<()> {
+        let operands: Vec<_> = operation.operands.iter().map(|&v| self.registers(v)).collect();
+        let result = operation.results[0];
+        let dtype = self.dtype(operation.operands[0]);
+        let to = self.dtype(result);
+        let count = self.register_count(result);
+        let contract = operation.flags.contract;
+        let mut registers = Vec::with_capacity(count);
+        for index in 0..count {
+            let arguments: Vec<Value<'ctx>> = operands.iter().filter_map(|v| v.get(index).copied()).collect();
+            if arguments.len() != operands.len() {
+                self.ir.bug("operands with different numbers of registers");
+                break;
+            }
+            registers.push(self.element(op, dtype, to, contract, &arguments)?);
+        }
+        self.set(result, registers);
+        Ok(())
+    }
+
+    fn element(
+        &self,
+        op: &ElementwiseOp,
+        dtype: DType,
+        to: DType,
+        contract: bool,
+        a: &[Value<'ctx>],
+    ) -> Result<Value<'ctx>> {
+        let ir = &self.ir;
+        Ok(match op {
+            ElementwiseOp::Unary { op } if dtype.is_float() => self.float_unary(*op, dtype, a[0]),
+            ElementwiseOp::Unary { op } => self.int_unary(*op, dtype, ir.int(a[0])).into(),
+            ElementwiseOp::Binary { op } if dtype.is_float() => {
+                self.float_binary(*op, dtype, contract, ir.float(a[0]), ir.float(a[1]))?
+            }
+            ElementwiseOp::Binary { op } => self.int_binary(*op, dtype, ir.int(a[0]), ir.int(a[1])).into(),
+            ElementwiseOp::Compare { op } => self.compare(*op, dtype, a[0], a[1]).into(),
+            ElementwiseOp::Select => ir.select(ir.int(a[0]), a[1], a[2]),
+            ElementwiseOp::Fma => {
+                let wide = |value: Value<'ctx>| ir.widen(ir.float(value));
+                let result = ir.float_call(Intrinsic::Fma, &[wide(a[0]), wide(a[1]), wide(a[2])]);
+                ir.narrow(result, dtype).into()
+            }
+            ElementwiseOp::Cast { .. } => ir.cast(dtype, to, a[0]),
+            ElementwiseOp::Bitcast { .. } => {
+                let bits = match a[0] {
+                    Value::FloatValue(value) => ir.int(ir.bitcast(value, ir.int_type(dtype.bits()))),
+                    value => ir.int(value),
+                };
+                if to.is_float() { ir.bitcast(bits, ir.float_type(to)) } else { bits.into() }
+            }
+        })
+    }
+
+    fn float_unary(&self, op: UnaryOp, dtype: DType, value: Value<'ctx>) -> Value<'ctx> {
+        let ir = &self.ir;
+        let narrow = ir.float(value);
+        let wide = || ir.widen(narrow);
+        let result = match op {
+            UnaryOp::Neg => return ir.fneg(narrow).into(),
+            UnaryOp::Abs => ir.float_call(Intrinsic::Abs, &[wide()]),
+            UnaryOp::Floor => ir.float_call(Intrinsic::Floor, &[wide()]),
+            UnaryOp::Ceil => ir.float_call(Intrinsic::Ceil, &[wide()]),
+            UnaryOp::SqrtRn => ir.float_call(Intrinsic::Sqrt, &[wide()]),
+            UnaryOp::Exp => self.function(MathFn::Exp, wide()),
+            UnaryOp::Exp2 => self.function(MathFn::Exp2, wide()),
+            UnaryOp::Log => self.function(MathFn::Log, wide()),
+            UnaryOp::Log2 => self.function(MathFn::Log2, wide()),
+            UnaryOp::Sqrt => self.function(MathFn::Sqrt, wide()),
+            UnaryOp::Rsqrt => self.function(MathFn::Rsqrt, wide()),
+            UnaryOp::Sin => self.function(MathFn::Sin, wide()),
+            UnaryOp::Cos => self.function(MathFn::Cos, wide()),
+            UnaryOp::Tanh => self.function(MathFn::Tanh, wide()),
+            UnaryOp::Erf => self.function(MathFn::Erf, wide()),
+            UnaryOp::Sigmoid => self.function(MathFn::Sigmoid, wide()),
+            UnaryOp::Not => {
+                ir.bug("`not` of a float");
+                narrow
+            }
+        };
+        ir.narrow(result, dtype).into()
+    }
+
+    fn function(&self, function: MathFn, x: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        match x.get_type().get_bit_width() {
+            64 => math::apply_f64(&self.ir, function, x),
+            _ => math::apply_f32(&self.ir, function, x),
+        }
+    }
+
+    fn int_unary(&self, op: UnaryOp, dtype: DType, a: IntValue<'ctx>) -> IntValue<'ctx> {
+        let ir = &self.ir;
+        let negated = || ir.sub(a.get_type().const_zero(), a);
+        match op {
+            UnaryOp::Neg => negated(),
+            // The larger of a and -a: MIN stays MIN.
+            UnaryOp::Abs if dtype.is_signed_int() => ir.int_call(Intrinsic::SMax, &[a, negated()]),
+            UnaryOp::Abs => a,
+            UnaryOp::Not => ir.not(a),
+            UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Exp
+            | UnaryOp::Exp2
+            | UnaryOp::Log
+            | UnaryOp::Log2
+            | UnaryOp::Sqrt
+            | UnaryOp::SqrtRn
+            | UnaryOp::Rsqrt
+            | UnaryOp::Sin
+            | UnaryOp::Cos
+            | UnaryOp::Tanh
+            | UnaryOp::Erf
+            | UnaryOp::Sigmoid => {
+                ir.bug(format!("`{}` of an integer", op.name()));
+                a
+            }
+        }
+    }
+
+    fn float_binary(
+        &self,
+        op: BinaryOp,
+        dtype: DType,
+        contract: bool,
+        a: FloatValue<'ctx>,
+        b: FloatValue<'ctx>,
+    ) -> Result<Value<'ctx>> {
+        let ir = &self.ir;
+        let (x, y) = (ir.widen(a), ir.widen(b));
+        let is_double = dtype == DType::F64;
+        let result = match op {
+            BinaryOp::Add => ir.contract(ir.fadd(x, y), contract),
+            BinaryOp::Sub => ir.contract(ir.fsub(x, y), contract),
+            BinaryOp::Mul => ir.contract(ir.fmul(x, y), contract),
+            BinaryOp::Div if !is_double => math::divide_f32(ir, x, y),
+            BinaryOp::Div | BinaryOp::DivRn => ir.fdiv(x, y),
+            BinaryOp::Rem => self.fmod(x, y),
+            BinaryOp::Min => ir.float_call(Intrinsic::MinNum, &[x, y]),
+            BinaryOp::Max => ir.float_call(Intrinsic::MaxNum, &[x, y]),
+            BinaryOp::MinNan => ir.float_call(Intrinsic::Minimum, &[x, y]),
+            BinaryOp::MaxNan => ir.float_call(Intrinsic::Maximum, &[x, y]),
+            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => {
+                let what = format!("`{}` of floats", op.name());
+                return Err(CodegenError::refuse(self.func, kernel_core::ir::Span::UNKNOWN, what));
+            }
+        };
+        Ok(ir.narrow(result, dtype).into())
+    }
+
+    fn int_binary(&self, op: BinaryOp, dtype: DType, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+        let ir = &self.ir;
+        let signed = dtype.is_signed_int();
+        let count = || ir.and(b, b.get_type().const_int(u64::from(dtype.bits() - 1), false));
+        match op {
+            BinaryOp::Add => ir.add(a, b),
+            BinaryOp::Sub => ir.sub(a, b),
+            BinaryOp::Mul => ir.mul(a, b),
+            BinaryOp::Div | BinaryOp::DivRn => {
+                let quotient = ir.divide(a, ir.safe_divisor(a, b, signed), signed);
+                ir.iselect(ir.is_zero(b), a.get_type().const_zero(), quotient)
+            }
+            BinaryOp::Rem => {
+                let divisor = ir.safe_divisor(a, b, signed);
+                let rest = if signed { ir.srem(a, divisor) } else { ir.urem(a, divisor) };
+                ir.iselect(ir.is_zero(b), a, rest)
+            }
+            BinaryOp::Min | BinaryOp::MinNan if signed => ir.int_call(Intrinsic::SMin, &[a, b]),
+            BinaryOp::Min | BinaryOp::MinNan => ir.int_call(Intrinsic::UMin, &[a, b]),
+            BinaryOp::Max | BinaryOp::MaxNan if signed => ir.int_call(Intrinsic::SMax, &[a, b]),
+            BinaryOp::Max | BinaryOp::MaxNan => ir.int_call(Intrinsic::UMax, &[a, b]),
+            BinaryOp::And => ir.and(a, b),
+            BinaryOp::Or => ir.or(a, b),
+            BinaryOp::Xor => ir.xor(a, b),
+            BinaryOp::Shl => ir.shl(a, count()),
+            BinaryOp::Shr if signed => ir.ashr(a, count()),
+            BinaryOp::Shr => ir.lshr(a, count()),
+            BinaryOp::Umulhi => ir.umulhi(a, b),
+        }
+    }
+
+    fn compare(&self, op: CmpOp, dtype: DType, a: Value<'ctx>, b: Value<'ctx>) -> IntValue<'ctx> {
+        let ir = &self.ir;
+        if let (Value::FloatValue(a), Value::FloatValue(b)) = (a, b) {
+            let predicate = match op {
+                CmpOp::Eq => FloatPredicate::OEQ,
+                CmpOp::Ne => FloatPredicate::UNE,
+                CmpOp::Lt => FloatPredicate::OLT,
+                CmpOp::Le => FloatPredicate::OLE,
+                CmpOp::Gt => FloatPredicate::OGT,
+                CmpOp::Ge => FloatPredicate::OGE,
+            };
+            return ir.fcmp(predicate, ir.widen(a), ir.widen(b));
+        }
+        // Pointers into one buffer compare as their offsets do.
+        let is_pointer = matches!(a, Value::PointerValue(_));
+        let signed = dtype.is_signed_int() || is_pointer;
+        let number = |value: Value<'ctx>| if is_pointer { ir.to_bits(value) } else { ir.int(value) };
+        let predicate = match (op, signed) {
+            (CmpOp::Eq, _) => IntPredicate::EQ,
+            (CmpOp::Ne, _) => IntPredicate::NE,
+            (CmpOp::Lt, true) => IntPredicate::SLT,
+            (CmpOp::Le, true) => IntPredicate::SLE,
+            (CmpOp::Gt, true) => IntPredicate::SGT,
+            (CmpOp::Ge, true) => IntPredicate::SGE,
+            (CmpOp::Lt, false) => IntPredicate::ULT,
+            (CmpOp::Le, false) => IntPredicate::ULE,
+            (CmpOp::Gt, false) => IntPredicate::UGT,
+            (CmpOp::Ge, false) => IntPredicate::UGE,
+        };
+        ir.icmp(predicate, number(a), number(b))
+    }
+}
+
+impl<'ctx> Ir<'ctx> {
+    /// f16 and bf16 as f32; f32 and f64 as they are.
+    pub(super) fn widen(&self, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        match value.get_type().get_bit_width() {
+            16 => self.fpext(value, self.context.f32_type()),
+            _ => value,
+        }
+    }
+
+    /// The result of arithmetic in f32, rounded to f16 or bf16; f32 and f64 as they are.
+    pub(super) fn narrow(&self, value: FloatValue<'ctx>, dtype: DType) -> FloatValue<'ctx> {
+        match dtype {
+            DType::F16 | DType::BF16 => self.fptrunc(value, self.float_type(dtype)),
+            _ => value,
+        }
+    }
+
+    fn is_zero(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {
+        self.icmp(IntPredicate::EQ, value, value.get_type().const_zero())
+    }
+
+    pub(super) fn divide(&self, a: IntValue<'ctx>, b: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
+        if signed { self.sdiv(a, b) } else { self.udiv(a, b) }
+    }
+
+    /// The divisor, or 1 where the division would be undefined: by zero, and MIN by -1 (whose quotient by 1 is MIN
+    /// and whose remainder is 0, as they should be).
+    fn safe_divisor(&self, a: IntValue<'ctx>, b: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
+        let ty = b.get_type();
+        let mut undefined = self.is_zero(b);
+        if signed {
+            let min = ty.const_int(1 << (ty.get_bit_width() - 1), false);
+            let is_min = self.icmp(IntPredicate::EQ, a, min);
+            let is_minus_one = self.icmp(IntPredicate::EQ, b, ty.const_all_ones());
+            undefined = self.or(undefined, self.and(is_min, is_minus_one));
+        }
+        self.iselect(undefined, ty.const_int(1, false), b)
+    }
+}

@@ -1,0 +1,216 @@
+//! The elementary functions: the algorithms of [`kernel_core::math`] on a machine that emits instructions.
+
+use kernel_core::math::{FastMachine, Machine, MathFn, double, single};
+use kernel_llvm::AsmEffects;
+use kernel_llvm::inkwell::types::{FloatType, IntType};
+use kernel_llvm::inkwell::values::{FloatValue, IntValue};
+use kernel_llvm::inkwell::{FloatPredicate, IntPredicate};
+
+use super::intrinsics::Intrinsic;
+use super::ir::Ir;
+
+/// `function` of an f32.
+pub(super) fn apply_f32<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ctx>) -> FloatValue<'ctx> {
+    single::apply(&F32 { ir }, function, x)
+}
+
+/// `function` of an f64.
+pub(super) fn apply_f64<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ctx>) -> FloatValue<'ctx> {
+    double::apply(&F64 { ir }, function, x)
+}
+
+/// The fast f32 quotient.
+pub(super) fn divide_f32<'ctx>(ir: &Ir<'ctx>, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+    single::divide(&F32 { ir }, a, b)
+}
+
+/// Emits f32 instructions.
+struct F32<'a, 'ctx> {
+    ir: &'a Ir<'ctx>,
+}
+
+/// Emits f64 instructions.
+struct F64<'a, 'ctx> {
+    ir: &'a Ir<'ctx>,
+}
+
+impl<'ctx> F32<'_, 'ctx> {
+    fn float_type(&self) -> FloatType<'ctx> {
+        self.ir.context.f32_type()
+    }
+
+    fn int_type(&self) -> IntType<'ctx> {
+        self.ir.context.i32_type()
+    }
+}
+
+impl<'ctx> F64<'_, 'ctx> {
+    fn float_type(&self) -> FloatType<'ctx> {
+        self.ir.context.f64_type()
+    }
+
+    fn int_type(&self) -> IntType<'ctx> {
+        self.ir.context.i64_type()
+    }
+}
+
+/// The exact instructions, which are the same for both widths.
+macro_rules! machine {
+    ($Machine:ident, $scalar:ty) => {
+        impl<'ctx> Machine for $Machine<'_, 'ctx> {
+            type Scalar = $scalar;
+            type Float = FloatValue<'ctx>;
+            type Int = IntValue<'ctx>;
+            type Bool = IntValue<'ctx>;
+
+            fn float(&self, value: $scalar) -> FloatValue<'ctx> {
+                // By its bits, so that no conversion through f64 can touch it.
+                let bits = self.int_type().const_int(u64::from(value.to_bits()), false);
+                self.from_bits(bits)
+            }
+            fn int(&self, value: i64) -> IntValue<'ctx> {
+                self.int_type().const_int(value as u64, true)
+            }
+            fn add(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.fadd(a, b)
+            }
+            fn sub(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.fsub(a, b)
+            }
+            fn mul(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.fmul(a, b)
+            }
+            fn div(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.fdiv(a, b)
+            }
+            fn fma(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>, c: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.float_call(Intrinsic::Fma, &[a, b, c])
+            }
+            fn sqrt(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.float_call(Intrinsic::Sqrt, &[a])
+            }
+            fn neg(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.fneg(a)
+            }
+            fn abs(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.float_call(Intrinsic::Abs, &[a])
+            }
+            fn copysign(&self, magnitude: FloatValue<'ctx>, sign: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.float_call(Intrinsic::CopySign, &[magnitude, sign])
+            }
+            fn min(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.float_call(Intrinsic::MinNum, &[a, b])
+            }
+            fn max(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.float_call(Intrinsic::MaxNum, &[a, b])
+            }
+            fn lt(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.fcmp(FloatPredicate::OLT, a, b)
+            }
+            fn eq(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.fcmp(FloatPredicate::OEQ, a, b)
+            }
+            fn select(&self, c: IntValue<'ctx>, yes: FloatValue<'ctx>, no: FloatValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.float(self.ir.select(c, yes.into(), no.into()))
+            }
+            fn to_bits(&self, a: FloatValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.int(self.ir.bitcast(a, self.int_type()))
+            }
+            fn from_bits(&self, a: IntValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.float(self.ir.bitcast(a, self.float_type()))
+            }
+            fn from_int(&self, a: IntValue<'ctx>) -> FloatValue<'ctx> {
+                self.ir.int_to_float(a, self.float_type(), true)
+            }
+            fn iadd(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.add(a, b)
+            }
+            fn isub(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.sub(a, b)
+            }
+            fn imul(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.mul(a, b)
+            }
+            fn umulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.umulhi(a, b)
+            }
+            fn and(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.and(a, b)
+            }
+            fn or(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.or(a, b)
+            }
+            fn xor(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.xor(a, b)
+            }
+            fn shl(&self, a: IntValue<'ctx>, count: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.shl(a, count)
+            }
+            fn lshr(&self, a: IntValue<'ctx>, count: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.lshr(a, count)
+            }
+            fn ashr(&self, a: IntValue<'ctx>, count: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.ashr(a, count)
+            }
+            fn ult(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.icmp(IntPredicate::ULT, a, b)
+            }
+            fn ieq(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.icmp(IntPredicate::EQ, a, b)
+            }
+            fn iselect(&self, c: IntValue<'ctx>, yes: IntValue<'ctx>, no: IntValue<'ctx>) -> IntValue<'ctx> {
+                self.ir.iselect(c, yes, no)
+            }
+        }
+    };
+}
+
+machine!(F32, f32);
+machine!(F64, f64);
+
+impl<'ctx> F32<'_, 'ctx> {
+    fn special(&self, instruction: &str, arguments: &[FloatValue<'ctx>]) -> FloatValue<'ctx> {
+        let operands = ["$1", "$1, $2"][arguments.len() - 1];
+        let constraints = ["=f,f", "=f,f,f"][arguments.len() - 1];
+        let values: Vec<_> = arguments.iter().map(|&a| a.into()).collect();
+        let results = [self.float_type().into()];
+        let assembly = format!("{instruction} $0, {operands};");
+        let result = self.ir.asm(&results, &assembly, constraints, &values, AsmEffects::Pure);
+        result.first().map_or(arguments[0], |&value| self.ir.float(value))
+    }
+}
+
+impl<'ctx> FastMachine for F32<'_, 'ctx> {
+    fn ex2_approx(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        self.special("ex2.approx.f32", &[a])
+    }
+    fn ex2_approx_ftz(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        self.special("ex2.approx.ftz.f32", &[a])
+    }
+    fn rcp_approx_ftz(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        self.special("rcp.approx.ftz.f32", &[a])
+    }
+    fn rsqrt_approx(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        self.special("rsqrt.approx.f32", &[a])
+    }
+    fn sqrt_approx(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        self.special("sqrt.approx.f32", &[a])
+    }
+    fn div_full(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        self.special("div.full.f32", &[a, b])
+    }
+}
+
+impl<'ctx> Ir<'ctx> {
+    /// The upper half of the product of two integers read as unsigned.
+    pub(super) fn umulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+        let bits = a.get_type().get_bit_width();
+        let wide = match bits {
+            64 => self.context.i128_type(),
+            bits => self.int_type(bits * 2),
+        };
+        let (x, y) = (self.resize(a, wide, false), self.resize(b, wide, false));
+        let high = self.lshr(self.mul(x, y), wide.const_int(u64::from(bits), false));
+        self.resize(high, a.get_type(), false)
+    }
+}

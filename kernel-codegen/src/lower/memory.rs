@@ -1,0 +1,272 @@
+//! Loads and stores of global memory.
+//!
+//! A thread's registers are gathered into vectors that are contiguous in memory, as wide as the pointers' contiguity,
+//! their alignment and the constancy of the mask allow, up to 16 bytes; each vector is one predicated instruction
+//! of inline PTX, never a branch:
+//!
+//! ```text
+//! mov.b32 $0, 0; ..                        what masked lanes read
+//! @$5 ld.global.nc.v4.b32 {$0,$1,$2,$3}, [$4];
+//! ```
+//!
+//! Memory that does not change during a launch (`Ptr`) is read through the non-coherent path by assembly that LLVM
+//! may move and merge; everything else is ordered (`sideeffect`, memory clobber).
+
+use kernel_core::ir::{CacheModifier, EvictionPolicy, Operation, ParamId, ParamKind, ValueId};
+use kernel_core::layout::Dim;
+use kernel_llvm::AsmEffects;
+use kernel_llvm::inkwell::values::{IntValue, PointerValue};
+
+use super::ir::Value;
+use super::words::{Words, memory_bits};
+use super::{Lower, Result};
+use crate::check::AccessKind;
+use crate::report::AccessReport;
+
+use super::barrier::Touch;
+
+/// Bits of the widest access of a thread.
+const MAX_ACCESS_BITS: u32 = 128;
+
+/// How a thread accesses a tile: which registers go together.
+pub(super) struct Vectors {
+    /// Elements per access.
+    pub(super) width: u32,
+    /// The registers of each access, in order of their address.
+    pub(super) groups: Vec<Vec<u32>>,
+}
+
+impl<'ctx> Lower<'_, 'ctx> {
+    pub(super) fn add_pointer(&mut self, operation: &Operation) {
+        let (pointer, offset) = (operation.operands[0], operation.operands[1]);
+        let (bases, offsets) = (self.registers(pointer), self.registers(offset));
+        let element = self.ir.int_type(memory_bits(self.dtype(pointer)));
+        let (dtype, wide) = (self.dtype(offset), self.ir.int_type(64));
+        let moved = |(base, offset): (&Value<'ctx>, &Value<'ctx>)| {
+            let offset = self.ir.resize(self.ir.int(*offset), wide, dtype.is_signed_int());
+            self.ir.offset(element, self.ir.pointer(*base), offset).into()
+        };
+        let registers = bases.iter().zip(offsets.iter()).map(moved).collect();
+        self.set(operation.results[0], registers);
+    }
+
+    /// The vectors in which a tile is accessed at `pointer`.
+    pub(super) fn vectors(&self, pointer: ValueId, mask: Option<ValueId>) -> Vectors {
+        let Some(layout) = self.layout(pointer) else {
+            return Vectors { width: 1, groups: vec![vec![0]] };
+        };
+        let axis = self.axis.order(self.func, pointer).first().copied().unwrap_or(0);
+        let run = self.axis.pointer_run(self.func, pointer, axis);
+        let equal = mask.map_or(u64::MAX, |mask| self.axis.mask_run(self.func, mask, axis));
+        let limit = u64::from(MAX_ACCESS_BITS / memory_bits(self.dtype(pointer)));
+        let vectors = layout.vectors(Dim::Axis(axis), run.min(equal).min(limit) as u32);
+        Vectors { width: vectors.width, groups: vectors.groups }
+    }
+
+    /// The parameter whose buffer a pointer points into, and whether the kernel may write it.
+    pub(super) fn buffer(&self, pointer: ValueId) -> (ParamId, bool) {
+        let param = self.func.ty(pointer).pointee().unwrap_or(ParamId::new(0));
+        let mutable = matches!(self.func.param(param).kind, ParamKind::Ptr { mutable: true, .. });
+        (param, mutable)
+    }
+
+    pub(super) fn load(&mut self, operation: &Operation, cache: CacheModifier, eviction: EvictionPolicy) -> Result<()> {
+        let (pointer, result) = (operation.operands[0], operation.results[0]);
+        let (mask, other) = (operation.operands.get(1).copied(), operation.operands.get(2).copied());
+        let (param, mutable) = self.buffer(pointer);
+        let vectors = self.vectors(pointer, mask);
+        self.touch(Touch::read(param), pointer);
+        self.report_access(operation, AccessKind::Load, &vectors, mask);
+        let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
+        let others = other.map(|other| self.registers(other));
+        // A number that decides where control goes must be the same in every thread, even if another program
+        // changes it meanwhile: one thread reads it.
+        let read_once = mutable && self.layout(result).is_none() && self.steering[result.index()];
+        let owner = if read_once { self.owner(None) } else { None };
+        let instruction = load_instruction(mutable, cache, eviction);
+        let effects = if mutable { AsmEffects::Memory } else { AsmEffects::Pure };
+        let mut registers = vec![self.element_type(result).const_zero(); self.register_count(result)];
+        for group in &vectors.groups {
+            let first = group[0] as usize;
+            let predicate = self.predicate(masks.as_ref().map(|masks| masks[first]), owner);
+            let other: Option<Vec<Value>> =
+                others.as_ref().map(|others| group.iter().map(|&register| others[register as usize]).collect());
+            let address = self.ir.pointer(pointers[first]);
+            let loaded = self.load_vector(&instruction, effects, address, predicate, other.as_deref(), result, group.len());
+            for (&register, value) in group.iter().zip(loaded) {
+                registers[register as usize] = value;
+            }
+        }
+        if read_once {
+            registers = vec![self.broadcast_from_first(registers[0])];
+        }
+        self.set(result, registers);
+        Ok(())
+    }
+
+    /// The conjunction of a mask and the owner of the elements; `None` if it always holds.
+    pub(super) fn predicate(
+        &self,
+        mask: Option<Value<'ctx>>,
+        owner: Option<IntValue<'ctx>>,
+    ) -> Option<IntValue<'ctx>> {
+        let mask = mask.map(|mask| self.ir.int(mask)).filter(|mask| mask.get_zero_extended_constant() != Some(1));
+        match (mask, owner) {
+            (Some(mask), Some(owner)) => Some(self.ir.and(mask, owner)),
+            (mask, owner) => mask.or(owner),
+        }
+    }
+
+    /// One load of `width` elements of the type of `result`.
+    #[expect(clippy::too_many_arguments, reason = "the operands of one instruction")]
+    fn load_vector(
+        &self,
+        instruction: &str,
+        effects: AsmEffects,
+        address: PointerValue<'ctx>,
+        predicate: Option<IntValue<'ctx>>,
+        other: Option<&[Value<'ctx>]>,
+        result: ValueId,
+        width: usize,
+    ) -> Vec<Value<'ctx>> {
+        let ir = &self.ir;
+        let elem_bits = memory_bits(self.dtype(result));
+        let words = Words::new(elem_bits, width as u32);
+        let count = words.count as usize;
+        let letter = words.constraint();
+        let outputs: Vec<String> = (0..count).map(|i| format!("${i}")).collect();
+        let mut arguments: Vec<Value> = vec![address.into()];
+        let mut constraints = vec![format!("={letter}"); count];
+        constraints.push("l".to_string());
+        let mut assembly = String::new();
+        if let Some(predicate) = predicate {
+            let register = words.register_bits();
+            let initial: Option<Vec<IntValue>> = other.map(|other| ir.pack(other, words));
+            let initial = initial.filter(|words| words.iter().any(|word| word.get_zero_extended_constant() != Some(0)));
+            for i in 0..count {
+                match initial.as_ref().and_then(|words| words.get(i)) {
+                    Some(&word) => {
+                        arguments.push(word.into());
+                        constraints.push(letter.to_string());
+                        assembly.push_str(&format!("mov.b{register} ${i}, ${};\n\t", count + arguments.len() - 1));
+                    }
+                    None => assembly.push_str(&format!("mov.b{register} ${i}, 0;\n\t")),
+                }
+            }
+            arguments.push(predicate.into());
+            constraints.push("b".to_string());
+            assembly.push_str(&format!("@${} ", count + arguments.len() - 1));
+        }
+        let list = if count == 1 { outputs.concat() } else { format!("{{{}}}", outputs.join(", ")) };
+        assembly.push_str(&format!("{instruction}{} {list}, [${count}];", words.suffix()));
+        let ty = ir.int_type(words.register_bits()).into();
+        let loaded = ir.asm(&vec![ty; count], &assembly, &constraints.join(","), &arguments, effects);
+        ir.unpack(&loaded, words, self.element_type(result), elem_bits)
+    }
+
+    pub(super) fn store(&mut self, operation: &Operation, cache: CacheModifier, eviction: EvictionPolicy) -> Result<()> {
+        let (pointer, value) = (operation.operands[0], operation.operands[1]);
+        let mask = operation.operands.get(2).copied();
+        let (param, _) = self.buffer(pointer);
+        let vectors = self.vectors(pointer, mask);
+        self.touch(Touch::write(param), pointer);
+        self.report_access(operation, AccessKind::Store, &vectors, mask);
+        let owner = self.owner(self.layout(pointer));
+        let (pointers, values) = (self.registers(pointer), self.registers(value));
+        let masks = mask.map(|mask| self.registers(mask));
+        let instruction = store_instruction(cache, eviction);
+        for group in &vectors.groups {
+            let first = group[0] as usize;
+            let predicate = self.predicate(masks.as_ref().map(|masks| masks[first]), owner);
+            let elements: Vec<Value> = group.iter().map(|&register| values[register as usize]).collect();
+            let words = Words::new(memory_bits(self.dtype(pointer)), group.len() as u32);
+            let address: Value = self.ir.pointer(pointers[first]).into();
+            self.store_vector(&format!("{instruction}{}", words.suffix()), "l", address, predicate, &elements, words);
+        }
+        Ok(())
+    }
+
+    /// One predicated store of elements, packed into `words`. `space` is the constraint of the address.
+    pub(super) fn store_vector(
+        &self,
+        instruction: &str,
+        space: &str,
+        address: Value<'ctx>,
+        predicate: Option<IntValue<'ctx>>,
+        elements: &[Value<'ctx>],
+        words: Words,
+    ) {
+        let packed = self.ir.pack(elements, words);
+        let mut arguments = vec![address];
+        let mut constraints = vec![space.to_string()];
+        for &word in &packed {
+            arguments.push(word.into());
+            constraints.push(words.constraint().to_string());
+        }
+        let operands: Vec<String> = (1..=packed.len()).map(|i| format!("${i}")).collect();
+        let list = if packed.len() == 1 { operands.concat() } else { format!("{{{}}}", operands.join(", ")) };
+        let guard = predicate.map_or(String::new(), |predicate| {
+            arguments.push(predicate.into());
+            constraints.push("b".to_string());
+            format!("@${} ", arguments.len() - 1)
+        });
+        let assembly = format!("{guard}{instruction} [$0], {list};");
+        self.ir.asm(&[], &assembly, &constraints.join(","), &arguments, AsmEffects::Memory);
+    }
+
+    /// Notes an access for the report.
+    pub(super) fn report_access(
+        &mut self,
+        operation: &Operation,
+        kind: AccessKind,
+        vectors: &Vectors,
+        mask: Option<ValueId>,
+    ) {
+        let pointer = operation.operands[0];
+        let bits = memory_bits(self.dtype(pointer));
+        self.report.accesses.push(AccessReport {
+            span: operation.span,
+            kind,
+            param: self.buffer(pointer).0,
+            class: None,
+            vector: vectors.width,
+            bytes: vectors.width * bits / 8,
+            instructions: vectors.groups.len() as u32,
+            masked: mask.is_some(),
+            layout: self.layout_id(pointer),
+        });
+    }
+}
+
+/// The instruction of a load, up to the vector and type.
+fn load_instruction(mutable: bool, cache: CacheModifier, eviction: EvictionPolicy) -> String {
+    let coherent = if mutable { "" } else { ".nc" };
+    let priority = match eviction {
+        EvictionPolicy::Normal => "",
+        EvictionPolicy::First => ".L1::evict_first",
+        EvictionPolicy::Last => ".L1::evict_last",
+    };
+    if !priority.is_empty() {
+        return format!("ld.global{coherent}{priority}");
+    }
+    match cache {
+        CacheModifier::Default | CacheModifier::Wb | CacheModifier::Wt => format!("ld.global{coherent}"),
+        CacheModifier::Ca => format!("ld.global.ca{coherent}"),
+        CacheModifier::Cg => format!("ld.global.cg{coherent}"),
+        CacheModifier::Cs => format!("ld.global.cs{coherent}"),
+        CacheModifier::Cv => "ld.global.cv".to_string(),
+    }
+}
+
+/// The instruction of a store, up to the vector and type.
+fn store_instruction(cache: CacheModifier, eviction: EvictionPolicy) -> &'static str {
+    match (eviction, cache) {
+        (EvictionPolicy::First, _) => "st.global.L1::evict_first",
+        (EvictionPolicy::Last, _) => "st.global.L1::evict_last",
+        (EvictionPolicy::Normal, CacheModifier::Wb) => "st.global.wb",
+        (EvictionPolicy::Normal, CacheModifier::Cg) => "st.global.cg",
+        (EvictionPolicy::Normal, CacheModifier::Cs) => "st.global.cs",
+        (EvictionPolicy::Normal, CacheModifier::Wt) => "st.global.wt",
+        (EvictionPolicy::Normal, CacheModifier::Default | CacheModifier::Ca | CacheModifier::Cv) => "st.global",
+    }
+}

@@ -1,0 +1,339 @@
+//! Lowering: LLVM IR for one thread of a placed kernel.
+//!
+//! A tile is one LLVM scalar per register of its layout; a scalar is one LLVM scalar, the same in every thread.
+//! Elementwise operations work on register after register, shape operations rename registers, and only
+//! reductions, conversions and scalars that one thread reads for all talk to other threads.
+//!
+//! One file per kind of operation. What has to come before everything else (thread numbers, the thread's part of
+//! coordinates) is emitted into the entry block, once per kernel; all ways out lead through one exit block, where
+//! failed bounds checks are reported.
+
+mod abi;
+mod atomic;
+mod barrier;
+mod cast;
+mod checks;
+mod control;
+mod convert;
+mod create;
+mod elementwise;
+mod fmod;
+mod intrinsics;
+mod ir;
+mod math;
+mod memory;
+mod reduce;
+mod scan;
+mod shape;
+mod shared;
+mod words;
+
+use std::rc::Rc;
+
+use kernel_core::ir::{DType, Elem, Func, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
+use kernel_core::layout::{Dim, LinearForm, LinearLayout, WARP_SIZE};
+use kernel_llvm::inkwell::IntPredicate;
+use kernel_llvm::inkwell::basic_block::BasicBlock;
+use kernel_llvm::inkwell::context::Context;
+use kernel_llvm::inkwell::module::Module;
+use kernel_llvm::inkwell::targets::TargetMachine;
+use kernel_llvm::inkwell::types::BasicTypeEnum;
+use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
+use kernel_llvm::new_module;
+
+use crate::analysis::axis::AxisAnalysis;
+use crate::analysis::control::steering_values;
+use crate::compiled::{AbiParam, Site};
+use crate::error::CodegenError;
+use crate::report::Report;
+use crate::target::Target;
+
+use barrier::Barriers;
+use checks::Sticky;
+use intrinsics::Intrinsic;
+use ir::{Ir, Value};
+use shared::Scratch;
+
+type Result<T> = std::result::Result<T, CodegenError>;
+
+/// A kernel as LLVM IR, and what a launch has to know about it.
+pub(crate) struct Lowered<'ctx> {
+    pub(crate) module: Module<'ctx>,
+    pub(crate) shared_bytes: u32,
+    pub(crate) abi: Vec<AbiParam>,
+    pub(crate) sites: Vec<Site>,
+    pub(crate) report: Report,
+}
+
+/// Lowers a placed kernel.
+///
+/// # Errors
+/// If the kernel asks for what the target or the code generator cannot do, or LLVM refuses an instruction.
+pub(crate) fn lower<'ctx>(
+    context: &'ctx Context,
+    machine: &TargetMachine,
+    func: &Func,
+    axis: &AxisAnalysis,
+    target: Target,
+    num_warps: u32,
+) -> Result<Lowered<'ctx>> {
+    let ir = Ir::new(context, new_module(context, &func.name, machine));
+    let mut lower = Lower::new(ir, func, axis, target, num_warps)?;
+    lower.region(func.body)?;
+    lower.finish_exit();
+    lower.ir.finish()?;
+    let needed = lower.scratch.high_water();
+    if needed > target.max_shared_bytes() {
+        let what = format!("more shared memory than {} has", target.name());
+        let error = CodegenError::refuse(func, func.region(func.body).ops.first().map_or_else(
+            Default::default,
+            |&op| func.op(op).span,
+        ), what);
+        let error = error.amounts(u64::from(needed), u64::from(target.max_shared_bytes()));
+        return Err(error.help("use smaller tiles or more warps"));
+    }
+    lower.report.shared_bytes = needed;
+    Ok(Lowered {
+        shared_bytes: needed,
+        abi: lower.abi,
+        sites: lower.sites,
+        report: lower.report,
+        module: lower.ir.module,
+    })
+}
+
+/// The registers of a value.
+type Registers<'ctx> = Rc<[Value<'ctx>]>;
+
+/// The state of lowering one kernel.
+struct Lower<'a, 'ctx> {
+    ir: Ir<'ctx>,
+    func: &'a Func,
+    axis: &'a AxisAnalysis,
+    target: Target,
+    num_warps: u32,
+    function: FunctionValue<'ctx>,
+    /// What is computed before everything else.
+    entry: BasicBlock<'ctx>,
+    /// Where the kernel's operations begin.
+    start: BasicBlock<'ctx>,
+    /// The one way out.
+    exit: BasicBlock<'ctx>,
+    /// Per value.
+    values: Vec<Option<Registers<'ctx>>>,
+    /// The number of the thread, of its lane and of its warp.
+    thread: IntValue<'ctx>,
+    lane: IntValue<'ctx>,
+    warp: IntValue<'ctx>,
+    /// Forms over (lane, warp) that were computed already.
+    forms: Vec<(LinearForm, IntValue<'ctx>)>,
+    /// Masks of redundant (lane, warp) bits, with the condition that a thread has none of them.
+    owners: Vec<((u32, u32), IntValue<'ctx>)>,
+    /// Per value, whether control depends on it.
+    steering: Vec<bool>,
+    scratch: Scratch,
+    barriers: Barriers,
+    abi: Vec<AbiParam>,
+    /// The address of the report record, if the kernel has checks.
+    report_slot: Option<IntValue<'ctx>>,
+    sites: Vec<Site>,
+    sticky: Option<Sticky<'ctx>>,
+    report: Report,
+}
+
+impl<'a, 'ctx> Lower<'a, 'ctx> {
+    fn new(
+        ir: Ir<'ctx>,
+        func: &'a Func,
+        axis: &'a AxisAnalysis,
+        target: Target,
+        num_warps: u32,
+    ) -> Result<Lower<'a, 'ctx>> {
+        let abi = abi::parameters(func);
+        let function = abi::declare(&ir, func, &abi, num_warps);
+        let entry = ir.context.append_basic_block(function, "entry");
+        let start = ir.context.append_basic_block(function, "start");
+        let exit = ir.context.append_basic_block(function, "exit");
+        ir.builder.position_at_end(entry);
+        let thread = ir.call(Intrinsic::ThreadIdX, &[], &[]).map_or(ir.i32(0), |value| ir.int(value));
+        let lane = ir.and(thread, ir.i32(WARP_SIZE as i32 - 1));
+        let warp = match num_warps {
+            1 => ir.i32(0),
+            _ => ir.lshr(thread, ir.i32(WARP_SIZE.ilog2() as i32)),
+        };
+        let mut lower = Lower {
+            report: Report::new(func, target.name(), num_warps),
+            ir,
+            func,
+            axis,
+            target,
+            num_warps,
+            function,
+            entry,
+            start,
+            exit,
+            values: vec![None; func.values.len()],
+            thread,
+            lane,
+            warp,
+            forms: Vec::new(),
+            owners: Vec::new(),
+            steering: steering_values(func),
+            scratch: Scratch::default(),
+            barriers: Barriers::default(),
+            abi,
+            report_slot: None,
+            sites: Vec::new(),
+            sticky: None,
+        };
+        lower.bind_parameters();
+        lower.ir.builder.position_at_end(start);
+        Ok(lower)
+    }
+
+    fn region(&mut self, region: RegionId) -> Result<()> {
+        let func = self.func;
+        for &op in &func.region(region).ops {
+            self.operation(op)?;
+        }
+        Ok(())
+    }
+
+    fn operation(&mut self, id: OpId) -> Result<()> {
+        let func = self.func;
+        let operation = func.op(id);
+        match &operation.op {
+            Op::Create(op) => self.create(operation, op),
+            Op::Elementwise(op) => self.elementwise(operation, op),
+            Op::Shape(op) => self.shape(operation, op),
+            Op::Memory(op) => match op {
+                MemoryOp::AddPtr => {
+                    self.add_pointer(operation);
+                    Ok(())
+                }
+                MemoryOp::Load { cache, eviction } => self.load(operation, *cache, *eviction),
+                MemoryOp::Store { cache, eviction } => self.store(operation, *cache, *eviction),
+                MemoryOp::AtomicRmw { op, order, scope } => self.atomic_rmw(operation, *op, *order, *scope),
+                MemoryOp::AtomicCas { order, scope } => self.atomic_cas(operation, *order, *scope),
+                MemoryOp::CheckBounds { param, store } => self.check_bounds(operation, *param, *store),
+            },
+            Op::Control(op) => self.control(operation, op),
+            Op::Gpu(op) => {
+                let what = format!("`{}` is not lowered", op.mnemonic());
+                Err(CodegenError::refuse(func, operation.span, what))
+            }
+        }
+    }
+
+    /// The registers of a value.
+    fn registers(&self, value: ValueId) -> Registers<'ctx> {
+        match &self.values[value.index()] {
+            Some(registers) => Rc::clone(registers),
+            None => {
+                self.ir.bug(format!("value {} is used before it is computed", value.index()));
+                vec![self.element_type(value).const_zero(); self.register_count(value)].into()
+            }
+        }
+    }
+
+    /// The one register of a scalar.
+    fn scalar(&self, value: ValueId) -> Value<'ctx> {
+        let registers = self.registers(value);
+        registers.first().copied().unwrap_or_else(|| self.element_type(value).const_zero())
+    }
+
+    fn set(&mut self, value: ValueId, registers: Vec<Value<'ctx>>) {
+        if registers.len() != self.register_count(value) {
+            let (got, wanted) = (registers.len(), self.register_count(value));
+            self.ir.bug(format!("value {} has {got} registers instead of {wanted}", value.index()));
+        }
+        self.values[value.index()] = Some(registers.into());
+    }
+
+    fn layout_id(&self, value: ValueId) -> Option<LayoutId> {
+        self.func.value(value).layout
+    }
+
+    /// The layout of a tile; `None` for a scalar.
+    fn layout(&self, value: ValueId) -> Option<&'a LinearLayout> {
+        self.layout_id(value).map(|id| &self.func.layouts[id.index()])
+    }
+
+    fn register_count(&self, value: ValueId) -> usize {
+        self.layout(value).map_or(1, |layout| layout.in_size(Dim::Register) as usize)
+    }
+
+    /// The dtype of a data value, or that which a pointer points to.
+    fn dtype(&self, value: ValueId) -> DType {
+        let ty = self.func.ty(value);
+        let pointee = ty.pointee().and_then(|param| self.func.pointee_dt(param)).and_then(|dt| dt.known());
+        ty.dtype().or(pointee).unwrap_or(DType::I32)
+    }
+
+    /// The LLVM type of one element of a value.
+    fn element_type(&self, value: ValueId) -> BasicTypeEnum<'ctx> {
+        match self.func.ty(value).elem {
+            Elem::Ptr(_) => self.ir.global_pointer().into(),
+            Elem::Data(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => self.ir.dtype(self.dtype(value)),
+        }
+    }
+
+    /// Emits something at the end of the entry block.
+    fn at_entry<T>(&mut self, emit: impl FnOnce(&mut Self) -> T) -> T {
+        let here = self.ir.builder.get_insert_block();
+        self.ir.builder.position_at_end(self.entry);
+        let result = emit(self);
+        if let Some(here) = here {
+            self.ir.builder.position_at_end(here);
+        }
+        result
+    }
+
+    /// The value of a form over (lane, warp), computed once per kernel.
+    fn form(&mut self, form: &LinearForm) -> IntValue<'ctx> {
+        if let Some((_, value)) = self.forms.iter().find(|(known, _)| known == form) {
+            return *value;
+        }
+        let value = self.at_entry(|this| {
+            let ir = &this.ir;
+            let mut sum = ir.i32(0);
+            for term in form.terms() {
+                let input = match term.input {
+                    Dim::Lane => this.lane,
+                    Dim::Warp => this.warp,
+                    _ => ir.i32(0),
+                };
+                let bits = ir.and(input, ir.i32(term.mask as i32));
+                let count = ir.i32(term.shift.abs());
+                let moved = if term.shift >= 0 { ir.shl(bits, count) } else { ir.lshr(bits, count) };
+                sum = ir.xor(sum, moved);
+            }
+            sum
+        });
+        self.forms.push((form.clone(), value));
+        value
+    }
+
+    /// Whether this thread is the one that acts for all that hold the same elements; `None` if each holds its own.
+    fn owner(&mut self, layout: Option<&LinearLayout>) -> Option<IntValue<'ctx>> {
+        let threads = self.num_warps * WARP_SIZE;
+        let (lanes, warps) = match layout {
+            Some(layout) => (layout.free_variable_mask(Dim::Lane), layout.free_variable_mask(Dim::Warp)),
+            None => (WARP_SIZE - 1, threads / WARP_SIZE - 1),
+        };
+        if (lanes, warps) == (0, 0) {
+            return None;
+        }
+        if let Some((_, value)) = self.owners.iter().find(|(masks, _)| *masks == (lanes, warps)) {
+            return Some(*value);
+        }
+        let value = self.at_entry(|this| {
+            let ir = &this.ir;
+            let mask = lanes | warps << WARP_SIZE.ilog2();
+            let redundant = ir.and(this.thread, ir.i32(mask as i32));
+            ir.icmp(IntPredicate::EQ, redundant, ir.i32(0))
+        });
+        self.owners.push(((lanes, warps), value));
+        Some(value)
+    }
+}

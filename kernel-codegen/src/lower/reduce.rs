@@ -1,0 +1,217 @@
+//! Reductions: in each thread, then between the lanes of a warp, then between warps through shared memory.
+//!
+//! ```text
+//! f32[4096], 8 warps:  15 combinations per thread, 5 butterfly shuffles, one store of 4 bytes per warp, one barrier,
+//!                      two 16-byte loads, 7 combinations
+//! ```
+//!
+//! Only bits that move along the axis take part, so copies are counted once, and afterwards every thread that holds
+//! the result holds the same bits: a combination that is not known to be commutative gets its operands in the same
+//! order in both lanes of an exchange.
+
+use kernel_core::ir::{BinaryOp, ElementwiseOp, Func, Op, Operation, ParamKind, RegionId};
+use kernel_core::layout::{Dim, LayoutError, LinearLayout, ReductionPlan, SharedAccess, reduction, shared_access};
+use kernel_llvm::inkwell::IntPredicate;
+
+use super::intrinsics::Intrinsic;
+use super::ir::Value;
+use super::{Lower, Result};
+
+/// One value per operand of the reduction.
+pub(super) type Tuple<'ctx> = Vec<Value<'ctx>>;
+
+impl<'ctx> Lower<'_, 'ctx> {
+    pub(super) fn reduce(&mut self, operation: &Operation, axis: u8) -> Result<()> {
+        let Some(layout) = self.layout(operation.operands[0]) else { return Ok(()) };
+        let region = operation.regions[0];
+        let plan = reduction(layout, axis).map_err(|error| self.layout_error(&error))?;
+        let operands: Vec<_> = operation.operands.iter().map(|&v| self.registers(v)).collect();
+        let tuple = |register: u32| operands.iter().map(|values| values[register as usize]).collect::<Tuple>();
+        let mut results = Vec::with_capacity(plan.in_thread.len());
+        for group in &plan.in_thread {
+            let members = group.iter().map(|&register| tuple(register)).collect();
+            results.push(self.combine_all(region, members)?);
+        }
+        let commutative = is_commutative(self.func, region);
+        for &mask in &plan.lane_masks {
+            for result in &mut results {
+                *result = self.combine_lanes(region, result, mask, commutative)?;
+            }
+        }
+        if plan.crosses_warps() {
+            results = self.combine_warps(operation, &plan, results)?;
+        }
+        for (index, &value) in operation.results.iter().enumerate() {
+            let mut registers: Vec<Value> = results.iter().map(|tuple| tuple[index]).collect();
+            // Copies that other programs may have changed in between need not agree.
+            let copies = layout.free_variable_mask(Dim::Lane) | layout.free_variable_mask(Dim::Warp);
+            if copies != 0 && self.layout(value).is_none() && self.steering[value.index()] && writes_memory(self.func) {
+                registers = vec![self.broadcast_from_first(registers[0])];
+            }
+            self.set(value, registers);
+        }
+        Ok(())
+    }
+
+    /// Combines values in order, as a tree.
+    fn combine_all(&mut self, region: RegionId, mut values: Vec<Tuple<'ctx>>) -> Result<Tuple<'ctx>> {
+        while values.len() > 1 {
+            let mut next = Vec::with_capacity(values.len().div_ceil(2));
+            for pair in values.chunks(2) {
+                next.push(match pair {
+                    [a, b] => self.combine(region, a, b)?,
+                    rest => rest[0].clone(),
+                });
+            }
+            values = next;
+        }
+        Ok(values.pop().unwrap_or_default())
+    }
+
+    /// Lowers the region that combines two values, here.
+    pub(super) fn combine(&mut self, region: RegionId, a: &[Value<'ctx>], b: &[Value<'ctx>]) -> Result<Tuple<'ctx>> {
+        let func = self.func;
+        for (&arg, &value) in func.region(region).args.iter().zip(a.iter().chain(b)) {
+            self.set(arg, vec![value]);
+        }
+        self.region(region)?;
+        let yields = crate::analysis::control::yielded(func, region);
+        Ok(yields.iter().map(|&value| self.scalar(value)).collect())
+    }
+
+    /// Combines a value with that of lane `own ^ mask`, to the same result in both.
+    fn combine_lanes(
+        &mut self,
+        region: RegionId,
+        own: &Tuple<'ctx>,
+        mask: u32,
+        commutative: bool,
+    ) -> Result<Tuple<'ctx>> {
+        let which = self.ir.i32(mask as i32);
+        let other: Tuple = own.iter().map(|&v| self.shuffle(Intrinsic::ShuffleButterfly, v, which)).collect();
+        if commutative {
+            return self.combine(region, own, &other);
+        }
+        let bit = self.ir.and(self.lane, which);
+        let upper = self.ir.icmp(IntPredicate::NE, bit, self.ir.i32(0));
+        let pick = |yes: &Tuple<'ctx>, no: &Tuple<'ctx>| -> Tuple<'ctx> {
+            yes.iter().zip(no).map(|(&yes, &no)| self.ir.select(upper, yes, no)).collect()
+        };
+        let (first, second) = (pick(&other, own), pick(own, &other));
+        self.combine(region, &first, &second)
+    }
+
+    /// Exchanges the partial results of the warps, and combines them in every thread.
+    fn combine_warps(
+        &mut self,
+        operation: &Operation,
+        plan: &ReductionPlan,
+        results: Vec<Tuple<'ctx>>,
+    ) -> Result<Vec<Tuple<'ctx>>> {
+        let warps = plan.warp_bits.count_ones();
+        let mut exchanges = Vec::new();
+        let mut bytes = 0;
+        for &operand in &operation.operands {
+            let bits = self.shared_bits(operand);
+            let exchange = Exchange::new(plan, bits).map_err(|error| self.layout_error(&error))?;
+            exchanges.push((bytes, exchange));
+            let size = (1u32 << plan.partials.total_out_bits()) * bits / 8;
+            bytes = (bytes + size).next_multiple_of(16);
+        }
+        let start = self.take_scratch(bytes);
+        for (index, (offset, exchange)) in exchanges.iter().enumerate() {
+            let registers: Vec<Value> = results.iter().map(|tuple| tuple[index]).collect();
+            self.write_shared(start + offset, &exchange.store, &registers, 0);
+        }
+        self.barrier();
+        let mut partials: Vec<Vec<Value>> = Vec::new();
+        for (index, (offset, exchange)) in exchanges.iter().enumerate() {
+            let ty = results.first().map_or(self.ir.int_type(32).into(), |tuple| tuple[index].get_type());
+            let mut loaded = vec![ty.const_zero(); exchange.registers];
+            self.read_shared(start + offset, &exchange.load, ty, &mut loaded, 0);
+            partials.push(exchange.load.canonical.apply(&loaded));
+        }
+        self.reading(start, bytes);
+        let count = results.len();
+        let mut combined = Vec::with_capacity(count);
+        for register in 0..count {
+            let members = (0..1usize << warps)
+                .map(|warp| partials.iter().map(|values| values[register + warp * count]).collect())
+                .collect();
+            combined.push(self.combine_all(operation.regions[0], members)?);
+        }
+        Ok(combined)
+    }
+}
+
+/// How the partial results of the warps go through shared memory.
+struct Exchange {
+    store: SharedAccess,
+    load: SharedAccess,
+    /// Values that each thread reads: its results, times the warps that share them.
+    registers: usize,
+}
+
+impl Exchange {
+    fn new(plan: &ReductionPlan, elem_bits: u32) -> std::result::Result<Exchange, LayoutError> {
+        // Elements of the result are neighbours, warps far apart: then neither side has bank conflicts.
+        let warps = plan.partials.tile_shape().len() as u8 - 1;
+        let order: Vec<u8> = [warps].into_iter().chain(0..warps).collect();
+        let shared = shared_in_order(&plan.partials, &order)?;
+        let all_warps = plan.result.expand_dims(warps).broadcast_to(&plan.partials.tile_shape())?;
+        Ok(Exchange {
+            store: shared_access(&plan.partials, &shared, elem_bits)?,
+            load: shared_access(&all_warps, &shared, elem_bits)?,
+            registers: all_warps.in_size(Dim::Register) as usize,
+        })
+    }
+}
+
+/// Shared memory that holds the tile of `layout` with its axes in `order`, slowest first.
+fn shared_in_order(layout: &LinearLayout, order: &[u8]) -> std::result::Result<LinearLayout, LayoutError> {
+    let mut shared = LinearLayout::empty();
+    for &axis in order.iter().rev() {
+        let dim = Dim::Axis(axis);
+        shared = shared.product(&LinearLayout::identity1d(layout.out_size(dim), Dim::Offset, dim)?)?;
+    }
+    let names: Vec<Dim> = layout.outs().map(|(dim, _)| dim).collect();
+    shared.transpose_outs(&names)
+}
+
+/// Shared memory that holds the tile of `layout` row by row.
+pub(super) fn row_major_shared(layout: &LinearLayout) -> std::result::Result<LinearLayout, LayoutError> {
+    let order: Vec<u8> = (0..layout.tile_shape().len() as u8).collect();
+    shared_in_order(layout, &order)
+}
+
+/// Whether the region is one commutative operation per operand.
+pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
+    let args = &func.region(region).args;
+    let half = args.len() / 2;
+    let yields = crate::analysis::control::yielded(func, region);
+    yields.iter().enumerate().all(|(index, &value)| {
+        let Some(operation) = func.def_op(value) else { return false };
+        let pair = [args[index], args[half + index]];
+        let operands = operation.operands.as_slice();
+        let Op::Elementwise(ElementwiseOp::Binary { op }) = operation.op else { return false };
+        let commutes = match op {
+            BinaryOp::Add
+            | BinaryOp::Mul
+            | BinaryOp::Min
+            | BinaryOp::Max
+            | BinaryOp::MinNan
+            | BinaryOp::MaxNan
+            | BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::Umulhi => true,
+            BinaryOp::Sub | BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn | BinaryOp::Shl | BinaryOp::Shr => false,
+        };
+        commutes && (operands == pair || operands == [pair[1], pair[0]])
+    })
+}
+
+/// Whether the kernel has memory that may change while it runs.
+fn writes_memory(func: &Func) -> bool {
+    func.params.iter().any(|param| matches!(param.kind, ParamKind::Ptr { mutable: true, .. }))
+}

@@ -1,0 +1,214 @@
+//! Shared memory for passing values between threads: where it is, and that nobody overwrites what another still reads.
+//!
+//! Every use writes, meets the other threads at a barrier, and reads. Before the *next* write to the same bytes all
+//! reads must be over, which takes a second barrier, unless the next use takes other bytes: then the barrier
+//! between its own writes and reads does for the one after it. So uses take turns between regions while
+//! the memory for that is cheap, and barriers are as few as the uses.
+
+use std::ops::Range;
+
+use kernel_core::layout::{LinearLayout, SharedAccess};
+use kernel_llvm::inkwell::values::{IntValue, PointerValue};
+use kernel_llvm::{dynamic_shared_memory, inkwell::types::BasicTypeEnum};
+
+use super::ir::Value;
+use super::words::{Words, memory_bits};
+use super::{Lower, Result};
+
+/// The alignment of the memory: that of the widest access.
+const ALIGNMENT: u32 = 16;
+/// Up to this many bytes, taking other memory is better than a barrier: four programs of that size fit every target.
+const CHEAP_BYTES: u32 = 16 * 1024;
+
+/// Which parts of the memory are still read.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Scratch {
+    reads: Vec<Range<u32>>,
+    /// Reads of an earlier iteration may be anywhere.
+    unknown_reads: bool,
+    uses: u32,
+    high_water: u32,
+}
+
+impl Scratch {
+    /// The most bytes ever in use.
+    pub(super) fn high_water(&self) -> u32 {
+        self.high_water
+    }
+
+    /// The number of uses so far.
+    pub(super) fn uses(&self) -> u32 {
+        self.uses
+    }
+
+    /// All threads have met: nobody reads.
+    pub(super) fn settled(&mut self) {
+        self.reads.clear();
+        self.unknown_reads = false;
+    }
+
+    pub(super) fn enter_loop(&mut self) {
+        self.unknown_reads = true;
+    }
+
+    /// Back to what was read at `before`; the sizes stay.
+    pub(super) fn rewind(&mut self, before: &Scratch) {
+        self.reads.clone_from(&before.reads);
+        self.unknown_reads = before.unknown_reads;
+    }
+
+    /// What is read where two ways meet.
+    pub(super) fn join(&mut self, other: &Scratch) {
+        self.reads.extend(other.reads.iter().cloned());
+        self.unknown_reads |= other.unknown_reads;
+    }
+
+    /// The lowest place for `bytes` that nobody reads; `None` if a barrier is needed first.
+    fn place(&self, bytes: u32) -> Option<u32> {
+        if self.unknown_reads {
+            return None;
+        }
+        let fits = |start: u32| self.reads.iter().all(|read| read.end <= start || start + bytes <= read.start);
+        let ends = self.reads.iter().map(|read| read.end.next_multiple_of(ALIGNMENT));
+        let start = ends.chain([0]).filter(|&start| fits(start)).min()?;
+        let limit = self.high_water.max(CHEAP_BYTES);
+        (self.reads.is_empty() || start + bytes <= limit).then_some(start)
+    }
+}
+
+impl<'ctx> Lower<'_, 'ctx> {
+    /// Memory that may be written at once; returns its offset.
+    pub(super) fn take_scratch(&mut self, bytes: u32) -> u32 {
+        let bytes = bytes.max(1);
+        let start = match self.scratch.place(bytes) {
+            Some(start) => start,
+            None => {
+                self.barrier();
+                0
+            }
+        };
+        self.scratch.uses += 1;
+        self.scratch.high_water = self.scratch.high_water.max((start + bytes).next_multiple_of(ALIGNMENT));
+        start
+    }
+
+    /// Notes that the memory is being read until the next barrier.
+    pub(super) fn reading(&mut self, start: u32, bytes: u32) {
+        self.scratch.reads.push(start..start + bytes.max(1));
+    }
+
+    /// The address of a byte of shared memory.
+    pub(super) fn shared_address(&self, offset: IntValue<'ctx>) -> PointerValue<'ctx> {
+        let memory = dynamic_shared_memory(&self.ir.module, "shared_memory", ALIGNMENT);
+        self.ir.offset(self.ir.int_type(8), memory.as_pointer_value(), offset)
+    }
+
+    /// The offset of the thread for an access, computed once per kernel.
+    fn thread_offset(&mut self, access: &SharedAccess) -> IntValue<'ctx> {
+        self.form(&access.thread)
+    }
+
+    fn access_address(&self, thread: IntValue<'ctx>, start: u32, xor: u32, add: u32) -> PointerValue<'ctx> {
+        let ir = &self.ir;
+        let own = if xor == 0 { thread } else { ir.xor(thread, ir.i32(xor as i32)) };
+        // Two steps, so that the constant becomes part of the instruction.
+        let base = self.shared_address(own);
+        ir.offset(ir.int_type(8), base, ir.i32((start + add) as i32))
+    }
+
+    /// Writes the registers of one pass.
+    pub(super) fn write_shared(&mut self, start: u32, access: &SharedAccess, registers: &[Value<'ctx>], rep: u32) {
+        let thread = self.thread_offset(access);
+        for one in access.accesses.iter().filter(|one| one.rep == rep) {
+            let address = self.access_address(thread, start, one.xor_bytes, one.add_bytes);
+            let bits: Vec<Value> =
+                one.registers.iter().map(|&r| self.ir.to_bits(registers[r as usize]).into()).collect();
+            let words = Words::new(access.elem_bits, access.width);
+            let packed: Vec<Value> = self.ir.pack(&bits, words).into_iter().map(|word| self.word(word, words)).collect();
+            self.ir.store(address, self.ir.vector(&packed), access.access_bytes().min(ALIGNMENT));
+        }
+    }
+
+    /// A packed word in its own width.
+    fn word(&self, register: IntValue<'ctx>, words: Words) -> Value<'ctx> {
+        self.ir.resize(register, self.ir.int_type(words.bits), false).into()
+    }
+
+    /// Reads the registers of one pass into `registers`; those that hold copies are left out.
+    pub(super) fn read_shared(
+        &mut self,
+        start: u32,
+        access: &SharedAccess,
+        ty: BasicTypeEnum<'ctx>,
+        registers: &mut [Value<'ctx>],
+        rep: u32,
+    ) {
+        let thread = self.thread_offset(access);
+        let words = Words::new(access.elem_bits, access.width);
+        let word = self.ir.int_type(words.bits);
+        let whole: BasicTypeEnum = if words.count == 1 { word.into() } else { word.vec_type(words.count).into() };
+        for one in access.accesses.iter().filter(|one| one.rep == rep) {
+            let address = self.access_address(thread, start, one.xor_bytes, one.add_bytes);
+            let loaded = self.ir.load(whole, address, access.access_bytes().min(ALIGNMENT));
+            let loaded = self.ir.elements(loaded, words.count);
+            for (&register, value) in one.registers.iter().zip(self.ir.unpack(&loaded, words, ty, access.elem_bits)) {
+                registers[register as usize] = value;
+            }
+        }
+    }
+
+    /// The value that the first thread of the program has.
+    pub(super) fn broadcast_from_first(&mut self, value: Value<'ctx>) -> Value<'ctx> {
+        let ty = value.get_type();
+        let bits = self.ir.to_bits(value);
+        let words = Words::new(bits.get_type().get_bit_width(), 1);
+        let start = self.take_scratch(words.bits / 8);
+        let address = self.shared_address(self.ir.i32(start as i32));
+        let owner = self.owner(None);
+        let instruction = format!("st.shared{}", words.suffix());
+        self.store_vector(&instruction, "r", address.into(), owner, &[bits.into()], words);
+        self.barrier();
+        let loaded = self.ir.load(bits.get_type(), address, words.bits / 8);
+        self.reading(start, words.bits / 8);
+        self.ir.from_bits(self.ir.int(loaded), ty)
+    }
+
+    /// The values that the owners of the elements have, for all threads: where copies of an element are held, only
+    /// one thread's value is right.
+    pub(super) fn broadcast_from_owners(
+        &mut self,
+        layout: &LinearLayout,
+        registers: &[Value<'ctx>],
+        elem_bits: u32,
+    ) -> Result<Vec<Value<'ctx>>> {
+        let Some(owner) = self.owner(Some(layout)) else { return Ok(registers.to_vec()) };
+        let shared = super::reduce::row_major_shared(layout).and_then(|shared| {
+            kernel_core::layout::shared_access(layout, &shared, elem_bits)
+        });
+        let access = shared.map_err(|error| self.layout_error(&error))?;
+        let bytes = (1u32 << layout.total_out_bits()) * elem_bits / 8;
+        let start = self.take_scratch(bytes);
+        let thread = self.thread_offset(&access);
+        let words = Words::new(elem_bits, 1);
+        let instruction = format!("st.shared{}", words.suffix());
+        for one in &access.accesses {
+            for (position, &register) in one.registers.iter().enumerate() {
+                let add = one.add_bytes + position as u32 * elem_bits / 8;
+                let address = self.access_address(thread, start, one.xor_bytes, add);
+                let element = [self.ir.to_bits(registers[register as usize]).into()];
+                self.store_vector(&instruction, "r", address.into(), Some(owner), &element, words);
+            }
+        }
+        self.barrier();
+        let mut result = registers.to_vec();
+        let ty = registers.first().map_or(self.ir.int_type(32).into(), |value| value.get_type());
+        self.read_shared(start, &access, ty, &mut result, 0);
+        self.reading(start, bytes);
+        Ok(access.canonical.apply(&result))
+    }
+
+    /// Bits of an element of a value in shared memory.
+    pub(super) fn shared_bits(&self, value: kernel_core::ir::ValueId) -> u32 {
+        if self.func.ty(value).pointee().is_some() { 64 } else { memory_bits(self.dtype(value)) }
+    }
+}

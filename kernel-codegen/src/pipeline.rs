@@ -1,0 +1,115 @@
+//! The way of a kernel through the code generator.
+
+use std::time::Instant;
+
+use kernel_core::ir::{BoundFunc, Func, Level, Placed, Safety, Span};
+use kernel_llvm::{emit_ptx, load, new_context, optimise, target_machine};
+
+use crate::analysis::axis::AxisAnalysis;
+use crate::check::{self, CheckPlan};
+use crate::compiled::{Compiled, LlvmIr, Timings};
+use crate::error::CodegenError;
+use crate::options::{MAX_WARPS, Options};
+use crate::target::Target;
+use crate::{lower, place};
+
+/// The names of the optimisation passes that [`Options::disabled_passes`] may leave out: each can be switched off
+/// without changing what a kernel computes.
+pub const PASSES: [&str; 1] = ["llvm"];
+
+/// Compiles a bound kernel for a target.
+///
+/// # Errors
+/// If the options make no sense, the kernel asks for more than the target or the code generator has, or there is
+/// no usable LLVM.
+pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result<Compiled, CodegenError> {
+    let mut timings = Timings::default();
+    let mut func = kernel.func().clone();
+    check_options(&func, options)?;
+
+    let start = Instant::now();
+    let plan = checks(&mut func, options);
+    let axis = AxisAnalysis::new(&func);
+    timings.analyse = start.elapsed();
+
+    let start = Instant::now();
+    let func = place::place(func, &axis, options.num_warps)?;
+    let placed = placed(func)?;
+    timings.place = start.elapsed();
+
+    let start = Instant::now();
+    let llvm = load()?;
+    let machine = target_machine(llvm, target.name(), target.features())?;
+    let context = new_context(llvm);
+    let axis = AxisAnalysis::new(placed.func());
+    let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options.num_warps)?;
+    let text = |module: &kernel_llvm::inkwell::module::Module| {
+        if options.keep_llvm_ir { module.print_to_string().to_string() } else { String::new() }
+    };
+    let before = text(&lowered.module);
+    timings.lower = start.elapsed();
+
+    let start = Instant::now();
+    if options.runs("llvm") {
+        optimise(&lowered.module, &machine)?;
+    }
+    let after = text(&lowered.module);
+    timings.optimise = start.elapsed();
+
+    let start = Instant::now();
+    let ptx = emit_ptx(&lowered.module, &machine)?;
+    timings.emit = start.elapsed();
+
+    let mut report = lowered.report;
+    classify(&mut report, &plan);
+    Ok(Compiled {
+        entry: placed.func().name.clone(),
+        ptx,
+        target: *target,
+        placed,
+        llvm_ir: options.keep_llvm_ir.then_some(LlvmIr { lowered: before, optimised: after }),
+        shared_bytes: lowered.shared_bytes,
+        num_warps: options.num_warps,
+        abi: lowered.abi,
+        sites: lowered.sites,
+        conditions: plan.conditions,
+        report,
+        timings,
+    })
+}
+
+fn check_options(func: &Func, options: &Options) -> Result<(), CodegenError> {
+    let warps = options.num_warps;
+    if warps.is_power_of_two() && warps <= MAX_WARPS {
+        return Ok(());
+    }
+    let error = CodegenError::refuse(func, Span::UNKNOWN, format!("a program of {warps} warps"));
+    let error = if warps > MAX_WARPS { error.amounts(u64::from(warps), u64::from(MAX_WARPS)) } else { error };
+    Err(error.help("num_warps is a power of two from 1 to 32"))
+}
+
+/// Keeps the accesses of a safe kernel inside their buffers.
+fn checks(func: &mut Func, options: &Options) -> CheckPlan {
+    match func.safety {
+        Safety::Safe => check::insert(func, options.checks),
+        Safety::Unsafe => {
+            check::pointers::canonicalise(func);
+            CheckPlan::default()
+        }
+    }
+}
+
+fn placed(func: Func) -> Result<Placed, CodegenError> {
+    debug_assert_eq!(func.level, Level::Placed);
+    Placed::new(func).map_err(|func| CodegenError::refuse(&func, Span::UNKNOWN, "a kernel that is not placed"))
+}
+
+/// Tells the report how each access is checked.
+fn classify(report: &mut crate::report::Report, plan: &CheckPlan) {
+    for access in &mut report.accesses {
+        let same = |known: &&check::Access| {
+            known.span == access.span && known.kind == access.kind && known.param == access.param
+        };
+        access.class = plan.accesses.iter().find(same).map(|known| known.class);
+    }
+}

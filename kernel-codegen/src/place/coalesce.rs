@@ -1,0 +1,148 @@
+//! The layouts of accesses to global memory.
+//!
+//! A warp's access is fastest where its lanes touch consecutive vectors of 16 bytes: then it moves whole sectors
+//! with the fewest instructions. So the fastest dimension is the one along which the pointers are contiguous, each
+//! thread holds a vector along it, lanes and then warps follow, and what is left is repeated in registers
+//! at a stride of (threads x vector), so that every access of the repetition is coalesced too:
+//!
+//! ```text
+//! f32[4096], 8 warps:  registers 0..4 | lanes | warps | registers 4..16   four independent loads of 16 bytes
+//! ```
+//!
+//! All accesses of one shape that run along the same dimension agree on the number of elements per thread: the
+//! most that any of them can use, but no more than 16 bytes of any store, because a store of a part of a sector
+//! wastes the rest of it, while a load finds the rest in the first-level cache.
+//!
+//! Where a kernel reduces along the fastest dimension, warps are laid along the others first, so that
+//! a warp has whole rows and the reduction needs no shared memory.
+
+use kernel_core::ir::{ControlOp, MemoryOp, Op, OpId, ValueId};
+use kernel_core::layout::{Blocked, WARP_SIZE};
+
+use super::{Placement, shape_of};
+use crate::analysis::control::for_each_op;
+use crate::error::CodegenError;
+
+/// The widest access of one thread, in bytes.
+const MAX_ACCESS_BYTES: u64 = 16;
+
+/// One access to global memory on a tile.
+struct Site {
+    op: OpId,
+    shape: Vec<u32>,
+    order: Vec<u8>,
+    /// Elements that one access of a thread can cover.
+    vector: u32,
+    /// Elements in 16 bytes, for stores.
+    store_limit: Option<u32>,
+}
+
+/// The operand of a memory operation that holds the pointers, if it is an access on a tile.
+pub(super) fn pointers(op: &MemoryOp) -> Option<usize> {
+    match op {
+        MemoryOp::Load { .. }
+        | MemoryOp::Store { .. }
+        | MemoryOp::AtomicRmw { .. }
+        | MemoryOp::AtomicCas { .. } => Some(0),
+        MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => None,
+    }
+}
+
+/// Chooses the layout of every access.
+pub(super) fn choose(placement: &mut Placement<'_>) -> Result<(), CodegenError> {
+    let func = placement.func;
+    let mut sites = Vec::new();
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        if let Op::Memory(op) = &operation.op
+            && let Some(index) = pointers(op)
+            && !func.ty(operation.operands[index]).is_scalar()
+        {
+            sites.push(site(placement, id, op, operation.operands[index]));
+        }
+    });
+    for site in &sites {
+        let alike = || sites.iter().filter(|other| other.shape == site.shape && other.order == site.order);
+        let widest = alike().map(|other| other.vector).max().unwrap_or(1);
+        let stores = alike().filter(|other| other.vector > 1).filter_map(|other| other.store_limit).min();
+        let per_thread = widest.min(stores.unwrap_or(widest));
+        let layout = blocked(placement, &site.shape, &site.order, per_thread).layout(&site.shape);
+        let layout = placement.layout(site.op, layout)?;
+        placement.access[site.op.index()] = Some(placement.table.intern(&layout));
+    }
+    Ok(())
+}
+
+fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, pointer: ValueId) -> Site {
+    let func = placement.func;
+    let order = placement.axis.order(func, pointer);
+    let param = func.ty(pointer).pointee();
+    let bytes = param.and_then(|p| func.pointee_dt(p)).and_then(|dt| dt.known()).map_or(1, |d| d.bytes());
+    let limit = (MAX_ACCESS_BYTES / u64::from(bytes)).max(1);
+    let fastest = order.first().copied().unwrap_or(0);
+    let run = match kind {
+        MemoryOp::Load { .. } | MemoryOp::Store { .. } => placement.axis.pointer_run(func, pointer, fastest),
+        // Atomics move one element at a time, and neighbouring lanes should meet in one sector.
+        MemoryOp::AtomicRmw { .. }
+        | MemoryOp::AtomicCas { .. }
+        | MemoryOp::AddPtr
+        | MemoryOp::CheckBounds { .. } => 1,
+    };
+    let shape = shape_of(func, pointer);
+    let numel: u64 = shape.iter().map(|&dim| u64::from(dim)).product();
+    let threads = u64::from(placement.num_warps * WARP_SIZE);
+    let vector = run.min(limit).min((numel / threads).max(1)) as u32;
+    let is_store = matches!(kind, MemoryOp::Store { .. });
+    Site { op, shape, order, vector, store_limit: is_store.then_some(limit as u32) }
+}
+
+/// The parameters of the blocked layout for a tile that is accessed along `order`.
+fn blocked(placement: &Placement<'_>, shape: &[u32], order: &[u8], per_thread: u32) -> Blocked {
+    let mut blocked = Blocked::coalesced(shape, order, per_thread, placement.num_warps);
+    let fastest = order.first().copied().unwrap_or(0);
+    if reduces_along(placement, shape, fastest) {
+        let mut left = placement.num_warps;
+        for (index, &axis) in order.iter().rev().enumerate() {
+            let axis = usize::from(axis);
+            let last = index + 1 == order.len();
+            let room = (shape[axis] / blocked.size_per_thread[axis] / blocked.threads_per_warp[axis]).max(1);
+            blocked.warps[axis] = if last { left } else { left.min(room) };
+            left /= blocked.warps[axis];
+        }
+    }
+    blocked
+}
+
+/// Whether the kernel reduces a tile of this shape along `axis`.
+fn reduces_along(placement: &Placement<'_>, shape: &[u32], axis: u8) -> bool {
+    let func = placement.func;
+    let mut found = false;
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        if let Op::Control(ControlOp::Reduce { axis: own } | ControlOp::Scan { axis: own, .. }) = operation.op {
+            found |= own == axis && shape_of(func, operation.operands[0]) == shape;
+        }
+    });
+    found
+}
+
+/// The layout for a tile that no anchor gives one: that of an access of its shape, else row-major with up to four
+/// elements per thread.
+pub(super) fn default_layout(
+    placement: &mut Placement<'_>,
+    op: OpId,
+    value: ValueId,
+) -> Result<kernel_core::ir::LayoutId, CodegenError> {
+    let shape = placement.shape(value);
+    let known = placement.access.iter().flatten().copied();
+    let mut alike = known.filter(|&id| placement.table.get(id).tile_shape() == shape);
+    if let Some(id) = alike.next() {
+        return Ok(id);
+    }
+    let numel: u32 = shape.iter().product();
+    let per_thread = (numel / (placement.num_warps * WARP_SIZE)).clamp(1, 4);
+    let order: Vec<u8> = (0..shape.len() as u8).rev().collect();
+    let layout = blocked(placement, &shape, &order, per_thread).layout(&shape);
+    let layout = placement.layout(op, layout)?;
+    Ok(placement.table.intern(&layout))
+}

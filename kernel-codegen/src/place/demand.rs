@@ -1,0 +1,136 @@
+//! Backwards: in which layouts each value is wanted.
+
+use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
+
+use super::{Natural, Placement, coalesce, transfer};
+use crate::analysis::control::yielded;
+use crate::error::CodegenError;
+
+type Result<T> = std::result::Result<T, CodegenError>;
+
+/// Visits the operations of a region from the last to the first, so that all users of a value come before it.
+pub(super) fn region(p: &mut Placement<'_>, region: RegionId) -> Result<()> {
+    let func = p.func;
+    for &op in func.region(region).ops.iter().rev() {
+        operation(p, op)?;
+    }
+    Ok(())
+}
+
+/// Notes that `value` is wanted in `layout`. A value that may be computed anywhere is then computed there.
+fn want(p: &mut Placement<'_>, value: ValueId, layout: LayoutId) {
+    if !p.is_tile(value) {
+        return;
+    }
+    if p.natural(value) == Natural::Free {
+        p.natural[value.index()] = Natural::Fixed(layout);
+    }
+    let demands = &mut p.demands[value.index()];
+    if !demands.contains(&layout) {
+        demands.push(layout);
+    }
+}
+
+fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
+    let func = p.func;
+    let operation = func.op(id);
+    match &operation.op {
+        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(MemoryOp::AddPtr) => pure(p, id),
+        Op::Memory(MemoryOp::CheckBounds { .. }) => {
+            let result = operation.results[0];
+            if p.is_tile(result) && p.demands[result.index()].is_empty() {
+                // Its report is wanted even where its result is not.
+                let layout = coalesce::default_layout(p, id, result)?;
+                want(p, result, layout);
+            }
+            pure(p, id)
+        }
+        Op::Memory(MemoryOp::Load { .. }) => {
+            if let (Natural::Fixed(layout), true) = (p.natural(operation.results[0]), p.is_tile(operation.results[0])) {
+                p.chosen[id.index()] = Some(layout);
+                if !p.demands[operation.results[0].index()].is_empty() {
+                    want_all(p, &operation.operands, layout);
+                }
+            }
+            Ok(())
+        }
+        Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
+            if let Some(layout) = p.chosen[id.index()] {
+                want_all(p, &operation.operands, layout);
+            }
+            Ok(())
+        }
+        Op::Control(op) => control(p, id, op),
+        Op::Gpu(_) => Ok(()),
+    }
+}
+
+fn want_all(p: &mut Placement<'_>, values: &[ValueId], layout: LayoutId) {
+    for &value in values {
+        want(p, value, layout);
+    }
+}
+
+/// An operation without effects: its operands are wanted for each layout in which it is computed.
+fn pure(p: &mut Placement<'_>, id: OpId) -> Result<()> {
+    let func = p.func;
+    let operation = func.op(id);
+    let Some(&result) = operation.results.first() else { return Ok(()) };
+    if !p.is_tile(result) {
+        if let Some(layout) = p.chosen[id.index()] {
+            want_all(p, &operation.operands, layout);
+        }
+        return Ok(());
+    }
+    let computed_in = match p.natural(result) {
+        _ if p.demands[result.index()].is_empty() => Vec::new(),
+        Natural::Fixed(layout) => vec![layout],
+        Natural::Cheap | Natural::Free => p.demands[result.index()].clone(),
+    };
+    for layout in computed_in {
+        let wanted = transfer::operand_layouts(func, &mut p.table, id, layout);
+        for (&operand, layout) in operation.operands.iter().zip(p.layout(id, wanted)?) {
+            if let Some(layout) = layout {
+                want(p, operand, layout);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Wants each of `values` in the layout of the value at the same place in `homes`.
+fn want_at_home(p: &mut Placement<'_>, values: &[ValueId], homes: &[ValueId]) {
+    for (&value, &home) in values.iter().zip(homes) {
+        if let Natural::Fixed(layout) = p.natural(home) {
+            want(p, value, layout);
+        }
+    }
+}
+
+fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
+    let func = p.func;
+    let operation = func.op(id);
+    match op {
+        ControlOp::For { .. } | ControlOp::While | ControlOp::If => {
+            for &inner in operation.regions.iter().rev() {
+                if !matches!(op, ControlOp::While) || inner != operation.regions[0] {
+                    want_at_home(p, yielded(func, inner), &operation.results);
+                }
+                region(p, inner)?;
+            }
+            let skipped = match op {
+                ControlOp::For { .. } => 3,
+                ControlOp::If => operation.operands.len(),
+                _ => 0,
+            };
+            want_at_home(p, &operation.operands[skipped..], &operation.results);
+        }
+        ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. } => {
+            if let Some(layout) = p.chosen[id.index()] {
+                want_all(p, &operation.operands, layout);
+            }
+        }
+        ControlOp::Yield | ControlOp::Return | ControlOp::StaticAssert { .. } => {}
+    }
+    Ok(())
+}

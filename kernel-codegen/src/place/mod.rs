@@ -1,0 +1,176 @@
+//! Placement: gives every tile a layout, which says which thread holds which element.
+//!
+//! ```text
+//! before:  %6: i32[1024] = arange ..     %10: *x[1024] = add_ptr ..     %13: f32[1024] = load %10
+//! after:   the same with a layout behind each type, and `convert_layout` where two layouts meet
+//! ```
+//!
+//! # How layouts are chosen
+//!
+//! 1. [`coalesce`]: every access to global memory gets the layout in which neighbouring threads access neighbouring
+//!    vectors of up to 16 bytes. All accesses of one shape agree, so that a kernel that loads, computes and stores
+//!    needs no conversions at all.
+//! 2. [`natural`], forwards: values whose computation is worth something get one layout, where they are *computed*.
+//!    Loads, atomics, reductions and loop-carried values are the anchors; arithmetic inherits the layout of its
+//!    first operand that has one.
+//! 3. [`demand`], backwards: every user says in which layout it needs its operands. A value that is cheap to
+//!    compute (made by `arange`, `splat`, constants, and integer arithmetic, comparisons, pointer arithmetic on
+//!    such) is computed anew in each layout that is asked for; others are converted once per layout.
+//! 4. [`rewrite`]: emits the copies and the conversions.
+//!
+//! # What it costs
+//!
+//! A conversion through shared memory costs, per element, a store, a load and the address arithmetic, and two
+//! barriers; about 30 to 60 cycles of latency that nothing hides. Recomputing an offset or a mask costs one or two
+//! integer instructions per element, of which LLVM drops most (only the first of a vector is used for an address).
+//! So offsets and masks are always recomputed. A special-function instruction has a quarter of the throughput of
+//! an addition and a load has memory traffic, so these are converted, not repeated, with two exceptions:
+//! a small tile that is loaded from memory which does not change (a bias, a row of weights) is loaded in the layout
+//! of its first user, and a small tile is stored in the layout in which it was computed. There the wasted
+//! sectors cost less than a trip through shared memory.
+//!
+//! `expand_dims` and `broadcast` cost nothing in any layout: their operand is wanted in the projection of the
+//! result's layout. For the result of a reduction that is the very layout that the reduction leaves, so that
+//! `x - max(x, axis = 1)` needs no conversion.
+
+mod coalesce;
+mod demand;
+mod natural;
+mod rewrite;
+mod transfer;
+
+use kernel_core::ir::{Func, LayoutId, OpId, ValueId};
+use kernel_core::layout::{LayoutError, LinearLayout};
+
+use crate::analysis::axis::AxisAnalysis;
+use crate::error::CodegenError;
+
+/// Where a value can be computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Natural {
+    /// Anywhere, again and again.
+    Cheap,
+    /// In any one layout: that of the first who asks.
+    Free,
+    /// In this layout.
+    Fixed(LayoutId),
+}
+
+/// The layouts of a kernel, each once.
+#[derive(Default, Debug)]
+struct Table {
+    layouts: Vec<LinearLayout>,
+}
+
+impl Table {
+    /// The identifier of a layout, without redundant registers.
+    fn intern(&mut self, layout: &LinearLayout) -> LayoutId {
+        let layout = layout.remove_broadcast_registers().layout;
+        let found = self.layouts.iter().position(|known| *known == layout);
+        let index = found.unwrap_or_else(|| {
+            self.layouts.push(layout);
+            self.layouts.len() - 1
+        });
+        LayoutId::new(index as u32)
+    }
+
+    fn get(&self, id: LayoutId) -> &LinearLayout {
+        &self.layouts[id.index()]
+    }
+}
+
+/// What the steps of placement share.
+struct Placement<'f> {
+    func: &'f Func,
+    axis: &'f AxisAnalysis,
+    num_warps: u32,
+    table: Table,
+    /// The layout of each access to global memory on tiles, by operation.
+    access: Vec<Option<LayoutId>>,
+    /// The layout in which an operation with effects, a reduction or a loop works, by operation.
+    chosen: Vec<Option<LayoutId>>,
+    /// Per value.
+    natural: Vec<Natural>,
+    /// Per value, the layouts asked for, the first first.
+    demands: Vec<Vec<LayoutId>>,
+}
+
+impl Placement<'_> {
+    fn natural(&self, value: ValueId) -> Natural {
+        self.natural[value.index()]
+    }
+
+    /// The numbers of a tile's shape; empty for a scalar.
+    fn shape(&self, value: ValueId) -> Vec<u32> {
+        shape_of(self.func, value)
+    }
+
+    fn is_tile(&self, value: ValueId) -> bool {
+        !self.func.ty(value).is_scalar()
+    }
+
+    /// The tiles among some values, with their places.
+    fn tiles(&self, values: &[ValueId]) -> Vec<(usize, ValueId)> {
+        values.iter().copied().enumerate().filter(|&(_, value)| self.is_tile(value)).collect()
+    }
+
+    /// Turns an error of the layout algebra into one about an operation.
+    fn layout<T>(&self, op: OpId, result: Result<T, LayoutError>) -> Result<T, CodegenError> {
+        let span = self.func.op(op).span;
+        result.map_err(|error| CodegenError::refuse(self.func, span, format!("no layout for this operation: {error}")))
+    }
+}
+
+/// The numbers of a tile's shape; empty for a scalar.
+pub(crate) fn shape_of(func: &Func, value: ValueId) -> Vec<u32> {
+    let dims = func.ty(value).dims().unwrap_or_default();
+    dims.into_iter().map(|dim| u32::try_from(dim).unwrap_or(0)).collect()
+}
+
+/// Gives every tile of a bound kernel a layout for `num_warps` warps.
+///
+/// # Errors
+/// If a tile has a dimension that is not a power of two, or too many elements.
+pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<Func, CodegenError> {
+    check_shapes(&func)?;
+    let mut placement = Placement {
+        func: &func,
+        axis,
+        num_warps,
+        table: Table::default(),
+        access: vec![None; func.ops.len()],
+        chosen: vec![None; func.ops.len()],
+        natural: vec![Natural::Cheap; func.values.len()],
+        demands: vec![Vec::new(); func.values.len()],
+    };
+    coalesce::choose(&mut placement)?;
+    natural::region(&mut placement, func.body)?;
+    demand::region(&mut placement, func.body)?;
+    let Placement { table, chosen, natural, demands, .. } = placement;
+    rewrite::apply(func, table, &chosen, &natural, &demands)
+}
+
+/// The most elements of one tile: beyond it, programs take minutes to compile and never fit the registers.
+const MAX_ELEMENTS: i64 = 1 << 20;
+
+fn check_shapes(func: &Func) -> Result<(), CodegenError> {
+    let mut problem = None;
+    crate::analysis::control::for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        for &result in &operation.results {
+            let dims = func.ty(result).dims().unwrap_or_default();
+            if let Some(&dim) = dims.iter().find(|&&dim| dim < 1 || dim & (dim - 1) != 0) {
+                let what = format!("a tile dimension of {dim}, which is not a power of two");
+                let error = CodegenError::refuse(func, operation.span, what);
+                let help = "use the next power of two and mask the rest";
+                problem.get_or_insert(error.help(help));
+            } else if func.ty(result).numel().is_none_or(|numel| numel > MAX_ELEMENTS) {
+                let error = CodegenError::refuse(func, operation.span, "a tile with too many elements");
+                let needed = func.ty(result).numel().map_or(u64::MAX, i64::unsigned_abs);
+                let error = error.amounts(needed, MAX_ELEMENTS.unsigned_abs());
+                problem.get_or_insert(error.help("loop over smaller tiles"));
+            }
+        }
+    });
+    problem.map_or(Ok(()), Err)
+}

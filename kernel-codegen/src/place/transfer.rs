@@ -1,0 +1,74 @@
+//! In which layout an operation needs its operands, so that its result comes out in a given one without moving data.
+
+use kernel_core::ir::{Func, LayoutId, Op, OpId, ShapeOp};
+use kernel_core::layout::{Dim, LayoutError, LinearLayout};
+
+use super::{Table, shape_of};
+
+/// Per operand, the layout wanted; `None` for scalars.
+pub(super) fn operand_layouts(
+    func: &Func,
+    table: &mut Table,
+    id: OpId,
+    result: LayoutId,
+) -> Result<Vec<Option<LayoutId>>, LayoutError> {
+    let operation = func.op(id);
+    let same = |table: &mut Table| {
+        let tile = |&value| (!func.ty(value).is_scalar()).then_some(result);
+        let _ = &table;
+        operation.operands.iter().map(tile).collect()
+    };
+    let Op::Shape(shape) = &operation.op else { return Ok(same(table)) };
+    let source = operation.operands[0];
+    if func.ty(source).is_scalar() {
+        return Ok(vec![None]);
+    }
+    let layout = table.get(result).clone();
+    let wanted = match shape {
+        ShapeOp::ExpandDims { axis } => layout.slice(*axis)?,
+        ShapeOp::Broadcast { .. } => project(&layout, &shape_of(func, source))?,
+        ShapeOp::Permute { perm } => layout.permute(&inverse(perm))?,
+        ShapeOp::Reshape { .. } => layout.reshape(&shape_of(func, source))?,
+        ShapeOp::ConvertLayout => return Ok(same(table)),
+    };
+    Ok(vec![Some(table.intern(&wanted))])
+}
+
+/// The layout of a shape operation's result whose operand stays in `source`; `None` for a broadcast,
+/// which would have to invent places for the copies.
+pub(super) fn result_layout(
+    func: &Func,
+    id: OpId,
+    source: &LinearLayout,
+) -> Result<Option<LinearLayout>, LayoutError> {
+    let operation = func.op(id);
+    let Op::Shape(shape) = &operation.op else { return Ok(Some(source.clone())) };
+    Ok(Some(match shape {
+        ShapeOp::ExpandDims { axis } => source.expand_dims(*axis),
+        ShapeOp::Broadcast { .. } => return Ok(None),
+        ShapeOp::Permute { perm } => source.permute(perm)?,
+        ShapeOp::Reshape { .. } => source.reshape(&shape_of(func, operation.results[0]))?,
+        ShapeOp::ConvertLayout => source.clone(),
+    }))
+}
+
+/// The layout with the coordinates dropped along dimensions where `shape` is 1.
+fn project(layout: &LinearLayout, shape: &[u32]) -> Result<LinearLayout, LayoutError> {
+    let mut projected = layout.clone();
+    for (axis, &size) in shape.iter().enumerate() {
+        let dim = Dim::Axis(axis as u8);
+        if size == 1 && projected.out_size(dim) != 1 {
+            projected = projected.resize_out(dim, 1)?;
+        }
+    }
+    Ok(projected)
+}
+
+/// The permutation that undoes `perm`.
+fn inverse(perm: &[u8]) -> Vec<u8> {
+    let mut inverse = vec![0; perm.len()];
+    for (to, &from) in perm.iter().enumerate() {
+        inverse[usize::from(from)] = to as u8;
+    }
+    inverse
+}

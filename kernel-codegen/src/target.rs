@@ -1,0 +1,94 @@
+//! The GPUs that code is generated for, and their limits.
+
+/// A GPU architecture.
+///
+/// ```
+/// use kernel_codegen::Target;
+/// assert_eq!(Target::sm_90a().name(), "sm_90a");
+/// assert_eq!(Target::for_compute_capability(8, 6), Some(Target::sm_80()));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    arch: Arch,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Arch {
+    Sm80,
+    Sm89,
+    Sm90,
+    Sm90a,
+}
+
+impl Target {
+    /// Ampere (A100), and every later GPU through the driver's compiler.
+    pub fn sm_80() -> Target {
+        Target { arch: Arch::Sm80 }
+    }
+
+    /// Ada (L4, L40, RTX 40 series) and later.
+    pub fn sm_89() -> Target {
+        Target { arch: Arch::Sm89 }
+    }
+
+    /// Hopper without its architecture-specific instructions, and later.
+    pub fn sm_90() -> Target {
+        Target { arch: Arch::Sm90 }
+    }
+
+    /// Hopper (H100, H200) with `wgmma` and `setmaxnreg`. Runs on compute capability 9.0 only.
+    pub fn sm_90a() -> Target {
+        Target { arch: Arch::Sm90a }
+    }
+
+    /// Every target.
+    pub fn all() -> [Target; 4] {
+        [Target::sm_80(), Target::sm_89(), Target::sm_90(), Target::sm_90a()]
+    }
+
+    /// The best target for a GPU, or `None` if it is older than all of them.
+    pub fn for_compute_capability(major: u32, minor: u32) -> Option<Target> {
+        match (major, minor) {
+            (9, 0) => Some(Target::sm_90a()),
+            (9.., _) => Some(Target::sm_90()),
+            (8, 9..) => Some(Target::sm_89()),
+            (8, _) => Some(Target::sm_80()),
+            _ => None,
+        }
+    }
+
+    /// The name that LLVM and ptxas give it.
+    pub fn name(self) -> &'static str {
+        match self.arch {
+            Arch::Sm80 => "sm_80",
+            Arch::Sm89 => "sm_89",
+            Arch::Sm90 => "sm_90",
+            Arch::Sm90a => "sm_90a",
+        }
+    }
+
+    /// LLVM's feature string: the lowest PTX version that has what is emitted, so that old drivers accept it.
+    /// Eviction priorities need 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its barriers 8.0.
+    pub(crate) fn features(self) -> &'static str {
+        match self.arch {
+            Arch::Sm80 => "+ptx74",
+            Arch::Sm89 => "+ptx78",
+            Arch::Sm90 | Arch::Sm90a => "+ptx80",
+        }
+    }
+
+    /// The most bytes of shared memory that one program may use.
+    /// From the table "Technical Specifications per Compute Capability" of the CUDA programming guide.
+    pub fn max_shared_bytes(self) -> u32 {
+        match self.arch {
+            Arch::Sm80 => 163 * 1024,
+            Arch::Sm89 => 99 * 1024,
+            Arch::Sm90 | Arch::Sm90a => 227 * 1024,
+        }
+    }
+
+    /// Whether `atom.add` takes bf16 (PTX: sm_90 and later).
+    pub(crate) fn has_bf16_atomics(self) -> bool {
+        self.arch >= Arch::Sm90
+    }
+}

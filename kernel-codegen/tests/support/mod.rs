@@ -1,0 +1,106 @@
+//! What the tests of generated code share: kernels from text, ptxas, counting instructions.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use kernel_codegen::{Compiled, Options, Target, compile};
+use kernel_core::ir::BoundFunc;
+
+/// A kernel from its text form at the bound level.
+pub fn kernel(text: &str) -> BoundFunc {
+    let func = kernel_core::text::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    if let Err(problems) = kernel_core::verify::verify(&func) {
+        panic!("{problems:?}");
+    }
+    BoundFunc::new(func).unwrap_or_else(|_| panic!("the kernel is not bound"))
+}
+
+/// Compiles a kernel for Hopper with that many warps.
+pub fn hopper(text: &str, num_warps: u32) -> Compiled {
+    let options = Options { num_warps, ..Options::default() };
+    compile(&kernel(text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// How often `needle` occurs in the PTX.
+pub fn count(ptx: &str, needle: &str) -> usize {
+    ptx.matches(needle).count()
+}
+
+/// What ptxas says about a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    pub registers: u32,
+    pub spill_bytes: u32,
+    pub barriers: u32,
+}
+
+/// The assembler: `TILEWRIGHT_PTXAS`, a virtual environment `.ptxas` with the package `nvidia-cuda-nvcc` in the
+/// repository's root, or one on the path.
+fn ptxas() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        if let Some(path) = std::env::var_os("TILEWRIGHT_PTXAS") {
+            return Some(PathBuf::from(path));
+        }
+        let environment = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join(".ptxas/lib");
+        let in_environment = std::fs::read_dir(environment).into_iter().flatten().flatten();
+        let in_environment = in_environment.map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"));
+        let on_path = std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join("ptxas")).collect::<Vec<_>>();
+        in_environment.chain(on_path).find(|path| path.is_file())
+    };
+    let found = FOUND.get_or_init(find).as_deref();
+    if found.is_none() {
+        eprintln!("skipped: no ptxas (set TILEWRIGHT_PTXAS, or install nvidia-cuda-nvcc==13.0.88 into .ptxas)");
+    }
+    found
+}
+
+/// Assembles a kernel. `None` if there is no ptxas here. Panics on errors and on performance warnings.
+pub fn assemble(compiled: &Compiled) -> Option<Assembled> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let ptxas = ptxas()?;
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let file = std::env::temp_dir().join(format!("tilewright-{}-{number}.ptx", std::process::id()));
+    std::fs::write(&file, &compiled.ptx).expect("the temporary folder is writable");
+    let output = Command::new(ptxas)
+        .args(["-v", "--gpu-name", compiled.target.name(), "-o", "/dev/null"])
+        .arg(&file)
+        .output()
+        .expect("ptxas runs");
+    let log = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let _ = std::fs::remove_file(&file);
+    assert!(output.status.success(), "ptxas refuses:\n{log}\n{}", compiled.ptx);
+    assert!(!log.contains("(C75"), "ptxas warns:\n{log}\n{}", compiled.ptx);
+    Some(Assembled {
+        registers: number_before(&log, " registers"),
+        spill_bytes: number_before(&log, " bytes spill stores") + number_before(&log, " bytes spill loads"),
+        barriers: number_before(&log, " barriers"),
+    })
+}
+
+fn number_before(log: &str, what: &str) -> u32 {
+    let Some(end) = log.find(what) else { return 0 };
+    let digits: String = log[..end].chars().rev().take_while(char::is_ascii_digit).collect();
+    digits.chars().rev().collect::<String>().parse().unwrap_or(0)
+}
+
+/// Compiles a kernel for every target with several numbers of warps, assembles each, and checks that compiling twice
+/// gives the same bytes and that nothing spills.
+pub fn compiles_everywhere(text: &str) {
+    let kernel = kernel(text);
+    for target in Target::all() {
+        for num_warps in [1, 4, 8] {
+            let options = Options { num_warps, ..Options::default() };
+            let compiled = compile(&kernel, &target, &options).unwrap_or_else(|error| panic!("{error}"));
+            let again = compile(&kernel, &target, &options).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(compiled.ptx, again.ptx, "compiling is deterministic");
+            if let Some(assembled) = assemble(&compiled) {
+                assert_eq!(assembled.spill_bytes, 0, "{} with {num_warps} warps spills", target.name());
+            }
+        }
+    }
+}
