@@ -107,13 +107,13 @@ impl ParamSpec {
     }
 
     pub(super) fn facts(self) -> Facts {
-        let known = |is_known: bool| if is_known { DIVISOR } else { 1 };
+        let known = |is_known: bool| if is_known { DIVISOR } else { 0 };
         match self {
             ParamSpec::Buffer { alignment, len_divisible, .. } => {
                 Facts { divisible_by: alignment, equals_one: false, len_divisible_by: known(len_divisible) }
             }
             ParamSpec::Scalar { divisible, one, .. } => {
-                Facts { divisible_by: known(divisible), equals_one: one, len_divisible_by: 1 }
+                Facts { divisible_by: known(divisible), equals_one: one, len_divisible_by: 0 }
             }
             ParamSpec::Const(_) => Facts::default(),
         }
@@ -248,14 +248,14 @@ mod tests {
     #[test]
     fn integers_are_specialised_as_in_triton() {
         let spec = |value: ScalarValue| ParamSpec::of(&Arg::Scalar(value)).facts();
-        assert_eq!(spec(1i32.value()), Facts { divisible_by: 1, equals_one: true, len_divisible_by: 1 });
+        assert_eq!(spec(1i32.value()), Facts { divisible_by: 0, equals_one: true, len_divisible_by: 0 });
         for divisible in [0i64, 16, -32, 4096] {
             assert_eq!(spec(divisible.value()).divisible_by, 16, "{divisible}");
         }
         for other in [2i64, 8, 24, -1] {
-            assert_eq!(spec(other.value()), Facts { divisible_by: 1, equals_one: false, len_divisible_by: 1 });
+            assert_eq!(spec(other.value()), Facts::default());
         }
-        assert_eq!(spec(1.0f32.value()).divisible_by, 1, "floats are not specialised");
+        assert_eq!(spec(1.0f32.value()).divisible_by, 0, "floats are not specialised");
         assert!(!spec(1.0f32.value()).equals_one);
     }
 

@@ -18,6 +18,7 @@ use super::invocation::Place;
 use super::kernel::Kernel;
 use super::spec::{Checking, Key, Spec};
 use super::target::Target;
+use super::timing::Timings;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use module::Loaded;
@@ -72,7 +73,9 @@ fn ready(kernel: &'static Kernel, spec: &Spec<'_>, device: &Device, checking: Ch
     kernel.gpu.ready.get_or_make(&key, || {
         let target = target_of(kernel, device)?;
         let variant = variant(kernel, spec, target, checking)?;
-        let loaded = variant.load(kernel, device, ctx)?;
+        let mut timings = Timings::default();
+        let loaded = timings.stage("driver", || variant.load(kernel, device, ctx))?;
+        log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
         Ok(Arc::new(Ready { variant, loaded }))
     })
 }

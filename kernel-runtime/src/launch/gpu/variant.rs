@@ -11,8 +11,9 @@ use crate::device::Device;
 use crate::error::{Access, Error, Result};
 use crate::record::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
-use kernel_codegen::{AbiParam, Checks, CodegenError, Compiled, Options, Site, SiteKind};
-use kernel_core::ir::{BoundFunc, ParamId, Span};
+use kernel_codegen::check::Checks;
+use kernel_codegen::{AbiParam, CodegenError, Compiled, Options, Site, SiteKind};
+use kernel_core::ir::{BoundFunc, Func, MemoryOp, Op, ParamId, Span};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The code, and what its reports mean.
@@ -41,7 +42,12 @@ impl Variant {
 
     pub(super) fn of(kernel: &'static Kernel, bound: &BoundFunc, compiled: Compiled, timings: Timings) -> Variant {
         let reports = (!compiled.sites.is_empty()).then(|| -> Arc<dyn ReportSource> {
-            Arc::new(Reports { kernel, sites: compiled.sites.clone(), names: ParamNames::of(bound.func()) })
+            Arc::new(Reports {
+                kernel,
+                sites: compiled.sites.clone(),
+                atomics: atomic_spans(bound.func()),
+                names: ParamNames::of(bound.func()),
+            })
         });
         Variant { compiled, reports, timings, loaded: Mutex::default() }
     }
@@ -147,7 +153,14 @@ fn warps_for(elements: i64) -> u32 {
 struct Reports {
     kernel: &'static Kernel,
     sites: Vec<Site>,
+    /// Where the kernel has atomics, whose checks the code does not tell from those of stores.
+    atomics: Vec<Span>,
     names: ParamNames,
+}
+
+fn atomic_spans(func: &Func) -> Vec<Span> {
+    let is_atomic = |op: &Op| matches!(op, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
+    func.ops.iter().filter(|operation| is_atomic(&operation.op)).map(|operation| operation.span).collect()
 }
 
 impl ReportSource for Reports {
@@ -157,7 +170,11 @@ impl ReportSource for Reports {
         let at = FaultAt { kernel: self.kernel, span, program_id: record.program_id };
         match site.map(|site| &site.kind) {
             Some(SiteKind::Bounds { param, store }) => {
-                let access = if *store { Access::Store } else { Access::Load };
+                let access = match store {
+                    true if self.atomics.contains(&span) => Access::Atomic,
+                    true => Access::Store,
+                    false => Access::Load,
+                };
                 at.out_of_bounds(self.names.get(*param), access, record.offset, record.len)
             }
             Some(SiteKind::Assert(message)) => at.assertion(message),
