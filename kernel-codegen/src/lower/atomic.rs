@@ -126,13 +126,15 @@ impl<'ctx> Lower<'_, 'ctx> {
             let old = self.ir.asm(&[ty.into()], &assembly, &constraints, &arguments, AsmEffects::Memory);
             registers.extend(self.ir.unpack(&old, words, self.element_type(result), bits));
         }
-        if is_used(self.func, result) {
+        // Passing on what was there takes a barrier itself.
+        let passes_on = is_used(self.func, result) && owner.is_some();
+        if passes_on {
             registers = match self.layout(result) {
                 Some(layout) => self.broadcast_from_owners(layout, &registers, bits)?,
                 None => vec![self.broadcast_from_first(registers[0])],
             };
         }
-        if matches!(order, MemOrder::Acquire | MemOrder::AcqRel) {
+        if matches!(order, MemOrder::Acquire | MemOrder::AcqRel) && !passes_on {
             self.barrier();
         }
         self.set(result, registers);

@@ -6,10 +6,11 @@
 //!
 //! A failed `assert` ends the program: all threads learn of it together, one writes the report, and all leave.
 
-use kernel_core::ir::{Operation, ParamId, ValueId};
+use kernel_core::ir::{DType, Operation, ParamId, ValueId};
 use kernel_core::layout::Dim;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
+use kernel_llvm::inkwell::types::IntType;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 
 use super::intrinsics::Intrinsic;
@@ -72,22 +73,25 @@ impl<'ctx> Lower<'_, 'ctx> {
         let result = operation.results[0];
         let site = self.new_site(operation, SiteKind::Bounds { param: ParamId::new(param), store });
         let (site_variable, offset_variable) = self.sticky();
-        let limit = self.ir.int(self.scalar(length));
+        let length = self.ir.int(self.scalar(length));
         if let Some(sticky) = &mut self.sticky {
-            sticky.lengths.push((site, limit));
+            sticky.lengths.push((site, length));
         }
-        let signed = self.dtype(offsets).is_signed_int();
+        let dtype = self.dtype(offsets);
+        let signed = dtype.is_signed_int();
+        let (width, limit) = self.comparison(dtype, length);
+        let leaders = mask.map(|mask| self.leaders(mask));
         let (values, masks) = (self.registers(offsets), mask.map(|mask| self.registers(mask)));
         let mut registers = vec![self.ir.bool(false).into(); self.register_count(result)];
         let mut failed = self.ir.bool(false);
-        let mut at = self.ir.i64(0);
         let ir = &self.ir;
+        let mut at = width.const_zero();
         for group in self.equal_groups(result) {
             let first = group[0] as usize;
-            let offset = ir.resize(ir.int(values[first]), ir.int_type(64), signed);
+            let offset = ir.resize(ir.int(values[first]), width, signed);
             // One unsigned comparison: a negative offset is larger than any length.
             let inside = ir.icmp(IntPredicate::ULT, offset, limit);
-            let masked = masks.as_ref().map(|masks| ir.int(masks[first]));
+            let masked = masks.as_ref().zip(leaders.as_ref()).map(|(masks, leaders)| ir.int(masks[leaders[first]]));
             let (admitted, refused) = match masked {
                 Some(mask) => (ir.and(mask, inside), ir.and(mask, ir.not(inside))),
                 None => (inside, ir.not(inside)),
@@ -102,9 +106,34 @@ impl<'ctx> Lower<'_, 'ctx> {
         let number = ir.i32(site as i32 + 1);
         ir.store(site_variable, ir.iselect(failed, number, remembered).into(), 4);
         let remembered = ir.int(ir.load(ir.int_type(64), offset_variable, 8));
+        let at = ir.resize(at, ir.int_type(64), signed);
         ir.store(offset_variable, ir.iselect(failed, at, remembered).into(), 8);
         self.set(result, registers);
         Ok(())
+    }
+
+    /// The type in which offsets compare with a length, and the length in it.
+    ///
+    /// Signed offsets of 32 bits or fewer compare in 32 bits, which takes half the instructions: no such offset
+    /// reaches 2^31, so neither does it reach a length cut to that.
+    fn comparison(&self, offset: DType, length: IntValue<'ctx>) -> (IntType<'ctx>, IntValue<'ctx>) {
+        let ir = &self.ir;
+        if !offset.is_signed_int() || offset.bits() > 32 {
+            return (ir.int_type(64), length);
+        }
+        let cut = ir.int_call(Intrinsic::UMin, &[length, ir.i64(1 << 31)]);
+        (ir.int_type(32), ir.resize(cut, ir.int_type(32), false))
+    }
+
+    /// Per register of a value, the first register that is known to be equal.
+    fn leaders(&self, value: ValueId) -> Vec<usize> {
+        let mut leaders: Vec<usize> = (0..self.register_count(value)).collect();
+        for group in self.equal_groups(value) {
+            for &register in &group {
+                leaders[register as usize] = group[0] as usize;
+            }
+        }
+        leaders
     }
 
     /// The registers of a value in groups that are known to be equal.

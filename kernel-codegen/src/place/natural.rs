@@ -202,8 +202,8 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
             let layout = reduced(p, id, *axis)?;
             p.chosen[id.index()] = Some(layout);
             let plan = p.layout(id, reduction(p.table.get(layout), *axis))?;
-            let result_layout = p.table.intern(&plan.result);
             for (_, result) in p.tiles(&operation.results) {
+                let result_layout = p.table.intern(&plan.result);
                 p.natural[result.index()] = Natural::Fixed(result_layout);
             }
             Ok(())

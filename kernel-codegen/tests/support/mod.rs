@@ -25,6 +25,11 @@ pub fn hopper(text: &str, num_warps: u32) -> Compiled {
     compile(&kernel(text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Compiles a kernel for Hopper with four warps.
+pub fn compile_for_hopper(kernel: &BoundFunc) -> Compiled {
+    compile(kernel, &Target::sm_90a(), &Options::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// How often `needle` occurs in the PTX.
 pub fn count(ptx: &str, needle: &str) -> usize {
     ptx.matches(needle).count()

@@ -1,0 +1,118 @@
+//! Every elementwise operation on every dtype, and every conversion, compiles and assembles for every target.
+
+mod support;
+
+use kernel_codegen::{Options, Target, compile};
+use kernel_core::ir::{
+    BinaryOp, BoundFunc, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
+    Func, Level, MemoryOp, Op, ParamKind, Safety, Span, UnaryOp, ValueId,
+};
+
+const AT: Span = Span::UNKNOWN;
+const SIZE: i64 = 256;
+
+/// A kernel that loads three tiles of `dtype`, and stores what `ops` make of them, each in a buffer of its own.
+fn kernel(name: &str, dtype: DType, ops: &[(ElementwiseOp, usize)]) -> BoundFunc {
+    let mut func = Func::new(name, "elementwise.rs", Safety::Unsafe);
+    func.level = Level::Bound;
+    let input = func.add_param("x", ParamKind::Ptr { dt: dtype.into(), mutable: false }, AT);
+    let results: Vec<DType> = ops.iter().map(|(op, _)| result(op, dtype)).collect();
+    let outputs: Vec<_> = results
+        .iter()
+        .enumerate()
+        .map(|(i, &dt)| func.add_param(&format!("out{i}"), ParamKind::Ptr { dt: dt.into(), mutable: true }, AT))
+        .collect();
+    for param in &mut func.params {
+        param.facts.divisible_by = 16;
+    }
+    let (x, body) = (func.param(input).value, func.body);
+    let outputs: Vec<ValueId> = outputs.iter().map(|&id| func.param(id).value).collect();
+    let mut b = Builder::new(&mut func, body);
+    let shape = vec![Dim::Const(SIZE)];
+    let mut tiles = Vec::new();
+    for part in 0..3 {
+        let (lo, hi) = (Dim::Const(part * SIZE), Dim::Const((part + 1) * SIZE));
+        let offsets = b.one(CreateOp::Arange { lo, hi }, &[], AT).unwrap();
+        let pointer = b.one(CreateOp::Splat { shape: shape.clone() }, &[x], AT).unwrap();
+        let pointer = b.one(MemoryOp::AddPtr, &[pointer, offsets], AT).unwrap();
+        let load = MemoryOp::Load { cache: CacheModifier::Default, eviction: EvictionPolicy::Normal };
+        tiles.push(b.one(load, &[pointer], AT).unwrap());
+    }
+    let offsets = b.one(CreateOp::Arange { lo: Dim::Const(0), hi: Dim::Const(SIZE) }, &[], AT).unwrap();
+    for ((op, arity), &out) in ops.iter().zip(&outputs) {
+        let operands = if matches!(op, ElementwiseOp::Select) {
+            let condition = b.one(Op::compare(CmpOp::Ne), &[tiles[0], tiles[1]], AT).unwrap();
+            vec![condition, tiles[1], tiles[2]]
+        } else {
+            tiles[..*arity].to_vec()
+        };
+        let value = b.one(op.clone(), &operands, AT).unwrap();
+        let pointer = b.one(CreateOp::Splat { shape: shape.clone() }, &[out], AT).unwrap();
+        let pointer = b.one(MemoryOp::AddPtr, &[pointer, offsets], AT).unwrap();
+        let store = MemoryOp::Store { cache: CacheModifier::Default, eviction: EvictionPolicy::Normal };
+        b.op(store, &[pointer, value], &[], AT).unwrap();
+    }
+    b.op(ControlOp::Return, &[], &[], AT).unwrap();
+    BoundFunc::new(func).unwrap()
+}
+
+fn result(op: &ElementwiseOp, dtype: DType) -> DType {
+    match op {
+        ElementwiseOp::Compare { .. } => DType::Bool,
+        ElementwiseOp::Cast { to } | ElementwiseOp::Bitcast { to } => to.known().unwrap(),
+        ElementwiseOp::Unary { .. } | ElementwiseOp::Binary { .. } | ElementwiseOp::Select | ElementwiseOp::Fma => dtype,
+    }
+}
+
+/// The operations that are defined for a dtype, with the number of their operands.
+fn operations(dtype: DType) -> Vec<(ElementwiseOp, usize)> {
+    let func = Func::new("", "", Safety::Safe);
+    let mut ops: Vec<(ElementwiseOp, usize)> = Vec::new();
+    let fits = |needs: kernel_core::ir::infer::Needs| needs.admits(&func, dtype.into());
+    ops.extend(UnaryOp::ALL.iter().filter(|op| fits(op.needs())).map(|&op| (ElementwiseOp::Unary { op }, 1)));
+    ops.extend(BinaryOp::ALL.iter().filter(|op| fits(op.needs())).map(|&op| (ElementwiseOp::Binary { op }, 2)));
+    ops.extend(CmpOp::ALL.iter().filter(|op| fits(op.needs())).map(|&op| (ElementwiseOp::Compare { op }, 2)));
+    ops.push((ElementwiseOp::Select, 3));
+    if dtype.is_float() {
+        ops.push((ElementwiseOp::Fma, 3));
+    }
+    ops.extend(DType::ALL.iter().map(|&to| (ElementwiseOp::Cast { to: to.into() }, 1)));
+    let same_width = DType::ALL.iter().filter(|to| to.bits() == dtype.bits());
+    ops.extend(same_width.map(|&to| (ElementwiseOp::Bitcast { to: to.into() }, 1)));
+    ops
+}
+
+#[test]
+fn every_operation_on_every_dtype_is_selected_and_assembles() {
+    for dtype in DType::ALL {
+        let kernel = kernel("every", dtype, &operations(dtype));
+        for target in Target::all() {
+            let options = Options { num_warps: 4, ..Options::default() };
+            let compiled = compile(&kernel, &target, &options).unwrap_or_else(|error| panic!("{dtype}: {error}"));
+            support::assemble(&compiled);
+        }
+    }
+}
+
+#[test]
+fn exponentials_use_the_special_function_unit_and_fused_multiply_adds() {
+    let compiled = support::compile_for_hopper(&kernel("exp", DType::F32, &[(ElementwiseOp::Unary { op: UnaryOp::Exp }, 1)]));
+    assert_eq!(support::count(&compiled.ptx, "ex2.approx.ftz.f32"), 2, "{}", compiled.ptx);
+    assert!(support::count(&compiled.ptx, "fma.rn.f32") >= 4, "{}", compiled.ptx);
+    assert_eq!(support::count(&compiled.ptx, "bra"), 0, "{}", compiled.ptx);
+}
+
+#[test]
+fn integer_division_is_guarded_and_shifts_are_masked() {
+    let ops = [(ElementwiseOp::Binary { op: BinaryOp::Div }, 2), (ElementwiseOp::Binary { op: BinaryOp::Shl }, 2)];
+    let options = Options { keep_llvm_ir: true, ..Options::default() };
+    let compiled = compile(&kernel("total", DType::I32, &ops), &Target::sm_90a(), &options).unwrap();
+    let ir = compiled.llvm_ir.unwrap();
+    for undefined in ["nsw", "nuw", "exact", "inbounds", "poison"] {
+        let lines: Vec<&str> = ir.lowered.lines().filter(|line| line.contains(undefined)).collect();
+        // A vector is built up from `poison`, all lanes of which are then replaced.
+        let lines: Vec<&&str> = lines.iter().filter(|line| !line.contains("insertelement")).collect();
+        assert!(lines.is_empty(), "{undefined}: {lines:?}");
+    }
+    assert!(ir.lowered.contains("sdiv i32") && ir.lowered.contains(", 31"), "{}", ir.lowered);
+}
