@@ -66,9 +66,10 @@ impl ParamSpec {
     pub(super) fn of(arg: &Arg<'_>) -> ParamSpec {
         match arg {
             Arg::Scalar(value) => {
-                let int = value.as_int();
-                let divisible = int.is_some_and(|int| int % i128::from(DIVISOR) == 0);
-                ParamSpec::Scalar { element: value.element, divisible, one: int == Some(1) }
+                // The low bits of a negative integer are those of its remainder.
+                let is_int = is_int(value.element);
+                let divisible = is_int && value.bits & u64::from(DIVISOR - 1) == 0;
+                ParamSpec::Scalar { element: value.element, divisible, one: is_int && value.bits == 1 }
             }
             Arg::Const(value) => ParamSpec::Const(*value),
             Arg::Ptr(_) | Arg::PtrMut(_) => {
@@ -227,11 +228,13 @@ pub(super) fn assumed_buffer(element: ElementType, mutable: bool) -> ParamSpec {
 
 /// As [`assumed_buffer`], of a scalar.
 pub(super) fn assumed_scalar(element: ElementType) -> ParamSpec {
-    let is_int = !matches!(
-        element,
-        ElementType::Bool | ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64
-    );
-    ParamSpec::Scalar { element, divisible: is_int, one: false }
+    ParamSpec::Scalar { element, divisible: is_int(element), one: false }
+}
+
+/// Whether values of the dtype are specialised on: integers, but not `bool`.
+#[inline]
+fn is_int(element: ElementType) -> bool {
+    !matches!(element, ElementType::Bool | ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64)
 }
 
 #[cfg(test)]
@@ -257,6 +260,8 @@ mod tests {
         }
         assert_eq!(spec(1.0f32.value()).divisible_by, 0, "floats are not specialised");
         assert!(!spec(1.0f32.value()).equals_one);
+        assert_eq!(spec(true.value()), Facts::default(), "nor are truth values");
+        assert_eq!(spec((-16i8).value()).divisible_by, 16);
     }
 
     #[test]
