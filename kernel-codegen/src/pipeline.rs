@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use kernel_core::ir::{BoundFunc, Func, Level, Placed, Safety, Span};
+use kernel_core::diag::Diagnostic;
+use kernel_core::ir::{BoundFunc, Func, Placed, Safety, Span};
+use kernel_core::passes::{self, PassOptions};
+use kernel_core::verify::verify;
 use kernel_llvm::{emit_ptx, load, new_context, optimise, target_machine};
 
 use crate::analysis::axis::AxisAnalysis;
@@ -13,8 +16,8 @@ use crate::options::{MAX_WARPS, Options};
 use crate::target::Target;
 use crate::{lower, place};
 
-/// The names of the optimisation passes that [`Options::disabled_passes`] may leave out: each can be switched off
-/// without changing what a kernel computes.
+/// The names of this crate's optimisation passes that [`Options::disabled_passes`] may leave out, beside those of
+/// [`kernel_core::passes::PASSES`]: each can be switched off without changing what a kernel computes.
 pub const PASSES: [&str; 1] = ["llvm"];
 
 /// Compiles a bound kernel for a target.
@@ -24,11 +27,13 @@ pub const PASSES: [&str; 1] = ["llvm"];
 /// no usable LLVM.
 pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result<Compiled, CodegenError> {
     let mut timings = Timings::default();
-    let mut func = kernel.func().clone();
-    check_options(&func, options)?;
+    check_options(kernel.func(), options)?;
 
     let start = Instant::now();
-    let plan = checks(&mut func, options);
+    let mut bound = kernel.clone();
+    let plan = checks(bound.func_mut(), options);
+    clean_up(&mut bound, options)?;
+    let func = bound.into_func();
     let axis = AxisAnalysis::new(&func);
     timings.analyse = start.elapsed();
 
@@ -99,8 +104,31 @@ fn checks(func: &mut Func, options: &Options) -> CheckPlan {
     }
 }
 
+/// Runs the target-independent passes over what the checks left.
+fn clean_up(bound: &mut BoundFunc, options: &Options) -> Result<(), CodegenError> {
+    let disabled = options.disabled_passes.clone();
+    let options = PassOptions { disabled, ..PassOptions::default() };
+    passes::optimise(bound, &options).map_err(|problems| refused(bound.func(), &problems))
+}
+
+/// The first of several problems.
+fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
+    match problems.first() {
+        Some(first) => {
+            let error = CodegenError::refuse(func, first.span, first.message.clone());
+            first.help.iter().fold(error, |error, help| error.help(help.clone()))
+        }
+        None => CodegenError::refuse(func, Span::UNKNOWN, "a pass failed without a reason"),
+    }
+}
+
+/// Checks in debug builds that placement kept the rules of the level.
 fn placed(func: Func) -> Result<Placed, CodegenError> {
-    debug_assert_eq!(func.level, Level::Placed);
+    if cfg!(debug_assertions)
+        && let Err(problems) = verify(&func)
+    {
+        return Err(refused(&func, &problems));
+    }
     Placed::new(func).map_err(|func| CodegenError::refuse(&func, Span::UNKNOWN, "a kernel that is not placed"))
 }
 
