@@ -69,7 +69,7 @@ fn main() -> Result<(), Error> {
     println!("vector add    {n} elements, {wrong} wrong, {ms:.3} ms, {:.1} GB/s", 12.0 * n as f64 / ms / 1e6);
 
     // Softmax, with the block chosen at run time.
-    let (rows, columns) = (4096 / scale, 1000);
+    let (rows, columns) = (4096 / scale, 1000_usize);
     let block = columns.next_power_of_two();
     let xs: Vec<f32> = (0..rows * columns).map(|i| 4.0 * noise(i)).collect();
     let x = device.upload(&xs)?;
@@ -82,7 +82,7 @@ fn main() -> Result<(), Error> {
 
     // Any kernel can be compiled for any target and looked at, without a GPU.
     match (AddConsts { BLOCK: 1024 }).compile::<f32>(Target::sm_90a()) {
-        Ok(kernel) => println!("PTX           {} lines for sm_90a; print `kernel.ptx()` to read them", kernel.ptx()?.lines().count()),
+        Ok(kernel) => println!("PTX           {} lines for sm_90a; print `kernel.ptx()` to read them", kernel.ptx().lines().count()),
         Err(error) => println!("PTX           {error}"),
     }
     Ok(())
