@@ -218,6 +218,14 @@ impl<'a, C> UnsafeCall<'a, C> {
     }
 }
 
+#[cfg(all(test, feature = "jit"))]
+impl<'a, C, G> Call<'a, C, G> {
+    /// Shows the arguments to a test.
+    pub(super) fn with_args<R>(&self, then: impl FnOnce(&[Arg<'a>]) -> R) -> R {
+        then(&self.invocation.args)
+    }
+}
+
 impl<C, G> Call<'_, C, G> {
     /// Starts the kernel. On a GPU it runs after `launch` returns, in the order of its stream;
     /// buffers may be used, moved and dropped at once, as everything that needs to waits. On the

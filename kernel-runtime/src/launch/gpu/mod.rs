@@ -127,7 +127,60 @@ fn target_number(target: Target) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::call::Call;
+    use super::super::kernel::KernelSource;
+    use super::super::spec::{ParamSpec, ParamSpecs, Tuning};
     use super::*;
+    use crate::dtype::ElementType;
+    use crate::error::Access;
+    use crate::record::LaunchRecord;
+    use kernel_codegen::AbiParam;
+    use kernel_core::ir::{ParamId, Safety};
+
+    /// `out[i] = x[i]` for `i < n`, and an assertion that `n` is positive.
+    const COPY: KernelSource = KernelSource {
+        name: "copy",
+        module: "tests",
+        file: "src/copy.rs",
+        ir: r#"kernel copy "src/copy.rs" safe generic {
+            param %x x: ptr f32 @2:5+1
+            param %out out: ptr_mut f32 @2:5+3
+            param %n n: i32 @2:5+1
+            %zero: i32 = const 0
+            %positive: bool = cmp.gt %n, %zero
+            assert %positive {message = "n is positive"} @3:5+10
+            %lanes: i32[128] = arange {lo = 0, hi = 128} @4:5+10
+            %ns: i32[128] = splat %n
+            %mask: bool[128] = cmp.lt %lanes, %ns
+            %xs: *x[128] = splat %x
+            %xp: *x[128] = add_ptr %xs, %lanes
+            %a: f32[128] = load %xp, %mask @5:13+10
+            %outs: *out[128] = splat %out
+            %outp: *out[128] = add_ptr %outs, %lanes
+            store %outp, %a, %mask @6:5+10
+            return
+        }"#,
+        lines: &[],
+        num_warps: None,
+        num_stages: None,
+    };
+
+    fn leak() -> &'static Kernel {
+        Box::leak(Box::new(Kernel::new(COPY)))
+    }
+
+    fn params(len_divisible: bool) -> ParamSpecs {
+        let buffer = |mutable| ParamSpec::Buffer { element: ElementType::F32, mutable, alignment: 16, len_divisible };
+        let n = ParamSpec::Scalar { element: ElementType::I32, divisible: false, one: false };
+        ParamSpecs::from_iter([buffer(false), buffer(true), n])
+    }
+
+    fn compiled(kernel: &'static Kernel, len_divisible: bool, checking: Checking) -> Result<Arc<Variant>> {
+        let params = params(len_divisible);
+        let tuning = Tuning::default();
+        let spec = Spec { dtypes: &[], constants: &[], params: &params, tuning, safety: Safety::Safe };
+        variant(kernel, &spec, Target::sm_80(), checking)
+    }
 
     #[test]
     fn targets_have_numbers_of_their_own() {
@@ -136,5 +189,96 @@ mod tests {
             assert_eq!(numbers.iter().position(|other| other == number), Some(index));
             assert_eq!(number & ANY_LENGTHS, 0);
         }
+    }
+
+    #[test]
+    fn code_without_checks_per_lane_serves_all_lengths() -> Result<()> {
+        let kernel = leak();
+        let fast = compiled(kernel, true, Checking::AtLaunch)?;
+        assert!(!fast.uses_lengths());
+        assert!(Arc::ptr_eq(&fast, &compiled(kernel, false, Checking::AtLaunch)?));
+        assert_eq!(kernel.compilations(), 1);
+        let checked = compiled(kernel, true, Checking::Everywhere)?;
+        assert!(checked.uses_lengths());
+        assert!(!Arc::ptr_eq(&checked, &compiled(kernel, false, Checking::Everywhere)?));
+        assert_eq!(kernel.compilations(), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn the_host_decides_which_variant_runs() -> Result<()> {
+        let variant = compiled(leak(), false, Checking::AtLaunch)?;
+        let device = Device::cpu();
+        let x = device.zeros::<f32>(100)?;
+        let holds = |n: i32, len: usize| -> Result<bool> {
+            let mut out = device.zeros::<f32>(len)?;
+            let call = Call::new(leak(), ()).ptr(&x).ptr_mut(&mut out).scalar(n);
+            Ok(call.with_args(|args| submit::conditions_hold(&variant.compiled.conditions, args, [1, 1, 1])))
+        };
+        assert!(holds(100, 100)?);
+        assert!(holds(50, 50)?);
+        assert!(!holds(100, 99)?, "`out` is too short");
+        assert!(!holds(101, 200)?, "`x` is too short");
+        assert!(holds(-5, 0)?, "no lane is active");
+        Ok(())
+    }
+
+    #[test]
+    fn arguments_are_passed_in_the_order_of_the_code() -> Result<()> {
+        let kernel = leak();
+        let checked = compiled(kernel, false, Checking::Everywhere)?;
+        let device = Device::cpu();
+        let x = device.zeros::<f32>(100)?;
+        let mut out = device.zeros::<f32>(70)?;
+        let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
+        let call = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(-3i32);
+        let values = call.with_args(|args| -> Result<Vec<u64>> {
+            checked.compiled.abi.iter().map(|param| submit::value_of(kernel, param, args, 0xabc0)).collect()
+        })?;
+        let expected: Vec<u64> = (checked.compiled.abi.iter())
+            .map(|param| match param {
+                AbiParam::Buffer(id) if id.index() == 0 => at_x,
+                AbiParam::Buffer(_) => at_out,
+                AbiParam::Scalar(..) => u64::from((-3i32) as u32),
+                AbiParam::Length(id) if id.index() == 0 => 100,
+                AbiParam::Length(_) => 70,
+                AbiParam::ReportSlot => 0xabc0,
+                AbiParam::Scratch => 0,
+            })
+            .collect();
+        assert_eq!(values, expected);
+        assert!(checked.compiled.abi.contains(&AbiParam::ReportSlot));
+        assert!(checked.compiled.abi.contains(&AbiParam::Length(ParamId::new(1))));
+        Ok(())
+    }
+
+    #[test]
+    fn records_become_errors_that_name_the_place() -> Result<()> {
+        let checked = compiled(leak(), false, Checking::Everywhere)?;
+        let reports = checked.reports.clone().expect("the variant can fail");
+        let errors: Vec<Error> = (0..checked.compiled.sites.len() as u32)
+            .map(|site| {
+                let (program_id, offset, len) = ([1, 2, 3], 77, 70);
+                reports.error(&LaunchRecord { state: 1, site, program_id, offset, len, ..LaunchRecord::default() })
+            })
+            .collect();
+        let bounds = |line, column, access, argument: &str| Error::OutOfBounds {
+            kernel: "copy".into(),
+            file: "src/copy.rs".into(),
+            line,
+            column,
+            program_id: [1, 2, 3],
+            offset: 77,
+            len: 70,
+            access,
+            argument: argument.into(),
+        };
+        assert!(errors.contains(&bounds(5, 13, Access::Load, "x")), "{errors:?}");
+        assert!(errors.contains(&bounds(6, 5, Access::Store, "out")), "{errors:?}");
+        assert!(errors.iter().any(|error| matches!(error, Error::AssertFailed { line: 3, message, .. }
+            if &**message == "n is positive")));
+        let garbage = LaunchRecord { state: 1, site: u32::MAX, ..LaunchRecord::default() };
+        assert!(reports.error(&garbage).is_from_kernel(), "whatever a record holds, it is an error");
+        Ok(())
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn launch(kernel: &'static Kernel, ready: &Ready, args: &mut [Arg<'_>
 }
 
 /// The value of a parameter, in the low bytes.
-fn value_of(kernel: &Kernel, param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> Result<u64> {
+pub(super) fn value_of(kernel: &Kernel, param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> Result<u64> {
     let buffer = |id: kernel_core::ir::ParamId| args.get(id.index()).and_then(Arg::buffer);
     let value = match param {
         AbiParam::Buffer(id) => buffer(*id).map(|buffer| buffer.address().get()),
