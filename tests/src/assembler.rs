@@ -1,0 +1,110 @@
+//! NVIDIA's assembler, where it is installed: what the hardware would run.
+//!
+//! `scripts/install-ptxas` puts it into `.ptxas/` of the workspace; one in `PATH` will do too. It needs no GPU.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What ptxas made of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Assembled {
+    /// Registers per thread.
+    pub registers: u32,
+    /// Bytes of registers that were stored to memory and loaded back.
+    pub spills: u32,
+    /// Instructions of the hardware: the size of the code section over 16 bytes, padding included.
+    pub instructions: usize,
+    /// What it said.
+    pub log: String,
+}
+
+fn find() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let search = || {
+        let site = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ptxas/site/nvidia");
+        let folders = std::fs::read_dir(site).into_iter().flatten().flatten();
+        let installed = folders.map(|folder| folder.path().join("bin/ptxas")).find(|path| path.exists());
+        let runs = |path: &PathBuf| Command::new(path).arg("--version").output().is_ok_and(|o| o.status.success());
+        installed.into_iter().chain([PathBuf::from("ptxas")]).find(runs)
+    };
+    FOUND.get_or_init(search).as_deref()
+}
+
+/// Assembles PTX for an architecture such as `sm_90a`. `None`, said once on standard error, where there is no ptxas.
+///
+/// # Panics
+/// If ptxas refuses the PTX.
+pub fn assemble(ptx: &str, architecture: &str) -> Option<Assembled> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let Some(ptxas) = find() else {
+        if count == 0 {
+            eprintln!("no ptxas: what needs it is skipped; `scripts/install-ptxas` fetches it");
+        }
+        return None;
+    };
+    let base = std::env::temp_dir().join(format!("tilewright-tests-{}-{count}", std::process::id()));
+    let (source, cubin) = (base.with_extension("ptx"), base.with_extension("cubin"));
+    std::fs::write(&source, ptx).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+    let output = Command::new(ptxas)
+        .args(["-v", "-O3", &format!("-arch={architecture}"), "-o"])
+        .args([&cubin, &source])
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", ptxas.display()));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let code = std::fs::read(&cubin);
+    let _ = (std::fs::remove_file(&source), std::fs::remove_file(&cubin));
+    assert!(output.status.success(), "ptxas refuses this PTX:\n{log}\n{ptx}");
+    let code = code.unwrap_or_else(|error| panic!("ptxas wrote nothing: {error}\n{log}"));
+    let number = |before: &str, after: &str| {
+        let end = log.find(after)?;
+        let start = log[..end].rfind(before)? + before.len();
+        log[start..end].trim().parse().ok()
+    };
+    Some(Assembled {
+        registers: number("Used ", " registers").unwrap_or_else(|| panic!("no register count in\n{log}")),
+        spills: number(",", " bytes spill stores").unwrap_or_else(|| panic!("no spill count in\n{log}")),
+        instructions: code_bytes(&code).unwrap_or_else(|| panic!("no code in the cubin")) / 16,
+        log,
+    })
+}
+
+/// The bytes of all sections named `.text.*` of a 64-bit little-endian ELF file ("Executable and Linking Format").
+fn code_bytes(elf: &[u8]) -> Option<usize> {
+    let field = |at: usize, len: usize| {
+        let bytes = elf.get(at..at + len)?;
+        Some(bytes.iter().rev().fold(0usize, |value, &byte| value << 8 | usize::from(byte)))
+    };
+    let (table, entry, count, names) = (field(0x28, 8)?, field(0x3a, 2)?, field(0x3c, 2)?, field(0x3e, 2)?);
+    let names = field(table + names * entry + 0x18, 8)?;
+    let mut total = 0;
+    for index in 0..count {
+        let section = table + index * entry;
+        let name = elf.get(names + field(section, 4)?..)?;
+        if name.starts_with(b".text.") {
+            total += field(section + 0x20, 8)?;
+        }
+    }
+    (total > 0).then_some(total)
+}
+
+/// Instructions in the text of PTX: statements of the kernel's body that are no directives or labels.
+pub fn ptx_instructions(ptx: &str) -> usize {
+    let statement = |line: &str| {
+        let line = line.split("//").next().unwrap_or_default().trim();
+        line.ends_with(';') && !line.starts_with('.')
+    };
+    ptx.lines().filter(|line| statement(line)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn directives_are_no_instructions() {
+        let ptx =
+            ".visible .entry k(\n.param .u64 a\n)\n{\n\t.reg .b32 %r<2>;\n\tmov.u32 %r1, %tid.x; // x;\n$L:\n\tret;\n}";
+        assert_eq!(super::ptx_instructions(ptx), 2);
+    }
+}

@@ -1,0 +1,190 @@
+//! Every elementwise operation, written from its definition.
+//!
+//! Integers are computed in 128 bits and wrapped; f16, bf16 and f32 in f64, of which one rounding gives the right
+//! result for `+ - * /` and square roots of formats with at most 25 bits (Figueroa, "When is double rounding
+//! innocuous?", 1995); f64 by the standard library and the crate `libm`.
+
+use kernel_core::ir::{BinaryOp, CmpOp, DType, UnaryOp};
+use kernel_core::math::{FloatTy, MathFn, divide_ulp_bound, ulp_bound};
+
+use crate::data::{from_f64, from_int, is_nan, mask, to_f64, to_int};
+use crate::expect::Answer;
+use crate::rounding::{Format, fused, round, split};
+
+fn float_ty(dtype: DType) -> FloatTy {
+    match dtype {
+        DType::F16 => FloatTy::F16,
+        DType::BF16 => FloatTy::Bf16,
+        DType::F32 => FloatTy::F32,
+        DType::F64 => FloatTy::F64,
+        other => panic!("{other} is no float"),
+    }
+}
+
+/// The result of a unary operation.
+pub fn unary(op: UnaryOp, dtype: DType, x: u64) -> Answer {
+    if !dtype.is_float() {
+        return Answer::Exactly(int_unary(op, dtype, x));
+    }
+    let v = to_f64(dtype, x);
+    let sign = 1u64 << (dtype.bits() - 1);
+    let near = |exact: f64, function: MathFn| Answer::Near(exact, ulp_bound(function, float_ty(dtype)));
+    match op {
+        UnaryOp::Neg => Answer::Exactly(x ^ sign),
+        UnaryOp::Abs => Answer::Exactly(x & !sign),
+        UnaryOp::Floor => Answer::Exactly(from_f64(dtype, v.floor())),
+        UnaryOp::Ceil => Answer::Exactly(from_f64(dtype, v.ceil())),
+        UnaryOp::SqrtRn => Answer::Exactly(from_f64(dtype, v.sqrt())),
+        UnaryOp::Sqrt => near(v.sqrt(), MathFn::Sqrt),
+        UnaryOp::Rsqrt => near(1.0 / v.sqrt(), MathFn::Rsqrt),
+        UnaryOp::Exp => near(v.exp(), MathFn::Exp),
+        UnaryOp::Exp2 => near(v.exp2(), MathFn::Exp2),
+        UnaryOp::Log => near(v.ln(), MathFn::Log),
+        UnaryOp::Log2 => near(v.log2(), MathFn::Log2),
+        UnaryOp::Sin => near(v.sin(), MathFn::Sin),
+        UnaryOp::Cos => near(v.cos(), MathFn::Cos),
+        UnaryOp::Tanh => near(v.tanh(), MathFn::Tanh),
+        // Below 1e-10 the cubic term is lost in rounding; `libm` is off by several ulps for tiny numbers.
+        UnaryOp::Erf if v.abs() < 1e-10 => near(v * std::f64::consts::FRAC_2_SQRT_PI, MathFn::Erf),
+        UnaryOp::Erf => near(libm::erf(v), MathFn::Erf),
+        UnaryOp::Sigmoid => {
+            let exact = if v < 0.0 { v.exp() / (1.0 + v.exp()) } else { 1.0 / (1.0 + (-v).exp()) };
+            near(exact, MathFn::Sigmoid)
+        }
+        UnaryOp::Not => panic!("`not` is not defined for floats"),
+    }
+}
+
+fn int_unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
+    let v = to_int(dtype, x);
+    match op {
+        UnaryOp::Neg => from_int(dtype, -v),
+        UnaryOp::Abs => from_int(dtype, v.abs()),
+        UnaryOp::Not => !x & mask(dtype),
+        UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Exp
+        | UnaryOp::Exp2
+        | UnaryOp::Log
+        | UnaryOp::Log2
+        | UnaryOp::Sqrt
+        | UnaryOp::SqrtRn
+        | UnaryOp::Rsqrt
+        | UnaryOp::Sin
+        | UnaryOp::Cos
+        | UnaryOp::Tanh
+        | UnaryOp::Erf
+        | UnaryOp::Sigmoid => panic!("{} is not defined for integers", op.name()),
+    }
+}
+
+/// The result of a binary operation.
+pub fn binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
+    if dtype.is_float() { float_binary(op, dtype, a, b) } else { Answer::Exactly(int_binary(op, dtype, a, b)) }
+}
+
+fn float_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
+    let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
+    let exactly = |v: f64| Answer::Exactly(from_f64(dtype, v));
+    // The bits of an operand, so that nothing is rounded; of two zeros either will do.
+    let pick = |first: bool| Answer::UnsignedZero(if first { a } else { b });
+    let any_nan = x.is_nan() || y.is_nan();
+    match op {
+        BinaryOp::Add => exactly(x + y),
+        BinaryOp::Sub => exactly(x - y),
+        BinaryOp::Mul => exactly(x * y),
+        BinaryOp::DivRn => exactly(x / y),
+        BinaryOp::Div if dtype == DType::F64 => exactly(x / y),
+        BinaryOp::Div => Answer::Near(x / y, divide_ulp_bound(float_ty(dtype))),
+        BinaryOp::Rem => exactly(libm::fmod(x, y)),
+        BinaryOp::Min => pick(y.is_nan() || x < y),
+        BinaryOp::Max => pick(y.is_nan() || x > y),
+        BinaryOp::MinNan | BinaryOp::MaxNan if any_nan => exactly(f64::NAN),
+        BinaryOp::MinNan => pick(x < y),
+        BinaryOp::MaxNan => pick(x > y),
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => {
+            panic!("{} is not defined for floats", op.name())
+        }
+    }
+}
+
+fn int_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> u64 {
+    let (x, y) = (to_int(dtype, a), to_int(dtype, b));
+    let wrap = |v: i128| from_int(dtype, v);
+    let count = y.rem_euclid(i128::from(dtype.bits())) as u32;
+    match op {
+        BinaryOp::Add => wrap(x + y),
+        BinaryOp::Sub => wrap(x - y),
+        BinaryOp::Mul => wrap(x.wrapping_mul(y)),
+        BinaryOp::Div => wrap(if y == 0 { 0 } else { x / y }),
+        BinaryOp::Rem => wrap(if y == 0 { x } else { x % y }),
+        BinaryOp::Min | BinaryOp::MinNan => wrap(x.min(y)),
+        BinaryOp::Max | BinaryOp::MaxNan => wrap(x.max(y)),
+        BinaryOp::And => a & b,
+        BinaryOp::Or => a | b,
+        BinaryOp::Xor => a ^ b,
+        BinaryOp::Shl => wrap(x << count),
+        BinaryOp::Shr => wrap(x >> count),
+        BinaryOp::Umulhi => ((u128::from(a) * u128::from(b)) >> dtype.bits()) as u64,
+        BinaryOp::DivRn => panic!("div_rn is not defined for integers"),
+    }
+}
+
+/// The result of a comparison, 0 or 1.
+pub fn compare(op: CmpOp, dtype: DType, a: u64, b: u64) -> u64 {
+    let order = if dtype.is_float() {
+        to_f64(dtype, a).partial_cmp(&to_f64(dtype, b))
+    } else {
+        Some(to_int(dtype, a).cmp(&to_int(dtype, b)))
+    };
+    u64::from(match op {
+        CmpOp::Eq => order.is_some_and(|o| o.is_eq()),
+        CmpOp::Ne => !order.is_some_and(|o| o.is_eq()),
+        CmpOp::Lt => order.is_some_and(|o| o.is_lt()),
+        CmpOp::Le => order.is_some_and(|o| o.is_le()),
+        CmpOp::Gt => order.is_some_and(|o| o.is_gt()),
+        CmpOp::Ge => order.is_some_and(|o| o.is_ge()),
+    })
+}
+
+/// `a * b + c` rounded once; f16 and bf16 take the f32 result and round that.
+pub fn fma(dtype: DType, a: u64, b: u64, c: u64) -> Answer {
+    let (x, y, z) = (to_f64(dtype, a), to_f64(dtype, b), to_f64(dtype, c));
+    if dtype == DType::F64 || !(x.is_finite() && y.is_finite() && z.is_finite()) {
+        return Answer::Exactly(from_f64(dtype, x.mul_add(y, z)));
+    }
+    let single = fused(Format::of(DType::F32), x, y, z);
+    Answer::Exactly(from_f64(dtype, to_f64(DType::F32, single)))
+}
+
+/// The conversion of an element, as Rust's `as`.
+pub fn cast(from: DType, to: DType, x: u64) -> Answer {
+    if is_nan(from, x) {
+        return Answer::Exactly(match to {
+            DType::Bool => 1,
+            _ if to.is_float() => from_f64(to, f64::NAN),
+            _ => 0,
+        });
+    }
+    if !from.is_float() {
+        let value = to_int(from, x);
+        return Answer::Exactly(if to.is_float() {
+            round(Format::of(to), value < 0, value.unsigned_abs(), 0)
+        } else if to == DType::Bool {
+            u64::from(value != 0)
+        } else {
+            from_int(to, value)
+        });
+    }
+    let value = to_f64(from, x);
+    Answer::Exactly(match to {
+        DType::Bool => u64::from(value != 0.0),
+        _ if to.is_float() && value.is_infinite() => from_f64(to, value),
+        _ if to.is_float() => {
+            let (negative, mantissa, exponent) = split(value);
+            round(Format::of(to), negative, mantissa, exponent)
+        }
+        // i128 saturates far outside of every dtype.
+        _ => from_int(to, (value as i128).clamp(to.int_min(), to.int_max())),
+    })
+}

@@ -1,0 +1,249 @@
+//! Operators and functions mean what Rust means by them.
+
+use kernel_core::ir::{BinaryOp, UnaryOp};
+use tilewright::prelude::*;
+use tilewright_tests::data::{self, Data};
+use tilewright_tests::devices::{check, on_every_device};
+use tilewright_tests::expect::{Answer, compare};
+use tilewright_tests::{reference, samples};
+
+#[kernel]
+fn integers<T: Int, const BLOCK: usize>(
+    x: Ptr<T>,
+    y: Ptr<T>,
+    quotient: PtrMut<T>,
+    remainder: PtrMut<T>,
+    left: PtrMut<T>,
+    right: PtrMut<T>,
+    high: PtrMut<T>,
+    less: PtrMut<bool>,
+    n: i32,
+) {
+    let i = program_id(0) * BLOCK + arange(0, BLOCK);
+    let mask = i < n;
+    let a = load(x + i, mask = mask);
+    let b = load(y + i, mask = mask);
+    store(quotient + i, a / b, mask = mask);
+    store(remainder + i, a % b, mask = mask);
+    store(left + i, a << b, mask = mask);
+    store(right + i, a >> b, mask = mask);
+    store(high + i, umulhi(a, b), mask = mask);
+    store(less + i, a < b, mask = mask);
+}
+
+trait Element: Int {
+    const DTYPE: kernel_core::ir::DType;
+    fn of(bits: u64) -> Self;
+    fn bits(self) -> u64;
+}
+
+macro_rules! elements {
+    ($($ty:ident $name:ident)*) => {$(
+        impl Element for $ty {
+            const DTYPE: kernel_core::ir::DType = kernel_core::ir::DType::$name;
+            fn of(bits: u64) -> $ty { bits as $ty }
+            fn bits(self) -> u64 { self as u64 & data::mask(Self::DTYPE) }
+        }
+    )*};
+}
+elements! { i8 I8 i16 I16 i32 I32 i64 I64 u8 U8 u16 U16 u32 U32 u64 U64 }
+
+fn check_integers<T: Element>(device: &Device) -> Result<(), Error> {
+    let (a, b) = samples::pairs(T::DTYPE, 200, 30);
+    let upload = |data: &Data| device.upload(&data.bits.iter().map(|&v| T::of(v)).collect::<Vec<_>>());
+    let (x, y, n) = (upload(&a)?, upload(&b)?, a.len());
+    let mut results = (0..5).map(|_| device.zeros::<T>(n)).collect::<Result<Vec<_>, _>>()?;
+    let mut less = device.zeros::<bool>(n)?;
+    let [quotient, remainder, left, right, high] = results.as_mut_slice() else { panic!("five buffers") };
+    integers::<T, 128>(&x, &y, quotient, remainder, left, right, high, &mut less, n as i32)
+        .grid(n.div_ceil(128))
+        .launch(device)?;
+    let ops = [BinaryOp::Div, BinaryOp::Rem, BinaryOp::Shl, BinaryOp::Shr, BinaryOp::Umulhi];
+    for (op, result) in ops.into_iter().zip(&results) {
+        let want: Vec<Answer> = (0..n).map(|i| reference::binary(op, T::DTYPE, a.bits[i], b.bits[i])).collect();
+        let got: Vec<u64> = result.to_vec()?.into_iter().map(T::bits).collect();
+        let inputs = |i: usize| format!(" {} {}", data::show(T::DTYPE, a.bits[i]), data::show(T::DTYPE, b.bits[i]));
+        compare(T::DTYPE, &got, &want, &inputs)
+            .unwrap_or_else(|wrong| panic!("{} of {}: {wrong}", op.name(), T::DTYPE));
+    }
+    for (i, got) in less.to_vec()?.into_iter().enumerate() {
+        let (x, y) = (data::to_int(T::DTYPE, a.bits[i]), data::to_int(T::DTYPE, b.bits[i]));
+        assert_eq!(got, x < y, "{x} < {y} as {}", T::DTYPE);
+    }
+    Ok(())
+}
+
+#[test]
+fn division_truncates_shifts_wrap_and_unsigned_is_unsigned() {
+    check(|device| {
+        check_integers::<i8>(device)?;
+        check_integers::<i16>(device)?;
+        check_integers::<i32>(device)?;
+        check_integers::<i64>(device)?;
+        check_integers::<u8>(device)?;
+        check_integers::<u16>(device)?;
+        check_integers::<u32>(device)?;
+        check_integers::<u64>(device)
+    });
+}
+
+/// Every function of one float, as functions and as methods, two outputs each.
+macro_rules! float_functions {
+    ($($kernel:ident: $name:ident $op:ident;)*) => {$(
+        #[kernel]
+        fn $kernel(x: Ptr<f32>, function: PtrMut<f32>, method: PtrMut<f32>, n: i32) {
+            let i = program_id(0) * 128 + arange(0, 128);
+            let mask = i < n;
+            let v = load(x + i, mask = mask);
+            store(function + i, $name(v), mask = mask);
+            store(method + i, v.$name(), mask = mask);
+        }
+
+        #[test]
+        fn $name() {
+            check(|device| {
+                let run = |x: &Buffer<f32>, a: &mut Buffer<f32>, b: &mut Buffer<f32>, n: i32| {
+                    $kernel(x, a, b, n).grid((n as u32).div_ceil(128)).launch(device)
+                };
+                check_function(device, UnaryOp::$op, run)
+            });
+        }
+    )*};
+}
+
+fn check_function(
+    device: &Device,
+    op: UnaryOp,
+    run: impl Fn(&Buffer<f32>, &mut Buffer<f32>, &mut Buffer<f32>, i32) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let input = samples::one(kernel_core::ir::DType::F32, 500, 31);
+    let x = device.upload(&input.bits.iter().map(|&b| f32::from_bits(b as u32)).collect::<Vec<_>>())?;
+    let (mut function, mut method) = (device.zeros(input.len())?, device.zeros(input.len())?);
+    run(&x, &mut function, &mut method, input.len() as i32)?;
+    let want: Vec<Answer> = input.bits.iter().map(|&x| reference::unary(op, input.dtype, x)).collect();
+    for (spelling, result) in [("function", function), ("method", method)] {
+        let got: Vec<u64> = result.to_vec()?.into_iter().map(|v| u64::from(v.to_bits())).collect();
+        let inputs = |i: usize| format!(" {}", data::show(input.dtype, input.bits[i]));
+        compare(input.dtype, &got, &want, &inputs)
+            .unwrap_or_else(|wrong| panic!("{} as a {spelling}: {wrong}", op.name()));
+    }
+    Ok(())
+}
+
+float_functions! {
+    run_exp: exp Exp;
+    run_exp2: exp2 Exp2;
+    run_log: log Log;
+    run_log2: log2 Log2;
+    run_sqrt: sqrt Sqrt;
+    run_sqrt_rn: sqrt_rn SqrtRn;
+    run_rsqrt: rsqrt Rsqrt;
+    run_sin: sin Sin;
+    run_cos: cos Cos;
+    run_tanh: tanh Tanh;
+    run_erf: erf Erf;
+    run_sigmoid: sigmoid Sigmoid;
+    run_floor: floor Floor;
+    run_ceil: ceil Ceil;
+    run_abs: abs Abs;
+}
+
+#[kernel]
+fn mixture(x: Ptr<f32>, y: Ptr<f32>, out: PtrMut<f32>, ints: PtrMut<i32>, bits: PtrMut<i32>) {
+    let i = arange(0, 64);
+    let a = load(x + i);
+    let b = load(y + i);
+    store(out + i, minimum(a, b));
+    store(out + 64 + i, maximum(a, b));
+    store(out + 128 + i, a.min(b) + a.max(b));
+    store(out + 192 + i, clamp(a, -1.0, 1.0));
+    store(out + 256 + i, select(a < b, a, 0.0));
+    store(out + 320 + i, -a);
+    store(out + 384 + i, div_rn(a, b));
+    store(out + 448 + i, fma(a, b, 1.0));
+    store(ints + i, (a * 1e9) as i32);
+    store(ints + 64 + i, (a < 0.0) as i32);
+    store(ints + 128 + i, a as i64 as i32);
+    store(bits + i, bitcast::<i32>(a));
+}
+
+#[test]
+fn other_functions_and_casts() {
+    let xs: Vec<f32> = (0..64).map(|i| (i as f32 - 31.5) / 7.0).collect();
+    let ys: Vec<f32> = (0..64).map(|i| ((i * 29) % 64) as f32 / 9.0 - 3.0 + 0.01).collect();
+    on_every_device(|device| {
+        let run = || {
+            let (x, y) = (device.upload(&xs)?, device.upload(&ys)?);
+            let (mut out, mut ints, mut bits) = (device.zeros(512)?, device.zeros(192)?, device.zeros(64)?);
+            mixture(&x, &y, &mut out, &mut ints, &mut bits).grid(1).launch(device)?;
+            Ok::<_, Error>((out.to_vec()?, ints.to_vec()?, bits.to_vec()?))
+        };
+        let (out, ints, bits) = run().unwrap_or_else(|error| panic!("{error}"));
+        for i in 0..64 {
+            let (a, b) = (xs[i], ys[i]);
+            let want = [
+                a.min(b),
+                a.max(b),
+                a.min(b) + a.max(b),
+                a.clamp(-1.0, 1.0),
+                if a < b { a } else { 0.0 },
+                -a,
+                a / b,
+                a.mul_add(b, 1.0),
+            ];
+            let got: Vec<f32> = (0..8).map(|k| out[64 * k + i]).collect();
+            assert_eq!(got, want, "for {a} and {b}");
+            assert_eq!([ints[i], ints[64 + i], ints[128 + i]], [(a * 1e9) as i32, i32::from(a < 0.0), a as i32]);
+            assert_eq!(bits[i], a.to_bits() as i32);
+        }
+    });
+}
+
+#[kernel]
+fn limits<T: Num>(out: PtrMut<T>) {
+    store(out, T::MIN);
+    store(out + 1, T::MAX);
+    store(out + 2, 1 as T);
+    store(out + 3, -(1 as T) + 2 as T);
+}
+
+#[kernel]
+fn half_sum<T: Float, const BLOCK: usize>(x: Ptr<T>, out: PtrMut<T>) {
+    store(out, sum(load(x + arange(0, BLOCK)), axis = 0));
+}
+
+#[test]
+fn sums_of_half_precision_accumulate_in_f32() {
+    check(|device| {
+        // Added one by one in f16 these stop growing at 2048, in bf16 at 256.
+        let (halves, brains) = (device.full(4096, f16::ONE)?, device.full(4096, bf16::ONE)?);
+        let (mut a, mut b) = (device.zeros(1)?, device.zeros(1)?);
+        half_sum::<f16, 4096>(&halves, &mut a).grid(1).launch(device)?;
+        half_sum::<bf16, 4096>(&brains, &mut b).grid(1).launch(device)?;
+        assert_eq!(a.to_vec()?, [f16::from_f32(4096.0)]);
+        assert_eq!(b.to_vec()?, [bf16::from_f32(4096.0)]);
+        // A mean of 0.1: one rounding of the f32 sum. 1024 roundings in f16 would be off by far more.
+        let tenth = device.full(1024, f16::from_f32(0.1))?;
+        half_sum::<f16, 1024>(&tenth, &mut a).grid(1).launch(device)?;
+        let exact = f16::from_f64(f16::from_f32(0.1).to_f64() * 1024.0);
+        assert_eq!(a.to_vec()?, [exact]);
+        Ok(())
+    });
+}
+
+#[test]
+fn limits_of_dtype_parameters() {
+    on_every_device(|device| {
+        macro_rules! check {
+            ($($ty:ty)*) => {$({
+                let mut out = device.zeros::<$ty>(4).unwrap();
+                limits(&mut out).grid(1).launch(device).unwrap();
+                assert_eq!(out.to_vec().unwrap(), [<$ty>::MIN, <$ty>::MAX, 1 as $ty, 1 as $ty]);
+            })*};
+        }
+        check!(i8 i16 i32 i64 f32 f64);
+        let mut out = device.zeros::<f16>(4).unwrap();
+        limits(&mut out).grid(1).launch(device).unwrap();
+        assert_eq!(out.to_vec().unwrap(), [f16::MIN, f16::MAX, f16::ONE, f16::ONE]);
+    });
+}

@@ -1,0 +1,175 @@
+//! Constexprs, module constants, `Const` parameters, and what is checked when they are bound.
+
+use tilewright::prelude::*;
+use tilewright_tests::devices::check;
+
+/// A constant of the module that a kernel uses.
+const LIMIT: i32 = 17;
+const SCALE: f32 = 0.375;
+const WIDTH: usize = 64;
+
+mod other {
+    use tilewright::prelude::*;
+
+    /// The same name as outside, another value.
+    const LIMIT: i32 = 3;
+
+    #[kernel]
+    pub fn clipped(out: PtrMut<i32>) {
+        let i = arange(0, 32);
+        store(out + i, minimum(i, LIMIT));
+    }
+}
+
+#[kernel]
+fn clipped(out: PtrMut<i32>) {
+    let i = arange(0, 32);
+    store(out + i, minimum(i, LIMIT));
+}
+
+#[kernel]
+fn scaled(x: Ptr<f32>, out: PtrMut<f32>) {
+    let i = arange(0, WIDTH);
+    store(out + i, load(x + i) * SCALE);
+}
+
+#[test]
+fn module_constants_are_those_of_the_module() {
+    check(|device| {
+        let mut out = device.zeros::<i32>(32)?;
+        clipped(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, (0..32).map(|i| i.min(17)).collect::<Vec<_>>());
+        other::clipped(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, (0..32).map(|i| i.min(3)).collect::<Vec<_>>());
+        let xs: Vec<f32> = (0..64).map(|i| i as f32).collect();
+        let mut floats = device.zeros::<f32>(64)?;
+        scaled(&device.upload(&xs)?, &mut floats).grid(1).launch(device)?;
+        assert_eq!(floats.to_vec()?, xs.iter().map(|x| x * 0.375).collect::<Vec<_>>());
+        Ok(())
+    });
+}
+
+#[kernel]
+fn with_flag<const FLAG: bool, const BLOCK: usize>(x: Ptr<i32>, out: PtrMut<i32>) {
+    let i = arange(0, BLOCK);
+    if FLAG {
+        store(out + i, load(x + i));
+    } else {
+        // Out of bounds, if it ran with FLAG.
+        store(out + i, load(x + i + 1000) + 1);
+    }
+}
+
+#[test]
+fn a_branch_on_a_constexpr_is_decided_when_it_is_bound() {
+    check(|device| {
+        let xs: Vec<i32> = (0..1032).collect();
+        let (short, long) = (device.upload(&xs[..32])?, device.upload(&xs)?);
+        let mut out = device.zeros::<i32>(32)?;
+        with_flag::<true, 32>(&short, &mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, xs[..32]);
+        WithFlagConsts { FLAG: false, BLOCK: 32 }.call(&long, &mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, (1001..1033).collect::<Vec<_>>());
+        Ok(())
+    });
+}
+
+#[test]
+fn what_a_constexpr_decides_is_not_compiled() {
+    let mut ptx = Vec::new();
+    for flag in [true, false] {
+        let kernel = WithFlagConsts { FLAG: flag, BLOCK: 32 }.compile(Target::sm_90());
+        ptx.push(kernel.and_then(|kernel| Ok(kernel.bound_ir().to_string())).unwrap_or_else(|error| panic!("{error}")));
+    }
+    assert!(!ptx[0].contains("1000") && ptx[1].contains("1000"), "{ptx:?}");
+    assert!(ptx.iter().all(|ir| !ir.contains(" if ")), "{ptx:?}");
+}
+
+#[kernel]
+fn affine(x: Ptr<f32>, out: PtrMut<f32>, a: Const<f32>, b: Const<i32>) {
+    let i = arange(0, 16);
+    store(out + i, load(x + i) * a + b as f32);
+}
+
+#[test]
+fn const_parameters_are_values_of_the_launch() {
+    check(|device| {
+        let xs: Vec<f32> = (0..16).map(|i| i as f32).collect();
+        let x = device.upload(&xs)?;
+        for (a, b) in [(0.5, 1), (-2.0, 0), (0.5, -3), (1e-3, 1)] {
+            let mut out = device.zeros::<f32>(16)?;
+            affine(&x, &mut out, a, b).grid(1).launch(device)?;
+            let got = out.to_vec()?;
+            for (i, (&got, &x)) in got.iter().zip(&xs).enumerate() {
+                // The product and the sum may be one operation.
+                let (fused, split) = (x.mul_add(a, b as f32), x * a + b as f32);
+                assert!(got == fused || got == split, "{i}: {got}, not {fused} or {split}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[kernel]
+fn halves<const N: usize>(out: PtrMut<i32>) {
+    static_assert!(N % 2 == 0, "N must be even");
+    let i = arange(0, N / 2);
+    store(out + i, i * 2);
+}
+
+#[test]
+fn what_constexprs_break_is_an_error_with_a_place() {
+    check(|device| {
+        let mut out = device.zeros::<i32>(64)?;
+        HalvesConsts { N: 64 }.call(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?[..32], (0..32).map(|i| i * 2).collect::<Vec<_>>());
+        // Odd: the assertion. 24 / 2 is no power of two. 0 has no elements.
+        for (n, line) in [(7, "static_assert!(N % 2"), (24, "arange(0, N / 2)"), (0, "arange(0, N / 2)")] {
+            let error = match (HalvesConsts { N: n }).call(&mut out).grid(1).launch(device) {
+                Err(Error::Compile(diagnostic)) => diagnostic,
+                other => panic!("N = {n}: {other:?}"),
+            };
+            let text = error.to_string();
+            assert!(text.contains("constants.rs:") && text.contains(line), "no place or source in:\n{text}");
+            assert!(text.contains(&n.to_string()) || n == 7, "no value in:\n{text}");
+        }
+        Ok(())
+    });
+}
+
+#[kernel]
+fn matrix<const M: usize, const N: usize>(x: Ptr<f32>, y: Ptr<f32>, out: PtrMut<f32>) {
+    static_assert!(M == N);
+    let i = arange(0, M);
+    let j = arange(0, N);
+    store(out + i, load(x + i) + load(y + j));
+}
+
+#[test]
+fn shapes_that_an_assertion_makes_equal() {
+    check(|device| {
+        let x = device.full(32, 1.0f32)?;
+        let mut out = device.zeros::<f32>(32)?;
+        matrix::<32, 32>(&x, &x, &mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [2.0; 32]);
+        let refused = matrix::<32, 16>(&x, &x, &mut out).grid(1).launch(device);
+        assert!(matches!(refused, Err(Error::Compile(_))), "{refused:?}");
+        Ok(())
+    });
+}
+
+#[kernel]
+fn integers<const A: i32, const B: u8, const C: i64>(out: PtrMut<i64>) {
+    store(out, A as i64 + B as i64 * 1000);
+    store(out + 1, C);
+}
+
+#[test]
+fn constexprs_of_every_integer_type() {
+    check(|device| {
+        let mut out = device.zeros::<i64>(2)?;
+        integers::<-5, 255, { i64::MIN }>(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [254_995, i64::MIN]);
+        Ok(())
+    });
+}

@@ -1,0 +1,17 @@
+//! Kernels as users write them, on every device: what compilers of kernels have been seen to get wrong.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `arithmetic` | operators and functions mean what Rust means by them |
+//! | `flow` | early return, short circuits, branches, loops, swaps |
+//! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
+//! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
+//! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
+//! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
+
+mod arithmetic;
+mod bounds;
+mod constants;
+mod flow;
+mod launches;
+mod sizes;

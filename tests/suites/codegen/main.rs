@@ -1,0 +1,6 @@
+//! Generated code, looked at without a GPU.
+
+mod determinism;
+mod kernels;
+mod safety;
+mod shape;

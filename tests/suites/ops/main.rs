@@ -1,0 +1,10 @@
+//! Every operation of the tile IR on every dtype, on every device, against plain Rust.
+//!
+//! A case is a row of data; a kernel holds many cases, because compiling for a GPU costs more than running.
+
+mod control;
+mod elementwise;
+mod memory;
+mod reduce;
+mod shape;
+mod table;

@@ -1,0 +1,90 @@
+//! Random kernels, valid by construction: every way to run one gives the same result.
+//!
+//! - printed and parsed again, it is the same kernel;
+//! - optimised, with every pass and without each of them, the interpreter computes the same bits;
+//! - on the GPU, where there is one, it computes the same bits as in the interpreter.
+//!
+//! A failing kernel shrinks to few operations, and is printed.
+
+mod generate;
+mod run;
+
+use kernel_core::passes::{PASSES, PassOptions, optimise};
+use kernel_core::text;
+use proptest::prelude::*;
+use tilewright_tests::devices::gpu;
+use tilewright_tests::expect::{Answer, compare};
+
+use generate::{Recipe, recipe};
+use run::{bound, interpret};
+
+/// The same kernels in every run, so that a failure is not lost; more of them by `PROPTEST_CASES`.
+fn config() -> ProptestConfig {
+    let standard = ProptestConfig::default();
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(0x7469_6c65);
+    ProptestConfig { failure_persistence: None, max_shrink_iters: 2000, rng_seed, ..standard }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn text_reads_back_as_the_same_kernel(recipe in recipe()) {
+        let case = recipe.build();
+        for func in [case.func.clone(), bound(&case).into_func()] {
+            let printed = text::print(&func);
+            let again = text::parse(&printed).map_err(|e| TestCaseError::fail(format!("{e}\n{printed}")))?;
+            prop_assert_eq!(text::print(&again), printed);
+        }
+    }
+
+    #[test]
+    fn passes_keep_every_bit(recipe in recipe()) {
+        let case = recipe.build();
+        let before = bound(&case);
+        let want = interpret(&before, &case);
+        let mut selections = vec![("all passes".to_string(), Vec::new())];
+        for pass in PASSES {
+            let name = pass.name.to_string();
+            selections.push((format!("all passes but {name}"), vec![name.clone()]));
+            let others = PASSES.iter().map(|p| p.name.to_string()).filter(|other| *other != name);
+            selections.push((format!("{name} alone"), others.collect()));
+        }
+        for (label, disabled) in selections {
+            let mut after = before.clone();
+            let outcome = optimise(&mut after, &PassOptions { disabled, verify: true });
+            prop_assert!(outcome.is_ok(), "{}: {:?}\n{}", label, outcome, text::print(before.func()));
+            let got = interpret(&after, &case);
+            for (index, (got, want)) in got.iter().zip(&want).enumerate() {
+                let answers: Vec<Answer> = want.bits.iter().map(|&b| Answer::Exactly(b)).collect();
+                let verdict = compare(got.dtype, &got.bits, &answers, &|_| String::new());
+                prop_assert!(
+                    verdict.is_ok(),
+                    "{label}: output {index}: {verdict:?}\nbefore\n{}\nafter\n{}",
+                    text::print(before.func()),
+                    text::print(after.func())
+                );
+            }
+        }
+    }
+}
+
+/// On a GPU fewer, as each is compiled: a hundred kernels are some seconds.
+#[test]
+fn the_gpu_agrees_with_the_interpreter() {
+    let Some(device) = gpu() else { return };
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig { cases: 100, ..config() });
+    let outcome = runner.run(&recipe(), |recipe: Recipe| {
+        let case = recipe.build();
+        let bound = bound(&case);
+        let want = interpret(&bound, &case);
+        let got = case.run(device).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        for (index, (got, want)) in got.iter().zip(&want).enumerate() {
+            let answers: Vec<Answer> = want.bits.iter().map(|&b| Answer::UnsignedZero(b)).collect();
+            let verdict = compare(got.dtype, &got.bits, &answers, &|_| String::new());
+            prop_assert!(verdict.is_ok(), "output {index}: {verdict:?}\n{}", text::print(bound.func()));
+        }
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}

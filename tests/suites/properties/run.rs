@@ -1,0 +1,35 @@
+//! Runs a kernel in the interpreter without the runtime around it.
+
+use kernel_core::interp::{HostScalar, run_kernel};
+use kernel_core::ir::{BoundFunc, Generic};
+use kernel_core::passes::{Bindings, bind};
+use kernel_core::text;
+use tilewright_tests::case::{Arg, Case, from_host, to_host};
+use tilewright_tests::data::Data;
+
+/// The kernel of a case, bound and not yet optimised.
+pub fn bound(case: &Case) -> BoundFunc {
+    let func = case.func.clone();
+    let generic = Generic::new(func).unwrap_or_else(|func| panic!("not generic:\n{}", text::print(&func)));
+    bind(&generic, &Bindings::default()).unwrap_or_else(|errors| panic!("{errors:?}\n{}", text::print(generic.func())))
+}
+
+/// What the kernel's outputs hold after a run on the case's arguments.
+pub fn interpret(kernel: &BoundFunc, case: &Case) -> Vec<Data> {
+    let (mut buffers, mut scalars, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    for arg in &case.args {
+        match arg {
+            Arg::In(data) => buffers.push(to_host(data)),
+            Arg::Out { before, .. } => {
+                outputs.push(buffers.len());
+                buffers.push(to_host(before));
+            }
+            Arg::Scalar(dtype, bits) => scalars.push(HostScalar::from_bits(*dtype, *bits)),
+        }
+    }
+    let grid = case.grid.map(|n| n as u32);
+    if let Err(fault) = run_kernel(kernel, &mut buffers, &scalars, grid) {
+        panic!("{fault}\n{}", text::print(kernel.func()));
+    }
+    outputs.into_iter().map(|index| from_host(&buffers[index])).collect()
+}
