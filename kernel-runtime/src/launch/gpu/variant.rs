@@ -98,7 +98,8 @@ pub(super) fn generate(
         keep_llvm_ir: texts == Texts::Kept,
         ..defaults
     };
-    let compiled = kernel_codegen::compile(bound, &target, &options).map_err(|error| refusal(kernel, spec, error))?;
+    let compiled =
+        kernel_codegen::compile(bound, &target, &options).map_err(|error| refusal(kernel, spec, target, error))?;
     for (stage, time) in [
         ("analyse", compiled.timings.analyse),
         ("place", compiled.timings.place),
@@ -112,26 +113,30 @@ pub(super) fn generate(
 }
 
 /// The code generator's error as ours.
-fn refusal(kernel: &Kernel, spec: &Spec<'_>, error: CodegenError) -> Error {
+fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CodegenError) -> Error {
     let refusal = match error {
         CodegenError::Refused(refusal) => refusal,
         other => return Error::Llvm { message: other.to_string().into() },
     };
-    let amounts = match (refusal.needed, refusal.limit) {
-        (Some(needed), Some(limit)) => format!("{needed} are needed, {limit} allowed"),
-        (Some(needed), None) => format!("{needed} are needed"),
-        (None, _) => String::new(),
-    };
+    if let (Some(needed), Some(limit)) = (refusal.needed, refusal.limit) {
+        let hint = refusal.help.unwrap_or_else(|| "use smaller tiles, fewer stages or fewer warps".to_string());
+        return Error::Resources {
+            kernel: kernel.name().into(),
+            what: format!("({})", refusal.what).into(),
+            needed,
+            limit,
+            hint: hint.into(),
+        };
+    }
     let values = kernel.generic().map_or_else(|_| String::new(), |generic| values(generic.func(), spec));
-    let notes: Vec<&str> = [amounts.as_str(), values.as_str()].into_iter().filter(|note| !note.is_empty()).collect();
     let diagnostic = kernel_core::diag::Diagnostic {
         kernel: refusal.kernel,
         file: refusal.file,
         span: refusal.span,
-        message: refusal.what,
+        message: format!("this cannot be compiled for {}: {}", target.name(), refusal.what),
         help: refusal.help,
     };
-    compile_error(kernel, &[diagnostic], &notes.join("; "))
+    compile_error(kernel, &[diagnostic], &values)
 }
 
 /// The most elements of any value of the kernel.
