@@ -23,6 +23,7 @@ mod place;
 pub mod report;
 mod target;
 
+pub use check::Checks;
 pub use compiled::{AbiParam, Compiled, LlvmIr, Site, SiteKind, Timings};
 pub use error::{CodegenError, Refusal};
 pub use options::{MAX_WARPS, Options};

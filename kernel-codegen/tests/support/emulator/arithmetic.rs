@@ -1,0 +1,245 @@
+//! The instructions that compute.
+
+use half::{bf16, f16};
+
+use super::parse::Instruction;
+
+/// The width of a PTX type in bits.
+pub fn bits(ty: &str) -> u32 {
+    match ty {
+        "pred" => 1,
+        "f16x2" | "bf16x2" => 32,
+        "bf16" => 16,
+        _ => ty[1..].parse().unwrap_or_else(|_| panic!("`{ty}` is no type")),
+    }
+}
+
+fn mask(value: u64, ty: &str) -> u64 {
+    match bits(ty) {
+        64 => value,
+        width => value & ((1 << width) - 1),
+    }
+}
+
+fn signed(value: u64, ty: &str) -> i64 {
+    let unused = 64 - bits(ty);
+    (value << unused) as i64 >> unused
+}
+
+/// A float operand as f64 (exact for every type).
+fn float(value: u64, ty: &str) -> f64 {
+    match ty {
+        "f16" => f16::from_bits(value as u16).to_f64(),
+        "bf16" => bf16::from_bits(value as u16).to_f64(),
+        "f32" => f64::from(f32::from_bits(value as u32)),
+        "f64" => f64::from_bits(value),
+        _ => panic!("`{ty}` is no float type"),
+    }
+}
+
+fn from_float(value: f64, ty: &str) -> u64 {
+    match ty {
+        "f16" => u64::from(f16::from_f64(value).to_bits()),
+        "bf16" => u64::from(bf16::from_f64(value).to_bits()),
+        "f32" => u64::from((value as f32).to_bits()),
+        "f64" => value.to_bits(),
+        _ => panic!("`{ty}` is no float type"),
+    }
+}
+
+fn is_float(ty: &str) -> bool {
+    ty.starts_with('f') || ty.starts_with("bf")
+}
+
+fn float_binary(name: &str, ty: &str, nan: bool, a: u64, b: u64) -> Option<u64> {
+    let (x, y) = (float(a, ty), float(b, ty));
+    // In f64, sums, products and quotients of narrower floats round twice harmlessly (f32: 53 >= 2 * 24 + 2).
+    let value = match name {
+        "add" => x + y,
+        "sub" => x - y,
+        "mul" => x * y,
+        "div" => x / y,
+        "min" | "max" if nan && (x.is_nan() || y.is_nan()) => f64::NAN,
+        "min" => x.min(y),
+        "max" => x.max(y),
+        "copysign" => y.copysign(x),
+        _ => return None,
+    };
+    Some(from_float(value, ty))
+}
+
+fn fma(ty: &str, a: u64, b: u64, c: u64) -> u64 {
+    match ty {
+        "f32" => {
+            let f = |v: u64| f32::from_bits(v as u32);
+            u64::from(f(a).mul_add(f(b), f(c)).to_bits())
+        }
+        "f64" => f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)).to_bits(),
+        _ => from_float(float(a, ty).mul_add(float(b, ty), float(c, ty)), ty),
+    }
+}
+
+fn compare(how: &str, ty: &str, a: u64, b: u64) -> bool {
+    let ordering = if is_float(ty) {
+        float(a, ty).partial_cmp(&float(b, ty))
+    } else if ty.starts_with('s') {
+        Some(signed(a, ty).cmp(&signed(b, ty)))
+    } else {
+        Some(mask(a, ty).cmp(&mask(b, ty)))
+    };
+    let Some(ordering) = ordering else { return how.ends_with('u') || how == "nan" };
+    match how.trim_end_matches('u') {
+        "eq" | "eq_" => ordering.is_eq(),
+        "ne" => ordering.is_ne(),
+        "lt" => ordering.is_lt(),
+        "le" => ordering.is_le(),
+        "gt" => ordering.is_gt(),
+        "ge" => ordering.is_ge(),
+        // `equ` and `nequ` lose their last letter only.
+        "neq" => ordering.is_ne(),
+        "num" => true,
+        "nan" => false,
+        other => panic!("comparison `{other}`"),
+    }
+}
+
+fn convert(modifiers: &[&str], value: u64) -> u64 {
+    let (to, from) = (modifiers[modifiers.len() - 2], modifiers[modifiers.len() - 1]);
+    let rounding = modifiers[0];
+    if !is_float(from) {
+        let number = if from.starts_with('s') { i128::from(signed(value, from)) } else { i128::from(mask(value, from)) };
+        if !is_float(to) {
+            return number as u64;
+        }
+        return match (to, rounding) {
+            ("f32", "rz") => {
+                let nearest = number as f32;
+                let too_far = (nearest as f64).abs() > (number as f64).abs();
+                u64::from(if too_far { f32::from_bits(nearest.to_bits() - 1) } else { nearest }.to_bits())
+            }
+            ("f32", _) => u64::from((number as f32).to_bits()),
+            _ => from_float(number as f64, to),
+        };
+    }
+    let x = float(value, from);
+    let whole = match rounding {
+        "rzi" => x.trunc(),
+        "rmi" => x.floor(),
+        "rpi" => x.ceil(),
+        "rni" => x.round_ties_even(),
+        _ => x,
+    };
+    if is_float(to) {
+        if to == "f32" && rounding == "rz" {
+            let nearest = whole as f32;
+            let too_far = f64::from(nearest).abs() > whole.abs();
+            return u64::from(if too_far { f32::from_bits(nearest.to_bits() - 1) } else { nearest }.to_bits());
+        }
+        return from_float(whole, to);
+    }
+    let width = bits(to);
+    let number = whole as i128;
+    match to.starts_with('s') {
+        true => number.clamp(-(1 << (width - 1)), (1 << (width - 1)) - 1) as u64,
+        false => number.clamp(0, (1 << width) - 1) as u64,
+    }
+}
+
+fn int_binary(name: &str, ty: &str, a: u64, b: u64) -> Option<u64> {
+    let width = u64::from(bits(ty));
+    let is_signed = ty.starts_with('s');
+    let (x, y) = (signed(a, ty), signed(b, ty));
+    let (u, v) = (mask(a, ty), mask(b, ty));
+    Some(match name {
+        "add" => u.wrapping_add(v),
+        "sub" => u.wrapping_sub(v),
+        "mul" => u.wrapping_mul(v),
+        "and" => u & v,
+        "or" => u | v,
+        "xor" => u ^ v,
+        "min" if is_signed => x.min(y) as u64,
+        "min" => u.min(v),
+        "max" if is_signed => x.max(y) as u64,
+        "max" => u.max(v),
+        "div" if is_signed => x.wrapping_div(y) as u64,
+        "div" => u / v,
+        "rem" if is_signed => x.wrapping_rem(y) as u64,
+        "rem" => u % v,
+        "shl" => if b as u32 as u64 >= width { 0 } else { u << (b as u32) },
+        "shr" if is_signed => (x >> (b as u32 as u64).min(63)) as u64,
+        "shr" => if b as u32 as u64 >= width { 0 } else { u >> (b as u32) },
+        _ => return None,
+    })
+}
+
+/// The result of an instruction whose operands are `a`; `None` if it is not one that computes.
+pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
+    let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+    let ty = *modifiers.last()?;
+    let has = |name: &str| modifiers.contains(&name);
+    let name = instruction.name.as_str();
+    let value = match name {
+        "mov" => a[0],
+        "setp" => u64::from(compare(modifiers[0], ty, a[0], a[1])),
+        "selp" => if a[2] != 0 { a[0] } else { a[1] },
+        "not" if ty == "pred" => 1 - (a[0] & 1),
+        "not" => !a[0],
+        "neg" if is_float(ty) => a[0] ^ 1 << (bits(ty) - 1),
+        "neg" => (a[0] as i64).wrapping_neg() as u64,
+        "abs" if is_float(ty) => a[0] & !(1 << (bits(ty) - 1)),
+        "abs" => signed(a[0], ty).unsigned_abs(),
+        "cvt" if has("f16x2") => from_float(float(a[0], "f32"), "f16") << 16 | from_float(float(a[1], "f32"), "f16"),
+        "cvt" if has("bf16x2") => from_float(float(a[0], "f32"), "bf16") << 16 | from_float(float(a[1], "f32"), "bf16"),
+        "cvt" => mask(convert(&modifiers, a[0]), modifiers[modifiers.len() - 2]),
+        "fma" => fma(ty, a[0], a[1], a[2]),
+        "ex2" => from_float(float(a[0], ty).exp2(), ty),
+        "rcp" => from_float(1.0 / float(a[0], ty), ty),
+        "sqrt" => from_float(float(a[0], ty).sqrt(), ty),
+        "rsqrt" => from_float(1.0 / float(a[0], ty).sqrt(), ty),
+        "mul" if has("wide") && ty.starts_with('s') => (signed(a[0], ty) * signed(a[1], ty)) as u64,
+        "mul" if has("wide") => mask(a[0], ty) * mask(a[1], ty),
+        "mul" if has("hi") && ty.starts_with('s') => (i128::from(signed(a[0], ty)) * i128::from(signed(a[1], ty)) >> bits(ty)) as u64,
+        "mul" if has("hi") => (u128::from(mask(a[0], ty)) * u128::from(mask(a[1], ty)) >> bits(ty)) as u64,
+        "mad" if has("wide") && ty.starts_with('s') => ((signed(a[0], ty) * signed(a[1], ty)) as u64).wrapping_add(a[2]),
+        "mad" if has("wide") => (mask(a[0], ty) * mask(a[1], ty)).wrapping_add(a[2]),
+        "mad" => a[0].wrapping_mul(a[1]).wrapping_add(a[2]),
+        "bfe" => {
+            let (start, len) = (a[1] as u32 & 255, a[2] as u32 & 255);
+            let field = (mask(a[0], ty) >> start.min(63)) & ((1u64 << len.min(63)) - 1);
+            if ty.starts_with('s') && len > 0 { ((field << (64 - len)) as i64 >> (64 - len)) as u64 } else { field }
+        }
+        "bfi" => {
+            let (start, len) = (a[2] as u32 & 255, a[3] as u32 & 255);
+            let field = ((1u64 << len.min(63)) - 1) << start;
+            (a[1] & !field) | ((a[0] << start) & field)
+        }
+        "prmt" => {
+            let bytes = (a[0] & 0xffff_ffff) | a[1] << 32;
+            (0..4).fold(0, |word, i| {
+                let selector = a[2] >> (4 * i) & 0xf;
+                let byte = bytes >> (8 * (selector & 7)) & 0xff;
+                let byte = if selector & 8 != 0 { if byte & 0x80 != 0 { 0xff } else { 0 } } else { byte };
+                word | byte << (8 * i)
+            })
+        }
+        "shf" => {
+            let wide = (a[0] & 0xffff_ffff) | a[1] << 32;
+            let count = if has("wrap") { a[2] & 31 } else { (a[2] & 0xffff_ffff).min(32) };
+            if has("l") { (wide << count) >> 32 } else { wide >> count }
+        }
+        "add" | "sub" | "mul" | "div" | "min" | "max" | "copysign" if is_float(ty) => {
+            float_binary(name, ty, has("NaN"), a[0], a[1])?
+        }
+        _ => {
+            let ty = if ty == "pred" { "b8" } else { ty };
+            int_binary(name, ty, *a.first()?, *a.get(1)?)?
+        }
+    };
+    let result_bits = match (name, ty) {
+        ("mul" | "mad", _) if has("wide") => 64,
+        ("setp", _) | (_, "pred") => 1,
+        ("cvt", _) => return Some(value),
+        _ => bits(ty),
+    };
+    Some(if result_bits == 64 { value } else { value & ((1u64 << result_bits) - 1) })
+}

@@ -1,0 +1,339 @@
+//! Threads, memory and what they do together.
+
+use std::collections::BTreeMap;
+
+use kernel_codegen::Compiled;
+
+use super::arithmetic::{bits, compute};
+use super::parse::{Instruction, Operand, Program, parse};
+
+const WARP: usize = 32;
+/// Distance of the buffers' addresses: far more than any is long.
+const STRIDE: u64 = 1 << 40;
+
+/// Global memory: buffers at addresses of their own. Accesses outside panic.
+#[derive(Default)]
+pub struct Memory {
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Memory {
+    /// Adds a buffer and returns its address.
+    pub fn add(&mut self, bytes: Vec<u8>) -> u64 {
+        self.buffers.push(bytes);
+        STRIDE * self.buffers.len() as u64
+    }
+
+    /// The bytes of a buffer.
+    pub fn bytes(&self, address: u64) -> &[u8] {
+        &self.buffers[(address / STRIDE - 1) as usize]
+    }
+
+    fn at(&mut self, address: u64, len: usize, text: &str) -> &mut [u8] {
+        let (buffer, offset) = ((address / STRIDE).wrapping_sub(1) as usize, (address % STRIDE) as usize);
+        assert!(address.is_multiple_of(len as u64), "address {address:x} is not aligned to {len} bytes: {text}");
+        let buffer = self.buffers.get_mut(buffer).unwrap_or_else(|| panic!("wild address {address:x}: {text}"));
+        let size = buffer.len();
+        buffer.get_mut(offset..offset + len).unwrap_or_else(|| panic!("offset {offset} of {size} bytes: {text}"))
+    }
+}
+
+/// A launch of a compiled kernel.
+pub struct Launch<'a> {
+    pub compiled: &'a Compiled,
+    /// Bits per kernel parameter, in the order of the ABI.
+    pub params: Vec<u64>,
+    pub grid: [u32; 3],
+    /// Decides the order in which threads run.
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Ready,
+    /// At the instruction at its `pc`, which threads do together.
+    Waiting,
+    Done,
+}
+
+struct Thread {
+    registers: Vec<u64>,
+    pc: usize,
+    state: State,
+}
+
+struct Block<'a> {
+    program: &'a Program,
+    launch: &'a Launch<'a>,
+    id: [u32; 3],
+    threads: Vec<Thread>,
+    shared: Vec<u8>,
+}
+
+impl Launch<'_> {
+    /// Runs all programs of the grid.
+    pub fn run(&self, memory: &mut Memory) {
+        let program = parse(&self.compiled.ptx, &self.compiled.entry);
+        let mut random = Random(self.seed | 1);
+        for z in 0..self.grid[2] {
+            for y in 0..self.grid[1] {
+                for x in 0..self.grid[0] {
+                    let threads = (0..self.compiled.threads())
+                        .map(|_| Thread { registers: vec![0; program.registers], pc: 0, state: State::Ready })
+                        .collect();
+                    // Nothing may be read before it is written.
+                    let shared = (0..self.compiled.shared_bytes).map(|_| random.next() as u8).collect();
+                    Block { program: &program, launch: self, id: [x, y, z], threads, shared }.run(memory, &mut random);
+                }
+            }
+        }
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+}
+
+impl Block<'_> {
+    fn run(mut self, memory: &mut Memory, random: &mut Random) {
+        let count = self.threads.len();
+        loop {
+            let mut order: Vec<usize> = (0..count).collect();
+            for i in (1..count).rev() {
+                order.swap(i, (random.next() % (i as u64 + 1)) as usize);
+            }
+            for thread in order {
+                while self.threads[thread].state == State::Ready {
+                    self.step(thread, memory);
+                }
+            }
+            if self.threads.iter().all(|thread| thread.state == State::Done) {
+                return;
+            }
+            let warps: Vec<Vec<usize>> = (0..count).collect::<Vec<_>>().chunks(WARP).map(<[usize]>::to_vec).collect();
+            let mut progress = false;
+            for warp in warps {
+                progress |= self.together(&warp, false);
+            }
+            progress |= self.together(&(0..count).collect::<Vec<_>>(), true);
+            assert!(progress, "deadlock: {:?}", self.waiting());
+        }
+    }
+
+    fn waiting(&self) -> BTreeMap<usize, (usize, &str)> {
+        let mut found = BTreeMap::new();
+        for thread in self.threads.iter().filter(|thread| thread.state == State::Waiting) {
+            let text = self.program.instructions[thread.pc].text.as_str();
+            found.entry(thread.pc).or_insert((0, text)).0 += 1;
+        }
+        found
+    }
+
+    /// Lets threads that all wait at one instruction do it.
+    fn together(&mut self, group: &[usize], whole_block: bool) -> bool {
+        let running: Vec<usize> = group.iter().copied().filter(|&t| self.threads[t].state != State::Done).collect();
+        let Some(&first) = running.first() else { return false };
+        let pc = self.threads[first].pc;
+        let ready = running.iter().all(|&t| self.threads[t].state == State::Waiting && self.threads[t].pc == pc);
+        let program = self.program;
+        let Some(instruction) = program.instructions.get(pc).filter(|_| ready) else { return false };
+        let is_block = matches!(instruction.name.as_str(), "bar" | "barrier") && instruction.modifiers[0] != "warp";
+        if is_block != whole_block {
+            return false;
+        }
+        assert!(whole_block || running.len() == group.len(), "a part of a warp is gone at: {}", instruction.text);
+        let values: Vec<Vec<u64>> = running
+            .iter()
+            .map(|&t| instruction.operands.iter().map(|operand| self.value(t, operand)).collect())
+            .collect();
+        for (lane, &thread) in running.iter().enumerate() {
+            if let Some(result) = collective(instruction, lane, &values) {
+                self.set(thread, &instruction.operands[0], result);
+            }
+            self.threads[thread].pc += 1;
+            self.threads[thread].state = State::Ready;
+        }
+        true
+    }
+
+    fn value(&self, thread: usize, operand: &Operand) -> u64 {
+        match operand {
+            Operand::Register(register) => self.threads[thread].registers[*register],
+            Operand::Number(number) => *number,
+            Operand::Param(index) => self.launch.params[*index],
+            Operand::Special(name) => {
+                let axis = match name.rsplit('.').next() {
+                    Some("x") => 0,
+                    Some("y") => 1,
+                    _ => 2,
+                };
+                match name.split('.').next() {
+                    Some("%tid") => if axis == 0 { thread as u64 } else { 0 },
+                    Some("%ctaid") => u64::from(self.id[axis]),
+                    _ => u64::from(self.launch.grid[axis]),
+                }
+            }
+            Operand::Address(base, offset) => {
+                let base = base.map_or(0, |register| self.threads[thread].registers[register]);
+                base.wrapping_add(*offset as u64)
+            }
+            Operand::Vector(_) | Operand::Label(_) => 0,
+        }
+    }
+
+    fn set(&mut self, thread: usize, operand: &Operand, value: u64) {
+        match operand {
+            Operand::Register(register) => self.threads[thread].registers[*register] = value,
+            other => panic!("{other:?} as a result"),
+        }
+    }
+
+    fn step(&mut self, thread: usize, memory: &mut Memory) {
+        let program = self.program;
+        let pc = self.threads[thread].pc;
+        let instruction = program.instructions.get(pc).expect("the kernel ends with `ret`");
+        let runs = instruction.guard.is_none_or(|(register, wanted)| {
+            (self.threads[thread].registers[register] != 0) == wanted
+        });
+        if !runs {
+            self.threads[thread].pc += 1;
+            return;
+        }
+        match instruction.name.as_str() {
+            "ret" => self.threads[thread].state = State::Done,
+            "bra" => {
+                let Operand::Label(label) = &instruction.operands[0] else { panic!("{}", instruction.text) };
+                self.threads[thread].pc = program.labels[label];
+            }
+            "bar" | "barrier" | "shfl" | "vote" => self.threads[thread].state = State::Waiting,
+            _ => {
+                self.threads[thread].pc += 1;
+                self.single(thread, instruction, memory);
+            }
+        }
+    }
+
+    fn single(&mut self, thread: usize, instruction: &Instruction, memory: &mut Memory) {
+        let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
+        let operands = &instruction.operands;
+        match instruction.name.as_str() {
+            "ld" | "st" => self.access(thread, instruction, memory),
+            "atom" => {
+                let size = (bits(instruction.modifiers.last().expect("a type")) / 8) as usize;
+                let sources: Vec<u64> = operands[2..].iter().map(|operand| self.value(thread, operand)).collect();
+                let address = self.value(thread, &operands[1]);
+                let place = memory.at(address, size, &instruction.text);
+                let old = little(place);
+                let new = if has("cas") {
+                    if old == sources[0] & width_mask(size) { sources[1] } else { old }
+                } else if has("exch") {
+                    sources[0]
+                } else {
+                    let mut as_binary = instruction.clone();
+                    let name = instruction.modifiers.iter().find(|m| ["add", "min", "max", "and", "or", "xor"].contains(&m.as_str()));
+                    as_binary.name = name.expect("an operation").clone();
+                    compute(&as_binary, &[old, sources[0]]).expect("an operation")
+                };
+                place.copy_from_slice(&new.to_le_bytes()[..size]);
+                self.set(thread, &operands[0], old);
+            }
+            "mov" if matches!(operands[0], Operand::Vector(_)) => {
+                let Operand::Vector(parts) = &operands[0] else { return };
+                let value = self.value(thread, &operands[1]);
+                let width = bits(instruction.modifiers.last().expect("a type")) / parts.len() as u32;
+                for (i, part) in (0u32..).zip(parts) {
+                    self.set(thread, part, value >> (i * width) & width_mask(width as usize / 8));
+                }
+            }
+            "mov" if matches!(operands[1], Operand::Vector(_)) => {
+                let Operand::Vector(parts) = &operands[1] else { return };
+                let width = bits(instruction.modifiers.last().expect("a type")) / parts.len() as u32;
+                let value = (0u32..).zip(parts).fold(0, |word, (i, part)| {
+                    word | (self.value(thread, part) & width_mask(width as usize / 8)) << (i * width)
+                });
+                self.set(thread, &operands[0], value);
+            }
+            _ => {
+                let values: Vec<u64> = operands[1..].iter().map(|operand| self.value(thread, operand)).collect();
+                let result = compute(instruction, &values);
+                let result = result.unwrap_or_else(|| panic!("an unknown instruction: {}", instruction.text));
+                self.set(thread, &operands[0], result);
+            }
+        }
+    }
+
+    fn access(&mut self, thread: usize, instruction: &Instruction, memory: &mut Memory) {
+        let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
+        let size = (bits(instruction.modifiers.last().expect("a type")) / 8) as usize;
+        let is_load = instruction.name == "ld";
+        let (values, address) = match is_load {
+            true => (&instruction.operands[0], &instruction.operands[1]),
+            false => (&instruction.operands[1], &instruction.operands[0]),
+        };
+        if has("param") {
+            let value = self.value(thread, address);
+            self.set(thread, values, value & width_mask(size));
+            return;
+        }
+        let list = match values {
+            Operand::Vector(list) => list.clone(),
+            one => vec![one.clone()],
+        };
+        let start = self.value(thread, address);
+        let total = size * list.len();
+        let sources: Vec<u64> = list.iter().map(|operand| self.value(thread, operand)).collect();
+        let text = &instruction.text;
+        let place: &mut [u8] = if has("shared") {
+            let start = (start & 0xffff_ffff) as usize;
+            assert!(start.is_multiple_of(total), "shared address {start} is not aligned: {text}");
+            let size = self.shared.len();
+            self.shared.get_mut(start..start + total).unwrap_or_else(|| panic!("shared address {start} of {size}: {text}"))
+        } else {
+            memory.at(start, total, text)
+        };
+        let chunks = place.chunks_mut(size);
+        if is_load {
+            let loaded: Vec<u64> = chunks.map(|chunk| little(chunk)).collect();
+            for (operand, value) in list.iter().zip(loaded) {
+                self.set(thread, operand, value);
+            }
+        } else {
+            for (chunk, value) in chunks.zip(sources) {
+                chunk.copy_from_slice(&value.to_le_bytes()[..size]);
+            }
+        }
+    }
+}
+
+fn width_mask(bytes: usize) -> u64 {
+    if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 }
+}
+
+fn little(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+/// What an instruction that threads do together gives one of them; `values` are all threads' operands.
+fn collective(instruction: &Instruction, lane: usize, values: &[Vec<u64>]) -> Option<u64> {
+    let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
+    let own = &values[lane];
+    match instruction.name.as_str() {
+        "shfl" => {
+            let source = if has("bfly") { lane ^ own[2] as usize } else { own[2] as usize & (WARP - 1) };
+            Some(values[source][1])
+        }
+        "vote" => Some(u64::from(values.iter().any(|v| v[1] != 0))),
+        _ if has("red") => {
+            let predicate = own.len() - 1;
+            Some(u64::from(values.iter().any(|v| v[predicate] != 0)))
+        }
+        _ => None,
+    }
+}
