@@ -1,0 +1,218 @@
+//! Arguments of calls: positional ones, named ones (`mask = m`), a dtype in a turbofish.
+
+use kernel_core::ir::Dt;
+use syn::punctuated::Punctuated;
+use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
+
+use super::{Checker, Operand};
+use crate::error::Checked;
+use crate::names::closest;
+use crate::ops::{Row, Turbofish};
+use crate::place::Place;
+
+/// The arguments of a call, matched with the operation's row.
+pub(super) struct Args<'e> {
+    /// The operation.
+    pub row: &'static Row,
+    /// The whole call.
+    pub place: Place,
+    /// The receiver of a method, which is the first positional argument.
+    pub receiver: Option<Operand>,
+    positional: Vec<&'e Expr>,
+    named: Vec<(&'static str, &'e Expr)>,
+    /// The dtype in the turbofish.
+    pub dtype: Option<Dt>,
+}
+
+impl<'e> Args<'e> {
+    /// The expression of a positional argument; `None` for the receiver.
+    pub fn expr(&self, index: usize) -> Option<&'e Expr> {
+        let index = if self.receiver.is_some() { index.checked_sub(1)? } else { index };
+        self.positional.get(index).copied()
+    }
+
+    /// The expression of a named argument.
+    pub fn named(&self, name: &str) -> Option<&'e Expr> {
+        self.named.iter().find(|(n, _)| *n == name).map(|(_, e)| *e)
+    }
+}
+
+/// The name and the value of a named argument.
+fn as_named(expr: &Expr) -> Option<(&syn::Ident, &Expr)> {
+    match expr {
+        Expr::Assign(assign) => match &*assign.left {
+            Expr::Path(path) => path.path.get_ident().map(|name| (name, &*assign.right)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Checker<'_> {
+    /// Matches the arguments of a call with the operation's row.
+    pub(super) fn args<'e>(
+        &mut self,
+        row: &'static Row,
+        receiver: Option<Operand>,
+        exprs: &'e Punctuated<Expr, Token![,]>,
+        turbofish: Option<&AngleBracketedGenericArguments>,
+        place: Place,
+    ) -> Checked<Args<'e>> {
+        let mut args = Args { row, place, receiver, positional: Vec::new(), named: Vec::new(), dtype: None };
+        let mut wrong = None;
+        for expr in exprs {
+            let Some((name, value)) = as_named(expr) else {
+                args.positional.push(expr);
+                continue;
+            };
+            let place = Place::at(name.span());
+            let name = name.to_string();
+            match row.options.iter().find(|o| **o == name) {
+                Some(option) if args.named.iter().any(|(n, _)| n == option) => {
+                    wrong = Some(self.report(place, format!("`{name}` is given twice")));
+                }
+                Some(option) => args.named.push((*option, value)),
+                None => wrong = Some(self.unknown_option(row, &name, place)),
+            }
+        }
+        args.dtype = match self.turbofish(row, turbofish, place) {
+            Ok(dtype) => dtype,
+            Err(reported) => {
+                wrong = Some(reported);
+                None
+            }
+        };
+        let given = args.positional.len() + usize::from(receiver.is_some());
+        if given != row.params.len() {
+            let expected = match row.params {
+                [] => "no positional argument".to_string(),
+                [one] => format!("one positional argument (`{one}`)"),
+                many => format!("{} positional arguments ({})", many.len(), quoted(many)),
+            };
+            let message = format!("`{}` takes {expected}, found {given}", row.name);
+            let extra = exprs.iter().filter(|e| as_named(e).is_none()).nth(row.params.len());
+            let at = if receiver.is_none() { extra.map_or(place, Place::of) } else { place };
+            wrong = Some(self.report_help(at, message, format!("write `{}`", row.usage())));
+        }
+        match wrong {
+            Some(reported) => Err(reported),
+            None => Ok(args),
+        }
+    }
+
+    fn unknown_option(&mut self, row: &Row, name: &str, place: Place) -> crate::error::Reported {
+        let message = format!("`{}` has no argument `{name}`", row.name);
+        if row.params.contains(&name) {
+            let help = format!("`{name}` is positional: write `{}`", row.usage());
+            return self.report_help(place, message, help);
+        }
+        let help = match (closest(name, row.options.iter().copied()), row.options) {
+            (Some(close), _) => format!("did you mean `{close}`?"),
+            (None, []) => format!("write `{}`", row.usage()),
+            (None, options) => format!("named arguments are {}", quoted(options)),
+        };
+        self.report_help(place, message, help)
+    }
+
+    fn turbofish(
+        &mut self,
+        row: &Row,
+        turbofish: Option<&AngleBracketedGenericArguments>,
+        place: Place,
+    ) -> Checked<Option<Dt>> {
+        let Some(generics) = turbofish else {
+            if row.turbofish == Turbofish::Required {
+                let message = format!("`{}` needs a dtype", row.name);
+                return Err(self.report_help(place, message, format!("write `{}`", row.usage())));
+            }
+            return Ok(None);
+        };
+        let at = Place::of_tokens(generics);
+        if row.turbofish == Turbofish::None {
+            let message = format!("`{}` takes no generic arguments", row.name);
+            return Err(self.report_help(at, message, format!("write `{}`", row.usage())));
+        }
+        let mut generics = generics.args.iter();
+        match (generics.next(), generics.next()) {
+            (Some(GenericArgument::Type(ty)), None) => self.dtype(ty).map(Some),
+            _ => {
+                let message = format!("`{}` takes one dtype", row.name);
+                Err(self.report_help(at, message, format!("write `{}`", row.usage())))
+            }
+        }
+    }
+
+    /// A positional argument as a value.
+    pub(super) fn arg(&mut self, args: &Args<'_>, index: usize) -> Checked<Operand> {
+        match (index, args.receiver) {
+            (0, Some(receiver)) => Ok(receiver),
+            _ => match args.expr(index) {
+                Some(expr) => self.operand(expr),
+                None => Err(self.report(args.place, format!("`{}` needs more arguments", args.row.name))),
+            },
+        }
+    }
+
+    /// The first `N` positional arguments as values; all are checked before the first mistake ends it.
+    pub(super) fn arg_values<const N: usize>(&mut self, args: &Args<'_>) -> Checked<[Operand; N]> {
+        let values = std::array::from_fn::<_, N, _>(|i| self.arg(args, i));
+        let mut out = Vec::with_capacity(N);
+        for value in values {
+            out.push(value?);
+        }
+        out.try_into().map_err(|_| crate::error::Reported::earlier())
+    }
+
+    /// A named argument as a value.
+    pub(super) fn named_value(&mut self, args: &Args<'_>, name: &str) -> Checked<Option<Operand>> {
+        args.named(name).map(|expr| self.operand(expr)).transpose()
+    }
+
+    /// A named argument that is `true` or `false`.
+    pub(super) fn flag(&mut self, args: &Args<'_>, name: &str) -> Checked<bool> {
+        match args.named(name) {
+            None => Ok(false),
+            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => Ok(value.value),
+            Some(other) => {
+                let message = format!("`{name}` is `true` or `false`");
+                Err(self.report(Place::of(other), message))
+            }
+        }
+    }
+
+    /// An integer literal, perhaps negative.
+    pub(super) fn literal_int(&mut self, expr: &Expr, what: &str) -> Checked<i64> {
+        let value = match expr {
+            Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse::<i64>().ok(),
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => match &*unary.expr {
+                Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse::<i64>().ok().map(|v| -v),
+                _ => None,
+            },
+            Expr::Paren(paren) => return self.literal_int(&paren.expr, what),
+            Expr::Group(group) => return self.literal_int(&group.expr, what),
+            _ => None,
+        };
+        value.ok_or_else(|| self.report(Place::of(expr), format!("{what} is an integer literal")))
+    }
+
+    /// An axis of a tile, counted from the end if negative.
+    pub(super) fn axis(&mut self, expr: &Expr, rank: usize, what: &str) -> Checked<u8> {
+        let value = self.literal_int(expr, "an axis")?;
+        let rank = rank as i64;
+        let index = if value < 0 { value + rank } else { value };
+        if (0..rank).contains(&index) {
+            return Ok(index as u8);
+        }
+        let message = format!("{what} has no axis {value}");
+        let help = match rank {
+            0 => "it is a scalar".to_string(),
+            1 => "its only axis is 0".to_string(),
+            _ => format!("its axes are 0 to {}", rank - 1),
+        };
+        Err(self.report_help(Place::of(expr), message, help))
+    }
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,94 @@
+//! Blocks: statements in order, and perhaps a value at the end.
+
+use syn::{Expr, Stmt as SynStmt};
+
+use super::{Checker, Context, Val};
+use crate::error::Checked;
+use crate::place::Place;
+use crate::tree::Stmt;
+
+/// How a block ends.
+pub(super) enum Flow {
+    /// It gives a value (nothing, if none was wanted).
+    Value(Checked<Val>),
+    /// It ends the kernel.
+    Diverges,
+}
+
+impl Checker<'_> {
+    /// The body of the kernel.
+    pub(super) fn kernel_body(&mut self, stmts: &[SynStmt]) {
+        self.block(stmts, false, Place::at(proc_macro2::Span::call_site()).start);
+    }
+
+    /// The statements of a block; `want` says whether its value is used. `end` is the closing brace.
+    pub(super) fn block(&mut self, stmts: &[SynStmt], want: bool, end: proc_macro2::Span) -> Flow {
+        let mut diverges = false;
+        for (i, stmt) in stmts.iter().enumerate() {
+            let last = i + 1 == stmts.len();
+            match stmt {
+                SynStmt::Expr(expr, None) if last && want && !is_statement(expr) => {
+                    let val = self.tail(expr);
+                    return if diverges { Flow::Diverges } else { val };
+                }
+                SynStmt::Expr(expr, semi) => diverges |= self.expr_stmt(expr, semi.is_some() || !last),
+                SynStmt::Local(local) => self.local(local),
+                SynStmt::Macro(mac) => self.macro_stmt(&mac.mac),
+                SynStmt::Item(item) => {
+                    let place = Place::of_tokens(item);
+                    let help = "move it out of the kernel; a `const` outside can be used inside";
+                    self.report_help(place, "items inside a kernel are not supported", help);
+                }
+            }
+        }
+        match (diverges, want) {
+            (true, _) => Flow::Diverges,
+            (false, false) => Flow::Value(Ok(Val::Unit(Place::at(end)))),
+            (false, true) => {
+                let ends_in_value = matches!(stmts.last(), Some(SynStmt::Expr(e, Some(_))) if !is_statement(e));
+                let help = if ends_in_value { "remove the last `;`" } else { "end it with an expression" };
+                Flow::Value(Err(self.report_help(Place::at(end), "this block gives no value", help)))
+            }
+        }
+    }
+
+    /// The expression at the end of a block whose value is used.
+    fn tail(&mut self, expr: &Expr) -> Flow {
+        match expr {
+            Expr::If(stmt) => self.if_expr(stmt, true),
+            other => Flow::Value(self.expr(other)),
+        }
+    }
+
+    /// Whether `return` may stand here.
+    pub(super) fn return_stmt(&mut self, expr: &syn::ExprReturn) -> bool {
+        let place = Place::at(expr.return_token.span);
+        if let Some(value) = &expr.expr {
+            let help = "store results through a `PtrMut<T>` parameter";
+            self.report_help(Place::of(value), "a kernel returns nothing", help);
+            return true;
+        }
+        let inside = self.contexts.iter().rev().find(|c| matches!(c, Context::Loop | Context::Head | Context::Closure));
+        match inside {
+            Some(Context::Closure) => {
+                self.report_help(place, "`return` in a closure is not supported", "end it with an expression");
+            }
+            Some(Context::Loop | Context::Head | Context::Branch | Context::ValueBranch) => {
+                let help = "loop with `while i < n && !done { .. }` and set `done`, or mask what follows";
+                self.report_help(place, "`return` inside a loop is not supported", help);
+            }
+            None => self.stmts.push(Stmt::Return(place)),
+        }
+        true
+    }
+}
+
+/// Expressions that are statements by nature.
+fn is_statement(expr: &Expr) -> bool {
+    match expr {
+        Expr::Return(_) | Expr::Assign(_) | Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_) => true,
+        Expr::Break(_) | Expr::Continue(_) => true,
+        Expr::Binary(binary) => super::binary::operator(&binary.op).is_some_and(|(_, assigns)| assigns),
+        _ => false,
+    }
+}

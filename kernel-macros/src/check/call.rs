@@ -1,0 +1,146 @@
+//! Calls: finds the operation and hands its arguments to the code for its kind.
+
+use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments};
+
+use super::args::Args;
+use super::{Checker, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::names::closest;
+use crate::ops::{self, Call, ROWS, Row};
+use crate::place::Place;
+
+impl Checker<'_> {
+    /// `name(arguments)`
+    pub(super) fn call(&mut self, call: &ExprCall, place: Place) -> Checked<Val> {
+        let Expr::Path(path) = &*call.func else {
+            let help = "call an operation by its name";
+            return Err(self.report_help(Place::of(&call.func), "this cannot be called in a kernel", help));
+        };
+        let Some(last) = path.path.segments.last() else { return Err(Reported::earlier()) };
+        let name = last.ident.to_string();
+        let name_place = Place::of_path(&path.path);
+        // Names of operations may be written with the path of this crate, not with any other.
+        let own = path.path.segments.len() == 1
+            || path.path.segments.first().is_some_and(|s| s.ident == "tilewright" || s.ident == "tl");
+        let row = ops::find(&name).filter(|_| own);
+        let Some(row) = row else {
+            return Err(self.unknown_function(&name, call, name_place));
+        };
+        if matches!(row.call, Call::Fold(_)) && name != "sum" && call.args.len() == 2 && !named_second(call) {
+            let other = if name == "max" { "maximum" } else { "minimum" };
+            let message = format!("`{name}` reduces a tile along an axis");
+            return Err(self.report_help(name_place, message, format!("of two values write `{other}(a, b)`")));
+        }
+        let turbofish = match &last.arguments {
+            PathArguments::AngleBracketed(args) => Some(args),
+            PathArguments::None | PathArguments::Parenthesized(_) => None,
+        };
+        let args = self.args(row, None, &call.args, turbofish, place)?;
+        self.dispatch(&args)
+    }
+
+    /// `receiver.name(arguments)`
+    pub(super) fn method(&mut self, call: &ExprMethodCall, place: Place) -> Checked<Val> {
+        let name = call.method.to_string();
+        let receiver = self.expr(&call.receiver);
+        let name_place = Place::at(call.method.span());
+        let Some(row) = self.method_row(&name, call) else {
+            return Err(self.unknown_method(&name, name_place));
+        };
+        let turbofish: Option<&AngleBracketedGenericArguments> = call.turbofish.as_ref();
+        let receiver = match (receiver, row.call) {
+            (Ok(Val::Tuple(parts, at)), Call::Reduce) => {
+                let parts: Vec<Operand> = parts.into_iter().map(|p| self.one(p)).collect::<Checked<_>>()?;
+                return self.reduce_method(row, &parts, at, call, place);
+            }
+            (receiver, _) => {
+                let receiver = receiver?;
+                self.one(receiver)?
+            }
+        };
+        let args = self.args(row, Some(receiver), &call.args, turbofish, place)?;
+        self.dispatch(&args)
+    }
+
+    /// The operation of a method. `a.max(b)` is the larger of two, `x.max(axis = 0)` a reduction.
+    fn method_row(&self, name: &str, call: &ExprMethodCall) -> Option<&'static Row> {
+        let positional = call.args.iter().any(|a| !matches!(a, Expr::Assign(_)));
+        let name = match name {
+            "max" if positional => "maximum",
+            "min" if positional => "minimum",
+            other => other,
+        };
+        ops::find(name).filter(|row| row.method)
+    }
+
+    fn unknown_function(&mut self, name: &str, call: &ExprCall, place: Place) -> Reported {
+        let message = format!("`{name}` is not an operation; a kernel can call nothing else");
+        let help = match ops::other_spelling(name) {
+            Some(ours) => format!("write `{ours}`"),
+            None if self.dtype_by_name(name).is_some() => format!("for a conversion write `x as {name}`"),
+            None if self.lookup(name).is_some() => "this is a value, which cannot be called".to_string(),
+            None => match closest(name, ROWS.iter().map(|r| r.name)) {
+                Some(close) => format!("did you mean `{close}`?"),
+                None => "write the code of the function here".to_string(),
+            },
+        };
+        // Mistakes in the arguments are reported too.
+        for arg in &call.args {
+            let value = if let Expr::Assign(assign) = arg { &assign.right } else { arg };
+            if !matches!(value, Expr::Closure(_) | Expr::Array(_)) {
+                let _ = self.nested(super::Context::Branch, |c| c.expr(value));
+            }
+        }
+        self.report_help(place, message, help)
+    }
+
+    fn unknown_method(&mut self, name: &str, place: Place) -> Reported {
+        let message = format!("values in a kernel have no method `{name}`");
+        let help = match (ops::other_spelling(name), ops::find(name)) {
+            (Some(ours), _) => format!("write `{ours}`"),
+            (None, Some(row)) => format!("it is a function: write `{}`", row.usage()),
+            (None, None) => {
+                let methods = ROWS.iter().filter(|r| r.method).map(|r| r.name);
+                match closest(name, methods) {
+                    Some(close) => format!("did you mean `{close}`?"),
+                    None => "the operations of kernels are listed in the documentation of `#[kernel]`".to_string(),
+                }
+            }
+        };
+        self.report_help(place, message, help)
+    }
+
+    fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
+        let one = match args.row.call {
+            Call::Store => return self.store(args).map(|()| Val::Unit(args.place)),
+            Call::Reduce => return self.reduce_call(args),
+            Call::ProgramId => self.program_id(args, true),
+            Call::NumPrograms => self.program_id(args, false),
+            Call::Arange => self.arange(args),
+            Call::Full => self.full(args),
+            Call::Zeros => self.zeros(args),
+            Call::Load => self.load(args),
+            Call::Unary(op) => self.unary_op(args, op),
+            Call::Binary(op) => self.binary_op(args, op),
+            Call::Extreme(op, nan) => self.extreme(args, op, nan),
+            Call::Select => self.select(args),
+            Call::Clamp => self.clamp(args),
+            Call::Fma => self.fma(args),
+            Call::Cdiv => self.cdiv(args),
+            Call::To => self.to(args),
+            Call::Bitcast => self.bitcast(args),
+            Call::ExpandDims => self.expand_dims(args),
+            Call::BroadcastTo => self.broadcast_to(args),
+            Call::Reshape => self.reshape(args),
+            Call::Trans => self.trans(args),
+            Call::Permute => self.permute(args),
+            Call::Fold(op) => self.fold(args, op),
+            Call::ArgExtreme(largest) => self.arg_extreme(args, largest),
+        };
+        one.map(Val::One)
+    }
+}
+
+fn named_second(call: &ExprCall) -> bool {
+    matches!(call.args.iter().nth(1), Some(Expr::Assign(_)))
+}

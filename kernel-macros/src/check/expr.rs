@@ -1,0 +1,238 @@
+//! Expressions.
+
+use kernel_core::ir::infer::Needs;
+use kernel_core::ir::{Bound, DType, Dim, Dt, Op, UnaryOp};
+use syn::{Expr, ExprCast, ExprField, ExprUnary, Member, UnOp};
+
+use super::block::Flow;
+use super::{Checker, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::names::is_screaming;
+use crate::place::Place;
+use crate::signature::type_name;
+use crate::tree::{Kind, Node, VOp};
+use crate::types::{Class, DtRef, VElem, VTy};
+
+impl Checker<'_> {
+    /// The value of an expression.
+    pub(super) fn expr(&mut self, expr: &Expr) -> Checked<Val> {
+        match expr {
+            Expr::Binary(_) => self.chain(expr),
+            Expr::Lit(lit) => self.literal(lit),
+            Expr::Path(path) if path.qself.is_none() => self.path(&path.path),
+            Expr::Paren(paren) => {
+                let place = Place::of(expr);
+                Ok(match self.expr(&paren.expr)? {
+                    Val::One(operand) => Val::One(Operand { place, ..operand }),
+                    other @ (Val::Tuple(..) | Val::Unit(_)) => other,
+                })
+            }
+            Expr::Group(group) => self.expr(&group.expr),
+            Expr::Unary(unary) => self.unary(unary, Place::of(expr)),
+            Expr::Cast(cast) => self.cast_expr(cast, Place::of(expr)).map(Val::One),
+            Expr::Call(call) => self.call(call, Place::of(expr)),
+            Expr::MethodCall(call) => self.method(call, Place::of(expr)),
+            Expr::Index(index) => self.index(index, Place::of(expr)).map(Val::One),
+            Expr::Tuple(tuple) => {
+                let parts: Vec<_> = tuple.elems.iter().map(|e| self.expr(e)).collect();
+                let place = Place::of(expr);
+                if parts.is_empty() {
+                    return Ok(Val::Unit(place));
+                }
+                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+            }
+            Expr::Field(field) => self.field(field),
+            Expr::If(stmt) => match self.if_expr(stmt, true) {
+                Flow::Value(val) => val,
+                Flow::Diverges => Err(self.report(Place::of(expr), "no branch of this `if` gives a value")),
+            },
+            Expr::Block(block) if block.label.is_none() => {
+                match self.scoped(|c| c.block(&block.block.stmts, true, block.block.brace_token.span.close())) {
+                    Flow::Value(val) => val,
+                    Flow::Diverges => Err(self.report(Place::of(expr), "this block never gives a value")),
+                }
+            }
+            other => Err(self.unsupported(other)),
+        }
+    }
+
+    /// The single value of an expression.
+    pub(super) fn operand(&mut self, expr: &Expr) -> Checked<Operand> {
+        let val = self.expr(expr)?;
+        self.one(val)
+    }
+
+    /// Checks in a scope of its own, with the statements around it.
+    pub(super) fn scoped<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        self.scopes.push(super::Scope::default());
+        let result = f(self);
+        self.scopes.pop();
+        result
+    }
+
+    fn field(&mut self, field: &ExprField) -> Checked<Val> {
+        let place = Place { start: Place::of(&field.base).start, end: Place::of_tokens(&field.member).end };
+        let base = self.expr(&field.base)?;
+        match (&base, &field.member) {
+            (Val::Tuple(parts, _), Member::Unnamed(index)) => match parts.get(index.index as usize) {
+                Some(Val::One(operand)) => Ok(Val::One(Operand { place, ..*operand })),
+                Some(part) => Ok(part.clone()),
+                None => {
+                    let message = format!("the tuple has {} values, counted from 0", parts.len());
+                    Err(self.report(Place::of_tokens(&field.member), message))
+                }
+            },
+            (_, Member::Named(name)) => {
+                let name = name.to_string();
+                let help = match name.as_str() {
+                    "shape" | "len" | "dtype" => "shapes are known from the constexprs: use those".to_string(),
+                    _ => format!("for a method write `.{name}()`"),
+                };
+                Err(self.report_help(Place::of_tokens(&field.member), "values in a kernel have no fields", help))
+            }
+            _ => Err(self.report(Place::of_tokens(&field.member), "this is not a tuple")),
+        }
+    }
+
+    fn unary(&mut self, unary: &ExprUnary, place: Place) -> Checked<Val> {
+        if let UnOp::Deref(_) = unary.op {
+            let help = "read with `load(pointer)`, write with `store(pointer, value)`";
+            return Err(self.report_help(place, "pointers are not dereferenced with `*`", help));
+        }
+        let operand = self.operand(&unary.expr)?;
+        match unary.op {
+            UnOp::Neg(_) => self.negate(operand, place).map(Val::One),
+            UnOp::Not(_) => {
+                self.need(operand, Needs::Bits, "`!`")?;
+                let ty = self.ty(operand).clone();
+                let node = self.op(Op::unary(UnaryOp::Not), vec![operand.node], ty, place);
+                Ok(Val::One(Operand { node, place }))
+            }
+            _ => Err(self.report(place, "this operator is not supported in kernels")),
+        }
+    }
+
+    /// `-x`
+    pub(super) fn negate(&mut self, operand: Operand, place: Place) -> Checked<Operand> {
+        let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
+        if let Some(dim) = dim {
+            let negative = self.dim_result(dim.neg(), place)?;
+            return Ok(Operand { node: self.int(negative, place), place });
+        }
+        // A negative literal is a literal.
+        let literal = match kind {
+            Kind::Float(double, single) => Some(Kind::Float(-double, -single)),
+            Kind::Int(Dim::Const(value)) => value.checked_neg().map(|v| Kind::Int(Dim::Const(v))),
+            Kind::BigInt(value) => Some(Kind::BigInt(-value)),
+            _ => None,
+        };
+        if let Some(kind) = literal {
+            return Ok(Operand { node: self.new_node(Node { kind, ty, dim: None, constexpr: true, place }), place });
+        }
+        self.need(operand, Needs::Bound(Bound::Signed), "`-`")?;
+        let node = self.op(Op::unary(UnaryOp::Neg), vec![operand.node], ty, place);
+        Ok(Operand { node, place })
+    }
+
+    fn cast_expr(&mut self, cast: &ExprCast, place: Place) -> Checked<Operand> {
+        let target = type_name(&cast.ty).unwrap_or_default();
+        if let Expr::Path(path) = &*cast.expr
+            && let Some(dtype) = DType::from_name(&target)
+            && self.is_value_constant(&path.path)
+        {
+            return self.converted_constant(&path.path, dtype, place);
+        }
+        let operand = self.operand(&cast.expr);
+        if matches!(target.as_str(), "usize" | "isize") {
+            let operand = operand?;
+            if self.node(operand.node).dim.is_some() {
+                return Ok(Operand { place, ..operand });
+            }
+        }
+        let dt = self.dtype(&cast.ty);
+        self.cast(operand?, dt?, place)
+    }
+
+    /// Whether a path names a constant of the user's crate that no shape needs.
+    fn is_value_constant(&self, path: &syn::Path) -> bool {
+        let Some(last) = path.segments.last().map(|s| s.ident.to_string()) else { return false };
+        let local = path.get_ident().is_some() && self.lookup(&last).is_some();
+        let limit = path.segments.len() == 2 && self.dtype_by_name(&path.segments[0].ident.to_string()).is_some();
+        let shape = self.shape_constants.contains(&quote::ToTokens::to_token_stream(path).to_string());
+        is_screaming(&last) && !local && !limit && !shape && self.dtype_by_name(&last).is_none()
+    }
+
+    /// `x as dtype`
+    pub(super) fn cast(&mut self, operand: Operand, to: Dt, place: Place) -> Checked<Operand> {
+        let dt = match self.ty(operand).elem {
+            VElem::Data(dt) => dt,
+            VElem::Ptr(_) => {
+                let help = "convert what it points to: `load(pointer) as f32`";
+                return Err(self.report_help(place, "a pointer cannot be converted", help));
+            }
+        };
+        let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
+        if to == Dt::Known(DType::Bool) && self.types.resolve(dt) != DtRef::from(DType::Bool) {
+            return Err(self.report_help(place, "a number cannot be converted to `bool`", "compare: `x != 0`"));
+        }
+        if self.types.known(dt) == Some(to) {
+            return Ok(Operand { place, ..operand });
+        }
+        let result = ty.with_dt(DtRef::Fixed(to));
+        // Literals take the dtype directly, as in Rust; other constexprs are converted from i64, which holds them all.
+        let literal = matches!(kind, Kind::Int(Dim::Const(_)) | Kind::BigInt(_) | Kind::Float(..));
+        let class = self.types.class(dt);
+        let direct = match (class, to) {
+            (Some(Class::Int), Dt::Known(d)) => literal && d.is_int(),
+            (Some(Class::Float), Dt::Known(d)) => literal && d.is_float(),
+            (Some(Class::Any), _) | (_, Dt::Param(_)) | (None, _) => false,
+        };
+        if direct {
+            let node = Node { kind, ty: result, dim: None, constexpr: true, place };
+            return Ok(Operand { node: self.new_node(node), place });
+        }
+        let mut source = operand.node;
+        if let (true, Some(class)) = (literal || dim.is_some(), class) {
+            let wide = if class == Class::Float { DType::F64 } else { DType::I64 };
+            let node = Node { kind, ty: VTy::scalar(wide), dim: None, constexpr: true, place: operand.place };
+            source = self.new_node(node);
+        }
+        Ok(Operand { node: self.eval(VOp::Cast, vec![source], result, place), place })
+    }
+
+    /// Says what to write instead of syntax that kernels do not have.
+    pub(super) fn unsupported(&mut self, expr: &Expr) -> Reported {
+        let place = Place::of(expr);
+        let (what, help) = match expr {
+            Expr::Match(e) => {
+                let help = "write `if .. else if .. else`";
+                return self.report_help(Place::at(e.match_token.span), "`match` is not supported in kernels", help);
+            }
+            Expr::Loop(e) => {
+                let help = "write `while condition { .. }`";
+                return self.report_help(Place::at(e.loop_token.span), "`loop` is not supported in kernels", help);
+            }
+            Expr::Break(_) => ("`break` is", "make it part of the condition: `while i < n && !done { .. }`"),
+            Expr::Continue(_) => ("`continue` is", "put the rest of the body in an `if`"),
+            Expr::Return(_) => ("`return` inside an expression is", "write it as a statement: `if .. { return; }`"),
+            Expr::Assign(_) => ("an assignment as a value is", "write it as a statement of its own"),
+            Expr::Closure(_) => ("a closure here is", "closures are the last argument of `reduce`"),
+            Expr::Array(_) => ("an array as a value is", "make a tile: `full([N], value)`, `zeros::<f32>([N])`"),
+            Expr::Repeat(_) => ("an array as a value is", "make a tile: `full([N], value)`"),
+            Expr::Range(_) => ("a range here is", "make a tile of it: `arange(lo, hi)`"),
+            Expr::Reference(_) => ("`&` is", "values are copied: write the name alone"),
+            Expr::RawAddr(_) => ("`&raw` is", "values are copied: write the name alone"),
+            Expr::Unsafe(_) => ("an `unsafe` block is", "mark the kernel: `unsafe fn`"),
+            Expr::Let(_) => ("`if let` and `let` chains are", "write a `let` statement and an `if`"),
+            Expr::Struct(_) => ("a struct is", "use a tuple"),
+            Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),
+            Expr::Await(_) | Expr::Async(_) => ("`async` is", "remove it"),
+            Expr::Try(_) => ("`?` is", "a failed `assert!` ends the program and is reported by the launch"),
+            Expr::ForLoop(_) | Expr::While(_) => ("a loop as a value is", "assign to a `let mut` variable in it"),
+            Expr::Const(_) => ("a `const` block is", "declare a `const` outside the kernel"),
+            Expr::Infer(_) => ("`_` as a value is", "name a value"),
+            _ => ("this is", "see the list of operations"),
+        };
+        self.report_help(place, format!("{what} not supported in kernels"), help)
+    }
+}

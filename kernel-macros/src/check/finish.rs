@@ -1,0 +1,127 @@
+//! What can be checked only when all dtypes are known: literals fit, operations are defined, nothing is left open.
+
+use kernel_core::ir::{Bound, DType, Dim, Dt};
+
+use super::{Checker, Deferred};
+use crate::place::Place;
+use crate::tree::{Kind, NodeId, Stmt, VOp};
+use crate::types::{DtRef, admits};
+
+impl Checker<'_> {
+    /// The checks at the end of the kernel.
+    pub(super) fn finish(&mut self) {
+        let deferred = std::mem::take(&mut self.deferred);
+        let mut refused: Vec<DtRef> = Vec::new();
+        for Deferred { dt, needs, place, what } in deferred {
+            let settled = DtRef::Fixed(self.types.settled(dt));
+            let DtRef::Fixed(fixed) = settled else { continue };
+            if !needs.admits(&self.func, fixed) && !refused.contains(&self.types.resolve(dt)) {
+                refused.push(self.types.resolve(dt));
+                self.lacks(settled, needs, &what, place);
+            }
+        }
+        let mut operands = Vec::new();
+        let stmts = std::mem::take(&mut self.stmts);
+        for stmt in &stmts {
+            self.operands_of(stmt, &mut operands);
+        }
+        self.stmts = stmts;
+        operands.sort_unstable_by_key(|id: &NodeId| id.0);
+        operands.dedup();
+        for id in operands {
+            self.literal_fits(id);
+        }
+    }
+
+    /// All nodes that a statement uses.
+    fn operands_of(&mut self, stmt: &Stmt, out: &mut Vec<NodeId>) {
+        match stmt {
+            Stmt::Eval(node) => {
+                let node = self.node(*node).clone();
+                if let (Kind::Op(VOp::Zero, _), Some(dt)) = (&node.kind, node_dt(&node))
+                    && self.types.is_open(dt)
+                {
+                    let help = "write `zeros::<f32>([N])`";
+                    self.report_help(node.place, "nothing says what dtype this has", help);
+                }
+                if let Kind::Op(_, args) = node.kind {
+                    out.extend(args);
+                }
+            }
+            Stmt::Effect(_, args, _) => out.extend(args),
+            Stmt::Read(..) | Stmt::Return(_) => {}
+            Stmt::Assign(_, node) | Stmt::Alias(_, node) => out.push(*node),
+            Stmt::If(stmt) => {
+                out.push(stmt.condition);
+                out.extend(stmt.results.iter().flat_map(|(_, a, b)| [*a, *b]).flatten());
+                for stmt in stmt.then.iter().chain(&stmt.otherwise) {
+                    self.operands_of(stmt, out);
+                }
+            }
+            Stmt::For(stmt) => {
+                out.extend([stmt.lo, stmt.hi, stmt.step]);
+                for stmt in &stmt.body {
+                    self.operands_of(stmt, out);
+                }
+            }
+            Stmt::While(stmt) => {
+                out.push(stmt.condition);
+                for stmt in stmt.head.iter().chain(&stmt.body) {
+                    self.operands_of(stmt, out);
+                }
+            }
+            Stmt::Reduce(stmt) => {
+                out.extend(stmt.inputs.iter().chain(&stmt.yields));
+                for stmt in &stmt.body {
+                    self.operands_of(stmt, out);
+                }
+            }
+        }
+    }
+
+    /// Refuses a literal that its dtype does not hold.
+    fn literal_fits(&mut self, id: NodeId) {
+        let node = self.node(id);
+        let value = match node.kind {
+            Kind::Int(Dim::Const(value)) => i128::from(value),
+            Kind::BigInt(value) => value,
+            Kind::Int(_)
+            | Kind::Float(..)
+            | Kind::Bool(_)
+            | Kind::ConstBool(_)
+            | Kind::Constant(_)
+            | Kind::Param(_)
+            | Kind::Slot
+            | Kind::Op(..) => return,
+        };
+        let Some(dt) = self.node_dt(id) else { return };
+        let place: Place = node.place;
+        match self.types.settled(dt) {
+            Dt::Known(d) if d.is_int() && !(d.int_min()..=d.int_max()).contains(&value) => {
+                let message = format!("`{d}` does not hold {value}");
+                let help = match wider(value) {
+                    Some(wide) => format!("it holds {} to {}; write `{value}_{wide}` for another dtype", d.int_min(), d.int_max()),
+                    None => "no integer dtype does".to_string(),
+                };
+                self.report_help(place, message, help);
+            }
+            Dt::Param(p) if admits(&self.func, Dt::Param(p), Bound::Int) && !(0..=127).contains(&value) => {
+                let name = self.func.dtype_params[p.index()].name.clone();
+                let message = format!("not every dtype that `{name}` may be holds {value}");
+                self.report_help(place, message, format!("say that it may wrap: `{value} as {name}`"));
+            }
+            Dt::Known(_) | Dt::Param(_) => {}
+        }
+    }
+}
+
+fn node_dt(node: &crate::tree::Node) -> Option<DtRef> {
+    match node.ty.elem {
+        crate::types::VElem::Data(dt) => Some(dt),
+        crate::types::VElem::Ptr(_) => None,
+    }
+}
+
+fn wider(value: i128) -> Option<DType> {
+    [DType::I32, DType::U32, DType::I64, DType::U64].into_iter().find(|d| (d.int_min()..=d.int_max()).contains(&value))
+}

@@ -1,0 +1,191 @@
+//! `assert!` and `static_assert!`.
+
+use kernel_core::ir::{Atom, ConstId, ControlOp, Dim, Op};
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::{BinOp, Expr, Lit, Macro, Token};
+
+use super::{Checker, Context};
+use crate::error::Checked;
+use crate::place::Place;
+use crate::tree::{Kind, Stmt};
+use crate::types::{BOOL, VTy};
+
+impl Checker<'_> {
+    /// A macro call as a statement.
+    pub(super) fn macro_stmt(&mut self, mac: &Macro) {
+        let name = mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+        let place = Place::of_path(&mac.path);
+        let help = match name.as_str() {
+            // A mistake inside has been reported.
+            "assert" => return drop(self.assertion(mac, place)),
+            "static_assert" => return drop(self.static_assertion(mac, place)),
+            "assert_eq" => "write `assert!(a == b, \"..\")`",
+            "assert_ne" => "write `assert!(a != b, \"..\")`",
+            "debug_assert" => "write `assert!(condition, \"..\")`",
+            "panic" | "unreachable" | "todo" | "unimplemented" => "write `assert!(condition, \"..\")`",
+            "vec" => "make a tile: `full([N], value)`",
+            _ => "kernels have `assert!` and `static_assert!`",
+        };
+        self.report_help(place, format!("`{name}!` is not supported in kernels"), help);
+    }
+
+    /// The condition and the message of an assertion.
+    fn assert_parts(&mut self, mac: &Macro, place: Place, name: &str) -> Checked<(Expr, String)> {
+        let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
+        let args = match parser.parse2(mac.tokens.clone()) {
+            Ok(args) => args,
+            Err(error) => return Err(self.errors.report_syn(&error)),
+        };
+        let mut args = args.into_iter();
+        let Some(condition) = args.next() else {
+            let help = format!("write `{name}!(condition, \"message\")`");
+            return Err(self.report_help(place, format!("`{name}!` needs a condition"), help));
+        };
+        let message = match args.next() {
+            None => {
+                let Place { start, end } = Place::of(&condition);
+                let one_line = start.start().line == end.end().line;
+                let text = if one_line { source_between(mac, start, end) } else { None };
+                text.unwrap_or_else(|| quote::ToTokens::to_token_stream(&condition).to_string())
+            }
+            Some(Expr::Lit(lit)) if matches!(lit.lit, Lit::Str(_)) => match lit.lit {
+                Lit::Str(text) => text.value(),
+                _ => String::new(),
+            },
+            Some(other) => return Err(self.report(Place::of(&other), "the message of an assertion is a literal text")),
+        };
+        if let Some(extra) = args.next() {
+            let message = "the message of an assertion is a literal text without arguments";
+            return Err(self.report(Place::of(&extra), message));
+        }
+        Ok((condition, message))
+    }
+
+    fn assertion(&mut self, mac: &Macro, place: Place) -> Checked<()> {
+        if self.contexts.contains(&Context::Closure) {
+            return Err(self.report(place, "`assert!` in a closure is not supported"));
+        }
+        let (condition, message) = self.assert_parts(mac, place, "assert")?;
+        let operand = self.operand(&condition)?;
+        self.expect(operand, BOOL, "the condition of `assert!`")?;
+        self.stmts.push(Stmt::Effect(ControlOp::Assert { message }.into(), vec![operand.node], operand.place));
+        Ok(())
+    }
+
+    fn static_assertion(&mut self, mac: &Macro, place: Place) -> Checked<()> {
+        if self.contexts.contains(&Context::Closure) {
+            return Err(self.report(place, "`static_assert!` in a closure is not supported"));
+        }
+        let (condition, message) = self.assert_parts(mac, place, "static_assert")?;
+        let operand = self.operand(&condition)?;
+        self.condition(operand, "the condition of `static_assert!`")?;
+        if !self.node(operand.node).constexpr {
+            let help = "what is known at launch only is checked by `assert!(condition, \"..\")`";
+            return Err(self.report_help(operand.place, "this is not made of constexprs and literals", help));
+        }
+        if self.node(operand.node).kind == Kind::Bool(false) {
+            return Err(self.report(operand.place, format!("this never holds: {message}")));
+        }
+        let op = Op::from(ControlOp::StaticAssert { message });
+        self.stmts.push(Stmt::Effect(op, vec![operand.node], operand.place));
+        // What holds in a branch only says nothing about the rest.
+        if self.contexts.is_empty() {
+            self.learn(&condition);
+        }
+        Ok(())
+    }
+
+    /// Remembers the equations of a condition that holds.
+    fn learn(&mut self, condition: &Expr) {
+        match condition {
+            Expr::Paren(paren) => self.learn(&paren.expr),
+            Expr::Binary(binary) if matches!(binary.op, BinOp::And(_)) => {
+                self.learn(&binary.left);
+                self.learn(&binary.right);
+            }
+            Expr::Binary(binary) if matches!(binary.op, BinOp::Eq(_)) => {
+                let (left, right) = (self.quiet_dim(&binary.left), self.quiet_dim(&binary.right));
+                if let (Some(left), Some(right)) = (left, right) {
+                    self.learn_equal(&left, &right);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The constexpr that an expression is. Its mistakes have been reported before.
+    fn quiet_dim(&mut self, expr: &Expr) -> Option<Dim> {
+        let (operand, _) = self.nested(Context::Branch, |c| c.operand(expr));
+        let dim = self.node(operand.ok()?.node).dim.clone()?;
+        Some(self.norm(&dim))
+    }
+
+    fn learn_equal(&mut self, a: &Dim, b: &Dim) {
+        // N % 4 == 0 makes N the same as 4 * (N / 4).
+        let (a, b) = match (remainder(a), b) {
+            (Some((dividend, divisor)), Dim::Const(0)) => {
+                let Ok(multiple) = dividend.div(&divisor).and_then(|q| q.mul(&divisor)) else { return };
+                (dividend, multiple)
+            }
+            _ => (a.clone(), b.clone()),
+        };
+        for (name, value) in [(&a, &b), (&b, &a)] {
+            let Some(id) = single(name) else { continue };
+            if a == b || self.facts.contains_key(&id) {
+                continue;
+            }
+            let mut facts = self.facts.clone();
+            std::mem::swap(&mut self.facts, &mut facts);
+            self.facts.insert(id, value.clone());
+            let updated: Vec<(ConstId, Dim)> = self.facts.iter().map(|(k, v)| (*k, self.norm(v))).collect();
+            // The normal form must be reached in one step, or two spellings of one dimension could differ.
+            let settled = updated.iter().all(|(_, v)| self.norm(v) == *v) && self.norm(value) == *value;
+            if settled {
+                self.facts = updated.into_iter().collect();
+                return;
+            }
+            self.facts = facts;
+        }
+    }
+}
+
+/// The constexpr that a dimension consists of.
+fn single(dim: &Dim) -> Option<ConstId> {
+    match dim.terms().as_slice() {
+        [(atoms, 1)] => match atoms.as_slice() {
+            [Atom::Const(id)] => Some(*id),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Dividend and divisor, if a dimension is a remainder.
+fn remainder(dim: &Dim) -> Option<(Dim, Dim)> {
+    match dim.terms().as_slice() {
+        [(atoms, 1)] => match atoms.as_slice() {
+            [Atom::Rem(a, b)] => Some((a.clone(), b.clone())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The source of a condition, as the user wrote it.
+fn source_between(mac: &Macro, start: proc_macro2::Span, end: proc_macro2::Span) -> Option<String> {
+    let delimiter = mac.delimiter.span().join();
+    let (text, origin) = (delimiter.source_text()?, delimiter.start());
+    let (from, to) = (start.start(), end.end());
+    if from.line != origin.line {
+        return None;
+    }
+    let text: Vec<char> = text.chars().collect();
+    let slice = text.get(from.column.checked_sub(origin.column)?..to.column.checked_sub(origin.column)?)?;
+    Some(slice.iter().collect())
+}
+
+/// The type of a condition, for code that the checker writes itself.
+pub(super) fn bool_scalar() -> VTy {
+    VTy::scalar(BOOL)
+}

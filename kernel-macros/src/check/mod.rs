@@ -1,0 +1,355 @@
+//! Type checking: from syntax to the [tree](crate::tree).
+//!
+//! One walk over the body in evaluation order. Each expression becomes nodes and statements, each mistake a message on
+//! the user's tokens; a value whose expression was wrong stays silent wherever it is used.
+
+mod args;
+mod binary;
+mod block;
+mod call;
+mod constant;
+mod control;
+mod create;
+mod elementwise;
+mod expr;
+mod finish;
+mod macros;
+mod memory;
+mod pattern;
+mod reduce;
+mod shape;
+mod show;
+mod stmt;
+mod ty;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernel_core::ir::infer::Needs;
+use kernel_core::ir::{
+    ConstId, ConstParam, ConstTy, CreateOp, Dim, Dt, DtypeParam, Func, Op, ParamId, ParamKind, Safety,
+};
+
+use crate::error::{Checked, Errors, Reported};
+use crate::place::Place;
+use crate::signature::{ParamTy, Signature};
+use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
+use crate::types::{Class, DtRef, Types, VElem, VTy};
+
+/// A checked kernel.
+pub struct Tree {
+    /// The signature as IR, without a body.
+    pub func: Func,
+    /// Nodes by [`NodeId`].
+    pub nodes: Vec<Node>,
+    /// The number of mutable variables.
+    pub variables: usize,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// dtype variables.
+    pub types: Types,
+    /// Constants of the user's crate.
+    pub constants: Vec<Constant>,
+    /// What `static_assert!` has made equal: the constexpr is the dimension.
+    pub facts: BTreeMap<ConstId, Dim>,
+}
+
+/// A value of an expression, where it stands.
+#[derive(Clone, Debug)]
+pub enum Val {
+    /// A scalar, a tile or a pointer.
+    One(Operand),
+    /// A tuple.
+    Tuple(Vec<Val>, Place),
+    /// Nothing: what `store` gives.
+    Unit(Place),
+}
+
+/// One value where it is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// The value.
+    pub node: NodeId,
+    /// The expression.
+    pub place: Place,
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+enum Binding {
+    /// A value that never changes.
+    Value(NodeId),
+    /// A mutable variable.
+    Var(VarId),
+    /// An integer constexpr, or an immutable variable that holds one: adapts at each use.
+    Dim(Dim),
+    /// A `bool` constexpr.
+    ConstBool(ConstId),
+    /// A tuple.
+    Tuple(Vec<Binding>),
+    /// Its declaration was wrong.
+    Poison,
+}
+
+/// A mutable variable.
+struct Variable {
+    name: String,
+    ty: VTy,
+}
+
+/// What surrounds the code that is being checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Context {
+    /// A branch of an `if`, or the right side of `&&`.
+    Branch,
+    /// A branch of an `if` that gives a value.
+    ValueBranch,
+    /// The body of a loop.
+    Loop,
+    /// The condition of a `while`.
+    Head,
+    /// A closure.
+    Closure,
+}
+
+#[derive(Default)]
+struct Scope {
+    names: Vec<(String, Binding)>,
+    /// Whether this is the outermost scope of a closure, which sees no values from outside.
+    closure: bool,
+}
+
+struct Deferred {
+    dt: DtRef,
+    needs: Needs,
+    place: Place,
+    what: String,
+}
+
+/// The state of the walk.
+pub struct Checker<'a> {
+    signature: &'a Signature,
+    errors: &'a mut Errors,
+    func: Func,
+    types: Types,
+    nodes: Vec<Node>,
+    variables: Vec<Variable>,
+    constants: Vec<Constant>,
+    /// Paths of constants that a shape needs.
+    shape_constants: BTreeSet<String>,
+    scopes: Vec<Scope>,
+    contexts: Vec<Context>,
+    /// Statements of the block that is being checked.
+    stmts: Vec<Stmt>,
+    facts: BTreeMap<ConstId, Dim>,
+    deferred: Vec<Deferred>,
+}
+
+/// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
+pub fn check(signature: &Signature, body: &[syn::Stmt], errors: &mut Errors) -> Tree {
+    let mut checker = Checker::new(signature, errors);
+    checker.shape_constants = constant::collect_shape_constants(body);
+    checker.kernel_body(body);
+    checker.finish();
+    let Checker { func, mut nodes, variables, stmts, types, constants, facts, errors, .. } = checker;
+    let mut variables = variables.len();
+    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables, errors);
+    Tree { func, nodes, variables, body, types, constants, facts }
+}
+
+impl<'a> Checker<'a> {
+    fn new(signature: &'a Signature, errors: &'a mut Errors) -> Checker<'a> {
+        let safety = if signature.is_unsafe { Safety::Unsafe } else { Safety::Safe };
+        let mut func = Func::new(&signature.ident.to_string(), "", safety);
+        let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam { name: ident.to_string(), bound });
+        func.dtype_params = dtypes.collect();
+        let consts = signature.consts().map(|(ident, ty, _)| ConstParam { name: ident.to_string(), ty });
+        func.const_params = consts.collect();
+        let mut checker = Checker {
+            signature,
+            errors,
+            func,
+            types: Types::default(),
+            nodes: Vec::new(),
+            variables: Vec::new(),
+            constants: Vec::new(),
+            shape_constants: BTreeSet::new(),
+            scopes: vec![Scope::default()],
+            contexts: Vec::new(),
+            stmts: Vec::new(),
+            facts: BTreeMap::new(),
+            deferred: Vec::new(),
+        };
+        checker.bind_signature();
+        checker
+    }
+
+    fn bind_signature(&mut self) {
+        for (index, param) in (0u32..).zip(self.func.const_params.clone()) {
+            let id = ConstId::new(index);
+            let binding = match param.ty {
+                _ if self.signature.broken.contains(&param.name) => Binding::Poison,
+                ConstTy::Int(_) => Binding::Dim(Dim::param(id)),
+                ConstTy::Bool => Binding::ConstBool(id),
+            };
+            self.bind(&param.name, binding);
+        }
+        let signature = self.signature;
+        for param in &signature.params {
+            let name = param.ident.to_string();
+            let place = Place::at(param.ident.span());
+            let broken = |dt: Dt| match dt {
+                Dt::Known(_) => false,
+                Dt::Param(p) => {
+                    signature.dtype_ident(p).is_some_and(|ident| signature.broken.contains(&ident.to_string()))
+                }
+            };
+            let Some(ty) = param.ty else {
+                self.bind(&name, Binding::Poison);
+                continue;
+            };
+            let (kind, dt) = match ty {
+                ParamTy::Ptr(dt) => (ParamKind::Ptr { dt, mutable: false }, dt),
+                ParamTy::PtrMut(dt) => (ParamKind::Ptr { dt, mutable: true }, dt),
+                ParamTy::Scalar(dt) => (ParamKind::Scalar(dt), dt),
+                ParamTy::Const(dt) => (ParamKind::ConstScalar(dt), dt),
+            };
+            let id = self.func.add_param(&name, kind, place.ir_span());
+            if broken(dt) {
+                self.bind(&name, Binding::Poison);
+                continue;
+            }
+            let node = self.param_node(id, kind, place);
+            if param.mutable {
+                let ty = self.node(node).ty.clone();
+                let var = self.new_variable(&name, ty, node);
+                self.bind(&name, Binding::Var(var));
+            } else {
+                self.bind(&name, Binding::Value(node));
+            }
+        }
+    }
+
+    fn param_node(&mut self, id: ParamId, kind: ParamKind, place: Place) -> NodeId {
+        let ty = match kind {
+            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => VTy::scalar(DtRef::Fixed(dt)),
+            ParamKind::Ptr { .. } | ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => {
+                VTy { elem: VElem::Ptr(id), shape: Vec::new() }
+            }
+        };
+        let constexpr = matches!(kind, ParamKind::ConstScalar(_));
+        self.new_node(Node { kind: Kind::Param(id), ty, dim: None, constexpr, place })
+    }
+
+    // Nodes and statements
+
+    fn new_node(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        NodeId(self.nodes.len() - 1)
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0]
+    }
+
+    fn ty(&self, operand: Operand) -> &VTy {
+        &self.nodes[operand.node.0].ty
+    }
+
+    /// A value that a statement sets.
+    fn slot(&mut self, ty: VTy, place: Place) -> NodeId {
+        self.new_node(Node { kind: Kind::Slot, ty, dim: None, constexpr: false, place })
+    }
+
+    /// Appends an operation with a result of type `ty`.
+    fn eval(&mut self, op: VOp, args: Vec<NodeId>, ty: VTy, place: Place) -> NodeId {
+        let pure = !matches!(op, VOp::Ready(Op::Memory(_))) && !matches!(ty.elem, VElem::Ptr(_));
+        let launch = matches!(
+            &op,
+            VOp::Ready(Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. }))
+        );
+        let constexpr = pure && !launch && ty.is_scalar() && args.iter().all(|&a| self.node(a).constexpr);
+        let node = self.new_node(Node { kind: Kind::Op(op, args), ty, dim: None, constexpr, place });
+        self.stmts.push(Stmt::Eval(node));
+        node
+    }
+
+    /// An operation without dtype attributes.
+    fn op(&mut self, op: impl Into<Op>, args: Vec<NodeId>, ty: VTy, place: Place) -> NodeId {
+        self.eval(VOp::Ready(op.into()), args, ty, place)
+    }
+
+    /// An integer made of constexprs and literals, which adapts.
+    fn int(&mut self, dim: Dim, place: Place) -> NodeId {
+        let dt = self.types.fresh(Class::Int);
+        let kind = Kind::Int(dim.clone());
+        self.new_node(Node { kind, ty: VTy::scalar(dt), dim: Some(dim), constexpr: true, place })
+    }
+
+    fn new_variable(&mut self, name: &str, ty: VTy, value: NodeId) -> VarId {
+        self.variables.push(Variable { name: name.to_string(), ty });
+        let var = VarId(self.variables.len() - 1);
+        self.stmts.push(Stmt::Assign(var, value));
+        var
+    }
+
+    // Scopes
+
+    fn bind(&mut self, name: &str, binding: Binding) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.names.push((name.to_string(), binding));
+        }
+    }
+
+    /// What a name stands for, and whether a closure lies between here and its declaration.
+    fn lookup(&self, name: &str) -> Option<(Binding, bool)> {
+        let mut outside = false;
+        for scope in self.scopes.iter().rev() {
+            if let Some((_, binding)) = scope.names.iter().rev().find(|(n, _)| n == name) {
+                return Some((binding.clone(), outside));
+            }
+            outside |= scope.closure;
+        }
+        None
+    }
+
+    /// Checks something in a scope and a statement list of its own.
+    fn nested<T>(&mut self, context: Context, f: impl FnOnce(&mut Self) -> T) -> (T, Vec<Stmt>) {
+        let outer = std::mem::take(&mut self.stmts);
+        self.scopes.push(Scope { names: Vec::new(), closure: context == Context::Closure });
+        self.contexts.push(context);
+        let result = f(self);
+        self.contexts.pop();
+        self.scopes.pop();
+        (result, std::mem::replace(&mut self.stmts, outer))
+    }
+
+    // Messages
+
+    fn report(&mut self, place: Place, message: impl Into<String>) -> Reported {
+        self.errors.report(place, message)
+    }
+
+    fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Reported {
+        self.errors.report_help(place, message, help)
+    }
+
+    /// The single value of an expression.
+    fn one(&mut self, val: Val) -> Checked<Operand> {
+        match val {
+            Val::One(operand) => Ok(operand),
+            Val::Tuple(_, place) => {
+                Err(self.report_help(place, "a tuple cannot stand here", "take it apart: `let (a, b) = ..`"))
+            }
+            Val::Unit(place) => Err(self.report(place, "this has no value")),
+        }
+    }
+}
+
+impl Val {
+    fn place(&self) -> Place {
+        match self {
+            Val::One(operand) => operand.place,
+            Val::Tuple(_, place) | Val::Unit(place) => *place,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Patterns of `let` and of closures: names and tuples.
+
+use syn::Pat;
+
+use super::{Binding, Checker, Val};
+use crate::error::Checked;
+use crate::place::Place;
+
+impl Checker<'_> {
+    /// Binds the names of a pattern to a value. After a mistake they are bound too, and stay silent.
+    pub(super) fn bind_pattern(&mut self, pat: &Pat, val: Checked<Val>) {
+        match pat {
+            Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => {
+                let name = ident.ident.to_string();
+                let binding = match val {
+                    Ok(val) if ident.mutability.is_some() => self.mutable(&name, val),
+                    Ok(val) => self.binding_of(&val),
+                    Err(_) => Binding::Poison,
+                };
+                self.bind(&name, binding);
+            }
+            Pat::Wild(_) => {}
+            Pat::Paren(paren) => self.bind_pattern(&paren.pat, val),
+            Pat::Type(typed) => {
+                let annotation = self.annotation(&typed.ty);
+                let val = match (val, annotation) {
+                    (Ok(val), Ok(annotation)) => self.annotate(val, &annotation),
+                    (Err(reported), _) | (_, Err(reported)) => Err(reported),
+                };
+                self.bind_pattern(&typed.pat, val);
+            }
+            Pat::Tuple(tuple) => match val {
+                Ok(Val::Tuple(vals, _)) if vals.len() == tuple.elems.len() => {
+                    for (pat, val) in tuple.elems.iter().zip(vals) {
+                        self.bind_pattern(pat, Ok(val));
+                    }
+                }
+                Ok(val) => {
+                    let found = match &val {
+                        Val::Tuple(vals, _) => format!("a tuple of {}", vals.len()),
+                        Val::One(operand) => self.show(*operand),
+                        Val::Unit(_) => "nothing".to_string(),
+                    };
+                    let message = format!("this pattern takes {} values, found {found}", tuple.elems.len());
+                    let reported = self.report(Place::of_pat(pat), message);
+                    self.poison_all(tuple.elems.iter(), reported);
+                }
+                Err(reported) => self.poison_all(tuple.elems.iter(), reported),
+            },
+            other => {
+                let help = "write a name or a tuple of names";
+                self.report_help(Place::of_pat(other), "this pattern is not supported in kernels", help);
+            }
+        }
+    }
+
+    fn poison_all<'p>(&mut self, pats: impl Iterator<Item = &'p Pat>, reported: crate::error::Reported) {
+        for pat in pats {
+            self.bind_pattern(pat, Err(reported));
+        }
+    }
+
+    fn mutable(&mut self, name: &str, val: Val) -> Binding {
+        match val {
+            Val::One(operand) => {
+                let ty = self.ty(operand).clone();
+                Binding::Var(self.new_variable(name, ty, operand.node))
+            }
+            Val::Tuple(_, place) => {
+                let help = "take it apart: `let (mut a, mut b) = ..`";
+                self.report_help(place, "a tuple cannot be a mutable variable", help);
+                Binding::Poison
+            }
+            Val::Unit(place) => {
+                self.report(place, "this has no value");
+                Binding::Poison
+            }
+        }
+    }
+}

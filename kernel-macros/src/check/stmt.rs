@@ -1,0 +1,228 @@
+//! Statements: `let`, assignment, expressions as statements.
+
+use syn::{Attribute, Expr, ExprAssign, ExprBinary, Local};
+
+use super::binary::operator;
+use super::block::Flow;
+use super::{Binding, Checker, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::place::Place;
+use crate::tree::{Stmt, VarId};
+use crate::types::VElem;
+
+impl Checker<'_> {
+    /// An expression as a statement. Returns whether it ends the kernel. `used` is false for the last expression of a
+    /// block without `;`.
+    pub(super) fn expr_stmt(&mut self, expr: &Expr, closed: bool) -> bool {
+        match expr {
+            Expr::Assign(assign) => {
+                self.assign(assign);
+                false
+            }
+            Expr::Binary(binary) if operator(&binary.op).is_some_and(|(_, assigns)| assigns) => {
+                self.compound(binary);
+                false
+            }
+            Expr::If(stmt) => {
+                self.refuse_attrs(&stmt.attrs);
+                matches!(self.if_expr(stmt, false), Flow::Diverges)
+            }
+            Expr::ForLoop(stmt) => {
+                self.for_loop(stmt);
+                false
+            }
+            Expr::While(stmt) => {
+                self.while_loop(stmt);
+                false
+            }
+            Expr::Block(block) if block.label.is_none() => {
+                let end = block.block.brace_token.span.close();
+                matches!(self.scoped(|c| c.block(&block.block.stmts, false, end)), Flow::Diverges)
+            }
+            Expr::Return(stmt) => self.return_stmt(stmt),
+            Expr::Macro(mac) => {
+                self.macro_stmt(&mac.mac);
+                false
+            }
+            Expr::Group(group) => self.expr_stmt(&group.expr, closed),
+            other => {
+                if let Ok(val @ (Val::One(_) | Val::Tuple(..))) = self.expr(other) {
+                    let help = "name it, `let name = ..;`, store it, or remove it";
+                    self.report_help(val.place(), "this value is not used", help);
+                }
+                false
+            }
+        }
+    }
+
+    /// `let pattern: type = value;`
+    pub(super) fn local(&mut self, local: &Local) {
+        self.refuse_attrs(&local.attrs);
+        let (pat, ty) = match &local.pat {
+            syn::Pat::Type(typed) => (&*typed.pat, Some(&*typed.ty)),
+            pat => (pat, None),
+        };
+        let annotation = ty.map(|ty| self.annotation(ty));
+        let val = match &local.init {
+            Some(init) => {
+                if let Some((token, _)) = &init.diverge {
+                    let place = Place::at(token.span);
+                    self.report_help(place, "`let .. else` is not supported in kernels", "write `let` and `if`");
+                }
+                self.expr(&init.expr)
+            }
+            None => {
+                let help = "give it a value here: `let x = if .. { .. } else { .. };`";
+                Err(self.report_help(Place::of_pat(pat), "a variable needs a value where it is declared", help))
+            }
+        };
+        let val = match (val, annotation) {
+            (Ok(val), Some(Ok(annotation))) => self.annotate(val, &annotation),
+            (Ok(_), Some(Err(reported))) | (Err(reported), _) => Err(reported),
+            (Ok(val), None) => Ok(val),
+        };
+        self.bind_pattern(pat, val);
+    }
+
+    fn assign(&mut self, assign: &ExprAssign) {
+        self.refuse_attrs(&assign.attrs);
+        let val = self.expr(&assign.right);
+        self.assign_to(&assign.left, val);
+    }
+
+    /// Assigns to a name, to a tuple of names, or to `_`.
+    fn assign_to(&mut self, target: &Expr, val: Checked<Val>) {
+        match (target, val) {
+            (Expr::Paren(paren), val) => self.assign_to(&paren.expr, val),
+            (Expr::Group(group), val) => self.assign_to(&group.expr, val),
+            (Expr::Infer(_), _) => {}
+            (Expr::Tuple(targets), Ok(Val::Tuple(vals, _))) if targets.elems.len() == vals.len() => {
+                for (target, val) in targets.elems.iter().zip(vals) {
+                    self.assign_to(target, Ok(val));
+                }
+            }
+            (Expr::Tuple(targets), Ok(_)) => {
+                let message = format!("the right side is no tuple of {} values", targets.elems.len());
+                self.report(Place::of(target), message);
+            }
+            (Expr::Tuple(targets), Err(reported)) => {
+                for target in &targets.elems {
+                    self.assign_to(target, Err(reported));
+                }
+            }
+            (target, val) => {
+                let Ok(var) = self.assignable(target) else { return };
+                let Ok(operand) = val.and_then(|val| self.one(val)) else { return };
+                // A wrong type has been reported; the variable keeps its own.
+                let _ = self.set(var, operand);
+            }
+        }
+    }
+
+    /// The variable that an expression names, if it may be assigned to.
+    fn assignable(&mut self, target: &Expr) -> Checked<VarId> {
+        let place = Place::of(target);
+        let name = match target {
+            Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
+            Expr::Index(_) => {
+                let help = "write `store(pointer + i, value)`; tiles are changed as a whole: `select(mask, a, b)`";
+                return Err(self.report_help(place, "elements are not assigned to", help));
+            }
+            Expr::Unary(_) => {
+                let help = "write `store(pointer, value)`";
+                return Err(self.report_help(place, "pointers are not dereferenced with `*`", help));
+            }
+            _ => None,
+        };
+        let Some(name) = name else {
+            return Err(self.report_help(place, "this cannot be assigned to", "assign to a `let mut` variable"));
+        };
+        match self.lookup(&name) {
+            Some((Binding::Var(var), false)) => Ok(var),
+            Some((Binding::Poison, _)) => Err(Reported::earlier()),
+            Some((_, true)) => {
+                let help = "a closure gives its result as a value";
+                Err(self.report_help(place, format!("the closure assigns to `{name}` outside"), help))
+            }
+            Some((binding, false)) => {
+                let parameter = self.signature.params.iter().any(|p| p.ident == name);
+                let constexpr = self.func.const_params.iter().any(|p| p.name == name);
+                let message = format!("`{name}` is not mutable");
+                let help = match binding {
+                    _ if parameter => format!("declare the parameter as `mut {name}: ..`"),
+                    _ if constexpr => format!("copy it: `let mut value = {name};`"),
+                    Binding::Tuple(_) => format!("take the tuple apart: `let (mut a, mut b) = {name};`"),
+                    Binding::Value(_) | Binding::Var(_) | Binding::Dim(_) | Binding::ConstBool(_) | Binding::Poison => {
+                        format!("declare it with `let mut {name}`")
+                    }
+                };
+                Err(self.report_help(place, message, help))
+            }
+            None => Err(self.unknown_name(&name, place)),
+        }
+    }
+
+    /// Gives a variable a value of its own type.
+    fn set(&mut self, var: VarId, operand: Operand) -> Checked<()> {
+        let ty = self.variables[var.0].ty.clone();
+        let own = self.ty(operand).clone();
+        let name = self.variables[var.0].name.clone();
+        let same_kind = match (ty.elem, own.elem) {
+            (VElem::Data(_), VElem::Data(_)) => true,
+            (VElem::Ptr(a), VElem::Ptr(b)) => a == b,
+            (VElem::Data(_), VElem::Ptr(_)) | (VElem::Ptr(_), VElem::Data(_)) => false,
+        };
+        if !same_kind || !self.same_shape(&ty.shape, &own.shape) {
+            let (before, after) = (self.show_ty(&ty), self.show_ty(&own));
+            let message = format!("`{name}` is {before} and cannot become {after}");
+            let shape = self.shape_source(&own.shape);
+            let help = match (ty.is_scalar(), own.is_scalar()) {
+                _ if !same_kind => "a variable keeps its type: use a second one".to_string(),
+                (true, false) => format!("start with a tile: `let mut {name} = full({shape}, ..);`"),
+                (false, true) => format!("make it a tile: `full({}, ..)`", self.shape_source(&ty.shape)),
+                _ => "a variable keeps its shape: use a second one".to_string(),
+            };
+            return Err(self.report_help(operand.place, message, help));
+        }
+        if let VElem::Data(dt) = ty.elem {
+            self.expect(operand, dt, &format!("what is assigned to `{name}`"))?;
+        }
+        self.stmts.push(Stmt::Assign(var, operand.node));
+        Ok(())
+    }
+
+    /// `x += value`
+    fn compound(&mut self, binary: &ExprBinary) {
+        self.refuse_attrs(&binary.attrs);
+        let right = self.operand(&binary.right);
+        let var = self.assignable(&binary.left);
+        let (Ok(right), Ok(var), Some((op, _))) = (right, var, operator(&binary.op)) else { return };
+        let place = Place { start: Place::of(&binary.left).start, end: Place::of(&binary.right).end };
+        let left_place = Place::of(&binary.left);
+        let ty = self.variables[var.0].ty.clone();
+        let node = self.slot(ty, left_place);
+        self.stmts.push(Stmt::Read(node, var));
+        let left = Operand { node, place: left_place };
+        let Ok(result) = self.binary(op, left, right, place, Place::of_tokens(&binary.op)) else { return };
+        let _ = self.set(var, result);
+    }
+
+    /// Attributes that change the meaning of code.
+    pub(super) fn refuse_attrs(&mut self, attrs: &[Attribute]) {
+        for attr in attrs {
+            let harmless = ["doc", "allow", "expect", "warn", "deny", "rustfmt"];
+            let path = attr.path();
+            if path.segments.first().is_some_and(|s| harmless.iter().any(|h| s.ident == h)) {
+                continue;
+            }
+            let name = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+            let place = Place::of_tokens(attr);
+            let help = match name.as_str() {
+                "cfg" | "cfg_attr" => "write `if` on a `const FLAG: bool` parameter",
+                "stages" | "unroll" | "warp_specialize" | "flatten" => "this attribute belongs on a `for` loop",
+                _ => "remove it",
+            };
+            self.report_help(place, format!("`#[{name}]` is not supported here"), help);
+        }
+    }
+}

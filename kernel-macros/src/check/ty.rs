@@ -1,0 +1,452 @@
+//! Agreement of types: dtypes are unified, shapes are compared in normal form.
+
+use kernel_core::ir::infer::Needs;
+use kernel_core::ir::{Bound, DType, Dim, Dt, ParamKind, ShapeOp};
+use syn::{Expr, GenericArgument, PathArguments, Type};
+
+use super::{Binding, Checker, Deferred, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::names::closest;
+use crate::place::Place;
+use crate::signature::{strip, type_name};
+use crate::tree::{Kind, NodeId};
+use crate::types::{BOOL, Class, DtRef, Mismatch, VElem, VTy, admits, may_be};
+
+/// What a type annotation says.
+pub(super) enum Annotation {
+    /// `_`
+    Inferred,
+    /// A scalar or a tile.
+    Data(VTy),
+    /// `Ptr<T>` or `PtrMut<T>`.
+    Pointer(Dt, bool),
+    /// `usize`: a constexpr.
+    Constexpr,
+    /// A tuple of them.
+    Tuple(Vec<Annotation>),
+}
+
+impl Checker<'_> {
+    /// The dtype of a data value; pointers are refused.
+    pub(super) fn data(&mut self, operand: Operand, what: &str) -> Checked<DtRef> {
+        match self.ty(operand).elem {
+            VElem::Data(dt) => Ok(dt),
+            VElem::Ptr(_) => {
+                let message = format!("{what} needs a number, found {}", self.show(operand));
+                Err(self.report_help(operand.place, message, "read what it points to: `load(pointer)`"))
+            }
+        }
+    }
+
+    /// Makes two dtypes equal, or says on which operand they are not.
+    pub(super) fn unify(&mut self, a: Operand, b: Operand, what: &str, place: Place) -> Checked<DtRef> {
+        let (x, y) = (self.data(a, what)?, self.data(b, what)?);
+        match self.types.unify(x, y, &self.func) {
+            Ok(()) => Ok(x),
+            Err(mismatch) => Err(self.mismatch(mismatch, a, b, what, place)),
+        }
+    }
+
+    /// Makes the dtype of a value be `dt`.
+    pub(super) fn expect(&mut self, operand: Operand, dt: DtRef, what: &str) -> Checked<()> {
+        let own = self.data(operand, what)?;
+        match self.types.unify(own, dt, &self.func) {
+            Ok(()) => Ok(()),
+            Err(Mismatch::Dtypes(found, wanted)) => {
+                let (found_name, wanted_name) = (self.show_fixed(found), self.show_fixed(wanted));
+                let message = format!("{what} must be {wanted_name}, found {found_name}");
+                let help = self.conversion(operand, wanted);
+                Err(self.report_help(operand.place, message, help))
+            }
+            Err(Mismatch::Classes) => {
+                let message = format!("{what} must be {}, found {}", self.show_dt(dt), self.show_dt(own));
+                Err(self.report(operand.place, message))
+            }
+            Err(other) => Err(self.mismatch(other, operand, operand, what, operand.place)),
+        }
+    }
+
+    /// How to convert a value.
+    pub(super) fn conversion(&self, operand: Operand, to: Dt) -> String {
+        let name = self.show_fixed(to).replace('`', "");
+        if to == Dt::Known(DType::Bool) {
+            return "compare: `x != 0`".to_string();
+        }
+        format!("write `{} as {name}`", self.source(operand))
+    }
+
+    /// The source of an expression, if it is one token, else a placeholder.
+    pub(super) fn source(&self, operand: Operand) -> String {
+        let Place { start, end } = operand.place;
+        let one = start.start() == end.start();
+        one.then(|| start.source_text()).flatten().filter(|t| t.len() < 40).unwrap_or_else(|| "(..)".to_string())
+    }
+
+    fn mismatch(&mut self, mismatch: Mismatch, a: Operand, b: Operand, what: &str, place: Place) -> Reported {
+        // The operand whose dtype is still open is the literal.
+        let open = |c: &Self, o: Operand| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.class(dt).is_some());
+        let literal = if open(self, b) || !open(self, a) { b } else { a };
+        match mismatch {
+            Mismatch::Dtypes(x, y) => {
+                let (left, right) = (self.show_fixed(x), self.show_fixed(y));
+                let message = format!("{what} needs one dtype, found {left} and {right}");
+                let floats = [x, y].map(|dt| admits(&self.func, dt, Bound::Float));
+                let help = match (x, y) {
+                    (Dt::Known(DType::Bool), other) => self.conversion(a, other),
+                    _ if floats[1] && !floats[0] => self.conversion(a, y),
+                    _ => self.conversion(b, x),
+                };
+                self.report_help(place, message, help)
+            }
+            Mismatch::Literal(class, dt) => self.literal_mismatch(class, dt, literal),
+            Mismatch::Classes => {
+                let message = format!("{what} needs one dtype, found an integer and a float");
+                let integer = [a, b].into_iter().find(|&o| {
+                    matches!(self.ty(o).elem, VElem::Data(dt) if self.types.class(dt) == Some(Class::Int))
+                });
+                match integer {
+                    Some(o) => {
+                        let help = self.as_float(o, "f32");
+                        self.report_help(o.place, message, help)
+                    }
+                    None => self.report(place, message),
+                }
+            }
+            Mismatch::Constant(dt) => {
+                let name = self.show_fixed(dt).replace('`', "");
+                let message = format!("a constant has one dtype, but `{name}` stands for several");
+                let help = format!("convert it twice: `{} as f32 as {name}`", self.source(literal));
+                self.report_help(literal.place, message, help)
+            }
+        }
+    }
+
+    fn literal_mismatch(&mut self, class: Class, dt: Dt, literal: Operand) -> Reported {
+        let wanted = self.show_fixed(dt);
+        let name = wanted.replace('`', "");
+        let kind = if class == Class::Float { "a float" } else { "an integer" };
+        let source = self.source(literal);
+        let message = match dt {
+            Dt::Param(p) => {
+                let bound = self.func.dtype_params[p.index()].bound.name();
+                format!("{kind} does not adapt to {wanted}, which `{name}: {bound}` leaves open")
+            }
+            Dt::Known(_) => format!("expected {wanted}, found {kind}"),
+        };
+        let help = match (class, dt) {
+            (_, Dt::Known(DType::Bool)) => "a `bool` is `true`, `false` or a comparison".to_string(),
+            (Class::Int, Dt::Known(d)) if d.is_float() => self.as_float(literal, d.name()),
+            _ => format!("write `{source} as {name}`"),
+        };
+        self.report_help(literal.place, message, help)
+    }
+
+    fn as_float(&self, operand: Operand, dtype: &str) -> String {
+        let source = self.source(operand);
+        match self.node(operand.node).kind {
+            Kind::Int(Dim::Const(_)) if source.chars().all(|c| c.is_ascii_digit()) => format!("write `{source}.0`"),
+            _ => format!("write `{source} as {dtype}`"),
+        }
+    }
+
+    /// Refuses a dtype for which an operation is not defined.
+    pub(super) fn need(&mut self, operand: Operand, needs: Needs, what: &str) -> Checked<()> {
+        let dt = self.data(operand, what)?;
+        match self.types.resolve(dt) {
+            DtRef::Fixed(fixed) if needs.admits(&self.func, fixed) => Ok(()),
+            DtRef::Fixed(_) => Err(self.lacks(dt, needs, what, operand.place)),
+            DtRef::Var(_) => {
+                let refused = match (self.types.class(dt), needs) {
+                    (Some(Class::Int), Needs::Bound(Bound::Float))
+                    | (Some(Class::Float), Needs::Bound(Bound::Int) | Needs::Bits) => true,
+                    (_, Needs::Bound(_) | Needs::Bits | Needs::Any) => false,
+                };
+                if refused {
+                    return Err(self.lacks(dt, needs, what, operand.place));
+                }
+                self.deferred.push(Deferred { dt, needs, place: operand.place, what: what.to_string() });
+                Ok(())
+            }
+        }
+    }
+
+    /// Says that an operation is not defined for a dtype.
+    pub(super) fn lacks(&mut self, dt: DtRef, needs: Needs, what: &str, place: Place) -> Reported {
+        let wanted = match needs {
+            Needs::Bound(Bound::Float) => "a float",
+            Needs::Bound(Bound::Int) => "an integer",
+            Needs::Bound(Bound::Signed) => "a signed integer or a float",
+            Needs::Bound(Bound::Num) => "a number",
+            Needs::Bound(Bound::DType) | Needs::Any => "a value",
+            Needs::Bits => "an integer or a `bool`",
+        };
+        let message = format!("{what} needs {wanted}, found {}", self.show_dt(dt));
+        let bound = match needs {
+            Needs::Bound(bound) => bound,
+            Needs::Bits => Bound::Int,
+            Needs::Any => Bound::DType,
+        };
+        let help = match self.types.known(dt) {
+            Some(Dt::Param(p)) if may_be(&self.func, Dt::Param(p), bound) => {
+                let name = &self.func.dtype_params[p.index()].name;
+                format!("bound the dtype: `{name}: {}`", bound.name())
+            }
+            _ => match bound {
+                Bound::Float => "convert first: `x as f32`".to_string(),
+                Bound::DType | Bound::Num | Bound::Int | Bound::Signed => "convert first: `x as i32`".to_string(),
+            },
+        };
+        self.report_help(place, message, help)
+    }
+
+    /// A scalar `bool`.
+    pub(super) fn condition(&mut self, operand: Operand, what: &str) -> Checked<()> {
+        let ty = self.ty(operand).clone();
+        if !ty.is_scalar() {
+            let message = format!("{what} must be a scalar `bool`, found {}", self.show_ty(&ty));
+            let help = "choose per element with `select(condition, a, b)`, or reduce the tile to a scalar";
+            return Err(self.report_help(operand.place, message, help));
+        }
+        self.expect(operand, BOOL, what)
+    }
+
+    // Shapes
+
+    /// A dimension with what `static_assert!` has said.
+    pub(super) fn norm(&self, dim: &Dim) -> Dim {
+        let value = |id| self.facts.get(&id).cloned().unwrap_or_else(|| Dim::param(id));
+        dim.substitute(&value).unwrap_or_else(|_| dim.clone())
+    }
+
+    /// Whether two dimensions agree.
+    pub(super) fn same_dim(&self, a: &Dim, b: &Dim) -> bool {
+        a == b || self.norm(a) == self.norm(b)
+    }
+
+    /// Whether two shapes agree.
+    pub(super) fn same_shape(&self, a: &[Dim], b: &[Dim]) -> bool {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.same_dim(a, b))
+    }
+
+    /// The shape to which all operands broadcast, as NumPy does it.
+    pub(super) fn common_shape(&mut self, operands: &[Operand], what: &str, place: Place) -> Checked<Vec<Dim>> {
+        let mut shape: Vec<Dim> = Vec::new();
+        for &operand in operands {
+            let other = self.ty(operand).shape.clone();
+            shape = match self.broadcast_shapes(&shape, &other) {
+                Ok(shape) => shape,
+                Err((a, b)) => {
+                    let (left, right) = (self.show_shape(&shape), self.show_shape(&other));
+                    let message = format!("{what} cannot combine the shapes {left} and {right}");
+                    let help = self.shape_help(&a, &b);
+                    return Err(self.report_help(place, message, help));
+                }
+            };
+        }
+        Ok(shape)
+    }
+
+    /// What would make two dimensions agree.
+    pub(super) fn shape_help(&self, a: &Dim, b: &Dim) -> String {
+        let (x, y) = (self.dim_source(a), self.dim_source(b));
+        if a.as_const().is_some() && b.as_const().is_some() {
+            return format!("dimensions agree if they are equal or one is 1; {x} and {y} are not");
+        }
+        format!("if `{x}` is `{y}`, say so at the top of the kernel: `static_assert!({x} == {y});`")
+    }
+
+    fn broadcast_shapes(&self, a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, (Dim, Dim)> {
+        let rank = a.len().max(b.len());
+        let one = Dim::Const(1);
+        let at = |shape: &[Dim], i: usize| {
+            (i + shape.len()).checked_sub(rank).map_or_else(|| one.clone(), |i| shape[i].clone())
+        };
+        (0..rank)
+            .map(|i| match (at(a, i), at(b, i)) {
+                (x, y) if self.same_dim(&x, &y) => Ok(x),
+                (x, y) if x.is_one() => Ok(y),
+                (x, y) if y.is_one() => Ok(x),
+                (x, y) => Err((x, y)),
+            })
+            .collect()
+    }
+
+    /// The value repeated to a shape that it broadcasts to.
+    pub(super) fn expand(&mut self, node: NodeId, shape: &[Dim], place: Place) -> NodeId {
+        let mut ty = self.node(node).ty.clone();
+        if self.same_shape(&ty.shape, shape) {
+            return node;
+        }
+        if ty.is_scalar() {
+            let op = kernel_core::ir::CreateOp::Splat { shape: shape.to_vec() };
+            return self.op(op, vec![node], ty.with_shape(shape.to_vec()), place);
+        }
+        let mut node = node;
+        while ty.shape.len() < shape.len() {
+            ty.shape.insert(0, Dim::Const(1));
+            node = self.op(ShapeOp::ExpandDims { axis: 0 }, vec![node], ty.clone(), place);
+        }
+        if self.same_shape(&ty.shape, shape) {
+            return node;
+        }
+        // Dimensions that already agree keep their own spelling.
+        let pairs = ty.shape.iter().zip(shape);
+        let target: Vec<Dim> = pairs.map(|(a, b)| if self.same_dim(a, b) { a } else { b }.clone()).collect();
+        self.op(ShapeOp::Broadcast { shape: target.clone() }, vec![node], ty.with_shape(target), place)
+    }
+
+    // Annotations
+
+    /// Reads the type of a `let`.
+    pub(super) fn annotation(&mut self, ty: &Type) -> Checked<Annotation> {
+        let place = Place::of_type(ty);
+        let path = match strip(ty) {
+            Type::Infer(_) => return Ok(Annotation::Inferred),
+            Type::Tuple(tuple) => {
+                let parts: Vec<_> = tuple.elems.iter().map(|t| self.annotation(t)).collect();
+                return parts.into_iter().collect::<Checked<_>>().map(Annotation::Tuple);
+            }
+            Type::Path(path) if path.qself.is_none() => &path.path,
+            _ => return Err(self.bad_annotation(place)),
+        };
+        let Some(last) = path.segments.last() else { return Err(self.bad_annotation(place)) };
+        let name = last.ident.to_string();
+        match (&last.arguments, name.as_str()) {
+            (PathArguments::None, "usize" | "isize") => Ok(Annotation::Constexpr),
+            (PathArguments::None, _) => self.dtype(ty).map(|dt| Annotation::Data(VTy::scalar(DtRef::Fixed(dt)))),
+            (PathArguments::AngleBracketed(args), "Tile") => {
+                let args: Vec<&GenericArgument> = args.args.iter().collect();
+                self.tile_annotation(&args, place).map(Annotation::Data)
+            }
+            (PathArguments::AngleBracketed(args), "Ptr" | "PtrMut") => match args.args.first() {
+                Some(GenericArgument::Type(inner)) => {
+                    self.dtype(inner).map(|dt| Annotation::Pointer(dt, name == "PtrMut"))
+                }
+                _ => Err(self.bad_annotation(place)),
+            },
+            _ => Err(self.bad_annotation(place)),
+        }
+    }
+
+    fn bad_annotation(&mut self, place: Place) -> Reported {
+        let help = "write a dtype as `f32`, or `Tile<f32, { [M, N] }>`";
+        self.report_help(place, "this is not the type of a value in a kernel", help)
+    }
+
+    fn tile_annotation(&mut self, args: &[&GenericArgument], place: Place) -> Checked<VTy> {
+        let [GenericArgument::Type(inner), shape] = args else {
+            let help = "write `Tile<f32, { [M, N] }>`";
+            return Err(self.report_help(place, "a tile has a dtype and a shape", help));
+        };
+        let dt = self.dtype(inner);
+        let expr = match shape {
+            GenericArgument::Const(Expr::Block(block)) => match block.block.stmts.as_slice() {
+                [syn::Stmt::Expr(expr, None)] => Some(expr),
+                _ => None,
+            },
+            GenericArgument::Const(expr) => Some(expr),
+            _ => None,
+        };
+        let Some(expr) = expr else {
+            let help = "write the shape in braces: `Tile<f32, { [M, N] }>`";
+            return Err(self.report_help(Place::of_tokens(shape), "this is not a shape", help));
+        };
+        let shape = self.shape_arg(expr);
+        Ok(VTy { elem: VElem::Data(DtRef::Fixed(dt?)), shape: shape? })
+    }
+
+    /// The dtype that a type names.
+    pub(super) fn dtype(&mut self, ty: &Type) -> Checked<Dt> {
+        let place = Place::of_type(ty);
+        let name = type_name(ty).unwrap_or_default();
+        if self.signature.broken.contains(&name) {
+            return Err(Reported::earlier());
+        }
+        if let Some(dt) = self.dtype_by_name(&name) {
+            return Ok(dt);
+        }
+        if matches!(name.as_str(), "usize" | "isize") {
+            let help = "write `i32`, `i64` or `u32`";
+            let message = format!("`{name}` is only the type of constexprs, because its width depends on the host");
+            return Err(self.report_help(place, message, help));
+        }
+        let params: Vec<String> = self.func.dtype_params.iter().map(|p| p.name.clone()).collect();
+        let names = params.iter().map(String::as_str).chain(DType::ALL.map(DType::name));
+        let help = match closest(&name, names) {
+            Some(close) => format!("did you mean `{close}`?"),
+            None => format!("dtypes are {}", DType::ALL.map(|d| format!("`{d}`")).join(", ")),
+        };
+        Err(self.report_help(place, "this is not a dtype", help))
+    }
+
+    /// Makes a value have an annotated type.
+    pub(super) fn annotate(&mut self, val: Val, annotation: &Annotation) -> Checked<Val> {
+        match (val, annotation) {
+            (val, Annotation::Inferred) => Ok(val),
+            (Val::Tuple(vals, place), Annotation::Tuple(annotations)) if vals.len() == annotations.len() => {
+                let parts: Vec<_> = vals.into_iter().zip(annotations).map(|(v, a)| self.annotate(v, a)).collect();
+                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+            }
+            (val, Annotation::Tuple(annotations)) => {
+                let message = format!("expected a tuple of {} values", annotations.len());
+                Err(self.report(val.place(), message))
+            }
+            (val, Annotation::Constexpr) => {
+                let operand = self.one(val)?;
+                if self.node(operand.node).dim.is_none() {
+                    let message = "`usize` is only the type of constexprs, and this is known only at launch";
+                    return Err(self.report_help(operand.place, message, "write `i32`, `i64` or `u32`"));
+                }
+                Ok(Val::One(operand))
+            }
+            (val, Annotation::Pointer(dt, mutable)) => {
+                let operand = self.one(val)?;
+                let wanted = ParamKind::Ptr { dt: *dt, mutable: *mutable };
+                match self.ty(operand).elem {
+                    VElem::Ptr(param) if self.func.param(param).kind == wanted => Ok(Val::One(operand)),
+                    VElem::Ptr(_) | VElem::Data(_) => {
+                        let message = format!("the annotation says a pointer of another type; this is {}", self.show(operand));
+                        Err(self.report(operand.place, message))
+                    }
+                }
+            }
+            (val, Annotation::Data(ty)) => {
+                let operand = self.one(val)?;
+                self.has_type(operand, ty)?;
+                // A constexpr whose type is given no longer adapts.
+                let node = self.node(operand.node).clone();
+                let fixed = self.new_or_same(operand, node);
+                Ok(Val::One(fixed))
+            }
+        }
+    }
+
+    fn new_or_same(&mut self, operand: Operand, mut node: crate::tree::Node) -> Operand {
+        if node.dim.take().is_none() {
+            return operand;
+        }
+        Operand { node: self.new_node(node), place: operand.place }
+    }
+
+    fn has_type(&mut self, operand: Operand, ty: &VTy) -> Checked<()> {
+        let own = self.ty(operand).clone();
+        let VElem::Data(dt) = ty.elem else { return Ok(()) };
+        if !self.same_shape(&own.shape, &ty.shape) {
+            let message = format!("the annotation says {}, but this is {}", self.show_ty(ty), self.show_ty(&own));
+            return Err(self.report(operand.place, message));
+        }
+        self.expect(operand, dt, "the value")
+    }
+
+    /// What a name becomes when a value is bound to it for good.
+    pub(super) fn binding_of(&self, val: &Val) -> Binding {
+        match val {
+            Val::One(operand) => match &self.node(operand.node).dim {
+                Some(dim) => Binding::Dim(dim.clone()),
+                None => Binding::Value(operand.node),
+            },
+            Val::Tuple(parts, _) => Binding::Tuple(parts.iter().map(|p| self.binding_of(p)).collect()),
+            Val::Unit(_) => Binding::Tuple(Vec::new()),
+        }
+    }
+}

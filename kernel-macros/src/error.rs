@@ -1,0 +1,116 @@
+//! Mistakes in a kernel: where, what, and what to write instead.
+//!
+//! All mistakes of a kernel are collected and reported together. Whoever reports one gets a [`Reported`],
+//! and whoever holds a [`Reported`] stays silent, so that one mistake gives one message.
+
+use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
+
+use crate::place::Place;
+
+/// Proof that a mistake has been reported.
+#[derive(Clone, Copy, Debug)]
+pub struct Reported(());
+
+impl Reported {
+    /// The mistake was reported where the name was declared.
+    pub fn earlier() -> Reported {
+        Reported(())
+    }
+}
+
+/// A result whose error has already been reported.
+pub type Checked<T> = Result<T, Reported>;
+
+/// One mistake.
+#[derive(Clone, Debug)]
+pub struct Mistake {
+    /// The tokens to underline.
+    pub place: Place,
+    /// What is wrong and what is allowed.
+    pub message: String,
+    /// What to write instead.
+    pub help: Option<String>,
+}
+
+/// The mistakes of a kernel, in the order in which they were found.
+#[derive(Debug, Default)]
+pub struct Errors {
+    list: Vec<Mistake>,
+}
+
+impl Errors {
+    /// Records a mistake.
+    pub fn report(&mut self, place: Place, message: impl Into<String>) -> Reported {
+        self.list.push(Mistake { place, message: message.into(), help: None });
+        Reported(())
+    }
+
+    /// Records a mistake with what to write instead.
+    pub fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Reported {
+        self.list.push(Mistake { place, message: message.into(), help: Some(help.into()) });
+        Reported(())
+    }
+
+    /// Records a mistake that the parser found.
+    pub fn report_syn(&mut self, error: &syn::Error) -> Reported {
+        for one in error {
+            let span = one.span();
+            self.report(Place::at(span), format!("a kernel cannot be read here: {one}"));
+        }
+        Reported(())
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The mistakes.
+    pub fn list(&self) -> &[Mistake] {
+        &self.list
+    }
+
+    /// One `compile_error!` per mistake, in source order, on the user's tokens.
+    pub fn to_tokens(&self) -> TokenStream {
+        let mut sorted: Vec<&Mistake> = self.list.iter().collect();
+        sorted.sort_by_key(|m| {
+            let start = m.place.start.start();
+            (start.line, start.column)
+        });
+        sorted.into_iter().flat_map(Mistake::to_tokens).collect()
+    }
+}
+
+impl Mistake {
+    /// The message with its help.
+    pub fn text(&self) -> String {
+        match &self.help {
+            Some(help) => format!("{}\nhelp: {help}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// `::core::compile_error! { "…" }`. rustc underlines from the first token's span to the last one's.
+    fn to_tokens(&self) -> TokenStream {
+        let Place { start, end } = self.place;
+        let punct = |c, spacing, span: Span| {
+            let mut p = Punct::new(c, spacing);
+            p.set_span(span);
+            TokenTree::from(p)
+        };
+        let mut text = Literal::string(&self.text());
+        text.set_span(end);
+        let mut group = Group::new(Delimiter::Brace, TokenStream::from(TokenTree::from(text)));
+        group.set_span(end);
+        TokenStream::from_iter([
+            punct(':', Spacing::Joint, start),
+            punct(':', Spacing::Alone, start),
+            TokenTree::from(Ident::new("core", start)),
+            punct(':', Spacing::Joint, start),
+            punct(':', Spacing::Alone, start),
+            TokenTree::from(Ident::new("compile_error", start)),
+            punct('!', Spacing::Alone, start),
+            TokenTree::from(group),
+        ])
+    }
+}

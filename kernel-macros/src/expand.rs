@@ -1,0 +1,80 @@
+//! From the attribute and its item to the launcher and its IR: the way of a kernel through this crate.
+
+use proc_macro2::{Group, TokenStream};
+use quote::quote;
+use syn::Block;
+use syn::parse::{ParseStream, Parser};
+
+use crate::error::Errors;
+use crate::launcher::Body;
+use crate::signature::{KernelItem, Signature};
+use crate::{attr, check, guard, launcher, lines, lower, signature};
+
+/// Expands `#[kernel(attr)] item`.
+pub fn expand(attr: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let tokens = expand_into(attr, item, &mut errors);
+    let messages = errors.to_tokens();
+    quote!(#tokens #messages)
+}
+
+/// Expands and collects mistakes in `errors`.
+pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) -> TokenStream {
+    if guard::check(attr.clone(), errors).is_err() || guard::check(item.clone(), errors).is_err() {
+        return TokenStream::new();
+    }
+    let attr = attr::parse(attr, errors);
+    let item = match syn::parse2::<KernelItem>(item) {
+        Ok(item) => item,
+        Err(error) => {
+            let place = crate::place::Place::at(error.span());
+            errors.report_help(place, format!("`#[kernel]` belongs on a function: {error}"), "write `fn name(..) { .. }`");
+            return TokenStream::new();
+        }
+    };
+    let (tokens, braces) = (quote::ToTokens::to_token_stream(&item.sig), item.body.clone());
+    let before = errors.list().len();
+    let signature = signature::read(item, errors);
+    let intact = errors.list().len() == before;
+    let krate = match &attr.krate {
+        Some(path) => quote!(#path),
+        None => quote!(::tilewright),
+    };
+    let body = body(&signature, &tokens, &braces, attr.contract, &krate, errors);
+    launcher::emit(&signature, &attr, &krate, &body, intact)
+}
+
+/// Checks and lowers the body. After a mistake the launcher gets an empty one.
+fn body(
+    signature: &Signature,
+    tokens: &TokenStream,
+    braces: &Group,
+    contract: bool,
+    krate: &TokenStream,
+    errors: &mut Errors,
+) -> Body {
+    // Inner attributes come first: `#![..]` inside a function.
+    let parse = |input: ParseStream<'_>| {
+        input.call(syn::Attribute::parse_inner)?;
+        input.call(Block::parse_within)
+    };
+    let stmts = match parse.parse2(braces.stream()) {
+        Ok(stmts) => stmts,
+        Err(error) => {
+            errors.report_syn(&error);
+            return Body::default();
+        }
+    };
+    let tree = check::check(signature, &stmts, errors);
+    if !errors.is_empty() {
+        return Body::default();
+    }
+    let Ok(lowered) = lower::lower(&tree, contract, errors) else { return Body::default() };
+    let constant = |&index: &usize| Body::constant(&tree.constants[index], &tree.types, krate);
+    Body {
+        ir: kernel_core::text::print(&lowered.func),
+        lines: lines::collect(&lowered.func, tokens, braces),
+        consts: lowered.consts.iter().map(constant).collect(),
+        scalars: lowered.scalars.iter().map(constant).collect(),
+    }
+}

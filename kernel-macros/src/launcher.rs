@@ -1,0 +1,326 @@
+//! The typed launcher: a function with the kernel's name, and a struct of its constexprs.
+//!
+//! It follows from the signature alone, so call sites type-check even when the body is wrong.
+
+use kernel_core::ir::{ConstTy, DType, Dt};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+
+use crate::attr::KernelAttr;
+use crate::names::camel_case;
+use crate::signature::{Generic, KernelParam, ParamTy, Signature};
+use crate::tree::Constant;
+use crate::types::{DtRef, Types};
+
+/// What the body adds to the launcher.
+#[derive(Default)]
+pub struct Body {
+    /// The IR as text; empty if the body is wrong.
+    pub ir: String,
+    /// Source lines.
+    pub lines: Vec<(u32, String)>,
+    /// Constants of the user's crate: type and expression. First those that are constexprs, in order.
+    pub consts: Vec<(TokenStream, TokenStream)>,
+    /// Then those that are folded parameters.
+    pub scalars: Vec<(TokenStream, TokenStream)>,
+}
+
+impl Body {
+    /// The type (for rustc to check) and the expression of a constant.
+    pub fn constant(constant: &Constant, types: &Types, krate: &TokenStream) -> (TokenStream, TokenStream) {
+        let ty = match (constant.shape, types.settled(constant.dt)) {
+            (Some(_), _) => quote!(::core::primitive::usize),
+            (None, Dt::Known(dtype)) => dtype_path(dtype, krate, constant.place.start),
+            (None, Dt::Param(_)) => quote!(::core::primitive::i64),
+        };
+        debug_assert!(matches!(constant.dt, DtRef::Fixed(_) | DtRef::Var(_)));
+        (ty, constant.tokens.clone())
+    }
+}
+
+fn dtype_path(dtype: DType, krate: &TokenStream, span: Span) -> TokenStream {
+    let ident = Ident::new(dtype.name(), span);
+    match dtype {
+        DType::F16 | DType::BF16 => quote_spanned!(span=> #krate::prelude::#ident),
+        _ => quote_spanned!(span=> ::core::primitive::#ident),
+    }
+}
+
+struct Launcher<'a> {
+    signature: &'a Signature,
+    krate: &'a TokenStream,
+    lifetime: syn::Lifetime,
+}
+
+/// The launcher's items. `intact` says whether the signature has no mistake; else the functions have no bodies.
+pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body: &Body, intact: bool) -> TokenStream {
+    let lifetime = syn::Lifetime::new("'buffers", Span::mixed_site());
+    let launcher = Launcher { signature, krate, lifetime };
+    let Signature { vis, ident, .. } = signature;
+    let attrs = &signature.attrs;
+    let cfgs: Vec<_> = attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
+    let consts = launcher.consts_name();
+    let fields = signature.consts().map(|(name, _, ty)| {
+        let doc = format!("The constexpr `{name}`.");
+        quote!(#[doc = #doc] pub #name: #ty)
+    });
+    let doc = format!("Constexprs of [`{ident}`].");
+    let function = launcher.function(attrs, intact);
+    let call = launcher.call(body, intact);
+    let compile = launcher.compile(body, intact);
+    let kernel = launcher.kernel(attr, body);
+    let checks = constants(body);
+    quote! {
+        #function
+
+        #(#cfgs)*
+        #[doc = #doc]
+        #[derive(
+            ::core::clone::Clone,
+            ::core::marker::Copy,
+            ::core::fmt::Debug,
+            ::core::cmp::PartialEq,
+            ::core::cmp::Eq,
+            ::core::hash::Hash,
+        )]
+        #[allow(non_snake_case, non_camel_case_types, dead_code)]
+        #vis struct #consts { #(#fields),* }
+
+        #(#cfgs)*
+        #[allow(dead_code, non_snake_case, clippy::all, clippy::pedantic)]
+        impl #consts {
+            #call
+            #compile
+            #kernel
+            #checks
+        }
+    }
+}
+
+/// Associated constants through which rustc checks the types of the user's constants, once each, on the user's tokens.
+fn constants(body: &Body) -> TokenStream {
+    let all = body.consts.iter().chain(&body.scalars).enumerate();
+    let items = all.map(|(i, (ty, tokens))| {
+        let name = constant_name(i);
+        quote!(const #name: #ty = #tokens;)
+    });
+    quote!(#(#items)*)
+}
+
+fn constant_name(index: usize) -> Ident {
+    Ident::new(&format!("CONSTANT_{index}"), Span::mixed_site())
+}
+
+impl Launcher<'_> {
+    fn consts_name(&self) -> Ident {
+        let name = format!("{}Consts", camel_case(&self.signature.ident.to_string()));
+        Ident::new(&name, self.signature.ident.span())
+    }
+
+    fn dt(&self, dt: Dt, span: Span) -> TokenStream {
+        match dt {
+            Dt::Known(dtype) => dtype_path(dtype, self.krate, span),
+            Dt::Param(id) => match self.signature.dtype_ident(id) {
+                Some(ident) => quote!(#ident),
+                None => quote!(::core::primitive::f32),
+            },
+        }
+    }
+
+    /// `T: Num` for each dtype parameter.
+    fn dtype_generics(&self) -> Vec<TokenStream> {
+        let krate = self.krate;
+        let one = |(ident, bound): (&Ident, kernel_core::ir::Bound)| {
+            let bound = Ident::new(bound.name(), ident.span());
+            quote!(#ident: #krate::#bound)
+        };
+        self.signature.dtypes().map(one).collect()
+    }
+
+    /// Generic parameters in the order of the source.
+    fn all_generics(&self) -> Vec<TokenStream> {
+        let krate = self.krate;
+        let one = |generic: &Generic| match generic {
+            Generic::Dtype(ident, bound) => {
+                let bound = Ident::new(bound.name(), ident.span());
+                quote!(#ident: #krate::#bound)
+            }
+            Generic::Const(ident, _, ty) => quote!(const #ident: #ty),
+        };
+        self.signature.generics.iter().map(one).collect()
+    }
+
+    fn turbofish(&self) -> TokenStream {
+        let idents: Vec<&Ident> = self.signature.dtypes().map(|(ident, _)| ident).collect();
+        if idents.is_empty() { TokenStream::new() } else { quote!(::<#(#idents),*>) }
+    }
+
+    fn param(&self, param: &KernelParam) -> TokenStream {
+        let (krate, lifetime, ident) = (self.krate, &self.lifetime, &param.ident);
+        let span = param.place.start;
+        let ty = match param.ty {
+            Some(ParamTy::Ptr(dt)) => {
+                let dt = self.dt(dt, span);
+                quote!(impl #krate::launch::PtrArg<#lifetime, #dt>)
+            }
+            Some(ParamTy::PtrMut(dt)) => {
+                let dt = self.dt(dt, span);
+                quote!(impl #krate::launch::PtrMutArg<#lifetime, #dt>)
+            }
+            Some(ParamTy::Scalar(dt) | ParamTy::Const(dt)) => self.dt(dt, span),
+            None => quote!(impl ::core::marker::Sized),
+        };
+        quote!(#ident: #ty)
+    }
+
+    fn params(&self) -> Vec<TokenStream> {
+        self.signature.params.iter().map(|p| self.param(p)).collect()
+    }
+
+    fn call_ty(&self) -> TokenStream {
+        let (krate, lifetime, consts) = (self.krate, &self.lifetime, self.consts_name());
+        let name = Ident::new(if self.signature.is_unsafe { "UnsafeCall" } else { "Call" }, Span::mixed_site());
+        quote!(#krate::launch::#name<#lifetime, #consts>)
+    }
+
+    /// The function with the kernel's name.
+    fn function(&self, attrs: &[syn::Attribute], intact: bool) -> TokenStream {
+        let Signature { vis, ident, .. } = self.signature;
+        let (lifetime, generics, params, result) =
+            (&self.lifetime, self.all_generics(), self.params(), self.call_ty());
+        let consts = self.consts_name();
+        let names = self.signature.consts().map(|(name, ..)| name);
+        let args = self.signature.params.iter().map(|p| &p.ident);
+        let turbofish = self.turbofish();
+        let body = if intact {
+            quote!(#consts { #(#names),* }.call #turbofish (#(#args),*))
+        } else {
+            quote!(::core::unreachable!())
+        };
+        let docs = if attrs.iter().any(|a| a.path().is_ident("doc")) {
+            TokenStream::new()
+        } else {
+            let doc = format!("Prepares a launch of the kernel `{ident}`.");
+            quote!(#[doc = #doc])
+        };
+        quote! {
+            #(#attrs)*
+            #docs
+            #[allow(clippy::too_many_arguments, clippy::extra_unused_lifetimes, non_snake_case, unused_variables)]
+            #vis fn #ident<#lifetime, #(#generics),*>(#(#params),*) -> #result {
+                #body
+            }
+        }
+    }
+
+    /// `.dtype::<T>().constant(..)`, the constants of the user's crate included.
+    fn keys(&self, body: &Body) -> TokenStream {
+        let dtypes = self.signature.dtypes().map(|(ident, _)| quote!(.dtype::<#ident>()));
+        let consts = self.signature.consts().map(|(name, ty, _)| match ty {
+            ConstTy::Int(_) | ConstTy::Bool => quote!(.constant(self.#name as ::core::primitive::i64)),
+        });
+        let own = (0..body.consts.len()).map(|i| {
+            let name = constant_name(i);
+            quote!(.constant(Self::#name as ::core::primitive::i64))
+        });
+        quote!(#(#dtypes)* #(#consts)* #(#own)*)
+    }
+
+    /// The folded parameters that constants of the user's crate have become.
+    fn own_scalars(&self, body: &Body) -> TokenStream {
+        let scalars = (0..body.scalars.len()).map(|i| {
+            let name = constant_name(body.consts.len() + i);
+            quote!(.const_scalar(Self::#name))
+        });
+        quote!(#(#scalars)*)
+    }
+
+    fn call(&self, body: &Body, intact: bool) -> TokenStream {
+        let (krate, lifetime, generics, params) = (self.krate, &self.lifetime, self.dtype_generics(), self.params());
+        let result = self.call_ty();
+        let name = Ident::new(if self.signature.is_unsafe { "UnsafeCall" } else { "Call" }, Span::mixed_site());
+        let args = self.signature.params.iter().map(|p| {
+            let ident = &p.ident;
+            match p.ty {
+                Some(ParamTy::Ptr(_)) => quote!(.ptr(#ident)),
+                Some(ParamTy::PtrMut(_)) => quote!(.ptr_mut(#ident)),
+                Some(ParamTy::Const(_)) => quote!(.const_scalar(#ident)),
+                Some(ParamTy::Scalar(_)) | None => quote!(.scalar(#ident)),
+            }
+        });
+        let (keys, own) = (self.keys(body), self.own_scalars(body));
+        let body = if intact {
+            quote!(#krate::launch::#name::new(Self::kernel(), self) #keys #(#args)* #own)
+        } else {
+            quote!(::core::unreachable!())
+        };
+        let doc = format!("Prepares a launch of [`{}`] with these constexprs.", self.signature.ident);
+        quote! {
+            #[doc = #doc]
+            #[allow(unused_variables)]
+            pub fn call<#lifetime, #(#generics),*>(self, #(#params),*) -> #result {
+                #body
+            }
+        }
+    }
+
+    fn compile(&self, body: &Body, intact: bool) -> TokenStream {
+        let krate = self.krate;
+        let generics = self.dtype_generics();
+        let folded: Vec<&KernelParam> =
+            self.signature.params.iter().filter(|p| matches!(p.ty, Some(ParamTy::Const(_)))).collect();
+        let params = folded.iter().map(|p| self.param(p));
+        let args = folded.iter().map(|p| {
+            let ident = &p.ident;
+            quote!(.const_scalar(#ident))
+        });
+        let target = Ident::new("target", Span::mixed_site());
+        let (keys, own) = (self.keys(body), self.own_scalars(body));
+        let body = if intact {
+            quote!(#krate::launch::CompileRequest::new(Self::kernel()) #keys #(#args)* #own .compile(#target))
+        } else {
+            quote!(::core::unreachable!())
+        };
+        quote! {
+            /// Compiles for a target without arguments, as if buffers were aligned to 16 bytes and their lengths and
+            /// all integers divisible by 16.
+            ///
+            /// # Errors
+            /// What is wrong with the kernel for these constexprs and dtypes.
+            #[allow(unused_variables)]
+            pub fn compile<#(#generics),*>(
+                self,
+                #target: #krate::Target,
+                #(#params),*
+            ) -> #krate::Result<#krate::launch::CompiledKernel> {
+                #body
+            }
+        }
+    }
+
+    fn kernel(&self, attr: &KernelAttr, body: &Body) -> TokenStream {
+        let krate = self.krate;
+        let name = self.signature.ident.to_string();
+        let ir = &body.ir;
+        let lines = body.lines.iter().map(|(line, text)| quote!((#line, #text)));
+        let option = |value: Option<u32>| match value {
+            Some(value) => quote!(::core::option::Option::Some(#value)),
+            None => quote!(::core::option::Option::None),
+        };
+        let (num_warps, num_stages) = (option(attr.num_warps), option(attr.num_stages));
+        quote! {
+            fn kernel() -> &'static #krate::launch::Kernel {
+                static KERNEL: #krate::launch::Kernel = #krate::launch::Kernel::new(#krate::launch::KernelSource {
+                    name: #name,
+                    module: ::core::module_path!(),
+                    file: ::core::file!(),
+                    ir: #ir,
+                    lines: &[#(#lines),*],
+                    num_warps: #num_warps,
+                    num_stages: #num_stages,
+                });
+                &KERNEL
+            }
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! From the checked [tree](crate::tree) to tile IR: dtypes are settled, mutable variables become carried values.
+//!
+//! An assignment inside a region makes the variable a result of the operation that owns the region:
+//!
+//! ```text
+//! let mut acc = 0.0;                      %0 = const 0.0
+//! for i in 0..n { acc += f(i); }    =>    %1 = for 0, n, 1, %0 { (i, acc): .. yield %new }
+//! store(out, acc);                        store %out, %1
+//! ```
+
+use kernel_core::ir::{
+    Builder, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Elem, FloatFlags, Func, Literal, Op, ParamKind,
+    RegionId, ShapeOp, Ty, TypeError, ValueId,
+};
+use kernel_core::ir::{BinaryOp, Bound, ConstParam, ConstTy, IntTy, UnaryOp};
+
+use crate::check::Tree;
+use crate::error::{Checked, Errors};
+use crate::place::Place;
+use crate::tree::{ForStmt, IfStmt, Kind, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt};
+use crate::types::{VElem, VTy, may_be};
+
+/// A kernel as IR.
+pub struct Lowered {
+    /// The kernel.
+    pub func: Func,
+    /// Constants of the user's crate that are constexprs, in the order of the constexprs that they have become.
+    pub consts: Vec<usize>,
+    /// Constants of the user's crate that are floats, in the order of the folded parameters that they have become.
+    pub scalars: Vec<usize>,
+}
+
+struct Lower<'t> {
+    tree: &'t Tree,
+    func: Func,
+    contract: bool,
+    /// The region that grows.
+    region: RegionId,
+    /// Values of evaluated nodes.
+    values: Vec<Option<ValueId>>,
+    /// Current values of mutable variables.
+    variables: Vec<Option<ValueId>>,
+    /// What each constant of the user's crate has become.
+    constants: Vec<Const>,
+    /// Whether an `if` becomes a `select`: inside closures, which stay straight-line code.
+    flat: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Const {
+    Expr(kernel_core::ir::ConstId),
+    Scalar(ValueId),
+}
+
+/// An operation that the type rules refuse although the checker accepted it: reported, not panicked on.
+struct Refused {
+    error: TypeError,
+    place: Place,
+}
+
+type Lowering<T> = Result<T, Refused>;
+
+/// Lowers a checked kernel.
+pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowered> {
+    let mut func = tree.func.clone();
+    let (mut consts, mut scalars, mut constants) = (Vec::new(), Vec::new(), Vec::new());
+    // Those that a shape needs are constexprs already, in this order.
+    consts.extend((0..tree.constants.len()).filter(|&i| tree.constants[i].shape.is_some()));
+    for (index, constant) in tree.constants.iter().enumerate() {
+        if let Some(id) = constant.shape {
+            constants.push(Const::Expr(id));
+            continue;
+        }
+        let dt = tree.types.settled(constant.dt);
+        if dt.known().is_some_and(DType::is_float) {
+            let id = func.add_param(&constant.name, ParamKind::ConstScalar(dt), constant.place.ir_span());
+            constants.push(Const::Scalar(func.param(id).value));
+            scalars.push(index);
+        } else {
+            let ty = match dt {
+                Dt::Known(DType::Bool) => ConstTy::Bool,
+                Dt::Known(d) => ConstTy::Int(IntTy::Fixed(d)),
+                Dt::Param(_) => ConstTy::Int(IntTy::Fixed(DType::I64)),
+            };
+            func.const_params.push(ConstParam { name: constant.name.clone(), ty });
+            constants.push(Const::Expr(kernel_core::ir::ConstId::new(func.const_params.len() as u32 - 1)));
+            consts.push(index);
+        }
+    }
+    let region = func.body;
+    let mut lower = Lower {
+        tree,
+        func,
+        contract,
+        region,
+        values: vec![None; tree.nodes.len()],
+        variables: vec![None; tree.variables],
+        constants,
+        flat: false,
+    };
+    let place = Place::at(proc_macro2::Span::call_site());
+    let result = lower.block(&tree.body).and_then(|()| lower.effect(ControlOp::Return, &[], &[], place));
+    match result {
+        Ok(()) => Ok(Lowered { func: lower.func, consts, scalars }),
+        Err(Refused { error, place }) => {
+            Err(errors.report(place, format!("this cannot be compiled: {}", error.message)))
+        }
+    }
+}
+
+impl Lower<'_> {
+    // Operations
+
+    fn build(&mut self, op: Op, operands: &[ValueId], regions: &[RegionId], place: Place) -> Lowering<Vec<ValueId>> {
+        let flags = FloatFlags { contract: self.contract && self.contracts(&op, operands) };
+        let mut builder = Builder::new(&mut self.func, self.region);
+        builder.flags = flags;
+        let id = builder.op(op, operands, regions, place.ir_span()).map_err(|error| Refused { error, place })?;
+        Ok(self.func.op(id).results.clone())
+    }
+
+    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], place: Place) -> Lowering<ValueId> {
+        let results = self.build(op.into(), operands, &[], place)?;
+        let error = || TypeError { message: "an operation without a result".to_string() };
+        results.first().copied().ok_or_else(|| Refused { error: error(), place })
+    }
+
+    fn effect(
+        &mut self,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+        regions: &[RegionId],
+        place: Place,
+    ) -> Lowering<()> {
+        self.build(op.into(), operands, regions, place).map(|_| ())
+    }
+
+    /// Whether the operation may be fused with its neighbours: float sums, differences, products and negation.
+    fn contracts(&self, op: &Op, operands: &[ValueId]) -> bool {
+        let fusable = match op {
+            Op::Elementwise(ElementwiseOp::Binary { op }) => {
+                matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
+            }
+            Op::Elementwise(ElementwiseOp::Unary { op }) => *op == UnaryOp::Neg,
+            Op::Elementwise(_) | Op::Create(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => false,
+        };
+        let dt = operands.first().and_then(|&v| self.func.ty(v).dt());
+        fusable && dt.is_some_and(|dt| may_be(&self.func, dt, Bound::Float))
+    }
+
+    // Types
+
+    /// A dimension in the normal form that `static_assert!` gives it.
+    fn dim(&self, dim: &Dim) -> Dim {
+        let value = |id| self.tree.facts.get(&id).cloned().unwrap_or_else(|| Dim::param(id));
+        dim.substitute(&value).unwrap_or_else(|_| dim.clone())
+    }
+
+    fn shape(&self, shape: &[Dim]) -> Vec<Dim> {
+        shape.iter().map(|d| self.dim(d)).collect()
+    }
+
+    fn ty(&self, ty: &VTy) -> Ty {
+        let elem = match ty.elem {
+            VElem::Data(dt) => Elem::Data(self.tree.types.settled(dt)),
+            VElem::Ptr(param) => Elem::Ptr(param),
+        };
+        Ty { elem, shape: self.shape(&ty.shape) }
+    }
+
+    fn dt(&self, ty: &VTy) -> Dt {
+        match ty.elem {
+            VElem::Data(dt) => self.tree.types.settled(dt),
+            VElem::Ptr(_) => Dt::Known(DType::I64),
+        }
+    }
+
+    // Values
+
+    /// The value of a node; constants are made where they are used.
+    fn value(&mut self, id: NodeId) -> Lowering<ValueId> {
+        if let Some(value) = self.values[id.0] {
+            return Ok(value);
+        }
+        let tree = self.tree;
+        let node = &tree.nodes[id.0];
+        let (place, dtype) = (node.place, self.dt(&node.ty));
+        match &node.kind {
+            Kind::Int(Dim::Const(value)) => {
+                self.one(Op::constant(Literal::Int(i128::from(*value)), dtype), &[], place)
+            }
+            Kind::Int(dim) => self.one(CreateOp::ConstExpr { value: dim.clone(), dtype }, &[], place),
+            Kind::BigInt(value) => self.one(Op::constant(Literal::Int(*value), dtype), &[], place),
+            Kind::Float(double, single) => {
+                let value = if dtype == Dt::Known(DType::F32) { f64::from(*single) } else { *double };
+                self.one(Op::constant(Literal::float(value), dtype), &[], place)
+            }
+            Kind::Bool(value) => self.one(Op::constant(Literal::Bool(*value), DType::Bool), &[], place),
+            Kind::ConstBool(id) => {
+                self.one(CreateOp::ConstExpr { value: Dim::param(*id), dtype: DType::Bool.into() }, &[], place)
+            }
+            Kind::Constant(index) => match self.constants[*index] {
+                Const::Expr(id) => self.one(CreateOp::ConstExpr { value: Dim::param(id), dtype }, &[], place),
+                Const::Scalar(value) => Ok(value),
+            },
+            Kind::Param(id) => Ok(self.func.param(*id).value),
+            Kind::Slot | Kind::Op(..) => {
+                let message = "a value is used before it is computed".to_string();
+                Err(Refused { error: TypeError { message }, place })
+            }
+        }
+    }
+
+    fn values(&mut self, ids: &[NodeId]) -> Lowering<Vec<ValueId>> {
+        ids.iter().map(|&id| self.value(id)).collect()
+    }
+
+    /// The operation with its shapes in normal form.
+    fn settle(&self, op: &Op) -> Op {
+        match op {
+            Op::Create(CreateOp::Splat { shape }) => CreateOp::Splat { shape: self.shape(shape) }.into(),
+            Op::Create(CreateOp::Arange { lo, hi }) => {
+                CreateOp::Arange { lo: self.dim(lo), hi: self.dim(hi) }.into()
+            }
+            Op::Shape(ShapeOp::Broadcast { shape }) => ShapeOp::Broadcast { shape: self.shape(shape) }.into(),
+            Op::Shape(ShapeOp::Reshape { shape }) => ShapeOp::Reshape { shape: self.shape(shape) }.into(),
+            Op::Create(_) | Op::Shape(_) | Op::Elementwise(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => {
+                op.clone()
+            }
+        }
+    }
+
+    fn eval(&mut self, id: NodeId) -> Lowering<()> {
+        let tree = self.tree;
+        let node = &tree.nodes[id.0];
+        let Kind::Op(op, args) = &node.kind else { return Ok(()) };
+        let operands = self.values(args)?;
+        let (place, to) = (node.place, self.dt(&node.ty));
+        let value = match op {
+            VOp::Ready(op) => {
+                let op = self.settle(op);
+                if let (Op::Shape(ShapeOp::Broadcast { shape }), [from]) = (&op, operands.as_slice())
+                    && self.func.ty(*from).shape == *shape
+                {
+                    *from
+                } else {
+                    self.one(op, &operands, place)?
+                }
+            }
+            VOp::Cast => self.one(Op::cast(to), &operands, place)?,
+            VOp::Bitcast => self.one(ElementwiseOp::Bitcast { to }, &operands, place)?,
+            VOp::Limit(kind) => self.one(CreateOp::Limit { kind: *kind, dtype: to }, &operands, place)?,
+            VOp::Zero => self.zero(to, place)?,
+        };
+        self.values[id.0] = Some(value);
+        Ok(())
+    }
+
+    fn zero(&mut self, dt: Dt, place: Place) -> Lowering<ValueId> {
+        let literal = match dt {
+            Dt::Known(DType::Bool) => Literal::Bool(false),
+            Dt::Known(d) if d.is_float() => Literal::float(0.0),
+            Dt::Known(_) => Literal::Int(0),
+            Dt::Param(_) => {
+                let zero = self.one(Op::i32(0), &[], place)?;
+                return self.one(Op::cast(dt), &[zero], place);
+            }
+        };
+        self.one(Op::constant(literal, dt), &[], place)
+    }
+
+    // Statements
+
+    fn block(&mut self, stmts: &[Stmt]) -> Lowering<()> {
+        for stmt in stmts {
+            match stmt {
+                Stmt::Eval(id) => self.eval(*id)?,
+                Stmt::Effect(op, args, place) => {
+                    let operands = self.values(args)?;
+                    self.effect(op.clone(), &operands, &[], *place)?;
+                }
+                Stmt::Read(slot, var) => self.values[slot.0] = self.variables[var.0],
+                Stmt::Assign(var, node) => self.variables[var.0] = Some(self.value(*node)?),
+                Stmt::Alias(slot, node) => self.values[slot.0] = Some(self.value(*node)?),
+                Stmt::If(stmt) if self.flat => self.flat_if(stmt)?,
+                Stmt::If(stmt) => self.if_stmt(stmt)?,
+                Stmt::For(stmt) => self.for_stmt(stmt)?,
+                Stmt::While(stmt) => self.while_stmt(stmt)?,
+                Stmt::Reduce(stmt) => self.reduce(stmt)?,
+                // Removed by `returns`.
+                Stmt::Return(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `f` at the end of a new region and returns the region.
+    fn region(&mut self, args: Vec<Ty>, f: impl FnOnce(&mut Self, &[ValueId]) -> Lowering<()>) -> Lowering<RegionId> {
+        let region = self.func.new_region(args);
+        let outer = std::mem::replace(&mut self.region, region);
+        let values = self.func.region(region).args.clone();
+        let result = f(self, &values);
+        self.region = outer;
+        result.map(|()| region)
+    }
+
+    /// Variables that the statements assign and that exist already.
+    fn carried<'s>(&self, stmts: impl Iterator<Item = &'s Stmt>) -> Vec<VarId> {
+        let mut vars = Vec::new();
+        assigned(stmts, &mut vars);
+        vars.retain(|v| self.variables[v.0].is_some());
+        vars.sort_unstable();
+        vars.dedup();
+        vars
+    }
+
+    fn current(&self, vars: &[VarId]) -> Vec<ValueId> {
+        vars.iter().filter_map(|v| self.variables[v.0]).collect()
+    }
+
+    fn set(&mut self, vars: &[VarId], values: &[ValueId]) {
+        for (var, value) in vars.iter().zip(values) {
+            self.variables[var.0] = Some(*value);
+        }
+    }
+
+    fn if_stmt(&mut self, stmt: &IfStmt) -> Lowering<()> {
+        let condition = self.value(stmt.condition)?;
+        let vars = self.carried(stmt.then.iter().chain(&stmt.otherwise));
+        let before = self.variables.clone();
+        let mut regions = Vec::new();
+        for (stmts, first) in [(&stmt.then, true), (&stmt.otherwise, false)] {
+            self.variables.clone_from(&before);
+            let region = self.region(Vec::new(), |l, _| {
+                l.block(stmts)?;
+                let mut yields = Vec::new();
+                for (_, then, otherwise) in &stmt.results {
+                    let node = if first { then } else { otherwise };
+                    yields.extend(node.map(|n| l.value(n)).transpose()?);
+                }
+                yields.extend(l.current(&vars));
+                l.effect(ControlOp::Yield, &yields, &[], stmt.place)
+            })?;
+            regions.push(region);
+        }
+        self.variables = before;
+        let results = self.build(ControlOp::If.into(), &[condition], &regions, stmt.place)?;
+        let (own, carried) = results.split_at(stmt.results.len().min(results.len()));
+        for ((slot, ..), value) in stmt.results.iter().zip(own) {
+            self.values[slot.0] = Some(*value);
+        }
+        self.set(&vars, carried);
+        Ok(())
+    }
+
+    /// An `if` whose branches have no effects: both run, `select` chooses.
+    fn flat_if(&mut self, stmt: &IfStmt) -> Lowering<()> {
+        let condition = self.value(stmt.condition)?;
+        let vars = self.carried(stmt.then.iter().chain(&stmt.otherwise));
+        let before = self.variables.clone();
+        self.block(&stmt.then)?;
+        let mut then = Vec::new();
+        for (_, node, _) in &stmt.results {
+            then.extend(node.map(|n| self.value(n)).transpose()?);
+        }
+        let then_vars = self.current(&vars);
+        self.variables.clone_from(&before);
+        self.block(&stmt.otherwise)?;
+        for ((slot, _, node), then) in stmt.results.iter().zip(then) {
+            let Some(node) = node else { continue };
+            let otherwise = self.value(*node)?;
+            let value = self.one(ElementwiseOp::Select, &[condition, then, otherwise], stmt.place)?;
+            self.values[slot.0] = Some(value);
+        }
+        let else_vars = self.current(&vars);
+        self.variables = before;
+        for ((var, a), b) in vars.iter().zip(then_vars).zip(else_vars) {
+            let value = self.one(ElementwiseOp::Select, &[condition, a, b], stmt.place)?;
+            self.variables[var.0] = Some(value);
+        }
+        Ok(())
+    }
+
+    fn for_stmt(&mut self, stmt: &ForStmt) -> Lowering<()> {
+        let mut operands = self.values(&[stmt.lo, stmt.hi, stmt.step])?;
+        let vars = self.carried(stmt.body.iter());
+        operands.extend(self.current(&vars));
+        let mut args: Vec<Ty> = vec![self.ty(&self.tree.nodes[stmt.index.0].ty)];
+        args.extend(operands[3..].iter().map(|&v| self.func.ty(v).clone()));
+        let before = self.variables.clone();
+        let region = self.region(args, |l, args| {
+            l.values[stmt.index.0] = args.first().copied();
+            l.set(&vars, args.get(1..).unwrap_or_default());
+            l.block(&stmt.body)?;
+            let yields = l.current(&vars);
+            l.effect(ControlOp::Yield, &yields, &[], stmt.place)
+        })?;
+        self.variables = before;
+        let hints = stmt.hints;
+        let op = ControlOp::For {
+            reverse: stmt.reverse,
+            unroll: hints.unroll,
+            stages: hints.stages,
+            warp_specialize: hints.warp_specialize,
+            flatten: hints.flatten,
+        };
+        let results = self.build(op.into(), &operands, &[region], stmt.place)?;
+        self.set(&vars, &results);
+        Ok(())
+    }
+
+    fn while_stmt(&mut self, stmt: &WhileStmt) -> Lowering<()> {
+        let vars = self.carried(stmt.head.iter().chain(&stmt.body));
+        let operands = self.current(&vars);
+        let tys: Vec<Ty> = operands.iter().map(|&v| self.func.ty(v).clone()).collect();
+        let before = self.variables.clone();
+        let head = self.region(tys.clone(), |l, args| {
+            l.set(&vars, args);
+            l.block(&stmt.head)?;
+            let condition = l.value(stmt.condition)?;
+            l.effect(ControlOp::Yield, &[condition], &[], stmt.place)
+        })?;
+        self.variables.clone_from(&before);
+        let body = self.region(tys, |l, args| {
+            l.set(&vars, args);
+            l.block(&stmt.body)?;
+            let yields = l.current(&vars);
+            l.effect(ControlOp::Yield, &yields, &[], stmt.place)
+        })?;
+        self.variables = before;
+        let results = self.build(ControlOp::While.into(), &operands, &[head, body], stmt.place)?;
+        self.set(&vars, &results);
+        Ok(())
+    }
+
+    fn reduce(&mut self, stmt: &ReduceStmt) -> Lowering<()> {
+        let operands = self.values(&stmt.inputs)?;
+        let args: Vec<Ty> = stmt.args.iter().map(|a| self.ty(&self.tree.nodes[a.0].ty)).collect();
+        let outer = std::mem::replace(&mut self.flat, true);
+        let region = self.region(args, |l, args| {
+            for (slot, value) in stmt.args.iter().zip(args) {
+                l.values[slot.0] = Some(*value);
+            }
+            l.block(&stmt.body)?;
+            let yields = l.values(&stmt.yields)?;
+            l.effect(ControlOp::Yield, &yields, &[], stmt.place)
+        })?;
+        self.flat = outer;
+        let op = ControlOp::Reduce { axis: stmt.axis };
+        let results = self.build(op.into(), &operands, &[region], stmt.place)?;
+        for (slot, value) in stmt.results.iter().zip(results) {
+            self.values[slot.0] = Some(value);
+        }
+        Ok(())
+    }
+}
+
+/// The variables that statements assign, those in nested blocks included.
+fn assigned<'s>(stmts: impl Iterator<Item = &'s Stmt>, out: &mut Vec<VarId>) {
+    for stmt in stmts {
+        match stmt {
+            Stmt::Assign(var, _) => out.push(*var),
+            Stmt::If(stmt) => assigned(stmt.then.iter().chain(&stmt.otherwise), out),
+            Stmt::For(stmt) => assigned(stmt.body.iter(), out),
+            Stmt::While(stmt) => assigned(stmt.head.iter().chain(&stmt.body), out),
+            Stmt::Reduce(stmt) => assigned(stmt.body.iter(), out),
+            Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Alias(..) | Stmt::Return(_) => {}
+        }
+    }
+}

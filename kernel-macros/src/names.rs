@@ -1,0 +1,74 @@
+//! Names that are nearly right.
+
+/// The candidate closest to `name`, if one is close enough to be meant.
+pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let allowed = (name.chars().count() / 3).clamp(1, 3);
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(name, candidate), candidate))
+        .filter(|(d, candidate)| *d <= allowed && *d < candidate.chars().count())
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edit distance in which a swap of neighbours counts once (optimal string alignment), ignoring case.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().flat_map(char::to_lowercase).collect();
+    let b: Vec<char> = b.chars().flat_map(char::to_lowercase).collect();
+    if a.len().abs_diff(b.len()) > 3 {
+        return usize::MAX;
+    }
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut next = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let substitution = row[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            next[j] = substitution.min(row[j] + 1).min(next[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                next[j] = next[j].min(before[j - 2] + 1);
+            }
+        }
+        before = row;
+        row = next;
+    }
+    row[b.len()]
+}
+
+/// Whether `name` is spelled like a constant: upper-case letters, digits and underscores.
+pub fn is_screaming(name: &str) -> bool {
+    name.chars().any(|c| c.is_ascii_uppercase())
+        && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// `add_row` as `AddRow`.
+pub fn camel_case(name: &str) -> String {
+    let name = name.strip_prefix("r#").unwrap_or(name);
+    let mut out = String::with_capacity(name.len());
+    for part in name.split('_').filter(|p| !p.is_empty()) {
+        let mut chars = part.chars();
+        out.extend(chars.next().into_iter().flat_map(char::to_uppercase));
+        out.push_str(chars.as_str());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn close_names_are_found() {
+        assert_eq!(closest("laod", ["load", "store"]), Some("load"));
+        assert_eq!(closest("offsts", ["offsets", "mask"]), Some("offsets"));
+        assert_eq!(closest("x", ["load", "store"]), None);
+        assert_eq!(closest("frobnicate", ["load", "store"]), None);
+    }
+
+    #[test]
+    fn struct_names_are_camel_case() {
+        assert_eq!(camel_case("add_row2"), "AddRow2");
+        assert_eq!(camel_case("r#match"), "Match");
+        assert!(is_screaming("BLOCK_2") && !is_screaming("Block") && !is_screaming("_"));
+    }
+}

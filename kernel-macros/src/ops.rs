@@ -1,0 +1,214 @@
+//! The operations that a kernel may call, one row each: spelling, arguments and what the checker does with them.
+//!
+//! Every operation is a function; where the row says so it is also a method of its first argument.
+//! Adding an operation whose kind exists is one row here.
+
+use kernel_core::ir::{BinaryOp, UnaryOp};
+
+/// What a call does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// `program_id(axis)`
+    ProgramId,
+    /// `num_programs(axis)`
+    NumPrograms,
+    /// `arange(lo, hi)`
+    Arange,
+    /// `full(shape, value)`
+    Full,
+    /// `zeros(shape)`
+    Zeros,
+    /// `load(pointer)`
+    Load,
+    /// `store(pointer, value)`
+    Store,
+    /// One operand.
+    Unary(UnaryOp),
+    /// Two operands of one dtype.
+    Binary(BinaryOp),
+    /// The smaller of two, or with `propagate_nan` the second operation.
+    Extreme(BinaryOp, BinaryOp),
+    /// `select(condition, a, b)`
+    Select,
+    /// `clamp(x, lo, hi)`
+    Clamp,
+    /// `fma(a, b, c)`
+    Fma,
+    /// `cdiv(a, b)`
+    Cdiv,
+    /// `x.to::<T>()`
+    To,
+    /// `bitcast::<T>(x)`
+    Bitcast,
+    /// `expand_dims(x, axis)`
+    ExpandDims,
+    /// `broadcast_to(x, shape)`
+    BroadcastTo,
+    /// `reshape(x, shape)`
+    Reshape,
+    /// `trans(x)`
+    Trans,
+    /// `permute(x, axes)`
+    Permute,
+    /// A reduction by one operation.
+    Fold(BinaryOp),
+    /// A reduction to the index of the extreme: largest if true.
+    ArgExtreme(bool),
+    /// `reduce(x, axis = 0, |a, b| ..)`
+    Reduce,
+}
+
+/// Whether an operation takes a dtype in a turbofish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turbofish {
+    /// It takes none.
+    None,
+    /// `zeros::<f32>([N])`, inferred if left out.
+    Optional,
+    /// `bitcast::<i32>(x)`
+    Required,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub call: Call,
+    /// Positional arguments.
+    pub params: &'static [&'static str],
+    /// Named arguments, all optional.
+    pub options: &'static [&'static str],
+    /// Whether it takes a dtype.
+    pub turbofish: Turbofish,
+    /// Whether it is a method of its first argument too.
+    pub method: bool,
+}
+
+impl Row {
+    /// How a call is written.
+    pub fn usage(&self) -> String {
+        let fish = if self.turbofish == Turbofish::None { "" } else { "::<f32>" };
+        let params = self.params.iter().map(|p| (*p).to_string());
+        let options = self.options.iter().map(|o| format!("{o} = .."));
+        let all: Vec<String> = params.chain(options).collect();
+        format!("{}{fish}({})", self.name, all.join(", "))
+    }
+}
+
+const fn row(name: &'static str, call: Call, params: &'static [&'static str]) -> Row {
+    Row { name, call, params, options: &[], turbofish: Turbofish::None, method: true }
+}
+
+impl Row {
+    const fn options(mut self, options: &'static [&'static str]) -> Row {
+        self.options = options;
+        self
+    }
+
+    const fn turbofish(mut self, turbofish: Turbofish) -> Row {
+        self.turbofish = turbofish;
+        self
+    }
+
+    const fn function(mut self) -> Row {
+        self.method = false;
+        self
+    }
+}
+
+const X: &[&str] = &["x"];
+const AB: &[&str] = &["a", "b"];
+const AXES: &[&str] = &["axis", "keep_dims"];
+
+/// All operations.
+pub const ROWS: &[Row] = &[
+    row("program_id", Call::ProgramId, &["axis"]).function(),
+    row("num_programs", Call::NumPrograms, &["axis"]).function(),
+    row("arange", Call::Arange, &["lo", "hi"]).function(),
+    row("full", Call::Full, &["shape", "value"]).turbofish(Turbofish::Optional).function(),
+    row("zeros", Call::Zeros, &["shape"]).turbofish(Turbofish::Optional).function(),
+    row("load", Call::Load, &["pointer"]).options(&["mask", "other", "cache", "eviction"]),
+    row("store", Call::Store, &["pointer", "value"]).options(&["mask", "cache", "eviction"]),
+    row("neg", Call::Unary(UnaryOp::Neg), X),
+    row("abs", Call::Unary(UnaryOp::Abs), X),
+    row("floor", Call::Unary(UnaryOp::Floor), X),
+    row("ceil", Call::Unary(UnaryOp::Ceil), X),
+    row("exp", Call::Unary(UnaryOp::Exp), X),
+    row("exp2", Call::Unary(UnaryOp::Exp2), X),
+    row("log", Call::Unary(UnaryOp::Log), X),
+    row("log2", Call::Unary(UnaryOp::Log2), X),
+    row("sqrt", Call::Unary(UnaryOp::Sqrt), X),
+    row("sqrt_rn", Call::Unary(UnaryOp::SqrtRn), X),
+    row("rsqrt", Call::Unary(UnaryOp::Rsqrt), X),
+    row("sin", Call::Unary(UnaryOp::Sin), X),
+    row("cos", Call::Unary(UnaryOp::Cos), X),
+    row("tanh", Call::Unary(UnaryOp::Tanh), X),
+    row("erf", Call::Unary(UnaryOp::Erf), X),
+    row("sigmoid", Call::Unary(UnaryOp::Sigmoid), X),
+    row("minimum", Call::Extreme(BinaryOp::Min, BinaryOp::MinNan), AB).options(&["propagate_nan"]),
+    row("maximum", Call::Extreme(BinaryOp::Max, BinaryOp::MaxNan), AB).options(&["propagate_nan"]),
+    row("div_rn", Call::Binary(BinaryOp::DivRn), AB),
+    row("umulhi", Call::Binary(BinaryOp::Umulhi), AB),
+    row("cdiv", Call::Cdiv, AB),
+    row("select", Call::Select, &["condition", "a", "b"]).function(),
+    row("clamp", Call::Clamp, &["x", "lo", "hi"]),
+    row("fma", Call::Fma, &["a", "b", "c"]),
+    row("to", Call::To, X).turbofish(Turbofish::Required),
+    row("bitcast", Call::Bitcast, X).turbofish(Turbofish::Required),
+    row("expand_dims", Call::ExpandDims, &["x", "axis"]),
+    row("broadcast_to", Call::BroadcastTo, &["x", "shape"]),
+    row("reshape", Call::Reshape, &["x", "shape"]),
+    row("trans", Call::Trans, X),
+    row("permute", Call::Permute, &["x", "axes"]),
+    row("sum", Call::Fold(BinaryOp::Add), X).options(AXES),
+    row("max", Call::Fold(BinaryOp::Max), X).options(AXES),
+    row("min", Call::Fold(BinaryOp::Min), X).options(AXES),
+    row("argmax", Call::ArgExtreme(true), X).options(AXES),
+    row("argmin", Call::ArgExtreme(false), X).options(AXES),
+    row("reduce", Call::Reduce, &["x", "closure"]).options(AXES),
+];
+
+/// The row of that name.
+pub fn find(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.name == name)
+}
+
+/// What to write instead of a name that other languages or libraries use.
+pub fn other_spelling(name: &str) -> Option<&'static str> {
+    const SPELLINGS: &[(&str, &str)] = &[
+        ("where_", "select(condition, a, b)"),
+        ("ifelse", "select(condition, a, b)"),
+        ("powi", "x * x"),
+        ("pow", "exp2(log2(x) * y)"),
+        ("powf", "exp2(log2(x) * y)"),
+        ("ln", "log(x)"),
+        ("fmin", "minimum(a, b)"),
+        ("fmax", "maximum(a, b)"),
+        ("mul_add", "fma(a, b, c)"),
+        ("div_ceil", "cdiv(a, b)"),
+        ("recip", "1.0 / x"),
+        ("fabs", "abs(x)"),
+        ("transpose", "trans(x)"),
+        ("view", "reshape(x, shape)"),
+        ("broadcast", "broadcast_to(x, shape)"),
+        ("unsqueeze", "expand_dims(x, axis)"),
+        ("ones", "full(shape, 1.0)"),
+        ("make_range", "arange(lo, hi)"),
+        ("cast", "x as f32"),
+        ("transmute", "bitcast::<i32>(x)"),
+        ("to_bits", "bitcast::<u32>(x)"),
+        ("from_bits", "bitcast::<f32>(x)"),
+        ("any", "reduce(x, axis = 0, |a, b| a | b)"),
+        ("all", "reduce(x, axis = 0, |a, b| a & b)"),
+        ("prod", "reduce(x, axis = 0, |a, b| a * b)"),
+        ("wrapping_add", "a + b"),
+        ("wrapping_sub", "a - b"),
+        ("wrapping_mul", "a * b"),
+        ("into", "x as f32"),
+        ("block_id", "program_id(0)"),
+        ("thread_idx", "program_id(0)"),
+    ];
+    SPELLINGS.iter().find(|(other, _)| *other == name).map(|(_, ours)| *ours)
+}

@@ -1,0 +1,364 @@
+//! The signature of a kernel: dtype parameters, constexprs and parameters.
+
+use kernel_core::ir::{Bound, ConstTy, DType, Dt, DtypeId, IntTy};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility};
+
+use crate::error::{Checked, Errors};
+use crate::names::closest;
+use crate::place::Place;
+
+/// A kernel's tokens, split into the signature and an unread body.
+pub struct KernelItem {
+    /// Attributes other than `#[kernel]`.
+    pub attrs: Vec<Attribute>,
+    /// Visibility.
+    pub vis: Visibility,
+    /// `fn name<..>(..)`.
+    pub sig: syn::Signature,
+    /// The braces.
+    pub body: proc_macro2::Group,
+}
+
+impl Parse for KernelItem {
+    fn parse(input: ParseStream<'_>) -> syn::Result<KernelItem> {
+        let attrs = input.call(Attribute::parse_outer)?;
+        let vis = input.parse()?;
+        let sig = input.parse()?;
+        let body = match input.parse::<TokenTree>()? {
+            TokenTree::Group(group) if group.delimiter() == proc_macro2::Delimiter::Brace => group,
+            other => return Err(syn::Error::new(other.span(), "expected the kernel's body in braces")),
+        };
+        Ok(KernelItem { attrs, vis, sig, body })
+    }
+}
+
+/// A generic parameter, in the order of the source.
+#[derive(Debug)]
+pub enum Generic {
+    /// `T: Num`
+    Dtype(Ident, Bound),
+    /// `const N: usize`, with the type's tokens.
+    Const(Ident, ConstTy, TokenStream),
+}
+
+/// What a parameter is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParamTy {
+    /// `Ptr<T>`
+    Ptr(Dt),
+    /// `PtrMut<T>`
+    PtrMut(Dt),
+    /// `T`
+    Scalar(Dt),
+    /// `Const<T>`
+    Const(Dt),
+}
+
+/// A parameter of the kernel.
+#[derive(Debug)]
+pub struct KernelParam {
+    /// Its name.
+    pub ident: Ident,
+    /// Whether it is declared `mut`.
+    pub mutable: bool,
+    /// What it is; `None` after a mistake.
+    pub ty: Option<ParamTy>,
+    /// The place of its type.
+    pub place: Place,
+}
+
+/// The signature of a kernel.
+pub struct Signature {
+    /// Attributes other than `#[kernel]`.
+    pub attrs: Vec<Attribute>,
+    /// Visibility.
+    pub vis: Visibility,
+    /// Whether it is an `unsafe fn`.
+    pub is_unsafe: bool,
+    /// Its name.
+    pub ident: Ident,
+    /// Generic parameters in order.
+    pub generics: Vec<Generic>,
+    /// Parameters in order.
+    pub params: Vec<KernelParam>,
+    /// Names of generic parameters with a mistake in their declaration, whose uses stay without message.
+    pub broken: Vec<String>,
+}
+
+impl Signature {
+    /// The dtype parameters in order.
+    pub fn dtypes(&self) -> impl Iterator<Item = (&Ident, Bound)> {
+        self.generics.iter().filter_map(|g| match g {
+            Generic::Dtype(ident, bound) => Some((ident, *bound)),
+            Generic::Const(..) => None,
+        })
+    }
+
+    /// The constexprs in order.
+    pub fn consts(&self) -> impl Iterator<Item = (&Ident, ConstTy, &TokenStream)> {
+        self.generics.iter().filter_map(|g| match g {
+            Generic::Dtype(..) => None,
+            Generic::Const(ident, ty, tokens) => Some((ident, *ty, tokens)),
+        })
+    }
+
+    /// The name of a dtype parameter.
+    pub fn dtype_ident(&self, id: DtypeId) -> Option<&Ident> {
+        self.dtypes().nth(id.index()).map(|(ident, _)| ident)
+    }
+}
+
+/// Reads the signature; each mistake is reported and left out.
+pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
+    let KernelItem { attrs, vis, sig, body: _ } = item;
+    let mut refuse = |place: Place, what: &str, help: &str| {
+        errors.report_help(place, format!("a kernel cannot be {what}"), help);
+    };
+    if let Some(token) = &sig.constness {
+        refuse(Place::at(token.span), "`const`", "remove `const`");
+    }
+    if let Some(token) = &sig.asyncness {
+        refuse(Place::at(token.span), "`async`", "remove `async`; launches are asynchronous anyway");
+    }
+    if let Some(abi) = &sig.abi {
+        refuse(Place::of_tokens(abi), "`extern`", "remove it");
+    }
+    if let Some(variadic) = &sig.variadic {
+        refuse(Place::of_tokens(variadic), "variadic", "name every parameter");
+    }
+    if let Some(clause) = &sig.generics.where_clause {
+        refuse(Place::of_tokens(clause), "given a `where` clause", "write the bound at the parameter: `<T: Num>`");
+    }
+    if let syn::ReturnType::Type(_, ty) = &sig.output {
+        refuse(Place::of_type(ty), "given a return type", "store results through a `PtrMut<T>` parameter");
+    }
+    let mut signature = Signature {
+        attrs,
+        vis,
+        is_unsafe: sig.unsafety.is_some(),
+        ident: sig.ident,
+        generics: Vec::new(),
+        params: Vec::new(),
+        broken: Vec::new(),
+    };
+    read_generics(&sig.generics, &mut signature, errors);
+    for arg in &sig.inputs {
+        if let Some(param) = read_param(arg, &signature, errors) {
+            signature.params.push(param);
+        }
+    }
+    duplicates(&signature, errors);
+    signature
+}
+
+fn duplicates(signature: &Signature, errors: &mut Errors) {
+    let generics = signature.generics.iter().map(|g| match g {
+        Generic::Dtype(ident, _) | Generic::Const(ident, ..) => ident,
+    });
+    let mut seen: Vec<String> = Vec::new();
+    for ident in generics.chain(signature.params.iter().map(|p| &p.ident)) {
+        let name = ident.to_string();
+        if seen.contains(&name) {
+            errors.report(Place::at(ident.span()), format!("the name `{name}` is used for two parameters"));
+        }
+        seen.push(name);
+    }
+}
+
+fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &mut Errors) {
+    for param in &generics.params {
+        let read = match param {
+            GenericParam::Lifetime(lifetime) => {
+                let place = Place::of_tokens(lifetime);
+                errors.report_help(place, "a kernel has no lifetime parameters", "remove it; the launcher adds its own");
+                continue;
+            }
+            GenericParam::Type(param) => {
+                let bound = read_bound(param, errors).map_err(|_| signature.broken.push(param.ident.to_string()));
+                Generic::Dtype(param.ident.clone(), bound.unwrap_or(Bound::Num))
+            }
+            GenericParam::Const(param) => match read_const(param, errors) {
+                Ok((ty, tokens)) => Generic::Const(param.ident.clone(), ty, tokens),
+                Err(_) => {
+                    signature.broken.push(param.ident.to_string());
+                    let ty = ConstTy::Int(IntTy::Usize);
+                    Generic::Const(param.ident.clone(), ty, quote::quote!(::core::primitive::usize))
+                }
+            },
+        };
+        signature.generics.push(read);
+    }
+}
+
+fn bound_names() -> String {
+    Bound::ALL.map(|b| format!("`{}`", b.name())).join(", ")
+}
+
+fn read_bound(param: &syn::TypeParam, errors: &mut Errors) -> Checked<Bound> {
+    let name = param.ident.to_string();
+    let place = Place::at(param.ident.span());
+    if DType::from_name(&name).is_some() || Bound::from_name(&name).is_some() {
+        return Err(errors.report_help(place, format!("`{name}` already names something in kernels"), "call it `T`"));
+    }
+    let mut bounds = param.bounds.iter();
+    let (Some(bound), None) = (bounds.next(), bounds.next()) else {
+        let message = format!("the dtype parameter `{name}` needs one bound: {}", bound_names());
+        return Err(errors.report_help(place, message, format!("write `{name}: Num`")));
+    };
+    let TypeParamBound::Trait(bound) = bound else {
+        let message = format!("a dtype parameter is bounded by {}", bound_names());
+        return Err(errors.report(Place::of_tokens(bound), message));
+    };
+    let Some(last) = bound.path.segments.last() else { return Ok(Bound::DType) };
+    let written = last.ident.to_string();
+    Bound::from_name(&written).ok_or_else(|| {
+        let message = format!("a dtype parameter is bounded by {}, not by `{written}`", bound_names());
+        let place = Place::of_tokens(bound);
+        match closest(&written, Bound::ALL.map(Bound::name)) {
+            Some(close) => errors.report_help(place, message, format!("did you mean `{close}`?")),
+            None => errors.report(place, message),
+        }
+    })
+}
+
+fn read_const(param: &syn::ConstParam, errors: &mut Errors) -> Checked<(ConstTy, TokenStream)> {
+    let place = Place::of_type(&param.ty);
+    let name = type_name(&param.ty).unwrap_or_default();
+    let ty = match name.as_str() {
+        "usize" => ConstTy::Int(IntTy::Usize),
+        "isize" => ConstTy::Int(IntTy::Isize),
+        "bool" => ConstTy::Bool,
+        other => match DType::from_name(other) {
+            Some(d) if d.is_int() => ConstTy::Int(IntTy::Fixed(d)),
+            Some(_) => {
+                let ident = &param.ident;
+                let lower = ident.to_string().to_lowercase();
+                let message = format!("a const generic cannot be `{other}`");
+                let help = format!("make it a parameter that is folded: `{lower}: Const<{other}>`");
+                return Err(errors.report_help(Place::of_tokens(param), message, help));
+            }
+            None => {
+                let message = "a constexpr is an integer or a `bool`";
+                return Err(errors.report_help(place, message, format!("write `const {}: usize`", param.ident)));
+            }
+        },
+    };
+    if let Some(default) = &param.default {
+        errors.report(Place::of_tokens(default), "a constexpr of a kernel has no default");
+    }
+    let span = place.start;
+    let ident = Ident::new(&name, span);
+    Ok((ty, quote::quote_spanned!(span=> ::core::primitive::#ident)))
+}
+
+fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option<KernelParam> {
+    let arg = match arg {
+        FnArg::Receiver(receiver) => {
+            errors.report(Place::of_tokens(receiver), "a kernel is a free function: it has no `self`");
+            return None;
+        }
+        FnArg::Typed(arg) => arg,
+    };
+    let place = Place::of_type(&arg.ty);
+    let ty = read_param_ty(&arg.ty, signature, errors).ok();
+    let (ident, mutable) = match &*arg.pat {
+        Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => (p.ident.clone(), p.mutability.is_some()),
+        other => {
+            errors.report_help(Place::of_pat(other), "a parameter of a kernel needs a name", "write `name: type`");
+            (Ident::new(&format!("argument_{}", signature.params.len()), Span::mixed_site()), false)
+        }
+    };
+    Some(KernelParam { ident, mutable, ty, place })
+}
+
+fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
+    let place = Place::of_type(ty);
+    let refuse = |errors: &mut Errors, help: String| {
+        let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
+        Err(errors.report_help(place, message, help))
+    };
+    let path = match strip(ty) {
+        Type::Path(path) if path.qself.is_none() => &path.path,
+        Type::Reference(reference) => {
+            let inner = match &*reference.elem {
+                Type::Slice(slice) => type_name(&slice.elem),
+                other => type_name(other),
+            };
+            let pointer = if reference.mutability.is_some() { "PtrMut" } else { "Ptr" };
+            return refuse(errors, format!("write `{pointer}<{}>`", inner.unwrap_or_else(|| "T".to_string())));
+        }
+        Type::Ptr(pointer) => {
+            let name = if pointer.mutability.is_some() { "PtrMut" } else { "Ptr" };
+            let inner = type_name(&pointer.elem).unwrap_or_else(|| "T".to_string());
+            return refuse(errors, format!("write `{name}<{inner}>`"));
+        }
+        _ => return refuse(errors, "for a buffer write `Ptr<T>`, for a scalar its dtype".to_string()),
+    };
+    let Some(last) = path.segments.last() else { return refuse(errors, "write a dtype".to_string()) };
+    let name = last.ident.to_string();
+    let of = match name.as_str() {
+        "Ptr" => ParamTy::Ptr,
+        "PtrMut" => ParamTy::PtrMut,
+        "Const" => ParamTy::Const,
+        "usize" | "isize" => {
+            let message = format!("a parameter of a kernel cannot be `{name}`, whose width depends on the host");
+            let help = "write `i32`, `i64` or `u32`, and convert at the call: `n as i32`";
+            return Err(errors.report_help(place, message, help));
+        }
+        "Tile" => return refuse(errors, "tiles exist inside kernels only: pass a `Ptr<T>` and `load` it".to_string()),
+        _ => return read_dt(ty, signature, errors).map(ParamTy::Scalar),
+    };
+    let PathArguments::AngleBracketed(args) = &last.arguments else {
+        return refuse(errors, format!("write `{name}<f32>`"));
+    };
+    let mut args = args.args.iter();
+    match (args.next(), args.next()) {
+        (Some(GenericArgument::Type(inner)), None) => read_dt(inner, signature, errors).map(of),
+        _ => refuse(errors, format!("write `{name}<f32>`")),
+    }
+}
+
+/// The dtype or dtype parameter that a type names.
+fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt> {
+    let params: Vec<String> = signature.dtypes().map(|(ident, _)| ident.to_string()).collect();
+    let name = type_name(ty).unwrap_or_default();
+    if let Some(index) = params.iter().position(|p| *p == name) {
+        return Ok(Dt::Param(DtypeId::new(index as u32)));
+    }
+    if let Some(dtype) = DType::from_name(&name) {
+        return Ok(Dt::Known(dtype));
+    }
+    let names = DType::ALL.map(DType::name);
+    let close = closest(&name, params.iter().map(String::as_str).chain(names).chain(["Ptr", "PtrMut", "Const"]));
+    let message = format!("this is not a dtype; dtypes are {}", names.map(|n| format!("`{n}`")).join(", "));
+    let help = match (close, name.as_str()) {
+        (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".to_string(),
+        (Some(close), _) => format!("did you mean `{close}`?"),
+        (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".to_string(),
+    };
+    Err(errors.report_help(Place::of_type(ty), message, help))
+}
+
+/// Removes invisible groups and parentheses around a type.
+pub fn strip(mut ty: &Type) -> &Type {
+    loop {
+        ty = match ty {
+            Type::Group(group) => &group.elem,
+            Type::Paren(paren) => &paren.elem,
+            _ => return ty,
+        };
+    }
+}
+
+/// The last segment of a type that is a plain path.
+pub fn type_name(ty: &Type) -> Option<String> {
+    match strip(ty) {
+        Type::Path(path) if path.qself.is_none() => {
+            let last = path.path.segments.last()?;
+            matches!(last.arguments, PathArguments::None).then(|| last.ident.to_string())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,191 @@
+//! The checked kernel, before dtype variables are resolved and before mutable variables become carried values.
+//!
+//! Expressions have been flattened into a list of [`Stmt`]s in evaluation order, whose operands are [`Node`]s.
+//! Constants are no statements: the lowering makes one wherever a constant is used.
+
+use kernel_core::ir::{ConstId, Dim, LimitKind, Op, ParamId, Unroll};
+
+use crate::place::Place;
+use crate::types::{DtRef, VTy};
+
+/// A node, by index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeId(pub usize);
+
+/// A mutable variable, by index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct VarId(pub usize);
+
+/// A value.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Where it comes from.
+    pub kind: Kind,
+    /// Its type.
+    pub ty: VTy,
+    /// Its value, if it is an integer constexpr that still adapts to any dtype.
+    pub dim: Option<Dim>,
+    /// Whether it is known once the constexprs are.
+    pub constexpr: bool,
+    /// The expression that made it.
+    pub place: Place,
+}
+
+/// Where a value comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Kind {
+    /// An integer made of constexprs and literals.
+    Int(Dim),
+    /// An integer literal too large for a dimension.
+    BigInt(i128),
+    /// A float literal: rounded to f64, and rounded to f32.
+    Float(f64, f32),
+    /// `true` or `false`.
+    Bool(bool),
+    /// A `bool` constexpr.
+    ConstBool(ConstId),
+    /// A constant of the user's crate, by index into [`Tree::constants`].
+    Constant(usize),
+    /// A parameter.
+    Param(ParamId),
+    /// Set by the statement that lists it: a variable's value, an argument or result of a region.
+    Slot,
+    /// The result of an operation, which a [`Stmt::Eval`] evaluates.
+    Op(VOp, Vec<NodeId>),
+}
+
+/// An operation whose dtype attributes may still be variables.
+#[derive(Clone, PartialEq, Debug)]
+pub enum VOp {
+    /// An operation without dtype attributes.
+    Ready(Op),
+    /// A conversion to the node's dtype.
+    Cast,
+    /// The same bits as the node's dtype.
+    Bitcast,
+    /// A special value of the node's dtype.
+    Limit(LimitKind),
+    /// Zero of the node's dtype.
+    Zero,
+}
+
+/// A constant of the user's crate.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// Its name, for the IR.
+    pub name: String,
+    /// The expression that gives it: the path, with the user's spans, or `PATH as dtype`.
+    pub tokens: proc_macro2::TokenStream,
+    /// Its dtype; of a constant used in a shape, that of the constexpr it has become.
+    pub dt: DtRef,
+    /// The constexpr that it has become, if a shape needs it: then it is a `usize`.
+    pub shape: Option<ConstId>,
+    /// Where it is used first.
+    pub place: Place,
+}
+
+/// A statement.
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    /// Evaluates a [`Kind::Op`].
+    Eval(NodeId),
+    /// Runs an operation without results.
+    Effect(Op, Vec<NodeId>, Place),
+    /// The slot takes the variable's value.
+    Read(NodeId, VarId),
+    /// The variable takes the node's value.
+    Assign(VarId, NodeId),
+    /// The slot takes the node's value.
+    Alias(NodeId, NodeId),
+    /// Runs one of two blocks.
+    If(Box<IfStmt>),
+    /// Runs a block for each number of a range.
+    For(Box<ForStmt>),
+    /// Runs a block while a condition holds.
+    While(Box<WhileStmt>),
+    /// Combines tiles along an axis.
+    Reduce(Box<ReduceStmt>),
+    /// Ends the kernel.
+    Return(Place),
+}
+
+/// `if condition { then } else { otherwise }`.
+#[derive(Clone, Debug)]
+pub struct IfStmt {
+    /// A scalar `bool`.
+    pub condition: NodeId,
+    /// Runs if it holds.
+    pub then: Vec<Stmt>,
+    /// Runs if it does not.
+    pub otherwise: Vec<Stmt>,
+    /// Slots and their values in each block; a block that ends the kernel gives none.
+    pub results: Vec<(NodeId, Option<NodeId>, Option<NodeId>)>,
+    /// The statement.
+    pub place: Place,
+}
+
+/// `for i in lo..hi step`.
+#[derive(Clone, Debug)]
+pub struct ForStmt {
+    /// The slot of the loop variable.
+    pub index: NodeId,
+    /// First value.
+    pub lo: NodeId,
+    /// First value beyond.
+    pub hi: NodeId,
+    /// Distance.
+    pub step: NodeId,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// Runs backwards.
+    pub reverse: bool,
+    /// Attributes of the loop.
+    pub hints: LoopHints,
+    /// The statement.
+    pub place: Place,
+}
+
+/// Attributes of a loop.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopHints {
+    /// `#[unroll]`
+    pub unroll: Unroll,
+    /// `#[stages(n)]`; 0 if not given.
+    pub stages: u8,
+    /// `#[warp_specialize]`
+    pub warp_specialize: bool,
+    /// `#[flatten]`
+    pub flatten: bool,
+}
+
+/// `while condition { body }`.
+#[derive(Clone, Debug)]
+pub struct WhileStmt {
+    /// Evaluates the condition.
+    pub head: Vec<Stmt>,
+    /// A scalar `bool` of the head.
+    pub condition: NodeId,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// The statement.
+    pub place: Place,
+}
+
+/// A reduction along an axis.
+#[derive(Clone, Debug)]
+pub struct ReduceStmt {
+    /// The axis.
+    pub axis: u8,
+    /// Tiles of one shape.
+    pub inputs: Vec<NodeId>,
+    /// Slots: the scalars of the left side, then those of the right side.
+    pub args: Vec<NodeId>,
+    /// Combines them.
+    pub body: Vec<Stmt>,
+    /// The combination.
+    pub yields: Vec<NodeId>,
+    /// Slots of the results.
+    pub results: Vec<NodeId>,
+    /// The call.
+    pub place: Place,
+}
