@@ -73,7 +73,7 @@ pub fn layer_norm<T: Float, const BLOCK: usize>(
 
 /// A failure of a peer's kernel, as an error of ours.
 fn foreign(message: String) -> Error {
-    Error::Unsupported { what: message.into(), help: "compile the peers again with peers/compile.py".into() }
+    Error::Unsupported { what: message.into(), reason: "compile the peers again with peers/compile.py".into() }
 }
 
 /// Triton's configurations of a kernel for a block size (any, if `None`), launched with `arguments`.
@@ -117,7 +117,11 @@ fn bench_add(device: &Device, arena: &mut Arena, entries: &[Entry]) -> Result<Ve
             let (x, y, out) = (&x, &y, &out);
             let launch = move || {
                 let mut out = out.borrow_mut();
-                AddConsts { BLOCK: block }.call(x, y, &mut *out, n as i32).grid(n.div_ceil(block)).num_warps(warps).launch(device)
+                AddConsts { BLOCK: block }
+                    .call(x, y, &mut *out, n as i32)
+                    .grid(n.div_ceil(block))
+                    .num_warps(warps)
+                    .launch(device)
             };
             configs.push((format!("BLOCK={block} warps={warps}"), Box::new(launch)));
         }

@@ -29,7 +29,13 @@ fn reference(row: &[f64]) -> Vec<f64> {
 }
 
 /// Runs the kernel on `rows` rows and returns the largest error relative to the row's largest value.
-fn check<T: Float>(device: &Device, rows: usize, columns: usize, to: fn(f64) -> T, from: fn(T) -> f64) -> Result<f64, Error> {
+fn check<T: Float>(
+    device: &Device,
+    rows: usize,
+    columns: usize,
+    to: fn(f64) -> T,
+    from: fn(T) -> f64,
+) -> Result<f64, Error> {
     let xs: Vec<T> = (0..rows * columns).map(|i| to(((i * 7919) % 1000) as f64 / 100.0 - 5.0)).collect();
     let x = device.upload(&xs)?;
     let mut out = device.zeros::<T>(rows * columns)?;

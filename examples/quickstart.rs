@@ -82,7 +82,10 @@ fn main() -> Result<(), Error> {
 
     // Any kernel can be compiled for any target and looked at, without a GPU.
     match (AddConsts { BLOCK: 1024 }).compile::<f32>(Target::sm_90a()) {
-        Ok(kernel) => println!("PTX           {} lines for sm_90a; print `kernel.ptx()` to read them", kernel.ptx().lines().count()),
+        Ok(kernel) => println!(
+            "PTX           {} lines for sm_90a; print `kernel.ptx()` to read them",
+            kernel.ptx().lines().count()
+        ),
         Err(error) => println!("PTX           {error}"),
     }
     Ok(())

@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUfunction_attribute, cuFuncSetAttribute, cuLaunchKernel, cuModuleGetFunction, cuModuleLoadData};
+use cudarc::driver::sys::{
+    CUfunction_attribute, cuFuncSetAttribute, cuLaunchKernel, cuModuleGetFunction, cuModuleLoadData,
+};
 use cudarc::driver::{CudaStream, result::DriverError};
 
 /// One compiled configuration, a line of `index.tsv`.
