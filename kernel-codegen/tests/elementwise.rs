@@ -2,6 +2,7 @@
 
 mod support;
 
+use kernel_core::interp::{HostBuffer, run_kernel};
 use kernel_codegen::{Options, Target, compile};
 use kernel_core::ir::{
     BinaryOp, BoundFunc, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
@@ -92,6 +93,80 @@ fn every_operation_on_every_dtype_is_selected_and_assembles() {
             support::assemble(&compiled);
         }
     }
+}
+
+/// Values at and around everything special, and many others.
+fn samples(dtype: DType) -> HostBuffer {
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let bits = u64::from(dtype.bits());
+    let special: Vec<u64> = match dtype {
+        DType::Bool => vec![0, 1],
+        DType::F16 => vec![0, 1, 0x03ff, 0x0400, 0x3c00, 0x7bff, 0x7c00, 0x7e00, 0x8000, 0xbc00, 0xfc00, 0x4248],
+        DType::BF16 => vec![0, 1, 0x0080, 0x3f80, 0x7f7f, 0x7f80, 0x7fc0, 0x8000, 0xbf80, 0xff80, 0x4049],
+        DType::F32 => [0.0f32, 1.0, -1.0, 0.5, 1e-40, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0, 3e9, -3e9, 88.8]
+            .map(|x| u64::from(x.to_bits()))
+            .to_vec(),
+        DType::F64 => [0.0f64, 1.0, -1.0, 0.5, 1e-310, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 1e19, -1e19, 709.9]
+            .map(f64::to_bits)
+            .to_vec(),
+        _ => vec![0, 1, 2, 3, u64::MAX, u64::MAX - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1, 31, 32, 63, 64],
+    };
+    let mut values = Vec::new();
+    for _ in 0..3 * SIZE {
+        let at = next();
+        values.push(match at % 3 {
+            0 => special[(at >> 8) as usize % special.len()],
+            // Floats of ordinary size.
+            1 if dtype.is_float() => {
+                let x = (next() >> 40) as f64 / f64::from(1 << 20) - 8.0;
+                match dtype {
+                    DType::F16 => u64::from(half::f16::from_f64(x).to_bits()),
+                    DType::BF16 => u64::from(half::bf16::from_f64(x).to_bits()),
+                    DType::F32 => u64::from((x as f32).to_bits()),
+                    _ => x.to_bits(),
+                }
+            }
+            _ => next(),
+        });
+    }
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| {
+            let value = if dtype == DType::Bool { value & 1 } else { *value };
+            value.to_le_bytes()[..dtype.bytes() as usize].to_vec()
+        })
+        .collect();
+    support::differential::from_bytes(dtype, &bytes)
+}
+
+#[test]
+fn every_operation_on_every_dtype_does_what_the_interpreter_does() {
+    let mut wrong = Vec::new();
+    for dtype in DType::ALL {
+        for (op, arity) in operations(dtype) {
+            let kernel = kernel("one", dtype, &[(op.clone(), arity)]);
+            let buffers = [samples(dtype), HostBuffer::zeros(result(&op, dtype), SIZE as usize)];
+            let mut expected = buffers.to_vec();
+            run_kernel(&kernel, &mut expected, &[], [1, 1, 1]).unwrap();
+            let options = Options { num_warps: 1, ..Options::default() };
+            let compiled = compile(&kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+            let what = format!("{op:?} on {dtype}");
+            let outcome = std::panic::catch_unwind(|| {
+                let (found, _) = support::differential::emulate(&kernel, &compiled, &buffers, &[], 1, 1);
+                support::differential::compare(&expected[1], &found[1], support::differential::Agreement::Exact, &what);
+            });
+            if outcome.is_err() {
+                wrong.push(what);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -178,6 +178,17 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
     let ty = *modifiers.last()?;
     let has = |name: &str| modifiers.contains(&name);
     let name = instruction.name.as_str();
+    if let Some(half) = ty.strip_suffix("x2").filter(|_| name != "cvt") {
+        // Two halves of a word, each by itself.
+        let mut narrow = instruction.clone();
+        narrow.modifiers.pop();
+        narrow.modifiers.push(half.to_string());
+        let part = |shift: u32| -> Option<u64> {
+            let operands: Vec<u64> = a.iter().map(|value| value >> shift & 0xffff).collect();
+            compute(&narrow, &operands)
+        };
+        return Some(part(0)? | part(16)? << 16);
+    }
     let value = match name {
         "mov" => a[0],
         "setp" => u64::from(compare(modifiers[0], ty, a[0], a[1])),
@@ -190,7 +201,12 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         "abs" => signed(a[0], ty).unsigned_abs(),
         "cvt" if has("f16x2") => from_float(float(a[0], "f32"), "f16") << 16 | from_float(float(a[1], "f32"), "f16"),
         "cvt" if has("bf16x2") => from_float(float(a[0], "f32"), "bf16") << 16 | from_float(float(a[1], "f32"), "bf16"),
-        "cvt" => mask(convert(&modifiers, a[0]), modifiers[modifiers.len() - 2]),
+        "cvt" => {
+            let to = modifiers[modifiers.len() - 2];
+            let narrow = mask(convert(&modifiers, a[0]), to);
+            // A result narrower than its register is extended.
+            if to.starts_with('s') { signed(narrow, to) as u64 } else { narrow }
+        }
         "fma" => fma(ty, a[0], a[1], a[2]),
         "ex2" => from_float(float(a[0], ty).exp2(), ty),
         "rcp" => from_float(1.0 / float(a[0], ty), ty),

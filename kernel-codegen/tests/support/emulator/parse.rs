@@ -127,7 +127,7 @@ fn number(text: &str) -> u64 {
         return u64::from_str_radix(bits, 16).expect("a float's bits");
     }
     if let Some(hex) = text.strip_prefix("0x") {
-        return u64::from_str_radix(hex, 16).expect("a number");
+        return u64::from_str_radix(hex.trim_end_matches('U'), 16).unwrap_or_else(|_| panic!("`{text}` is no number"));
     }
     text.parse::<i128>().unwrap_or_else(|_| panic!("`{text}` is no number")) as u64
 }

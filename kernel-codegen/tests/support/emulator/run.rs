@@ -244,6 +244,16 @@ impl Block<'_> {
                 place.copy_from_slice(&new.to_le_bytes()[..size]);
                 self.set(thread, &operands[0], old);
             }
+            "setp" if instruction.modifiers.last().is_some_and(|ty| ty.ends_with("x2")) => {
+                let mut narrow = instruction.clone();
+                let ty = narrow.modifiers.pop().expect("a type");
+                narrow.modifiers.push(ty.trim_end_matches("x2").to_string());
+                let values: Vec<u64> = operands[2..].iter().map(|operand| self.value(thread, operand)).collect();
+                for (half, operand) in operands[..2].iter().enumerate() {
+                    let values: Vec<u64> = values.iter().map(|value| value >> (16 * half) & 0xffff).collect();
+                    self.set(thread, operand, compute(&narrow, &values).expect("a comparison"));
+                }
+            }
             "mov" if matches!(operands[0], Operand::Vector(_)) => {
                 let Operand::Vector(parts) = &operands[0] else { return };
                 let value = self.value(thread, &operands[1]);
