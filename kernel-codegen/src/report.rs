@@ -116,12 +116,21 @@ impl fmt::Display for AccessKind {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "kernel {} for {}: {} warps, {} bytes of shared memory, {} barriers", self.kernel, self.target,
-            self.num_warps, self.shared_bytes, self.barriers)?;
+        writeln!(
+            f,
+            "kernel {} for {}: {} warps, {} bytes of shared memory, {} barriers",
+            self.kernel, self.target, self.num_warps, self.shared_bytes, self.barriers
+        )?;
         for access in &self.accesses {
             let param = self.params.get(access.param.index()).map_or("?", String::as_str);
-            write!(f, "  {}: {} `{param}`: {} x {} bytes per thread", self.place(access.span), access.kind,
-                access.instructions, access.bytes)?;
+            write!(
+                f,
+                "  {}: {} `{param}`: {} x {} bytes per thread",
+                self.place(access.span),
+                access.kind,
+                access.instructions,
+                access.bytes
+            )?;
             if access.vector > 1 {
                 write!(f, " ({} elements each)", access.vector)?;
             }
@@ -137,8 +146,13 @@ impl fmt::Display for Report {
             }
         }
         for conversion in &self.conversions {
-            write!(f, "  {}: conversion from #{} to #{}", self.place(conversion.span), conversion.from.index(),
-                conversion.to.index())?;
+            write!(
+                f,
+                "  {}: conversion from #{} to #{}",
+                self.place(conversion.span),
+                conversion.from.index(),
+                conversion.to.index()
+            )?;
             match &conversion.kind {
                 ConversionKind::Registers => writeln!(f, " in registers")?,
                 ConversionKind::Shuffles(count) => writeln!(f, " with {count} shuffles")?,

@@ -2,8 +2,8 @@
 
 mod support;
 
-use kernel_core::interp::{HostBuffer, run_kernel};
 use kernel_codegen::{Options, Target, compile};
+use kernel_core::interp::{HostBuffer, run_kernel};
 use kernel_core::ir::{
     BinaryOp, BoundFunc, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
     Func, Level, MemoryOp, Op, ParamKind, Safety, Span, UnaryOp, ValueId,
@@ -61,7 +61,9 @@ fn result(op: &ElementwiseOp, dtype: DType) -> DType {
     match op {
         ElementwiseOp::Compare { .. } => DType::Bool,
         ElementwiseOp::Cast { to } | ElementwiseOp::Bitcast { to } => to.known().unwrap(),
-        ElementwiseOp::Unary { .. } | ElementwiseOp::Binary { .. } | ElementwiseOp::Select | ElementwiseOp::Fma => dtype,
+        ElementwiseOp::Unary { .. } | ElementwiseOp::Binary { .. } | ElementwiseOp::Select | ElementwiseOp::Fma => {
+            dtype
+        }
     }
 }
 
@@ -109,12 +111,28 @@ fn samples(dtype: DType) -> HostBuffer {
         DType::Bool => vec![0, 1],
         DType::F16 => vec![0, 1, 0x03ff, 0x0400, 0x3c00, 0x7bff, 0x7c00, 0x7e00, 0x8000, 0xbc00, 0xfc00, 0x4248],
         DType::BF16 => vec![0, 1, 0x0080, 0x3f80, 0x7f7f, 0x7f80, 0x7fc0, 0x8000, 0xbf80, 0xff80, 0x4049],
-        DType::F32 => [0.0f32, 1.0, -1.0, 0.5, 1e-40, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0, 3e9, -3e9, 88.8]
-            .map(|x| u64::from(x.to_bits()))
-            .to_vec(),
-        DType::F64 => [0.0f64, 1.0, -1.0, 0.5, 1e-310, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 1e19, -1e19, 709.9]
-            .map(f64::to_bits)
-            .to_vec(),
+        DType::F32 => {
+            [0.0f32, 1.0, -1.0, 0.5, 1e-40, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0, 3e9, -3e9, 88.8]
+                .map(|x| u64::from(x.to_bits()))
+                .to_vec()
+        }
+        DType::F64 => [
+            0.0f64,
+            1.0,
+            -1.0,
+            0.5,
+            1e-310,
+            f64::MAX,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            -0.0,
+            1e19,
+            -1e19,
+            709.9,
+        ]
+        .map(f64::to_bits)
+        .to_vec(),
         _ => vec![0, 1, 2, 3, u64::MAX, u64::MAX - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1, 31, 32, 63, 64],
     };
     let mut values = Vec::new();
@@ -171,7 +189,8 @@ fn every_operation_on_every_dtype_does_what_the_interpreter_does() {
 
 #[test]
 fn exponentials_use_the_special_function_unit_and_fused_multiply_adds() {
-    let compiled = support::compile_for_hopper(&kernel("exp", DType::F32, &[(ElementwiseOp::Unary { op: UnaryOp::Exp }, 1)]));
+    let compiled =
+        support::compile_for_hopper(&kernel("exp", DType::F32, &[(ElementwiseOp::Unary { op: UnaryOp::Exp }, 1)]));
     assert_eq!(support::count(&compiled.ptx, "ex2.approx.ftz.f32"), 2, "{}", compiled.ptx);
     assert!(support::count(&compiled.ptx, "fma.rn.f32") >= 4, "{}", compiled.ptx);
     assert_eq!(support::count(&compiled.ptx, "bra"), 0, "{}", compiled.ptx);

@@ -109,3 +109,10 @@ fn every_access_can_be_checked() {
     let (x, sums) = (buffers[0].as_slice::<f32>().unwrap(), found[2].as_slice::<f32>().unwrap());
     assert_eq!(sums[2000], x[2000]);
 }
+
+#[test]
+fn many_lanes_meet_at_few_addresses() {
+    let halves = vec![half::f16::from_f32(7.0); 16];
+    let buffers = [ints(1024, 18), vec![0i32; 16].into(), zeros(16), halves.into()];
+    check(include_str!("kernels/atomics.tile"), &buffers, &[1000], 2, Agreement::Exact);
+}

@@ -186,7 +186,7 @@ impl AxisAnalysis {
     }
 
     /// The operands of a region's `yield`.
-    fn yielded<'f>(func: &'f Func, region: RegionId) -> &'f [ValueId] {
+    fn yielded(func: &Func, region: RegionId) -> &[ValueId] {
         func.region(region).ops.last().map_or(&[], |&op| &func.op(op).operands)
     }
 

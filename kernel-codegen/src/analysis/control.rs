@@ -36,12 +36,9 @@ pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
                         }
                         work.extend(&operation.operands);
                     }
-                    Op::Control(_)
-                    | Op::Create(_)
-                    | Op::Elementwise(_)
-                    | Op::Shape(_)
-                    | Op::Memory(_)
-                    | Op::Gpu(_) => work.extend_from_slice(&operation.operands),
+                    Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => {
+                        work.extend_from_slice(&operation.operands)
+                    }
                 }
             }
         }

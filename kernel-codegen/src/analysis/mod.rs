@@ -3,3 +3,5 @@
 pub mod axis;
 pub(crate) mod control;
 mod rules;
+#[cfg(test)]
+mod tests;

@@ -90,7 +90,9 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
             _ => pure(&[a.clone(), b.clone()]),
         },
         BinaryOp::And => match (a.constant, b.constant) {
-            (_, Some(mask)) if dtype != DType::Bool && mask < i64::MAX && (mask as u64).wrapping_add(1).is_power_of_two() => {
+            (_, Some(mask))
+                if dtype != DType::Bool && mask < i64::MAX && (mask as u64).wrapping_add(1).is_power_of_two() =>
+            {
                 remainder(a, b, mask + 1)
             }
             _ => both_or_decided(dtype, a, b),
@@ -288,11 +290,7 @@ pub(super) fn cast(from: DType, to: DType, a: &AxisInfo) -> AxisInfo {
         let limit = 1u64 << to.bits().min(30);
         DimInfo { contiguity, divisibility: dim.divisibility_at(contiguity).min(limit), constancy: dim.constancy }
     });
-    AxisInfo {
-        dims: dims.collect(),
-        constant: a.constant.filter(|_| fits),
-        range: a.range.filter(|_| fits),
-    }
+    AxisInfo { dims: dims.collect(), constant: a.constant.filter(|_| fits), range: a.range.filter(|_| fits) }
 }
 
 /// A pointer moved by an offset of dtype `width`, which is extended to 64 bits.

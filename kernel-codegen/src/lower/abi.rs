@@ -25,10 +25,8 @@ pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
         for &value in &operation.operands {
             used[value.index()] = true;
         }
-        reports |= matches!(
-            operation.op,
-            Op::Memory(MemoryOp::CheckBounds { .. }) | Op::Control(ControlOp::Assert { .. })
-        );
+        reports |=
+            matches!(operation.op, Op::Memory(MemoryOp::CheckBounds { .. }) | Op::Control(ControlOp::Assert { .. }));
     });
     let (mut shown, mut hidden) = (Vec::new(), Vec::new());
     for (index, param) in func.params.iter().enumerate() {

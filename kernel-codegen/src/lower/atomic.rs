@@ -5,8 +5,10 @@
 //! of all threads, an acquire followed by one. Threads that hold copies of an element leave it to one of them;
 //! if the old value is used, they get it from that one.
 
-use kernel_core::ir::{AtomicOp, DType, MemOrder, MemScope, Operation, ValueId};
+use kernel_core::ir::{AtomicOp, BinaryOp, DType, MemOrder, MemScope, Operation, ValueId};
 use kernel_llvm::AsmEffects;
+use kernel_llvm::inkwell::IntPredicate;
+use kernel_llvm::inkwell::values::IntValue;
 
 use super::barrier::{Touch, commuting, is_used};
 use super::ir::Value;
@@ -24,16 +26,19 @@ impl<'ctx> Lower<'_, 'ctx> {
         scope: MemScope,
     ) -> Result<()> {
         let dtype = self.dtype(operation.operands[0]);
-        let Some(suffix) = self.rmw_suffix(op, dtype) else {
-            let what = format!("an atomic `{}` on {dtype}, which {} does not have", op.name(), self.target.name());
-            let error = CodegenError::refuse(self.func, operation.span, what);
-            return Err(error.help("use i32, u32, i64, u64, or f32 and f64 with `add`"));
+        let (how, bits) = (format!("{}{}.global", order_suffix(order), scope_suffix(scope)), memory_bits(dtype));
+        let method = match self.rmw_suffix(op, dtype) {
+            Some(suffix) => Method::Instruction(format!("atom{how}.{suffix}")),
+            None if bits >= 16 => Method::Loop(format!("atom{how}.cas.b{bits}"), op, dtype),
+            None => {
+                let what = format!("an atomic `{}` on {dtype}, which has fewer than 16 bits", op.name());
+                return Err(CodegenError::refuse(self.func, operation.span, what).help("use i32"));
+            }
         };
-        let instruction = format!("atom{}{}.global.{suffix}", order_suffix(order), scope_suffix(scope));
         let commutes = commuting(self.func, op, order, operation.results[0]);
         let (param, _) = self.buffer(operation.operands[0]);
         let mask = operation.operands.get(2).copied();
-        self.atomic(operation, Touch::atomic(param, commutes), order, &instruction, &operation.operands[1..2], mask)
+        self.atomic(operation, Touch::atomic(param, commutes), order, &method, &operation.operands[1..2], mask)
     }
 
     pub(super) fn atomic_cas(&mut self, operation: &Operation, order: MemOrder, scope: MemScope) -> Result<()> {
@@ -44,9 +49,10 @@ impl<'ctx> Lower<'_, 'ctx> {
             return Err(CodegenError::refuse(self.func, operation.span, what).help("use i32"));
         }
         let instruction = format!("atom{}{}.global.cas.b{bits}", order_suffix(order), scope_suffix(scope));
+        let method = Method::Instruction(instruction);
         let (param, _) = self.buffer(operation.operands[0]);
         let mask = operation.operands.get(3).copied();
-        self.atomic(operation, Touch::atomic(param, None), order, &instruction, &operation.operands[1..3], mask)
+        self.atomic(operation, Touch::atomic(param, None), order, &method, &operation.operands[1..3], mask)
     }
 
     /// The operation and type of a read-modify-write instruction, if there is one.
@@ -71,13 +77,83 @@ impl<'ctx> Lower<'_, 'ctx> {
             AtomicOp::Or if is_word && dtype.is_int() => Some(format!("or.b{bits}")),
             AtomicOp::Xor if is_word && dtype.is_int() => Some(format!("xor.b{bits}")),
             AtomicOp::Exchange if is_word => Some(format!("exch.b{bits}")),
-            AtomicOp::Min
-            | AtomicOp::Max
-            | AtomicOp::And
-            | AtomicOp::Or
-            | AtomicOp::Xor
-            | AtomicOp::Exchange => None,
+            AtomicOp::Min | AtomicOp::Max | AtomicOp::And | AtomicOp::Or | AtomicOp::Xor | AtomicOp::Exchange => None,
         }
+    }
+
+    /// One instruction; returns the word that was in memory, 0 where the predicate does not hold.
+    fn atomic_instruction(
+        &self,
+        instruction: &str,
+        mut arguments: Vec<Value<'ctx>>,
+        predicate: Option<IntValue<'ctx>>,
+        words: Words,
+    ) -> Value<'ctx> {
+        let letter = words.constraint();
+        let list: Vec<String> = (2..arguments.len() + 1).map(|i| format!("${i}")).collect();
+        let mut constraints = format!("={letter},l{}", format!(",{letter}").repeat(list.len()));
+        let guard = predicate.map_or(String::new(), |predicate| {
+            arguments.push(predicate.into());
+            constraints.push_str(",b");
+            format!("mov.b{} $0, 0;\n\t@${} ", words.register_bits(), arguments.len())
+        });
+        let assembly = format!("{guard}{instruction} $0, [$1], {};", list.join(", "));
+        let ty = self.ir.int_type(words.register_bits());
+        let old = self.ir.asm(&[ty.into()], &assembly, &constraints, &arguments, AsmEffects::Memory);
+        old.first().copied().unwrap_or_else(|| ty.const_zero().into())
+    }
+
+    /// What the hardware has no instruction for: floats' minimum and maximum, 16-bit integers.
+    fn atomic_loop(
+        &self,
+        instruction: &str,
+        op: AtomicOp,
+        dtype: DType,
+        address: Value<'ctx>,
+        operand: Value<'ctx>,
+        predicate: Option<IntValue<'ctx>>,
+    ) -> Value<'ctx> {
+        let (ir, bits) = (&self.ir, memory_bits(dtype));
+        let words = Words::new(bits, 1);
+        let (ty, element) = (ir.int_type(bits), ir.dtype(dtype));
+        let block = |name| ir.context.append_basic_block(self.function, name);
+        let (first, again, done) = (block("atomic"), block("atomic.try"), block("atomic.end"));
+        let Some(before) = ir.builder.get_insert_block() else { return ty.const_zero().into() };
+        ir.branch_if(predicate.unwrap_or(ir.bool(true)), first, done);
+
+        ir.builder.position_at_end(first);
+        // Only a first guess: the exchange finds out whether it is right.
+        let load = format!("ld.global.b{bits} $0, [$1];");
+        let guess = ir.asm(&[ty.into()], &load, &format!("={},l", words.constraint()), &[address], AsmEffects::Memory);
+        let guess = guess.first().map_or(ty.const_zero(), |&value| ir.int(value));
+        ir.branch(again);
+
+        ir.builder.position_at_end(again);
+        let Some(expected) = ir.phi(ty.into()) else { return ty.const_zero().into() };
+        let seen = ir.int(expected.as_basic_value());
+        let new = self.combined(op, dtype, ir.value_of_bits(seen, element), operand);
+        let arguments = vec![address, seen.into(), ir.to_bits(new).into()];
+        let found = ir.int(self.atomic_instruction(instruction, arguments, None, words));
+        expected.add_incoming(&[(&guess, first), (&found, again)]);
+        ir.branch_if(ir.icmp(IntPredicate::EQ, found, seen), done, again);
+
+        ir.builder.position_at_end(done);
+        let Some(old) = ir.phi(ty.into()) else { return ty.const_zero().into() };
+        old.add_incoming(&[(&ty.const_zero(), before), (&found, again)]);
+        old.as_basic_value()
+    }
+
+    fn combined(&self, op: AtomicOp, dtype: DType, old: Value<'ctx>, operand: Value<'ctx>) -> Value<'ctx> {
+        let binary = match op {
+            AtomicOp::Exchange => return operand,
+            AtomicOp::Add => BinaryOp::Add,
+            AtomicOp::Min => BinaryOp::Min,
+            AtomicOp::Max => BinaryOp::Max,
+            AtomicOp::And => BinaryOp::And,
+            AtomicOp::Or => BinaryOp::Or,
+            AtomicOp::Xor => BinaryOp::Xor,
+        };
+        self.binary(binary, dtype, old, operand)
     }
 
     /// One instruction per register, with `sources` as its operands.
@@ -86,7 +162,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         operation: &Operation,
         touch: Touch,
         order: MemOrder,
-        instruction: &str,
+        method: &Method,
         sources: &[ValueId],
         mask: Option<ValueId>,
     ) -> Result<()> {
@@ -106,24 +182,20 @@ impl<'ctx> Lower<'_, 'ctx> {
         let masks = mask.map(|mask| self.registers(mask));
         let bits = memory_bits(self.dtype(result));
         let words = Words::new(bits, 1);
-        let ty = self.ir.int_type(words.register_bits());
         let mut registers = Vec::with_capacity(pointers.len());
         for (register, &address) in pointers.iter().enumerate() {
             let predicate = self.predicate(masks.as_ref().map(|masks| masks[register]), owner);
-            let letter = words.constraint();
             let mut arguments: Vec<Value> = vec![address];
             for operand in &operands {
                 arguments.extend(self.ir.pack(&[operand[register]], words).into_iter().map(Value::from));
             }
-            let list: Vec<String> = (2..arguments.len() + 1).map(|i| format!("${i}")).collect();
-            let mut constraints = format!("={letter},l{}", format!(",{letter}").repeat(operands.len()));
-            let guard = predicate.map_or(String::new(), |predicate| {
-                arguments.push(predicate.into());
-                constraints.push_str(",b");
-                format!("mov.b{} $0, 0;\n\t@${} ", words.register_bits(), arguments.len())
-            });
-            let assembly = format!("{guard}{instruction} $0, [$1], {};", list.join(", "));
-            let old = self.ir.asm(&[ty.into()], &assembly, &constraints, &arguments, AsmEffects::Memory);
+            let old = match method {
+                Method::Instruction(instruction) => self.atomic_instruction(instruction, arguments, predicate, words),
+                Method::Loop(instruction, op, dtype) => {
+                    self.atomic_loop(instruction, *op, *dtype, address, operands[0][register], predicate)
+                }
+            };
+            let old = [old];
             registers.extend(self.ir.unpack(&old, words, self.element_type(result), bits));
         }
         // Passing on what was there takes a barrier itself.
@@ -140,6 +212,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.set(result, registers);
         Ok(())
     }
+}
+
+/// How a read-modify-write is done.
+enum Method {
+    /// By that instruction.
+    Instruction(String),
+    /// By computing the new value and trying to exchange it with that instruction, until nobody came between.
+    Loop(String, AtomicOp, DType),
 }
 
 fn order_suffix(order: MemOrder) -> &'static str {

@@ -73,19 +73,15 @@ impl Pending {
         };
         let consecutive = dim.is_some_and(|dim| dim.contiguity >= size) && !has_copies(layout);
         let aligned = dim.is_some_and(|dim| dim.divisibility_at(size) >= size);
-        Pending {
-            touch,
-            same: consecutive.then_some((pointer, id)),
-            block: (consecutive && aligned).then_some(id),
-        }
+        Pending { touch, same: consecutive.then_some((pointer, id)), block: (consecutive && aligned).then_some(id) }
     }
 
     fn conflicts(&self, other: &Pending) -> bool {
         let (a, b) = (self.touch, other.touch);
         let ordered = a.param == b.param && (a.writes || b.writes);
         let commute = a.commutes.is_some() && a.commutes == b.commutes;
-        let in_thread = (self.same.is_some() && self.same == other.same)
-            || (self.block.is_some() && self.block == other.block);
+        let in_thread =
+            (self.same.is_some() && self.same == other.same) || (self.block.is_some() && self.block == other.block);
         ordered && !commute && !in_thread
     }
 }

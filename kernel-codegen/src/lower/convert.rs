@@ -31,7 +31,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(result, self.registers(source).to_vec());
             return Ok(());
         };
-        let options = ConversionOptions { swizzle: SwizzleOptions { max_bytes: Some(MAX_BYTES) }, ..Default::default() };
+        let options =
+            ConversionOptions { swizzle: SwizzleOptions { max_bytes: Some(MAX_BYTES) }, ..Default::default() };
         let plan = convert_with(from, to, self.shared_bits(source), &options);
         let plan = plan.map_err(|error| {
             let what = format!("a conversion of layouts that cannot be done: {error}");
@@ -80,7 +81,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             |kind, value| {
                 Ok(match kind {
                     ShuffleKind::None => *value,
-                    ShuffleKind::Butterfly(mask) => this.shuffle(Intrinsic::ShuffleButterfly, *value, this.ir.i32(mask as i32)),
+                    ShuffleKind::Butterfly(mask) => {
+                        this.shuffle(Intrinsic::ShuffleButterfly, *value, this.ir.i32(mask as i32))
+                    }
                     ShuffleKind::Indexed(constant) => {
                         let lane = this.ir.xor(source_lane, this.ir.i32(constant as i32));
                         this.shuffle(Intrinsic::ShuffleIndex, *value, lane)
@@ -120,7 +123,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         } else {
             ir.resize(move_word(ir.resize(bits, word, false)), bits.get_type(), false)
         };
-        ir.from_bits(moved, ty)
+        ir.value_of_bits(moved, ty)
     }
 
     fn through_shared(&mut self, plan: &SharedPlan, registers: &[Value<'ctx>], result: ValueId) -> Vec<Value<'ctx>> {

@@ -134,12 +134,7 @@ impl<'ctx> Ir<'ctx> {
         self.ok(self.builder.build_select(condition, yes, no, ""), || yes)
     }
 
-    pub(super) fn iselect(
-        &self,
-        condition: IntValue<'ctx>,
-        yes: IntValue<'ctx>,
-        no: IntValue<'ctx>,
-    ) -> IntValue<'ctx> {
+    pub(super) fn iselect(&self, condition: IntValue<'ctx>, yes: IntValue<'ctx>, no: IntValue<'ctx>) -> IntValue<'ctx> {
         self.int(self.select(condition, yes.into(), no.into()))
     }
 

@@ -92,7 +92,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             let other: Option<Vec<Value>> =
                 others.as_ref().map(|others| group.iter().map(|&register| others[register as usize]).collect());
             let address = self.ir.pointer(pointers[first]);
-            let loaded = self.load_vector(&instruction, effects, address, predicate, other.as_deref(), result, group.len());
+            let loaded =
+                self.load_vector(&instruction, effects, address, predicate, other.as_deref(), result, group.len());
             for (&register, value) in group.iter().zip(loaded) {
                 registers[register as usize] = value;
             }
@@ -105,11 +106,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// The conjunction of a mask and the owner of the elements; `None` if it always holds.
-    pub(super) fn predicate(
-        &self,
-        mask: Option<Value<'ctx>>,
-        owner: Option<IntValue<'ctx>>,
-    ) -> Option<IntValue<'ctx>> {
+    pub(super) fn predicate(&self, mask: Option<Value<'ctx>>, owner: Option<IntValue<'ctx>>) -> Option<IntValue<'ctx>> {
         let mask = mask.map(|mask| self.ir.int(mask)).filter(|mask| mask.get_zero_extended_constant() != Some(1));
         match (mask, owner) {
             (Some(mask), Some(owner)) => Some(self.ir.and(mask, owner)),
@@ -164,7 +161,12 @@ impl<'ctx> Lower<'_, 'ctx> {
         ir.unpack(&loaded, words, self.element_type(result), elem_bits)
     }
 
-    pub(super) fn store(&mut self, operation: &Operation, cache: CacheModifier, eviction: EvictionPolicy) -> Result<()> {
+    pub(super) fn store(
+        &mut self,
+        operation: &Operation,
+        cache: CacheModifier,
+        eviction: EvictionPolicy,
+    ) -> Result<()> {
         let (pointer, value) = (operation.operands[0], operation.operands[1]);
         let mask = operation.operands.get(2).copied();
         let (param, _) = self.buffer(pointer);

@@ -85,10 +85,11 @@ pub(crate) fn lower<'ctx>(
     let needed = lower.scratch.high_water();
     if needed > target.max_shared_bytes() {
         let what = format!("more shared memory than {} has", target.name());
-        let error = CodegenError::refuse(func, func.region(func.body).ops.first().map_or_else(
-            Default::default,
-            |&op| func.op(op).span,
-        ), what);
+        let error = CodegenError::refuse(
+            func,
+            func.region(func.body).ops.first().map_or_else(Default::default, |&op| func.op(op).span),
+            what,
+        );
         let error = error.amounts(u64::from(needed), u64::from(target.max_shared_bytes()));
         return Err(error.help("use smaller tiles or more warps"));
     }

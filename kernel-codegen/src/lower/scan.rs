@@ -167,7 +167,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 let size = self.bytes_of(value);
                 let address = self.slot_address(partner, size, start + slot);
                 let bits = self.ir.load(self.ir.int_type(size * 8), address, size);
-                loaded.push(self.ir.from_bits(self.ir.int(bits), value.get_type()));
+                loaded.push(self.ir.value_of_bits(self.ir.int(bits), value.get_type()));
             }
             others.push(loaded);
         }

@@ -23,7 +23,9 @@ impl Lower<'_, '_> {
             }),
             ShapeOp::Broadcast { .. } => {
                 let sizes = shape_of(self.func, source);
-                self.map(result, |at| at.iter().zip(&sizes).map(|(&at, &size)| if size == 1 { 0 } else { at }).collect())
+                self.map(result, |at| {
+                    at.iter().zip(&sizes).map(|(&at, &size)| if size == 1 { 0 } else { at }).collect()
+                })
             }
             ShapeOp::Permute { perm } => self.map(result, |at| {
                 let mut from = vec![0; at.len()];
@@ -63,7 +65,8 @@ impl Lower<'_, '_> {
 pub(super) fn register_coordinates(layout: Option<&LinearLayout>) -> Vec<Vec<u32>> {
     let Some(layout) = layout else { return vec![Vec::new()] };
     let rank = layout.tile_shape().len() as u8;
-    let at = |register: u32| (0..rank).map(|axis| layout.apply_to(&[(Dim::Register, register)], Dim::Axis(axis))).collect();
+    let at =
+        |register: u32| (0..rank).map(|axis| layout.apply_to(&[(Dim::Register, register)], Dim::Axis(axis))).collect();
     (0..layout.in_size(Dim::Register)).map(at).collect()
 }
 

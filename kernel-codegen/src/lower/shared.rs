@@ -124,7 +124,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             let bits: Vec<Value> =
                 one.registers.iter().map(|&r| self.ir.to_bits(registers[r as usize]).into()).collect();
             let words = Words::new(access.elem_bits, access.width);
-            let packed: Vec<Value> = self.ir.pack(&bits, words).into_iter().map(|word| self.word(word, words)).collect();
+            let packed: Vec<Value> =
+                self.ir.pack(&bits, words).into_iter().map(|word| self.word(word, words)).collect();
             self.ir.store(address, self.ir.vector(&packed), access.access_bytes().min(ALIGNMENT));
         }
     }
@@ -170,7 +171,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.barrier();
         let loaded = self.ir.load(bits.get_type(), address, words.bits / 8);
         self.reading(start, words.bits / 8);
-        self.ir.from_bits(self.ir.int(loaded), ty)
+        self.ir.value_of_bits(self.ir.int(loaded), ty)
     }
 
     /// The values that the owners of the elements have, for all threads: where copies of an element are held, only
@@ -182,9 +183,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         elem_bits: u32,
     ) -> Result<Vec<Value<'ctx>>> {
         let Some(owner) = self.owner(Some(layout)) else { return Ok(registers.to_vec()) };
-        let shared = super::reduce::row_major_shared(layout).and_then(|shared| {
-            kernel_core::layout::shared_access(layout, &shared, elem_bits)
-        });
+        let shared = super::reduce::row_major_shared(layout)
+            .and_then(|shared| kernel_core::layout::shared_access(layout, &shared, elem_bits));
         let access = shared.map_err(|error| self.layout_error(&error))?;
         let bytes = (1u32 << layout.total_out_bits()) * elem_bits / 8;
         let start = self.take_scratch(bytes);

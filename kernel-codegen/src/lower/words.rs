@@ -119,7 +119,7 @@ impl<'ctx> Ir<'ctx> {
     }
 
     /// The value of a type whose bits in memory these are.
-    pub(super) fn from_bits(&self, bits: IntValue<'ctx>, ty: BasicTypeEnum<'ctx>) -> Value<'ctx> {
+    pub(super) fn value_of_bits(&self, bits: IntValue<'ctx>, ty: BasicTypeEnum<'ctx>) -> Value<'ctx> {
         match ty {
             BasicTypeEnum::IntType(ty) if ty.get_bit_width() == 1 => {
                 self.icmp(IntPredicate::NE, bits, bits.get_type().const_zero()).into()
@@ -159,7 +159,7 @@ impl<'ctx> Ir<'ctx> {
             } else {
                 vec![word.into()]
             };
-            elements.into_iter().map(|bits| self.from_bits(self.int(bits), ty)).collect::<Vec<_>>()
+            elements.into_iter().map(|bits| self.value_of_bits(self.int(bits), ty)).collect::<Vec<_>>()
         };
         registers.iter().flat_map(unpack).collect()
     }

@@ -40,10 +40,9 @@ struct Site {
 /// The operand of a memory operation that holds the pointers, if it is an access on a tile.
 pub(super) fn pointers(op: &MemoryOp) -> Option<usize> {
     match op {
-        MemoryOp::Load { .. }
-        | MemoryOp::Store { .. }
-        | MemoryOp::AtomicRmw { .. }
-        | MemoryOp::AtomicCas { .. } => Some(0),
+        MemoryOp::Load { .. } | MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } => {
+            Some(0)
+        }
         MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => None,
     }
 }
@@ -83,10 +82,7 @@ fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, pointer: ValueId) 
     let run = match kind {
         MemoryOp::Load { .. } | MemoryOp::Store { .. } => placement.axis.pointer_run(func, pointer, fastest),
         // Atomics move one element at a time, and neighbouring lanes should meet in one sector.
-        MemoryOp::AtomicRmw { .. }
-        | MemoryOp::AtomicCas { .. }
-        | MemoryOp::AddPtr
-        | MemoryOp::CheckBounds { .. } => 1,
+        MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } | MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => 1,
     };
     let shape = shape_of(func, pointer);
     let numel: u64 = shape.iter().map(|&dim| u64::from(dim)).product();

@@ -40,9 +40,10 @@ mod rewrite;
 mod transfer;
 
 use kernel_core::ir::{Func, LayoutId, OpId, ValueId};
-use kernel_core::layout::{LayoutError, LinearLayout};
+use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
 
 use crate::analysis::axis::AxisAnalysis;
+use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 
 /// Where a value can be computed.
@@ -132,7 +133,7 @@ pub(crate) fn shape_of(func: &Func, value: ValueId) -> Vec<u32> {
 /// # Errors
 /// If a tile has a dimension that is not a power of two, or too many elements.
 pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<Func, CodegenError> {
-    check_shapes(&func)?;
+    check_shapes(&func, num_warps)?;
     let mut placement = Placement {
         func: &func,
         axis,
@@ -150,25 +151,26 @@ pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<F
     rewrite::apply(func, table, &chosen, &natural, &demands)
 }
 
-/// The most elements of one tile: beyond it, programs take minutes to compile and never fit the registers.
-const MAX_ELEMENTS: i64 = 1 << 20;
+/// The most elements of one tile per thread. A thread has 255 registers; a tile of several times that can still be
+/// compiled, because not all of it need be held at once, but beyond this LLVM takes minutes.
+const MAX_PER_THREAD: i64 = 2048;
 
-fn check_shapes(func: &Func) -> Result<(), CodegenError> {
+fn check_shapes(func: &Func, num_warps: u32) -> Result<(), CodegenError> {
+    let limit = MAX_PER_THREAD * i64::from(num_warps * WARP_SIZE);
     let mut problem = None;
-    crate::analysis::control::for_each_op(func, func.body, &mut |id| {
+    for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
         for &result in &operation.results {
             let dims = func.ty(result).dims().unwrap_or_default();
             if let Some(&dim) = dims.iter().find(|&&dim| dim < 1 || dim & (dim - 1) != 0) {
                 let what = format!("a tile dimension of {dim}, which is not a power of two");
                 let error = CodegenError::refuse(func, operation.span, what);
-                let help = "use the next power of two and mask the rest";
-                problem.get_or_insert(error.help(help));
-            } else if func.ty(result).numel().is_none_or(|numel| numel > MAX_ELEMENTS) {
-                let error = CodegenError::refuse(func, operation.span, "a tile with too many elements");
+                problem.get_or_insert(error.help("use the next power of two and mask the rest"));
+            } else if func.ty(result).numel().is_none_or(|numel| numel > limit) {
                 let needed = func.ty(result).numel().map_or(u64::MAX, i64::unsigned_abs);
-                let error = error.amounts(needed, MAX_ELEMENTS.unsigned_abs());
-                problem.get_or_insert(error.help("loop over smaller tiles"));
+                let what = format!("a tile of more than {MAX_PER_THREAD} elements per thread");
+                let error = CodegenError::refuse(func, operation.span, what).amounts(needed, limit.unsigned_abs());
+                problem.get_or_insert(error.help("loop over smaller tiles, or use more warps"));
             }
         }
     });

@@ -36,11 +36,7 @@ pub(super) fn operand_layouts(
 
 /// The layout of a shape operation's result whose operand stays in `source`; `None` for a broadcast,
 /// which would have to invent places for the copies.
-pub(super) fn result_layout(
-    func: &Func,
-    id: OpId,
-    source: &LinearLayout,
-) -> Result<Option<LinearLayout>, LayoutError> {
+pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Result<Option<LinearLayout>, LayoutError> {
     let operation = func.op(id);
     let Op::Shape(shape) = &operation.op else { return Ok(Some(source.clone())) };
     Ok(Some(match shape {

@@ -70,7 +70,8 @@ pub fn emulate(
     });
     let launch = Launch { compiled, params: params.collect(), grid: [grid, 1, 1], seed };
     launch.run(&mut memory);
-    let found = buffers.iter().zip(&addresses).map(|(buffer, &address)| from_bytes(buffer.dtype(), memory.bytes(address)));
+    let found =
+        buffers.iter().zip(&addresses).map(|(buffer, &address)| from_bytes(buffer.dtype(), memory.bytes(address)));
     (found.collect(), memory.bytes(record).to_vec())
 }
 
@@ -132,7 +133,10 @@ pub fn compare(want: &HostBuffer, got: &HostBuffer, agreement: Agreement, what: 
 
 fn differences(want: &HostBuffer, got: &HostBuffer) -> String {
     let pairs = numbers(want).into_iter().zip(numbers(got)).enumerate();
-    let wrong: Vec<String> = pairs.filter(|(_, (w, g))| w.to_bits() != g.to_bits()).map(|(i, (w, g))| format!("[{i}] {w} expected, {g} found")).collect();
+    let wrong: Vec<String> = pairs
+        .filter(|(_, (w, g))| w.to_bits() != g.to_bits())
+        .map(|(i, (w, g))| format!("[{i}] {w} expected, {g} found"))
+        .collect();
     format!("{} differ, first {:?}", wrong.len(), &wrong[..wrong.len().min(8)])
 }
 

@@ -57,7 +57,8 @@ fn ptxas() -> Option<&'static Path> {
         let environment = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join(".ptxas/lib");
         let in_environment = std::fs::read_dir(environment).into_iter().flatten().flatten();
         let in_environment = in_environment.map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"));
-        let on_path = std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join("ptxas")).collect::<Vec<_>>();
+        let on_path =
+            std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join("ptxas")).collect::<Vec<_>>();
         in_environment.chain(on_path).find(|path| path.is_file())
     };
     let found = FOUND.get_or_init(find).as_deref();

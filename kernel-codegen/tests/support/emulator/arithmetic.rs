@@ -107,7 +107,8 @@ fn convert(modifiers: &[&str], value: u64) -> u64 {
     let (to, from) = (modifiers[modifiers.len() - 2], modifiers[modifiers.len() - 1]);
     let rounding = modifiers[0];
     if !is_float(from) {
-        let number = if from.starts_with('s') { i128::from(signed(value, from)) } else { i128::from(mask(value, from)) };
+        let number =
+            if from.starts_with('s') { i128::from(signed(value, from)) } else { i128::from(mask(value, from)) };
         if !is_float(to) {
             return number as u64;
         }
@@ -165,9 +166,21 @@ fn int_binary(name: &str, ty: &str, a: u64, b: u64) -> Option<u64> {
         "div" => u / v,
         "rem" if is_signed => x.wrapping_rem(y) as u64,
         "rem" => u % v,
-        "shl" => if b as u32 as u64 >= width { 0 } else { u << (b as u32) },
+        "shl" => {
+            if b as u32 as u64 >= width {
+                0
+            } else {
+                u << (b as u32)
+            }
+        }
         "shr" if is_signed => (x >> (b as u32 as u64).min(63)) as u64,
-        "shr" => if b as u32 as u64 >= width { 0 } else { u >> (b as u32) },
+        "shr" => {
+            if b as u32 as u64 >= width {
+                0
+            } else {
+                u >> (b as u32)
+            }
+        }
         _ => return None,
     })
 }
@@ -192,7 +205,13 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
     let value = match name {
         "mov" => a[0],
         "setp" => u64::from(compare(modifiers[0], ty, a[0], a[1])),
-        "selp" => if a[2] != 0 { a[0] } else { a[1] },
+        "selp" => {
+            if a[2] != 0 {
+                a[0]
+            } else {
+                a[1]
+            }
+        }
         "not" if ty == "pred" => 1 - (a[0] & 1),
         "not" => !a[0],
         "neg" if is_float(ty) => a[0] ^ 1 << (bits(ty) - 1),
@@ -214,9 +233,13 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         "rsqrt" => from_float(1.0 / float(a[0], ty).sqrt(), ty),
         "mul" if has("wide") && ty.starts_with('s') => (signed(a[0], ty) * signed(a[1], ty)) as u64,
         "mul" if has("wide") => mask(a[0], ty) * mask(a[1], ty),
-        "mul" if has("hi") && ty.starts_with('s') => (i128::from(signed(a[0], ty)) * i128::from(signed(a[1], ty)) >> bits(ty)) as u64,
-        "mul" if has("hi") => (u128::from(mask(a[0], ty)) * u128::from(mask(a[1], ty)) >> bits(ty)) as u64,
-        "mad" if has("wide") && ty.starts_with('s') => ((signed(a[0], ty) * signed(a[1], ty)) as u64).wrapping_add(a[2]),
+        "mul" if has("hi") && ty.starts_with('s') => {
+            ((i128::from(signed(a[0], ty)) * i128::from(signed(a[1], ty))) >> bits(ty)) as u64
+        }
+        "mul" if has("hi") => ((u128::from(mask(a[0], ty)) * u128::from(mask(a[1], ty))) >> bits(ty)) as u64,
+        "mad" if has("wide") && ty.starts_with('s') => {
+            ((signed(a[0], ty) * signed(a[1], ty)) as u64).wrapping_add(a[2])
+        }
         "mad" if has("wide") => (mask(a[0], ty) * mask(a[1], ty)).wrapping_add(a[2]),
         "mad" => a[0].wrapping_mul(a[1]).wrapping_add(a[2]),
         "bfe" => {

@@ -175,7 +175,13 @@ impl Block<'_> {
                     _ => 2,
                 };
                 match name.split('.').next() {
-                    Some("%tid") => if axis == 0 { thread as u64 } else { 0 },
+                    Some("%tid") => {
+                        if axis == 0 {
+                            thread as u64
+                        } else {
+                            0
+                        }
+                    }
                     Some("%ctaid") => u64::from(self.id[axis]),
                     _ => u64::from(self.launch.grid[axis]),
                 }
@@ -199,9 +205,9 @@ impl Block<'_> {
         let program = self.program;
         let pc = self.threads[thread].pc;
         let instruction = program.instructions.get(pc).expect("the kernel ends with `ret`");
-        let runs = instruction.guard.is_none_or(|(register, wanted)| {
-            (self.threads[thread].registers[register] != 0) == wanted
-        });
+        let runs = instruction
+            .guard
+            .is_none_or(|(register, wanted)| (self.threads[thread].registers[register] != 0) == wanted);
         if !runs {
             self.threads[thread].pc += 1;
             return;
@@ -237,7 +243,10 @@ impl Block<'_> {
                     sources[0]
                 } else {
                     let mut as_binary = instruction.clone();
-                    let name = instruction.modifiers.iter().find(|m| ["add", "min", "max", "and", "or", "xor"].contains(&m.as_str()));
+                    let name = instruction
+                        .modifiers
+                        .iter()
+                        .find(|m| ["add", "min", "max", "and", "or", "xor"].contains(&m.as_str()));
                     as_binary.name = name.expect("an operation").clone();
                     compute(&as_binary, &[old, sources[0]]).expect("an operation")
                 };
@@ -304,7 +313,9 @@ impl Block<'_> {
             let start = (start & 0xffff_ffff) as usize;
             assert!(start.is_multiple_of(total), "shared address {start} is not aligned: {text}");
             let size = self.shared.len();
-            self.shared.get_mut(start..start + total).unwrap_or_else(|| panic!("shared address {start} of {size}: {text}"))
+            self.shared
+                .get_mut(start..start + total)
+                .unwrap_or_else(|| panic!("shared address {start} of {size}: {text}"))
         } else {
             memory.at(start, total, text)
         };

@@ -1,0 +1,144 @@
+//! Known cases of axis analysis: one line of tile IR after another, and what is known of the last.
+
+use kernel_core::ir::Func;
+
+use super::axis::{AxisAnalysis, AxisInfo, DimInfo, MAX_DIVISOR};
+
+fn parse(body: &str) -> Func {
+    let text = format!(
+        "kernel k \"k.rs\" unsafe bound {{
+           param %x x: ptr f32 {{div = 16}}
+           param %bytes bytes: ptr u8
+           param %n n: i32 {{div = 16}}
+           param %m m: i32
+           param %one one: i32 {{one}}
+           param %len len: length x {{div = 8}}
+           %pid: i32 = program_id {{axis = 0}}
+           %k1024: i32 = const 1024
+           %k4: i32 = const 4
+           %i: i32[1024] = arange {{lo = 0, hi = 1024}}
+           %ns: i32[1024] = splat %n
+           %ms: i32[1024] = splat %m
+           %fours: i32[1024] = splat %k4
+           %start: i32 = mul %pid, %k1024
+           %starts: i32[1024] = splat %start
+           %offs: i32[1024] = add %starts, %i
+           %ragged: i32[1024] = add %ms, %i
+           {body}
+           return
+         }}"
+    );
+    kernel_core::text::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// What is known of the first result of the last operation of the body.
+fn info(body: &str) -> AxisInfo {
+    let func = parse(body);
+    let ops = &func.region(func.body).ops;
+    let value = func.op(ops[ops.len() - 2]).results[0];
+    AxisAnalysis::new(&func).of(&func, value)
+}
+
+/// (contiguity, divisibility, constancy) per dimension.
+fn dims(body: &str) -> Vec<(u64, u64, u64)> {
+    let triple = |dim: &DimInfo| (dim.contiguity, dim.divisibility, dim.constancy);
+    info(body).dims.iter().map(triple).collect()
+}
+
+#[test]
+fn one_dimension() {
+    let all = MAX_DIVISOR;
+    let cases: &[(&str, (u64, u64, u64))] = &[
+        ("%r: i32[1024] = arange {lo = 0, hi = 1024}", (1024, all, 1)),
+        ("%r: i32[64] = arange {lo = 24, hi = 88}", (64, 8, 1)),
+        ("%r: i32[1024] = splat %n", (1, 16, 1024)),
+        ("%r: i32[1024] = add %starts, %i", (1024, 1024, 1)),
+        ("%r: i32[1024] = add %ns, %i", (1024, 16, 1)),
+        ("%r: i32[1024] = add %ms, %i", (1024, 1, 1)),
+        ("%r: i32[1024] = sub %i, %ns", (1024, 16, 1)),
+        // Falling values are not contiguous.
+        ("%r: i32[1024] = sub %ns, %i", (1, 1, 1)),
+        ("%r: i32[1024] = mul %i, %fours", (1, 4, 1)),
+        ("%ones: i32[1024] = splat %one\n %r: i32[1024] = mul %offs, %ones", (1024, 1024, 1)),
+        ("%r: i32[1024] = div %i, %fours", (1, 1, 4)),
+        // A program id times a block size may wrap to a negative number, where division rounds up.
+        ("%r: i32[1024] = div %offs, %fours", (1, 1, 1)),
+        ("%r: i32[1024] = shr %offs, %fours", (1, 1, 16)),
+        ("%r: i32[1024] = rem %i, %fours", (4, 4, 1)),
+        ("%three: i32 = const 3\n %threes: i32[1024] = splat %three\n %r: i32[1024] = and %offs, %threes", (4, 4, 1)),
+        ("%r: i32[1024] = shl %i, %fours", (1, 16, 1)),
+        ("%r: bool[1024] = cmp.lt %offs, %ns", (1, 1, 16)),
+        ("%r: bool[1024] = cmp.ge %offs, %ns", (1, 1, 16)),
+        ("%r: bool[1024] = cmp.gt %ns, %offs", (1, 1, 16)),
+        // `<=` changes in the middle of a group.
+        ("%r: bool[1024] = cmp.le %offs, %ns", (1, 1, 1)),
+        ("%r: bool[1024] = cmp.lt %offs, %ms", (1, 1, 1)),
+        ("%r: bool[1024] = cmp.lt %ragged, %ns", (1, 1, 1)),
+        ("%r: bool[1024] = cmp.lt %ns, %ms", (1, 1, 1024)),
+        // A run that may meet the wrap is a run in 64 bits only where it is aligned.
+        ("%r: i64[1024] = cast %offs", (1024, 1024, 1)),
+        ("%r: i64[1024] = cast %ragged", (1, 1, 1)),
+        ("%r: i64[1024] = cast %i", (1024, all, 1)),
+        ("%r: bool[1024] = check_bounds %offs, %len {param = 0, store = false}", (1, 1, 8)),
+        ("%r: bool[1024] = check_bounds %ragged, %len {param = 0, store = false}", (1, 1, 1)),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(dims(body), [*expected], "{body}");
+    }
+}
+
+#[test]
+fn two_dimensions() {
+    let rows = "%r: i32[1024, 1] = expand_dims %i {axis = 1}\n %rb: i32[1024, 64] = broadcast %r";
+    assert_eq!(dims(rows), [(1024, MAX_DIVISOR, 1), (1, 1, 64)]);
+    let columns = "%j: i32[64] = arange {lo = 0, hi = 64}
+        %c: i32[1, 64] = expand_dims %j {axis = 0}
+        %cb: i32[1024, 64] = broadcast %c";
+    assert_eq!(dims(columns), [(1, 1, 1024), (64, MAX_DIVISOR, 1)]);
+    // row * n + column: contiguous along the columns, each row's start a multiple of 16.
+    let offsets = format!(
+        "%scaled: i32[1024] = mul %offs, %ns
+        %r: i32[1024, 1] = expand_dims %scaled {{axis = 1}}
+        %rb: i32[1024, 64] = broadcast %r
+        {columns}
+        %o: i32[1024, 64] = add %rb, %cb"
+    );
+    assert_eq!(dims(&offsets), [(1, 1, 1), (64, 16, 1)]);
+    let transposed = format!("{offsets}\n %t: i32[64, 1024] = permute %o {{perm = [1, 0]}}");
+    assert_eq!(dims(&transposed), [(64, 16, 1), (1, 1, 1)]);
+}
+
+#[test]
+fn loops_keep_what_every_iteration_keeps() {
+    let advancing = "%zero: i32 = const 0
+        %last: i32[1024] = for %zero, %n, %k1024, %offs {reverse = false, unroll = auto, stages = 1, \
+          warp_specialize = false, flatten = false} (%k: i32, %o: i32[1024]) {
+          %next: i32[1024] = add %o, %ns
+          yield %next
+        }";
+    assert_eq!(dims(advancing), [(1024, 16, 1)]);
+    assert_eq!(dims(&advancing.replace("add %o, %ns", "add %o, %ms")), [(1024, 1, 1)]);
+    assert_eq!(dims(&advancing.replace("add %o, %ns", "add %o, %i")), [(1, 1, 1)]);
+    let counter = "%zero: i32 = const 0
+        %none: i32[1024] = for %zero, %m, %k1024, %i {reverse = false, unroll = auto, stages = 1, \
+          warp_specialize = false, flatten = false} (%k: i32, %o: i32[1024]) {
+          %ks: i32[1024] = splat %k
+          %next: i32[1024] = add %ks, %i
+          yield %next
+        }";
+    assert_eq!(dims(counter), [(1024, 1024, 1)]);
+}
+
+#[test]
+fn pointers_are_as_aligned_as_their_buffer() {
+    let run = |body: &str| {
+        let func = parse(body);
+        let ops = &func.region(func.body).ops;
+        let value = func.op(ops[ops.len() - 2]).results[0];
+        AxisAnalysis::new(&func).pointer_run(&func, value, 0)
+    };
+    // 16 bytes are four f32.
+    assert_eq!(run("%xs: *x[1024] = splat %x\n %p: *x[1024] = add_ptr %xs, %offs"), 4);
+    assert_eq!(run("%xs: *x[1024] = splat %x\n %p: *x[1024] = add_ptr %xs, %ragged"), 1);
+    assert_eq!(run("%xs: *bytes[1024] = splat %bytes\n %p: *bytes[1024] = add_ptr %xs, %offs"), 1);
+}

@@ -1,0 +1,115 @@
+//! Layouts: which conversions remain, how wide accesses are, where barriers stand.
+
+mod support;
+
+use kernel_codegen::report::ConversionKind;
+use kernel_codegen::{CodegenError, Compiled, Options, Target, compile};
+use support::{assemble, count, hopper, kernel};
+
+const ADD: &str = include_str!("kernels/add.tile");
+const SOFTMAX: &str = include_str!("kernels/softmax.tile");
+const ROWS: &str = include_str!("kernels/rows.tile");
+const BIAS: &str = include_str!("kernels/bias.tile");
+const TRANSPOSE: &str = include_str!("kernels/transpose.tile");
+
+fn registers(compiled: &Compiled) -> Option<u32> {
+    let assembled = assemble(compiled)?;
+    assert_eq!(assembled.spill_bytes, 0);
+    Some(assembled.registers)
+}
+
+#[test]
+fn vector_add_is_four_vector_loads_and_two_vector_stores_without_a_branch() {
+    let compiled = hopper(ADD, 4);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.v4.b32"), 4, "{}", compiled.ptx);
+    assert_eq!(count(&compiled.ptx, "ld.global"), 4);
+    assert_eq!(count(&compiled.ptx, "st.global.v4.b32"), 2);
+    assert_eq!(count(&compiled.ptx, "st.global"), 2);
+    assert_eq!(count(&compiled.ptx, "setp"), 2, "one comparison per vector");
+    assert_eq!(count(&compiled.ptx, "bra"), 0);
+    // 24 values, and addresses.
+    assert!(registers(&compiled).is_none_or(|registers| registers <= 32));
+}
+
+#[test]
+fn without_alignment_facts_accesses_are_narrow() {
+    let compiled = hopper(&ADD.replace("{div = 16, len_div = 16}", "").replace("{div = 16}", ""), 4);
+    assert_eq!(count(&compiled.ptx, "v4"), 0, "{}", compiled.ptx);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.b32"), 16);
+}
+
+#[test]
+fn softmax_loads_everything_first_and_meets_twice() {
+    let compiled = hopper(SOFTMAX, 8);
+    assert_eq!(compiled.report.conversions, []);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.v4.b32"), 4);
+    let last_load = compiled.ptx.rfind("ld.global.nc").expect("loads");
+    let first_use = compiled.ptx.find("max.f32").expect("a reduction");
+    assert!(last_load < first_use, "{}", compiled.ptx);
+    assert_eq!(count(&compiled.ptx, "bar.sync"), 2, "one per reduction");
+    assert_eq!(count(&compiled.ptx, "shfl.sync.bfly"), 10);
+    assert_eq!(count(&compiled.ptx, "ld.shared.v4.b32"), 4, "partial results of eight warps, twice");
+    assert_eq!(count(&compiled.ptx, "bra"), 0);
+}
+
+#[test]
+fn rows_that_fit_a_warp_need_no_shared_memory() {
+    let compiled = hopper(ROWS, 4);
+    assert_eq!((compiled.report.conversions.len(), compiled.shared_bytes), (0, 0), "{}", compiled.report);
+    assert_eq!(count(&compiled.ptx, "bar.sync"), 0);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.v4.b32"), 2, "eight halves each");
+    assert_eq!(count(&compiled.ptx, "st.global.v4.b32"), 2);
+}
+
+#[test]
+fn a_broadcast_row_is_loaded_where_it_is_used() {
+    let compiled = hopper(BIAS, 4);
+    assert_eq!(compiled.report.conversions, [], "{}", compiled.report);
+}
+
+#[test]
+fn a_transpose_goes_once_through_shared_memory_without_bank_conflicts() {
+    let compiled = hopper(TRANSPOSE, 4);
+    let kinds: Vec<&ConversionKind> = compiled.report.conversions.iter().map(|conversion| &conversion.kind).collect();
+    let expected = ConversionKind::Shared { bytes: 64 * 64 * 4, store_conflicts: 0, load_conflicts: 0 };
+    assert_eq!(kinds, [&expected]);
+    assert_eq!(compiled.shared_bytes, 64 * 64 * 4);
+    assert_eq!(count(&compiled.ptx, "bar.sync"), 1);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.v4.b32"), 8);
+    assert_eq!(count(&compiled.ptx, "st.global.v4.b32"), 8);
+}
+
+#[test]
+fn a_barrier_stands_where_lanes_exchange_through_memory_and_nowhere_else() {
+    let compiled = hopper(include_str!("kernels/inplace.tile"), 4);
+    // Between reading neighbours and overwriting them; what follows stays in each thread.
+    assert_eq!(count(&compiled.ptx, "bar.sync"), 1, "{}", compiled.ptx);
+    let one_warp = hopper(include_str!("kernels/inplace.tile"), 1);
+    assert_eq!(count(&one_warp.ptx, "bar.sync"), 0);
+    assert_eq!(count(&one_warp.ptx, "bar.warp.sync"), 1);
+}
+
+#[test]
+fn the_report_names_every_access() {
+    let text = hopper(ADD, 4).report.to_string();
+    assert!(text.contains("load `x`: 2 x 16 bytes per thread (4 elements each), masked, decided at launch"), "{text}");
+    assert!(text.contains("store `out`: 2 x 16 bytes per thread"), "{text}");
+}
+
+fn refusal(text: &str, options: &Options) -> String {
+    match compile(&kernel(text), &Target::sm_90a(), options) {
+        Err(CodegenError::Refused(refusal)) => refusal.to_string(),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it compiles"),
+    }
+}
+
+#[test]
+fn what_cannot_be_compiled_is_refused_with_a_reason() {
+    let three = refusal(ADD, &Options { num_warps: 3, ..Options::default() });
+    assert!(three.contains("a program of 3 warps") && three.contains("power of two from 1 to 32"), "{three}");
+    let many = refusal(ADD, &Options { num_warps: 64, ..Options::default() });
+    assert!(many.contains("64 needed, 32 allowed"), "{many}");
+    let huge = refusal(&ADD.replace("1024", "524288"), &Options { num_warps: 1, ..Options::default() });
+    assert!(huge.contains("elements per thread"), "{huge}");
+}
