@@ -200,7 +200,7 @@ fn other_functions_and_casts() {
 }
 
 #[kernel]
-fn limits<T: Num>(out: PtrMut<T>) {
+fn limits<T: Signed>(out: PtrMut<T>) {
     store(out, T::MIN);
     store(out + 1, T::MAX);
     store(out + 2, 1 as T);

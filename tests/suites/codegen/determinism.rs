@@ -7,7 +7,7 @@ use super::kernels;
 /// Prints all PTX. Run on its own in fresh processes by the test below.
 #[test]
 fn prints_all_ptx() {
-    for (name, safe, unchecked) in kernels::all() {
+    for kernels::Sample { name, safe, unchecked, .. } in kernels::all() {
         println!("// begin {name}\n{safe}\n{unchecked}\n// end {name}");
     }
 }

@@ -1,15 +1,18 @@
 //! The kernels whose code is looked at: the memory-bound ones of the benchmarks, each safe and unsafe.
 
+// Launchers are not called here: the kernels are compiled by the structs of their constexprs.
+#![allow(dead_code)]
+
 use tilewright::prelude::*;
 
 /// A safe kernel and an unsafe one with one body.
 macro_rules! both {
-    ($safe:ident, $unchecked:ident, { $($generics:tt)* }, ($($params:tt)*), $body:block) => {
+    ($safe:ident, $unchecked:ident, { $($generics:tt)* }, ($($params:tt)*), { $($body:tt)* }) => {
         #[kernel]
-        pub fn $safe<$($generics)*>($($params)*) $body
+        pub fn $safe<$($generics)*>($($params)*) { $($body)* }
 
         #[kernel]
-        pub unsafe fn $unchecked<$($generics)*>($($params)*) $body
+        pub unsafe fn $unchecked<$($generics)*>($($params)*) { $($body)* }
     };
 }
 
@@ -60,39 +63,46 @@ both!(
     }
 );
 
-/// The PTX of a kernel for a Hopper GPU.
+/// A kernel compiled for a Hopper GPU, as launches with aligned arguments run it.
+pub struct Sample {
+    /// Which kernel, dtype and block.
+    pub name: String,
+    /// Bytes of an element.
+    pub bytes: usize,
+    /// Elements per program.
+    pub block: usize,
+    /// PTX of the safe kernel.
+    pub safe: String,
+    /// PTX of the unsafe one.
+    pub unchecked: String,
+}
+
 fn ptx(compiled: Result<tilewright::launch::CompiledKernel, Error>) -> String {
     compiled.unwrap_or_else(|error| panic!("{error}")).ptx().to_string()
 }
 
-/// Each kernel with its name: the PTX of the safe variant that launches run, and that of the unsafe one.
-pub fn all() -> Vec<(String, String, String)> {
-    let target = Target::sm_90a;
+/// Samples of two kernels, for some dtypes; `arguments` are those of `compile`.
+macro_rules! samples {
+    ($kernel:literal, $safe:ident, $unchecked:ident, $block:expr, $arguments:tt, $($dtype:ident)*) => {
+        vec![$(Sample {
+            name: format!(concat!($kernel, " ", stringify!($dtype), " {}"), $block),
+            bytes: size_of::<$dtype>(),
+            block: $block,
+            safe: ptx($safe { BLOCK: $block }.compile::<$dtype> $arguments),
+            unchecked: ptx($unchecked { BLOCK: $block }.compile::<$dtype> $arguments),
+        }),*]
+    };
+}
+
+/// All kernels, for several dtypes and blocks.
+pub fn all() -> Vec<Sample> {
     let mut all = Vec::new();
     for block in [256usize, 1024] {
-        let pair = |consts: usize| {
-            let (safe, unchecked) = (AddConsts { BLOCK: consts }, AddUncheckedConsts { BLOCK: consts });
-            [
-                ("f32", ptx(safe.compile::<f32>(target())), ptx(unchecked.compile::<f32>(target()))),
-                ("f16", ptx(safe.compile::<f16>(target())), ptx(unchecked.compile::<f16>(target()))),
-                ("u8", ptx(safe.compile::<u8>(target())), ptx(unchecked.compile::<u8>(target()))),
-            ]
-        };
-        all.extend(pair(block).map(|(dtype, safe, raw)| (format!("add {dtype} {block}"), safe, raw)));
+        all.extend(samples!("add", AddConsts, AddUncheckedConsts, block, (Target::sm_90a()), f32 f16 u8 i64));
     }
     for block in [1024usize, 4096] {
-        let (safe, unchecked) = (SoftmaxConsts { BLOCK: block }, SoftmaxUncheckedConsts { BLOCK: block });
-        let pairs = [
-            ("f32", ptx(safe.compile::<f32>(target())), ptx(unchecked.compile::<f32>(target()))),
-            ("f16", ptx(safe.compile::<f16>(target())), ptx(unchecked.compile::<f16>(target()))),
-        ];
-        all.extend(pairs.map(|(dtype, safe, raw)| (format!("softmax {dtype} {block}"), safe, raw)));
-        let (safe, unchecked) = (LayerNormConsts { BLOCK: block }, LayerNormUncheckedConsts { BLOCK: block });
-        let pairs = [
-            ("f32", ptx(safe.compile::<f32>(target(), 1e-5)), ptx(unchecked.compile::<f32>(target(), 1e-5))),
-            ("f16", ptx(safe.compile::<f16>(target(), 1e-5)), ptx(unchecked.compile::<f16>(target(), 1e-5))),
-        ];
-        all.extend(pairs.map(|(dtype, safe, raw)| (format!("layer norm {dtype} {block}"), safe, raw)));
+        all.extend(samples!("softmax", SoftmaxConsts, SoftmaxUncheckedConsts, block, (Target::sm_90a()), f32 f16 bf16));
+        all.extend(samples!("layer norm", LayerNormConsts, LayerNormUncheckedConsts, block, (Target::sm_90a(), 1e-5), f32 f16 bf16));
     }
     all
 }

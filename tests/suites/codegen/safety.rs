@@ -6,7 +6,7 @@ use super::kernels;
 
 #[test]
 fn safe_and_unsafe_kernels_have_the_same_instructions() {
-    for (name, safe, unchecked) in kernels::all() {
+    for kernels::Sample { name, safe, unchecked, .. } in kernels::all() {
         let counts = [&safe, &unchecked].map(|ptx| ptx_instructions(ptx));
         assert_eq!(counts[0], counts[1], "{name}: instructions of PTX\n{safe}\n{unchecked}");
         let (Some(safe), Some(unchecked)) = (assemble(&safe, "sm_90a"), assemble(&unchecked, "sm_90a")) else {

@@ -5,13 +5,35 @@ use tilewright_tests::assembler::assemble;
 
 use super::kernels;
 
+/// Bits that an access to global memory moves: `ld.global.v4.b32` is 128.
+fn width(line: &str) -> usize {
+    let parts = line.split(|c: char| !c.is_alphanumeric());
+    let number = |part: &str, kind: &[char]| part.strip_prefix(kind).and_then(|n| n.parse::<usize>().ok());
+    parts.fold(1, |bits, part| bits * number(part, &['v']).or(number(part, &['b', 'u', 's', 'f'])).unwrap_or(1))
+}
+
 #[test]
-fn contiguous_accesses_are_vectors() {
-    for (name, ptx, _) in kernels::all() {
-        let vectors = |what: &str| ptx.lines().filter(|l| l.contains(what) && l.contains(".v")).count();
-        let scalars = |what: &str| ptx.lines().filter(|l| l.contains(what) && !l.contains(".v")).count();
-        assert!(vectors("ld.global") > 0 && vectors("st.global") > 0, "{name} has no vectors:\n{ptx}");
-        assert_eq!(scalars("ld.global"), 0, "{name} has scalar loads:\n{ptx}");
+fn contiguous_accesses_are_as_wide_as_they_can_be() {
+    assert_eq!([width("@%p1 ld.global.nc.v4.b32 {%r1}, [%rd1];"), width("st.global.b8 [%rd1], %rs1;")], [128, 8]);
+    for sample in kernels::all() {
+        let accesses = |what: &'static str| {
+            let instruction = move |line: &&str| line.contains(what) && line.contains('[');
+            // What is behind the address is registers.
+            let cut = |line: &'_ str| line.split('[').next().unwrap_or_default().split('{').next().map(str::to_string);
+            sample.safe.lines().filter(instruction).filter_map(cut).collect::<Vec<String>>()
+        };
+        let mnemonic = |line: &String| width(line.split(" %").next().unwrap_or_default());
+        let threads = sample.safe.split(".reqntid ").nth(1).and_then(|t| t.split(',').next()?.parse::<usize>().ok());
+        let threads = threads.unwrap_or_else(|| panic!("no number of threads in\n{}", sample.safe));
+        let widest = (sample.block / threads * sample.bytes * 8).min(128);
+        for what in ["ld.global", "st.global"] {
+            let widths: Vec<usize> = accesses(what).iter().map(mnemonic).collect();
+            // Layer norm stores a mean and a reciprocal of 32 bits per row.
+            let is_right = |&&w: &&usize| w == widest || (what == "st.global" && w == 32);
+            let right = widths.iter().filter(is_right).count();
+            let expected = format!("{what} of {widest} bits, found {widths:?}");
+            assert!(widths.contains(&widest) && right == widths.len(), "{}: {expected}\n{}", sample.name, sample.safe);
+        }
     }
 }
 

@@ -1,0 +1,14 @@
+use tilewright::prelude::*;
+
+#[kernel]
+pub fn add<T: Num, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
+    let i = program_id(0) * BLOCK + arange(0, BLOCK);
+    let mask = i < n;
+    store(out + i, load(x + i, mask = mask) + load(y + i, mask = mask), mask = mask);
+}
+
+fn main() -> Result<(), Error> {
+    let device = Device::cpu();
+    let mut x = device.zeros::<f32>(8)?;
+    add::<f32, 8>(&x, &x, &mut x, 8).grid(1).launch(&device)
+}
