@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! python3 benches/peers/compile.py benches/peers/cubins     # once, anywhere: needs triton, no GPU
-//! cargo bench -p tilewright-bench --bench memory            # on a machine with a GPU
+//! cargo bench -p tilewright-bench --bench bandwidth            # on a machine with a GPU
 //! ```
 //! Without the cubins, only Tilewright and the copy run.
 
@@ -258,6 +258,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let outcomes = run(&device, &report::cubins())?;
     let machine = format!("before: {before}; after: {}", report::machine());
     println!("{machine}");
-    report::write("memory.csv", &report::csv(&machine, &outcomes))?;
+    report::write("bandwidth.csv", &report::csv(&machine, &outcomes))?;
     Ok(())
 }
