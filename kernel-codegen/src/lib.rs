@@ -8,6 +8,7 @@
 //!
 //! - [`check`]: which accesses need a bounds check, and what the host can decide at launch instead.
 //! - [`analysis`]: how offsets and masks run along each dimension.
+//! - `passes`: what pays on a GPU before layouts are chosen.
 //! - `place`: a layout for every tile, and conversions where two meet.
 //! - `lower`: LLVM IR for one thread of the program.
 //! - [`report`]: what was decided, for a person to read.
@@ -18,6 +19,7 @@ mod compiled;
 mod error;
 mod lower;
 mod options;
+mod passes;
 mod pipeline;
 mod place;
 pub mod report;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Func, Placed, Safety, Span};
-use kernel_core::passes::{self, PassOptions};
+use kernel_core::passes::{PassOptions, optimise as run_passes};
 use kernel_core::verify::verify;
 use kernel_llvm::{emit_ptx, load, new_context, optimise, target_machine};
 
@@ -13,12 +13,13 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
+use crate::passes::hoist_loads;
 use crate::target::Target;
 use crate::{lower, place};
 
 /// The names of this crate's optimisation passes that [`Options::disabled_passes`] may leave out, beside those of
 /// [`kernel_core::passes::PASSES`]: each can be switched off without changing what a kernel computes.
-pub const PASSES: [&str; 1] = ["llvm"];
+pub const PASSES: [&str; 2] = ["hoist_loads", "llvm"];
 
 /// Compiles a bound kernel for a target.
 ///
@@ -33,6 +34,9 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
     let mut bound = kernel.clone();
     let plan = checks(bound.func_mut(), options);
     clean_up(&mut bound, options)?;
+    if options.runs("hoist_loads") {
+        hoist_loads::run(bound.func_mut(), options.num_warps);
+    }
     let func = bound.into_func();
     let axis = AxisAnalysis::new(&func);
     timings.analyse = start.elapsed();
@@ -108,7 +112,7 @@ fn checks(func: &mut Func, options: &Options) -> CheckPlan {
 fn clean_up(bound: &mut BoundFunc, options: &Options) -> Result<(), CodegenError> {
     let disabled = options.disabled_passes.clone();
     let options = PassOptions { disabled, ..PassOptions::default() };
-    passes::optimise(bound, &options).map_err(|problems| refused(bound.func(), &problems))
+    run_passes(bound, &options).map_err(|problems| refused(bound.func(), &problems))
 }
 
 /// The first of several problems.

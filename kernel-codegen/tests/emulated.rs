@@ -116,3 +116,9 @@ fn many_lanes_meet_at_few_addresses() {
     let buffers = [ints(1024, 18), vec![0i32; 16].into(), zeros(16), halves.into()];
     check(include_str!("kernels/atomics.tile"), &buffers, &[1000], 2, Agreement::Exact);
 }
+
+#[test]
+fn layer_norm_of_rows() {
+    let buffers = [floats(4 * 1008, 19), floats(1008, 20), zeros(4 * 1008), zeros(4)];
+    check(include_str!("kernels/layernorm.tile"), &buffers, &[1008], 4, Agreement::Within(1e-4));
+}

@@ -113,3 +113,15 @@ fn what_cannot_be_compiled_is_refused_with_a_reason() {
     let huge = refusal(&ADD.replace("1024", "524288"), &Options { num_warps: 1, ..Options::default() });
     assert!(huge.contains("elements per thread"), "{huge}");
 }
+
+#[test]
+fn loads_of_constant_memory_are_issued_before_the_first_reduction() {
+    let text = include_str!("kernels/layernorm.tile");
+    let compiled = hopper(text, 4);
+    let last_load = compiled.ptx.rfind("ld.global.nc").expect("loads");
+    assert!(last_load < compiled.ptx.find("shfl.sync").expect("a reduction"), "{}", compiled.ptx);
+    let disabled_passes = vec!["hoist_loads".to_string()];
+    let options = Options { disabled_passes, ..Options::default() };
+    let plain = compile(&kernel(text), &Target::sm_90a(), &options).expect("it compiles");
+    assert!(plain.ptx.rfind("ld.global.nc") > plain.ptx.find("shfl.sync"));
+}

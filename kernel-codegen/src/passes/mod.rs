@@ -1,0 +1,3 @@
+//! GPU passes over the bound IR, each in a file of its own.
+
+pub(crate) mod hoist_loads;
