@@ -3,6 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `arithmetic` | operators and functions mean what Rust means by them |
+//! | `language` | literals, scopes, pointers, parameters of every type |
+//! | `operations` | reductions, shapes, conversions |
 //! | `flow` | early return, short circuits, branches, loops, swaps |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
@@ -13,5 +15,7 @@ mod arithmetic;
 mod bounds;
 mod constants;
 mod flow;
+mod language;
 mod launches;
+mod operations;
 mod sizes;

@@ -135,7 +135,7 @@ fn counted_loop(author: &mut Author, pool: &Pool, trips: u8, carried: [ValueId; 
         let last = |ty: &Ty| inner.tiles.iter().rev().copied().find(|&v| author.func.ty(v) == ty);
         [1, 0].map(|i| last(&types[1 - i]).unwrap_or(args[2 - i])).to_vec()
     });
-    let unroll = if trips % 2 == 0 { Unroll::Auto } else { Unroll::Never };
+    let unroll = if trips.is_multiple_of(2) { Unroll::Auto } else { Unroll::Never };
     let op = ControlOp::For { reverse: trips == 3, unroll, stages: 0, warp_specialize: false, flatten: false };
     author.results(op, &[lo, hi, step, carried[0], carried[1]], &[body])
 }
