@@ -13,4 +13,4 @@ macro_rules! kernels {
     )*};
 }
 
-kernels!(add, softmax, rows, transpose, argmax, gather, rowsum, scan, bias, inplace, steer, atomics, layernorm);
+kernels!(add, softmax, rows, transpose, argmax, gather, rowsum, scan, bias, inplace, steer, atomics, layernorm, loops);

@@ -122,3 +122,11 @@ fn layer_norm_of_rows() {
     let buffers = [floats(4 * 1008, 19), floats(1008, 20), zeros(4 * 1008), zeros(4)];
     check(include_str!("kernels/layernorm.tile"), &buffers, &[1008], 4, Agreement::Within(1e-4));
 }
+
+#[test]
+fn reductions_conversions_and_memory_in_loops() {
+    for trips in [0, 1, 5] {
+        let buffers = [ints(1024, 25), vec![0i32; 1024].into(), vec![0i32; 1024].into()];
+        check(include_str!("kernels/loops.tile"), &buffers, &[trips], 1, Agreement::Exact);
+    }
+}

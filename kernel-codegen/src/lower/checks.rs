@@ -126,11 +126,12 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Per register of a value, the first register that is known to be equal.
-    fn leaders(&self, value: ValueId) -> Vec<usize> {
+    pub(super) fn leaders(&self, value: ValueId) -> Vec<usize> {
         let mut leaders: Vec<usize> = (0..self.register_count(value)).collect();
         for group in self.equal_groups(value) {
+            let first = group.iter().copied().min().unwrap_or(0);
             for &register in &group {
-                leaders[register as usize] = group[0] as usize;
+                leaders[register as usize] = first as usize;
             }
         }
         leaders

@@ -21,8 +21,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         let to = self.dtype(result);
         let count = self.register_count(result);
         let contract = operation.flags.contract;
-        let mut registers = Vec::with_capacity(count);
+        // Truth values that are known to be equal (a mask along a vector) are computed once, which LLVM cannot know.
+        let leaders = (to == DType::Bool).then(|| self.leaders(result));
+        let mut registers: Vec<Value<'ctx>> = Vec::with_capacity(count);
         for index in 0..count {
+            if let Some(&known) = leaders.as_ref().and_then(|leaders| registers.get(leaders[index])) {
+                registers.push(known);
+                continue;
+            }
             let arguments: Vec<Value<'ctx>> = operands.iter().filter_map(|v| v.get(index).copied()).collect();
             if arguments.len() != operands.len() {
                 self.ir.bug("operands with different numbers of registers");
