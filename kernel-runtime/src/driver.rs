@@ -274,9 +274,10 @@ pub(crate) unsafe fn copy_within(to: u64, from: u64, bytes: usize, stream: sys::
 /// reads by DMA after the call that starts a copy has returned.
 pub(crate) fn is_known_to_driver(address: *const u8) -> bool {
     let mut kind: u32 = 0;
-    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    // SAFETY: the attribute is a 32-bit enum; the driver accepts any address and answers with an
-    // error for ordinary memory.
-    let code = unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), attribute, address as u64) };
+    let mut attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    let mut data = (&raw mut kind).cast();
+    // SAFETY: one attribute is asked for, a 32-bit enum; the driver accepts any address, and leaves
+    // the attributes of ordinary memory at zero.
+    let code = unsafe { sys::cuPointerGetAttributes(1, &mut attribute, &mut data, address as u64) };
     code == sys::CUresult::CUDA_SUCCESS && kind != 0
 }

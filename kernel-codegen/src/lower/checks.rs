@@ -216,7 +216,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         ir.builder.position_at_end(claim);
         let base = ir.int_to_pointer(slot, ir.global_pointer());
         let field = |bytes: i32| ir.offset(ir.int_type(8), base, ir.i32(bytes));
-        let assembly = "atom.relaxed.sys.global.cas.b32 $0, [$1], 0, 1;";
+        // The threads of one launch contend for the record and the host reads it after the launch, so the device's
+        // scope is enough; few systems have atomics on host memory at the system's.
+        let assembly = "atom.relaxed.gpu.global.cas.b32 $0, [$1], 0, 1;";
         let arguments = [field(record::STATE).into()];
         let before = ir.asm(&[ir.int_type(32).into()], assembly, "=r,l", &arguments, AsmEffects::Memory);
         let before = before.first().map_or(ir.i32(1), |&value| ir.int(value));
