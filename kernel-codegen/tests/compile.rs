@@ -13,4 +13,7 @@ macro_rules! kernels {
     )*};
 }
 
-kernels!(add, softmax, rows, transpose, argmax, gather, rowsum, scan, bias, inplace, steer, atomics, layernorm, loops);
+kernels!(
+    add, softmax, rows, transpose, argmax, gather, rowsum, scan, bias, inplace, steer, atomics, layernorm, loops,
+    chunks
+);

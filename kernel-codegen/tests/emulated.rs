@@ -130,3 +130,8 @@ fn reductions_conversions_and_memory_in_loops() {
         check(include_str!("kernels/loops.tile"), &buffers, &[trips], 1, Agreement::Exact);
     }
 }
+
+#[test]
+fn a_reduction_does_not_overwrite_what_others_still_read() {
+    check(include_str!("kernels/chunks.tile"), &[ints(2048, 26), vec![0i32].into()], &[2048], 1, Agreement::Exact);
+}

@@ -104,12 +104,22 @@ impl Random {
 impl Block<'_> {
     fn run(mut self, memory: &mut Memory, random: &mut Random) {
         let count = self.threads.len();
+        let mut asleep = random.next();
         loop {
             let mut order: Vec<usize> = (0..count).collect();
             for i in (1..count).rev() {
                 order.swap(i, (random.next() % (i as u64 + 1)) as usize);
             }
+            // Some warps sleep for a while, so that others get far ahead of them.
+            if random.next().is_multiple_of(8) {
+                asleep = random.next();
+            }
+            let sleeps = |thread: usize| asleep >> (thread / WARP % 32) & 1 == 1;
+            let all_sleep = order.iter().all(|&thread| sleeps(thread) || self.threads[thread].state != State::Ready);
             for thread in order {
+                if sleeps(thread) && !all_sleep {
+                    continue;
+                }
                 while self.threads[thread].state == State::Ready {
                     self.step(thread, memory);
                 }
@@ -123,7 +133,8 @@ impl Block<'_> {
                 progress |= self.together(&warp, false);
             }
             progress |= self.together(&(0..count).collect::<Vec<_>>(), true);
-            assert!(progress, "deadlock: {:?}", self.waiting());
+            let ready = self.threads.iter().any(|thread| thread.state == State::Ready);
+            assert!(progress || ready, "deadlock: {:?}", self.waiting());
         }
     }
 
