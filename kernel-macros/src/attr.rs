@@ -41,7 +41,8 @@ impl Parse for Argument {
             return Ok(Argument { key, value: None });
         }
         input.parse::<Token![=]>()?;
-        let value = if is_crate { Value::Path(input.call(Path::parse_mod_style)?) } else { Value::Expr(input.parse()?) };
+        let value =
+            if is_crate { Value::Path(input.call(Path::parse_mod_style)?) } else { Value::Expr(input.parse()?) };
         Ok(Argument { key, value: Some(value) })
     }
 }

@@ -28,7 +28,11 @@ pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) ->
         Ok(item) => item,
         Err(error) => {
             let place = crate::place::Place::at(error.span());
-            errors.report_help(place, format!("`#[kernel]` belongs on a function: {error}"), "write `fn name(..) { .. }`");
+            errors.report_help(
+                place,
+                format!("`#[kernel]` belongs on a function: {error}"),
+                "write `fn name(..) { .. }`",
+            );
             return TokenStream::new();
         }
     };

@@ -31,7 +31,14 @@ struct Level {
 
 impl Level {
     fn new(tokens: TokenStream, outer: usize) -> Level {
-        Level { tokens: tokens.into_iter().peekable(), chain: 0, nested: 0, after_operand: false, outer, operator: String::new() }
+        Level {
+            tokens: tokens.into_iter().peekable(),
+            chain: 0,
+            nested: 0,
+            after_operand: false,
+            outer,
+            operator: String::new(),
+        }
     }
 
     fn reset(&mut self) {

@@ -2,12 +2,13 @@
 //!
 //! It follows from the signature alone, so call sites type-check even when the body is wrong.
 
-use kernel_core::ir::{ConstTy, DType, Dt};
-use proc_macro2::{Ident, Span, TokenStream};
+use kernel_core::ir::{Bound, ConstTy, DType, Dt};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 
 use crate::attr::KernelAttr;
 use crate::names::camel_case;
+use crate::place::Place;
 use crate::signature::{Generic, KernelParam, ParamTy, Signature};
 use crate::tree::Constant;
 use crate::types::{DtRef, Types};
@@ -127,27 +128,54 @@ impl Launcher<'_> {
         }
     }
 
+    /// The path of the facade, on the user's tokens: rustc's notes about a bound then point there.
+    fn krate_at(&self, span: Span) -> TokenStream {
+        let at = |mut tree: TokenTree| {
+            // `$crate` names its crate through its span.
+            if !matches!(&tree, TokenTree::Ident(ident) if ident == "$crate") {
+                tree.set_span(span);
+            }
+            tree
+        };
+        self.krate.clone().into_iter().map(at).collect()
+    }
+
+    /// `T: Num`
+    fn dtype_generic(&self, ident: &Ident, bound: Bound, place: Place) -> TokenStream {
+        let krate = self.krate_at(place.start);
+        let bound = Ident::new(bound.name(), place.end);
+        let separator = quote_spanned!(place.start=> ::);
+        quote!(#ident: #krate #separator #bound)
+    }
+
     /// `T: Num` for each dtype parameter.
     fn dtype_generics(&self) -> Vec<TokenStream> {
-        let krate = self.krate;
-        let one = |(ident, bound): (&Ident, kernel_core::ir::Bound)| {
-            let bound = Ident::new(bound.name(), ident.span());
-            quote!(#ident: #krate::#bound)
+        let one = |generic: &Generic| match generic {
+            Generic::Dtype(ident, bound, place) => Some(self.dtype_generic(ident, *bound, *place)),
+            Generic::Const(..) => None,
         };
-        self.signature.dtypes().map(one).collect()
+        self.signature.generics.iter().filter_map(one).collect()
     }
 
     /// Generic parameters in the order of the source.
     fn all_generics(&self) -> Vec<TokenStream> {
-        let krate = self.krate;
         let one = |generic: &Generic| match generic {
-            Generic::Dtype(ident, bound) => {
-                let bound = Ident::new(bound.name(), ident.span());
-                quote!(#ident: #krate::#bound)
-            }
+            Generic::Dtype(ident, bound, place) => self.dtype_generic(ident, *bound, *place),
             Generic::Const(ident, _, ty) => quote!(const #ident: #ty),
         };
         self.signature.generics.iter().map(one).collect()
+    }
+
+    /// `impl PtrArg<'buffers, T>` on the tokens of `Ptr<T>`.
+    fn pointer(&self, name: &str, dt: Dt, place: Place) -> TokenStream {
+        let Place { start, end } = place;
+        let (krate, dt) = (self.krate_at(start), self.dt(dt, end));
+        let mut lifetime = self.lifetime.clone();
+        lifetime.apostrophe = start;
+        let name = Ident::new(name, start);
+        let open = quote_spanned!(start=> impl #krate::launch::#name<#lifetime, #dt);
+        let close = quote_spanned!(end=> >);
+        quote!(#open #close)
     }
 
     fn turbofish(&self) -> TokenStream {
@@ -156,18 +184,11 @@ impl Launcher<'_> {
     }
 
     fn param(&self, param: &KernelParam) -> TokenStream {
-        let (krate, lifetime, ident) = (self.krate, &self.lifetime, &param.ident);
-        let span = param.place.start;
+        let ident = &param.ident;
         let ty = match param.ty {
-            Some(ParamTy::Ptr(dt)) => {
-                let dt = self.dt(dt, span);
-                quote!(impl #krate::launch::PtrArg<#lifetime, #dt>)
-            }
-            Some(ParamTy::PtrMut(dt)) => {
-                let dt = self.dt(dt, span);
-                quote!(impl #krate::launch::PtrMutArg<#lifetime, #dt>)
-            }
-            Some(ParamTy::Scalar(dt) | ParamTy::Const(dt)) => self.dt(dt, span),
+            Some(ParamTy::Ptr(dt)) => self.pointer("PtrArg", dt, param.place),
+            Some(ParamTy::PtrMut(dt)) => self.pointer("PtrMutArg", dt, param.place),
+            Some(ParamTy::Scalar(dt) | ParamTy::Const(dt)) => self.dt(dt, param.place.start),
             None => quote!(impl ::core::marker::Sized),
         };
         quote!(#ident: #ty)
@@ -186,8 +207,7 @@ impl Launcher<'_> {
     /// The function with the kernel's name.
     fn function(&self, attrs: &[syn::Attribute], intact: bool) -> TokenStream {
         let Signature { vis, ident, .. } = self.signature;
-        let (lifetime, generics, params, result) =
-            (&self.lifetime, self.all_generics(), self.params(), self.call_ty());
+        let (lifetime, generics, params, result) = (&self.lifetime, self.all_generics(), self.params(), self.call_ty());
         let consts = self.consts_name();
         let names = self.signature.consts().map(|(name, ..)| name);
         let args = self.signature.params.iter().map(|p| &p.ident);
@@ -206,7 +226,13 @@ impl Launcher<'_> {
         quote! {
             #(#attrs)*
             #docs
-            #[allow(clippy::too_many_arguments, clippy::extra_unused_lifetimes, non_snake_case, unused_variables)]
+            #[allow(
+                clippy::too_many_arguments,
+                clippy::extra_unused_lifetimes,
+                dead_code,
+                non_snake_case,
+                unused_variables,
+            )]
             #vis fn #ident<#lifetime, #(#generics),*>(#(#params),*) -> #result {
                 #body
             }

@@ -8,11 +8,11 @@
 //! store(out, acc);                        store %out, %1
 //! ```
 
+use kernel_core::ir::{BinaryOp, Bound, ConstParam, ConstTy, IntTy, UnaryOp};
 use kernel_core::ir::{
-    Builder, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Elem, FloatFlags, Func, Literal, Op, ParamKind,
+    Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, ElementwiseOp, FloatFlags, Func, Literal, Op, ParamKind,
     RegionId, ShapeOp, Ty, TypeError, ValueId,
 };
-use kernel_core::ir::{BinaryOp, Bound, ConstParam, ConstTy, IntTy, UnaryOp};
 
 use crate::check::Tree;
 use crate::error::{Checked, Errors};
@@ -125,13 +125,7 @@ impl Lower<'_> {
         results.first().copied().ok_or_else(|| Refused { error: error(), place })
     }
 
-    fn effect(
-        &mut self,
-        op: impl Into<Op>,
-        operands: &[ValueId],
-        regions: &[RegionId],
-        place: Place,
-    ) -> Lowering<()> {
+    fn effect(&mut self, op: impl Into<Op>, operands: &[ValueId], regions: &[RegionId], place: Place) -> Lowering<()> {
         self.build(op.into(), operands, regions, place).map(|_| ())
     }
 
@@ -186,9 +180,7 @@ impl Lower<'_> {
         let node = &tree.nodes[id.0];
         let (place, dtype) = (node.place, self.dt(&node.ty));
         match &node.kind {
-            Kind::Int(Dim::Const(value)) => {
-                self.one(Op::constant(Literal::Int(i128::from(*value)), dtype), &[], place)
-            }
+            Kind::Int(Dim::Const(value)) => self.one(Op::constant(Literal::Int(i128::from(*value)), dtype), &[], place),
             Kind::Int(dim) => self.one(CreateOp::ConstExpr { value: dim.clone(), dtype }, &[], place),
             Kind::BigInt(value) => self.one(Op::constant(Literal::Int(*value), dtype), &[], place),
             Kind::Float(double, single) => {
@@ -219,9 +211,7 @@ impl Lower<'_> {
     fn settle(&self, op: &Op) -> Op {
         match op {
             Op::Create(CreateOp::Splat { shape }) => CreateOp::Splat { shape: self.shape(shape) }.into(),
-            Op::Create(CreateOp::Arange { lo, hi }) => {
-                CreateOp::Arange { lo: self.dim(lo), hi: self.dim(hi) }.into()
-            }
+            Op::Create(CreateOp::Arange { lo, hi }) => CreateOp::Arange { lo: self.dim(lo), hi: self.dim(hi) }.into(),
             Op::Shape(ShapeOp::Broadcast { shape }) => ShapeOp::Broadcast { shape: self.shape(shape) }.into(),
             Op::Shape(ShapeOp::Reshape { shape }) => ShapeOp::Reshape { shape: self.shape(shape) }.into(),
             Op::Create(_) | Op::Shape(_) | Op::Elementwise(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => {

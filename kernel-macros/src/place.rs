@@ -24,11 +24,6 @@ impl Place {
         Place { start: span, end: span }
     }
 
-    /// From the start of one place to the end of another.
-    pub fn to(self, end: Place) -> Place {
-        Place { start: self.start, end: end.end }
-    }
-
     /// The place of any syntax, through its tokens.
     pub fn of_tokens(tokens: &impl ToTokens) -> Place {
         let mut tokens = tokens.to_token_stream().into_iter();
@@ -74,6 +69,14 @@ impl Place {
         let len = if same_line { end.column - start.column } else { own.column.saturating_sub(start.column).max(1) };
         ir::Span { line: start.line as u32, column: start.column as u32 + 1, len: len as u32 }
     }
+}
+
+/// The expression inside invisible groups, which fragments of a `macro_rules!` arrive in.
+pub fn bare(mut expr: &Expr) -> &Expr {
+    while let Expr::Group(group) = expr {
+        expr = &group.expr;
+    }
+    expr
 }
 
 fn path_end(path: &Path) -> Span {

@@ -40,12 +40,7 @@ struct Pass<'a> {
 }
 
 /// Removes every [`Stmt::Return`].
-pub fn eliminate(
-    stmts: Vec<Stmt>,
-    nodes: &mut Vec<Node>,
-    variables: &mut usize,
-    errors: &mut Errors,
-) -> Vec<Stmt> {
+pub fn eliminate(stmts: Vec<Stmt>, nodes: &mut Vec<Node>, variables: &mut usize, errors: &mut Errors) -> Vec<Stmt> {
     let mut pass = Pass { nodes, variables, errors, flag: None, read: false };
     let (mut stmts, _) = pass.block(stmts);
     match (pass.flag, pass.read) {

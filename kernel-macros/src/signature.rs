@@ -1,9 +1,11 @@
 //! The signature of a kernel: dtype parameters, constexprs and parameters.
 
 use kernel_core::ir::{Bound, ConstTy, DType, Dt, DtypeId, IntTy};
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility};
+use syn::{
+    Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
+};
 
 use crate::error::{Checked, Errors};
 use crate::names::closest;
@@ -18,7 +20,7 @@ pub struct KernelItem {
     /// `fn name<..>(..)`.
     pub sig: syn::Signature,
     /// The braces.
-    pub body: proc_macro2::Group,
+    pub body: Group,
 }
 
 impl Parse for KernelItem {
@@ -26,19 +28,31 @@ impl Parse for KernelItem {
         let attrs = input.call(Attribute::parse_outer)?;
         let vis = input.parse()?;
         let sig = input.parse()?;
-        let body = match input.parse::<TokenTree>()? {
-            TokenTree::Group(group) if group.delimiter() == proc_macro2::Delimiter::Brace => group,
+        let body = braces(input.parse::<TokenTree>()?)?;
+        Ok(KernelItem { attrs, vis, sig, body })
+    }
+}
+
+/// The group in braces. A block that a `macro_rules!` has captured arrives in an invisible group.
+fn braces(mut tree: TokenTree) -> syn::Result<Group> {
+    loop {
+        let mut inner = match &tree {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::None => group.stream().into_iter(),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return Ok(group.clone()),
             other => return Err(syn::Error::new(other.span(), "expected the kernel's body in braces")),
         };
-        Ok(KernelItem { attrs, vis, sig, body })
+        match (inner.next(), inner.next()) {
+            (Some(only), None) => tree = only,
+            _ => return Err(syn::Error::new(tree.span(), "expected the kernel's body in braces")),
+        }
     }
 }
 
 /// A generic parameter, in the order of the source.
 #[derive(Debug)]
 pub enum Generic {
-    /// `T: Num`
-    Dtype(Ident, Bound),
+    /// `T: Num`, with the place of the bound.
+    Dtype(Ident, Bound, Place),
     /// `const N: usize`, with the type's tokens.
     Const(Ident, ConstTy, TokenStream),
 }
@@ -91,7 +105,7 @@ impl Signature {
     /// The dtype parameters in order.
     pub fn dtypes(&self) -> impl Iterator<Item = (&Ident, Bound)> {
         self.generics.iter().filter_map(|g| match g {
-            Generic::Dtype(ident, bound) => Some((ident, *bound)),
+            Generic::Dtype(ident, bound, _) => Some((ident, *bound)),
             Generic::Const(..) => None,
         })
     }
@@ -155,7 +169,7 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
 
 fn duplicates(signature: &Signature, errors: &mut Errors) {
     let generics = signature.generics.iter().map(|g| match g {
-        Generic::Dtype(ident, _) | Generic::Const(ident, ..) => ident,
+        Generic::Dtype(ident, ..) | Generic::Const(ident, ..) => ident,
     });
     let mut seen: Vec<String> = Vec::new();
     for ident in generics.chain(signature.params.iter().map(|p| &p.ident)) {
@@ -172,12 +186,17 @@ fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &m
         let read = match param {
             GenericParam::Lifetime(lifetime) => {
                 let place = Place::of_tokens(lifetime);
-                errors.report_help(place, "a kernel has no lifetime parameters", "remove it; the launcher adds its own");
+                errors.report_help(
+                    place,
+                    "a kernel has no lifetime parameters",
+                    "remove it; the launcher adds its own",
+                );
                 continue;
             }
             GenericParam::Type(param) => {
                 let bound = read_bound(param, errors).map_err(|_| signature.broken.push(param.ident.to_string()));
-                Generic::Dtype(param.ident.clone(), bound.unwrap_or(Bound::Num))
+                let place = param.bounds.first().map_or_else(|| Place::at(param.ident.span()), Place::of_tokens);
+                Generic::Dtype(param.ident.clone(), bound.unwrap_or(Bound::Num), place)
             }
             GenericParam::Const(param) => match read_const(param, errors) {
                 Ok((ty, tokens)) => Generic::Const(param.ident.clone(), ty, tokens),

@@ -8,7 +8,7 @@ use super::{Checker, Operand};
 use crate::error::Checked;
 use crate::names::closest;
 use crate::ops::{Row, Turbofish};
-use crate::place::Place;
+use crate::place::{Place, bare};
 
 /// The arguments of a call, matched with the operation's row.
 pub(super) struct Args<'e> {
@@ -39,8 +39,8 @@ impl<'e> Args<'e> {
 
 /// The name and the value of a named argument.
 fn as_named(expr: &Expr) -> Option<(&syn::Ident, &Expr)> {
-    match expr {
-        Expr::Assign(assign) => match &*assign.left {
+    match bare(expr) {
+        Expr::Assign(assign) => match bare(&assign.left) {
             Expr::Path(path) => path.path.get_ident().map(|name| (name, &*assign.right)),
             _ => None,
         },
@@ -170,7 +170,7 @@ impl Checker<'_> {
 
     /// A named argument that is `true` or `false`.
     pub(super) fn flag(&mut self, args: &Args<'_>, name: &str) -> Checked<bool> {
-        match args.named(name) {
+        match args.named(name).map(bare) {
             None => Ok(false),
             Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => Ok(value.value),
             Some(other) => {

@@ -90,7 +90,14 @@ impl Checker<'_> {
     }
 
     /// A binary operator on two values; `sign` is the operator's own place.
-    pub(super) fn binary(&mut self, op: Operator, l: Operand, r: Operand, place: Place, sign: Place) -> Checked<Operand> {
+    pub(super) fn binary(
+        &mut self,
+        op: Operator,
+        l: Operand,
+        r: Operand,
+        place: Place,
+        sign: Place,
+    ) -> Checked<Operand> {
         match op {
             Operator::Arith(op, what) => self.arith(op, what, l, r, place, sign),
             Operator::Compare(op, what) => self.compare(op, what, l, r, place, sign),
@@ -124,7 +131,13 @@ impl Checker<'_> {
     }
 
     /// Arithmetic on constexprs that still adapt stays a constexpr.
-    pub(super) fn constexpr_arith(&mut self, op: BinaryOp, l: Operand, r: Operand, place: Place) -> Checked<Option<Dim>> {
+    pub(super) fn constexpr_arith(
+        &mut self,
+        op: BinaryOp,
+        l: Operand,
+        r: Operand,
+        place: Place,
+    ) -> Checked<Option<Dim>> {
         let (Some(a), Some(b)) = (self.node(l.node).dim.clone(), self.node(r.node).dim.clone()) else {
             return Ok(None);
         };
@@ -157,7 +170,15 @@ impl Checker<'_> {
         })
     }
 
-    fn compare(&mut self, op: CmpOp, what: &str, l: Operand, r: Operand, place: Place, sign: Place) -> Checked<Operand> {
+    fn compare(
+        &mut self,
+        op: CmpOp,
+        what: &str,
+        l: Operand,
+        r: Operand,
+        place: Place,
+        sign: Place,
+    ) -> Checked<Operand> {
         let (mut l, mut r) = (l, r);
         if let (Some(a), Some(b)) = (self.node(l.node).dim.clone(), self.node(r.node).dim.clone()) {
             if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {

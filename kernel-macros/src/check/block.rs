@@ -4,7 +4,7 @@ use syn::{Expr, Stmt as SynStmt};
 
 use super::{Checker, Context, Val};
 use crate::error::Checked;
-use crate::place::Place;
+use crate::place::{Place, bare};
 use crate::tree::Stmt;
 
 /// How a block ends.
@@ -31,7 +31,7 @@ impl Checker<'_> {
                     let val = self.tail(expr);
                     return if diverges { Flow::Diverges } else { val };
                 }
-                SynStmt::Expr(expr, semi) => diverges |= self.expr_stmt(expr, semi.is_some() || !last),
+                SynStmt::Expr(expr, _) => diverges |= self.expr_stmt(expr),
                 SynStmt::Local(local) => self.local(local),
                 SynStmt::Macro(mac) => self.macro_stmt(&mac.mac),
                 SynStmt::Item(item) => {
@@ -54,7 +54,7 @@ impl Checker<'_> {
 
     /// The expression at the end of a block whose value is used.
     fn tail(&mut self, expr: &Expr) -> Flow {
-        match expr {
+        match bare(expr) {
             Expr::If(stmt) => self.if_expr(stmt, true),
             other => Flow::Value(self.expr(other)),
         }
@@ -85,7 +85,7 @@ impl Checker<'_> {
 
 /// Expressions that are statements by nature.
 fn is_statement(expr: &Expr) -> bool {
-    match expr {
+    match bare(expr) {
         Expr::Return(_) | Expr::Assign(_) | Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_) => true,
         Expr::Break(_) | Expr::Continue(_) => true,
         Expr::Binary(binary) => super::binary::operator(&binary.op).is_some_and(|(_, assigns)| assigns),

@@ -7,12 +7,12 @@ use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::names::closest;
 use crate::ops::{self, Call, ROWS, Row};
-use crate::place::Place;
+use crate::place::{Place, bare};
 
 impl Checker<'_> {
     /// `name(arguments)`
     pub(super) fn call(&mut self, call: &ExprCall, place: Place) -> Checked<Val> {
-        let Expr::Path(path) = &*call.func else {
+        let Expr::Path(path) = bare(&call.func) else {
             let help = "call an operation by its name";
             return Err(self.report_help(Place::of(&call.func), "this cannot be called in a kernel", help));
         };
@@ -64,7 +64,7 @@ impl Checker<'_> {
 
     /// The operation of a method. `a.max(b)` is the larger of two, `x.max(axis = 0)` a reduction.
     fn method_row(&self, name: &str, call: &ExprMethodCall) -> Option<&'static Row> {
-        let positional = call.args.iter().any(|a| !matches!(a, Expr::Assign(_)));
+        let positional = call.args.iter().any(|a| !matches!(bare(a), Expr::Assign(_)));
         let name = match name {
             "max" if positional => "maximum",
             "min" if positional => "minimum",
@@ -142,5 +142,5 @@ impl Checker<'_> {
 }
 
 fn named_second(call: &ExprCall) -> bool {
-    matches!(call.args.iter().nth(1), Some(Expr::Assign(_)))
+    matches!(call.args.iter().nth(1).map(bare), Some(Expr::Assign(_)))
 }

@@ -98,8 +98,7 @@ impl Checker<'_> {
             let help = format!("for a conversion write `x as {name}`");
             return self.report_help(place, format!("`{name}` is a dtype, not a value"), help);
         }
-        let visible: Vec<String> =
-            self.scopes.iter().flat_map(|s| s.names.iter().map(|(n, _)| n.clone())).collect();
+        let visible: Vec<String> = self.scopes.iter().flat_map(|s| s.names.iter().map(|(n, _)| n.clone())).collect();
         match closest(name, visible.iter().map(String::as_str)) {
             Some(close) => {
                 let help = format!("did you mean `{close}`?");
@@ -204,13 +203,9 @@ impl Checker<'_> {
     pub(super) fn literal(&mut self, lit: &ExprLit) -> Checked<Val> {
         let place = Place::at(lit.lit.span());
         let node = match &lit.lit {
-            Lit::Bool(b) => Node {
-                kind: Kind::Bool(b.value),
-                ty: VTy::scalar(BOOL),
-                dim: None,
-                constexpr: true,
-                place,
-            },
+            Lit::Bool(b) => {
+                Node { kind: Kind::Bool(b.value), ty: VTy::scalar(BOOL), dim: None, constexpr: true, place }
+            }
             Lit::Int(int) => return self.int_literal(int, place).map(Val::One),
             Lit::Float(float) => self.float_literal(float.base10_digits(), float.suffix(), place)?,
             Lit::Str(_) | Lit::ByteStr(_) | Lit::CStr(_) | Lit::Char(_) => {

@@ -7,7 +7,7 @@ use super::block::Flow;
 use super::macros::bool_scalar;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::Checked;
-use crate::place::Place;
+use crate::place::{Place, bare};
 use crate::tree::{ForStmt, IfStmt, LoopHints, NodeId, Stmt, VOp, WhileStmt};
 use crate::types::{DtRef, VElem, VTy};
 
@@ -63,7 +63,7 @@ impl Checker<'_> {
     }
 
     fn else_branch(&mut self, branch: &Expr, want: bool) -> Flow {
-        match branch {
+        match bare(branch) {
             Expr::If(stmt) => self.if_expr(stmt, want),
             Expr::Block(block) => self.block(&block.block.stmts, want, block.block.brace_token.span.close()),
             other => Flow::Value(self.expr(other)),
@@ -173,7 +173,8 @@ impl Checker<'_> {
             Ok(([lo, hi, step], _, from_end)) => {
                 let ty = self.ty(*lo).clone();
                 let pat_place = Place::of_pat(&stmt.pat);
-                let bounds = if *from_end { self.count_down([*lo, *hi, *step], place) } else { [lo.node, hi.node, step.node] };
+                let bounds =
+                    if *from_end { self.count_down([*lo, *hi, *step], place) } else { [lo.node, hi.node, step.node] };
                 let own = self.node(bounds[0]).ty.clone();
                 let slot = self.slot(own, pat_place);
                 (Some((bounds, slot, *hi, ty)), Ok(slot))
@@ -183,7 +184,7 @@ impl Checker<'_> {
         let ((), body) = self.nested(Context::Loop, |c| {
             let value = match (&bounds, index) {
                 (Some((_, slot, hi, ty)), Ok(_)) if matches!(range, Ok((_, _, true))) => {
-                    Ok(c.from_end_index(*slot, *hi, ty, place))
+                    Ok(c.index_from_end(*slot, *hi, ty, place))
                 }
                 (_, index) => index,
             };
@@ -336,7 +337,7 @@ impl Checker<'_> {
     }
 
     /// The loop variable from its distance to the end: `hi - 1 - distance`.
-    fn from_end_index(&mut self, distance: NodeId, hi: Operand, ty: &VTy, place: Place) -> NodeId {
+    fn index_from_end(&mut self, distance: NodeId, hi: Operand, ty: &VTy, place: Place) -> NodeId {
         let VElem::Data(dt) = ty.elem else { return distance };
         let settled = self.types.settled(dt);
         let distance = self.bits(distance, unsigned_of(settled), settled, ty, place);

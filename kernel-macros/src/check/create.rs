@@ -81,7 +81,11 @@ impl Checker<'_> {
             Expr::Array(array) => &array.elems,
             Expr::Group(group) => return self.shape_arg(&group.expr),
             Expr::Reference(reference) => {
-                return Err(self.report_help(place, "a shape is written without `&`", self::array_help(&reference.expr)));
+                return Err(self.report_help(
+                    place,
+                    "a shape is written without `&`",
+                    self::array_help(&reference.expr),
+                ));
             }
             other => {
                 return Err(self.report_help(place, "this is not a shape", array_help(other)));

@@ -113,7 +113,8 @@ impl Checker<'_> {
         if let (DtRef::Fixed(Dt::Known(from)), Dt::Known(to)) = (self.types.resolve(dt), to)
             && from.bits() != to.bits()
         {
-            let message = format!("`bitcast` keeps the width: `{from}` has {} bits, `{to}` has {}", from.bits(), to.bits());
+            let message =
+                format!("`bitcast` keeps the width: `{from}` has {} bits, `{to}` has {}", from.bits(), to.bits());
             return Err(self.report_help(place, message, format!("to convert the value write `x as {to}`")));
         }
         let ty = self.ty(x).with_dt(DtRef::Fixed(to));

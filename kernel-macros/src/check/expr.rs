@@ -8,7 +8,7 @@ use super::block::Flow;
 use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::names::is_screaming;
-use crate::place::Place;
+use crate::place::{Place, bare};
 use crate::signature::type_name;
 use crate::tree::{Kind, Node, VOp};
 use crate::types::{Class, DtRef, VElem, VTy};
@@ -136,7 +136,7 @@ impl Checker<'_> {
 
     fn cast_expr(&mut self, cast: &ExprCast, place: Place) -> Checked<Operand> {
         let target = type_name(&cast.ty).unwrap_or_default();
-        if let Expr::Path(path) = &*cast.expr
+        if let Expr::Path(path) = bare(&cast.expr)
             && let Some(dtype) = DType::from_name(&target)
             && self.is_value_constant(&path.path)
         {

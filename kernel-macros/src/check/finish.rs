@@ -100,7 +100,9 @@ impl Checker<'_> {
             Dt::Known(d) if d.is_int() && !(d.int_min()..=d.int_max()).contains(&value) => {
                 let message = format!("`{d}` does not hold {value}");
                 let help = match wider(value) {
-                    Some(wide) => format!("it holds {} to {}; write `{value}_{wide}` for another dtype", d.int_min(), d.int_max()),
+                    Some(wide) => {
+                        format!("it holds {} to {}; write `{value}_{wide}` for another dtype", d.int_min(), d.int_max())
+                    }
                     None => "no integer dtype does".to_string(),
                 };
                 self.report_help(place, message, help);

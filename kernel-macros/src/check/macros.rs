@@ -7,7 +7,7 @@ use syn::{BinOp, Expr, Lit, Macro, Token};
 
 use super::{Checker, Context};
 use crate::error::Checked;
-use crate::place::Place;
+use crate::place::{Place, bare};
 use crate::tree::{Kind, Stmt};
 use crate::types::{BOOL, VTy};
 
@@ -17,9 +17,11 @@ impl Checker<'_> {
         let name = mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
         let place = Place::of_path(&mac.path);
         let help = match name.as_str() {
-            // A mistake inside has been reported.
-            "assert" => return drop(self.assertion(mac, place)),
-            "static_assert" => return drop(self.static_assertion(mac, place)),
+            "assert" | "static_assert" => {
+                // A mistake inside has been reported.
+                let _ = if name == "assert" { self.assertion(mac, place) } else { self.static_assertion(mac, place) };
+                return;
+            }
             "assert_eq" => "write `assert!(a == b, \"..\")`",
             "assert_ne" => "write `assert!(a != b, \"..\")`",
             "debug_assert" => "write `assert!(condition, \"..\")`",
@@ -98,7 +100,7 @@ impl Checker<'_> {
 
     /// Remembers the equations of a condition that holds.
     fn learn(&mut self, condition: &Expr) {
-        match condition {
+        match bare(condition) {
             Expr::Paren(paren) => self.learn(&paren.expr),
             Expr::Binary(binary) if matches!(binary.op, BinOp::And(_)) => {
                 self.learn(&binary.left);

@@ -7,7 +7,7 @@ use super::args::Args;
 use super::{Checker, Context, Operand};
 use crate::error::Checked;
 use crate::names::closest;
-use crate::place::Place;
+use crate::place::{Place, bare};
 use crate::tree::{NodeId, Stmt};
 use crate::types::{BOOL, DtRef, VElem};
 
@@ -73,7 +73,10 @@ impl Checker<'_> {
         let pointer = self.arg(args, 0)?;
         let VElem::Ptr(param) = self.ty(pointer).elem else {
             let message = format!("`{what}` needs a pointer, found {}", self.show(pointer));
-            let help = format!("add offsets to a `Ptr` parameter: `{what}(x + offsets{})`", if what == "store" { ", value" } else { "" });
+            let help = format!(
+                "add offsets to a `Ptr` parameter: `{what}(x + offsets{})`",
+                if what == "store" { ", value" } else { "" }
+            );
             return Err(self.report_help(pointer.place, message, help));
         };
         match self.func.param(param).kind {
@@ -106,8 +109,10 @@ impl Checker<'_> {
             let message = format!("{what} has the shape {found}, but the pointer of this `{call}` is a scalar");
             (message, "make a tile of pointers: `pointer + offsets`".to_string())
         } else {
-            let message =
-                format!("{what} has the shape {found}, but the pointers of this `{call}` have {}", self.show_shape(shape));
+            let message = format!(
+                "{what} has the shape {found}, but the pointers of this `{call}` have {}",
+                self.show_shape(shape)
+            );
             let help = match misfit {
                 Some((a, b)) if own.len() <= shape.len() => self.shape_help(&a, &b),
                 Some(_) | None => format!("it must broadcast to {}", self.show_shape(shape)),
@@ -153,7 +158,7 @@ impl Checker<'_> {
 }
 
 fn ident(expr: &Expr) -> Option<String> {
-    match expr {
+    match bare(expr) {
         Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
         _ => None,
     }

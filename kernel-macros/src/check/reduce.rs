@@ -8,7 +8,7 @@ use super::args::Args;
 use super::{Checker, Context, Operand, Val};
 use crate::error::Checked;
 use crate::ops::Row;
-use crate::place::Place;
+use crate::place::{Place, bare};
 use crate::tree::{NodeId, ReduceStmt, Stmt};
 use crate::types::{BOOL, DtRef, VElem, VTy};
 
@@ -124,7 +124,7 @@ impl Checker<'_> {
 
     fn reduce_with(&mut self, args: &Args<'_>, inputs: &[Operand], tuple: bool) -> Checked<Val> {
         let place = args.place;
-        let closure = match args.expr(1) {
+        let closure = match args.expr(1).map(bare) {
             Some(Expr::Closure(closure)) => closure,
             other => {
                 let at = other.map_or(place, Place::of);
@@ -146,13 +146,11 @@ impl Checker<'_> {
         }
         let (inputs, along) = self.along(args, inputs, "`reduce`")?;
         let mut outcome = Ok(());
-        let results = self.reduction(&inputs, &along, place, |c, a, b| {
-            match c.closure(closure, &a, &b, tuple) {
-                Ok(values) => values,
-                Err(reported) => {
-                    outcome = Err(reported);
-                    a
-                }
+        let results = self.reduction(&inputs, &along, place, |c, a, b| match c.closure(closure, &a, &b, tuple) {
+            Ok(values) => values,
+            Err(reported) => {
+                outcome = Err(reported);
+                a
             }
         });
         outcome?;
@@ -173,7 +171,8 @@ impl Checker<'_> {
         for (pat, nodes) in [(left, a), (right, b)] {
             let place = Place::of_pat(pat);
             let operands = nodes.iter().map(|&node| Val::One(Operand { node, place }));
-            let val = if tuple { Val::Tuple(operands.collect(), place) } else { Val::One(Operand { node: nodes[0], place }) };
+            let val =
+                if tuple { Val::Tuple(operands.collect(), place) } else { Val::One(Operand { node: nodes[0], place }) };
             self.bind_pattern(pat, Ok(val));
         }
         let place = Place::of(&closure.body);

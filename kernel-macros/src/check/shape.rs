@@ -6,7 +6,7 @@ use syn::{Expr, ExprIndex};
 use super::args::Args;
 use super::{Checker, Operand};
 use crate::error::Checked;
-use crate::place::Place;
+use crate::place::{Place, bare};
 
 impl Checker<'_> {
     pub(super) fn expand_dims(&mut self, args: &Args<'_>) -> Checked<Operand> {
@@ -33,18 +33,19 @@ impl Checker<'_> {
     pub(super) fn index(&mut self, index: &ExprIndex, place: Place) -> Checked<Operand> {
         let x = self.operand(&index.expr);
         let single = [&*index.index];
-        let parts: Vec<&Expr> = match &*index.index {
+        let parts: Vec<&Expr> = match bare(&index.index) {
             Expr::Tuple(tuple) => tuple.elems.iter().collect(),
             _ => single.to_vec(),
         };
         let mut kinds = Vec::new();
         for part in parts {
-            match part {
+            match bare(part) {
                 Expr::Range(range) if range.start.is_none() && range.end.is_none() => kinds.push(false),
                 Expr::Path(path) if path.path.is_ident("None") => kinds.push(true),
                 other => {
                     let message = "an index of a tile is made of `..` (keep this axis) and `None` (insert an axis)";
-                    let help = "tiles have no single elements: read memory with `load(pointer + i)`, or reduce the tile";
+                    let help =
+                        "tiles have no single elements: read memory with `load(pointer + i)`, or reduce the tile";
                     return Err(self.report_help(Place::of(other), message, help));
                 }
             }
@@ -72,17 +73,15 @@ impl Checker<'_> {
         let (x, shape) = (x?, shape?);
         let own = self.ty(x).shape.clone();
         let pairs = own.iter().rev().zip(shape.iter().rev());
-        let misfit = pairs.filter(|(a, b)| !a.is_one() && !self.same_dim(a, b)).map(|(a, b)| (a.clone(), b.clone())).last();
+        let misfit =
+            pairs.filter(|(a, b)| !a.is_one() && !self.same_dim(a, b)).map(|(a, b)| (a.clone(), b.clone())).next_back();
         match misfit {
             None if own.len() <= shape.len() => {
                 Ok(Operand { node: self.expand(x.node, &shape, args.place), place: args.place })
             }
             None => {
-                let message = format!(
-                    "the shape {} has more axes than {}",
-                    self.show_shape(&own),
-                    self.show_shape(&shape)
-                );
+                let message =
+                    format!("the shape {} has more axes than {}", self.show_shape(&own), self.show_shape(&shape));
                 Err(self.report_help(args.place, message, "reduce or reshape it first"))
             }
             Some((a, b)) => {
@@ -150,7 +149,7 @@ impl Checker<'_> {
     pub(super) fn permute(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
         let Some(expr) = args.expr(1) else { return Err(self.report(args.place, "the order of axes is missing")) };
-        let Expr::Array(array) = expr else {
+        let Expr::Array(array) = bare(expr) else {
             let help = "write the order of axes as `[1, 0, 2]`";
             return Err(self.report_help(Place::of(expr), "this is not an order of axes", help));
         };

@@ -11,9 +11,8 @@ use crate::tree::{Stmt, VarId};
 use crate::types::VElem;
 
 impl Checker<'_> {
-    /// An expression as a statement. Returns whether it ends the kernel. `used` is false for the last expression of a
-    /// block without `;`.
-    pub(super) fn expr_stmt(&mut self, expr: &Expr, closed: bool) -> bool {
+    /// An expression as a statement. Returns whether it ends the kernel.
+    pub(super) fn expr_stmt(&mut self, expr: &Expr) -> bool {
         match expr {
             Expr::Assign(assign) => {
                 self.assign(assign);
@@ -44,7 +43,7 @@ impl Checker<'_> {
                 self.macro_stmt(&mac.mac);
                 false
             }
-            Expr::Group(group) => self.expr_stmt(&group.expr, closed),
+            Expr::Group(group) => self.expr_stmt(&group.expr),
             other => {
                 if let Ok(val @ (Val::One(_) | Val::Tuple(..))) = self.expr(other) {
                     let help = "name it, `let name = ..;`, store it, or remove it";

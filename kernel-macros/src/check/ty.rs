@@ -101,9 +101,9 @@ impl Checker<'_> {
             Mismatch::Literal(class, dt) => self.literal_mismatch(class, dt, literal),
             Mismatch::Classes => {
                 let message = format!("{what} needs one dtype, found an integer and a float");
-                let integer = [a, b].into_iter().find(|&o| {
-                    matches!(self.ty(o).elem, VElem::Data(dt) if self.types.class(dt) == Some(Class::Int))
-                });
+                let integer = [a, b]
+                    .into_iter()
+                    .find(|&o| matches!(self.ty(o).elem, VElem::Data(dt) if self.types.class(dt) == Some(Class::Int)));
                 match integer {
                     Some(o) => {
                         let help = self.as_float(o, "f32");
@@ -405,7 +405,8 @@ impl Checker<'_> {
                 match self.ty(operand).elem {
                     VElem::Ptr(param) if self.func.param(param).kind == wanted => Ok(Val::One(operand)),
                     VElem::Ptr(_) | VElem::Data(_) => {
-                        let message = format!("the annotation says a pointer of another type; this is {}", self.show(operand));
+                        let message =
+                            format!("the annotation says a pointer of another type; this is {}", self.show(operand));
                         Err(self.report(operand.place, message))
                     }
                 }
