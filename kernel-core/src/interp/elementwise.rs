@@ -12,7 +12,6 @@ use crate::math::{MathFn, evaluate_f32, evaluate_f64};
 use super::lanes::{
     Fn1, Fn2, Fn3, Half, lift1, lift1_fma, lift1_half, lift2, lift2_half, lift2_half_compare, lift3, lift3_fma,
 };
-use super::round::{fma_bf16, fma_f16};
 
 /// The total, wrapping arithmetic of an integer dtype.
 pub(super) trait Int: Copy + Ord + 'static {
@@ -338,11 +337,15 @@ pub(super) fn select(bytes: usize) -> Fn3 {
     }
 }
 
-/// The tile function of `fma`: one rounding, for f16 and bf16 too.
+/// The tile function of `fma`; f16 and bf16 go through that of f32.
 pub(super) fn fma(dtype: DType) -> Option<Fn3> {
     match dtype {
-        DType::F16 => Some(lift3(fma_f16)),
-        DType::BF16 => Some(lift3(fma_bf16)),
+        DType::F16 => {
+            Some(lift3_fma(|a: f16, b: f16, c: f16| f16::from_f32(a.to_f32().mul_add(b.to_f32(), c.to_f32()))))
+        }
+        DType::BF16 => {
+            Some(lift3_fma(|a: bf16, b: bf16, c: bf16| bf16::from_f32(a.to_f32().mul_add(b.to_f32(), c.to_f32()))))
+        }
         DType::F32 => Some(lift3_fma(f32::mul_add)),
         DType::F64 => Some(lift3_fma(f64::mul_add)),
         DType::Bool

@@ -343,16 +343,18 @@ fn load_places<T: Cell>(
 ) -> Option<i64> {
     let (base, out) = (buffer.ptr.cast::<T>(), out.cast::<T>());
     let mut bad = None;
-    // SAFETY (of this closure): `lane` is below `n`, and memory is only read after its offset was checked.
-    let mut read = |lane: usize, offset: i64| unsafe {
-        *out.add(lane) = if !buffer.contains(offset) {
-            bad.get_or_insert(offset);
-            T::ZERO
-        } else if buffer.mutable {
-            T::load(base.add(offset as usize))
-        } else {
-            *base.add(offset as usize)
-        };
+    let mut read = |lane: usize, offset: i64| {
+        // SAFETY: `lane` is below `n`, and memory is only read after its offset was checked.
+        unsafe {
+            *out.add(lane) = if !buffer.contains(offset) {
+                bad.get_or_insert(offset);
+                T::ZERO
+            } else if buffer.mutable {
+                T::load(base.add(offset as usize))
+            } else {
+                *base.add(offset as usize)
+            };
+        }
     };
     match places {
         Places::Offsets(offsets) => {
@@ -393,10 +395,10 @@ fn store_places<T: Cell>(
 ) -> Option<i64> {
     let (base, value) = (buffer.ptr.cast::<T>(), value.cast::<T>());
     let mut bad = None;
-    // SAFETY (of this closure): `lane` is below `n`, and memory is only written after its offset was checked.
-    let mut write = |lane: usize, offset: i64| unsafe {
+    let mut write = |lane: usize, offset: i64| {
         if buffer.contains(offset) {
-            T::store(base.add(offset as usize), *value.add(lane));
+            // SAFETY: `lane` is below `n`, and the offset was checked.
+            unsafe { T::store(base.add(offset as usize), *value.add(lane)) };
         } else {
             bad.get_or_insert(offset);
         }

@@ -27,25 +27,6 @@ pub(super) fn int_to_f64_odd(x: i128) -> f64 {
     if x < 0 { -(kept as f64) } else { kept as f64 }
 }
 
-/// `sum` with the rounding error `error` that computing it made, rounded to odd instead of to nearest.
-fn odd_sum(sum: f64, error: f64) -> f64 {
-    if error == 0.0 || !sum.is_finite() || !error.is_finite() {
-        return sum;
-    }
-    let beyond = (error < 0.0) == (sum > 0.0);
-    f64::from_bits((sum.to_bits() - u64::from(beyond)) | 1)
-}
-
-/// `a * b + c` in f64, rounded to odd; the product of the operands must be exact in f64.
-fn fma_odd(a: f64, b: f64, c: f64) -> f64 {
-    let product = a * b;
-    let sum = product + c;
-    // The error of the sum (Knuth, TwoSum).
-    let c_part = sum - product;
-    let error = (product - (sum - c_part)) + (c - c_part);
-    odd_sum(sum, error)
-}
-
 /// Rounds to f16 once.
 pub(super) fn f64_to_f16(x: f64) -> f16 {
     f16::from_f32(f64_to_f32_odd(x))
@@ -54,16 +35,6 @@ pub(super) fn f64_to_f16(x: f64) -> f16 {
 /// Rounds to bf16 once.
 pub(super) fn f64_to_bf16(x: f64) -> bf16 {
     bf16::from_f32(f64_to_f32_odd(x))
-}
-
-/// `a * b + c` with one rounding.
-pub(super) fn fma_f16(a: f16, b: f16, c: f16) -> f16 {
-    f64_to_f16(fma_odd(a.to_f64(), b.to_f64(), c.to_f64()))
-}
-
-/// `a * b + c` with one rounding.
-pub(super) fn fma_bf16(a: bf16, b: bf16, c: bf16) -> bf16 {
-    f64_to_bf16(fma_odd(a.to_f64(), b.to_f64(), c.to_f64()))
 }
 
 #[cfg(test)]
@@ -101,18 +72,5 @@ mod tests {
         assert_eq!(f64_to_bf16(int_to_f64_odd(x)).to_f64(), ((1i128 << 60) + (1 << 53)) as f64);
         assert_eq!(f64_to_bf16(x as f64).to_f64(), (1i128 << 60) as f64);
         assert_eq!(int_to_f64_odd(-5), -5.0);
-    }
-
-    #[test]
-    fn fma_has_one_rounding() {
-        let (a, c) = (f16::from_f64(1.0 + f64::powi(2.0, -10)), f16::from_f64(-1.0));
-        // (1 + 2^-10)^2 - 1 = 2^-9 + 2^-20, of which the product alone rounded to f16 keeps only 2^-9.
-        assert_eq!(fma_f16(a, a, c).to_f64(), f64::powi(2.0, -9) + f64::powi(2.0, -20));
-        let big = bf16::MAX;
-        assert_eq!(fma_bf16(big, big, bf16::NEG_INFINITY), bf16::NEG_INFINITY);
-        let tiny = bf16::from_bits(1);
-        // A sum so lopsided that f64 cannot hold it: 2^8 + half an ulp (1) + tiny * tiny is above the tie.
-        let sum = fma_bf16(tiny, tiny, bf16::from_f32(256.0));
-        assert_eq!(sum.to_f32(), 256.0);
     }
 }

@@ -121,10 +121,10 @@ impl Compiler<'_> {
         }
         used.sort_unstable();
         used.dedup();
-        let first = func.region(region).args.iter().copied().collect::<Vec<_>>();
+        let args = &func.region(region).args;
         let mut captured = Vec::new();
         for value in used {
-            if first.contains(&value) || is_defined_in(func, region, value) {
+            if args.contains(&value) || is_defined_in(func, region, value) {
                 continue;
             }
             let outside = self.reg(value)?;
