@@ -366,7 +366,7 @@ pub fn yield_types(func: &Func, region: RegionId) -> Result<Vec<Ty>> {
     }
 }
 
-fn arg_types<'f>(func: &'f Func, region: RegionId) -> Vec<&'f Ty> {
+fn arg_types(func: &Func, region: RegionId) -> Vec<&Ty> {
     func.region(region).args.iter().map(|&v| func.ty(v)).collect()
 }
 

@@ -86,11 +86,16 @@ macro_rules! op_group {
                 parser: &mut crate::text::AttrParser<'_, '_>,
             ) -> Option<Result<$Group, crate::text::ParseError>> {
                 match mnemonic {
-                    $( $mn => Some((|| {
-                        $( $( let $field: $fty = parser.attr(stringify!($field))?; )* )?
-                        let _ = &parser;
-                        Ok($Group::$Var $( { $( $field ),* } )?)
-                    })()), )*
+                    $( $mn => {
+                        fn read(
+                            parser: &mut crate::text::AttrParser<'_, '_>,
+                        ) -> Result<$Group, crate::text::ParseError> {
+                            $( $( let $field: $fty = parser.attr(stringify!($field))?; )* )?
+                            let _ = &parser;
+                            Ok($Group::$Var $( { $( $field ),* } )?)
+                        }
+                        Some(read(parser))
+                    } )*
                     _ => None,
                 }
             }

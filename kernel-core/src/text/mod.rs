@@ -1,6 +1,6 @@
 //! The text form of the tile IR: printing and parsing, at every level.
 //!
-//! [`print`] and [`parse`] are inverse to each other: printing what was parsed from a print gives that print.
+//! [`print()`] and [`parse()`] are inverse to each other: printing what was parsed from a print gives that print.
 //! The text is what `#[kernel]` embeds in a binary, what snapshots and `.tile` tests hold, and what a cache key is
 //! made of, so it is exact: floats come back bit for bit.
 //!

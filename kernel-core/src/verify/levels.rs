@@ -38,7 +38,8 @@ impl Checker<'_, '_> {
     fn header(&mut self) {
         let func = self.func;
         let unknown = Span::UNKNOWN;
-        if !self.generic() && !(func.dtype_params.is_empty() && func.const_params.is_empty()) {
+        let symbolic = !func.dtype_params.is_empty() || !func.const_params.is_empty();
+        if symbolic && !self.generic() {
             self.errors.push(unknown, "a bound kernel has no dtype parameters and no constexprs");
         }
         for (i, param) in func.dtype_params.iter().enumerate() {

@@ -25,7 +25,8 @@ fn a_sound_kernel_verifies() {
 
 #[test]
 fn broken_arenas_are_reported_and_never_panic() {
-    let breakages: [(&str, fn(&mut Func)); 9] = [
+    type Breakage = (&'static str, fn(&mut Func));
+    let breakages: [Breakage; 9] = [
         ("`neg`: an operand does not exist", |f| f.ops[1].operands[0] = ValueId::new(99)),
         ("`neg`: an operand is not defined here", |f| f.ops[1].operands[0] = ValueId::new(3)),
         ("an operation does not exist", |f| f.ops.truncate(4)),
