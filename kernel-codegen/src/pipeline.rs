@@ -72,7 +72,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
     let mut report = lowered.report;
     classify(&mut report, &plan);
     Ok(Compiled {
-        entry: placed.func().name.clone(),
+        entry: lower::symbol(&placed.func().name),
         ptx,
         target: *target,
         placed,

@@ -112,6 +112,9 @@ fn what_cannot_be_compiled_is_refused_with_a_reason() {
     assert!(many.contains("64 needed, 32 allowed"), "{many}");
     let huge = refusal(&ADD.replace("1024", "524288"), &Options { num_warps: 1, ..Options::default() });
     assert!(huge.contains("elements per thread"), "{huge}");
+    let wide = TRANSPOSE.replace("64", "256");
+    let shared = refusal(&wide, &Options { num_warps: 8, ..Options::default() });
+    assert!(shared.contains("262144 needed, 232448 allowed"), "{shared}");
 }
 
 #[test]

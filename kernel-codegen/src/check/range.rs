@@ -3,7 +3,8 @@
 //! A [`Node`] describes the interval of a value over all programs, lanes and loop trips of a launch, in terms of
 //! the launch's scalar arguments, buffer lengths and grid. Evaluation is interval arithmetic in 128 bits: wherever
 //! a value might leave its dtype it counts as any value of the dtype, so a wrapped offset is never taken for a
-//! small one. Masks, loop bounds and branch conditions come in as [`Node::Clip`]: the same value, known to be smaller
+//! small one. Numbers that fit 64 bits, as nearly always, are evaluated in 64 bits, as a launch should not wait for
+//! arithmetic; the answer is the same. Masks, loop bounds and branch conditions come in as [`Node::Clip`]: the same value, known to be smaller
 //! (or larger) than another where the access takes place.
 //!
 //! Example: for `off = program_id(0) * 1024 + arange(0, 1024)` under the mask `off < n`, a launch of 3 programs
@@ -74,24 +75,24 @@ pub enum Node {
     Fits(NodeId, DType),
 }
 
-/// A set of consecutive integers; `None` in its place means that no value occurs at all.
+/// A set of consecutive integers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Interval {
+struct Interval<T> {
     /// Smallest value.
-    pub lo: i128,
+    lo: T,
     /// Largest value.
-    pub hi: i128,
+    hi: T,
 }
 
 /// What an evaluation knows of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Known {
+enum Known<T> {
     /// Nothing: it may have wrapped, or an operand may have.
     Nothing,
     /// No value occurs: the code is not reached.
     Never,
     /// Values in an interval.
-    In(Interval),
+    In(Interval<T>),
 }
 
 /// The launch that conditions are evaluated for.
@@ -121,8 +122,11 @@ pub struct LaunchConditions {
     conditions: Vec<Condition>,
 }
 
+/// Programs of up to this many nodes, which are most, are evaluated in little memory.
+const FEW_NODES: usize = 32;
+
 /// Programs of up to this many nodes are evaluated without an allocation.
-const INLINE_NODES: usize = 96;
+const INLINE_NODES: usize = 128;
 
 impl LaunchConditions {
     /// Adds a node, or finds an equal one.
@@ -158,158 +162,266 @@ impl LaunchConditions {
         if self.conditions.is_empty() || env.grid.contains(&0) {
             return true;
         }
-        let mut inline = [Known::Nothing; INLINE_NODES];
-        let mut heap = Vec::new();
-        let values: &mut [Known] = match self.nodes.len() {
-            n if n <= INLINE_NODES => &mut inline[..n],
-            n => {
-                heap.resize(n, Known::Nothing);
-                &mut heap
-            }
+        let narrow = match self.nodes.len() {
+            ..=FEW_NODES => self.hold_in(&mut [Known::<i64>::Nothing; FEW_NODES], env),
+            ..=INLINE_NODES => self.hold_in(&mut [Known::<i64>::Nothing; INLINE_NODES], env),
+            _ => Err(TooNarrow),
         };
+        narrow.unwrap_or_else(|TooNarrow| {
+            let mut values = vec![Known::<i128>::Nothing; self.nodes.len()];
+            // Nothing is too narrow for 128 bits: what does not fit there is not known.
+            self.hold_in(&mut values, env).unwrap_or(false)
+        })
+    }
+
+    /// Evaluates all nodes into `values`, which has room for them.
+    fn hold_in<T: Number>(&self, values: &mut [Known<T>], env: &LaunchEnv<'_>) -> Result<bool, TooNarrow> {
         for (index, node) in self.nodes.iter().enumerate() {
-            let value = evaluate(node, values, env);
-            values[index] = value;
+            values[index] = evaluate(node, values, env)?;
         }
-        self.conditions.iter().all(|c| match values[c.offset.index()] {
+        let is_inside = |condition: &Condition| match values[condition.offset.index()] {
             Known::Nothing => false,
             Known::Never => true,
             Known::In(i) => {
-                let len = env.lengths.get(c.buffer.index()).copied().unwrap_or(0);
-                i.lo >= 0 && i.hi < i128::from(len)
+                let len = env.lengths.get(condition.buffer.index()).copied().unwrap_or(0);
+                i.lo.wide() >= 0 && i.hi.wide() < i128::from(len)
             }
-        })
+        };
+        Ok(self.conditions.iter().all(is_inside))
     }
 }
 
-fn interval(lo: i128, hi: i128) -> Known {
+/// A number needs more bits than the evaluation has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct TooNarrow;
+
+/// The integers of an evaluation. Operations that give `None` do not fit.
+trait Number: Copy + Ord {
+    fn of(value: i128) -> Result<Self, TooNarrow>;
+    fn wide(self) -> i128;
+    /// What it means that a result does not fit: a wider evaluation must say, or it is not known.
+    fn settle(result: Option<Self>) -> Result<Option<Self>, TooNarrow>;
+    fn add(self, other: Self) -> Option<Self>;
+    fn sub(self, other: Self) -> Option<Self>;
+    fn mul(self, other: Self) -> Option<Self>;
+    fn div(self, other: Self) -> Option<Self>;
+    fn shr(self, bits: u8) -> Self;
+}
+
+macro_rules! numbers {
+    ($($int:ty, $settle:expr;)*) => {$(
+        impl Number for $int {
+            #[inline]
+            fn of(value: i128) -> Result<Self, TooNarrow> {
+                Self::try_from(value).map_err(|_| TooNarrow)
+            }
+            #[inline]
+            fn wide(self) -> i128 {
+                self.into()
+            }
+            #[inline]
+            fn settle(result: Option<Self>) -> Result<Option<Self>, TooNarrow> {
+                $settle(result)
+            }
+            #[inline]
+            fn add(self, other: Self) -> Option<Self> {
+                self.checked_add(other)
+            }
+            #[inline]
+            fn sub(self, other: Self) -> Option<Self> {
+                self.checked_sub(other)
+            }
+            #[inline]
+            fn mul(self, other: Self) -> Option<Self> {
+                self.checked_mul(other)
+            }
+            #[inline]
+            fn div(self, other: Self) -> Option<Self> {
+                self.checked_div(other)
+            }
+            #[inline]
+            fn shr(self, bits: u8) -> Self {
+                self >> u32::from(bits).min(Self::BITS - 1)
+            }
+        }
+    )*};
+}
+
+numbers! {
+    i64, |result: Option<i64>| result.map(Some).ok_or(TooNarrow);
+    i128, Ok;
+}
+
+type Evaluated<T> = Result<Known<T>, TooNarrow>;
+
+fn interval<T: Ord>(lo: T, hi: T) -> Known<T> {
     if lo > hi { Known::Never } else { Known::In(Interval { lo, hi }) }
 }
 
-/// The hull of what `f` gives on the corners of two intervals; nothing if a corner overflows.
-fn corners(a: Interval, b: Interval, f: impl Fn(i128, i128) -> Option<i128>) -> Known {
-    let (mut lo, mut hi) = (i128::MAX, i128::MIN);
-    for x in [a.lo, a.hi] {
-        for y in [b.lo, b.hi] {
-            let Some(v) = f(x, y) else { return Known::Nothing };
-            (lo, hi) = (lo.min(v), hi.max(v));
-        }
+/// The interval between two results; nothing if one does not fit.
+fn between<T: Number>(lo: Option<T>, hi: Option<T>) -> Evaluated<T> {
+    match (T::settle(lo)?, T::settle(hi)?) {
+        (Some(lo), Some(hi)) => Ok(interval(lo, hi)),
+        (None, _) | (_, None) => Ok(Known::Nothing),
     }
-    interval(lo, hi)
+}
+
+/// The hull of what `f` gives on the corners of two intervals; nothing if a corner does not fit.
+fn corners<T: Number>(a: Interval<T>, b: Interval<T>, f: impl Fn(T, T) -> Option<T>) -> Evaluated<T> {
+    let mut hull: Option<Interval<T>> = None;
+    for (x, y) in [(a.lo, b.lo), (a.lo, b.hi), (a.hi, b.lo), (a.hi, b.hi)] {
+        let Some(v) = T::settle(f(x, y))? else { return Ok(Known::Nothing) };
+        hull = Some(include(hull, v));
+    }
+    Ok(hull.map_or(Known::Never, Known::In))
+}
+
+/// The smallest interval with another value in it.
+fn include<T: Ord + Copy>(hull: Option<Interval<T>>, v: T) -> Interval<T> {
+    hull.map_or(Interval { lo: v, hi: v }, |h| Interval { lo: h.lo.min(v), hi: h.hi.max(v) })
 }
 
 /// Applies `f` to two known intervals.
-fn both(a: Known, b: Known, f: impl Fn(Interval, Interval) -> Known) -> Known {
+fn both<T: Number>(a: Known<T>, b: Known<T>, f: impl FnOnce(Interval<T>, Interval<T>) -> Evaluated<T>) -> Evaluated<T> {
     match (a, b) {
-        (Known::Never, _) | (_, Known::Never) => Known::Never,
+        (Known::Never, _) | (_, Known::Never) => Ok(Known::Never),
         (Known::In(a), Known::In(b)) => f(a, b),
-        (Known::Nothing, Known::Nothing | Known::In(_)) | (Known::In(_), Known::Nothing) => Known::Nothing,
+        (Known::Nothing, Known::Nothing | Known::In(_)) | (Known::In(_), Known::Nothing) => Ok(Known::Nothing),
     }
 }
 
-fn evaluate(node: &Node, values: &[Known], env: &LaunchEnv<'_>) -> Known {
+fn evaluate<T: Number>(node: &Node, values: &[Known<T>], env: &LaunchEnv<'_>) -> Evaluated<T> {
     let at = |id: &NodeId| values[id.index()];
-    match node {
-        Node::Fixed(lo, hi) => interval(*lo, *hi),
+    let fixed = |lo: i128, hi: i128| Ok(interval(T::of(lo)?, T::of(hi)?));
+    Ok(match node {
+        Node::Fixed(lo, hi) => fixed(*lo, *hi)?,
         Node::Argument(p) => match env.scalars.get(p.index()) {
-            Some(Some(v)) => interval(*v, *v),
+            Some(Some(v)) => fixed(*v, *v)?,
             Some(None) | None => Known::Nothing,
         },
-        Node::ProgramId(axis) => interval(0, i128::from(env.grid[usize::from(*axis)]) - 1),
+        Node::ProgramId(axis) => fixed(0, i128::from(env.grid[usize::from(*axis)]) - 1)?,
         Node::NumPrograms(axis) => {
             let n = i128::from(env.grid[usize::from(*axis)]);
-            interval(n, n)
+            fixed(n, n)?
         }
-        Node::Add(a, b) => both(at(a), at(b), |a, b| corners(a, b, i128::checked_add)),
-        Node::Sub(a, b) => both(at(a), at(b), |a, b| corners(a, b, i128::checked_sub)),
-        Node::Mul(a, b) => both(at(a), at(b), |a, b| corners(a, b, i128::checked_mul)),
-        Node::Div(a, b) => both(at(a), at(b), divide),
-        Node::Rem(a, b) => both(at(a), at(b), remainder),
-        Node::Min(a, b) => both(at(a), at(b), |a, b| interval(a.lo.min(b.lo), a.hi.min(b.hi))),
-        Node::Max(a, b) => both(at(a), at(b), |a, b| interval(a.lo.max(b.lo), a.hi.max(b.hi))),
-        Node::And(a, b) => both(at(a), at(b), |a, b| match (a.lo >= 0, b.lo >= 0) {
-            (true, true) => interval(0, a.hi.min(b.hi)),
-            (true, false) => interval(0, a.hi),
-            (false, true) => interval(0, b.hi),
-            (false, false) => Known::Nothing,
-        }),
+        Node::Add(a, b) => both(at(a), at(b), |a, b| between(a.lo.add(b.lo), a.hi.add(b.hi)))?,
+        Node::Sub(a, b) => both(at(a), at(b), |a, b| between(a.lo.sub(b.hi), a.hi.sub(b.lo)))?,
+        Node::Mul(a, b) => both(at(a), at(b), |a, b| corners(a, b, T::mul))?,
+        Node::Div(a, b) => both(at(a), at(b), divide)?,
+        Node::Rem(a, b) => both(at(a), at(b), remainder)?,
+        Node::Min(a, b) => both(at(a), at(b), |a, b| Ok(interval(a.lo.min(b.lo), a.hi.min(b.hi))))?,
+        Node::Max(a, b) => both(at(a), at(b), |a, b| Ok(interval(a.lo.max(b.lo), a.hi.max(b.hi))))?,
+        Node::And(a, b) => both(at(a), at(b), bitwise_and)?,
         Node::Either(a, b) => match (at(a), at(b)) {
             (Known::Nothing, _) | (_, Known::Nothing) => Known::Nothing,
             (Known::Never, other) | (other, Known::Never) => other,
             (Known::In(a), Known::In(b)) => interval(a.lo.min(b.lo), a.hi.max(b.hi)),
         },
         Node::Counter(lo, hi, step) => match at(step) {
-            Known::In(s) if s.lo >= 1 => both(at(lo), at(hi), |lo, hi| interval(lo.lo, hi.hi - 1)),
+            Known::In(s) if s.lo >= T::of(1)? => {
+                let one = T::of(1)?;
+                both(at(lo), at(hi), |lo, hi| between(Some(lo.lo), hi.hi.sub(one)))?
+            }
             Known::In(_) | Known::Never | Known::Nothing => Known::Nothing,
         },
         Node::Induction { start, bounds, increment, after } => {
-            induction(at(start), bounds.map(|n| at(&n)), at(increment), *after)
+            induction(at(start), bounds.map(|n| at(&n)), at(increment), *after)?
         }
         Node::ClipAbove(a, limit, plus) => match (at(a), at(limit)) {
-            (Known::In(a), Known::In(l)) => interval(a.lo, a.hi.min(l.hi + i128::from(*plus))),
+            // A limit that does not fit limits nothing.
+            (Known::In(a), Known::In(l)) => match T::settle(l.hi.add(T::of(i128::from(*plus))?))? {
+                Some(limit) => interval(a.lo, a.hi.min(limit)),
+                None => Known::In(a),
+            },
             (a, Known::Nothing | Known::In(_)) => a,
             (_, Known::Never) => Known::Never,
         },
         Node::ClipBelow(a, limit, plus) => match (at(a), at(limit)) {
-            (Known::In(a), Known::In(l)) => interval(a.lo.max(l.lo + i128::from(*plus)), a.hi),
+            (Known::In(a), Known::In(l)) => match T::settle(l.lo.add(T::of(i128::from(*plus))?))? {
+                Some(limit) => interval(a.lo.max(limit), a.hi),
+                None => Known::In(a),
+            },
             (a, Known::Nothing | Known::In(_)) => a,
             (_, Known::Never) => Known::Never,
         },
         Node::Shr(a, bits) => match at(a) {
-            Known::In(i) => interval(i.lo >> bits, i.hi >> bits),
+            Known::In(i) => interval(i.lo.shr(*bits), i.hi.shr(*bits)),
             other => other,
         },
         Node::Fits(a, dtype) => match at(a) {
-            Known::In(i) if i.lo >= dtype.int_min() && i.hi <= dtype.int_max() => Known::In(i),
-            Known::In(_) | Known::Nothing => interval(dtype.int_min(), dtype.int_max()),
+            Known::In(i) if i.lo.wide() >= dtype.int_min() && i.hi.wide() <= dtype.int_max() => Known::In(i),
+            Known::In(_) | Known::Nothing => fixed(dtype.int_min(), dtype.int_max())?,
             Known::Never => Known::Never,
         },
-    }
+    })
 }
 
-fn divide(a: Interval, b: Interval) -> Known {
+fn bitwise_and<T: Number>(a: Interval<T>, b: Interval<T>) -> Evaluated<T> {
+    let zero = T::of(0)?;
+    Ok(match (a.lo >= zero, b.lo >= zero) {
+        (true, true) => interval(zero, a.hi.min(b.hi)),
+        (true, false) => interval(zero, a.hi),
+        (false, true) => interval(zero, b.hi),
+        (false, false) => Known::Nothing,
+    })
+}
+
+fn divide<T: Number>(a: Interval<T>, b: Interval<T>) -> Evaluated<T> {
     // Quotients are largest in magnitude at the divisors nearest to zero; dividing by zero gives zero.
-    let mut hull: Option<Interval> = None;
-    for (lo, hi) in [(b.lo, b.hi.min(-1)), (b.lo.max(1), b.hi)] {
+    let (zero, one, minus_one) = (T::of(0)?, T::of(1)?, T::of(-1)?);
+    let mut hull = None;
+    for (lo, hi) in [(b.lo, b.hi.min(minus_one)), (b.lo.max(one), b.hi)] {
         if lo > hi {
             continue;
         }
-        match corners(a, Interval { lo, hi }, i128::checked_div) {
-            Known::In(q) => hull = Some(hull.map_or(q, |h| Interval { lo: h.lo.min(q.lo), hi: h.hi.max(q.hi) })),
-            Known::Nothing | Known::Never => return Known::Nothing,
+        match corners(a, Interval { lo, hi }, T::div)? {
+            Known::In(q) => hull = Some(include(Some(include(hull, q.lo)), q.hi)),
+            Known::Nothing | Known::Never => return Ok(Known::Nothing),
         }
     }
-    if b.lo <= 0 && b.hi >= 0 {
-        hull = Some(hull.map_or(Interval { lo: 0, hi: 0 }, |h| Interval { lo: h.lo.min(0), hi: h.hi.max(0) }));
+    if b.lo <= zero && b.hi >= zero {
+        hull = Some(include(hull, zero));
     }
-    hull.map_or(Known::Never, Known::In)
+    Ok(hull.map_or(Known::Never, Known::In))
 }
 
-fn remainder(a: Interval, b: Interval) -> Known {
-    if b.lo <= 0 && b.hi >= 0 {
+fn remainder<T: Number>(a: Interval<T>, b: Interval<T>) -> Evaluated<T> {
+    let (zero, one) = (T::of(0)?, T::of(1)?);
+    if b.lo <= zero && b.hi >= zero {
         // x % 0 is x: the result lies between zero and the dividend.
-        return interval(a.lo.min(0), a.hi.max(0));
+        return Ok(interval(a.lo.min(zero), a.hi.max(zero)));
     }
-    let largest = b.lo.unsigned_abs().max(b.hi.unsigned_abs()) as i128 - 1;
-    let lo = if a.lo < 0 { a.lo.max(-largest) } else { 0 };
-    let hi = if a.hi > 0 { a.hi.min(largest) } else { 0 };
-    interval(lo, hi)
+    // The divisors have one sign; the smallest remainder of a negative one is b.lo + 1, of a positive one 1 - b.hi.
+    let least = if b.hi < zero { b.lo.add(one) } else { one.sub(b.hi) };
+    let Some(least) = T::settle(least)? else { return Ok(Known::Nothing) };
+    let Some(largest) = T::settle(zero.sub(least))? else { return Ok(Known::Nothing) };
+    let lo = if a.lo < zero { a.lo.max(least) } else { zero };
+    let hi = if a.hi > zero { a.hi.min(largest) } else { zero };
+    Ok(interval(lo, hi))
 }
 
-fn induction(start: Known, [lo, hi, step]: [Known; 3], increment: Known, after: bool) -> Known {
-    let (Known::In(lo), Known::In(hi), Known::In(step)) = (lo, hi, step) else { return Known::Nothing };
-    if step.lo < 1 {
-        return Known::Nothing;
+fn induction<T: Number>(
+    start: Known<T>,
+    [lo, hi, step]: [Known<T>; 3],
+    increment: Known<T>,
+    after: bool,
+) -> Evaluated<T> {
+    let (Known::In(lo), Known::In(hi), Known::In(step)) = (lo, hi, step) else { return Ok(Known::Nothing) };
+    let (zero, one) = (T::of(0)?, T::of(1)?);
+    if step.lo < one {
+        return Ok(Known::Nothing);
     }
-    let distance = (hi.hi - lo.lo).max(0);
-    let trips = (distance + step.lo - 1) / step.lo;
-    let most = if after { trips } else { (trips - 1).max(0) };
-    both(start, increment, |start, increment| {
-        let times = Interval { lo: 0, hi: most };
-        match corners(times, increment, i128::checked_mul) {
-            Known::In(sum) => corners(start, sum, i128::checked_add),
-            other => other,
-        }
+    // The number of trips is the distance over the step, rounded up.
+    let trips = hi.hi.sub(lo.lo).and_then(|distance| {
+        let last = distance.sub(one)?;
+        if last < zero { Some(zero) } else { last.div(step.lo)?.add(one) }
+    });
+    let Some(trips) = T::settle(trips)? else { return Ok(Known::Nothing) };
+    let most = if after || trips == zero { Some(trips) } else { trips.sub(one) };
+    let Some(most) = T::settle(most)? else { return Ok(Known::Nothing) };
+    both(start, increment, |start, increment| match corners(Interval { lo: zero, hi: most }, increment, T::mul)? {
+        Known::In(sum) => between(start.lo.add(sum.lo), start.hi.add(sum.hi)),
+        other => Ok(other),
     })
 }
 
@@ -392,7 +504,17 @@ mod tests {
                     let node = [Node::Add, Node::Sub, Node::Mul, Node::Div, Node::Rem, Node::Min, Node::Max, Node::And]
                         [kind](a, b);
                     let values = [interval(alo, ahi), interval(blo, bhi)];
-                    let Known::In(got) = evaluate(&node, &values, &env(&[], &[], 1)) else { continue };
+                    let known = evaluate::<i128>(&node, &values, &env(&[], &[], 1));
+                    let narrow = |i: i128| i as i64;
+                    let values = [(alo, ahi), (blo, bhi)].map(|(lo, hi)| interval(narrow(lo), narrow(hi)));
+                    match (known, evaluate::<i64>(&node, &values, &env(&[], &[], 1))) {
+                        (Ok(Known::In(wide)), Ok(Known::In(narrow))) => {
+                            assert_eq!((wide.lo, wide.hi), (narrow.lo.into(), narrow.hi.into()), "{node:?}");
+                        }
+                        (Ok(Known::Nothing), Ok(Known::Nothing)) | (Ok(Known::Never), Ok(Known::Never)) => {}
+                        (wide, narrow) => panic!("{node:?}: {wide:?} in 128 bits, {narrow:?} in 64"),
+                    }
+                    let Ok(Known::In(got)) = known else { continue };
                     for x in alo..=ahi {
                         for y in blo..=bhi {
                             let v = apply(kind, x, y);
@@ -406,10 +528,32 @@ mod tests {
 
     #[test]
     fn inductions_count_trips() {
-        let one = |v| interval(v, v);
+        let one = |v: i64| interval(v, v);
         let bounds = [one(0), one(10), one(4)];
-        assert_eq!(induction(one(5), bounds, one(3), false), interval(5, 11), "three trips");
-        assert_eq!(induction(one(5), bounds, one(3), true), interval(5, 14));
-        assert_eq!(induction(one(5), [one(3), one(1), one(1)], one(3), true), one(5), "no trip");
+        assert_eq!(induction(one(5), bounds, one(3), false), Ok(interval(5, 11)), "three trips");
+        assert_eq!(induction(one(5), bounds, one(3), true), Ok(interval(5, 14)));
+        assert_eq!(induction(one(5), [one(3), one(1), one(1)], one(3), true), Ok(one(5)), "no trip");
+        assert_eq!(induction(one(5), [one(3), one(1), one(1)], one(3), false), Ok(one(5)));
+        assert_eq!(induction(one(5), bounds, one(i64::MAX), true), Err(TooNarrow));
+        let wide = |v: i128| interval(v, v);
+        let bounds = [wide(0), wide(10), wide(4)];
+        assert_eq!(induction(wide(0), bounds, wide(i128::MAX), true), Ok(Known::Nothing), "it may have wrapped");
+    }
+
+    /// Numbers beyond 64 bits are answered by the wider evaluation.
+    #[test]
+    fn wide_numbers_are_compared_exactly() {
+        let mut c = LaunchConditions::default();
+        let n = c.node(Node::Argument(ParamId::new(1)));
+        let square = c.node(Node::Mul(n, n));
+        let reduced = c.node(Node::Div(square, n));
+        c.require(Condition { offset: reduced, buffer: ParamId::new(0) });
+        let holds = |n: i128, len: u64| c.hold(&env(&[None, Some(n)], &[len], 1));
+        for n in [5, i128::from(i64::MAX), i128::from(u64::MAX) - 1] {
+            assert!(holds(n, n as u64 + 1), "{n}");
+            assert!(!holds(n, n as u64), "{n}");
+        }
+        assert!(!holds(i128::MAX, u64::MAX), "the square does not fit 128 bits");
+        assert!(!holds(i128::MIN, u64::MAX));
     }
 }

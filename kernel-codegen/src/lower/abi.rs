@@ -59,7 +59,7 @@ pub(super) fn declare<'ctx>(ir: &Ir<'ctx>, func: &Func, abi: &[AbiParam], num_wa
             AbiParam::Length(_) | AbiParam::ReportSlot | AbiParam::Scratch => ir.context.i64_type().into(),
         })
         .collect();
-    let function = ir.module.add_function(&func.name, ir.context.void_type().fn_type(&types, false), None);
+    let function = ir.module.add_function(&symbol(&func.name), ir.context.void_type().fn_type(&types, false), None);
     mark_kernel(function, &KernelBounds::block(num_warps * kernel_core::layout::WARP_SIZE));
     for (index, param) in (0u32..).zip(abi) {
         if let AbiParam::Buffer(id) = param {
@@ -116,4 +116,23 @@ impl<'ctx> Lower<'_, 'ctx> {
         let index = self.func.params.iter().position(|param| is(param.kind))?;
         Some(ParamId::new(index as u32))
     }
+}
+
+/// The name of a kernel's entry: its own, in the characters that assemblers take.
+///
+/// Others become their code points (`größe` is `gr$f6$$df$e`), a raw identifier loses its `r#`, and the name that the
+/// shared memory has is taken.
+pub(crate) fn symbol(name: &str) -> String {
+    let name = name.strip_prefix("r#").unwrap_or(name);
+    let mut symbol = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => symbol.push(c),
+            other => symbol.push_str(&format!("${:x}$", u32::from(other))),
+        }
+    }
+    if symbol.is_empty() || symbol.starts_with(|c: char| c.is_ascii_digit()) || symbol == SHARED_MEMORY {
+        symbol.insert_str(0, "kernel$");
+    }
+    symbol
 }

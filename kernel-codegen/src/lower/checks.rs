@@ -86,7 +86,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut failed = self.ir.bool(false);
         let ir = &self.ir;
         let mut at = width.const_zero();
-        for group in self.equal_groups(result) {
+        // Backwards, so that of several failures the first is the one that stays.
+        for group in self.equal_groups(result).into_iter().rev() {
             let first = group[0] as usize;
             let offset = ir.resize(ir.int(values[first]), width, signed);
             // One unsigned comparison: a negative offset is larger than any length.
@@ -103,6 +104,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
         }
         let remembered = ir.int(ir.load(ir.int_type(32), site_variable, 4));
+        // What failed first is remembered: later failures often follow from it.
+        let failed = ir.and(failed, ir.icmp(IntPredicate::EQ, remembered, ir.i32(0)));
         let number = ir.i32(site as i32 + 1);
         ir.store(site_variable, ir.iselect(failed, number, remembered).into(), 4);
         let remembered = ir.int(ir.load(ir.int_type(64), offset_variable, 8));

@@ -18,6 +18,11 @@ use crate::report::{ConversionKind, ConversionReport};
 /// A larger tile goes through shared memory in several passes, so that programs do not crowd each other out.
 const MAX_BYTES: u32 = 48 * 1024;
 
+/// Conversions that take at most so much shared memory.
+fn within(bytes: u32) -> ConversionOptions {
+    ConversionOptions { swizzle: SwizzleOptions { max_bytes: Some(bytes) }, ..ConversionOptions::default() }
+}
+
 impl<'ctx> Lower<'_, 'ctx> {
     /// An error of the layout algebra, which placement should have made impossible.
     pub(super) fn layout_error(&self, error: &LayoutError) -> CodegenError {
@@ -31,9 +36,12 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(result, self.registers(source).to_vec());
             return Ok(());
         };
-        let options =
-            ConversionOptions { swizzle: SwizzleOptions { max_bytes: Some(MAX_BYTES) }, ..Default::default() };
-        let plan = convert_with(from, to, self.shared_bits(source), &options);
+        let bits = self.shared_bits(source);
+        let plan = match convert_with(from, to, bits, &within(MAX_BYTES)) {
+            // Some tiles cannot be cut into passes; whether the target has that much shared memory shows at the end.
+            Err(LayoutError::ScratchTooSmall { .. }) => convert_with(from, to, bits, &ConversionOptions::default()),
+            plan => plan,
+        };
         let plan = plan.map_err(|error| {
             let what = format!("a conversion of layouts that cannot be done: {error}");
             CodegenError::refuse(self.func, operation.span, what)

@@ -15,6 +15,8 @@ use super::ir::Value;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 
+/// The symbol of the memory.
+pub(super) const SHARED_MEMORY: &str = "shared_memory";
 /// The alignment of the memory: that of the widest access.
 const ALIGNMENT: u32 = 16;
 /// Up to this many bytes, taking other memory is better than a barrier: four programs of that size fit every target.
@@ -99,7 +101,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The address of a byte of shared memory.
     pub(super) fn shared_address(&self, offset: IntValue<'ctx>) -> PointerValue<'ctx> {
-        let memory = dynamic_shared_memory(&self.ir.module, "shared_memory", ALIGNMENT);
+        let memory = dynamic_shared_memory(&self.ir.module, SHARED_MEMORY, ALIGNMENT);
         self.ir.offset(self.ir.int_type(8), memory.as_pointer_value(), offset)
     }
 

@@ -153,7 +153,7 @@ pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<F
 
 /// The most elements of one tile per thread. A thread has 255 registers; a tile of several times that can still be
 /// compiled, because not all of it need be held at once, but beyond this LLVM takes minutes.
-const MAX_PER_THREAD: i64 = 2048;
+const MAX_PER_THREAD: i64 = 1024;
 
 fn check_shapes(func: &Func, num_warps: u32) -> Result<(), CodegenError> {
     let limit = MAX_PER_THREAD * i64::from(num_warps * WARP_SIZE);
