@@ -14,6 +14,7 @@ use kernel_llvm::{KernelBounds, ParameterFact, mark_kernel, mark_parameter, spac
 
 use super::Lower;
 use super::ir::Ir;
+use super::shared::SHARED_MEMORY;
 use crate::analysis::control::for_each_op;
 use crate::compiled::AbiParam;
 
@@ -135,4 +136,23 @@ pub(crate) fn symbol(name: &str) -> String {
         symbol.insert_str(0, "kernel$");
     }
     symbol
+}
+
+#[cfg(test)]
+mod tests {
+    use super::symbol;
+
+    #[test]
+    fn every_name_becomes_a_symbol() {
+        let cases = [
+            ("add", "add"),
+            ("r#move", "move"),
+            ("größe", "gr$f6$$df$e"),
+            ("shared_memory", "kernel$shared_memory"),
+            ("", "kernel$"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(symbol(name), expected);
+        }
+    }
 }

@@ -48,6 +48,7 @@ use crate::error::CodegenError;
 use crate::report::Report;
 use crate::target::Target;
 
+pub(crate) use abi::symbol;
 use barrier::Barriers;
 use checks::Sticky;
 use intrinsics::Intrinsic;
