@@ -147,10 +147,15 @@ fn ranges(out: PtrMut<i64>, lo: i32, hi: i32, step: i32) {
     for i in (lo..hi).step_by(step).rev() {
         both = both * 31 + i as i64;
     }
+    let mut from_the_end = 0i64;
+    for i in (lo..hi).rev().step_by(step) {
+        from_the_end = from_the_end * 31 + i as i64;
+    }
     store(out, forwards);
     store(out + 1, count);
     store(out + 2, backwards);
     store(out + 3, both);
+    store(out + 4, from_the_end);
 }
 
 #[test]
@@ -172,7 +177,7 @@ fn ranges_of_every_kind() {
     ];
     check(|device| {
         for (lo, hi, step) in cases {
-            let mut out = device.zeros::<i64>(4)?;
+            let mut out = device.zeros::<i64>(5)?;
             ranges(&mut out, lo, hi, step).grid(1).launch(device)?;
             let hash = |values: &mut dyn Iterator<Item = i32>| {
                 values.fold(0i64, |hash, i| hash.wrapping_mul(31).wrapping_add(i64::from(i)))
@@ -183,6 +188,7 @@ fn ranges_of_every_kind() {
                 stepped.len() as i64,
                 hash(&mut (lo..hi).rev()),
                 hash(&mut stepped.iter().rev().copied()),
+                hash(&mut (lo..hi).rev().step_by(step as usize)),
             ];
             assert_eq!(out.to_vec()?, want, "({lo}..{hi}).step_by({step})");
         }

@@ -2,5 +2,6 @@
 
 mod determinism;
 mod kernels;
+mod names;
 mod safety;
 mod shape;
