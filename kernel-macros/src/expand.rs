@@ -8,6 +8,7 @@ use syn::parse::{ParseStream, Parser};
 use crate::error::Errors;
 use crate::launcher::Body;
 use crate::signature::{KernelItem, Signature};
+use crate::source::Source;
 use crate::{attr, check, guard, launcher, lines, lower, signature};
 
 /// Expands `#[kernel(attr)] item`.
@@ -69,7 +70,7 @@ fn body(
             return Body::default();
         }
     };
-    let tree = check::check(signature, &stmts, errors);
+    let tree = check::check(signature, &stmts, Source::new(braces), errors);
     if !errors.is_empty() {
         return Body::default();
     }

@@ -27,6 +27,7 @@ mod ops;
 mod place;
 mod returns;
 mod signature;
+mod source;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -34,7 +35,7 @@ mod types;
 
 /// Turns a function into a kernel: a typed launcher of the same name, and a struct of its constexprs.
 ///
-/// ```ignore
+/// ```text
 /// use tilewright::prelude::*;
 ///
 /// /// out[i] = x[i] + y[i]

@@ -17,7 +17,7 @@ use kernel_core::ir::{
 use crate::check::Tree;
 use crate::error::{Checked, Errors};
 use crate::place::Place;
-use crate::tree::{ForStmt, IfStmt, Kind, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt};
+use crate::tree::{Fold, ForStmt, IfStmt, Kind, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt};
 use crate::types::{VElem, VTy, may_be};
 
 /// A kernel as IR.
@@ -436,7 +436,10 @@ impl Lower<'_> {
             l.effect(ControlOp::Yield, &yields, &[], stmt.place)
         })?;
         self.flat = outer;
-        let op = ControlOp::Reduce { axis: stmt.axis };
+        let op = match stmt.fold {
+            Fold::Reduce => ControlOp::Reduce { axis: stmt.axis },
+            Fold::Scan { reverse } => ControlOp::Scan { axis: stmt.axis, reverse },
+        };
         let results = self.build(op.into(), &operands, &[region], stmt.place)?;
         for (slot, value) in stmt.results.iter().zip(results) {
             self.values[slot.0] = Some(value);

@@ -3,7 +3,7 @@
 //! Every operation is a function; where the row says so it is also a method of its first argument.
 //! Adding an operation whose kind exists is one row here.
 
-use kernel_core::ir::{BinaryOp, UnaryOp};
+use kernel_core::ir::{AtomicOp, BinaryOp, UnaryOp};
 
 /// What a call does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,14 @@ pub enum Call {
     ArgExtreme(bool),
     /// `reduce(x, axis = 0, |a, b| ..)`
     Reduce,
+    /// Running combinations by one operation.
+    Running(BinaryOp),
+    /// `associative_scan(x, axis = 0, |a, b| ..)`
+    Scan,
+    /// `atomic_add(pointer, value)` and its kind.
+    Atomic(AtomicOp),
+    /// `atomic_cas(pointer, expected, value)`
+    AtomicCas,
 }
 
 /// Whether an operation takes a dtype in a turbofish.
@@ -120,7 +128,10 @@ impl Row {
 
 const X: &[&str] = &["x"];
 const AB: &[&str] = &["a", "b"];
+const PV: &[&str] = &["pointer", "value"];
 const AXES: &[&str] = &["axis", "keep_dims"];
+const SCAN: &[&str] = &["axis", "reverse"];
+const ATOMIC: &[&str] = &["mask", "order", "scope"];
 
 /// All operations.
 pub const ROWS: &[Row] = &[
@@ -168,6 +179,17 @@ pub const ROWS: &[Row] = &[
     row("argmax", Call::ArgExtreme(true), X).options(AXES),
     row("argmin", Call::ArgExtreme(false), X).options(AXES),
     row("reduce", Call::Reduce, &["x", "closure"]).options(AXES),
+    row("cumsum", Call::Running(BinaryOp::Add), X).options(SCAN),
+    row("cumprod", Call::Running(BinaryOp::Mul), X).options(SCAN),
+    row("associative_scan", Call::Scan, &["x", "closure"]).options(SCAN),
+    row("atomic_add", Call::Atomic(AtomicOp::Add), PV).options(ATOMIC),
+    row("atomic_min", Call::Atomic(AtomicOp::Min), PV).options(ATOMIC),
+    row("atomic_max", Call::Atomic(AtomicOp::Max), PV).options(ATOMIC),
+    row("atomic_and", Call::Atomic(AtomicOp::And), PV).options(ATOMIC),
+    row("atomic_or", Call::Atomic(AtomicOp::Or), PV).options(ATOMIC),
+    row("atomic_xor", Call::Atomic(AtomicOp::Xor), PV).options(ATOMIC),
+    row("atomic_exchange", Call::Atomic(AtomicOp::Exchange), PV).options(ATOMIC),
+    row("atomic_cas", Call::AtomicCas, &["pointer", "expected", "value"]).options(ATOMIC),
 ];
 
 /// The row of that name.
@@ -207,6 +229,16 @@ pub fn other_spelling(name: &str) -> Option<&'static str> {
         ("wrapping_sub", "a - b"),
         ("wrapping_mul", "a * b"),
         ("into", "x as f32"),
+        ("scan", "associative_scan(x, axis = 0, |a, b| a + b)"),
+        ("atomic_xchg", "atomic_exchange(pointer, value)"),
+        ("atomic_swap", "atomic_exchange(pointer, value)"),
+        ("atomic_sub", "atomic_add(pointer, -value)"),
+        ("compare_exchange", "atomic_cas(pointer, expected, value)"),
+        ("len", "BLOCK"),
+        ("clone", "x"),
+        ("copy", "x"),
+        ("powf", "exp2(log2(x) * y)"),
+        ("max_element", "max(x, axis = 0)"),
         ("block_id", "program_id(0)"),
         ("thread_idx", "program_id(0)"),
     ];

@@ -97,6 +97,8 @@ pub struct Signature {
     pub generics: Vec<Generic>,
     /// Parameters in order.
     pub params: Vec<KernelParam>,
+    /// Whether it wrongly declares a return type: then a value at the end of the body is no second mistake.
+    pub returns: bool,
     /// Names of generic parameters with a mistake in their declaration, whose uses stay without message.
     pub broken: Vec<String>,
 }
@@ -155,6 +157,7 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
         ident: sig.ident,
         generics: Vec::new(),
         params: Vec::new(),
+        returns: matches!(sig.output, syn::ReturnType::Type(..)),
         broken: Vec::new(),
     };
     read_generics(&sig.generics, &mut signature, errors);
@@ -281,14 +284,15 @@ fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option
         FnArg::Typed(arg) => arg,
     };
     let place = Place::of_type(&arg.ty);
-    let ty = read_param_ty(&arg.ty, signature, errors).ok();
     let (ident, mutable) = match &*arg.pat {
         Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => (p.ident.clone(), p.mutability.is_some()),
         other => {
             errors.report_help(Place::of_pat(other), "a parameter of a kernel needs a name", "write `name: type`");
-            (Ident::new(&format!("argument_{}", signature.params.len()), Span::mixed_site()), false)
+            let ident = Ident::new(&format!("argument_{}", signature.params.len()), Span::mixed_site());
+            return Some(KernelParam { ident, mutable: false, ty: None, place });
         }
     };
+    let ty = read_param_ty(&arg.ty, signature, errors).ok();
     Some(KernelParam { ident, mutable, ty, place })
 }
 

@@ -171,9 +171,23 @@ pub struct WhileStmt {
     pub place: Place,
 }
 
-/// A reduction along an axis.
+/// What a combination along an axis leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fold {
+    /// One element: the axis is gone.
+    Reduce,
+    /// The running combination, backwards if `reverse`.
+    Scan {
+        /// From the last element to the first.
+        reverse: bool,
+    },
+}
+
+/// A reduction or scan along an axis.
 #[derive(Clone, Debug)]
 pub struct ReduceStmt {
+    /// What is left.
+    pub fold: Fold,
     /// The axis.
     pub axis: u8,
     /// Tiles of one shape.

@@ -82,6 +82,9 @@ impl Checker<'_> {
                 None
             }
         };
+        if let Some(reported) = wrong {
+            return Err(reported);
+        }
         let given = args.positional.len() + usize::from(receiver.is_some());
         if given != row.params.len() {
             let expected = match row.params {
@@ -92,12 +95,9 @@ impl Checker<'_> {
             let message = format!("`{}` takes {expected}, found {given}", row.name);
             let extra = exprs.iter().filter(|e| as_named(e).is_none()).nth(row.params.len());
             let at = if receiver.is_none() { extra.map_or(place, Place::of) } else { place };
-            wrong = Some(self.report_help(at, message, format!("write `{}`", row.usage())));
+            return Err(self.report_help(at, message, format!("write `{}`", row.usage())));
         }
-        match wrong {
-            Some(reported) => Err(reported),
-            None => Ok(args),
-        }
+        Ok(args)
     }
 
     fn unknown_option(&mut self, row: &Row, name: &str, place: Place) -> crate::error::Reported {

@@ -122,8 +122,9 @@ impl Checker<'_> {
         if let Some(dim) = self.constexpr_arith(op, l, r, place)? {
             return Ok(Operand { node: self.int(dim, place), place });
         }
-        let dt = self.unify(l, r, what, sign)?;
         self.need(l, op.needs(), what)?;
+        self.need(r, op.needs(), what)?;
+        let dt = self.unify(l, r, what, sign)?;
         let shape = self.common_shape(&[l, r], what, sign)?;
         let args = [l, r].map(|o| self.expand(o.node, &shape, place)).to_vec();
         let ty = VTy { elem: VElem::Data(dt), shape };
@@ -199,8 +200,10 @@ impl Checker<'_> {
                 return Err(self.report(sign, message));
             }
             (VElem::Data(_) | VElem::Ptr(_), VElem::Data(_) | VElem::Ptr(_)) => {
+                for operand in [l, r] {
+                    self.need(operand, op.needs(), what)?;
+                }
                 self.unify(l, r, what, sign)?;
-                self.need(l, op.needs(), what)?;
             }
         }
         let shape = self.common_shape(&[l, r], what, sign)?;

@@ -3,7 +3,7 @@
 use syn::{Expr, Stmt as SynStmt};
 
 use super::{Checker, Context, Val};
-use crate::error::Checked;
+use crate::error::{Checked, Reported};
 use crate::place::{Place, bare};
 use crate::tree::Stmt;
 
@@ -18,7 +18,15 @@ pub(super) enum Flow {
 impl Checker<'_> {
     /// The body of the kernel.
     pub(super) fn kernel_body(&mut self, stmts: &[SynStmt]) {
-        self.block(stmts, false, Place::at(proc_macro2::Span::call_site()).start);
+        let end = proc_macro2::Span::call_site();
+        match stmts.split_last() {
+            Some((SynStmt::Expr(last, None), rest)) if self.signature.returns && is_value(last) => {
+                self.block(rest, false, end);
+                // A return type has been refused, so that the value is no second mistake.
+                let _ = self.expr(last);
+            }
+            _ => drop(self.block(stmts, false, end)),
+        }
     }
 
     /// The statements of a block; `want` says whether its value is used. `end` is the closing brace.
@@ -31,6 +39,8 @@ impl Checker<'_> {
                     let val = self.tail(expr);
                     return if diverges { Flow::Diverges } else { val };
                 }
+                // `{ value; }` where the value is wanted.
+                SynStmt::Expr(expr, Some(_)) if last && want && is_value(expr) => drop(self.expr(expr)),
                 SynStmt::Expr(expr, _) => diverges |= self.expr_stmt(expr),
                 SynStmt::Local(local) => self.local(local),
                 SynStmt::Macro(mac) => self.macro_stmt(&mac.mac),
@@ -45,7 +55,7 @@ impl Checker<'_> {
             (true, _) => Flow::Diverges,
             (false, false) => Flow::Value(Ok(Val::Unit(Place::at(end)))),
             (false, true) => {
-                let ends_in_value = matches!(stmts.last(), Some(SynStmt::Expr(e, Some(_))) if !is_statement(e));
+                let ends_in_value = matches!(stmts.last(), Some(SynStmt::Expr(e, Some(_))) if is_value(e));
                 let help = if ends_in_value { "remove the last `;`" } else { "end it with an expression" };
                 Flow::Value(Err(self.report_help(Place::at(end), "this block gives no value", help)))
             }
@@ -63,7 +73,7 @@ impl Checker<'_> {
     /// Whether `return` may stand here.
     pub(super) fn return_stmt(&mut self, expr: &syn::ExprReturn) -> bool {
         let place = Place::at(expr.return_token.span);
-        if let Some(value) = &expr.expr {
+        if let Some(value) = expr.expr.as_ref().filter(|_| !self.signature.returns) {
             let help = "store results through a `PtrMut<T>` parameter";
             self.report_help(Place::of(value), "a kernel returns nothing", help);
             return true;
@@ -81,6 +91,17 @@ impl Checker<'_> {
         }
         true
     }
+
+    /// Says that an expression has no value because it returns, unless that `return` has been refused itself.
+    pub(super) fn no_value(&mut self, place: Place, message: &str) -> Reported {
+        let refused = self.contexts.iter().any(|c| matches!(c, Context::Loop | Context::Head | Context::Closure));
+        if refused { Reported::earlier() } else { self.report(place, message) }
+    }
+}
+
+/// Expressions that are written for their value.
+fn is_value(expr: &Expr) -> bool {
+    !is_statement(expr) && !matches!(bare(expr), Expr::If(_) | Expr::Block(_) | Expr::Macro(_))
 }
 
 /// Expressions that are statements by nature.

@@ -49,9 +49,9 @@ impl Checker<'_> {
         };
         let turbofish: Option<&AngleBracketedGenericArguments> = call.turbofish.as_ref();
         let receiver = match (receiver, row.call) {
-            (Ok(Val::Tuple(parts, at)), Call::Reduce) => {
+            (Ok(Val::Tuple(parts, _)), Call::Reduce | Call::Scan) => {
                 let parts: Vec<Operand> = parts.into_iter().map(|p| self.one(p)).collect::<Checked<_>>()?;
-                return self.reduce_method(row, &parts, at, call, place);
+                return self.tuple_method(row, &parts, call, place);
             }
             (receiver, _) => {
                 let receiver = receiver?;
@@ -113,7 +113,7 @@ impl Checker<'_> {
     fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
         let one = match args.row.call {
             Call::Store => return self.store(args).map(|()| Val::Unit(args.place)),
-            Call::Reduce => return self.reduce_call(args),
+            Call::Reduce | Call::Scan => return self.closure_call(args),
             Call::ProgramId => self.program_id(args, true),
             Call::NumPrograms => self.program_id(args, false),
             Call::Arange => self.arange(args),
@@ -136,6 +136,9 @@ impl Checker<'_> {
             Call::Permute => self.permute(args),
             Call::Fold(op) => self.fold(args, op),
             Call::ArgExtreme(largest) => self.arg_extreme(args, largest),
+            Call::Running(op) => self.running(args, op),
+            Call::Atomic(op) => self.atomic(args, op),
+            Call::AtomicCas => self.atomic_cas(args),
         };
         one.map(Val::One)
     }

@@ -204,7 +204,10 @@ impl Checker<'_> {
             syn::Pat::Wild(_) => {}
             other => {
                 let help = "write `for i in ..`, and `let mut j = i;` for a copy that changes";
-                self.report_help(Place::of_pat(other), "the variable of a loop is a name", help);
+                let reported = self.report_help(Place::of_pat(other), "the variable of a loop is a name", help);
+                if matches!(other, syn::Pat::Tuple(_) | syn::Pat::Ident(_)) {
+                    self.bind_pattern(other, Err(reported));
+                }
             }
         }
     }

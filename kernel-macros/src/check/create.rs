@@ -31,6 +31,10 @@ impl Checker<'_> {
         let [Some(lo), Some(hi)] = bounds else { return Err(self.report(place, "`arange` needs two bounds")) };
         let (lo, hi) = (lo?, hi?);
         let len = self.dim_result(hi.sub(&lo), place)?;
+        if len.as_const().is_some_and(|n| n <= 0) {
+            let help = "write `arange(lo, hi)` with `lo < hi`";
+            return Err(self.report_help(place, "this range has no elements", help));
+        }
         self.check_shape(std::slice::from_ref(&len), place)?;
         let fits = |d: &Dim| d.as_const().is_none_or(|v| i32::try_from(v).is_ok());
         if !fits(&lo) || !fits(&hi) {

@@ -44,12 +44,12 @@ impl Checker<'_> {
             Expr::Field(field) => self.field(field),
             Expr::If(stmt) => match self.if_expr(stmt, true) {
                 Flow::Value(val) => val,
-                Flow::Diverges => Err(self.report(Place::of(expr), "no branch of this `if` gives a value")),
+                Flow::Diverges => Err(self.no_value(Place::of(expr), "no branch of this `if` gives a value")),
             },
             Expr::Block(block) if block.label.is_none() => {
                 match self.scoped(|c| c.block(&block.block.stmts, true, block.block.brace_token.span.close())) {
                     Flow::Value(val) => val,
-                    Flow::Diverges => Err(self.report(Place::of(expr), "this block never gives a value")),
+                    Flow::Diverges => Err(self.no_value(Place::of(expr), "this block never gives a value")),
                 }
             }
             other => Err(self.unsupported(other)),
@@ -173,7 +173,8 @@ impl Checker<'_> {
         };
         let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
         if to == Dt::Known(DType::Bool) && self.types.resolve(dt) != DtRef::from(DType::Bool) {
-            return Err(self.report_help(place, "a number cannot be converted to `bool`", "compare: `x != 0`"));
+            let help = self.conversion(operand, to);
+            return Err(self.report_help(place, "a number cannot be converted to `bool`", help));
         }
         if self.types.known(dt) == Some(to) {
             return Ok(Operand { place, ..operand });

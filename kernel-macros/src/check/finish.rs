@@ -99,11 +99,10 @@ impl Checker<'_> {
         match self.types.settled(dt) {
             Dt::Known(d) if d.is_int() && !(d.int_min()..=d.int_max()).contains(&value) => {
                 let message = format!("`{d}` does not hold {value}");
-                let help = match wider(value) {
-                    Some(wide) => {
-                        format!("it holds {} to {}; write `{value}_{wide}` for another dtype", d.int_min(), d.int_max())
-                    }
-                    None => "no integer dtype does".to_string(),
+                let help = match (self.types.class(dt), wider(value)) {
+                    // Nothing else says what it should be: then the literal may.
+                    (Some(_), Some(wide)) => format!("write `{value}_{wide}`"),
+                    (Some(_), None) | (None, _) => format!("it holds {} to {}", d.int_min(), d.int_max()),
                 };
                 self.report_help(place, message, help);
             }

@@ -46,9 +46,7 @@ impl Checker<'_> {
         };
         let message = match args.next() {
             None => {
-                let Place { start, end } = Place::of(&condition);
-                let one_line = start.start().line == end.end().line;
-                let text = if one_line { source_between(mac, start, end) } else { None };
+                let text = self.source.text(Place::of(&condition));
                 text.unwrap_or_else(|| quote::ToTokens::to_token_stream(&condition).to_string())
             }
             Some(Expr::Lit(lit)) if matches!(lit.lit, Lit::Str(_)) => match lit.lit {
@@ -172,19 +170,6 @@ fn remainder(dim: &Dim) -> Option<(Dim, Dim)> {
         },
         _ => None,
     }
-}
-
-/// The source of a condition, as the user wrote it.
-fn source_between(mac: &Macro, start: proc_macro2::Span, end: proc_macro2::Span) -> Option<String> {
-    let delimiter = mac.delimiter.span().join();
-    let (text, origin) = (delimiter.source_text()?, delimiter.start());
-    let (from, to) = (start.start(), end.end());
-    if from.line != origin.line {
-        return None;
-    }
-    let text: Vec<char> = text.chars().collect();
-    let slice = text.get(from.column.checked_sub(origin.column)?..to.column.checked_sub(origin.column)?)?;
-    Some(slice.iter().collect())
 }
 
 /// The type of a condition, for code that the checker writes itself.

@@ -1,4 +1,4 @@
-//! `load` and `store`.
+//! `load` and `store`, and what all accesses have in common.
 
 use kernel_core::ir::{CacheModifier, Dim, Dt, EvictionPolicy, MemoryOp, Op, ParamId, ParamKind};
 use syn::Expr;
@@ -38,45 +38,62 @@ impl Checker<'_> {
     }
 
     pub(super) fn store(&mut self, args: &Args<'_>) -> Checked<()> {
-        let pointer = self.pointer(args, "store");
+        let pointer = self.mutable_pointer(args, "store");
         let value = self.arg(args, 1);
         let mask = self.named_value(args, "mask");
         let cache = self.cache(args, true);
         let eviction = self.eviction(args);
-        let (pointer, param, dt, mutable) = pointer?;
-        if !mutable {
-            let name = self.func.param(param).name.clone();
-            let written = self.show_pointer(param);
-            let message = format!("`{name}` is a {written}, which is read only");
-            let ty = self.show_fixed(dt).replace('`', "");
-            let help = format!("declare the parameter as `{name}: PtrMut<{ty}>`");
-            return Err(self.report_help(pointer.place, message, help));
-        }
-        let value = value?;
-        self.expect(value, DtRef::Fixed(dt), "the stored value")?;
-        let shape = self.ty(pointer).shape.clone();
-        let mut operands = vec![pointer.node, self.fit(value, &shape, "the stored value", "store")?];
-        if let Some(mask) = mask? {
-            operands.push(self.mask(mask, &shape, "store")?);
-        }
+        let (pointer, dt) = pointer?;
+        let operands = self.access(pointer, dt, &[("the stored value", value?)], mask?, "store")?;
         let op = Op::from(MemoryOp::Store { cache: cache?, eviction: eviction? });
         self.stmts.push(Stmt::Effect(op, operands, args.place));
         Ok(())
     }
 
+    /// The operands of an access: the pointers, values of their dtype and shape, and the mask.
+    pub(super) fn access(
+        &mut self,
+        pointer: Operand,
+        dt: Dt,
+        values: &[(&str, Operand)],
+        mask: Option<Operand>,
+        call: &str,
+    ) -> Checked<Vec<NodeId>> {
+        let shape = self.ty(pointer).shape.clone();
+        let mut operands = vec![Ok(pointer.node)];
+        for &(what, value) in values {
+            let typed = self.expect(value, DtRef::Fixed(dt), what);
+            operands.push(typed.and_then(|()| self.fit(value, &shape, what, call)));
+        }
+        operands.extend(mask.map(|mask| self.mask(mask, &shape, call)));
+        operands.into_iter().collect()
+    }
+
+    /// The pointer of an access that writes, and the dtype there.
+    pub(super) fn mutable_pointer(&mut self, args: &Args<'_>, what: &str) -> Checked<(Operand, Dt)> {
+        let (pointer, param, dt, mutable) = self.pointer(args, what)?;
+        if mutable {
+            return Ok((pointer, dt));
+        }
+        let name = self.func.param(param).name.clone();
+        let written = self.show_pointer(param);
+        let message = format!("`{name}` is a {written}, which is read only");
+        let ty = self.show_fixed(dt).replace('`', "");
+        let help = format!("declare the parameter as `{name}: PtrMut<{ty}>`");
+        Err(self.report_help(pointer.place, message, help))
+    }
+
     /// The pointer of an access, its parameter, the dtype there, and whether it may be written.
     fn pointer(&mut self, args: &Args<'_>, what: &str) -> Checked<(Operand, ParamId, Dt, bool)> {
         if self.contexts.contains(&Context::Closure) {
-            let help = "load before the reduction, store after it";
+            let help = "access memory before or after the call that takes the closure";
             return Err(self.report_help(args.place, format!("`{what}` in a closure is not supported"), help));
         }
         let pointer = self.arg(args, 0)?;
         let VElem::Ptr(param) = self.ty(pointer).elem else {
             let message = format!("`{what}` needs a pointer, found {}", self.show(pointer));
-            let help = format!(
-                "add offsets to a `Ptr` parameter: `{what}(x + offsets{})`",
-                if what == "store" { ", value" } else { "" }
-            );
+            let (kind, rest) = if what == "load" { ("Ptr", "") } else { ("PtrMut", ", value") };
+            let help = format!("add offsets to a `{kind}` parameter: `{what}(x + offsets{rest})`");
             return Err(self.report_help(pointer.place, message, help));
         };
         match self.func.param(param).kind {
@@ -125,35 +142,32 @@ impl Checker<'_> {
     fn cache(&mut self, args: &Args<'_>, store: bool) -> Checked<CacheModifier> {
         use CacheModifier::{Ca, Cg, Cs, Cv, Wb, Wt};
         let Some(expr) = args.named("cache") else { return Ok(CacheModifier::Default) };
-        let allowed: &[CacheModifier] = if store { &[Wb, Cg, Cs, Wt] } else { &[Ca, Cg, Cs, Cv] };
-        let name = ident(expr).unwrap_or_default();
-        match allowed.iter().find(|c| c.name() == name) {
-            Some(found) => Ok(*found),
-            None => {
-                let names: Vec<&str> = allowed.iter().map(|c| c.name()).collect();
-                Err(self.no_such_name(expr, "cache", &name, &names))
-            }
-        }
+        let allowed = if store { [Wb, Cg, Cs, Wt] } else { [Ca, Cg, Cs, Cv] };
+        self.keyword(expr, "cache", &allowed.map(|cache| (cache.name(), cache)))
     }
 
     fn eviction(&mut self, args: &Args<'_>) -> Checked<EvictionPolicy> {
         let Some(expr) = args.named("eviction") else { return Ok(EvictionPolicy::Normal) };
-        let name = ident(expr).unwrap_or_default();
-        match name.as_str() {
-            "evict_first" => Ok(EvictionPolicy::First),
-            "evict_last" => Ok(EvictionPolicy::Last),
-            "evict_normal" => Ok(EvictionPolicy::Normal),
-            _ => Err(self.no_such_name(expr, "eviction", &name, &["evict_first", "evict_last", "evict_normal"])),
-        }
+        let allowed = [
+            ("evict_first", EvictionPolicy::First),
+            ("evict_last", EvictionPolicy::Last),
+            ("evict_normal", EvictionPolicy::Normal),
+        ];
+        self.keyword(expr, "eviction", &allowed)
     }
 
-    fn no_such_name(&mut self, expr: &Expr, what: &str, name: &str, names: &[&str]) -> crate::error::Reported {
-        let listed: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
+    /// An argument that is one of a few words.
+    pub(super) fn keyword<T: Copy>(&mut self, expr: &Expr, what: &str, words: &[(&str, T)]) -> Checked<T> {
+        let name = ident(expr).unwrap_or_default();
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == name) {
+            return Ok(*value);
+        }
+        let listed: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
         let message = format!("`{what}` is one of {}", listed.join(", "));
-        match closest(name, names.iter().copied()) {
+        Err(match closest(&name, words.iter().map(|(word, _)| *word)) {
             Some(close) => self.report_help(Place::of(expr), message, format!("did you mean `{close}`?")),
             None => self.report(Place::of(expr), message),
-        }
+        })
     }
 }
 

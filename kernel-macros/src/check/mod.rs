@@ -4,9 +4,11 @@
 //! the user's tokens; a value whose expression was wrong stays silent wherever it is used.
 
 mod args;
+mod atomic;
 mod binary;
 mod block;
 mod call;
+mod closure;
 mod constant;
 mod control;
 mod create;
@@ -17,6 +19,7 @@ mod macros;
 mod memory;
 mod pattern;
 mod reduce;
+mod scan;
 mod shape;
 mod show;
 mod stmt;
@@ -32,6 +35,7 @@ use kernel_core::ir::{
 use crate::error::{Checked, Errors, Reported};
 use crate::place::Place;
 use crate::signature::{ParamTy, Signature};
+use crate::source::Source;
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Class, DtRef, Types, VElem, VTy};
 
@@ -128,6 +132,7 @@ struct Deferred {
 /// The state of the walk.
 pub struct Checker<'a> {
     signature: &'a Signature,
+    source: Source,
     errors: &'a mut Errors,
     func: Func,
     types: Types,
@@ -145,8 +150,8 @@ pub struct Checker<'a> {
 }
 
 /// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
-pub fn check(signature: &Signature, body: &[syn::Stmt], errors: &mut Errors) -> Tree {
-    let mut checker = Checker::new(signature, errors);
+pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: &mut Errors) -> Tree {
+    let mut checker = Checker::new(signature, source, errors);
     checker.shape_constants = constant::collect_shape_constants(body);
     checker.kernel_body(body);
     checker.finish();
@@ -157,7 +162,7 @@ pub fn check(signature: &Signature, body: &[syn::Stmt], errors: &mut Errors) -> 
 }
 
 impl<'a> Checker<'a> {
-    fn new(signature: &'a Signature, errors: &'a mut Errors) -> Checker<'a> {
+    fn new(signature: &'a Signature, source: Source, errors: &'a mut Errors) -> Checker<'a> {
         let safety = if signature.is_unsafe { Safety::Unsafe } else { Safety::Safe };
         let mut func = Func::new(&signature.ident.to_string(), "", safety);
         let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam { name: ident.to_string(), bound });
@@ -166,6 +171,7 @@ impl<'a> Checker<'a> {
         func.const_params = consts.collect();
         let mut checker = Checker {
             signature,
+            source,
             errors,
             func,
             types: Types::default(),

@@ -13,6 +13,10 @@ impl Checker<'_> {
             Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => {
                 let name = ident.ident.to_string();
                 let binding = match val {
+                    Ok(Val::Unit(place)) => {
+                        self.report(place, "this has no value");
+                        Binding::Poison
+                    }
                     Ok(val) if ident.mutability.is_some() => self.mutable(&name, val),
                     Ok(val) => self.binding_of(&val),
                     Err(_) => Binding::Poison,

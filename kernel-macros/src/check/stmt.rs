@@ -1,5 +1,6 @@
 //! Statements: `let`, assignment, expressions as statements.
 
+use kernel_core::ir::{MemoryOp, Op};
 use syn::{Attribute, Expr, ExprAssign, ExprBinary, Local};
 
 use super::binary::operator;
@@ -7,7 +8,7 @@ use super::block::Flow;
 use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::place::Place;
-use crate::tree::{Stmt, VarId};
+use crate::tree::{Kind, Stmt, VOp, VarId};
 use crate::types::VElem;
 
 impl Checker<'_> {
@@ -45,12 +46,25 @@ impl Checker<'_> {
             }
             Expr::Group(group) => self.expr_stmt(&group.expr),
             other => {
-                if let Ok(val @ (Val::One(_) | Val::Tuple(..))) = self.expr(other) {
+                if let Ok(val @ (Val::One(_) | Val::Tuple(..))) = self.expr(other)
+                    && !self.is_atomic(&val)
+                {
                     let help = "name it, `let name = ..;`, store it, or remove it";
                     self.report_help(val.place(), "this value is not used", help);
                 }
                 false
             }
+        }
+    }
+
+    /// Whether a value is what an atomic operation found in memory, which need not be used.
+    fn is_atomic(&self, val: &Val) -> bool {
+        match val {
+            Val::One(operand) => matches!(
+                &self.node(operand.node).kind,
+                Kind::Op(VOp::Ready(Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })), _)
+            ),
+            Val::Tuple(..) | Val::Unit(_) => false,
         }
     }
 
@@ -67,6 +81,7 @@ impl Checker<'_> {
                 if let Some((token, _)) = &init.diverge {
                     let place = Place::at(token.span);
                     self.report_help(place, "`let .. else` is not supported in kernels", "write `let` and `if`");
+                    return;
                 }
                 self.expr(&init.expr)
             }

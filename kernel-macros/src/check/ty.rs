@@ -62,6 +62,12 @@ impl Checker<'_> {
                 let message = format!("{what} must be {}, found {}", self.show_dt(dt), self.show_dt(own));
                 Err(self.report(operand.place, message))
             }
+            // The value has its dtype, and what it should be is a number of another kind.
+            Err(Mismatch::Literal(class, found)) if self.types.known(own).is_some() => {
+                let message = format!("{what} must be {}, found {}", self.show_dt(dt), self.show_fixed(found));
+                let help = self.conversion(operand, default_of(class));
+                Err(self.report_help(operand.place, message, help))
+            }
             Err(other) => Err(self.mismatch(other, operand, operand, what, operand.place)),
         }
     }
@@ -70,16 +76,16 @@ impl Checker<'_> {
     pub(super) fn conversion(&self, operand: Operand, to: Dt) -> String {
         let name = self.show_fixed(to).replace('`', "");
         if to == Dt::Known(DType::Bool) {
-            return "compare: `x != 0`".to_string();
+            let zero =
+                if matches!(self.ty(operand).elem, VElem::Data(dt) if self.may_be_float(dt)) { "0.0" } else { "0" };
+            return format!("compare: `{} != {zero}`", self.source(operand));
         }
         format!("write `{} as {name}`", self.source(operand))
     }
 
-    /// The source of an expression, if it is one token, else a placeholder.
+    /// The source of an expression, as an operand of `as`.
     pub(super) fn source(&self, operand: Operand) -> String {
-        let Place { start, end } = operand.place;
-        let one = start.start() == end.start();
-        one.then(|| start.source_text()).flatten().filter(|t| t.len() < 40).unwrap_or_else(|| "(..)".to_string())
+        self.source.operand(operand.place)
     }
 
     fn mismatch(&mut self, mismatch: Mismatch, a: Operand, b: Operand, what: &str, place: Place) -> Reported {
@@ -98,7 +104,19 @@ impl Checker<'_> {
                 };
                 self.report_help(place, message, help)
             }
-            Mismatch::Literal(class, dt) => self.literal_mismatch(class, dt, literal),
+            Mismatch::Literal(class, dt) => {
+                let other = if literal.node == a.node { b } else { a };
+                if matches!(self.node(literal.node).kind, Kind::Slot | Kind::Op(..)) && a.node != b.node {
+                    let (left, right) = (self.show(a), self.show(b));
+                    let message = format!("{what} needs one dtype, found {left} and {right}");
+                    let help = match class {
+                        Class::Int => self.conversion(literal, dt),
+                        Class::Float | Class::Any => self.conversion(other, default_of(class)),
+                    };
+                    return self.report_help(place, message, help);
+                }
+                self.literal_mismatch(class, dt, literal, other)
+            }
             Mismatch::Classes => {
                 let message = format!("{what} needs one dtype, found an integer and a float");
                 let integer = [a, b]
@@ -121,7 +139,7 @@ impl Checker<'_> {
         }
     }
 
-    fn literal_mismatch(&mut self, class: Class, dt: Dt, literal: Operand) -> Reported {
+    fn literal_mismatch(&mut self, class: Class, dt: Dt, literal: Operand, other: Operand) -> Reported {
         let wanted = self.show_fixed(dt);
         let name = wanted.replace('`', "");
         let kind = if class == Class::Float { "a float" } else { "an integer" };
@@ -136,6 +154,13 @@ impl Checker<'_> {
         let help = match (class, dt) {
             (_, Dt::Known(DType::Bool)) => "a `bool` is `true`, `false` or a comparison".to_string(),
             (Class::Int, Dt::Known(d)) if d.is_float() => self.as_float(literal, d.name()),
+            // `n + 1.5`: the fraction would be lost.
+            (Class::Float, Dt::Known(_)) if other.node != literal.node => {
+                format!("write `{} as f32`", self.source(other))
+            }
+            (Class::Float, Dt::Known(_)) if source.ends_with(".0") => {
+                format!("write `{}`", source.trim_end_matches(".0"))
+            }
             _ => format!("write `{source} as {name}`"),
         };
         self.report_help(literal.place, message, help)
@@ -191,10 +216,15 @@ impl Checker<'_> {
                 let name = &self.func.dtype_params[p.index()].name;
                 format!("bound the dtype: `{name}: {}`", bound.name())
             }
-            _ => match bound {
-                Bound::Float => "convert first: `x as f32`".to_string(),
-                Bound::DType | Bound::Num | Bound::Int | Bound::Signed => "convert first: `x as i32`".to_string(),
-            },
+            _ => {
+                let to = if bound == Bound::Float { "f32" } else { "i32" };
+                match self.source.operand(place) {
+                    literal if to == "f32" && literal.chars().all(|c| c.is_ascii_digit()) => {
+                        format!("write `{literal}.0`")
+                    }
+                    source => format!("convert first: `{source} as {to}`"),
+                }
+            }
         };
         self.report_help(place, message, help)
     }
@@ -450,4 +480,9 @@ impl Checker<'_> {
             Val::Unit(_) => Binding::Tuple(Vec::new()),
         }
     }
+}
+
+/// The dtype that a value of that class takes if nothing else says so.
+fn default_of(class: Class) -> Dt {
+    Dt::Known(if class == Class::Float { DType::F32 } else { DType::I32 })
 }

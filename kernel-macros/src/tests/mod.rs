@@ -1,4 +1,8 @@
 //! Tests of the front end on source text: the IR of each construct, and the message for each mistake.
+//!
+//! Cases are data, in `tests/lowering` and `tests/messages`; `TILEWRIGHT_BLESS=1` writes their results anew.
 
-mod lowering;
+mod cases;
+mod hostile;
+mod launchers;
 mod support;

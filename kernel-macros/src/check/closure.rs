@@ -1,0 +1,178 @@
+//! Operations that take a closure: `reduce` and `associative_scan`, of one tile or of a tuple of tiles.
+
+use syn::{Expr, ExprClosure, ExprMethodCall, Pat};
+
+use super::args::Args;
+use super::{Checker, Context, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::ops::{Call, Row};
+use crate::place::{Place, bare};
+use crate::tree::{Fold, NodeId, ReduceStmt, Stmt};
+use crate::types::VElem;
+
+impl Checker<'_> {
+    /// `reduce(x, axis = 0, |a, b| a + b)`, `reduce((x, y), axis = 0, |(a, b), (c, d)| ..)`; scans alike.
+    pub(super) fn closure_call(&mut self, args: &Args<'_>) -> Checked<Val> {
+        let (inputs, tuple) = match (args.receiver, args.expr(0)) {
+            (Some(receiver), _) => (vec![receiver], false),
+            (None, Some(expr)) => match self.expr(expr)? {
+                Val::Tuple(parts, _) => {
+                    let parts: Vec<Checked<Operand>> = parts.into_iter().map(|p| self.one(p)).collect();
+                    (parts.into_iter().collect::<Checked<Vec<_>>>()?, true)
+                }
+                other => (vec![self.one(other)?], false),
+            },
+            // The number of arguments has been checked.
+            (None, None) => return Err(Reported::earlier()),
+        };
+        self.combine_with(args, &inputs, tuple)
+    }
+
+    /// `(x, y).reduce(axis = 0, |(a, b), (c, d)| ..)`
+    pub(super) fn tuple_method(
+        &mut self,
+        row: &'static Row,
+        inputs: &[Operand],
+        call: &ExprMethodCall,
+        place: Place,
+    ) -> Checked<Val> {
+        let Some(&first) = inputs.first() else { return Err(Reported::earlier()) };
+        let args = self.args(row, Some(first), &call.args, call.turbofish.as_ref(), place)?;
+        self.combine_with(&args, inputs, true)
+    }
+
+    fn combine_with(&mut self, args: &Args<'_>, inputs: &[Operand], tuple: bool) -> Checked<Val> {
+        let (place, what) = (args.place, format!("`{}`", args.row.name));
+        let closure = match args.expr(1).map(bare) {
+            Some(Expr::Closure(closure)) => closure,
+            other => {
+                let at = other.map_or(place, Place::of);
+                let help = "write how two elements combine: `|a, b| a + b`";
+                return Err(self.report_help(at, format!("{what} needs a closure"), help));
+            }
+        };
+        self.one_shape(inputs, &what)?;
+        let mut outcome = Ok(());
+        let combine = |c: &mut Self, a: Vec<NodeId>, b: Vec<NodeId>| match c.closure(closure, &a, &b, tuple, &what) {
+            Ok(values) => values,
+            Err(reported) => {
+                outcome = Err(reported);
+                a
+            }
+        };
+        let results = if args.row.call == Call::Scan {
+            let (fold, axis) = self.scan_axis(args, inputs[0])?;
+            let nodes = self.combination(inputs, fold, axis, place, combine);
+            nodes.into_iter().map(|node| Ok(Operand { node, place })).collect::<Vec<_>>()
+        } else {
+            let (inputs, along) = self.along(args, inputs, &what)?;
+            let nodes = self.combination(&inputs, Fold::Reduce, along.axis, place, combine);
+            nodes.into_iter().map(|node| self.finish_axis(node, &along, place)).collect()
+        };
+        outcome?;
+        let results = results.into_iter().collect::<Checked<Vec<Operand>>>()?;
+        Ok(if tuple { Val::Tuple(results.into_iter().map(Val::One).collect(), place) } else { Val::One(results[0]) })
+    }
+
+    /// Refuses pointers and tiles of different shapes.
+    fn one_shape(&mut self, inputs: &[Operand], what: &str) -> Checked<()> {
+        for &input in inputs {
+            self.data(input, what)?;
+        }
+        let first = self.ty(inputs[0]).shape.clone();
+        for &input in &inputs[1..] {
+            let shape = self.ty(input).shape.clone();
+            if !self.same_shape(&first, &shape) {
+                let (a, b) = (self.show_shape(&first), self.show_shape(&shape));
+                let message = format!("{what} needs tiles of one shape, found {a} and {b}");
+                return Err(self.report_help(input.place, message, "write `broadcast_to(x, shape)`"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a closure of two elements (or tuples of elements) and gives what it yields.
+    fn closure(
+        &mut self,
+        closure: &ExprClosure,
+        a: &[NodeId],
+        b: &[NodeId],
+        tuple: bool,
+        what: &str,
+    ) -> Checked<Vec<NodeId>> {
+        let pats: Vec<&Pat> = closure.inputs.iter().collect();
+        let [left, right] = pats.as_slice() else {
+            let place = Place { start: closure.or1_token.span, end: closure.or2_token.span };
+            let help = if tuple { "write `|(a, b), (c, d)| ..`" } else { "write `|a, b| ..`" };
+            return Err(self.report_help(place, format!("the closure of {what} takes two arguments"), help));
+        };
+        if let (false, Pat::Tuple(_), Pat::Tuple(_)) = (tuple, left, right) {
+            let place = Place { start: Place::of_pat(left).start, end: Place::of_pat(right).end };
+            let help = "write `|a, b| ..`, or give it a tuple of tiles";
+            return Err(self.report_help(place, "of one tile the closure takes two elements", help));
+        }
+        for (pat, nodes) in [(left, a), (right, b)] {
+            let place = Place::of_pat(pat);
+            let operands = nodes.iter().map(|&node| Val::One(Operand { node, place }));
+            let val =
+                if tuple { Val::Tuple(operands.collect(), place) } else { Val::One(Operand { node: nodes[0], place }) };
+            self.bind_pattern(pat, Ok(val));
+        }
+        let place = Place::of(&closure.body);
+        let val = self.expr(&closure.body)?;
+        let values = match (val, tuple) {
+            (Val::Tuple(parts, _), true) => parts,
+            (val, _) => vec![val],
+        };
+        if values.len() != a.len() {
+            let message = format!("the closure must give {} values, found {}", a.len(), values.len());
+            return Err(self.report_help(place, message, "give a tuple with one value for each tile"));
+        }
+        values.into_iter().zip(a).map(|(val, &arg)| self.yielded(val, arg)).collect()
+    }
+
+    /// A value that the closure gives: a scalar of the tile's dtype.
+    fn yielded(&mut self, val: Val, arg: NodeId) -> Checked<NodeId> {
+        let operand = self.one(val)?;
+        if !self.ty(operand).is_scalar() {
+            let message = format!("the closure combines two elements into one, but gives {}", self.show(operand));
+            return Err(self.report(operand.place, message));
+        }
+        if let VElem::Data(dt) = self.node(arg).ty.elem {
+            self.expect(operand, dt, "what the closure gives")?;
+        }
+        Ok(operand.node)
+    }
+
+    /// A combination along an axis, which `combine` writes for two elements; returns its result slots.
+    pub(super) fn combination(
+        &mut self,
+        inputs: &[Operand],
+        fold: Fold,
+        axis: u8,
+        place: Place,
+        combine: impl FnOnce(&mut Self, Vec<NodeId>, Vec<NodeId>) -> Vec<NodeId>,
+    ) -> Vec<NodeId> {
+        let scalar = |c: &mut Self, o: &Operand| {
+            let ty = c.ty(*o).with_shape(Vec::new());
+            c.slot(ty, place)
+        };
+        let left: Vec<NodeId> = inputs.iter().map(|o| scalar(self, o)).collect();
+        let right: Vec<NodeId> = inputs.iter().map(|o| scalar(self, o)).collect();
+        let args = [left.clone(), right.clone()].concat();
+        let (yields, body) = self.nested(Context::Closure, |c| combine(c, left, right));
+        let mut results = Vec::new();
+        for input in inputs {
+            let mut ty = self.ty(*input).clone();
+            match fold {
+                Fold::Reduce => drop(ty.shape.remove(usize::from(axis))),
+                Fold::Scan { .. } => {}
+            }
+            results.push(self.slot(ty, place));
+        }
+        let inputs = inputs.iter().map(|o| o.node).collect();
+        let stmt = ReduceStmt { fold, axis, inputs, args, body, yields, results: results.clone(), place };
+        self.stmts.push(Stmt::Reduce(Box::new(stmt)));
+        results
+    }
+}

@@ -1,0 +1,262 @@
+//! No input makes the macro panic or overflow the stack.
+
+use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
+
+use super::support::expand;
+use crate::expand;
+
+/// A small generator with a fixed sequence (Marsaglia's xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % below.max(1) as u64) as usize
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.next(from.len())]
+    }
+}
+
+/// Words that mean something to the front end.
+const WORDS: &[&str] = &[
+    "fn",
+    "let",
+    "mut",
+    "if",
+    "else",
+    "for",
+    "in",
+    "while",
+    "return",
+    "as",
+    "unsafe",
+    "const",
+    "match",
+    "loop",
+    "break",
+    "x",
+    "y",
+    "n",
+    "out",
+    "i",
+    "T",
+    "N",
+    "BLOCK",
+    "LIMIT",
+    "f32",
+    "i32",
+    "bool",
+    "f16",
+    "usize",
+    "Ptr",
+    "PtrMut",
+    "Const",
+    "Tile",
+    "Num",
+    "load",
+    "store",
+    "arange",
+    "program_id",
+    "zeros",
+    "full",
+    "sum",
+    "max",
+    "argmax",
+    "reduce",
+    "select",
+    "reshape",
+    "permute",
+    "mask",
+    "other",
+    "axis",
+    "keep_dims",
+    "true",
+    "false",
+    "None",
+    "assert",
+    "static_assert",
+    "step_by",
+    "rev",
+    "exp",
+    "MIN",
+    "MAX",
+    "num_warps",
+    "crate",
+    "self",
+    "cdiv",
+    "to",
+    "bitcast",
+    "expand_dims",
+];
+
+const PUNCTS: &str = "+-*/%^&|!<>=.,;:#?@'~$";
+
+fn tokens(random: &mut Random, depth: usize) -> TokenStream {
+    let count = random.next(if depth == 0 { 30 } else { 10 });
+    let mut out = TokenStream::new();
+    for _ in 0..count {
+        out.extend([token(random, depth)]);
+    }
+    out
+}
+
+fn token(random: &mut Random, depth: usize) -> TokenTree {
+    let span = Span::call_site();
+    match random.next(8) {
+        0 if depth < 5 => {
+            let delimiters = [Delimiter::Parenthesis, Delimiter::Brace, Delimiter::Bracket, Delimiter::None];
+            Group::new(*random.pick(&delimiters), tokens(random, depth + 1)).into()
+        }
+        1 | 2 => {
+            let puncts: Vec<char> = PUNCTS.chars().collect();
+            let spacing = if random.next(2) == 0 { Spacing::Alone } else { Spacing::Joint };
+            Punct::new(*random.pick(&puncts), spacing).into()
+        }
+        3 => match random.next(5) {
+            0 => Literal::i64_unsuffixed(random.next(2000) as i64).into(),
+            1 => Literal::f64_unsuffixed(0.5).into(),
+            2 => Literal::string("text").into(),
+            3 => Literal::u8_suffixed(7).into(),
+            _ => Literal::u128_unsuffixed(u128::MAX).into(),
+        },
+        _ => Ident::new(WORDS[random.next(WORDS.len())], span).into(),
+    }
+}
+
+#[test]
+fn random_tokens_do_not_panic() {
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    for _ in 0..4000 {
+        let (attr, item) = (tokens(&mut random, 3), tokens(&mut random, 0));
+        expand::expand(attr, item);
+    }
+}
+
+/// Kernels with one token removed, doubled or replaced: most of them reach the checks.
+#[test]
+fn damaged_kernels_do_not_panic() {
+    let sources = [
+        "fn k<T: Num, const N: usize>(x: Ptr<T>, out: PtrMut<T>, n: i32, e: Const<f32>) { \
+         let i = program_id(0) * N + arange(0, N); let mut a = zeros::<T>([N]); \
+         for j in (0..n).step_by(N).rev() { a += load(x + i + j, mask = i < n, other = 1 as T); } \
+         store(out + i, a, mask = i < n); }",
+        "fn k<const M: usize, const N: usize>(x: Ptr<f16>, out: PtrMut<f32>, n: i32) { \
+         let p = x + arange(0, M)[(.., None)] * n + arange(0, N)[(None, ..)]; \
+         let (m, i) = reduce((load(p) as f32, full([M, N], 1)), axis = 1, |(a, i), (b, j)| \
+         if a > b { (a, i) } else { (b, j) }); if n < 3 && sum(i) > 2 { return; } \
+         let mut k = 0; while k < n { k += 2; } static_assert!(M % 2 == 0); assert!(n > 0, \"positive\"); \
+         store(out + arange(0, M), m.exp() + e() - LIMIT as f32); }",
+    ];
+    let mut random = Random(42);
+    for source in sources {
+        let flat: Vec<TokenTree> = flatten(source.parse().unwrap_or_default());
+        for at in 0..flat.len() {
+            for how in 0..3 {
+                let mut mutated = flat.clone();
+                match how {
+                    0 => drop(mutated.remove(at)),
+                    1 => mutated.insert(at, flat[at].clone()),
+                    _ => mutated[at] = token(&mut random, 4),
+                }
+                expand::expand(TokenStream::new(), nest(mutated));
+            }
+        }
+    }
+}
+
+/// Groups become markers, so that a change of one token may be anywhere.
+fn flatten(tokens: TokenStream) -> Vec<TokenTree> {
+    let mut out = Vec::new();
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => {
+                out.push(TokenTree::Group(Group::new(group.delimiter(), TokenStream::new())));
+                out.extend(flatten(group.stream()));
+                out.push(Literal::string("end").into());
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// The inverse of [`flatten`]; markers without a partner close at the end or are left out.
+fn nest(flat: Vec<TokenTree>) -> TokenStream {
+    let mut stack = vec![(Delimiter::None, Vec::new())];
+    for token in flat {
+        match &token {
+            TokenTree::Group(group) => stack.push((group.delimiter(), Vec::new())),
+            TokenTree::Literal(literal) if literal.to_string() == "\"end\"" => close(&mut stack),
+            _ => {
+                if let Some((_, tokens)) = stack.last_mut() {
+                    tokens.push(token);
+                }
+            }
+        }
+    }
+    while stack.len() > 1 {
+        close(&mut stack);
+    }
+    stack.pop().map(|(_, tokens)| TokenStream::from_iter(tokens)).unwrap_or_default()
+}
+
+fn close(stack: &mut Vec<(Delimiter, Vec<TokenTree>)>) {
+    if stack.len() < 2 {
+        return;
+    }
+    if let (Some((delimiter, tokens)), Some((_, outer))) = (stack.pop(), stack.last_mut()) {
+        outer.push(Group::new(delimiter, TokenStream::from_iter(tokens)).into());
+    }
+}
+
+/// A kernel with that expression.
+fn with(expression: &str) -> Vec<String> {
+    expand("", &format!("fn k(out: PtrMut<i32>, n: i32) {{ store(out, {expression}); }}")).1
+}
+
+#[test]
+fn chains_up_to_the_limit_compile_and_longer_ones_are_refused() {
+    for operator in [" + ", " * n - ", " & ", " / "] {
+        let count = if operator.len() > 3 { 490 } else { 990 };
+        let chain = vec!["n"; count].join(operator);
+        assert_eq!(with(&chain), Vec::<String>::new(), "{operator}");
+    }
+    let calls = format!("n{}", ".abs()".repeat(450));
+    assert_eq!(with(&calls), Vec::<String>::new());
+    for chain in
+        [vec!["n"; 1100].join(" + "), format!("n{}", ".abs()".repeat(1100)), format!("n{}", " as i32".repeat(1100))]
+    {
+        let messages = with(&chain);
+        assert!(messages.len() == 1 && messages[0].contains("help: name "), "{messages:?}");
+    }
+}
+
+#[test]
+fn nesting_up_to_the_limit_compiles_and_deeper_is_refused() {
+    let nested = |open: &str, close: &str, depth| format!("{}n{}", open.repeat(depth), close.repeat(depth));
+    for (open, close) in
+        [("(", ")"), ("-(", ")"), ("abs(", ")"), ("{ ", " }"), ("- ", ""), ("if n > 0 { ", " } else { 0 }")]
+    {
+        assert_eq!(with(&nested(open, close, 20)), Vec::<String>::new(), "{open}");
+        for depth in [200, 5000] {
+            let messages = with(&nested(open, close, depth));
+            assert!(messages.len() == 1 && messages[0].contains("nested more than 128"), "{open} {messages:?}");
+        }
+    }
+    assert_eq!(with(&nested("(", ")", 120)), Vec::<String>::new());
+    for prefix in ["return ", "if ", "|a| ", "a = ", "!", "*", "& ", "match "] {
+        let messages = with(&nested(prefix, "", 5000));
+        assert!(!messages.is_empty(), "{prefix}");
+    }
+}
+
+#[test]
+fn many_statements_are_no_chain() {
+    let source: String = (0..3000).map(|i| format!("let a{i} = n == {i}; if a{i} {{ store(out, {i}); }}\n")).collect();
+    let (_, messages) = expand("", &format!("fn k(out: PtrMut<i32>, n: i32) {{ {source} }}"));
+    assert_eq!(messages, Vec::<String>::new());
+}

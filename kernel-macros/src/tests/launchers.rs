@@ -1,0 +1,105 @@
+//! The launcher around the IR.
+
+use quote::ToTokens;
+use syn::{File, Item};
+
+use super::support::{expand, func_with, literal_after};
+
+const ADD: &str = "/// Adds.\npub fn add_rows<T: Num, const BLOCK: usize, const FLAG: bool>(x: Ptr<T>, out: PtrMut<T>, n: i32, eps: Const<f32>) {
+    let i = arange(0, BLOCK);
+    store(out + i, load(x + i, mask = i < n), mask = i < n);
+}";
+
+/// The expansion as Rust items.
+fn items(attr: &str, source: &str) -> Vec<Item> {
+    let (tokens, _) = expand(attr, source);
+    let text = tokens.to_string();
+    let file: File = syn::parse2(tokens).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    file.items
+}
+
+fn text(attr: &str, source: &str) -> String {
+    let text: String = items(attr, source).iter().map(|i| i.to_token_stream().to_string()).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_launcher_has_a_function_and_a_struct() {
+    let items = items("", ADD);
+    assert!(matches!(&items[0], Item::Fn(f) if f.sig.ident == "add_rows" && f.sig.inputs.len() == 4));
+    assert!(matches!(&items[1], Item::Struct(s) if s.ident == "AddRowsConsts" && s.fields.len() == 2));
+    assert!(matches!(&items[2], Item::Impl(_)));
+    assert_eq!(items.len(), 3);
+}
+
+#[test]
+fn keys_and_arguments_are_in_order() {
+    let text = text("", ADD);
+    let parts = [
+        ". dtype :: < T > ()",
+        ". constant (self . BLOCK as :: core :: primitive :: i64)",
+        ". constant (self . FLAG as :: core :: primitive :: i64)",
+        ". ptr (x)",
+        ". ptr_mut (out)",
+        ". scalar (n)",
+        ". const_scalar (eps)",
+    ];
+    assert!(text.contains(&parts.join(" ")), "{text}");
+}
+
+#[test]
+fn an_unsafe_kernel_has_an_unsafe_call_and_a_safe_launcher() {
+    let text = text("", "unsafe fn k(out: PtrMut<f32>) { store(out, 1.0); }");
+    assert!(text.contains("launch :: UnsafeCall") && !text.contains("# [allow (unsafe"), "{text}");
+    assert!(items("", "unsafe fn k() {}").iter().all(|i| !matches!(i, Item::Fn(f) if f.sig.unsafety.is_some())));
+}
+
+#[test]
+fn attributes_set_defaults_and_the_path() {
+    let text = text("num_warps = 8, num_stages = 3, crate = other::tiles", ADD);
+    assert!(text.contains("num_warps : :: core :: option :: Option :: Some (8u32)"), "{text}");
+    assert!(text.contains("num_stages : :: core :: option :: Option :: Some (3u32)"), "{text}");
+    assert!(text.contains("other :: tiles :: launch :: Call") && !text.contains(":: tilewright"), "{text}");
+}
+
+#[test]
+fn contraction_can_be_forbidden() {
+    let source = "fn k(x: Ptr<f32>, out: PtrMut<f32>) { store(out, load(x) * 2.0 + 1.0); }";
+    let fused = |attr| func_with(attr, source).ops.iter().filter(|op| op.flags.contract).count();
+    assert_eq!((fused(""), fused("contract = false")), (2, 0));
+}
+
+#[test]
+fn constants_of_the_crate_are_checked_by_rustc_and_part_of_the_key() {
+    let text = text(
+        "",
+        "fn k(out: PtrMut<f32>, ints: PtrMut<i32>) { store(ints + arange(0, WIDTH), a::LIMIT); store(out, SCALE); }",
+    );
+    for part in [
+        "const CONSTANT_0 : :: core :: primitive :: usize = WIDTH ;",
+        "const CONSTANT_1 : :: core :: primitive :: i32 = a :: LIMIT ;",
+        "const CONSTANT_2 : :: core :: primitive :: f32 = SCALE ;",
+        ". constant (Self :: CONSTANT_0 as :: core :: primitive :: i64) . constant (Self :: CONSTANT_1",
+        ". const_scalar (Self :: CONSTANT_2)",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn a_wrong_body_leaves_the_launcher_as_it_is() {
+    let right = text("", ADD);
+    let (tokens, messages) = expand("", &ADD.replace("i < n", "i < m"));
+    assert_eq!(messages.len(), 2);
+    assert_eq!(literal_after(tokens.clone(), "ir").as_deref(), Some(""));
+    let wrong: String = tokens.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let head = |text: &str| text.split("fn kernel").next().map(|t| t.split_whitespace().collect::<String>());
+    assert_eq!(head(&right), head(&wrong));
+}
+
+#[test]
+fn lines_are_the_users_own() {
+    let (tokens, _) = expand("", ADD);
+    let text = tokens.to_string();
+    assert!(text.contains("store(out + i, load(x + i, mask = i < n), mask = i < n);"), "{text}");
+}
