@@ -14,6 +14,11 @@ pub(super) struct Home {
     pub bytes: usize,
 }
 
+/// Bytes rounded up to whole lines; `None` beyond the address space.
+fn lines(bytes: Option<usize>) -> Option<usize> {
+    bytes?.max(1).checked_next_multiple_of(LINE)
+}
+
 /// Gives out places in an arena that is allocated later.
 #[derive(Default, Debug)]
 pub(super) struct Storage {
@@ -25,20 +30,23 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// A place for that many bytes.
+    /// A place for that many bytes, perhaps one that was given back.
     pub(super) fn alloc(&mut self, bytes: Option<usize>) -> Home {
-        let Some(bytes) = bytes.and_then(|b| b.max(1).checked_next_multiple_of(LINE)) else {
-            self.overflowed = true;
-            return Home { offset: 0, bytes: 0 };
-        };
+        let wanted = lines(bytes).unwrap_or(usize::MAX);
         // A place up to twice as large serves; a larger one is kept for a larger tile.
         let found = self
             .free
-            .range_mut(bytes..=bytes.saturating_mul(2))
+            .range_mut(wanted..=wanted.saturating_mul(2))
             .find_map(|(&size, places)| places.pop().map(|offset| Home { offset, bytes: size }));
-        if let Some(home) = found {
-            return home;
-        }
+        found.unwrap_or_else(|| self.alloc_new(bytes))
+    }
+
+    /// A place for that many bytes that nothing has had before.
+    pub(super) fn alloc_new(&mut self, bytes: Option<usize>) -> Home {
+        let Some(bytes) = lines(bytes) else {
+            self.overflowed = true;
+            return Home { offset: 0, bytes: 0 };
+        };
         let home = Home { offset: self.end, bytes };
         match self.end.checked_add(bytes) {
             Some(end) if isize::try_from(end).is_ok() => self.end = end,
@@ -87,8 +95,9 @@ mod tests {
         let b = storage.alloc(Some(100));
         assert_eq!(b.offset, 128);
         storage.release();
+        assert_eq!(storage.alloc_new(Some(100)).offset, 256);
         assert_eq!(storage.alloc(Some(100)), a);
-        assert_eq!(storage.bytes(), Some(256));
+        assert_eq!(storage.bytes(), Some(384));
     }
 
     #[test]

@@ -247,8 +247,9 @@ impl Compiler<'_> {
             GpuOp::SharedAlloc { .. } => {
                 let out = self.result(operation)?;
                 let bytes = self.shared_bytes(operation.results[0])?;
-                // Shared memory stays where it is for the whole program: this room is never given back.
-                let offset = self.room(bytes, 1).offset;
+                // Shared memory stays where it is for the whole program, loops included: no tile had this room
+                // before, and it is never given back.
+                let offset = self.storage.alloc_new(Some(bytes)).offset;
                 self.emit(Inst::SharedAlloc { out, offset, bytes });
             }
             GpuOp::SharedIndex => {
