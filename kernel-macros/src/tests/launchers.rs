@@ -103,3 +103,20 @@ fn lines_are_the_users_own() {
     let text = tokens.to_string();
     assert!(text.contains("store(out + i, load(x + i, mask = i < n), mask = i < n);"), "{text}");
 }
+
+#[test]
+fn wrong_arguments_of_the_attribute_are_refused() {
+    let source = "fn k() {}";
+    for (attr, message) in [
+        (
+            "num_warp = 8",
+            "1:1: unknown argument `num_warp`; `#[kernel]` takes `num_warps`, `num_stages`, `contract`, `crate`\nhelp: did you mean `num_warps`?",
+        ),
+        ("num_warps = 3", "1:13: `num_warps` is a power of two from 1 to 32"),
+        ("num_warps", "1:1: `num_warps` needs a value\nhelp: write `num_warps = ..`"),
+        ("contract = 1", "1:12: `contract` is `true` or `false`"),
+        ("num_stages = 2, num_stages = 3", "1:17: `num_stages` is given twice"),
+    ] {
+        assert_eq!(expand(attr, source).1, [message], "{attr}");
+    }
+}
