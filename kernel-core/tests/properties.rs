@@ -25,7 +25,7 @@ fn outcome(func: &Func) -> (Vec<i64>, Vec<u32>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_text_form_of_a_random_kernel_is_exact(choices in prop::collection::vec(any::<u32>(), 0..250)) {

@@ -64,7 +64,7 @@ impl Generator<'_> {
     /// Appends an operation; its results join the pool. `None` if the operands do not fit it.
     fn op(&mut self, op: impl Into<Op>, operands: &[ValueId], regions: &[RegionId]) -> Option<ValueId> {
         let mut builder = Builder::new(&mut self.func, self.region);
-        builder.flags = FloatFlags { contract: self.at.is_multiple_of(2) };
+        builder.flags = FloatFlags { contract: self.at.is_multiple_of(3) };
         let id = builder.op(op, operands, regions, Span::UNKNOWN).ok()?;
         let results = self.func.op(id).results.clone();
         let large = results.iter().any(|&v| self.func.ty(v).numel().is_none_or(|n| n > SLOT as i64));
@@ -90,6 +90,11 @@ impl Generator<'_> {
         self.find(|other| *other == ty).unwrap_or(value)
     }
 
+    /// An integer or float, on which most operations are defined.
+    fn number(&mut self) -> ValueId {
+        self.find(|ty| ty.dtype().is_some_and(|d| d != DType::Bool)).unwrap_or(self.pool[0])
+    }
+
     fn literal(&mut self, dtype: DType) -> ValueId {
         let float = [0.0, -0.0, 1.0, -2.5, f64::INFINITY, f64::NAN, 3e38f32.into(), 0.5][self.below(8)];
         let int = [0, 1, -1, 2, 5, 31, 127, i128::from(i64::MIN)][self.below(8)];
@@ -102,7 +107,7 @@ impl Generator<'_> {
     }
 
     fn step(&mut self, depth: u32) {
-        match self.below(if depth < MAX_DEPTH { 18 } else { 14 }) {
+        match self.below(if depth < MAX_DEPTH { 24 } else { 20 }) {
             0 => {
                 let dtype = DTYPES[self.below(5)];
                 self.literal(dtype);
@@ -112,13 +117,13 @@ impl Generator<'_> {
                 let (op, a) = (UnaryOp::ALL[self.below(5)], self.any());
                 self.op(Op::unary(op), &[a], &[]);
             }
-            3 | 4 => {
-                let (op, a) = (BinaryOp::ALL[self.below(BinaryOp::ALL.len())], self.any());
+            3 | 4 | 14..=16 => {
+                let (op, a) = (BinaryOp::ALL[self.below(BinaryOp::ALL.len())], self.number());
                 let b = self.like(a);
                 self.op(Op::binary(op), &[a, b], &[]);
             }
-            5 => {
-                let (op, a) = (CmpOp::ALL[self.below(6)], self.any());
+            5 | 17 => {
+                let (op, a) = (CmpOp::ALL[self.below(6)], self.number());
                 let b = self.like(a);
                 self.op(Op::compare(op), &[a, b], &[]);
             }
@@ -132,12 +137,12 @@ impl Generator<'_> {
                 self.op(CreateOp::Arange { lo: lo.into(), hi: (lo + 16).into() }, &[], &[]);
             }
             9 | 10 => self.shape(),
-            11 => self.load(),
-            12 => self.reduce(),
+            11 | 18 => self.load(),
+            12 | 19 => self.reduce(),
             13 => self.store(),
-            14 => self.branch(depth),
-            15 => self.repeat(depth),
-            _ => self.count(depth),
+            20 => self.branch(depth),
+            21 => self.count(depth),
+            _ => self.repeat(depth),
         }
     }
 
