@@ -2,6 +2,8 @@
 
 mod support;
 
+use kernel_codegen::{Options, Target, compile};
+use kernel_core::ir::{CacheModifier, EvictionPolicy};
 use support::compiles_everywhere;
 
 macro_rules! kernels {
@@ -17,3 +19,23 @@ kernels!(
     add, softmax, rows, transpose, argmax, gather, rowsum, scan, bias, inplace, steer, atomics, layernorm, loops,
     chunks
 );
+
+#[test]
+fn every_cache_modifier_and_eviction_policy_assembles() {
+    let add = include_str!("kernels/add.tile");
+    for cache in CacheModifier::ALL {
+        for eviction in EvictionPolicy::ALL {
+            let attributes = format!("{{cache = {}, eviction = {}}}", cache.name(), eviction.name());
+            let text = add
+                .replace("load %xp, %mask", &format!("load %xp, %mask {attributes}"))
+                .replace("store %op, %sum, %mask", &format!("store %op, %sum, %mask {attributes}"));
+            // Once through constant memory, once through memory that the kernel may write.
+            for text in [text.replace("x: ptr f32", "x: ptr_mut f32"), text] {
+                for target in [Target::sm_80(), Target::sm_90a()] {
+                    let compiled = compile(&support::kernel(&text), &target, &Options::default());
+                    support::assemble(&compiled.unwrap_or_else(|error| panic!("{error}")));
+                }
+            }
+        }
+    }
+}

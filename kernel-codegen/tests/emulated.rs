@@ -135,3 +135,10 @@ fn reductions_conversions_and_memory_in_loops() {
 fn a_reduction_does_not_overwrite_what_others_still_read() {
     check(include_str!("kernels/chunks.tile"), &[ints(2048, 26), vec![0i32].into()], &[2048], 1, Agreement::Exact);
 }
+
+#[test]
+fn pointers_walk_through_memory() {
+    for trips in [0, 2, 3] {
+        check(include_str!("kernels/walk.tile"), &[floats(2048, 27), zeros(512)], &[trips], 1, Agreement::Exact);
+    }
+}

@@ -128,3 +128,10 @@ fn loads_of_constant_memory_are_issued_before_the_first_reduction() {
     let plain = compile(&kernel(text), &Target::sm_90a(), &options).expect("it compiles");
     assert!(plain.ptx.rfind("ld.global.nc") > plain.ptx.find("shfl.sync"));
 }
+
+#[test]
+fn pointers_that_walk_stay_aligned() {
+    let compiled = hopper(include_str!("kernels/walk.tile"), 4);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.v4.b32"), 2, "{}", compiled.ptx);
+    assert_eq!(compiled.report.conversions, []);
+}
