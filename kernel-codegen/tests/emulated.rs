@@ -4,7 +4,7 @@ mod support;
 
 use kernel_codegen::{Checks, Options, Target, compile};
 use kernel_core::interp::HostBuffer;
-use support::differential::{Agreement, agrees, emulate, floats, ints, noise, zeros};
+use support::differential::{Agreement, agrees, compare, emulate, floats, ints, noise, zeros};
 
 fn check(text: &str, buffers: &[HostBuffer], scalars: &[i32], grid: u32, agreement: Agreement) {
     agrees(&support::kernel(text), buffers, scalars, grid, agreement);
@@ -140,5 +140,25 @@ fn a_reduction_does_not_overwrite_what_others_still_read() {
 fn pointers_walk_through_memory() {
     for trips in [0, 2, 3] {
         check(include_str!("kernels/walk.tile"), &[floats(2048, 27), zeros(512)], &[trips], 1, Agreement::Exact);
+    }
+}
+
+#[test]
+fn every_pass_can_be_switched_off() {
+    let kernel = support::kernel(include_str!("kernels/layernorm.tile"));
+    let buffers = [floats(2 * 1008, 28), floats(1008, 29), zeros(2 * 1008), zeros(2)];
+    let run = |disabled: &str| {
+        let options = Options { disabled_passes: vec![disabled.to_string()], ..Options::default() };
+        let compiled = compile(&kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+        support::assemble(&compiled);
+        if disabled == "llvm" { None } else { Some(emulate(&kernel, &compiled, &buffers, &[1008], 2, 1).0) }
+    };
+    let expected = run("").expect("it runs");
+    let names = kernel_core::passes::PASSES.iter().map(|pass| pass.name).chain(kernel_codegen::PASSES);
+    for name in names {
+        // What LLVM does not optimise keeps variables in local memory, which the emulator lacks.
+        for (want, got) in expected.iter().zip(run(name).unwrap_or_default()) {
+            compare(want, &got, Agreement::Within(1e-5), name);
+        }
     }
 }

@@ -74,7 +74,7 @@ fn combine(b: &mut Builder<'_>, value: ValueId, axis: usize, how: usize) -> Valu
     let axis = axis as u8;
     let op = match how / 3 % 3 {
         0 | 1 => ControlOp::Reduce { axis },
-        _ => ControlOp::Scan { axis, reverse: how % 2 == 0 },
+        _ => ControlOp::Scan { axis, reverse: how.is_multiple_of(2) },
     };
     let id = b.op(op, &[value], &[region], AT).unwrap();
     b.func.op(id).results[0]
