@@ -20,6 +20,11 @@ fn binding() {
 }
 
 #[test]
+fn running() {
+    run_folder("run");
+}
+
+#[test]
 fn passes() {
     run_folder("passes");
 }

@@ -10,6 +10,8 @@ pub struct Case<'t> {
     pub lines: Vec<&'t str>,
     /// `; check:` (true) and `; check-not:` (false) lines.
     pub checks: Vec<(bool, &'t str)>,
+    /// `; run:` lines.
+    pub runs: Vec<&'t str>,
     /// Lines of the file with the messages expected there.
     pub errors: Vec<(u32, &'t str)>,
     /// The line of `kernel`.
@@ -31,6 +33,7 @@ pub fn split_cases(text: &str) -> Vec<Case<'_>> {
                 command,
                 lines: std::mem::take(&mut leading),
                 checks: Vec::new(),
+                runs: Vec::new(),
                 errors: Vec::new(),
                 kernel_line: 0,
                 output: None,
@@ -59,6 +62,8 @@ impl<'t> Case<'t> {
             self.checks.push((true, text.trim()));
         } else if let Some(text) = line.strip_prefix("; check-not:") {
             self.checks.push((false, text.trim()));
+        } else if let Some(text) = line.strip_prefix("; run:") {
+            self.runs.push(text.trim());
         }
         let number = index as u32 + 1;
         if line.starts_with("kernel ") {

@@ -16,6 +16,7 @@
 //!   `roundtrip`, `verify`, `bind NAME=VALUE ..`, `pass NAME`, `optimise [-NAME ..]`. One file of this folder each.
 //! - `; check: TEXT`: a line of the output contains the text, below the line that the check before it found.
 //!   `; check-not: TEXT`: no line contains it.
+//! - `; run: ARGUMENTS => RESULTS`: runs the kernel in the interpreter, before and after every pass; see `run.rs`.
 //! - `; error: TEXT` at the end of the line that is to blame; on the line `kernel ..` if no operation is.
 //!   All errors must be named, and a case that names errors must fail with exactly those.
 //! - `; output:` behind the kernel starts the exact output, each line behind `;   `.
@@ -29,6 +30,7 @@ mod check;
 mod optimise;
 mod pass;
 mod roundtrip;
+mod run;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -107,6 +109,9 @@ fn run_case(case: &Case<'_>) -> Result<Option<String>, String> {
         Ok(func) => func,
     };
     roundtrip::check(&output)?;
+    for line in &case.runs {
+        run::check(&output, line)?;
+    }
     let output = print_without_spans(&output);
     check::lines(case, &output)?;
     let Some(expected) = &case.output else { return Ok(None) };

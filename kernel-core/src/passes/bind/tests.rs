@@ -67,7 +67,9 @@ fn no_values_make_binding_panic() {
                         Err(errors) => {
                             refused += 1;
                             assert!(!errors.is_empty());
-                            assert!(errors.iter().all(|e| !e.message.is_empty() && e.kernel == "k" && e.file == "k.rs"));
+                            assert!(
+                                errors.iter().all(|e| !e.message.is_empty() && e.kernel == "k" && e.file == "k.rs")
+                            );
                         }
                     }
                 }
