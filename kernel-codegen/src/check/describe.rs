@@ -1,58 +1,13 @@
 //! From values of the IR to [`Node`]s: what interval a value lies in at one access.
-//!
-//! A hypothesis such as `rows < m` holds lane by lane, so it may only be used for the same lanes: a value is
-//! identified by its SSA name *and* by which axis of the accessed tile each of its dimensions runs along.
-//! `rows[:, None] * stride + rows[None, :]` under the mask `(rows < m)[:, None]` bounds the first use of `rows` only.
 
 use std::collections::HashMap;
 
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, Operation, RegionId, ShapeOp,
-    UnaryOp, ValueId,
+    BinaryOp, ControlOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, Operation, RegionId, UnaryOp, ValueId,
 };
 
+use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, hypotheses, strip};
 use super::range::{LaunchConditions, Node, NodeId};
-
-/// Which axis of the accessed tile a dimension of a value runs along.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Along {
-    /// That axis.
-    Axis(u8),
-    /// All elements of the dimension are one (it is broadcast).
-    Any,
-    /// The dimension of a reshape's operand, known by the reshape's result and its own number.
-    Reshaped(ValueId, u8),
-}
-
-/// A value and how its lanes map to those of the accessed tile.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Lanes {
-    /// The value.
-    pub value: ValueId,
-    /// For each of its dimensions, where it runs.
-    pub along: Vec<Along>,
-}
-
-impl Lanes {
-    /// The value itself, as the accessed tile or as a scalar.
-    pub fn of(func: &Func, value: ValueId) -> Lanes {
-        let rank = func.ty(value).rank() as u8;
-        Lanes { value, along: (0..rank).map(Along::Axis).collect() }
-    }
-
-    fn operand(&self, value: ValueId) -> Lanes {
-        Lanes { value, along: self.along.clone() }
-    }
-}
-
-/// A fact that holds where the access takes place: `value <= limit + plus` if `above`, else `value >= limit + plus`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hypothesis {
-    subject: Lanes,
-    limit: Lanes,
-    above: bool,
-    plus: i8,
-}
 
 /// What is known of a value's interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,9 +26,6 @@ impl Described {
         self.bounded_below && self.bounded_above
     }
 }
-
-/// Chains of operations longer than this are not followed: their value counts as unknown.
-const MAX_DEPTH: usize = 256;
 
 /// Describes values under a set of hypotheses.
 pub struct Describer<'f> {
@@ -114,110 +66,16 @@ impl<'f> Describer<'f> {
 
     /// Adds what follows from a condition that holds (or, if not `holds`, does not) in every lane considered.
     pub fn assume(&mut self, condition: Lanes, holds: bool) {
-        let mut added = Vec::new();
-        self.conjuncts(condition, holds, &mut added, 0);
+        let added = hypotheses(self.func, condition, holds);
         if !added.is_empty() {
             self.hypotheses.extend(added);
             self.memo.clear();
         }
     }
 
-    fn conjuncts(&self, condition: Lanes, holds: bool, out: &mut Vec<Hypothesis>, depth: usize) {
-        let condition = self.strip(condition);
-        let Some(operation) = self.func.def_op(condition.value) else { return };
-        if depth > MAX_DEPTH {
-            return;
-        }
-        let operand = |i: usize| condition.operand(operation.operands[i]);
-        match &operation.op {
-            // A conjunction that holds, or a disjunction that does not, gives both of its parts.
-            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) if holds => {
-                self.conjuncts(operand(0), true, out, depth + 1);
-                self.conjuncts(operand(1), true, out, depth + 1);
-            }
-            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Or }) if !holds => {
-                self.conjuncts(operand(0), false, out, depth + 1);
-                self.conjuncts(operand(1), false, out, depth + 1);
-            }
-            Op::Elementwise(ElementwiseOp::Unary { op: UnaryOp::Not }) => {
-                self.conjuncts(operand(0), !holds, out, depth + 1);
-            }
-            Op::Elementwise(ElementwiseOp::Compare { op }) => {
-                if self.func.ty(operation.operands[0]).dtype().is_some_and(DType::is_int) {
-                    self.comparison(*op, holds, operand(0), operand(1), out);
-                }
-            }
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => {}
-        }
-    }
-
-    fn comparison(&self, op: CmpOp, holds: bool, a: Lanes, b: Lanes, out: &mut Vec<Hypothesis>) {
-        let (a, b) = (self.strip(a), self.strip(b));
-        let mut at_most = |x: &Lanes, y: &Lanes, plus: i8| {
-            out.push(Hypothesis { subject: x.clone(), limit: y.clone(), above: true, plus });
-            out.push(Hypothesis { subject: y.clone(), limit: x.clone(), above: false, plus: -plus });
-        };
-        match (op, holds) {
-            (CmpOp::Lt, true) | (CmpOp::Ge, false) => at_most(&a, &b, -1),
-            (CmpOp::Le, true) | (CmpOp::Gt, false) => at_most(&a, &b, 0),
-            (CmpOp::Gt, true) | (CmpOp::Le, false) => at_most(&b, &a, -1),
-            (CmpOp::Ge, true) | (CmpOp::Lt, false) => at_most(&b, &a, 0),
-            (CmpOp::Eq, true) | (CmpOp::Ne, false) => {
-                at_most(&a, &b, 0);
-                at_most(&b, &a, 0);
-            }
-            (CmpOp::Eq, false) | (CmpOp::Ne, true) => {}
-        }
-    }
-
-    /// Follows a value through operations that only move its elements.
-    pub fn strip(&self, mut lanes: Lanes) -> Lanes {
-        while let Some(operation) = self.func.def_op(lanes.value) {
-            let Some(&source) = operation.operands.first() else { break };
-            let along = match &operation.op {
-                Op::Create(CreateOp::Splat { .. }) => Vec::new(),
-                Op::Shape(op) => self.through(op, lanes.value, source, &lanes.along),
-                Op::Create(_) | Op::Elementwise(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => break,
-            };
-            lanes = Lanes { value: source, along };
-        }
-        lanes
-    }
-
-    fn through(&self, op: &ShapeOp, result: ValueId, source: ValueId, along: &[Along]) -> Vec<Along> {
-        let mut along = along.to_vec();
-        match op {
-            ShapeOp::ExpandDims { axis } => {
-                along.remove(usize::from(*axis));
-                along
-            }
-            ShapeOp::Broadcast { shape } => {
-                let from = &self.func.ty(source).shape;
-                for ((entry, from), to) in along.iter_mut().zip(from).zip(shape) {
-                    if from != to {
-                        *entry = Along::Any;
-                    }
-                }
-                along
-            }
-            ShapeOp::Permute { perm } => {
-                let mut moved = along.clone();
-                for (entry, &p) in along.iter().zip(perm) {
-                    moved[usize::from(p)] = *entry;
-                }
-                moved
-            }
-            ShapeOp::Reshape { .. } => {
-                let rank = self.func.ty(source).rank() as u8;
-                (0..rank).map(|d| Along::Reshaped(result, d)).collect()
-            }
-            ShapeOp::ConvertLayout => along,
-        }
-    }
-
     /// The interval of an integer value in the lanes of the access.
     pub fn describe(&mut self, lanes: Lanes, program: &mut LaunchConditions) -> Described {
-        let lanes = self.strip(lanes);
+        let lanes = strip(self.func, lanes);
         if let Some(known) = self.memo.get(&lanes) {
             return *known;
         }
@@ -389,7 +247,7 @@ impl<'f> Describer<'f> {
 
     /// The number that a value is in all lanes, if it is a constant.
     fn constant(&self, value: ValueId) -> Option<i128> {
-        let stripped = self.strip(Lanes::of(self.func, value));
+        let stripped = strip(self.func, Lanes::of(self.func, value));
         match self.func.def_op(stripped.value)?.op {
             Op::Create(CreateOp::Const { value: Literal::Int(i), .. }) => Some(i),
             _ => None,

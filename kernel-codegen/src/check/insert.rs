@@ -5,7 +5,8 @@ use kernel_core::ir::{
     Span, ValueId, result_types,
 };
 
-use super::describe::{Describer, Lanes};
+use super::describe::Describer;
+use super::lanes::Lanes;
 use super::pointers;
 use super::range::{Condition, LaunchConditions, Node};
 

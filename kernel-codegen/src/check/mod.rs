@@ -20,6 +20,7 @@
 
 pub mod describe;
 pub mod insert;
+pub mod lanes;
 pub mod pointers;
 pub mod range;
 
