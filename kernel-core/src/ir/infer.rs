@@ -9,7 +9,7 @@ use super::dim::Dim;
 use super::dtype::{Bound, DType};
 use super::func::{Func, ParamKind, RegionId, ValueId};
 use super::ops::{
-    BinaryOp, CmpOp, ControlOp, CreateOp, ElementwiseOp, GpuOp, LimitKind, MemoryOp, Op, ShapeOp, UnaryOp,
+    AtomicOp, BinaryOp, CmpOp, ControlOp, CreateOp, ElementwiseOp, GpuOp, LimitKind, MemoryOp, Op, ShapeOp, UnaryOp,
 };
 use super::types::{Dt, Elem, Ty};
 
@@ -112,6 +112,17 @@ impl BinaryOp {
             BinaryOp::DivRn => Needs::Bound(Bound::Float),
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Needs::Bits,
             BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => Needs::Bound(Bound::Int),
+        }
+    }
+}
+
+impl AtomicOp {
+    /// What the buffer's dtype must be.
+    pub fn needs(self) -> Needs {
+        match self {
+            AtomicOp::Add | AtomicOp::Min | AtomicOp::Max => Needs::Bound(Bound::Num),
+            AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => Needs::Bits,
+            AtomicOp::Exchange => Needs::Any,
         }
     }
 }
@@ -328,10 +339,11 @@ fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             mask_fits(tys[0], tys.get(2))?;
             Ok(Vec::new())
         }
-        MemoryOp::AtomicRmw { .. } => {
+        MemoryOp::AtomicRmw { op, .. } => {
             arity(tys, 2..=3)?;
             let (dt, mutable) = pointee(func, tys[0])?;
             ensure(mutable, "atomics need a mutable pointer")?;
+            ensure(op.needs().admits(func, dt), "the atomic operation is not defined for this dtype")?;
             ensure(*tys[1] == tys[0].with_dt(dt), "the value must have the pointers' shape and dtype")?;
             mask_fits(tys[0], tys.get(2))?;
             Ok(vec![tys[1].clone()])
