@@ -135,3 +135,15 @@ fn pointers_that_walk_stay_aligned() {
     assert_eq!(count(&compiled.ptx, "ld.global.nc.v4.b32"), 2, "{}", compiled.ptx);
     assert_eq!(compiled.report.conversions, []);
 }
+
+#[test]
+fn a_small_transpose_is_read_in_half_sectors_rather_than_converted() {
+    let compiled = hopper(&TRANSPOSE.replace("64", "32"), 8);
+    assert_eq!(compiled.report.conversions, [], "{}", compiled.report);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.b32"), 4);
+    assert_eq!(count(&compiled.ptx, "st.global.v4.b32"), 1);
+    // Bytes would leave seven eighths of each sector unused.
+    let bytes = TRANSPOSE.replace("64", "32").replace("f32", "u8");
+    let compiled = hopper(&bytes, 8);
+    assert_eq!(compiled.report.conversions.len(), 1, "{}", compiled.report);
+}

@@ -16,8 +16,10 @@
 //! Where a kernel reduces along the fastest dimension, warps are laid along the others first, so that
 //! a warp has whole rows and the reduction needs no shared memory.
 
-use kernel_core::ir::{ControlOp, MemoryOp, Op, OpId, ValueId};
-use kernel_core::layout::{Blocked, WARP_SIZE};
+use std::collections::BTreeSet;
+
+use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, ValueId};
+use kernel_core::layout::{Blocked, Dim, LinearLayout, WARP_SIZE};
 
 use super::{Placement, shape_of};
 use crate::analysis::control::for_each_op;
@@ -92,6 +94,50 @@ fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, pointer: ValueId) 
     Site { op, shape, order, vector, store_limit: is_store.then_some(limit as u32) }
 }
 
+/// Bytes of the unit in which memory is read and written.
+const SECTOR_BYTES: u32 = 32;
+
+/// Whether an access may as well be done in `layout` as in the layout chosen for it, because converting its tile
+/// would cost more: where at least half as much of each sector is used, or where the tile is a line of
+/// at most one element per thread (a row of weights, the results of a reduction).
+pub(super) fn suits(placement: &Placement<'_>, op: OpId, layout: LayoutId) -> bool {
+    let func = placement.func;
+    let Some(access) = placement.access[op.index()] else { return true };
+    let pointer = func.op(op).operands[0];
+    let shape = shape_of(func, pointer);
+    let numel: u32 = shape.iter().product();
+    if shape.iter().filter(|&&size| size > 1).count() <= 1 && numel <= placement.num_warps * WARP_SIZE {
+        return true;
+    }
+    let order = placement.axis.order(func, pointer);
+    let fastest = order.first().copied().unwrap_or(0);
+    let param = func.ty(pointer).pointee();
+    let bytes = param.and_then(|p| func.pointee_dt(p)).and_then(|dt| dt.known()).map_or(1, |d| d.bytes());
+    let (used, sectors) = sectors_of(placement.table.get(layout), fastest, bytes);
+    let (best_used, best_sectors) = sectors_of(placement.table.get(access), fastest, bytes);
+    2 * used * best_sectors >= best_used * sectors
+}
+
+/// The bytes that the lanes of a warp access together, and the sectors in which they lie.
+fn sectors_of(layout: &LinearLayout, fastest: u8, bytes: u32) -> (u64, u64) {
+    let vector = layout.vectors(Dim::Axis(fastest), MAX_ACCESS_BYTES as u32 / bytes.min(16));
+    let first = vector.groups.first().map_or(&[0][..], Vec::as_slice);
+    let (mut elements, mut touched) = (BTreeSet::new(), BTreeSet::new());
+    for lane in 0..WARP_SIZE {
+        for &register in first {
+            let mut at = layout.apply(&[(Dim::Register, register), (Dim::Lane, lane)]);
+            elements.insert(at.clone());
+            for (dim, coordinate) in &mut at {
+                if *dim == Dim::Axis(fastest) {
+                    *coordinate = *coordinate * bytes / SECTOR_BYTES;
+                }
+            }
+            touched.insert(at);
+        }
+    }
+    (elements.len() as u64 * u64::from(bytes), touched.len() as u64)
+}
+
 /// The parameters of the blocked layout for a tile that is accessed along `order`.
 fn blocked(placement: &Placement<'_>, shape: &[u32], order: &[u8], per_thread: u32) -> Blocked {
     let mut blocked = Blocked::coalesced(shape, order, per_thread, placement.num_warps);
@@ -128,7 +174,7 @@ pub(super) fn default_layout(
     placement: &mut Placement<'_>,
     op: OpId,
     value: ValueId,
-) -> Result<kernel_core::ir::LayoutId, CodegenError> {
+) -> Result<LayoutId, CodegenError> {
     let shape = placement.shape(value);
     let known = placement.access.iter().flatten().copied();
     let mut alike = known.filter(|&id| placement.table.get(id).tile_shape() == shape);

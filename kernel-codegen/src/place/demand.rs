@@ -1,6 +1,6 @@
 //! Backwards: in which layouts each value is wanted.
 
-use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{ControlOp, Def, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
 
 use super::{Natural, Placement, coalesce, transfer};
 use crate::analysis::control::yielded;
@@ -23,7 +23,12 @@ fn want(p: &mut Placement<'_>, value: ValueId, layout: LayoutId) {
         return;
     }
     if p.natural(value) == Natural::Free {
-        p.natural[value.index()] = Natural::Fixed(layout);
+        // A load goes where its sectors are used, if nobody asks for it in a layout that suits it.
+        let home = match p.func.value(value).def {
+            Def::Result(op, _) if !coalesce::suits(p, op, layout) => p.access[op.index()].unwrap_or(layout),
+            Def::Result(..) | Def::Param(_) | Def::Arg(..) => layout,
+        };
+        p.natural[value.index()] = Natural::Fixed(home);
     }
     let demands = &mut p.demands[value.index()];
     if !demands.contains(&layout) {

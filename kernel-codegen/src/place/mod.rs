@@ -27,7 +27,7 @@
 //! an addition and a load has memory traffic, so these are converted, not repeated, with two exceptions:
 //! a small tile that is loaded from memory which does not change (a bias, a row of weights) is loaded in the layout
 //! of its first user, and a small tile is stored in the layout in which it was computed. There the wasted
-//! sectors cost less than a trip through shared memory.
+//! sectors cost less than a trip through shared memory ([`coalesce::suits`] says how many may be wasted).
 //!
 //! `expand_dims` and `broadcast` cost nothing in any layout: their operand is wanted in the projection of the
 //! result's layout. For the result of a reduction that is the very layout that the reduction leaves, so that

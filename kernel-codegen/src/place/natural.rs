@@ -149,7 +149,7 @@ fn memory(p: &mut Placement<'_>, id: OpId, op: &MemoryOp) -> Result<()> {
         MemoryOp::Store { .. } => {
             let value = operation.operands[1];
             p.chosen[id.index()] = match p.natural(value) {
-                Natural::Fixed(layout) if p.is_tile(value) && is_small(p, value) => Some(layout),
+                Natural::Fixed(layout) if is_small(p, value) && coalesce::suits(p, id, layout) => Some(layout),
                 Natural::Fixed(_) | Natural::Free | Natural::Cheap => access,
             };
         }
