@@ -15,11 +15,14 @@
 //! g();                            =>      if a { if b { returned = true; } else { f(); } }
 //!                                         if returned { } else { g(); }
 //! ```
+//!
+//! If such an `if` gives a value, a variable carries it, which is zero where the branch has returned.
 
-use crate::error::Errors;
+use kernel_core::ir::CreateOp;
+
 use crate::place::Place;
-use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VarId};
-use crate::types::{BOOL, VTy};
+use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp, VarId};
+use crate::types::{BOOL, VElem, VTy};
 
 /// Whether control reaches the end of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,7 +35,6 @@ enum Flow {
 struct Pass<'a> {
     nodes: &'a mut Vec<Node>,
     variables: &'a mut usize,
-    errors: &'a mut Errors,
     /// The variable that remembers a return, once one is needed.
     flag: Option<(VarId, Place)>,
     /// Whether something reads it.
@@ -40,8 +42,8 @@ struct Pass<'a> {
 }
 
 /// Removes every [`Stmt::Return`].
-pub fn eliminate(stmts: Vec<Stmt>, nodes: &mut Vec<Node>, variables: &mut usize, errors: &mut Errors) -> Vec<Stmt> {
-    let mut pass = Pass { nodes, variables, errors, flag: None, read: false };
+pub fn eliminate(stmts: Vec<Stmt>, nodes: &mut Vec<Node>, variables: &mut usize) -> Vec<Stmt> {
+    let mut pass = Pass { nodes, variables, flag: None, read: false };
     let (mut stmts, _) = pass.block(stmts);
     match (pass.flag, pass.read) {
         (Some((flag, place)), true) => {
@@ -102,6 +104,28 @@ impl Pass<'_> {
     fn bool(&mut self, value: bool, place: Place) -> NodeId {
         self.nodes.push(Node { kind: Kind::Bool(value), ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
         NodeId(self.nodes.len() - 1)
+    }
+
+    /// Zero, or the start of the buffer, of the type that `like` has.
+    fn zero(&mut self, like: NodeId, out: &mut Vec<Stmt>) -> NodeId {
+        let Node { ty, place, .. } = self.nodes[like.0].clone();
+        let mut node = |kind: Kind, ty: VTy, out: &mut Vec<Stmt>| {
+            let evaluated = matches!(kind, Kind::Op(..));
+            self.nodes.push(Node { kind, ty, dim: None, constexpr: false, place });
+            let id = NodeId(self.nodes.len() - 1);
+            out.extend(evaluated.then_some(Stmt::Eval(id)));
+            id
+        };
+        let kind = match ty.elem {
+            VElem::Data(_) => Kind::Op(VOp::Zero, Vec::new()),
+            VElem::Ptr(param) => Kind::Param(param),
+        };
+        let scalar = node(kind, ty.with_shape(Vec::new()), out);
+        if ty.is_scalar() {
+            return scalar;
+        }
+        let splat = CreateOp::Splat { shape: ty.shape.clone() };
+        node(Kind::Op(VOp::Ready(splat.into()), vec![scalar]), ty, out)
     }
 
     fn flag(&mut self, place: Place) -> VarId {
@@ -181,14 +205,21 @@ impl Pass<'_> {
     }
 
     /// A branch returns on some paths: the rest runs only if it did not.
-    fn remember(&mut self, stmt: IfStmt, rest: Vec<Stmt>, out: &mut Vec<Stmt>) {
+    fn remember(&mut self, mut stmt: IfStmt, rest: Vec<Stmt>, out: &mut Vec<Stmt>) {
         let place = stmt.place;
-        if !stmt.results.is_empty() {
-            let message = "this `if` gives a value, but a branch returns on some of its paths";
-            self.errors.report_help(place, message, "move the `return` in front: `if .. { return; }`");
+        let mut after = Vec::new();
+        for (slot, then, otherwise) in std::mem::take(&mut stmt.results) {
+            *self.variables += 1;
+            let var = VarId(*self.variables - 1);
+            let zero = self.zero(slot, out);
+            out.push(Stmt::Assign(var, zero));
+            stmt.then.extend(then.map(|value| Stmt::Assign(var, value)));
+            stmt.otherwise.extend(otherwise.map(|value| Stmt::Assign(var, value)));
+            after.push(Stmt::Read(slot, var));
         }
         out.push(self.branches(stmt));
-        let (otherwise, _) = self.block(rest);
+        after.extend(rest);
+        let (otherwise, _) = self.block(after);
         if otherwise.is_empty() {
             return;
         }

@@ -98,6 +98,8 @@ enum Binding {
 struct Variable {
     name: String,
     ty: VTy,
+    /// How many contexts surround its declaration.
+    depth: usize,
 }
 
 /// What surrounds the code that is being checked.
@@ -155,9 +157,9 @@ pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: 
     checker.shape_constants = constant::collect_shape_constants(body);
     checker.kernel_body(body);
     checker.finish();
-    let Checker { func, mut nodes, variables, stmts, types, constants, facts, errors, .. } = checker;
+    let Checker { func, mut nodes, variables, stmts, types, constants, facts, .. } = checker;
     let mut variables = variables.len();
-    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables, errors);
+    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables);
     Tree { func, nodes, variables, body, types, constants, facts }
 }
 
@@ -289,7 +291,7 @@ impl<'a> Checker<'a> {
     }
 
     fn new_variable(&mut self, name: &str, ty: VTy, value: NodeId) -> VarId {
-        self.variables.push(Variable { name: name.to_string(), ty });
+        self.variables.push(Variable { name: name.to_string(), ty, depth: self.contexts.len() });
         let var = VarId(self.variables.len() - 1);
         self.stmts.push(Stmt::Assign(var, value));
         var

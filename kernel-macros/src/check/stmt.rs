@@ -5,7 +5,7 @@ use syn::{Attribute, Expr, ExprAssign, ExprBinary, Local};
 
 use super::binary::operator;
 use super::block::Flow;
-use super::{Binding, Checker, Operand, Val};
+use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::place::Place;
 use crate::tree::{Kind, Stmt, VOp, VarId};
@@ -152,6 +152,10 @@ impl Checker<'_> {
             return Err(self.report_help(place, "this cannot be assigned to", "assign to a `let mut` variable"));
         };
         match self.lookup(&name) {
+            Some((Binding::Var(var), false)) if self.outside_head(var) => {
+                let message = "the condition of a `while` cannot assign to variables outside";
+                Err(self.report_help(place, message, "assign before the loop and at the end of its body"))
+            }
             Some((Binding::Var(var), false)) => Ok(var),
             Some((Binding::Poison, _)) => Err(Reported::earlier()),
             Some((_, true)) => {
@@ -174,6 +178,13 @@ impl Checker<'_> {
             }
             None => Err(self.unknown_name(&name, place)),
         }
+    }
+
+    /// Whether this is the condition of a `while`, and the variable belongs to the code around the loop.
+    fn outside_head(&self, var: VarId) -> bool {
+        let repeats = |c: &Context| matches!(c, Context::Loop | Context::Head | Context::Closure);
+        let innermost = self.contexts.iter().rposition(repeats);
+        innermost.is_some_and(|i| self.contexts[i] == Context::Head && self.variables[var.0].depth <= i)
     }
 
     /// Gives a variable a value of its own type.
