@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tilewright::Device;
 
-/// Tests that ran on the CPU only.
+/// Checks that ran on the CPU only.
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
@@ -17,7 +17,7 @@ unsafe extern "C" {
 extern "C" fn report() {
     let count = SKIPPED.load(Ordering::Relaxed);
     if count > 0 {
-        eprintln!("no CUDA device: {count} tests ran on the CPU and were skipped on the GPU");
+        eprintln!("no CUDA device: {count} checks ran on the CPU only and were skipped on the GPU");
     }
 }
 

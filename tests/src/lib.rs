@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`data`] | elements of any dtype, by their bits |
 //! | [`samples`] | the values of a dtype that break things, and random ones |
-//! | [`reference`] | every elementwise operation again, written from its definition on wide integers and f64 |
+//! | [`mod@reference`] | every elementwise operation again, written from its definition on wide integers and f64 |
 //! | [`rounding`] | rounding to any float format, in integers |
 //! | [`expect`] | what a result must be: bits, or a number and a bound in ulps |
 //! | [`author`] | writes kernels in the tile IR |

@@ -19,6 +19,9 @@ fn columns(data: &[i32]) -> Vec<Vec<i32>> {
     (0..COLUMNS).map(|c| data.iter().skip(c).step_by(COLUMNS).copied().collect()).collect()
 }
 
+/// What a line becomes.
+type Fold<'f> = dyn Fn(&Vec<i32>) -> i32 + 'f;
+
 #[kernel]
 fn reductions(x: Ptr<i32>, by_row: PtrMut<i32>, by_column: PtrMut<i32>, all: PtrMut<i32>) {
     let r = arange(0, 8);
@@ -56,7 +59,7 @@ fn reductions_along_each_axis_and_all() {
         let first = |line: &[i32], best: i32| line.iter().position(|&v| v == best).map_or(-1, |i| i as i32);
         let max = |line: &Vec<i32>| line.iter().copied().fold(i32::MIN, i32::max);
         let min = |line: &Vec<i32>| line.iter().copied().fold(i32::MAX, i32::min);
-        let functions: [&dyn Fn(&Vec<i32>) -> i32; 6] = [
+        let functions: [&Fold; 6] = [
             &|line| line.iter().sum(),
             &max,
             &min,
@@ -64,7 +67,7 @@ fn reductions_along_each_axis_and_all() {
             &|line| first(line, min(line)),
             &|line| line.iter().fold(0, |a, b| a ^ b),
         ];
-        let lines = |lines: Vec<Vec<i32>>, functions: &[&dyn Fn(&Vec<i32>) -> i32]| -> Vec<i32> {
+        let lines = |lines: Vec<Vec<i32>>, functions: &[&Fold]| -> Vec<i32> {
             functions.iter().flat_map(|f| lines.iter().map(f).collect::<Vec<_>>()).collect()
         };
         assert_eq!(by_row.to_vec()?, lines(rows(&data), &functions));

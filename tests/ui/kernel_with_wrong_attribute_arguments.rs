@@ -1,0 +1,14 @@
+//! Arguments of the attribute.
+
+use tilewright::prelude::*;
+
+#[kernel(num_warp = 8)]
+fn misspelt() {}
+
+#[kernel(num_warps = 3)]
+fn three_warps() {}
+
+#[kernel(contract = 1, num_stages)]
+fn no_value() {}
+
+fn main() {}
