@@ -49,14 +49,23 @@ pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
 /// What may become the argument of a region: an initial value or what the region before it yields.
 fn sources_of_argument(func: &Func, region: RegionId, index: usize, work: &mut Vec<ValueId>) {
     let Some(owner) = func.ops.iter().find(|operation| operation.regions.contains(&region)) else { return };
-    let first_carried = match &owner.op {
-        Op::Control(ControlOp::For { .. }) => 1,
-        _ => 0,
-    };
+    // The first argument of a `for` is its counter.
+    let first_carried = usize::from(matches!(owner.op, Op::Control(ControlOp::For { .. })));
     work.extend(&owner.operands);
     if let Some(carried) = index.checked_sub(first_carried) {
         for &region in &owner.regions {
             work.extend(yielded(func, region).get(carried));
+        }
+    }
+}
+
+/// The number of operands of a control operation before its carried values.
+pub(crate) fn operands_before_carried(op: &ControlOp) -> usize {
+    match op {
+        ControlOp::For { .. } => 3,
+        ControlOp::If | ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => 1,
+        ControlOp::While | ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Yield | ControlOp::Return => {
+            0
         }
     }
 }

@@ -32,29 +32,20 @@ pub(crate) fn run(func: &mut Func, num_warps: u32) -> bool {
 
 fn region(func: &mut Func, region: RegionId, threads: i64) -> bool {
     let ops = func.region(region).ops.clone();
-    let mut moved: BTreeSet<OpId> = BTreeSet::new();
+    let mut moved = false;
     let (mut barrier, mut budget) = (None, MAX_REGISTERS);
     let mut order: Vec<OpId> = Vec::with_capacity(ops.len());
     // Values defined after the insertion point by operations that stay there.
     let mut late: BTreeSet<ValueId> = BTreeSet::new();
     for &id in &ops {
         let operation = func.op(id);
-        match &operation.op {
-            Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) if barrier.is_none() => {
-                barrier = Some(order.len());
-            }
-            Op::Control(
-                ControlOp::For { .. }
-                | ControlOp::While
-                | ControlOp::If
-                | ControlOp::Assert { .. }
-                | ControlOp::StaticAssert { .. },
-            )
-            | Op::Gpu(_) => {
+        match role(&operation.op) {
+            Role::Meets if barrier.is_none() => barrier = Some(order.len()),
+            Role::Bars => {
                 barrier = None;
                 late.clear();
             }
-            _ => {}
+            Role::Meets | Role::Other => {}
         }
         let place = barrier.filter(|_| is_constant_load(func, id));
         let registers = registers(func, id, threads);
@@ -66,9 +57,9 @@ fn region(func: &mut Func, region: RegionId, threads: i64) -> bool {
                 // Operations keep their order among themselves.
                 for (offset, op) in group.iter().enumerate() {
                     order.insert(at + offset, *op);
-                    moved.insert(*op);
                 }
                 barrier = Some(at + group.len());
+                moved = true;
                 budget -= registers;
             }
             _ => {
@@ -80,7 +71,34 @@ fn region(func: &mut Func, region: RegionId, threads: i64) -> bool {
         }
     }
     func.regions[region.index()].ops = order;
-    !moved.is_empty()
+    moved
+}
+
+/// What an operation means for loads behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Threads meet there: loads should be before it.
+    Meets,
+    /// Loads stay behind it.
+    Bars,
+    /// Nothing.
+    Other,
+}
+
+fn role(op: &Op) -> Role {
+    match op {
+        Op::Control(op) => match op {
+            ControlOp::Reduce { .. } | ControlOp::Scan { .. } => Role::Meets,
+            ControlOp::For { .. }
+            | ControlOp::While
+            | ControlOp::If
+            | ControlOp::Assert { .. }
+            | ControlOp::StaticAssert { .. } => Role::Bars,
+            ControlOp::Yield | ControlOp::Return => Role::Other,
+        },
+        Op::Gpu(_) => Role::Bars,
+        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) => Role::Other,
+    }
 }
 
 /// Registers of 32 bits per thread that hold the result.

@@ -3,7 +3,7 @@
 use kernel_core::ir::{ControlOp, Def, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
 
 use super::{Natural, Placement, coalesce, transfer};
-use crate::analysis::control::yielded;
+use crate::analysis::control::{operands_before_carried, yielded};
 use crate::error::CodegenError;
 
 type Result<T> = std::result::Result<T, CodegenError>;
@@ -123,12 +123,7 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
                 }
                 region(p, inner)?;
             }
-            let skipped = match op {
-                ControlOp::For { .. } => 3,
-                ControlOp::If => operation.operands.len(),
-                _ => 0,
-            };
-            want_at_home(p, &operation.operands[skipped..], &operation.results);
+            want_at_home(p, &operation.operands[operands_before_carried(op)..], &operation.results);
         }
         ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. } => {
             if let Some(layout) = p.chosen[id.index()] {

@@ -5,6 +5,7 @@ use kernel_core::ir::{
 };
 
 use super::{Natural, Table, transfer};
+use crate::analysis::control::operands_before_carried;
 use crate::error::CodegenError;
 
 type Result<T> = std::result::Result<T, CodegenError>;
@@ -174,11 +175,7 @@ impl Rewriter<'_> {
         let regions = self.func.op(id).regions.clone();
         match op {
             ControlOp::For { .. } | ControlOp::While | ControlOp::If => {
-                let first = match op {
-                    ControlOp::For { .. } => 3,
-                    ControlOp::If => operands.len(),
-                    _ => 0,
-                };
+                let first = operands_before_carried(op);
                 let mut placed = operands[..first].to_vec();
                 placed.extend(self.at_home(&operands[first..], &results));
                 self.func.ops[id.index()].operands = placed;
