@@ -162,3 +162,14 @@ fn every_pass_can_be_switched_off() {
         }
     }
 }
+
+#[test]
+fn an_assert_on_a_tile_ends_the_program_for_all_threads() {
+    let text = include_str!("kernels/verdict.tile");
+    let fine: Vec<i32> = noise(256, 30).collect();
+    let mut bad = fine.clone();
+    bad[200] = -1;
+    for input in [fine, bad] {
+        check(text, &[input.into(), vec![0i32; 256].into()], &[], 1, Agreement::Exact);
+    }
+}
