@@ -54,7 +54,7 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
         Ok(arguments) => arguments,
         Err(error) => {
             let place = Place::at(error.span());
-            errors.report(place, format!("expected `key = value`, the keys being {}: {error}", keys()));
+            errors.report(place, format!("an argument of `#[kernel]` is `key = value`; the keys are {}", keys()));
             return attr;
         }
     };

@@ -55,7 +55,14 @@ impl Errors {
     pub fn report_syn(&mut self, error: &syn::Error) -> Reported {
         for one in error {
             let span = one.span();
-            self.report(Place::at(span), format!("a kernel cannot be read here: {one}"));
+            let (place, message) = (Place::at(span), format!("a kernel cannot be read here: {one}"));
+            // The forms of Python that people try.
+            match span.source_text().as_deref() {
+                Some("where") => self.report_help(place, message, "write `select(condition, a, b)`"),
+                Some(":") => self.report_help(place, message, "to insert an axis write `x[(.., None)]`"),
+                Some("if") => self.report_help(place, message, "write `if condition { a } else { b }`"),
+                _ => self.report(place, message),
+            };
         }
         Reported(())
     }

@@ -37,6 +37,12 @@ pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) ->
             return TokenStream::new();
         }
     };
+    if let Some(receiver) = item.sig.receiver() {
+        // Inside an `impl` the launcher's struct would be a second mistake.
+        let place = crate::place::Place::of_tokens(receiver);
+        errors.report_help(place, "a kernel is a free function: it has no `self`", "move it out of the `impl`");
+        return TokenStream::new();
+    }
     let (tokens, braces) = (quote::ToTokens::to_token_stream(&item.sig), item.body.clone());
     let before = errors.list().len();
     let signature = signature::read(item, errors);

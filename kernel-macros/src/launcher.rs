@@ -5,6 +5,7 @@
 use kernel_core::ir::{Bound, ConstTy, DType, Dt};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
 
 use crate::attr::KernelAttr;
 use crate::names::camel_case;
@@ -326,7 +327,7 @@ impl Launcher<'_> {
 
     fn kernel(&self, attr: &KernelAttr, body: &Body) -> TokenStream {
         let krate = self.krate;
-        let name = self.signature.ident.to_string();
+        let name = self.signature.ident.unraw().to_string();
         let ir = &body.ir;
         let lines = body.lines.iter().map(|(line, text)| quote!((#line, #text)));
         let option = |value: Option<u32>| match value {

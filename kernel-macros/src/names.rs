@@ -11,6 +11,26 @@ pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// The dtype that C, Python or Triton calls by that name.
+pub fn dtype_of_other_languages(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "float" | "float32" | "fp32" | "single" => "f32",
+        "double" | "float64" | "fp64" => "f64",
+        "half" | "float16" | "fp16" => "f16",
+        "bfloat16" | "bfloat" => "bf16",
+        "int" | "int32" => "i32",
+        "long" | "int64" | "i128" => "i64",
+        "short" | "int16" => "i16",
+        "char" | "int8" => "i8",
+        "uint" | "uint32" => "u32",
+        "uint64" | "u128" => "u64",
+        "uint16" => "u16",
+        "byte" | "uint8" => "u8",
+        "boolean" | "int1" => "bool",
+        _ => return None,
+    })
+}
+
 /// Edit distance in which a swap of neighbours counts once (optimal string alignment), ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().flat_map(char::to_lowercase).collect();

@@ -8,7 +8,7 @@ use syn::{
 };
 
 use crate::error::{Checked, Errors};
-use crate::names::closest;
+use crate::names::{closest, dtype_of_other_languages};
 use crate::place::Place;
 
 /// A kernel's tokens, split into the signature and an unread body.
@@ -166,19 +166,22 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
             signature.params.push(param);
         }
     }
-    duplicates(&signature, errors);
+    duplicates(&mut signature, errors);
     signature
 }
 
-fn duplicates(signature: &Signature, errors: &mut Errors) {
-    let generics = signature.generics.iter().map(|g| match g {
+/// Refuses a name that two parameters have. The second is renamed, so that rustc does not refuse it again.
+fn duplicates(signature: &mut Signature, errors: &mut Errors) {
+    let generics = signature.generics.iter_mut().map(|g| match g {
         Generic::Dtype(ident, ..) | Generic::Const(ident, ..) => ident,
     });
     let mut seen: Vec<String> = Vec::new();
-    for ident in generics.chain(signature.params.iter().map(|p| &p.ident)) {
+    for ident in generics.chain(signature.params.iter_mut().map(|p| &mut p.ident)) {
         let name = ident.to_string();
         if seen.contains(&name) {
-            errors.report(Place::at(ident.span()), format!("the name `{name}` is used for two parameters"));
+            let message = format!("the name `{name}` is used for two parameters");
+            errors.report_help(Place::at(ident.span()), message, "give each a name of its own");
+            *ident = Ident::new(&format!("{name}_{}", seen.len()), Span::mixed_site());
         }
         seen.push(name);
     }
@@ -277,10 +280,8 @@ fn read_const(param: &syn::ConstParam, errors: &mut Errors) -> Checked<(ConstTy,
 
 fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option<KernelParam> {
     let arg = match arg {
-        FnArg::Receiver(receiver) => {
-            errors.report(Place::of_tokens(receiver), "a kernel is a free function: it has no `self`");
-            return None;
-        }
+        // Refused before.
+        FnArg::Receiver(_) => return None,
         FnArg::Typed(arg) => arg,
     };
     let place = Place::of_type(&arg.ty);
@@ -353,15 +354,37 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
     if let Some(dtype) = DType::from_name(&name) {
         return Ok(Dt::Known(dtype));
     }
+    if let Some(written) = generic_name(ty) {
+        let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
+        let help = match closest(&written, ["Ptr", "PtrMut", "Const"]) {
+            Some(close) => format!("did you mean `{close}`?"),
+            None => "for a buffer write `Ptr<f32>`, or `PtrMut<f32>` if the kernel stores into it".to_string(),
+        };
+        return Err(errors.report_help(Place::of_type(ty), message, help));
+    }
     let names = DType::ALL.map(DType::name);
     let close = closest(&name, params.iter().map(String::as_str).chain(names).chain(["Ptr", "PtrMut", "Const"]));
     let message = format!("this is not a dtype; dtypes are {}", names.map(|n| format!("`{n}`")).join(", "));
     let help = match (close, name.as_str()) {
         (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".to_string(),
+        (_, alias) if dtype_of_other_languages(alias).is_some() => {
+            format!("write `{}`", dtype_of_other_languages(alias).unwrap_or_default())
+        }
         (Some(close), _) => format!("did you mean `{close}`?"),
         (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".to_string(),
     };
     Err(errors.report_help(Place::of_type(ty), message, help))
+}
+
+/// The last segment of a type that is a path with generic arguments.
+fn generic_name(ty: &Type) -> Option<String> {
+    match strip(ty) {
+        Type::Path(path) if path.qself.is_none() => {
+            let last = path.path.segments.last()?;
+            (!matches!(last.arguments, PathArguments::None)).then(|| last.ident.to_string())
+        }
+        _ => None,
+    }
 }
 
 /// Removes invisible groups and parentheses around a type.

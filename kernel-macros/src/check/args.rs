@@ -83,6 +83,7 @@ impl Checker<'_> {
             }
         };
         if let Some(reported) = wrong {
+            self.check_values(exprs);
             return Err(reported);
         }
         let given = args.positional.len() + usize::from(receiver.is_some());
@@ -95,9 +96,23 @@ impl Checker<'_> {
             let message = format!("`{}` takes {expected}, found {given}", row.name);
             let extra = exprs.iter().filter(|e| as_named(e).is_none()).nth(row.params.len());
             let at = if receiver.is_none() { extra.map_or(place, Place::of) } else { place };
-            return Err(self.report_help(at, message, format!("write `{}`", row.usage())));
+            let reported = self.report_help(at, message, format!("write `{}`", row.usage()));
+            self.check_values(exprs);
+            return Err(reported);
         }
         Ok(args)
+    }
+
+    /// Reports mistakes in the arguments of a call that is wrong itself.
+    pub(super) fn check_values(&mut self, exprs: &Punctuated<Expr, Token![,]>) {
+        for expr in exprs {
+            let value = as_named(expr).map_or(expr, |(_, value)| value);
+            // What stands for a name, a shape or a closure means nothing outside of its call.
+            let named = as_named(expr).is_some_and(|(name, _)| name != "mask" && name != "other");
+            if !named && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
+                let _ = self.nested(super::Context::Branch, |c| c.expr(value));
+            }
+        }
     }
 
     fn unknown_option(&mut self, row: &Row, name: &str, place: Place) -> crate::error::Reported {

@@ -74,8 +74,14 @@ impl Checker<'_> {
     }
 
     fn unknown_function(&mut self, name: &str, call: &ExprCall, place: Place) -> Reported {
-        let message = format!("`{name}` is not an operation; a kernel can call nothing else");
+        let path: Vec<String> = match bare(&call.func) {
+            Expr::Path(path) => path.path.segments.iter().map(|s| s.ident.to_string()).collect(),
+            _ => vec![name.to_string()],
+        };
+        let message = format!("`{}` is not an operation; a kernel can call nothing else", path.join("::"));
         let help = match ops::other_spelling(name) {
+            None if path.len() > 1 && matches!(name, "max" | "min") => format!("write `{name}imum(a, b)`"),
+            None if path.len() > 1 && ops::find(name).is_some() => format!("write it without the path: `{name}(..)`"),
             Some(ours) => format!("write `{ours}`"),
             None if self.dtype_by_name(name).is_some() => format!("for a conversion write `x as {name}`"),
             None if self.lookup(name).is_some() => "this is a value, which cannot be called".to_string(),
@@ -85,12 +91,7 @@ impl Checker<'_> {
             },
         };
         // Mistakes in the arguments are reported too.
-        for arg in &call.args {
-            let value = if let Expr::Assign(assign) = arg { &assign.right } else { arg };
-            if !matches!(value, Expr::Closure(_) | Expr::Array(_)) {
-                let _ = self.nested(super::Context::Branch, |c| c.expr(value));
-            }
-        }
+        self.check_values(&call.args);
         self.report_help(place, message, help)
     }
 

@@ -94,6 +94,10 @@ impl Checker<'_> {
             let message = format!("`{name}` is an operation, which must be called");
             return self.report_help(place, message, format!("write `{}`", row.usage()));
         }
+        if matches!(name, "tl" | "triton" | "libdevice") {
+            let help = "operations are called by their names alone: `load(pointer)`";
+            return self.report_help(place, message, help);
+        }
         if self.dtype_by_name(name).is_some() {
             let help = format!("for a conversion write `x as {name}`");
             return self.report_help(place, format!("`{name}` is a dtype, not a value"), help);

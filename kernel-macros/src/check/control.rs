@@ -122,6 +122,13 @@ impl Checker<'_> {
                 (VElem::Data(_), VElem::Data(_)) => true,
                 (VElem::Ptr(_), VElem::Data(_)) | (VElem::Data(_), VElem::Ptr(_)) => false,
             };
+        if let (VElem::Ptr(p), VElem::Ptr(q)) = (a.elem, b.elem)
+            && p != q
+        {
+            let (p, q) = (self.func.param(p).name.clone(), self.func.param(q).name.clone());
+            let message = format!("the branches give pointers into two buffers, `{p}` and `{q}`");
+            return Err(self.report_help(y.place, message, "load in the branches, and give the loaded values"));
+        }
         if !agrees {
             let message = format!("the branches give {} and {}", self.show_ty(&a), self.show_ty(&b));
             let help = if a.is_scalar() != b.is_scalar() {

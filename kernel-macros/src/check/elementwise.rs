@@ -69,6 +69,8 @@ impl Checker<'_> {
     pub(super) fn clamp(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [x, lo, hi] = self.arg_values(args)?;
         let low = self.arith(BinaryOp::Max, "`clamp`", x, lo, args.place, args.place)?;
+        // A message about the upper bound quotes the value.
+        let low = Operand { place: x.place, ..low };
         self.arith(BinaryOp::Min, "`clamp`", low, hi, args.place, args.place)
     }
 

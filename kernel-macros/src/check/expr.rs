@@ -96,8 +96,17 @@ impl Checker<'_> {
 
     fn unary(&mut self, unary: &ExprUnary, place: Place) -> Checked<Val> {
         if let UnOp::Deref(_) = unary.op {
-            let help = "read with `load(pointer)`, write with `store(pointer, value)`";
-            return Err(self.report_help(place, "pointers are not dereferenced with `*`", help));
+            let operand = self.operand(&unary.expr)?;
+            return Err(match self.ty(operand).elem {
+                VElem::Ptr(_) => {
+                    let help = "read with `load(pointer)`, write with `store(pointer, value)`";
+                    self.report_help(place, "pointers are not dereferenced with `*`", help)
+                }
+                VElem::Data(_) => {
+                    let help = "for a power write `x * x` or `exp2(log2(x) * y)`; values are no references";
+                    self.report_help(place, "`*` in front of a value is not supported in kernels", help)
+                }
+            });
         }
         let operand = self.operand(&unary.expr)?;
         match unary.op {
@@ -232,7 +241,9 @@ impl Checker<'_> {
             Expr::ForLoop(_) | Expr::While(_) => ("a loop as a value is", "assign to a `let mut` variable in it"),
             Expr::Const(_) => ("a `const` block is", "declare a `const` outside the kernel"),
             Expr::Infer(_) => ("`_` as a value is", "name a value"),
-            _ => ("this is", "see the list of operations"),
+            Expr::Block(_) => ("a label is", "remove it"),
+            Expr::Path(_) => ("`<T>::` is", "write `T::MAX`"),
+            _ => ("this is", "the documentation of `#[kernel]` lists what is"),
         };
         self.report_help(place, format!("{what} not supported in kernels"), help)
     }

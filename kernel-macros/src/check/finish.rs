@@ -20,7 +20,7 @@ impl Checker<'_> {
                 self.lacks(settled, needs, &what, place);
             }
         }
-        let mut operands = Vec::new();
+        let mut operands = std::mem::take(&mut self.annotated);
         let stmts = std::mem::take(&mut self.stmts);
         for stmt in &stmts {
             self.operands_of(stmt, &mut operands);
@@ -40,6 +40,7 @@ impl Checker<'_> {
                 let node = self.node(*node).clone();
                 if let (Kind::Op(VOp::Zero, _), Some(dt)) = (&node.kind, node_dt(&node))
                     && self.types.is_open(dt)
+                    && self.errors.is_empty()
                 {
                     let help = "write `zeros::<f32>([N])`";
                     self.report_help(node.place, "nothing says what dtype this has", help);

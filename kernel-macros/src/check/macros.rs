@@ -26,6 +26,7 @@ impl Checker<'_> {
             "assert_ne" => "write `assert!(a != b, \"..\")`",
             "debug_assert" => "write `assert!(condition, \"..\")`",
             "panic" | "unreachable" | "todo" | "unimplemented" => "write `assert!(condition, \"..\")`",
+            "println" | "print" | "eprintln" | "dbg" => "store what you want to see through a `PtrMut` parameter",
             "vec" => "make a tile: `full([N], value)`",
             _ => "kernels have `assert!` and `static_assert!`",
         };

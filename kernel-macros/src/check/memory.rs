@@ -131,7 +131,9 @@ impl Checker<'_> {
                 self.show_shape(shape)
             );
             let help = match misfit {
-                Some((a, b)) if own.len() <= shape.len() => self.shape_help(&a, &b),
+                Some((a, b)) if own.len() <= shape.len() => {
+                    self.axis_help(operand, shape).unwrap_or_else(|| self.shape_help(&a, &b))
+                }
                 Some(_) | None => format!("it must broadcast to {}", self.show_shape(shape)),
             };
             (message, help)

@@ -32,6 +32,8 @@ use kernel_core::ir::{
     ConstId, ConstParam, ConstTy, CreateOp, Dim, Dt, DtypeParam, Func, Op, ParamId, ParamKind, Safety,
 };
 
+use syn::ext::IdentExt;
+
 use crate::error::{Checked, Errors, Reported};
 use crate::place::Place;
 use crate::signature::{ParamTy, Signature};
@@ -149,6 +151,8 @@ pub struct Checker<'a> {
     stmts: Vec<Stmt>,
     facts: BTreeMap<ConstId, Dim>,
     deferred: Vec<Deferred>,
+    /// Literals whose dtype an annotation gives, used or not.
+    annotated: Vec<NodeId>,
 }
 
 /// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
@@ -166,7 +170,7 @@ pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: 
 impl<'a> Checker<'a> {
     fn new(signature: &'a Signature, source: Source, errors: &'a mut Errors) -> Checker<'a> {
         let safety = if signature.is_unsafe { Safety::Unsafe } else { Safety::Safe };
-        let mut func = Func::new(&signature.ident.to_string(), "", safety);
+        let mut func = Func::new(&signature.ident.unraw().to_string(), "", safety);
         let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam { name: ident.to_string(), bound });
         func.dtype_params = dtypes.collect();
         let consts = signature.consts().map(|(ident, ty, _)| ConstParam { name: ident.to_string(), ty });
@@ -186,6 +190,7 @@ impl<'a> Checker<'a> {
             stmts: Vec::new(),
             facts: BTreeMap::new(),
             deferred: Vec::new(),
+            annotated: Vec::new(),
         };
         checker.bind_signature();
         checker

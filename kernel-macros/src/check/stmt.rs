@@ -197,6 +197,13 @@ impl Checker<'_> {
             (VElem::Ptr(a), VElem::Ptr(b)) => a == b,
             (VElem::Data(_), VElem::Ptr(_)) | (VElem::Ptr(_), VElem::Data(_)) => false,
         };
+        if let (VElem::Ptr(a), VElem::Ptr(b)) = (ty.elem, own.elem)
+            && a != b
+        {
+            let (a, b) = (self.func.param(a).name.clone(), self.func.param(b).name.clone());
+            let message = format!("`{name}` points into the buffer of `{a}` and cannot point into that of `{b}`");
+            return Err(self.report_help(operand.place, message, "use a variable for each buffer"));
+        }
         if !same_kind || !self.same_shape(&ty.shape, &own.shape) {
             let (before, after) = (self.show_ty(&ty), self.show_ty(&own));
             let message = format!("`{name}` is {before} and cannot become {after}");

@@ -1,12 +1,14 @@
 //! Agreement of types: dtypes are unified, shapes are compared in normal form.
 
+use std::collections::BTreeSet;
+
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{Bound, DType, Dim, Dt, ParamKind, ShapeOp};
+use kernel_core::ir::{Atom, Bound, ConstId, DType, Dim, Dt, ParamKind, ShapeOp};
 use syn::{Expr, GenericArgument, PathArguments, Type};
 
 use super::{Binding, Checker, Deferred, Operand, Val};
 use crate::error::{Checked, Reported};
-use crate::names::closest;
+use crate::names::{closest, dtype_of_other_languages};
 use crate::place::Place;
 use crate::signature::{strip, type_name};
 use crate::tree::{Kind, NodeId};
@@ -268,7 +270,9 @@ impl Checker<'_> {
                 Err((a, b)) => {
                     let (left, right) = (self.show_shape(&shape), self.show_shape(&other));
                     let message = format!("{what} cannot combine the shapes {left} and {right}");
-                    let help = self.shape_help(&a, &b);
+                    let (small, own) =
+                        if other.len() < shape.len() { (operand, &shape) } else { (operands[0], &other) };
+                    let help = self.axis_help(small, own).unwrap_or_else(|| self.shape_help(&a, &b));
                     return Err(self.report_help(place, message, help));
                 }
             };
@@ -276,11 +280,23 @@ impl Checker<'_> {
         Ok(shape)
     }
 
+    /// How a tile of fewer axes lines up with the first axes of a shape instead of the last, if it does.
+    pub(super) fn axis_help(&self, operand: Operand, shape: &[Dim]) -> Option<String> {
+        let own = &self.ty(operand).shape;
+        let missing = shape.len().checked_sub(own.len()).filter(|n| *n > 0)?;
+        let fits = !own.is_empty() && own.iter().zip(shape).all(|(a, b)| self.same_dim(a, b));
+        let kept = vec![".."; own.len()];
+        let axes: Vec<&str> = kept.into_iter().chain(vec!["None"; missing]).collect();
+        let index = axes.join(", ");
+        fits.then(|| format!("to line up with the first axis insert one behind: `{}[({index})]`", self.source(operand)))
+    }
+
     /// What would make two dimensions agree.
     pub(super) fn shape_help(&self, a: &Dim, b: &Dim) -> String {
         let (x, y) = (self.dim_source(a), self.dim_source(b));
-        if a.as_const().is_some() && b.as_const().is_some() {
-            return format!("dimensions agree if they are equal or one is 1; {x} and {y} are not");
+        // Of `M` and `M / 2` no value of the constexprs makes one out of two.
+        if constexprs(a) == constexprs(b) {
+            return format!("dimensions agree if they are equal or one is 1; `{x}` and `{y}` are not");
         }
         format!("if `{x}` is `{y}`, say so at the top of the kernel: `static_assert!({x} == {y});`")
     }
@@ -400,13 +416,21 @@ impl Checker<'_> {
             let message = format!("`{name}` is only the type of constexprs, because its width depends on the host");
             return Err(self.report_help(place, message, help));
         }
+        let message = "this is not a dtype";
+        if let Some(ours) = dtype_of_other_languages(&name) {
+            return Err(self.report_help(place, message, format!("write `{ours}`")));
+        }
+        if Bound::from_name(&name).is_some() {
+            let help = format!("it is a bound: name a dtype parameter, as `T` of `T: {name}`");
+            return Err(self.report_help(place, message, help));
+        }
         let params: Vec<String> = self.func.dtype_params.iter().map(|p| p.name.clone()).collect();
         let names = params.iter().map(String::as_str).chain(DType::ALL.map(DType::name));
         let help = match closest(&name, names) {
             Some(close) => format!("did you mean `{close}`?"),
             None => format!("dtypes are {}", DType::ALL.map(|d| format!("`{d}`")).join(", ")),
         };
-        Err(self.report_help(place, "this is not a dtype", help))
+        Err(self.report_help(place, message, help))
     }
 
     /// Makes a value have an annotated type.
@@ -447,6 +471,7 @@ impl Checker<'_> {
                 // A constexpr whose type is given no longer adapts.
                 let node = self.node(operand.node).clone();
                 let fixed = self.new_or_same(operand, node);
+                self.annotated.push(fixed.node);
                 Ok(Val::One(fixed))
             }
         }
@@ -485,4 +510,21 @@ impl Checker<'_> {
 /// The dtype that a value of that class takes if nothing else says so.
 fn default_of(class: Class) -> Dt {
     Dt::Known(if class == Class::Float { DType::F32 } else { DType::I32 })
+}
+
+/// The constexprs that a dimension is made of.
+fn constexprs(dim: &Dim) -> BTreeSet<ConstId> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![dim.clone()];
+    while let Some(dim) = open.pop() {
+        for atom in dim.terms().into_iter().flat_map(|(atoms, _)| atoms) {
+            match atom {
+                Atom::Const(id) => {
+                    found.insert(id);
+                }
+                Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => open.extend([a, b]),
+            }
+        }
+    }
+    found
 }
