@@ -357,7 +357,8 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
     if let Some(written) = generic_name(ty) {
         let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
         let help = match closest(&written, ["Ptr", "PtrMut", "Const"]) {
-            Some(close) => format!("did you mean `{close}`?"),
+            Some(close) if close != written => format!("did you mean `{close}`?"),
+            Some(_) => "a pointer points to a dtype: `Ptr<f32>`".to_string(),
             None => "for a buffer write `Ptr<f32>`, or `PtrMut<f32>` if the kernel stores into it".to_string(),
         };
         return Err(errors.report_help(Place::of_type(ty), message, help));

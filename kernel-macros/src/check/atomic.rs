@@ -7,7 +7,7 @@ use super::args::Args;
 use super::{Checker, Operand};
 use crate::error::Checked;
 use crate::place::{Place, bare};
-use crate::types::{DtRef, VElem};
+use crate::types::{DtRef, VElem, may_be};
 
 /// Dtypes narrower than this have no atomics in hardware.
 const MIN_BITS: u32 = 16;
@@ -55,17 +55,26 @@ impl Checker<'_> {
         Operand { node: self.op(op, operands, ty, place), place }
     }
 
-    /// Refuses dtypes on which the operation is not defined.
+    /// Refuses buffers of dtypes on which the operation is not defined.
     fn atomic_dtype(&mut self, dt: Dt, needs: Needs, name: &str, place: Place) -> Checked<()> {
-        let what = format!("`{name}`");
-        match dt {
-            Dt::Known(d) if d.bits() < MIN_BITS => {
-                let message = format!("{what} works on dtypes of at least {MIN_BITS} bits, found `{d}`");
-                Err(self.report_help(place, message, "use a buffer of `i32`"))
-            }
-            dt if needs.admits(&self.func, dt) => Ok(()),
-            dt => Err(self.lacks(DtRef::Fixed(dt), needs, &what, place)),
+        let (wide, fits) = (!matches!(dt, Dt::Known(d) if d.bits() < MIN_BITS), needs.admits(&self.func, dt));
+        if wide && fits {
+            return Ok(());
         }
+        let (kind, bound) = match needs {
+            Needs::Bound(Bound::Int) | Needs::Bits => ("integers", Bound::Int),
+            Needs::Bound(_) => ("numbers", Bound::Num),
+            Needs::Any => ("dtypes", Bound::DType),
+        };
+        let message =
+            format!("`{name}` works on {kind} of at least {MIN_BITS} bits, this points to {}", self.show_fixed(dt));
+        let help = match dt {
+            Dt::Param(p) if may_be(&self.func, dt, bound) => {
+                format!("bound the dtype: `{}: {}`", self.func.dtype_params[p.index()].name, bound.name())
+            }
+            Dt::Param(_) | Dt::Known(_) => "use a buffer of `i32`".to_string(),
+        };
+        Err(self.report_help(place, message, help))
     }
 
     fn order(&mut self, args: &Args<'_>) -> Checked<MemOrder> {

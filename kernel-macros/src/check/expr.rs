@@ -233,7 +233,7 @@ impl Checker<'_> {
             Expr::Reference(_) => ("`&` is", "values are copied: write the name alone"),
             Expr::RawAddr(_) => ("`&raw` is", "values are copied: write the name alone"),
             Expr::Unsafe(_) => ("an `unsafe` block is", "mark the kernel: `unsafe fn`"),
-            Expr::Let(_) => ("`if let` and `let` chains are", "write a `let` statement and an `if`"),
+            Expr::Let(_) => ("`let` in a condition is", "write a `let` statement in front"),
             Expr::Struct(_) => ("a struct is", "use a tuple"),
             Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),
             Expr::Await(_) | Expr::Async(_) => ("`async` is", "remove it"),

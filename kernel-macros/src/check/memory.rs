@@ -166,7 +166,15 @@ impl Checker<'_> {
         }
         let listed: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
         let message = format!("`{what}` is one of {}", listed.join(", "));
-        Err(match closest(&name, words.iter().map(|(word, _)| *word)) {
+        let ours = match name.as_str() {
+            "gpu" => "device",
+            "cta" => "block",
+            "sys" => "system",
+            "seq_cst" | "SeqCst" => "acq_rel",
+            "cache_all" => "ca",
+            other => other,
+        };
+        Err(match closest(ours, words.iter().map(|(word, _)| *word)) {
             Some(close) => self.report_help(Place::of(expr), message, format!("did you mean `{close}`?")),
             None => self.report(Place::of(expr), message),
         })

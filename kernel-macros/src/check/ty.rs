@@ -51,7 +51,10 @@ impl Checker<'_> {
 
     /// Makes the dtype of a value be `dt`.
     pub(super) fn expect(&mut self, operand: Operand, dt: DtRef, what: &str) -> Checked<()> {
-        let own = self.data(operand, what)?;
+        let VElem::Data(own) = self.ty(operand).elem else {
+            let message = format!("{what} must be {}, found {}", self.show_dt(dt), self.show(operand));
+            return Err(self.report_help(operand.place, message, "read what it points to: `load(pointer)`"));
+        };
         match self.types.unify(own, dt, &self.func) {
             Ok(()) => Ok(()),
             Err(Mismatch::Dtypes(found, wanted)) => {
