@@ -9,6 +9,8 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaStream, result::DriverError};
 
+use crate::shape::Variant;
+
 /// One compiled configuration, a line of `index.tsv`.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -16,16 +18,29 @@ pub struct Entry {
     pub work: String,
     /// The dtype of the data.
     pub dtype: String,
+    /// The facts that it was compiled for, a [`Variant`]'s name.
+    pub variant: String,
     /// The constexprs and options, such as `BLOCK=4096 warps=8`.
     pub config: String,
-    /// The block size along the row or of the vector.
-    pub block: usize,
     /// Threads per program.
     pub threads: u32,
     /// Dynamic shared memory in bytes.
     pub shared: u32,
     symbol: String,
     file: PathBuf,
+}
+
+impl Entry {
+    /// The value of a constexpr, if the configuration has it.
+    pub fn get(&self, name: &str) -> Option<usize> {
+        let of = |part: &str| part.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
+        self.config.split(' ').find_map(of)
+    }
+
+    /// Whether it is this kernel for these facts.
+    pub fn is(&self, work: &str, dtype: &str, variant: Variant) -> bool {
+        self.work == work && self.dtype == dtype && self.variant == variant.name()
+    }
 }
 
 /// The configurations that lie in a folder. Empty if there is none.
@@ -36,8 +51,8 @@ pub fn index(folder: &Path) -> Vec<Entry> {
         Some(Entry {
             work: fields.next()?,
             dtype: fields.next()?,
+            variant: fields.next()?,
             config: fields.next()?,
-            block: fields.next()?.parse().ok()?,
             threads: fields.next()?.parse().ok()?,
             shared: fields.next()?.parse().ok()?,
             symbol: fields.next()?,
@@ -94,7 +109,12 @@ impl Cubin {
     ///
     /// # Safety
     /// The arguments must be those of the kernel, and its accesses inside the buffers.
-    pub unsafe fn launch(&self, stream: &Arc<CudaStream>, grid: u32, arguments: &[Argument]) -> Result<(), String> {
+    pub unsafe fn launch(
+        &self,
+        stream: &Arc<CudaStream>,
+        grid: [u32; 3],
+        arguments: &[Argument],
+    ) -> Result<(), String> {
         let mut values: Vec<u64> = arguments
             .iter()
             .map(|a| match a {
@@ -105,23 +125,12 @@ impl Cubin {
             .collect();
         values.extend([0, 0]);
         let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let [x, y, z] = grid;
+        let (function, stream) = (self.function, stream.cu_stream());
+        let (arguments, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: the caller's promise; every parameter of at most 8 bytes has its value at its pointer.
-        unsafe {
-            cuLaunchKernel(
-                self.function,
-                grid,
-                1,
-                1,
-                self.threads,
-                1,
-                1,
-                self.shared,
-                stream.cu_stream(),
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        }
-        .result()
-        .map_err(|e| e.to_string())
+        unsafe { cuLaunchKernel(function, x, y, z, self.threads, 1, 1, self.shared, stream, arguments, none) }
+            .result()
+            .map_err(|e| e.to_string())
     }
 }

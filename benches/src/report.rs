@@ -1,4 +1,4 @@
-//! Results as CSV and as a table to read.
+//! Results as CSV and as tables to read.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,21 @@ use std::process::Command;
 
 use crate::Outcome;
 
+/// The value after a name on the command line.
+pub fn argument(name: &str) -> Option<String> {
+    let args: Vec<String> = std::env::args().collect();
+    let at = args.iter().position(|a| a == name)?;
+    args.get(at + 1).cloned()
+}
+
 /// The folder for results: `--out DIR` on the command line, else `results` beside the benchmarks.
 pub fn folder() -> PathBuf {
-    let args: Vec<String> = std::env::args().collect();
-    let given = args.iter().position(|a| a == "--out").and_then(|i| args.get(i + 1));
-    given.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), PathBuf::from)
+    argument("--out").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("results"), PathBuf::from)
 }
 
 /// The folder with the peers' cubins: `--cubins DIR` on the command line, else `peers/cubins` beside the benchmarks.
 pub fn cubins() -> PathBuf {
-    let args: Vec<String> = std::env::args().collect();
-    let given = args.iter().position(|a| a == "--cubins").and_then(|i| args.get(i + 1));
-    given.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/cubins"), PathBuf::from)
+    argument("--cubins").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/cubins"), PathBuf::from)
 }
 
 /// The GPU, its driver, clocks and reasons for throttling, as `nvidia-smi` tells them.
@@ -30,34 +33,109 @@ pub fn machine() -> String {
     }
 }
 
+/// The columns of a CSV file.
+const HEADER: &str = "work,shape,dtype,contender,config,ms,GB/s,rate relative to the row's first";
+
 /// The outcomes as CSV, under a comment line with the machine.
 pub fn csv(machine: &str, outcomes: &[Outcome]) -> String {
-    let mut out = format!("# {machine}\nwork,shape,dtype,contender,config,ms,GB/s,rate relative to the row's first\n");
+    let mut out = format!("# {machine}\n{HEADER}\n");
     for o in outcomes {
+        let (work, shape, dtype, contender, config) = (&o.work, &o.shape, &o.dtype, &o.contender, &o.config);
+        let _ = writeln!(out, "{work},{shape},{dtype},{contender},{config},{:.5},{:.1},{:.4}", o.ms, o.gbps, o.ratio);
+    }
+    out
+}
+
+/// The outcomes of a CSV file, and its comment lines.
+pub fn parse(text: &str) -> (Vec<String>, Vec<Outcome>) {
+    let (comments, rows): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
+    let outcome = |line: &&str| {
+        let mut fields = line.split(',');
+        let mut text = || fields.next().map(str::to_string);
+        let (work, shape, dtype, contender, config) = (text()?, text()?, text()?, text()?, text()?);
+        let mut number = || fields.next()?.parse().ok();
+        Some(Outcome { work, shape, dtype, contender, config, ms: number()?, gbps: number()?, ratio: number()? })
+    };
+    let comments = comments.into_iter().map(|c| c.trim_start_matches(['#', ' ']).to_string()).collect();
+    (comments, rows.iter().filter_map(outcome).collect())
+}
+
+/// The outcomes as lines to read while a benchmark runs.
+pub fn lines(outcomes: &[Outcome]) -> String {
+    let mut out = String::new();
+    let mut last = String::new();
+    for o in outcomes {
+        let row = format!("{} {} {}", o.work, o.shape, o.dtype);
+        let title = if row == last { "" } else { &row };
+        let (ms, gbps, ratio) = (o.ms, o.gbps, o.ratio);
+        let _ =
+            writeln!(out, "{title:<34} {:<21} {ms:>9.4} ms {gbps:>8.1} GB/s  x{ratio:<7.3} {}", o.contender, o.config);
+        last = row;
+    }
+    out
+}
+
+/// Who is compared in tables, in the order of their columns.
+pub const COLUMNS: [&str; 3] = ["tilewright", "triton", "pytorch"];
+
+/// A row of a table: what was done, and what each of [`COLUMNS`] reached.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    /// Any outcome of the row.
+    pub any: &'a Outcome,
+    /// One per column.
+    pub reached: [Option<&'a Outcome>; COLUMNS.len()],
+}
+
+impl Row<'_> {
+    /// Our rate divided by Triton's: the median of paired ratios.
+    pub fn ratio(&self) -> Option<f64> {
+        let [ours, triton, _] = self.reached;
+        Some(ours?.ratio / triton?.ratio)
+    }
+}
+
+/// The rows of a table, in the order in which they were measured.
+pub fn rows(outcomes: &[Outcome]) -> Vec<Row<'_>> {
+    let mut all: Vec<Row<'_>> = Vec::new();
+    for o in outcomes {
+        let Some(column) = COLUMNS.iter().position(|c| *c == o.contender) else { continue };
+        let same = |r: &&mut Row<'_>| (&r.any.work, &r.any.shape, &r.any.dtype) == (&o.work, &o.shape, &o.dtype);
+        match all.iter_mut().find(same) {
+            Some(row) => row.reached[column] = Some(o),
+            None => {
+                let mut row = Row { any: o, reached: [None; COLUMNS.len()] };
+                row.reached[column] = Some(o);
+                all.push(row);
+            }
+        }
+    }
+    all.retain(|row| row.reached[0].is_some());
+    all
+}
+
+/// Rows as a Markdown table: GB/s of everybody, our rate relative to Triton's, our configuration.
+pub fn markdown(rows: &[Row<'_>]) -> String {
+    let mut out = String::from("| work | size | dtype | Tilewright | Triton | PyTorch | ratio to Triton |\n");
+    out.push_str("|---|---|---|--:|--:|--:|--:|\n");
+    let number = |o: Option<&Outcome>| o.map_or_else(|| "–".to_string(), |o| format!("{:.0}", o.gbps));
+    for row in rows {
+        let [ours, triton, pytorch] = row.reached.map(number);
+        let ratio = row.ratio().map_or_else(|| "–".to_string(), |r| format!("{r:.2}"));
+        let size = row.any.shape.replace('x', " × ");
         let _ = writeln!(
             out,
-            "{},{},{},{},{},{:.5},{:.1},{:.4}",
-            o.work, o.shape, o.dtype, o.contender, o.config, o.ms, o.gbps, o.ratio_to_first
+            "| {} | {size} | {} | {ours} | {triton} | {pytorch} | {ratio} |",
+            row.any.work, row.any.dtype
         );
     }
     out
 }
 
-/// The outcomes as a table.
-pub fn table(outcomes: &[Outcome]) -> String {
-    let mut out = String::new();
-    let mut last = String::new();
-    for o in outcomes {
-        let row = format!("{} {} {}", o.work, o.shape, o.dtype);
-        let title = if row == last { String::new() } else { row.clone() };
-        let _ = writeln!(
-            out,
-            "{title:<28} {:<12} {:>9.4} ms {:>8.1} GB/s  x{:<7.3} {}",
-            o.contender, o.ms, o.gbps, o.ratio_to_first, o.config
-        );
-        last = row;
-    }
-    out
+/// The geometric mean.
+pub fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let logs: Vec<f64> = values.map(f64::ln).collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
 /// Writes a file of results, making its folder.

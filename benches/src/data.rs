@@ -1,0 +1,266 @@
+//! Buffers of a contest: inputs, and outputs that are poisoned before each check and compared after it.
+
+use std::cell::{RefCell, RefMut};
+
+use tilewright::prelude::*;
+use tilewright::{View, ViewMut};
+
+use crate::Failure;
+use crate::cubin::Argument;
+use crate::element::Element;
+
+/// An input: a buffer whose data begin at an element that need not be the first.
+pub struct Input<T: DType> {
+    buffer: Buffer<T>,
+    start: usize,
+}
+
+/// Numbers that are repeated to fill larger buffers, so that making data takes no time worth mentioning.
+const DISTINCT: usize = 1 << 20;
+
+impl<T: Element> Input<T> {
+    /// Normally distributed numbers. They repeat after a million.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn normal(device: &Device, seed: u64, len: usize, start: usize) -> Result<Input<T>, Error> {
+        let total = len + start;
+        let host: Vec<T> = normal(seed, total.min(DISTINCT)).into_iter().map(T::from_f32).collect();
+        let mut buffer = device.zeros::<T>(total)?;
+        buffer.slice_mut(..host.len())?.copy_from_slice(&host)?;
+        let mut filled = host.len();
+        while filled < total {
+            let count = filled.min(total - filled);
+            let (done, mut rest) = buffer.split_at_mut(filled)?;
+            rest.reborrow().slice_mut(..count)?.copy_from(&done.as_view().slice(..count)?)?;
+            filled += count;
+        }
+        Ok(Input { buffer, start })
+    }
+
+    /// Some elements as f64, for a reference.
+    ///
+    /// # Errors
+    /// If they are not inside, or cannot be read.
+    pub fn read(&self, from: usize, len: usize) -> Result<Vec<f64>, Error> {
+        Ok(self.view()?.slice(from..from + len)?.to_vec()?.into_iter().map(T::to_f64).collect())
+    }
+}
+
+impl<T: DType> Input<T> {
+    /// Given data.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn of(device: &Device, data: &[T]) -> Result<Input<T>, Error> {
+        Ok(Input { buffer: device.upload(data)?, start: 0 })
+    }
+
+    /// The data.
+    ///
+    /// # Errors
+    /// None in practice: the start is inside the buffer.
+    pub fn view(&self) -> Result<View<'_, T>, Error> {
+        self.buffer.slice(self.start..)
+    }
+
+    /// The address of the data, for a peer.
+    pub fn argument(&self) -> Argument {
+        Argument::Address(self.buffer.raw().address.get() + (self.start * size_of::<T>()) as u64)
+    }
+}
+
+/// How far a result may be from its reference: `absolute + relative * |reference|`.
+#[derive(Clone, Copy, Debug)]
+pub struct Tolerance {
+    /// Relative to the reference.
+    pub relative: f64,
+    /// In the unit of the result.
+    pub absolute: f64,
+}
+
+impl Tolerance {
+    /// The rounding of a result to `T` and `arithmetic`, the relative error of the f32 computation before it, of
+    /// numbers whose size is about `scale`.
+    pub fn of<T: Element>(arithmetic: f64, scale: f64) -> Tolerance {
+        Tolerance { relative: T::HALF_ULP + arithmetic, absolute: arithmetic * scale }
+    }
+
+    fn admits(self, got: f64, want: f64) -> bool {
+        // A poisoned element is NaN, which no comparison admits.
+        (got - want).abs() <= self.absolute + self.relative * want.abs()
+    }
+}
+
+/// Reference values of consecutive elements.
+pub struct Segment {
+    /// The first element's index.
+    pub at: usize,
+    /// What must be there.
+    pub values: Vec<f64>,
+}
+
+/// The rows of a matrix that are compared with a reference: the first, the last and some between.
+pub fn sampled(rows: usize) -> Vec<usize> {
+    let mut all = vec![0, 1, rows / 3, rows / 2 + 1, rows.saturating_sub(2), rows - 1];
+    all.retain(|&row| row < rows);
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// An output that contenders write in turn.
+pub struct Output<T: Element> {
+    buffer: RefCell<Buffer<T>>,
+    start: usize,
+    expected: Vec<Segment>,
+    tolerance: Tolerance,
+    /// What the first configuration wrote that passed: all others must agree everywhere.
+    first: RefCell<Option<Buffer<T>>>,
+}
+
+/// The output while somebody writes it.
+pub struct Locked<'a, T: DType> {
+    buffer: RefMut<'a, Buffer<T>>,
+    start: usize,
+}
+
+impl<T: DType> Locked<'_, T> {
+    /// The data.
+    ///
+    /// # Errors
+    /// None in practice: the start is inside the buffer.
+    pub fn view(&mut self) -> Result<ViewMut<'_, T>, Error> {
+        self.buffer.slice_mut(self.start..)
+    }
+}
+
+/// An output of any dtype, for the harness.
+pub trait Verify {
+    /// Fills it with NaN.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn poison(&self) -> Result<(), Failure>;
+
+    /// Compares it with the reference, and with what was written before.
+    ///
+    /// # Errors
+    /// If something differs, or the launch that wrote it failed.
+    fn verify(&self) -> Result<(), Failure>;
+}
+
+impl<T: Element> Output<T> {
+    /// An output of `len` elements that must match `expected`.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(
+        device: &Device,
+        len: usize,
+        start: usize,
+        tolerance: Tolerance,
+        expected: Vec<Segment>,
+    ) -> Result<Output<T>, Error> {
+        let buffer = RefCell::new(device.zeros::<T>(len + start)?);
+        Ok(Output { buffer, start, expected, tolerance, first: RefCell::new(None) })
+    }
+
+    /// Takes it for a launch.
+    pub fn lock(&self) -> Locked<'_, T> {
+        Locked { buffer: self.buffer.borrow_mut(), start: self.start }
+    }
+
+    /// The address of the data, for a peer.
+    pub fn argument(&self) -> Argument {
+        Argument::Address(self.buffer.borrow().raw().address.get() + (self.start * size_of::<T>()) as u64)
+    }
+
+    fn compare_everywhere(&self, other: &Buffer<T>) -> Result<(), Failure> {
+        const BLOCK: usize = 4096;
+        let buffer = self.buffer.borrow();
+        let n = buffer.len() - self.start;
+        let device = buffer.device();
+        let mut counts = device.zeros::<i32>(n.div_ceil(BLOCK))?;
+        // Both may be off by the tolerance, in opposite directions.
+        let (relative, absolute) = (2.0 * self.tolerance.relative, 2.0 * self.tolerance.absolute);
+        let views = (buffer.slice(self.start..)?, other.slice(self.start..)?);
+        differences::<T, BLOCK>(views.0, views.1, &mut counts, n as i32, relative as f32, absolute as f32)
+            .grid(n.div_ceil(BLOCK))
+            .launch(device)?;
+        let counts = counts.to_vec()?;
+        match counts.iter().position(|&c| c != 0) {
+            None => Ok(()),
+            Some(at) => {
+                let total: i64 = counts.iter().map(|&c| i64::from(c)).sum();
+                let what = "elements differ from the first configuration's, the first of them after element";
+                Err(format!("{total} {what} {}", at * BLOCK).into())
+            }
+        }
+    }
+}
+
+impl<T: Element> Verify for Output<T> {
+    fn poison(&self) -> Result<(), Failure> {
+        Ok(self.buffer.borrow_mut().fill(T::from_f32(f32::NAN))?)
+    }
+
+    fn verify(&self) -> Result<(), Failure> {
+        for segment in &self.expected {
+            let from = self.start + segment.at;
+            let got = self.buffer.borrow().slice(from..from + segment.values.len())?.to_vec()?;
+            for (i, (got, want)) in got.into_iter().map(T::to_f64).zip(&segment.values).enumerate() {
+                if !self.tolerance.admits(got, *want) {
+                    return Err(format!("element {} is {got}, expected {want}", segment.at + i).into());
+                }
+            }
+        }
+        let mut first = self.first.borrow_mut();
+        if let Some(first) = &*first {
+            return self.compare_everywhere(first);
+        }
+        let copy = self.buffer.borrow().copy()?;
+        // Every element is a number: against itself, only a NaN differs.
+        self.compare_everywhere(&copy)?;
+        *first = Some(copy);
+        Ok(())
+    }
+}
+
+/// Counts, per program, the elements that are further apart than the tolerance, or not numbers.
+#[kernel]
+fn differences<T: Float, const BLOCK: usize>(
+    x: Ptr<T>,
+    y: Ptr<T>,
+    counts: PtrMut<i32>,
+    n: i32,
+    relative: f32,
+    absolute: f32,
+) {
+    let i = program_id(0) * BLOCK + arange(0, BLOCK);
+    let mask = i < n;
+    let a = load(x + i, mask = mask) as f32;
+    let b = load(y + i, mask = mask) as f32;
+    let close = abs(a - b) <= absolute + relative * abs(b);
+    store(counts + program_id(0), sum(select(close, 0, 1), axis = 0));
+}
+
+/// Normally distributed numbers, the same in every run for one seed.
+pub fn normal(seed: u64, len: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut uniform = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u32 << 24) as f32
+    };
+    let mut out = Vec::with_capacity(len + 1);
+    while out.len() < len {
+        let (u, v) = (uniform().max(1e-7), uniform());
+        let (radius, angle) = ((-2.0 * u.ln()).sqrt(), std::f32::consts::TAU * v);
+        out.push(radius * angle.cos());
+        out.push(radius * angle.sin());
+    }
+    out.truncate(len);
+    out
+}

@@ -1,0 +1,291 @@
+//! The stage on which contests are held.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tilewright::prelude::*;
+
+use crate::cubin::{Argument, Cubin, Entry};
+use crate::element::Element;
+use crate::shape::{Matrix, Variant, Vector};
+use crate::{Contender, Contest, Failure, How, Launch, Outcome, cubin, median, report};
+
+/// Rounds of the final comparison.
+const ROUNDS: usize = 21;
+/// Runs that choose a configuration.
+const TRIES: usize = 5;
+/// Bytes written between runs: more than five times the H100's L2 cache.
+const FLUSH_BYTES: usize = 256 << 20;
+
+/// What is done with the configurations of a contest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Checked at small sizes.
+    Check,
+    /// Checked and timed at full sizes.
+    Time,
+    /// Compiled for full sizes, and the PTX written to a folder.
+    Look(PathBuf),
+}
+
+/// Everything that contests share: the device, the peers, and what came out so far.
+pub struct Stage {
+    device: Device,
+    mode: Mode,
+    only: Vec<String>,
+    flush: Option<Buffer<u8>>,
+    entries: Vec<Entry>,
+    started: Instant,
+    machine: String,
+    outcomes: Vec<Outcome>,
+    failures: Vec<String>,
+}
+
+impl Stage {
+    /// Prepares a stage; `only` are the names of the works to do, all if empty.
+    ///
+    /// # Errors
+    /// If there is no memory for flushing the cache.
+    pub fn new(device: &Device, mode: Mode, only: Vec<String>) -> Result<Stage, Failure> {
+        let flush = if mode == Mode::Time { Some(device.zeros(FLUSH_BYTES)?) } else { None };
+        let entries = if device.is_cuda() { cubin::index(&report::cubins()) } else { Vec::new() };
+        let (started, machine) = (Instant::now(), report::machine());
+        let (device, outcomes, failures) = (device.clone(), Vec::new(), Vec::new());
+        Ok(Stage { device, mode, only, flush, entries, started, machine, outcomes, failures })
+    }
+
+    /// The device of all buffers.
+    pub fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    /// Whether a work is asked for.
+    pub fn wants(&self, work: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|o| o == work)
+    }
+
+    /// Writes what was measured, under a line with the state of the machine before and after.
+    ///
+    /// # Errors
+    /// If the file system refuses.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let arguments = arguments.join(" ");
+        self.machine = format!("before: {}; after: {}; arguments: {arguments}", self.machine, report::machine());
+        println!("{}", self.machine);
+        Ok(report::write("bandwidth.csv", &report::csv(&self.machine, &self.outcomes))?)
+    }
+
+    /// What went wrong.
+    pub fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// The matrices whose rows a kernel of this dtype works on. At full size: the shapes of the published
+    /// baselines, rows that no vector divides, rows wider than a block of 16,384, an address off by one element.
+    pub fn matrices<T: Element>(&self) -> Vec<Matrix> {
+        let mut all: Vec<Matrix> =
+            [(4096, 1024), (8192, 4096), (8192, 8192), (4096, 16384)].map(|(r, c)| Matrix::new(r, c)).into();
+        if T::NAME != "f32" {
+            all.extend([Matrix::new(16384, 1000), Matrix::new(8192, 5000)]);
+        }
+        all.extend([
+            Matrix::new(4096, 12289),
+            Matrix::new(4096, 50257),
+            Matrix { rows: 8192, columns: 4096, start: 1 },
+        ]);
+        let small = vec![Matrix::new(5, 64), Matrix::new(3, 100), Matrix { rows: 2, columns: 130, start: 1 }];
+        self.sized(all, small)
+    }
+
+    /// The given matrices, or those of a check; when only code is wanted, with few rows.
+    pub fn sized(&self, full: Vec<Matrix>, small: Vec<Matrix>) -> Vec<Matrix> {
+        match &self.mode {
+            Mode::Check => small,
+            Mode::Time => full,
+            Mode::Look(_) => full.into_iter().map(|m| Matrix { rows: 16, ..m }).collect(),
+        }
+    }
+
+    /// The vectors that an elementwise kernel works on: long, no multiple of 16, at an address off by one element.
+    pub fn vectors(&self, full: Vec<usize>) -> Vec<Vector> {
+        let longest = full.iter().copied().max().unwrap_or(0);
+        let odd = [Vector::new(longest - 13), Vector { len: longest, start: 1 }];
+        match &self.mode {
+            Mode::Check => vec![Vector::new(4096), Vector::new(1000), Vector { len: 4096, start: 1 }],
+            Mode::Time => full.into_iter().map(Vector::new).chain(odd).collect(),
+            Mode::Look(_) => {
+                vec![Vector::new(1 << 16), Vector::new((1 << 16) - 13), Vector { len: 1 << 16, start: 1 }]
+            }
+        }
+    }
+
+    /// Triton's kernels of that name: those for which `grid` gives one, ready to launch with `arguments`.
+    ///
+    /// # Errors
+    /// If the driver refuses a kernel.
+    pub fn peers<'a>(
+        &self,
+        (work, dtype, variant): (&str, &str, Variant),
+        arguments: Vec<Argument>,
+        grid: impl Fn(&Entry) -> Option<[usize; 3]>,
+    ) -> Result<Vec<(Entry, Rc<dyn Fn() -> Result<(), Failure> + 'a>)>, Failure> {
+        let mut all: Vec<(Entry, Rc<dyn Fn() -> Result<(), Failure> + 'a>)> = Vec::new();
+        for entry in self.entries.iter().filter(|e| e.is(work, dtype, variant)) {
+            let Some(grid) = grid(entry) else { continue };
+            let grid = grid.map(|g| g as u32);
+            let stream = self.device.default_stream();
+            stream.bind()?;
+            let Some(stream) = stream.cudarc().cloned() else { continue };
+            let (kernel, arguments) = (Cubin::load(entry)?, arguments.clone());
+            // SAFETY: the arguments are those of the kernel, whose masks keep it inside the buffers.
+            let launch = move || unsafe { kernel.launch(&stream, grid, &arguments) }.map_err(Failure::from);
+            all.push((entry.clone(), Rc::new(launch)));
+        }
+        Ok(all)
+    }
+
+    /// Triton as a contender whose configurations are single kernels.
+    ///
+    /// # Errors
+    /// If the driver refuses a kernel.
+    pub fn triton<'a>(
+        &self,
+        which: (&str, &str, Variant),
+        arguments: Vec<Argument>,
+        grid: impl Fn(&Entry) -> Option<[usize; 3]>,
+    ) -> Result<Contender<'a>, Failure> {
+        let mut contender = Contender { name: "triton", configs: Vec::new() };
+        for (entry, launch) in self.peers(which, arguments, grid)? {
+            contender.config(entry.config, move |_| launch());
+        }
+        Ok(contender)
+    }
+
+    /// Holds a contest, as the mode says. What goes wrong in a configuration is noted and leaves the others be.
+    ///
+    /// # Errors
+    /// If the device fails, or a file cannot be written.
+    pub fn hold(&mut self, contest: Contest<'_>) -> Result<(), Failure> {
+        match self.mode.clone() {
+            Mode::Check => self.check_all(contest),
+            Mode::Time => self.time(contest),
+            Mode::Look(folder) => self.look(contest, &folder),
+        }
+    }
+
+    fn fail(&mut self, contest: &Contest<'_>, contender: &str, config: &str, why: &str) {
+        let (work, shape, dtype) = (contest.work, &contest.shape, contest.dtype);
+        let what = format!("{work} {shape} {dtype}, {contender} {config}: {why}");
+        println!("FAILED {what}");
+        self.failures.push(what);
+    }
+
+    /// Runs a configuration once on poisoned outputs and compares them.
+    fn check(&self, contest: &Contest<'_>, launch: &mut Launch<'_>) -> Result<(), Failure> {
+        for output in &contest.outputs {
+            output.poison()?;
+        }
+        launch(&How::Launch(&self.device))?;
+        for output in &contest.outputs {
+            output.verify()?;
+        }
+        Ok(())
+    }
+
+    fn check_all(&mut self, mut contest: Contest<'_>) -> Result<(), Failure> {
+        for contender in std::mem::take(&mut contest.contenders) {
+            for (config, mut launch) in contender.configs {
+                if let Err(why) = self.check(&contest, &mut launch) {
+                    self.fail(&contest, contender.name, &config, &why.to_string());
+                }
+            }
+        }
+        println!("checked {} {} {}", contest.work, contest.shape, contest.dtype);
+        Ok(())
+    }
+
+    fn look(&mut self, mut contest: Contest<'_>, folder: &std::path::Path) -> Result<(), Failure> {
+        std::fs::create_dir_all(folder)?;
+        for contender in std::mem::take(&mut contest.contenders) {
+            for (config, mut launch) in contender.configs.into_iter().filter(|_| contender.name != "triton") {
+                let code = RefCell::new(Vec::new());
+                if let Err(why) = launch(&How::Compile(Target::sm_90a(), &code)) {
+                    self.fail(&contest, contender.name, &config, &why.to_string());
+                }
+                for (i, ptx) in code.into_inner().into_iter().enumerate() {
+                    let size = contest.shape.rsplit('x').next().unwrap_or_default();
+                    let name = format!("{} {size} {} {} {config} {i}.ptx", contest.work, contest.dtype, contender.name);
+                    std::fs::write(folder.join(name.replace(' ', "_")), ptx)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run_once(&mut self, launch: &mut Launch<'_>) -> Result<f64, Failure> {
+        if let Some(flush) = &mut self.flush {
+            flush.fill(0)?;
+        }
+        let stream = self.device.default_stream();
+        let start = stream.record()?;
+        launch(&How::Launch(&self.device))?;
+        let end = stream.record()?;
+        end.synchronize()?;
+        Ok(start.elapsed_ms(&end)?)
+    }
+
+    /// Checks a configuration and says how long it takes, in milliseconds.
+    fn attempt(&mut self, contest: &Contest<'_>, launch: &mut Launch<'_>) -> Result<f64, Failure> {
+        self.check(contest, launch)?;
+        self.run_once(launch)?;
+        let times: Result<Vec<f64>, Failure> = (0..TRIES).map(|_| self.run_once(launch)).collect();
+        Ok(median(&mut times?))
+    }
+
+    fn time(&mut self, mut contest: Contest<'_>) -> Result<(), Failure> {
+        let mut finalists = Vec::new();
+        for contender in std::mem::take(&mut contest.contenders) {
+            let mut best: Option<(f64, String, Launch<'_>)> = None;
+            for (config, mut launch) in contender.configs {
+                match self.attempt(&contest, &mut launch) {
+                    Err(why) => self.fail(&contest, contender.name, &config, &why.to_string()),
+                    Ok(ms) if best.as_ref().is_none_or(|(t, ..)| ms < *t) => best = Some((ms, config, launch)),
+                    Ok(_) => {}
+                }
+            }
+            if let Some((_, config, launch)) = best {
+                finalists.push((contender.name, config, launch, Vec::new()));
+            }
+        }
+        for _ in 0..ROUNDS {
+            for (_, _, launch, times) in &mut finalists {
+                times.push(self.run_once(launch)?);
+            }
+        }
+        self.device.synchronize()?;
+        let Some(first) = finalists.first().map(|(.., times)| times.clone()) else { return Ok(()) };
+        let mut rows = Vec::new();
+        for (name, config, _, mut times) in finalists {
+            let mut ratios: Vec<f64> = times.iter().zip(&first).map(|(t, f)| f / t).collect();
+            let ms = median(&mut times);
+            rows.push(Outcome {
+                work: contest.work.to_string(),
+                shape: contest.shape.clone(),
+                dtype: contest.dtype.to_string(),
+                contender: name.to_string(),
+                config,
+                ms,
+                gbps: contest.bytes / ms / 1e6,
+                ratio: median(&mut ratios),
+            });
+        }
+        print!("{:6.1} s\n{}", self.started.elapsed().as_secs_f64(), report::lines(&rows));
+        self.outcomes.extend(rows);
+        // After each row, so that a run that is cut short leaves what it has.
+        report::write("bandwidth.csv", &report::csv(&self.machine, &self.outcomes))?;
+        Ok(())
+    }
+}
