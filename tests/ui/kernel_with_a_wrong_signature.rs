@@ -18,11 +18,7 @@ fn foreign_bound<T: Numb>(x: Ptr<T>) {}
 fn lifetime<'a>(x: Ptr<f32>) {}
 
 #[kernel]
-fn clause<T: Num>(x: Ptr<T>)
-where
-    T: Copy,
-{
-}
+fn clause<T: Num>(x: Ptr<T>) where T: Copy {}
 
 #[kernel]
 fn returns(x: Ptr<f32>) -> f32 {

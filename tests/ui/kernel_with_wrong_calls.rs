@@ -15,8 +15,12 @@ fn calls<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
     let flag = maximum(s, 1.0, propagate_nan = n);
     let pointer = x as i32;
     let truth = n as bool;
-    let open = zeros([N]);
     store(out + arange(0, N), 1.0, mask = n > 0, mask = n > 1);
+}
+
+#[kernel]
+fn open<const N: usize>() {
+    let tile = zeros([N]);
 }
 
 fn main() {}
