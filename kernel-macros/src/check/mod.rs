@@ -3,6 +3,7 @@
 //! One walk over the body in evaluation order. Each expression becomes nodes and statements, each mistake a message on
 //! the user's tokens; a value whose expression was wrong stays silent wherever it is used.
 
+mod annotation;
 mod args;
 mod atomic;
 mod binary;
