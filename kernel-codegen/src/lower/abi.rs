@@ -121,8 +121,8 @@ impl<'ctx> Lower<'_, 'ctx> {
 
 /// The name of a kernel's entry: its own, in the characters that assemblers take.
 ///
-/// Others become their code points (`größe` is `gr$f6$$df$e`), a raw identifier loses its `r#`, and the name that the
-/// shared memory has is taken.
+/// Others become their code points (`größe` is `gr$f6$$df$e`), a raw identifier loses its `r#`, and the names of the
+/// shared memory and of PTX's own constant are taken.
 pub(crate) fn symbol(name: &str) -> String {
     let name = name.strip_prefix("r#").unwrap_or(name);
     let mut symbol = String::with_capacity(name.len());
@@ -132,7 +132,8 @@ pub(crate) fn symbol(name: &str) -> String {
             other => symbol.push_str(&format!("${:x}$", u32::from(other))),
         }
     }
-    if symbol.is_empty() || symbol.starts_with(|c: char| c.is_ascii_digit()) || symbol == SHARED_MEMORY {
+    let taken = [SHARED_MEMORY, "WARP_SZ"].contains(&symbol.as_str());
+    if symbol.is_empty() || symbol.starts_with(|c: char| c.is_ascii_digit()) || taken {
         symbol.insert_str(0, "kernel$");
     }
     symbol
@@ -149,6 +150,7 @@ mod tests {
             ("r#move", "move"),
             ("größe", "gr$f6$$df$e"),
             ("shared_memory", "kernel$shared_memory"),
+            ("WARP_SZ", "kernel$WARP_SZ"),
             ("", "kernel$"),
         ];
         for (name, expected) in cases {

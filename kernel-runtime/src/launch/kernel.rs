@@ -97,7 +97,9 @@ impl Kernel {
             Diagnostic::new(format!("the tile IR of kernel `{}` cannot be read: {reason}", self.name()), "", 0, 0)
                 .help("`tilewright` and `kernel-macros` must be of the same version; run `cargo clean` and build again")
         };
-        let func = text::parse(self.source.ir).map_err(|error| invalid(error.to_string()))?;
+        let mut func = text::parse(self.source.ir).map_err(|error| invalid(error.to_string()))?;
+        // The macro does not know what rustc calls the file, so the text leaves it out.
+        func.file = self.source.file.to_string();
         let generic = Generic::new(func).map_err(|func| invalid(format!("it is at level {:?}", func.level)))?;
         Ok(generic)
     }

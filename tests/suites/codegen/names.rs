@@ -22,7 +22,7 @@ const NAMES: [&str; 18] = [
     "entry",
     "ntid",
     "llvm",
-    "_",
+    "__",
     "größe",
     "核",
     "a_very_long_name_that_somebody_thought_would_say_everything_about_what_the_kernel_does",
