@@ -163,8 +163,8 @@ impl LaunchConditions {
             return true;
         }
         let narrow = match self.nodes.len() {
-            ..=FEW_NODES => self.hold_in(&mut [Known::<i64>::Nothing; FEW_NODES], env),
-            ..=INLINE_NODES => self.hold_in(&mut [Known::<i64>::Nothing; INLINE_NODES], env),
+            few if few <= FEW_NODES => self.hold_in(&mut [Known::<i64>::Nothing; FEW_NODES], env),
+            some if some <= INLINE_NODES => self.hold_in(&mut [Known::<i64>::Nothing; INLINE_NODES], env),
             _ => Err(TooNarrow),
         };
         narrow.unwrap_or_else(|TooNarrow| {

@@ -10,8 +10,12 @@ use smallvec::SmallVec;
 /// Alignments above this many bytes make no code better: it is the widest access of a thread.
 const MAX_ALIGNMENT: u32 = 16;
 
-/// As in Triton, integers are specialised on divisibility by this, and lengths too.
+/// Lengths are specialised on divisibility by this: elements of a byte fill the widest access.
 const DIVISOR: u32 = 16;
+
+/// Integers are specialised on divisibility by these, the first that fits: 16 as in Triton, and 8, which is what rows
+/// of 16-bit elements need to be accessed 16 bytes at a time.
+const DIVISORS: [u32; 2] = [DIVISOR, 8];
 
 /// The largest number of warps of a program: 1024 threads.
 pub(super) const MAX_WARPS: u32 = 32;
@@ -56,7 +60,8 @@ impl Tuning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParamSpec {
     Buffer { element: ElementType, mutable: bool, alignment: u32, len_divisible: bool },
-    Scalar { element: ElementType, divisible: bool, one: bool },
+    /// `divisor` is 1 or one of [`DIVISORS`].
+    Scalar { element: ElementType, divisor: u32, one: bool },
     Const(ScalarValue),
 }
 
@@ -68,8 +73,9 @@ impl ParamSpec {
             Arg::Scalar(value) => {
                 // The low bits of a negative integer are those of its remainder.
                 let is_int = is_int(value.element);
-                let divisible = is_int && value.bits & u64::from(DIVISOR - 1) == 0;
-                ParamSpec::Scalar { element: value.element, divisible, one: is_int && value.bits == 1 }
+                let fits = |divisor: &u32| is_int && value.bits & u64::from(divisor - 1) == 0;
+                let divisor = DIVISORS.into_iter().find(fits).unwrap_or(1);
+                ParamSpec::Scalar { element: value.element, divisor, one: is_int && value.bits == 1 }
             }
             Arg::Const(value) => ParamSpec::Const(*value),
             Arg::Ptr(_) | Arg::PtrMut(_) => {
@@ -91,7 +97,7 @@ impl ParamSpec {
             ParamSpec::Buffer { element, mutable, .. } => {
                 ParamSpec::Buffer { element, mutable, alignment: 1, len_divisible: false }
             }
-            ParamSpec::Scalar { element, .. } => ParamSpec::Scalar { element, divisible: false, one: false },
+            ParamSpec::Scalar { element, .. } => ParamSpec::Scalar { element, divisor: 1, one: false },
             ParamSpec::Const(value) => ParamSpec::Const(value),
         }
     }
@@ -113,8 +119,8 @@ impl ParamSpec {
             ParamSpec::Buffer { alignment, len_divisible, .. } => {
                 Facts { divisible_by: alignment, equals_one: false, len_divisible_by: known(len_divisible) }
             }
-            ParamSpec::Scalar { divisible, one, .. } => {
-                Facts { divisible_by: known(divisible), equals_one: one, len_divisible_by: 0 }
+            ParamSpec::Scalar { divisor, one, .. } => {
+                Facts { divisible_by: if divisor > 1 { divisor } else { 0 }, equals_one: one, len_divisible_by: 0 }
             }
             ParamSpec::Const(_) => Facts::default(),
         }
@@ -134,7 +140,9 @@ impl ParamSpec {
             ParamSpec::Buffer { element, mutable, alignment, len_divisible } => {
                 (u64::from(mutable), element, u64::from(alignment.trailing_zeros()) | u64::from(len_divisible) << 3)
             }
-            ParamSpec::Scalar { element, divisible, one } => (2, element, u64::from(divisible) | u64::from(one) << 1),
+            ParamSpec::Scalar { element, divisor, one } => {
+                (2, element, u64::from(divisor.trailing_zeros()) | u64::from(one) << 3)
+            }
             ParamSpec::Const(value) => (3, value.element, 0),
         };
         kind | (element as u64) << 2 | facts << 6
@@ -228,7 +236,7 @@ pub(super) fn assumed_buffer(element: ElementType, mutable: bool) -> ParamSpec {
 
 /// As [`assumed_buffer`], of a scalar.
 pub(super) fn assumed_scalar(element: ElementType) -> ParamSpec {
-    ParamSpec::Scalar { element, divisible: is_int(element), one: false }
+    ParamSpec::Scalar { element, divisor: if is_int(element) { DIVISOR } else { 1 }, one: false }
 }
 
 /// Whether values of the dtype are specialised on: integers, but not `bool`.
@@ -249,14 +257,17 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_specialised_as_in_triton() {
+    fn integers_are_specialised_on_few_divisors() {
         let spec = |value: ScalarValue| ParamSpec::of(&Arg::Scalar(value)).facts();
         assert_eq!(spec(1i32.value()), Facts { divisible_by: 0, equals_one: true, len_divisible_by: 0 });
         for divisible in [0i64, 16, -32, 4096] {
             assert_eq!(spec(divisible.value()).divisible_by, 16, "{divisible}");
         }
-        for other in [2i64, 8, 24, -1] {
+        for other in [2i64, 4, 12, -1] {
             assert_eq!(spec(other.value()), Facts::default());
+        }
+        for divisible in [8i64, 1000, -24] {
+            assert_eq!(spec(divisible.value()).divisible_by, 8, "{divisible}");
         }
         assert_eq!(spec(1.0f32.value()).divisible_by, 0, "floats are not specialised");
         assert!(!spec(1.0f32.value()).equals_one);

@@ -171,7 +171,7 @@ mod tests {
 
     fn params(len_divisible: bool) -> ParamSpecs {
         let buffer = |mutable| ParamSpec::Buffer { element: ElementType::F32, mutable, alignment: 16, len_divisible };
-        let n = ParamSpec::Scalar { element: ElementType::I32, divisible: false, one: false };
+        let n = ParamSpec::Scalar { element: ElementType::I32, divisor: 1, one: false };
         ParamSpecs::from_iter([buffer(false), buffer(true), n])
     }
 
