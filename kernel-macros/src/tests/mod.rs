@@ -3,6 +3,8 @@
 //! Cases are data, in `tests/lowering` and `tests/messages`; `TILEWRIGHT_BLESS=1` writes their results anew.
 
 mod cases;
+mod documentation;
 mod hostile;
 mod launchers;
+mod speed;
 mod support;

@@ -1,0 +1,53 @@
+//! The language reference agrees with the language.
+
+use quote::ToTokens;
+
+use super::support::expand;
+use crate::ops::ROWS;
+
+const LANGUAGE: &str = include_str!("../language.md");
+
+/// The code blocks of the reference.
+fn examples() -> Vec<&'static str> {
+    let blocks = LANGUAGE.split("```ignore\n").skip(1);
+    blocks.filter_map(|rest| rest.split_once("```").map(|(code, _)| code)).collect()
+}
+
+#[test]
+fn examples_compile() {
+    let mut kernels = 0;
+    for example in examples() {
+        let file: syn::File = syn::parse_str(example).unwrap_or_else(|e| panic!("{e}\n{example}"));
+        for item in file.items {
+            let syn::Item::Fn(mut function) = item else { continue };
+            function.attrs.retain(|attr| !attr.path().is_ident("kernel"));
+            let (_, messages) = expand("", &function.to_token_stream().to_string());
+            assert!(messages.is_empty(), "{example}\n{}", messages.join("\n"));
+            kernels += 1;
+        }
+    }
+    assert_eq!(kernels, 3);
+}
+
+/// The operations that the reference lists, and whether it marks them as methods.
+fn listed() -> Vec<(String, bool)> {
+    let (_, section) = LANGUAGE.split_once("# Operations").unwrap_or_else(|| panic!("no list of operations"));
+    let (list, _) = section.split_once("A negative axis").unwrap_or_else(|| panic!("no end of the list"));
+    let mut names = Vec::new();
+    for line in list.lines().filter(|line| line.starts_with("| `")) {
+        let cell = line.trim_start_matches("| ").split(" | ").next().unwrap_or_default();
+        for call in cell.split('`').skip(1).step_by(2) {
+            let name: String = call.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            names.push((name, cell.ends_with('•')));
+        }
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn the_list_of_operations_is_complete() {
+    let mut rows: Vec<(String, bool)> = ROWS.iter().map(|row| (row.name.to_string(), row.method)).collect();
+    rows.sort();
+    assert_eq!(listed(), rows);
+}

@@ -1,0 +1,40 @@
+//! The macro is fast enough to be unoptimised, as cargo builds it.
+
+use std::time::{Duration, Instant};
+
+use super::support::expand;
+
+/// What the expansion of a kernel of fifty lines may take.
+const BUDGET: Duration = Duration::from_millis(50);
+
+/// A kernel of fifty lines of arithmetic.
+fn fifty_lines() -> String {
+    let mut source = String::from(
+        "pub fn long<T: Float, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {\n\
+         let offsets = program_id(0) * BLOCK + arange(0, BLOCK);\n\
+         let mask = offsets < n;\n\
+         let mut a = load(x + offsets, mask = mask) as f32;\n\
+         let b = load(y + offsets, mask = mask) as f32;\n",
+    );
+    for i in 1..=22 {
+        source += &format!("let t{i} = exp(a * 2.0 - {i}.0) + maximum(b, {i}.5);\n");
+        source += &format!("a += select(t{i} > 0.0, t{i}, a) / (1.0 + abs(b));\n");
+    }
+    source + "store(out + offsets, a as T, mask = mask);\n}"
+}
+
+#[test]
+fn fifty_lines_expand_within_the_budget() {
+    let source = fifty_lines();
+    assert!(source.lines().count() >= 50);
+    // The best of several: other processes take time too.
+    let once = || {
+        let start = Instant::now();
+        let (_, messages) = expand("", &source);
+        assert!(messages.is_empty(), "{messages:?}");
+        start.elapsed()
+    };
+    let best = (0..10).map(|_| once()).min().unwrap_or(Duration::MAX);
+    println!("fifty lines expand in {best:?}");
+    assert!(best <= BUDGET, "{best:?}");
+}
