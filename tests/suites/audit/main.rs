@@ -6,6 +6,7 @@
 //! | `language` | literals, scopes, pointers, parameters of every type |
 //! | `operations` | reductions, shapes, conversions |
 //! | `flow` | early return, short circuits, branches, loops, swaps |
+//! | `running` | scans and atomics |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
@@ -18,4 +19,5 @@ mod flow;
 mod language;
 mod launches;
 mod operations;
+mod running;
 mod sizes;
