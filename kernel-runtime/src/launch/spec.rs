@@ -59,9 +59,18 @@ impl Tuning {
 /// What is known of one argument when a variant is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParamSpec {
-    Buffer { element: ElementType, mutable: bool, alignment: u32, len_divisible: bool },
+    Buffer {
+        element: ElementType,
+        mutable: bool,
+        alignment: u32,
+        len_divisible: bool,
+    },
     /// `divisor` is 1 or one of [`DIVISORS`].
-    Scalar { element: ElementType, divisor: u32, one: bool },
+    Scalar {
+        element: ElementType,
+        divisor: u32,
+        one: bool,
+    },
     Const(ScalarValue),
 }
 
