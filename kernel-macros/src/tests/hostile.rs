@@ -6,17 +6,24 @@ use super::support::expand;
 use crate::expand;
 
 /// A small generator with a fixed sequence (Marsaglia's xorshift64).
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn next(&mut self, below: usize) -> usize {
+    /// The sequence of a seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// A number below a bound.
+    pub fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 % below.max(1) as u64) as usize
     }
 
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    /// One of a list.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.next(from.len())]
     }
 }

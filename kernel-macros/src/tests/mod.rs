@@ -6,5 +6,6 @@ mod cases;
 mod documentation;
 mod hostile;
 mod launchers;
+mod programs;
 mod speed;
 mod support;

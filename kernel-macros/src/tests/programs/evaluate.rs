@@ -1,0 +1,167 @@
+//! Runs a program as its source says, statement by statement.
+
+use kernel_core::ir::{BinaryOp, CmpOp};
+
+use super::{Condition, Expr, MEMORY, Order, Stmt, ValueBlock};
+
+/// The program has returned.
+struct Returned;
+
+type Flow<T> = Result<T, Returned>;
+
+struct Machine {
+    memory: Vec<i32>,
+    /// Names and values, innermost last.
+    names: Vec<(String, i32)>,
+}
+
+/// What the program leaves in memory.
+pub fn run(program: &[Stmt], n: i32) -> Vec<i32> {
+    let memory = (0..MEMORY as i32).collect();
+    let mut machine = Machine { memory, names: vec![("n".to_string(), n)] };
+    let _ = machine.stmts(program);
+    machine.memory
+}
+
+fn binary(op: BinaryOp, a: i32, b: i32) -> i32 {
+    match op {
+        BinaryOp::Add => a.wrapping_add(b),
+        BinaryOp::Sub => a.wrapping_sub(b),
+        BinaryOp::Mul => a.wrapping_mul(b),
+        BinaryOp::Div if b == 0 => 0,
+        BinaryOp::Div => a.wrapping_div(b),
+        BinaryOp::Rem if b == 0 => a,
+        BinaryOp::Rem => a.wrapping_rem(b),
+        BinaryOp::And => a & b,
+        BinaryOp::Or => a | b,
+        BinaryOp::Xor => a ^ b,
+        other => panic!("`{}` is not generated", other.name()),
+    }
+}
+
+impl Machine {
+    fn slot(&mut self, name: &str) -> &mut i32 {
+        let found = self.names.iter_mut().rev().find(|(other, _)| other == name);
+        found.map(|(_, value)| value).unwrap_or_else(|| panic!("no `{name}`"))
+    }
+
+    /// Runs something whose names end with it.
+    fn scope<T>(&mut self, f: impl FnOnce(&mut Self) -> Flow<T>) -> Flow<T> {
+        let depth = self.names.len();
+        let result = f(self);
+        self.names.truncate(depth);
+        result
+    }
+
+    fn expr(&mut self, expr: &Expr) -> Flow<i32> {
+        Ok(match expr {
+            Expr::Const(value) => *value,
+            Expr::Name(name) => *self.slot(name),
+            Expr::Load(index) => self.memory[*index],
+            Expr::Binary(op, a, b) => {
+                let a = self.expr(a)?;
+                binary(*op, a, self.expr(b)?)
+            }
+            Expr::If(c, a, b) => {
+                let chosen = if self.condition(c)? { a } else { b };
+                self.expr(chosen)?
+            }
+            Expr::Block(stmts, value) => self.scope(|m| {
+                m.stmts(stmts)?;
+                m.expr(value)
+            })?,
+        })
+    }
+
+    fn condition(&mut self, condition: &Condition) -> Flow<bool> {
+        Ok(match condition {
+            Condition::Compare(op, a, b) => {
+                let a = self.expr(a)?;
+                let b = self.expr(b)?;
+                match op {
+                    CmpOp::Eq => a == b,
+                    CmpOp::Ne => a != b,
+                    CmpOp::Lt => a < b,
+                    CmpOp::Le => a <= b,
+                    CmpOp::Gt => a > b,
+                    CmpOp::Ge => a >= b,
+                }
+            }
+            Condition::And(a, b) => self.condition(a)? && self.condition(b)?,
+            Condition::Or(a, b) => self.condition(a)? || self.condition(b)?,
+            Condition::Not(a) => !self.condition(a)?,
+        })
+    }
+
+    fn value_block(&mut self, (stmts, value): &ValueBlock) -> Flow<i32> {
+        self.scope(|m| {
+            m.stmts(stmts)?;
+            value.as_ref().map_or(Err(Returned), |value| m.expr(value))
+        })
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt]) -> Flow<()> {
+        stmts.iter().try_for_each(|stmt| self.stmt(stmt))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Flow<()> {
+        match stmt {
+            Stmt::Let { name, value, .. } => {
+                let value = self.expr(value)?;
+                self.names.push((name.clone(), value));
+            }
+            Stmt::LetIf { name, condition, then, otherwise } => {
+                let chosen = if self.condition(condition)? { then } else { otherwise };
+                let value = self.value_block(chosen)?;
+                self.names.push((name.clone(), value));
+            }
+            Stmt::Assign(name, value) => *self.slot(name) = self.expr(value)?,
+            Stmt::Compound(name, op, value) => {
+                // The right side of a compound assignment on integers is evaluated first.
+                let right = self.expr(value)?;
+                let slot = self.slot(name);
+                *slot = binary(*op, *slot, right);
+            }
+            Stmt::Swap(a, b) => {
+                let (x, y) = (*self.slot(a), *self.slot(b));
+                *self.slot(a) = y;
+                *self.slot(b) = x;
+            }
+            Stmt::Store(index, value) => self.memory[*index] = self.expr(value)?,
+            Stmt::If(condition, then, otherwise) => {
+                let chosen = if self.condition(condition)? { then } else { otherwise };
+                self.scope(|m| m.stmts(chosen))?;
+            }
+            Stmt::For { name, lo, hi, order, body } => {
+                let range = self.expr(lo)?..self.expr(hi)?;
+                for i in numbers(range, *order) {
+                    self.scope(|m| {
+                        m.names.push((name.clone(), i));
+                        m.stmts(body)
+                    })?;
+                }
+            }
+            Stmt::While { counter, turns, condition, body } => {
+                let turns = self.expr(turns)?;
+                self.names.push((counter.clone(), turns));
+                while *self.slot(counter) > 0 && self.condition(condition)? {
+                    *self.slot(counter) -= 1;
+                    self.scope(|m| m.stmts(body))?;
+                }
+            }
+            Stmt::Return => return Err(Returned),
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of a loop, by Rust's own iterators.
+fn numbers(range: std::ops::Range<i32>, order: Order) -> Vec<i32> {
+    match order {
+        Order::Forward => range.collect(),
+        Order::Reverse => range.rev().collect(),
+        Order::Step(step) => range.step_by(step as usize).collect(),
+        Order::StepReverse(step) => range.step_by(step as usize).rev().collect(),
+        Order::ReverseStep(step) => range.rev().step_by(step as usize).collect(),
+    }
+}
