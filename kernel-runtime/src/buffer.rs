@@ -28,17 +28,19 @@ use cudarc::driver::CudaSlice;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 /// `len` elements of type `T` on a device. Made by [`Device::upload`] and [`Device::zeros`].
 pub struct Buffer<T: DType> {
-    storage: Storage,
+    /// Shared with the graphs that use the buffer, and with nobody else.
+    storage: Arc<Storage>,
     len: usize,
     elements: PhantomData<T>,
 }
 
 impl<T: DType> Buffer<T> {
     pub(crate) fn from_storage(storage: Storage, len: usize) -> Self {
-        Buffer { storage, len, elements: PhantomData }
+        Buffer { storage: Arc::new(storage), len, elements: PhantomData }
     }
 
     /// The number of elements.
@@ -57,11 +59,13 @@ impl<T: DType> Buffer<T> {
     }
 
     /// All elements, shared.
+    #[inline]
     pub fn as_view(&self) -> View<'_, T> {
         View::new(&self.storage, self.len)
     }
 
     /// All elements, exclusive.
+    #[inline]
     pub fn as_view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::new(&mut self.storage, self.len)
     }
@@ -172,7 +176,7 @@ impl<T: DType> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if the buffer lives on the CPU.
+    /// [`Error::Unsupported`] if the buffer lives on the CPU, or a [`Graph`](crate::Graph) uses it.
     pub fn into_cudarc(self) -> Result<CudaSlice<T>> {
         if matches!(**self.device().context(), Context::Cpu) {
             return Err(Error::Unsupported {
@@ -181,7 +185,11 @@ impl<T: DType> Buffer<T> {
             });
         }
         let len = self.len;
-        let (stream, address) = self.storage.release()?;
+        let storage = Arc::try_unwrap(self.storage).map_err(|_| Error::Unsupported {
+            what: "giving away a buffer that a graph uses".into(),
+            reason: "its replays would go on using the memory; drop the graph first, or give away a `copy()`".into(),
+        })?;
+        let (stream, address) = storage.release()?;
         match (stream.cudarc(), address) {
             (Some(stream), Address::Device(address)) => {
                 // SAFETY: the allocation holds `len` elements, which are initialised, and is ours

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::graph::{Graph, recording};
 use crate::settings::{self, DeviceChoice};
 use crate::storage::{Fill, Storage};
 use crate::stream::{Stream, StreamInner};
@@ -116,6 +117,7 @@ impl Device {
     }
 
     /// Whether this is a GPU.
+    #[inline]
     pub fn is_cuda(&self) -> bool {
         matches!(*self.0.context, Context::Cuda(_))
     }
@@ -151,6 +153,7 @@ impl Device {
     }
 
     /// cudarc's context, for what it offers beyond this crate. `None` for the CPU.
+    #[inline]
     pub fn cuda_context(&self) -> Option<&Arc<CudaContext>> {
         match &*self.0.context {
             Context::Cpu => None,
@@ -159,8 +162,18 @@ impl Device {
     }
 
     /// The stream of launches that name none.
+    #[inline]
     pub fn default_stream(&self) -> &Stream {
         &self.0.stream
+    }
+
+    /// Captures launches that name no stream, as [`Stream::capture`] does on a stream.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Stream::capture`].
+    pub fn capture(&self, launches: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        self.0.stream.capture(|_| launches())
     }
 
     /// A new stream, whose work runs beside that of the others. Buffers order what they must.
@@ -202,6 +215,7 @@ impl Device {
     /// Waits until all streams that were made for this device are done. Gives the oldest error of
     /// a launch on them that nobody has taken yet; call again for the next.
     pub fn synchronize(&self) -> Result<()> {
+        recording::refuse("synchronising a device")?;
         let streams = self.streams();
         for stream in &streams {
             stream.finish()?;
@@ -245,6 +259,7 @@ impl Device {
         Ok(Buffer::from_storage(storage, len))
     }
 
+    #[inline]
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.0.context
     }

@@ -5,6 +5,7 @@
 //! | [`device`] | [`Device`]: a GPU through the CUDA driver, or the CPU |
 //! | [`buffer`], [`view`] | [`Buffer`], [`View`], [`ViewMut`]: typed memory of a device |
 //! | [`stream`], [`event`] | [`Stream`], [`Event`]: order, time, errors of launches |
+//! | [`graph`] | [`Graph`]: launches that are recorded once and replayed at the price of one |
 //! | [`record`] | how a running kernel reports an error |
 //! | [`dtype`] | the element types and the bounds of kernels' type parameters |
 //! | [`error`], [`diagnostic`] | [`Error`]: everything that can go wrong |
@@ -23,6 +24,8 @@ pub mod dtype;
 pub mod error;
 mod errors;
 pub mod event;
+mod gate;
+pub mod graph;
 pub mod launch;
 pub mod record;
 mod ring;
@@ -38,6 +41,7 @@ pub use diagnostic::Diagnostic;
 pub use dtype::{DType, ElementType, Float, Int, Num, Signed};
 pub use error::{Access, Error, Result};
 pub use event::Event;
+pub use graph::Graph;
 pub use record::{LaunchId, LaunchRecord, ReportSource};
 pub use storage::Address;
 pub use stream::{RecordHandle, Stream};

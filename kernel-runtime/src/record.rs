@@ -18,11 +18,24 @@ pub struct LaunchId(NonZeroU64);
 
 impl LaunchId {
     /// A number that is larger than all before it.
+    #[inline]
     pub fn next() -> Self {
+        Self::reserve(1)
+    }
+
+    /// The first of `count` consecutive numbers, which are larger than all before them and belong
+    /// to the caller.
+    #[inline]
+    pub(crate) fn reserve(count: u64) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let next = LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let first = LAST.fetch_add(count, Ordering::Relaxed).wrapping_add(1);
         // 2^64 operations take centuries, so the number is never zero.
-        LaunchId(NonZeroU64::new(next).unwrap_or(NonZeroU64::MAX))
+        LaunchId(NonZeroU64::new(first).unwrap_or(NonZeroU64::MAX))
+    }
+
+    /// The number that comes `index` later.
+    pub(crate) fn plus(self, index: u64) -> Self {
+        LaunchId(self.0.saturating_add(index))
     }
 
     /// The launch with this number, unless it is zero.

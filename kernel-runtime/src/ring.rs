@@ -202,7 +202,12 @@ impl<Q: Queue> Ring<Q> {
         !self.pending.is_empty()
     }
 
+    #[inline]
     fn find(&self, launch: LaunchId) -> Option<usize> {
+        // Whoever asks has mostly just acquired it.
+        if self.pending.back().is_some_and(|latest| latest.launch == launch) {
+            return Some(self.pending.len() - 1);
+        }
         self.pending.binary_search_by_key(&launch, |pending| pending.launch).ok()
     }
 
@@ -232,6 +237,10 @@ impl<Q: Queue> Ring<Q> {
         let (memory, host, device) = queue.allocate(BLOCK)?;
         self.memory.push(memory);
         self.capacity += BLOCK;
+        // Launches between two growths allocate nothing.
+        self.free.reserve(self.capacity);
+        self.pending.reserve(BLOCK);
+        self.marks.reserve(LARGEST / MARK_EVERY as usize);
         // In reverse, because slots are taken from the end.
         for index in (0..BLOCK).rev() {
             self.free.push(Slot {

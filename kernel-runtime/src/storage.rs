@@ -7,6 +7,8 @@ use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result};
+use crate::gate::{self, Gate};
+use crate::graph::recording;
 use crate::record::LaunchId;
 use crate::stream::Stream;
 use crate::tracking::Tracking;
@@ -32,6 +34,7 @@ unsafe impl Sync for Address {}
 
 impl Address {
     /// The address as a number, for alignment and for kernel arguments.
+    #[inline]
     pub fn get(self) -> u64 {
         match self {
             Address::Host(pointer) => pointer.addr() as u64,
@@ -39,6 +42,7 @@ impl Address {
         }
     }
 
+    #[inline]
     fn add(self, bytes: usize) -> Self {
         match self {
             Address::Host(pointer) => Address::Host(pointer.wrapping_add(bytes)),
@@ -47,7 +51,7 @@ impl Address {
     }
 }
 
-/// Memory, freed when the last use is done.
+/// Memory, freed when the last use is done. A buffer owns it alone, unless a graph uses it too.
 #[derive(Debug)]
 pub(crate) struct Storage {
     device: Device,
@@ -55,6 +59,7 @@ pub(crate) struct Storage {
     /// The size that counts for users.
     bytes: usize,
     tracking: Tracking,
+    gate: Gate,
 }
 
 /// How memory comes into the world. It is never uninitialised when safe code sees it.
@@ -70,6 +75,7 @@ pub(crate) enum Fill<'a> {
 impl Storage {
     /// Allocates memory for `len` elements of `size` bytes, on `stream` of `device`.
     pub(crate) fn new(device: &Device, stream: &Stream, len: usize, size: usize, fill: Fill<'_>) -> Result<Self> {
+        recording::refuse("allocating a buffer")?;
         let context = device.context();
         // Beyond half of the address space nothing can be allocated, and rounding up would wrap.
         let bytes = len.checked_mul(size).filter(|bytes| *bytes <= isize::MAX as usize - SMALLEST);
@@ -79,7 +85,7 @@ impl Storage {
             (Context::Cpu | Context::Cuda(_), _) => Address::Host(context::host_alloc(bytes.max(SMALLEST))?),
         };
         // From here on `drop` frees the memory if something fails.
-        let storage = Storage { device: device.clone(), address, bytes, tracking: Tracking::new(stream) };
+        let storage = Self::own(device, stream, address, bytes);
         match fill {
             Fill::Zero => storage.zero_new(stream)?,
             Fill::Copy(source) => {
@@ -98,7 +104,12 @@ impl Storage {
     /// `address` is an allocation of the device, of at least `bytes` bytes, that the context's
     /// `free` accepts; nobody else frees it.
     pub(crate) unsafe fn adopt(device: &Device, stream: &Stream, address: u64, bytes: usize) -> Self {
-        Storage { device: device.clone(), address: Address::Device(address), bytes, tracking: Tracking::new(stream) }
+        Self::own(device, stream, Address::Device(address), bytes)
+    }
+
+    fn own(device: &Device, stream: &Stream, address: Address, bytes: usize) -> Self {
+        let (tracking, gate) = (Tracking::new(stream), Gate::default());
+        Storage { device: device.clone(), address, bytes, tracking, gate }
     }
 
     /// Gives the memory away, after all work that uses it.
@@ -109,7 +120,7 @@ impl Storage {
         let address = this.address;
         // SAFETY: `this` is never dropped nor used again, and each field that owns something is
         // read out of it once.
-        drop(unsafe { (std::ptr::read(&this.device), std::ptr::read(&this.tracking)) });
+        drop(unsafe { (std::ptr::read(&this.device), std::ptr::read(&this.tracking), std::ptr::read(&this.gate)) });
         Ok((stream, address))
     }
 
@@ -117,6 +128,13 @@ impl Storage {
         &self.device
     }
 
+    /// What to enter from ordering a use until it is given to a stream.
+    #[inline]
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    #[inline]
     pub(crate) fn address(&self, offset: usize) -> Address {
         self.address.add(offset)
     }
@@ -126,11 +144,13 @@ impl Storage {
         self.tracking.home()
     }
 
+    #[inline]
     pub(crate) fn begin_read(&self, stream: &Stream) -> Result<()> {
         stream.check_context(self.device.context())?;
         self.tracking.begin_read(stream)
     }
 
+    #[inline]
     pub(crate) fn begin_write(&self, stream: &Stream, range: Range<usize>, launch: LaunchId) -> Result<()> {
         stream.check_context(self.device.context())?;
         self.tracking.begin_write(stream, range, self.bytes, launch)
@@ -154,6 +174,8 @@ impl Storage {
     ///
     /// `range` is inside the memory and `to` is writable for its length.
     pub(crate) unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
+        recording::refuse("reading a buffer")?;
+        let entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_read(&stream)?;
         match (self.address(range.start), stream.cudarc()) {
@@ -161,6 +183,7 @@ impl Storage {
                 stream.bind()?;
                 // SAFETY: promised by the caller; the wait below ends the copy.
                 unsafe { driver::copy_to_host(to, from, range.len(), cudarc.cu_stream())? };
+                drop(entered);
                 stream.finish()?;
             }
             (Address::Host(from), _) => {
@@ -175,6 +198,8 @@ impl Storage {
     /// Overwrites bytes from `start` on with `source`, which has left host memory on return. The
     /// caller has exclusive access to them.
     pub(crate) fn write(&self, start: usize, source: &[u8]) -> Result<()> {
+        recording::refuse("writing a buffer")?;
+        let _entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream, start..start + source.len(), LaunchId::next())?;
         self.write_unordered(start, source, &stream)
@@ -202,6 +227,8 @@ impl Storage {
     /// Copies bytes from other memory of the same device. The caller has exclusive access to the
     /// target range, and both ranges are inside their memory.
     pub(crate) fn copy_from(&self, start: usize, source: &Storage, range: Range<usize>) -> Result<()> {
+        recording::refuse("copying a buffer")?;
+        let _entered = gate::enter([&self.gate, &source.gate]);
         let stream = self.home();
         source.begin_read(&stream)?;
         self.begin_write(&stream, start..start + range.len(), LaunchId::next())?;
@@ -228,6 +255,8 @@ impl Storage {
 
     /// Fills `count` elements of `size` bytes with `pattern`. `size` is 1, 2 or 4.
     pub(crate) fn fill(&self, start: usize, size: usize, pattern: u32, count: usize) -> Result<()> {
+        recording::refuse("filling a buffer")?;
+        let _entered = gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream, start..start + size * count, LaunchId::next())?;
         match (self.address(start), stream.cudarc()) {

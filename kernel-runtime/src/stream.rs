@@ -26,6 +26,7 @@ use crate::driver::{MappedMemory, RawEvent, Timing, wrap};
 use crate::error::{Error, Result};
 use crate::errors::ErrorQueue;
 use crate::event::Event;
+use crate::graph::{GraphRecords, recording};
 use crate::record::{LaunchId, LaunchRecord, ReportSource};
 use crate::ring::{Queue, Ring};
 use cudarc::driver::{CudaStream, result as cu};
@@ -33,7 +34,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The handle value that means "the default stream of whichever thread calls".
 const PER_THREAD_HANDLE: usize = 2;
@@ -48,6 +49,8 @@ pub(crate) struct StreamInner {
     work: Work,
     /// Taken after the lock of the ring, never before it.
     errors: Mutex<ErrorQueue>,
+    /// Where the replays of graphs on this stream report.
+    graphs: Mutex<Vec<Weak<GraphRecords>>>,
 }
 
 enum Work {
@@ -88,18 +91,31 @@ impl Stream {
     }
 
     fn with_work(context: Arc<Context>, work: Work) -> Self {
-        Stream(Arc::new(StreamInner { id: next_id(), context, work, errors: Mutex::default() }))
+        Stream(Arc::new(StreamInner {
+            id: next_id(),
+            context,
+            work,
+            errors: Mutex::default(),
+            graphs: Mutex::default(),
+        }))
     }
 
     /// Waits until everything that the stream was given is done. Gives the oldest error of a
     /// launch on it that nobody has taken yet; call again for the next.
+    ///
+    /// # Errors
+    ///
+    /// That of a launch; [`Error::Driver`]; [`Error::Unsupported`] inside
+    /// [`Stream::capture`].
     pub fn synchronize(&self) -> Result<()> {
+        recording::refuse("synchronising a stream")?;
         self.finish()?;
         lock(&self.0.errors).take_oldest().map_or(Ok(()), Err)
     }
 
     /// Marks the end of what the stream was given so far, with its time.
     pub fn record(&self) -> Result<Event> {
+        recording::refuse("recording an event")?;
         match &self.0.work {
             Work::Immediate => Ok(Event::now()),
             Work::Cuda { queue, .. } => Event::record(&queue.memory, &queue.stream),
@@ -108,6 +124,7 @@ impl Stream {
 
     /// Lets what the stream is given from now on wait for the event.
     pub fn wait(&self, event: &Event) -> Result<()> {
+        recording::refuse("waiting for an event")?;
         match &self.0.work {
             // Work of the CPU is done before it is recorded; a CPU stream that waits for a GPU
             // has to wait here and now.
@@ -129,7 +146,23 @@ impl Stream {
         }
     }
 
+    /// The memory of the stream's GPU. `None` on the CPU.
+    pub(crate) fn cuda_memory(&self) -> Option<&Arc<CudaMemory>> {
+        match &self.0.work {
+            Work::Immediate => None,
+            Work::Cuda { queue, .. } => Some(&queue.memory),
+        }
+    }
+
+    /// Looks at the records of a graph whenever the stream has been waited for.
+    pub(crate) fn watch(&self, graph: &Arc<GraphRecords>) {
+        let mut graphs = lock(&self.0.graphs);
+        graphs.retain(|graph| graph.strong_count() > 0);
+        graphs.push(Arc::downgrade(graph));
+    }
+
     /// Makes the stream's CUDA context current on this thread. Does nothing on the CPU.
+    #[inline]
     pub fn bind(&self) -> Result<()> {
         match &self.0.work {
             Work::Immediate => Ok(()),
@@ -141,13 +174,16 @@ impl Stream {
     /// call [`RecordHandle::launched`].
     ///
     /// On the CPU there is no record: the launcher reports with [`Stream::push_error`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Driver`]; [`Error::Unsupported`] inside
+    /// [`Stream::capture`].
     pub fn acquire_record(&self, source: Arc<dyn ReportSource>) -> Result<RecordHandle<'_>> {
+        recording::refuse("a launch by hand")?;
         let (launch, address) = match &self.0.work {
             Work::Immediate => (LaunchId::next(), 0),
-            Work::Cuda { queue, ring } => {
-                queue.memory.bind()?;
-                lock(ring).acquire(queue, source, &mut self.found())?
-            }
+            Work::Cuda { queue, ring } => lock(ring).acquire(queue, source, &mut self.found())?,
         };
         Ok(RecordHandle { stream: self, launch, address, state: HandleState::Acquired })
     }
@@ -165,7 +201,9 @@ impl Stream {
             Work::Immediate => lock(&self.0.errors).take(launch),
             Work::Cuda { ring, .. } => {
                 let mut ring = lock(ring);
-                ring.take(launch).or_else(|| lock(&self.0.errors).take(launch))
+                let error = ring.take(launch).or_else(|| lock(&self.0.errors).take(launch));
+                drop(ring);
+                error.or_else(|| self.0.graphs().iter().find_map(|graph| graph.take(launch)))
             }
         }
     }
@@ -191,12 +229,17 @@ impl Stream {
 
     /// What tells streams apart. It differs between threads for a per-thread stream, which is
     /// another stream on each thread.
+    #[inline]
     pub(crate) fn key(&self) -> u64 {
+        match &self.0.work {
+            Work::Cuda { queue: CudaQueue { per_thread: true, .. }, .. } => self.key_of_thread(),
+            Work::Cuda { .. } | Work::Immediate => self.0.id,
+        }
+    }
+
+    fn key_of_thread(&self) -> u64 {
         thread_local! {
             static KEYS: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
-        }
-        if !matches!(&self.0.work, Work::Cuda { queue: CudaQueue { per_thread: true, .. }, .. }) {
-            return self.0.id;
         }
         let known = KEYS.try_with(|keys| {
             let mut keys = keys.borrow_mut();
@@ -213,22 +256,25 @@ impl Stream {
     }
 
     /// Whether memory of the context can be used on this stream.
+    #[inline]
     pub(crate) fn check_context(&self, context: &Context) -> Result<()> {
-        if self.0.context.is_same(context) {
-            return Ok(());
-        }
-        Err(Error::WrongDevice {
+        if self.0.context.is_same(context) { Ok(()) } else { Err(self.wrong_context(context)) }
+    }
+
+    #[cold]
+    fn wrong_context(&self, context: &Context) -> Error {
+        Error::WrongDevice {
             argument: "".into(),
             actual: context.label().into(),
             expected: self.0.context.label().into(),
-        })
+        }
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.0.context
     }
 
-    pub(crate) fn downgrade(&self) -> std::sync::Weak<StreamInner> {
+    pub(crate) fn downgrade(&self) -> Weak<StreamInner> {
         Arc::downgrade(&self.0)
     }
 
@@ -268,10 +314,19 @@ impl StreamInner {
             return Ok(());
         };
         let order = lock(ring).snapshot();
+        let graphs: Vec<_> = self.graphs().into_iter().map(|graph| (graph.replays(), graph)).collect();
         queue.wait_all()?;
         let mut found = |launch, error| lock(&self.errors).push(launch, error);
         lock(ring).complete(order, &mut found);
+        for (replays, graph) in graphs {
+            graph.complete(replays, &mut found);
+        }
         Ok(())
+    }
+
+    /// Those that are alive. Cloned, because they take locks of their own.
+    fn graphs(&self) -> Vec<Arc<GraphRecords>> {
+        lock(&self.graphs).iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -319,10 +374,12 @@ impl Queue for CudaQueue {
     }
 
     fn is_reached(&self, mark: &RawEvent) -> Result<bool> {
+        self.memory.bind()?;
         mark.is_complete()
     }
 
     fn wait_mark(&self, mark: &RawEvent) -> Result<()> {
+        self.memory.bind()?;
         mark.synchronize()
     }
 

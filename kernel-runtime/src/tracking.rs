@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Writes of parts that are remembered at most. When more parts fail and are never read, the
 /// errors of the oldest are still delivered by synchronising.
-const PARTS_LIMIT: usize = 64;
+pub(crate) const PARTS_LIMIT: usize = 64;
 
 /// Stands for no stream in [`Tracking::sole`].
 const MIXED: u64 = 0;
@@ -97,11 +97,13 @@ impl Tracking {
     }
 
     /// Orders a read, which the caller gives to `stream` next, after the last write.
+    #[inline]
     pub(crate) fn begin_read(&self, stream: &Stream) -> Result<()> {
         let key = stream.key();
-        if self.sole.load(Ordering::Acquire) == key {
-            return Ok(());
-        }
+        if self.sole.load(Ordering::Acquire) == key { Ok(()) } else { self.begin_read_on_another(stream, key) }
+    }
+
+    fn begin_read_on_another(&self, stream: &Stream, key: u64) -> Result<()> {
         let mut uses = self.lock();
         if uses.readers.iter().any(|reader| reader.key == key) {
             return Ok(());
@@ -118,14 +120,27 @@ impl Tracking {
 
     /// Orders a write of `range`, which the caller gives to `stream` next as part of `launch`,
     /// after all uses. `len` is the length of the whole buffer.
+    #[inline]
     pub(crate) fn begin_write(&self, stream: &Stream, range: Range<usize>, len: usize, launch: LaunchId) -> Result<()> {
         let key = stream.key();
-        let is_whole = range.len() == len;
-        let is_sole = self.sole.load(Ordering::Acquire) == key;
-        if is_whole && is_sole {
+        if range.len() == len && self.sole.load(Ordering::Acquire) == key {
             self.whole_write.store(launch.get(), Ordering::Release);
             return Ok(());
         }
+        self.begin_write_elsewhere(stream, key, range, len, launch)
+    }
+
+    /// A write of a part, or on another stream than the last use.
+    fn begin_write_elsewhere(
+        &self,
+        stream: &Stream,
+        key: u64,
+        range: Range<usize>,
+        len: usize,
+        launch: LaunchId,
+    ) -> Result<()> {
+        let is_whole = range.len() == len;
+        let is_sole = self.sole.load(Ordering::Acquire) == key;
         let mut uses = self.lock();
         uses.join_all(stream, key)?;
         self.note_whole_write(&mut uses, len);

@@ -20,6 +20,7 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
+use crate::graph::recording;
 use crate::record::LaunchId;
 use crate::storage::{Address, Fill, Storage};
 use crate::stream::Stream;
@@ -27,6 +28,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
 
 /// Where the elements of a buffer or view are, for whoever launches a kernel on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ pub struct RawBuffer {
 
 /// A shared part of a buffer.
 pub struct View<'a, T: DType> {
-    storage: &'a Storage,
+    storage: &'a Arc<Storage>,
     start: usize,
     len: usize,
     elements: PhantomData<&'a [T]>,
@@ -50,7 +52,7 @@ pub struct View<'a, T: DType> {
 /// An exclusive part of a buffer.
 pub struct ViewMut<'a, T: DType> {
     /// Shared, because two halves of one buffer have the same; the ranges are disjoint.
-    storage: &'a Storage,
+    storage: &'a Arc<Storage>,
     start: usize,
     len: usize,
     elements: PhantomData<&'a mut [T]>,
@@ -72,7 +74,8 @@ fn resolve(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
 }
 
 impl<'a, T: DType> View<'a, T> {
-    pub(crate) fn new(storage: &'a Storage, len: usize) -> Self {
+    #[inline]
+    pub(crate) fn new(storage: &'a Arc<Storage>, len: usize) -> Self {
         View { storage, start: 0, len, elements: PhantomData }
     }
 
@@ -92,7 +95,8 @@ impl<'a, T: DType> View<'a, T> {
     }
 
     /// The memory, the first element in it and the number of elements.
-    pub(crate) fn into_parts(self) -> (&'a Storage, usize, usize) {
+    #[inline]
+    pub(crate) fn into_parts(self) -> (&'a Arc<Storage>, usize, usize) {
         (self.storage, self.start, self.len)
     }
 
@@ -186,19 +190,22 @@ impl<'a, T: DType> View<'a, T> {
 
     /// Orders a read that the caller gives to `stream` next, while it still borrows the view,
     /// after the work that writes the elements. Costs one compare while all uses of the buffer
-    /// are on one stream.
+    /// are on one stream. If a [`Graph`](crate::Graph) uses the buffer, it must not be replayed by
+    /// another thread meanwhile.
     ///
     /// # Errors
     ///
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_read(&self, stream: &Stream) -> Result<RawBuffer> {
+        recording::refuse("a launch by hand")?;
         self.storage.begin_read(stream)?;
         Ok(self.raw())
     }
 }
 
 impl<'a, T: DType> ViewMut<'a, T> {
-    pub(crate) fn new(storage: &'a mut Storage, len: usize) -> Self {
+    #[inline]
+    pub(crate) fn new(storage: &'a mut Arc<Storage>, len: usize) -> Self {
         ViewMut { storage, start: 0, len, elements: PhantomData }
     }
 
@@ -218,11 +225,13 @@ impl<'a, T: DType> ViewMut<'a, T> {
     }
 
     /// The same elements, shared.
+    #[inline]
     pub fn as_view(&self) -> View<'_, T> {
         View { storage: self.storage, start: self.start, len: self.len, elements: PhantomData }
     }
 
     /// The same elements, for a shorter time.
+    #[inline]
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
         ViewMut { storage: self.storage, start: self.start, len: self.len, elements: PhantomData }
     }
@@ -311,12 +320,14 @@ impl<'a, T: DType> ViewMut<'a, T> {
     }
 
     /// Orders a write that the caller gives to `stream` next as part of `launch`, while it still
-    /// borrows the view, after all other uses. Readers are told the launch's error.
+    /// borrows the view, after all other uses. Readers are told the launch's error. If a
+    /// [`Graph`](crate::Graph) uses the buffer, it must not be replayed by another thread meanwhile.
     ///
     /// # Errors
     ///
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_write(&mut self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
+        recording::refuse("a launch by hand")?;
         let range = self.as_view().byte_range();
         self.storage.begin_write(stream, range, launch)?;
         Ok(self.raw())
@@ -363,6 +374,7 @@ impl<'a, T: DType> From<&'a ViewMut<'_, T>> for View<'a, T> {
 }
 
 impl<'a, T: DType> From<ViewMut<'a, T>> for View<'a, T> {
+    #[inline]
     fn from(view: ViewMut<'a, T>) -> Self {
         View { storage: view.storage, start: view.start, len: view.len, elements: PhantomData }
     }

@@ -25,4 +25,4 @@ pub mod pointers;
 pub mod range;
 
 pub use insert::{Access, AccessKind, CheckPlan, Checks, Class, insert};
-pub use range::{LaunchConditions, LaunchEnv};
+pub use range::{LaunchConditions, LaunchEnv, LaunchValues};

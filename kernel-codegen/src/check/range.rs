@@ -106,6 +106,30 @@ pub struct LaunchEnv<'a> {
     pub grid: [u32; 3],
 }
 
+/// Where an evaluation finds the launch's arguments.
+pub trait LaunchValues {
+    /// An argument, if it is an integer.
+    fn scalar(&self, param: ParamId) -> Option<i128>;
+    /// The length in elements of a buffer; 0 if it is none.
+    fn length(&self, param: ParamId) -> u64;
+    /// Programs along each grid axis.
+    fn grid(&self) -> [u32; 3];
+}
+
+impl LaunchValues for LaunchEnv<'_> {
+    fn scalar(&self, param: ParamId) -> Option<i128> {
+        self.scalars.get(param.index()).copied().flatten()
+    }
+
+    fn length(&self, param: ParamId) -> u64 {
+        self.lengths.get(param.index()).copied().unwrap_or(0)
+    }
+
+    fn grid(&self) -> [u32; 3] {
+        self.grid
+    }
+}
+
 /// One inequality: every value of the node is a valid index into the parameter's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Condition {
@@ -158,8 +182,8 @@ impl LaunchConditions {
     }
 
     /// Whether every access of that launch provably stays inside its buffer.
-    pub fn hold(&self, env: &LaunchEnv<'_>) -> bool {
-        if self.conditions.is_empty() || env.grid.contains(&0) {
+    pub fn hold(&self, env: &impl LaunchValues) -> bool {
+        if self.conditions.is_empty() || env.grid().contains(&0) {
             return true;
         }
         let narrow = match self.nodes.len() {
@@ -175,17 +199,14 @@ impl LaunchConditions {
     }
 
     /// Evaluates all nodes into `values`, which has room for them.
-    fn hold_in<T: Number>(&self, values: &mut [Known<T>], env: &LaunchEnv<'_>) -> Result<bool, TooNarrow> {
+    fn hold_in<T: Number>(&self, values: &mut [Known<T>], env: &impl LaunchValues) -> Result<bool, TooNarrow> {
         for (index, node) in self.nodes.iter().enumerate() {
             values[index] = evaluate(node, values, env)?;
         }
         let is_inside = |condition: &Condition| match values[condition.offset.index()] {
             Known::Nothing => false,
             Known::Never => true,
-            Known::In(i) => {
-                let len = env.lengths.get(condition.buffer.index()).copied().unwrap_or(0);
-                i.lo.wide() >= 0 && i.hi.wide() < i128::from(len)
-            }
+            Known::In(i) => i.lo.wide() >= 0 && i.hi.wide() < i128::from(env.length(condition.buffer)),
         };
         Ok(self.conditions.iter().all(is_inside))
     }
@@ -290,18 +311,18 @@ fn both<T: Number>(a: Known<T>, b: Known<T>, f: impl FnOnce(Interval<T>, Interva
     }
 }
 
-fn evaluate<T: Number>(node: &Node, values: &[Known<T>], env: &LaunchEnv<'_>) -> Evaluated<T> {
+fn evaluate<T: Number>(node: &Node, values: &[Known<T>], env: &impl LaunchValues) -> Evaluated<T> {
     let at = |id: &NodeId| values[id.index()];
     let fixed = |lo: i128, hi: i128| Ok(interval(T::of(lo)?, T::of(hi)?));
     Ok(match node {
         Node::Fixed(lo, hi) => fixed(*lo, *hi)?,
-        Node::Argument(p) => match env.scalars.get(p.index()) {
-            Some(Some(v)) => fixed(*v, *v)?,
-            Some(None) | None => Known::Nothing,
+        Node::Argument(p) => match env.scalar(*p) {
+            Some(v) => fixed(v, v)?,
+            None => Known::Nothing,
         },
-        Node::ProgramId(axis) => fixed(0, i128::from(env.grid[usize::from(*axis)]) - 1)?,
+        Node::ProgramId(axis) => fixed(0, i128::from(env.grid()[usize::from(*axis)]) - 1)?,
         Node::NumPrograms(axis) => {
-            let n = i128::from(env.grid[usize::from(*axis)]);
+            let n = i128::from(env.grid()[usize::from(*axis)]);
             fixed(n, n)?
         }
         Node::Add(a, b) => both(at(a), at(b), |a, b| between(a.lo.add(b.lo), a.hi.add(b.hi)))?,

@@ -11,11 +11,15 @@
 use crate::buffer::Buffer;
 use crate::dtype::{DType, ElementType};
 use crate::error::Result;
+use crate::gate::{self, Entered};
+use crate::graph::recording::Recording;
 use crate::record::LaunchId;
 use crate::storage::{Address, Storage};
 use crate::stream::Stream;
 use crate::view::{View, ViewMut};
 use kernel_core::ir::{DType as CoreDType, Literal};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// What may be passed for a `Ptr<T>` parameter: `&Buffer<T>` or a view.
 #[diagnostic::on_unimplemented(
@@ -42,7 +46,7 @@ pub trait PtrMutArg<'a, T: DType> {
 /// A borrowed buffer without its type. Made by the implementations of [`PtrArg`].
 #[derive(Clone, Copy)]
 pub struct BufferArg<'a> {
-    storage: &'a Storage,
+    storage: &'a Arc<Storage>,
     /// Where it starts in the storage, in bytes.
     start: usize,
     /// Elements.
@@ -54,6 +58,7 @@ pub struct BufferArg<'a> {
 pub struct BufferArgMut<'a>(BufferArg<'a>);
 
 impl<'a> BufferArg<'a> {
+    #[inline]
     fn new<T: DType>(view: View<'a, T>) -> Self {
         let (storage, start, len) = view.into_parts();
         BufferArg { storage, start: start * size_of::<T>(), len, element: T::ELEMENT }
@@ -204,6 +209,7 @@ pub(super) enum Arg<'a> {
 
 impl<'a> Arg<'a> {
     /// The buffer, if it is one.
+    #[inline]
     pub(super) fn buffer(&self) -> Option<&BufferArg<'a>> {
         match self {
             Arg::Ptr(buffer) | Arg::PtrMut(BufferArgMut(buffer)) => Some(buffer),
@@ -213,19 +219,42 @@ impl<'a> Arg<'a> {
 
     /// Orders the use of a buffer, which the caller gives to `stream` next as part of `launch`.
     #[inline]
-    pub(super) fn prepare(&mut self, stream: &Stream, launch: LaunchId) -> Result<()> {
+    pub(super) fn prepare(&self, stream: &Stream, launch: LaunchId) -> Result<()> {
         match self {
             Arg::Ptr(buffer) => buffer.storage.begin_read(stream),
-            Arg::PtrMut(BufferArgMut(buffer)) => {
-                let bytes = buffer.start..buffer.start + buffer.len * buffer.element.size();
-                buffer.storage.begin_write(stream, bytes, launch)
-            }
+            Arg::PtrMut(BufferArgMut(buffer)) => buffer.storage.begin_write(stream, buffer.bytes(), launch),
             Arg::Scalar(_) | Arg::Const(_) => Ok(()),
+        }
+    }
+
+    /// Notes the use of a buffer by the launch that is recorded next.
+    pub(super) fn note(&self, recording: &mut Recording) {
+        match self {
+            Arg::Ptr(buffer) => recording.add_use(buffer.storage, None),
+            Arg::PtrMut(BufferArgMut(buffer)) => recording.add_use(buffer.storage, Some(buffer.bytes())),
+            Arg::Scalar(_) | Arg::Const(_) => {}
         }
     }
 }
 
+/// Enters the gates of all buffers, from before [`Arg::prepare`] until the launch is in the stream.
+#[inline]
+pub(super) fn enter<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
+    let mut gates = args.iter().filter_map(|arg| Some(arg.buffer()?.storage.gate()));
+    if gates.any(|gate| gate.is_shut()) { enter_shut(args) } else { Entered::new() }
+}
+
+#[cold]
+fn enter_shut<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
+    gate::enter(args.iter().filter_map(|arg| Some(arg.buffer()?.storage.gate())))
+}
+
 impl BufferArg<'_> {
+    #[inline]
+    fn bytes(&self) -> Range<usize> {
+        self.start..self.start + self.len * self.element.size()
+    }
+
     /// Where the first element is. Using it needs [`Arg::prepare`].
     #[inline]
     pub(super) fn address(&self) -> Address {
@@ -233,10 +262,12 @@ impl BufferArg<'_> {
     }
 
     /// Elements.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     pub(super) fn element(&self) -> ElementType {
         self.element
     }

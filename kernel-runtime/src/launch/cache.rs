@@ -1,62 +1,108 @@
 //! A cache whose entries are made once, by whoever asks first, while others wait for it.
+//!
+//! In front of the table are a few pointers to what was asked for last, which are found without a
+//! lock: a program launches each of its kernels in a few variants, over and over.
 
 use super::spec::Key;
 use crate::error::Result;
 use rustc_hash::FxBuildHasher;
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-/// Values by key. They stay for the life of the cache, which in a `static` is that of the process.
-pub(super) struct Cache<V> {
+/// The front has `1 << FRONT_BITS` places, each key has one.
+const FRONT_BITS: u32 = 3;
+
+/// The place of a key in the front.
+#[inline]
+fn place(key: &[u64]) -> usize {
+    // Products with odd numbers whose bits look random, of which the high bits are mixed best. They
+    // do not wait for each other.
+    const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
+    let mix = |(index, word): (usize, &u64)| word.wrapping_mul(FACTOR.rotate_left(2 * index as u32) | 1);
+    let hash = key.iter().enumerate().map(mix).fold(0, u64::wrapping_add);
+    (hash >> (u64::BITS - FRONT_BITS)) as usize
+}
+
+/// Whether two keys are the same: a few words, for which a call of `memcmp` is long.
+#[inline]
+fn is_same(a: &[u64], b: &[u64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+}
+
+/// Values by key. They stay for the life of the process, as the `static`s do in which caches are.
+pub(super) struct Cache<V: 'static> {
+    front: [AtomicPtr<Entry<V>>; 1 << FRONT_BITS],
     slots: RwLock<HashMap<Key, Arc<Slot<V>>, FxBuildHasher>>,
 }
 
-struct Slot<V> {
-    value: OnceLock<Arc<V>>,
+struct Entry<V> {
+    key: Key,
+    value: V,
+}
+
+struct Slot<V: 'static> {
+    entry: OnceLock<&'static Entry<V>>,
     /// Held by whoever makes the value.
     making: Mutex<()>,
 }
 
 impl<V> Default for Slot<V> {
     fn default() -> Self {
-        Slot { value: OnceLock::new(), making: Mutex::new(()) }
+        Slot { entry: OnceLock::new(), making: Mutex::new(()) }
     }
 }
 
 impl<V> Cache<V> {
     pub(super) const fn new() -> Self {
-        Cache { slots: RwLock::new(HashMap::with_hasher(FxBuildHasher)) }
+        Cache {
+            front: [const { AtomicPtr::new(std::ptr::null_mut()) }; 1 << FRONT_BITS],
+            slots: RwLock::new(HashMap::with_hasher(FxBuildHasher)),
+        }
     }
 
-    /// The value, if it has been made. Takes a read lock.
+    /// The value, if it has been made. Takes no lock if the key is in the front, else a read lock.
     #[inline]
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<V>> {
+    pub(super) fn get(&self, key: &[u64]) -> Option<&'static V> {
+        let place = self.front[place(key)].load(Ordering::Acquire);
+        // SAFETY: null, or an entry, which is never freed.
+        match unsafe { place.as_ref() } {
+            Some(entry) if is_same(entry.key.borrow(), key) => Some(&entry.value),
+            Some(_) | None => self.get_behind(key),
+        }
+    }
+
+    #[cold]
+    fn get_behind(&self, key: &[u64]) -> Option<&'static V> {
         // Nothing is left half-done under these locks, so a panic elsewhere changes nothing.
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-        slots.get(key).and_then(|slot| slot.value.get().cloned())
+        let entry = *slots.get(key)?.entry.get()?;
+        self.front[place(key)].store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
+        Some(&entry.value)
     }
 
     /// The value, made by `make` if nobody has. Threads that ask for one key at the same time
     /// wait for the first of them; other keys do not wait. An error is not kept: the next caller
     /// tries again.
-    pub(super) fn get_or_make(&self, key: &Key, make: impl FnOnce() -> Result<Arc<V>>) -> Result<Arc<V>> {
-        if let Some(value) = self.get(key) {
+    pub(super) fn get_or_make(&self, key: &Key, make: impl FnOnce() -> Result<V>) -> Result<&'static V> {
+        if let Some(value) = self.get(key.borrow()) {
             return Ok(value);
         }
         let slot = self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default().clone();
         let _making = slot.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = slot.value.get() {
-            return Ok(value.clone());
+        if let Some(entry) = slot.entry.get() {
+            return Ok(&entry.value);
         }
         let value = make()?;
-        Ok(slot.value.get_or_init(|| value).clone())
+        Ok(&slot.entry.get_or_init(|| Box::leak(Box::new(Entry { key: key.clone(), value }))).value)
     }
 
     /// How many values there are.
     #[cfg(test)]
     fn len(&self) -> usize {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-        slots.values().filter(|slot| slot.value.get().is_some()).count()
+        slots.values().filter(|slot| slot.entry.get().is_some()).count()
     }
 }
 
@@ -88,9 +134,9 @@ mod tests {
                     let value = cache.get_or_make(&key(thread % 2), || {
                         made.fetch_add(1, Ordering::Relaxed);
                         std::thread::sleep(std::time::Duration::from_millis(20));
-                        Ok(Arc::new(thread % 2))
+                        Ok(thread % 2)
                     });
-                    assert_eq!(value, Ok(Arc::new(thread % 2)));
+                    assert_eq!(value, Ok(&(thread % 2)));
                 });
             }
         });
@@ -103,8 +149,22 @@ mod tests {
         let cache = Cache::new();
         let error = Error::Llvm { message: "no".into() };
         assert_eq!(cache.get_or_make(&key(1), || Err(error.clone())), Err(error));
-        assert_eq!(cache.get(&key(1)), None);
-        assert_eq!(cache.get_or_make(&key(1), || Ok(Arc::new(5))), Ok(Arc::new(5)));
-        assert_eq!(cache.get(&key(1)), Some(Arc::new(5)));
+        assert_eq!(cache.get(key(1).borrow()), None);
+        assert_eq!(cache.get_or_make(&key(1), || Ok(5)), Ok(&5));
+        assert_eq!(cache.get(key(1).borrow()), Some(&5));
+    }
+
+    #[test]
+    fn keys_that_share_a_place_in_the_front_are_told_apart() {
+        let cache = Cache::new();
+        for round in 0..3 {
+            for number in 0..100 {
+                let value = cache.get_or_make(&key(number), || if round == 0 { Ok(number) } else { panic!("made") });
+                assert_eq!(value, Ok(&number));
+                assert_eq!(cache.get(key(number).borrow()), Some(&number));
+            }
+        }
+        assert_eq!(cache.len(), 100);
+        assert_eq!(cache.get(key(100).borrow()), None);
     }
 }

@@ -54,7 +54,8 @@ macro_rules! calls {
         $(#[$doc])*
         #[must_use = "a call does nothing until it is launched"]
         pub struct $call<'a, C, G = NoGrid> {
-            invocation: Invocation<'a>,
+            /// Behind a pointer, because a call is moved from method to method.
+            invocation: Box<Invocation<'a>>,
             consts: C,
             grid: G,
         }
@@ -257,7 +258,7 @@ impl<C, G> Call<'_, C, G> {
     where
         G: HasGrid,
     {
-        self.invocation.launch(self.grid.programs(), device)
+        Invocation::launch(self.invocation, self.grid.programs(), device)
     }
 }
 
@@ -277,6 +278,6 @@ impl<C, G> UnsafeCall<'_, C, G> {
     where
         G: HasGrid,
     {
-        self.invocation.launch(self.grid.programs(), device)
+        Invocation::launch(self.invocation, self.grid.programs(), device)
     }
 }

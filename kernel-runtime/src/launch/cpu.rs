@@ -3,19 +3,19 @@
 //! The kernel has run when `launch` returns. What fails in it is reported like on a GPU all the
 //! same: to the stream, for whoever reads what the launch wrote.
 
-use super::args::{Arg, BufferArg};
+use super::args::{Arg, BufferArg, enter};
 use super::bind::bind;
 use super::fault::{FaultAt, ParamNames};
-use super::invocation::Place;
+use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::spec::{Checking, Key, ParamSpecs, Spec, Tuning};
 use super::timing::Timings;
 use crate::error::{Access, Error, Result};
+use crate::graph::{HostLaunch, recording};
 use crate::record::LaunchId;
 use crate::storage::Address;
 use kernel_core::interp::{self, Fault, FaultKind, Program};
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// The interpreter's form of a variant.
 pub(super) struct CpuVariant {
@@ -26,48 +26,70 @@ pub(super) struct CpuVariant {
 /// Stands for the CPU in keys.
 const CPU: u64 = 0;
 
-/// Runs the kernel.
-pub(super) fn launch(kernel: &'static Kernel, spec: &Spec<'_>, args: &mut [Arg<'_>], place: &Place<'_>) -> Result<()> {
-    let variant = variant(kernel, spec)?;
-    let launch = LaunchId::next();
-    for arg in &mut *args {
-        arg.prepare(place.stream, launch)?;
+/// A launch in the interpreter's terms.
+struct CpuLaunch {
+    kernel: &'static Kernel,
+    variant: &'static CpuVariant,
+    inputs: SmallVec<[interp::Arg; 12]>,
+    grid: [u32; 3],
+}
+
+/// Runs the kernel, or records it.
+pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
+    let kernel = call.kernel;
+    let variant = call.with_spec(Tuning::default(), |spec| variant(kernel, spec))?;
+    let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
+    let launch = CpuLaunch { kernel, variant, inputs, grid: place.grid };
+    if recording::is_active() {
+        return recording::record(place.stream, |recording| {
+            call.args.iter().for_each(|arg| arg.note(recording));
+            recording.add_host_launch(Box::new(launch))
+        });
     }
-    let inputs: SmallVec<[interp::Arg; 12]> = args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
-    // SAFETY: buffers hold as many elements of their dtypes, aligned and initialised, and are
-    // borrowed here: those that the kernel writes exclusively, the others so that nobody writes
-    // them. `prepare` has waited for earlier uses. What a kernel stores to a `bool` is 0 or 1.
-    let result = unsafe { variant.program.run(&inputs, place.grid) };
-    match result {
-        Ok(()) => Ok(()),
-        Err(fault) => {
-            let error = variant.explain(kernel, fault);
-            if error.is_from_kernel() {
-                place.stream.push_error(launch, error);
-                return Ok(());
-            }
-            // Nothing has run.
-            Err(error)
+    let id = LaunchId::next();
+    // Until the end, as the kernel runs here and now.
+    let _entered = enter(&call.args);
+    for arg in &call.args {
+        arg.prepare(place.stream, id)?;
+    }
+    // SAFETY: the buffers are borrowed here: those that the kernel writes exclusively, the others
+    // so that nobody writes them. `prepare` has waited for earlier uses.
+    match unsafe { launch.run() } {
+        Err(error) if error.is_from_kernel() => {
+            place.stream.push_error(id, error);
+            Ok(())
         }
+        result => result,
+    }
+}
+
+// SAFETY: the inputs are addresses, which whoever calls `run` vouches for.
+unsafe impl Send for CpuLaunch {}
+// SAFETY: as above.
+unsafe impl Sync for CpuLaunch {}
+
+impl HostLaunch for CpuLaunch {
+    unsafe fn run(&self) -> Result<()> {
+        // SAFETY: buffers hold as many elements of their dtypes, aligned and initialised, as they
+        // did when the launch was made; the caller vouches for their life and use. What a kernel
+        // stores to a `bool` is 0 or 1.
+        let result = unsafe { self.variant.program.run(&self.inputs, self.grid) };
+        result.map_err(|fault| self.variant.explain(self.kernel, fault))
     }
 }
 
 /// The variant for these constexprs and dtypes, made if nobody has. The interpreter gains nothing
 /// from knowing arguments or options, so they are left out of the key.
-fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<Arc<CpuVariant>> {
+fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVariant> {
     let params: ParamSpecs = spec.params.iter().map(|param| param.without_facts()).collect();
-    let spec = Spec { params: &params, tuning: Tuning::default(), ..*spec };
-    let key = Key::new(&spec, CPU, Checking::Everywhere);
-    if let Some(variant) = kernel.cpu.get(&key) {
-        return Ok(variant);
-    }
-    kernel.cpu.get_or_make(&key, || {
+    let spec = Spec { params: &params, ..*spec };
+    kernel.cpu.get_or_make(&Key::new(&spec, CPU, Checking::Everywhere), || {
         let mut timings = Timings::default();
         let bound = bind(kernel, &spec, &mut timings)?;
         let program = timings.stage("interpreter", || Program::new(&bound));
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        Ok(Arc::new(CpuVariant { program, names: ParamNames::of(bound.func()) }))
+        Ok(CpuVariant { program, names: ParamNames::of(bound.func()) })
     })
 }
 

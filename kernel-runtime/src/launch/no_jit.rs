@@ -1,17 +1,16 @@
 //! The GPU backend of a build without the feature `jit`: it says so.
 
-use super::args::Arg;
 use super::compiled::CompiledKernel;
-use super::invocation::Place;
+use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::spec::Spec;
 use super::target::Target;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-pub(super) fn launch(kernel: &'static Kernel, _: &Spec<'_>, _: &mut [Arg<'_>], place: &Place<'_>) -> Result<()> {
+pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
     log::debug!("a launch on {} fails, the code generator is not there", place.device);
-    Err(missing(kernel))
+    Err(missing(call.kernel))
 }
 
 pub(super) fn compile(kernel: &'static Kernel, _: &Spec<'_>, _: Target) -> Result<CompiledKernel> {

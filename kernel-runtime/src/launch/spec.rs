@@ -6,6 +6,7 @@ use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use kernel_core::ir::{Facts, Safety};
 use smallvec::SmallVec;
+use std::borrow::Borrow;
 
 /// Alignments above this many bytes make no code better: it is the widest access of a thread.
 const MAX_ALIGNMENT: u32 = 16;
@@ -33,12 +34,21 @@ pub(super) struct Tuning {
 
 impl Tuning {
     /// These choices, and where there are none, those of `other`.
+    #[inline]
     pub(super) fn or(self, other: Tuning) -> Tuning {
         Tuning { num_warps: self.num_warps.or(other.num_warps), num_stages: self.num_stages.or(other.num_stages) }
     }
 
     /// Refuses what no kernel can have.
+    #[inline]
     pub(super) fn check(self) -> Result<Tuning> {
+        match self {
+            Tuning { num_warps: None, num_stages: None } => Ok(self),
+            Tuning { .. } => self.check_given(),
+        }
+    }
+
+    fn check_given(self) -> Result<Tuning> {
         let refuse = |name: &str, value: u32, expected: String| Error::InvalidSetting {
             name: name.into(),
             value: value.to_string().into(),
@@ -190,51 +200,130 @@ pub(super) enum Checking {
     Everywhere,
 }
 
-/// Bits of one dtype or parameter in a key.
-const UNIT_BITS: usize = 16;
-const UNITS_PER_WORD: usize = u64::BITS as usize / UNIT_BITS;
+/// Bits of one dtype or parameter in a key. Divides 64.
+const UNIT_BITS: u32 = 16;
 
 /// What tells variants apart: two launches with one key run the same code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key(SmallVec<[u64; 12]>);
+pub(super) struct Key(Box<[u64]>);
 
 impl Key {
     /// The key of a variant in `place`: a context, a target, or the CPU.
-    #[inline]
     pub(super) fn new(spec: &Spec<'_>, place: u64, checking: Checking) -> Key {
-        let option = |value: Option<u32>| u64::from(value.unwrap_or(0)) & 0xff;
-        let mut words = SmallVec::new();
-        // The counts keep lists of different lengths apart.
-        words.push(
-            (checking as u64)
-                | ((spec.safety == Safety::Unsafe) as u64) << 1
-                | option(spec.tuning.num_warps) << 8
-                | option(spec.tuning.num_stages) << 16
-                | (spec.dtypes.len() as u64) << 24
-                | (spec.params.len() as u64) << 40,
-        );
-        words.push(place);
-        let dtypes = spec.dtypes.iter().map(|element| *element as u64);
-        let mut word = 0;
-        let mut filled = 0;
-        for unit in dtypes.chain(spec.params.iter().map(|param| param.bits())) {
-            word |= unit << (UNIT_BITS * filled);
-            filled += 1;
-            if filled == UNITS_PER_WORD {
-                words.push(word);
-                (word, filled) = (0, 0);
+        let Spec { dtypes, constants, params, tuning, safety } = *spec;
+        let mut words = Words::default();
+        words.push_key(KeyHead { place, checking, tuning, safety }, dtypes, params.iter().copied(), constants);
+        Key(words.as_slice().into())
+    }
+}
+
+/// Tables find a key by its words alone.
+impl Borrow<[u64]> for Key {
+    #[inline]
+    fn borrow(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+/// Words of most keys.
+const INLINE_WORDS: usize = 16;
+
+/// The words of a key, made without an allocation if they are not many.
+pub(super) struct Words {
+    inline: [u64; INLINE_WORDS],
+    /// How many are in `inline`.
+    len: usize,
+    /// All of them, if they are more than fit.
+    all: Vec<u64>,
+}
+
+impl Default for Words {
+    #[inline]
+    fn default() -> Self {
+        Words { inline: [0; INLINE_WORDS], len: 0, all: Vec::new() }
+    }
+}
+
+impl Words {
+    #[inline]
+    fn push(&mut self, word: u64) {
+        match self.inline.get_mut(self.len) {
+            Some(place) => {
+                *place = word;
+                self.len += 1;
             }
+            None => self.push_more(word),
         }
-        words.push(word);
-        for param in spec.params {
-            if let ParamSpec::Const(value) = param {
-                words.push(value.bits);
+    }
+
+    #[cold]
+    fn push_more(&mut self, word: u64) {
+        if self.all.is_empty() {
+            self.all.extend(self.inline);
+        }
+        self.all.push(word);
+    }
+
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[u64] {
+        if self.all.is_empty() { &self.inline[..self.len] } else { &self.all }
+    }
+
+    /// The words of a key.
+    #[inline]
+    pub(super) fn push_key(
+        &mut self,
+        head: KeyHead,
+        dtypes: &[ElementType],
+        params: impl ExactSizeIterator<Item = ParamSpec> + Clone,
+        constants: &[i64],
+    ) {
+        let option = |value: Option<u32>| u64::from(value.unwrap_or(0)) & 0xff;
+        // The counts keep lists of different lengths apart.
+        self.push(
+            (head.checking as u64)
+                | ((head.safety == Safety::Unsafe) as u64) << 1
+                | option(head.tuning.num_warps) << 8
+                | option(head.tuning.num_stages) << 16
+                | (dtypes.len() as u64) << 24
+                | (params.len() as u64) << 40,
+        );
+        self.push(head.place);
+        let (mut word, mut shift) = (0, 0);
+        let mut push_unit = |unit: u64| {
+            word |= unit << shift;
+            shift += UNIT_BITS;
+            if shift == u64::BITS {
+                self.push(word);
+                (word, shift) = (0, 0);
+            }
+        };
+        dtypes.iter().for_each(|element| push_unit(*element as u64));
+        let mut has_consts = false;
+        for param in params.clone() {
+            has_consts |= matches!(param, ParamSpec::Const(_));
+            push_unit(param.bits());
+        }
+        self.push(word);
+        if has_consts {
+            for param in params {
+                if let ParamSpec::Const(value) = param {
+                    self.push(value.bits);
+                }
             }
         }
         // The rest of the words, however many.
-        words.extend(spec.constants.iter().map(|value| *value as u64));
-        Key(words)
+        constants.iter().for_each(|value| self.push(*value as u64));
     }
+}
+
+/// What a [`Key`] has besides dtypes, constexprs and parameters.
+#[derive(Clone, Copy)]
+pub(super) struct KeyHead {
+    pub(super) place: u64,
+    pub(super) checking: Checking,
+    pub(super) tuning: Tuning,
+    pub(super) safety: Safety,
 }
 
 /// What an ordinary launch has, for code that is looked at without arguments: allocations are
@@ -311,8 +400,15 @@ mod tests {
         for (index, a) in keys.iter().enumerate() {
             assert_eq!(keys.iter().position(|b| a == b), Some(index));
         }
-        let inner = &keys[0].0;
-        assert!(!inner.spilled());
+    }
+
+    #[test]
+    fn keys_of_any_length_are_exact() {
+        for len in [0, 1, INLINE_WORDS - 1, INLINE_WORDS, INLINE_WORDS + 1, 100] {
+            let mut words = Words::default();
+            (0..len).for_each(|word| words.push(word as u64));
+            assert_eq!(words.as_slice(), (0..len as u64).collect::<Vec<_>>());
+        }
     }
 
     #[test]

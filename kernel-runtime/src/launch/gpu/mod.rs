@@ -12,16 +12,18 @@ mod module;
 mod submit;
 mod variant;
 
-use super::args::Arg;
 use super::cache::Cache;
-use super::invocation::Place;
+use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
-use super::spec::{Checking, Key, Spec};
+use super::spec::{Checking, Key, Spec, Words};
 use super::target::Target;
 use super::timing::Timings;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::graph::recording;
+use cudarc::driver::CudaContext;
 use module::Loaded;
+use std::borrow::Borrow;
 use std::sync::Arc;
 use variant::Variant;
 
@@ -31,8 +33,8 @@ pub(super) use inspect::{compile, compile_on};
 pub(super) struct GpuCaches {
     /// Ready to run, by context.
     ready: Cache<Ready>,
-    /// Compiled, by target.
-    variants: Cache<Variant>,
+    /// Compiled, by target. Several keys may have one variant.
+    variants: Cache<&'static Variant>,
 }
 
 impl GpuCaches {
@@ -43,7 +45,7 @@ impl GpuCaches {
 
 /// A variant in a context.
 struct Ready {
-    variant: Arc<Variant>,
+    variant: &'static Variant,
     loaded: Arc<Loaded>,
 }
 
@@ -51,32 +53,52 @@ struct Ready {
 const ANY_LENGTHS: u64 = 1 << 32;
 
 /// Launches the kernel, with its fast variant if the launch meets the conditions for it.
-pub(super) fn launch(kernel: &'static Kernel, spec: &Spec<'_>, args: &mut [Arg<'_>], place: &Place<'_>) -> Result<()> {
-    let ready = ready(kernel, spec, place.device, Checking::AtLaunch)?;
-    let conditions = &ready.variant.compiled.conditions;
-    if conditions.is_empty() || submit::conditions_hold(conditions, args, place.grid) {
-        return submit::launch(kernel, &ready, args, place);
+pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
+    let fast = ready(call, place.device, Checking::AtLaunch)?;
+    let conditions = &fast.variant.compiled.conditions;
+    let ready = match submit::conditions_hold(conditions, &call.args, place.grid) {
+        true => fast,
+        false => ready(call, place.device, Checking::Everywhere)?,
+    };
+    match recording::is_active() {
+        false => submit::launch(call.kernel, ready, &call.args, place),
+        true => submit::record(call.kernel, ready, &call.args, place),
     }
-    let checked = self::ready(kernel, spec, place.device, Checking::Everywhere)?;
-    submit::launch(kernel, &checked, args, place)
 }
 
 /// The variant for a launch on `device`, compiled and loaded if nobody has.
-fn ready(kernel: &'static Kernel, spec: &Spec<'_>, device: &Device, checking: Checking) -> Result<Arc<Ready>> {
-    let ctx = device.cuda_context().ok_or_else(|| no_code(kernel, device))?;
+#[inline]
+fn ready(call: &Invocation<'_>, device: &Device, checking: Checking) -> Result<&'static Ready> {
+    let Some(ctx) = device.cuda_context() else { return Err(no_code(call.kernel, device)) };
     // A context that is in a key is kept alive by what was loaded into it, so its address stands
     // for it.
-    let key = Key::new(spec, ctx.cu_ctx() as u64, checking);
-    if let Some(ready) = kernel.gpu.ready.get(&key) {
-        return Ok(ready);
+    let place = ctx.cu_ctx() as u64;
+    let mut words = Words::default();
+    call.push_key(&mut words, place, checking);
+    match call.kernel.gpu.ready.get(words.as_slice()) {
+        Some(ready) => Ok(ready),
+        None => call.with_spec(call.tuning, |spec| {
+            make_ready(call.kernel, spec, device, ctx, &Key::new(spec, place, checking), checking)
+        }),
     }
-    kernel.gpu.ready.get_or_make(&key, || {
+}
+
+#[cold]
+fn make_ready(
+    kernel: &'static Kernel,
+    spec: &Spec<'_>,
+    device: &Device,
+    ctx: &Arc<CudaContext>,
+    key: &Key,
+    checking: Checking,
+) -> Result<&'static Ready> {
+    kernel.gpu.ready.get_or_make(key, || {
         let target = target_of(kernel, device)?;
         let variant = variant(kernel, spec, target, checking)?;
         let mut timings = Timings::default();
         let loaded = timings.stage("driver", || variant.load(kernel, device, ctx))?;
         log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
-        Ok(Arc::new(Ready { variant, loaded }))
+        Ok(Ready { variant, loaded })
     })
 }
 
@@ -97,24 +119,24 @@ fn no_code(kernel: &Kernel, device: &Device) -> Error {
 }
 
 /// The variant for a target, compiled if nobody has.
-fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checking: Checking) -> Result<Arc<Variant>> {
+fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checking: Checking) -> Result<&'static Variant> {
     let place = target_number(target);
     let variants = &kernel.gpu.variants;
     // Lengths vary more than everything else, and code without checks per lane does not use what
     // is known of them: such a variant serves all lengths.
     let params: super::spec::ParamSpecs = spec.params.iter().map(|param| param.without_length()).collect();
     let any_lengths = Key::new(&Spec { params: &params, ..*spec }, place | ANY_LENGTHS, checking);
-    if let Some(variant) = variants.get(&any_lengths) {
-        return Ok(variant);
+    if let Some(variant) = variants.get(any_lengths.borrow()) {
+        return Ok(*variant);
     }
-    let variant = variants.get_or_make(&Key::new(spec, place, checking), || {
+    let variant = *variants.get_or_make(&Key::new(spec, place, checking), || {
         let variant = Variant::compile(kernel, spec, target, checking)?;
         kernel.count_compilation();
         log::debug!("compiled kernel `{}` for {}: {}", kernel.name(), target.name(), variant.timings);
-        Ok(Arc::new(variant))
+        Ok(&*Box::leak(Box::new(variant)))
     })?;
     if !variant.uses_lengths() {
-        return variants.get_or_make(&any_lengths, || Ok(variant));
+        variants.get_or_make(&any_lengths, || Ok(variant))?;
     }
     Ok(variant)
 }
@@ -175,7 +197,7 @@ mod tests {
         ParamSpecs::from_iter([buffer(false), buffer(true), n])
     }
 
-    fn compiled(kernel: &'static Kernel, len_divisible: bool, checking: Checking) -> Result<Arc<Variant>> {
+    fn compiled(kernel: &'static Kernel, len_divisible: bool, checking: Checking) -> Result<&'static Variant> {
         let params = params(len_divisible);
         let tuning = Tuning::default();
         let spec = Spec { dtypes: &[], constants: &[], params: &params, tuning, safety: Safety::Safe };
@@ -196,11 +218,11 @@ mod tests {
         let kernel = leak();
         let fast = compiled(kernel, true, Checking::AtLaunch)?;
         assert!(!fast.uses_lengths());
-        assert!(Arc::ptr_eq(&fast, &compiled(kernel, false, Checking::AtLaunch)?));
+        assert!(std::ptr::eq(fast, compiled(kernel, false, Checking::AtLaunch)?));
         assert_eq!(kernel.compilations(), 1);
         let checked = compiled(kernel, true, Checking::Everywhere)?;
         assert!(checked.uses_lengths());
-        assert!(!Arc::ptr_eq(&checked, &compiled(kernel, false, Checking::Everywhere)?));
+        assert!(!std::ptr::eq(checked, compiled(kernel, false, Checking::Everywhere)?));
         assert_eq!(kernel.compilations(), 3);
         Ok(())
     }
@@ -233,7 +255,9 @@ mod tests {
         let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
         let call = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(-3i32);
         let values = call.with_args(|args| -> Result<Vec<u64>> {
-            checked.compiled.abi.iter().map(|param| submit::value_of(kernel, param, args, 0xabc0)).collect()
+            let mut values = submit::Values::new();
+            submit::push_values(&mut values, kernel, &checked.compiled.abi, args, 0xabc0)?;
+            Ok(values.to_vec())
         })?;
         let expected: Vec<u64> = (checked.compiled.abi.iter())
             .map(|param| match param {

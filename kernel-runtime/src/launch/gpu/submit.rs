@@ -1,54 +1,78 @@
 //! A launch: arguments as the code takes them, and the call of the driver.
 
-use super::super::args::Arg;
+use super::super::args::{Arg, enter};
 use super::super::invocation::Place;
 use super::super::kernel::Kernel;
 use super::Ready;
 use crate::driver::wrap;
 use crate::error::{Error, Result};
+use crate::graph::{KernelNode, recording};
 use crate::record::LaunchId;
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys;
 use kernel_codegen::AbiParam;
-use kernel_codegen::check::{LaunchConditions, LaunchEnv};
+use kernel_codegen::check::{LaunchConditions, LaunchValues};
+use kernel_core::ir::ParamId;
 use smallvec::SmallVec;
 use std::ffi::c_void;
 
-/// Whether the launch keeps every access inside its buffer that the conditions speak of.
-pub(super) fn conditions_hold(conditions: &LaunchConditions, args: &[Arg<'_>], grid: [u32; 3]) -> bool {
-    let mut scalars = SmallVec::<[Option<i128>; 12]>::new();
-    let mut lengths = SmallVec::<[u64; 12]>::new();
-    for arg in args {
-        scalars.push(match arg {
-            Arg::Scalar(value) => value.as_int(),
-            Arg::Ptr(_) | Arg::PtrMut(_) | Arg::Const(_) => None,
-        });
-        lengths.push(arg.buffer().map_or(0, |buffer| buffer.len() as u64));
-    }
-    conditions.hold(&LaunchEnv { scalars: &scalars, lengths: &lengths, grid })
+/// A launch as its conditions see it.
+struct Launch<'l> {
+    args: &'l [Arg<'l>],
+    grid: [u32; 3],
 }
 
+impl LaunchValues for Launch<'_> {
+    #[inline]
+    fn scalar(&self, param: ParamId) -> Option<i128> {
+        match self.args.get(param.index())? {
+            Arg::Scalar(value) => value.as_int(),
+            Arg::Ptr(_) | Arg::PtrMut(_) | Arg::Const(_) => None,
+        }
+    }
+
+    #[inline]
+    fn length(&self, param: ParamId) -> u64 {
+        self.args.get(param.index()).and_then(Arg::buffer).map_or(0, |buffer| buffer.len() as u64)
+    }
+
+    #[inline]
+    fn grid(&self) -> [u32; 3] {
+        self.grid
+    }
+}
+
+/// Whether the launch keeps every access inside its buffer that the conditions speak of.
+#[inline]
+pub(super) fn conditions_hold(conditions: &LaunchConditions, args: &[Arg<'_>], grid: [u32; 3]) -> bool {
+    conditions.is_empty() || conditions.hold(&Launch { args, grid })
+}
+
+/// The values of the code's parameters, in the low bytes.
+pub(super) type Values = SmallVec<[u64; 24]>;
+
+/// Where they are.
+type Pointers = SmallVec<[*mut c_void; 24]>;
+
 /// Gives the kernel to the stream.
-pub(super) fn launch(kernel: &'static Kernel, ready: &Ready, args: &mut [Arg<'_>], place: &Place<'_>) -> Result<()> {
+pub(super) fn launch(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], place: &Place<'_>) -> Result<()> {
     let stream = place.stream;
     let record = match &ready.variant.reports {
         Some(reports) => Some(stream.acquire_record(reports.clone())?),
         None => None,
     };
-    let (launch, report_slot) =
-        record.as_ref().map_or_else(|| (LaunchId::next(), 0), |record| (record.id(), record.device_ptr()));
+    let (launch, report_slot) = match &record {
+        Some(record) => (record.id(), record.device_ptr()),
+        None => (LaunchId::next(), 0),
+    };
+    let (mut values, mut pointers) = (Values::new(), Pointers::new());
+    push_values(&mut values, kernel, &ready.variant.compiled.abi, args, report_slot)?;
+    push_pointers(&mut pointers, &mut values);
     stream.bind()?;
-    for arg in &mut *args {
+    let _entered = enter(args);
+    for arg in args {
         arg.prepare(stream, launch)?;
     }
-    let mut values = SmallVec::<[u64; 24]>::new();
-    for param in &ready.variant.compiled.abi {
-        values.push(value_of(kernel, param, args, report_slot)?);
-    }
-    // Each points to eight bytes, of which the driver reads as many as the parameter has: the
-    // low ones come first on every machine that NVIDIA's driver runs on.
-    let mut pointers: SmallVec<[*mut c_void; 24]> =
-        values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
     // SAFETY: `values` holds one value for each parameter of the function, in its order; buffers
     // are borrowed until the kernel is in the stream, and wait for it from then on; the kernel's
     // accesses stay inside them, for safe kernels by the conditions and checks, for others by the
@@ -60,10 +84,65 @@ pub(super) fn launch(kernel: &'static Kernel, ready: &Ready, args: &mut [Arg<'_>
     Ok(())
 }
 
-/// The value of a parameter, in the low bytes.
-pub(super) fn value_of(kernel: &Kernel, param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> Result<u64> {
-    let buffer = |id: kernel_core::ir::ParamId| args.get(id.index()).and_then(Arg::buffer);
-    let value = match param {
+/// Adds the kernel to the graph that this thread records.
+#[cold]
+pub(super) fn record(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], place: &Place<'_>) -> Result<()> {
+    recording::record(place.stream, |recording| {
+        args.iter().for_each(|arg| arg.note(recording));
+        recording.add_kernel(|graph, launch| {
+            let report_slot = match &ready.variant.reports {
+                Some(reports) => graph.acquire_record(launch, reports.clone())?,
+                None => 0,
+            };
+            let compiled = &ready.variant.compiled;
+            let (mut values, mut pointers) = (Values::new(), Pointers::new());
+            push_values(&mut values, kernel, &compiled.abi, args, report_slot)?;
+            push_pointers(&mut pointers, &mut values);
+            let node = KernelNode {
+                function: ready.loaded.function(),
+                grid: place.grid,
+                threads: compiled.threads(),
+                shared_bytes: compiled.shared_bytes,
+                params: &mut pointers,
+            };
+            // SAFETY: as in `launch`; the buffers are noted, so that the graph keeps them and orders
+            // their uses. What is loaded stays so.
+            unsafe { graph.add(node) }
+        })
+    })
+}
+
+/// Adds the values of all parameters.
+#[inline]
+pub(super) fn push_values(
+    values: &mut Values,
+    kernel: &Kernel,
+    abi: &[AbiParam],
+    args: &[Arg<'_>],
+    report_slot: u64,
+) -> Result<()> {
+    for param in abi {
+        match value_of(param, args, report_slot) {
+            Some(value) => values.push(value),
+            None => return Err(unknown_param(kernel, param)),
+        }
+    }
+    Ok(())
+}
+
+/// Adds where the values are. Each points to eight bytes, of which the driver reads as many as the
+/// parameter has: the low ones come first on every machine that NVIDIA's driver runs on.
+#[inline]
+fn push_pointers(pointers: &mut Pointers, values: &mut Values) {
+    for value in values {
+        pointers.push(std::ptr::from_mut(value).cast());
+    }
+}
+
+#[inline]
+fn value_of(param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> Option<u64> {
+    let buffer = |id: ParamId| args.get(id.index()).and_then(Arg::buffer);
+    match param {
         AbiParam::Buffer(id) => buffer(*id).map(|buffer| buffer.address().get()),
         AbiParam::Length(id) => buffer(*id).map(|buffer| buffer.len() as u64),
         AbiParam::Scalar(id, _) => match args.get(id.index()) {
@@ -72,16 +151,21 @@ pub(super) fn value_of(kernel: &Kernel, param: &AbiParam, args: &[Arg<'_>], repo
         },
         AbiParam::ReportSlot => Some(report_slot),
         AbiParam::Scratch => None,
-    };
-    value.ok_or_else(|| Error::Unsupported {
+    }
+}
+
+#[cold]
+fn unknown_param(kernel: &Kernel, param: &AbiParam) -> Error {
+    Error::Unsupported {
         what: format!("launching kernel `{}`", kernel.name()).into(),
         reason: format!("its code takes a parameter that the launch does not have: {param:?}").into(),
-    })
+    }
 }
 
 /// # Safety
 ///
 /// As for `cuLaunchKernel`: `params` points to one value for each parameter of the function.
+#[inline]
 unsafe fn submit(ready: &Ready, place: &Place<'_>, params: &mut [*mut c_void]) -> Result<(), DriverError> {
     let stream = place.stream.cudarc().map_or(std::ptr::null_mut(), |stream| stream.cu_stream());
     let [x, y, z] = place.grid;
@@ -106,6 +190,7 @@ unsafe fn submit(ready: &Ready, place: &Place<'_>, params: &mut [*mut c_void]) -
 }
 
 /// The driver's refusal of a launch, with what can be done about it.
+#[cold]
 fn explain(kernel: &Kernel, ready: &Ready, error: DriverError) -> Error {
     if error.0 != sys::CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES {
         return wrap("cuLaunchKernel")(error);

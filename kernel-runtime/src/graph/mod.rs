@@ -1,0 +1,184 @@
+//! Graphs: launches that are recorded once and replayed at the price of one.
+//!
+//! ```
+//! # use kernel_runtime::Device;
+//! # fn main() -> kernel_runtime::Result<()> {
+//! let device = Device::best()?;
+//! let graph = device.capture(|| {
+//!     // add::<_, 1024>(&x, &y, &mut sum, n).grid(..).launch(&device)?;
+//!     // add::<_, 1024>(&sum, &y, &mut out, n).grid(..).launch(&device)
+//!     Ok(())
+//! })?;
+//! for _ in 0..100 {
+//!     graph.replay()?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Between the braces nothing runs. A launch is checked, compiled if need be, and recorded with
+//! the values of its scalars, its grid and its buffers' places and lengths; everything but launches
+//! is refused there, because a replay would not repeat it.
+//!
+//! **Buffers.** A graph keeps the memory of its buffers alive, but does not borrow them: between
+//! replays they are read and written like all others, and a replay waits for, and is waited for by,
+//! whatever else uses them. A buffer that is dropped stays usable for the graph, which is then the
+//! only one that can see it.
+//!
+//! **Errors** of a replay reach whoever reads what it wrote, or synchronises its stream, like those
+//! of a launch. Where one recorded launch fails in several replays before anybody looks, the first
+//! failure is told.
+//!
+//! On a GPU, a graph is the driver's, made node by node, each after the one before: nothing is put
+//! into the stream while it is recorded, so other threads may use the stream, and the first launch
+//! of a kernel may be a recorded one. On the CPU, a replay runs the launches in the interpreter.
+
+#[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "nothing is launched on GPUs"))]
+mod cuda;
+pub(crate) mod recording;
+#[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "nothing is launched on GPUs"))]
+mod records;
+mod uses;
+
+use crate::error::Result;
+use crate::gate;
+use crate::record::LaunchId;
+use crate::stream::Stream;
+use cuda::CudaGraph;
+#[cfg(feature = "jit")]
+pub(crate) use cuda::KernelNode;
+pub(crate) use recording::HostLaunch;
+use recording::Recording;
+pub(crate) use records::GraphRecords;
+use std::fmt;
+use uses::Uses;
+
+/// Recorded launches. Made by [`Stream::capture`] and [`Device::capture`](crate::Device::capture).
+///
+/// Dropping it waits for its last replay, if nobody has.
+pub struct Graph {
+    stream: Stream,
+    uses: Uses,
+    launches: u64,
+    work: Work,
+}
+
+enum Work {
+    Host(Vec<Box<dyn HostLaunch>>),
+    Cuda(CudaGraph),
+}
+
+impl Stream {
+    /// Records the launches that `launches` makes on this stream, instead of making them.
+    ///
+    /// ```
+    /// # use kernel_runtime::Device;
+    /// # fn main() -> kernel_runtime::Result<()> {
+    /// let device = Device::best()?;
+    /// let stream = device.new_stream()?;
+    /// let graph = stream.capture(|stream| {
+    ///     // add::<_, 1024>(&x, &y, &mut out, n).grid(..).stream(stream).launch(&device)
+    ///     # let _ = stream;
+    ///     Ok(())
+    /// })?;
+    /// graph.replay()?;
+    /// stream.synchronize()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The error that `launches` returns; [`Error::Driver`](crate::Error::Driver). Inside, on this
+    /// thread, everything but launches on this stream is
+    /// [`Error::Unsupported`](crate::Error::Unsupported): launches on other streams, allocations,
+    /// copies, synchronisation, another capture.
+    pub fn capture(&self, launches: impl FnOnce(&Stream) -> Result<()>) -> Result<Graph> {
+        let session = recording::begin(self)?;
+        launches(self)?;
+        let Recording { stream, uses, launches, work } = session.end()?;
+        let work = match work {
+            recording::Work::Host(launches) => Work::Host(launches),
+            recording::Work::Cuda(graph) => {
+                let graph = graph.finish(&stream, launches)?;
+                stream.watch(graph.records());
+                Work::Cuda(graph)
+            }
+        };
+        Ok(Graph { stream, uses: uses.finish(), launches, work })
+    }
+}
+
+impl Graph {
+    /// Gives all launches to the stream on which they were recorded, in their order. On a GPU they
+    /// run after this returns; on the CPU they have run.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver). What goes wrong in the kernels is the error of
+    /// whoever reads a buffer that they write, or synchronises the stream.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) inside [`Stream::capture`].
+    pub fn replay(&self) -> Result<()> {
+        recording::refuse("replaying a graph")?;
+        if self.launches == 0 {
+            return Ok(());
+        }
+        let _entered = gate::enter(self.uses.gates());
+        match &self.work {
+            Work::Host(launches) => self.run(launches),
+            Work::Cuda(graph) => graph.launch(&self.stream, |first| self.uses.begin(&self.stream, first)),
+        }
+    }
+
+    /// Runs the launches here and now. One that fails does not keep the others from running, as on
+    /// a GPU.
+    fn run(&self, launches: &[Box<dyn HostLaunch>]) -> Result<()> {
+        let first = LaunchId::reserve(self.launches);
+        self.uses.begin(&self.stream, first)?;
+        for (launch, index) in launches.iter().zip(0..) {
+            // SAFETY: the graph keeps the memory alive; behind the gates, and after `begin`, nobody
+            // else uses it.
+            if let Err(error) = unsafe { launch.run() } {
+                if !error.is_from_kernel() {
+                    return Err(error);
+                }
+                self.stream.push_error(first.plus(index), error);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many launches a replay makes.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.launches).unwrap_or(usize::MAX)
+    }
+
+    /// Whether no launch was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.launches == 0
+    }
+
+    /// The stream that replays run on: the one on which the launches were recorded.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let Work::Cuda(graph) = &self.work else { return };
+        // The nodes and the records must not be freed while kernels run. When waiting fails, the
+        // context is broken and no kernel runs in it any more.
+        if graph.records().may_be_in_use()
+            && let Err(error) = self.stream.finish()
+        {
+            log::warn!("a graph was dropped while its device does not answer: {error}");
+        }
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graph({} launches on {:?})", self.launches, self.stream)
+    }
+}

@@ -1,0 +1,96 @@
+//! A launch of a kernel that has been launched before allocates nothing.
+
+#[allow(dead_code, reason = "shared with the tests of launches")]
+#[path = "launch/kernels.rs"]
+mod kernels;
+
+use kernel_runtime::launch::UnsafeCall;
+use kernel_runtime::{Device, Result};
+use kernels::{ADD, COUNT, add, count, leak};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts what each thread asks for.
+struct Counting;
+
+// SAFETY: everything is the system's allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: promised by the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: promised by the caller.
+        unsafe { System.dealloc(pointer, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations<R>(run: impl FnOnce() -> R) -> (usize, R) {
+    let before = ALLOCATIONS.get();
+    let result = run();
+    (ALLOCATIONS.get() - before, result)
+}
+
+#[test]
+fn the_allocator_counts() {
+    assert_eq!(allocations(|| drop(Box::new(1))).0, 1);
+    assert_eq!(allocations(|| 1).0, 0);
+}
+
+/// Making a call and dropping its arguments again costs no memory, on any device.
+#[test]
+fn a_call_allocates_nothing() -> Result<()> {
+    let device = Device::cpu();
+    let x = device.zeros::<f32>(64)?;
+    let mut out = device.zeros::<f32>(64)?;
+    let mut launch = || add::<_, 64>(&x, &x, &mut out, 64).grid(0).launch(&device);
+    launch()?;
+    let (count, launched) = allocations(launch);
+    launched?;
+    assert_eq!(count, 0);
+    Ok(())
+}
+
+#[test]
+fn a_warm_launch_on_a_gpu_allocates_nothing() -> Result<()> {
+    if Device::cuda_count() == 0 || !cfg!(feature = "jit") {
+        println!("skipped: no CUDA device (allocations of a warm launch)");
+        return Ok(());
+    }
+    let device = Device::cuda(0)?;
+    let x = device.zeros::<f32>(64)?;
+    let mut out = device.zeros::<f32>(64)?;
+    let mut counter = device.zeros::<i32>(1)?;
+    let counting = leak(COUNT);
+    let mut source = ADD;
+    source.ir = Box::leak(source.ir.replace("safe generic", "unsafe generic").into_boxed_str());
+    let unchecked = leak(source);
+    let mut safe = || add::<_, 64>(&x, &x, &mut out, 64).grid(1).launch(&device);
+    let mut reporting = || count(counting, &mut counter, 1).grid(1).launch(&device);
+    let mut out = device.zeros::<f32>(64)?;
+    let mut without_checks = || {
+        let call = UnsafeCall::new(unchecked, ()).dtype::<f32>().constant(64).ptr::<f32>(&x).ptr::<f32>(&x);
+        // SAFETY: the mask keeps every access inside the buffers of 64 elements.
+        unsafe { call.ptr_mut::<f32>(&mut out).scalar(64i32).grid(1).launch(&device) }
+    };
+    let launches: [(&str, &mut dyn FnMut() -> Result<()>); 3] =
+        [("safe", &mut safe), ("with a record", &mut reporting), ("unsafe", &mut without_checks)];
+    for (what, launch) in launches {
+        launch()?;
+        device.synchronize()?;
+        let (count, launched) = allocations(|| (0..100).try_for_each(|_| launch()));
+        launched?;
+        assert_eq!(count, 0, "{what}");
+        device.synchronize()?;
+    }
+    Ok(())
+}
