@@ -5,7 +5,7 @@ use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
 
 use super::{Checker, Operand};
-use crate::error::Checked;
+use crate::error::{Checked, Reported};
 use crate::names::closest;
 use crate::ops::{Row, Turbofish};
 use crate::place::{Place, bare};
@@ -115,7 +115,7 @@ impl Checker<'_> {
         }
     }
 
-    fn unknown_option(&mut self, row: &Row, name: &str, place: Place) -> crate::error::Reported {
+    fn unknown_option(&mut self, row: &Row, name: &str, place: Place) -> Reported {
         let message = format!("`{}` has no argument `{name}`", row.name);
         if row.params.contains(&name) {
             let help = format!("`{name}` is positional: write `{}`", row.usage());
@@ -163,7 +163,8 @@ impl Checker<'_> {
             (0, Some(receiver)) => Ok(receiver),
             _ => match args.expr(index) {
                 Some(expr) => self.operand(expr),
-                None => Err(self.report(args.place, format!("`{}` needs more arguments", args.row.name))),
+                // The number of arguments has been checked.
+                None => Err(Reported::earlier()),
             },
         }
     }
@@ -175,7 +176,7 @@ impl Checker<'_> {
         for value in values {
             out.push(value?);
         }
-        out.try_into().map_err(|_| crate::error::Reported::earlier())
+        out.try_into().map_err(|_| Reported::earlier())
     }
 
     /// A named argument as a value.
@@ -220,7 +221,6 @@ impl Checker<'_> {
         }
         let message = format!("{what} has no axis {value}");
         let help = match rank {
-            0 => "it is a scalar".to_string(),
             1 => "its only axis is 0".to_string(),
             _ => format!("its axes are 0 to {}", rank - 1),
         };

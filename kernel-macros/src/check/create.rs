@@ -5,7 +5,7 @@ use syn::Expr;
 
 use super::args::Args;
 use super::{Checker, Context, Operand};
-use crate::error::Checked;
+use crate::error::{Checked, Reported};
 use crate::place::Place;
 use crate::tree::VOp;
 use crate::types::{Class, DtRef, VElem, VTy};
@@ -16,7 +16,7 @@ const MAX_ELEMENTS: i64 = 1 << 20;
 impl Checker<'_> {
     pub(super) fn program_id(&mut self, args: &Args<'_>, id: bool) -> Checked<Operand> {
         let place = args.place;
-        let Some(expr) = args.expr(0) else { return Err(self.report(place, "an axis is missing")) };
+        let Some(expr) = args.expr(0) else { return Err(Reported::earlier()) };
         let axis = self.literal_int(expr, "the axis of the grid")?;
         let Some(axis) = u8::try_from(axis).ok().filter(|a| *a < 3) else {
             return Err(self.report(Place::of(expr), "a grid has the axes 0, 1 and 2"));
@@ -28,7 +28,7 @@ impl Checker<'_> {
     pub(super) fn arange(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let place = args.place;
         let bounds = [0, 1].map(|i| args.expr(i).map(|e| self.dim(e)));
-        let [Some(lo), Some(hi)] = bounds else { return Err(self.report(place, "`arange` needs two bounds")) };
+        let [Some(lo), Some(hi)] = bounds else { return Err(Reported::earlier()) };
         let (lo, hi) = (lo?, hi?);
         let len = self.dim_result(hi.sub(&lo), place)?;
         if len.as_const().is_some_and(|n| n <= 0) {
@@ -74,7 +74,8 @@ impl Checker<'_> {
     pub(super) fn shape_of(&mut self, args: &Args<'_>, index: usize) -> Checked<Vec<Dim>> {
         match args.expr(index) {
             Some(expr) => self.shape_arg(expr),
-            None => Err(self.report(args.place, "a shape is missing")),
+            // The number of arguments has been checked.
+            None => Err(Reported::earlier()),
         }
     }
 

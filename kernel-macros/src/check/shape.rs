@@ -5,13 +5,13 @@ use syn::{Expr, ExprIndex};
 
 use super::args::Args;
 use super::{Checker, Operand};
-use crate::error::Checked;
+use crate::error::{Checked, Reported};
 use crate::place::{Place, bare};
 
 impl Checker<'_> {
     pub(super) fn expand_dims(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [x] = self.arg_values(args)?;
-        let Some(expr) = args.expr(1) else { return Err(self.report(args.place, "an axis is missing")) };
+        let Some(expr) = args.expr(1) else { return Err(Reported::earlier()) };
         let rank = self.ty(x).shape.len();
         let axis = self.axis(expr, rank + 1, "the result")?;
         self.insert_axis(x, axis, args.place)
@@ -148,7 +148,7 @@ impl Checker<'_> {
 
     pub(super) fn permute(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
-        let Some(expr) = args.expr(1) else { return Err(self.report(args.place, "the order of axes is missing")) };
+        let Some(expr) = args.expr(1) else { return Err(Reported::earlier()) };
         let Expr::Array(array) = bare(expr) else {
             let help = "write the order of axes as `[1, 0, 2]`";
             return Err(self.report_help(Place::of(expr), "this is not an order of axes", help));
