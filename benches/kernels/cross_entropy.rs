@@ -51,7 +51,7 @@ fn reference(row: &[f64], label: usize) -> f64 {
 }
 
 /// Block sizes and warps of the kernel that goes over a row in pieces.
-const PIECES: [(usize, u32); 5] = [(1024, 4), (2048, 8), (4096, 8), (4096, 16), (8192, 16)];
+const PIECES: [(usize, u32); 7] = [(1024, 4), (2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32), (16384, 32)];
 
 fn contest<T: Element>(stage: &mut Stage, matrix: Matrix) -> Result<(), Failure> {
     let device = stage.device();

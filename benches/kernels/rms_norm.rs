@@ -55,7 +55,7 @@ pub fn rms_norm_passes<T: Float, const BLOCK: usize>(
 }
 
 /// Block sizes and warps of the kernel that goes over a row in pieces.
-const PIECES: [(usize, u32); 4] = [(2048, 8), (4096, 8), (4096, 16), (8192, 16)];
+const PIECES: [(usize, u32); 6] = [(2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32), (16384, 32)];
 
 fn contest<T: Element>(stage: &mut Stage, matrix: Matrix) -> Result<(), Failure> {
     let device = stage.device();

@@ -61,7 +61,7 @@ fn reference(row: &[f64]) -> Vec<f64> {
 }
 
 /// Block sizes and warps of the kernel that goes over a row in pieces.
-const PIECES: [(usize, u32); 4] = [(2048, 8), (4096, 8), (4096, 16), (8192, 16)];
+const PIECES: [(usize, u32); 6] = [(2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32), (16384, 32)];
 
 fn contest<T: Element>(stage: &mut Stage, matrix: Matrix) -> Result<(), Failure> {
     let device = stage.device();

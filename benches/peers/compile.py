@@ -63,7 +63,7 @@ def warps_for(block, most=64):
 
 
 ELEMENTWISE = [(512, 4), (1024, 4), (1024, 8), (2048, 4), (2048, 8), (4096, 8)]
-PIECES = [(2048, 8), (4096, 8), (4096, 16), (8192, 16)]
+PIECES = [(2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32), (16384, 32)]
 FLOATS_AND_HALVES = ("f32", "bf16")
 # Variant and block of the rows that the bench has, per dtype.
 ROWS = {

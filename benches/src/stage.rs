@@ -40,6 +40,8 @@ pub struct Stage {
     started: Instant,
     machine: String,
     outcomes: Vec<Outcome>,
+    /// Every configuration's time when it was tried, as lines of a CSV file.
+    attempts: String,
     failures: Vec<String>,
 }
 
@@ -53,7 +55,8 @@ impl Stage {
         let entries = if device.is_cuda() { cubin::index(&report::cubins()) } else { Vec::new() };
         let (started, machine) = (Instant::now(), report::machine());
         let (device, outcomes, failures) = (device.clone(), Vec::new(), Vec::new());
-        Ok(Stage { device, mode, only, flush, entries, started, machine, outcomes, failures })
+        let attempts = String::from("work,shape,dtype,contender,config,ms\n");
+        Ok(Stage { device, mode, only, flush, entries, started, machine, outcomes, attempts, failures })
     }
 
     /// The device of all buffers.
@@ -75,6 +78,7 @@ impl Stage {
         let arguments = arguments.join(" ");
         self.machine = format!("before: {}; after: {}; arguments: {arguments}", self.machine, report::machine());
         println!("{}", self.machine);
+        report::write("attempts.csv", &self.attempts)?;
         Ok(report::write("bandwidth.csv", &report::csv(&self.machine, &self.outcomes))?)
     }
 
@@ -250,7 +254,12 @@ impl Stage {
         for contender in std::mem::take(&mut contest.contenders) {
             let mut best: Option<(f64, String, Launch<'_>)> = None;
             for (config, mut launch) in contender.configs {
-                match self.attempt(&contest, &mut launch) {
+                let attempt = self.attempt(&contest, &mut launch);
+                if let Ok(ms) = attempt {
+                    let (work, shape, dtype, name) = (contest.work, &contest.shape, contest.dtype, contender.name);
+                    self.attempts += &format!("{work},{shape},{dtype},{name},{config},{ms:.5}\n");
+                }
+                match attempt {
                     Err(why) => self.fail(&contest, contender.name, &config, &why.to_string()),
                     Ok(ms) if best.as_ref().is_none_or(|(t, ..)| ms < *t) => best = Some((ms, config, launch)),
                     Ok(_) => {}
