@@ -132,8 +132,21 @@ fn loads_of_constant_memory_are_issued_before_the_first_reduction() {
 #[test]
 fn pointers_that_walk_stay_aligned() {
     let compiled = hopper(include_str!("kernels/walk.tile"), 4);
-    assert_eq!(count(&compiled.ptx, "ld.global.nc.v4.b32"), 2, "{}", compiled.ptx);
+    let vectors = count(&compiled.ptx, "ld.global.nc.v4.b32");
+    assert_eq!(vectors, count(&compiled.ptx, "ld.global"), "{}", compiled.ptx);
     assert_eq!(compiled.report.conversions, []);
+    // Two trips of the loop issue their loads together, and one is left over where their number is odd.
+    assert_eq!(vectors, 2 * (2 + 1), "{}", compiled.ptx);
+}
+
+#[test]
+fn a_ragged_mask_asks_for_no_vectors() {
+    // The weights are aligned, but a mask that may end anywhere takes their elements one by one: then neighbouring
+    // lanes must hold neighbouring elements, of the rows too.
+    let compiled = hopper(&include_str!("kernels/layernorm.tile").replace("{div = 16}", ""), 4);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.v"), 0, "{}", compiled.ptx);
+    let layouts = compiled.placed_ir();
+    assert!(layouts.contains("lane [1] [2] [4] [8] [16]"), "{layouts}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! All threads of a program take the same way, so barriers may stand anywhere.
 
-use kernel_core::ir::{ControlOp, Operation, RegionId, Unroll, ValueId};
+use kernel_core::ir::{ControlOp, MemoryOp, Op, Operation, RegionId, ShapeOp, Unroll, ValueId};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
@@ -12,6 +12,9 @@ use super::ir::Value;
 use super::{Lower, Result};
 use crate::analysis::control::yielded;
 use crate::error::CodegenError;
+
+/// The most registers that the loads of joined trips may fill: more takes occupancy from programs of 512 threads.
+const IN_FLIGHT: usize = 32;
 
 /// The phis of one carried value.
 type Phis<'ctx> = Vec<PhiValue<'ctx>>;
@@ -97,6 +100,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.ir.branch_if(never, exit, body);
 
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
+        let barriers_before = self.report.barriers;
         self.enter_loop(&[body_region]);
         self.ir.builder.position_at_end(body);
         let (Some(left), Some(counter)) = (self.ir.phi(ty.into()), self.ir.phi(ty.into())) else { return Ok(()) };
@@ -114,7 +118,15 @@ impl<'ctx> Lower<'_, 'ctx> {
         let done = self.ir.icmp(IntPredicate::EQ, next_left, ty.const_zero());
         let branch = self.ir.builder.build_conditional_branch(done, exit, body);
         match (branch, unroll) {
-            (Ok(branch), Unroll::Auto | Unroll::Never) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
+            (Ok(branch), Unroll::Never) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
+            (Ok(branch), Unroll::Auto) => {
+                let hint = if self.report.barriers == barriers_before {
+                    self.overlap(body_region)
+                } else {
+                    LoopHint::NoUnroll
+                };
+                set_loop_hint(&self.ir.module, branch, hint);
+            }
             (Ok(branch), Unroll::Full) => set_loop_hint(&self.ir.module, branch, LoopHint::UnrollFully),
             (Err(error), _) => self.ir.bug(error.to_string()),
         }
@@ -135,6 +147,36 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.leave_loop(&barriers, &scratch);
         Ok(())
+    }
+
+    /// How many trips of a loop without barriers to join, so that the loads of one overlap the arithmetic of another.
+    ///
+    /// A loop that streams through memory waits for each trip's loads before it can issue the next ones. Joined trips
+    /// issue theirs together; as many are joined as keep the loaded values within [`IN_FLIGHT`] registers.
+    fn overlap(&self, body: RegionId) -> LoopHint {
+        let mut loaded = 0;
+        for (_, operation) in self.func.region_ops(body) {
+            match &operation.op {
+                Op::Memory(MemoryOp::Load { .. }) => {
+                    loaded += operation.results.iter().map(|&value| self.register_count(value)).sum::<usize>();
+                }
+                Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })
+                | Op::Shape(ShapeOp::ConvertLayout)
+                | Op::Gpu(_) => return LoopHint::NoUnroll,
+                Op::Control(op) if *op != ControlOp::Yield => return LoopHint::NoUnroll,
+                Op::Memory(MemoryOp::AddPtr | MemoryOp::Store { .. } | MemoryOp::CheckBounds { .. })
+                | Op::Control(_)
+                | Op::Create(_)
+                | Op::Elementwise(_)
+                | Op::Shape(_) => {}
+            }
+        }
+        match loaded {
+            0 => LoopHint::NoUnroll,
+            few if few * 4 <= IN_FLIGHT => LoopHint::Unroll(4),
+            some if some * 2 <= IN_FLIGHT => LoopHint::Unroll(2),
+            _ => LoopHint::NoUnroll,
+        }
     }
 
     /// What is pending after a loop that may not have run at all.

@@ -1,13 +1,13 @@
 //! The elementary functions: the algorithms of [`kernel_core::math`] on a machine that emits instructions.
 
-use kernel_core::math::{FastMachine, Machine, MathFn, double, single};
+use kernel_core::math::{FastMachine, Machine, MathFn, Reduced, double, single};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::{FloatType, IntType};
 use kernel_llvm::inkwell::values::{FloatValue, IntValue};
 use kernel_llvm::inkwell::{FloatPredicate, IntPredicate};
 
 use super::intrinsics::Intrinsic;
-use super::ir::Ir;
+use super::ir::{Ir, Value};
 
 /// `function` of an f32.
 pub(super) fn apply_f32<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ctx>) -> FloatValue<'ctx> {
@@ -70,6 +70,38 @@ macro_rules! machine {
             }
             fn int(&self, value: i64) -> IntValue<'ctx> {
                 self.int_type().const_int(value as u64, true)
+            }
+            fn rarely(
+                &self,
+                condition: IntValue<'ctx>,
+                usual: Reduced<Self>,
+                unusual: impl FnOnce() -> Reduced<Self>,
+            ) -> Reduced<Self> {
+                let ir = self.ir;
+                let Some((before, function)) = ir.builder.get_insert_block().and_then(|b| Some((b, b.get_parent()?)))
+                else {
+                    return usual;
+                };
+                let rare = ir.context.append_basic_block(function, "rare");
+                let after = ir.context.append_basic_block(function, "after");
+                ir.branch_if(condition, rare, after);
+                ir.builder.position_at_end(rare);
+                let other = unusual();
+                let last = ir.builder.get_insert_block().unwrap_or(rare);
+                ir.branch(after);
+                ir.builder.position_at_end(after);
+                let phi = |usual: Value<'ctx>, other: Value<'ctx>| match ir.phi(usual.get_type()) {
+                    Some(phi) => {
+                        phi.add_incoming(&[(&usual, before), (&other, last)]);
+                        phi.as_basic_value()
+                    }
+                    None => usual,
+                };
+                Reduced {
+                    high: ir.float(phi(usual.high.into(), other.high.into())),
+                    low: ir.float(phi(usual.low.into(), other.low.into())),
+                    quadrant: ir.int(phi(usual.quadrant.into(), other.quadrant.into())),
+                }
             }
             fn add(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
                 self.ir.fadd(a, b)

@@ -59,7 +59,7 @@ pub(super) fn choose(placement: &mut Placement<'_>) -> Result<(), CodegenError> 
             && let Some(index) = pointers(op)
             && !func.ty(operation.operands[index]).is_scalar()
         {
-            sites.push(site(placement, id, op, operation.operands[index]));
+            sites.push(site(placement, id, op, &operation.operands));
         }
     });
     for site in &sites {
@@ -74,15 +74,26 @@ pub(super) fn choose(placement: &mut Placement<'_>) -> Result<(), CodegenError> 
     Ok(())
 }
 
-fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, pointer: ValueId) -> Site {
+fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueId]) -> Site {
     let func = placement.func;
+    let pointer = operands[0];
     let order = placement.axis.order(func, pointer);
     let param = func.ty(pointer).pointee();
     let bytes = param.and_then(|p| func.pointee_dt(p)).and_then(|dt| dt.known()).map_or(1, |d| d.bytes());
     let limit = (MAX_ACCESS_BYTES / u64::from(bytes)).max(1);
     let fastest = order.first().copied().unwrap_or(0);
+    let mask = match kind {
+        MemoryOp::Load { .. } => operands.get(1),
+        MemoryOp::Store { .. } => operands.get(2),
+        MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } | MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => {
+            None
+        }
+    };
+    // A vector has one mask, so elements that may differ in it are accessed one by one, whatever their pointers: they
+    // must not ask for a layout of vectors.
+    let equal = mask.map_or(u64::MAX, |&mask| placement.axis.mask_run(func, mask, fastest));
     let run = match kind {
-        MemoryOp::Load { .. } | MemoryOp::Store { .. } => placement.axis.pointer_run(func, pointer, fastest),
+        MemoryOp::Load { .. } | MemoryOp::Store { .. } => placement.axis.pointer_run(func, pointer, fastest).min(equal),
         // Atomics move one element at a time, and neighbouring lanes should meet in one sector.
         MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } | MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => 1,
     };
