@@ -10,6 +10,7 @@
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
+//! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
 
 mod arithmetic;
@@ -18,6 +19,7 @@ mod constants;
 mod flow;
 mod language;
 mod launches;
+mod lints;
 mod operations;
 mod running;
 mod sizes;
