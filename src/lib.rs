@@ -88,8 +88,8 @@ pub mod prelude;
 pub use kernel_macros::kernel;
 pub use kernel_runtime::launch::{self, Target};
 pub use kernel_runtime::{
-    Access, Buffer, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result, Signed, Stream,
-    View, ViewMut,
+    Access, Buffer, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result, Signed,
+    Stream, View, ViewMut,
 };
 pub use markers::{Const, Ptr, PtrMut, Tile};
 
