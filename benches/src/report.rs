@@ -54,7 +54,9 @@ pub fn parse(text: &str) -> (Vec<String>, Vec<Outcome>) {
         let mut text = || fields.next().map(str::to_string);
         let (work, shape, dtype, contender, config) = (text()?, text()?, text()?, text()?, text()?);
         let mut number = || fields.next()?.parse().ok();
-        Some(Outcome { work, shape, dtype, contender, config, ms: number()?, gbps: number()?, ratio: number()? })
+        let (ms, gbps) = (number()?, number()?);
+        // Who was measured by another program has no rounds in common with the first.
+        Some(Outcome { work, shape, dtype, contender, config, ms, gbps, ratio: number().unwrap_or(f64::NAN) })
     };
     let comments = comments.into_iter().map(|c| c.trim_start_matches(['#', ' ']).to_string()).collect();
     (comments, rows.iter().filter_map(outcome).collect())
@@ -146,4 +148,46 @@ pub fn write(name: &str, text: &str) -> std::io::Result<()> {
     let folder = folder();
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join(name), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(contender: &str, shape: &str, gbps: f64, ratio: f64) -> Outcome {
+        let [work, dtype] = ["softmax", "f32"].map(str::to_string);
+        let (shape, contender, config) = (shape.to_string(), contender.to_string(), "BLOCK=1024 warps=4".to_string());
+        Outcome { work, shape, dtype, contender, config, ms: 0.5, gbps, ratio }
+    }
+
+    #[test]
+    fn outcomes_survive_a_file() {
+        let all = [outcome("triton", "8x16", 100.0, 1.0), outcome("tilewright", "8x16", 150.5, 1.5)];
+        let (comments, read) = parse(&csv("a GPU", &all));
+        assert_eq!(comments, ["a GPU"]);
+        assert_eq!(read, all);
+    }
+
+    #[test]
+    fn a_row_has_everybody_and_the_ratio_of_the_rounds() {
+        // PyTorch is measured by another program, which has no ratio.
+        let text = "softmax,8x16,f32,pytorch,eager,1.0,50.0,";
+        let (_, pytorch) = parse(text);
+        let mut all = vec![outcome("triton", "8x16", 100.0, 1.0), outcome("tilewright", "8x16", 150.0, 1.25)];
+        all.push(outcome("triton", "8x32", 100.0, 1.0));
+        all.extend(pytorch);
+        let rows = rows(&all);
+        // A row without us is none.
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].ratio(), Some(1.25));
+        assert_eq!(rows[0].reached.map(|o| o.map(|o| o.gbps)), [Some(150.0), Some(100.0), Some(50.0)]);
+        assert!(markdown(&rows).contains("| softmax | 8 × 16 | f32 | 150 | 100 | 50 | 1.25 |"));
+    }
+
+    #[test]
+    fn the_geometric_mean_of_a_number_and_its_inverse_is_one() {
+        let mean = geometric_mean([0.5, 2.0].into_iter());
+        assert!(mean.is_some_and(|m| (m - 1.0).abs() < 1e-12));
+        assert_eq!(geometric_mean(std::iter::empty()), None);
+    }
 }

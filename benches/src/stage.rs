@@ -19,6 +19,9 @@ const TRIES: usize = 5;
 /// Bytes written between runs: more than five times the H100's L2 cache.
 const FLUSH_BYTES: usize = 256 << 20;
 
+/// A kernel of a peer, and what launches it; several configurations may share one.
+pub type Peer<'a> = (Entry, Rc<dyn Fn() -> Result<(), Failure> + 'a>);
+
 /// What is done with the configurations of a contest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mode {
@@ -135,8 +138,8 @@ impl Stage {
         (work, dtype, variant): (&str, &str, Variant),
         arguments: Vec<Argument>,
         grid: impl Fn(&Entry) -> Option<[usize; 3]>,
-    ) -> Result<Vec<(Entry, Rc<dyn Fn() -> Result<(), Failure> + 'a>)>, Failure> {
-        let mut all: Vec<(Entry, Rc<dyn Fn() -> Result<(), Failure> + 'a>)> = Vec::new();
+    ) -> Result<Vec<Peer<'a>>, Failure> {
+        let mut all: Vec<Peer<'a>> = Vec::new();
         for entry in self.entries.iter().filter(|e| e.is(work, dtype, variant)) {
             let Some(grid) = grid(entry) else { continue };
             let grid = grid.map(|g| g as u32);

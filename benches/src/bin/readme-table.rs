@@ -14,26 +14,59 @@ use tilewright_bench::{Failure, Outcome, plot};
 const BEGIN: &str = "<!-- figures -->";
 const END: &str = "<!-- /figures -->";
 
-/// The shapes of the rows for the README; of other works the first shape of each dtype.
-const SHAPES: [(&str, &[&str]); 3] = [
+/// The shapes of the rows for the README; of other works the first shape.
+const SHAPES: [(&str, &[&str]); 5] = [
     ("add", &["268435456"]),
     ("softmax", &["4096x1024", "8192x4096", "8192x8192", "4096x16384"]),
     ("layer_norm", &["4096x1024", "8192x4096", "8192x8192", "4096x16384"]),
+    ("layer_norm_backward", &["8192x8192"]),
+    ("rms_norm", &["8192x8192"]),
 ];
 
-fn main_rows<'a>(rows: &[Row<'a>]) -> Vec<Row<'a>> {
-    let mut chosen: Vec<Row<'a>> = Vec::new();
-    for row in rows {
-        let (work, shape, dtype) = (&row.any.work, &row.any.shape, &row.any.dtype);
+/// The rows for the README: a work and shape, in f32 and, if it ran in one, a dtype of 16 bits.
+fn main_rows<'r, 'o>(rows: &'r [Row<'o>]) -> Vec<(&'r Row<'o>, Option<&'r Row<'o>>)> {
+    let mut chosen: Vec<(&Row<'_>, Option<&Row<'_>>)> = Vec::new();
+    for row in rows.iter().filter(|row| row.any.dtype == "f32") {
+        let (work, shape) = (&row.any.work, &row.any.shape);
         let wanted = match SHAPES.iter().find(|(name, _)| name == work) {
             Some((_, shapes)) => shapes.contains(&shape.as_str()),
-            None => !chosen.iter().any(|c| &c.any.work == work && &c.any.dtype == dtype),
+            None => !chosen.iter().any(|(c, _)| &c.any.work == work),
         };
+        let same = |r: &&Row<'_>| &r.any.work == work && &r.any.shape == shape && r.any.dtype != "f32";
         if wanted {
-            chosen.push(row.clone());
+            chosen.push((row, rows.iter().find(same)));
         }
     }
     chosen
+}
+
+/// What everybody reached, and our rate relative to Triton's.
+fn cells(row: Option<&Row<'_>>) -> String {
+    let number = |o: Option<&Outcome>| o.map_or_else(|| "–".to_string(), |o| format!("{:.0}", o.gbps));
+    let [ours, triton, pytorch] = row.map_or([None; 3], |row| row.reached).map(number);
+    let ratio = row.and_then(Row::ratio).map_or_else(|| "–".to_string(), |r| format!("{r:.2}"));
+    format!("{ours} | {triton} | {pytorch} | {ratio}")
+}
+
+fn table(rows: &[Row<'_>]) -> String {
+    let mut out =
+        String::from("| GB/s | f32 | Triton | PyTorch | ratio to Triton | 16 bits | Triton | PyTorch | ratio |\n");
+    out += "|---|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+    for (single, half) in main_rows(rows) {
+        let work = single.any.work.replace('_', " ");
+        let size = single.any.shape.replace('x', " × ");
+        let size =
+            size.parse::<u64>().ok().filter(|n| n.is_power_of_two()).map_or(size, |n| format!("2^{}", n.ilog2()));
+        out += &format!("| {work}, {size} | {} | {} |\n", cells(Some(single)), cells(half));
+    }
+    out
+}
+
+/// The rate of the device's copy at its best.
+fn limit(outcomes: &[Outcome]) -> String {
+    let copies = outcomes.iter().filter(|o| o.contender == "copy").map(|o| o.gbps);
+    let best = copies.reduce(f64::max);
+    best.map_or_else(String::new, |best| format!("The device's own copy reaches {best:.0} GB/s. "))
 }
 
 fn summary(rows: &[Row<'_>]) -> String {
@@ -85,7 +118,7 @@ fn main() -> Result<(), Failure> {
     std::fs::write(folder.join("bandwidth.md"), page)?;
 
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let body = format!("{}\n{}", report::markdown(&main_rows(&rows)), summary(&rows));
+    let body = format!("{}\n{}{}", table(&rows), limit(&outcomes), summary(&rows));
     std::fs::write(&readme, replace(&std::fs::read_to_string(&readme)?, &body)?)?;
     println!("{} rows, {} plots, {}", rows.len(), files.len(), readme.display());
     Ok(())
