@@ -87,7 +87,10 @@ impl Checker<'_> {
                 let help = "loop with `while i < n && !done { .. }` and set `done`, or mask what follows";
                 self.report_help(place, "`return` inside a loop is not supported", help);
             }
-            None => self.stmts.push(Stmt::Return(place)),
+            None => {
+                self.may_return = true;
+                self.stmts.push(Stmt::Return(place));
+            }
         }
         true
     }

@@ -90,8 +90,8 @@ impl Checker<'_> {
         }
         let op = Op::from(ControlOp::StaticAssert { message });
         self.stmts.push(Stmt::Effect(op, vec![operand.node], operand.place));
-        // What holds in a branch only says nothing about the rest.
-        if self.contexts.is_empty() {
+        // What holds in a branch only, or only if the kernel has not returned, says nothing about the rest.
+        if self.contexts.is_empty() && !self.may_return {
             self.learn(&condition);
         }
         Ok(())

@@ -151,6 +151,8 @@ pub struct Checker<'a> {
     /// Statements of the block that is being checked.
     stmts: Vec<Stmt>,
     facts: BTreeMap<ConstId, Dim>,
+    /// Whether a `return` stands before this place.
+    may_return: bool,
     deferred: Vec<Deferred>,
     /// Literals whose dtype an annotation gives, used or not.
     annotated: Vec<NodeId>,
@@ -190,6 +192,7 @@ impl<'a> Checker<'a> {
             contexts: Vec::new(),
             stmts: Vec::new(),
             facts: BTreeMap::new(),
+            may_return: false,
             deferred: Vec::new(),
             annotated: Vec::new(),
         };
