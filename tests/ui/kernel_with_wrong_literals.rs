@@ -32,6 +32,7 @@ fn classes(x: Ptr<f32>, n: Ptr<i32>, out: PtrMut<f32>) {
     store(out, load(n) * 1.5);
     store(out, 1);
     store(out, 1 + 0.5);
+    store(out, 1e39);
     store(out, exp(2));
 }
 

@@ -86,8 +86,8 @@ impl Checker<'_> {
         let value = match node.kind {
             Kind::Int(Dim::Const(value)) => i128::from(value),
             Kind::BigInt(value) => value,
+            Kind::Float(double, single) => return self.float_fits(id, double, single),
             Kind::Int(_)
-            | Kind::Float(..)
             | Kind::Bool(_)
             | Kind::ConstBool(_)
             | Kind::Constant(_)
@@ -113,6 +113,27 @@ impl Checker<'_> {
                 self.report_help(place, message, format!("say that it may wrap: `{value} as {name}`"));
             }
             Dt::Known(_) | Dt::Param(_) => {}
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// Refuses a finite float literal that its dtype rounds to infinity.
+    fn float_fits(&mut self, id: NodeId, double: f64, single: f32) {
+        let (Some(dt), place) = (self.node_dt(id), self.node(id).place) else { return };
+        // Half a unit beyond the largest number, where rounding to nearest goes up.
+        let (f16, bf16) = (65_520.0, f64::from_bits(0x47EF_F000_0000_0000));
+        let settled = self.types.settled(dt);
+        let beyond = match settled {
+            Dt::Known(DType::F16) => double.abs() >= f16,
+            Dt::Known(DType::BF16) => double.abs() >= bf16,
+            Dt::Known(DType::F32) => single.is_infinite(),
+            Dt::Known(_) | Dt::Param(_) => double.is_infinite(),
+        };
+        if beyond {
+            let dtype = self.show_fixed(settled).replace('`', "");
+            let message = format!("`{dtype}` does not hold this number");
+            self.report_help(place, message, format!("the largest is `{dtype}::MAX`; beyond is `{dtype}::INFINITY`"));
         }
     }
 }
