@@ -4,8 +4,8 @@
 //! the launch's scalar arguments, buffer lengths and grid. Evaluation is interval arithmetic in 128 bits: wherever
 //! a value might leave its dtype it counts as any value of the dtype, so a wrapped offset is never taken for a
 //! small one. Numbers that fit 64 bits, as nearly always, are evaluated in 64 bits, as a launch should not wait for
-//! arithmetic; the answer is the same. Masks, loop bounds and branch conditions come in as [`Node::Clip`]: the same value, known to be smaller
-//! (or larger) than another where the access takes place.
+//! arithmetic; the answer is the same. Masks, loop bounds and branch conditions come in as [`Node::ClipAbove`] and
+//! [`Node::ClipBelow`]: the same value, known to be smaller (or larger) than another where the access takes place.
 //!
 //! Example: for `off = program_id(0) * 1024 + arange(0, 1024)` under the mask `off < n`, a launch of 3 programs
 //! with `n = 3000` gives `[0, 3071]`, clipped to `[0, 2999]`: inside every buffer of at least 3000 elements.
