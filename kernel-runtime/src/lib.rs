@@ -17,6 +17,8 @@
 
 pub mod buffer;
 mod context;
+#[cfg(all(test, feature = "jit"))]
+mod counting;
 pub mod device;
 pub mod diagnostic;
 mod driver;

@@ -154,6 +154,16 @@ impl Stream {
         }
     }
 
+    /// Whether the stream's handle means the stream, rather than one of the current context.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(crate) fn has_own_handle(&self) -> bool {
+        match &self.0.work {
+            Work::Immediate => true,
+            Work::Cuda { queue, .. } => queue.stream.cu_stream() as usize > PER_THREAD_HANDLE,
+        }
+    }
+
     /// Looks at the records of a graph whenever the stream has been waited for.
     pub(crate) fn watch(&self, graph: &Arc<GraphRecords>) {
         let mut graphs = lock(&self.0.graphs);

@@ -57,6 +57,14 @@ pub struct BufferArg<'a> {
 /// An exclusively borrowed buffer without its type. Made by the implementations of [`PtrMutArg`].
 pub struct BufferArgMut<'a>(BufferArg<'a>);
 
+#[cfg(feature = "jit")]
+impl<'a> BufferArgMut<'a> {
+    #[inline]
+    pub(super) fn shared(&self) -> &BufferArg<'a> {
+        &self.0
+    }
+}
+
 impl<'a> BufferArg<'a> {
     #[inline]
     fn new<T: DType>(view: View<'a, T>) -> Self {
@@ -156,6 +164,24 @@ impl ScalarValue {
                 Some(i128::from(self.bits))
             }
             ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64 => None,
+        }
+    }
+
+    /// The bits of an integer or truth value; zero for floats.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(super) fn bits_of_int(self) -> u64 {
+        match self.element {
+            ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64 => 0,
+            ElementType::Bool
+            | ElementType::I8
+            | ElementType::I16
+            | ElementType::I32
+            | ElementType::I64
+            | ElementType::U8
+            | ElementType::U16
+            | ElementType::U32
+            | ElementType::U64 => self.bits,
         }
     }
 

@@ -17,12 +17,13 @@ const FRONT_BITS: u32 = 3;
 /// The place of a key in the front.
 #[inline]
 fn place(key: &[u64]) -> usize {
-    // Products with odd numbers whose bits look random, of which the high bits are mixed best. They
-    // do not wait for each other.
+    // Of a product with an odd number whose bits look random, the high bits are mixed best.
     const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
-    let mix = |(index, word): (usize, &u64)| word.wrapping_mul(FACTOR.rotate_left(2 * index as u32) | 1);
-    let hash = key.iter().enumerate().map(mix).fold(0, u64::wrapping_add);
-    (hash >> (u64::BITS - FRONT_BITS)) as usize
+    let mut mixed = 0u64;
+    for word in key {
+        mixed = mixed.rotate_left(7) ^ word;
+    }
+    (mixed.wrapping_mul(FACTOR) >> (u64::BITS - FRONT_BITS)) as usize
 }
 
 /// Whether two keys are the same: a few words, for which a call of `memcmp` is long.

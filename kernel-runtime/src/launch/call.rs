@@ -221,6 +221,11 @@ impl<'a, C> UnsafeCall<'a, C> {
 
 #[cfg(all(test, feature = "jit"))]
 impl<'a, C, G> Call<'a, C, G> {
+    /// What a launch is made of, for a test.
+    pub(super) fn into_invocation(self) -> Box<Invocation<'a>> {
+        self.invocation
+    }
+
     /// Shows the arguments to a test.
     pub(super) fn with_args<R>(&self, then: impl FnOnce(&[Arg<'a>]) -> R) -> R {
         then(&self.invocation.args)

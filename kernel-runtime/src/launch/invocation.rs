@@ -69,7 +69,7 @@ impl<'a> Invocation<'a> {
 
     /// Keeps the memory for the thread's next call.
     #[inline]
-    fn recycle(mut self: Box<Self>) {
+    pub(super) fn recycle(mut self: Box<Self>) {
         self.dtypes.clear();
         self.constants.clear();
         self.args.clear();
@@ -102,7 +102,10 @@ impl<'a> Invocation<'a> {
         let stream = self.stream.unwrap_or_else(|| device.default_stream());
         self.check_devices(stream, device)?;
         let place = Place { device, stream, grid: grid::check(grid)? };
-        self.tuning = self.tuning()?;
+        self.tuning = self.tuning.or(self.kernel.source().tuning());
+        if !self.tuning.is_valid() {
+            return Err(self.tuning.refusal());
+        }
         if place.grid.contains(&0) {
             return Ok(());
         }
@@ -110,7 +113,6 @@ impl<'a> Invocation<'a> {
     }
 
     /// The options of the launch, then those of the kernel's attribute.
-    #[inline]
     fn tuning(&self) -> Result<Tuning> {
         self.tuning.or(self.kernel.source().tuning()).check()
     }

@@ -40,29 +40,31 @@ impl Tuning {
     }
 
     /// Refuses what no kernel can have.
-    #[inline]
     pub(super) fn check(self) -> Result<Tuning> {
-        match self {
-            Tuning { num_warps: None, num_stages: None } => Ok(self),
-            Tuning { .. } => self.check_given(),
-        }
+        if self.is_valid() { Ok(self) } else { Err(self.refusal()) }
     }
 
-    fn check_given(self) -> Result<Tuning> {
-        let refuse = |name: &str, value: u32, expected: String| Error::InvalidSetting {
-            name: name.into(),
-            value: value.to_string().into(),
-            expected: expected.into(),
+    /// Whether a kernel can have these.
+    #[inline]
+    pub(super) fn is_valid(self) -> bool {
+        self.has_valid_warps() && self.num_stages.is_none_or(|stages| (1..=MAX_STAGES).contains(&stages))
+    }
+
+    #[inline]
+    fn has_valid_warps(self) -> bool {
+        self.num_warps.is_none_or(|warps| warps.is_power_of_two() && warps <= MAX_WARPS)
+    }
+
+    /// What is wrong with options that are not valid.
+    #[cold]
+    pub(super) fn refusal(self) -> Error {
+        let (name, value, expected) = if self.has_valid_warps() {
+            ("num_stages", self.num_stages, format!("a number from 1 to {MAX_STAGES}"))
+        } else {
+            ("num_warps", self.num_warps, format!("a power of two from 1 to {MAX_WARPS}"))
         };
-        match self {
-            Tuning { num_warps: Some(warps), .. } if !warps.is_power_of_two() || warps > MAX_WARPS => {
-                Err(refuse("num_warps", warps, format!("a power of two from 1 to {MAX_WARPS}")))
-            }
-            Tuning { num_stages: Some(stages), .. } if !(1..=MAX_STAGES).contains(&stages) => {
-                Err(refuse("num_stages", stages, format!("a number from 1 to {MAX_STAGES}")))
-            }
-            accepted => Ok(accepted),
-        }
+        let value = value.map_or_else(String::new, |value| value.to_string());
+        Error::InvalidSetting { name: name.into(), value: value.into(), expected: expected.into() }
     }
 }
 

@@ -152,6 +152,24 @@ fn threads_share_one_compilation() -> Result<()> {
     })
 }
 
+/// The first thing that a thread does is to launch: nothing has made a context current on it.
+#[test]
+fn a_new_thread_may_launch() -> Result<()> {
+    on_devices(|device| {
+        let kernel = leak(COUNT);
+        let mut out = device.zeros::<i32>(1)?;
+        for _ in 0..3 {
+            let out = &mut out;
+            let launched = std::thread::scope(|scope| {
+                scope.spawn(|| count(kernel, out, 1).grid(1).launch(device)).join().expect("no panic")
+            });
+            launched?;
+        }
+        assert_eq!(out.to_vec()?, [3]);
+        Ok(())
+    })
+}
+
 #[test]
 fn a_grid_with_a_zero_runs_nothing() -> Result<()> {
     on_devices(|device| {

@@ -4,14 +4,17 @@
 //! |---|---|
 //! | `variant` | one variant compiled for one target, with what its reports mean |
 //! | `module` | a variant loaded by the driver into one context |
+//! | `memo` | the last launch that met its conditions |
 //! | `submit` | a launch: addresses and values as the code takes them, the call of the driver |
 //! | `inspect` | compiling to look at the stages |
 
 mod inspect;
+mod memo;
 mod module;
 mod submit;
 mod variant;
 
+use super::args::Arg;
 use super::cache::Cache;
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
@@ -22,6 +25,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::recording;
 use cudarc::driver::CudaContext;
+use kernel_codegen::check::LaunchConditions;
+use memo::{Facts, Memo};
 use module::Loaded;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -47,6 +52,7 @@ impl GpuCaches {
 struct Ready {
     variant: &'static Variant,
     loaded: Arc<Loaded>,
+    memo: Memo,
 }
 
 /// Marks the key of a variant whose code knows nothing of lengths.
@@ -56,7 +62,7 @@ const ANY_LENGTHS: u64 = 1 << 32;
 pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
     let fast = ready(call, place.device, Checking::AtLaunch)?;
     let conditions = &fast.variant.compiled.conditions;
-    let ready = match submit::conditions_hold(conditions, &call.args, place.grid) {
+    let ready = match meets_conditions(conditions, &fast.memo, &call.args, place.grid) {
         true => fast,
         false => ready(call, place.device, Checking::Everywhere)?,
     };
@@ -64,6 +70,23 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
         false => submit::launch(call.kernel, ready, &call.args, place),
         true => submit::record(call.kernel, ready, &call.args, place),
     }
+}
+
+/// Whether no access of the launch leaves its buffer, as far as that does not depend on data.
+#[inline]
+fn meets_conditions(conditions: &LaunchConditions, memo: &Memo, args: &[Arg<'_>], grid: [u32; 3]) -> bool {
+    if conditions.is_empty() {
+        return true;
+    }
+    let facts = Facts::of(args, grid);
+    if facts.as_ref().is_some_and(|facts| memo.holds(facts)) {
+        return true;
+    }
+    let holds = submit::conditions_hold(conditions, args, grid);
+    if let (true, Some(facts)) = (holds, &facts) {
+        memo.note(facts);
+    }
+    holds
 }
 
 /// The variant for a launch on `device`, compiled and loaded if nobody has.
@@ -98,7 +121,7 @@ fn make_ready(
         let mut timings = Timings::default();
         let loaded = timings.stage("driver", || variant.load(kernel, device, ctx))?;
         log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
-        Ok(Ready { variant, loaded })
+        Ok(Ready { variant, loaded, memo: Memo::default() })
     })
 }
 
@@ -255,9 +278,9 @@ mod tests {
         let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
         let call = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(-3i32);
         let values = call.with_args(|args| -> Result<Vec<u64>> {
-            let mut values = submit::Values::new();
-            submit::push_values(&mut values, kernel, &checked.compiled.abi, args, 0xabc0)?;
-            Ok(values.to_vec())
+            let mut values = vec![0; checked.compiled.abi.len()];
+            submit::pack(&mut values, kernel, &checked.compiled.abi, args, 0xabc0)?;
+            Ok(values)
         })?;
         let expected: Vec<u64> = (checked.compiled.abi.iter())
             .map(|param| match param {
@@ -273,6 +296,43 @@ mod tests {
         assert_eq!(values, expected);
         assert!(checked.compiled.abi.contains(&AbiParam::ReportSlot));
         assert!(checked.compiled.abi.contains(&AbiParam::Length(ParamId::new(1))));
+        Ok(())
+    }
+
+    /// Everything that a warm launch does before it comes to the driver.
+    #[test]
+    fn the_host_half_of_a_warm_launch_allocates_nothing() -> Result<()> {
+        let kernel = leak();
+        let device = Device::cpu();
+        let x = device.zeros::<f32>(100)?;
+        let mut out = device.zeros::<f32>(100)?;
+        let fast = compiled(kernel, false, Checking::AtLaunch)?;
+        let found: Cache<&'static Variant> = Cache::new();
+        let memo = Memo::default();
+        let mut launch = |n: i32| -> Result<bool> {
+            let invocation = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(n).into_invocation();
+            let mut words = Words::default();
+            invocation.push_key(&mut words, 7, Checking::AtLaunch);
+            let variant = match found.get(words.as_slice()) {
+                Some(variant) => *variant,
+                None => invocation.with_spec(Tuning::default(), |spec| {
+                    found.get_or_make(&Key::new(spec, 7, Checking::AtLaunch), || Ok(fast)).copied()
+                })?,
+            };
+            let compiled = &variant.compiled;
+            let holds = meets_conditions(&compiled.conditions, &memo, &invocation.args, [1, 1, 1]);
+            let mut params = submit::Params::new();
+            let packed = params.pack(kernel, &compiled.abi, &invocation.args, 0)?;
+            assert_eq!(packed.len(), compiled.abi.len());
+            invocation.recycle();
+            Ok(holds)
+        };
+        // The second has the facts of the first but for `n`, so its conditions are evaluated again.
+        assert_eq!((launch(33)?, launch(35)?), (true, true));
+        for (n, holds) in [(35, true), (37, true), (37, true), (101, false)] {
+            let (allocations, launched) = crate::counting::allocations(|| launch(n));
+            assert_eq!((allocations, launched?), (0, holds), "n = {n}");
+        }
         Ok(())
     }
 

@@ -13,7 +13,6 @@ use cudarc::driver::sys;
 use kernel_codegen::AbiParam;
 use kernel_codegen::check::{LaunchConditions, LaunchValues};
 use kernel_core::ir::ParamId;
-use smallvec::SmallVec;
 use std::ffi::c_void;
 
 /// A launch as its conditions see it.
@@ -43,16 +42,69 @@ impl LaunchValues for Launch<'_> {
 }
 
 /// Whether the launch keeps every access inside its buffer that the conditions speak of.
-#[inline]
 pub(super) fn conditions_hold(conditions: &LaunchConditions, args: &[Arg<'_>], grid: [u32; 3]) -> bool {
-    conditions.is_empty() || conditions.hold(&Launch { args, grid })
+    conditions.hold(&Launch { args, grid })
 }
 
-/// The values of the code's parameters, in the low bytes.
-pub(super) type Values = SmallVec<[u64; 24]>;
+/// Parameters of most kernels, without an allocation.
+const INLINE_PARAMS: usize = 24;
 
-/// Where they are.
-type Pointers = SmallVec<[*mut c_void; 24]>;
+/// The values of the code's parameters, in the low bytes, and where each is.
+pub(super) struct Params {
+    inline: ([u64; INLINE_PARAMS], [*mut c_void; INLINE_PARAMS]),
+    /// If there are more.
+    heap: (Vec<u64>, Vec<*mut c_void>),
+}
+
+impl Params {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Params { inline: ([0; INLINE_PARAMS], [std::ptr::null_mut(); INLINE_PARAMS]), heap: (Vec::new(), Vec::new()) }
+    }
+
+    /// Packs the values of all parameters; gives where they are.
+    #[inline]
+    pub(super) fn pack(
+        &mut self,
+        kernel: &Kernel,
+        abi: &[AbiParam],
+        args: &[Arg<'_>],
+        report_slot: u64,
+    ) -> Result<&mut [*mut c_void]> {
+        let (values, pointers) = if abi.len() <= INLINE_PARAMS {
+            (&mut self.inline.0[..abi.len()], &mut self.inline.1[..abi.len()])
+        } else {
+            self.heap.0.resize(abi.len(), 0);
+            self.heap.1.resize(abi.len(), std::ptr::null_mut());
+            (&mut self.heap.0[..], &mut self.heap.1[..])
+        };
+        pack(values, kernel, abi, args, report_slot)?;
+        // Each points to eight bytes, of which the driver reads as many as the parameter has: the
+        // low ones come first on every machine that NVIDIA's driver runs on.
+        for (pointer, value) in pointers.iter_mut().zip(values) {
+            *pointer = std::ptr::from_mut(value).cast();
+        }
+        Ok(pointers)
+    }
+}
+
+/// Packs the values of all parameters into as many words.
+#[inline]
+pub(super) fn pack(
+    values: &mut [u64],
+    kernel: &Kernel,
+    abi: &[AbiParam],
+    args: &[Arg<'_>],
+    report_slot: u64,
+) -> Result<()> {
+    for (value, param) in values.iter_mut().zip(abi) {
+        match value_of(param, args, report_slot) {
+            Some(known) => *value = known,
+            None => return Err(unknown_param(kernel, param)),
+        }
+    }
+    Ok(())
+}
 
 /// Gives the kernel to the stream.
 pub(super) fn launch(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], place: &Place<'_>) -> Result<()> {
@@ -65,19 +117,31 @@ pub(super) fn launch(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], p
         Some(record) => (record.id(), record.device_ptr()),
         None => (LaunchId::next(), 0),
     };
-    let (mut values, mut pointers) = (Values::new(), Pointers::new());
-    push_values(&mut values, kernel, &ready.variant.compiled.abi, args, report_slot)?;
-    push_pointers(&mut pointers, &mut values);
-    stream.bind()?;
+    let mut params = Params::new();
+    let params = params.pack(kernel, &ready.variant.compiled.abi, args, report_slot)?;
     let _entered = enter(args);
     for arg in args {
         arg.prepare(stream, launch)?;
     }
-    // SAFETY: `values` holds one value for each parameter of the function, in its order; buffers
-    // are borrowed until the kernel is in the stream, and wait for it from then on; the kernel's
+    // Handles of streams know their context. The others mean a stream of the current one.
+    if !stream.has_own_handle() {
+        stream.bind()?;
+    }
+    // SAFETY: there is one value for each parameter of the function, in its order; buffers are
+    // borrowed until the kernel is in the stream, and wait for it from then on; the kernel's
     // accesses stay inside them, for safe kernels by the conditions and checks, for others by the
-    // caller's promise. The context is current, and the stream is alive in it.
-    unsafe { submit(ready, place, &mut pointers) }.map_err(|error| explain(kernel, ready, error))?;
+    // caller's promise. The stream is alive.
+    let mut result = unsafe { submit(ready, place, params) };
+    if let Err(DriverError(code)) = result
+        && is_about_context(code)
+    {
+        // Asking which context is current costs more than a launch can spare, so only those that
+        // need it pay: the first of a thread, and those after somebody has changed it.
+        stream.bind()?;
+        // SAFETY: as above; nothing has been launched.
+        result = unsafe { submit(ready, place, params) };
+    }
+    result.map_err(|error| explain(kernel, ready, error))?;
     if let Some(record) = record {
         record.launched();
     }
@@ -95,48 +159,20 @@ pub(super) fn record(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], p
                 None => 0,
             };
             let compiled = &ready.variant.compiled;
-            let (mut values, mut pointers) = (Values::new(), Pointers::new());
-            push_values(&mut values, kernel, &compiled.abi, args, report_slot)?;
-            push_pointers(&mut pointers, &mut values);
+            let mut params = Params::new();
+            let params = params.pack(kernel, &compiled.abi, args, report_slot)?;
             let node = KernelNode {
                 function: ready.loaded.function(),
                 grid: place.grid,
                 threads: compiled.threads(),
                 shared_bytes: compiled.shared_bytes,
-                params: &mut pointers,
+                params,
             };
             // SAFETY: as in `launch`; the buffers are noted, so that the graph keeps them and orders
             // their uses. What is loaded stays so.
             unsafe { graph.add(node) }
         })
     })
-}
-
-/// Adds the values of all parameters.
-#[inline]
-pub(super) fn push_values(
-    values: &mut Values,
-    kernel: &Kernel,
-    abi: &[AbiParam],
-    args: &[Arg<'_>],
-    report_slot: u64,
-) -> Result<()> {
-    for param in abi {
-        match value_of(param, args, report_slot) {
-            Some(value) => values.push(value),
-            None => return Err(unknown_param(kernel, param)),
-        }
-    }
-    Ok(())
-}
-
-/// Adds where the values are. Each points to eight bytes, of which the driver reads as many as the
-/// parameter has: the low ones come first on every machine that NVIDIA's driver runs on.
-#[inline]
-fn push_pointers(pointers: &mut Pointers, values: &mut Values) {
-    for value in values {
-        pointers.push(std::ptr::from_mut(value).cast());
-    }
 }
 
 #[inline]
@@ -187,6 +223,15 @@ unsafe fn submit(ready: &Ready, place: &Place<'_>, params: &mut [*mut c_void]) -
         )
     }
     .result()
+}
+
+/// Whether the driver refused a launch because of the context that is current, or because none is.
+fn is_about_context(code: sys::CUresult) -> bool {
+    use sys::CUresult as Code;
+    matches!(
+        code,
+        Code::CUDA_ERROR_INVALID_CONTEXT | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED | Code::CUDA_ERROR_INVALID_HANDLE
+    )
 }
 
 /// The driver's refusal of a launch, with what can be done about it.
