@@ -262,7 +262,7 @@ op_group! {
     Compare = "compare" @ ALL { op: CmpOp };
     /// `(condition, a, b)`: a where the condition holds, else b.
     Select = "select" @ ALL;
-    /// `(a, b, c)`: a * b + c with one rounding (floats).
+    /// `(a, b, c)`: a * b + c with one rounding (floats); f16 and bf16 round the result of f32.
     Fma = "fma" @ ALL;
     /// Conversion as Rust's `as`: truncates, saturates from float to integer, rounds to nearest even; to `bool`: nonzero.
     Cast = "cast" @ ALL { to: Dt };
