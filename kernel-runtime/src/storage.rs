@@ -124,6 +124,7 @@ impl Storage {
         Ok((stream, address))
     }
 
+    #[inline]
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
@@ -147,12 +148,24 @@ impl Storage {
     #[inline]
     pub(crate) fn begin_read(&self, stream: &Stream) -> Result<()> {
         stream.check_context(self.device.context())?;
+        self.begin_read_here(stream)
+    }
+
+    /// As `begin_read`, on a stream that has been checked.
+    #[inline]
+    pub(crate) fn begin_read_here(&self, stream: &Stream) -> Result<()> {
         self.tracking.begin_read(stream)
     }
 
     #[inline]
     pub(crate) fn begin_write(&self, stream: &Stream, range: Range<usize>, launch: LaunchId) -> Result<()> {
         stream.check_context(self.device.context())?;
+        self.begin_write_here(stream, range, launch)
+    }
+
+    /// As `begin_write`, on a stream that has been checked.
+    #[inline]
+    pub(crate) fn begin_write_here(&self, stream: &Stream, range: Range<usize>, launch: LaunchId) -> Result<()> {
         self.tracking.begin_write(stream, range, self.bytes, launch)
     }
 

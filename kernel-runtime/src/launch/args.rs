@@ -8,6 +8,7 @@
 //! another library can be in two buffers only through an `unsafe` call of that library, whose
 //! contract then forbids writing it through one while the other is in use.
 
+use super::spec::ParamSpec;
 use crate::buffer::Buffer;
 use crate::dtype::{DType, ElementType};
 use crate::error::Result;
@@ -56,14 +57,6 @@ pub struct BufferArg<'a> {
 
 /// An exclusively borrowed buffer without its type. Made by the implementations of [`PtrMutArg`].
 pub struct BufferArgMut<'a>(BufferArg<'a>);
-
-#[cfg(feature = "jit")]
-impl<'a> BufferArgMut<'a> {
-    #[inline]
-    pub(super) fn shared(&self) -> &BufferArg<'a> {
-        &self.0
-    }
-}
 
 impl<'a> BufferArg<'a> {
     #[inline]
@@ -131,15 +124,11 @@ pub trait Scalar: DType {
 impl<T: DType> Scalar for T {
     #[inline]
     fn value(self) -> ScalarValue {
-        let element = T::ELEMENT;
-        let mut bits = 0u64;
         let size = size_of::<T>();
-        let source = std::slice::from_ref(&self);
-        for (index, byte) in crate::view::as_bytes(source).iter().enumerate() {
-            let place = if cfg!(target_endian = "little") { index } else { size - 1 - index };
-            bits |= u64::from(*byte) << (8 * place);
-        }
-        ScalarValue { bits, element }
+        let mut bytes = [0; size_of::<u64>()];
+        let low = if cfg!(target_endian = "little") { 0..size } else { bytes.len() - size..bytes.len() };
+        bytes[low].copy_from_slice(crate::view::as_bytes(std::slice::from_ref(&self)));
+        ScalarValue { bits: u64::from_ne_bytes(bytes), element: T::ELEMENT }
     }
 }
 
@@ -167,12 +156,11 @@ impl ScalarValue {
         }
     }
 
-    /// The bits of an integer or truth value; zero for floats.
-    #[cfg(feature = "jit")]
+    /// Whether it is an integer or a truth value.
     #[inline]
-    pub(super) fn bits_of_int(self) -> u64 {
+    fn is_int(self) -> bool {
         match self.element {
-            ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64 => 0,
+            ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64 => false,
             ElementType::Bool
             | ElementType::I8
             | ElementType::I16
@@ -181,7 +169,7 @@ impl ScalarValue {
             | ElementType::U8
             | ElementType::U16
             | ElementType::U32
-            | ElementType::U64 => self.bits,
+            | ElementType::U64 => true,
         }
     }
 
@@ -225,72 +213,80 @@ pub(super) fn core_dtype(element: ElementType) -> CoreDType {
     }
 }
 
-/// One argument, in the order of the kernel's parameters.
-pub(super) enum Arg<'a> {
-    Ptr(BufferArg<'a>),
-    PtrMut(BufferArgMut<'a>),
-    Scalar(ScalarValue),
-    Const(ScalarValue),
+/// What an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ArgKind {
+    /// A shared buffer.
+    Ptr,
+    /// An exclusive buffer.
+    PtrMut,
+    /// A value that the code is given.
+    Scalar,
+    /// A value that is folded into the code.
+    Const,
+}
+
+/// One argument, in the order of the kernel's parameters. What launches need of all kinds is in the
+/// same fields, so that they need not tell them apart.
+pub(super) struct Arg<'a> {
+    /// The bits of a scalar, or the address of the first element.
+    bits: u64,
+    /// What conditions on a launch may speak of: the elements of a buffer, the bits of an integer.
+    fact: u64,
+    /// The memory of a buffer.
+    storage: Option<&'a Arc<Storage>>,
+    /// Where a buffer starts in it, in bytes.
+    start: usize,
+    /// What the key of a variant says of it.
+    #[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "the interpreter's variants know less"))]
+    unit: u16,
+    kind: ArgKind,
+    element: ElementType,
 }
 
 impl<'a> Arg<'a> {
-    /// The buffer, if it is one.
     #[inline]
-    pub(super) fn buffer(&self) -> Option<&BufferArg<'a>> {
-        match self {
-            Arg::Ptr(buffer) | Arg::PtrMut(BufferArgMut(buffer)) => Some(buffer),
-            Arg::Scalar(_) | Arg::Const(_) => None,
-        }
+    pub(super) fn ptr(buffer: BufferArg<'a>) -> Self {
+        Self::buffer(ArgKind::Ptr, buffer)
     }
 
-    /// Orders the use of a buffer, which the caller gives to `stream` next as part of `launch`.
     #[inline]
-    pub(super) fn prepare(&self, stream: &Stream, launch: LaunchId) -> Result<()> {
-        match self {
-            Arg::Ptr(buffer) => buffer.storage.begin_read(stream),
-            Arg::PtrMut(BufferArgMut(buffer)) => buffer.storage.begin_write(stream, buffer.bytes(), launch),
-            Arg::Scalar(_) | Arg::Const(_) => Ok(()),
-        }
+    pub(super) fn ptr_mut(BufferArgMut(buffer): BufferArgMut<'a>) -> Self {
+        Self::buffer(ArgKind::PtrMut, buffer)
     }
 
-    /// Notes the use of a buffer by the launch that is recorded next.
-    pub(super) fn note(&self, recording: &mut Recording) {
-        match self {
-            Arg::Ptr(buffer) => recording.add_use(buffer.storage, None),
-            Arg::PtrMut(BufferArgMut(buffer)) => recording.add_use(buffer.storage, Some(buffer.bytes())),
-            Arg::Scalar(_) | Arg::Const(_) => {}
-        }
-    }
-}
-
-/// Enters the gates of all buffers, from before [`Arg::prepare`] until the launch is in the stream.
-#[inline]
-pub(super) fn enter<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
-    let mut gates = args.iter().filter_map(|arg| Some(arg.buffer()?.storage.gate()));
-    if gates.any(|gate| gate.is_shut()) { enter_shut(args) } else { Entered::new() }
-}
-
-#[cold]
-fn enter_shut<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
-    gate::enter(args.iter().filter_map(|arg| Some(arg.buffer()?.storage.gate())))
-}
-
-impl BufferArg<'_> {
     #[inline]
-    fn bytes(&self) -> Range<usize> {
-        self.start..self.start + self.len * self.element.size()
+    fn buffer(kind: ArgKind, BufferArg { storage, start, len, element }: BufferArg<'a>) -> Self {
+        let bits = storage.address(start).get();
+        Arg { bits, fact: len as u64, storage: Some(storage), start, unit: 0, kind, element }.with_unit()
     }
 
-    /// Where the first element is. Using it needs [`Arg::prepare`].
     #[inline]
-    pub(super) fn address(&self) -> Address {
-        self.storage.address(self.start)
+    pub(super) fn scalar(value: ScalarValue) -> Self {
+        Self::value(ArgKind::Scalar, value)
     }
 
-    /// Elements.
     #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.len
+    pub(super) fn constant(value: ScalarValue) -> Self {
+        Self::value(ArgKind::Const, value)
+    }
+
+    #[inline]
+    fn value(kind: ArgKind, value: ScalarValue) -> Self {
+        let fact = if value.is_int() && kind == ArgKind::Scalar { value.bits } else { 0 };
+        let ScalarValue { bits, element } = value;
+        Arg { bits, fact, storage: None, start: 0, unit: 0, kind, element }.with_unit()
+    }
+
+    #[inline]
+    fn with_unit(mut self) -> Self {
+        self.unit = ParamSpec::of(&self).unit();
+        self
+    }
+
+    #[inline]
+    pub(super) fn kind(&self) -> ArgKind {
+        self.kind
     }
 
     #[inline]
@@ -298,11 +294,89 @@ impl BufferArg<'_> {
         self.element
     }
 
-    /// Whether the buffer can be used on `stream`.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(super) fn unit(&self) -> u16 {
+        self.unit
+    }
+
+    /// The bits of a scalar, or the address of the first element, whose use needs [`Arg::prepare`].
+    #[inline]
+    pub(super) fn bits(&self) -> u64 {
+        self.bits
+    }
+
+    /// What conditions on a launch may speak of: the elements of a buffer, the bits of an integer.
+    #[inline]
+    pub(super) fn fact(&self) -> u64 {
+        self.fact
+    }
+
+    /// The value of a scalar or constant.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(super) fn as_value(&self) -> Option<ScalarValue> {
+        match self.kind {
+            ArgKind::Scalar | ArgKind::Const => Some(ScalarValue { bits: self.bits, element: self.element }),
+            ArgKind::Ptr | ArgKind::PtrMut => None,
+        }
+    }
+
+    /// Where a buffer is, and how many elements it has.
+    #[inline]
+    pub(super) fn as_buffer(&self) -> Option<(Address, usize)> {
+        self.storage.map(|storage| (storage.address(self.start), self.len()))
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.fact as usize
+    }
+
+    /// The bytes of a buffer in its memory.
+    #[inline]
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.len() * self.element.size()
+    }
+
+    /// Whether it can be used on `stream`.
     #[inline]
     pub(super) fn check_device(&self, stream: &Stream) -> Result<()> {
-        stream.check_context(self.storage.device().context())
+        match self.storage {
+            Some(storage) => stream.check_context(storage.device().context()),
+            None => Ok(()),
+        }
     }
+
+    /// Orders the use of a buffer, which the caller gives to `stream` next as part of `launch`. It
+    /// has been checked with [`Arg::check_device`].
+    #[inline]
+    pub(super) fn prepare(&self, stream: &Stream, launch: LaunchId) -> Result<()> {
+        match (self.storage, self.kind) {
+            (Some(storage), ArgKind::PtrMut) => storage.begin_write_here(stream, self.range(), launch),
+            (Some(storage), ArgKind::Ptr | ArgKind::Scalar | ArgKind::Const) => storage.begin_read_here(stream),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Notes the use of a buffer by the launch that is recorded next.
+    pub(super) fn note(&self, recording: &mut Recording) {
+        if let Some(storage) = self.storage {
+            recording.add_use(storage, (self.kind == ArgKind::PtrMut).then(|| self.range()));
+        }
+    }
+}
+
+/// Enters the gates of all buffers, from before [`Arg::prepare`] until the launch is in the stream.
+#[inline]
+pub(super) fn enter<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
+    let mut gates = args.iter().filter_map(|arg| Some(arg.storage?.gate()));
+    if gates.any(|gate| gate.is_shut()) { enter_shut(args) } else { Entered::new() }
+}
+
+#[cold]
+fn enter_shut<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
+    gate::enter(args.iter().filter_map(|arg| Some(arg.storage?.gate())))
 }
 
 #[cfg(test)]

@@ -87,28 +87,28 @@ macro_rules! calls {
             /// The next argument, for a `Ptr<T>`.
             #[inline]
             pub fn ptr<T: DType>(mut self, buffer: impl PtrArg<'a, T>) -> Self {
-                self.invocation.args.push(Arg::Ptr(buffer.into_arg()));
+                self.invocation.args.push(Arg::ptr(buffer.into_arg()));
                 self
             }
 
             /// The next argument, for a `PtrMut<T>`.
             #[inline]
             pub fn ptr_mut<T: DType>(mut self, buffer: impl PtrMutArg<'a, T>) -> Self {
-                self.invocation.args.push(Arg::PtrMut(buffer.into_arg_mut()));
+                self.invocation.args.push(Arg::ptr_mut(buffer.into_arg_mut()));
                 self
             }
 
             /// The next argument, for a scalar.
             #[inline]
             pub fn scalar(mut self, value: impl Scalar) -> Self {
-                self.invocation.args.push(Arg::Scalar(value.value()));
+                self.invocation.args.push(Arg::scalar(value.value()));
                 self
             }
 
             /// The next argument, for a `Const<T>`: folded into the code.
             #[inline]
             pub fn const_scalar(mut self, value: impl Scalar) -> Self {
-                self.invocation.args.push(Arg::Const(value.value()));
+                self.invocation.args.push(Arg::constant(value.value()));
                 self
             }
         }

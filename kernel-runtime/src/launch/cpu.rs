@@ -3,7 +3,7 @@
 //! The kernel has run when `launch` returns. What fails in it is reported like on a GPU all the
 //! same: to the stream, for whoever reads what the launch wrote.
 
-use super::args::{Arg, BufferArg, enter};
+use super::args::{Arg, enter};
 use super::bind::bind;
 use super::fault::{FaultAt, ParamNames};
 use super::invocation::{Invocation, Place};
@@ -95,15 +95,13 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVaria
 
 /// An argument as the interpreter takes it.
 fn input(kernel: &Kernel, arg: &Arg<'_>) -> Result<interp::Arg> {
-    match arg {
-        Arg::Scalar(value) | Arg::Const(value) => Ok(interp::Arg::Scalar(value.bits)),
-        Arg::Ptr(_) | Arg::PtrMut(_) => match arg.buffer().map(|buffer| (buffer, buffer.address())) {
-            Some((buffer, Address::Host(ptr))) => Ok(interp::Arg::Buffer { ptr, len: BufferArg::len(buffer) }),
-            Some((_, Address::Device(_))) | None => Err(Error::Unsupported {
-                what: format!("running kernel `{}` on the CPU", kernel.name()).into(),
-                reason: "a buffer is not in host memory".into(),
-            }),
-        },
+    match arg.as_buffer() {
+        None => Ok(interp::Arg::Scalar(arg.bits())),
+        Some((Address::Host(ptr), len)) => Ok(interp::Arg::Buffer { ptr, len }),
+        Some((Address::Device(_), _)) => Err(Error::Unsupported {
+            what: format!("running kernel `{}` on the CPU", kernel.name()).into(),
+            reason: "a buffer is not in host memory".into(),
+        }),
     }
 }
 

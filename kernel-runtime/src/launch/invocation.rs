@@ -1,6 +1,8 @@
 //! A call without its types: everything that a launch does before it comes to the backend.
 
 use super::args::Arg;
+#[cfg(feature = "jit")]
+use super::args::ArgKind;
 use super::compiled::CompiledKernel;
 use super::kernel::{Kernel, user_params};
 #[cfg(feature = "jit")]
@@ -128,9 +130,7 @@ impl<'a> Invocation<'a> {
             });
         }
         for (index, arg) in self.args.iter().enumerate() {
-            if let Some(buffer) = arg.buffer()
-                && let Err(error) = buffer.check_device(stream)
-            {
+            if let Err(error) = arg.check_device(stream) {
                 return Err(self.name_argument(error, index));
             }
         }
@@ -170,9 +170,10 @@ impl<'a> Invocation<'a> {
     /// own.
     #[cfg(feature = "jit")]
     #[inline]
-    pub(super) fn push_key(&self, words: &mut Words, place: u64, checking: Checking) {
+    pub(super) fn key(&self, words: &mut Words, place: u64, checking: Checking) {
         let head = KeyHead { place, checking, tuning: self.tuning, safety: self.safety };
-        words.push_key(head, &self.dtypes, self.args.iter().map(ParamSpec::of), &self.constants);
+        let value = |arg: &Arg<'_>| (arg.kind() == ArgKind::Const).then(|| arg.bits());
+        words.set(head, &self.dtypes, self.args.iter().map(|arg| (arg.unit(), value(arg))), &self.constants);
     }
 }
 
@@ -188,7 +189,7 @@ mod tests {
             KernelSource { name: "k", module: "", file: "", ir: "", lines: &[], num_warps: None, num_stages: None };
         let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(source)));
         let mut first = Invocation::new(kernel, Safety::Unsafe);
-        first.args.push(Arg::Scalar(1i32.value()));
+        first.args.push(Arg::scalar(1i32.value()));
         first.constants.push(3);
         first.dtypes.push(ElementType::F32);
         first.tuning.num_warps = Some(4);

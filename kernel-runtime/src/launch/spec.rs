@@ -1,12 +1,13 @@
 //! What a variant of a kernel is made from: dtypes, constexprs, what is known of the arguments,
 //! options. And its [`Key`] in the caches: a few words, made without an allocation.
 
-use super::args::{Arg, ScalarValue, core_dtype};
+use super::args::{Arg, ArgKind, ScalarValue, core_dtype};
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use kernel_core::ir::{Facts, Safety};
 use smallvec::SmallVec;
 use std::borrow::Borrow;
+use std::mem::MaybeUninit;
 
 /// Alignments above this many bytes make no code better: it is the widest access of a thread.
 const MAX_ALIGNMENT: u32 = 16;
@@ -90,23 +91,20 @@ impl ParamSpec {
     /// What the GPU's code generator may know of an argument.
     #[inline]
     pub(super) fn of(arg: &Arg<'_>) -> ParamSpec {
-        match arg {
-            Arg::Scalar(value) => {
+        let element = arg.element();
+        match arg.kind() {
+            ArgKind::Scalar => {
                 // The low bits of a negative integer are those of its remainder.
-                let is_int = is_int(value.element);
-                let fits = |divisor: &u32| is_int && value.bits & u64::from(divisor - 1) == 0;
+                let is_int = is_int(element);
+                let fits = |divisor: &u32| is_int && arg.bits() & u64::from(divisor - 1) == 0;
                 let divisor = DIVISORS.into_iter().find(fits).unwrap_or(1);
-                ParamSpec::Scalar { element: value.element, divisor, one: is_int && value.bits == 1 }
+                ParamSpec::Scalar { element, divisor, one: is_int && arg.bits() == 1 }
             }
-            Arg::Const(value) => ParamSpec::Const(*value),
-            Arg::Ptr(_) | Arg::PtrMut(_) => {
-                let mutable = matches!(arg, Arg::PtrMut(_));
-                // An argument of these kinds has a buffer.
-                let (address, len, element) = arg
-                    .buffer()
-                    .map_or((0, 0, ElementType::U8), |buffer| (buffer.address().get(), buffer.len(), buffer.element()));
-                let alignment = 1 << address.trailing_zeros().min(MAX_ALIGNMENT.trailing_zeros());
-                ParamSpec::Buffer { element, mutable, alignment, len_divisible: len % DIVISOR as usize == 0 }
+            ArgKind::Const => ParamSpec::Const(ScalarValue { bits: arg.bits(), element }),
+            ArgKind::Ptr | ArgKind::PtrMut => {
+                let alignment = 1 << arg.bits().trailing_zeros().min(MAX_ALIGNMENT.trailing_zeros());
+                let len_divisible = arg.fact().is_multiple_of(u64::from(DIVISOR));
+                ParamSpec::Buffer { element, mutable: arg.kind() == ArgKind::PtrMut, alignment, len_divisible }
             }
         }
     }
@@ -154,19 +152,26 @@ impl ParamSpec {
         }
     }
 
-    /// Everything but a constant's value, in [`UNIT_BITS`] bits.
+    /// Everything but a constant's value.
     #[inline]
-    fn bits(self) -> u64 {
+    pub(super) fn unit(self) -> u16 {
+        let log2 = |power: u32| power.trailing_zeros() as u16;
         let (kind, element, facts) = match self {
             ParamSpec::Buffer { element, mutable, alignment, len_divisible } => {
-                (u64::from(mutable), element, u64::from(alignment.trailing_zeros()) | u64::from(len_divisible) << 3)
+                (u16::from(mutable), element, log2(alignment) | u16::from(len_divisible) << 3)
             }
-            ParamSpec::Scalar { element, divisor, one } => {
-                (2, element, u64::from(divisor.trailing_zeros()) | u64::from(one) << 3)
-            }
+            ParamSpec::Scalar { element, divisor, one } => (2, element, log2(divisor) | u16::from(one) << 3),
             ParamSpec::Const(value) => (3, value.element, 0),
         };
-        kind | (element as u64) << 2 | facts << 6
+        kind | (element as u16) << 2 | facts << 6
+    }
+
+    /// The value of a constant.
+    fn value(self) -> Option<u64> {
+        match self {
+            ParamSpec::Const(value) => Some(value.bits),
+            ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } => None,
+        }
     }
 }
 
@@ -202,9 +207,6 @@ pub(super) enum Checking {
     Everywhere,
 }
 
-/// Bits of one dtype or parameter in a key. Divides 64.
-const UNIT_BITS: u32 = 16;
-
 /// What tells variants apart: two launches with one key run the same code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key(Box<[u64]>);
@@ -214,7 +216,8 @@ impl Key {
     pub(super) fn new(spec: &Spec<'_>, place: u64, checking: Checking) -> Key {
         let Spec { dtypes, constants, params, tuning, safety } = *spec;
         let mut words = Words::default();
-        words.push_key(KeyHead { place, checking, tuning, safety }, dtypes, params.iter().copied(), constants);
+        let params = params.iter().map(|param| (param.unit(), param.value()));
+        words.set(KeyHead { place, checking, tuning, safety }, dtypes, params, constants);
         Key(words.as_slice().into())
     }
 }
@@ -227,96 +230,105 @@ impl Borrow<[u64]> for Key {
     }
 }
 
-/// Words of most keys.
-const INLINE_WORDS: usize = 16;
+/// Keys of up to this many words are made without an allocation.
+const INLINE_WORDS: usize = 64;
 
-/// The words of a key, made without an allocation if they are not many.
+/// The words of a key.
 pub(super) struct Words {
-    inline: [u64; INLINE_WORDS],
-    /// How many are in `inline`.
+    inline: [MaybeUninit<u64>; INLINE_WORDS],
+    /// How many of `inline` are written.
     len: usize,
-    /// All of them, if they are more than fit.
-    all: Vec<u64>,
+    /// The words, if they may be more than fit.
+    long: Vec<u64>,
+}
+
+impl Words {
+    /// The words of a key. Parameters have a unit, and constants among them a value.
+    #[inline]
+    pub(super) fn set(
+        &mut self,
+        head: KeyHead,
+        dtypes: &[ElementType],
+        params: impl ExactSizeIterator<Item = (u16, Option<u64>)>,
+        constants: &[i64],
+    ) {
+        self.long.clear();
+        self.len = 0;
+        let most = HEAD_WORDS + dtypes.len() + 2 * params.len() + constants.len();
+        if most > INLINE_WORDS {
+            return self.set_long(head, dtypes, params, constants);
+        }
+        let Words { inline, len, .. } = self;
+        let mut written = 0;
+        for_each_word(head, dtypes, params, constants, |word| {
+            if let Some(place) = inline.get_mut(written) {
+                place.write(word);
+                written += 1;
+            }
+        });
+        *len = written;
+    }
+
+    #[cold]
+    fn set_long(
+        &mut self,
+        head: KeyHead,
+        dtypes: &[ElementType],
+        params: impl ExactSizeIterator<Item = (u16, Option<u64>)>,
+        constants: &[i64],
+    ) {
+        for_each_word(head, dtypes, params, constants, |word| self.long.push(word));
+    }
+
+    #[inline]
+    pub(super) fn as_slice(&self) -> &[u64] {
+        if !self.long.is_empty() {
+            return &self.long;
+        }
+        // SAFETY: so many have been written.
+        unsafe { self.inline[..self.len].assume_init_ref() }
+    }
 }
 
 impl Default for Words {
     #[inline]
     fn default() -> Self {
-        Words { inline: [0; INLINE_WORDS], len: 0, all: Vec::new() }
+        Words { inline: [const { MaybeUninit::uninit() }; INLINE_WORDS], len: 0, long: Vec::new() }
     }
 }
 
-impl Words {
-    #[inline]
-    fn push(&mut self, word: u64) {
-        match self.inline.get_mut(self.len) {
-            Some(place) => {
-                *place = word;
-                self.len += 1;
-            }
-            None => self.push_more(word),
-        }
-    }
+/// Words that do not depend on how many parameters there are.
+const HEAD_WORDS: usize = 2;
 
-    #[cold]
-    fn push_more(&mut self, word: u64) {
-        if self.all.is_empty() {
-            self.all.extend(self.inline);
+/// Gives the words of a key.
+#[inline]
+fn for_each_word(
+    head: KeyHead,
+    dtypes: &[ElementType],
+    params: impl ExactSizeIterator<Item = (u16, Option<u64>)>,
+    constants: &[i64],
+    mut give: impl FnMut(u64),
+) {
+    let option = |value: Option<u32>| u64::from(value.unwrap_or(0)) & 0xff;
+    // The counts keep lists of different lengths apart.
+    give(
+        (head.checking as u64)
+            | ((head.safety == Safety::Unsafe) as u64) << 1
+            | option(head.tuning.num_warps) << 8
+            | option(head.tuning.num_stages) << 16
+            | (dtypes.len() as u64) << 24
+            | (params.len() as u64) << 40,
+    );
+    give(head.place);
+    dtypes.iter().for_each(|element| give(*element as u64));
+    for (unit, value) in params {
+        give(unit.into());
+        if let Some(value) = value {
+            give(value);
         }
-        self.all.push(word);
     }
-
-    #[inline]
-    pub(super) fn as_slice(&self) -> &[u64] {
-        if self.all.is_empty() { &self.inline[..self.len] } else { &self.all }
-    }
-
-    /// The words of a key.
-    #[inline]
-    pub(super) fn push_key(
-        &mut self,
-        head: KeyHead,
-        dtypes: &[ElementType],
-        params: impl ExactSizeIterator<Item = ParamSpec> + Clone,
-        constants: &[i64],
-    ) {
-        let option = |value: Option<u32>| u64::from(value.unwrap_or(0)) & 0xff;
-        // The counts keep lists of different lengths apart.
-        self.push(
-            (head.checking as u64)
-                | ((head.safety == Safety::Unsafe) as u64) << 1
-                | option(head.tuning.num_warps) << 8
-                | option(head.tuning.num_stages) << 16
-                | (dtypes.len() as u64) << 24
-                | (params.len() as u64) << 40,
-        );
-        self.push(head.place);
-        let (mut word, mut shift) = (0, 0);
-        let mut push_unit = |unit: u64| {
-            word |= unit << shift;
-            shift += UNIT_BITS;
-            if shift == u64::BITS {
-                self.push(word);
-                (word, shift) = (0, 0);
-            }
-        };
-        dtypes.iter().for_each(|element| push_unit(*element as u64));
-        let mut has_consts = false;
-        for param in params.clone() {
-            has_consts |= matches!(param, ParamSpec::Const(_));
-            push_unit(param.bits());
-        }
-        self.push(word);
-        if has_consts {
-            for param in params {
-                if let ParamSpec::Const(value) = param {
-                    self.push(value.bits);
-                }
-            }
-        }
-        // The rest of the words, however many.
-        constants.iter().for_each(|value| self.push(*value as u64));
-    }
+    // The rest of the words, however many.
+    constants.iter().for_each(|value| give(*value as u64));
 }
 
 /// What a [`Key`] has besides dtypes, constexprs and parameters.
@@ -358,7 +370,7 @@ mod tests {
 
     #[test]
     fn integers_are_specialised_on_few_divisors() {
-        let spec = |value: ScalarValue| ParamSpec::of(&Arg::Scalar(value)).facts();
+        let spec = |value: ScalarValue| ParamSpec::of(&Arg::scalar(value)).facts();
         assert_eq!(spec(1i32.value()), Facts { divisible_by: 0, equals_one: true, len_divisible_by: 0 });
         for divisible in [0i64, 16, -32, 4096] {
             assert_eq!(spec(divisible.value()).divisible_by, 16, "{divisible}");
@@ -378,8 +390,8 @@ mod tests {
     #[test]
     fn keys_differ_where_variants_do() {
         let (f32, i32) = (ElementType::F32, ElementType::I32);
-        let one = ParamSpec::of(&Arg::Scalar(1i32.value()));
-        let two = ParamSpec::of(&Arg::Scalar(2i32.value()));
+        let one = ParamSpec::of(&Arg::scalar(1i32.value()));
+        let two = ParamSpec::of(&Arg::scalar(2i32.value()));
         let buffer = assumed_buffer(f32, false);
         let many = [two; 40];
         let keys = [
@@ -406,10 +418,15 @@ mod tests {
 
     #[test]
     fn keys_of_any_length_are_exact() {
-        for len in [0, 1, INLINE_WORDS - 1, INLINE_WORDS, INLINE_WORDS + 1, 100] {
-            let mut words = Words::default();
-            (0..len).for_each(|word| words.push(word as u64));
-            assert_eq!(words.as_slice(), (0..len as u64).collect::<Vec<_>>());
+        let mut words = Words::default();
+        for constants in [0, 1, INLINE_WORDS - HEAD_WORDS, INLINE_WORDS - HEAD_WORDS + 1, 1000, 3] {
+            let values: Vec<i64> = (0..constants as i64).collect();
+            let tuning = Tuning::default();
+            let head = KeyHead { place: 7, checking: Checking::Everywhere, tuning, safety: Safety::Safe };
+            words.set(head, &[], std::iter::empty(), &values);
+            let (head, rest) = words.as_slice().split_at(HEAD_WORDS);
+            assert_eq!(head[1], 7);
+            assert_eq!(rest, values.iter().map(|value| *value as u64).collect::<Vec<_>>());
         }
     }
 

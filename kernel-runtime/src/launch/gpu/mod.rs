@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::graph::recording;
 use cudarc::driver::CudaContext;
 use kernel_codegen::check::LaunchConditions;
-use memo::{Facts, Memo};
+use memo::Memo;
 use module::Loaded;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -78,15 +78,13 @@ fn meets_conditions(conditions: &LaunchConditions, memo: &Memo, args: &[Arg<'_>]
     if conditions.is_empty() {
         return true;
     }
-    let facts = Facts::of(args, grid);
-    if facts.as_ref().is_some_and(|facts| memo.holds(facts)) {
-        return true;
+    memo.holds(args, grid) || {
+        let holds = submit::conditions_hold(conditions, args, grid);
+        if holds {
+            memo.note(args, grid);
+        }
+        holds
     }
-    let holds = submit::conditions_hold(conditions, args, grid);
-    if let (true, Some(facts)) = (holds, &facts) {
-        memo.note(facts);
-    }
-    holds
 }
 
 /// The variant for a launch on `device`, compiled and loaded if nobody has.
@@ -97,7 +95,7 @@ fn ready(call: &Invocation<'_>, device: &Device, checking: Checking) -> Result<&
     // for it.
     let place = ctx.cu_ctx() as u64;
     let mut words = Words::default();
-    call.push_key(&mut words, place, checking);
+    call.key(&mut words, place, checking);
     match call.kernel.gpu.ready.get(words.as_slice()) {
         Some(ready) => Ok(ready),
         None => call.with_spec(call.tuning, |spec| {
@@ -278,8 +276,14 @@ mod tests {
         let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
         let call = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(-3i32);
         let values = call.with_args(|args| -> Result<Vec<u64>> {
-            let mut values = vec![0; checked.compiled.abi.len()];
-            submit::pack(&mut values, kernel, &checked.compiled.abi, args, 0xabc0)?;
+            let value = |param| submit::value_of(param, args, 0xabc0).expect("the launch has all parameters");
+            let values: Vec<u64> = checked.compiled.abi.iter().map(value).collect();
+            // What the driver reads is the same.
+            let mut params = submit::Params::new();
+            for (pointer, value) in params.pack(kernel, &checked.compiled.abi, args, 0xabc0)?.iter().zip(&values) {
+                // SAFETY: it points to a word of `params`.
+                assert_eq!(unsafe { pointer.cast::<u64>().read() }, *value);
+            }
             Ok(values)
         })?;
         let expected: Vec<u64> = (checked.compiled.abi.iter())
@@ -312,7 +316,7 @@ mod tests {
         let mut launch = |n: i32| -> Result<bool> {
             let invocation = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(n).into_invocation();
             let mut words = Words::default();
-            invocation.push_key(&mut words, 7, Checking::AtLaunch);
+            invocation.key(&mut words, 7, Checking::AtLaunch);
             let variant = match found.get(words.as_slice()) {
                 Some(variant) => *variant,
                 None => invocation.with_spec(Tuning::default(), |spec| {

@@ -1,6 +1,6 @@
 //! A launch: arguments as the code takes them, and the call of the driver.
 
-use super::super::args::{Arg, enter};
+use super::super::args::{Arg, ArgKind, enter};
 use super::super::invocation::Place;
 use super::super::kernel::Kernel;
 use super::Ready;
@@ -14,6 +14,7 @@ use kernel_codegen::AbiParam;
 use kernel_codegen::check::{LaunchConditions, LaunchValues};
 use kernel_core::ir::ParamId;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 /// A launch as its conditions see it.
 struct Launch<'l> {
@@ -24,15 +25,13 @@ struct Launch<'l> {
 impl LaunchValues for Launch<'_> {
     #[inline]
     fn scalar(&self, param: ParamId) -> Option<i128> {
-        match self.args.get(param.index())? {
-            Arg::Scalar(value) => value.as_int(),
-            Arg::Ptr(_) | Arg::PtrMut(_) | Arg::Const(_) => None,
-        }
+        let arg = self.args.get(param.index())?;
+        if arg.kind() == ArgKind::Scalar { arg.as_value()?.as_int() } else { None }
     }
 
     #[inline]
     fn length(&self, param: ParamId) -> u64 {
-        self.args.get(param.index()).and_then(Arg::buffer).map_or(0, |buffer| buffer.len() as u64)
+        self.args.get(param.index()).and_then(Arg::as_buffer).map_or(0, |(_, len)| len as u64)
     }
 
     #[inline]
@@ -51,18 +50,25 @@ const INLINE_PARAMS: usize = 24;
 
 /// The values of the code's parameters, in the low bytes, and where each is.
 pub(super) struct Params {
-    inline: ([u64; INLINE_PARAMS], [*mut c_void; INLINE_PARAMS]),
-    /// If there are more.
-    heap: (Vec<u64>, Vec<*mut c_void>),
+    values: [MaybeUninit<u64>; INLINE_PARAMS],
+    pointers: [MaybeUninit<*mut c_void>; INLINE_PARAMS],
+    /// Instead, if there are more.
+    long: (Vec<u64>, Vec<*mut c_void>),
 }
 
 impl Params {
     #[inline]
     pub(super) fn new() -> Self {
-        Params { inline: ([0; INLINE_PARAMS], [std::ptr::null_mut(); INLINE_PARAMS]), heap: (Vec::new(), Vec::new()) }
+        Params {
+            values: [const { MaybeUninit::uninit() }; INLINE_PARAMS],
+            pointers: [const { MaybeUninit::uninit() }; INLINE_PARAMS],
+            long: (Vec::new(), Vec::new()),
+        }
     }
 
-    /// Packs the values of all parameters; gives where they are.
+    /// Packs the values of all parameters; gives where each is. Each points to eight bytes, of which
+    /// the driver reads as many as the parameter has: the low ones come first on every machine that
+    /// NVIDIA's driver runs on.
     #[inline]
     pub(super) fn pack(
         &mut self,
@@ -71,39 +77,33 @@ impl Params {
         args: &[Arg<'_>],
         report_slot: u64,
     ) -> Result<&mut [*mut c_void]> {
-        let (values, pointers) = if abi.len() <= INLINE_PARAMS {
-            (&mut self.inline.0[..abi.len()], &mut self.inline.1[..abi.len()])
-        } else {
-            self.heap.0.resize(abi.len(), 0);
-            self.heap.1.resize(abi.len(), std::ptr::null_mut());
-            (&mut self.heap.0[..], &mut self.heap.1[..])
-        };
-        pack(values, kernel, abi, args, report_slot)?;
-        // Each points to eight bytes, of which the driver reads as many as the parameter has: the
-        // low ones come first on every machine that NVIDIA's driver runs on.
-        for (pointer, value) in pointers.iter_mut().zip(values) {
-            *pointer = std::ptr::from_mut(value).cast();
+        if abi.len() > INLINE_PARAMS {
+            return self.pack_long(kernel, abi, args, report_slot);
         }
+        for ((param, value), pointer) in abi.iter().zip(&mut self.values).zip(&mut self.pointers) {
+            match value_of(param, args, report_slot) {
+                Some(known) => pointer.write(std::ptr::from_mut(value.write(known)).cast()),
+                None => return Err(unknown_param(kernel, param)),
+            };
+        }
+        // SAFETY: the loop has written one for each parameter.
+        Ok(unsafe { self.pointers[..abi.len()].assume_init_mut() })
+    }
+
+    #[cold]
+    fn pack_long(
+        &mut self,
+        kernel: &Kernel,
+        abi: &[AbiParam],
+        args: &[Arg<'_>],
+        report_slot: u64,
+    ) -> Result<&mut [*mut c_void]> {
+        let value = |param| value_of(param, args, report_slot).ok_or_else(|| unknown_param(kernel, param));
+        let (values, pointers) = &mut self.long;
+        *values = abi.iter().map(value).collect::<Result<_>>()?;
+        *pointers = values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
         Ok(pointers)
     }
-}
-
-/// Packs the values of all parameters into as many words.
-#[inline]
-pub(super) fn pack(
-    values: &mut [u64],
-    kernel: &Kernel,
-    abi: &[AbiParam],
-    args: &[Arg<'_>],
-    report_slot: u64,
-) -> Result<()> {
-    for (value, param) in values.iter_mut().zip(abi) {
-        match value_of(param, args, report_slot) {
-            Some(known) => *value = known,
-            None => return Err(unknown_param(kernel, param)),
-        }
-    }
-    Ok(())
 }
 
 /// Gives the kernel to the stream.
@@ -176,15 +176,11 @@ pub(super) fn record(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], p
 }
 
 #[inline]
-fn value_of(param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> Option<u64> {
-    let buffer = |id: ParamId| args.get(id.index()).and_then(Arg::buffer);
+pub(super) fn value_of(param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> Option<u64> {
     match param {
-        AbiParam::Buffer(id) => buffer(*id).map(|buffer| buffer.address().get()),
-        AbiParam::Length(id) => buffer(*id).map(|buffer| buffer.len() as u64),
-        AbiParam::Scalar(id, _) => match args.get(id.index()) {
-            Some(Arg::Scalar(value) | Arg::Const(value)) => Some(value.bits),
-            Some(Arg::Ptr(_) | Arg::PtrMut(_)) | None => None,
-        },
+        // The variant was made for arguments of these kinds.
+        AbiParam::Buffer(id) | AbiParam::Scalar(id, _) => args.get(id.index()).map(Arg::bits),
+        AbiParam::Length(id) => args.get(id.index()).map(Arg::fact),
         AbiParam::ReportSlot => Some(report_slot),
         AbiParam::Scratch => None,
     }
