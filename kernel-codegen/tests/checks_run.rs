@@ -95,3 +95,73 @@ fn a_bad_index_is_found_by_every_variant() {
         }
     }
 }
+
+/// `out[i] = x[i + start]` where `i` is below `n`, else 7, in 8 lanes; a scalar load behind it.
+const OTHER: &str = r#"kernel other "k.rs" safe bound {
+  param %x x: ptr f32
+  param %out out: ptr_mut f32
+  param %start start: i32
+  param %n n: i32
+  %seven: f32 = const 7.0
+  %others: f32[8] = splat %seven
+  %i: i32[8] = arange {lo = 0, hi = 8}
+  %ns: i32[8] = splat %n
+  %m: bool[8] = cmp.lt %i, %ns
+  %starts: i32[8] = splat %start
+  %at: i32[8] = add %starts, %i
+  %xs: *x[8] = splat %x
+  %xp: *x[8] = add_ptr %xs, %at
+  %v: f32[8] = load %xp, %m, %others
+  %os: *out[8] = splat %out
+  %op: *out[8] = add_ptr %os, %i
+  store %op, %v
+  %zero: i32 = const 0
+  %some: bool = cmp.gt %n, %zero
+  %one: *x = add_ptr %x, %start
+  %w: f32 = load %one, %some, %seven
+  %eight: i32 = const 8
+  %last: *out = add_ptr %out, %eight
+  store %last, %w
+  return
+}
+"#;
+
+#[test]
+fn a_refused_lane_reads_zero_and_a_masked_one_other() {
+    let run = |checks: Option<Checks>, start: i32, n: i32| {
+        let mut func = text::parse(OTHER).unwrap_or_else(|e| panic!("{e}"));
+        if let Some(checks) = checks {
+            insert(&mut func, checks);
+            kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
+        }
+        let x: Vec<f32> = (1..=6).map(|i| i as f32).collect();
+        let mut buffers = [HostBuffer::from(x), HostBuffer::from(vec![-1.0f32; 9])];
+        let scalars = [start, n].map(|v| HostScalar::from_bits(DType::I32, u64::from(v as u32)));
+        let outcome = run_kernel(&BoundFunc::new(func).expect("bound"), &mut buffers, &scalars, [1, 1, 1]);
+        (buffers[1].as_slice::<f32>().expect("f32").to_vec(), outcome.is_err())
+    };
+    let expected: [(i32, i32, [f32; 9], bool); 5] = [
+        (0, 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 7.0, 1.0], false),
+        (0, 0, [7.0; 9], false),
+        (4, 4, [5.0, 6.0, 0.0, 0.0, 7.0, 7.0, 7.0, 7.0, 5.0], true),
+        (-2, 3, [0.0, 0.0, 1.0, 7.0, 7.0, 7.0, 7.0, 7.0, 0.0], true),
+        (9, 8, [0.0; 9], true),
+    ];
+    for (start, n, out, fails) in expected {
+        for checks in [None, Some(Checks::EveryAccess)] {
+            assert_eq!(run(checks, start, n), (out.to_vec(), fails), "{checks:?} from {start}, {n} lanes");
+        }
+    }
+}
+
+#[test]
+fn a_load_whose_other_is_zero_stays_as_it_is() {
+    let selects = |source: &str| {
+        let mut func = text::parse(source).unwrap_or_else(|e| panic!("{e}"));
+        insert(&mut func, Checks::EveryAccess);
+        text::print(&func).matches("= select").count()
+    };
+    assert_eq!(selects(OTHER), 2);
+    assert_eq!(selects(&OTHER.replace("const 7.0", "const 0.0")), 0);
+    assert_eq!(selects(&OTHER.replace("const 7.0", "const -0.0")), 2, "its bits are not those of zero");
+}

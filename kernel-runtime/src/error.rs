@@ -122,6 +122,11 @@ pub enum Error {
 
     /// A lane of a safe kernel accessed memory outside its buffer. The access was suppressed: a
     /// load gave zero, a store did nothing.
+    ///
+    /// A launch gives one error, however many accesses fail. On the CPU it is the first failure of the program with
+    /// the smallest index (the first axis of the grid runs fastest). On a GPU it is that of the thread that reports
+    /// first, which is the first failure of that thread: if several programs fail, or several lanes or accesses of
+    /// one program, any of them may be named, and another one the next time.
     #[error(
         "{file}:{line}:{column}: kernel `{kernel}` {access} element {offset} of `{argument}`, which has {len} elements, \
          in program ({}, {}, {}); the access was suppressed; mask it, or fix the grid or the length passed to the kernel",
@@ -136,7 +141,7 @@ pub enum Error {
         line: u32,
         /// Its column, from 1.
         column: u32,
-        /// The program that made the access.
+        /// The program that made the access: one of them, if several programs failed.
         program_id: [u32; 3],
         /// The offset in elements from the start of the argument.
         offset: i64,
@@ -149,6 +154,8 @@ pub enum Error {
     },
 
     /// An `assert!` inside a kernel failed. Its program stopped there.
+    ///
+    /// If several programs fail, one of them is named: see [`Error::OutOfBounds`].
     #[error(
         "{file}:{line}:{column}: kernel `{kernel}`: assertion failed in program ({}, {}, {}): {message}",
         program_id[0], program_id[1], program_id[2]

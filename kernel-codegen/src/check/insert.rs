@@ -1,8 +1,8 @@
 //! Decides, for every access, how it is kept inside its buffer, and inserts the checks that remain.
 
 use kernel_core::ir::{
-    ControlOp, CreateOp, DType, FloatFlags, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind, RegionId, Safety,
-    Span, ValueId, result_types,
+    ControlOp, CreateOp, DType, ElementwiseOp, FloatFlags, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind,
+    RegionId, Safety, Span, ValueId, result_types,
 };
 
 use super::describe::Describer;
@@ -262,24 +262,66 @@ impl Inserter<'_> {
         let length = self.length(param);
         let offset = match offset_of(self.func, operation.operands[0]) {
             Some(offset) => offset,
-            None => {
-                let shape = self.func.ty(operation.operands[0]).shape.clone();
-                let zero = self.emit(out, Op::constant(Literal::Int(0), DType::I32), &[], span);
-                match shape.is_empty() {
-                    true => zero,
-                    false => self.emit(out, CreateOp::Splat { shape }.into(), &[zero], span),
-                }
-            }
+            None => self.zeros(operation.operands[0], DType::I32, out, span),
         };
         let mut operands = vec![offset, length];
         operands.extend(operation.operands.get(index));
         let store = !matches!(op, MemoryOp::Load { .. });
         let check = MemoryOp::CheckBounds { param: param.index() as u32, store };
         let mask = self.emit(out, check.into(), &operands, span);
+        if matches!(op, MemoryOp::Load { .. }) {
+            self.zero_refused(id, out);
+        }
         let access = &mut self.func.ops[id.index()].operands;
         match access.get_mut(index) {
             Some(slot) => *slot = mask,
             None => access.push(mask),
         }
+    }
+
+    /// A lane that the bounds refuse reads zero, not `other`: that is for lanes that the kernel itself masks. The
+    /// checked mask admits neither, so `other` becomes what each of the two reads.
+    fn zero_refused(&mut self, load: OpId, out: &mut Vec<OpId>) {
+        let operation = self.func.op(load);
+        let (span, result) = (operation.span, operation.results[0]);
+        let &[pointer, mask, other] = operation.operands.as_slice() else { return };
+        let Some(dtype) = self.func.ty(result).dtype() else { return };
+        if self.is_zero(other) {
+            return;
+        }
+        let zeros = self.zeros(pointer, dtype, out, span);
+        let other = self.emit(out, ElementwiseOp::Select.into(), &[mask, zeros, other], span);
+        self.func.ops[load.index()].operands[2] = other;
+    }
+
+    /// Zeros in the shape of `like`.
+    fn zeros(&mut self, like: ValueId, dtype: DType, out: &mut Vec<OpId>, span: Span) -> ValueId {
+        let shape = self.func.ty(like).shape.clone();
+        let zero = self.emit(out, Op::constant(zero(dtype), dtype), &[], span);
+        match shape.is_empty() {
+            true => zero,
+            false => self.emit(out, CreateOp::Splat { shape }.into(), &[zero], span),
+        }
+    }
+
+    /// Whether all bits of all elements are known to be zero.
+    fn is_zero(&self, value: ValueId) -> bool {
+        let Some(op) = self.func.def_op(value) else { return false };
+        match &op.op {
+            Op::Create(CreateOp::Splat { .. }) => self.is_zero(op.operands[0]),
+            Op::Create(CreateOp::Const { value, dtype }) => dtype.known().is_some_and(|dtype| *value == zero(dtype)),
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => false,
+        }
+    }
+}
+
+/// The value whose bits are zero.
+fn zero(dtype: DType) -> Literal {
+    if dtype == DType::Bool {
+        Literal::Bool(false)
+    } else if dtype.is_float() {
+        Literal::float(0.0)
+    } else {
+        Literal::Int(0)
     }
 }

@@ -17,6 +17,9 @@
 //! %m2: bool[BLOCK] = check_bounds %off, %len, %m {param = 0, store = false}
 //! %9: f32[BLOCK] = load %p, %m2
 //! ```
+//!
+//! A lane that the bounds refuse reads zero, in a load with `other` too, which is what a lane reads that the kernel's
+//! own mask leaves out: there `load %p, %m, %other` becomes `load %p, %m2, (select %m, zeros, %other)`.
 
 pub mod describe;
 pub mod insert;

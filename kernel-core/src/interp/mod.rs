@@ -12,9 +12,10 @@
 //!   Elementary functions are those of [`crate::math`].
 //! - **Reductions** are balanced trees, described in the module that computes them; a sum or product of f16 or bf16
 //!   accumulates in f32.
-//! - **Memory.** Every access is checked, in unsafe kernels too. A lane out of bounds is suppressed (it reads zero)
-//!   and reported; the program goes on. A failed `assert` ends its program. All programs run to their end; the fault
-//!   returned is the first of the program with the smallest linear index (x fastest) that has one.
+//! - **Memory.** Every access is checked, in unsafe kernels too. A lane out of bounds is suppressed (it reads zero,
+//!   also where the load has an `other`) and reported; the program goes on. A failed `assert` ends its program. All
+//!   programs run to their end; the fault returned is the first of the program with the smallest linear index (x
+//!   fastest) that has one. A GPU, where programs run at the same time, reports any one of all failures.
 //!   `atomic_cas` compares bits. Memory that a kernel may write is accessed with relaxed atomics per element.
 //! - **Placed kernels** run with adversarial timing: asynchronous copies land at their wait and no earlier, shared
 //!   memory is poisoned before, warp groups are coroutines and waits that nothing can complete are faults.

@@ -122,7 +122,7 @@ fn offsets_that_wrap() {
             }
             other => panic!("expected an access out of bounds, got {other:?}"),
         }
-        // Half of the lanes are masked, the others suppressed: all read zero.
+        // Half of the lanes are masked, the others refused: all read zero.
         assert_eq!(out.to_vec()?, [0; 32]);
         still_works(device)
     });
@@ -203,6 +203,62 @@ fn indices_from_data() {
             let hit = |i: usize| i >= 100 && table.contains(&(i as i64 - 100));
             assert!((0..200).all(|i| got[i] == if hit(i) { 1.5 } else { -1.0 }), "only what is inside is written");
         }
+        still_works(device)
+    });
+}
+
+#[kernel]
+fn gather_some(x: Ptr<f32>, indices: Ptr<i32>, out: PtrMut<f32>, last: PtrMut<f32>, n: i32) {
+    let i = arange(0, 64);
+    let at = load(indices + i);
+    store(out + i, load(x + at, mask = i < n, other = -2.5));
+    // The address of a scalar, and bounds that a launch condition decides.
+    store(last, load(x + load(indices), mask = n > 0, other = 0.5) + load(x + n, mask = n < 3, other = 0.25));
+}
+
+#[test]
+fn refused_lanes_read_zero_and_masked_lanes_other() {
+    check(|device| {
+        let x = device.upload(&(1..=100).map(|i| i as f32).collect::<Vec<_>>())?;
+        for (bad, n) in [(100i32, 40usize), (-1, 64), (i32::MIN, 5), (i32::MAX, 0), (7, 33), (1000, 1)] {
+            // Every third index is wrong, under the mask and outside it.
+            let table: Vec<i32> = (0..64).map(|i| if i % 3 == 0 { bad } else { i }).collect();
+            let indices = device.upload(&table)?;
+            let (mut out, mut last) = (device.full(64, -1.0f32)?, device.full(1, -1.0f32)?);
+            gather_some(&x, &indices, &mut out, &mut last, n as i32).grid(1).launch(device)?;
+            let value = |i: usize| if (0..100).contains(&table[i]) { table[i] as f32 + 1.0 } else { 0.0 };
+            let want: Vec<f32> = (0..64).map(|i| if i < n { value(i) } else { -2.5 }).collect();
+            let wrong = n > 0 && bad != 7;
+            match out.to_vec() {
+                Err(Error::OutOfBounds { offset, .. }) if wrong => assert_eq!(offset, i64::from(bad)),
+                Ok(_) if !wrong => {}
+                other => panic!("index {bad}, {n} lanes: {other:?}"),
+            }
+            assert_eq!(out.to_vec()?, want, "index {bad}, {n} lanes");
+            let first = if n > 0 { value(0) } else { 0.5 };
+            let second = if n < 3 { n as f32 + 1.0 } else { 0.25 };
+            assert_eq!(last.to_vec()?, [first + second], "index {bad}, {n} lanes");
+        }
+        still_works(device)
+    });
+}
+
+#[kernel]
+fn shifted<const BLOCK: usize>(x: Ptr<i32>, out: PtrMut<i32>, n: i32) {
+    let i = program_id(0) * BLOCK + arange(0, BLOCK);
+    store(out + i, load(x + i, mask = i < n, other = -9));
+}
+
+#[test]
+fn refused_lanes_read_zero_where_a_launch_condition_fails() {
+    check(|device| {
+        let x = device.upload(&(1..=70).collect::<Vec<i32>>())?;
+        let mut out = device.full(128, -1i32)?;
+        // 70 elements are there, 100 are asked for: the variant that checks every access runs.
+        shifted::<64>(&x, &mut out, 100).grid(2).launch(device)?;
+        assert!(matches!(out.to_vec(), Err(Error::OutOfBounds { offset: 70, len: 70, .. })));
+        let want: Vec<i32> = (1..=70).chain([0; 30]).chain([-9; 28]).collect();
+        assert_eq!(out.to_vec()?, want);
         still_works(device)
     });
 }
