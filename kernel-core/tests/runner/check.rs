@@ -1,6 +1,6 @@
 //! Compares what came out with what a case expects.
 
-use super::case::Case;
+use super::cases::Case;
 use kernel_core::diag::Diagnostic;
 
 /// Whether the output has the lines of `; check:` in order, and none of `; check-not:`.

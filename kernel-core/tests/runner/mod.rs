@@ -13,10 +13,11 @@
 //! ```
 //!
 //! - Commands are stages joined by `|`; each gets the kernel that the one before it made.
-//!   `roundtrip`, `verify`, `bind NAME=VALUE ..`, `pass NAME`, `optimise [-NAME ..]`. One file of this folder each.
+//!   `roundtrip`, `verify`, `bind NAME=VALUE ..`, `pass NAME`, `optimise [-NAME ..]`. One file of `cases` each.
 //! - `; check: TEXT`: a line of the output contains the text, below the line that the check before it found.
 //!   `; check-not: TEXT`: no line contains it.
-//! - `; run: ARGUMENTS => RESULTS`: runs the kernel in the interpreter, before and after every pass; see `run.rs`.
+//! - `; run: ARGUMENTS => RESULTS`: runs the kernel in the interpreter, before and after every pass; `cases/line.rs`
+//!   says how it is written. The package of the whole project's tests runs the same lines on a GPU.
 //! - `; error: TEXT` at the end of the line that is to blame; on the line `kernel ..` if no operation is.
 //!   All errors must be named, and a case that names errors must fail with exactly those.
 //! - `; output:` behind the kernel starts the exact output, each line behind `;   `.
@@ -24,43 +25,14 @@
 //!
 //! Whatever a case tests, its kernel and every output are also printed and parsed again.
 
-mod bind;
-mod case;
+mod cases;
 mod check;
-mod optimise;
-mod pass;
-mod roundtrip;
 mod run;
-mod verify;
 
 use std::path::{Path, PathBuf};
 
-use case::{Case, split_cases};
-use kernel_core::diag::Diagnostic;
-use kernel_core::ir::Func;
-use kernel_core::text::{parse_located, print_without_spans};
-
-/// What a stage makes of a kernel.
-type Stage = fn(Func, &[&str]) -> Result<Func, Failure>;
-
-/// Why a stage made nothing.
-pub enum Failure {
-    /// The kernel is wrong: what `; error:` lines expect.
-    Kernel(Vec<Diagnostic>),
-    /// The test is wrong.
-    Test(String),
-}
-
-fn stage(name: &str) -> Option<Stage> {
-    match name {
-        "roundtrip" => Some(roundtrip::run),
-        "verify" => Some(verify::run),
-        "bind" => Some(bind::run),
-        "pass" => Some(pass::run),
-        "optimise" => Some(optimise::run),
-        _ => None,
-    }
-}
+use cases::{Case, Failure, check_roundtrip, split_cases};
+use kernel_core::text::print_without_spans;
 
 /// Runs every case of every file of a folder, and panics with all that went wrong.
 pub fn run_folder(name: &str) {
@@ -101,14 +73,14 @@ fn run_file(file: &Path, failures: &mut Vec<String>) {
 
 /// Runs a case; returns the output to bless.
 fn run_case(case: &Case<'_>) -> Result<Option<String>, String> {
-    let outcome = run_stages(case);
+    let outcome = case.run_stages();
     let output = match outcome {
         Err(Failure::Test(message)) => return Err(message),
         Err(Failure::Kernel(errors)) => return check::errors(case, &errors).map(|()| None),
         Ok(_) if !case.errors.is_empty() => return Err("errors were expected, but there are none".to_string()),
         Ok(func) => func,
     };
-    roundtrip::check(&output)?;
+    check_roundtrip(&output)?;
     for line in &case.runs {
         run::check(&output, line)?;
     }
@@ -119,20 +91,4 @@ fn run_case(case: &Case<'_>) -> Result<Option<String>, String> {
         return Err(format!("the output is not the expected one (TILEWRIGHT_BLESS=1 accepts it):\n{output}"));
     }
     Ok(Some(output))
-}
-
-fn run_stages(case: &Case<'_>) -> Result<Func, Failure> {
-    let mut func = parse_located(&case.padded()).map_err(|e| {
-        let span = kernel_core::ir::Span { line: e.line, column: e.column, len: 1 };
-        let (kernel, file) = (String::new(), String::new());
-        Failure::Kernel(vec![Diagnostic { kernel, file, span, message: e.message, help: None }])
-    })?;
-    roundtrip::check(&func).map_err(Failure::Test)?;
-    for command in case.command.split('|') {
-        let words: Vec<&str> = command.split_whitespace().collect();
-        let (&name, arguments) = words.split_first().ok_or_else(|| Failure::Test("an empty command".to_string()))?;
-        let stage = stage(name).ok_or_else(|| Failure::Test(format!("there is no command `{name}`")))?;
-        func = stage(func, arguments)?;
-    }
-    Ok(func)
 }

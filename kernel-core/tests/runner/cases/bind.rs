@@ -13,7 +13,8 @@ pub fn run(func: Func, arguments: &[&str]) -> Result<Func, Failure> {
     bind(&generic, &bindings).map(|bound| bound.into_func()).map_err(Failure::Kernel)
 }
 
-fn bindings(func: &Func, arguments: &[&str]) -> Result<Bindings, String> {
+/// What the arguments of `bind` say about the parameters of a generic kernel.
+pub fn bindings(func: &Func, arguments: &[&str]) -> Result<Bindings, String> {
     let value = |name: &str| {
         let found = arguments.iter().filter_map(|a| a.split_once('=')).find(|(n, _)| *n == name);
         found.map(|(_, value)| value).ok_or_else(|| format!("`{name}` is not bound"))

@@ -1,0 +1,151 @@
+//! `; run: x=[1, 2, 3] out=[0; 3] n=3 grid=2,1,1 => out=[2, 4, 6]`: arguments of a launch, and what must come of it.
+//!
+//! Buffers are lists, `[VALUE; LENGTH]` or ranges `[0..8]`; scalars are numbers; the grid is one program unless given.
+//! Behind the arrow, `NAME=LIST` is what a buffer holds afterwards (floats bit for bit, a NaN is any NaN), and
+//! `fault TEXT` that the launch reports a fault that says so.
+
+use kernel_core::ir::{DType, Func, Literal, Param, ParamKind};
+use kernel_core::num::{from_bits, normalise, to_bits};
+
+/// A parsed `; run:` line.
+pub struct RunLine<'l> {
+    arguments: Vec<(&'l str, &'l str)>,
+    expected: Vec<(&'l str, &'l str)>,
+    /// What the fault says, if there must be one.
+    pub fault: Option<&'l str>,
+}
+
+/// An argument, by its bits.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// The elements of a buffer.
+    Buffer {
+        /// The parameter.
+        name: String,
+        /// The dtype of the elements.
+        dtype: DType,
+        /// The elements before the launch.
+        bits: Vec<u64>,
+        /// What they must be afterwards, if the line says so.
+        after: Option<Vec<u64>>,
+    },
+    /// A number.
+    Scalar(DType, u64),
+}
+
+impl<'l> RunLine<'l> {
+    /// Reads what stands behind `; run:`.
+    pub fn parse(line: &'l str) -> Result<RunLine<'l>, String> {
+        let (arguments, rest) = line.split_once("=>").ok_or("a `; run:` line needs `=>`")?;
+        let (expected, fault) = match rest.split_once("fault ") {
+            Some((expected, fault)) => (expected, Some(fault.trim())),
+            None => (rest, None),
+        };
+        Ok(RunLine { arguments: pairs(arguments)?, expected: pairs(expected)?, fault })
+    }
+
+    fn argument(&self, name: &str) -> Result<&'l str, String> {
+        let found = self.arguments.iter().find(|(n, _)| *n == name);
+        found.map(|(_, value)| *value).ok_or_else(|| format!("`{name}` is not given"))
+    }
+
+    /// The arguments of a bound kernel, in the order of its parameters.
+    pub fn arguments(&self, func: &Func) -> Result<Vec<Argument>, String> {
+        if let Some((name, _)) = self.expected.iter().find(|(name, _)| !func.params.iter().any(|p| p.name == *name)) {
+            return Err(format!("no buffer `{name}`"));
+        }
+        let mut arguments = Vec::new();
+        for param in &func.params {
+            match param.kind {
+                ParamKind::Ptr { .. } => {
+                    let (name, dtype) = (param.name.clone(), dtype(param)?);
+                    let bits = list(dtype, self.argument(&name)?)?;
+                    let after = self.expected.iter().find(|(n, _)| *n == name);
+                    let after = after.map(|(_, text)| list(dtype, text)).transpose()?;
+                    arguments.push(Argument::Buffer { name, dtype, bits, after });
+                }
+                ParamKind::Scalar(_) => {
+                    let dtype = dtype(param)?;
+                    arguments.push(Argument::Scalar(dtype, value(dtype, self.argument(&param.name)?)?));
+                }
+                ParamKind::ConstScalar(_) | ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => {}
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// Programs along each axis.
+    pub fn grid(&self) -> Result<[u32; 3], String> {
+        let mut grid = [1; 3];
+        if let Ok(text) = self.argument("grid") {
+            for (axis, size) in text.split(',').enumerate().take(3) {
+                grid[axis] = size.trim().parse().map_err(|_| format!("`{size}` is no size of a grid"))?;
+            }
+        }
+        Ok(grid)
+    }
+}
+
+/// The bits of elements for comparison: what is beyond the dtype is cut off, and all NaNs are alike.
+pub fn comparable(dtype: DType, bits: &[u64]) -> Vec<u64> {
+    let known = u64::MAX >> (64 - dtype.bits());
+    let one = |bits: u64| match from_bits(bits, dtype) {
+        Literal::Float(float) if f64::from_bits(float).is_nan() => u64::MAX,
+        Literal::Float(_) | Literal::Int(_) | Literal::Bool(_) => bits,
+    };
+    bits.iter().map(|&bits| one(bits & known)).collect()
+}
+
+fn dtype(param: &Param) -> Result<DType, String> {
+    match param.kind {
+        ParamKind::Ptr { dt, .. } | ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => dt.known(),
+        ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => None,
+    }
+    .ok_or_else(|| format!("`{}` has no dtype", param.name))
+}
+
+/// `a=1 b=[1, 2]`
+fn pairs(mut text: &str) -> Result<Vec<(&str, &str)>, String> {
+    let mut list = Vec::new();
+    loop {
+        text = text.trim_start();
+        let Some((name, rest)) = text.split_once('=') else {
+            return if text.is_empty() { Ok(list) } else { Err(format!("`{text}` is no `name=value`")) };
+        };
+        let end = if rest.starts_with('[') {
+            rest.find(']').ok_or("a list without `]`")? + 1
+        } else {
+            rest.find(' ').unwrap_or(rest.len())
+        };
+        list.push((name, &rest[..end]));
+        text = &rest[end..];
+    }
+}
+
+/// The bits of the elements of a list.
+fn list(dtype: DType, text: &str) -> Result<Vec<u64>, String> {
+    let inner =
+        text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).ok_or_else(|| format!("`{text}` is no list"))?;
+    if let Some((element, count)) = inner.split_once(';') {
+        let count = count.trim().parse().map_err(|_| format!("`{count}` is no length"))?;
+        return Ok(vec![value(dtype, element.trim())?; count]);
+    }
+    if let Some((lo, hi)) = inner.split_once("..") {
+        let bound = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("`{text}` is no bound"));
+        return (bound(lo)?..bound(hi)?).map(|i| value(dtype, &i.to_string())).collect();
+    }
+    inner.split(',').map(str::trim).filter(|e| !e.is_empty()).map(|e| value(dtype, e)).collect()
+}
+
+/// The bits of a number in a dtype.
+fn value(dtype: DType, text: &str) -> Result<u64, String> {
+    let literal = if let Ok(value) = text.parse::<bool>() {
+        Some(Literal::Bool(value))
+    } else if let Ok(value) = text.parse::<i128>() {
+        Some(Literal::Int(value))
+    } else {
+        text.parse::<f64>().ok().map(Literal::float)
+    };
+    let literal = literal.and_then(|l| normalise(l, dtype)).ok_or_else(|| format!("`{text}` is no {dtype}"))?;
+    to_bits(literal, dtype).ok_or_else(|| format!("`{text}` is no {dtype}"))
+}

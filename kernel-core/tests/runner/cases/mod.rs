@@ -1,0 +1,71 @@
+//! What a `.tile` file says: its cases, the stages of their commands, the launches of their `; run:` lines.
+//!
+//! No files are read here and nothing runs, so that the tests of other crates read the same cases.
+
+pub mod bind;
+mod case;
+mod line;
+mod optimise;
+mod pass;
+mod roundtrip;
+mod verify;
+
+pub use case::{Case, split_cases};
+pub use line::{Argument, RunLine, comparable};
+pub use roundtrip::check as check_roundtrip;
+
+use kernel_core::diag::Diagnostic;
+use kernel_core::ir::{Func, Span};
+use kernel_core::text::parse_located;
+
+/// What a stage makes of a kernel.
+type Stage = fn(Func, &[&str]) -> Result<Func, Failure>;
+
+/// Why a stage made nothing.
+pub enum Failure {
+    /// The kernel is wrong: what `; error:` lines expect.
+    Kernel(Vec<Diagnostic>),
+    /// The test is wrong.
+    Test(String),
+}
+
+fn stage(name: &str) -> Option<Stage> {
+    match name {
+        "roundtrip" => Some(roundtrip::run),
+        "verify" => Some(verify::run),
+        "bind" => Some(bind::run),
+        "pass" => Some(pass::run),
+        "optimise" => Some(optimise::run),
+        _ => None,
+    }
+}
+
+impl Case<'_> {
+    /// The kernel as it stands in the file.
+    pub fn source(&self) -> Result<Func, Failure> {
+        let func = parse_located(&self.padded()).map_err(|e| {
+            let span = Span { line: e.line, column: e.column, len: 1 };
+            let (kernel, file) = (String::new(), String::new());
+            Failure::Kernel(vec![Diagnostic { kernel, file, span, message: e.message, help: None }])
+        })?;
+        roundtrip::check(&func).map_err(Failure::Test)?;
+        Ok(func)
+    }
+
+    /// The names and arguments of the stages.
+    pub fn stages(&self) -> impl Iterator<Item = Vec<&str>> {
+        self.command.split('|').map(|command| command.split_whitespace().collect())
+    }
+
+    /// What the stages make of the kernel.
+    pub fn run_stages(&self) -> Result<Func, Failure> {
+        let mut func = self.source()?;
+        for words in self.stages() {
+            let (&name, arguments) =
+                words.split_first().ok_or_else(|| Failure::Test("an empty command".to_string()))?;
+            let stage = stage(name).ok_or_else(|| Failure::Test(format!("there is no command `{name}`")))?;
+            func = stage(func, arguments)?;
+        }
+        Ok(func)
+    }
+}
