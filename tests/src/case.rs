@@ -191,13 +191,15 @@ macro_rules! any_buffer {
                 }
             }
 
-            fn pass<'a>(&'a self, call: Call<'a, ()>) -> Call<'a, ()> {
+            /// Passes it to be read.
+            pub fn pass<'a>(&'a self, call: Call<'a, ()>) -> Call<'a, ()> {
                 match self {
                     $(AnyBuffer::$name(buffer) => call.ptr(buffer),)*
                 }
             }
 
-            fn pass_mut<'a>(&'a mut self, call: Call<'a, ()>) -> Call<'a, ()> {
+            /// Passes it to be written.
+            pub fn pass_mut<'a>(&'a mut self, call: Call<'a, ()>) -> Call<'a, ()> {
                 match self {
                     $(AnyBuffer::$name(buffer) => call.ptr_mut(buffer),)*
                 }
@@ -218,13 +220,32 @@ macro_rules! any_buffer {
             }
         }
 
-        fn pass_scalar<'a>(call: Call<'a, ()>, dtype: DType, bits: u64) -> Call<'a, ()> {
+        /// Passes a scalar, by its bits.
+        pub fn pass_scalar<'a>(call: Call<'a, ()>, dtype: DType, bits: u64) -> Call<'a, ()> {
             match dtype {
                 $(DType::$name => {
                     let $bits = bits;
                     let value: $ty = $from;
                     call.scalar(value)
                 })*
+            }
+        }
+
+        /// Passes a scalar for a `Const` parameter, by its bits.
+        pub fn pass_const<'a>(call: Call<'a, ()>, dtype: DType, bits: u64) -> Call<'a, ()> {
+            match dtype {
+                $(DType::$name => {
+                    let $bits = bits;
+                    let value: $ty = $from;
+                    call.const_scalar(value)
+                })*
+            }
+        }
+
+        /// Gives a dtype parameter.
+        pub fn pass_dtype(call: Call<'_, ()>, dtype: DType) -> Call<'_, ()> {
+            match dtype {
+                $(DType::$name => call.dtype::<$ty>(),)*
             }
         }
     };

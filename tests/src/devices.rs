@@ -34,7 +34,7 @@ pub fn gpu() -> Option<&'static Device> {
 /// Runs a test on the CPU, then on the GPU if there is one; where there is none, that is counted, and said at the end.
 ///
 /// The device has streams of its own, so that the errors of one test are not those of another.
-pub fn on_every_device(test: impl Fn(&Device)) {
+pub fn on_every_device(mut test: impl FnMut(&Device)) {
     test(&Device::cpu());
     if gpu().is_some() {
         match Device::cuda(0) {

@@ -31,7 +31,7 @@ mod run;
 
 use std::path::{Path, PathBuf};
 
-use cases::{Case, Failure, check_roundtrip, split_cases};
+use cases::{Case, Failure, roundtrip, split_cases};
 use kernel_core::text::print_without_spans;
 
 /// Runs every case of every file of a folder, and panics with all that went wrong.
@@ -80,7 +80,7 @@ fn run_case(case: &Case<'_>) -> Result<Option<String>, String> {
         Ok(_) if !case.errors.is_empty() => return Err("errors were expected, but there are none".to_string()),
         Ok(func) => func,
     };
-    check_roundtrip(&output)?;
+    roundtrip::check(&output)?;
     for line in &case.runs {
         run::check(&output, line)?;
     }

@@ -7,12 +7,11 @@ mod case;
 mod line;
 mod optimise;
 mod pass;
-mod roundtrip;
+pub mod roundtrip;
 mod verify;
 
 pub use case::{Case, split_cases};
 pub use line::{Argument, RunLine, comparable};
-pub use roundtrip::check as check_roundtrip;
 
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{Func, Span};
