@@ -23,7 +23,8 @@
 //! | how wide can a memory access be? | [`LinearLayout::num_consecutive`], [`LinearLayout::vectors`] |
 //! | which threads hold copies? | [`LinearLayout::free_variable_masks`] |
 //! | how do values get from one layout to another? | [`convert`] |
-//! | how is a shared-memory tile accessed? | [`shared_access`] |
+//! | how is a shared-memory tile accessed? | [`shared_access`], [`matrix_access`] |
+//! | how does `wgmma` read it? | [`wgmma_operand`] |
 //! | is an instruction's tile a factor of the layout? | [`LinearLayout::divide_left`] |
 //! | what does a reduction combine? | [`reduction`] |
 //!
@@ -57,11 +58,13 @@ mod action;
 mod algebra;
 mod constructors;
 mod conversion;
+mod descriptor;
 mod dim;
 mod error;
 mod form;
 mod gf2;
 mod linear;
+mod matrix;
 mod nvidia;
 mod query;
 mod reduce;
@@ -78,10 +81,12 @@ pub use constructors::{Blocked, WARP_SIZE};
 pub use conversion::{
     Conversion, ConversionOptions, conversion_map, convert, convert_with, moved_dims, shuffle_plan, stays_in_warp,
 };
+pub use descriptor::{WgmmaOperand, wgmma_operand};
 pub use dim::Dim;
 pub use error::LayoutError;
 pub use form::{CoordinateForm, LinearForm, ShiftTerm};
 pub use linear::LinearLayout;
+pub use matrix::{MatrixAccess, MatrixWords, matrix_access};
 pub use nvidia::{
     MmaVersion, Operand, SwizzleWidth, dot_operand, mma_v2_accumulator, nvmma_shared, swizzled_shared,
     wgmma_accumulator,

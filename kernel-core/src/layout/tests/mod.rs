@@ -3,6 +3,7 @@
 mod algebra;
 mod conversion;
 mod exact;
+mod instructions;
 mod queries;
 mod simulate;
 mod swizzle;
