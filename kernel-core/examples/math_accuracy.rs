@@ -1,4 +1,4 @@
-//! Measures the largest error of every f32 function over all bit patterns, with approximation
+//! Measures how much of its bound the error of every f32 function takes up over all bit patterns, with approximation
 //! instructions that are exact and with ones that are off by one ulp either way.
 //!
 //! ```sh
@@ -8,13 +8,20 @@
 
 use std::thread;
 
-use kernel_core::math::{ApproximationError, FloatTy, Host, MathFn, evaluate_f64, single, ulp_bound};
+use kernel_core::math::{ApproximationError, FloatTy, Host, MathFn, evaluate_f64, single, ulp_bound_at};
 
-/// The largest error found, in ulps, and where.
+/// The error found that is the largest share of its bound, in ulps, and where.
 #[derive(Clone, Copy, Default)]
 struct Worst {
     ulps: f64,
+    bound: f64,
     argument: f32,
+}
+
+impl Worst {
+    fn share(self) -> f64 {
+        if self.bound > 0.0 { self.ulps / self.bound } else { 0.0 }
+    }
 }
 
 /// The function in f64; our own f64 functions are within 2 ulp of f64, far below what is measured.
@@ -52,8 +59,9 @@ fn scan(function: MathFn, error: ApproximationError, first: u64, stride: u64) ->
         let argument = f32::from_bits(bits as u32);
         let got = single::apply(&machine, function, argument);
         let ulps = error_in_ulps(got, reference(function, f64::from(argument)));
-        if ulps > worst.ulps {
-            worst = Worst { ulps, argument };
+        let found = Worst { ulps, bound: ulp_bound_at(function, FloatTy::F32, f64::from(argument)), argument };
+        if found.share() > worst.share() {
+            worst = found;
         }
     }
     worst
@@ -67,7 +75,7 @@ fn scan_in_parallel(function: MathFn, error: ApproximationError, stride: u64) ->
             .map(|worker| scope.spawn(move || scan(function, error, worker * stride, threads * stride)))
             .collect();
         let results = workers.into_iter().filter_map(|worker| worker.join().ok());
-        results.fold(Worst::default(), |a, b| if b.ulps > a.ulps { b } else { a })
+        results.fold(Worst::default(), |a, b| if b.share() > a.share() { b } else { a })
     })
 }
 
@@ -82,8 +90,7 @@ fn main() {
         };
         for &(ex2, rcp) in errors {
             let error = ApproximationError { ex2, rcp, ..ApproximationError::default() };
-            let Worst { ulps, argument } = scan_in_parallel(function, error, stride);
-            let bound = ulp_bound(function, FloatTy::F32);
+            let Worst { ulps, bound, argument } = scan_in_parallel(function, error, stride);
             println!("{:8} {ex2:>6} {rcp:>6} {ulps:>9.4} {argument:>14e} {bound:>6}", format!("{function:?}"));
         }
     }

@@ -5,7 +5,7 @@
 //! innocuous?", 1995); f64 by the standard library and the crate `libm`.
 
 use kernel_core::ir::{BinaryOp, CmpOp, DType, UnaryOp};
-use kernel_core::math::{FloatTy, MathFn, divide_ulp_bound, ulp_bound};
+use kernel_core::math::{FloatTy, MathFn, divide_ulp_bound, ulp_bound_at};
 
 use crate::data::{from_f64, from_int, is_nan, mask, to_f64, to_int};
 use crate::expect::Answer;
@@ -28,7 +28,7 @@ pub fn unary(op: UnaryOp, dtype: DType, x: u64) -> Answer {
     }
     let v = to_f64(dtype, x);
     let sign = 1u64 << (dtype.bits() - 1);
-    let near = |exact: f64, function: MathFn| Answer::Near(exact, ulp_bound(function, float_ty(dtype)));
+    let near = |exact: f64, function: MathFn| Answer::Near(exact, ulp_bound_at(function, float_ty(dtype), v));
     match op {
         UnaryOp::Neg => Answer::Exactly(x ^ sign),
         UnaryOp::Abs => Answer::Exactly(x & !sign),

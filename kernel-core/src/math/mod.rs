@@ -8,7 +8,7 @@
 //!
 //! - [`single`] has those of f32; f16 and bf16 arguments are converted to f32, and the result rounded once;
 //! - [`double`] has those of f64;
-//! - [`ulp_bound`] says how accurate each is.
+//! - [`ulp_bound_at`] and [`ulp_bound`] say how accurate each is.
 //!
 //! All are total and without branches; subnormal numbers are kept, NaN stays NaN, and infinities
 //! and signed zeros give what IEEE 754 and C's Annex F say.
@@ -29,9 +29,9 @@ pub mod single;
 #[cfg(test)]
 mod tests;
 
-pub use accuracy::{FloatTy, divide_ulp_bound, ulp_bound};
+pub use accuracy::{FloatTy, divide_ulp_bound, ulp_bound, ulp_bound_at};
 pub use host::{ApproximationError, Host};
-pub use machine::{FastMachine, Machine, Reduced};
+pub use machine::{Angle, FastMachine, Machine, Reduced};
 
 /// An elementary function of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,12 +2,12 @@
 //! elsewhere.
 //!
 //! Each function states its cost in instructions of a GPU (PTX instructions, constants not
-//! counted) and its largest error, which [`ulp_bound`](super::ulp_bound) holds as data. None has
+//! counted) and its largest error, which [`ulp_bound_at`](super::ulp_bound_at) holds as data. None has
 //! a branch. The polynomials are minimax fits, by Remez's algorithm, to the weighted error named
 //! beside them.
 
 use super::MathFn;
-use super::machine::{FastMachine, Machine, polynomial};
+use super::machine::{Angle, FastMachine, Machine, Reduced, polynomial};
 use super::reduction::{self, SINGLE_ROUNDER};
 
 /// log2(e) rounded to f32.
@@ -51,28 +51,37 @@ pub fn exp2<M: FastMachine>(m: &M, x: M::Float) -> M::Float {
     m.ex2_approx(x)
 }
 
-/// e^x within 2.1 ulp: 9 instructions, one of them `ex2`.
+/// e^x within 2 + 1.25·|x| ulp: 2 instructions, one of them `ex2`.
 ///
-/// `ex2(x · log2 e)` would be two, but the rounding of that product is an error of up to 60 ulp
-/// in the result. Here the integer part of the product goes into the exponent, and the fraction,
-/// formed with a log2 e of 48 bits, into `ex2`. The last multiplication makes subnormal results,
-/// rounding once, so the cheaper flushing `ex2` serves.
+/// The instruction computes powers of two, so e^x is 2^(x · log2 e), and what the product loses
+/// is multiplied by ln 2 into the result's *relative* error:
+///
+/// - rounding the product moves the exponent by at most 2^-24 · |x| · log2 e, which is
+///   2^-24 · |x| of the result;
+/// - log2 e rounded to f32 is off by 1.93e-8, which is 0.224 · 2^-24 · |x| of the result.
+///
+/// Just below a power of two an ulp is 2^-24 of a number, so together they are 1.224 · |x| ulp
+/// at most, beside the 2 of `ex2` (CUDA states the same of its `__expf`). That is nothing near
+/// zero, where exponentials are large parts of sums, and 112 ulp, a relative error of 7e-6, at
+/// the ends of the range. Doing better takes nine instructions ([`exp_nonpositive`]), which is
+/// what a softmax over memory would then spend its time on.
+///
+/// Nothing else needs care: the product of ±∞ is ±∞, `ex2` of which is ∞ or 0, it overflows and
+/// underflows where e^x does, and `ex2` keeps subnormal results.
 #[inline]
 pub fn exp<M: FastMachine>(m: &M, x: M::Float) -> M::Float {
-    // Only the integer part needs the clamp; the fraction may grow, even to infinity.
-    let clamped = m.max(m.min(x, m.float(88.0)), m.float(-87.0));
-    exp_about(m, x, clamped)
+    m.ex2_approx(m.mul(x, m.float(LOG2_E)))
 }
 
-/// e^x for x ≤ 0: one instruction less.
+/// e^x for x ≤ 0 within 2.1 ulp: 8 instructions, for [`sigmoid`], whose tail it is.
+///
+/// The integer part of x · log2 e goes into the exponent, and the fraction, formed with a log2 e
+/// of 48 bits, into `ex2`. The last multiplication makes subnormal results, rounding once, so the
+/// cheaper flushing `ex2` serves.
 #[inline]
 fn exp_nonpositive<M: FastMachine>(m: &M, x: M::Float) -> M::Float {
-    exp_about(m, x, m.max(x, m.float(-87.0)))
-}
-
-/// e^x, the integer part of x · log2 e being that of `clamped`, which lies in [-87, 88].
-#[inline]
-fn exp_about<M: FastMachine>(m: &M, x: M::Float, clamped: M::Float) -> M::Float {
+    // Only the integer part needs the clamp; the fraction may grow, even to infinity.
+    let clamped = m.max(x, m.float(-87.0));
     // The sum's low bits are the biased exponent of 2^integer.
     let rounder = m.float(SINGLE_ROUNDER + BIAS);
     let rounded = m.fma(clamped, m.float(LOG2_E), rounder);
@@ -208,22 +217,51 @@ const SIN: [f32; 3] = [-0.16666655, 0.008332187, -0.00019517895];
 /// (cos r - 1 + r²/2) / r⁴ in r², for |r| ≤ π/4, to 2^-33 of cos r.
 const COS: [f32; 3] = [0.041666646, -0.001388731, 2.4432327e-5];
 
+/// The short reduction of an angle, with which [`sin`] and [`cos`] begin.
+#[inline]
+pub fn angle<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Angle<M> {
+    reduction::single(m, x)
+}
+
+/// The reduction of an angle that is [`huge`](Angle::huge).
+#[inline]
+pub fn huge_angle<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Reduced<M> {
+    reduction::single_huge(m, x)
+}
+
+/// x, reduced one way or the other.
+#[inline]
+fn reduced<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Reduced<M> {
+    let Angle { usual, huge } = angle(m, x);
+    m.rarely(huge, usual, || huge_angle(m, x))
+}
+
 /// sin(x) within 2 ulp for every finite x: 109 instructions, of which a machine that branches in
 /// [`Machine::rarely`] skips 82 unless |x| > 65536.
 #[inline]
 pub fn sin<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
-    let angle = reduction::single(m, x);
-    let result = sin_of_quadrant(m, angle.high, angle.quadrant);
-    // The polynomial loses the sign of -0.
-    m.select(m.eq(x, m.float(0.0)), x, result)
+    sin_of_reduced(m, x, reduced(m, x))
 }
 
 /// cos(x) within 2 ulp for every finite x: 108 instructions, 82 of them rare as for [`sin`].
 #[inline]
 pub fn cos<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
-    let angle = reduction::single(m, x);
-    let quadrant = m.iadd(angle.quadrant, m.int(1));
-    sin_of_quadrant(m, angle.high, quadrant)
+    cos_of_reduced(m, reduced(m, x))
+}
+
+/// sin(x), given x reduced.
+#[inline]
+pub fn sin_of_reduced<M: Machine<Scalar = f32>>(m: &M, x: M::Float, reduced: Reduced<M>) -> M::Float {
+    let result = sin_of_quadrant(m, reduced.high, reduced.quadrant);
+    // The polynomial loses the sign of -0.
+    m.select(m.eq(x, m.float(0.0)), x, result)
+}
+
+/// cos(x), given x reduced.
+#[inline]
+pub fn cos_of_reduced<M: Machine<Scalar = f32>>(m: &M, reduced: Reduced<M>) -> M::Float {
+    let quadrant = m.iadd(reduced.quadrant, m.int(1));
+    sin_of_quadrant(m, reduced.high, quadrant)
 }
 
 /// sin(quadrant · π/2 + r): one polynomial whose coefficients depend on the quadrant.

@@ -87,7 +87,7 @@ const ARGUMENTS: [f64; 14] =
 /// The instructions that the documentation of `single` promises.
 const fn documented_count(function: MathFn) -> usize {
     match function {
-        MathFn::Exp => 9,
+        MathFn::Exp => 2,
         MathFn::Exp2 | MathFn::Sqrt | MathFn::Rsqrt => 1,
         MathFn::Log => 27,
         MathFn::Log2 => 28,

@@ -6,7 +6,7 @@
 use std::f32::consts::{FRAC_PI_2, PI};
 
 use crate::math::host::ulp_f32;
-use crate::math::{ApproximationError, FloatTy, Host, MathFn, divide_ulp_bound, evaluate_f64, single, ulp_bound};
+use crate::math::{ApproximationError, FloatTy, Host, MathFn, divide_ulp_bound, evaluate_f64, single, ulp_bound_at};
 
 /// A prime: strides through exponents, signs and significands alike.
 const STRIDE: usize = 20_011;
@@ -31,8 +31,9 @@ fn reference(function: MathFn, x: f64) -> f64 {
 }
 
 /// How wrong each approximation may be, less the half ulp by which the host rounds: 1.5 ulp of
-/// `ex2` where its argument is reduced (the documented 2 ulp of CUDA's `expf`, which is `exp`'s
-/// instructions, leave it no more), 1 ulp of `rcp`, 2^-22.9 of roots, 2 ulp of `div.full`.
+/// `ex2` where its argument is reduced (the documented 2 ulp of CUDA's `expf`, whose instructions
+/// those of `sigmoid` are, leave it no more), 1 ulp of `rcp`, 2^-22.9 of roots, 2 ulp of
+/// `div.full`.
 const ALLOWED: ApproximationError = ApproximationError { ex2: 1.0, rcp: 0.5, root: 1.64, division: 1.5 };
 
 /// Every way to be as wrong as allowed, and exact.
@@ -65,7 +66,6 @@ fn error_in_ulps(got: f32, want: f64) -> f64 {
 }
 
 fn check_all(function: MathFn) {
-    let bound = ulp_bound(function, FloatTy::F32);
     for error in errors() {
         let machine = Host::<f32>::with_error(error);
         for bits in (0..=u32::MAX).step_by(STRIDE) {
@@ -73,6 +73,7 @@ fn check_all(function: MathFn) {
             let got = single::apply(&machine, function, x);
             let want = reference(function, f64::from(x));
             let ulps = error_in_ulps(got, want);
+            let bound = ulp_bound_at(function, FloatTy::F32, f64::from(x));
             assert!(ulps <= bound, "{function:?}({x:e}) = {got:e}, not {want:e}: {ulps} ulp, with {error:?}");
         }
     }
@@ -82,6 +83,25 @@ fn check_all(function: MathFn) {
 fn exponentials_are_within_their_bounds() {
     check_all(MathFn::Exp);
     check_all(MathFn::Exp2);
+}
+
+/// Where x · log2 e has just taken one more bit before the point, its rounding costs most: there are arguments near
+/// the bound, which is therefore no larger than it must be.
+#[test]
+fn the_bound_of_exp_is_no_looser_than_need_be() {
+    let machine = Host::<f32>::with_error(ApproximationError { ex2: 1.5, ..ApproximationError::default() });
+    let worst = |from: f32, to: f32| {
+        let share = |bits| {
+            let x = f32::from_bits(bits);
+            let ulps = error_in_ulps(single::exp(&machine, x), f64::from(x).exp());
+            ulps / ulp_bound_at(MathFn::Exp, FloatTy::F32, f64::from(x))
+        };
+        (from.to_bits()..to.to_bits()).step_by(7).map(share).fold(0.0, f64::max)
+    };
+    for (from, to) in [(22.18, 22.9), (44.36, 45.0), (-44.36, -45.0)] {
+        let share = worst(from, to);
+        assert!((0.75..=1.0).contains(&share), "{share} of the bound between {from} and {to}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ const NAN: f64 = f64::NAN;
 /// Arguments and exact values, the same for both widths. The sign of a zero counts.
 const VALUES: &[(MathFn, &[(f64, f64)])] = &[
     (MathFn::Exp, &[(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (NAN, NAN), (1e5, INF), (-1e5, 0.0)]),
+    (MathFn::Exp, &[(3e38, INF), (-3e38, 0.0), (1e-30, 1.0), (1e-42, 1.0)]),
     (MathFn::Exp2, &[(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (NAN, NAN), (10.0, 1024.0), (-1.0, 0.5)]),
     (MathFn::Log, &[(1.0, 0.0), (0.0, -INF), (-0.0, -INF), (-1.0, NAN), (INF, INF), (-INF, NAN), (NAN, NAN)]),
     (MathFn::Log2, &[(1.0, 0.0), (8.0, 3.0), (0.25, -2.0), (0.0, -INF), (-0.0, -INF), (-1.0, NAN), (INF, INF)]),
