@@ -21,6 +21,15 @@ impl<'ctx> Lower<'_, 'ctx> {
         let to = self.dtype(result);
         let count = self.register_count(result);
         let contract = operation.flags.contract;
+        if let Some(wave) = wave(op)
+            && let [xs] = &operands[..]
+        {
+            let xs: Vec<_> = xs.iter().map(|&x| self.ir.widen(self.ir.float(x))).collect();
+            let results = math::waves(&self.ir, wave, &xs).into_iter();
+            let registers = results.map(|y| self.ir.narrow(y, to).into()).collect();
+            self.set(result, registers);
+            return Ok(());
+        }
         // Truth values that are known to be equal (a mask along a vector) are computed once, which LLVM cannot know.
         let leaders = (to == DType::Bool).then(|| self.leaders(result));
         let mut registers: Vec<Value<'ctx>> = Vec::with_capacity(count);
@@ -228,6 +237,21 @@ impl<'ctx> Lower<'_, 'ctx> {
             (CmpOp::Ge, false) => IntPredicate::UGE,
         };
         ir.icmp(predicate, number(a), number(b))
+    }
+}
+
+/// The operations that are lowered for all registers of a tile together.
+fn wave(op: &ElementwiseOp) -> Option<math::Wave> {
+    match op {
+        ElementwiseOp::Unary { op: UnaryOp::Sin } => Some(math::Wave::Sin),
+        ElementwiseOp::Unary { op: UnaryOp::Cos } => Some(math::Wave::Cos),
+        ElementwiseOp::Unary { .. }
+        | ElementwiseOp::Binary { .. }
+        | ElementwiseOp::Compare { .. }
+        | ElementwiseOp::Select
+        | ElementwiseOp::Fma
+        | ElementwiseOp::Cast { .. }
+        | ElementwiseOp::Bitcast { .. } => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The elementary functions: the algorithms of [`kernel_core::math`] on a machine that emits instructions.
 
-use kernel_core::math::{FastMachine, Machine, MathFn, Reduced, double, single};
+use kernel_core::math::{Angle, FastMachine, Machine, MathFn, Reduced, double, single};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::{FloatType, IntType};
 use kernel_llvm::inkwell::values::{FloatValue, IntValue};
@@ -17,6 +17,56 @@ pub(super) fn apply_f32<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ct
 /// `function` of an f64.
 pub(super) fn apply_f64<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ctx>) -> FloatValue<'ctx> {
     double::apply(&F64 { ir }, function, x)
+}
+
+/// The two functions that reduce an angle.
+#[derive(Clone, Copy)]
+pub(super) enum Wave {
+    Sin,
+    Cos,
+}
+
+/// `wave` of the f32 or f64 registers of a tile.
+///
+/// All angles are reduced the short way first, in straight code, and one branch behind them leads to the long way,
+/// where each register branches for itself. With a branch per register the loads of a tile could not be issued
+/// together: each would be sunk to its use behind the branches of those before it.
+pub(super) fn waves<'ctx>(ir: &Ir<'ctx>, wave: Wave, xs: &[FloatValue<'ctx>]) -> Vec<FloatValue<'ctx>> {
+    match xs.first().map(|x| x.get_type().get_bit_width()) {
+        Some(64) => waves_on(&F64 { ir }, ir, wave, xs),
+        Some(_) => waves_on(&F32 { ir }, ir, wave, xs),
+        None => Vec::new(),
+    }
+}
+
+/// The steps of the functions that reduce an angle, whatever the width.
+trait Waves: Machine {
+    fn angle(&self, x: Self::Float) -> Angle<Self>;
+    fn huge_angle(&self, x: Self::Float) -> Reduced<Self>;
+    fn of_reduced(&self, wave: Wave, x: Self::Float, reduced: Reduced<Self>) -> Self::Float;
+}
+
+fn waves_on<'ctx, M>(m: &M, ir: &Ir<'ctx>, wave: Wave, xs: &[FloatValue<'ctx>]) -> Vec<FloatValue<'ctx>>
+where
+    M: Waves<Float = FloatValue<'ctx>, Int = IntValue<'ctx>, Bool = IntValue<'ctx>>,
+{
+    let angles: Vec<Angle<M>> = xs.iter().map(|&x| m.angle(x)).collect();
+    let any_huge = angles.iter().fold(ir.bool(false), |any, angle| ir.or(any, angle.huge));
+    let parts = |r: &Reduced<M>| [r.high.into(), r.low.into(), r.quadrant.into()];
+    let mut reduced: Vec<Value<'ctx>> = angles.iter().flat_map(|angle| parts(&angle.usual)).collect();
+    ir.rarely(any_huge, &mut reduced, || {
+        let one = |(&x, angle): (_, &Angle<M>)| {
+            let usual = Reduced { ..angle.usual };
+            parts(&m.rarely(angle.huge, usual, || m.huge_angle(x)))
+        };
+        xs.iter().zip(&angles).flat_map(one).collect()
+    });
+    let reduced = reduced.chunks_exact(3).map(|part| Reduced {
+        high: ir.float(part[0]),
+        low: ir.float(part[1]),
+        quadrant: ir.int(part[2]),
+    });
+    xs.iter().zip(reduced).map(|(&x, reduced)| m.of_reduced(wave, x, reduced)).collect()
 }
 
 /// The fast f32 quotient.
@@ -56,7 +106,7 @@ impl<'ctx> F64<'_, 'ctx> {
 
 /// The exact instructions, which are the same for both widths.
 macro_rules! machine {
-    ($Machine:ident, $scalar:ty) => {
+    ($Machine:ident, $scalar:ty, $functions:ident) => {
         impl<'ctx> Machine for $Machine<'_, 'ctx> {
             type Scalar = $scalar;
             type Float = FloatValue<'ctx>;
@@ -77,30 +127,15 @@ macro_rules! machine {
                 usual: Reduced<Self>,
                 unusual: impl FnOnce() -> Reduced<Self>,
             ) -> Reduced<Self> {
-                let ir = self.ir;
-                let Some((before, function)) = ir.builder.get_insert_block().and_then(|b| Some((b, b.get_parent()?)))
-                else {
-                    return usual;
-                };
-                let rare = ir.context.append_basic_block(function, "rare");
-                let after = ir.context.append_basic_block(function, "after");
-                ir.branch_if(condition, rare, after);
-                ir.builder.position_at_end(rare);
-                let other = unusual();
-                let last = ir.builder.get_insert_block().unwrap_or(rare);
-                ir.branch(after);
-                ir.builder.position_at_end(after);
-                let phi = |usual: Value<'ctx>, other: Value<'ctx>| match ir.phi(usual.get_type()) {
-                    Some(phi) => {
-                        phi.add_incoming(&[(&usual, before), (&other, last)]);
-                        phi.as_basic_value()
-                    }
-                    None => usual,
-                };
+                let mut values = vec![usual.high.into(), usual.low.into(), usual.quadrant.into()];
+                self.ir.rarely(condition, &mut values, || {
+                    let other = unusual();
+                    vec![other.high.into(), other.low.into(), other.quadrant.into()]
+                });
                 Reduced {
-                    high: ir.float(phi(usual.high.into(), other.high.into())),
-                    low: ir.float(phi(usual.low.into(), other.low.into())),
-                    quadrant: ir.int(phi(usual.quadrant.into(), other.quadrant.into())),
+                    high: self.ir.float(values[0]),
+                    low: self.ir.float(values[1]),
+                    quadrant: self.ir.int(values[2]),
                 }
             }
             fn add(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
@@ -194,11 +229,26 @@ macro_rules! machine {
                 self.ir.iselect(c, yes, no)
             }
         }
+
+        impl<'ctx> Waves for $Machine<'_, 'ctx> {
+            fn angle(&self, x: Self::Float) -> Angle<Self> {
+                $functions::angle(self, x)
+            }
+            fn huge_angle(&self, x: Self::Float) -> Reduced<Self> {
+                $functions::huge_angle(self, x)
+            }
+            fn of_reduced(&self, wave: Wave, x: Self::Float, reduced: Reduced<Self>) -> Self::Float {
+                match wave {
+                    Wave::Sin => $functions::sin_of_reduced(self, x, reduced),
+                    Wave::Cos => $functions::cos_of_reduced(self, reduced),
+                }
+            }
+        }
     };
 }
 
-machine!(F32, f32);
-machine!(F64, f64);
+machine!(F32, f32, single);
+machine!(F64, f64, double);
 
 impl<'ctx> F32<'_, 'ctx> {
     fn special(&self, instruction: &str, arguments: &[FloatValue<'ctx>]) -> FloatValue<'ctx> {
@@ -234,6 +284,33 @@ impl<'ctx> FastMachine for F32<'_, 'ctx> {
 }
 
 impl<'ctx> Ir<'ctx> {
+    /// Replaces `values` by what `unusual` emits, behind a branch, where a rare condition holds.
+    fn rarely(
+        &self,
+        condition: IntValue<'ctx>,
+        values: &mut [Value<'ctx>],
+        unusual: impl FnOnce() -> Vec<Value<'ctx>>,
+    ) {
+        let Some((before, function)) = self.builder.get_insert_block().and_then(|b| Some((b, b.get_parent()?))) else {
+            self.bug("a branch outside every function");
+            return;
+        };
+        let rare = self.context.append_basic_block(function, "rare");
+        let after = self.context.append_basic_block(function, "after");
+        self.branch_if(condition, rare, after);
+        self.builder.position_at_end(rare);
+        let others = unusual();
+        let last = self.builder.get_insert_block().unwrap_or(rare);
+        self.branch(after);
+        self.builder.position_at_end(after);
+        for (value, other) in values.iter_mut().zip(others) {
+            if let Some(phi) = self.phi(value.get_type()) {
+                phi.add_incoming(&[(value, before), (&other, last)]);
+                *value = phi.as_basic_value();
+            }
+        }
+    }
+
     /// The upper half of the product of two integers read as unsigned.
     pub(super) fn umulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
         let bits = a.get_type().get_bit_width();

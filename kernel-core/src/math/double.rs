@@ -6,7 +6,7 @@
 //! beside them; the forms that keep rounding errors small follow Sun's fdlibm.
 
 use super::MathFn;
-use super::machine::{Machine, Reduced, polynomial};
+use super::machine::{Angle, Machine, Reduced, polynomial};
 use super::reduction::{self, DOUBLE_ROUNDER};
 
 /// log2(e) rounded to f64.
@@ -319,20 +319,50 @@ const COS: [f64; 6] = [
     -1.1358536031323607e-11,
 ];
 
+/// The short reduction of an angle, with which [`sin`] and [`cos`] begin.
+#[inline]
+pub fn angle<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Angle<M> {
+    reduction::double(m, x)
+}
+
+/// The reduction of an angle that is [`huge`](Angle::huge).
+#[inline]
+pub fn huge_angle<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Reduced<M> {
+    reduction::double_huge(m, x)
+}
+
+/// x, reduced one way or the other.
+#[inline]
+fn reduced<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Reduced<M> {
+    let Angle { usual, huge } = angle(m, x);
+    m.rarely(huge, usual, || huge_angle(m, x))
+}
+
 /// sin(x) within 1 ulp for every finite x.
 #[inline]
 pub fn sin<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
-    let result = sin_of_quadrant(m, reduction::double(m, x));
-    // The reduction loses the sign of -0.
-    m.select(m.eq(x, m.float(0.0)), x, result)
+    sin_of_reduced(m, x, reduced(m, x))
 }
 
 /// cos(x) within 1 ulp for every finite x.
 #[inline]
 pub fn cos<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
-    let angle = reduction::double(m, x);
-    let quadrant = m.iadd(angle.quadrant, m.int(1));
-    sin_of_quadrant(m, Reduced { quadrant, ..angle })
+    cos_of_reduced(m, reduced(m, x))
+}
+
+/// sin(x), given x reduced.
+#[inline]
+pub fn sin_of_reduced<M: Machine<Scalar = f64>>(m: &M, x: M::Float, reduced: Reduced<M>) -> M::Float {
+    let result = sin_of_quadrant(m, reduced);
+    // The reduction loses the sign of -0.
+    m.select(m.eq(x, m.float(0.0)), x, result)
+}
+
+/// cos(x), given x reduced.
+#[inline]
+pub fn cos_of_reduced<M: Machine<Scalar = f64>>(m: &M, reduced: Reduced<M>) -> M::Float {
+    let quadrant = m.iadd(reduced.quadrant, m.int(1));
+    sin_of_quadrant(m, Reduced { quadrant, ..reduced })
 }
 
 /// The sine of a reduced angle.

@@ -170,6 +170,14 @@ pub trait FastMachine: Machine<Scalar = f32> {
     fn div_full(&self, a: Self::Float, b: Self::Float) -> Self::Float;
 }
 
+/// An angle that is reduced the short way, which serves nearly always.
+pub struct Angle<M: Machine + ?Sized> {
+    /// What the short way gives.
+    pub usual: Reduced<M>,
+    /// Whether the angle is too large for it: then `usual` means nothing.
+    pub huge: M::Bool,
+}
+
 /// An angle as `quadrant · π/2 + high + low`, with `|high| ≤ π/4` (a rounding error more at
 /// most). Only the low two bits of `quadrant` mean anything.
 pub struct Reduced<M: Machine + ?Sized> {

@@ -8,10 +8,13 @@
 //!
 //! The bits are chosen without a table in memory: selects shift the words of 2/π, which are
 //! constants, by powers of two.
+//!
+//! The two ways are functions of their own, so that a code generator can take all angles of a
+//! tile the short way first and branch once.
 
 use std::array;
 
-use super::machine::{Machine, Reduced};
+use super::machine::{Angle, Machine, Reduced};
 
 /// The longest list of words of 2/π (that of f64).
 const MAX_WORDS: usize = 19;
@@ -113,9 +116,9 @@ const SINGLE_LIMIT: f32 = 65536.0;
 /// Where f64 changes over.
 const DOUBLE_LIMIT: f64 = 131072.0;
 
-/// Reduces an f32 angle: 9 instructions, and 82 more for arguments above 65536.
+/// Reduces an f32 angle of at most 65536: 9 instructions.
 #[inline]
-pub(super) fn single<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Reduced<M> {
+pub(super) fn single<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Angle<M> {
     let rounder = m.float(SINGLE_ROUNDER);
     let rounded = m.fma(x, m.float(std::f32::consts::FRAC_2_PI), rounder);
     let turns = m.sub(rounded, rounder);
@@ -125,16 +128,19 @@ pub(super) fn single<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Reduced<M>
         high = m.fma(turns, m.float(-part), high);
     }
     let usual = Reduced { high, low: m.float(0.0), quadrant: m.to_bits(rounded) };
-    let huge = m.lt(m.float(SINGLE_LIMIT), m.abs(x));
-    m.rarely(huge, usual, || {
-        let long = payne_hanek(m, x, &SINGLE);
-        Reduced { low: m.float(0.0), ..long }
-    })
+    Angle { usual, huge: m.lt(m.float(SINGLE_LIMIT), m.abs(x)) }
 }
 
-/// Reduces an f64 angle to a remainder of about 106 bits.
+/// Reduces a larger f32 angle: 82 instructions.
 #[inline]
-pub(super) fn double<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Reduced<M> {
+pub(super) fn single_huge<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Reduced<M> {
+    let long = payne_hanek(m, x, &SINGLE);
+    Reduced { low: m.float(0.0), ..long }
+}
+
+/// Reduces an f64 angle of at most 131072 to a remainder of about 106 bits.
+#[inline]
+pub(super) fn double<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Angle<M> {
     let [first, second, third] = DOUBLE_HALF_PI;
     let rounder = m.float(DOUBLE_ROUNDER);
     let rounded = m.fma(x, m.float(std::f64::consts::FRAC_2_PI), rounder);
@@ -152,8 +158,13 @@ pub(super) fn double<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Reduced<M>
     let high = m.add(sum, rest);
     let low = m.add(m.sub(sum, high), rest);
     let usual = Reduced { high, low, quadrant: m.to_bits(rounded) };
-    let huge = m.lt(m.float(DOUBLE_LIMIT), m.abs(x));
-    m.rarely(huge, usual, || payne_hanek(m, x, &DOUBLE))
+    Angle { usual, huge: m.lt(m.float(DOUBLE_LIMIT), m.abs(x)) }
+}
+
+/// Reduces a larger f64 angle.
+#[inline]
+pub(super) fn double_huge<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Reduced<M> {
+    payne_hanek(m, x, &DOUBLE)
 }
 
 /// The long reduction, for |x| ≥ 2. Infinities and NaN give NaN.
