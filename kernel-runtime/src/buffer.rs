@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::foreign::Claim;
 use crate::record::LaunchId;
 use crate::storage::{Address, Storage};
 use crate::stream::Stream;
@@ -148,7 +149,11 @@ impl<T: DType> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] if the slice belongs to another context than `device`.
+    /// [`Error::WrongDevice`] if the slice belongs to another context than `device`; the slice is dropped.
+    ///
+    /// [`Error::Unsupported`] if the memory is not aligned to the elements, or another buffer that was made here has
+    /// some of it. Only slices from cudarc's unsafe `upgrade_device_ptr` can be so. Their memory is not freed: as it
+    /// seems, it belongs to somebody else.
     pub fn from_cudarc(device: &Device, slice: CudaSlice<T>) -> Result<Self> {
         let own = device.cuda_context().map(|ctx| ctx.cu_ctx());
         if own != Some(slice.context().cu_ctx()) {
@@ -162,9 +167,21 @@ impl<T: DType> Buffer<T> {
         let (len, bytes) = (slice.len(), slice.num_bytes());
         // `leak` lets the slice's stream wait for what cudarc tracks on others.
         let address = slice.leak();
+        let refuse = |reason: &str| Error::Unsupported {
+            what: format!("a buffer of {len} elements of {} at address {address:#x}", T::ELEMENT).into(),
+            reason: reason.into(),
+        };
+        if !address.is_multiple_of(size_of::<T>() as u64) {
+            return Err(refuse(
+                "the address is not a multiple of an element's size; copy the elements to memory that is",
+            ));
+        }
+        let claim = Claim::new(address, bytes).ok_or_else(|| {
+            refuse("another buffer has a part of this memory; wrap it once, and pass views of that buffer to kernels")
+        })?;
         // SAFETY: the allocation is cudarc's, made by the functions that the context frees with,
         // and nobody else owns it now.
-        let storage = unsafe { Storage::adopt(device, &stream, address, bytes) };
+        let storage = unsafe { Storage::adopt(device, &stream, address, bytes, claim) };
         Ok(Buffer::from_storage(storage, len))
     }
 

@@ -26,6 +26,7 @@ pub mod dtype;
 pub mod error;
 mod errors;
 pub mod event;
+mod foreign;
 mod gate;
 pub mod graph;
 pub mod launch;

@@ -7,6 +7,7 @@ use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result};
+use crate::foreign::Claim;
 use crate::gate::{self, Gate};
 use crate::graph::recording;
 use crate::record::LaunchId;
@@ -60,6 +61,8 @@ pub(crate) struct Storage {
     bytes: usize,
     tracking: Tracking,
     gate: Gate,
+    /// That memory of others is ours alone; `None` for our own.
+    claim: Option<Claim>,
 }
 
 /// How memory comes into the world. It is never uninitialised when safe code sees it.
@@ -97,19 +100,21 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Takes over memory that was allocated on `stream`.
+    /// Takes over memory that was allocated on `stream`, and that `claim` covers.
     ///
     /// # Safety
     ///
     /// `address` is an allocation of the device, of at least `bytes` bytes, that the context's
     /// `free` accepts; nobody else frees it.
-    pub(crate) unsafe fn adopt(device: &Device, stream: &Stream, address: u64, bytes: usize) -> Self {
-        Self::own(device, stream, Address::Device(address), bytes)
+    pub(crate) unsafe fn adopt(device: &Device, stream: &Stream, address: u64, bytes: usize, claim: Claim) -> Self {
+        let mut storage = Self::own(device, stream, Address::Device(address), bytes);
+        storage.claim = Some(claim);
+        storage
     }
 
     fn own(device: &Device, stream: &Stream, address: Address, bytes: usize) -> Self {
         let (tracking, gate) = (Tracking::new(stream), Gate::default());
-        Storage { device: device.clone(), address, bytes, tracking, gate }
+        Storage { device: device.clone(), address, bytes, tracking, gate, claim: None }
     }
 
     /// Gives the memory away, after all work that uses it.
@@ -120,7 +125,10 @@ impl Storage {
         let address = this.address;
         // SAFETY: `this` is never dropped nor used again, and each field that owns something is
         // read out of it once.
-        drop(unsafe { (std::ptr::read(&this.device), std::ptr::read(&this.tracking), std::ptr::read(&this.gate)) });
+        unsafe {
+            drop((std::ptr::read(&this.device), std::ptr::read(&this.tracking), std::ptr::read(&this.gate)));
+            drop(std::ptr::read(&this.claim));
+        }
         Ok((stream, address))
     }
 
@@ -333,6 +341,8 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
+        // Before the memory is freed: whoever is given it next may wrap it.
+        self.claim = None;
         if let Err(error) = self.free() {
             // Memory that cannot be freed safely stays allocated. At the end of the process the
             // driver may be gone before us, which is no news to anybody.

@@ -405,6 +405,32 @@ fn cudarc_slices_come_and_go() -> Result<()> {
 }
 
 #[test]
+fn foreign_memory_has_one_owner_and_is_aligned() -> Result<()> {
+    let Some(device) = gpu() else { return Ok(()) };
+    let stream = device.default_stream().cudarc().expect("a GPU has cudarc streams").clone();
+    let address = device.upload(&(0..64).collect::<Vec<u32>>())?.into_cudarc()?.leak();
+    // SAFETY: the ranges are parts of an allocation of 256 bytes that has been leaked. They overlap, which is what the
+    // runtime has to notice; nothing but the first is used or freed.
+    let slice = |bytes: u64, len: usize| unsafe { stream.upgrade_device_ptr::<u32>(address + bytes, len) };
+    let is_refused = |result: Result<Buffer<u32>>, why: &str| match result {
+        Err(error @ Error::Unsupported { .. }) => assert!(error.to_string().contains(why), "{error}"),
+        other => panic!("{why}: {other:?}"),
+    };
+    is_refused(Buffer::from_cudarc(&device, slice(2, 4)), "not a multiple");
+    let whole = Buffer::from_cudarc(&device, slice(0, 64))?;
+    for (bytes, len) in [(0, 64), (0, 1), (128, 8), (252, 1)] {
+        is_refused(Buffer::from_cudarc(&device, slice(bytes, len)), "another buffer has a part");
+    }
+    assert_eq!(whole.to_vec()?, (0..64).collect::<Vec<u32>>(), "the first is as good as before");
+    // Given away and wrapped again: the memory is free in between.
+    let mut again = Buffer::from_cudarc(&device, whole.into_cudarc()?)?;
+    again.fill(7)?;
+    assert_eq!(again.to_vec()?, [7; 64]);
+    drop(again);
+    device.synchronize()
+}
+
+#[test]
 fn events_measure_and_order() -> Result<()> {
     on_devices(|device| {
         let (first, second) = (device.new_stream()?, device.new_stream()?);
