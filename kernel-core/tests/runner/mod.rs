@@ -17,7 +17,8 @@
 //! - `; check: TEXT`: a line of the output contains the text, below the line that the check before it found.
 //!   `; check-not: TEXT`: no line contains it.
 //! - `; run: ARGUMENTS => RESULTS`: runs the kernel in the interpreter, before and after every pass; `cases/line.rs`
-//!   says how it is written. The package of the whole project's tests runs the same lines on a GPU.
+//!   says how it is written. `kernel-codegen` runs the same lines in generated code, and the package of the whole
+//!   project's tests launches them, on a GPU if there is one.
 //! - `; error: TEXT` at the end of the line that is to blame; on the line `kernel ..` if no operation is.
 //!   All errors must be named, and a case that names errors must fail with exactly those.
 //! - `; output:` behind the kernel starts the exact output, each line behind `;   `.
