@@ -5,6 +5,7 @@ use std::time::Duration;
 use kernel_core::ir::{DType, ParamId, Placed, Span};
 
 use crate::check::LaunchConditions;
+use crate::directive::with_min_programs;
 use crate::report::Report;
 use crate::target::Target;
 
@@ -94,6 +95,9 @@ pub struct Compiled {
     pub shared_bytes: u32,
     /// Warps per program: the block has 32 times as many threads, in x.
     pub num_warps: u32,
+    /// For how many programs per multiprocessor the PTX asks ptxas to make room; `None` if it decides alone.
+    /// [`crate::with_min_programs`] changes it.
+    pub min_programs: Option<u32>,
     /// The kernel's parameters, in order.
     pub abi: Vec<AbiParam>,
     /// What the site numbers of reports mean.
@@ -110,6 +114,14 @@ impl Compiled {
     /// Threads per program.
     pub fn threads(&self) -> u32 {
         self.num_warps * kernel_core::layout::WARP_SIZE
+    }
+
+    /// What to try, one after the other, as long as the PTX makes the driver spill registers: to ask it for no number
+    /// of programs, as a kernel may need more registers than the wanted number leaves, and to ask for one, as ptxas
+    /// gives up on large kernels and takes few registers. Gives what is asked for and the PTX.
+    pub fn alternatives(&self) -> impl Iterator<Item = (Option<u32>, String)> {
+        let others = [None, Some(1)].into_iter().filter(|other| *other != self.min_programs);
+        others.map(|programs| (programs, with_min_programs(&self.ptx, programs)))
     }
 
     /// The text form of the kernel with layouts.

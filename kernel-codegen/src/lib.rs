@@ -11,13 +11,16 @@
 //! - `passes`: what pays on a GPU before layouts are chosen.
 //! - `place`: a layout for every tile, and conversions where two meet.
 //! - `lower`: LLVM IR for one thread of the program.
+//! - [`occupancy`]: how many programs run at once, and how many registers that leaves each.
 //! - [`report`]: what was decided, for a person to read.
 
 pub mod analysis;
 pub mod check;
 mod compiled;
+mod directive;
 mod error;
 mod lower;
+pub mod occupancy;
 mod options;
 mod passes;
 mod pipeline;
@@ -27,8 +30,9 @@ mod target;
 
 pub use check::Checks;
 pub use compiled::{AbiParam, Compiled, LlvmIr, Site, SiteKind, Timings};
+pub use directive::with_min_programs;
 pub use error::{CodegenError, Refusal};
 pub use options::{MAX_WARPS, Options};
 pub use pipeline::{PASSES, compile};
-pub use report::Report;
+pub use report::{Report, Usage};
 pub use target::Target;

@@ -79,6 +79,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
         llvm_ir: options.keep_llvm_ir.then_some(LlvmIr { lowered: before, optimised: after }),
         shared_bytes: lowered.shared_bytes,
         num_warps: options.num_warps,
+        min_programs: lowered.min_programs,
         abi: lowered.abi,
         sites: lowered.sites,
         conditions: plan.conditions,

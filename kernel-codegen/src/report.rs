@@ -1,10 +1,49 @@
-//! What the code generator decided, for a person to read.
+//! What the code generator decided and what it costs, for a person to read.
+//!
+//! ```
+//! use kernel_codegen::{Options, Target, Usage, compile};
+//! use kernel_core::ir::BoundFunc;
+//! let text = r#"
+//! kernel sum "sum.rs" unsafe bound {
+//!   param %x x: ptr f32 {div = 16}
+//!   param %out out: ptr_mut f32 {div = 16}
+//!   %i: i32[1024] = arange {lo = 0, hi = 1024}
+//!   %xs: *x[1024] = splat %x
+//!   %p: *x[1024] = add_ptr %xs, %i
+//!   %a: f32[1024] = load %p
+//!   %sum: f32 = reduce %a {axis = 0} (%l: f32, %r: f32) {
+//!     %s: f32 = add contract %l, %r
+//!     yield %s
+//!   }
+//!   store %out, %sum
+//!   return
+//! }"#;
+//! let kernel = BoundFunc::new(kernel_core::text::parse(text).expect("it parses")).expect("it is bound");
+//! # if kernel_llvm::load().is_err() { return }
+//! let mut report = compile(&kernel, &Target::sm_90a(), &Options::default()).expect("it compiles").report;
+//! // The driver fills these in when it loads the kernel.
+//! report.usage = Some(Usage { registers: 22, min_programs: Some(8), ..Usage::default() });
+//! let expected = "\
+//! kernel sum for sm_90a: 4 warps, 16 bytes of shared memory, 1 barrier
+//!   22 registers per thread, no spills; ptxas was asked for room for 8 programs
+//!   occupancy: 16 programs per multiprocessor, 64 of 64 warps, limited by threads (by registers 21, shared memory 202, programs 32)
+//!   sum.rs: load `x`: 2 x 16 bytes per thread (4 elements each), layout #0
+//!   sum.rs: store `out`: 1 x 4 bytes per thread, scalar
+//!   no conversions between layouts
+//! ";
+//! assert!(report.to_string().starts_with(expected), "{report}");
+//! ```
+//!
+//! Registers and spills are the driver's to choose. Before it has, the report says so, and the occupancy is what
+//! everything else allows.
 
 use std::fmt;
 
 use kernel_core::ir::{Func, LayoutId, ParamId, Span};
 
 use crate::check::{AccessKind, Class};
+use crate::occupancy::Occupancy;
+use crate::target::Target;
 
 /// One access to global memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,21 +99,40 @@ pub struct ConversionReport {
     pub kind: ConversionKind,
 }
 
-/// What was decided about a kernel.
+/// What the driver's compiler made of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Registers per thread.
+    pub registers: u32,
+    /// Bytes of local memory per thread: registers that were spilled.
+    pub local_bytes: u32,
+    /// Bytes of shared memory per program, besides what the launch gives.
+    pub static_shared_bytes: u32,
+    /// For how many programs per multiprocessor the code that was kept makes room, if it was asked to.
+    pub min_programs: Option<u32>,
+    /// What the compiler said.
+    pub log: String,
+}
+
+/// What was decided about a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The kernel's name.
     pub kernel: String,
     /// The source file.
     pub file: String,
-    /// The target's name.
-    pub target: String,
+    /// The target.
+    pub target: Target,
     /// Warps per program.
     pub num_warps: u32,
     /// Bytes of shared memory per program.
     pub shared_bytes: u32,
     /// Barriers of all threads in the code, counted once per place.
     pub barriers: u32,
+    /// For how many programs per multiprocessor ptxas is asked to make room, if it is.
+    pub min_programs: Option<u32>,
+    /// Registers and spills, once a driver has compiled the kernel.
+    pub usage: Option<Usage>,
     /// Every access to global memory, in program order.
     pub accesses: Vec<AccessReport>,
     /// Every conversion between layouts.
@@ -87,20 +145,98 @@ pub struct Report {
 
 impl Report {
     /// An empty report of a placed kernel.
-    pub(crate) fn new(func: &Func, target: &str, num_warps: u32) -> Report {
+    pub(crate) fn new(func: &Func, target: Target, num_warps: u32) -> Report {
         Report {
             kernel: func.name.clone(),
             file: func.file.clone(),
-            target: target.to_string(),
+            target,
             num_warps,
+            shared_bytes: 0,
+            barriers: 0,
+            min_programs: None,
+            usage: None,
+            accesses: Vec::new(),
+            conversions: Vec::new(),
             params: func.params.iter().map(|param| param.name.clone()).collect(),
             layouts: func.layouts.iter().map(ToString::to_string).collect(),
-            ..Report::default()
         }
+    }
+
+    /// How many programs a multiprocessor of the target holds at once. As long as the registers are not known, it is
+    /// what the other resources allow.
+    pub fn occupancy(&self) -> Occupancy {
+        let more = self.usage.as_ref().map_or(0, |usage| usage.static_shared_bytes);
+        let registers = self.usage.as_ref().map(|usage| usage.registers);
+        Occupancy::new(self.target, self.num_warps, self.shared_bytes + more, registers)
     }
 
     fn place(&self, span: Span) -> String {
         if span.line == 0 { self.file.clone() } else { format!("{}:{}:{}", self.file, span.line, span.column) }
+    }
+
+    fn write_resources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let asked = |programs: u32| format!("for room for {programs} program{}", if programs == 1 { "" } else { "s" });
+        match &self.usage {
+            Some(usage) => {
+                write!(f, "  {} registers per thread, ", usage.registers)?;
+                match usage.local_bytes {
+                    0 => write!(f, "no spills")?,
+                    bytes => write!(f, "{bytes} bytes of them spilled to memory")?,
+                }
+                match (self.min_programs, usage.min_programs) {
+                    (None, None) => writeln!(f)?,
+                    (_, Some(kept)) => writeln!(f, "; ptxas was asked {}", asked(kept))?,
+                    (Some(first), None) => writeln!(f, "; asked {}, ptxas spilled more", asked(first))?,
+                }
+            }
+            None => {
+                write!(f, "  registers per thread: not known before a GPU has loaded the kernel")?;
+                match self.min_programs {
+                    Some(programs) => writeln!(f, "; ptxas is asked {}", asked(programs))?,
+                    None => writeln!(f)?,
+                }
+            }
+        }
+        writeln!(f, "  occupancy: {}", self.occupancy())
+    }
+
+    fn write_access(&self, f: &mut fmt::Formatter<'_>, access: &AccessReport) -> fmt::Result {
+        let param = self.params.get(access.param.index()).map_or("?", String::as_str);
+        let place = self.place(access.span);
+        write!(f, "  {place}: {} `{param}`: {} x {} bytes", access.kind, access.instructions, access.bytes)?;
+        write!(f, " per thread")?;
+        if access.vector > 1 {
+            write!(f, " ({} elements each)", access.vector)?;
+        }
+        if access.masked {
+            write!(f, ", masked")?;
+        }
+        if let Some(class) = access.class {
+            write!(f, ", {}", class.name())?;
+        }
+        match access.layout {
+            Some(layout) => writeln!(f, ", layout #{}", layout.index()),
+            None => writeln!(f, ", scalar"),
+        }
+    }
+
+    fn write_conversion(&self, f: &mut fmt::Formatter<'_>, conversion: &ConversionReport) -> fmt::Result {
+        let (from, to) = (conversion.from.index(), conversion.to.index());
+        write!(f, "  {}: conversion from #{from} to #{to}", self.place(conversion.span))?;
+        match &conversion.kind {
+            ConversionKind::Registers => writeln!(f, " in registers"),
+            ConversionKind::Shuffles(count) => writeln!(f, " with {count} shuffles"),
+            ConversionKind::Shared { bytes, store_conflicts, load_conflicts } => {
+                write!(f, " through {bytes} bytes of shared memory, ")?;
+                match (store_conflicts, load_conflicts) {
+                    (0, 0) => writeln!(f, "without bank conflicts"),
+                    _ => writeln!(
+                        f,
+                        "bank conflicts: {store_conflicts} extra wavefronts per store, {load_conflicts} per load"
+                    ),
+                }
+            }
+        }
     }
 }
 
@@ -116,55 +252,26 @@ impl fmt::Display for AccessKind {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "kernel {} for {}: {} warps, {} bytes of shared memory, {} barriers",
-            self.kernel, self.target, self.num_warps, self.shared_bytes, self.barriers
-        )?;
+        let (target, warps) = (self.target.name(), self.num_warps);
+        write!(f, "kernel {} for {target}: {warps} warp{}", self.kernel, if warps == 1 { "" } else { "s" })?;
+        let barriers = if self.barriers == 1 { "barrier" } else { "barriers" };
+        writeln!(f, ", {} bytes of shared memory, {} {barriers}", self.shared_bytes, self.barriers)?;
+        self.write_resources(f)?;
         for access in &self.accesses {
-            let param = self.params.get(access.param.index()).map_or("?", String::as_str);
-            write!(
-                f,
-                "  {}: {} `{param}`: {} x {} bytes per thread",
-                self.place(access.span),
-                access.kind,
-                access.instructions,
-                access.bytes
-            )?;
-            if access.vector > 1 {
-                write!(f, " ({} elements each)", access.vector)?;
-            }
-            if access.masked {
-                write!(f, ", masked")?;
-            }
-            if let Some(class) = access.class {
-                write!(f, ", {}", class.name())?;
-            }
-            match access.layout {
-                Some(layout) => writeln!(f, ", layout #{}", layout.index())?,
-                None => writeln!(f, ", scalar")?,
-            }
+            self.write_access(f, access)?;
+        }
+        if self.conversions.is_empty() {
+            writeln!(f, "  no conversions between layouts")?;
         }
         for conversion in &self.conversions {
-            write!(
-                f,
-                "  {}: conversion from #{} to #{}",
-                self.place(conversion.span),
-                conversion.from.index(),
-                conversion.to.index()
-            )?;
-            match &conversion.kind {
-                ConversionKind::Registers => writeln!(f, " in registers")?,
-                ConversionKind::Shuffles(count) => writeln!(f, " with {count} shuffles")?,
-                ConversionKind::Shared { bytes, store_conflicts, load_conflicts } => writeln!(
-                    f,
-                    " through {bytes} bytes of shared memory, extra wavefronts {store_conflicts} per store and \
-                     {load_conflicts} per load"
-                )?,
-            }
+            self.write_conversion(f, conversion)?;
         }
         for (index, layout) in self.layouts.iter().enumerate() {
             writeln!(f, "  layout #{index}: {layout}")?;
+        }
+        let log = self.usage.iter().flat_map(|usage| usage.log.lines());
+        for line in log.map(str::trim_end).filter(|line| !line.is_empty()) {
+            writeln!(f, "  driver: {line}")?;
         }
         Ok(())
     }

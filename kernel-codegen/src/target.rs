@@ -1,5 +1,7 @@
 //! The GPUs that code is generated for, and their limits.
 
+use crate::occupancy::Multiprocessor;
+
 /// A GPU architecture.
 ///
 /// ```
@@ -85,6 +87,16 @@ impl Target {
             Arch::Sm89 => 99 * 1024,
             Arch::Sm90 | Arch::Sm90a => 227 * 1024,
         }
+    }
+
+    /// What each of its multiprocessors has. GPUs of compute capability 8.6 and 8.7 run code for sm_80 and have less.
+    pub fn multiprocessor(self) -> Multiprocessor {
+        let (warps, programs, kilobytes) = match self.arch {
+            Arch::Sm80 => (64, 32, 164),
+            Arch::Sm89 => (48, 24, 100),
+            Arch::Sm90 | Arch::Sm90a => (64, 32, 228),
+        };
+        Multiprocessor { registers: 64 * 1024, warps, programs, shared_bytes: kilobytes * 1024 }
     }
 
     /// Whether `atom.add` takes bf16 (PTX: sm_90 and later).

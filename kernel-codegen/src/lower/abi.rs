@@ -10,7 +10,7 @@ use kernel_core::ir::{ControlOp, DType, Func, MemoryOp, Op, ParamId, ParamKind};
 use kernel_llvm::inkwell::types::BasicMetadataTypeEnum;
 use kernel_llvm::inkwell::values::{BasicValueEnum, FunctionValue};
 use kernel_llvm::inkwell::{AddressSpace, IntPredicate};
-use kernel_llvm::{KernelBounds, ParameterFact, mark_kernel, mark_parameter, space};
+use kernel_llvm::{ParameterFact, mark_parameter, space};
 
 use super::Lower;
 use super::ir::Ir;
@@ -49,8 +49,8 @@ pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
     shown
 }
 
-/// Declares the kernel.
-pub(super) fn declare<'ctx>(ir: &Ir<'ctx>, func: &Func, abi: &[AbiParam], num_warps: u32) -> FunctionValue<'ctx> {
+/// Declares the kernel, as yet without its bounds.
+pub(super) fn declare<'ctx>(ir: &Ir<'ctx>, func: &Func, abi: &[AbiParam]) -> FunctionValue<'ctx> {
     let types: Vec<BasicMetadataTypeEnum> = abi
         .iter()
         .map(|param| match param {
@@ -61,7 +61,6 @@ pub(super) fn declare<'ctx>(ir: &Ir<'ctx>, func: &Func, abi: &[AbiParam], num_wa
         })
         .collect();
     let function = ir.module.add_function(&symbol(&func.name), ir.context.void_type().fn_type(&types, false), None);
-    mark_kernel(function, &KernelBounds::block(num_warps * kernel_core::layout::WARP_SIZE));
     for (index, param) in (0u32..).zip(abi) {
         if let AbiParam::Buffer(id) = param {
             let fact = match func.param(*id).kind {

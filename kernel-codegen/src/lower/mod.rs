@@ -39,12 +39,13 @@ use kernel_llvm::inkwell::module::Module;
 use kernel_llvm::inkwell::targets::TargetMachine;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
-use kernel_llvm::new_module;
+use kernel_llvm::{KernelBounds, mark_kernel, new_module};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::steering_values;
 use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
+use crate::occupancy::asked_programs;
 use crate::report::Report;
 use crate::target::Target;
 
@@ -61,6 +62,7 @@ type Result<T> = std::result::Result<T, CodegenError>;
 pub(crate) struct Lowered<'ctx> {
     pub(crate) module: Module<'ctx>,
     pub(crate) shared_bytes: u32,
+    pub(crate) min_programs: Option<u32>,
     pub(crate) abi: Vec<AbiParam>,
     pub(crate) sites: Vec<Site>,
     pub(crate) report: Report,
@@ -95,8 +97,14 @@ pub(crate) fn lower<'ctx>(
         return Err(error.help("use smaller tiles or more warps"));
     }
     lower.report.shared_bytes = needed;
+    let barriers = lower.report.barriers;
+    let min_programs = asked_programs(func, target, num_warps, needed, barriers);
+    lower.report.min_programs = min_programs;
+    let threads = num_warps * WARP_SIZE;
+    mark_kernel(lower.function, &KernelBounds { min_blocks: min_programs, ..KernelBounds::block(threads) });
     Ok(Lowered {
         shared_bytes: needed,
+        min_programs,
         abi: lower.abi,
         sites: lower.sites,
         report: lower.report,
@@ -152,7 +160,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         num_warps: u32,
     ) -> Result<Lower<'a, 'ctx>> {
         let abi = abi::parameters(func);
-        let function = abi::declare(&ir, func, &abi, num_warps);
+        let function = abi::declare(&ir, func, &abi);
         let entry = ir.context.append_basic_block(function, "entry");
         let start = ir.context.append_basic_block(function, "start");
         let exit = ir.context.append_basic_block(function, "exit");
@@ -164,7 +172,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             _ => ir.lshr(thread, ir.i32(WARP_SIZE.ilog2() as i32)),
         };
         let mut lower = Lower {
-            report: Report::new(func, target.name(), num_warps),
+            report: Report::new(func, target, num_warps),
             ir,
             func,
             axis,

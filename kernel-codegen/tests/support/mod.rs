@@ -46,44 +46,57 @@ pub struct Assembled {
     pub barriers: u32,
 }
 
-/// The assembler: `TILEWRIGHT_PTXAS`, a virtual environment `.ptxas` with the package `nvidia-cuda-nvcc` in the
-/// repository's root, or one on the path.
+/// The assembler: `TILEWRIGHT_PTXAS`, what `scripts/install-ptxas` put into `.ptxas` in the repository's root, or one
+/// on the path.
 fn ptxas() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
         if let Some(path) = std::env::var_os("TILEWRIGHT_PTXAS") {
             return Some(PathBuf::from(path));
         }
-        let environment = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join(".ptxas/lib");
-        let in_environment = std::fs::read_dir(environment).into_iter().flatten().flatten();
-        let in_environment = in_environment.map(|python| python.path().join("site-packages/nvidia/cu13/bin/ptxas"));
+        let site = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join(".ptxas/site/nvidia");
+        let installed = std::fs::read_dir(site).into_iter().flatten().flatten();
+        let installed = installed.map(|folder| folder.path().join("bin/ptxas"));
         let on_path =
             std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join("ptxas")).collect::<Vec<_>>();
-        in_environment.chain(on_path).find(|path| path.is_file())
+        installed.chain(on_path).find(|path| path.is_file())
     };
     let found = FOUND.get_or_init(find).as_deref();
     if found.is_none() {
-        eprintln!("skipped: no ptxas (set TILEWRIGHT_PTXAS, or install nvidia-cuda-nvcc==13.0.88 into .ptxas)");
+        eprintln!("skipped: no ptxas (`scripts/install-ptxas` fetches it; TILEWRIGHT_PTXAS names another)");
     }
     found
 }
 
-/// Assembles a kernel. `None` if there is no ptxas here. Panics on errors and on performance warnings.
+/// Assembles a kernel; as when one is loaded, what spills least of its PTX and the alternatives counts.
+/// `None` if there is no ptxas here. Panics on errors and on performance warnings.
 pub fn assemble(compiled: &Compiled) -> Option<Assembled> {
+    let mut best = assemble_ptx(&compiled.ptx, compiled.target)?;
+    for (_, ptx) in compiled.alternatives() {
+        if best.spill_bytes > 0 {
+            let other = assemble_ptx(&ptx, compiled.target)?;
+            best = if other.spill_bytes < best.spill_bytes { other } else { best };
+        }
+    }
+    Some(best)
+}
+
+/// Assembles PTX as it is.
+pub fn assemble_ptx(ptx: &str, target: Target) -> Option<Assembled> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let ptxas = ptxas()?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let file = std::env::temp_dir().join(format!("tilewright-{}-{number}.ptx", std::process::id()));
-    std::fs::write(&file, &compiled.ptx).expect("the temporary folder is writable");
+    std::fs::write(&file, ptx).expect("the temporary folder is writable");
     let output = Command::new(ptxas)
-        .args(["-v", "--gpu-name", compiled.target.name(), "-o", "/dev/null"])
+        .args(["-v", "--gpu-name", target.name(), "-o", "/dev/null"])
         .arg(&file)
         .output()
         .expect("ptxas runs");
     let log = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let _ = std::fs::remove_file(&file);
-    assert!(output.status.success(), "ptxas refuses:\n{log}\n{}", compiled.ptx);
-    assert!(!log.contains("(C75"), "ptxas warns:\n{log}\n{}", compiled.ptx);
+    assert!(output.status.success(), "ptxas refuses:\n{log}\n{ptx}");
+    assert!(!log.contains("(C75"), "ptxas warns:\n{log}\n{ptx}");
     Some(Assembled {
         registers: number_before(&log, " registers"),
         spill_bytes: number_before(&log, " bytes spill stores") + number_before(&log, " bytes spill loads"),

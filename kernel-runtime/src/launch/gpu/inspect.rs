@@ -10,10 +10,9 @@ use super::variant::{Texts, generate};
 use super::{module, target_of};
 use crate::device::Device;
 use crate::error::Result;
-use kernel_codegen::Compiled;
+use kernel_codegen::{Compiled, with_min_programs};
 use kernel_core::ir::BoundFunc;
 use kernel_core::text;
-use std::fmt::Write;
 
 /// Compiles for a target, without a GPU.
 pub(in super::super) fn compile(kernel: &'static Kernel, spec: &Spec<'_>, target: Target) -> Result<CompiledKernel> {
@@ -28,16 +27,14 @@ pub(in super::super) fn compile_on(
     spec: &Spec<'_>,
     device: &Device,
 ) -> Result<CompiledKernel> {
-    let (bound, compiled, mut timings) = generated(kernel, spec, target_of(kernel, device)?)?;
-    let mut report = compiled.report.to_string();
+    let (bound, mut compiled, mut timings) = generated(kernel, spec, target_of(kernel, device)?)?;
     if let Some(ctx) = device.cuda_context() {
         let loaded = timings.stage("driver", || module::load(kernel, &compiled, device, ctx))?;
-        if !report.ends_with('\n') {
-            report.push('\n');
-        }
-        // Writing to a string does not fail.
-        let _ = write!(report, "{}", loaded.usage());
+        let usage = loaded.usage();
+        compiled.ptx = with_min_programs(&compiled.ptx, usage.min_programs);
+        compiled.report.usage = Some(usage.clone());
     }
+    let report = compiled.report.to_string();
     Ok(stages(kernel, &bound, compiled, report, timings))
 }
 

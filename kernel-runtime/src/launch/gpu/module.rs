@@ -6,9 +6,8 @@ use crate::driver::wrap;
 use crate::error::{Error, Result};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{CudaContext, result as cu, sys};
-use kernel_codegen::Compiled;
+use kernel_codegen::{Compiled, Usage};
 use std::ffi::{CStr, CString, c_void};
-use std::fmt;
 use std::sync::Arc;
 
 /// Bytes of each of the driver's logs that are kept.
@@ -24,38 +23,14 @@ pub(super) struct Loaded {
     function: sys::CUfunction,
     ctx: Arc<CudaContext>,
     usage: Usage,
+    /// Threads that a program can have with so many registers.
+    max_threads: u32,
 }
 
 // SAFETY: modules and functions are handles that the driver lets any thread use.
 unsafe impl Send for Loaded {}
 // SAFETY: as above.
 unsafe impl Sync for Loaded {}
-
-/// What the driver's compiler made of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Usage {
-    /// Registers per thread.
-    pub(super) registers: u32,
-    /// Bytes of local memory per thread: spilled registers.
-    pub(super) local_bytes: u32,
-    /// Bytes of shared memory per program, besides what the launch gives.
-    pub(super) static_shared_bytes: u32,
-    /// Threads that a program can have with so many registers.
-    pub(super) max_threads: u32,
-    /// What the compiler said.
-    pub(super) log: String,
-}
-
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "registers per thread: {}", self.registers)?;
-        writeln!(f, "local memory per thread (spills): {} bytes", self.local_bytes)?;
-        for line in self.log.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
-            writeln!(f, "driver: {line}")?;
-        }
-        Ok(())
-    }
-}
 
 impl Loaded {
     pub(super) fn function(&self) -> sys::CUfunction {
@@ -64,6 +39,11 @@ impl Loaded {
 
     pub(super) fn usage(&self) -> &Usage {
         &self.usage
+    }
+
+    /// Threads that a program can have with so many registers.
+    pub(super) fn max_threads(&self) -> u32 {
+        self.max_threads
     }
 
     /// Whether it was loaded into that context.
@@ -86,15 +66,41 @@ impl Drop for Loaded {
 }
 
 /// Compiles PTX in the driver and prepares it for launches.
+///
+/// As long as the code spills registers, the alternatives are tried; what spills least is kept.
 pub(super) fn load(kernel: &Kernel, compiled: &Compiled, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
     device.default_stream().bind()?;
-    let (module, log) = load_module(kernel, &compiled.ptx)?;
+    let mut best = load_ptx(kernel, compiled, (&compiled.ptx, compiled.min_programs), device, ctx)?;
+    for (programs, ptx) in compiled.alternatives() {
+        if best.usage.local_bytes == 0 {
+            break;
+        }
+        // That it cannot be loaded another way does not take away the code that there is.
+        if let Ok(loaded) = load_ptx(kernel, compiled, (&ptx, programs), device, ctx)
+            && loaded.usage.local_bytes < best.usage.local_bytes
+        {
+            best = loaded;
+        }
+    }
+    Ok(best)
+}
+
+/// Compiles one version of the PTX, with what it asks for.
+fn load_ptx(
+    kernel: &Kernel,
+    compiled: &Compiled,
+    (ptx, min_programs): (&str, Option<u32>),
+    device: &Device,
+    ctx: &Arc<CudaContext>,
+) -> Result<Loaded> {
+    let (module, log) = load_module(kernel, ptx)?;
     // From here on a failure unloads the module.
     let mut loaded = Loaded {
         module,
         function: std::ptr::null_mut(),
         ctx: ctx.clone(),
-        usage: Usage { registers: 0, local_bytes: 0, static_shared_bytes: 0, max_threads: 0, log },
+        usage: Usage { min_programs, log, ..Usage::default() },
+        max_threads: 0,
     };
     let entry = CString::new(compiled.entry.as_str()).map_err(|_| Error::Llvm {
         message: format!("the entry of kernel `{}` has a name with a zero in it", kernel.name()).into(),
@@ -179,7 +185,7 @@ impl Loaded {
         self.usage.registers = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?;
         self.usage.local_bytes = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
         self.usage.static_shared_bytes = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
-        self.usage.max_threads = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+        self.max_threads = self.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
         Ok(())
     }
 
@@ -202,11 +208,11 @@ fn check_limits(kernel: &Kernel, compiled: &Compiled, loaded: &Loaded, device: &
         limit: limit.into(),
         hint: hint.into(),
     };
-    if compiled.threads() > usage.max_threads {
+    if compiled.threads() > loaded.max_threads {
         return Err(resources(
             format!("threads per program with {} registers each", usage.registers),
             compiled.threads(),
-            usage.max_threads,
+            loaded.max_threads,
             "use fewer warps (`num_warps`) or smaller tiles",
         ));
     }

@@ -241,7 +241,7 @@ fn explain(kernel: &Kernel, ready: &Ready, error: DriverError) -> Error {
         kernel: kernel.name().into(),
         what: format!("threads with {} registers each", usage.registers).into(),
         needed: ready.variant.compiled.threads().into(),
-        limit: usage.max_threads.into(),
+        limit: ready.loaded.max_threads().into(),
         hint: "use fewer warps or smaller tiles".into(),
     }
 }

@@ -1,0 +1,231 @@
+//! How many programs a multiprocessor runs at once, and how many ptxas is asked to make room for.
+//!
+//! A multiprocessor has so many registers, so much shared memory, and room for so many warps and programs; what a
+//! program takes of each decides how many fit, and so how much latency they hide for each other.
+//!
+//! ```
+//! use kernel_codegen::Target;
+//! use kernel_codegen::occupancy::{Occupancy, Resource};
+//! // 512 threads with 76 registers each: a second program would need more registers than there are.
+//! let occupancy = Occupancy::new(Target::sm_90a(), 16, 0, Some(76));
+//! assert_eq!((occupancy.programs(), occupancy.limits()), (1, vec![Resource::Registers]));
+//! // With 64, two fit.
+//! assert_eq!(Occupancy::new(Target::sm_90a(), 16, 0, Some(64)).programs(), 2);
+//! ```
+//!
+//! ptxas chooses the number of registers, and without advice it takes few: of eight loads that could be in flight
+//! it lets the second wait for the first, to save a register. [`asked_programs`] is the advice, `.minnctapersm` in
+//! PTX: room for 1024 threads, which leaves 64 registers to each. Kernels without loops, reductions and barriers
+//! get none, as nothing in them waits and they gain from every further program.
+
+use std::fmt;
+
+use kernel_core::ir::{ControlOp, Func, Op, ValueId};
+use kernel_core::layout::{Dim, WARP_SIZE};
+
+use crate::analysis::control::{for_each_op, operands_before_carried};
+use crate::target::Target;
+
+/// What a multiprocessor has. From the table "Technical Specifications per Compute Capability" of the CUDA
+/// programming guide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Multiprocessor {
+    /// Registers of 32 bits.
+    pub registers: u32,
+    /// Warps that it holds.
+    pub warps: u32,
+    /// Programs that it holds.
+    pub programs: u32,
+    /// Bytes of shared memory.
+    pub shared_bytes: u32,
+}
+
+/// Quarters of a multiprocessor: each has its share of the warps and of the registers.
+const QUARTERS: u32 = 4;
+
+/// A warp gets registers in units of so many.
+const REGISTER_UNIT: u32 = 256;
+
+/// A program gets shared memory in units of so many bytes.
+const SHARED_UNIT: u32 = 128;
+
+/// Bytes of shared memory that the system takes of each program.
+const SHARED_RESERVED: u32 = 1024;
+
+/// Threads that ptxas is asked to make room for.
+const ASKED_THREADS: u32 = 1024;
+
+/// Registers of a thread beside the tiles that stay in them: addresses, bounds, and what is being computed.
+const BESIDE_TILES: u32 = 24;
+
+/// What a program takes of a multiprocessor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resource {
+    /// Registers, as many as each thread has.
+    Registers,
+    /// Shared memory.
+    SharedMemory,
+    /// Room for its threads.
+    Threads,
+    /// Room for a program, however small.
+    Programs,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Resource::Registers => "registers",
+            Resource::SharedMemory => "shared memory",
+            Resource::Threads => "threads",
+            Resource::Programs => "programs",
+        })
+    }
+}
+
+/// How many programs of a kernel a multiprocessor holds at once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Occupancy {
+    warps: u32,
+    all_warps: u32,
+    fitting: Vec<(Resource, u32)>,
+}
+
+impl Occupancy {
+    /// For programs of so many warps with so many bytes of shared memory; `registers` per thread are known once
+    /// the driver has compiled the kernel.
+    pub fn new(target: Target, warps: u32, shared_bytes: u32, registers: Option<u32>) -> Occupancy {
+        let has = target.multiprocessor();
+        let warps = warps.max(1);
+        let shared = (shared_bytes + SHARED_RESERVED).next_multiple_of(SHARED_UNIT);
+        let mut fitting = vec![
+            (Resource::SharedMemory, has.shared_bytes / shared),
+            (Resource::Threads, has.warps / warps),
+            (Resource::Programs, has.programs),
+        ];
+        if let Some(registers) = registers.filter(|&registers| registers > 0) {
+            let per_warp = (registers * WARP_SIZE).next_multiple_of(REGISTER_UNIT);
+            let warps_with_registers = has.registers / QUARTERS / per_warp * QUARTERS;
+            fitting.insert(0, (Resource::Registers, warps_with_registers / warps));
+        }
+        Occupancy { warps, all_warps: has.warps, fitting }
+    }
+
+    /// How many fit by each resource.
+    pub fn fitting(&self) -> &[(Resource, u32)] {
+        &self.fitting
+    }
+
+    /// How many fit.
+    pub fn programs(&self) -> u32 {
+        self.fitting.iter().map(|&(_, programs)| programs).min().unwrap_or(0)
+    }
+
+    /// What keeps a further program out.
+    pub fn limits(&self) -> Vec<Resource> {
+        let programs = self.programs();
+        self.fitting.iter().filter(|(_, fitting)| *fitting == programs).map(|&(resource, _)| resource).collect()
+    }
+}
+
+impl fmt::Display for Occupancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let programs = self.programs();
+        let warps = programs * self.warps;
+        let plural = if programs == 1 { "" } else { "s" };
+        write!(f, "{programs} program{plural} per multiprocessor, {warps} of {} warps", self.all_warps)?;
+        let names: Vec<String> = self.limits().iter().map(ToString::to_string).collect();
+        write!(f, ", limited by {}", names.join(" and "))?;
+        let others: Vec<String> = self
+            .fitting
+            .iter()
+            .filter(|(_, fitting)| *fitting != programs)
+            .map(|(resource, fitting)| format!("{resource} {fitting}"))
+            .collect();
+        if !others.is_empty() {
+            write!(f, " (by {})", others.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// For how many programs per multiprocessor ptxas shall make room in a placed kernel, or `None` if it decides
+/// alone. `barriers` and `shared_bytes` are those of the lowered kernel.
+pub(crate) fn asked_programs(
+    func: &Func,
+    target: Target,
+    num_warps: u32,
+    shared_bytes: u32,
+    barriers: u32,
+) -> Option<u32> {
+    let (mut waits, mut staying) = (barriers > 0, 0);
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let Op::Control(op) = &operation.op else { return };
+        match op {
+            // What a loop carries, and the row that a reduction is about, stay in registers.
+            ControlOp::For { .. } | ControlOp::While | ControlOp::Reduce { .. } | ControlOp::Scan { .. } => {
+                waits = true;
+                let tiles = &operation.operands[operands_before_carried(op)..];
+                staying = staying.max(tiles.iter().map(|&value| words(func, value)).sum());
+            }
+            ControlOp::If
+            | ControlOp::Yield
+            | ControlOp::Return
+            | ControlOp::Assert { .. }
+            | ControlOp::StaticAssert { .. } => {}
+        }
+    });
+    if !waits {
+        return None;
+    }
+    let has = target.multiprocessor();
+    let threads = num_warps * WARP_SIZE;
+    let by_registers = has.registers / (staying + BESIDE_TILES) / threads;
+    let by_others = Occupancy::new(target, num_warps, shared_bytes, None).programs();
+    Some((ASKED_THREADS / threads).min(by_registers).min(by_others).max(1))
+}
+
+/// Registers of 32 bits per thread that hold a value.
+pub(crate) fn words(func: &Func, value: ValueId) -> u32 {
+    let count = func.value(value).layout.map_or(1, |layout| func.layouts[layout.index()].in_size(Dim::Register));
+    // A pointer takes 64 bits; what is shorter than a register fills one, as it does once it is computed with.
+    let bits = func.ty(value).dtype().map_or(64, |dtype| dtype.bits());
+    count.saturating_mul(bits.div_ceil(32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_the_occupancy_calculator_of_cuda_says() {
+        let cases = [
+            // (target, warps, shared memory, registers) -> programs, limits
+            ((Target::sm_90a(), 4, 0, 32), 16, vec![Resource::Registers, Resource::Threads]),
+            ((Target::sm_90a(), 4, 0, 33), 12, vec![Resource::Registers]),
+            ((Target::sm_90a(), 1, 0, 16), 32, vec![Resource::Programs]),
+            ((Target::sm_90a(), 32, 0, 64), 1, vec![Resource::Registers]),
+            ((Target::sm_90a(), 8, 0, 255), 1, vec![Resource::Registers]),
+            ((Target::sm_90a(), 4, 100 * 1024, 32), 2, vec![Resource::SharedMemory]),
+            ((Target::sm_80(), 4, 163 * 1024, 32), 1, vec![Resource::SharedMemory]),
+            ((Target::sm_89(), 8, 0, 40), 6, vec![Resource::Registers, Resource::Threads]),
+            ((Target::sm_89(), 1, 0, 40), 24, vec![Resource::Programs]),
+        ];
+        for ((target, warps, shared, registers), programs, limits) in cases {
+            let occupancy = Occupancy::new(target, warps, shared, Some(registers));
+            assert_eq!((occupancy.programs(), occupancy.limits()), (programs, limits), "{occupancy:?}");
+        }
+    }
+
+    #[test]
+    fn it_reads_as_a_sentence() {
+        let text = Occupancy::new(Target::sm_90a(), 16, 2048, Some(76)).to_string();
+        let expected = "1 program per multiprocessor, 16 of 64 warps, limited by registers \
+                        (by shared memory 76, threads 4, programs 32)";
+        assert_eq!(text, expected);
+        let text = Occupancy::new(Target::sm_90a(), 16, 2048, None).to_string();
+        let expected = "4 programs per multiprocessor, 64 of 64 warps, limited by threads \
+                        (by shared memory 76, programs 32)";
+        assert_eq!(text, expected);
+    }
+}
