@@ -10,6 +10,7 @@ use cudarc::driver::sys::{
 use cudarc::driver::{CudaStream, result::DriverError};
 
 use crate::shape::Variant;
+use crate::tensor_map::{Encoding, TensorMap};
 
 /// One compiled configuration, a line of `index.tsv`.
 #[derive(Clone, Debug)]
@@ -26,11 +27,20 @@ pub struct Entry {
     pub threads: u32,
     /// Dynamic shared memory in bytes.
     pub shared: u32,
+    /// How the host encodes its tensor descriptors, in the order of the parameters.
+    pub descriptors: Vec<Encoding>,
+    /// Bytes of global memory that each program wants for itself.
+    pub scratch: usize,
     symbol: String,
     file: PathBuf,
 }
 
 impl Entry {
+    /// The name of its file, which no other configuration has.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// The value of a constexpr, if the configuration has it.
     pub fn get(&self, name: &str) -> Option<usize> {
         let of = |part: &str| part.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
@@ -57,6 +67,11 @@ pub fn index(folder: &Path) -> Vec<Entry> {
             shared: fields.next()?.parse().ok()?,
             symbol: fields.next()?,
             file: folder.join(fields.next()?),
+            descriptors: match fields.next() {
+                Some(text) => text.split(';').filter(|d| !d.is_empty()).map(Encoding::parse).collect::<Option<_>>()?,
+                None => Vec::new(),
+            },
+            scratch: fields.next().map_or(Some(0), |bytes| bytes.parse().ok())?,
         })
     };
     text.lines().filter_map(entry).collect()
@@ -76,8 +91,12 @@ pub enum Argument {
     Address(u64),
     /// A 32-bit integer.
     I32(i32),
+    /// A 64-bit integer.
+    I64(i64),
     /// A 32-bit float.
     F32(f32),
+    /// A tensor descriptor.
+    Map(TensorMap),
 }
 
 impl Cubin {
@@ -102,33 +121,43 @@ impl Cubin {
         Ok(Cubin { function, threads: entry.threads, shared: entry.shared })
     }
 
-    /// Launches it. Triton's kernels take two hidden pointers after their own arguments, which these do not use.
+    /// Launches it. Triton's kernels take two hidden pointers after their own arguments: global memory for the
+    /// programs' own use, `scratch`, and a profiler's, which these do not use.
     ///
     /// # Errors
     /// If the driver refuses the launch.
     ///
     /// # Safety
-    /// The arguments must be those of the kernel, and its accesses inside the buffers.
+    /// The arguments must be those of the kernel, its accesses inside the buffers, and `scratch` large enough for all
+    /// programs.
     pub unsafe fn launch(
         &self,
         stream: &Arc<CudaStream>,
         grid: [u32; 3],
         arguments: &[Argument],
+        scratch: u64,
     ) -> Result<(), String> {
         let mut values: Vec<u64> = arguments
             .iter()
             .map(|a| match a {
                 Argument::Address(p) => *p,
                 Argument::I32(i) => u64::from(*i as u32),
+                Argument::I64(i) => *i as u64,
                 Argument::F32(f) => u64::from(f.to_bits()),
+                Argument::Map(_) => 0,
             })
             .collect();
-        values.extend([0, 0]);
+        values.extend([scratch, 0]);
         let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        for (pointer, argument) in pointers.iter_mut().zip(arguments) {
+            if let Argument::Map(map) = argument {
+                *pointer = std::ptr::from_ref(map).cast_mut().cast();
+            }
+        }
         let [x, y, z] = grid;
         let (function, stream) = (self.function, stream.cu_stream());
         let (arguments, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
-        // SAFETY: the caller's promise; every parameter of at most 8 bytes has its value at its pointer.
+        // SAFETY: the caller's promise; every parameter has its value at its pointer, which the driver only reads.
         unsafe { cuLaunchKernel(function, x, y, z, self.threads, 1, 1, self.shared, stream, arguments, none) }
             .result()
             .map_err(|e| e.to_string())

@@ -1,6 +1,7 @@
 //! Buffers of a contest: inputs, and outputs that are poisoned before each check and compared after it.
 
 use std::cell::{RefCell, RefMut};
+use std::fmt;
 
 use tilewright::prelude::*;
 use tilewright::{View, ViewMut};
@@ -177,27 +178,50 @@ impl<T: Element> Output<T> {
     }
 
     fn compare_everywhere(&self, other: &Buffer<T>) -> Result<(), Failure> {
-        const BLOCK: usize = 4096;
         let buffer = self.buffer.borrow();
-        let n = buffer.len() - self.start;
-        let device = buffer.device();
-        let mut counts = device.zeros::<i32>(n.div_ceil(BLOCK))?;
         // Both may be off by the tolerance, in opposite directions.
         let (relative, absolute) = (2.0 * self.tolerance.relative, 2.0 * self.tolerance.absolute);
-        let views = (buffer.slice(self.start..)?, other.slice(self.start..)?);
-        differences::<T, BLOCK>(views.0, views.1, &mut counts, n as i32, relative as f32, absolute as f32)
-            .grid(n.div_ceil(BLOCK))
-            .launch(device)?;
-        let counts = counts.to_vec()?;
-        match counts.iter().position(|&c| c != 0) {
+        match differences(buffer.slice(self.start..)?, other.slice(self.start..)?, relative, absolute)? {
             None => Ok(()),
-            Some(at) => {
-                let total: i64 = counts.iter().map(|&c| i64::from(c)).sum();
-                let what = "elements differ from the first configuration's, the first of them after element";
-                Err(format!("{total} {what} {}", at * BLOCK).into())
-            }
+            Some(found) => Err(format!("{found} from the first configuration's").into()),
         }
     }
+}
+
+/// Elements of two vectors that differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Differences {
+    /// How many.
+    pub total: i64,
+    /// The first of them is this one or one of the few thousand after it.
+    pub after: usize,
+}
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} elements, the first of them after element {}, differ", self.total, self.after)
+    }
+}
+
+/// The elements that are further apart than `absolute + relative * |y|` or not numbers, if there are any.
+///
+/// # Errors
+/// If the device fails.
+pub fn differences<T: Element>(
+    x: View<'_, T>,
+    y: View<'_, T>,
+    relative: f64,
+    absolute: f64,
+) -> Result<Option<Differences>, Failure> {
+    const BLOCK: usize = 4096;
+    let (device, n) = (x.device(), x.len());
+    let mut counts = device.zeros::<i32>(n.div_ceil(BLOCK))?;
+    count_differences::<T, BLOCK>(x, y, &mut counts, n as i32, relative as f32, absolute as f32)
+        .grid(n.div_ceil(BLOCK))
+        .launch(device)?;
+    let counts = counts.to_vec()?;
+    let total = counts.iter().map(|&c| i64::from(c)).sum();
+    Ok(counts.iter().position(|&c| c != 0).map(|at| Differences { total, after: at * BLOCK }))
 }
 
 impl<T: Element> Verify for Output<T> {
@@ -229,7 +253,7 @@ impl<T: Element> Verify for Output<T> {
 
 /// Counts, per program, the elements that are further apart than the tolerance, or not numbers.
 #[kernel]
-fn differences<T: Float, const BLOCK: usize>(
+fn count_differences<T: Float, const BLOCK: usize>(
     x: Ptr<T>,
     y: Ptr<T>,
     counts: PtrMut<i32>,

@@ -11,17 +11,25 @@
 //! | [`stage`] | holds contests: modes, filters, timing |
 //! | [`data`] | inputs, outputs and their checks |
 //! | [`shape`], [`element`] | the sizes and dtypes of contests |
-//! | [`cubin`] | Triton's kernels |
+//! | [`cubin`], [`tensor_map`] | Triton's kernels and their tensor descriptors |
+//! | [`cublas`], [`library`] | the vendor's kernels |
+//! | [`nvml`] | clocks and what holds them back |
+//! | [`product`] | contests of matrix products |
 //! | [`report`] | results as CSV, as tables, in the README |
 //! | [`plot`] | results as pictures |
 
 pub mod cubin;
+pub mod cublas;
 pub mod data;
 pub mod element;
+pub mod library;
+pub mod nvml;
 pub mod plot;
+pub mod product;
 pub mod report;
 pub mod shape;
 pub mod stage;
+pub mod tensor_map;
 
 use std::cell::RefCell;
 

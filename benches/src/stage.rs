@@ -148,7 +148,7 @@ impl Stage {
             let Some(stream) = stream.cudarc().cloned() else { continue };
             let (kernel, arguments) = (Cubin::load(entry)?, arguments.clone());
             // SAFETY: the arguments are those of the kernel, whose masks keep it inside the buffers.
-            let launch = move || unsafe { kernel.launch(&stream, grid, &arguments) }.map_err(Failure::from);
+            let launch = move || unsafe { kernel.launch(&stream, grid, &arguments, 0) }.map_err(Failure::from);
             all.push((entry.clone(), Rc::new(launch)));
         }
         Ok(all)

@@ -3,13 +3,13 @@
 //! ```text
 //! cargo run -p tilewright-bench --bin readme-table
 //! ```
-//! Reads `results/bandwidth.csv` and, if it is there, `results/pytorch.csv`; writes `results/bandwidth.md`, plots beside
-//! it, and the README between its markers.
+//! Reads `results/bandwidth.csv` and, if they are there, `results/pytorch.csv` and `results/matmul.csv`; writes
+//! `results/bandwidth.md` and `results/matmul.md`, plots beside them, and the README between its markers.
 
 use std::path::Path;
 
 use tilewright_bench::report::{self, Row};
-use tilewright_bench::{Failure, Outcome, plot};
+use tilewright_bench::{Failure, Outcome, plot, product};
 
 const BEGIN: &str = "<!-- figures -->";
 const END: &str = "<!-- /figures -->";
@@ -120,6 +120,9 @@ fn main() -> Result<(), Failure> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let body = format!("{}\n{}{}", table(&rows), limit(&outcomes), summary(&rows));
     std::fs::write(&readme, replace(&std::fs::read_to_string(&readme)?, &body)?)?;
+    if folder.join("matmul.csv").exists() {
+        print!("{}", product::plot::page(&folder)?);
+    }
     println!("{} rows, {} plots, {}", rows.len(), files.len(), readme.display());
     Ok(())
 }

@@ -1,0 +1,44 @@
+//! Matrix products against Triton's, in all its forms, and the vendor's libraries.
+//!
+//! ```text
+//! python3 benches/peers/compile_matmul.py benches/peers/cubins/matmul    # once, anywhere: needs triton, no GPU
+//! cargo bench -p tilewright-bench --bench matmul                         # on a machine with a GPU
+//! cargo bench -p tilewright-bench --bench matmul -- --only skinny,8192x8192x8192 --quick
+//! ```
+//! Without the cubins or cuBLAS, the others run. `--only` takes parts of `DTYPE GROUP MxNxK`, `--quick` takes fewer
+//! rounds and tries, `--seed N` repeats the data of a run, `--out DIR`, `--cubins DIR` and `--cublas DIR` name other
+//! folders. Without `--bench`, which `cargo bench` adds, our kernels are only checked, at small sizes, on whatever
+//! device there is. `--look DIR` writes the PTX of every configuration at full size instead, which needs no GPU.
+
+#[path = "kernels/matmul.rs"]
+mod kernels;
+
+use tilewright::prelude::*;
+use tilewright_bench::product::bench::Bench;
+use tilewright_bench::stage::Mode;
+use tilewright_bench::{Failure, report};
+
+fn main() -> Result<(), Failure> {
+    let look = report::argument("--look");
+    let device = if look.is_some() { Device::cpu() } else { Device::best()? };
+    let time = std::env::args().any(|a| a == "--bench");
+    let mode = match look {
+        Some(folder) => Mode::Look(folder.into()),
+        None if time && device.is_cuda() => Mode::Time,
+        None => Mode::Check,
+    };
+    if time && mode == Mode::Check {
+        println!("no CUDA device: nothing is timed, kernels are checked at small sizes");
+    }
+    let only = report::argument("--only").map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default();
+    let mut bench = Bench::new(&device, mode.clone(), only)?;
+    let held = kernels::all(&mut bench);
+    if mode == Mode::Time {
+        bench.finish()?;
+    }
+    held?;
+    match bench.failures() {
+        [] => Ok(()),
+        failures => Err(format!("{} configurations failed:\n{}", failures.len(), failures.join("\n")).into()),
+    }
+}

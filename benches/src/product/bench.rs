@@ -1,0 +1,463 @@
+//! Holds contests of products.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tilewright::prelude::*;
+
+use super::data::{Data, Kind, Line, Reference};
+use super::outcome::{self, Outcome};
+use super::peers::Peers;
+use super::{Contender, Factor, Launch, Operands, Product};
+use crate::data::differences;
+use crate::element::Element;
+use crate::nvml::{Nvml, Sample};
+use crate::stage::Mode;
+use crate::{Failure, How, median, report};
+
+/// Bytes written between runs: more than five times the H100's L2 cache.
+const FLUSH_BYTES: usize = 256 << 20;
+/// A configuration that takes this much longer than the best so far is not tried again.
+const HOPELESS: f64 = 1.5;
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Effort {
+    /// Rounds of the final comparison.
+    rounds: usize,
+    /// Runs that choose a configuration.
+    tries: usize,
+}
+
+const FULL: Effort = Effort { rounds: 21, tries: 5 };
+const QUICK: Effort = Effort { rounds: 9, tries: 2 };
+
+/// Everything that contests share.
+pub struct Bench {
+    device: Device,
+    mode: Mode,
+    only: Vec<String>,
+    effort: Effort,
+    seed: u64,
+    flush: Option<Buffer<u8>>,
+    peers: Option<Peers>,
+    nvml: Option<Nvml>,
+    started: Instant,
+    machine: String,
+    outcomes: Vec<Outcome>,
+    /// Every configuration's time when it was tried, as lines of a CSV file.
+    attempts: String,
+    /// Every run of the final comparisons, likewise.
+    rounds: String,
+    failures: Vec<String>,
+}
+
+/// A contest while it is held.
+struct Contest<'c, T: Factor> {
+    product: Product,
+    data: &'c Data<T>,
+    /// Of the integers and of the normal numbers.
+    references: [Reference; 2],
+    out: RefCell<Buffer<T::Result>>,
+    /// What the first configuration wrote that passed.
+    first: [Option<Buffer<T::Result>>; 2],
+}
+
+/// The best configuration of a contender.
+struct Finalist<'a, T: Factor> {
+    name: &'static str,
+    config: String,
+    launch: Launch<'a, T>,
+    moves: Option<f64>,
+    /// The largest error seen, relative to the bound.
+    error: f64,
+    times: Vec<f64>,
+    samples: Vec<Sample>,
+}
+
+impl Bench {
+    /// Prepares everything; `only` are parts of the names of the rows to do, all if empty.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn new(device: &Device, mode: Mode, only: Vec<String>) -> Result<Bench, Failure> {
+        let timed = mode == Mode::Time;
+        let effort = if std::env::args().any(|a| a == "--quick") { QUICK } else { FULL };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+        let seed = match report::argument("--seed") {
+            Some(text) => text.parse().map_err(|e| format!("--seed {text}: {e}"))?,
+            None => now,
+        };
+        println!("seed {seed}");
+        let nvml = if timed { Nvml::open().map_err(|why| println!("clocks are unknown: {why}")).ok() } else { None };
+        Ok(Bench {
+            device: device.clone(),
+            only,
+            effort,
+            seed,
+            flush: if timed { Some(device.zeros(FLUSH_BYTES)?) } else { None },
+            peers: if timed { Peers::open(device)? } else { None },
+            nvml,
+            started: Instant::now(),
+            machine: if timed { report::machine() } else { String::new() },
+            outcomes: Vec::new(),
+            attempts: String::from("group,shape,dtype,contender,config,ms,error relative to the bound\n"),
+            rounds: String::from("group,shape,dtype,contender,round,ms,SM MHz,throttle reasons\n"),
+            failures: Vec::new(),
+            mode,
+        })
+    }
+
+    /// The device of all buffers.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What is done with configurations.
+    pub fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    /// What went wrong.
+    pub fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// Holds the contests of some products that are asked for. `ours` are the contenders that no peer is.
+    ///
+    /// # Errors
+    /// If the device fails, or a file cannot be written. What goes wrong in a configuration is noted.
+    pub fn hold_all<'a, T: Factor>(
+        &mut self,
+        products: &[Product],
+        ours: impl Fn(&Product) -> Vec<Contender<'a, T>>,
+    ) -> Result<(), Failure> {
+        let name = |p: &Product| format!("{} {} {p}", T::NAME, p.group.name());
+        let wanted = |p: &&Product| self.only.is_empty() || self.only.iter().any(|o| name(p).contains(o.as_str()));
+        let products: Vec<Product> = products.iter().filter(wanted).copied().collect();
+        if products.is_empty() {
+            return Ok(());
+        }
+        if let Mode::Look(folder) = self.mode.clone() {
+            return products.iter().try_for_each(|p| self.look(p, ours(p), &folder));
+        }
+        self.seed = self.seed.wrapping_add(1);
+        let data = Data::<T>::random(&self.device, self.seed, &products)?;
+        for product in products {
+            let mut contenders = ours(&product);
+            if let Some(peers) = &mut self.peers {
+                contenders.extend(peers.contenders(&product)?);
+            }
+            self.hold(product, &data, contenders)?;
+        }
+        Ok(())
+    }
+
+    fn look<T: Factor>(
+        &mut self,
+        product: &Product,
+        contenders: Vec<Contender<'_, T>>,
+        folder: &Path,
+    ) -> Result<(), Failure> {
+        std::fs::create_dir_all(folder)?;
+        let [a, b, c] = product.lens();
+        let (a, b) = (self.device.zeros::<T>(a)?, self.device.zeros::<T>(b)?);
+        let mut c = self.device.zeros::<T::Result>(c)?;
+        for contender in contenders {
+            for (config, mut launch) in contender.configs {
+                let mut operands = Operands { a: a.as_view(), b: b.as_view(), c: c.as_view_mut() };
+                let code = RefCell::new(Vec::new());
+                if let Err(why) = launch(&How::Compile(Target::sm_90a(), &code), &mut operands) {
+                    self.fail::<T>(product, contender.name, &config, &why.to_string());
+                }
+                for (i, ptx) in code.into_inner().into_iter().enumerate() {
+                    let name = format!("{} {product} {} {config} {i}.ptx", T::NAME, contender.name);
+                    std::fs::write(folder.join(name.replace([' ', '*'], "_")), ptx)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fail<T: Factor>(&mut self, product: &Product, contender: &str, config: &str, why: &str) {
+        let what = format!("{product} {}, {contender} {config}: {why}", T::NAME);
+        println!("FAILED {what}");
+        self.failures.push(what);
+    }
+
+    fn hold<T: Factor>(
+        &mut self,
+        product: Product,
+        data: &Data<T>,
+        contenders: Vec<Contender<'_, T>>,
+    ) -> Result<(), Failure> {
+        let references = Kind::ALL.map(|kind| Reference::of(data.pair(kind), &product));
+        let out = RefCell::new(self.device.zeros(product.lens()[2])?);
+        let mut contest = Contest { product, data, references, out, first: [None, None] };
+        let mut finalists = Vec::new();
+        if self.mode == Mode::Time {
+            println!("{} {} {product}, {:.1} s", T::NAME, product.group.name(), self.started.elapsed().as_secs_f64());
+        }
+        for contender in contenders {
+            finalists.extend(self.choose(&mut contest, contender)?);
+        }
+        if self.mode == Mode::Time {
+            self.compare(&contest, finalists)
+        } else {
+            println!("checked {product} {}", T::NAME);
+            Ok(())
+        }
+    }
+
+    /// Checks every configuration of a contender and, if it is about time, chooses one.
+    fn choose<'a, T: Factor>(
+        &mut self,
+        contest: &mut Contest<'_, T>,
+        contender: Contender<'a, T>,
+    ) -> Result<Option<Finalist<'a, T>>, Failure> {
+        let Contender { name, configs, moves, exact } = contender;
+        let (count, mut best): (usize, Option<(f64, Finalist<'a, T>)>) = (configs.len(), None);
+        for (config, mut launch) in configs {
+            let checked = if moves.is_none() { contest.check(&self.device, &mut launch, exact) } else { Ok(0.0) };
+            let error = match checked {
+                Ok(error) => error,
+                Err(why) => {
+                    self.fail::<T>(&contest.product, name, &config, &why.to_string());
+                    continue;
+                }
+            };
+            if self.mode != Mode::Time {
+                continue;
+            }
+            let limit = best.as_ref().map_or(f64::INFINITY, |(ms, _)| ms * HOPELESS);
+            let ms = self.attempt(contest, &mut launch, limit)?;
+            let (group, product) = (contest.product.group.name(), &contest.product);
+            let _ = writeln!(self.attempts, "{group},{product},{},{name},{config},{ms:.5},{error:.4}", T::NAME);
+            if best.as_ref().is_none_or(|(least, _)| ms < *least) {
+                let (times, samples) = (Vec::new(), Vec::new());
+                best = Some((ms, Finalist { name, config, launch, moves, error, times, samples }));
+            }
+        }
+        let Some((ms, finalist)) = best else { return Ok(None) };
+        let rate = contest.product.flops() / ms / 1e9;
+        let rate = if moves.is_some() { String::new() } else { format!("{rate:7.1} TFLOP/s, ") };
+        println!("  {name:<22} {ms:>9.4} ms, {rate}best of {count}: {}", finalist.config);
+        Ok(Some(finalist))
+    }
+
+    /// How long a configuration takes, in milliseconds.
+    fn attempt<T: Factor>(
+        &mut self,
+        contest: &Contest<'_, T>,
+        launch: &mut Launch<'_, T>,
+        limit: f64,
+    ) -> Result<f64, Failure> {
+        let (warm, _) = self.run(contest, launch)?;
+        if warm > limit * HOPELESS {
+            return Ok(warm);
+        }
+        let mut times = Vec::new();
+        while times.len() < self.effort.tries && times.iter().all(|ms| *ms <= limit) {
+            times.push(self.run(contest, launch)?.0);
+        }
+        Ok(median(&mut times))
+    }
+
+    /// Runs a configuration once on normal numbers, with a cold cache.
+    fn run<T: Factor>(
+        &mut self,
+        contest: &Contest<'_, T>,
+        launch: &mut Launch<'_, T>,
+    ) -> Result<(f64, Sample), Failure> {
+        let [a, b] = contest.data.pair(Kind::Normal).views(&contest.product)?;
+        let mut out = contest.out.borrow_mut();
+        let mut operands = Operands { a, b, c: out.as_view_mut() };
+        if let Some(flush) = &mut self.flush {
+            flush.fill(0)?;
+        }
+        let stream = self.device.default_stream();
+        let start = stream.record()?;
+        launch(&How::Launch(&self.device), &mut operands)?;
+        let end = stream.record()?;
+        // While it runs: at its end the clock would be another.
+        let sample = self.nvml.as_ref().map(Nvml::sample).unwrap_or_default();
+        end.synchronize()?;
+        Ok((start.elapsed_ms(&end)?, sample))
+    }
+
+    /// Runs the best of all in turns, each round beginning with another.
+    fn compare<T: Factor>(
+        &mut self,
+        contest: &Contest<'_, T>,
+        mut finalists: Vec<Finalist<'_, T>>,
+    ) -> Result<(), Failure> {
+        for round in 0..self.effort.rounds {
+            for at in 0..finalists.len() {
+                let which = (round + at) % finalists.len();
+                let finalist = &mut finalists[which];
+                let (ms, sample) = self.run(contest, &mut finalist.launch)?;
+                let (group, product, name) = (contest.product.group.name(), &contest.product, finalist.name);
+                let (clock, reasons) = (sample.clock, crate::nvml::reasons(sample.reasons));
+                let _ = writeln!(self.rounds, "{group},{product},{},{name},{round},{ms:.5},{clock},{reasons}", T::NAME);
+                finalist.times.push(ms);
+                finalist.samples.push(sample);
+            }
+        }
+        self.device.synchronize()?;
+        let rows = outcomes(&contest.product, &finalists);
+        print!("{}", outcome::lines(&rows));
+        self.outcomes.extend(rows);
+        // After each row, so that a run that is cut short leaves what it has.
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let library = self.peers.as_ref().and_then(Peers::origin).unwrap_or("no cuBLAS");
+        let Effort { rounds, .. } = self.effort;
+        let note = format!("{}; {library}; {rounds} rounds; arguments: {}", self.machine, arguments.join(" "));
+        report::write("matmul_attempts.csv", &self.attempts)?;
+        report::write("matmul_rounds.csv", &self.rounds)?;
+        Ok(report::write("matmul.csv", &outcome::csv(&note, &self.outcomes))?)
+    }
+
+    /// Writes what was measured, with a table and pictures, and says which targets are met.
+    ///
+    /// # Errors
+    /// If the file system refuses.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        self.machine = format!("before: {}; after: {}", self.machine, report::machine());
+        self.write()?;
+        let page = super::plot::page(&report::folder())?;
+        println!("{page}");
+        println!("{:.1} s", self.started.elapsed().as_secs_f64());
+        Ok(())
+    }
+}
+
+/// Triton's form of the same name as one of ours.
+fn same_form(name: &str) -> Option<String> {
+    name.strip_prefix("tilewright ").map(|form| format!("triton {form}"))
+}
+
+/// The medians of all, and of their ratios within rounds.
+fn outcomes<T: Factor>(product: &Product, finalists: &[Finalist<'_, T>]) -> Vec<Outcome> {
+    let bytes = |f: &Finalist<'_, T>| f.moves.unwrap_or_else(|| product.bytes::<T>());
+    let best = |prefix: &str| {
+        let of = finalists.iter().filter(|f| f.name.starts_with(prefix));
+        of.min_by(|x, y| median(&mut x.times.clone()).total_cmp(&median(&mut y.times.clone())))
+    };
+    let (triton, cublas, read) = (best("triton"), finalists.iter().find(|f| f.name == "cublas"), best("read"));
+    finalists
+        .iter()
+        .map(|f| {
+            let against = |other: Option<&Finalist<'_, T>>, scale: f64| {
+                let ratio = |(t, o): (&f64, &f64)| o / t * scale;
+                other.map_or(f64::NAN, |o| median(&mut f.times.iter().zip(&o.times).map(ratio).collect::<Vec<_>>()))
+            };
+            let ms = median(&mut f.times.clone());
+            let mut clocks: Vec<f64> = f.samples.iter().map(|s| f64::from(s.clock)).collect();
+            Outcome {
+                group: product.group.name().to_string(),
+                shape: product.to_string(),
+                dtype: T::NAME.to_string(),
+                contender: f.name.to_string(),
+                config: f.config.clone(),
+                ms,
+                tflops: if f.moves.is_some() { 0.0 } else { product.flops() / ms / 1e9 },
+                gbps: bytes(f) / ms / 1e6,
+                to_triton: against(triton, 1.0),
+                to_same: against(same_form(f.name).and_then(|name| finalists.iter().find(|f| f.name == name)), 1.0),
+                to_cublas: against(cublas, 1.0),
+                to_read: against(read, read.map_or(f64::NAN, |r| bytes(f) / bytes(r))),
+                clock: median(&mut clocks),
+                reasons: crate::nvml::reasons(f.samples.iter().fold(0, |all, s| all | s.reasons)),
+                error: f.error,
+            }
+        })
+        .collect()
+}
+
+impl<T: Factor> Contest<'_, T> {
+    /// Runs a configuration on both kinds of operands and compares. Returns the largest error relative to the bound.
+    fn check(&mut self, device: &Device, launch: &mut Launch<'_, T>, exact: bool) -> Result<f64, Failure> {
+        let mut worst = 0.0;
+        for (which, kind) in Kind::ALL.into_iter().enumerate() {
+            let [a, b] = self.data.pair(kind).views(&self.product)?;
+            let mut out = self.out.borrow_mut();
+            out.fill(T::Result::from_f32(f32::NAN))?;
+            launch(&How::Launch(device), &mut Operands { a, b, c: out.as_view_mut() })?;
+            let reference = &self.references[which];
+            let error = verify::<T>(&out, kind, &self.product, reference, self.first[which].as_ref());
+            worst = match error {
+                Err(why) if kind == Kind::Integers && !exact => {
+                    println!("  not exact: {why}");
+                    continue;
+                }
+                error => error.map_err(|why| format!("{kind:?}: {why}"))?,
+            };
+            if self.first[which].is_none() {
+                self.first[which] = Some(out.copy()?);
+            }
+        }
+        Ok(worst)
+    }
+}
+
+/// Compares a result with what it must be.
+fn verify<T: Factor>(
+    out: &Buffer<T::Result>,
+    kind: Kind,
+    product: &Product,
+    reference: &Reference,
+    first: Option<&Buffer<T::Result>>,
+) -> Result<f64, Failure> {
+    // Integers are exact, and then rounded once, to the nearest.
+    let growth = if kind == Kind::Integers { 0.0 } else { T::growth(product.k) };
+    let mut worst = 0.0f64;
+    for line in &reference.rows {
+        let got = out.slice(line.start..line.start + line.values.len())?.to_vec()?;
+        worst = worst.max(compare(line, got.into_iter(), kind, growth)?);
+    }
+    let rounding = if kind == Kind::Integers { 0.0 } else { T::Result::HALF_ULP };
+    // Every element is a number, and near the first configuration's: both may be off, in opposite directions.
+    let other = first.unwrap_or(out);
+    let found = differences(out.as_view(), other.as_view(), 2.1 * rounding, 2.1 * growth * reference.largest)?;
+    if let Some(found) = found {
+        return Err(format!("{found} from the first configuration's").into());
+    }
+    if first.is_none() {
+        let all = out.to_vec()?;
+        for line in &reference.columns {
+            let got = all.iter().skip(line.start).step_by(line.stride).copied();
+            worst = worst.max(compare(line, got, kind, growth)?);
+        }
+    }
+    Ok(worst)
+}
+
+/// The largest error of a line relative to its bound.
+fn compare<R: Element>(line: &Line, got: impl Iterator<Item = R>, kind: Kind, growth: f64) -> Result<f64, Failure> {
+    let mut worst = 0.0f64;
+    for (at, (got, (want, magnitude))) in got.zip(line.values.iter().zip(&line.magnitudes)).enumerate() {
+        let (got, element) = (got.to_f64(), line.start + at * line.stride);
+        if kind == Kind::Integers {
+            let exact = R::from_f32(*want as f32).to_f64();
+            // A poisoned element is NaN, which equals nothing.
+            if got != exact {
+                return Err(format!("element {element} is {got}, and exactly {exact} is expected").into());
+            }
+            continue;
+        }
+        let error = growth * magnitude;
+        let bound = error + R::HALF_ULP * (want.abs() + error);
+        let off = (got - want).abs() / bound;
+        if off.is_nan() || off > 1.0 {
+            return Err(format!("element {element} is {got}, expected {want} within {bound:.3e}").into());
+        }
+        worst = worst.max(off);
+    }
+    Ok(worst)
+}
