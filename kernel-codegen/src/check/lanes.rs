@@ -33,7 +33,8 @@ impl Lanes {
         Lanes { value, along: (0..rank).map(Along::Axis).collect() }
     }
 
-    pub(super) fn operand(&self, value: ValueId) -> Lanes {
+    /// An operand of an operation that works lane by lane, in the same lanes.
+    pub fn operand(&self, value: ValueId) -> Lanes {
         Lanes { value, along: self.along.clone() }
     }
 }

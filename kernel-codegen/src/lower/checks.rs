@@ -13,6 +13,7 @@ use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::types::IntType;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 
+use super::bounds::Distances;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::{Lower, Result};
@@ -39,6 +40,16 @@ pub(super) struct Sticky<'ctx> {
     offset: PointerValue<'ctx>,
     /// The site's numbers with the length that they compare with.
     lengths: Vec<(u32, IntValue<'ctx>)>,
+}
+
+/// The outcome of a bounds check.
+struct Compared<'ctx> {
+    /// Per register, whether its lane is admitted.
+    registers: Vec<Value<'ctx>>,
+    /// Whether a lane that the mask admits is outside of the buffer.
+    failed: IntValue<'ctx>,
+    /// The offset of the first one, in 64 bits.
+    at: IntValue<'ctx>,
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -77,42 +88,75 @@ impl<'ctx> Lower<'_, 'ctx> {
         if let Some(sticky) = &mut self.sticky {
             sticky.lengths.push((site, length));
         }
-        let dtype = self.dtype(offsets);
-        let signed = dtype.is_signed_int();
-        let (width, limit) = self.comparison(dtype, length);
-        let leaders = mask.map(|mask| self.leaders(mask));
-        let (values, masks) = (self.registers(offsets), mask.map(|mask| self.registers(mask)));
-        let mut registers = vec![self.ir.bool(false).into(); self.register_count(result)];
-        let mut failed = self.ir.bool(false);
+        let Compared { registers, failed, at } = self.compare_lanes(offsets, length, mask, result);
         let ir = &self.ir;
-        let mut at = width.const_zero();
-        // Backwards, so that of several failures the first is the one that stays.
-        for group in self.equal_groups(result).into_iter().rev() {
-            let first = group[0] as usize;
-            let offset = ir.resize(ir.int(values[first]), width, signed);
-            // One unsigned comparison: a negative offset is larger than any length.
-            let inside = ir.icmp(IntPredicate::ULT, offset, limit);
-            let masked = masks.as_ref().zip(leaders.as_ref()).map(|(masks, leaders)| ir.int(masks[leaders[first]]));
-            let (admitted, refused) = match masked {
-                Some(mask) => (ir.and(mask, inside), ir.and(mask, ir.not(inside))),
-                None => (inside, ir.not(inside)),
-            };
-            failed = ir.or(failed, refused);
-            at = ir.iselect(refused, offset, at);
-            for &register in &group {
-                registers[register as usize] = admitted.into();
-            }
-        }
         let remembered = ir.int(ir.load(ir.int_type(32), site_variable, 4));
         // What failed first is remembered: later failures often follow from it.
         let failed = ir.and(failed, ir.icmp(IntPredicate::EQ, remembered, ir.i32(0)));
         let number = ir.i32(site as i32 + 1);
         ir.store(site_variable, ir.iselect(failed, number, remembered).into(), 4);
         let remembered = ir.int(ir.load(ir.int_type(64), offset_variable, 8));
-        let at = ir.resize(at, ir.int_type(64), signed);
         ir.store(offset_variable, ir.iselect(failed, at, remembered).into(), 8);
         self.set(result, registers);
         Ok(())
+    }
+
+    /// Which lanes a check admits, and whether and where it fails.
+    fn compare_lanes(
+        &self,
+        offsets: ValueId,
+        length: IntValue<'ctx>,
+        mask: Option<ValueId>,
+        result: ValueId,
+    ) -> Compared<'ctx> {
+        let ir = &self.ir;
+        let dtype = self.dtype(offsets);
+        let signed = dtype.is_signed_int();
+        let (width, limit) = self.comparison(dtype, length);
+        let values = self.registers(offsets);
+        let mut registers = vec![ir.bool(false).into(); self.register_count(result)];
+        let groups = self.equal_groups(result);
+        let distances = self.distances(offsets, length, mask, groups.len());
+        if let Some((distances, decided)) = distances.as_ref().and_then(|d| Some((d, d.decided(self)?))) {
+            for group in groups {
+                let lane = distances.lane(self, ir.int(values[group[0] as usize]));
+                let admitted = ir.icmp(IntPredicate::ULT, lane, distances.limit());
+                for &register in &group {
+                    registers[register as usize] = admitted.into();
+                }
+            }
+            return Compared { registers, failed: decided.failed, at: decided.at };
+        }
+        let limit = distances.as_ref().map_or(limit, Distances::limit);
+        let leaders = mask.map(|mask| self.leaders(mask));
+        let masks = mask.map(|mask| self.registers(mask));
+        let mut failed = ir.bool(false);
+        let mut at = limit.get_type().const_zero();
+        // Backwards, so that of several failures the first is the one that stays.
+        for group in groups.into_iter().rev() {
+            let first = group[0] as usize;
+            let lane = match &distances {
+                Some(distances) => distances.lane(self, ir.int(values[first])),
+                None => ir.resize(ir.int(values[first]), width, signed),
+            };
+            // One unsigned comparison: a negative offset is larger than any length.
+            let inside = ir.icmp(IntPredicate::ULT, lane, limit);
+            let masked = masks.as_ref().zip(leaders.as_ref()).map(|(masks, leaders)| ir.int(masks[leaders[first]]));
+            let (admitted, refused) = match masked {
+                Some(mask) => (ir.and(mask, inside), ir.and(mask, ir.not(inside))),
+                None => (inside, ir.not(inside)),
+            };
+            failed = ir.or(failed, refused);
+            at = ir.iselect(refused, lane, at);
+            for &register in &group {
+                registers[register as usize] = admitted.into();
+            }
+        }
+        let at = match &distances {
+            Some(distances) => distances.offset(self, at),
+            None => ir.resize(at, ir.int_type(64), signed),
+        };
+        Compared { registers, failed, at }
     }
 
     /// The type in which offsets compare with a length, and the length in it.
