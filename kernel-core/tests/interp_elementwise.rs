@@ -9,6 +9,7 @@ use interp_support::{elements, map};
 use kernel_core::interp::{HostBuffer, HostElement};
 use kernel_core::ir::{DType, Literal};
 use kernel_core::num;
+use kernel_core::num::{F8E4M3, F8E5M2};
 
 /// Every pair of the elements.
 fn pairs<T: Copy>(of: &[T]) -> (Vec<T>, Vec<T>) {
@@ -188,10 +189,12 @@ fn round_int(x: i128, digits: u32) -> i128 {
     if x < 0 { -rounded } else { rounded }
 }
 
-/// A conversion to f16 or bf16 of a value that f32 does not hold, which constant folding leaves alone.
+/// A conversion to f16, bf16 or an 8-bit float of a value that f32 does not hold, which constant folding leaves alone.
 fn narrow(value: Literal, to: DType) -> Literal {
     match value {
         Literal::Float(bits) => Literal::float(num::round(f64::from_bits(bits), to)),
+        // Above 2^24 all saturate.
+        Literal::Int(i) if to.is_fp8() => Literal::float(num::round(i as f64, to)),
         Literal::Int(i) if to == DType::F16 && i.abs() >= 65520 => Literal::float(f64::INFINITY.copysign(i as f64)),
         Literal::Int(i) => Literal::float(round_int(i, if to == DType::F16 { 11 } else { 8 }) as f64),
         Literal::Bool(b) => Literal::float(f64::from(u8::from(b))),
@@ -235,6 +238,8 @@ fn edge_values(dtype: DType) -> HostBuffer {
         DType::U16 => of!(u16),
         DType::U32 => of!(u32),
         DType::U64 => of!(u64),
+        DType::F8E4M3 => floats().into_iter().map(F8E4M3::from_f64).collect::<Vec<_>>().into(),
+        DType::F8E5M2 => floats().into_iter().map(F8E5M2::from_f64).collect::<Vec<_>>().into(),
         DType::F16 => floats().into_iter().map(f16::from_f64).collect::<Vec<_>>().into(),
         DType::BF16 => floats().into_iter().map(bf16::from_f64).collect::<Vec<_>>().into(),
         DType::F32 => floats().into_iter().map(|x| x as f32).collect::<Vec<_>>().into(),
@@ -258,6 +263,8 @@ fn bits(buffer: &HostBuffer) -> Vec<u64> {
         HostBuffer::U16(v) => of(v),
         HostBuffer::U32(v) => of(v),
         HostBuffer::U64(v) => of(v),
+        HostBuffer::F8E4M3(v) => of(v),
+        HostBuffer::F8E5M2(v) => of(v),
         HostBuffer::F16(v) => of(v),
         HostBuffer::BF16(v) => of(v),
         HostBuffer::F32(v) => of(v),
@@ -268,6 +275,8 @@ fn bits(buffer: &HostBuffer) -> Vec<u64> {
 /// Whether these are the bits of a NaN.
 fn is_nan(bits: u64, dtype: DType) -> bool {
     match dtype {
+        DType::F8E4M3 => F8E4M3::from_bits(bits as u8).is_nan(),
+        DType::F8E5M2 => F8E5M2::from_bits(bits as u8).is_nan(),
         DType::F16 => f16::from_bits(bits as u16).is_nan(),
         DType::BF16 => bf16::from_bits(bits as u16).is_nan(),
         DType::F32 => f32::from_bits(bits as u32).is_nan(),

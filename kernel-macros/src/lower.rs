@@ -136,7 +136,14 @@ impl Lower<'_> {
                 matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
             }
             Op::Elementwise(ElementwiseOp::Unary { op }) => *op == UnaryOp::Neg,
-            Op::Elementwise(_) | Op::Create(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => false,
+            Op::Elementwise(_)
+            | Op::Create(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => false,
         };
         let dt = operands.first().and_then(|&v| self.func.ty(v).dt());
         fusable && dt.is_some_and(|dt| may_be(&self.func, dt, Bound::Float))
@@ -214,9 +221,14 @@ impl Lower<'_> {
             Op::Create(CreateOp::Arange { lo, hi }) => CreateOp::Arange { lo: self.dim(lo), hi: self.dim(hi) }.into(),
             Op::Shape(ShapeOp::Broadcast { shape }) => ShapeOp::Broadcast { shape: self.shape(shape) }.into(),
             Op::Shape(ShapeOp::Reshape { shape }) => ShapeOp::Reshape { shape: self.shape(shape) }.into(),
-            Op::Create(_) | Op::Shape(_) | Op::Elementwise(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => {
-                op.clone()
-            }
+            Op::Create(_)
+            | Op::Shape(_)
+            | Op::Elementwise(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => op.clone(),
         }
     }
 

@@ -12,6 +12,7 @@
 //! ```
 
 use half::{bf16, f16};
+use kernel_core::num::{F8E4M3, F8E5M2};
 use std::fmt;
 
 /// The type of an element, as a value.
@@ -35,6 +36,10 @@ pub enum ElementType {
     U32,
     /// `u64`.
     U64,
+    /// An 8-bit float with 4 bits of exponent, without infinities.
+    F8E4M3,
+    /// An 8-bit float with 5 bits of exponent.
+    F8E5M2,
     /// IEEE binary16.
     F16,
     /// bfloat16: the upper half of an `f32`.
@@ -47,7 +52,7 @@ pub enum ElementType {
 
 impl ElementType {
     /// Every element type, in the order of declaration.
-    pub const ALL: [ElementType; 13] = [
+    pub const ALL: [ElementType; 15] = [
         ElementType::Bool,
         ElementType::I8,
         ElementType::I16,
@@ -57,6 +62,8 @@ impl ElementType {
         ElementType::U16,
         ElementType::U32,
         ElementType::U64,
+        ElementType::F8E4M3,
+        ElementType::F8E5M2,
         ElementType::F16,
         ElementType::BF16,
         ElementType::F32,
@@ -66,14 +73,14 @@ impl ElementType {
     /// The size of an element in memory, in bytes. It is also its alignment.
     pub const fn size(self) -> usize {
         match self {
-            ElementType::Bool | ElementType::I8 | ElementType::U8 => 1,
+            ElementType::Bool | ElementType::I8 | ElementType::U8 | ElementType::F8E4M3 | ElementType::F8E5M2 => 1,
             ElementType::I16 | ElementType::U16 | ElementType::F16 | ElementType::BF16 => 2,
             ElementType::I32 | ElementType::U32 | ElementType::F32 => 4,
             ElementType::I64 | ElementType::U64 | ElementType::F64 => 8,
         }
     }
 
-    /// Rust's name of the type.
+    /// The name of the type in kernels, which is Rust's where Rust has the type.
     pub const fn name(self) -> &'static str {
         match self {
             ElementType::Bool => "bool",
@@ -85,6 +92,8 @@ impl ElementType {
             ElementType::U16 => "u16",
             ElementType::U32 => "u32",
             ElementType::U64 => "u64",
+            ElementType::F8E4M3 => "f8e4m3",
+            ElementType::F8E5M2 => "f8e5m2",
             ElementType::F16 => "f16",
             ElementType::BF16 => "bf16",
             ElementType::F32 => "f32",
@@ -113,7 +122,8 @@ mod sealed {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a type that a kernel can compute with",
     label = "not a dtype",
-    note = "the dtypes are bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32 and f64; \
+    note = "the dtypes are bool, i8, i16, i32, i64, u8, u16, u32, u64, f8e4m3, f8e5m2, f16, bf16, \
+            f32 and f64; \
             for `usize` and `isize` use `i32`, `i64` or `u32`"
 )]
 pub unsafe trait DType: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
@@ -130,7 +140,7 @@ pub unsafe trait DType: sealed::Sealed + Copy + Send + Sync + fmt::Debug + Parti
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number",
     label = "not an integer or a float",
-    note = "the numbers are i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32 and f64"
+    note = "the numbers are i8, i16, i32, i64, u8, u16, u32, u64, f8e4m3, f8e5m2, f16, bf16, f32 and f64"
 )]
 pub trait Num: DType {}
 
@@ -146,7 +156,7 @@ pub trait Int: Num {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a float",
     label = "not a float",
-    note = "the floats are f16, bf16, f32 and f64"
+    note = "the floats are f8e4m3, f8e5m2, f16, bf16, f32 and f64"
 )]
 pub trait Float: Num {}
 
@@ -154,7 +164,7 @@ pub trait Float: Num {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no sign",
     label = "not a signed integer or a float",
-    note = "the signed numbers are i8, i16, i32, i64, f16, bf16, f32 and f64"
+    note = "the signed numbers are i8, i16, i32, i64, f8e4m3, f8e5m2, f16, bf16, f32 and f64"
 )]
 pub trait Signed: Num {}
 
@@ -179,6 +189,8 @@ dtypes! {
     u16 U16: Num Int;
     u32 U32: Num Int;
     u64 U64: Num Int;
+    F8E4M3 F8E4M3: Num Float Signed;
+    F8E5M2 F8E5M2: Num Float Signed;
     f16 F16: Num Float Signed;
     bf16 BF16: Num Float Signed;
     f32 F32: Num Float Signed;
@@ -209,7 +221,7 @@ mod tests {
     fn check_layout<T: DType>() {
         assert_eq!(size_of::<T>(), T::ELEMENT.size(), "{}", T::ELEMENT);
         assert_eq!(align_of::<T>(), T::ELEMENT.size(), "{}", T::ELEMENT);
-        assert!(std::any::type_name::<T>().ends_with(T::ELEMENT.name()));
+        assert!(std::any::type_name::<T>().to_lowercase().ends_with(T::ELEMENT.name()));
     }
 
     #[test]
@@ -223,6 +235,8 @@ mod tests {
         check_layout::<u16>();
         check_layout::<u32>();
         check_layout::<u64>();
+        check_layout::<F8E4M3>();
+        check_layout::<F8E5M2>();
         check_layout::<f16>();
         check_layout::<bf16>();
         check_layout::<f32>();

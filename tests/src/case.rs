@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use half::{bf16, f16};
+use kernel_core::num::{F8E4M3, F8E5M2};
 use kernel_core::interp::HostBuffer;
 use kernel_core::ir::{DType, Func};
 use kernel_core::{text, verify};
@@ -261,6 +262,8 @@ any_buffer! {
     U16 u16: |b| b as u16, |v| u64::from(v);
     U32 u32: |b| b as u32, |v| u64::from(v);
     U64 u64: |b| b, |v| v;
+    F8E4M3 F8E4M3: |b| F8E4M3::from_bits(b as u8), |v| u64::from(v.to_bits());
+    F8E5M2 F8E5M2: |b| F8E5M2::from_bits(b as u8), |v| u64::from(v.to_bits());
     F16 f16: |b| f16::from_bits(b as u16), |v| u64::from(v.to_bits());
     BF16 bf16: |b| bf16::from_bits(b as u16), |v| u64::from(v.to_bits());
     F32 f32: |b| f32::from_bits(b as u32), |v| u64::from(v.to_bits());

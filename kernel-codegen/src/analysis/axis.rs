@@ -195,6 +195,11 @@ impl AxisAnalysis {
         let operand = |this: &Self, i: usize| this.of(func, operation.operands[i]);
         let info = match &operation.op {
             Op::Control(op) => return self.control(func, id, op),
+            // Of matrix products and of what memory holds, nothing is known.
+            Op::Dot(_) | Op::Desc(_) => {
+                let Some(&result) = operation.results.first() else { return };
+                AxisInfo::unknown(func.ty(result).rank())
+            }
             Op::Create(op) => match op {
                 CreateOp::Splat { shape } => rules::splat(&operand(self, 0), shape),
                 CreateOp::Const { value, .. } => rules::constant(value),
@@ -364,6 +369,14 @@ fn param_info(func: &Func, kind: &ParamKind, facts: &Facts) -> AxisInfo {
             let divisor = func.param(*param).facts.len_divisible_by.max(facts.divisible_by).max(1);
             AxisInfo { range: Some((0, i64::MAX)), ..AxisInfo::scalar(u64::from(divisor)) }
         }
-        ParamKind::ReportSlot | ParamKind::Scratch => AxisInfo::scalar(1),
+        ParamKind::DescShape { .. } => {
+            let divisor = u64::from(facts.divisible_by.max(1));
+            AxisInfo { range: Some((0, i64::from(i32::MAX))), ..AxisInfo::scalar(divisor) }
+        }
+        ParamKind::DescStride { .. } => {
+            let divisor = u64::from(facts.divisible_by.max(1));
+            AxisInfo { range: Some((0, i64::MAX)), ..AxisInfo::scalar(divisor) }
+        }
+        ParamKind::ReportSlot | ParamKind::Scratch | ParamKind::Desc { .. } => AxisInfo::scalar(1),
     }
 }

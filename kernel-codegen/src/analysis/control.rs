@@ -17,7 +17,14 @@ pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
             Op::Control(ControlOp::For { .. }) => work.extend_from_slice(&operation.operands[..3]),
             Op::Control(ControlOp::If | ControlOp::Assert { .. }) => work.extend_from_slice(&operation.operands),
             Op::Control(ControlOp::While) => work.extend_from_slice(yielded(func, operation.regions[0])),
-            Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => {}
+            Op::Control(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Gpu(_) => {}
         }
     });
     while let Some(value) = work.pop() {
@@ -36,9 +43,14 @@ pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
                         }
                         work.extend(&operation.operands);
                     }
-                    Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => {
-                        work.extend_from_slice(&operation.operands)
-                    }
+                    Op::Control(_)
+                    | Op::Create(_)
+                    | Op::Elementwise(_)
+                    | Op::Shape(_)
+                    | Op::Memory(_)
+                    | Op::Dot(_)
+                    | Op::Desc(_)
+                    | Op::Gpu(_) => work.extend_from_slice(&operation.operands),
                 }
             }
         }

@@ -159,7 +159,7 @@ impl<'f> Describer<'f> {
             },
             Op::Elementwise(op) => self.elementwise(lanes, op, &operation.operands, p),
             Op::Control(op) => self.control_result(lanes, op, operation, index, p),
-            Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => self.unknown(lanes.value, p),
+            Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => self.unknown(lanes.value, p),
         }
     }
 

@@ -162,7 +162,13 @@ impl Classify<'_, '_> {
                     self.describer.assume(Lanes::of(self.func, condition), true);
                 }
             }
-            Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Gpu(_) => {
+            Op::Control(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Gpu(_) => {
                 for &region in &operation.regions {
                     self.region(region);
                 }
@@ -310,7 +316,14 @@ impl Inserter<'_> {
         match &op.op {
             Op::Create(CreateOp::Splat { .. }) => self.is_zero(op.operands[0]),
             Op::Create(CreateOp::Const { value, dtype }) => dtype.known().is_some_and(|dtype| *value == zero(dtype)),
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => false,
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => false,
         }
     }
 }

@@ -83,7 +83,14 @@ fn conjuncts(func: &Func, condition: Lanes, holds: bool, out: &mut Vec<Hypothesi
                 comparison(func, *op, holds, operand(0), operand(1), out);
             }
         }
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => {}
+        Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Shape(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Control(_)
+        | Op::Gpu(_) => {}
     }
 }
 
@@ -113,7 +120,13 @@ pub fn strip(func: &Func, mut lanes: Lanes) -> Lanes {
         let along = match &operation.op {
             Op::Create(CreateOp::Splat { .. }) => Vec::new(),
             Op::Shape(op) => through(func, op, lanes.value, source, &lanes.along),
-            Op::Create(_) | Op::Elementwise(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => break,
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => break,
         };
         lanes = Lanes { value: source, along };
     }

@@ -158,6 +158,8 @@ impl Rewriter<'_> {
                 | ElementwiseOp::Cast { .. }
                 | ElementwiseOp::Bitcast { .. },
             )
+            | Op::Dot(_)
+            | Op::Desc(_)
             | Op::Control(
                 ControlOp::For { .. }
                 | ControlOp::While

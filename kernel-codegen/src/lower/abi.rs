@@ -33,13 +33,18 @@ pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
     for (index, param) in func.params.iter().enumerate() {
         let id = ParamId::new(index as u32);
         let is_used = used[param.value.index()];
-        match param.kind {
+        match &param.kind {
             ParamKind::Ptr { .. } => shown.push(AbiParam::Buffer(id)),
             ParamKind::Scalar(dt) => shown.push(AbiParam::Scalar(id, dt.known().unwrap_or(DType::I32))),
             ParamKind::ConstScalar(_) => {}
-            ParamKind::Length(of) if is_used => hidden.push(AbiParam::Length(of)),
+            ParamKind::Length(of) if is_used => hidden.push(AbiParam::Length(*of)),
             ParamKind::Scratch if is_used => hidden.push(AbiParam::Scratch),
-            ParamKind::Length(_) | ParamKind::Scratch | ParamKind::ReportSlot => {}
+            ParamKind::Length(_)
+            | ParamKind::Scratch
+            | ParamKind::ReportSlot
+            | ParamKind::Desc { .. }
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => {}
         }
     }
     if reports {
@@ -92,11 +97,11 @@ impl<'ctx> Lower<'_, 'ctx> {
                     self.report_slot = Some(self.ir.int(value));
                     continue;
                 }
-                AbiParam::Length(of) => match self.hidden(|kind| kind == ParamKind::Length(of)) {
+                AbiParam::Length(of) => match self.hidden(|kind| *kind == ParamKind::Length(of)) {
                     Some(id) => id,
                     None => continue,
                 },
-                AbiParam::Scratch => match self.hidden(|kind| kind == ParamKind::Scratch) {
+                AbiParam::Scratch => match self.hidden(|kind| *kind == ParamKind::Scratch) {
                     Some(id) => id,
                     None => continue,
                 },
@@ -112,8 +117,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    fn hidden(&self, is: impl Fn(ParamKind) -> bool) -> Option<ParamId> {
-        let index = self.func.params.iter().position(|param| is(param.kind))?;
+    fn hidden(&self, is: impl Fn(&ParamKind) -> bool) -> Option<ParamId> {
+        let index = self.func.params.iter().position(|param| is(&param.kind))?;
         Some(ParamId::new(index as u32))
     }
 }

@@ -69,7 +69,14 @@ impl<'ctx> Lower<'_, 'ctx> {
                 DType::F64 => Some("add.f64".to_string()),
                 DType::F16 => Some("add.noftz.f16".to_string()),
                 DType::BF16 if self.target.has_bf16_atomics() => Some("add.noftz.bf16".to_string()),
-                DType::BF16 | DType::Bool | DType::I8 | DType::I16 | DType::U8 | DType::U16 => None,
+                DType::BF16
+                | DType::F8E4M3
+                | DType::F8E5M2
+                | DType::Bool
+                | DType::I8
+                | DType::I16
+                | DType::U8
+                | DType::U16 => None,
             },
             AtomicOp::Min if is_word && dtype.is_int() => Some(format!("min.{sign}{bits}")),
             AtomicOp::Max if is_word && dtype.is_int() => Some(format!("max.{sign}{bits}")),

@@ -162,6 +162,8 @@ impl<'ctx> Lower<'_, 'ctx> {
                 }
                 Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })
                 | Op::Shape(ShapeOp::ConvertLayout)
+                | Op::Dot(_)
+                | Op::Desc(_)
                 | Op::Gpu(_) => return LoopHint::NoUnroll,
                 Op::Control(op) if *op != ControlOp::Yield => return LoopHint::NoUnroll,
                 Op::Memory(MemoryOp::AddPtr | MemoryOp::Store { .. } | MemoryOp::CheckBounds { .. })

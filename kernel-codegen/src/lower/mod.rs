@@ -31,7 +31,7 @@ mod words;
 
 use std::rc::Rc;
 
-use kernel_core::ir::{DType, Elem, Func, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{DType, DotOp, Elem, ElementwiseOp, Func, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
 use kernel_core::layout::{Dim, LinearForm, LinearLayout, WARP_SIZE};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
@@ -215,7 +215,14 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         let operation = func.op(id);
         match &operation.op {
             Op::Create(op) => self.create(operation, op),
-            Op::Elementwise(op) => self.elementwise(operation, op),
+            Op::Elementwise(op) => {
+                let fp8 = operation.operands.iter().chain(&operation.results).any(|&v| self.dtype(v).is_fp8());
+                if fp8 && !matches!(op, ElementwiseOp::Select | ElementwiseOp::Bitcast { .. }) {
+                    let what = format!("`{}` of an 8-bit float is not lowered", operation.op.name());
+                    return Err(CodegenError::refuse(func, operation.span, what));
+                }
+                self.elementwise(operation, op)
+            }
             Op::Shape(op) => self.shape(operation, op),
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => {
@@ -229,6 +236,10 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 MemoryOp::CheckBounds { param, store } => self.check_bounds(operation, *param, *store),
             },
             Op::Control(op) => self.control(operation, op),
+            Op::Dot(DotOp::Dot { .. }) | Op::Desc(_) => {
+                let what = format!("`{}` is not lowered", operation.op.mnemonic());
+                Err(CodegenError::refuse(func, operation.span, what))
+            }
             Op::Gpu(op) => {
                 let what = format!("`{}` is not lowered", op.mnemonic());
                 Err(CodegenError::refuse(func, operation.span, what))
@@ -285,7 +296,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     fn element_type(&self, value: ValueId) -> BasicTypeEnum<'ctx> {
         match self.func.ty(value).elem {
             Elem::Ptr(_) => self.ir.global_pointer().into(),
-            Elem::Data(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => self.ir.dtype(self.dtype(value)),
+            Elem::Data(_) | Elem::Desc(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => self.ir.dtype(self.dtype(value)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use kernel_core::ir::{DType, Literal};
+use kernel_core::num::{F8E4M3, F8E5M2};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::types::{BasicTypeEnum, FloatType};
 use kernel_llvm::inkwell::values::{BasicValueEnum, IntValue};
@@ -59,6 +60,8 @@ impl<'ctx> Ir<'ctx> {
         match dtype {
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self.float_type(dtype).into(),
             DType::Bool
+            | DType::F8E4M3
+            | DType::F8E5M2
             | DType::I8
             | DType::I16
             | DType::I32
@@ -90,13 +93,16 @@ impl<'ctx> Ir<'ctx> {
                 match dtype {
                     DType::F16 => u64::from(f16::from_f64(value).to_bits()),
                     DType::BF16 => u64::from(bf16::from_f64(value).to_bits()),
+                    DType::F8E4M3 => u64::from(F8E4M3::from_f64(value).to_bits()),
+                    DType::F8E5M2 if value.is_infinite() => if value > 0.0 { 0x7c } else { 0xfc },
+                    DType::F8E5M2 => u64::from(F8E5M2::from_f64(value).to_bits()),
                     DType::F32 => u64::from((value as f32).to_bits()),
                     _ => bits,
                 }
             }
         };
         let bits = self.int_type(dtype.bits()).const_int(bits, false);
-        if dtype.is_float() { self.bitcast(bits, self.float_type(dtype)) } else { bits.into() }
+        if dtype.is_float() && !dtype.is_fp8() { self.bitcast(bits, self.float_type(dtype)) } else { bits.into() }
     }
 
     /// A value as the integer of its bits in memory.

@@ -96,7 +96,7 @@ fn role(op: &Op) -> Role {
             | ControlOp::StaticAssert { .. } => Role::Bars,
             ControlOp::Yield | ControlOp::Return => Role::Other,
         },
-        Op::Gpu(_) => Role::Bars,
+        Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => Role::Bars,
         Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) => Role::Other,
     }
 }
@@ -131,6 +131,8 @@ fn is_movable(func: &Func, id: OpId, late: &BTreeSet<ValueId>) -> bool {
         Op::Memory(
             MemoryOp::Load { .. } | MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. },
         )
+        | Op::Dot(_)
+        | Op::Desc(_)
         | Op::Control(_)
         | Op::Gpu(_) => false,
     };

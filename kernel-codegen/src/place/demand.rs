@@ -66,7 +66,7 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
             Ok(())
         }
         Op::Control(op) => control(p, id, op),
-        Op::Gpu(_) => Ok(()),
+        Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => Ok(()),
     }
 }
 

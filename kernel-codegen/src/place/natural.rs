@@ -36,6 +36,10 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         Op::Shape(op) => return shape(p, id, op),
         Op::Memory(op) => return memory(p, id, op),
         Op::Control(op) => return control(p, id, op),
+        Op::Dot(_) | Op::Desc(_) => {
+            let what = format!("`{}` is not compiled for GPUs", operation.op.mnemonic());
+            return Err(crate::error::CodegenError::refuse(func, operation.span, what));
+        }
         Op::Gpu(_) => return Ok(()),
     };
     for &result in &operation.results {

@@ -91,6 +91,7 @@ impl Rewriter<'_> {
             Op::Create(_)
             | Op::Elementwise(_)
             | Op::Shape(_)
+            | Op::Dot(_)
             | Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } | MemoryOp::Load { .. }) => {
                 match results.first() {
                     Some(&result) if self.is_tile(result) => self.tile(id, result, out),
@@ -101,7 +102,8 @@ impl Rewriter<'_> {
                 self.effect(id, self.chosen[id.index()], out)
             }
             Op::Control(op) => self.control(id, op, homes, out),
-            Op::Gpu(_) => {
+            // Blocks of tensors have become accesses by pointers before.
+            Op::Desc(_) | Op::Gpu(_) => {
                 out.push(id);
                 Ok(())
             }

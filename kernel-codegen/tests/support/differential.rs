@@ -3,6 +3,7 @@
 use kernel_codegen::{AbiParam, Compiled, Options, Target, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, run_kernel, run_placed};
 use kernel_core::ir::{BoundFunc, DType, ParamKind};
+use kernel_core::num::{F8E4M3, F8E5M2};
 
 use super::emulator::{Launch, Memory};
 
@@ -113,6 +114,8 @@ by_type! {
     U64: u64, |x| x as f64;
     F16: half::f16, |x| x.to_f64();
     BF16: half::bf16, |x| x.to_f64();
+    F8E4M3: F8E4M3, |x| x.to_f64();
+    F8E5M2: F8E5M2, |x| x.to_f64();
     F32: f32, |x| f64::from(x);
     F64: f64, |x| x;
 }

@@ -7,6 +7,9 @@ use std::ops::Range;
 
 use crate::ir::{CmpOp, DType, ParamId, Span};
 
+use super::asynchronous::Wgmma;
+use super::desc::{Block, BlockAccess, Rows};
+use super::dot::Dot;
 use super::fault::Access;
 use super::lanes::{Bits, Fn1, Fn2, Fn3};
 
@@ -309,6 +312,14 @@ pub(super) enum Inst {
         strides: Strides,
     },
     Load(Box<Load>),
+    Dot(Box<Dot>),
+    /// A block of a tensor is loaded, stored or combined.
+    Block {
+        block: Box<Block>,
+        access: BlockAccess,
+    },
+    /// Rows of a matrix are gathered or scattered.
+    Rows(Box<Rows>),
     Store(Box<Store>),
     Atomic(Box<Atomic>),
     CheckBounds(Box<CheckBounds>),
@@ -352,6 +363,15 @@ pub(super) enum Inst {
         out: RegId,
         count: usize,
         bytes: usize,
+        /// Size of an element.
+        element: usize,
+    },
+    SharedPermute {
+        view: RegId,
+        out: RegId,
+        /// The dimensions of the operand.
+        dims: Box<[usize]>,
+        perm: Box<[u8]>,
     },
     SharedLoad {
         view: RegId,
@@ -382,11 +402,32 @@ pub(super) enum Inst {
     BarrierArrive {
         barrier: RegId,
         slot: RegId,
+        bytes: Option<RegId>,
     },
     BarrierWait {
         barrier: RegId,
         slot: RegId,
         phase: RegId,
+    },
+    Wgmma(Box<Wgmma>),
+    WgmmaWait {
+        /// Operands and results.
+        tiles: Box<[(RegId, RegId)]>,
+        pending: u8,
+    },
+    TmaLoad {
+        block: Box<Block>,
+        view: RegId,
+        barrier: RegId,
+        slot: RegId,
+    },
+    TmaStore {
+        block: Box<Block>,
+        view: RegId,
+        reduce: Option<Fn2>,
+    },
+    TmaStoreWait {
+        pending: u8,
     },
     WarpGroups {
         entries: Box<[Pc]>,
@@ -402,9 +443,21 @@ pub(super) enum ParamPlan {
         dtype: DType,
         mutable: bool,
     },
+    Tensor {
+        reg: RegId,
+        rank: usize,
+        mutable: bool,
+    },
     Scalar {
         reg: RegId,
         dtype: DType,
+    },
+    /// Hidden: a size or stride of another parameter's tensor.
+    Extent {
+        reg: RegId,
+        of: ParamId,
+        axis: u8,
+        stride: bool,
     },
     /// Hidden: the length of another parameter's buffer.
     Length {

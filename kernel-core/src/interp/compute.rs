@@ -115,6 +115,7 @@ impl Machine<'_> {
             Form::Dense if reg.view => self.set_data(out, reg.data, true),
             Form::Dense => self.copy_lanes(a, out),
         }
+        self.regs[out.index()].flight = reg.flight;
     }
 
     /// The same bits in the home of `out`.
@@ -188,7 +189,7 @@ impl Machine<'_> {
 ///
 /// # Safety
 /// Every element read must be valid, and `to` valid for writes of as many; they must not overlap.
-unsafe fn strided<T: Copy>(from: *const T, to: *mut T, strides: &[(usize, usize)]) -> *mut T {
+pub(super) unsafe fn strided<T: Copy>(from: *const T, to: *mut T, strides: &[(usize, usize)]) -> *mut T {
     // SAFETY: promised by the caller; each arm advances by what it wrote.
     unsafe {
         match strides {

@@ -8,6 +8,7 @@ use half::{bf16, f16};
 
 use crate::ir::{BinaryOp, CmpOp, DType, UnaryOp};
 use crate::math::{MathFn, evaluate_f32, evaluate_f64};
+use crate::num::{F8E4M3, F8E5M2};
 
 use super::lanes::{
     Fn1, Fn2, Fn3, Half, lift1, lift1_fma, lift1_half, lift2, lift2_half, lift2_half_compare, lift3, lift3_fma,
@@ -202,6 +203,8 @@ pub(super) fn binary(op: BinaryOp, dtype: DType) -> Option<Fn2> {
         DType::U16 => int_binary::<u16>(op),
         DType::U32 => int_binary::<u32>(op),
         DType::U64 => int_binary::<u64>(op),
+        DType::F8E4M3 => half_binary::<F8E4M3>(op),
+        DType::F8E5M2 => half_binary::<F8E5M2>(op),
         DType::F16 => half_binary::<f16>(op),
         DType::BF16 => half_binary::<bf16>(op),
         DType::F32 => f32_binary(op),
@@ -258,6 +261,29 @@ fn half_unary<H: Half>(op: UnaryOp) -> Option<Fn1> {
     float_unary!(op, f32, lift1_half::<H, _>, evaluate_f32)
 }
 
+/// Signs are changed in the bits, so that they reach infinities too, which nothing else gives.
+fn f8_unary<H: Half>(op: UnaryOp) -> Option<Fn1> {
+    match op {
+        UnaryOp::Neg => Some(lift1(|x: u8| x ^ 0x80)),
+        UnaryOp::Abs => Some(lift1(|x: u8| x & 0x7f)),
+        UnaryOp::Not
+        | UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Exp
+        | UnaryOp::Exp2
+        | UnaryOp::Log
+        | UnaryOp::Log2
+        | UnaryOp::Sqrt
+        | UnaryOp::SqrtRn
+        | UnaryOp::Rsqrt
+        | UnaryOp::Sin
+        | UnaryOp::Cos
+        | UnaryOp::Tanh
+        | UnaryOp::Erf
+        | UnaryOp::Sigmoid => half_unary::<H>(op),
+    }
+}
+
 fn f32_unary(op: UnaryOp) -> Option<Fn1> {
     float_unary!(op, f32, lift1_fma, evaluate_f32)
 }
@@ -278,6 +304,8 @@ pub(super) fn unary(op: UnaryOp, dtype: DType) -> Option<Fn1> {
         DType::U16 => int_unary::<u16>(op),
         DType::U32 => int_unary::<u32>(op),
         DType::U64 => int_unary::<u64>(op),
+        DType::F8E4M3 => f8_unary::<F8E4M3>(op),
+        DType::F8E5M2 => f8_unary::<F8E5M2>(op),
         DType::F16 => half_unary::<f16>(op),
         DType::BF16 => half_unary::<bf16>(op),
         DType::F32 => f32_unary(op),
@@ -317,6 +345,8 @@ pub(super) fn compare(op: CmpOp, dtype: DType) -> Fn2 {
         DType::U16 => compare_native::<u16>(op),
         DType::U32 => compare_native::<u32>(op),
         DType::U64 => compare_native::<u64>(op),
+        DType::F8E4M3 => compare_half::<F8E4M3>(op),
+        DType::F8E5M2 => compare_half::<F8E5M2>(op),
         DType::F16 => compare_half::<f16>(op),
         DType::BF16 => compare_half::<bf16>(op),
         DType::F32 => compare_native::<f32>(op),
@@ -340,6 +370,12 @@ pub(super) fn select(bytes: usize) -> Fn3 {
 /// The tile function of `fma`; f16 and bf16 go through that of f32.
 pub(super) fn fma(dtype: DType) -> Option<Fn3> {
     match dtype {
+        DType::F8E4M3 => Some(lift3_fma(|a: F8E4M3, b: F8E4M3, c: F8E4M3| {
+            F8E4M3::from_f32(a.to_f32().mul_add(b.to_f32(), c.to_f32()))
+        })),
+        DType::F8E5M2 => Some(lift3_fma(|a: F8E5M2, b: F8E5M2, c: F8E5M2| {
+            F8E5M2::from_f32(a.to_f32().mul_add(b.to_f32(), c.to_f32()))
+        })),
         DType::F16 => {
             Some(lift3_fma(|a: f16, b: f16, c: f16| f16::from_f32(a.to_f32().mul_add(b.to_f32(), c.to_f32()))))
         }
@@ -371,6 +407,8 @@ pub(super) fn add_ptr(dtype: DType) -> Option<Fn2> {
         DType::U16 => lift2(|p: i64, o: u16| p.wrapping_add(i64::from(o))),
         DType::U32 => lift2(|p: i64, o: u32| p.wrapping_add(i64::from(o))),
         DType::U64 => lift2(|p: i64, o: u64| p.wrapping_add_unsigned(o)),
-        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => return None,
+        DType::Bool | DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+            return None;
+        }
     })
 }

@@ -8,16 +8,17 @@ use std::ptr;
 
 use crate::ir::DType;
 
+use super::asynchronous::{Flights, Landed, StoreInFlight};
 use super::code::{Inst, Lane, Load, Pc, RegId};
 use super::fault::FaultKind;
 use super::lanes::Bits;
 use super::machine::{Exit, Flow, Machine};
 
 /// What poisoned shared memory is filled with: NaN in every float dtype.
-const POISON: u8 = 0xff;
+pub(super) const POISON: u8 = 0xff;
 
 /// A barrier with phases.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Barrier {
     /// Arrivals that complete a phase.
     count: u32,
@@ -25,14 +26,36 @@ struct Barrier {
     arrived: u32,
     /// Phases completed so far.
     completed: u64,
+    /// Bytes that the current phase expects beyond arrivals.
+    expected: usize,
+    /// Copies that count on the current phase.
+    copies: Vec<Landing>,
+}
+
+impl Barrier {
+    fn new(count: u32) -> Barrier {
+        Barrier { count, arrived: 0, completed: 0, expected: 0, copies: Vec::new() }
+    }
+
+    /// Whether the phase is complete but for the copies, whose bytes are those expected.
+    fn ready(&self) -> bool {
+        self.arrived >= self.count && self.expected == self.copies.iter().map(|c| c.data.len()).sum::<usize>()
+    }
+}
+
+/// A copy that a barrier counts.
+#[derive(Clone, Debug)]
+struct Landing {
+    view: u64,
+    dims: Box<[usize]>,
+    element: usize,
+    data: Vec<u8>,
 }
 
 /// An asynchronous copy in flight.
 #[derive(Debug)]
 struct Copy {
-    /// Where it lands in the arena.
-    to: usize,
-    data: Vec<u8>,
+    landing: Landing,
     /// The group that it belongs to, once that is committed.
     group: Option<u64>,
 }
@@ -42,6 +65,7 @@ struct Copy {
 struct Queue {
     copies: Vec<Copy>,
     committed: u64,
+    flights: Flights,
 }
 
 /// What a program's GPU operations have done so far.
@@ -51,11 +75,42 @@ pub(super) struct Gpu {
     queues: Vec<Queue>,
     /// The queue of the warp group that runs.
     current: usize,
+    /// Strides of views that are not row-major, in elements; handles name them.
+    strides: Vec<Box<[usize]>>,
+    pub(super) landed: Landed,
+    /// Stores of warp groups that ended without waiting for them.
+    orphans: Vec<StoreInFlight>,
+}
+
+/// Bits of a view's handle that are its place in the arena; those above name its strides.
+const PLACE_BITS: u32 = 40;
+
+impl Gpu {
+    /// What the warp group that runs has in flight.
+    pub(super) fn flights(&mut self) -> &mut Flights {
+        &mut self.queues[self.current].flights
+    }
+
+    /// Stores that were never waited for.
+    pub(super) fn unfinished_stores(&mut self) -> Vec<StoreInFlight> {
+        let mut stores = std::mem::take(&mut self.orphans);
+        for queue in &mut self.queues {
+            stores.append(&mut queue.flights.stores);
+        }
+        stores
+    }
 }
 
 impl Default for Gpu {
     fn default() -> Gpu {
-        Gpu { barriers: Vec::new(), queues: vec![Queue::default()], current: 0 }
+        Gpu {
+            barriers: Vec::new(),
+            queues: vec![Queue::default()],
+            current: 0,
+            strides: Vec::new(),
+            landed: Landed::default(),
+            orphans: Vec::new(),
+        }
     }
 }
 
@@ -69,7 +124,7 @@ impl Machine<'_> {
         self.set_splat(out, Bits::from_raw(handle, 8));
     }
 
-    fn handle(&self, reg: RegId) -> u64 {
+    pub(super) fn handle(&self, reg: RegId) -> u64 {
         self.scalar(reg).to_raw(8)
     }
 
@@ -78,33 +133,130 @@ impl Machine<'_> {
         self.set_handle(out, offset as u64);
     }
 
+    /// The place of a view and its strides, where it is not row-major.
+    fn view(&self, handle: u64) -> (usize, Option<&[usize]>) {
+        let strides = (handle >> PLACE_BITS) as usize;
+        let place = (handle & ((1 << PLACE_BITS) - 1)) as usize;
+        (place, strides.checked_sub(1).map(|i| &*self.gpu.strides[i]))
+    }
+
+    /// A handle of a view with these strides.
+    fn view_handle(&mut self, place: usize, strides: Box<[usize]>) -> u64 {
+        let known = self.gpu.strides.iter().position(|s| *s == strides);
+        let index = known.unwrap_or_else(|| {
+            self.gpu.strides.push(strides);
+            self.gpu.strides.len() - 1
+        });
+        place as u64 | (index as u64 + 1) << PLACE_BITS
+    }
+
+    /// Calls `f` with the place in the arena of every element of a view, in row-major order.
+    fn for_each_place(&self, handle: u64, dims: &[usize], element: usize, mut f: impl FnMut(usize)) {
+        let (place, strides) = self.view(handle);
+        let n: usize = dims.iter().product();
+        for lane in 0..n {
+            let offset = match strides {
+                None => lane,
+                Some(strides) => {
+                    let mut rest = lane;
+                    dims.iter().zip(strides).rev().fold(0, |offset, (&dim, &stride)| {
+                        let position = rest % dim;
+                        rest /= dim;
+                        offset + position * stride
+                    })
+                }
+            };
+            f(place + offset * element);
+        }
+    }
+
+    /// Copies what a view holds.
+    ///
+    /// # Safety
+    /// The view has these dimensions, and `to` has room for their elements outside shared memory.
+    pub(super) unsafe fn read_view(&self, handle: u64, dims: &[usize], element: usize, to: *mut u8) {
+        let mut to = to;
+        self.for_each_place(handle, dims, element, |place| {
+            // SAFETY: promised by the caller; views lie in the arena.
+            unsafe {
+                ptr::copy_nonoverlapping(self.arena(place), to, element);
+                to = to.add(element);
+            }
+        });
+    }
+
+    /// Writes a view.
+    ///
+    /// # Safety
+    /// The view has these dimensions, and `from` has their elements outside shared memory.
+    pub(super) unsafe fn write_view(&self, handle: u64, dims: &[usize], element: usize, from: *const u8) {
+        let mut from = from;
+        self.for_each_place(handle, dims, element, |place| {
+            // SAFETY: promised by the caller; views lie in the arena.
+            unsafe {
+                ptr::copy_nonoverlapping(from, self.arena(place), element);
+                from = from.add(element);
+            }
+        });
+    }
+
+    /// Fills a view with poison.
+    pub(super) fn poison_view(&mut self, handle: u64, dims: &[usize], element: usize) {
+        self.for_each_place(handle, dims, element, |place| {
+            // SAFETY: views lie in the arena.
+            unsafe { ptr::write_bytes(self.arena(place), POISON, element) };
+        });
+    }
+
+    fn land_copy(&mut self, copy: &Landing) {
+        // SAFETY: the view that was the target has room for the tile.
+        unsafe { self.write_view(copy.view, &copy.dims, copy.element, copy.data.as_ptr()) };
+    }
+
     pub(super) fn shared_index(
         &mut self,
         pc: Pc,
         view: RegId,
         index: RegId,
         out: RegId,
-        (count, bytes): (usize, usize),
+        (count, bytes, element): (usize, usize, usize),
     ) -> Flow {
         let index = self.scalar(index).to_int(DType::I32) as i64;
         match usize::try_from(index) {
             Ok(position) if position < count => {
-                let offset = self.handle(view) + (position * bytes) as u64;
-                self.set_handle(out, offset);
+                let (place, strides) = self.view(self.handle(view));
+                let handle = match strides {
+                    None => (place + position * bytes) as u64,
+                    Some(strides) => {
+                        let (place, rest) = (place + position * strides[0] * element, strides[1..].into());
+                        self.view_handle(place, rest)
+                    }
+                };
+                self.set_handle(out, handle);
                 Flow::Next
             }
             Ok(_) | Err(_) => self.stop(pc, FaultKind::SharedOutOfBounds { index, len: count as u64 }),
         }
     }
 
+    pub(super) fn shared_permute(&mut self, view: RegId, out: RegId, dims: &[usize], perm: &[u8]) {
+        let (place, strides) = self.view(self.handle(view));
+        let strides: Vec<usize> = match strides {
+            Some(strides) => strides.to_vec(),
+            None => (0..dims.len()).map(|i| dims[i + 1..].iter().product()).collect(),
+        };
+        let permuted = perm.iter().map(|&p| strides[usize::from(p)]).collect();
+        let handle = self.view_handle(place, permuted);
+        self.set_handle(out, handle);
+    }
+
     pub(super) fn shared_load(&mut self, view: RegId, out: RegId) {
-        let (home, bytes) = (self.reg(out).home, self.reg(out).n * self.info(out).lane.bytes());
-        let from = self.arena(self.handle(view) as usize);
+        let (home, info) = (self.reg(out).home, self.info(out));
         // SAFETY: a view has as many elements as the tile in it, and shared memory is nobody's home.
-        unsafe { ptr::copy_nonoverlapping(from, home, bytes) };
-        if self.info(out).lane == Lane::Data(DType::Bool) {
+        unsafe { self.read_view(self.handle(view), &info.dims, info.lane.bytes(), home) };
+        if info.lane == Lane::Data(DType::Bool) {
             // SAFETY: as above; poison is true.
-            let lanes = unsafe { std::slice::from_raw_parts_mut(home, bytes) };
+            let lanes = unsafe { std::slice::from_raw_parts_mut(home, info.n) };
             lanes.iter_mut().for_each(|lane| *lane = u8::from(*lane != 0));
         }
         self.set_dense(out);
@@ -112,23 +264,23 @@ impl Machine<'_> {
 
     pub(super) fn shared_store(&mut self, view: RegId, value: RegId) {
         let from = self.dense(value);
-        let bytes = self.reg(value).n * self.info(value).lane.bytes();
-        let to = self.arena(self.handle(view) as usize);
+        let info = self.info(value);
         // SAFETY: a view has as many elements as the tile, and shared memory is nobody's home.
-        unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
+        unsafe { self.write_view(self.handle(view), &info.dims, info.lane.bytes(), from) };
     }
 
     pub(super) fn async_copy(&mut self, pc: Pc, view: RegId, load: &Load, token: RegId) {
         // The source is read now: `Ptr` memory does not change, and of other memory either value is right.
         self.load(pc, load);
         let from = self.dense(load.out);
-        let bytes = self.reg(load.out).n * self.info(load.out).lane.bytes();
+        let info = self.info(load.out);
+        let bytes = self.reg(load.out).n * info.lane.bytes();
         // SAFETY: `dense` returns that many bytes.
         let data = unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec();
-        let to = self.handle(view) as usize;
-        self.poison(to, bytes);
+        let landing = Landing { view: self.handle(view), dims: info.dims.clone(), element: info.lane.bytes(), data };
+        self.poison_view(landing.view, &landing.dims, landing.element);
         let current = self.gpu.current;
-        self.gpu.queues[current].copies.push(Copy { to, data, group: None });
+        self.gpu.queues[current].copies.push(Copy { landing, group: None });
         self.set_handle(token, 0);
     }
 
@@ -151,16 +303,14 @@ impl Machine<'_> {
             copies.into_iter().partition(|copy| copy.group.is_some_and(|group| group < complete));
         self.gpu.queues[current].copies = flying;
         for copy in landing {
-            // SAFETY: the view that was the target has room for the tile.
-            unsafe { ptr::copy_nonoverlapping(copy.data.as_ptr(), self.arena(copy.to), copy.data.len()) };
+            self.land_copy(&copy.landing);
         }
         self.set_handle(token, 0);
     }
 
     pub(super) fn barrier_alloc(&mut self, out: RegId, slots: u32, count: u32) {
         let first = self.gpu.barriers.len() as u64;
-        let barrier = Barrier { count, arrived: 0, completed: 0 };
-        self.gpu.barriers.extend(std::iter::repeat_n(barrier, slots as usize));
+        self.gpu.barriers.extend(std::iter::repeat_n(Barrier::new(count), slots as usize));
         self.set_handle(out, (first << 32) | u64::from(slots));
     }
 
@@ -175,14 +325,19 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn barrier_arrive(&mut self, pc: Pc, barrier: RegId, slot: RegId) -> Flow {
+    pub(super) fn barrier_arrive(&mut self, pc: Pc, barrier: RegId, slot: RegId, bytes: Option<RegId>) -> Flow {
+        let bytes = bytes.map_or(0, |reg| self.scalar(reg).to_int(DType::I32).max(0) as usize);
         match self.barrier(barrier, slot) {
             Ok(position) => {
+                // A phase that only waits for its copies is over before the next one begins.
+                if self.gpu.barriers[position].ready() {
+                    self.complete(position);
+                }
                 let barrier = &mut self.gpu.barriers[position];
                 barrier.arrived += 1;
-                if barrier.arrived >= barrier.count {
-                    barrier.arrived = 0;
-                    barrier.completed += 1;
+                barrier.expected += bytes;
+                if barrier.ready() && barrier.copies.is_empty() {
+                    self.complete(position);
                 }
                 Flow::Next
             }
@@ -190,12 +345,55 @@ impl Machine<'_> {
         }
     }
 
-    /// Passes if the phase of that parity is complete: the current phase has the other one.
+    /// Ends the phase of a barrier: its copies land.
+    fn complete(&mut self, position: usize) {
+        let barrier = &mut self.gpu.barriers[position];
+        let copies = std::mem::take(&mut barrier.copies);
+        (barrier.arrived, barrier.expected) = (0, 0);
+        barrier.completed += 1;
+        for copy in &copies {
+            self.land_copy(copy);
+        }
+    }
+
+    /// A copy whose bytes count on the current phase of a barrier.
+    pub(super) fn expect_copy(
+        &mut self,
+        pc: Pc,
+        barrier: RegId,
+        slot: RegId,
+        view: u64,
+        (dims, dtype): (&[usize], DType),
+        data: Vec<u8>,
+    ) -> Flow {
+        match self.barrier(barrier, slot) {
+            Ok(position) => {
+                if self.gpu.barriers[position].ready() && self.gpu.barriers[position].arrived > 0 {
+                    self.complete(position);
+                }
+                let element = dtype.bytes() as usize;
+                self.gpu.barriers[position].copies.push(Landing { view, dims: dims.into(), element, data });
+                Flow::Next
+            }
+            Err((index, len)) => self.stop(pc, FaultKind::SharedOutOfBounds { index, len }),
+        }
+    }
+
+    /// Passes if the phase of that parity is complete: the current phase has the other one. Copies that the phase
+    /// counts land now.
     pub(super) fn barrier_wait(&mut self, pc: Pc, barrier: RegId, slot: RegId, phase: RegId) -> Flow {
         let parity = self.scalar(phase).to_raw(4) & 1;
         match self.barrier(barrier, slot) {
-            Ok(position) if self.gpu.barriers[position].completed & 1 == parity => Flow::Wait,
-            Ok(_) => Flow::Next,
+            Ok(position) => {
+                if self.gpu.barriers[position].completed & 1 != parity {
+                    return Flow::Next;
+                }
+                if !self.gpu.barriers[position].ready() {
+                    return Flow::Wait;
+                }
+                self.complete(position);
+                Flow::Next
+            }
             Err((index, len)) => self.stop(pc, FaultKind::SharedOutOfBounds { index, len }),
         }
     }
@@ -240,7 +438,9 @@ impl Machine<'_> {
             }
         }
         self.gpu.current = around;
-        self.gpu.queues.truncate(first_queue);
+        for mut queue in self.gpu.queues.split_off(first_queue) {
+            self.gpu.orphans.append(&mut queue.flights.stores);
+        }
         Flow::Goto(exit)
     }
 }

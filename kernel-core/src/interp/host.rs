@@ -2,8 +2,10 @@
 
 use half::{bf16, f16};
 
-use crate::ir::{BoundFunc, DType, Func, ParamKind, Placed, Span};
+use crate::ir::{BoundFunc, DType, Func, MAX_TENSOR_RANK, Param, ParamId, ParamKind, Placed, Span};
+use crate::num::{F8E4M3, F8E5M2};
 
+use super::desc::Tensor;
 use super::fault::{Fault, FaultKind};
 use super::launch::{Arg, Program};
 
@@ -87,6 +89,10 @@ host_buffers! {
     U32(u32): |x| u64::from(x);
     /// 64-bit unsigned integers.
     U64(u64): |x| x;
+    /// 8-bit floats with 4 bits of exponent.
+    F8E4M3(F8E4M3): |x| u64::from(x.to_bits());
+    /// 8-bit floats with 5 bits of exponent.
+    F8E5M2(F8E5M2): |x| u64::from(x.to_bits());
     /// IEEE 754 binary16.
     F16(f16): |x| u64::from(x.to_bits());
     /// bfloat16.
@@ -146,7 +152,7 @@ pub fn run_kernel(
     scalars: &[HostScalar],
     grid: [u32; 3],
 ) -> Result<(), Fault> {
-    run(&Program::new(func), func.func(), buffers, scalars, grid)
+    run(&Program::new(func), func.func(), Given { buffers, tensors: &[], scalars }, grid)
 }
 
 /// [`run_kernel`] of a placed kernel.
@@ -159,38 +165,141 @@ pub fn run_placed(
     scalars: &[HostScalar],
     grid: [u32; 3],
 ) -> Result<(), Fault> {
-    run(&Program::from_placed(func), func.func(), buffers, scalars, grid)
+    run(&Program::from_placed(func), func.func(), Given { buffers, tensors: &[], scalars }, grid)
 }
 
-fn run(
-    program: &Program,
-    func: &Func,
+/// How a buffer is seen through a descriptor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostTensor {
+    /// Sizes, outermost first.
+    pub shape: Vec<u64>,
+    /// Distances of neighbours, in elements.
+    pub strides: Vec<u64>,
+    /// Whether elements outside read as NaN instead of as zero.
+    pub pads_with_nan: bool,
+}
+
+impl HostTensor {
+    /// A tensor whose elements lie next to each other, in row-major order.
+    pub fn contiguous(shape: &[u64]) -> HostTensor {
+        let mut stride = 1;
+        let mut strides: Vec<u64> = shape
+            .iter()
+            .rev()
+            .map(|&size| {
+                let own = stride;
+                stride *= size;
+                own
+            })
+            .collect();
+        strides.reverse();
+        HostTensor { shape: shape.to_vec(), strides, pads_with_nan: false }
+    }
+
+    /// The tensor in a buffer, if it fits.
+    fn of(&self, ptr: *mut u8, len: usize) -> Result<Tensor, String> {
+        let rank = self.shape.len();
+        if rank == 0 || rank > MAX_TENSOR_RANK || self.strides.len() != rank {
+            return Err(format!(
+                "a tensor has 1 to 5 sizes and as many strides, not {rank} and {}",
+                self.strides.len()
+            ));
+        }
+        let mut tensor = Tensor {
+            ptr,
+            rank,
+            shape: [1; MAX_TENSOR_RANK],
+            strides: [0; MAX_TENSOR_RANK],
+            pads_with_nan: self.pads_with_nan,
+        };
+        tensor.shape[..rank].copy_from_slice(&self.shape);
+        tensor.strides[..rank].copy_from_slice(&self.strides);
+        if tensor.span() > len {
+            return Err(format!("the tensor reaches over {} elements, its buffer has {len}", tensor.span()));
+        }
+        Ok(tensor)
+    }
+}
+
+/// [`run_kernel`] of a kernel with tensor descriptors: each takes the next buffer, and the next of `tensors` says how
+/// the buffer is seen.
+///
+/// # Errors
+/// As [`run_kernel`].
+pub fn run_with_tensors(
+    func: &BoundFunc,
     buffers: &mut [HostBuffer],
+    tensors: &[HostTensor],
     scalars: &[HostScalar],
     grid: [u32; 3],
 ) -> Result<(), Fault> {
+    run(&Program::new(func), func.func(), Given { buffers, tensors, scalars }, grid)
+}
+
+/// [`run_with_tensors`] of a placed kernel.
+///
+/// # Errors
+/// As [`run_kernel`].
+pub fn run_placed_with_tensors(
+    func: &Placed,
+    buffers: &mut [HostBuffer],
+    tensors: &[HostTensor],
+    scalars: &[HostScalar],
+    grid: [u32; 3],
+) -> Result<(), Fault> {
+    run(&Program::from_placed(func), func.func(), Given { buffers, tensors, scalars }, grid)
+}
+
+/// The arguments of a launch.
+struct Given<'a> {
+    buffers: &'a mut [HostBuffer],
+    tensors: &'a [HostTensor],
+    scalars: &'a [HostScalar],
+}
+
+/// Whether the argument of a parameter is a tensor: the compiler may have made a pointer of the descriptor.
+fn takes_tensor(func: &Func, id: ParamId) -> bool {
+    let measured = |param: &Param| matches!(param.kind, ParamKind::DescShape { of, .. } if of == id);
+    matches!(func.param(id).kind, ParamKind::Desc { .. }) || func.params.iter().any(measured)
+}
+
+fn run(program: &Program, func: &Func, given: Given<'_>, grid: [u32; 3]) -> Result<(), Fault> {
     let invalid =
         |message: String| Fault { kind: FaultKind::InvalidLaunch { message }, span: Span::UNKNOWN, program_id: [0; 3] };
-    let (mut buffers, mut scalars) = (buffers.iter_mut(), scalars.iter());
+    let (mut buffers, mut scalars) = (given.buffers.iter_mut(), given.scalars.iter());
+    let mut tensors = given.tensors.iter();
     let mut args = Vec::new();
-    for param in &func.params {
-        let (expected, found) = match param.kind {
-            ParamKind::Ptr { dt, .. } => {
+    for (id, param) in (0u32..).map(ParamId::new).zip(&func.params) {
+        let (expected, found) = match &param.kind {
+            ParamKind::Ptr { dt, .. } | ParamKind::Desc { dt, .. } => {
                 let buffer = buffers.next();
                 let dtype = buffer.as_ref().map(|b| b.dtype());
-                args.extend(buffer.map(HostBuffer::arg));
-                (dt, dtype)
+                let mut arg = buffer.map(HostBuffer::arg);
+                if takes_tensor(func, id)
+                    && let Some(Arg::Buffer { ptr, len }) = arg
+                {
+                    let Some(tensor) = tensors.next() else {
+                        return Err(invalid(format!("parameter `{}` takes a tensor", param.name)));
+                    };
+                    arg = Some(Arg::Tensor(tensor.of(ptr, len).map_err(&invalid)?));
+                }
+                args.extend(arg);
+                (*dt, dtype)
             }
             ParamKind::Scalar(dt) => {
                 let scalar = scalars.next();
                 args.extend(scalar.map(|s| Arg::Scalar(s.bits)));
-                (dt, scalar.map(|s| s.dtype))
+                (*dt, scalar.map(|s| s.dtype))
             }
             ParamKind::ConstScalar(_) => {
                 args.push(Arg::Scalar(0));
                 continue;
             }
-            ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => continue,
+            ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => continue,
         };
         if found != expected.known() || found.is_none() {
             let expected = expected.known().map_or("an unknown dtype", DType::name);
@@ -198,10 +307,10 @@ fn run(
             return Err(invalid(format!("parameter `{}` is of {expected}, the argument of {found}", param.name)));
         }
     }
-    if buffers.next().is_some() || scalars.next().is_some() {
+    if buffers.next().is_some() || scalars.next().is_some() || tensors.next().is_some() {
         return Err(invalid("there are more arguments than parameters".to_string()));
     }
     // SAFETY: every buffer argument is a vector of its parameter's dtype that is borrowed mutably, each by one
-    // argument, so that nothing else accesses it.
+    // argument, so that nothing else accesses it, and tensors lie within their buffers.
     unsafe { program.run(&args, grid) }
 }

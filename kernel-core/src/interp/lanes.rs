@@ -11,6 +11,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use crate::ir::DType;
+use crate::num::{F8E4M3, F8E5M2};
 
 /// `result[i] = f(a[i])` for `i < n`. The result overlaps no operand.
 pub(super) type Fn1 = unsafe fn(*const u8, *mut u8, usize);
@@ -71,6 +72,8 @@ impl Bits {
             | DType::U16
             | DType::U32
             | DType::U64
+            | DType::F8E4M3
+            | DType::F8E5M2
             | DType::F16
             | DType::BF16
             | DType::F32
@@ -170,7 +173,7 @@ unsafe fn map3_fma<A: Copy, B: Copy, C: Copy, R, F: Fn(A, B, C) -> R + Copy>(
 }
 
 #[cfg(target_arch = "x86_64")]
-fn has_fma() -> bool {
+pub(super) fn has_fma() -> bool {
     std::is_x86_feature_detected!("fma") && std::is_x86_feature_detected!("avx2")
 }
 
@@ -207,7 +210,7 @@ pub(super) fn lift3_fma<A: Copy, B: Copy, C: Copy, R, F: Fn(A, B, C) -> R + Copy
     map3::<A, B, C, R, F>
 }
 
-/// f16 and bf16, whose mathematics goes through f32 and rounds once per operation.
+/// f16, bf16 and the 8-bit floats, whose mathematics goes through f32 and rounds once per operation.
 pub(super) trait Half: Copy + 'static {
     fn widen(from: &[Self], to: &mut [f32]);
     fn narrow(from: &[f32], to: &mut [Self]);
@@ -226,6 +229,20 @@ macro_rules! half_float {
     )*};
 }
 half_float!(f16, bf16);
+
+macro_rules! float8 {
+    ($($ty:ty),*) => {$(
+        impl Half for $ty {
+            fn widen(from: &[$ty], to: &mut [f32]) {
+                from.iter().zip(to).for_each(|(x, to)| *to = x.to_f32());
+            }
+            fn narrow(from: &[f32], to: &mut [$ty]) {
+                from.iter().zip(to).for_each(|(&x, to)| *to = <$ty>::from_f32(x));
+            }
+        }
+    )*};
+}
+float8!(F8E4M3, F8E5M2);
 
 /// Lanes converted at a time: enough to vectorise, few enough for the stack.
 const CHUNK: usize = 64;

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
-use crate::ir::{BoundFunc, DType, Func, ParamKind, Placed, Span};
+use crate::ir::{BoundFunc, DType, Func, Placed, Span};
 
 use super::code::{Code, ParamPlan};
 use super::compile::compile;
+use super::desc::{Tensor, TensorMemory};
 use super::fault::{Fault, FaultKind};
 use super::lanes::Bits;
 use super::machine::{Launch, Machine};
@@ -37,6 +38,8 @@ pub enum Arg {
         /// Its length in elements.
         len: usize,
     },
+    /// The memory of a `TensorDesc` parameter.
+    Tensor(Tensor),
     /// The bits of a scalar: the low ones, as many as its dtype has. Of an `i32`, `x as u32 as u64` or `x as u64`
     /// alike; of an `f32`, `u64::from(x.to_bits())`.
     Scalar(u64),
@@ -71,7 +74,7 @@ impl Program {
 
     fn from_func(func: &Func) -> Program {
         let code = compile(func);
-        let visible = func.params.iter().filter(|param| !is_hidden(param.kind));
+        let visible = func.params.iter().filter(|param| !param.kind.is_hidden());
         let names = visible.map(|param| param.name.clone()).collect();
         Program { code, names }
     }
@@ -87,8 +90,9 @@ impl Program {
     /// During the call:
     /// - the memory of every buffer argument is valid for `len` elements of its parameter's dtype, and aligned for
     ///   them; that of a `bool` buffer may hold any bytes, but those written are 0 or 1;
-    /// - nobody writes the memory of a `Ptr` parameter, be it through another argument;
-    /// - the memory of a `PtrMut` parameter is accessed by nobody else, or with atomics of the element's size.
+    /// - a tensor argument has a rank of at most 5, and every element of it is valid and aligned like one of a buffer;
+    /// - nobody writes the memory of a `Ptr` parameter or of a descriptor that the kernel only reads, be it through another argument;
+    /// - the memory of a `PtrMut` parameter, or of a descriptor that the kernel writes, is accessed by nobody else, or with atomics of the element's size.
     pub unsafe fn run(&self, args: &[Arg], grid: [u32; 3]) -> Result<(), Fault> {
         let code = self.code.as_ref().map_err(Fault::clone)?;
         for (axis, (&size, max)) in grid.iter().zip(MAX_GRID).enumerate() {
@@ -109,17 +113,36 @@ impl Program {
             let (expected, found) = (self.names.len(), args.len());
             return Err(invalid(format!("the kernel takes {expected} arguments, found {found}")));
         }
-        let mut launch = Launch { code, buffers: Vec::new(), scalars: Vec::new(), grid };
+        let mut launch = Launch { code, buffers: Vec::new(), tensors: Vec::new(), scalars: Vec::new(), grid };
         for (index, plan) in code.params.iter().enumerate() {
             let name = || self.names.get(index).map_or("", String::as_str);
             let (buffer, bits) = match (*plan, args.get(index)) {
                 (ParamPlan::Buffer { mutable, .. }, Some(&Arg::Buffer { ptr, len })) => {
                     (Some(Buffer { ptr, len, mutable }), Bits::ZERO)
                 }
+                // The compiler may have made a pointer of a descriptor.
+                (ParamPlan::Buffer { mutable, .. }, Some(Arg::Tensor(tensor))) => {
+                    (Some(Buffer { ptr: tensor.ptr, len: tensor.span(), mutable }), Bits::ZERO)
+                }
+                (ParamPlan::Tensor { rank, .. }, Some(Arg::Tensor(tensor))) if tensor.rank == rank => {
+                    (None, Bits::ZERO)
+                }
+                (ParamPlan::Tensor { rank, .. }, _) => {
+                    return Err(invalid(format!("parameter `{}` takes a tensor of {rank} dimensions", name())));
+                }
+                (ParamPlan::Extent { of, axis, stride, .. }, _) => {
+                    let extent = match args.get(of.index()) {
+                        Some(Arg::Tensor(tensor)) if stride => tensor.strides.get(usize::from(axis)),
+                        Some(Arg::Tensor(tensor)) => tensor.shape.get(usize::from(axis)),
+                        Some(Arg::Buffer { .. } | Arg::Scalar(_)) | None => None,
+                    };
+                    (None, Bits::from_raw(extent.copied().unwrap_or(0), 8))
+                }
                 (ParamPlan::Scalar { dtype, .. }, Some(&Arg::Scalar(raw))) => (None, scalar(raw, dtype)),
                 (ParamPlan::Length { of, .. }, _) => {
                     let len = match args.get(of.index()) {
                         Some(Arg::Buffer { len, .. }) => *len,
+                        Some(Arg::Tensor(tensor)) => tensor.span(),
                         Some(Arg::Scalar(_)) | None => 0,
                     };
                     (None, Bits::from_raw(len as u64, 8))
@@ -132,18 +155,17 @@ impl Program {
                     return Err(invalid(format!("parameter `{}` takes a scalar of {dtype}", name())));
                 }
             };
+            let tensor = match (*plan, args.get(index)) {
+                (ParamPlan::Tensor { mutable, .. }, Some(Arg::Tensor(tensor))) => {
+                    Some(TensorMemory { tensor: *tensor, mutable })
+                }
+                _ => None,
+            };
             launch.buffers.push(buffer);
+            launch.tensors.push(tensor);
             launch.scalars.push(bits);
         }
         Ok(launch)
-    }
-}
-
-/// Whether the compiler added a parameter, which then takes no argument.
-fn is_hidden(kind: ParamKind) -> bool {
-    match kind {
-        ParamKind::Ptr { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => false,
-        ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => true,
     }
 }
 
@@ -158,6 +180,8 @@ fn scalar(raw: u64, dtype: DType) -> Bits {
         | DType::U16
         | DType::U32
         | DType::U64
+        | DType::F8E4M3
+        | DType::F8E5M2
         | DType::F16
         | DType::BF16
         | DType::F32

@@ -11,6 +11,7 @@ use crate::ir::{ParamId, Span};
 
 use super::affine::{Affine, MAX_RANK};
 use super::code::{Code, ForBounds, Inst, LoopId, ParamPlan, Pc, RegId, RegInfo};
+use super::desc::TensorMemory;
 use super::fault::{Fault, FaultKind};
 use super::gpu::Gpu;
 use super::lanes::Bits;
@@ -21,6 +22,8 @@ pub(super) struct Launch<'a> {
     pub code: &'a Code,
     /// Buffers by parameter.
     pub buffers: Vec<Option<Buffer>>,
+    /// Tensors by parameter.
+    pub tensors: Vec<Option<TensorMemory>>,
     /// Values of scalar parameters and of the starts of buffers, by parameter.
     pub scalars: Vec<Bits>,
     pub grid: [u32; 3],
@@ -49,6 +52,8 @@ pub(super) struct Reg {
     pub n: usize,
     /// Whether the elements lie in a buffer that no one writes during the launch.
     pub view: bool,
+    /// The product in flight that the elements will be, or 0.
+    pub flight: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +136,7 @@ impl<'a> Machine<'a> {
                 home: unsafe { arena.start.as_ptr().add(info.offset) },
                 n: info.n,
                 view: false,
+                flight: 0,
             })
             .collect();
         let mut machine = Machine {
@@ -145,6 +151,8 @@ impl<'a> Machine<'a> {
         };
         for (plan, &bits) in code.params.iter().zip(&launch.scalars) {
             let (ParamPlan::Buffer { reg, .. }
+            | ParamPlan::Tensor { reg, .. }
+            | ParamPlan::Extent { reg, .. }
             | ParamPlan::Scalar { reg, .. }
             | ParamPlan::Length { reg, .. }
             | ParamPlan::Null { reg }) = *plan;
@@ -159,6 +167,9 @@ impl<'a> Machine<'a> {
         self.gpu = Gpu::default();
         if let Exit::Blocked { at, .. } = self.exec(Pc(0)) {
             self.deadlock(at);
+        }
+        for store in self.gpu.unfinished_stores() {
+            self.finish_store(&store, false);
         }
         self.fault.take()
     }
@@ -201,6 +212,9 @@ impl<'a> Machine<'a> {
             Inst::Store(store) => self.store(pc, store),
             Inst::Atomic(atomic) => self.atomic(pc, atomic),
             Inst::CheckBounds(check) => self.check_bounds(pc, check),
+            Inst::Dot(dot) => self.dot(dot),
+            Inst::Block { block, access } => self.block(block, *access),
+            Inst::Rows(rows) => self.rows(rows),
             Inst::Fold(fold) => return self.fold(pc, fold),
             Inst::Assert { condition, message } => return self.assert(pc, *condition, message),
             Inst::ForBegin { state, bounds, index, exit } => return self.for_begin(*state, bounds, *index, *exit),
@@ -211,17 +225,23 @@ impl<'a> Machine<'a> {
             Inst::RegionEnd => return Flow::Exit(Exit::RegionEnd),
             Inst::Return => return Flow::Exit(Exit::Returned),
             Inst::SharedAlloc { out, offset, bytes } => self.shared_alloc(*out, *offset, *bytes),
-            Inst::SharedIndex { view, index, out, count, bytes } => {
-                return self.shared_index(pc, *view, *index, *out, (*count, *bytes));
+            Inst::SharedIndex { view, index, out, count, bytes, element } => {
+                return self.shared_index(pc, *view, *index, *out, (*count, *bytes, *element));
             }
+            Inst::SharedPermute { view, out, dims, perm } => self.shared_permute(*view, *out, dims, perm),
             Inst::SharedLoad { view, out } => self.shared_load(*view, *out),
             Inst::SharedStore { view, value } => self.shared_store(*view, *value),
             Inst::AsyncCopy { view, load, token } => self.async_copy(pc, *view, load, *token),
             Inst::AsyncCommit { token } => self.async_commit(*token),
             Inst::AsyncWait { token, pending } => self.async_wait(*token, *pending),
             Inst::BarrierAlloc { out, slots, count } => self.barrier_alloc(*out, *slots, *count),
-            Inst::BarrierArrive { barrier, slot } => return self.barrier_arrive(pc, *barrier, *slot),
+            Inst::BarrierArrive { barrier, slot, bytes } => return self.barrier_arrive(pc, *barrier, *slot, *bytes),
             Inst::BarrierWait { barrier, slot, phase } => return self.barrier_wait(pc, *barrier, *slot, *phase),
+            Inst::Wgmma(wgmma) => self.wgmma(wgmma),
+            Inst::WgmmaWait { tiles, pending } => self.wgmma_wait(tiles, *pending),
+            Inst::TmaLoad { block, view, barrier, slot } => return self.tma_load(pc, block, *view, *barrier, *slot),
+            Inst::TmaStore { block, view, reduce } => self.tma_store(block, *view, *reduce),
+            Inst::TmaStoreWait { pending } => self.tma_store_wait(*pending),
             Inst::WarpGroups { entries, exit } => return self.warp_groups(entries, *exit),
         }
         Flow::Next
@@ -311,12 +331,14 @@ impl<'a> Machine<'a> {
         let reg = &mut self.regs[out.index()];
         reg.form = Form::Splat(bits);
         reg.data = ptr::null();
+        reg.flight = 0;
     }
 
     pub(super) fn set_affine(&mut self, out: RegId, affine: Affine) {
         let reg = &mut self.regs[out.index()];
         reg.form = Form::Affine(affine);
         reg.data = ptr::null();
+        reg.flight = 0;
     }
 
     /// The elements have been written to the register's home.
@@ -324,6 +346,7 @@ impl<'a> Machine<'a> {
         let info = self.info(out);
         let reg = &mut self.regs[out.index()];
         reg.view = false;
+        reg.flight = 0;
         if info.dims.is_empty() {
             let mut bits = Bits::ZERO;
             // SAFETY: a scalar's home holds one element of at most eight bytes.
@@ -342,6 +365,7 @@ impl<'a> Machine<'a> {
         reg.form = Form::Dense;
         reg.data = data;
         reg.view = view;
+        reg.flight = 0;
     }
 
     fn set_u32(&mut self, out: RegId, value: u32) {

@@ -41,7 +41,7 @@ impl Buffer {
 }
 
 /// An element of some width, as it lies in memory.
-trait Cell: Copy + Eq {
+pub(super) trait Cell: Copy + Eq {
     const ZERO: Self;
     /// # Safety
     /// `at` must be valid, aligned, and meanwhile only accessed atomically.
@@ -165,6 +165,8 @@ macro_rules! by_width {
         }
     };
 }
+
+pub(super) use by_width;
 
 impl Machine<'_> {
     fn mask(&mut self, mask: Option<RegId>) -> Mask {
@@ -438,7 +440,7 @@ fn store_places<T: Cell>(
 ///
 /// # Safety
 /// `at` must be valid, aligned and meanwhile only accessed atomically; `f` must be for elements of type `T`.
-unsafe fn combine<T: Cell>(at: *mut T, f: Fn2, value: T) -> T {
+pub(super) unsafe fn combine<T: Cell>(at: *mut T, f: Fn2, value: T) -> T {
     // SAFETY: promised by the caller.
     unsafe {
         let mut old = T::load(at);

@@ -46,10 +46,13 @@
 //! ```
 
 mod affine;
+mod asynchronous;
 mod cast;
 mod code;
 mod compile;
 mod compute;
+mod desc;
+mod dot;
 mod elementwise;
 mod fault;
 mod fold;
@@ -62,6 +65,9 @@ mod memory;
 mod round;
 mod storage;
 
+pub use desc::Tensor;
 pub use fault::{Access, Fault, FaultKind};
-pub use host::{HostBuffer, HostElement, HostScalar, run_kernel, run_placed};
+pub use host::{
+    HostBuffer, HostElement, HostScalar, HostTensor, run_kernel, run_placed, run_placed_with_tensors, run_with_tensors,
+};
 pub use launch::{Arg, Program};

@@ -23,6 +23,10 @@ pub enum DType {
     U32,
     /// 64-bit unsigned integer.
     U64,
+    /// 8-bit float with 4 bits of exponent and 3 of fraction, without infinities (`e4m3fn`).
+    F8E4M3,
+    /// 8-bit float with 5 bits of exponent and 2 of fraction.
+    F8E5M2,
     /// IEEE 754 binary16.
     F16,
     /// bfloat16: the upper half of a binary32.
@@ -35,7 +39,7 @@ pub enum DType {
 
 impl DType {
     /// Every dtype, in the order of the enum.
-    pub const ALL: [DType; 13] = [
+    pub const ALL: [DType; 15] = [
         DType::Bool,
         DType::I8,
         DType::I16,
@@ -45,6 +49,8 @@ impl DType {
         DType::U16,
         DType::U32,
         DType::U64,
+        DType::F8E4M3,
+        DType::F8E5M2,
         DType::F16,
         DType::BF16,
         DType::F32,
@@ -63,6 +69,8 @@ impl DType {
             DType::U16 => "u16",
             DType::U32 => "u32",
             DType::U64 => "u64",
+            DType::F8E4M3 => "f8e4m3",
+            DType::F8E5M2 => "f8e5m2",
             DType::F16 => "f16",
             DType::BF16 => "bf16",
             DType::F32 => "f32",
@@ -78,7 +86,7 @@ impl DType {
     /// Size in memory, in bytes.
     pub fn bytes(self) -> u32 {
         match self {
-            DType::Bool | DType::I8 | DType::U8 => 1,
+            DType::Bool | DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => 1,
             DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
             DType::I64 | DType::U64 | DType::F64 => 8,
@@ -90,9 +98,14 @@ impl DType {
         if self == DType::Bool { 1 } else { self.bytes() * 8 }
     }
 
-    /// f16, bf16, f32 or f64.
+    /// f8e4m3, f8e5m2, f16, bf16, f32 or f64.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+        self.is_fp8() || matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// f8e4m3 or f8e5m2.
+    pub fn is_fp8(self) -> bool {
+        matches!(self, DType::F8E4M3 | DType::F8E5M2)
     }
 
     /// A signed or unsigned integer (`bool` is not one).

@@ -1,7 +1,7 @@
 //! What an operation does besides computing its results.
 
 use super::func::{Func, OpId, ParamId};
-use super::ops::{ControlOp, GpuOp, MemOrder, MemScope, MemoryOp, Op};
+use super::ops::{ControlOp, DescOp, GpuOp, MemOrder, MemScope, MemoryOp, Op};
 
 /// Something that operations read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -44,8 +44,9 @@ impl Func {
     pub fn own_effects(&self, id: OpId) -> Vec<Effect> {
         let operation = self.op(id);
         let buffer = || operation.operands.first().and_then(|&v| self.ty(v).pointee()).map(Resource::Buffer);
+        let tensor = || operation.operands.first().and_then(|&v| self.ty(v).descriptor()).map(Resource::Buffer);
         match &operation.op {
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => Vec::new(),
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) => Vec::new(),
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => Vec::new(),
                 // What it reports must not depend on where it sits, so it is neither moved nor dropped.
@@ -55,6 +56,12 @@ impl Func {
                 MemoryOp::AtomicRmw { order, scope, .. } | MemoryOp::AtomicCas { order, scope } => {
                     let effect = |r| Effect { order: *order, scope: *scope, ..Effect::write(r) };
                     buffer().map(effect).into_iter().collect()
+                }
+            },
+            Op::Desc(op) => match op {
+                DescOp::DescLoad | DescOp::DescGather => tensor().map(Effect::read).into_iter().collect(),
+                DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter => {
+                    tensor().map(Effect::write).into_iter().collect()
                 }
             },
             Op::Control(op) => match op {
@@ -69,7 +76,7 @@ impl Func {
                 | ControlOp::Return => Vec::new(),
             },
             Op::Gpu(op) => match op {
-                GpuOp::SharedIndex => Vec::new(),
+                GpuOp::SharedIndex | GpuOp::SharedPermute { .. } => Vec::new(),
                 GpuOp::SharedAlloc { .. } | GpuOp::SharedStore => vec![Effect::write(Resource::Shared)],
                 GpuOp::SharedLoad => vec![Effect::read(Resource::Shared)],
                 GpuOp::AsyncCopy => {
@@ -78,7 +85,21 @@ impl Func {
                     effects.extend(source.map(|p| Effect::read(Resource::Buffer(p))));
                     effects
                 }
+                GpuOp::TmaLoad => {
+                    let mut effects = vec![Effect::write(Resource::Shared), Effect::write(Resource::Barriers)];
+                    effects.extend(tensor().map(Effect::read));
+                    effects
+                }
+                GpuOp::TmaStore { .. } => {
+                    let mut effects = vec![Effect::read(Resource::Shared), Effect::write(Resource::Barriers)];
+                    effects.extend(tensor().map(Effect::write));
+                    effects
+                }
+                // Registers and shared memory that it reads belong to it until it is waited for.
+                GpuOp::Wgmma { .. } => vec![Effect::read(Resource::Shared), Effect::write(Resource::Barriers)],
                 GpuOp::AsyncCommit
+                | GpuOp::WgmmaWait { .. }
+                | GpuOp::TmaStoreWait { .. }
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
                 | GpuOp::Fence { .. }
@@ -109,7 +130,7 @@ impl Func {
     pub fn is_convergent(&self, id: OpId) -> bool {
         match &self.op(id).op {
             Op::Create(_) | Op::Elementwise(_) | Op::Memory(_) => false,
-            Op::Shape(_) => true,
+            Op::Shape(_) | Op::Dot(_) | Op::Desc(_) => true,
             Op::Control(op) => {
                 matches!(op, ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. })
             }

@@ -4,6 +4,7 @@
 //! arguments that ends in `yield` (or, for the kernel's body, in `return`). Values dominate their uses
 //! by nesting, so there are no branches, no blocks and no phi nodes.
 
+use super::dim::Dim;
 use super::dtype::{Bound, DType};
 use super::ops::Op;
 use super::types::{Dt, Ty};
@@ -120,12 +121,21 @@ pub struct ConstParam {
 }
 
 /// What a parameter of the kernel is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ParamKind {
     /// `Ptr<T>` (`mutable: false`) or `PtrMut<T>`: a buffer of `dt`.
     Ptr {
         /// The buffer's dtype.
         dt: Dt,
+        /// Whether the kernel may store through it.
+        mutable: bool,
+    },
+    /// `TensorDesc<T, { [BM, BK] }>`: a tensor of 1 to 5 dimensions in global memory, read and written in blocks.
+    Desc {
+        /// The tensor's dtype.
+        dt: Dt,
+        /// The shape of the blocks, one dimension per dimension of the tensor.
+        block: Vec<Dim>,
         /// Whether the kernel may store through it.
         mutable: bool,
     },
@@ -139,17 +149,65 @@ pub enum ParamKind {
     Length(ParamId),
     /// A parameter that the compiler adds: the address (u64) of scratch memory.
     Scratch,
+    /// A parameter that the compiler adds where a descriptor became a pointer: the size (i64) of a dimension of the
+    /// tensor that is given as the argument of parameter `of`.
+    DescShape {
+        /// The parameter whose argument is the tensor.
+        of: ParamId,
+        /// The dimension, from the outermost.
+        axis: u8,
+    },
+    /// As `DescShape`: the distance (i64) of neighbours along a dimension, in elements.
+    DescStride {
+        /// The parameter whose argument is the tensor.
+        of: ParamId,
+        /// The dimension, from the outermost.
+        axis: u8,
+    },
+}
+
+impl ParamKind {
+    /// Whether the compiler adds it, so that no argument of the launch stands for it.
+    pub fn is_hidden(&self) -> bool {
+        match self {
+            ParamKind::Ptr { .. } | ParamKind::Desc { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => false,
+            ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => true,
+        }
+    }
+
+    /// The dtype of the buffer, tensor or scalar that the argument is; `None` for what the compiler adds.
+    pub fn dt(&self) -> Option<Dt> {
+        match self {
+            ParamKind::Ptr { dt, .. }
+            | ParamKind::Desc { dt, .. }
+            | ParamKind::Scalar(dt)
+            | ParamKind::ConstScalar(dt) => Some(*dt),
+            ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => None,
+        }
+    }
 }
 
 /// What is known of an argument when the kernel is compiled. Part of the cache key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Facts {
-    /// A power of two that divides it: for a buffer, its address in bytes; for an integer, its value. 0 or 1: nothing known.
+    /// A power of two that divides it: for a buffer or tensor, its address in bytes; for an integer, its value. 0 or 1: nothing known.
     pub divisible_by: u32,
     /// For an integer: its value, when that is 1.
     pub equals_one: bool,
     /// For a buffer: a power of two that divides its length in elements. 0 or 1: nothing known.
     pub len_divisible_by: u32,
+    /// For a tensor: a power of two that divides every stride but the innermost, in elements. 0 or 1: nothing known.
+    pub stride_divisible_by: u32,
+    /// For a tensor: elements outside read as NaN, not as zero.
+    pub pads_with_nan: bool,
 }
 
 /// A parameter of the kernel.
@@ -273,11 +331,12 @@ impl Func {
     /// Adds a parameter and returns its identifier; its value is `self.params[id].value`.
     pub fn add_param(&mut self, name: &str, kind: ParamKind, span: Span) -> ParamId {
         let id = ParamId::new(self.params.len() as u32);
-        let ty = match kind {
+        let ty = match &kind {
             ParamKind::Ptr { .. } => Ty::ptr(id),
-            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => Ty::scalar(dt),
+            ParamKind::Desc { .. } => Ty::desc(id),
+            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => Ty::scalar(*dt),
             ParamKind::ReportSlot | ParamKind::Scratch => Ty::scalar(DType::U64),
-            ParamKind::Length(_) => Ty::scalar(DType::I64),
+            ParamKind::Length(_) | ParamKind::DescShape { .. } | ParamKind::DescStride { .. } => Ty::scalar(DType::I64),
         };
         let value = self.new_value(ty, Def::Param(id));
         self.params.push(Param { name: name.to_string(), kind, facts: Facts::default(), value, span });
@@ -346,11 +405,14 @@ impl Func {
     pub fn pointee_dt(&self, param: ParamId) -> Option<Dt> {
         match self.param(param).kind {
             ParamKind::Ptr { dt, .. } => Some(dt),
-            ParamKind::Scalar(_)
+            ParamKind::Desc { .. }
+            | ParamKind::Scalar(_)
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch => None,
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => None,
         }
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use super::dim::Dim;
 use super::dtype::{Bound, DType};
 use super::func::{Func, ParamKind, RegionId, ValueId};
+use super::infer_dot::{coordinates, desc, described, dot, product_dtypes, product_shapes, reduces};
 use super::ops::{
     AtomicOp, BinaryOp, CmpOp, ControlOp, CreateOp, ElementwiseOp, GpuOp, LimitKind, MemoryOp, Op, ShapeOp, UnaryOp,
 };
@@ -28,13 +29,13 @@ impl fmt::Display for TypeError {
 
 impl std::error::Error for TypeError {}
 
-type Result<T> = std::result::Result<T, TypeError>;
+pub(super) type Result<T> = std::result::Result<T, TypeError>;
 
-fn fail<T>(message: impl Into<String>) -> Result<T> {
+pub(super) fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(TypeError { message: message.into() })
 }
 
-fn ensure(condition: bool, message: &str) -> Result<()> {
+pub(super) fn ensure(condition: bool, message: &str) -> Result<()> {
     if condition { Ok(()) } else { fail(message) }
 }
 
@@ -151,21 +152,25 @@ pub fn result_types(func: &Func, op: &Op, operands: &[ValueId], regions: &[Regio
         Op::Shape(op) => shape(op, &tys).map(|t| vec![t]),
         Op::Memory(op) => memory(func, op, &tys),
         Op::Control(op) => control(func, op, &tys, regions),
-        Op::Gpu(op) => gpu(op, &tys),
+        Op::Dot(op) => dot(func, op, &tys),
+        Op::Desc(op) => desc(func, op, &tys),
+        Op::Gpu(op) => gpu(func, op, &tys),
     }
 }
 
-fn arity(tys: &[&Ty], counts: std::ops::RangeInclusive<usize>) -> Result<()> {
+pub(super) fn arity(tys: &[&Ty], counts: std::ops::RangeInclusive<usize>) -> Result<()> {
     if counts.contains(&tys.len()) {
         return Ok(());
     }
     fail(format!("expects {}..={} operands, found {}", counts.start(), counts.end(), tys.len()))
 }
 
-fn data(ty: &Ty) -> Result<Dt> {
+pub(super) fn data(ty: &Ty) -> Result<Dt> {
     match ty.elem {
         Elem::Data(dt) => Ok(dt),
-        Elem::Ptr(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => fail("expects numbers or truth values"),
+        Elem::Ptr(_) | Elem::Desc(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => {
+            fail("expects numbers or truth values")
+        }
     }
 }
 
@@ -262,6 +267,13 @@ fn elementwise(func: &Func, op: &ElementwiseOp, tys: &[&Ty]) -> Result<Ty> {
     }
 }
 
+fn permuted(shape: &[Dim], perm: &[u8]) -> Result<Vec<Dim>> {
+    let mut sorted: Vec<usize> = perm.iter().map(|&p| usize::from(p)).collect();
+    sorted.sort_unstable();
+    ensure(sorted.iter().copied().eq(0..shape.len()), "permute names every dimension once")?;
+    Ok(perm.iter().map(|&p| shape[usize::from(p)].clone()).collect())
+}
+
 fn shape(op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
     arity(tys, 1..=1)?;
     let ty = tys[0];
@@ -284,12 +296,7 @@ fn shape(op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
             ensure(from.is_ok() && from == to, "reshape keeps the number of elements")?;
             Ok(ty.with_shape(shape.clone()))
         }
-        ShapeOp::Permute { perm } => {
-            let mut sorted: Vec<usize> = perm.iter().map(|&p| usize::from(p)).collect();
-            sorted.sort_unstable();
-            ensure(sorted.iter().copied().eq(0..ty.rank()), "permute names every dimension once")?;
-            Ok(ty.with_shape(perm.iter().map(|&p| ty.shape[usize::from(p)].clone()).collect()))
-        }
+        ShapeOp::Permute { perm } => Ok(ty.with_shape(permuted(&ty.shape, perm)?)),
         ShapeOp::ConvertLayout => Ok(ty.clone()),
     }
 }
@@ -298,11 +305,14 @@ fn pointee(func: &Func, ty: &Ty) -> Result<(Dt, bool)> {
     let Elem::Ptr(param) = ty.elem else { return fail("expects a pointer") };
     match func.param(param).kind {
         ParamKind::Ptr { dt, mutable } => Ok((dt, mutable)),
-        ParamKind::Scalar(_)
+        ParamKind::Desc { .. }
+        | ParamKind::Scalar(_)
         | ParamKind::ConstScalar(_)
         | ParamKind::ReportSlot
         | ParamKind::Length(_)
-        | ParamKind::Scratch => fail("the pointer's parameter is not a buffer"),
+        | ParamKind::Scratch
+        | ParamKind::DescShape { .. }
+        | ParamKind::DescStride { .. } => fail("the pointer's parameter is not a buffer"),
     }
 }
 
@@ -455,7 +465,9 @@ fn drop_axis(ty: &Ty, axis: u8) -> Ty {
 fn shared(ty: &Ty) -> Result<Dt> {
     match ty.elem {
         Elem::Shared(dt) => Ok(dt),
-        Elem::Data(_) | Elem::Ptr(_) | Elem::Token | Elem::Barrier => fail("expects a view of shared memory"),
+        Elem::Data(_) | Elem::Ptr(_) | Elem::Desc(_) | Elem::Token | Elem::Barrier => {
+            fail("expects a view of shared memory")
+        }
     }
 }
 
@@ -468,7 +480,12 @@ fn barrier_slot(tys: &[&Ty]) -> Result<()> {
     ensure(tys[1..].iter().all(|t| **t == Ty::scalar(DType::I32)), "slot, bytes and phase are i32 scalars")
 }
 
-fn gpu(op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
+/// Whether a block of a tensor fits a view.
+fn fits_view(block: &[Dim], dt: Dt, view: &Ty) -> Result<()> {
+    ensure(shared(view)? == dt && view.shape == block, "the view must have the block's shape and the tensor's dtype")
+}
+
+fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
     match op {
         GpuOp::SharedAlloc { shape, dtype } => {
             arity(tys, 0..=0)?;
@@ -479,6 +496,11 @@ fn gpu(op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             shared(tys[0])?;
             ensure(tys[0].rank() > 1 && *tys[1] == Ty::scalar(DType::I32), "expects a view and an i32 index")?;
             Ok(vec![tys[0].with_shape(tys[0].shape[1..].to_vec())])
+        }
+        GpuOp::SharedPermute { perm } => {
+            arity(tys, 1..=1)?;
+            shared(tys[0])?;
+            Ok(vec![tys[0].with_shape(permuted(&tys[0].shape, perm)?)])
         }
         GpuOp::SharedLoad => {
             arity(tys, 1..=1)?;
@@ -511,6 +533,38 @@ fn gpu(op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             arity(tys, 3..=3)?;
             barrier_slot(tys).map(|()| Vec::new())
         }
+        GpuOp::Wgmma { .. } => {
+            arity(tys, 3..=3)?;
+            let factor = |ty: &Ty| if matches!(ty.elem, Elem::Shared(_)) { shared(ty) } else { data(ty) };
+            ensure(tys[0].rank() == 2, "the product of an asynchronous group is of matrices")?;
+            product_shapes(func, &tys[0].shape, &tys[1].shape, &tys[2].shape)?;
+            product_dtypes(func, factor(tys[0])?, shared(tys[1])?, data(tys[2])?)?;
+            Ok(vec![tys[2].clone()])
+        }
+        GpuOp::WgmmaWait { .. } => {
+            for ty in tys {
+                data(ty)?;
+            }
+            Ok(tys.iter().map(|t| (*t).clone()).collect())
+        }
+        GpuOp::TmaLoad => {
+            ensure(tys.len() >= 4, "expects a descriptor, a view, a barrier, its slot and coordinates")?;
+            let tensor = described(func, tys[0])?;
+            fits_view(&tensor.block, tensor.dt, tys[1])?;
+            barrier_slot(&tys[2..4])?;
+            coordinates(&tensor.block, &tys[4..]).map(|()| Vec::new())
+        }
+        GpuOp::TmaStore { reduce } => {
+            ensure(tys.len() >= 2, "expects a descriptor, a view and coordinates")?;
+            let tensor = described(func, tys[0])?;
+            ensure(tensor.mutable, "stores need a mutable descriptor")?;
+            if let Some(op) = reduce.atomic() {
+                reduces(func, op, tensor.dt)?;
+            }
+            fits_view(&tensor.block, tensor.dt, tys[1])?;
+            coordinates(&tensor.block, &tys[2..]).map(|()| Vec::new())
+        }
+        GpuOp::TmaStoreWait { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
         GpuOp::WarpGroups { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
     }
 }

@@ -9,6 +9,7 @@ pub mod dtype;
 pub mod effects;
 pub mod func;
 pub mod infer;
+mod infer_dot;
 pub mod ops;
 pub mod table;
 pub mod types;
@@ -23,9 +24,11 @@ pub use func::{
     ValueId,
 };
 pub use infer::{TypeError, result_types};
+pub use infer_dot::{MAX_TENSOR_RANK, accumulators};
 pub use ops::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, ElementwiseOp, EvictionPolicy, FenceKind, GpuOp,
-    LimitKind, Literal, MemOrder, MemScope, MemoryOp, Op, ShapeOp, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DescOp, DotOp, DotPrecision, ElementwiseOp,
+    EvictionPolicy, FenceKind, GpuOp, LimitKind, Literal, MemOrder, MemScope, MemoryOp, Op, ShapeOp, StoreMode,
+    UnaryOp, Unroll,
 };
 pub use table::{Levels, OpRow};
 pub use types::{Dt, Elem, Ty};

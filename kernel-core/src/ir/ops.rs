@@ -232,6 +232,64 @@ name_enum! {
     BarrierInit = "barrier_init";
 }
 
+name_enum! {
+    /// How the factors of an f32 matrix product are multiplied. Other dtypes ignore it.
+    DotPrecision;
+    /// Factors rounded to tf32 (10 bits of fraction, ties away from zero).
+    Tf32 = "tf32";
+    /// Three products of a split into a large and a small tf32 part: close to f32.
+    Tf32x3 = "tf32x3";
+    /// Factors as they are.
+    Ieee = "ieee";
+}
+
+name_enum! {
+    /// What an asynchronous store from shared memory does to what it finds in global memory.
+    StoreMode;
+    /// Overwrites it.
+    Store = "store";
+    /// Adds to it.
+    Add = "add";
+    /// Keeps the smaller.
+    Min = "min";
+    /// Keeps the larger.
+    Max = "max";
+    /// Bitwise and.
+    And = "and";
+    /// Bitwise or.
+    Or = "or";
+    /// Bitwise exclusive or.
+    Xor = "xor";
+}
+
+impl StoreMode {
+    /// The atomic operation that it is element by element; `None` where it overwrites.
+    pub fn atomic(self) -> Option<AtomicOp> {
+        match self {
+            StoreMode::Store => None,
+            StoreMode::Add => Some(AtomicOp::Add),
+            StoreMode::Min => Some(AtomicOp::Min),
+            StoreMode::Max => Some(AtomicOp::Max),
+            StoreMode::And => Some(AtomicOp::And),
+            StoreMode::Or => Some(AtomicOp::Or),
+            StoreMode::Xor => Some(AtomicOp::Xor),
+        }
+    }
+
+    /// The mode that does what an atomic operation does; `None` for an exchange, which is no reduction.
+    pub fn of(op: AtomicOp) -> Option<StoreMode> {
+        match op {
+            AtomicOp::Add => Some(StoreMode::Add),
+            AtomicOp::Min => Some(StoreMode::Min),
+            AtomicOp::Max => Some(StoreMode::Max),
+            AtomicOp::And => Some(StoreMode::And),
+            AtomicOp::Or => Some(StoreMode::Or),
+            AtomicOp::Xor => Some(StoreMode::Xor),
+            AtomicOp::Exchange => None,
+        }
+    }
+}
+
 op_group! {
     /// Operations that make a value from nothing, from a scalar or from the launch.
     CreateOp: "create";
@@ -306,6 +364,32 @@ op_group! {
 }
 
 op_group! {
+    /// Matrix products.
+    DotOp: "dot";
+    /// `(a [.., M, K], b [.., K, N], acc [.., M, N])`: `acc` plus the matrix product. Products are exact and sums are in
+    /// f32 (f64, wrapping i32), in any order; an f16 accumulator is rounded at the end, or more often.
+    Dot = "dot" @ ALL { precision: DotPrecision };
+}
+
+op_group! {
+    /// Blocks of tensors in global memory, through descriptors. Coordinates are i32 scalars, one per dimension, in
+    /// elements of the tensor; they may be negative or beyond it.
+    DescOp: "desc";
+    /// `(descriptor, coordinates...)`: the block that begins there. Elements outside the tensor read as zero, or as
+    /// NaN if the descriptor was made so.
+    DescLoad = "desc_load" @ ALL;
+    /// `(descriptor, value, coordinates...)`: writes the block that begins there; elements outside are dropped.
+    DescStore = "desc_store" @ ALL;
+    /// `(descriptor, value, coordinates...)`: combines the block with what is there, one atomic per element.
+    DescReduce = "desc_reduce" @ ALL { op: AtomicOp };
+    /// `(descriptor, rows, column)`: of a matrix with blocks `[1, C]`, the rows of an i32 tile `[R]` from that column on,
+    /// as a tile `[R, C]`.
+    DescGather = "desc_gather" @ ALL;
+    /// `(descriptor, value, rows, column)`: writes the rows that `desc_gather` would read.
+    DescScatter = "desc_scatter" @ ALL;
+}
+
+op_group! {
     /// Structured control flow, reductions and checks.
     ControlOp: "control";
     /// `(lo, hi, step, carried...)`, one region `(i, carried...)` that yields the next carried values:
@@ -338,6 +422,8 @@ op_group! {
     SharedAlloc = "shared_alloc" @ PLACED { shape: Vec<Dim>, dtype: Dt };
     /// `(view, index)`: the sub-view at that index of the outermost dimension.
     SharedIndex = "shared_index" @ PLACED;
+    /// `(view)`: the same memory with dimension `i` being dimension `perm[i]` of the operand.
+    SharedPermute = "shared_permute" @ PLACED { perm: Vec<u8> };
     /// `(view)`: the tile in it.
     SharedLoad = "shared_load" @ PLACED;
     /// `(view, tile)`: writes the tile into it.
@@ -358,6 +444,18 @@ op_group! {
     BarrierArrive = "barrier_arrive" @ PLACED;
     /// `(barrier, slot, phase)`: waits until the phase with that parity is complete.
     BarrierWait = "barrier_wait" @ PLACED;
+    /// `(a, b, acc)`: `acc` plus the matrix product, asynchronously, as one group; `a` is a tile or a view, `b` a view. The
+    /// result may only be the accumulator of a further one, be carried by a loop, or be waited for.
+    Wgmma = "wgmma" @ PLACED { precision: DotPrecision };
+    /// `(tiles...)`: the same tiles, when at most `pending` groups of `wgmma` are in flight.
+    WgmmaWait = "wgmma_wait" @ PLACED { pending: u8 };
+    /// `(descriptor, view, barrier, slot, coordinates...)`: copies a block into shared memory; its bytes are counted on the
+    /// current phase of the barrier, at whose completion they are there.
+    TmaLoad = "tma_load" @ PLACED;
+    /// `(descriptor, view, coordinates...)`: copies a view out to global memory, asynchronously, as one group.
+    TmaStore = "tma_store" @ PLACED { reduce: StoreMode };
+    /// Waits until at most `pending` groups of `tma_store` still read shared memory.
+    TmaStoreWait = "tma_store_wait" @ PLACED { pending: u8 };
     /// Regions run by disjoint groups of warps at the same time; `warps` and `registers` per region.
     WarpGroups = "warp_groups" @ PLACED { warps: Vec<u8>, registers: Vec<u8> };
 }
@@ -373,6 +471,10 @@ pub enum Op {
     Shape(ShapeOp),
     /// Pointers and global memory.
     Memory(MemoryOp),
+    /// Matrix products.
+    Dot(DotOp),
+    /// Blocks of tensors through descriptors.
+    Desc(DescOp),
     /// Control flow, reductions, checks.
     Control(ControlOp),
     /// Shared memory, asynchronous copies, barriers, warp groups.
@@ -382,9 +484,18 @@ pub enum Op {
 impl Op {
     /// The rows of the whole op table.
     pub fn rows() -> impl Iterator<Item = &'static OpRow> {
-        [CreateOp::ROWS, ElementwiseOp::ROWS, ShapeOp::ROWS, MemoryOp::ROWS, ControlOp::ROWS, GpuOp::ROWS]
-            .into_iter()
-            .flatten()
+        [
+            CreateOp::ROWS,
+            ElementwiseOp::ROWS,
+            ShapeOp::ROWS,
+            MemoryOp::ROWS,
+            DotOp::ROWS,
+            DescOp::ROWS,
+            ControlOp::ROWS,
+            GpuOp::ROWS,
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// The name that the text form prints: unary and binary operations have their own, comparisons are `cmp.lt`.
@@ -406,6 +517,8 @@ impl Op {
             | Op::Create(_)
             | Op::Shape(_)
             | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
             | Op::Control(_)
             | Op::Gpu(_) => self.mnemonic(),
         }
@@ -418,6 +531,8 @@ impl Op {
             Op::Elementwise(op) => op.mnemonic(),
             Op::Shape(op) => op.mnemonic(),
             Op::Memory(op) => op.mnemonic(),
+            Op::Dot(op) => op.mnemonic(),
+            Op::Desc(op) => op.mnemonic(),
             Op::Control(op) => op.mnemonic(),
             Op::Gpu(op) => op.mnemonic(),
         }
@@ -430,6 +545,8 @@ impl Op {
             Op::Elementwise(op) => op.levels(),
             Op::Shape(op) => op.levels(),
             Op::Memory(op) => op.levels(),
+            Op::Dot(op) => op.levels(),
+            Op::Desc(op) => op.levels(),
             Op::Control(op) => op.levels(),
             Op::Gpu(op) => op.levels(),
         }
@@ -492,6 +609,18 @@ impl From<ShapeOp> for Op {
 impl From<MemoryOp> for Op {
     fn from(op: MemoryOp) -> Op {
         Op::Memory(op)
+    }
+}
+
+impl From<DotOp> for Op {
+    fn from(op: DotOp) -> Op {
+        Op::Dot(op)
+    }
+}
+
+impl From<DescOp> for Op {
+    fn from(op: DescOp) -> Op {
+        Op::Desc(op)
     }
 }
 

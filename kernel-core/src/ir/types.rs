@@ -37,6 +37,8 @@ pub enum Elem {
     /// A pointer into the buffer of one parameter: in memory an offset in elements from that buffer's start.
     /// The parameter is part of the type, so pointers into different buffers never mix.
     Ptr(ParamId),
+    /// A tensor descriptor: always the value of that parameter, or a carried copy of it.
+    Desc(ParamId),
     /// An ordering token: what an asynchronous operation returns and a wait consumes. Placed level only.
     Token,
     /// A view of shared memory with elements of that dtype: a mutable resource, not a value. Placed level only.
@@ -70,6 +72,11 @@ impl Ty {
         Ty { elem: Elem::Ptr(param), shape: Vec::new() }
     }
 
+    /// The descriptor that is the value of `param`.
+    pub fn desc(param: ParamId) -> Ty {
+        Ty { elem: Elem::Desc(param), shape: Vec::new() }
+    }
+
     /// The ordering token.
     pub fn token() -> Ty {
         Ty { elem: Elem::Token, shape: Vec::new() }
@@ -99,7 +106,7 @@ impl Ty {
     pub fn dt(&self) -> Option<Dt> {
         match self.elem {
             Elem::Data(dt) | Elem::Shared(dt) => Some(dt),
-            Elem::Ptr(_) | Elem::Token | Elem::Barrier => None,
+            Elem::Ptr(_) | Elem::Desc(_) | Elem::Token | Elem::Barrier => None,
         }
     }
 
@@ -112,7 +119,15 @@ impl Ty {
     pub fn pointee(&self) -> Option<ParamId> {
         match self.elem {
             Elem::Ptr(param) => Some(param),
-            Elem::Data(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => None,
+            Elem::Data(_) | Elem::Desc(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => None,
+        }
+    }
+
+    /// The parameter that a descriptor is the value of.
+    pub fn descriptor(&self) -> Option<ParamId> {
+        match self.elem {
+            Elem::Desc(param) => Some(param),
+            Elem::Data(_) | Elem::Ptr(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => None,
         }
     }
 

@@ -14,7 +14,9 @@ pub fn wrap(value: i128, dtype: DType) -> i128 {
 fn float(dtype: DType, single: impl FnOnce() -> f32, double: impl FnOnce() -> f64) -> Option<Literal> {
     match dtype {
         DType::F64 => Some(Literal::float(double())),
-        DType::F32 | DType::F16 | DType::BF16 => Some(Literal::float(round(f64::from(single()), dtype))),
+        DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2 => {
+            Some(Literal::float(round(f64::from(single()), dtype)))
+        }
         DType::Bool
         | DType::I8
         | DType::I16
@@ -137,6 +139,10 @@ fn binary_float(op: BinaryOp, dtype: DType, a: f64, b: f64) -> Option<Literal> {
         BinaryOp::Mul => float(dtype, || x * y, || a * b),
         BinaryOp::Div | BinaryOp::DivRn => float(dtype, || x / y, || a / b),
         BinaryOp::Rem => float(dtype, || x % y, || a % b),
+        // No operation gives an 8-bit float's infinity.
+        BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan if dtype.is_fp8() => {
+            extreme(op, round(a, dtype), round(b, dtype))
+        }
         BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => extreme(op, a, b),
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => None,
     }
@@ -213,7 +219,7 @@ pub fn fma(dtype: DType, a: Literal, b: Literal, c: Literal) -> Option<Literal> 
 ///
 /// `None` where converting to f16 or bf16 directly and through f32 differ.
 pub fn cast(value: Literal, to: DType) -> Option<Literal> {
-    let narrow = matches!(to, DType::F16 | DType::BF16);
+    let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
     Some(match value {
         Literal::Bool(b) if to == DType::Bool => Literal::Bool(b),
         Literal::Bool(b) => return cast(Literal::Int(i128::from(b)), to),

@@ -13,10 +13,12 @@
 //! ```
 
 mod eval;
+mod float8;
 #[cfg(test)]
 mod tests;
 
 pub use eval::{binary, bitcast, cast, compare, fma, select, unary, wrap};
+pub use float8::{F8E4M3, F8E5M2};
 
 use crate::ir::{DType, LimitKind, Literal};
 
@@ -28,14 +30,18 @@ struct Format {
     min_exponent: i32,
     /// Exponent of the largest number.
     max_exponent: i32,
+    /// Whether the largest exponent has infinities and NaNs only; if not, all but the last fraction are numbers.
+    ieee: bool,
 }
 
 fn format(dtype: DType) -> Option<Format> {
     match dtype {
-        DType::F16 => Some(Format { fraction: 10, min_exponent: -14, max_exponent: 15 }),
-        DType::BF16 => Some(Format { fraction: 7, min_exponent: -126, max_exponent: 127 }),
-        DType::F32 => Some(Format { fraction: 23, min_exponent: -126, max_exponent: 127 }),
-        DType::F64 => Some(Format { fraction: 52, min_exponent: -1022, max_exponent: 1023 }),
+        DType::F8E4M3 => Some(Format { fraction: 3, min_exponent: -6, max_exponent: 8, ieee: false }),
+        DType::F8E5M2 => Some(Format { fraction: 2, min_exponent: -14, max_exponent: 15, ieee: true }),
+        DType::F16 => Some(Format { fraction: 10, min_exponent: -14, max_exponent: 15, ieee: true }),
+        DType::BF16 => Some(Format { fraction: 7, min_exponent: -126, max_exponent: 127, ieee: true }),
+        DType::F32 => Some(Format { fraction: 23, min_exponent: -126, max_exponent: 127, ieee: true }),
+        DType::F64 => Some(Format { fraction: 52, min_exponent: -1022, max_exponent: 1023, ieee: true }),
         DType::Bool
         | DType::I8
         | DType::I16
@@ -53,12 +59,25 @@ fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
-/// The value of a float dtype nearest to `value`, ties to even; infinite where it is too large.
+/// The value of a float dtype nearest to `value`, ties to even; infinite where it is too large, but the largest
+/// number of the 8-bit floats, whose conversions saturate.
 /// NaNs keep their sign and the upper bits of their payload. Values of other dtypes stay as they are.
 pub fn round(value: f64, dtype: DType) -> f64 {
+    let rounded = round_or_overflow(value, dtype);
+    match format(dtype) {
+        Some(format) if dtype.is_fp8() && rounded.is_infinite() => largest(&format).copysign(value),
+        Some(_) | None => rounded,
+    }
+}
+
+/// As [`round`], but infinite beyond the range of every dtype.
+fn round_or_overflow(value: f64, dtype: DType) -> f64 {
     let Some(format) = format(dtype) else { return value };
     if value == 0.0 || value.is_infinite() || dtype == DType::F64 {
         return value;
+    }
+    if value.is_nan() && !format.ieee {
+        return f64::from_bits(0x7ff8_0000_0000_0000 | (value.to_bits() & 1 << 63));
     }
     if value.is_nan() {
         let kept = u64::MAX << (52 - format.fraction);
@@ -74,7 +93,21 @@ pub fn round(value: f64, dtype: DType) -> f64 {
 }
 
 fn largest(format: &Format) -> f64 {
-    (2.0 - power_of_two(-(format.fraction as i32))) * power_of_two(format.max_exponent)
+    // The last fraction of the largest exponent is NaN where that exponent holds numbers.
+    let below_two = if format.ieee { format.fraction as i32 } else { format.fraction as i32 - 1 };
+    (2.0 - power_of_two(-below_two)) * power_of_two(format.max_exponent)
+}
+
+/// `x` rounded to odd, which a narrower format can be rounded from as if from `x`.
+fn to_f32_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let back = f64::from(nearest);
+    if back == x || x.is_nan() {
+        return nearest;
+    }
+    // One step towards zero where `nearest` lies beyond `x`; infinity becomes the largest number.
+    let truncated = nearest.to_bits() - u32::from(back.abs() > x.abs());
+    f32::from_bits(truncated | 1)
 }
 
 /// The nearest value of a float dtype to an integer.
@@ -98,11 +131,16 @@ pub fn normalise(value: Literal, dtype: DType) -> Option<Literal> {
         Literal::Int(int) if dtype.is_int() => (dtype.int_min()..=dtype.int_max()).contains(&int).then_some(value),
         Literal::Int(int) if dtype.is_float() => {
             let float = round_int(int, dtype);
-            float.is_finite().then(|| Literal::float(float))
+            // An 8-bit float saturates where a literal is to be refused.
+            let fits = !dtype.is_fp8() || round_or_overflow(int as f64, dtype).is_finite();
+            (fits && float.is_finite()).then(|| Literal::float(float))
         }
         Literal::Float(bits) if dtype.is_float() => {
             let exact = f64::from_bits(bits);
-            let float = round(exact, dtype);
+            let float = round_or_overflow(exact, dtype);
+            if exact.is_infinite() && dtype == DType::F8E4M3 {
+                return None;
+            }
             (exact.is_infinite() || !float.is_infinite()).then(|| Literal::float(float))
         }
         Literal::Int(_) | Literal::Float(_) => None,
@@ -129,8 +167,21 @@ pub fn limit(kind: LimitKind, dtype: DType) -> Option<Literal> {
     Some(Literal::float(match kind {
         LimitKind::Min => -largest(&format),
         LimitKind::Max => largest(&format),
-        LimitKind::Infinity => f64::INFINITY,
-        LimitKind::NegInfinity => f64::NEG_INFINITY,
+        // Without infinities, what an infinity converts to.
+        LimitKind::Infinity => {
+            if format.ieee {
+                f64::INFINITY
+            } else {
+                largest(&format)
+            }
+        }
+        LimitKind::NegInfinity => {
+            if format.ieee {
+                f64::NEG_INFINITY
+            } else {
+                -largest(&format)
+            }
+        }
         LimitKind::Nan => f64::from_bits(0x7ff8_0000_0000_0000),
         LimitKind::Epsilon => power_of_two(-(format.fraction as i32)),
         LimitKind::MinPositive => power_of_two(format.min_exponent),
@@ -149,12 +200,15 @@ pub fn to_bits(value: Literal, dtype: DType) -> Option<u64> {
             if dtype == DType::F64 {
                 return Some(bits);
             }
-            let float = round(f64::from_bits(bits), dtype);
+            let float = round_or_overflow(f64::from_bits(bits), dtype);
             let sign = (float.to_bits() >> 63) << (dtype.bits() - 1);
             let exponent_ones = (1u64 << (dtype.bits() - 1 - format.fraction)) - 1;
             let fraction = float.to_bits() << 12 >> (64 - format.fraction);
             let magnitude = if float == 0.0 {
                 0
+            } else if !format.ieee && !float.is_finite() {
+                // NaN has all bits; an infinity, which is none of its values, becomes the largest number.
+                0x7f - u64::from(float.is_infinite())
             } else if !float.is_finite() {
                 exponent_ones << format.fraction | fraction
             } else if float.abs() < power_of_two(format.min_exponent) {
@@ -185,7 +239,9 @@ pub fn from_bits(bits: u64, dtype: DType) -> Literal {
     let exponent_ones = (1u64 << (dtype.bits() - 1 - format.fraction)) - 1;
     let exponent = bits >> format.fraction & exponent_ones;
     let fraction = bits & ((1 << format.fraction) - 1);
-    let magnitude = if exponent == exponent_ones {
+    let magnitude = if !format.ieee && exponent == exponent_ones && fraction == (1 << format.fraction) - 1 {
+        0x7ff8_0000_0000_0000
+    } else if format.ieee && exponent == exponent_ones {
         0x7ff << 52 | fraction << (52 - format.fraction)
     } else if exponent == 0 {
         (fraction as f64 * power_of_two(format.min_exponent - format.fraction as i32)).to_bits()

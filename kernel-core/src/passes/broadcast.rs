@@ -52,7 +52,14 @@ fn grown(func: &Func, value: ValueId) -> Option<Grown> {
             let source = *operation.operands.first()?;
             Some(Grown::By(op.clone(), func.ty(source).clone(), source))
         }
-        Op::Shape(_) | Op::Create(_) | Op::Elementwise(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => None,
+        Op::Shape(_)
+        | Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Control(_)
+        | Op::Gpu(_) => None,
     }
 }
 

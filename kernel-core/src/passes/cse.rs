@@ -19,7 +19,8 @@
 use std::collections::HashMap;
 
 use crate::ir::{
-    BinaryOp, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, Ty, ValueId,
+    BinaryOp, DescOp, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, Ty,
+    ValueId,
 };
 use crate::passes::util::{Action, Rewriter};
 
@@ -91,7 +92,7 @@ struct Key {
 fn key(func: &Func, id: OpId) -> Option<Key> {
     let operation = func.op(id);
     let takes_part = match &operation.op {
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => true,
+        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) => true,
         Op::Memory(MemoryOp::AddPtr) => true,
         Op::Memory(MemoryOp::Load { .. }) => reads_constant_memory(func, id),
         Op::Memory(
@@ -100,7 +101,9 @@ fn key(func: &Func, id: OpId) -> Option<Key> {
             | MemoryOp::CheckBounds { .. }
             | MemoryOp::AtomicCas { .. },
         ) => false,
-        Op::Gpu(GpuOp::SharedIndex) => true,
+        Op::Desc(DescOp::DescLoad | DescOp::DescGather) => reads_constant_memory(func, id),
+        Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter) => false,
+        Op::Gpu(GpuOp::SharedIndex | GpuOp::SharedPermute { .. }) => true,
         Op::Gpu(_) | Op::Control(_) => false,
     };
     let (&[result], true) = (operation.results.as_slice(), takes_part) else { return None };
@@ -117,8 +120,18 @@ fn key(func: &Func, id: OpId) -> Option<Key> {
 
 /// Whether a load reads memory that nobody writes during a launch.
 pub(super) fn reads_constant_memory(func: &Func, id: OpId) -> bool {
-    let pointer = func.op(id).operands.first().and_then(|&v| func.ty(v).pointee());
-    pointer.is_some_and(|param| matches!(func.param(param).kind, ParamKind::Ptr { mutable: false, .. }))
+    let place = func.op(id).operands.first().map(|&v| func.ty(v));
+    let param = place.and_then(|ty| ty.pointee().or(ty.descriptor()));
+    param.is_some_and(|param| match func.param(param).kind {
+        ParamKind::Ptr { mutable, .. } | ParamKind::Desc { mutable, .. } => !mutable,
+        ParamKind::Scalar(_)
+        | ParamKind::ConstScalar(_)
+        | ParamKind::ReportSlot
+        | ParamKind::Length(_)
+        | ParamKind::Scratch
+        | ParamKind::DescShape { .. }
+        | ParamKind::DescStride { .. } => false,
+    })
 }
 
 /// Whether the operands may be exchanged, for NaNs and zeros too.

@@ -93,7 +93,14 @@ impl<'f> Liveness<'f> {
                     operation.operands.iter().take(3).for_each(|&v| self.mark_value(v))
                 }
                 Op::Control(ControlOp::Yield) => {}
-                Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => {
+                Op::Control(_)
+                | Op::Create(_)
+                | Op::Elementwise(_)
+                | Op::Shape(_)
+                | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Desc(_)
+                | Op::Gpu(_) => {
                     operation.operands.iter().for_each(|&v| self.mark_value(v));
                 }
             }
@@ -153,7 +160,14 @@ impl<'f> Liveness<'f> {
                 ];
                 parts.into_iter().flatten().for_each(|&v| self.mark_value(v));
             }
-            Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => {}
+            Op::Control(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Gpu(_) => {}
         }
     }
 }

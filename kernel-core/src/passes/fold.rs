@@ -39,7 +39,9 @@ pub fn run(func: &mut Func) -> bool {
             None => match rewriter.func.op(id).op {
                 Op::Memory(_) => masks(rewriter, id),
                 Op::Control(_) => control(rewriter, id),
-                Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Gpu(_) => Action::Keep,
+                Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => {
+                    Action::Keep
+                }
             },
         }
     })
@@ -139,6 +141,8 @@ fn identity(func: &Func, operation: &Operation) -> Option<Same> {
                 | ShapeOp::ConvertLayout,
             )
             | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
             | Op::Control(_)
             | Op::Gpu(_),
             _,
@@ -213,7 +217,23 @@ fn round_trip(func: &Func, op: &ElementwiseOp, value: ValueId, to: DType) -> Opt
 /// Whether each value of `from` is a value of `to`, so that the way back gives it again.
 fn widens(from: DType, to: DType) -> bool {
     if from.is_float() || to.is_float() {
-        return matches!((from, to), (DType::F16 | DType::BF16, DType::F32 | DType::F64) | (DType::F32, DType::F64));
+        return match from {
+            DType::F8E4M3 => matches!(to, DType::F16 | DType::BF16 | DType::F32 | DType::F64),
+            // Its infinities do not come back.
+            DType::F8E5M2 => false,
+            DType::F16 | DType::BF16 => matches!(to, DType::F32 | DType::F64),
+            DType::F32 => to == DType::F64,
+            DType::F64
+            | DType::Bool
+            | DType::I8
+            | DType::I16
+            | DType::I32
+            | DType::I64
+            | DType::U8
+            | DType::U16
+            | DType::U32
+            | DType::U64 => false,
+        };
     }
     from.is_int() && to.is_int() && to.bits() >= from.bits()
 }

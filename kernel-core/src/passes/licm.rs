@@ -21,7 +21,7 @@
 //! not run. A load through `Ptr` moves out of a loop that is known to run and holds no assertion, because a load that
 //! the source does not do could leave its buffer. Inner loops come first, so an operation leaves as many as it can.
 
-use crate::ir::{ControlOp, Func, GpuOp, MemoryOp, Op, OpId, RegionId, Resource, ValueId};
+use crate::ir::{ControlOp, DescOp, Func, GpuOp, MemoryOp, Op, OpId, RegionId, Resource, ValueId};
 use crate::passes::cse::reads_constant_memory;
 use crate::passes::util::{known_trip_count, walk_region};
 
@@ -117,7 +117,7 @@ impl Licm<'_> {
     /// Whether it does no harm to do the operation once, before the loop.
     fn movable(&self, id: OpId, loads: bool) -> bool {
         match &self.func.op(id).op {
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => true,
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) => true,
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => true,
                 MemoryOp::Load { .. } => loads && reads_constant_memory(self.func, id),
@@ -128,7 +128,10 @@ impl Licm<'_> {
             },
             Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => self.func.effects(id).is_empty(),
             Op::Control(_) => false,
-            Op::Gpu(GpuOp::SharedIndex) => true,
+            // No block leaves its tensor, so it does no harm to read one that the source does not.
+            Op::Desc(DescOp::DescLoad | DescOp::DescGather) => reads_constant_memory(self.func, id),
+            Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter) => false,
+            Op::Gpu(GpuOp::SharedIndex | GpuOp::SharedPermute { .. }) => true,
             Op::Gpu(_) => false,
         }
     }

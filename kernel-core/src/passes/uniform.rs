@@ -36,7 +36,7 @@ fn uniform(rewriter: &mut Rewriter<'_>, id: OpId) -> Option<Action> {
             rewriter.set_changed();
             false
         }
-        Op::Create(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => false,
+        Op::Create(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
     };
     let (&[result], true) = (operation.results.as_slice(), takes_part) else { return None };
     let scalars: Vec<ValueId> =

@@ -232,7 +232,7 @@ pub fn compact(func: &mut Func) {
     new.layouts = std::mem::take(&mut func.layouts);
     let mut map = vec![None; func.values.len()];
     for param in &func.params {
-        let id = new.add_param(&param.name, param.kind, param.span);
+        let id = new.add_param(&param.name, param.kind.clone(), param.span);
         new.params[id.index()].facts = param.facts.clone();
         let value = new.params[id.index()].value;
         new.values[value.index()].layout = func.value(param.value).layout;
@@ -273,7 +273,14 @@ fn compact_region(func: &Func, from: RegionId, new: &mut Func, to: RegionId, map
 pub fn constant(func: &Func, value: ValueId) -> Option<Literal> {
     match func.def_op(value)?.op {
         Op::Create(CreateOp::Const { value, .. }) => Some(value),
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => None,
+        Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Shape(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Control(_)
+        | Op::Gpu(_) => None,
     }
 }
 
@@ -282,7 +289,14 @@ pub fn splat_source(func: &Func, value: ValueId) -> Option<ValueId> {
     let operation = func.def_op(value)?;
     match operation.op {
         Op::Create(CreateOp::Splat { .. }) => operation.operands.first().copied(),
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => None,
+        Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Shape(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Control(_)
+        | Op::Gpu(_) => None,
     }
 }
 

@@ -68,7 +68,10 @@ fn narrow_dtype(func: &Func, op: OpId) -> Option<DType> {
     else {
         return None;
     };
-    let dtype = func.ty(*operand).dtype().filter(|dtype| matches!(dtype, DType::F16 | DType::BF16))?;
+    let dtype = func
+        .ty(*operand)
+        .dtype()
+        .filter(|dtype| matches!(dtype, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16))?;
     is_sum_or_product(func, *body).then_some(dtype)
 }
 

@@ -10,8 +10,8 @@ use std::fmt;
 use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, Dt, EvictionPolicy, FenceKind, Func, LimitKind, Literal, MemOrder,
-    MemScope, Ty, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotPrecision, Dt, EvictionPolicy, FenceKind, Func, LimitKind,
+    Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
 };
 
 /// Text that is not tile IR: where and why.
@@ -343,6 +343,8 @@ name_attrs! {
     CacheModifier = Default;
     EvictionPolicy = Normal;
     AtomicOp;
+    DotPrecision = Tf32;
+    StoreMode = Store;
     MemOrder;
     MemScope;
     Unroll = Auto;

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use super::attr::AttrParser;
 use super::lexer::{Lexer, Token};
-use super::{ParseError, layouts, types};
+use super::{ParseError, dims, layouts, types};
 use crate::ir::{
-    BinaryOp, Bound, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, DtypeParam, ElementwiseOp, Facts,
-    FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId, Operation, ParamKind, RegionId, Safety,
-    ShapeOp, Span, Ty, UnaryOp, ValueId,
+    BinaryOp, Bound, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, DescOp, DotOp, DtypeParam,
+    ElementwiseOp, Facts, FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId, Operation, ParamKind,
+    RegionId, Safety, ShapeOp, Span, Ty, UnaryOp, ValueId,
 };
 
 type Result<T> = std::result::Result<T, ParseError>;
@@ -147,6 +147,24 @@ impl<'t> Parser<'t> {
                 self.lexer.next();
                 ParamKind::Ptr { dt: types::parse_dt(&mut self.lexer, &self.func)?, mutable: true }
             }
+            Token::Ident("desc") => {
+                self.lexer.next();
+                self.tensor(false)?
+            }
+            Token::Ident("desc_mut") => {
+                self.lexer.next();
+                self.tensor(true)?
+            }
+            Token::Ident("desc_shape") => {
+                self.lexer.next();
+                let (of, axis) = self.tensor_axis()?;
+                ParamKind::DescShape { of, axis }
+            }
+            Token::Ident("desc_stride") => {
+                self.lexer.next();
+                let (of, axis) = self.tensor_axis()?;
+                ParamKind::DescStride { of, axis }
+            }
             Token::Ident("const") => {
                 self.lexer.next();
                 ParamKind::ConstScalar(types::parse_dt(&mut self.lexer, &self.func)?)
@@ -174,6 +192,19 @@ impl<'t> Parser<'t> {
         self.define(at, value, id)
     }
 
+    /// `f16[BM, BK]`: the dtype of a tensor and the shape of its blocks.
+    fn tensor(&mut self, mutable: bool) -> Result<ParamKind> {
+        let dt = types::parse_dt(&mut self.lexer, &self.func)?;
+        let block = dims::parse_shape(&mut self.lexer, &self.func)?;
+        Ok(ParamKind::Desc { dt, block, mutable })
+    }
+
+    /// `a 1`: a dimension of the tensor that is given for a parameter.
+    fn tensor_axis(&mut self) -> Result<(crate::ir::ParamId, u8)> {
+        let of = types::parse_param(&mut self.lexer, &self.func)?;
+        Ok((of, self.lexer.unsigned(u64::from(u8::MAX))? as u8))
+    }
+
     fn facts(&mut self) -> Result<Facts> {
         let mut facts = Facts::default();
         if !self.lexer.eat(b'{') {
@@ -187,10 +218,15 @@ impl<'t> Parser<'t> {
             } else if self.lexer.eat_word("len_div") {
                 self.lexer.expect(b'=')?;
                 facts.len_divisible_by = self.lexer.unsigned(max)? as u32;
+            } else if self.lexer.eat_word("stride_div") {
+                self.lexer.expect(b'=')?;
+                facts.stride_divisible_by = self.lexer.unsigned(max)? as u32;
+            } else if self.lexer.eat_word("pad_nan") {
+                facts.pads_with_nan = true;
             } else if self.lexer.eat_word("one") {
                 facts.equals_one = true;
             } else {
-                return Err(self.lexer.expected("`div`, `len_div` or `one`"));
+                return Err(self.lexer.expected("`div`, `len_div`, `stride_div`, `pad_nan` or `one`"));
             }
             if !self.lexer.eat(b',') {
                 break;
@@ -347,6 +383,8 @@ impl<'t> Parser<'t> {
         let op = op.or_else(|| ElementwiseOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Elementwise)));
         let op = op.or_else(|| ShapeOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Shape)));
         let op = op.or_else(|| MemoryOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Memory)));
+        let op = op.or_else(|| DotOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Dot)));
+        let op = op.or_else(|| DescOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Desc)));
         let op = op.or_else(|| ControlOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Control)));
         let op = op.or_else(|| GpuOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Gpu)));
         match op {

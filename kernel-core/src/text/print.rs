@@ -2,7 +2,7 @@
 
 use super::attr::AttrPrinter;
 use super::lexer::{write_name, write_string};
-use super::{layouts, types};
+use super::{dims, layouts, types};
 use crate::ir::{
     ConstTy, ControlOp, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, RegionId,
     Safety, Span, ValueId,
@@ -44,7 +44,14 @@ pub(super) fn separator(op: &Op) -> &'static str {
     match op {
         Op::Control(ControlOp::If) => "else",
         Op::Control(ControlOp::While) => "do",
-        Op::Control(_) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => "with",
+        Op::Control(_)
+        | Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Shape(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Gpu(_) => "with",
     }
 }
 
@@ -124,20 +131,35 @@ impl<'f> Printer<'f> {
         self.out.push(' ');
         write_name(&mut self.out, &param.name, &[]);
         self.out.push_str(": ");
-        match param.kind {
+        match &param.kind {
             ParamKind::Ptr { dt, mutable } => {
-                self.out.push_str(if mutable { "ptr_mut " } else { "ptr " });
-                types::print_dt(&mut self.out, self.func, dt);
+                self.out.push_str(if *mutable { "ptr_mut " } else { "ptr " });
+                types::print_dt(&mut self.out, self.func, *dt);
             }
-            ParamKind::Scalar(dt) => types::print_dt(&mut self.out, self.func, dt),
+            ParamKind::Desc { dt, block, mutable } => {
+                self.out.push_str(if *mutable { "desc_mut " } else { "desc " });
+                types::print_dt(&mut self.out, self.func, *dt);
+                dims::print_shape(&mut self.out, self.func, block);
+            }
+            ParamKind::DescShape { of, axis } => {
+                self.out.push_str("desc_shape ");
+                types::print_param(&mut self.out, self.func, *of);
+                self.out.push_str(&format!(" {axis}"));
+            }
+            ParamKind::DescStride { of, axis } => {
+                self.out.push_str("desc_stride ");
+                types::print_param(&mut self.out, self.func, *of);
+                self.out.push_str(&format!(" {axis}"));
+            }
+            ParamKind::Scalar(dt) => types::print_dt(&mut self.out, self.func, *dt),
             ParamKind::ConstScalar(dt) => {
                 self.out.push_str("const ");
-                types::print_dt(&mut self.out, self.func, dt);
+                types::print_dt(&mut self.out, self.func, *dt);
             }
             ParamKind::ReportSlot => self.out.push_str("report_slot"),
             ParamKind::Length(of) => {
                 self.out.push_str("length ");
-                types::print_param(&mut self.out, self.func, of);
+                types::print_param(&mut self.out, self.func, *of);
             }
             ParamKind::Scratch => self.out.push_str("scratch"),
         }
@@ -153,6 +175,12 @@ impl<'f> Printer<'f> {
         }
         if facts.len_divisible_by != 0 {
             known.push(format!("len_div = {}", facts.len_divisible_by));
+        }
+        if facts.stride_divisible_by != 0 {
+            known.push(format!("stride_div = {}", facts.stride_divisible_by));
+        }
+        if facts.pads_with_nan {
+            known.push("pad_nan".to_string());
         }
         if facts.equals_one {
             known.push("one".to_string());
@@ -260,6 +288,8 @@ impl<'f> Printer<'f> {
             Op::Elementwise(op) => op.print_attrs(&mut printer),
             Op::Shape(op) => op.print_attrs(&mut printer),
             Op::Memory(op) => op.print_attrs(&mut printer),
+            Op::Dot(op) => op.print_attrs(&mut printer),
+            Op::Desc(op) => op.print_attrs(&mut printer),
             Op::Control(op) => op.print_attrs(&mut printer),
             Op::Gpu(op) => op.print_attrs(&mut printer),
         }

@@ -20,7 +20,13 @@ const RESERVED: &[&str] = &[
     "bf16",
     "f32",
     "f64",
+    "f8e4m3",
+    "f8e5m2",
     "token",
+    "desc",
+    "desc_mut",
+    "desc_shape",
+    "desc_stride",
     "shared",
     "barrier",
     "ptr",
@@ -87,6 +93,10 @@ pub(super) fn print(out: &mut String, func: &Func, ty: &Ty) {
             out.push('*');
             print_param(out, func, param);
         }
+        Elem::Desc(param) => {
+            out.push_str("desc ");
+            print_param(out, func, param);
+        }
         Elem::Token => out.push_str("token"),
         Elem::Shared(dt) => {
             out.push_str("shared ");
@@ -103,6 +113,8 @@ pub(super) fn print(out: &mut String, func: &Func, ty: &Ty) {
 pub(super) fn parse(lexer: &mut Lexer<'_>, func: &Func) -> Result<Ty, ParseError> {
     let elem = if lexer.eat(b'*') {
         Elem::Ptr(parse_param(lexer, func)?)
+    } else if lexer.eat_word("desc") {
+        Elem::Desc(parse_param(lexer, func)?)
     } else if lexer.eat_word("token") {
         Elem::Token
     } else if lexer.eat_word("shared") {

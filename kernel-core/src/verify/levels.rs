@@ -3,8 +3,8 @@
 use super::{Errors, MAX_ELEMENTS};
 use crate::ir::infer::yield_types;
 use crate::ir::{
-    Atom, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, Op, Operation, ParamKind, RegionId, Span,
-    Ty, ValueId, result_types,
+    Atom, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation, Param,
+    ParamId, ParamKind, RegionId, Span, Ty, ValueId, result_types,
 };
 use crate::num;
 
@@ -56,31 +56,53 @@ impl Checker<'_, '_> {
             self.errors.push(unknown, "only a placed kernel has layouts");
         }
         for param in &func.params {
-            let hidden = match param.kind {
-                ParamKind::Ptr { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => false,
-                ParamKind::Length(of) => {
-                    if func.params.get(of.index()).is_none_or(|p| !matches!(p.kind, ParamKind::Ptr { .. })) {
-                        self.errors.push(param.span, format!("`{}` is the length of no buffer", param.name));
-                    }
-                    true
-                }
-                ParamKind::ReportSlot | ParamKind::Scratch => true,
-            };
+            self.param_kind(param);
+            let hidden = param.kind.is_hidden();
             if hidden && self.generic() {
                 self.errors.push(param.span, format!("parameter `{}` has no place in a generic kernel", param.name));
             }
             let power = |n: u32| n == 0 || n.is_power_of_two();
-            if !power(param.facts.divisible_by) || !power(param.facts.len_divisible_by) {
+            let facts = &param.facts;
+            if ![facts.divisible_by, facts.len_divisible_by, facts.stride_divisible_by].into_iter().all(power) {
                 self.errors.push(param.span, format!("a divisor of `{}` is not a power of two", param.name));
             }
-            let dt = match param.kind {
-                ParamKind::Ptr { dt, .. } | ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => Some(dt),
-                ParamKind::Length(_) | ParamKind::ReportSlot | ParamKind::Scratch => None,
-            };
+            let dt = param.kind.dt();
             if !self.generic() && matches!(dt, Some(Dt::Param(_))) {
                 self.errors.push(param.span, format!("the dtype of parameter `{}` is not bound", param.name));
             }
             self.value(param.value, param.span, "parameter");
+        }
+    }
+
+    /// What a parameter refers to exists, and the blocks of a tensor are tiles.
+    fn param_kind(&mut self, param: &Param) {
+        let func = self.func;
+        let kind_of = |of: ParamId| func.params.get(of.index()).map(|p| &p.kind);
+        match &param.kind {
+            ParamKind::Length(of) => {
+                if !matches!(kind_of(*of), Some(ParamKind::Ptr { .. })) {
+                    self.errors.push(param.span, format!("`{}` is the length of no buffer", param.name));
+                }
+            }
+            // The parameter may have become a pointer.
+            ParamKind::DescShape { of, axis } | ParamKind::DescStride { of, axis } => {
+                let known = matches!(kind_of(*of), Some(ParamKind::Ptr { .. } | ParamKind::Desc { .. }));
+                if !known || usize::from(*axis) >= MAX_TENSOR_RANK {
+                    self.errors.push(param.span, format!("`{}` is a dimension of no tensor", param.name));
+                }
+            }
+            ParamKind::Desc { dt, block, .. } => {
+                if block.is_empty() || block.len() > MAX_TENSOR_RANK {
+                    let message = format!("the tensor `{}` has {} dimensions, not 1 to 5", param.name, block.len());
+                    self.errors.push(param.span, message);
+                }
+                self.ty(&Ty::tile(*dt, block.clone()), param.span, "parameter");
+            }
+            ParamKind::Ptr { .. }
+            | ParamKind::Scalar(_)
+            | ParamKind::ConstScalar(_)
+            | ParamKind::ReportSlot
+            | ParamKind::Scratch => {}
         }
     }
 
@@ -155,7 +177,13 @@ impl Checker<'_, '_> {
                     }
                 }
             }
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Gpu(_) => {
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Gpu(_) => {
                 if !operation.regions.is_empty() {
                     self.errors.push(operation.span, format!("`{name}` has no regions"));
                 }
@@ -168,9 +196,14 @@ impl Checker<'_, '_> {
             Op::Create(CreateOp::ConstExpr { value, .. }) => vec![value],
             Op::Create(CreateOp::Arange { lo, hi }) => vec![lo, hi],
             // Other dimensions of attributes are those of the result, or no attribute has dimensions.
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) | Op::Gpu(_) => {
-                Vec::new()
-            }
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => Vec::new(),
         }
     }
 

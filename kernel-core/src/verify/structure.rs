@@ -1,7 +1,7 @@
 //! The rules S1 to S5.
 
 use super::Errors;
-use crate::ir::{ControlOp, Def, Dt, Elem, Func, Op, OpId, ParamId, ParamKind, RegionId, Span, Ty, ValueId};
+use crate::ir::{ControlOp, Def, Dt, Elem, Func, Op, OpId, ParamId, RegionId, Span, Ty, ValueId};
 
 pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
     let mut checker = Checker {
@@ -35,10 +35,7 @@ impl Checker<'_, '_> {
     fn params(&mut self) {
         for (index, param) in self.func.params.iter().enumerate() {
             let id = ParamId::new(index as u32);
-            let dt = match param.kind {
-                ParamKind::Ptr { dt, .. } | ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => Some(dt),
-                ParamKind::Length(_) | ParamKind::ReportSlot | ParamKind::Scratch => None,
-            };
+            let dt = param.kind.dt();
             if dt.is_some_and(|dt| !self.dt_exists(dt)) {
                 self.errors.push(param.span, format!("parameter `{}` has an unknown dtype parameter", param.name));
             }
@@ -56,7 +53,7 @@ impl Checker<'_, '_> {
     fn ty_exists(&self, ty: &Ty) -> bool {
         match ty.elem {
             Elem::Data(dt) | Elem::Shared(dt) => self.dt_exists(dt),
-            Elem::Ptr(param) => param.index() < self.func.params.len(),
+            Elem::Ptr(param) | Elem::Desc(param) => param.index() < self.func.params.len(),
             Elem::Token | Elem::Barrier => true,
         }
     }

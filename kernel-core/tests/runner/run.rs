@@ -2,8 +2,9 @@
 //! passes. What follows the arrow must hold each time.
 
 use half::{bf16, f16};
-use kernel_core::interp::{HostBuffer, HostElement, HostScalar, run_kernel};
+use kernel_core::interp::{HostBuffer, HostElement, HostScalar, run_with_tensors};
 use kernel_core::ir::{BoundFunc, DType, Func};
+use kernel_core::num::{F8E4M3, F8E5M2};
 use kernel_core::passes::{PASSES, PassOptions, optimise};
 
 use super::cases::{Argument, RunLine, comparable};
@@ -26,16 +27,18 @@ fn check_one(run: &RunLine<'_>, func: &Func) -> Result<(), String> {
     let bound = BoundFunc::new(func.clone()).map_err(|_| "`; run:` needs a bound kernel".to_string())?;
     let arguments = run.arguments(func)?;
     let (mut buffers, mut scalars, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+    let mut tensors = Vec::new();
     for argument in &arguments {
         match argument {
-            Argument::Buffer { name, dtype, bits, after } => {
+            Argument::Buffer { name, dtype, bits, after, tensor } => {
                 buffers.push(buffer(*dtype, bits));
+                tensors.extend(tensor.clone());
                 expected.push((name, *dtype, after));
             }
             Argument::Scalar(dtype, bits) => scalars.push(HostScalar::from_bits(*dtype, *bits)),
         }
     }
-    match (run_kernel(&bound, &mut buffers, &scalars, run.grid()?), run.fault) {
+    match (run_with_tensors(&bound, &mut buffers, &tensors, &scalars, run.grid()?), run.fault) {
         (Ok(()), None) => {}
         (Ok(()), Some(text)) => return Err(format!("no fault, but `{text}` was expected")),
         (Err(fault), Some(text)) if fault.to_string().contains(text) => {}
@@ -65,6 +68,8 @@ fn buffer(dtype: DType, bits: &[u64]) -> HostBuffer {
         DType::U16 => of(bits, |b| b as u16),
         DType::U32 => of(bits, |b| b as u32),
         DType::U64 => of(bits, |b| b),
+        DType::F8E4M3 => of(bits, |b| F8E4M3::from_bits(b as u8)),
+        DType::F8E5M2 => of(bits, |b| F8E5M2::from_bits(b as u8)),
         DType::F16 => of(bits, |b| f16::from_bits(b as u16)),
         DType::BF16 => of(bits, |b| bf16::from_bits(b as u16)),
         DType::F32 => of(bits, |b| f32::from_bits(b as u32)),
@@ -87,6 +92,8 @@ fn bits(buffer: &HostBuffer) -> Vec<u64> {
         HostBuffer::U16(v) => of(v),
         HostBuffer::U32(v) => of(v),
         HostBuffer::U64(v) => of(v),
+        HostBuffer::F8E4M3(v) => of(v),
+        HostBuffer::F8E5M2(v) => of(v),
         HostBuffer::F16(v) => of(v),
         HostBuffer::BF16(v) => of(v),
         HostBuffer::F32(v) => of(v),

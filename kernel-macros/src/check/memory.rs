@@ -98,11 +98,14 @@ impl Checker<'_> {
         };
         match self.func.param(param).kind {
             ParamKind::Ptr { dt, mutable } => Ok((pointer, param, dt, mutable)),
-            ParamKind::Scalar(_)
+            ParamKind::Desc { .. }
+            | ParamKind::Scalar(_)
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch => Err(self.report(pointer.place, "this does not point into a buffer")),
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => Err(self.report(pointer.place, "this does not point into a buffer")),
         }
     }
 

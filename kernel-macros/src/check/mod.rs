@@ -230,12 +230,12 @@ impl<'a> Checker<'a> {
                 ParamTy::Scalar(dt) => (ParamKind::Scalar(dt), dt),
                 ParamTy::Const(dt) => (ParamKind::ConstScalar(dt), dt),
             };
-            let id = self.func.add_param(&name, kind, place.ir_span());
+            let id = self.func.add_param(&name, kind.clone(), place.ir_span());
             if broken(dt) {
                 self.bind(&name, Binding::Poison);
                 continue;
             }
-            let node = self.param_node(id, kind, place);
+            let node = self.param_node(id, &kind, place);
             if param.mutable {
                 let ty = self.node(node).ty.clone();
                 let var = self.new_variable(&name, ty, node);
@@ -246,12 +246,16 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn param_node(&mut self, id: ParamId, kind: ParamKind, place: Place) -> NodeId {
+    fn param_node(&mut self, id: ParamId, kind: &ParamKind, place: Place) -> NodeId {
         let ty = match kind {
-            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => VTy::scalar(DtRef::Fixed(dt)),
-            ParamKind::Ptr { .. } | ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => {
-                VTy { elem: VElem::Ptr(id), shape: Vec::new() }
-            }
+            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => VTy::scalar(DtRef::Fixed(*dt)),
+            ParamKind::Ptr { .. }
+            | ParamKind::Desc { .. }
+            | ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => VTy { elem: VElem::Ptr(id), shape: Vec::new() },
         };
         let constexpr = matches!(kind, ParamKind::ConstScalar(_));
         self.new_node(Node { kind: Kind::Param(id), ty, dim: None, constexpr, place })

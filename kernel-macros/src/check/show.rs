@@ -30,11 +30,14 @@ impl Checker<'_> {
                 let name = if mutable { "PtrMut" } else { "Ptr" };
                 format!("`{name}<{}>`", dt_name(&self.func, dt))
             }
-            ParamKind::Scalar(_)
+            ParamKind::Desc { .. }
+            | ParamKind::Scalar(_)
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch => "a pointer".to_string(),
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => "a pointer".to_string(),
         }
     }
 

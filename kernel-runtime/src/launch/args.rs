@@ -152,7 +152,12 @@ impl ScalarValue {
             ElementType::Bool | ElementType::U8 | ElementType::U16 | ElementType::U32 | ElementType::U64 => {
                 Some(i128::from(self.bits))
             }
-            ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64 => None,
+            ElementType::F8E4M3
+            | ElementType::F8E5M2
+            | ElementType::F16
+            | ElementType::BF16
+            | ElementType::F32
+            | ElementType::F64 => None,
         }
     }
 
@@ -160,7 +165,12 @@ impl ScalarValue {
     #[inline]
     fn is_int(self) -> bool {
         match self.element {
-            ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64 => false,
+            ElementType::F8E4M3
+            | ElementType::F8E5M2
+            | ElementType::F16
+            | ElementType::BF16
+            | ElementType::F32
+            | ElementType::F64 => false,
             ElementType::Bool
             | ElementType::I8
             | ElementType::I16
@@ -179,6 +189,9 @@ impl ScalarValue {
         match self.element {
             ElementType::Bool => Literal::Bool(bits != 0),
             ElementType::F16 => Literal::float(half::f16::from_bits(bits as u16).to_f64()),
+            ElementType::F8E4M3 | ElementType::F8E5M2 => {
+                kernel_core::num::from_bits(bits, core_dtype(self.element))
+            }
             ElementType::BF16 => Literal::float(half::bf16::from_bits(bits as u16).to_f64()),
             ElementType::F32 => Literal::float(f32::from_bits(bits as u32).into()),
             ElementType::F64 => Literal::Float(bits),
@@ -208,6 +221,8 @@ pub(super) fn core_dtype(element: ElementType) -> CoreDType {
         ElementType::U64 => CoreDType::U64,
         ElementType::F16 => CoreDType::F16,
         ElementType::BF16 => CoreDType::BF16,
+        ElementType::F8E4M3 => CoreDType::F8E4M3,
+        ElementType::F8E5M2 => CoreDType::F8E5M2,
         ElementType::F32 => CoreDType::F32,
         ElementType::F64 => CoreDType::F64,
     }

@@ -88,18 +88,27 @@ fn check_signature(kernel: &Kernel, func: &Func, spec: &Spec<'_>) -> Result<()> 
         Dt::Param(id) => spec.dtypes.get(id.index()).map(|dtype| core_dtype(*dtype)),
     };
     for (param, given) in user_params(func).zip(spec.params) {
-        let fits = match (param.kind, given) {
+        let fits = match (&param.kind, given) {
             (ParamKind::Ptr { dt, mutable }, ParamSpec::Buffer { mutable: given_mutable, .. }) => {
                 // A kernel that only reads may be given what may be written.
-                (!mutable || *given_mutable).then_some(dt)
+                (!mutable || *given_mutable).then_some(*dt)
             }
             (ParamKind::Scalar(dt), ParamSpec::Scalar { .. }) | (ParamKind::ConstScalar(dt), ParamSpec::Const(_)) => {
-                Some(dt)
+                Some(*dt)
             }
             (ParamKind::Ptr { .. }, ParamSpec::Scalar { .. } | ParamSpec::Const(_))
             | (ParamKind::Scalar(_), ParamSpec::Buffer { .. } | ParamSpec::Const(_))
             | (ParamKind::ConstScalar(_), ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. })
-            | (ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch, _) => None,
+            // No argument that there is yet describes a tensor.
+            | (ParamKind::Desc { .. }, _)
+            | (
+                ParamKind::ReportSlot
+                | ParamKind::Length(_)
+                | ParamKind::Scratch
+                | ParamKind::DescShape { .. }
+                | ParamKind::DescStride { .. },
+                _,
+            ) => None,
         };
         if fits.and_then(element) != Some(core_dtype(given.element())) {
             return Err(mismatch(format!(

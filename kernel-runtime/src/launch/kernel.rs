@@ -5,7 +5,7 @@ use super::cpu::CpuVariant;
 use super::spec::Tuning;
 use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
-use kernel_core::ir::{Func, Generic, ParamKind, Span};
+use kernel_core::ir::{Func, Generic, Span};
 use kernel_core::text;
 use std::fmt;
 use std::sync::OnceLock;
@@ -127,8 +127,5 @@ impl fmt::Debug for Kernel {
 
 /// The names of the parameters that a caller passes, hidden ones excluded.
 pub(super) fn user_params(func: &Func) -> impl Iterator<Item = &kernel_core::ir::Param> {
-    func.params.iter().filter(|param| match param.kind {
-        ParamKind::Ptr { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => true,
-        ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => false,
-    })
+    func.params.iter().filter(|param| !param.kind.is_hidden())
 }

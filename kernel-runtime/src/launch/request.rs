@@ -91,11 +91,16 @@ impl CompileRequest {
         let mut params = ParamSpecs::new();
         for param in user_params(func) {
             let element = |dt| element_type(dt, &self.dtypes);
-            let assumed = match param.kind {
-                ParamKind::Ptr { dt, mutable } => element(dt).map(|element| assumed_buffer(element, mutable)),
-                ParamKind::Scalar(dt) => element(dt).map(assumed_scalar),
+            let assumed = match &param.kind {
+                ParamKind::Ptr { dt, mutable } => element(*dt).map(|element| assumed_buffer(element, *mutable)),
+                ParamKind::Scalar(dt) => element(*dt).map(assumed_scalar),
                 ParamKind::ConstScalar(_) => const_scalars.next().copied().map(ParamSpec::Const),
-                ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => None,
+                ParamKind::Desc { .. }
+                | ParamKind::ReportSlot
+                | ParamKind::Length(_)
+                | ParamKind::Scratch
+                | ParamKind::DescShape { .. }
+                | ParamKind::DescStride { .. } => None,
             };
             params.push(assumed.ok_or_else(|| Error::Unsupported {
                 what: format!("this request for kernel `{}`", self.kernel.name()).into(),

@@ -136,10 +136,10 @@ impl ParamSpec {
         let known = |is_known: bool| if is_known { DIVISOR } else { 0 };
         match self {
             ParamSpec::Buffer { alignment, len_divisible, .. } => {
-                Facts { divisible_by: alignment, equals_one: false, len_divisible_by: known(len_divisible) }
+                Facts { divisible_by: alignment, equals_one: false, len_divisible_by: known(len_divisible), ..Facts::default() }
             }
             ParamSpec::Scalar { divisor, one, .. } => {
-                Facts { divisible_by: if divisor > 1 { divisor } else { 0 }, equals_one: one, len_divisible_by: 0 }
+                Facts { divisible_by: if divisor > 1 { divisor } else { 0 }, equals_one: one, ..Facts::default() }
             }
             ParamSpec::Const(_) => Facts::default(),
         }
@@ -354,7 +354,16 @@ pub(super) fn assumed_scalar(element: ElementType) -> ParamSpec {
 /// Whether values of the dtype are specialised on: integers, but not `bool`.
 #[inline]
 fn is_int(element: ElementType) -> bool {
-    !matches!(element, ElementType::Bool | ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64)
+    !matches!(
+        element,
+        ElementType::Bool
+            | ElementType::F8E4M3
+            | ElementType::F8E5M2
+            | ElementType::F16
+            | ElementType::BF16
+            | ElementType::F32
+            | ElementType::F64
+    )
 }
 
 #[cfg(test)]
@@ -371,7 +380,7 @@ mod tests {
     #[test]
     fn integers_are_specialised_on_few_divisors() {
         let spec = |value: ScalarValue| ParamSpec::of(&Arg::scalar(value)).facts();
-        assert_eq!(spec(1i32.value()), Facts { divisible_by: 0, equals_one: true, len_divisible_by: 0 });
+        assert_eq!(spec(1i32.value()), Facts { equals_one: true, ..Facts::default() });
         for divisible in [0i64, 16, -32, 4096] {
             assert_eq!(spec(divisible.value()).divisible_by, 16, "{divisible}");
         }

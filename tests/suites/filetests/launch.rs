@@ -105,7 +105,7 @@ impl Launch {
                     let literal = constants.next().ok_or_else(|| format!("`{}` is not bound", param.name))?;
                     self.pass_constant(call, param, *literal)?
                 }
-                _ => match (param.kind, given.next()) {
+                _ => match (&param.kind, given.next()) {
                     (ParamKind::Ptr { mutable: true, .. }, Some((_, Some(buffer)))) => buffer.pass_mut(call),
                     (ParamKind::Ptr { mutable: false, .. }, Some((_, Some(buffer)))) => buffer.pass(call),
                     (ParamKind::Scalar(_), Some((Argument::Scalar(dtype, bits), _))) => {

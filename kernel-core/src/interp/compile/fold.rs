@@ -174,6 +174,8 @@ fn is_elementwise(func: &Func, region: RegionId) -> bool {
                 )
                 | Op::Shape(_)
                 | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Desc(_)
                 | Op::Gpu(_) => false,
             };
             if !simple || !operation.operands.iter().chain(&operation.results).all(scalar) {
@@ -195,7 +197,9 @@ fn single_operation(func: &Func, region: RegionId, dtype: DType) -> Option<Combi
     if !yields || !on_arguments || !is_commutative(op) {
         return None;
     }
-    if matches!(dtype, DType::F16 | DType::BF16) && matches!(op, BinaryOp::Add | BinaryOp::Mul) {
+    if matches!(dtype, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16)
+        && matches!(op, BinaryOp::Add | BinaryOp::Mul)
+    {
         let f = binary(op, DType::F32)?;
         return Some(Combine::Single { f, widen: Some((cast(dtype, DType::F32), cast(DType::F32, dtype))) });
     }

@@ -5,6 +5,7 @@
 
 mod control;
 mod fold;
+mod matrix;
 mod ops;
 
 use std::collections::BTreeMap;
@@ -78,10 +79,15 @@ impl<'f> Compiler<'f> {
                 Some(dtype) => Ok(dtype),
                 None => unsupported(format!("the dtype of parameter `{}` is not known", param.name), param.span),
             };
-            plans.push(match param.kind {
-                ParamKind::Ptr { dt, mutable } => ParamPlan::Buffer { reg, dtype: known(dt)?, mutable },
-                ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => ParamPlan::Scalar { reg, dtype: known(dt)? },
-                ParamKind::Length(of) => ParamPlan::Length { reg, of },
+            plans.push(match &param.kind {
+                ParamKind::Ptr { dt, mutable } => ParamPlan::Buffer { reg, dtype: known(*dt)?, mutable: *mutable },
+                ParamKind::Desc { block, mutable, .. } => {
+                    ParamPlan::Tensor { reg, rank: block.len(), mutable: *mutable }
+                }
+                ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => ParamPlan::Scalar { reg, dtype: known(*dt)? },
+                ParamKind::Length(of) => ParamPlan::Length { reg, of: *of },
+                ParamKind::DescShape { of, axis } => ParamPlan::Extent { reg, of: *of, axis: *axis, stride: false },
+                ParamKind::DescStride { of, axis } => ParamPlan::Extent { reg, of: *of, axis: *axis, stride: true },
                 ParamKind::ReportSlot | ParamKind::Scratch => ParamPlan::Null { reg },
             });
         }
@@ -123,7 +129,7 @@ impl<'f> Compiler<'f> {
                 None => unsupported("a dtype is not known: the kernel is not bound", self.span),
             },
             Elem::Ptr(_) => Ok(Lane::Pointer),
-            Elem::Token | Elem::Shared(_) | Elem::Barrier => Ok(Lane::Handle),
+            Elem::Desc(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => Ok(Lane::Handle),
         }
     }
 

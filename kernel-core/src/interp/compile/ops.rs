@@ -4,11 +4,13 @@ use crate::ir::{
     AtomicOp, BinaryOp, CreateOp, DType, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId, Operation, ShapeOp, ValueId,
 };
 
+use crate::num::to_bits;
+
 use super::super::cast::cast;
 use super::super::code::{Atomic, AtomicKind, CheckBounds, Inst, Lane, Load, RegId, Store, Strides, Symbolic};
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
-use super::super::lanes::Bits;
+use super::super::lanes::{Bits, Fn2};
 use super::super::round::{f64_to_bf16, f64_to_f16};
 use super::{Compiler, Result, unsupported};
 
@@ -19,6 +21,8 @@ impl Compiler<'_> {
             Op::Elementwise(op) => self.elementwise(op, operation),
             Op::Shape(op) => self.shape(op, operation),
             Op::Memory(op) => self.memory(op, operation),
+            Op::Dot(op) => self.dot(op, operation),
+            Op::Desc(op) => self.desc(op, operation),
             Op::Control(op) => self.control(op, id, operation),
             Op::Gpu(op) => self.gpu(op, operation),
         }
@@ -170,15 +174,9 @@ impl Compiler<'_> {
             }
             MemoryOp::AtomicRmw { op, .. } => {
                 let dtype = self.dtype(self.operand(operation, 1)?)?;
-                let combine = |op: BinaryOp| self.known(binary(op, dtype));
-                let kind = match op {
-                    AtomicOp::Add => AtomicKind::Combine(combine(BinaryOp::Add)?),
-                    AtomicOp::Min => AtomicKind::Combine(combine(BinaryOp::Min)?),
-                    AtomicOp::Max => AtomicKind::Combine(combine(BinaryOp::Max)?),
-                    AtomicOp::And => AtomicKind::Combine(combine(BinaryOp::And)?),
-                    AtomicOp::Or => AtomicKind::Combine(combine(BinaryOp::Or)?),
-                    AtomicOp::Xor => AtomicKind::Combine(combine(BinaryOp::Xor)?),
-                    AtomicOp::Exchange => AtomicKind::Exchange,
+                let kind = match self.combination(*op, dtype)? {
+                    Some(f) => AtomicKind::Combine(f),
+                    None => AtomicKind::Exchange,
                 };
                 let (value, mask) = (self.operand(operation, 1)?, self.optional(operation, 2)?);
                 self.atomic(operation, kind, value, mask)?;
@@ -206,6 +204,20 @@ impl Compiler<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What an atomic operation does to an element of memory; `None` if it exchanges it.
+    pub(super) fn combination(&self, op: AtomicOp, dtype: DType) -> Result<Option<Fn2>> {
+        let op = match op {
+            AtomicOp::Add => BinaryOp::Add,
+            AtomicOp::Min => BinaryOp::Min,
+            AtomicOp::Max => BinaryOp::Max,
+            AtomicOp::And => BinaryOp::And,
+            AtomicOp::Or => BinaryOp::Or,
+            AtomicOp::Xor => BinaryOp::Xor,
+            AtomicOp::Exchange => return Ok(None),
+        };
+        self.known(binary(op, dtype)).map(Some)
     }
 
     fn pointee(&self, operation: &Operation, index: usize) -> Result<crate::ir::ParamId> {
@@ -258,7 +270,14 @@ impl Compiler<'_> {
                 let outermost = self.func.ty(operation.operands[0]).shape.first().and_then(crate::ir::Dim::as_const);
                 let count = outermost.and_then(|d| usize::try_from(d).ok()).unwrap_or(0);
                 let bytes = self.shared_bytes(operation.results[0])?;
-                self.emit(Inst::SharedIndex { view, index, out, count, bytes });
+                let element = self.func.ty(operation.results[0]).dtype().map_or(1, |d| d.bytes() as usize);
+                self.emit(Inst::SharedIndex { view, index, out, count, bytes, element });
+            }
+            GpuOp::SharedPermute { perm } => {
+                let view = self.operand(operation, 0)?;
+                let out = self.result(operation)?;
+                let dims = self.dims(self.func.ty(operation.operands[0]))?;
+                self.emit(Inst::SharedPermute { view, out, dims, perm: perm.as_slice().into() });
             }
             GpuOp::SharedLoad => {
                 let view = self.operand(operation, 0)?;
@@ -286,12 +305,20 @@ impl Compiler<'_> {
             }
             GpuOp::BarrierArrive => {
                 let (barrier, slot) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
-                self.emit(Inst::BarrierArrive { barrier, slot });
+                let bytes = self.optional(operation, 2)?;
+                self.emit(Inst::BarrierArrive { barrier, slot, bytes });
             }
             GpuOp::BarrierWait => {
                 let (barrier, slot) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
                 let phase = self.operand(operation, 2)?;
                 self.emit(Inst::BarrierWait { barrier, slot, phase });
+            }
+            GpuOp::Wgmma { precision } => self.wgmma(*precision, operation)?,
+            GpuOp::WgmmaWait { pending } => self.wgmma_wait(*pending, operation)?,
+            GpuOp::TmaLoad => self.tma_load(operation)?,
+            GpuOp::TmaStore { reduce } => self.tma_store(*reduce, operation)?,
+            GpuOp::TmaStoreWait { pending } => {
+                self.emit(Inst::TmaStoreWait { pending: *pending });
             }
             GpuOp::WarpGroups { .. } => self.warp_groups(operation)?,
         }
@@ -364,6 +391,7 @@ fn row_major(dims: &[usize]) -> Vec<(usize, usize)> {
 fn literal(value: Literal, dtype: DType) -> Bits {
     let bytes = dtype.bytes() as usize;
     let float = |x: f64| match dtype {
+        DType::F8E4M3 | DType::F8E5M2 => to_bits(Literal::float(x), dtype).unwrap_or_default(),
         DType::F16 => u64::from(f64_to_f16(x).to_bits()),
         DType::BF16 => u64::from(f64_to_bf16(x).to_bits()),
         DType::F32 => u64::from((x as f32).to_bits()),

@@ -62,19 +62,30 @@ impl Binder<'_> {
     }
 
     fn param<'l>(&mut self, param: &Param, facts: Facts, scalars: &mut impl Iterator<Item = &'l Literal>) {
-        let kind = match param.kind {
-            ParamKind::Ptr { dt, mutable } => ParamKind::Ptr { dt: self.dtype(dt).into(), mutable },
-            ParamKind::Scalar(dt) => ParamKind::Scalar(self.dtype(dt).into()),
-            ParamKind::ConstScalar(dt) => ParamKind::ConstScalar(self.dtype(dt).into()),
-            ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => param.kind,
+        let kind = match &param.kind {
+            ParamKind::Ptr { dt, mutable } => ParamKind::Ptr { dt: self.dtype(*dt).into(), mutable: *mutable },
+            ParamKind::Desc { dt, block, mutable } => {
+                // What comes of a block without a value was reported with it.
+                let Some(block) = self.shape(block, param.span) else { return };
+                ParamKind::Desc { dt: self.dtype(*dt).into(), block, mutable: *mutable }
+            }
+            ParamKind::Scalar(dt) => ParamKind::Scalar(self.dtype(*dt).into()),
+            ParamKind::ConstScalar(dt) => ParamKind::ConstScalar(self.dtype(*dt).into()),
+            ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => param.kind.clone(),
         };
-        let id = self.func.add_param(&param.name, kind, param.span);
+        let id = self.func.add_param(&param.name, kind.clone(), param.span);
         let value = self.func.params[id.index()].value;
         let power = |n: u32| if n.is_power_of_two() { n } else { 0 };
         let facts = Facts {
             divisible_by: power(facts.divisible_by),
             equals_one: facts.equals_one && matches!(kind, ParamKind::Scalar(_)),
             len_divisible_by: power(facts.len_divisible_by),
+            stride_divisible_by: power(facts.stride_divisible_by),
+            pads_with_nan: facts.pads_with_nan && matches!(kind, ParamKind::Desc { .. }),
         };
         let is_one = facts.equals_one;
         self.func.params[id.index()].facts = facts;
@@ -87,10 +98,13 @@ impl Binder<'_> {
                 self.constant(Literal::Int(1), self.dtype(dt), param.span)
             }
             ParamKind::Ptr { .. }
+            | ParamKind::Desc { .. }
             | ParamKind::Scalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch => Some(value),
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => Some(value),
         };
         self.map[param.value.index()] = stands_for;
     }

@@ -2,8 +2,8 @@
 
 use super::Binder;
 use crate::ir::{
-    Builder, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId, Operation,
-    RegionId, ShapeOp, Span, ValueId,
+    Builder, ControlOp, CreateOp, DType, DescOp, Dim, DotOp, Dt, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId,
+    Operation, RegionId, ShapeOp, Span, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
@@ -155,6 +155,14 @@ impl Binder<'_> {
                 | MemoryOp::CheckBounds { .. }
                 | MemoryOp::AtomicCas { .. } => op.clone(),
             },
+            Op::Dot(DotOp::Dot { .. }) => op.clone(),
+            Op::Desc(desc) => match desc {
+                DescOp::DescLoad
+                | DescOp::DescStore
+                | DescOp::DescReduce { .. }
+                | DescOp::DescGather
+                | DescOp::DescScatter => op.clone(),
+            },
             Op::Control(control) => match control {
                 ControlOp::For { .. }
                 | ControlOp::While
@@ -171,6 +179,7 @@ impl Binder<'_> {
                     Op::Gpu(GpuOp::SharedAlloc { shape: self.shape(shape, span)?, dtype: dt(self, dtype) })
                 }
                 GpuOp::SharedIndex
+                | GpuOp::SharedPermute { .. }
                 | GpuOp::SharedLoad
                 | GpuOp::SharedStore
                 | GpuOp::AsyncCopy
@@ -181,6 +190,11 @@ impl Binder<'_> {
                 | GpuOp::BarrierAlloc { .. }
                 | GpuOp::BarrierArrive
                 | GpuOp::BarrierWait
+                | GpuOp::Wgmma { .. }
+                | GpuOp::WgmmaWait { .. }
+                | GpuOp::TmaLoad
+                | GpuOp::TmaStore { .. }
+                | GpuOp::TmaStoreWait { .. }
                 | GpuOp::WarpGroups { .. } => op.clone(),
             },
         })

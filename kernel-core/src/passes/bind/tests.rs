@@ -55,7 +55,11 @@ fn no_values_make_binding_panic() {
         for n in values {
             for k in values {
                 for (flag, dtype) in [(0, DType::I8), (1, DType::F16), (1, DType::U64), (7, DType::Bool)] {
-                    let facts = vec![Facts { divisible_by: 3, equals_one: true, len_divisible_by: u32::MAX }; 9];
+                    let facts =
+                        vec![
+                            Facts { divisible_by: 3, equals_one: true, len_divisible_by: u32::MAX, ..Facts::default() };
+                            9
+                        ];
                     let bindings = Bindings {
                         dtypes: vec![dtype],
                         consts: vec![m, n, k, flag],

@@ -55,5 +55,5 @@ fn literal(text: &str) -> Result<Literal, String> {
 fn facts(param: &Param, text: Option<&str>) -> Facts {
     let text = text.filter(|_| !matches!(param.kind, ParamKind::ConstScalar(_))).unwrap_or("");
     let divisor = text.strip_prefix("div").and_then(|n| n.parse().ok()).unwrap_or(0);
-    Facts { divisible_by: divisor, equals_one: text == "one", len_divisible_by: 0 }
+    Facts { divisible_by: divisor, equals_one: text == "one", ..Facts::default() }
 }

@@ -1,10 +1,12 @@
 //! `; run: x=[1, 2, 3] out=[0; 3] n=3 grid=2,1,1 => out=[2, 4, 6]`: arguments of a launch, and what must come of it.
 //!
 //! Buffers are lists, `[VALUE; LENGTH]` or ranges `[0..8]`; scalars are numbers; the grid is one program unless given.
-//! Behind the arrow, `NAME=LIST` is what a buffer holds afterwards (floats bit for bit, a NaN is any NaN), and
+//! A descriptor's parameter `a` is a list too, with `a.shape=3,5`, `a.strides=8,1` (row-major unless given) and
+//! `a.pad=nan` (zero unless given). Behind the arrow, `NAME=LIST` is what a buffer holds afterwards (floats bit for bit, a NaN is any NaN), and
 //! `fault TEXT` that the launch reports a fault that says so.
 
-use kernel_core::ir::{DType, Func, Literal, Param, ParamKind};
+use kernel_core::interp::HostTensor;
+use kernel_core::ir::{DType, Dt, Func, Literal, Param, ParamKind};
 use kernel_core::num::{from_bits, normalise, to_bits};
 
 /// A parsed `; run:` line.
@@ -28,6 +30,8 @@ pub enum Argument {
         bits: Vec<u64>,
         /// What they must be afterwards, if the line says so.
         after: Option<Vec<u64>>,
+        /// How a descriptor sees it.
+        tensor: Option<HostTensor>,
     },
     /// A number.
     Scalar(DType, u64),
@@ -56,22 +60,44 @@ impl<'l> RunLine<'l> {
         }
         let mut arguments = Vec::new();
         for param in &func.params {
-            match param.kind {
-                ParamKind::Ptr { .. } => {
+            match &param.kind {
+                ParamKind::Ptr { .. } | ParamKind::Desc { .. } => {
                     let (name, dtype) = (param.name.clone(), dtype(param)?);
                     let bits = list(dtype, self.argument(&name)?)?;
                     let after = self.expected.iter().find(|(n, _)| *n == name);
                     let after = after.map(|(_, text)| list(dtype, text)).transpose()?;
-                    arguments.push(Argument::Buffer { name, dtype, bits, after });
+                    let tensor = self.tensor(&name)?;
+                    arguments.push(Argument::Buffer { name, dtype, bits, after, tensor });
                 }
                 ParamKind::Scalar(_) => {
                     let dtype = dtype(param)?;
                     arguments.push(Argument::Scalar(dtype, value(dtype, self.argument(&param.name)?)?));
                 }
-                ParamKind::ConstScalar(_) | ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => {}
+                ParamKind::ConstScalar(_)
+                | ParamKind::ReportSlot
+                | ParamKind::Length(_)
+                | ParamKind::Scratch
+                | ParamKind::DescShape { .. }
+                | ParamKind::DescStride { .. } => {}
             }
         }
         Ok(arguments)
+    }
+
+    /// How a descriptor sees a buffer, if its shape is given.
+    fn tensor(&self, name: &str) -> Result<Option<HostTensor>, String> {
+        let numbers = |what: &str| -> Result<Option<Vec<u64>>, String> {
+            let Ok(text) = self.argument(&format!("{name}.{what}")) else { return Ok(None) };
+            let number = |n: &str| n.trim().parse().map_err(|_| format!("`{n}` is no size"));
+            text.split(',').map(number).collect::<Result<_, _>>().map(Some)
+        };
+        let Some(shape) = numbers("shape")? else { return Ok(None) };
+        let mut tensor = HostTensor::contiguous(&shape);
+        if let Some(strides) = numbers("strides")? {
+            tensor.strides = strides;
+        }
+        tensor.pads_with_nan = self.argument(&format!("{name}.pad")) == Ok("nan");
+        Ok(Some(tensor))
     }
 
     /// Programs along each axis.
@@ -97,11 +123,7 @@ pub fn comparable(dtype: DType, bits: &[u64]) -> Vec<u64> {
 }
 
 fn dtype(param: &Param) -> Result<DType, String> {
-    match param.kind {
-        ParamKind::Ptr { dt, .. } | ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => dt.known(),
-        ParamKind::ReportSlot | ParamKind::Length(_) | ParamKind::Scratch => None,
-    }
-    .ok_or_else(|| format!("`{}` has no dtype", param.name))
+    param.kind.dt().and_then(Dt::known).ok_or_else(|| format!("`{}` has no dtype", param.name))
 }
 
 /// `a=1 b=[1, 2]`
