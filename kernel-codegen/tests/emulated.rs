@@ -64,6 +64,12 @@ fn sums_in_a_loop_with_atomics_and_a_condition() {
 }
 
 #[test]
+fn rows_in_pieces_in_place() {
+    check(include_str!("kernels/pieces.tile"), &[ints(3 * 1300, 31)], &[1300], 3, Agreement::Exact);
+    check(include_str!("kernels/shift.tile"), &[ints(3 * 1300, 32)], &[1300], 3, Agreement::Exact);
+}
+
+#[test]
 fn a_failed_assert_ends_the_program_and_is_reported() {
     let negative: Vec<f32> = noise(2 * 1024, 12).map(|x| -x as f32).collect();
     let buffers = [negative.into(), zeros(2), vec![0i32; 1].into()];

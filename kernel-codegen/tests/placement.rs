@@ -90,6 +90,19 @@ fn a_barrier_stands_where_lanes_exchange_through_memory_and_nowhere_else() {
 }
 
 #[test]
+fn pieces_of_a_row_stay_in_their_threads_wherever_the_row_starts() {
+    let compiled = hopper(include_str!("kernels/pieces.tile"), 4);
+    assert_eq!(count(&compiled.ptx, "bar.sync"), 0, "{}", compiled.ptx);
+    // Its neighbour's element, and a row that moves from trip to trip.
+    let shifted = hopper(include_str!("kernels/shift.tile"), 4);
+    assert!(count(&shifted.ptx, "bar.sync") > 1, "{}", shifted.ptx);
+    let text = include_str!("kernels/pieces.tile").replace("splat %base", "splat %moving");
+    let moving = "    %trip: i32 = div %k, %step\n    %moving: i32 = mul %trip, %n\n    %ks: i32[512]";
+    let moving = hopper(&text.replace("    %ks: i32[512]", moving), 4);
+    assert!(count(&moving.ptx, "bar.sync") >= 1, "{}", moving.ptx);
+}
+
+#[test]
 fn the_report_names_every_access() {
     let text = hopper(ADD, 4).report.to_string();
     assert!(text.contains("load `x`: 2 x 16 bytes per thread (4 elements each), masked, decided at launch"), "{text}");

@@ -6,8 +6,9 @@
 //!
 //! - both use the same pointers, which are all different, in the same layout without copies
 //!   (`x = load(p); store(p, f(x))`), or
-//! - both are contiguous blocks that start at a multiple of their length, in the same layout: an address then
-//!   belongs to the thread that its position in the block says, in every iteration of a loop.
+//! - both are contiguous blocks that lie at multiples of their length from one place, in the same layout: an address
+//!   then belongs to the thread that its position in the block says, in every iteration of a loop
+//!   (`store(out + row * columns + (k * BLOCK + arange(0, BLOCK)), ..)`: from `row * columns`).
 //!
 //! A barrier settles all accesses before it. What may be pending at the start of a loop's body is what was pending
 //! before the loop and every access in the body itself.
@@ -20,6 +21,7 @@ use std::collections::BTreeSet;
 use kernel_core::ir::{AtomicOp, Func, LayoutId, MemOrder, MemoryOp, Op, OpId, ParamId, ParamKind, RegionId, ValueId};
 use kernel_core::layout::{Dim, LinearLayout};
 
+use super::block::{Block, block};
 use super::intrinsics::Intrinsic;
 use super::{Lower, Value};
 use crate::analysis::axis::AxisAnalysis;
@@ -54,14 +56,18 @@ struct Pending {
     touch: Touch,
     /// The pointers and their layout, if they are all different and no other thread has copies.
     same: Option<(ValueId, LayoutId)>,
-    /// The layout, if the access is a block at a multiple of its length.
-    block: Option<LayoutId>,
+    /// Where the block lies and its layout, if the access is one.
+    block: Option<(Block, LayoutId)>,
 }
 
 impl Pending {
     fn new(func: &Func, axis: &AxisAnalysis, touch: Touch, pointer: ValueId) -> Pending {
-        let Some(id) = func.value(pointer).layout else { return Pending { touch, same: None, block: None } };
+        let nothing = Pending { touch, same: None, block: None };
+        let Some(id) = func.value(pointer).layout else { return nothing };
         let layout = &func.layouts[id.index()];
+        if has_copies(layout) {
+            return nothing;
+        }
         let info = axis.of(func, pointer);
         let sizes = layout.tile_shape();
         // A tile with one dimension that counts, along which the pointers are consecutive.
@@ -69,11 +75,11 @@ impl Pending {
         let (size, dim) = match (long.next(), long.next()) {
             (None, _) => (1, info.dims.first()),
             (Some((axis, &size)), None) => (u64::from(size), info.dims.get(axis)),
-            (Some(_), Some(_)) => return Pending { touch, same: None, block: None },
+            (Some(_), Some(_)) => return nothing,
         };
-        let consecutive = dim.is_some_and(|dim| dim.contiguity >= size) && !has_copies(layout);
-        let aligned = dim.is_some_and(|dim| dim.divisibility_at(size) >= size);
-        Pending { touch, same: consecutive.then_some((pointer, id)), block: (consecutive && aligned).then_some(id) }
+        let consecutive = dim.is_some_and(|dim| dim.contiguity >= size);
+        let block = block(func, axis, pointer, size).map(|block| (block, id));
+        Pending { touch, same: consecutive.then_some((pointer, id)), block }
     }
 
     fn conflicts(&self, other: &Pending) -> bool {
@@ -163,6 +169,9 @@ impl<'ctx> Lower<'_, 'ctx> {
                 if inside.contains(&pointer) {
                     // In another iteration the value has other addresses.
                     access.same = None;
+                }
+                if access.block.as_ref().is_some_and(|(block, _)| block.from.iter().any(|term| inside.contains(term))) {
+                    access.block = None;
                 }
                 self.barriers.add(access);
             }

@@ -9,12 +9,15 @@ use kernel_llvm::inkwell::values::{IntValue, PhiValue};
 use kernel_llvm::{LoopHint, set_loop_hint};
 
 use super::ir::Value;
+use super::words::memory_bits;
 use super::{Lower, Result};
 use crate::analysis::control::yielded;
 use crate::error::CodegenError;
 
-/// The most registers that the loads of joined trips may fill: more takes occupancy from programs of 512 threads.
-const IN_FLIGHT: usize = 32;
+/// The most registers that the loads of joined trips and what the loop carries may fill: of the 64 that a thread has
+/// where 1024 share a multiprocessor ([`crate::occupancy`]), as addresses and what is being computed take the rest.
+/// With more, ptxas lets loads wait for registers, one for the other.
+const IN_FLIGHT: usize = 40;
 
 /// The phis of one carried value.
 type Phis<'ctx> = Vec<PhiValue<'ctx>>;
@@ -152,14 +155,15 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// How many trips of a loop without barriers to join, so that the loads of one overlap the arithmetic of another.
     ///
     /// A loop that streams through memory waits for each trip's loads before it can issue the next ones. Joined trips
-    /// issue theirs together; as many are joined as keep the loaded values within [`IN_FLIGHT`] registers.
+    /// issue theirs together; as many are joined as keep the loaded and the carried values within [`IN_FLIGHT`]
+    /// registers.
     fn overlap(&self, body: RegionId) -> LoopHint {
+        let words = |value: &ValueId| crate::occupancy::words(self.func, *value) as usize;
+        let carried: usize = self.func.region(body).args[1..].iter().map(words).sum();
         let mut loaded = 0;
         for (_, operation) in self.func.region_ops(body) {
             match &operation.op {
-                Op::Memory(MemoryOp::Load { .. }) => {
-                    loaded += operation.results.iter().map(|&value| self.register_count(value)).sum::<usize>();
-                }
+                Op::Memory(MemoryOp::Load { .. }) => loaded += self.loaded_words(operation),
                 Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })
                 | Op::Shape(ShapeOp::ConvertLayout)
                 | Op::Dot(_)
@@ -175,10 +179,17 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         match loaded {
             0 => LoopHint::NoUnroll,
-            few if few * 4 <= IN_FLIGHT => LoopHint::Unroll(4),
-            some if some * 2 <= IN_FLIGHT => LoopHint::Unroll(2),
+            few if few * 4 + carried <= IN_FLIGHT => LoopHint::Unroll(4),
+            some if some * 2 + carried <= IN_FLIGHT => LoopHint::Unroll(2),
             _ => LoopHint::NoUnroll,
         }
+    }
+
+    /// Registers of 32 bits that a load fills: vectors of short elements are packed.
+    fn loaded_words(&self, load: &Operation) -> usize {
+        let vectors = self.vectors(load.operands[0], load.operands.get(1).copied());
+        let bits = memory_bits(self.dtype(load.results[0])) * vectors.width;
+        vectors.groups.len() * bits.div_ceil(32) as usize
     }
 
     /// What is pending after a loop that may not have run at all.

@@ -11,6 +11,7 @@
 mod abi;
 mod atomic;
 mod barrier;
+mod block;
 mod bounds;
 mod cast;
 mod checks;
