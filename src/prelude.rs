@@ -7,3 +7,4 @@ pub use crate::{
     Buffer, Const, DType, Device, Error, Float, Int, Num, Ptr, PtrMut, Signed, Stream, Target, Tile, kernel,
 };
 pub use half::{bf16, f16};
+pub use kernel_runtime::dtype::{F8E4M3, F8E5M2};

@@ -43,6 +43,8 @@ impl Body {
 fn dtype_path(dtype: DType, krate: &TokenStream, span: Span) -> TokenStream {
     let ident = Ident::new(dtype.name(), span);
     match dtype {
+        DType::F8E4M3 => quote_spanned!(span=> #krate::prelude::F8E4M3),
+        DType::F8E5M2 => quote_spanned!(span=> #krate::prelude::F8E5M2),
         DType::F16 | DType::BF16 => quote_spanned!(span=> #krate::prelude::#ident),
         _ => quote_spanned!(span=> ::core::primitive::#ident),
     }

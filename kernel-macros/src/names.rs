@@ -18,6 +18,8 @@ pub fn dtype_of_other_languages(name: &str) -> Option<&'static str> {
         "double" | "float64" | "fp64" => "f64",
         "half" | "float16" | "fp16" => "f16",
         "bfloat16" | "bfloat" => "bf16",
+        "F8E4M3" | "float8_e4m3fn" | "float8e4nv" | "fp8e4m3" | "e4m3" | "f8e4m3fn" | "fp8" => "f8e4m3",
+        "F8E5M2" | "float8_e5m2" | "float8e5" | "fp8e5m2" | "e5m2" => "f8e5m2",
         "int" | "int32" => "i32",
         "long" | "int64" | "i128" => "i64",
         "short" | "int16" => "i16",

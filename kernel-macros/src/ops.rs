@@ -64,6 +64,8 @@ pub enum Call {
     Atomic(AtomicOp),
     /// `atomic_cas(pointer, expected, value)`
     AtomicCas,
+    /// `dot(a, b, acc = ..)`
+    Dot,
 }
 
 /// Whether an operation takes a dtype in a turbofish.
@@ -182,6 +184,7 @@ pub const ROWS: &[Row] = &[
     row("cumsum", Call::Running(BinaryOp::Add), X).options(SCAN),
     row("cumprod", Call::Running(BinaryOp::Mul), X).options(SCAN),
     row("associative_scan", Call::Scan, &["x", "closure"]).options(SCAN),
+    row("dot", Call::Dot, AB).options(&["acc", "precision", "out"]),
     row("atomic_add", Call::Atomic(AtomicOp::Add), PV).options(ATOMIC),
     row("atomic_min", Call::Atomic(AtomicOp::Min), PV).options(ATOMIC),
     row("atomic_max", Call::Atomic(AtomicOp::Max), PV).options(ATOMIC),
@@ -229,7 +232,9 @@ pub fn other_spelling(name: &str) -> Option<&'static str> {
         ("wrapping_sub", "a - b"),
         ("wrapping_mul", "a * b"),
         ("into", "x as f32"),
-        ("dot", "sum(a[(.., .., None)] * b[(None, .., ..)], axis = 1)"),
+        ("matmul", "dot(a, b)"),
+        ("mma", "dot(a, b, acc = c)"),
+        ("gemm", "dot(a, b, acc = c)"),
         ("softmax", "exp(x - max(x)) / sum(exp(x - max(x)))"),
         ("relu", "maximum(x, 0.0)"),
         ("square", "x * x"),

@@ -12,7 +12,7 @@
 //! ```
 
 use half::{bf16, f16};
-use kernel_core::num::{F8E4M3, F8E5M2};
+pub use kernel_core::num::{F8E4M3, F8E5M2};
 use std::fmt;
 
 /// The type of an element, as a value.

@@ -40,7 +40,10 @@ fn show_shape(func: &Func, shape: &[Dim]) -> String {
 
 /// Whether factors of these dtypes multiply at all, and into an accumulator of that dtype. For a dtype parameter one of
 /// the dtypes that it can stand for has to fit: binding decides.
-pub(super) fn product_dtypes(func: &Func, a: Dt, b: Dt, acc: Dt) -> Result<()> {
+///
+/// # Errors
+/// Which of them does not fit.
+pub fn product_dtypes(func: &Func, a: Dt, b: Dt, acc: Dt) -> Result<()> {
     let fp8 = |dt: Dt| dt.known().is_some_and(DType::is_fp8);
     if a != b && !(fp8(a) && fp8(b)) {
         return fail(format!(

@@ -24,7 +24,7 @@ pub use func::{
     ValueId,
 };
 pub use infer::{TypeError, result_types};
-pub use infer_dot::{MAX_TENSOR_RANK, accumulators};
+pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
 pub use ops::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DescOp, DotOp, DotPrecision, ElementwiseOp,
     EvictionPolicy, FenceKind, GpuOp, LimitKind, Literal, MemOrder, MemScope, MemoryOp, Op, ShapeOp, StoreMode,

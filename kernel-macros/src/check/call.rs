@@ -140,6 +140,7 @@ impl Checker<'_> {
             Call::Running(op) => self.running(args, op),
             Call::Atomic(op) => self.atomic(args, op),
             Call::AtomicCas => self.atomic_cas(args),
+            Call::Dot => self.dot(args),
         };
         one.map(Val::One)
     }

@@ -185,8 +185,8 @@ impl Checker<'_> {
 
     /// `LIMIT as i32`, which rustc computes: the constant may then have any type.
     pub(super) fn converted_constant(&mut self, path: &Path, to: DType, place: Place) -> Checked<Operand> {
-        // Rust's `as` knows no f16 and bf16; those are rounded from f32.
-        let narrow = matches!(to, DType::F16 | DType::BF16);
+        // Rust's `as` knows no f16, bf16 and 8-bit floats; those are rounded from f32.
+        let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
         let through = if narrow { DType::F32 } else { to };
         let span = Place::of_path(path).start;
         let ident = proc_macro2::Ident::new(through.name(), span);
@@ -264,7 +264,7 @@ impl Checker<'_> {
             _ => match DType::from_name(suffix).filter(|d| d.is_float()) {
                 Some(dtype) => dtype.into(),
                 None => {
-                    let help = "float suffixes are `f16`, `bf16`, `f32` and `f64`";
+                    let help = "float suffixes are `f8e4m3`, `f8e5m2`, `f16`, `bf16`, `f32` and `f64`";
                     return Err(self.report_help(place, format!("`{suffix}` is not a float dtype"), help));
                 }
             },

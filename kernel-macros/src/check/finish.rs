@@ -127,6 +127,8 @@ impl Checker<'_> {
         let beyond = match settled {
             Dt::Known(DType::F16) => double.abs() >= f16,
             Dt::Known(DType::BF16) => double.abs() >= bf16,
+            Dt::Known(DType::F8E4M3) => double.abs() > 464.0,
+            Dt::Known(DType::F8E5M2) => double.abs() >= 61_440.0,
             Dt::Known(DType::F32) => single.is_infinite(),
             Dt::Known(_) | Dt::Param(_) => double.is_infinite(),
         };

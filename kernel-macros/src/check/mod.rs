@@ -19,6 +19,7 @@ mod finish;
 mod macros;
 mod memory;
 mod pattern;
+mod product;
 mod reduce;
 mod scan;
 mod shape;
