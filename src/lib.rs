@@ -41,6 +41,7 @@
 //! | [`prelude`] | what a file with kernels imports |
 //! | [`kernel`] | the attribute, with the language of kernels |
 //! | [`Device`], [`Buffer`], [`View`], [`ViewMut`], [`Stream`], [`Event`] | where kernels run, and on what |
+//! | [`TensorDesc`], [`TensorDescMut`] | buffers seen as tensors, which kernels read and write in blocks |
 //! | [`launch`] | calls, grids, compiled kernels to look at |
 //! | [`Error`] | everything that can go wrong outside the attribute |
 //! | [`Ptr`], [`PtrMut`], [`Const`], [`Tile`] | the types of kernels' parameters and values |
@@ -89,7 +90,7 @@ pub use kernel_macros::kernel;
 pub use kernel_runtime::launch::{self, Target};
 pub use kernel_runtime::{
     Access, Buffer, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result, Signed,
-    Stream, View, ViewMut,
+    Stream, TensorDesc, TensorDescMut, View, ViewMut,
 };
 pub use markers::{Const, Ptr, PtrMut, Tile};
 

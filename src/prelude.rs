@@ -4,7 +4,8 @@
 //! inside kernels only, where the attribute knows them by name.
 
 pub use crate::{
-    Buffer, Const, DType, Device, Error, Float, Int, Num, Ptr, PtrMut, Signed, Stream, Target, Tile, kernel,
+    Buffer, Const, DType, Device, Error, Float, Int, Num, Ptr, PtrMut, Signed, Stream, Target, TensorDesc,
+    TensorDescMut, Tile, kernel,
 };
 pub use half::{bf16, f16};
 pub use kernel_runtime::dtype::{F8E4M3, F8E5M2};

@@ -22,6 +22,65 @@ pub enum AbiParam {
     ReportSlot,
     /// The address (u64) of scratch memory.
     Scratch,
+    /// A tensor as the hardware's tensor copies read it: 128 bytes, aligned to 64.
+    TensorMap(TensorMap),
+    /// The elements of a tensor along a dimension (i64), the outermost being 0.
+    Shape(ParamId, u8),
+    /// How far neighbours along a dimension of a tensor are apart (i64), in elements.
+    Stride(ParamId, u8),
+}
+
+/// The most dimensions of a tensor.
+const MAX_RANK: usize = 5;
+
+/// How shared memory holds a copied box: units of 16 bytes in each line of so many bytes are swapped by the number of
+/// the line, so that accesses along columns meet no bank twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MapSwizzle {
+    /// As it is.
+    None,
+    /// Lines of 32 bytes.
+    Bytes32,
+    /// Lines of 64 bytes.
+    Bytes64,
+    /// Lines of 128 bytes.
+    Bytes128,
+}
+
+/// Which boxes of a tensor the kernel copies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TensorMap {
+    /// The tensor.
+    pub param: ParamId,
+    rank: u8,
+    /// The elements of a box, outermost dimension first.
+    shape: [u16; MAX_RANK],
+    /// How shared memory holds it.
+    pub swizzle: MapSwizzle,
+}
+
+impl TensorMap {
+    /// Boxes of 1 to 5 dimensions with up to 256 elements each; `None` if they are others.
+    pub fn new(param: ParamId, shape: &[i64], swizzle: MapSwizzle) -> Option<TensorMap> {
+        let mut sizes = [1; MAX_RANK];
+        if shape.is_empty() || shape.len() > MAX_RANK {
+            return None;
+        }
+        for (to, size) in sizes.iter_mut().zip(shape) {
+            *to = u16::try_from(*size).ok().filter(|size| (1..=256).contains(size))?;
+        }
+        Some(TensorMap { param, rank: shape.len() as u8, shape: sizes, swizzle })
+    }
+
+    /// The elements of a box along each dimension, outermost first.
+    pub fn shape(&self) -> &[u16] {
+        &self.shape[..usize::from(self.rank)]
+    }
+
+    /// Whether these are the same boxes, of whatever tensor.
+    pub fn is_like(&self, other: &TensorMap) -> bool {
+        self.rank == other.rank && self.shape == other.shape && self.swizzle == other.swizzle
+    }
 }
 
 /// What a check guards.

@@ -15,6 +15,7 @@
 //! - [`report`]: what was decided, for a person to read.
 
 pub mod analysis;
+mod boxes;
 pub mod check;
 mod compiled;
 mod directive;
@@ -29,7 +30,7 @@ pub mod report;
 mod target;
 
 pub use check::Checks;
-pub use compiled::{AbiParam, Compiled, LlvmIr, Site, SiteKind, Timings};
+pub use compiled::{AbiParam, Compiled, LlvmIr, MapSwizzle, Site, SiteKind, TensorMap, Timings};
 pub use directive::with_min_programs;
 pub use error::{CodegenError, Refusal};
 pub use options::{MAX_WARPS, Options};

@@ -13,7 +13,7 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
-use crate::passes::hoist_loads;
+use crate::passes::{descriptors, hoist_loads};
 use crate::target::Target;
 use crate::{lower, place};
 
@@ -32,7 +32,8 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
 
     let start = Instant::now();
     let mut bound = kernel.clone();
-    let plan = checks(bound.func_mut(), options);
+    let mut plan = checks(bound.func_mut(), options);
+    plan.accesses.extend(descriptors::expand(bound.func_mut(), &|_| false));
     clean_up(&mut bound, options)?;
     if options.runs("hoist_loads") {
         hoist_loads::run(bound.func_mut(), options.num_warps);

@@ -181,6 +181,18 @@ impl Launcher<'_> {
         quote!(#open #close)
     }
 
+    /// `impl DescArg<'buffers, T, 2>` on the tokens of `TensorDesc<T, { [M, N] }>`.
+    fn descriptor(&self, name: &str, dt: Dt, rank: usize, place: Place) -> TokenStream {
+        let Place { start, end } = place;
+        let (krate, dt) = (self.krate_at(start), self.dt(dt, end));
+        let mut lifetime = self.lifetime.clone();
+        lifetime.apostrophe = start;
+        let name = Ident::new(name, start);
+        let open = quote_spanned!(start=> impl #krate::launch::#name<#lifetime, #dt, #rank);
+        let close = quote_spanned!(end=> >);
+        quote!(#open #close)
+    }
+
     fn turbofish(&self) -> TokenStream {
         let idents: Vec<&Ident> = self.signature.dtypes().map(|(ident, _)| ident).collect();
         if idents.is_empty() { TokenStream::new() } else { quote!(::<#(#idents),*>) }
@@ -191,6 +203,8 @@ impl Launcher<'_> {
         let ty = match param.ty {
             Some(ParamTy::Ptr(dt)) => self.pointer("PtrArg", dt, param.place),
             Some(ParamTy::PtrMut(dt)) => self.pointer("PtrMutArg", dt, param.place),
+            Some(ParamTy::Desc(dt, rank)) => self.descriptor("DescArg", dt, rank, param.place),
+            Some(ParamTy::DescMut(dt, rank)) => self.descriptor("DescMutArg", dt, rank, param.place),
             Some(ParamTy::Scalar(dt) | ParamTy::Const(dt)) => self.dt(dt, param.place.start),
             None => quote!(impl ::core::marker::Sized),
         };
@@ -273,6 +287,8 @@ impl Launcher<'_> {
             match p.ty {
                 Some(ParamTy::Ptr(_)) => quote!(.ptr(#ident)),
                 Some(ParamTy::PtrMut(_)) => quote!(.ptr_mut(#ident)),
+                Some(ParamTy::Desc(..)) => quote!(.desc(#ident)),
+                Some(ParamTy::DescMut(..)) => quote!(.desc_mut(#ident)),
                 Some(ParamTy::Const(_)) => quote!(.const_scalar(#ident)),
                 Some(ParamTy::Scalar(_)) | None => quote!(.scalar(#ident)),
             }

@@ -66,6 +66,23 @@ pub enum Call {
     AtomicCas,
     /// `dot(a, b, acc = ..)`
     Dot,
+    /// An operation of a tensor descriptor.
+    Desc(DescCall),
+}
+
+/// What a call does with a block of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DescCall {
+    /// `descriptor.load([i, j])`
+    Load,
+    /// `descriptor.store([i, j], value)`
+    Store,
+    /// `descriptor.atomic_add([i, j], value)` and its kind
+    Reduce(AtomicOp),
+    /// `descriptor.gather(rows, column)`
+    Gather,
+    /// `descriptor.scatter(rows, column, value)`
+    Scatter,
 }
 
 /// Whether an operation takes a dtype in a turbofish.
@@ -103,6 +120,9 @@ impl Row {
         let params = self.params.iter().map(|p| (*p).to_string());
         let options = self.options.iter().map(|o| format!("{o} = .."));
         let all: Vec<String> = params.chain(options).collect();
+        if let Call::Desc(_) = self.call {
+            return format!("descriptor.{}({})", self.name, all.join(", "));
+        }
         format!("{}{fish}({})", self.name, all.join(", "))
     }
 }
@@ -194,6 +214,29 @@ pub const ROWS: &[Row] = &[
     row("atomic_exchange", Call::Atomic(AtomicOp::Exchange), PV).options(ATOMIC),
     row("atomic_cas", Call::AtomicCas, &["pointer", "expected", "value"]).options(ATOMIC),
 ];
+
+const COORDINATES: &[&str] = &["[i, j]"];
+const BLOCK: &[&str] = &["[i, j]", "value"];
+
+/// The operations of tensor descriptors: methods of a descriptor, or functions of which it is the first argument.
+/// `params` lists what follows it.
+pub const DESC_ROWS: &[Row] = &[
+    row("load", Call::Desc(DescCall::Load), COORDINATES),
+    row("store", Call::Desc(DescCall::Store), BLOCK),
+    row("atomic_add", Call::Desc(DescCall::Reduce(AtomicOp::Add)), BLOCK),
+    row("atomic_min", Call::Desc(DescCall::Reduce(AtomicOp::Min)), BLOCK),
+    row("atomic_max", Call::Desc(DescCall::Reduce(AtomicOp::Max)), BLOCK),
+    row("atomic_and", Call::Desc(DescCall::Reduce(AtomicOp::And)), BLOCK),
+    row("atomic_or", Call::Desc(DescCall::Reduce(AtomicOp::Or)), BLOCK),
+    row("atomic_xor", Call::Desc(DescCall::Reduce(AtomicOp::Xor)), BLOCK),
+    row("gather", Call::Desc(DescCall::Gather), &["rows", "column"]),
+    row("scatter", Call::Desc(DescCall::Scatter), &["rows", "column", "value"]),
+];
+
+/// The row of that name among the operations of descriptors.
+pub fn find_desc(name: &str) -> Option<&'static Row> {
+    DESC_ROWS.iter().find(|row| row.name == name)
+}
 
 /// The row of that name.
 pub fn find(name: &str) -> Option<&'static Row> {

@@ -68,6 +68,10 @@ pub enum ParamTy {
     Scalar(Dt),
     /// `Const<T>`
     Const(Dt),
+    /// `TensorDesc<T, { [..] }>` with blocks of that many dimensions.
+    Desc(Dt, usize),
+    /// `TensorDescMut<T, { [..] }>`
+    DescMut(Dt, usize),
 }
 
 /// A parameter of the kernel.
@@ -79,6 +83,8 @@ pub struct KernelParam {
     pub mutable: bool,
     /// What it is; `None` after a mistake.
     pub ty: Option<ParamTy>,
+    /// The blocks of a descriptor: an array in brackets.
+    pub block: Option<TokenStream>,
     /// The place of its type.
     pub place: Place,
 }
@@ -290,11 +296,68 @@ fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option
         other => {
             errors.report_help(Place::of_pat(other), "a parameter of a kernel needs a name", "write `name: type`");
             let ident = Ident::new(&format!("argument_{}", signature.params.len()), Span::mixed_site());
-            return Some(KernelParam { ident, mutable: false, ty: None, place });
+            return Some(KernelParam { ident, mutable: false, ty: None, block: None, place });
         }
     };
     let ty = read_param_ty(&arg.ty, signature, errors).ok();
-    Some(KernelParam { ident, mutable, ty, place })
+    let block = block_of(&arg.ty).map(quote::ToTokens::into_token_stream);
+    if let (true, Some(ParamTy::Desc(..) | ParamTy::DescMut(..))) = (mutable, ty) {
+        let message = "a descriptor cannot be `mut`: it always describes the tensor that the launch passes";
+        errors.report_help(Place::of_pat(&arg.pat), message, "remove `mut`");
+    }
+    Some(KernelParam { ident, mutable, ty, block, place })
+}
+
+/// `[BM, BK]` of `TensorDesc<T, { [BM, BK] }>`.
+fn block_of(ty: &Type) -> Option<&syn::ExprArray> {
+    let Type::Path(path) = strip(ty) else { return None };
+    let PathArguments::AngleBracketed(args) = &path.path.segments.last()?.arguments else { return None };
+    match args.args.iter().nth(1).and_then(braced) {
+        Some(syn::Expr::Array(array)) => Some(array),
+        _ => None,
+    }
+}
+
+/// The expression of a const argument, without its braces.
+pub fn braced(argument: &GenericArgument) -> Option<&syn::Expr> {
+    match argument {
+        GenericArgument::Const(syn::Expr::Block(block)) => match block.block.stmts.as_slice() {
+            [syn::Stmt::Expr(expr, None)] => Some(expr),
+            _ => None,
+        },
+        GenericArgument::Const(expr) => Some(expr),
+        _ => None,
+    }
+}
+
+/// The most dimensions of a tensor.
+const MAX_RANK: usize = 5;
+
+/// `TensorDesc<T, { [BM, BK] }>`
+fn read_descriptor(ty: &Type, last: &syn::PathSegment, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
+    let name = last.ident.to_string();
+    let help = format!("write `{name}<f32, {{ [BLOCK_M, BLOCK_N] }}>`");
+    let args: Vec<&GenericArgument> = match &last.arguments {
+        PathArguments::AngleBracketed(args) => args.args.iter().collect(),
+        PathArguments::None | PathArguments::Parenthesized(_) => Vec::new(),
+    };
+    let [GenericArgument::Type(inner), shape] = args.as_slice() else {
+        let message = format!("a `{name}` has a dtype and the shape of its blocks");
+        return Err(errors.report_help(Place::of_type(ty), message, help));
+    };
+    let dt = read_dt(inner, signature, errors);
+    let Some(block) = block_of(ty) else {
+        let message = "the blocks of a descriptor have a shape in braces";
+        return Err(errors.report_help(Place::of_tokens(shape), message, help));
+    };
+    let rank = block.elems.len();
+    if !(1..=MAX_RANK).contains(&rank) {
+        let message = format!("a tensor has 1 to {MAX_RANK} dimensions, these blocks have {rank}");
+        let help = "merge dimensions that are adjacent in memory";
+        return Err(errors.report_help(Place::of_tokens(block), message, help));
+    }
+    let of = if name == "TensorDescMut" { ParamTy::DescMut } else { ParamTy::Desc };
+    dt.map(|dt| of(dt, rank))
 }
 
 fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
@@ -305,6 +368,11 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
     };
     let path = match strip(ty) {
         Type::Path(path) if path.qself.is_none() => &path.path,
+        Type::Reference(reference)
+            if generic_name(&reference.elem).is_some_and(|name| name.starts_with("TensorDesc")) =>
+        {
+            return refuse(errors, "write it without `&`: the caller lends the descriptor".to_string());
+        }
         Type::Reference(reference) => {
             let inner = match &*reference.elem {
                 Type::Slice(slice) => type_name(&slice.elem),
@@ -331,6 +399,7 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
             let help = "write `i32`, `i64` or `u32`, and convert at the call: `n as i32`";
             return Err(errors.report_help(place, message, help));
         }
+        "TensorDesc" | "TensorDescMut" => return read_descriptor(ty, last, signature, errors),
         "Tile" => return refuse(errors, "tiles exist inside kernels only: pass a `Ptr<T>` and `load` it".to_string()),
         _ => return read_dt(ty, signature, errors).map(ParamTy::Scalar),
     };
@@ -356,7 +425,7 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
     }
     if let Some(written) = generic_name(ty) {
         let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
-        let help = match closest(&written, ["Ptr", "PtrMut", "Const"]) {
+        let help = match closest(&written, ["Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut"]) {
             Some(close) if close != written => format!("did you mean `{close}`?"),
             Some(_) => "a pointer points to a dtype: `Ptr<f32>`".to_string(),
             None => "for a buffer write `Ptr<f32>`, or `PtrMut<f32>` if the kernel stores into it".to_string(),

@@ -120,6 +120,17 @@ pub enum Error {
         len: usize,
     },
 
+    /// A tensor does not fit into the buffer that it is made of, or no descriptor can describe it.
+    #[error("{tensor} {problem}; {hint}")]
+    InvalidTensor {
+        /// The tensor: its shape, and its strides if they were given.
+        tensor: Box<str>,
+        /// What is wrong: the value and the limit.
+        problem: Box<str>,
+        /// The nearest thing that works.
+        hint: Box<str>,
+    },
+
     /// A lane of a safe kernel accessed memory outside its buffer. The access was suppressed: a
     /// load gave zero, a store did nothing.
     ///

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`device`] | [`Device`]: a GPU through the CUDA driver, or the CPU |
 //! | [`buffer`], [`view`] | [`Buffer`], [`View`], [`ViewMut`]: typed memory of a device |
+//! | [`tensor`] | [`TensorDesc`], [`TensorDescMut`]: buffers seen as tensors |
 //! | [`stream`], [`event`] | [`Stream`], [`Event`]: order, time, errors of launches |
 //! | [`graph`] | [`Graph`]: launches that are recorded once and replayed at the price of one |
 //! | [`record`] | how a running kernel reports an error |
@@ -35,6 +36,7 @@ mod ring;
 pub mod settings;
 mod storage;
 pub mod stream;
+pub mod tensor;
 mod tracking;
 pub mod view;
 
@@ -48,4 +50,5 @@ pub use graph::Graph;
 pub use record::{LaunchId, LaunchRecord, ReportSource};
 pub use storage::Address;
 pub use stream::{RecordHandle, Stream};
+pub use tensor::{TensorDesc, TensorDescMut};
 pub use view::{RawBuffer, View, ViewMut};

@@ -40,6 +40,8 @@ pub enum Class {
     LaunchCondition,
     /// By a check that joins its mask.
     Residual,
+    /// By its tensor descriptor: the host has proved that the tensor lies in the buffer, and nothing else is accessed.
+    Described,
 }
 
 impl Class {
@@ -49,6 +51,7 @@ impl Class {
             Class::Unchecked => "unchecked",
             Class::LaunchCondition => "decided at launch",
             Class::Residual => "checked per lane",
+            Class::Described => "inside its tensor",
         }
     }
 }

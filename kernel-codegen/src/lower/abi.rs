@@ -1,7 +1,8 @@
 //! The kernel's parameters.
 //!
-//! Buffers are pointers to global memory, scalars go by value (`bool` as a byte), and hidden parameters are last,
-//! only if they are used: lengths of buffers, the address of the report record.
+//! Buffers are pointers to global memory, scalars go by value (`bool` as a byte), tensor maps are 128 bytes in the
+//! parameters themselves, and hidden parameters are last,
+//! only if they are used: lengths of buffers, shapes and strides of tensors, the address of the report record.
 //!
 //! `PtrMut` parameters are `noalias`, because the borrow checker gave the launch the only reference; `Ptr`
 //! parameters are `readonly` and may alias each other.
@@ -10,13 +11,17 @@ use kernel_core::ir::{ControlOp, DType, Func, MemoryOp, Op, ParamId, ParamKind};
 use kernel_llvm::inkwell::types::BasicMetadataTypeEnum;
 use kernel_llvm::inkwell::values::{BasicValueEnum, FunctionValue};
 use kernel_llvm::inkwell::{AddressSpace, IntPredicate};
-use kernel_llvm::{ParameterFact, mark_parameter, space};
+use kernel_llvm::{ParameterFact, mark_grid_constant, mark_parameter, space};
 
-use super::Lower;
+use super::{Lower, tma};
 use super::ir::Ir;
 use super::shared::SHARED_MEMORY;
 use crate::analysis::control::for_each_op;
 use crate::compiled::AbiParam;
+
+/// The size and the alignment of a tensor map, in bytes.
+const MAP_BYTES: u32 = 128;
+const MAP_ALIGNMENT: u32 = 64;
 
 /// The launch parameters of a kernel, in order.
 pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
@@ -35,14 +40,16 @@ pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
         let is_used = used[param.value.index()];
         match &param.kind {
             ParamKind::Ptr { .. } => shown.push(AbiParam::Buffer(id)),
+            ParamKind::Desc { .. } if is_used => shown.extend(tma::map_of(func, id).map(AbiParam::TensorMap)),
             ParamKind::Scalar(dt) => shown.push(AbiParam::Scalar(id, dt.known().unwrap_or(DType::I32))),
-            ParamKind::ConstScalar(_) => {}
+            ParamKind::ConstScalar(_) | ParamKind::Desc { .. } => {}
             ParamKind::Length(of) if is_used => hidden.push(AbiParam::Length(*of)),
+            ParamKind::DescShape { of, axis } if is_used => hidden.push(AbiParam::Shape(*of, *axis)),
+            ParamKind::DescStride { of, axis } if is_used => hidden.push(AbiParam::Stride(*of, *axis)),
             ParamKind::Scratch if is_used => hidden.push(AbiParam::Scratch),
             ParamKind::Length(_)
             | ParamKind::Scratch
             | ParamKind::ReportSlot
-            | ParamKind::Desc { .. }
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => {}
         }
@@ -62,11 +69,19 @@ pub(super) fn declare<'ctx>(ir: &Ir<'ctx>, func: &Func, abi: &[AbiParam]) -> Fun
             AbiParam::Buffer(_) => ir.context.ptr_type(AddressSpace::from(space::GLOBAL)).into(),
             AbiParam::Scalar(_, DType::Bool) => ir.context.i8_type().into(),
             AbiParam::Scalar(_, dtype) => ir.dtype(*dtype).into(),
-            AbiParam::Length(_) | AbiParam::ReportSlot | AbiParam::Scratch => ir.context.i64_type().into(),
+            AbiParam::Length(_)
+            | AbiParam::ReportSlot
+            | AbiParam::Scratch
+            | AbiParam::Shape(..)
+            | AbiParam::Stride(..) => ir.context.i64_type().into(),
+            AbiParam::TensorMap(_) => ir.context.ptr_type(AddressSpace::from(space::GENERIC)).into(),
         })
         .collect();
     let function = ir.module.add_function(&symbol(&func.name), ir.context.void_type().fn_type(&types, false), None);
     for (index, param) in (0u32..).zip(abi) {
+        if let AbiParam::TensorMap(_) = param {
+            mark_grid_constant(function, index, ir.context.i8_type().array_type(MAP_BYTES), MAP_ALIGNMENT);
+        }
         if let AbiParam::Buffer(id) = param {
             let fact = match func.param(*id).kind {
                 ParamKind::Ptr { mutable: true, .. } => ParameterFact::NoAlias,
@@ -93,15 +108,24 @@ impl<'ctx> Lower<'_, 'ctx> {
             };
             let id = match param {
                 AbiParam::Buffer(id) | AbiParam::Scalar(id, _) => id,
+                AbiParam::TensorMap(map) => map.param,
                 AbiParam::ReportSlot => {
                     self.report_slot = Some(self.ir.int(value));
                     continue;
                 }
-                AbiParam::Length(of) => match self.hidden(|kind| *kind == ParamKind::Length(of)) {
+                AbiParam::Length(of) => match self.hidden(&ParamKind::Length(of)) {
                     Some(id) => id,
                     None => continue,
                 },
-                AbiParam::Scratch => match self.hidden(|kind| *kind == ParamKind::Scratch) {
+                AbiParam::Shape(of, axis) => match self.hidden(&ParamKind::DescShape { of, axis }) {
+                    Some(id) => id,
+                    None => continue,
+                },
+                AbiParam::Stride(of, axis) => match self.hidden(&ParamKind::DescStride { of, axis }) {
+                    Some(id) => id,
+                    None => continue,
+                },
+                AbiParam::Scratch => match self.hidden(&ParamKind::Scratch) {
                     Some(id) => id,
                     None => continue,
                 },
@@ -117,8 +141,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    fn hidden(&self, is: impl Fn(&ParamKind) -> bool) -> Option<ParamId> {
-        let index = self.func.params.iter().position(|param| is(&param.kind))?;
+    fn hidden(&self, kind: &ParamKind) -> Option<ParamId> {
+        let index = self.func.params.iter().position(|param| param.kind == *kind)?;
         Some(ParamId::new(index as u32))
     }
 }

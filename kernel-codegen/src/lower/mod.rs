@@ -28,6 +28,7 @@ mod reduce;
 mod scan;
 mod shape;
 mod shared;
+mod tma;
 mod words;
 
 use std::rc::Rc;

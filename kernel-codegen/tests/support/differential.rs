@@ -1,7 +1,7 @@
 //! Kernels in the interpreter against their PTX in the emulator.
 
 use kernel_codegen::{AbiParam, Compiled, Options, Target, compile};
-use kernel_core::interp::{HostBuffer, HostScalar, run_kernel, run_placed};
+use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
 use kernel_core::ir::{BoundFunc, DType, ParamKind};
 use kernel_core::num::{F8E4M3, F8E5M2};
 
@@ -19,19 +19,34 @@ pub enum Agreement {
 /// Runs a kernel in the interpreter, placed in the interpreter, and as PTX with several numbers of warps and orders of
 /// threads, and compares the buffers.
 pub fn agrees(kernel: &BoundFunc, buffers: &[HostBuffer], scalars: &[i32], grid: u32, agreement: Agreement) {
+    agrees_with_tensors(kernel, buffers, &[], scalars, grid, agreement);
+}
+
+/// As [`agrees`], of a kernel with descriptors: each takes the next buffer, seen as the next of `tensors`.
+pub fn agrees_with_tensors(
+    kernel: &BoundFunc,
+    buffers: &[HostBuffer],
+    tensors: &[HostTensor],
+    scalars: &[i32],
+    grid: u32,
+    agreement: Agreement,
+) {
     let mut expected = buffers.to_vec();
-    let fault = run_kernel(kernel, &mut expected, &host(scalars), [grid, 1, 1]).err();
+    let fault = run_with_tensors(kernel, &mut expected, tensors, &host(scalars), [grid, 1, 1]).err();
     for num_warps in [1, 2, 4, 8] {
         let options = Options { num_warps, ..Options::default() };
         let compiled = compile(kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
         let mut placed = buffers.to_vec();
-        let placed_fault = run_placed(&compiled.placed, &mut placed, &host(scalars), [grid, 1, 1]).err();
+        let scalars_there = host(scalars);
+        let placed_fault =
+            run_placed_with_tensors(&compiled.placed, &mut placed, tensors, &scalars_there, [grid, 1, 1]).err();
         assert_eq!(fault.is_some(), placed_fault.is_some(), "{fault:?} {placed_fault:?}");
         for (want, got) in expected.iter().zip(&placed) {
             compare(want, got, agreement, "placed");
         }
         for seed in 1..4 {
-            let (found, record) = emulate(kernel, &compiled, buffers, scalars, grid, seed);
+            let given = Given { buffers, tensors, scalars };
+            let (found, record) = emulate_with_tensors(kernel, &compiled, &given, grid, seed);
             for (index, (want, got)) in expected.iter().zip(&found).enumerate() {
                 compare(want, got, agreement, &format!("buffer {index}, {num_warps} warps\n{}", compiled.report));
             }
@@ -53,6 +68,24 @@ pub fn emulate(
     grid: u32,
     seed: u64,
 ) -> (Vec<HostBuffer>, Vec<u8>) {
+    emulate_with_tensors(kernel, compiled, &Given { buffers, tensors: &[], scalars }, grid, seed)
+}
+
+/// The arguments of a launch.
+pub struct Given<'a> {
+    pub buffers: &'a [HostBuffer],
+    pub tensors: &'a [HostTensor],
+    pub scalars: &'a [i32],
+}
+
+/// As [`emulate`], of a kernel with descriptors.
+pub fn emulate_with_tensors(
+    kernel: &BoundFunc,
+    compiled: &Compiled,
+    &Given { buffers, tensors, scalars }: &Given<'_>,
+    grid: u32,
+    seed: u64,
+) -> (Vec<HostBuffer>, Vec<u8>) {
     let mut memory = Memory::default();
     let addresses: Vec<u64> = buffers.iter().map(|buffer| memory.add(bytes(buffer))).collect();
     let record = memory.add(vec![0; 64]);
@@ -60,12 +93,16 @@ pub fn emulate(
     let number = |wanted: kernel_core::ir::ParamId, is: fn(&ParamKind) -> bool| {
         func.params[..wanted.index()].iter().filter(|param| is(&param.kind)).count()
     };
-    let is_buffer = |kind: &ParamKind| matches!(kind, ParamKind::Ptr { .. });
+    let is_buffer = |kind: &ParamKind| matches!(kind, ParamKind::Ptr { .. } | ParamKind::Desc { .. });
+    let is_tensor = |kind: &ParamKind| matches!(kind, ParamKind::Desc { .. });
     let is_scalar = |kind: &ParamKind| matches!(kind, ParamKind::Scalar(_));
     let params = compiled.abi.iter().map(|param| match param {
         AbiParam::Buffer(id) => addresses[number(*id, is_buffer)],
         AbiParam::Scalar(id, _) => scalars[number(*id, is_scalar)] as u32 as u64,
         AbiParam::Length(id) => buffers[number(*id, is_buffer)].len() as u64,
+        AbiParam::Shape(id, axis) => tensors[number(*id, is_tensor)].shape[usize::from(*axis)],
+        AbiParam::Stride(id, axis) => tensors[number(*id, is_tensor)].strides[usize::from(*axis)],
+        AbiParam::TensorMap(_) => panic!("the emulator has no tensor copies"),
         AbiParam::ReportSlot => record,
         AbiParam::Scratch => 0,
     });

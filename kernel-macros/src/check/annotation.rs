@@ -1,13 +1,13 @@
 //! Type annotations: `let x: f32 = ..`, `let acc: Tile<f32, { [M, N] }> = ..`.
 
 use kernel_core::ir::{Bound, DType, Dt, ParamKind};
-use syn::{Expr, GenericArgument, PathArguments, Type};
+use syn::{GenericArgument, PathArguments, Type};
 
 use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::names::{closest, dtype_of_other_languages};
 use crate::place::Place;
-use crate::signature::{strip, type_name};
+use crate::signature::{braced, strip, type_name};
 use crate::types::{DtRef, VElem, VTy};
 
 /// What a type annotation says.
@@ -67,15 +67,7 @@ impl Checker<'_> {
             return Err(self.report_help(place, "a tile has a dtype and a shape", help));
         };
         let dt = self.dtype(inner);
-        let expr = match shape {
-            GenericArgument::Const(Expr::Block(block)) => match block.block.stmts.as_slice() {
-                [syn::Stmt::Expr(expr, None)] => Some(expr),
-                _ => None,
-            },
-            GenericArgument::Const(expr) => Some(expr),
-            _ => None,
-        };
-        let Some(expr) = expr else {
+        let Some(expr) = braced(shape) else {
             let help = "write the shape in braces: `Tile<f32, { [M, N] }>`";
             return Err(self.report_help(Place::of_tokens(shape), "this is not a shape", help));
         };

@@ -1,6 +1,6 @@
 //! Arguments of calls: positional ones, named ones (`mask = m`), a dtype in a turbofish.
 
-use kernel_core::ir::Dt;
+use kernel_core::ir::{Dt, ParamId};
 use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
 
@@ -18,6 +18,8 @@ pub(super) struct Args<'e> {
     pub place: Place,
     /// The receiver of a method, which is the first positional argument.
     pub receiver: Option<Operand>,
+    /// The tensor of an operation of descriptors; it is not among the arguments.
+    pub descriptor: Option<ParamId>,
     positional: Vec<&'e Expr>,
     named: Vec<(&'static str, &'e Expr)>,
     /// The dtype in the turbofish.
@@ -58,7 +60,8 @@ impl Checker<'_> {
         turbofish: Option<&AngleBracketedGenericArguments>,
         place: Place,
     ) -> Checked<Args<'e>> {
-        let mut args = Args { row, place, receiver, positional: Vec::new(), named: Vec::new(), dtype: None };
+        let (positional, named) = (Vec::new(), Vec::new());
+        let mut args = Args { row, place, receiver, descriptor: None, positional, named, dtype: None };
         let mut wrong = None;
         for expr in exprs {
             let Some((name, value)) = as_named(expr) else {

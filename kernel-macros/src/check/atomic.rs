@@ -56,7 +56,7 @@ impl Checker<'_> {
     }
 
     /// Refuses buffers of dtypes on which the operation is not defined.
-    fn atomic_dtype(&mut self, dt: Dt, needs: Needs, name: &str, place: Place) -> Checked<()> {
+    pub(super) fn atomic_dtype(&mut self, dt: Dt, needs: Needs, name: &str, place: Place) -> Checked<()> {
         let (wide, fits) = (!matches!(dt, Dt::Known(d) if d.bits() < MIN_BITS), needs.admits(&self.func, dt));
         if wide && fits {
             return Ok(());
@@ -91,7 +91,7 @@ impl Checker<'_> {
 }
 
 /// What the dtype must be.
-fn needs(op: AtomicOp) -> Needs {
+pub(super) fn needs(op: AtomicOp) -> Needs {
     match op {
         AtomicOp::Add | AtomicOp::Min | AtomicOp::Max => Needs::Bound(Bound::Num),
         AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => Needs::Bound(Bound::Int),

@@ -1,6 +1,7 @@
 //! Calls: finds the operation and hands its arguments to the code for its kind.
 
-use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments};
+use syn::punctuated::Punctuated;
+use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments, PathSegment, Token};
 
 use super::args::Args;
 use super::{Checker, Operand, Val};
@@ -22,7 +23,22 @@ impl Checker<'_> {
         // Names of operations may be written with the path of this crate, not with any other.
         let own = path.path.segments.len() == 1
             || path.path.segments.first().is_some_and(|s| s.ident == "tilewright" || s.ident == "tl");
+        let descriptor = call.args.first().and_then(|first| self.descriptor(first));
+        if let (true, Some(param)) = (own, descriptor)
+            && ops::find_desc(&name).is_some()
+        {
+            let rest: Punctuated<Expr, Token![,]> = call.args.iter().skip(1).cloned().collect();
+            return self.desc_call(param, (&name, name_place), &rest, turbofish_of(last), place);
+        }
         let row = ops::find(&name).filter(|_| own);
+        if row.is_none()
+            && own
+            && let Some(row) = ops::find_desc(&name)
+        {
+            let message = format!("`{name}` needs a tensor descriptor");
+            self.check_values(&call.args);
+            return Err(self.report_help(name_place, message, format!("write `{}`", row.usage())));
+        }
         let Some(row) = row else {
             return Err(self.unknown_function(&name, call, name_place));
         };
@@ -31,19 +47,18 @@ impl Checker<'_> {
             let message = format!("`{name}` reduces a tile along an axis");
             return Err(self.report_help(name_place, message, format!("of two values write `{other}(a, b)`")));
         }
-        let turbofish = match &last.arguments {
-            PathArguments::AngleBracketed(args) => Some(args),
-            PathArguments::None | PathArguments::Parenthesized(_) => None,
-        };
-        let args = self.args(row, None, &call.args, turbofish, place)?;
+        let args = self.args(row, None, &call.args, turbofish_of(last), place)?;
         self.dispatch(&args)
     }
 
     /// `receiver.name(arguments)`
     pub(super) fn method(&mut self, call: &ExprMethodCall, place: Place) -> Checked<Val> {
         let name = call.method.to_string();
-        let receiver = self.expr(&call.receiver);
         let name_place = Place::at(call.method.span());
+        if let Some(param) = self.descriptor(&call.receiver) {
+            return self.desc_call(param, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
+        }
+        let receiver = self.expr(&call.receiver);
         let Some(row) = self.method_row(&name, call) else {
             return Err(self.unknown_method(&name, name_place));
         };
@@ -98,6 +113,9 @@ impl Checker<'_> {
     fn unknown_method(&mut self, name: &str, place: Place) -> Reported {
         let message = format!("values in a kernel have no method `{name}`");
         let help = match (ops::other_spelling(name), ops::find(name)) {
+            (None, None) if let Some(row) = ops::find_desc(name) => {
+                format!("it is a method of tensor descriptors: `{}`", row.usage())
+            }
             (Some(ours), _) => format!("write `{ours}`"),
             (None, Some(row)) => format!("it is a function: write `{}`", row.usage()),
             (None, None) => {
@@ -111,7 +129,7 @@ impl Checker<'_> {
         self.report_help(place, message, help)
     }
 
-    fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
+    pub(super) fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
         let one = match args.row.call {
             Call::Store => return self.store(args).map(|()| Val::Unit(args.place)),
             Call::Reduce | Call::Scan => return self.closure_call(args),
@@ -141,8 +159,16 @@ impl Checker<'_> {
             Call::Atomic(op) => self.atomic(args, op),
             Call::AtomicCas => self.atomic_cas(args),
             Call::Dot => self.dot(args),
+            Call::Desc(op) => return self.descriptor_op(args, op),
         };
         one.map(Val::One)
+    }
+}
+
+fn turbofish_of(last: &PathSegment) -> Option<&AngleBracketedGenericArguments> {
+    match &last.arguments {
+        PathArguments::AngleBracketed(args) => Some(args),
+        PathArguments::None | PathArguments::Parenthesized(_) => None,
     }
 }
 

@@ -79,6 +79,11 @@ impl Checker<'_> {
                 let parts = parts.iter().map(|part| self.use_binding(part, name, outside, place));
                 Ok(Val::Tuple(parts.collect::<Checked<_>>()?, place))
             }
+            Binding::Desc(_) => {
+                let message = format!("`{name}` is a tensor descriptor, which is no value");
+                let help = format!("read a block of the tensor: `{name}.load([i, j])`");
+                Err(self.report_help(place, message, help))
+            }
             Binding::Poison => Err(Reported::earlier()),
         }
     }
@@ -280,8 +285,11 @@ fn key(tokens: &TokenStream) -> String {
 }
 
 /// Paths in SCREAMING_CASE that occur where a shape is written. They are taken to be `usize`, as constexprs are.
-pub(super) fn collect_shape_constants(body: &[syn::Stmt]) -> BTreeSet<String> {
+pub(super) fn collect_shape_constants(body: &[syn::Stmt], blocks: &[Expr]) -> BTreeSet<String> {
     let mut collector = Collector { depth: 0, found: BTreeSet::new() };
+    for block in blocks {
+        collector.visit_expr(block);
+    }
     for stmt in body {
         collector.visit_stmt(stmt);
     }

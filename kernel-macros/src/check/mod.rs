@@ -13,6 +13,7 @@ mod closure;
 mod constant;
 mod control;
 mod create;
+mod descriptor;
 mod elementwise;
 mod expr;
 mod finish;
@@ -92,6 +93,8 @@ enum Binding {
     Dim(Dim),
     /// A `bool` constexpr.
     ConstBool(ConstId),
+    /// A tensor descriptor, which only its operations take.
+    Desc(ParamId),
     /// A tuple.
     Tuple(Vec<Binding>),
     /// Its declaration was wrong.
@@ -162,7 +165,9 @@ pub struct Checker<'a> {
 /// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
 pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: &mut Errors) -> Tree {
     let mut checker = Checker::new(signature, source, errors);
-    checker.shape_constants = constant::collect_shape_constants(body);
+    let blocks: Vec<syn::Expr> = signature.params.iter().filter_map(|p| syn::parse2(p.block.clone()?).ok()).collect();
+    checker.shape_constants = constant::collect_shape_constants(body, &blocks);
+    checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
     let Checker { func, mut nodes, variables, stmts, types, constants, facts, .. } = checker;
@@ -179,7 +184,7 @@ impl<'a> Checker<'a> {
         func.dtype_params = dtypes.collect();
         let consts = signature.consts().map(|(ident, ty, _)| ConstParam { name: ident.to_string(), ty });
         func.const_params = consts.collect();
-        let mut checker = Checker {
+        Checker {
             signature,
             source,
             errors,
@@ -196,9 +201,7 @@ impl<'a> Checker<'a> {
             may_return: false,
             deferred: Vec::new(),
             annotated: Vec::new(),
-        };
-        checker.bind_signature();
-        checker
+        }
     }
 
     fn bind_signature(&mut self) {
@@ -226,6 +229,15 @@ impl<'a> Checker<'a> {
                 continue;
             };
             let (kind, dt) = match ty {
+                ParamTy::Desc(dt, _) | ParamTy::DescMut(dt, _) => {
+                    let mutable = matches!(ty, ParamTy::DescMut(..));
+                    let binding = match self.descriptor_param(param, dt, mutable, place) {
+                        Ok(id) if !broken(dt) => Binding::Desc(id),
+                        Ok(_) | Err(_) => Binding::Poison,
+                    };
+                    self.bind(&name, binding);
+                    continue;
+                }
                 ParamTy::Ptr(dt) => (ParamKind::Ptr { dt, mutable: false }, dt),
                 ParamTy::PtrMut(dt) => (ParamKind::Ptr { dt, mutable: true }, dt),
                 ParamTy::Scalar(dt) => (ParamKind::Scalar(dt), dt),
@@ -284,7 +296,7 @@ impl<'a> Checker<'a> {
 
     /// Appends an operation with a result of type `ty`.
     fn eval(&mut self, op: VOp, args: Vec<NodeId>, ty: VTy, place: Place) -> NodeId {
-        let pure = !matches!(op, VOp::Ready(Op::Memory(_))) && !matches!(ty.elem, VElem::Ptr(_));
+        let pure = !matches!(op, VOp::Ready(Op::Memory(_) | Op::Desc(_))) && !matches!(ty.elem, VElem::Ptr(_));
         let launch = matches!(&op, VOp::Ready(Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. })));
         let constexpr = pure && !launch && ty.is_scalar() && args.iter().all(|&a| self.node(a).constexpr);
         let node = self.new_node(Node { kind: Kind::Op(op, args), ty, dim: None, constexpr, place });

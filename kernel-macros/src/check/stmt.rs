@@ -158,6 +158,11 @@ impl Checker<'_> {
             }
             Some((Binding::Var(var), false)) => Ok(var),
             Some((Binding::Poison, _)) => Err(Reported::earlier()),
+            Some((Binding::Desc(_), _)) => {
+                let message = format!("`{name}` is a tensor descriptor, which cannot be assigned to");
+                let help = format!("write a block of the tensor: `{name}.store([i, j], value)`");
+                Err(self.report_help(place, message, help))
+            }
             Some((_, true)) => {
                 let help = "a closure gives its result as a value";
                 Err(self.report_help(place, format!("the closure assigns to `{name}` outside"), help))
@@ -170,7 +175,12 @@ impl Checker<'_> {
                     _ if parameter => format!("declare the parameter as `mut {name}: ..`"),
                     _ if constexpr => format!("copy it: `let mut value = {name};`"),
                     Binding::Tuple(_) => format!("take the tuple apart: `let (mut a, mut b) = {name};`"),
-                    Binding::Value(_) | Binding::Var(_) | Binding::Dim(_) | Binding::ConstBool(_) | Binding::Poison => {
+                    Binding::Value(_)
+                    | Binding::Var(_)
+                    | Binding::Dim(_)
+                    | Binding::ConstBool(_)
+                    | Binding::Desc(_)
+                    | Binding::Poison => {
                         format!("declare it with `let mut {name}`")
                     }
                 };

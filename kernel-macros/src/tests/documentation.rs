@@ -3,7 +3,7 @@
 use quote::ToTokens;
 
 use super::support::expand;
-use crate::ops::ROWS;
+use crate::ops::{DESC_ROWS, ROWS};
 
 const LANGUAGE: &str = include_str!("../language.md");
 
@@ -26,7 +26,7 @@ fn examples_compile() {
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 4);
+    assert_eq!(kernels, 5);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.
@@ -43,6 +43,16 @@ fn listed() -> Vec<(String, bool)> {
     }
     names.sort();
     names
+}
+
+#[test]
+fn the_list_of_operations_of_descriptors_is_complete() {
+    let (_, section) = LANGUAGE.split_once("# Tensor descriptors").unwrap_or_else(|| panic!("no such section"));
+    let (section, _) = section.split_once("\n# ").unwrap_or_else(|| panic!("no end of the section"));
+    for row in DESC_ROWS {
+        let call = format!("{}(", row.name);
+        assert!(section.contains(&call) || section.contains(&format!("`{}`", row.name)), "{call}");
+    }
 }
 
 #[test]

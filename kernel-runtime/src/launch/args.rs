@@ -17,6 +17,7 @@ use crate::graph::recording::Recording;
 use crate::record::LaunchId;
 use crate::storage::{Address, Storage};
 use crate::stream::Stream;
+use crate::tensor::{DescRef, DescRefMut, Inner, TensorLayout};
 use crate::view::{View, ViewMut};
 use kernel_core::ir::{DType as CoreDType, Literal};
 use std::ops::Range;
@@ -63,6 +64,26 @@ impl<'a> BufferArg<'a> {
     fn new<T: DType>(view: View<'a, T>) -> Self {
         let (storage, start, len) = view.into_parts();
         BufferArg { storage, start: start * size_of::<T>(), len, element: T::ELEMENT }
+    }
+
+    /// Elements.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the first element is.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(crate) fn address(&self) -> Address {
+        self.storage.address(self.start)
+    }
+}
+
+impl<'a> From<BufferArgMut<'a>> for BufferArg<'a> {
+    #[inline]
+    fn from(BufferArgMut(buffer): BufferArgMut<'a>) -> Self {
+        buffer
     }
 }
 
@@ -189,9 +210,7 @@ impl ScalarValue {
         match self.element {
             ElementType::Bool => Literal::Bool(bits != 0),
             ElementType::F16 => Literal::float(half::f16::from_bits(bits as u16).to_f64()),
-            ElementType::F8E4M3 | ElementType::F8E5M2 => {
-                kernel_core::num::from_bits(bits, core_dtype(self.element))
-            }
+            ElementType::F8E4M3 | ElementType::F8E5M2 => kernel_core::num::from_bits(bits, core_dtype(self.element)),
             ElementType::BF16 => Literal::float(half::bf16::from_bits(bits as u16).to_f64()),
             ElementType::F32 => Literal::float(f32::from_bits(bits as u32).into()),
             ElementType::F64 => Literal::Float(bits),
@@ -239,6 +258,21 @@ pub(super) enum ArgKind {
     Scalar,
     /// A value that is folded into the code.
     Const,
+    /// A tensor in a shared buffer.
+    Desc,
+    /// A tensor in an exclusive buffer.
+    DescMut,
+}
+
+impl ArgKind {
+    /// Whether the launch may write the memory of the argument.
+    #[inline]
+    pub(super) fn is_written(self) -> bool {
+        match self {
+            ArgKind::PtrMut | ArgKind::DescMut => true,
+            ArgKind::Ptr | ArgKind::Desc | ArgKind::Scalar | ArgKind::Const => false,
+        }
+    }
 }
 
 /// One argument, in the order of the kernel's parameters. What launches need of all kinds is in the
@@ -250,6 +284,8 @@ pub(super) struct Arg<'a> {
     fact: u64,
     /// The memory of a buffer.
     storage: Option<&'a Arc<Storage>>,
+    /// The descriptor of a tensor.
+    tensor: Option<&'a Inner<'a>>,
     /// Where a buffer starts in it, in bytes.
     start: usize,
     /// What the key of a variant says of it.
@@ -262,18 +298,32 @@ pub(super) struct Arg<'a> {
 impl<'a> Arg<'a> {
     #[inline]
     pub(super) fn ptr(buffer: BufferArg<'a>) -> Self {
-        Self::buffer(ArgKind::Ptr, buffer)
+        Self::buffer(ArgKind::Ptr, buffer, None)
     }
 
     #[inline]
     pub(super) fn ptr_mut(BufferArgMut(buffer): BufferArgMut<'a>) -> Self {
-        Self::buffer(ArgKind::PtrMut, buffer)
+        Self::buffer(ArgKind::PtrMut, buffer, None)
     }
 
     #[inline]
-    fn buffer(kind: ArgKind, BufferArg { storage, start, len, element }: BufferArg<'a>) -> Self {
+    pub(super) fn desc(DescRef(tensor): DescRef<'a>) -> Self {
+        Self::buffer(ArgKind::Desc, tensor.buffer, Some(tensor))
+    }
+
+    #[inline]
+    pub(super) fn desc_mut(DescRefMut(tensor): DescRefMut<'a>) -> Self {
+        Self::buffer(ArgKind::DescMut, tensor.buffer, Some(tensor))
+    }
+
+    #[inline]
+    fn buffer(
+        kind: ArgKind,
+        BufferArg { storage, start, len, element }: BufferArg<'a>,
+        tensor: Option<&'a Inner<'a>>,
+    ) -> Self {
         let bits = storage.address(start).get();
-        Arg { bits, fact: len as u64, storage: Some(storage), start, unit: 0, kind, element }.with_unit()
+        Arg { bits, fact: len as u64, storage: Some(storage), tensor, start, unit: 0, kind, element }.with_unit()
     }
 
     #[inline]
@@ -290,7 +340,7 @@ impl<'a> Arg<'a> {
     fn value(kind: ArgKind, value: ScalarValue) -> Self {
         let fact = if value.is_int() && kind == ArgKind::Scalar { value.bits } else { 0 };
         let ScalarValue { bits, element } = value;
-        Arg { bits, fact, storage: None, start: 0, unit: 0, kind, element }.with_unit()
+        Arg { bits, fact, storage: None, tensor: None, start: 0, unit: 0, kind, element }.with_unit()
     }
 
     #[inline]
@@ -333,8 +383,27 @@ impl<'a> Arg<'a> {
     pub(super) fn as_value(&self) -> Option<ScalarValue> {
         match self.kind {
             ArgKind::Scalar | ArgKind::Const => Some(ScalarValue { bits: self.bits, element: self.element }),
-            ArgKind::Ptr | ArgKind::PtrMut => None,
+            ArgKind::Ptr | ArgKind::PtrMut | ArgKind::Desc | ArgKind::DescMut => None,
         }
+    }
+
+    /// Learns again what the key says of it.
+    #[cfg(feature = "jit")]
+    #[cold]
+    pub(super) fn refresh(&mut self) {
+        self.unit = ParamSpec::of(self).unit();
+    }
+
+    /// The descriptor of a tensor.
+    #[inline]
+    pub(super) fn as_desc(&self) -> Option<&'a Inner<'a>> {
+        self.tensor
+    }
+
+    /// Where the elements of a tensor are.
+    #[inline]
+    pub(super) fn as_tensor(&self) -> Option<&'a TensorLayout> {
+        self.tensor.map(|tensor| &tensor.layout)
     }
 
     /// Where a buffer is, and how many elements it has.
@@ -367,17 +436,17 @@ impl<'a> Arg<'a> {
     /// has been checked with [`Arg::check_device`].
     #[inline]
     pub(super) fn prepare(&self, stream: &Stream, launch: LaunchId) -> Result<()> {
-        match (self.storage, self.kind) {
-            (Some(storage), ArgKind::PtrMut) => storage.begin_write_here(stream, self.range(), launch),
-            (Some(storage), ArgKind::Ptr | ArgKind::Scalar | ArgKind::Const) => storage.begin_read_here(stream),
-            (None, _) => Ok(()),
+        match self.storage {
+            Some(storage) if self.kind.is_written() => storage.begin_write_here(stream, self.range(), launch),
+            Some(storage) => storage.begin_read_here(stream),
+            None => Ok(()),
         }
     }
 
     /// Notes the use of a buffer by the launch that is recorded next.
     pub(super) fn note(&self, recording: &mut Recording) {
         if let Some(storage) = self.storage {
-            recording.add_use(storage, (self.kind == ArgKind::PtrMut).then(|| self.range()));
+            recording.add_use(storage, self.kind.is_written().then(|| self.range()));
         }
     }
 }

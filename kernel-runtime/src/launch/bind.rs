@@ -22,7 +22,7 @@ pub(super) fn bind(kernel: &Kernel, spec: &Spec<'_>, timings: &mut Timings) -> R
             .iter()
             .filter_map(|param| match param {
                 ParamSpec::Const(value) => Some(value.literal()),
-                ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } => None,
+                ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Tensor { .. } => None,
             })
             .collect(),
         facts: spec.params.iter().map(|param| param.facts()).collect(),
@@ -93,21 +93,15 @@ fn check_signature(kernel: &Kernel, func: &Func, spec: &Spec<'_>) -> Result<()> 
                 // A kernel that only reads may be given what may be written.
                 (!mutable || *given_mutable).then_some(*dt)
             }
+            (ParamKind::Desc { dt, block, mutable }, ParamSpec::Tensor { mutable: given_mutable, facts, .. }) => {
+                ((!mutable || *given_mutable) && block.len() == usize::from(facts.rank)).then_some(*dt)
+            }
             (ParamKind::Scalar(dt), ParamSpec::Scalar { .. }) | (ParamKind::ConstScalar(dt), ParamSpec::Const(_)) => {
                 Some(*dt)
             }
-            (ParamKind::Ptr { .. }, ParamSpec::Scalar { .. } | ParamSpec::Const(_))
-            | (ParamKind::Scalar(_), ParamSpec::Buffer { .. } | ParamSpec::Const(_))
-            | (ParamKind::ConstScalar(_), ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. })
-            // No argument that there is yet describes a tensor.
-            | (ParamKind::Desc { .. }, _)
-            | (
-                ParamKind::ReportSlot
-                | ParamKind::Length(_)
-                | ParamKind::Scratch
-                | ParamKind::DescShape { .. }
-                | ParamKind::DescStride { .. },
+            (
                 _,
+                ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Const(_) | ParamSpec::Tensor { .. },
             ) => None,
         };
         if fits.and_then(element) != Some(core_dtype(given.element())) {
@@ -128,6 +122,7 @@ fn given_kind(param: &ParamSpec) -> &'static str {
         ParamSpec::Buffer { mutable: true, .. } => "exclusive buffer",
         ParamSpec::Scalar { .. } => "scalar",
         ParamSpec::Const(_) => "constant",
+        ParamSpec::Tensor { .. } => "tensor",
     }
 }
 

@@ -18,6 +18,7 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::stream::Stream;
+use crate::tensor::{DescArg, DescMutArg};
 use kernel_core::ir::Safety;
 use std::fmt;
 
@@ -95,6 +96,20 @@ macro_rules! calls {
             #[inline]
             pub fn ptr_mut<T: DType>(mut self, buffer: impl PtrMutArg<'a, T>) -> Self {
                 self.invocation.args.push(Arg::ptr_mut(buffer.into_arg_mut()));
+                self
+            }
+
+            /// The next argument, for a `TensorDesc<T, { [..] }>` with blocks of `RANK` dimensions.
+            #[inline]
+            pub fn desc<T: DType, const RANK: usize>(mut self, tensor: impl DescArg<'a, T, RANK>) -> Self {
+                self.invocation.args.push(Arg::desc(tensor.into_desc()));
+                self
+            }
+
+            /// The next argument, for a `TensorDescMut<T, { [..] }>` with blocks of `RANK` dimensions.
+            #[inline]
+            pub fn desc_mut<T: DType, const RANK: usize>(mut self, tensor: impl DescMutArg<'a, T, RANK>) -> Self {
+                self.invocation.args.push(Arg::desc_mut(tensor.into_desc_mut()));
                 self
             }
 

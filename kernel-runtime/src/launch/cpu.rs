@@ -14,6 +14,7 @@ use crate::error::{Access, Error, Result};
 use crate::graph::{HostLaunch, recording};
 use crate::record::LaunchId;
 use crate::storage::Address;
+use crate::tensor::Padding;
 use kernel_core::interp::{self, Fault, FaultKind, Program};
 use smallvec::SmallVec;
 
@@ -97,7 +98,16 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVaria
 fn input(kernel: &Kernel, arg: &Arg<'_>) -> Result<interp::Arg> {
     match arg.as_buffer() {
         None => Ok(interp::Arg::Scalar(arg.bits())),
-        Some((Address::Host(ptr), len)) => Ok(interp::Arg::Buffer { ptr, len }),
+        Some((Address::Host(ptr), len)) => Ok(match arg.as_tensor() {
+            Some(tensor) => interp::Arg::Tensor(interp::Tensor {
+                ptr,
+                rank: tensor.shape().len(),
+                shape: tensor.all_shape(),
+                strides: tensor.all_strides(),
+                pads_with_nan: tensor.padding() == Padding::Nan,
+            }),
+            None => interp::Arg::Buffer { ptr, len },
+        }),
         Some((Address::Device(_), _)) => Err(Error::Unsupported {
             what: format!("running kernel `{}` on the CPU", kernel.name()).into(),
             reason: "a buffer is not in host memory".into(),

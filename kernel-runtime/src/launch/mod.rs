@@ -43,6 +43,7 @@ mod spec;
 mod target;
 mod timing;
 
+pub use crate::tensor::{DescArg, DescMutArg, DescRef, DescRefMut};
 pub use args::{BufferArg, BufferArgMut, PtrArg, PtrMutArg, Scalar, ScalarValue};
 pub use call::{Call, Grid, HasGrid, NoGrid, UnsafeCall};
 pub use compiled::CompiledKernel;

@@ -5,7 +5,7 @@ use super::backend;
 use super::bind::element_type;
 use super::compiled::CompiledKernel;
 use super::kernel::{Kernel, user_params};
-use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning, assumed_buffer, assumed_scalar};
+use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning, assumed_buffer, assumed_scalar, assumed_tensor};
 use super::target::Target;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
@@ -93,10 +93,12 @@ impl CompileRequest {
             let element = |dt| element_type(dt, &self.dtypes);
             let assumed = match &param.kind {
                 ParamKind::Ptr { dt, mutable } => element(*dt).map(|element| assumed_buffer(element, *mutable)),
+                ParamKind::Desc { dt, block, mutable } => {
+                    element(*dt).map(|element| assumed_tensor(element, *mutable, block.len()))
+                }
                 ParamKind::Scalar(dt) => element(*dt).map(assumed_scalar),
                 ParamKind::ConstScalar(_) => const_scalars.next().copied().map(ParamSpec::Const),
-                ParamKind::Desc { .. }
-                | ParamKind::ReportSlot
+                ParamKind::ReportSlot
                 | ParamKind::Length(_)
                 | ParamKind::Scratch
                 | ParamKind::DescShape { .. }

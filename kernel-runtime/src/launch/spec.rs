@@ -4,6 +4,7 @@
 use super::args::{Arg, ArgKind, ScalarValue, core_dtype};
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
+use crate::tensor::{Inner, Padding, TensorFacts};
 use kernel_core::ir::{Facts, Safety};
 use smallvec::SmallVec;
 use std::borrow::Borrow;
@@ -85,6 +86,13 @@ pub(super) enum ParamSpec {
         one: bool,
     },
     Const(ScalarValue),
+    /// A tensor behind a descriptor, in memory aligned to 16 bytes if `aligned`.
+    Tensor {
+        element: ElementType,
+        mutable: bool,
+        aligned: bool,
+        facts: TensorFacts,
+    },
 }
 
 impl ParamSpec {
@@ -106,6 +114,11 @@ impl ParamSpec {
                 let len_divisible = arg.fact().is_multiple_of(u64::from(DIVISOR));
                 ParamSpec::Buffer { element, mutable: arg.kind() == ArgKind::PtrMut, alignment, len_divisible }
             }
+            ArgKind::Desc | ArgKind::DescMut => {
+                let aligned = arg.bits().is_multiple_of(u64::from(MAX_ALIGNMENT));
+                let facts = arg.as_desc().map_or(TensorFacts::NOTHING, Inner::facts);
+                ParamSpec::Tensor { element, mutable: arg.kind() == ArgKind::DescMut, aligned, facts }
+            }
         }
     }
 
@@ -118,6 +131,9 @@ impl ParamSpec {
             }
             ParamSpec::Scalar { element, .. } => ParamSpec::Scalar { element, divisor: 1, one: false },
             ParamSpec::Const(value) => ParamSpec::Const(value),
+            ParamSpec::Tensor { element, mutable, facts, .. } => {
+                ParamSpec::Tensor { element, mutable, aligned: false, facts: facts.unknown() }
+            }
         }
     }
 
@@ -128,7 +144,7 @@ impl ParamSpec {
             ParamSpec::Buffer { element, mutable, alignment, .. } => {
                 ParamSpec::Buffer { element, mutable, alignment, len_divisible: false }
             }
-            ParamSpec::Scalar { .. } | ParamSpec::Const(_) => self,
+            ParamSpec::Scalar { .. } | ParamSpec::Const(_) | ParamSpec::Tensor { .. } => self,
         }
     }
 
@@ -136,18 +152,36 @@ impl ParamSpec {
         let known = |is_known: bool| if is_known { DIVISOR } else { 0 };
         match self {
             ParamSpec::Buffer { alignment, len_divisible, .. } => {
-                Facts { divisible_by: alignment, equals_one: false, len_divisible_by: known(len_divisible), ..Facts::default() }
+                Facts { divisible_by: alignment, len_divisible_by: known(len_divisible), ..Facts::default() }
             }
             ParamSpec::Scalar { divisor, one, .. } => {
                 Facts { divisible_by: if divisor > 1 { divisor } else { 0 }, equals_one: one, ..Facts::default() }
             }
             ParamSpec::Const(_) => Facts::default(),
+            ParamSpec::Tensor { element, aligned, facts, .. } => {
+                let unit = MAX_ALIGNMENT / element.size() as u32;
+                // Memory that is known to be aligned, with strides that are, can be copied by the hardware.
+                let usable = |is_known: bool| is_known && facts.copies;
+                Facts {
+                    divisible_by: match aligned {
+                        true if facts.copies => MAX_ALIGNMENT,
+                        true => MAX_ALIGNMENT / 2,
+                        false => element.size() as u32,
+                    },
+                    len_divisible_by: if facts.rows { unit } else { 0 },
+                    stride_divisible_by: if usable(facts.strides) { unit } else { 0 },
+                    pads_with_nan: facts.padding == Padding::Nan,
+                    ..Facts::default()
+                }
+            }
         }
     }
 
     pub(super) fn element(self) -> ElementType {
         match self {
-            ParamSpec::Buffer { element, .. } | ParamSpec::Scalar { element, .. } => element,
+            ParamSpec::Buffer { element, .. }
+            | ParamSpec::Scalar { element, .. }
+            | ParamSpec::Tensor { element, .. } => element,
             ParamSpec::Const(value) => value.element,
         }
     }
@@ -162,15 +196,20 @@ impl ParamSpec {
             }
             ParamSpec::Scalar { element, divisor, one } => (2, element, log2(divisor) | u16::from(one) << 3),
             ParamSpec::Const(value) => (3, value.element, 0),
+            ParamSpec::Tensor { element, mutable, aligned, facts } => {
+                let flags = [aligned, facts.strides, facts.rows, facts.copies, facts.padding == Padding::Nan];
+                let flags = flags.into_iter().rev().fold(0, |bits, flag| bits << 1 | u16::from(flag));
+                (4 + u16::from(mutable), element, flags << 3 | u16::from(facts.rank))
+            }
         };
-        kind | (element as u16) << 2 | facts << 6
+        kind | (element as u16) << 3 | facts << 8
     }
 
     /// The value of a constant.
     fn value(self) -> Option<u64> {
         match self {
             ParamSpec::Const(value) => Some(value.bits),
-            ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } => None,
+            ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Tensor { .. } => None,
         }
     }
 }
@@ -344,6 +383,12 @@ pub(super) struct KeyHead {
 /// aligned, sizes are multiples of 16.
 pub(super) fn assumed_buffer(element: ElementType, mutable: bool) -> ParamSpec {
     ParamSpec::Buffer { element, mutable, alignment: MAX_ALIGNMENT, len_divisible: true }
+}
+
+/// As [`assumed_buffer`], of a tensor of that many dimensions.
+pub(super) fn assumed_tensor(element: ElementType, mutable: bool, rank: usize) -> ParamSpec {
+    let facts = TensorFacts { rank: rank as u8, padding: Padding::Zero, strides: true, rows: true, copies: true };
+    ParamSpec::Tensor { element, mutable, aligned: true, facts }
 }
 
 /// As [`assumed_buffer`], of a scalar.

@@ -10,6 +10,7 @@
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
+//! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
@@ -18,6 +19,7 @@ mod arithmetic;
 mod bad_input;
 mod bounds;
 mod constants;
+mod descriptors;
 mod flow;
 mod language;
 mod launches;

@@ -60,6 +60,25 @@ const ANY_LENGTHS: u64 = 1 << 32;
 
 /// Launches the kernel, with its fast variant if the launch meets the conditions for it.
 pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
+    let result = launch_variant(call, place);
+    match &result {
+        Err(Error::Unsupported { .. }) if has_refused_maps(call) => {
+            // The driver has refused to encode the map of a tensor, before anything was launched. Code that accesses
+            // the tensor under masks needs no map.
+            call.args.iter_mut().for_each(Arg::refresh);
+            launch_variant(call, place)
+        }
+        _ => result,
+    }
+}
+
+/// Whether the driver has refused a map since the call's key was made.
+#[cold]
+fn has_refused_maps(call: &Invocation<'_>) -> bool {
+    call.args.iter().any(|arg| arg.as_desc().is_some_and(|tensor| tensor.maps.is_refused()))
+}
+
+fn launch_variant(call: &Invocation<'_>, place: &Place<'_>) -> Result<()> {
     let fast = ready(call, place.device, Checking::AtLaunch)?;
     let conditions = &fast.variant.compiled.conditions;
     let ready = match meets_conditions(conditions, &fast.memo, &call.args, place.grid) {
@@ -294,7 +313,7 @@ mod tests {
                 AbiParam::Length(id) if id.index() == 0 => 100,
                 AbiParam::Length(_) => 70,
                 AbiParam::ReportSlot => 0xabc0,
-                AbiParam::Scratch => 0,
+                AbiParam::Scratch | AbiParam::TensorMap(_) | AbiParam::Shape(..) | AbiParam::Stride(..) => 0,
             })
             .collect();
         assert_eq!(values, expected);

@@ -8,6 +8,7 @@ use crate::driver::wrap;
 use crate::error::{Error, Result};
 use crate::graph::{KernelNode, recording};
 use crate::record::LaunchId;
+use crate::tensor::{Encoded, Map};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys;
 use kernel_codegen::AbiParam;
@@ -54,6 +55,8 @@ pub(super) struct Params {
     pointers: [MaybeUninit<*mut c_void>; INLINE_PARAMS],
     /// Instead, if there are more.
     long: (Vec<u64>, Vec<*mut c_void>),
+    /// Tensor maps that their descriptors do not keep.
+    maps: Vec<Box<Encoded>>,
 }
 
 impl Params {
@@ -63,12 +66,13 @@ impl Params {
             values: [const { MaybeUninit::uninit() }; INLINE_PARAMS],
             pointers: [const { MaybeUninit::uninit() }; INLINE_PARAMS],
             long: (Vec::new(), Vec::new()),
+            maps: Vec::new(),
         }
     }
 
     /// Packs the values of all parameters; gives where each is. Each points to eight bytes, of which
     /// the driver reads as many as the parameter has: the low ones come first on every machine that
-    /// NVIDIA's driver runs on.
+    /// NVIDIA's driver runs on. Tensor maps are where they were encoded.
     #[inline]
     pub(super) fn pack(
         &mut self,
@@ -83,7 +87,7 @@ impl Params {
         for ((param, value), pointer) in abi.iter().zip(&mut self.values).zip(&mut self.pointers) {
             match value_of(param, args, report_slot) {
                 Some(known) => pointer.write(std::ptr::from_mut(value.write(known)).cast()),
-                None => return Err(unknown_param(kernel, param)),
+                None => pointer.write(map_of(kernel, param, args, &mut self.maps)?),
             };
         }
         // SAFETY: the loop has written one for each parameter.
@@ -98,10 +102,14 @@ impl Params {
         args: &[Arg<'_>],
         report_slot: u64,
     ) -> Result<&mut [*mut c_void]> {
-        let value = |param| value_of(param, args, report_slot).ok_or_else(|| unknown_param(kernel, param));
         let (values, pointers) = &mut self.long;
-        *values = abi.iter().map(value).collect::<Result<_>>()?;
+        *values = abi.iter().map(|param| value_of(param, args, report_slot).unwrap_or(0)).collect();
         *pointers = values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
+        for (param, pointer) in abi.iter().zip(pointers.iter_mut()) {
+            if value_of(param, args, report_slot).is_none() {
+                *pointer = map_of(kernel, param, args, &mut self.maps)?;
+            }
+        }
         Ok(pointers)
     }
 }
@@ -182,7 +190,28 @@ pub(super) fn value_of(param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> 
         AbiParam::Buffer(id) | AbiParam::Scalar(id, _) => args.get(id.index()).map(Arg::bits),
         AbiParam::Length(id) => args.get(id.index()).map(Arg::fact),
         AbiParam::ReportSlot => Some(report_slot),
-        AbiParam::Scratch => None,
+        AbiParam::Shape(id, axis) => args.get(id.index())?.as_tensor()?.shape().get(usize::from(*axis)).copied(),
+        AbiParam::Stride(id, axis) => args.get(id.index())?.as_tensor()?.strides().get(usize::from(*axis)).copied(),
+        AbiParam::Scratch | AbiParam::TensorMap(_) => None,
+    }
+}
+
+/// Where the tensor map is that a parameter takes; `maps` keeps it if nobody else does.
+fn map_of(kernel: &Kernel, param: &AbiParam, args: &[Arg<'_>], maps: &mut Vec<Box<Encoded>>) -> Result<*mut c_void> {
+    let AbiParam::TensorMap(blocks) = param else { return Err(unknown_param(kernel, param)) };
+    let tensor = args.get(blocks.param.index()).and_then(Arg::as_desc);
+    let tensor = tensor.ok_or_else(|| unknown_param(kernel, param))?;
+    match tensor.map(blocks) {
+        Map::Kept(kept) => Ok(kept.as_ptr()),
+        Map::New(new) => {
+            let pointer = new.as_ptr();
+            maps.push(new);
+            Ok(pointer)
+        }
+        Map::Refused => Err(Error::Unsupported {
+            what: format!("copying the tensor of a launch of kernel `{}` in hardware", kernel.name()).into(),
+            reason: "the driver refuses its shape or strides".into(),
+        }),
     }
 }
 
