@@ -19,6 +19,7 @@ mod boxes;
 pub mod check;
 mod compiled;
 mod directive;
+mod dot;
 mod error;
 mod lower;
 pub mod occupancy;
@@ -34,6 +35,6 @@ pub use compiled::{AbiParam, Compiled, LlvmIr, MapSwizzle, Site, SiteKind, Tenso
 pub use directive::with_min_programs;
 pub use error::{CodegenError, Refusal};
 pub use options::{MAX_WARPS, Options};
-pub use pipeline::{PASSES, compile};
+pub use pipeline::{PASSES, compile, compile_placed};
 pub use report::{Report, Usage};
 pub use target::Target;

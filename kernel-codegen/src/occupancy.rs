@@ -20,7 +20,7 @@
 
 use std::fmt;
 
-use kernel_core::ir::{ControlOp, Func, Op, ValueId};
+use kernel_core::ir::{ControlOp, Func, GpuOp, Op, ValueId};
 use kernel_core::layout::{Dim, WARP_SIZE};
 
 use crate::analysis::control::{for_each_op, operands_before_carried};
@@ -157,9 +157,11 @@ pub(crate) fn asked_programs(
     shared_bytes: u32,
     barriers: u32,
 ) -> Option<u32> {
-    let (mut waits, mut staying) = (barriers > 0, 0);
+    let (mut waits, mut multiplies, mut staying) = (barriers > 0, false, 0);
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
+        // Matrix products keep accumulators in most of the registers that there are, and wait for nothing else.
+        multiplies |= matches!(operation.op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
         let Op::Control(op) = &operation.op else { return };
         match op {
             // What a loop carries, and the row that a reduction is about, stay in registers.
@@ -175,7 +177,7 @@ pub(crate) fn asked_programs(
             | ControlOp::StaticAssert { .. } => {}
         }
     });
-    if !waits {
+    if !waits || multiplies {
         return None;
     }
     let has = target.multiprocessor();

@@ -13,9 +13,9 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
-use crate::passes::{descriptors, hoist_loads};
+use crate::passes::{dots, hoist_loads};
 use crate::target::Target;
-use crate::{lower, place};
+use crate::{dot, lower, place};
 
 /// The names of this crate's optimisation passes that [`Options::disabled_passes`] may leave out, beside those of
 /// [`kernel_core::passes::PASSES`]: each can be switched off without changing what a kernel computes.
@@ -43,13 +43,33 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
     timings.analyse = start.elapsed();
 
     let start = Instant::now();
-    let func = place::place(func, &axis, options.num_warps)?;
+    let mut func = place::place(func, &axis, *target, options.num_warps)?;
+    dots::run(&mut func, *target, options.num_warps);
     let placed = placed(func)?;
     timings.place = start.elapsed();
+    generate(placed, target, options, plan, timings)
+}
 
+/// Compiles a kernel at the placed level as it stands, for a target: what follows placement in [`compile`].
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_placed(kernel: &Placed, target: &Target, options: &Options) -> Result<Compiled, CodegenError> {
+    check_options(kernel.func(), options)?;
+    generate(kernel.clone(), target, options, CheckPlan::default(), Timings::default())
+}
+
+/// From a placed kernel to PTX.
+fn generate(
+    placed: Placed,
+    target: &Target,
+    options: &Options,
+    plan: CheckPlan,
+    mut timings: Timings,
+) -> Result<Compiled, CodegenError> {
     let start = Instant::now();
     let llvm = load()?;
-    let machine = target_machine(llvm, target.name(), target.features())?;
+    let machine = target_machine(llvm, target.name(), target.features(dot::has_f8_products(placed.func())))?;
     let context = new_context(llvm);
     let axis = AxisAnalysis::new(placed.func());
     let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options.num_warps)?;

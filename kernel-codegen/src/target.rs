@@ -71,8 +71,11 @@ impl Target {
 
     /// LLVM's feature string: the lowest PTX version that has what is emitted, so that old drivers accept it.
     /// Eviction priorities need 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its barriers 8.0.
-    pub(crate) fn features(self) -> &'static str {
+    ///
+    /// Products of 8-bit floats by `mma.sync` need 8.4.
+    pub(crate) fn features(self, f8_products: bool) -> &'static str {
         match self.arch {
+            Arch::Sm89 if f8_products => "+ptx84",
             Arch::Sm80 => "+ptx74",
             Arch::Sm89 => "+ptx78",
             Arch::Sm90 | Arch::Sm90a => "+ptx80",
@@ -97,6 +100,26 @@ impl Target {
             Arch::Sm90 | Arch::Sm90a => (64, 32, 228),
         };
         Multiprocessor { registers: 64 * 1024, warps, programs, shared_bytes: kilobytes * 1024 }
+    }
+
+    /// Whether four warps multiply together, from shared memory (`wgmma`).
+    pub(crate) fn has_wgmma(self) -> bool {
+        self.arch == Arch::Sm90a
+    }
+
+    /// Whether `mma.sync` takes 8-bit floats. Hopper does too, but no faster than f16, and with a newer PTX.
+    pub(crate) fn has_f8_mma(self) -> bool {
+        self.arch == Arch::Sm89
+    }
+
+    /// Whether warps store matrices to shared memory (`stmatrix`).
+    pub(crate) fn has_stmatrix(self) -> bool {
+        self.arch >= Arch::Sm90
+    }
+
+    /// Whether there are accesses to shared memory beside those of the threads.
+    pub(crate) fn has_async_proxy(self) -> bool {
+        self.arch >= Arch::Sm90
     }
 
     /// Whether `atom.add` takes bf16 (PTX: sm_90 and later).

@@ -43,12 +43,12 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    fn block(&self, name: &str) -> BasicBlock<'ctx> {
+    pub(super) fn block(&self, name: &str) -> BasicBlock<'ctx> {
         self.ir.context.append_basic_block(self.function, name)
     }
 
     /// The block in which instructions are being emitted.
-    fn here(&self) -> BasicBlock<'ctx> {
+    pub(super) fn here(&self) -> BasicBlock<'ctx> {
         self.ir.builder.get_insert_block().unwrap_or(self.start)
     }
 

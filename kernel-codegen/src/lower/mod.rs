@@ -9,6 +9,7 @@
 //! failed bounds checks are reported.
 
 mod abi;
+mod async_copy;
 mod atomic;
 mod barrier;
 mod block;
@@ -18,22 +19,28 @@ mod checks;
 mod control;
 mod convert;
 mod create;
+mod dot;
 mod elementwise;
 mod fmod;
 mod intrinsics;
 mod ir;
 mod math;
 mod memory;
+mod mma;
 mod reduce;
 mod scan;
 mod shape;
 mod shared;
 mod tma;
+mod views;
+mod wgmma;
 mod words;
 
 use std::rc::Rc;
 
-use kernel_core::ir::{DType, DotOp, Elem, ElementwiseOp, Func, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{
+    DType, DotOp, Elem, ElementwiseOp, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, ValueId,
+};
 use kernel_core::layout::{Dim, LinearForm, LinearLayout, WARP_SIZE};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
@@ -42,7 +49,7 @@ use kernel_llvm::inkwell::module::Module;
 use kernel_llvm::inkwell::targets::TargetMachine;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
-use kernel_llvm::{KernelBounds, mark_kernel, new_module};
+use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::steering_values;
@@ -58,6 +65,7 @@ use checks::Sticky;
 use intrinsics::Intrinsic;
 use ir::{Ir, Value};
 use shared::Scratch;
+use views::Allocations;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
@@ -144,6 +152,9 @@ struct Lower<'a, 'ctx> {
     owners: Vec<((u32, u32), IntValue<'ctx>)>,
     /// Per value, whether control depends on it.
     steering: Vec<bool>,
+    /// Where the kernel's own shared memory is.
+    allocations: Allocations,
+    /// Shared memory above it, for conversions and reductions.
     scratch: Scratch,
     barriers: Barriers,
     abi: Vec<AbiParam>,
@@ -163,6 +174,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         num_warps: u32,
     ) -> Result<Lower<'a, 'ctx>> {
         let abi = abi::parameters(func);
+        let allocations = Allocations::new(func);
         let function = abi::declare(&ir, func, &abi);
         let entry = ir.context.append_basic_block(function, "entry");
         let start = ir.context.append_basic_block(function, "start");
@@ -192,7 +204,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             forms: Vec::new(),
             owners: Vec::new(),
             steering: steering_values(func),
-            scratch: Scratch::default(),
+            scratch: Scratch::above(allocations.bytes),
+            allocations,
             barriers: Barriers::default(),
             abi,
             report_slot: None,
@@ -238,15 +251,51 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 MemoryOp::CheckBounds { param, store } => self.check_bounds(operation, *param, *store),
             },
             Op::Control(op) => self.control(operation, op),
-            Op::Dot(DotOp::Dot { .. }) | Op::Desc(_) => {
+            Op::Dot(DotOp::Dot { .. }) => self.dot(operation),
+            Op::Desc(_) => {
                 let what = format!("`{}` is not lowered", operation.op.mnemonic());
                 Err(CodegenError::refuse(func, operation.span, what))
             }
-            Op::Gpu(op) => {
+            Op::Gpu(op) => self.gpu(id, operation, op),
+        }
+    }
+
+    fn gpu(&mut self, id: OpId, operation: &Operation, op: &GpuOp) -> Result<()> {
+        match op {
+            GpuOp::SharedAlloc { .. } => self.shared_alloc(id, operation),
+            GpuOp::SharedIndex => return self.shared_index(operation),
+            GpuOp::SharedPermute { .. } => self.shared_permute(operation),
+            GpuOp::SharedLoad => return self.shared_load(operation),
+            GpuOp::SharedStore => return self.shared_store(operation),
+            GpuOp::AsyncCopy => return self.async_copy(operation),
+            GpuOp::AsyncCommit => self.async_commit(operation),
+            GpuOp::AsyncWait { pending } => self.async_wait(operation, *pending),
+            GpuOp::Barrier => self.barrier(),
+            GpuOp::Fence { kind } => self.fence(*kind),
+            GpuOp::Wgmma { .. } => return self.wgmma(operation),
+            GpuOp::WgmmaWait { pending } => self.wgmma_wait(operation, *pending),
+            GpuOp::BarrierAlloc { .. }
+            | GpuOp::BarrierArrive
+            | GpuOp::BarrierWait
+            | GpuOp::TmaLoad
+            | GpuOp::TmaStore { .. }
+            | GpuOp::TmaStoreWait { .. }
+            | GpuOp::WarpGroups { .. } => {
                 let what = format!("`{}` is not lowered", op.mnemonic());
-                Err(CodegenError::refuse(func, operation.span, what))
+                return Err(CodegenError::refuse(self.func, operation.span, what));
             }
         }
+        Ok(())
+    }
+
+    /// Orders accesses between the proxies of shared memory. Targets without asynchronous proxies have nothing to order.
+    fn fence(&self, kind: FenceKind) {
+        let assembly = match kind {
+            _ if !self.target.has_async_proxy() => return,
+            FenceKind::ProxyAsync => "fence.proxy.async.shared::cta;",
+            FenceKind::BarrierInit => "fence.mbarrier_init.release.cluster;",
+        };
+        self.ir.asm(&[], assembly, "", &[], AsmEffects::Memory);
     }
 
     /// The registers of a value.
@@ -298,7 +347,9 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     fn element_type(&self, value: ValueId) -> BasicTypeEnum<'ctx> {
         match self.func.ty(value).elem {
             Elem::Ptr(_) => self.ir.global_pointer().into(),
-            Elem::Data(_) | Elem::Desc(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => self.ir.dtype(self.dtype(value)),
+            Elem::Data(_) | Elem::Desc(_) => self.ir.dtype(self.dtype(value)),
+            // Views are offsets, tokens nothing.
+            Elem::Token | Elem::Shared(_) | Elem::Barrier => self.ir.int_type(32).into(),
         }
     }
 

@@ -168,7 +168,7 @@ impl Exchange {
 }
 
 /// Shared memory that holds the tile of `layout` with its axes in `order`, slowest first.
-fn shared_in_order(layout: &LinearLayout, order: &[u8]) -> std::result::Result<LinearLayout, LayoutError> {
+pub(super) fn shared_in_order(layout: &LinearLayout, order: &[u8]) -> std::result::Result<LinearLayout, LayoutError> {
     let mut shared = LinearLayout::empty();
     for &axis in order.iter().rev() {
         let dim = Dim::Axis(axis);

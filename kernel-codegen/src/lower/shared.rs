@@ -17,14 +17,39 @@ use super::{Lower, Result};
 
 /// The symbol of the memory.
 pub(super) const SHARED_MEMORY: &str = "shared_memory";
-/// The alignment of the memory: that of the widest access.
+/// The alignment of what is put there: that of the widest access.
 const ALIGNMENT: u32 = 16;
+/// The alignment of the memory and of the kernel's own allocations in it: that of the widest swizzle.
+pub(super) const ALLOCATION_ALIGNMENT: u32 = 1024;
 /// Up to this many bytes, taking other memory is better than a barrier: four programs of that size fit every target.
 const CHEAP_BYTES: u32 = 16 * 1024;
+
+/// Where something in shared memory begins.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'ctx> {
+    /// Bytes that are known when the kernel runs.
+    pub(super) moved: Option<IntValue<'ctx>>,
+    /// Bytes that are known now.
+    pub(super) fixed: u32,
+}
+
+impl<'ctx> Place<'ctx> {
+    /// At a known byte.
+    pub(super) fn at(fixed: u32) -> Place<'ctx> {
+        Place { moved: None, fixed }
+    }
+
+    /// At a byte that is known when the kernel runs.
+    pub(super) fn moved(by: IntValue<'ctx>) -> Place<'ctx> {
+        Place { moved: Some(by), fixed: 0 }
+    }
+}
 
 /// Which parts of the memory are still read.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Scratch {
+    /// Bytes below, which are allocations of the kernel's own.
+    base: u32,
     reads: Vec<Range<u32>>,
     /// Reads of an earlier iteration may be anywhere.
     unknown_reads: bool,
@@ -33,6 +58,11 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
+    /// Memory for the lowering above `base` bytes that the kernel itself allocates.
+    pub(super) fn above(base: u32) -> Scratch {
+        Scratch { base, high_water: base, ..Scratch::default() }
+    }
+
     /// The most bytes ever in use.
     pub(super) fn high_water(&self) -> u32 {
         self.high_water
@@ -72,8 +102,8 @@ impl Scratch {
         }
         let fits = |start: u32| self.reads.iter().all(|read| read.end <= start || start + bytes <= read.start);
         let ends = self.reads.iter().map(|read| read.end.next_multiple_of(ALIGNMENT));
-        let start = ends.chain([0]).filter(|&start| fits(start)).min()?;
-        let limit = self.high_water.max(CHEAP_BYTES);
+        let start = ends.chain([self.base]).filter(|&start| fits(start)).min()?;
+        let limit = self.high_water.max(self.base + CHEAP_BYTES);
         (self.reads.is_empty() || start + bytes <= limit).then_some(start)
     }
 }
@@ -86,7 +116,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             Some(start) => start,
             None => {
                 self.barrier();
-                0
+                self.scratch.base
             }
         };
         self.scratch.uses += 1;
@@ -101,25 +131,48 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The address of a byte of shared memory.
     pub(super) fn shared_address(&self, offset: IntValue<'ctx>) -> PointerValue<'ctx> {
-        let memory = dynamic_shared_memory(&self.ir.module, SHARED_MEMORY, ALIGNMENT);
+        let memory = dynamic_shared_memory(&self.ir.module, SHARED_MEMORY, self.shared_alignment());
         self.ir.offset(self.ir.int_type(8), memory.as_pointer_value(), offset)
     }
 
+    /// The alignment of the memory: wide only where something needs it.
+    fn shared_alignment(&self) -> u32 {
+        if self.allocations.is_empty() { ALIGNMENT } else { ALLOCATION_ALIGNMENT }
+    }
+
     /// The offset of the thread for an access, computed once per kernel.
-    fn thread_offset(&mut self, access: &SharedAccess) -> IntValue<'ctx> {
+    pub(super) fn thread_offset(&mut self, access: &SharedAccess) -> IntValue<'ctx> {
         self.form(&access.thread)
     }
 
-    fn access_address(&self, thread: IntValue<'ctx>, start: u32, xor: u32, add: u32) -> PointerValue<'ctx> {
+    pub(super) fn access_address(
+        &self,
+        thread: IntValue<'ctx>,
+        place: Place<'ctx>,
+        xor: u32,
+        add: u32,
+    ) -> PointerValue<'ctx> {
         let ir = &self.ir;
         let own = if xor == 0 { thread } else { ir.xor(thread, ir.i32(xor as i32)) };
+        let own = place.moved.map_or(own, |moved| ir.add(moved, own));
         // Two steps, so that the constant becomes part of the instruction.
         let base = self.shared_address(own);
-        ir.offset(ir.int_type(8), base, ir.i32((start + add) as i32))
+        ir.offset(ir.int_type(8), base, ir.i32((place.fixed + add) as i32))
     }
 
     /// Writes the registers of one pass.
     pub(super) fn write_shared(&mut self, start: u32, access: &SharedAccess, registers: &[Value<'ctx>], rep: u32) {
+        self.write_shared_at(Place::at(start), access, registers, rep);
+    }
+
+    /// As [`Lower::write_shared`], at any place.
+    pub(super) fn write_shared_at(
+        &mut self,
+        start: Place<'ctx>,
+        access: &SharedAccess,
+        registers: &[Value<'ctx>],
+        rep: u32,
+    ) {
         let thread = self.thread_offset(access);
         for one in access.accesses.iter().filter(|one| one.rep == rep) {
             let address = self.access_address(thread, start, one.xor_bytes, one.add_bytes);
@@ -141,6 +194,18 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn read_shared(
         &mut self,
         start: u32,
+        access: &SharedAccess,
+        ty: BasicTypeEnum<'ctx>,
+        registers: &mut [Value<'ctx>],
+        rep: u32,
+    ) {
+        self.read_shared_at(Place::at(start), access, ty, registers, rep);
+    }
+
+    /// As [`Lower::read_shared`], from any place.
+    pub(super) fn read_shared_at(
+        &mut self,
+        start: Place<'ctx>,
         access: &SharedAccess,
         ty: BasicTypeEnum<'ctx>,
         registers: &mut [Value<'ctx>],
@@ -196,7 +261,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         for one in &access.accesses {
             for (position, &register) in one.registers.iter().enumerate() {
                 let add = one.add_bytes + position as u32 * elem_bits / 8;
-                let address = self.access_address(thread, start, one.xor_bytes, add);
+                let address = self.access_address(thread, Place::at(start), one.xor_bytes, add);
                 let element = [self.ir.to_bits(registers[register as usize]).into()];
                 self.store_vector(&instruction, "r", address.into(), Some(owner), &element, words);
             }

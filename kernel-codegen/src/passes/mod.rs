@@ -1,4 +1,5 @@
-//! GPU passes over the bound IR, each in a file of its own.
+//! GPU passes over the bound IR, and over the placed IR, each in a file of its own.
 
 pub(crate) mod descriptors;
+pub(crate) mod dots;
 pub(crate) mod hoist_loads;

@@ -2,7 +2,7 @@
 
 use kernel_core::ir::{ControlOp, Def, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
 
-use super::{Natural, Placement, coalesce, transfer};
+use super::{Natural, Placement, coalesce, product, transfer};
 use crate::analysis::control::{operands_before_carried, yielded};
 use crate::error::CodegenError;
 
@@ -18,7 +18,7 @@ pub(super) fn region(p: &mut Placement<'_>, region: RegionId) -> Result<()> {
 }
 
 /// Notes that `value` is wanted in `layout`. A value that may be computed anywhere is then computed there.
-fn want(p: &mut Placement<'_>, value: ValueId, layout: LayoutId) {
+pub(super) fn want(p: &mut Placement<'_>, value: ValueId, layout: LayoutId) {
     if !p.is_tile(value) {
         return;
     }
@@ -66,7 +66,11 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
             Ok(())
         }
         Op::Control(op) => control(p, id, op),
-        Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => Ok(()),
+        Op::Dot(_) => {
+            product::demand(p, id);
+            Ok(())
+        }
+        Op::Desc(_) | Op::Gpu(_) => Ok(()),
     }
 }
 

@@ -13,6 +13,8 @@
 //! 2. [`natural`], forwards: values whose computation is worth something get one layout, where they are *computed*.
 //!    Loads, atomics, reductions and loop-carried values are the anchors; arithmetic inherits the layout of its
 //!    first operand that has one.
+//!    The accumulator of a matrix product has the layout of the instruction that computes it ([`product`]), and a loop
+//!    that carries it carries it in that layout.
 //! 3. [`demand`], backwards: every user says in which layout it needs its operands. A value that is cheap to
 //!    compute (made by `arange`, `splat`, constants, and integer arithmetic, comparisons, pointer arithmetic on
 //!    such) is computed anew in each layout that is asked for; others are converted once per layout.
@@ -36,8 +38,11 @@
 mod coalesce;
 mod demand;
 mod natural;
+mod product;
 mod rewrite;
 mod transfer;
+
+use std::collections::BTreeMap;
 
 use kernel_core::ir::{Func, LayoutId, OpId, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
@@ -45,6 +50,7 @@ use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
+use crate::target::Target;
 
 /// Where a value can be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,11 +91,14 @@ struct Placement<'f> {
     func: &'f Func,
     axis: &'f AxisAnalysis,
     num_warps: u32,
+    target: Target,
     table: Table,
     /// The layout of each access to global memory on tiles, by operation.
     access: Vec<Option<LayoutId>>,
     /// The layout in which an operation with effects, a reduction or a loop works, by operation.
     chosen: Vec<Option<LayoutId>>,
+    /// The layouts of a matrix product's operands, by operation.
+    products: BTreeMap<OpId, [LayoutId; 3]>,
     /// Per value.
     natural: Vec<Natural>,
     /// Per value, the layouts asked for, the first first.
@@ -132,23 +141,25 @@ pub(crate) fn shape_of(func: &Func, value: ValueId) -> Vec<u32> {
 ///
 /// # Errors
 /// If a tile has a dimension that is not a power of two, or too many elements.
-pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<Func, CodegenError> {
+pub(crate) fn place(func: Func, axis: &AxisAnalysis, target: Target, num_warps: u32) -> Result<Func, CodegenError> {
     check_shapes(&func, num_warps)?;
     let mut placement = Placement {
         func: &func,
         axis,
         num_warps,
+        target,
         table: Table::default(),
         access: vec![None; func.ops.len()],
         chosen: vec![None; func.ops.len()],
+        products: BTreeMap::new(),
         natural: vec![Natural::Cheap; func.values.len()],
         demands: vec![Vec::new(); func.values.len()],
     };
     coalesce::choose(&mut placement)?;
     natural::region(&mut placement, func.body)?;
     demand::region(&mut placement, func.body)?;
-    let Placement { table, chosen, natural, demands, .. } = placement;
-    rewrite::apply(func, table, &chosen, &natural, &demands)
+    let Placement { table, chosen, products, natural, demands, .. } = placement;
+    rewrite::apply(func, table, &rewrite::Decisions { chosen, products, natural, demands })
 }
 
 /// The most elements of one tile per thread. A thread has 255 registers; a tile of several times that can still be

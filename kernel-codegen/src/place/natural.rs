@@ -6,7 +6,7 @@ use kernel_core::ir::{
 };
 use kernel_core::layout::{WARP_SIZE, reduction};
 
-use super::{Natural, Placement, coalesce, transfer};
+use super::{Natural, Placement, coalesce, product, transfer};
 use crate::analysis::control::yielded;
 use crate::error::CodegenError;
 
@@ -36,9 +36,10 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         Op::Shape(op) => return shape(p, id, op),
         Op::Memory(op) => return memory(p, id, op),
         Op::Control(op) => return control(p, id, op),
-        Op::Dot(_) | Op::Desc(_) => {
+        Op::Dot(_) => return product::natural(p, id),
+        Op::Desc(_) => {
             let what = format!("`{}` is not compiled for GPUs", operation.op.mnemonic());
-            return Err(crate::error::CodegenError::refuse(func, operation.span, what));
+            return Err(CodegenError::refuse(func, operation.span, what));
         }
         Op::Gpu(_) => return Ok(()),
     };

@@ -1,5 +1,7 @@
 //! Emits what was decided: a copy of a cheap value per layout, conversions of the others, layouts on all tiles.
 
+use std::collections::BTreeMap;
+
 use kernel_core::ir::{
     ControlOp, FloatFlags, Func, LayoutId, Level, MemoryOp, Op, OpId, RegionId, ShapeOp, Span, ValueId,
 };
@@ -10,10 +12,19 @@ use crate::error::CodegenError;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
+/// What the steps before decided, as in [`super::Placement`].
+pub(super) struct Decisions {
+    pub(super) chosen: Vec<Option<LayoutId>>,
+    pub(super) products: BTreeMap<OpId, [LayoutId; 3]>,
+    pub(super) natural: Vec<Natural>,
+    pub(super) demands: Vec<Vec<LayoutId>>,
+}
+
 struct Rewriter<'a> {
     func: Func,
     table: Table,
     chosen: &'a [Option<LayoutId>],
+    products: &'a BTreeMap<OpId, [LayoutId; 3]>,
     natural: &'a [Natural],
     demands: &'a [Vec<LayoutId>],
     /// Per value of the original kernel, the values that hold it, by layout.
@@ -21,16 +32,11 @@ struct Rewriter<'a> {
 }
 
 /// The kernel at the placed level.
-pub(super) fn apply(
-    func: Func,
-    table: Table,
-    chosen: &[Option<LayoutId>],
-    natural: &[Natural],
-    demands: &[Vec<LayoutId>],
-) -> Result<Func> {
+pub(super) fn apply(func: Func, table: Table, decisions: &Decisions) -> Result<Func> {
+    let Decisions { chosen, products, natural, demands } = decisions;
     let body = func.body;
     let copies = vec![Vec::new(); func.values.len()];
-    let mut rewriter = Rewriter { func, table, chosen, natural, demands, copies };
+    let mut rewriter = Rewriter { func, table, chosen, products, natural, demands, copies };
     rewriter.region(body, &[])?;
     let Rewriter { mut func, table, .. } = rewriter;
     func.layouts = table.layouts;
@@ -91,7 +97,6 @@ impl Rewriter<'_> {
             Op::Create(_)
             | Op::Elementwise(_)
             | Op::Shape(_)
-            | Op::Dot(_)
             | Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } | MemoryOp::Load { .. }) => {
                 match results.first() {
                     Some(&result) if self.is_tile(result) => self.tile(id, result, out),
@@ -100,6 +105,10 @@ impl Rewriter<'_> {
             }
             Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
                 self.effect(id, self.chosen[id.index()], out)
+            }
+            Op::Dot(_) => {
+                self.product(id, out);
+                Ok(())
             }
             Op::Control(op) => self.control(id, op, homes, out),
             // Blocks of tensors have become accesses by pointers before.
@@ -147,6 +156,18 @@ impl Rewriter<'_> {
             out.push(copy);
         }
         Ok(())
+    }
+
+    /// A matrix product, whose operands have layouts of their own; nothing if nobody wants the result.
+    fn product(&mut self, id: OpId, out: &mut Vec<OpId>) {
+        let operation = self.func.op(id);
+        let (result, span) = (operation.results[0], operation.span);
+        let Some(layouts) = self.products.get(&id).filter(|_| !self.demands[result.index()].is_empty()) else { return };
+        let operands = operation.operands.iter().zip(layouts);
+        let operands = operands.map(|(&value, &layout)| self.copy_in(value, Some(layout))).collect();
+        self.func.ops[id.index()].operands = operands;
+        out.push(id);
+        self.settle(result, span, out);
     }
 
     fn clone_op(&mut self, id: OpId) -> OpId {

@@ -218,6 +218,8 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         "neg" => (a[0] as i64).wrapping_neg() as u64,
         "abs" if is_float(ty) => a[0] & !(1 << (bits(ty) - 1)),
         "abs" => signed(a[0], ty).unsigned_abs(),
+        // Ties away from zero, which is half a unit added to the magnitude; what overflows becomes infinite.
+        "cvt" if has("tf32") => u64::from((a[0] as u32).wrapping_add(0x1000) & 0xffff_e000),
         "cvt" if has("f16x2") => from_float(float(a[0], "f32"), "f16") << 16 | from_float(float(a[1], "f32"), "f16"),
         "cvt" if has("bf16x2") => from_float(float(a[0], "f32"), "bf16") << 16 | from_float(float(a[1], "f32"), "bf16"),
         "cvt" => {

@@ -7,7 +7,7 @@ use kernel_codegen::Compiled;
 use super::arithmetic::{bits, compute};
 use super::parse::{Instruction, Operand, Program, parse};
 
-const WARP: usize = 32;
+pub(super) const WARP: usize = 32;
 /// Distance of the buffers' addresses: far more than any is long.
 const STRIDE: u64 = 1 << 40;
 
@@ -56,18 +56,28 @@ enum State {
     Done,
 }
 
+/// An asynchronous copy: where it lands, what, and the group it belongs to once that is committed.
+struct Copy {
+    to: usize,
+    data: Vec<u8>,
+    group: Option<u64>,
+}
+
 struct Thread {
     registers: Vec<u64>,
     pc: usize,
     state: State,
+    /// Copies that have not landed: they do at the wait, and no earlier.
+    copies: Vec<Copy>,
+    committed: u64,
 }
 
-struct Block<'a> {
+pub(super) struct Block<'a> {
     program: &'a Program,
     launch: &'a Launch<'a>,
     id: [u32; 3],
     threads: Vec<Thread>,
-    shared: Vec<u8>,
+    pub(super) shared: Vec<u8>,
 }
 
 impl Launch<'_> {
@@ -78,9 +88,7 @@ impl Launch<'_> {
         for z in 0..self.grid[2] {
             for y in 0..self.grid[1] {
                 for x in 0..self.grid[0] {
-                    let threads = (0..self.compiled.threads())
-                        .map(|_| Thread { registers: vec![0; program.registers], pc: 0, state: State::Ready })
-                        .collect();
+                    let threads = (0..self.compiled.threads()).map(|_| Thread::new(program.registers)).collect();
                     // Nothing may be read before it is written.
                     let shared = (0..self.compiled.shared_bytes).map(|_| random.next() as u8).collect();
                     Block { program: &program, launch: self, id: [x, y, z], threads, shared }.run(memory, &mut random);
@@ -98,6 +106,12 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+}
+
+impl Thread {
+    fn new(registers: usize) -> Thread {
+        Thread { registers: vec![0; registers], pc: 0, state: State::Ready, copies: Vec::new(), committed: 0 }
     }
 }
 
@@ -160,6 +174,14 @@ impl Block<'_> {
             return false;
         }
         assert!(whole_block || running.len() == group.len(), "a part of a warp is gone at: {}", instruction.text);
+        if matches!(instruction.name.as_str(), "ldmatrix" | "stmatrix" | "mma" | "wgmma") {
+            self.matrix(&running, instruction);
+            for &thread in &running {
+                self.threads[thread].pc += 1;
+                self.threads[thread].state = State::Ready;
+            }
+            return true;
+        }
         let values: Vec<Vec<u64>> = running
             .iter()
             .map(|&t| instruction.operands.iter().map(|operand| self.value(t, operand)).collect())
@@ -174,7 +196,7 @@ impl Block<'_> {
         true
     }
 
-    fn value(&self, thread: usize, operand: &Operand) -> u64 {
+    pub(super) fn value(&self, thread: usize, operand: &Operand) -> u64 {
         match operand {
             Operand::Register(register) => self.threads[thread].registers[*register],
             Operand::Number(number) => *number,
@@ -205,7 +227,7 @@ impl Block<'_> {
         }
     }
 
-    fn set(&mut self, thread: usize, operand: &Operand, value: u64) {
+    pub(super) fn set(&mut self, thread: usize, operand: &Operand, value: u64) {
         match operand {
             Operand::Register(register) => self.threads[thread].registers[*register] = value,
             other => panic!("{other:?} as a result"),
@@ -229,7 +251,12 @@ impl Block<'_> {
                 let Operand::Label(label) = &instruction.operands[0] else { panic!("{}", instruction.text) };
                 self.threads[thread].pc = program.labels[label];
             }
-            "bar" | "barrier" | "shfl" | "vote" => self.threads[thread].state = State::Waiting,
+            // What does nothing that shows here.
+            "fence" => self.threads[thread].pc += 1,
+            "wgmma" if instruction.modifiers[0] != "mma_async" => self.threads[thread].pc += 1,
+            "bar" | "barrier" | "shfl" | "vote" | "ldmatrix" | "stmatrix" | "mma" | "wgmma" => {
+                self.threads[thread].state = State::Waiting
+            }
             _ => {
                 self.threads[thread].pc += 1;
                 self.single(thread, instruction, memory);
@@ -242,6 +269,7 @@ impl Block<'_> {
         let operands = &instruction.operands;
         match instruction.name.as_str() {
             "ld" | "st" => self.access(thread, instruction, memory),
+            "cp" => self.copy(thread, instruction, memory),
             "atom" => {
                 let size = (bits(instruction.modifiers.last().expect("a type")) / 8) as usize;
                 let sources: Vec<u64> = operands[2..].iter().map(|operand| self.value(thread, operand)).collect();
@@ -299,6 +327,46 @@ impl Block<'_> {
         }
     }
 
+    /// `cp.async`: a copy, the end of a group, or a wait.
+    fn copy(&mut self, thread: usize, instruction: &Instruction, memory: &mut Memory) {
+        let operands = &instruction.operands;
+        match instruction.modifiers[1].as_str() {
+            "commit_group" => {
+                let own = &mut self.threads[thread];
+                for copy in &mut own.copies {
+                    copy.group.get_or_insert(own.committed);
+                }
+                own.committed += 1;
+            }
+            "wait_group" => {
+                let pending = self.value(thread, &operands[0]);
+                let own = &mut self.threads[thread];
+                let complete = own.committed.saturating_sub(pending);
+                let lands = |copy: &Copy| copy.group.is_some_and(|group| group < complete);
+                let (landing, flying) = std::mem::take(&mut own.copies).into_iter().partition(lands);
+                own.copies = flying;
+                let landing: Vec<Copy> = landing;
+                for copy in landing {
+                    self.shared[copy.to..copy.to + copy.data.len()].copy_from_slice(&copy.data);
+                }
+            }
+            _ => {
+                let size = self.value(thread, &operands[2]) as usize;
+                let read = operands.get(3).map_or(size, |operand| self.value(thread, operand) as usize);
+                let to = (self.value(thread, &operands[0]) & 0xffff_ffff) as usize;
+                assert!(to.is_multiple_of(size), "shared address {to} is not aligned: {}", instruction.text);
+                let mut data = vec![0; size];
+                if read > 0 {
+                    let from = self.value(thread, &operands[1]);
+                    data[..read].copy_from_slice(&memory.at(from, size, &instruction.text)[..read]);
+                }
+                // Nothing may read the place meanwhile.
+                self.shared[to..to + size].fill(0xff);
+                self.threads[thread].copies.push(Copy { to, data, group: None });
+            }
+        }
+    }
+
     fn access(&mut self, thread: usize, instruction: &Instruction, memory: &mut Memory) {
         let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
         let size = (bits(instruction.modifiers.last().expect("a type")) / 8) as usize;
@@ -332,7 +400,10 @@ impl Block<'_> {
         };
         let chunks = place.chunks_mut(size);
         if is_load {
-            let loaded: Vec<u64> = chunks.map(|chunk| little(chunk)).collect();
+            let is_signed = instruction.modifiers.last().is_some_and(|ty| ty.starts_with('s'));
+            let unused = if is_signed { 64 - 8 * size } else { 0 };
+            let extended = |value: u64| if is_signed { ((value << unused) as i64 >> unused) as u64 } else { value };
+            let loaded: Vec<u64> = chunks.map(|chunk| extended(little(chunk))).collect();
             for (operand, value) in list.iter().zip(loaded) {
                 self.set(thread, operand, value);
             }

@@ -1,0 +1,268 @@
+//! Matrix products by `wgmma`: four warps multiply tiles in shared memory, asynchronously.
+//!
+//! ```text
+//! wgmma.fence                            registers that the instructions read or write are settled
+//! for each 64 rows, N columns, 32 bytes of K:
+//!   wgmma.mma_async  {accumulator}, descriptor of A or {registers of A}, descriptor of B
+//! wgmma.commit_group
+//! ```
+//!
+//! The accumulator stays in its registers: results of one instruction are tied to the operands of the next, and
+//! `wgmma_wait` ties them again, so that nothing reads them before.
+//!
+//! A descriptor is a constant, plus the start of the operand's tile. The number of the warp group is read from the first
+//! lane of the warp, which tells ptxas that it is the same in all of them: descriptors are then in uniform registers.
+
+use std::collections::BTreeMap;
+
+use kernel_core::ir::{DType, Elem, Operation, ValueId};
+use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
+use kernel_llvm::AsmEffects;
+use kernel_llvm::inkwell::types::BasicTypeEnum;
+use kernel_llvm::inkwell::values::IntValue;
+
+use super::intrinsics::Intrinsic;
+use super::ir::Value;
+use super::shape::register_coordinates;
+use super::words::{Words, memory_bits};
+use super::{Lower, Result};
+use crate::dot::{GROUP_ROWS, Kind, product_kind, wgmma_columns};
+use crate::error::CodegenError;
+
+/// The rows between the two halves of a fragment.
+const HALF_ROWS: u32 = 8;
+/// The shift of addresses in descriptors.
+const ADDRESS_SHIFT: i32 = 4;
+
+/// An operand in shared memory.
+struct Described<'ctx> {
+    operand: WgmmaOperand,
+    /// The descriptor of the warp group's first tile.
+    first: IntValue<'ctx>,
+}
+
+/// Where the instructions find A.
+enum Left<'ctx> {
+    Shared(Described<'ctx>),
+    /// Words by the coordinates of their first element in the first thread.
+    Registers(BTreeMap<Vec<u32>, Value<'ctx>>),
+}
+
+impl<'ctx> Lower<'_, 'ctx> {
+    pub(super) fn wgmma(&mut self, operation: &Operation) -> Result<()> {
+        let &[a, b, acc] = operation.operands.as_slice() else { return Ok(()) };
+        let refuse = |this: &Self, what: &str| Err(CodegenError::refuse(this.func, operation.span, what));
+        if !self.target.has_wgmma() {
+            return refuse(self, "a product by warp groups on a target without them");
+        }
+        let factor = |value: ValueId| self.func.ty(value).dt().and_then(|dt| dt.known()).unwrap_or(DType::F16);
+        let kinds = product_kind(factor(a), factor(b));
+        let layouts = self.layout(acc).and_then(|layout| Some((layout, wgmma_columns(layout)?)));
+        let (Some(kind), Some((layout, columns))) = (kinds, layouts) else {
+            return refuse(self, "a product by warp groups of these dtypes and layouts");
+        };
+        let depth = self.view_layout(operation, b)?.out_size(Dim::Axis(0));
+        let right = self.described(operation, b, 1, columns, kind, self.group_form(layout, Dim::Axis(1)))?;
+        let left = if matches!(self.func.ty(a).elem, Elem::Shared(_)) {
+            let group = self.group_form(layout, Dim::Axis(0));
+            Left::Shared(self.described(operation, a, 0, GROUP_ROWS, kind, group)?)
+        } else {
+            Left::Registers(self.left_words(a, kind))
+        };
+        let places = register_coordinates(Some(layout));
+        let place_of: BTreeMap<&Vec<u32>, usize> = places.iter().zip(0..).collect();
+        let is_origin = |at: &&Vec<u32>| at[0] & HALF_ROWS == 0 && at[1] & (columns - 1) == 0;
+        let mut sums = self.registers(acc).to_vec();
+        self.ir.asm(&[], "wgmma.fence.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
+        for origin in places.iter().filter(is_origin) {
+            let homes: Vec<usize> = (0..columns / 8 * 4)
+                .map(|i| {
+                    let (core, row, element) = (i / 4, i / 2 % 2, i % 2);
+                    let at = vec![origin[0] + row * HALF_ROWS, origin[1] + core * 8 + element];
+                    place_of.get(&at).copied().unwrap_or(0)
+                })
+                .collect();
+            let mut tile: Vec<Value> = homes.iter().map(|&home| sums[home]).collect();
+            for k in (0..depth).step_by(kind.k_tile() as usize) {
+                let b = self.tile_of(&right, origin[1], k);
+                let a = match &left {
+                    Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
+                    Left::Registers(words) => self.left_fragment(words, origin[0], k, kind),
+                };
+                tile = self.wgmma_tile(kind, columns, &left, &right, a, b, tile);
+            }
+            for (&home, value) in homes.iter().zip(tile) {
+                sums[home] = value;
+            }
+        }
+        self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
+        self.set(operation.results[0], sums);
+        Ok(())
+    }
+
+    /// The coordinate along `dim` at which a warp group's part of the accumulator begins, as a form over the warp.
+    fn group_form(&self, layout: &kernel_core::layout::LinearLayout, dim: Dim) -> Vec<u32> {
+        let bases = layout.bases_along(Dim::Warp, dim);
+        bases.iter().enumerate().map(|(bit, &base)| if bit < 2 { 0 } else { base }).collect()
+    }
+
+    /// What the instructions read in a view, of which the tile along M or N (axis `mn_axis`) has `extent` elements.
+    fn described(
+        &mut self,
+        operation: &Operation,
+        view: ValueId,
+        mn_axis: u8,
+        extent: u32,
+        kind: Kind,
+        group: Vec<u32>,
+    ) -> Result<Described<'ctx>> {
+        let layout = self.view_layout(operation, view)?;
+        let bits = self.func.ty(view).dt().and_then(|dt| dt.known()).map_or(16, memory_bits);
+        let Some(operand) = wgmma_operand(layout, bits, mn_axis, extent, kind.k_tile()) else {
+            let what = "an operand whose layout in shared memory the matrix instruction cannot read";
+            return Err(CodegenError::refuse(self.func, operation.span, what));
+        };
+        let bases = group.iter().map(|&start| operand.offset(start, 0)).collect();
+        let own = self.uniform_form(&LinearForm { bases: vec![(Dim::Warp, bases)] });
+        let ir = &self.ir;
+        let start = self.shared_address(ir.add(self.view(view), own));
+        let start = ir.pointer_to_int(start, ir.int_type(32));
+        let start = ir.lshr(ir.and(start, ir.i32(0x3_ffff)), ir.i32(ADDRESS_SHIFT));
+        let start = ir.resize(start, ir.int_type(64), false);
+        let first = ir.or(start, ir.i64(operand.descriptor() as i64));
+        Ok(Described { operand, first })
+    }
+
+    /// The descriptor of the tile at `mn` and `k`.
+    fn tile_of(&self, described: &Described<'ctx>, mn: u32, k: u32) -> IntValue<'ctx> {
+        let bytes = described.operand.offset(mn, k);
+        self.ir.add(described.first, self.ir.i64(i64::from(bytes >> ADDRESS_SHIFT)))
+    }
+
+    /// A form over the warp that ptxas sees to be the same in all lanes.
+    fn uniform_form(&mut self, form: &LinearForm) -> IntValue<'ctx> {
+        if form.is_zero() {
+            return self.ir.i32(0);
+        }
+        let value = self.form(form);
+        self.at_entry(|this| {
+            let first = this.ir.i32(0);
+            this.ir.int(this.shuffle(Intrinsic::ShuffleIndex, value.into(), first))
+        })
+    }
+
+    /// The words of an A in registers.
+    fn left_words(&self, a: ValueId, kind: Kind) -> BTreeMap<Vec<u32>, Value<'ctx>> {
+        let registers = self.registers(a);
+        let coordinates = register_coordinates(self.layout(a));
+        let place_of: BTreeMap<&Vec<u32>, usize> = coordinates.iter().zip(0..).collect();
+        let first = coordinates.iter().filter(|at| at[1].is_multiple_of(kind.k_width()));
+        let word = |at: &Vec<u32>| {
+            let elements: Vec<Value> = (0..kind.k_width())
+                .map(|element| registers[place_of.get(&vec![at[0], at[1] + element]).copied().unwrap_or(0)])
+                .collect();
+            self.ir.pack(&elements, Words { bits: 32, count: 1 })[0].into()
+        };
+        first.map(|at| (at.clone(), word(at))).collect()
+    }
+
+    fn left_fragment(&self, words: &BTreeMap<Vec<u32>, Value<'ctx>>, row: u32, k: u32, kind: Kind) -> Vec<Value<'ctx>> {
+        let half = kind.k_tile() / 2;
+        [(0, 0), (HALF_ROWS, 0), (0, half), (HALF_ROWS, half)]
+            .into_iter()
+            .map(|(down, along)| {
+                words.get(&vec![row + down, k + along]).copied().unwrap_or_else(|| {
+                    self.ir.bug(format!("no fragment of A at row {row}, k {k}"));
+                    self.ir.i32(0).into()
+                })
+            })
+            .collect()
+    }
+
+    /// One instruction: the accumulator's new registers.
+    #[expect(clippy::too_many_arguments, reason = "the operands of one instruction")]
+    fn wgmma_tile(
+        &self,
+        kind: Kind,
+        columns: u32,
+        left: &Left<'ctx>,
+        right: &Described<'ctx>,
+        a: Vec<Value<'ctx>>,
+        b: IntValue<'ctx>,
+        sums: Vec<Value<'ctx>>,
+    ) -> Vec<Value<'ctx>> {
+        let (count, (left_type, right_type)) = (sums.len(), kind.types());
+        let is_int = matches!(kind, Kind::Int8 { .. });
+        let (sum, letter) = if is_int { ("s32", "r") } else { ("f32", "f") };
+        let outputs: Vec<String> = (0..count).map(|i| format!("${i}")).collect();
+        let mut next = 2 * count;
+        let mut operand = || {
+            next += 1;
+            format!("${}", next - 1)
+        };
+        let left_operand = match left {
+            Left::Shared(_) => operand(),
+            Left::Registers(_) => {
+                let names: Vec<String> = a.iter().map(|_| operand()).collect();
+                format!("{{{}}}", names.join(", "))
+            }
+        };
+        let right_operand = operand();
+        // Behind the operands: add to the accumulator; the signs of the factors; which of them are transposed.
+        let mut modifiers = "1".to_string();
+        if !is_int {
+            modifiers.push_str(", 1, 1");
+        }
+        if matches!(kind, Kind::F16 | Kind::Bf16) {
+            let flag = |described: &Described<'ctx>| if described.operand.contiguous_k { ", 0" } else { ", 1" };
+            if let Left::Shared(described) = left {
+                modifiers.push_str(flag(described));
+            }
+            modifiers.push_str(flag(right));
+        }
+        let assembly = format!(
+            "wgmma.mma_async.sync.aligned.m64n{columns}k{}.{sum}.{left_type}.{right_type} {{{}}}, {left_operand}, \
+             {right_operand}, {modifiers};",
+            kind.k_tile(),
+            outputs.join(", "),
+        );
+        let mut constraints = vec![format!("={letter}"); count];
+        constraints.extend((0..count).map(|i| i.to_string()));
+        let a_letter = if matches!(left, Left::Shared(_)) { "l" } else { "r" };
+        constraints.extend(a.iter().map(|_| a_letter.to_string()));
+        constraints.push("l".to_string());
+        let types: Vec<BasicTypeEnum> = sums.iter().map(|sum| sum.get_type()).collect();
+        let arguments: Vec<Value> = sums.into_iter().chain(a).chain([b.into()]).collect();
+        self.ir.asm(&types, &assembly, &constraints.join(","), &arguments, AsmEffects::ConvergentMemory)
+    }
+
+    /// Waits; what comes out are the same registers, which nobody can have read before.
+    pub(super) fn wgmma_wait(&mut self, operation: &Operation, pending: u8) {
+        let registers: Vec<_> = operation.operands.iter().map(|&value| self.registers(value)).collect();
+        let values: Vec<Value> = registers.iter().flat_map(|registers| registers.iter().copied()).collect();
+        let letter = |value: &Value<'ctx>| match value {
+            Value::FloatValue(float) => match float.get_type().get_bit_width() {
+                16 => "h",
+                32 => "f",
+                _ => "d",
+            },
+            Value::IntValue(int) => match int.get_type().get_bit_width() {
+                64 => "l",
+                32 => "r",
+                _ => "h",
+            },
+            _ => "l",
+        };
+        let mut constraints: Vec<String> = values.iter().map(|value| format!("={}", letter(value))).collect();
+        constraints.extend((0..values.len()).map(|i| i.to_string()));
+        let names: Vec<String> = (0..values.len()).map(|i| format!("${i}")).collect();
+        let assembly = format!("// wait for {}\n\twgmma.wait_group.sync.aligned {pending};", names.join(" "));
+        let types: Vec<BasicTypeEnum> = values.iter().map(|value| value.get_type()).collect();
+        let waited = self.ir.asm(&types, &assembly, &constraints.join(","), &values, AsmEffects::ConvergentMemory);
+        let mut waited = waited.into_iter();
+        for (&result, registers) in operation.results.iter().zip(&registers) {
+            let own: Vec<Value> = waited.by_ref().take(registers.len()).collect();
+            self.set(result, own);
+        }
+    }
+}

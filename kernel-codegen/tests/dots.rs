@@ -1,0 +1,287 @@
+//! Matrix products: every dtype, shape, transposition and instruction, in the emulator against sums in f64.
+
+mod support;
+
+use kernel_codegen::{Compiled, Options, Target, compile};
+use kernel_core::interp::HostBuffer;
+use kernel_core::ir::DType;
+use support::differential::{emulate, from_bytes};
+use support::{assemble, count, kernel};
+
+const MATMUL: &str = include_str!("kernels/matmul.tile");
+
+/// One product.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    a: &'static str,
+    b: &'static str,
+    acc: &'static str,
+    precision: &'static str,
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    /// Whether a factor lies in memory as its transpose.
+    transposed: [bool; 2],
+}
+
+const F16: Case = Case {
+    a: "f16",
+    b: "f16",
+    acc: "f32",
+    precision: "tf32",
+    batch: 0,
+    m: 64,
+    n: 32,
+    k: 32,
+    transposed: [false, false],
+};
+
+impl Case {
+    fn of(a: &'static str, acc: &'static str) -> Case {
+        Case { a, b: a, acc, ..F16 }
+    }
+
+    fn sized(self, m: usize, n: usize, k: usize) -> Case {
+        Case { m, n, k, ..self }
+    }
+
+    /// A kernel that loads the factors and the accumulator, multiplies, and stores.
+    fn text(&self) -> String {
+        let mut text = format!(
+            "kernel product \"product.rs\" unsafe bound {{
+  param %a a: ptr {} {{div = 16}}
+  param %b b: ptr {} {{div = 16}}
+  param %c c: ptr_mut {} {{div = 16}}\n",
+            self.a, self.b, self.acc
+        );
+        let mut load = |name: &str, buffer: &str, dtype: &str, rows: usize, columns: usize, transposed: bool| {
+            let (height, width) = if transposed { (columns, rows) } else { (rows, columns) };
+            let batch = self.batch.max(1);
+            let total = batch * rows * columns;
+            let shape =
+                if self.batch > 0 { format!("{batch}, {height}, {width}") } else { format!("{height}, {width}") };
+            let result =
+                if self.batch > 0 { format!("{batch}, {rows}, {columns}") } else { format!("{rows}, {columns}") };
+            text.push_str(&format!(
+                "  %{name}r: i32[{total}] = arange {{lo = 0, hi = {total}}}
+  %{name}i: i32[{shape}] = reshape %{name}r {{shape = [{shape}]}}
+  %{name}s: *{buffer}[{shape}] = splat %{buffer}
+  %{name}p: *{buffer}[{shape}] = add_ptr %{name}s, %{name}i
+  %{name}v: {dtype}[{shape}] = load %{name}p\n"
+            ));
+            if transposed {
+                let perm = if self.batch > 0 { "0, 2, 1" } else { "1, 0" };
+                text.push_str(&format!("  %{name}: {dtype}[{result}] = permute %{name}v {{perm = [{perm}]}}\n"));
+                format!("%{name}")
+            } else {
+                format!("%{name}v")
+            }
+        };
+        let left = load("x", "a", self.a, self.m, self.k, self.transposed[0]);
+        let right = load("y", "b", self.b, self.k, self.n, self.transposed[1]);
+        let acc = load("z", "c", self.acc, self.m, self.n, false);
+        let batch = if self.batch > 0 { format!("{}, ", self.batch) } else { String::new() };
+        text.push_str(&format!(
+            "  %d: {}[{batch}{}, {}] = dot {left}, {right}, {acc} {{precision = {}}}
+  store %zp, %d
+  return
+}}\n",
+            self.acc, self.m, self.n, self.precision
+        ));
+        text
+    }
+}
+
+/// Small numbers of a dtype, and their values: products and sums of them are exact.
+fn numbers(dtype: &str, len: usize, salt: u32, fraction: bool) -> (HostBuffer, Vec<f64>) {
+    let whole = |i: usize| {
+        let hash = (i as u32).wrapping_add(salt.wrapping_mul(977)).wrapping_mul(2_654_435_769) >> 16;
+        let value = f64::from(hash % 9) - if dtype == "u8" { 0.0 } else { 4.0 };
+        if fraction { value + f64::from(hash % 1021) / 1021.0 } else { value }
+    };
+    let values: Vec<f64> = (0..len).map(whole).collect();
+    let name = DType::ALL.into_iter().find(|known| known.name() == dtype).expect("a dtype");
+    let bytes: Vec<u8> = values.iter().flat_map(|&value| encode(name, value)).collect();
+    let values = values.iter().map(|&value| decode(name, &encode(name, value))).collect();
+    (from_bytes(name, &bytes), values)
+}
+
+fn encode(dtype: DType, value: f64) -> Vec<u8> {
+    match dtype {
+        DType::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
+        DType::BF16 => half::bf16::from_f64(value).to_le_bytes().to_vec(),
+        DType::F32 => (value as f32).to_le_bytes().to_vec(),
+        DType::F64 => value.to_le_bytes().to_vec(),
+        DType::I8 => (value as i8).to_le_bytes().to_vec(),
+        DType::U8 => vec![value as u8],
+        DType::I32 => (value as i32).to_le_bytes().to_vec(),
+        DType::F8E4M3 => vec![kernel_core::num::F8E4M3::from_f64(value).to_bits()],
+        DType::F8E5M2 => vec![kernel_core::num::F8E5M2::from_f64(value).to_bits()],
+        other => panic!("no products of {other}"),
+    }
+}
+
+fn decode(dtype: DType, bytes: &[u8]) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f64(),
+        DType::BF16 => half::bf16::from_le_bytes([bytes[0], bytes[1]]).to_f64(),
+        DType::F32 => f64::from(f32::from_le_bytes(bytes.try_into().expect("four bytes"))),
+        DType::F64 => f64::from_le_bytes(bytes.try_into().expect("eight bytes")),
+        DType::I8 => f64::from(bytes[0] as i8),
+        DType::U8 => f64::from(bytes[0]),
+        DType::I32 => f64::from(i32::from_le_bytes(bytes.try_into().expect("four bytes"))),
+        DType::F8E4M3 => kernel_core::num::F8E4M3::from_bits(bytes[0]).to_f64(),
+        DType::F8E5M2 => kernel_core::num::F8E5M2::from_bits(bytes[0]).to_f64(),
+        other => panic!("no products of {other}"),
+    }
+}
+
+fn values(buffer: &HostBuffer) -> Vec<f64> {
+    match buffer.dtype() {
+        DType::F16 => buffer.as_slice::<half::f16>().expect("f16").iter().map(|x| x.to_f64()).collect(),
+        DType::F32 => buffer.as_slice::<f32>().expect("f32").iter().map(|&x| f64::from(x)).collect(),
+        DType::F64 => buffer.as_slice::<f64>().expect("f64").to_vec(),
+        DType::I32 => buffer.as_slice::<i32>().expect("i32").iter().map(|&x| f64::from(x)).collect(),
+        other => panic!("no accumulators of {other}"),
+    }
+}
+
+/// Runs a case on a target and compares with sums in f64, within `tolerance` of each.
+fn check(case: Case, target: Target, num_warps: u32, tolerance: f64) -> Compiled {
+    let (batch, fraction) = (case.batch.max(1), tolerance > 0.0);
+    let func = kernel(&case.text());
+    let options = Options { num_warps, ..Options::default() };
+    let compiled = compile(&func, &target, &options).unwrap_or_else(|error| panic!("{error}\n{case:?}"));
+    let (a, left) = numbers(case.a, batch * case.m * case.k, 1, fraction);
+    let (b, right) = numbers(case.b, batch * case.k * case.n, 2, fraction);
+    let (c, sums) = numbers(case.acc, batch * case.m * case.n, 3, fraction);
+    let (found, _) = emulate(&func, &compiled, &[a, b, c], &[], 1, 7);
+    let found = values(&found[2]);
+    for (index, &found) in found.iter().enumerate() {
+        let (batch, row, column) = (index / (case.m * case.n), index / case.n % case.m, index % case.n);
+        let left = |k: usize| {
+            let place = if case.transposed[0] { k * case.m + row } else { row * case.k + k };
+            left[batch * case.m * case.k + place]
+        };
+        let right = |k: usize| {
+            let place = if case.transposed[1] { column * case.k + k } else { k * case.n + column };
+            right[batch * case.k * case.n + place]
+        };
+        let products = (0..case.k).map(|k| left(k) * right(k));
+        let sizes: f64 = products.clone().map(f64::abs).sum();
+        let expected = sums[index] + products.sum::<f64>();
+        let allowed = tolerance * (sizes + sums[index].abs());
+        assert!(
+            (found - expected).abs() <= allowed,
+            "element {row}, {column} of {batch} is {found}, not {expected}: {case:?} on {} with {num_warps} warps\n{}",
+            target.name(),
+            compiled.placed_ir(),
+        );
+    }
+    compiled
+}
+
+fn everywhere(case: Case, tolerance: f64) {
+    for target in [Target::sm_80(), Target::sm_89(), Target::sm_90a()] {
+        for num_warps in [1, 4, 8] {
+            let compiled = check(case, target, num_warps, tolerance);
+            assemble(&compiled);
+        }
+    }
+}
+
+#[test]
+fn halves_are_multiplied_exactly() {
+    everywhere(F16, 0.0);
+    everywhere(Case::of("bf16", "f32"), 0.0);
+    everywhere(Case::of("f16", "f16"), 0.0);
+}
+
+#[test]
+fn every_transposition() {
+    for transposed in [[true, false], [false, true], [true, true]] {
+        for case in [F16, Case::of("bf16", "f32").sized(64, 64, 64), Case::of("f32", "f32"), Case::of("i8", "i32")] {
+            everywhere(Case { transposed, ..case }, 0.0);
+        }
+    }
+}
+
+#[test]
+fn singles_in_each_precision() {
+    for (precision, tolerance) in [("tf32", 1.0 / 512.0), ("tf32x3", 4e-6), ("ieee", 4e-6)] {
+        let case = Case { precision, ..Case::of("f32", "f32") };
+        everywhere(case, 0.0);
+        everywhere(case, tolerance);
+    }
+}
+
+#[test]
+fn doubles_and_bytes() {
+    everywhere(Case::of("f64", "f64"), 0.0);
+    everywhere(Case::of("f64", "f64"), 1e-15);
+    everywhere(Case::of("i8", "i32"), 0.0);
+    everywhere(Case::of("u8", "i32"), 0.0);
+}
+
+#[test]
+fn eight_bit_floats() {
+    for (a, b) in [("f8e4m3", "f8e4m3"), ("f8e5m2", "f8e5m2"), ("f8e4m3", "f8e5m2")] {
+        for target in [Target::sm_89(), Target::sm_90a()] {
+            let case = Case { a, b, ..Case::of(a, "f32") };
+            assemble(&check(case, target, 4, 0.0));
+        }
+    }
+}
+
+#[test]
+fn batches() {
+    for batch in [1, 2, 4] {
+        everywhere(Case { batch, ..F16.sized(16, 16, 16) }, 0.0);
+        everywhere(Case { batch, ..Case::of("f32", "f32").sized(8, 8, 4) }, 0.0);
+        everywhere(Case { batch, precision: "ieee", ..Case::of("f32", "f32").sized(32, 8, 16) }, 0.0);
+    }
+}
+
+#[test]
+fn small_shapes() {
+    for (m, n, k) in [(1, 64, 64), (64, 1, 16), (1, 1, 1), (2, 4, 8), (16, 8, 16), (8, 8, 32), (1, 1, 128), (4, 16, 16)]
+    {
+        for case in [F16, Case::of("f64", "f64"), Case::of("i8", "i32"), Case::of("f32", "f32")] {
+            everywhere(case.sized(m, n, k), 0.0);
+        }
+    }
+}
+
+#[test]
+fn hopper_multiplies_by_warp_groups() {
+    for (m, n, k, warps) in [(128, 128, 64, 8), (64, 256, 32, 4), (64, 64, 64, 8), (256, 32, 64, 8), (128, 8, 64, 4)] {
+        for transposed in [[false, false], [true, true]] {
+            let compiled = check(Case { transposed, ..F16.sized(m, n, k) }, Target::sm_90a(), warps, 0.0);
+            assert!(count(&compiled.ptx, "wgmma.mma_async") > 0, "{}", compiled.ptx);
+            assemble(&compiled);
+        }
+    }
+}
+
+#[test]
+fn a_loop_carries_the_accumulator_in_its_layout() {
+    for (target, instruction) in [(Target::sm_80(), "mma.sync"), (Target::sm_90a(), "wgmma.mma_async")] {
+        let compiled = compile(&kernel(MATMUL), &target, &Options { num_warps: 8, ..Options::default() })
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert!(count(&compiled.ptx, instruction) > 0, "{}", compiled.ptx);
+        assert!(compiled.report.conversions.len() <= 1, "{}", compiled.report);
+        let (a, left) = numbers("f16", 128 * 128, 1, false);
+        let (b, right) = numbers("f16", 128 * 128, 2, false);
+        let c = vec![0f32; 128 * 128].into();
+        let (found, _) = emulate(&kernel(MATMUL), &compiled, &[a, b, c], &[128, 128], 1, 3);
+        for (index, found) in values(&found[2]).into_iter().enumerate() {
+            let (row, column) = (index / 128, index % 128);
+            let expected: f64 = (0..128).map(|k| left[row * 128 + k] * right[k * 128 + column]).sum();
+            assert!(found == expected, "row {row}, column {column} on {}: {found} {expected}", target.name());
+        }
+        if let Some(assembled) = assemble(&compiled) {
+            assert_eq!(assembled.spill_bytes, 0);
+        }
+    }
+}
