@@ -13,13 +13,13 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
-use crate::passes::{dots, hoist_loads};
+use crate::passes::{descriptors, dots, hoist_loads, pipeline};
 use crate::target::Target;
 use crate::{dot, lower, place};
 
 /// The names of this crate's optimisation passes that [`Options::disabled_passes`] may leave out, beside those of
 /// [`kernel_core::passes::PASSES`]: each can be switched off without changing what a kernel computes.
-pub const PASSES: [&str; 2] = ["hoist_loads", "llvm"];
+pub const PASSES: [&str; 3] = ["hoist_loads", "pipeline", "llvm"];
 
 /// Compiles a bound kernel for a target.
 ///
@@ -45,9 +45,15 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
     let start = Instant::now();
     let mut func = place::place(func, &axis, *target, options.num_warps)?;
     dots::run(&mut func, *target, options.num_warps);
+    let loops = match options.runs("pipeline") {
+        true => pipeline::run(&mut func, *target, options)?,
+        false => Vec::new(),
+    };
     let placed = placed(func)?;
     timings.place = start.elapsed();
-    generate(placed, target, options, plan, timings)
+    let mut compiled = generate(placed, target, options, plan, timings)?;
+    compiled.report.loops = loops;
+    Ok(compiled)
 }
 
 /// Compiles a kernel at the placed level as it stands, for a target: what follows placement in [`compile`].
