@@ -247,7 +247,14 @@ impl Checker<'_, '_> {
                 let shape = self.func.layouts[layout.index()].tile_shape();
                 let fits =
                     value.ty.dims().is_some_and(|dims| dims.iter().copied().eq(shape.iter().map(|&d| i64::from(d))));
-                if value.ty.is_scalar() {
+                let is_view = matches!(value.ty.elem, Elem::Shared(_));
+                let inner = value.ty.dims().is_some_and(|dims| {
+                    let skip = dims.len().checked_sub(shape.len());
+                    skip.is_some_and(|skip| dims[skip..].iter().copied().eq(shape.iter().map(|&d| i64::from(d))))
+                });
+                if is_view && !inner {
+                    self.errors.push(span, format!("`{name}`: the layout is not of the view's innermost dimensions"));
+                } else if value.ty.is_scalar() {
                     self.errors.push(span, format!("`{name}`: a scalar has a layout"));
                 } else if tile && !fits {
                     self.errors.push(span, format!("`{name}`: the layout has another shape than the tile"));

@@ -23,15 +23,20 @@
 //! - L4 (bound, placed): dimensions are powers of two; a tile has at most [`MAX_ELEMENTS`] elements.
 //! - L5 (placed): every tile of data or pointers has a layout of its shape; scalars have none. Before, nothing has one.
 //! - L6 (placed): operands and results of elementwise operations have one layout.
-//! - L7: `length` names a buffer parameter; facts are powers of two or 0.
+//! - L7: `length` names a buffer parameter, `desc_shape` and `desc_stride` a tensor, whose blocks are tiles of rank 1 to 5;
+//!   facts are powers of two or 0.
+//! - L8 (placed): the result of `wgmma` is, until it is waited for, used once at most: as the accumulator of a further
+//!   product, as a carried or yielded value, or by `wgmma_wait`.
+//! - L9 (placed): the layout of a view has the shape of the view's innermost dimensions.
 
+mod flight;
 mod levels;
 mod structure;
 #[cfg(test)]
 mod tests;
 
 use crate::diag::Diagnostic;
-use crate::ir::{Func, Span};
+use crate::ir::{Func, Level, Span};
 
 /// The most elements that a tile has, as in Triton.
 pub const MAX_ELEMENTS: i64 = 1 << 20;
@@ -45,6 +50,9 @@ pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
     structure::check(func, &mut errors);
     if errors.list.is_empty() {
         levels::check(func, &mut errors);
+    }
+    if errors.list.is_empty() && func.level == Level::Placed {
+        flight::check(func, &mut errors);
     }
     if errors.list.is_empty() { Ok(()) } else { Err(errors.list) }
 }

@@ -10,11 +10,6 @@ use crate::place::{Place, bare};
 use crate::tree::{NodeId, VOp};
 use crate::types::{Class, DtRef, VElem, VTy, admits, may_be};
 
-/// The shapes of a product, in dimensions of its factors.
-struct Shapes {
-    product: Vec<Dim>,
-}
-
 impl Checker<'_> {
     /// `dot(a, b, acc = .., precision = .., out = ..)`
     pub(super) fn dot(&mut self, args: &Args<'_>) -> Checked<Operand> {
