@@ -68,6 +68,15 @@ pub struct AccessReport {
     pub layout: Option<LayoutId>,
 }
 
+/// What became of a loop whose loads could run ahead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoopReport {
+    /// The loop.
+    pub span: Span,
+    /// What was done, or why nothing was.
+    pub what: String,
+}
+
 /// How values get from one layout to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConversionKind {
@@ -137,6 +146,8 @@ pub struct Report {
     pub accesses: Vec<AccessReport>,
     /// Every conversion between layouts.
     pub conversions: Vec<ConversionReport>,
+    /// The loops that asked to be pipelined, or that multiply matrices.
+    pub loops: Vec<LoopReport>,
     /// Names of the parameters.
     pub params: Vec<String>,
     /// The layouts, by number.
@@ -157,6 +168,7 @@ impl Report {
             usage: None,
             accesses: Vec::new(),
             conversions: Vec::new(),
+            loops: Vec::new(),
             params: func.params.iter().map(|param| param.name.clone()).collect(),
             layouts: func.layouts.iter().map(ToString::to_string).collect(),
         }
@@ -259,6 +271,9 @@ impl fmt::Display for Report {
         self.write_resources(f)?;
         for access in &self.accesses {
             self.write_access(f, access)?;
+        }
+        for one in &self.loops {
+            writeln!(f, "  {}: loop {}", self.place(one.span), one.what)?;
         }
         if self.conversions.is_empty() {
             writeln!(f, "  no conversions between layouts")?;

@@ -1,5 +1,8 @@
 //! GPU passes over the bound IR, and over the placed IR, each in a file of its own.
 
+pub(crate) mod allocate;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
 pub(crate) mod hoist_loads;
+pub(crate) mod tensor_copies;
+pub(crate) mod pipeline;

@@ -1,0 +1,255 @@
+//! Where the kernel's allocations lie in shared memory.
+//!
+//! Allocations that are not live at the same time share memory. One is live from where it stands to its last use; to
+//! the end of a loop that uses it from outside, and to the wait behind an asynchronous use. What lies above the live
+//! allocations at an operation is free for the lowering's own exchanges there.
+//!
+//! ```text
+//! %a = shared_alloc (96 KiB)    0 .. 96 KiB, live in the loop
+//! for { .. %a .. }              exchanges begin at 96 KiB
+//! convert_layout ..             exchanges begin at 0: the loop's buffers are dead
+//! ```
+//!
+//! Barriers with phases are live throughout, at the bottom. Each program has them once, whatever loop they stand in.
+//!
+//! The plan is a function of the kernel alone, and inserting barriers of threads does not change it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
+use kernel_core::layout::LinearLayout;
+
+use crate::place::shape_of;
+
+/// The alignment of swizzled allocations and of slots: the period of the widest swizzle.
+const SWIZZLE_ALIGNMENT: u32 = 1024;
+/// The alignment of all others: that of a tensor copy.
+const PLAIN_ALIGNMENT: u32 = 128;
+/// Bytes of a barrier with phases.
+const BARRIER_BYTES: u32 = 8;
+
+/// Where everything is.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct SharedPlan {
+    places: BTreeMap<OpId, Range<u32>>,
+    /// When each allocation is live, by position of operations.
+    live: BTreeMap<OpId, Range<u32>>,
+    /// Per operation, the positions at which something of it may happen: the whole of the outermost loop around it.
+    windows: Vec<Range<u32>>,
+    bytes: u32,
+}
+
+impl SharedPlan {
+    /// Places the allocations of a kernel.
+    pub(crate) fn new(func: &Func) -> SharedPlan {
+        let order = Order::new(func);
+        let (mut barriers, mut live) = (Vec::new(), BTreeMap::new());
+        for &id in &order.ops {
+            match func.op(id).op {
+                Op::Gpu(GpuOp::SharedAlloc { .. }) => drop(live.insert(id, order.live(func, id))),
+                Op::Gpu(GpuOp::BarrierAlloc { slots, .. }) => barriers.push((id, slots * BARRIER_BYTES)),
+                _ => {}
+            }
+        }
+        let mut plan = SharedPlan { windows: order.windows(func), ..SharedPlan::default() };
+        for (id, bytes) in barriers {
+            plan.places.insert(id, plan.bytes..plan.bytes + bytes);
+            plan.live.insert(id, 0..order.ops.len() as u32);
+            plan.bytes += bytes;
+        }
+        // The largest first, so that small ones fill the gaps.
+        let mut views: Vec<(OpId, u32)> = live.keys().map(|&id| (id, view_bytes(func, func.op(id).results[0]))).collect();
+        views.sort_by_key(|&(id, bytes)| (std::cmp::Reverse(bytes), id));
+        for (id, bytes) in views {
+            let own = live[&id].clone();
+            let start = plan.gap(&own, bytes, alignment(func, func.op(id).results[0]));
+            plan.places.insert(id, start..start + bytes);
+            plan.live.insert(id, own);
+            plan.bytes = plan.bytes.max(start + bytes);
+        }
+        plan
+    }
+
+    /// The lowest place for so many bytes that nothing else has at the same time.
+    fn gap(&self, live: &Range<u32>, bytes: u32, alignment: u32) -> u32 {
+        let others = self.live.iter().filter(|(_, other)| overlap(live, other));
+        let taken: Vec<&Range<u32>> = others.filter_map(|(id, _)| self.places.get(id)).collect();
+        let starts = taken.iter().map(|place| place.end.next_multiple_of(alignment)).chain([0]);
+        let fits = |start: &u32| taken.iter().all(|place| !overlap(&(*start..*start + bytes), place));
+        starts.filter(fits).min().unwrap_or(self.bytes.next_multiple_of(alignment))
+    }
+
+    /// Whether there is any allocation.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The bytes of an allocation.
+    pub(crate) fn place(&self, alloc: OpId) -> Range<u32> {
+        self.places.get(&alloc).cloned().unwrap_or(0..0)
+    }
+
+    /// The first byte above all that is live at an operation, or anywhere in the loops around it.
+    pub(crate) fn free_above(&self, op: OpId) -> u32 {
+        let window = self.windows.get(op.index()).cloned().unwrap_or(0..u32::MAX);
+        let live = self.live.iter().filter(|(_, live)| overlap(&window, live));
+        live.filter_map(|(id, _)| self.places.get(id)).map(|place| place.end).max().unwrap_or(0)
+    }
+
+    /// Bytes of all allocations together.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.bytes
+    }
+}
+
+fn overlap(a: &Range<u32>, b: &Range<u32>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// The operations of a kernel in program order, with the loops around them.
+struct Order {
+    ops: Vec<OpId>,
+    position: BTreeMap<OpId, u32>,
+    /// The extent of each loop, from its own position to behind its last operation.
+    loops: Vec<Range<u32>>,
+    users: BTreeMap<ValueId, Vec<OpId>>,
+}
+
+impl Order {
+    fn new(func: &Func) -> Order {
+        let mut order =
+            Order { ops: Vec::new(), position: BTreeMap::new(), loops: Vec::new(), users: BTreeMap::new() };
+        order.region(func, func.body);
+        order
+    }
+
+    fn region(&mut self, func: &Func, region: RegionId) {
+        for (id, operation) in func.region_ops(region) {
+            let start = self.ops.len() as u32;
+            self.position.insert(id, start);
+            self.ops.push(id);
+            for &operand in &operation.operands {
+                if matches!(func.ty(operand).elem, Elem::Shared(_)) {
+                    self.users.entry(operand).or_default().push(id);
+                }
+            }
+            operation.regions.iter().for_each(|&inner| self.region(func, inner));
+            let is_loop = matches!(
+                operation.op,
+                Op::Control(ControlOp::For { .. } | ControlOp::While) | Op::Gpu(GpuOp::WarpGroups { .. })
+            );
+            if is_loop {
+                self.loops.push(start..self.ops.len() as u32);
+            }
+        }
+    }
+
+    /// When an allocation is live.
+    fn live(&self, func: &Func, alloc: OpId) -> Range<u32> {
+        let start = self.position[&alloc];
+        let mut live = start..start + 1;
+        let mut work = func.op(alloc).results.clone();
+        while let Some(view) = work.pop() {
+            for &user in self.users.get(&view).map_or(&[][..], Vec::as_slice) {
+                work.extend(func.op(user).results.iter().filter(|&&v| matches!(func.ty(v).elem, Elem::Shared(_))));
+                live.end = live.end.max(self.end_of_use(func, user));
+            }
+        }
+        // A loop that uses what is outside uses it in every iteration; what outlives a loop was there all the time.
+        for around in self.loops.iter().rev() {
+            if live.start < around.start && live.end > around.start {
+                live.end = live.end.max(around.end);
+            }
+            if around.contains(&live.start) && live.end > around.end {
+                live.start = around.start;
+            }
+        }
+        live
+    }
+
+    /// Behind the operation, or behind the wait for what it starts.
+    fn end_of_use(&self, func: &Func, user: OpId) -> u32 {
+        let at = self.position[&user];
+        let kernel = self.ops.len() as u32;
+        let wait = |is_wait: &dyn Fn(&GpuOp) -> bool| {
+            let mut later = self.ops[at as usize..].iter();
+            let found = later.position(|&id| matches!(&func.op(id).op, Op::Gpu(op) if is_wait(op)));
+            found.map_or(kernel, |distance| at + distance as u32 + 1)
+        };
+        match &func.op(user).op {
+            Op::Gpu(op) => match op {
+                GpuOp::Wgmma { .. } => wait(&|op| matches!(op, GpuOp::WgmmaWait { pending: 0 })),
+                GpuOp::AsyncCopy => wait(&|op| matches!(op, GpuOp::AsyncWait { pending: 0 })),
+                GpuOp::TmaStore { .. } => wait(&|op| matches!(op, GpuOp::TmaStoreWait { pending: 0 })),
+                GpuOp::TmaLoad => wait(&|op| matches!(op, GpuOp::BarrierWait)),
+                GpuOp::SharedAlloc { .. }
+                | GpuOp::SharedIndex
+                | GpuOp::SharedPermute { .. }
+                | GpuOp::SharedLoad
+                | GpuOp::SharedStore
+                | GpuOp::AsyncCommit
+                | GpuOp::AsyncWait { .. }
+                | GpuOp::Barrier
+                | GpuOp::Fence { .. }
+                | GpuOp::BarrierAlloc { .. }
+                | GpuOp::BarrierArrive
+                | GpuOp::BarrierWait
+                | GpuOp::WgmmaWait { .. }
+                | GpuOp::TmaStoreWait { .. } => at + 1,
+                GpuOp::WarpGroups { .. } => kernel,
+            },
+            // A view that control flow hands on may be used anywhere.
+            Op::Control(_) => kernel,
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) => at + 1,
+        }
+    }
+
+    fn windows(&self, func: &Func) -> Vec<Range<u32>> {
+        let mut windows = vec![0..u32::MAX; func.ops.len()];
+        for (&id, &at) in &self.position {
+            let outermost = self.loops.iter().filter(|around| around.contains(&at)).max_by_key(|around| around.len());
+            windows[id.index()] = outermost.cloned().unwrap_or(at..at + 1);
+        }
+        windows
+    }
+}
+
+/// The dimensions of a view that its layout covers, and the slots before them.
+pub(crate) fn slots(func: &Func, view: ValueId) -> (Vec<u32>, Vec<u32>) {
+    let shape = shape_of(func, view);
+    let covered = layout(func, view).map_or(shape.len(), |layout| layout.tile_shape().len()).min(shape.len());
+    let (outer, inner) = shape.split_at(shape.len() - covered);
+    (outer.to_vec(), inner.to_vec())
+}
+
+/// Bytes of a view, with its slots aligned.
+pub(crate) fn view_bytes(func: &Func, view: ValueId) -> u32 {
+    let (outer, inner) = slots(func, view);
+    let element = func.ty(view).dtype().map_or(4, |dtype| dtype.bytes());
+    let own = inner.iter().product::<u32>() * element;
+    match outer.as_slice() {
+        [] => own,
+        outer => outer.iter().product::<u32>() * own.next_multiple_of(SWIZZLE_ALIGNMENT),
+    }
+}
+
+fn alignment(func: &Func, view: ValueId) -> u32 {
+    let is_plain = |layout: &LinearLayout| layout.all_columns().iter().all(|column| column.count_ones() == 1);
+    let plain = slots(func, view).0.is_empty() && layout(func, view).is_none_or(is_plain);
+    if plain { PLAIN_ALIGNMENT } else { SWIZZLE_ALIGNMENT }
+}
+
+fn layout(func: &Func, view: ValueId) -> Option<&LinearLayout> {
+    func.value(view).layout.map(|id| &func.layouts[id.index()])
+}
+
+/// The allocation that a view shows, through indices and permutations.
+pub(crate) fn root(func: &Func, view: ValueId) -> Option<OpId> {
+    let Def::Result(id, _) = func.value(view).def else { return None };
+    match func.op(id).op {
+        Op::Gpu(GpuOp::SharedAlloc { .. }) => Some(id),
+        Op::Gpu(GpuOp::SharedPermute { .. } | GpuOp::SharedIndex) => root(func, *func.op(id).operands.first()?),
+        _ => None,
+    }
+}

@@ -1,0 +1,570 @@
+//! Rewrites a loop so that its copies run ahead.
+
+use std::collections::{HashMap, HashSet};
+
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Def, Dim, Dt, Elem, ElementwiseOp, FenceKind, FloatFlags, Func, GpuOp,
+    LayoutId, Literal, MemoryOp, Op, OpId, RegionId, Span, Ty, ValueId,
+};
+use kernel_core::layout::LinearLayout;
+use kernel_core::passes::util::{clone_op, constant, replace_all_uses, walk_region};
+
+use super::Place;
+use super::find::{Candidate, Found};
+use super::flight::{self, Flight};
+use crate::analysis::control::yielded;
+
+/// Rewrites the loop with so many slots; returns whether products stay in flight.
+pub(super) fn emit(func: &mut Func, place: &Place, found: &Found, stages: u32) -> bool {
+    let body = func.op(place.id).regions[0];
+    let flight = if stages > 2 { flight::find(func, body, found) } else { None };
+    let span = func.op(place.id).span;
+    let ahead = if flight.is_some() { stages - 2 } else { stages - 1 };
+    let yields = yielded(func, body).to_vec();
+    let mut emit = Emit { func, found, span, out: Vec::new(), stages, ahead, yields };
+    emit.pipeline(place, body, flight.as_ref());
+    flight.is_some()
+}
+
+/// A trip that may not exist, and what its addresses depend on.
+#[derive(Clone)]
+struct Trip {
+    exists: ValueId,
+    counter: ValueId,
+    carried: Vec<ValueId>,
+}
+
+/// What the loop runs over.
+struct Bounds {
+    hi: ValueId,
+    step: ValueId,
+    /// The step as an unsigned number.
+    distance: ValueId,
+    unsigned: DType,
+}
+
+/// Memory of the pipeline.
+struct Buffers {
+    /// Per candidate, all slots.
+    slots: Vec<ValueId>,
+    /// The barriers of tensor copies, one per slot.
+    barrier: Option<ValueId>,
+}
+
+struct Emit<'f> {
+    func: &'f mut Func,
+    found: &'f Found,
+    span: Span,
+    /// Operations that were emitted and belong to no region yet.
+    out: Vec<OpId>,
+    stages: u32,
+    /// How many trips the copies run ahead.
+    ahead: u32,
+    /// What the loop's body yields before the pass.
+    yields: Vec<ValueId>,
+}
+
+impl Emit<'_> {
+    fn pipeline(&mut self, place: &Place, body: RegionId, flight: Option<&Flight>) {
+        let bounds = self.bounds(place.id);
+        let buffers = self.allocate();
+        let trip = self.prologue(place.id, body, &bounds, &buffers);
+        let args = self.carry(place.id, body, &trip, &buffers);
+        let before = std::mem::take(&mut self.out);
+
+        self.body(body, &args, &bounds, &buffers, flight);
+
+        self.epilogue(place.id, flight);
+        let after = std::mem::take(&mut self.out);
+        let ops = &mut self.func.regions[place.parent.index()].ops;
+        if let Some(at) = ops.iter().position(|&id| id == place.id) {
+            ops.splice(at + 1..at + 1, after);
+            ops.splice(at..at, before);
+        }
+    }
+
+    fn bounds(&mut self, id: OpId) -> Bounds {
+        let operands = self.func.op(id).operands.clone();
+        let (hi, step) = (operands[1], operands[2]);
+        let unsigned = match self.func.ty(step).dtype() {
+            Some(DType::I8 | DType::U8) => DType::U8,
+            Some(DType::I16 | DType::U16) => DType::U16,
+            Some(DType::I64 | DType::U64) => DType::U64,
+            _ => DType::U32,
+        };
+        let distance = self.as_unsigned(step, unsigned);
+        Bounds { hi, step, distance, unsigned }
+    }
+
+    /// The slots and barriers.
+    fn allocate(&mut self) -> Buffers {
+        let mut slots = Vec::new();
+        for candidate in &self.found.candidates {
+            let layout = self.intern(&candidate.layout);
+            let dims = candidate.layout.tile_shape().into_iter().map(|size| Dim::Const(i64::from(size)));
+            let shape: Vec<Dim> = [Dim::Const(i64::from(self.stages))].into_iter().chain(dims).collect();
+            let dtype = Dt::Known(candidate.dtype);
+            let ty = Ty { elem: Elem::Shared(dtype), shape: shape.clone() };
+            slots.push(self.value(GpuOp::SharedAlloc { shape, dtype }.into(), vec![], ty, Some(layout)));
+        }
+        let tensors = self.found.candidates.iter().any(Candidate::is_tensor);
+        let barrier = tensors.then(|| {
+            let ty = Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(self.stages))] };
+            let barrier = self.value(GpuOp::BarrierAlloc { slots: self.stages, count: 1 }.into(), vec![], ty, None);
+            self.effect(GpuOp::Fence { kind: FenceKind::BarrierInit }, vec![]);
+            self.effect(GpuOp::Barrier, vec![]);
+            barrier
+        });
+        Buffers { slots, barrier }
+    }
+
+    /// The copies of the first trips; returns the one after them.
+    fn prologue(&mut self, id: OpId, body: RegionId, bounds: &Bounds, buffers: &Buffers) -> Trip {
+        let operands = self.func.op(id).operands.clone();
+        let (lo, hi, step) = (operands[0], operands[1], operands[2]);
+        let mut exists = self.compare(CmpOp::Lt, lo, hi);
+        if !matches!(constant(self.func, step), Some(Literal::Int(1..))) {
+            let dtype = self.func.ty(step).dtype().unwrap_or(DType::I32);
+            let zero = self.scalar(Op::constant(Literal::Int(0), dtype), vec![], dtype);
+            let forward = self.compare(CmpOp::Gt, step, zero);
+            exists = self.binary(BinaryOp::And, exists, forward);
+        }
+        let carried = self.found.carried.iter().map(|&position| operands[3 + position]).collect();
+        let mut trip = Trip { exists, counter: lo, carried };
+        for slot in 0..self.ahead {
+            let slot = self.i32(slot as i32);
+            trip = self.copies(body, &trip, bounds, buffers, slot);
+        }
+        trip
+    }
+
+    /// Issues the copies of a trip into a slot; returns the next trip.
+    fn copies(&mut self, body: RegionId, trip: &Trip, bounds: &Bounds, buffers: &Buffers, slot: ValueId) -> Trip {
+        let found = self.found;
+        let args = self.func.region(body).args.clone();
+        let mut map: HashMap<ValueId, ValueId> = HashMap::new();
+        map.insert(args[0], trip.counter);
+        for (&position, &value) in found.carried.iter().zip(&trip.carried) {
+            map.insert(args[1 + position], value);
+        }
+        for &op in &found.slice {
+            let copy = clone_op(self.func, op, &mut map);
+            if let Op::Memory(MemoryOp::CheckBounds { .. }) = self.func.op(copy).op {
+                self.restrict(copy, trip.exists);
+            }
+            self.out.push(copy);
+        }
+        let now = |value: &ValueId| map.get(value).copied().unwrap_or(*value);
+        let mut tokens = Vec::new();
+        let copied = found.candidates.iter().zip(&buffers.slots);
+        for (candidate, &slots) in copied.clone().filter(|(candidate, _)| !candidate.is_tensor()) {
+            self.span = self.func.op(candidate.op).span;
+            let view = self.slot(candidate, slots, slot);
+            let pointer = now(&candidate.address[0]);
+            let mask = self.mask(pointer, candidate.address.get(1).map(now), trip.exists);
+            tokens.push(self.value(GpuOp::AsyncCopy.into(), vec![view, pointer, mask], Ty::token(), None));
+        }
+        if !tokens.is_empty() {
+            self.value(GpuOp::AsyncCommit.into(), tokens, Ty::token(), None);
+        }
+        let tensors: Vec<(&Candidate, ValueId, Vec<ValueId>)> = copied
+            .filter(|(candidate, _)| candidate.is_tensor())
+            .map(|(candidate, &slots)| (candidate, slots, candidate.address.iter().map(now).collect()))
+            .collect();
+        if let Some(barrier) = buffers.barrier {
+            self.tensor_copies(&tensors, barrier, slot, trip.exists);
+        }
+        let carried = found.carried.iter().map(|&position| now(&self.yields[position])).collect();
+        self.next(trip, bounds, carried)
+    }
+
+    /// Tensor copies, which have no masks: they are left out where the trip does not exist.
+    fn tensor_copies(
+        &mut self,
+        tensors: &[(&Candidate, ValueId, Vec<ValueId>)],
+        barrier: ValueId,
+        slot: ValueId,
+        exists: ValueId,
+    ) {
+        let around = std::mem::take(&mut self.out);
+        let bytes: u32 = tensors.iter().map(|(candidate, ..)| candidate.bytes()).sum();
+        let bytes = self.i32(bytes as i32);
+        self.effect(GpuOp::BarrierArrive, vec![barrier, slot, bytes]);
+        for (candidate, slots, coordinates) in tensors {
+            self.span = self.func.op(candidate.op).span;
+            let descriptor = self.func.op(candidate.op).operands[0];
+            let view = self.slot(candidate, *slots, slot);
+            let mut operands = vec![descriptor, view, barrier, slot];
+            operands.extend(coordinates);
+            self.effect(GpuOp::TmaLoad, operands);
+        }
+        let yes = self.region_of();
+        let no = self.region_of();
+        self.out = around;
+        let op = Op::Control(ControlOp::If);
+        let id = self.func.new_op(op, vec![exists], vec![], vec![yes, no], FloatFlags::default(), self.span);
+        self.out.push(id);
+    }
+
+    /// A region of what was emitted.
+    fn region_of(&mut self) -> RegionId {
+        let end = self.func.new_op(Op::Control(ControlOp::Yield), vec![], vec![], vec![], FloatFlags::default(), self.span);
+        let region = self.func.new_region([]);
+        let mut ops = std::mem::take(&mut self.out);
+        ops.push(end);
+        self.func.regions[region.index()].ops = ops;
+        region
+    }
+
+    /// The trip after `trip`: it exists if the counter can take another step and stay below the end.
+    fn next(&mut self, trip: &Trip, bounds: &Bounds, carried: Vec<ValueId>) -> Trip {
+        // Where the trip exists the counter is below the end, so that their distance is exact as an unsigned number.
+        let left = self.binary(BinaryOp::Sub, bounds.hi, trip.counter);
+        let left = self.as_unsigned(left, bounds.unsigned);
+        let more = self.compare(CmpOp::Gt, left, bounds.distance);
+        let exists = self.binary(BinaryOp::And, trip.exists, more);
+        let counter = self.binary(BinaryOp::Add, trip.counter, bounds.step);
+        Trip { exists, counter, carried }
+    }
+}
+
+/// What the loop carries for the pipeline.
+struct Args {
+    trip: Trip,
+    /// The slot that is read, and the one that is written.
+    read: ValueId,
+    write: ValueId,
+    /// The phase of the barriers.
+    phase: Option<ValueId>,
+}
+
+impl Emit<'_> {
+    /// Makes the loop carry the trip ahead, the slots and the phase.
+    fn carry(&mut self, id: OpId, body: RegionId, trip: &Trip, buffers: &Buffers) -> Args {
+        let (zero, write) = (self.i32(0), self.i32((self.ahead % self.stages) as i32));
+        let mut inits = vec![trip.exists, trip.counter];
+        inits.extend(&trip.carried);
+        inits.extend([zero, write]);
+        inits.extend(buffers.barrier.map(|_| zero));
+        let first = self.func.op(id).results.len();
+        let mut all = Vec::new();
+        for (index, &init) in inits.iter().enumerate() {
+            let (ty, layout) = (self.func.ty(init).clone(), self.func.value(init).layout);
+            let arg = self.func.add_region_arg(body, ty.clone());
+            let result = self.func.new_value(ty, Def::Result(id, (first + index) as u32));
+            for value in [arg, result] {
+                self.func.values[value.index()].layout = layout;
+            }
+            let operation = &mut self.func.ops[id.index()];
+            operation.operands.push(init);
+            operation.results.push(result);
+            all.push(arg);
+        }
+        let count = trip.carried.len();
+        let ahead = Trip { exists: all[0], counter: all[1], carried: all[2..2 + count].to_vec() };
+        Args {
+            trip: ahead,
+            read: all[2 + count],
+            write: all[3 + count],
+            phase: buffers.barrier.map(|_| all[4 + count]),
+        }
+    }
+
+    fn body(&mut self, body: RegionId, args: &Args, bounds: &Bounds, buffers: &Buffers, flight: Option<&Flight>) {
+        let around = std::mem::take(&mut self.out);
+        let found = self.found;
+        self.span = found.candidates.first().map_or(self.span, |candidate| self.func.op(candidate.op).span);
+        let copies = found.candidates.iter().any(|candidate| !candidate.is_tensor());
+        let shares = found.candidates.iter().any(|candidate| !candidate.is_tensor() && candidate.crosses_threads);
+        let feeds_products = self.feeds_products(body);
+        let mut old = std::mem::take(&mut self.func.regions[body.index()].ops);
+        let Some(end) = old.pop() else { return };
+        if copies {
+            let pending = (self.ahead - 1) as u8;
+            self.value(GpuOp::AsyncWait { pending }.into(), vec![], Ty::token(), None);
+        }
+        if let (Some(barrier), Some(phase)) = (buffers.barrier, args.phase) {
+            self.effect(GpuOp::BarrierWait, vec![barrier, args.read, phase]);
+        }
+        if shares {
+            if feeds_products {
+                self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![]);
+            }
+            self.effect(GpuOp::Barrier, vec![]);
+        }
+        let gone = self.replace_loads((&old, end), args, buffers, flight);
+        let mut next = None;
+        let issue = |this: &mut Self| {
+            if !shares && buffers.barrier.is_some() {
+                this.effect(GpuOp::Barrier, vec![]);
+            }
+            Some(this.copies(body, &args.trip, bounds, buffers, args.write))
+        };
+        if flight.is_none() {
+            next = issue(self);
+        }
+        for id in old {
+            if !gone.contains(&id) {
+                self.out.push(id);
+            }
+            if flight.is_some_and(|flight| flight.last == id) {
+                next = issue(self);
+            }
+        }
+        if let Some(flight) = flight {
+            self.wait_for_others(end, flight);
+        }
+        if let Some(next) = next {
+            self.advance(end, args, &next);
+        }
+        self.out.push(end);
+        self.func.regions[body.index()].ops = std::mem::replace(&mut self.out, around);
+    }
+
+    /// Whether a `wgmma` reads what `cp.async` has written.
+    fn feeds_products(&self, body: RegionId) -> bool {
+        let mut feeds = false;
+        walk_region(self.func, body, &mut |id| {
+            let operation = self.func.op(id);
+            if let Op::Gpu(GpuOp::Wgmma { .. }) = operation.op {
+                feeds |= operation.operands[..2].iter().any(|&factor| {
+                    let alloc = flight::root(self.func, factor);
+                    let of = |candidate: &&Candidate| !candidate.is_tensor();
+                    let feeding = self.found.candidates.iter().filter(of).flat_map(|candidate| &candidate.feeds);
+                    alloc.is_some_and(|alloc| feeding.into_iter().any(|feed| feed.alloc == alloc))
+                });
+            }
+        });
+        feeds
+    }
+
+    /// Views of the slot take the place of allocations, and what is used in registers is read from it. Returns the
+    /// operations that go.
+    fn replace_loads(
+        &mut self,
+        (old, end): (&[OpId], OpId),
+        args: &Args,
+        buffers: &Buffers,
+        flight: Option<&Flight>,
+    ) -> HashSet<OpId> {
+        let mut gone = HashSet::new();
+        for (candidate, &slots) in self.found.candidates.iter().zip(&buffers.slots) {
+            let view = self.slot(candidate, slots, args.read);
+            for feed in &candidate.feeds {
+                let alloc = self.func.op(feed.alloc).results[0];
+                let is_plain = feed.perm.iter().enumerate().all(|(axis, &from)| usize::from(from) == axis);
+                let seen = if is_plain {
+                    view
+                } else {
+                    let (ty, layout) = (self.func.ty(alloc).clone(), self.func.value(alloc).layout);
+                    self.value(GpuOp::SharedPermute { perm: feed.perm.clone() }.into(), vec![view], ty, layout)
+                };
+                replace_all_uses(self.func, alloc, seen);
+                gone.extend([feed.alloc, feed.store]);
+            }
+            if candidate.in_registers {
+                let load = &mut self.func.ops[candidate.op.index()];
+                load.op = GpuOp::SharedLoad.into();
+                load.operands = vec![view];
+            } else {
+                gone.insert(candidate.op);
+            }
+        }
+        self.drop_unused(end, old, &mut gone);
+        if !old.iter().any(|&id| !gone.contains(&id) && self.func.op(id).op == Op::Gpu(GpuOp::SharedStore)) {
+            let fences = |id: &&OpId| matches!(self.func.op(**id).op, Op::Gpu(GpuOp::Fence { .. } | GpuOp::Barrier));
+            gone.extend(old.iter().filter(fences));
+        }
+        for &wait in flight.iter().flat_map(|flight| &flight.waits) {
+            let (from, to) = (self.func.op(wait).results[0], self.func.op(wait).operands[0]);
+            replace_all_uses(self.func, from, to);
+            gone.insert(wait);
+        }
+        gone
+    }
+
+    /// What only led to operations that went goes too: rearrangements, and what is computed ahead now. Checks are among
+    /// that; each trip is checked once, ahead.
+    fn drop_unused(&self, end: OpId, old: &[OpId], gone: &mut HashSet<OpId>) {
+        let mut uses: HashMap<ValueId, usize> = HashMap::new();
+        let mut count = |id: OpId| {
+            self.func.op(id).operands.iter().for_each(|&value| *uses.entry(value).or_default() += 1);
+        };
+        count(end);
+        for &id in old.iter().filter(|id| !gone.contains(id)) {
+            count(id);
+            for &region in &self.func.op(id).regions {
+                walk_region(self.func, region, &mut count);
+            }
+        }
+        for &id in old.iter().rev() {
+            let operation = self.func.op(id);
+            let may_go = matches!(operation.op, Op::Shape(_)) || self.found.slice.contains(&id);
+            let unused = |value: &ValueId| uses.get(value).is_none_or(|&count| count == 0);
+            if !gone.contains(&id) && may_go && operation.results.iter().all(unused) {
+                gone.insert(id);
+                for operand in &operation.operands {
+                    uses.entry(*operand).and_modify(|count| *count -= 1);
+                }
+            }
+        }
+    }
+
+    /// Waits for the products of the iteration before; those of this one stay in flight.
+    fn wait_for_others(&mut self, end: OpId, flight: &Flight) {
+        let tiles: Vec<ValueId> = flight.chains.iter().map(|&(_, value)| value).collect();
+        let waited = self.wait(tiles, flight.count);
+        for (&(position, _), value) in flight.chains.iter().zip(waited) {
+            self.func.ops[end.index()].operands[position] = value;
+        }
+    }
+
+    fn wait(&mut self, tiles: Vec<ValueId>, pending: u8) -> Vec<ValueId> {
+        let tys = tiles.iter().map(|&tile| self.func.ty(tile).clone()).collect();
+        let op = GpuOp::WgmmaWait { pending }.into();
+        let id = self.func.new_op(op, tiles.clone(), tys, vec![], FloatFlags::default(), self.span);
+        let waited = self.func.op(id).results.clone();
+        for (&from, &to) in tiles.iter().zip(&waited) {
+            self.func.values[to.index()].layout = self.func.value(from).layout;
+        }
+        self.out.push(id);
+        waited
+    }
+
+    /// Yields the trip after next, the next slots and the phase.
+    fn advance(&mut self, end: OpId, args: &Args, next: &Trip) {
+        let (read, wraps) = self.next_slot(args.read);
+        let (write, _) = self.next_slot(args.write);
+        let phase = args.phase.map(|phase| {
+            let one = self.i32(1);
+            let flipped = self.binary(BinaryOp::Xor, phase, one);
+            self.select(wraps, flipped, phase)
+        });
+        let mut yields = vec![next.exists, next.counter];
+        yields.extend(&next.carried);
+        yields.extend([read, write]);
+        yields.extend(phase);
+        self.func.ops[end.index()].operands.extend(yields);
+    }
+
+    /// The slot after `slot`, and whether that is the first one.
+    fn next_slot(&mut self, slot: ValueId) -> (ValueId, ValueId) {
+        let (zero, one, count) = (self.i32(0), self.i32(1), self.i32(self.stages as i32));
+        let next = self.binary(BinaryOp::Add, slot, one);
+        let wraps = self.compare(CmpOp::Eq, next, count);
+        (self.select(wraps, zero, next), wraps)
+    }
+
+    /// Behind the loop nothing is in flight.
+    fn epilogue(&mut self, id: OpId, flight: Option<&Flight>) {
+        self.span = self.func.op(id).span;
+        if let Some(flight) = flight {
+            let results: Vec<ValueId> =
+                flight.chains.iter().map(|&(position, _)| self.func.op(id).results[position]).collect();
+            let waited = self.wait(results.clone(), 0);
+            let wait = self.out.last().copied();
+            for (&from, &to) in results.iter().zip(&waited) {
+                replace_all_uses(self.func, from, to);
+            }
+            if let Some(wait) = wait {
+                self.func.ops[wait.index()].operands = results;
+            }
+        }
+        // Copies of trips that do not exist still write zeros.
+        if self.found.candidates.iter().any(|candidate| !candidate.is_tensor()) {
+            self.value(GpuOp::AsyncWait { pending: 0 }.into(), vec![], Ty::token(), None);
+        }
+    }
+}
+
+/// Operations.
+impl Emit<'_> {
+    fn value(&mut self, op: Op, operands: Vec<ValueId>, ty: Ty, layout: Option<LayoutId>) -> ValueId {
+        let id = self.func.new_op(op, operands, vec![ty], vec![], FloatFlags::default(), self.span);
+        let value = self.func.op(id).results[0];
+        self.func.values[value.index()].layout = layout;
+        self.out.push(id);
+        value
+    }
+
+    fn effect(&mut self, op: GpuOp, operands: Vec<ValueId>) {
+        let id = self.func.new_op(op.into(), operands, vec![], vec![], FloatFlags::default(), self.span);
+        self.out.push(id);
+    }
+
+    fn scalar(&mut self, op: Op, operands: Vec<ValueId>, dtype: DType) -> ValueId {
+        self.value(op, operands, Ty::scalar(dtype), None)
+    }
+
+    fn i32(&mut self, value: i32) -> ValueId {
+        self.scalar(Op::i32(value), vec![], DType::I32)
+    }
+
+    fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId) -> ValueId {
+        let (ty, layout) = (self.func.ty(a).clone(), self.func.value(a).layout);
+        self.value(Op::binary(op), vec![a, b], ty, layout)
+    }
+
+    fn compare(&mut self, op: CmpOp, a: ValueId, b: ValueId) -> ValueId {
+        self.scalar(Op::compare(op), vec![a, b], DType::Bool)
+    }
+
+    fn select(&mut self, condition: ValueId, a: ValueId, b: ValueId) -> ValueId {
+        let ty = self.func.ty(a).clone();
+        self.value(Op::Elementwise(ElementwiseOp::Select), vec![condition, a, b], ty, None)
+    }
+
+    fn as_unsigned(&mut self, value: ValueId, unsigned: DType) -> ValueId {
+        if self.func.ty(value).dtype() == Some(unsigned) {
+            return value;
+        }
+        let op = Op::Elementwise(ElementwiseOp::Bitcast { to: unsigned.into() });
+        self.scalar(op, vec![value], unsigned)
+    }
+
+    /// A condition in the shape and layout of a tile.
+    fn spread(&mut self, condition: ValueId, like: ValueId) -> ValueId {
+        let shape = self.func.ty(like).shape.clone();
+        if shape.is_empty() {
+            return condition;
+        }
+        let layout = self.func.value(like).layout;
+        let ty = Ty::tile(DType::Bool, shape.clone());
+        self.value(CreateOp::Splat { shape }.into(), vec![condition], ty, layout)
+    }
+
+    /// The mask of a copy: where the load's holds, if the trip exists.
+    fn mask(&mut self, pointer: ValueId, mask: Option<ValueId>, exists: ValueId) -> ValueId {
+        let exists = self.spread(exists, pointer);
+        match mask {
+            Some(mask) => self.binary(BinaryOp::And, mask, exists),
+            None => exists,
+        }
+    }
+
+    /// A bounds check of a trip that may not exist.
+    fn restrict(&mut self, check: OpId, exists: ValueId) {
+        let operands = self.func.op(check).operands.clone();
+        let mask = self.mask(operands[0], operands.get(2).copied(), exists);
+        let operands = [operands[0], operands[1], mask];
+        self.func.ops[check.index()].operands = operands.to_vec();
+    }
+
+    /// The view of a slot.
+    fn slot(&mut self, candidate: &Candidate, slots: ValueId, index: ValueId) -> ValueId {
+        let layout = self.intern(&candidate.layout);
+        let ty = self.func.ty(slots);
+        let ty = ty.with_shape(ty.shape[1..].to_vec());
+        self.value(GpuOp::SharedIndex.into(), vec![slots, index], ty, Some(layout))
+    }
+
+    fn intern(&mut self, layout: &LinearLayout) -> LayoutId {
+        let layouts = &mut self.func.layouts;
+        let known = layouts.iter().position(|known| known == layout);
+        let index = known.unwrap_or_else(|| {
+            layouts.push(layout.clone());
+            layouts.len() - 1
+        });
+        LayoutId::new(index as u32)
+    }
+}

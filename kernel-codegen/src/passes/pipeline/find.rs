@@ -1,0 +1,443 @@
+//! What a loop loads that can be copied ahead, and what has to be computed for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernel_core::ir::{
+    CacheModifier, ControlOp, DType, Def, DescOp, Elem, Func, GpuOp, LayoutId, Literal, MemOrder, MemoryOp, Op, OpId,
+    ParamId, ParamKind, RegionId, Resource, ShapeOp, ValueId,
+};
+use kernel_core::layout::{Dim, LinearLayout, shared_access, swizzled_shared};
+use kernel_core::passes::util::uniform_constant;
+
+use crate::analysis::axis::AxisAnalysis;
+use crate::analysis::control::{for_each_op, yielded};
+use crate::boxes::{box_layout, boxes_of};
+use crate::place::shape_of;
+
+/// The narrowest copy of a thread, in bytes.
+const MIN_COPY_BYTES: u32 = 4;
+/// Bits of the widest copy of a thread.
+const MAX_COPY_BITS: u32 = 128;
+/// Slots begin at multiples of this many bytes.
+const SLOT_ALIGNMENT: u32 = 1024;
+
+/// Shared memory that holds what is loaded, until the pass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Feed {
+    /// The allocation, in the loop.
+    pub(super) alloc: OpId,
+    /// The store of what is loaded.
+    pub(super) store: OpId,
+    /// The permutation on the way: dimension `i` of the allocation is dimension `perm[i]` of the load.
+    pub(super) perm: Vec<u8>,
+}
+
+/// A load that is copied ahead.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    /// The load.
+    pub(super) op: OpId,
+    /// What addresses it: the pointers and the mask, or the coordinates.
+    pub(super) address: Vec<ValueId>,
+    /// The layout of a slot, in the shape of the load.
+    pub(super) layout: LinearLayout,
+    pub(super) dtype: DType,
+    /// What the slots replace.
+    pub(super) feeds: Vec<Feed>,
+    /// Whether the tile is also used in registers.
+    pub(super) in_registers: bool,
+    /// Whether threads read what others have copied.
+    pub(super) crosses_threads: bool,
+    tensor: Option<ParamId>,
+}
+
+impl Candidate {
+    /// Whether it is a block of a tensor, copied by TMA.
+    pub(super) fn is_tensor(&self) -> bool {
+        self.tensor.is_some()
+    }
+
+    /// Bytes of the tile.
+    pub(super) fn bytes(&self) -> u32 {
+        (1 << self.layout.total_out_bits()) * self.dtype.bytes()
+    }
+
+    /// Bytes of a slot.
+    pub(super) fn slot_bytes(&self, _func: &Func) -> u32 {
+        self.bytes().next_multiple_of(SLOT_ALIGNMENT)
+    }
+}
+
+/// What is to be done in a loop.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    pub(super) candidates: Vec<Candidate>,
+    /// Operations of the body to be computed ahead, in program order.
+    pub(super) slice: Vec<OpId>,
+    /// Positions of the carried values to be computed ahead.
+    pub(super) carried: Vec<usize>,
+    /// Parameters whose loads stay, with the reason.
+    pub(super) refused: Vec<(String, &'static str)>,
+}
+
+/// What the search looks at.
+struct Search<'f> {
+    func: &'f Func,
+    axis: &'f AxisAnalysis,
+    body: RegionId,
+    /// Operations of the body itself.
+    own: BTreeSet<OpId>,
+    /// The users of values of the body, in the body and below.
+    users: BTreeMap<ValueId, Vec<OpId>>,
+    /// Buffers that the loop writes.
+    written: BTreeSet<ParamId>,
+    /// Whether the loop waits for what other programs write.
+    acquires: bool,
+}
+
+/// Looks at a loop. Where stages are `asked` for, every load counts, else those of factors only.
+pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> Found {
+    let body = func.op(id).regions[0];
+    let mut search = Search {
+        func,
+        axis,
+        body,
+        own: func.region(body).ops.iter().copied().collect(),
+        users: BTreeMap::new(),
+        written: BTreeSet::new(),
+        acquires: false,
+    };
+    search.survey();
+    let factors = search.factors();
+    let (mut found, mut slice, mut carried) = (Found::default(), BTreeSet::new(), BTreeSet::new());
+    for &op in &func.region(body).ops {
+        let Some(&result) = func.op(op).results.first() else { continue };
+        if !is_load(func, op) || !(asked || factors.contains(&result)) {
+            continue;
+        }
+        let layouts = |tensor: ParamId, found: &Found| {
+            found.candidates.iter().find(|known| known.tensor == Some(tensor)).map(|known| known.layout.clone())
+        };
+        match search.candidate(op, &|tensor| layouts(tensor, &found)) {
+            Ok((candidate, ops, positions)) => {
+                found.candidates.push(candidate);
+                slice.extend(ops);
+                carried.extend(positions);
+            }
+            Err(reason) => found.refused.push((param_name(func, op), reason)),
+        }
+    }
+    found.slice = func.region(body).ops.iter().copied().filter(|op| slice.contains(op)).collect();
+    found.carried = carried.into_iter().collect();
+    found
+}
+
+/// Whether the loop reduces or converts in a way that may need shared memory.
+pub(super) fn exchanges(func: &Func, id: OpId) -> bool {
+    let mut exchanges = false;
+    for_each_op(func, func.op(id).regions[0], &mut |id| {
+        exchanges |= matches!(
+            func.op(id).op,
+            Op::Shape(ShapeOp::ConvertLayout)
+                | Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. })
+                | Op::Dot(_)
+        );
+    });
+    exchanges
+}
+
+/// The name of the parameter that a load reads.
+pub(super) fn param_name(func: &Func, op: OpId) -> String {
+    let first = func.op(op).operands.first().map(|&value| func.ty(value));
+    let param = first.and_then(|ty| ty.pointee().or_else(|| ty.descriptor()));
+    param.map_or_else(String::new, |param| func.param(param).name.clone())
+}
+
+fn is_load(func: &Func, id: OpId) -> bool {
+    let operation = func.op(id);
+    let tile = operation.results.first().is_some_and(|&result| !func.ty(result).is_scalar());
+    tile && matches!(operation.op, Op::Memory(MemoryOp::Load { .. }) | Op::Desc(DescOp::DescLoad))
+}
+
+/// Whether an operation may be repeated ahead: it has no effect, needs no other threads, and costs little.
+fn is_cheap(op: &Op) -> bool {
+    match op {
+        Op::Create(_) | Op::Elementwise(_) => true,
+        Op::Shape(op) => !matches!(op, ShapeOp::ConvertLayout),
+        Op::Memory(op) => matches!(op, MemoryOp::AddPtr | MemoryOp::CheckBounds { .. }),
+        Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
+    }
+}
+
+impl Search<'_> {
+    fn survey(&mut self) {
+        let func = self.func;
+        for_each_op(func, self.body, &mut |id| {
+            for &operand in &func.op(id).operands {
+                let users = self.users.entry(operand).or_default();
+                if !users.contains(&id) {
+                    users.push(id);
+                }
+            }
+            for effect in func.own_effects(id) {
+                match effect.resource {
+                    Resource::Buffer(param) if effect.writes => {
+                        self.written.insert(param);
+                    }
+                    Resource::Buffer(_) | Resource::Shared | Resource::Barriers | Resource::Control => {}
+                }
+                self.acquires |= matches!(effect.order, MemOrder::Acquire | MemOrder::AcqRel);
+            }
+        });
+    }
+
+    fn users(&self, value: ValueId) -> &[OpId] {
+        self.users.get(&value).map_or(&[], Vec::as_slice)
+    }
+
+    /// Values that products or stores to shared memory in the body depend on.
+    fn factors(&self) -> BTreeSet<ValueId> {
+        let func = self.func;
+        let mut factors: BTreeSet<ValueId> = BTreeSet::new();
+        for (_, operation) in func.region_ops(self.body).rev() {
+            let is_product = matches!(operation.op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::SharedStore));
+            if is_product || operation.results.iter().any(|result| factors.contains(result)) {
+                factors.extend(&operation.operands);
+            }
+        }
+        factors
+    }
+
+    /// A load with what has to be computed for it, or why it cannot be copied ahead.
+    fn candidate(
+        &self,
+        id: OpId,
+        known: &dyn Fn(ParamId) -> Option<LinearLayout>,
+    ) -> Result<(Candidate, Vec<OpId>, Vec<usize>), &'static str> {
+        let func = self.func;
+        let operation = func.op(id);
+        let result = operation.results[0];
+        let dtype = func.ty(result).dtype().ok_or("it has no dtype")?;
+        let first = *operation.operands.first().ok_or("it has no address")?;
+        self.check_memory(first)?;
+        let (address, tensor) = match &operation.op {
+            Op::Memory(MemoryOp::Load { cache, .. }) => {
+                if *cache == CacheModifier::Cv {
+                    return Err("it must be fetched again");
+                }
+                if operation.operands.get(2).is_some_and(|&other| !is_zero(func, other)) {
+                    return Err("what its mask leaves out is not zero");
+                }
+                (operation.operands[..operation.operands.len().min(2)].to_vec(), None)
+            }
+            _ => (operation.operands[1..].to_vec(), func.ty(first).descriptor()),
+        };
+        let (slice, carried) = self.slice(&address)?;
+        let mut feeds = Vec::new();
+        let rank = func.ty(result).rank() as u8;
+        let mut in_registers = self.feeds(result, &(0..rank).collect::<Vec<u8>>(), &mut feeds);
+        let bits = dtype.bytes() * 8;
+        let layout = match tensor {
+            Some(tensor) => self.tensor_layout(result, bits, &feeds, known(tensor))?,
+            None => self.copy_layout(result, bits, address[0], address.get(1).copied(), &feeds)?,
+        };
+        let matching = |feed: &Feed| self.source_layout(feed).as_ref() == Some(&layout);
+        in_registers |= !feeds.iter().all(matching);
+        feeds.retain(matching);
+        let own = func.value(result).layout.map(|id| &func.layouts[id.index()]);
+        let has_copies = own.is_none_or(|own| own.free_variable_mask(Dim::Lane) | own.free_variable_mask(Dim::Warp) != 0);
+        let crosses_threads = !feeds.is_empty() || has_copies;
+        let candidate = Candidate { op: id, address, layout, dtype, feeds, in_registers, crosses_threads, tensor };
+        Ok((candidate, slice, carried))
+    }
+
+    /// Whether the memory stays as it is while the loop runs.
+    fn check_memory(&self, pointer: ValueId) -> Result<(), &'static str> {
+        let ty = self.func.ty(pointer);
+        let param = match ty.elem {
+            Elem::Ptr(param) | Elem::Desc(param) => param,
+            Elem::Data(_) | Elem::Token | Elem::Shared(_) | Elem::Barrier => return Err("it reads no buffer"),
+        };
+        let mutable = match self.func.param(param).kind {
+            ParamKind::Ptr { mutable, .. } | ParamKind::Desc { mutable, .. } => mutable,
+            ParamKind::Scalar(_)
+            | ParamKind::ConstScalar(_)
+            | ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => return Err("it reads no buffer"),
+        };
+        if self.written.contains(&param) {
+            return Err("the loop writes that memory");
+        }
+        if mutable && self.acquires {
+            return Err("the loop waits for other programs to write it");
+        }
+        Ok(())
+    }
+
+    /// The operations and carried values that `values` depend on.
+    fn slice(&self, values: &[ValueId]) -> Result<(Vec<OpId>, Vec<usize>), &'static str> {
+        let func = self.func;
+        let (mut ops, mut carried) = (BTreeSet::new(), BTreeSet::new());
+        let mut work = values.to_vec();
+        while let Some(value) = work.pop() {
+            match func.value(value).def {
+                Def::Arg(region, index) if region == self.body && index > 0 => {
+                    let position = index as usize - 1;
+                    if carried.insert(position) {
+                        work.extend(yielded(func, self.body).get(position));
+                    }
+                }
+                Def::Param(_) | Def::Arg(..) => {}
+                Def::Result(op, _) if self.own.contains(&op) => {
+                    if !is_cheap(&func.op(op).op) {
+                        return Err("its addresses are not known ahead");
+                    }
+                    if ops.insert(op) {
+                        work.extend(&func.op(op).operands);
+                    }
+                }
+                Def::Result(..) => {}
+            }
+        }
+        Ok((ops.into_iter().collect(), carried.into_iter().collect()))
+    }
+
+    /// Collects the allocations that hold `value`, which is the load permuted by `perm`; returns whether it is also used
+    /// otherwise.
+    fn feeds(&self, value: ValueId, perm: &[u8], feeds: &mut Vec<Feed>) -> bool {
+        let mut otherwise = false;
+        for &user in self.users(value) {
+            let operation = self.func.op(user);
+            match &operation.op {
+                Op::Shape(ShapeOp::ConvertLayout) if self.own.contains(&user) => {
+                    otherwise |= self.feeds(operation.results[0], perm, feeds);
+                }
+                Op::Shape(ShapeOp::Permute { perm: next }) if self.own.contains(&user) => {
+                    let composed: Vec<u8> = next.iter().map(|&axis| perm[usize::from(axis)]).collect();
+                    otherwise |= self.feeds(operation.results[0], &composed, feeds);
+                }
+                Op::Gpu(GpuOp::SharedStore) if operation.operands[1] == value => match self.allocation(user) {
+                    Some(alloc) => feeds.push(Feed { alloc, store: user, perm: perm.to_vec() }),
+                    None => otherwise = true,
+                },
+                Op::Create(_)
+                | Op::Elementwise(_)
+                | Op::Shape(_)
+                | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Desc(_)
+                | Op::Control(_)
+                | Op::Gpu(_) => otherwise = true,
+            }
+        }
+        otherwise
+    }
+
+    /// The allocation that a store fills, if both are in the body, nothing else is stored there, and all that reads it
+    /// reads views.
+    fn allocation(&self, store: OpId) -> Option<OpId> {
+        let func = self.func;
+        let view = func.op(store).operands[0];
+        let Def::Result(alloc, _) = func.value(view).def else { return None };
+        let is_alloc = matches!(func.op(alloc).op, Op::Gpu(GpuOp::SharedAlloc { .. }));
+        let here = self.own.contains(&store) && self.own.contains(&alloc);
+        (is_alloc && here && self.is_only_read(view, store)).then_some(alloc)
+    }
+
+    fn is_only_read(&self, view: ValueId, store: OpId) -> bool {
+        self.users(view).iter().filter(|&&user| user != store).all(|&user| {
+            let operation = self.func.op(user);
+            match &operation.op {
+                Op::Gpu(GpuOp::SharedLoad | GpuOp::Wgmma { .. }) => self.own.contains(&user),
+                Op::Gpu(GpuOp::SharedPermute { .. }) => {
+                    self.own.contains(&user) && self.is_only_read(operation.results[0], store)
+                }
+                Op::Gpu(_)
+                | Op::Create(_)
+                | Op::Elementwise(_)
+                | Op::Shape(_)
+                | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Desc(_)
+                | Op::Control(_) => false,
+            }
+        })
+    }
+
+    fn layout_of(&self, id: Option<LayoutId>) -> Option<&LinearLayout> {
+        id.map(|id| &self.func.layouts[id.index()])
+    }
+
+    /// The layout of an allocation in the shape of what was loaded.
+    fn source_layout(&self, feed: &Feed) -> Option<LinearLayout> {
+        let view = self.func.op(feed.alloc).results[0];
+        let layout = self.layout_of(self.func.value(view).layout)?;
+        if layout.tile_shape().len() != feed.perm.len() {
+            return None;
+        }
+        layout.permute(&inverse(&feed.perm)).ok()
+    }
+
+    /// The layout of a slot that `cp.async` fills.
+    fn copy_layout(
+        &self,
+        result: ValueId,
+        bits: u32,
+        pointer: ValueId,
+        mask: Option<ValueId>,
+        feeds: &[Feed],
+    ) -> Result<LinearLayout, &'static str> {
+        let func = self.func;
+        let own = self.layout_of(func.value(result).layout).ok_or("it has no layout")?;
+        let order = self.axis.order(func, pointer);
+        let axis = order.first().copied().unwrap_or(0);
+        let layout = match feeds.first().and_then(|feed| self.source_layout(feed)) {
+            Some(layout) => layout,
+            None => swizzled_shared(&shape_of(func, result), 1, 1, 1, &order).map_err(|_| "no layout for its slots")?,
+        };
+        let run = self.axis.pointer_run(func, pointer, axis);
+        let equal = mask.map_or(u64::MAX, |mask| self.axis.mask_run(func, mask, axis));
+        let limit = u64::from(MAX_COPY_BITS / bits);
+        let width = own.vectors(Dim::Axis(axis), run.min(equal).min(limit) as u32).width;
+        let access = shared_access(own, &layout, bits).map_err(|_| "no layout for its slots")?;
+        if width.min(access.width) * bits / 8 < MIN_COPY_BYTES {
+            return Err("a thread copies less than 4 bytes at once");
+        }
+        Ok(layout)
+    }
+
+    /// The layout of a slot that a tensor copy fills; one tensor has one.
+    fn tensor_layout(
+        &self,
+        result: ValueId,
+        bits: u32,
+        feeds: &[Feed],
+        known: Option<LinearLayout>,
+    ) -> Result<LinearLayout, &'static str> {
+        let fed = feeds.iter().filter_map(|feed| self.source_layout(feed));
+        let mut wanted = known.into_iter().chain(fed).filter(|layout| boxes_of(layout, bits).is_some());
+        let own = || box_layout(&shape_of(self.func, result), bits);
+        wanted.next().or_else(own).ok_or("its block is not made of boxes that tensor copies can write")
+    }
+}
+
+/// The permutation that undoes `perm`.
+pub(super) fn inverse(perm: &[u8]) -> Vec<u8> {
+    let mut inverse = vec![0; perm.len()];
+    for (to, &from) in perm.iter().enumerate() {
+        inverse[usize::from(from)] = to as u8;
+    }
+    inverse
+}
+
+fn is_zero(func: &Func, value: ValueId) -> bool {
+    match uniform_constant(func, value) {
+        Some(Literal::Int(value)) => value == 0,
+        Some(Literal::Float(bits)) => bits == 0,
+        Some(Literal::Bool(value)) => !value,
+        None => false,
+    }
+}

@@ -1,0 +1,103 @@
+//! Products that may stay in flight over the end of an iteration.
+//!
+//! They may if nothing in the loop looks at an accumulator: each is carried from product to product and on to the next
+//! iteration, and what the products read lies in slots that are not written again before they are over.
+
+use std::collections::BTreeSet;
+
+use kernel_core::ir::{Def, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
+use kernel_core::passes::util::walk_region;
+
+use super::find::Found;
+use crate::analysis::control::yielded;
+
+/// The accumulators of a loop, all of whose products may stay in flight.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Flight {
+    /// The position of the carried accumulator and its last product.
+    pub(super) chains: Vec<(usize, ValueId)>,
+    /// Waits that go, whose results are those of their products.
+    pub(super) waits: Vec<OpId>,
+    /// The last product in program order.
+    pub(super) last: OpId,
+    /// Products per iteration.
+    pub(super) count: u8,
+}
+
+/// Looks for accumulators in flight; `None` if a product has to be waited for in its iteration.
+pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight> {
+    let (mut products, mut waits) = (BTreeSet::new(), BTreeSet::new());
+    let mut uses: Vec<(ValueId, OpId)> = Vec::new();
+    walk_region(func, body, &mut |id| {
+        let operation = func.op(id);
+        uses.extend(operation.operands.iter().map(|&value| (value, id)));
+        match operation.op {
+            Op::Gpu(GpuOp::Wgmma { .. }) => drop(products.insert(id)),
+            Op::Gpu(GpuOp::WgmmaWait { .. }) => drop(waits.insert(id)),
+            _ => {}
+        }
+    });
+    let only_user = |value: ValueId| {
+        let mut users = uses.iter().filter(|(used, _)| *used == value);
+        users.next().map(|(_, user)| *user).filter(|_| users.next().is_none())
+    };
+    let own = &func.region(body).ops;
+    let last = *own.iter().rev().find(|id| products.contains(id))?;
+    let end = *own.last()?;
+    if !products.iter().chain(&waits).all(|id| own.contains(id)) || !products.iter().all(|&id| reads_slots(func, id, found)) {
+        return None;
+    }
+    let mut chains = Vec::new();
+    let (mut left, mut waits_left) = (products.clone(), waits.clone());
+    for (position, &arg) in func.region(body).args.iter().skip(1).enumerate() {
+        let Some(first) = only_user(arg).filter(|user| products.contains(user)) else { continue };
+        let (mut product, mut carried) = (first, arg);
+        let result = loop {
+            if func.op(product).operands[2] != carried || !left.remove(&product) {
+                return None;
+            }
+            let raw = func.op(product).results[0];
+            carried = match only_user(raw)? {
+                wait if waits.contains(&wait) => {
+                    if func.op(wait).operands != [raw] || !waits_left.remove(&wait) {
+                        return None;
+                    }
+                    func.op(wait).results[0]
+                }
+                _ => raw,
+            };
+            match only_user(carried)? {
+                next if products.contains(&next) => product = next,
+                user if user == end => break raw,
+                _ => return None,
+            }
+        };
+        if yielded(func, body).get(position) != Some(&carried) {
+            return None;
+        }
+        chains.push((position, result));
+    }
+    let whole = left.is_empty() && waits_left.is_empty() && !chains.is_empty();
+    let count = u8::try_from(products.len()).ok()?;
+    whole.then_some(Flight { chains, waits: waits.into_iter().collect(), last, count })
+}
+
+/// Whether both factors of a product lie in slots of the pipeline.
+fn reads_slots(func: &Func, product: OpId, found: &Found) -> bool {
+    func.op(product).operands[..2].iter().all(|&factor| {
+        matches!(func.ty(factor).elem, Elem::Shared(_))
+            && root(func, factor).is_some_and(|alloc| {
+                found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == alloc))
+            })
+    })
+}
+
+/// The allocation that a view shows.
+pub(super) fn root(func: &Func, view: ValueId) -> Option<OpId> {
+    let Def::Result(id, _) = func.value(view).def else { return None };
+    match func.op(id).op {
+        Op::Gpu(GpuOp::SharedAlloc { .. }) => Some(id),
+        Op::Gpu(GpuOp::SharedPermute { .. } | GpuOp::SharedIndex) => root(func, func.op(id).operands[0]),
+        _ => None,
+    }
+}

@@ -1,0 +1,214 @@
+//! Software pipelining: copies into shared memory run some iterations ahead of the loop that uses them.
+//!
+//! ```text
+//! before:  for i { %a = load ..; %va = shared_alloc; shared_store %va, %a; .. %c = wgmma %va, .., %acc; wgmma_wait 0 }
+//! after:   %buffer = shared_alloc [3, ..]
+//!          async_copy of trip 0                                 the prologue, where the trips exist
+//!          for i {
+//!            async_wait; fence; barrier                         the copy of trip i is there, for everybody
+//!            %c = wgmma %buffer[i % 3], .., %acc
+//!            async_copy of trip i + 1 into %buffer[(i + 1) % 3]
+//!            wgmma_wait 1                                       the product of trip i - 1 is over
+//!          }
+//!          wgmma_wait 0; async_wait 0
+//! ```
+//!
+//! # What is copied ahead
+//!
+//! A load of a tile (or of a tensor's block) whose addresses can be computed ahead: from values outside the loop, its
+//! counter, and carried values that themselves can be computed ahead. What is computed for that is the *slice*; it
+//! is repeated in the prologue, per trip, and in the loop, ahead of the rest. Memory that the loop writes is not read
+//! ahead.
+//!
+//! - A load that goes to shared memory as it is (for `wgmma` or `ldmatrix`) is copied there by `cp.async`, or by TMA
+//!   where it is a block of a tensor; permutations on the way become permuted views.
+//! - A load that is used otherwise is copied to shared memory and read from there in the same layout: each thread reads
+//!   what it has copied itself.
+//!
+//! # Slots and barriers
+//!
+//! With `S` slots, a copy runs `S - 1` trips ahead. Its slot is then that of the trip before, which all threads have
+//! left at the barrier that the copied data need anyway. Where products stay in flight over the end of an
+//! iteration, that slot is still being read; copies then run `S - 2` trips ahead, into the slot of the trip before that.
+//! Either way one barrier per iteration is enough, and a copy has as long to arrive as with two.
+
+mod emit;
+mod find;
+mod flight;
+#[cfg(test)]
+mod tests;
+
+use kernel_core::ir::{ControlOp, Func, GpuOp, Op, OpId, RegionId, Span};
+use kernel_core::passes::dce;
+
+use crate::analysis::axis::AxisAnalysis;
+use crate::analysis::control::for_each_op;
+use crate::error::CodegenError;
+use crate::options::Options;
+use crate::passes::allocate::view_bytes;
+use crate::report::LoopReport;
+use crate::target::Target;
+
+use find::{Candidate, Found};
+
+/// A pipeline with one slot is none.
+const MIN_STAGES: u32 = 2;
+/// Bytes that the default number of stages leaves for reductions and conversions in the loop.
+const SCRATCH_MARGIN: u32 = 16 * 1024;
+
+/// Runs the pass; says of each loop that was looked at what became of it.
+///
+/// # Errors
+/// If a loop asks for more stages than fit the shared memory of the target.
+pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<Vec<LoopReport>, CodegenError> {
+    let mut loops = Vec::new();
+    collect(func, func.body, &mut loops);
+    if loops.is_empty() {
+        return Ok(Vec::new());
+    }
+    let axis = AxisAnalysis::new(func);
+    let mut reports = Vec::new();
+    let mut changed = false;
+    for place in loops {
+        let (asked, wanted) = stages_of(func, place.id, options);
+        if wanted < MIN_STAGES {
+            continue;
+        }
+        let found = find::find(func, &axis, place.id, asked);
+        let span = func.op(place.id).span;
+        let stages = match fitting_stages(func, &place, &found, target, wanted) {
+            Fit::All => wanted,
+            Fit::Fewer { stages, .. } if !asked => stages,
+            Fit::Fewer { stages, needed, limit } => return Err(too_many(func, span, wanted, stages, needed, limit)),
+        };
+        if found.candidates.is_empty() || stages < MIN_STAGES {
+            reports.push(LoopReport { span, what: why_not(&found, stages) });
+            continue;
+        }
+        let in_flight = emit::emit(func, &place, &found, stages);
+        reports.push(LoopReport { span, what: describe(func, &found, stages, in_flight) });
+        changed = true;
+    }
+    if changed {
+        dce::run(func);
+    }
+    Ok(reports)
+}
+
+/// A loop and the region that it is in.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    id: OpId,
+    parent: RegionId,
+}
+
+/// The innermost loops that run forwards, in program order.
+fn collect(func: &Func, region: RegionId, loops: &mut Vec<Place>) {
+    for (id, operation) in func.region_ops(region) {
+        let mut nested = false;
+        for &inner in &operation.regions {
+            for_each_op(func, inner, &mut |id| nested |= is_loop(&func.op(id).op));
+        }
+        match operation.op {
+            Op::Control(ControlOp::For { reverse: false, .. }) if !nested => loops.push(Place { id, parent: region }),
+            // Warp groups have their own way of overlapping copies with arithmetic.
+            Op::Gpu(GpuOp::WarpGroups { .. }) => {}
+            _ => operation.regions.iter().for_each(|&inner| collect(func, inner, loops)),
+        }
+    }
+}
+
+fn is_loop(op: &Op) -> bool {
+    matches!(op, Op::Control(ControlOp::For { .. } | ControlOp::While) | Op::Gpu(GpuOp::WarpGroups { .. }))
+}
+
+/// Whether the loop asks for a number of stages, and how many it shall have.
+fn stages_of(func: &Func, id: OpId, options: &Options) -> (bool, u32) {
+    let operation = func.op(id);
+    let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return (false, 1) };
+    if stages > 0 {
+        return (true, u32::from(stages));
+    }
+    let mut products = false;
+    for_each_op(func, operation.regions[0], &mut |id| {
+        products |= matches!(func.op(id).op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
+    });
+    (false, if products { options.num_stages } else { 1 })
+}
+
+enum Fit {
+    All,
+    /// At most `stages` fit; the wanted ones need `needed` bytes of `limit`.
+    Fewer { stages: u32, needed: u32, limit: u32 },
+}
+
+/// How many stages fit the shared memory beside what the rest of the kernel allocates.
+fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, wanted: u32) -> Fit {
+    let per_stage: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes(func)).sum();
+    if per_stage == 0 {
+        return Fit::All;
+    }
+    let mut others = 0;
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let goes = found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == id));
+        if matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. })) && !goes && lives_with(func, place, id) {
+            others += view_bytes(func, operation.results[0]);
+        }
+    });
+    let explicit = matches!(func.op(place.id).op, Op::Control(ControlOp::For { stages, .. }) if stages > 0);
+    let margin = if explicit || !find::exchanges(func, place.id) { 0 } else { SCRATCH_MARGIN };
+    let limit = target.max_shared_bytes().saturating_sub(others + margin);
+    let needed = wanted * per_stage;
+    if needed <= limit { Fit::All } else { Fit::Fewer { stages: limit / per_stage, needed: needed + others, limit: target.max_shared_bytes() } }
+}
+
+/// Whether an allocation is in the loop, or is used both before its end and after its beginning: only the first is
+/// looked at, since pipelined loops are innermost and allocations stand where they are used.
+fn lives_with(func: &Func, place: &Place, alloc: OpId) -> bool {
+    let mut inside = false;
+    for_each_op(func, func.op(place.id).regions[0], &mut |id| inside |= id == alloc);
+    inside
+}
+
+fn too_many(func: &Func, span: Span, wanted: u32, stages: u32, needed: u32, limit: u32) -> CodegenError {
+    let what = format!("more shared memory than there is, in a loop with {wanted} stages");
+    let error = CodegenError::refuse(func, span, what).amounts(u64::from(needed), u64::from(limit));
+    error.help(match stages {
+        0 => "a single stage does not fit: use smaller tiles".to_string(),
+        stages => format!("the largest number that fits is `#[stages({stages})]`; smaller tiles allow more"),
+    })
+}
+
+fn why_not(found: &Found, stages: u32) -> String {
+    let mut what = "not pipelined".to_string();
+    if !found.candidates.is_empty() {
+        what.push_str(&format!(": shared memory has room for {stages} stages"));
+    } else if found.refused.is_empty() {
+        what.push_str(": nothing that is loaded feeds a product");
+    }
+    for (param, reason) in &found.refused {
+        what.push_str(&format!("; `{param}`: {reason}"));
+    }
+    what
+}
+
+fn describe(func: &Func, found: &Found, stages: u32, in_flight: bool) -> String {
+    let names: Vec<String> = found.candidates.iter().map(|candidate| candidate.describe(func)).collect();
+    let bytes: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes(func)).sum();
+    let mut what = format!("pipelined with {stages} stages of {bytes} bytes: {}", names.join(", "));
+    if in_flight {
+        what.push_str("; products stay in flight");
+    }
+    for (param, reason) in &found.refused {
+        what.push_str(&format!("; not `{param}`: {reason}"));
+    }
+    what
+}
+
+impl Candidate {
+    fn describe(&self, func: &Func) -> String {
+        let how = if self.is_tensor() { "tensor copy" } else { "cp.async" };
+        format!("`{}` by {how}", find::param_name(func, self.op))
+    }
+}

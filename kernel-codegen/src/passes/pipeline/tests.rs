@@ -1,0 +1,269 @@
+//! Pipelined kernels compute what they computed before, verify, and have the barriers that they need and no more.
+
+use kernel_core::interp::{HostBuffer, HostScalar, run_kernel, run_placed};
+use kernel_core::ir::{BoundFunc, Func, GpuOp, Op, Placed};
+use kernel_core::passes::util::ops_in_order;
+use kernel_core::text::{parse, print};
+use kernel_core::verify::verify;
+
+use crate::analysis::axis::AxisAnalysis;
+use crate::passes::dots;
+use crate::{CodegenError, Options, Target, place};
+
+/// `c = a * b` for one program; `a` is `[M, K]`, `b` is `[K, N]`, or `[N, K]` if `transposed`.
+struct Matmul {
+    m: i64,
+    n: i64,
+    k: i64,
+    dtype: &'static str,
+    transposed: bool,
+    masked: bool,
+    /// Whether pointers are carried and moved, instead of computed from the counter.
+    bumps: bool,
+    stages: u8,
+}
+
+impl Default for Matmul {
+    fn default() -> Matmul {
+        Matmul { m: 64, n: 32, k: 32, dtype: "f16", transposed: false, masked: true, bumps: false, stages: 0 }
+    }
+}
+
+impl Matmul {
+    fn text(&self) -> String {
+        let Matmul { m, n, k, dtype: t, .. } = *self;
+        // B as it lies in memory: rows and columns, and which of them is K.
+        let (br, bc) = if self.transposed { (n, k) } else { (k, n) };
+        let (k_axis, n_axis, k_shape, n_shape) = match self.transposed {
+            true => (0, 1, format!("1, {k}"), format!("{n}, 1")),
+            false => (1, 0, format!("{k}, 1"), format!("1, {n}")),
+        };
+        let attributes = if self.stages > 0 { format!(" {{stages = {}}}", self.stages) } else { String::new() };
+        let mask = |name: &str, shape: &str, whole: &str| match self.masked {
+            true => format!(
+                "%l{name}: i32[{shape}] = splat %kk\n%m1{name}: bool[{shape}] = cmp.lt %k{name}i, %l{name}\n\
+                 %m{name}: bool[{whole}] = broadcast %m1{name}\n%v{name}: {t}[{whole}] = load %q{name}, %m{name}\n"
+            ),
+            false => format!("%v{name}: {t}[{whole}] = load %q{name}\n"),
+        };
+        let dot = match self.transposed {
+            true => format!("%vt: {t}[{k}, {n}] = permute %vb {{perm = [1, 0]}}\n%d: f32[{m}, {n}] = dot %va, %vt, %acc {{precision = tf32}}\n"),
+            false => format!("%d: f32[{m}, {n}] = dot %va, %vb, %acc {{precision = tf32}}\n"),
+        };
+        let b_stride = if self.transposed { "%kk" } else { "%nn" };
+        let head = format!(
+            "kernel matmul \"matmul.rs\" unsafe bound {{
+             param %a a: ptr {t} {{div = 16}}
+             param %b b: ptr {t} {{div = 16}}
+             param %c c: ptr_mut f32 {{div = 16}}
+             param %kk k: i32 {{div = 16}}
+             %zero: i32 = const 0
+             %step: i32 = const {k}
+             %nn: i32 = const {n}
+             %rm: i32[{m}] = arange {{lo = 0, hi = {m}}}
+             %rn: i32[{n}] = arange {{lo = 0, hi = {n}}}
+             %rk: i32[{k}] = arange {{lo = 0, hi = {k}}}
+             %m1: i32[{m}, 1] = expand_dims %rm {{axis = 1}}
+             %n1: i32[{n_shape}] = expand_dims %rn {{axis = {n_axis}}}
+             %ka: i32[1, {k}] = expand_dims %rk {{axis = 0}}
+             %kb: i32[{k_shape}] = expand_dims %rk {{axis = {k_axis}}}
+             %ks: i32[{m}, 1] = splat %kk
+             %mk: i32[{m}, 1] = mul %m1, %ks
+             %mkb: i32[{m}, {k}] = broadcast %mk
+             %z: f32 = const 0.0
+             %acc0: f32[{m}, {n}] = splat %z
+             %as: *a[{m}, {k}] = splat %a
+             %bs: *b[{br}, {bc}] = splat %b\n"
+        );
+        let offsets = |i: &str| {
+            let (b_rows, b_columns) = if self.transposed { ("%n1", "%kbi") } else { ("%kbi", "%n1") };
+            let rows_shape = format!("{br}, 1");
+            format!(
+                "%iav: i32[1, {k}] = splat {i}
+                 %ibv: i32[{k_shape}] = splat {i}
+                 %kai: i32[1, {k}] = add %ka, %iav
+                 %kbi: i32[{k_shape}] = add %kb, %ibv
+                 %kkb: i32[{m}, {k}] = broadcast %kai
+                 %oa: i32[{m}, {k}] = add %mkb, %kkb
+                 %sb: i32[{rows_shape}] = splat {b_stride}
+                 %kn: i32[{rows_shape}] = mul {b_rows}, %sb
+                 %knb: i32[{br}, {bc}] = broadcast %kn
+                 %n1b: i32[{br}, {bc}] = broadcast {b_columns}
+                 %ob: i32[{br}, {bc}] = add %knb, %n1b\n"
+            )
+        };
+        let (before, header, inside, end) = if self.bumps {
+            let before = offsets("%zero")
+                + &format!(
+                    "%pa0: *a[{m}, {k}] = add_ptr %as, %oa
+                     %pb0: *b[{br}, {bc}] = add_ptr %bs, %ob
+                     %da: i32[{m}, {k}] = splat %step
+                     %bstep: i32 = mul %step, {}
+                     %db: i32[{br}, {bc}] = splat %bstep\n",
+                    if self.transposed { "%one" } else { "%nn" }
+                );
+            let before = format!("%one: i32 = const 1\n{before}");
+            let header = format!(
+                "%sum: f32[{m}, {n}], %x: *a[{m}, {k}], %y: *b[{br}, {bc}] = for %zero, %kk, %step, %acc0, %pa0, %pb0{attributes} \
+                 (%i: i32, %acc: f32[{m}, {n}], %qa: *a[{m}, {k}], %qb: *b[{br}, {bc}]) {{\n"
+            );
+            let inside = format!(
+                "%na: *a[{m}, {k}] = add_ptr %qa, %da
+                 %nb: *b[{br}, {bc}] = add_ptr %qb, %db
+                 %iax: i32[1, {k}] = splat %i
+                 %ibx: i32[{k_shape}] = splat %i
+                 %kax: i32[1, {k}] = add %ka, %iax
+                 %kbx: i32[{k_shape}] = add %kb, %ibx\n"
+            );
+            let masks = (mask("a", &format!("1, {k}"), &format!("{m}, {k}"))
+                + &mask("b", &k_shape, &format!("{br}, {bc}")))
+                .replace("%kai,", "%kax,")
+                .replace("%kbi,", "%kbx,");
+            (before, header, inside + &masks, "yield %d, %na, %nb\n")
+        } else {
+            let header = format!(
+                "%sum: f32[{m}, {n}] = for %zero, %kk, %step, %acc0{attributes} (%i: i32, %acc: f32[{m}, {n}]) {{\n"
+            );
+            let inside = offsets("%i")
+                + &format!("%qa: *a[{m}, {k}] = add_ptr %as, %oa\n%qb: *b[{br}, {bc}] = add_ptr %bs, %ob\n")
+                + &mask("a", &format!("1, {k}"), &format!("{m}, {k}"))
+                + &mask("b", &k_shape, &format!("{br}, {bc}"));
+            (String::new(), header, inside, "yield %d\n")
+        };
+        let tail = format!(
+            "}}
+             %nm: i32[{m}, 1] = splat %nn
+             %mn: i32[{m}, 1] = mul %m1, %nm
+             %mnb: i32[{m}, {n}] = broadcast %mn
+             %cn: i32[1, {n}] = expand_dims %rn {{axis = 0}}
+             %cnb: i32[{m}, {n}] = broadcast %cn
+             %oc: i32[{m}, {n}] = add %mnb, %cnb
+             %cs: *c[{m}, {n}] = splat %c
+             %cp: *c[{m}, {n}] = add_ptr %cs, %oc
+             store %cp, %sum
+             return
+             }}\n"
+        );
+        head + &before + &header + &inside + &dot + end + &tail
+    }
+
+    /// Small integers, so that sums are exact in any order, for `trips` whole iterations and `more` columns.
+    fn buffers(&self, total: i64) -> Vec<HostBuffer> {
+        let values = |count: i64, seed: i64| (0..count).map(move |i| ((i * 7 + seed) % 13 - 6) as f32);
+        let buffer = |count: i64, seed: i64| -> HostBuffer {
+            match self.dtype {
+                "f32" => values(count, seed).collect::<Vec<f32>>().into(),
+                _ => values(count, seed).map(half::f16::from_f32).collect::<Vec<half::f16>>().into(),
+            }
+        };
+        let slack = 64;
+        let zeros = vec![f32::NAN; (self.m * self.n) as usize];
+        vec![buffer(self.m * total + slack, 3), buffer(self.n * total + slack, 5), zeros.into()]
+    }
+}
+
+fn bound(text: &str) -> BoundFunc {
+    let func = parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    verify(&func).unwrap_or_else(|problems| panic!("{problems:?}"));
+    BoundFunc::new(func).unwrap_or_else(|_| panic!("the kernel is not bound"))
+}
+
+fn placed(text: &str, target: Target, num_warps: u32) -> Func {
+    let func = bound(text).into_func();
+    let axis = AxisAnalysis::new(&func);
+    let mut func = place::place(func, &axis, target, num_warps).unwrap_or_else(|error| panic!("{error}"));
+    dots::run(&mut func, target, num_warps);
+    verified(&func);
+    func
+}
+
+fn verified(func: &Func) {
+    verify(func).unwrap_or_else(|problems| panic!("{problems:?}\n{}", print(func)));
+}
+
+fn pipelined(text: &str, target: Target, options: &Options) -> Result<(Func, String), CodegenError> {
+    let mut func = placed(text, target, options.num_warps);
+    let reports = super::run(&mut func, target, options)?;
+    verified(&func);
+    let again = parse(&print(&func)).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(print(&again), print(&func), "the text form round-trips");
+    Ok((func, reports.into_iter().map(|report| report.what).collect::<Vec<_>>().join("\n")))
+}
+
+fn run(func: &Func, mut buffers: Vec<HostBuffer>, k: i32) -> Vec<f32> {
+    let func = Placed::new(func.clone()).expect("placed");
+    run_placed(&func, &mut buffers, &[HostScalar::from(k)], [1, 1, 1])
+        .unwrap_or_else(|fault| panic!("{fault}\n{}", print(func.func())));
+    buffers[2].as_slice::<f32>().expect("f32").to_vec()
+}
+
+fn count(func: &Func, is: impl Fn(&GpuOp) -> bool) -> usize {
+    ops_in_order(func).into_iter().filter(|&id| matches!(&func.op(id).op, Op::Gpu(op) if is(op))).count()
+}
+
+/// Compiles with every number of stages, and runs with so many trips; returns the reports.
+fn same(matmul: &Matmul, target: Target, num_warps: u32) -> Vec<String> {
+    let text = matmul.text();
+    let mut reports = Vec::new();
+    for stages in 2..=5 {
+        let options = Options { num_warps, num_stages: stages, ..Options::default() };
+        let (func, report) = pipelined(&text, target, &options).unwrap_or_else(|error| panic!("{error}"));
+        for total in [0, matmul.k, 2 * matmul.k, 3 * matmul.k, 7 * matmul.k, if matmul.masked { 5 * matmul.k - 16 } else { 0 }] {
+            let mut expected = matmul.buffers(total);
+            run_kernel(&bound(&text), &mut expected, &[HostScalar::from(total as i32)], [1, 1, 1]).expect("it runs");
+            let expected = expected[2].as_slice::<f32>().expect("f32").to_vec();
+            assert_eq!(run(&func, matmul.buffers(total), total as i32), expected, "{stages} stages, K = {total}\n{}", print(&func));
+        }
+        reports.push(report);
+    }
+    reports
+}
+
+#[test]
+fn warp_group_products_stay_in_flight() {
+    for (transposed, bumps) in [(false, false), (true, false), (false, true), (true, true)] {
+        let matmul = Matmul { transposed, bumps, ..Matmul::default() };
+        let reports = same(&matmul, Target::sm_90a(), 4);
+        assert!(!reports[0].contains("in flight") && reports[1].contains("in flight"), "{reports:?}");
+        let options = Options { num_stages: 4, ..Options::default() };
+        let (func, _) = pipelined(&matmul.text(), Target::sm_90a(), &options).expect("it fits");
+        assert_eq!(count(&func, |op| *op == GpuOp::Barrier), 1, "{}", print(&func));
+        assert_eq!(count(&func, |op| *op == GpuOp::SharedStore), 0);
+        assert_eq!(count(&func, |op| *op == GpuOp::AsyncCopy), 2 * 3, "two trips ahead and one in the loop");
+    }
+}
+
+#[test]
+fn factors_of_warps_are_read_by_ldmatrix() {
+    for transposed in [false, true] {
+        let matmul = Matmul { transposed, ..Matmul::default() };
+        let reports = same(&matmul, Target::sm_80(), 4);
+        assert!(reports.iter().all(|report| report.starts_with("pipelined")), "{reports:?}");
+        let options = Options::default();
+        let (func, _) = pipelined(&matmul.text(), Target::sm_80(), &options).expect("it fits");
+        assert_eq!(count(&func, |op| *op == GpuOp::Barrier), 1, "{}", print(&func));
+        assert_eq!(count(&func, |op| *op == GpuOp::SharedStore), 0);
+    }
+}
+
+#[test]
+fn scalar_products_are_fed_from_registers() {
+    let matmul = Matmul { dtype: "f32", masked: false, ..Matmul::default() };
+    let text = matmul.text().replace("precision = tf32", "precision = ieee");
+    let (func, report) = pipelined(&text, Target::sm_80(), &Options::default()).expect("it fits");
+    assert!(report.starts_with("pipelined"), "{report}");
+    let expected = run(&placed(&text, Target::sm_80(), 4), matmul.buffers(96), 96);
+    assert_eq!(run(&func, matmul.buffers(96), 96), expected);
+}
+
+#[test]
+fn more_stages_than_fit_are_refused_and_fewer_taken_silently() {
+    let large = Matmul { m: 128, n: 256, k: 64, stages: 9, ..Matmul::default() };
+    let options = Options { num_warps: 8, ..Options::default() };
+    let error = pipelined(&large.text(), Target::sm_90a(), &options).expect_err("too much").to_string();
+    assert!(error.contains("442368 needed, 232448 allowed") && error.contains("#[stages(4)]"), "{error}");
+    let silent = Matmul { stages: 0, ..large };
+    let options = Options { num_warps: 8, num_stages: 9, ..Options::default() };
+    let (_, report) = pipelined(&silent.text(), Target::sm_90a(), &options).expect("fewer");
+    assert!(report.starts_with("pipelined with 4 stages"), "{report}");
+}
