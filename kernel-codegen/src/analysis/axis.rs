@@ -17,15 +17,18 @@
 //! ([`AxisAnalysis::alignment`]). Arithmetic wraps, and all claims hold modulo the width: a group that is aligned
 //! to its own size does not meet the wrap, so users take `min(contiguity, divisibility)` of a group.
 //!
+//! Promises (`hint`) and conditions of `assert` add what the program says itself.
+//!
 //! What is known is joined where control flow joins (greatest common divisors), until nothing changes.
 //! The rules are those of Triton's `AxisInfo`, made sound for negative numbers: quotients and remainders need
 //! a range that is known not to be negative.
 
 use kernel_core::ir::{
-    ControlOp, CreateOp, ElementwiseOp, Facts, Func, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp, ValueId,
+    ControlOp, CreateOp, ElementwiseOp, Facts, Func, HintKind, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp,
+    ValueId,
 };
 
-use super::rules;
+use super::{facts, rules};
 
 /// The largest power of two that is worth knowing; what zero is divisible by.
 pub const MAX_DIVISOR: u64 = 1 << 30;
@@ -127,12 +130,14 @@ pub(super) fn pow2_divisor(value: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct AxisAnalysis {
     infos: Vec<Option<AxisInfo>>,
+    /// What was known before conditions that hold for the rest of a region told more, to return to at its end.
+    before: Vec<(ValueId, AxisInfo)>,
 }
 
 impl AxisAnalysis {
     /// Analyses a kernel.
     pub fn new(func: &Func) -> AxisAnalysis {
-        let mut analysis = AxisAnalysis { infos: vec![None; func.values.len()] };
+        let mut analysis = AxisAnalysis { infos: vec![None; func.values.len()], before: Vec::new() };
         for param in &func.params {
             analysis.infos[param.value.index()] = Some(param_info(func, &param.kind, &param.facts));
         }
@@ -180,8 +185,23 @@ impl AxisAnalysis {
     }
 
     fn region(&mut self, func: &Func, region: RegionId) {
+        let mark = self.before.len();
         for &op in &func.region(region).ops {
             self.operation(func, op);
+        }
+        for (value, info) in self.before.drain(mark..).rev() {
+            self.infos[value.index()] = Some(info);
+        }
+    }
+
+    /// What follows from a condition without which the program would have ended. Only what is computed from here on,
+    /// in this region, is known by it.
+    fn learn(&mut self, func: &Func, condition: ValueId) {
+        for (value, fact) in facts::facts(func, condition, &|v| self.of(func, v).constant) {
+            let known = self.of(func, value);
+            let more = fact.applied(&known, func.ty(value).dtype());
+            self.before.push((value, known));
+            self.infos[value.index()] = Some(more);
         }
     }
 
@@ -240,6 +260,12 @@ impl AxisAnalysis {
                 ShapeOp::Broadcast { shape } => rules::broadcast(&operand(self, 0), func, operation.operands[0], shape),
                 ShapeOp::Permute { perm } => rules::permute(&operand(self, 0), perm),
                 ShapeOp::Reshape { shape } => rules::reshape(&operand(self, 0), shape.len()),
+                ShapeOp::Hint { kind, n, multiple, axis } => {
+                    if *kind == HintKind::Holds {
+                        self.learn(func, operation.operands[0]);
+                    }
+                    rules::hint(&operand(self, 0), *kind, n, multiple, usize::from(*axis))
+                }
                 ShapeOp::ConvertLayout => operand(self, 0),
             },
             Op::Memory(op) => match op {
@@ -298,7 +324,8 @@ impl AxisAnalysis {
                     self.region(func, region);
                 }
             }
-            ControlOp::Yield | ControlOp::Return | ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => {}
+            ControlOp::Assert { .. } => self.learn(func, operation.operands[0]),
+            ControlOp::Yield | ControlOp::Return | ControlOp::StaticAssert { .. } => {}
         }
     }
 

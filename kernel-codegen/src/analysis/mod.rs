@@ -2,6 +2,7 @@
 
 pub mod axis;
 pub(crate) mod control;
+mod facts;
 mod rules;
 #[cfg(test)]
 mod tests;

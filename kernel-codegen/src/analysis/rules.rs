@@ -1,6 +1,6 @@
 //! The rules of axis analysis, one function per kind of operation.
 
-use kernel_core::ir::{BinaryOp, CmpOp, DType, Dim, Func, Literal, ValueId};
+use kernel_core::ir::{BinaryOp, CmpOp, DType, Dim, Func, HintKind, Literal, ValueId};
 
 use super::axis::{AxisInfo, DimInfo, MAX_DIVISOR, gcd, pow2_divisor};
 
@@ -329,6 +329,24 @@ pub(super) fn permute(a: &AxisInfo, perm: &[u8]) -> AxisInfo {
 pub(super) fn reshape(a: &AxisInfo, rank: usize) -> AxisInfo {
     let dim = DimInfo { divisibility: a.divisor_of_all(), ..DimInfo::UNKNOWN };
     AxisInfo { dims: vec![dim; rank.max(1)], ..a.clone() }
+}
+
+/// A value of which something is promised along an axis.
+pub(super) fn hint(a: &AxisInfo, kind: HintKind, n: &Dim, multiple: &Dim, axis: usize) -> AxisInfo {
+    let mut info = a.clone();
+    let (n, multiple) = (size(n), pow2_divisor(size(multiple)));
+    let Some(dim) = info.dims.get_mut(axis) else { return info };
+    match kind {
+        HintKind::Contiguous => {
+            // Known groups that consist of promised ones stay, others give way.
+            let contiguity = if dim.contiguity.is_multiple_of(n) { dim.contiguity } else { n };
+            let divisibility = dim.divisibility_at(contiguity).max(multiple);
+            *dim = DimInfo { contiguity, divisibility, constancy: dim.constancy };
+        }
+        HintKind::Constant => dim.constancy = if dim.constancy.is_multiple_of(n) { dim.constancy } else { n },
+        HintKind::Holds => info.constant = Some(1),
+    }
+    info
 }
 
 /// The counter of a loop.

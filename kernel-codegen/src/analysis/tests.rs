@@ -1,6 +1,6 @@
 //! Known cases of axis analysis: one line of tile IR after another, and what is known of the last.
 
-use kernel_core::ir::Func;
+use kernel_core::ir::{BinaryOp, Func, Op};
 
 use super::axis::{AxisAnalysis, AxisInfo, DimInfo, MAX_DIVISOR};
 
@@ -141,4 +141,91 @@ fn pointers_are_as_aligned_as_their_buffer() {
     assert_eq!(run("%xs: *x[1024] = splat %x\n %p: *x[1024] = add_ptr %xs, %offs"), 4);
     assert_eq!(run("%xs: *x[1024] = splat %x\n %p: *x[1024] = add_ptr %xs, %ragged"), 1);
     assert_eq!(run("%xs: *bytes[1024] = splat %bytes\n %p: *bytes[1024] = add_ptr %xs, %offs"), 1);
+}
+
+#[test]
+fn promises_are_believed() {
+    let all = MAX_DIVISOR;
+    let cases: &[(&str, (u64, u64, u64))] = &[
+        ("%r: i32 = hint %m {kind = contiguous, multiple = 16, axis = 0}", (1, 16, 1)),
+        // Only powers of two count, and what was known stays.
+        ("%r: i32 = hint %m {kind = contiguous, multiple = 24, axis = 0}", (1, 8, 1)),
+        ("%r: i32 = hint %n {kind = contiguous, multiple = 4, axis = 0}", (1, 16, 1)),
+        ("%r: i32[1024] = hint %ms {kind = contiguous, multiple = 8, axis = 0}", (1, 8, 1024)),
+        ("%q: i32[1024] = mul %i, %ms\n %r: i32[1024] = hint %q {kind = contiguous, n = 8, axis = 0}", (8, 1, 1)),
+        (
+            "%q: i32[1024] = mul %i, %ms\n %r: i32[1024] = hint %q {kind = contiguous, n = 8, multiple = 8, axis = 0}",
+            (8, 8, 1),
+        ),
+        // Longer runs than promised are known already; their starts may be promised.
+        ("%r: i32[1024] = hint %ragged {kind = contiguous, n = 8, multiple = 8, axis = 0}", (1024, 8, 1)),
+        ("%r: i32[1024] = hint %i {kind = contiguous, n = 4, axis = 0}", (1024, all, 1)),
+        ("%q: i32[1024] = div %offs, %ms\n %r: i32[1024] = hint %q {kind = constant, n = 16, axis = 0}", (1, 1, 16)),
+        ("%r: i32[1024] = hint %ms {kind = constant, n = 16, axis = 0}", (1, 1, 1024)),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(dims(body), [*expected], "{body}");
+    }
+    let rows = "%q: i32[1024, 1] = expand_dims %i {axis = 1}\n %b: i32[1024, 64] = broadcast %q\n";
+    let hint = format!("{rows} %r: i32[1024, 64] = hint %b {{kind = constant, n = 64, axis = 1}}");
+    assert_eq!(dims(&hint), [(1024, all, 1), (1, 1, 64)]);
+}
+
+/// What a condition says about `m` from the next operation on.
+fn after(condition: &str) -> AxisInfo {
+    info(&format!("{condition}\n assert %c {{message = \"\"}}\n %zero: i32 = const 0\n %r: i32 = add %m, %zero"))
+}
+
+#[test]
+fn conditions_that_hold_tell_about_what_follows() {
+    let sixteen = "%k16: i32 = const 16\n %k15: i32 = const 15\n %k0: i32 = const 0\n";
+    let divisible = |text: &str| after(&format!("{sixteen} {text}")).dims[0].divisibility;
+    assert_eq!(divisible("%q: i32 = rem %m, %k16\n %c: bool = cmp.eq %q, %k0"), 16);
+    assert_eq!(divisible("%q: i32 = rem %m, %k16\n %c: bool = cmp.eq %k0, %q"), 16);
+    assert_eq!(divisible("%q: i32 = and %m, %k15\n %c: bool = cmp.eq %q, %k0"), 16);
+    assert_eq!(divisible("%q: i32 = and %m, %k16\n %c: bool = cmp.eq %q, %k0"), 1, "the low bits stay unknown");
+    assert_eq!(divisible("%q: i32 = rem %m, %k16\n %c: bool = cmp.ne %q, %k0"), 1);
+    assert_eq!(divisible("%q: i32 = rem %m, %k15\n %c: bool = cmp.eq %q, %k0"), 1);
+    assert_eq!(divisible("%c: bool = cmp.eq %m, %k16"), 16);
+    let range = |text: &str| after(&format!("{sixteen} {text}")).range;
+    assert_eq!(range("%a: bool = cmp.ge %m, %k0\n %b: bool = cmp.lt %m, %k16\n %c: bool = and %a, %b"), Some((0, 15)));
+    assert_eq!(range("%a: bool = cmp.gt %k16, %m\n %b: bool = cmp.gt %m, %k0\n %c: bool = and %a, %b"), Some((1, 15)));
+    assert_eq!(range("%a: bool = cmp.ge %m, %k0\n %b: bool = cmp.lt %m, %k16\n %c: bool = or %a, %b"), None);
+    assert_eq!(range("%c: bool = cmp.le %m, %k15"), Some((i64::from(i32::MIN), 15)));
+    assert_eq!(after(&format!("{sixteen} %c: bool = cmp.eq %m, %k15")).constant, Some(15));
+    // The same of what is promised.
+    let promised = "%k16: i32 = const 16\n %k0: i32 = const 0\n %q: i32 = rem %m, %k16\n %c: bool = cmp.eq %q, %k0
+        %h: bool = hint %c {kind = holds, axis = 0}\n %r: i32 = add %m, %k0";
+    assert_eq!(info(promised).dims[0].divisibility, 16);
+}
+
+#[test]
+fn a_condition_says_nothing_about_what_came_before_or_comes_after_its_region() {
+    let text = "%k16: i32 = const 16
+        %k0: i32 = const 0
+        %before: i32 = add %m, %k0
+        %q: i32 = rem %m, %k16
+        %c: bool = cmp.eq %q, %k0
+        %some: bool = cmp.gt %n, %k0
+        if %some {
+          assert %c {message = \"\"}
+          %inside: i32 = add %m, %k16
+          yield
+        } else {
+          yield
+        }
+        %r: i32 = add %m, %k0";
+    assert_eq!(info(text).dims[0].divisibility, 1, "behind the region");
+    let func = parse(text);
+    let analysis = AxisAnalysis::new(&func);
+    // The sums of `m`: before the branch, inside and behind it.
+    let m = func.params[3].value;
+    let divisors: Vec<u64> = func
+        .ops
+        .iter()
+        .filter(|op| op.op == Op::binary(BinaryOp::Add) && op.operands[0] == m)
+        .map(|op| analysis.of(&func, op.results[0]).dims[0].divisibility)
+        .collect();
+    assert_eq!(divisors, [1, 16, 1]);
+    assert_eq!(analysis.of(&func, m).dims[0].divisibility, 1);
 }

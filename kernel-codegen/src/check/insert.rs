@@ -6,6 +6,7 @@ use kernel_core::ir::{
 };
 
 use super::describe::Describer;
+use super::hints;
 use super::lanes::Lanes;
 use super::pointers;
 use super::range::{Condition, LaunchConditions, Node};
@@ -80,6 +81,7 @@ pub struct CheckPlan {
 
 /// Brings addresses to canonical form, classifies every access and inserts the checks of the variant.
 pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
+    hints::check(func);
     pointers::canonicalise(func);
     let mut plan = CheckPlan::default();
     let mut classified = vec![None; func.ops.len()];

@@ -160,6 +160,6 @@ fn through(func: &Func, op: &ShapeOp, result: ValueId, source: ValueId, along: &
             let rank = func.ty(source).rank() as u8;
             (0..rank).map(|d| Along::Reshaped(result, d)).collect()
         }
-        ShapeOp::ConvertLayout => along,
+        ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => along,
     }
 }

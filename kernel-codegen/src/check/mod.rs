@@ -18,10 +18,13 @@
 //! %9: f32[BLOCK] = load %p, %m2
 //! ```
 //!
+//! Promises ([`hints`]) are checked in safe kernels, before anything relies on them.
+//!
 //! A lane that the bounds refuse reads zero, in a load with `other` too, which is what a lane reads that the kernel's
 //! own mask leaves out: there `load %p, %m, %other` becomes `load %p, %m2, (select %m, zeros, %other)`.
 
 pub mod describe;
+pub mod hints;
 pub mod insert;
 pub mod lanes;
 pub mod pointers;

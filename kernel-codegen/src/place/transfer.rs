@@ -29,7 +29,7 @@ pub(super) fn operand_layouts(
         ShapeOp::Broadcast { .. } => project(&layout, &shape_of(func, source))?,
         ShapeOp::Permute { perm } => layout.permute(&inverse(perm))?,
         ShapeOp::Reshape { .. } => layout.reshape(&shape_of(func, source))?,
-        ShapeOp::ConvertLayout => return Ok(same(table)),
+        ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => return Ok(same(table)),
     };
     Ok(vec![Some(table.intern(&wanted))])
 }
@@ -44,7 +44,7 @@ pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Res
         ShapeOp::Broadcast { .. } => return Ok(None),
         ShapeOp::Permute { perm } => source.permute(perm)?,
         ShapeOp::Reshape { .. } => source.reshape(&shape_of(func, operation.results[0]))?,
-        ShapeOp::ConvertLayout => source.clone(),
+        ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => source.clone(),
     }))
 }
 

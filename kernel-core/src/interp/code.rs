@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::ir::{CmpOp, DType, ParamId, Span};
+use crate::ir::{CmpOp, DType, HintKind, ParamId, Span};
 
 use super::asynchronous::Wgmma;
 use super::desc::{Block, BlockAccess, Rows};
@@ -147,6 +147,19 @@ pub(super) struct Atomic {
     pub value: RegId,
     pub mask: Option<RegId>,
     pub out: RegId,
+}
+
+/// A promise.
+#[derive(Clone, Debug)]
+pub(super) struct Hint {
+    pub kind: HintKind,
+    pub n: usize,
+    pub multiple: usize,
+    pub axis: usize,
+    pub a: RegId,
+    pub out: RegId,
+    /// What is said where the promise does not hold.
+    pub message: Box<str>,
 }
 
 /// A bounds check that joins a mask.
@@ -323,6 +336,7 @@ pub(super) enum Inst {
     Store(Box<Store>),
     Atomic(Box<Atomic>),
     CheckBounds(Box<CheckBounds>),
+    Hint(Box<Hint>),
     Fold(Box<Fold>),
     Assert {
         condition: RegId,

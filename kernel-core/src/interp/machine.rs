@@ -215,6 +215,7 @@ impl<'a> Machine<'a> {
             Inst::Dot(dot) => self.dot(dot),
             Inst::Block { block, access } => self.block(block, *access),
             Inst::Rows(rows) => self.rows(rows),
+            Inst::Hint(hint) => return self.hint(pc, hint),
             Inst::Fold(fold) => return self.fold(pc, fold),
             Inst::Assert { condition, message } => return self.assert(pc, *condition, message),
             Inst::ForBegin { state, bounds, index, exit } => return self.for_begin(*state, bounds, *index, *exit),

@@ -57,6 +57,7 @@ mod elementwise;
 mod fault;
 mod fold;
 mod gpu;
+mod hint;
 mod host;
 mod lanes;
 mod launch;

@@ -1,7 +1,7 @@
 //! What an operation does besides computing its results.
 
 use super::func::{Func, OpId, ParamId};
-use super::ops::{ControlOp, DescOp, GpuOp, MemOrder, MemScope, MemoryOp, Op};
+use super::ops::{ControlOp, DescOp, GpuOp, MemOrder, MemScope, MemoryOp, Op, ShapeOp};
 
 /// Something that operations read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -46,7 +46,16 @@ impl Func {
         let buffer = || operation.operands.first().and_then(|&v| self.ty(v).pointee()).map(Resource::Buffer);
         let tensor = || operation.operands.first().and_then(|&v| self.ty(v).descriptor()).map(Resource::Buffer);
         match &operation.op {
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) => Vec::new(),
+            Op::Create(_) | Op::Elementwise(_) | Op::Dot(_) => Vec::new(),
+            Op::Shape(op) => match op {
+                // A broken promise ends the program.
+                ShapeOp::Hint { .. } => vec![Effect::write(Resource::Control)],
+                ShapeOp::ExpandDims { .. }
+                | ShapeOp::Broadcast { .. }
+                | ShapeOp::Reshape { .. }
+                | ShapeOp::Permute { .. }
+                | ShapeOp::ConvertLayout => Vec::new(),
+            },
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => Vec::new(),
                 // What it reports must not depend on where it sits, so it is neither moved nor dropped.

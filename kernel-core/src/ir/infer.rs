@@ -8,6 +8,7 @@ use std::fmt;
 use super::dim::Dim;
 use super::dtype::{Bound, DType};
 use super::func::{Func, ParamKind, RegionId, ValueId};
+use super::hint;
 use super::infer_dot::{coordinates, desc, described, dot, product_dtypes, product_shapes, reduces};
 use super::ops::{
     AtomicOp, BinaryOp, CmpOp, ControlOp, CreateOp, ElementwiseOp, GpuOp, LimitKind, MemoryOp, Op, ShapeOp, UnaryOp,
@@ -149,7 +150,7 @@ pub fn result_types(func: &Func, op: &Op, operands: &[ValueId], regions: &[Regio
     match op {
         Op::Create(op) => create(func, op, &tys).map(|t| vec![t]),
         Op::Elementwise(op) => elementwise(func, op, &tys).map(|t| vec![t]),
-        Op::Shape(op) => shape(op, &tys).map(|t| vec![t]),
+        Op::Shape(op) => shape(func, op, &tys).map(|t| vec![t]),
         Op::Memory(op) => memory(func, op, &tys),
         Op::Control(op) => control(func, op, &tys, regions),
         Op::Dot(op) => dot(func, op, &tys),
@@ -274,7 +275,7 @@ fn permuted(shape: &[Dim], perm: &[u8]) -> Result<Vec<Dim>> {
     Ok(perm.iter().map(|&p| shape[usize::from(p)].clone()).collect())
 }
 
-fn shape(op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
+fn shape(func: &Func, op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
     arity(tys, 1..=1)?;
     let ty = tys[0];
     ensure(matches!(ty.elem, Elem::Data(_) | Elem::Ptr(_)), "expects a tile")?;
@@ -297,6 +298,7 @@ fn shape(op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
             Ok(ty.with_shape(shape.clone()))
         }
         ShapeOp::Permute { perm } => Ok(ty.with_shape(permuted(&ty.shape, perm)?)),
+        ShapeOp::Hint { kind, n, multiple, axis } => hint::result_type(func, *kind, n, multiple, *axis, ty),
         ShapeOp::ConvertLayout => Ok(ty.clone()),
     }
 }

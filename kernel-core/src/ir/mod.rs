@@ -8,6 +8,7 @@ pub mod dim;
 pub mod dtype;
 pub mod effects;
 pub mod func;
+pub mod hint;
 pub mod infer;
 mod infer_dot;
 pub mod ops;
@@ -27,8 +28,8 @@ pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
 pub use ops::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DescOp, DotOp, DotPrecision, ElementwiseOp,
-    EvictionPolicy, FenceKind, GpuOp, LimitKind, Literal, MemOrder, MemScope, MemoryOp, Op, ShapeOp, StoreMode,
-    UnaryOp, Unroll,
+    EvictionPolicy, FenceKind, GpuOp, HintKind, LimitKind, Literal, MemOrder, MemScope, MemoryOp, Op, ShapeOp,
+    StoreMode, UnaryOp, Unroll,
 };
 pub use table::{Levels, OpRow};
 pub use types::{Dt, Elem, Ty};

@@ -290,6 +290,18 @@ impl StoreMode {
     }
 }
 
+name_enum! {
+    /// What a hint promises of the elements of an integer tile, or of a truth value.
+    HintKind;
+    /// Along an axis, in groups of `n` that start at multiples of `n`, each element is one more than the one before
+    /// it, and the first of each group is a multiple of `multiple`. With `n` = 1: every element is such a multiple.
+    Contiguous = "contiguous";
+    /// Along an axis, in groups of `n` that start at multiples of `n`, all elements are equal.
+    Constant = "constant";
+    /// Every element is true.
+    Holds = "holds";
+}
+
 op_group! {
     /// Operations that make a value from nothing, from a scalar or from the launch.
     CreateOp: "create";
@@ -339,6 +351,9 @@ op_group! {
     Reshape = "reshape" @ ALL { shape: Vec<Dim> };
     /// Dimension `i` of the result is dimension `perm[i]` of the operand.
     Permute = "permute" @ ALL { perm: Vec<u8> };
+    /// The same value, with a promise that the compiler relies on: what breaks it ends the program in the interpreter
+    /// and in safe kernels, and is undefined in `unsafe` ones on a GPU.
+    Hint = "hint" @ ALL { kind: HintKind, n: Dim, multiple: Dim, axis: u8 };
     /// The same tile in another layout; the result's layout says which.
     ConvertLayout = "convert_layout" @ PLACED;
 }

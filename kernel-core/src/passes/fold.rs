@@ -138,6 +138,7 @@ fn identity(func: &Func, operation: &Operation) -> Option<Same> {
                 | ShapeOp::Broadcast { .. }
                 | ShapeOp::Reshape { .. }
                 | ShapeOp::Permute { .. }
+                | ShapeOp::Hint { .. }
                 | ShapeOp::ConvertLayout,
             )
             | Op::Memory(_)

@@ -21,7 +21,7 @@
 //! not run. A load through `Ptr` moves out of a loop that is known to run and holds no assertion, because a load that
 //! the source does not do could leave its buffer. Inner loops come first, so an operation leaves as many as it can.
 
-use crate::ir::{ControlOp, DescOp, Func, GpuOp, MemoryOp, Op, OpId, RegionId, Resource, ValueId};
+use crate::ir::{ControlOp, DescOp, Func, GpuOp, MemoryOp, Op, OpId, RegionId, Resource, ShapeOp, ValueId};
 use crate::passes::cse::reads_constant_memory;
 use crate::passes::util::{known_trip_count, walk_region};
 
@@ -117,6 +117,8 @@ impl Licm<'_> {
     /// Whether it does no harm to do the operation once, before the loop.
     fn movable(&self, id: OpId, loads: bool) -> bool {
         match &self.func.op(id).op {
+            // A promise may be broken where the loop does not run.
+            Op::Shape(ShapeOp::Hint { .. }) => false,
             Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) => true,
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => true,

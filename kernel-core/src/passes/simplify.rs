@@ -50,6 +50,10 @@ enum Simpler {
 
 fn simpler(func: &Func, operation: &Operation) -> Option<Simpler> {
     let Op::Shape(op) = &operation.op else { return None };
+    // A promise stays where it was made, of what it was made.
+    if matches!(op, ShapeOp::Hint { .. }) {
+        return None;
+    }
     let (&operand, &result) = (operation.operands.first()?, operation.results.first()?);
     let (from, to) = (func.ty(operand), func.ty(result));
     if is_nothing(op, from, to) {
@@ -67,9 +71,11 @@ fn simpler(func: &Func, operation: &Operation) -> Option<Simpler> {
         ShapeOp::Reshape { .. } => {
             inserted_axis(from, to).map(|axis| Simpler::Op(ShapeOp::ExpandDims { axis }.into(), operand))
         }
-        ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. } | ShapeOp::Permute { .. } | ShapeOp::ConvertLayout => {
-            None
-        }
+        ShapeOp::ExpandDims { .. }
+        | ShapeOp::Broadcast { .. }
+        | ShapeOp::Permute { .. }
+        | ShapeOp::Hint { .. }
+        | ShapeOp::ConvertLayout => None,
     })
 }
 
@@ -78,7 +84,7 @@ fn is_nothing(op: &ShapeOp, from: &Ty, to: &Ty) -> bool {
     match op {
         ShapeOp::Broadcast { .. } | ShapeOp::Reshape { .. } => from == to,
         ShapeOp::Permute { perm } => perm.iter().enumerate().all(|(i, &p)| i == usize::from(p)),
-        ShapeOp::ExpandDims { .. } | ShapeOp::ConvertLayout => false,
+        ShapeOp::ExpandDims { .. } | ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => false,
     }
 }
 
@@ -113,6 +119,7 @@ fn chain(func: &Func, op: &ShapeOp, operand: ValueId, to: &Ty) -> Option<Simpler
             | ShapeOp::Broadcast { .. }
             | ShapeOp::Reshape { .. }
             | ShapeOp::Permute { .. }
+            | ShapeOp::Hint { .. }
             | ShapeOp::ConvertLayout,
             _,
         ) => None,

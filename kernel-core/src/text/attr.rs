@@ -10,8 +10,8 @@ use std::fmt;
 use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotPrecision, Dt, EvictionPolicy, FenceKind, Func, LimitKind,
-    Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotPrecision, Dt, EvictionPolicy, FenceKind, Func, HintKind,
+    LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
 };
 
 /// Text that is not tile IR: where and why.
@@ -196,6 +196,10 @@ impl Attr for Dim {
     fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Dim, ParseError> {
         dims::parse(parser.lexer, parser.func)
     }
+
+    fn implied(name: &str, _result: Option<&Ty>) -> Option<Dim> {
+        matches!(name, "n" | "multiple").then_some(Dim::Const(1))
+    }
 }
 
 impl Attr for Vec<Dim> {
@@ -336,6 +340,7 @@ macro_rules! name_attrs {
 }
 
 name_attrs! {
+    HintKind;
     LimitKind;
     UnaryOp;
     BinaryOp;

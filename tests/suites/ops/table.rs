@@ -10,6 +10,7 @@ const TESTED: &[(&str, &[&str])] = &[
     ("shape (grid)", &["program_id", "num_programs"]),
     ("memory", &["add_ptr", "load", "store", "atomic_rmw", "atomic_cas"]),
     ("control", &["for", "while", "if", "yield", "return"]),
+    ("the file tests of `kernel-core`, on the CPU and on the GPU", &["hint"]),
     ("the suite `audit`, through `#[kernel]`", &["assert", "static_assert", "const_expr", "check_bounds"]),
 ];
 

@@ -4,10 +4,11 @@ use crate::ir::{
     AtomicOp, BinaryOp, CreateOp, DType, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId, Operation, ShapeOp, ValueId,
 };
 
+use crate::ir::hint::broken;
 use crate::num::to_bits;
 
 use super::super::cast::cast;
-use super::super::code::{Atomic, AtomicKind, CheckBounds, Inst, Lane, Load, RegId, Store, Strides, Symbolic};
+use super::super::code::{Atomic, AtomicKind, CheckBounds, Hint, Inst, Lane, Load, RegId, Store, Strides, Symbolic};
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
 use super::super::lanes::{Bits, Fn2};
@@ -134,6 +135,12 @@ impl Compiler<'_> {
                 let from = row_major(&self.info(a).dims);
                 let strides = perm.iter().map(|&p| from[usize::from(p)]).collect();
                 Inst::Permute { a, out, perm: perm.clone().into(), strides }
+            }
+            ShapeOp::Hint { kind, n, multiple, axis } => {
+                let number = |dim: &crate::ir::Dim| dim.as_const().map_or(1, |value| value.max(1) as usize);
+                let message = broken(*kind, n, multiple).into();
+                let (n, multiple) = (number(n), number(multiple));
+                Inst::Hint(Box::new(Hint { kind: *kind, n, multiple, axis: usize::from(*axis), a, out, message }))
             }
             ShapeOp::ConvertLayout => Inst::Move { a, out },
         };

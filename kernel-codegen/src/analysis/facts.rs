@@ -1,0 +1,154 @@
+//! What a condition that holds says about numbers.
+//!
+//! ```text
+//! n % 16 == 0, n & 15 == 0     n is divisible by 16
+//! n >= 0, n < 4096             bounds
+//! n == 1                       the number itself
+//! ```
+//! and both parts of `a & b`.
+
+use kernel_core::ir::{BinaryOp, CmpOp, DType, ElementwiseOp, Func, Op, ValueId};
+
+use super::axis::{AxisInfo, DimInfo, pow2_divisor};
+
+/// Conditions nested deeper are not followed.
+const MAX_DEPTH: usize = 16;
+
+/// Something that holds of every element of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fact {
+    /// This power of two divides it.
+    Divisible(u64),
+    /// It is at least that.
+    AtLeast(i64),
+    /// It is at most that.
+    AtMost(i64),
+    /// It is that.
+    Equal(i64),
+}
+
+/// The facts that follow from a condition; `constant` gives the number that a value is, if it is known.
+pub(super) fn facts(
+    func: &Func,
+    condition: ValueId,
+    constant: &dyn Fn(ValueId) -> Option<i64>,
+) -> Vec<(ValueId, Fact)> {
+    let mut found = Vec::new();
+    conjuncts(func, condition, constant, 0, &mut found);
+    found
+}
+
+fn conjuncts(
+    func: &Func,
+    condition: ValueId,
+    constant: &dyn Fn(ValueId) -> Option<i64>,
+    depth: usize,
+    found: &mut Vec<(ValueId, Fact)>,
+) {
+    let Some(operation) = func.def_op(condition).filter(|_| depth < MAX_DEPTH) else { return };
+    let &[a, b] = operation.operands.as_slice() else { return };
+    match &operation.op {
+        Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) => {
+            conjuncts(func, a, constant, depth + 1, found);
+            conjuncts(func, b, constant, depth + 1, found);
+        }
+        Op::Elementwise(ElementwiseOp::Compare { op }) if func.ty(a).dtype().is_some_and(DType::is_int) => {
+            match (constant(a), constant(b)) {
+                (None, Some(number)) => compared(func, a, *op, number, constant, found),
+                (Some(number), None) => compared(func, b, mirrored(*op), number, constant, found),
+                (Some(_), Some(_)) | (None, None) => {}
+            }
+        }
+        Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Shape(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Control(_)
+        | Op::Gpu(_) => {}
+    }
+}
+
+/// The comparison with its sides exchanged.
+fn mirrored(op: CmpOp) -> CmpOp {
+    match op {
+        CmpOp::Lt => CmpOp::Gt,
+        CmpOp::Gt => CmpOp::Lt,
+        CmpOp::Le => CmpOp::Ge,
+        CmpOp::Ge => CmpOp::Le,
+        CmpOp::Eq | CmpOp::Ne => op,
+    }
+}
+
+fn compared(
+    func: &Func,
+    value: ValueId,
+    op: CmpOp,
+    number: i64,
+    constant: &dyn Fn(ValueId) -> Option<i64>,
+    found: &mut Vec<(ValueId, Fact)>,
+) {
+    let bounded = |bound: Option<i64>, fact: fn(i64) -> Fact| bound.map(fact);
+    let fact = match op {
+        CmpOp::Eq => Some(Fact::Equal(number)),
+        CmpOp::Ge => Some(Fact::AtLeast(number)),
+        CmpOp::Le => Some(Fact::AtMost(number)),
+        CmpOp::Gt => bounded(number.checked_add(1), Fact::AtLeast),
+        CmpOp::Lt => bounded(number.checked_sub(1), Fact::AtMost),
+        CmpOp::Ne => None,
+    };
+    found.extend(fact.map(|fact| (value, fact)));
+    if fact != Some(Fact::Equal(0)) {
+        return;
+    }
+    // A remainder that is zero, of a division or of low bits.
+    let Some(operation) = func.def_op(value) else { return };
+    let &[dividend, divisor] = operation.operands.as_slice() else { return };
+    let Op::Elementwise(ElementwiseOp::Binary { op }) = operation.op else { return };
+    let divisor = match (op, constant(divisor)) {
+        (BinaryOp::Rem, Some(divisor)) if divisor != 0 => pow2_divisor(divisor.unsigned_abs()),
+        // The lowest bits that are not looked at stay unknown.
+        (BinaryOp::And, Some(mask)) => 1 << (!mask).trailing_zeros().min(30),
+        _ => return,
+    };
+    found.push((dividend, Fact::Divisible(divisor)));
+}
+
+impl Fact {
+    /// What is known of a value of which this holds too.
+    pub(super) fn applied(self, known: &AxisInfo, dtype: Option<DType>) -> AxisInfo {
+        let mut info = known.clone();
+        // The largest numbers of u64 are beyond what a range can say.
+        let any = match dtype {
+            Some(DType::U64) | None => None,
+            Some(dtype) => Some((dtype.int_min() as i64, dtype.int_max() as i64)),
+        };
+        let range = known.range.or(any);
+        match self {
+            Fact::Divisible(divisor) => {
+                for dim in &mut info.dims {
+                    dim.divisibility = dim.divisibility.max(divisor);
+                }
+            }
+            // A range without numbers belongs to code that nothing reaches.
+            Fact::AtLeast(bound) => {
+                info.range = range.map(|(lo, hi)| (lo.max(bound), hi)).filter(|(lo, hi)| lo <= hi);
+            }
+            Fact::AtMost(bound) => {
+                let lowest = range.map(|(lo, _)| lo).or((dtype == Some(DType::U64)).then_some(0));
+                let highest = range.map_or(bound, |(_, hi)| hi.min(bound));
+                info.range = lowest.map(|lo| (lo, highest)).filter(|(lo, hi)| lo <= hi);
+            }
+            Fact::Equal(number) => {
+                let divisibility = pow2_divisor(number.unsigned_abs());
+                info.constant = Some(number);
+                info.range = Some((number, number));
+                for dim in &mut info.dims {
+                    *dim = DimInfo { contiguity: 1, divisibility, constancy: dim.constancy };
+                }
+            }
+        }
+        info
+    }
+}

@@ -1,0 +1,161 @@
+//! Checks of promises.
+//!
+//! The compiler relies on a `hint`: it makes one access of what could be several. A safe kernel may not lie, so each of
+//! its hints comes behind an `assert` of what it promises, which ends the program before anything relies on it:
+//!
+//! ```text
+//! %2: i32 = hint %1 {kind = contiguous, multiple = 16, axis = 0}
+//! ```
+//! becomes
+//! ```text
+//! %3: i32 = const 16
+//! %4: i32 = rem %1, %3
+//! %5: i32 = const 0
+//! %6: bool = cmp.eq %4, %5
+//! assert %6 {message = "the hint `multiple_of(.., 16)` does not hold"}
+//! %2: i32 = hint %1 {kind = contiguous, multiple = 16, axis = 0}
+//! ```
+//!
+//! On a scalar that is an instruction and a branch. On a tile the threads must agree, which is a vote; where groups of
+//! elements are promised something together, the smallest and the largest of each are compared.
+
+use kernel_core::ir::hint::broken;
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Dim, FloatFlags, Func, HintKind, Literal, Op, OpId, RegionId, ShapeOp,
+    Span, ValueId, result_types,
+};
+
+/// Puts a check before every hint.
+pub fn check(func: &mut Func) {
+    let body = func.body;
+    region(func, body);
+}
+
+fn region(func: &mut Func, id: RegionId) {
+    let ops = std::mem::take(&mut func.regions[id.index()].ops);
+    let mut out = Vec::with_capacity(ops.len());
+    for op in ops {
+        for inner in func.op(op).regions.clone() {
+            region(func, inner);
+        }
+        let operation = func.op(op).clone();
+        if let Op::Shape(ShapeOp::Hint { kind, n, multiple, axis }) = &operation.op {
+            let message = broken(*kind, n, multiple);
+            let mut emit = Emit { func, out: &mut out, span: operation.span };
+            let holds = emit.holds(operation.operands[0], *kind, n, multiple, usize::from(*axis));
+            emit.effect(ControlOp::Assert { message }.into(), &[holds]);
+        }
+        out.push(op);
+    }
+    func.regions[id.index()].ops = out;
+}
+
+/// Appends operations.
+struct Emit<'e> {
+    func: &'e mut Func,
+    out: &'e mut Vec<OpId>,
+    span: Span,
+}
+
+impl Emit<'_> {
+    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> ValueId {
+        let op = op.into();
+        let tys = result_types(self.func, &op, operands, &[]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
+        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), self.span);
+        self.out.push(id);
+        self.func.op(id).results[0]
+    }
+
+    fn effect(&mut self, op: Op, operands: &[ValueId]) {
+        let id = self.func.new_op(op, operands.to_vec(), Vec::new(), Vec::new(), FloatFlags::default(), self.span);
+        self.out.push(id);
+    }
+
+    fn shape(&self, value: ValueId) -> Vec<Dim> {
+        self.func.ty(value).shape.clone()
+    }
+
+    fn dtype(&self, value: ValueId) -> DType {
+        self.func.ty(value).dtype().unwrap_or(DType::I32)
+    }
+
+    /// A number in the type of `like`.
+    fn number(&mut self, number: i64, like: ValueId) -> ValueId {
+        let (shape, dtype) = (self.shape(like), self.dtype(like));
+        let scalar = self.one(Op::constant(Literal::Int(number.into()), dtype), &[]);
+        if shape.is_empty() { scalar } else { self.one(CreateOp::Splat { shape }, &[scalar]) }
+    }
+
+    /// Whether the promise holds, as a truth value or a tile of them.
+    fn holds(&mut self, x: ValueId, kind: HintKind, n: &Dim, multiple: &Dim, axis: usize) -> ValueId {
+        let multiple = multiple.as_const().unwrap_or(1);
+        if kind == HintKind::Holds {
+            return x;
+        }
+        let size = self.shape(x).get(axis).and_then(Dim::as_const).unwrap_or(1);
+        let n = n.as_const().unwrap_or(1).min(size);
+        if n == 1 {
+            let multiple = if kind == HintKind::Contiguous { multiple } else { 1 };
+            return self.divides(x, multiple);
+        }
+        // Truth values have no order.
+        let x = if self.dtype(x) == DType::Bool { self.one(Op::cast(DType::I32), &[x]) } else { x };
+        let (x, axis) = self.grouped(x, n, size, axis);
+        let level = if kind == HintKind::Contiguous { self.levelled(x, n, axis) } else { x };
+        let (smallest, largest) = (self.extreme(level, BinaryOp::Min, axis), self.extreme(level, BinaryOp::Max, axis));
+        let equal = self.one(Op::compare(CmpOp::Eq), &[smallest, largest]);
+        if kind == HintKind::Constant || multiple == 1 {
+            return equal;
+        }
+        let divides = self.divides(smallest, multiple);
+        self.one(Op::binary(BinaryOp::And), &[equal, divides])
+    }
+
+    fn divides(&mut self, x: ValueId, multiple: i64) -> ValueId {
+        // Every divisor is a number of 32 bits.
+        let x = if self.dtype(x).bits() < 32 { self.one(Op::cast(DType::I32), &[x]) } else { x };
+        let multiple = self.number(multiple, x);
+        let rest = self.one(Op::binary(BinaryOp::Rem), &[x, multiple]);
+        let zero = self.number(0, x);
+        self.one(Op::compare(CmpOp::Eq), &[rest, zero])
+    }
+
+    /// The tile with its groups along an axis of their own, and that axis.
+    fn grouped(&mut self, x: ValueId, n: i64, size: i64, axis: usize) -> (ValueId, usize) {
+        let mut shape = self.shape(x);
+        shape[axis] = Dim::Const(size / n);
+        shape.insert(axis + 1, Dim::Const(n));
+        (self.one(ShapeOp::Reshape { shape }, &[x]), axis + 1)
+    }
+
+    /// Consecutive numbers, less their places: all equal.
+    fn levelled(&mut self, x: ValueId, n: i64, axis: usize) -> ValueId {
+        let shape = self.shape(x);
+        let mut places = self.one(CreateOp::Arange { lo: Dim::Const(0), hi: Dim::Const(n) }, &[]);
+        if self.dtype(x) != DType::I32 {
+            places = self.one(Op::cast(self.dtype(x)), &[places]);
+        }
+        let line = (0..shape.len()).map(|d| Dim::Const(if d == axis { n } else { 1 })).collect();
+        places = self.one(ShapeOp::Reshape { shape: line }, &[places]);
+        places = self.one(ShapeOp::Broadcast { shape }, &[places]);
+        self.one(Op::binary(BinaryOp::Sub), &[x, places])
+    }
+
+    /// The smallest or the largest along an axis.
+    fn extreme(&mut self, x: ValueId, op: BinaryOp, axis: usize) -> ValueId {
+        let scalar = self.func.ty(x).with_shape(Vec::new());
+        let body = self.func.new_region([]);
+        let sides = [0; 2].map(|_| self.func.add_region_arg(body, scalar.clone()));
+        let flags = FloatFlags::default();
+        let combined =
+            self.func.new_op(Op::binary(op), sides.to_vec(), vec![scalar.clone()], Vec::new(), flags, self.span);
+        let result = self.func.op(combined).results[0];
+        let end = self.func.new_op(ControlOp::Yield.into(), vec![result], Vec::new(), Vec::new(), flags, self.span);
+        self.func.regions[body.index()].ops = vec![combined, end];
+        let op: Op = ControlOp::Reduce { axis: axis as u8 }.into();
+        let tys = result_types(self.func, &op, &[x], &[body]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
+        let id = self.func.new_op(op, vec![x], tys, vec![body], flags, self.span);
+        self.out.push(id);
+        self.func.op(id).results[0]
+    }
+}
