@@ -10,7 +10,7 @@
 //! folders. Without `--bench`, which `cargo bench` adds, our kernels are only checked, at small sizes, on whatever
 //! device there is. `--look DIR` writes the PTX of every configuration at full size instead, which needs no GPU.
 
-#[path = "kernels/matmul.rs"]
+#[path = "kernels/matmul/mod.rs"]
 mod kernels;
 
 use tilewright::prelude::*;

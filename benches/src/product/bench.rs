@@ -115,6 +115,11 @@ impl Bench {
         &self.device
     }
 
+    /// How many programs run at the same time: the H100's multiprocessors if only code is looked at.
+    pub fn processors(&self) -> usize {
+        if self.device.is_cuda() { self.device.multiprocessor_count() } else { 132 }
+    }
+
     /// What is done with configurations.
     pub fn mode(&self) -> &Mode {
         &self.mode
@@ -146,10 +151,12 @@ impl Bench {
         self.seed = self.seed.wrapping_add(1);
         let data = Data::<T>::random(&self.device, self.seed, &products)?;
         for product in products {
-            let mut contenders = ours(&product);
+            // Others first: what the first one writes is what all are compared with everywhere.
+            let mut contenders = Vec::new();
             if let Some(peers) = &mut self.peers {
                 contenders.extend(peers.contenders(&product)?);
             }
+            contenders.extend(ours(&product));
             self.hold(product, &data, contenders)?;
         }
         Ok(())
