@@ -15,7 +15,6 @@ use kernel_core::layout::{
     wgmma_accumulator,
 };
 
-use crate::analysis::control::for_each_op;
 use crate::place::shape_of;
 use crate::target::Target;
 
@@ -248,15 +247,9 @@ impl Problem {
     }
 }
 
-/// Whether a kernel multiplies matrices of 8-bit floats.
-pub(crate) fn has_f8_products(func: &Func) -> bool {
-    let mut found = false;
-    for_each_op(func, func.body, &mut |id| {
-        let operation = func.op(id);
-        found |= matches!(operation.op, Op::Dot(_))
-            && operation.operands.iter().any(|&value| func.ty(value).dtype().is_some_and(DType::is_fp8));
-    });
-    found
+/// Whether a kernel has 8-bit floats.
+pub(crate) fn has_f8(func: &Func) -> bool {
+    func.values.iter().any(|value| value.ty.dt().and_then(|dt| dt.known()).is_some_and(DType::is_fp8))
 }
 
 /// Deals warps to batch dimensions, from the outermost; returns how many each has, and how many are left.

@@ -75,7 +75,7 @@ fn generate(
 ) -> Result<Compiled, CodegenError> {
     let start = Instant::now();
     let llvm = load()?;
-    let machine = target_machine(llvm, target.name(), target.features(dot::has_f8_products(placed.func())))?;
+    let machine = target_machine(llvm, target.name(), target.features(dot::has_f8(placed.func())))?;
     let context = new_context(llvm);
     let axis = AxisAnalysis::new(placed.func());
     let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options.num_warps)?;

@@ -72,10 +72,10 @@ impl Target {
     /// LLVM's feature string: the lowest PTX version that has what is emitted, so that old drivers accept it.
     /// Eviction priorities need 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its barriers 8.0.
     ///
-    /// Products of 8-bit floats by `mma.sync` need 8.4.
-    pub(crate) fn features(self, f8_products: bool) -> &'static str {
+    /// On sm_89, 8-bit floats need 8.1, and products of them 8.4.
+    pub(crate) fn features(self, has_f8: bool) -> &'static str {
         match self.arch {
-            Arch::Sm89 if f8_products => "+ptx84",
+            Arch::Sm89 if has_f8 => "+ptx84",
             Arch::Sm80 => "+ptx74",
             Arch::Sm89 => "+ptx78",
             Arch::Sm90 | Arch::Sm90a => "+ptx80",
@@ -110,6 +110,11 @@ impl Target {
     /// Whether `mma.sync` takes 8-bit floats. Hopper does too, but no faster than f16, and with a newer PTX.
     pub(crate) fn has_f8_mma(self) -> bool {
         self.arch == Arch::Sm89
+    }
+
+    /// Whether there are conversions of 8-bit floats.
+    pub(crate) fn has_f8_conversions(self) -> bool {
+        self.arch >= Arch::Sm89
     }
 
     /// Whether warps store matrices to shared memory (`stmatrix`).

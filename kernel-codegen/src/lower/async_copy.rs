@@ -43,7 +43,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         let (param, _) = self.buffer(pointer);
         self.touch(Touch::read(param), pointer);
-        self.report_access(operation, AccessKind::Load, &vectors, mask);
+        self.report_access(operation, AccessKind::Load, &vectors, (pointer, mask));
         let owner = self.owner(Some(&layout));
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
         let thread = self.thread_offset(&offsets);

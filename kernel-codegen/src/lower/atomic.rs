@@ -182,7 +182,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             width: 1,
             groups: (0..self.register_count(result) as u32).map(|register| vec![register]).collect(),
         };
-        self.report_access(operation, AccessKind::Atomic, &vectors, mask);
+        self.report_access(operation, AccessKind::Atomic, &vectors, (operation.operands[0], mask));
         let owner = self.owner(self.layout(pointer));
         let pointers = self.registers(pointer);
         let operands: Vec<_> = sources.iter().map(|&v| self.registers(v)).collect();

@@ -16,6 +16,12 @@ impl<'ctx> Ir<'ctx> {
     pub(super) fn cast(&self, from: DType, to: DType, value: Value<'ctx>) -> Value<'ctx> {
         match (from.is_float(), to.is_float()) {
             _ if from == to => value,
+            _ if from.is_fp8() => self.cast(DType::F32, to, self.widen_f8(self.int(value), from).into()),
+            // What f32 would round twice: integers, which saturate long before they are inexact, and f64.
+            (true, true) if to.is_fp8() => self.narrow_f8(self.to_f32_odd(self.float(value)), to).into(),
+            (false, true) if to.is_fp8() => {
+                self.narrow_f8(self.int_to_dtype(self.int(value), from, DType::F32), to).into()
+            }
             (true, true) => self.float_to_float(self.float(value), to).into(),
             (true, false) => self.float_to_int(self.float(value), to).into(),
             (false, true) => self.int_to_dtype(self.int(value), from, to).into(),
@@ -66,18 +72,23 @@ impl<'ctx> Ir<'ctx> {
         let (from_bits, target) = (value.get_type().get_bit_width(), self.float_type(to));
         match (from_bits, to) {
             (16, DType::F16 | DType::BF16) => self.fptrunc(self.widen(value), target),
-            (64, DType::BF16) => {
-                let single = self.context.f32_type();
-                let arguments = [value.into()];
-                let cut = self.asm(&[single.into()], "cvt.rz.f32.f64 $0, $1;", "=f,d", &arguments, AsmEffects::Pure);
-                let cut = cut.first().map_or(single.const_zero(), |&value| self.float(value));
-                let inexact = self.fcmp(FloatPredicate::UNE, self.fpext(cut, value.get_type()), value);
-                self.fptrunc(self.odd(cut, inexact), target)
-            }
+            (64, DType::BF16) => self.fptrunc(self.to_f32_odd(value), target),
             (from, _) if from < to.bits() => self.fpext(value, target),
             (from, _) if from > to.bits() => self.fptrunc(value, target),
             _ => value,
         }
+    }
+
+    /// A float as f32, rounded to odd if that is inexact.
+    fn to_f32_odd(&self, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        if value.get_type().get_bit_width() < 64 {
+            return self.widen(value);
+        }
+        let single = self.context.f32_type();
+        let cut = self.asm(&[single.into()], "cvt.rz.f32.f64 $0, $1;", "=f,d", &[value.into()], AsmEffects::Pure);
+        let cut = cut.first().map_or(single.const_zero(), |&value| self.float(value));
+        let inexact = self.fcmp(FloatPredicate::UNE, self.fpext(cut, value.get_type()), value);
+        self.odd(cut, inexact)
     }
 
     /// An f32 that was rounded towards zero, with its lowest bit set if that was inexact: rounding it again, to far

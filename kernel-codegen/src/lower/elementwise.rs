@@ -24,9 +24,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         if let Some(wave) = wave(op)
             && let [xs] = &operands[..]
         {
-            let xs: Vec<_> = xs.iter().map(|&x| self.ir.widen(self.ir.float(x))).collect();
-            let results = math::waves(&self.ir, wave, &xs).into_iter();
-            let registers = results.map(|y| self.ir.narrow(y, to).into()).collect();
+            let ir = &self.ir;
+            let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+            let xs: Vec<_> = xs.iter().map(|&x| ir.float(ir.cast(dtype, wide, x))).collect();
+            let results = math::waves(ir, wave, &xs).into_iter();
+            let registers = results.map(|y| ir.cast(wide, to, y.into())).collect();
             self.set(result, registers);
             return Ok(());
         }
@@ -51,6 +53,20 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     fn element(&self, op: &ElementwiseOp, dtype: DType, to: DType, contract: bool, a: &[Value<'ctx>]) -> Value<'ctx> {
         let ir = &self.ir;
+        let moves = matches!(op, ElementwiseOp::Cast { .. } | ElementwiseOp::Bitcast { .. });
+        if let (true, ElementwiseOp::Unary { op: UnaryOp::Neg | UnaryOp::Abs }) = (dtype.is_fp8(), op) {
+            // The sign alone: an infinity stays one.
+            let (byte, sign) = (ir.int(a[0]), ir.int_type(8).const_int(0x80, false));
+            let negates = matches!(op, ElementwiseOp::Unary { op: UnaryOp::Neg });
+            return if negates { ir.xor(byte, sign) } else { ir.and(byte, ir.not(sign)) }.into();
+        }
+        if dtype.is_fp8() && !moves {
+            // In f32, with one rounding.
+            let wide: Vec<Value> = a.iter().map(|&value| ir.cast(dtype, DType::F32, value)).collect();
+            let result = if to.is_fp8() { DType::F32 } else { to };
+            let value = self.element(op, DType::F32, result, false, &wide);
+            return ir.cast(result, to, value);
+        }
         match op {
             ElementwiseOp::Unary { op } if dtype.is_float() => self.float_unary(*op, dtype, a[0]),
             ElementwiseOp::Unary { op } => self.int_unary(*op, dtype, ir.int(a[0])).into(),
@@ -71,7 +87,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                     Value::FloatValue(value) => ir.int(ir.bitcast(value, ir.int_type(dtype.bits()))),
                     value => ir.int(value),
                 };
-                if to.is_float() { ir.bitcast(bits, ir.float_type(to)) } else { bits.into() }
+                if to.is_float() && !to.is_fp8() { ir.bitcast(bits, ir.float_type(to)) } else { bits.into() }
             }
         }
     }

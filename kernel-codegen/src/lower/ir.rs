@@ -31,6 +31,8 @@ pub(super) struct Ir<'ctx> {
     pub(super) context: &'ctx Context,
     pub(super) module: Module<'ctx>,
     pub(super) builder: Builder<'ctx>,
+    /// Whether the target converts 8-bit floats.
+    pub(super) has_f8_conversions: bool,
     error: RefCell<Option<Error>>,
     intrinsics: RefCell<BTreeMap<(Intrinsic, u32), FunctionValue<'ctx>>>,
 }
@@ -47,9 +49,10 @@ macro_rules! binary {
 
 impl<'ctx> Ir<'ctx> {
     /// A builder without position.
-    pub(super) fn new(context: &'ctx Context, module: Module<'ctx>) -> Ir<'ctx> {
+    pub(super) fn new(context: &'ctx Context, module: Module<'ctx>, has_f8_conversions: bool) -> Ir<'ctx> {
         let builder = context.create_builder();
-        Ir { context, module, builder, error: RefCell::new(None), intrinsics: RefCell::new(BTreeMap::new()) }
+        let (error, intrinsics) = (RefCell::new(None), RefCell::new(BTreeMap::new()));
+        Ir { context, module, builder, has_f8_conversions, error, intrinsics }
     }
 
     /// The first refusal, if there was one.

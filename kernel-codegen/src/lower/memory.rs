@@ -76,7 +76,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (param, mutable) = self.buffer(pointer);
         let vectors = self.vectors(pointer, mask);
         self.touch(Touch::read(param), pointer);
-        self.report_access(operation, AccessKind::Load, &vectors, mask);
+        self.report_access(operation, AccessKind::Load, &vectors, (pointer, mask));
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
         let others = other.map(|other| self.registers(other));
         // A number that decides where control goes must be the same in every thread, even if another program
@@ -172,7 +172,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (param, _) = self.buffer(pointer);
         let vectors = self.vectors(pointer, mask);
         self.touch(Touch::write(param), pointer);
-        self.report_access(operation, AccessKind::Store, &vectors, mask);
+        self.report_access(operation, AccessKind::Store, &vectors, (pointer, mask));
         let owner = self.owner(self.layout(pointer));
         let (pointers, values) = (self.registers(pointer), self.registers(value));
         let masks = mask.map(|mask| self.registers(mask));
@@ -222,9 +222,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         operation: &Operation,
         kind: AccessKind,
         vectors: &Vectors,
-        mask: Option<ValueId>,
+        (pointer, mask): (ValueId, Option<ValueId>),
     ) {
-        let pointer = operation.operands[0];
         let bits = memory_bits(self.dtype(pointer));
         self.report.accesses.push(AccessReport {
             span: operation.span,

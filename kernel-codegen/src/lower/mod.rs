@@ -21,6 +21,7 @@ mod convert;
 mod create;
 mod dot;
 mod elementwise;
+mod float8;
 mod fmod;
 mod intrinsics;
 mod ir;
@@ -39,7 +40,7 @@ mod words;
 use std::rc::Rc;
 
 use kernel_core::ir::{
-    DType, DotOp, Elem, ElementwiseOp, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, ValueId,
+    DType, DotOp, Elem, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, ValueId,
 };
 use kernel_core::layout::{Dim, LinearForm, LinearLayout, WARP_SIZE};
 use kernel_llvm::inkwell::IntPredicate;
@@ -91,7 +92,7 @@ pub(crate) fn lower<'ctx>(
     target: Target,
     num_warps: u32,
 ) -> Result<Lowered<'ctx>> {
-    let ir = Ir::new(context, new_module(context, &func.name, machine));
+    let ir = Ir::new(context, new_module(context, &func.name, machine), target.has_f8_conversions());
     let mut lower = Lower::new(ir, func, axis, target, num_warps)?;
     lower.region(func.body)?;
     lower.finish_exit();
@@ -230,14 +231,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         let operation = func.op(id);
         match &operation.op {
             Op::Create(op) => self.create(operation, op),
-            Op::Elementwise(op) => {
-                let fp8 = operation.operands.iter().chain(&operation.results).any(|&v| self.dtype(v).is_fp8());
-                if fp8 && !matches!(op, ElementwiseOp::Select | ElementwiseOp::Bitcast { .. }) {
-                    let what = format!("`{}` of an 8-bit float is not lowered", operation.op.name());
-                    return Err(CodegenError::refuse(func, operation.span, what));
-                }
-                self.elementwise(operation, op)
-            }
+            Op::Elementwise(op) => self.elementwise(operation, op),
             Op::Shape(op) => self.shape(operation, op),
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => {

@@ -1,6 +1,7 @@
 //! The instructions that compute.
 
 use half::{bf16, f16};
+use kernel_core::num::{F8E4M3, F8E5M2};
 
 use super::parse::Instruction;
 
@@ -220,6 +221,20 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         "abs" => signed(a[0], ty).unsigned_abs(),
         // Ties away from zero, which is half a unit added to the magnitude; what overflows becomes infinite.
         "cvt" if has("tf32") => u64::from((a[0] as u32).wrapping_add(0x1000) & 0xffff_e000),
+        "cvt" if ty == "e4m3x2" || ty == "e5m2x2" => {
+            let number = |byte: u64| match ty {
+                "e4m3x2" => F8E4M3::from_bits(byte as u8).to_f64(),
+                _ => F8E5M2::from_bits(byte as u8).to_f64(),
+            };
+            from_float(number(a[0]), "f16") | from_float(number(a[0] >> 8), "f16") << 16
+        }
+        "cvt" if has("e4m3x2") || has("e5m2x2") => {
+            let byte = |value: u64| match has("e4m3x2") {
+                true => u64::from(F8E4M3::from_f32(f32::from_bits(value as u32)).to_bits()),
+                false => u64::from(F8E5M2::from_f32(f32::from_bits(value as u32)).to_bits()),
+            };
+            byte(a[0]) << 8 | byte(a[1])
+        }
         "cvt" if has("f16x2") => from_float(float(a[0], "f32"), "f16") << 16 | from_float(float(a[1], "f32"), "f16"),
         "cvt" if has("bf16x2") => from_float(float(a[0], "f32"), "bf16") << 16 | from_float(float(a[1], "f32"), "bf16"),
         "cvt" => {

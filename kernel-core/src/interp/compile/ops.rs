@@ -117,6 +117,8 @@ impl Compiler<'_> {
                 Inst::Select { f, condition: a, a: b, b: c, out }
             }
             ElementwiseOp::Fma => Inst::Fma { f: self.known(fma(self.dtype(a)?))?, a, b, c, out },
+            // A conversion to its own dtype keeps what others saturate.
+            ElementwiseOp::Cast { .. } if self.dtype(a)? == self.dtype(out)? => Inst::CopyLanes { a, out },
             ElementwiseOp::Cast { .. } => Inst::Cast { f: cast(self.dtype(a)?, self.dtype(out)?), a, out },
             ElementwiseOp::Bitcast { .. } => Inst::CopyLanes { a, out },
         };
