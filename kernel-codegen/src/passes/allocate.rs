@@ -1,7 +1,8 @@
 //! Where the kernel's allocations lie in shared memory.
 //!
 //! Allocations that are not live at the same time share memory. One is live from where it stands to its last use; to
-//! the end of a loop that uses it from outside, and to the wait behind an asynchronous use. What lies above the live
+//! the end of a loop that uses it from outside, and to the wait behind an asynchronous use; throughout the innermost
+//! loop that it stands in. What lies above the live
 //! allocations at an operation is free for the lowering's own exchanges there.
 //!
 //! ```text
@@ -155,6 +156,13 @@ impl Order {
                 work.extend(func.op(user).results.iter().filter(|&&v| matches!(func.ty(v).elem, Elem::Shared(_))));
                 live.end = live.end.max(self.end_of_use(func, user));
             }
+        }
+        // Sharing memory within an iteration would cost barriers in each.
+        let is_innermost = |around: &Range<u32>| {
+            self.loops.iter().all(|other| !around.contains(&other.start) || other.start == around.start)
+        };
+        if let Some(around) = self.loops.iter().find(|around| around.contains(&start) && is_innermost(around)) {
+            live = around.start..live.end.max(around.end);
         }
         // A loop that uses what is outside uses it in every iteration; what outlives a loop was there all the time.
         for around in self.loops.iter().rev() {

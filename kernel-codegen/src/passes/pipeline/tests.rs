@@ -267,3 +267,16 @@ fn more_stages_than_fit_are_refused_and_fewer_taken_silently() {
     let (_, report) = pipelined(&silent.text(), Target::sm_90a(), &options).expect("fewer");
     assert!(report.starts_with("pipelined with 4 stages"), "{report}");
 }
+
+#[test]
+fn barriers_of_pipelines_are_found_again() {
+    for (target, stages) in [(Target::sm_90a(), 4), (Target::sm_90a(), 2), (Target::sm_80(), 3)] {
+        let matmul = Matmul::default();
+        let options = Options { num_stages: stages, ..Options::default() };
+        let (mut func, _) = pipelined(&matmul.text(), target, &options).expect("it fits");
+        assert_eq!(crate::passes::membar::run(&mut func), 1, "{}", print(&func));
+        verified(&func);
+        let mut plain = placed(&matmul.text(), target, 4);
+        assert_eq!(crate::passes::membar::run(&mut plain), 2, "{}", print(&plain));
+    }
+}

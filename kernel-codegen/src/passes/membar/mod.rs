@@ -1,0 +1,245 @@
+//! Barriers between accesses to shared memory, as few as are needed.
+//!
+//! ```text
+//! shared_store %v, %a                  shared_store %v, %a
+//! shared_load %v           becomes     barrier
+//! shared_store %v, %b                  shared_load %v
+//!                                      barrier
+//!                                      shared_store %v, %b
+//! ```
+//!
+//! Barriers that stand in the kernel are dropped, and one is put before every access that may meet one of another
+//! thread that is not ordered before it: a read after a write, a write after a read, a write after a write.
+//!
+//! # What is known
+//!
+//! - **Which bytes.** Two accesses meet if they are of one allocation, or of two that share memory, and not provably of
+//!   different slots. A slot is known if its index is a constant, or a loop's rotating counter
+//!   (`next = select(i + 1 == S, 0, i + 1)`): accesses of earlier iterations are then known to be of slots before it.
+//! - **Which thread.** A thread that reads or copies what it wrote or copied itself, in the same layout, waits for nobody.
+//! - **When it is over.** An asynchronous copy, product or tensor copy goes on until its wait, and a barrier before that
+//!   does not end it. A tensor copy that a barrier with phases counts is there for all who have waited for that.
+//!
+//! What is pending at a loop's start is what was pending before it and what its own iterations leave; at a join, what
+//! either way leaves. Kernels whose warps run different code synchronise otherwise and are left alone.
+
+mod access;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use kernel_core::ir::{ControlOp, FloatFlags, Func, GpuOp, Op, OpId, RegionId, Span};
+
+use crate::analysis::control::for_each_op;
+use crate::passes::allocate::SharedPlan;
+
+use access::{Access, Slot, Stage, Views};
+
+/// Accesses that something may still have to wait for.
+type Pending = BTreeSet<Access>;
+
+/// Runs the pass; returns the number of barriers.
+pub(crate) fn run(func: &mut Func) -> usize {
+    let mut groups = false;
+    for_each_op(func, func.body, &mut |id| groups |= matches!(func.op(id).op, Op::Gpu(GpuOp::WarpGroups { .. })));
+    if !groups {
+        for region in &mut func.regions {
+            let ops = std::mem::take(&mut region.ops);
+            region.ops = ops.into_iter().filter(|id| func.ops[id.index()].op != Op::Gpu(GpuOp::Barrier)).collect();
+        }
+        let plan = SharedPlan::new(func);
+        let views = Views::new(func);
+        let body = func.body;
+        let mut pass = Membar { func, plan, views, inserts: true };
+        pass.region(body, &mut Pending::new());
+    }
+    let mut count = 0;
+    for_each_op(func, func.body, &mut |id| count += usize::from(func.op(id).op == Op::Gpu(GpuOp::Barrier)));
+    count
+}
+
+struct Membar<'f> {
+    func: &'f mut Func,
+    plan: SharedPlan,
+    views: Views,
+    /// Whether barriers are put in, or only their effect is looked at.
+    inserts: bool,
+}
+
+impl Membar<'_> {
+    fn region(&mut self, region: RegionId, pending: &mut Pending) {
+        let ops = self.func.region(region).ops.clone();
+        let mut out = Vec::with_capacity(ops.len());
+        for id in ops {
+            self.operation(id, pending, &mut out);
+            out.push(id);
+        }
+        if self.inserts {
+            self.func.regions[region.index()].ops = out;
+        }
+    }
+
+    fn operation(&mut self, id: OpId, pending: &mut Pending, out: &mut Vec<OpId>) {
+        let operation = self.func.op(id).clone();
+        match &operation.op {
+            Op::Control(op) => {
+                if *op == ControlOp::If {
+                    self.settle_before(&operation.regions, pending, operation.span, out);
+                }
+                self.control(id, op, &operation.regions, pending);
+            }
+            Op::Gpu(op) => {
+                for access in self.views.accesses(self.func, id) {
+                    self.settle(&access, pending, operation.span, out);
+                }
+                // All of an operation's accesses are one: they do not wait for each other.
+                Self::advance(op, pending);
+                pending.extend(self.views.accesses(self.func, id));
+                self.finish(id, op, pending);
+            }
+            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) => {}
+        }
+    }
+
+    /// Puts waits and a barrier before an access, where it meets something that is pending.
+    fn settle(&mut self, access: &Access, pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
+        let meets = |other: &Access| other.conflicts(access, &self.plan);
+        let flying: Vec<Access> = pending.iter().filter(|other| other.stage != Stage::Done && meets(other)).cloned().collect();
+        for other in &flying {
+            for wait in other.stage.waits() {
+                self.emit(wait.clone(), span, out);
+                Self::complete(&wait, pending);
+            }
+        }
+        if pending.iter().any(|other| other.stage == Stage::Done && other.conflicts(access, &self.plan)) {
+            self.emit(GpuOp::Barrier, span, out);
+            pending.retain(|other| other.stage != Stage::Done);
+        }
+    }
+
+    /// A barrier that a branch needs for what comes before it stands before both branches, so that both have it.
+    fn settle_before(&mut self, regions: &[RegionId], pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
+        let mut inside = Vec::new();
+        for &region in regions {
+            for_each_op(self.func, region, &mut |id| inside.extend(self.views.accesses(self.func, id)));
+        }
+        let done = |other: &&Access| other.stage == Stage::Done;
+        let meets = |other: &Access| inside.iter().any(|access| other.conflicts(access, &self.plan));
+        if pending.iter().filter(done).any(meets) {
+            self.emit(GpuOp::Barrier, span, out);
+            pending.retain(|other| other.stage != Stage::Done);
+        }
+    }
+
+    fn emit(&mut self, op: GpuOp, span: Span, out: &mut Vec<OpId>) {
+        if self.inserts {
+            let tys = match op {
+                GpuOp::AsyncCommit | GpuOp::AsyncWait { .. } => vec![kernel_core::ir::Ty::token()],
+                _ => vec![],
+            };
+            out.push(self.func.new_op(op.into(), vec![], tys, vec![], FloatFlags::default(), span));
+        }
+    }
+
+    /// Everything of the same kind is one group older.
+    fn advance(op: &GpuOp, pending: &mut Pending) {
+        let older = |access: Access| Access { stage: access.stage.older(op), ..access };
+        if matches!(op, GpuOp::Wgmma { .. } | GpuOp::TmaStore { .. } | GpuOp::AsyncCommit) {
+            *pending = std::mem::take(pending).into_iter().map(older).collect();
+        }
+    }
+
+    /// What a wait ends is done, by the thread that waited for it.
+    fn complete(op: &GpuOp, pending: &mut Pending) {
+        let done = |access: Access| match access.stage.is_over(op) {
+            true => Access { stage: Stage::Done, ..access },
+            false => access,
+        };
+        *pending = std::mem::take(pending).into_iter().map(done).collect();
+    }
+
+    fn finish(&mut self, id: OpId, op: &GpuOp, pending: &mut Pending) {
+        match op {
+            GpuOp::WgmmaWait { .. } | GpuOp::AsyncWait { .. } | GpuOp::TmaStoreWait { .. } => Self::complete(op, pending),
+            GpuOp::BarrierWait => {
+                let operands = &self.func.op(id).operands;
+                let slot = self.views.slot(self.func, operands[1]);
+                // All threads wait, so what has arrived is there for all.
+                pending.retain(|access| match &access.stage {
+                    Stage::Arriving(barrier, of) => *barrier != operands[0] || of.differs(&slot),
+                    Stage::Done | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_) => true,
+                });
+            }
+            GpuOp::Barrier => pending.retain(|access| access.stage != Stage::Done),
+            GpuOp::SharedAlloc { .. }
+            | GpuOp::SharedIndex
+            | GpuOp::SharedPermute { .. }
+            | GpuOp::SharedLoad
+            | GpuOp::SharedStore
+            | GpuOp::AsyncCopy
+            | GpuOp::AsyncCommit
+            | GpuOp::Fence { .. }
+            | GpuOp::BarrierAlloc { .. }
+            | GpuOp::BarrierArrive
+            | GpuOp::Wgmma { .. }
+            | GpuOp::TmaLoad
+            | GpuOp::TmaStore { .. }
+            | GpuOp::WarpGroups { .. } => {}
+        }
+    }
+
+    fn control(&mut self, id: OpId, op: &ControlOp, regions: &[RegionId], pending: &mut Pending) {
+        match op {
+            ControlOp::For { .. } | ControlOp::While => self.repeat(id, regions, pending),
+            ControlOp::If => {
+                let mut after = Pending::new();
+                for &region in regions {
+                    let mut own = pending.clone();
+                    self.region(region, &mut own);
+                    after.extend(own);
+                }
+                *pending = after;
+            }
+            // Their regions deal in scalars.
+            ControlOp::Reduce { .. }
+            | ControlOp::Scan { .. }
+            | ControlOp::Yield
+            | ControlOp::Return
+            | ControlOp::Assert { .. }
+            | ControlOp::StaticAssert { .. } => {}
+        }
+    }
+
+    /// A loop, whose iterations meet what earlier ones left.
+    fn repeat(&mut self, id: OpId, regions: &[RegionId], pending: &mut Pending) {
+        let before = pending.clone();
+        let enter = |access: Access| Access { slot: self.views.enter(id, &access.slot), ..access };
+        let mut entry: Pending = before.iter().cloned().map(enter).collect();
+        let inserts = std::mem::replace(&mut self.inserts, false);
+        loop {
+            let mut end = entry.clone();
+            regions.iter().for_each(|&region| self.region(region, &mut end));
+            let next: Pending = end.into_iter().map(|access| self.turned(id, access)).collect();
+            if next.is_subset(&entry) {
+                break;
+            }
+            entry.extend(next);
+        }
+        self.inserts = inserts;
+        let mut end = entry;
+        regions.iter().for_each(|&region| self.region(region, &mut end));
+        let leave = |access: Access| Access { slot: access.slot.left(id), stage: access.stage.left(id), ..access };
+        *pending = before.into_iter().chain(end).map(leave).collect();
+    }
+
+    /// An access as the next iteration sees it.
+    fn turned(&self, id: OpId, access: Access) -> Access {
+        let turn = |slot: Slot| self.views.turned(id, slot);
+        let stage = match access.stage {
+            Stage::Arriving(barrier, slot) => Stage::Arriving(barrier, turn(slot)),
+            stage @ (Stage::Done | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_)) => stage,
+        };
+        Access { slot: turn(access.slot), stage, ..access }
+    }
+}

@@ -1,0 +1,172 @@
+//! As many barriers as are needed, and no more.
+
+use kernel_core::text::{parse, print};
+use kernel_core::verify::verify;
+
+/// Two layouts of a tile, in which different threads hold an element; and one in which all hold all.
+const HEAD: &str = "kernel test \"test.rs\" unsafe placed {
+    param %p p: ptr_mut f32
+    param %n n: i32
+    param %t t: desc f32[32, 32]
+    layout #0 = register [0, 1] [0, 2] [0, 4], lane [0, 8] [0, 16] [1, 0] [2, 0] [4, 0], warp [8, 0] [16, 0] -> dim0 32, dim1 32
+    layout #1 = register [1, 0] [2, 0] [4, 0], lane [8, 0] [16, 0] [0, 1] [0, 2] [0, 4], warp [0, 8] [0, 16] -> dim0 32, dim1 32
+    layout #2 = offset [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [1, 0] [2, 0] [4, 0] [8, 0] [16, 0] -> dim0 32, dim1 32
+    layout #3 = register [0, 1] [0, 2] [0, 4] [0, 8], lane [0, 16] [1, 0] [2, 0] [4, 0] [8, 0], warp [0, 0] [16, 0] -> dim0 32, dim1 32
+    %zero: i32 = const 0
+    %one: i32 = const 1
+    %two: i32 = const 2
+    %three: i32 = const 3
+    %x: f32 = const 1.0
+    %yes: bool = cmp.lt %zero, %n
+    %a: f32[32, 32] #0 = splat %x
+    %b: f32[32, 32] #1 = splat %x
+    %c: f32[32, 32] #3 = splat %x
+    %q: *p[32, 32] #0 = splat %p
+    %v: shared f32[32, 32] #2 = shared_alloc
+    %w: shared f32[32, 32] #2 = shared_alloc
+    %s: shared f32[3, 32, 32] #2 = shared_alloc
+    %s0: shared f32[32, 32] #2 = shared_index %s, %zero
+    %s1: shared f32[32, 32] #2 = shared_index %s, %one
+";
+
+/// Keeps the allocations live to the end, so that none share memory.
+const TAIL: &str = "
+    if %yes {
+      %end0: f32[32, 32] #0 = shared_load %v
+      %end1: f32[32, 32] #0 = shared_load %w
+      %end2: f32[32, 32] #0 = shared_load %s0
+      yield
+    } else { yield }
+    return
+}";
+
+/// The places of the barriers: between which operations of the body.
+fn barriers(body: &str) -> String {
+    let text = format!("{HEAD}{body}\n barrier {TAIL}");
+    let mut func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    super::run(&mut func);
+    verify(&func).unwrap_or_else(|problems| panic!("{problems:?}\n{}", print(&func)));
+    let printed = print(&func);
+    let names = printed.lines().skip_while(|line| !line.contains("shared_index")).skip(2).filter_map(|line| {
+        let words = ["barrier_", "shared_store", "shared_load", "barrier", "async_copy", "async_wait", "tma_load", "for", "else", "yield"];
+        let letters = ["", "S", "L", "|", "c", "w", "t", "(", "/", ")"];
+        let found = words.iter().position(|word| line.split_whitespace().any(|part| part == *word))?;
+        Some(letters[found])
+    });
+    let all: String = names.collect();
+    // The end is always the same: what is put before it settles everything, if anything is left.
+    all.strip_suffix("LLL)/)").unwrap_or(&all).trim_end_matches('|').to_string()
+}
+
+#[test]
+fn a_read_after_a_write_by_others_waits() {
+    assert_eq!(barriers("shared_store %v, %a\n%r: f32[32, 32] #1 = shared_load %v"), "S|L");
+}
+
+#[test]
+fn a_read_of_what_the_thread_itself_wrote_does_not() {
+    assert_eq!(barriers("shared_store %v, %a\n%r: f32[32, 32] #0 = shared_load %v"), "SL");
+    // Where several threads hold an element, another one may have written it.
+    assert_eq!(barriers("shared_store %v, %c\n%r: f32[32, 32] #3 = shared_load %v"), "S|L");
+}
+
+#[test]
+fn writes_after_reads_and_writes_wait() {
+    assert_eq!(barriers("%r: f32[32, 32] #1 = shared_load %v\nshared_store %v, %a"), "L|S");
+    assert_eq!(barriers("shared_store %v, %a\nshared_store %v, %b"), "S|S");
+    assert_eq!(barriers("%r: f32[32, 32] #1 = shared_load %v\n%k: f32[32, 32] #0 = shared_load %v"), "LL");
+}
+
+#[test]
+fn one_barrier_serves_all_that_came_before() {
+    let body = "shared_store %v, %a\nshared_store %w, %a\n%r: f32[32, 32] #1 = shared_load %v\n%k: f32[32, 32] #1 = shared_load %w";
+    assert_eq!(barriers(body), "SS|LL");
+    let body = "shared_store %v, %a\n%r: f32[32, 32] #1 = shared_load %v\nshared_store %w, %a\n%k: f32[32, 32] #1 = shared_load %w";
+    assert_eq!(barriers(body), "S|LS|L");
+}
+
+#[test]
+fn slots_that_are_known_to_differ_do_not_meet() {
+    assert_eq!(barriers("shared_store %s0, %a\n%r: f32[32, 32] #1 = shared_load %s1"), "SL");
+    assert_eq!(barriers("shared_store %s0, %a\n%r: f32[32, 32] #1 = shared_load %s0"), "S|L");
+    let body = "%si: shared f32[32, 32] #2 = shared_index %s, %n\nshared_store %s0, %a\n%r: f32[32, 32] #1 = shared_load %si";
+    assert_eq!(barriers(body), "S|L");
+}
+
+#[test]
+fn barriers_that_are_not_needed_go() {
+    assert_eq!(barriers("barrier\nshared_store %v, %a\nbarrier\nbarrier\n%r: f32[32, 32] #1 = shared_load %v\nbarrier"), "S|L");
+}
+
+#[test]
+fn an_iteration_meets_the_one_before_it() {
+    let body = |inside: &str| format!("for %zero, %n, %one (%i: i32) {{\n{inside}\nyield\n}}");
+    let inside = "shared_store %v, %a\n%r: f32[32, 32] #1 = shared_load %v";
+    assert_eq!(barriers(&body(inside)), "(|S|L)");
+    // Two buffers: the barrier of one serves the other.
+    let inside = format!("{inside}\nshared_store %w, %a\n%k: f32[32, 32] #1 = shared_load %w");
+    assert_eq!(barriers(&body(&inside)), "(S|LS|L)");
+}
+
+#[test]
+fn branches_leave_what_either_leaves() {
+    let body = "if %yes {\nshared_store %v, %a\nyield\n} else {\nyield\n}\n%r: f32[32, 32] #1 = shared_load %v";
+    assert_eq!(barriers(body), "S)/)|L");
+    let body = "shared_store %v, %a\nif %yes {\n%r: f32[32, 32] #1 = shared_load %v\nyield\n} else {\nyield\n}";
+    assert_eq!(barriers(body), "S|L)/)");
+    let body = "if %yes {\nshared_store %v, %a\nyield\n} else {\nyield\n}\n%r: f32[32, 32] #0 = shared_load %v";
+    assert_eq!(barriers(body), "S)/)L");
+}
+
+/// A loop that stores to the slot of its iteration, and reads the slot `back` iterations behind.
+fn rotating(first_read: &str) -> String {
+    format!(
+        "%w1: i32, %r1: i32 = for %zero, %n, %one, %zero, {first_read} (%i: i32, %wi: i32, %ri: i32) {{
+           %sw: shared f32[32, 32] #2 = shared_index %s, %wi
+           shared_store %sw, %a
+           %sr: shared f32[32, 32] #2 = shared_index %s, %ri
+           %l: f32[32, 32] #1 = shared_load %sr
+           %wn: i32 = add %wi, %one
+           %we: bool = cmp.eq %wn, %three
+           %wx: i32 = select %we, %zero, %wn
+           %rn: i32 = add %ri, %one
+           %re: bool = cmp.eq %rn, %three
+           %rx: i32 = select %re, %zero, %rn
+           yield %wx, %rx
+         }}"
+    )
+}
+
+#[test]
+fn rotating_slots_need_one_barrier_per_iteration() {
+    assert_eq!(barriers(&rotating("%zero")), "(S|L)", "three slots: what is overwritten was read two barriers ago");
+    assert_eq!(barriers(&rotating("%two")), "(S|L)", "what was stored in the iteration before");
+    assert_eq!(barriers(&rotating("%one")), "(|SL)", "what is overwritten in the next iteration");
+}
+
+#[test]
+fn copies_are_there_after_their_wait_and_for_others_after_a_barrier() {
+    let copy = "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n%h: token = async_wait %g {pending = 0}\n";
+    assert_eq!(barriers(&format!("{copy}%r: f32[32, 32] #1 = shared_load %v")), "cw|L");
+    assert_eq!(barriers(&format!("{copy}%r: f32[32, 32] #0 = shared_load %v")), "cwL");
+    let early = copy.replace("pending = 0", "pending = 1");
+    assert_eq!(barriers(&format!("{early}%r: f32[32, 32] #1 = shared_load %v")), "cww|L", "the wait that lacks is put in");
+}
+
+#[test]
+fn barriers_with_phases_order_tensor_copies() {
+    let body = |before: &str| {
+        format!(
+            "%bar: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             fence {{kind = barrier_init}}
+             %bytes: i32 = const 4096
+             {before}
+             barrier_arrive %bar, %zero, %bytes
+             tma_load %t, %v, %bar, %zero, %zero, %zero
+             barrier_wait %bar, %zero, %zero
+             %r: f32[32, 32] #1 = shared_load %v"
+        )
+    };
+    assert_eq!(barriers(&body("")), "|tL", "one after the barriers are made, none after their wait");
+    assert_eq!(barriers(&body("%k: f32[32, 32] #1 = shared_load %v")), "L|tL");
+}
