@@ -34,7 +34,7 @@ pub use check::Checks;
 pub use compiled::{AbiParam, Compiled, LlvmIr, MapSwizzle, Site, SiteKind, TensorMap, Timings};
 pub use directive::with_min_programs;
 pub use error::{CodegenError, Refusal};
-pub use options::{MAX_WARPS, Options};
+pub use options::{MAX_WARPS, Options, TensorCopies};
 pub use pipeline::{PASSES, compile, compile_placed};
 pub use report::{Report, Usage};
 pub use target::Target;

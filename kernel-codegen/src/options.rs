@@ -5,6 +5,18 @@ use crate::check::Checks;
 /// The most warps of one program: 1024 threads.
 pub const MAX_WARPS: u32 = 32;
 
+/// Where the hardware's tensor copies move the blocks of descriptors, on targets that have them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum TensorCopies {
+    /// Where a block feeds a matrix product, or is the result of one.
+    #[default]
+    NearProducts,
+    /// Wherever the tensor's address, its strides and its blocks allow it.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
 /// How to compile a kernel. Part of the cache key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
@@ -14,6 +26,8 @@ pub struct Options {
     pub num_stages: u32,
     /// Which bounds checks the kernel has.
     pub checks: Checks,
+    /// Where tensor copies are used.
+    pub tensor_copies: TensorCopies,
     /// Names of optimisation passes to leave out (see [`crate::PASSES`]).
     pub disabled_passes: Vec<String>,
     /// Whether to keep the text of the LLVM IR, before and after optimisation.
@@ -26,6 +40,7 @@ impl Default for Options {
             num_warps: 4,
             num_stages: 3,
             checks: Checks::default(),
+            tensor_copies: TensorCopies::default(),
             disabled_passes: Vec::new(),
             keep_llvm_ir: false,
         }

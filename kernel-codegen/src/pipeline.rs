@@ -13,7 +13,7 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
-use crate::passes::{descriptors, dots, hoist_loads, pipeline};
+use crate::passes::{descriptors, dots, hoist_loads, pipeline, tensor_copies};
 use crate::target::Target;
 use crate::{dot, lower, place};
 
@@ -33,7 +33,8 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
     let start = Instant::now();
     let mut bound = kernel.clone();
     let mut plan = checks(bound.func_mut(), options);
-    plan.accesses.extend(descriptors::expand(bound.func_mut(), &|_| false));
+    let copied = tensor_copies::choose(bound.func(), *target, options.tensor_copies);
+    plan.accesses.extend(descriptors::expand(bound.func_mut(), &copied));
     clean_up(&mut bound, options)?;
     if options.runs("hoist_loads") {
         hoist_loads::run(bound.func_mut(), options.num_warps);
@@ -49,6 +50,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
         true => pipeline::run(&mut func, *target, options)?,
         false => Vec::new(),
     };
+    tensor_copies::run(&mut func);
     let placed = placed(func)?;
     timings.place = start.elapsed();
     let mut compiled = generate(placed, target, options, plan, timings)?;

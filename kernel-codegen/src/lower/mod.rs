@@ -26,6 +26,7 @@ mod fmod;
 mod intrinsics;
 mod ir;
 mod math;
+mod mbarrier;
 mod memory;
 mod mma;
 mod reduce;
@@ -64,6 +65,7 @@ pub(crate) use abi::symbol;
 use barrier::Barriers;
 use checks::Sticky;
 use intrinsics::Intrinsic;
+use mbarrier::PhaseBarriers;
 use ir::{Ir, Value};
 use shared::Scratch;
 use views::Allocations;
@@ -155,6 +157,8 @@ struct Lower<'a, 'ctx> {
     steering: Vec<bool>,
     /// Where the kernel's own shared memory is.
     allocations: Allocations,
+    /// Where its barriers with phases are, above it.
+    phases: PhaseBarriers,
     /// Shared memory above it, for conversions and reductions.
     scratch: Scratch,
     barriers: Barriers,
@@ -176,6 +180,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     ) -> Result<Lower<'a, 'ctx>> {
         let abi = abi::parameters(func);
         let allocations = Allocations::new(func);
+        let phases = PhaseBarriers::new(func, allocations.bytes);
         let function = abi::declare(&ir, func, &abi);
         let entry = ir.context.append_basic_block(function, "entry");
         let start = ir.context.append_basic_block(function, "start");
@@ -205,7 +210,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             forms: Vec::new(),
             owners: Vec::new(),
             steering: steering_values(func),
-            scratch: Scratch::above(allocations.bytes),
+            scratch: Scratch::above(phases.end),
+            phases,
             allocations,
             barriers: Barriers::default(),
             abi,
@@ -215,6 +221,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         };
         lower.bind_parameters();
         lower.ir.builder.position_at_end(start);
+        lower.make_phase_barriers();
         Ok(lower)
     }
 
@@ -268,13 +275,13 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::Fence { kind } => self.fence(*kind),
             GpuOp::Wgmma { .. } => return self.wgmma(operation),
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(operation, *pending),
-            GpuOp::BarrierAlloc { .. }
-            | GpuOp::BarrierArrive
-            | GpuOp::BarrierWait
-            | GpuOp::TmaLoad
-            | GpuOp::TmaStore { .. }
-            | GpuOp::TmaStoreWait { .. }
-            | GpuOp::WarpGroups { .. } => {
+            GpuOp::BarrierAlloc { .. } => self.barrier_alloc(id, operation),
+            GpuOp::BarrierArrive => self.barrier_arrive(operation),
+            GpuOp::BarrierWait => self.barrier_wait(operation),
+            GpuOp::TmaLoad => return self.tma_load(operation),
+            GpuOp::TmaStore { reduce } => return self.tma_store(operation, *reduce),
+            GpuOp::TmaStoreWait { pending } => self.tma_store_wait(*pending),
+            GpuOp::WarpGroups { .. } => {
                 let what = format!("`{}` is not lowered", op.mnemonic());
                 return Err(CodegenError::refuse(self.func, operation.span, what));
             }

@@ -22,7 +22,7 @@
 //!
 //! Descriptors that the target's tensor copies can read stay as they are ([`crate::passes::tensor_copies`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::ir::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, CreateOp, DType, DescOp, Dim, Elem, ElementwiseOp, EvictionPolicy,
@@ -32,12 +32,12 @@ use kernel_core::ir::{
 
 use crate::check::{Access, AccessKind, Class};
 
-/// Expands the operations of all descriptors but those that `stays` names. Returns the accesses, in program order.
-pub(crate) fn expand(func: &mut Func, stays: &dyn Fn(ParamId) -> bool) -> Vec<Access> {
+/// Expands the operations of all descriptors but those in `copied`. Returns the accesses of all, in program order.
+pub(crate) fn expand(func: &mut Func, copied: &BTreeSet<ParamId>) -> Vec<Access> {
     let mut expansion = Expansion { func, tensors: BTreeMap::new(), out: Vec::new(), accesses: Vec::new() };
     for index in 0..expansion.func.params.len() {
         let id = ParamId::new(index as u32);
-        if !stays(id) {
+        if !copied.contains(&id) {
             expansion.open(id);
         }
     }
@@ -118,30 +118,31 @@ impl Expansion<'_> {
                 self.region(inner);
             }
             match self.target(id) {
-                Some((op, param, tensor)) => self.operation(id, &op, param, &tensor),
+                Some((op, tensor)) => self.operation(id, &op, &tensor),
                 None => self.out.push(id),
             }
         }
         self.func.regions[region.index()].ops = std::mem::replace(&mut self.out, outer);
     }
 
-    /// The operation, if it is one of a tensor that has become a pointer.
-    fn target(&self, id: OpId) -> Option<(DescOp, ParamId, Tensor)> {
+    /// The operation, if it is one of a tensor that has become a pointer. Notes the accesses of all tensors.
+    fn target(&mut self, id: OpId) -> Option<(DescOp, Tensor)> {
         let operation = self.func.op(id);
         let Op::Desc(op) = &operation.op else { return None };
-        let param = self.func.ty(*operation.operands.first()?).pointee()?;
-        Some((op.clone(), param, self.tensors.get(&param)?.clone()))
-    }
-
-    fn operation(&mut self, id: OpId, op: &DescOp, param: ParamId, tensor: &Tensor) {
-        let operation = self.func.op(id).clone();
-        let (span, operands) = (operation.span, operation.operands.as_slice());
         let kind = match op {
             DescOp::DescLoad | DescOp::DescGather => AccessKind::Load,
             DescOp::DescStore | DescOp::DescScatter => AccessKind::Store,
             DescOp::DescReduce { .. } => AccessKind::Atomic,
         };
-        self.accesses.push(Access { span, kind, param, class: Class::Described });
+        let tensor = self.func.ty(*operation.operands.first()?);
+        let param = tensor.pointee().or(tensor.descriptor())?;
+        self.accesses.push(Access { span: operation.span, kind, param, class: Class::Described });
+        Some((op.clone(), self.tensors.get(&param)?.clone()))
+    }
+
+    fn operation(&mut self, id: OpId, op: &DescOp, tensor: &Tensor) {
+        let operation = self.func.op(id).clone();
+        let (span, operands) = (operation.span, operation.operands.as_slice());
         match op {
             DescOp::DescLoad => {
                 let (pointers, mask) = self.block(tensor, &operands[1..], span);

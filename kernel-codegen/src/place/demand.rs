@@ -70,7 +70,13 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
             product::demand(p, id);
             Ok(())
         }
-        Op::Desc(_) | Op::Gpu(_) => Ok(()),
+        Op::Desc(_) => {
+            if let Some(layout) = p.chosen[id.index()] {
+                want_all(p, &operation.operands, layout);
+            }
+            Ok(())
+        }
+        Op::Gpu(_) => Ok(()),
     }
 }
 

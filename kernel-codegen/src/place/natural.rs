@@ -1,8 +1,8 @@
 //! Forwards: where each value is computed.
 
 use kernel_core::ir::{
-    BinaryOp, ControlOp, DType, ElementwiseOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp, UnaryOp,
-    ValueId,
+    BinaryOp, ControlOp, DType, DescOp, ElementwiseOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp,
+    UnaryOp, ValueId,
 };
 use kernel_core::layout::{WARP_SIZE, reduction};
 
@@ -37,10 +37,7 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         Op::Memory(op) => return memory(p, id, op),
         Op::Control(op) => return control(p, id, op),
         Op::Dot(_) => return product::natural(p, id),
-        Op::Desc(_) => {
-            let what = format!("`{}` is not compiled for GPUs", operation.op.mnemonic());
-            return Err(CodegenError::refuse(func, operation.span, what));
-        }
+        Op::Desc(op) => return descriptor(p, id, op),
         Op::Gpu(_) => return Ok(()),
     };
     for &result in &operation.results {
@@ -163,6 +160,23 @@ fn memory(p: &mut Placement<'_>, id: OpId, op: &MemoryOp) -> Result<()> {
             if let Some(layout) = access {
                 p.natural[operation.results[0].index()] = Natural::Fixed(layout);
             }
+        }
+    }
+    Ok(())
+}
+
+/// Blocks that tensor copies move: they are read from shared memory, and written to it, in any layout.
+fn descriptor(p: &mut Placement<'_>, id: OpId, op: &DescOp) -> Result<()> {
+    let operation = p.func.op(id);
+    match op {
+        DescOp::DescLoad => p.natural[operation.results[0].index()] = Natural::Free,
+        DescOp::DescStore | DescOp::DescReduce { .. } => {
+            p.chosen[id.index()] = Some(settled(p, id, operation.operands[1])?);
+        }
+        // Rows by number are accessed by pointers.
+        DescOp::DescGather | DescOp::DescScatter => {
+            let what = format!("`{}` by tensor copies", operation.op.mnemonic());
+            return Err(CodegenError::refuse(p.func, operation.span, what));
         }
     }
     Ok(())

@@ -111,8 +111,11 @@ impl Rewriter<'_> {
                 Ok(())
             }
             Op::Control(op) => self.control(id, op, homes, out),
-            // Blocks of tensors have become accesses by pointers before.
-            Op::Desc(_) | Op::Gpu(_) => {
+            Op::Desc(_) => match results.first() {
+                Some(&result) => self.tile(id, result, out),
+                None => self.effect(id, self.chosen[id.index()], out),
+            },
+            Op::Gpu(_) => {
                 out.push(id);
                 Ok(())
             }
@@ -178,7 +181,7 @@ impl Rewriter<'_> {
 
     /// The operands for a result in `layout`; `original` are those of the kernel before placement.
     fn operands(&mut self, id: OpId, original: &[ValueId], layout: LayoutId) -> Result<Vec<ValueId>> {
-        let is_load = matches!(self.func.op(id).op, Op::Memory(_));
+        let is_load = matches!(self.func.op(id).op, Op::Memory(_) | Op::Desc(_));
         let wanted = if is_load {
             vec![Some(layout); original.len()]
         } else {

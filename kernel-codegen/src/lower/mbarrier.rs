@@ -1,0 +1,116 @@
+//! Barriers with phases: `mbarrier` objects in shared memory.
+//!
+//! One thread makes them all where the kernel begins, before anybody uses one. An arrival is one for the whole group
+//! of threads that runs the operation: its first thread arrives. What the others did before is over only if the
+//! group has met at a barrier (`wgmma` and tensor copies, which the group or that thread itself waits for, need none).
+
+use std::collections::BTreeMap;
+
+use kernel_core::ir::{Func, GpuOp, Op, OpId, Operation, ValueId};
+use kernel_llvm::AsmEffects;
+use kernel_llvm::inkwell::values::IntValue;
+
+use super::{Lower, Value};
+use crate::analysis::control::for_each_op;
+
+/// Bytes of a barrier.
+const BYTES: u32 = 8;
+/// What is allocated behind the barriers begins at a multiple of this many bytes.
+const ALIGNMENT: u32 = 16;
+
+/// Where the kernel's barriers are in shared memory.
+#[derive(Clone, Default, Debug)]
+pub(super) struct PhaseBarriers {
+    offsets: BTreeMap<OpId, u32>,
+    /// The byte behind the last.
+    pub(super) end: u32,
+}
+
+impl PhaseBarriers {
+    /// One after the other from `start` on, a multiple of [`BYTES`].
+    pub(super) fn new(func: &Func, start: u32) -> PhaseBarriers {
+        let mut barriers = PhaseBarriers { offsets: BTreeMap::new(), end: start };
+        for_each_op(func, func.body, &mut |id| {
+            if let Op::Gpu(GpuOp::BarrierAlloc { slots, .. }) = func.op(id).op {
+                barriers.offsets.insert(id, barriers.end);
+                barriers.end += slots * BYTES;
+            }
+        });
+        barriers.end = barriers.end.next_multiple_of(ALIGNMENT);
+        barriers
+    }
+}
+
+impl<'ctx> Lower<'_, 'ctx> {
+    /// Makes all barriers of the kernel, where it begins.
+    pub(super) fn make_phase_barriers(&mut self) {
+        if self.phases.offsets.is_empty() {
+            return;
+        }
+        let first = self.first_thread();
+        let func = self.func;
+        for (id, offset) in self.phases.offsets.clone() {
+            let Op::Gpu(GpuOp::BarrierAlloc { slots, count }) = func.op(id).op else { continue };
+            for slot in 0..slots {
+                let address = self.shared_int(self.ir.i32((offset + slot * BYTES) as i32));
+                self.ir.asm(
+                    &[],
+                    "@$2 mbarrier.init.shared::cta.b64 [$0], $1;",
+                    "r,r,b",
+                    &[address.into(), self.ir.i32(count as i32).into(), first.into()],
+                    AsmEffects::Memory,
+                );
+            }
+        }
+        // So that copies, which are not the threads' own, see them too.
+        self.ir.asm(&[], "fence.mbarrier_init.release.cluster;", "", &[], AsmEffects::Memory);
+        self.barrier();
+    }
+
+    pub(super) fn barrier_alloc(&mut self, id: OpId, operation: &Operation) {
+        let offset = self.phases.offsets.get(&id).copied().unwrap_or(0);
+        self.set(operation.results[0], vec![self.ir.i32(offset as i32).into()]);
+    }
+
+    /// The first thread arrives, expecting bytes of copies if there are any.
+    pub(super) fn barrier_arrive(&mut self, operation: &Operation) {
+        let address = self.phase_barrier(operation.operands[0], operation.operands[1]);
+        let first = self.first_thread();
+        let mut arguments: Vec<Value> = vec![address.into(), first.into()];
+        let (assembly, constraints) = match operation.operands.get(2) {
+            Some(&bytes) => {
+                arguments.push(self.scalar(bytes));
+                ("@$1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $2;", "r,b,r")
+            }
+            None => ("@$1 mbarrier.arrive.shared::cta.b64 _, [$0];", "r,b"),
+        };
+        self.ir.asm(&[], assembly, constraints, &arguments, AsmEffects::Memory);
+    }
+
+    /// Every thread waits until the phase of that parity is over.
+    pub(super) fn barrier_wait(&mut self, operation: &Operation) {
+        let address = self.phase_barrier(operation.operands[0], operation.operands[1]);
+        let parity = self.ir.and(self.ir.int(self.scalar(operation.operands[2])), self.ir.i32(1));
+        // Its labels are its own: each copy is in braces.
+        let assembly = "{\n\t.reg .pred over;\nagain:\n\tmbarrier.try_wait.parity.shared::cta.b64 over, [$0], $1;\n\t\
+                        @!over bra.uni again;\n}";
+        self.ir.asm(&[], assembly, "r,r", &[address.into(), parity.into()], AsmEffects::ConvergentMemory);
+    }
+
+    /// The address of a barrier, as shared memory counts.
+    pub(super) fn phase_barrier(&self, barriers: ValueId, slot: ValueId) -> IntValue<'ctx> {
+        let first = self.ir.int(self.scalar(barriers));
+        let distance = self.ir.mul(self.ir.int(self.scalar(slot)), self.ir.i32(BYTES as i32));
+        self.shared_int(self.ir.add(first, distance))
+    }
+
+    /// The address of a byte of shared memory, as instructions take it in 32 bits.
+    pub(super) fn shared_int(&self, offset: IntValue<'ctx>) -> IntValue<'ctx> {
+        self.ir.pointer_to_int(self.shared_address(offset), self.ir.int_type(32))
+    }
+
+    /// Whether this is the first thread of those that run the code.
+    pub(super) fn first_thread(&mut self) -> IntValue<'ctx> {
+        self.owner(None).unwrap_or_else(|| self.ir.bool(true))
+    }
+}

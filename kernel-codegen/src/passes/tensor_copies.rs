@@ -1,0 +1,433 @@
+//! Tensor copies: which descriptors the hardware reads, and a copy where a block is loaded or stored.
+//!
+//! [`choose`] decides on the bound IR, before [`super::descriptors`] turns the other descriptors into pointers. A
+//! tensor can be copied on targets that have tensor copies, if its address and its strides are known to be multiples
+//! of 16 bytes and its blocks can be cut into boxes. It is, where a matrix product is near: a block that feeds one has
+//! to be in shared memory anyway, and so has the result of one on its way to memory. Elsewhere threads access
+//! memory at the same speed, and without a trip through shared memory.
+//!
+//! [`run`] works on the placed IR, behind the passes that pipeline copies, on what they have left:
+//!
+//! ```text
+//! %a = desc_load %d, %i, %j
+//! ```
+//! becomes
+//! ```text
+//! %v = shared_alloc; %b = barrier_alloc {slots = 1, count = 1}        where the kernel begins
+//! barrier                                                             in a loop: nobody reads the last block
+//! barrier_arrive %b, 0, bytes; tma_load %d, %v, %b, 0, %i, %j
+//! barrier_wait %b, 0, %phase
+//! %a = shared_load %v
+//! ```
+//!
+//! with a phase that the loops around it carry; and
+//!
+//! ```text
+//! desc_store %d, %x, %i, %j       barrier; shared_store %v, %x; fence {kind = proxy_async}; barrier
+//!                                 tma_store %d, %v, %i, %j; tma_store_wait {pending = 0}
+//! ```
+//!
+//! A block whose only use is a `shared_store` (a factor of a product) is copied to that place at once.
+
+use std::collections::BTreeSet;
+
+use kernel_core::ir::{
+    AtomicOp, BinaryOp, ControlOp, DType, Def, DescOp, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp,
+    LayoutId, Op, OpId, Param, ParamId, ParamKind, RegionId, Span, StoreMode, Ty, ValueId,
+};
+
+use crate::analysis::control::for_each_op;
+use crate::boxes::{box_layout, boxes_of};
+use crate::options::TensorCopies;
+use crate::target::Target;
+
+/// Addresses and strides of tensors that can be copied are multiples of this many bytes.
+const UNIT: u32 = 16;
+
+/// The parameters whose blocks are copied by the hardware.
+pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies) -> BTreeSet<ParamId> {
+    if !target.has_async_proxy() || copies == TensorCopies::Never {
+        return BTreeSet::new();
+    }
+    let uses = Uses::of(func);
+    let ids = (0..func.params.len()).map(|index| ParamId::new(index as u32));
+    ids.filter(|&id| {
+        let useful = copies == TensorCopies::Always || uses.products.contains(&id);
+        useful && can_be_copied(func.param(id)) && uses.fit(func, id)
+    })
+    .collect()
+}
+
+/// Whether the hardware can copy blocks of a tensor of which that is known.
+fn can_be_copied(param: &Param) -> bool {
+    let ParamKind::Desc { dt, block, .. } = &param.kind else { return false };
+    let (Some(dtype), Some(shape)) = (dt.known(), block_shape(block)) else { return false };
+    let (facts, bytes) = (&param.facts, dtype.bytes());
+    let aligned = facts.divisible_by.is_multiple_of(UNIT) && facts.divisible_by > 0;
+    let strides = shape.len() == 1 || facts.stride_divisible_by.saturating_mul(bytes) >= UNIT;
+    // Bytes are copied as such, so that an 8-bit float cannot be padded with NaN.
+    let padding = !facts.pads_with_nan || (dtype.is_float() && !dtype.is_fp8());
+    aligned && strides && padding && box_layout(&shape, bytes * 8).is_some()
+}
+
+fn block_shape(block: &[Dim]) -> Option<Vec<u32>> {
+    block.iter().map(|dim| u32::try_from(dim.as_const()?).ok()).collect()
+}
+
+/// What a kernel does with its tensors.
+struct Uses {
+    /// Operations of descriptors, with the operations that they are in.
+    ops: Vec<(ParamId, OpId, Vec<Site>)>,
+    /// Tensors that feed matrix products, and tensors that are stored to in kernels with products.
+    products: BTreeSet<ParamId>,
+}
+
+impl Uses {
+    fn of(func: &Func) -> Uses {
+        let mut uses = Uses { ops: Vec::new(), products: BTreeSet::new() };
+        uses.region(func, func.body, &mut Vec::new());
+        let mut factors = Vec::new();
+        for_each_op(func, func.body, &mut |id| {
+            if let Op::Dot(DotOp::Dot { .. }) = func.op(id).op {
+                factors.extend_from_slice(&func.op(id).operands[..2]);
+            }
+        });
+        let has_products = !factors.is_empty();
+        let mut seen = BTreeSet::new();
+        while let Some(value) = factors.pop() {
+            let Some(operation) = func.def_op(value).filter(|_| seen.insert(value)) else { continue };
+            match &operation.op {
+                Op::Shape(_) | Op::Elementwise(_) => factors.extend_from_slice(&operation.operands),
+                Op::Desc(DescOp::DescLoad) => {
+                    uses.products.extend(operation.operands.first().and_then(|&tensor| func.ty(tensor).descriptor()));
+                }
+                Op::Desc(_) | Op::Create(_) | Op::Memory(_) | Op::Dot(_) | Op::Control(_) | Op::Gpu(_) => {}
+            }
+        }
+        if has_products {
+            let stored = |op: &Op| matches!(op, Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. }));
+            let stored: Vec<ParamId> =
+                uses.ops.iter().filter(|(_, id, _)| stored(&func.op(*id).op)).map(|(param, ..)| *param).collect();
+            uses.products.extend(stored);
+        }
+        uses
+    }
+
+    fn region(&mut self, func: &Func, region: RegionId, around: &mut Vec<Site>) {
+        for &id in &func.region(region).ops {
+            let operation = func.op(id);
+            if let (Op::Desc(_), Some(&tensor)) = (&operation.op, operation.operands.first())
+                && let Some(param) = func.ty(tensor).descriptor()
+            {
+                self.ops.push((param, id, around.clone()));
+            }
+            for (index, &inner) in operation.regions.iter().enumerate() {
+                around.push(Site { owner: id, region: index });
+                self.region(func, inner, around);
+                around.pop();
+            }
+        }
+    }
+
+    /// Whether copies keep the order of the accesses to a tensor: it is only loaded, or stored to at one place, and
+    /// there at other coordinates in each trip of a loop.
+    fn fit(&self, func: &Func, param: ParamId) -> bool {
+        let own: Vec<_> = self.ops.iter().filter(|(of, ..)| *of == param).collect();
+        let carried = |around: &[Site]| around.iter().all(|site| carries_phases(func, *site));
+        let only_loads =
+            own.iter().all(|(_, id, around)| matches!(func.op(*id).op, Op::Desc(DescOp::DescLoad)) && carried(around));
+        match own.as_slice() {
+            [] => false,
+            [(_, id, around)] if !only_loads => {
+                let operation = func.op(*id);
+                let possible = match &operation.op {
+                    Op::Desc(DescOp::DescStore) => true,
+                    Op::Desc(DescOp::DescReduce { op }) => reduces(*op, &func.param(param).kind),
+                    _ => false,
+                };
+                possible && carried(around) && moves(func, &operation.operands[2..], around)
+            }
+            _ => only_loads,
+        }
+    }
+}
+
+/// Whether something in the regions of an operation can see a value that each trip changes.
+fn carries_phases(func: &Func, site: Site) -> bool {
+    match &func.op(site.owner).op {
+        Op::Control(ControlOp::For { .. } | ControlOp::If) => true,
+        // A condition yields nothing but itself.
+        Op::Control(ControlOp::While) => site.region == 1,
+        _ => false,
+    }
+}
+
+/// Whether the hardware combines blocks of that dtype in memory.
+fn reduces(op: AtomicOp, kind: &ParamKind) -> bool {
+    let dtype = kind.dt().and_then(Dt::known);
+    match op {
+        AtomicOp::Add => {
+            matches!(dtype, Some(DType::F16 | DType::BF16 | DType::F32 | DType::I32 | DType::U32 | DType::U64))
+        }
+        AtomicOp::Min | AtomicOp::Max => matches!(dtype, Some(DType::I32 | DType::U32 | DType::I64 | DType::U64)),
+        AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => {
+            matches!(dtype, Some(DType::I32 | DType::U32 | DType::I64 | DType::U64))
+        }
+        AtomicOp::Exchange => false,
+    }
+}
+
+/// Whether a coordinate is computed in the innermost loop around a store, so that trips store to different blocks.
+fn moves(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
+    let is_loop =
+        |site: &&Site| matches!(func.op(site.owner).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
+    let Some(innermost) = around.iter().rev().find(is_loop) else { return true };
+    let mut inside: BTreeSet<ValueId> = BTreeSet::new();
+    for &region in &func.op(innermost.owner).regions {
+        inside.extend(&func.region(region).args);
+        for_each_op(func, region, &mut |id| inside.extend(&func.op(id).results));
+    }
+    coordinates.iter().any(|coordinate| inside.contains(coordinate))
+}
+
+/// A region that something is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Site {
+    owner: OpId,
+    region: usize,
+}
+
+/// Copies what is loaded and stored through descriptors that are left.
+pub(crate) fn run(func: &mut Func) {
+    let sites: Vec<(OpId, Vec<Site>)> = Uses::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
+    let mut pass = Copies { func, first: Vec::new() };
+    for (id, around) in sites {
+        let op = pass.func.op(id).op.clone();
+        match op {
+            Op::Desc(DescOp::DescLoad) => pass.load(id, &around),
+            Op::Desc(DescOp::DescStore) => pass.store(id, &around, StoreMode::Store),
+            Op::Desc(DescOp::DescReduce { op }) => {
+                if let Some(mode) = StoreMode::of(op) {
+                    pass.store(id, &around, mode);
+                }
+            }
+            _ => {}
+        }
+    }
+    let Copies { func, first } = pass;
+    func.regions[func.body.index()].ops.splice(0..0, first);
+}
+
+struct Copies<'f> {
+    func: &'f mut Func,
+    /// What the kernel begins with.
+    first: Vec<OpId>,
+}
+
+impl Copies<'_> {
+    fn load(&mut self, id: OpId, around: &[Site]) {
+        let operation = self.func.op(id).clone();
+        let (span, result) = (operation.span, operation.results[0]);
+        let region = self.region_of(around);
+        let (&tensor, coordinates) = (&operation.operands[0], &operation.operands[1..]);
+        let direct = self.only_store(result, region);
+        let view = match direct {
+            Some((_, view)) => Some(view),
+            None => self.allocate(result, span),
+        };
+        let Some(view) = view else { return };
+        let barrier = self.barriers(span);
+        let loops = around.iter().any(|site| self.is_loop(*site));
+        let zero = self.number_first(0, span);
+        let bytes = self.func.ty(result).numel().unwrap_or(0) * i64::from(self.bits(result) / 8);
+        let phase = if loops { self.carry_phase(around, zero, span) } else { zero };
+        let mut ops = Vec::new();
+        if loops && direct.is_none() {
+            self.effect(GpuOp::Barrier, vec![], span, &mut ops);
+        }
+        let bytes = self.number(bytes as i32, span, &mut ops);
+        self.effect(GpuOp::BarrierArrive, vec![barrier, zero, bytes], span, &mut ops);
+        let mut operands = vec![tensor, view, barrier, zero];
+        operands.extend_from_slice(coordinates);
+        self.effect(GpuOp::TmaLoad, operands, span, &mut ops);
+        self.effect(GpuOp::BarrierWait, vec![barrier, zero, phase], span, &mut ops);
+        match direct {
+            Some((store, _)) => {
+                self.replace(region, store, ops);
+                self.replace(region, id, Vec::new());
+            }
+            None => {
+                // The operation itself becomes the load from shared memory, so that its result stays.
+                let load = &mut self.func.ops[id.index()];
+                load.op = GpuOp::SharedLoad.into();
+                load.operands = vec![view];
+                ops.push(id);
+                self.replace(region, id, ops);
+            }
+        }
+    }
+
+    fn store(&mut self, id: OpId, around: &[Site], reduce: StoreMode) {
+        let operation = self.func.op(id).clone();
+        let span = operation.span;
+        let (tensor, value, coordinates) = (operation.operands[0], operation.operands[1], &operation.operands[2..]);
+        let Some(view) = self.allocate(value, span) else { return };
+        let mut ops = Vec::new();
+        if around.iter().any(|site| self.is_loop(*site)) {
+            self.effect(GpuOp::Barrier, vec![], span, &mut ops);
+        }
+        self.effect(GpuOp::SharedStore, vec![view, value], span, &mut ops);
+        self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, &mut ops);
+        self.effect(GpuOp::Barrier, vec![], span, &mut ops);
+        let mut operands = vec![tensor, view];
+        operands.extend_from_slice(coordinates);
+        self.effect(GpuOp::TmaStore { reduce }, operands, span, &mut ops);
+        self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], span, &mut ops);
+        let region = self.region_of(around);
+        self.replace(region, id, ops);
+    }
+
+    /// The `shared_store` that is the only use of a block, behind it in its own region, with its view, if that is made
+    /// of boxes.
+    fn only_store(&self, block: ValueId, region: RegionId) -> Option<(OpId, ValueId)> {
+        let mut users = Vec::new();
+        for_each_op(self.func, self.func.body, &mut |id| {
+            if self.func.op(id).operands.contains(&block) {
+                users.push(id);
+            }
+        });
+        let &[user] = users.as_slice() else { return None };
+        let operation = self.func.op(user);
+        let view = match (&operation.op, operation.operands.as_slice()) {
+            (Op::Gpu(GpuOp::SharedStore), &[view, _]) => view,
+            _ => return None,
+        };
+        let layout = &self.func.layouts[self.func.value(view).layout?.index()];
+        let here = self.func.region(region).ops.contains(&user);
+        let whole = layout.tile_shape().len() == self.func.ty(view).rank();
+        (here && whole && boxes_of(layout, self.bits(block)).is_some()).then_some((user, view))
+    }
+
+    /// Makes the loops and conditions around a place carry a phase that changes with every visit; returns the phase
+    /// there.
+    fn carry_phase(&mut self, around: &[Site], first: ValueId, span: Span) -> ValueId {
+        let ty = || Ty::scalar(DType::I32);
+        // Outside to inside: what each region sees.
+        let mut seen = vec![first];
+        for site in around {
+            let outer = seen[seen.len() - 1];
+            let regions = self.func.op(site.owner).regions.clone();
+            let inner = match &self.func.op(site.owner).op {
+                Op::Control(ControlOp::For { .. } | ControlOp::While) => {
+                    self.func.ops[site.owner.index()].operands.push(outer);
+                    let args: Vec<ValueId> =
+                        regions.iter().map(|&region| self.func.add_region_arg(region, ty())).collect();
+                    args[site.region]
+                }
+                _ => outer,
+            };
+            seen.push(inner);
+        }
+        let here = seen[seen.len() - 1];
+        // Inside to outside: what each region leaves.
+        let inside = self.region_of(around);
+        let mut flip = Vec::new();
+        let one = self.number(1, span, &mut flip);
+        let mut left = self.value(Op::binary(BinaryOp::Xor), vec![here, one], ty(), None, span, &mut flip);
+        let end = self.func.region(inside).ops.len().saturating_sub(1);
+        self.func.regions[inside.index()].ops.splice(end..end, flip);
+        for (site, &outer) in around.iter().zip(&seen).rev() {
+            let regions = self.func.op(site.owner).regions.clone();
+            let is_condition = matches!(self.func.op(site.owner).op, Op::Control(ControlOp::If));
+            for (index, &region) in regions.iter().enumerate() {
+                let Some(&end) = self.func.region(region).ops.last() else { continue };
+                match (index == site.region, is_condition) {
+                    (true, _) => self.func.ops[end.index()].operands.push(left),
+                    // The other branch leaves the phase as it is.
+                    (false, true) => self.func.ops[end.index()].operands.push(outer),
+                    (false, false) => {}
+                }
+            }
+            let index = self.func.op(site.owner).results.len() as u32;
+            left = self.func.new_value(ty(), Def::Result(site.owner, index));
+            self.func.ops[site.owner.index()].results.push(left);
+        }
+        here
+    }
+
+    fn is_loop(&self, site: Site) -> bool {
+        matches!(self.func.op(site.owner).op, Op::Control(ControlOp::For { .. } | ControlOp::While))
+    }
+
+    fn region_of(&self, around: &[Site]) -> RegionId {
+        around.last().map_or(self.func.body, |site| self.func.op(site.owner).regions[site.region])
+    }
+
+    /// Puts operations in the place of one.
+    fn replace(&mut self, region: RegionId, id: OpId, by: Vec<OpId>) {
+        let ops = &mut self.func.regions[region.index()].ops;
+        if let Some(at) = ops.iter().position(|&op| op == id) {
+            ops.splice(at..=at, by);
+        }
+    }
+
+    fn bits(&self, value: ValueId) -> u32 {
+        self.func.ty(value).dtype().map_or(8, DType::bytes) * 8
+    }
+
+    /// Shared memory for a block, allocated where the kernel begins.
+    fn allocate(&mut self, like: ValueId, span: Span) -> Option<ValueId> {
+        let ty = self.func.ty(like).clone();
+        let dtype = ty.dt()?;
+        let layout = box_layout(&block_shape(&ty.shape)?, self.bits(like))?;
+        let known = self.func.layouts.iter().position(|known| *known == layout);
+        let index = known.unwrap_or_else(|| {
+            self.func.layouts.push(layout);
+            self.func.layouts.len() - 1
+        });
+        let layout = Some(LayoutId::new(index as u32));
+        let view = Ty { elem: Elem::Shared(dtype), shape: ty.shape.clone() };
+        Some(self.value_first(GpuOp::SharedAlloc { shape: ty.shape, dtype }.into(), view, layout, span))
+    }
+
+    /// A barrier, allocated where the kernel begins.
+    fn barriers(&mut self, span: Span) -> ValueId {
+        let ty = Ty { elem: Elem::Barrier, shape: vec![Dim::Const(1)] };
+        self.value_first(GpuOp::BarrierAlloc { slots: 1, count: 1 }.into(), ty, None, span)
+    }
+
+    fn value_first(&mut self, op: Op, ty: Ty, layout: Option<LayoutId>, span: Span) -> ValueId {
+        let mut first = std::mem::take(&mut self.first);
+        let value = self.value(op, vec![], ty, layout, span, &mut first);
+        self.first = first;
+        value
+    }
+
+    fn number_first(&mut self, number: i32, span: Span) -> ValueId {
+        self.value_first(Op::i32(number), Ty::scalar(DType::I32), None, span)
+    }
+
+    fn number(&mut self, number: i32, span: Span, out: &mut Vec<OpId>) -> ValueId {
+        self.value(Op::i32(number), vec![], Ty::scalar(DType::I32), None, span, out)
+    }
+
+    fn effect(&mut self, op: GpuOp, operands: Vec<ValueId>, span: Span, out: &mut Vec<OpId>) {
+        out.push(self.func.new_op(op.into(), operands, Vec::new(), Vec::new(), FloatFlags::default(), span));
+    }
+
+    fn value(
+        &mut self,
+        op: Op,
+        operands: Vec<ValueId>,
+        ty: Ty,
+        layout: Option<LayoutId>,
+        span: Span,
+        out: &mut Vec<OpId>,
+    ) -> ValueId {
+        let id = self.func.new_op(op, operands, vec![ty], Vec::new(), FloatFlags::default(), span);
+        let value = self.func.op(id).results[0];
+        self.func.values[value.index()].layout = layout;
+        out.push(id);
+        value
+    }
+}
