@@ -13,7 +13,7 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
-use crate::passes::{descriptors, dots, hoist_loads, pipeline, tensor_copies};
+use crate::passes::{descriptors, dots, hoist_loads, membar, pipeline, tensor_copies};
 use crate::target::Target;
 use crate::{dot, lower, place};
 
@@ -51,6 +51,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
         false => Vec::new(),
     };
     tensor_copies::run(&mut func);
+    membar::run(&mut func);
     let placed = placed(func)?;
     timings.place = start.elapsed();
     let mut compiled = generate(placed, target, options, plan, timings)?;

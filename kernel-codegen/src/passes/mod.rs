@@ -5,4 +5,5 @@ pub(crate) mod descriptors;
 pub(crate) mod dots;
 pub(crate) mod hoist_loads;
 pub(crate) mod tensor_copies;
+pub(crate) mod membar;
 pub(crate) mod pipeline;

@@ -114,7 +114,7 @@ impl Stage {
 /// One access.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Access {
-    /// The allocation, of memory or of barriers.
+    /// The allocation.
     pub(super) alloc: OpId,
     pub(super) slot: Slot,
     pub(super) writes: bool,
@@ -219,10 +219,6 @@ impl Views {
             let threads = tile.and_then(|tile| threads(func, tile, view));
             Some(Access { alloc, slot: self.view_slot(func, view), writes, threads, stage })
         };
-        let barriers = |value: ValueId, writes: bool| {
-            let Def::Result(alloc, _) = func.value(value).def else { return None };
-            Some(Access { alloc, slot: Slot::Any, writes, threads: None, stage: Stage::Done })
-        };
         let found = match op {
             GpuOp::SharedLoad => vec![access(operands[0], false, Some(operation.results[0]), Stage::Done)],
             GpuOp::SharedStore => vec![access(operands[0], true, Some(operands[1]), Stage::Done)],
@@ -233,12 +229,14 @@ impl Views {
             }
             GpuOp::TmaLoad => {
                 let stage = Stage::Arriving(operands[2], self.slot(func, operands[3]));
-                vec![barriers(operands[2], false), access(operands[1], true, None, stage)]
+                vec![access(operands[1], true, None, stage)]
             }
             GpuOp::TmaStore { .. } => vec![access(operands[1], false, None, Stage::Storing(0))],
-            GpuOp::BarrierAlloc { .. } => vec![barriers(operation.results[0], true)],
-            GpuOp::BarrierArrive | GpuOp::BarrierWait => vec![barriers(operands[0], false)],
-            GpuOp::SharedAlloc { .. }
+            // Barriers with phases are made before everything else, and are there for all then.
+            GpuOp::BarrierAlloc { .. }
+            | GpuOp::BarrierArrive
+            | GpuOp::BarrierWait
+            | GpuOp::SharedAlloc { .. }
             | GpuOp::SharedIndex
             | GpuOp::SharedPermute { .. }
             | GpuOp::AsyncCommit

@@ -10,6 +10,7 @@ use kernel_core::layout::LinearLayout;
 use kernel_core::passes::util::{clone_op, constant, replace_all_uses, walk_region};
 
 use super::Place;
+use super::carry;
 use super::find::{Candidate, Found};
 use super::flight::{self, Flight};
 use crate::analysis::control::yielded;
@@ -49,6 +50,18 @@ struct Buffers {
     slots: Vec<ValueId>,
     /// The barriers of tensor copies, one per slot.
     barrier: Option<ValueId>,
+    phases: Option<Phases>,
+}
+
+/// Which phases of the barriers of tensor copies are over.
+struct Phases {
+    /// What the loop begins with.
+    first: ValueId,
+    /// Whether each slot has a bit of its own: where the loop is visited again, slots have seen different numbers of
+    /// phases. Else all slots have the same, which changes when the first is read again.
+    per_slot: bool,
+    /// What the regions around the loop see.
+    seen: Vec<ValueId>,
 }
 
 struct Emit<'f> {
@@ -67,7 +80,7 @@ struct Emit<'f> {
 impl Emit<'_> {
     fn pipeline(&mut self, place: &Place, body: RegionId, flight: Option<&Flight>) {
         let bounds = self.bounds(place.id);
-        let buffers = self.allocate();
+        let buffers = self.allocate(place);
         let trip = self.prologue(place.id, body, &bounds, &buffers);
         let args = self.carry(place.id, body, &trip, &buffers);
         let before = std::mem::take(&mut self.out);
@@ -75,6 +88,12 @@ impl Emit<'_> {
         self.body(body, &args, &bounds, &buffers, flight);
 
         self.epilogue(place.id, flight);
+        if let Some(phases) = buffers.phases.as_ref().filter(|phases| phases.per_slot) {
+            // The phases are the last that the loop carries.
+            if let Some(&left) = self.func.op(place.id).results.last() {
+                carry::leave(self.func, &place.around, &phases.seen, left);
+            }
+        }
         let after = std::mem::take(&mut self.out);
         let ops = &mut self.func.regions[place.parent.index()].ops;
         if let Some(at) = ops.iter().position(|&id| id == place.id) {
@@ -97,7 +116,7 @@ impl Emit<'_> {
     }
 
     /// The slots and barriers.
-    fn allocate(&mut self) -> Buffers {
+    fn allocate(&mut self, place: &Place) -> Buffers {
         let mut slots = Vec::new();
         for candidate in &self.found.candidates {
             let layout = self.intern(&candidate.layout);
@@ -107,15 +126,20 @@ impl Emit<'_> {
             let ty = Ty { elem: Elem::Shared(dtype), shape: shape.clone() };
             slots.push(self.value(GpuOp::SharedAlloc { shape, dtype }.into(), vec![], ty, Some(layout)));
         }
-        let tensors = self.found.candidates.iter().any(Candidate::is_tensor);
-        let barrier = tensors.then(|| {
-            let ty = Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(self.stages))] };
-            let barrier = self.value(GpuOp::BarrierAlloc { slots: self.stages, count: 1 }.into(), vec![], ty, None);
-            self.effect(GpuOp::Fence { kind: FenceKind::BarrierInit }, vec![]);
-            self.effect(GpuOp::Barrier, vec![]);
-            barrier
-        });
-        Buffers { slots, barrier }
+        if !self.found.candidates.iter().any(Candidate::is_tensor) {
+            return Buffers { slots, barrier: None, phases: None };
+        }
+        // Barriers are made where the kernel begins.
+        let here = std::mem::take(&mut self.out);
+        let ty = Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(self.stages))] };
+        let barrier = self.value(GpuOp::BarrierAlloc { slots: self.stages, count: 1 }.into(), vec![], ty, None);
+        let zero = self.i32(0);
+        let first = std::mem::replace(&mut self.out, here);
+        self.func.regions[self.func.body.index()].ops.splice(0..0, first);
+        let per_slot = place.around.iter().any(|&site| carry::is_loop(self.func, site));
+        let seen = if per_slot { carry::enter(self.func, &place.around, zero) } else { vec![zero] };
+        let first = seen.last().copied().unwrap_or(zero);
+        Buffers { slots, barrier: Some(barrier), phases: Some(Phases { first, per_slot, seen }) }
     }
 
     /// The copies of the first trips; returns the one after them.
@@ -245,7 +269,7 @@ impl Emit<'_> {
         let mut inits = vec![trip.exists, trip.counter];
         inits.extend(&trip.carried);
         inits.extend([zero, write]);
-        inits.extend(buffers.barrier.map(|_| zero));
+        inits.extend(buffers.phases.as_ref().map(|phases| phases.first));
         let first = self.func.op(id).results.len();
         let mut all = Vec::new();
         for (index, &init) in inits.iter().enumerate() {
@@ -266,7 +290,7 @@ impl Emit<'_> {
             trip: ahead,
             read: all[2 + count],
             write: all[3 + count],
-            phase: buffers.barrier.map(|_| all[4 + count]),
+            phase: buffers.phases.as_ref().map(|_| all[4 + count]),
         }
     }
 
@@ -283,7 +307,12 @@ impl Emit<'_> {
             let pending = (self.ahead - 1) as u8;
             self.value(GpuOp::AsyncWait { pending }.into(), vec![], Ty::token(), None);
         }
-        if let (Some(barrier), Some(phase)) = (buffers.barrier, args.phase) {
+        if let (Some(barrier), Some(phases), Some(mut phase)) = (buffers.barrier, &buffers.phases, args.phase) {
+            if phases.per_slot {
+                phase = self.binary(BinaryOp::Shr, phase, args.read);
+                let one = self.i32(1);
+                phase = self.binary(BinaryOp::And, phase, one);
+            }
             self.effect(GpuOp::BarrierWait, vec![barrier, args.read, phase]);
         }
         if shares {
@@ -315,7 +344,8 @@ impl Emit<'_> {
             self.wait_for_others(end, flight);
         }
         if let Some(next) = next {
-            self.advance(end, args, &next);
+            let per_slot = buffers.phases.as_ref().is_some_and(|phases| phases.per_slot);
+            self.advance(end, args, &next, per_slot);
         }
         self.out.push(end);
         self.func.regions[body.index()].ops = std::mem::replace(&mut self.out, around);
@@ -432,13 +462,14 @@ impl Emit<'_> {
     }
 
     /// Yields the trip after next, the next slots and the phase.
-    fn advance(&mut self, end: OpId, args: &Args, next: &Trip) {
+    fn advance(&mut self, end: OpId, args: &Args, next: &Trip, per_slot: bool) {
         let (read, wraps) = self.next_slot(args.read);
         let (write, _) = self.next_slot(args.write);
         let phase = args.phase.map(|phase| {
             let one = self.i32(1);
-            let flipped = self.binary(BinaryOp::Xor, phase, one);
-            self.select(wraps, flipped, phase)
+            let bit = if per_slot { self.binary(BinaryOp::Shl, one, args.read) } else { one };
+            let flipped = self.binary(BinaryOp::Xor, phase, bit);
+            if per_slot { flipped } else { self.select(wraps, flipped, phase) }
         });
         let mut yields = vec![next.exists, next.counter];
         yields.extend(&next.carried);

@@ -32,6 +32,7 @@
 //! iteration, that slot is still being read; copies then run `S - 2` trips ahead, into the slot of the trip before that.
 //! Either way one barrier per iteration is enough, and a copy has as long to arrive as with two.
 
+mod carry;
 mod emit;
 mod find;
 mod flight;
@@ -49,6 +50,7 @@ use crate::passes::allocate::view_bytes;
 use crate::report::LoopReport;
 use crate::target::Target;
 
+use carry::Site;
 use find::{Candidate, Found};
 
 /// A pipeline with one slot is none.
@@ -62,7 +64,7 @@ const SCRATCH_MARGIN: u32 = 16 * 1024;
 /// If a loop asks for more stages than fit the shared memory of the target.
 pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<Vec<LoopReport>, CodegenError> {
     let mut loops = Vec::new();
-    collect(func, func.body, &mut loops);
+    collect(func, func.body, &mut Vec::new(), &mut loops);
     if loops.is_empty() {
         return Ok(Vec::new());
     }
@@ -95,25 +97,31 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
     Ok(reports)
 }
 
-/// A loop and the region that it is in.
-#[derive(Clone, Copy, Debug)]
+/// A loop and the regions that it is in.
+#[derive(Clone, Debug)]
 struct Place {
     id: OpId,
     parent: RegionId,
+    /// From the outermost to the innermost.
+    around: Vec<Site>,
 }
 
 /// The innermost loops that run forwards, in program order.
-fn collect(func: &Func, region: RegionId, loops: &mut Vec<Place>) {
+fn collect(func: &Func, region: RegionId, around: &mut Vec<Site>, loops: &mut Vec<Place>) {
     for (id, operation) in func.region_ops(region) {
         let mut nested = false;
         for &inner in &operation.regions {
             for_each_op(func, inner, &mut |id| nested |= is_loop(&func.op(id).op));
         }
-        match operation.op {
-            Op::Control(ControlOp::For { reverse: false, .. }) if !nested => loops.push(Place { id, parent: region }),
+        if matches!(operation.op, Op::Control(ControlOp::For { reverse: false, .. })) && !nested {
+            loops.push(Place { id, parent: region, around: around.clone() });
+        } else if !matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. })) {
             // Warp groups have their own way of overlapping copies with arithmetic.
-            Op::Gpu(GpuOp::WarpGroups { .. }) => {}
-            _ => operation.regions.iter().for_each(|&inner| collect(func, inner, loops)),
+            for (index, &inner) in operation.regions.iter().enumerate() {
+                around.push(Site { owner: id, region: index });
+                collect(func, inner, around, loops);
+                around.pop();
+            }
         }
     }
 }

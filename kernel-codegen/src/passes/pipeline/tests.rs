@@ -1,6 +1,6 @@
 //! Pipelined kernels compute what they computed before, verify, and have the barriers that they need and no more.
 
-use kernel_core::interp::{HostBuffer, HostScalar, run_kernel, run_placed};
+use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_kernel, run_placed, run_placed_with_tensors};
 use kernel_core::ir::{BoundFunc, Func, GpuOp, Op, Placed};
 use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::{parse, print};
@@ -278,5 +278,87 @@ fn barriers_of_pipelines_are_found_again() {
         verified(&func);
         let mut plain = placed(&matmul.text(), target, 4);
         assert_eq!(crate::passes::membar::run(&mut plain), 2, "{}", print(&plain));
+    }
+}
+
+/// `c = a * b` by blocks of tensors, for `tiles` tiles of columns one after the other.
+fn tensors(nested: bool) -> String {
+    let (before, after) = if nested {
+        ("for %zero, %tiles, %one (%tile: i32) {\n%n0: i32 = mul %tile, %thirty_two\n", "yield\n}\n")
+    } else {
+        ("%n0: i32 = const 0\n", "")
+    };
+    format!(
+        "kernel tensors \"tensors.rs\" unsafe bound {{
+         param %a a: desc f16[64, 32] {{div = 16, stride_div = 8}}
+         param %b b: desc f16[32, 32] {{div = 16, stride_div = 8}}
+         param %c c: ptr_mut f32 {{div = 16}}
+         param %kk k: i32 {{div = 16}}
+         param %tiles tiles: i32
+         %zero: i32 = const 0
+         %one: i32 = const 1
+         %thirty_two: i32 = const 32
+         %z: f32 = const 0.0
+         %acc0: f32[64, 32] = splat %z
+         {before}
+         %sum: f32[64, 32] = for %zero, %kk, %thirty_two, %acc0 (%i: i32, %acc: f32[64, 32]) {{
+           %va: f16[64, 32] = desc_load %a, %zero, %i
+           %vb: f16[32, 32] = desc_load %b, %i, %n0
+           %d: f32[64, 32] = dot %va, %vb, %acc {{precision = tf32}}
+           yield %d
+         }}
+         %rm: i32[64] = arange {{lo = 0, hi = 64}}
+         %rn: i32[32] = arange {{lo = 0, hi = 32}}
+         %m1: i32[64, 1] = expand_dims %rm {{axis = 1}}
+         %n1: i32[1, 32] = expand_dims %rn {{axis = 0}}
+         %width: i32 = const 128
+         %ws: i32[64, 1] = splat %width
+         %mw: i32[64, 1] = mul %m1, %ws
+         %mb: i32[64, 32] = broadcast %mw
+         %nb: i32[64, 32] = broadcast %n1
+         %o: i32[64, 32] = add %mb, %nb
+         %n0s: i32[64, 32] = splat %n0
+         %o1: i32[64, 32] = add %o, %n0s
+         %cs: *c[64, 32] = splat %c
+         %cp: *c[64, 32] = add_ptr %cs, %o1
+         store %cp, %sum
+         {after}
+         return
+         }}\n"
+    )
+}
+
+fn run_tensors(func: &Func, k: i32, tiles: i32) -> Vec<f32> {
+    let values = |count: i32, seed: i32| -> HostBuffer {
+        (0..count).map(|i| half::f16::from_f32(((i * 7 + seed) % 13 - 6) as f32)).collect::<Vec<_>>().into()
+    };
+    let zeros: HostBuffer = vec![0f32; 64 * 128].into();
+    let mut buffers = vec![values(64 * 256, 1), values(256 * 128, 2), zeros];
+    let tensors = [HostTensor::contiguous(&[64, 256]), HostTensor::contiguous(&[256, 128])];
+    let scalars = [HostScalar::from(k), HostScalar::from(tiles)];
+    let func = Placed::new(func.clone()).expect("placed");
+    run_placed_with_tensors(&func, &mut buffers, &tensors, &scalars, [1, 1, 1])
+        .unwrap_or_else(|fault| panic!("{fault}\n{}", print(func.func())));
+    buffers[2].as_slice::<f32>().expect("f32").to_vec()
+}
+
+#[test]
+fn blocks_of_tensors_are_copied_ahead_and_phases_run_on_over_tiles() {
+    for nested in [false, true] {
+        let text = tensors(nested);
+        let plain = placed(&text, Target::sm_90a(), 4);
+        for stages in 2..=4 {
+            let options = Options { num_stages: stages, ..Options::default() };
+            let (mut func, report) = pipelined(&text, Target::sm_90a(), &options).expect("it fits");
+            assert!(report.contains("`a` by tensor copy") && report.contains("`b` by tensor copy"), "{report}");
+            for (k, tiles) in [(0, 2), (32, 3), (64, 4), (96, 4), (224, 3)] {
+                assert_eq!(run_tensors(&func, k, tiles), run_tensors(&plain, k, tiles), "{stages} stages, K = {k}");
+            }
+            assert_eq!(count(&func, |op| *op == GpuOp::SharedStore), 0);
+            // One in the loop; and one before the first copies of the next tile.
+            let barriers = crate::passes::membar::run(&mut func);
+            assert_eq!(barriers, if nested { 2 } else { 1 }, "{}", print(&func));
+            verified(&func);
+        }
     }
 }
