@@ -2,7 +2,7 @@
 
 use kernel_codegen::{AbiParam, Compiled, Options, Target, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
-use kernel_core::ir::{BoundFunc, DType, ParamKind};
+use kernel_core::ir::{BoundFunc, DType, Func, ParamKind};
 use kernel_core::num::{F8E4M3, F8E5M2};
 
 use super::emulator::{Launch, Memory};
@@ -82,6 +82,21 @@ pub struct Given<'a> {
 pub fn emulate_with_tensors(
     kernel: &BoundFunc,
     compiled: &Compiled,
+    given: &Given<'_>,
+    grid: u32,
+    seed: u64,
+) -> (Vec<HostBuffer>, Vec<u8>) {
+    emulate_func(kernel.func(), compiled, given, grid, seed)
+}
+
+/// Runs one program of a placed kernel without scalars.
+pub fn emulate_placed(func: &Func, compiled: &Compiled, buffers: &[HostBuffer], seed: u64) -> Vec<HostBuffer> {
+    emulate_func(func, compiled, &Given { buffers, tensors: &[], scalars: &[] }, 1, seed).0
+}
+
+fn emulate_func(
+    func: &Func,
+    compiled: &Compiled,
     &Given { buffers, tensors, scalars }: &Given<'_>,
     grid: u32,
     seed: u64,
@@ -89,7 +104,6 @@ pub fn emulate_with_tensors(
     let mut memory = Memory::default();
     let addresses: Vec<u64> = buffers.iter().map(|buffer| memory.add(bytes(buffer))).collect();
     let record = memory.add(vec![0; 64]);
-    let func = kernel.func();
     let number = |wanted: kernel_core::ir::ParamId, is: fn(&ParamKind) -> bool| {
         func.params[..wanted.index()].iter().filter(|param| is(&param.kind)).count()
     };
