@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use half::{bf16, f16};
-use kernel_core::num::{F8E4M3, F8E5M2};
 use kernel_core::interp::HostBuffer;
 use kernel_core::ir::{DType, Func};
+use kernel_core::num::{F8E4M3, F8E5M2};
 use kernel_core::{text, verify};
 use tilewright::launch::{Call, Kernel, KernelSource};
 use tilewright::{Buffer, Device, Error, Target};

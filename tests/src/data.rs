@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use kernel_core::ir::DType;
+use kernel_core::num::{F8E4M3, F8E5M2};
 
 /// A list of elements of one dtype.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,6 +80,8 @@ pub fn from_int(dtype: DType, value: i128) -> u64 {
 /// The value of a float, exactly.
 pub fn to_f64(dtype: DType, bits: u64) -> f64 {
     match dtype {
+        DType::F8E4M3 => F8E4M3::from_bits(bits as u8).to_f64(),
+        DType::F8E5M2 => F8E5M2::from_bits(bits as u8).to_f64(),
         DType::F16 => f16::from_bits(bits as u16).to_f64(),
         DType::BF16 => bf16::from_bits(bits as u16).to_f64(),
         DType::F32 => f64::from(f32::from_bits(bits as u32)),
@@ -90,6 +93,8 @@ pub fn to_f64(dtype: DType, bits: u64) -> f64 {
 /// The bits of a float, rounded to the dtype once.
 pub fn from_f64(dtype: DType, value: f64) -> u64 {
     match dtype {
+        DType::F8E4M3 => u64::from(F8E4M3::from_f64(value).to_bits()),
+        DType::F8E5M2 => u64::from(F8E5M2::from_f64(value).to_bits()),
         DType::F16 => u64::from(f16::from_f64(value).to_bits()),
         DType::BF16 => u64::from(bf16::from_f64(value).to_bits()),
         DType::F32 => u64::from((value as f32).to_bits()),

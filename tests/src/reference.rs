@@ -13,7 +13,8 @@ use crate::rounding::{Format, fused, round, split};
 
 fn float_ty(dtype: DType) -> FloatTy {
     match dtype {
-        DType::F16 => FloatTy::F16,
+        // Computed in f32 and rounded once, as f16, with fewer bits.
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 => FloatTy::F16,
         DType::BF16 => FloatTy::Bf16,
         DType::F32 => FloatTy::F32,
         DType::F64 => FloatTy::F64,
@@ -87,7 +88,9 @@ fn float_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
     let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
     let exactly = |v: f64| Answer::Exactly(from_f64(dtype, v));
     // The bits of an operand, so that nothing is rounded; of two zeros either will do.
-    let pick = |first: bool| Answer::UnsignedZero(if first { a } else { b });
+    // The result of an operation on 8-bit floats is never an infinity.
+    let saturated = |bits: u64| if dtype.is_fp8() { from_f64(dtype, to_f64(dtype, bits)) } else { bits };
+    let pick = |first: bool| Answer::UnsignedZero(saturated(if first { a } else { b }));
     let any_nan = x.is_nan() || y.is_nan();
     match op {
         BinaryOp::Add => exactly(x + y),
@@ -159,6 +162,9 @@ pub fn fma(dtype: DType, a: u64, b: u64, c: u64) -> Answer {
 
 /// The conversion of an element, as Rust's `as`.
 pub fn cast(from: DType, to: DType, x: u64) -> Answer {
+    if from == to {
+        return Answer::Exactly(x);
+    }
     if is_nan(from, x) {
         return Answer::Exactly(match to {
             DType::Bool => 1,

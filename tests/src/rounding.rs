@@ -11,16 +11,22 @@ pub struct Format {
     pub min_exponent: i32,
     /// Bits of the exponent field.
     pub exponent_bits: i32,
+    /// What is too large becomes: the bits of infinity, or of the largest number of formats that saturate.
+    pub overflow: u64,
 }
 
 impl Format {
     /// The format of a float dtype.
     pub fn of(dtype: DType) -> Format {
         match dtype {
-            DType::F16 => Format { precision: 11, min_exponent: -24, exponent_bits: 5 },
-            DType::BF16 => Format { precision: 8, min_exponent: -133, exponent_bits: 8 },
-            DType::F32 => Format { precision: 24, min_exponent: -149, exponent_bits: 8 },
-            DType::F64 => Format { precision: 53, min_exponent: -1074, exponent_bits: 11 },
+            DType::F8E4M3 => Format { precision: 4, min_exponent: -9, exponent_bits: 4, overflow: 0x7e },
+            DType::F8E5M2 => Format { precision: 3, min_exponent: -16, exponent_bits: 5, overflow: 0x7b },
+            DType::F16 => Format { precision: 11, min_exponent: -24, exponent_bits: 5, overflow: 0x7c00 },
+            DType::BF16 => Format { precision: 8, min_exponent: -133, exponent_bits: 8, overflow: 0x7f80 },
+            DType::F32 => Format { precision: 24, min_exponent: -149, exponent_bits: 8, overflow: 0x7f80_0000 },
+            DType::F64 => {
+                Format { precision: 53, min_exponent: -1074, exponent_bits: 11, overflow: 0x7ff0_0000_0000_0000 }
+            }
             other => panic!("{other} is no float"),
         }
     }
@@ -81,7 +87,7 @@ pub fn round(format: Format, negative: bool, mantissa: u128, exponent: i32) -> u
     let normal = kept >> format.field_bits() != 0;
     let field = if normal { (last - format.min_exponent + 1) as u64 } else { 0 };
     let magnitude = (field << format.field_bits()) | (kept as u64 & ((1 << format.field_bits()) - 1));
-    sign | magnitude.min(format.infinity())
+    sign | magnitude.min(format.overflow)
 }
 
 /// The bits of `a * b + c` rounded once; all three finite, their product exact in f64.

@@ -66,6 +66,11 @@ fn float_edges(dtype: DType) -> Vec<u64> {
         bits.extend(powers.into_iter().chain([16_777_217.0, 4_294_967_040.0]).map(|v| data::from_f64(dtype, v)));
     }
     bits.push(infinity);
+    bits.push(format.overflow);
+    if dtype == DType::F8E4M3 {
+        // Its only NaN.
+        bits.push(0x7f);
+    }
     let sign = 1u64 << (dtype.bits() - 1);
     let negative: Vec<u64> = bits.iter().map(|b| b | sign).collect();
     bits.extend(negative);

@@ -1,12 +1,13 @@
 //! `; run:` lines as launches of the runtime.
 
+use kernel_core::interp::HostTensor;
 use kernel_core::ir::{Func, Generic, Level, Literal, Param, ParamKind, Safety};
 use kernel_core::num::{normalise, to_bits};
 use kernel_core::passes::Bindings;
 use kernel_core::text::print;
 use kernel_core::verify::verify;
 use tilewright::launch::{Call, Kernel};
-use tilewright::{Device, Error, Target};
+use tilewright::{Device, Error, Target, TensorDesc, TensorDescMut};
 use tilewright_tests::assembler::assemble;
 use tilewright_tests::case::{AnyBuffer, leak, pass_const, pass_dtype, pass_scalar};
 use tilewright_tests::data::{Data, show};
@@ -53,7 +54,8 @@ impl Launch {
     pub fn compile(&self, line: &str, target: Target) -> Result<(), String> {
         let arguments = RunLine::parse(line)?.arguments(&self.bound)?;
         let mut buffers = upload(&Device::cpu(), &arguments).map_err(|error| error.to_string())?;
-        let compiled = self.call(&arguments, &mut buffers)?.compile(target);
+        let mut given = self.given(&arguments, &mut buffers)?;
+        let compiled = self.call(&arguments, &mut given)?.compile(target);
         let compiled = compiled.map_err(|error| format!("for {}: {error}", target.name()))?;
         assemble(compiled.ptx(), target.name());
         Ok(())
@@ -64,7 +66,8 @@ impl Launch {
         let run = RunLine::parse(line)?;
         let arguments = run.arguments(&self.bound)?;
         let mut buffers = upload(device, &arguments).map_err(|error| error.to_string())?;
-        let call = self.call(&arguments, &mut buffers)?;
+        let mut given = self.given(&arguments, &mut buffers)?;
+        let call = self.call(&arguments, &mut given)?;
         let call = match warps {
             Some(warps) => call.num_warps(warps),
             None => call,
@@ -89,7 +92,27 @@ impl Launch {
         Ok(())
     }
 
-    fn call<'a>(&self, arguments: &[Argument], buffers: &'a mut [Option<AnyBuffer>]) -> Result<Call<'a, ()>, String> {
+    /// The buffers, or what descriptors make of them.
+    fn given<'a>(
+        &self,
+        arguments: &[Argument],
+        buffers: &'a mut [Option<AnyBuffer>],
+    ) -> Result<Vec<Given<'a>>, String> {
+        let mutable = |name: &str| {
+            let kind = self.func.params.iter().find(|p| p.name == name).map(|p| &p.kind);
+            matches!(kind, Some(ParamKind::Desc { mutable: true, .. }))
+        };
+        let one = |(argument, buffer): (&Argument, &'a mut Option<AnyBuffer>)| match (argument, buffer) {
+            (Argument::Buffer { name, tensor: Some(tensor), .. }, Some(buffer)) => {
+                Given::tensor(buffer, tensor, mutable(name))
+            }
+            (Argument::Buffer { .. }, Some(buffer)) => Ok(Given::Buffer(buffer)),
+            (Argument::Buffer { .. } | Argument::Scalar(..), _) => Ok(Given::Nothing),
+        };
+        arguments.iter().zip(buffers).map(one).collect()
+    }
+
+    fn call<'a>(&self, arguments: &[Argument], given: &'a mut [Given<'_>]) -> Result<Call<'a, ()>, String> {
         let mut call = Call::new(self.kernel, ());
         for &dtype in &self.bindings.dtypes {
             call = pass_dtype(call, dtype);
@@ -98,7 +121,7 @@ impl Launch {
             call = call.constant(value);
         }
         let mut constants = self.bindings.const_scalars.iter();
-        let mut given = arguments.iter().zip(buffers);
+        let mut given = arguments.iter().zip(given);
         for param in &self.func.params {
             call = match param.kind {
                 ParamKind::ConstScalar(_) => {
@@ -106,8 +129,12 @@ impl Launch {
                     self.pass_constant(call, param, *literal)?
                 }
                 _ => match (&param.kind, given.next()) {
-                    (ParamKind::Ptr { mutable: true, .. }, Some((_, Some(buffer)))) => buffer.pass_mut(call),
-                    (ParamKind::Ptr { mutable: false, .. }, Some((_, Some(buffer)))) => buffer.pass(call),
+                    (ParamKind::Ptr { mutable: true, .. }, Some((_, Given::Buffer(buffer)))) => buffer.pass_mut(call),
+                    (ParamKind::Ptr { mutable: false, .. }, Some((_, Given::Buffer(buffer)))) => buffer.pass(call),
+                    (ParamKind::Desc { .. }, Some((_, Given::I32(tensor)))) => call.desc(&*tensor),
+                    (ParamKind::Desc { .. }, Some((_, Given::F32(tensor)))) => call.desc(&*tensor),
+                    (ParamKind::Desc { .. }, Some((_, Given::I32Mut(tensor)))) => call.desc_mut(tensor),
+                    (ParamKind::Desc { .. }, Some((_, Given::F32Mut(tensor)))) => call.desc_mut(tensor),
                     (ParamKind::Scalar(_), Some((Argument::Scalar(dtype, bits), _))) => {
                         pass_scalar(call, *dtype, *bits)
                     }
@@ -126,6 +153,42 @@ impl Launch {
         let dtype = dtype.ok_or_else(|| format!("`{}` has no dtype", param.name))?;
         let bits = normalise(value, dtype).and_then(|value| to_bits(value, dtype));
         Ok(pass_const(call, dtype, bits.ok_or_else(|| format!("`{}` is no {dtype}", param.name))?))
+    }
+}
+
+/// An argument's memory. Descriptors of the files are of matrices of `i32` or `f32`.
+enum Given<'a> {
+    Nothing,
+    Buffer(&'a mut AnyBuffer),
+    I32(TensorDesc<'a, i32, 2>),
+    I32Mut(TensorDescMut<'a, i32, 2>),
+    F32(TensorDesc<'a, f32, 2>),
+    F32Mut(TensorDescMut<'a, f32, 2>),
+}
+
+impl<'a> Given<'a> {
+    fn tensor(buffer: &'a mut AnyBuffer, tensor: &HostTensor, mutable: bool) -> Result<Given<'a>, String> {
+        let two = |sizes: &[u64]| <[u64; 2]>::try_from(sizes).map(|sizes| sizes.map(|size| size as usize));
+        let (Ok(shape), Ok(strides)) = (two(&tensor.shape), two(&tensor.strides)) else {
+            return Err("the descriptors of `; run:` lines are of matrices".to_string());
+        };
+        let text = |error: Error| error.to_string();
+        match (buffer, mutable) {
+            (AnyBuffer::I32(buffer), true) => {
+                TensorDescMut::with_strides(buffer, shape, strides).map(Given::I32Mut).map_err(text)
+            }
+            (AnyBuffer::I32(buffer), false) => {
+                TensorDesc::with_strides(&*buffer, shape, strides).map(Given::I32).map_err(text)
+            }
+            (AnyBuffer::F32(buffer), true) => {
+                TensorDescMut::with_strides(buffer, shape, strides).map(Given::F32Mut).map_err(text)
+            }
+            (AnyBuffer::F32(buffer), false) => {
+                let desc = TensorDesc::with_strides(&*buffer, shape, strides).map_err(text)?;
+                Ok(Given::F32(if tensor.pads_with_nan { desc.with_nan_padding() } else { desc }))
+            }
+            _ => Err("the descriptors of `; run:` lines are of `i32` or `f32`".to_string()),
+        }
     }
 }
 

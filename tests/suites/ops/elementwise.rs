@@ -123,13 +123,13 @@ macro_rules! for_each_dtype {
 
 for_each_dtype! {
     unary: on_bool = Bool on_i8 = I8 on_i16 = I16 on_i32 = I32 on_i64 = I64 on_u8 = U8 on_u16 = U16 on_u32 = U32
-        on_u64 = U64 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
+        on_u64 = U64 on_f8e4m3 = F8E4M3 on_f8e5m2 = F8E5M2 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
     binary: on_bool = Bool on_i8 = I8 on_i16 = I16 on_i32 = I32 on_i64 = I64 on_u8 = U8 on_u16 = U16 on_u32 = U32
-        on_u64 = U64 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
+        on_u64 = U64 on_f8e4m3 = F8E4M3 on_f8e5m2 = F8E5M2 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
     compare: on_bool = Bool on_i8 = I8 on_i16 = I16 on_i32 = I32 on_i64 = I64 on_u8 = U8 on_u16 = U16 on_u32 = U32
-        on_u64 = U64 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
+        on_u64 = U64 on_f8e4m3 = F8E4M3 on_f8e5m2 = F8E5M2 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
     cast: from_bool = Bool from_i8 = I8 from_i16 = I16 from_i32 = I32 from_i64 = I64 from_u8 = U8 from_u16 = U16
-        from_u32 = U32 from_u64 = U64 from_f16 = F16 from_bf16 = BF16 from_f32 = F32 from_f64 = F64;
-    fma: on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
+        from_u32 = U32 from_u64 = U64 from_f8e4m3 = F8E4M3 from_f8e5m2 = F8E5M2 from_f16 = F16 from_bf16 = BF16 from_f32 = F32 from_f64 = F64;
+    fma: on_f8e4m3 = F8E4M3 on_f8e5m2 = F8E5M2 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
     wrapping_chain: on_i8 = I8 on_i16 = I16 on_i32 = I32 on_i64 = I64 on_u8 = U8 on_u16 = U16 on_u32 = U32 on_u64 = U64;
 }

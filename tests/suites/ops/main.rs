@@ -3,6 +3,7 @@
 //! A case is a row of data; a kernel holds many cases, because compiling for a GPU costs more than running.
 
 mod control;
+mod dot;
 mod elementwise;
 mod memory;
 mod reduce;

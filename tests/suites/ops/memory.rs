@@ -303,7 +303,7 @@ fn a_load_sees_an_earlier_store_of_other_lanes() {
 #[test]
 fn copies_keep_every_bit() {
     let mut author = Author::new("copy_bits");
-    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+    for dtype in DType::ALL.into_iter().filter(|d| d.is_float()) {
         let nan = from_f64(dtype, f64::NAN);
         let input = Data::new(dtype, (0..LEN as u64).map(|i| if i % 2 == 0 { nan | i } else { i }));
         let tile = author.load_tile(&input, &[LEN]);
@@ -316,6 +316,7 @@ fn copies_keep_every_bit() {
 
 fn integer_of(dtype: DType) -> DType {
     match dtype.bytes() {
+        1 => DType::U8,
         2 => DType::U16,
         4 => DType::U32,
         _ => DType::U64,
@@ -332,9 +333,9 @@ macro_rules! for_each_dtype {
 }
 
 for_each_dtype! {
-    masks: bool = Bool i8 = I8 i16 = I16 i32 = I32 i64 = I64 u8 = U8 u16 = U16 u32 = U32 u64 = U64 f16 = F16
-        bf16 = BF16 f32 = F32 f64 = F64;
-    gather: bool = Bool i8 = I8 i16 = I16 i32 = I32 i64 = I64 u8 = U8 u16 = U16 u32 = U32 u64 = U64 f16 = F16
-        bf16 = BF16 f32 = F32 f64 = F64;
+    masks: bool = Bool i8 = I8 i16 = I16 i32 = I32 i64 = I64 u8 = U8 u16 = U16 u32 = U32 u64 = U64
+        f8e4m3 = F8E4M3 f8e5m2 = F8E5M2 f16 = F16 bf16 = BF16 f32 = F32 f64 = F64;
+    gather: bool = Bool i8 = I8 i16 = I16 i32 = I32 i64 = I64 u8 = U8 u16 = U16 u32 = U32 u64 = U64
+        f8e4m3 = F8E4M3 f8e5m2 = F8E5M2 f16 = F16 bf16 = BF16 f32 = F32 f64 = F64;
     atomics: i32 = I32 i64 = I64 u32 = U32 u64 = U64 f32 = F32 f64 = F64;
 }

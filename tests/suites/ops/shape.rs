@@ -98,6 +98,9 @@ fn constants(dtype: DType) {
 }
 
 fn limit(kind: LimitKind, dtype: DType) -> Option<u64> {
+    if let Some(value) = limit_of_f8(kind, dtype) {
+        return Some(data::from_f64(dtype, value));
+    }
     let float = |f16: f64, bf16: f64, f32: f32, f64: f64| match dtype {
         DType::F16 => Some(data::from_f64(dtype, f16)),
         DType::BF16 => Some(data::from_f64(dtype, bf16)),
@@ -117,6 +120,24 @@ fn limit(kind: LimitKind, dtype: DType) -> Option<u64> {
         LimitKind::Nan => all(f64::NAN),
         LimitKind::Epsilon => float(2f64.powi(-10), 2f64.powi(-7), f32::EPSILON, f64::EPSILON),
         LimitKind::MinPositive => float(2f64.powi(-14), 2f64.powi(-126), f32::MIN_POSITIVE, f64::MIN_POSITIVE),
+    }
+}
+
+/// Of f8e4m3 the infinities are the largest numbers. That of f8e5m2 is left out, as no conversion gives it.
+fn limit_of_f8(kind: LimitKind, dtype: DType) -> Option<f64> {
+    let of = |e4m3: f64, e5m2: f64| match dtype {
+        DType::F8E4M3 => Some(e4m3),
+        DType::F8E5M2 if e5m2.is_finite() => Some(e5m2),
+        _ => None,
+    };
+    match kind {
+        LimitKind::Min => of(-448.0, -57344.0),
+        LimitKind::Max => of(448.0, 57344.0),
+        LimitKind::Infinity => of(448.0, f64::INFINITY),
+        LimitKind::NegInfinity => of(-448.0, f64::INFINITY),
+        LimitKind::Nan => dtype.is_fp8().then_some(f64::NAN),
+        LimitKind::Epsilon => of(0.125, 0.25),
+        LimitKind::MinPositive => of(2f64.powi(-6), 2f64.powi(-14)),
     }
 }
 
@@ -166,7 +187,7 @@ macro_rules! for_each_dtype {
         mod $test {
             use kernel_core::ir::DType;
             for_each_dtype! { @ $test: bool = Bool i8 = I8 i16 = I16 i32 = I32 i64 = I64 u8 = U8 u16 = U16 u32 = U32
-                u64 = U64 f16 = F16 bf16 = BF16 f32 = F32 f64 = F64 }
+                u64 = U64 f8e4m3 = F8E4M3 f8e5m2 = F8E5M2 f16 = F16 bf16 = BF16 f32 = F32 f64 = F64 }
         }
     )*};
     (@ $test:ident: $($name:ident = $dtype:ident)*) => { $(#[test] fn $name() { super::$test(DType::$dtype); })* };

@@ -10,7 +10,11 @@ const TESTED: &[(&str, &[&str])] = &[
     ("shape (grid)", &["program_id", "num_programs"]),
     ("memory", &["add_ptr", "load", "store", "atomic_rmw", "atomic_cas"]),
     ("control", &["for", "while", "if", "yield", "return"]),
-    ("the file tests of `kernel-core`, on the CPU and on the GPU", &["hint"]),
+    ("dot", &["dot"]),
+    (
+        "the file tests of `kernel-core`, on the CPU and on the GPU",
+        &["hint", "desc_load", "desc_store", "desc_reduce", "desc_gather", "desc_scatter"],
+    ),
     ("the suite `audit`, through `#[kernel]`", &["assert", "static_assert", "const_expr", "check_bounds"]),
 ];
 
