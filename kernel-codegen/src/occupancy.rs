@@ -20,7 +20,7 @@
 
 use std::fmt;
 
-use kernel_core::ir::{ControlOp, Func, GpuOp, Op, ValueId};
+use kernel_core::ir::{ControlOp, Func, GpuOp, MemoryOp, Op, RegionId, ValueId};
 use kernel_core::layout::{Dim, WARP_SIZE};
 
 use crate::analysis::control::{for_each_op, operands_before_carried};
@@ -57,6 +57,9 @@ const ASKED_THREADS: u32 = 1024;
 
 /// Registers of a thread beside the tiles that stay in them: addresses, bounds, and what is being computed.
 const BESIDE_TILES: u32 = 24;
+
+/// The same while the loads of a trip are in flight, before anything is computed.
+const BESIDE_LOADS: u32 = 16;
 
 /// What a program takes of a multiprocessor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,7 +160,7 @@ pub(crate) fn asked_programs(
     shared_bytes: u32,
     barriers: u32,
 ) -> Option<u32> {
-    let (mut waits, mut multiplies, mut staying) = (barriers > 0, false, 0);
+    let (mut waits, mut multiplies, mut needed) = (barriers > 0, false, BESIDE_TILES);
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
         // Matrix products keep accumulators in most of the registers that there are, and wait for nothing else.
@@ -168,7 +171,9 @@ pub(crate) fn asked_programs(
             ControlOp::For { .. } | ControlOp::While | ControlOp::Reduce { .. } | ControlOp::Scan { .. } => {
                 waits = true;
                 let tiles = &operation.operands[operands_before_carried(op)..];
-                staying = staying.max(tiles.iter().map(|&value| words(func, value)).sum());
+                let tiles: u32 = tiles.iter().map(|&value| words(func, value)).sum();
+                let loaded: u32 = operation.regions.iter().map(|&region| loaded(func, region)).sum();
+                needed = needed.max(tiles + BESIDE_TILES).max(tiles + loaded + BESIDE_LOADS);
             }
             ControlOp::If
             | ControlOp::Yield
@@ -182,9 +187,15 @@ pub(crate) fn asked_programs(
     }
     let has = target.multiprocessor();
     let threads = num_warps * WARP_SIZE;
-    let by_registers = has.registers / (staying + BESIDE_TILES) / threads;
+    let by_registers = has.registers / needed / threads;
     let by_others = Occupancy::new(target, num_warps, shared_bytes, None).programs();
     Some((ASKED_THREADS / threads).min(by_registers).min(by_others).max(1))
+}
+
+/// Registers of 32 bits per thread that the loads of a region fill, without those of regions in it.
+fn loaded(func: &Func, region: RegionId) -> u32 {
+    let loads = func.region_ops(region).filter(|(_, op)| matches!(op.op, Op::Memory(MemoryOp::Load { .. })));
+    loads.flat_map(|(_, load)| &load.results).map(|&value| words(func, value)).sum()
 }
 
 /// Registers of 32 bits per thread that hold a value.

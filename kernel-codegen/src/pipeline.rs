@@ -13,13 +13,13 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
-use crate::passes::{descriptors, dots, hoist_loads, membar, pipeline, tensor_copies};
+use crate::passes::{descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, whole_trips};
 use crate::target::Target;
 use crate::{dot, lower, place};
 
 /// The names of this crate's optimisation passes that [`Options::disabled_passes`] may leave out, beside those of
 /// [`kernel_core::passes::PASSES`]: each can be switched off without changing what a kernel computes.
-pub const PASSES: [&str; 3] = ["hoist_loads", "pipeline", "llvm"];
+pub const PASSES: [&str; 4] = ["hoist_loads", "whole_trips", "pipeline", "llvm"];
 
 /// Compiles a bound kernel for a target.
 ///
@@ -45,6 +45,10 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
 
     let start = Instant::now();
     let mut func = place::place(func, &axis, *target, options.num_warps)?;
+    if options.runs("whole_trips") {
+        let failed = whole_trips::run(&mut func);
+        failed.map_err(|error| CodegenError::refuse(&func, Span::UNKNOWN, error.message))?;
+    }
     dots::run(&mut func, *target, options.num_warps);
     let loops = match options.runs("pipeline") {
         true => pipeline::run(&mut func, *target, options)?,

@@ -70,6 +70,22 @@ fn rows_in_pieces_in_place() {
 }
 
 #[test]
+fn whole_trips_and_the_last_one_are_all_trips() {
+    let text = include_str!("kernels/pieces.tile");
+    for n in [-1, 0, 1, 511, 512, 513, 1024, 1300, i32::MIN] {
+        check(text, &[ints(1300, 33)], &[n], 1, Agreement::Exact);
+    }
+    // From the second piece on, and from one that the launch says, which may be behind the end.
+    for first in ["const 512", "program_id {axis = 0}"] {
+        let text = text.replace("for %zero, %n", "for %first, %n");
+        let text = text.replace("  %step: i32", &format!("  %first: i32 = {first}\n  %step: i32"));
+        for n in [3, 700, 1200] {
+            check(&text, &[ints(5200, 34)], &[n], 4, Agreement::Exact);
+        }
+    }
+}
+
+#[test]
 fn a_failed_assert_ends_the_program_and_is_reported() {
     let negative: Vec<f32> = noise(2 * 1024, 12).map(|x| -x as f32).collect();
     let buffers = [negative.into(), zeros(2), vec![0i32; 1].into()];

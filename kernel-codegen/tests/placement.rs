@@ -103,6 +103,31 @@ fn pieces_of_a_row_stay_in_their_threads_wherever_the_row_starts() {
 }
 
 #[test]
+fn only_the_last_trip_of_a_loop_has_masks() {
+    let text = include_str!("kernels/pieces.tile");
+    let masked =
+        |ptx: &str| ptx.lines().filter(|line| line.trim_start().starts_with("@%") && line.contains(".global")).count();
+    let compiled = hopper(text, 4);
+    let placed = compiled.placed_ir();
+    assert_eq!(placed.lines().filter(|line| line.trim_start().starts_with("for ")).count(), 2, "{placed}");
+    // Four loads and four stores; the others, of trips that are joined, have none.
+    assert_eq!(masked(&compiled.ptx), 8, "{}", compiled.ptx);
+    assert!(count(&compiled.ptx, "ld.global") >= 8);
+    let masks = |text: &str| masked(&hopper(text, 4).ptx);
+    // Where a mask ends somewhere else, the step is longer than the piece, or the loop starts below zero, it stays.
+    let other_end = text.replace("%ns: i32[512] = splat %n", "%ns: i32[512] = splat %row");
+    assert!(masks(&other_end) == count(&hopper(&other_end, 4).ptx, ".global.b32"));
+    let short_steps = text.replace("const 512", "const 511");
+    assert!(masks(&short_steps) == count(&hopper(&short_steps, 4).ptx, ".global.b32"));
+    let below_zero = text.replace("%zero: i32 = const 0", "%zero: i32 = const -512");
+    assert!(masks(&below_zero) == count(&hopper(&below_zero, 4).ptx, ".global.b32"));
+
+    let options = Options { disabled_passes: vec!["whole_trips".to_string()], ..Options::default() };
+    let plain = compile(&kernel(text), &Target::sm_90a(), &options).expect("it compiles");
+    assert_eq!(masked(&plain.ptx), count(&plain.ptx, "ld.global") + count(&plain.ptx, "st.global"));
+}
+
+#[test]
 fn the_report_names_every_access() {
     let text = hopper(ADD, 4).report.to_string();
     assert!(text.contains("load `x`: 2 x 16 bytes per thread (4 elements each), masked, decided at launch"), "{text}");

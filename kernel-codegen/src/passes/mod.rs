@@ -4,6 +4,7 @@ pub(crate) mod allocate;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
 pub(crate) mod hoist_loads;
-pub(crate) mod tensor_copies;
 pub(crate) mod membar;
 pub(crate) mod pipeline;
+pub(crate) mod tensor_copies;
+pub(crate) mod whole_trips;
