@@ -15,29 +15,24 @@ use crate::analysis::control::for_each_op;
 
 /// Bytes of a barrier.
 const BYTES: u32 = 8;
-/// What is allocated behind the barriers begins at a multiple of this many bytes.
-const ALIGNMENT: u32 = 16;
 
 /// Where the kernel's barriers are in shared memory.
 #[derive(Clone, Default, Debug)]
 pub(super) struct PhaseBarriers {
     offsets: BTreeMap<OpId, u32>,
-    /// The byte behind the last.
-    pub(super) end: u32,
 }
 
 impl PhaseBarriers {
-    /// One after the other from `start` on, a multiple of [`BYTES`].
-    pub(super) fn new(func: &Func, start: u32) -> PhaseBarriers {
-        let mut barriers = PhaseBarriers { offsets: BTreeMap::new(), end: start };
+    /// At the bottom, one after the other: see [`crate::passes::allocate`].
+    pub(super) fn new(func: &Func) -> PhaseBarriers {
+        let (mut offsets, mut end) = (BTreeMap::new(), 0);
         for_each_op(func, func.body, &mut |id| {
             if let Op::Gpu(GpuOp::BarrierAlloc { slots, .. }) = func.op(id).op {
-                barriers.offsets.insert(id, barriers.end);
-                barriers.end += slots * BYTES;
+                offsets.insert(id, end);
+                end += slots * BYTES;
             }
         });
-        barriers.end = barriers.end.next_multiple_of(ALIGNMENT);
-        barriers
+        PhaseBarriers { offsets }
     }
 }
 

@@ -58,6 +58,7 @@ use crate::analysis::control::steering_values;
 use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
+use crate::passes::allocate::SharedPlan;
 use crate::report::Report;
 use crate::target::Target;
 
@@ -68,7 +69,6 @@ use intrinsics::Intrinsic;
 use mbarrier::PhaseBarriers;
 use ir::{Ir, Value};
 use shared::Scratch;
-use views::Allocations;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
@@ -156,10 +156,10 @@ struct Lower<'a, 'ctx> {
     /// Per value, whether control depends on it.
     steering: Vec<bool>,
     /// Where the kernel's own shared memory is.
-    allocations: Allocations,
-    /// Where its barriers with phases are, above it.
+    allocations: SharedPlan,
+    /// Where its barriers with phases are, below it.
     phases: PhaseBarriers,
-    /// Shared memory above it, for conversions and reductions.
+    /// Shared memory that is free for conversions and reductions.
     scratch: Scratch,
     barriers: Barriers,
     abi: Vec<AbiParam>,
@@ -179,8 +179,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         num_warps: u32,
     ) -> Result<Lower<'a, 'ctx>> {
         let abi = abi::parameters(func);
-        let allocations = Allocations::new(func);
-        let phases = PhaseBarriers::new(func, allocations.bytes);
+        let allocations = SharedPlan::new(func);
+        let phases = PhaseBarriers::new(func);
         let function = abi::declare(&ir, func, &abi);
         let entry = ir.context.append_basic_block(function, "entry");
         let start = ir.context.append_basic_block(function, "start");
@@ -210,7 +210,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             forms: Vec::new(),
             owners: Vec::new(),
             steering: steering_values(func),
-            scratch: Scratch::above(phases.end),
+            scratch: Scratch::beside(allocations.bytes()),
             phases,
             allocations,
             barriers: Barriers::default(),
@@ -236,6 +236,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     fn operation(&mut self, id: OpId) -> Result<()> {
         let func = self.func;
         let operation = func.op(id);
+        self.scratch.rebase(self.allocations.free_above(id));
         match &operation.op {
             Op::Create(op) => self.create(operation, op),
             Op::Elementwise(op) => self.elementwise(operation, op),

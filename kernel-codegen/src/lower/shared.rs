@@ -48,7 +48,7 @@ impl<'ctx> Place<'ctx> {
 /// Which parts of the memory are still read.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Scratch {
-    /// Bytes below, which are allocations of the kernel's own.
+    /// Bytes below, which are allocations of the kernel's own that are live.
     base: u32,
     reads: Vec<Range<u32>>,
     /// Reads of an earlier iteration may be anywhere.
@@ -58,9 +58,22 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Memory for the lowering above `base` bytes that the kernel itself allocates.
-    pub(super) fn above(base: u32) -> Scratch {
-        Scratch { base, high_water: base, ..Scratch::default() }
+    /// Memory for the lowering beside `bytes` that the kernel itself allocates.
+    pub(super) fn beside(bytes: u32) -> Scratch {
+        Scratch { base: bytes, high_water: bytes, ..Scratch::default() }
+    }
+
+    /// From here on the kernel's live allocations end at `base`. Those that are dead now may still be read.
+    pub(super) fn rebase(&mut self, base: u32) {
+        if base < self.base {
+            self.reads.push(base..self.base);
+        }
+        self.base = base;
+    }
+
+    /// Whether anybody may still read what was passed through these bytes.
+    pub(super) fn is_read(&self, bytes: &Range<u32>) -> bool {
+        self.reads.iter().any(|read| read.start < bytes.end && bytes.start < read.end)
     }
 
     /// The most bytes ever in use.
@@ -85,6 +98,7 @@ impl Scratch {
 
     /// Back to what was read at `before`; the sizes stay.
     pub(super) fn rewind(&mut self, before: &Scratch) {
+        self.base = before.base;
         self.reads.clone_from(&before.reads);
         self.unknown_reads = before.unknown_reads;
     }

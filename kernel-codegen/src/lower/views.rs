@@ -6,9 +6,7 @@
 //! A tile moves by `ldmatrix` or `stmatrix` where lanes hold what these give and take, else by vectors as wide as
 //! the layouts allow.
 
-use std::collections::BTreeMap;
-
-use kernel_core::ir::{Elem, Func, GpuOp, Op, OpId, Operation, ValueId};
+use kernel_core::ir::{Elem, Func, OpId, Operation, ValueId};
 use kernel_core::layout::{LinearLayout, MatrixAccess, matrix_access, shared_access};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
@@ -17,49 +15,8 @@ use super::ir::Value;
 use super::shared::{ALLOCATION_ALIGNMENT, Place};
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
-use crate::place::shape_of;
-
-/// Where the kernel's allocations are in shared memory.
-#[derive(Clone, Default, Debug)]
-pub(super) struct Allocations {
-    offsets: BTreeMap<OpId, u32>,
-    /// Bytes of all of them together.
-    pub(super) bytes: u32,
-}
-
-impl Allocations {
-    /// One after the other.
-    pub(super) fn new(func: &Func) -> Allocations {
-        let mut allocations = Allocations::default();
-        for_each_op(func, func.body, &mut |id| {
-            let operation = func.op(id);
-            if let Op::Gpu(GpuOp::SharedAlloc { .. }) = operation.op {
-                allocations.offsets.insert(id, allocations.bytes);
-                allocations.bytes += view_bytes(func, operation.results[0]).next_multiple_of(ALLOCATION_ALIGNMENT);
-            }
-        });
-        allocations
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.offsets.is_empty()
-    }
-
-    fn offset(&self, op: OpId) -> u32 {
-        self.offsets.get(&op).copied().unwrap_or(0)
-    }
-}
-
-/// The dimensions of a view that its layout covers, and the slots before them.
-fn slots(func: &Func, view: ValueId) -> (Vec<u32>, Vec<u32>) {
-    let shape = shape_of(func, view);
-    let layout = func.value(view).layout.map(|id| &func.layouts[id.index()]);
-    let covered = layout.map_or(shape.len(), |layout| layout.tile_shape().len()).min(shape.len());
-    let (outer, inner) = shape.split_at(shape.len() - covered);
-    (outer.to_vec(), inner.to_vec())
-}
+use crate::passes::allocate::slots;
 
 fn view_bits(func: &Func, view: ValueId) -> u32 {
     match func.ty(view).elem {
@@ -68,19 +25,14 @@ fn view_bits(func: &Func, view: ValueId) -> u32 {
     }
 }
 
-/// Bytes of a view, with its slots aligned.
-pub(super) fn view_bytes(func: &Func, view: ValueId) -> u32 {
-    let (outer, inner) = slots(func, view);
-    let own = inner.iter().product::<u32>() * view_bits(func, view) / 8;
-    match outer.as_slice() {
-        [] => own,
-        outer => outer.iter().product::<u32>() * own.next_multiple_of(ALLOCATION_ALIGNMENT),
-    }
-}
-
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn shared_alloc(&mut self, id: OpId, operation: &Operation) {
-        let offset = self.allocations.offset(id);
+        let place = self.allocations.place(id);
+        let offset = place.start;
+        // What the lowering passed through that memory may still be read.
+        if self.scratch.is_read(&place) {
+            self.barrier();
+        }
         self.set(operation.results[0], vec![self.ir.i32(offset as i32).into()]);
     }
 

@@ -81,7 +81,7 @@ impl SharedPlan {
         starts.filter(fits).min().unwrap_or(self.bytes.next_multiple_of(alignment))
     }
 
-    /// Whether there is any allocation.
+    /// Whether nothing is allocated.
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -259,5 +259,96 @@ pub(crate) fn root(func: &Func, view: ValueId) -> Option<OpId> {
         Op::Gpu(GpuOp::SharedAlloc { .. }) => Some(id),
         Op::Gpu(GpuOp::SharedPermute { .. } | GpuOp::SharedIndex) => root(func, *func.op(id).operands.first()?),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernel_core::text::parse;
+
+    /// The places of the allocations of a kernel in program order, and what is free above the last operation.
+    fn places(body: &str) -> (Vec<Range<u32>>, u32) {
+        let text = format!(
+            "kernel test \"test.rs\" unsafe placed {{
+             param %n n: i32
+             param %q q: ptr f32
+             layout #0 = register [1] [2], lane [4] [8] [16] [32] [64], warp -> dim0 128
+             layout #1 = offset [1] [2] [4] [8] [16] [32] [64] -> dim0 128
+             layout #2 = offset [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [1, 4] [2, 8] [4, 16] -> dim0 8, dim1 32
+             %zero: i32 = const 0
+             %one: i32 = const 1
+             %x: f32 = const 1.0
+             %t: f32[128] #0 = splat %x
+             {body}
+             return
+             }}"
+        );
+        let func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let plan = SharedPlan::new(&func);
+        let order = Order::new(&func);
+        let allocs = order.ops.iter().filter(|&&id| {
+            matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
+        });
+        let last = order.ops.last().copied().expect("a kernel returns");
+        (allocs.map(|&id| plan.place(id)).collect(), plan.free_above(last))
+    }
+
+    const ALLOC: &str = "shared f32[128] #1 = shared_alloc";
+
+    #[test]
+    fn what_is_not_live_together_shares_memory() {
+        let body = format!("%a: {ALLOC}\nshared_store %a, %t\n%b: {ALLOC}\nshared_store %b, %t\n");
+        assert_eq!(places(&body), (vec![0..512, 0..512], 0));
+        let together = format!("{body}\n%r: f32[128] #0 = shared_load %a");
+        assert_eq!(places(&together), (vec![0..512, 512..1024], 0));
+    }
+
+    #[test]
+    fn what_a_loop_uses_is_live_throughout() {
+        let body = format!(
+            "%a: {ALLOC}
+             for %zero, %n, %one (%i: i32) {{
+               shared_store %a, %t
+               %b: {ALLOC}
+               shared_store %b, %t
+               %c: {ALLOC}
+               shared_store %c, %t
+               yield
+             }}
+             %d: {ALLOC}
+             shared_store %d, %t"
+        );
+        let (places, free) = places(&body);
+        assert_eq!((places, free), (vec![0..512, 512..1024, 1024..1536, 0..512], 0));
+    }
+
+    #[test]
+    fn barriers_are_at_the_bottom_and_swizzles_aligned() {
+        let body = format!(
+            "%a: {ALLOC}
+             %s: shared f32[3, 8, 32] #2 = shared_alloc
+             %b: barrier[3] = barrier_alloc {{slots = 3, count = 1}}
+             shared_store %a, %t
+             %v: shared f32[8, 32] #2 = shared_index %s, %n"
+        );
+        assert_eq!(places(&body), (vec![128..640, 1024..4096, 0..24], 24));
+    }
+
+    #[test]
+    fn copies_in_flight_keep_their_memory() {
+        let body = |wait: &str| {
+            format!(
+                "%a: {ALLOC}
+                 %p: *q[128] #0 = splat %q
+                 %c: token = async_copy %a, %p
+                 {wait}
+                 %b: {ALLOC}
+                 shared_store %b, %t
+                 %w: token = async_wait {{pending = 0}}"
+            )
+        };
+        assert_eq!(places(&body("")).0, [0..512, 512..1024]);
+        assert_eq!(places(&body("%e: token = async_wait {pending = 0}")).0, [0..512, 0..512]);
     }
 }

@@ -14,7 +14,6 @@
 //! becomes
 //! ```text
 //! %v = shared_alloc; %b = barrier_alloc {slots = 1, count = 1}        where the kernel begins
-//! barrier                                                             in a loop: nobody reads the last block
 //! barrier_arrive %b, 0, bytes; tma_load %d, %v, %b, 0, %i, %j
 //! barrier_wait %b, 0, %phase
 //! %a = shared_load %v
@@ -23,9 +22,11 @@
 //! with a phase that the loops around it carry; and
 //!
 //! ```text
-//! desc_store %d, %x, %i, %j       barrier; shared_store %v, %x; fence {kind = proxy_async}; barrier
+//! desc_store %d, %x, %i, %j       shared_store %v, %x; fence {kind = proxy_async}
 //!                                 tma_store %d, %v, %i, %j; tma_store_wait {pending = 0}
 //! ```
+//!
+//! Barriers of threads are put between them by [`super::membar`].
 //!
 //! A block whose only use is a `shared_store` (a factor of a product) is copied to that place at once.
 
@@ -242,9 +243,6 @@ impl Copies<'_> {
         let bytes = self.func.ty(result).numel().unwrap_or(0) * i64::from(self.bits(result) / 8);
         let phase = if loops { self.carry_phase(around, zero, span) } else { zero };
         let mut ops = Vec::new();
-        if loops && direct.is_none() {
-            self.effect(GpuOp::Barrier, vec![], span, &mut ops);
-        }
         let bytes = self.number(bytes as i32, span, &mut ops);
         self.effect(GpuOp::BarrierArrive, vec![barrier, zero, bytes], span, &mut ops);
         let mut operands = vec![tensor, view, barrier, zero];
@@ -273,12 +271,8 @@ impl Copies<'_> {
         let (tensor, value, coordinates) = (operation.operands[0], operation.operands[1], &operation.operands[2..]);
         let Some(view) = self.allocate(value, span) else { return };
         let mut ops = Vec::new();
-        if around.iter().any(|site| self.is_loop(*site)) {
-            self.effect(GpuOp::Barrier, vec![], span, &mut ops);
-        }
         self.effect(GpuOp::SharedStore, vec![view, value], span, &mut ops);
         self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, &mut ops);
-        self.effect(GpuOp::Barrier, vec![], span, &mut ops);
         let mut operands = vec![tensor, view];
         operands.extend_from_slice(coordinates);
         self.effect(GpuOp::TmaStore { reduce }, operands, span, &mut ops);

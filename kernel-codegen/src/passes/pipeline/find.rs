@@ -19,7 +19,7 @@ const MIN_COPY_BYTES: u32 = 4;
 /// Bits of the widest copy of a thread.
 const MAX_COPY_BITS: u32 = 128;
 /// Slots begin at multiples of this many bytes.
-const SLOT_ALIGNMENT: u32 = 1024;
+pub(super) const SLOT_ALIGNMENT: u32 = 1024;
 
 /// Shared memory that holds what is loaded, until the pass.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -51,7 +51,7 @@ use crate::report::LoopReport;
 use crate::target::Target;
 
 use carry::Site;
-use find::{Candidate, Found};
+use find::{Candidate, Found, SLOT_ALIGNMENT};
 
 /// A pipeline with one slot is none.
 const MIN_STAGES: u32 = 2;
@@ -156,7 +156,8 @@ fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, wan
     if per_stage == 0 {
         return Fit::All;
     }
-    let mut others = 0;
+    // Barriers lie before everything that is swizzled.
+    let mut others = if found.candidates.iter().any(Candidate::is_tensor) { SLOT_ALIGNMENT } else { 0 };
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
         let goes = found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == id));

@@ -1,0 +1,61 @@
+//! Pipelined loops in generated code: copies, waits, barriers per iteration, memory; and results in the emulator.
+
+mod support;
+
+use kernel_codegen::{Compiled, Options, Target, compile};
+use support::{assemble, count, kernel};
+
+const MATMUL: &str = include_str!("kernels/matmul.tile");
+
+fn compiled(text: &str, target: Target, num_warps: u32, num_stages: u32) -> Compiled {
+    let options = Options { num_warps, num_stages, ..Options::default() };
+    compile(&kernel(text), &target, &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The body of the loop that has most instructions: from its label to the branch back.
+fn main_loop(ptx: &str) -> &str {
+    let mut best = "";
+    for (start, _) in ptx.match_indices("\n$L__BB") {
+        let label = ptx[start + 1..].split(':').next().unwrap_or_default();
+        if let Some(length) = ptx[start..].rfind(&format!("bra \t{label};")).or_else(|| ptx[start..].rfind(&format!("bra.uni \t{label};")))
+            && length > best.len()
+        {
+            best = &ptx[start..start + length];
+        }
+    }
+    best
+}
+
+#[test]
+fn hopper_products_run_with_one_barrier_per_iteration_and_stay_in_flight() {
+    for stages in [3, 4] {
+        let compiled = compiled(MATMUL, Target::sm_90a(), 8, stages);
+        let inside = main_loop(&compiled.ptx);
+        assert_eq!(count(inside, "bar.sync") + count(inside, "barrier.sync"), 1, "{}", compiled.ptx);
+        assert_eq!(count(inside, "wgmma.mma_async"), 4);
+        assert_eq!(count(inside, "wgmma.wait_group.sync.aligned 1"), 1);
+        assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "16 bytes each, for two tiles of 16 KiB");
+        assert_eq!(count(inside, &format!("cp.async.wait_group {};", stages - 3)), 1);
+        assert_eq!(compiled.shared_bytes, stages * 32 * 1024, "{}", compiled.report);
+        assert!(compiled.report.to_string().contains("products stay in flight"), "{}", compiled.report);
+        assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
+    }
+}
+
+#[test]
+fn ampere_products_run_with_one_barrier_per_iteration() {
+    let compiled = compiled(MATMUL, Target::sm_80(), 8, 3);
+    let inside = main_loop(&compiled.ptx);
+    assert_eq!(count(inside, "bar.sync") + count(inside, "barrier.sync"), 1, "{}", compiled.ptx);
+    assert_eq!(count(inside, "cp.async.cg.shared.global"), 8);
+    assert!(count(inside, "ldmatrix") > 0 && count(inside, "st.shared") == 0);
+    assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
+}
+
+#[test]
+fn pipelining_can_be_switched_off() {
+    let options = Options { num_warps: 8, disabled_passes: vec!["pipeline".to_string()], ..Options::default() };
+    let compiled = compile(&kernel(MATMUL), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(count(&compiled.ptx, "cp.async"), 0);
+    assert!(compiled.report.loops.is_empty());
+}
