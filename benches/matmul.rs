@@ -7,8 +7,10 @@
 //! ```
 //! Without the cubins or cuBLAS, the others run. `--only` takes parts of `DTYPE GROUP MxNxK`, `--quick` takes fewer
 //! rounds and tries, `--seed N` repeats the data of a run, `--out DIR`, `--cubins DIR` and `--cublas DIR` name other
-//! folders. Without `--bench`, which `cargo bench` adds, our kernels are only checked, at small sizes, on whatever
-//! device there is. `--look DIR` writes the PTX of every configuration at full size instead, which needs no GPU.
+//! folders. `--python python3` compares cold compilations with Triton's in that Python, which needs PyTorch.
+//!
+//! Without `--bench`, which `cargo bench` adds, our kernels are only checked, at small sizes, on whatever device there
+//! is. `--look DIR` writes the PTX of every configuration at full size instead, which needs no GPU.
 
 #[path = "kernels/matmul/mod.rs"]
 mod kernels;
@@ -19,6 +21,9 @@ use tilewright_bench::stage::Mode;
 use tilewright_bench::{Failure, report};
 
 fn main() -> Result<(), Failure> {
+    if std::env::args().any(|a| a == kernels::cold::ONCE) {
+        return kernels::cold::once(&Device::best()?);
+    }
     let look = report::argument("--look");
     let device = if look.is_some() { Device::cpu() } else { Device::best()? };
     let time = std::env::args().any(|a| a == "--bench");
@@ -35,6 +40,9 @@ fn main() -> Result<(), Failure> {
     let held = kernels::all(&mut bench);
     if mode == Mode::Time {
         bench.finish()?;
+        if let Some(python) = report::argument("--python") {
+            kernels::cold::compare(&python)?;
+        }
     }
     held?;
     match bench.failures() {

@@ -1,8 +1,10 @@
 //! Our matrix products, and the products that are measured.
 
+pub mod cold;
 mod descriptor;
 mod pointer;
 mod reading;
+mod split;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -137,19 +139,22 @@ pub fn all(bench: &mut Bench) -> Result<(), Failure> {
 fn hold<T: Factor + Float>(bench: &mut Bench, full: &[&[Product]], sums: &RefCell<Buffer<f32>>) -> Result<(), Failure> {
     let products = products::<T>(bench, full);
     let chosen: Vec<Vec<Tile>> = products.iter().map(|product| tiles(bench, product)).collect();
-    let processors = bench.processors();
+    let (processors, device, check) = (bench.processors(), bench.device().clone(), *bench.mode() == Mode::Check);
     bench.hold_all::<T>(&products, |product| {
         let at = products.iter().position(|p| p == product);
         let tiles = at.and_then(|at| chosen.get(at)).map_or(&[][..], |tiles| tiles);
         let mut all = Vec::new();
         if product.group == Group::Skinny {
             all.push(reading::contender(product, sums));
+            if !T::B_K_MAJOR {
+                all.push(split::contender(&device, product, check)?);
+            }
         }
         all.push(pointer::contender(product, tiles));
         all.push(descriptor::contender(product, tiles));
         if product.batch == 1 {
             all.push(descriptor::persistent_contender(product, tiles, processors));
         }
-        all
+        Ok(all)
     })
 }

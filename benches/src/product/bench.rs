@@ -137,7 +137,7 @@ impl Bench {
     pub fn hold_all<'a, T: Factor>(
         &mut self,
         products: &[Product],
-        ours: impl Fn(&Product) -> Vec<Contender<'a, T>>,
+        ours: impl Fn(&Product) -> Result<Vec<Contender<'a, T>>, Failure>,
     ) -> Result<(), Failure> {
         let name = |p: &Product| format!("{} {} {p}", T::NAME, p.group.name());
         let wanted = |p: &&Product| self.only.is_empty() || self.only.iter().any(|o| name(p).contains(o.as_str()));
@@ -146,7 +146,7 @@ impl Bench {
             return Ok(());
         }
         if let Mode::Look(folder) = self.mode.clone() {
-            return products.iter().try_for_each(|p| self.look(p, ours(p), &folder));
+            return products.iter().try_for_each(|p| self.look(p, ours(p)?, &folder));
         }
         self.seed = self.seed.wrapping_add(1);
         let data = Data::<T>::random(&self.device, self.seed, &products)?;
@@ -156,7 +156,7 @@ impl Bench {
             if let Some(peers) = &mut self.peers {
                 contenders.extend(peers.contenders(&product)?);
             }
-            contenders.extend(ours(&product));
+            contenders.extend(ours(&product)?);
             self.hold(product, &data, contenders)?;
         }
         Ok(())
