@@ -3,7 +3,7 @@
 //! Every operation is a function; where the row says so it is also a method of its first argument.
 //! Adding an operation whose kind exists is one row here.
 
-use kernel_core::ir::{AtomicOp, BinaryOp, UnaryOp};
+use kernel_core::ir::{AtomicOp, BinaryOp, HintKind, UnaryOp};
 
 /// What a call does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +64,12 @@ pub enum Call {
     Atomic(AtomicOp),
     /// `atomic_cas(pointer, expected, value)`
     AtomicCas,
+    /// `multiple_of(x, n)`
+    MultipleOf,
+    /// `max_contiguous(x, n)` and its kind.
+    Runs(HintKind),
+    /// `assume(condition)`
+    Assume,
     /// `dot(a, b, acc = ..)`
     Dot,
     /// An operation of a tensor descriptor.
@@ -149,6 +155,7 @@ impl Row {
 }
 
 const X: &[&str] = &["x"];
+const XN: &[&str] = &["x", "n"];
 const AB: &[&str] = &["a", "b"];
 const PV: &[&str] = &["pointer", "value"];
 const AXES: &[&str] = &["axis", "keep_dims"];
@@ -213,6 +220,10 @@ pub const ROWS: &[Row] = &[
     row("atomic_xor", Call::Atomic(AtomicOp::Xor), PV).options(ATOMIC),
     row("atomic_exchange", Call::Atomic(AtomicOp::Exchange), PV).options(ATOMIC),
     row("atomic_cas", Call::AtomicCas, &["pointer", "expected", "value"]).options(ATOMIC),
+    row("multiple_of", Call::MultipleOf, XN),
+    row("max_contiguous", Call::Runs(HintKind::Contiguous), XN).options(&["multiple_of", "axis"]),
+    row("max_constancy", Call::Runs(HintKind::Constant), XN).options(&["axis"]),
+    row("assume", Call::Assume, &["condition"]).function(),
 ];
 
 const COORDINATES: &[&str] = &["[i, j]"];

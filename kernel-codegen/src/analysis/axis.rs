@@ -116,6 +116,12 @@ impl AxisInfo {
     }
 }
 
+/// Whether a pointer points into a buffer that the kernel cannot write.
+fn reads_constants(func: &Func, pointer: ValueId) -> bool {
+    let param = func.ty(pointer).pointee();
+    param.is_some_and(|param| matches!(func.param(param).kind, ParamKind::Ptr { mutable: false, .. }))
+}
+
 /// The greatest common divisor.
 pub(super) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
@@ -276,6 +282,10 @@ impl AxisAnalysis {
                 MemoryOp::CheckBounds { .. } => {
                     let mask = operation.operands.get(2).map(|&mask| self.of(func, mask));
                     rules::check_bounds(&operand(self, 0), &operand(self, 1), mask.as_ref())
+                }
+                // Equal addresses hold equal values, if nobody writes there.
+                MemoryOp::Load { .. } if reads_constants(func, operation.operands[0]) => {
+                    rules::pure(&operation.operands.iter().map(|&v| self.of(func, v)).collect::<Vec<_>>())
                 }
                 MemoryOp::Load { .. }
                 | MemoryOp::Store { .. }

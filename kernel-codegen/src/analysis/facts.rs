@@ -5,11 +5,12 @@
 //! n >= 0, n < 4096             bounds
 //! n == 1                       the number itself
 //! ```
-//! and both parts of `a & b`.
+//! and both parts of `a & b` and `a && b`.
 
-use kernel_core::ir::{BinaryOp, CmpOp, DType, ElementwiseOp, Func, Op, ValueId};
+use kernel_core::ir::{BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, Func, Op, ValueId};
 
 use super::axis::{AxisInfo, DimInfo, pow2_divisor};
+use super::control::yielded;
 
 /// Conditions nested deeper are not followed.
 const MAX_DEPTH: usize = 16;
@@ -46,6 +47,16 @@ fn conjuncts(
     found: &mut Vec<(ValueId, Fact)>,
 ) {
     let Some(operation) = func.def_op(condition).filter(|_| depth < MAX_DEPTH) else { return };
+    if operation.op == Op::Control(ControlOp::If) {
+        // `a && b` is `if a { b } else { false }`.
+        let index = operation.results.iter().position(|&result| result == condition).unwrap_or(0);
+        let yielded = |region: usize| yielded(func, operation.regions[region]).get(index).copied();
+        if let (Some(b), Some(0)) = (yielded(0), yielded(1).and_then(constant)) {
+            conjuncts(func, operation.operands[0], constant, depth + 1, found);
+            conjuncts(func, b, constant, depth + 1, found);
+        }
+        return;
+    }
     let &[a, b] = operation.operands.as_slice() else { return };
     match &operation.op {
         Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) => {

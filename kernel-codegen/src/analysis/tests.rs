@@ -87,6 +87,142 @@ fn one_dimension() {
     }
 }
 
+/// The cases that Triton's analysis is tested with (`test/Analysis/test-alignment.mlir`), in tiles of 128.
+///
+/// Where the result is another, the comment says why: quotients and remainders of numbers that may be negative are
+/// not what they are of others, and products are followed as far as their factors are.
+#[test]
+fn known_cases() {
+    let all = MAX_DIVISOR;
+    let one = "%o: i32 = const 1\n %ones: i32[128] = splat %o\n";
+    let two = "%w: i32 = const 2\n %twos: i32[128] = splat %w\n";
+    let sixty_four = "%s: i32 = const 64\n %sixtyfours: i32[128] = splat %s\n";
+    let big = "%b: i32 = const 128\n %bigs: i32[128] = splat %b\n";
+    let zero = "%z: i32 = const 0\n %zeros: i32[128] = splat %z\n";
+    let numbers = format!("{one} {two} {sixty_four} {big} {zero} %r: i32[128] = arange {{lo = 0, hi = 128}}\n");
+    let cases: &[(&str, (u64, u64, u64))] = &[
+        // cast
+        ("%c: i64[128] = cast %bigs", (1, 128, 128)),
+        ("%c: i16[128] = cast %r", (128, 1 << 16, 1)),
+        ("%t: bool = const true\n %c: bool[128] = splat %t", (1, 1, 128)),
+        // add
+        ("%c: i32[128] = add %r, %r", (1, 1, 1)),
+        ("%c: i32[128] = add %ones, %bigs", (1, 1, 128)),
+        ("%c: i32[128] = add %r, %ones", (128, 1, 1)),
+        ("%c: i32[128] = add %r, %bigs", (128, 128, 1)),
+        // sub
+        ("%c: i32[128] = sub %r, %r", (1, 1, 1)),
+        ("%c: i32[128] = sub %r, %ones", (128, 1, 1)),
+        ("%c: i32[128] = sub %ones, %r", (1, 1, 1)),
+        ("%c: i32[128] = sub %bigs, %sixtyfours", (1, 64, 128)),
+        // mul
+        ("%c: i32[128] = mul %r, %ones", (128, all, 1)),
+        ("%c: i32[128] = mul %ones, %r", (128, all, 1)),
+        ("%c: i32[128] = mul %r, %bigs", (1, 128, 1)),
+        ("%c: i32[128] = mul %bigs, %twos", (1, 256, 128)),
+        // div
+        ("%c: i32[128] = div %r, %ones", (128, all, 1)),
+        ("%c: i32[128] = div %r, %sixtyfours", (1, 1, 64)),
+        ("%c: i32[128] = div %bigs, %twos", (1, 64, 128)),
+        ("%c: i32[128] = div %ones, %r", (1, 1, 1)),
+        ("%c: i32[128] = div %r, %r", (1, 1, 1)),
+        // rem
+        ("%c: i32[128] = rem %r, %ones", (1, all, 1)),
+        ("%c: i32[128] = rem %r, %sixtyfours", (64, 64, 1)),
+        ("%c: i32[128] = rem %bigs, %sixtyfours", (1, all, 128)),
+        ("%c: i32[128] = rem %r, %r", (1, 1, 1)),
+        // A run that starts at 64 stays below the next multiple of 128.
+        ("%h: i32[128] = add %r, %sixtyfours\n %c: i32[128] = rem %h, %bigs", (64, 64, 1)),
+        // cmp, of a run with a constant
+        ("%c: bool[128] = cmp.eq %r, %zeros", (1, 1, 1)),
+        ("%c: bool[128] = cmp.lt %r, %zeros", (1, 1, 128)),
+        ("%c: bool[128] = cmp.ge %r, %zeros", (1, 1, 128)),
+        ("%c: bool[128] = cmp.gt %r, %zeros", (1, 1, 1)),
+        ("%c: bool[128] = cmp.le %zeros, %r", (1, 1, 128)),
+        ("%c: bool[128] = cmp.lt %r, %sixtyfours", (1, 1, 64)),
+        ("%c: bool[128] = cmp.lt %ones, %bigs", (1, 1, 128)),
+        // cmp, of a run in part
+        ("%p: i32[128] = rem %r, %sixtyfours\n %c: bool[128] = cmp.lt %p, %bigs", (1, 1, 64)),
+        // logic
+        ("%c: i32[128] = or %ones, %bigs", (1, 1, 128)),
+        ("%c: i32[128] = xor %sixtyfours, %bigs", (1, 64, 128)),
+        ("%q: i32[128] = div %r, %sixtyfours\n %c: i32[128] = or %q, %bigs", (1, 1, 64)),
+        ("%q: i32[128] = div %r, %sixtyfours\n %c: i32[128] = and %q, %r", (1, 1, 1)),
+        // shifts
+        ("%c: i32[128] = shl %r, %ones", (1, 2, 1)),
+        ("%e: i32 = const 8\n %es: i32[128] = splat %e\n %c: i32[128] = shr %r, %es", (1, 1, 128)),
+        ("%c: i32[128] = shl %bigs, %ones", (1, 256, 128)),
+        ("%c: i32[128] = shl %ones, %r", (1, 1, 1)),
+        // minimum and maximum
+        ("%c: i32[128] = maximum %r, %r", (1, 1, 1)),
+        ("%c: i32[128] = maximum %bigs, %sixtyfours", (1, 128, 128)),
+        ("%c: i32[128] = minimum %bigs, %sixtyfours", (1, 64, 128)),
+        // The smallest i32 has no absolute value.
+        ("%e: i32 = const -2147483648\n %c: i32[128] = splat %e", (1, all, 128)),
+        // select
+        ("%t: bool = const true\n %ts: bool[128] = splat %t\n %c: i32[128] = select %ts, %r, %ones", (128, all, 1)),
+        ("%t: bool[128] = cmp.lt %r, %sixtyfours\n %c: i32[128] = select %t, %sixtyfours, %bigs", (1, 64, 64)),
+        ("%t: bool[128] = cmp.eq %r, %ones\n %c: i32[128] = select %t, %sixtyfours, %bigs", (1, 64, 1)),
+        (
+            "%mc: i32[128] = splat %m\n %t: bool[128] = cmp.lt %mc, %ones\n %c: i32[128] = select %t, %r, %bigs",
+            (1, 1, 1),
+        ),
+        // loads: equal addresses hold equal values
+        (
+            "%q: i32[128] = div %r, %sixtyfours\n %xs: *x[128] = splat %x\n %p: *x[128] = add_ptr %xs, %q
+            %c: f32[128] = load %p",
+            (1, 1, 64),
+        ),
+        // if: what both branches give
+        (
+            "%t: bool = cmp.lt %m, %o\n %c: i32[128] = if %t {\n %y: i32[128] = add %r, %bigs\n yield %y
+            } else {\n %n2: i32[128] = add %r, %sixtyfours\n yield %n2\n }",
+            (128, 64, 1),
+        ),
+        // mask of a vector addition whose length is divisible by 16, and of one whose length is not
+        ("%ns2: i32[128] = splat %n\n %at: i32[128] = add %r, %bigs\n %c: bool[128] = cmp.lt %at, %ns2", (1, 1, 16)),
+        ("%ms2: i32[128] = splat %m\n %at: i32[128] = add %r, %bigs\n %c: bool[128] = cmp.lt %at, %ms2", (1, 1, 1)),
+    ];
+    let mut wrong = Vec::new();
+    for (body, expected) in cases {
+        let got = dims(&format!("{numbers} {body}"));
+        if got != [*expected] {
+            wrong.push(format!("{body}: {got:?}, not {expected:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Pointers, as the tests of Triton's analysis have them: shared rows, transposed tiles, four dimensions.
+#[test]
+fn known_cases_of_several_dimensions() {
+    let all = MAX_DIVISOR;
+    let line = "%r: i32[128] = arange {lo = 0, hi = 128}
+        %a: i32[128, 1] = expand_dims %r {axis = 1}
+        %b: i32[1, 128] = expand_dims %r {axis = 0}
+        %k64: i32 = const 64\n";
+    let strided = "%s: i32[128, 1] = splat %k64
+        %as: i32[128, 1] = mul %a, %s
+        %ab: i32[128, 128] = broadcast %as
+        %bb: i32[128, 128] = broadcast %b
+        %o: i32[128, 128] = add %ab, %bb\n";
+    assert_eq!(dims(&format!("{line} %c: i32[128, 1] = reshape %a")), [(1, 1, 1), (1, 1, 1)]);
+    assert_eq!(dims(&format!("{line} %c: i32[1, 128] = reshape %b")), [(1, 1, 1), (1, 1, 1)]);
+    assert_eq!(dims(&format!("{line} %c: i32[128, 128] = broadcast %a")), [(128, all, 1), (1, 1, 128)]);
+    assert_eq!(dims(&format!("{line} {strided}")), [(1, 1, 1), (128, 64, 1)]);
+    let pointers = format!("{line} {strided} %xs: *x[128, 128] = splat %x\n %p: *x[128, 128] = add_ptr %xs, %o");
+    assert_eq!(dims(&pointers), [(1, 1, 1), (128, 64, 1)]);
+    let transposed = format!("{pointers}\n %t: *x[128, 128] = permute %p {{perm = [1, 0]}}");
+    assert_eq!(dims(&transposed), [(128, 64, 1), (1, 1, 1)]);
+    let four = "%r: i32[32] = arange {lo = 0, hi = 32}
+        %a: i32[32, 1] = expand_dims %r {axis = 1}
+        %b: i32[32, 1, 1] = expand_dims %a {axis = 2}
+        %c: i32[1, 32, 1, 1] = expand_dims %b {axis = 0}
+        %d: i32[2, 32, 4, 8] = broadcast %c
+        %t: i32[4, 2, 8, 32] = permute %d {perm = [2, 0, 3, 1]}";
+    assert_eq!(dims(four), [(1, 1, 4), (1, 1, 2), (1, 1, 8), (32, all, 1)]);
+}
+
 #[test]
 fn two_dimensions() {
     let rows = "%r: i32[1024, 1] = expand_dims %i {axis = 1}\n %rb: i32[1024, 64] = broadcast %r";
@@ -191,6 +327,10 @@ fn conditions_that_hold_tell_about_what_follows() {
     assert_eq!(range("%a: bool = cmp.ge %m, %k0\n %b: bool = cmp.lt %m, %k16\n %c: bool = and %a, %b"), Some((0, 15)));
     assert_eq!(range("%a: bool = cmp.gt %k16, %m\n %b: bool = cmp.gt %m, %k0\n %c: bool = and %a, %b"), Some((1, 15)));
     assert_eq!(range("%a: bool = cmp.ge %m, %k0\n %b: bool = cmp.lt %m, %k16\n %c: bool = or %a, %b"), None);
+    let short = "%no: bool = const false\n %yes: bool = const true\n %a: bool = cmp.ge %m, %k0
+        %c: bool = if %a {\n %b: bool = cmp.lt %m, %k16\n yield %b\n } else {\n yield %no\n }";
+    assert_eq!(range(short), Some((0, 15)), "a && b");
+    assert_eq!(range(&short.replace("yield %no", "yield %yes")), None, "!a || b");
     assert_eq!(range("%c: bool = cmp.le %m, %k15"), Some((i64::from(i32::MIN), 15)));
     assert_eq!(after(&format!("{sixteen} %c: bool = cmp.eq %m, %k15")).constant, Some(15));
     // The same of what is promised.

@@ -132,6 +132,7 @@ impl Checker<'_> {
     pub(super) fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
         let one = match args.row.call {
             Call::Store => return self.store(args).map(|()| Val::Unit(args.place)),
+            Call::Assume => return self.assume(args).map(|()| Val::Unit(args.place)),
             Call::Reduce | Call::Scan => return self.closure_call(args),
             Call::ProgramId => self.program_id(args, true),
             Call::NumPrograms => self.program_id(args, false),
@@ -158,6 +159,8 @@ impl Checker<'_> {
             Call::Running(op) => self.running(args, op),
             Call::Atomic(op) => self.atomic(args, op),
             Call::AtomicCas => self.atomic_cas(args),
+            Call::MultipleOf => self.multiple_of(args),
+            Call::Runs(kind) => self.runs(args, kind),
             Call::Dot => self.dot(args),
             Call::Desc(op) => return self.descriptor_op(args, op),
         };

@@ -17,6 +17,7 @@ mod descriptor;
 mod elementwise;
 mod expr;
 mod finish;
+mod hints;
 mod macros;
 mod memory;
 mod pattern;

@@ -6,6 +6,7 @@
 //! | `language` | literals, scopes, pointers, parameters of every type |
 //! | `operations` | reductions, shapes, conversions |
 //! | `flow` | early return, short circuits, branches, loops, swaps |
+//! | `hints` | promises that hold, and ones that do not |
 //! | `running` | scans and atomics |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
@@ -21,6 +22,7 @@ mod bounds;
 mod constants;
 mod descriptors;
 mod flow;
+mod hints;
 mod language;
 mod launches;
 mod lints;

@@ -1,0 +1,125 @@
+//! Hints: believed where they hold, reported where they do not, in safe kernels on every device.
+
+use tilewright::prelude::*;
+use tilewright_tests::devices::check;
+
+#[kernel]
+fn blocks<const N: usize>(x: Ptr<f32>, starts: Ptr<i32>, out: PtrMut<f32>, stride: i32) {
+    let pid = program_id(0);
+    let start = multiple_of(load(starts + pid), 4);
+    let i = arange(0, N);
+    store(out + pid * multiple_of(stride, 4) + i, load(x + start + i));
+}
+
+fn message(result: Result<Vec<f32>, Error>) -> String {
+    match result {
+        Err(Error::AssertFailed { file, message, .. }) => {
+            assert!(file.ends_with("hints.rs"), "{file}");
+            message.to_string()
+        }
+        other => panic!("expected a broken hint, got {other:?}"),
+    }
+}
+
+#[test]
+fn promised_starts() {
+    check(|device| {
+        let x: Vec<f32> = (0..256).map(|i| i as f32).collect();
+        let x = device.upload(&x)?;
+        let mut out = device.zeros::<f32>(128)?;
+        let starts = device.upload(&[192, 4])?;
+        blocks::<64>(&x, &starts, &mut out, 64).grid(2).launch(device)?;
+        let want = (192..256).chain(4..68).map(|i| i as f32).collect::<Vec<_>>();
+        assert_eq!(out.to_vec()?, want);
+
+        let wrong = device.upload(&[6])?;
+        blocks::<64>(&x, &wrong, &mut out, 64).grid(1).launch(device)?;
+        assert!(message(out.to_vec()).contains("`multiple_of(.., 4)`"));
+        assert_eq!(out.to_vec()?, want, "the program ended before it stored");
+        blocks::<64>(&x, &starts, &mut out, 66).grid(2).launch(device)?;
+        assert!(message(out.to_vec()).contains("`multiple_of(.., 4)`"));
+        Ok(())
+    });
+}
+
+#[kernel]
+fn runs<const N: usize>(x: Ptr<f32>, places: Ptr<i32>, out: PtrMut<f32>) {
+    let i = arange(0, N);
+    let at = max_contiguous(load(places + i), 8, multiple_of = 8);
+    store(out + i, load(x + at));
+}
+
+#[test]
+fn promised_runs_of_places_from_memory() {
+    check(|device| {
+        let x: Vec<f32> = (0..512).map(|i| (i * i) as f32).collect();
+        let x = device.upload(&x)?;
+        let places: Vec<i32> = (0..128).map(|i| (i / 8 * 24 % 512) + i % 8).collect();
+        let mut out = device.zeros::<f32>(128)?;
+        runs::<128>(&x, &device.upload(&places)?, &mut out).grid(1).launch(device)?;
+        let want: Vec<f32> = places.iter().map(|&i| (i * i) as f32).collect();
+        assert_eq!(out.to_vec()?, want);
+        for wrong in [3, 8, 127] {
+            let mut places = places.clone();
+            places[wrong] += 1;
+            let mut out = device.zeros::<f32>(128)?;
+            runs::<128>(&x, &device.upload(&places)?, &mut out).grid(1).launch(device)?;
+            assert!(message(out.to_vec()).contains("`max_contiguous(.., 8, multiple_of = 8)`"), "place {wrong}");
+            assert_eq!(out.to_vec()?, [0.0; 128]);
+        }
+        Ok(())
+    });
+}
+
+#[kernel]
+fn rows<const M: usize, const N: usize>(x: Ptr<f32>, lengths: Ptr<i32>, out: PtrMut<f32>, n: i32) {
+    assume(n % 4 == 0 && n > 0);
+    let (i, j) = (arange(0, M), arange(0, N));
+    // Four rows have one length.
+    let length = max_constancy(load(lengths + i), 4);
+    let mask = j < length[(.., None)];
+    let at = i[(.., None)] * n + j;
+    store(out + at, load(x + at, mask = mask, other = -1.0));
+}
+
+#[test]
+fn assumptions_and_equal_elements() {
+    check(|device| {
+        let x = device.full(8 * 16, 2.0f32)?;
+        let mut out = device.zeros::<f32>(8 * 16)?;
+        let lengths = [3, 3, 3, 3, 16, 16, 16, 16];
+        rows::<8, 16>(&x, &device.upload(&lengths)?, &mut out, 16).grid(1).launch(device)?;
+        let want: Vec<f32> =
+            (0..8 * 16).map(|i| if (i % 16) < lengths[i as usize / 16] { 2.0 } else { -1.0 }).collect();
+        assert_eq!(out.to_vec()?, want);
+
+        rows::<8, 16>(&x, &device.upload(&[3, 3, 3, 3, 16, 16, 16, 15])?, &mut out, 16).grid(1).launch(device)?;
+        assert!(message(out.to_vec()).contains("`max_constancy(.., 4)`"));
+        for n in [15, 0, -16] {
+            rows::<8, 16>(&x, &device.upload(&lengths)?, &mut out, n).grid(1).launch(device)?;
+            let message = message(out.to_vec());
+            assert_eq!(message, "what was assumed does not hold: n % 4 == 0 && n > 0", "{n}");
+        }
+        Ok(())
+    });
+}
+
+#[kernel]
+unsafe fn believed<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, start: i32) {
+    assume(start >= 0);
+    let i = multiple_of(start, 8) + arange(0, N);
+    store(out + arange(0, N), load(x + i));
+}
+
+#[test]
+fn hints_in_unsafe_kernels() {
+    check(|device| {
+        let x: Vec<f32> = (0..96).map(|i| i as f32).collect();
+        let x = device.upload(&x)?;
+        let mut out = device.zeros::<f32>(64)?;
+        // SAFETY: elements 24 to 87 exist, 24 is a multiple of 8, and the output has 64.
+        unsafe { believed::<64>(&x, &mut out, 24).grid(1).launch(device)? };
+        assert_eq!(out.to_vec()?, (24..88).map(|i| i as f32).collect::<Vec<_>>());
+        Ok(())
+    });
+}
