@@ -6,6 +6,7 @@ use kernel_core::ir::{DType, ParamId, Placed, Span};
 
 use crate::check::LaunchConditions;
 use crate::directive::with_min_programs;
+use crate::lower;
 use crate::report::Report;
 use crate::target::Target;
 
@@ -152,7 +153,7 @@ pub struct Compiled {
     pub llvm_ir: Option<LlvmIr>,
     /// Dynamic shared memory that each program needs, in bytes.
     pub shared_bytes: u32,
-    /// Warps per program: the block has 32 times as many threads, in x.
+    /// Warps per program, with those that only fetch: the block has 32 times as many threads, in x.
     pub num_warps: u32,
     /// For how many programs per multiprocessor the PTX asks ptxas to make room; `None` if it decides alone.
     /// [`crate::with_min_programs`] changes it.
@@ -179,7 +180,9 @@ impl Compiled {
     /// of programs, as a kernel may need more registers than the wanted number leaves, and to ask for one, as ptxas
     /// gives up on large kernels and takes few registers. Gives what is asked for and the PTX.
     pub fn alternatives(&self) -> impl Iterator<Item = (Option<u32>, String)> {
-        let others = [None, Some(1)].into_iter().filter(|other| *other != self.min_programs);
+        // Groups of warps that change their numbers of registers need a multiprocessor of their own.
+        let fixed = lower::sets_registers(self.placed.func());
+        let others = [None, Some(1)].into_iter().filter(move |_| !fixed).filter(|other| *other != self.min_programs);
         others.map(|programs| (programs, with_min_programs(&self.ptx, programs)))
     }
 

@@ -13,13 +13,13 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
-use crate::passes::{descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, whole_trips};
+use crate::passes::{descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips};
 use crate::target::Target;
 use crate::{dot, lower, place};
 
 /// The names of this crate's optimisation passes that [`Options::disabled_passes`] may leave out, beside those of
 /// [`kernel_core::passes::PASSES`]: each can be switched off without changing what a kernel computes.
-pub const PASSES: [&str; 4] = ["hoist_loads", "whole_trips", "pipeline", "llvm"];
+pub const PASSES: [&str; 5] = ["hoist_loads", "whole_trips", "warp_specialize", "pipeline", "llvm"];
 
 /// Compiles a bound kernel for a target.
 ///
@@ -50,10 +50,13 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
         failed.map_err(|error| CodegenError::refuse(&func, Span::UNKNOWN, error.message))?;
     }
     dots::run(&mut func, *target, options.num_warps);
-    let loops = match options.runs("pipeline") {
-        true => pipeline::run(&mut func, *target, options)?,
-        false => Vec::new(),
+    let (divided, mut loops) = match options.runs("warp_specialize") {
+        true => warp_specialize::run(&mut func, *target, options)?,
+        false => (false, Vec::new()),
     };
+    if !divided && options.runs("pipeline") {
+        loops.extend(pipeline::run(&mut func, *target, options)?);
+    }
     tensor_copies::run(&mut func);
     membar::run(&mut func);
     let placed = placed(func)?;
@@ -112,7 +115,7 @@ fn generate(
         placed,
         llvm_ir: options.keep_llvm_ir.then_some(LlvmIr { lowered: before, optimised: after }),
         shared_bytes: lowered.shared_bytes,
-        num_warps: options.num_warps,
+        num_warps: lowered.block_warps,
         min_programs: lowered.min_programs,
         abi: lowered.abi,
         sites: lowered.sites,

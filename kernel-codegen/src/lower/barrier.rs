@@ -132,10 +132,13 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// All threads of the program meet; what they wrote before is seen after.
+    ///
+    /// In a warp group it is the threads of the group that meet.
     pub(super) fn barrier(&mut self) {
-        match self.num_warps {
-            1 => self.warp_barrier(),
-            _ => {
+        match (self.group, self.block_warps) {
+            (Some(group), _) => self.group_barrier(group),
+            (None, 1) => self.warp_barrier(),
+            (None, _) => {
                 self.ir.call(Intrinsic::BlockBarrier, &[], &[self.ir.i32(0).into()]);
                 self.report.barriers += 1;
             }
@@ -182,7 +185,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Whether any thread passes true; all of them meet.
     pub(super) fn any_thread(&mut self, condition: Value<'ctx>) -> Value<'ctx> {
         let condition = self.ir.int(condition);
-        let result = match self.num_warps {
+        let result = match self.block_warps {
             1 => self.ir.call(Intrinsic::WarpAny, &[], &[self.ir.i32(-1).into(), condition.into()]),
             _ => {
                 self.report.barriers += 1;

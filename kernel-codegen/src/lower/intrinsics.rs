@@ -16,6 +16,8 @@ pub(super) enum Intrinsic {
     GridSize(u8),
     /// All threads of the block meet.
     BlockBarrier,
+    /// So many threads meet at a barrier with a number.
+    GroupBarrier,
     /// All threads of the block meet; whether any passed true.
     BlockBarrierOr,
     /// All threads of the warp meet.
@@ -74,6 +76,7 @@ impl Intrinsic {
             Intrinsic::GridSize(1) => "llvm.nvvm.read.ptx.sreg.nctaid.y",
             Intrinsic::GridSize(_) => "llvm.nvvm.read.ptx.sreg.nctaid.z",
             Intrinsic::BlockBarrier => "llvm.nvvm.barrier.cta.sync.aligned.all",
+            Intrinsic::GroupBarrier => "llvm.nvvm.barrier.cta.sync.aligned.count",
             Intrinsic::BlockBarrierOr => "llvm.nvvm.barrier.cta.red.or.aligned.all",
             Intrinsic::WarpBarrier => "llvm.nvvm.bar.warp.sync",
             Intrinsic::WarpAny => "llvm.nvvm.vote.any.sync",

@@ -1,8 +1,9 @@
 //! Barriers with phases: `mbarrier` objects in shared memory.
 //!
-//! One thread makes them all where the kernel begins, before anybody uses one. An arrival is one for the whole group
-//! of threads that runs the operation: its first thread arrives. What the others did before is over only if the
-//! group has met at a barrier (`wgmma` and tensor copies, which the group or that thread itself waits for, need none).
+//! One thread makes them all where the kernel begins, before anybody uses one. An arrival is one for the threads that
+//! run the operation together: the first of them arrives, in a warp group the first of each four warps. What the
+//! others did before is over only if they have met at a barrier (`wgmma`, which four warps wait for together, and
+//! tensor copies, which that thread waits for itself, need none).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use kernel_core::ir::{Func, GpuOp, Op, OpId, Operation, ValueId};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
-use super::{Lower, Value};
+use super::warp_groups::arrivals;
+use super::{Lower, Result, Value};
 use crate::analysis::control::for_each_op;
 
 /// Bytes of a barrier.
@@ -38,14 +40,15 @@ impl PhaseBarriers {
 
 impl<'ctx> Lower<'_, 'ctx> {
     /// Makes all barriers of the kernel, where it begins.
-    pub(super) fn make_phase_barriers(&mut self) {
+    pub(super) fn make_phase_barriers(&mut self) -> Result<()> {
         if self.phases.offsets.is_empty() {
-            return;
+            return Ok(());
         }
         let first = self.first_thread();
         let func = self.func;
         for (id, offset) in self.phases.offsets.clone() {
             let Op::Gpu(GpuOp::BarrierAlloc { slots, count }) = func.op(id).op else { continue };
+            let count = count * arrivals(func, id)?;
             for slot in 0..slots {
                 let address = self.shared_int(self.ir.i32((offset + slot * BYTES) as i32));
                 self.ir.asm(
@@ -60,6 +63,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         // So that copies, which are not the threads' own, see them too.
         self.ir.asm(&[], "fence.mbarrier_init.release.cluster;", "", &[], AsmEffects::Memory);
         self.barrier();
+        Ok(())
     }
 
     pub(super) fn barrier_alloc(&mut self, id: OpId, operation: &Operation) {
@@ -70,7 +74,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// The first thread arrives, expecting bytes of copies if there are any.
     pub(super) fn barrier_arrive(&mut self, operation: &Operation) {
         let address = self.phase_barrier(operation.operands[0], operation.operands[1]);
-        let first = self.first_thread();
+        let first = if operation.operands.len() > 2 { self.first_thread() } else { self.arriving_thread() };
         let mut arguments: Vec<Value> = vec![address.into(), first.into()];
         let (assembly, constraints) = match operation.operands.get(2) {
             Some(&bytes) => {

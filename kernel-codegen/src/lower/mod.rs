@@ -35,6 +35,7 @@ mod shape;
 mod shared;
 mod tma;
 mod views;
+mod warp_groups;
 mod wgmma;
 mod words;
 
@@ -69,6 +70,8 @@ use intrinsics::Intrinsic;
 use mbarrier::PhaseBarriers;
 use ir::{Ir, Value};
 use shared::Scratch;
+use warp_groups::{Group, block_warps};
+pub(crate) use warp_groups::{registers_at_start, sets_registers};
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
@@ -77,6 +80,8 @@ pub(crate) struct Lowered<'ctx> {
     pub(crate) module: Module<'ctx>,
     pub(crate) shared_bytes: u32,
     pub(crate) min_programs: Option<u32>,
+    /// Warps of the block, with those that only fetch.
+    pub(crate) block_warps: u32,
     pub(crate) abi: Vec<AbiParam>,
     pub(crate) sites: Vec<Site>,
     pub(crate) report: Report,
@@ -112,13 +117,17 @@ pub(crate) fn lower<'ctx>(
     }
     lower.report.shared_bytes = needed;
     let barriers = lower.report.barriers;
-    let min_programs = asked_programs(func, target, num_warps, needed, barriers);
+    let min_programs = match sets_registers(func) {
+        true => Some(1),
+        false => asked_programs(func, target, lower.block_warps, needed, barriers),
+    };
     lower.report.min_programs = min_programs;
-    let threads = num_warps * WARP_SIZE;
+    let threads = lower.block_warps * WARP_SIZE;
     mark_kernel(lower.function, &KernelBounds { min_blocks: min_programs, ..KernelBounds::block(threads) });
     Ok(Lowered {
         shared_bytes: needed,
         min_programs,
+        block_warps: lower.block_warps,
         abi: lower.abi,
         sites: lower.sites,
         report: lower.report,
@@ -135,7 +144,12 @@ struct Lower<'a, 'ctx> {
     func: &'a Func,
     axis: &'a AxisAnalysis,
     target: Target,
+    /// The warps that layouts speak of.
     num_warps: u32,
+    /// All warps of the block.
+    block_warps: u32,
+    /// The warps whose code this is; `None` where all run it.
+    group: Option<Group>,
     function: FunctionValue<'ctx>,
     /// What is computed before everything else.
     entry: BasicBlock<'ctx>,
@@ -179,6 +193,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         num_warps: u32,
     ) -> Result<Lower<'a, 'ctx>> {
         let abi = abi::parameters(func);
+        let block_warps = block_warps(func, num_warps);
         let allocations = SharedPlan::new(func);
         let phases = PhaseBarriers::new(func);
         let function = abi::declare(&ir, func, &abi);
@@ -188,17 +203,19 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         ir.builder.position_at_end(entry);
         let thread = ir.call(Intrinsic::ThreadIdX, &[], &[]).map_or(ir.i32(0), |value| ir.int(value));
         let lane = ir.and(thread, ir.i32(WARP_SIZE as i32 - 1));
-        let warp = match num_warps {
+        let warp = match block_warps {
             1 => ir.i32(0),
             _ => ir.lshr(thread, ir.i32(WARP_SIZE.ilog2() as i32)),
         };
         let mut lower = Lower {
-            report: Report::new(func, target, num_warps),
+            report: Report::new(func, target, block_warps),
             ir,
             func,
             axis,
             target,
             num_warps,
+            block_warps,
+            group: None,
             function,
             entry,
             start,
@@ -221,7 +238,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         };
         lower.bind_parameters();
         lower.ir.builder.position_at_end(start);
-        lower.make_phase_barriers();
+        lower.make_phase_barriers()?;
         Ok(lower)
     }
 
@@ -282,10 +299,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::TmaLoad => return self.tma_load(operation),
             GpuOp::TmaStore { reduce } => return self.tma_store(operation, *reduce),
             GpuOp::TmaStoreWait { pending } => self.tma_store_wait(*pending),
-            GpuOp::WarpGroups { .. } => {
-                let what = format!("`{}` is not lowered", op.mnemonic());
-                return Err(CodegenError::refuse(self.func, operation.span, what));
-            }
+            GpuOp::WarpGroups { .. } => return self.warp_groups(operation),
         }
         Ok(())
     }
@@ -393,10 +407,11 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
 
     /// Whether this thread is the one that acts for all that hold the same elements; `None` if each holds its own.
     fn owner(&mut self, layout: Option<&LinearLayout>) -> Option<IntValue<'ctx>> {
-        let threads = self.num_warps * WARP_SIZE;
-        let (lanes, warps) = match layout {
-            Some(layout) => (layout.free_variable_mask(Dim::Lane), layout.free_variable_mask(Dim::Warp)),
-            None => (WARP_SIZE - 1, threads / WARP_SIZE - 1),
+        let (lanes, warps) = match (layout, self.group) {
+            (Some(layout), _) => (layout.free_variable_mask(Dim::Lane), layout.free_variable_mask(Dim::Warp)),
+            (None, Some(group)) if group.single => (0, 0),
+            (None, Some(_)) => (WARP_SIZE - 1, self.num_warps - 1),
+            (None, None) => (WARP_SIZE - 1, self.block_warps.next_power_of_two() - 1),
         };
         if (lanes, warps) == (0, 0) {
             return None;

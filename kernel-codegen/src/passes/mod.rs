@@ -7,4 +7,5 @@ pub(crate) mod hoist_loads;
 pub(crate) mod membar;
 pub(crate) mod pipeline;
 pub(crate) mod tensor_copies;
+pub(crate) mod warp_specialize;
 pub(crate) mod whole_trips;

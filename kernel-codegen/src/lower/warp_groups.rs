@@ -1,0 +1,298 @@
+//! Warp groups: warps that run different code at the same time.
+//!
+//! ```text
+//! warp_groups {warps = [8, 4], registers = [232, 40]} { consumers } with { producer }
+//! ```
+//!
+//! The first group has the warps that layouts speak of, so tiles live there and nowhere else. Another group computes
+//! with scalars, waits at barriers with phases and asks for tensor copies; one thread does that, because a thread that
+//! falls behind may miss a phase of a barrier that nobody keeps for it.
+//!
+//! - The number of a warp is read from its first lane, which tells ptxas that all lanes go the same way.
+//! - All warps of a group say how many registers they need (`setmaxnreg`), before any of them does anything. ptxas
+//!   honours that only if it knows the size of the block and that a multiprocessor runs one of them.
+//! - Threads of a group meet at a barrier with a number of their own.
+//! - Outside of the groups all warps run the same, which may only be scalars and allocations.
+
+use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span};
+use kernel_core::layout::WARP_SIZE;
+use kernel_llvm::AsmEffects;
+use kernel_llvm::inkwell::IntPredicate;
+use kernel_llvm::inkwell::values::IntValue;
+
+use super::intrinsics::Intrinsic;
+use super::{Lower, Result};
+use crate::analysis::control::for_each_op;
+use crate::error::CodegenError;
+use crate::target::Target;
+
+/// Warps that change their number of registers together.
+const UNIT_WARPS: u32 = 4;
+/// Numbers of registers are multiples of this.
+const UNIT_REGISTERS: u32 = 8;
+/// The numbers of registers that a group may ask for.
+const MIN_REGISTERS: u32 = 24;
+/// Barriers of threads that a block has; number 0 is that of all threads.
+const BARRIERS: u32 = 16;
+
+/// The warps whose code is being lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Group {
+    /// The number of the barrier at which its threads meet.
+    pub(super) barrier: u32,
+    first_warp: u32,
+    warps: u32,
+    /// Whether one thread runs it.
+    pub(super) single: bool,
+}
+
+impl Group {
+    pub(super) fn threads(self) -> u32 {
+        self.warps * WARP_SIZE
+    }
+
+    /// How often the group arrives at a barrier with phases where the kernel says once: one thread per four warps does.
+    fn arrivals(self) -> u32 {
+        if self.single { 1 } else { self.warps.div_ceil(UNIT_WARPS) }
+    }
+}
+
+/// The `warp_groups` of a kernel, if it has one.
+pub(super) fn warp_groups_of(func: &Func) -> Option<&Operation> {
+    let ops = &func.region(func.body).ops;
+    ops.iter().map(|&id| func.op(id)).find(|operation| matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. })))
+}
+
+/// The warps of a block: those of the layouts, or of all warp groups.
+pub(super) fn block_warps(func: &Func, num_warps: u32) -> u32 {
+    match warp_groups_of(func).map(|operation| &operation.op) {
+        Some(Op::Gpu(GpuOp::WarpGroups { warps, .. })) => warps.iter().map(|&warps| u32::from(warps)).sum(),
+        _ => num_warps,
+    }
+}
+
+/// Whether a group changes its number of registers, which ptxas honours in blocks that have a multiprocessor alone.
+pub(crate) fn sets_registers(func: &Func) -> bool {
+    let op = warp_groups_of(func).map(|operation| &operation.op);
+    matches!(op, Some(Op::Gpu(GpuOp::WarpGroups { registers, .. })) if registers.iter().any(|&count| count > 0))
+}
+
+/// Registers of each thread when a block of so many warps starts, if it has a multiprocessor alone.
+pub(crate) fn registers_at_start(target: Target, warps: u32) -> u32 {
+    let all = target.multiprocessor().registers / (warps.max(1) * WARP_SIZE);
+    all.min(255) / UNIT_REGISTERS * UNIT_REGISTERS
+}
+
+/// The groups in order, and the regions that they run.
+fn groups_of(operation: &Operation) -> Vec<(Group, RegionId)> {
+    let Op::Gpu(GpuOp::WarpGroups { warps, .. }) = &operation.op else { return Vec::new() };
+    let mut first_warp = 0;
+    let mut groups = Vec::new();
+    for ((&warps, &region), barrier) in warps.iter().zip(&operation.regions).zip(1..) {
+        let warps = u32::from(warps);
+        groups.push((Group { barrier, first_warp, warps, single: first_warp > 0 }, region));
+        first_warp += warps;
+    }
+    groups
+}
+
+/// How many arrivals a barrier gets for each that the kernel speaks of.
+///
+/// # Errors
+/// If groups of different sizes arrive at it.
+pub(super) fn arrivals(func: &Func, alloc: OpId) -> Result<u32> {
+    let barrier = func.op(alloc).results[0];
+    let Some(operation) = warp_groups_of(func) else { return Ok(1) };
+    let mut found: Option<u32> = None;
+    let mut differ = None;
+    for (group, region) in groups_of(operation) {
+        for_each_op(func, region, &mut |id| {
+            let arrival = func.op(id);
+            if arrival.op == Op::Gpu(GpuOp::BarrierArrive) && arrival.operands[0] == barrier {
+                let count = if arrival.operands.len() > 2 { 1 } else { group.arrivals() };
+                if *found.get_or_insert(count) != count {
+                    differ = Some(arrival.span);
+                }
+            }
+        });
+    }
+    match differ {
+        Some(span) => Err(CodegenError::refuse(func, span, "a barrier that warp groups of different sizes arrive at")),
+        None => Ok(found.unwrap_or(1)),
+    }
+}
+
+impl<'ctx> Lower<'_, 'ctx> {
+    pub(super) fn warp_groups(&mut self, operation: &Operation) -> Result<()> {
+        let Op::Gpu(GpuOp::WarpGroups { registers, .. }) = &operation.op else { return Ok(()) };
+        let groups = groups_of(operation);
+        self.check_groups(operation, &groups, registers)?;
+        let at_start = registers_at_start(self.target, self.block_warps);
+        let ir = &self.ir;
+        let own = ir.lshr(self.thread, ir.i32(WARP_SIZE.ilog2() as i32));
+        let warp = self.shuffle(Intrinsic::ShuffleIndex, own.into(), self.ir.i32(0));
+        let warp = self.ir.int(warp);
+        let end = self.block("groups.end");
+        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
+        let (mut barriers_after, mut scratch_after) = (barriers.clone(), scratch.clone());
+        for ((group, region), &registers) in groups.iter().zip(registers) {
+            self.barriers.clone_from(&barriers);
+            self.scratch.rewind(&scratch);
+            let is_last = Some(group) == groups.last().map(|(group, _)| group);
+            if !is_last {
+                let (own, others) = (self.block("group"), self.block("groups.other"));
+                let limit = self.ir.i32((group.first_warp + group.warps) as i32);
+                let is_own = self.ir.icmp(IntPredicate::ULT, warp, limit);
+                self.ir.branch_if(is_own, own, others);
+                self.ir.builder.position_at_end(own);
+                self.group(*group, *region, u32::from(registers), at_start)?;
+                self.ir.branch(end);
+                self.ir.builder.position_at_end(others);
+            } else {
+                self.group(*group, *region, u32::from(registers), at_start)?;
+                self.ir.branch(end);
+            }
+            barriers_after.join(&self.barriers);
+            scratch_after.join(&self.scratch);
+        }
+        self.barriers = barriers_after;
+        self.scratch.rewind(&scratch_after);
+        self.ir.builder.position_at_end(end);
+        Ok(())
+    }
+
+    /// One group's code.
+    fn group(&mut self, group: Group, region: RegionId, registers: u32, at_start: u32) -> Result<()> {
+        if registers > 0 {
+            let way = if registers > at_start { "inc" } else { "dec" };
+            let assembly = format!("setmaxnreg.{way}.sync.aligned.u32 {registers};");
+            self.ir.asm(&[], &assembly, "", &[], AsmEffects::ConvergentMemory);
+        }
+        let outer = self.group.replace(group);
+        if group.single {
+            let (own, done) = (self.block("group.thread"), self.block("group.end"));
+            let first = self.ir.i32((group.first_warp * WARP_SIZE) as i32);
+            let is_first = self.ir.icmp(IntPredicate::EQ, self.thread, first);
+            self.ir.branch_if(is_first, own, done);
+            self.ir.builder.position_at_end(own);
+            self.region(region)?;
+            self.ir.branch(done);
+            self.ir.builder.position_at_end(done);
+        } else {
+            self.region(region)?;
+        }
+        self.group = outer;
+        Ok(())
+    }
+
+    /// The threads of the group meet.
+    pub(super) fn group_barrier(&mut self, group: Group) {
+        if group.single {
+            return;
+        }
+        let arguments = [self.ir.i32(group.barrier as i32).into(), self.ir.i32(group.threads() as i32).into()];
+        self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
+        self.report.barriers += 1;
+    }
+
+    /// The thread that arrives at barriers with phases for its four warps.
+    pub(super) fn arriving_thread(&mut self) -> IntValue<'ctx> {
+        match self.group {
+            Some(group) if !group.single && group.warps > UNIT_WARPS => {
+                let mask = self.ir.i32((UNIT_WARPS * WARP_SIZE - 1) as i32);
+                let place = self.ir.and(self.thread, mask);
+                self.ir.icmp(IntPredicate::EQ, place, self.ir.i32(0))
+            }
+            Some(_) | None => self.first_thread(),
+        }
+    }
+
+    fn check_groups(&self, operation: &Operation, groups: &[(Group, RegionId)], registers: &[u8]) -> Result<()> {
+        let refuse = |span: Span, what: &str| Err(CodegenError::refuse(self.func, span, what));
+        if warp_groups_of(self.func) != Some(operation) {
+            return refuse(operation.span, "warp groups inside of control flow");
+        }
+        let first = groups.first().map(|(group, _)| group.warps);
+        if first != Some(self.num_warps) || groups.len() as u32 >= BARRIERS {
+            return refuse(operation.span, "warp groups of which the first has other warps than the layouts");
+        }
+        let changes = registers.iter().any(|&count| count > 0);
+        for ((group, _), &count) in groups.iter().zip(registers) {
+            let count = u32::from(count);
+            let fits = count >= MIN_REGISTERS && count.is_multiple_of(UNIT_REGISTERS);
+            if changes && (!fits || !group.warps.is_multiple_of(UNIT_WARPS)) {
+                return refuse(operation.span, "a number of registers that no group of four warps can have");
+            }
+        }
+        let wanted = groups.iter().zip(registers).map(|((group, _), &count)| group.warps * u32::from(count)).sum::<u32>();
+        let has = registers_at_start(self.target, self.block_warps) * self.block_warps;
+        if wanted > has {
+            let error = CodegenError::refuse(self.func, operation.span, "warp groups with more registers than a block has");
+            return Err(error.amounts(u64::from(wanted * WARP_SIZE), u64::from(has * WARP_SIZE)));
+        }
+        for &id in &self.func.region(self.func.body).ops {
+            let other = self.func.op(id);
+            if !runs_anywhere(self.func, other) && other != operation {
+                return refuse(other.span, "an operation beside warp groups that is no scalar and no allocation");
+            }
+        }
+        for (group, region) in groups {
+            self.check_group(*group, *region)?;
+        }
+        Ok(())
+    }
+
+    fn check_group(&self, group: Group, region: RegionId) -> Result<()> {
+        let mut wrong = None;
+        for_each_op(self.func, region, &mut |id| {
+            let operation = self.func.op(id);
+            let what = match &operation.op {
+                Op::Control(ControlOp::Assert { .. }) => "an assertion in a warp group, which the others would wait for",
+                _ if group.single && !is_for_one_thread(self.func, operation) => {
+                    "tiles, or barriers of threads, in a warp group that is not the first"
+                }
+                _ => return,
+            };
+            wrong.get_or_insert((operation.span, what));
+        });
+        match wrong {
+            Some((span, what)) => Err(CodegenError::refuse(self.func, span, what)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether all warps of a block may run an operation, whatever group they are in.
+fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
+    match &operation.op {
+        Op::Create(_) | Op::Elementwise(_) => operation.results.iter().all(|&value| func.ty(value).is_scalar()),
+        Op::Control(ControlOp::Return) | Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }) => true,
+        Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
+    }
+}
+
+/// Whether one thread can run an operation without others.
+fn is_for_one_thread(func: &Func, operation: &Operation) -> bool {
+    let is_tile = |value: &kernel_core::ir::ValueId| {
+        let ty = func.ty(*value);
+        !ty.is_scalar() && matches!(ty.elem, Elem::Data(_) | Elem::Ptr(_))
+    };
+    if operation.operands.iter().chain(&operation.results).any(is_tile) {
+        return false;
+    }
+    match &operation.op {
+        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) => true,
+        Op::Control(op) => !matches!(op, ControlOp::Reduce { .. } | ControlOp::Scan { .. }),
+        Op::Gpu(op) => matches!(
+            op,
+            GpuOp::SharedIndex
+                | GpuOp::SharedPermute { .. }
+                | GpuOp::BarrierArrive
+                | GpuOp::BarrierWait
+                | GpuOp::TmaLoad
+                | GpuOp::TmaStore { .. }
+                | GpuOp::TmaStoreWait { .. }
+        ),
+        Op::Dot(_) | Op::Desc(_) => false,
+    }
+}

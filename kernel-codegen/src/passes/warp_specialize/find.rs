@@ -1,0 +1,333 @@
+//! Which loops are fed by tensor copies alone, and through what.
+
+use std::collections::BTreeMap;
+
+use kernel_core::ir::{
+    ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, ShapeOp,
+    Span, ValueId,
+};
+use kernel_core::layout::LinearLayout;
+
+use crate::analysis::control::{for_each_op, yielded};
+use crate::boxes::boxes_of;
+use crate::report::LoopReport;
+
+/// A block that comes from global memory into shared memory in each trip of a loop.
+#[derive(Clone, Debug)]
+pub(super) struct Copy {
+    /// The `desc_load`.
+    pub(super) load: OpId,
+    /// The `shared_alloc` that the block was written to through registers.
+    pub(super) alloc: OpId,
+    /// How the block's dimensions become those of the allocation, if they are not the same.
+    pub(super) perm: Option<Vec<u8>>,
+    /// The block's own shape, dtype and layout in shared memory.
+    pub(super) shape: Vec<Dim>,
+    pub(super) dtype: Dt,
+    pub(super) layout: LinearLayout,
+    /// The bytes that arrive.
+    pub(super) bytes: u32,
+}
+
+/// A loop whose products read what one thread can fetch ahead.
+#[derive(Clone, Debug)]
+pub(super) struct Channel {
+    /// The `for`.
+    pub(super) owner: OpId,
+    pub(super) copies: Vec<Copy>,
+    /// The stores into the allocations, which the copies replace.
+    pub(super) stores: Vec<OpId>,
+    /// Barriers and fences that are there for those stores alone.
+    pub(super) obsolete: Vec<OpId>,
+    /// Products of one trip whose sums are only carried on: they stay in flight until the next trip. Empty if something
+    /// else in the loop needs a sum.
+    pub(super) carried_products: Vec<OpId>,
+    /// The waits of the products.
+    pub(super) waits: Vec<OpId>,
+    /// Slots of the ring.
+    pub(super) stages: u32,
+    /// Whether a person asked for that number.
+    pub(super) fixed: bool,
+    /// Whether a person asked for it.
+    pub(super) asked: bool,
+}
+
+/// Why a loop is left as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Refusal {
+    /// The loop.
+    span: Span,
+    /// The reason, as the end of a sentence that begins with "not specialised: ".
+    reason: String,
+}
+
+impl Refusal {
+    pub(super) fn new(span: Span, reason: impl Into<String>) -> Refusal {
+        Refusal { span, reason: reason.into() }
+    }
+
+    pub(super) fn report(&self) -> LoopReport {
+        LoopReport { span: self.span, what: format!("not specialised: {}", self.reason) }
+    }
+}
+
+/// A loop with the mark, or the mark of a loop around it.
+#[derive(Clone, Copy)]
+struct Loop {
+    id: OpId,
+    asked: bool,
+}
+
+/// The users of values.
+struct Users(BTreeMap<ValueId, Vec<OpId>>);
+
+impl Users {
+    fn new(func: &Func) -> Users {
+        let mut users: BTreeMap<ValueId, Vec<OpId>> = BTreeMap::new();
+        for_each_op(func, func.body, &mut |id| {
+            for &operand in &func.op(id).operands {
+                users.entry(operand).or_default().push(id);
+            }
+        });
+        Users(users)
+    }
+
+    fn of(&self, value: ValueId) -> &[OpId] {
+        self.0.get(&value).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The loops with the mark.
+pub(super) fn marked(func: &Func) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let is_marked = matches!(operation.op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
+        spans.extend(is_marked.then_some(operation.span));
+    });
+    spans
+}
+
+/// Finds the loops of a kernel that can be fed by a producer. A loop that was asked for and cannot be is in the second
+/// list.
+pub(super) fn channels(func: &Func, default_stages: u32) -> (Vec<Channel>, Vec<Refusal>) {
+    let mut loops = Vec::new();
+    innermost(func, func.body, false, &mut loops);
+    let users = Users::new(func);
+    let (mut channels, mut refusals) = (Vec::new(), Vec::new());
+    for Loop { id, asked } in loops {
+        match channel(func, &users, id, asked, default_stages) {
+            Ok(channel) => channels.push(channel),
+            Err(refusal) if asked => refusals.push(refusal),
+            Err(_) => {}
+        }
+    }
+    (channels, refusals)
+}
+
+/// Innermost loops that multiply, in program order.
+fn innermost(func: &Func, region: RegionId, asked: bool, loops: &mut Vec<Loop>) {
+    for &id in &func.region(region).ops {
+        let operation = func.op(id);
+        let marked = matches!(operation.op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
+        if let Op::Control(ControlOp::For { .. }) = operation.op {
+            let body = operation.regions[0];
+            if multiplies(func, body) || (marked && !has_loop(func, body)) {
+                loops.push(Loop { id, asked: asked || marked });
+            }
+        }
+        for &inner in &operation.regions {
+            innermost(func, inner, asked || marked, loops);
+        }
+    }
+}
+
+/// Whether an operation of the block itself is a product.
+fn multiplies(func: &Func, region: RegionId) -> bool {
+    func.region(region).ops.iter().any(|&id| matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. }) | Op::Dot(_)))
+}
+
+fn has_loop(func: &Func, region: RegionId) -> bool {
+    let mut found = false;
+    for_each_op(func, region, &mut |id| {
+        found |= matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
+    });
+    found
+}
+
+fn channel(
+    func: &Func,
+    users: &Users,
+    owner: OpId,
+    asked: bool,
+    default_stages: u32,
+) -> Result<Channel, Refusal> {
+    let operation = func.op(owner);
+    let refuse = |reason: &str| Refusal::new(operation.span, reason);
+    let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return Err(refuse("it is no `for` loop")) };
+    let body = operation.regions[0];
+    let ops = &func.region(body).ops;
+    let is_product = |id: &&OpId| matches!(func.op(**id).op, Op::Gpu(GpuOp::Wgmma { .. }));
+    let products: Vec<OpId> = ops.iter().filter(is_product).copied().collect();
+    if products.is_empty() {
+        return Err(refuse("nothing in it is multiplied by warp groups"));
+    }
+    if has_loop(func, body) {
+        return Err(refuse("it has a loop in it"));
+    }
+    let (mut copies, mut stores, mut others) = (Vec::new(), Vec::new(), false);
+    for &id in ops {
+        match &func.op(id).op {
+            Op::Gpu(GpuOp::SharedStore) => match copy(func, users, body, id) {
+                Some(copy) => {
+                    copies.push(copy);
+                    stores.push(id);
+                }
+                None => others = true,
+            },
+            Op::Gpu(GpuOp::AsyncCopy | GpuOp::SharedLoad | GpuOp::TmaStore { .. }) => others = true,
+            Op::Gpu(GpuOp::TmaLoad | GpuOp::BarrierWait | GpuOp::BarrierArrive) => {
+                return Err(refuse("its copies are asynchronous already"));
+            }
+            _ => {}
+        }
+    }
+    if copies.is_empty() {
+        return Err(refuse("no factor comes from a tensor descriptor as it is"));
+    }
+    if !asked && !all_from(func, &products, &copies) {
+        return Err(refuse("not all factors come from tensor descriptors"));
+    }
+    let is_obsolete = |id: &&OpId| {
+        let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
+        [Op::Gpu(GpuOp::Barrier), Op::Gpu(fence)].contains(&func.op(**id).op)
+    };
+    let obsolete = if others { Vec::new() } else { ops.iter().filter(is_obsolete).copied().collect() };
+    let is_wait = |id: &&OpId| matches!(func.op(**id).op, Op::Gpu(GpuOp::WgmmaWait { .. }));
+    let waits: Vec<OpId> = ops.iter().filter(is_wait).copied().collect();
+    let waited = products.iter().all(|&product| {
+        let used = users.of(func.op(product).results[0]);
+        !used.is_empty() && used.iter().all(|user| waits.contains(user))
+    });
+    let pending = |id: &OpId| matches!(func.op(*id).op, Op::Gpu(GpuOp::WgmmaWait { pending }) if pending > 0);
+    if !waited || waits.iter().any(pending) {
+        return Err(refuse("its products are asynchronous already"));
+    }
+    let carried = !others && are_carried(func, users, body, &products, &waits);
+    let carried_products = if carried { products } else { Vec::new() };
+    let (fixed, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
+    // The slot of a product in flight is not free before the next one has been waited for.
+    let stages = stages.max(if carried { 2 } else { 1 });
+    Ok(Channel { owner, copies, stores, obsolete, carried_products, waits, stages, fixed, asked })
+}
+
+/// The copy that a store into shared memory ends: a block as it was loaded, or with its dimensions in another order.
+fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy> {
+    let &[view, value] = func.op(store).operands.as_slice() else { return None };
+    let alloc = defining(func, view)?;
+    let Op::Gpu(GpuOp::SharedAlloc { .. }) = func.op(alloc).op else { return None };
+    let ops = &func.region(body).ops;
+    let reads = |id: &OpId| *id == store || (matches!(func.op(*id).op, Op::Gpu(GpuOp::Wgmma { .. })) && ops.contains(id));
+    if !users.of(view).iter().all(reads) {
+        return None;
+    }
+    let (mut value, mut perm) = (value, None::<Vec<u8>>);
+    let load = loop {
+        let id = defining(func, value)?;
+        let operation = func.op(id);
+        match &operation.op {
+            Op::Shape(ShapeOp::Permute { perm: outer }) => {
+                perm = Some(match perm {
+                    Some(inner) => inner.iter().map(|&dim| outer[usize::from(dim)]).collect(),
+                    None => outer.clone(),
+                });
+            }
+            Op::Shape(ShapeOp::ConvertLayout) => {}
+            Op::Desc(DescOp::DescLoad) if ops.contains(&id) => break id,
+            _ => return None,
+        }
+        value = operation.operands[0];
+    };
+    let block = func.op(load).results[0];
+    let shape = func.ty(block).shape.clone();
+    let dtype = func.ty(block).dtype()?;
+    let held = &func.layouts[func.value(view).layout?.index()];
+    let layout = match &perm {
+        Some(perm) => held.permute(&inverse(perm)).ok()?,
+        None => held.clone(),
+    };
+    if layout.tile_shape().len() != shape.len() {
+        return None;
+    }
+    boxes_of(&layout, dtype.bytes() * 8)?;
+    let bytes = shape.iter().map(|dim| dim.as_const().unwrap_or(1)).product::<i64>() as u32 * dtype.bytes();
+    Some(Copy { load, alloc, perm, shape, dtype: Dt::Known(dtype), layout, bytes })
+}
+
+fn inverse(perm: &[u8]) -> Vec<u8> {
+    let mut inverse = vec![0; perm.len()];
+    for (position, &dim) in (0u8..).zip(perm) {
+        inverse[usize::from(dim)] = position;
+    }
+    inverse
+}
+
+pub(super) fn defining(func: &Func, value: ValueId) -> Option<OpId> {
+    match func.value(value).def {
+        kernel_core::ir::Def::Result(op, _) => Some(op),
+        kernel_core::ir::Def::Param(_) | kernel_core::ir::Def::Arg(..) => None,
+    }
+}
+
+/// Whether the factors of all products in shared memory are copies, and none is in registers.
+fn all_from(func: &Func, products: &[OpId], copies: &[Copy]) -> bool {
+    let is_copy = |value: &ValueId| {
+        matches!(func.ty(*value).elem, Elem::Shared(_))
+            && copies.iter().any(|copy| func.op(copy.alloc).results[0] == *value)
+    };
+    products.iter().all(|&product| func.op(product).operands[..2].iter().all(is_copy))
+}
+
+/// Whether the sum of each product is an argument of the loop, and goes nowhere but into the next trip.
+fn are_carried(func: &Func, users: &Users, body: RegionId, products: &[OpId], waits: &[OpId]) -> bool {
+    let args = &func.region(body).args;
+    let yields = yielded(func, body);
+    let last = func.region(body).ops.last().copied();
+    let is_carried = |product: &OpId| {
+        let operation = func.op(*product);
+        let Some(position) = args.iter().position(|&arg| arg == operation.operands[2]) else { return false };
+        let sum = operation.results[0];
+        let in_registers = !matches!(func.ty(operation.operands[0]).elem, Elem::Shared(_));
+        let [wait] = users.of(sum) else { return false };
+        let Some(at) = func.op(*wait).operands.iter().position(|&value| value == sum) else { return false };
+        let waited = func.op(*wait).results[at];
+        // Factors in registers may not be overwritten while they are read.
+        !in_registers
+            && users.of(operation.operands[2]).len() == 1
+            && users.of(waited).iter().all(|&user| Some(user) == last)
+            && position > 0
+            && yields.get(position - 1) == Some(&waited)
+            && yields.iter().filter(|&&value| value == waited).count() == 1
+    };
+    let all_waited_for = waits
+        .iter()
+        .flat_map(|&wait| &func.op(wait).operands)
+        .all(|&value| defining(func, value).is_some_and(|id| products.contains(&id)));
+    all_waited_for && products.iter().all(is_carried)
+}
+
+/// The tensors that a kernel writes.
+pub(super) fn written_tensors(func: &Func) -> Vec<ParamId> {
+    let mut written = Vec::new();
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let tensor = operation.operands.first().and_then(|&value| func.ty(value).descriptor());
+        let writes = matches!(
+            operation.op,
+            Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter)
+                | Op::Gpu(GpuOp::TmaStore { .. })
+        );
+        written.extend(tensor.filter(|_| writes));
+    });
+    written
+}

@@ -1,0 +1,291 @@
+//! Divides a kernel between warps that fetch and warps that multiply.
+//!
+//! ```text
+//! for tile in ..                           a persistent kernel, or none of this loop
+//!   acc = 0
+//!   for k in ..                            blocks come by tensor descriptors, and go into shared memory as they are
+//!     a = desc_load A; b = desc_load B
+//!     store a, b to shared memory; acc = wgmma a, b, acc; wait
+//!   desc_store C, acc
+//! ```
+//! becomes, with a ring of `stages` slots and two barriers per slot,
+//! ```text
+//! warp_groups {
+//!   for tile in ..                         the consumers: everything as it was, but
+//!     for k in ..
+//!       wait full[slot], phase
+//!       acc = wgmma a[slot], b[slot], acc
+//!       wait until one product is in flight; arrive empty[previous]
+//!       advance (slot, phase)
+//!     wait for the products; arrive empty[previous]
+//!     desc_store C, acc
+//! } with {
+//!   for tile in ..                         the producer: one thread, which computes coordinates and nothing else
+//!     for k in ..
+//!       wait empty[slot], phase
+//!       arrive full[slot], expecting the bytes of both blocks
+//!       tma_load A -> a[slot], full[slot]; tma_load B -> b[slot], full[slot]
+//!       advance (slot, phase)
+//! }
+//! ```
+//!
+//! Slot and phase run on from tile to tile, so the producer is up to `stages` trips ahead, across the ends of tiles:
+//! while the consumers store a tile, the factors of the next one arrive. Neither side knows how many trips there are;
+//! loops that run never, once or a few times need nothing special.
+//!
+//! The first trip of a tile has no slot before it to release. It releases one slot that nobody waits for, beyond the
+//! ring, which costs less than a condition in every trip.
+//!
+//! Loops with `#[warp_specialize]`, and those in them, are divided where that is possible; others where all factors of
+//! all products come by descriptors. What speaks against it is told in the report.
+
+mod find;
+mod needs;
+mod split;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use kernel_core::ir::{
+    ControlOp, DescOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, Span, StoreMode, Ty, TypeError, ValueId,
+    result_types,
+};
+use kernel_core::layout::LinearLayout;
+use kernel_core::passes::{dce, util};
+
+use crate::analysis::control::for_each_op;
+use crate::boxes::box_layout;
+use crate::error::CodegenError;
+use crate::lower::registers_at_start;
+use crate::options::{MAX_WARPS, Options};
+use crate::report::LoopReport;
+use crate::target::Target;
+use find::{Channel, Refusal};
+use needs::{Needs, Places};
+use split::{Ring, Side, Split};
+
+/// Warps that multiply together, and that change their number of registers together.
+const GROUP_WARPS: u32 = 4;
+/// Registers of a thread that only fetches.
+const PRODUCER_REGISTERS: u32 = 40;
+/// The most registers of a thread that multiplies.
+const MAX_REGISTERS: u32 = 240;
+/// Registers come in units of so many per thread.
+const REGISTER_UNIT: u32 = 8;
+
+/// Runs the pass: whether the kernel was divided, and what became of each loop that was to be.
+///
+/// # Errors
+/// If the kernel it writes breaks a type rule, which is a mistake in this pass.
+pub(crate) fn run(
+    func: &mut Func,
+    target: Target,
+    options: &Options,
+) -> Result<(bool, Vec<LoopReport>), CodegenError> {
+    let marked = find::marked(func);
+    if !target.has_wgmma() {
+        let what = format!("not specialised: {} has no warp groups", target.name());
+        return Ok((false, marked.into_iter().map(|span| LoopReport { span, what: what.clone() }).collect()));
+    }
+    let (channels, mut refusals) = find::channels(func, options.num_stages);
+    if channels.is_empty() {
+        if refusals.is_empty() {
+            refusals.extend(marked.into_iter().map(|span| Refusal::new(span, "nothing in it multiplies by warp groups")));
+        }
+        return Ok((false, refusals.iter().map(Refusal::report).collect()));
+    }
+    let asked = channels.iter().any(|channel| channel.asked);
+    let places = Places::new(func);
+    let needs = obstacle(func, &channels, options.num_warps).and_then(|()| Needs::of(func, &places, &channels));
+    let mut loops: Vec<LoopReport> = refusals.iter().map(Refusal::report).collect();
+    match needs {
+        Ok(needs) => {
+            loops.extend(channels.iter().map(|channel| described(func, channel)));
+            divide(func, target, &channels, &places, &needs, options.num_warps).map_err(|error| {
+                let what = format!("a kernel that the compiler has divided wrongly: {error}");
+                CodegenError::refuse(func, Span::UNKNOWN, what)
+            })?;
+            Ok((true, loops))
+        }
+        Err(refusal) => {
+            loops.extend(asked.then(|| refusal.report()));
+            Ok((false, loops))
+        }
+    }
+}
+
+/// What became of a loop, for a person to read.
+fn described(func: &Func, channel: &Channel) -> LoopReport {
+    let bytes: u32 = channel.copies.iter().map(|copy| copy.bytes).sum();
+    let flight = match channel.carried_products.len() {
+        0 => "products are waited for in each trip".to_string(),
+        1 => "one product in flight".to_string(),
+        many => format!("{many} products in flight"),
+    };
+    let stages = channel.stages;
+    let what = format!("fed by warps of their own through {stages} slots of {bytes} bytes, {flight}");
+    LoopReport { span: func.op(channel.owner).span, what }
+}
+
+/// What keeps a whole kernel from being divided.
+fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Refusal> {
+    let span = channels.first().map_or(Span::UNKNOWN, |channel| func.op(channel.owner).span);
+    if !num_warps.is_multiple_of(GROUP_WARPS) || num_warps + GROUP_WARPS > MAX_WARPS {
+        let reason = format!("{num_warps} warps multiply; it takes 4, 8 or 16 of them, and 4 more that fetch");
+        return Err(Refusal::new(span, reason));
+    }
+    let written = find::written_tensors(func);
+    for copy in channels.iter().flat_map(|channel| &channel.copies) {
+        let load = func.op(copy.load);
+        let tensor = load.operands.first().and_then(|&value| func.ty(value).descriptor());
+        if let Some(tensor) = tensor.filter(|tensor| written.contains(tensor)) {
+            let reason = format!("the kernel also writes `{}`, which a producer would read ahead", func.param(tensor).name);
+            return Err(Refusal::new(load.span, reason));
+        }
+    }
+    let mut found = Ok(());
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let reason = match &operation.op {
+            Op::Control(ControlOp::Assert { .. }) => "an `assert!` that fails ends one side, and the other would wait for it",
+            Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => "the kernel has barriers with phases already",
+            Op::Control(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Gpu(_) => return,
+        };
+        if found.is_ok() {
+            found = Err(Refusal::new(operation.span, reason));
+        }
+    });
+    found
+}
+
+/// Registers per thread of the consumers and of the producer: 0 leaves them as they are.
+///
+/// At the start all threads have as many as the register file gives each. What the producer gives back, the consumers
+/// take; a single group of consumers has all that a thread can have as it is.
+fn registers(target: Target, num_warps: u32) -> (u8, u8) {
+    let groups = num_warps / GROUP_WARPS;
+    let at_start = registers_at_start(target, num_warps + GROUP_WARPS);
+    let left = (at_start * (groups + 1)).saturating_sub(PRODUCER_REGISTERS) / groups;
+    let consumer = left.min(MAX_REGISTERS) / REGISTER_UNIT * REGISTER_UNIT;
+    if groups < 2 || at_start <= PRODUCER_REGISTERS { (0, 0) } else { (consumer as u8, PRODUCER_REGISTERS as u8) }
+}
+
+/// Writes the divided kernel.
+fn divide(
+    func: &mut Func,
+    target: Target,
+    channels: &[Channel],
+    places: &Places,
+    needs: &Needs,
+    num_warps: u32,
+) -> Result<(), TypeError> {
+    let mut inside: BTreeMap<OpId, Vec<usize>> = BTreeMap::new();
+    for (number, channel) in channels.iter().enumerate() {
+        for owner in places.around(channel.owner) {
+            inside.entry(owner).or_default().push(number);
+        }
+    }
+    let mut out = Vec::new();
+    let mut rings = Vec::new();
+    for channel in channels {
+        rings.push(ring(func, channel, &mut out)?);
+    }
+    let outgoing = outgoing(func, &mut out)?;
+    let consumer = Split::new(func, channels, &rings, &inside, &outgoing, Side::Consumer).region()?;
+    let producer = Split::new(func, channels, &rings, &inside, &outgoing, Side::Producer(needs)).region()?;
+    let (many, few) = registers(target, num_warps);
+    let groups = GpuOp::WarpGroups { warps: vec![num_warps as u8, GROUP_WARPS as u8], registers: vec![many, few] };
+    let flags = FloatFlags::default();
+    out.push(func.new_op(groups.into(), vec![], vec![], vec![consumer, producer], flags, Span::UNKNOWN));
+    out.push(func.new_op(ControlOp::Return.into(), vec![], vec![], vec![], flags, Span::UNKNOWN));
+    func.regions[func.body.index()].ops = out;
+    dce::run(func);
+    util::compact(func);
+    Ok(())
+}
+
+/// Shared memory and barriers for a loop.
+fn ring(func: &mut Func, channel: &Channel, out: &mut Vec<OpId>) -> Result<Ring, TypeError> {
+    let mut slots = Vec::new();
+    for copy in &channel.copies {
+        let mut shape = vec![Dim::Const(i64::from(channel.stages))];
+        shape.extend(copy.shape.iter().cloned());
+        let layout = intern(func, &copy.layout);
+        slots.push(push(func, GpuOp::SharedAlloc { shape, dtype: copy.dtype }.into(), Some(layout), out)?);
+    }
+    let barriers = |slots: u32| Op::Gpu(GpuOp::BarrierAlloc { slots, count: 1 });
+    let full = push(func, barriers(channel.stages), None, out)?;
+    let spare = u32::from(!channel.carried_products.is_empty());
+    let empty = push(func, barriers(channel.stages + spare), None, out)?;
+    match (slots.into_iter().collect::<Option<Vec<_>>>(), full, empty) {
+        (Some(slots), Some(full), Some(empty)) => Ok(Ring { slots, full, empty }),
+        _ => Err(TypeError { message: "an allocation has a result".to_string() }),
+    }
+}
+
+/// Shared memory for the blocks that the kernel stores by descriptors: one for all of the same kind.
+fn outgoing(func: &mut Func, out: &mut Vec<OpId>) -> Result<BTreeMap<OpId, ValueId>, TypeError> {
+    let mut stores = Vec::new();
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let reduces = |op: &DescOp| matches!(op, DescOp::DescReduce { op } if StoreMode::of(*op).is_some());
+        let is_store = matches!(&operation.op, Op::Desc(op) if *op == DescOp::DescStore || reduces(op));
+        stores.extend(operation.operands.get(1).filter(|_| is_store).map(|&value| (id, func.ty(value).clone())));
+    });
+    let (mut known, mut views): (Vec<(Ty, ValueId)>, _) = (Vec::new(), BTreeMap::new());
+    for (id, ty) in stores {
+        let view = match known.iter().find(|(other, _)| *other == ty) {
+            Some(&(_, view)) => Some(view),
+            None => staging(func, &ty, out)?,
+        };
+        if let Some(view) = view {
+            known.push((ty, view));
+            views.insert(id, view);
+        }
+    }
+    Ok(views)
+}
+
+/// Shared memory that tensor copies can read a block from; `None` if the block is none that they copy.
+fn staging(func: &mut Func, ty: &Ty, out: &mut Vec<OpId>) -> Result<Option<ValueId>, TypeError> {
+    let (Some(dims), Some(dtype)) = (ty.dims(), ty.dtype()) else { return Ok(None) };
+    let shape: Vec<u32> = dims.iter().filter_map(|&size| u32::try_from(size).ok()).collect();
+    let Some(layout) = box_layout(&shape, dtype.bytes() * 8) else { return Ok(None) };
+    let layout = intern(func, &layout);
+    push(func, GpuOp::SharedAlloc { shape: ty.shape.clone(), dtype: dtype.into() }.into(), Some(layout), out)
+}
+
+/// Appends an operation without operands; returns its result, if it has one.
+fn push(
+    func: &mut Func,
+    op: Op,
+    layout: Option<LayoutId>,
+    out: &mut Vec<OpId>,
+) -> Result<Option<ValueId>, TypeError> {
+    let tys = result_types(func, &op, &[], &[])?;
+    let id = func.new_op(op, vec![], tys, vec![], FloatFlags::default(), Span::UNKNOWN);
+    out.push(id);
+    let result = func.op(id).results.first().copied();
+    if let Some(result) = result {
+        func.values[result.index()].layout = layout;
+    }
+    Ok(result)
+}
+
+fn intern(func: &mut Func, layout: &LinearLayout) -> LayoutId {
+    let known = func.layouts.iter().position(|known| known == layout);
+    let index = known.unwrap_or_else(|| {
+        func.layouts.push(layout.clone());
+        func.layouts.len() - 1
+    });
+    LayoutId::new(index as u32)
+}

@@ -1,0 +1,187 @@
+//! What the producer has to compute: coordinates of blocks, bounds of loops, conditions, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernel_core::ir::{
+    ControlOp, Def, Func, MemoryOp, Op, OpId, ParamKind, RegionId, Span, ValueId,
+};
+
+use super::find::{Channel, Refusal};
+use crate::analysis::control::{operands_before_carried, yielded};
+
+/// The operations and values of a kernel that its loads depend on.
+#[derive(Default, Debug)]
+pub(super) struct Needs {
+    pub(super) ops: BTreeSet<OpId>,
+    /// Arguments and results of control flow among them.
+    pub(super) values: BTreeSet<ValueId>,
+}
+
+/// Where everything is.
+pub(super) struct Places {
+    /// The operation that owns a region; none owns the body.
+    owners: BTreeMap<RegionId, OpId>,
+    /// The region that lists an operation.
+    homes: BTreeMap<OpId, RegionId>,
+}
+
+impl Places {
+    pub(super) fn new(func: &Func) -> Places {
+        let mut places = Places { owners: BTreeMap::new(), homes: BTreeMap::new() };
+        places.visit(func, func.body);
+        places
+    }
+
+    fn visit(&mut self, func: &Func, region: RegionId) {
+        for &id in &func.region(region).ops {
+            self.homes.insert(id, region);
+            for &inner in &func.op(id).regions {
+                self.owners.insert(inner, id);
+                self.visit(func, inner);
+            }
+        }
+    }
+
+    /// The operations around one, the innermost first.
+    pub(super) fn around(&self, id: OpId) -> impl Iterator<Item = OpId> {
+        let owner = |id: &OpId| self.owners.get(self.homes.get(id)?).copied();
+        std::iter::successors(owner(&id), move |id| owner(id))
+    }
+}
+
+impl Needs {
+    /// What the loads of some loops need.
+    ///
+    /// # Errors
+    /// If that is more than scalars that any thread can compute.
+    pub(super) fn of(func: &Func, places: &Places, channels: &[Channel]) -> Result<Needs, Refusal> {
+        let mut search = Search { func, places, needs: Needs::default(), work: Vec::new() };
+        for channel in channels {
+            search.operation(channel.owner);
+            for copy in &channel.copies {
+                search.work.extend(func.op(copy.load).operands.iter().skip(1));
+            }
+        }
+        while let Some(value) = search.work.pop() {
+            search.value(value)?;
+        }
+        Ok(search.needs)
+    }
+}
+
+struct Search<'f> {
+    func: &'f Func,
+    places: &'f Places,
+    needs: Needs,
+    /// Values that are needed and have not been looked at.
+    work: Vec<ValueId>,
+}
+
+impl Search<'_> {
+    /// Notes that an operation is needed, and so are those around it; control flow needs what decides its way.
+    fn operation(&mut self, id: OpId) {
+        for id in [id].into_iter().chain(self.places.around(id)) {
+            if !self.needs.ops.insert(id) {
+                continue;
+            }
+            let operation = self.func.op(id);
+            match &operation.op {
+                Op::Control(op @ (ControlOp::For { .. } | ControlOp::If)) => {
+                    self.work.extend(&operation.operands[..operands_before_carried(op)]);
+                }
+                Op::Control(ControlOp::While) => self.work.extend(yielded(self.func, operation.regions[0])),
+                Op::Control(_)
+                | Op::Create(_)
+                | Op::Elementwise(_)
+                | Op::Shape(_)
+                | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Desc(_)
+                | Op::Gpu(_) => {}
+            }
+        }
+    }
+
+    fn value(&mut self, value: ValueId) -> Result<(), Refusal> {
+        if !self.needs.values.insert(value) {
+            return Ok(());
+        }
+        match self.func.value(value).def {
+            Def::Param(_) => {}
+            Def::Arg(region, index) => {
+                let Some(&owner) = self.places.owners.get(&region) else { return Ok(()) };
+                self.operation(owner);
+                let first = usize::from(matches!(self.func.op(owner).op, Op::Control(ControlOp::For { .. })));
+                if let Some(carried) = (index as usize).checked_sub(first) {
+                    self.carried(owner, carried)?;
+                }
+            }
+            Def::Result(id, index) => {
+                self.operation(id);
+                match &self.func.op(id).op {
+                    Op::Control(ControlOp::For { .. } | ControlOp::While) => self.carried(id, index as usize)?,
+                    Op::Control(ControlOp::If) => {
+                        for &region in &self.func.op(id).regions {
+                            self.work.extend(yielded(self.func, region).get(index as usize));
+                        }
+                    }
+                    Op::Control(_)
+                    | Op::Create(_)
+                    | Op::Elementwise(_)
+                    | Op::Shape(_)
+                    | Op::Memory(_)
+                    | Op::Dot(_)
+                    | Op::Desc(_)
+                    | Op::Gpu(_) => {
+                        self.is_scalar_work(id)?;
+                        self.work.extend(&self.func.op(id).operands);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A value that a loop carries: what it begins with, what follows it, and its names in and after the loop.
+    fn carried(&mut self, owner: OpId, index: usize) -> Result<(), Refusal> {
+        let operation = self.func.op(owner);
+        let Op::Control(op) = &operation.op else { return Ok(()) };
+        let (before, first) = (operands_before_carried(op), usize::from(matches!(op, ControlOp::For { .. })));
+        self.work.extend(operation.operands.get(before + index));
+        self.work.extend(operation.results.get(index));
+        for &region in &operation.regions {
+            self.work.extend(self.func.region(region).args.get(first + index));
+        }
+        if let Some(&body) = operation.regions.last() {
+            self.work.extend(yielded(self.func, body).get(index));
+        }
+        let tile = operation.operands.get(before + index).is_some_and(|&value| !self.func.ty(value).is_scalar());
+        if tile { Err(unknown(operation.span, "a tile that a loop carries")) } else { Ok(()) }
+    }
+
+    /// Whether one thread can do the operation for itself.
+    fn is_scalar_work(&self, id: OpId) -> Result<(), Refusal> {
+        let operation = self.func.op(id);
+        let scalars = operation.operands.iter().chain(&operation.results).all(|&v| self.func.ty(v).is_scalar());
+        let fine = match &operation.op {
+            Op::Create(_) | Op::Elementwise(_) | Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. }) => scalars,
+            Op::Memory(MemoryOp::Load { .. }) => {
+                let param = self.func.ty(operation.operands[0]).pointee();
+                let kind = param.map(|param| &self.func.param(param).kind);
+                if matches!(kind, Some(ParamKind::Ptr { mutable: true, .. })) {
+                    return Err(unknown(operation.span, "memory that the kernel may write"));
+                }
+                scalars
+            }
+            Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
+                return Err(unknown(operation.span, "an atomic, which must happen once"));
+            }
+            Op::Shape(_) | Op::Control(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => false,
+        };
+        if fine { Ok(()) } else { Err(unknown(operation.span, "a tile, which all threads compute together")) }
+    }
+}
+
+fn unknown(span: Span, source: &str) -> Refusal {
+    Refusal::new(span, format!("where its blocks lie depends on {source}"))
+}

@@ -1,0 +1,520 @@
+//! Writes the kernel twice: for the warps that multiply, and for the one thread that fetches.
+//!
+//! Each loop that is fed has a ring of slots in shared memory. Both sides go through it on their own, with a slot number
+//! and the parity of the round ("phase"), which all control flow around the loop carries on: a tile begins where the
+//! one before it ended.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, DType, DescOp, ElementwiseOp, FenceKind, FloatFlags, Func, GpuOp, LayoutId, Op, OpId,
+    Operation, RegionId, Span, StoreMode, TypeError, Unroll, ValueId, result_types,
+};
+use kernel_core::passes::util::clone_op;
+
+use super::find::{Channel, Copy};
+use super::needs::Needs;
+use crate::analysis::control::{operands_before_carried, yielded};
+
+/// What both sides share: the slots of a loop and who may use them.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    /// Shared memory, per copy of the loop.
+    pub(super) slots: Vec<ValueId>,
+    /// A slot is full when its bytes have arrived.
+    pub(super) full: ValueId,
+    /// A slot is empty when it has been read. One slot more that nobody waits for takes the first release of each tile,
+    /// which has nothing to release.
+    pub(super) empty: ValueId,
+}
+
+/// Which side is being written.
+pub(super) enum Side<'n> {
+    /// The warps that do everything but fetch.
+    Consumer,
+    /// The thread that fetches; it does only what is needed for that.
+    Producer(&'n Needs),
+}
+
+/// Where a side is in a ring.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    slot: ValueId,
+    phase: ValueId,
+}
+
+type Result<T> = std::result::Result<T, TypeError>;
+
+/// Copies the operations of the kernel's body into regions.
+pub(super) struct Split<'f> {
+    pub(super) func: &'f mut Func,
+    pub(super) channels: &'f [Channel],
+    pub(super) rings: &'f [Ring],
+    /// Per operation of control flow, the channels in it.
+    pub(super) inside: &'f BTreeMap<OpId, Vec<usize>>,
+    /// Per store of a block, shared memory on its way out.
+    pub(super) outgoing: &'f BTreeMap<OpId, ValueId>,
+    pub(super) side: Side<'f>,
+    map: HashMap<ValueId, ValueId>,
+    positions: Vec<Position>,
+    out: Vec<OpId>,
+}
+
+impl<'f> Split<'f> {
+    pub(super) fn new(
+        func: &'f mut Func,
+        channels: &'f [Channel],
+        rings: &'f [Ring],
+        inside: &'f BTreeMap<OpId, Vec<usize>>,
+        outgoing: &'f BTreeMap<OpId, ValueId>,
+        side: Side<'f>,
+    ) -> Split<'f> {
+        let (map, positions, out) = (HashMap::new(), Vec::new(), Vec::new());
+        Split { func, channels, rings, inside, outgoing, side, map, positions, out }
+    }
+
+    /// A region with one side of the kernel, without arguments and results.
+    pub(super) fn region(mut self) -> Result<RegionId> {
+        // On a fresh barrier the phase before the first counts as complete: all slots are empty.
+        let first_phase = i32::from(matches!(self.side, Side::Producer(_)));
+        for _ in self.channels {
+            let slot = self.number(0)?;
+            let phase = self.number(first_phase)?;
+            self.positions.push(Position { slot, phase });
+        }
+        self.block(self.func.body)?;
+        if matches!(self.side, Side::Consumer) && !self.outgoing.is_empty() {
+            // Shared memory lasts until the last copy out of it has read it.
+            self.effect(GpuOp::TmaStoreWait { pending: 0 }, &[], Span::UNKNOWN)?;
+        }
+        self.terminate(ControlOp::Yield.into(), Vec::new());
+        let region = self.func.new_region([]);
+        self.func.regions[region.index()].ops = std::mem::take(&mut self.out);
+        Ok(region)
+    }
+
+    fn emit(&mut self, op: Op, operands: &[ValueId], layout: Option<LayoutId>, span: Span) -> Result<Vec<ValueId>> {
+        let tys = result_types(self.func, &op, operands, &[])?;
+        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), span);
+        let results = self.func.op(id).results.clone();
+        for &result in &results {
+            self.func.values[result.index()].layout = layout;
+        }
+        self.out.push(id);
+        Ok(results)
+    }
+
+    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], span: Span) -> Result<ValueId> {
+        self.placed(op, operands, None, span)
+    }
+
+    fn placed(
+        &mut self,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+        layout: Option<LayoutId>,
+        span: Span,
+    ) -> Result<ValueId> {
+        let op = op.into();
+        let name = op.name();
+        match self.emit(op, operands, layout, span)?.as_slice() {
+            [value] => Ok(*value),
+            _ => Err(TypeError { message: format!("`{name}` has one result") }),
+        }
+    }
+
+    fn effect(&mut self, op: GpuOp, operands: &[ValueId], span: Span) -> Result<()> {
+        self.emit(op.into(), operands, None, span).map(|_| ())
+    }
+
+    fn number(&mut self, value: i32) -> Result<ValueId> {
+        self.one(Op::i32(value), &[], Span::UNKNOWN)
+    }
+
+    fn terminate(&mut self, op: Op, operands: Vec<ValueId>) {
+        let id = self.func.new_op(op, operands, Vec::new(), Vec::new(), FloatFlags::default(), Span::UNKNOWN);
+        self.out.push(id);
+    }
+
+    fn mapped(&self, value: ValueId) -> ValueId {
+        self.map.get(&value).copied().unwrap_or(value)
+    }
+
+    fn is_needed(&self, id: OpId) -> bool {
+        match self.side {
+            Side::Consumer => true,
+            Side::Producer(needs) => needs.ops.contains(&id),
+        }
+    }
+
+    /// Whether this side carries a value through control flow.
+    fn carries(&self, value: ValueId) -> bool {
+        match self.side {
+            Side::Consumer => true,
+            Side::Producer(needs) => needs.values.contains(&value),
+        }
+    }
+
+    /// The operations of a block but its terminator.
+    fn block(&mut self, region: RegionId) -> Result<()> {
+        for id in self.func.region(region).ops.clone() {
+            if !self.func.op(id).op.is_terminator() && self.is_needed(id) {
+                self.operation(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn operation(&mut self, id: OpId) -> Result<()> {
+        let control = match &self.func.op(id).op {
+            Op::Control(op @ (ControlOp::For { .. } | ControlOp::While | ControlOp::If)) => Some(op.clone()),
+            Op::Control(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Gpu(_) => None,
+        };
+        match control {
+            Some(op) => self.control(id, &op),
+            None if self.outgoing.contains_key(&id) => self.send(id),
+            None => {
+                let copy = clone_op(self.func, id, &mut self.map);
+                self.out.push(copy);
+                Ok(())
+            }
+        }
+    }
+
+    fn control(&mut self, id: OpId, op: &ControlOp) -> Result<()> {
+        if let Some(number) = self.channels.iter().position(|channel| channel.owner == id) {
+            return match self.side {
+                Side::Consumer => self.consume(number),
+                Side::Producer(_) => self.produce(number),
+            };
+        }
+        let inside = self.inside.get(&id).cloned().unwrap_or_default();
+        let operation = self.func.op(id).clone();
+        let before = operands_before_carried(op);
+        let kept: Vec<usize> = (0..operation.results.len()).filter(|&i| self.carries(operation.results[i])).collect();
+        let mut operands: Vec<ValueId> = operation.operands[..before].iter().map(|&v| self.mapped(v)).collect();
+        let is_loop = !matches!(op, ControlOp::If);
+        if is_loop {
+            operands.extend(kept.iter().map(|&index| self.mapped(operation.operands[before + index])));
+            operands.extend(self.state(&inside));
+        }
+        let around = self.positions.clone();
+        let mut regions = Vec::new();
+        for (number, &region) in operation.regions.iter().enumerate() {
+            self.positions.clone_from(&around);
+            let is_test = matches!(op, ControlOp::While) && number == 0;
+            regions.push(self.nested(region, op, &kept, &inside, is_test)?);
+        }
+        self.positions = around;
+        let op = if inside.is_empty() { op.clone() } else { quiet(op) };
+        self.finish(&operation, op, operands, regions, &kept, &inside)
+    }
+
+    /// A region of control flow, with the positions in the rings behind what it carries and yields.
+    fn nested(
+        &mut self,
+        region: RegionId,
+        op: &ControlOp,
+        kept: &[usize],
+        inside: &[usize],
+        is_test: bool,
+    ) -> Result<RegionId> {
+        let copy = self.func.new_region([]);
+        let first = usize::from(matches!(op, ControlOp::For { .. }));
+        let args = self.func.region(region).args.clone();
+        if !matches!(op, ControlOp::If) {
+            let named = args[..first].iter().chain(kept.iter().map(|&index| &args[first + index]));
+            for &arg in named.collect::<Vec<_>>() {
+                self.argument(copy, arg);
+            }
+            for &channel in inside {
+                self.positions[channel] = self.position_argument(copy, channel);
+            }
+        }
+        let outer = std::mem::take(&mut self.out);
+        self.block(region)?;
+        let yields = yielded(self.func, region).to_vec();
+        let mut values: Vec<ValueId>;
+        if is_test {
+            values = yields.iter().map(|&value| self.mapped(value)).collect();
+        } else {
+            values = kept.iter().map(|&index| self.mapped(yields[index])).collect();
+            values.extend(self.state(inside));
+        }
+        self.terminate(ControlOp::Yield.into(), values);
+        self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
+        Ok(copy)
+    }
+
+    fn argument(&mut self, region: RegionId, like: ValueId) -> ValueId {
+        let value = self.func.add_region_arg(region, self.func.ty(like).clone());
+        self.func.values[value.index()].layout = self.func.value(like).layout;
+        self.map.insert(like, value);
+        value
+    }
+
+    fn position_argument(&mut self, region: RegionId, channel: usize) -> Position {
+        let ty = self.func.ty(self.positions[channel].slot).clone();
+        let slot = self.func.add_region_arg(region, ty.clone());
+        let phase = self.func.add_region_arg(region, ty);
+        Position { slot, phase }
+    }
+
+    fn state(&self, inside: &[usize]) -> Vec<ValueId> {
+        inside.iter().flat_map(|&channel| [self.positions[channel].slot, self.positions[channel].phase]).collect()
+    }
+
+    /// The operation with its new regions; names its results.
+    fn finish(
+        &mut self,
+        original: &Operation,
+        op: ControlOp,
+        operands: Vec<ValueId>,
+        regions: Vec<RegionId>,
+        kept: &[usize],
+        inside: &[usize],
+    ) -> Result<()> {
+        let op = Op::Control(op);
+        let tys = result_types(self.func, &op, &operands, &regions)?;
+        let id = self.func.new_op(op, operands, tys, regions, original.flags, original.span);
+        self.out.push(id);
+        let results = self.func.op(id).results.clone();
+        for (&index, &result) in kept.iter().zip(&results) {
+            let old = original.results[index];
+            self.func.values[result.index()].layout = self.func.value(old).layout;
+            self.map.insert(old, result);
+        }
+        for (&channel, pair) in inside.iter().zip(results[kept.len()..].chunks(2)) {
+            self.positions[channel] = Position { slot: pair[0], phase: pair[1] };
+        }
+        Ok(())
+    }
+
+    /// The slot after this one; the phase turns over with the last.
+    fn advance(&mut self, at: Position, stages: u32) -> Result<Position> {
+        let (one, zero, count) = (self.number(1)?, self.number(0)?, self.number(stages as i32)?);
+        let unknown = Span::UNKNOWN;
+        let next = self.one(Op::binary(BinaryOp::Add), &[at.slot, one], unknown)?;
+        let wraps = self.one(Op::compare(CmpOp::Eq), &[next, count], unknown)?;
+        let slot = self.one(ElementwiseOp::Select, &[wraps, zero, next], unknown)?;
+        let turn = self.one(Op::cast(DType::I32), &[wraps], unknown)?;
+        let phase = self.one(Op::binary(BinaryOp::Xor), &[at.phase, turn], unknown)?;
+        Ok(Position { slot, phase })
+    }
+
+    /// A store of a block: through shared memory, once what went that way before has been read. The copy itself is not
+    /// waited for, so that it runs beside the next tile.
+    fn send(&mut self, id: OpId) -> Result<()> {
+        let operation = self.func.op(id).clone();
+        let (span, view) = (operation.span, self.outgoing[&id]);
+        let reduce = match &operation.op {
+            Op::Desc(DescOp::DescReduce { op }) => StoreMode::of(*op),
+            Op::Desc(DescOp::DescLoad | DescOp::DescStore | DescOp::DescGather | DescOp::DescScatter)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => None,
+        };
+        let value = self.mapped(operation.operands[1]);
+        self.effect(GpuOp::TmaStoreWait { pending: 0 }, &[], span)?;
+        self.effect(GpuOp::Barrier, &[], span)?;
+        self.effect(GpuOp::SharedStore, &[view, value], span)?;
+        self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[], span)?;
+        self.effect(GpuOp::Barrier, &[], span)?;
+        let mut operands = vec![self.mapped(operation.operands[0]), view];
+        operands.extend(operation.operands[2..].iter().map(|&coordinate| self.mapped(coordinate)));
+        self.effect(GpuOp::TmaStore { reduce: reduce.unwrap_or(StoreMode::Store) }, &operands, span)
+    }
+
+    /// A loop that fetches: waits for a slot, says how much will come, and asks for it.
+    fn produce(&mut self, number: usize) -> Result<()> {
+        let (channel, ring) = (self.channels[number].clone(), self.rings[number].clone());
+        let operation = self.func.op(channel.owner).clone();
+        let Op::Control(op) = &operation.op else { return Ok(()) };
+        let kept: Vec<usize> = (0..operation.results.len()).filter(|&i| self.carries(operation.results[i])).collect();
+        let mut operands: Vec<ValueId> = operation.operands[..3].iter().map(|&v| self.mapped(v)).collect();
+        operands.extend(kept.iter().map(|&index| self.mapped(operation.operands[3 + index])));
+        operands.extend(self.state(&[number]));
+        let body = operation.regions[0];
+        let copy = self.func.new_region([]);
+        let args = self.func.region(body).args.clone();
+        self.argument(copy, args[0]);
+        for &index in &kept {
+            self.argument(copy, args[1 + index]);
+        }
+        let at = self.position_argument(copy, number);
+        let outer = std::mem::take(&mut self.out);
+        self.block(body)?;
+        let span = operation.span;
+        self.effect(GpuOp::BarrierWait, &[ring.empty, at.slot, at.phase], span)?;
+        let bytes = self.number(channel.copies.iter().map(|copy| copy.bytes as i32).sum())?;
+        self.effect(GpuOp::BarrierArrive, &[ring.full, at.slot, bytes], span)?;
+        for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
+            let view = self.slot(slots, at.slot, span)?;
+            let load = self.func.op(copy.load).clone();
+            let mut operands = vec![load.operands[0], view, ring.full, at.slot];
+            operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
+            self.effect(GpuOp::TmaLoad, &operands, load.span)?;
+        }
+        let next = self.advance(at, channel.stages)?;
+        let yields = yielded(self.func, body).to_vec();
+        let mut values: Vec<ValueId> = kept.iter().map(|&index| self.mapped(yields[index])).collect();
+        values.extend([next.slot, next.phase]);
+        self.terminate(ControlOp::Yield.into(), values);
+        self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
+        self.finish(&operation, quiet(op), operands, vec![copy], &kept, &[number])
+    }
+
+    /// The view of a slot, in the layout of the block.
+    fn slot(&mut self, slots: ValueId, slot: ValueId, span: Span) -> Result<ValueId> {
+        let layout = self.func.value(slots).layout;
+        self.placed(GpuOp::SharedIndex, &[slots, slot], layout, span)
+    }
+
+    /// A loop that multiplies what has been fetched.
+    fn consume(&mut self, number: usize) -> Result<()> {
+        let (channel, ring) = (self.channels[number].clone(), self.rings[number].clone());
+        let operation = self.func.op(channel.owner).clone();
+        let Op::Control(op) = &operation.op else { return Ok(()) };
+        let overlaps = !channel.carried_products.is_empty();
+        let mut operands: Vec<ValueId> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
+        operands.extend(self.state(&[number]));
+        // What the trip before has read: nothing before the first, which is said of a slot that is nobody's.
+        if overlaps {
+            operands.push(self.number(channel.stages as i32)?);
+        }
+        let body = operation.regions[0];
+        let copy = self.func.new_region([]);
+        for arg in self.func.region(body).args.clone() {
+            self.argument(copy, arg);
+        }
+        let at = self.position_argument(copy, number);
+        let previous = overlaps.then(|| self.func.add_region_arg(copy, self.func.ty(at.slot).clone()));
+        let outer = std::mem::take(&mut self.out);
+        self.trip(&channel, &ring, body, at)?;
+        match previous {
+            Some(previous) => {
+                self.wait_for(&channel, channel.carried_products.len() as u8)?;
+                self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span)?;
+            }
+            None => self.effect(GpuOp::BarrierArrive, &[ring.empty, at.slot], operation.span)?,
+        }
+        let next = self.advance(at, channel.stages)?;
+        let mut values: Vec<ValueId> = yielded(self.func, body).to_vec();
+        values.iter_mut().for_each(|value| *value = self.mapped(*value));
+        values.extend([next.slot, next.phase]);
+        values.extend(previous.map(|_| at.slot));
+        self.terminate(ControlOp::Yield.into(), values);
+        self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
+        let kept: Vec<usize> = (0..operation.results.len()).collect();
+        self.finish(&operation, quiet(op), operands, vec![copy], &kept, &[number])?;
+        if overlaps { self.drain(&channel, &ring, &operation) } else { Ok(()) }
+    }
+
+    /// The operations of one trip, on the slot that it has waited for.
+    fn trip(&mut self, channel: &Channel, ring: &Ring, body: RegionId, at: Position) -> Result<()> {
+        let replaced: BTreeSet<OpId> =
+            channel.copies.iter().map(|copy| copy.alloc).chain(channel.obsolete.iter().copied()).collect();
+        let overlaps = !channel.carried_products.is_empty();
+        let mut waited = false;
+        for id in self.func.region(body).ops.clone() {
+            if channel.stores.contains(&id) {
+                if !std::mem::replace(&mut waited, true) {
+                    self.arrived(channel, ring, at, self.func.op(id).span)?;
+                }
+                continue;
+            }
+            let late = overlaps && channel.waits.contains(&id);
+            if self.func.op(id).op.is_terminator() || replaced.contains(&id) || late {
+                continue;
+            }
+            self.operation(id)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a slot; its views stand for the allocations.
+    fn arrived(&mut self, channel: &Channel, ring: &Ring, at: Position, span: Span) -> Result<()> {
+        self.effect(GpuOp::BarrierWait, &[ring.full, at.slot, at.phase], span)?;
+        for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
+            let Copy { alloc, perm, .. } = copy;
+            let mut view = self.slot(slots, at.slot, span)?;
+            let old = self.func.op(*alloc).results[0];
+            if let Some(perm) = perm {
+                let layout = self.func.value(old).layout;
+                view = self.placed(GpuOp::SharedPermute { perm: perm.clone() }, &[view], layout, span)?;
+            }
+            self.map.insert(old, view);
+        }
+        Ok(())
+    }
+
+    /// Waits until at most the `pending` latest products are in flight.
+    fn wait_for(&mut self, channel: &Channel, pending: u8) -> Result<()> {
+        let sums: Vec<ValueId> = channel.carried_products.iter().map(|&id| self.func.op(id).results[0]).collect();
+        let results = self.wait(&sums.iter().map(|&sum| self.mapped(sum)).collect::<Vec<_>>(), pending)?;
+        for &wait in &channel.waits {
+            let operation = self.func.op(wait).clone();
+            for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
+                if let Some(position) = sums.iter().position(|&sum| sum == operand) {
+                    self.map.insert(result, results[position]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, tiles: &[ValueId], pending: u8) -> Result<Vec<ValueId>> {
+        let results = self.emit(GpuOp::WgmmaWait { pending }.into(), tiles, None, Span::UNKNOWN)?;
+        for (&tile, &result) in tiles.iter().zip(&results) {
+            self.func.values[result.index()].layout = self.func.value(tile).layout;
+        }
+        Ok(results)
+    }
+
+    /// After the loop: waits for the last products, and releases what they read.
+    fn drain(&mut self, channel: &Channel, ring: &Ring, operation: &Operation) -> Result<()> {
+        let args = self.func.region(operation.regions[0]).args.clone();
+        let index_of = |product: &OpId| args.iter().position(|&arg| arg == self.func.op(*product).operands[2]);
+        let sums: Vec<ValueId> = channel
+            .carried_products
+            .iter()
+            .filter_map(index_of)
+            .filter_map(|index| operation.results.get(index.checked_sub(1)?).copied())
+            .collect();
+        let tiles: Vec<ValueId> = sums.iter().map(|&sum| self.mapped(sum)).collect();
+        let last = self.out.last().map(|&id| self.func.op(id).results.clone()).unwrap_or_default();
+        let results = self.wait(&tiles, 0)?;
+        for (sum, result) in sums.into_iter().zip(results) {
+            self.map.insert(sum, result);
+        }
+        match last.last() {
+            Some(&previous) => self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The same control flow, with the wishes about it that have been met taken away.
+fn quiet(op: &ControlOp) -> ControlOp {
+    match op {
+        ControlOp::For { reverse, flatten, .. } => ControlOp::For {
+            reverse: *reverse,
+            unroll: Unroll::Never,
+            stages: 1,
+            warp_specialize: false,
+            flatten: *flatten,
+        },
+        other => other.clone(),
+    }
+}
