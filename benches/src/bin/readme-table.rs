@@ -118,11 +118,13 @@ fn main() -> Result<(), Failure> {
     std::fs::write(folder.join("bandwidth.md"), page)?;
 
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let body = format!("{}\n{}{}", table(&rows), limit(&outcomes), summary(&rows));
-    std::fs::write(&readme, replace(&std::fs::read_to_string(&readme)?, &body)?)?;
-    if folder.join("matmul.csv").exists() {
+    let mut body = format!("{}\n{}{}", table(&rows), limit(&outcomes), summary(&rows));
+    if let Ok(text) = std::fs::read_to_string(folder.join("matmul.csv")) {
         print!("{}", product::plot::page(&folder)?);
+        let (_, products) = product::outcome::parse(&text);
+        body += &format!("\n{}", product::outcome::summary(&product::outcome::rows(&products)));
     }
+    std::fs::write(&readme, replace(&std::fs::read_to_string(&readme)?, &body)?)?;
     println!("{} rows, {} plots, {}", rows.len(), files.len(), readme.display());
     Ok(())
 }

@@ -156,6 +156,36 @@ pub fn markdown(rows: &[Row<'_>]) -> String {
     out
 }
 
+/// The products of 16-bit floats as a short table in Markdown. The empty text if we were not there.
+pub fn summary(rows: &[Row<'_>]) -> String {
+    let mut shapes: Vec<&str> = Vec::new();
+    for o in rows.iter().filter_map(|row| row.best("tilewright")) {
+        if matches!(o.group.as_str(), "large" | "small") && !shapes.contains(&o.shape.as_str()) {
+            shapes.push(&o.shape);
+        }
+    }
+    if shapes.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from(
+        "| TFLOP/s | f16 | Triton | cuBLAS | ratio to Triton | to cuBLAS | bf16 | Triton | cuBLAS | ratio to Triton \
+         | to cuBLAS |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for shape in shapes {
+        let cells = ["f16", "bf16"].map(|dtype| {
+            let row = rows.iter().find(|row| row.all.iter().any(|o| o.shape == shape && o.dtype == dtype));
+            let of = |name| row.and_then(|row| row.best(name));
+            let rate = |o: Option<&Outcome>| o.map_or_else(|| "–".to_string(), |o| format!("{:.0}", o.tflops));
+            let (ours, cublas) = (of("tilewright"), row.and_then(|row| row.named("cublas")));
+            let ratio = |r: Option<f64>| r.filter(|r| !r.is_nan()).map_or("–".to_string(), |r| format!("{r:.2}"));
+            let [triton, library] = [ours.map(|o| o.to_triton), ours.map(|o| o.to_cublas)].map(ratio);
+            format!("{} | {} | {} | {triton} | {library}", rate(ours), rate(of("triton")), rate(cublas))
+        });
+        let _ = writeln!(out, "| matmul, {} | {} |", shape.replace('x', " × "), cells.join(" | "));
+    }
+    out
+}
+
 /// What must be reached, and what was.
 struct Target<'a> {
     row: &'a Outcome,
