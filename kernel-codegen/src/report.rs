@@ -45,6 +45,15 @@ use crate::check::{AccessKind, Class};
 use crate::occupancy::Occupancy;
 use crate::target::Target;
 
+/// Who moves the elements of an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mover {
+    /// Each thread its own.
+    Threads,
+    /// A tensor copy, which one thread asks for.
+    TensorCopy,
+}
+
 /// One access to global memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessReport {
@@ -56,6 +65,8 @@ pub struct AccessReport {
     pub param: ParamId,
     /// How it is kept inside the buffer, if that was asked.
     pub class: Option<Class>,
+    /// Who moves the elements; of a tensor copy, what follows is of boxes and of the thread that asks.
+    pub mover: Mover,
     /// Elements per instruction of a thread.
     pub vector: u32,
     /// Bytes per instruction of a thread.
@@ -216,7 +227,10 @@ impl Report {
         let param = self.params.get(access.param.index()).map_or("?", String::as_str);
         let place = self.place(access.span);
         write!(f, "  {place}: {} `{param}`: {} x {} bytes", access.kind, access.instructions, access.bytes)?;
-        write!(f, " per thread")?;
+        match access.mover {
+            Mover::Threads => write!(f, " per thread")?,
+            Mover::TensorCopy => write!(f, " by tensor copy")?,
+        }
         if access.vector > 1 {
             write!(f, " ({} elements each)", access.vector)?;
         }
@@ -228,6 +242,7 @@ impl Report {
         }
         match access.layout {
             Some(layout) => writeln!(f, ", layout #{}", layout.index()),
+            None if access.mover == Mover::TensorCopy => writeln!(f),
             None => writeln!(f, ", scalar"),
         }
     }

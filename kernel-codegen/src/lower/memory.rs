@@ -21,7 +21,7 @@ use super::ir::Value;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::check::AccessKind;
-use crate::report::AccessReport;
+use crate::report::{AccessReport, Mover};
 
 use super::barrier::Touch;
 
@@ -230,6 +230,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             kind,
             param: self.buffer(pointer).0,
             class: None,
+            mover: Mover::Threads,
             vector: vectors.width,
             bytes: vectors.width * bits / 8,
             instructions: vectors.groups.len() as u32,

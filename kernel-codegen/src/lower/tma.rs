@@ -13,7 +13,7 @@ use crate::boxes::{Boxes, boxes_of};
 use crate::check::AccessKind;
 use crate::compiled::TensorMap;
 use crate::error::CodegenError;
-use crate::report::AccessReport;
+use crate::report::{AccessReport, Mover};
 
 /// The map that the copies of a tensor use; `None` if none copies it.
 pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {
@@ -142,6 +142,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             kind,
             param,
             class: None,
+            mover: Mover::TensorCopy,
             vector: boxes.side.iter().product(),
             bytes: boxes.bytes,
             instructions: boxes.starts.len() as u32,

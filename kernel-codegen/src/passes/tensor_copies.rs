@@ -13,7 +13,8 @@
 //! ```
 //! becomes
 //! ```text
-//! %v = shared_alloc; %b = barrier_alloc {slots = 1, count = 1}        where the kernel begins
+//! %b = barrier_alloc {slots = 1, count = 1}                           where the kernel begins
+//! %v = shared_alloc
 //! barrier_arrive %b, 0, bytes; tma_load %d, %v, %b, 0, %i, %j
 //! barrier_wait %b, 0, %phase
 //! %a = shared_load %v
@@ -232,9 +233,10 @@ impl Copies<'_> {
         let region = self.region_of(around);
         let (&tensor, coordinates) = (&operation.operands[0], &operation.operands[1..]);
         let direct = self.only_store(result, region);
+        let mut ops = Vec::new();
         let view = match direct {
             Some((_, view)) => Some(view),
-            None => self.allocate(result, span),
+            None => self.allocate(result, span, &mut ops),
         };
         let Some(view) = view else { return };
         let barrier = self.barriers(span);
@@ -242,7 +244,6 @@ impl Copies<'_> {
         let zero = self.number_first(0, span);
         let bytes = self.func.ty(result).numel().unwrap_or(0) * i64::from(self.bits(result) / 8);
         let phase = if loops { self.carry_phase(around, zero, span) } else { zero };
-        let mut ops = Vec::new();
         let bytes = self.number(bytes as i32, span, &mut ops);
         self.effect(GpuOp::BarrierArrive, vec![barrier, zero, bytes], span, &mut ops);
         let mut operands = vec![tensor, view, barrier, zero];
@@ -269,8 +270,8 @@ impl Copies<'_> {
         let operation = self.func.op(id).clone();
         let span = operation.span;
         let (tensor, value, coordinates) = (operation.operands[0], operation.operands[1], &operation.operands[2..]);
-        let Some(view) = self.allocate(value, span) else { return };
         let mut ops = Vec::new();
+        let Some(view) = self.allocate(value, span, &mut ops) else { return };
         self.effect(GpuOp::SharedStore, vec![view, value], span, &mut ops);
         self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, &mut ops);
         let mut operands = vec![tensor, view];
@@ -369,8 +370,8 @@ impl Copies<'_> {
         self.func.ty(value).dtype().map_or(8, DType::bytes) * 8
     }
 
-    /// Shared memory for a block, allocated where the kernel begins.
-    fn allocate(&mut self, like: ValueId, span: Span) -> Option<ValueId> {
+    /// Shared memory for a block.
+    fn allocate(&mut self, like: ValueId, span: Span, out: &mut Vec<OpId>) -> Option<ValueId> {
         let ty = self.func.ty(like).clone();
         let dtype = ty.dt()?;
         let layout = box_layout(&block_shape(&ty.shape)?, self.bits(like))?;
@@ -381,24 +382,24 @@ impl Copies<'_> {
         });
         let layout = Some(LayoutId::new(index as u32));
         let view = Ty { elem: Elem::Shared(dtype), shape: ty.shape.clone() };
-        Some(self.value_first(GpuOp::SharedAlloc { shape: ty.shape, dtype }.into(), view, layout, span))
+        Some(self.value(GpuOp::SharedAlloc { shape: ty.shape, dtype }.into(), vec![], view, layout, span, out))
     }
 
     /// A barrier, allocated where the kernel begins.
     fn barriers(&mut self, span: Span) -> ValueId {
         let ty = Ty { elem: Elem::Barrier, shape: vec![Dim::Const(1)] };
-        self.value_first(GpuOp::BarrierAlloc { slots: 1, count: 1 }.into(), ty, None, span)
+        self.value_first(GpuOp::BarrierAlloc { slots: 1, count: 1 }.into(), ty, span)
     }
 
-    fn value_first(&mut self, op: Op, ty: Ty, layout: Option<LayoutId>, span: Span) -> ValueId {
+    fn value_first(&mut self, op: Op, ty: Ty, span: Span) -> ValueId {
         let mut first = std::mem::take(&mut self.first);
-        let value = self.value(op, vec![], ty, layout, span, &mut first);
+        let value = self.value(op, vec![], ty, None, span, &mut first);
         self.first = first;
         value
     }
 
     fn number_first(&mut self, number: i32, span: Span) -> ValueId {
-        self.value_first(Op::i32(number), Ty::scalar(DType::I32), None, span)
+        self.value_first(Op::i32(number), Ty::scalar(DType::I32), span)
     }
 
     fn number(&mut self, number: i32, span: Span, out: &mut Vec<OpId>) -> ValueId {
