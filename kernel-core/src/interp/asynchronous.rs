@@ -37,6 +37,8 @@ struct Pending {
     a: Factor,
     b: u64,
     acc: Tile,
+    /// The numbers of its reads in the order of accesses.
+    reads: Vec<u64>,
 }
 
 /// An asynchronous product.
@@ -61,6 +63,8 @@ pub(super) struct StoreInFlight {
     at: Vec<i64>,
     view: u64,
     reduce: Option<Fn2>,
+    /// The number of its read in the order of accesses.
+    read: u64,
 }
 
 /// Products and stores of one warp group.
@@ -107,7 +111,7 @@ impl Machine<'_> {
         self.set_dense(reg);
     }
 
-    pub(super) fn wgmma(&mut self, wgmma: &Wgmma) {
+    pub(super) fn wgmma(&mut self, pc: Pc, wgmma: &Wgmma) {
         let a =
             if wgmma.a_shared { Factor::View(self.handle(wgmma.a)) } else { Factor::Tile(self.tile_bytes(wgmma.a)) };
         let b = self.handle(wgmma.b);
@@ -115,12 +119,17 @@ impl Machine<'_> {
             0 => Tile::Known(self.tile_bytes(wgmma.acc)),
             id => Tile::Flight(id),
         };
+        let product = &wgmma.product;
+        let mut reads = vec![self.begin_access(pc, b, (&[product.k, product.n], product.b_bytes), false, true)];
+        if let Factor::View(a) = a {
+            reads.push(self.begin_access(pc, a, (&[product.m, product.k], product.a_bytes), false, true));
+        }
         self.gpu.landed.next += 1;
         let id = self.gpu.landed.next;
         let flights = self.gpu.flights();
         let group = flights.product_groups;
         flights.product_groups += 1;
-        flights.products.push(Pending { id, group, wgmma: wgmma.clone(), a, b, acc });
+        flights.products.push(Pending { id, group, wgmma: wgmma.clone(), a, b, acc, reads });
         self.poison_tile(wgmma.out);
         self.regs[wgmma.out.index()].flight = id;
     }
@@ -149,6 +158,9 @@ impl Machine<'_> {
 
     /// Computes a product with what its views hold now.
     fn land(&mut self, pending: Pending) {
+        for &read in &pending.reads {
+            self.end_access(read, None);
+        }
         let product = &pending.wgmma.product;
         let [a_bytes, b_bytes, acc_bytes] = product.sizes();
         let (mut a, mut b, mut acc) = (words(a_bytes), words(b_bytes), words(acc_bytes));
@@ -206,13 +218,14 @@ impl Machine<'_> {
         self.expect_copy(pc, barrier, slot, view, (&block.dims, block.dtype), data)
     }
 
-    pub(super) fn tma_store(&mut self, block: &Block, view: RegId, reduce: Option<Fn2>) {
+    pub(super) fn tma_store(&mut self, pc: Pc, block: &Block, view: RegId, reduce: Option<Fn2>) {
         let (at, view) = (self.coordinates(&block.coordinates), self.handle(view));
+        let read = self.begin_access(pc, view, (&block.dims, block.dtype.bytes() as usize), false, true);
         let flights = self.gpu.flights();
         let group = flights.store_groups;
         flights.store_groups += 1;
         let (param, dtype, dims) = (block.param, block.dtype, block.dims.clone());
-        flights.stores.push(StoreInFlight { group, param, dtype, dims, at, view, reduce });
+        flights.stores.push(StoreInFlight { group, param, dtype, dims, at, view, reduce, read });
     }
 
     pub(super) fn tma_store_wait(&mut self, pending: u8) {
@@ -222,6 +235,7 @@ impl Machine<'_> {
         let (done, flying): (Vec<_>, Vec<_>) = stores.into_iter().partition(|store| store.group < complete);
         self.gpu.flights().stores = flying;
         for store in done {
+            self.end_access(store.read, None);
             self.finish_store(&store, true);
         }
     }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::ir::{CmpOp, DType, HintKind, ParamId, Span};
+use crate::ir::{CmpOp, DType, HintKind, LayoutId, ParamId, Span};
 
 use super::asynchronous::Wgmma;
 use super::desc::{Block, BlockAccess, Rows};
@@ -390,16 +390,23 @@ pub(super) enum Inst {
     SharedLoad {
         view: RegId,
         out: RegId,
+        layout: Option<LayoutId>,
     },
     SharedStore {
         view: RegId,
         value: RegId,
+        layout: Option<LayoutId>,
     },
+    /// All threads of the group meet.
+    Barrier,
+    /// Ordinary writes become visible to asynchronous readers.
+    ProxyFence,
     /// The load's result is the data in flight.
     AsyncCopy {
         view: RegId,
         load: Box<Load>,
         token: RegId,
+        layout: Option<LayoutId>,
     },
     AsyncCommit {
         token: RegId,

@@ -60,6 +60,11 @@ pub enum FaultKind {
         /// The parity of the phase.
         phase: i32,
     },
+    /// Accesses to shared memory that nothing orders, in a run that checks it. The program went on.
+    Race {
+        /// What meets what.
+        message: String,
+    },
     /// The arguments do not fit the kernel's parameters, or the grid is larger than a GPU's. Nothing ran.
     InvalidLaunch {
         /// What does not fit.
@@ -97,6 +102,7 @@ impl fmt::Display for Fault {
             FaultKind::Deadlock { slot, phase } => {
                 write!(f, "deadlock: nothing can complete phase {phase} of barrier {slot}")?;
             }
+            FaultKind::Race { message } => f.write_str(message)?,
             FaultKind::InvalidLaunch { message } | FaultKind::Unsupported { message } => {
                 return f.write_str(message);
             }

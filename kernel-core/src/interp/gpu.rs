@@ -4,15 +4,17 @@
 //! in flight; copies land at their wait and no earlier. Warp groups are coroutines that run until they have to wait
 //! at a barrier; when all wait, that is a [deadlock](FaultKind::Deadlock).
 
+use std::ops::Range;
 use std::ptr;
 
-use crate::ir::DType;
+use crate::ir::{DType, LayoutId, Span};
 
 use super::asynchronous::{Flights, Landed, StoreInFlight};
 use super::code::{Inst, Lane, Load, Pc, RegId};
 use super::fault::FaultKind;
 use super::lanes::Bits;
 use super::machine::{Exit, Flow, Machine};
+use super::order::{Agent, Order, Owner};
 
 /// What poisoned shared memory is filled with: NaN in every float dtype.
 pub(super) const POISON: u8 = 0xff;
@@ -50,12 +52,15 @@ struct Landing {
     dims: Box<[usize]>,
     element: usize,
     data: Vec<u8>,
+    /// Its number in the order of accesses.
+    flight: u64,
 }
 
 /// An asynchronous copy in flight.
 #[derive(Debug)]
 struct Copy {
     landing: Landing,
+    layout: Option<LayoutId>,
     /// The group that it belongs to, once that is committed.
     group: Option<u64>,
 }
@@ -80,6 +85,8 @@ pub(super) struct Gpu {
     pub(super) landed: Landed,
     /// Stores of warp groups that ended without waiting for them.
     orphans: Vec<StoreInFlight>,
+    /// The order of accesses to shared memory, if it is checked.
+    order: Option<Box<Order>>,
 }
 
 /// Bits of a view's handle that are its place in the arena; those above name its strides.
@@ -101,9 +108,11 @@ impl Gpu {
     }
 }
 
-impl Default for Gpu {
-    fn default() -> Gpu {
+impl Gpu {
+    /// The state at the start of a program.
+    pub(super) fn new(ordered: bool) -> Gpu {
         Gpu {
+            order: ordered.then(Box::default),
             barriers: Vec::new(),
             queues: vec![Queue::default()],
             current: 0,
@@ -250,7 +259,78 @@ impl Machine<'_> {
         self.set_handle(out, handle);
     }
 
-    pub(super) fn shared_load(&mut self, view: RegId, out: RegId) {
+    /// The bytes that a view reaches over.
+    fn view_bytes(&self, handle: u64, dims: &[usize], element: usize) -> Range<usize> {
+        let (place, strides) = self.view(handle);
+        let last: usize = match strides {
+            None => dims.iter().product::<usize>().saturating_sub(1),
+            Some(strides) => dims.iter().zip(strides).map(|(&d, &s)| (d.max(1) - 1) * s).sum(),
+        };
+        place..place + (last + 1) * element
+    }
+
+    /// Checks the order of something, if that is asked for.
+    fn in_order(&mut self, pc: Pc, check: impl FnOnce(&mut Order, Agent, Span) -> Result<(), String>) {
+        let agent = self.gpu.current as Agent;
+        let span = self.code.spans.get(pc.index()).copied().unwrap_or(Span::UNKNOWN);
+        let Some(order) = &mut self.gpu.order else { return };
+        if let Err(message) = check(order, agent, span) {
+            self.report(pc, FaultKind::Race { message });
+        }
+    }
+
+    /// Begins an access that goes on until it is waited for; its number, or 0 where nobody checks.
+    pub(super) fn begin_access(
+        &mut self,
+        pc: Pc,
+        handle: u64,
+        (dims, element): (&[usize], usize),
+        write: bool,
+        asynchronous_proxy: bool,
+    ) -> u64 {
+        if self.gpu.order.is_none() {
+            return 0;
+        }
+        let bytes = self.view_bytes(handle, dims, element);
+        let mut number = 0;
+        self.in_order(pc, |order, agent, span| {
+            let (verdict, id) = order.begin(agent, bytes, write, asynchronous_proxy, span);
+            number = id;
+            verdict
+        });
+        number
+    }
+
+    /// Ends such an access.
+    pub(super) fn end_access(&mut self, flight: u64, owner: Owner) {
+        let agent = self.gpu.current as Agent;
+        if let Some(order) = &mut self.gpu.order {
+            order.end(agent, flight, owner);
+        }
+    }
+
+    pub(super) fn barrier_all(&mut self) {
+        let agent = self.gpu.current as Agent;
+        if let Some(order) = &mut self.gpu.order {
+            order.barrier(agent);
+        }
+    }
+
+    pub(super) fn proxy_fence(&mut self) {
+        let agent = self.gpu.current as Agent;
+        if let Some(order) = &mut self.gpu.order {
+            order.fence(agent);
+        }
+    }
+
+    pub(super) fn shared_load(&mut self, pc: Pc, view: RegId, out: RegId, layout: Option<LayoutId>) {
+        let handle = self.handle(view);
+        if self.gpu.order.is_some() {
+            let info = self.info(out);
+            let bytes = self.view_bytes(handle, &info.dims, info.lane.bytes());
+            let owner = layout.map(|layout| (layout, handle));
+            self.in_order(pc, |order, agent, span| order.access(agent, bytes, false, owner, span));
+        }
         let (home, info) = (self.reg(out).home, self.info(out));
         // SAFETY: a view has as many elements as the tile in it, and shared memory is nobody's home.
         unsafe { self.read_view(self.handle(view), &info.dims, info.lane.bytes(), home) };
@@ -262,14 +342,24 @@ impl Machine<'_> {
         self.set_dense(out);
     }
 
-    pub(super) fn shared_store(&mut self, view: RegId, value: RegId) {
+    pub(super) fn shared_store(&mut self, pc: Pc, view: RegId, value: RegId, layout: Option<LayoutId>) {
+        let handle = self.handle(view);
+        if self.gpu.order.is_some() {
+            let info = self.info(value);
+            let bytes = self.view_bytes(handle, &info.dims, info.lane.bytes());
+            let owner = layout.map(|layout| (layout, handle));
+            self.in_order(pc, |order, agent, span| {
+                order.wrote(agent, bytes.clone());
+                order.access(agent, bytes, true, owner, span)
+            });
+        }
         let from = self.dense(value);
         let info = self.info(value);
         // SAFETY: a view has as many elements as the tile, and shared memory is nobody's home.
         unsafe { self.write_view(self.handle(view), &info.dims, info.lane.bytes(), from) };
     }
 
-    pub(super) fn async_copy(&mut self, pc: Pc, view: RegId, load: &Load, token: RegId) {
+    pub(super) fn async_copy(&mut self, pc: Pc, view: RegId, load: &Load, token: RegId, layout: Option<LayoutId>) {
         // The source is read now: `Ptr` memory does not change, and of other memory either value is right.
         self.load(pc, load);
         let from = self.dense(load.out);
@@ -277,10 +367,12 @@ impl Machine<'_> {
         let bytes = self.reg(load.out).n * info.lane.bytes();
         // SAFETY: `dense` returns that many bytes.
         let data = unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec();
-        let landing = Landing { view: self.handle(view), dims: info.dims.clone(), element: info.lane.bytes(), data };
+        let (handle, element) = (self.handle(view), info.lane.bytes());
+        let flight = self.begin_access(pc, handle, (&info.dims, element), true, false);
+        let landing = Landing { view: handle, dims: info.dims.clone(), element, data, flight };
         self.poison_view(landing.view, &landing.dims, landing.element);
         let current = self.gpu.current;
-        self.gpu.queues[current].copies.push(Copy { landing, group: None });
+        self.gpu.queues[current].copies.push(Copy { landing, layout, group: None });
         self.set_handle(token, 0);
     }
 
@@ -304,6 +396,15 @@ impl Machine<'_> {
         self.gpu.queues[current].copies = flying;
         for copy in landing {
             self.land_copy(&copy.landing);
+            let landing = &copy.landing;
+            if self.gpu.order.is_some() {
+                let bytes = self.view_bytes(landing.view, &landing.dims, landing.element);
+                self.end_access(landing.flight, copy.layout.map(|layout| (layout, landing.view)));
+                let agent = self.gpu.current as Agent;
+                if let Some(order) = &mut self.gpu.order {
+                    order.wrote(agent, bytes);
+                }
+            }
         }
         self.set_handle(token, 0);
     }
@@ -311,6 +412,10 @@ impl Machine<'_> {
     pub(super) fn barrier_alloc(&mut self, out: RegId, slots: u32, count: u32) {
         let first = self.gpu.barriers.len() as u64;
         self.gpu.barriers.extend(std::iter::repeat_n(Barrier::new(count), slots as usize));
+        let agent = self.gpu.current as Agent;
+        if let Some(order) = &mut self.gpu.order {
+            (first as usize..self.gpu.barriers.len()).for_each(|position| order.initialise(agent, position));
+        }
         self.set_handle(out, (first << 32) | u64::from(slots));
     }
 
@@ -329,6 +434,11 @@ impl Machine<'_> {
         let bytes = bytes.map_or(0, |reg| self.scalar(reg).to_int(DType::I32).max(0) as usize);
         match self.barrier(barrier, slot) {
             Ok(position) => {
+                self.in_order(pc, |order, agent, _| order.uses(agent, position));
+                let agent = self.gpu.current as Agent;
+                if let Some(order) = &mut self.gpu.order {
+                    order.arrive(agent, position);
+                }
                 // A phase that only waits for its copies is over before the next one begins.
                 if self.gpu.barriers[position].ready() {
                     self.complete(position);
@@ -351,8 +461,13 @@ impl Machine<'_> {
         let copies = std::mem::take(&mut barrier.copies);
         (barrier.arrived, barrier.expected) = (0, 0);
         barrier.completed += 1;
+        let phase = barrier.completed;
         for copy in &copies {
             self.land_copy(copy);
+        }
+        if let Some(order) = &mut self.gpu.order {
+            let flights: Vec<u64> = copies.iter().map(|copy| copy.flight).collect();
+            order.complete(position, phase, &flights);
         }
     }
 
@@ -368,11 +483,13 @@ impl Machine<'_> {
     ) -> Flow {
         match self.barrier(barrier, slot) {
             Ok(position) => {
+                self.in_order(pc, |order, agent, _| order.uses(agent, position));
                 if self.gpu.barriers[position].ready() && self.gpu.barriers[position].arrived > 0 {
                     self.complete(position);
                 }
                 let element = dtype.bytes() as usize;
-                self.gpu.barriers[position].copies.push(Landing { view, dims: dims.into(), element, data });
+                let flight = self.begin_access(pc, view, (dims, element), true, true);
+                self.gpu.barriers[position].copies.push(Landing { view, dims: dims.into(), element, data, flight });
                 Flow::Next
             }
             Err((index, len)) => self.stop(pc, FaultKind::SharedOutOfBounds { index, len }),
@@ -385,13 +502,17 @@ impl Machine<'_> {
         let parity = self.scalar(phase).to_raw(4) & 1;
         match self.barrier(barrier, slot) {
             Ok(position) => {
-                if self.gpu.barriers[position].completed & 1 != parity {
-                    return Flow::Next;
+                self.in_order(pc, |order, agent, _| order.uses(agent, position));
+                if self.gpu.barriers[position].completed & 1 == parity {
+                    if !self.gpu.barriers[position].ready() {
+                        return Flow::Wait;
+                    }
+                    self.complete(position);
                 }
-                if !self.gpu.barriers[position].ready() {
-                    return Flow::Wait;
+                let agent = self.gpu.current as Agent;
+                if let Some(order) = &mut self.gpu.order {
+                    order.wait(agent, position);
                 }
-                self.complete(position);
                 Flow::Next
             }
             Err((index, len)) => self.stop(pc, FaultKind::SharedOutOfBounds { index, len }),
@@ -407,9 +528,16 @@ impl Machine<'_> {
         }
     }
 
+    fn all_meet(&mut self) {
+        if let Some(order) = &mut self.gpu.order {
+            order.all_meet();
+        }
+    }
+
     /// Runs warp groups in turns until all are done.
     pub(super) fn warp_groups(&mut self, entries: &[Pc], exit: Pc) -> Flow {
         let around = self.gpu.current;
+        self.all_meet();
         let first_queue = self.gpu.queues.len();
         self.gpu.queues.extend(entries.iter().map(|_| Queue::default()));
         let mut groups: Vec<Option<Pc>> = entries.iter().copied().map(Some).collect();
@@ -438,6 +566,7 @@ impl Machine<'_> {
             }
         }
         self.gpu.current = around;
+        self.all_meet();
         for mut queue in self.gpu.queues.split_off(first_queue) {
             self.gpu.orphans.append(&mut queue.flights.stores);
         }

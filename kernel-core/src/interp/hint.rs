@@ -31,7 +31,7 @@ impl Machine<'_> {
             bits.to_int(dtype)
         };
         let holds = |index: usize| {
-            let first = (index / stride) % size % hint.n == 0;
+            let first = ((index / stride) % size).is_multiple_of(hint.n);
             match hint.kind {
                 HintKind::Holds => element(index) != 0,
                 HintKind::Contiguous if first => element(index) % hint.multiple as i128 == 0,

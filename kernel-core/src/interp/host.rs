@@ -250,6 +250,21 @@ pub fn run_placed_with_tensors(
     run(&Program::from_placed(func), func.func(), Given { buffers, tensors, scalars }, grid)
 }
 
+/// [`run_placed_with_tensors`], in which accesses to shared memory that no barrier, wait or fence orders are faults.
+///
+/// # Errors
+/// As [`run_kernel`], and [`FaultKind::Race`].
+pub fn run_ordered(
+    func: &Placed,
+    buffers: &mut [HostBuffer],
+    tensors: &[HostTensor],
+    scalars: &[HostScalar],
+    grid: [u32; 3],
+) -> Result<(), Fault> {
+    let program = Program::from_placed(func).checks_order();
+    run(&program, func.func(), Given { buffers, tensors, scalars }, grid)
+}
+
 /// The arguments of a launch.
 struct Given<'a> {
     buffers: &'a mut [HostBuffer],

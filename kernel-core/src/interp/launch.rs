@@ -26,6 +26,8 @@ pub struct Program {
     code: Result<Code, Fault>,
     /// Names of the parameters that take an argument, for messages.
     names: Vec<String>,
+    /// Whether unordered accesses to shared memory are faults.
+    ordered: bool,
 }
 
 /// An argument of a launch.
@@ -76,7 +78,13 @@ impl Program {
         let code = compile(func);
         let visible = func.params.iter().filter(|param| !param.kind.is_hidden());
         let names = visible.map(|param| param.name.clone()).collect();
-        Program { code, names }
+        Program { code, names, ordered: false }
+    }
+
+    /// The same kernel, whose runs report accesses to shared memory that no barrier, wait or fence orders: for placed
+    /// kernels that have their barriers.
+    pub fn checks_order(self) -> Program {
+        Program { ordered: true, ..self }
     }
 
     /// Runs the kernel once for every point of the grid, `x` fastest, on the threads of the current rayon pool.
@@ -113,7 +121,8 @@ impl Program {
             let (expected, found) = (self.names.len(), args.len());
             return Err(invalid(format!("the kernel takes {expected} arguments, found {found}")));
         }
-        let mut launch = Launch { code, buffers: Vec::new(), tensors: Vec::new(), scalars: Vec::new(), grid };
+        let mut launch =
+            Launch { code, buffers: Vec::new(), tensors: Vec::new(), scalars: Vec::new(), grid, ordered: self.ordered };
         for (index, plan) in code.params.iter().enumerate() {
             let name = || self.names.get(index).map_or("", String::as_str);
             let (buffer, bits) = match (*plan, args.get(index)) {

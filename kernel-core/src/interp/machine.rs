@@ -27,6 +27,8 @@ pub(super) struct Launch<'a> {
     /// Values of scalar parameters and of the starts of buffers, by parameter.
     pub scalars: Vec<Bits>,
     pub grid: [u32; 3],
+    /// Whether unordered accesses to shared memory are faults.
+    pub ordered: bool,
 }
 
 /// What a register holds.
@@ -147,7 +149,7 @@ impl<'a> Machine<'a> {
             loops: vec![LoopState { index: 0, step: 0, left: 0 }; code.loops],
             program_id: [0; 3],
             fault: None,
-            gpu: Gpu::default(),
+            gpu: Gpu::new(launch.ordered),
         };
         for (plan, &bits) in code.params.iter().zip(&launch.scalars) {
             let (ParamPlan::Buffer { reg, .. }
@@ -164,7 +166,7 @@ impl<'a> Machine<'a> {
     /// Runs one program; returns its first fault.
     pub(super) fn run(&mut self, program_id: [u32; 3]) -> Option<Fault> {
         self.program_id = program_id;
-        self.gpu = Gpu::default();
+        self.gpu = Gpu::new(self.launch.ordered);
         if let Exit::Blocked { at, .. } = self.exec(Pc(0)) {
             self.deadlock(at);
         }
@@ -230,18 +232,20 @@ impl<'a> Machine<'a> {
                 return self.shared_index(pc, *view, *index, *out, (*count, *bytes, *element));
             }
             Inst::SharedPermute { view, out, dims, perm } => self.shared_permute(*view, *out, dims, perm),
-            Inst::SharedLoad { view, out } => self.shared_load(*view, *out),
-            Inst::SharedStore { view, value } => self.shared_store(*view, *value),
-            Inst::AsyncCopy { view, load, token } => self.async_copy(pc, *view, load, *token),
+            Inst::SharedLoad { view, out, layout } => self.shared_load(pc, *view, *out, *layout),
+            Inst::SharedStore { view, value, layout } => self.shared_store(pc, *view, *value, *layout),
+            Inst::Barrier => self.barrier_all(),
+            Inst::ProxyFence => self.proxy_fence(),
+            Inst::AsyncCopy { view, load, token, layout } => self.async_copy(pc, *view, load, *token, *layout),
             Inst::AsyncCommit { token } => self.async_commit(*token),
             Inst::AsyncWait { token, pending } => self.async_wait(*token, *pending),
             Inst::BarrierAlloc { out, slots, count } => self.barrier_alloc(*out, *slots, *count),
             Inst::BarrierArrive { barrier, slot, bytes } => return self.barrier_arrive(pc, *barrier, *slot, *bytes),
             Inst::BarrierWait { barrier, slot, phase } => return self.barrier_wait(pc, *barrier, *slot, *phase),
-            Inst::Wgmma(wgmma) => self.wgmma(wgmma),
+            Inst::Wgmma(wgmma) => self.wgmma(pc, wgmma),
             Inst::WgmmaWait { tiles, pending } => self.wgmma_wait(tiles, *pending),
             Inst::TmaLoad { block, view, barrier, slot } => return self.tma_load(pc, block, *view, *barrier, *slot),
-            Inst::TmaStore { block, view, reduce } => self.tma_store(block, *view, *reduce),
+            Inst::TmaStore { block, view, reduce } => self.tma_store(pc, block, *view, *reduce),
             Inst::TmaStoreWait { pending } => self.tma_store_wait(*pending),
             Inst::WarpGroups { entries, exit } => return self.warp_groups(entries, *exit),
         }

@@ -18,7 +18,8 @@
 //!   fastest) that has one. A GPU, where programs run at the same time, reports any one of all failures.
 //!   `atomic_cas` compares bits. Memory that a kernel may write is accessed with relaxed atomics per element.
 //! - **Placed kernels** run with adversarial timing: asynchronous copies land at their wait and no earlier, shared
-//!   memory is poisoned before, warp groups are coroutines and waits that nothing can complete are faults.
+//!   memory is poisoned before, warp groups are coroutines and waits that nothing can complete are faults. On request
+//!   ([`Program::checks_order`]) accesses to shared memory that no barrier, wait or fence orders are faults too.
 //!
 //! ```
 //! use kernel_core::interp::{HostBuffer, run_kernel};
@@ -63,12 +64,14 @@ mod lanes;
 mod launch;
 mod machine;
 mod memory;
+mod order;
 mod round;
 mod storage;
 
 pub use desc::Tensor;
 pub use fault::{Access, Fault, FaultKind};
 pub use host::{
-    HostBuffer, HostElement, HostScalar, HostTensor, run_kernel, run_placed, run_placed_with_tensors, run_with_tensors,
+    HostBuffer, HostElement, HostScalar, HostTensor, run_kernel, run_ordered, run_placed, run_placed_with_tensors,
+    run_with_tensors,
 };
 pub use launch::{Arg, Program};

@@ -108,7 +108,7 @@ fn read_as(
     let core_bytes = CORE_ROWS * swizzle.row_bytes();
     // Core matrices within the tile of an instruction are at equal distances.
     let distance = |dim: Dim, count: u32| -> Option<u32> {
-        let columns = &cores.columns(dim)[..];
+        let columns = cores.columns(dim);
         let used = count.max(1).ilog2() as usize;
         let Some(&first) = columns.first().filter(|_| used > 0) else { return (used == 0).then_some(0) };
         let equal = columns.len() >= used && columns[..used].iter().enumerate().all(|(bit, &c)| c == first << bit);

@@ -131,6 +131,7 @@ impl CpuVariant {
             FaultKind::Assert { message } => at.assertion(message),
             FaultKind::SharedOutOfBounds { .. }
             | FaultKind::Deadlock { .. }
+            | FaultKind::Race { .. }
             | FaultKind::InvalidLaunch { .. }
             | FaultKind::Unsupported { .. } => Error::Unsupported {
                 what: format!("running kernel `{}` on the CPU", kernel.name()).into(),

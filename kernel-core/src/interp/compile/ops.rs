@@ -1,7 +1,8 @@
 //! Operations without regions.
 
 use crate::ir::{
-    AtomicOp, BinaryOp, CreateOp, DType, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId, Operation, ShapeOp, ValueId,
+    AtomicOp, BinaryOp, CreateOp, DType, ElementwiseOp, FenceKind, GpuOp, Literal, MemoryOp, Op, OpId, Operation,
+    ShapeOp, ValueId,
 };
 
 use crate::ir::hint::broken;
@@ -291,11 +292,13 @@ impl Compiler<'_> {
             GpuOp::SharedLoad => {
                 let view = self.operand(operation, 0)?;
                 let out = self.result(operation)?;
-                self.emit(Inst::SharedLoad { view, out });
+                let layout = self.func.value(operation.results[0]).layout;
+                self.emit(Inst::SharedLoad { view, out, layout });
             }
             GpuOp::SharedStore => {
                 let (view, value) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
-                self.emit(Inst::SharedStore { view, value });
+                let layout = self.func.value(operation.operands[1]).layout;
+                self.emit(Inst::SharedStore { view, value, layout });
             }
             GpuOp::AsyncCopy => self.async_copy(operation)?,
             GpuOp::AsyncCommit => {
@@ -306,8 +309,14 @@ impl Compiler<'_> {
                 let token = self.result(operation)?;
                 self.emit(Inst::AsyncWait { token, pending: *pending });
             }
-            // A program is one thread here, so its accesses are in order as they are.
-            GpuOp::Barrier | GpuOp::Fence { .. } => {}
+            // A program is one thread here, so its accesses are in order as they are, but for who checks the order.
+            GpuOp::Barrier => {
+                self.emit(Inst::Barrier);
+            }
+            GpuOp::Fence { kind: FenceKind::ProxyAsync } => {
+                self.emit(Inst::ProxyFence);
+            }
+            GpuOp::Fence { kind: FenceKind::BarrierInit } => {}
             GpuOp::BarrierAlloc { slots, count } => {
                 let out = self.result(operation)?;
                 self.emit(Inst::BarrierAlloc { out, slots: *slots, count: *count });
@@ -342,7 +351,8 @@ impl Compiler<'_> {
         let Some(dtype) = ty.dtype() else { return unsupported("an unknown dtype", self.span) };
         let data = self.new_reg(&ty.with_dt(dtype))?;
         let load = self.load(operation, 1, dtype, data)?;
-        self.emit(Inst::AsyncCopy { view, load: Box::new(load), token });
+        let layout = self.func.value(operation.operands[1]).layout;
+        self.emit(Inst::AsyncCopy { view, load: Box::new(load), token, layout });
         self.free(data);
         Ok(())
     }

@@ -1,0 +1,262 @@
+//! Whether accesses to shared memory are ordered: what a GPU's threads, copy engines and tensor cores do at the same
+//! time must not meet.
+//!
+//! The interpreter runs a program as one thread per warp group, in which a missing barrier would go unnoticed. Here
+//! every access is remembered with the clock of its group, and a later one that overlaps it has to come after it:
+//!
+//! - within a group because of a `barrier` in between, or because the same thread does both (one layout, one view);
+//! - between groups because the earlier group arrived at a barrier with phases that the later one has waited for;
+//! - behind a copy or product that reads or writes the memory until its wait, because of that wait.
+//!
+//! What ordinary stores wrote, products and tensor stores see only behind a proxy fence.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::ir::{LayoutId, Span};
+
+/// Who accesses memory: a warp group, by the number of its queue, or the copies that a barrier counts.
+pub(super) type Agent = u64;
+
+/// Agents from here on are barriers, by position.
+const BARRIERS: Agent = 1 << 32;
+
+/// What tells that the same thread accesses the same element: the layout of the tile and the view.
+pub(super) type Owner = Option<(LayoutId, u64)>;
+
+/// An access that is over.
+#[derive(Clone, Debug)]
+struct Access {
+    bytes: Range<usize>,
+    write: bool,
+    agent: Agent,
+    /// The agent's clock then.
+    clock: u64,
+    /// How many barriers its group had passed.
+    barriers: u64,
+    owner: Owner,
+    span: Span,
+}
+
+/// An access that goes on until it is waited for.
+#[derive(Clone, Debug)]
+struct Flight {
+    id: u64,
+    bytes: Range<usize>,
+    write: bool,
+    span: Span,
+}
+
+/// Ordinary writes that no fence has shown to asynchronous readers.
+#[derive(Clone, Debug)]
+struct Unfenced {
+    bytes: Range<usize>,
+    agent: Agent,
+    clock: u64,
+    barriers: u64,
+}
+
+/// What a group knows of others.
+#[derive(Clone, Default, Debug)]
+struct Group {
+    barriers: u64,
+    clock: u64,
+    /// Of each other agent, the clock up to which what it did came before.
+    seen: BTreeMap<Agent, u64>,
+}
+
+/// What arrivals at a barrier bring those who wait: in the current phase, and in phases before.
+#[derive(Default, Debug)]
+struct Released {
+    current: BTreeMap<Agent, u64>,
+    before: BTreeMap<Agent, u64>,
+}
+
+/// The accesses of a program so far.
+#[derive(Default, Debug)]
+pub(super) struct Order {
+    accesses: Vec<Access>,
+    flights: Vec<Flight>,
+    unfenced: Vec<Unfenced>,
+    groups: BTreeMap<Agent, Group>,
+    /// Barriers whose initialisation other threads may not have seen: who made them, after how many barriers.
+    fresh: BTreeMap<usize, (Agent, u64)>,
+    released: BTreeMap<Agent, Released>,
+    next: u64,
+}
+
+fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+fn join(into: &mut BTreeMap<Agent, u64>, from: &BTreeMap<Agent, u64>) {
+    for (&agent, &clock) in from {
+        let known = into.entry(agent).or_default();
+        *known = clock.max(*known);
+    }
+}
+
+/// ` at 3:4`, if the place is known.
+fn at(span: Span) -> String {
+    if span == Span::UNKNOWN { String::new() } else { format!(" at {}:{}", span.line, span.column) }
+}
+
+impl Order {
+    fn group(&mut self, agent: Agent) -> &mut Group {
+        self.groups.entry(agent).or_default()
+    }
+
+    /// Whether something that `by` did at that clock, before its group's `barriers`, comes before what `agent` does now.
+    fn before(&self, by: Agent, clock: u64, barriers: u64, agent: Agent) -> bool {
+        let Some(group) = self.groups.get(&agent) else { return false };
+        if by == agent { barriers < group.barriers } else { group.seen.get(&by).is_some_and(|&seen| seen >= clock) }
+    }
+
+    /// An access that is over at once. Returns what it meets.
+    pub(super) fn access(
+        &mut self,
+        agent: Agent,
+        bytes: Range<usize>,
+        write: bool,
+        owner: Owner,
+        span: Span,
+    ) -> Result<(), String> {
+        let verdict = self.meets(agent, &bytes, write, owner);
+        self.record(agent, bytes, write, owner, span);
+        verdict
+    }
+
+    /// What an access would meet.
+    fn meets(&mut self, agent: Agent, bytes: &Range<usize>, write: bool, owner: Owner) -> Result<(), String> {
+        self.group(agent);
+        let what = if write { "is written" } else { "is read" };
+        let flying = self.flights.iter().find(|f| (write || f.write) && meet(&f.bytes, bytes));
+        if let Some(flight) = flying {
+            let doing =
+                if flight.write { "an asynchronous copy into it" } else { "an asynchronous operation that reads it" };
+            return Err(format!("shared memory {what} while {doing}{} is in flight", at(flight.span)));
+        }
+        for other in self.accesses.iter().filter(|a| (write || a.write) && meet(&a.bytes, bytes)) {
+            let own = owner.is_some() && owner == other.owner && other.bytes == *bytes && other.agent == agent;
+            if !own && !self.before(other.agent, other.clock, other.barriers, agent) {
+                let kind = if other.write { "write" } else { "read" };
+                let missing = if other.agent == agent { "a barrier" } else { "a wait for the other warps" };
+                return Err(format!(
+                    "shared memory {what} without {missing} after the {kind} of other threads{}",
+                    at(other.span)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, agent: Agent, bytes: Range<usize>, write: bool, owner: Owner, span: Span) {
+        let Group { clock, barriers, .. } = *self.group(agent);
+        self.accesses.retain(|a| !(a.agent == agent && a.write == write && a.bytes == bytes && a.owner == owner));
+        self.accesses.push(Access { bytes, write, agent, clock, barriers, owner, span });
+    }
+
+    /// An ordinary write, which asynchronous readers see behind a fence.
+    pub(super) fn wrote(&mut self, agent: Agent, bytes: Range<usize>) {
+        let Group { clock, barriers, .. } = *self.group(agent);
+        self.unfenced.retain(|u| u.bytes != bytes);
+        self.unfenced.push(Unfenced { bytes, agent, clock, barriers });
+    }
+
+    /// A proxy fence: what the group wrote, or what came before in other groups, is seen from now on.
+    pub(super) fn fence(&mut self, agent: Agent) {
+        self.group(agent);
+        let mut unfenced = std::mem::take(&mut self.unfenced);
+        unfenced.retain(|u| u.agent != agent && !self.before(u.agent, u.clock, u.barriers, agent));
+        self.unfenced = unfenced;
+    }
+
+    /// All threads of the group meet.
+    pub(super) fn barrier(&mut self, agent: Agent) {
+        self.group(agent).barriers += 1;
+    }
+
+    /// Initialises a barrier with phases.
+    pub(super) fn initialise(&mut self, agent: Agent, barrier: usize) {
+        let barriers = self.group(agent).barriers;
+        self.fresh.insert(barrier, (agent, barriers));
+    }
+
+    /// A use of a barrier with phases, which has to be initialised for all threads.
+    pub(super) fn uses(&mut self, agent: Agent, barrier: usize) -> Result<(), String> {
+        let passed = self.group(agent).barriers;
+        match self.fresh.get(&barrier) {
+            Some(&(by, barriers)) if by == agent && passed > barriers => {
+                self.fresh.remove(&barrier);
+                Ok(())
+            }
+            Some(_) => Err("a barrier with phases is used without a barrier since its initialisation".to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins an access that goes on; returns what it meets, and a number to end it by.
+    pub(super) fn begin(
+        &mut self,
+        agent: Agent,
+        bytes: Range<usize>,
+        write: bool,
+        asynchronous_proxy: bool,
+        span: Span,
+    ) -> (Result<(), String>, u64) {
+        let mut verdict = self.meets(agent, &bytes, write, None);
+        let hidden = self.unfenced.iter().any(|u| meet(&u.bytes, &bytes));
+        if verdict.is_ok() && asynchronous_proxy && !write && hidden {
+            let message = "an asynchronous operation reads shared memory that was written without a proxy fence since";
+            verdict = Err(message.to_string());
+        }
+        if write && asynchronous_proxy {
+            self.unfenced.retain(|u| !meet(&u.bytes, &bytes));
+        }
+        self.next += 1;
+        self.flights.push(Flight { id: self.next, bytes, write, span });
+        (verdict, self.next)
+    }
+
+    /// Ends an access that its group has waited for: it is over for that group's thread that waited.
+    pub(super) fn end(&mut self, agent: Agent, id: u64, owner: Owner) {
+        let Some(index) = self.flights.iter().position(|f| f.id == id) else { return };
+        let flight = self.flights.remove(index);
+        self.record(agent, flight.bytes, flight.write, owner, flight.span);
+    }
+
+    /// Arrives at a barrier with phases: what the group did before comes before what waits for it.
+    pub(super) fn arrive(&mut self, agent: Agent, barrier: usize) {
+        let group = self.groups.entry(agent).or_default();
+        let mut seen = group.seen.clone();
+        seen.insert(agent, group.clock);
+        group.clock += 1;
+        join(&mut self.released.entry(BARRIERS + barrier as Agent).or_default().current, &seen);
+    }
+
+    /// The phase of a barrier is complete, and with it the copies that it counts.
+    pub(super) fn complete(&mut self, barrier: usize, phase: u64, copies: &[u64]) {
+        let agent = BARRIERS + barrier as Agent;
+        self.group(agent).clock = phase;
+        for &id in copies {
+            self.end(agent, id, None);
+        }
+        let released = self.released.entry(agent).or_default();
+        let current = std::mem::take(&mut released.current);
+        join(&mut released.before, &current);
+        released.before.insert(agent, phase);
+    }
+
+    /// A wait at a barrier with phases has passed.
+    pub(super) fn wait(&mut self, agent: Agent, barrier: usize) {
+        let Some(released) = self.released.get(&(BARRIERS + barrier as Agent)) else { return };
+        join(&mut self.groups.entry(agent).or_default().seen, &released.before);
+    }
+
+    /// Warp groups begin or end: all threads of the program meet.
+    pub(super) fn all_meet(&mut self) {
+        self.accesses.clear();
+        self.groups.clear();
+        self.fresh.clear();
+    }
+}

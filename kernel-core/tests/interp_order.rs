@@ -1,0 +1,293 @@
+//! Faults planted in placed kernels: a barrier, fence, wait, arrival or commit less, another phase, slot or number of
+//! groups. Each must show, as a fault or as a wrong result.
+
+#![cfg(feature = "interp")]
+
+mod interp_support;
+
+use interp_support::{elements, placed};
+use kernel_core::interp::{Fault, HostTensor, run_ordered};
+
+const PARAMS: &str = "param %a a: desc f32[4, 4]
+    param %b b: desc f32[4, 4]
+    param %p p: ptr f32
+    param %out out: desc_mut f32[4, 4]";
+
+/// Constants that all bodies use.
+const NUMBERS: &str = "%zero: i32 = const 0
+    %one: i32 = const 1
+    %two: i32 = const 2
+    %four: i32 = const 4
+    %eight: i32 = const 8
+    %bytes: i32 = const 64
+    %f: f32 = const 0.0
+    %c: f32[4, 4] = splat %f
+    %n: i32[16] = arange {lo = 0, hi = 16}
+    %i: i32[4, 4] = reshape %n
+    %ps: *p[4, 4] = splat %p
+    %pp: *p[4, 4] = add_ptr %ps, %i
+";
+
+/// Tiles that are transposed through one place in shared memory, in a loop.
+const EXCHANGE: &str = "%s: shared f32[4, 4] = shared_alloc
+    %t: shared f32[4, 4] = shared_permute %s {perm = [1, 0]}
+    %r: f32[4, 4] = for %zero, %four, %one, %c (%k: i32, %acc: f32[4, 4]) {
+      %x: f32[4, 4] = desc_load %a, %k, %zero
+      barrier
+      shared_store %s, %x
+      barrier
+      %y: f32[4, 4] = shared_load %t
+      %z: f32[4, 4] = add %acc, %y
+      yield %z
+    }
+    desc_store %out, %r, %zero, %zero";
+
+/// A pipeline of ordinary asynchronous copies through two slots.
+const COPIES: &str = "%s: shared f32[2, 4, 4] = shared_alloc
+    %s0: shared f32[4, 4] = shared_index %s, %zero
+    %t0: token = async_copy %s0, %pp
+    %g0: token = async_commit %t0
+    %r: f32[4, 4] = for %zero, %four, %one, %c (%k: i32, %acc: f32[4, 4]) {
+      %slot: i32 = rem %k, %two
+      %next: i32 = add %k, %one
+      %other: i32 = rem %next, %two
+      %w: token = async_wait {pending = 0}
+      barrier
+      %so: shared f32[4, 4] = shared_index %s, %other
+      %off: i32[4, 4] = splat %next
+      %from: *p[4, 4] = add_ptr %pp, %off
+      %t: token = async_copy %so, %from
+      %g: token = async_commit %t
+      %sk: shared f32[4, 4] = shared_index %s, %slot
+      %x: f32[4, 4] = shared_load %sk
+      %z: f32[4, 4] = add %acc, %x
+      yield %z
+    }
+    desc_store %out, %r, %zero, %zero";
+
+/// Products of tiles that are brought to shared memory by ordinary stores.
+const PRODUCTS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
+    %sa: shared f32[4, 4] = shared_index %s, %zero
+    %sb: shared f32[4, 4] = shared_index %s, %one
+    %y: f32[4, 4] = desc_load %b, %zero, %zero
+    shared_store %sb, %y
+    %r: f32[4, 4] = for %zero, %four, %one, %c (%k: i32, %acc: f32[4, 4]) {
+      %x: f32[4, 4] = desc_load %a, %k, %zero
+      barrier
+      shared_store %sa, %x
+      fence {kind = proxy_async}
+      barrier
+      %d: f32[4, 4] = wgmma %sa, %sb, %acc
+      %w: f32[4, 4] = wgmma_wait %d {pending = 0}
+      yield %w
+    }
+    desc_store %out, %r, %zero, %zero";
+
+/// Tensor copies into two slots, and a product that stays in flight over the end of an iteration.
+const TENSORS: &str = "%s: shared f32[3, 4, 4] = shared_alloc
+    %sb: shared f32[4, 4] = shared_alloc
+    %full: barrier[3] = barrier_alloc {slots = 3, count = 1}
+    fence {kind = barrier_init}
+    %y: f32[4, 4] = desc_load %b, %zero, %zero
+    shared_store %sb, %y
+    fence {kind = proxy_async}
+    barrier
+    %three: i32 = const 3
+    %s0: shared f32[4, 4] = shared_index %s, %zero
+    barrier_arrive %full, %zero, %bytes
+    tma_load %a, %s0, %full, %zero, %zero, %zero
+    %r: f32[4, 4] = for %zero, %eight, %one, %c (%k: i32, %acc: f32[4, 4]) {
+      %slot: i32 = rem %k, %three
+      %turn: i32 = div %k, %three
+      %phase: i32 = rem %turn, %two
+      %next: i32 = add %k, %one
+      %other: i32 = rem %next, %three
+      barrier_wait %full, %slot, %phase
+      barrier
+      %so: shared f32[4, 4] = shared_index %s, %other
+      barrier_arrive %full, %other, %bytes
+      tma_load %a, %so, %full, %other, %next, %zero
+      %sk: shared f32[4, 4] = shared_index %s, %slot
+      %d: f32[4, 4] = wgmma %sk, %sb, %acc
+      %w: f32[4, 4] = wgmma_wait %d {pending = 1}
+      yield %w
+    }
+    %last: f32[4, 4] = wgmma_wait %r {pending = 0}
+    desc_store %out, %last, %zero, %zero";
+
+/// A producer that copies through two slots, and a consumer that multiplies.
+const GROUPS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
+    %sb: shared f32[4, 4] = shared_alloc
+    %full: barrier[2] = barrier_alloc {slots = 2, count = 1}
+    %empty: barrier[2] = barrier_alloc {slots = 2, count = 1}
+    fence {kind = barrier_init}
+    %y: f32[4, 4] = desc_load %b, %zero, %zero
+    shared_store %sb, %y
+    fence {kind = proxy_async}
+    warp_groups {warps = [4, 4], registers = [40, 232]} {
+      for %zero, %eight, %one (%k: i32) {
+        %slot: i32 = rem %k, %two
+        %turn: i32 = div %k, %two
+        %phase: i32 = rem %turn, %two
+        %free: i32 = xor %phase, %one
+        barrier_wait %empty, %slot, %free
+        %v: shared f32[4, 4] = shared_index %s, %slot
+        barrier_arrive %full, %slot, %bytes
+        tma_load %a, %v, %full, %slot, %k, %zero
+        yield
+      }
+      yield
+    } with {
+      %r: f32[4, 4] = for %zero, %eight, %one, %c (%m: i32, %acc: f32[4, 4]) {
+        %mslot: i32 = rem %m, %two
+        %mturn: i32 = div %m, %two
+        %mphase: i32 = rem %mturn, %two
+        barrier_wait %full, %mslot, %mphase
+        %u: shared f32[4, 4] = shared_index %s, %mslot
+        %d: f32[4, 4] = wgmma %u, %sb, %acc
+        %w: f32[4, 4] = wgmma_wait %d {pending = 0}
+        barrier_arrive %empty, %mslot
+        yield %w
+      }
+      desc_store %out, %r, %zero, %zero
+      yield
+    }";
+
+/// Tensor stores of tiles that pass through one place in shared memory.
+const STORES: &str = "%s: shared f32[4, 4] = shared_alloc
+    for %zero, %four, %one (%k: i32) {
+      %x: f32[4, 4] = desc_load %a, %k, %zero
+      tma_store_wait {pending = 0}
+      barrier
+      shared_store %s, %x
+      fence {kind = proxy_async}
+      barrier
+      tma_store %out, %s, %k, %zero
+      yield
+    }
+    tma_store_wait {pending = 0}";
+
+const KERNELS: &[(&str, &str)] = &[
+    ("exchange", EXCHANGE),
+    ("copies", COPIES),
+    ("products", PRODUCTS),
+    ("tensors", TENSORS),
+    ("groups", GROUPS),
+    ("stores", STORES),
+];
+
+fn run(body: &str) -> (Vec<f32>, Result<(), Fault>) {
+    let a: Vec<f32> = (0..32).map(|i| (i * 7 % 11) as f32).collect();
+    let b: Vec<f32> = (0..16).map(|i| (i * 5 % 7) as f32 - 3.0).collect();
+    let p: Vec<f32> = (0..32).map(|i| i as f32).collect();
+    let mut buffers = [a.into(), b.into(), p.into(), vec![-1f32; 32].into()];
+    let tall = HostTensor::contiguous(&[8, 4]);
+    let tensors = [tall.clone(), HostTensor::contiguous(&[4, 4]), tall];
+    let func = placed(PARAMS, &format!("{NUMBERS}{body}"));
+    let result = run_ordered(&func, &mut buffers, &tensors, &[], [1, 1, 1]);
+    (elements(&buffers[3]), result)
+}
+
+/// Every kernel with one mistake: what was done, and the body.
+fn mutants(body: &str) -> Vec<(String, String)> {
+    let lines: Vec<&str> = body.lines().collect();
+    let mut out = Vec::new();
+    let mut with = |index: usize, line: Option<String>| {
+        let what = format!("`{}` became `{}`", lines[index].trim(), line.as_deref().unwrap_or("").trim());
+        let mut text: Vec<String> = lines.iter().map(|l| (*l).to_string()).collect();
+        text[index] = line.unwrap_or_default();
+        out.push((what, text.join("\n")));
+    };
+    for (index, line) in lines.iter().enumerate() {
+        let op = line.trim();
+        let bare = ["barrier", "fence {kind = proxy_async}", "barrier_wait", "barrier_arrive", "tma_store_wait"];
+        if bare.iter().any(|b| op == *b || op.starts_with(&format!("{b} "))) {
+            with(index, None);
+        }
+        // The tokens and tiles must stay defined: a wait becomes one that waits for less.
+        if op.contains("{pending = 0}") {
+            with(index, Some(line.replace("{pending = 0}", "{pending = 1}")));
+        }
+        if op.contains("{pending = 1}") {
+            with(index, Some(line.replace("{pending = 1}", "{pending = 2}")));
+        }
+        for (right, wrong) in [
+            ("%slot, %phase", "%slot, %other"),
+            ("%slot, %phase", "%zero, %phase"),
+            ("%mslot, %mphase", "%mslot, %zero"),
+            ("%slot, %free", "%slot, %phase"),
+            ("%empty, %mslot", "%empty, %zero"),
+            ("%full, %slot, %bytes", "%full, %zero, %bytes"),
+            ("%full, %other, %bytes", "%full, %other, %four"),
+            ("%full, %slot, %bytes", "%full, %slot"),
+            ("count = 1", "count = 2"),
+            ("= rem %next, %three", "= rem %next, %two"),
+            ("%so: shared f32[4, 4] = shared_index %s, %other", "%so: shared f32[4, 4] = shared_index %s, %slot"),
+            ("= shared_index %s, %mslot", "= shared_index %s, %zero"),
+            ("%other: i32 = rem %next, %two", "%other: i32 = rem %k, %two"),
+        ] {
+            // A wait for less may name a value that is not defined there yet.
+            let defined = wrong != "%slot, %other" || body.contains("%other:");
+            if op.contains(right) && defined {
+                with(index, Some(line.replace(right, wrong)));
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn kernels_without_mistakes_are_in_order() {
+    for (name, body) in KERNELS {
+        let (_, result) = run(body);
+        assert_eq!(result, Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn every_planted_fault_shows() {
+    let (mut planted, mut missed) = (0, Vec::new());
+    for (name, body) in KERNELS {
+        let (expected, _) = run(body);
+        for (what, mutant) in mutants(body) {
+            planted += 1;
+            let (found, result) = run(&mutant);
+            let same = found.iter().zip(&expected).all(|(f, e)| f.to_bits() == e.to_bits());
+            if result.is_ok() && same {
+                missed.push(format!("{name}: {what}"));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{} of {planted} faults do not show:\n{}", missed.len(), missed.join("\n"));
+    assert!(planted >= 40, "{planted}");
+}
+
+#[test]
+fn a_thread_waits_for_nobody_to_read_what_it_wrote() {
+    let kernel = |second: &str| {
+        format!(
+            "kernel k \"\" safe placed {{
+               param %a a: desc f32[4, 4]
+               param %out out: desc_mut f32[4, 4]
+               layout #0 = register, lane [0, 1] [0, 2] [1, 0] [2, 0] [0, 0] -> dim0 4, dim1 4
+               layout #1 = register, lane [1, 0] [2, 0] [0, 1] [0, 2] [0, 0] -> dim0 4, dim1 4
+               %zero: i32 = const 0
+               %x: f32[4, 4] #0 = desc_load %a, %zero, %zero
+               %s: shared f32[4, 4] = shared_alloc
+               shared_store %s, %x
+               %y: f32[4, 4] {second} = shared_load %s
+               desc_store %out, %y, %zero, %zero
+               return
+             }}"
+        )
+    };
+    let run = |text: &str| {
+        let func = kernel_core::ir::Placed::new(kernel_core::text::parse(text).expect("tile IR")).expect("placed");
+        let mut buffers = [vec![1f32; 16].into(), vec![0f32; 16].into()];
+        let tensors = vec![HostTensor::contiguous(&[4, 4]); 2];
+        run_ordered(&func, &mut buffers, &tensors, &[], [1, 1, 1])
+    };
+    assert_eq!(run(&kernel("#0")), Ok(()));
+    let message = run(&kernel("#1")).expect_err("other threads wrote it").to_string();
+    assert!(message.contains("is read without a barrier after the write of other threads"), "{message}");
+}
