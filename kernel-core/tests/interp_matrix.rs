@@ -29,10 +29,11 @@ fn integers(n: usize, seed: u64) -> Vec<f64> {
 /// `batch` products in f64, onto `acc`.
 fn reference(a: &[f64], b: &[f64], acc: &[f64], [batch, m, k, n]: [usize; 4]) -> Vec<f64> {
     let mut out = acc.to_vec();
-    for i in 0..batch * m * n {
+    assert_eq!(out.len(), batch * m * n);
+    for (i, sum) in out.iter_mut().enumerate() {
         let (matrix, row, column) = (i / (m * n), i / n % m, i % n);
         for j in 0..k {
-            out[i] += a[(matrix * m + row) * k + j] * b[(matrix * k + j) * n + column];
+            *sum += a[(matrix * m + row) * k + j] * b[(matrix * k + j) * n + column];
         }
     }
     out
