@@ -8,7 +8,9 @@ use support::{assemble, count, kernel};
 const MATMUL: &str = include_str!("kernels/matmul.tile");
 
 fn compiled(text: &str, target: Target, num_warps: u32, num_stages: u32) -> Compiled {
-    let options = Options { num_warps, num_stages, ..Options::default() };
+    // Warps that only copy are another way to the same end.
+    let disabled_passes = vec!["warp_specialize".to_string()];
+    let options = Options { num_warps, num_stages, disabled_passes, ..Options::default() };
     compile(&kernel(text), &target, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -17,7 +19,9 @@ fn main_loop(ptx: &str) -> &str {
     let mut best = "";
     for (start, _) in ptx.match_indices("\n$L__BB") {
         let label = ptx[start + 1..].split(':').next().unwrap_or_default();
-        if let Some(length) = ptx[start..].rfind(&format!("bra \t{label};")).or_else(|| ptx[start..].rfind(&format!("bra.uni \t{label};")))
+        if let Some(length) = ptx[start..]
+            .rfind(&format!("bra \t{label};"))
+            .or_else(|| ptx[start..].rfind(&format!("bra.uni \t{label};")))
             && length > best.len()
         {
             best = &ptx[start..start + length];
@@ -58,4 +62,50 @@ fn pipelining_can_be_switched_off() {
     let compiled = compile(&kernel(MATMUL), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(count(&compiled.ptx, "cp.async"), 0);
     assert!(compiled.report.loops.is_empty());
+}
+
+/// A product of blocks of tensors, with factors that are copied by the hardware.
+const TENSORS: &str = "kernel tensors \"tensors.rs\" unsafe bound {
+  param %a a: desc f16[128, 64] {div = 16, stride_div = 8}
+  param %b b: desc f16[64, 128] {div = 16, stride_div = 8}
+  param %c c: ptr_mut f32 {div = 16}
+  param %k k: i32 {div = 16}
+  %zero: i32 = const 0
+  %step: i32 = const 64
+  %z: f32 = const 0.0
+  %acc0: f32[128, 128] = splat %z
+  %sum: f32[128, 128] = for %zero, %k, %step, %acc0 (%i: i32, %acc: f32[128, 128]) {
+    %va: f16[128, 64] = desc_load %a, %zero, %i
+    %vb: f16[64, 128] = desc_load %b, %i, %zero
+    %d: f32[128, 128] = dot %va, %vb, %acc {precision = tf32}
+    yield %d
+  }
+  %rm: i32[128] = arange {lo = 0, hi = 128}
+  %m1: i32[128, 1] = expand_dims %rm {axis = 1}
+  %n1: i32[1, 128] = expand_dims %rm {axis = 0}
+  %w: i32 = const 128
+  %ws: i32[128, 1] = splat %w
+  %mw: i32[128, 1] = mul %m1, %ws
+  %mb: i32[128, 128] = broadcast %mw
+  %nb: i32[128, 128] = broadcast %n1
+  %o: i32[128, 128] = add %mb, %nb
+  %cs: *c[128, 128] = splat %c
+  %cp: *c[128, 128] = add_ptr %cs, %o
+  store %cp, %sum
+  return
+}";
+
+#[test]
+fn blocks_of_tensors_arrive_by_phases() {
+    for stages in [2, 3, 4] {
+        let compiled = compiled(TENSORS, Target::sm_90a(), 8, stages);
+        let inside = main_loop(&compiled.ptx);
+        assert_eq!(count(inside, "bar.sync") + count(inside, "barrier.sync"), 1, "{}", compiled.ptx);
+        assert_eq!(count(inside, "mbarrier.try_wait"), 1);
+        assert_eq!(count(inside, "mbarrier.arrive.expect_tx"), 1);
+        assert_eq!(count(inside, "cp.async.bulk.tensor.2d"), 1 + 2, "the second factor has two boxes");
+        // The slots, and the barriers before them; the conversion of the result takes the memory of the slots.
+        assert_eq!(compiled.shared_bytes, 1024 + stages * 32 * 1024, "{}", compiled.report);
+        assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
+    }
 }

@@ -47,10 +47,10 @@ impl SharedPlan {
         let order = Order::new(func);
         let (mut barriers, mut live) = (Vec::new(), BTreeMap::new());
         for &id in &order.ops {
-            match func.op(id).op {
-                Op::Gpu(GpuOp::SharedAlloc { .. }) => drop(live.insert(id, order.live(func, id))),
-                Op::Gpu(GpuOp::BarrierAlloc { slots, .. }) => barriers.push((id, slots * BARRIER_BYTES)),
-                _ => {}
+            if let Op::Gpu(GpuOp::BarrierAlloc { slots, .. }) = func.op(id).op {
+                barriers.push((id, slots * BARRIER_BYTES));
+            } else if matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. })) {
+                live.insert(id, order.live(func, id));
             }
         }
         let mut plan = SharedPlan { windows: order.windows(func), ..SharedPlan::default() };
@@ -60,7 +60,8 @@ impl SharedPlan {
             plan.bytes += bytes;
         }
         // The largest first, so that small ones fill the gaps.
-        let mut views: Vec<(OpId, u32)> = live.keys().map(|&id| (id, view_bytes(func, func.op(id).results[0]))).collect();
+        let mut views: Vec<(OpId, u32)> =
+            live.keys().map(|&id| (id, view_bytes(func, func.op(id).results[0]))).collect();
         views.sort_by_key(|&(id, bytes)| (std::cmp::Reverse(bytes), id));
         for (id, bytes) in views {
             let own = live[&id].clone();
@@ -119,8 +120,7 @@ struct Order {
 
 impl Order {
     fn new(func: &Func) -> Order {
-        let mut order =
-            Order { ops: Vec::new(), position: BTreeMap::new(), loops: Vec::new(), users: BTreeMap::new() };
+        let mut order = Order { ops: Vec::new(), position: BTreeMap::new(), loops: Vec::new(), users: BTreeMap::new() };
         order.region(func, func.body);
         order
     }
@@ -190,8 +190,9 @@ impl Order {
                 GpuOp::Wgmma { .. } => wait(&|op| matches!(op, GpuOp::WgmmaWait { pending: 0 })),
                 GpuOp::AsyncCopy => wait(&|op| matches!(op, GpuOp::AsyncWait { pending: 0 })),
                 GpuOp::TmaStore { .. } => wait(&|op| matches!(op, GpuOp::TmaStoreWait { pending: 0 })),
-                GpuOp::TmaLoad => wait(&|op| matches!(op, GpuOp::BarrierWait)),
-                GpuOp::SharedAlloc { .. }
+                // Who reads what a tensor copy brings has waited for it.
+                GpuOp::TmaLoad
+                | GpuOp::SharedAlloc { .. }
                 | GpuOp::SharedIndex
                 | GpuOp::SharedPermute { .. }
                 | GpuOp::SharedLoad
@@ -255,11 +256,11 @@ fn layout(func: &Func, view: ValueId) -> Option<&LinearLayout> {
 /// The allocation that a view shows, through indices and permutations.
 pub(crate) fn root(func: &Func, view: ValueId) -> Option<OpId> {
     let Def::Result(id, _) = func.value(view).def else { return None };
-    match func.op(id).op {
-        Op::Gpu(GpuOp::SharedAlloc { .. }) => Some(id),
-        Op::Gpu(GpuOp::SharedPermute { .. } | GpuOp::SharedIndex) => root(func, *func.op(id).operands.first()?),
-        _ => None,
+    let Op::Gpu(op) = &func.op(id).op else { return None };
+    if matches!(op, GpuOp::SharedPermute { .. } | GpuOp::SharedIndex) {
+        return root(func, *func.op(id).operands.first()?);
     }
+    matches!(op, GpuOp::SharedAlloc { .. }).then_some(id)
 }
 
 #[cfg(test)]
@@ -287,9 +288,10 @@ mod tests {
         let func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let plan = SharedPlan::new(&func);
         let order = Order::new(&func);
-        let allocs = order.ops.iter().filter(|&&id| {
-            matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
-        });
+        let allocs = order
+            .ops
+            .iter()
+            .filter(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. })));
         let last = order.ops.last().copied().expect("a kernel returns");
         (allocs.map(|&id| plan.place(id)).collect(), plan.free_above(last))
     }

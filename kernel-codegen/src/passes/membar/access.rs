@@ -197,16 +197,19 @@ impl Views {
     fn view_slot(&self, func: &Func, view: ValueId) -> Slot {
         let Def::Result(id, _) = func.value(view).def else { return Slot::Any };
         let operation = func.op(id);
-        match &operation.op {
-            Op::Gpu(GpuOp::SharedAlloc { .. }) if slots(func, view).0.is_empty() => Slot::At(0),
-            Op::Gpu(GpuOp::SharedPermute { .. }) => self.view_slot(func, operation.operands[0]),
-            Op::Gpu(GpuOp::SharedIndex) => {
-                let outer = operation.operands[0];
-                let whole = func.def_op(outer).is_some_and(|op| matches!(op.op, Op::Gpu(GpuOp::SharedAlloc { .. })));
-                if whole { self.slot(func, operation.operands[1]) } else { self.view_slot(func, outer) }
-            }
-            _ => Slot::Any,
+        let Op::Gpu(op) = &operation.op else { return Slot::Any };
+        if matches!(op, GpuOp::SharedAlloc { .. }) {
+            return if slots(func, view).0.is_empty() { Slot::At(0) } else { Slot::Any };
         }
+        if matches!(op, GpuOp::SharedPermute { .. }) {
+            return self.view_slot(func, operation.operands[0]);
+        }
+        if !matches!(op, GpuOp::SharedIndex) {
+            return Slot::Any;
+        }
+        let outer = operation.operands[0];
+        let whole = func.def_op(outer).is_some_and(|op| matches!(op.op, Op::Gpu(GpuOp::SharedAlloc { .. })));
+        if whole { self.slot(func, operation.operands[1]) } else { self.view_slot(func, outer) }
     }
 
     /// What an operation accesses.
@@ -277,7 +280,8 @@ fn turning(func: &Func, slot: ValueId, next: ValueId) -> Option<u32> {
     }
     let (test, sum) = (func.def_op(select.operands[0])?, select.operands[2]);
     let add = func.def_op(sum)?;
-    let is_next = add.op == Op::binary(BinaryOp::Add) && add.operands[0] == slot && number(func, add.operands[1]) == Some(1);
+    let is_next =
+        add.op == Op::binary(BinaryOp::Add) && add.operands[0] == slot && number(func, add.operands[1]) == Some(1);
     let is_last = test.op == Op::compare(CmpOp::Eq) && test.operands[0] == sum;
     (is_next && is_last).then(|| number(func, test.operands[1])).flatten()
 }

@@ -105,7 +105,8 @@ impl Membar<'_> {
     /// Puts waits and a barrier before an access, where it meets something that is pending.
     fn settle(&mut self, access: &Access, pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
         let meets = |other: &Access| other.conflicts(access, &self.plan);
-        let flying: Vec<Access> = pending.iter().filter(|other| other.stage != Stage::Done && meets(other)).cloned().collect();
+        let flying: Vec<Access> =
+            pending.iter().filter(|other| other.stage != Stage::Done && meets(other)).cloned().collect();
         for other in &flying {
             for wait in other.stage.waits() {
                 self.emit(wait.clone(), span, out);
@@ -161,7 +162,9 @@ impl Membar<'_> {
 
     fn finish(&mut self, id: OpId, op: &GpuOp, pending: &mut Pending) {
         match op {
-            GpuOp::WgmmaWait { .. } | GpuOp::AsyncWait { .. } | GpuOp::TmaStoreWait { .. } => Self::complete(op, pending),
+            GpuOp::WgmmaWait { .. } | GpuOp::AsyncWait { .. } | GpuOp::TmaStoreWait { .. } => {
+                Self::complete(op, pending)
+            }
             GpuOp::BarrierWait => {
                 let operands = &self.func.op(id).operands;
                 let slot = self.views.slot(self.func, operands[1]);
@@ -227,8 +230,16 @@ impl Membar<'_> {
             entry.extend(next);
         }
         self.inserts = inserts;
-        let mut end = entry;
+        let mut end = entry.clone();
         regions.iter().for_each(|&region| self.region(region, &mut end));
+        // A `while` ends behind its condition.
+        if let [condition, _] = regions {
+            self.inserts = false;
+            let mut left = entry.clone();
+            self.region(*condition, &mut left);
+            end.extend(left);
+            self.inserts = inserts;
+        }
         let leave = |access: Access| Access { slot: access.slot.left(id), stage: access.stage.left(id), ..access };
         *pending = before.into_iter().chain(end).map(leave).collect();
     }

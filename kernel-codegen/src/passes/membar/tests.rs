@@ -48,7 +48,18 @@ fn barriers(body: &str) -> String {
     verify(&func).unwrap_or_else(|problems| panic!("{problems:?}\n{}", print(&func)));
     let printed = print(&func);
     let names = printed.lines().skip_while(|line| !line.contains("shared_index")).skip(2).filter_map(|line| {
-        let words = ["barrier_", "shared_store", "shared_load", "barrier", "async_copy", "async_wait", "tma_load", "for", "else", "yield"];
+        let words = [
+            "barrier_",
+            "shared_store",
+            "shared_load",
+            "barrier",
+            "async_copy",
+            "async_wait",
+            "tma_load",
+            "for",
+            "else",
+            "yield",
+        ];
         let letters = ["", "S", "L", "|", "c", "w", "t", "(", "/", ")"];
         let found = words.iter().position(|word| line.split_whitespace().any(|part| part == *word))?;
         Some(letters[found])
@@ -89,13 +100,17 @@ fn one_barrier_serves_all_that_came_before() {
 fn slots_that_are_known_to_differ_do_not_meet() {
     assert_eq!(barriers("shared_store %s0, %a\n%r: f32[32, 32] #1 = shared_load %s1"), "SL");
     assert_eq!(barriers("shared_store %s0, %a\n%r: f32[32, 32] #1 = shared_load %s0"), "S|L");
-    let body = "%si: shared f32[32, 32] #2 = shared_index %s, %n\nshared_store %s0, %a\n%r: f32[32, 32] #1 = shared_load %si";
+    let body =
+        "%si: shared f32[32, 32] #2 = shared_index %s, %n\nshared_store %s0, %a\n%r: f32[32, 32] #1 = shared_load %si";
     assert_eq!(barriers(body), "S|L");
 }
 
 #[test]
 fn barriers_that_are_not_needed_go() {
-    assert_eq!(barriers("barrier\nshared_store %v, %a\nbarrier\nbarrier\n%r: f32[32, 32] #1 = shared_load %v\nbarrier"), "S|L");
+    assert_eq!(
+        barriers("barrier\nshared_store %v, %a\nbarrier\nbarrier\n%r: f32[32, 32] #1 = shared_load %v\nbarrier"),
+        "S|L"
+    );
 }
 
 #[test]
@@ -146,11 +161,16 @@ fn rotating_slots_need_one_barrier_per_iteration() {
 
 #[test]
 fn copies_are_there_after_their_wait_and_for_others_after_a_barrier() {
-    let copy = "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n%h: token = async_wait %g {pending = 0}\n";
+    let copy =
+        "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n%h: token = async_wait %g {pending = 0}\n";
     assert_eq!(barriers(&format!("{copy}%r: f32[32, 32] #1 = shared_load %v")), "cw|L");
     assert_eq!(barriers(&format!("{copy}%r: f32[32, 32] #0 = shared_load %v")), "cwL");
     let early = copy.replace("pending = 0", "pending = 1");
-    assert_eq!(barriers(&format!("{early}%r: f32[32, 32] #1 = shared_load %v")), "cww|L", "the wait that lacks is put in");
+    assert_eq!(
+        barriers(&format!("{early}%r: f32[32, 32] #1 = shared_load %v")),
+        "cww|L",
+        "the wait that lacks is put in"
+    );
 }
 
 #[test]

@@ -3,10 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Def, Dim, Dt, Elem, ElementwiseOp, FenceKind, FloatFlags, Func, GpuOp,
-    LayoutId, Literal, MemoryOp, Op, OpId, RegionId, Span, Ty, ValueId,
+    BinaryOp, CmpOp, ControlOp, DType, Def, Dim, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, Literal, MemoryOp, Op,
+    OpId, RegionId, Span, Ty, ValueId,
 };
-use kernel_core::layout::LinearLayout;
 use kernel_core::passes::util::{clone_op, constant, replace_all_uses, walk_region};
 
 use super::Place;
@@ -14,6 +13,7 @@ use super::carry;
 use super::find::{Candidate, Found};
 use super::flight::{self, Flight};
 use crate::analysis::control::yielded;
+use crate::passes::allocate::root;
 
 /// Rewrites the loop with so many slots; returns whether products stay in flight.
 pub(super) fn emit(func: &mut Func, place: &Place, found: &Found, stages: u32) -> bool {
@@ -64,12 +64,12 @@ struct Phases {
     seen: Vec<ValueId>,
 }
 
-struct Emit<'f> {
-    func: &'f mut Func,
+pub(super) struct Emit<'f> {
+    pub(super) func: &'f mut Func,
     found: &'f Found,
-    span: Span,
+    pub(super) span: Span,
     /// Operations that were emitted and belong to no region yet.
-    out: Vec<OpId>,
+    pub(super) out: Vec<OpId>,
     stages: u32,
     /// How many trips the copies run ahead.
     ahead: u32,
@@ -216,9 +216,8 @@ impl Emit<'_> {
         self.effect(GpuOp::BarrierArrive, vec![barrier, slot, bytes]);
         for (candidate, slots, coordinates) in tensors {
             self.span = self.func.op(candidate.op).span;
-            let descriptor = self.func.op(candidate.op).operands[0];
             let view = self.slot(candidate, *slots, slot);
-            let mut operands = vec![descriptor, view, barrier, slot];
+            let mut operands = vec![candidate.source, view, barrier, slot];
             operands.extend(coordinates);
             self.effect(GpuOp::TmaLoad, operands);
         }
@@ -232,7 +231,8 @@ impl Emit<'_> {
 
     /// A region of what was emitted.
     fn region_of(&mut self) -> RegionId {
-        let end = self.func.new_op(Op::Control(ControlOp::Yield), vec![], vec![], vec![], FloatFlags::default(), self.span);
+        let end =
+            self.func.new_op(Op::Control(ControlOp::Yield), vec![], vec![], vec![], FloatFlags::default(), self.span);
         let region = self.func.new_region([]);
         let mut ops = std::mem::take(&mut self.out);
         ops.push(end);
@@ -358,7 +358,7 @@ impl Emit<'_> {
             let operation = self.func.op(id);
             if let Op::Gpu(GpuOp::Wgmma { .. }) = operation.op {
                 feeds |= operation.operands[..2].iter().any(|&factor| {
-                    let alloc = flight::root(self.func, factor);
+                    let alloc = root(self.func, factor);
                     let of = |candidate: &&Candidate| !candidate.is_tensor();
                     let feeding = self.found.candidates.iter().filter(of).flat_map(|candidate| &candidate.feeds);
                     alloc.is_some_and(|alloc| feeding.into_iter().any(|feed| feed.alloc == alloc))
@@ -505,97 +505,5 @@ impl Emit<'_> {
         if self.found.candidates.iter().any(|candidate| !candidate.is_tensor()) {
             self.value(GpuOp::AsyncWait { pending: 0 }.into(), vec![], Ty::token(), None);
         }
-    }
-}
-
-/// Operations.
-impl Emit<'_> {
-    fn value(&mut self, op: Op, operands: Vec<ValueId>, ty: Ty, layout: Option<LayoutId>) -> ValueId {
-        let id = self.func.new_op(op, operands, vec![ty], vec![], FloatFlags::default(), self.span);
-        let value = self.func.op(id).results[0];
-        self.func.values[value.index()].layout = layout;
-        self.out.push(id);
-        value
-    }
-
-    fn effect(&mut self, op: GpuOp, operands: Vec<ValueId>) {
-        let id = self.func.new_op(op.into(), operands, vec![], vec![], FloatFlags::default(), self.span);
-        self.out.push(id);
-    }
-
-    fn scalar(&mut self, op: Op, operands: Vec<ValueId>, dtype: DType) -> ValueId {
-        self.value(op, operands, Ty::scalar(dtype), None)
-    }
-
-    fn i32(&mut self, value: i32) -> ValueId {
-        self.scalar(Op::i32(value), vec![], DType::I32)
-    }
-
-    fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId) -> ValueId {
-        let (ty, layout) = (self.func.ty(a).clone(), self.func.value(a).layout);
-        self.value(Op::binary(op), vec![a, b], ty, layout)
-    }
-
-    fn compare(&mut self, op: CmpOp, a: ValueId, b: ValueId) -> ValueId {
-        self.scalar(Op::compare(op), vec![a, b], DType::Bool)
-    }
-
-    fn select(&mut self, condition: ValueId, a: ValueId, b: ValueId) -> ValueId {
-        let ty = self.func.ty(a).clone();
-        self.value(Op::Elementwise(ElementwiseOp::Select), vec![condition, a, b], ty, None)
-    }
-
-    fn as_unsigned(&mut self, value: ValueId, unsigned: DType) -> ValueId {
-        if self.func.ty(value).dtype() == Some(unsigned) {
-            return value;
-        }
-        let op = Op::Elementwise(ElementwiseOp::Bitcast { to: unsigned.into() });
-        self.scalar(op, vec![value], unsigned)
-    }
-
-    /// A condition in the shape and layout of a tile.
-    fn spread(&mut self, condition: ValueId, like: ValueId) -> ValueId {
-        let shape = self.func.ty(like).shape.clone();
-        if shape.is_empty() {
-            return condition;
-        }
-        let layout = self.func.value(like).layout;
-        let ty = Ty::tile(DType::Bool, shape.clone());
-        self.value(CreateOp::Splat { shape }.into(), vec![condition], ty, layout)
-    }
-
-    /// The mask of a copy: where the load's holds, if the trip exists.
-    fn mask(&mut self, pointer: ValueId, mask: Option<ValueId>, exists: ValueId) -> ValueId {
-        let exists = self.spread(exists, pointer);
-        match mask {
-            Some(mask) => self.binary(BinaryOp::And, mask, exists),
-            None => exists,
-        }
-    }
-
-    /// A bounds check of a trip that may not exist.
-    fn restrict(&mut self, check: OpId, exists: ValueId) {
-        let operands = self.func.op(check).operands.clone();
-        let mask = self.mask(operands[0], operands.get(2).copied(), exists);
-        let operands = [operands[0], operands[1], mask];
-        self.func.ops[check.index()].operands = operands.to_vec();
-    }
-
-    /// The view of a slot.
-    fn slot(&mut self, candidate: &Candidate, slots: ValueId, index: ValueId) -> ValueId {
-        let layout = self.intern(&candidate.layout);
-        let ty = self.func.ty(slots);
-        let ty = ty.with_shape(ty.shape[1..].to_vec());
-        self.value(GpuOp::SharedIndex.into(), vec![slots, index], ty, Some(layout))
-    }
-
-    fn intern(&mut self, layout: &LinearLayout) -> LayoutId {
-        let layouts = &mut self.func.layouts;
-        let known = layouts.iter().position(|known| known == layout);
-        let index = known.unwrap_or_else(|| {
-            layouts.push(layout.clone());
-            layouts.len() - 1
-        });
-        LayoutId::new(index as u32)
     }
 }

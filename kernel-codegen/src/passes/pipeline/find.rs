@@ -37,6 +37,8 @@ pub(super) struct Feed {
 pub(super) struct Candidate {
     /// The load.
     pub(super) op: OpId,
+    /// Its first operand: the pointers, or the tensor. The load may have been rewritten when it is copied.
+    pub(super) source: ValueId,
     /// What addresses it: the pointers and the mask, or the coordinates.
     pub(super) address: Vec<ValueId>,
     /// The layout of a slot, in the shape of the load.
@@ -245,9 +247,11 @@ impl Search<'_> {
         in_registers |= !feeds.iter().all(matching);
         feeds.retain(matching);
         let own = func.value(result).layout.map(|id| &func.layouts[id.index()]);
-        let has_copies = own.is_none_or(|own| own.free_variable_mask(Dim::Lane) | own.free_variable_mask(Dim::Warp) != 0);
+        let has_copies =
+            own.is_none_or(|own| own.free_variable_mask(Dim::Lane) | own.free_variable_mask(Dim::Warp) != 0);
         let crosses_threads = !feeds.is_empty() || has_copies;
-        let candidate = Candidate { op: id, address, layout, dtype, feeds, in_registers, crosses_threads, tensor };
+        let candidate =
+            Candidate { op: id, source: first, address, layout, dtype, feeds, in_registers, crosses_threads, tensor };
         Ok((candidate, slice, carried))
     }
 

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::ir::{Def, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
 use kernel_core::passes::util::walk_region;
 
 use super::find::Found;
 use crate::analysis::control::yielded;
+use crate::passes::allocate::root;
 
 /// The accumulators of a loop, all of whose products may stay in flight.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,10 +32,11 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
     walk_region(func, body, &mut |id| {
         let operation = func.op(id);
         uses.extend(operation.operands.iter().map(|&value| (value, id)));
-        match operation.op {
-            Op::Gpu(GpuOp::Wgmma { .. }) => drop(products.insert(id)),
-            Op::Gpu(GpuOp::WgmmaWait { .. }) => drop(waits.insert(id)),
-            _ => {}
+        if matches!(operation.op, Op::Gpu(GpuOp::Wgmma { .. })) {
+            products.insert(id);
+        }
+        if matches!(operation.op, Op::Gpu(GpuOp::WgmmaWait { .. })) {
+            waits.insert(id);
         }
     });
     let only_user = |value: ValueId| {
@@ -44,7 +46,9 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
     let own = &func.region(body).ops;
     let last = *own.iter().rev().find(|id| products.contains(id))?;
     let end = *own.last()?;
-    if !products.iter().chain(&waits).all(|id| own.contains(id)) || !products.iter().all(|&id| reads_slots(func, id, found)) {
+    if !products.iter().chain(&waits).all(|id| own.contains(id))
+        || !products.iter().all(|&id| reads_slots(func, id, found))
+    {
         return None;
     }
     let mut chains = Vec::new();
@@ -90,14 +94,4 @@ fn reads_slots(func: &Func, product: OpId, found: &Found) -> bool {
                 found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == alloc))
             })
     })
-}
-
-/// The allocation that a view shows.
-pub(super) fn root(func: &Func, view: ValueId) -> Option<OpId> {
-    let Def::Result(id, _) = func.value(view).def else { return None };
-    match func.op(id).op {
-        Op::Gpu(GpuOp::SharedAlloc { .. }) => Some(id),
-        Op::Gpu(GpuOp::SharedPermute { .. } | GpuOp::SharedIndex) => root(func, func.op(id).operands[0]),
-        _ => None,
-    }
 }

@@ -32,6 +32,7 @@
 //! iteration, that slot is still being read; copies then run `S - 2` trips ahead, into the slot of the trip before that.
 //! Either way one barrier per iteration is enough, and a copy has as long to arrive as with two.
 
+mod build;
 mod carry;
 mod emit;
 mod find;
@@ -72,13 +73,13 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
     let mut reports = Vec::new();
     let mut changed = false;
     for place in loops {
-        let (asked, wanted) = stages_of(func, place.id, options);
+        let Stages { wanted, by_loop, asked } = stages_of(func, place.id, options);
         if wanted < MIN_STAGES {
             continue;
         }
-        let found = find::find(func, &axis, place.id, asked);
+        let found = find::find(func, &axis, place.id, by_loop);
         let span = func.op(place.id).span;
-        let stages = match fitting_stages(func, &place, &found, target, wanted) {
+        let stages = match fitting_stages(func, &place, &found, target, (wanted, asked)) {
             Fit::All => wanted,
             Fit::Fewer { stages, .. } if !asked => stages,
             Fit::Fewer { stages, needed, limit } => return Err(too_many(func, span, wanted, stages, needed, limit)),
@@ -130,28 +131,43 @@ fn is_loop(op: &Op) -> bool {
     matches!(op, Op::Control(ControlOp::For { .. } | ControlOp::While) | Op::Gpu(GpuOp::WarpGroups { .. }))
 }
 
-/// Whether the loop asks for a number of stages, and how many it shall have.
-fn stages_of(func: &Func, id: OpId, options: &Options) -> (bool, u32) {
+/// How many stages a loop shall have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stages {
+    wanted: u32,
+    /// Whether the loop itself asks for them: then everything that it loads counts.
+    by_loop: bool,
+    /// Whether somebody asked for them, so that fewer will not do: more than the default is nobody's default.
+    asked: bool,
+}
+
+fn stages_of(func: &Func, id: OpId, options: &Options) -> Stages {
     let operation = func.op(id);
-    let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return (false, 1) };
+    let none = Stages { wanted: 1, by_loop: false, asked: false };
+    let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return none };
     if stages > 0 {
-        return (true, u32::from(stages));
+        return Stages { wanted: u32::from(stages), by_loop: true, asked: true };
     }
     let mut products = false;
     for_each_op(func, operation.regions[0], &mut |id| {
         products |= matches!(func.op(id).op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
     });
-    (false, if products { options.num_stages } else { 1 })
+    let asked = options.num_stages > Options::default().num_stages;
+    if products { Stages { wanted: options.num_stages, by_loop: false, asked } } else { none }
 }
 
 enum Fit {
     All,
     /// At most `stages` fit; the wanted ones need `needed` bytes of `limit`.
-    Fewer { stages: u32, needed: u32, limit: u32 },
+    Fewer {
+        stages: u32,
+        needed: u32,
+        limit: u32,
+    },
 }
 
 /// How many stages fit the shared memory beside what the rest of the kernel allocates.
-fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, wanted: u32) -> Fit {
+fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wanted, asked): (u32, bool)) -> Fit {
     let per_stage: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes(func)).sum();
     if per_stage == 0 {
         return Fit::All;
@@ -165,11 +181,14 @@ fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, wan
             others += view_bytes(func, operation.results[0]);
         }
     });
-    let explicit = matches!(func.op(place.id).op, Op::Control(ControlOp::For { stages, .. }) if stages > 0);
-    let margin = if explicit || !find::exchanges(func, place.id) { 0 } else { SCRATCH_MARGIN };
+    let margin = if asked || !find::exchanges(func, place.id) { 0 } else { SCRATCH_MARGIN };
     let limit = target.max_shared_bytes().saturating_sub(others + margin);
     let needed = wanted * per_stage;
-    if needed <= limit { Fit::All } else { Fit::Fewer { stages: limit / per_stage, needed: needed + others, limit: target.max_shared_bytes() } }
+    if needed <= limit {
+        Fit::All
+    } else {
+        Fit::Fewer { stages: limit / per_stage, needed: needed + others, limit: target.max_shared_bytes() }
+    }
 }
 
 /// Whether an allocation is in the loop, or is used both before its end and after its beginning: only the first is
@@ -185,7 +204,7 @@ fn too_many(func: &Func, span: Span, wanted: u32, stages: u32, needed: u32, limi
     let error = CodegenError::refuse(func, span, what).amounts(u64::from(needed), u64::from(limit));
     error.help(match stages {
         0 => "a single stage does not fit: use smaller tiles".to_string(),
-        stages => format!("the largest number that fits is `#[stages({stages})]`; smaller tiles allow more"),
+        stages => format!("{stages} stages fit (`#[stages({stages})]`, or `num_stages`); smaller tiles allow more"),
     })
 }
 

@@ -47,7 +47,9 @@ impl Matmul {
             false => format!("%v{name}: {t}[{whole}] = load %q{name}\n"),
         };
         let dot = match self.transposed {
-            true => format!("%vt: {t}[{k}, {n}] = permute %vb {{perm = [1, 0]}}\n%d: f32[{m}, {n}] = dot %va, %vt, %acc {{precision = tf32}}\n"),
+            true => format!(
+                "%vt: {t}[{k}, {n}] = permute %vb {{perm = [1, 0]}}\n%d: f32[{m}, {n}] = dot %va, %vt, %acc {{precision = tf32}}\n"
+            ),
             false => format!("%d: f32[{m}, {n}] = dot %va, %vb, %acc {{precision = tf32}}\n"),
         };
         let b_stride = if self.transposed { "%kk" } else { "%nn" };
@@ -208,11 +210,18 @@ fn same(matmul: &Matmul, target: Target, num_warps: u32) -> Vec<String> {
     for stages in 2..=5 {
         let options = Options { num_warps, num_stages: stages, ..Options::default() };
         let (func, report) = pipelined(&text, target, &options).unwrap_or_else(|error| panic!("{error}"));
-        for total in [0, matmul.k, 2 * matmul.k, 3 * matmul.k, 7 * matmul.k, if matmul.masked { 5 * matmul.k - 16 } else { 0 }] {
+        for total in
+            [0, matmul.k, 2 * matmul.k, 3 * matmul.k, 7 * matmul.k, if matmul.masked { 5 * matmul.k - 16 } else { 0 }]
+        {
             let mut expected = matmul.buffers(total);
             run_kernel(&bound(&text), &mut expected, &[HostScalar::from(total as i32)], [1, 1, 1]).expect("it runs");
             let expected = expected[2].as_slice::<f32>().expect("f32").to_vec();
-            assert_eq!(run(&func, matmul.buffers(total), total as i32), expected, "{stages} stages, K = {total}\n{}", print(&func));
+            assert_eq!(
+                run(&func, matmul.buffers(total), total as i32),
+                expected,
+                "{stages} stages, K = {total}\n{}",
+                print(&func)
+            );
         }
         reports.push(report);
     }
@@ -261,11 +270,14 @@ fn more_stages_than_fit_are_refused_and_fewer_taken_silently() {
     let large = Matmul { m: 128, n: 256, k: 64, stages: 9, ..Matmul::default() };
     let options = Options { num_warps: 8, ..Options::default() };
     let error = pipelined(&large.text(), Target::sm_90a(), &options).expect_err("too much").to_string();
-    assert!(error.contains("442368 needed, 232448 allowed") && error.contains("#[stages(4)]"), "{error}");
-    let silent = Matmul { stages: 0, ..large };
-    let options = Options { num_warps: 8, num_stages: 9, ..Options::default() };
+    assert!(error.contains("442368 needed, 232448 allowed") && error.contains("4 stages fit"), "{error}");
+    let options = Options { num_warps: 8, num_stages: 5, ..Options::default() };
+    let error = pipelined(&Matmul { stages: 0, ..large }.text(), Target::sm_90a(), &options).expect_err("too much");
+    assert!(error.to_string().contains("4 stages fit"), "{error}");
+    let silent = Matmul { m: 128, n: 256, k: 128, ..Matmul::default() };
+    let options = Options { num_warps: 8, ..Options::default() };
     let (_, report) = pipelined(&silent.text(), Target::sm_90a(), &options).expect("fewer");
-    assert!(report.starts_with("pipelined with 4 stages"), "{report}");
+    assert!(report.starts_with("pipelined with 2 stages"), "{report}");
 }
 
 #[test]
@@ -359,6 +371,171 @@ fn blocks_of_tensors_are_copied_ahead_and_phases_run_on_over_tiles() {
             let barriers = crate::passes::membar::run(&mut func);
             assert_eq!(barriers, if nested { 2 } else { 1 }, "{}", print(&func));
             verified(&func);
+        }
+    }
+}
+
+/// Sums the rows of `x`, from both of two places, for a loop with that attribute.
+fn stream(attribute: &str, checked: bool) -> String {
+    let mask = if checked {
+        "%mask: bool[256] = check_bounds %o, %len, %inside {param = 0, store = false}"
+    } else {
+        "%mask: bool[256] = and %inside, %inside"
+    };
+    format!(
+        "kernel stream \"stream.rs\" unsafe bound {{
+         param %x x: ptr f32 {{div = 16}}
+         param %out out: ptr_mut f32 {{div = 16}}
+         param %n n: i32 {{div = 16}}
+         param %len len: length x
+         %zero: i32 = const 0
+         %width: i32 = const 256
+         %lanes: i32[256] = arange {{lo = 0, hi = 256}}
+         %z: f32 = const 0.0
+         %acc0: f32[256] = splat %z
+         %sum: f32[256] = for %zero, %n, %width, %acc0{attribute} (%i: i32, %acc: f32[256]) {{
+           %is: i32[256] = splat %i
+           %o: i32[256] = add %lanes, %is
+           %ns: i32[256] = splat %n
+           %inside: bool[256] = cmp.lt %o, %ns
+           {mask}
+           %xs: *x[256] = splat %x
+           %p: *x[256] = add_ptr %xs, %o
+           %v: f32[256] = load %p, %mask
+           %s: f32[256] = add %acc, %v
+           yield %s
+         }}
+         %os: *out[256] = splat %out
+         %q: *out[256] = add_ptr %os, %lanes
+         store %q, %sum
+         return
+         }}\n"
+    )
+}
+
+#[test]
+fn loads_that_stream_are_read_by_the_thread_that_copied_them() {
+    let run = |func: &Func, n: i32| {
+        let x: HostBuffer = (0..1000).map(|i| (i % 17) as f32).collect::<Vec<f32>>().into();
+        let mut buffers = vec![x, vec![0f32; 256].into()];
+        let func = Placed::new(func.clone()).expect("placed");
+        let result = run_placed(&func, &mut buffers, &[HostScalar::from(n)], [1, 1, 1]);
+        (result.map_err(|fault| fault.kind), buffers[1].as_slice::<f32>().expect("f32").to_vec())
+    };
+    for checked in [false, true] {
+        let text = stream(" {stages = 3}", checked);
+        let plain = placed(&text, Target::sm_80(), 2);
+        let options = Options { num_warps: 2, ..Options::default() };
+        let (mut func, report) = pipelined(&text, Target::sm_80(), &options).expect("it fits");
+        assert!(report.starts_with("pipelined with 3 stages of 1024 bytes"), "{report}");
+        assert_eq!(crate::passes::membar::run(&mut func), 0, "{}", print(&func));
+        assert_eq!(count(&func, |op| *op == GpuOp::AsyncCopy), 3);
+        for n in [0, 16, 256, 512, 768, 1000] {
+            assert_eq!(run(&func, n), run(&plain, n), "n = {n}");
+        }
+        if checked {
+            let (faults, _) = run(&func, 1008);
+            assert!(faults.is_err(), "what is out of bounds is still reported");
+        }
+    }
+    let (func, report) = pipelined(&stream("", false), Target::sm_80(), &Options::default()).expect("it fits");
+    assert_eq!((count(&func, |_| true), report.as_str()), (0, ""), "loops without products have to ask");
+    let (func, _) = pipelined(&stream(" {stages = 1}", false), Target::sm_80(), &Options::default()).expect("it fits");
+    assert_eq!(count(&func, |_| true), 0);
+}
+
+#[test]
+fn memory_that_the_loop_writes_is_not_read_ahead() {
+    let text = stream(" {stages = 3}", false)
+        .replace("param %x x: ptr f32", "param %x x: ptr_mut f32")
+        .replace("yield %s", "store %p, %s, %mask\nyield %s");
+    let (func, report) = pipelined(&text, Target::sm_80(), &Options::default()).expect("it fits");
+    assert_eq!(count(&func, |_| true), 0);
+    assert!(report.contains("`x`: the loop writes that memory"), "{report}");
+    let narrow = stream(" {stages = 3}", false).replace("{div = 16}", "").replace("f32", "f16");
+    let (_, report) = pipelined(&narrow, Target::sm_80(), &Options::default()).expect("it fits");
+    assert!(report.contains("less than 4 bytes"), "{report}");
+    let data = stream(" {stages = 3}", false).replace("%o: i32[256] = add %lanes, %is", "%o: i32[256] = add %lanes, %is\n%far: *x[256] = splat %x").replace(
+        "%v: f32[256] = load %p, %mask",
+        "%j: f32[256] = load %p, %mask\n%k: i32[256] = cast %j {to = i32}\n%p2: *x[256] = add_ptr %far, %k\n%v: f32[256] = load %p2, %mask",
+    );
+    let (_, report) = pipelined(&data, Target::sm_80(), &Options::default()).expect("it fits");
+    assert!(report.contains("pipelined") && report.contains("not `x`: its addresses are not known ahead"), "{report}");
+}
+
+/// Two products per iteration, the second of what the first gives: the shape of attention.
+fn attention() -> String {
+    "kernel attention \"attention.rs\" unsafe bound {
+     param %k k: ptr f16 {div = 16}
+     param %v v: ptr f16 {div = 16}
+     param %out out: ptr_mut f32 {div = 16}
+     param %n n: i32 {div = 16}
+     %zero: i32 = const 0
+     %step: i32 = const 32
+     %rq: i32[64] = arange {lo = 0, hi = 64}
+     %rk: i32[32] = arange {lo = 0, hi = 32}
+     %q1: i32[64, 1] = expand_dims %rq {axis = 1}
+     %k1: i32[32, 1] = expand_dims %rk {axis = 1}
+     %c1: i32[1, 32] = expand_dims %rk {axis = 0}
+     %w: i32 = const 32
+     %wq: i32[64, 1] = splat %w
+     %wk: i32[32, 1] = splat %w
+     %oq: i32[64, 1] = mul %q1, %wq
+     %oqb: i32[64, 32] = broadcast %oq
+     %cb: i32[64, 32] = broadcast %c1
+     %qo: i32[64, 32] = add %oqb, %cb
+     %ks0: *k[64, 32] = splat %k
+     %qp: *k[64, 32] = add_ptr %ks0, %qo
+     %q: f16[64, 32] = load %qp
+     %z: f32 = const 0.0
+     %acc0: f32[64, 32] = splat %z
+     %half: f32 = const 0.5
+     %sum: f32[64, 32] = for %zero, %n, %step, %acc0 (%i: i32, %acc: f32[64, 32]) {
+       %is: i32[32, 1] = splat %i
+       %row: i32[32, 1] = add %k1, %is
+       %ro: i32[32, 1] = mul %row, %wk
+       %rob: i32[32, 32] = broadcast %ro
+       %ccb: i32[32, 32] = broadcast %c1
+       %o: i32[32, 32] = add %rob, %ccb
+       %ks: *k[32, 32] = splat %k
+       %kp: *k[32, 32] = add_ptr %ks, %o
+       %kt: f16[32, 32] = load %kp
+       %kk: f16[32, 32] = permute %kt {perm = [1, 0]}
+       %s: f32[64, 32] = dot %q, %kk, %acc0 {precision = tf32}
+       %p: f16[64, 32] = cast %s {to = f16}
+       %vs: *v[32, 32] = splat %v
+       %vp: *v[32, 32] = add_ptr %vs, %o
+       %vt: f16[32, 32] = load %vp
+       %alpha: f32[64, 32] = splat %half
+       %scaled: f32[64, 32] = mul %acc, %alpha
+       %d: f32[64, 32] = dot %p, %vt, %scaled {precision = tf32}
+       yield %d
+     }
+     %os: *out[64, 32] = splat %out
+     %op: *out[64, 32] = add_ptr %os, %qo
+     store %op, %sum
+     return
+     }\n"
+    .to_string()
+}
+
+#[test]
+fn loops_with_products_of_products_stay_right() {
+    let values = |seed: usize| -> HostBuffer {
+        (0..4096).map(|i| half::f16::from_f32(((i * 5 + seed) % 3) as f32 - 1.0)).collect::<Vec<_>>().into()
+    };
+    let run = |func: &Func, n: i32| run(func, vec![values(1), values(2), vec![0f32; 64 * 32].into()], n);
+    for target in [Target::sm_90a(), Target::sm_80()] {
+        let plain = placed(&attention(), target, 4);
+        for stages in 2..=4 {
+            let options = Options { num_stages: stages, ..Options::default() };
+            let (mut func, report) = pipelined(&attention(), target, &options).expect("it fits");
+            assert!(report.contains("`k` by cp.async, `v` by cp.async") && !report.contains("flight"), "{report}");
+            crate::passes::membar::run(&mut func);
+            verified(&func);
+            for n in [0, 32, 64, 128] {
+                assert_eq!(run(&func, n), run(&plain, n), "{stages} stages, n = {n}\n{}", print(&func));
+            }
         }
     }
 }
