@@ -60,7 +60,7 @@ pub(super) struct Scratch {
 impl Scratch {
     /// Memory for the lowering beside `bytes` that the kernel itself allocates.
     pub(super) fn beside(bytes: u32) -> Scratch {
-        Scratch { base: bytes, high_water: bytes, ..Scratch::default() }
+        Scratch { high_water: bytes, ..Scratch::default() }
     }
 
     /// From here on the kernel's live allocations end at `base`. Those that are dead now may still be read.
@@ -79,6 +79,11 @@ impl Scratch {
     /// The most bytes ever in use.
     pub(super) fn high_water(&self) -> u32 {
         self.high_water
+    }
+
+    /// Bytes above what is live that the program has in any case.
+    pub(super) fn spare(&self) -> u32 {
+        self.high_water - self.base.min(self.high_water)
     }
 
     /// The number of uses so far.

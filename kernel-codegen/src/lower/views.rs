@@ -79,7 +79,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         for transposed in [false, true] {
             let plan = matrix_access(&layout, &shared, bits, transposed).map_err(|error| self.layout_error(&error))?;
             if let Some(plan) = plan {
-                self.load_matrices(view, &plan, bits, &mut loaded);
+                self.load_matrices(Place::moved(self.view(view)), &plan, bits, &mut loaded);
                 let registers = plan.canonical.iter().map(|&register| loaded[register as usize]).collect();
                 self.set(result, registers);
                 return Ok(());
@@ -105,7 +105,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                     matrix_access(&layout, &shared, bits, transposed).map_err(|error| self.layout_error(&error))?;
                 // Vectors of 16 bytes need fewer instructions still.
                 if let Some(plan) = plan {
-                    self.store_matrices(view, &plan, bits, &registers);
+                    self.store_matrices(Place::moved(self.view(view)), &plan, bits, &registers);
                     return Ok(());
                 }
             }
@@ -116,8 +116,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    fn load_matrices(&mut self, view: ValueId, plan: &MatrixAccess, bits: u32, loaded: &mut [Value<'ctx>]) {
-        let place = Place::moved(self.view(view));
+    fn load_matrices(&mut self, place: Place<'ctx>, plan: &MatrixAccess, bits: u32, loaded: &mut [Value<'ctx>]) {
         let row = self.form(&plan.row);
         let count = plan.matrices as usize;
         let word = self.ir.int_type(32).into();
@@ -146,8 +145,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    fn store_matrices(&mut self, view: ValueId, plan: &MatrixAccess, bits: u32, registers: &[Value<'ctx>]) {
-        let place = Place::moved(self.view(view));
+    /// Writes a tile by `stmatrix`.
+    pub(super) fn store_matrices(
+        &mut self,
+        place: Place<'ctx>,
+        plan: &MatrixAccess,
+        bits: u32,
+        registers: &[Value<'ctx>],
+    ) {
         let row = self.form(&plan.row);
         let count = plan.matrices as usize;
         let names: Vec<String> = (1..=count).map(|i| format!("${i}")).collect();
