@@ -27,7 +27,8 @@
 //!                                 tma_store %d, %v, %i, %j; tma_store_wait {pending = 0}
 //! ```
 //!
-//! Barriers of threads are put between them by [`super::membar`].
+//! Barriers of threads are put between them by [`super::membar`]. In a loop the wait is for the store of the last trip,
+//! before shared memory is written again, so that the copy runs beside what the next trip does first.
 //!
 //! A block whose only use is a `shared_store` (a factor of a product) is copied to that place at once.
 
@@ -202,7 +203,7 @@ struct Site {
 /// Copies what is loaded and stored through descriptors that are left.
 pub(crate) fn run(func: &mut Func) {
     let sites: Vec<(OpId, Vec<Site>)> = Uses::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
-    let mut pass = Copies { func, first: Vec::new() };
+    let mut pass = Copies { func, first: Vec::new(), pending: false };
     for (id, around) in sites {
         let op = pass.func.op(id).op.clone();
         match op {
@@ -216,14 +217,15 @@ pub(crate) fn run(func: &mut Func) {
             _ => {}
         }
     }
-    let Copies { func, first } = pass;
-    func.regions[func.body.index()].ops.splice(0..0, first);
+    pass.finish();
 }
 
 struct Copies<'f> {
     func: &'f mut Func,
     /// What the kernel begins with.
     first: Vec<OpId>,
+    /// Whether stores may still read shared memory where the kernel ends.
+    pending: bool,
 }
 
 impl Copies<'_> {
@@ -270,16 +272,39 @@ impl Copies<'_> {
         let operation = self.func.op(id).clone();
         let span = operation.span;
         let (tensor, value, coordinates) = (operation.operands[0], operation.operands[1], &operation.operands[2..]);
-        let mut ops = Vec::new();
-        let Some(view) = self.allocate(value, span, &mut ops) else { return };
+        let loops = around.iter().any(|site| self.is_loop(*site));
+        let (mut ops, mut first) = (Vec::new(), std::mem::take(&mut self.first));
+        let view = self.allocate(value, span, if loops { &mut first } else { &mut ops });
+        self.first = first;
+        let Some(view) = view else { return };
+        if loops {
+            self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], span, &mut ops);
+        }
         self.effect(GpuOp::SharedStore, vec![view, value], span, &mut ops);
         self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, &mut ops);
         let mut operands = vec![tensor, view];
         operands.extend_from_slice(coordinates);
         self.effect(GpuOp::TmaStore { reduce }, operands, span, &mut ops);
-        self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], span, &mut ops);
+        if loops {
+            self.pending = true;
+        } else {
+            self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], span, &mut ops);
+        }
         let region = self.region_of(around);
         self.replace(region, id, ops);
+    }
+
+    /// Puts in what the kernel begins and ends with.
+    fn finish(&mut self) {
+        let mut last = Vec::new();
+        if self.pending {
+            self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], Span::UNKNOWN, &mut last);
+        }
+        let first = std::mem::take(&mut self.first);
+        let ops = &mut self.func.regions[self.func.body.index()].ops;
+        let end = ops.len().saturating_sub(1);
+        ops.splice(end..end, last);
+        ops.splice(0..0, first);
     }
 
     /// The `shared_store` that is the only use of a block, behind it in its own region, with its view, if that is made
