@@ -196,6 +196,7 @@ mod tests {
     use crate::dtype::ElementType;
     use crate::error::Access;
     use crate::record::LaunchRecord;
+    use crate::tensor::{TensorDesc, TensorDescMut};
     use kernel_codegen::AbiParam;
     use kernel_core::ir::{ParamId, Safety};
 
@@ -319,6 +320,86 @@ mod tests {
         assert_eq!(values, expected);
         assert!(checked.compiled.abi.contains(&AbiParam::ReportSlot));
         assert!(checked.compiled.abi.contains(&AbiParam::Length(ParamId::new(1))));
+        Ok(())
+    }
+
+    /// Copies a block of a matrix.
+    const SHIFT: KernelSource = KernelSource {
+        name: "shift",
+        module: "tests",
+        file: "src/shift.rs",
+        ir: r#"kernel shift "src/shift.rs" safe generic {
+            param %x x: desc f32[4, 8] @2:5+1
+            param %out out: desc_mut f32[4, 8] @2:5+3
+            param %n n: i32 @2:5+1
+            %zero: i32 = const 0
+            %a: f32[4, 8] = desc_load %x, %n, %zero @3:5+10
+            desc_store %out, %a, %zero, %zero @4:5+10
+            return
+        }"#,
+        lines: &[],
+        num_warps: None,
+        num_stages: None,
+    };
+
+    #[test]
+    fn tensors_are_passed_as_the_code_takes_them() -> Result<()> {
+        let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(SHIFT)));
+        let device = Device::cpu();
+        let x = device.zeros::<f32>(100)?;
+        let mut out = device.zeros::<f32>(100)?;
+        let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
+        let from = TensorDesc::with_strides(&x, [9, 7], [11, 1])?;
+        let mut to = TensorDescMut::new(&mut out, [4, 8])?;
+        let invocation = Call::new(kernel, ()).desc(&from).desc_mut(&mut to).scalar(2i32).into_invocation();
+        let made = invocation
+            .with_spec(Tuning::default(), |spec| variant(kernel, spec, Target::sm_80(), Checking::AtLaunch))?;
+        assert!(made.compiled.conditions.is_empty() && made.reports.is_none(), "a descriptor is proof enough");
+        let mut params = submit::Params::new();
+        let packed = params.pack(kernel, &made.compiled.abi, &invocation.args, 0)?;
+        for (pointer, param) in packed.iter().zip(&made.compiled.abi) {
+            let expected = match param {
+                AbiParam::Buffer(id) if id.index() == 0 => at_x,
+                AbiParam::Buffer(_) => at_out,
+                AbiParam::Scalar(..) => 2,
+                AbiParam::Shape(id, axis) => [[9, 7], [4, 8]][id.index()][usize::from(*axis)],
+                AbiParam::Stride(id, axis) => [[11, 1], [8, 1]][id.index()][usize::from(*axis)],
+                other => panic!("{other:?}"),
+            };
+            // SAFETY: it points to a word of `params`.
+            assert_eq!(unsafe { pointer.cast::<u64>().read() }, expected, "{param:?}");
+        }
+        let shapes = made.compiled.abi.iter().filter(|param| matches!(param, AbiParam::Shape(..))).count();
+        assert_eq!(shapes, 4);
+        Ok(())
+    }
+
+    /// What the hardware's copies need of a tensor is part of the key, so that each kind has its own code.
+    #[test]
+    fn variants_know_what_a_tensor_allows() -> Result<()> {
+        let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(SHIFT)));
+        let device = Device::cpu();
+        let x = device.zeros::<f32>(200)?;
+        let mut out = device.zeros::<f32>(100)?;
+        let mut key = |from: &TensorDesc<'_, f32, 2>| -> Result<Vec<u64>> {
+            let mut to = TensorDescMut::new(&mut out, [4, 8])?;
+            let invocation = Call::new(kernel, ()).desc(from).desc_mut(&mut to).scalar(3i32).into_invocation();
+            let mut words = Words::default();
+            invocation.key(&mut words, 7, Checking::AtLaunch);
+            Ok(words.as_slice().to_vec())
+        };
+        let usual = key(&TensorDesc::new(&x, [8, 8])?)?;
+        assert_eq!(usual, key(&TensorDesc::with_strides(&x, [4, 12], [16, 1])?)?, "sizes are no part of it");
+        let others = [
+            key(&TensorDesc::with_strides(&x, [4, 8], [9, 1])?)?,
+            key(&TensorDesc::with_strides(&x, [4, 7], [8, 1])?)?,
+            key(&TensorDesc::new(&x.slice(1..)?, [4, 8])?)?,
+            key(&TensorDesc::new(&x, [0, 8])?)?,
+            key(&TensorDesc::new(&x, [8, 8])?.with_nan_padding())?,
+        ];
+        for (index, other) in others.iter().enumerate() {
+            assert!(*other != usual && others[..index].iter().all(|before| before != other), "{index}");
+        }
         Ok(())
     }
 
