@@ -13,7 +13,9 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
-use crate::passes::{descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips};
+use crate::passes::{
+    descriptors, dots, factors, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips,
+};
 use crate::target::Target;
 use crate::{dot, lower, place};
 
@@ -35,6 +37,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
     let mut plan = checks(bound.func_mut(), options);
     let copied = tensor_copies::choose(bound.func(), *target, options.tensor_copies);
     plan.accesses.extend(descriptors::expand(bound.func_mut(), &copied));
+    factors::run(bound.func_mut(), *target, options.num_warps);
     clean_up(&mut bound, options)?;
     if options.runs("hoist_loads") {
         hoist_loads::run(bound.func_mut(), options.num_warps);

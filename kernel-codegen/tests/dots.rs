@@ -229,9 +229,15 @@ fn doubles_and_bytes() {
 #[test]
 fn eight_bit_floats() {
     for (a, b) in [("f8e4m3", "f8e4m3"), ("f8e5m2", "f8e5m2"), ("f8e4m3", "f8e5m2")] {
-        for target in [Target::sm_89(), Target::sm_90a()] {
-            let case = Case { a, b, ..Case::of(a, "f32") };
-            assemble(&check(case, target, 4, 0.0));
+        let case = Case { a, b, ..Case::of(a, "f32") };
+        for (target, instruction) in [
+            (Target::sm_80(), "m16n8k16.row.col.f32.f16.f16.f32"),
+            (Target::sm_89(), "mma.sync.aligned.m16n8k32.row.col.f32.e"),
+            (Target::sm_90a(), "wgmma.mma_async.sync.aligned.m64n32k32.f32.e"),
+        ] {
+            let compiled = check(case, target, 4, 0.0);
+            assert!(count(&compiled.ptx, instruction) > 0, "{}", compiled.ptx);
+            assemble(&compiled);
         }
     }
 }

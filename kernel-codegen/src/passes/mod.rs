@@ -3,6 +3,7 @@
 pub(crate) mod allocate;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
+pub(crate) mod factors;
 pub(crate) mod hoist_loads;
 pub(crate) mod membar;
 pub(crate) mod pipeline;
