@@ -71,6 +71,19 @@ pub fn assemble(ptx: &str, architecture: &str) -> Option<Assembled> {
     })
 }
 
+/// Assembles PTX as it is loaded: where it spills, without asking for room for several programs, and for one, and what
+/// spills least counts.
+pub fn assemble_as_loaded(ptx: &str, architecture: &str) -> Option<Assembled> {
+    let mut best = assemble(ptx, architecture)?;
+    for programs in [None, Some(1)] {
+        if best.spills > 0 {
+            let other = assemble(&kernel_codegen::with_min_programs(ptx, programs), architecture)?;
+            best = if other.spills < best.spills { other } else { best };
+        }
+    }
+    Some(best)
+}
+
 /// The bytes of all sections named `.text.*` of a 64-bit little-endian ELF file ("Executable and Linking Format").
 fn code_bytes(elf: &[u8]) -> Option<usize> {
     let field = |at: usize, len: usize| {

@@ -63,6 +63,60 @@ both!(
     }
 );
 
+// As many programs as the GPU runs at once, each of which takes one row after another.
+both!(
+    persistent_softmax,
+    persistent_softmax_unchecked,
+    { T: Float, const BLOCK: usize },
+    (x: Ptr<T>, out: PtrMut<T>, rows: i32, columns: i32),
+    {
+        let column = arange(0, BLOCK);
+        let mask = column < columns;
+        for row in (program_id(0)..rows).step_by(num_programs(0)) {
+            let offsets = row * columns + column;
+            let values = load(x + offsets, mask = mask, other = T::NEG_INFINITY) as f32;
+            let numerator = exp(values - max(values, axis = 0));
+            store(out + offsets, (numerator / sum(numerator, axis = 0)) as T, mask = mask);
+        }
+    }
+);
+
+both!(
+    persistent_add,
+    persistent_add_unchecked,
+    { T: Num, const BLOCK: usize },
+    (x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32),
+    {
+        for first in (program_id(0) * BLOCK..n).step_by(num_programs(0) * BLOCK) {
+            let offsets = first + arange(0, BLOCK);
+            let mask = offsets < n;
+            store(out + offsets, load(x + offsets, mask = mask) + load(y + offsets, mask = mask), mask = mask);
+        }
+    }
+);
+
+// A row in pieces: the mask is needed in the last trip of each loop only.
+both!(online_softmax, online_softmax_unchecked, { T: Float, const BLOCK: usize }, (x: Ptr<T>, out: PtrMut<T>, columns: i32), {
+    let lane = arange(0, BLOCK);
+    let start = program_id(0) * columns;
+    let mut peaks = full::<f32>([BLOCK], -1e30);
+    let mut sums = zeros::<f32>([BLOCK]);
+    for first in (0..columns).step_by(BLOCK) {
+        let column = first + lane;
+        let values = load(x + start + column, mask = column < columns, other = T::NEG_INFINITY) as f32;
+        let higher = maximum(peaks, values);
+        sums = sums * exp(peaks - higher) + exp(values - higher);
+        peaks = higher;
+    }
+    let peak = max(peaks, axis = 0);
+    let total = sum(sums * exp(peaks - peak), axis = 0);
+    for first in (0..columns).step_by(BLOCK) {
+        let column = first + lane;
+        let values = load(x + start + column, mask = column < columns) as f32;
+        store(out + start + column, (exp(values - peak) / total) as T, mask = column < columns);
+    }
+});
+
 /// A kernel compiled for a Hopper GPU, as launches with aligned arguments run it.
 pub struct Sample {
     /// Which kernel, dtype and block.
@@ -99,9 +153,12 @@ pub fn all() -> Vec<Sample> {
     let mut all = Vec::new();
     for block in [256usize, 1024] {
         all.extend(samples!("add", AddConsts, AddUncheckedConsts, block, (Target::sm_90a()), f32 f16 u8 i64));
+        all.extend(samples!("persistent add", PersistentAddConsts, PersistentAddUncheckedConsts, block, (Target::sm_90a()), f32 f16 i64));
     }
     for block in [1024usize, 4096] {
         all.extend(samples!("softmax", SoftmaxConsts, SoftmaxUncheckedConsts, block, (Target::sm_90a()), f32 f16 bf16));
+        all.extend(samples!("persistent softmax", PersistentSoftmaxConsts, PersistentSoftmaxUncheckedConsts, block, (Target::sm_90a()), f32 f16 bf16));
+        all.extend(samples!("online softmax", OnlineSoftmaxConsts, OnlineSoftmaxUncheckedConsts, block, (Target::sm_90a()), f32 bf16));
         all.extend(samples!("layer norm", LayerNormConsts, LayerNormUncheckedConsts, block, (Target::sm_90a(), 1e-5), f32 f16 bf16));
     }
     all

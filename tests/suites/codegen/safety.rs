@@ -1,6 +1,6 @@
 //! Safety costs nothing where a launch condition covers it: the safe kernel has the instructions of the unsafe one.
 
-use tilewright_tests::assembler::{assemble, ptx_instructions};
+use tilewright_tests::assembler::{assemble_as_loaded, ptx_instructions};
 
 use super::kernels;
 
@@ -9,7 +9,9 @@ fn safe_and_unsafe_kernels_have_the_same_instructions() {
     for kernels::Sample { name, safe, unchecked, .. } in kernels::all() {
         let counts = [&safe, &unchecked].map(|ptx| ptx_instructions(ptx));
         assert_eq!(counts[0], counts[1], "{name}: instructions of PTX\n{safe}\n{unchecked}");
-        let (Some(safe), Some(unchecked)) = (assemble(&safe, "sm_90a"), assemble(&unchecked, "sm_90a")) else {
+        let (Some(safe), Some(unchecked)) =
+            (assemble_as_loaded(&safe, "sm_90a"), assemble_as_loaded(&unchecked, "sm_90a"))
+        else {
             continue;
         };
         assert_eq!(safe.instructions, unchecked.instructions, "{name}: instructions of the hardware");
