@@ -233,3 +233,18 @@ fn the_condition_of_a_branch_holds_inside_it() {
     assert!(!launch(6, 5, 100));
     assert!(launch(6, 5, 5));
 }
+
+#[test]
+fn a_loop_over_rows_is_decided_at_launch() {
+    let text = include_str!("kernels/persistent.tile");
+    let launch = |rows, columns, length, grid| {
+        let scalars = [None, None, Some(rows), Some(columns)];
+        holds(text, &Launch { scalars: &scalars, lengths: &[length, length, 0, 0], grid })
+    };
+    assert!(launch(1000, 240, 240_000, 132));
+    assert!(launch(1000, 240, 240_000, 5000), "programs beyond the last row do nothing");
+    assert!(!launch(1000, 240, 239_999, 132), "the last element of the last row");
+    assert!(launch(0, 240, 0, 132) && launch(1000, 0, 0, 132));
+    // An offset of the last row wraps.
+    assert!(!launch(1 << 24, 256, 1 << 33, 132));
+}

@@ -17,7 +17,7 @@ macro_rules! kernels {
 
 kernels!(
     add, softmax, rows, transpose, argmax, gather, rowsum, scan, bias, inplace, steer, atomics, layernorm, loops,
-    chunks, walk, verdict, pieces, shift
+    chunks, walk, verdict, pieces, shift, persistent
 );
 
 #[test]

@@ -86,6 +86,20 @@ fn whole_trips_and_the_last_one_are_all_trips() {
 }
 
 #[test]
+fn rows_one_after_another_in_few_programs() {
+    let text = include_str!("kernels/persistent.tile");
+    check(text, &[floats(9 * 240, 35), zeros(9 * 240)], &[9, 240], 2, Agreement::Within(2e-5));
+    // With one reduction per row instead of two, and with three.
+    let one = text.replace("%sum: f32 = reduce", "%unused: f32 = reduce").replace("splat %sum", "splat %max");
+    check(&one, &[floats(9 * 240, 36), zeros(9 * 240)], &[9, 240], 2, Agreement::Within(2e-5));
+    let third = "%y: f32[256] = div %e, %sums\n    %top: f32 = reduce %y {axis = 0} (%u: f32, %v: f32) {\n      \
+                 %w: f32 = add contract %u, %v\n      yield %w\n    }\n    %tops: f32[256] = splat %top\n    \
+                 %z: f32[256] = sub contract %y, %tops";
+    let three = text.replace("%y: f32[256] = div %e, %sums", third).replace("store %op, %y", "store %op, %z");
+    check(&three, &[floats(9 * 240, 37), zeros(9 * 240)], &[9, 240], 2, Agreement::Within(2e-5));
+}
+
+#[test]
 fn a_failed_assert_ends_the_program_and_is_reported() {
     let negative: Vec<f32> = noise(2 * 1024, 12).map(|x| -x as f32).collect();
     let buffers = [negative.into(), zeros(2), vec![0i32; 1].into()];

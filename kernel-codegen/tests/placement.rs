@@ -128,6 +128,18 @@ fn only_the_last_trip_of_a_loop_has_masks() {
 }
 
 #[test]
+fn a_loop_over_rows_has_a_barrier_per_reduction() {
+    let text = include_str!("kernels/persistent.tile");
+    let compiled = hopper(text, 4);
+    assert_eq!(count(&compiled.ptx, "bar.sync"), 2, "{}", compiled.ptx);
+    assert_eq!(count(&compiled.ptx, "ld.global.nc.v2.b32"), 1, "{}", compiled.ptx);
+    assert_eq!(count(&compiled.ptx, "st.global.v2.b32"), 1);
+    // One reduction alone takes turns with itself, which takes a second barrier.
+    let one = text.replace("splat %sum", "splat %max");
+    assert_eq!(count(&hopper(&one, 4).ptx, "bar.sync"), 2);
+}
+
+#[test]
 fn the_report_names_every_access() {
     let text = hopper(ADD, 4).report.to_string();
     assert!(text.contains("load `x`: 2 x 16 bytes per thread (4 elements each), masked, decided at launch"), "{text}");

@@ -157,8 +157,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.scratch.settled();
     }
 
-    /// Notes what may be pending at the start of a loop's body.
-    pub(super) fn enter_loop(&mut self, regions: &[RegionId]) {
+    /// Notes what may be pending at the start of a loop's body; gives what [`Lower::leave_body`] is given.
+    pub(super) fn enter_loop(&mut self, regions: &[RegionId]) -> Option<Vec<std::ops::Range<u32>>> {
         let inside = values_in(self.func, regions);
         let mut ops: Vec<OpId> = Vec::new();
         for &region in regions {
@@ -179,7 +179,15 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.barriers.add(access);
             }
         }
-        self.scratch.enter_loop();
+        self.scratch.enter_loop()
+    }
+
+    /// Ends a trip of a loop, with a barrier if the next one needs it.
+    pub(super) fn leave_body(&mut self, around: Option<Vec<std::ops::Range<u32>>>) {
+        if self.scratch.blocks_next_trip() {
+            self.barrier();
+        }
+        self.scratch.leave_body(around);
     }
 
     /// Whether any thread passes true; all of them meet.

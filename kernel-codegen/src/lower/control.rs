@@ -104,7 +104,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
         let barriers_before = self.report.barriers;
-        self.enter_loop(&[body_region]);
+        let around = self.enter_loop(&[body_region]);
         self.ir.builder.position_at_end(body);
         let (Some(left), Some(counter)) = (self.ir.phi(ty.into()), self.ir.phi(ty.into())) else { return Ok(()) };
         self.set(args[0], vec![counter.as_basic_value()]);
@@ -113,6 +113,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set_phis(arg, phis);
         }
         self.region(body_region)?;
+        self.leave_body(around);
 
         let latch = self.here();
         let (remaining, index) = (self.ir.int(left.as_basic_value()), self.ir.int(counter.as_basic_value()));
@@ -209,7 +210,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let before = self.here();
         self.ir.branch(header);
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
-        self.enter_loop(&[test, body_region]);
+        let around = self.enter_loop(&[test, body_region]);
 
         self.ir.builder.position_at_end(header);
         let carried: Vec<Phis> = operation.operands.iter().map(|&init| self.phis(init)).collect();
@@ -225,6 +226,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
         self.ir.builder.position_at_end(body);
         self.region(body_region)?;
+        self.leave_body(around);
         let latch = self.here();
         match self.ir.builder.build_unconditional_branch(header) {
             Ok(branch) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),

@@ -4,6 +4,10 @@
 //! reads must be over, which takes a second barrier, unless the next use takes other bytes: then the barrier
 //! between its own writes and reads does for the one after it. So uses take turns between regions while
 //! the memory for that is cheap, and barriers are as few as the uses.
+//!
+//! In a loop, what the trip before still reads is not known when its first uses are placed. They are placed all the
+//! same, and the places kept free of later uses; only if something is read there at the end of the trip, a barrier
+//! closes it.
 
 use std::ops::Range;
 
@@ -51,8 +55,11 @@ pub(super) struct Scratch {
     /// Bytes below, which are allocations of the kernel's own that are live.
     base: u32,
     reads: Vec<Range<u32>>,
-    /// Reads of an earlier iteration may be anywhere.
+    /// Reads of an earlier iteration may be anywhere but in `early`.
     unknown_reads: bool,
+    /// What uses have taken before the first barrier of the innermost loop's body; `None` if no use may do so, because
+    /// reads of loops around it are not known either.
+    early: Option<Vec<Range<u32>>>,
     uses: u32,
     high_water: u32,
 }
@@ -97,8 +104,23 @@ impl Scratch {
         self.unknown_reads = false;
     }
 
-    pub(super) fn enter_loop(&mut self) {
+    /// Begins the body of a loop; gives what [`Scratch::leave_body`] is given.
+    pub(super) fn enter_loop(&mut self) -> Option<Vec<Range<u32>>> {
+        let around = self.early.take();
+        self.early = (!self.unknown_reads).then(Vec::new);
         self.unknown_reads = true;
+        around
+    }
+
+    /// Whether what is read at the end of a trip is in the way of the next one.
+    pub(super) fn blocks_next_trip(&self) -> bool {
+        let early = self.early.iter().flatten();
+        early.into_iter().any(|early| self.reads.iter().any(|read| meet(early, read)))
+    }
+
+    /// Ends the body of a loop.
+    pub(super) fn leave_body(&mut self, around: Option<Vec<Range<u32>>>) {
+        self.early = around;
     }
 
     /// Back to what was read at `before`; the sizes stay.
@@ -114,17 +136,32 @@ impl Scratch {
         self.unknown_reads |= other.unknown_reads;
     }
 
-    /// The lowest place for `bytes` that nobody reads; `None` if a barrier is needed first.
-    fn place(&self, bytes: u32) -> Option<u32> {
-        if self.unknown_reads {
+    /// A low place for `bytes` that nobody reads; `None` if a barrier is needed first.
+    fn place(&mut self, bytes: u32) -> Option<u32> {
+        if self.unknown_reads && self.early.is_none() {
             return None;
         }
-        let fits = |start: u32| self.reads.iter().all(|read| read.end <= start || start + bytes <= read.start);
-        let ends = self.reads.iter().map(|read| read.end.next_multiple_of(ALIGNMENT));
-        let start = ends.chain([self.base]).filter(|&start| fits(start)).min()?;
         let limit = self.high_water.max(self.base + CHEAP_BYTES);
+        let early = self.early.as_deref().unwrap_or_default();
+        let free = |start: &u32, taken: &[Range<u32>]| !taken.iter().any(|taken| meet(taken, &(*start..start + bytes)));
+        let ends = self.reads.iter().chain(early).map(|taken| taken.end.next_multiple_of(ALIGNMENT));
+        let mut starts: Vec<u32> = ends.chain([self.base]).filter(|start| free(start, &self.reads)).collect();
+        starts.sort_unstable();
+        // Places of early uses are left to those of the next trip, if others are cheap.
+        let apart = starts.iter().find(|start| free(start, early) && *start + bytes <= limit);
+        if self.unknown_reads {
+            let start = *apart?;
+            self.early.get_or_insert_default().push(start..start + bytes);
+            return Some(start);
+        }
+        let start = *apart.or(starts.first())?;
         (self.reads.is_empty() || start + bytes <= limit).then_some(start)
     }
+}
+
+/// Whether ranges have a byte in common.
+fn meet(a: &Range<u32>, b: &Range<u32>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
