@@ -91,7 +91,6 @@ const TENSORS: &str = "%s: shared f32[3, 4, 4] = shared_alloc
     %y: f32[4, 4] = desc_load %b, %zero, %zero
     shared_store %sb, %y
     fence {kind = proxy_async}
-    barrier
     %three: i32 = const 3
     %s0: shared f32[4, 4] = shared_index %s, %zero
     barrier_arrive %full, %zero, %bytes

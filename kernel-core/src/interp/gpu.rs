@@ -412,10 +412,6 @@ impl Machine<'_> {
     pub(super) fn barrier_alloc(&mut self, out: RegId, slots: u32, count: u32) {
         let first = self.gpu.barriers.len() as u64;
         self.gpu.barriers.extend(std::iter::repeat_n(Barrier::new(count), slots as usize));
-        let agent = self.gpu.current as Agent;
-        if let Some(order) = &mut self.gpu.order {
-            (first as usize..self.gpu.barriers.len()).for_each(|position| order.initialise(agent, position));
-        }
         self.set_handle(out, (first << 32) | u64::from(slots));
     }
 
@@ -434,7 +430,6 @@ impl Machine<'_> {
         let bytes = bytes.map_or(0, |reg| self.scalar(reg).to_int(DType::I32).max(0) as usize);
         match self.barrier(barrier, slot) {
             Ok(position) => {
-                self.in_order(pc, |order, agent, _| order.uses(agent, position));
                 let agent = self.gpu.current as Agent;
                 if let Some(order) = &mut self.gpu.order {
                     order.arrive(agent, position);
@@ -483,7 +478,6 @@ impl Machine<'_> {
     ) -> Flow {
         match self.barrier(barrier, slot) {
             Ok(position) => {
-                self.in_order(pc, |order, agent, _| order.uses(agent, position));
                 if self.gpu.barriers[position].ready() && self.gpu.barriers[position].arrived > 0 {
                     self.complete(position);
                 }
@@ -502,7 +496,6 @@ impl Machine<'_> {
         let parity = self.scalar(phase).to_raw(4) & 1;
         match self.barrier(barrier, slot) {
             Ok(position) => {
-                self.in_order(pc, |order, agent, _| order.uses(agent, position));
                 if self.gpu.barriers[position].completed & 1 == parity {
                     if !self.gpu.barriers[position].ready() {
                         return Flow::Wait;

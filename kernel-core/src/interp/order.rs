@@ -79,8 +79,6 @@ pub(super) struct Order {
     flights: Vec<Flight>,
     unfenced: Vec<Unfenced>,
     groups: BTreeMap<Agent, Group>,
-    /// Barriers whose initialisation other threads may not have seen: who made them, after how many barriers.
-    fresh: BTreeMap<usize, (Agent, u64)>,
     released: BTreeMap<Agent, Released>,
     next: u64,
 }
@@ -176,25 +174,6 @@ impl Order {
         self.group(agent).barriers += 1;
     }
 
-    /// Initialises a barrier with phases.
-    pub(super) fn initialise(&mut self, agent: Agent, barrier: usize) {
-        let barriers = self.group(agent).barriers;
-        self.fresh.insert(barrier, (agent, barriers));
-    }
-
-    /// A use of a barrier with phases, which has to be initialised for all threads.
-    pub(super) fn uses(&mut self, agent: Agent, barrier: usize) -> Result<(), String> {
-        let passed = self.group(agent).barriers;
-        match self.fresh.get(&barrier) {
-            Some(&(by, barriers)) if by == agent && passed > barriers => {
-                self.fresh.remove(&barrier);
-                Ok(())
-            }
-            Some(_) => Err("a barrier with phases is used without a barrier since its initialisation".to_string()),
-            None => Ok(()),
-        }
-    }
-
     /// Begins an access that goes on; returns what it meets, and a number to end it by.
     pub(super) fn begin(
         &mut self,
@@ -257,6 +236,5 @@ impl Order {
     pub(super) fn all_meet(&mut self) {
         self.accesses.clear();
         self.groups.clear();
-        self.fresh.clear();
     }
 }

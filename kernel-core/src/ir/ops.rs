@@ -453,7 +453,7 @@ op_group! {
     Barrier = "barrier" @ PLACED;
     /// Orders accesses between memory proxies.
     Fence = "fence" @ PLACED { kind: FenceKind };
-    /// Allocates `slots` barriers with phases, each complete after `count` arrivals.
+    /// Allocates `slots` barriers with phases, each complete after `count` arrivals. They are ready when the kernel begins.
     BarrierAlloc = "barrier_alloc" @ PLACED { slots: u32, count: u32 };
     /// `(barrier, slot [, bytes])`: arrives, expecting that many bytes of asynchronous copies.
     BarrierArrive = "barrier_arrive" @ PLACED;
