@@ -4,7 +4,7 @@ mod support;
 
 use kernel_codegen::check::Class;
 use kernel_codegen::{AbiParam, Compiled, MapSwizzle, Options, Target, TensorCopies, compile};
-use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
+use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_ordered, run_with_tensors};
 use support::differential::{Agreement, compare, floats, ints};
 use support::{assemble, count, kernel};
 
@@ -107,7 +107,7 @@ fn agrees(text: &str, buffers: &[HostBuffer], tensors: &[HostTensor], scalars: &
         let compiled = compiled(text, num_warps);
         assert!(compiled.ptx.contains("cp.async.bulk.tensor"), "{}", compiled.ptx);
         let mut found = buffers.to_vec();
-        run_placed_with_tensors(&compiled.placed, &mut found, tensors, &scalars, [grid, 1, 1])
+        run_ordered(&compiled.placed, &mut found, tensors, &scalars, [grid, 1, 1])
             .unwrap_or_else(|error| panic!("{error}\n{}", compiled.placed_ir()));
         for (want, got) in expected.iter().zip(&found) {
             compare(want, got, Agreement::Exact, &compiled.placed_ir());

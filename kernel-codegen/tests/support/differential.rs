@@ -1,7 +1,7 @@
 //! Kernels in the interpreter against their PTX in the emulator.
 
 use kernel_codegen::{AbiParam, Compiled, Options, Target, compile};
-use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
+use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_ordered, run_with_tensors};
 use kernel_core::ir::{BoundFunc, DType, Func, ParamKind};
 use kernel_core::num::{F8E4M3, F8E5M2};
 
@@ -38,8 +38,7 @@ pub fn agrees_with_tensors(
         let compiled = compile(kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
         let mut placed = buffers.to_vec();
         let scalars_there = host(scalars);
-        let placed_fault =
-            run_placed_with_tensors(&compiled.placed, &mut placed, tensors, &scalars_there, [grid, 1, 1]).err();
+        let placed_fault = run_ordered(&compiled.placed, &mut placed, tensors, &scalars_there, [grid, 1, 1]).err();
         assert_eq!(fault.is_some(), placed_fault.is_some(), "{fault:?} {placed_fault:?}");
         for (want, got) in expected.iter().zip(&placed) {
             compare(want, got, agreement, "placed");
