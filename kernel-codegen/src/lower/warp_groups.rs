@@ -224,10 +224,12 @@ impl<'ctx> Lower<'_, 'ctx> {
                 return refuse(operation.span, "a number of registers that no group of four warps can have");
             }
         }
-        let wanted = groups.iter().zip(registers).map(|((group, _), &count)| group.warps * u32::from(count)).sum::<u32>();
+        let wanted =
+            groups.iter().zip(registers).map(|((group, _), &count)| group.warps * u32::from(count)).sum::<u32>();
         let has = registers_at_start(self.target, self.block_warps) * self.block_warps;
         if wanted > has {
-            let error = CodegenError::refuse(self.func, operation.span, "warp groups with more registers than a block has");
+            let error =
+                CodegenError::refuse(self.func, operation.span, "warp groups with more registers than a block has");
             return Err(error.amounts(u64::from(wanted * WARP_SIZE), u64::from(has * WARP_SIZE)));
         }
         for &id in &self.func.region(self.func.body).ops {
@@ -247,7 +249,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         for_each_op(self.func, region, &mut |id| {
             let operation = self.func.op(id);
             let what = match &operation.op {
-                Op::Control(ControlOp::Assert { .. }) => "an assertion in a warp group, which the others would wait for",
+                Op::Control(ControlOp::Assert { .. }) => {
+                    "an assertion in a warp group, which the others would wait for"
+                }
                 _ if group.single && !is_for_one_thread(self.func, operation) => {
                     "tiles, or barriers of threads, in a warp group that is not the first"
                 }

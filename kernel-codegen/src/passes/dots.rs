@@ -25,7 +25,7 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{
-    DType, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, RegionId, ShapeOp, Span, Ty,
+    DType, DescOp, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, RegionId, ShapeOp, Span, Ty,
     ValueId,
 };
 use kernel_core::layout::{
@@ -179,13 +179,37 @@ impl Dots<'_> {
         let across = extent.min(shape[usize::from(mn)]);
         // Only factors of 16 bits can be contiguous along M or N, and only where a row is as wide as a swizzle.
         let wide = SwizzleWidth::widest_for(across * bits / 8) != SwizzleWidth::None;
-        let along_mn = bits == 16 && wide && is_contiguous(&from, mn, k);
+        // A block of a tensor lies as in memory, so that a tensor copy can put it there.
+        let contiguous = self.tensor_axis(value).map_or_else(|| is_contiguous(&from, mn, k), |axis| axis == mn);
+        let along_mn = bits == 16 && wide && contiguous;
         let row = if along_mn { across } else { shape[usize::from(k)] };
         let width = SwizzleWidth::widest_for(row * bits / 8);
         let shared = nvmma_shared(&shape, width, bits, along_mn == (mn == 0)).ok()?;
         let view = self.view(value, &shared, span, out)?;
         stores.push((view, value));
         Some(view)
+    }
+
+    /// The axis along which a block of a tensor is contiguous in memory; `None` for a tile that is none.
+    fn tensor_axis(&self, value: ValueId) -> Option<u8> {
+        let operation = self.func.def_op(value)?;
+        let source = *operation.operands.first()?;
+        match &operation.op {
+            Op::Desc(DescOp::DescLoad) => (self.func.ty(value).rank() as u8).checked_sub(1),
+            Op::Shape(ShapeOp::Permute { perm }) => {
+                let axis = self.tensor_axis(source)?;
+                perm.iter().position(|&from| from == axis).map(|position| position as u8)
+            }
+            Op::Shape(ShapeOp::ConvertLayout) => self.tensor_axis(source),
+            Op::Shape(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => None,
+        }
     }
 
     /// An allocation for the tile `like`.

@@ -357,6 +357,10 @@ impl Copies<'_> {
         let end = self.func.region(inside).ops.len().saturating_sub(1);
         self.func.regions[inside.index()].ops.splice(end..end, flip);
         for (site, &outer) in around.iter().zip(&seen).rev() {
+            // Each warp group runs once.
+            if matches!(self.func.op(site.owner).op, Op::Gpu(GpuOp::WarpGroups { .. })) {
+                break;
+            }
             let regions = self.func.op(site.owner).regions.clone();
             let is_condition = matches!(self.func.op(site.owner).op, Op::Control(ControlOp::If));
             for (index, &region) in regions.iter().enumerate() {

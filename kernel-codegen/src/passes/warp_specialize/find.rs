@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use kernel_core::ir::{
-    ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, ShapeOp,
-    Span, ValueId,
+    ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, ShapeOp, Span, ValueId,
 };
 use kernel_core::layout::LinearLayout;
 
 use crate::analysis::control::{for_each_op, yielded};
 use crate::boxes::boxes_of;
 use crate::report::LoopReport;
+
+/// Slots lie at multiples of this many bytes.
+pub(super) const SLOT_ALIGNMENT: u32 = 1024;
 
 /// A block that comes from global memory into shared memory in each trip of a loop.
 #[derive(Clone, Debug)]
@@ -50,6 +52,14 @@ pub(super) struct Channel {
     pub(super) fixed: bool,
     /// Whether a person asked for it.
     pub(super) asked: bool,
+}
+
+impl Channel {
+    /// The bytes of all slots.
+    pub(super) fn ring_bytes(&self) -> u32 {
+        let slot = |copy: &Copy| copy.bytes.next_multiple_of(SLOT_ALIGNMENT);
+        self.stages * self.copies.iter().map(slot).sum::<u32>()
+    }
 }
 
 /// Why a loop is left as it is.
@@ -155,13 +165,7 @@ fn has_loop(func: &Func, region: RegionId) -> bool {
     found
 }
 
-fn channel(
-    func: &Func,
-    users: &Users,
-    owner: OpId,
-    asked: bool,
-    default_stages: u32,
-) -> Result<Channel, Refusal> {
+fn channel(func: &Func, users: &Users, owner: OpId, asked: bool, default_stages: u32) -> Result<Channel, Refusal> {
     let operation = func.op(owner);
     let refuse = |reason: &str| Refusal::new(operation.span, reason);
     let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return Err(refuse("it is no `for` loop")) };
@@ -227,7 +231,8 @@ fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy>
     let alloc = defining(func, view)?;
     let Op::Gpu(GpuOp::SharedAlloc { .. }) = func.op(alloc).op else { return None };
     let ops = &func.region(body).ops;
-    let reads = |id: &OpId| *id == store || (matches!(func.op(*id).op, Op::Gpu(GpuOp::Wgmma { .. })) && ops.contains(id));
+    let reads =
+        |id: &OpId| *id == store || (matches!(func.op(*id).op, Op::Gpu(GpuOp::Wgmma { .. })) && ops.contains(id));
     if !users.of(view).iter().all(reads) {
         return None;
     }

@@ -46,7 +46,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::ir::{
     ControlOp, DescOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, Span, StoreMode, Ty, TypeError, ValueId,
@@ -74,34 +74,42 @@ const PRODUCER_REGISTERS: u32 = 40;
 const MAX_REGISTERS: u32 = 240;
 /// Registers come in units of so many per thread.
 const REGISTER_UNIT: u32 = 8;
+/// Warps from which on a kernel is divided without being asked: with fewer, several programs share a multiprocessor and
+/// overlap by themselves.
+const MIN_WARPS: u32 = 2 * GROUP_WARPS;
+/// Bytes of a barrier with phases.
+const BARRIER_BYTES: u32 = 8;
 
 /// Runs the pass: whether the kernel was divided, and what became of each loop that was to be.
 ///
 /// # Errors
 /// If the kernel it writes breaks a type rule, which is a mistake in this pass.
-pub(crate) fn run(
-    func: &mut Func,
-    target: Target,
-    options: &Options,
-) -> Result<(bool, Vec<LoopReport>), CodegenError> {
+pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<(bool, Vec<LoopReport>), CodegenError> {
     let marked = find::marked(func);
     if !target.has_wgmma() {
         let what = format!("not specialised: {} has no warp groups", target.name());
         return Ok((false, marked.into_iter().map(|span| LoopReport { span, what: what.clone() }).collect()));
     }
-    let (channels, mut refusals) = find::channels(func, options.num_stages);
+    let (mut channels, mut refusals) = find::channels(func, options.num_stages);
+    if options.num_warps < MIN_WARPS {
+        channels.retain(|channel| channel.asked);
+    }
     if channels.is_empty() {
         if refusals.is_empty() {
-            refusals.extend(marked.into_iter().map(|span| Refusal::new(span, "nothing in it multiplies by warp groups")));
+            refusals
+                .extend(marked.into_iter().map(|span| Refusal::new(span, "nothing in it multiplies by warp groups")));
         }
         return Ok((false, refusals.iter().map(Refusal::report).collect()));
     }
     let asked = channels.iter().any(|channel| channel.asked);
     let places = Places::new(func);
-    let needs = obstacle(func, &channels, options.num_warps).and_then(|()| Needs::of(func, &places, &channels));
+    let needs = obstacle(func, &channels, options.num_warps)
+        .and_then(|()| fit(func, target, &mut channels))
+        .and_then(|()| Needs::of(func, &places, &channels));
     let mut loops: Vec<LoopReport> = refusals.iter().map(Refusal::report).collect();
     match needs {
         Ok(needs) => {
+            too_many(func, target, &channels)?;
             loops.extend(channels.iter().map(|channel| described(func, channel)));
             divide(func, target, &channels, &places, &needs, options.num_warps).map_err(|error| {
                 let what = format!("a kernel that the compiler has divided wrongly: {error}");
@@ -114,6 +122,52 @@ pub(crate) fn run(
             Ok((false, loops))
         }
     }
+}
+
+/// Bytes of shared memory that the divided kernel has: rings, barriers, and the blocks on their way out.
+fn shared_bytes(func: &Func, channels: &[Channel]) -> u32 {
+    let outgoing: BTreeSet<(Vec<i64>, u32)> =
+        outgoing_blocks(func).iter().filter_map(|(_, ty)| Some((ty.dims()?, ty.dtype()?.bytes()))).collect();
+    let block = |(dims, bytes): &(Vec<i64>, u32)| dims.iter().product::<i64>() as u32 * bytes;
+    let barriers: u32 = channels.iter().map(|channel| (2 * channel.stages + 1) * BARRIER_BYTES).sum();
+    let rings: u32 = channels.iter().map(Channel::ring_bytes).sum();
+    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + rings + outgoing.iter().map(block).sum::<u32>()
+}
+
+/// Takes as many slots as fit into shared memory, where nobody asked for a number. Numbers that were asked for stay as
+/// they are.
+fn fit(func: &Func, target: Target, channels: &mut [Channel]) -> Result<(), Refusal> {
+    let limit = target.max_shared_bytes();
+    while shared_bytes(func, channels) > limit {
+        let largest = channels.iter_mut().filter(|channel| !channel.fixed && channel.stages > 2);
+        match largest.max_by_key(|channel| channel.ring_bytes()) {
+            Some(channel) => channel.stages -= 1,
+            None => break,
+        }
+    }
+    let needs = shared_bytes(func, channels);
+    let free = channels.iter().find(|channel| !channel.fixed);
+    match free.filter(|_| needs > limit) {
+        Some(channel) => {
+            let reason = format!("two slots and what is stored take {needs} bytes of shared memory, of {limit}");
+            Err(Refusal::new(func.op(channel.owner).span, reason))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An error if a loop asks for more slots than fit.
+fn too_many(func: &Func, target: Target, channels: &[Channel]) -> Result<(), CodegenError> {
+    let (needed, limit) = (shared_bytes(func, channels), target.max_shared_bytes());
+    let Some(channel) = channels.iter().find(|channel| channel.fixed).filter(|_| needed > limit) else { return Ok(()) };
+    let slot = channel.ring_bytes() / channel.stages;
+    let fitting = channel.stages.saturating_sub((needed - limit).div_ceil(slot));
+    let what = format!("more shared memory than there is, in a loop with {} stages", channel.stages);
+    let error = CodegenError::refuse(func, func.op(channel.owner).span, what);
+    Err(error.amounts(u64::from(needed), u64::from(limit)).help(match fitting {
+        0 | 1 => "two stages do not fit: use smaller tiles".to_string(),
+        _ => format!("the largest number that fits is `#[stages({fitting})]`; smaller tiles allow more"),
+    }))
 }
 
 /// What became of a loop, for a person to read.
@@ -141,7 +195,8 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
         let load = func.op(copy.load);
         let tensor = load.operands.first().and_then(|&value| func.ty(value).descriptor());
         if let Some(tensor) = tensor.filter(|tensor| written.contains(tensor)) {
-            let reason = format!("the kernel also writes `{}`, which a producer would read ahead", func.param(tensor).name);
+            let reason =
+                format!("the kernel also writes `{}`, which a producer would read ahead", func.param(tensor).name);
             return Err(Refusal::new(load.span, reason));
         }
     }
@@ -149,8 +204,12 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
         let reason = match &operation.op {
-            Op::Control(ControlOp::Assert { .. }) => "an `assert!` that fails ends one side, and the other would wait for it",
-            Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => "the kernel has barriers with phases already",
+            Op::Control(ControlOp::Assert { .. }) => {
+                "an `assert!` that fails ends one side, and the other would wait for it"
+            }
+            Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => {
+                "the kernel has barriers with phases already"
+            }
             Op::Control(_)
             | Op::Create(_)
             | Op::Elementwise(_)
@@ -232,8 +291,8 @@ fn ring(func: &mut Func, channel: &Channel, out: &mut Vec<OpId>) -> Result<Ring,
     }
 }
 
-/// Shared memory for the blocks that the kernel stores by descriptors: one for all of the same kind.
-fn outgoing(func: &mut Func, out: &mut Vec<OpId>) -> Result<BTreeMap<OpId, ValueId>, TypeError> {
+/// The blocks that the kernel stores by descriptors, with their stores.
+fn outgoing_blocks(func: &Func) -> Vec<(OpId, Ty)> {
     let mut stores = Vec::new();
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
@@ -241,6 +300,12 @@ fn outgoing(func: &mut Func, out: &mut Vec<OpId>) -> Result<BTreeMap<OpId, Value
         let is_store = matches!(&operation.op, Op::Desc(op) if *op == DescOp::DescStore || reduces(op));
         stores.extend(operation.operands.get(1).filter(|_| is_store).map(|&value| (id, func.ty(value).clone())));
     });
+    stores
+}
+
+/// Shared memory for the blocks that the kernel stores by descriptors: one for all of the same kind.
+fn outgoing(func: &mut Func, out: &mut Vec<OpId>) -> Result<BTreeMap<OpId, ValueId>, TypeError> {
+    let stores = outgoing_blocks(func);
     let (mut known, mut views): (Vec<(Ty, ValueId)>, _) = (Vec::new(), BTreeMap::new());
     for (id, ty) in stores {
         let view = match known.iter().find(|(other, _)| *other == ty) {
@@ -265,12 +330,7 @@ fn staging(func: &mut Func, ty: &Ty, out: &mut Vec<OpId>) -> Result<Option<Value
 }
 
 /// Appends an operation without operands; returns its result, if it has one.
-fn push(
-    func: &mut Func,
-    op: Op,
-    layout: Option<LayoutId>,
-    out: &mut Vec<OpId>,
-) -> Result<Option<ValueId>, TypeError> {
+fn push(func: &mut Func, op: Op, layout: Option<LayoutId>, out: &mut Vec<OpId>) -> Result<Option<ValueId>, TypeError> {
     let tys = result_types(func, &op, &[], &[])?;
     let id = func.new_op(op, vec![], tys, vec![], FloatFlags::default(), Span::UNKNOWN);
     out.push(id);

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kernel_core::ir::{
-    ControlOp, Def, Func, MemoryOp, Op, OpId, ParamKind, RegionId, Span, ValueId,
-};
+use kernel_core::ir::{ControlOp, Def, Func, MemoryOp, Op, OpId, ParamKind, RegionId, Span, ValueId};
 
 use super::find::{Channel, Refusal};
 use crate::analysis::control::{operands_before_carried, yielded};

@@ -87,10 +87,7 @@ impl<'f> Split<'f> {
             // Shared memory lasts until the last copy out of it has read it.
             self.effect(GpuOp::TmaStoreWait { pending: 0 }, &[], Span::UNKNOWN)?;
         }
-        self.terminate(ControlOp::Yield.into(), Vec::new());
-        let region = self.func.new_region([]);
-        self.func.regions[region.index()].ops = std::mem::take(&mut self.out);
-        Ok(region)
+        Ok(self.yielding(Vec::new()))
     }
 
     fn emit(&mut self, op: Op, operands: &[ValueId], layout: Option<LayoutId>, span: Span) -> Result<Vec<ValueId>> {
@@ -382,9 +379,40 @@ impl<'f> Split<'f> {
     }
 
     /// A loop that multiplies what has been fetched.
+    ///
+    /// If products are in flight behind the last trip, the loop and the wait for them are in a condition: a loop that does
+    /// not run leaves sums that no product wrote, and ptxas keeps products in flight only where nothing else writes
+    /// their registers before the wait.
     fn consume(&mut self, number: usize) -> Result<()> {
+        let operation = self.func.op(self.channels[number].owner).clone();
+        if self.channels[number].carried_products.is_empty() {
+            return self.multiply(number, &operation);
+        }
+        let runs = [self.mapped(operation.operands[0]), self.mapped(operation.operands[1])];
+        let runs = self.one(Op::compare(CmpOp::Lt), &runs, operation.span)?;
+        let mut skipped: Vec<ValueId> = operation.operands[3..].iter().map(|&v| self.mapped(v)).collect();
+        skipped.extend(self.state(&[number]));
+        let outer = std::mem::take(&mut self.out);
+        self.multiply(number, &operation)?;
+        let mut values: Vec<ValueId> = operation.results.iter().map(|&v| self.mapped(v)).collect();
+        values.extend(self.state(&[number]));
+        let regions = vec![self.yielding(values), self.yielding(skipped)];
+        self.out = outer;
+        let kept: Vec<usize> = (0..operation.results.len()).collect();
+        self.finish(&operation, ControlOp::If, vec![runs], regions, &kept, &[number])
+    }
+
+    /// A region of what has been emitted, which yields these values.
+    fn yielding(&mut self, values: Vec<ValueId>) -> RegionId {
+        self.terminate(ControlOp::Yield.into(), values);
+        let region = self.func.new_region([]);
+        self.func.regions[region.index()].ops = std::mem::take(&mut self.out);
+        region
+    }
+
+    /// The loop itself, and the wait for what it leaves in flight.
+    fn multiply(&mut self, number: usize, operation: &Operation) -> Result<()> {
         let (channel, ring) = (self.channels[number].clone(), self.rings[number].clone());
-        let operation = self.func.op(channel.owner).clone();
         let Op::Control(op) = &operation.op else { return Ok(()) };
         let overlaps = !channel.carried_products.is_empty();
         let mut operands: Vec<ValueId> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
@@ -417,8 +445,8 @@ impl<'f> Split<'f> {
         self.terminate(ControlOp::Yield.into(), values);
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
         let kept: Vec<usize> = (0..operation.results.len()).collect();
-        self.finish(&operation, quiet(op), operands, vec![copy], &kept, &[number])?;
-        if overlaps { self.drain(&channel, &ring, &operation) } else { Ok(()) }
+        self.finish(operation, quiet(op), operands, vec![copy], &kept, &[number])?;
+        if overlaps { self.drain(&channel, &ring, operation) } else { Ok(()) }
     }
 
     /// The operations of one trip, on the slot that it has waited for.

@@ -1,8 +1,8 @@
 //! Divided kernels compute what they computed before, whatever the numbers of tiles, trips and slots, and what can be
 //! wrong with barriers is found.
 
-use kernel_core::interp::{Fault, HostBuffer, HostTensor, run_placed_with_tensors};
-use kernel_core::ir::{Func, GpuOp, Op, OpId, Placed};
+use kernel_core::interp::{HostBuffer, HostTensor, run_placed_with_tensors};
+use kernel_core::ir::{ControlOp, DType, Def, Func, GpuOp, Literal, Op, OpId, Placed, RegionId, ValueId};
 use kernel_core::layout::{Dim as Axis, LinearLayout, SwizzleWidth, nvmma_shared, wgmma_accumulator};
 use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::parse;
@@ -27,9 +27,11 @@ struct Kernel {
     marked: bool,
     /// Whether tiles with odd numbers are left out.
     skips: bool,
+    /// Whether the first factor goes through registers, so that threads store it.
+    mixed: bool,
 }
 
-const PLAIN: Kernel = Kernel { stages: 3, scales: false, marked: true, skips: false };
+const PLAIN: Kernel = Kernel { stages: 3, scales: false, marked: true, skips: false, mixed: false };
 
 impl Kernel {
     /// After `dots`: factors go through registers into shared memory.
@@ -38,6 +40,10 @@ impl Kernel {
             "%two: f32 = const 2.0\n%twos: f32[64, 16] #0 = splat %two\n%t: f32[64, 16] #0 = mul %w, %twos"
         } else {
             ""
+        };
+        let factor = match self.mixed {
+            true => "%vf: f16[64, 16] #0 = add %va, %va",
+            false => "%vf: f16[64, 16] #0 = convert_layout %va",
         };
         let sum = if self.scales { "%t" } else { "%w" };
         let (before, after) = if self.skips {
@@ -82,7 +88,8 @@ impl Kernel {
                  %sa: shared f16[64, 16] #1 = shared_alloc
                  %sb: shared f16[16, 16] #2 = shared_alloc
                  barrier
-                 shared_store %sa, %va
+                 {factor}
+                 shared_store %sa, %vf
                  shared_store %sb, %vb
                  fence {{kind = proxy_async}}
                  barrier
@@ -164,7 +171,7 @@ fn factor(len: usize, salt: u32) -> HostBuffer {
     numbers.into()
 }
 
-fn launch(func: &Func, sizes: Sizes) -> (Vec<f32>, Result<(), Fault>) {
+fn launch(func: &Func, sizes: Sizes) -> (Vec<f32>, Result<(), kernel_core::interp::Fault>) {
     let Sizes { rows, columns, trips, programs } = sizes;
     let (m, n, k) = ((rows * M).max(1) as u64, (columns * N).max(1) as u64, (trips * K).max(1) as u64);
     let tensors = [[m, k], [n, k], [m, n]].map(|shape| HostTensor::contiguous(&shape));
@@ -174,12 +181,6 @@ fn launch(func: &Func, sizes: Sizes) -> (Vec<f32>, Result<(), Fault>) {
     let placed = Placed::new(func.clone()).unwrap_or_else(|_| panic!("a placed kernel"));
     let result = run_placed_with_tensors(&placed, &mut buffers, &tensors, &scalars, [programs, 1, 1]);
     (buffers[2].as_slice::<f32>().expect("f32").to_vec(), result)
-}
-
-/// The text form, without the wishes that the pass takes away.
-fn has(func: &Func, wanted: impl Fn(&GpuOp) -> bool) -> usize {
-    let count = |id: &OpId| matches!(&func.op(*id).op, Op::Gpu(op) if wanted(op));
-    ops_in_order(func).iter().filter(|id| count(id)).count()
 }
 
 #[test]
@@ -194,7 +195,8 @@ fn divided_kernels_compute_the_same() {
             stages: 1 + random(5) as u32,
             scales: case % 3 == 1,
             skips: case % 4 == 3,
-            marked: case % 5 != 0,
+            mixed: case % 7 == 2,
+            marked: true,
         };
         let sizes = Sizes {
             rows: random(4),
@@ -208,4 +210,222 @@ fn divided_kernels_compute_the_same() {
         assert_eq!((before, after), (Ok(()), Ok(())), "{kernel:?} {sizes:?}");
         assert_eq!(want, got, "{kernel:?} {sizes:?}\n{}", kernel_core::text::print(&divided));
     }
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy)]
+struct Site {
+    region: RegionId,
+    id: OpId,
+}
+
+/// The operations of one side, 0 the consumers and 1 the producer, that are wanted.
+fn sites(func: &Func, side: usize, wanted: &dyn Fn(&Op) -> bool) -> Vec<Site> {
+    fn visit(func: &Func, region: RegionId, wanted: &dyn Fn(&Op) -> bool, found: &mut Vec<Site>) {
+        for (id, operation) in func.region_ops(region) {
+            if wanted(&operation.op) {
+                found.push(Site { region, id });
+            }
+            operation.regions.iter().for_each(|&inner| visit(func, inner, wanted, found));
+        }
+    }
+    let ops = ops_in_order(func);
+    let groups = ops.iter().find(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::WarpGroups { .. }))).expect("groups");
+    let mut found = Vec::new();
+    visit(func, func.op(*groups).regions[side], wanted, &mut found);
+    found
+}
+
+fn gpu(wanted: impl Fn(&GpuOp) -> bool) -> impl Fn(&Op) -> bool {
+    move |op| matches!(op, Op::Gpu(op) if wanted(op))
+}
+
+fn remove(func: &mut Func, site: Site) {
+    func.regions[site.region.index()].ops.retain(|&id| id != site.id);
+}
+
+/// Something that a programmer may get wrong.
+struct Fault {
+    name: &'static str,
+    plant: fn(&mut Func),
+}
+
+fn set_number(func: &mut Func, value: ValueId, number: i128) {
+    let Def::Result(id, _) = func.value(value).def else { panic!("a constant") };
+    func.ops[id.index()].op = Op::constant(Literal::Int(number), DType::I32);
+}
+
+/// The loop over tiles of one side, whose last operands are its slot and its phase.
+fn tiles(func: &Func, side: usize) -> OpId {
+    sites(func, side, &|op| matches!(op, Op::Control(ControlOp::For { .. })))[0].id
+}
+
+/// The loop over trips.
+fn trips(func: &Func, side: usize) -> OpId {
+    sites(func, side, &|op| matches!(op, Op::Control(ControlOp::For { .. })))[1].id
+}
+
+fn is_wait(op: &GpuOp) -> bool {
+    *op == GpuOp::BarrierWait
+}
+
+fn is_arrival(op: &GpuOp) -> bool {
+    *op == GpuOp::BarrierArrive
+}
+
+fn is_store_wait(op: &GpuOp) -> bool {
+    matches!(op, GpuOp::TmaStoreWait { .. })
+}
+
+const FAULTS: &[Fault] = &[
+    Fault { name: "the consumers do not wait for a slot to fill", plant: |f| remove(f, sites(f, 0, &gpu(is_wait))[0]) },
+    Fault {
+        name: "the producer does not wait for a slot to empty",
+        plant: |f| remove(f, sites(f, 1, &gpu(is_wait))[0]),
+    },
+    Fault { name: "no slot is released in a trip", plant: |f| remove(f, sites(f, 0, &gpu(is_arrival))[0]) },
+    Fault { name: "the last slot is not released", plant: |f| remove(f, sites(f, 0, &gpu(is_arrival))[1]) },
+    Fault { name: "no bytes are announced", plant: |f| remove(f, sites(f, 1, &gpu(is_arrival))[0]) },
+    Fault {
+        name: "too few bytes are announced",
+        plant: |f| {
+            let bytes = f.op(sites(f, 1, &gpu(is_arrival))[0].id).operands[2];
+            set_number(f, bytes, 2048);
+        },
+    },
+    Fault { name: "one block is not fetched", plant: |f| remove(f, sites(f, 1, &gpu(|op| *op == GpuOp::TmaLoad))[1]) },
+    Fault {
+        name: "the producer begins with the phase of the consumers",
+        plant: |f| {
+            let phase = *f.op(tiles(f, 1)).operands.last().expect("a phase");
+            set_number(f, phase, 0);
+        },
+    },
+    Fault {
+        name: "the consumers begin with the phase of the producer",
+        plant: |f| {
+            let phase = *f.op(tiles(f, 0)).operands.last().expect("a phase");
+            set_number(f, phase, 1);
+        },
+    },
+    Fault { name: "the phase of the consumers never changes", plant: |f| freeze(f, 0) },
+    Fault { name: "the phase of the producer never changes", plant: |f| freeze(f, 1) },
+    Fault { name: "the consumers begin each tile with the first slot", plant: |f| restart(f, 0) },
+    Fault { name: "the producer begins each tile with the first slot", plant: |f| restart(f, 1) },
+    Fault {
+        name: "a slot is released while its product is in flight",
+        plant: |f| {
+            let arrival = sites(f, 0, &gpu(is_arrival))[0].id;
+            let slot = f.op(sites(f, 0, &gpu(is_wait))[0].id).operands[1];
+            f.ops[arrival.index()].operands[1] = slot;
+        },
+    },
+    Fault {
+        name: "too many products stay in flight",
+        plant: |f| {
+            let wait = sites(f, 0, &gpu(|op| matches!(op, GpuOp::WgmmaWait { pending: 1 })))[0].id;
+            f.ops[wait.index()].op = GpuOp::WgmmaWait { pending: 2 }.into();
+        },
+    },
+    Fault {
+        name: "a tile is stored over one on its way out",
+        plant: |f| remove(f, sites(f, 0, &gpu(is_store_wait))[0]),
+    },
+    Fault { name: "the last tile is not waited for", plant: |f| remove(f, sites(f, 0, &gpu(is_store_wait))[1]) },
+];
+
+/// The loop over trips yields the phase that it was given.
+fn freeze(func: &mut Func, side: usize) {
+    let body = func.op(trips(func, side)).regions[0];
+    // Behind the counter: sums, the slot, the phase, and for the consumers the slot before.
+    let args = func.region(body).args.len() - if side == 0 { 2 } else { 1 };
+    let phase = func.region(body).args[args];
+    let last = *func.region(body).ops.last().expect("a yield");
+    func.ops[last.index()].operands[args - 1] = phase;
+}
+
+/// The loop over tiles gives each the slot that it itself was given.
+fn restart(func: &mut Func, side: usize) {
+    let outer = tiles(func, side);
+    let slot = func.op(outer).operands[3];
+    let inner = trips(func, side);
+    let position = func.op(inner).operands.len() - if side == 0 { 3 } else { 2 };
+    func.ops[inner.index()].operands[position] = slot;
+}
+
+#[test]
+fn planted_faults_are_found() {
+    let sizes = Sizes { rows: 3, columns: 2, trips: 7, programs: 1 };
+    let (right, _) = launch(&PLAIN.func(), sizes);
+    for Fault { name, plant } in FAULTS {
+        let (mut func, _) = PLAIN.divided();
+        assert_eq!(launch(&func, sizes), (right.clone(), Ok(())));
+        plant(&mut func);
+        let (got, result) = launch(&func, sizes);
+        assert!(
+            result.is_err() || got.iter().zip(&right).any(|(a, b)| a.to_bits() != b.to_bits()),
+            "not found: {name}"
+        );
+    }
+}
+
+#[test]
+fn loops_that_cannot_be_divided_say_why() {
+    let cases = [
+        (
+            "%first: i32 = program_id {axis = 0}",
+            "%first: i32 = program_id {axis = 0}\n%is: bool = cmp.ge %trips, %zero\nassert %is {message = \"x\"}",
+            "`assert!`",
+        ),
+        (
+            "desc_store %c, %sum, %i, %j",
+            "desc_store %c, %sum, %i, %j\n%ah: f16[64, 16] #0 = cast %sum\ndesc_store %a, %ah, %i, %zero",
+            "also writes `a`",
+        ),
+        (
+            "%sa: shared f16[64, 16] #1 = shared_alloc",
+            "%sa: shared f16[64, 16] #1 = shared_alloc\n%vc: f16[64, 16] #0 = add %va, %va",
+            "",
+        ),
+        ("= convert_layout %va", "= add %va, %va", ""),
+    ];
+    for (from, to, why) in cases {
+        let text = PLAIN.text().replace(from, to).replace("%a a: desc f16", "%a a: desc_mut f16");
+        let mut func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        verified(&func);
+        let (divided, loops) = run(&mut func, Target::sm_90a(), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let said = loops.iter().any(|report| report.what.starts_with("not specialised: ") && report.what.contains(why));
+        assert_eq!((divided, said), (why.is_empty(), !why.is_empty()), "{to}: {loops:?}");
+    }
+    let mut func = PLAIN.func();
+    let warps = Options { num_warps: 2, ..Options::default() };
+    let (divided, loops) = run(&mut func, Target::sm_90a(), &warps).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!divided && loops[0].what.contains("2 warps multiply"), "{loops:?}");
+    let (divided, loops) = run(&mut func, Target::sm_80(), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!divided && loops[0].what.contains("sm_80"), "{loops:?}");
+}
+
+#[test]
+fn what_nobody_asked_for_needs_two_groups_of_warps() {
+    let kernel = Kernel { marked: false, ..PLAIN };
+    for (num_warps, wanted) in [(4, false), (8, true)] {
+        let mut func = kernel.func();
+        let options = Options { num_warps, ..Options::default() };
+        let (divided, _) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(divided, wanted);
+    }
+}
+
+/// More slots than fit are an error where a person asked for them, and fewer where nobody did.
+#[test]
+fn slots_fit_into_shared_memory() {
+    let asked =
+        PLAIN.text().replace("= for %zero, %end, %k, %zeros (", "= for %zero, %end, %k, %zeros {stages = 100} (");
+    let mut func = parse(&asked).unwrap_or_else(|error| panic!("{error}"));
+    let error = run(&mut func, Target::sm_90a(), &Options::default()).expect_err("too many").to_string();
+    assert!(error.contains("100 stages") && error.contains("#[stages("), "{error}");
+    let mut func = PLAIN.func();
+    let options = Options { num_stages: 1000, ..Options::default() };
+    let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+    assert!(divided && loops[0].what.contains("through 73 slots"), "{loops:?}");
 }

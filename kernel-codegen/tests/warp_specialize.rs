@@ -1,0 +1,362 @@
+//! Kernels that fetch with warps of their own: what they compute, and the PTX.
+
+mod support;
+
+use kernel_codegen::{Compiled, Options, Target, compile, compile_placed};
+use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
+use kernel_core::ir::Placed;
+use support::differential::{Agreement, compare, from_bytes};
+use support::{Assembled, assemble, count, kernel};
+
+/// 128 x 256 x 64, f16, persistent, all row-major.
+const PERSISTENT: &str = include_str!("kernels/persistent_matmul.tile");
+
+/// A product of f16 with its variants.
+#[derive(Clone, Copy, Debug)]
+struct Matmul {
+    m: i64,
+    n: i64,
+    k: i64,
+    /// Whether the second factor lies in memory as its transpose.
+    transposed: bool,
+    persistent: bool,
+    /// What is done with a tile: the lines that store `%sum` to row `%i` and column `%j`.
+    epilogue: &'static str,
+    /// The factor that is multiplied, from the block `%x`.
+    factor: &'static str,
+}
+
+const BLOCKS: &str = "desc_store %c, %sum, %i, %j";
+const RESIDUAL: &str = "%old: f32[128, 64] = desc_load %c0, %i, %j
+    %new: f32[128, 64] = add %old, %sum
+    desc_store %c, %new, %i, %j";
+const REDUCED: &str = "desc_reduce %c, %sum, %i, %j {op = add}";
+const POINTERS: &str = "%ri: i32[128] = arange {lo = 0, hi = 128}
+    %rs: i32[128] = splat %i
+    %ra: i32[128] = add %ri, %rs
+    %rc: i32[128, 1] = expand_dims %ra {axis = 1}
+    %ci: i32[64] = arange {lo = 0, hi = 64}
+    %cs: i32[64] = splat %j
+    %cq: i32[64] = add %ci, %cs
+    %cr: i32[1, 64] = expand_dims %cq {axis = 0}
+    %ms: i32[128, 1] = splat %m
+    %ns: i32[1, 64] = splat %n
+    %mm: bool[128, 1] = cmp.lt %rc, %ms
+    %nm: bool[1, 64] = cmp.lt %cr, %ns
+    %mb: bool[128, 64] = broadcast %mm
+    %nb: bool[128, 64] = broadcast %nm
+    %mask: bool[128, 64] = and %mb, %nb
+    %ps: *p[128, 1] = splat %p
+    %row_offset: i32[128, 1] = mul %rc, %strides
+    %pr: *p[128, 1] = add_ptr %ps, %row_offset
+    %pb: *p[128, 64] = broadcast %pr
+    %cb: i32[128, 64] = broadcast %cr
+    %pp: *p[128, 64] = add_ptr %pb, %cb
+    store %pp, %sum, %mask";
+
+const PLAIN: Matmul =
+    Matmul { m: 128, n: 64, k: 32, transposed: false, persistent: true, epilogue: BLOCKS, factor: "%x" };
+
+impl Matmul {
+    fn text(&self) -> String {
+        let Matmul { m, n, k, epilogue, factor, .. } = *self;
+        let (b_block, b_at) =
+            if self.transposed { (format!("{n}, {k}"), "%j, %t") } else { (format!("{k}, {n}"), "%t, %j") };
+        let turned = match self.transposed {
+            true => format!("%w: f16[{k}, {n}] = permute %y {{perm = [1, 0]}}"),
+            false => format!("%w: f16[{k}, {n}] = reshape %y {{shape = [{k}, {n}]}}"),
+        };
+        let doubled = match factor {
+            "%x" => String::new(),
+            _ => format!("%x2: f16[{m}, {k}] = add %x, %x"),
+        };
+        let body = format!(
+            "%row: i32 = div %tile, %columns
+    %column: i32 = rem %tile, %columns
+    %i: i32 = mul %row, %bm
+    %j: i32 = mul %column, %bn
+    %nothing: f32 = const 0.0
+    %zeros: f32[{m}, {n}] = splat %nothing
+    %sum: f32[{m}, {n}] = for %zero, %k, %bk, %zeros {{warp_specialize = true}} (%t: i32, %acc: f32[{m}, {n}]) {{
+      %x: f16[{m}, {k}] = desc_load %a, %i, %t
+      %y: f16[{b_block}] = desc_load %b, {b_at}
+      {turned}
+      {doubled}
+      %d: f32[{m}, {n}] = dot {factor}, %w, %acc {{precision = tf32}}
+      yield %d
+    }}
+    {epilogue}"
+        );
+        let tiles = match self.persistent {
+            true => format!("for %start, %tiles, %programs (%tile: i32) {{\n{body}\nyield\n}}"),
+            false => format!("%tile: i32 = add %start, %zero\n{body}"),
+        };
+        let facts = "{div = 16, len_div = 8, stride_div = 8}";
+        format!(
+            "kernel product \"product.rs\" unsafe bound {{
+  param %a a: desc f16[{m}, {k}] {facts}
+  param %b b: desc f16[{b_block}] {facts}
+  param %c0 c0: desc f32[{m}, {n}] {facts}
+  param %c c: desc_mut f32[{m}, {n}] {facts}
+  param %p p: ptr_mut f32 {{div = 16}}
+  param %m m: i32
+  param %n n: i32
+  param %k k: i32
+  param %stride stride: i32
+  %zero: i32 = const 0
+  %one: i32 = const 1
+  %bm: i32 = const {m}
+  %bn: i32 = const {n}
+  %bk: i32 = const {k}
+  %m1: i32 = sub %bm, %one
+  %n1: i32 = sub %bn, %one
+  %mu: i32 = add %m, %m1
+  %nu: i32 = add %n, %n1
+  %rows: i32 = div %mu, %bm
+  %columns: i32 = div %nu, %bn
+  %tiles: i32 = mul %rows, %columns
+  %start: i32 = program_id {{axis = 0}}
+  %programs: i32 = num_programs {{axis = 0}}
+  %strides: i32[{m}, 1] = splat %stride
+  {tiles}
+  return
+}}
+"
+        )
+    }
+
+    fn compiled(&self, num_warps: u32, num_stages: u32) -> Compiled {
+        let options = Options { num_warps, num_stages, ..Options::default() };
+        compile(&kernel(&self.text()), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Compares the kernel as written with the placed one, in which groups of warps take turns.
+    fn agrees(&self, compiled: &Compiled, sizes: [u64; 3], programs: u32) {
+        let [m, n, k] = sizes;
+        let stride = |columns: u64| columns.next_multiple_of(8);
+        let tensor = |rows: u64, columns: u64| {
+            let strides = vec![stride(columns), 1];
+            HostTensor { shape: vec![rows, columns], strides, pads_with_nan: false }
+        };
+        let b = if self.transposed { tensor(n, k) } else { tensor(k, n) };
+        let tensors = [tensor(m, k), b, tensor(m, n), tensor(m, n)];
+        let len = |tensor: &HostTensor| (tensor.shape[0] * tensor.strides[0]) as usize;
+        let floats =
+            |tensor: &HostTensor| HostBuffer::from((0..len(tensor)).map(|i| (i % 11) as f32).collect::<Vec<_>>());
+        let out = floats(&tensors[3]);
+        let buffers = [halves(len(&tensors[0]), 1), halves(len(&tensors[1]), 2), floats(&tensors[2]), out.clone(), out];
+        let scalars: Vec<HostScalar> = [m, n, k, stride(n)].iter().map(|&number| (number as i32).into()).collect();
+        let grid = if self.persistent { programs } else { (m.div_ceil(128) * n.div_ceil(self.n as u64)) as u32 };
+        let mut expected = buffers.to_vec();
+        run_with_tensors(&kernel(&self.text()), &mut expected, &tensors, &scalars, [grid, 1, 1])
+            .unwrap_or_else(|error| panic!("{error}"));
+        let mut found = buffers.to_vec();
+        run_placed_with_tensors(&compiled.placed, &mut found, &tensors, &scalars, [grid, 1, 1])
+            .unwrap_or_else(|error| panic!("{error}\n{}", compiled.placed_ir()));
+        for (want, got) in expected.iter().zip(&found) {
+            compare(want, got, Agreement::Exact, &compiled.placed_ir());
+        }
+    }
+}
+
+/// Small whole numbers: sums of their products are exact.
+fn halves(len: usize, salt: u32) -> HostBuffer {
+    let number = |i: usize| ((i as u32 + salt).wrapping_mul(2_654_435_769) >> 20) % 7;
+    let bytes: Vec<u8> = (0..len).flat_map(|i| half::f16::from_f32(number(i) as f32 - 3.0).to_le_bytes()).collect();
+    from_bytes(kernel_core::ir::DType::F16, &bytes)
+}
+
+fn is_divided(compiled: &Compiled) -> bool {
+    compiled.placed_ir().contains("warp_groups")
+}
+
+#[test]
+fn divided_kernels_compute_the_same() {
+    let variants = [
+        PLAIN,
+        Matmul { transposed: true, ..PLAIN },
+        Matmul { epilogue: RESIDUAL, ..PLAIN },
+        Matmul { epilogue: REDUCED, ..PLAIN },
+        Matmul { epilogue: POINTERS, ..PLAIN },
+        Matmul { factor: "%x2", ..PLAIN },
+        Matmul { persistent: false, ..PLAIN },
+        Matmul { persistent: false, epilogue: POINTERS, transposed: true, ..PLAIN },
+    ];
+    for (number, variant) in variants.into_iter().enumerate() {
+        for num_warps in [4, 8] {
+            let compiled = variant.compiled(num_warps, 2 + number as u32 % 3);
+            assert!(is_divided(&compiled), "{variant:?}\n{}", compiled.report);
+            for (sizes, programs) in
+                [([128, 64, 32], 1), ([300, 130, 100], 2), ([200, 200, 8], 1), ([130, 70, 250], 5), ([300, 100, 0], 2)]
+            {
+                if sizes[2] > 0 {
+                    variant.agrees(&compiled, sizes, programs);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_passes_can_be_switched_off() {
+    for pass in ["warp_specialize", "pipeline"] {
+        let options = Options { num_warps: 8, disabled_passes: vec![pass.to_string()], ..Options::default() };
+        let compiled = compile(&kernel(&PLAIN.text()), &Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(is_divided(&compiled), pass == "pipeline");
+        PLAIN.agrees(&compiled, [300, 130, 100], 2);
+    }
+}
+
+/// The kernel that is to reach what the hardware can do.
+#[test]
+fn large_tiles_stay_in_registers() {
+    let turned = PERSISTENT.replace("b: desc f16[64, 256]", "b: desc f16[256, 64]").replace(
+        "%y: f16[64, 256] = desc_load %b, %t, %j",
+        "%z: f16[256, 64] = desc_load %b, %j, %t\n%y: f16[64, 256] = permute %z {perm = [1, 0]}",
+    );
+    for text in [PERSISTENT.to_string(), turned] {
+        let options = Options { num_warps: 8, ..Options::default() };
+        let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+        let ptx = &compiled.ptx;
+        assert_eq!((compiled.num_warps, compiled.threads(), compiled.min_programs), (12, 384, Some(1)));
+        for (what, times) in [
+            ("wgmma.mma_async.sync.aligned.m64n256k16", 4),
+            ("setmaxnreg.inc.sync.aligned.u32 232", 1),
+            ("setmaxnreg.dec.sync.aligned.u32 40", 1),
+            (".reqntid 384", 1),
+            (".minnctapersm 1", 1),
+            // One in each of the loops over trips.
+            ("mbarrier.try_wait", 2),
+            ("mbarrier.arrive.expect_tx", 1),
+            // In a trip, and behind the last.
+            ("mbarrier.arrive.shared", 2),
+            // Where the barriers are made; then around a tile on its way out, among 256 threads.
+            ("bar.sync \t0;", 1),
+            ("bar.sync \t1, 256;", 2),
+            ("stmatrix", 16),
+            ("shfl.sync.idx", 2),
+        ] {
+            assert_eq!(count(ptx, what), times, "{what}\n{ptx}");
+        }
+        let report = compiled.report.to_string();
+        assert!(
+            report.contains("fed by warps of their own through 3 slots of 49152 bytes, one product in flight"),
+            "{report}"
+        );
+        assert!(compiled.alternatives().next().is_none());
+        if let Some(Assembled { registers, spill_bytes, .. }) = assemble(&compiled) {
+            // All that 384 threads can have: ptxas honours `setmaxnreg`.
+            assert_eq!((registers, spill_bytes), (168, 0));
+        }
+    }
+}
+
+#[test]
+fn all_forms_assemble_without_spills() {
+    for variant in [
+        PLAIN,
+        Matmul { transposed: true, ..PLAIN },
+        Matmul { epilogue: RESIDUAL, ..PLAIN },
+        Matmul { epilogue: POINTERS, ..PLAIN },
+        Matmul { factor: "%x2", ..PLAIN },
+        Matmul { persistent: false, ..PLAIN },
+    ] {
+        for num_warps in [4, 8, 16] {
+            let compiled = variant.compiled(num_warps, 3);
+            assert_eq!(is_divided(&compiled), num_warps <= 8 || compiled.num_warps == 20, "{}", compiled.report);
+            if let Some(assembled) = assemble(&compiled) {
+                assert_eq!(assembled.spill_bytes, 0, "{variant:?} with {num_warps} warps");
+            }
+        }
+    }
+}
+
+/// A kernel of warp groups, as the code generator takes it.
+fn groups(warps: &str, before: &str, first: &str, second: &str) -> Result<Compiled, String> {
+    let text = format!(
+        "kernel groups \"k.rs\" unsafe placed {{
+  layout #0 = register, lane [1] [2] [4] [8] [16], warp [32] [64] -> dim0 128
+  param %x x: ptr_mut f32
+  %zero: i32 = const 0
+  {before}
+  warp_groups {{{warps}}} {{
+    {first}
+    yield
+  }} with {{
+    {second}
+    yield
+  }}
+  return
+}}
+"
+    );
+    let func = kernel_core::text::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    kernel_core::verify::verify(&func).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"));
+    let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
+    compile_placed(&placed, &Target::sm_90a(), &Options::default()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_groups_cannot_run_is_refused() {
+    let fits = "warps = [4, 4], registers = [0, 0]";
+    let tile = "%t: i32[128] #0 = arange {lo = 0, hi = 128}
+      %ps: *x[128] #0 = splat %x
+      %p: *x[128] #0 = add_ptr %ps, %t
+      %v: f32[128] #0 = load %p
+      store %p, %v";
+    let arrive = "barrier_arrive %b, %zero";
+    let barrier = "%b: barrier[1] = barrier_alloc {slots = 1, count = 1}";
+    for (warps, before, first, second, why) in [
+        (fits, "", "", "", None),
+        (fits, "", tile, "", None),
+        (fits, barrier, arrive, "barrier_wait %b, %zero, %zero", None),
+        (fits, "", "", tile, Some("a warp group that is not the first")),
+        (fits, "", "", "barrier", Some("a warp group that is not the first")),
+        (fits, tile, "", "", Some("beside warp groups")),
+        (fits, "barrier", "", "", Some("beside warp groups")),
+        (fits, "", "%is: bool = cmp.eq %zero, %zero\nassert %is {message = \"m\"}", "", Some("an assertion")),
+        ("warps = [8, 4], registers = [0, 0]", "", "", "", Some("other warps than the layouts")),
+        ("warps = [4, 4], registers = [240, 20]", "", "", "", Some("number of registers")),
+        ("warps = [4, 2], registers = [240, 24]", "", "", "", Some("number of registers")),
+        ("warps = [4, 8], registers = [240, 240]", "", "", "", Some("more registers than a block has")),
+    ] {
+        match (groups(warps, before, first, second), why) {
+            (Ok(compiled), None) => drop(assemble(&compiled)),
+            (Err(error), Some(why)) => assert!(error.contains(why), "{error}"),
+            (Ok(compiled), Some(why)) => panic!("compiles: {why}\n{}", compiled.ptx),
+            (Err(error), None) => panic!("{error}"),
+        }
+    }
+}
+
+/// Eight warps arrive twice where the kernel says once, and the barrier counts on that.
+#[test]
+fn each_four_warps_arrive() {
+    let text = |registers: &str| {
+        format!(
+            "kernel groups \"k.rs\" unsafe placed {{
+  %zero: i32 = const 0
+  %b: barrier[2] = barrier_alloc {{slots = 2, count = 3}}
+  %c: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+  warp_groups {{warps = [8, 4], registers = {registers}}} {{
+    barrier_arrive %b, %zero
+    barrier_wait %c, %zero, %zero
+    yield
+  }} with {{
+    barrier_arrive %c, %zero
+    yield
+  }}
+  return
+}}
+"
+        )
+    };
+    let func = kernel_core::text::parse(&text("[232, 40]")).unwrap_or_else(|error| panic!("{error}"));
+    let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
+    let options = Options { num_warps: 8, ..Options::default() };
+    let compiled = compile_placed(&placed, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    // Slots 0 and 1 of the first barrier count 3 * 2, the second 1.
+    assert_eq!(count(&compiled.ptx, "mbarrier.init"), 3, "{}", compiled.ptx);
+    assert!(compiled.ptx.contains(", 6;") && compiled.ptx.contains(", 1;"), "{}", compiled.ptx);
+    let _ = assemble(&compiled);
+}
