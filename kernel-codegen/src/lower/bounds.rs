@@ -26,7 +26,7 @@ use crate::check::lanes::{Along, Lanes, strip};
 const MAX_TERMS: usize = 16;
 
 /// From this many comparisons on, the limits of a mask and a buffer together are worth their dozen instructions.
-const FEW_UNDER_A_MASK: usize = 2;
+const FEW_UNDER_A_MASK: usize = 3;
 
 /// The same where lanes fail one by one, which takes more of each.
 const FEW: usize = 4;
