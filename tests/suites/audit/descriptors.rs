@@ -141,7 +141,7 @@ fn check_line<T: DType>(device: &Device, values: &[T], zero: T) -> Result<(), Er
         let view = x.slice(from..)?;
         let len = view.len();
         let mut out = device.zeros::<T>(len)?;
-        let tensor = TensorDesc::new(&view, [len])?;
+        let tensor = TensorDesc::new(view, [len])?;
         line::<T, 64>(&tensor, &mut TensorDescMut::new(&mut out, [len])?, by).grid(len.div_ceil(64)).launch(device)?;
         let plain = Tensor::new(values[from..].to_vec(), &[len], &[1]);
         let want: Vec<T> = (0..len as i64).map(|i| plain.get(&[i + i64::from(by)], zero)).collect();

@@ -393,7 +393,7 @@ mod tests {
         let others = [
             key(&TensorDesc::with_strides(&x, [4, 8], [9, 1])?)?,
             key(&TensorDesc::with_strides(&x, [4, 7], [8, 1])?)?,
-            key(&TensorDesc::new(&x.slice(1..)?, [4, 8])?)?,
+            key(&TensorDesc::new(x.slice(1..)?, [4, 8])?)?,
             key(&TensorDesc::new(&x, [0, 8])?)?,
             key(&TensorDesc::new(&x, [8, 8])?.with_nan_padding())?,
         ];

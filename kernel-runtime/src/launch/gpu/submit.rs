@@ -49,6 +49,10 @@ pub(super) fn conditions_hold(conditions: &LaunchConditions, args: &[Arg<'_>], g
 /// Parameters of most kernels, without an allocation.
 const INLINE_PARAMS: usize = 24;
 
+/// Tensor maps that a launch makes for itself.
+#[allow(clippy::vec_box, reason = "the parameters point at the maps, which therefore must not move")]
+type Maps = Vec<Box<Encoded>>;
+
 /// The values of the code's parameters, in the low bytes, and where each is.
 pub(super) struct Params {
     values: [MaybeUninit<u64>; INLINE_PARAMS],
@@ -56,7 +60,7 @@ pub(super) struct Params {
     /// Instead, if there are more.
     long: (Vec<u64>, Vec<*mut c_void>),
     /// Tensor maps that their descriptors do not keep.
-    maps: Vec<Box<Encoded>>,
+    maps: Maps,
 }
 
 impl Params {
@@ -197,7 +201,7 @@ pub(super) fn value_of(param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> 
 }
 
 /// Where the tensor map is that a parameter takes; `maps` keeps it if nobody else does.
-fn map_of(kernel: &Kernel, param: &AbiParam, args: &[Arg<'_>], maps: &mut Vec<Box<Encoded>>) -> Result<*mut c_void> {
+fn map_of(kernel: &Kernel, param: &AbiParam, args: &[Arg<'_>], maps: &mut Maps) -> Result<*mut c_void> {
     let AbiParam::TensorMap(blocks) = param else { return Err(unknown_param(kernel, param)) };
     let tensor = args.get(blocks.param.index()).and_then(Arg::as_desc);
     let tensor = tensor.ok_or_else(|| unknown_param(kernel, param))?;
