@@ -35,10 +35,6 @@ impl Format {
         self.precision - 1
     }
 
-    fn infinity(self) -> u64 {
-        ((1u64 << self.exponent_bits) - 1) << self.field_bits()
-    }
-
     /// The spacing of the format's numbers around `x`, as a power of two; that of the smallest near zero.
     pub fn ulp(self, x: f64) -> f64 {
         let exponent = if x == 0.0 { i32::MIN } else { exponent_of(x) - self.field_bits() };

@@ -7,6 +7,7 @@
 //! | `operations` | reductions, shapes, conversions |
 //! | `flow` | early return, short circuits, branches, loops, swaps |
 //! | `hints` | promises that hold, and ones that do not |
+//! | `products` | matrix products, 8-bit floats |
 //! | `running` | scans and atomics |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
@@ -27,5 +28,6 @@ mod language;
 mod launches;
 mod lints;
 mod operations;
+mod products;
 mod running;
 mod sizes;
