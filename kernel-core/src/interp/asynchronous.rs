@@ -120,9 +120,9 @@ impl Machine<'_> {
             id => Tile::Flight(id),
         };
         let product = &wgmma.product;
-        let mut reads = vec![self.begin_access(pc, b, (&[product.k, product.n], product.b_bytes), false, true)];
+        let mut reads = vec![self.begin_access(pc, b, (&[product.k, product.n], product.b_bytes), false, (true, None))];
         if let Factor::View(a) = a {
-            reads.push(self.begin_access(pc, a, (&[product.m, product.k], product.a_bytes), false, true));
+            reads.push(self.begin_access(pc, a, (&[product.m, product.k], product.a_bytes), false, (true, None)));
         }
         self.gpu.landed.next += 1;
         let id = self.gpu.landed.next;
@@ -220,7 +220,7 @@ impl Machine<'_> {
 
     pub(super) fn tma_store(&mut self, pc: Pc, block: &Block, view: RegId, reduce: Option<Fn2>) {
         let (at, view) = (self.coordinates(&block.coordinates), self.handle(view));
-        let read = self.begin_access(pc, view, (&block.dims, block.dtype.bytes() as usize), false, true);
+        let read = self.begin_access(pc, view, (&block.dims, block.dtype.bytes() as usize), false, (true, None));
         let flights = self.gpu.flights();
         let group = flights.store_groups;
         flights.store_groups += 1;

@@ -286,7 +286,7 @@ impl Machine<'_> {
         handle: u64,
         (dims, element): (&[usize], usize),
         write: bool,
-        asynchronous_proxy: bool,
+        (asynchronous_proxy, owner): (bool, Owner),
     ) -> u64 {
         if self.gpu.order.is_none() {
             return 0;
@@ -294,7 +294,7 @@ impl Machine<'_> {
         let bytes = self.view_bytes(handle, dims, element);
         let mut number = 0;
         self.in_order(pc, |order, agent, span| {
-            let (verdict, id) = order.begin(agent, bytes, write, asynchronous_proxy, span);
+            let (verdict, id) = order.begin(agent, bytes, write, (asynchronous_proxy, owner), span);
             number = id;
             verdict
         });
@@ -368,7 +368,8 @@ impl Machine<'_> {
         // SAFETY: `dense` returns that many bytes.
         let data = unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec();
         let (handle, element) = (self.handle(view), info.lane.bytes());
-        let flight = self.begin_access(pc, handle, (&info.dims, element), true, false);
+        let owner = layout.map(|layout| (layout, handle));
+        let flight = self.begin_access(pc, handle, (&info.dims, element), true, (false, owner));
         let landing = Landing { view: handle, dims: info.dims.clone(), element, data, flight };
         self.poison_view(landing.view, &landing.dims, landing.element);
         let current = self.gpu.current;
@@ -482,7 +483,7 @@ impl Machine<'_> {
                     self.complete(position);
                 }
                 let element = dtype.bytes() as usize;
-                let flight = self.begin_access(pc, view, (dims, element), true, true);
+                let flight = self.begin_access(pc, view, (dims, element), true, (true, None));
                 self.gpu.barriers[position].copies.push(Landing { view, dims: dims.into(), element, data, flight });
                 Flow::Next
             }

@@ -180,10 +180,10 @@ impl Order {
         agent: Agent,
         bytes: Range<usize>,
         write: bool,
-        asynchronous_proxy: bool,
+        (asynchronous_proxy, owner): (bool, Owner),
         span: Span,
     ) -> (Result<(), String>, u64) {
-        let mut verdict = self.meets(agent, &bytes, write, None);
+        let mut verdict = self.meets(agent, &bytes, write, owner);
         let hidden = self.unfenced.iter().any(|u| meet(&u.bytes, &bytes));
         if verdict.is_ok() && asynchronous_proxy && !write && hidden {
             let message = "an asynchronous operation reads shared memory that was written without a proxy fence since";

@@ -1,8 +1,8 @@
 //! Pipelined kernels compute what they computed before, verify, and have the barriers that they need and no more.
 
-use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_kernel, run_placed, run_placed_with_tensors};
-use kernel_core::ir::{BoundFunc, Func, GpuOp, Op, Placed};
-use kernel_core::passes::util::ops_in_order;
+use kernel_core::interp::{Fault, HostBuffer, HostScalar, HostTensor, run_kernel, run_ordered};
+use kernel_core::ir::{BoundFunc, DType, Func, GpuOp, Literal, Op, Placed, Span, Ty};
+use kernel_core::passes::util::{constant, ops_in_order};
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
 
@@ -192,11 +192,15 @@ fn pipelined(text: &str, target: Target, options: &Options) -> Result<(Func, Str
     Ok((func, reports.into_iter().map(|report| report.what).collect::<Vec<_>>().join("\n")))
 }
 
-fn run(func: &Func, mut buffers: Vec<HostBuffer>, k: i32) -> Vec<f32> {
+fn try_run(func: &Func, mut buffers: Vec<HostBuffer>, k: i32) -> Result<Vec<f32>, Fault> {
     let func = Placed::new(func.clone()).expect("placed");
-    run_placed(&func, &mut buffers, &[HostScalar::from(k)], [1, 1, 1])
-        .unwrap_or_else(|fault| panic!("{fault}\n{}", print(func.func())));
-    buffers[2].as_slice::<f32>().expect("f32").to_vec()
+    run_ordered(&func, &mut buffers, &[], &[HostScalar::from(k)], [1, 1, 1])?;
+    Ok(buffers[2].as_slice::<f32>().expect("f32").to_vec())
+}
+
+/// Runs a kernel, all of whose accesses to shared memory must be ordered.
+fn run(func: &Func, buffers: Vec<HostBuffer>, k: i32) -> Vec<f32> {
+    try_run(func, buffers, k).unwrap_or_else(|fault| panic!("{fault}\n{}", print(func)))
 }
 
 fn count(func: &Func, is: impl Fn(&GpuOp) -> bool) -> usize {
@@ -340,7 +344,7 @@ fn tensors(nested: bool) -> String {
     )
 }
 
-fn run_tensors(func: &Func, k: i32, tiles: i32) -> Vec<f32> {
+fn try_run_tensors(func: &Func, k: i32, tiles: i32) -> Result<Vec<f32>, Fault> {
     let values = |count: i32, seed: i32| -> HostBuffer {
         (0..count).map(|i| half::f16::from_f32(((i * 7 + seed) % 13 - 6) as f32)).collect::<Vec<_>>().into()
     };
@@ -349,9 +353,12 @@ fn run_tensors(func: &Func, k: i32, tiles: i32) -> Vec<f32> {
     let tensors = [HostTensor::contiguous(&[64, 256]), HostTensor::contiguous(&[256, 128])];
     let scalars = [HostScalar::from(k), HostScalar::from(tiles)];
     let func = Placed::new(func.clone()).expect("placed");
-    run_placed_with_tensors(&func, &mut buffers, &tensors, &scalars, [1, 1, 1])
-        .unwrap_or_else(|fault| panic!("{fault}\n{}", print(func.func())));
-    buffers[2].as_slice::<f32>().expect("f32").to_vec()
+    run_ordered(&func, &mut buffers, &tensors, &scalars, [1, 1, 1])?;
+    Ok(buffers[2].as_slice::<f32>().expect("f32").to_vec())
+}
+
+fn run_tensors(func: &Func, k: i32, tiles: i32) -> Vec<f32> {
+    try_run_tensors(func, k, tiles).unwrap_or_else(|fault| panic!("{fault}\n{}", print(func)))
 }
 
 #[test]
@@ -363,14 +370,14 @@ fn blocks_of_tensors_are_copied_ahead_and_phases_run_on_over_tiles() {
             let options = Options { num_stages: stages, ..Options::default() };
             let (mut func, report) = pipelined(&text, Target::sm_90a(), &options).expect("it fits");
             assert!(report.contains("`a` by tensor copy") && report.contains("`b` by tensor copy"), "{report}");
-            for (k, tiles) in [(0, 2), (32, 3), (64, 4), (96, 4), (224, 3)] {
-                assert_eq!(run_tensors(&func, k, tiles), run_tensors(&plain, k, tiles), "{stages} stages, K = {k}");
-            }
             assert_eq!(count(&func, |op| *op == GpuOp::SharedStore), 0);
             // One in the loop; and one before the first copies of the next tile.
             let barriers = crate::passes::membar::run(&mut func);
             assert_eq!(barriers, if nested { 2 } else { 1 }, "{}", print(&func));
             verified(&func);
+            for (k, tiles) in [(0, 2), (32, 3), (64, 4), (96, 4), (224, 3)] {
+                assert_eq!(run_tensors(&func, k, tiles), run_tensors(&plain, k, tiles), "{stages} stages, K = {k}");
+            }
         }
     }
 }
@@ -419,7 +426,7 @@ fn loads_that_stream_are_read_by_the_thread_that_copied_them() {
         let x: HostBuffer = (0..1000).map(|i| (i % 17) as f32).collect::<Vec<f32>>().into();
         let mut buffers = vec![x, vec![0f32; 256].into()];
         let func = Placed::new(func.clone()).expect("placed");
-        let result = run_placed(&func, &mut buffers, &[HostScalar::from(n)], [1, 1, 1]);
+        let result = run_ordered(&func, &mut buffers, &[], &[HostScalar::from(n)], [1, 1, 1]);
         (result.map_err(|fault| fault.kind), buffers[1].as_slice::<f32>().expect("f32").to_vec())
     };
     for checked in [false, true] {
@@ -538,4 +545,93 @@ fn loops_with_products_of_products_stay_right() {
             }
         }
     }
+}
+
+/// The kernel with a fault in place of each operation that orders accesses, with what was done.
+fn mutants(func: &Func) -> Vec<(String, Func)> {
+    let mut all = Vec::new();
+    for id in ops_in_order(func) {
+        let Op::Gpu(op) = &func.op(id).op else { continue };
+        let name = op.mnemonic();
+        // Behind the loop nothing uses the memory again, so that copies in flight there harm nobody.
+        if matches!(op, GpuOp::AsyncWait { .. }) && func.region(func.body).ops.contains(&id) {
+            continue;
+        }
+        let later = match op {
+            GpuOp::AsyncWait { pending } => Some(GpuOp::AsyncWait { pending: pending + 1 }),
+            GpuOp::WgmmaWait { pending } => Some(GpuOp::WgmmaWait { pending: pending + 1 }),
+            _ => None,
+        };
+        if let Some(later) = later {
+            let mut mutant = func.clone();
+            mutant.ops[id.index()].op = later.into();
+            all.push((format!("a later {name}"), mutant));
+        }
+        let orders = matches!(
+            op,
+            GpuOp::Barrier
+                | GpuOp::Fence { .. }
+                | GpuOp::AsyncWait { .. }
+                | GpuOp::AsyncCommit
+                | GpuOp::BarrierWait
+                | GpuOp::BarrierArrive
+        );
+        if orders {
+            let mut mutant = func.clone();
+            mutant.regions.iter_mut().for_each(|region| region.ops.retain(|&op| op != id));
+            all.push((format!("no {name}"), mutant));
+        }
+        let slot = match op {
+            GpuOp::BarrierArrive | GpuOp::BarrierWait | GpuOp::SharedIndex => Some(1),
+            _ => None,
+        };
+        let is_first = |operand: &usize| constant(func, func.op(id).operands[*operand]) == Some(Literal::Int(0));
+        if let Some(operand) = slot.filter(|operand| !is_first(operand)) {
+            // The first slot at all times.
+            let mut mutant = func.clone();
+            let zero = mutant.new_op(
+                Op::i32(0),
+                vec![],
+                vec![Ty::scalar(DType::I32)],
+                vec![],
+                Default::default(),
+                Span::UNKNOWN,
+            );
+            mutant.ops[id.index()].operands[operand] = mutant.op(zero).results[0];
+            mutant.regions[mutant.body.index()].ops.insert(0, zero);
+            all.push((format!("the wrong slot of {name}"), mutant));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_fault_planted_in_a_pipeline_shows() {
+    let (mut planted, mut missed) = (0, Vec::new());
+    let mut check = |name: &str, func: &Func, run: &dyn Fn(&Func) -> Result<Vec<f32>, Fault>| {
+        let expected = run(func).unwrap_or_else(|fault| panic!("{name}: {fault}\n{}", print(func)));
+        for (what, mutant) in mutants(func) {
+            planted += 1;
+            if run(&mutant).as_ref() == Ok(&expected) {
+                missed.push(format!("{name}: {what}"));
+            }
+        }
+    };
+    let prepared = |text: &str, target: Target, num_stages: u32| {
+        let options = Options { num_stages, ..Options::default() };
+        let (mut func, _) = pipelined(text, target, &options).expect("it fits");
+        crate::passes::membar::run(&mut func);
+        func
+    };
+    let matmul = Matmul::default();
+    for (name, target, stages) in
+        [("in flight", Target::sm_90a(), 4), ("waiting", Target::sm_90a(), 2), ("warps", Target::sm_80(), 3)]
+    {
+        check(name, &prepared(&matmul.text(), target, stages), &|func| try_run(func, matmul.buffers(7 * 32), 7 * 32));
+    }
+    for (name, nested, stages) in [("tensors", false, 3), ("tiles", true, 4)] {
+        check(name, &prepared(&tensors(nested), Target::sm_90a(), stages), &|func| try_run_tensors(func, 224, 3));
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+    assert!(planted >= 60, "{planted} planted");
 }
