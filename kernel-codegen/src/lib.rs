@@ -8,8 +8,8 @@
 //!
 //! - [`check`]: which accesses need a bounds check, and what the host can decide at launch instead.
 //! - [`analysis`]: how offsets and masks run along each dimension.
-//! - `passes`: what pays on a GPU before layouts are chosen.
 //! - `place`: a layout for every tile, and conversions where two meet.
+//! - `passes`: what pays on a GPU before layouts are chosen, and what moves tiles through shared memory after that.
 //! - `lower`: LLVM IR for one thread of the program.
 //! - [`occupancy`]: how many programs run at once, and how many registers that leaves each.
 //! - [`report`]: what was decided, for a person to read.

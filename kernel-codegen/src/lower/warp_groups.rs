@@ -65,9 +65,9 @@ pub(super) fn warp_groups_of(func: &Func) -> Option<&Operation> {
 
 /// The warps of a block: those of the layouts, or of all warp groups.
 pub(super) fn block_warps(func: &Func, num_warps: u32) -> u32 {
-    match warp_groups_of(func).map(|operation| &operation.op) {
-        Some(Op::Gpu(GpuOp::WarpGroups { warps, .. })) => warps.iter().map(|&warps| u32::from(warps)).sum(),
-        _ => num_warps,
+    match warp_groups_of(func) {
+        Some(operation) => groups_of(operation).iter().map(|(group, _)| group.warps).sum(),
+        None => num_warps,
     }
 }
 
@@ -248,16 +248,15 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut wrong = None;
         for_each_op(self.func, region, &mut |id| {
             let operation = self.func.op(id);
-            let what = match &operation.op {
-                Op::Control(ControlOp::Assert { .. }) => {
-                    "an assertion in a warp group, which the others would wait for"
-                }
-                _ if group.single && !is_for_one_thread(self.func, operation) => {
-                    "tiles, or barriers of threads, in a warp group that is not the first"
-                }
-                _ => return,
+            let is_assertion = matches!(operation.op, Op::Control(ControlOp::Assert { .. }));
+            let what = if is_assertion {
+                "an assertion in a warp group, which the others would wait for"
+            } else {
+                "tiles, or barriers of threads, in a warp group that is not the first"
             };
-            wrong.get_or_insert((operation.span, what));
+            if is_assertion || (group.single && !is_for_one_thread(self.func, operation)) {
+                wrong.get_or_insert((operation.span, what));
+            }
         });
         match wrong {
             Some((span, what)) => Err(CodegenError::refuse(self.func, span, what)),

@@ -181,19 +181,31 @@ fn channel(func: &Func, users: &Users, owner: OpId, asked: bool, default_stages:
     }
     let (mut copies, mut stores, mut others) = (Vec::new(), Vec::new(), false);
     for &id in ops {
-        match &func.op(id).op {
-            Op::Gpu(GpuOp::SharedStore) => match copy(func, users, body, id) {
+        let Op::Gpu(op) = &func.op(id).op else { continue };
+        match op {
+            GpuOp::SharedStore => match copy(func, users, body, id) {
                 Some(copy) => {
                     copies.push(copy);
                     stores.push(id);
                 }
                 None => others = true,
             },
-            Op::Gpu(GpuOp::AsyncCopy | GpuOp::SharedLoad | GpuOp::TmaStore { .. }) => others = true,
-            Op::Gpu(GpuOp::TmaLoad | GpuOp::BarrierWait | GpuOp::BarrierArrive) => {
+            GpuOp::AsyncCopy | GpuOp::SharedLoad | GpuOp::TmaStore { .. } => others = true,
+            GpuOp::TmaLoad | GpuOp::BarrierWait | GpuOp::BarrierArrive => {
                 return Err(refuse("its copies are asynchronous already"));
             }
-            _ => {}
+            GpuOp::SharedAlloc { .. }
+            | GpuOp::SharedIndex
+            | GpuOp::SharedPermute { .. }
+            | GpuOp::AsyncCommit
+            | GpuOp::AsyncWait { .. }
+            | GpuOp::Barrier
+            | GpuOp::Fence { .. }
+            | GpuOp::BarrierAlloc { .. }
+            | GpuOp::Wgmma { .. }
+            | GpuOp::WgmmaWait { .. }
+            | GpuOp::TmaStoreWait { .. }
+            | GpuOp::WarpGroups { .. } => {}
         }
     }
     if copies.is_empty() {
@@ -249,7 +261,14 @@ fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy>
             }
             Op::Shape(ShapeOp::ConvertLayout) => {}
             Op::Desc(DescOp::DescLoad) if ops.contains(&id) => break id,
-            _ => return None,
+            Op::Desc(_)
+            | Op::Shape(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => return None,
         }
         value = operation.operands[0];
     };
