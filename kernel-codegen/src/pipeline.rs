@@ -1,5 +1,6 @@
 //! The way of a kernel through the code generator.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use kernel_core::diag::Diagnostic;
@@ -179,10 +180,11 @@ fn placed(func: Func) -> Result<Placed, CodegenError> {
 
 /// Tells the report how each access is checked.
 fn classify(report: &mut crate::report::Report, plan: &CheckPlan) {
+    let mut classes = HashMap::new();
+    for known in &plan.accesses {
+        classes.entry((known.span, known.kind, known.param)).or_insert(known.class);
+    }
     for access in &mut report.accesses {
-        let same = |known: &&check::Access| {
-            known.span == access.span && known.kind == access.kind && known.param == access.param
-        };
-        access.class = plan.accesses.iter().find(same).map(|known| known.class);
+        access.class = classes.get(&(access.span, access.kind, access.param)).copied();
     }
 }

@@ -10,6 +10,8 @@
 //! Example: for `off = program_id(0) * 1024 + arange(0, 1024)` under the mask `off < n`, a launch of 3 programs
 //! with `n = 3000` gives `[0, 3071]`, clipped to `[0, 2999]`: inside every buffer of at least 3000 elements.
 
+use std::collections::HashMap;
+
 use kernel_core::ir::{DType, ParamId};
 
 /// Index of a node in its program.
@@ -143,6 +145,8 @@ pub struct Condition {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LaunchConditions {
     nodes: Vec<Node>,
+    /// Where each node is.
+    known: HashMap<Node, NodeId>,
     conditions: Vec<Condition>,
 }
 
@@ -155,13 +159,11 @@ const INLINE_NODES: usize = 128;
 impl LaunchConditions {
     /// Adds a node, or finds an equal one.
     pub fn node(&mut self, node: Node) -> NodeId {
-        // Programs are short (some tens of nodes), so a scan is quicker than a table.
-        let found = self.nodes.iter().position(|n| *n == node);
-        let index = found.unwrap_or_else(|| {
-            self.nodes.push(node);
-            self.nodes.len() - 1
-        });
-        NodeId(index as u32)
+        let next = NodeId(self.nodes.len() as u32);
+        *self.known.entry(node).or_insert_with_key(|node| {
+            self.nodes.push(node.clone());
+            next
+        })
     }
 
     /// Demands that the offsets stay inside the buffer.

@@ -16,7 +16,7 @@
 //! Where a kernel reduces along the fastest dimension, warps are laid along the others first, so that
 //! a warp has whole rows and the reduction needs no shared memory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, ValueId};
 use kernel_core::layout::{Blocked, Dim, LinearLayout, WARP_SIZE};
@@ -62,16 +62,38 @@ pub(super) fn choose(placement: &mut Placement<'_>) -> Result<(), CodegenError> 
             sites.push(site(placement, id, op, &operation.operands));
         }
     });
+    let mut alike: BTreeMap<(&[u32], &[u8]), Alike> = BTreeMap::new();
     for site in &sites {
-        let alike = || sites.iter().filter(|other| other.shape == site.shape && other.order == site.order);
-        let widest = alike().map(|other| other.vector).max().unwrap_or(1);
-        let stores = alike().filter(|other| other.vector > 1).filter_map(|other| other.store_limit).min();
-        let per_thread = widest.min(stores.unwrap_or(widest));
-        let layout = blocked(placement, &site.shape, &site.order, per_thread).layout(&site.shape);
-        let layout = placement.layout(site.op, layout)?;
-        placement.access[site.op.index()] = Some(placement.table.intern(&layout));
+        let known = alike.entry((&site.shape, &site.order)).or_default();
+        known.widest = known.widest.max(site.vector);
+        let limit = site.store_limit.filter(|_| site.vector > 1);
+        known.stores = known.stores.into_iter().chain(limit).min();
+    }
+    for site in &sites {
+        let Some(known) = alike.get_mut(&(&site.shape[..], &site.order[..])) else { continue };
+        let layout = match known.layout {
+            Some(layout) => layout,
+            None => {
+                let per_thread = known.widest.min(known.stores.unwrap_or(known.widest)).max(1);
+                let layout = blocked(placement, &site.shape, &site.order, per_thread).layout(&site.shape);
+                let layout = placement.layout(site.op, layout)?;
+                *known.layout.insert(placement.table.intern(&layout))
+            }
+        };
+        placement.access[site.op.index()] = Some(layout);
     }
     Ok(())
+}
+
+/// What the accesses of one shape that run along the same dimensions agree on.
+#[derive(Default)]
+struct Alike {
+    /// The most elements that an access of a thread can cover.
+    widest: u32,
+    /// The fewest elements in 16 bytes, among stores of vectors.
+    stores: Option<u32>,
+    /// The layout of all, once it is made.
+    layout: Option<LayoutId>,
 }
 
 fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueId]) -> Site {
