@@ -5,9 +5,10 @@
 //! cargo bench -p tilewright-bench --bench matmul                         # on a machine with a GPU
 //! cargo bench -p tilewright-bench --bench matmul -- --only skinny,8192x8192x8192 --quick
 //! ```
-//! Without the cubins or cuBLAS, the others run. `--only` takes parts of `DTYPE GROUP MxNxK`, `--quick` takes fewer
-//! rounds and tries, `--seed N` repeats the data of a run, `--out DIR`, `--cubins DIR` and `--cublas DIR` name other
-//! folders. `--python python3` compares cold compilations with Triton's in that Python, which needs PyTorch.
+//! Without the cubins or cuBLAS, the others run. `--only` takes parts of `DTYPE GROUP MxNxK`, `--skip` parts of
+//! `CONTENDER CONFIGURATION` to leave out, `--quick` takes fewer rounds and tries, `--seed N` repeats the data of a
+//! run, `--out DIR`, `--cubins DIR` and `--cublas DIR` name other folders. `--python python3` compares cold
+//! compilations with Triton's in that Python, which needs PyTorch.
 //!
 //! Without `--bench`, which `cargo bench` adds, our kernels are only checked, at small sizes, on whatever device there
 //! is. `--look DIR` writes the PTX of every configuration at full size instead, which needs no GPU.

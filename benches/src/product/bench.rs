@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tilewright::Event;
 use tilewright::prelude::*;
 
 use super::data::{Data, Kind, Line, Reference};
@@ -21,6 +22,8 @@ use crate::{Failure, How, median, report};
 const FLUSH_BYTES: usize = 256 << 20;
 /// A configuration that takes this much longer than the best so far is not tried again.
 const HOPELESS: f64 = 1.5;
+/// A kernel that takes longer waits for something that never happens.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +42,8 @@ pub struct Bench {
     device: Device,
     mode: Mode,
     only: Vec<String>,
+    /// Parts of `CONTENDER CONFIGURATION` that are left out.
+    skip: Vec<String>,
     effort: Effort,
     seed: u64,
     flush: Option<Buffer<u8>>,
@@ -95,6 +100,7 @@ impl Bench {
         Ok(Bench {
             device: device.clone(),
             only,
+            skip: report::argument("--skip").map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default(),
             effort,
             seed,
             flush: if timed { Some(device.zeros(FLUSH_BYTES)?) } else { None },
@@ -230,7 +236,12 @@ impl Bench {
         let Contender { name, configs, moves, exact } = contender;
         let (count, mut best): (usize, Option<(f64, Finalist<'a, T>)>) = (configs.len(), None);
         for (config, mut launch) in configs {
-            let checked = if moves.is_none() { contest.check(&self.device, &mut launch, exact) } else { Ok(0.0) };
+            if self.skip.iter().any(|part| format!("{name} {config}").contains(part.as_str())) {
+                continue;
+            }
+            let what = format!("{} {}, {name} {config}", T::NAME, contest.product);
+            let checked =
+                if moves.is_none() { contest.check(&self.device, &mut launch, exact, &what) } else { Ok(0.0) };
             let error = match checked {
                 Ok(error) => error,
                 Err(why) if too_large(&why) => {
@@ -297,7 +308,7 @@ impl Bench {
         let end = stream.record()?;
         // While it runs: at its end the clock would be another.
         let sample = self.nvml.as_ref().map(Nvml::sample).unwrap_or_default();
-        end.synchronize()?;
+        wait(&end, "a configuration that was right before")?;
         Ok((start.elapsed_ms(&end)?, sample))
     }
 
@@ -351,6 +362,21 @@ impl Bench {
     }
 }
 
+/// Waits for an event. A kernel that never ends takes the device with it, so that nothing can be done but to say which
+/// one it is and to leave; the results of the rows before are written.
+fn wait(event: &Event, what: &str) -> Result<(), Failure> {
+    let start = Instant::now();
+    while !event.is_complete()? {
+        if start.elapsed() > PATIENCE {
+            println!("HUNG {what}: not done after {PATIENCE:?}; leave it out with --skip");
+            // Not `exit`: what libraries do at the end of a process may wait for the device.
+            std::process::abort();
+        }
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
 /// Whether a configuration asks for more than the device has: which ones do depends on how the compiler uses shared
 /// memory, and none of them is wrong.
 fn too_large(why: &Failure) -> bool {
@@ -402,13 +428,14 @@ fn outcomes<T: Factor>(product: &Product, finalists: &[Finalist<'_, T>]) -> Vec<
 
 impl<T: Factor> Contest<'_, T> {
     /// Runs a configuration on both kinds of operands and compares. Returns the largest error relative to the bound.
-    fn check(&mut self, device: &Device, launch: &mut Launch<'_, T>, exact: bool) -> Result<f64, Failure> {
+    fn check(&mut self, device: &Device, launch: &mut Launch<'_, T>, exact: bool, what: &str) -> Result<f64, Failure> {
         let mut worst = 0.0;
         for (which, kind) in Kind::ALL.into_iter().enumerate() {
             let [a, b] = self.data.pair(kind).views(&self.product)?;
             let mut out = self.out.borrow_mut();
             out.fill(T::Result::from_f32(f32::NAN))?;
             launch(&How::Launch(device), &mut Operands { a, b, c: out.as_view_mut() })?;
+            wait(&device.default_stream().record()?, what)?;
             let reference = &self.references[which];
             let error = verify::<T>(&out, kind, &self.product, reference, self.first[which].as_ref());
             worst = match error {

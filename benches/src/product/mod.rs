@@ -7,7 +7,7 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`bench`] | holds contests: modes, filters, tuning, timing |
+//! | [`bench`](mod@bench) | holds contests: modes, filters, tuning, timing |
 //! | [`data`] | operands and references, computed by all cores in f64 |
 //! | [`peers`] | Triton's kernels, cuBLAS and cuBLASLt as contenders |
 //! | [`outcome`] | results as CSV and tables |
