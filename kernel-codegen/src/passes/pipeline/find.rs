@@ -95,6 +95,8 @@ struct Search<'f> {
     written: BTreeSet<ParamId>,
     /// Whether the loop waits for what other programs write.
     acquires: bool,
+    /// Whether the loop may end the program.
+    asserts: bool,
 }
 
 /// Looks at a loop. Where stages are `asked` for, every load counts, else those of factors only.
@@ -108,6 +110,7 @@ pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> F
         users: BTreeMap::new(),
         written: BTreeSet::new(),
         acquires: false,
+        asserts: false,
     };
     search.survey();
     let factors = search.factors();
@@ -181,6 +184,7 @@ impl Search<'_> {
                     users.push(id);
                 }
             }
+            self.asserts |= matches!(func.op(id).op, Op::Control(ControlOp::Assert { .. }));
             for effect in func.own_effects(id) {
                 match effect.resource {
                     Resource::Buffer(param) if effect.writes => {
@@ -232,6 +236,8 @@ impl Search<'_> {
                 }
                 (operation.operands[..operation.operands.len().min(2)].to_vec(), None)
             }
+            // A tensor copy must not outlive its program.
+            _ if self.asserts => return Err("an assert may end the program while a tensor copy is in flight"),
             _ => (operation.operands[1..].to_vec(), func.ty(first).descriptor()),
         };
         let (slice, carried) = self.slice(&address)?;

@@ -66,11 +66,11 @@ const SCRATCH_MARGIN: u32 = 16 * 1024;
 pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<Vec<LoopReport>, CodegenError> {
     let mut loops = Vec::new();
     collect(func, func.body, &mut Vec::new(), &mut loops);
+    let mut reports = refused(func, &loops);
     if loops.is_empty() {
-        return Ok(Vec::new());
+        return Ok(reports);
     }
     let axis = AxisAnalysis::new(func);
-    let mut reports = Vec::new();
     let mut changed = false;
     for place in loops {
         let Stages { wanted, by_loop, asked } = stages_of(func, place.id, options);
@@ -96,6 +96,22 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
         dce::run(func);
     }
     Ok(reports)
+}
+
+/// Loops that ask for stages in vain.
+fn refused(func: &Func, loops: &[Place]) -> Vec<LoopReport> {
+    let mut reports = Vec::new();
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let asks = |stages: u8| u32::from(stages) >= MIN_STAGES && loops.iter().all(|place| place.id != id);
+        if let Op::Control(ControlOp::For { stages, reverse, .. }) = operation.op
+            && asks(stages)
+        {
+            let why = if reverse { "it runs backwards" } else { "there is a loop in it, which can be" };
+            reports.push(LoopReport { span: operation.span, what: format!("not pipelined: {why}") });
+        }
+    });
+    reports
 }
 
 /// A loop and the regions that it is in.

@@ -452,6 +452,23 @@ fn loads_that_stream_are_read_by_the_thread_that_copied_them() {
 }
 
 #[test]
+fn a_loop_that_asks_in_vain_is_told_why() {
+    let options = Options::default();
+    let (func, report) =
+        pipelined(&stream(" {reverse = true, stages = 3}", false), Target::sm_80(), &options).expect("");
+    assert_eq!((count(&func, |_| true), report.as_str()), (0, "not pipelined: it runs backwards"));
+    let text = tensors(true).replace("%tiles, %one (", "%tiles, %one {stages = 2} (");
+    let (_, report) = pipelined(&text, Target::sm_90a(), &options).expect("it fits");
+    assert!(report.starts_with("not pipelined: there is a loop in it"), "{report}");
+    let text = tensors(false).replace(
+        "%d: f32[64, 32] = dot",
+        "%ok: bool = cmp.ge %i, %zero\nassert %ok {message = \"no\"}\n%d: f32[64, 32] = dot",
+    );
+    let (_, report) = pipelined(&text, Target::sm_90a(), &options).expect("it fits");
+    assert!(report.contains("an assert may end the program"), "{report}");
+}
+
+#[test]
 fn memory_that_the_loop_writes_is_not_read_ahead() {
     let text = stream(" {stages = 3}", false)
         .replace("param %x x: ptr f32", "param %x x: ptr_mut f32")
