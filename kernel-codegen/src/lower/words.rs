@@ -94,7 +94,13 @@ impl<'ctx> Ir<'ctx> {
                     DType::F16 => u64::from(f16::from_f64(value).to_bits()),
                     DType::BF16 => u64::from(bf16::from_f64(value).to_bits()),
                     DType::F8E4M3 => u64::from(F8E4M3::from_f64(value).to_bits()),
-                    DType::F8E5M2 if value.is_infinite() => if value > 0.0 { 0x7c } else { 0xfc },
+                    DType::F8E5M2 if value.is_infinite() => {
+                        if value > 0.0 {
+                            0x7c
+                        } else {
+                            0xfc
+                        }
+                    }
                     DType::F8E5M2 => u64::from(F8E5M2::from_f64(value).to_bits()),
                     DType::F32 => u64::from((value as f32).to_bits()),
                     _ => bits,

@@ -7,11 +7,14 @@
 //!
 //! # What it defines
 //!
-//! - **Arithmetic** is total: see [`crate::ir::BinaryOp`] and its kind. f16 and bf16 go through f32 and round once per
-//!   operation; no multiplication is fused with an addition, whatever the `contract` flag allows.
+//! - **Arithmetic** is total: see [`crate::ir::BinaryOp`] and its kind. The 8-bit floats, f16 and bf16 go through f32
+//!   and round once per operation; no multiplication is fused with an addition, whatever the `contract` flag allows.
 //!   Elementary functions are those of [`crate::math`].
-//! - **Reductions** are balanced trees, described in the module that computes them; a sum or product of f16 or bf16
-//!   accumulates in f32.
+//! - **Matrix products** multiply exactly and sum in f32 (f64, wrapping i32), one product after the other; an f16 accumulator
+//!   is rounded at the end. `tf32` rounds the factors first, `tf32x3` adds the products of a large and a small part.
+//! - **Reductions** are balanced trees, described in the module that computes them; a sum or product of 8-bit
+//!   floats, f16 or bf16 accumulates in f32.
+//! - **Blocks of tensors** read zero, or NaN, outside their tensor and write nothing there; coordinates never wrap.
 //! - **Memory.** Every access is checked, in unsafe kernels too. A lane out of bounds is suppressed (it reads zero,
 //!   also where the load has an `other`) and reported; the program goes on. A failed `assert` ends its program. All
 //!   programs run to their end; the fault returned is the first of the program with the smallest linear index (x

@@ -63,7 +63,7 @@ pub fn exp2<M: FastMachine>(m: &M, x: M::Float) -> M::Float {
 /// Just below a power of two an ulp is 2^-24 of a number, so together they are 1.224 · |x| ulp
 /// at most, beside the 2 of `ex2` (CUDA states the same of its `__expf`). That is nothing near
 /// zero, where exponentials are large parts of sums, and 112 ulp, a relative error of 7e-6, at
-/// the ends of the range. Doing better takes nine instructions ([`exp_nonpositive`]), which is
+/// the ends of the range. Doing better takes nine instructions (`exp_nonpositive`), which is
 /// what a softmax over memory would then spend its time on.
 ///
 /// Nothing else needs care: the product of ±∞ is ±∞, `ex2` of which is ∞ or 0, it overflows and
