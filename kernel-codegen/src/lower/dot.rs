@@ -73,7 +73,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.stage(b, layout, (m, m), start + left.next_multiple_of(16), problem.b)?,
         ];
         self.barrier();
-        let sums = self.multiply_loop(&staged, problem, &self.registers(acc).to_vec());
+        let sums = self.multiply_loop(&staged, problem, &self.registers(acc));
         self.reading(start, left.next_multiple_of(16) + right);
         self.set(operation.results[0], sums);
         Ok(())
