@@ -293,3 +293,26 @@ fn a_loop_carries_the_accumulator_in_its_layout() {
         }
     }
 }
+
+#[test]
+fn a_tile_of_128_by_256_fits_the_registers_of_8_warps() {
+    // The same kernel for tiles of 128 x 256, with results in f16.
+    let text = MATMUL
+        .replace("%rn: i32[128] = arange {lo = 0, hi = 128}", "%rn: i32[256] = arange {lo = 0, hi = 256}")
+        .replace("%n1: i32[1, 128]", "%n1: i32[1, 256]")
+        .replace("[64, 128]", "[64, 256]")
+        .replace("[128, 128]", "[128, 256]")
+        .replace("ptr_mut f32", "ptr_mut f16")
+        .replace("store %cp, %sum", "%half: f16[128, 256] = cast %sum {to = f16}\n  store %cp, %half");
+    let options = Options { num_warps: 8, ..Options::default() };
+    let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(count(&compiled.ptx, "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16"), 4, "{}", compiled.ptx);
+    assert_eq!(count(&compiled.ptx, "stmatrix.sync.aligned.m8n8.x4"), 16);
+    assert_eq!(count(&compiled.ptx, "ld.shared.v4.b32"), 16);
+    assert_eq!(count(&compiled.ptx, "fence.proxy.async"), 0);
+    // Assembling also asserts that ptxas does not serialise the products.
+    if let Some(assembled) = assemble(&compiled) {
+        assert_eq!(assembled.spill_bytes, 0);
+        assert!(assembled.registers <= 232, "{} registers", assembled.registers);
+    }
+}
