@@ -360,3 +360,17 @@ fn each_four_warps_arrive() {
     assert!(compiled.ptx.contains(", 6;") && compiled.ptx.contains(", 1;"), "{}", compiled.ptx);
     let _ = assemble(&compiled);
 }
+
+/// Stores by pointers convert the layout of the sum through shared memory, which takes slots from the ring.
+#[test]
+fn epilogues_have_room_in_shared_memory() {
+    let large = Matmul { m: 128, n: 256, k: 64, ..PLAIN };
+    let pointers = POINTERS.replace("64]", "256]").replace("hi = 64", "hi = 256");
+    let text = large.text().replace(BLOCKS, &pointers);
+    let options = Options { num_warps: 8, num_stages: 6, ..Options::default() };
+    let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    assert!(is_divided(&compiled) && compiled.report.to_string().contains("through 2 slots"), "{}", compiled.report);
+    if let Some(assembled) = assemble(&compiled) {
+        assert_eq!(assembled.spill_bytes, 0);
+    }
+}

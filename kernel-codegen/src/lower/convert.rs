@@ -40,6 +40,15 @@ impl MatrixPlan {
     }
 }
 
+/// Bytes of shared memory that a conversion takes.
+pub(crate) fn conversion_bytes(from: &LinearLayout, to: &LinearLayout, elem_bits: u32) -> u32 {
+    let plan = match convert_with(from, to, elem_bits, &within(MAX_BYTES)) {
+        Err(LayoutError::ScratchTooSmall { .. }) => convert_with(from, to, elem_bits, &ConversionOptions::default()),
+        plan => plan,
+    };
+    if let Ok(Conversion::SharedMemory(plan)) = plan { plan.bytes } else { 0 }
+}
+
 impl<'ctx> Lower<'_, 'ctx> {
     /// An error of the layout algebra, which placement should have made impossible.
     pub(super) fn layout_error(&self, error: &LayoutError) -> CodegenError {

@@ -70,6 +70,7 @@ use intrinsics::Intrinsic;
 use mbarrier::PhaseBarriers;
 use ir::{Ir, Value};
 use shared::Scratch;
+pub(crate) use convert::conversion_bytes;
 use warp_groups::{Group, block_warps};
 pub(crate) use warp_groups::{registers_at_start, sets_registers};
 

@@ -55,6 +55,11 @@ pub(super) struct Channel {
 }
 
 impl Channel {
+    /// The fewest slots with which it pays to divide a kernel: with two, a fetch has as long as one product takes.
+    pub(super) fn least_stages(&self) -> u32 {
+        if self.asked { 2 } else { 3 }
+    }
+
     /// The bytes of all slots.
     pub(super) fn ring_bytes(&self) -> u32 {
         let slot = |copy: &Copy| copy.bytes.next_multiple_of(SLOT_ALIGNMENT);

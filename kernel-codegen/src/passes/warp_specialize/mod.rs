@@ -49,8 +49,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::ir::{
-    ControlOp, DescOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, Span, StoreMode, Ty, TypeError, ValueId,
-    result_types,
+    ControlOp, DescOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, ShapeOp, Span, StoreMode, Ty, TypeError,
+    ValueId, result_types,
 };
 use kernel_core::layout::LinearLayout;
 use kernel_core::passes::{dce, util};
@@ -58,7 +58,7 @@ use kernel_core::passes::{dce, util};
 use crate::analysis::control::for_each_op;
 use crate::boxes::box_layout;
 use crate::error::CodegenError;
-use crate::lower::registers_at_start;
+use crate::lower::{conversion_bytes, registers_at_start};
 use crate::options::{MAX_WARPS, Options};
 use crate::report::LoopReport;
 use crate::target::Target;
@@ -77,6 +77,8 @@ const REGISTER_UNIT: u32 = 8;
 /// Warps from which on a kernel is divided without being asked: with fewer, several programs share a multiprocessor and
 /// overlap by themselves.
 const MIN_WARPS: u32 = 2 * GROUP_WARPS;
+/// Bytes that a reduction takes at most.
+const REDUCTION_BYTES: u32 = 8 * 1024;
 /// Bytes of a barrier with phases.
 const BARRIER_BYTES: u32 = 8;
 
@@ -124,14 +126,41 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
     }
 }
 
-/// Bytes of shared memory that the divided kernel has: rings, barriers, and the blocks on their way out.
+/// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the lowering of
+/// conversions and reductions takes.
 fn shared_bytes(func: &Func, channels: &[Channel]) -> u32 {
     let outgoing: BTreeSet<(Vec<i64>, u32)> =
         outgoing_blocks(func).iter().filter_map(|(_, ty)| Some((ty.dims()?, ty.dtype()?.bytes()))).collect();
     let block = |(dims, bytes): &(Vec<i64>, u32)| dims.iter().product::<i64>() as u32 * bytes;
     let barriers: u32 = channels.iter().map(|channel| (2 * channel.stages + 1) * BARRIER_BYTES).sum();
     let rings: u32 = channels.iter().map(Channel::ring_bytes).sum();
-    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + rings + outgoing.iter().map(block).sum::<u32>()
+    let scratch = scratch_bytes(func, channels);
+    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + scratch + rings + outgoing.iter().map(block).sum::<u32>()
+}
+
+/// Bytes that conversions and reductions of the consumers take, beside everything else.
+fn scratch_bytes(func: &Func, channels: &[Channel]) -> u32 {
+    let replaced: BTreeSet<ValueId> =
+        channels.iter().flat_map(|channel| &channel.stores).map(|&store| func.op(store).operands[1]).collect();
+    let mut most = 0;
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let bytes = match (&operation.op, operation.operands.as_slice(), operation.results.as_slice()) {
+            (Op::Shape(ShapeOp::ConvertLayout), &[from], &[to]) if !replaced.contains(&to) => {
+                converted_bytes(func, from, to)
+            }
+            (Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }), ..) => REDUCTION_BYTES,
+            _ => 0,
+        };
+        most = most.max(bytes);
+    });
+    most
+}
+
+fn converted_bytes(func: &Func, from: ValueId, to: ValueId) -> u32 {
+    let layout = |value: ValueId| func.value(value).layout.map(|id| &func.layouts[id.index()]);
+    let bits = func.ty(from).dtype().map_or(64, |dtype| dtype.bytes() * 8);
+    layout(from).zip(layout(to)).map_or(0, |(from, to)| conversion_bytes(from, to, bits))
 }
 
 /// Takes as many slots as fit into shared memory, where nobody asked for a number. Numbers that were asked for stay as
@@ -139,7 +168,7 @@ fn shared_bytes(func: &Func, channels: &[Channel]) -> u32 {
 fn fit(func: &Func, target: Target, channels: &mut [Channel]) -> Result<(), Refusal> {
     let limit = target.max_shared_bytes();
     while shared_bytes(func, channels) > limit {
-        let largest = channels.iter_mut().filter(|channel| !channel.fixed && channel.stages > 2);
+        let largest = channels.iter_mut().filter(|channel| !channel.fixed && channel.stages > channel.least_stages());
         match largest.max_by_key(|channel| channel.ring_bytes()) {
             Some(channel) => channel.stages -= 1,
             None => break,
@@ -149,7 +178,8 @@ fn fit(func: &Func, target: Target, channels: &mut [Channel]) -> Result<(), Refu
     let free = channels.iter().find(|channel| !channel.fixed);
     match free.filter(|_| needs > limit) {
         Some(channel) => {
-            let reason = format!("two slots and what is stored take {needs} bytes of shared memory, of {limit}");
+            let reason =
+                format!("{} slots and all else take {needs} bytes of shared memory, of {limit}", channel.stages);
             Err(Refusal::new(func.op(channel.owner).span, reason))
         }
         None => Ok(()),
