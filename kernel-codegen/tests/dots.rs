@@ -2,6 +2,7 @@
 
 mod support;
 
+use kernel_codegen::report::ConversionKind;
 use kernel_codegen::{Compiled, Options, Target, compile};
 use kernel_core::interp::HostBuffer;
 use kernel_core::ir::DType;
@@ -314,5 +315,37 @@ fn a_tile_of_128_by_256_fits_the_registers_of_8_warps() {
     if let Some(assembled) = assemble(&compiled) {
         assert_eq!(assembled.spill_bytes, 0);
         assert!(assembled.registers <= 232, "{} registers", assembled.registers);
+    }
+}
+
+#[test]
+fn what_lies_between_two_products_stays_in_its_threads() {
+    let text = include_str!("kernels/chain.tile");
+    for (target, instruction) in [(Target::sm_80(), "mma.sync"), (Target::sm_90a(), "wgmma.mma_async")] {
+        let compiled = compile(&kernel(text), &target, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+        assert!(count(&compiled.ptx, instruction) > 0, "{}", compiled.ptx);
+        // Only the result goes through shared memory, for its store; rows are reduced within a warp.
+        let moved = compiled
+            .report
+            .conversions
+            .iter()
+            .filter(|one| matches!(one.kind, ConversionKind::Shared { .. } | ConversionKind::Shuffles(_)));
+        assert!(moved.count() <= 1, "{}", compiled.report);
+        let (q, left) = numbers("f16", 4096, 1, false);
+        let (k, right) = numbers("f16", 4096, 2, false);
+        let (v, values_of_v) = numbers("f16", 4096, 3, false);
+        let (found, _) = emulate(&kernel(text), &compiled, &[q, k, v, vec![0f32; 4096].into()], &[], 1, 5);
+        let products: Vec<Vec<f64>> = (0..64)
+            .map(|row| (0..64).map(|c| (0..64).map(|i| left[row * 64 + i] * right[c * 64 + i]).sum()).collect())
+            .collect();
+        for (index, found) in values(&found[3]).into_iter().enumerate() {
+            let (row, column) = (index / 64, index % 64);
+            let largest = products[row].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            // Eighths below 512 are f16 numbers.
+            let expected: f64 =
+                (0..64).map(|i| (products[row][i] - largest) / 8.0 * values_of_v[i * 64 + column]).sum();
+            assert!((found - expected).abs() <= 1e-3 * expected.abs().max(64.0), "{row}, {column}: {found} {expected}");
+        }
+        assemble(&compiled);
     }
 }
