@@ -109,3 +109,16 @@ fn blocks_of_tensors_arrive_by_phases() {
         assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
     }
 }
+
+#[test]
+fn phases_run_on_over_the_tiles_of_a_persistent_kernel() {
+    let text = TENSORS
+        .replace("  %sum: f32", "  for %zero, %k, %step (%tile: i32) {\n  %sum: f32")
+        .replace("%vb: f16[64, 128] = desc_load %b, %i, %zero", "%vb: f16[64, 128] = desc_load %b, %i, %tile")
+        .replace("store %cp, %sum", "store %cp, %sum\nyield\n}");
+    let compiled = compiled(&text, Target::sm_90a(), 8, 3);
+    assert_eq!(count(&compiled.ptx, "mbarrier.init"), 3, "one per slot, made once");
+    assert_eq!(count(&compiled.ptx, "mbarrier.try_wait"), 1);
+    assert_eq!(count(&compiled.ptx, "wgmma.wait_group.sync.aligned 1"), 1);
+    assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
+}
