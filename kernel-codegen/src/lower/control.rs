@@ -25,7 +25,14 @@ type Phis<'ctx> = Vec<PhiValue<'ctx>>;
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn control(&mut self, operation: &Operation, op: &ControlOp) -> Result<()> {
         match op {
-            ControlOp::For { reverse, unroll, .. } => self.for_loop(operation, *reverse, *unroll),
+            ControlOp::For { reverse, unroll, .. } => {
+                let before = self.settle_accumulators(operation);
+                let result = self.for_loop(operation, *reverse, *unroll);
+                for (value, registers) in before {
+                    self.set(value, registers.to_vec());
+                }
+                result
+            }
             ControlOp::While => self.while_loop(operation),
             ControlOp::If => self.condition(operation),
             ControlOp::Reduce { axis } => self.reduce(operation, *axis),

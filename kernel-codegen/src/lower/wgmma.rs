@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{DType, Elem, Operation, ValueId};
+use kernel_core::ir::{DType, Elem, GpuOp, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
@@ -25,7 +25,8 @@ use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::shape::register_coordinates;
 use super::words::{Words, memory_bits};
-use super::{Lower, Result};
+use super::{Lower, Registers, Result};
+use crate::analysis::control::for_each_op;
 use crate::dot::{GROUP_ROWS, Kind, product_kind, wgmma_columns};
 use crate::error::CodegenError;
 
@@ -238,8 +239,52 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// Waits; what comes out are the same registers, which nobody can have read before.
     pub(super) fn wgmma_wait(&mut self, operation: &Operation, pending: u8) {
+        let assembly = format!("wgmma.wait_group.sync.aligned {pending};");
         let registers: Vec<_> = operation.operands.iter().map(|&value| self.registers(value)).collect();
         let values: Vec<Value> = registers.iter().flat_map(|registers| registers.iter().copied()).collect();
+        let mut waited = self.pass_through("wait for", &assembly, &values, AsmEffects::ConvergentMemory).into_iter();
+        for (&result, registers) in operation.results.iter().zip(&registers) {
+            let own: Vec<Value> = waited.by_ref().take(registers.len()).collect();
+            self.set(result, own);
+        }
+    }
+
+    /// Gives the accumulators that a loop of products begins with one definition, for the loop and for the way around it.
+    /// Otherwise LLVM makes their numbers anew on that way, which leads to the same wait for products; and ptxas, that
+    /// sees accumulators defined while products may be in flight, runs these one after the other (C7515).
+    ///
+    /// Returns what the values were, to which whoever comes after the loop returns.
+    pub(super) fn settle_accumulators(&mut self, operation: &Operation) -> Vec<(ValueId, Registers<'ctx>)> {
+        let func = self.func;
+        let (inits, body) = (&operation.operands[3..], operation.regions[0]);
+        let mut accumulators = Vec::new();
+        for_each_op(func, body, &mut |id| {
+            if let Op::Gpu(GpuOp::Wgmma { .. }) = func.op(id).op {
+                accumulators.extend(func.op(id).operands.last().copied());
+            }
+        });
+        let carried = inits.iter().zip(&func.region(body).args[1..]);
+        let mut before: Vec<(ValueId, Registers<'ctx>)> = Vec::new();
+        for (&init, _) in carried.filter(|(_, arg)| accumulators.contains(arg)) {
+            if before.iter().any(|(known, _)| *known == init) {
+                continue;
+            }
+            let registers = self.registers(init);
+            let settled = self.pass_through("accumulators", "", &registers, AsmEffects::Convergent);
+            self.set(init, settled);
+            before.push((init, registers));
+        }
+        before
+    }
+
+    /// The same values, behind inline assembly that LLVM moves nothing of them across.
+    fn pass_through(
+        &self,
+        what: &str,
+        instruction: &str,
+        values: &[Value<'ctx>],
+        effects: AsmEffects,
+    ) -> Vec<Value<'ctx>> {
         let letter = |value: &Value<'ctx>| match value {
             Value::FloatValue(float) => match float.get_type().get_bit_width() {
                 16 => "h",
@@ -256,13 +301,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut constraints: Vec<String> = values.iter().map(|value| format!("={}", letter(value))).collect();
         constraints.extend((0..values.len()).map(|i| i.to_string()));
         let names: Vec<String> = (0..values.len()).map(|i| format!("${i}")).collect();
-        let assembly = format!("// wait for {}\n\twgmma.wait_group.sync.aligned {pending};", names.join(" "));
+        let assembly = format!("// {what} {}\n\t{instruction}", names.join(" "));
         let types: Vec<BasicTypeEnum> = values.iter().map(|value| value.get_type()).collect();
-        let waited = self.ir.asm(&types, &assembly, &constraints.join(","), &values, AsmEffects::ConvergentMemory);
-        let mut waited = waited.into_iter();
-        for (&result, registers) in operation.results.iter().zip(&registers) {
-            let own: Vec<Value> = waited.by_ref().take(registers.len()).collect();
-            self.set(result, own);
-        }
+        self.ir.asm(&types, &assembly, &constraints.join(","), values, effects)
     }
 }

@@ -5,3 +5,4 @@ mod kernels;
 mod names;
 mod safety;
 mod shape;
+mod tensors;

@@ -1,0 +1,83 @@
+//! Tensor descriptors in generated code: tensor copies where the tensors of a launch allow them, vectors elsewhere.
+
+use tilewright::prelude::*;
+use tilewright_tests::assembler::assemble;
+
+/// c = a * b, one block per program.
+#[kernel(num_warps = 4)]
+fn product<const M: usize, const N: usize, const K: usize>(
+    a: TensorDesc<f16, { [M, K] }>,
+    b: TensorDesc<f16, { [K, N] }>,
+    c: TensorDescMut<f16, { [M, N] }>,
+    k: i32,
+) {
+    let row = program_id(0) * M;
+    let column = program_id(1) * N;
+    let mut acc = zeros::<f32>([M, N]);
+    for i in (0..k).step_by(K) {
+        acc = dot(a.load([row, i]), b.load([i, column]), acc = acc);
+    }
+    c.store([row, column], acc as f16);
+}
+
+/// Twice a tensor: there is no product.
+#[kernel]
+fn twice<const M: usize, const N: usize>(x: TensorDesc<f32, { [M, N] }>, out: TensorDescMut<f32, { [M, N] }>) {
+    let row = program_id(0) * M;
+    let column = program_id(1) * N;
+    let block = x.load([row, column]);
+    out.store([row, column], block + block);
+}
+
+const LOAD: &str = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes";
+const STORE: &str = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group";
+
+fn ptx(result: Result<tilewright::launch::CompiledKernel, Error>, architecture: &str) -> String {
+    let ptx = result.unwrap_or_else(|error| panic!("{error}")).ptx().to_string();
+    if let Some(assembled) = assemble(&ptx, architecture) {
+        assert_eq!(assembled.spills, 0, "{}", assembled.log);
+    }
+    ptx
+}
+
+#[test]
+fn blocks_of_products_are_copied_by_the_hardware() {
+    let consts = ProductConsts { M: 128, N: 128, K: 64 };
+    let hopper = ptx(consts.compile(Target::sm_90a()), "sm_90a");
+    assert!(hopper.contains(LOAD) && hopper.contains(STORE), "{hopper}");
+    assert!(!hopper.contains("ld.global") && !hopper.contains("st.global"), "{hopper}");
+    let ampere = ptx(consts.compile(Target::sm_80()), "sm_80");
+    assert!(!ampere.contains("cp.async.bulk") && !ampere.contains("mbarrier"), "{ampere}");
+}
+
+#[test]
+fn blocks_of_other_kernels_are_accessed_in_vectors() {
+    for (target, architecture) in [(Target::sm_90a(), "sm_90a"), (Target::sm_80(), "sm_80")] {
+        let code = ptx((TwiceConsts { M: 16, N: 64 }).compile(target), architecture);
+        assert!(code.contains("ld.global.nc.v4.b32") && code.contains("st.global.v4.b32"), "{code}");
+        assert!(!code.contains("cp.async.bulk"), "{code}");
+    }
+}
+
+/// A launch with these strides is compiled for Hopper; whether its factors are copied by the hardware.
+fn is_copied(strides: [usize; 2], first: usize) -> Result<[bool; 2], Error> {
+    let device = Device::cpu();
+    let (a, b) = (device.zeros::<f16>(64 * 200)?, device.zeros::<f16>(64 * 200)?);
+    let mut c = device.zeros::<f16>(64 * 128)?;
+    let a = a.slice(first..)?;
+    let from = TensorDesc::with_strides(&a, [64, 60], strides)?;
+    let by = TensorDesc::new(&b, [60, 128])?;
+    let mut to = TensorDescMut::new(&mut c, [64, 128])?;
+    let call = product::<64, 128, 64>(&from, &by, &mut to, 60);
+    let code = ptx(call.compile(Target::sm_90a()), "sm_90a");
+    Ok([code.contains(LOAD), code.contains("ld.global") || code.contains("cp.async.ca") || code.contains("cp.async.cg")])
+}
+
+#[test]
+fn tensors_that_break_the_rules_of_copies_are_no_errors() -> Result<(), Error> {
+    assert_eq!(is_copied([64, 1], 0)?, [true, false], "rows of 128 bytes, of which 120 count");
+    // The other factor is copied all the same.
+    assert_eq!(is_copied([61, 1], 0)?, [true, true], "rows that begin at odd addresses");
+    assert_eq!(is_copied([64, 1], 1)?, [true, true], "a first element at an odd address");
+    Ok(())
+}
