@@ -8,7 +8,8 @@ use kernel_core::ir::{
 use kernel_core::layout::LinearLayout;
 
 use crate::analysis::control::{for_each_op, yielded};
-use crate::boxes::boxes_of;
+use crate::boxes::{box_layout, boxes_of};
+use crate::place::shape_of;
 use crate::report::LoopReport;
 
 /// Slots lie at multiples of this many bytes.
@@ -175,30 +176,67 @@ fn channel(func: &Func, users: &Users, owner: OpId, asked: bool, default_stages:
     let refuse = |reason: &str| Refusal::new(operation.span, reason);
     let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return Err(refuse("it is no `for` loop")) };
     let body = operation.regions[0];
-    let ops = &func.region(body).ops;
-    let is_product = |id: &&OpId| matches!(func.op(**id).op, Op::Gpu(GpuOp::Wgmma { .. }));
-    let products: Vec<OpId> = ops.iter().filter(is_product).copied().collect();
+    let of_kind = |wanted: &dyn Fn(&GpuOp) -> bool| -> Vec<OpId> {
+        let is_wanted = |id: &&OpId| matches!(&func.op(**id).op, Op::Gpu(op) if wanted(op));
+        func.region(body).ops.iter().filter(is_wanted).copied().collect()
+    };
+    let products = of_kind(&|op| matches!(op, GpuOp::Wgmma { .. }));
     if products.is_empty() {
         return Err(refuse("nothing in it is multiplied by warp groups"));
     }
     if has_loop(func, body) {
         return Err(refuse("it has a loop in it"));
     }
-    let (mut copies, mut stores, mut others) = (Vec::new(), Vec::new(), false);
-    for &id in ops {
+    let Traffic { copies, stores, others } =
+        traffic(func, users, body).ok_or_else(|| refuse("its copies are asynchronous already"))?;
+    if copies.is_empty() {
+        return Err(refuse("no factor comes from a tensor descriptor as it is"));
+    }
+    if !asked && !all_from(func, &products, &copies) {
+        return Err(refuse("not all factors come from tensor descriptors"));
+    }
+    let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
+    let obsolete = if others { Vec::new() } else { of_kind(&|op| *op == GpuOp::Barrier || *op == fence) };
+    let waits = of_kind(&|op| matches!(op, GpuOp::WgmmaWait { .. }));
+    let waited = products.iter().all(|&product| {
+        let used = users.of(func.op(product).results[0]);
+        !used.is_empty() && used.iter().all(|user| waits.contains(user))
+    });
+    if !waited || !of_kind(&|op| matches!(op, GpuOp::WgmmaWait { pending: 1.. })).is_empty() {
+        return Err(refuse("its products are asynchronous already"));
+    }
+    let carried = !others && are_carried(func, users, body, &products, &waits);
+    let carried_products = if carried { products } else { Vec::new() };
+    let (fixed, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
+    // The slot of a product in flight is not free before the next one has been waited for.
+    let stages = stages.max(if carried { 2 } else { 1 });
+    Ok(Channel { owner, copies, stores, obsolete, carried_products, waits, stages, fixed, asked })
+}
+
+/// What goes into shared memory in a trip.
+struct Traffic {
+    copies: Vec<Copy>,
+    /// The stores that end them.
+    stores: Vec<OpId>,
+    /// Whether threads access shared memory otherwise too.
+    others: bool,
+}
+
+/// `None` if the loop has tensor copies or barriers with phases already.
+fn traffic(func: &Func, users: &Users, body: RegionId) -> Option<Traffic> {
+    let mut traffic = Traffic { copies: Vec::new(), stores: Vec::new(), others: false };
+    for &id in &func.region(body).ops {
         let Op::Gpu(op) = &func.op(id).op else { continue };
         match op {
             GpuOp::SharedStore => match copy(func, users, body, id) {
                 Some(copy) => {
-                    copies.push(copy);
-                    stores.push(id);
+                    traffic.copies.push(copy);
+                    traffic.stores.push(id);
                 }
-                None => others = true,
+                None => traffic.others = true,
             },
-            GpuOp::AsyncCopy | GpuOp::SharedLoad | GpuOp::TmaStore { .. } => others = true,
-            GpuOp::TmaLoad | GpuOp::BarrierWait | GpuOp::BarrierArrive => {
-                return Err(refuse("its copies are asynchronous already"));
-            }
+            GpuOp::AsyncCopy | GpuOp::SharedLoad | GpuOp::TmaStore { .. } => traffic.others = true,
+            GpuOp::TmaLoad | GpuOp::BarrierWait | GpuOp::BarrierArrive => return None,
             GpuOp::SharedAlloc { .. }
             | GpuOp::SharedIndex
             | GpuOp::SharedPermute { .. }
@@ -213,33 +251,7 @@ fn channel(func: &Func, users: &Users, owner: OpId, asked: bool, default_stages:
             | GpuOp::WarpGroups { .. } => {}
         }
     }
-    if copies.is_empty() {
-        return Err(refuse("no factor comes from a tensor descriptor as it is"));
-    }
-    if !asked && !all_from(func, &products, &copies) {
-        return Err(refuse("not all factors come from tensor descriptors"));
-    }
-    let is_obsolete = |id: &&OpId| {
-        let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
-        [Op::Gpu(GpuOp::Barrier), Op::Gpu(fence)].contains(&func.op(**id).op)
-    };
-    let obsolete = if others { Vec::new() } else { ops.iter().filter(is_obsolete).copied().collect() };
-    let is_wait = |id: &&OpId| matches!(func.op(**id).op, Op::Gpu(GpuOp::WgmmaWait { .. }));
-    let waits: Vec<OpId> = ops.iter().filter(is_wait).copied().collect();
-    let waited = products.iter().all(|&product| {
-        let used = users.of(func.op(product).results[0]);
-        !used.is_empty() && used.iter().all(|user| waits.contains(user))
-    });
-    let pending = |id: &OpId| matches!(func.op(*id).op, Op::Gpu(GpuOp::WgmmaWait { pending }) if pending > 0);
-    if !waited || waits.iter().any(pending) {
-        return Err(refuse("its products are asynchronous already"));
-    }
-    let carried = !others && are_carried(func, users, body, &products, &waits);
-    let carried_products = if carried { products } else { Vec::new() };
-    let (fixed, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
-    // The slot of a product in flight is not free before the next one has been waited for.
-    let stages = stages.max(if carried { 2 } else { 1 });
-    Ok(Channel { owner, copies, stores, obsolete, carried_products, waits, stages, fixed, asked })
+    Some(traffic)
 }
 
 /// The copy that a store into shared memory ends: a block as it was loaded, or with its dimensions in another order.
@@ -343,6 +355,32 @@ fn are_carried(func: &Func, users: &Users, body: RegionId, products: &[OpId], wa
         .flat_map(|&wait| &func.op(wait).operands)
         .all(|&value| defining(func, value).is_some_and(|id| products.contains(&id)));
     all_waited_for && products.iter().all(is_carried)
+}
+
+/// A tensor whose blocks would lie in shared memory in two ways, where one map says how they lie.
+pub(super) fn torn_tensor(func: &Func, channels: &[Channel]) -> Option<ParamId> {
+    let mut known: Vec<(ParamId, LinearLayout)> = Vec::new();
+    let fed = |id: OpId| channels.iter().flat_map(|channel| &channel.copies).filter(move |copy| copy.load == id);
+    let mut torn = None;
+    for_each_op(func, func.body, &mut |id| {
+        let operation = func.op(id);
+        let Op::Desc(op) = &operation.op else { return };
+        let Some(tensor) = operation.operands.first().and_then(|&value| func.ty(value).descriptor()) else { return };
+        let mut layouts: Vec<LinearLayout> = fed(id).map(|copy| copy.layout.clone()).collect();
+        if layouts.is_empty() {
+            let block = if *op == DescOp::DescLoad { operation.results[0] } else { operation.operands[1] };
+            let bits = func.ty(block).dtype().map_or(8, |dtype| dtype.bytes() * 8);
+            layouts.extend(box_layout(&shape_of(func, block), bits));
+        }
+        for layout in layouts {
+            match known.iter().find(|(other, _)| *other == tensor) {
+                Some((_, other)) if *other != layout => torn = Some(tensor),
+                Some(_) => {}
+                None => known.push((tensor, layout)),
+            }
+        }
+    });
+    torn
 }
 
 /// The tensors that a kernel writes.

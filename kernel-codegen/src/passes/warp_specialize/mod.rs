@@ -230,6 +230,10 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
             return Err(Refusal::new(load.span, reason));
         }
     }
+    if let Some(tensor) = find::torn_tensor(func, channels) {
+        let reason = format!("blocks of `{}` are wanted in two forms", func.param(tensor).name);
+        return Err(Refusal::new(span, reason));
+    }
     let mut found = Ok(());
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);

@@ -429,3 +429,46 @@ fn slots_fit_into_shared_memory() {
     let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
     assert!(divided && loops[0].what.contains("through 73 slots"), "{loops:?}");
 }
+
+/// Two products in each trip, of which both stay in flight; and a tile loop that is a `while`.
+#[test]
+fn other_forms_of_loops() {
+    let text = PLAIN.text();
+    let twice = text
+        .replace(
+            "%zeros (%at: i32, %acc: f32[64, 16] #0)",
+            "%zeros, %zeros (%at: i32, %acc: f32[64, 16] #0, %acc2: f32[64, 16] #0)",
+        )
+        .replace("%sum: f32[64, 16] #0 = for", "%sum1: f32[64, 16] #0, %sum2: f32[64, 16] #0 = for")
+        .replace(
+            "yield %w\n",
+            "%sc: shared f16[16, 16] #2 = shared_alloc\nshared_store %sc, %vb\nfence {kind = proxy_async}\nbarrier\n\
+                  %d2: f32[64, 16] #0 = wgmma %sa, %sc, %acc2 {precision = tf32}\n\
+                  %w2: f32[64, 16] #0 = wgmma_wait %d2 {pending = 0}\nyield %w, %w2\n",
+        )
+        .replace("desc_store", "%sum: f32[64, 16] #0 = add %sum1, %sum2\ndesc_store");
+    let turns = text
+        .replace(
+            "for %first, %tiles, %count {warp_specialize = true} (%tile: i32) {",
+            "%last: i32 = while %first (%test: i32) {\n%more: bool = cmp.lt %test, %tiles\nyield %more\n} do (%tile: i32) {",
+        )
+        .replace("for %zero, %end, %k, %zeros (", "for %zero, %end, %k, %zeros {warp_specialize = true} (")
+        .replace("desc_store %c, %sum, %i, %j\n               yield", "desc_store %c, %sum, %i, %j\n%next: i32 = add %tile, %count\nyield %next");
+    for (text, in_flight) in [(twice, 2), (turns, 1)] {
+        let func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        verified(&func);
+        let mut divided = func.clone();
+        let options = Options { num_stages: 3, ..Options::default() };
+        let (is_divided, loops) = run(&mut divided, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        verified(&divided);
+        assert!(is_divided, "{loops:?}");
+        let pending = |op: &Op| *op == Op::Gpu(GpuOp::WgmmaWait { pending: in_flight });
+        assert_eq!(sites(&divided, 0, &pending).len(), 1, "{}", kernel_core::text::print(&divided));
+        for (rows, columns, trips) in [(0, 1, 1), (1, 1, 0), (3, 2, 1), (2, 3, 5)] {
+            let sizes = Sizes { rows, columns, trips, programs: 2 };
+            let (want, before) = launch(&func, sizes);
+            let (got, after) = launch(&divided, sizes);
+            assert_eq!((want, before), (got, after), "{sizes:?}");
+        }
+    }
+}
