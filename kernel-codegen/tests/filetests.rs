@@ -11,11 +11,11 @@ use std::path::Path;
 use cases::{Argument, Case, Failure, RunLine, split_cases};
 use kernel_codegen::check::LaunchEnv;
 use kernel_codegen::{Checks, Compiled, Options, Target, compile};
-use kernel_core::interp::HostBuffer;
+use kernel_core::interp::{HostBuffer, HostTensor};
 use kernel_core::ir::Literal;
 use kernel_core::ir::{BoundFunc, DType, ParamKind};
 use kernel_core::num::from_bits;
-use support::differential::{Agreement, compare, emulate, from_bytes};
+use support::differential::{Agreement, Given, compare, emulate_with_tensors, from_bytes};
 
 /// A line's arguments as the emulator takes them.
 struct Launch<'l> {
@@ -23,6 +23,8 @@ struct Launch<'l> {
     buffers: Vec<HostBuffer>,
     /// What the buffers must hold afterwards, where the line says so.
     after: Vec<Option<HostBuffer>>,
+    /// How descriptors see their buffers.
+    tensors: Vec<HostTensor>,
     scalars: Vec<i32>,
     grid: u32,
     faults: bool,
@@ -39,11 +41,12 @@ impl<'l> Launch<'l> {
         let run = RunLine::parse(line)?;
         let [grid, 1, 1] = run.grid()? else { return Err("the emulator's grid has one axis".to_string()) };
         let faults = run.fault.is_some();
-        let (buffers, after, scalars) = (Vec::new(), Vec::new(), Vec::new());
-        let mut launch = Launch { line, buffers, after, scalars, grid, faults };
+        let (buffers, after, tensors, scalars) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut launch = Launch { line, buffers, after, tensors, scalars, grid, faults };
         for argument in run.arguments(kernel.func())? {
             match argument {
-                Argument::Buffer { dtype, bits, after, .. } => {
+                Argument::Buffer { dtype, bits, after, tensor, .. } => {
+                    launch.tensors.extend(tensor);
                     launch.buffers.push(buffer(dtype, &bits));
                     launch.after.push(after.map(|bits| buffer(dtype, &bits)));
                 }
@@ -61,7 +64,7 @@ impl<'l> Launch<'l> {
         let (mut buffers, mut scalars) = (self.buffers.iter(), self.scalars.iter());
         let (mut lengths, mut numbers) = (Vec::new(), Vec::new());
         for param in &kernel.func().params {
-            let is_buffer = matches!(param.kind, ParamKind::Ptr { .. });
+            let is_buffer = matches!(param.kind, ParamKind::Ptr { .. } | ParamKind::Desc { .. });
             let is_scalar = matches!(param.kind, ParamKind::Scalar(_));
             lengths.push(if is_buffer { buffers.next().map_or(0, |buffer| buffer.len() as u64) } else { 0 });
             numbers.push(if is_scalar { scalars.next().map(|&number| i128::from(number)) } else { None });
@@ -80,8 +83,9 @@ impl<'l> Launch<'l> {
                     continue;
                 }
                 ran += 1;
+                let given = Given { buffers: &self.buffers, tensors: &self.tensors, scalars: &self.scalars };
                 for seed in 1..3 {
-                    let (found, record) = emulate(kernel, &compiled, &self.buffers, &self.scalars, self.grid, seed);
+                    let (found, record) = emulate_with_tensors(kernel, &compiled, &given, self.grid, seed);
                     let what = format!("run: {}\n{checks:?}, {num_warps} warps\n{}", self.line, compiled.ptx);
                     for (want, got) in self.after.iter().zip(&found) {
                         if let Some(want) = want {
