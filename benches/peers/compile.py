@@ -62,7 +62,7 @@ def warps_for(block, most=64):
     return [w for w in (1, 2, 4, 8, 16, 32) if 4 <= block // (w * 32) <= most and (w >= 4 or block < 1024)]
 
 
-ELEMENTWISE = [(512, 4), (1024, 4), (1024, 8), (2048, 4), (2048, 8), (4096, 8)]
+ELEMENTWISE = [(512, 4), (512, 8), (1024, 4), (1024, 8), (2048, 4), (2048, 8), (4096, 8)]
 PIECES = [(2048, 8), (4096, 8), (4096, 16), (8192, 16), (8192, 32), (16384, 32)]
 FLOATS_AND_HALVES = ("f32", "bf16")
 # Variant and block of the rows that the bench has, per dtype.

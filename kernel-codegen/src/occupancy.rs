@@ -16,11 +16,11 @@
 //! ptxas chooses the number of registers, and without advice it takes few: of eight loads that could be in flight
 //! it lets the second wait for the first, to save a register. [`asked_programs`] is the advice, `.minnctapersm` in
 //! PTX: room for 1024 threads, which leaves 64 registers to each. Kernels without loops, reductions and barriers
-//! get none, as nothing in them waits and they gain from every further program.
+//! get none, as nothing in them waits and they gain from every further program; unless they do little but load much.
 
 use std::fmt;
 
-use kernel_core::ir::{ControlOp, Func, GpuOp, MemoryOp, Op, RegionId, ValueId};
+use kernel_core::ir::{ControlOp, ElementwiseOp, Func, GpuOp, MemoryOp, Op, RegionId, ValueId};
 use kernel_core::layout::{Dim, WARP_SIZE};
 
 use crate::analysis::control::{for_each_op, operands_before_carried};
@@ -60,6 +60,9 @@ const BESIDE_TILES: u32 = 24;
 
 /// The same while the loads of a trip are in flight, before anything is computed.
 const BESIDE_LOADS: u32 = 16;
+
+/// From so many loaded registers per thread on, a kernel of plain arithmetic is about its loads.
+const MANY_LOADS: u32 = 32;
 
 /// What a program takes of a multiprocessor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,7 +155,8 @@ impl fmt::Display for Occupancy {
 }
 
 /// For how many programs per multiprocessor ptxas shall make room in a placed kernel, or `None` if it decides
-/// alone. `barriers` and `shared_bytes` are those of the lowered kernel.
+/// alone: kernels that wait for something, and kernels of plain arithmetic that load [`MANY_LOADS`] registers at once.
+/// `barriers` and `shared_bytes` are those of the lowered kernel.
 pub(crate) fn asked_programs(
     func: &Func,
     target: Target,
@@ -161,8 +165,10 @@ pub(crate) fn asked_programs(
     barriers: u32,
 ) -> Option<u32> {
     let (mut waits, mut multiplies, mut needed) = (barriers > 0, false, BESIDE_TILES);
+    let (mut plain, at_once) = (true, loaded(func, func.body));
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
+        plain &= !matches!(operation.op, Op::Elementwise(ElementwiseOp::Unary { .. }));
         // Matrix products keep accumulators in most of the registers that there are, and wait for nothing else.
         multiplies |= matches!(operation.op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
         let Op::Control(op) = &operation.op else { return };
@@ -182,8 +188,12 @@ pub(crate) fn asked_programs(
             | ControlOp::StaticAssert { .. } => {}
         }
     });
-    if !waits || multiplies {
+    let loads = plain && at_once >= MANY_LOADS;
+    if multiplies || !(waits || loads) {
         return None;
+    }
+    if !waits {
+        needed = needed.max(at_once + BESIDE_LOADS);
     }
     let has = target.multiprocessor();
     let threads = num_warps * WARP_SIZE;
