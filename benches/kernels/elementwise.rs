@@ -8,8 +8,7 @@ use tilewright_bench::shape::Vector;
 use tilewright_bench::{Contender, Contest, Failure, How, Stage};
 
 /// Block sizes and warps to try.
-pub const CONFIGS: [(usize, u32); 7] =
-    [(512, 4), (512, 8), (1024, 4), (1024, 8), (2048, 4), (2048, 8), (4096, 8)];
+pub const CONFIGS: [(usize, u32); 7] = [(512, 4), (512, 8), (1024, 4), (1024, 8), (2048, 4), (2048, 8), (4096, 8)];
 
 /// What a call of a kernel needs: block size and warps, inputs, output.
 pub struct Call<'a, T: Element> {
