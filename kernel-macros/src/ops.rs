@@ -113,6 +113,8 @@ pub struct Row {
     pub params: &'static [&'static str],
     /// Named arguments, all optional.
     pub options: &'static [&'static str],
+    /// The named argument that may also stand last among the positional ones, without its name.
+    pub last: Option<&'static str>,
     /// Whether it takes a dtype.
     pub turbofish: Turbofish,
     /// Whether it is a method of its first argument too.
@@ -134,12 +136,17 @@ impl Row {
 }
 
 const fn row(name: &'static str, call: Call, params: &'static [&'static str]) -> Row {
-    Row { name, call, params, options: &[], turbofish: Turbofish::None, method: true }
+    Row { name, call, params, options: &[], last: None, turbofish: Turbofish::None, method: true }
 }
 
 impl Row {
     const fn options(mut self, options: &'static [&'static str]) -> Row {
         self.options = options;
+        self
+    }
+
+    const fn last(mut self, option: &'static str) -> Row {
+        self.last = Some(option);
         self
     }
 
@@ -211,7 +218,7 @@ pub const ROWS: &[Row] = &[
     row("cumsum", Call::Running(BinaryOp::Add), X).options(SCAN),
     row("cumprod", Call::Running(BinaryOp::Mul), X).options(SCAN),
     row("associative_scan", Call::Scan, &["x", "closure"]).options(SCAN),
-    row("dot", Call::Dot, AB).options(&["acc", "precision", "out"]),
+    row("dot", Call::Dot, AB).options(&["acc", "precision", "out"]).last("acc"),
     row("atomic_add", Call::Atomic(AtomicOp::Add), PV).options(ATOMIC),
     row("atomic_min", Call::Atomic(AtomicOp::Min), PV).options(ATOMIC),
     row("atomic_max", Call::Atomic(AtomicOp::Max), PV).options(ATOMIC),

@@ -21,7 +21,7 @@ fn products<T: Num, F: Float, const M: usize, const N: usize, const K: usize>(
     let vector = dot(columns, x);
     let open = dot(load(t + rows), load(t + rows).trans());
     let integers = dot(rows, rows.trans());
-    let third = dot(x, x.trans(), zeros([M, M]));
+    let fourth = dot(x, x.trans(), zeros([M, M]), ieee);
     let halves = load(f + rows * K + columns);
     store(out + rows + arange(0, M), dot(halves, halves.trans(), out = f16));
     store(out, matmul(x, x));

@@ -89,7 +89,15 @@ impl Checker<'_> {
             self.check_values(exprs);
             return Err(reported);
         }
-        let given = args.positional.len() + usize::from(receiver.is_some());
+        let positional = |args: &Args<'_>| args.positional.len() + usize::from(receiver.is_some());
+        if let Some(option) = row.last
+            && positional(&args) == row.params.len() + 1
+            && args.named(option).is_none()
+            && let Some(expr) = args.positional.pop()
+        {
+            args.named.push((option, expr));
+        }
+        let given = positional(&args);
         if given != row.params.len() {
             let expected = match row.params {
                 [] => "no positional argument".to_string(),
