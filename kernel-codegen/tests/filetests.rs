@@ -10,7 +10,7 @@ use std::path::Path;
 
 use cases::{Argument, Case, Failure, RunLine, split_cases};
 use kernel_codegen::check::LaunchEnv;
-use kernel_codegen::{Checks, Compiled, Options, Target, compile};
+use kernel_codegen::{Checks, Compiled, Options, Target, TensorCopies, compile};
 use kernel_core::interp::{HostBuffer, HostTensor};
 use kernel_core::ir::Literal;
 use kernel_core::ir::{BoundFunc, DType, ParamKind};
@@ -77,7 +77,9 @@ impl<'l> Launch<'l> {
         let mut ran = 0;
         for checks in [Checks::AtLaunch, Checks::EveryAccess] {
             for num_warps in [1, 4] {
-                let options = Options { num_warps, checks, ..Options::default() };
+                // The emulator has no tensor copies.
+                let tensor_copies = TensorCopies::Never;
+                let options = Options { num_warps, checks, tensor_copies, ..Options::default() };
                 let compiled = compile(kernel, &Target::sm_90a(), &options).map_err(|error| error.to_string())?;
                 if !self.may_run(kernel, &compiled) {
                     continue;
