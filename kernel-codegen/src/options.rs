@@ -32,6 +32,9 @@ pub struct Options {
     pub disabled_passes: Vec<String>,
     /// Whether to keep the text of the LLVM IR, before and after optimisation.
     pub keep_llvm_ir: bool,
+    /// A seed of random delays around every asynchronous operation, arrival and wait, for tests of such kernels: results
+    /// must not depend on them. `None` has no delays.
+    pub jitter: Option<u64>,
 }
 
 impl Default for Options {
@@ -43,6 +46,7 @@ impl Default for Options {
             tensor_copies: TensorCopies::default(),
             disabled_passes: Vec::new(),
             keep_llvm_ir: false,
+            jitter: None,
         }
     }
 }

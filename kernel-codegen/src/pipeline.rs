@@ -92,7 +92,7 @@ fn generate(
     let machine = target_machine(llvm, target.name(), target.features(dot::has_f8(placed.func())))?;
     let context = new_context(llvm);
     let axis = AxisAnalysis::new(placed.func());
-    let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options.num_warps)?;
+    let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options)?;
     let text = |module: &kernel_llvm::inkwell::module::Module| {
         if options.keep_llvm_ir { module.print_to_string().to_string() } else { String::new() }
     };

@@ -139,7 +139,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             (Some(group), _) => self.group_barrier(group),
             (None, 1) => self.warp_barrier(),
             (None, _) => {
+                self.jitter();
                 self.ir.call(Intrinsic::BlockBarrier, &[], &[self.ir.i32(0).into()]);
+                self.jitter();
                 self.report.barriers += 1;
             }
         }
@@ -148,7 +150,9 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The threads of each warp meet.
     pub(super) fn warp_barrier(&self) {
+        self.jitter();
         self.ir.call(Intrinsic::WarpBarrier, &[], &[self.ir.i32(-1).into()]);
+        self.jitter();
     }
 
     /// A barrier has just been passed.
@@ -197,7 +201,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             1 => self.ir.call(Intrinsic::WarpAny, &[], &[self.ir.i32(-1).into(), condition.into()]),
             _ => {
                 self.report.barriers += 1;
+                self.jitter();
                 let result = self.ir.call(Intrinsic::BlockBarrierOr, &[], &[self.ir.i32(0).into(), condition.into()]);
+                self.jitter();
                 self.settled();
                 result
             }

@@ -25,6 +25,7 @@ mod float8;
 mod fmod;
 mod intrinsics;
 mod ir;
+mod jitter;
 mod math;
 mod mbarrier;
 mod memory;
@@ -59,6 +60,7 @@ use crate::analysis::control::steering_values;
 use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
+use crate::options::Options;
 use crate::passes::allocate::SharedPlan;
 use crate::report::Report;
 use crate::target::Target;
@@ -69,6 +71,7 @@ use checks::Sticky;
 use intrinsics::Intrinsic;
 use mbarrier::PhaseBarriers;
 use ir::{Ir, Value};
+use jitter::Jitter;
 use shared::Scratch;
 pub(crate) use convert::conversion_bytes;
 use warp_groups::{Group, block_warps};
@@ -98,10 +101,10 @@ pub(crate) fn lower<'ctx>(
     func: &Func,
     axis: &AxisAnalysis,
     target: Target,
-    num_warps: u32,
+    options: &Options,
 ) -> Result<Lowered<'ctx>> {
     let ir = Ir::new(context, new_module(context, &func.name, machine), target.has_f8_conversions());
-    let mut lower = Lower::new(ir, func, axis, target, num_warps)?;
+    let mut lower = Lower::new(ir, func, axis, target, options)?;
     lower.region(func.body)?;
     lower.finish_exit();
     lower.ir.finish()?;
@@ -185,6 +188,7 @@ struct Lower<'a, 'ctx> {
     /// Shared memory that is free for conversions and reductions.
     scratch: Scratch,
     barriers: Barriers,
+    jitter: Jitter,
     abi: Vec<AbiParam>,
     /// The address of the report record, if the kernel has checks.
     report_slot: Option<IntValue<'ctx>>,
@@ -199,9 +203,10 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         func: &'a Func,
         axis: &'a AxisAnalysis,
         target: Target,
-        num_warps: u32,
+        options: &Options,
     ) -> Result<Lower<'a, 'ctx>> {
         let abi = abi::parameters(func);
+        let num_warps = options.num_warps;
         let block_warps = block_warps(func, num_warps);
         let allocations = SharedPlan::new(func);
         let phases = PhaseBarriers::new(func);
@@ -240,6 +245,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             phases,
             allocations,
             barriers: Barriers::default(),
+            jitter: Jitter::new(options.jitter),
             abi,
             report_slot: None,
             sites: Vec::new(),
@@ -288,7 +294,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 let what = format!("`{}` is not lowered", operation.op.mnemonic());
                 Err(CodegenError::refuse(func, operation.span, what))
             }
-            Op::Gpu(op) => self.gpu(id, operation, op),
+            Op::Gpu(op) => self.jittered(op, |this| this.gpu(id, operation, op)),
         }
     }
 

@@ -191,7 +191,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             return;
         }
         let arguments = [self.ir.i32(group.barrier as i32).into(), self.ir.i32(group.threads() as i32).into()];
+        self.jitter();
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
+        self.jitter();
         self.report.barriers += 1;
     }
 

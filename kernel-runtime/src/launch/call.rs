@@ -144,6 +144,15 @@ macro_rules! calls {
                 self
             }
 
+            /// For tests of asynchronous kernels: random delays on the GPU, from this seed, around
+            /// every asynchronous copy and product, every arrival and every wait. What a kernel
+            /// computes must not depend on them; only its time does. Each seed is compiled anew.
+            #[inline]
+            pub fn jitter(mut self, seed: u64) -> Self {
+                self.invocation.tuning.jitter = Some(seed);
+                self
+            }
+
             /// The stream that the kernel runs on, instead of the device's default stream.
             #[inline]
             pub fn stream(mut self, stream: &'a Stream) -> Self {

@@ -33,7 +33,7 @@ pub struct KernelSource {
 impl KernelSource {
     /// The options of the kernel's attribute.
     pub(super) fn tuning(&self) -> Tuning {
-        Tuning { num_warps: self.num_warps, num_stages: self.num_stages }
+        Tuning { num_warps: self.num_warps, num_stages: self.num_stages, jitter: None }
     }
 }
 

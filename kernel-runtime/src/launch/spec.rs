@@ -32,13 +32,19 @@ const MAX_STAGES: u32 = 16;
 pub(super) struct Tuning {
     pub(super) num_warps: Option<u32>,
     pub(super) num_stages: Option<u32>,
+    /// The seed of random delays, in tests.
+    pub(super) jitter: Option<u64>,
 }
 
 impl Tuning {
     /// These choices, and where there are none, those of `other`.
     #[inline]
     pub(super) fn or(self, other: Tuning) -> Tuning {
-        Tuning { num_warps: self.num_warps.or(other.num_warps), num_stages: self.num_stages.or(other.num_stages) }
+        Tuning {
+            num_warps: self.num_warps.or(other.num_warps),
+            num_stages: self.num_stages.or(other.num_stages),
+            jitter: self.jitter.or(other.jitter),
+        }
     }
 
     /// Refuses what no kernel can have.
@@ -353,12 +359,16 @@ fn for_each_word(
     give(
         (head.checking as u64)
             | ((head.safety == Safety::Unsafe) as u64) << 1
+            | (head.tuning.jitter.is_some() as u64) << 2
             | option(head.tuning.num_warps) << 8
             | option(head.tuning.num_stages) << 16
             | (dtypes.len() as u64) << 24
             | (params.len() as u64) << 40,
     );
     give(head.place);
+    if let Some(seed) = head.tuning.jitter {
+        give(seed);
+    }
     dtypes.iter().for_each(|element| give(*element as u64));
     for (unit, value) in params {
         give(unit.into());
@@ -417,7 +427,7 @@ mod tests {
     use super::*;
 
     fn key(dtypes: &[ElementType], constants: &[i64], params: &[ParamSpec], num_warps: Option<u32>) -> Key {
-        let tuning = Tuning { num_warps, num_stages: None };
+        let tuning = Tuning { num_warps, ..Tuning::default() };
         let spec = Spec { dtypes, constants, params, tuning, safety: Safety::Safe };
         Key::new(&spec, 0, Checking::Everywhere)
     }
@@ -471,6 +481,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_differ_by_the_seed_of_delays() {
+        let key = |jitter, constants: &[i64]| {
+            let tuning = Tuning { jitter, ..Tuning::default() };
+            let spec = Spec { dtypes: &[], constants, params: &[], tuning, safety: Safety::Safe };
+            Key::new(&spec, 0, Checking::Everywhere)
+        };
+        let keys = [key(None, &[]), key(None, &[1]), key(Some(0), &[]), key(Some(1), &[]), key(Some(u64::MAX), &[])];
+        for (index, a) in keys.iter().enumerate() {
+            assert_eq!(keys.iter().position(|b| a == b), Some(index));
+        }
+    }
+
+    #[test]
     fn keys_of_any_length_are_exact() {
         let mut words = Words::default();
         for constants in [0, 1, INLINE_WORDS - HEAD_WORDS, INLINE_WORDS - HEAD_WORDS + 1, 1000, 3] {
@@ -487,15 +510,15 @@ mod tests {
     #[test]
     fn options_that_mean_nothing_are_refused() {
         for warps in [0, 3, 6, 64, u32::MAX] {
-            let tuning = Tuning { num_warps: Some(warps), num_stages: None };
+            let tuning = Tuning { num_warps: Some(warps), ..Tuning::default() };
             assert!(matches!(tuning.check(), Err(Error::InvalidSetting { .. })), "{warps}");
         }
         for stages in [0, MAX_STAGES + 1] {
-            let tuning = Tuning { num_warps: None, num_stages: Some(stages) };
+            let tuning = Tuning { num_stages: Some(stages), ..Tuning::default() };
             assert!(matches!(tuning.check(), Err(Error::InvalidSetting { .. })), "{stages}");
         }
         for warps in [1, 2, 4, 8, 16, 32] {
-            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3) };
+            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), jitter: None };
             assert_eq!(tuning.check(), Ok(tuning));
         }
     }

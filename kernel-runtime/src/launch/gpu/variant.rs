@@ -96,6 +96,7 @@ pub(super) fn generate(
             Checking::Everywhere => Checks::EveryAccess,
         },
         keep_llvm_ir: texts == Texts::Kept,
+        jitter: spec.tuning.jitter,
         ..defaults
     };
     let compiled =
