@@ -1,5 +1,7 @@
 //! The bits that come out, on a GPU.
 
+use std::ops::RangeInclusive;
+
 use tilewright::prelude::*;
 use tilewright_tests::devices::gpu;
 use tilewright_tests::samples::Rng;
@@ -11,7 +13,7 @@ const SHAPES: [(usize, usize); 3] = [(200, 136), (72, 392), (384, 256)];
 /// Tiles along K.
 const TRIPS: [usize; 4] = [0, 1, 2, MOST_TRIPS];
 /// Differently delayed builds of each kernel.
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
+const SEEDS: RangeInclusive<u64> = 1..=8;
 
 /// What the factors are filled with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,10 +63,18 @@ fn expected(xs: &[f16], ys: &[f16], (m, n): (usize, usize), depth: usize, k: usi
     sums
 }
 
-fn check_config(device: &Device, form: Form, config: Config, numbers: Numbers, rng: &mut Rng) -> Result<(), Error> {
+/// Products of these shapes, without delays and with those of these seeds.
+fn check_config(
+    device: &Device,
+    (form, config): (Form, Config),
+    numbers: Numbers,
+    shapes: &[(usize, usize)],
+    seeds: RangeInclusive<u64>,
+) -> Result<(), Error> {
+    let mut rng = Rng::new(form as u64 + 1);
     let depth = MOST_TRIPS * config.bk;
-    for (m, n) in SHAPES {
-        let (xs, ys) = (numbers.fill(rng, m * depth), numbers.fill(rng, depth * n));
+    for &(m, n) in shapes {
+        let (xs, ys) = (numbers.fill(&mut rng, m * depth), numbers.fill(&mut rng, depth * n));
         let (a, b, c) = (device.upload(&xs)?, device.upload(&ys)?, device.zeros(m * n)?);
         let mut matrices = Matrices { a, b, c, m, n, depth };
         for k in TRIPS.map(|trips| trips * config.bk) {
@@ -75,7 +85,7 @@ fn check_config(device: &Device, form: Form, config: Config, numbers: Numbers, r
                 let wrong = (0..m * n).find(|&at| f16::from_bits(plain[at]).to_f32() != want[at]);
                 assert_eq!(wrong, None, "{what}: wrong without delays");
             }
-            for seed in SEEDS {
+            for seed in seeds.clone() {
                 let delayed = product(device, (form, config), Some(seed), &mut matrices, k)?;
                 let wrong = (0..m * n).find(|&at| plain[at] != delayed[at]);
                 assert_eq!(wrong.map(|at| (at / n, at % n)), None, "{what}: other bits with delays from seed {seed}");
@@ -89,10 +99,9 @@ fn check(form: Form) -> Result<(), Error> {
     // A device of its own, so that the errors of one test are not those of another.
     let Some(_) = gpu() else { return Ok(()) };
     let device = Device::cuda(0)?;
-    let mut rng = Rng::new(form as u64 + 1);
     for config in CONFIGS {
         for numbers in [Numbers::Integers, Numbers::Normal] {
-            check_config(&device, form, config, numbers, &mut rng)?;
+            check_config(&device, (form, config), numbers, &SHAPES, SEEDS)?;
         }
     }
     Ok(())
@@ -111,4 +120,14 @@ fn copies_by_the_hardware_may_take_any_time() -> Result<(), Error> {
 #[test]
 fn divided_warps_may_take_any_time() -> Result<(), Error> {
     check(Form::Persistent)
+}
+
+#[test]
+fn the_cpu_knows_no_delays() -> Result<(), Error> {
+    for form in [Form::Pointers, Form::Descriptors, Form::Persistent] {
+        for numbers in [Numbers::Integers, Numbers::Normal] {
+            check_config(&Device::cpu(), (form, CONFIGS[0]), numbers, &[(72, 136)], 1..=1)?;
+        }
+    }
+    Ok(())
 }
