@@ -14,8 +14,11 @@ use crate::{Contender, Contest, Failure, How, Launch, Outcome, cubin, median, re
 
 /// Rounds of the final comparison.
 const ROUNDS: usize = 21;
-/// Runs that choose a configuration.
+/// Runs that choose a contender's configurations for its own semifinal, and how many get there.
 const TRIES: usize = 5;
+const SEMIFINALISTS: usize = 3;
+/// Rounds of a semifinal: configurations within a few percent of each other need more runs to be told apart.
+const SEMIFINAL: usize = 9;
 /// Bytes written between runs: more than five times the H100's L2 cache.
 const FLUSH_BYTES: usize = 256 << 20;
 
@@ -252,10 +255,28 @@ impl Stage {
         Ok(median(&mut times?))
     }
 
+    /// The best of a contender's configurations, by interleaved runs of those that were fastest at the first try.
+    fn semifinal<'a>(
+        &mut self,
+        mut known: Vec<(f64, String, Launch<'a>)>,
+    ) -> Result<Option<(String, Launch<'a>)>, Failure> {
+        known.sort_by(|a, b| a.0.total_cmp(&b.0));
+        known.truncate(SEMIFINALISTS);
+        let mut times = vec![Vec::new(); known.len()];
+        for _ in 0..SEMIFINAL {
+            for ((_, _, launch), times) in known.iter_mut().zip(&mut times) {
+                times.push(self.run_once(launch)?);
+            }
+        }
+        let ranked =
+            known.into_iter().zip(times).map(|((_, config, launch), mut times)| (median(&mut times), config, launch));
+        Ok(ranked.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config, launch)| (config, launch)))
+    }
+
     fn time(&mut self, mut contest: Contest<'_>) -> Result<(), Failure> {
         let mut finalists = Vec::new();
         for contender in std::mem::take(&mut contest.contenders) {
-            let mut best: Option<(f64, String, Launch<'_>)> = None;
+            let mut known: Vec<(f64, String, Launch<'_>)> = Vec::new();
             for (config, mut launch) in contender.configs {
                 let attempt = self.attempt(&contest, &mut launch);
                 if let Ok(ms) = attempt {
@@ -264,11 +285,10 @@ impl Stage {
                 }
                 match attempt {
                     Err(why) => self.fail(&contest, contender.name, &config, &why.to_string()),
-                    Ok(ms) if best.as_ref().is_none_or(|(t, ..)| ms < *t) => best = Some((ms, config, launch)),
-                    Ok(_) => {}
+                    Ok(ms) => known.push((ms, config, launch)),
                 }
             }
-            if let Some((_, config, launch)) = best {
+            if let Some((config, launch)) = self.semifinal(known)? {
                 finalists.push((contender.name, config, launch, Vec::new()));
             }
         }
