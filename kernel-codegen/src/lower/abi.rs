@@ -13,9 +13,9 @@ use kernel_llvm::inkwell::values::{BasicValueEnum, FunctionValue};
 use kernel_llvm::inkwell::{AddressSpace, IntPredicate};
 use kernel_llvm::{ParameterFact, mark_grid_constant, mark_parameter, space};
 
-use super::{Lower, tma};
 use super::ir::Ir;
 use super::shared::SHARED_MEMORY;
+use super::{Lower, tma};
 use crate::analysis::control::for_each_op;
 use crate::compiled::AbiParam;
 

@@ -68,12 +68,12 @@ use crate::target::Target;
 pub(crate) use abi::symbol;
 use barrier::Barriers;
 use checks::Sticky;
+pub(crate) use convert::conversion_bytes;
 use intrinsics::Intrinsic;
-use mbarrier::PhaseBarriers;
 use ir::{Ir, Value};
 use jitter::Jitter;
+use mbarrier::PhaseBarriers;
 use shared::Scratch;
-pub(crate) use convert::conversion_bytes;
 use warp_groups::{Group, block_warps};
 pub(crate) use warp_groups::{registers_at_start, sets_registers};
 

@@ -25,8 +25,8 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{
-    DType, DescOp, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, RegionId, ShapeOp, Span, Ty,
-    ValueId,
+    DType, DescOp, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, RegionId, ShapeOp,
+    Span, Ty, ValueId,
 };
 use kernel_core::layout::{
     Conversion, Dim as Axis, LinearLayout, Operand, SwizzleWidth, convert, matrix_access, nvmma_shared,

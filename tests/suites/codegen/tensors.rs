@@ -65,12 +65,15 @@ fn is_copied(strides: [usize; 2], first: usize) -> Result<[bool; 2], Error> {
     let (a, b) = (device.zeros::<f16>(64 * 200)?, device.zeros::<f16>(64 * 200)?);
     let mut c = device.zeros::<f16>(64 * 128)?;
     let a = a.slice(first..)?;
-    let from = TensorDesc::with_strides(&a, [64, 60], strides)?;
+    let from = TensorDesc::with_strides(a, [64, 60], strides)?;
     let by = TensorDesc::new(&b, [60, 128])?;
     let mut to = TensorDescMut::new(&mut c, [64, 128])?;
     let call = product::<64, 128, 64>(&from, &by, &mut to, 60);
     let code = ptx(call.compile(Target::sm_90a()), "sm_90a");
-    Ok([code.contains(LOAD), code.contains("ld.global") || code.contains("cp.async.ca") || code.contains("cp.async.cg")])
+    Ok([
+        code.contains(LOAD),
+        code.contains("ld.global") || code.contains("cp.async.ca") || code.contains("cp.async.cg"),
+    ])
 }
 
 #[test]
