@@ -157,6 +157,33 @@ fn accumulators_are_written_by_matrices_on_hopper() {
     assert_eq!(count(&compiled.ptx, "stmatrix") + count(&compiled.ptx, "fence.proxy"), 0);
 }
 
+/// What the lowering exchanges begins above the barriers, of which any number takes 8 bytes each; alignment is checked by
+/// the emulator.
+#[test]
+fn exchanges_above_barriers_are_aligned() {
+    let acc = wgmma_accumulator(&[64, 64], 64, [4, 1]).expect("a layout");
+    for slots in [1, 2, 3, 5] {
+        let body = format!(
+            "  %zero: i32 = const 0
+  %one: i32 = const 1
+  %last: i32 = const {}
+  %b: barrier[{slots}] = barrier_alloc {{slots = {slots}, count = 1}}
+  %v: f32[64, 64] #0 = load %xp
+  %h: f32[64, 64] #5 = convert_layout %v
+  barrier_arrive %b, %last
+  barrier_wait %b, %last, %zero
+  %w: f32[64, 64] #5 = add %h, %h
+  %r: f32[64, 64] #0 = convert_layout %w
+  barrier_arrive %b, %last
+  barrier_wait %b, %last, %one
+  store %op, %r",
+            slots - 1
+        );
+        let compiled = check("f32", &placed("f32", std::slice::from_ref(&acc), &body), Target::sm_90a());
+        assert!(compiled.ptx.contains("st.shared.v4.b32"), "{}", compiled.ptx);
+    }
+}
+
 #[test]
 fn slots_are_apart_and_permuted_views_are_the_same_memory() {
     let shared = nvmma_shared(&[64, 64], SwizzleWidth::B128, 16, false).expect("a layout");

@@ -52,7 +52,7 @@ impl<'ctx> Place<'ctx> {
 /// Which parts of the memory are still read.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Scratch {
-    /// Bytes below, which are allocations of the kernel's own that are live.
+    /// Bytes below, which are allocations of the kernel's own that are live, up to where any access may begin.
     base: u32,
     reads: Vec<Range<u32>>,
     /// Reads of an earlier iteration may be anywhere but in `early`.
@@ -75,7 +75,8 @@ impl Scratch {
         if base < self.base {
             self.reads.push(base..self.base);
         }
-        self.base = base;
+        // Allocations may end anywhere: an odd number of barriers of 8 bytes, say.
+        self.base = base.next_multiple_of(ALIGNMENT);
     }
 
     /// Whether anybody may still read what was passed through these bytes.

@@ -46,10 +46,19 @@ pub fn parse(ptx: &str, entry: &str) -> Program {
     let start = text.find(".visible .entry").expect("a kernel");
     let body = start + text[start..].find("\n{").expect("a body") + 2;
     let end = text.rfind('}').expect("the end of the body");
-    let mut parser = Parser { registers: HashMap::new(), entry: entry.to_string() };
+    let mut parser = Parser { registers: HashMap::new(), entry: entry.to_string(), block: 0 };
     let (mut instructions, mut labels) = (Vec::new(), HashMap::new());
     for statement in text[body..end].split(';') {
         let mut rest = statement.trim();
+        // Blocks in braces have labels of their own, and no more than one.
+        while let Some(after) = rest.strip_prefix('{').or_else(|| rest.strip_prefix('}')) {
+            parser.block += 1;
+            rest = after.trim();
+        }
+        if let Some(after) = rest.strip_prefix("again:") {
+            labels.insert(parser.own_label(), instructions.len());
+            rest = after.trim();
+        }
         while let Some((label, after)) = rest.split_once(':').filter(|(label, _)| label.starts_with("$L")) {
             labels.insert(label.to_string(), instructions.len());
             rest = after.trim();
@@ -68,9 +77,16 @@ pub fn parse(ptx: &str, entry: &str) -> Program {
 struct Parser {
     registers: HashMap<String, usize>,
     entry: String,
+    /// How many braces there were.
+    block: usize,
 }
 
 impl Parser {
+    /// The label of the block in braces.
+    fn own_label(&self) -> String {
+        format!("again of {}", self.block)
+    }
+
     fn register(&mut self, name: &str) -> usize {
         let next = self.registers.len();
         *self.registers.entry(name.to_string()).or_insert(next)
@@ -114,7 +130,8 @@ impl Parser {
             _ if text.starts_with("%tid") || text.starts_with("%ctaid") || text.starts_with("%nctaid") => {
                 Operand::Special(text.to_string())
             }
-            _ if text.starts_with('%') || text == "_" => Operand::Register(self.register(text)),
+            "again" => Operand::Label(self.own_label()),
+            _ if text.starts_with('%') || text == "_" || text == "over" => Operand::Register(self.register(text)),
             _ if text.starts_with("$L") => Operand::Label(text.to_string()),
             "shared_memory" => Operand::Number(0),
             _ => Operand::Number(number(text)),

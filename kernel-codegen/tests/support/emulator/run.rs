@@ -10,6 +10,8 @@ use super::parse::{Instruction, Operand, Program, parse};
 pub(super) const WARP: usize = 32;
 /// Distance of the buffers' addresses: far more than any is long.
 const STRIDE: u64 = 1 << 40;
+/// After so many rounds in which nothing happens but waits for barriers with phases, nothing will.
+const IDLE: u32 = 10_000;
 
 /// Global memory: buffers at addresses of their own. Accesses outside panic.
 #[derive(Default)]
@@ -119,6 +121,7 @@ impl Block<'_> {
     fn run(mut self, memory: &mut Memory, random: &mut Random) {
         let count = self.threads.len();
         let mut asleep = random.next();
+        let mut idle = 0;
         loop {
             let mut order: Vec<usize> = (0..count).collect();
             for i in (1..count).rev() {
@@ -130,12 +133,14 @@ impl Block<'_> {
             }
             let sleeps = |thread: usize| asleep >> (thread / WARP % 32) & 1 == 1;
             let all_sleep = order.iter().all(|&thread| sleeps(thread) || self.threads[thread].state != State::Ready);
+            idle += 1;
             for thread in order {
                 if sleeps(thread) && !all_sleep {
                     continue;
                 }
-                while self.threads[thread].state == State::Ready {
+                while self.threads[thread].state == State::Ready && !self.is_early(thread) {
                     self.step(thread, memory);
+                    idle = 0;
                 }
             }
             if self.threads.iter().all(|thread| thread.state == State::Done) {
@@ -148,7 +153,10 @@ impl Block<'_> {
             }
             progress |= self.together(&(0..count).collect::<Vec<_>>(), true);
             let ready = self.threads.iter().any(|thread| thread.state == State::Ready);
-            assert!(progress || ready, "deadlock: {:?}", self.waiting());
+            assert!(progress || (ready && idle < IDLE), "deadlock: {:?}", self.waiting());
+            if progress {
+                idle = 0;
+            }
         }
     }
 
@@ -270,6 +278,7 @@ impl Block<'_> {
         match instruction.name.as_str() {
             "ld" | "st" => self.access(thread, instruction, memory),
             "cp" => self.copy(thread, instruction, memory),
+            "mbarrier" => self.phase_barrier(thread, instruction),
             "atom" => {
                 let size = (bits(instruction.modifiers.last().expect("a type")) / 8) as usize;
                 let sources: Vec<u64> = operands[2..].iter().map(|operand| self.value(thread, operand)).collect();
@@ -324,6 +333,54 @@ impl Block<'_> {
                 let result = result.unwrap_or_else(|| panic!("an unknown instruction: {}", instruction.text));
                 self.set(thread, &operands[0], result);
             }
+        }
+    }
+
+    /// Whether a thread waits for a phase that is not over.
+    fn is_early(&self, thread: usize) -> bool {
+        let instruction = &self.program.instructions[self.threads[thread].pc];
+        instruction.name == "mbarrier" && instruction.modifiers[0] == "try_wait" && !self.is_over(thread, instruction)
+    }
+
+    /// Whether the phase of the parity that a thread waits for is over.
+    fn is_over(&self, thread: usize, wait: &Instruction) -> bool {
+        let place = self.phase_place(self.value(thread, &wait.operands[1]), &wait.text);
+        let parity = self.value(thread, &wait.operands[2]) & 1;
+        u64::from(self.shared[place + 7]) != parity
+    }
+
+    /// Where a barrier with phases is: 4 bytes for how many still arrive, 3 for how many there are, 1 for the phase.
+    fn phase_place(&self, address: u64, text: &str) -> usize {
+        let place = (address & 0xffff_ffff) as usize;
+        assert!(place.is_multiple_of(8), "shared address {place} is not aligned: {text}");
+        assert!(place + 8 <= self.shared.len(), "shared address {place} of {}: {text}", self.shared.len());
+        place
+    }
+
+    /// `mbarrier`: a new one, an arrival, or a wait, which comes here only once it is over.
+    fn phase_barrier(&mut self, thread: usize, instruction: &Instruction) {
+        let operands = &instruction.operands;
+        match instruction.modifiers[0].as_str() {
+            "init" => {
+                let place = self.phase_place(self.value(thread, &operands[0]), &instruction.text);
+                let count = self.value(thread, &operands[1]);
+                self.shared[place..place + 8].copy_from_slice(&(count | count << 32).to_le_bytes());
+            }
+            "arrive" => {
+                assert!(instruction.modifiers[1] != "expect_tx", "no tensor copies: {}", instruction.text);
+                let place = self.phase_place(self.value(thread, &operands[1]), &instruction.text);
+                let barrier = little(&self.shared[place..place + 8]);
+                let (missing, count, phase) = (barrier & 0xffff_ffff, barrier >> 32 & 0xff_ffff, barrier >> 56);
+                assert!(missing > 0, "an arrival too many: {}", instruction.text);
+                let (missing, phase) = if missing == 1 { (count, phase ^ 1) } else { (missing - 1, phase) };
+                let barrier = missing | count << 32 | phase << 56;
+                self.shared[place..place + 8].copy_from_slice(&barrier.to_le_bytes());
+            }
+            "try_wait" => {
+                let over = self.is_over(thread, instruction);
+                self.set(thread, &operands[0], u64::from(over));
+            }
+            _ => panic!("an unknown instruction: {}", instruction.text),
         }
     }
 
