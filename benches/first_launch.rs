@@ -3,13 +3,23 @@
 //! ```text
 //! cargo bench -p tilewright-bench --bench first_launch             # LLVM loaded before the clock starts
 //! cargo bench -p tilewright-bench --bench first_launch -- --cold   # everything
+//! cargo bench -p tilewright-bench --bench first_launch -- --compare python3   # cold compilations against Triton's
 //! ```
 //! The driver keeps what it compiled on disk: `CUDA_CACHE_DISABLE=1` shows the cost without that.
 
+use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::Instant;
 
 use tilewright::prelude::*;
-use tilewright_bench::report;
+use tilewright_bench::{Failure, median, report};
+
+/// Compilations of each kernel on each side.
+const TIMES: usize = 5;
+
+/// Triton's side, which must be files for Triton to find its kernels' source.
+const SCRIPTS: [(&str, &str); 2] =
+    [("kernels.py", include_str!("peers/kernels.py")), ("cold_kernels.py", include_str!("peers/cold_kernels.py"))];
 
 /// `out = x + y`
 #[kernel]
@@ -28,6 +38,93 @@ pub fn softmax<const BLOCK: usize>(x: Ptr<f32>, out: PtrMut<f32>, columns: i32) 
     let row = load(x + offsets, mask = mask, other = f32::NEG_INFINITY);
     let numerator = exp(row - max(row, axis = 0));
     store(out + offsets, numerator / sum(numerator, axis = 0), mask = mask);
+}
+
+/// Layer norm of each row.
+#[kernel]
+pub fn layer_norm<const BLOCK: usize>(
+    x: Ptr<f32>,
+    weight: Ptr<f32>,
+    bias: Ptr<f32>,
+    out: PtrMut<f32>,
+    means: PtrMut<f32>,
+    rstds: PtrMut<f32>,
+    columns: i32,
+    eps: f32,
+) {
+    let row = program_id(0);
+    let column = arange(0, BLOCK);
+    let mask = column < columns;
+    let offsets = row * columns + column;
+    let values = load(x + offsets, mask = mask, other = 0.0);
+    let mean = sum(values, axis = 0) / columns as f32;
+    let centered = select(mask, values - mean, 0.0);
+    let rstd = 1.0 / sqrt(sum(centered * centered, axis = 0) / columns as f32 + eps);
+    store(means + row, mean);
+    store(rstds + row, rstd);
+    let scaled = centered * rstd * load(weight + column, mask = mask) + load(bias + column, mask = mask);
+    store(out + offsets, scaled, mask = mask);
+}
+
+/// Compiles, loads and launches each kernel once, after another that initialised LLVM and the driver's compiler, and
+/// prints a line of its name and the milliseconds.
+fn once(device: &Device) -> Result<(), Error> {
+    let n = 1 << 16;
+    let x = device.zeros::<f32>(n)?;
+    let (mut out, mut means, mut rstds) = (device.zeros::<f32>(n)?, device.zeros::<f32>(16)?, device.zeros::<f32>(16)?);
+    add::<256>(&x, &x, &mut out, n as i32).grid(n / 256).launch(device)?;
+    device.synchronize()?;
+    let rows = n / 4096;
+    timed("add", device, || add::<1024>(&x, &x, &mut out, n as i32).grid(n / 1024).launch(device))?;
+    timed("softmax", device, || softmax::<4096>(&x, &mut out, 4096).grid(rows).num_warps(8).launch(device))?;
+    let call = layer_norm::<4096>(&x, &x, &x, &mut out, &mut means, &mut rstds, 4096, 1e-5);
+    timed("layer_norm", device, || call.grid(rows).num_warps(8).launch(device))?;
+    Ok(())
+}
+
+/// The lines `name: milliseconds ms` or `name milliseconds` that a program prints, by name.
+fn figures(command: &mut Command, into: &mut BTreeMap<String, Vec<f64>>) -> Result<(), Failure> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let [name, ms, ..] = words[..]
+            && let Ok(ms) = ms.parse::<f64>()
+        {
+            into.entry(name.trim_end_matches(':').to_string()).or_default().push(ms);
+        }
+    }
+    Ok(())
+}
+
+/// Cold compilations to a loaded function on both sides, the driver's compiler initialised and its cache off;
+/// writes `compile.csv`.
+fn compare(python: &str) -> Result<(), Failure> {
+    let own = std::env::current_exe()?;
+    let mut ours = BTreeMap::new();
+    for _ in 0..TIMES {
+        figures(Command::new(&own).arg("--once").env("CUDA_CACHE_DISABLE", "1"), &mut ours)?;
+    }
+    let folder = std::env::temp_dir().join(format!("tilewright-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    for (name, text) in SCRIPTS {
+        std::fs::write(folder.join(name), text)?;
+    }
+    let mut triton = BTreeMap::new();
+    let measured =
+        figures(Command::new(python).arg(folder.join("cold_kernels.py")).arg(TIMES.to_string()), &mut triton);
+    std::fs::remove_dir_all(&folder)?;
+    measured?;
+    let mut csv = format!("# {}\nkernel,tilewright ms,triton ms,time relative to triton\n", report::machine());
+    for (name, times) in &mut ours {
+        let Some(peer) = triton.get_mut(name) else { return Err(format!("Triton has no {name}").into()) };
+        let (ours, peer) = (median(times), median(peer));
+        csv += &format!("{name},{ours:.1},{peer:.1},{:.3}\n", ours / peer);
+    }
+    print!("{csv}");
+    Ok(report::write("compile.csv", &csv)?)
 }
 
 /// Prints the runtime's own account of each stage.
@@ -55,13 +152,20 @@ fn timed(what: &str, device: &Device, launch: impl FnOnce() -> Result<(), Error>
     Ok(ms)
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Failure> {
     let process = Instant::now();
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|a| a == "--compare") {
+        return compare(arguments.get(at + 1).map_or("python3", String::as_str));
+    }
+    if arguments.iter().any(|a| a == "--once") {
+        return Ok(once(&Device::best()?)?);
+    }
     log::set_logger(&Stages).map_err(|e| e.to_string())?;
     log::set_max_level(log::LevelFilter::Debug);
     let device = Device::best()?;
     println!("{}; device ready after {:.1} ms", report::machine(), process.elapsed().as_secs_f64() * 1e3);
-    if !std::env::args().any(|a| a == "--cold") {
+    if !arguments.iter().any(|a| a == "--cold") {
         let start = Instant::now();
         kernel_llvm::load()?;
         println!("LLVM loaded in {:.2} ms", start.elapsed().as_secs_f64() * 1e3);

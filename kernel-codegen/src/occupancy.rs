@@ -14,7 +14,7 @@
 //! ```
 //!
 //! ptxas chooses the number of registers, and without advice it takes few: of eight loads that could be in flight
-//! it lets the second wait for the first, to save a register. [`asked_programs`] is the advice, `.minnctapersm` in
+//! it lets the second wait for the first, to save a register. What is asked for is advice, `.minnctapersm` in
 //! PTX: room for 1024 threads, which leaves 64 registers to each. Kernels without loops, reductions and barriers
 //! get none, as nothing in them waits and they gain from every further program; unless they do little but load much.
 
