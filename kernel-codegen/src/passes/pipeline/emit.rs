@@ -20,7 +20,7 @@ pub(super) fn emit(func: &mut Func, place: &Place, found: &Found, stages: u32) -
     let body = func.op(place.id).regions[0];
     let flight = if stages > 2 { flight::find(func, body, found) } else { None };
     let span = func.op(place.id).span;
-    let ahead = if flight.is_some() { stages - 2 } else { stages - 1 };
+    let ahead = stages - 1;
     let yields = yielded(func, body).to_vec();
     let mut emit = Emit { func, found, span, out: Vec::new(), stages, ahead, yields };
     emit.pipeline(place, body, flight.as_ref());
@@ -324,7 +324,9 @@ impl Emit<'_> {
         let gone = self.replace_loads((&old, end), args, buffers, flight);
         let mut next = None;
         let issue = |this: &mut Self| {
-            if !shares && buffers.barrier.is_some() {
+            // The slot that is written was read in the trip before: by everybody who has not come to a barrier since. The
+            // one for shared copies will do, but not while products still read.
+            if flight.is_some() || (!shares && buffers.barrier.is_some()) {
                 this.effect(GpuOp::Barrier, vec![]);
             }
             Some(this.copies(body, &args.trip, bounds, buffers, args.write))
@@ -336,12 +338,10 @@ impl Emit<'_> {
             if !gone.contains(&id) {
                 self.out.push(id);
             }
-            if flight.is_some_and(|flight| flight.last == id) {
+            if let Some(flight) = flight.filter(|flight| flight.last == id) {
+                self.wait_for_others(end, flight);
                 next = issue(self);
             }
-        }
-        if let Some(flight) = flight {
-            self.wait_for_others(end, flight);
         }
         if let Some(next) = next {
             let per_slot = buffers.phases.as_ref().is_some_and(|phases| phases.per_slot);

@@ -3,12 +3,12 @@
 //! ```text
 //! before:  for i { %a = load ..; %va = shared_alloc; shared_store %va, %a; .. %c = wgmma %va, .., %acc; wgmma_wait 0 }
 //! after:   %buffer = shared_alloc [3, ..]
-//!          async_copy of trip 0                                 the prologue, where the trips exist
+//!          async_copy of trips 0 and 1                          the prologue, where the trips exist
 //!          for i {
-//!            async_wait; fence; barrier                         the copy of trip i is there, for everybody
+//!            async_wait 1; fence; barrier                       the copy of trip i is there, for everybody
 //!            %c = wgmma %buffer[i % 3], .., %acc
-//!            async_copy of trip i + 1 into %buffer[(i + 1) % 3]
-//!            wgmma_wait 1                                       the product of trip i - 1 is over
+//!            wgmma_wait 1; barrier                              the product of trip i - 1 is over, for everybody
+//!            async_copy of trip i + 2 into %buffer[(i + 2) % 3]
 //!          }
 //!          wgmma_wait 0; async_wait 0
 //! ```
@@ -28,9 +28,13 @@
 //! # Slots and barriers
 //!
 //! With `S` slots, a copy runs `S - 1` trips ahead. Its slot is then that of the trip before, which all threads have
-//! left at the barrier that the copied data need anyway. Where products stay in flight over the end of an
-//! iteration, that slot is still being read; copies then run `S - 2` trips ahead, into the slot of the trip before that.
-//! Either way one barrier per iteration is enough, and a copy has as long to arrive as with two.
+//! left at the barrier that the copied data need anyway.
+//!
+//! Where products stay in flight over the end of an iteration, that slot is still being read when the iteration begins.
+//! Its copy then comes behind the iteration's own products: they keep the tensor cores busy while the products of the
+//! trip before are waited for, and a second barrier says that all warp groups have done so. Copies `S - 2` trips ahead
+//! would need no second barrier, but a warp issues a product only when the one before it is well on its way, so that a
+//! copy behind it would have little more than `S - 2` products' time to arrive, where it has `S - 1` this way.
 
 mod build;
 mod carry;
