@@ -1,7 +1,7 @@
 //! Asynchronous copies from global to shared memory: `cp.async`.
 //!
 //! A copy moves 4, 8 or 16 bytes that are contiguous on both sides. A lane that is masked off copies nothing and fills
-//! with zeros: the instruction takes the number of bytes to read. What is narrower is loaded and stored, at once.
+//! with zeros: the instruction takes a predicate for that. What is narrower is loaded and stored, at once.
 
 use kernel_core::ir::{FenceKind, Operation};
 use kernel_core::layout::{Dim, shared_access};
@@ -84,9 +84,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         let to = ir.pointer_to_int(to, ir.int_type(32));
         let mut arguments: Vec<Value> = vec![to.into(), from.into()];
         let mut constraints = "r,l".to_string();
-        let read = wanted.map_or(String::new(), |wanted| {
-            arguments.push(ir.iselect(wanted, ir.i32(bytes as i32), ir.i32(0)).into());
-            constraints.push_str(",r");
+        // Not the number of bytes to read: the hardware takes a predicate, and ptxas would get one from the number by
+        // selections and a comparison, where conjunctions of predicates are part of the comparisons that they join.
+        let ignored = wanted.map_or(String::new(), |wanted| {
+            arguments.push(ir.not(wanted).into());
+            constraints.push_str(",b");
             ", $2".to_string()
         });
         let guard = owner.map_or(String::new(), |owner| {
@@ -94,7 +96,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             constraints.push_str(",b");
             format!("@${} ", arguments.len() - 1)
         });
-        let assembly = format!("{guard}cp.async.{cache}.shared.global [$0], [$1], {bytes}{read};");
+        let assembly = format!("{guard}cp.async.{cache}.shared.global [$0], [$1], {bytes}{ignored};");
         ir.asm(&[], &assembly, &constraints, &arguments, AsmEffects::Memory);
     }
 

@@ -1,12 +1,14 @@
 //! The operations that the pass puts in, with their types and layouts.
 
+use std::collections::HashMap;
+
 use kernel_core::ir::{
-    BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, FloatFlags, GpuOp, LayoutId, Op, OpId, Ty, ValueId,
+    BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, FloatFlags, GpuOp, LayoutId, Literal, Op, OpId, Ty, ValueId,
 };
 use kernel_core::layout::LinearLayout;
 
 use super::emit::Emit;
-use super::find::Candidate;
+use super::find::{self, Candidate};
 
 impl Emit<'_> {
     pub(super) fn value(&mut self, op: Op, operands: Vec<ValueId>, ty: Ty, layout: Option<LayoutId>) -> ValueId {
@@ -70,6 +72,29 @@ impl Emit<'_> {
             Some(mask) => self.binary(BinaryOp::And, mask, exists),
             None => exists,
         }
+    }
+
+    /// Makes a comparison with a bound fail in a trip that does not exist: nothing is below the least number, wherever
+    /// the counter has got to. One selection of a scalar that way stands for an `and` per copy.
+    pub(super) fn end_with(&mut self, compare: OpId, exists: ValueId, bounds: &mut HashMap<ValueId, ValueId>) {
+        let Some((position, bound)) = find::bound(self.func, compare) else { return };
+        let Some(dtype) = self.func.ty(bound).dtype() else { return };
+        let bound = match bounds.get(&bound) {
+            Some(&known) => known,
+            None => {
+                let least = self.scalar(Op::constant(Literal::Int(dtype.int_min()), dtype), vec![], dtype);
+                let selected = self.select(exists, bound, least);
+                bounds.insert(bound, selected);
+                selected
+            }
+        };
+        let old = self.func.op(compare).operands[position];
+        let (ty, layout) = (self.func.ty(old).clone(), self.func.value(old).layout);
+        let operand = match ty.shape.clone() {
+            shape if shape.is_empty() => bound,
+            shape => self.value(CreateOp::Splat { shape }.into(), vec![bound], ty, layout),
+        };
+        self.func.ops[compare.index()].operands[position] = operand;
     }
 
     /// A bounds check of a trip that may not exist.

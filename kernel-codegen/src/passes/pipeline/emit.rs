@@ -35,6 +35,14 @@ struct Trip {
     carried: Vec<ValueId>,
 }
 
+/// What the copies of a trip need.
+struct Addresses {
+    /// Per candidate, the pointers and the mask, or the coordinates.
+    operands: Vec<Vec<ValueId>>,
+    /// The carried values of the next trip.
+    carried: Vec<ValueId>,
+}
+
 /// What the loop runs over.
 struct Bounds {
     hi: ValueId,
@@ -157,13 +165,14 @@ impl Emit<'_> {
         let mut trip = Trip { exists, counter: lo, carried };
         for slot in 0..self.ahead {
             let slot = self.i32(slot as i32);
-            trip = self.copies(body, &trip, bounds, buffers, slot);
+            let addresses = self.addresses(body, &trip);
+            trip = self.copies(&trip, addresses, bounds, buffers, slot);
         }
         trip
     }
 
-    /// Issues the copies of a trip into a slot; returns the next trip.
-    fn copies(&mut self, body: RegionId, trip: &Trip, bounds: &Bounds, buffers: &Buffers, slot: ValueId) -> Trip {
+    /// Computes what the copies of a trip need.
+    fn addresses(&mut self, body: RegionId, trip: &Trip) -> Addresses {
         let found = self.found;
         let args = self.func.region(body).args.clone();
         let mut map: HashMap<ValueId, ValueId> = HashMap::new();
@@ -171,35 +180,55 @@ impl Emit<'_> {
         for (&position, &value) in found.carried.iter().zip(&trip.carried) {
             map.insert(args[1 + position], value);
         }
+        let mut bounds = HashMap::new();
         for &op in &found.slice {
             let copy = clone_op(self.func, op, &mut map);
             if let Op::Memory(MemoryOp::CheckBounds { .. }) = self.func.op(copy).op {
                 self.restrict(copy, trip.exists);
             }
+            if found.candidates.iter().any(|candidate| candidate.end == Some(op)) {
+                self.end_with(copy, trip.exists, &mut bounds);
+            }
             self.out.push(copy);
         }
         let now = |value: &ValueId| map.get(value).copied().unwrap_or(*value);
+        let mut operands = Vec::new();
+        for candidate in &found.candidates {
+            self.span = self.func.op(candidate.op).span;
+            let mut of: Vec<ValueId> = candidate.address.iter().map(now).collect();
+            if !candidate.is_tensor() && candidate.end.is_none() {
+                let mask = self.mask(of[0], of.get(1).copied(), trip.exists);
+                of.truncate(1);
+                of.push(mask);
+            }
+            operands.push(of);
+        }
+        let carried = found.carried.iter().map(|&position| now(&self.yields[position])).collect();
+        Addresses { operands, carried }
+    }
+
+    /// Issues the copies of a trip into a slot; returns the next trip.
+    fn copies(&mut self, trip: &Trip, addresses: Addresses, bounds: &Bounds, buffers: &Buffers, slot: ValueId) -> Trip {
+        let found = self.found;
         let mut tokens = Vec::new();
-        let copied = found.candidates.iter().zip(&buffers.slots);
-        for (candidate, &slots) in copied.clone().filter(|(candidate, _)| !candidate.is_tensor()) {
+        let copied = found.candidates.iter().zip(&buffers.slots).zip(&addresses.operands);
+        for ((candidate, &slots), operands) in copied.clone().filter(|((candidate, _), _)| !candidate.is_tensor()) {
             self.span = self.func.op(candidate.op).span;
             let view = self.slot(candidate, slots, slot);
-            let pointer = now(&candidate.address[0]);
-            let mask = self.mask(pointer, candidate.address.get(1).map(now), trip.exists);
-            tokens.push(self.value(GpuOp::AsyncCopy.into(), vec![view, pointer, mask], Ty::token(), None));
+            let operands = [view].iter().chain(operands).copied().collect();
+            tokens.push(self.value(GpuOp::AsyncCopy.into(), operands, Ty::token(), None));
         }
         if !tokens.is_empty() {
             self.value(GpuOp::AsyncCommit.into(), tokens, Ty::token(), None);
         }
         let tensors: Vec<(&Candidate, ValueId, Vec<ValueId>)> = copied
-            .filter(|(candidate, _)| candidate.is_tensor())
-            .map(|(candidate, &slots)| (candidate, slots, candidate.address.iter().map(now).collect()))
+            .filter(|((candidate, _), _)| candidate.is_tensor())
+            .map(|((candidate, &slots), coordinates)| (candidate, slots, coordinates.clone()))
             .collect();
         if let Some(barrier) = buffers.barrier {
             self.tensor_copies(&tensors, barrier, slot, trip.exists);
         }
-        let carried = found.carried.iter().map(|&position| now(&self.yields[position])).collect();
-        self.next(trip, bounds, carried)
+        self.next(trip, bounds, addresses.carried)
     }
 
     /// Tensor copies, which have no masks: they are left out where the trip does not exist.
@@ -322,14 +351,16 @@ impl Emit<'_> {
             self.effect(GpuOp::Barrier, vec![]);
         }
         let gone = self.replace_loads((&old, end), args, buffers, flight);
+        // Ahead of the products, which overlap with the arithmetic then: nothing but copies comes between them and the next.
+        let mut addresses = Some(self.addresses(body, &args.trip));
         let mut next = None;
-        let issue = |this: &mut Self| {
+        let mut issue = |this: &mut Self| {
             // The slot that is written was read in the trip before: by everybody who has not come to a barrier since. The
             // one for shared copies will do, but not while products still read.
             if flight.is_some() || (!shares && buffers.barrier.is_some()) {
                 this.effect(GpuOp::Barrier, vec![]);
             }
-            Some(this.copies(body, &args.trip, bounds, buffers, args.write))
+            addresses.take().map(|addresses| this.copies(&args.trip, addresses, bounds, buffers, args.write))
         };
         if flight.is_none() {
             next = issue(self);

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::ir::{
-    CacheModifier, ControlOp, DType, Def, DescOp, Elem, Func, GpuOp, LayoutId, Literal, MemOrder, MemoryOp, Op, OpId,
-    ParamId, ParamKind, RegionId, Resource, ShapeOp, ValueId,
+    BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Def, DescOp, Elem, ElementwiseOp, Func, GpuOp,
+    LayoutId, Literal, MemOrder, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ShapeOp,
+    ValueId,
 };
 use kernel_core::layout::{Dim, LinearLayout, shared_access, swizzled_shared};
 use kernel_core::passes::util::uniform_constant;
@@ -50,6 +51,8 @@ pub(super) struct Candidate {
     pub(super) in_registers: bool,
     /// Whether threads read what others have copied.
     pub(super) crosses_threads: bool,
+    /// A comparison in the loop without which nothing is copied: it can be made to fail in trips that do not exist.
+    pub(super) end: Option<OpId>,
     tensor: Option<ParamId>,
 }
 
@@ -256,9 +259,38 @@ impl Search<'_> {
         let has_copies =
             own.is_none_or(|own| own.free_variable_mask(Dim::Lane) | own.free_variable_mask(Dim::Warp) != 0);
         let crosses_threads = !feeds.is_empty() || has_copies;
+        let end = address.get(1).filter(|_| tensor.is_none()).and_then(|&mask| self.end(mask));
+        let source = first;
         let candidate =
-            Candidate { op: id, source: first, address, layout, dtype, feeds, in_registers, crosses_threads, tensor };
+            Candidate { op: id, source, address, layout, dtype, feeds, in_registers, crosses_threads, end, tensor };
         Ok((candidate, slice, carried))
+    }
+
+    /// A comparison of the body with a bound that a mask implies.
+    fn end(&self, mask: ValueId) -> Option<OpId> {
+        let mut work = vec![mask];
+        while let Some(value) = work.pop() {
+            let Def::Result(id, _) = self.func.value(value).def else { continue };
+            let operation = self.func.op(id);
+            match &operation.op {
+                Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And })
+                | Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. }) => work.extend(&operation.operands),
+                Op::Elementwise(ElementwiseOp::Compare { .. })
+                    if self.own.contains(&id) && bound(self.func, id).is_some() =>
+                {
+                    return Some(id);
+                }
+                Op::Elementwise(_)
+                | Op::Create(_)
+                | Op::Shape(_)
+                | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Desc(_)
+                | Op::Control(_)
+                | Op::Gpu(_) => {}
+            }
+        }
+        None
     }
 
     /// Whether the memory stays as it is while the loop runs.
@@ -432,6 +464,31 @@ impl Search<'_> {
         let own = || box_layout(&shape_of(self.func, result), bits);
         wanted.next().or_else(own).ok_or("its block is not made of boxes that tensor copies can write")
     }
+}
+
+/// The operand of a comparison of integers that the other one is to be below, and the scalar that it repeats.
+pub(super) fn bound(func: &Func, compare: OpId) -> Option<(usize, ValueId)> {
+    let operation = func.op(compare);
+    let Op::Elementwise(ElementwiseOp::Compare { op }) = &operation.op else { return None };
+    let position = match op {
+        CmpOp::Lt => 1,
+        CmpOp::Gt => 0,
+        CmpOp::Eq | CmpOp::Ne | CmpOp::Le | CmpOp::Ge => return None,
+    };
+    let mut value = operation.operands[position];
+    while let Some(Operation { op, operands, .. }) = func.def_op(value) {
+        let repeats = matches!(
+            op,
+            Op::Create(CreateOp::Splat { .. }) | Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. })
+        );
+        if !repeats {
+            break;
+        }
+        value = operands[0];
+    }
+    let ty = func.ty(value);
+    let is_int = ty.dtype().is_some_and(DType::is_int);
+    (ty.is_scalar() && is_int).then_some((position, value))
 }
 
 /// The permutation that undoes `perm`.

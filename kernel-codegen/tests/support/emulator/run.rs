@@ -409,7 +409,9 @@ impl Block<'_> {
             }
             _ => {
                 let size = self.value(thread, &operands[2]) as usize;
-                let read = operands.get(3).map_or(size, |operand| self.value(thread, operand) as usize);
+                // A predicate: whether to take zeros instead.
+                let ignored = operands.get(3).is_some_and(|operand| self.value(thread, operand) != 0);
+                let read = if ignored { 0 } else { size };
                 let to = (self.value(thread, &operands[0]) & 0xffff_ffff) as usize;
                 assert!(to.is_multiple_of(size), "shared address {to} is not aligned: {}", instruction.text);
                 let mut data = vec![0; size];
