@@ -70,13 +70,13 @@ impl Target {
     }
 
     /// LLVM's feature string: the lowest PTX version that has what is emitted, so that old drivers accept it.
-    /// Eviction priorities need 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its barriers 8.0.
+    /// Predicates of asynchronous copies need 7.5, eviction priorities 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its barriers 8.0.
     ///
     /// On sm_89, 8-bit floats need 8.1, and products of them 8.4.
     pub(crate) fn features(self, has_f8: bool) -> &'static str {
         match self.arch {
             Arch::Sm89 if has_f8 => "+ptx84",
-            Arch::Sm80 => "+ptx74",
+            Arch::Sm80 => "+ptx75",
             Arch::Sm89 => "+ptx78",
             Arch::Sm90 | Arch::Sm90a => "+ptx80",
         }
