@@ -70,7 +70,8 @@ impl Target {
     }
 
     /// LLVM's feature string: the lowest PTX version that has what is emitted, so that old drivers accept it.
-    /// Predicates of asynchronous copies need 7.5, eviction priorities 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its barriers 8.0.
+    /// Predicates of asynchronous copies need 7.5, eviction priorities 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its
+    /// barriers 8.0.
     ///
     /// On sm_89, 8-bit floats need 8.1, and products of them 8.4.
     pub(crate) fn features(self, has_f8: bool) -> &'static str {

@@ -351,12 +351,12 @@ impl Emit<'_> {
             self.effect(GpuOp::Barrier, vec![]);
         }
         let gone = self.replace_loads((&old, end), args, buffers, flight);
-        // Ahead of the products, which overlap with the arithmetic then: nothing but copies comes between them and the next.
+        // Ahead of the products, so that ptxas can put the arithmetic between them.
         let mut addresses = Some(self.addresses(body, &args.trip));
         let mut next = None;
         let mut issue = |this: &mut Self| {
-            // The slot that is written was read in the trip before: by everybody who has not come to a barrier since. The
-            // one for shared copies will do, but not while products still read.
+            // The slot that is written was read in the trip before: by everybody who has not come to a barrier since.
+            // The one for shared copies will do, but not while products still read.
             if flight.is_some() || (!shares && buffers.barrier.is_some()) {
                 this.effect(GpuOp::Barrier, vec![]);
             }
