@@ -28,9 +28,10 @@
 //!
 //! On GPUs from Hopper on, blocks are copied by the Tensor Memory Accelerator where it can: the
 //! address of the first element and all strides but the innermost are multiples of 16 bytes, no
-//! stride is 2^40 bytes or more, and no dimension is empty. A descriptor that breaks one of these
-//! rules is no error: the launch runs a variant of the kernel that accesses memory under masks, as
-//! on older GPUs. Rows that are padded to a multiple of 16 bytes are faster.
+//! stride is 2^40 bytes or more, no dimension is empty, and where blocks are stored the innermost
+//! dimension is a multiple of 16 bytes too. A descriptor that breaks one of these rules is no
+//! error: the launch runs a variant of the kernel that accesses memory under masks, as on older
+//! GPUs. Rows that are padded to a multiple of 16 bytes are faster.
 
 mod layout;
 #[cfg(feature = "jit")]

@@ -84,3 +84,20 @@ fn tensors_that_break_the_rules_of_copies_are_no_errors() -> Result<(), Error> {
     assert_eq!(is_copied([64, 1], 1)?, [true, true], "a first element at an odd address");
     Ok(())
 }
+
+/// The hardware writes whole units of 16 bytes: rows that end within one are stored under masks.
+#[test]
+fn rows_that_end_within_a_unit_are_not_stored_by_the_hardware() -> Result<(), Error> {
+    let device = Device::cpu();
+    let (a, b) = (device.zeros::<f16>(64 * 64)?, device.zeros::<f16>(64 * 128)?);
+    let mut c = device.zeros::<f16>(64 * 128)?;
+    let (from, by) = (TensorDesc::new(&a, [64, 64])?, TensorDesc::new(&b, [64, 128])?);
+    for (columns, stored) in [(128, true), (120, true), (124, false), (107, false)] {
+        let mut to = TensorDescMut::with_strides(&mut c, [64, columns], [128, 1])?;
+        let call = product::<64, 128, 64>(&from, &by, &mut to, 64);
+        let code = ptx(call.compile(Target::sm_90a()), "sm_90a");
+        assert!(code.contains(LOAD), "{code}");
+        assert_eq!((code.contains(STORE), code.contains("st.global")), (stored, !stored), "{columns} columns");
+    }
+    Ok(())
+}
