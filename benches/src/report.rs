@@ -33,6 +33,17 @@ pub fn machine() -> String {
     }
 }
 
+/// The arguments of this process, as results name them: see [`without_folders`].
+pub fn arguments() -> String {
+    without_folders(&std::env::args().skip(1).collect::<Vec<_>>().join(" "))
+}
+
+/// A text whose paths are names of files alone: where they lay tells a reader nothing.
+pub fn without_folders(text: &str) -> String {
+    let names = text.split(' ').map(|word| word.rsplit('/').find(|name| !name.is_empty()).unwrap_or(word));
+    names.collect::<Vec<_>>().join(" ")
+}
+
 /// The columns of a CSV file.
 const HEADER: &str = "work,shape,dtype,contender,config,ms,GB/s,rate relative to the row's first";
 
@@ -158,6 +169,12 @@ mod tests {
         let [work, dtype] = ["softmax", "f32"].map(str::to_string);
         let (shape, contender, config) = (shape.to_string(), contender.to_string(), "BLOCK=1024 warps=4".to_string());
         Outcome { work, shape, dtype, contender, config, ms: 0.5, gbps, ratio }
+    }
+
+    #[test]
+    fn results_name_no_folders() {
+        let text = "--bench --out /home/me/out/ --only add,softmax; library of /usr/lib/libcublas.so.13";
+        assert_eq!(without_folders(text), "--bench --out out --only add,softmax; library of libcublas.so.13");
     }
 
     #[test]

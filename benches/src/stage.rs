@@ -80,9 +80,8 @@ impl Stage {
     /// # Errors
     /// If the file system refuses.
     pub fn finish(&mut self) -> Result<(), Failure> {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let arguments = arguments.join(" ");
-        self.machine = format!("before: {}; after: {}; arguments: {arguments}", self.machine, report::machine());
+        let (after, arguments) = (report::machine(), report::arguments());
+        self.machine = format!("before: {}; after: {after}; arguments: {arguments}", self.machine);
         println!("{}", self.machine);
         report::write("attempts.csv", &self.attempts)?;
         Ok(report::write("bandwidth.csv", &report::csv(&self.machine, &self.outcomes))?)

@@ -339,10 +339,9 @@ impl Bench {
     }
 
     fn write(&self) -> Result<(), Failure> {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let library = self.peers.as_ref().and_then(Peers::origin).unwrap_or("no cuBLAS");
+        let library = report::without_folders(self.peers.as_ref().and_then(Peers::origin).unwrap_or("no cuBLAS"));
         let Effort { rounds, .. } = self.effort;
-        let note = format!("{}; {library}; {rounds} rounds; arguments: {}", self.machine, arguments.join(" "));
+        let note = format!("{}; {library}; {rounds} rounds; arguments: {}", self.machine, report::arguments());
         report::write("matmul_attempts.csv", &self.attempts)?;
         report::write("matmul_rounds.csv", &self.rounds)?;
         Ok(report::write("matmul.csv", &outcome::csv(&note, &self.outcomes))?)
