@@ -54,6 +54,7 @@ impl Func {
                 | ShapeOp::Broadcast { .. }
                 | ShapeOp::Reshape { .. }
                 | ShapeOp::Permute { .. }
+                | ShapeOp::Slice { .. }
                 | ShapeOp::ConvertLayout => Vec::new(),
             },
             Op::Memory(op) => match op {
@@ -111,6 +112,7 @@ impl Func {
                 | GpuOp::TmaStoreWait { .. }
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
+                | GpuOp::GroupBarrier
                 | GpuOp::Fence { .. }
                 | GpuOp::BarrierAlloc { .. }
                 | GpuOp::BarrierArrive
