@@ -1,8 +1,10 @@
 //! Decides, for every access, how it is kept inside its buffer, and inserts the checks that remain.
 
+use std::collections::BTreeSet;
+
 use kernel_core::ir::{
     ControlOp, CreateOp, DType, Def, Dim, ElementwiseOp, FloatFlags, Func, HintKind, Literal, MemoryOp, Op, OpId,
-    ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, ValueId, result_types,
+    Operation, ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, ValueId, result_types,
 };
 
 use super::decide;
@@ -11,6 +13,7 @@ use super::hints::{self, HintChecks, Kept, Promise};
 use super::lanes::Lanes;
 use super::pointers;
 use super::range::{Condition, LaunchConditions, Node};
+use super::signs::{Divisions, unsigned};
 
 /// Which checks a variant of a kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -88,15 +91,17 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
     let hints = hints::check(func, &mut plan.promises);
     pointers::canonicalise(func);
     let mut classified = vec![None; func.ops.len()];
+    let mut divisions = Divisions::default();
     let decided = {
-        let mut describer = Describer::new(func);
-        let (plan, found) = (&mut plan, &mut classified);
-        let mut walk = Classify { func, checks, hints, describer: &mut describer, plan, found, decided: Vec::new() };
+        let (mut describer, found) = (Describer::new(func), &mut classified);
+        let (describer, divisions, decided) = (&mut describer, &mut divisions, Vec::new());
+        let mut walk = Classify { func, checks, hints, describer, plan: &mut plan, found, divisions, decided };
         walk.region(func.body);
         walk.decided
     };
     plan.promises.sort_by_key(|promise| (promise.span.line, promise.span.column));
-    let mut inserter = Inserter { func, classified, lengths: Vec::new() };
+    let without_signs = divisions.require(func, &mut plan.conditions);
+    let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
     inserter.region(inserter.func.body);
     decided.into_iter().for_each(|assertion| believe(func, assertion));
     plan
@@ -151,6 +156,7 @@ struct Classify<'a, 'f> {
     hints: HintChecks,
     /// The assertions that the host decides.
     decided: Vec<OpId>,
+    divisions: &'a mut Divisions,
 }
 
 impl Classify<'_, '_> {
@@ -188,13 +194,12 @@ impl Classify<'_, '_> {
             }
             // In a safe kernel the host has decided the other hints, or an assertion has come before them.
             Op::Shape(ShapeOp::Hint { kind: HintKind::Holds, .. }) => self.holds(operation.operands[0]),
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => {
+            Op::Elementwise(_) => {
+                if (self.func.safety, self.checks) == (Safety::Safe, Checks::AtLaunch) {
+                    self.divisions.visit(self.func, id, self.describer, &mut self.plan.conditions);
+                }
+            }
+            Op::Control(_) | Op::Create(_) | Op::Shape(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => {
                 for &region in &operation.regions {
                     self.region(region);
                 }
@@ -260,6 +265,7 @@ impl Classify<'_, '_> {
             return Class::Residual;
         }
         program.require(Condition::Inside { offset: described.node, buffer: param });
+        self.divisions.decided(offset);
         Class::LaunchCondition
     }
 }
@@ -268,6 +274,8 @@ struct Inserter<'f> {
     func: &'f mut Func,
     /// By operation: the class of the access.
     classified: Vec<Option<Class>>,
+    /// Divisions whose operands the launch shows not to be negative.
+    without_signs: BTreeSet<OpId>,
     /// The hidden length parameters made so far, by buffer.
     lengths: Vec<(ParamId, ValueId)>,
 }
@@ -282,6 +290,9 @@ impl Inserter<'_> {
             }
             if self.classified.get(id.index()) == Some(&Some(Class::Residual)) {
                 self.check(id, &mut out);
+            }
+            if self.without_signs.contains(&id) {
+                self.drop_signs(id, &mut out);
             }
             out.push(id);
         }
@@ -334,6 +345,19 @@ impl Inserter<'_> {
             Some(slot) => *slot = mask,
             None => access.push(mask),
         }
+    }
+
+    /// Divides without signs. The operation itself becomes the way back, so that its result keeps its name.
+    fn drop_signs(&mut self, id: OpId, out: &mut Vec<OpId>) {
+        let Operation { op, operands, results, span, .. } = self.func.op(id).clone();
+        let Some((dtype, without)) = self.func.ty(results[0]).dtype().and_then(|d| Some((d, unsigned(d)?))) else {
+            return;
+        };
+        let to = |dtype: DType| Op::Elementwise(ElementwiseOp::Bitcast { to: dtype.into() });
+        let operands: Vec<ValueId> = operands.iter().map(|&v| self.emit(out, to(without), &[v], span)).collect();
+        let result = self.emit(out, op, &operands, span);
+        let back = &mut self.func.ops[id.index()];
+        (back.op, back.operands) = (to(dtype), vec![result]);
     }
 
     /// A lane that the bounds refuse reads zero, not `other`: that is for lanes that the kernel itself masks. The

@@ -18,6 +18,8 @@
 //! %9: f32[BLOCK] = load %p, %m2
 //! ```
 //!
+//! Divisions that such conditions show to need no sign are done without ([`signs`]).
+//!
 //! Promises ([`hints`]) are checked in safe kernels, before anything relies on them: like assertions, by the host where
 //! it can ([`decide`]), else by each program.
 //!
@@ -31,6 +33,7 @@ pub mod insert;
 pub mod lanes;
 pub mod pointers;
 pub mod range;
+mod signs;
 
 pub use hints::{Kept, Promise};
 pub use insert::{Access, AccessKind, CheckPlan, Checks, Class, insert};

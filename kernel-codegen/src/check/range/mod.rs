@@ -130,6 +130,8 @@ pub enum Condition {
         /// The buffer.
         buffer: ParamId,
     },
+    /// No value of the node is negative: divisions are done without signs.
+    NotNegative(NodeId),
     /// No value of the first node is larger than any of the second plus a number.
     AtMost(NodeId, NodeId, i8),
     /// The nodes have no value in common.
@@ -138,7 +140,8 @@ pub enum Condition {
     Multiple(NodeId, u64),
 }
 
-/// Conditions on a launch's scalars, lengths and grid under which a kernel needs no checks.
+/// Conditions on a launch's scalars, lengths and grid under which a kernel needs no checks, and no signs in
+/// some of its divisions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LaunchConditions {
     nodes: Vec<Node>,
@@ -217,6 +220,11 @@ impl LaunchConditions {
                 Known::Nothing => false,
                 Known::Never => true,
                 Known::In(i) => i.lo.wide() >= 0 && i.hi.wide() < i128::from(env.length(buffer)),
+            },
+            Condition::NotNegative(value) => match at(value) {
+                Known::Nothing => false,
+                Known::Never => true,
+                Known::In(i) => i.lo.wide() >= 0,
             },
             Condition::AtMost(a, b, plus) => {
                 compared(a, b, &|[_, largest], [smallest, _]| largest <= smallest.saturating_add(plus.into()))

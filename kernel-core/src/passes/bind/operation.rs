@@ -150,7 +150,10 @@ impl Binder<'_> {
                     let (n, multiple) = (n?.into(), multiple?.into());
                     ShapeOp::Hint { kind: *kind, n, multiple, axis: *axis, believed: *believed }
                 }
-                ShapeOp::ExpandDims { .. } | ShapeOp::Permute { .. } | ShapeOp::ConvertLayout => shape.clone(),
+                ShapeOp::ExpandDims { .. }
+                | ShapeOp::Permute { .. }
+                | ShapeOp::Slice { .. }
+                | ShapeOp::ConvertLayout => shape.clone(),
             }),
             Op::Memory(memory) => match memory {
                 MemoryOp::AddPtr
@@ -191,6 +194,7 @@ impl Binder<'_> {
                 | GpuOp::AsyncCommit
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
+                | GpuOp::GroupBarrier
                 | GpuOp::Fence { .. }
                 | GpuOp::BarrierAlloc { .. }
                 | GpuOp::BarrierArrive
