@@ -61,11 +61,11 @@ const fn rung(name: &'static str, kernel: Kernel, tile: Tile, small: Tile) -> Ru
 const RUNGS: [Rung; 9] = [
     rung("1 multiply and sum", Kernel::Sums, tile(16, 32, 16, 1, 4), tile(16, 16, 8, 1, 4)),
     rung("2 `dot` in f32", Kernel::Scalar, tile(128, 128, 16, 1, 8), tile(16, 16, 8, 1, 4)),
-    rung("3 `dot` on tensor cores", Kernel::Plain, tile(64, 64, 64, 1, 2), tile(32, 32, 16, 1, 2)),
+    rung("3 tensor cores", Kernel::Plain, tile(64, 64, 64, 1, 2), tile(32, 32, 16, 1, 2)),
     rung("4 loads ahead", Kernel::Plain, tile(64, 64, 64, 4, 2), tile(32, 32, 16, 3, 2)),
-    rung("5 a warp group", Kernel::Plain, tile(64, 64, 64, 4, 4), tile(64, 32, 16, 3, 4)),
-    rung("6 a large tile", Kernel::Plain, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
-    rung("7 grouped order", Kernel::Grouped, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
+    rung("5 grouped order", Kernel::Grouped, tile(64, 64, 64, 4, 2), tile(32, 32, 16, 3, 2)),
+    rung("6 a warp group", Kernel::Grouped, tile(64, 64, 64, 4, 4), tile(64, 32, 16, 3, 4)),
+    rung("7 a large tile", Kernel::Grouped, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
     rung("8 tensor descriptors", Kernel::Blocks, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
     rung("9 programs that stay", Kernel::Persistent, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
 ];

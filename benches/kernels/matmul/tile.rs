@@ -41,6 +41,11 @@ pub const fn shared(bm: usize, bn: usize, bk: usize, stages: u32, warps: u32, sp
 }
 
 impl Tile {
+    /// The same with programs in groups of so many rows of tiles.
+    const fn group(self, group: usize) -> Tile {
+        Tile { group, ..self }
+    }
+
     /// How many tiles cover a product.
     pub fn programs(self, product: &Product) -> usize {
         product.m.div_ceil(self.bm) * product.n.div_ceil(self.bn)
@@ -80,29 +85,39 @@ impl FromStr for Tile {
     }
 }
 
-const SMALL_TILES: [Tile; 4] =
+const CHECKED: [Tile; 4] =
     [tile(32, 32, 32, 2, 4), tile(64, 16, 16, 3, 4), shared(32, 32, 16, 2, 4, 2), shared(64, 32, 32, 3, 4, 3)];
 #[rustfmt::skip]
-const LARGE_TILES: [Tile; 10] = [
-    tile(128, 256, 64, 3, 8), tile(128, 256, 64, 4, 8), tile(256, 128, 64, 3, 8), tile(256, 128, 64, 4, 8),
-    tile(128, 128, 64, 3, 8), tile(128, 128, 64, 4, 8), tile(128, 128, 64, 4, 4), tile(64, 256, 64, 4, 4),
-    tile(128, 64, 64, 4, 4), tile(64, 128, 64, 4, 4),
+const LARGE_TILES: [Tile; 12] = [
+    tile(128, 256, 64, 3, 8), tile(128, 256, 64, 3, 8).group(4), tile(128, 256, 64, 3, 8).group(16),
+    tile(128, 256, 64, 4, 8), tile(128, 256, 64, 4, 8).group(4), tile(128, 256, 64, 4, 8).group(16),
+    tile(256, 128, 64, 3, 8), tile(256, 128, 64, 4, 8), tile(128, 128, 64, 5, 8), tile(128, 128, 64, 6, 8),
+    tile(128, 128, 64, 6, 4), tile(128, 128, 64, 4, 4),
+];
+/// About one tile per multiprocessor, and everything that fits in flight: memory's latency is most of the time.
+#[rustfmt::skip]
+const SMALL_TILES: [Tile; 8] = [
+    tile(64, 128, 128, 4, 4), tile(64, 128, 64, 6, 4), tile(64, 128, 64, 8, 4), tile(128, 64, 64, 6, 4),
+    tile(128, 64, 64, 8, 4), tile(64, 64, 64, 6, 4), tile(64, 128, 64, 4, 4), tile(128, 128, 64, 4, 4),
 ];
 #[rustfmt::skip]
-const BYTE_TILES: [Tile; 6] = [
-    tile(128, 256, 128, 3, 8), tile(128, 256, 128, 4, 8), tile(256, 128, 128, 3, 8), tile(256, 128, 128, 4, 8),
-    tile(128, 128, 128, 4, 8), tile(128, 128, 128, 4, 4),
+const BYTE_TILES: [Tile; 7] = [
+    tile(128, 256, 128, 3, 8), tile(128, 256, 128, 3, 8).group(16), tile(128, 256, 128, 4, 8),
+    tile(128, 256, 128, 4, 8).group(16), tile(256, 128, 128, 3, 8), tile(256, 128, 128, 4, 8),
+    tile(128, 128, 128, 4, 4),
 ];
 #[rustfmt::skip]
-const SINGLE_TILES: [Tile; 6] = [
-    tile(128, 256, 32, 3, 8), tile(128, 256, 32, 4, 8), tile(256, 128, 32, 4, 8), tile(128, 128, 32, 4, 8),
-    tile(128, 128, 32, 4, 4), tile(64, 256, 32, 4, 4),
+const SINGLE_TILES: [Tile; 7] = [
+    tile(128, 256, 32, 3, 8), tile(128, 256, 32, 3, 8).group(16), tile(128, 256, 32, 4, 8),
+    tile(128, 256, 32, 4, 8).group(16), tile(256, 128, 32, 4, 8).group(16), tile(128, 128, 32, 6, 4),
+    tile(128, 256, 16, 8, 8),
 ];
 #[rustfmt::skip]
-const SKINNY_TILES: [Tile; 30] = [
+const SKINNY_TILES: [Tile; 33] = [
     tile(16, 32, 128, 5, 4), tile(16, 32, 256, 4, 4), tile(16, 64, 64, 6, 4), tile(16, 64, 128, 4, 4),
     tile(16, 64, 128, 6, 4), tile(16, 64, 256, 4, 4), tile(64, 32, 128, 5, 4), tile(64, 64, 64, 6, 4),
     tile(64, 64, 128, 4, 4), tile(64, 64, 128, 5, 4), tile(64, 128, 64, 5, 4), tile(128, 32, 128, 5, 4),
+    tile(64, 128, 64, 6, 4), tile(64, 128, 64, 8, 4), tile(64, 128, 128, 4, 4),
     tile(128, 64, 64, 6, 4), tile(128, 64, 128, 4, 4), tile(128, 64, 128, 4, 8), tile(128, 128, 64, 5, 8),
     shared(16, 64, 128, 4, 4, 2), shared(16, 128, 128, 4, 4, 2), shared(16, 128, 64, 6, 4, 2),
     shared(16, 128, 128, 4, 8, 4), shared(64, 64, 128, 4, 4, 2), shared(64, 128, 64, 6, 4, 2),
@@ -120,10 +135,11 @@ pub fn tiles(bench: &Bench, product: &Product) -> Result<Vec<Tile>, Failure> {
         return list.split(',').map(str::parse).collect();
     }
     if *bench.mode() == Mode::Check {
-        return Ok(SMALL_TILES.to_vec());
+        return Ok(CHECKED.to_vec());
     }
     Ok(match product.group {
-        Group::Large | Group::Small | Group::Batched => LARGE_TILES.to_vec(),
+        Group::Large | Group::Batched => LARGE_TILES.to_vec(),
+        Group::Small => SMALL_TILES.to_vec(),
         Group::Bytes => BYTE_TILES.to_vec(),
         Group::Singles => SINGLE_TILES.to_vec(),
         // wgmma has 64 rows.

@@ -44,7 +44,7 @@ fn number_before(text: &str, words: &str) -> Option<u32> {
 fn shaped(ptx: &str, name: &str) -> Option<String> {
     let rest = &ptx[ptx.find(name)?..];
     let shape = rest.split('.').find(|part| part.starts_with('m') && part.contains('n') && part.contains('k'))?;
-    Some(format!("{} {shape}", name.split('.').next().unwrap_or(name)))
+    Some(format!("{} {shape}", name.trim_end_matches("_async").trim_end_matches(".mma")))
 }
 
 impl Code {
@@ -112,35 +112,42 @@ fn of<'r, 'o>(rows: &'r [Row<'o>], shape: &str) -> Option<&'r Row<'o>> {
     rows.iter().find(|row| row.all.iter().any(|o| o.shape == shape))
 }
 
-/// Everybody's rate at every size, each rung's gain over the one before it and its part of cuBLAS, and its code.
+/// A number of hundredths, or a dash.
+fn hundredths(value: Option<f64>) -> String {
+    value.filter(|value| !value.is_nan()).map_or("–".to_string(), |value| format!("{value:.2}"))
+}
+
+/// Everybody's rate at every size with each rung's gain over the one before it, its part of cuBLAS at the main size,
+/// and its code.
 pub fn table(rows: &[Row<'_>], code: &[Code]) -> Option<String> {
     let main = of(rows, MAIN)?;
-    let shapes: Vec<&str> = rows.iter().filter_map(|row| row.all.first()).map(|o| o.shape.as_str()).collect();
     let mut out = String::from("| rung |");
-    for shape in &shapes {
-        let _ = write!(out, " {}³ |", shape.split('x').next().unwrap_or(shape));
+    for shape in rows.iter().filter_map(|row| row.all.first()).map(|o| o.shape.as_str()) {
+        let _ = write!(out, " {}³ | gain |", shape.split('x').next().unwrap_or(shape));
     }
-    out += " gain | of cuBLAS | copies | products | warps | shared memory | registers |\n|---|";
-    out += &"--:|".repeat(shapes.len());
-    out += "--:|--:|---|---|--:|--:|--:|\n";
-    let rates = |of_row: Rate<'_>| {
-        let rate =
-            |shape: &&str| of(rows, shape).and_then(of_row).map_or("–".to_string(), |rate| format!("{rate:.0}"));
-        shapes.iter().map(|shape| format!(" {} |", rate(shape))).collect::<String>()
-    };
-    let mut last: Option<&Outcome> = None;
-    for o in main.all.iter().copied().filter(|o| is_rung(o)) {
-        let _ = write!(out, "| {} |{}", o.contender, rates(&|row| Some(row.named(&o.contender)?.tflops)));
-        let gain = last.map_or("–".to_string(), |last| format!("{:.2}", last.ms / o.ms));
-        let _ = write!(out, " {gain} | {:.2} |", o.to_cublas);
-        match code.iter().find(|c| c.rung == o.contender) {
+    out += " of cuBLAS | copies | products | warps | shared memory | registers |\n|---|";
+    out += &"--:|--:|".repeat(rows.len());
+    out += "--:|---|---|--:|--:|--:|\n";
+    let mut last: Option<&str> = None;
+    for name in main.all.iter().filter(|o| is_rung(o)).map(|o| o.contender.as_str()) {
+        let _ = write!(out, "| {name} |");
+        for row in rows {
+            let here = row.named(name);
+            let before = last.and_then(|last| row.named(last));
+            let gain = here.zip(before).map(|(here, before)| before.ms / here.ms);
+            let digits = |rate: f64| if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") };
+            let rate = here.map_or("–".to_string(), |here| digits(here.tflops));
+            let _ = write!(out, " {rate} | {} |", hundredths(gain));
+        }
+        let _ = write!(out, " {} |", hundredths(main.named(name).map(|o| o.to_cublas)));
+        match code.iter().find(|c| c.rung == name) {
             Some(Code { copies, products, warps, shared, registers, .. }) => {
                 let shared = f64::from(*shared) / 1024.0;
                 let _ = writeln!(out, " {copies} | {products} | {warps} | {shared:.0} KiB | {registers} |");
             }
             None => out += " – | – | – | – | – |\n",
         }
-        last = Some(o);
+        last = Some(name);
     }
     let others: [(&str, Rate<'_>); 3] = [
         ("Triton 3.6, its best form and configuration", &|row| Some(row.best("triton")?.tflops)),
@@ -148,7 +155,8 @@ pub fn table(rows: &[Row<'_>], code: &[Code]) -> Option<String> {
         ("cuBLASLt, the best of its proposals", &|row| Some(row.named("cublaslt")?.tflops)),
     ];
     for (name, rate) in others.into_iter().filter(|(_, rate)| rate(main).is_some()) {
-        let _ = writeln!(out, "| {name} |{} | | | | | | |", rates(rate));
+        let rates = rows.iter().map(|row| rate(row).map_or(" – | |".to_string(), |rate| format!(" {rate:.0} | |")));
+        let _ = writeln!(out, "| {name} |{} | | | | | |", rates.collect::<String>());
     }
     Some(out)
 }
@@ -204,8 +212,8 @@ pub fn page(folder: &Path) -> Result<String, Failure> {
     };
     draw(main, &folder.join("ladder.svg"))?;
     let mut page = String::from("# The ladder of matrix products\n\n");
-    page += "TFLOP/s of f16 products, medians of interleaved rounds. The gain is over the rung before, and both it and \
-             the part of cuBLAS are those of the largest product. What each rung is says the documentation, in \
+    page += "TFLOP/s of f16 products, medians of interleaved rounds. The gain is over the rung before; the part of \
+             cuBLAS is that of the largest product. What each rung is says the documentation, in \
              `tilewright::guide::matmul`.\n\n";
     for note in &notes {
         let _ = writeln!(page, "- {note}");
@@ -244,11 +252,13 @@ mod tests {
         let text = "# note\nheader\n\
             large,8192x8192x8192,f16,cublas,its own,1.0,800,1,NaN,NaN,1.0,NaN,1,none,0\n\
             large,8192x8192x8192,f16,1 plain,BM=1,4.0,200,1,NaN,NaN,0.25,NaN,1,none,0\n\
-            large,8192x8192x8192,f16,2 better,BM=1,2.0,400,1,NaN,NaN,0.5,NaN,1,none,0\n";
+            large,8192x8192x8192,f16,2 better,BM=1,2.0,400,1,NaN,NaN,0.5,NaN,1,none,0\n\
+            large,4096x4096x4096,f16,1 plain,BM=1,4.0,100,1,NaN,NaN,0.25,NaN,1,none,0\n\
+            large,4096x4096x4096,f16,2 better,BM=1,5.0,80,1,NaN,NaN,0.5,NaN,1,none,0\n";
         let (_, outcomes) = outcome::parse(text);
         let table = table(&outcome::rows(&outcomes), &[]).expect("there is the largest product");
-        assert!(table.contains("| 1 plain | 200 | – | 0.25 |"), "{table}");
-        assert!(table.contains("| 2 better | 400 | 2.00 | 0.50 |"), "{table}");
+        assert!(table.contains("| 1 plain | 200 | – | 100 | – | 0.25 |"), "{table}");
+        assert!(table.contains("| 2 better | 400 | 2.00 | 80 | 0.80 | 0.50 |"), "{table}");
         assert!(table.contains("| cuBLAS | 800 |"), "{table}");
     }
 }
