@@ -1,7 +1,8 @@
 //! What an operation does besides computing its results.
 
 use super::func::{Func, OpId, ParamId};
-use super::ops::{ControlOp, DescOp, GpuOp, MemOrder, MemScope, MemoryOp, Op, ShapeOp};
+use super::names::{MemOrder, MemScope};
+use super::ops::{ControlOp, DescOp, GpuOp, MemoryOp, Op, ShapeOp};
 
 /// Something that operations read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

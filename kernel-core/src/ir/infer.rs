@@ -10,9 +10,8 @@ use super::dtype::{Bound, DType};
 use super::func::{Func, ParamKind, RegionId, ValueId};
 use super::hint;
 use super::infer_dot::{coordinates, desc, described, dot, product_dtypes, product_shapes, reduces};
-use super::ops::{
-    AtomicOp, BinaryOp, CmpOp, ControlOp, CreateOp, ElementwiseOp, GpuOp, LimitKind, MemoryOp, Op, ShapeOp, UnaryOp,
-};
+use super::names::{AtomicOp, BinaryOp, CmpOp, LimitKind, UnaryOp};
+use super::ops::{ControlOp, CreateOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
 use super::types::{Dt, Elem, Ty};
 
 /// An operation whose operands do not fit it.
