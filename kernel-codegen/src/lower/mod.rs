@@ -253,7 +253,6 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         };
         lower.bind_parameters();
         lower.ir.builder.position_at_end(start);
-        lower.prefetch_maps();
         lower.make_phase_barriers()?;
         Ok(lower)
     }

@@ -11,7 +11,7 @@ use super::{Lower, Result, Value};
 use crate::analysis::control::for_each_op;
 use crate::boxes::{Boxes, boxes_of};
 use crate::check::AccessKind;
-use crate::compiled::{AbiParam, TensorMap};
+use crate::compiled::TensorMap;
 use crate::error::CodegenError;
 use crate::report::{AccessReport, Mover};
 
@@ -50,22 +50,6 @@ pub(super) fn view_boxes(func: &Func, view: ValueId) -> Option<Boxes> {
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
-    /// Where a kernel begins, its maps are brought to where copies look for them, so that the first copies of a program
-    /// do not wait for that: barriers are made and coordinates computed meanwhile.
-    pub(super) fn prefetch_maps(&mut self) {
-        let is_map = |param: &AbiParam| matches!(param, AbiParam::TensorMap(_));
-        let maps: Vec<usize> = (0..).zip(&self.abi).filter(|(_, param)| is_map(param)).map(|(at, _)| at).collect();
-        if maps.is_empty() {
-            return;
-        }
-        let first = self.first_thread();
-        for at in maps {
-            let Some(map) = self.function.get_nth_param(at as u32) else { continue };
-            let arguments = [map, first.into()];
-            self.ir.asm(&[], "@$1 prefetch.tensormap [$0];", "l,b", &arguments, AsmEffects::Memory);
-        }
-    }
-
     /// The first thread asks for the boxes of a block; their bytes count on a barrier.
     pub(super) fn tma_load(&mut self, operation: &Operation) -> Result<()> {
         let &[tensor, view, barriers, slot, ref coordinates @ ..] = operation.operands.as_slice() else {
