@@ -296,6 +296,7 @@ fn mutants(func: &Func) -> Vec<(String, Func)> {
         let orders = matches!(
             op,
             GpuOp::Barrier
+                | GpuOp::GroupBarrier
                 | GpuOp::Fence { .. }
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::AsyncCommit
