@@ -165,6 +165,15 @@ fn run_tensors(func: &Func, k: i32, tiles: i32) -> Vec<f32> {
 }
 
 #[test]
+fn the_report_names_tensors_whose_blocks_are_used_in_registers() {
+    // Two warps are no warp group: `mma.sync` takes its factors from registers.
+    let options = Options { num_warps: 2, ..Options::default() };
+    let (func, report) = pipelined(&tensors(false), Target::sm_90a(), &options).expect("it fits");
+    assert!(count(&func, |op| *op == GpuOp::SharedLoad) > 0, "{}", print(&func));
+    assert!(report.contains("`a` by tensor copy, `b` by tensor copy"), "{report}");
+}
+
+#[test]
 fn blocks_of_tensors_are_copied_ahead_and_phases_run_on_over_tiles() {
     for nested in [false, true] {
         let text = tensors(nested);
