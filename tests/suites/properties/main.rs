@@ -9,6 +9,7 @@
 //! A failing kernel shrinks to few operations, and is printed.
 
 mod generate;
+mod products;
 mod run;
 
 use kernel_codegen::{Options, compile};
