@@ -346,6 +346,9 @@ impl Emit<'_> {
         }
         if shares {
             if feeds_products {
+                // `cp.async` writes through the generic proxy, as stores do, and products read through the
+                // asynchronous one: whoever copied shows it to them, before the barrier. The fence costs nothing that
+                // can be measured there (products of 2048^3 and 8192^3 within 0.1 % on an H100).
                 self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![]);
             }
             self.effect(GpuOp::Barrier, vec![]);
