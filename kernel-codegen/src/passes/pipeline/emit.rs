@@ -416,13 +416,7 @@ impl Emit<'_> {
             let view = self.slot(candidate, slots, args.read);
             for feed in &candidate.feeds {
                 let alloc = self.func.op(feed.alloc).results[0];
-                let is_plain = feed.perm.iter().enumerate().all(|(axis, &from)| usize::from(from) == axis);
-                let seen = if is_plain {
-                    view
-                } else {
-                    let (ty, layout) = (self.func.ty(alloc).clone(), self.func.value(alloc).layout);
-                    self.value(GpuOp::SharedPermute { perm: feed.perm.clone() }.into(), vec![view], ty, layout)
-                };
+                let seen = self.seen(feed, view);
                 replace_all_uses(self.func, alloc, seen);
                 gone.extend([feed.alloc, feed.store]);
             }
