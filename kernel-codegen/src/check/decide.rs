@@ -109,7 +109,7 @@ impl Decider<'_, '_> {
         }
         let described = self.describer.describe(remainder.operand(operation.operands[0]), self.program);
         let known = described.source <= Source::Programs;
-        known.then(|| Condition::Multiple(described.node, of as u64))
+        known.then_some(Condition::Multiple(described.node, of as u64))
     }
 
     fn is_integer(&self, value: ValueId) -> bool {
