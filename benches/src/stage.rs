@@ -18,7 +18,7 @@ const ROUNDS: usize = 21;
 const TRIES: usize = 5;
 const SEMIFINALISTS: usize = 3;
 /// Rounds of a semifinal: configurations within a few percent of each other need more runs to be told apart.
-const SEMIFINAL: usize = 9;
+const SEMIFINAL: usize = 21;
 /// Bytes written between runs: more than five times the H100's L2 cache.
 const FLUSH_BYTES: usize = 256 << 20;
 
