@@ -42,6 +42,7 @@
 //! Loops with `#[warp_specialize]`, and those in them, are divided where that is possible; others where all factors of
 //! all products come by descriptors. What speaks against it is told in the report.
 
+mod consume;
 mod find;
 mod needs;
 mod outgoing;
