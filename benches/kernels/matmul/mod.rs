@@ -88,10 +88,10 @@ const fn tile(bm: usize, bn: usize, bk: usize, stages: u32, warps: u32) -> Tile 
 
 const SMALL_TILES: [Tile; 2] = [tile(32, 32, 32, 2, 4), tile(64, 16, 16, 3, 4)];
 #[rustfmt::skip]
-const LARGE_TILES: [Tile; 10] = [
+const LARGE_TILES: [Tile; 12] = [
     tile(128, 256, 64, 3, 8), tile(128, 256, 64, 4, 8), tile(256, 128, 64, 3, 8), tile(256, 128, 64, 4, 8),
     tile(128, 128, 64, 3, 8), tile(128, 128, 64, 4, 8), tile(128, 128, 64, 4, 4), tile(64, 256, 64, 4, 4),
-    tile(128, 64, 64, 4, 4), tile(64, 128, 64, 4, 4),
+    tile(128, 64, 64, 4, 4), tile(64, 128, 64, 4, 4), tile(128, 128, 64, 6, 4), tile(64, 256, 64, 5, 4),
 ];
 #[rustfmt::skip]
 const BYTE_TILES: [Tile; 6] = [

@@ -62,6 +62,7 @@ impl Split<'_> {
         let sums: Vec<usize> = self.sums(&channel, &args).collect();
         let waited = self.wait(&sums.iter().map(|&index| inits[index]).collect::<Vec<_>>(), 0)?;
         sums.into_iter().zip(waited).for_each(|(index, sum)| inits[index] = sum);
+        self.pass_turn()?;
         self.compute_late(channel.owner)?;
         let late = told.results[owner.results.len()..].iter().map(|&v| self.mapped(v));
         let values = inits.into_iter().chain(late).chain(state).collect();
@@ -184,9 +185,10 @@ impl Split<'_> {
         let kept: Vec<usize> = (0..operation.results.len()).collect();
         self.finish(operation, quiet(op), operands, vec![copy], &kept, &[number])?;
         if !overlaps {
-            return Ok(());
+            return self.pass_turn();
         }
         let last = self.out.last().map(|&id| self.func.op(id).results.clone()).unwrap_or_default();
+        self.pass_turn()?;
         self.compute_late(channel.owner)?;
         self.drain(&channel, &ring, operation, &last)
     }

@@ -15,6 +15,7 @@ use kernel_core::passes::util::clone_op;
 use super::find::Channel;
 use super::needs::Needs;
 use super::outgoing::Way;
+use super::turns::Turn;
 use crate::analysis::control::{operands_before_carried, yielded};
 
 /// What both sides share: the slots of a loop and who may use them.
@@ -56,10 +57,12 @@ pub(super) struct Split<'f> {
     /// Per store of a block, how it gets out.
     pub(super) outgoing: &'f BTreeMap<OpId, Way>,
     pub(super) side: Side<'f>,
+    /// What a group knows that takes turns with another.
+    pub(super) turn: Option<Turn>,
     /// Per loop, what is computed behind it instead of before.
     pub(super) late: BTreeMap<OpId, Vec<OpId>>,
     pub(super) map: HashMap<ValueId, ValueId>,
-    positions: Vec<Position>,
+    pub(super) positions: Vec<Position>,
     pub(super) out: Vec<OpId>,
 }
 
@@ -73,7 +76,7 @@ impl<'f> Split<'f> {
         side: Side<'f>,
     ) -> Split<'f> {
         let (late, map, positions, out) = (BTreeMap::new(), HashMap::new(), Vec::new(), Vec::new());
-        Split { func, channels, rings, inside, outgoing, side, late, map, positions, out }
+        Split { func, channels, rings, inside, outgoing, side, turn: None, late, map, positions, out }
     }
 
     /// A region with one side of the kernel, without arguments and results.
@@ -162,7 +165,7 @@ impl<'f> Split<'f> {
     }
 
     /// The operations of a block but its terminator.
-    fn block(&mut self, region: RegionId) -> Result<()> {
+    pub(super) fn block(&mut self, region: RegionId) -> Result<()> {
         self.put_off(region);
         for id in self.func.region(region).ops.clone() {
             let is_late = self.late.values().flatten().any(|late| *late == id);
@@ -202,6 +205,9 @@ impl<'f> Split<'f> {
                 Side::Consumer => self.consume(number),
                 Side::Producer(_) => self.produce(number),
             };
+        }
+        if let Some(turn) = self.turn.filter(|turn| turn.tiles == id) {
+            return self.take_turns(turn);
         }
         let inside = self.inside.get(&id).cloned().unwrap_or_default();
         let operation = self.func.op(id).clone();
