@@ -43,6 +43,9 @@ fn hopper_products_stay_in_flight_while_slots_are_refilled() {
         assert_eq!(count(inside, "wgmma.wait_group.sync.aligned 1"), 1);
         assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "16 bytes each, for two tiles of 16 KiB");
         assert_eq!(count(inside, &format!("cp.async.wait_group {};", stages - 2)), 1);
+        let order = ["cp.async.wait_group", "fence.proxy.async.shared::cta", "bar.sync", "wgmma.mma_async"];
+        assert!(order.map(at).is_sorted(), "copies, which are no products' own, are shown to them: {inside}");
+        assert_eq!(count(inside, "fence.proxy.async"), 1);
         assert_eq!(compiled.shared_bytes, stages * 32 * 1024, "{}", compiled.report);
         assert!(compiled.report.to_string().contains("products stay in flight"), "{}", compiled.report);
         assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
