@@ -145,3 +145,20 @@ fn phases_run_on_over_the_tiles_of_a_persistent_kernel() {
     assert_eq!(count(&compiled.ptx, "wgmma.wait_group.sync.aligned 1"), 1);
     assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
 }
+
+/// Factors that change threads in the loop need shared memory beside the slots: fewer slots are taken then.
+#[test]
+fn slots_leave_room_for_conversions() {
+    let text = MATMUL
+        .replace("%rn: i32[128] = arange {lo = 0, hi = 128}", "%rn: i32[16] = arange {lo = 0, hi = 16}")
+        .replace("%n1: i32[1, 128]", "%n1: i32[1, 16]")
+        .replace("[64, 128]", "[64, 16]")
+        .replace("[128, 128]", "[128, 16]")
+        .replace("f16", "f64")
+        .replace(": f32", ": f64")
+        .replace("ptr_mut f32", "ptr_mut f64");
+    for stages in [2, 3] {
+        let compiled = compiled(&text, Target::sm_80(), 4, stages);
+        assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report);
+    }
+}

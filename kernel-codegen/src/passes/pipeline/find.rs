@@ -141,20 +141,6 @@ pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> F
     found
 }
 
-/// Whether the loop reduces or converts in a way that may need shared memory.
-pub(super) fn exchanges(func: &Func, id: OpId) -> bool {
-    let mut exchanges = false;
-    for_each_op(func, func.op(id).regions[0], &mut |id| {
-        exchanges |= matches!(
-            func.op(id).op,
-            Op::Shape(ShapeOp::ConvertLayout)
-                | Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. })
-                | Op::Dot(_)
-        );
-    });
-    exchanges
-}
-
 /// The name of the parameter that a load reads.
 pub(super) fn param_name(func: &Func, source: ValueId) -> String {
     let ty = func.ty(source);

@@ -271,7 +271,7 @@ macro_rules! products {
             }
 
             /// Compiles or launches the kernel of a recipe with these factors and bias.
-            fn call(recipe: &Recipe, [a, b, bias]: [&[f64]; 3], task: Task<'_>) -> Result<Outcome, Error> {
+            fn call(recipe: &Recipe, [a, b, bias]: Numbers<'_>, task: Task<'_>) -> Result<Outcome, Error> {
                 let device = match task {
                     Task::Compile(_) => &Device::cpu(),
                     Task::Launch(device, _) => device,
@@ -336,7 +336,7 @@ macro_rules! products {
             }
 
             /// The same arguments for the interpreter.
-            fn given(recipe: &Recipe, [a, b, bias]: [&[f64]; 3]) -> Given {
+            fn given(recipe: &Recipe, [a, b, bias]: Numbers<'_>) -> Given {
                 let [results, lines] = recipe.outputs();
                 let sizes = recipe.sizes.map(|size| size as u64);
                 let ([m, n, k], numbers) = (sizes, recipe.sizes.map(|size| size as i32));
@@ -378,13 +378,18 @@ macro_rules! products {
     };
 }
 
+/// Both factors and the bias.
+pub type Numbers<'a> = [&'a [f64]; 3];
+
+type Call = fn(&Recipe, Numbers<'_>, Task<'_>) -> Result<Outcome, Error>;
+
 /// The kernels of some dtypes.
 pub struct DTypes {
     pub name: &'static str,
     /// Compiles or launches the kernel of a recipe with these factors and bias.
-    pub call: fn(&Recipe, [&[f64]; 3], Task<'_>) -> Result<Outcome, Error>,
+    pub call: Call,
     /// The same arguments for the interpreter.
-    pub given: fn(&Recipe, [&[f64]; 3]) -> Given,
+    pub given: fn(&Recipe, Numbers<'_>) -> Given,
     /// A result, and a sum of a line, as they are stored.
     pub rounded: fn(f64) -> f64,
     pub rounded_sum: fn(f64) -> f64,

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tilewright_tests::samples::Rng;
 
-use super::kernels::{ALL, DTypes};
+use super::kernels::{ALL, DTypes, Numbers};
 
 /// What outputs hold before.
 pub const POISON: f64 = -77.0;
@@ -97,8 +97,8 @@ pub fn recipe() -> impl Strategy<Value = Recipe> {
             Form::TurnedBlocks => (true, true),
             Form::Persistent | Form::Chained => (false, true),
         };
-        let (least, warps) = if on_hopper { (64, 4 << (warps % 2)) } else { (16, 1 << warps) };
-        let mut tile = [least << tile.0 % if on_hopper { 2 } else { 4 }, 16 << tile.1, 16 << tile.2];
+        let (rows, warps) = if on_hopper { (64 << (tile.0 % 2), 4 << (warps % 2)) } else { (16 << tile.0, 1 << warps) };
+        let mut tile = [rows, 16 << tile.1, 16 << tile.2];
         // A few warps hold small tiles only.
         while tile[0] * tile[1].max(tile[2]) > 2048 * warps as usize {
             let largest = if tile[0] > tile[1] { 0 } else { 1 };
@@ -147,7 +147,7 @@ impl Recipe {
     }
 
     /// What comes out of it.
-    pub fn results(&self, [a, b, bias]: [&[f64]; 3]) -> [Vec<f64>; 2] {
+    pub fn results(&self, [a, b, bias]: Numbers<'_>) -> [Vec<f64>; 2] {
         if self.form == Form::Chained {
             return self.chained(a, b);
         }
