@@ -120,7 +120,9 @@ fn main() -> Result<(), Error> {
     let device = Device::best()?;
     println!("on {}", device.name());
     check::<32, 64, 32>(&device, (75, 107, 91), 4)?;
-    // The tile that is timed, with rows that the hardware's copies may write, and with others.
+    // The tile that is timed, and the largest one: with rows that the hardware's copies may write, and with others.
+    check::<128, 128, 64>(&device, (387, 520, 157), 4)?;
+    check::<128, 128, 64>(&device, (387, 517, 157), 4)?;
     check::<128, 256, 64>(&device, (387, 520, 157), 8)?;
     check::<128, 256, 64>(&device, (387, 517, 157), 8)?;
     if device.is_cuda() { time(&device) } else { Ok(()) }

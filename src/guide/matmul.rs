@@ -1,4 +1,4 @@
-//! A matrix product in nine steps: from the obvious kernel to one that is as fast as the vendor's library.
+//! A matrix product in ten steps: from the obvious kernel to one that is as fast as the vendor's library.
 //!
 //! Each rung of this ladder changes one thing, in the kernel or in the options of its launch. For each you see the
 //! kernel, what the change makes of the generated code, and why that matters on a GPU. You know CUDA or Triton; what
@@ -167,8 +167,8 @@
 //!
 //! 128 × 256 instead of 64 × 64, by two warp groups: `BM * BN / (BM + BN)` multiplications per number read go from 32 to
 //! 85. That is what reading from the L2 cache and from shared memory is divided by. One `wgmma` now has 256 columns,
-//! and 128 of each thread's registers are sums. Three slots of 48 KiB are what fits; there is room for one program
-//! on a multiprocessor, which the stages make up for.
+//! and 128 of each thread's registers are sums. A slot has 48 KiB, so there is room for one program on a multiprocessor,
+//! which the stages make up for.
 //!
 //! # Rung 8: tensor descriptors
 //!
@@ -208,14 +208,14 @@
 //!   loop fed by warps of their own through 3 slots of 49152 bytes, one product in flight
 //! ```
 //!
-//! The result goes the same way back: through shared memory, by a tensor copy. On older GPUs, and on the CPU, the same
-//! kernel runs with masks.
+//! The result goes the same way back, through shared memory by tensor copies, in pieces of 64 columns: each warp group
+//! stores the rows that it has computed and waits for nobody else. On older GPUs, and on the CPU, the same kernel runs
+//! with masks.
 //!
 //! # Rung 9: programs that stay
 //!
-//! A program of rung 8 begins with empty slots and ends with a store that nothing overlaps. The last change is to start
-//! as many programs as there are multiprocessors (`.grid(tiles.min(device.multiprocessor_count()))`) and to let each
-//! take tile after tile:
+//! A program of rung 8 begins with empty slots and ends with a store that nothing overlaps. So start as many programs as
+//! there are multiprocessors (`.grid(tiles.min(device.multiprocessor_count()))`) and let each take tile after tile:
 //!
 //! ```
 #![doc = include_str!("matmul/persistent.rs")]
@@ -242,6 +242,52 @@
 //! The ring of slots runs on from one tile to the next: while some warps store a tile, the fetching ones bring the
 //! factors of the next. `#[warp_specialize]` asks for the division of warps that rung 8 got without asking; with it, the
 //! report says why if it is not possible. The shorter `k` is, the more a store weighs, and the more this rung gains.
+//!
+//! # Rung 10: two teams in turns
+//!
+//! One thing is left that nothing overlaps. Both warp groups of rung 9 work on the same tile, so they come to its end
+//! together: the factors of the next tile lie there, and tensor cores wait until 128 × 256 sums are converted and stored.
+//! If each group had a tile of its own and they began half a tile apart, one could multiply while the other stores.
+//!
+//! You get that by launching the same kernel with other options: tiles of 128 × 128, which are as much as four warps can
+//! hold, and `.num_warps(4)`. The slots are smaller now, so `.num_stages(6)` fits.
+//!
+//! ```
+//! # mod kernel { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/guide/matmul/persistent.rs")); }
+//! # use kernel::PersistentConsts;
+//! # use tilewright::prelude::*;
+//! # fn main() -> Result<(), Error> {
+//! #     let size = 256;
+//! #     let device = Device::cpu();
+//! #     let (a, b) = (device.zeros::<f16>(size * size)?, device.zeros::<f16>(size * size)?);
+//! #     let mut c = device.zeros::<f16>(size * size)?;
+//! #     let (a, b) = (TensorDesc::new(&a, [size, size])?, TensorDesc::new(&b, [size, size])?);
+//! #     let mut c = TensorDescMut::new(&mut c, [size, size])?;
+//! let consts = PersistentConsts { BM: 128, BN: 128, BK: 64, GROUP: 8 };
+//! let call = consts.call(&a, &b, &mut c, 256, 256, 256);
+//! let compiled = call.num_warps(4).num_stages(6).compile(Target::sm_90a());
+//! # if let Err(Error::Llvm { .. } | Error::Unsupported { .. }) = compiled { return Ok(()) }
+//! let report = compiled?.report().to_string();
+//! assert!(report.contains("12 warps"), "{report}");
+//! assert!(report.contains("two groups of warps take tiles in turns"), "{report}");
+//! #     Ok(())
+//! # }
+//! ```
+//!
+//! ```text
+//! kernel persistent for sm_90a: 12 warps
+//!   loop fed by warps of their own through 6 slots of 32768 bytes, one product in flight, two groups of warps take tiles in turns
+//! ```
+//!
+//! `num_warps` is how many warps compute a tile, and shared memory has room for one program on a multiprocessor. So the
+//! compiler gives it two teams of four warps: each multiplies every second tile of the program's, and a barrier lets it
+//! begin when the other has seen the last of its factors. From then on tensor cores work for one team while the other
+//! converts and stores, and what lies between two tiles costs no time, however slow it is. The price is that 128 × 128
+//! tiles read more: `BM * BN / (BM + BN)` goes from 85 back to 64, which the L2 cache still delivers. It pays where tiles
+//! end often, that is where `k` is short, as the last column of the table shows.
+//!
+//! Teams take turns where nothing ties one tile to another: the marked loop has one loop of products, tiles leave through
+//! descriptors, and nothing else is written. Otherwise one team multiplies, and the report does not speak of turns.
 //!
 //! # Where to go from here
 //!

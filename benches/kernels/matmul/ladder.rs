@@ -58,7 +58,7 @@ const fn rung(name: &'static str, kernel: Kernel, tile: Tile, small: Tile) -> Ru
     Rung { name, kernel, tile, small }
 }
 
-const RUNGS: [Rung; 9] = [
+const RUNGS: [Rung; 10] = [
     rung("1 multiply and sum", Kernel::Sums, tile(16, 32, 16, 1, 4), tile(16, 16, 8, 1, 4)),
     rung("2 `dot` in f32", Kernel::Scalar, tile(128, 128, 16, 1, 8), tile(16, 16, 8, 1, 4)),
     rung("3 tensor cores", Kernel::Plain, tile(64, 64, 64, 1, 2), tile(32, 32, 16, 1, 2)),
@@ -68,10 +68,16 @@ const RUNGS: [Rung; 9] = [
     rung("7 a large tile", Kernel::Grouped, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
     rung("8 tensor descriptors", Kernel::Blocks, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
     rung("9 programs that stay", Kernel::Persistent, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
+    rung("10 two teams in turns", Kernel::Persistent, tile(128, 128, 64, 6, 4), tile(64, 32, 16, 3, 4)),
 ];
 
-/// The products of the ladder.
-const FULL: [Product; 2] = [Product::new(Group::Large, 4096, 4096, 4096), Product::new(Group::Large, 8192, 8192, 8192)];
+/// The products of the ladder: one that the L2 cache holds, one that it does not, and one with little to multiply
+/// between two stores.
+const FULL: [Product; 3] = [
+    Product::new(Group::Large, 4096, 4096, 4096),
+    Product::new(Group::Large, 8192, 8192, 8192),
+    Product::new(Group::Large, 8192, 8192, 512),
+];
 const CHECKED: [Product; 1] = [Product::new(Group::Large, 65, 47, 100)];
 
 /// Launches a kernel of pointers, with axes of the grid for rows and columns.

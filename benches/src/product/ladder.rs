@@ -117,13 +117,22 @@ fn hundredths(value: Option<f64>) -> String {
     value.filter(|value| !value.is_nan()).map_or("–".to_string(), |value| format!("{value:.2}"))
 }
 
+/// How a size is called in the table: `8192³`, or `8192² × 512`.
+fn title(shape: &str) -> String {
+    match shape.split('x').collect::<Vec<_>>()[..] {
+        [m, n, k] if m == n && n == k => format!("{m}³"),
+        [m, n, k] if m == n => format!("{m}² × {k}"),
+        _ => shape.replace('x', " × "),
+    }
+}
+
 /// Everybody's rate at every size with each rung's gain over the one before it, its part of cuBLAS at the main size,
 /// and its code.
 pub fn table(rows: &[Row<'_>], code: &[Code]) -> Option<String> {
     let main = of(rows, MAIN)?;
     let mut out = String::from("| rung |");
     for shape in rows.iter().filter_map(|row| row.all.first()).map(|o| o.shape.as_str()) {
-        let _ = write!(out, " {}³ | gain |", shape.split('x').next().unwrap_or(shape));
+        let _ = write!(out, " {} | gain |", title(shape));
     }
     out += " of cuBLAS | copies | products | warps | shared memory | registers |\n|---|";
     out += &"--:|--:|".repeat(rows.len());
@@ -253,10 +262,11 @@ mod tests {
             large,8192x8192x8192,f16,cublas,its own,1.0,800,1,NaN,NaN,1.0,NaN,1,none,0\n\
             large,8192x8192x8192,f16,1 plain,BM=1,4.0,200,1,NaN,NaN,0.25,NaN,1,none,0\n\
             large,8192x8192x8192,f16,2 better,BM=1,2.0,400,1,NaN,NaN,0.5,NaN,1,none,0\n\
-            large,4096x4096x4096,f16,1 plain,BM=1,4.0,100,1,NaN,NaN,0.25,NaN,1,none,0\n\
-            large,4096x4096x4096,f16,2 better,BM=1,5.0,80,1,NaN,NaN,0.5,NaN,1,none,0\n";
+            large,8192x8192x512,f16,1 plain,BM=1,4.0,100,1,NaN,NaN,0.25,NaN,1,none,0\n\
+            large,8192x8192x512,f16,2 better,BM=1,5.0,80,1,NaN,NaN,0.5,NaN,1,none,0\n";
         let (_, outcomes) = outcome::parse(text);
         let table = table(&outcome::rows(&outcomes), &[]).expect("there is the largest product");
+        assert!(table.starts_with("| rung | 8192³ | gain | 8192² × 512 | gain | of cuBLAS |"), "{table}");
         assert!(table.contains("| 1 plain | 200 | – | 100 | – | 0.25 |"), "{table}");
         assert!(table.contains("| 2 better | 400 | 2.00 | 80 | 0.80 | 0.50 |"), "{table}");
         assert!(table.contains("| cuBLAS | 800 |"), "{table}");
