@@ -59,7 +59,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
         false => (false, Vec::new()),
     };
     if !divided && options.runs("pipeline") {
-        loops.extend(pipeline::run(&mut func, *target, options)?);
+        loops.extend(pipeline::run(&mut func, *target, options, plan.exact)?);
     }
     tensor_copies::run(&mut func);
     membar::run(&mut func);

@@ -49,6 +49,54 @@ fn hopper_products_stay_in_flight_while_slots_are_refilled() {
     }
 }
 
+/// The matrix product as safe kernels have it: offsets are converted before they are added up, and masked.
+fn masked() -> String {
+    MATMUL
+        .replace(" unsafe ", " safe ")
+        .replace("%av: f16[128, 64] = load %ap", "%av: f16[128, 64] = load %ap, %ma")
+        .replace("%bv: f16[64, 128] = load %bp", "%bv: f16[64, 128] = load %bp, %mb")
+        .replace(
+            "    %mkb: i32[128, 64] = broadcast %mk\n    %kkb: i32[128, 64] = broadcast %kk\n    %oa: i32[128, 64]",
+            "    %kks: i32[1, 64] = splat %k
+    %kin: bool[1, 64] = cmp.lt %kk, %kks
+    %ma: bool[128, 64] = broadcast %kin
+    %mkw: i64[128, 1] = cast %mk
+    %kkw: i64[1, 64] = cast %kk
+    %mkb: i64[128, 64] = broadcast %mkw
+    %kkb: i64[128, 64] = broadcast %kkw
+    %oa: i64[128, 64]",
+        )
+        .replace(
+            "    %knb: i32[64, 128] = broadcast %kn\n    %n1b: i32[64, 128] = broadcast %n1\n    %ob: i32[64, 128]",
+            "    %krs: i32[64, 1] = splat %k
+    %kin2: bool[64, 1] = cmp.lt %kr, %krs
+    %mb: bool[64, 128] = broadcast %kin2
+    %knw: i64[64, 1] = cast %kn
+    %n1w: i64[1, 128] = cast %n1
+    %knb: i64[64, 128] = broadcast %knw
+    %n1b: i64[64, 128] = broadcast %n1w
+    %ob: i64[64, 128]",
+        )
+}
+
+/// Each copy has a pointer of its own that one addition of 64 bits advances: no products, no conversions.
+#[test]
+fn pointers_of_copies_go_on_from_trip_to_trip() {
+    for (text, target) in
+        [(masked(), Target::sm_90a()), (MATMUL.to_string(), Target::sm_90a()), (masked(), Target::sm_80())]
+    {
+        let compiled = compiled(&text, target, 8, 3);
+        let inside = main_loop(&compiled.ptx);
+        assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "{}", compiled.report);
+        assert_eq!(count(inside, "mad.") + count(inside, "mul."), 0, "{inside}");
+        assert_eq!(count(inside, "// kept"), 8, "{inside}");
+        assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
+    }
+    // Nobody has shown that the offsets of these are what they would be without wrapping.
+    let unproved = compiled(&masked().replace(" safe ", " unsafe "), Target::sm_90a(), 8, 3);
+    assert_eq!(count(main_loop(&unproved.ptx), "// kept"), 0);
+}
+
 /// Rows and columns that wrap around instead of being masked are copied by 16 bytes too: the launch shows that what is
 /// wrapped is not negative, and 16 divides what it is wrapped by.
 #[test]

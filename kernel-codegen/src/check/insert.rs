@@ -8,6 +8,7 @@ use kernel_core::ir::{
 };
 
 use super::describe::Describer;
+use super::exact;
 use super::hints;
 use super::lanes::Lanes;
 use super::pointers;
@@ -80,6 +81,8 @@ pub struct CheckPlan {
     pub conditions: LaunchConditions,
     /// Every access, in program order.
     pub accesses: Vec<Access>,
+    /// Whether offsets of accesses that are decided at launch do not wrap on the way, where loops compute them.
+    pub exact: bool,
 }
 
 /// Brings addresses to canonical form, classifies every access and inserts the checks of the variant.
@@ -92,8 +95,9 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
     {
         let (mut describer, found) = (Describer::new(func), &mut classified);
         let (describer, divisions) = (&mut describer, &mut divisions);
-        Classify { func, checks, describer, plan: &mut plan, found, divisions }.region(func.body);
+        Classify { func, checks, describer, plan: &mut plan, found, divisions, inner: None }.region(func.body);
     }
+    plan.exact = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
     let without_signs = divisions.require(func, &mut plan.conditions);
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
     inserter.region(inserter.func.body);
@@ -135,6 +139,8 @@ struct Classify<'a, 'f> {
     /// By operation: the class of the access.
     found: &'a mut Vec<Option<Class>>,
     divisions: &'a mut Divisions,
+    /// The body of the loop that is being looked at.
+    inner: Option<RegionId>,
 }
 
 impl Classify<'_, '_> {
@@ -165,6 +171,11 @@ impl Classify<'_, '_> {
             Op::Control(ControlOp::If) => {
                 self.region_where(operation.regions[0], operation.operands[0], true);
                 self.region_where(operation.regions[1], operation.operands[0], false);
+            }
+            Op::Control(ControlOp::For { .. }) => {
+                let outer = self.inner.replace(operation.regions[0]);
+                self.region(operation.regions[0]);
+                self.inner = outer;
             }
             // What a program asserted holds for the rest of the region: otherwise the program has ended.
             Op::Control(ControlOp::Assert { .. }) => {
@@ -214,6 +225,9 @@ impl Classify<'_, '_> {
             self.describer.assume(Lanes::of(self.func, mask), true);
         }
         let described = self.describer.describe(Lanes::of(self.func, offset), program);
+        if let Some(body) = self.inner.filter(|_| described.is_bounded()) {
+            exact::require(self.func, body, Lanes::of(self.func, offset), self.describer, program);
+        }
         self.describer.forget(mark);
         if !described.is_bounded() {
             return Class::Residual;

@@ -151,6 +151,8 @@ pub struct LaunchConditions {
     conditions: Vec<Condition>,
     /// Values that the fast variant takes to be zero at least.
     not_negative: Vec<NodeId>,
+    /// Values that it takes to be what they are without wrapping, with their dtypes.
+    exact: Vec<(NodeId, DType)>,
 }
 
 /// Programs of up to this many nodes, which are most, are evaluated in little memory.
@@ -183,9 +185,16 @@ impl LaunchConditions {
         }
     }
 
+    /// Demands that a value, before it wraps, fits its dtype.
+    pub fn require_exact(&mut self, value: NodeId, dtype: DType) {
+        if !self.exact.contains(&(value, dtype)) {
+            self.exact.push((value, dtype));
+        }
+    }
+
     /// Whether there is nothing to evaluate.
     pub fn is_empty(&self) -> bool {
-        self.conditions.is_empty() && self.not_negative.is_empty()
+        self.conditions.is_empty() && self.not_negative.is_empty() && self.exact.is_empty()
     }
 
     /// The inequalities.
@@ -193,7 +202,7 @@ impl LaunchConditions {
         &self.conditions
     }
 
-    /// Whether every access of that launch provably stays inside its buffer, and what must not be negative is not.
+    /// Whether every access of that launch provably stays inside its buffer, and the other demands are met.
     pub fn hold(&self, env: &impl LaunchValues) -> bool {
         if self.is_empty() || env.grid().contains(&0) {
             return true;
@@ -225,7 +234,13 @@ impl LaunchConditions {
             Known::Never => true,
             Known::In(i) => i.lo.wide() >= 0,
         };
-        Ok(self.conditions.iter().all(is_inside) && self.not_negative.iter().all(is_not_negative))
+        let is_exact = |(value, dtype): &(NodeId, DType)| match values[value.index()] {
+            Known::Nothing => false,
+            Known::Never => true,
+            Known::In(i) => i.lo.wide() >= dtype.int_min() && i.hi.wide() <= dtype.int_max(),
+        };
+        let others = self.not_negative.iter().all(is_not_negative) && self.exact.iter().all(is_exact);
+        Ok(others && self.conditions.iter().all(is_inside))
     }
 }
 

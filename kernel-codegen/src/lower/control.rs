@@ -2,11 +2,11 @@
 //!
 //! All threads of a program take the same way, so barriers may stand anywhere.
 
-use kernel_core::ir::{ControlOp, MemoryOp, Op, Operation, RegionId, ShapeOp, Unroll, ValueId};
+use kernel_core::ir::{ControlOp, GpuOp, MemoryOp, Op, Operation, RegionId, ShapeOp, Unroll, ValueId};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
-use kernel_llvm::{LoopHint, set_loop_hint};
+use kernel_llvm::{AsmEffects, LoopHint, set_loop_hint};
 
 use super::ir::Value;
 use super::words::memory_bits;
@@ -123,6 +123,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.leave_body(around);
 
         let latch = self.here();
+        let yields = yielded(func, body_region);
+        let nexts: Vec<Vec<Value>> =
+            args[1..].iter().zip(yields).map(|(&arg, &next)| self.next_registers(body_region, arg, next)).collect();
         let (remaining, index) = (self.ir.int(left.as_basic_value()), self.ir.int(counter.as_basic_value()));
         let next_left = self.ir.sub(remaining, one);
         let next_index = if reverse { self.ir.sub(index, step) } else { self.ir.add(index, step) };
@@ -143,10 +146,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         left.add_incoming(&[(&count, before), (&next_left, latch)]);
         counter.add_incoming(&[(&first, before), (&next_index, latch)]);
-        let yields = yielded(func, body_region);
-        for ((phis, &init), &next) in carried.iter().zip(inits).zip(yields) {
+        for ((phis, &init), next) in carried.iter().zip(inits).zip(&nexts) {
             self.incoming(phis, init, before);
-            self.incoming(phis, next, latch);
+            phis.iter().zip(next).for_each(|(phi, register)| phi.add_incoming(&[(register, latch)]));
         }
 
         self.ir.builder.position_at_end(exit);
@@ -158,6 +160,25 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.leave_loop(&barriers, &scratch);
         Ok(())
+    }
+
+    /// What a loop carries to its next trip of a value that its body knows as `arg`.
+    ///
+    /// Pointers of asynchronous copies are carried on purpose, by the pipeline, and those that copies begin at pass through
+    /// inline assembly that does nothing: LLVM would find that all go on by one number, carry one, and compute the others
+    /// from it in each trip.
+    fn next_registers(&self, body: RegionId, arg: ValueId, next: ValueId) -> Vec<Value<'ctx>> {
+        let mut registers = self.registers(next).to_vec();
+        for (_, operation) in self.func.region_ops(body) {
+            if operation.op != Op::Gpu(GpuOp::AsyncCopy) || operation.operands[1] != arg {
+                continue;
+            }
+            for group in self.vectors(arg, operation.operands.get(2).copied()).groups {
+                let first = &mut registers[group[0] as usize];
+                *first = self.pass_through("kept", "", &[*first], AsmEffects::Pure)[0];
+            }
+        }
+        registers
     }
 
     /// How many trips of a loop without barriers to join, so that the loads of one overlap the arithmetic of another.

@@ -278,7 +278,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// The same values, behind inline assembly that LLVM moves nothing of them across.
-    fn pass_through(
+    pub(super) fn pass_through(
         &self,
         what: &str,
         instruction: &str,

@@ -36,6 +36,7 @@
 //! would need no second barrier, but a warp issues a product only when the one before it is well on its way, so that a
 //! copy behind it would have little more than `S - 2` products' time to arrive, where it has `S - 1` this way.
 
+mod advance;
 mod build;
 mod carry;
 mod emit;
@@ -63,11 +64,17 @@ const MIN_STAGES: u32 = 2;
 /// Bytes that the default number of stages leaves for reductions and conversions in the loop.
 const SCRATCH_MARGIN: u32 = 16 * 1024;
 
-/// Runs the pass; says of each loop that was looked at what became of it.
+/// Runs the pass; says of each loop that was looked at what became of it. `exact` says that sums and products in loops
+/// do not wrap where offsets are made of them and masks hold.
 ///
 /// # Errors
 /// If a loop asks for more stages than fit the shared memory of the target.
-pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<Vec<LoopReport>, CodegenError> {
+pub(crate) fn run(
+    func: &mut Func,
+    target: Target,
+    options: &Options,
+    exact: bool,
+) -> Result<Vec<LoopReport>, CodegenError> {
     let mut loops = Vec::new();
     collect(func, func.body, &mut Vec::new(), &mut loops);
     let mut reports = refused(func, &loops);
@@ -92,7 +99,7 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
             reports.push(LoopReport { span, what: why_not(&found, stages) });
             continue;
         }
-        let in_flight = emit::emit(func, &place, &found, stages);
+        let in_flight = emit::emit(func, (&axis, exact), &place, &found, stages);
         reports.push(LoopReport { span, what: describe(func, &found, stages, in_flight) });
         changed = true;
     }
