@@ -266,12 +266,13 @@ impl AxisAnalysis {
                 ShapeOp::Broadcast { shape } => rules::broadcast(&operand(self, 0), func, operation.operands[0], shape),
                 ShapeOp::Permute { perm } => rules::permute(&operand(self, 0), perm),
                 ShapeOp::Reshape { shape } => rules::reshape(&operand(self, 0), shape.len()),
-                ShapeOp::Hint { kind, n, multiple, axis } => {
+                ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
                     if *kind == HintKind::Holds {
                         self.learn(func, operation.operands[0]);
                     }
                     rules::hint(&operand(self, 0), *kind, n, multiple, usize::from(*axis))
                 }
+                ShapeOp::Slice { start, .. } => AxisInfo::unknown(start.len()),
                 ShapeOp::ConvertLayout => operand(self, 0),
             },
             Op::Memory(op) => match op {

@@ -12,7 +12,7 @@ use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, Func, Op, RegionId};
 
 use super::describe::Describer;
 use super::lanes::{Lanes, MAX_DEPTH, strip};
-use super::range::{LaunchConditions, Node};
+use super::range::{Condition, LaunchConditions, Node};
 
 /// Demands of the launch that what `offset` is made of in a loop's `body` does not wrap, under the describer's
 /// hypotheses.
@@ -40,7 +40,7 @@ pub(super) fn require(
                         _ => Node::Mul(x.node, y.node),
                     };
                     let node = program.node(node);
-                    program.require_exact(node, dtype);
+                    program.require(Condition::Exact(node, dtype));
                 }
                 work.extend([(a, depth + 1), (b, depth + 1)]);
             }

@@ -4,7 +4,7 @@
 //! identified by its SSA name *and* by which axis of the accessed tile each of its dimensions runs along.
 //! `rows[:, None] * stride + rows[None, :]` under the mask `(rows < m)[:, None]` bounds the first use of `rows` only.
 
-use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, Func, Op, ShapeOp, UnaryOp, ValueId};
+use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, Func, Literal, Op, ShapeOp, UnaryOp, ValueId};
 
 /// Which axis of the accessed tile a dimension of a value runs along.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -113,6 +113,15 @@ fn comparison(func: &Func, op: CmpOp, holds: bool, a: Lanes, b: Lanes, out: &mut
     }
 }
 
+/// The number that a value is in all lanes, if it is a constant.
+pub(super) fn constant(func: &Func, value: ValueId) -> Option<i128> {
+    let stripped = strip(func, Lanes::of(func, value));
+    match func.def_op(stripped.value)?.op {
+        Op::Create(CreateOp::Const { value: Literal::Int(i), .. }) => Some(i),
+        _ => None,
+    }
+}
+
 /// Follows a value through operations that only move its elements.
 pub fn strip(func: &Func, mut lanes: Lanes) -> Lanes {
     while let Some(operation) = func.def_op(lanes.value) {
@@ -156,7 +165,7 @@ fn through(func: &Func, op: &ShapeOp, result: ValueId, source: ValueId, along: &
             }
             moved
         }
-        ShapeOp::Reshape { .. } => {
+        ShapeOp::Reshape { .. } | ShapeOp::Slice { .. } => {
             let rank = func.ty(source).rank() as u8;
             (0..rank).map(|d| Along::Reshaped(result, d)).collect()
         }

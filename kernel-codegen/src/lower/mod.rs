@@ -139,14 +139,6 @@ pub(crate) fn lower<'ctx>(
     })
 }
 
-/// Whether an operation is a proxy fence for what `cp.async` wrote: behind the wait for it. The hardware needs none, as
-/// CUTLASS and Triton rely on, and it would wait for the copies that are still in flight. Stores have fences of their
-/// own before.
-fn is_about_copies(op: &Op, before: Option<&Op>) -> bool {
-    let is_fence = matches!(op, Op::Gpu(GpuOp::Fence { kind: FenceKind::ProxyAsync }));
-    is_fence && matches!(before, Some(Op::Gpu(GpuOp::AsyncWait { .. })))
-}
-
 /// The registers of a value.
 type Registers<'ctx> = Rc<[Value<'ctx>]>;
 
@@ -177,6 +169,8 @@ struct Lower<'a, 'ctx> {
     warp: IntValue<'ctx>,
     /// Forms over (lane, warp) that were computed already.
     forms: Vec<(LinearForm, IntValue<'ctx>)>,
+    /// Those that ptxas sees to be the same in all lanes.
+    uniform_forms: Vec<(LinearForm, IntValue<'ctx>)>,
     /// Masks of redundant (lane, warp) bits, with the condition that a thread has none of them.
     owners: Vec<((u32, u32), IntValue<'ctx>)>,
     /// Per value, whether control depends on it.
@@ -239,6 +233,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             lane,
             warp,
             forms: Vec::new(),
+            uniform_forms: Vec::new(),
             owners: Vec::new(),
             steering: steering_values(func),
             scratch: Scratch::beside(allocations.bytes()),
@@ -259,12 +254,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
 
     fn region(&mut self, region: RegionId) -> Result<()> {
         let func = self.func;
-        let ops = &func.region(region).ops;
-        for (index, &op) in ops.iter().enumerate() {
-            let before = index.checked_sub(1).map(|before| &func.op(ops[before]).op);
-            if !is_about_copies(&func.op(op).op, before) {
-                self.operation(op)?;
-            }
+        for &op in &func.region(region).ops {
+            self.operation(op)?;
         }
         Ok(())
     }
@@ -309,6 +300,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::AsyncCommit => self.async_commit(operation),
             GpuOp::AsyncWait { pending } => self.async_wait(operation, *pending),
             GpuOp::Barrier => self.barrier(),
+            GpuOp::GroupBarrier => self.warp_group_barrier(),
             GpuOp::Fence { kind } => self.fence(*kind),
             GpuOp::Wgmma { .. } => return self.wgmma(operation),
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(operation, *pending),
@@ -316,7 +308,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::BarrierArrive => self.barrier_arrive(operation),
             GpuOp::BarrierWait => self.barrier_wait(operation),
             GpuOp::TmaLoad => return self.tma_load(operation),
-            GpuOp::TmaStore { reduce } => return self.tma_store(operation, *reduce),
+            GpuOp::TmaStore { reduce, parts } => return self.tma_store(operation, *reduce, parts),
             GpuOp::TmaStoreWait { pending } => self.tma_store_wait(*pending),
             GpuOp::WarpGroups { .. } => return self.warp_groups(operation),
         }

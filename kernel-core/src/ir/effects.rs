@@ -55,6 +55,7 @@ impl Func {
                 | ShapeOp::Broadcast { .. }
                 | ShapeOp::Reshape { .. }
                 | ShapeOp::Permute { .. }
+                | ShapeOp::Slice { .. }
                 | ShapeOp::ConvertLayout => Vec::new(),
             },
             Op::Memory(op) => match op {
@@ -112,6 +113,7 @@ impl Func {
                 | GpuOp::TmaStoreWait { .. }
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
+                | GpuOp::GroupBarrier
                 | GpuOp::Fence { .. }
                 | GpuOp::BarrierAlloc { .. }
                 | GpuOp::BarrierArrive

@@ -63,8 +63,10 @@ op_group! {
     /// Dimension `i` of the result is dimension `perm[i]` of the operand.
     Permute = "permute" @ ALL { perm: Vec<u8> };
     /// The same value, with a promise that the compiler relies on: what breaks it ends the program in the interpreter
-    /// and in safe kernels, and is undefined in `unsafe` ones on a GPU.
-    Hint = "hint" @ ALL { kind: HintKind, n: Dim, multiple: Dim, axis: u8 };
+    /// and in safe kernels, and is undefined on a GPU in `unsafe` ones and where it is `believed`.
+    Hint = "hint" @ ALL { kind: HintKind, n: Dim, multiple: Dim, axis: u8, believed: bool };
+    /// The part of a tile that begins at `start` and has that shape.
+    Slice = "slice" @ PLACED { start: Vec<Dim>, shape: Vec<Dim> };
     /// The same tile in another layout; the result's layout says which.
     ConvertLayout = "convert_layout" @ PLACED;
 }
@@ -162,6 +164,8 @@ op_group! {
     AsyncWait = "async_wait" @ PLACED { pending: u8 };
     /// All threads of the program (or warp group) meet; shared-memory accesses before it are seen after it.
     Barrier = "barrier" @ PLACED;
+    /// The threads of each four warps meet; what each of them accessed before is seen by the others after it.
+    GroupBarrier = "group_barrier" @ PLACED;
     /// Orders accesses between memory proxies.
     Fence = "fence" @ PLACED { kind: FenceKind };
     /// Allocates `slots` barriers with phases, each complete after `count` arrivals. They are ready when the kernel begins.
@@ -178,8 +182,10 @@ op_group! {
     /// `(descriptor, view, barrier, slot, coordinates...)`: copies a block into shared memory; its bytes are counted on the
     /// current phase of the barrier, at whose completion they are there.
     TmaLoad = "tma_load" @ PLACED;
-    /// `(descriptor, view, coordinates...)`: copies a view out to global memory, asynchronously, as one group.
-    TmaStore = "tma_store" @ PLACED { reduce: StoreMode };
+    /// `(descriptor, view, coordinates...)`: copies a view out to global memory, asynchronously, as one group. With
+    /// `parts`, the view is divided in so many along each dimension, and each four warps copy one of them: the first four
+    /// the first, the next ones that behind it along the first dimension.
+    TmaStore = "tma_store" @ PLACED { reduce: StoreMode, parts: Vec<u8> };
     /// Waits until at most `pending` groups of `tma_store` still read shared memory.
     TmaStoreWait = "tma_store_wait" @ PLACED { pending: u8 };
     /// Regions run by disjoint groups of warps at the same time; `warps` and `registers` per region.
