@@ -93,6 +93,10 @@ fn pointers_of_copies_go_on_from_trip_to_trip() {
         assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "{}", compiled.report);
         assert_eq!(count(inside, "mad.") + count(inside, "mul."), 0, "{inside}");
         assert_eq!(count(inside, "// kept"), 8, "{inside}");
+        // What is added is no product that ptxas could do again in each trip: the stride of the second factor has gone
+        // through a shuffle, as two words.
+        let before = &compiled.ptx[..compiled.ptx.find(inside).unwrap_or_default()];
+        assert!(count(before, "shfl.sync.idx") >= 2, "{}", compiled.ptx);
         assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
     }
     // Nobody has shown that the offsets of these are what they would be without wrapping.
@@ -209,4 +213,37 @@ fn slots_leave_room_for_conversions() {
         let compiled = compiled(&text, Target::sm_80(), 4, stages);
         assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report);
     }
+}
+
+/// A persistent product whose tiles go out through shared memory of their own, all the time.
+#[test]
+fn slots_leave_room_for_tiles_on_their_way_out() {
+    let text = "kernel tiles \"tiles.rs\" unsafe bound {
+      param %a a: desc f64[128, 32] {div = 16, len_div = 8, stride_div = 8}
+      param %b b: desc f64[128, 32] {div = 16, len_div = 8, stride_div = 8}
+      param %c c: desc_mut f64[128, 128] {div = 16, len_div = 8, stride_div = 8}
+      param %k k: i32 {div = 16}
+      param %tiles tiles: i32
+      %zero: i32 = const 0
+      %one: i32 = const 1
+      %bm: i32 = const 128
+      %step: i32 = const 32
+      %z: f64 = const 0.0
+      %acc0: f64[128, 128] = splat %z
+      for %zero, %tiles, %one (%tile: i32) {
+        %i: i32 = mul %tile, %bm
+        %sum: f64[128, 128] = for %zero, %k, %step, %acc0 (%t: i32, %acc: f64[128, 128]) {
+          %x: f64[128, 32] = desc_load %a, %i, %t
+          %y: f64[128, 32] = desc_load %b, %zero, %t
+          %w: f64[32, 128] = permute %y {perm = [1, 0]}
+          %d: f64[128, 128] = dot %x, %w, %acc {precision = tf32}
+          yield %d
+        }
+        desc_store %c, %sum, %i, %zero
+        yield
+      }
+      return
+    }";
+    let compiled = compiled(text, Target::sm_90a(), 8, 3);
+    assert!(compiled.shared_bytes <= 227 * 1024, "{}", compiled.report);
 }

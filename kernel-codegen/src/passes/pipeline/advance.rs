@@ -27,7 +27,7 @@ use std::collections::{HashMap, HashSet};
 
 use kernel_core::ir::{
     BinaryOp, CmpOp, CreateOp, DType, Def, ElementwiseOp, Literal, MemoryOp, Op, OpId, Operation, RegionId, ShapeOp,
-    ValueId,
+    Ty, ValueId,
 };
 use kernel_core::passes::util::constant;
 
@@ -87,10 +87,15 @@ impl Emit<'_> {
         }
         let dtype = ty.dtype()?;
         around.narrow = dtype.bits() < 64;
+        if around.narrow && !dtype.is_signed_int() {
+            return None;
+        }
         let Rate::By(rate) = self.rate(offset, dtype, around)? else { return None };
         if around.narrow && !mask.is_none_or(|mask| self.only_ends(mask, around)) {
             return None;
         }
+        let rate = if dtype.bits() < 64 { self.converted(rate, DType::I64) } else { rate };
+        let ty = Ty::tile(self.func.ty(rate).dtype()?, ty.shape);
         Some(self.value(CreateOp::Splat { shape: ty.shape.clone() }.into(), vec![rate], ty, layout))
     }
 
