@@ -32,6 +32,12 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(result, registers);
             return Ok(());
         }
+        if let (ElementwiseOp::Cast { .. }, [values]) = (op, &operands[..])
+            && self.ir.narrows_in_pairs(dtype, to)
+        {
+            self.set(result, self.ir.narrow_pairs(values, to));
+            return Ok(());
+        }
         // Truth values that are known to be equal (a mask along a vector) are computed once, which LLVM cannot know.
         let leaders = (to == DType::Bool).then(|| self.leaders(result));
         let mut registers: Vec<Value<'ctx>> = Vec::with_capacity(count);

@@ -74,6 +74,15 @@ pub(super) fn divide_f32<'ctx>(ir: &Ir<'ctx>, a: FloatValue<'ctx>, b: FloatValue
     single::divide(&F32 { ir }, a, b)
 }
 
+/// Divisors above this, 2^126, have subnormal reciprocals.
+const HUGE_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
+/// Divisors below this, 2^-126, are subnormal.
+const TINY_DIVISOR: f32 = f32::MIN_POSITIVE;
+/// By how much a quotient's terms are scaled where the divisor is huge.
+const SHRINK: f32 = 0.25;
+/// By how much a quotient's terms are scaled where the divisor is tiny: 2^24.
+const GROW: f32 = 16_777_216.0;
+
 /// Emits f32 instructions.
 struct F32<'a, 'ctx> {
     ir: &'a Ir<'ctx>,
@@ -278,8 +287,15 @@ impl<'ctx> FastMachine for F32<'_, 'ctx> {
     fn sqrt_approx(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
         self.special("sqrt.approx.f32", &[a])
     }
+    /// What ptxas makes of `div.full.f32`, with the same result to the bit: both are scaled where the reciprocal of the
+    /// divisor would be subnormal, or the divisor is. Written out, all quotients by one divisor share its scale and its
+    /// reciprocal, so that each of them takes two instructions instead of three.
     fn div_full(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
-        self.special("div.full.f32", &[a, b])
+        let magnitude = self.abs(b);
+        let (huge, tiny) = (self.lt(self.float(HUGE_DIVISOR), magnitude), self.lt(magnitude, self.float(TINY_DIVISOR)));
+        let scale = self.select(huge, self.float(SHRINK), self.float(1.0));
+        let scale = self.select(tiny, self.float(GROW), scale);
+        self.mul(self.mul(a, scale), self.rcp_approx_ftz(self.mul(b, scale)))
     }
 }
 
