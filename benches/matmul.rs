@@ -8,7 +8,9 @@
 //! Without the cubins or cuBLAS, the others run. `--only` takes parts of `DTYPE GROUP MxNxK`, `--skip` parts of
 //! `CONTENDER CONFIGURATION` to leave out, `--quick` takes fewer rounds and tries, `--seed N` repeats the data of a
 //! run, `--out DIR`, `--cubins DIR` and `--cublas DIR` name other folders. `--python python3` compares cold
-//! compilations with Triton's in that Python, which needs PyTorch.
+//! compilations with Triton's in that Python, which needs PyTorch. `--tiles 64x128x64x4x4,128x128x64x5x8/2` tries
+//! other configurations of ours: BM x BN x BK x stages x warps, and `/` how many programs share a tile. `--ladder`
+//! measures the kernels of `tilewright::guide::matmul` instead.
 //!
 //! Without `--bench`, which `cargo bench` adds, our kernels are only checked, at small sizes, on whatever device there
 //! is. `--look DIR` writes the PTX of every configuration at full size instead, which needs no GPU.
@@ -17,7 +19,7 @@
 mod kernels;
 
 use tilewright::prelude::*;
-use tilewright_bench::product::bench::Bench;
+use tilewright_bench::product::bench::{Bench, Page};
 use tilewright_bench::stage::Mode;
 use tilewright_bench::{Failure, report};
 
@@ -37,8 +39,16 @@ fn main() -> Result<(), Failure> {
         println!("no CUDA device: nothing is timed, kernels are checked at small sizes");
     }
     let only = report::argument("--only").map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default();
-    let mut bench = Bench::new(&device, mode.clone(), only)?;
-    let held = kernels::all(&mut bench);
+    let page = if std::env::args().any(|a| a == "--ladder") { Page::Ladder } else { Page::Products };
+    let mut bench = Bench::new(&device, mode.clone(), only, page)?;
+    let held = match page {
+        // A check is of everything.
+        Page::Products if mode == Mode::Check => {
+            kernels::all(&mut bench).and_then(|()| kernels::ladder::hold(&mut bench))
+        }
+        Page::Products => kernels::all(&mut bench),
+        Page::Ladder => kernels::ladder::hold(&mut bench),
+    };
     if mode == Mode::Time {
         bench.finish()?;
         if let Some(python) = report::argument("--python") {

@@ -48,15 +48,18 @@ fn numbers(len: usize, seed: usize) -> Vec<f16> {
 }
 
 /// Sizes that nothing divides, against plain Rust.
-fn check(device: &Device) -> Result<(), Error> {
-    let (m, n, k) = (75usize, 107usize, 91usize);
+fn check<const BM: usize, const BN: usize, const BK: usize>(
+    device: &Device,
+    (m, n, k): (usize, usize, usize),
+    warps: u32,
+) -> Result<(), Error> {
     let (xs, ys) = (numbers(m * k, 1), numbers(k * n, 2));
     let biases: Vec<f32> = (0..n).map(|j| j as f32 / 50.0 - 1.0).collect();
     let (a, b, bias) = (device.upload(&xs)?, device.upload(&ys)?, device.upload(&biases)?);
     let mut c = device.full(m * n, f16::NAN)?;
-    matmul::<_, 32, 64, 32, 8>(&a, &b, &bias, &mut c, m as i32, n as i32, k as i32, SLOPE)
-        .grid(m.div_ceil(32) * n.div_ceil(64))
-        .num_warps(4)
+    matmul::<_, BM, BN, BK, 8>(&a, &b, &bias, &mut c, m as i32, n as i32, k as i32, SLOPE)
+        .grid(m.div_ceil(BM) * n.div_ceil(BN))
+        .num_warps(warps)
         .launch(device)?;
     // What tensor cores may lose in k additions, relative to the sum of absolute values.
     let lost = k as f64 * 2.0 / f64::from(1 << 24);
@@ -100,6 +103,7 @@ fn time(device: &Device) -> Result<(), Error> {
 fn main() -> Result<(), Error> {
     let device = Device::best()?;
     println!("on {}", device.name());
-    check(&device)?;
+    check::<32, 64, 32>(&device, (75, 107, 91), 4)?;
+    check::<128, 256, 64>(&device, (131, 269, 157), 8)?;
     if device.is_cuda() { time(&device) } else { Ok(()) }
 }

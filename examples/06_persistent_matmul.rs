@@ -64,14 +64,17 @@ fn integer(i: usize, j: usize) -> f32 {
 }
 
 /// Sizes that nothing divides. Sums of small integers are exact in f32 and, as far as they go here, in f16.
-fn check(device: &Device) -> Result<(), Error> {
-    let (m, n, k) = (75usize, 107usize, 91usize);
+fn check<const BM: usize, const BN: usize, const BK: usize>(
+    device: &Device,
+    (m, n, k): (usize, usize, usize),
+    warps: u32,
+) -> Result<(), Error> {
     let a = Matrix::new(device, m, k, integer)?;
     let b = Matrix::new(device, k, n, |i, j| integer(j, i))?;
     let mut c = Matrix::new(device, m, n, |_, _| f32::NAN)?;
-    persistent::<_, 32, 64, 32, 8>(&a.desc()?, &b.desc()?, &mut c.desc_mut()?, m as i32, n as i32, k as i32)
+    persistent::<_, BM, BN, BK, 8>(&a.desc()?, &b.desc()?, &mut c.desc_mut()?, m as i32, n as i32, k as i32)
         .grid(3)
-        .num_warps(4)
+        .num_warps(warps)
         .launch(device)?;
     let got = c.buffer.to_vec()?;
     for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
@@ -113,6 +116,9 @@ fn time(device: &Device) -> Result<(), Error> {
 fn main() -> Result<(), Error> {
     let device = Device::best()?;
     println!("on {}", device.name());
-    check(&device)?;
+    check::<32, 64, 32>(&device, (75, 107, 91), 4)?;
+    // The tile that is timed, with rows that the hardware's copies may write, and with others.
+    check::<128, 256, 64>(&device, (387, 520, 157), 8)?;
+    check::<128, 256, 64>(&device, (387, 517, 157), 8)?;
     if device.is_cuda() { time(&device) } else { Ok(()) }
 }

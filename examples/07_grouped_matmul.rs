@@ -84,15 +84,15 @@ fn run<const BM: usize, const BN: usize, const BK: usize>(
     Ok((out.to_vec()?, best))
 }
 
-fn main() -> Result<(), Error> {
-    let device = Device::best()?;
-    println!("on {}", device.name());
-
-    // Heights that nothing divides, and an expert without rows.
-    let (sizes, n, k) = ([5usize, 0, 70, 33], 72usize, 40usize);
-    let (got, _) = run::<32, 32, 16>(&device, &sizes, (n, k))?;
+/// Every element, against plain Rust.
+fn check<const BM: usize, const BN: usize, const BK: usize>(
+    device: &Device,
+    sizes: &[usize],
+    (n, k): (usize, usize),
+) -> Result<(), Error> {
+    let (got, _) = run::<BM, BN, BK>(device, sizes, (n, k))?;
     let mut row = 0;
-    for (expert, size) in sizes.into_iter().enumerate() {
+    for (expert, size) in sizes.iter().enumerate() {
         for i in row..row + size {
             for j in 0..n {
                 let want: f32 = (0..k).map(|t| integer(i, t) * integer(j, expert * k + t)).sum();
@@ -102,6 +102,17 @@ fn main() -> Result<(), Error> {
         row += size;
     }
     println!("{} experts, {row} rows: exact", sizes.len());
+    Ok(())
+}
+
+fn main() -> Result<(), Error> {
+    let device = Device::best()?;
+    println!("on {}", device.name());
+
+    // Heights that nothing divides, and an expert without rows.
+    check::<32, 32, 16>(&device, &[5, 0, 70, 33], (72, 40))?;
+    // The tile that is timed.
+    check::<128, 128, 64>(&device, &[1, 130, 0, 67], (136, 72))?;
 
     if device.is_cuda() {
         let sizes: Vec<usize> = (0..16).map(|expert| 200 + expert * 37).collect();

@@ -45,6 +45,7 @@
 //! | [`launch`] | calls, grids, compiled kernels to look at |
 //! | [`Error`] | everything that can go wrong outside the attribute |
 //! | [`Ptr`], [`PtrMut`], [`Const`], [`Tile`] | the types of kernels' parameters and values |
+//! | [`guide`] | how a matrix product becomes fast, step by step |
 //!
 //! # Launches
 //!
@@ -83,6 +84,7 @@
 //! | `jit` | on | kernels are compiled for GPUs; without it they run on the CPU only |
 //! | `link-llvm` | off | LLVM is linked when the program is built, instead of loaded from the Rust toolchain when it runs |
 
+pub mod guide;
 mod markers;
 pub mod prelude;
 

@@ -33,7 +33,7 @@ pub mod tensor_map;
 
 use std::cell::RefCell;
 
-use tilewright::launch::{Call, HasGrid, UnsafeCall};
+use tilewright::launch::{Call, CompiledKernel, HasGrid, UnsafeCall};
 use tilewright::prelude::*;
 
 pub use stage::Stage;
@@ -47,6 +47,13 @@ pub enum How<'a> {
     Launch(&'a Device),
     /// Compile it for a target without running it, and keep the code.
     Compile(Target, &'a RefCell<Vec<String>>),
+    /// Compile and load it without running it, and keep every stage of its way.
+    Inspect(&'a Device, &'a RefCell<Vec<CompiledKernel>>),
+}
+
+/// Whether nothing at all can be compiled, so that there is no use in trying the next configuration.
+pub fn without_compiler(why: &Failure) -> bool {
+    matches!(why.downcast_ref::<Error>(), Some(Error::Llvm { .. })) && kernel_llvm::load().is_err()
 }
 
 /// One way to do the work.
@@ -66,6 +73,7 @@ impl<C, G: HasGrid> Submit for Call<'_, C, G> {
         match how {
             How::Launch(device) => self.launch(device)?,
             How::Compile(target, code) => code.borrow_mut().push(self.compile(*target)?.ptx().to_string()),
+            How::Inspect(device, kernels) => kernels.borrow_mut().push(self.compile_on(device)?),
         }
         Ok(())
     }
@@ -89,6 +97,7 @@ impl<C, G: HasGrid> SubmitUnchecked for UnsafeCall<'_, C, G> {
             // SAFETY: the caller's promise.
             How::Launch(device) => unsafe { self.launch(device) }?,
             How::Compile(target, code) => code.borrow_mut().push(self.compile(*target)?.ptx().to_string()),
+            How::Inspect(device, kernels) => kernels.borrow_mut().push(self.compile_on(device)?),
         }
         Ok(())
     }

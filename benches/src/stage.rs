@@ -10,7 +10,7 @@ use tilewright::prelude::*;
 use crate::cubin::{Argument, Cubin, Entry};
 use crate::element::Element;
 use crate::shape::{Matrix, Variant, Vector};
-use crate::{Contender, Contest, Failure, How, Launch, Outcome, cubin, median, report};
+use crate::{Contender, Contest, Failure, How, Launch, Outcome, cubin, median, report, without_compiler};
 
 /// Rounds of the final comparison.
 const ROUNDS: usize = 21;
@@ -185,11 +185,16 @@ impl Stage {
         }
     }
 
-    fn fail(&mut self, contest: &Contest<'_>, contender: &str, config: &str, why: &str) {
+    /// Notes what went wrong. If nothing can be compiled, one failure says so for all.
+    fn fail(&mut self, contest: &Contest<'_>, contender: &str, config: &str, why: Failure) -> Result<(), Failure> {
+        if without_compiler(&why) {
+            return Err(why);
+        }
         let (work, shape, dtype) = (contest.work, &contest.shape, contest.dtype);
         let what = format!("{work} {shape} {dtype}, {contender} {config}: {why}");
         println!("FAILED {what}");
         self.failures.push(what);
+        Ok(())
     }
 
     /// Runs a configuration once on poisoned outputs and compares them.
@@ -208,7 +213,7 @@ impl Stage {
         for contender in std::mem::take(&mut contest.contenders) {
             for (config, mut launch) in contender.configs {
                 if let Err(why) = self.check(&contest, &mut launch) {
-                    self.fail(&contest, contender.name, &config, &why.to_string());
+                    self.fail(&contest, contender.name, &config, why)?;
                 }
             }
         }
@@ -222,7 +227,7 @@ impl Stage {
             for (config, mut launch) in contender.configs.into_iter().filter(|_| contender.name != "triton") {
                 let code = RefCell::new(Vec::new());
                 if let Err(why) = launch(&How::Compile(Target::sm_90a(), &code)) {
-                    self.fail(&contest, contender.name, &config, &why.to_string());
+                    self.fail(&contest, contender.name, &config, why)?;
                 }
                 for (i, ptx) in code.into_inner().into_iter().enumerate() {
                     let size = contest.shape.rsplit('x').next().unwrap_or_default();
@@ -283,7 +288,7 @@ impl Stage {
                     self.attempts += &format!("{work},{shape},{dtype},{name},{config},{ms:.5}\n");
                 }
                 match attempt {
-                    Err(why) => self.fail(&contest, contender.name, &config, &why.to_string()),
+                    Err(why) => self.fail(&contest, contender.name, &config, why)?,
                     Ok(ms) => known.push((ms, config, launch)),
                 }
             }

@@ -38,16 +38,21 @@ pub(crate) struct Boxes {
 
 /// The boxes that a layout of shared memory (offset to coordinates) is made of; `None` if it is not made of boxes.
 pub(crate) fn boxes_of(layout: &LinearLayout, elem_bits: u32) -> Option<Boxes> {
+    boxes_within(layout, elem_bits, &layout.tile_shape())
+}
+
+/// As [`boxes_of`], with boxes of which each lies in one part of the block: the block is made of parts of that shape.
+pub(crate) fn boxes_within(layout: &LinearLayout, elem_bits: u32, part: &[u32]) -> Option<Boxes> {
     let shape = layout.tile_shape();
     candidates(&shape, elem_bits)
         .find(|(known, ..)| known == layout)
-        .and_then(|(layout, swizzle, row)| cut(&layout, &shape, swizzle, row, elem_bits))
+        .and_then(|(layout, swizzle, row)| cut(&layout, &shape, part, swizzle, row, elem_bits))
 }
 
 /// The best layout for a block of that shape that is made of boxes: with the widest swizzle that it allows.
 pub(crate) fn box_layout(shape: &[u32], elem_bits: u32) -> Option<LinearLayout> {
     let mut fitting = candidates(shape, elem_bits)
-        .filter(|(layout, swizzle, row)| cut(layout, shape, *swizzle, *row, elem_bits).is_some());
+        .filter(|(layout, swizzle, row)| cut(layout, shape, shape, *swizzle, *row, elem_bits).is_some());
     fitting.next().map(|(layout, ..)| layout)
 }
 
@@ -78,9 +83,19 @@ fn candidates(shape: &[u32], elem_bits: u32) -> impl Iterator<Item = (LinearLayo
     all.into_iter()
 }
 
-/// Cuts a layout of rows of `row` elements into boxes as large as can be.
-fn cut(layout: &LinearLayout, shape: &[u32], swizzle: MapSwizzle, row: u32, elem_bits: u32) -> Option<Boxes> {
+/// Cuts a layout of rows of `row` elements into boxes as large as can be, none of which is in two parts.
+fn cut(
+    layout: &LinearLayout,
+    shape: &[u32],
+    part: &[u32],
+    swizzle: MapSwizzle,
+    row: u32,
+    elem_bits: u32,
+) -> Option<Boxes> {
     let (&last, outer) = shape.split_last()?;
+    if *part.last()? < row {
+        return None;
+    }
     let mut side = vec![1; shape.len()];
     side[shape.len() - 1] = row;
     // Rows follow each other in memory, those of the innermost outer dimension first. Unswizzled rows that are longer
@@ -88,7 +103,7 @@ fn cut(layout: &LinearLayout, shape: &[u32], swizzle: MapSwizzle, row: u32, elem
     let mut whole = swizzle != MapSwizzle::None || row == last || row * elem_bits / 8 == MIN_ROW_BYTES;
     for (axis, &size) in outer.iter().enumerate().rev() {
         if whole {
-            side[axis] = size.min(MAX_SIDE);
+            side[axis] = size.min(MAX_SIDE).min(part[axis]);
             whole = side[axis] == size;
         }
     }

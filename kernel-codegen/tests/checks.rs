@@ -127,6 +127,59 @@ fn a_gather_whose_mask_bounds_it_is_decided_at_launch() {
     assert!(!holds(&bytes, &Launch { scalars: &[None, None, Some(0)], lengths: &[64, 255, 0], grid: 1 }));
 }
 
+/// A row that wraps around: `x[(program_id(0) * 64 + arange(0, 64)) % n]`, or what else the offsets are.
+fn wrapped(offsets: &str) -> String {
+    MASKED
+        .replace("  %12: *x[64] = add_ptr %11, %8", &format!("  {offsets}\n  %12: *x[64] = add_ptr %11, %w"))
+        .replace("load %12, %10", "load %12")
+}
+
+fn divisions_without_sign(func: &Func) -> usize {
+    let has_no_sign = |value| func.ty(value).dtype().is_some_and(|dtype| !dtype.is_signed_int());
+    let divides = |op: &Op| {
+        *op == Op::binary(kernel_core::ir::BinaryOp::Rem) || *op == Op::binary(kernel_core::ir::BinaryOp::Div)
+    };
+    func.ops.iter().filter(|op| divides(&op.op) && has_no_sign(op.results[0])).count()
+}
+
+#[test]
+fn what_a_launch_shows_not_to_be_negative_is_divided_without_signs() {
+    let source = wrapped("%w: i32[64] = rem %8, %9");
+    let (fast, plan) = prepare(&source, Checks::AtLaunch);
+    assert_eq!((divisions_without_sign(&fast), checks_in(&fast)), (1, 0));
+    let holds = |plan: &CheckPlan, n, len, grid| {
+        plan.conditions.hold(&LaunchEnv {
+            scalars: &[None, None, Some(n)],
+            lengths: &[len, len, 0],
+            grid: [grid, 1, 1],
+        })
+    };
+    assert!(holds(&plan, 100, 100, 1000));
+    assert!(holds(&plan, i128::from(i32::MAX), 1 << 31, 1 << 25), "the last dividend is i32::MAX");
+    assert!(!holds(&plan, i128::from(i32::MAX), 1 << 31, (1 << 25) + 1), "a dividend may wrap");
+    assert!(!holds(&plan, -1, 1 << 31, 1), "a divisor with a sign");
+    // The other variant, and a kernel that promises everything itself, divide as they are written.
+    assert_eq!(divisions_without_sign(&prepare(&source, Checks::EveryAccess).0), 0);
+    let promised = source.replace(" safe ", " unsafe ");
+    assert_eq!(divisions_without_sign(&prepare(&promised, Checks::AtLaunch).0), 0);
+}
+
+#[test]
+fn nothing_is_demanded_of_divisions_that_may_well_have_signs() {
+    // `(i - n) % n + n` has a negative dividend, and the launch keeps its fast variant.
+    let shifted = wrapped(
+        "%d: i32[64] = sub %8, %9\n  %r: i32[64] = rem %d, %9\n  %s: i32[64] = add %r, %9\n  \
+         %w: i32[64] = div %s, %9",
+    );
+    let (fast, plan) = prepare(&shifted, Checks::AtLaunch);
+    assert_eq!(divisions_without_sign(&fast), 0);
+    let env = LaunchEnv { scalars: &[None, None, Some(100)], lengths: &[100, 100, 0], grid: [2, 1, 1] };
+    assert!(plan.conditions.hold(&env));
+    // What no address depends on is nobody's condition.
+    let beside = wrapped("%d: i32[64] = rem %8, %9\n  %w: i32[64] = add %7, %7");
+    assert_eq!(divisions_without_sign(&prepare(&beside, Checks::AtLaunch).0), 0);
+}
+
 /// Rows of a matrix: the mask bounds rows and columns apart, the offset is `row * stride + column`.
 fn matrix(mask: &str) -> String {
     format!(

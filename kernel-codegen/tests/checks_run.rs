@@ -2,7 +2,7 @@
 
 use kernel_codegen::check::{Checks, insert};
 use kernel_core::interp::{Fault, FaultKind, HostBuffer, HostScalar, run_kernel};
-use kernel_core::ir::{BoundFunc, DType};
+use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Op};
 use kernel_core::text;
 
 /// Adds up `x[lo], x[lo + 3], ..` below `hi` through a carried pointer, walks `index` backwards through a second one,
@@ -164,4 +164,57 @@ fn a_load_whose_other_is_zero_stays_as_it_is() {
     assert_eq!(selects(OTHER), 2);
     assert_eq!(selects(&OTHER.replace("const 7.0", "const 0.0")), 0);
     assert_eq!(selects(&OTHER.replace("const 7.0", "const -0.0")), 2, "its bits are not those of zero");
+}
+
+/// `out[i] = x[(pid * 8 + i) % n] + x[i / n]`, offsets whose divisions lose their signs.
+const WRAP: &str = r#"kernel wrap "k.rs" safe bound {
+  param %0 x: ptr f32
+  param %1 out: ptr_mut f32
+  param %2 n: i32
+  %3: i32 = program_id {axis = 0}
+  %4: i32 = const 8
+  %5: i32 = mul %3, %4
+  %6: i32[8] = splat %5
+  %7: i32[8] = arange {lo = 0, hi = 8}
+  %8: i32[8] = add %6, %7
+  %9: i32[8] = splat %2
+  %10: i32[8] = rem %8, %9
+  %11: i32[8] = div %8, %9
+  %12: *x[8] = splat %0
+  %13: *x[8] = add_ptr %12, %10
+  %14: f32[8] = load %13
+  %15: *x[8] = add_ptr %12, %11
+  %16: f32[8] = load %15
+  %17: f32[8] = add %14, %16
+  %18: *out[8] = splat %1
+  %19: *out[8] = add_ptr %18, %8
+  store %19, %17
+  return
+}
+"#;
+
+#[test]
+fn divisions_without_signs_give_the_same() {
+    let x: Vec<f32> = (0..64).map(|i| (i * i) as f32).collect();
+    let run = |checks: Option<Checks>, n: i32| {
+        let mut func = text::parse(WRAP).unwrap_or_else(|e| panic!("{e}"));
+        if let Some(checks) = checks {
+            insert(&mut func, checks);
+            kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
+        }
+        let without = func.ops.iter().filter(|op| matches!(op.op, Op::Elementwise(ElementwiseOp::Bitcast { .. })));
+        assert_eq!(without.count(), if checks == Some(Checks::AtLaunch) { 6 } else { 0 });
+        let mut buffers = [HostBuffer::from(x.clone()), HostBuffer::from(vec![-1.0f32; 48])];
+        let n = HostScalar::from_bits(DType::I32, u64::from(n as u32));
+        let bound = BoundFunc::new(func).expect("bound");
+        run_kernel(&bound, &mut buffers, &[n], [6, 1, 1]).expect("it runs");
+        buffers[1].as_slice::<f32>().expect("f32").to_vec()
+    };
+    // A remainder of a division by zero is the dividend.
+    for n in [0, 1, 7, 16, 47, 48, 1000] {
+        let expected = run(None, n);
+        for checks in [Checks::AtLaunch, Checks::EveryAccess] {
+            assert_eq!(run(Some(checks), n), expected, "{checks:?} by {n}");
+        }
+    }
 }

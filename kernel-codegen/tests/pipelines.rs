@@ -49,6 +49,23 @@ fn hopper_products_stay_in_flight_while_slots_are_refilled() {
     }
 }
 
+/// Rows and columns that wrap around instead of being masked are copied by 16 bytes too: the launch shows that what is
+/// wrapped is not negative, and 16 divides what it is wrapped by.
+#[test]
+fn rows_and_columns_that_wrap_around_are_copied_ahead() {
+    let wrapped = MATMUL
+        .replace(" unsafe ", " safe ")
+        .replace("%m1: i32[128, 1] = expand_dims %ms {axis = 1}", "%wm: i32[128] = splat %n\n  %mw: i32[128] = rem %ms, %wm\n  %m1: i32[128, 1] = expand_dims %mw {axis = 1}")
+        .replace("%n1: i32[1, 128] = expand_dims %rn {axis = 0}", "%nw: i32[128] = add %rn, %m0s\n  %nx: i32[128] = rem %nw, %wm\n  %n1: i32[1, 128] = expand_dims %nx {axis = 0}");
+    let whole = compiled(&wrapped, Target::sm_90a(), 8, 3);
+    let inside = main_loop(&whole.ptx);
+    assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "{}", whole.report);
+    assert!(whole.report.to_string().contains("products stay in flight"), "{}", whole.report);
+    // The columns of a matrix whose width may be anything are not together.
+    let ragged = compiled(&wrapped.replace("%n n: i32 {div = 16}", "%n n: i32"), Target::sm_90a(), 8, 3);
+    assert_eq!(count(main_loop(&ragged.ptx), "cp.async.cg.shared.global"), 4, "{}", ragged.report);
+}
+
 #[test]
 fn ampere_products_run_with_one_barrier_per_iteration() {
     let compiled = compiled(MATMUL, Target::sm_80(), 8, 3);

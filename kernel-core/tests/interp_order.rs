@@ -290,3 +290,52 @@ fn a_thread_waits_for_nobody_to_read_what_it_wrote() {
     let message = run(&kernel("#1")).expect_err("other threads wrote it").to_string();
     assert!(message.contains("is read without a barrier after the write of other threads"), "{message}");
 }
+
+/// Eight warps write a tile, and each four copy a part of it.
+#[test]
+fn four_warps_wait_for_nobody_to_copy_what_they_wrote() {
+    let kernel = |held: &str, barrier: &str, parts: &str| {
+        format!(
+            "kernel k \"\" safe placed {{
+               param %a a: desc f32[16, 16]
+               param %out out: desc_mut f32[16, 32]
+               layout #0 = register, lane [0, 1] [0, 2] [0, 4] [0, 8] [1, 0], warp [2, 0] [4, 0] [8, 0] -> dim0 16, dim1 16
+               layout #1 = register, lane [0, 1] [0, 2] [0, 4] [1, 0] [2, 0], warp [4, 0] [8, 0] [0, 8] -> dim0 16, dim1 16
+               %zero: i32 = const 0
+               %s: shared f32[16, 16] = shared_alloc
+               %x: f32[16, 16] {held} = desc_load %a, %zero, %zero
+               shared_store %s, %x
+               fence {{kind = proxy_async}}
+               {barrier}
+               tma_store %out, %s, %zero, %zero {{parts = {parts}}}
+               tma_store_wait {{pending = 0}}
+               {barrier}
+               shared_store %s, %x
+               return
+             }}"
+        )
+    };
+    let run = |text: &str| {
+        let func = kernel_core::ir::Placed::new(kernel_core::text::parse(text).expect("tile IR")).expect("placed");
+        let a: Vec<f32> = (0..256).map(|i| i as f32).collect();
+        let mut buffers = [a.into(), vec![0f32; 512].into()];
+        let tensors = [[16, 16], [16, 32]].map(|shape| HostTensor::contiguous(&shape));
+        let result = run_ordered(&func, &mut buffers, &tensors, &[], [1, 1, 1]);
+        let out: Vec<f32> = elements(&buffers[1]);
+        let is_there = (0..512).all(|i| out[i] == if i % 32 < 16 { (i / 32 * 16 + i % 32) as f32 } else { 0.0 });
+        assert!(is_there || result.is_err(), "{out:?}");
+        result.map_err(|fault| fault.to_string())
+    };
+    assert_eq!(run(&kernel("#0", "group_barrier", "[2, 1]")), Ok(()));
+    assert_eq!(run(&kernel("#1", "group_barrier", "[1, 2]")), Ok(()));
+    assert_eq!(run(&kernel("#1", "barrier", "[2, 1]")), Ok(()));
+    for (held, barrier, parts) in [
+        ("#0", "", "[2, 1]"),
+        ("#0", "group_barrier", "[1, 2]"),
+        ("#1", "group_barrier", "[2, 1]"),
+        ("#0", "group_barrier", "[]"),
+    ] {
+        let message = run(&kernel(held, barrier, parts)).expect_err("others wrote it");
+        assert!(message.contains("without a barrier"), "{held} {barrier} {parts}: {message}");
+    }
+}

@@ -36,7 +36,7 @@ pub fn once(device: &Device) -> Result<(), Failure> {
     let start = Instant::now();
     let (a, b) = (TensorDesc::new(&x, [size, size])?, TensorDesc::new(&x, [size, size])?);
     let mut c = TensorDescMut::new(&mut c, [size, size])?;
-    let consts = PersistentConsts { BM: 128, BN: 256, BK: 64, GROUP: super::GROUP };
+    let consts = PersistentConsts { BM: 128, BN: 256, BK: 64, GROUP: super::tile::GROUP };
     consts.call(&a, &b, &mut c, n, n, n).grid(32).num_warps(8).num_stages(3).launch(device)?;
     device.synchronize()?;
     println!("{}", start.elapsed().as_secs_f64() * 1e3);

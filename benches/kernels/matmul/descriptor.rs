@@ -5,7 +5,7 @@ use tilewright::prelude::*;
 use tilewright_bench::product::{Contender, Factor, Operands, Product};
 use tilewright_bench::{Failure, How, Submit};
 
-use super::{GROUP, Tile};
+use super::tile::Tile;
 
 /// `c = a @ b`, all row-major, one tile per program.
 #[kernel]
@@ -129,10 +129,10 @@ pub fn persistent_k_major<T: Float, R: Float, const BM: usize, const BN: usize, 
 /// Makes the three descriptors of matrices and launches a kernel on them.
 macro_rules! launch {
     ($consts:ident, $tile:expr, $operands:expr, $product:expr, $b:expr, $grid:expr, $how:expr) => {{
-        let (Product { m, n, k, .. }, Tile { bm, bn, bk, stages, warps }) = ($product, $tile);
+        let (Product { m, n, k, .. }, Tile { bm, bn, bk, stages, warps, group, .. }) = ($product, $tile);
         let (a, b) = (TensorDesc::new($operands.a, [m, k])?, TensorDesc::new($operands.b, $b)?);
         let mut c = TensorDescMut::new($operands.c.reborrow(), [m, n])?;
-        let consts = $consts { BM: bm, BN: bn, BK: bk, GROUP };
+        let consts = $consts { BM: bm, BN: bn, BK: bk, GROUP: group };
         let call = consts.call(&a, &b, &mut c, m as i32, n as i32, k as i32).grid($grid);
         call.num_warps(warps).num_stages(stages).submit($how)
     }};
@@ -144,11 +144,11 @@ fn batched<T: Factor + Float>(
     how: &How<'_>,
     operands: &mut Operands<'_, T>,
 ) -> Result<(), Failure> {
-    let (Product { batch, m, n, k, .. }, Tile { bm, bn, bk, stages, warps }) = (product, tile);
+    let (Product { batch, m, n, k, .. }, Tile { bm, bn, bk, stages, warps, group, .. }) = (product, tile);
     let a = TensorDesc::new(operands.a, [batch, m, k])?;
     let b = TensorDesc::new(operands.b, [batch, k, n])?;
     let mut c = TensorDescMut::new(operands.c.reborrow(), [batch, m, n])?;
-    let consts = BlocksBatchedConsts { BM: bm, BN: bn, BK: bk, GROUP };
+    let consts = BlocksBatchedConsts { BM: bm, BN: bn, BK: bk, GROUP: group };
     let call = consts.call(&a, &b, &mut c, m as i32, n as i32, k as i32).grid((tile.programs(&product), batch));
     call.num_warps(warps).num_stages(stages).submit(how)
 }

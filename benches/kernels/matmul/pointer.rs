@@ -4,7 +4,7 @@ use tilewright::prelude::*;
 use tilewright_bench::Submit;
 use tilewright_bench::product::{Contender, Factor, Product};
 
-use super::Tile;
+use super::tile::Tile;
 
 /// `c = a @ b`, all row-major. Programs go down `GROUP` rows of tiles before they go on to the next column, so that
 /// those that run at the same time share what they read.
@@ -93,20 +93,20 @@ where
     let mut contender = Contender::new("tilewright pointer");
     for tile in tiles.iter().copied() {
         contender.config(tile.to_string(), move |how, operands| {
-            let Tile { bm, bn, bk, stages, warps } = tile;
+            let Tile { bm, bn, bk, stages, warps, group, .. } = tile;
             let (a, b, c) = (operands.a, operands.b, operands.c.reborrow());
             let [mi, ni, ki] = [m, n, k].map(|size| size as i32);
             let programs = m.div_ceil(bm) * n.div_ceil(bn);
             if batch > 1 {
-                let consts = MatmulBatchedConsts { BM: bm, BN: bn, BK: bk, GROUP: super::GROUP };
+                let consts = MatmulBatchedConsts { BM: bm, BN: bn, BK: bk, GROUP: group };
                 let call = consts.call(a, b, c, mi, ni, ki).grid((programs, batch));
                 call.num_warps(warps).num_stages(stages).submit(how)
             } else if T::B_K_MAJOR {
-                let consts = MatmulKMajorConsts { BM: bm, BN: bn, BK: bk, GROUP: super::GROUP };
+                let consts = MatmulKMajorConsts { BM: bm, BN: bn, BK: bk, GROUP: group };
                 let call = consts.call(a, b, c, mi, ni, ki).grid(programs);
                 call.num_warps(warps).num_stages(stages).submit(how)
             } else {
-                let consts = MatmulConsts { BM: bm, BN: bn, BK: bk, GROUP: super::GROUP };
+                let consts = MatmulConsts { BM: bm, BN: bn, BK: bk, GROUP: group };
                 let call = consts.call(a, b, c, mi, ni, ki).grid(programs);
                 call.num_warps(warps).num_stages(stages).submit(how)
             }

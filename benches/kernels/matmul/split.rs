@@ -8,7 +8,7 @@ use tilewright::prelude::*;
 use tilewright_bench::product::{Contender, Factor, Product};
 use tilewright_bench::{Failure, Submit};
 
-use super::Tile;
+use super::tile::Tile;
 
 /// `c = a @ b`, all row-major; axis 0 of the grid counts tiles, axis 1 the `SPLITS` parts of `k`.
 ///
@@ -51,17 +51,6 @@ pub struct Shared {
     counts: Buffer<i32>,
 }
 
-/// Tiles and how many programs share each.
-const CHECKED: [(Tile, usize); 2] = [(super::tile(32, 32, 16, 2, 4), 2), (super::tile(64, 32, 32, 3, 4), 3)];
-#[rustfmt::skip]
-const CONFIGS: [(Tile, usize); 14] = [
-    (super::tile(16, 64, 128, 4, 4), 2), (super::tile(16, 128, 128, 4, 4), 2), (super::tile(16, 128, 64, 6, 4), 2),
-    (super::tile(16, 128, 128, 4, 8), 4), (super::tile(64, 64, 128, 4, 4), 2), (super::tile(64, 128, 64, 6, 4), 2),
-    (super::tile(64, 128, 128, 4, 4), 2), (super::tile(64, 256, 64, 4, 4), 4), (super::tile(64, 256, 64, 4, 8), 4),
-    (super::tile(128, 128, 64, 5, 4), 2), (super::tile(128, 128, 64, 5, 8), 2), (super::tile(128, 128, 128, 3, 8), 2),
-    (super::tile(128, 256, 64, 3, 8), 4), (super::tile(128, 128, 64, 5, 8), 4),
-];
-
 /// Programs that share tiles, as a contender.
 ///
 /// # Errors
@@ -69,20 +58,18 @@ const CONFIGS: [(Tile, usize); 14] = [
 pub fn contender<T: Factor + Float>(
     device: &Device,
     product: &Product,
-    check: bool,
+    tiles: &[Tile],
 ) -> Result<Contender<'static, T>, Failure> {
     let product = *product;
-    let all = if check { CHECKED.to_vec() } else { CONFIGS.to_vec() };
-    let configs: Vec<(Tile, usize)> = all.into_iter().filter(|(tile, _)| tile.bm <= product.m.max(64)).collect();
-    let room = |(tile, splits): &(Tile, usize)| splits * tile.programs(&product) * tile.bm * tile.bn;
-    let parts = device.zeros(configs.iter().map(room).max().unwrap_or(1))?;
-    let counts = device.zeros(configs.iter().map(|(tile, _)| tile.programs(&product)).max().unwrap_or(1))?;
+    let room = |tile: &Tile| tile.splits * tile.programs(&product) * tile.bm * tile.bn;
+    let parts = device.zeros(tiles.iter().map(room).max().unwrap_or(1))?;
+    let counts = device.zeros(tiles.iter().map(|tile| tile.programs(&product)).max().unwrap_or(1))?;
     let shared = Rc::new(RefCell::new(Shared { parts, counts }));
     let mut contender = Contender::new("tilewright split");
-    for (tile, splits) in configs {
+    for tile in tiles.iter().copied() {
         let shared = shared.clone();
-        contender.config(format!("{tile} splits={splits}"), move |how, operands| {
-            let (Product { m, n, k, .. }, Tile { bm, bn, bk, stages, warps }) = (product, tile);
+        contender.config(tile.to_string(), move |how, operands| {
+            let (Product { m, n, k, .. }, Tile { bm, bn, bk, stages, warps, splits, .. }) = (product, tile);
             let (a, b) = (TensorDesc::new(operands.a, [m, k])?, TensorDesc::new(operands.b, [k, n])?);
             let mut c = TensorDescMut::new(operands.c.reborrow(), [m, n])?;
             let Shared { parts, counts } = &mut *shared.borrow_mut();

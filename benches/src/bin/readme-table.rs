@@ -3,8 +3,9 @@
 //! ```text
 //! cargo run -p tilewright-bench --bin readme-table
 //! ```
-//! Reads `results/bandwidth.csv` and, if they are there, `results/pytorch.csv` and `results/matmul.csv`; writes
-//! `results/bandwidth.md` and `results/matmul.md`, plots beside them, and the README between its markers.
+//! Reads `results/bandwidth.csv` and, if they are there, `results/pytorch.csv`, `results/matmul.csv` and
+//! `results/ladder.csv`; writes `results/bandwidth.md`, `results/matmul.md` and `results/ladder.md`, plots beside them,
+//! the README between its markers, and the table of `tilewright::guide::matmul`.
 
 use std::path::Path;
 
@@ -123,6 +124,10 @@ fn main() -> Result<(), Failure> {
         print!("{}", product::plot::page(&folder)?);
         let (_, products) = product::outcome::parse(&text);
         body += &format!("\n{}", product::outcome::summary(&product::outcome::rows(&products)));
+    }
+    if folder.join("ladder.csv").exists() {
+        let rates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/guide/matmul/rates.md");
+        std::fs::write(rates, product::ladder::page(&folder)?)?;
     }
     std::fs::write(&readme, replace(&std::fs::read_to_string(&readme)?, &body)?)?;
     println!("{} rows, {} plots, {}", rows.len(), files.len(), readme.display());

@@ -3,27 +3,23 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tilewright::Event;
 use tilewright::prelude::*;
 
-use super::data::{Data, Kind, Line, Reference};
+use super::check::{Contest, wait};
+use super::data::{Data, Kind, Reference};
 use super::outcome::{self, Outcome};
 use super::peers::Peers;
 use super::{Contender, Factor, Launch, Operands, Product};
-use crate::data::differences;
-use crate::element::Element;
 use crate::nvml::{Nvml, Sample};
 use crate::stage::Mode;
-use crate::{Failure, How, median, report};
+use crate::{Failure, How, median, report, without_compiler};
 
 /// Bytes written between runs: more than five times the H100's L2 cache.
 const FLUSH_BYTES: usize = 256 << 20;
 /// A configuration that takes this much longer than the best so far is not tried again.
 const HOPELESS: f64 = 1.5;
-/// A kernel that takes longer waits for something that never happens.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +33,28 @@ struct Effort {
 const FULL: Effort = Effort { rounds: 21, tries: 5 };
 const QUICK: Effort = Effort { rounds: 9, tries: 2 };
 
+/// Which results are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Page {
+    /// All products against all peers.
+    Products,
+    /// The steps from a naive kernel to the fastest.
+    Ladder,
+}
+
+impl Page {
+    /// What its files' names begin with.
+    fn stem(self) -> &'static str {
+        match self {
+            Page::Products => "matmul",
+            Page::Ladder => "ladder",
+        }
+    }
+}
+
 /// Everything that contests share.
 pub struct Bench {
+    page: Page,
     device: Device,
     mode: Mode,
     only: Vec<String>,
@@ -59,17 +75,6 @@ pub struct Bench {
     failures: Vec<String>,
 }
 
-/// A contest while it is held.
-struct Contest<'c, T: Factor> {
-    product: Product,
-    data: &'c Data<T>,
-    /// Of the integers and of the normal numbers.
-    references: [Reference; 2],
-    out: RefCell<Buffer<T::Result>>,
-    /// What the first configuration wrote that passed.
-    first: [Option<Buffer<T::Result>>; 2],
-}
-
 /// The best configuration of a contender.
 struct Finalist<'a, T: Factor> {
     name: &'static str,
@@ -87,7 +92,7 @@ impl Bench {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn new(device: &Device, mode: Mode, only: Vec<String>) -> Result<Bench, Failure> {
+    pub fn new(device: &Device, mode: Mode, only: Vec<String>, page: Page) -> Result<Bench, Failure> {
         let timed = mode == Mode::Time;
         let effort = if std::env::args().any(|a| a == "--quick") { QUICK } else { FULL };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
@@ -98,6 +103,7 @@ impl Bench {
         println!("seed {seed}");
         let nvml = if timed { Nvml::open().map_err(|why| println!("clocks are unknown: {why}")).ok() } else { None };
         Ok(Bench {
+            page,
             device: device.clone(),
             only,
             skip: report::argument("--skip").map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default(),
@@ -186,7 +192,7 @@ impl Bench {
                 if let Err(why) = compiled
                     && !too_large(&why)
                 {
-                    self.fail::<T>(product, contender.name, &config, &why.to_string());
+                    self.fail::<T>(product, contender.name, &config, why)?;
                 }
                 for (i, ptx) in code.into_inner().into_iter().enumerate() {
                     let name = format!("{} {product} {} {config} {i}.ptx", T::NAME, contender.name);
@@ -197,10 +203,21 @@ impl Bench {
         Ok(())
     }
 
-    fn fail<T: Factor>(&mut self, product: &Product, contender: &str, config: &str, why: &str) {
+    /// Notes what went wrong. If nothing can be compiled, one failure says so for all.
+    fn fail<T: Factor>(
+        &mut self,
+        product: &Product,
+        contender: &str,
+        config: &str,
+        why: Failure,
+    ) -> Result<(), Failure> {
+        if without_compiler(&why) {
+            return Err(why);
+        }
         let what = format!("{product} {}, {contender} {config}: {why}", T::NAME);
         println!("FAILED {what}");
         self.failures.push(what);
+        Ok(())
     }
 
     fn hold<T: Factor>(
@@ -249,7 +266,7 @@ impl Bench {
                     continue;
                 }
                 Err(why) => {
-                    self.fail::<T>(&contest.product, name, &config, &why.to_string());
+                    self.fail::<T>(&contest.product, name, &config, why)?;
                     continue;
                 }
             };
@@ -342,38 +359,31 @@ impl Bench {
         let library = report::without_folders(self.peers.as_ref().and_then(Peers::origin).unwrap_or("no cuBLAS"));
         let Effort { rounds, .. } = self.effort;
         let note = format!("{}; {library}; {rounds} rounds; arguments: {}", self.machine, report::arguments());
-        report::write("matmul_attempts.csv", &self.attempts)?;
-        report::write("matmul_rounds.csv", &self.rounds)?;
-        Ok(report::write("matmul.csv", &outcome::csv(&note, &self.outcomes))?)
+        let stem = self.page.stem();
+        report::write(&format!("{stem}_attempts.csv"), &self.attempts)?;
+        report::write(&format!("{stem}_rounds.csv"), &self.rounds)?;
+        Ok(report::write(&format!("{stem}.csv"), &outcome::csv(&note, &self.outcomes))?)
     }
 
-    /// Writes what was measured, with a table and pictures, and says which targets are met.
+    /// Writes what was measured, with a table and pictures, and says which targets are met or what the table is. If
+    /// nothing was, earlier results stay as they are.
     ///
     /// # Errors
     /// If the file system refuses.
     pub fn finish(&mut self) -> Result<(), Failure> {
+        if self.outcomes.is_empty() {
+            return Ok(());
+        }
         self.machine = format!("before: {}; after: {}", self.machine, report::machine());
         self.write()?;
-        let page = super::plot::page(&report::folder())?;
+        let page = match self.page {
+            Page::Products => super::plot::page(&report::folder())?,
+            Page::Ladder => super::ladder::page(&report::folder())?,
+        };
         println!("{page}");
         println!("{:.1} s", self.started.elapsed().as_secs_f64());
         Ok(())
     }
-}
-
-/// Waits for an event. A kernel that never ends takes the device with it, so that nothing can be done but to say which
-/// one it is and to leave; the results of the rows before are written.
-fn wait(event: &Event, what: &str) -> Result<(), Failure> {
-    let start = Instant::now();
-    while !event.is_complete()? {
-        if start.elapsed() > PATIENCE {
-            println!("HUNG {what}: not done after {PATIENCE:?}; leave it out with --skip");
-            // Not `exit`: what libraries do at the end of a process may wait for the device.
-            std::process::abort();
-        }
-        std::hint::spin_loop();
-    }
-    Ok(())
 }
 
 /// Whether a configuration asks for more than the device has: which ones do depends on how the compiler uses shared
@@ -423,87 +433,4 @@ fn outcomes<T: Factor>(product: &Product, finalists: &[Finalist<'_, T>]) -> Vec<
             }
         })
         .collect()
-}
-
-impl<T: Factor> Contest<'_, T> {
-    /// Runs a configuration on both kinds of operands and compares. Returns the largest error relative to the bound.
-    fn check(&mut self, device: &Device, launch: &mut Launch<'_, T>, exact: bool, what: &str) -> Result<f64, Failure> {
-        let mut worst = 0.0;
-        for (which, kind) in Kind::ALL.into_iter().enumerate() {
-            let [a, b] = self.data.pair(kind).views(&self.product)?;
-            let mut out = self.out.borrow_mut();
-            out.fill(T::Result::from_f32(f32::NAN))?;
-            launch(&How::Launch(device), &mut Operands { a, b, c: out.as_view_mut() })?;
-            wait(&device.default_stream().record()?, what)?;
-            let reference = &self.references[which];
-            let error = verify::<T>(&out, kind, &self.product, reference, self.first[which].as_ref());
-            worst = match error {
-                Err(why) if kind == Kind::Integers && !exact => {
-                    println!("  not exact: {why}");
-                    continue;
-                }
-                error => error.map_err(|why| format!("{kind:?}: {why}"))?,
-            };
-            if self.first[which].is_none() {
-                self.first[which] = Some(out.copy()?);
-            }
-        }
-        Ok(worst)
-    }
-}
-
-/// Compares a result with what it must be.
-fn verify<T: Factor>(
-    out: &Buffer<T::Result>,
-    kind: Kind,
-    product: &Product,
-    reference: &Reference,
-    first: Option<&Buffer<T::Result>>,
-) -> Result<f64, Failure> {
-    // Integers are exact, and then rounded once, to the nearest.
-    let growth = if kind == Kind::Integers { 0.0 } else { T::growth(product.k) };
-    let mut worst = 0.0f64;
-    for line in &reference.rows {
-        let got = out.slice(line.start..line.start + line.values.len())?.to_vec()?;
-        worst = worst.max(compare(line, got.into_iter(), kind, growth)?);
-    }
-    let rounding = if kind == Kind::Integers { 0.0 } else { T::Result::HALF_ULP };
-    // Every element is a number, and near the first configuration's: both may be off, in opposite directions.
-    let other = first.unwrap_or(out);
-    let found = differences(out.as_view(), other.as_view(), 2.1 * rounding, 2.1 * growth * reference.largest)?;
-    if let Some(found) = found {
-        return Err(format!("{found} from the first configuration's").into());
-    }
-    if first.is_none() {
-        let all = out.to_vec()?;
-        for line in &reference.columns {
-            let got = all.iter().skip(line.start).step_by(line.stride).copied();
-            worst = worst.max(compare(line, got, kind, growth)?);
-        }
-    }
-    Ok(worst)
-}
-
-/// The largest error of a line relative to its bound.
-fn compare<R: Element>(line: &Line, got: impl Iterator<Item = R>, kind: Kind, growth: f64) -> Result<f64, Failure> {
-    let mut worst = 0.0f64;
-    for (at, (got, (want, magnitude))) in got.zip(line.values.iter().zip(&line.magnitudes)).enumerate() {
-        let (got, element) = (got.to_f64(), line.start + at * line.stride);
-        if kind == Kind::Integers {
-            let exact = R::from_f32(*want as f32).to_f64();
-            // A poisoned element is NaN, which equals nothing.
-            if got != exact {
-                return Err(format!("element {element} is {got}, and exactly {exact} is expected").into());
-            }
-            continue;
-        }
-        let error = growth * magnitude;
-        let bound = error + R::HALF_ULP * (want.abs() + error);
-        let off = (got - want).abs() / bound;
-        if off.is_nan() || off > 1.0 {
-            return Err(format!("element {element} is {got}, expected {want} within {bound:.3e}").into());
-        }
-        worst = worst.max(off);
-    }
-    Ok(worst)
 }

@@ -8,13 +8,17 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`bench`](mod@bench) | holds contests: modes, filters, tuning, timing |
+//! | `check` | whether results are right |
 //! | [`data`] | operands and references, computed by all cores in f64 |
+//! | [`ladder`] | what each step from a naive kernel to the fastest gains |
 //! | [`peers`] | Triton's kernels, cuBLAS and cuBLASLt as contenders |
 //! | [`outcome`] | results as CSV and tables |
 //! | [`plot`] | results as pictures |
 
 pub mod bench;
+mod check;
 pub mod data;
+pub mod ladder;
 pub mod outcome;
 pub mod peers;
 pub mod plot;

@@ -272,6 +272,7 @@ impl AxisAnalysis {
                     }
                     rules::hint(&operand(self, 0), *kind, n, multiple, usize::from(*axis))
                 }
+                ShapeOp::Slice { start, .. } => AxisInfo::unknown(start.len()),
                 ShapeOp::ConvertLayout => operand(self, 0),
             },
             Op::Memory(op) => match op {

@@ -31,31 +31,36 @@ pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
         if std::mem::replace(&mut steering[value.index()], true) {
             continue;
         }
-        match func.value(value).def {
-            Def::Param(_) => {}
-            Def::Arg(region, index) => sources_of_argument(func, region, index as usize, &mut work),
-            Def::Result(op, index) => {
-                let operation = func.op(op);
-                match &operation.op {
-                    Op::Control(ControlOp::For { .. } | ControlOp::While | ControlOp::If) => {
-                        for &region in &operation.regions {
-                            work.extend(yielded(func, region).get(index as usize));
-                        }
-                        work.extend(&operation.operands);
+        sources(func, value, &mut work);
+    }
+    steering
+}
+
+/// What a value may be computed from, one step back.
+pub(crate) fn sources(func: &Func, value: ValueId, work: &mut Vec<ValueId>) {
+    match func.value(value).def {
+        Def::Param(_) => {}
+        Def::Arg(region, index) => sources_of_argument(func, region, index as usize, work),
+        Def::Result(op, index) => {
+            let operation = func.op(op);
+            work.extend_from_slice(&operation.operands);
+            match &operation.op {
+                Op::Control(ControlOp::For { .. } | ControlOp::While | ControlOp::If) => {
+                    for &region in &operation.regions {
+                        work.extend(yielded(func, region).get(index as usize));
                     }
-                    Op::Control(_)
-                    | Op::Create(_)
-                    | Op::Elementwise(_)
-                    | Op::Shape(_)
-                    | Op::Memory(_)
-                    | Op::Dot(_)
-                    | Op::Desc(_)
-                    | Op::Gpu(_) => work.extend_from_slice(&operation.operands),
                 }
+                Op::Control(_)
+                | Op::Create(_)
+                | Op::Elementwise(_)
+                | Op::Shape(_)
+                | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Desc(_)
+                | Op::Gpu(_) => {}
             }
         }
     }
-    steering
 }
 
 /// What may become the argument of a region: an initial value or what the region before it yields.

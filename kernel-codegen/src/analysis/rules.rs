@@ -78,6 +78,7 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
         },
         BinaryOp::Div => match b.constant {
             Some(divisor) if divisor > 0 && not_negative(dtype, a) => quotient(a, b, divisor),
+            None if not_negative(dtype, a) => quotient_by_any(dtype, a, b),
             _ => pure(&[a.clone(), b.clone()]),
         },
         // An arithmetic shift rounds down, so negative numbers are no exception.
@@ -87,6 +88,7 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
         },
         BinaryOp::Rem => match b.constant {
             Some(divisor) if divisor > 0 && not_negative(dtype, a) => remainder(a, b, divisor),
+            None if not_negative(dtype, a) => remainder_by_any(dtype, a, b),
             _ => pure(&[a.clone(), b.clone()]),
         },
         BinaryOp::And => match (a.constant, b.constant) {
@@ -204,6 +206,33 @@ fn remainder(a: &AxisInfo, b: &AxisInfo, divisor: i64) -> AxisInfo {
         DimInfo { contiguity, divisibility, constancy: a.constancy }
     });
     AxisInfo { dims, constant: None, range: Some((0, divisor - 1)) }
+}
+
+/// Groups of `a` that lie between multiples of `b`, whatever that is: aligned runs, under one divisor that a multiple of
+/// their length divides. Dividing by zero is no exception: `x / 0` is 0 and `x % 0` is `x`, throughout a group.
+fn group_by_any(a: &DimInfo, b: &DimInfo) -> u64 {
+    a.aligned_run().min(b.divisibility_at(1)).min(pow2_divisor(b.constancy))
+}
+
+/// `a / b` of values that are not negative, by a divisor that is not known.
+fn quotient_by_any(dtype: DType, a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
+    let dims = zip(a, b, |a, b| {
+        let constancy = gcd(a.constancy, b.constancy).max(group_by_any(a, b));
+        DimInfo { constancy, ..DimInfo::UNKNOWN }
+    });
+    let range = a.range.filter(|_| not_negative(dtype, b)).map(|(_, hi)| (0, hi));
+    AxisInfo { dims, constant: None, range }
+}
+
+/// `a % b` of values that are not negative, by a divisor that is not known: not negative, and no larger than `a`.
+fn remainder_by_any(dtype: DType, a: &AxisInfo, b: &AxisInfo) -> AxisInfo {
+    let dims = zip(a, b, |a, b| {
+        let contiguity = group_by_any(a, b);
+        let divisibility = a.divisibility_at(contiguity).min(b.divisibility_at(1));
+        DimInfo { contiguity, divisibility, constancy: gcd(a.constancy, b.constancy) }
+    });
+    let below = b.range.filter(|&(lo, _)| lo > 0 && not_negative(dtype, b)).map_or(i64::MAX, |(_, hi)| hi - 1);
+    AxisInfo { dims, constant: None, range: a.range.map(|(_, hi)| (0, hi.min(below))) }
 }
 
 /// `a & b`: constant where one operand alone decides, else as constant as both.

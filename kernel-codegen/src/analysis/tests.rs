@@ -65,6 +65,17 @@ fn one_dimension() {
         ("%r: i32[1024] = div %offs, %fours", (1, 1, 1)),
         ("%r: i32[1024] = shr %offs, %fours", (1, 1, 16)),
         ("%r: i32[1024] = rem %i, %fours", (4, 4, 1)),
+        // A divisor that is not known but divisible by 16 keeps groups of 16 together, of numbers that have no sign.
+        ("%r: i32[1024] = rem %i, %ns", (16, 16, 1)),
+        ("%r: i32[1024] = div %i, %ns", (1, 1, 16)),
+        ("%r: i32[1024] = rem %i, %ms", (1, 1, 1)),
+        ("%r: i32[1024] = div %i, %ms", (1, 1, 1)),
+        ("%r: i32[1024] = rem %offs, %ns", (1, 1, 1)),
+        ("%r: i32[1024] = div %offs, %ns", (1, 1, 1)),
+        ("%r: i32[1024] = rem %ns, %ms", (1, 1, 1024)),
+        ("%u: u32[1024] = bitcast %offs\n %v: u32[1024] = bitcast %ns\n %r: u32[1024] = rem %u, %v", (16, 16, 1)),
+        ("%u: u32[1024] = bitcast %offs\n %v: u32[1024] = bitcast %ns\n %r: u32[1024] = div %u, %v", (1, 1, 16)),
+        ("%u: u32[1024] = bitcast %ragged\n %v: u32[1024] = bitcast %ns\n %r: u32[1024] = rem %u, %v", (1, 1, 1)),
         ("%three: i32 = const 3\n %threes: i32[1024] = splat %three\n %r: i32[1024] = and %offs, %threes", (4, 4, 1)),
         ("%r: i32[1024] = shl %i, %fours", (1, 16, 1)),
         ("%r: bool[1024] = cmp.lt %offs, %ns", (1, 1, 16)),
@@ -263,6 +274,16 @@ fn loops_keep_what_every_iteration_keeps() {
           yield %next
         }";
     assert_eq!(dims(counter), [(1024, 1024, 1)]);
+}
+
+#[test]
+fn remainders_stay_below_what_they_are_taken_of() {
+    let range = |body: &str| info(body).range;
+    assert_eq!(range("%r: i32[1024] = rem %i, %ns"), Some((0, 1023)));
+    assert_eq!(range("%r: i32[1024] = rem %offs, %ns"), None);
+    assert_eq!(range("%p: i32[1024] = add %i, %fours\n %r: i32[1024] = rem %i, %p"), Some((0, 1023)));
+    assert_eq!(range("%p: i32[1024] = div %i, %fours\n %r: i32[1024] = div %i, %p"), Some((0, 1023)));
+    assert_eq!(range("%r: i32[1024] = div %i, %ns"), None, "the divisor may be negative");
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Decides, for every access, how it is kept inside its buffer, and inserts the checks that remain.
 
+use std::collections::BTreeSet;
+
 use kernel_core::ir::{
-    ControlOp, CreateOp, DType, ElementwiseOp, FloatFlags, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind,
-    RegionId, Safety, Span, ValueId, result_types,
+    ControlOp, CreateOp, DType, ElementwiseOp, FloatFlags, Func, Literal, MemoryOp, Op, OpId, Operation, ParamId,
+    ParamKind, RegionId, Safety, Span, ValueId, result_types,
 };
 
 use super::describe::Describer;
@@ -10,6 +12,7 @@ use super::hints;
 use super::lanes::Lanes;
 use super::pointers;
 use super::range::{Condition, LaunchConditions, Node};
+use super::signs::{Divisions, unsigned};
 
 /// Which checks a variant of a kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -85,12 +88,14 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
     pointers::canonicalise(func);
     let mut plan = CheckPlan::default();
     let mut classified = vec![None; func.ops.len()];
+    let mut divisions = Divisions::default();
     {
-        let mut describer = Describer::new(func);
-        let mut walk = Classify { func, checks, describer: &mut describer, plan: &mut plan, found: &mut classified };
-        walk.region(func.body);
+        let (mut describer, found) = (Describer::new(func), &mut classified);
+        let (describer, divisions) = (&mut describer, &mut divisions);
+        Classify { func, checks, describer, plan: &mut plan, found, divisions }.region(func.body);
     }
-    let mut inserter = Inserter { func, classified, lengths: Vec::new() };
+    let without_signs = divisions.require(func, &mut plan.conditions);
+    let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
     inserter.region(inserter.func.body);
     plan
 }
@@ -129,6 +134,7 @@ struct Classify<'a, 'f> {
     plan: &'a mut CheckPlan,
     /// By operation: the class of the access.
     found: &'a mut Vec<Option<Class>>,
+    divisions: &'a mut Divisions,
 }
 
 impl Classify<'_, '_> {
@@ -167,13 +173,12 @@ impl Classify<'_, '_> {
                     self.describer.assume(Lanes::of(self.func, condition), true);
                 }
             }
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => {
+            Op::Elementwise(_) => {
+                if (self.func.safety, self.checks) == (Safety::Safe, Checks::AtLaunch) {
+                    self.divisions.visit(self.func, id, self.describer, &mut self.plan.conditions);
+                }
+            }
+            Op::Control(_) | Op::Create(_) | Op::Shape(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => {
                 for &region in &operation.regions {
                     self.region(region);
                 }
@@ -214,6 +219,7 @@ impl Classify<'_, '_> {
             return Class::Residual;
         }
         program.require(Condition { offset: described.node, buffer: param });
+        self.divisions.decided(offset);
         Class::LaunchCondition
     }
 }
@@ -222,6 +228,8 @@ struct Inserter<'f> {
     func: &'f mut Func,
     /// By operation: the class of the access.
     classified: Vec<Option<Class>>,
+    /// Divisions whose operands the launch shows not to be negative.
+    without_signs: BTreeSet<OpId>,
     /// The hidden length parameters made so far, by buffer.
     lengths: Vec<(ParamId, ValueId)>,
 }
@@ -236,6 +244,9 @@ impl Inserter<'_> {
             }
             if self.classified.get(id.index()) == Some(&Some(Class::Residual)) {
                 self.check(id, &mut out);
+            }
+            if self.without_signs.contains(&id) {
+                self.drop_signs(id, &mut out);
             }
             out.push(id);
         }
@@ -288,6 +299,19 @@ impl Inserter<'_> {
             Some(slot) => *slot = mask,
             None => access.push(mask),
         }
+    }
+
+    /// Divides without signs. The operation itself becomes the way back, so that its result keeps its name.
+    fn drop_signs(&mut self, id: OpId, out: &mut Vec<OpId>) {
+        let Operation { op, operands, results, span, .. } = self.func.op(id).clone();
+        let Some((dtype, without)) = self.func.ty(results[0]).dtype().and_then(|d| Some((d, unsigned(d)?))) else {
+            return;
+        };
+        let to = |dtype: DType| Op::Elementwise(ElementwiseOp::Bitcast { to: dtype.into() });
+        let operands: Vec<ValueId> = operands.iter().map(|&v| self.emit(out, to(without), &[v], span)).collect();
+        let result = self.emit(out, op, &operands, span);
+        let back = &mut self.func.ops[id.index()];
+        (back.op, back.operands) = (to(dtype), vec![result]);
     }
 
     /// A lane that the bounds refuse reads zero, not `other`: that is for lanes that the kernel itself masks. The

@@ -156,7 +156,7 @@ fn through(func: &Func, op: &ShapeOp, result: ValueId, source: ValueId, along: &
             }
             moved
         }
-        ShapeOp::Reshape { .. } => {
+        ShapeOp::Reshape { .. } | ShapeOp::Slice { .. } => {
             let rank = func.ty(source).rank() as u8;
             (0..rank).map(|d| Along::Reshaped(result, d)).collect()
         }

@@ -18,6 +18,8 @@
 //! %9: f32[BLOCK] = load %p, %m2
 //! ```
 //!
+//! Divisions that such conditions show to need no sign are done without ([`signs`]).
+//!
 //! Promises ([`hints`]) are checked in safe kernels, before anything relies on them.
 //!
 //! A lane that the bounds refuse reads zero, in a load with `other` too, which is what a lane reads that the kernel's
@@ -29,6 +31,7 @@ pub mod insert;
 pub mod lanes;
 pub mod pointers;
 pub mod range;
+mod signs;
 
 pub use insert::{Access, AccessKind, CheckPlan, Checks, Class, insert};
 pub use range::{LaunchConditions, LaunchEnv, LaunchValues};

@@ -141,13 +141,16 @@ pub struct Condition {
     pub buffer: ParamId,
 }
 
-/// Inequalities over a launch's scalars, lengths and grid under which a kernel needs no bounds checks.
+/// Inequalities over a launch's scalars, lengths and grid under which a kernel needs no bounds checks, and no signs in
+/// some of its divisions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LaunchConditions {
     nodes: Vec<Node>,
     /// Where each node is.
     known: HashMap<Node, NodeId>,
     conditions: Vec<Condition>,
+    /// Values that the fast variant takes to be zero at least.
+    not_negative: Vec<NodeId>,
 }
 
 /// Programs of up to this many nodes, which are most, are evaluated in little memory.
@@ -173,9 +176,16 @@ impl LaunchConditions {
         }
     }
 
+    /// Demands that a value is not negative.
+    pub fn require_not_negative(&mut self, value: NodeId) {
+        if !self.not_negative.contains(&value) {
+            self.not_negative.push(value);
+        }
+    }
+
     /// Whether there is nothing to evaluate.
     pub fn is_empty(&self) -> bool {
-        self.conditions.is_empty()
+        self.conditions.is_empty() && self.not_negative.is_empty()
     }
 
     /// The inequalities.
@@ -183,9 +193,9 @@ impl LaunchConditions {
         &self.conditions
     }
 
-    /// Whether every access of that launch provably stays inside its buffer.
+    /// Whether every access of that launch provably stays inside its buffer, and what must not be negative is not.
     pub fn hold(&self, env: &impl LaunchValues) -> bool {
-        if self.conditions.is_empty() || env.grid().contains(&0) {
+        if self.is_empty() || env.grid().contains(&0) {
             return true;
         }
         let narrow = match self.nodes.len() {
@@ -210,7 +220,12 @@ impl LaunchConditions {
             Known::Never => true,
             Known::In(i) => i.lo.wide() >= 0 && i.hi.wide() < i128::from(env.length(condition.buffer)),
         };
-        Ok(self.conditions.iter().all(is_inside))
+        let is_not_negative = |value: &NodeId| match values[value.index()] {
+            Known::Nothing => false,
+            Known::Never => true,
+            Known::In(i) => i.lo.wide() >= 0,
+        };
+        Ok(self.conditions.iter().all(is_inside) && self.not_negative.iter().all(is_not_negative))
     }
 }
 

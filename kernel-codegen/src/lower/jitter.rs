@@ -101,6 +101,7 @@ fn is_asynchronous(op: &GpuOp) -> bool {
         | GpuOp::SharedLoad
         | GpuOp::SharedStore
         | GpuOp::Barrier
+        | GpuOp::GroupBarrier
         | GpuOp::BarrierAlloc { .. }
         | GpuOp::WarpGroups { .. } => false,
     }

@@ -179,6 +179,8 @@ struct Lower<'a, 'ctx> {
     warp: IntValue<'ctx>,
     /// Forms over (lane, warp) that were computed already.
     forms: Vec<(LinearForm, IntValue<'ctx>)>,
+    /// Those that ptxas sees to be the same in all lanes.
+    uniform_forms: Vec<(LinearForm, IntValue<'ctx>)>,
     /// Masks of redundant (lane, warp) bits, with the condition that a thread has none of them.
     owners: Vec<((u32, u32), IntValue<'ctx>)>,
     /// Per value, whether control depends on it.
@@ -241,6 +243,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             lane,
             warp,
             forms: Vec::new(),
+            uniform_forms: Vec::new(),
             owners: Vec::new(),
             settled: Vec::new(),
             steering: steering_values(func),
@@ -312,6 +315,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::AsyncCommit => self.async_commit(operation),
             GpuOp::AsyncWait { pending } => self.async_wait(operation, *pending),
             GpuOp::Barrier => self.barrier(),
+            GpuOp::GroupBarrier => self.warp_group_barrier(),
             GpuOp::Fence { kind } => self.fence(*kind),
             GpuOp::Wgmma { .. } => return self.wgmma(operation),
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(operation, *pending),
@@ -319,7 +323,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::BarrierArrive => self.barrier_arrive(operation),
             GpuOp::BarrierWait => self.barrier_wait(operation),
             GpuOp::TmaLoad => return self.tma_load(operation),
-            GpuOp::TmaStore { reduce } => return self.tma_store(operation, *reduce),
+            GpuOp::TmaStore { reduce, parts } => return self.tma_store(operation, *reduce, parts),
             GpuOp::TmaStoreWait { pending } => self.tma_store_wait(*pending),
             GpuOp::WarpGroups { .. } => return self.warp_groups(operation),
         }

@@ -40,6 +40,11 @@ impl Lower<'_, '_> {
                 }
                 from
             }),
+            ShapeOp::Slice { start, .. } => {
+                let start: Vec<u32> =
+                    start.iter().map(|at| at.as_const().and_then(|at| u32::try_from(at).ok()).unwrap_or(0)).collect();
+                self.map(result, |at| at.iter().zip(&start).map(|(at, start)| at + start).collect())
+            }
             ShapeOp::Reshape { .. } => {
                 let (sizes, shape) = (shape_of(self.func, source), shape_of(self.func, result));
                 self.map(result, |at| unflatten(flatten(&at, &shape), &sizes))

@@ -4,12 +4,13 @@
 //! is in its tensor map, a parameter of the kernel that the host has encoded.
 
 use kernel_core::ir::{DType, Func, GpuOp, Op, OpId, Operation, ParamId, StoreMode, ValueId};
+use kernel_core::layout::{Dim as Axis, LinearForm};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::{Lower, Result, Value};
 use crate::analysis::control::for_each_op;
-use crate::boxes::{Boxes, boxes_of};
+use crate::boxes::{Boxes, boxes_within};
 use crate::check::AccessKind;
 use crate::compiled::TensorMap;
 use crate::error::CodegenError;
@@ -17,36 +18,51 @@ use crate::report::{AccessReport, Mover};
 
 /// The map that the copies of a tensor use; `None` if none copies it.
 pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {
-    let mut view = None;
+    let mut first = None;
     for_each_op(func, func.body, &mut |id| {
-        if let Some((tensor, place)) = copied(func, id)
+        if let Some((tensor, boxes)) = copied(func, id)
             && tensor == param
         {
-            view.get_or_insert(place);
+            first.get_or_insert(boxes);
         }
     });
-    let boxes = view_boxes(func, view?)?;
+    let boxes = first??;
     let side: Vec<i64> = boxes.side.iter().map(|&side| i64::from(side)).collect();
     TensorMap::new(param, &side, boxes.swizzle)
 }
 
-/// The tensor and the view of a copy.
-fn copied(func: &Func, id: OpId) -> Option<(ParamId, ValueId)> {
+/// The tensor that a copy is from or to, and its boxes.
+fn copied(func: &Func, id: OpId) -> Option<(ParamId, Option<Boxes>)> {
     let operation = func.op(id);
-    match &operation.op {
-        Op::Gpu(GpuOp::TmaLoad | GpuOp::TmaStore { .. }) => {
-            let tensor = func.ty(*operation.operands.first()?).descriptor()?;
-            Some((tensor, *operation.operands.get(1)?))
-        }
-        _ => None,
-    }
+    let parts: &[u8] = match &operation.op {
+        Op::Gpu(GpuOp::TmaLoad) => &[],
+        Op::Gpu(GpuOp::TmaStore { parts, .. }) => parts,
+        _ => return None,
+    };
+    let tensor = func.ty(*operation.operands.first()?).descriptor()?;
+    Some((tensor, view_boxes(func, *operation.operands.get(1)?, parts)))
 }
 
-/// The boxes of a view.
-pub(super) fn view_boxes(func: &Func, view: ValueId) -> Option<Boxes> {
+/// The boxes of a view that is divided in so many parts along each dimension; undivided if there is no number.
+fn view_boxes(func: &Func, view: ValueId, parts: &[u8]) -> Option<Boxes> {
     let layout = &func.layouts[func.value(view).layout?.index()];
     let bits = func.ty(view).dtype().map_or(8, DType::bytes) * 8;
-    boxes_of(layout, bits)
+    let mut part = layout.tile_shape();
+    part.iter_mut().zip(parts).for_each(|(size, &parts)| *size /= u32::from(parts));
+    boxes_within(layout, bits, &part)
+}
+
+/// Warps that copy a part of a block together.
+const GROUP_WARPS: u32 = 4;
+
+/// The part of a block that the four warps copy that run the code.
+struct OwnPart<'ctx> {
+    /// The shape of a part.
+    part: Vec<u32>,
+    /// How far it is from the first in shared memory, in bytes, unless it is the first.
+    bytes: Option<IntValue<'ctx>>,
+    /// How far it is from the first along each dimension.
+    distances: Vec<Option<IntValue<'ctx>>>,
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -55,7 +71,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let &[tensor, view, barriers, slot, ref coordinates @ ..] = operation.operands.as_slice() else {
             return Ok(());
         };
-        let boxes = self.boxes(operation, view)?;
+        let boxes = self.boxes(operation, view, &[])?;
         self.report_copies(operation, AccessKind::Load, &boxes);
         let barrier = self.phase_barrier(barriers, slot);
         let places = place_list(coordinates.len(), 2);
@@ -77,10 +93,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    /// The first thread asks for the boxes of a block to be written, as one group.
-    pub(super) fn tma_store(&mut self, operation: &Operation, mode: StoreMode) -> Result<()> {
+    /// The first thread asks for the boxes of a block to be written, as one group; or the first of each four warps for
+    /// those of their part.
+    pub(super) fn tma_store(&mut self, operation: &Operation, mode: StoreMode, parts: &[u8]) -> Result<()> {
         let &[tensor, view, ref coordinates @ ..] = operation.operands.as_slice() else { return Ok(()) };
-        let boxes = self.boxes(operation, view)?;
+        let boxes = self.boxes(operation, view, parts)?;
         let kind = if mode == StoreMode::Store { AccessKind::Store } else { AccessKind::Atomic };
         self.report_copies(operation, kind, &boxes);
         let (rank, places) = (coordinates.len(), place_list(coordinates.len(), 2));
@@ -92,10 +109,18 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         let assembly = format!("@${} {instruction} [$1, {places}], [$0];", rank + 2);
         let constraints = format!("r,l{},b", ",r".repeat(rank));
-        let (map, first) = (self.scalar(tensor), self.first_thread());
-        for (number, start) in (0u32..).zip(&boxes.starts) {
-            let mut arguments = vec![self.box_address(view, number * boxes.bytes).into(), map];
-            arguments.extend(self.box_coordinates(coordinates, start));
+        let first = if parts.is_empty() { self.first_thread() } else { self.arriving_thread() };
+        let (map, own) = (self.scalar(tensor), self.own_part(operation, view, parts, &boxes)?);
+        let part: Vec<u32> = own.part.clone();
+        let is_first = |start: &[u32]| start.iter().zip(&part).all(|(at, size)| at < size);
+        for (number, start) in (0u32..).zip(&boxes.starts).filter(|(_, start)| is_first(start)) {
+            let address = self.box_address(view, number * boxes.bytes);
+            let mut arguments = vec![self.moved(address, own.bytes).into(), map];
+            let places = self.box_coordinates(coordinates, start);
+            let distances = own.distances.iter().rev();
+            for (at, &by) in places.into_iter().zip(distances) {
+                arguments.push(self.moved(self.ir.int(at), by).into());
+            }
             arguments.push(first.into());
             self.ir.asm(&[], &assembly, &constraints, &arguments, AsmEffects::Memory);
             self.jitter();
@@ -111,11 +136,49 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.ir.asm(&[], &assembly, "", &[], AsmEffects::Memory);
     }
 
-    fn boxes(&self, operation: &Operation, view: ValueId) -> Result<Boxes> {
-        view_boxes(self.func, view).ok_or_else(|| {
+    fn boxes(&self, operation: &Operation, view: ValueId, parts: &[u8]) -> Result<Boxes> {
+        view_boxes(self.func, view, parts).ok_or_else(|| {
             let what = "a tensor copy of shared memory that is not made of boxes";
             CodegenError::refuse(self.func, operation.span, what)
         })
+    }
+
+    /// Where the part of the four warps that run the code begins, beside the first.
+    fn own_part(&mut self, operation: &Operation, view: ValueId, parts: &[u8], boxes: &Boxes) -> Result<OwnPart<'ctx>> {
+        let mut part = self.view_layout(operation, view)?.tile_shape();
+        let mut own = OwnPart { part: part.clone(), bytes: None, distances: vec![None; part.len()] };
+        let groups: u32 = parts.iter().map(|&parts| u32::from(parts)).product();
+        if groups * GROUP_WARPS != self.num_warps.max(GROUP_WARPS) && !parts.is_empty() {
+            let what = "a tensor copy by other warps than the program has";
+            return Err(CodegenError::refuse(self.func, operation.span, what));
+        }
+        part.iter_mut().zip(parts).for_each(|(size, &parts)| *size /= u32::from(parts));
+        // Per bit of the number of the four warps, how far their part is from the first.
+        let (mut bytes, mut places) = (Vec::new(), vec![Vec::new(); part.len()]);
+        for (axis, &count) in parts.iter().enumerate() {
+            for bit in 0..u32::from(count).ilog2() {
+                let mut at = vec![0; part.len()];
+                at[axis] = part[axis] << bit;
+                let number = boxes.starts.iter().position(|start| *start == at).unwrap_or(0) as u32;
+                bytes.push(number * boxes.bytes);
+                places.iter_mut().zip(&at).for_each(|(bases, &at)| bases.push(at));
+            }
+        }
+        own.bytes = self.by_group(bytes);
+        own.distances = places.into_iter().map(|bases| self.by_group(bases)).collect();
+        own.part = part;
+        Ok(own)
+    }
+
+    /// The sum of what the bits of the number of the four warps stand for; `None` if that is nothing.
+    fn by_group(&mut self, bases: Vec<u32>) -> Option<IntValue<'ctx>> {
+        let warp = std::iter::repeat_n(0, GROUP_WARPS.ilog2() as usize).chain(bases.iter().copied()).collect();
+        let is_nothing = bases.iter().all(|&base| base == 0);
+        (!is_nothing).then(|| self.uniform_form(&LinearForm { bases: vec![(Axis::Warp, warp)] }))
+    }
+
+    fn moved(&self, start: IntValue<'ctx>, by: Option<IntValue<'ctx>>) -> IntValue<'ctx> {
+        by.map_or(start, |by| self.ir.add(start, by))
     }
 
     fn box_address(&self, view: ValueId, distance: u32) -> IntValue<'ctx> {

@@ -15,7 +15,7 @@
 //! - Outside of the groups all warps run the same, which may only be scalars and allocations.
 
 use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span};
-use kernel_core::layout::WARP_SIZE;
+use kernel_core::layout::{Dim, LinearForm, WARP_SIZE};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
@@ -192,6 +192,24 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         let arguments = [self.ir.i32(group.barrier as i32).into(), self.ir.i32(group.threads() as i32).into()];
         self.jitter();
+        self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
+        self.jitter();
+        self.report.barriers += 1;
+    }
+
+    /// The threads of each four warps meet: at barriers with numbers behind those of the groups that run different code.
+    pub(super) fn warp_group_barrier(&mut self) {
+        let warps = self.group.map_or(self.num_warps, |group| group.warps);
+        if warps <= UNIT_WARPS || self.group.is_some_and(|group| group.single) {
+            return self.barrier();
+        }
+        let taken = warp_groups_of(self.func).map_or(0, |operation| groups_of(operation).len() as u32);
+        let number = (0..(warps / UNIT_WARPS).ilog2()).map(|bit| 1 << bit);
+        let number = std::iter::repeat_n(0, UNIT_WARPS.ilog2() as usize).chain(number).collect();
+        let number = self.uniform_form(&LinearForm { bases: vec![(Dim::Warp, number)] });
+        let barrier = self.ir.add(number, self.ir.i32(taken as i32 + 1));
+        self.jitter();
+        let arguments = [barrier.into(), self.ir.i32((UNIT_WARPS * WARP_SIZE) as i32).into()];
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
         self.jitter();
         self.report.barriers += 1;

@@ -182,15 +182,20 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// A form over the warp that ptxas sees to be the same in all lanes.
-    fn uniform_form(&mut self, form: &LinearForm) -> IntValue<'ctx> {
+    pub(super) fn uniform_form(&mut self, form: &LinearForm) -> IntValue<'ctx> {
         if form.is_zero() {
             return self.ir.i32(0);
         }
+        if let Some((_, value)) = self.uniform_forms.iter().find(|(known, _)| known == form) {
+            return *value;
+        }
         let value = self.form(form);
-        self.at_entry(|this| {
+        let value = self.at_entry(|this| {
             let first = this.ir.i32(0);
             this.ir.int(this.shuffle(Intrinsic::ShuffleIndex, value.into(), first))
-        })
+        });
+        self.uniform_forms.push((form.clone(), value));
+        value
     }
 
     /// The words of an A in registers.

@@ -200,6 +200,7 @@ impl Order {
                 | GpuOp::AsyncCommit
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
+                | GpuOp::GroupBarrier
                 | GpuOp::Fence { .. }
                 | GpuOp::BarrierAlloc { .. }
                 | GpuOp::BarrierArrive

@@ -289,7 +289,7 @@ impl Copies<'_> {
         self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, &mut ops);
         let mut operands = vec![tensor, view];
         operands.extend_from_slice(coordinates);
-        self.effect(GpuOp::TmaStore { reduce }, operands, span, &mut ops);
+        self.effect(GpuOp::TmaStore { reduce, parts: Vec::new() }, operands, span, &mut ops);
         if loops {
             self.pending = true;
         } else {

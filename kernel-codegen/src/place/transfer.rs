@@ -30,6 +30,8 @@ pub(super) fn operand_layouts(
         ShapeOp::Permute { perm } => layout.permute(&inverse(perm))?,
         ShapeOp::Reshape { .. } => layout.reshape(&shape_of(func, source))?,
         ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => return Ok(same(table)),
+        // Later passes take parts of tiles that have a layout.
+        ShapeOp::Slice { .. } => return Ok(vec![None]),
     };
     Ok(vec![Some(table.intern(&wanted))])
 }
@@ -40,6 +42,7 @@ pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Res
     let operation = func.op(id);
     let Op::Shape(shape) = &operation.op else { return Ok(Some(source.clone())) };
     Ok(Some(match shape {
+        ShapeOp::Slice { .. } => return Ok(source.part(&shape_of(func, operation.results[0]))),
         ShapeOp::ExpandDims { axis } => source.expand_dims(*axis),
         ShapeOp::Broadcast { .. } => return Ok(None),
         ShapeOp::Permute { perm } => source.permute(perm)?,

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 
 use crate::ir::{DType, ParamId};
 
-use super::code::{Pc, RegId};
+use super::code::{Holders, Parts, Pc, RegId};
 use super::desc::{Block, Direction};
 use super::dot::Product;
 use super::lanes::Fn2;
 use super::machine::{Flow, Machine};
+use super::order::Owner;
 
 /// A tile that exists, or will when a product is done.
 #[derive(Clone, Debug)]
@@ -65,6 +66,7 @@ pub(super) struct StoreInFlight {
     reduce: Option<Fn2>,
     /// The number of its read in the order of accesses.
     read: u64,
+    owner: Owner,
 }
 
 /// Products and stores of one warp group.
@@ -120,9 +122,16 @@ impl Machine<'_> {
             id => Tile::Flight(id),
         };
         let product = &wgmma.product;
-        let mut reads = vec![self.begin_access(pc, b, (&[product.k, product.n], product.b_bytes), false, (true, None))];
+        let mut reads =
+            vec![self.begin_access(pc, b, (&[product.k, product.n], product.b_bytes), false, (true, Owner::UNKNOWN))];
         if let Factor::View(a) = a {
-            reads.push(self.begin_access(pc, a, (&[product.m, product.k], product.a_bytes), false, (true, None)));
+            reads.push(self.begin_access(
+                pc,
+                a,
+                (&[product.m, product.k], product.a_bytes),
+                false,
+                (true, Owner::UNKNOWN),
+            ));
         }
         self.gpu.landed.next += 1;
         let id = self.gpu.landed.next;
@@ -159,7 +168,7 @@ impl Machine<'_> {
     /// Computes a product with what its views hold now.
     fn land(&mut self, pending: Pending) {
         for &read in &pending.reads {
-            self.end_access(read, None);
+            self.end_access(read, Owner::UNKNOWN);
         }
         let product = &pending.wgmma.product;
         let [a_bytes, b_bytes, acc_bytes] = product.sizes();
@@ -218,14 +227,15 @@ impl Machine<'_> {
         self.expect_copy(pc, barrier, slot, view, (&block.dims, block.dtype), data)
     }
 
-    pub(super) fn tma_store(&mut self, pc: Pc, block: &Block, view: RegId, reduce: Option<Fn2>) {
+    pub(super) fn tma_store(&mut self, pc: Pc, block: &Block, view: RegId, reduce: Option<Fn2>, parts: Option<Parts>) {
         let (at, view) = (self.coordinates(&block.coordinates), self.handle(view));
-        let read = self.begin_access(pc, view, (&block.dims, block.dtype.bytes() as usize), false, (true, None));
+        let owner = Owner::of(Holders { layout: None, parts }, view);
+        let read = self.begin_access(pc, view, (&block.dims, block.dtype.bytes() as usize), false, (true, owner));
         let flights = self.gpu.flights();
         let group = flights.store_groups;
         flights.store_groups += 1;
         let (param, dtype, dims) = (block.param, block.dtype, block.dims.clone());
-        flights.stores.push(StoreInFlight { group, param, dtype, dims, at, view, reduce, read });
+        flights.stores.push(StoreInFlight { group, param, dtype, dims, at, view, reduce, read, owner });
     }
 
     pub(super) fn tma_store_wait(&mut self, pending: u8) {
@@ -235,7 +245,7 @@ impl Machine<'_> {
         let (done, flying): (Vec<_>, Vec<_>) = stores.into_iter().partition(|store| store.group < complete);
         self.gpu.flights().stores = flying;
         for store in done {
-            self.end_access(store.read, None);
+            self.end_access(store.read, store.owner);
             self.finish_store(&store, true);
         }
     }

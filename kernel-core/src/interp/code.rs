@@ -43,6 +43,25 @@ impl Pc {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LoopId(pub u32);
 
+/// In how many parts groups of four warps divide a view, each group accessing one: the logarithm along each dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Parts(u64);
+
+impl Parts {
+    /// `None` where that is not known: without a list, or in more dimensions than any view has.
+    pub(super) fn new(parts: Option<&[u8]>) -> Option<Parts> {
+        let parts = parts.filter(|parts| parts.len() <= 8)?;
+        Some(Parts(parts.iter().fold(0, |all, &parts| all << 8 | u64::from(parts.max(1).ilog2()))))
+    }
+}
+
+/// Which threads hold the elements of a tile that goes into shared memory or comes from there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Holders {
+    pub layout: Option<LayoutId>,
+    pub parts: Option<Parts>,
+}
+
 /// What the elements of a register are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lane {
@@ -324,6 +343,13 @@ pub(super) enum Inst {
         perm: Box<[u8]>,
         strides: Strides,
     },
+    /// The part of a tile whose first element is number `first`.
+    Slice {
+        a: RegId,
+        out: RegId,
+        first: usize,
+        strides: Strides,
+    },
     Load(Box<Load>),
     Dot(Box<Dot>),
     /// A block of a tensor is loaded, stored or combined.
@@ -390,15 +416,17 @@ pub(super) enum Inst {
     SharedLoad {
         view: RegId,
         out: RegId,
-        layout: Option<LayoutId>,
+        holders: Holders,
     },
     SharedStore {
         view: RegId,
         value: RegId,
-        layout: Option<LayoutId>,
+        holders: Holders,
     },
     /// All threads of the group meet.
     Barrier,
+    /// The threads of each four warps meet.
+    GroupBarrier,
     /// Ordinary writes become visible to asynchronous readers.
     ProxyFence,
     /// The load's result is the data in flight.
@@ -446,6 +474,8 @@ pub(super) enum Inst {
         block: Box<Block>,
         view: RegId,
         reduce: Option<Fn2>,
+        /// The parts that each four warps copy, where each copy their own.
+        parts: Option<Parts>,
     },
     TmaStoreWait {
         pending: u8,

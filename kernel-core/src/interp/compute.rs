@@ -144,7 +144,7 @@ impl Machine<'_> {
         match self.reg(a).form {
             // The step along a dimension of size 1 is 0.
             Form::Splat(_) | Form::Affine(_) => self.copy_value(a, out),
-            Form::Dense => self.restride(a, out, strides),
+            Form::Dense => self.restride(a, out, 0, strides),
         }
     }
 
@@ -163,13 +163,22 @@ impl Machine<'_> {
         match self.reg(a).form {
             Form::Splat(_) => self.copy_value(a, out),
             Form::Affine(affine) => self.set_affine(out, affine.permute(perm)),
-            Form::Dense => self.restride(a, out, strides),
+            Form::Dense => self.restride(a, out, 0, strides),
         }
     }
 
-    /// Copies elements in another order.
-    fn restride(&mut self, a: RegId, out: RegId, strides: &[(usize, usize)]) {
-        let x = self.dense(a);
+    /// The part of a tile that begins at element number `first`.
+    pub(super) fn slice(&mut self, a: RegId, out: RegId, first: usize, strides: &[(usize, usize)]) {
+        match self.reg(a).form {
+            Form::Splat(_) => self.copy_value(a, out),
+            Form::Affine(_) | Form::Dense => self.restride(a, out, first, strides),
+        }
+    }
+
+    /// Copies the elements from `first` on in another order.
+    fn restride(&mut self, a: RegId, out: RegId, first: usize, strides: &[(usize, usize)]) {
+        // SAFETY: `first` is an element of `a`, whose lanes are as wide.
+        let x = unsafe { self.dense(a).add(first * self.info(out).lane.bytes()) };
         let home = self.reg(out).home;
         // SAFETY: the strides were made from the shapes of `a` and `out`, and homes of live registers are disjoint.
         let end = unsafe {

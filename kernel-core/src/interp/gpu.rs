@@ -10,7 +10,7 @@ use std::ptr;
 use crate::ir::{DType, LayoutId, Span};
 
 use super::asynchronous::{Flights, Landed, StoreInFlight};
-use super::code::{Inst, Lane, Load, Pc, RegId};
+use super::code::{Holders, Inst, Lane, Load, Pc, RegId};
 use super::fault::FaultKind;
 use super::lanes::Bits;
 use super::machine::{Exit, Flow, Machine};
@@ -316,6 +316,13 @@ impl Machine<'_> {
         }
     }
 
+    pub(super) fn group_barrier(&mut self) {
+        let agent = self.gpu.current as Agent;
+        if let Some(order) = &mut self.gpu.order {
+            order.group_barrier(agent);
+        }
+    }
+
     pub(super) fn proxy_fence(&mut self) {
         let agent = self.gpu.current as Agent;
         if let Some(order) = &mut self.gpu.order {
@@ -323,12 +330,12 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn shared_load(&mut self, pc: Pc, view: RegId, out: RegId, layout: Option<LayoutId>) {
+    pub(super) fn shared_load(&mut self, pc: Pc, view: RegId, out: RegId, holders: Holders) {
         let handle = self.handle(view);
         if self.gpu.order.is_some() {
             let info = self.info(out);
             let bytes = self.view_bytes(handle, &info.dims, info.lane.bytes());
-            let owner = layout.map(|layout| (layout, handle));
+            let owner = Owner::of(holders, handle);
             self.in_order(pc, |order, agent, span| order.access(agent, bytes, false, owner, span));
         }
         let (home, info) = (self.reg(out).home, self.info(out));
@@ -342,12 +349,12 @@ impl Machine<'_> {
         self.set_dense(out);
     }
 
-    pub(super) fn shared_store(&mut self, pc: Pc, view: RegId, value: RegId, layout: Option<LayoutId>) {
+    pub(super) fn shared_store(&mut self, pc: Pc, view: RegId, value: RegId, holders: Holders) {
         let handle = self.handle(view);
         if self.gpu.order.is_some() {
             let info = self.info(value);
             let bytes = self.view_bytes(handle, &info.dims, info.lane.bytes());
-            let owner = layout.map(|layout| (layout, handle));
+            let owner = Owner::of(holders, handle);
             self.in_order(pc, |order, agent, span| {
                 order.wrote(agent, bytes.clone());
                 order.access(agent, bytes, true, owner, span)
@@ -368,7 +375,7 @@ impl Machine<'_> {
         // SAFETY: `dense` returns that many bytes.
         let data = unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec();
         let (handle, element) = (self.handle(view), info.lane.bytes());
-        let owner = layout.map(|layout| (layout, handle));
+        let owner = Owner::of(Holders { layout, parts: None }, handle);
         let flight = self.begin_access(pc, handle, (&info.dims, element), true, (false, owner));
         let landing = Landing { view: handle, dims: info.dims.clone(), element, data, flight };
         self.poison_view(landing.view, &landing.dims, landing.element);
@@ -400,7 +407,7 @@ impl Machine<'_> {
             let landing = &copy.landing;
             if self.gpu.order.is_some() {
                 let bytes = self.view_bytes(landing.view, &landing.dims, landing.element);
-                self.end_access(landing.flight, copy.layout.map(|layout| (layout, landing.view)));
+                self.end_access(landing.flight, Owner::of(Holders { layout: copy.layout, parts: None }, landing.view));
                 let agent = self.gpu.current as Agent;
                 if let Some(order) = &mut self.gpu.order {
                     order.wrote(agent, bytes);
@@ -483,7 +490,7 @@ impl Machine<'_> {
                     self.complete(position);
                 }
                 let element = dtype.bytes() as usize;
-                let flight = self.begin_access(pc, view, (dims, element), true, (true, None));
+                let flight = self.begin_access(pc, view, (dims, element), true, (true, Owner::UNKNOWN));
                 self.gpu.barriers[position].copies.push(Landing { view, dims: dims.into(), element, data, flight });
                 Flow::Next
             }

@@ -210,6 +210,7 @@ impl<'a> Machine<'a> {
             Inst::Broadcast { a, out, strides } => self.broadcast(*a, *out, strides),
             Inst::Reshape { a, out } => self.reshape(*a, *out),
             Inst::Permute { a, out, perm, strides } => self.permute(*a, *out, perm, strides),
+            Inst::Slice { a, out, first, strides } => self.slice(*a, *out, *first, strides),
             Inst::Load(load) => self.load(pc, load),
             Inst::Store(store) => self.store(pc, store),
             Inst::Atomic(atomic) => self.atomic(pc, atomic),
@@ -232,9 +233,10 @@ impl<'a> Machine<'a> {
                 return self.shared_index(pc, *view, *index, *out, (*count, *bytes, *element));
             }
             Inst::SharedPermute { view, out, dims, perm } => self.shared_permute(*view, *out, dims, perm),
-            Inst::SharedLoad { view, out, layout } => self.shared_load(pc, *view, *out, *layout),
-            Inst::SharedStore { view, value, layout } => self.shared_store(pc, *view, *value, *layout),
+            Inst::SharedLoad { view, out, holders } => self.shared_load(pc, *view, *out, *holders),
+            Inst::SharedStore { view, value, holders } => self.shared_store(pc, *view, *value, *holders),
             Inst::Barrier => self.barrier_all(),
+            Inst::GroupBarrier => self.group_barrier(),
             Inst::ProxyFence => self.proxy_fence(),
             Inst::AsyncCopy { view, load, token, layout } => self.async_copy(pc, *view, load, *token, *layout),
             Inst::AsyncCommit { token } => self.async_commit(*token),
@@ -245,7 +247,7 @@ impl<'a> Machine<'a> {
             Inst::Wgmma(wgmma) => self.wgmma(pc, wgmma),
             Inst::WgmmaWait { tiles, pending } => self.wgmma_wait(tiles, *pending),
             Inst::TmaLoad { block, view, barrier, slot } => return self.tma_load(pc, block, *view, *barrier, *slot),
-            Inst::TmaStore { block, view, reduce } => self.tma_store(pc, block, *view, *reduce),
+            Inst::TmaStore { block, view, reduce, parts } => self.tma_store(pc, block, *view, *reduce, *parts),
             Inst::TmaStoreWait { pending } => self.tma_store_wait(*pending),
             Inst::WarpGroups { entries, exit } => return self.warp_groups(entries, *exit),
         }

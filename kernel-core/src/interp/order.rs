@@ -4,7 +4,8 @@
 //! The interpreter runs a program as one thread per warp group, in which a missing barrier would go unnoticed. Here
 //! every access is remembered with the clock of its group, and a later one that overlaps it has to come after it:
 //!
-//! - within a group because of a `barrier` in between, or because the same thread does both (one layout, one view);
+//! - within a group because of a `barrier` in between, or because the same thread does both (one layout, one view), or
+//!   because the same four warps do both (they divide the view alike) and meet in between;
 //! - between groups because the earlier group arrived at a barrier with phases that the later one has waited for;
 //! - behind a copy or product that reads or writes the memory until its wait, because of that wait.
 //!
@@ -15,14 +16,40 @@ use std::ops::Range;
 
 use crate::ir::{LayoutId, Span};
 
+use super::code::{Holders, Parts};
+
 /// Who accesses memory: a warp group, by the number of its queue, or the copies that a barrier counts.
 pub(super) type Agent = u64;
 
 /// Agents from here on are barriers, by position.
 const BARRIERS: Agent = 1 << 32;
 
-/// What tells that the same thread accesses the same element: the layout of the tile and the view.
-pub(super) type Owner = Option<(LayoutId, u64)>;
+/// What tells who accesses which element of a view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Owner {
+    /// The same threads do if the layout of the tile and the view are the same.
+    thread: Option<(LayoutId, u64)>,
+    /// The same four warps do if they divide the same view alike.
+    warps: Option<(Parts, u64)>,
+}
+
+impl Owner {
+    /// Nobody knows.
+    pub(super) const UNKNOWN: Owner = Owner { thread: None, warps: None };
+
+    /// Those who hold the tile that is in a view.
+    pub(super) fn of(holders: Holders, view: u64) -> Owner {
+        let Holders { layout, parts } = holders;
+        Owner { thread: layout.map(|layout| (layout, view)), warps: parts.map(|parts| (parts, view)) }
+    }
+}
+
+/// How many barriers have been passed: of all threads of a group, and those of each four warps besides.
+#[derive(Clone, Copy, Default, Debug)]
+struct Passed {
+    all: u64,
+    any: u64,
+}
 
 /// An access that is over.
 #[derive(Clone, Debug)]
@@ -33,7 +60,7 @@ struct Access {
     /// The agent's clock then.
     clock: u64,
     /// How many barriers its group had passed.
-    barriers: u64,
+    barriers: Passed,
     owner: Owner,
     span: Span,
 }
@@ -53,13 +80,13 @@ struct Unfenced {
     bytes: Range<usize>,
     agent: Agent,
     clock: u64,
-    barriers: u64,
+    barriers: Passed,
 }
 
 /// What a group knows of others.
 #[derive(Clone, Default, Debug)]
 struct Group {
-    barriers: u64,
+    barriers: Passed,
     clock: u64,
     /// Of each other agent, the clock up to which what it did came before.
     seen: BTreeMap<Agent, u64>,
@@ -105,9 +132,20 @@ impl Order {
     }
 
     /// Whether something that `by` did at that clock, before its group's `barriers`, comes before what `agent` does now.
-    fn before(&self, by: Agent, clock: u64, barriers: u64, agent: Agent) -> bool {
+    fn before(&self, by: Agent, clock: u64, barriers: Passed, agent: Agent) -> bool {
         let Some(group) = self.groups.get(&agent) else { return false };
-        if by == agent { barriers < group.barriers } else { group.seen.get(&by).is_some_and(|&seen| seen >= clock) }
+        match by == agent {
+            true => barriers.all < group.barriers.all,
+            false => group.seen.get(&by).is_some_and(|&seen| seen >= clock),
+        }
+    }
+
+    /// Whether an access of the same group is one by the same thread, or one by the same four warps, which have met since.
+    fn is_own(&self, other: &Access, agent: Agent, bytes: &Range<usize>, owner: Owner) -> bool {
+        let passed = self.groups.get(&agent).map_or(0, |group| group.barriers.any);
+        let by_thread = owner.thread.is_some() && owner.thread == other.owner.thread;
+        let by_warps = owner.warps.is_some() && owner.warps == other.owner.warps && other.barriers.any < passed;
+        other.agent == agent && other.bytes == *bytes && (by_thread || by_warps)
     }
 
     /// An access that is over at once. Returns what it meets.
@@ -135,7 +173,7 @@ impl Order {
             return Err(format!("shared memory {what} while {doing}{} is in flight", at(flight.span)));
         }
         for other in self.accesses.iter().filter(|a| (write || a.write) && meet(&a.bytes, bytes)) {
-            let own = owner.is_some() && owner == other.owner && other.bytes == *bytes && other.agent == agent;
+            let own = self.is_own(other, agent, bytes, owner);
             if !own && !self.before(other.agent, other.clock, other.barriers, agent) {
                 let kind = if other.write { "write" } else { "read" };
                 let missing = if other.agent == agent { "a barrier" } else { "a wait for the other warps" };
@@ -171,7 +209,13 @@ impl Order {
 
     /// All threads of the group meet.
     pub(super) fn barrier(&mut self, agent: Agent) {
-        self.group(agent).barriers += 1;
+        let passed = &mut self.group(agent).barriers;
+        (passed.all, passed.any) = (passed.all + 1, passed.any + 1);
+    }
+
+    /// The threads of each four warps meet.
+    pub(super) fn group_barrier(&mut self, agent: Agent) {
+        self.group(agent).barriers.any += 1;
     }
 
     /// Begins an access that goes on; returns what it meets, and a number to end it by.
@@ -218,7 +262,7 @@ impl Order {
         let agent = BARRIERS + barrier as Agent;
         self.group(agent).clock = phase;
         for &id in copies {
-            self.end(agent, id, None);
+            self.end(agent, id, Owner::UNKNOWN);
         }
         let released = self.released.entry(agent).or_default();
         let current = std::mem::take(&mut released.current);

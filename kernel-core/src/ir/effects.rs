@@ -1,7 +1,8 @@
 //! What an operation does besides computing its results.
 
 use super::func::{Func, OpId, ParamId};
-use super::ops::{ControlOp, DescOp, GpuOp, MemOrder, MemScope, MemoryOp, Op, ShapeOp};
+use super::names::{MemOrder, MemScope};
+use super::ops::{ControlOp, DescOp, GpuOp, MemoryOp, Op, ShapeOp};
 
 /// Something that operations read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -54,6 +55,7 @@ impl Func {
                 | ShapeOp::Broadcast { .. }
                 | ShapeOp::Reshape { .. }
                 | ShapeOp::Permute { .. }
+                | ShapeOp::Slice { .. }
                 | ShapeOp::ConvertLayout => Vec::new(),
             },
             Op::Memory(op) => match op {
@@ -111,6 +113,7 @@ impl Func {
                 | GpuOp::TmaStoreWait { .. }
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
+                | GpuOp::GroupBarrier
                 | GpuOp::Fence { .. }
                 | GpuOp::BarrierAlloc { .. }
                 | GpuOp::BarrierArrive

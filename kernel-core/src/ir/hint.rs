@@ -2,7 +2,7 @@
 
 use super::dim::Dim;
 use super::infer::{Needs, Result, dt_admits, ensure, fail};
-use super::ops::HintKind;
+use super::names::HintKind;
 use super::types::Ty;
 use super::{Bound, Func};
 

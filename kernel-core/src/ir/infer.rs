@@ -10,9 +10,8 @@ use super::dtype::{Bound, DType};
 use super::func::{Func, ParamKind, RegionId, ValueId};
 use super::hint;
 use super::infer_dot::{coordinates, desc, described, dot, product_dtypes, product_shapes, reduces};
-use super::ops::{
-    AtomicOp, BinaryOp, CmpOp, ControlOp, CreateOp, ElementwiseOp, GpuOp, LimitKind, MemoryOp, Op, ShapeOp, UnaryOp,
-};
+use super::names::{AtomicOp, BinaryOp, CmpOp, LimitKind, UnaryOp};
+use super::ops::{ControlOp, CreateOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
 use super::types::{Dt, Elem, Ty};
 
 /// An operation whose operands do not fit it.
@@ -299,6 +298,21 @@ fn shape(func: &Func, op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
         }
         ShapeOp::Permute { perm } => Ok(ty.with_shape(permuted(&ty.shape, perm)?)),
         ShapeOp::Hint { kind, n, multiple, axis } => hint::result_type(func, *kind, n, multiple, *axis, ty),
+        ShapeOp::Slice { start, shape } => {
+            ensure(start.len() == ty.rank() && shape.len() == ty.rank(), "a slice keeps the rank")?;
+            let inside = |((size, start), own): ((&Dim, &Dim), &Dim)| match (
+                size.as_const(),
+                start.as_const(),
+                own.as_const(),
+            ) {
+                (Some(size), Some(start), Some(own)) => {
+                    start >= 0 && own >= 0 && start.checked_add(own).is_some_and(|end| end <= size)
+                }
+                _ => false,
+            };
+            ensure(ty.shape.iter().zip(start).zip(shape).all(inside), "a slice lies inside the tile")?;
+            Ok(ty.with_shape(shape.clone()))
+        }
         ShapeOp::ConvertLayout => Ok(ty.clone()),
     }
 }
@@ -482,6 +496,27 @@ fn barrier_slot(tys: &[&Ty]) -> Result<()> {
     ensure(tys[1..].iter().all(|t| **t == Ty::scalar(DType::I32)), "slot, bytes and phase are i32 scalars")
 }
 
+/// Whether a view holds a block of a tensor, or a part of one.
+fn part_fits_view(block: &[Dim], dt: Dt, view: &Ty) -> Result<()> {
+    let within = |(size, block): (&Dim, &Dim)| {
+        size == block || size.as_const().zip(block.as_const()).is_some_and(|(size, block)| size <= block)
+    };
+    let fits = view.rank() == block.len() && view.shape.iter().zip(block).all(within);
+    ensure(
+        shared(view)? == dt && fits,
+        "the view must have the shape of a block, or of a part of one, and the tensor's dtype",
+    )
+}
+
+/// Whether a view can be divided in so many parts along each dimension; not at all if there is no number.
+fn divides(parts: &[u8], view: &Ty) -> Result<()> {
+    let whole = |(size, &parts): (&Dim, &u8)| {
+        parts.is_power_of_two() && size.as_const().is_some_and(|size| size % i64::from(parts) == 0)
+    };
+    let fits = parts.is_empty() || (parts.len() == view.rank() && view.shape.iter().zip(parts).all(whole));
+    ensure(fits, "the parts divide the view, in a power of two along each dimension")
+}
+
 /// Whether a block of a tensor fits a view.
 fn fits_view(block: &[Dim], dt: Dt, view: &Ty) -> Result<()> {
     ensure(shared(view)? == dt && view.shape == block, "the view must have the block's shape and the tensor's dtype")
@@ -522,7 +557,7 @@ fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
         }
         GpuOp::AsyncCommit => tokens(tys).map(|()| vec![Ty::token()]),
         GpuOp::AsyncWait { .. } => tokens(tys).map(|()| vec![Ty::token()]),
-        GpuOp::Barrier | GpuOp::Fence { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
+        GpuOp::Barrier | GpuOp::GroupBarrier | GpuOp::Fence { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
         GpuOp::BarrierAlloc { slots, .. } => {
             arity(tys, 0..=0)?;
             Ok(vec![Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(*slots))] }])
@@ -556,14 +591,15 @@ fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             barrier_slot(&tys[2..4])?;
             coordinates(&tensor.block, &tys[4..]).map(|()| Vec::new())
         }
-        GpuOp::TmaStore { reduce } => {
+        GpuOp::TmaStore { reduce, parts } => {
             ensure(tys.len() >= 2, "expects a descriptor, a view and coordinates")?;
             let tensor = described(func, tys[0])?;
             ensure(tensor.mutable, "stores need a mutable descriptor")?;
             if let Some(op) = reduce.atomic() {
                 reduces(func, op, tensor.dt)?;
             }
-            fits_view(&tensor.block, tensor.dt, tys[1])?;
+            part_fits_view(&tensor.block, tensor.dt, tys[1])?;
+            divides(parts, tys[1])?;
             coordinates(&tensor.block, &tys[2..]).map(|()| Vec::new())
         }
         GpuOp::TmaStoreWait { .. } => arity(tys, 0..=0).map(|()| Vec::new()),

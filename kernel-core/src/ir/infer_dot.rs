@@ -4,7 +4,8 @@ use super::dim::Dim;
 use super::dtype::DType;
 use super::func::{Func, ParamKind};
 use super::infer::{Result, arity, data, ensure, fail};
-use super::ops::{AtomicOp, DescOp, DotOp};
+use super::names::AtomicOp;
+use super::ops::{DescOp, DotOp};
 use super::types::{Dt, Elem, Ty};
 
 /// The largest rank of a tensor that a descriptor describes.

@@ -11,6 +11,7 @@ pub mod func;
 pub mod hint;
 pub mod infer;
 mod infer_dot;
+pub mod names;
 pub mod ops;
 pub mod table;
 pub mod types;
@@ -26,10 +27,10 @@ pub use func::{
 };
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
-pub use ops::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DescOp, DotOp, DotPrecision, ElementwiseOp,
-    EvictionPolicy, FenceKind, GpuOp, HintKind, LimitKind, Literal, MemOrder, MemScope, MemoryOp, Op, ShapeOp,
-    StoreMode, UnaryOp, Unroll,
+pub use names::{
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotPrecision, EvictionPolicy, FenceKind, HintKind, LimitKind, Literal,
+    MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
+pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
 pub use table::{Levels, OpRow};
 pub use types::{Dt, Elem, Ty};

@@ -4,6 +4,9 @@ use super::gf2::{Span, combine, rank};
 use super::linear::{extract, field};
 use super::{ColumnAction, Dim, LinearLayout};
 
+/// The warps that a group of warps for matrix products has.
+const GROUP_WARPS: u32 = 4;
+
 /// A layout without redundant values along one dimension, and the ways there and back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BroadcastRemoved {
@@ -152,6 +155,69 @@ impl LinearLayout {
         }
         let bases = registers.iter().map(|&column| span.express(column).unwrap_or(0) as u32).collect();
         ColumnAction::from_parts(bases, registers.len() as u32)
+    }
+
+    /// The part of that shape of a tile, for any place at multiples of the shape: the threads hold what they held of it.
+    ///
+    /// `None` if which part an element is in depends on more than the register: some threads would hold nothing.
+    pub fn part(&self, shape: &[u32]) -> Option<LinearLayout> {
+        let mut outs = Vec::new();
+        // The bits of a flattened coordinate that say which part, and where those of the part go.
+        let (mut outer, mut fields, mut start) = (0u64, Vec::new(), 0);
+        for &(dim, bits) in &self.outs {
+            let Dim::Axis(axis) = dim else { return None };
+            let own = shape.get(usize::from(axis)).filter(|size| size.is_power_of_two())?.ilog2();
+            if own > bits {
+                return None;
+            }
+            outer |= ((1 << bits) - (1 << own)) << start;
+            fields.push(start..start + own);
+            outs.push((dim, own));
+            start += bits;
+        }
+        let pack = |column: u64| {
+            let place = |(packed, at): (u64, u32), field: &std::ops::Range<u32>| {
+                (packed | extract(column, field) << at, at + field.end - field.start)
+            };
+            fields.iter().fold((0, 0), place).0
+        };
+        let (mut ins, mut columns) = (Vec::new(), Vec::new());
+        for &(dim, _) in &self.ins {
+            let inner: Vec<u64> = self.columns(dim).iter().copied().filter(|column| column & outer == 0).collect();
+            let dropped = self.columns(dim).iter().filter(|column| **column & outer != 0);
+            if dropped.clone().any(|column| dim != Dim::Register || column & !outer != 0) {
+                return None;
+            }
+            ins.push((dim, inner.len() as u32));
+            columns.extend(inner.into_iter().map(pack));
+        }
+        Some(LinearLayout::from_parts(ins, outs, columns))
+    }
+
+    /// In how many parts, along each axis, groups of four warps divide the tile so that each holds one: `[2, 1]` if the
+    /// first four warps hold the upper half and the next four the lower. Groups go along the first axis first.
+    ///
+    /// `None` if they divide it otherwise, or hold copies.
+    pub fn warp_group_parts(&self) -> Option<Vec<u8>> {
+        let rank = self.tile_shape().len();
+        let warps = self.columns(Dim::Warp);
+        let groups = warps.get(GROUP_WARPS.ilog2() as usize..).unwrap_or_default();
+        let axis_of = |column: u64| {
+            let axis = (0..rank as u8).find(|&axis| column & self.out_mask(Dim::Axis(axis)) != 0)?;
+            column.is_power_of_two().then_some(usize::from(axis))
+        };
+        let mut counts = vec![0u32; rank];
+        for &column in groups {
+            counts[axis_of(column)?] += 1;
+        }
+        let mut expected = Vec::new();
+        for (axis, &count) in counts.iter().enumerate() {
+            let end = field(&self.outs, Dim::Axis(axis as u8)).end;
+            expected.extend((end - count..end).map(|bit| 1u64 << bit));
+        }
+        let own = expected.iter().fold(0, |mask, column| mask | column);
+        let others = self.columns.iter().filter(|column| **column & own != 0).count();
+        (groups == expected && others == groups.len()).then(|| counts.iter().map(|&count| 1 << count).collect())
     }
 
     /// Without the redundant values along `dim`: those whose basis is zero or a sum of earlier bases of `dim`.

@@ -139,6 +139,7 @@ fn identity(func: &Func, operation: &Operation) -> Option<Same> {
                 | ShapeOp::Reshape { .. }
                 | ShapeOp::Permute { .. }
                 | ShapeOp::Hint { .. }
+                | ShapeOp::Slice { .. }
                 | ShapeOp::ConvertLayout,
             )
             | Op::Memory(_)

@@ -75,6 +75,7 @@ fn simpler(func: &Func, operation: &Operation) -> Option<Simpler> {
         | ShapeOp::Broadcast { .. }
         | ShapeOp::Permute { .. }
         | ShapeOp::Hint { .. }
+        | ShapeOp::Slice { .. }
         | ShapeOp::ConvertLayout => None,
     })
 }
@@ -82,7 +83,7 @@ fn simpler(func: &Func, operation: &Operation) -> Option<Simpler> {
 /// Whether the operation leaves every element where it is.
 fn is_nothing(op: &ShapeOp, from: &Ty, to: &Ty) -> bool {
     match op {
-        ShapeOp::Broadcast { .. } | ShapeOp::Reshape { .. } => from == to,
+        ShapeOp::Broadcast { .. } | ShapeOp::Reshape { .. } | ShapeOp::Slice { .. } => from == to,
         ShapeOp::Permute { perm } => perm.iter().enumerate().all(|(i, &p)| i == usize::from(p)),
         ShapeOp::ExpandDims { .. } | ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => false,
     }
@@ -120,6 +121,7 @@ fn chain(func: &Func, op: &ShapeOp, operand: ValueId, to: &Ty) -> Option<Simpler
             | ShapeOp::Reshape { .. }
             | ShapeOp::Permute { .. }
             | ShapeOp::Hint { .. }
+            | ShapeOp::Slice { .. }
             | ShapeOp::ConvertLayout,
             _,
         ) => None,

@@ -211,8 +211,8 @@ impl Attr for Vec<Dim> {
         dims::parse_shape(parser.lexer, parser.func)
     }
 
-    fn implied(_name: &str, result: Option<&Ty>) -> Option<Vec<Dim>> {
-        result.map(|ty| ty.shape.clone())
+    fn implied(name: &str, result: Option<&Ty>) -> Option<Vec<Dim>> {
+        result.filter(|_| name == "shape").map(|ty| ty.shape.clone())
     }
 }
 
@@ -232,6 +232,10 @@ impl Attr for Vec<u8> {
         }
         parser.lexer.expect(b']')?;
         Ok(list)
+    }
+
+    fn implied(name: &str, _result: Option<&Ty>) -> Option<Vec<u8>> {
+        (name == "parts").then(Vec::new)
     }
 }
 

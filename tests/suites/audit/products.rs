@@ -65,6 +65,49 @@ fn products_of_every_size_and_float() {
     });
 }
 
+/// Rows and columns beyond the matrices wrap around instead of being masked, and the pointers move along K.
+#[kernel]
+fn matmul_wrapped<F: Float, const M: usize, const N: usize, const K: usize>(
+    a: Ptr<F>,
+    b: Ptr<F>,
+    c: PtrMut<f32>,
+    m: i32,
+    n: i32,
+    k: i32,
+) {
+    let (rows, columns) = (program_id(0) * M + arange(0, M), program_id(1) * N + arange(0, N));
+    let inner = arange(0, K);
+    let mut pa = a + ((rows % m)[(.., None)] * k + inner);
+    let mut pb = b + (inner[(.., None)] * n + columns % n);
+    let mut acc = zeros::<f32>([M, N]);
+    for step in (0..k).step_by(K) {
+        let x = load(pa, mask = inner < k - step);
+        let y = load(pb, mask = (inner < k - step)[(.., None)]);
+        acc = dot(x, y, acc = acc);
+        pa += K;
+        pb += K * n;
+    }
+    store(c + rows[(.., None)] * n + columns, acc, mask = (rows < m)[(.., None)] & (columns < n));
+}
+
+#[test]
+fn products_whose_rows_and_columns_wrap_around() {
+    check(|device| {
+        for [m, n, k] in [[1, 1, 1], [17, 33, 65], [64, 32, 16], [80, 48, 208], [5, 100, 3], [144, 16, 64]] {
+            let (a, b) = (integers(m * k, 1), integers(n * k, 2));
+            let upload = |values: &[f64]| device.upload(&values.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>());
+            let (x, y) = (upload(&a)?, upload(&b)?);
+            let mut c = device.zeros::<f32>(m * n)?;
+            matmul_wrapped::<f16, 64, 32, 16>(&x, &y, &mut c, m as i32, n as i32, k as i32)
+                .grid((m.div_ceil(64), n.div_ceil(32)))
+                .launch(device)?;
+            let sum = |i: usize| (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum::<f64>() as f32;
+            assert_eq!(c.to_vec()?, (0..m * n).map(sum).collect::<Vec<_>>(), "{m}x{n}x{k} on {device}");
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn a_product_of_f64_does_not_sum_in_f32() {
     check(|device| {

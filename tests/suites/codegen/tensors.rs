@@ -50,6 +50,54 @@ fn blocks_of_products_are_copied_by_the_hardware() {
     assert!(!ampere.contains("cp.async.bulk") && !ampere.contains("mbarrier"), "{ampere}");
 }
 
+/// A product whose programs go from tile to tile.
+#[kernel]
+fn persistent<const M: usize, const N: usize, const K: usize>(
+    a: TensorDesc<f16, { [M, K] }>,
+    b: TensorDesc<f16, { [K, N] }>,
+    c: TensorDescMut<f16, { [M, N] }>,
+    rows: i32,
+    columns: i32,
+    k: i32,
+) {
+    #[warp_specialize]
+    for tile in (program_id(0)..cdiv(rows, M) * cdiv(columns, N)).step_by(num_programs(0)) {
+        let i = tile / cdiv(columns, N) * M;
+        let j = tile % cdiv(columns, N) * N;
+        let mut acc = zeros::<f32>([M, N]);
+        for t in (0..k).step_by(K) {
+            acc = dot(a.load([i, t]), b.load([t, j]), acc = acc);
+        }
+        c.store([i, j], acc as f16);
+    }
+}
+
+/// Each four warps that multiply store their own rows, and wait for no others: some may store while others multiply. What
+/// goes out takes little shared memory, so that the ring has the slots that were asked for.
+#[test]
+fn warps_that_multiply_store_their_own_rows() -> Result<(), Error> {
+    let device = Device::cpu();
+    let (a, b) = (device.zeros::<f16>(256 * 64)?, device.zeros::<f16>(64 * 256)?);
+    let mut c = device.zeros::<f16>(256 * 256)?;
+    let (a, b) = (TensorDesc::new(&a, [256, 64])?, TensorDesc::new(&b, [64, 256])?);
+    let mut c = TensorDescMut::new(&mut c, [256, 256])?;
+    for (m, n, pieces) in [(128, 256, 4), (256, 128, 4), (128, 128, 2)] {
+        let call = (PersistentConsts { M: m, N: n, K: 64 }).call(&a, &b, &mut c, 256, 256, 64);
+        let kernel = call.num_warps(8).num_stages(4).compile(Target::sm_90a())?;
+        let told = kernel.report().to_string();
+        assert!(told.contains("through 4 slots"), "{told}");
+        let code = ptx(Ok(kernel), "sm_90a");
+        let groups = code.split("setmaxnreg").nth(1).unwrap_or_default();
+        assert!(!groups.contains(", 256;"), "no barrier of all that multiply: {code}");
+        assert_eq!(code.matches(STORE).count(), pieces, "{m}x{n}: {code}");
+        // Each piece is written between two barriers of 128 threads, the first pieces after one.
+        let barriers = code.lines().filter(|line| line.contains("bar.sync") && line.contains(", 128;")).count();
+        let slots = code.matches("cp.async.bulk.wait_group.read 1;").count();
+        assert_eq!(barriers, 1 + pieces + slots, "{m}x{n}: {code}");
+    }
+    Ok(())
+}
+
 #[test]
 fn blocks_of_other_kernels_are_accessed_in_vectors() {
     for (target, architecture) in [(Target::sm_90a(), "sm_90a"), (Target::sm_80(), "sm_80")] {

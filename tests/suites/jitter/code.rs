@@ -119,7 +119,7 @@ fn delays_stand_around_copies_by_the_hardware() -> Result<(), Error> {
 
 #[test]
 fn delays_stand_around_what_divided_warps_say_to_each_other() -> Result<(), Error> {
-    // The threads of the group that multiplies meet at a barrier of their own.
-    let wanted = ["bar.sync \t1", "cp.async.bulk.tensor", "mbarrier.arrive", "mbarrier.try_wait", "wgmma.wait_group"];
+    // The threads of each four warps meet at a barrier of their own.
+    let wanted = [", 128;\n", "cp.async.bulk.tensor", "mbarrier.arrive", "mbarrier.try_wait", "wgmma.wait_group"];
     check(Form::Persistent, &wanted)
 }

@@ -245,6 +245,7 @@ impl Views {
             | GpuOp::AsyncCommit
             | GpuOp::AsyncWait { .. }
             | GpuOp::Barrier
+            | GpuOp::GroupBarrier
             | GpuOp::Fence { .. }
             | GpuOp::WgmmaWait { .. }
             | GpuOp::TmaStoreWait { .. }

@@ -55,7 +55,9 @@ pub(crate) fn run(func: &mut Func) -> usize {
         pass.region(body, &mut Pending::new());
     }
     let mut count = 0;
-    for_each_op(func, func.body, &mut |id| count += usize::from(func.op(id).op == Op::Gpu(GpuOp::Barrier)));
+    for_each_op(func, func.body, &mut |id| {
+        count += usize::from(matches!(func.op(id).op, Op::Gpu(GpuOp::Barrier | GpuOp::GroupBarrier)));
+    });
     count
 }
 
@@ -183,6 +185,7 @@ impl Membar<'_> {
             | GpuOp::AsyncCopy
             | GpuOp::AsyncCommit
             | GpuOp::Fence { .. }
+            | GpuOp::GroupBarrier
             | GpuOp::BarrierAlloc { .. }
             | GpuOp::BarrierArrive
             | GpuOp::Wgmma { .. }

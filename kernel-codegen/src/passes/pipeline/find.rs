@@ -132,7 +132,7 @@ pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> F
                 slice.extend(ops);
                 carried.extend(positions);
             }
-            Err(reason) => found.refused.push((param_name(func, op), reason)),
+            Err(reason) => found.refused.push((param_name(func, func.op(op).operands[0]), reason)),
         }
     }
     found.slice = func.region(body).ops.iter().copied().filter(|op| slice.contains(op)).collect();
@@ -155,9 +155,9 @@ pub(super) fn exchanges(func: &Func, id: OpId) -> bool {
 }
 
 /// The name of the parameter that a load reads.
-pub(super) fn param_name(func: &Func, op: OpId) -> String {
-    let first = func.op(op).operands.first().map(|&value| func.ty(value));
-    let param = first.and_then(|ty| ty.pointee().or_else(|| ty.descriptor()));
+pub(super) fn param_name(func: &Func, source: ValueId) -> String {
+    let ty = func.ty(source);
+    let param = ty.pointee().or_else(|| ty.descriptor());
     param.map_or_else(String::new, |param| func.param(param).name.clone())
 }
 

@@ -257,6 +257,6 @@ fn describe(func: &Func, found: &Found, stages: u32, in_flight: bool) -> String 
 impl Candidate {
     fn describe(&self, func: &Func) -> String {
         let how = if self.is_tensor() { "tensor copy" } else { "cp.async" };
-        format!("`{}` by {how}", find::param_name(func, self.op))
+        format!("`{}` by {how}", find::param_name(func, self.source))
     }
 }

@@ -243,6 +243,7 @@ fn traffic(func: &Func, users: &Users, body: RegionId) -> Option<Traffic> {
             | GpuOp::AsyncCommit
             | GpuOp::AsyncWait { .. }
             | GpuOp::Barrier
+            | GpuOp::GroupBarrier
             | GpuOp::Fence { .. }
             | GpuOp::BarrierAlloc { .. }
             | GpuOp::Wgmma { .. }

@@ -33,6 +33,9 @@
 //! while the consumers store a tile, the factors of the next one arrive. Neither side knows how many trips there are;
 //! loops that run never, once or a few times need nothing special.
 //!
+//! Tiles go out in pieces, by the warps that computed them: see [`outgoing`]. The products of a trip wait for nobody
+//! but its barriers either, so groups of four warps fall out of step, and some store while others multiply.
+//!
 //! The first trip of a tile has no slot before it to release. It releases one slot that nobody waits for, beyond the
 //! ring, which costs less than a condition in every trip.
 //!
@@ -41,6 +44,7 @@
 
 mod find;
 mod needs;
+mod outgoing;
 mod split;
 
 #[cfg(test)]
@@ -49,14 +53,12 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::ir::{
-    ControlOp, DescOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, ShapeOp, Span, StoreMode, Ty, TypeError,
-    ValueId, result_types,
+    ControlOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, ShapeOp, Span, TypeError, ValueId, result_types,
 };
 use kernel_core::layout::LinearLayout;
 use kernel_core::passes::{dce, util};
 
 use crate::analysis::control::for_each_op;
-use crate::boxes::box_layout;
 use crate::error::CodegenError;
 use crate::lower::{conversion_bytes, registers_at_start};
 use crate::options::{MAX_WARPS, Options};
@@ -64,6 +66,7 @@ use crate::report::LoopReport;
 use crate::target::Target;
 use find::{Channel, Refusal};
 use needs::{Needs, Places};
+use outgoing::{Outgoing, staging_bytes, widen};
 use split::{Ring, Side, Split};
 
 /// Warps that multiply together, and that change their number of registers together.
@@ -105,15 +108,16 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
     }
     let asked = channels.iter().any(|channel| channel.asked);
     let places = Places::new(func);
+    let mut outgoing = Outgoing::all(func);
     let needs = obstacle(func, &channels, options.num_warps)
-        .and_then(|()| fit(func, target, &mut channels))
+        .and_then(|()| fit(func, target, &mut channels, &mut outgoing))
         .and_then(|()| Needs::of(func, &places, &channels));
     let mut loops: Vec<LoopReport> = refusals.iter().map(Refusal::report).collect();
     match needs {
         Ok(needs) => {
-            too_many(func, target, &channels)?;
+            too_many(func, target, &channels, &outgoing)?;
             loops.extend(channels.iter().map(|channel| described(func, channel)));
-            divide(func, target, &channels, &places, &needs, options.num_warps).map_err(|error| {
+            divide(func, target, (&channels, &outgoing), &places, &needs, options.num_warps).map_err(|error| {
                 let what = format!("a kernel that the compiler has divided wrongly: {error}");
                 CodegenError::refuse(func, Span::UNKNOWN, what)
             })?;
@@ -128,14 +132,11 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
 
 /// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the lowering of
 /// conversions and reductions takes.
-fn shared_bytes(func: &Func, channels: &[Channel]) -> u32 {
-    let outgoing: BTreeSet<(Vec<i64>, u32)> =
-        outgoing_blocks(func).iter().filter_map(|(_, ty)| Some((ty.dims()?, ty.dtype()?.bytes()))).collect();
-    let block = |(dims, bytes): &(Vec<i64>, u32)| dims.iter().product::<i64>() as u32 * bytes;
+fn shared_bytes(func: &Func, channels: &[Channel], outgoing: &[Outgoing]) -> u32 {
     let barriers: u32 = channels.iter().map(|channel| (2 * channel.stages + 1) * BARRIER_BYTES).sum();
     let rings: u32 = channels.iter().map(Channel::ring_bytes).sum();
     let scratch = scratch_bytes(func, channels);
-    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + scratch + rings + outgoing.iter().map(block).sum::<u32>()
+    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + scratch + rings + staging_bytes(outgoing)
 }
 
 /// Bytes that conversions and reductions of the consumers take, beside everything else.
@@ -164,17 +165,18 @@ fn converted_bytes(func: &Func, from: ValueId, to: ValueId) -> u32 {
 }
 
 /// Takes as many slots as fit into shared memory, where nobody asked for a number. Numbers that were asked for stay as
-/// they are.
-fn fit(func: &Func, target: Target, channels: &mut [Channel]) -> Result<(), Refusal> {
+/// they are. What is left goes to blocks on their way out.
+fn fit(func: &Func, target: Target, channels: &mut [Channel], outgoing: &mut [Outgoing]) -> Result<(), Refusal> {
     let limit = target.max_shared_bytes();
-    while shared_bytes(func, channels) > limit {
+    while shared_bytes(func, channels, outgoing) > limit {
         let largest = channels.iter_mut().filter(|channel| !channel.fixed && channel.stages > channel.least_stages());
         match largest.max_by_key(|channel| channel.ring_bytes()) {
             Some(channel) => channel.stages -= 1,
             None => break,
         }
     }
-    let needs = shared_bytes(func, channels);
+    widen(outgoing, |outgoing| shared_bytes(func, channels, outgoing) <= limit);
+    let needs = shared_bytes(func, channels, outgoing);
     let free = channels.iter().find(|channel| !channel.fixed);
     match free.filter(|_| needs > limit) {
         Some(channel) => {
@@ -187,8 +189,8 @@ fn fit(func: &Func, target: Target, channels: &mut [Channel]) -> Result<(), Refu
 }
 
 /// An error if a loop asks for more slots than fit.
-fn too_many(func: &Func, target: Target, channels: &[Channel]) -> Result<(), CodegenError> {
-    let (needed, limit) = (shared_bytes(func, channels), target.max_shared_bytes());
+fn too_many(func: &Func, target: Target, channels: &[Channel], outgoing: &[Outgoing]) -> Result<(), CodegenError> {
+    let (needed, limit) = (shared_bytes(func, channels, outgoing), target.max_shared_bytes());
     let Some(channel) = channels.iter().find(|channel| channel.fixed).filter(|_| needed > limit) else { return Ok(()) };
     let slot = channel.ring_bytes() / channel.stages;
     let fitting = channel.stages.saturating_sub((needed - limit).div_ceil(slot));
@@ -276,7 +278,7 @@ fn registers(target: Target, num_warps: u32) -> (u8, u8) {
 fn divide(
     func: &mut Func,
     target: Target,
-    channels: &[Channel],
+    (channels, outgoing): (&[Channel], &[Outgoing]),
     places: &Places,
     needs: &Needs,
     num_warps: u32,
@@ -292,7 +294,7 @@ fn divide(
     for channel in channels {
         rings.push(ring(func, channel, &mut out)?);
     }
-    let outgoing = outgoing(func, &mut out)?;
+    let outgoing = outgoing::allocate(func, outgoing, &mut out)?;
     let consumer = Split::new(func, channels, &rings, &inside, &outgoing, Side::Consumer).region()?;
     let producer = Split::new(func, channels, &rings, &inside, &outgoing, Side::Producer(needs)).region()?;
     let (many, few) = registers(target, num_warps);
@@ -323,44 +325,6 @@ fn ring(func: &mut Func, channel: &Channel, out: &mut Vec<OpId>) -> Result<Ring,
         (Some(slots), Some(full), Some(empty)) => Ok(Ring { slots, full, empty }),
         _ => Err(TypeError { message: "an allocation has a result".to_string() }),
     }
-}
-
-/// The blocks that the kernel stores by descriptors, with their stores.
-fn outgoing_blocks(func: &Func) -> Vec<(OpId, Ty)> {
-    let mut stores = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
-        let operation = func.op(id);
-        let reduces = |op: &DescOp| matches!(op, DescOp::DescReduce { op } if StoreMode::of(*op).is_some());
-        let is_store = matches!(&operation.op, Op::Desc(op) if *op == DescOp::DescStore || reduces(op));
-        stores.extend(operation.operands.get(1).filter(|_| is_store).map(|&value| (id, func.ty(value).clone())));
-    });
-    stores
-}
-
-/// Shared memory for the blocks that the kernel stores by descriptors: one for all of the same kind.
-fn outgoing(func: &mut Func, out: &mut Vec<OpId>) -> Result<BTreeMap<OpId, ValueId>, TypeError> {
-    let stores = outgoing_blocks(func);
-    let (mut known, mut views): (Vec<(Ty, ValueId)>, _) = (Vec::new(), BTreeMap::new());
-    for (id, ty) in stores {
-        let view = match known.iter().find(|(other, _)| *other == ty) {
-            Some(&(_, view)) => Some(view),
-            None => staging(func, &ty, out)?,
-        };
-        if let Some(view) = view {
-            known.push((ty, view));
-            views.insert(id, view);
-        }
-    }
-    Ok(views)
-}
-
-/// Shared memory that tensor copies can read a block from; `None` if the block is none that they copy.
-fn staging(func: &mut Func, ty: &Ty, out: &mut Vec<OpId>) -> Result<Option<ValueId>, TypeError> {
-    let (Some(dims), Some(dtype)) = (ty.dims(), ty.dtype()) else { return Ok(None) };
-    let shape: Vec<u32> = dims.iter().filter_map(|&size| u32::try_from(size).ok()).collect();
-    let Some(layout) = box_layout(&shape, dtype.bytes() * 8) else { return Ok(None) };
-    let layout = intern(func, &layout);
-    push(func, GpuOp::SharedAlloc { shape: ty.shape.clone(), dtype: dtype.into() }.into(), Some(layout), out)
 }
 
 /// Appends an operation without operands; returns its result, if it has one.

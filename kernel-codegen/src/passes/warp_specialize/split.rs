@@ -7,13 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, DescOp, ElementwiseOp, FenceKind, FloatFlags, Func, GpuOp, LayoutId, Op, OpId,
-    Operation, RegionId, Span, StoreMode, TypeError, Unroll, ValueId, result_types,
+    BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, Operation, RegionId,
+    Span, TypeError, Unroll, ValueId, result_types,
 };
 use kernel_core::passes::util::clone_op;
 
 use super::find::{Channel, Copy};
 use super::needs::Needs;
+use super::outgoing::Way;
 use crate::analysis::control::{operands_before_carried, yielded};
 
 /// What both sides share: the slots of a loop and who may use them.
@@ -43,7 +44,7 @@ struct Position {
     phase: ValueId,
 }
 
-type Result<T> = std::result::Result<T, TypeError>;
+pub(super) type Result<T> = std::result::Result<T, TypeError>;
 
 /// Copies the operations of the kernel's body into regions.
 pub(super) struct Split<'f> {
@@ -52,8 +53,8 @@ pub(super) struct Split<'f> {
     pub(super) rings: &'f [Ring],
     /// Per operation of control flow, the channels in it.
     pub(super) inside: &'f BTreeMap<OpId, Vec<usize>>,
-    /// Per store of a block, shared memory on its way out.
-    pub(super) outgoing: &'f BTreeMap<OpId, ValueId>,
+    /// Per store of a block, how it gets out.
+    pub(super) outgoing: &'f BTreeMap<OpId, Way>,
     pub(super) side: Side<'f>,
     map: HashMap<ValueId, ValueId>,
     positions: Vec<Position>,
@@ -66,7 +67,7 @@ impl<'f> Split<'f> {
         channels: &'f [Channel],
         rings: &'f [Ring],
         inside: &'f BTreeMap<OpId, Vec<usize>>,
-        outgoing: &'f BTreeMap<OpId, ValueId>,
+        outgoing: &'f BTreeMap<OpId, Way>,
         side: Side<'f>,
     ) -> Split<'f> {
         let (map, positions, out) = (HashMap::new(), Vec::new(), Vec::new());
@@ -101,11 +102,11 @@ impl<'f> Split<'f> {
         Ok(results)
     }
 
-    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], span: Span) -> Result<ValueId> {
+    pub(super) fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], span: Span) -> Result<ValueId> {
         self.placed(op, operands, None, span)
     }
 
-    fn placed(
+    pub(super) fn placed(
         &mut self,
         op: impl Into<Op>,
         operands: &[ValueId],
@@ -120,11 +121,11 @@ impl<'f> Split<'f> {
         }
     }
 
-    fn effect(&mut self, op: GpuOp, operands: &[ValueId], span: Span) -> Result<()> {
+    pub(super) fn effect(&mut self, op: GpuOp, operands: &[ValueId], span: Span) -> Result<()> {
         self.emit(op.into(), operands, None, span).map(|_| ())
     }
 
-    fn number(&mut self, value: i32) -> Result<ValueId> {
+    pub(super) fn number(&mut self, value: i32) -> Result<ValueId> {
         self.one(Op::i32(value), &[], Span::UNKNOWN)
     }
 
@@ -133,7 +134,7 @@ impl<'f> Split<'f> {
         self.out.push(id);
     }
 
-    fn mapped(&self, value: ValueId) -> ValueId {
+    pub(super) fn mapped(&self, value: ValueId) -> ValueId {
         self.map.get(&value).copied().unwrap_or(value)
     }
 
@@ -304,33 +305,6 @@ impl<'f> Split<'f> {
         let turn = self.one(Op::cast(DType::I32), &[wraps], unknown)?;
         let phase = self.one(Op::binary(BinaryOp::Xor), &[at.phase, turn], unknown)?;
         Ok(Position { slot, phase })
-    }
-
-    /// A store of a block: through shared memory, once what went that way before has been read. The copy itself is not
-    /// waited for, so that it runs beside the next tile.
-    fn send(&mut self, id: OpId) -> Result<()> {
-        let operation = self.func.op(id).clone();
-        let (span, view) = (operation.span, self.outgoing[&id]);
-        let reduce = match &operation.op {
-            Op::Desc(DescOp::DescReduce { op }) => StoreMode::of(*op),
-            Op::Desc(DescOp::DescLoad | DescOp::DescStore | DescOp::DescGather | DescOp::DescScatter)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => None,
-        };
-        let value = self.mapped(operation.operands[1]);
-        self.effect(GpuOp::TmaStoreWait { pending: 0 }, &[], span)?;
-        self.effect(GpuOp::Barrier, &[], span)?;
-        self.effect(GpuOp::SharedStore, &[view, value], span)?;
-        self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[], span)?;
-        self.effect(GpuOp::Barrier, &[], span)?;
-        let mut operands = vec![self.mapped(operation.operands[0]), view];
-        operands.extend(operation.operands[2..].iter().map(|&coordinate| self.mapped(coordinate)));
-        self.effect(GpuOp::TmaStore { reduce: reduce.unwrap_or(StoreMode::Store) }, &operands, span)
     }
 
     /// A loop that fetches: waits for a slot, says how much will come, and asks for it.

@@ -3,7 +3,7 @@
 use crate::ir::{AtomicOp, DType, DescOp, DotOp, DotPrecision, Operation, ParamId, StoreMode, ValueId};
 
 use super::super::asynchronous::Wgmma;
-use super::super::code::{Inst, RegId};
+use super::super::code::{Inst, Parts, RegId};
 use super::super::desc::{Block, BlockAccess, Rows};
 use super::super::dot::{Dot, Product};
 use super::super::lanes::Fn2;
@@ -134,11 +134,14 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    pub(super) fn tma_store(&mut self, mode: StoreMode, operation: &Operation) -> Result<()> {
-        let block = self.block(operation, 2)?;
+    pub(super) fn tma_store(&mut self, mode: StoreMode, parts: &[u8], operation: &Operation) -> Result<()> {
+        let mut block = self.block(operation, 2)?;
+        // A view may hold a part of a block.
+        block.dims = self.dims(self.func.ty(operation.operands[1]))?;
         let view = self.operand(operation, 1)?;
         let reduce = mode.atomic().map(|op| self.reduction(op, block.dtype)).transpose()?;
-        self.emit(Inst::TmaStore { block, view, reduce });
+        let parts = Parts::new(Some(parts).filter(|parts| !parts.is_empty()));
+        self.emit(Inst::TmaStore { block, view, reduce, parts });
         Ok(())
     }
 }

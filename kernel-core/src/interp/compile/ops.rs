@@ -9,7 +9,9 @@ use crate::ir::hint::broken;
 use crate::num::to_bits;
 
 use super::super::cast::cast;
-use super::super::code::{Atomic, AtomicKind, CheckBounds, Hint, Inst, Lane, Load, RegId, Store, Strides, Symbolic};
+use super::super::code::{
+    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Parts, RegId, Store, Strides, Symbolic,
+};
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
 use super::super::lanes::{Bits, Fn2};
@@ -144,6 +146,14 @@ impl Compiler<'_> {
                 let message = broken(*kind, n, multiple).into();
                 let (n, multiple) = (number(n), number(multiple));
                 Inst::Hint(Box::new(Hint { kind: *kind, n, multiple, axis: usize::from(*axis), a, out, message }))
+            }
+            ShapeOp::Slice { start, .. } => {
+                let from = row_major(&self.info(a).dims);
+                let start = start.iter().map(|at| at.as_const().and_then(|at| usize::try_from(at).ok()).unwrap_or(0));
+                let first = start.zip(&from).map(|(at, (_, stride))| at * stride).sum();
+                let strides =
+                    self.info(out).dims.iter().zip(&from).map(|(&size, &(_, stride))| (size, stride)).collect();
+                Inst::Slice { a, out, first, strides }
             }
             ShapeOp::ConvertLayout => Inst::Move { a, out },
         };
@@ -292,13 +302,13 @@ impl Compiler<'_> {
             GpuOp::SharedLoad => {
                 let view = self.operand(operation, 0)?;
                 let out = self.result(operation)?;
-                let layout = self.func.value(operation.results[0]).layout;
-                self.emit(Inst::SharedLoad { view, out, layout });
+                let holders = self.holders(operation.results[0]);
+                self.emit(Inst::SharedLoad { view, out, holders });
             }
             GpuOp::SharedStore => {
                 let (view, value) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
-                let layout = self.func.value(operation.operands[1]).layout;
-                self.emit(Inst::SharedStore { view, value, layout });
+                let holders = self.holders(operation.operands[1]);
+                self.emit(Inst::SharedStore { view, value, holders });
             }
             GpuOp::AsyncCopy => self.async_copy(operation)?,
             GpuOp::AsyncCommit => {
@@ -312,6 +322,9 @@ impl Compiler<'_> {
             // A program is one thread here, so its accesses are in order as they are, but for who checks the order.
             GpuOp::Barrier => {
                 self.emit(Inst::Barrier);
+            }
+            GpuOp::GroupBarrier => {
+                self.emit(Inst::GroupBarrier);
             }
             GpuOp::Fence { kind: FenceKind::ProxyAsync } => {
                 self.emit(Inst::ProxyFence);
@@ -334,7 +347,7 @@ impl Compiler<'_> {
             GpuOp::Wgmma { precision } => self.wgmma(*precision, operation)?,
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(*pending, operation)?,
             GpuOp::TmaLoad => self.tma_load(operation)?,
-            GpuOp::TmaStore { reduce } => self.tma_store(*reduce, operation)?,
+            GpuOp::TmaStore { reduce, parts } => self.tma_store(*reduce, parts, operation)?,
             GpuOp::TmaStoreWait { pending } => {
                 self.emit(Inst::TmaStoreWait { pending: *pending });
             }
@@ -355,6 +368,13 @@ impl Compiler<'_> {
         self.emit(Inst::AsyncCopy { view, load: Box::new(load), token, layout });
         self.free(data);
         Ok(())
+    }
+
+    /// Which threads hold the elements of a tile.
+    fn holders(&self, tile: ValueId) -> Holders {
+        let layout = self.func.value(tile).layout;
+        let parts = layout.and_then(|id| self.func.layouts[id.index()].warp_group_parts());
+        Holders { layout, parts: Parts::new(parts.as_deref()) }
     }
 
     /// The size of a view of shared memory.

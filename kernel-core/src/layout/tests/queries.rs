@@ -1,7 +1,7 @@
 //! Vectors, redundancy, code forms and reductions.
 
 use super::{Random, SHAPES, layouts_of, random_layout};
-use crate::layout::{Blocked, Dim, LinearLayout, mma_v2_accumulator, reduction};
+use crate::layout::{Blocked, Dim, LinearLayout, mma_v2_accumulator, reduction, wgmma_accumulator};
 
 #[test]
 fn redundant_threads_are_masked() {
@@ -154,4 +154,51 @@ fn check_reduction(layout: &LinearLayout, axis: u8, warps: u32) {
     }
     assert_eq!(plan.partials.total_out_bits(), plan.result.total_out_bits() + plan.warp_bits.count_ones());
     assert!(plan.partials.is_surjective());
+}
+
+/// A part has of every element the thread that the tile has, wherever in the tile it begins.
+#[test]
+fn parts_of_tiles_stay_in_their_threads() {
+    let check = |tile: &LinearLayout, shape: [u32; 2]| {
+        let part = tile.part(&shape).unwrap_or_else(|| panic!("{tile} in parts of {shape:?}"));
+        assert_eq!(part.tile_shape(), shape);
+        let threads = |layout: &LinearLayout| layout.in_size(Dim::Lane) * layout.in_size(Dim::Warp);
+        assert_eq!(threads(&part), threads(tile));
+        let of = |layout: &LinearLayout, register: u32, thread: u32| {
+            let (lane, warp) = (thread % 32, thread / 32);
+            layout.apply(&[(Dim::Register, register), (Dim::Lane, lane), (Dim::Warp, warp)])
+        };
+        for thread in 0..threads(tile) {
+            let whole: Vec<_> = (0..tile.in_size(Dim::Register)).map(|register| of(tile, register, thread)).collect();
+            for register in 0..part.in_size(Dim::Register) {
+                let inside = of(&part, register, thread);
+                for start in [[0, 0], [tile.tile_shape()[0] - shape[0], tile.tile_shape()[1] - shape[1]]] {
+                    let at: Vec<_> =
+                        inside.iter().map(|&(dim, at)| (dim, at + start[usize::from(dim == Dim::Axis(1))])).collect();
+                    assert!(whole.contains(&at), "{tile}: {at:?} is not in thread {thread}");
+                }
+            }
+        }
+    };
+    let two_groups = wgmma_accumulator(&[256, 128], 128, [8, 1]).unwrap();
+    check(&two_groups, [128, 64]);
+    check(&two_groups, [256, 8]);
+    check(&Blocked::coalesced(&[64, 64], &[1, 0], 8, 4).layout(&[64, 64]).unwrap(), [16, 64]);
+    assert_eq!(two_groups.part(&[64, 128]), None, "half of the warps would hold nothing");
+    assert_eq!(two_groups.part(&[128, 4]), None, "half of the lanes would hold nothing");
+    assert_eq!(two_groups.part(&[512, 64]), None, "larger than the tile");
+}
+
+#[test]
+fn groups_of_four_warps_divide_tiles() {
+    let parts = |shape: [u32; 2], warps: [u32; 2]| wgmma_accumulator(&shape, 64, warps).unwrap().warp_group_parts();
+    assert_eq!(parts([128, 64], [8, 1]), Some(vec![2, 1]));
+    assert_eq!(parts([64, 64], [4, 1]), Some(vec![1, 1]));
+    assert_eq!(parts([128, 128], [8, 2]), Some(vec![2, 2]));
+    assert_eq!(parts([64, 128], [4, 2]), Some(vec![1, 2]));
+    assert_eq!(parts([256, 64], [8, 1]), None, "each group has rows in both halves");
+    assert_eq!(parts([64, 64], [8, 1]), None, "both groups have all rows");
+    assert_eq!(mma_v2_accumulator(&[128, 64], [8, 1]).unwrap().warp_group_parts(), Some(vec![2, 1]));
+    assert_eq!(mma_v2_accumulator(&[64, 128], [4, 2]).unwrap().warp_group_parts(), Some(vec![2, 1]));
+    assert_eq!(mma_v2_accumulator(&[64, 128], [2, 4]).unwrap().warp_group_parts(), None, "every second 16 rows");
 }

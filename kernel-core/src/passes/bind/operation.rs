@@ -149,7 +149,10 @@ impl Binder<'_> {
                     let (n, multiple) = (self.checked_dim(n, span), self.checked_dim(multiple, span));
                     ShapeOp::Hint { kind: *kind, n: n?.into(), multiple: multiple?.into(), axis: *axis }
                 }
-                ShapeOp::ExpandDims { .. } | ShapeOp::Permute { .. } | ShapeOp::ConvertLayout => shape.clone(),
+                ShapeOp::ExpandDims { .. }
+                | ShapeOp::Permute { .. }
+                | ShapeOp::Slice { .. }
+                | ShapeOp::ConvertLayout => shape.clone(),
             }),
             Op::Memory(memory) => match memory {
                 MemoryOp::AddPtr
@@ -190,6 +193,7 @@ impl Binder<'_> {
                 | GpuOp::AsyncCommit
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
+                | GpuOp::GroupBarrier
                 | GpuOp::Fence { .. }
                 | GpuOp::BarrierAlloc { .. }
                 | GpuOp::BarrierArrive

@@ -1,25 +1,28 @@
 //! Divided kernels compute what they computed before, whatever the numbers of tiles, trips and slots, and what can be
 //! wrong with barriers is found.
 
-use kernel_core::interp::{HostBuffer, HostTensor, run_placed_with_tensors};
-use kernel_core::ir::{ControlOp, DType, Def, Func, GpuOp, Literal, Op, OpId, Placed, RegionId, ValueId};
+use kernel_core::interp::{HostBuffer, HostTensor, run_ordered};
+use kernel_core::ir::{Def, Dim, Func, GpuOp, Op, OpId, ParamKind, Placed, RegionId};
 use kernel_core::layout::{Dim as Axis, LinearLayout, SwizzleWidth, nvmma_shared, wgmma_accumulator};
 use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::parse;
 use kernel_core::verify::verify;
 
+mod faults;
+
 use super::run;
 use crate::report::LoopReport;
 use crate::{Options, Target};
 
-/// The sides of the blocks.
-const M: i64 = 64;
-const N: i64 = 16;
+/// The depth of the blocks.
 const K: i64 = 16;
 
 /// A persistent product `c = a * b` of f16 through descriptors; `b` lies in memory as its transpose.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
+    /// Rows and columns of a tile.
+    m: u32,
+    n: u32,
     stages: u32,
     /// Whether the sum is scaled in each trip, so that products cannot stay in flight.
     scales: bool,
@@ -31,19 +34,26 @@ struct Kernel {
     mixed: bool,
 }
 
-const PLAIN: Kernel = Kernel { stages: 3, scales: false, marked: true, skips: false, mixed: false };
+const PLAIN: Kernel = Kernel { m: 64, n: 16, stages: 3, scales: false, marked: true, skips: false, mixed: false };
+
+/// Two groups of four warps, and tiles that leave in four pieces.
+const WIDE: Kernel = Kernel { m: 128, n: 128, ..PLAIN };
+/// As many stages as there can be, so that two pieces have room.
+const CRAMPED: Kernel = Kernel { stages: 1000, ..WIDE };
 
 impl Kernel {
     /// After `dots`: factors go through registers into shared memory.
     fn text(&self) -> String {
+        let (m, n) = (self.m, self.n);
+        let tile = format!("f32[{m}, {n}] #0");
         let scale = if self.scales {
-            "%two: f32 = const 2.0\n%twos: f32[64, 16] #0 = splat %two\n%t: f32[64, 16] #0 = mul %w, %twos"
+            format!("%two: f32 = const 2.0\n%twos: {tile} = splat %two\n%t: {tile} = mul %w, %twos")
         } else {
-            ""
+            String::new()
         };
         let factor = match self.mixed {
-            true => "%vf: f16[64, 16] #0 = add %va, %va",
-            false => "%vf: f16[64, 16] #0 = convert_layout %va",
+            true => format!("%vf: f16[{m}, 16] #5 = add %va, %va"),
+            false => format!("%vf: f16[{m}, 16] #5 = convert_layout %va"),
         };
         let sum = if self.scales { "%t" } else { "%w" };
         let (before, after) = if self.skips {
@@ -60,16 +70,18 @@ impl Kernel {
              layout #1 = {a}
              layout #2 = {b}
              layout #3 = {held_b}
-             param %a a: desc f16[64, 16]
-             param %b b: desc f16[16, 16]
-             param %c c: desc_mut f32[64, 16]
+             layout #4 = {held_t}
+             layout #5 = {held_a}
+             param %a a: desc f16[{m}, 16]
+             param %b b: desc f16[{n}, 16]
+             param %c c: desc_mut f32[{m}, {n}]
              param %tiles tiles: i32
              param %columns columns: i32
              param %trips trips: i32
              %zero: i32 = const 0
              %one: i32 = const 1
-             %m: i32 = const {M}
-             %n: i32 = const {N}
+             %m: i32 = const {m}
+             %n: i32 = const {n}
              %k: i32 = const {K}
              %first: i32 = program_id {{axis = 0}}
              %count: i32 = num_programs {{axis = 0}}
@@ -79,22 +91,22 @@ impl Kernel {
                %i: i32 = mul %row, %m
                %j: i32 = mul %column, %n
                %nothing: f32 = const 0.0
-               %zeros: f32[64, 16] #0 = splat %nothing
+               %zeros: f32[{m}, {n}] #0 = splat %nothing
                %end: i32 = mul %trips, %k
-               %sum: f32[64, 16] #0 = for %zero, %end, %k, %zeros (%at: i32, %acc: f32[64, 16] #0) {{
-                 %va: f16[64, 16] #0 = desc_load %a, %i, %at
-                 %vt: f16[16, 16] #3 = desc_load %b, %j, %at
-                 %vb: f16[16, 16] #3 = permute %vt {{perm = [1, 0]}}
-                 %sa: shared f16[64, 16] #1 = shared_alloc
-                 %sb: shared f16[16, 16] #2 = shared_alloc
+               %sum: f32[{m}, {n}] #0 = for %zero, %end, %k, %zeros (%at: i32, %acc: f32[{m}, {n}] #0) {{
+                 %va: f16[{m}, 16] #5 = desc_load %a, %i, %at
+                 %vt: f16[{n}, 16] #4 = desc_load %b, %j, %at
+                 %vb: f16[16, {n}] #3 = permute %vt {{perm = [1, 0]}}
+                 %sa: shared f16[{m}, 16] #1 = shared_alloc
+                 %sb: shared f16[16, {n}] #2 = shared_alloc
                  barrier
                  {factor}
                  shared_store %sa, %vf
                  shared_store %sb, %vb
                  fence {{kind = proxy_async}}
                  barrier
-                 %d: f32[64, 16] #0 = wgmma %sa, %sb, %acc {{precision = tf32}}
-                 %w: f32[64, 16] #0 = wgmma_wait %d {{pending = 0}}
+                 %d: f32[{m}, {n}] #0 = wgmma %sa, %sb, %acc {{precision = tf32}}
+                 %w: f32[{m}, {n}] #0 = wgmma_wait %d {{pending = 0}}
                  {scale}
                  yield {sum}
                }}
@@ -103,12 +115,19 @@ impl Kernel {
              }}
              return
              }}",
-            acc = text_of(&wgmma_accumulator(&[64, 16], 16, [4, 1]).expect("an accumulator")),
-            a = text_of(&nvmma_shared(&[64, 16], SwizzleWidth::B32, 16, false).expect("a layout")),
-            b = text_of(&nvmma_shared(&[16, 16], SwizzleWidth::B32, 16, true).expect("a layout")),
-            held_b = text_of(&registers(&[16, 16])),
+            acc = text_of(&wgmma_accumulator(&[m, n], n.min(256), [self.warps(), 1]).expect("an accumulator")),
+            a = text_of(&nvmma_shared(&[m, 16], SwizzleWidth::B32, 16, false).expect("a layout")),
+            b = text_of(&nvmma_shared(&[16, n], SwizzleWidth::B32, 16, true).expect("a layout")),
+            held_b = text_of(&registers(&[16, n])),
+            held_t = text_of(&registers(&[n, 16])),
+            held_a = text_of(&wgmma_accumulator(&[m, 16], 16, [self.warps(), 1]).expect("an accumulator")),
             marked = self.marked,
         )
+    }
+
+    /// Warps that multiply.
+    fn warps(&self) -> u32 {
+        self.m / 16
     }
 
     fn func(&self) -> Func {
@@ -120,7 +139,7 @@ impl Kernel {
 
     fn divided(&self) -> (Func, Vec<LoopReport>) {
         let mut func = self.func();
-        let options = Options { num_stages: self.stages, ..Options::default() };
+        let options = Options { num_stages: self.stages, num_warps: self.warps(), ..Options::default() };
         let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
         verified(&func);
         assert!(divided, "{loops:?}");
@@ -173,13 +192,16 @@ fn factor(len: usize, salt: u32) -> HostBuffer {
 
 fn launch(func: &Func, sizes: Sizes) -> (Vec<f32>, Result<(), kernel_core::interp::Fault>) {
     let Sizes { rows, columns, trips, programs } = sizes;
-    let (m, n, k) = ((rows * M).max(1) as u64, (columns * N).max(1) as u64, (trips * K).max(1) as u64);
+    let ParamKind::Desc { block, .. } = &func.params[2].kind else { panic!("a descriptor of the sums") };
+    let sides: Vec<i64> = block.iter().filter_map(Dim::as_const).collect();
+    let (m, n) = ((rows * sides[0]).max(1) as u64, (columns * sides[1]).max(1) as u64);
+    let k = (trips * K).max(1) as u64;
     let tensors = [[m, k], [n, k], [m, n]].map(|shape| HostTensor::contiguous(&shape));
     let poison = vec![-7.0f32; (m * n) as usize];
     let mut buffers = vec![factor((m * k) as usize, 1), factor((n * k) as usize, 2), poison.into()];
     let scalars = [rows * columns, columns.max(1), trips].map(|number| (number as i32).into());
     let placed = Placed::new(func.clone()).unwrap_or_else(|_| panic!("a placed kernel"));
-    let result = run_placed_with_tensors(&placed, &mut buffers, &tensors, &scalars, [programs, 1, 1]);
+    let result = run_ordered(&placed, &mut buffers, &tensors, &scalars, [programs, 1, 1]);
     (buffers[2].as_slice::<f32>().expect("f32").to_vec(), result)
 }
 
@@ -196,7 +218,10 @@ fn divided_kernels_compute_the_same() {
             scales: case % 3 == 1,
             skips: case % 4 == 3,
             mixed: case % 7 == 2,
-            marked: true,
+            ..match case % 10 {
+                4 => WIDE,
+                _ => PLAIN,
+            }
         };
         let sizes = Sizes {
             rows: random(4),
@@ -240,133 +265,20 @@ fn gpu(wanted: impl Fn(&GpuOp) -> bool) -> impl Fn(&Op) -> bool {
     move |op| matches!(op, Op::Gpu(op) if wanted(op))
 }
 
-fn remove(func: &mut Func, site: Site) {
-    func.regions[site.region.index()].ops.retain(|&id| id != site.id);
+fn is_store(op: &GpuOp) -> bool {
+    matches!(op, GpuOp::TmaStore { .. })
 }
 
-/// Something that a programmer may get wrong.
-struct Fault {
-    name: &'static str,
-    plant: fn(&mut Func),
+fn is_fence(op: &GpuOp) -> bool {
+    matches!(op, GpuOp::Fence { .. })
 }
 
-fn set_number(func: &mut Func, value: ValueId, number: i128) {
-    let Def::Result(id, _) = func.value(value).def else { panic!("a constant") };
-    func.ops[id.index()].op = Op::constant(Literal::Int(number), DType::I32);
-}
-
-/// The loop over tiles of one side, whose last operands are its slot and its phase.
-fn tiles(func: &Func, side: usize) -> OpId {
-    sites(func, side, &|op| matches!(op, Op::Control(ControlOp::For { .. })))[0].id
-}
-
-/// The loop over trips.
-fn trips(func: &Func, side: usize) -> OpId {
-    sites(func, side, &|op| matches!(op, Op::Control(ControlOp::For { .. })))[1].id
-}
-
-fn is_wait(op: &GpuOp) -> bool {
-    *op == GpuOp::BarrierWait
-}
-
-fn is_arrival(op: &GpuOp) -> bool {
-    *op == GpuOp::BarrierArrive
+fn is_meeting(op: &GpuOp) -> bool {
+    matches!(op, GpuOp::Barrier | GpuOp::GroupBarrier)
 }
 
 fn is_store_wait(op: &GpuOp) -> bool {
     matches!(op, GpuOp::TmaStoreWait { .. })
-}
-
-const FAULTS: &[Fault] = &[
-    Fault { name: "the consumers do not wait for a slot to fill", plant: |f| remove(f, sites(f, 0, &gpu(is_wait))[0]) },
-    Fault {
-        name: "the producer does not wait for a slot to empty",
-        plant: |f| remove(f, sites(f, 1, &gpu(is_wait))[0]),
-    },
-    Fault { name: "no slot is released in a trip", plant: |f| remove(f, sites(f, 0, &gpu(is_arrival))[0]) },
-    Fault { name: "the last slot is not released", plant: |f| remove(f, sites(f, 0, &gpu(is_arrival))[1]) },
-    Fault { name: "no bytes are announced", plant: |f| remove(f, sites(f, 1, &gpu(is_arrival))[0]) },
-    Fault {
-        name: "too few bytes are announced",
-        plant: |f| {
-            let bytes = f.op(sites(f, 1, &gpu(is_arrival))[0].id).operands[2];
-            set_number(f, bytes, 2048);
-        },
-    },
-    Fault { name: "one block is not fetched", plant: |f| remove(f, sites(f, 1, &gpu(|op| *op == GpuOp::TmaLoad))[1]) },
-    Fault {
-        name: "the producer begins with the phase of the consumers",
-        plant: |f| {
-            let phase = *f.op(tiles(f, 1)).operands.last().expect("a phase");
-            set_number(f, phase, 0);
-        },
-    },
-    Fault {
-        name: "the consumers begin with the phase of the producer",
-        plant: |f| {
-            let phase = *f.op(tiles(f, 0)).operands.last().expect("a phase");
-            set_number(f, phase, 1);
-        },
-    },
-    Fault { name: "the phase of the consumers never changes", plant: |f| freeze(f, 0) },
-    Fault { name: "the phase of the producer never changes", plant: |f| freeze(f, 1) },
-    Fault { name: "the consumers begin each tile with the first slot", plant: |f| restart(f, 0) },
-    Fault { name: "the producer begins each tile with the first slot", plant: |f| restart(f, 1) },
-    Fault {
-        name: "a slot is released while its product is in flight",
-        plant: |f| {
-            let arrival = sites(f, 0, &gpu(is_arrival))[0].id;
-            let slot = f.op(sites(f, 0, &gpu(is_wait))[0].id).operands[1];
-            f.ops[arrival.index()].operands[1] = slot;
-        },
-    },
-    Fault {
-        name: "too many products stay in flight",
-        plant: |f| {
-            let wait = sites(f, 0, &gpu(|op| matches!(op, GpuOp::WgmmaWait { pending: 1 })))[0].id;
-            f.ops[wait.index()].op = GpuOp::WgmmaWait { pending: 2 }.into();
-        },
-    },
-    Fault {
-        name: "a tile is stored over one on its way out",
-        plant: |f| remove(f, sites(f, 0, &gpu(is_store_wait))[0]),
-    },
-    Fault { name: "the last tile is not waited for", plant: |f| remove(f, sites(f, 0, &gpu(is_store_wait))[1]) },
-];
-
-/// The loop over trips yields the phase that it was given.
-fn freeze(func: &mut Func, side: usize) {
-    let body = func.op(trips(func, side)).regions[0];
-    // Behind the counter: sums, the slot, the phase, and for the consumers the slot before.
-    let args = func.region(body).args.len() - if side == 0 { 2 } else { 1 };
-    let phase = func.region(body).args[args];
-    let last = *func.region(body).ops.last().expect("a yield");
-    func.ops[last.index()].operands[args - 1] = phase;
-}
-
-/// The loop over tiles gives each the slot that it itself was given.
-fn restart(func: &mut Func, side: usize) {
-    let outer = tiles(func, side);
-    let slot = func.op(outer).operands[3];
-    let inner = trips(func, side);
-    let position = func.op(inner).operands.len() - if side == 0 { 3 } else { 2 };
-    func.ops[inner.index()].operands[position] = slot;
-}
-
-#[test]
-fn planted_faults_are_found() {
-    let sizes = Sizes { rows: 3, columns: 2, trips: 7, programs: 1 };
-    let (right, _) = launch(&PLAIN.func(), sizes);
-    for Fault { name, plant } in FAULTS {
-        let (mut func, _) = PLAIN.divided();
-        assert_eq!(launch(&func, sizes), (right.clone(), Ok(())));
-        plant(&mut func);
-        let (got, result) = launch(&func, sizes);
-        assert!(
-            result.is_err() || got.iter().zip(&right).any(|(a, b)| a.to_bits() != b.to_bits()),
-            "not found: {name}"
-        );
-    }
 }
 
 #[test]
@@ -384,7 +296,7 @@ fn loops_that_cannot_be_divided_say_why() {
         ),
         (
             "%sa: shared f16[64, 16] #1 = shared_alloc",
-            "%sa: shared f16[64, 16] #1 = shared_alloc\n%vc: f16[64, 16] #0 = add %va, %va",
+            "%sa: shared f16[64, 16] #1 = shared_alloc\n%vc: f16[64, 16] #5 = add %va, %va",
             "",
         ),
         ("= convert_layout %va", "= add %va, %va", ""),
@@ -414,6 +326,42 @@ fn what_nobody_asked_for_needs_two_groups_of_warps() {
         let (divided, _) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(divided, wanted);
     }
+}
+
+/// What goes out of the kernel: the shape of each piece, its slots, the parts that warps divide it in, and how many pieces
+/// may be on their way before each.
+fn way_out(func: &Func) -> (Vec<i64>, Vec<Vec<u8>>, Vec<u8>) {
+    let store = sites(func, 0, &gpu(is_store))[0].id;
+    let Def::Result(index, _) = func.value(func.op(store).operands[1]).def else { panic!("a view of a slot") };
+    let staging = func.op(index).operands[0];
+    let parts = |site: &Site| match &func.op(site.id).op {
+        Op::Gpu(GpuOp::TmaStore { parts, .. }) => parts.clone(),
+        _ => Vec::new(),
+    };
+    let pending = |site: &Site| match func.op(site.id).op {
+        Op::Gpu(GpuOp::TmaStoreWait { pending }) => pending,
+        _ => 0,
+    };
+    (
+        func.ty(staging).dims().expect("known sizes"),
+        sites(func, 0, &gpu(is_store)).iter().map(parts).collect(),
+        sites(func, 0, &gpu(is_store_wait)).iter().map(pending).collect(),
+    )
+}
+
+#[test]
+fn tiles_leave_in_pieces_that_each_four_warps_store() {
+    let check = |kernel: Kernel, staging: [i64; 3], parts: [u8; 2], pieces: usize, pending: &[u8]| {
+        let (func, _) = kernel.divided();
+        let barriers = sites(&func, 0, &gpu(|op| *op == GpuOp::Barrier));
+        assert!(barriers.is_empty(), "{kernel:?}: groups of four warps do not wait for each other");
+        let expected = (staging.to_vec(), vec![parts.to_vec(); pieces], pending.to_vec());
+        assert_eq!(way_out(&func), expected, "{kernel:?}");
+    };
+    check(PLAIN, [1, 64, 16], [1, 1], 1, &[0, 0]);
+    check(WIDE, [4, 128, 32], [2, 1], 4, &[0, 0]);
+    check(CRAMPED, [2, 128, 32], [2, 1], 4, &[0, 1, 1, 0]);
+    check(Kernel { m: 256, n: 64, ..PLAIN }, [2, 256, 32], [4, 1], 2, &[0, 0]);
 }
 
 /// More slots than fit are an error where a person asked for them, and fewer where nobody did.

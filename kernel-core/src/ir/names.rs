@@ -1,0 +1,299 @@
+//! What operations carry as attributes: constants, and sets of named choices such as the unary operations.
+//!
+//! Each choice is declared once with the name that the text form prints, from which its printer and its parser follow:
+//! [`UnaryOp::Exp`] is printed as `exp`, and [`CacheModifier::Cg`] as `cache = cg`.
+
+use super::table::name_enum;
+
+/// A constant: a truth value, an integer or a float, to be read in the dtype beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Literal {
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer of any integer dtype.
+    Int(i128),
+    /// A float, as the bits of an f64 (every f16, bf16 and f32 is one).
+    Float(u64),
+}
+
+impl Literal {
+    /// A float literal.
+    pub fn float(value: f64) -> Literal {
+        Literal::Float(value.to_bits())
+    }
+}
+
+name_enum! {
+    /// Which extreme or special value of a dtype.
+    LimitKind;
+    /// `T::MIN`
+    Min = "min";
+    /// `T::MAX`
+    Max = "max";
+    /// `T::INFINITY` (floats)
+    Infinity = "infinity";
+    /// `T::NEG_INFINITY` (floats)
+    NegInfinity = "neg_infinity";
+    /// `T::NAN` (floats)
+    Nan = "nan";
+    /// `T::EPSILON` (floats)
+    Epsilon = "epsilon";
+    /// `T::MIN_POSITIVE`, the smallest normal number (floats)
+    MinPositive = "min_positive";
+}
+
+name_enum! {
+    /// Elementwise operations with one operand; the result has its type.
+    UnaryOp;
+    /// Negation; wraps on signed integers.
+    Neg = "neg";
+    /// Absolute value; `MIN` stays `MIN`.
+    Abs = "abs";
+    /// Bitwise complement of integers, negation of `bool`.
+    Not = "not";
+    /// Rounds down to an integral value (floats).
+    Floor = "floor";
+    /// Rounds up to an integral value (floats).
+    Ceil = "ceil";
+    /// e to the power of x (floats).
+    Exp = "exp";
+    /// 2 to the power of x (floats).
+    Exp2 = "exp2";
+    /// Natural logarithm (floats).
+    Log = "log";
+    /// Logarithm to base 2 (floats).
+    Log2 = "log2";
+    /// Square root, the hardware's fast form on f32 (floats).
+    Sqrt = "sqrt";
+    /// Square root, correctly rounded (floats).
+    SqrtRn = "sqrt_rn";
+    /// 1 / square root (floats).
+    Rsqrt = "rsqrt";
+    /// Sine of an angle in radians (floats).
+    Sin = "sin";
+    /// Cosine of an angle in radians (floats).
+    Cos = "cos";
+    /// Hyperbolic tangent (floats).
+    Tanh = "tanh";
+    /// Error function (floats).
+    Erf = "erf";
+    /// 1 / (1 + exp(-x)) (floats).
+    Sigmoid = "sigmoid";
+}
+
+name_enum! {
+    /// Elementwise operations with two operands of one type; the result has that type.
+    BinaryOp;
+    /// Sum; wraps on integers.
+    Add = "add";
+    /// Difference; wraps on integers.
+    Sub = "sub";
+    /// Product; wraps on integers.
+    Mul = "mul";
+    /// Quotient: truncates on integers, where x / 0 is 0 and MIN / -1 is MIN; the hardware's fast form on f32.
+    Div = "div";
+    /// Remainder with the sign of the dividend; x % 0 is x on integers.
+    Rem = "rem";
+    /// Float quotient, correctly rounded.
+    DivRn = "div_rn";
+    /// Smaller of the two; a NaN operand is ignored.
+    Min = "minimum";
+    /// Larger of the two; a NaN operand is ignored.
+    Max = "maximum";
+    /// Smaller of the two; NaN if an operand is.
+    MinNan = "minimum_nan";
+    /// Larger of the two; NaN if an operand is.
+    MaxNan = "maximum_nan";
+    /// Bitwise and (integers, `bool`).
+    And = "and";
+    /// Bitwise or (integers, `bool`).
+    Or = "or";
+    /// Bitwise exclusive or (integers, `bool`).
+    Xor = "xor";
+    /// Shift left; the count is taken modulo the width (integers).
+    Shl = "shl";
+    /// Shift right, arithmetic on signed integers; the count is taken modulo the width.
+    Shr = "shr";
+    /// Upper half of the double-width product of the operands read as unsigned (integers).
+    Umulhi = "umulhi";
+}
+
+name_enum! {
+    /// Comparisons. Ordered on floats (false with a NaN), except `ne`.
+    CmpOp;
+    /// Equal.
+    Eq = "eq";
+    /// Not equal; true with a NaN.
+    Ne = "ne";
+    /// Less.
+    Lt = "lt";
+    /// Less or equal.
+    Le = "le";
+    /// Greater.
+    Gt = "gt";
+    /// Greater or equal.
+    Ge = "ge";
+}
+
+name_enum! {
+    /// Where a load or store may keep its data.
+    CacheModifier;
+    /// The hardware's default.
+    Default = "default";
+    /// Cache at all levels.
+    Ca = "ca";
+    /// Cache in L2 only.
+    Cg = "cg";
+    /// Streaming: likely used once.
+    Cs = "cs";
+    /// Do not cache: fetch again (loads).
+    Cv = "cv";
+    /// Write back (stores).
+    Wb = "wb";
+    /// Write through (stores).
+    Wt = "wt";
+}
+
+name_enum! {
+    /// How soon a cache line should make room.
+    EvictionPolicy;
+    /// The hardware's default.
+    Normal = "normal";
+    /// Soon.
+    First = "evict_first";
+    /// Late.
+    Last = "evict_last";
+}
+
+name_enum! {
+    /// Read-modify-write operations.
+    AtomicOp;
+    /// Sum.
+    Add = "add";
+    /// Smaller.
+    Min = "min";
+    /// Larger.
+    Max = "max";
+    /// Bitwise and.
+    And = "and";
+    /// Bitwise or.
+    Or = "or";
+    /// Bitwise exclusive or.
+    Xor = "xor";
+    /// Exchange.
+    Exchange = "exchange";
+}
+
+name_enum! {
+    /// Memory order of an atomic.
+    MemOrder;
+    /// No ordering of other accesses.
+    Relaxed = "relaxed";
+    /// Later accesses stay later.
+    Acquire = "acquire";
+    /// Earlier accesses stay earlier.
+    Release = "release";
+    /// Both.
+    AcqRel = "acq_rel";
+}
+
+name_enum! {
+    /// Among whom an atomic is one.
+    MemScope;
+    /// The threads of one program.
+    Block = "block";
+    /// All programs on the device.
+    Device = "device";
+    /// The host and other devices too.
+    System = "system";
+}
+
+name_enum! {
+    /// Whether a loop is unrolled when its trip count is known.
+    Unroll;
+    /// The compiler decides.
+    Auto = "auto";
+    /// Completely, at bind.
+    Full = "full";
+    /// Never.
+    Never = "never";
+}
+
+name_enum! {
+    /// The proxies between which a fence orders accesses to shared memory.
+    FenceKind;
+    /// Generic accesses before asynchronous ones (TMA, wgmma).
+    ProxyAsync = "proxy_async";
+    /// Initialisation of barriers before their use by others.
+    BarrierInit = "barrier_init";
+}
+
+name_enum! {
+    /// How the factors of an f32 matrix product are multiplied. Other dtypes ignore it.
+    DotPrecision;
+    /// Factors rounded to tf32 (10 bits of fraction, ties away from zero).
+    Tf32 = "tf32";
+    /// Three products of a split into a large and a small tf32 part: close to f32.
+    Tf32x3 = "tf32x3";
+    /// Factors as they are.
+    Ieee = "ieee";
+}
+
+name_enum! {
+    /// What an asynchronous store from shared memory does to what it finds in global memory.
+    StoreMode;
+    /// Overwrites it.
+    Store = "store";
+    /// Adds to it.
+    Add = "add";
+    /// Keeps the smaller.
+    Min = "min";
+    /// Keeps the larger.
+    Max = "max";
+    /// Bitwise and.
+    And = "and";
+    /// Bitwise or.
+    Or = "or";
+    /// Bitwise exclusive or.
+    Xor = "xor";
+}
+
+impl StoreMode {
+    /// The atomic operation that it is element by element; `None` where it overwrites.
+    pub fn atomic(self) -> Option<AtomicOp> {
+        match self {
+            StoreMode::Store => None,
+            StoreMode::Add => Some(AtomicOp::Add),
+            StoreMode::Min => Some(AtomicOp::Min),
+            StoreMode::Max => Some(AtomicOp::Max),
+            StoreMode::And => Some(AtomicOp::And),
+            StoreMode::Or => Some(AtomicOp::Or),
+            StoreMode::Xor => Some(AtomicOp::Xor),
+        }
+    }
+
+    /// The mode that does what an atomic operation does; `None` for an exchange, which is no reduction.
+    pub fn of(op: AtomicOp) -> Option<StoreMode> {
+        match op {
+            AtomicOp::Add => Some(StoreMode::Add),
+            AtomicOp::Min => Some(StoreMode::Min),
+            AtomicOp::Max => Some(StoreMode::Max),
+            AtomicOp::And => Some(StoreMode::And),
+            AtomicOp::Or => Some(StoreMode::Or),
+            AtomicOp::Xor => Some(StoreMode::Xor),
+            AtomicOp::Exchange => None,
+        }
+    }
+}
+
+name_enum! {
+    /// What a hint promises of the elements of an integer tile, or of a truth value.
+    HintKind;
+    /// Along an axis, in groups of `n` that start at multiples of `n`, each element is one more than the one before
+    /// it, and the first of each group is a multiple of `multiple`. With `n` = 1: every element is such a multiple.
+    Contiguous = "contiguous";
+    /// Along an axis, in groups of `n` that start at multiples of `n`, all elements are equal.
+    Constant = "constant";
+    /// Every element is true.
+    Holds = "holds";
+}
