@@ -38,6 +38,19 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(result, self.ir.narrow_pairs(values, to));
             return Ok(());
         }
+        if let (ElementwiseOp::Binary { op: BinaryOp::Div }, [values, divisors]) = (op, &operands[..])
+            && matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+            && divisors.iter().skip(1).any(|divisor| *divisor == divisors[0])
+        {
+            let ir = &self.ir;
+            let quotient = |(&a, &b): (&Value<'ctx>, &Value<'ctx>)| {
+                let (a, b) = (ir.widen(ir.float(a)), ir.widen(ir.float(b)));
+                ir.narrow(math::divide_by_shared_f32(ir, a, b), dtype).into()
+            };
+            let registers = values.iter().zip(divisors.iter()).map(quotient).collect();
+            self.set(result, registers);
+            return Ok(());
+        }
         // Truth values that are known to be equal (a mask along a vector) are computed once, which LLVM cannot know.
         let leaders = (to == DType::Bool).then(|| self.leaders(result));
         let mut registers: Vec<Value<'ctx>> = Vec::with_capacity(count);
