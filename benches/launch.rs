@@ -12,7 +12,6 @@
 use std::ffi::{CString, c_void};
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,6 +30,8 @@ const ROUNDS: usize = 101;
 const NODES: usize = 1000;
 /// Replays per timing of a graph.
 const REPLAYS: usize = 4;
+/// Triton's side. It must be a file for Triton to find its kernel's source.
+const SCRIPT: &str = include_str!("peers/launch.py");
 
 /// `out = x * scale + y`
 #[kernel]
@@ -230,21 +231,30 @@ fn rows(out: &mut String, what: &str, contenders: Vec<Contender<'_>>) {
     }
 }
 
+/// What Triton's side prints, run by that Python.
+fn triton(python: &str) -> Result<String, Failure> {
+    let file = std::env::temp_dir().join(format!("tilewright-bench-launch-{}.py", std::process::id()));
+    std::fs::write(&file, SCRIPT)?;
+    let output = Command::new(python).arg(&file).args([BATCH, ROUNDS].map(|n| n.to_string())).output();
+    std::fs::remove_file(&file)?;
+    let output = output.map_err(|error| format!("{python} does not start: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into()),
+    }
+}
+
 /// Triton's rows, if a Python to run it was named.
-fn triton(out: &mut String, driver: f64) {
+fn triton_rows(out: &mut String, driver: f64) {
     let Some(python) = report::argument("--python") else { return };
-    let script = report::argument("--script")
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/launch.py").display().to_string());
-    match Command::new(&python).arg(&script).args([BATCH, ROUNDS].map(|n| n.to_string())).output() {
-        Ok(output) if output.status.success() => {
-            for line in String::from_utf8_lossy(&output.stdout).lines() {
-                if let Some((name, Ok(time))) = line.split_once(',').map(|(name, time)| (name, time.parse::<f64>())) {
-                    let _ = writeln!(out, "launch,{name},{time:.1},{:.4}", time / driver);
-                }
-            }
+    let printed = triton(&python).unwrap_or_else(|error| {
+        eprintln!("Triton was not timed: {error}");
+        String::new()
+    });
+    for line in printed.lines() {
+        if let Some((name, Ok(time))) = line.split_once(',').map(|(name, time)| (name, time.parse::<f64>())) {
+            let _ = writeln!(out, "launch,{name},{time:.1},{:.4}", time / driver);
         }
-        Ok(output) => eprintln!("Triton was not timed: {}", String::from_utf8_lossy(&output.stderr)),
-        Err(error) => eprintln!("Triton was not timed, {python} does not start: {error}"),
     }
 }
 
@@ -313,7 +323,7 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
     let driver = median(&mut contenders[0].times.clone());
     let mut out = String::new();
     rows(&mut out, "launch", contenders);
-    triton(&mut out, driver);
+    triton_rows(&mut out, driver);
     print!("{out}");
     [&vectors, &safe, &unchecked].into_iter().try_for_each(Vectors::check)?;
     Ok(out)

@@ -112,6 +112,7 @@ fn generate(
 
     let mut report = lowered.report;
     classify(&mut report, &plan);
+    report.promises = plan.promises;
     Ok(Compiled {
         entry: lower::symbol(&placed.func().name),
         ptx,

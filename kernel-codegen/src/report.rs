@@ -41,7 +41,7 @@ use std::fmt;
 
 use kernel_core::ir::{Func, LayoutId, ParamId, Span};
 
-use crate::check::{AccessKind, Class};
+use crate::check::{AccessKind, Class, Promise};
 use crate::occupancy::Occupancy;
 use crate::target::Target;
 
@@ -155,6 +155,8 @@ pub struct Report {
     pub usage: Option<Usage>,
     /// Every access to global memory, in program order.
     pub accesses: Vec<AccessReport>,
+    /// Every hint and assertion of a safe kernel, and why it holds.
+    pub promises: Vec<Promise>,
     /// Every conversion between layouts.
     pub conversions: Vec<ConversionReport>,
     /// The loops that asked to be pipelined, or that multiply matrices.
@@ -178,6 +180,7 @@ impl Report {
             min_programs: None,
             usage: None,
             accesses: Vec::new(),
+            promises: Vec::new(),
             conversions: Vec::new(),
             loops: Vec::new(),
             params: func.params.iter().map(|param| param.name.clone()).collect(),
@@ -286,6 +289,9 @@ impl fmt::Display for Report {
         self.write_resources(f)?;
         for access in &self.accesses {
             self.write_access(f, access)?;
+        }
+        for Promise { span, what, kept } in &self.promises {
+            writeln!(f, "  {}: {what}, {}", self.place(*span), kept.name())?;
         }
         for one in &self.loops {
             writeln!(f, "  {}: loop {}", self.place(one.span), one.what)?;

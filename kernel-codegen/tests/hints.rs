@@ -57,10 +57,16 @@ fn a_promised_start_makes_accesses_wide() {
             assert_eq!(loads(&compiled(safety, text)), (1, 0), "{safety}: {text}");
         }
     }
-    // Believed, not checked: no branch and no remainder. Checked: one branch.
-    let branches = |safety: &str| count(&compiled(safety, &promised).ptx, "bra");
-    assert_eq!(branches("unsafe"), 0);
-    assert!(branches("safe") > 0);
+    // Of an argument the host decides, so that nothing is left of the check.
+    let branches = |safety: &str, text: &str| count(&compiled(safety, text).ptx, "bra");
+    assert_eq!((branches("unsafe", &promised), branches("safe", &promised)), (0, 0));
+    // Of what memory holds each program checks, where it is not believed.
+    let read = promised.replace("%start: i32 = hint %n", "%m: i32 = load %index\n %start: i32 = hint %m");
+    let believed = read.replace("axis = 0}", "axis = 0, believed = true}");
+    for text in [&read, &believed] {
+        assert_eq!(loads(&compiled("safe", text)).0, 1, "{text}");
+    }
+    assert!(branches("safe", &read) > branches("safe", &believed));
 }
 
 #[test]

@@ -43,6 +43,9 @@ fn hopper_products_stay_in_flight_while_slots_are_refilled() {
         assert_eq!(count(inside, "wgmma.wait_group.sync.aligned 1"), 1);
         assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "16 bytes each, for two tiles of 16 KiB");
         assert_eq!(count(inside, &format!("cp.async.wait_group {};", stages - 2)), 1);
+        let order = ["cp.async.wait_group", "fence.proxy.async.shared::cta", "bar.sync", "wgmma.mma_async"];
+        assert!(order.map(at).is_sorted(), "copies, which are no products' own, are shown to them: {inside}");
+        assert_eq!(count(inside, "fence.proxy.async"), 1);
         assert_eq!(compiled.shared_bytes, stages * 32 * 1024, "{}", compiled.report);
         assert!(compiled.report.to_string().contains("products stay in flight"), "{}", compiled.report);
         assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
@@ -141,4 +144,21 @@ fn phases_run_on_over_the_tiles_of_a_persistent_kernel() {
     assert_eq!(count(&compiled.ptx, "mbarrier.try_wait"), 1);
     assert_eq!(count(&compiled.ptx, "wgmma.wait_group.sync.aligned 1"), 1);
     assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
+}
+
+/// Factors that change threads in the loop need shared memory beside the slots: fewer slots are taken then.
+#[test]
+fn slots_leave_room_for_conversions() {
+    let text = MATMUL
+        .replace("%rn: i32[128] = arange {lo = 0, hi = 128}", "%rn: i32[16] = arange {lo = 0, hi = 16}")
+        .replace("%n1: i32[1, 128]", "%n1: i32[1, 16]")
+        .replace("[64, 128]", "[64, 16]")
+        .replace("[128, 128]", "[128, 16]")
+        .replace("f16", "f64")
+        .replace(": f32", ": f64")
+        .replace("ptr_mut f32", "ptr_mut f64");
+    for stages in [2, 3] {
+        let compiled = compiled(&text, Target::sm_80(), 4, stages);
+        assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report);
+    }
 }

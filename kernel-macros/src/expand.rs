@@ -76,16 +76,18 @@ fn body(
             return Body::default();
         }
     };
-    let tree = check::check(signature, &stmts, Source::new(braces), errors);
+    let mut tree = check::check(signature, &stmts, Source::new(braces), errors);
     if !errors.is_empty() {
         return Body::default();
     }
     let Ok(lowered) = lower::lower(&tree, contract, errors) else { return Body::default() };
+    let unsafe_blocks = std::mem::take(&mut tree.unsafe_blocks);
     let constant = |&index: &usize| Body::constant(&tree.constants[index], &tree.types, krate);
     Body {
         ir: kernel_core::text::print(&lowered.func),
         lines: lines::collect(&lowered.func, tokens, braces),
         consts: lowered.consts.iter().map(constant).collect(),
         scalars: lowered.scalars.iter().map(constant).collect(),
+        unsafe_blocks,
     }
 }

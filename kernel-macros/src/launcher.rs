@@ -3,11 +3,12 @@
 //! It follows from the signature alone, so call sites type-check even when the body is wrong.
 
 use kernel_core::ir::{Bound, ConstTy, DType, Dt};
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 
 use crate::attr::KernelAttr;
+use crate::check::UnsafeBlock;
 use crate::names::camel_case;
 use crate::place::Place;
 use crate::signature::{Generic, KernelParam, ParamTy, Signature};
@@ -25,6 +26,8 @@ pub struct Body {
     pub consts: Vec<(TokenStream, TokenStream)>,
     /// Then those that are folded parameters.
     pub scalars: Vec<(TokenStream, TokenStream)>,
+    /// `unsafe` blocks.
+    pub unsafe_blocks: Vec<UnsafeBlock>,
 }
 
 impl Body {
@@ -74,6 +77,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
     let compile = launcher.compile(body, intact);
     let kernel = launcher.kernel(attr, body);
     let checks = constants(body);
+    let unsafe_blocks = unsafe_blocks(body);
     quote! {
         #function
 
@@ -97,6 +101,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
             #compile
             #kernel
             #checks
+            #unsafe_blocks
         }
     }
 }
@@ -107,6 +112,27 @@ fn constants(body: &Body) -> TokenStream {
     let items = all.map(|(i, (ty, tokens))| {
         let name = constant_name(i);
         quote!(const #name: #ty = #tokens;)
+    });
+    quote!(#(#items)*)
+}
+
+/// The user's `unsafe` blocks again, so that rustc warns of those that nothing needs, and refuses them where the user's
+/// crate forbids `unsafe`.
+fn unsafe_blocks(body: &Body) -> TokenStream {
+    let items = body.unsafe_blocks.iter().enumerate().map(|(i, UnsafeBlock { attrs, token, braces, is_used })| {
+        let name = Ident::new(&format!("UNSAFE_{i}"), Span::mixed_site());
+        let needs_it = is_used.then(|| quote!(promised()));
+        // Lints pass over what is not the user's own, and a block ends with its brace.
+        let mut block = Group::new(Delimiter::Brace, quote!(#needs_it));
+        block.set_span(*braces);
+        quote! {
+            const #name: () = {
+                #[allow(dead_code)]
+                const unsafe fn promised() {}
+                #(#attrs)*
+                #token #block
+            };
+        }
     });
     quote!(#(#items)*)
 }

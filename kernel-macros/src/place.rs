@@ -106,6 +106,7 @@ fn start_of(mut expr: &Expr) -> Span {
             Expr::Array(e) => return e.bracket_token.span.open(),
             Expr::Block(e) if e.label.is_none() => return e.block.brace_token.span.open(),
             Expr::If(e) => return e.if_token.span,
+            Expr::Unsafe(e) => return e.unsafe_token.span,
             other => return Place::of_tokens(other).start,
         };
     }
@@ -129,6 +130,7 @@ fn end_of(mut expr: &Expr) -> Span {
             Expr::Tuple(e) => return e.paren_token.span.close(),
             Expr::Array(e) => return e.bracket_token.span.close(),
             Expr::Block(e) => return e.block.brace_token.span.close(),
+            Expr::Unsafe(e) => return e.block.brace_token.span.close(),
             Expr::If(e) => match &e.else_branch {
                 Some((_, branch)) => branch,
                 None => return e.then_branch.brace_token.span.close(),

@@ -17,7 +17,6 @@ fn expressions(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
     let d = &n;
     let e = &mut n;
     let ea = &raw const n;
-    let f = unsafe { load(x) };
     let g = Point { x: 1.0 };
     let h = n?;
     let i = |a| a + 1;
@@ -53,9 +52,6 @@ fn statements(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
     dbg!(n);
     let b;
     'label: {
-        store(out, 1.0);
-    }
-    unsafe {
         store(out, 1.0);
     }
 }

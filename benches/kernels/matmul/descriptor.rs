@@ -126,6 +126,35 @@ pub fn persistent_k_major<T: Float, R: Float, const BM: usize, const BN: usize, 
     }
 }
 
+/// Several products by as many programs as fit on the device: a stride of tiles runs on from one product to the next.
+#[kernel]
+pub fn persistent_batched<T: Float, R: Float, const BM: usize, const BN: usize, const BK: usize, const GROUP: usize>(
+    a: TensorDesc<T, { [1, BM, BK] }>,
+    b: TensorDesc<T, { [1, BK, BN] }>,
+    c: TensorDescMut<R, { [1, BM, BN] }>,
+    batch: i32,
+    m: i32,
+    n: i32,
+    k: i32,
+) {
+    let (wide, all) = (GROUP * cdiv(n, BN), cdiv(m, BM) * cdiv(n, BN));
+    #[warp_specialize]
+    for which in (program_id(0)..batch * all).step_by(num_programs(0)) {
+        let (matrix, tile) = (which / all, which % all);
+        let first = tile / wide * GROUP;
+        let height = minimum(cdiv(m, BM) - first, GROUP);
+        let i = (first + tile % wide % height) * BM;
+        let j = tile % wide / height * BN;
+        let mut acc = zeros::<f32>([BM, BN]);
+        for t in (0..k).step_by(BK) {
+            let x = reshape(a.load([matrix, i, t]), [BM, BK]);
+            let y = reshape(b.load([matrix, t, j]), [BK, BN]);
+            acc = dot(x, y, acc = acc);
+        }
+        c.store([matrix, i, j], reshape(acc as R, [1, BM, BN]));
+    }
+}
+
 /// Makes the three descriptors of matrices and launches a kernel on them.
 macro_rules! launch {
     ($consts:ident, $tile:expr, $operands:expr, $product:expr, $b:expr, $grid:expr, $how:expr) => {{
@@ -138,9 +167,12 @@ macro_rules! launch {
     }};
 }
 
+/// Makes the three descriptors of several matrices each and launches a kernel on them: the persistent one if it is told
+/// how many programs run at the same time.
 fn batched<T: Factor + Float>(
     tile: Tile,
     product: Product,
+    processors: Option<usize>,
     how: &How<'_>,
     operands: &mut Operands<'_, T>,
 ) -> Result<(), Failure> {
@@ -148,9 +180,19 @@ fn batched<T: Factor + Float>(
     let a = TensorDesc::new(operands.a, [batch, m, k])?;
     let b = TensorDesc::new(operands.b, [batch, k, n])?;
     let mut c = TensorDescMut::new(operands.c.reborrow(), [batch, m, n])?;
-    let consts = BlocksBatchedConsts { BM: bm, BN: bn, BK: bk, GROUP: group };
-    let call = consts.call(&a, &b, &mut c, m as i32, n as i32, k as i32).grid((tile.programs(&product), batch));
-    call.num_warps(warps).num_stages(stages).submit(how)
+    let (tiles, [mi, ni, ki]) = (tile.programs(&product), [m, n, k].map(|size| size as i32));
+    match processors {
+        Some(processors) => {
+            let consts = PersistentBatchedConsts { BM: bm, BN: bn, BK: bk, GROUP: group };
+            let call = consts.call(&a, &b, &mut c, batch as i32, mi, ni, ki).grid((batch * tiles).min(processors));
+            call.num_warps(warps).num_stages(stages).submit(how)
+        }
+        None => {
+            let consts = BlocksBatchedConsts { BM: bm, BN: bn, BK: bk, GROUP: group };
+            let call = consts.call(&a, &b, &mut c, mi, ni, ki).grid((tiles, batch));
+            call.num_warps(warps).num_stages(stages).submit(how)
+        }
+    }
 }
 
 /// One tile per program, as a contender.
@@ -161,7 +203,7 @@ pub fn contender<'a, T: Factor + Float>(product: &Product, tiles: &[Tile]) -> Co
         contender.config(tile.to_string(), move |how, operands| {
             let (Product { n, k, .. }, programs) = (product, tile.programs(&product));
             if product.batch > 1 {
-                batched(tile, product, how, operands)
+                batched(tile, product, None, how, operands)
             } else if T::B_K_MAJOR {
                 launch!(BlocksKMajorConsts, tile, operands, product, [n, k], programs, how)
             } else {
@@ -182,7 +224,9 @@ where
     for tile in tiles.iter().copied() {
         contender.config(tile.to_string(), move |how, operands| {
             let (Product { n, k, .. }, programs) = (product, tile.programs(&product).min(processors));
-            if T::B_K_MAJOR {
+            if product.batch > 1 {
+                batched(tile, product, Some(processors), how, operands)
+            } else if T::B_K_MAJOR {
                 launch!(PersistentKMajorConsts, tile, operands, product, [n, k], programs, how)
             } else {
                 launch!(PersistentConsts, tile, operands, product, [k, n], programs, how)

@@ -87,9 +87,7 @@ fn hold<T: Factor + Float>(bench: &mut Bench, full: &[&[Product]], sums: &RefCel
         }
         all.push(pointer::contender(product, &whole));
         all.push(descriptor::contender(product, &whole));
-        if product.batch == 1 {
-            all.push(descriptor::persistent_contender(product, &whole, processors));
-        }
+        all.push(descriptor::persistent_contender(product, &whole, processors));
         Ok(all)
     })
 }

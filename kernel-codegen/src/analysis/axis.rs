@@ -266,7 +266,7 @@ impl AxisAnalysis {
                 ShapeOp::Broadcast { shape } => rules::broadcast(&operand(self, 0), func, operation.operands[0], shape),
                 ShapeOp::Permute { perm } => rules::permute(&operand(self, 0), perm),
                 ShapeOp::Reshape { shape } => rules::reshape(&operand(self, 0), shape.len()),
-                ShapeOp::Hint { kind, n, multiple, axis } => {
+                ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
                     if *kind == HintKind::Holds {
                         self.learn(func, operation.operands[0]);
                     }

@@ -6,8 +6,19 @@ use kernel_core::ir::{
     BinaryOp, ControlOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, Operation, RegionId, UnaryOp, ValueId,
 };
 
-use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, hypotheses, strip};
+use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, constant, hypotheses, strip};
 use super::range::{LaunchConditions, Node, NodeId};
+
+/// What a value is made from, and thereby what may differ between its occurrences in one launch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Source {
+    /// Constants, arguments and the size of the grid: it is one number, which the host knows.
+    Launch,
+    /// Indices of programs, lanes and trips too: the host knows between which numbers it lies.
+    Programs,
+    /// What memory holds, or operations that are not followed.
+    Data,
+}
 
 /// What is known of a value's interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,12 +29,19 @@ pub struct Described {
     pub bounded_below: bool,
     /// Whether they bound it from above.
     pub bounded_above: bool,
+    /// What it is made from.
+    pub source: Source,
 }
 
 impl Described {
     /// Whether the interval is worth evaluating at launch.
     pub fn is_bounded(self) -> bool {
         self.bounded_below && self.bounded_above
+    }
+
+    /// The same, made from that too.
+    fn among(self, source: Source) -> Described {
+        Described { source: self.source.max(source), ..self }
     }
 }
 
@@ -116,11 +134,15 @@ impl<'f> Describer<'f> {
         };
         let small = dtype.bits() < 32;
         let node = program.node(Node::Fixed(lo, hi));
-        Described { node, bounded_below: small || lo == 0, bounded_above: small }
+        Described { node, bounded_below: small || lo == 0, bounded_above: small, source: Source::Data }
     }
 
     fn exact(program: &mut LaunchConditions, node: Node) -> Described {
-        Described { node: program.node(node), bounded_below: true, bounded_above: true }
+        Describer::within(program, node, Source::Launch)
+    }
+
+    fn within(program: &mut LaunchConditions, node: Node, source: Source) -> Described {
+        Described { node: program.node(node), bounded_below: true, bounded_above: true, source }
     }
 
     fn by_definition(&mut self, lanes: &Lanes, program: &mut LaunchConditions) -> Described {
@@ -146,10 +168,12 @@ impl<'f> Describer<'f> {
                     let i = i128::from(*b);
                     Describer::exact(p, Node::Fixed(i, i))
                 }
-                CreateOp::ProgramId { axis } => Describer::exact(p, Node::ProgramId(*axis)),
+                CreateOp::ProgramId { axis } => Describer::within(p, Node::ProgramId(*axis), Source::Programs),
                 CreateOp::NumPrograms { axis } => Describer::exact(p, Node::NumPrograms(*axis)),
                 CreateOp::Arange { lo, hi } => match (lo.as_const(), hi.as_const()) {
-                    (Some(lo), Some(hi)) => Describer::exact(p, Node::Fixed(i128::from(lo), i128::from(hi) - 1)),
+                    (Some(lo), Some(hi)) => {
+                        Describer::within(p, Node::Fixed(i128::from(lo), i128::from(hi) - 1), Source::Programs)
+                    }
                     _ => self.unknown(lanes.value, p),
                 },
                 CreateOp::Const { value: Literal::Float(_), .. }
@@ -166,8 +190,9 @@ impl<'f> Describer<'f> {
     fn combine(&self, lanes: &Lanes, parts: &[Described], node: Node, program: &mut LaunchConditions) -> Described {
         let raw = program.node(node);
         let bounded = parts.iter().all(|d| d.is_bounded());
+        let source = parts.iter().map(|d| d.source).max().unwrap_or(Source::Launch);
         let node = program.node(Node::Fits(raw, self.dtype(lanes.value)));
-        Described { node, bounded_below: bounded, bounded_above: bounded }
+        Described { node, bounded_below: bounded, bounded_above: bounded, source }
     }
 
     fn elementwise(
@@ -195,10 +220,10 @@ impl<'f> Describer<'f> {
             }
             ElementwiseOp::Select => {
                 let (a, b) = (self.describe(lanes.operand(args[1]), p), self.describe(lanes.operand(args[2]), p));
-                self.combine(lanes, &[a, b], Node::Either(a.node, b.node), p)
+                self.combine(lanes, &[a, b], Node::Either(a.node, b.node), p).among(Source::Programs)
             }
             ElementwiseOp::Cast { .. } => match self.dtype(args[0]) {
-                DType::Bool => Describer::exact(p, Node::Fixed(0, 1)),
+                DType::Bool => Describer::within(p, Node::Fixed(0, 1), Source::Data),
                 from if from.is_int() => {
                     let x = self.describe(lanes.operand(args[0]), p);
                     Described { node: p.node(Node::Fits(x.node, self.dtype(lanes.value))), ..x }
@@ -221,16 +246,16 @@ impl<'f> Describer<'f> {
             BinaryOp::Mul => self.combine(lanes, &[a, b], Node::Mul(x, y), p),
             BinaryOp::Div => self.combine(lanes, &[a, b], Node::Div(x, y), p),
             // The remainder is bounded by the divisor whatever the dividend, unless that is zero.
-            BinaryOp::Rem => self.combine(lanes, &[b], Node::Rem(x, y), p),
+            BinaryOp::Rem => self.combine(lanes, &[b], Node::Rem(x, y), p).among(a.source),
             BinaryOp::Min => self.combine(lanes, &[a, b], Node::Min(x, y), p),
             BinaryOp::Max => self.combine(lanes, &[a, b], Node::Max(x, y), p),
-            BinaryOp::And if self.constant(args[1]).is_some_and(|c| c >= 0) => {
-                self.combine(lanes, &[b], Node::And(x, y), p)
+            BinaryOp::And if constant(self.func, args[1]).is_some_and(|c| c >= 0) => {
+                self.combine(lanes, &[b], Node::And(x, y), p).among(a.source)
             }
             BinaryOp::And => self.combine(lanes, &[a, b], Node::And(x, y), p),
             BinaryOp::Shl | BinaryOp::Shr => {
                 let bits = i128::from(self.dtype(lanes.value).bits());
-                match self.constant(args[1]).filter(|c| (0..bits).contains(c)) {
+                match constant(self.func, args[1]).filter(|c| (0..bits).contains(c)) {
                     Some(count) if op == BinaryOp::Shl => {
                         let factor = p.node(Node::Fixed(1 << count, 1 << count));
                         self.combine(lanes, &[a], Node::Mul(x, factor), p)
@@ -242,15 +267,6 @@ impl<'f> Describer<'f> {
             BinaryOp::DivRn | BinaryOp::MinNan | BinaryOp::MaxNan | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi => {
                 self.unknown(lanes.value, p)
             }
-        }
-    }
-
-    /// The number that a value is in all lanes, if it is a constant.
-    fn constant(&self, value: ValueId) -> Option<i128> {
-        let stripped = strip(self.func, Lanes::of(self.func, value));
-        match self.func.def_op(stripped.value)?.op {
-            Op::Create(CreateOp::Const { value: Literal::Int(i), .. }) => Some(i),
-            _ => None,
         }
     }
 
@@ -273,7 +289,9 @@ impl<'f> Describer<'f> {
                     *part = Some(self.describe(lanes.operand(value), p));
                 }
                 match parts {
-                    [Some(a), Some(b)] => self.combine(lanes, &[a, b], Node::Either(a.node, b.node), p),
+                    [Some(a), Some(b)] => {
+                        self.combine(lanes, &[a, b], Node::Either(a.node, b.node), p).among(Source::Programs)
+                    }
                     _ => self.unknown(lanes.value, p),
                 }
             }
@@ -309,7 +327,8 @@ impl<'f> Describer<'f> {
                 let [lo, hi, step] = [0, 1, 2].map(|i| self.describe(lanes.operand(owner.operands[i]), p));
                 let bounded = lo.bounded_below && hi.bounded_above && step.is_bounded();
                 let node = p.node(Node::Counter(lo.node, hi.node, step.node));
-                Described { node, bounded_below: bounded, bounded_above: bounded }
+                let source = lo.source.max(hi.source).max(step.source).max(Source::Programs);
+                Described { node, bounded_below: bounded, bounded_above: bounded, source }
             }
             Some(_) | None => self.unknown(lanes.value, p),
         }
@@ -348,7 +367,7 @@ impl<'f> Describer<'f> {
         let bounds = [0, 1, 2].map(|i| self.describe(Lanes::of(self.func, owner.operands[i]), p));
         let parts = [start, by, bounds[0], bounds[1], bounds[2]];
         let node = Node::Induction { start: start.node, bounds: bounds.map(|b| b.node), increment: by.node, after };
-        self.combine(lanes, &parts, node, p)
+        self.combine(lanes, &parts, node, p).among(Source::Programs)
     }
 
     /// What `next` adds to `argument` (or subtracts, sign -1), if that does not change in the loop.

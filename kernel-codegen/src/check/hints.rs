@@ -1,7 +1,8 @@
 //! Checks of promises.
 //!
-//! The compiler relies on a `hint`: it makes one access of what could be several. A safe kernel may not lie, so each of
-//! its hints comes behind an `assert` of what it promises, which ends the program before anything relies on it:
+//! The compiler relies on a `hint`: it makes one access of what could be several. A safe kernel may not lie. A hint that
+//! follows from what is known anyway (the stride is divisible by 16 in this variant of the kernel) needs no check. Every
+//! other comes behind an `assert` of what it promises, which ends the program before anything relies on it:
 //!
 //! ```text
 //! %2: i32 = hint %1 {kind = contiguous, multiple = 16, axis = 0}
@@ -16,38 +17,136 @@
 //! %2: i32 = hint %1 {kind = contiguous, multiple = 16, axis = 0}
 //! ```
 //!
-//! On a scalar that is an instruction and a branch. On a tile the threads must agree, which is a vote; where groups of
-//! elements are promised something together, the smallest and the largest of each are compared.
+//! The host then decides as many of those as it can ([`super::decide`]). What is left costs, on a scalar, an instruction
+//! and a branch. On a tile the threads must agree, which is a vote; where groups of elements are promised something
+//! together, the smallest and the largest of each are compared.
+//!
+//! Hints in an `unsafe` block are believed.
 
-use kernel_core::ir::hint::broken;
+use std::collections::HashMap;
+
+use kernel_core::ir::hint::{broken, call};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Dim, FloatFlags, Func, HintKind, Literal, Op, OpId, RegionId, ShapeOp,
-    Span, ValueId, result_types,
+    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Dim, FloatFlags, Func, HintKind, Literal, Op, OpId, Operation,
+    RegionId, ShapeOp, Span, ValueId, result_types,
 };
 
-/// Puts a check before every hint.
-pub fn check(func: &mut Func) {
-    let body = func.body;
-    region(func, body);
+use crate::analysis::axis::AxisAnalysis;
+
+/// How the compiler knows that what a hint or an assertion says is true.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kept {
+    /// From what else it knows.
+    Proved,
+    /// The host has evaluated it at launch.
+    AtLaunch,
+    /// Each program checks it.
+    Checked,
+    /// It does not: the hint stands in an `unsafe` block.
+    Believed,
 }
 
-fn region(func: &mut Func, id: RegionId) {
-    let ops = std::mem::take(&mut func.regions[id.index()].ops);
-    let mut out = Vec::with_capacity(ops.len());
-    for op in ops {
-        for inner in func.op(op).regions.clone() {
-            region(func, inner);
+impl Kept {
+    /// The words for the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kept::Proved => "proved",
+            Kept::AtLaunch => "decided at launch",
+            Kept::Checked => "checked by each program",
+            Kept::Believed => "believed",
         }
-        let operation = func.op(op).clone();
-        if let Op::Shape(ShapeOp::Hint { kind, n, multiple, axis }) = &operation.op {
-            let message = broken(*kind, n, multiple);
-            let mut emit = Emit { func, out: &mut out, span: operation.span };
-            let holds = emit.holds(operation.operands[0], *kind, n, multiple, usize::from(*axis));
-            emit.effect(ControlOp::Assert { message }.into(), &[holds]);
-        }
-        out.push(op);
     }
-    func.regions[id.index()].ops = out;
+}
+
+/// A hint or an assertion of the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Promise {
+    /// Where it is.
+    pub span: Span,
+    /// The hint as it is written, or the message of the assertion.
+    pub what: String,
+    /// Why it holds.
+    pub kept: Kept,
+}
+
+/// The checks of hints, with the hint as it is written.
+pub type HintChecks = HashMap<OpId, String>;
+
+/// Puts a check before every hint that needs one. Those that need none are put in `promises`.
+pub fn check(func: &mut Func, promises: &mut Vec<Promise>) -> HintChecks {
+    let is_hint = |op: &Op| matches!(op, Op::Shape(ShapeOp::Hint { .. }));
+    let mut checks = HintChecks::new();
+    if func.ops.iter().any(|operation| is_hint(&operation.op)) {
+        let axis = AxisAnalysis::new(func);
+        let proved = func.ops.iter().map(|operation| is_proved(func, operation, &axis)).collect();
+        let body = func.body;
+        Guard { func, proved, promises, checks: &mut checks }.region(body);
+    }
+    checks
+}
+
+/// Whether a hint follows from what is known of its operand. That may rest on other hints, each of which is checked
+/// before it is relied on, and on the hint itself one trip of a loop earlier, where it held.
+fn is_proved(func: &Func, operation: &Operation, axis: &AxisAnalysis) -> bool {
+    let Op::Shape(ShapeOp::Hint { kind, n, multiple, axis: dim, believed: _ }) = &operation.op else { return false };
+    let info = axis.of(func, operation.operands[0]);
+    let (multiple, n) = (multiple.as_const().unwrap_or(1).unsigned_abs(), n.as_const().unwrap_or(1).unsigned_abs());
+    let size = func.ty(operation.operands[0]).shape.get(usize::from(*dim)).and_then(Dim::as_const).unwrap_or(1);
+    let n = n.min(size.unsigned_abs());
+    let Some(along) = info.dims.get(usize::from(*dim)) else { return false };
+    match kind {
+        HintKind::Holds => info.constant == Some(1),
+        HintKind::Constant => along.constancy.is_multiple_of(n),
+        HintKind::Contiguous if n == 1 => {
+            let known = info.constant.map(i64::unsigned_abs);
+            known.is_some_and(|value| value.is_multiple_of(multiple)) || info.divisor_of_all().is_multiple_of(multiple)
+        }
+        HintKind::Contiguous => along.contiguity.is_multiple_of(n) && along.divisibility_at(n).is_multiple_of(multiple),
+    }
+}
+
+/// Puts checks in front of hints.
+struct Guard<'g> {
+    func: &'g mut Func,
+    /// By operation.
+    proved: Vec<bool>,
+    promises: &'g mut Vec<Promise>,
+    checks: &'g mut HintChecks,
+}
+
+impl Guard<'_> {
+    fn region(&mut self, id: RegionId) {
+        let ops = std::mem::take(&mut self.func.regions[id.index()].ops);
+        let mut out = Vec::with_capacity(ops.len());
+        for op in ops {
+            for inner in self.func.op(op).regions.clone() {
+                self.region(inner);
+            }
+            self.hint(op, &mut out);
+            out.push(op);
+        }
+        self.func.regions[id.index()].ops = out;
+    }
+
+    /// Checks the operation, if it is a hint that needs it.
+    fn hint(&mut self, id: OpId, out: &mut Vec<OpId>) {
+        let operation = self.func.op(id).clone();
+        let Op::Shape(ShapeOp::Hint { kind, n, multiple, axis, believed }) = &operation.op else { return };
+        let what = format!("`{}`", call(*kind, n, multiple));
+        let kept = match self.proved.get(id.index()) {
+            _ if *believed => Kept::Believed,
+            Some(true) => Kept::Proved,
+            Some(false) | None => {
+                let message = broken(*kind, n, multiple);
+                let mut emit = Emit { func: self.func, out, span: operation.span };
+                let holds = emit.holds(operation.operands[0], *kind, n, multiple, usize::from(*axis));
+                let check = emit.effect(ControlOp::Assert { message }.into(), &[holds]);
+                self.checks.insert(check, what);
+                return;
+            }
+        };
+        self.promises.push(Promise { span: operation.span, what, kept });
+    }
 }
 
 /// Appends operations.
@@ -66,9 +165,10 @@ impl Emit<'_> {
         self.func.op(id).results[0]
     }
 
-    fn effect(&mut self, op: Op, operands: &[ValueId]) {
+    fn effect(&mut self, op: Op, operands: &[ValueId]) -> OpId {
         let id = self.func.new_op(op, operands.to_vec(), Vec::new(), Vec::new(), FloatFlags::default(), self.span);
         self.out.push(id);
+        id
     }
 
     fn shape(&self, value: ValueId) -> Vec<Dim> {

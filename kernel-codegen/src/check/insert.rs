@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{
-    ControlOp, CreateOp, DType, ElementwiseOp, FloatFlags, Func, Literal, MemoryOp, Op, OpId, Operation, ParamId,
-    ParamKind, RegionId, Safety, Span, ValueId, result_types,
+    ControlOp, CreateOp, DType, Def, Dim, ElementwiseOp, FloatFlags, Func, HintKind, Literal, MemoryOp, Op, OpId,
+    Operation, ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, ValueId, result_types,
 };
 
+use super::decide;
 use super::describe::Describer;
-use super::hints;
+use super::hints::{self, HintChecks, Kept, Promise};
 use super::lanes::Lanes;
 use super::pointers;
 use super::range::{Condition, LaunchConditions, Node};
@@ -80,24 +81,41 @@ pub struct CheckPlan {
     pub conditions: LaunchConditions,
     /// Every access, in program order.
     pub accesses: Vec<Access>,
+    /// Every hint and assertion.
+    pub promises: Vec<Promise>,
 }
 
 /// Brings addresses to canonical form, classifies every access and inserts the checks of the variant.
 pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
-    hints::check(func);
-    pointers::canonicalise(func);
     let mut plan = CheckPlan::default();
+    let hints = hints::check(func, &mut plan.promises);
+    pointers::canonicalise(func);
     let mut classified = vec![None; func.ops.len()];
     let mut divisions = Divisions::default();
-    {
+    let decided = {
         let (mut describer, found) = (Describer::new(func), &mut classified);
-        let (describer, divisions) = (&mut describer, &mut divisions);
-        Classify { func, checks, describer, plan: &mut plan, found, divisions }.region(func.body);
-    }
+        let (describer, divisions, decided) = (&mut describer, &mut divisions, Vec::new());
+        let mut walk = Classify { func, checks, hints, describer, plan: &mut plan, found, divisions, decided };
+        walk.region(func.body);
+        walk.decided
+    };
+    plan.promises.sort_by_key(|promise| (promise.span.line, promise.span.column));
     let without_signs = divisions.require(func, &mut plan.conditions);
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
     inserter.region(inserter.func.body);
+    decided.into_iter().for_each(|assertion| believe(func, assertion));
     plan
+}
+
+/// Makes a hint of an assertion that holds: what it says remains known.
+fn believe(func: &mut Func, assertion: OpId) {
+    let one = Dim::Const(1);
+    let hint = ShapeOp::Hint { kind: HintKind::Holds, n: one.clone(), multiple: one, axis: 0, believed: true };
+    let condition = func.op(assertion).operands[0];
+    let result = func.new_value(func.ty(condition).clone(), Def::Result(assertion, 0));
+    let operation = &mut func.ops[assertion.index()];
+    operation.op = hint.into();
+    operation.results = vec![result];
 }
 
 /// Where the mask stands among an access's operands.
@@ -134,6 +152,10 @@ struct Classify<'a, 'f> {
     plan: &'a mut CheckPlan,
     /// By operation: the class of the access.
     found: &'a mut Vec<Option<Class>>,
+    /// Which assertions check hints.
+    hints: HintChecks,
+    /// The assertions that the host decides.
+    decided: Vec<OpId>,
     divisions: &'a mut Divisions,
 }
 
@@ -166,13 +188,12 @@ impl Classify<'_, '_> {
                 self.region_where(operation.regions[0], operation.operands[0], true);
                 self.region_where(operation.regions[1], operation.operands[0], false);
             }
-            // What a program asserted holds for the rest of the region: otherwise the program has ended.
-            Op::Control(ControlOp::Assert { .. }) => {
-                let condition = operation.operands[0];
-                if self.func.ty(condition).is_scalar() {
-                    self.describer.assume(Lanes::of(self.func, condition), true);
-                }
+            Op::Control(ControlOp::Assert { message }) => {
+                self.assertion(id, message);
+                self.holds(operation.operands[0]);
             }
+            // In a safe kernel the host has decided the other hints, or an assertion has come before them.
+            Op::Shape(ShapeOp::Hint { kind: HintKind::Holds, .. }) => self.holds(operation.operands[0]),
             Op::Elementwise(_) => {
                 if (self.func.safety, self.checks) == (Safety::Safe, Checks::AtLaunch) {
                     self.divisions.visit(self.func, id, self.describer, &mut self.plan.conditions);
@@ -184,6 +205,31 @@ impl Classify<'_, '_> {
                 }
             }
         }
+    }
+
+    /// What a program asserted, or was promised, holds for the rest of the region: otherwise the program has ended.
+    fn holds(&mut self, condition: ValueId) {
+        if self.func.ty(condition).is_scalar() {
+            self.describer.assume(Lanes::of(self.func, condition), true);
+        }
+    }
+
+    /// Leaves an assertion to the host, if it can decide it.
+    fn assertion(&mut self, id: OpId, message: &str) {
+        let operation = self.func.op(id);
+        let conditions = match self.checks {
+            Checks::AtLaunch => {
+                decide::conditions(self.func, operation.operands[0], self.describer, &mut self.plan.conditions)
+            }
+            Checks::EveryAccess => None,
+        };
+        let kept = if conditions.is_some() { Kept::AtLaunch } else { Kept::Checked };
+        if let Some(conditions) = conditions {
+            conditions.into_iter().for_each(|condition| self.plan.conditions.require(condition));
+            self.decided.push(id);
+        }
+        let what = self.hints.remove(&id).unwrap_or_else(|| format!("assertion {message:?}"));
+        self.plan.promises.push(Promise { span: operation.span, what, kept });
     }
 
     fn access(&mut self, id: OpId, op: &MemoryOp, kind: AccessKind) {
@@ -206,7 +252,7 @@ impl Classify<'_, '_> {
         let Some(offset) = offset_of(self.func, pointer) else {
             // The first element: in bounds unless the buffer is empty.
             let first = program.node(Node::Fixed(0, 0));
-            program.require(Condition { offset: first, buffer: param });
+            program.require(Condition::Inside { offset: first, buffer: param });
             return Class::LaunchCondition;
         };
         let mark = self.describer.mark();
@@ -218,7 +264,7 @@ impl Classify<'_, '_> {
         if !described.is_bounded() {
             return Class::Residual;
         }
-        program.require(Condition { offset: described.node, buffer: param });
+        program.require(Condition::Inside { offset: described.node, buffer: param });
         self.divisions.decided(offset);
         Class::LaunchCondition
     }

@@ -4,7 +4,7 @@
 //! identified by its SSA name *and* by which axis of the accessed tile each of its dimensions runs along.
 //! `rows[:, None] * stride + rows[None, :]` under the mask `(rows < m)[:, None]` bounds the first use of `rows` only.
 
-use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, Func, Op, ShapeOp, UnaryOp, ValueId};
+use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, Func, Literal, Op, ShapeOp, UnaryOp, ValueId};
 
 /// Which axis of the accessed tile a dimension of a value runs along.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -110,6 +110,15 @@ fn comparison(func: &Func, op: CmpOp, holds: bool, a: Lanes, b: Lanes, out: &mut
             at_most(&b, &a, 0);
         }
         (CmpOp::Eq, false) | (CmpOp::Ne, true) => {}
+    }
+}
+
+/// The number that a value is in all lanes, if it is a constant.
+pub(super) fn constant(func: &Func, value: ValueId) -> Option<i128> {
+    let stripped = strip(func, Lanes::of(func, value));
+    match func.def_op(stripped.value)?.op {
+        Op::Create(CreateOp::Const { value: Literal::Int(i), .. }) => Some(i),
+        _ => None,
     }
 }
 

@@ -20,11 +20,13 @@
 //!
 //! Divisions that such conditions show to need no sign are done without ([`signs`]).
 //!
-//! Promises ([`hints`]) are checked in safe kernels, before anything relies on them.
+//! Promises ([`hints`]) are checked in safe kernels, before anything relies on them: like assertions, by the host where
+//! it can ([`decide`]), else by each program.
 //!
 //! A lane that the bounds refuse reads zero, in a load with `other` too, which is what a lane reads that the kernel's
 //! own mask leaves out: there `load %p, %m, %other` becomes `load %p, %m2, (select %m, zeros, %other)`.
 
+pub mod decide;
 pub mod describe;
 pub mod hints;
 pub mod insert;
@@ -33,5 +35,6 @@ pub mod pointers;
 pub mod range;
 mod signs;
 
+pub use hints::{Kept, Promise};
 pub use insert::{Access, AccessKind, CheckPlan, Checks, Class, insert};
 pub use range::{LaunchConditions, LaunchEnv, LaunchValues};

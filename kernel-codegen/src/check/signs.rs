@@ -28,7 +28,7 @@ use kernel_core::ir::{
 
 use super::describe::Describer;
 use super::lanes::{Lanes, MAX_DEPTH};
-use super::range::{LaunchConditions, NodeId};
+use super::range::{Condition, LaunchConditions, NodeId};
 use crate::analysis::control::sources;
 
 /// A division, and the numbers that must not be negative.
@@ -82,7 +82,7 @@ impl Divisions {
         }
         for Division { op, operands } in self.found {
             if seen[func.op(op).results[0].index()] {
-                operands.iter().for_each(|&operand| program.require_not_negative(operand));
+                operands.iter().for_each(|&operand| program.require(Condition::NotNegative(operand)));
                 chosen.insert(op);
             }
         }

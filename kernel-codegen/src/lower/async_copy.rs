@@ -3,7 +3,7 @@
 //! A copy moves 4, 8 or 16 bytes that are contiguous on both sides. A lane that is masked off copies nothing and fills
 //! with zeros: the instruction takes a predicate for that. What is narrower is loaded and stored, at once.
 
-use kernel_core::ir::{FenceKind, Operation};
+use kernel_core::ir::Operation;
 use kernel_core::layout::{Dim, shared_access};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
@@ -61,10 +61,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             } else {
                 self.copy_now(group.len() as u32, bits, to, from, wanted, owner);
             }
-        }
-        if !(MIN_BYTES..=MAX_BYTES).contains(&(vectors.width * bits / 8)) {
-            // These were ordinary stores, which products see behind a fence.
-            self.fence(FenceKind::ProxyAsync);
         }
         self.token(operation);
         Ok(())

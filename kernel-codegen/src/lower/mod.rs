@@ -139,14 +139,6 @@ pub(crate) fn lower<'ctx>(
     })
 }
 
-/// Whether an operation is a proxy fence for what `cp.async` wrote: behind the wait for it. The hardware needs none, as
-/// CUTLASS and Triton rely on, and it would wait for the copies that are still in flight. Stores have fences of their
-/// own before.
-fn is_about_copies(op: &Op, before: Option<&Op>) -> bool {
-    let is_fence = matches!(op, Op::Gpu(GpuOp::Fence { kind: FenceKind::ProxyAsync }));
-    is_fence && matches!(before, Some(Op::Gpu(GpuOp::AsyncWait { .. })))
-}
-
 /// The registers of a value.
 type Registers<'ctx> = Rc<[Value<'ctx>]>;
 
@@ -265,12 +257,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
 
     fn region(&mut self, region: RegionId) -> Result<()> {
         let func = self.func;
-        let ops = &func.region(region).ops;
-        for (index, &op) in ops.iter().enumerate() {
-            let before = index.checked_sub(1).map(|before| &func.op(ops[before]).op);
-            if !is_about_copies(&func.op(op).op, before) {
-                self.operation(op)?;
-            }
+        for &op in &func.region(region).ops {
+            self.operation(op)?;
         }
         Ok(())
     }

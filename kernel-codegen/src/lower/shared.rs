@@ -146,7 +146,9 @@ impl Scratch {
         let early = self.early.as_deref().unwrap_or_default();
         let free = |start: &u32, taken: &[Range<u32>]| !taken.iter().any(|taken| meet(taken, &(*start..start + bytes)));
         let ends = self.reads.iter().chain(early).map(|taken| taken.end.next_multiple_of(ALIGNMENT));
-        let mut starts: Vec<u32> = ends.chain([self.base]).filter(|start| free(start, &self.reads)).collect();
+        // What is read may end below what is live by now.
+        let above = ends.filter(|end| *end > self.base).chain([self.base]);
+        let mut starts: Vec<u32> = above.filter(|start| free(start, &self.reads)).collect();
         starts.sort_unstable();
         // Places of early uses are left to those of the next trip, if others are cheap.
         let apart = starts.iter().find(|start| free(start, early) && *start + bytes <= limit);
@@ -334,5 +336,26 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Bits of an element of a value in shared memory.
     pub(super) fn shared_bits(&self, value: kernel_core::ir::ValueId) -> u32 {
         if self.func.ty(value).pointee().is_some() { 64 } else { memory_bits(self.dtype(value)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Allocations that are dead may still be read, and end in the middle of what is live later.
+    #[test]
+    fn what_is_passed_lies_above_what_is_live() {
+        for in_loop in [false, true] {
+            let mut scratch = Scratch::beside(3072);
+            for live in [2048, 8, 3072] {
+                scratch.rebase(live);
+            }
+            if in_loop {
+                scratch.enter_loop();
+            }
+            let start = scratch.place(512);
+            assert!(start.is_some_and(|start| start >= 3072), "{start:?}");
+        }
     }
 }

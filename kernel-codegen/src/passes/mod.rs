@@ -1,6 +1,7 @@
 //! GPU passes over the bound IR, and over the placed IR, each in a file of its own.
 
 pub(crate) mod allocate;
+mod axes;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
 pub(crate) mod factors;

@@ -27,17 +27,26 @@ pub(super) fn result_type(func: &Func, kind: HintKind, n: &Dim, multiple: &Dim, 
     Ok(ty.clone())
 }
 
-/// What is said where the promise does not hold, in the words of the source.
-pub fn broken(kind: HintKind, n: &Dim, multiple: &Dim) -> String {
+/// The promise in the words of the source: `multiple_of(.., 16)`.
+pub fn call(kind: HintKind, n: &Dim, multiple: &Dim) -> String {
     let number = |dim: &Dim| dim.as_const().map_or("..".to_string(), |value| value.to_string());
-    let call = match (kind, n.as_const(), multiple.as_const()) {
-        (HintKind::Holds, _, _) => return "what was assumed does not hold".to_string(),
+    match (kind, n.as_const(), multiple.as_const()) {
+        (HintKind::Holds, _, _) => "assume(..)".to_string(),
         (HintKind::Constant, _, _) => format!("max_constancy(.., {})", number(n)),
         (HintKind::Contiguous, Some(1), _) => format!("multiple_of(.., {})", number(multiple)),
         (HintKind::Contiguous, _, Some(1)) => format!("max_contiguous(.., {})", number(n)),
         (HintKind::Contiguous, _, _) => {
             format!("max_contiguous(.., {}, multiple_of = {})", number(n), number(multiple))
         }
-    };
-    format!("the hint `{call}` does not hold")
+    }
+}
+
+/// What is said where the promise does not hold.
+pub fn broken(kind: HintKind, n: &Dim, multiple: &Dim) -> String {
+    match kind {
+        HintKind::Holds => "what was assumed does not hold".to_string(),
+        HintKind::Contiguous | HintKind::Constant => {
+            format!("the hint `{}` does not hold", call(kind, n, multiple))
+        }
+    }
 }

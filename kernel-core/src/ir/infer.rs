@@ -297,7 +297,9 @@ fn shape(func: &Func, op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
             Ok(ty.with_shape(shape.clone()))
         }
         ShapeOp::Permute { perm } => Ok(ty.with_shape(permuted(&ty.shape, perm)?)),
-        ShapeOp::Hint { kind, n, multiple, axis } => hint::result_type(func, *kind, n, multiple, *axis, ty),
+        ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
+            hint::result_type(func, *kind, n, multiple, *axis, ty)
+        }
         ShapeOp::Slice { start, shape } => {
             ensure(start.len() == ty.rank() && shape.len() == ty.rank(), "a slice keeps the rank")?;
             let inside = |((size, start), own): ((&Dim, &Dim), &Dim)| match (

@@ -63,8 +63,8 @@ op_group! {
     /// Dimension `i` of the result is dimension `perm[i]` of the operand.
     Permute = "permute" @ ALL { perm: Vec<u8> };
     /// The same value, with a promise that the compiler relies on: what breaks it ends the program in the interpreter
-    /// and in safe kernels, and is undefined in `unsafe` ones on a GPU.
-    Hint = "hint" @ ALL { kind: HintKind, n: Dim, multiple: Dim, axis: u8 };
+    /// and in safe kernels, and is undefined on a GPU in `unsafe` ones and where it is `believed`.
+    Hint = "hint" @ ALL { kind: HintKind, n: Dim, multiple: Dim, axis: u8, believed: bool };
     /// The part of a tile that begins at `start` and has that shape.
     Slice = "slice" @ PLACED { start: Vec<Dim>, shape: Vec<Dim> };
     /// The same tile in another layout; the result's layout says which.

@@ -104,7 +104,7 @@ impl Checker<'_> {
 
 /// Expressions that are written for their value.
 fn is_value(expr: &Expr) -> bool {
-    !is_statement(expr) && !matches!(bare(expr), Expr::If(_) | Expr::Block(_) | Expr::Macro(_))
+    !is_statement(expr) && !matches!(bare(expr), Expr::If(_) | Expr::Block(_) | Expr::Unsafe(_) | Expr::Macro(_))
 }
 
 /// Expressions that are statements by nature.

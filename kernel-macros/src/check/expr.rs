@@ -52,6 +52,10 @@ impl Checker<'_> {
                     Flow::Diverges => Err(self.no_value(Place::of(expr), "this block never gives a value")),
                 }
             }
+            Expr::Unsafe(block) => match self.unsafe_block(block, true) {
+                Flow::Value(val) => val,
+                Flow::Diverges => Err(self.no_value(Place::of(expr), "this block never gives a value")),
+            },
             other => Err(self.unsupported(other)),
         }
     }
@@ -232,7 +236,6 @@ impl Checker<'_> {
             Expr::Range(_) => ("a range here is", "make a tile of it: `arange(lo, hi)`"),
             Expr::Reference(_) => ("`&` is", "values are copied: write the name alone"),
             Expr::RawAddr(_) => ("`&raw` is", "values are copied: write the name alone"),
-            Expr::Unsafe(_) => ("an `unsafe` block is", "mark the kernel: `unsafe fn`"),
             Expr::Let(_) => ("`let` in a condition is", "write a `let` statement in front"),
             Expr::Struct(_) => ("a struct is", "use a tuple"),
             Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),

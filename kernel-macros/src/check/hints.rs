@@ -18,9 +18,8 @@ impl Checker<'_> {
     pub(super) fn multiple_of(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.promised(args, Needs::Bound(Bound::Int));
         let multiple = self.multiple(args.expr(1));
-        let hint = ShapeOp::Hint { kind: HintKind::Contiguous, n: Dim::Const(1), multiple: multiple?, axis: 0 };
-        let x = x?;
-        Ok(self.hint(x, hint, args.place))
+        let (x, multiple) = (x?, multiple?);
+        Ok(self.hint(x, (HintKind::Contiguous, Dim::Const(1), multiple, 0), args.place))
     }
 
     /// `max_contiguous(x, n, multiple_of = m, axis = 0)`, `max_constancy(x, n, axis = 0)`
@@ -42,7 +41,7 @@ impl Checker<'_> {
             Some(expr) => self.axis(expr, rank, "the tile")?,
             None => (rank - 1) as u8,
         };
-        Ok(self.hint(x, ShapeOp::Hint { kind, n, multiple, axis }, args.place))
+        Ok(self.hint(x, (kind, n, multiple, axis), args.place))
     }
 
     /// `assume(condition)`
@@ -50,8 +49,8 @@ impl Checker<'_> {
         self.outside_closures(args)?;
         let [condition] = self.arg_values(args)?;
         self.condition(condition, "the condition of `assume`")?;
-        match self.func.safety {
-            Safety::Safe => {
+        match (self.func.safety, self.believes()) {
+            (Safety::Safe, false) => {
                 let text = args.expr(0).and_then(|expr| self.source.text(Place::of(expr)));
                 let message = match text {
                     Some(text) => format!("what was assumed does not hold: {text}"),
@@ -60,17 +59,17 @@ impl Checker<'_> {
                 let op = ControlOp::Assert { message };
                 self.stmts.push(Stmt::Effect(op.into(), vec![condition.node], args.place));
             }
-            Safety::Unsafe => {
+            (Safety::Safe, true) | (Safety::Unsafe, _) => {
                 let one = Dim::Const(1);
-                let hint = ShapeOp::Hint { kind: HintKind::Holds, n: one.clone(), multiple: one, axis: 0 };
-                self.hint(condition, hint, args.place);
+                self.hint(condition, (HintKind::Holds, one.clone(), one, 0), args.place);
             }
         }
         Ok(())
     }
 
-    fn hint(&mut self, x: Operand, hint: ShapeOp, place: Place) -> Operand {
+    fn hint(&mut self, x: Operand, (kind, n, multiple, axis): (HintKind, Dim, Dim, u8), place: Place) -> Operand {
         let ty = self.ty(x).clone();
+        let hint = ShapeOp::Hint { kind, n, multiple, axis, believed: self.believes() };
         Operand { node: self.op(hint, vec![x.node], ty, place), place }
     }
 

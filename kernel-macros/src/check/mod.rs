@@ -28,6 +28,9 @@ mod shape;
 mod show;
 mod stmt;
 mod ty;
+mod unsafety;
+
+pub use unsafety::UnsafeBlock;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,6 +64,8 @@ pub struct Tree {
     pub constants: Vec<Constant>,
     /// What `static_assert!` has made equal: the constexpr is the dimension.
     pub facts: BTreeMap<ConstId, Dim>,
+    /// The `unsafe` blocks, for rustc to see.
+    pub unsafe_blocks: Vec<UnsafeBlock>,
 }
 
 /// A value of an expression, where it stands.
@@ -161,6 +166,9 @@ pub struct Checker<'a> {
     deferred: Vec<Deferred>,
     /// Literals whose dtype an annotation gives, used or not.
     annotated: Vec<NodeId>,
+    unsafe_blocks: Vec<UnsafeBlock>,
+    /// Those of them that surround this place, the outermost first.
+    open_unsafe: Vec<usize>,
 }
 
 /// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
@@ -171,10 +179,10 @@ pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: 
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
-    let Checker { func, mut nodes, variables, stmts, types, constants, facts, .. } = checker;
+    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, .. } = checker;
     let mut variables = variables.len();
     let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables);
-    Tree { func, nodes, variables, body, types, constants, facts }
+    Tree { func, nodes, variables, body, types, constants, facts, unsafe_blocks }
 }
 
 impl<'a> Checker<'a> {
@@ -202,6 +210,8 @@ impl<'a> Checker<'a> {
             may_return: false,
             deferred: Vec::new(),
             annotated: Vec::new(),
+            unsafe_blocks: Vec::new(),
+            open_unsafe: Vec::new(),
         }
     }
 

@@ -39,6 +39,7 @@ impl Checker<'_> {
                 let end = block.block.brace_token.span.close();
                 matches!(self.scoped(|c| c.block(&block.block.stmts, false, end)), Flow::Diverges)
             }
+            Expr::Unsafe(block) => matches!(self.unsafe_block(block, false), Flow::Diverges),
             Expr::Return(stmt) => self.return_stmt(stmt),
             Expr::Macro(mac) => {
                 self.macro_stmt(&mac.mac);

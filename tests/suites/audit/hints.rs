@@ -123,3 +123,95 @@ fn hints_in_unsafe_kernels() {
         Ok(())
     });
 }
+
+#[kernel]
+fn trusting<const N: usize>(x: Ptr<f32>, starts: Ptr<i32>, out: PtrMut<f32>, count: i32) {
+    let pid = program_id(0);
+    let i = arange(0, N);
+    // SAFETY: the tests that launch this give multiples of 4 from 0 to `count`.
+    let start = unsafe {
+        let start = multiple_of(load(starts + pid), 4);
+        assume(start >= 0 && start <= count);
+        start
+    };
+    store(out + pid * N + i, load(x + start + i));
+}
+
+#[test]
+fn hints_in_unsafe_blocks_of_safe_kernels() {
+    check(|device| {
+        let x: Vec<f32> = (0..256).map(|i| i as f32).collect();
+        let x = device.upload(&x)?;
+        let mut out = device.zeros::<f32>(128)?;
+        let starts = device.upload(&[192, 4])?;
+        trusting::<64>(&x, &starts, &mut out, 192).grid(2).launch(device)?;
+        assert_eq!(out.to_vec()?, (192..256).chain(4..68).map(|i| i as f32).collect::<Vec<_>>());
+        // What is believed is the start alone: an access beyond the buffer is still refused.
+        let short = x.slice(..255)?;
+        trusting::<64>(short, &starts, &mut out, 192).grid(2).launch(device)?;
+        assert!(matches!(out.to_vec(), Err(Error::OutOfBounds { offset: 255, len: 255, .. })));
+        Ok(())
+    });
+}
+
+/// `out[i] = x[i]` in rows, with promises about arguments that are as good as the arguments.
+#[kernel]
+fn arguments<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, stride: i32, first: i32) {
+    assert!(first >= 0, "rows begin in the buffer");
+    let start = program_id(0) * multiple_of(stride, 4) + multiple_of(first, 4);
+    let i = start + arange(0, N);
+    store(out + i, load(x + i));
+}
+
+#[test]
+fn promises_about_arguments_are_decided_by_the_host() {
+    check(|device| {
+        let x: Vec<f32> = (0..300).map(|i| i as f32).collect();
+        let x = device.upload(&x)?;
+        for (stride, first, broken) in [
+            (68, 4, None),
+            (64, 0, None),
+            (66, 4, Some("`multiple_of(.., 4)`")),
+            (64, 2, Some("`multiple_of(.., 4)`")),
+            (64, -4, Some("rows begin in the buffer")),
+            (68, 12, None),
+        ] {
+            let mut out = device.zeros::<f32>(300)?;
+            arguments::<64>(&x, &mut out, stride, first).grid(3).launch(device)?;
+            match (out.to_vec(), broken) {
+                (Ok(out), None) => {
+                    let written = |i: i32| (0..3).any(|row| (0..64).contains(&(i - first - row * stride)));
+                    let want: Vec<f32> = (0..300).map(|i| if written(i) { i as f32 } else { 0.0 }).collect();
+                    assert_eq!(out, want, "{stride} {first}");
+                }
+                (result, Some(broken)) => assert!(message(result).contains(broken), "{stride} {first}"),
+                (Err(error), None) => panic!("{stride} {first}: {error}"),
+            }
+        }
+        Ok(())
+    });
+}
+
+#[kernel]
+unsafe fn arguments_believed<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, stride: i32, first: i32) {
+    let start = program_id(0) * multiple_of(stride, 4) + multiple_of(first, 4);
+    let i = start + arange(0, N);
+    store(out + i, load(x + i));
+}
+
+/// What is promised of arguments costs the code nothing: not an instruction more than in an `unsafe fn`.
+#[test]
+fn promises_about_arguments_cost_no_instruction() -> Result<(), Error> {
+    let device = Device::cpu();
+    let (x, mut out) = (device.zeros::<f32>(300)?, device.zeros::<f32>(300)?);
+    let safe = arguments::<64>(&x, &mut out, 68, 4).compile(Target::sm_90a())?;
+    let report = safe.report();
+    for line in ["assertion \"rows begin in the buffer\", decided at launch", "`multiple_of(.., 4)`, decided at launch"]
+    {
+        assert!(report.contains(line), "{report}");
+    }
+    let believed = arguments_believed::<64>(&x, &mut out, 68, 4).compile(Target::sm_90a())?;
+    let instructions = |ptx: &str| ptx.lines().filter(|line| line.trim_end().ends_with(';')).count();
+    assert_eq!(instructions(safe.ptx()), instructions(believed.ptx()), "{}", safe.ptx());
+    Ok(())
+}

@@ -4,7 +4,9 @@
 //! point, so that steps can be left out when a failure shrinks. Operations whose results the GPU may round otherwise
 //! are left out, so that everything is compared bit for bit.
 
-use kernel_core::ir::{BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, Op, ShapeOp, Ty, UnaryOp, Unroll, ValueId};
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, DType, DotOp, DotPrecision, ElementwiseOp, Op, ShapeOp, Ty, UnaryOp, Unroll, ValueId,
+};
 use proptest::prelude::*;
 use tilewright_tests::author::{Author, dims, load, store};
 use tilewright_tests::case::Case;
@@ -169,7 +171,7 @@ fn is_exact(op: BinaryOp, dtype: DType) -> bool {
 fn plain(author: &mut Author, pool: &mut Pool, what: u8, [a, b, c]: [u16; 3]) {
     let x = pick(&pool.tiles, a);
     let dtype = author.func.ty(x).dtype().unwrap_or(DType::I32);
-    let result = match what % 18 {
+    let result = match what % 20 {
         0..=3 => {
             let y = pick_like(author, pool, x, b);
             binary(author, dtype, c, [x, y])
@@ -216,6 +218,8 @@ fn plain(author: &mut Author, pool: &mut Pool, what: u8, [a, b, c]: [u16; 3]) {
             pool.tiles.push(one);
             author.one(Op::compare(CmpOp::Eq), &[one, other])
         }
+        17 => product_of_bytes(author, pool, x, b, c),
+        18 => product_of_floats(author, pool, x, b, c),
         _ => {
             // Something repeated along one axis meets something repeated along the other, or along the same.
             let row = reduce_and_spread(author, x, dtype, (b % 2) as u8, c);
@@ -282,6 +286,49 @@ fn masked_load(author: &mut Author, pool: &Pool, b: u16, c: u16) -> ValueId {
     let other = author.one(Op::cast(DType::I32), &[pick(&pool.tiles, c)]);
     let address = author.address(pool.input.0, pool.input.1);
     author.one(load(), &[address, mask, other])
+}
+
+/// A product of bytes, whose sums wrap, so that any numbers will do. It may be of the transposes.
+fn product_of_bytes(author: &mut Author, pool: &Pool, x: ValueId, b: u16, c: u16) -> ValueId {
+    let y = pick(&pool.tiles, b);
+    let dtype = if c & 4 == 0 { DType::I8 } else { DType::U8 };
+    let factors = [x, y].map(|factor| author.one(Op::cast(dtype), &[factor]));
+    let start = author.one(Op::cast(DType::I32), &[pick(&pool.tiles, c >> 3)]);
+    product(author, factors, start, c)
+}
+
+/// A product of floats that are small whole numbers, so that every sum is exact, and so is whatever it is rounded to.
+fn product_of_floats(author: &mut Author, pool: &Pool, x: ValueId, b: u16, c: u16) -> ValueId {
+    const FACTORS: [DType; 6] = [DType::F16, DType::BF16, DType::F32, DType::F8E4M3, DType::F8E5M2, DType::F64];
+    let dtype = FACTORS[usize::from(c >> 3) % FACTORS.len()];
+    let acc = match dtype {
+        DType::F64 => DType::F64,
+        DType::F16 if c & 4 != 0 => DType::F16,
+        _ => DType::F32,
+    };
+    let factors = [x, pick(&pool.tiles, b)].map(|factor| small(author, factor, 3, dtype));
+    let start = small(author, pick(&pool.tiles, c >> 7), 15, acc);
+    product(author, factors, start, c)
+}
+
+/// The lowest bits of a tile, as another dtype.
+fn small(author: &mut Author, x: ValueId, mask: i32, dtype: DType) -> ValueId {
+    let whole = author.one(Op::cast(DType::I32), &[x]);
+    let mask = author.one(Op::i32(mask), &[]);
+    let mask = author.splat(mask, &SHAPE);
+    let low = author.one(Op::binary(BinaryOp::And), &[whole, mask]);
+    author.one(Op::cast(dtype), &[low])
+}
+
+fn product(author: &mut Author, factors: [ValueId; 2], start: ValueId, which: u16) -> ValueId {
+    const PRECISIONS: [DotPrecision; 3] = [DotPrecision::Tf32, DotPrecision::Tf32x3, DotPrecision::Ieee];
+    let mut turn = |factor: ValueId, turned: bool| match turned {
+        true => author.one(ShapeOp::Permute { perm: vec![1, 0] }, &[factor]),
+        false => factor,
+    };
+    let [a, b] = [turn(factors[0], which & 1 != 0), turn(factors[1], which & 2 != 0)];
+    let precision = PRECISIONS[usize::from(which >> 11) % PRECISIONS.len()];
+    author.one(DotOp::Dot { precision }, &[a, b, start])
 }
 
 /// Stores a tile, and loads what other lanes have stored.

@@ -8,7 +8,7 @@ use kernel_core::ir::{
 use kernel_core::layout::LinearLayout;
 
 use super::emit::Emit;
-use super::find::{self, Candidate};
+use super::find::{self, Candidate, Feed};
 
 impl Emit<'_> {
     pub(super) fn value(&mut self, op: Op, operands: Vec<ValueId>, ty: Ty, layout: Option<LayoutId>) -> ValueId {
@@ -111,6 +111,24 @@ impl Emit<'_> {
         let ty = self.func.ty(slots);
         let ty = ty.with_shape(ty.shape[1..].to_vec());
         self.value(GpuOp::SharedIndex.into(), vec![slots, index], ty, Some(layout))
+    }
+
+    /// A slot as what it feeds sees it: without leading dimensions of one element, and permuted.
+    pub(super) fn seen(&mut self, feed: &Feed, slot: ValueId) -> ValueId {
+        let alloc = self.func.op(feed.alloc).results[0];
+        let (ty, held) = (self.func.ty(alloc).clone(), self.func.value(alloc).layout);
+        let layouts = held.and_then(|held| feed.axes.layouts(&self.func.layouts[held.index()])).unwrap_or_default();
+        let mut view = slot;
+        for layout in layouts.iter().skip(1) {
+            let (layout, first) = (self.intern(layout), self.i32(0));
+            let ty = self.func.ty(view);
+            let ty = ty.with_shape(ty.shape[1..].to_vec());
+            view = self.value(GpuOp::SharedIndex.into(), vec![view, first], ty, Some(layout));
+        }
+        match feed.axes.order() {
+            Some(perm) => self.value(GpuOp::SharedPermute { perm }.into(), vec![view], ty, held),
+            None => view,
+        }
     }
 
     pub(super) fn intern(&mut self, layout: &LinearLayout) -> LayoutId {

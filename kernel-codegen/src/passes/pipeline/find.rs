@@ -13,6 +13,7 @@ use kernel_core::passes::util::uniform_constant;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::{for_each_op, yielded};
 use crate::boxes::{box_layout, boxes_of};
+use crate::passes::axes::Axes;
 use crate::place::shape_of;
 
 /// The narrowest copy of a thread, in bytes.
@@ -29,8 +30,8 @@ pub(super) struct Feed {
     pub(super) alloc: OpId,
     /// The store of what is loaded.
     pub(super) store: OpId,
-    /// The permutation on the way: dimension `i` of the allocation is dimension `perm[i]` of the load.
-    pub(super) perm: Vec<u8>,
+    /// What becomes of the load's dimensions on the way.
+    pub(super) axes: Axes,
 }
 
 /// A load that is copied ahead.
@@ -140,20 +141,6 @@ pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> F
     found
 }
 
-/// Whether the loop reduces or converts in a way that may need shared memory.
-pub(super) fn exchanges(func: &Func, id: OpId) -> bool {
-    let mut exchanges = false;
-    for_each_op(func, func.op(id).regions[0], &mut |id| {
-        exchanges |= matches!(
-            func.op(id).op,
-            Op::Shape(ShapeOp::ConvertLayout)
-                | Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. })
-                | Op::Dot(_)
-        );
-    });
-    exchanges
-}
-
 /// The name of the parameter that a load reads.
 pub(super) fn param_name(func: &Func, source: ValueId) -> String {
     let ty = func.ty(source);
@@ -245,8 +232,7 @@ impl Search<'_> {
         };
         let (slice, carried) = self.slice(&address)?;
         let mut feeds = Vec::new();
-        let rank = func.ty(result).rank() as u8;
-        let mut in_registers = self.feeds(result, &(0..rank).collect::<Vec<u8>>(), &mut feeds);
+        let mut in_registers = self.feeds(result, &Axes::all(func.ty(result).rank()), &mut feeds);
         let bits = dtype.bytes() * 8;
         let layout = match tensor {
             Some(tensor) => self.tensor_layout(result, bits, &feeds, known(tensor))?,
@@ -347,22 +333,19 @@ impl Search<'_> {
         Ok((ops.into_iter().collect(), carried.into_iter().collect()))
     }
 
-    /// Collects the allocations that hold `value`, which is the load permuted by `perm`; returns whether it is also used
+    /// Collects the allocations that hold `value`, which is the load with these axes; returns whether it is also used
     /// otherwise.
-    fn feeds(&self, value: ValueId, perm: &[u8], feeds: &mut Vec<Feed>) -> bool {
+    fn feeds(&self, value: ValueId, axes: &Axes, feeds: &mut Vec<Feed>) -> bool {
         let mut otherwise = false;
         for &user in self.users(value) {
             let operation = self.func.op(user);
             match &operation.op {
-                Op::Shape(ShapeOp::ConvertLayout) if self.own.contains(&user) => {
-                    otherwise |= self.feeds(operation.results[0], perm, feeds);
-                }
-                Op::Shape(ShapeOp::Permute { perm: next }) if self.own.contains(&user) => {
-                    let composed: Vec<u8> = next.iter().map(|&axis| perm[usize::from(axis)]).collect();
-                    otherwise |= self.feeds(operation.results[0], &composed, feeds);
-                }
+                Op::Shape(_) if self.own.contains(&user) => match axes.after(self.func, operation) {
+                    Some(next) => otherwise |= self.feeds(operation.results[0], &next, feeds),
+                    None => otherwise = true,
+                },
                 Op::Gpu(GpuOp::SharedStore) if operation.operands[1] == value => match self.allocation(user) {
-                    Some(alloc) => feeds.push(Feed { alloc, store: user, perm: perm.to_vec() }),
+                    Some(alloc) => feeds.push(Feed { alloc, store: user, axes: axes.clone() }),
                     None => otherwise = true,
                 },
                 Op::Create(_)
@@ -417,10 +400,7 @@ impl Search<'_> {
     fn source_layout(&self, feed: &Feed) -> Option<LinearLayout> {
         let view = self.func.op(feed.alloc).results[0];
         let layout = self.layout_of(self.func.value(view).layout)?;
-        if layout.tile_shape().len() != feed.perm.len() {
-            return None;
-        }
-        layout.permute(&inverse(&feed.perm)).ok()
+        feed.axes.layouts(layout)?.into_iter().next()
     }
 
     /// The layout of a slot that `cp.async` fills.
@@ -489,15 +469,6 @@ pub(super) fn bound(func: &Func, compare: OpId) -> Option<(usize, ValueId)> {
     let ty = func.ty(value);
     let is_int = ty.dtype().is_some_and(DType::is_int);
     (ty.is_scalar() && is_int).then_some((position, value))
-}
-
-/// The permutation that undoes `perm`.
-pub(super) fn inverse(perm: &[u8]) -> Vec<u8> {
-    let mut inverse = vec![0; perm.len()];
-    for (to, &from) in perm.iter().enumerate() {
-        inverse[usize::from(from)] = to as u8;
-    }
-    inverse
 }
 
 fn is_zero(func: &Func, value: ValueId) -> bool {

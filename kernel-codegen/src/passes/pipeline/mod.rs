@@ -41,6 +41,7 @@ mod carry;
 mod emit;
 mod find;
 mod flight;
+mod scratch;
 #[cfg(test)]
 mod tests;
 
@@ -60,8 +61,6 @@ use find::{Candidate, Found, SLOT_ALIGNMENT};
 
 /// A pipeline with one slot is none.
 const MIN_STAGES: u32 = 2;
-/// Bytes that the default number of stages leaves for reductions and conversions in the loop.
-const SCRATCH_MARGIN: u32 = 16 * 1024;
 
 /// Runs the pass; says of each loop that was looked at what became of it.
 ///
@@ -83,7 +82,7 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
         }
         let found = find::find(func, &axis, place.id, by_loop);
         let span = func.op(place.id).span;
-        let stages = match fitting_stages(func, &place, &found, target, (wanted, asked)) {
+        let stages = match fitting_stages(func, &place, &found, (target, options.num_warps), (wanted, asked)) {
             Fit::All => wanted,
             Fit::Fewer { stages, .. } if !asked => stages,
             Fit::Fewer { stages, needed, limit } => return Err(too_many(func, span, wanted, stages, needed, limit)),
@@ -187,7 +186,13 @@ enum Fit {
 }
 
 /// How many stages fit the shared memory beside what the rest of the kernel allocates.
-fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wanted, asked): (u32, bool)) -> Fit {
+fn fitting_stages(
+    func: &Func,
+    place: &Place,
+    found: &Found,
+    (target, num_warps): (Target, u32),
+    (wanted, asked): (u32, bool),
+) -> Fit {
     let per_stage: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes(func)).sum();
     if per_stage == 0 {
         return Fit::All;
@@ -201,8 +206,9 @@ fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wa
             others += view_bytes(func, operation.results[0]);
         }
     });
-    let margin = if asked || !find::exchanges(func, place.id) { 0 } else { SCRATCH_MARGIN };
-    let limit = target.max_shared_bytes().saturating_sub(others + margin);
+    let margin = if asked { 0 } else { scratch::MARGIN };
+    others += scratch::scratch_bytes(func, place.id, target, num_warps, margin);
+    let limit = target.max_shared_bytes().saturating_sub(others);
     let needed = wanted * per_stage;
     if needed <= limit {
         Fit::All

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use kernel_core::ir::{
-    ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, ShapeOp, Span, ValueId,
+    ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, Span, ValueId,
 };
 use kernel_core::layout::LinearLayout;
 
 use crate::analysis::control::{for_each_op, yielded};
 use crate::boxes::{box_layout, boxes_of};
+use crate::passes::axes::Axes;
 use crate::place::shape_of;
 use crate::report::LoopReport;
 
@@ -22,12 +23,14 @@ pub(super) struct Copy {
     pub(super) load: OpId,
     /// The `shared_alloc` that the block was written to through registers.
     pub(super) alloc: OpId,
-    /// How the block's dimensions become those of the allocation, if they are not the same.
-    pub(super) perm: Option<Vec<u8>>,
+    /// How the block's dimensions become those of the allocation.
+    pub(super) axes: Axes,
     /// The block's own shape, dtype and layout in shared memory.
     pub(super) shape: Vec<Dim>,
     pub(super) dtype: Dt,
     pub(super) layout: LinearLayout,
+    /// The layouts of its views without one leading dimension more each.
+    pub(super) narrower: Vec<LinearLayout>,
     /// The bytes that arrive.
     pub(super) bytes: u32,
 }
@@ -255,7 +258,8 @@ fn traffic(func: &Func, users: &Users, body: RegionId) -> Option<Traffic> {
     Some(traffic)
 }
 
-/// The copy that a store into shared memory ends: a block as it was loaded, or with its dimensions in another order.
+/// The copy that a store into shared memory ends: a block as it was loaded, or with its dimensions in another order, or
+/// without leading ones of one element.
 fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy> {
     let &[view, value] = func.op(store).operands.as_slice() else { return None };
     let alloc = defining(func, view)?;
@@ -266,21 +270,14 @@ fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy>
     if !users.of(view).iter().all(reads) {
         return None;
     }
-    let (mut value, mut perm) = (value, None::<Vec<u8>>);
+    let (mut value, mut way) = (value, Vec::new());
     let load = loop {
         let id = defining(func, value)?;
         let operation = func.op(id);
         match &operation.op {
-            Op::Shape(ShapeOp::Permute { perm: outer }) => {
-                perm = Some(match perm {
-                    Some(inner) => inner.iter().map(|&dim| outer[usize::from(dim)]).collect(),
-                    None => outer.clone(),
-                });
-            }
-            Op::Shape(ShapeOp::ConvertLayout) => {}
+            Op::Shape(_) => way.push(operation),
             Op::Desc(DescOp::DescLoad) if ops.contains(&id) => break id,
             Op::Desc(_)
-            | Op::Shape(_)
             | Op::Create(_)
             | Op::Elementwise(_)
             | Op::Memory(_)
@@ -293,25 +290,13 @@ fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy>
     let block = func.op(load).results[0];
     let shape = func.ty(block).shape.clone();
     let dtype = func.ty(block).dtype()?;
+    let axes = way.iter().rev().try_fold(Axes::all(shape.len()), |axes, operation| axes.after(func, operation))?;
     let held = &func.layouts[func.value(view).layout?.index()];
-    let layout = match &perm {
-        Some(perm) => held.permute(&inverse(perm)).ok()?,
-        None => held.clone(),
-    };
-    if layout.tile_shape().len() != shape.len() {
-        return None;
-    }
+    let mut layouts = axes.layouts(held)?.into_iter();
+    let (layout, narrower) = (layouts.next()?, layouts.collect());
     boxes_of(&layout, dtype.bytes() * 8)?;
     let bytes = shape.iter().map(|dim| dim.as_const().unwrap_or(1)).product::<i64>() as u32 * dtype.bytes();
-    Some(Copy { load, alloc, perm, shape, dtype: Dt::Known(dtype), layout, bytes })
-}
-
-fn inverse(perm: &[u8]) -> Vec<u8> {
-    let mut inverse = vec![0; perm.len()];
-    for (position, &dim) in (0u8..).zip(perm) {
-        inverse[usize::from(dim)] = position;
-    }
-    inverse
+    Some(Copy { load, alloc, axes, shape, dtype: Dt::Known(dtype), layout, narrower, bytes })
 }
 
 pub(super) fn defining(func: &Func, value: ValueId) -> Option<OpId> {

@@ -12,7 +12,8 @@ use kernel_core::ir::{
 };
 use kernel_core::passes::util::clone_op;
 
-use super::find::{Channel, Copy};
+use super::find::Channel;
+use super::intern;
 use super::needs::Needs;
 use super::outgoing::Way;
 use crate::analysis::control::{operands_before_carried, yielded};
@@ -449,12 +450,15 @@ impl<'f> Split<'f> {
     fn arrived(&mut self, channel: &Channel, ring: &Ring, at: Position, span: Span) -> Result<()> {
         self.effect(GpuOp::BarrierWait, &[ring.full, at.slot, at.phase], span)?;
         for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
-            let Copy { alloc, perm, .. } = copy;
             let mut view = self.slot(slots, at.slot, span)?;
-            let old = self.func.op(*alloc).results[0];
-            if let Some(perm) = perm {
+            for layout in &copy.narrower {
+                let (layout, first) = (intern(self.func, layout), self.number(0)?);
+                view = self.placed(GpuOp::SharedIndex, &[view, first], Some(layout), span)?;
+            }
+            let old = self.func.op(copy.alloc).results[0];
+            if let Some(perm) = copy.axes.order() {
                 let layout = self.func.value(old).layout;
-                view = self.placed(GpuOp::SharedPermute { perm: perm.clone() }, &[view], layout, span)?;
+                view = self.placed(GpuOp::SharedPermute { perm }, &[view], layout, span)?;
             }
             self.map.insert(old, view);
         }

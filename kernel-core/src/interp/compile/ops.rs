@@ -141,7 +141,7 @@ impl Compiler<'_> {
                 let strides = perm.iter().map(|&p| from[usize::from(p)]).collect();
                 Inst::Permute { a, out, perm: perm.clone().into(), strides }
             }
-            ShapeOp::Hint { kind, n, multiple, axis } => {
+            ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
                 let number = |dim: &crate::ir::Dim| dim.as_const().map_or(1, |value| value.max(1) as usize);
                 let message = broken(*kind, n, multiple).into();
                 let (n, multiple) = (number(n), number(multiple));

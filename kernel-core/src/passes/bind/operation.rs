@@ -145,9 +145,10 @@ impl Binder<'_> {
             Op::Shape(shape) => Op::Shape(match shape {
                 ShapeOp::Broadcast { shape } => ShapeOp::Broadcast { shape: self.shape(shape, span)? },
                 ShapeOp::Reshape { shape } => ShapeOp::Reshape { shape: self.shape(shape, span)? },
-                ShapeOp::Hint { kind, n, multiple, axis } => {
+                ShapeOp::Hint { kind, n, multiple, axis, believed } => {
                     let (n, multiple) = (self.checked_dim(n, span), self.checked_dim(multiple, span));
-                    ShapeOp::Hint { kind: *kind, n: n?.into(), multiple: multiple?.into(), axis: *axis }
+                    let (n, multiple) = (n?.into(), multiple?.into());
+                    ShapeOp::Hint { kind: *kind, n, multiple, axis: *axis, believed: *believed }
                 }
                 ShapeOp::ExpandDims { .. }
                 | ShapeOp::Permute { .. }

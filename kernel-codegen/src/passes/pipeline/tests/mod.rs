@@ -3,16 +3,16 @@
 mod samples;
 
 use kernel_core::interp::{Fault, HostBuffer, HostScalar, HostTensor, run_kernel, run_ordered};
-use kernel_core::ir::{BoundFunc, DType, Func, GpuOp, Literal, Op, Placed, Span, Ty};
+use kernel_core::ir::{BoundFunc, DType, Func, GpuOp, Literal, Op, ParamKind, Placed, Span, Ty};
 use kernel_core::passes::util::{constant, ops_in_order};
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::passes::dots;
+use crate::passes::{dots, warp_specialize};
 use crate::{CodegenError, Options, Target, place};
 
-use samples::{Matmul, attention, stream, tensors};
+use samples::{Matmul, attention, sheets, stream, tensors};
 
 fn bound(text: &str) -> BoundFunc {
     let func = parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -153,7 +153,12 @@ fn try_run_tensors(func: &Func, k: i32, tiles: i32) -> Result<Vec<f32>, Fault> {
     };
     let zeros: HostBuffer = vec![0f32; 64 * 128].into();
     let mut buffers = vec![values(64 * 256, 1), values(256 * 128, 2), zeros];
-    let tensors = [HostTensor::contiguous(&[64, 256]), HostTensor::contiguous(&[256, 128])];
+    let leading = match &func.params[0].kind {
+        ParamKind::Desc { block, .. } => vec![1; block.len() - 2],
+        kind => panic!("{kind:?} is no descriptor"),
+    };
+    let tensor = |rows, columns| HostTensor::contiguous(&[leading.as_slice(), &[rows, columns]].concat());
+    let tensors = [tensor(64, 256), tensor(256, 128)];
     let scalars = [HostScalar::from(k), HostScalar::from(tiles)];
     let func = Placed::new(func.clone()).expect("placed");
     run_ordered(&func, &mut buffers, &tensors, &scalars, [1, 1, 1])?;
@@ -171,6 +176,29 @@ fn the_report_names_tensors_whose_blocks_are_used_in_registers() {
     let (func, report) = pipelined(&tensors(false), Target::sm_90a(), &options).expect("it fits");
     assert!(count(&func, |op| *op == GpuOp::SharedLoad) > 0, "{}", print(&func));
     assert!(report.contains("`a` by tensor copy, `b` by tensor copy"), "{report}");
+}
+
+#[test]
+fn blocks_whose_leading_dimension_is_dropped_feed_products_where_they_arrive() {
+    for nested in [false, true] {
+        let plain = placed(&tensors(nested), Target::sm_90a(), 4);
+        for stages in 2..=4 {
+            let options = Options { num_stages: stages, ..Options::default() };
+            let (mut ahead, report) = pipelined(&sheets(nested, false), Target::sm_90a(), &options).expect("it fits");
+            assert!(report.contains("`a` by tensor copy, `b` by tensor copy"), "{report}");
+            let mut divided = placed(&sheets(nested, true), Target::sm_90a(), 4);
+            let (is_divided, loops) = warp_specialize::run(&mut divided, Target::sm_90a(), &options).expect("it fits");
+            assert!(is_divided, "{loops:?}");
+            verified(&divided);
+            for func in [&mut ahead, &mut divided] {
+                assert_eq!(count(func, |op| *op == GpuOp::SharedStore), 0, "{}", print(func));
+                crate::passes::membar::run(func);
+                for (k, tiles) in [(0, 1), (32, 2), (256, 4)] {
+                    assert_eq!(run_tensors(func, k, tiles), run_tensors(&plain, k, tiles), "{}", print(func));
+                }
+            }
+        }
+    }
 }
 
 #[test]

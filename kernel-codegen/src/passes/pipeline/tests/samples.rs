@@ -203,6 +203,24 @@ pub(super) fn tensors(nested: bool) -> String {
     )
 }
 
+/// The same with blocks of a leading dimension of one element, which the kernel drops; the inner loop may have the mark
+/// of warp specialisation.
+pub(super) fn sheets(nested: bool, marked: bool) -> String {
+    let text = tensors(nested)
+        .replace("desc f16[64, 32]", "desc f16[1, 64, 32]")
+        .replace("desc f16[32, 32]", "desc f16[1, 32, 32]")
+        .replace(
+            "%va: f16[64, 32] = desc_load %a, %zero, %i",
+            "%sa: f16[1, 64, 32] = desc_load %a, %zero, %zero, %i\n%va: f16[64, 32] = reshape %sa {shape = [64, 32]}",
+        )
+        .replace(
+            "%vb: f16[32, 32] = desc_load %b, %i, %n0",
+            "%sb: f16[1, 32, 32] = desc_load %b, %zero, %i, %n0\n%vb: f16[32, 32] = reshape %sb {shape = [32, 32]}",
+        );
+    let mark = if marked { "{warp_specialize = true} " } else { "" };
+    text.replace("%acc0 (%i: i32", &format!("%acc0 {mark}(%i: i32"))
+}
+
 /// Sums the rows of `x`, from both of two places, for a loop with that attribute.
 pub(super) fn stream(attribute: &str, checked: bool) -> String {
     let mask = if checked {

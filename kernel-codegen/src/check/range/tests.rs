@@ -1,0 +1,132 @@
+//! What evaluation says of launches, against enumeration.
+
+use super::evaluate::{Known, TooNarrow, evaluate, induction, interval};
+use super::*;
+
+fn env<'a>(scalars: &'a [Option<i128>], lengths: &'a [u64], grid: u32) -> LaunchEnv<'a> {
+    LaunchEnv { scalars, lengths, grid: [grid, 1, 1] }
+}
+
+/// `program_id(0) * 1024 + arange(0, 1024)` under the mask `off < n`, into buffer 0, with n = argument 1.
+fn masked_add() -> LaunchConditions {
+    let mut c = LaunchConditions::default();
+    let pid = c.node(Node::ProgramId(0));
+    let block = c.node(Node::Fixed(1024, 1024));
+    let start = c.node(Node::Mul(pid, block));
+    let start = c.node(Node::Fits(start, DType::I32));
+    let lane = c.node(Node::Fixed(0, 1023));
+    let off = c.node(Node::Add(start, lane));
+    let off = c.node(Node::Fits(off, DType::I32));
+    let n = c.node(Node::Argument(ParamId::new(1)));
+    let off = c.node(Node::ClipAbove(off, n, -1));
+    c.require(Condition::Inside { offset: off, buffer: ParamId::new(0) });
+    c
+}
+
+#[test]
+fn a_mask_bounds_the_offsets() {
+    let c = masked_add();
+    assert!(c.hold(&env(&[None, Some(3000)], &[3000], 3)));
+    assert!(!c.hold(&env(&[None, Some(3001)], &[3000], 3)));
+    assert!(c.hold(&env(&[None, Some(0)], &[0], 3)), "no lane is active");
+    assert!(c.hold(&env(&[None, Some(i128::from(i32::MIN))], &[0], 3)));
+}
+
+#[test]
+fn an_offset_that_may_wrap_is_not_trusted() {
+    let c = masked_add();
+    let programs = (i32::MAX as u32) / 1024 + 1;
+    assert!(c.hold(&env(&[None, Some(3000)], &[3000], programs)), "the last offset is i32::MAX");
+    assert!(!c.hold(&env(&[None, Some(3000)], &[3000], programs + 1)), "a wrapped offset would pass the mask");
+}
+
+#[test]
+fn an_empty_grid_needs_nothing() {
+    assert!(masked_add().hold(&env(&[None, Some(3001)], &[0], 0)));
+}
+
+/// Interval evaluation against enumeration of all values, for every binary node on small intervals.
+#[test]
+fn evaluation_contains_every_value() {
+    let apply = |kind: usize, x: i128, y: i128| match kind {
+        0 => x + y,
+        1 => x - y,
+        2 => x * y,
+        3 => {
+            if y == 0 {
+                0
+            } else {
+                x / y
+            }
+        }
+        4 => {
+            if y == 0 {
+                x
+            } else {
+                x % y
+            }
+        }
+        5 => x.min(y),
+        6 => x.max(y),
+        _ => x & y,
+    };
+    for kind in 0..8 {
+        for (alo, ahi) in [(-5, 7), (0, 6), (-9, -2), (3, 3)] {
+            for (blo, bhi) in [(-3, 4), (1, 5), (0, 0), (-6, -1), (0, 3)] {
+                let mut c = LaunchConditions::default();
+                let (a, b) = (c.node(Node::Fixed(alo, ahi)), c.node(Node::Fixed(blo, bhi)));
+                let node = [Node::Add, Node::Sub, Node::Mul, Node::Div, Node::Rem, Node::Min, Node::Max, Node::And]
+                    [kind](a, b);
+                let values = [interval(alo, ahi), interval(blo, bhi)];
+                let known = evaluate::<i128>(&node, &values, &env(&[], &[], 1));
+                let narrow = |i: i128| i as i64;
+                let values = [(alo, ahi), (blo, bhi)].map(|(lo, hi)| interval(narrow(lo), narrow(hi)));
+                match (known, evaluate::<i64>(&node, &values, &env(&[], &[], 1))) {
+                    (Ok(Known::In(wide)), Ok(Known::In(narrow))) => {
+                        assert_eq!((wide.lo, wide.hi), (narrow.lo.into(), narrow.hi.into()), "{node:?}");
+                    }
+                    (Ok(Known::Nothing), Ok(Known::Nothing)) | (Ok(Known::Never), Ok(Known::Never)) => {}
+                    (wide, narrow) => panic!("{node:?}: {wide:?} in 128 bits, {narrow:?} in 64"),
+                }
+                let Ok(Known::In(got)) = known else { continue };
+                for x in alo..=ahi {
+                    for y in blo..=bhi {
+                        let v = apply(kind, x, y);
+                        assert!(got.lo <= v && v <= got.hi, "{node:?} of {x} and {y} is {v}, not in {got:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn inductions_count_trips() {
+    let one = |v: i64| interval(v, v);
+    let bounds = [one(0), one(10), one(4)];
+    assert_eq!(induction(one(5), bounds, one(3), false), Ok(interval(5, 11)), "three trips");
+    assert_eq!(induction(one(5), bounds, one(3), true), Ok(interval(5, 14)));
+    assert_eq!(induction(one(5), [one(3), one(1), one(1)], one(3), true), Ok(one(5)), "no trip");
+    assert_eq!(induction(one(5), [one(3), one(1), one(1)], one(3), false), Ok(one(5)));
+    assert_eq!(induction(one(5), bounds, one(i64::MAX), true), Err(TooNarrow));
+    let wide = |v: i128| interval(v, v);
+    let bounds = [wide(0), wide(10), wide(4)];
+    assert_eq!(induction(wide(0), bounds, wide(i128::MAX), true), Ok(Known::Nothing), "it may have wrapped");
+}
+
+/// Numbers beyond 64 bits are answered by the wider evaluation.
+#[test]
+fn wide_numbers_are_compared_exactly() {
+    let mut c = LaunchConditions::default();
+    let n = c.node(Node::Argument(ParamId::new(1)));
+    let square = c.node(Node::Mul(n, n));
+    let reduced = c.node(Node::Div(square, n));
+    c.require(Condition::Inside { offset: reduced, buffer: ParamId::new(0) });
+    let holds = |n: i128, len: u64| c.hold(&env(&[None, Some(n)], &[len], 1));
+    for n in [5, i128::from(i64::MAX), i128::from(i64::MAX) + 10] {
+        assert!(holds(n, n as u64 + 1), "{n}");
+        assert!(!holds(n, n as u64), "{n}");
+    }
+    assert!(!holds(i128::from(u64::MAX), u64::MAX), "the square does not fit 128 bits");
+    assert!(!holds(i128::MIN, u64::MAX));
+}

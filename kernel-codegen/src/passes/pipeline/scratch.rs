@@ -1,0 +1,58 @@
+//! The shared memory that a loop needs beside the slots of its pipeline.
+
+use kernel_core::ir::{ControlOp, DType, Func, Op, OpId, Operation, ShapeOp, ValueId};
+
+use crate::analysis::control::for_each_op;
+use crate::dot::{Instruction, Problem};
+use crate::lower::conversion_bytes;
+use crate::target::Target;
+
+/// Bytes that the default number of stages leaves at least for reductions and conversions.
+pub(super) const MARGIN: u32 = 16 * 1024;
+
+/// The bytes to leave for reductions, conversions and products of plain arithmetic in the loop, at least `margin` if
+/// there are any.
+pub(super) fn scratch_bytes(func: &Func, id: OpId, target: Target, num_warps: u32, margin: u32) -> u32 {
+    let mut bytes = 0;
+    for_each_op(func, func.op(id).regions[0], &mut |id| {
+        let operation = func.op(id);
+        let needed = match &operation.op {
+            Op::Shape(ShapeOp::ConvertLayout) => margin.max(conversion(func, operation)),
+            Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => margin,
+            Op::Dot(_) => margin.max(factors(func, operation, target, num_warps)),
+            Op::Shape(_)
+            | Op::Control(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Memory(_)
+            | Op::Desc(_)
+            | Op::Gpu(_) => 0,
+        };
+        bytes = bytes.max(needed);
+    });
+    bytes
+}
+
+fn conversion(func: &Func, operation: &Operation) -> u32 {
+    let layout = |value: ValueId| func.value(value).layout.map(|id| &func.layouts[id.index()]);
+    match (layout(operation.operands[0]), layout(operation.results[0])) {
+        (Some(from), Some(to)) => conversion_bytes(from, to, bytes(func, operation.results[0]) * 8),
+        _ => 0,
+    }
+}
+
+/// Threads share both factors of a product of plain arithmetic.
+fn factors(func: &Func, operation: &Operation, target: Target, num_warps: u32) -> u32 {
+    match Problem::of(func, operation).map(|product| product.instruction(target, num_warps)) {
+        Some(Instruction::Fma) => {
+            let tile = |value: &ValueId| func.ty(*value).numel().unwrap_or(0) as u32 * bytes(func, *value);
+            operation.operands[..2].iter().map(tile).sum()
+        }
+        Some(Instruction::Mma(_) | Instruction::Wgmma { .. }) | None => 0,
+    }
+}
+
+/// Bytes of an element.
+fn bytes(func: &Func, value: ValueId) -> u32 {
+    func.ty(value).dtype().map_or(1, DType::bytes)
+}
