@@ -234,6 +234,8 @@ fn large_tiles_stay_in_registers() {
             ("bar.sync \t0;", 1),
             ("bar.sync \t1, 256;", 2),
             ("stmatrix", 16),
+            // Sums are rounded in pairs, also those that no trip has added to.
+            ("cvt.rn.f16x2.f32", 64),
             ("shfl.sync.idx", 2),
         ] {
             assert_eq!(count(ptx, what), times, "{what}\n{ptx}");
