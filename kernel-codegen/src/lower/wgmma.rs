@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{ControlOp, DType, Elem, GpuOp, Op, Operation, ValueId};
+use kernel_core::ir::{CmpOp, ControlOp, DType, Elem, Func, GpuOp, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
@@ -29,6 +29,7 @@ use super::{Lower, Registers, Result};
 use crate::analysis::control::for_each_op;
 use crate::dot::{GROUP_ROWS, Kind, product_kind, wgmma_columns};
 use crate::error::CodegenError;
+use kernel_core::passes::util::constant;
 
 /// The rows between the two halves of a fragment.
 const HALF_ROWS: u32 = 8;
@@ -55,6 +56,8 @@ struct Factors<'ctx> {
     left: Vec<Value<'ctx>>,
     /// The descriptor of B's part.
     right: IntValue<'ctx>,
+    /// Whether they are added to the accumulator, if that is not always so.
+    adds: Option<IntValue<'ctx>>,
 }
 
 /// What all instructions of a product have in common.
@@ -72,9 +75,10 @@ impl Instruction<'_, '_> {
         format!("wgmma.mma_async.sync.aligned.m64n{}k{}.{sum}.{left}.{right}", self.columns, self.kind.k_tile())
     }
 
-    /// What stands behind the operands: add to the accumulator; the signs of the factors; which of them are transposed.
-    fn modifiers(&self) -> String {
-        let mut modifiers = "1".to_string();
+    /// What stands behind the operands: whether to add to the accumulator; the signs of the factors; which of them are
+    /// transposed.
+    fn modifiers(&self, adds: &str) -> String {
+        let mut modifiers = adds.to_string();
         if !self.kind.is_int() {
             modifiers.push_str(", 1, 1");
         }
@@ -91,7 +95,8 @@ impl Instruction<'_, '_> {
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn wgmma(&mut self, operation: &Operation) -> Result<()> {
-        let &[a, b, acc] = operation.operands.as_slice() else { return Ok(()) };
+        let &[a, b, acc, ref adds @ ..] = operation.operands.as_slice() else { return Ok(()) };
+        let adds = adds.first().map(|&adds| self.ir.int(self.scalar(adds)));
         let refuse = |this: &Self, what: &str| Err(CodegenError::refuse(this.func, operation.span, what));
         if !self.target.has_wgmma() {
             return refuse(self, "a product by warp groups on a target without them");
@@ -130,6 +135,8 @@ impl<'ctx> Lower<'_, 'ctx> {
                     Left::Registers(words) => self.left_fragment(words, origin[0], k, kind),
                 },
                 right: self.tile_of(&right, origin[1], k),
+                // What follows the first product of a tile adds to it.
+                adds: adds.filter(|_| k == 0),
             };
             let along_k: Vec<Factors> = (0..depth).step_by(kind.k_tile() as usize).map(factors).collect();
             let tile = self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, tile);
@@ -239,10 +246,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut constraints = vec![format!("={letter}"); count];
         constraints.extend((0..count).map(|i| i.to_string()));
         let outputs: Vec<String> = (0..count).map(|i| format!("${i}")).collect();
-        let (name, modifiers) = (instruction.name(), instruction.modifiers());
+        let name = instruction.name();
         let mut lines = Vec::new();
         let mut arguments = Vec::new();
-        for Factors { left, right } in along_k {
+        for Factors { left, right, adds } in along_k {
             let first = 2 * count + arguments.len();
             let names: Vec<String> = (first..).take(left.len()).map(|i| format!("${i}")).collect();
             let (left_operand, left_constraint) = match instruction.left {
@@ -250,11 +257,14 @@ impl<'ctx> Lower<'_, 'ctx> {
                 Left::Registers(_) => (format!("{{{}}}", names.join(", ")), "r"),
             };
             let right_operand = first + left.len();
+            let modifiers = instruction.modifiers(&adds.map_or("1".to_string(), |_| format!("${}", right_operand + 1)));
             lines.push(format!("{name} {{{}}}, {left_operand}, ${right_operand}, {modifiers};", outputs.join(", ")));
             constraints.extend(left.iter().map(|_| left_constraint.to_string()));
             constraints.push("l".to_string());
+            constraints.extend(adds.map(|_| "b".to_string()));
             arguments.extend(left);
             arguments.push(right.into());
+            arguments.extend(adds.map(Value::from));
         }
         let types: Vec<BasicTypeEnum> = sums.iter().map(|sum| sum.get_type()).collect();
         let arguments: Vec<Value> = sums.into_iter().chain(arguments).collect();
@@ -285,12 +295,13 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut accumulators = Vec::new();
         for_each_op(func, body, &mut |id| {
             if let Op::Gpu(GpuOp::Wgmma { .. }) = func.op(id).op {
-                accumulators.extend(func.op(id).operands.last().copied());
+                accumulators.extend(func.op(id).operands.get(2).copied());
             }
         });
         let carried = inits.iter().zip(&func.region(body).args[1..]);
         let mut before: Vec<(ValueId, Registers<'ctx>)> = Vec::new();
-        for (&init, _) in carried.filter(|(_, arg)| accumulators.contains(arg)) {
+        let counts = |arg: &ValueId| accumulators.contains(arg) && !is_overwritten(func, operation, *arg);
+        for (&init, _) in carried.filter(|(_, arg)| counts(arg)) {
             // What the branches of a condition have not defined yet is theirs.
             if self.settled.contains(&init) || self.values[init.index()].is_none() {
                 continue;
@@ -349,4 +360,31 @@ impl<'ctx> Lower<'_, 'ctx> {
         let types: Vec<BasicTypeEnum> = values.iter().map(|value| value.get_type()).collect();
         self.ir.asm(&types, &assembly, &constraints.join(","), values, effects)
     }
+}
+
+/// Whether what a loop gives its first trip as an accumulator does not count: the one product that takes it is told not to
+/// add in that trip. No instruction has to make it then.
+pub(super) fn is_overwritten(func: &Func, operation: &Operation, arg: ValueId) -> bool {
+    let body = operation.regions[0];
+    let mut users = Vec::new();
+    for_each_op(func, body, &mut |id| {
+        let uses = func.op(id).operands.iter().filter(|operand| **operand == arg).count();
+        users.extend(std::iter::repeat_n(id, uses));
+    });
+    let &[user] = users.as_slice() else { return false };
+    let product = func.op(user);
+    let &[_, _, acc, adds] = product.operands.as_slice() else { return false };
+    let is_product = matches!(product.op, Op::Gpu(GpuOp::Wgmma { .. })) && func.region(body).ops.contains(&user);
+    is_product && acc == arg && is_false_at_first(func, operation, adds)
+}
+
+/// Whether a value is false in a loop's first trip: it says whether a carried value differs from the constant that it
+/// begins with.
+fn is_false_at_first(func: &Func, operation: &Operation, value: ValueId) -> bool {
+    let Some(test) = func.def_op(value).filter(|test| test.op == Op::compare(CmpOp::Ne)) else { return false };
+    let args = &func.region(operation.regions[0]).args;
+    let Some(carried) = args.iter().position(|arg| *arg == test.operands[0]) else { return false };
+    let init = carried.checked_sub(1).and_then(|index| operation.operands.get(3 + index));
+    let first = init.and_then(|&init| constant(func, init));
+    first.is_some() && first == constant(func, test.operands[1])
 }

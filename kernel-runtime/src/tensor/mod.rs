@@ -28,8 +28,8 @@
 //!
 //! On GPUs from Hopper on, blocks are copied by the Tensor Memory Accelerator where it can: the
 //! address of the first element and all strides but the innermost are multiples of 16 bytes, no
-//! stride is 2^40 bytes or more, no dimension is empty, and where blocks are stored the innermost
-//! dimension is a multiple of 16 bytes too. A descriptor that breaks one of these rules is no
+//! stride is zero or 2^40 bytes or more, no dimension is empty, and where blocks are stored the
+//! innermost dimension is a multiple of 16 bytes too. A descriptor that breaks one of these rules is no
 //! error: the launch runs a variant of the kernel that accesses memory under masks, as on older
 //! GPUs. Rows that are padded to a multiple of 16 bytes are faster.
 
