@@ -1,5 +1,6 @@
 //! A matrix product through tensor descriptors, by programs that stay: each takes tile after tile, so that loads of
-//! the next tile can begin while the last one is written. On Hopper the hardware copies the blocks.
+//! the next tile can begin while the last one is written. On Hopper the hardware copies the blocks, and two groups of
+//! four warps take tiles in turns: while one stores, the other multiplies.
 //!
 //! ```text
 //! cargo run --release --example 06_persistent_matmul
@@ -95,15 +96,17 @@ fn time(device: &Device) -> Result<(), Error> {
     let random = |i: usize, j: usize| ((i * 7919 + j * 104_729 + i * j) % 2003) as f32 / 1001.0 - 1.0;
     let (a, b) = (Matrix::new(device, size, size, random)?, Matrix::new(device, size, size, random)?);
     let mut c = Matrix::new(device, size, size, |_, _| 0.0)?;
-    let programs = (size.div_ceil(128) * size.div_ceil(256)).min(device.multiprocessor_count());
+    // As few programs as need no more tiles each than one per multiprocessor would.
+    let tiles = size.div_ceil(128).pow(2);
+    let programs = tiles.div_ceil(tiles.div_ceil(device.multiprocessor_count()));
     let (stream, mut best) = (device.default_stream(), f64::INFINITY);
     for _ in 0..20 {
         let start = stream.record()?;
         let size = size as i32;
-        persistent::<_, 128, 256, 64, 8>(&a.desc()?, &b.desc()?, &mut c.desc_mut()?, size, size, size)
+        persistent::<_, 128, 128, 64, 8>(&a.desc()?, &b.desc()?, &mut c.desc_mut()?, size, size, size)
             .grid(programs)
-            .num_warps(8)
-            .num_stages(3)
+            .num_warps(4)
+            .num_stages(6)
             .launch(device)?;
         let end = stream.record()?;
         end.synchronize()?;

@@ -184,7 +184,7 @@ fn batched<T: Factor + Float>(
     match processors {
         Some(processors) => {
             let consts = PersistentBatchedConsts { BM: bm, BN: bn, BK: bk, GROUP: group };
-            let call = consts.call(&a, &b, &mut c, batch as i32, mi, ni, ki).grid((batch * tiles).min(processors));
+            let call = consts.call(&a, &b, &mut c, batch as i32, mi, ni, ki).grid(balanced(batch * tiles, processors));
             call.num_warps(warps).num_stages(stages).submit(how)
         }
         None => {
@@ -214,7 +214,12 @@ pub fn contender<'a, T: Factor + Float>(product: &Product, tiles: &[Tile]) -> Co
     contender
 }
 
-/// A program per multiprocessor, as a contender.
+/// As few programs as take no longer than one per multiprocessor: each then has as many tiles as the others.
+fn balanced(tiles: usize, processors: usize) -> usize {
+    tiles.div_ceil(tiles.div_ceil(processors).max(1))
+}
+
+/// A program per multiprocessor, or a few less, as a contender.
 pub fn persistent_contender<'a, T>(product: &Product, tiles: &[Tile], processors: usize) -> Contender<'a, T>
 where
     T: Factor + Float,
@@ -223,7 +228,7 @@ where
     let mut contender = Contender::new("tilewright persistent");
     for tile in tiles.iter().copied() {
         contender.config(tile.to_string(), move |how, operands| {
-            let (Product { n, k, .. }, programs) = (product, tile.programs(&product).min(processors));
+            let (Product { n, k, .. }, programs) = (product, balanced(tile.programs(&product), processors));
             if product.batch > 1 {
                 batched(tile, product, Some(processors), how, operands)
             } else if T::B_K_MAJOR {

@@ -71,7 +71,11 @@ impl FromStr for Tile {
 
     /// `BMxBNxBKxSTAGESxWARPS`, then `gGROUP` and `/SPLITS` if they are not 8 and 1.
     fn from_str(text: &str) -> Result<Tile, Failure> {
-        let number = |part: &str| part.parse::<usize>().map_err(|why| format!("tile {text}: {part}: {why}"));
+        let number = |part: &str| match part.parse::<usize>() {
+            Ok(0) => Err(format!("tile {text}: 0 is no size")),
+            Ok(number) => Ok(number),
+            Err(why) => Err(format!("tile {text}: {part}: {why}")),
+        };
         let (rest, splits) = text.split_once('/').unwrap_or((text, "1"));
         let (sizes, group) = match rest.split_once('g') {
             Some((sizes, group)) => (sizes, number(group)?),
@@ -88,11 +92,11 @@ impl FromStr for Tile {
 const CHECKED: [Tile; 4] =
     [tile(32, 32, 32, 2, 4), tile(64, 16, 16, 3, 4), shared(32, 32, 16, 2, 4, 2), shared(64, 32, 32, 3, 4, 3)];
 #[rustfmt::skip]
-const LARGE_TILES: [Tile; 12] = [
+const LARGE_TILES: [Tile; 14] = [
     tile(128, 256, 64, 3, 8), tile(128, 256, 64, 3, 8).group(4), tile(128, 256, 64, 3, 8).group(16),
     tile(128, 256, 64, 4, 8), tile(128, 256, 64, 4, 8).group(4), tile(128, 256, 64, 4, 8).group(16),
     tile(256, 128, 64, 3, 8), tile(256, 128, 64, 4, 8), tile(128, 128, 64, 5, 8), tile(128, 128, 64, 6, 8),
-    tile(128, 128, 64, 6, 4), tile(128, 128, 64, 4, 4),
+    tile(128, 128, 64, 6, 4), tile(128, 128, 64, 6, 4).group(4), tile(64, 256, 64, 5, 4), tile(128, 128, 64, 4, 4),
 ];
 /// About one tile per multiprocessor, and everything that fits in flight: memory's latency is most of the time.
 #[rustfmt::skip]
@@ -101,10 +105,10 @@ const SMALL_TILES: [Tile; 8] = [
     tile(128, 64, 64, 8, 4), tile(64, 64, 64, 6, 4), tile(64, 128, 64, 4, 4), tile(128, 128, 64, 4, 4),
 ];
 #[rustfmt::skip]
-const BYTE_TILES: [Tile; 7] = [
+const BYTE_TILES: [Tile; 8] = [
     tile(128, 256, 128, 3, 8), tile(128, 256, 128, 3, 8).group(16), tile(128, 256, 128, 4, 8),
     tile(128, 256, 128, 4, 8).group(16), tile(256, 128, 128, 3, 8), tile(256, 128, 128, 4, 8),
-    tile(128, 128, 128, 4, 4),
+    tile(128, 128, 128, 6, 4), tile(128, 128, 128, 4, 4),
 ];
 #[rustfmt::skip]
 const SINGLE_TILES: [Tile; 7] = [

@@ -5,10 +5,12 @@
 use kernel_core::ir::{ControlOp, MemoryOp, Op, Operation, RegionId, ShapeOp, Unroll, ValueId};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
+use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
 use kernel_llvm::{LoopHint, set_loop_hint};
 
 use super::ir::Value;
+use super::wgmma::is_overwritten;
 use super::words::memory_bits;
 use super::{Lower, Result};
 use crate::analysis::control::yielded;
@@ -144,8 +146,13 @@ impl<'ctx> Lower<'_, 'ctx> {
         left.add_incoming(&[(&count, before), (&next_left, latch)]);
         counter.add_incoming(&[(&first, before), (&next_index, latch)]);
         let yields = yielded(func, body_region);
-        for ((phis, &init), &next) in carried.iter().zip(inits).zip(yields) {
-            self.incoming(phis, init, before);
+        for (((phis, &init), &next), &arg) in carried.iter().zip(inits).zip(yields).zip(&args[1..]) {
+            match is_overwritten(func, operation, arg) {
+                true => {
+                    phis.iter().for_each(|phi| phi.add_incoming(&[(&poison(phi.as_basic_value().get_type()), before)]))
+                }
+                false => self.incoming(phis, init, before),
+            }
             self.incoming(phis, next, latch);
         }
 
@@ -294,5 +301,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         let last = self.here();
         self.ir.branch(end);
         Ok((last, values))
+    }
+}
+
+/// A value that nobody reads.
+fn poison(ty: BasicTypeEnum<'_>) -> Value<'_> {
+    match ty {
+        BasicTypeEnum::FloatType(ty) => ty.get_poison().into(),
+        BasicTypeEnum::IntType(ty) => ty.get_poison().into(),
+        _ => ty.const_zero(),
     }
 }

@@ -4,8 +4,8 @@
 //! warp_groups {warps = [8, 4], registers = [232, 40]} { consumers } with { producer }
 //! ```
 //!
-//! The first group has the warps that layouts speak of, so tiles live there and nowhere else. Another group computes
-//! with scalars, waits at barriers with phases and asks for tensor copies; one thread does that, because a thread that
+//! The first group has the warps that layouts speak of, and so has every other but the last: tiles live there. The last
+//! group computes with scalars, waits at barriers with phases and asks for tensor copies; one thread does that, because a thread that
 //! falls behind may miss a phase of a barrier that nobody keeps for it.
 //!
 //! - The number of a warp is read from its first lane, which tells ptxas that all lanes go the same way.
@@ -90,7 +90,8 @@ fn groups_of(operation: &Operation) -> Vec<(Group, RegionId)> {
     let mut groups = Vec::new();
     for ((&warps, &region), barrier) in warps.iter().zip(&operation.regions).zip(1..) {
         let warps = u32::from(warps);
-        groups.push((Group { barrier, first_warp, warps, single: first_warp > 0 }, region));
+        let single = first_warp > 0 && groups.len() + 1 == operation.regions.len();
+        groups.push((Group { barrier, first_warp, warps, single }, region));
         first_warp += warps;
     }
     groups
@@ -232,9 +233,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         if warp_groups_of(self.func) != Some(operation) {
             return refuse(operation.span, "warp groups inside of control flow");
         }
-        let first = groups.first().map(|(group, _)| group.warps);
-        if first != Some(self.num_warps) || groups.len() as u32 >= BARRIERS {
-            return refuse(operation.span, "warp groups of which the first has other warps than the layouts");
+        let others = groups.iter().any(|(group, _)| !group.single && group.warps != self.num_warps);
+        if others || groups.len() as u32 >= BARRIERS {
+            return refuse(operation.span, "warp groups with tiles that have other warps than the layouts");
         }
         let changes = registers.iter().any(|&count| count > 0);
         for ((group, _), &count) in groups.iter().zip(registers) {

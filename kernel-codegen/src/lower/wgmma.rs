@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{DType, Elem, GpuOp, Op, Operation, ValueId};
+use kernel_core::ir::{CmpOp, DType, Elem, Func, GpuOp, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
@@ -29,6 +29,7 @@ use super::{Lower, Registers, Result};
 use crate::analysis::control::for_each_op;
 use crate::dot::{GROUP_ROWS, Kind, product_kind, wgmma_columns};
 use crate::error::CodegenError;
+use kernel_core::passes::util::constant;
 
 /// The rows between the two halves of a fragment.
 const HALF_ROWS: u32 = 8;
@@ -51,7 +52,8 @@ enum Left<'ctx> {
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn wgmma(&mut self, operation: &Operation) -> Result<()> {
-        let &[a, b, acc] = operation.operands.as_slice() else { return Ok(()) };
+        let &[a, b, acc, ref adds @ ..] = operation.operands.as_slice() else { return Ok(()) };
+        let adds = adds.first().map(|&adds| self.ir.int(self.scalar(adds)));
         let refuse = |this: &Self, what: &str| Err(CodegenError::refuse(this.func, operation.span, what));
         if !self.target.has_wgmma() {
             return refuse(self, "a product by warp groups on a target without them");
@@ -90,7 +92,9 @@ impl<'ctx> Lower<'_, 'ctx> {
                     Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
                     Left::Registers(words) => self.left_fragment(words, origin[0], k, kind),
                 };
-                tile = self.wgmma_tile(kind, columns, &left, &right, a, b, tile);
+                // What follows the first product of a tile adds to it.
+                let adds = adds.filter(|_| k == 0);
+                tile = self.wgmma_tile(kind, columns, (&left, &right), (a, b, adds), tile);
             }
             for (&home, value) in homes.iter().zip(tile) {
                 sums[home] = value;
@@ -186,15 +190,14 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// One instruction: the accumulator's new registers.
-    #[expect(clippy::too_many_arguments, reason = "the operands of one instruction")]
+    ///
+    /// It adds to the accumulator, unless it is said whether.
     fn wgmma_tile(
         &self,
         kind: Kind,
         columns: u32,
-        left: &Left<'ctx>,
-        right: &Described<'ctx>,
-        a: Vec<Value<'ctx>>,
-        b: IntValue<'ctx>,
+        (left, right): (&Left<'ctx>, &Described<'ctx>),
+        (a, b, adds): (Vec<Value<'ctx>>, IntValue<'ctx>, Option<IntValue<'ctx>>),
         sums: Vec<Value<'ctx>>,
     ) -> Vec<Value<'ctx>> {
         let (count, (left_type, right_type)) = (sums.len(), kind.types());
@@ -215,7 +218,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         let right_operand = operand();
         // Behind the operands: add to the accumulator; the signs of the factors; which of them are transposed.
-        let mut modifiers = "1".to_string();
+        let mut modifiers = adds.map_or_else(|| "1".to_string(), |_| operand());
         if !is_int {
             modifiers.push_str(", 1, 1");
         }
@@ -237,8 +240,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         let a_letter = if matches!(left, Left::Shared(_)) { "l" } else { "r" };
         constraints.extend(a.iter().map(|_| a_letter.to_string()));
         constraints.push("l".to_string());
+        constraints.extend(adds.map(|_| "b".to_string()));
         let types: Vec<BasicTypeEnum> = sums.iter().map(|sum| sum.get_type()).collect();
-        let arguments: Vec<Value> = sums.into_iter().chain(a).chain([b.into()]).collect();
+        let arguments: Vec<Value> = sums.into_iter().chain(a).chain([b.into()]).chain(adds.map(Value::from)).collect();
         self.ir.asm(&types, &assembly, &constraints.join(","), &arguments, AsmEffects::ConvergentMemory)
     }
 
@@ -265,12 +269,13 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut accumulators = Vec::new();
         for_each_op(func, body, &mut |id| {
             if let Op::Gpu(GpuOp::Wgmma { .. }) = func.op(id).op {
-                accumulators.extend(func.op(id).operands.last().copied());
+                accumulators.extend(func.op(id).operands.get(2).copied());
             }
         });
         let carried = inits.iter().zip(&func.region(body).args[1..]);
         let mut before: Vec<(ValueId, Registers<'ctx>)> = Vec::new();
-        for (&init, _) in carried.filter(|(_, arg)| accumulators.contains(arg)) {
+        let counts = |arg: &ValueId| accumulators.contains(arg) && !is_overwritten(func, operation, *arg);
+        for (&init, _) in carried.filter(|(_, arg)| counts(arg)) {
             if before.iter().any(|(known, _)| *known == init) {
                 continue;
             }
@@ -310,4 +315,31 @@ impl<'ctx> Lower<'_, 'ctx> {
         let types: Vec<BasicTypeEnum> = values.iter().map(|value| value.get_type()).collect();
         self.ir.asm(&types, &assembly, &constraints.join(","), values, effects)
     }
+}
+
+/// Whether what a loop gives its first trip as an accumulator does not count: the one product that takes it is told not to
+/// add in that trip. No instruction has to make it then.
+pub(super) fn is_overwritten(func: &Func, operation: &Operation, arg: ValueId) -> bool {
+    let body = operation.regions[0];
+    let mut users = Vec::new();
+    for_each_op(func, body, &mut |id| {
+        let uses = func.op(id).operands.iter().filter(|operand| **operand == arg).count();
+        users.extend(std::iter::repeat_n(id, uses));
+    });
+    let &[user] = users.as_slice() else { return false };
+    let product = func.op(user);
+    let &[_, _, acc, adds] = product.operands.as_slice() else { return false };
+    let is_product = matches!(product.op, Op::Gpu(GpuOp::Wgmma { .. })) && func.region(body).ops.contains(&user);
+    is_product && acc == arg && is_false_at_first(func, operation, adds)
+}
+
+/// Whether a value is false in a loop's first trip: it says whether a carried value differs from the constant that it
+/// begins with.
+fn is_false_at_first(func: &Func, operation: &Operation, value: ValueId) -> bool {
+    let Some(test) = func.def_op(value).filter(|test| test.op == Op::compare(CmpOp::Ne)) else { return false };
+    let args = &func.region(operation.regions[0]).args;
+    let Some(carried) = args.iter().position(|arg| *arg == test.operands[0]) else { return false };
+    let init = carried.checked_sub(1).and_then(|index| operation.operands.get(3 + index));
+    let first = init.and_then(|&init| constant(func, init));
+    first.is_some() && first == constant(func, test.operands[1])
 }

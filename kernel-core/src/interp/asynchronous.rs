@@ -51,6 +51,8 @@ pub(super) struct Wgmma {
     pub a_shared: bool,
     pub b: RegId,
     pub acc: RegId,
+    /// Whether the accumulator counts, if that is asked.
+    pub adds: Option<RegId>,
     pub out: RegId,
 }
 
@@ -117,7 +119,9 @@ impl Machine<'_> {
         let a =
             if wgmma.a_shared { Factor::View(self.handle(wgmma.a)) } else { Factor::Tile(self.tile_bytes(wgmma.a)) };
         let b = self.handle(wgmma.b);
+        let overwrites = wgmma.adds.is_some_and(|adds| !self.scalar(adds).to_bool());
         let acc = match self.reg(wgmma.acc).flight {
+            _ if overwrites => Tile::Known(vec![0; wgmma.product.sizes()[2]]),
             0 => Tile::Known(self.tile_bytes(wgmma.acc)),
             id => Tile::Flight(id),
         };

@@ -573,7 +573,9 @@ fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             barrier_slot(tys).map(|()| Vec::new())
         }
         GpuOp::Wgmma { .. } => {
-            arity(tys, 3..=3)?;
+            arity(tys, 3..=4)?;
+            let is_flag = |ty: &&Ty| **ty == Ty::scalar(DType::Bool);
+            ensure(tys.get(3).is_none_or(is_flag), "whether a product is added is a scalar `bool`")?;
             let factor = |ty: &Ty| if matches!(ty.elem, Elem::Shared(_)) { shared(ty) } else { data(ty) };
             ensure(tys[0].rank() == 2, "the product of an asynchronous group is of matrices")?;
             product_shapes(func, &tys[0].shape, &tys[1].shape, &tys[2].shape)?;

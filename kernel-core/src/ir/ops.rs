@@ -174,8 +174,8 @@ op_group! {
     BarrierArrive = "barrier_arrive" @ PLACED;
     /// `(barrier, slot, phase)`: waits until the phase with that parity is complete.
     BarrierWait = "barrier_wait" @ PLACED;
-    /// `(a, b, acc)`: `acc` plus the matrix product, asynchronously, as one group; `a` is a tile or a view, `b` a view. The
-    /// result may only be the accumulator of a further one, be carried by a loop, or be waited for.
+    /// `(a, b, acc [, adds])`: `acc` plus the matrix product, asynchronously, as one group; `a` is a tile or a view, `b` a
+    /// view. Where the scalar `adds` is false it is the product alone, whatever `acc` is. The result may only be the accumulator of a further one, be carried by a loop, or be waited for.
     Wgmma = "wgmma" @ PLACED { precision: DotPrecision };
     /// `(tiles...)`: the same tiles, when at most `pending` groups of `wgmma` are in flight.
     WgmmaWait = "wgmma_wait" @ PLACED { pending: u8 };

@@ -42,10 +42,12 @@
 //! Loops with `#[warp_specialize]`, and those in them, are divided where that is possible; others where all factors of
 //! all products come by descriptors. What speaks against it is told in the report.
 
+mod consume;
 mod find;
 mod needs;
 mod outgoing;
 mod split;
+mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -68,6 +70,7 @@ use find::{Channel, Refusal};
 use needs::{Needs, Places};
 use outgoing::{Outgoing, staging_bytes, widen};
 use split::{Ring, Side, Split};
+use turns::Turn;
 
 /// Warps that multiply together, and that change their number of registers together.
 const GROUP_WARPS: u32 = 4;
@@ -109,15 +112,20 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
     let asked = channels.iter().any(|channel| channel.asked);
     let places = Places::new(func);
     let mut outgoing = Outgoing::all(func);
+    let mut tiles = None;
     let needs = obstacle(func, &channels, options.num_warps)
-        .and_then(|()| fit(func, target, &mut channels, &mut outgoing))
+        .and_then(|()| {
+            tiles = turns::tile_loop(func, &channels, &outgoing, options.num_warps);
+            fit(func, target, &mut channels, (&mut outgoing, tiles.is_some()))
+        })
         .and_then(|()| Needs::of(func, &places, &channels));
     let mut loops: Vec<LoopReport> = refusals.iter().map(Refusal::report).collect();
     match needs {
         Ok(needs) => {
-            too_many(func, target, &channels, &outgoing)?;
-            loops.extend(channels.iter().map(|channel| described(func, channel)));
-            divide(func, target, (&channels, &outgoing), &places, &needs, options.num_warps).map_err(|error| {
+            too_many(func, target, &channels, (&outgoing, tiles.is_some()))?;
+            loops.extend(channels.iter().map(|channel| described(func, channel, tiles.is_some())));
+            let plan = Plan { channels: &channels, outgoing: &outgoing, tiles };
+            divide(func, target, plan, &places, &needs, options.num_warps).map_err(|error| {
                 let what = format!("a kernel that the compiler has divided wrongly: {error}");
                 CodegenError::refuse(func, Span::UNKNOWN, what)
             })?;
@@ -132,11 +140,13 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
 
 /// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the lowering of
 /// conversions and reductions takes.
-fn shared_bytes(func: &Func, channels: &[Channel], outgoing: &[Outgoing]) -> u32 {
+fn shared_bytes(func: &Func, channels: &[Channel], (outgoing, turns): (&[Outgoing], bool)) -> u32 {
+    let groups = if turns { turns::GROUPS } else { 1 };
     let barriers: u32 = channels.iter().map(|channel| (2 * channel.stages + 1) * BARRIER_BYTES).sum();
+    let barriers = barriers + if turns { turns::GROUPS * BARRIER_BYTES } else { 0 };
     let rings: u32 = channels.iter().map(Channel::ring_bytes).sum();
     let scratch = scratch_bytes(func, channels);
-    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + scratch + rings + staging_bytes(outgoing)
+    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
 }
 
 /// Bytes that conversions and reductions of the consumers take, beside everything else.
@@ -166,17 +176,22 @@ fn converted_bytes(func: &Func, from: ValueId, to: ValueId) -> u32 {
 
 /// Takes as many slots as fit into shared memory, where nobody asked for a number. Numbers that were asked for stay as
 /// they are. What is left goes to blocks on their way out.
-fn fit(func: &Func, target: Target, channels: &mut [Channel], outgoing: &mut [Outgoing]) -> Result<(), Refusal> {
+fn fit(
+    func: &Func,
+    target: Target,
+    channels: &mut [Channel],
+    (outgoing, turns): (&mut [Outgoing], bool),
+) -> Result<(), Refusal> {
     let limit = target.max_shared_bytes();
-    while shared_bytes(func, channels, outgoing) > limit {
+    while shared_bytes(func, channels, (outgoing, turns)) > limit {
         let largest = channels.iter_mut().filter(|channel| !channel.fixed && channel.stages > channel.least_stages());
         match largest.max_by_key(|channel| channel.ring_bytes()) {
             Some(channel) => channel.stages -= 1,
             None => break,
         }
     }
-    widen(outgoing, |outgoing| shared_bytes(func, channels, outgoing) <= limit);
-    let needs = shared_bytes(func, channels, outgoing);
+    widen(outgoing, |outgoing| shared_bytes(func, channels, (outgoing, turns)) <= limit);
+    let needs = shared_bytes(func, channels, (outgoing, turns));
     let free = channels.iter().find(|channel| !channel.fixed);
     match free.filter(|_| needs > limit) {
         Some(channel) => {
@@ -189,7 +204,12 @@ fn fit(func: &Func, target: Target, channels: &mut [Channel], outgoing: &mut [Ou
 }
 
 /// An error if a loop asks for more slots than fit.
-fn too_many(func: &Func, target: Target, channels: &[Channel], outgoing: &[Outgoing]) -> Result<(), CodegenError> {
+fn too_many(
+    func: &Func,
+    target: Target,
+    channels: &[Channel],
+    outgoing: (&[Outgoing], bool),
+) -> Result<(), CodegenError> {
     let (needed, limit) = (shared_bytes(func, channels, outgoing), target.max_shared_bytes());
     let Some(channel) = channels.iter().find(|channel| channel.fixed).filter(|_| needed > limit) else { return Ok(()) };
     let slot = channel.ring_bytes() / channel.stages;
@@ -203,7 +223,7 @@ fn too_many(func: &Func, target: Target, channels: &[Channel], outgoing: &[Outgo
 }
 
 /// What became of a loop, for a person to read.
-fn described(func: &Func, channel: &Channel) -> LoopReport {
+fn described(func: &Func, channel: &Channel, turns: bool) -> LoopReport {
     let bytes: u32 = channel.copies.iter().map(|copy| copy.bytes).sum();
     let flight = match channel.carried_products.len() {
         0 => "products are waited for in each trip".to_string(),
@@ -211,7 +231,8 @@ fn described(func: &Func, channel: &Channel) -> LoopReport {
         many => format!("{many} products in flight"),
     };
     let stages = channel.stages;
-    let what = format!("fed by warps of their own through {stages} slots of {bytes} bytes, {flight}");
+    let groups = if turns { ", two groups of warps take tiles in turns" } else { "" };
+    let what = format!("fed by warps of their own through {stages} slots of {bytes} bytes, {flight}{groups}");
     LoopReport { span: func.op(channel.owner).span, what }
 }
 
@@ -274,11 +295,20 @@ fn registers(target: Target, num_warps: u32) -> (u8, u8) {
     if groups < 2 || at_start <= PRODUCER_REGISTERS { (0, 0) } else { (consumer as u8, PRODUCER_REGISTERS as u8) }
 }
 
+/// How a kernel is divided.
+#[derive(Clone, Copy)]
+struct Plan<'a> {
+    channels: &'a [Channel],
+    outgoing: &'a [Outgoing],
+    /// The loop over tiles, if groups take them in turns.
+    tiles: Option<OpId>,
+}
+
 /// Writes the divided kernel.
 fn divide(
     func: &mut Func,
     target: Target,
-    (channels, outgoing): (&[Channel], &[Outgoing]),
+    Plan { channels, outgoing, tiles }: Plan<'_>,
     places: &Places,
     needs: &Needs,
     num_warps: u32,
@@ -294,13 +324,24 @@ fn divide(
     for channel in channels {
         rings.push(ring(func, channel, &mut out)?);
     }
-    let outgoing = outgoing::allocate(func, outgoing, &mut out)?;
-    let consumer = Split::new(func, channels, &rings, &inside, &outgoing, Side::Consumer).region()?;
-    let producer = Split::new(func, channels, &rings, &inside, &outgoing, Side::Producer(needs)).region()?;
-    let (many, few) = registers(target, num_warps);
-    let groups = GpuOp::WarpGroups { warps: vec![num_warps as u8, GROUP_WARPS as u8], registers: vec![many, few] };
+    let turns = GpuOp::BarrierAlloc { slots: turns::GROUPS, count: 1 };
+    let turns = tiles.map(|_| push(func, turns.into(), None, &mut out)).transpose()?.flatten();
+    let mut regions = Vec::new();
+    for own in 0..if tiles.is_some() { turns::GROUPS } else { 1 } {
+        let ways = outgoing::allocate(func, outgoing, &mut out)?;
+        let mut split = Split::new(func, channels, &rings, &inside, &ways, Side::Consumer);
+        split.turn = tiles.zip(turns).map(|(tiles, barriers)| Turn { tiles, barriers, own: own as i32 });
+        regions.push(split.region()?);
+    }
+    let consumers = regions.len();
+    let ways = BTreeMap::new();
+    regions.push(Split::new(func, channels, &rings, &inside, &ways, Side::Producer(needs)).region()?);
+    let (many, few) = registers(target, num_warps * consumers as u32);
+    let one_more = |own: u8, last: u8| std::iter::repeat_n(own, consumers).chain([last]).collect();
+    let groups =
+        GpuOp::WarpGroups { warps: one_more(num_warps as u8, GROUP_WARPS as u8), registers: one_more(many, few) };
     let flags = FloatFlags::default();
-    out.push(func.new_op(groups.into(), vec![], vec![], vec![consumer, producer], flags, Span::UNKNOWN));
+    out.push(func.new_op(groups.into(), vec![], vec![], regions, flags, Span::UNKNOWN));
     out.push(func.new_op(ControlOp::Return.into(), vec![], vec![], vec![], flags, Span::UNKNOWN));
     func.regions[func.body.index()].ops = out;
     dce::run(func);

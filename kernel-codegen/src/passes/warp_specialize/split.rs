@@ -4,7 +4,7 @@
 //! and the parity of the round ("phase"), which all control flow around the loop carries on: a tile begins where the
 //! one before it ended.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use kernel_core::ir::{
     BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, Operation, RegionId,
@@ -13,9 +13,9 @@ use kernel_core::ir::{
 use kernel_core::passes::util::clone_op;
 
 use super::find::Channel;
-use super::intern;
 use super::needs::Needs;
 use super::outgoing::Way;
+use super::turns::Turn;
 use crate::analysis::control::{operands_before_carried, yielded};
 
 /// What both sides share: the slots of a loop and who may use them.
@@ -40,9 +40,9 @@ pub(super) enum Side<'n> {
 
 /// Where a side is in a ring.
 #[derive(Clone, Copy, Debug)]
-struct Position {
-    slot: ValueId,
-    phase: ValueId,
+pub(super) struct Position {
+    pub(super) slot: ValueId,
+    pub(super) phase: ValueId,
 }
 
 pub(super) type Result<T> = std::result::Result<T, TypeError>;
@@ -57,9 +57,13 @@ pub(super) struct Split<'f> {
     /// Per store of a block, how it gets out.
     pub(super) outgoing: &'f BTreeMap<OpId, Way>,
     pub(super) side: Side<'f>,
-    map: HashMap<ValueId, ValueId>,
-    positions: Vec<Position>,
-    out: Vec<OpId>,
+    /// What a group knows that takes turns with another.
+    pub(super) turn: Option<Turn>,
+    /// Per loop, what is computed behind it instead of before.
+    pub(super) late: BTreeMap<OpId, Vec<OpId>>,
+    pub(super) map: HashMap<ValueId, ValueId>,
+    pub(super) positions: Vec<Position>,
+    pub(super) out: Vec<OpId>,
 }
 
 impl<'f> Split<'f> {
@@ -71,8 +75,8 @@ impl<'f> Split<'f> {
         outgoing: &'f BTreeMap<OpId, Way>,
         side: Side<'f>,
     ) -> Split<'f> {
-        let (map, positions, out) = (HashMap::new(), Vec::new(), Vec::new());
-        Split { func, channels, rings, inside, outgoing, side, map, positions, out }
+        let (late, map, positions, out) = (BTreeMap::new(), HashMap::new(), Vec::new(), Vec::new());
+        Split { func, channels, rings, inside, outgoing, side, turn: None, late, map, positions, out }
     }
 
     /// A region with one side of the kernel, without arguments and results.
@@ -92,7 +96,13 @@ impl<'f> Split<'f> {
         Ok(self.yielding(Vec::new()))
     }
 
-    fn emit(&mut self, op: Op, operands: &[ValueId], layout: Option<LayoutId>, span: Span) -> Result<Vec<ValueId>> {
+    pub(super) fn emit(
+        &mut self,
+        op: Op,
+        operands: &[ValueId],
+        layout: Option<LayoutId>,
+        span: Span,
+    ) -> Result<Vec<ValueId>> {
         let tys = result_types(self.func, &op, operands, &[])?;
         let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), span);
         let results = self.func.op(id).results.clone();
@@ -130,7 +140,7 @@ impl<'f> Split<'f> {
         self.one(Op::i32(value), &[], Span::UNKNOWN)
     }
 
-    fn terminate(&mut self, op: Op, operands: Vec<ValueId>) {
+    pub(super) fn terminate(&mut self, op: Op, operands: Vec<ValueId>) {
         let id = self.func.new_op(op, operands, Vec::new(), Vec::new(), FloatFlags::default(), Span::UNKNOWN);
         self.out.push(id);
     }
@@ -155,16 +165,18 @@ impl<'f> Split<'f> {
     }
 
     /// The operations of a block but its terminator.
-    fn block(&mut self, region: RegionId) -> Result<()> {
+    pub(super) fn block(&mut self, region: RegionId) -> Result<()> {
+        self.put_off(region);
         for id in self.func.region(region).ops.clone() {
-            if !self.func.op(id).op.is_terminator() && self.is_needed(id) {
+            let is_late = self.late.values().flatten().any(|late| *late == id);
+            if !self.func.op(id).op.is_terminator() && self.is_needed(id) && !is_late {
                 self.operation(id)?;
             }
         }
         Ok(())
     }
 
-    fn operation(&mut self, id: OpId) -> Result<()> {
+    pub(super) fn operation(&mut self, id: OpId) -> Result<()> {
         let control = match &self.func.op(id).op {
             Op::Control(op @ (ControlOp::For { .. } | ControlOp::While | ControlOp::If)) => Some(op.clone()),
             Op::Control(_)
@@ -193,6 +205,9 @@ impl<'f> Split<'f> {
                 Side::Consumer => self.consume(number),
                 Side::Producer(_) => self.produce(number),
             };
+        }
+        if let Some(turn) = self.turn.filter(|turn| turn.tiles == id) {
+            return self.take_turns(turn);
         }
         let inside = self.inside.get(&id).cloned().unwrap_or_default();
         let operation = self.func.op(id).clone();
@@ -252,26 +267,26 @@ impl<'f> Split<'f> {
         Ok(copy)
     }
 
-    fn argument(&mut self, region: RegionId, like: ValueId) -> ValueId {
+    pub(super) fn argument(&mut self, region: RegionId, like: ValueId) -> ValueId {
         let value = self.func.add_region_arg(region, self.func.ty(like).clone());
         self.func.values[value.index()].layout = self.func.value(like).layout;
         self.map.insert(like, value);
         value
     }
 
-    fn position_argument(&mut self, region: RegionId, channel: usize) -> Position {
+    pub(super) fn position_argument(&mut self, region: RegionId, channel: usize) -> Position {
         let ty = self.func.ty(self.positions[channel].slot).clone();
         let slot = self.func.add_region_arg(region, ty.clone());
         let phase = self.func.add_region_arg(region, ty);
         Position { slot, phase }
     }
 
-    fn state(&self, inside: &[usize]) -> Vec<ValueId> {
+    pub(super) fn state(&self, inside: &[usize]) -> Vec<ValueId> {
         inside.iter().flat_map(|&channel| [self.positions[channel].slot, self.positions[channel].phase]).collect()
     }
 
     /// The operation with its new regions; names its results.
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         original: &Operation,
         op: ControlOp,
@@ -297,7 +312,7 @@ impl<'f> Split<'f> {
     }
 
     /// The slot after this one; the phase turns over with the last.
-    fn advance(&mut self, at: Position, stages: u32) -> Result<Position> {
+    pub(super) fn advance(&mut self, at: Position, stages: u32) -> Result<Position> {
         let (one, zero, count) = (self.number(1)?, self.number(0)?, self.number(stages as i32)?);
         let unknown = Span::UNKNOWN;
         let next = self.one(Op::binary(BinaryOp::Add), &[at.slot, one], unknown)?;
@@ -348,171 +363,14 @@ impl<'f> Split<'f> {
     }
 
     /// The view of a slot, in the layout of the block.
-    fn slot(&mut self, slots: ValueId, slot: ValueId, span: Span) -> Result<ValueId> {
+    pub(super) fn slot(&mut self, slots: ValueId, slot: ValueId, span: Span) -> Result<ValueId> {
         let layout = self.func.value(slots).layout;
         self.placed(GpuOp::SharedIndex, &[slots, slot], layout, span)
-    }
-
-    /// A loop that multiplies what has been fetched.
-    ///
-    /// If products are in flight behind the last trip, the loop and the wait for them are in a condition: a loop that does
-    /// not run leaves sums that no product wrote, and ptxas keeps products in flight only where nothing else writes
-    /// their registers before the wait.
-    fn consume(&mut self, number: usize) -> Result<()> {
-        let operation = self.func.op(self.channels[number].owner).clone();
-        if self.channels[number].carried_products.is_empty() {
-            return self.multiply(number, &operation);
-        }
-        let runs = [self.mapped(operation.operands[0]), self.mapped(operation.operands[1])];
-        let runs = self.one(Op::compare(CmpOp::Lt), &runs, operation.span)?;
-        let mut skipped: Vec<ValueId> = operation.operands[3..].iter().map(|&v| self.mapped(v)).collect();
-        skipped.extend(self.state(&[number]));
-        let outer = std::mem::take(&mut self.out);
-        self.multiply(number, &operation)?;
-        let mut values: Vec<ValueId> = operation.results.iter().map(|&v| self.mapped(v)).collect();
-        values.extend(self.state(&[number]));
-        let regions = vec![self.yielding(values), self.yielding(skipped)];
-        self.out = outer;
-        let kept: Vec<usize> = (0..operation.results.len()).collect();
-        self.finish(&operation, ControlOp::If, vec![runs], regions, &kept, &[number])
-    }
-
-    /// A region of what has been emitted, which yields these values.
-    fn yielding(&mut self, values: Vec<ValueId>) -> RegionId {
-        self.terminate(ControlOp::Yield.into(), values);
-        let region = self.func.new_region([]);
-        self.func.regions[region.index()].ops = std::mem::take(&mut self.out);
-        region
-    }
-
-    /// The loop itself, and the wait for what it leaves in flight.
-    fn multiply(&mut self, number: usize, operation: &Operation) -> Result<()> {
-        let (channel, ring) = (self.channels[number].clone(), self.rings[number].clone());
-        let Op::Control(op) = &operation.op else { return Ok(()) };
-        let overlaps = !channel.carried_products.is_empty();
-        let mut operands: Vec<ValueId> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
-        operands.extend(self.state(&[number]));
-        // What the trip before has read: nothing before the first, which is said of a slot that is nobody's.
-        if overlaps {
-            operands.push(self.number(channel.stages as i32)?);
-        }
-        let body = operation.regions[0];
-        let copy = self.func.new_region([]);
-        for arg in self.func.region(body).args.clone() {
-            self.argument(copy, arg);
-        }
-        let at = self.position_argument(copy, number);
-        let previous = overlaps.then(|| self.func.add_region_arg(copy, self.func.ty(at.slot).clone()));
-        let outer = std::mem::take(&mut self.out);
-        self.trip(&channel, &ring, body, at)?;
-        match previous {
-            Some(previous) => {
-                self.wait_for(&channel, channel.carried_products.len() as u8)?;
-                self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span)?;
-            }
-            None => self.effect(GpuOp::BarrierArrive, &[ring.empty, at.slot], operation.span)?,
-        }
-        let next = self.advance(at, channel.stages)?;
-        let mut values: Vec<ValueId> = yielded(self.func, body).to_vec();
-        values.iter_mut().for_each(|value| *value = self.mapped(*value));
-        values.extend([next.slot, next.phase]);
-        values.extend(previous.map(|_| at.slot));
-        self.terminate(ControlOp::Yield.into(), values);
-        self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
-        let kept: Vec<usize> = (0..operation.results.len()).collect();
-        self.finish(operation, quiet(op), operands, vec![copy], &kept, &[number])?;
-        if overlaps { self.drain(&channel, &ring, operation) } else { Ok(()) }
-    }
-
-    /// The operations of one trip, on the slot that it has waited for.
-    fn trip(&mut self, channel: &Channel, ring: &Ring, body: RegionId, at: Position) -> Result<()> {
-        let replaced: BTreeSet<OpId> =
-            channel.copies.iter().map(|copy| copy.alloc).chain(channel.obsolete.iter().copied()).collect();
-        let overlaps = !channel.carried_products.is_empty();
-        let mut waited = false;
-        for id in self.func.region(body).ops.clone() {
-            if channel.stores.contains(&id) {
-                if !std::mem::replace(&mut waited, true) {
-                    self.arrived(channel, ring, at, self.func.op(id).span)?;
-                }
-                continue;
-            }
-            let late = overlaps && channel.waits.contains(&id);
-            if self.func.op(id).op.is_terminator() || replaced.contains(&id) || late {
-                continue;
-            }
-            self.operation(id)?;
-        }
-        Ok(())
-    }
-
-    /// Waits for a slot; its views stand for the allocations.
-    fn arrived(&mut self, channel: &Channel, ring: &Ring, at: Position, span: Span) -> Result<()> {
-        self.effect(GpuOp::BarrierWait, &[ring.full, at.slot, at.phase], span)?;
-        for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
-            let mut view = self.slot(slots, at.slot, span)?;
-            for layout in &copy.narrower {
-                let (layout, first) = (intern(self.func, layout), self.number(0)?);
-                view = self.placed(GpuOp::SharedIndex, &[view, first], Some(layout), span)?;
-            }
-            let old = self.func.op(copy.alloc).results[0];
-            if let Some(perm) = copy.axes.order() {
-                let layout = self.func.value(old).layout;
-                view = self.placed(GpuOp::SharedPermute { perm }, &[view], layout, span)?;
-            }
-            self.map.insert(old, view);
-        }
-        Ok(())
-    }
-
-    /// Waits until at most the `pending` latest products are in flight.
-    fn wait_for(&mut self, channel: &Channel, pending: u8) -> Result<()> {
-        let sums: Vec<ValueId> = channel.carried_products.iter().map(|&id| self.func.op(id).results[0]).collect();
-        let results = self.wait(&sums.iter().map(|&sum| self.mapped(sum)).collect::<Vec<_>>(), pending)?;
-        for &wait in &channel.waits {
-            let operation = self.func.op(wait).clone();
-            for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
-                if let Some(position) = sums.iter().position(|&sum| sum == operand) {
-                    self.map.insert(result, results[position]);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self, tiles: &[ValueId], pending: u8) -> Result<Vec<ValueId>> {
-        let results = self.emit(GpuOp::WgmmaWait { pending }.into(), tiles, None, Span::UNKNOWN)?;
-        for (&tile, &result) in tiles.iter().zip(&results) {
-            self.func.values[result.index()].layout = self.func.value(tile).layout;
-        }
-        Ok(results)
-    }
-
-    /// After the loop: waits for the last products, and releases what they read.
-    fn drain(&mut self, channel: &Channel, ring: &Ring, operation: &Operation) -> Result<()> {
-        let args = self.func.region(operation.regions[0]).args.clone();
-        let index_of = |product: &OpId| args.iter().position(|&arg| arg == self.func.op(*product).operands[2]);
-        let sums: Vec<ValueId> = channel
-            .carried_products
-            .iter()
-            .filter_map(index_of)
-            .filter_map(|index| operation.results.get(index.checked_sub(1)?).copied())
-            .collect();
-        let tiles: Vec<ValueId> = sums.iter().map(|&sum| self.mapped(sum)).collect();
-        let last = self.out.last().map(|&id| self.func.op(id).results.clone()).unwrap_or_default();
-        let results = self.wait(&tiles, 0)?;
-        for (sum, result) in sums.into_iter().zip(results) {
-            self.map.insert(sum, result);
-        }
-        match last.last() {
-            Some(&previous) => self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span),
-            None => Ok(()),
-        }
     }
 }
 
 /// The same control flow, with the wishes about it that have been met taken away.
-fn quiet(op: &ControlOp) -> ControlOp {
+pub(super) fn quiet(op: &ControlOp) -> ControlOp {
     match op {
         ControlOp::For { reverse, flatten, .. } => ControlOp::For {
             reverse: *reverse,

@@ -12,7 +12,7 @@ use super::{Compiler, Result, unsupported};
 impl Compiler<'_> {
     /// The product of two factors, tiles or views, onto an accumulator.
     fn product(&self, precision: DotPrecision, operation: &Operation) -> Result<Product> {
-        let [a, b, acc] = operation.operands.as_slice() else {
+        let [a, b, acc, ..] = operation.operands.as_slice() else {
             return unsupported("a product has two factors and an accumulator", self.span);
         };
         let [a, b, acc] = [a, b, acc].map(|&v| self.func.ty(v));
@@ -111,8 +111,9 @@ impl Compiler<'_> {
         let a_shared = matches!(self.func.ty(operation.operands[0]).elem, crate::ir::Elem::Shared(_));
         let (a, b) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
         let acc = self.operand(operation, 2)?;
+        let adds = self.optional(operation, 3)?;
         let out = self.result(operation)?;
-        self.emit(Inst::Wgmma(Box::new(Wgmma { product, a, a_shared, b, acc, out })));
+        self.emit(Inst::Wgmma(Box::new(Wgmma { product, a, a_shared, b, acc, adds, out })));
         Ok(())
     }
 

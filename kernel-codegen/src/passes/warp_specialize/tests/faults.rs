@@ -2,7 +2,9 @@
 
 use kernel_core::ir::{ControlOp, DType, Def, Func, GpuOp, Literal, Op, OpId, StoreMode, ValueId};
 
-use super::{CRAMPED, Kernel, PLAIN, Site, Sizes, gpu, is_fence, is_meeting, is_store, is_store_wait, launch, sites};
+use super::{
+    CRAMPED, Kernel, Mark, PLAIN, Site, Sizes, gpu, is_fence, is_meeting, is_store, is_store_wait, launch, sites,
+};
 
 /// Something that a programmer may get wrong.
 struct Fault {
@@ -152,6 +154,28 @@ const PIECES: &[Fault] = &[
     },
 ];
 
+/// What may be wrong with turns, in the first of two groups.
+const TURNS: &[Fault] = &[
+    Fault { name: "a group does not wait for its turn", plant: |f| remove(f, sites(f, 0, &gpu(is_wait))[0]) },
+    Fault { name: "the other never gets its turn", plant: |f| remove(f, sites(f, 0, &gpu(is_arrival))[1]) },
+    Fault {
+        name: "a group goes on from where its own tile ended",
+        plant: |f| {
+            let turn = sites(f, 0, &|op| matches!(op, Op::Control(ControlOp::If)))[0].id;
+            let others = *f.region(f.op(turn).regions[1]).ops.last().expect("a yield");
+            let ahead = f.region(f.op(tiles(f, 0)).regions[0]).args[1];
+            f.ops[others.index()].operands[0] = ahead;
+        },
+    },
+    Fault {
+        name: "both groups begin",
+        plant: |f| {
+            let first = f.op(tiles(f, 0)).operands[5];
+            set_number(f, first, 1);
+        },
+    },
+];
+
 /// The loop over trips yields the phase that it was given.
 fn freeze(func: &mut Func, side: usize) {
     let body = func.op(trips(func, side)).regions[0];
@@ -174,6 +198,8 @@ fn restart(func: &mut Func, side: usize) {
 #[test]
 fn planted_faults_are_found() {
     check_planted(PLAIN, Sizes { rows: 3, columns: 2, trips: 7, programs: 1 }, FAULTS);
+    let turns = Kernel { mark: Mark::Outer, ..PLAIN };
+    check_planted(turns, Sizes { rows: 3, columns: 3, trips: 8, programs: 1 }, TURNS);
     check_planted(CRAMPED, Sizes { rows: 1, columns: 2, trips: 1, programs: 1 }, PIECES);
 }
 

@@ -26,15 +26,25 @@ struct Kernel {
     stages: u32,
     /// Whether the sum is scaled in each trip, so that products cannot stay in flight.
     scales: bool,
-    /// Whether the tile loop has the mark.
-    marked: bool,
+    /// Which loop has the mark.
+    mark: Mark,
     /// Whether tiles with odd numbers are left out.
     skips: bool,
     /// Whether the first factor goes through registers, so that threads store it.
     mixed: bool,
 }
 
-const PLAIN: Kernel = Kernel { m: 64, n: 16, stages: 3, scales: false, marked: true, skips: false, mixed: false };
+/// The loop that is marked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mark {
+    None,
+    /// The loop over factors: one group of four warps takes all tiles.
+    Inner,
+    /// The loop over tiles: two groups of four warps take turns, if they can.
+    Outer,
+}
+
+const PLAIN: Kernel = Kernel { m: 64, n: 16, stages: 3, scales: false, mark: Mark::Inner, skips: false, mixed: false };
 
 /// Two groups of four warps, and tiles that leave in four pieces.
 const WIDE: Kernel = Kernel { m: 128, n: 128, ..PLAIN };
@@ -83,17 +93,17 @@ impl Kernel {
              %m: i32 = const {m}
              %n: i32 = const {n}
              %k: i32 = const {K}
+             %end: i32 = mul %trips, %k
              %first: i32 = program_id {{axis = 0}}
              %count: i32 = num_programs {{axis = 0}}
-             for %first, %tiles, %count {{warp_specialize = {marked}}} (%tile: i32) {{
+             for %first, %tiles, %count {{warp_specialize = {outer}}} (%tile: i32) {{
                {before}%row: i32 = div %tile, %columns
                %column: i32 = rem %tile, %columns
                %i: i32 = mul %row, %m
                %j: i32 = mul %column, %n
                %nothing: f32 = const 0.0
                %zeros: f32[{m}, {n}] #0 = splat %nothing
-               %end: i32 = mul %trips, %k
-               %sum: f32[{m}, {n}] #0 = for %zero, %end, %k, %zeros (%at: i32, %acc: f32[{m}, {n}] #0) {{
+               %sum: f32[{m}, {n}] #0 = for %zero, %end, %k, %zeros {{warp_specialize = {inner}}} (%at: i32, %acc: f32[{m}, {n}] #0) {{
                  %va: f16[{m}, 16] #5 = desc_load %a, %i, %at
                  %vt: f16[{n}, 16] #4 = desc_load %b, %j, %at
                  %vb: f16[16, {n}] #3 = permute %vt {{perm = [1, 0]}}
@@ -121,7 +131,8 @@ impl Kernel {
             held_b = text_of(&registers(&[16, n])),
             held_t = text_of(&registers(&[n, 16])),
             held_a = text_of(&wgmma_accumulator(&[m, 16], 16, [self.warps(), 1]).expect("an accumulator")),
-            marked = self.marked,
+            outer = self.mark == Mark::Outer,
+            inner = self.mark == Mark::Inner,
         )
     }
 
@@ -218,6 +229,7 @@ fn divided_kernels_compute_the_same() {
             scales: case % 3 == 1,
             skips: case % 4 == 3,
             mixed: case % 7 == 2,
+            mark: if case % 3 == 0 { Mark::Outer } else { Mark::Inner },
             ..match case % 10 {
                 4 => WIDE,
                 _ => PLAIN,
@@ -257,7 +269,8 @@ fn sites(func: &Func, side: usize, wanted: &dyn Fn(&Op) -> bool) -> Vec<Site> {
     let ops = ops_in_order(func);
     let groups = ops.iter().find(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::WarpGroups { .. }))).expect("groups");
     let mut found = Vec::new();
-    visit(func, func.op(*groups).regions[side], wanted, &mut found);
+    let regions = &func.op(*groups).regions;
+    visit(func, regions[if side == 0 { 0 } else { regions.len() - 1 }], wanted, &mut found);
     found
 }
 
@@ -319,7 +332,7 @@ fn loops_that_cannot_be_divided_say_why() {
 
 #[test]
 fn what_nobody_asked_for_needs_two_groups_of_warps() {
-    let kernel = Kernel { marked: false, ..PLAIN };
+    let kernel = Kernel { mark: Mark::None, ..PLAIN };
     for (num_warps, wanted) in [(4, false), (8, true)] {
         let mut func = kernel.func();
         let options = Options { num_warps, ..Options::default() };
@@ -364,11 +377,41 @@ fn tiles_leave_in_pieces_that_each_four_warps_store() {
     check(Kernel { m: 256, n: 64, ..PLAIN }, [2, 256, 32], [4, 1], 2, &[0, 0]);
 }
 
+/// Two groups take tiles in turns where tiles do not depend on each other and each is one four warps' own.
+#[test]
+fn groups_take_tiles_in_turns() {
+    let kernel = Kernel { mark: Mark::Outer, ..PLAIN };
+    for stages in 1..5 {
+        let (func, loops) = Kernel { stages, ..kernel }.divided();
+        assert!(loops[0].what.ends_with("two groups of warps take tiles in turns"), "{loops:?}");
+        let groups = |op: &Op| matches!(op, Op::Gpu(GpuOp::WarpGroups { warps, .. }) if *warps == [4, 4, 4]);
+        assert!(ops_in_order(&func).iter().any(|&id| groups(&func.op(id).op)));
+        for (rows, columns, trips, programs) in [
+            (0, 1, 1, 1),
+            (1, 1, 3, 1),
+            (3, 1, 0, 1),
+            (3, 3, 1, 1),
+            (2, 3, 2, 1),
+            (3, 3, 4, 1),
+            (3, 3, 9, 2),
+            (2, 2, 23, 1),
+        ] {
+            let sizes = Sizes { rows, columns, trips, programs };
+            assert_eq!(launch(&kernel.func(), sizes), launch(&func, sizes), "{stages} {sizes:?}");
+        }
+    }
+    // Tiles that are skipped depend on the tile; more warps hold larger tiles.
+    for other in [Kernel { skips: true, ..kernel }, Kernel { mixed: true, ..kernel }, Kernel { m: 128, ..kernel }] {
+        let (_, loops) = other.divided();
+        assert!(!loops[0].what.contains("in turns"), "{other:?}: {loops:?}");
+    }
+}
+
 /// More slots than fit are an error where a person asked for them, and fewer where nobody did.
 #[test]
 fn slots_fit_into_shared_memory() {
     let asked =
-        PLAIN.text().replace("= for %zero, %end, %k, %zeros (", "= for %zero, %end, %k, %zeros {stages = 100} (");
+        PLAIN.text().replace("%zeros {warp_specialize = true} (", "%zeros {stages = 100, warp_specialize = true} (");
     let mut func = parse(&asked).unwrap_or_else(|error| panic!("{error}"));
     let error = run(&mut func, Target::sm_90a(), &Options::default()).expect_err("too many").to_string();
     assert!(error.contains("100 stages") && error.contains("#[stages("), "{error}");
@@ -384,8 +427,8 @@ fn other_forms_of_loops() {
     let text = PLAIN.text();
     let twice = text
         .replace(
-            "%zeros (%at: i32, %acc: f32[64, 16] #0)",
-            "%zeros, %zeros (%at: i32, %acc: f32[64, 16] #0, %acc2: f32[64, 16] #0)",
+            "%zeros {warp_specialize = true} (%at: i32, %acc: f32[64, 16] #0)",
+            "%zeros, %zeros {warp_specialize = true} (%at: i32, %acc: f32[64, 16] #0, %acc2: f32[64, 16] #0)",
         )
         .replace("%sum: f32[64, 16] #0 = for", "%sum1: f32[64, 16] #0, %sum2: f32[64, 16] #0 = for")
         .replace(
@@ -397,10 +440,9 @@ fn other_forms_of_loops() {
         .replace("desc_store", "%sum: f32[64, 16] #0 = add %sum1, %sum2\ndesc_store");
     let turns = text
         .replace(
-            "for %first, %tiles, %count {warp_specialize = true} (%tile: i32) {",
+            "for %first, %tiles, %count {warp_specialize = false} (%tile: i32) {",
             "%last: i32 = while %first (%test: i32) {\n%more: bool = cmp.lt %test, %tiles\nyield %more\n} do (%tile: i32) {",
         )
-        .replace("for %zero, %end, %k, %zeros (", "for %zero, %end, %k, %zeros {warp_specialize = true} (")
         .replace("desc_store %c, %sum, %i, %j\n               yield", "desc_store %c, %sum, %i, %j\n%next: i32 = add %tile, %count\nyield %next");
     for (text, in_flight) in [(twice, 2), (turns, 1)] {
         let func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
