@@ -30,13 +30,16 @@ impl<'ctx> Lower<'_, 'ctx> {
             ControlOp::For { reverse, unroll, .. } => {
                 let before = self.settle_accumulators(operation);
                 let result = self.for_loop(operation, *reverse, *unroll);
-                for (value, registers) in before {
-                    self.set(value, registers.to_vec());
-                }
+                self.unsettle(before);
                 result
             }
             ControlOp::While => self.while_loop(operation),
-            ControlOp::If => self.condition(operation),
+            ControlOp::If => {
+                let before = self.settle_in_branches(operation);
+                let result = self.condition(operation);
+                self.unsettle(before);
+                result
+            }
             ControlOp::Reduce { axis } => self.reduce(operation, *axis),
             ControlOp::Scan { axis, reverse } => self.scan(operation, *axis, *reverse),
             ControlOp::Assert { message } => self.assert(operation, message),
