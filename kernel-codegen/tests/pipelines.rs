@@ -247,3 +247,21 @@ fn slots_leave_room_for_tiles_on_their_way_out() {
     let compiled = compiled(text, Target::sm_90a(), 8, 3);
     assert!(compiled.shared_bytes <= 227 * 1024, "{}", compiled.report);
 }
+
+/// Tiles that change threads between the visits of the pipelined loop do so beside its slots.
+#[test]
+fn slots_leave_room_for_conversions_between_their_visits() {
+    let begin = "%sum: f32[128, 64] = for";
+    let text = MATMUL
+        .replace("%rn: i32[128] = arange {lo = 0, hi = 128}", "%rn: i32[64] = arange {lo = 0, hi = 64}")
+        .replace("%n1: i32[1, 128]", "%n1: i32[1, 64]")
+        .replace("[64, 128]", "[64, 64]")
+        .replace("[128, 128]", "[128, 64]")
+        .replace("f16", "f32")
+        .replace(begin, &format!("for %zero, %k, %step (%tile: i32) {{\n  {begin}"))
+        .replace("store %cp, %sum\n", "store %cp, %sum\n  yield\n  }\n");
+    for stages in [2, 3] {
+        let compiled = compiled(&text, Target::sm_80(), 4, stages);
+        assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report);
+    }
+}

@@ -215,7 +215,10 @@ fn fitting_stages(
     });
     others += scratch::block_bytes(func, place, found);
     let margin = if asked { 0 } else { scratch::MARGIN };
-    others += scratch::scratch_bytes(func, place.id, target, num_warps, margin);
+    let own = scratch::scratch_bytes(func, place.id, target, num_warps, margin);
+    // What is done between the visits of a loop around is done beside the slots too.
+    let outermost = place.around.iter().find(|site| carry::is_loop(func, **site)).map_or(place.id, |site| site.owner);
+    others += own.max(scratch::scratch_bytes(func, outermost, target, num_warps, 0));
     let limit = target.max_shared_bytes().saturating_sub(others);
     let needed = wanted * per_stage;
     if needed <= limit {
