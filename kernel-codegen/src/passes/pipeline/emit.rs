@@ -1,12 +1,12 @@
 //! Rewrites a loop so that its copies run ahead.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use kernel_core::ir::{
     BinaryOp, CmpOp, ControlOp, DType, Def, Dim, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, Literal, MemoryOp, Op,
     OpId, RegionId, Span, Ty, ValueId,
 };
-use kernel_core::passes::util::{clone_op, constant, replace_all_uses, walk_region};
+use kernel_core::passes::util::{clone_op, constant, replace_all_uses};
 
 use super::Place;
 use super::carry;
@@ -14,7 +14,6 @@ use super::find::{Candidate, Found};
 use super::flight::{self, Flight};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::yielded;
-use crate::passes::allocate::root;
 
 /// Rewrites the loop with so many slots; returns whether products stay in flight.
 pub(super) fn emit(
@@ -64,9 +63,9 @@ pub(super) struct Bounds {
 }
 
 /// Memory of the pipeline.
-struct Buffers {
+pub(super) struct Buffers {
     /// Per candidate, all slots.
-    slots: Vec<ValueId>,
+    pub(super) slots: Vec<ValueId>,
     /// The barriers of tensor copies, one per slot.
     barrier: Option<ValueId>,
     phases: Option<Phases>,
@@ -304,10 +303,10 @@ impl Emit<'_> {
 }
 
 /// What the loop carries for the pipeline.
-struct Args {
+pub(super) struct Args {
     trip: Trip,
     /// The slot that is read, and the one that is written.
-    read: ValueId,
+    pub(super) read: ValueId,
     write: ValueId,
     /// The phase of the barriers.
     phase: Option<ValueId>,
@@ -405,89 +404,6 @@ impl Emit<'_> {
         }
         self.out.push(end);
         self.func.regions[body.index()].ops = std::mem::replace(&mut self.out, around);
-    }
-
-    /// Whether a `wgmma` reads what `cp.async` has written.
-    fn feeds_products(&self, body: RegionId) -> bool {
-        let mut feeds = false;
-        walk_region(self.func, body, &mut |id| {
-            let operation = self.func.op(id);
-            if let Op::Gpu(GpuOp::Wgmma { .. }) = operation.op {
-                feeds |= operation.operands[..2].iter().any(|&factor| {
-                    let alloc = root(self.func, factor);
-                    let of = |candidate: &&Candidate| !candidate.is_tensor();
-                    let feeding = self.found.candidates.iter().filter(of).flat_map(|candidate| &candidate.feeds);
-                    alloc.is_some_and(|alloc| feeding.into_iter().any(|feed| feed.alloc == alloc))
-                });
-            }
-        });
-        feeds
-    }
-
-    /// Views of the slot take the place of allocations, and what is used in registers is read from it. Returns the
-    /// operations that go.
-    fn replace_loads(
-        &mut self,
-        (old, end): (&[OpId], OpId),
-        args: &Args,
-        buffers: &Buffers,
-        flight: Option<&Flight>,
-    ) -> HashSet<OpId> {
-        let mut gone = HashSet::new();
-        for (candidate, &slots) in self.found.candidates.iter().zip(&buffers.slots) {
-            let view = self.slot(candidate, slots, args.read);
-            for feed in &candidate.feeds {
-                let alloc = self.func.op(feed.alloc).results[0];
-                let seen = self.seen(feed, view);
-                replace_all_uses(self.func, alloc, seen);
-                gone.extend([feed.alloc, feed.store]);
-            }
-            if candidate.in_registers {
-                let load = &mut self.func.ops[candidate.op.index()];
-                load.op = GpuOp::SharedLoad.into();
-                load.operands = vec![view];
-            } else {
-                gone.insert(candidate.op);
-            }
-        }
-        self.drop_unused(end, old, &mut gone);
-        if !old.iter().any(|&id| !gone.contains(&id) && self.func.op(id).op == Op::Gpu(GpuOp::SharedStore)) {
-            let fences = |id: &&OpId| matches!(self.func.op(**id).op, Op::Gpu(GpuOp::Fence { .. } | GpuOp::Barrier));
-            gone.extend(old.iter().filter(fences));
-        }
-        for &wait in flight.iter().flat_map(|flight| &flight.waits) {
-            let (from, to) = (self.func.op(wait).results[0], self.func.op(wait).operands[0]);
-            replace_all_uses(self.func, from, to);
-            gone.insert(wait);
-        }
-        gone
-    }
-
-    /// What only led to operations that went goes too: rearrangements, and what is computed ahead now. Checks are among
-    /// that; each trip is checked once, ahead.
-    fn drop_unused(&self, end: OpId, old: &[OpId], gone: &mut HashSet<OpId>) {
-        let mut uses: HashMap<ValueId, usize> = HashMap::new();
-        let mut count = |id: OpId| {
-            self.func.op(id).operands.iter().for_each(|&value| *uses.entry(value).or_default() += 1);
-        };
-        count(end);
-        for &id in old.iter().filter(|id| !gone.contains(id)) {
-            count(id);
-            for &region in &self.func.op(id).regions {
-                walk_region(self.func, region, &mut count);
-            }
-        }
-        for &id in old.iter().rev() {
-            let operation = self.func.op(id);
-            let may_go = matches!(operation.op, Op::Shape(_)) || self.found.slice.contains(&id);
-            let unused = |value: &ValueId| uses.get(value).is_none_or(|&count| count == 0);
-            if !gone.contains(&id) && may_go && operation.results.iter().all(unused) {
-                gone.insert(id);
-                for operand in &operation.operands {
-                    uses.entry(*operand).and_modify(|count| *count -= 1);
-                }
-            }
-        }
     }
 
     /// Waits for the products of the iteration before; those of this one stay in flight.

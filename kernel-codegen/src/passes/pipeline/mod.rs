@@ -42,6 +42,7 @@ mod carry;
 mod emit;
 mod find;
 mod flight;
+mod replace;
 mod scratch;
 #[cfg(test)]
 mod tests;
