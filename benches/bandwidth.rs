@@ -3,7 +3,7 @@
 //! ```text
 //! python3 benches/peers/compile.py benches/peers/cubins        # once, anywhere: needs triton, no GPU
 //! cargo bench -p tilewright-bench --bench bandwidth            # on a machine with a GPU
-//! cargo bench -p tilewright-bench --bench bandwidth -- --only softmax,add
+//! cargo bench -p tilewright-bench --bench bandwidth -- --only softmax,add --shapes +1,x1000
 //! ```
 //! Without the cubins, only Tilewright and the copy run. `--out DIR` and `--cubins DIR` name other folders.
 //! Without `--bench`, which `cargo bench` adds, each kernel is only checked, at small sizes, on whatever device there
@@ -27,8 +27,10 @@ fn main() -> Result<(), Failure> {
     if time && mode == Mode::Check {
         println!("no CUDA device: nothing is timed, kernels are checked at small sizes");
     }
-    let only = report::argument("--only").map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default();
-    let mut stage = Stage::new(&device, mode.clone(), only)?;
+    let list = |name: &str| -> Vec<String> {
+        report::argument(name).map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default()
+    };
+    let mut stage = Stage::new(&device, mode.clone(), list("--only"), list("--shapes"))?;
     kernels::all(&mut stage)?;
     if mode == Mode::Time {
         stage.finish()?;

@@ -57,6 +57,7 @@ fn run<const BM: usize, const BN: usize, const BK: usize>(
     device: &Device,
     sizes: &[usize],
     (n, k): (usize, usize),
+    warps: u32,
 ) -> Result<(Vec<f16>, f64), Error> {
     let mut starts = vec![0];
     starts.extend(sizes.iter().scan(0, |sum, size| {
@@ -76,6 +77,7 @@ fn run<const BM: usize, const BN: usize, const BK: usize>(
         let start = stream.record()?;
         grouped::<_, BM, BN, BK>(&x, &weights, &starts, &mut out, experts as i32, n as i32, k as i32)
             .grid((tiles, n.div_ceil(BN)))
+            .num_warps(warps)
             .launch(device)?;
         let end = stream.record()?;
         end.synchronize()?;
@@ -89,8 +91,9 @@ fn check<const BM: usize, const BN: usize, const BK: usize>(
     device: &Device,
     sizes: &[usize],
     (n, k): (usize, usize),
+    warps: u32,
 ) -> Result<(), Error> {
-    let (got, _) = run::<BM, BN, BK>(device, sizes, (n, k))?;
+    let (got, _) = run::<BM, BN, BK>(device, sizes, (n, k), warps)?;
     let mut row = 0;
     for (expert, size) in sizes.iter().enumerate() {
         for i in row..row + size {
@@ -110,14 +113,14 @@ fn main() -> Result<(), Error> {
     println!("on {}", device.name());
 
     // Heights that nothing divides, and an expert without rows.
-    check::<32, 32, 16>(&device, &[5, 0, 70, 33], (72, 40))?;
+    check::<32, 32, 16>(&device, &[5, 0, 70, 33], (72, 40), 4)?;
     // The tile that is timed.
-    check::<128, 128, 64>(&device, &[1, 130, 0, 67], (136, 72))?;
+    check::<128, 256, 64>(&device, &[1, 130, 0, 67], (136, 72), 8)?;
 
     if device.is_cuda() {
         let sizes: Vec<usize> = (0..16).map(|expert| 200 + expert * 37).collect();
         let (rows, n, k) = (sizes.iter().sum::<usize>(), 4096usize, 4096usize);
-        let (_, ms) = run::<128, 128, 64>(&device, &sizes, (n, k))?;
+        let (_, ms) = run::<128, 256, 64>(&device, &sizes, (n, k), 8)?;
         let flops = 2.0 * rows as f64 * n as f64 * k as f64;
         println!("{} experts, {rows} rows of {k}: {ms:.3} ms, {:.0} TFLOP/s", sizes.len(), flops / ms / 1e9);
     }

@@ -18,7 +18,7 @@ const ROUNDS: usize = 21;
 const TRIES: usize = 5;
 const SEMIFINALISTS: usize = 3;
 /// Rounds of a semifinal: configurations within a few percent of each other need more runs to be told apart.
-const SEMIFINAL: usize = 9;
+const SEMIFINAL: usize = 21;
 /// Bytes written between runs: more than five times the H100's L2 cache.
 const FLUSH_BYTES: usize = 256 << 20;
 
@@ -41,6 +41,8 @@ pub struct Stage {
     device: Device,
     mode: Mode,
     only: Vec<String>,
+    /// What the shapes to do contain: `+1`, `4096x`.
+    shapes: Vec<String>,
     flush: Option<Buffer<u8>>,
     entries: Vec<Entry>,
     started: Instant,
@@ -52,17 +54,18 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Prepares a stage; `only` are the names of the works to do, all if empty.
+    /// Prepares a stage; `only` are the names of the works to do, `shapes` parts of the names of the shapes, all if
+    /// empty.
     ///
     /// # Errors
     /// If there is no memory for flushing the cache.
-    pub fn new(device: &Device, mode: Mode, only: Vec<String>) -> Result<Stage, Failure> {
+    pub fn new(device: &Device, mode: Mode, only: Vec<String>, shapes: Vec<String>) -> Result<Stage, Failure> {
         let flush = if mode == Mode::Time { Some(device.zeros(FLUSH_BYTES)?) } else { None };
         let entries = if device.is_cuda() { cubin::index(&report::cubins()) } else { Vec::new() };
         let (started, machine) = (Instant::now(), report::machine());
         let (device, outcomes, failures) = (device.clone(), Vec::new(), Vec::new());
         let attempts = String::from("work,shape,dtype,contender,config,ms\n");
-        Ok(Stage { device, mode, only, flush, entries, started, machine, outcomes, attempts, failures })
+        Ok(Stage { device, mode, only, shapes, flush, entries, started, machine, outcomes, attempts, failures })
     }
 
     /// The device of all buffers.
@@ -178,6 +181,9 @@ impl Stage {
     /// # Errors
     /// If the device fails, or a file cannot be written.
     pub fn hold(&mut self, contest: Contest<'_>) -> Result<(), Failure> {
+        if !self.shapes.is_empty() && !self.shapes.iter().any(|part| contest.shape.contains(part)) {
+            return Ok(());
+        }
         match self.mode.clone() {
             Mode::Check => self.check_all(contest),
             Mode::Time => self.time(contest),

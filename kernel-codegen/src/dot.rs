@@ -240,6 +240,7 @@ impl Problem {
         let blocked = Blocked {
             size_per_thread: batches(1).chain([high, wide]).collect(),
             threads_per_warp: batches(1).chain([down, across]).collect(),
+            repeats: vec![1; rank],
             warps: batch_warps.into_iter().chain([warps_down, left / warps_down]).collect(),
             order: (0..rank as u8).rev().collect(),
         };

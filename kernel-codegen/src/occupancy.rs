@@ -15,7 +15,8 @@
 //!
 //! ptxas chooses the number of registers, and without advice it takes few: of eight loads that could be in flight
 //! it lets the second wait for the first, to save a register. What is asked for is advice, `.minnctapersm` in
-//! PTX: room for 1024 threads, which leaves 64 registers to each. Kernels without loops, reductions and barriers
+//! PTX: room for 1024 threads, which leaves 64 registers to each, but for two programs at least, where 32 registers are
+//! enough for those of 1024 threads. Kernels without loops, reductions and barriers
 //! get none, as nothing in them waits and they gain from every further program; unless they do little but load much.
 
 use std::fmt;
@@ -199,7 +200,9 @@ pub(crate) fn asked_programs(
     let threads = num_warps * WARP_SIZE;
     let by_registers = has.registers / needed / threads;
     let by_others = Occupancy::new(target, num_warps, shared_bytes, None).programs();
-    Some((ASKED_THREADS / threads).min(by_registers).min(by_others).max(1))
+    // The largest programs have a second one beside them, so that one computes while the other loads.
+    let asked = (ASKED_THREADS / threads).max(2);
+    Some(asked.min(by_registers).min(by_others).max(1))
 }
 
 /// Registers of 32 bits per thread that the loads of a region fill, without those of regions in it.

@@ -44,6 +44,17 @@ fn loops_reductions_and_barriers_ask_for_1024_threads() {
     }
 }
 
+/// Two programs of 1024 threads have 32 registers per thread, which are enough for tiles of few registers.
+#[test]
+fn programs_of_1024_threads_have_a_second_one_beside_them() {
+    let row = include_str!("kernels/layernorm.tile").replace("1024", "8192");
+    assert_eq!(asked(&row, 32), Some(2));
+    let compiled = hopper(&row, 32);
+    let Some(assembled) = assemble_ptx(&compiled.ptx, compiled.target) else { return };
+    assert!(assembled.registers <= 32, "{assembled:?}");
+    assert_eq!(assembled.spill_bytes, 0);
+}
+
 #[test]
 fn no_more_programs_are_asked_for_than_fit() {
     let layer_norm = include_str!("kernels/layernorm.tile");

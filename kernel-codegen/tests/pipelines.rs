@@ -162,3 +162,36 @@ fn slots_leave_room_for_conversions() {
         assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report);
     }
 }
+
+/// A persistent product whose tiles go out through shared memory of their own, all the time.
+#[test]
+fn slots_leave_room_for_tiles_on_their_way_out() {
+    let text = "kernel tiles \"tiles.rs\" unsafe bound {
+      param %a a: desc f64[128, 32] {div = 16, len_div = 8, stride_div = 8}
+      param %b b: desc f64[128, 32] {div = 16, len_div = 8, stride_div = 8}
+      param %c c: desc_mut f64[128, 128] {div = 16, len_div = 8, stride_div = 8}
+      param %k k: i32 {div = 16}
+      param %tiles tiles: i32
+      %zero: i32 = const 0
+      %one: i32 = const 1
+      %bm: i32 = const 128
+      %step: i32 = const 32
+      %z: f64 = const 0.0
+      %acc0: f64[128, 128] = splat %z
+      for %zero, %tiles, %one (%tile: i32) {
+        %i: i32 = mul %tile, %bm
+        %sum: f64[128, 128] = for %zero, %k, %step, %acc0 (%t: i32, %acc: f64[128, 128]) {
+          %x: f64[128, 32] = desc_load %a, %i, %t
+          %y: f64[128, 32] = desc_load %b, %zero, %t
+          %w: f64[32, 128] = permute %y {perm = [1, 0]}
+          %d: f64[128, 128] = dot %x, %w, %acc {precision = tf32}
+          yield %d
+        }
+        desc_store %c, %sum, %i, %zero
+        yield
+      }
+      return
+    }";
+    let compiled = compiled(text, Target::sm_90a(), 8, 3);
+    assert!(compiled.shared_bytes <= 227 * 1024, "{}", compiled.report);
+}

@@ -230,14 +230,19 @@ fn large_tiles_stay_in_registers() {
             ("mbarrier.arrive.expect_tx", 1),
             // In a trip, and behind the last.
             ("mbarrier.arrive.shared", 2),
-            // Where the barriers are made; then around a tile on its way out, among 256 threads.
+            // Where the barriers are made. Then four warps at a time, which send their own rows in four pieces: before
+            // the first, and behind each that they have written.
             ("bar.sync \t0;", 1),
-            ("bar.sync \t1, 256;", 2),
+            ("bar.sync", 6),
             ("stmatrix", 16),
-            ("shfl.sync.idx", 2),
+            ("fence.proxy.async.shared::cta", 4),
+            ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group", 4),
+            ("shfl.sync.idx", 4),
         ] {
             assert_eq!(count(ptx, what), times, "{what}\n{ptx}");
         }
+        let among_four = ptx.lines().filter(|line| line.contains("bar.sync") && line.ends_with(", 128;"));
+        assert_eq!(among_four.count(), 5, "{ptx}");
         let report = compiled.report.to_string();
         assert!(
             report.contains("fed by warps of their own through 3 slots of 49152 bytes, one product in flight"),

@@ -71,7 +71,11 @@ impl FromStr for Tile {
 
     /// `BMxBNxBKxSTAGESxWARPS`, then `gGROUP` and `/SPLITS` if they are not 8 and 1.
     fn from_str(text: &str) -> Result<Tile, Failure> {
-        let number = |part: &str| part.parse::<usize>().map_err(|why| format!("tile {text}: {part}: {why}"));
+        let number = |part: &str| match part.parse::<usize>() {
+            Ok(0) => Err(format!("tile {text}: 0 is no size")),
+            Ok(number) => Ok(number),
+            Err(why) => Err(format!("tile {text}: {part}: {why}")),
+        };
         let (rest, splits) = text.split_once('/').unwrap_or((text, "1"));
         let (sizes, group) = match rest.split_once('g') {
             Some((sizes, group)) => (sizes, number(group)?),

@@ -234,7 +234,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             vector: vectors.width,
             bytes: vectors.width * bits / 8,
             instructions: vectors.groups.len() as u32,
-            masked: mask.is_some(),
+            // A mask that always holds is dropped.
+            masked: mask.is_some_and(|mask| self.axis.of(self.func, mask).constant != Some(1)),
             layout: self.layout_id(pointer),
         });
     }

@@ -178,6 +178,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.scratch.base
             }
         };
+        debug_assert!(start >= self.scratch.base, "allocations are live there");
         self.scratch.uses += 1;
         self.scratch.high_water = self.scratch.high_water.max((start + bytes).next_multiple_of(ALIGNMENT));
         start

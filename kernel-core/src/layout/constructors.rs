@@ -13,6 +13,7 @@ pub const WARP_SIZE: u32 = 32;
 /// let layout = Blocked {
 ///     size_per_thread: vec![1, 8],
 ///     threads_per_warp: vec![4, 8],
+///     repeats: vec![1, 1],
 ///     warps: vec![4, 1],
 ///     order: vec![1, 0],
 /// }
@@ -31,6 +32,8 @@ pub struct Blocked {
     pub size_per_thread: Vec<u32>,
     /// Lanes of one warp; their product is 32.
     pub threads_per_warp: Vec<u32>,
+    /// How often a warp repeats that, in further registers, before the next warp follows.
+    pub repeats: Vec<u32>,
     /// Warps of the program.
     pub warps: Vec<u32>,
     /// The axes from the fastest to the slowest: row-major is `[rank - 1, .., 0]`.
@@ -61,7 +64,7 @@ impl Blocked {
             warps[axis] = if last { warps_left } else { warps_left.min(room) };
             warps_left /= warps[axis].max(1);
         }
-        Blocked { size_per_thread, threads_per_warp: lanes, warps, order: order.to_vec() }
+        Blocked { size_per_thread, threads_per_warp: lanes, repeats: vec![1; rank], warps, order: order.to_vec() }
     }
 
     /// The layout of a tile of `shape`.
@@ -73,7 +76,8 @@ impl Blocked {
     /// Ranks that differ, sizes that are no powers of two, an order that is no permutation.
     pub fn layout(&self, shape: &[u32]) -> Result<LinearLayout, LayoutError> {
         let rank = shape.len();
-        let ranks = [&self.size_per_thread, &self.threads_per_warp, &self.warps].map(|list| list.len());
+        let lists = [&self.size_per_thread, &self.threads_per_warp, &self.repeats, &self.warps];
+        let ranks = lists.map(|list| list.len());
         if ranks.iter().any(|&len| len != rank) || self.order.len() != rank {
             return Err(LayoutError::BadParameters {
                 constructor: "blocked",
@@ -89,6 +93,7 @@ impl Blocked {
         check_order("blocked", &self.order)?;
         let tile = identity_nd(Dim::Register, &self.size_per_thread, &self.order)?
             .product(&identity_nd(Dim::Lane, &self.threads_per_warp, &self.order)?)?
+            .product(&identity_nd(Dim::Register, &self.repeats, &self.order)?)?
             .product(&identity_nd(Dim::Warp, &self.warps, &self.order)?)?;
         fit_to_shape(&tile, shape)
     }

@@ -129,21 +129,24 @@ pub struct Sample {
     pub safe: String,
     /// PTX of the unsafe one.
     pub unchecked: String,
+    /// The report of the safe kernel.
+    pub report: String,
 }
 
-fn ptx(compiled: Result<tilewright::launch::CompiledKernel, Error>) -> String {
-    compiled.unwrap_or_else(|error| panic!("{error}")).ptx().to_string()
+/// PTX and report.
+fn texts(compiled: Result<tilewright::launch::CompiledKernel, Error>) -> (String, String) {
+    let compiled = compiled.unwrap_or_else(|error| panic!("{error}"));
+    (compiled.ptx().to_string(), compiled.report().to_string())
 }
 
 /// Samples of two kernels, for some dtypes; `arguments` are those of `compile`.
 macro_rules! samples {
     ($kernel:literal, $safe:ident, $unchecked:ident, $block:expr, $arguments:tt, $($dtype:ident)*) => {
-        vec![$(Sample {
-            name: format!(concat!($kernel, " ", stringify!($dtype), " {}"), $block),
-            bytes: size_of::<$dtype>(),
-            block: $block,
-            safe: ptx($safe { BLOCK: $block }.compile::<$dtype> $arguments),
-            unchecked: ptx($unchecked { BLOCK: $block }.compile::<$dtype> $arguments),
+        vec![$({
+            let (safe, report) = texts($safe { BLOCK: $block }.compile::<$dtype> $arguments);
+            let (unchecked, _) = texts($unchecked { BLOCK: $block }.compile::<$dtype> $arguments);
+            let name = format!(concat!($kernel, " ", stringify!($dtype), " {}"), $block);
+            Sample { name, bytes: size_of::<$dtype>(), block: $block, safe, unchecked, report }
         }),*]
     };
 }

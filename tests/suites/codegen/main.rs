@@ -3,6 +3,7 @@
 mod determinism;
 mod kernels;
 mod names;
+mod reports;
 mod safety;
 mod shape;
 mod tensors;

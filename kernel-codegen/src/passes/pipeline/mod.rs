@@ -206,6 +206,7 @@ fn fitting_stages(
             others += view_bytes(func, operation.results[0]);
         }
     });
+    others += scratch::block_bytes(func, place, found);
     let margin = if asked { 0 } else { scratch::MARGIN };
     others += scratch::scratch_bytes(func, place.id, target, num_warps, margin);
     let limit = target.max_shared_bytes().saturating_sub(others);

@@ -1,7 +1,9 @@
 //! The shared memory that a loop needs beside the slots of its pipeline.
 
-use kernel_core::ir::{ControlOp, DType, Func, Op, OpId, Operation, ShapeOp, ValueId};
+use kernel_core::ir::{ControlOp, DType, DescOp, Func, Op, OpId, Operation, RegionId, ShapeOp, ValueId};
 
+use super::Place;
+use super::find::Found;
 use crate::analysis::control::for_each_op;
 use crate::dot::{Instruction, Problem};
 use crate::lower::conversion_bytes;
@@ -31,6 +33,55 @@ pub(super) fn scratch_bytes(func: &Func, id: OpId, target: Target, num_warps: u3
         bytes = bytes.max(needed);
     });
     bytes
+}
+
+/// Bytes of the blocks of tensors that go through shared memory beside the pipelined loop: those that it loads otherwise
+/// than through its slots, or a loop around it does, and those that any loop stores, whose place is theirs throughout.
+pub(super) fn block_bytes(func: &Func, place: &Place, found: &Found) -> u32 {
+    let blocks = Blocks { func, place, found };
+    blocks.in_region(func.body, None)
+}
+
+struct Blocks<'f> {
+    func: &'f Func,
+    place: &'f Place,
+    found: &'f Found,
+}
+
+impl Blocks<'_> {
+    /// Of the operations of a region in the loop `innermost`, if it is in one.
+    fn in_region(&self, region: RegionId, innermost: Option<OpId>) -> u32 {
+        let around = |id: OpId| id == self.place.id || self.place.around.iter().any(|site| site.owner == id);
+        let mut total = 0;
+        for (id, operation) in self.func.region_ops(region) {
+            let block = match &operation.op {
+                Op::Desc(DescOp::DescLoad) if innermost.is_some_and(around) && !self.has_slots(id) => {
+                    operation.results.first()
+                }
+                Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. }) if innermost.is_some() => {
+                    operation.operands.get(1)
+                }
+                Op::Desc(_)
+                | Op::Shape(_)
+                | Op::Control(_)
+                | Op::Create(_)
+                | Op::Elementwise(_)
+                | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Gpu(_) => None,
+            };
+            total +=
+                block.map_or(0, |&block| self.func.ty(block).numel().unwrap_or(0) as u32 * bytes(self.func, block));
+            let is_loop = matches!(operation.op, Op::Control(ControlOp::For { .. } | ControlOp::While));
+            let innermost = if is_loop { Some(id) } else { innermost };
+            total += operation.regions.iter().map(|&inner| self.in_region(inner, innermost)).sum::<u32>();
+        }
+        total
+    }
+
+    fn has_slots(&self, load: OpId) -> bool {
+        self.found.candidates.iter().any(|candidate| candidate.op == load)
+    }
 }
 
 fn conversion(func: &Func, operation: &Operation) -> u32 {

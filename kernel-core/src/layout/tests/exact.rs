@@ -13,6 +13,7 @@ fn blocked(size: [u32; 2], threads: [u32; 2], warps: [u32; 2], order: [u8; 2], s
     let parameters = Blocked {
         size_per_thread: size.to_vec(),
         threads_per_warp: threads.to_vec(),
+        repeats: vec![1, 1],
         warps: warps.to_vec(),
         order: order.to_vec(),
     };
@@ -98,7 +99,13 @@ fn wrong_parameters_are_refused() {
     assert!(nvmma_shared(&[64, 64], SwizzleWidth::B128, 64, false).is_err());
     assert!(swizzled_shared(&[64, 64], 3, 1, 8, &[1, 0]).is_err());
     assert!(swizzled_shared(&[64, 64], 8, 1, 8, &[1, 1]).is_err());
-    let block = Blocked { size_per_thread: vec![1], threads_per_warp: vec![16], warps: vec![1], order: vec![0] };
+    let block = Blocked {
+        size_per_thread: vec![1],
+        threads_per_warp: vec![16],
+        repeats: vec![1],
+        warps: vec![1],
+        order: vec![0],
+    };
     assert!(block.layout(&[32]).is_err());
     assert!(Blocked { threads_per_warp: vec![32], ..block.clone() }.layout(&[32, 2]).is_err());
     assert!(Blocked { threads_per_warp: vec![32], ..block }.layout(&[24]).is_err());

@@ -67,12 +67,12 @@ impl Drop for Loaded {
 
 /// Compiles PTX in the driver and prepares it for launches.
 ///
-/// As long as the code spills registers, the alternatives are tried; what spills least is kept.
+/// As long as the code spills more than a few registers, the alternatives are tried; what spills least is kept.
 pub(super) fn load(kernel: &Kernel, compiled: &Compiled, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
     device.default_stream().bind()?;
     let mut best = load_ptx(kernel, compiled, (&compiled.ptx, compiled.min_programs), device, ctx)?;
     for (programs, ptx) in compiled.alternatives() {
-        if best.usage.local_bytes == 0 {
+        if best.usage.local_bytes <= tolerated(best.usage.min_programs) {
             break;
         }
         // That it cannot be loaded another way does not take away the code that there is.
@@ -83,6 +83,14 @@ pub(super) fn load(kernel: &Kernel, compiled: &Compiled, device: &Device, ctx: &
         }
     }
     Ok(best)
+}
+
+/// Bytes of spilled registers with which code is kept that was asked to make room for so many programs. A multiprocessor
+/// that loses one program of two loses more than a few accesses to the first-level cache cost: layer norm of rows of
+/// 12289 f32 takes 0.22 ms with 8 bytes spilled, and 0.30 ms with none.
+fn tolerated(min_programs: Option<u32>) -> u32 {
+    const FEW: u32 = 16;
+    if min_programs.is_some_and(|programs| programs > 1) { FEW } else { 0 }
 }
 
 /// Compiles one version of the PTX, with what it asks for.
