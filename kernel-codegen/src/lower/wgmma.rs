@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! wgmma.fence                            registers that the instructions read or write are settled
-//! for each 32 bytes of K, 64 rows, N columns:
+//! for each 64 rows, N columns, 32 bytes of K:
 //!   wgmma.mma_async  {accumulator}, descriptor of A or {registers of A}, descriptor of B
 //! wgmma.commit_group
 //! ```
@@ -77,19 +77,16 @@ impl<'ctx> Lower<'_, 'ctx> {
         let is_origin = |at: &&Vec<u32>| at[0] & HALF_ROWS == 0 && at[1] & (columns - 1) == 0;
         let mut sums = self.registers(acc).to_vec();
         self.ir.asm(&[], "wgmma.fence.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
-        let homes_of = |origin: &Vec<u32>| -> Vec<usize> {
-            let home = |i: u32| {
-                let (core, row, element) = (i / 4, i / 2 % 2, i % 2);
-                let at = vec![origin[0] + row * HALF_ROWS, origin[1] + core * 8 + element];
-                place_of.get(&at).copied().unwrap_or(0)
-            };
-            (0..columns / 8 * 4).map(home).collect()
-        };
-        let tiles: Vec<(&Vec<u32>, Vec<usize>)> =
-            places.iter().filter(is_origin).map(|origin| (origin, homes_of(origin))).collect();
-        for k in (0..depth).step_by(kind.k_tile() as usize) {
-            // Tiles take turns, so that an instruction need not wait for the sums of the one before it.
-            for (origin, homes) in &tiles {
+        for origin in places.iter().filter(is_origin) {
+            let homes: Vec<usize> = (0..columns / 8 * 4)
+                .map(|i| {
+                    let (core, row, element) = (i / 4, i / 2 % 2, i % 2);
+                    let at = vec![origin[0] + row * HALF_ROWS, origin[1] + core * 8 + element];
+                    place_of.get(&at).copied().unwrap_or(0)
+                })
+                .collect();
+            let mut tile: Vec<Value> = homes.iter().map(|&home| sums[home]).collect();
+            for k in (0..depth).step_by(kind.k_tile() as usize) {
                 let b = self.tile_of(&right, origin[1], k);
                 let a = match &left {
                     Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
@@ -97,9 +94,10 @@ impl<'ctx> Lower<'_, 'ctx> {
                 };
                 // What follows the first product of a tile adds to it.
                 let adds = adds.filter(|_| k == 0);
-                let tile = homes.iter().map(|&home| sums[home]).collect();
-                let tile = self.wgmma_tile(kind, columns, (&left, &right), (a, b, adds), tile);
-                homes.iter().zip(tile).for_each(|(&home, value)| sums[home] = value);
+                tile = self.wgmma_tile(kind, columns, (&left, &right), (a, b, adds), tile);
+            }
+            for (&home, value) in homes.iter().zip(tile) {
+                sums[home] = value;
             }
         }
         self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
