@@ -78,6 +78,11 @@ impl Kind {
         8 * self.k_width()
     }
 
+    /// Whether sums are integers.
+    pub(crate) fn is_int(self) -> bool {
+        matches!(self, Kind::Int8 { .. })
+    }
+
     /// The PTX types of the factors.
     pub(crate) fn types(self) -> (&'static str, &'static str) {
         let byte = |signed: bool| if signed { "s8" } else { "u8" };

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Func, Placed, Safety, Span};
+use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, GpuOp, Op, Placed, Safety, Span, ValueId};
 use kernel_core::passes::{PassOptions, optimise as run_passes};
 use kernel_core::verify::verify;
-use kernel_llvm::{emit_ptx, load, new_context, optimise, target_machine};
+use kernel_llvm::{Pairs, emit_ptx, load, new_context, optimise, target_machine};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
@@ -59,7 +59,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
         false => (false, Vec::new()),
     };
     if !divided && options.runs("pipeline") {
-        loops.extend(pipeline::run(&mut func, *target, options)?);
+        loops.extend(pipeline::run(&mut func, *target, options, plan.exact)?);
     }
     tensor_copies::run(&mut func);
     membar::run(&mut func);
@@ -101,7 +101,7 @@ fn generate(
 
     let start = Instant::now();
     if options.runs("llvm") {
-        optimise(&lowered.module, &machine)?;
+        optimise(&lowered.module, &machine, pairs(placed.func()))?;
     }
     let after = text(&lowered.module);
     timings.optimise = start.elapsed();
@@ -128,6 +128,21 @@ fn generate(
         report,
         timings,
     })
+}
+
+/// Whether LLVM shall search for pairs of 16-bit floats: where they are computed with, or moved in a kernel without
+/// matrix products. What a product's kernel does with them besides is to round sums, which lowering pairs itself; and
+/// it has hundreds of them.
+fn pairs(func: &Func) -> Pairs {
+    let is_half = |&value: &ValueId| matches!(func.ty(value).dtype(), Some(DType::F16 | DType::BF16));
+    let (mut halves, mut computes, mut multiplies) = (false, false, false);
+    for operation in func.ops.iter() {
+        let half = operation.operands.iter().any(is_half);
+        halves |= half;
+        computes |= half && matches!(&operation.op, Op::Elementwise(op) if !matches!(op, ElementwiseOp::Cast { .. }));
+        multiplies |= matches!(operation.op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
+    }
+    if computes || (halves && !multiplies) { Pairs::Searched } else { Pairs::AsBuilt }
 }
 
 fn check_options(func: &Func, options: &Options) -> Result<(), CodegenError> {

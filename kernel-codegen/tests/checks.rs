@@ -164,6 +164,55 @@ fn what_a_launch_shows_not_to_be_negative_is_divided_without_signs() {
     assert_eq!(divisions_without_sign(&prepare(&promised, Checks::AtLaunch).0), 0);
 }
 
+/// A loop whose offsets are products of 32 bits, converted, and moved up by `ahead`, if that is not zero.
+fn scaled(ahead: i64) -> String {
+    format!(
+        r#"kernel scaled "k.rs" safe bound {{
+  param %0 x: ptr f32
+  param %1 n: i32
+  param %2 k: i32
+  %3: i32 = const 0
+  %4: i32 = const 16
+  %5: i32[16] = arange {{lo = 0, hi = 16}}
+  %6: i64 = const {ahead}
+  %7: i64[16] = splat %6
+  %8: i32[16] = splat %1
+  for %3, %2, %4 (%9: i32) {{
+    %10: i32[16] = splat %9
+    %11: i32[16] = add %10, %5
+    %12: i32[16] = mul %11, %8
+    %13: i64[16] = cast %12
+    %14: i64[16] = add %13, %7
+    %15: *x[16] = splat %0
+    %16: *x[16] = add_ptr %15, %14
+    %17: f32[16] = load %16
+    yield
+  }}
+  return
+}}
+"#
+    )
+}
+
+#[test]
+fn offsets_that_wrap_in_a_loop_are_not_trusted_even_where_they_stay_inside() {
+    let half = 1i128 << 31;
+    let launch = |ahead: i64, n: i128, k: i128, len: u64| {
+        let (_, plan) = prepare(&scaled(ahead), Checks::AtLaunch);
+        assert!(plan.exact);
+        plan.conditions.hold(&LaunchEnv { scalars: &[None, Some(n), Some(k)], lengths: &[len, 0, 0], grid: [1, 1, 1] })
+    };
+    // The counter is below 64, as far as intervals tell, and its lanes go up to 15 more.
+    assert!(launch(0, 1000, 64, 78_001));
+    assert!(!launch(0, 1000, 64, 78_000));
+    assert!(!launch(0, 1 << 26, 64, 1 << 40), "it may wrap to a negative number");
+    // Moved up by enough, what has wrapped lies in the buffer too.
+    assert!(launch(half as i64, 1000, 64, 1 << 40));
+    assert!(!launch(half as i64, 1 << 26, 64, 1 << 40));
+    assert!(!prepare(&scaled(0), Checks::EveryAccess).1.exact);
+    assert!(!prepare(&scaled(0).replace(" safe ", " unsafe "), Checks::AtLaunch).1.exact);
+}
+
 #[test]
 fn nothing_is_demanded_of_divisions_that_may_well_have_signs() {
     // `(i - n) % n + n` has a negative dividend, and the launch keeps its fast variant.

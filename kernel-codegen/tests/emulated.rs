@@ -153,6 +153,21 @@ fn many_lanes_meet_at_few_addresses() {
     check(include_str!("kernels/atomics.tile"), &buffers, &[1000], 2, Agreement::Exact);
 }
 
+/// Divisors whose reciprocals are subnormal or infinite, zeros, infinities and NaN among them.
+#[test]
+fn quotients_by_one_divisor_share_its_reciprocal_over_the_whole_range() {
+    let divisors = [1.0, -3.0, 0.0, 2e-39, -1e-44, 1.7e38, -3.4e38, f32::INFINITY, f32::NAN, f32::MIN_POSITIVE];
+    let few = [0.0, 1.5, -2e-39, 4e-39, 1.2e-38, 3.3e38, -1.7e38, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    let values: Vec<f32> = (0..divisors.len() * 256).map(|i| few[i % 256 % few.len()]).collect();
+    let out = zeros(values.len());
+    let text = include_str!("kernels/shared_divisor.tile");
+    let buffers = [values.into(), divisors.to_vec().into(), out];
+    check(text, &buffers, &[], divisors.len() as u32, Agreement::Within(2.4e-7));
+    let compiled = support::compile_for_hopper(&support::kernel(text));
+    let counts = ["div.full.f32", "rcp.approx.ftz.f32"].map(|what| support::count(&compiled.ptx, what));
+    assert_eq!(counts, [0, 1], "{}", compiled.ptx);
+}
+
 #[test]
 fn layer_norm_of_rows() {
     let buffers = [floats(4 * 1008, 19), floats(1008, 20), zeros(4 * 1008), zeros(4)];

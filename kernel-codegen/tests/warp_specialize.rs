@@ -235,6 +235,8 @@ fn large_tiles_stay_in_registers() {
             ("bar.sync \t0;", 1),
             ("bar.sync", 6),
             ("stmatrix", 16),
+            // Sums are rounded in pairs, also those that no trip has added to.
+            ("cvt.rn.f16x2.f32", 64),
             ("fence.proxy.async.shared::cta", 4),
             ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group", 4),
             ("shfl.sync.idx", 4),

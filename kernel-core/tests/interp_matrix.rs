@@ -291,6 +291,38 @@ fn products_chain_through_loops() {
 }
 
 #[test]
+fn a_product_that_does_not_add_overwrites() {
+    for (adds, times) in [("false", 1.0), ("true", 2.0)] {
+        let (out, result) = run_tensors(&format!(
+            "{LOADED}
+             %adds: bool = const {adds}
+             %d: f32[4, 4] = wgmma %sa, %sb, %c
+             %e: f32[4, 4] = wgmma %sa, %sb, %d, %adds
+             %w: f32[4, 4] = wgmma_wait %e {{pending = 0}}
+             desc_store %out, %w, %zero, %zero"
+        ));
+        assert_eq!((out, result), (doubled().iter().map(|x| times * x).collect(), Ok(())), "{adds}");
+    }
+}
+
+#[test]
+fn slices_are_stored_as_parts_of_blocks() {
+    let (out, result) = run_tensors(
+        "%s: shared f32[2, 4] = shared_alloc
+         %two: i32 = const 2
+         %x: f32[4, 4] = desc_load %a, %zero, %zero
+         %y: f32[2, 4] = slice %x {start = [1, 0]}
+         shared_store %s, %y
+         fence {kind = proxy_async}
+         barrier
+         tma_store %out, %s, %two, %zero
+         tma_store_wait {pending = 0}",
+    );
+    let expected: Vec<f32> = (0..16).map(|i| if i < 8 { -1.0 } else { i as f32 - 4.0 }).collect();
+    assert_eq!((out, result), (expected, Ok(())));
+}
+
+#[test]
 fn views_are_permuted_without_moving() {
     // The transposed view of a times b, and a in registers.
     let (out, result) = run_tensors(&format!(

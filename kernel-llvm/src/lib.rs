@@ -8,7 +8,7 @@
 //! `Result`s, and kernel attributes.
 //!
 //! ```
-//! use kernel_llvm::{KernelBounds, emit_ptx, load, mark_kernel, new_context, new_module, optimise,
+//! use kernel_llvm::{KernelBounds, Pairs, emit_ptx, load, mark_kernel, new_context, new_module, optimise,
 //!     target_machine};
 //!
 //! let llvm = load()?;
@@ -21,7 +21,7 @@
 //! builder.position_at_end(context.append_basic_block(function, "entry"));
 //! builder.build_return(None).map_err(kernel_llvm::Error::from)?;
 //!
-//! optimise(&module, &machine)?;
+//! optimise(&module, &machine, Pairs::AsBuilt)?;
 //! let ptx = emit_ptx(&module, &machine)?;
 //! assert!(ptx.contains(".visible .entry nothing()"));
 //! # Ok::<(), kernel_llvm::Error>(())
@@ -60,6 +60,7 @@ mod machine;
 #[cfg(not(feature = "link-llvm"))]
 mod open;
 mod options;
+mod passes;
 #[cfg(not(feature = "link-llvm"))]
 mod search;
 #[cfg(not(feature = "link-llvm"))]
@@ -82,4 +83,5 @@ pub use kernel::{
 #[cfg(not(feature = "link-llvm"))]
 pub use load::check;
 pub use load::{Llvm, load};
-pub use machine::{TRIPLE, data_layout, emit_ptx, new_context, new_module, optimise, target_machine};
+pub use machine::{TRIPLE, data_layout, emit_ptx, new_context, new_module, target_machine};
+pub use passes::{Pairs, optimise};

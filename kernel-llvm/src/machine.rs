@@ -1,9 +1,8 @@
-//! From a module to PTX: the machine, the optimiser, the printer.
+//! From a module to PTX: the machine, the verifier, the printer.
 
 use inkwell::OptimizationLevel;
 use inkwell::context::{AsContextRef, Context};
 use inkwell::module::Module;
-use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{CodeModel, FileType, RelocMode, Target, TargetMachine, TargetTriple};
 
 use crate::diagnostics::Diagnostics;
@@ -39,7 +38,7 @@ fn machine(cpu: &str, features: &str) -> Result<TargetMachine, String> {
     let target = Target::from_triple(&triple).map_err(|message| message.to_string())?;
     let (reloc, model) = (RelocMode::Default, CodeModel::Default);
     target
-        .create_target_machine(&triple, cpu, features, OptimizationLevel::Aggressive, reloc, model)
+        .create_target_machine(&triple, cpu, features, OptimizationLevel::Default, reloc, model)
         .ok_or_else(|| "LLVM gave no reason".to_string())
 }
 
@@ -76,30 +75,6 @@ pub fn new_module<'ctx>(context: &'ctx Context, name: &str, machine: &TargetMach
     module
 }
 
-/// Runs `default<O3>` over a module, after LLVM's verifier has accepted it.
-///
-/// The machine goes with it, so that costs and address spaces are those of the GPU. Loop and SLP
-/// vectorisation are off: a thread's values have the widths that layouts gave them, and the hardware
-/// has no wide registers to fill. Pairs of 16-bit values are packed (`fma.rn.f16x2`) all the same,
-/// by vector-combine; SLP changed nothing in such code. Unrolling is on; loops that must stay carry a
-/// [`LoopHint`](crate::LoopHint).
-///
-/// # Errors
-///
-/// [`Error::Invalid`] if the verifier refuses the module, [`Error::Failed`] if a pass does.
-pub fn optimise(module: &Module<'_>, machine: &TargetMachine) -> Result<(), Error> {
-    verify(module, "before optimising")?;
-    let options = PassBuilderOptions::create();
-    options.set_loop_unrolling(true);
-    options.set_loop_interleaving(false);
-    options.set_loop_vectorization(false);
-    options.set_loop_slp_vectorization(false);
-    options.set_merge_functions(false);
-    run(module, "optimising", || {
-        module.run_passes("default<O3>", machine, options).map_err(|message| message.to_string())
-    })
-}
-
 /// Prints a module as PTX, after LLVM's verifier has accepted it. Code generation changes the
 /// module: print its LLVM IR before.
 ///
@@ -120,13 +95,17 @@ pub fn emit_ptx(module: &Module<'_>, machine: &TargetMachine) -> Result<String, 
 }
 
 /// Runs LLVM's verifier.
-fn verify(module: &Module<'_>, stage: &'static str) -> Result<(), Error> {
+pub(crate) fn verify(module: &Module<'_>, stage: &'static str) -> Result<(), Error> {
     module.verify().map_err(|message| Error::Invalid { module: name_of(module), stage, message: message.to_string() })
 }
 
 /// Runs one step of LLVM over a module; errors that it returns and errors that it reports to the
 /// context both become an `Err`.
-fn run<T>(module: &Module<'_>, stage: &'static str, step: impl FnOnce() -> Result<T, String>) -> Result<T, Error> {
+pub(crate) fn run<T>(
+    module: &Module<'_>,
+    stage: &'static str,
+    step: impl FnOnce() -> Result<T, String>,
+) -> Result<T, Error> {
     let name = name_of(module);
     let doing = Doing::new(format!("{stage} module `{name}`"));
     // SAFETY: a module's context outlives it, and inkwell's contexts are not shared by threads.

@@ -24,7 +24,7 @@
 //! a range that is known not to be negative.
 
 use kernel_core::ir::{
-    ControlOp, CreateOp, ElementwiseOp, Facts, Func, HintKind, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp,
+    ControlOp, CreateOp, DType, ElementwiseOp, Facts, Func, HintKind, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp,
     ValueId,
 };
 
@@ -311,7 +311,8 @@ impl AxisAnalysis {
                     self.of(func, operation.operands[1]),
                     self.of(func, operation.operands[2]),
                 );
-                self.set(args[0], rules::induction(&lo, &hi, &step));
+                let dtype = func.ty(args[0]).dtype().unwrap_or(DType::I64);
+                self.set(args[0], rules::induction(dtype, &lo, &hi, &step));
                 self.fixpoint(func, &operation.operands[3..], &args[1..], body, &operation.results, &[body]);
             }
             ControlOp::While => {

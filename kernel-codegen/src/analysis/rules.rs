@@ -379,10 +379,14 @@ pub(super) fn hint(a: &AxisInfo, kind: HintKind, n: &Dim, multiple: &Dim, axis: 
 }
 
 /// The counter of a loop.
-pub(super) fn induction(lo: &AxisInfo, hi: &AxisInfo, step: &AxisInfo) -> AxisInfo {
+pub(super) fn induction(dtype: DType, lo: &AxisInfo, hi: &AxisInfo, step: &AxisInfo) -> AxisInfo {
     let divisibility = gcd(lo.divisor_of_all(), step.divisor_of_all());
     let dims = vec![DimInfo { divisibility, ..DimInfo::UNKNOWN }];
-    // The loop runs for lo <= i < hi only.
-    let range = lo.range.map(|(lo, _)| (lo, hi.range.map_or(i64::MAX, |(_, hi)| hi.saturating_sub(1)).max(lo)));
+    // The loop runs for lo <= i < hi only, and where it gets to is divisible too: what is below the largest number of
+    // the dtype by less than a step is not reached.
+    let largest = i64::try_from(dtype.int_max()).unwrap_or(i64::MAX);
+    let last = hi.range.map_or(largest, |(_, hi)| hi.min(largest)).saturating_sub(1);
+    let last = last - last.rem_euclid(i64::try_from(divisibility).unwrap_or(1));
+    let range = lo.range.map(|(lo, _)| (lo, last.max(lo)));
     AxisInfo { dims, constant: None, range }
 }

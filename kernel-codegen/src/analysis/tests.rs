@@ -277,6 +277,27 @@ fn loops_keep_what_every_iteration_keeps() {
 }
 
 #[test]
+fn counters_end_below_the_largest_number_by_a_step() {
+    let last = |step: &str, lanes: &str| {
+        let func = parse(&format!(
+            "%zero: i32 = const 0
+             for %zero, %m, {step} {{reverse = false, unroll = auto, stages = 1, warp_specialize = false, \
+               flatten = false}} (%k: i32) {{
+               %ks: i32[1024] = splat %k
+               %next: i32[1024] = add %ks, {lanes}
+               yield
+             }}"
+        ));
+        let sum = func.ops.iter().rfind(|op| op.op == Op::binary(BinaryOp::Add)).map(|op| op.results[0]);
+        AxisAnalysis::new(&func).of(&func, sum.expect("the sum in the loop")).range
+    };
+    let all = i64::from(i32::MAX);
+    assert_eq!(last("%k1024", "%i"), Some((0, all)));
+    assert_eq!(last("%k1024", "%ragged"), None);
+    assert_eq!(last("%k4", "%i"), None, "up to 1023 more than a multiple of 4");
+}
+
+#[test]
 fn remainders_stay_below_what_they_are_taken_of() {
     let range = |body: &str| info(body).range;
     assert_eq!(range("%r: i32[1024] = rem %i, %ns"), Some((0, 1023)));

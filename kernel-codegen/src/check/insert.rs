@@ -9,6 +9,7 @@ use kernel_core::ir::{
 
 use super::decide;
 use super::describe::Describer;
+use super::exact;
 use super::hints::{self, HintChecks, Kept, Promise};
 use super::lanes::Lanes;
 use super::pointers;
@@ -83,6 +84,8 @@ pub struct CheckPlan {
     pub accesses: Vec<Access>,
     /// Every hint and assertion.
     pub promises: Vec<Promise>,
+    /// Whether offsets of accesses that are decided at launch do not wrap on the way, where loops compute them.
+    pub exact: bool,
 }
 
 /// Brings addresses to canonical form, classifies every access and inserts the checks of the variant.
@@ -95,11 +98,13 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
     let decided = {
         let (mut describer, found) = (Describer::new(func), &mut classified);
         let (describer, divisions, decided) = (&mut describer, &mut divisions, Vec::new());
-        let mut walk = Classify { func, checks, hints, describer, plan: &mut plan, found, divisions, decided };
+        let plan = &mut plan;
+        let mut walk = Classify { func, checks, hints, describer, plan, found, divisions, decided, inner: None };
         walk.region(func.body);
         walk.decided
     };
     plan.promises.sort_by_key(|promise| (promise.span.line, promise.span.column));
+    plan.exact = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
     let without_signs = divisions.require(func, &mut plan.conditions);
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
     inserter.region(inserter.func.body);
@@ -157,6 +162,8 @@ struct Classify<'a, 'f> {
     /// The assertions that the host decides.
     decided: Vec<OpId>,
     divisions: &'a mut Divisions,
+    /// The body of the loop that is being looked at.
+    inner: Option<RegionId>,
 }
 
 impl Classify<'_, '_> {
@@ -187,6 +194,11 @@ impl Classify<'_, '_> {
             Op::Control(ControlOp::If) => {
                 self.region_where(operation.regions[0], operation.operands[0], true);
                 self.region_where(operation.regions[1], operation.operands[0], false);
+            }
+            Op::Control(ControlOp::For { .. }) => {
+                let outer = self.inner.replace(operation.regions[0]);
+                self.region(operation.regions[0]);
+                self.inner = outer;
             }
             Op::Control(ControlOp::Assert { message }) => {
                 self.assertion(id, message);
@@ -260,6 +272,9 @@ impl Classify<'_, '_> {
             self.describer.assume(Lanes::of(self.func, mask), true);
         }
         let described = self.describer.describe(Lanes::of(self.func, offset), program);
+        if let Some(body) = self.inner.filter(|_| described.is_bounded()) {
+            exact::require(self.func, body, Lanes::of(self.func, offset), self.describer, program);
+        }
         self.describer.forget(mark);
         if !described.is_bounded() {
             return Class::Residual;

@@ -2,7 +2,7 @@
 
 use kernel_core::ir::DType;
 use kernel_llvm::AsmEffects;
-use kernel_llvm::inkwell::values::{FloatValue, IntValue};
+use kernel_llvm::inkwell::values::{BasicValueEnum, FloatValue, IntValue};
 use kernel_llvm::inkwell::{FloatPredicate, IntPredicate};
 
 use super::intrinsics::Intrinsic;
@@ -27,6 +27,25 @@ impl<'ctx> Ir<'ctx> {
             (false, true) => self.int_to_dtype(self.int(value), from, to).into(),
             (false, false) => self.int_to_int(self.int(value), from, to).into(),
         }
+    }
+
+    /// Whether a tile's values go from one dtype to the other two at a time: one instruction rounds two f32 to a pair of
+    /// 16-bit floats.
+    pub(super) fn narrows_in_pairs(&self, from: DType, to: DType) -> bool {
+        from == DType::F32 && matches!(to, DType::F16 | DType::BF16)
+    }
+
+    /// The f32 registers of a tile as 16-bit floats. Neighbours, which most users pack into one word, are rounded
+    /// together.
+    pub(super) fn narrow_pairs(&self, values: &[Value<'ctx>], to: DType) -> Vec<Value<'ctx>> {
+        let narrow = |pair: &[Value<'ctx>]| match pair {
+            [_, _] => {
+                let BasicValueEnum::VectorValue(wide) = self.vector(pair) else { return pair.to_vec() };
+                self.elements(self.fptrunc_vector(wide, self.float_type(to)).into(), 2)
+            }
+            others => others.iter().map(|&value| self.cast(DType::F32, to, value)).collect(),
+        };
+        values.chunks(2).flat_map(narrow).collect()
     }
 
     fn int_to_int(&self, value: IntValue<'ctx>, from: DType, to: DType) -> IntValue<'ctx> {

@@ -11,7 +11,7 @@ use kernel_llvm::inkwell::{FloatPredicate, IntPredicate};
 
 use super::intrinsics::Intrinsic;
 use super::ir::{Ir, Value};
-use super::{Lower, Result, math};
+use super::{Lower, Registers, Result, math};
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn elementwise(&mut self, operation: &Operation, op: &ElementwiseOp) -> Result<()> {
@@ -32,6 +32,10 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(result, registers);
             return Ok(());
         }
+        if let Some(registers) = self.whole_tile(op, dtype, to, &operands) {
+            self.set(result, registers);
+            return Ok(());
+        }
         // Truth values that are known to be equal (a mask along a vector) are computed once, which LLVM cannot know.
         let leaders = (to == DType::Bool).then(|| self.leaders(result));
         let mut registers: Vec<Value<'ctx>> = Vec::with_capacity(count);
@@ -49,6 +53,43 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.set(result, registers);
         Ok(())
+    }
+
+    /// The registers of a tile's result where they have something in common: f32 that are rounded in pairs, and quotients
+    /// by one divisor.
+    fn whole_tile(
+        &self,
+        op: &ElementwiseOp,
+        dtype: DType,
+        to: DType,
+        operands: &[Registers<'ctx>],
+    ) -> Option<Vec<Value<'ctx>>> {
+        let ir = &self.ir;
+        match (op, operands) {
+            (ElementwiseOp::Cast { .. }, [values]) if ir.narrows_in_pairs(dtype, to) => {
+                Some(ir.narrow_pairs(values, to))
+            }
+            (ElementwiseOp::Binary { op: BinaryOp::Div }, [values, divisors])
+                if matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+                    && divisors.iter().skip(1).any(|divisor| *divisor == divisors[0]) =>
+            {
+                let quotient = |(&a, &b): (&Value<'ctx>, &Value<'ctx>)| {
+                    let (a, b) = (ir.widen(ir.float(a)), ir.widen(ir.float(b)));
+                    ir.narrow(math::divide_by_shared_f32(ir, a, b), dtype).into()
+                };
+                Some(values.iter().zip(divisors.iter()).map(quotient).collect())
+            }
+            (
+                ElementwiseOp::Unary { .. }
+                | ElementwiseOp::Binary { .. }
+                | ElementwiseOp::Compare { .. }
+                | ElementwiseOp::Select
+                | ElementwiseOp::Fma
+                | ElementwiseOp::Cast { .. }
+                | ElementwiseOp::Bitcast { .. },
+                _,
+            ) => None,
+        }
     }
 
     fn element(&self, op: &ElementwiseOp, dtype: DType, to: DType, contract: bool, a: &[Value<'ctx>]) -> Value<'ctx> {

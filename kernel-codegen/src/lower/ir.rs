@@ -16,7 +16,7 @@ use kernel_llvm::inkwell::module::Module;
 use kernel_llvm::inkwell::types::{BasicType, BasicTypeEnum, FloatType, IntType, PointerType};
 use kernel_llvm::inkwell::values::{
     BasicMetadataValueEnum, BasicValue, BasicValueEnum, FastMathFlags, FloatValue, FunctionValue, IntValue, PhiValue,
-    PointerValue,
+    PointerValue, VectorValue,
 };
 use kernel_llvm::inkwell::{AddressSpace, FloatPredicate, IntPredicate};
 use kernel_llvm::{AsmEffects, Error, inline_asm, intrinsic, set_alignment, set_fast_math, space};
@@ -158,6 +158,11 @@ impl<'ctx> Ir<'ctx> {
     }
 
     pub(super) fn fptrunc(&self, a: FloatValue<'ctx>, to: FloatType<'ctx>) -> FloatValue<'ctx> {
+        self.ok(self.builder.build_float_trunc(a, to, ""), || to.const_zero())
+    }
+
+    pub(super) fn fptrunc_vector(&self, a: VectorValue<'ctx>, to: FloatType<'ctx>) -> VectorValue<'ctx> {
+        let to = to.vec_type(a.get_type().get_size());
         self.ok(self.builder.build_float_trunc(a, to, ""), || to.const_zero())
     }
 

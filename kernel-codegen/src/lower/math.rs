@@ -74,6 +74,29 @@ pub(super) fn divide_f32<'ctx>(ir: &Ir<'ctx>, a: FloatValue<'ctx>, b: FloatValue
     single::divide(&F32 { ir }, a, b)
 }
 
+/// [`divide_f32`] where other quotients have the same divisor.
+///
+/// This is what ptxas makes of `div.full.f32`, with the same result to the bit: both terms are scaled where the
+/// reciprocal of the divisor would be subnormal, or the divisor is. Written out, all quotients by one divisor share its
+/// scale and its reciprocal, so that each takes two instructions instead of three, and ptxas far less time.
+pub(super) fn divide_by_shared_f32<'ctx>(ir: &Ir<'ctx>, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+    let m = F32 { ir };
+    let magnitude = m.abs(b);
+    let (huge, tiny) = (m.lt(m.float(HUGE_DIVISOR), magnitude), m.lt(magnitude, m.float(TINY_DIVISOR)));
+    let scale = m.select(huge, m.float(SHRINK), m.float(1.0));
+    let scale = m.select(tiny, m.float(GROW), scale);
+    m.mul(m.mul(a, scale), m.rcp_approx_ftz(m.mul(b, scale)))
+}
+
+/// Divisors above this, 2^126, have subnormal reciprocals.
+const HUGE_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
+/// Divisors below this, 2^-126, are subnormal.
+const TINY_DIVISOR: f32 = f32::MIN_POSITIVE;
+/// By how much a quotient's terms are scaled where the divisor is huge.
+const SHRINK: f32 = 0.25;
+/// By how much a quotient's terms are scaled where the divisor is tiny: 2^24.
+const GROW: f32 = 16_777_216.0;
+
 /// Emits f32 instructions.
 struct F32<'a, 'ctx> {
     ir: &'a Ir<'ctx>,

@@ -163,6 +163,8 @@ struct Lower<'a, 'ctx> {
     exit: BasicBlock<'ctx>,
     /// Per value.
     values: Vec<Option<Registers<'ctx>>>,
+    /// Accumulators that have one definition for a loop of products and the ways around it.
+    settled: Vec<ValueId>,
     /// The number of the thread, of its lane and of its warp.
     thread: IntValue<'ctx>,
     lane: IntValue<'ctx>,
@@ -235,6 +237,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             forms: Vec::new(),
             uniform_forms: Vec::new(),
             owners: Vec::new(),
+            settled: Vec::new(),
             steering: steering_values(func),
             scratch: Scratch::beside(allocations.bytes()),
             phases,

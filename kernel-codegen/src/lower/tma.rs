@@ -148,9 +148,12 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut part = self.view_layout(operation, view)?.tile_shape();
         let mut own = OwnPart { part: part.clone(), bytes: None, distances: vec![None; part.len()] };
         let groups: u32 = parts.iter().map(|&parts| u32::from(parts)).product();
-        if groups * GROUP_WARPS != self.num_warps.max(GROUP_WARPS) && !parts.is_empty() {
+        let refuse = || {
             let what = "a tensor copy by other warps than the program has";
-            return Err(CodegenError::refuse(self.func, operation.span, what));
+            CodegenError::refuse(self.func, operation.span, what)
+        };
+        if groups * GROUP_WARPS != self.num_warps.max(GROUP_WARPS) && !parts.is_empty() {
+            return Err(refuse());
         }
         part.iter_mut().zip(parts).for_each(|(size, &parts)| *size /= u32::from(parts));
         // Per bit of the number of the four warps, how far their part is from the first.
@@ -159,8 +162,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             for bit in 0..u32::from(count).ilog2() {
                 let mut at = vec![0; part.len()];
                 at[axis] = part[axis] << bit;
-                let number = boxes.starts.iter().position(|start| *start == at).unwrap_or(0) as u32;
-                bytes.push(number * boxes.bytes);
+                let number = boxes.starts.iter().position(|start| *start == at).ok_or_else(refuse)?;
+                bytes.push(number as u32 * boxes.bytes);
                 places.iter_mut().zip(&at).for_each(|(bases, &at)| bases.push(at));
             }
         }

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{CmpOp, DType, Elem, Func, GpuOp, Op, Operation, ValueId};
+use kernel_core::ir::{CmpOp, ControlOp, DType, Elem, Func, GpuOp, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
@@ -48,6 +48,49 @@ enum Left<'ctx> {
     Shared(Described<'ctx>),
     /// Words by the coordinates of their first element in the first thread.
     Registers(BTreeMap<Vec<u32>, Value<'ctx>>),
+}
+
+/// What one instruction multiplies.
+struct Factors<'ctx> {
+    /// The descriptor of A's part, or the words of its fragment.
+    left: Vec<Value<'ctx>>,
+    /// The descriptor of B's part.
+    right: IntValue<'ctx>,
+    /// Whether they are added to the accumulator, if that is not always so.
+    adds: Option<IntValue<'ctx>>,
+}
+
+/// What all instructions of a product have in common.
+struct Instruction<'a, 'ctx> {
+    kind: Kind,
+    columns: u32,
+    left: &'a Left<'ctx>,
+    right: &'a Described<'ctx>,
+}
+
+impl Instruction<'_, '_> {
+    fn name(&self) -> String {
+        let sum = if self.kind.is_int() { "s32" } else { "f32" };
+        let (left, right) = self.kind.types();
+        format!("wgmma.mma_async.sync.aligned.m64n{}k{}.{sum}.{left}.{right}", self.columns, self.kind.k_tile())
+    }
+
+    /// What stands behind the operands: whether to add to the accumulator; the signs of the factors; which of them are
+    /// transposed.
+    fn modifiers(&self, adds: &str) -> String {
+        let mut modifiers = adds.to_string();
+        if !self.kind.is_int() {
+            modifiers.push_str(", 1, 1");
+        }
+        if matches!(self.kind, Kind::F16 | Kind::Bf16) {
+            let flag = |described: &Described<'_>| if described.operand.contiguous_k { ", 0" } else { ", 1" };
+            if let Left::Shared(described) = self.left {
+                modifiers.push_str(flag(described));
+            }
+            modifiers.push_str(flag(self.right));
+        }
+        modifiers
+    }
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -85,17 +128,18 @@ impl<'ctx> Lower<'_, 'ctx> {
                     place_of.get(&at).copied().unwrap_or(0)
                 })
                 .collect();
-            let mut tile: Vec<Value> = homes.iter().map(|&home| sums[home]).collect();
-            for k in (0..depth).step_by(kind.k_tile() as usize) {
-                let b = self.tile_of(&right, origin[1], k);
-                let a = match &left {
+            let tile: Vec<Value> = homes.iter().map(|&home| sums[home]).collect();
+            let factors = |k| Factors {
+                left: match &left {
                     Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
                     Left::Registers(words) => self.left_fragment(words, origin[0], k, kind),
-                };
+                },
+                right: self.tile_of(&right, origin[1], k),
                 // What follows the first product of a tile adds to it.
-                let adds = adds.filter(|_| k == 0);
-                tile = self.wgmma_tile(kind, columns, (&left, &right), (a, b, adds), tile);
-            }
+                adds: adds.filter(|_| k == 0),
+            };
+            let along_k: Vec<Factors> = (0..depth).step_by(kind.k_tile() as usize).map(factors).collect();
+            let tile = self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, tile);
             for (&home, value) in homes.iter().zip(tile) {
                 sums[home] = value;
             }
@@ -189,60 +233,42 @@ impl<'ctx> Lower<'_, 'ctx> {
             .collect()
     }
 
-    /// One instruction: the accumulator's new registers.
-    ///
-    /// It adds to the accumulator, unless it is said whether.
+    /// All instructions along K for one tile of the accumulator: its new registers. They are one piece of inline
+    /// assembly, as each piece costs LLVM time for every register of the accumulator.
     fn wgmma_tile(
         &self,
-        kind: Kind,
-        columns: u32,
-        (left, right): (&Left<'ctx>, &Described<'ctx>),
-        (a, b, adds): (Vec<Value<'ctx>>, IntValue<'ctx>, Option<IntValue<'ctx>>),
+        instruction: Instruction<'_, 'ctx>,
+        along_k: Vec<Factors<'ctx>>,
         sums: Vec<Value<'ctx>>,
     ) -> Vec<Value<'ctx>> {
-        let (count, (left_type, right_type)) = (sums.len(), kind.types());
-        let is_int = matches!(kind, Kind::Int8 { .. });
-        let (sum, letter) = if is_int { ("s32", "r") } else { ("f32", "f") };
-        let outputs: Vec<String> = (0..count).map(|i| format!("${i}")).collect();
-        let mut next = 2 * count;
-        let mut operand = || {
-            next += 1;
-            format!("${}", next - 1)
-        };
-        let left_operand = match left {
-            Left::Shared(_) => operand(),
-            Left::Registers(_) => {
-                let names: Vec<String> = a.iter().map(|_| operand()).collect();
-                format!("{{{}}}", names.join(", "))
-            }
-        };
-        let right_operand = operand();
-        // Behind the operands: add to the accumulator; the signs of the factors; which of them are transposed.
-        let mut modifiers = adds.map_or_else(|| "1".to_string(), |_| operand());
-        if !is_int {
-            modifiers.push_str(", 1, 1");
-        }
-        if matches!(kind, Kind::F16 | Kind::Bf16) {
-            let flag = |described: &Described<'ctx>| if described.operand.contiguous_k { ", 0" } else { ", 1" };
-            if let Left::Shared(described) = left {
-                modifiers.push_str(flag(described));
-            }
-            modifiers.push_str(flag(right));
-        }
-        let assembly = format!(
-            "wgmma.mma_async.sync.aligned.m64n{columns}k{}.{sum}.{left_type}.{right_type} {{{}}}, {left_operand}, \
-             {right_operand}, {modifiers};",
-            kind.k_tile(),
-            outputs.join(", "),
-        );
+        let (count, kind) = (sums.len(), instruction.kind);
+        let letter = if kind.is_int() { "r" } else { "f" };
         let mut constraints = vec![format!("={letter}"); count];
         constraints.extend((0..count).map(|i| i.to_string()));
-        let a_letter = if matches!(left, Left::Shared(_)) { "l" } else { "r" };
-        constraints.extend(a.iter().map(|_| a_letter.to_string()));
-        constraints.push("l".to_string());
-        constraints.extend(adds.map(|_| "b".to_string()));
+        let outputs: Vec<String> = (0..count).map(|i| format!("${i}")).collect();
+        let name = instruction.name();
+        let mut lines = Vec::new();
+        let mut arguments = Vec::new();
+        for Factors { left, right, adds } in along_k {
+            let first = 2 * count + arguments.len();
+            let names: Vec<String> = (first..).take(left.len()).map(|i| format!("${i}")).collect();
+            let (left_operand, left_constraint) = match instruction.left {
+                Left::Shared(_) => (names.concat(), "l"),
+                Left::Registers(_) => (format!("{{{}}}", names.join(", ")), "r"),
+            };
+            let right_operand = first + left.len();
+            let modifiers = instruction.modifiers(&adds.map_or("1".to_string(), |_| format!("${}", right_operand + 1)));
+            lines.push(format!("{name} {{{}}}, {left_operand}, ${right_operand}, {modifiers};", outputs.join(", ")));
+            constraints.extend(left.iter().map(|_| left_constraint.to_string()));
+            constraints.push("l".to_string());
+            constraints.extend(adds.map(|_| "b".to_string()));
+            arguments.extend(left);
+            arguments.push(right.into());
+            arguments.extend(adds.map(Value::from));
+        }
         let types: Vec<BasicTypeEnum> = sums.iter().map(|sum| sum.get_type()).collect();
-        let arguments: Vec<Value> = sums.into_iter().chain(a).chain([b.into()]).chain(adds.map(Value::from)).collect();
+        let arguments: Vec<Value> = sums.into_iter().chain(arguments).collect();
+        let assembly = lines.join("\n\t");
         self.ir.asm(&types, &assembly, &constraints.join(","), &arguments, AsmEffects::ConvergentMemory)
     }
 
@@ -276,19 +302,38 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut before: Vec<(ValueId, Registers<'ctx>)> = Vec::new();
         let counts = |arg: &ValueId| accumulators.contains(arg) && !is_overwritten(func, operation, *arg);
         for (&init, _) in carried.filter(|(_, arg)| counts(arg)) {
-            if before.iter().any(|(known, _)| *known == init) {
+            // What the branches of a condition have not defined yet is theirs.
+            if self.settled.contains(&init) || self.values[init.index()].is_none() {
                 continue;
             }
             let registers = self.registers(init);
             let settled = self.pass_through("accumulators", "", &registers, AsmEffects::Convergent);
             self.set(init, settled);
+            self.settled.push(init);
             before.push((init, registers));
         }
         before
     }
 
+    /// The same for the loops in the branches of a condition, so that a branch that goes around its loop has the
+    /// accumulators in the same registers.
+    pub(super) fn settle_in_branches(&mut self, operation: &Operation) -> Vec<(ValueId, Registers<'ctx>)> {
+        let func = self.func;
+        let in_branches = operation.regions.iter().flat_map(|&region| func.region_ops(region));
+        let loops = in_branches.filter(|(_, inner)| matches!(inner.op, Op::Control(ControlOp::For { .. })));
+        loops.flat_map(|(_, inner)| self.settle_accumulators(inner)).collect()
+    }
+
+    /// Makes accumulators again what they were before they were settled.
+    pub(super) fn unsettle(&mut self, before: Vec<(ValueId, Registers<'ctx>)>) {
+        for (value, registers) in before {
+            self.settled.retain(|&settled| settled != value);
+            self.set(value, registers.to_vec());
+        }
+    }
+
     /// The same values, behind inline assembly that LLVM moves nothing of them across.
-    fn pass_through(
+    pub(super) fn pass_through(
         &self,
         what: &str,
         instruction: &str,

@@ -79,11 +79,12 @@ impl Tuning {
 /// What is known of one argument when a variant is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParamSpec {
+    /// `len_divisor` is 1 or one of [`DIVISORS`].
     Buffer {
         element: ElementType,
         mutable: bool,
         alignment: u32,
-        len_divisible: bool,
+        len_divisor: u32,
     },
     /// `divisor` is 1 or one of [`DIVISORS`].
     Scalar {
@@ -117,8 +118,9 @@ impl ParamSpec {
             ArgKind::Const => ParamSpec::Const(ScalarValue { bits: arg.bits(), element }),
             ArgKind::Ptr | ArgKind::PtrMut => {
                 let alignment = 1 << arg.bits().trailing_zeros().min(MAX_ALIGNMENT.trailing_zeros());
-                let len_divisible = arg.fact().is_multiple_of(u64::from(DIVISOR));
-                ParamSpec::Buffer { element, mutable: arg.kind() == ArgKind::PtrMut, alignment, len_divisible }
+                let fits = |divisor: &u32| arg.fact().is_multiple_of(u64::from(*divisor));
+                let len_divisor = DIVISORS.into_iter().find(fits).unwrap_or(1);
+                ParamSpec::Buffer { element, mutable: arg.kind() == ArgKind::PtrMut, alignment, len_divisor }
             }
             ArgKind::Desc | ArgKind::DescMut => {
                 let aligned = arg.bits().is_multiple_of(u64::from(MAX_ALIGNMENT));
@@ -133,7 +135,7 @@ impl ParamSpec {
     pub(super) fn without_facts(self) -> ParamSpec {
         match self {
             ParamSpec::Buffer { element, mutable, .. } => {
-                ParamSpec::Buffer { element, mutable, alignment: 1, len_divisible: false }
+                ParamSpec::Buffer { element, mutable, alignment: 1, len_divisor: 1 }
             }
             ParamSpec::Scalar { element, .. } => ParamSpec::Scalar { element, divisor: 1, one: false },
             ParamSpec::Const(value) => ParamSpec::Const(value),
@@ -148,20 +150,20 @@ impl ParamSpec {
     pub(super) fn without_length(self) -> ParamSpec {
         match self {
             ParamSpec::Buffer { element, mutable, alignment, .. } => {
-                ParamSpec::Buffer { element, mutable, alignment, len_divisible: false }
+                ParamSpec::Buffer { element, mutable, alignment, len_divisor: 1 }
             }
             ParamSpec::Scalar { .. } | ParamSpec::Const(_) | ParamSpec::Tensor { .. } => self,
         }
     }
 
     pub(super) fn facts(self) -> Facts {
-        let known = |is_known: bool| if is_known { DIVISOR } else { 0 };
+        let known = |divisor: u32| if divisor > 1 { divisor } else { 0 };
         match self {
-            ParamSpec::Buffer { alignment, len_divisible, .. } => {
-                Facts { divisible_by: alignment, len_divisible_by: known(len_divisible), ..Facts::default() }
+            ParamSpec::Buffer { alignment, len_divisor, .. } => {
+                Facts { divisible_by: alignment, len_divisible_by: known(len_divisor), ..Facts::default() }
             }
             ParamSpec::Scalar { divisor, one, .. } => {
-                Facts { divisible_by: if divisor > 1 { divisor } else { 0 }, equals_one: one, ..Facts::default() }
+                Facts { divisible_by: known(divisor), equals_one: one, ..Facts::default() }
             }
             ParamSpec::Const(_) => Facts::default(),
             ParamSpec::Tensor { element, aligned, facts, .. } => {
@@ -197,8 +199,8 @@ impl ParamSpec {
     pub(super) fn unit(self) -> u16 {
         let log2 = |power: u32| power.trailing_zeros() as u16;
         let (kind, element, facts) = match self {
-            ParamSpec::Buffer { element, mutable, alignment, len_divisible } => {
-                (u16::from(mutable), element, log2(alignment) | u16::from(len_divisible) << 3)
+            ParamSpec::Buffer { element, mutable, alignment, len_divisor } => {
+                (u16::from(mutable), element, log2(alignment) | log2(len_divisor) << 3)
             }
             ParamSpec::Scalar { element, divisor, one } => (2, element, log2(divisor) | u16::from(one) << 3),
             ParamSpec::Const(value) => (3, value.element, 0),
@@ -392,7 +394,7 @@ pub(super) struct KeyHead {
 /// What an ordinary launch has, for code that is looked at without arguments: allocations are
 /// aligned, sizes are multiples of 16.
 pub(super) fn assumed_buffer(element: ElementType, mutable: bool) -> ParamSpec {
-    ParamSpec::Buffer { element, mutable, alignment: MAX_ALIGNMENT, len_divisible: true }
+    ParamSpec::Buffer { element, mutable, alignment: MAX_ALIGNMENT, len_divisor: DIVISOR }
 }
 
 /// As [`assumed_buffer`], of a tensor of that many dimensions.

@@ -132,6 +132,8 @@ pub enum Condition {
     },
     /// No value of the node is negative: divisions are done without signs.
     NotNegative(NodeId),
+    /// Every value of the node, before it wraps, fits the dtype.
+    Exact(NodeId, DType),
     /// No value of the first node is larger than any of the second plus a number.
     AtMost(NodeId, NodeId, i8),
     /// The nodes have no value in common.
@@ -225,6 +227,11 @@ impl LaunchConditions {
                 Known::Nothing => false,
                 Known::Never => true,
                 Known::In(i) => i.lo.wide() >= 0,
+            },
+            Condition::Exact(value, dtype) => match at(value) {
+                Known::Nothing => false,
+                Known::Never => true,
+                Known::In(i) => i.lo.wide() >= dtype.int_min() && i.hi.wide() <= dtype.int_max(),
             },
             Condition::AtMost(a, b, plus) => {
                 compared(a, b, &|[_, largest], [smallest, _]| largest <= smallest.saturating_add(plus.into()))

@@ -1,28 +1,35 @@
 //! Rewrites a loop so that its copies run ahead.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use kernel_core::ir::{
     BinaryOp, CmpOp, ControlOp, DType, Def, Dim, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, Literal, MemoryOp, Op,
     OpId, RegionId, Span, Ty, ValueId,
 };
-use kernel_core::passes::util::{clone_op, constant, replace_all_uses, walk_region};
+use kernel_core::passes::util::{clone_op, constant, replace_all_uses};
 
 use super::Place;
 use super::carry;
 use super::find::{Candidate, Found};
 use super::flight::{self, Flight};
+use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::yielded;
-use crate::passes::allocate::root;
 
 /// Rewrites the loop with so many slots; returns whether products stay in flight.
-pub(super) fn emit(func: &mut Func, place: &Place, found: &Found, stages: u32) -> bool {
+pub(super) fn emit(
+    func: &mut Func,
+    (axis, exact): (&AxisAnalysis, bool),
+    place: &Place,
+    found: &Found,
+    stages: u32,
+) -> bool {
     let body = func.op(place.id).regions[0];
     let flight = if stages > 2 { flight::find(func, body, found) } else { None };
     let span = func.op(place.id).span;
     let ahead = stages - 1;
     let yields = yielded(func, body).to_vec();
-    let mut emit = Emit { func, found, span, out: Vec::new(), stages, ahead, yields };
+    let mut emit =
+        Emit { func, axis, exact, found, span, out: Vec::new(), stages, ahead, yields, advances: Vec::new() };
     emit.pipeline(place, body, flight.as_ref());
     flight.is_some()
 }
@@ -33,6 +40,8 @@ struct Trip {
     exists: ValueId,
     counter: ValueId,
     carried: Vec<ValueId>,
+    /// Per candidate, its pointers, if they come from those of the trip before.
+    pointers: Vec<Option<ValueId>>,
 }
 
 /// What the copies of a trip need.
@@ -44,18 +53,19 @@ struct Addresses {
 }
 
 /// What the loop runs over.
-struct Bounds {
-    hi: ValueId,
-    step: ValueId,
+pub(super) struct Bounds {
+    pub(super) lo: ValueId,
+    pub(super) hi: ValueId,
+    pub(super) step: ValueId,
     /// The step as an unsigned number.
     distance: ValueId,
     unsigned: DType,
 }
 
 /// Memory of the pipeline.
-struct Buffers {
+pub(super) struct Buffers {
     /// Per candidate, all slots.
-    slots: Vec<ValueId>,
+    pub(super) slots: Vec<ValueId>,
     /// The barriers of tensor copies, one per slot.
     barrier: Option<ValueId>,
     phases: Option<Phases>,
@@ -74,7 +84,10 @@ struct Phases {
 
 pub(super) struct Emit<'f> {
     pub(super) func: &'f mut Func,
-    found: &'f Found,
+    pub(super) axis: &'f AxisAnalysis,
+    /// Whether offsets do not wrap on the way, where the masks of their accesses hold.
+    pub(super) exact: bool,
+    pub(super) found: &'f Found,
     pub(super) span: Span,
     /// Operations that were emitted and belong to no region yet.
     pub(super) out: Vec<OpId>,
@@ -82,12 +95,15 @@ pub(super) struct Emit<'f> {
     /// How many trips the copies run ahead.
     ahead: u32,
     /// What the loop's body yields before the pass.
-    yields: Vec<ValueId>,
+    pub(super) yields: Vec<ValueId>,
+    /// Per candidate, what each trip adds to its pointers, if they go on from trip to trip.
+    advances: Vec<Option<ValueId>>,
 }
 
 impl Emit<'_> {
     fn pipeline(&mut self, place: &Place, body: RegionId, flight: Option<&Flight>) {
         let bounds = self.bounds(place.id);
+        self.advances = self.advances(body, &bounds);
         let buffers = self.allocate(place);
         let trip = self.prologue(place.id, body, &bounds, &buffers);
         let args = self.carry(place.id, body, &trip, &buffers);
@@ -112,7 +128,7 @@ impl Emit<'_> {
 
     fn bounds(&mut self, id: OpId) -> Bounds {
         let operands = self.func.op(id).operands.clone();
-        let (hi, step) = (operands[1], operands[2]);
+        let (lo, hi, step) = (operands[0], operands[1], operands[2]);
         let unsigned = match self.func.ty(step).dtype() {
             Some(DType::I8 | DType::U8) => DType::U8,
             Some(DType::I16 | DType::U16) => DType::U16,
@@ -120,7 +136,7 @@ impl Emit<'_> {
             _ => DType::U32,
         };
         let distance = self.as_unsigned(step, unsigned);
-        Bounds { hi, step, distance, unsigned }
+        Bounds { lo, hi, step, distance, unsigned }
     }
 
     /// The slots and barriers.
@@ -162,7 +178,7 @@ impl Emit<'_> {
             exists = self.binary(BinaryOp::And, exists, forward);
         }
         let carried = self.found.carried.iter().map(|&position| operands[3 + position]).collect();
-        let mut trip = Trip { exists, counter: lo, carried };
+        let mut trip = Trip { exists, counter: lo, carried, pointers: vec![None; self.found.candidates.len()] };
         for slot in 0..self.ahead {
             let slot = self.i32(slot as i32);
             let addresses = self.addresses(body, &trip);
@@ -193,9 +209,12 @@ impl Emit<'_> {
         }
         let now = |value: &ValueId| map.get(value).copied().unwrap_or(*value);
         let mut operands = Vec::new();
-        for candidate in &found.candidates {
+        for (candidate, &pointer) in found.candidates.iter().zip(&trip.pointers) {
             self.span = self.func.op(candidate.op).span;
             let mut of: Vec<ValueId> = candidate.address.iter().map(now).collect();
+            if let Some(pointer) = pointer {
+                of[0] = pointer;
+            }
             if !candidate.is_tensor() && candidate.end.is_none() {
                 let mask = self.mask(of[0], of.get(1).copied(), trip.exists);
                 of.truncate(1);
@@ -228,7 +247,7 @@ impl Emit<'_> {
         if let Some(barrier) = buffers.barrier {
             self.tensor_copies(&tensors, barrier, slot, trip.exists);
         }
-        self.next(trip, bounds, addresses.carried)
+        self.next(trip, bounds, &addresses)
     }
 
     /// Tensor copies, which have no masks: they are left out where the trip does not exist.
@@ -270,22 +289,24 @@ impl Emit<'_> {
     }
 
     /// The trip after `trip`: it exists if the counter can take another step and stay below the end.
-    fn next(&mut self, trip: &Trip, bounds: &Bounds, carried: Vec<ValueId>) -> Trip {
+    fn next(&mut self, trip: &Trip, bounds: &Bounds, addresses: &Addresses) -> Trip {
         // Where the trip exists the counter is below the end, so that their distance is exact as an unsigned number.
         let left = self.binary(BinaryOp::Sub, bounds.hi, trip.counter);
         let left = self.as_unsigned(left, bounds.unsigned);
         let more = self.compare(CmpOp::Gt, left, bounds.distance);
         let exists = self.binary(BinaryOp::And, trip.exists, more);
         let counter = self.binary(BinaryOp::Add, trip.counter, bounds.step);
-        Trip { exists, counter, carried }
+        let ways = self.advances.clone().into_iter().zip(&addresses.operands);
+        let pointers = ways.map(|(by, operands)| Some(self.advanced(operands[0], by?))).collect();
+        Trip { exists, counter, carried: addresses.carried.clone(), pointers }
     }
 }
 
 /// What the loop carries for the pipeline.
-struct Args {
+pub(super) struct Args {
     trip: Trip,
     /// The slot that is read, and the one that is written.
-    read: ValueId,
+    pub(super) read: ValueId,
     write: ValueId,
     /// The phase of the barriers.
     phase: Option<ValueId>,
@@ -297,6 +318,7 @@ impl Emit<'_> {
         let (zero, write) = (self.i32(0), self.i32((self.ahead % self.stages) as i32));
         let mut inits = vec![trip.exists, trip.counter];
         inits.extend(&trip.carried);
+        inits.extend(trip.pointers.iter().flatten());
         inits.extend([zero, write]);
         inits.extend(buffers.phases.as_ref().map(|phases| phases.first));
         let first = self.func.op(id).results.len();
@@ -313,14 +335,13 @@ impl Emit<'_> {
             operation.results.push(result);
             all.push(arg);
         }
-        let count = trip.carried.len();
-        let ahead = Trip { exists: all[0], counter: all[1], carried: all[2..2 + count].to_vec() };
-        Args {
-            trip: ahead,
-            read: all[2 + count],
-            write: all[3 + count],
-            phase: buffers.phases.as_ref().map(|_| all[4 + count]),
-        }
+        let mut all = all.into_iter();
+        let mut next = || all.next().unwrap_or(zero);
+        let (exists, counter) = (next(), next());
+        let carried = trip.carried.iter().map(|_| next()).collect();
+        let pointers = trip.pointers.iter().map(|pointer| pointer.map(|_| next())).collect();
+        let ahead = Trip { exists, counter, carried, pointers };
+        Args { trip: ahead, read: next(), write: next(), phase: buffers.phases.as_ref().map(|_| next()) }
     }
 
     fn body(&mut self, body: RegionId, args: &Args, bounds: &Bounds, buffers: &Buffers, flight: Option<&Flight>) {
@@ -385,89 +406,6 @@ impl Emit<'_> {
         self.func.regions[body.index()].ops = std::mem::replace(&mut self.out, around);
     }
 
-    /// Whether a `wgmma` reads what `cp.async` has written.
-    fn feeds_products(&self, body: RegionId) -> bool {
-        let mut feeds = false;
-        walk_region(self.func, body, &mut |id| {
-            let operation = self.func.op(id);
-            if let Op::Gpu(GpuOp::Wgmma { .. }) = operation.op {
-                feeds |= operation.operands[..2].iter().any(|&factor| {
-                    let alloc = root(self.func, factor);
-                    let of = |candidate: &&Candidate| !candidate.is_tensor();
-                    let feeding = self.found.candidates.iter().filter(of).flat_map(|candidate| &candidate.feeds);
-                    alloc.is_some_and(|alloc| feeding.into_iter().any(|feed| feed.alloc == alloc))
-                });
-            }
-        });
-        feeds
-    }
-
-    /// Views of the slot take the place of allocations, and what is used in registers is read from it. Returns the
-    /// operations that go.
-    fn replace_loads(
-        &mut self,
-        (old, end): (&[OpId], OpId),
-        args: &Args,
-        buffers: &Buffers,
-        flight: Option<&Flight>,
-    ) -> HashSet<OpId> {
-        let mut gone = HashSet::new();
-        for (candidate, &slots) in self.found.candidates.iter().zip(&buffers.slots) {
-            let view = self.slot(candidate, slots, args.read);
-            for feed in &candidate.feeds {
-                let alloc = self.func.op(feed.alloc).results[0];
-                let seen = self.seen(feed, view);
-                replace_all_uses(self.func, alloc, seen);
-                gone.extend([feed.alloc, feed.store]);
-            }
-            if candidate.in_registers {
-                let load = &mut self.func.ops[candidate.op.index()];
-                load.op = GpuOp::SharedLoad.into();
-                load.operands = vec![view];
-            } else {
-                gone.insert(candidate.op);
-            }
-        }
-        self.drop_unused(end, old, &mut gone);
-        if !old.iter().any(|&id| !gone.contains(&id) && self.func.op(id).op == Op::Gpu(GpuOp::SharedStore)) {
-            let fences = |id: &&OpId| matches!(self.func.op(**id).op, Op::Gpu(GpuOp::Fence { .. } | GpuOp::Barrier));
-            gone.extend(old.iter().filter(fences));
-        }
-        for &wait in flight.iter().flat_map(|flight| &flight.waits) {
-            let (from, to) = (self.func.op(wait).results[0], self.func.op(wait).operands[0]);
-            replace_all_uses(self.func, from, to);
-            gone.insert(wait);
-        }
-        gone
-    }
-
-    /// What only led to operations that went goes too: rearrangements, and what is computed ahead now. Checks are among
-    /// that; each trip is checked once, ahead.
-    fn drop_unused(&self, end: OpId, old: &[OpId], gone: &mut HashSet<OpId>) {
-        let mut uses: HashMap<ValueId, usize> = HashMap::new();
-        let mut count = |id: OpId| {
-            self.func.op(id).operands.iter().for_each(|&value| *uses.entry(value).or_default() += 1);
-        };
-        count(end);
-        for &id in old.iter().filter(|id| !gone.contains(id)) {
-            count(id);
-            for &region in &self.func.op(id).regions {
-                walk_region(self.func, region, &mut count);
-            }
-        }
-        for &id in old.iter().rev() {
-            let operation = self.func.op(id);
-            let may_go = matches!(operation.op, Op::Shape(_)) || self.found.slice.contains(&id);
-            let unused = |value: &ValueId| uses.get(value).is_none_or(|&count| count == 0);
-            if !gone.contains(&id) && may_go && operation.results.iter().all(unused) {
-                gone.insert(id);
-                for operand in &operation.operands {
-                    uses.entry(*operand).and_modify(|count| *count -= 1);
-                }
-            }
-        }
-    }
-
     /// Waits for the products of the iteration before; those of this one stay in flight.
     fn wait_for_others(&mut self, end: OpId, flight: &Flight) {
         let tiles: Vec<ValueId> = flight.chains.iter().map(|&(_, value)| value).collect();
@@ -501,6 +439,7 @@ impl Emit<'_> {
         });
         let mut yields = vec![next.exists, next.counter];
         yields.extend(&next.carried);
+        yields.extend(next.pointers.iter().flatten());
         yields.extend([read, write]);
         yields.extend(phase);
         self.func.ops[end.index()].operands.extend(yields);

@@ -36,11 +36,13 @@
 //! would need no second barrier, but a warp issues a product only when the one before it is well on its way, so that a
 //! copy behind it would have little more than `S - 2` products' time to arrive, where it has `S - 1` this way.
 
+mod advance;
 mod build;
 mod carry;
 mod emit;
 mod find;
 mod flight;
+mod replace;
 mod scratch;
 #[cfg(test)]
 mod tests;
@@ -62,11 +64,17 @@ use find::{Candidate, Found, SLOT_ALIGNMENT};
 /// A pipeline with one slot is none.
 const MIN_STAGES: u32 = 2;
 
-/// Runs the pass; says of each loop that was looked at what became of it.
+/// Runs the pass; says of each loop that was looked at what became of it. `exact` says that sums and products in loops
+/// do not wrap where offsets are made of them and masks hold.
 ///
 /// # Errors
 /// If a loop asks for more stages than fit the shared memory of the target.
-pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<Vec<LoopReport>, CodegenError> {
+pub(crate) fn run(
+    func: &mut Func,
+    target: Target,
+    options: &Options,
+    exact: bool,
+) -> Result<Vec<LoopReport>, CodegenError> {
     let mut loops = Vec::new();
     collect(func, func.body, &mut Vec::new(), &mut loops);
     let mut reports = refused(func, &loops);
@@ -91,7 +99,7 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
             reports.push(LoopReport { span, what: why_not(&found, stages) });
             continue;
         }
-        let in_flight = emit::emit(func, &place, &found, stages);
+        let in_flight = emit::emit(func, (&axis, exact), &place, &found, stages);
         reports.push(LoopReport { span, what: describe(func, &found, stages, in_flight) });
         changed = true;
     }
@@ -208,7 +216,10 @@ fn fitting_stages(
     });
     others += scratch::block_bytes(func, place, found);
     let margin = if asked { 0 } else { scratch::MARGIN };
-    others += scratch::scratch_bytes(func, place.id, target, num_warps, margin);
+    let own = scratch::scratch_bytes(func, place.id, target, num_warps, margin);
+    // What is done between the visits of a loop around is done beside the slots too.
+    let outermost = place.around.iter().find(|site| carry::is_loop(func, **site)).map_or(place.id, |site| site.owner);
+    others += own.max(scratch::scratch_bytes(func, outermost, target, num_warps, 0));
     let limit = target.max_shared_bytes().saturating_sub(others);
     let needed = wanted * per_stage;
     if needed <= limit {

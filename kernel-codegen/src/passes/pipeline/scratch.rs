@@ -15,24 +15,27 @@ pub(super) const MARGIN: u32 = 16 * 1024;
 /// The bytes to leave for reductions, conversions and products of plain arithmetic in the loop, at least `margin` if
 /// there are any.
 pub(super) fn scratch_bytes(func: &Func, id: OpId, target: Target, num_warps: u32, margin: u32) -> u32 {
-    let mut bytes = 0;
-    for_each_op(func, func.op(id).regions[0], &mut |id| {
-        let operation = func.op(id);
-        let needed = match &operation.op {
-            Op::Shape(ShapeOp::ConvertLayout) => margin.max(conversion(func, operation)),
-            Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => margin,
-            Op::Dot(_) => margin.max(factors(func, operation, target, num_warps)),
-            Op::Shape(_)
-            | Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => 0,
-        };
-        bytes = bytes.max(needed);
-    });
-    bytes
+    let mut most = 0;
+    for &region in &func.op(id).regions {
+        for_each_op(func, region, &mut |id| most = most.max(needed(func, id, target, num_warps, margin)));
+    }
+    most
+}
+
+fn needed(func: &Func, id: OpId, target: Target, num_warps: u32, margin: u32) -> u32 {
+    let operation = func.op(id);
+    match &operation.op {
+        Op::Shape(ShapeOp::ConvertLayout) => margin.max(conversion(func, operation)),
+        Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => margin,
+        Op::Dot(_) => margin.max(factors(func, operation, target, num_warps)),
+        Op::Shape(_)
+        | Op::Control(_)
+        | Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Memory(_)
+        | Op::Desc(_)
+        | Op::Gpu(_) => 0,
+    }
 }
 
 /// Bytes of the blocks of tensors that go through shared memory beside the pipelined loop: those that it loads otherwise

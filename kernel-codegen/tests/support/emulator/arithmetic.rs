@@ -38,6 +38,11 @@ fn float(value: u64, ty: &str) -> f64 {
     }
 }
 
+/// Zero instead of what is subnormal as an f32.
+fn flushed(value: f64) -> f64 {
+    if value.abs() < f64::from(f32::MIN_POSITIVE) { 0.0_f64.copysign(value) } else { value }
+}
+
 fn from_float(value: f64, ty: &str) -> u64 {
     match ty {
         "f16" => u64::from(f16::from_f64(value).to_bits()),
@@ -245,6 +250,7 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         }
         "fma" => fma(ty, a[0], a[1], a[2]),
         "ex2" => from_float(float(a[0], ty).exp2(), ty),
+        "rcp" if has("ftz") => from_float(flushed(1.0 / flushed(float(a[0], ty))), ty),
         "rcp" => from_float(1.0 / float(a[0], ty), ty),
         "sqrt" => from_float(float(a[0], ty).sqrt(), ty),
         "rsqrt" => from_float(1.0 / float(a[0], ty).sqrt(), ty),

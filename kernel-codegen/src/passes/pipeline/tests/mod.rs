@@ -35,7 +35,7 @@ fn verified(func: &Func) {
 
 fn pipelined(text: &str, target: Target, options: &Options) -> Result<(Func, String), CodegenError> {
     let mut func = placed(text, target, options.num_warps);
-    let reports = super::run(&mut func, target, options)?;
+    let reports = super::run(&mut func, target, options, false)?;
     verified(&func);
     let again = parse(&print(&func)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(print(&again), print(&func), "the text form round-trips");
@@ -93,6 +93,40 @@ fn warp_group_products_stay_in_flight() {
         assert_eq!(count(&func, |op| *op == GpuOp::Barrier), 2, "{}", print(&func));
         assert_eq!(count(&func, |op| *op == GpuOp::SharedStore), 0);
         assert_eq!(count(&func, |op| *op == GpuOp::AsyncCopy), 2 * 4, "three trips ahead and one in the loop");
+    }
+}
+
+/// Pointers are advanced where every mask holds to begin with; else they are computed anew in each trip.
+#[test]
+fn pointers_go_on_where_masks_only_come_to_an_end() {
+    let matmul = Matmul::default();
+    let cases = [
+        ("cmp.lt %kai, %la", true),
+        ("cmp.gt %la, %kai", true),
+        ("cmp.ge %kai, %la", false),
+        ("cmp.le %la, %kai", false),
+        // A sum that may wrap falls when it does.
+        ("cmp.lt %kaj, %la", false),
+    ];
+    for (compare, advances) in cases {
+        let text = matmul
+            .text()
+            .replace("%zero: i32 = const 0", "%zero: i32 = const 0\n%part: i32 = const 48\n%pn: i32[1, 32] = splat %nn")
+            .replace("%la: i32[1, 32] = splat %kk", "%la: i32[1, 32] = splat %part\n%kaj: i32[1, 32] = add %kai, %pn")
+            .replace("%nn: i32 = const 32", "")
+            .replace("param %kk k: i32 {div = 16}", "param %kk k: i32 {div = 16}\n%nn: i32 = const 32")
+            .replace("cmp.lt %kai, %la", compare);
+        let options = Options { num_stages: 3, ..Options::default() };
+        let (func, _) = pipelined(&text, Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(count(&func, |op| *op == GpuOp::AsyncCopy), 2 * 3, "two trips ahead and one in the loop");
+        let printed = print(&func);
+        let header = printed.lines().find(|line| line.contains(" = for ")).unwrap_or_default();
+        assert_eq!(header.contains(": *a["), advances, "{compare}: {header}");
+        assert!(header.contains(": *b["), "its mask is another: {header}");
+        for total in [32, 96, 224] {
+            let expected = run(&placed(&text, Target::sm_90a(), 4), matmul.buffers(total), total as i32);
+            assert_eq!(run(&func, matmul.buffers(total), total as i32), expected, "{compare}, K = {total}\n{printed}");
+        }
     }
 }
 

@@ -1,0 +1,317 @@
+//! Pointers that go on from trip to trip instead of being computed anew.
+//!
+//! ```text
+//! before:  for i { %k = add %rows, %i; %o = mul %k, %n; .. async_copy .., (add_ptr %b, %o) }
+//! after:   %by = mul %step, %n
+//!          for i, %p { .. async_copy .., %p; %q = add_ptr %p, %by; yield %q }
+//! ```
+//!
+//! What a trip adds to the offsets of a copy is the same number in all lanes and trips wherever they are made of the
+//! loop's counter, of values that the loop carries, and of what does not change, by sums and by products with scalars
+//! that do not change. A pointer that is advanced by that number takes two additions and a register pair per copy; one
+//! that is computed anew takes a product and two shifted additions, and those of rows with a common stride (`IMAD.WIDE`)
+//! take 6 % of the time of a product whose accumulators fill the registers.
+//!
+//! # Why it is exact
+//!
+//! Offsets of 32 bits wrap, pointers do not. But a lane whose mask holds accesses its buffer, so that its offset is from
+//! zero to the buffer's length: two such offsets of consecutive trips differ by less than half of what 32 bits hold, and
+//! so by exactly what is added. Where narrow numbers are converted on the way, the checks of the kernel have demanded of
+//! the launch that these do not wrap either (`check/exact.rs`); else such pointers are computed.
+//!
+//! That says nothing of lanes whose masks do not hold, and so no mask may come to hold: it must be the same in all trips,
+//! or compare numbers that rise, without wrapping, with a bound ([`Emit::only_ends`]). Offsets that are of 64 bits all the
+//! way wrap as pointers do, and need no such thing.
+
+use std::collections::{HashMap, HashSet};
+
+use kernel_core::ir::{
+    BinaryOp, CmpOp, CreateOp, DType, Def, ElementwiseOp, Literal, MemoryOp, Op, OpId, Operation, RegionId, ShapeOp,
+    Ty, ValueId,
+};
+use kernel_core::passes::util::constant;
+
+use super::emit::{Bounds, Emit};
+
+/// What a trip adds to every element of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rate {
+    Nothing,
+    /// A scalar of the value's dtype, made before the loop.
+    By(ValueId),
+}
+
+/// Which way a value goes that does not wrap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Course {
+    Stays,
+    Rises,
+    Falls,
+}
+
+/// What a loop's body is made of, and the rates that are known.
+struct Loop<'b> {
+    body: RegionId,
+    own: HashSet<OpId>,
+    bounds: &'b Bounds,
+    known: HashMap<(ValueId, DType), Option<Rate>>,
+    /// Whether numbers of fewer bits than the offsets have gone into them.
+    narrow: bool,
+}
+
+impl Emit<'_> {
+    /// What each trip adds to the pointers of each copy, in the type of its offsets, where that is one number.
+    pub(super) fn advances(&mut self, body: RegionId, bounds: &Bounds) -> Vec<Option<ValueId>> {
+        let own = self.func.region(body).ops.iter().copied().collect();
+        let mut around = Loop { body, own, bounds, known: HashMap::new(), narrow: false };
+        let found = self.found;
+        let mut advance = |candidate: &super::find::Candidate| {
+            if candidate.is_tensor() {
+                return None;
+            }
+            self.span = self.func.op(candidate.op).span;
+            self.advance_of(candidate.address[0], candidate.address.get(1).copied(), &mut around)
+        };
+        found.candidates.iter().map(&mut advance).collect()
+    }
+
+    fn advance_of(&mut self, pointer: ValueId, mask: Option<ValueId>, around: &mut Loop<'_>) -> Option<ValueId> {
+        let operation = self.func.def_op(pointer)?;
+        if operation.op != Op::Memory(MemoryOp::AddPtr) {
+            return None;
+        }
+        let (base, offset) = (operation.operands[0], operation.operands[1]);
+        let (ty, layout) = (self.func.ty(offset).clone(), self.func.value(offset).layout);
+        if ty.is_scalar() || !self.is_outside(base, around) {
+            return None;
+        }
+        let dtype = ty.dtype()?;
+        around.narrow = dtype.bits() < 64;
+        if around.narrow && !dtype.is_signed_int() {
+            return None;
+        }
+        let Rate::By(rate) = self.rate(offset, dtype, around)? else { return None };
+        if around.narrow && !mask.is_none_or(|mask| self.only_ends(mask, around)) {
+            return None;
+        }
+        let rate = if dtype.bits() < 64 { self.converted(rate, DType::I64) } else { rate };
+        let ty = Ty::tile(self.func.ty(rate).dtype()?, ty.shape);
+        Some(self.value(CreateOp::Splat { shape: ty.shape.clone() }.into(), vec![rate], ty, layout))
+    }
+
+    /// The pointers of the trip after the one with these.
+    pub(super) fn advanced(&mut self, pointer: ValueId, by: ValueId) -> ValueId {
+        let (ty, layout) = (self.func.ty(pointer).clone(), self.func.value(pointer).layout);
+        self.value(MemoryOp::AddPtr.into(), vec![pointer, by], ty, layout)
+    }
+
+    /// Whether a value is there before the loop.
+    fn is_outside(&self, value: ValueId, around: &Loop<'_>) -> bool {
+        match self.func.value(value).def {
+            Def::Param(_) => true,
+            Def::Arg(region, _) => region != around.body,
+            Def::Result(op, _) => !around.own.contains(&op),
+        }
+    }
+
+    /// The rate of a value as a number of that dtype, which is the value's or a wider one that it is converted to.
+    fn rate(&mut self, value: ValueId, dtype: DType, around: &mut Loop<'_>) -> Option<Rate> {
+        if let Some(&known) = around.known.get(&(value, dtype)) {
+            return known;
+        }
+        let rate = match self.func.value(value).def {
+            _ if self.is_outside(value, around) => Some(Rate::Nothing),
+            Def::Param(_) | Def::Arg(_, 0) => Some(Rate::By(self.converted(around.bounds.step, dtype))),
+            // Nobody has said that what is carried does not wrap.
+            Def::Arg(..) if self.func.ty(value).dtype() != Some(dtype) => None,
+            Def::Arg(_, index) => self.rate_of_carried(value, self.yields[index as usize - 1], around),
+            Def::Result(op, _) => {
+                let operation = self.func.op(op).clone();
+                self.rate_of_result(&operation, dtype, around)
+            }
+        };
+        around.known.insert((value, dtype), rate);
+        rate
+    }
+
+    /// The rate of a carried value: what each trip adds to it.
+    fn rate_of_carried(&mut self, argument: ValueId, next: ValueId, around: &Loop<'_>) -> Option<Rate> {
+        if next == argument {
+            return Some(Rate::Nothing);
+        }
+        let operation = self.func.def_op(next)?;
+        if operation.op != Op::binary(BinaryOp::Add) {
+            return None;
+        }
+        let by = match *operation.operands.as_slice() {
+            [a, b] if a == argument => b,
+            [a, b] if b == argument => a,
+            _ => return None,
+        };
+        self.scalar_outside(by, around).map(Rate::By)
+    }
+
+    fn rate_of_result(&mut self, operation: &Operation, dtype: DType, around: &mut Loop<'_>) -> Option<Rate> {
+        let rates = operation.operands.iter().map(|&operand| self.rate(operand, dtype, around));
+        let rates: Vec<Rate> = rates.collect::<Option<_>>()?;
+        if rates.iter().all(|&rate| rate == Rate::Nothing) {
+            return Some(Rate::Nothing);
+        }
+        match &operation.op {
+            op if moves_elements(op) => Some(rates[0]),
+            Op::Elementwise(ElementwiseOp::Cast { .. }) => {
+                let from = self.func.ty(operation.operands[0]).dtype()?;
+                let to = self.func.ty(operation.results[0]).dtype()?;
+                around.narrow = true;
+                let widens = from.is_signed_int() && to.is_signed_int() && from.bits() <= to.bits();
+                (widens && self.exact).then_some(rates[0])
+            }
+            Op::Elementwise(ElementwiseOp::Binary { op: op @ (BinaryOp::Add | BinaryOp::Sub) }) => {
+                match (rates[0], rates[1]) {
+                    (rate, Rate::Nothing) => Some(rate),
+                    (Rate::Nothing, rate) if *op == BinaryOp::Add => Some(rate),
+                    (Rate::By(a), Rate::By(b)) => Some(Rate::By(self.binary(*op, a, b))),
+                    (Rate::Nothing, Rate::By(b)) => {
+                        let zero = self.scalar(Op::constant(Literal::Int(0), dtype), vec![], dtype);
+                        Some(Rate::By(self.binary(BinaryOp::Sub, zero, b)))
+                    }
+                }
+            }
+            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Mul }) => {
+                let (by, factor) = match (rates[0], rates[1]) {
+                    (Rate::By(by), Rate::Nothing) => (by, operation.operands[1]),
+                    (Rate::Nothing, Rate::By(by)) => (by, operation.operands[0]),
+                    (Rate::By(_), Rate::By(_)) | (Rate::Nothing, Rate::Nothing) => return None,
+                };
+                let factor = self.scalar_outside(factor, around)?;
+                let factor = self.converted(factor, dtype);
+                Some(Rate::By(self.binary(BinaryOp::Mul, by, factor)))
+            }
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => None,
+        }
+    }
+
+    /// The scalar that every element of a value is, if it is there before the loop.
+    fn scalar_outside(&mut self, value: ValueId, around: &Loop<'_>) -> Option<ValueId> {
+        let value = self.scalar_of(value);
+        let ty = self.func.ty(value).clone();
+        if !ty.is_scalar() {
+            return None;
+        }
+        if self.is_outside(value, around) {
+            return Some(value);
+        }
+        // Numbers may stand anywhere.
+        let (number, dtype) = (constant(self.func, value)?, ty.dtype()?);
+        Some(self.scalar(Op::constant(number, dtype), vec![], dtype))
+    }
+
+    /// A scalar as a number of that dtype.
+    fn converted(&mut self, scalar: ValueId, dtype: DType) -> ValueId {
+        if self.func.ty(scalar).dtype() == Some(dtype) {
+            return scalar;
+        }
+        self.scalar(Op::cast(dtype), vec![scalar], dtype)
+    }
+
+    /// What a value repeats.
+    fn scalar_of(&self, mut value: ValueId) -> ValueId {
+        while let Some(operation) = self.func.def_op(value).filter(|operation| moves_elements(&operation.op)) {
+            value = operation.operands[0];
+        }
+        value
+    }
+
+    /// Whether a lane for which the mask does not hold in a trip is one for which it does not hold in later ones.
+    fn only_ends(&self, mask: ValueId, around: &Loop<'_>) -> bool {
+        if self.is_outside(mask, around) {
+            return true;
+        }
+        let Some(operation) = self.func.def_op(mask) else { return false };
+        let operands = &operation.operands;
+        match &operation.op {
+            op if moves_elements(op) => self.only_ends(operands[0], around),
+            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) => {
+                operands.iter().all(|&operand| self.only_ends(operand, around))
+            }
+            Op::Elementwise(ElementwiseOp::Compare { op }) => {
+                if !self.func.ty(operands[0]).dtype().is_some_and(DType::is_int) {
+                    return false;
+                }
+                let (Some(a), Some(b)) = (self.course(operands[0], around), self.course(operands[1], around)) else {
+                    return false;
+                };
+                match op {
+                    CmpOp::Lt | CmpOp::Le => a != Course::Falls && b != Course::Rises,
+                    CmpOp::Gt | CmpOp::Ge => a != Course::Rises && b != Course::Falls,
+                    CmpOp::Eq | CmpOp::Ne => (a, b) == (Course::Stays, Course::Stays),
+                }
+            }
+            // What a check of bounds compares is data, or may have wrapped.
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => false,
+        }
+    }
+
+    /// Which way a value goes from trip to trip, if it provably does not wrap in a trip that exists.
+    fn course(&self, value: ValueId, around: &Loop<'_>) -> Option<Course> {
+        if self.is_outside(value, around) {
+            return Some(Course::Stays);
+        }
+        let operation = match self.func.value(value).def {
+            // The steps of a loop that runs go upwards.
+            Def::Arg(_, 0) => return Some(Course::Rises),
+            Def::Param(_) | Def::Arg(..) => return None,
+            Def::Result(op, _) => self.func.op(op),
+        };
+        let operands = &operation.operands;
+        match &operation.op {
+            Op::Create(CreateOp::Const { .. }) => Some(Course::Stays),
+            op if moves_elements(op) => self.course(operands[0], around),
+            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Add }) => {
+                self.axis.of(self.func, value).range?;
+                match (self.course(operands[0], around)?, self.course(operands[1], around)?) {
+                    (Course::Stays, course) | (course, Course::Stays) => Some(course),
+                    (a, b) => (a == b).then_some(a),
+                }
+            }
+            // What is left of the loop lies between zero and its end, if it begins at zero or above.
+            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Sub }) => {
+                let counter = self.func.region(around.body).args[0];
+                let left = (self.scalar_of(operands[0]), self.scalar_of(operands[1])) == (around.bounds.hi, counter);
+                let begins = self.axis.of(self.func, around.bounds.lo).range;
+                (left && begins.is_some_and(|(lo, _)| lo >= 0)).then_some(Course::Falls)
+            }
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => None,
+        }
+    }
+}
+
+/// Whether an operation only repeats elements, or gives them other places.
+fn moves_elements(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Create(CreateOp::Splat { .. })
+            | Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. } | ShapeOp::Permute { .. })
+    )
+}
