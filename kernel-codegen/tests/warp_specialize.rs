@@ -197,6 +197,25 @@ fn divided_kernels_compute_the_same() {
     }
 }
 
+/// Measured: where two programs share a multiprocessor, dividing them costs up to a third.
+#[test]
+fn programs_that_share_a_multiprocessor_stay_whole_unless_asked() {
+    // Three slots of 32 KiB leave room for a second program, four do not; the sums of 128 x 256 fill the registers.
+    for (n, num_stages, persistent, asked, divided) in [
+        (128, 3, false, false, false),
+        (128, 3, false, true, true),
+        (128, 4, false, false, true),
+        (256, 2, false, false, true),
+        (128, 3, true, false, true),
+    ] {
+        let text = Matmul { n, k: 64, persistent, ..PLAIN }.text();
+        let text = if asked { text } else { text.replace("{warp_specialize = true}", "") };
+        let options = Options { num_warps: 8, num_stages, ..Options::default() };
+        let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(is_divided(&compiled), divided, "{n} columns, {num_stages} stages\n{}", compiled.report);
+    }
+}
+
 #[test]
 fn the_passes_can_be_switched_off() {
     for pass in ["warp_specialize", "pipeline"] {

@@ -134,7 +134,7 @@
 //!     for ([bm, bn, bk], warps, stages, instruction) in [
 //!         ([64, 64, 64], 2, 4, "mma.sync.aligned.m16n8k16"),
 //!         ([64, 64, 64], 4, 4, "wgmma.mma_async.sync.aligned.m64n64k16"),
-//!         ([128, 256, 64], 8, 3, "wgmma.mma_async.sync.aligned.m64n256k16"),
+//!         ([128, 256, 64], 8, 4, "wgmma.mma_async.sync.aligned.m64n256k16"),
 //!     ] {
 //!         let size = size as i32;
 //!         let consts = GroupedConsts { BM: bm, BN: bn, BK: bk, GROUP: 8 };
@@ -167,8 +167,8 @@
 //!
 //! 128 × 256 instead of 64 × 64, by two warp groups: `BM * BN / (BM + BN)` multiplications per number read go from 32 to
 //! 85. That is what reading from the L2 cache and from shared memory is divided by. One `wgmma` now has 256 columns,
-//! and 128 of each thread's registers are sums. A slot has 48 KiB, so there is room for one program on a multiprocessor,
-//! which the stages make up for.
+//! and 128 of each thread's registers are sums. Four slots take 192 KiB now, so there is room for one program on a
+//! multiprocessor, which the stages make up for.
 //!
 //! # Rung 8: tensor descriptors
 //!
@@ -186,26 +186,26 @@
 //! #     let (a, b) = (TensorDesc::new(&a, [size, size])?, TensorDesc::new(&b, [size, size])?);
 //! #     let mut c = TensorDescMut::new(&mut c, [size, size])?;
 //! #     let call = BlocksConsts { BM: 128, BN: 256, BK: 64, GROUP: 8 }.call(&a, &b, &mut c, 256, 256, 256);
-//! #     let compiled = call.num_warps(8).num_stages(3).compile(Target::sm_90a());
+//! #     let compiled = call.num_warps(8).num_stages(4).compile(Target::sm_90a());
 //! #     if let Err(Error::Llvm { .. } | Error::Unsupported { .. }) = compiled { return Ok(()) }
 //! #     let compiled = compiled?;
 //! #     assert!(compiled.ptx().contains("cp.async.bulk.tensor"), "{}", compiled.report());
 //! #     assert!(compiled.report().contains("12 warps"), "{}", compiled.report());
-//! #     assert!(compiled.report().contains("loop fed by warps of their own through 3 slots"), "{}", compiled.report());
+//! #     assert!(compiled.report().contains("loop fed by warps of their own through 4 slots"), "{}", compiled.report());
 //! #     Ok(())
 //! # }
 //! ```
 //!
 //! On Hopper one thread asks for a whole block, by `cp.async.bulk.tensor`; it arrives swizzled, and a barrier in shared
-//! memory counts its bytes. So the 256 threads that multiply have nothing else to do, and the compiler divides the
-//! program: four more warps fetch, the others multiply, and each side waits for the other only when the ring of slots
+//! memory counts its bytes. So the 256 threads that multiply have nothing else to do, and as no second program
+//! has room beside this one, the compiler divides it: four more warps fetch, the others multiply, and each side waits for the other only when the ring of slots
 //! is full or empty.
 //!
 //! ```text
 //! kernel blocks for sm_90a: 12 warps
 //!   load `a`: 1 x 16384 bytes by tensor copy
 //!   load `b`: 4 x 8192 bytes by tensor copy
-//!   loop fed by warps of their own through 3 slots of 49152 bytes, one product in flight
+//!   loop fed by warps of their own through 4 slots of 49152 bytes, one product in flight
 //! ```
 //!
 //! The result goes the same way back, through shared memory by tensor copies, in pieces of 64 columns: each warp group

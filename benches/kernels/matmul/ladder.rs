@@ -65,9 +65,9 @@ const RUNGS: [Rung; 10] = [
     rung("4 loads ahead", Kernel::Plain, tile(64, 64, 64, 4, 2), tile(32, 32, 16, 3, 2)),
     rung("5 grouped order", Kernel::Grouped, tile(64, 64, 64, 4, 2), tile(32, 32, 16, 3, 2)),
     rung("6 a warp group", Kernel::Grouped, tile(64, 64, 64, 4, 4), tile(64, 32, 16, 3, 4)),
-    rung("7 a large tile", Kernel::Grouped, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
-    rung("8 tensor descriptors", Kernel::Blocks, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
-    rung("9 programs that stay", Kernel::Persistent, tile(128, 256, 64, 3, 8), tile(64, 64, 16, 3, 8)),
+    rung("7 a large tile", Kernel::Grouped, tile(128, 256, 64, 4, 8), tile(64, 64, 16, 3, 8)),
+    rung("8 tensor descriptors", Kernel::Blocks, tile(128, 256, 64, 4, 8), tile(64, 64, 16, 3, 8)),
+    rung("9 programs that stay", Kernel::Persistent, tile(128, 256, 64, 4, 8), tile(64, 64, 16, 3, 8)),
     rung("10 two teams in turns", Kernel::Persistent, tile(128, 128, 64, 6, 4), tile(64, 32, 16, 3, 4)),
 ];
 

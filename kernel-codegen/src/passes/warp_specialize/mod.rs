@@ -40,7 +40,7 @@
 //! ring, which costs less than a condition in every trip.
 //!
 //! Loops with `#[warp_specialize]`, and those in them, are divided where that is possible; others where all factors of
-//! all products come by descriptors. What speaks against it is told in the report.
+//! all products come by descriptors, and no second program shares the multiprocessor. What speaks against it is told in the report.
 
 mod consume;
 mod find;
@@ -63,6 +63,7 @@ use kernel_core::passes::{dce, util};
 use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 use crate::lower::{conversion_bytes, registers_at_start};
+use crate::occupancy::{Occupancy, words};
 use crate::options::{MAX_WARPS, Options};
 use crate::report::LoopReport;
 use crate::target::Target;
@@ -80,9 +81,10 @@ const PRODUCER_REGISTERS: u32 = 40;
 const MAX_REGISTERS: u32 = 240;
 /// Registers come in units of so many per thread.
 const REGISTER_UNIT: u32 = 8;
-/// Warps from which on a kernel is divided without being asked: with fewer, several programs share a multiprocessor and
-/// overlap by themselves.
+/// Warps from which on a kernel is divided without being asked.
 const MIN_WARPS: u32 = 2 * GROUP_WARPS;
+/// Registers of a thread beside the sums of its products.
+const BESIDE_SUMS: u32 = 40;
 /// Bytes that a reduction takes at most.
 const REDUCTION_BYTES: u32 = 8 * 1024;
 /// Bytes of a barrier with phases.
@@ -99,7 +101,8 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
         return Ok((false, marked.into_iter().map(|span| LoopReport { span, what: what.clone() }).collect()));
     }
     let (mut channels, mut refusals) = find::channels(func, options.num_stages);
-    if options.num_warps < MIN_WARPS {
+    let places = Places::new(func);
+    if options.num_warps < MIN_WARPS || overlap_by_themselves(func, target, &places, &channels, options.num_warps) {
         channels.retain(|channel| channel.asked);
     }
     if channels.is_empty() {
@@ -110,7 +113,6 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
         return Ok((false, refusals.iter().map(Refusal::report).collect()));
     }
     let asked = channels.iter().any(|channel| channel.asked);
-    let places = Places::new(func);
     let mut outgoing = Outgoing::all(func);
     let mut tiles = None;
     let needs = obstacle(func, &channels, options.num_warps)
@@ -136,6 +138,19 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
             Ok((false, loops))
         }
     }
+}
+
+/// Whether a multiprocessor has room for two programs as they are, which then overlap by themselves: one stores or waits
+/// while the other multiplies, and each has a ring of its own. A divided program of as few sums has the multiprocessor
+/// for itself, and waits at every end of its ring. Programs that stay for tile after tile are as many as there are
+/// multiprocessors, so nobody is beside them.
+fn overlap_by_themselves(func: &Func, target: Target, places: &Places, channels: &[Channel], num_warps: u32) -> bool {
+    let is_loop = |id: OpId| matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
+    let stays = channels.iter().any(|channel| places.around(channel.owner).any(is_loop));
+    let sums = |channel: &Channel| func.op(channel.owner).results.iter().map(|&sum| words(func, sum)).sum::<u32>();
+    let registers = BESIDE_SUMS + channels.iter().map(sums).max().unwrap_or(0);
+    let rings = channels.iter().map(Channel::ring_bytes).sum();
+    !stays && Occupancy::new(target, num_warps, rings, Some(registers)).programs() > 1
 }
 
 /// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the lowering of
