@@ -284,7 +284,7 @@
 //! begin when the other has seen the last of its factors. From then on tensor cores work for one team while the other
 //! converts and stores, and what lies between two tiles costs no time, however slow it is. The price is that 128 × 128
 //! tiles read more: `BM * BN / (BM + BN)` goes from 85 back to 64, which the L2 cache still delivers. It pays where tiles
-//! end often, that is where `k` is short, as the last column of the table shows.
+//! end often, that is where `k` is short, as the table shows at 8192² × 512.
 //!
 //! Teams take turns where nothing ties one tile to another: the marked loop has one loop of products, tiles leave through
 //! descriptors, and nothing else is written. Otherwise one team multiplies, and the report does not speak of turns.

@@ -141,8 +141,8 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
 }
 
 /// Whether a multiprocessor has room for two programs as they are, which then overlap by themselves: one stores or waits
-/// while the other multiplies, and each has a ring of its own. A divided program of as few sums has the multiprocessor
-/// for itself, and waits at every end of its ring. Programs that stay for tile after tile are as many as there are
+/// while the other multiplies. A divided program has the multiprocessor for itself, and nobody multiplies there while it
+/// begins or stores. Programs that stay for tile after tile are as many as there are
 /// multiprocessors, so nobody is beside them.
 fn overlap_by_themselves(func: &Func, target: Target, places: &Places, channels: &[Channel], num_warps: u32) -> bool {
     let is_loop = |id: OpId| matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
