@@ -18,8 +18,8 @@
 //! %9: f32[BLOCK] = load %p, %m2
 //! ```
 //!
-//! Divisions that such conditions show to need no sign are done without ([`signs`]), and offsets that loops compute are
-//! shown not to wrap ([`exact`]), which pipelines make use of.
+//! Divisions that such conditions show to need no sign are done without (`signs`), and offsets that loops compute are
+//! shown not to wrap (`exact`), which pipelines make use of.
 //!
 //! Promises ([`hints`]) are checked in safe kernels, before anything relies on them: like assertions, by the host where
 //! it can ([`decide`]), else by each program.

@@ -138,7 +138,8 @@ impl Uses {
     }
 
     /// Whether copies keep the order of the accesses to a tensor: it is only loaded, or stored to at one place, and
-    /// there at other coordinates in each trip of a loop.
+    /// there in loops of which the kernel says that their trips do not depend on each other. Copies to memory end in
+    /// any order, so that of two trips that store to the same elements either might have the last word.
     fn fit(&self, func: &Func, param: ParamId) -> bool {
         let own: Vec<_> = self.ops.iter().filter(|(of, ..)| *of == param).collect();
         let carried = |around: &[Site]| around.iter().all(|site| carries_phases(func, *site));
@@ -153,7 +154,7 @@ impl Uses {
                     Op::Desc(DescOp::DescReduce { op }) => reduces(*op, &func.param(param).kind),
                     _ => false,
                 };
-                possible && carried(around) && moves(func, &operation.operands[2..], around)
+                possible && carried(around) && apart(func, &operation.operands[2..], around)
             }
             _ => only_loads,
         }
@@ -185,17 +186,21 @@ fn reduces(op: AtomicOp, kind: &ParamKind) -> bool {
     }
 }
 
-/// Whether a coordinate is computed in the innermost loop around a store, so that trips store to different blocks.
-fn moves(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
-    let is_loop =
-        |site: &&Site| matches!(func.op(site.owner).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
-    let Some(innermost) = around.iter().rev().find(is_loop) else { return true };
+/// Whether trips store to different blocks: all loops around a store are said to have independent trips, and a
+/// coordinate is computed in the innermost of them.
+fn apart(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
+    let mut loops = around.iter().rev().filter_map(|site| match func.op(site.owner).op {
+        Op::Control(ControlOp::For { warp_specialize, .. }) => Some((site, warp_specialize)),
+        Op::Control(ControlOp::While) => Some((site, false)),
+        _ => None,
+    });
+    let Some((innermost, marked)) = loops.next() else { return true };
     let mut inside: BTreeSet<ValueId> = BTreeSet::new();
     for &region in &func.op(innermost.owner).regions {
         inside.extend(&func.region(region).args);
         for_each_op(func, region, &mut |id| inside.extend(&func.op(id).results));
     }
-    coordinates.iter().any(|coordinate| inside.contains(coordinate))
+    marked && loops.all(|(_, marked)| marked) && coordinates.iter().any(|coordinate| inside.contains(coordinate))
 }
 
 /// A region that something is in.
