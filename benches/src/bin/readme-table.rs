@@ -76,7 +76,7 @@ fn summary(rows: &[Row<'_>]) -> String {
     let slower = ratios.iter().filter(|r| **r < 0.98).count();
     format!(
         "Over all {} rows with a peer, the geometric mean of our rate divided by Triton's is {mean:.3}; \
-         {slower} of them are below 0.98.\n",
+         rows below 0.98: {slower}.\n",
         ratios.len()
     )
 }
