@@ -14,6 +14,7 @@ use kernel_core::ir::{Func, Op, Operation, ShapeOp};
 use kernel_core::layout::LinearLayout;
 
 use crate::place::shape_of;
+use crate::place::transfer::inverse;
 
 /// For each dimension of the shared memory, the dimension of the block. Leading dimensions of one element may be left
 /// out.
@@ -85,15 +86,6 @@ impl Axes {
         layouts.reverse();
         Some(layouts)
     }
-}
-
-/// The permutation that undoes `perm`.
-fn inverse(perm: &[u8]) -> Vec<u8> {
-    let mut inverse = vec![0; perm.len()];
-    for (to, &from) in (0u8..).zip(perm) {
-        inverse[usize::from(from)] = to;
-    }
-    inverse
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ mod demand;
 mod natural;
 mod product;
 mod rewrite;
-mod transfer;
+pub(crate) mod transfer;
 
 use std::collections::BTreeMap;
 

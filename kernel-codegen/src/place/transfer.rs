@@ -64,7 +64,7 @@ fn project(layout: &LinearLayout, shape: &[u32]) -> Result<LinearLayout, LayoutE
 }
 
 /// The permutation that undoes `perm`.
-fn inverse(perm: &[u8]) -> Vec<u8> {
+pub(crate) fn inverse(perm: &[u8]) -> Vec<u8> {
     let mut inverse = vec![0; perm.len()];
     for (to, &from) in perm.iter().enumerate() {
         inverse[usize::from(from)] = to as u8;

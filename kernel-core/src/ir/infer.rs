@@ -9,9 +9,10 @@ use super::dim::Dim;
 use super::dtype::{Bound, DType};
 use super::func::{Func, ParamKind, RegionId, ValueId};
 use super::hint;
-use super::infer_dot::{coordinates, desc, described, dot, product_dtypes, product_shapes, reduces};
+use super::infer_dot::{desc, dot};
+use super::infer_gpu::gpu;
 use super::names::{AtomicOp, BinaryOp, CmpOp, LimitKind, UnaryOp};
-use super::ops::{ControlOp, CreateOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
+use super::ops::{ControlOp, CreateOp, ElementwiseOp, MemoryOp, Op, ShapeOp};
 use super::types::{Dt, Elem, Ty};
 
 /// An operation whose operands do not fit it.
@@ -267,7 +268,7 @@ fn elementwise(func: &Func, op: &ElementwiseOp, tys: &[&Ty]) -> Result<Ty> {
     }
 }
 
-fn permuted(shape: &[Dim], perm: &[u8]) -> Result<Vec<Dim>> {
+pub(super) fn permuted(shape: &[Dim], perm: &[u8]) -> Result<Vec<Dim>> {
     let mut sorted: Vec<usize> = perm.iter().map(|&p| usize::from(p)).collect();
     sorted.sort_unstable();
     ensure(sorted.iter().copied().eq(0..shape.len()), "permute names every dimension once")?;
@@ -334,7 +335,7 @@ fn pointee(func: &Func, ty: &Ty) -> Result<(Dt, bool)> {
     }
 }
 
-fn mask_fits(pointer: &Ty, mask: Option<&&Ty>) -> Result<()> {
+pub(super) fn mask_fits(pointer: &Ty, mask: Option<&&Ty>) -> Result<()> {
     let Some(mask) = mask else { return Ok(()) };
     ensure(is_bool(mask), "the mask must be `bool`")?;
     ensure(mask.shape == pointer.shape, "the mask must have the pointers' shape")
@@ -478,135 +479,4 @@ fn drop_axis(ty: &Ty, axis: u8) -> Ty {
     let mut shape = ty.shape.clone();
     shape.remove(usize::from(axis));
     ty.with_shape(shape)
-}
-
-fn shared(ty: &Ty) -> Result<Dt> {
-    match ty.elem {
-        Elem::Shared(dt) => Ok(dt),
-        Elem::Data(_) | Elem::Ptr(_) | Elem::Desc(_) | Elem::Token | Elem::Barrier => {
-            fail("expects a view of shared memory")
-        }
-    }
-}
-
-fn tokens(tys: &[&Ty]) -> Result<()> {
-    ensure(tys.iter().all(|t| t.elem == Elem::Token), "expects tokens")
-}
-
-fn barrier_slot(tys: &[&Ty]) -> Result<()> {
-    ensure(tys[0].elem == Elem::Barrier, "expects barriers")?;
-    ensure(tys[1..].iter().all(|t| **t == Ty::scalar(DType::I32)), "slot, bytes and phase are i32 scalars")
-}
-
-/// Whether a view holds a block of a tensor, or a part of one.
-fn part_fits_view(block: &[Dim], dt: Dt, view: &Ty) -> Result<()> {
-    let within = |(size, block): (&Dim, &Dim)| {
-        size == block || size.as_const().zip(block.as_const()).is_some_and(|(size, block)| size <= block)
-    };
-    let fits = view.rank() == block.len() && view.shape.iter().zip(block).all(within);
-    ensure(
-        shared(view)? == dt && fits,
-        "the view must have the shape of a block, or of a part of one, and the tensor's dtype",
-    )
-}
-
-/// Whether a view can be divided in so many parts along each dimension; not at all if there is no number.
-fn divides(parts: &[u8], view: &Ty) -> Result<()> {
-    let whole = |(size, &parts): (&Dim, &u8)| {
-        parts.is_power_of_two() && size.as_const().is_some_and(|size| size % i64::from(parts) == 0)
-    };
-    let fits = parts.is_empty() || (parts.len() == view.rank() && view.shape.iter().zip(parts).all(whole));
-    ensure(fits, "the parts divide the view, in a power of two along each dimension")
-}
-
-/// Whether a block of a tensor fits a view.
-fn fits_view(block: &[Dim], dt: Dt, view: &Ty) -> Result<()> {
-    ensure(shared(view)? == dt && view.shape == block, "the view must have the block's shape and the tensor's dtype")
-}
-
-fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
-    match op {
-        GpuOp::SharedAlloc { shape, dtype } => {
-            arity(tys, 0..=0)?;
-            Ok(vec![Ty { elem: Elem::Shared(*dtype), shape: shape.clone() }])
-        }
-        GpuOp::SharedIndex => {
-            arity(tys, 2..=2)?;
-            shared(tys[0])?;
-            ensure(tys[0].rank() > 1 && *tys[1] == Ty::scalar(DType::I32), "expects a view and an i32 index")?;
-            Ok(vec![tys[0].with_shape(tys[0].shape[1..].to_vec())])
-        }
-        GpuOp::SharedPermute { perm } => {
-            arity(tys, 1..=1)?;
-            shared(tys[0])?;
-            Ok(vec![tys[0].with_shape(permuted(&tys[0].shape, perm)?)])
-        }
-        GpuOp::SharedLoad => {
-            arity(tys, 1..=1)?;
-            Ok(vec![tys[0].with_dt(shared(tys[0])?)])
-        }
-        GpuOp::SharedStore => {
-            arity(tys, 2..=2)?;
-            ensure(*tys[1] == tys[0].with_dt(shared(tys[0])?), "the tile must fit the view")?;
-            Ok(Vec::new())
-        }
-        GpuOp::AsyncCopy => {
-            arity(tys, 2..=3)?;
-            shared(tys[0])?;
-            ensure(tys[1].pointee().is_some() && tys[1].shape == tys[0].shape, "the pointers must fit the view")?;
-            mask_fits(tys[1], tys.get(2))?;
-            Ok(vec![Ty::token()])
-        }
-        GpuOp::AsyncCommit => tokens(tys).map(|()| vec![Ty::token()]),
-        GpuOp::AsyncWait { .. } => tokens(tys).map(|()| vec![Ty::token()]),
-        GpuOp::Barrier | GpuOp::GroupBarrier | GpuOp::Fence { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
-        GpuOp::BarrierAlloc { slots, .. } => {
-            arity(tys, 0..=0)?;
-            Ok(vec![Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(*slots))] }])
-        }
-        GpuOp::BarrierArrive => {
-            arity(tys, 2..=3)?;
-            barrier_slot(tys).map(|()| Vec::new())
-        }
-        GpuOp::BarrierWait => {
-            arity(tys, 3..=3)?;
-            barrier_slot(tys).map(|()| Vec::new())
-        }
-        GpuOp::Wgmma { .. } => {
-            arity(tys, 3..=4)?;
-            let is_flag = |ty: &&Ty| **ty == Ty::scalar(DType::Bool);
-            ensure(tys.get(3).is_none_or(is_flag), "whether a product is added is a scalar `bool`")?;
-            let factor = |ty: &Ty| if matches!(ty.elem, Elem::Shared(_)) { shared(ty) } else { data(ty) };
-            ensure(tys[0].rank() == 2, "the product of an asynchronous group is of matrices")?;
-            product_shapes(func, &tys[0].shape, &tys[1].shape, &tys[2].shape)?;
-            product_dtypes(func, factor(tys[0])?, shared(tys[1])?, data(tys[2])?)?;
-            Ok(vec![tys[2].clone()])
-        }
-        GpuOp::WgmmaWait { .. } => {
-            for ty in tys {
-                data(ty)?;
-            }
-            Ok(tys.iter().map(|t| (*t).clone()).collect())
-        }
-        GpuOp::TmaLoad => {
-            ensure(tys.len() >= 4, "expects a descriptor, a view, a barrier, its slot and coordinates")?;
-            let tensor = described(func, tys[0])?;
-            fits_view(&tensor.block, tensor.dt, tys[1])?;
-            barrier_slot(&tys[2..4])?;
-            coordinates(&tensor.block, &tys[4..]).map(|()| Vec::new())
-        }
-        GpuOp::TmaStore { reduce, parts } => {
-            ensure(tys.len() >= 2, "expects a descriptor, a view and coordinates")?;
-            let tensor = described(func, tys[0])?;
-            ensure(tensor.mutable, "stores need a mutable descriptor")?;
-            if let Some(op) = reduce.atomic() {
-                reduces(func, op, tensor.dt)?;
-            }
-            part_fits_view(&tensor.block, tensor.dt, tys[1])?;
-            divides(parts, tys[1])?;
-            coordinates(&tensor.block, &tys[2..]).map(|()| Vec::new())
-        }
-        GpuOp::TmaStoreWait { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
-        GpuOp::WarpGroups { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
-    }
 }

@@ -11,6 +11,7 @@ pub mod func;
 pub mod hint;
 pub mod infer;
 mod infer_dot;
+mod infer_gpu;
 pub mod names;
 pub mod ops;
 pub mod table;
