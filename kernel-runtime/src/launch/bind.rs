@@ -52,8 +52,7 @@ pub(super) fn compile_error(kernel: &Kernel, errors: &[kernel_core::diag::Diagno
 /// `in kernel `add` with T = f32, BLOCK = 1000`.
 pub(super) fn values(func: &Func, spec: &Spec<'_>) -> String {
     let dtypes = func.dtype_params.iter().zip(spec.dtypes).map(|(param, dtype)| format!("{} = {dtype}", param.name));
-    let constants =
-        func.const_params.iter().zip(spec.constants).map(|(param, value)| format!("{} = {value}", param.name));
+    let constants = func.const_params.iter().zip(spec.constants).map(|(param, &value)| param.show(value));
     let values: Vec<String> = dtypes.chain(constants).collect();
     match values.as_slice() {
         [] => String::new(),
