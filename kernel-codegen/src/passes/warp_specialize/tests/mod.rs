@@ -2,7 +2,7 @@
 //! wrong with barriers is found.
 
 use kernel_core::interp::{HostBuffer, HostTensor, run_ordered};
-use kernel_core::ir::{Def, Dim, Func, GpuOp, Op, OpId, ParamKind, Placed, RegionId};
+use kernel_core::ir::{ControlOp, Def, Dim, Func, GpuOp, Op, OpId, ParamKind, Placed, RegionId};
 use kernel_core::layout::{Dim as Axis, LinearLayout, SwizzleWidth, nvmma_shared, wgmma_accumulator};
 use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::parse;
@@ -298,9 +298,16 @@ fn is_store_wait(op: &GpuOp) -> bool {
 fn loops_that_cannot_be_divided_say_why() {
     let cases = [
         (
+            "%row: i32 = div %tile, %columns",
+            "%row: i32 = div %tile, %columns\n%is: bool = cmp.ge %row, %zero\nassert %is {message = \"x\"}",
+            "`assert!` behind",
+        ),
+        ("return\n", "%is: bool = cmp.ge %trips, %zero\nassert %is {message = \"x\"}\nreturn\n", "`assert!` behind"),
+        (
             "%first: i32 = program_id {axis = 0}",
-            "%first: i32 = program_id {axis = 0}\n%is: bool = cmp.ge %trips, %zero\nassert %is {message = \"x\"}",
-            "`assert!`",
+            "%first: i32 = program_id {axis = 0}\n%x: f16[64, 16] #5 = desc_load %a, %zero, %zero\n\
+             %is: bool[64, 16] #5 = cmp.eq %x, %x\nassert %is {message = \"x\"}",
+            "`assert!` about more than scalars",
         ),
         (
             "desc_store %c, %sum, %i, %j",
@@ -328,6 +335,41 @@ fn loops_that_cannot_be_divided_say_why() {
     assert!(!divided && loops[0].what.contains("2 warps multiply"), "{loops:?}");
     let (divided, loops) = run(&mut func, Target::sm_80(), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
     assert!(!divided && loops[0].what.contains("sm_80"), "{loops:?}");
+}
+
+/// An assertion that stands before everything else ends all warps of the program, or none.
+#[test]
+fn assertions_are_made_before_the_sides_part() {
+    let limit = 3;
+    let assertion = format!(
+        "%limit: i32 = const {limit}\n%twice: i32 = add %first, %first\n%is: bool = cmp.lt %twice, %limit\n\
+         assert %is {{message = \"x\"}}\nfor %first"
+    );
+    for (case, kernel) in [PLAIN, WIDE, Kernel { mark: Mark::Outer, ..PLAIN }].into_iter().enumerate() {
+        let text = kernel.text().replacen("for %first", &assertion, 1);
+        let undivided = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let mut func = undivided.clone();
+        let options = Options { num_stages: kernel.stages, num_warps: kernel.warps(), ..Options::default() };
+        let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+        verified(&func);
+        assert!(divided, "{loops:?}");
+        let is_assert = |id: &&OpId| matches!(func.op(**id).op, Op::Control(ControlOp::Assert { .. }));
+        let all = ops_in_order(&func);
+        let outside = &func.region(func.body).ops;
+        assert_eq!((all.iter().filter(is_assert).count(), outside.iter().filter(is_assert).count()), (1, 1));
+        // The first two programs are within the limit.
+        for programs in [1, 2, 3, 5] {
+            let sizes = Sizes { rows: 3, columns: 2, trips: 4, programs };
+            let (want, before) = launch(&undivided, sizes);
+            let (got, after) = launch(&func, sizes);
+            let failed = |result: &Result<(), kernel_core::interp::Fault>| {
+                result.as_ref().err().map(|fault| (fault.program_id, fault.kind.clone()))
+            };
+            assert_eq!(failed(&before), failed(&after), "{case} {programs}");
+            assert_eq!(before.is_err(), programs > 2);
+            assert_eq!(want, got, "{case} {programs}: what other programs do");
+        }
+    }
 }
 
 #[test]
