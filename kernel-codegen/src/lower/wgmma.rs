@@ -8,14 +8,16 @@
 //! ```
 //!
 //! The accumulator stays in its registers: results of one instruction are tied to the operands of the next, and
-//! `wgmma_wait` ties them again, so that nothing reads them before.
+//! `wgmma_wait` ties them again, so that nothing reads them before. An accumulator of zeros is not there at all: the
+//! first instruction of a tile overwrites its registers. Zeros would be moved there behind the fence, and between the
+//! instructions, where ptxas puts further fences and waits to allow it (C7517, C7519).
 //!
 //! A descriptor is a constant, plus the start of the operand's tile. The number of the warp group is read from the first
 //! lane of the warp, which tells ptxas that it is the same in all of them: descriptors are then in uniform registers.
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{CmpOp, ControlOp, DType, Elem, Func, GpuOp, Op, Operation, ValueId};
+use kernel_core::ir::{CmpOp, ControlOp, CreateOp, DType, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
@@ -56,8 +58,35 @@ struct Factors<'ctx> {
     left: Vec<Value<'ctx>>,
     /// The descriptor of B's part.
     right: IntValue<'ctx>,
-    /// Whether they are added to the accumulator, if that is not always so.
-    adds: Option<IntValue<'ctx>>,
+    /// Whether they are added to the accumulator.
+    adds: Adds<'ctx>,
+}
+
+/// Whether an instruction adds to its accumulator.
+#[derive(Clone, Copy)]
+enum Adds<'ctx> {
+    Always,
+    /// The accumulator is zero, so the instruction overwrites it.
+    Never,
+    If(IntValue<'ctx>),
+}
+
+impl<'ctx> Adds<'ctx> {
+    /// As an operand of the instruction, of which `place` is the number if it is a value.
+    fn operand(self, place: usize) -> String {
+        match self {
+            Adds::Always => "1".to_string(),
+            Adds::Never => "0".to_string(),
+            Adds::If(_) => format!("${place}"),
+        }
+    }
+
+    fn value(self) -> Option<IntValue<'ctx>> {
+        match self {
+            Adds::Always | Adds::Never => None,
+            Adds::If(value) => Some(value),
+        }
+    }
 }
 
 /// What all instructions of a product have in common.
@@ -96,7 +125,11 @@ impl Instruction<'_, '_> {
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn wgmma(&mut self, operation: &Operation) -> Result<()> {
         let &[a, b, acc, ref adds @ ..] = operation.operands.as_slice() else { return Ok(()) };
-        let adds = adds.first().map(|&adds| self.ir.int(self.scalar(adds)));
+        let first_adds = match adds.first() {
+            Some(&adds) => Adds::If(self.ir.int(self.scalar(adds))),
+            None if is_zeros(self.func, acc) => Adds::Never,
+            None => Adds::Always,
+        };
         let refuse = |this: &Self, what: &str| Err(CodegenError::refuse(this.func, operation.span, what));
         if !self.target.has_wgmma() {
             return refuse(self, "a product by warp groups on a target without them");
@@ -136,7 +169,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 },
                 right: self.tile_of(&right, origin[1], k),
                 // What follows the first product of a tile adds to it.
-                adds: adds.filter(|_| k == 0),
+                adds: if k == 0 { first_adds } else { Adds::Always },
             };
             let along_k: Vec<Factors> = (0..depth).step_by(kind.k_tile() as usize).map(factors).collect();
             let tile = self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, tile);
@@ -241,32 +274,35 @@ impl<'ctx> Lower<'_, 'ctx> {
         along_k: Vec<Factors<'ctx>>,
         sums: Vec<Value<'ctx>>,
     ) -> Vec<Value<'ctx>> {
+        let types: Vec<BasicTypeEnum> = sums.iter().map(|sum| sum.get_type()).collect();
         let (count, kind) = (sums.len(), instruction.kind);
         let letter = if kind.is_int() { "r" } else { "f" };
-        let mut constraints = vec![format!("={letter}"); count];
-        constraints.extend((0..count).map(|i| i.to_string()));
+        // Registers that no operand is tied to are written while later instructions still read their operands.
+        let sums = if matches!(along_k.first(), Some(Factors { adds: Adds::Never, .. })) { Vec::new() } else { sums };
+        let early = if sums.is_empty() { "&" } else { "" };
+        let mut constraints = vec![format!("={early}{letter}"); count];
+        constraints.extend((0..sums.len()).map(|i| i.to_string()));
         let outputs: Vec<String> = (0..count).map(|i| format!("${i}")).collect();
         let name = instruction.name();
         let mut lines = Vec::new();
         let mut arguments = Vec::new();
         for Factors { left, right, adds } in along_k {
-            let first = 2 * count + arguments.len();
+            let first = count + sums.len() + arguments.len();
             let names: Vec<String> = (first..).take(left.len()).map(|i| format!("${i}")).collect();
             let (left_operand, left_constraint) = match instruction.left {
                 Left::Shared(_) => (names.concat(), "l"),
                 Left::Registers(_) => (format!("{{{}}}", names.join(", ")), "r"),
             };
             let right_operand = first + left.len();
-            let modifiers = instruction.modifiers(&adds.map_or("1".to_string(), |_| format!("${}", right_operand + 1)));
+            let modifiers = instruction.modifiers(&adds.operand(right_operand + 1));
             lines.push(format!("{name} {{{}}}, {left_operand}, ${right_operand}, {modifiers};", outputs.join(", ")));
             constraints.extend(left.iter().map(|_| left_constraint.to_string()));
             constraints.push("l".to_string());
-            constraints.extend(adds.map(|_| "b".to_string()));
+            constraints.extend(adds.value().map(|_| "b".to_string()));
             arguments.extend(left);
             arguments.push(right.into());
-            arguments.extend(adds.map(Value::from));
+            arguments.extend(adds.value().map(Value::from));
         }
-        let types: Vec<BasicTypeEnum> = sums.iter().map(|sum| sum.get_type()).collect();
         let arguments: Vec<Value> = sums.into_iter().chain(arguments).collect();
         let assembly = lines.join("\n\t");
         self.ir.asm(&types, &assembly, &constraints.join(","), &arguments, AsmEffects::ConvergentMemory)
@@ -387,4 +423,16 @@ fn is_false_at_first(func: &Func, operation: &Operation, value: ValueId) -> bool
     let init = carried.checked_sub(1).and_then(|index| operation.operands.get(3 + index));
     let first = init.and_then(|&init| constant(func, init));
     first.is_some() && first == constant(func, test.operands[1])
+}
+
+/// Whether a value is a tile of the constant zero.
+fn is_zeros(func: &Func, value: ValueId) -> bool {
+    let Some(operation) = func.def_op(value) else { return false };
+    let is_splat = matches!(operation.op, Op::Create(CreateOp::Splat { .. }));
+    let number = if is_splat { operation.operands[0] } else { value };
+    match constant(func, number) {
+        Some(Literal::Float(bits)) => f64::from_bits(bits) == 0.0,
+        Some(Literal::Int(value)) => value == 0,
+        Some(Literal::Bool(_)) | None => false,
+    }
 }

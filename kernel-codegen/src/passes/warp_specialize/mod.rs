@@ -246,7 +246,7 @@ fn too_many(
     let Some(channel) = channels.iter().find(|channel| channel.fixed).filter(|_| needed > limit) else { return Ok(()) };
     let slot = channel.ring_bytes() / channel.stages;
     let fitting = channel.stages.saturating_sub((needed - limit).div_ceil(slot));
-    let what = format!("more shared memory than there is, in a loop with {} stages", channel.stages);
+    let what = format!("bytes of shared memory in a loop with {} stages", channel.stages);
     let error = CodegenError::refuse(func, func.op(channel.owner).span, what);
     Err(error.amounts(u64::from(needed), u64::from(limit)).help(match fitting {
         0 | 1 => "two stages do not fit: use smaller tiles".to_string(),
