@@ -112,7 +112,7 @@ pub(crate) fn lower<'ctx>(
     lower.ir.finish()?;
     let needed = lower.scratch.high_water();
     if needed > target.max_shared_bytes() {
-        let what = format!("more shared memory than {} has", target.name());
+        let what = format!("bytes of shared memory on {}", target.name());
         let error = CodegenError::refuse(
             func,
             func.region(func.body).ops.first().map_or_else(Default::default, |&op| func.op(op).span),

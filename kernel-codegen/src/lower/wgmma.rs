@@ -8,14 +8,14 @@
 //! ```
 //!
 //! The accumulator stays in its bank, registers with names that stand in the text of each instruction
-//! ([`super::accumulators`]).
+//! ([`super::accumulators`]). One of zeros is not put there: the first instruction of a tile overwrites its registers.
 //!
 //! A descriptor is a constant, plus the start of the operand's tile. The number of the warp group is read from the first
 //! lane of the warp, which tells ptxas that it is the same in all of them: descriptors are then in uniform registers.
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{CmpOp, DType, Elem, Func, GpuOp, Op, Operation, ValueId};
+use kernel_core::ir::{CmpOp, CreateOp, DType, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
@@ -55,8 +55,35 @@ struct Factors<'ctx> {
     left: Vec<Value<'ctx>>,
     /// The descriptor of B's part.
     right: IntValue<'ctx>,
-    /// Whether they are added to the accumulator, if that is not always so.
-    adds: Option<IntValue<'ctx>>,
+    /// Whether they are added to the accumulator.
+    adds: Adds<'ctx>,
+}
+
+/// Whether an instruction adds to its accumulator.
+#[derive(Clone, Copy)]
+enum Adds<'ctx> {
+    Always,
+    /// The accumulator is zero, so the instruction overwrites it.
+    Never,
+    If(IntValue<'ctx>),
+}
+
+impl<'ctx> Adds<'ctx> {
+    /// As an operand of the instruction, of which `place` is the number if it is a value.
+    fn operand(self, place: usize) -> String {
+        match self {
+            Adds::Always => "1".to_string(),
+            Adds::Never => "0".to_string(),
+            Adds::If(_) => format!("${place}"),
+        }
+    }
+
+    fn value(self) -> Option<IntValue<'ctx>> {
+        match self {
+            Adds::Always | Adds::Never => None,
+            Adds::If(value) => Some(value),
+        }
+    }
 }
 
 /// What all instructions of a product have in common.
@@ -95,7 +122,11 @@ impl Instruction<'_, '_> {
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn wgmma(&mut self, operation: &Operation) -> Result<()> {
         let &[a, b, acc, ref adds @ ..] = operation.operands.as_slice() else { return Ok(()) };
-        let adds = adds.first().map(|&adds| self.ir.int(self.scalar(adds)));
+        let first_adds = match adds.first() {
+            Some(&adds) => Adds::If(self.ir.int(self.scalar(adds))),
+            None if is_zeros(self.func, acc) => Adds::Never,
+            None => Adds::Always,
+        };
         let refuse = |this: &Self, what: &str| Err(CodegenError::refuse(this.func, operation.span, what));
         if !self.target.has_wgmma() {
             return refuse(self, "a product by warp groups on a target without them");
@@ -121,7 +152,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         let Some(bank) = self.accumulators.bank(result) else {
             return refuse(self, "a product by warp groups without registers for its sums");
         };
-        self.fill(acc, result);
+        if !matches!(first_adds, Adds::Never) {
+            self.fill(acc, result);
+        }
         self.ir.asm(&[], "wgmma.fence.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
         for origin in places.iter().filter(is_origin) {
             let sums: Vec<String> = (0..columns / 8 * 4)
@@ -138,7 +171,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 },
                 right: self.tile_of(&right, origin[1], k),
                 // What follows the first product of a tile adds to it.
-                adds: adds.filter(|_| k == 0),
+                adds: if k == 0 { first_adds } else { Adds::Always },
             };
             let along_k: Vec<Factors> = (0..depth).step_by(kind.k_tile() as usize).map(factors).collect();
             self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, &sums.join(", "));
@@ -244,14 +277,14 @@ impl<'ctx> Lower<'_, 'ctx> {
                 Left::Registers(_) => (format!("{{{}}}", names.join(", ")), "r"),
             };
             let right_operand = first + left.len();
-            let modifiers = instruction.modifiers(&adds.map_or("1".to_string(), |_| format!("${}", right_operand + 1)));
+            let modifiers = instruction.modifiers(&adds.operand(right_operand + 1));
             lines.push(format!("{name} {{{sums}}}, {left_operand}, ${right_operand}, {modifiers};"));
             constraints.extend(left.iter().map(|_| left_constraint));
             constraints.push("l");
-            constraints.extend(adds.map(|_| "b"));
+            constraints.extend(adds.value().map(|_| "b"));
             arguments.extend(left);
             arguments.push(right.into());
-            arguments.extend(adds.map(Value::from));
+            arguments.extend(adds.value().map(Value::from));
         }
         let (assembly, constraints) = (lines.join("\n\t"), constraints.join(","));
         self.ir.asm(&[], &assembly, &constraints, &arguments, AsmEffects::ConvergentMemory);
@@ -296,4 +329,16 @@ fn is_false_at_first(func: &Func, operation: &Operation, value: ValueId) -> bool
     let init = carried.checked_sub(1).and_then(|index| operation.operands.get(3 + index));
     let first = init.and_then(|&init| constant(func, init));
     first.is_some() && first == constant(func, test.operands[1])
+}
+
+/// Whether a value is a tile of the constant zero.
+fn is_zeros(func: &Func, value: ValueId) -> bool {
+    let Some(operation) = func.def_op(value) else { return false };
+    let is_splat = matches!(operation.op, Op::Create(CreateOp::Splat { .. }));
+    let number = if is_splat { operation.operands[0] } else { value };
+    match constant(func, number) {
+        Some(Literal::Float(bits)) => f64::from_bits(bits) == 0.0,
+        Some(Literal::Int(value)) => value == 0,
+        Some(Literal::Bool(_)) | None => false,
+    }
 }
