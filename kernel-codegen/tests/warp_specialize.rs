@@ -201,19 +201,22 @@ fn divided_kernels_compute_the_same() {
 /// Measured: a program of one tile gains nothing from warps that fetch ahead of its end.
 #[test]
 fn programs_of_one_tile_stay_whole_unless_asked() {
+    // Four slots of 24 KiB, for 64 columns, leave room for a second program of four warps; 32 KiB do not.
     for (n, num_warps, persistent, asked, divided) in [
         (128, 8, false, false, false),
         (256, 8, false, false, false),
         (128, 8, false, true, true),
         (128, 4, false, true, true),
-        (128, 8, true, false, true),
+        (64, 8, true, false, true),
         (256, 8, true, false, true),
-        (128, 4, true, false, false),
-        (128, 4, true, true, true),
+        (128, 4, false, false, false),
+        (128, 4, true, false, true),
+        (64, 4, true, false, false),
+        (64, 4, true, true, true),
     ] {
         let text = Matmul { n, k: 64, persistent, ..PLAIN }.text();
         let text = if asked { text } else { text.replace("{warp_specialize = true}", "") };
-        let options = Options { num_warps, num_stages: 3, ..Options::default() };
+        let options = Options { num_warps, num_stages: 4, ..Options::default() };
         let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
         let what = format!("{n} columns, {num_warps} warps, {persistent} {asked}\n{}", compiled.report);
         assert_eq!(is_divided(&compiled), divided, "{what}");

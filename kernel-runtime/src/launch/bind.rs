@@ -1,7 +1,7 @@
 //! From the generic tile IR and a launch's types to the bound IR, which both backends start from.
 
-use super::args::core_dtype;
 use super::kernel::{Kernel, user_params};
+use super::scalar::core_dtype;
 use super::spec::{ParamSpec, Spec};
 use super::timing::Timings;
 use crate::diagnostic::Diagnostic;
