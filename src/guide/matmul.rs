@@ -247,9 +247,9 @@
 //! ```
 //!
 //! The result leaves in pieces of 64 columns: each warp group stores the rows that it has computed and waits for nobody
-//! else. `#[warp_specialize]` asks for all this; with 8 warps you get it without asking where all factors come by
-//! descriptors, but with the mark the report says why if it is not possible. The shorter `k` is, the more a store weighs,
-//! and the more this rung gains.
+//! else. `#[warp_specialize]` asks for all this. You get it without asking where all factors come by descriptors, and
+//! no second program has room on the multiprocessor; but with the mark the report says why if it is not possible. The
+//! shorter `k` is, the more a store weighs, and the more this rung gains.
 //!
 //! # Rung 10: two teams in turns
 //!
@@ -294,7 +294,7 @@
 //! tiles read more: `BM * BN / (BM + BN)` goes from 85 back to 64, which the L2 cache still delivers. It pays where tiles
 //! end often, that is where `k` is short, as the table shows at 8192² × 512.
 //!
-//! Teams take turns where nothing ties one tile to another: the marked loop has one loop of products, tiles leave through
+//! Teams take turns where nothing ties one tile to another: the loop over tiles has one loop of products, tiles leave through
 //! descriptors, and nothing else is written. Otherwise one team multiplies, and the report does not speak of turns.
 //!
 //! # Where to go from here

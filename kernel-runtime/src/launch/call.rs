@@ -138,7 +138,10 @@ macro_rules! calls {
                 self
             }
 
-            /// How many iterations of loops are in flight at once, where loops are pipelined.
+            /// How many iterations of loops are in flight at once, where loops are pipelined: from 1
+            /// to 16, without it 3. More than 3 that do not fit into shared memory are an
+            /// [`Error::Resources`](crate::Error::Resources), of up to 3 as many are taken as fit.
+            /// Where warps of their own fetch, it is always as many as fit, up to this number.
             #[inline]
             pub fn num_stages(mut self, stages: u32) -> Self {
                 self.invocation.tuning.num_stages = Some(stages);

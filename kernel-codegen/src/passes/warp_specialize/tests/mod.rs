@@ -2,12 +2,13 @@
 //! wrong with barriers is found.
 
 use kernel_core::interp::{HostBuffer, HostTensor, run_ordered};
-use kernel_core::ir::{ControlOp, Def, Dim, Func, GpuOp, Op, OpId, ParamKind, Placed, RegionId};
+use kernel_core::ir::{Def, Dim, Func, GpuOp, Op, OpId, ParamKind, Placed, RegionId};
 use kernel_core::layout::{Dim as Axis, LinearLayout, SwizzleWidth, nvmma_shared, wgmma_accumulator};
 use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::parse;
 use kernel_core::verify::verify;
 
+mod assertions;
 mod faults;
 
 use super::run;
@@ -337,49 +338,17 @@ fn loops_that_cannot_be_divided_say_why() {
     assert!(!divided && loops[0].what.contains("sm_80"), "{loops:?}");
 }
 
-/// An assertion that stands before everything else ends all warps of the program, or none.
+/// Three slots of 3 KiB leave room for many programs of four warps, fifty for one.
 #[test]
-fn assertions_are_made_before_the_sides_part() {
-    let limit = 3;
-    let assertion = format!(
-        "%limit: i32 = const {limit}\n%twice: i32 = add %first, %first\n%is: bool = cmp.lt %twice, %limit\n\
-         assert %is {{message = \"x\"}}\nfor %first"
-    );
-    for (case, kernel) in [PLAIN, WIDE, Kernel { mark: Mark::Outer, ..PLAIN }].into_iter().enumerate() {
-        let text = kernel.text().replacen("for %first", &assertion, 1);
-        let undivided = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let mut func = undivided.clone();
-        let options = Options { num_stages: kernel.stages, num_warps: kernel.warps(), ..Options::default() };
-        let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
-        verified(&func);
-        assert!(divided, "{loops:?}");
-        let is_assert = |id: &&OpId| matches!(func.op(**id).op, Op::Control(ControlOp::Assert { .. }));
-        let all = ops_in_order(&func);
-        let outside = &func.region(func.body).ops;
-        assert_eq!((all.iter().filter(is_assert).count(), outside.iter().filter(is_assert).count()), (1, 1));
-        // The first two programs are within the limit.
-        for programs in [1, 2, 3, 5] {
-            let sizes = Sizes { rows: 3, columns: 2, trips: 4, programs };
-            let (want, before) = launch(&undivided, sizes);
-            let (got, after) = launch(&func, sizes);
-            let failed = |result: &Result<(), kernel_core::interp::Fault>| {
-                result.as_ref().err().map(|fault| (fault.program_id, fault.kind.clone()))
-            };
-            assert_eq!(failed(&before), failed(&after), "{case} {programs}");
-            assert_eq!(before.is_err(), programs > 2);
-            assert_eq!(want, got, "{case} {programs}: what other programs do");
-        }
-    }
-}
-
-#[test]
-fn what_nobody_asked_for_needs_two_groups_of_warps() {
+fn what_nobody_asked_for_needs_two_groups_of_warps_or_the_multiprocessor() {
     let kernel = Kernel { mark: Mark::None, ..PLAIN };
-    for (num_warps, wanted) in [(4, false), (8, true)] {
+    for (num_warps, num_stages, wanted) in [(4, 3, false), (4, 50, true), (8, 3, true)] {
         let mut func = kernel.func();
-        let options = Options { num_warps, ..Options::default() };
-        let (divided, _) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(divided, wanted);
+        let options = Options { num_warps, num_stages, ..Options::default() };
+        let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(divided, wanted, "{num_warps} warps, {num_stages} stages");
+        let in_turns = loops.iter().any(|one| one.what.contains("in turns"));
+        assert_eq!(in_turns, wanted && num_warps == 4, "{loops:?}");
     }
 }
 
