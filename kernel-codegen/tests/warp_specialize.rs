@@ -371,7 +371,7 @@ fn what_groups_cannot_run_is_refused() {
         ("warps = [8, 4], registers = [0, 0]", "", "", "", Some("other warps than the layouts")),
         ("warps = [4, 4], registers = [240, 20]", "", "", "", Some("number of registers")),
         ("warps = [4, 2], registers = [240, 24]", "", "", "", Some("number of registers")),
-        ("warps = [4, 8], registers = [240, 240]", "", "", "", Some("more registers than a block has")),
+        ("warps = [4, 8], registers = [240, 240]", "", "", "", Some("too many registers in warp groups")),
     ] {
         match (groups(warps, before, first, second), why) {
             (Ok(compiled), None) => drop(assemble(&compiled)),
