@@ -6,3 +6,4 @@ mod facts;
 mod rules;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unseen;
