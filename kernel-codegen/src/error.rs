@@ -13,9 +13,10 @@ pub struct Refusal {
     pub file: String,
     /// The place in that file.
     pub span: Span,
-    /// What is wrong, with the values that make it so.
+    /// What is wrong, with the values that make it so. Where a limit is exceeded, what it is a limit of: `bytes of
+    /// shared memory`.
     pub what: String,
-    /// The amount needed, where a limit is exceeded (bytes, warps).
+    /// The amount needed, where a limit is exceeded.
     pub needed: Option<u64>,
     /// The limit that is exceeded.
     pub limit: Option<u64>,
@@ -25,7 +26,8 @@ pub struct Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in kernel `{}` at {}", self.what, self.kernel, self.file)?;
+        let too_many = if self.needed.is_some() { "too many " } else { "" };
+        write!(f, "{too_many}{} in kernel `{}` at {}", self.what, self.kernel, self.file)?;
         if self.span.line > 0 {
             write!(f, ":{}:{}", self.span.line, self.span.column)?;
         }

@@ -150,8 +150,11 @@ fn check_options(func: &Func, options: &Options) -> Result<(), CodegenError> {
     if warps.is_power_of_two() && warps <= MAX_WARPS {
         return Ok(());
     }
-    let error = CodegenError::refuse(func, Span::UNKNOWN, format!("a program of {warps} warps"));
-    let error = if warps > MAX_WARPS { error.amounts(u64::from(warps), u64::from(MAX_WARPS)) } else { error };
+    let refuse = |what: String| CodegenError::refuse(func, Span::UNKNOWN, what);
+    let error = match warps > MAX_WARPS {
+        true => refuse("warps".to_string()).amounts(u64::from(warps), u64::from(MAX_WARPS)),
+        false => refuse(format!("a program of {warps} warps")),
+    };
     Err(error.help("num_warps is a power of two from 1 to 32"))
 }
 

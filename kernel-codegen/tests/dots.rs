@@ -24,6 +24,8 @@ struct Case {
     k: usize,
     /// Whether a factor lies in memory as its transpose.
     transposed: [bool; 2],
+    /// Whether the accumulator is the constant zero, rather than loaded.
+    from_zero: bool,
 }
 
 const F16: Case = Case {
@@ -36,6 +38,7 @@ const F16: Case = Case {
     n: 32,
     k: 32,
     transposed: [false, false],
+    from_zero: false,
 };
 
 impl Case {
@@ -81,8 +84,14 @@ impl Case {
         };
         let left = load("x", "a", self.a, self.m, self.k, self.transposed[0]);
         let right = load("y", "b", self.b, self.k, self.n, self.transposed[1]);
-        let acc = load("z", "c", self.acc, self.m, self.n, false);
+        let mut acc = load("z", "c", self.acc, self.m, self.n, false);
         let batch = if self.batch > 0 { format!("{}, ", self.batch) } else { String::new() };
+        if self.from_zero {
+            let (ty, zero) = (self.acc, if self.acc == "i32" { "0" } else { "0.0" });
+            let shape = format!("{batch}{}, {}", self.m, self.n);
+            text.push_str(&format!("  %zero: {ty} = const {zero}\n  %zeros: {ty}[{shape}] = splat %zero\n"));
+            acc = "%zeros".to_string();
+        }
         text.push_str(&format!(
             "  %d: {}[{batch}{}, {}] = dot {left}, {right}, {acc} {{precision = {}}}
   store %zp, %d
@@ -171,8 +180,9 @@ fn check(case: Case, target: Target, num_warps: u32, tolerance: f64) -> Compiled
         };
         let products = (0..case.k).map(|k| left(k) * right(k));
         let sizes: f64 = products.clone().map(f64::abs).sum();
-        let expected = sums[index] + products.sum::<f64>();
-        let allowed = tolerance * (sizes + sums[index].abs());
+        let before = if case.from_zero { 0.0 } else { sums[index] };
+        let expected = before + products.sum::<f64>();
+        let allowed = tolerance * (sizes + before.abs());
         assert!(
             (found - expected).abs() <= allowed,
             "element {row}, {column} of {batch} is {found}, not {expected}: {case:?} on {} with {num_warps} warps\n{}",
@@ -268,6 +278,23 @@ fn hopper_multiplies_by_warp_groups() {
         for transposed in [[false, false], [true, true]] {
             let compiled = check(Case { transposed, ..F16.sized(m, n, k) }, Target::sm_90a(), warps, 0.0);
             assert!(count(&compiled.ptx, "wgmma.mma_async") > 0, "{}", compiled.ptx);
+            assemble(&compiled);
+        }
+    }
+}
+
+#[test]
+fn products_from_zero_overwrite_their_registers() {
+    // The last two have several tiles per warp group, with other instructions in between.
+    for (m, n, k, warps) in [(64, 64, 32, 4), (128, 128, 32, 4), (256, 64, 64, 4)] {
+        for case in [F16, Case::of("i8", "i32")] {
+            let case = Case { from_zero: true, ..case.sized(m, n, k) };
+            let compiled = check(case, Target::sm_90a(), warps, 0.0);
+            // Behind the accumulator and two descriptors stands whether to add to it.
+            let products = compiled.ptx.lines().filter(|line| line.contains("wgmma.mma_async"));
+            let flags = products.filter_map(|line| line.split_once('}')?.1.trim_end_matches(';').split(", ").nth(3));
+            assert_eq!(flags.filter(|&flag| flag == "0").count(), m / 64, "{}", compiled.ptx);
+            // Assembling also asserts that ptxas puts no fences and waits between the instructions.
             assemble(&compiled);
         }
     }

@@ -300,3 +300,177 @@ fn warp_groups_multiply_with_a_in_shared_memory_or_registers() {
     assert_eq!(count(&compiled.ptx, "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"), 8);
     assert_eq!(count(&compiled.ptx, "wgmma.wait_group.sync.aligned 0;"), 2);
 }
+
+/// A kernel that multiplies a tile `%s` with itself. `%p1` is one product, waited for; `body` makes `%t` of it.
+fn multiplying(body: &str) -> Placed {
+    let shared = nvmma_shared(&[64, 64], SwizzleWidth::B128, 16, false).expect("a layout");
+    let acc = wgmma_accumulator(&[64, 64], 64, [4, 1]).expect("a layout");
+    let body = format!(
+        "  %v: f16[64, 64] #0 = load %xp
+  %s: shared f16[64, 64] #5 = shared_alloc
+  shared_store %s, %v
+  fence {{kind = proxy_async}}
+  barrier
+  %z: f32 = const 0.0
+  %zs: f32[64, 64] #6 = splat %z
+  %zero: i32 = const 0
+  %one: i32 = const 1
+  %two: i32 = const 2
+  %three: i32 = const 3
+  %pid: i32 = program_id {{axis = 0}}
+  %yes: bool = cmp.eq %pid, %zero
+  %no: bool = cmp.eq %pid, %one
+  %p: f32[64, 64] #6 = wgmma %s, %s, %zs
+  %p1: f32[64, 64] #6 = wgmma_wait %p {{pending = 0}}
+{body}
+  %tenth: f32 = const 0.0009765625
+  %tenths: f32[64, 64] #6 = splat %tenth
+  %less: f32[64, 64] #6 = mul %t, %tenths
+  %h: f16[64, 64] #6 = cast %less {{to = f16}}
+  %r: f16[64, 64] #0 = convert_layout %h
+  store %op, %r"
+    );
+    placed("f16", &[shared, acc], &body)
+}
+
+/// Bodies of [`multiplying`], with the number of banks that their accumulators need.
+const ACCUMULATORS: [(&str, usize, &str); 9] = [
+    (
+        "two products go on from one accumulator, which is read as well",
+        3,
+        "  %q: f32[64, 64] #6 = wgmma %s, %s, %p1
+  %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+  %o: f32[64, 64] #6 = wgmma %s, %s, %p1
+  %o1: f32[64, 64] #6 = wgmma_wait %o {pending = 0}
+  %u: f32[64, 64] #6 = sub %q1, %p1
+  %t: f32[64, 64] #6 = add %u, %o1",
+    ),
+    (
+        "one goes on, and is read before and behind",
+        1,
+        "  %b: f32[64, 64] #6 = add %p1, %p1
+  %q: f32[64, 64] #6 = wgmma %s, %s, %p1
+  %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+  %u: f32[64, 64] #6 = add %q1, %p1
+  %t: f32[64, 64] #6 = add %u, %b",
+    ),
+    (
+        "trips whose products are in flight, and a loop without trips",
+        1,
+        "  %l: f32[64, 64] #6 = for %pid, %three, %one, %p1 (%i: i32, %acc: f32[64, 64] #6) {
+    %q: f32[64, 64] #6 = wgmma %s, %s, %acc
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 1}
+    yield %q1
+  }
+  %l1: f32[64, 64] #6 = wgmma_wait %l {pending = 0}
+  %t: f32[64, 64] #6 = for %three, %pid, %one, %l1 (%j: i32, %acc2: f32[64, 64] #6) {
+    %o: f32[64, 64] #6 = wgmma %s, %s, %acc2
+    %o1: f32[64, 64] #6 = wgmma_wait %o {pending = 0}
+    yield %o1
+  }",
+    ),
+    (
+        "an accumulator from outside in each trip, of which one is read in each",
+        3,
+        "  %t: f32[64, 64] #6 = for %pid, %three, %one, %zs (%i: i32, %acc: f32[64, 64] #6) {
+    %q: f32[64, 64] #6 = wgmma %s, %s, %p1
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+    %half: f32[64, 64] #6 = sub %acc, %q1
+    %o: f32[64, 64] #6 = wgmma %s, %s, %half
+    %o1: f32[64, 64] #6 = wgmma_wait %o {pending = 0}
+    yield %o1
+  }",
+    ),
+    (
+        "a loop that exchanges two",
+        2,
+        "  %a: f32[64, 64] #6, %t: f32[64, 64] #6 = for %pid, %three, %one, %p1, %zs (%i: i32, %x1: f32[64, 64] #6, %x2: f32[64, 64] #6) {
+    %q: f32[64, 64] #6 = wgmma %s, %s, %x1
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+    yield %x2, %q1
+  }",
+    ),
+    (
+        "branches of which one goes on, one leaves it, and one starts anew",
+        1,
+        "  %b: f32[64, 64] #6 = if %yes {
+    %q: f32[64, 64] #6 = wgmma %s, %s, %p1
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+    yield %q1
+  } else {
+    yield %p1
+  }
+  %t: f32[64, 64] #6 = if %no {
+    yield %zs
+  } else {
+    %o: f32[64, 64] #6 = wgmma %s, %s, %b
+    %o1: f32[64, 64] #6 = wgmma_wait %o {pending = 0}
+    yield %o1
+  }",
+    ),
+    (
+        "branches that give two results the same accumulator",
+        1,
+        "  %a: f32[64, 64] #6, %b: f32[64, 64] #6 = if %no {
+    yield %p1, %zs
+  } else {
+    yield %zs, %p1
+  }
+  %u: f32[64, 64] #6 = add %b, %b
+  %t: f32[64, 64] #6 = sub %u, %a",
+    ),
+    (
+        "a branch that goes on beside one that is left, in a loop",
+        2,
+        "  %l: f32[64, 64] #6 = for %pid, %three, %one, %zs (%i: i32, %acc: f32[64, 64] #6) {
+    %first: bool = cmp.eq %i, %zero
+    %n: f32[64, 64] #6 = if %first {
+      %q: f32[64, 64] #6 = wgmma %s, %s, %acc
+      %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+      yield %q1
+    } else {
+      %o: f32[64, 64] #6 = wgmma %s, %s, %acc
+      %o1: f32[64, 64] #6 = wgmma %s, %s, %o
+      %o2: f32[64, 64] #6 = wgmma_wait %o1 {pending = 0}
+      yield %o2
+    }
+    yield %n
+  }
+  %t: f32[64, 64] #6 = add %l, %p1",
+    ),
+    (
+        "a loop that counts for itself",
+        2,
+        "  %n: i32, %t: f32[64, 64] #6 = while %pid, %p1 (%i: i32, %x1: f32[64, 64] #6) {
+    %more: bool = cmp.lt %i, %two
+    yield %more
+  } do (%k: i32, %x2: f32[64, 64] #6) {
+    %q: f32[64, 64] #6 = wgmma %s, %s, %x2
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+    %next: i32 = add %k, %one
+    yield %next, %q1
+  }",
+    ),
+];
+
+#[test]
+fn accumulators_stay_in_their_registers_or_are_copied() {
+    for (name, banks, body) in ACCUMULATORS {
+        let compiled = check("f16", &multiplying(body), Target::sm_90a());
+        assert_eq!(count(&compiled.ptx, ".reg .b32 %acc"), banks, "{name}\n{}", compiled.ptx);
+        assert!(!compiled.ptx.contains(&format!("%acc{banks}_")), "{name}");
+    }
+}
+
+/// Registers that hardware still writes cannot be copied.
+#[test]
+fn products_in_flight_that_would_have_to_be_copied_are_refused() {
+    let body = "  %a: f32[64, 64] #6, %b: f32[64, 64] #6 = for %pid, %three, %one, %p1, %zs (%i: i32, %x1: f32[64, 64] #6, %x2: f32[64, 64] #6) {
+    %q: f32[64, 64] #6 = wgmma %s, %s, %x1
+    yield %x2, %q
+  }
+  %a1: f32[64, 64] #6, %t: f32[64, 64] #6 = wgmma_wait %a, %b {pending = 0}";
+    let kernel = multiplying(body);
+    let error = compile_placed(&kernel, &Target::sm_90a(), &Options::default()).expect_err("the product is lost");
+    assert!(error.to_string().contains("a product in flight"), "{error}");
+}

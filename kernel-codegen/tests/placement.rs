@@ -177,7 +177,9 @@ fn what_cannot_be_compiled_is_refused_with_a_reason() {
     let many = refusal(ADD, &Options { num_warps: 64, ..Options::default() });
     assert!(many.contains("64 needed, 32 allowed"), "{many}");
     let huge = refusal(&ADD.replace("1024", "524288"), &Options { num_warps: 1, ..Options::default() });
-    assert!(huge.contains("elements per thread"), "{huge}");
+    assert!(huge.contains("elements in a tile of 1 warp ") && huge.contains("or use 16 warps"), "{huge}");
+    let endless = refusal(&ADD.replace("1024", "1048576"), &Options { num_warps: 16, ..Options::default() });
+    assert!(endless.contains("or use 32 warps"), "{endless}");
     let wide = TRANSPOSE.replace("64", "256");
     let shared = refusal(&wide, &Options { num_warps: 8, ..Options::default() });
     assert!(shared.contains("262144 needed, 232448 allowed"), "{shared}");

@@ -2,6 +2,7 @@
 
 mod support;
 
+use kernel_codegen::check::AccessKind;
 use kernel_codegen::{Compiled, Options, Target, compile, compile_placed};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
 use kernel_core::ir::Placed;
@@ -197,23 +198,49 @@ fn divided_kernels_compute_the_same() {
     }
 }
 
-/// Measured: where two programs share a multiprocessor, dividing them costs up to a third.
+/// Measured: a program of one tile gains nothing from warps that fetch ahead of its end.
 #[test]
-fn programs_that_share_a_multiprocessor_stay_whole_unless_asked() {
-    // Three slots of 32 KiB leave room for a second program, four do not; the sums of 128 x 256 fill the registers.
-    for (n, num_stages, persistent, asked, divided) in [
-        (128, 3, false, false, false),
-        (128, 3, false, true, true),
-        (128, 4, false, false, true),
-        (256, 2, false, false, true),
-        (128, 3, true, false, true),
+fn programs_of_one_tile_stay_whole_unless_asked() {
+    // Four slots of 24 KiB, for 64 columns, leave room for a second program of four warps; 32 KiB do not.
+    for (n, num_warps, persistent, asked, divided) in [
+        (128, 8, false, false, false),
+        (256, 8, false, false, false),
+        (128, 8, false, true, true),
+        (128, 4, false, true, true),
+        (64, 8, true, false, true),
+        (256, 8, true, false, true),
+        (128, 4, false, false, false),
+        (128, 4, true, false, true),
+        (64, 4, true, false, false),
+        (64, 4, true, true, true),
     ] {
         let text = Matmul { n, k: 64, persistent, ..PLAIN }.text();
         let text = if asked { text } else { text.replace("{warp_specialize = true}", "") };
-        let options = Options { num_warps: 8, num_stages, ..Options::default() };
+        let options = Options { num_warps, num_stages: 4, ..Options::default() };
         let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(is_divided(&compiled), divided, "{n} columns, {num_stages} stages\n{}", compiled.report);
+        let what = format!("{n} columns, {num_warps} warps, {persistent} {asked}\n{}", compiled.report);
+        assert_eq!(is_divided(&compiled), divided, "{what}");
     }
+}
+
+/// What is known of addresses and masks holds in each group of warps.
+#[test]
+fn accesses_of_divided_kernels_are_as_wide_as_ever() {
+    let text = Matmul { epilogue: POINTERS, ..PLAIN }.text();
+    let text = ["n", "stride"].iter().fold(text, |text, name| {
+        let param = format!("param %{name} {name}: i32");
+        text.replace(&format!("{param}\n"), &format!("{param} {{div = 16}}\n"))
+    });
+    let accesses = |disabled: &[&str]| {
+        let disabled_passes = disabled.iter().map(|pass| pass.to_string()).collect();
+        let options = Options { num_warps: 8, disabled_passes, ..Options::default() };
+        let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(is_divided(&compiled), disabled.is_empty());
+        let stores = compiled.report.accesses.iter().filter(|access| access.kind == AccessKind::Store);
+        stores.map(|access| (access.bytes, access.instructions)).collect::<Vec<_>>()
+    };
+    // 128 x 64 sums in f32, by 256 threads.
+    assert_eq!((accesses(&[]), accesses(&["warp_specialize"])), (vec![(16, 8)], vec![(16, 8)]));
 }
 
 #[test]
@@ -344,7 +371,7 @@ fn what_groups_cannot_run_is_refused() {
         ("warps = [8, 4], registers = [0, 0]", "", "", "", Some("other warps than the layouts")),
         ("warps = [4, 4], registers = [240, 20]", "", "", "", Some("number of registers")),
         ("warps = [4, 2], registers = [240, 24]", "", "", "", Some("number of registers")),
-        ("warps = [4, 8], registers = [240, 240]", "", "", "", Some("more registers than a block has")),
+        ("warps = [4, 8], registers = [240, 240]", "", "", "", Some("too many registers in warp groups")),
     ] {
         match (groups(warps, before, first, second), why) {
             (Ok(compiled), None) => drop(assemble(&compiled)),

@@ -55,7 +55,10 @@ impl Errors {
     pub fn report_syn(&mut self, error: &syn::Error) -> Reported {
         for one in error {
             let span = one.span();
-            let (place, message) = (Place::at(span), format!("a kernel cannot be read here: {one}"));
+            let said = one.to_string();
+            // The parser lists all that a type can begin with.
+            let said = if said.starts_with("expected one of: `for`, parentheses") { "expected a type" } else { &said };
+            let (place, message) = (Place::at(span), format!("a kernel cannot be read here: {said}"));
             // The forms of Python that people try.
             match span.source_text().as_deref() {
                 Some("where") => self.report_help(place, message, "write `select(condition, a, b)`"),

@@ -1,6 +1,6 @@
 //! From the attribute and its item to the launcher and its IR: the way of a kernel through this crate.
 
-use proc_macro2::{Group, TokenStream};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 use syn::Block;
 use syn::parse::{ParseStream, Parser};
@@ -9,7 +9,7 @@ use crate::error::Errors;
 use crate::launcher::Body;
 use crate::signature::{KernelItem, Signature};
 use crate::source::Source;
-use crate::{attr, check, guard, launcher, lines, lower, signature};
+use crate::{attr, check, guard, launcher, lines, lower, signature, unread};
 
 /// Expands `#[kernel(attr)] item`.
 pub fn expand(attr: TokenStream, item: TokenStream) -> TokenStream {
@@ -25,8 +25,12 @@ pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) ->
         return TokenStream::new();
     }
     let attr = attr::parse(attr, errors);
-    let item = match syn::parse2::<KernelItem>(item) {
+    let item = match syn::parse2::<KernelItem>(item.clone()) {
         Ok(item) => item,
+        Err(error) if is_function(&item) => {
+            unread::report(item, &error, errors);
+            return TokenStream::new();
+        }
         Err(error) => {
             let place = crate::place::Place::at(error.span());
             errors.report_help(
@@ -55,6 +59,13 @@ pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) ->
     launcher::emit(&signature, &attr, &krate, &body, intact)
 }
 
+/// Whether an item is a function with a body, though one that may not be readable.
+fn is_function(item: &TokenStream) -> bool {
+    let has_name = item.clone().into_iter().any(|token| matches!(token, TokenTree::Ident(word) if word == "fn"));
+    let last = item.clone().into_iter().last();
+    has_name && matches!(last, Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace)
+}
+
 /// Checks and lowers the body. After a mistake the launcher gets an empty one.
 fn body(
     signature: &Signature,
@@ -72,7 +83,7 @@ fn body(
     let stmts = match parse.parse2(braces.stream()) {
         Ok(stmts) => stmts,
         Err(error) => {
-            errors.report_syn(&error);
+            unread::report(braces.stream(), &error, errors);
             return Body::default();
         }
     };

@@ -32,6 +32,7 @@ mod source;
 mod tests;
 mod tree;
 mod types;
+mod unread;
 
 #[doc = include_str!("language.md")]
 #[proc_macro_attribute]

@@ -34,6 +34,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub struct Device(Arc<DeviceInner>);
 
 struct DeviceInner {
+    /// The driver's name of the context, as a number. Zero for the CPU.
+    context_number: u64,
     context: Arc<Context>,
     stream: Stream,
     /// The other streams that were made for this device.
@@ -100,7 +102,11 @@ impl Device {
     }
 
     fn new(context: Arc<Context>, stream: Stream) -> Self {
-        Device(Arc::new(DeviceInner { context, stream, others: Mutex::default() }))
+        let context_number = match &*context {
+            Context::Cpu => 0,
+            Context::Cuda(memory) => memory.ctx.cu_ctx() as u64,
+        };
+        Device(Arc::new(DeviceInner { context_number, context, stream, others: Mutex::default() }))
     }
 
     /// How many CUDA devices there are. Zero without a driver.
@@ -119,7 +125,14 @@ impl Device {
     /// Whether this is a GPU.
     #[inline]
     pub fn is_cuda(&self) -> bool {
-        matches!(*self.0.context, Context::Cuda(_))
+        self.0.context_number != 0
+    }
+
+    /// What tells contexts apart that are open: the driver's name of this one. Zero for the CPU.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(crate) fn context_number(&self) -> u64 {
+        self.0.context_number
     }
 
     /// The compute capability, `(9, 0)` for Hopper. `None` for the CPU.

@@ -186,12 +186,13 @@ pub enum Error {
         message: Box<str>,
     },
 
-    /// The compiled kernel needs more of something than the device has.
-    #[error("kernel `{kernel}` needs {needed} {what}, the device has {limit}; {hint}")]
+    /// The kernel needs more of something than the device has, or than the compiler can handle.
+    #[error("kernel `{kernel}` needs {needed} {what}, the limit is {limit}; {hint}")]
     Resources {
         /// The kernel.
         kernel: Box<str>,
-        /// The resource with its unit, such as `bytes of shared memory`.
+        /// The resource with its unit and, where there is one, the place in the source that needs it, such as
+        /// `bytes of shared memory in a loop with 6 stages (src/matmul.rs:20:5)`.
         what: Box<str>,
         /// How much is needed.
         needed: u64,

@@ -16,9 +16,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The gate of one buffer's memory.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Gate {
-    is_shut: AtomicBool,
     inside: Mutex<()>,
+    is_shut: AtomicBool,
 }
 
 /// Those who hold this are alone with the memory behind the gates.

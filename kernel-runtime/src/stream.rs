@@ -58,11 +58,41 @@ enum Work {
     Cuda { queue: CudaQueue, ring: Mutex<Ring<CudaQueue>> },
 }
 
+/// The driver's name of a stream.
+#[cfg(feature = "jit")]
+#[derive(Clone, Copy)]
+pub(crate) struct StreamHandle(cudarc::driver::sys::CUstream);
+
+// SAFETY: a handle is a name, which the driver lets any thread use. Who uses it answers for the stream's life.
+#[cfg(feature = "jit")]
+unsafe impl Send for StreamHandle {}
+// SAFETY: as above.
+#[cfg(feature = "jit")]
+unsafe impl Sync for StreamHandle {}
+
+#[cfg(feature = "jit")]
+impl StreamHandle {
+    /// As the driver takes it.
+    #[inline]
+    pub(crate) fn get(self) -> cudarc::driver::sys::CUstream {
+        self.0
+    }
+
+    /// Whether it means the stream, rather than one of the current context.
+    #[inline]
+    pub(crate) fn is_own(self) -> bool {
+        self.0 as usize > PER_THREAD_HANDLE
+    }
+}
+
 /// A CUDA stream as the ring and the tracking of buffers see it.
 pub(crate) struct CudaQueue {
+    /// The driver's name of `stream`.
+    #[cfg(feature = "jit")]
+    handle: StreamHandle,
+    per_thread: bool,
     memory: Arc<CudaMemory>,
     stream: Arc<CudaStream>,
-    per_thread: bool,
     /// Made once and recorded anew whenever another stream has to wait for this one. A wait
     /// stands for what the event covered when the wait was made, or for more.
     join: Mutex<Option<RawEvent>>,
@@ -86,7 +116,14 @@ impl Stream {
     /// Wraps a stream of cudarc, of the context `memory`, which is that of `context`.
     pub(crate) fn cuda(context: Arc<Context>, memory: Arc<CudaMemory>, stream: Arc<CudaStream>) -> Self {
         let per_thread = stream.cu_stream() as usize == PER_THREAD_HANDLE;
-        let queue = CudaQueue { memory, stream, per_thread, join: Mutex::new(None) };
+        let queue = CudaQueue {
+            #[cfg(feature = "jit")]
+            handle: StreamHandle(stream.cu_stream()),
+            per_thread,
+            memory,
+            stream,
+            join: Mutex::new(None),
+        };
         Self::with_work(context, Work::Cuda { queue, ring: Mutex::new(Ring::new()) })
     }
 
@@ -154,13 +191,13 @@ impl Stream {
         }
     }
 
-    /// Whether the stream's handle means the stream, rather than one of the current context.
+    /// The driver's name of the stream, which lives as long as it. `None` on the CPU.
     #[cfg(feature = "jit")]
     #[inline]
-    pub(crate) fn has_own_handle(&self) -> bool {
+    pub(crate) fn handle(&self) -> Option<StreamHandle> {
         match &self.0.work {
-            Work::Immediate => true,
-            Work::Cuda { queue, .. } => queue.stream.cu_stream() as usize > PER_THREAD_HANDLE,
+            Work::Immediate => None,
+            Work::Cuda { queue, .. } => Some(queue.handle),
         }
     }
 
@@ -267,8 +304,14 @@ impl Stream {
 
     /// Whether memory of the context can be used on this stream.
     #[inline]
+    pub(crate) fn is_in(&self, context: &Context) -> bool {
+        self.0.context.is_same(context)
+    }
+
+    /// Refuses a context whose memory cannot be used on this stream.
+    #[inline]
     pub(crate) fn check_context(&self, context: &Context) -> Result<()> {
-        if self.0.context.is_same(context) { Ok(()) } else { Err(self.wrong_context(context)) }
+        if self.is_in(context) { Ok(()) } else { Err(self.wrong_context(context)) }
     }
 
     #[cold]

@@ -26,6 +26,7 @@ pub(crate) const PARTS_LIMIT: usize = 64;
 const MIXED: u64 = 0;
 
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Tracking {
     /// The key of the one stream on which all uses in `uses` are, or [`MIXED`].
     sole: AtomicU64,
@@ -96,11 +97,23 @@ impl Tracking {
         self.lock().writer.stream.clone()
     }
 
+    /// Whether all uses so far were on the stream with this key, so that it orders the next one.
+    #[inline]
+    pub(crate) fn is_sole(&self, key: u64) -> bool {
+        self.sole.load(Ordering::Acquire) == key
+    }
+
+    /// Notes a write of the whole buffer on the stream on which all uses are.
+    #[inline]
+    pub(crate) fn note_write_at_once(&self, launch: LaunchId) {
+        self.whole_write.store(launch.get(), Ordering::Release);
+    }
+
     /// Orders a read, which the caller gives to `stream` next, after the last write.
     #[inline]
     pub(crate) fn begin_read(&self, stream: &Stream) -> Result<()> {
         let key = stream.key();
-        if self.sole.load(Ordering::Acquire) == key { Ok(()) } else { self.begin_read_on_another(stream, key) }
+        if self.is_sole(key) { Ok(()) } else { self.begin_read_on_another(stream, key) }
     }
 
     fn begin_read_on_another(&self, stream: &Stream, key: u64) -> Result<()> {
@@ -123,8 +136,8 @@ impl Tracking {
     #[inline]
     pub(crate) fn begin_write(&self, stream: &Stream, range: Range<usize>, len: usize, launch: LaunchId) -> Result<()> {
         let key = stream.key();
-        if range.len() == len && self.sole.load(Ordering::Acquire) == key {
-            self.whole_write.store(launch.get(), Ordering::Release);
+        if range.len() == len && self.is_sole(key) {
+            self.note_write_at_once(launch);
             return Ok(());
         }
         self.begin_write_elsewhere(stream, key, range, len, launch)

@@ -190,27 +190,25 @@
 //! #     if let Err(Error::Llvm { .. } | Error::Unsupported { .. }) = compiled { return Ok(()) }
 //! #     let compiled = compiled?;
 //! #     assert!(compiled.ptx().contains("cp.async.bulk.tensor"), "{}", compiled.report());
-//! #     assert!(compiled.report().contains("12 warps"), "{}", compiled.report());
-//! #     assert!(compiled.report().contains("loop fed by warps of their own through 4 slots"), "{}", compiled.report());
+//! #     assert!(compiled.report().contains("8 warps"), "{}", compiled.report());
+//! #     assert!(compiled.report().contains("loop pipelined with 4 stages"), "{}", compiled.report());
 //! #     Ok(())
 //! # }
 //! ```
 //!
 //! On Hopper one thread asks for a whole block, by `cp.async.bulk.tensor`; it arrives swizzled, and a barrier in shared
-//! memory counts its bytes. So the 256 threads that multiply have nothing else to do, and as no second program
-//! has room beside this one, the compiler divides it: four more warps fetch, the others multiply, and each side waits for the other only when the ring of slots
-//! is full or empty.
+//! memory counts its bytes. The threads that multiply compute no addresses and no masks any more, and wait for nothing
+//! but that barrier.
 //!
 //! ```text
-//! kernel blocks for sm_90a: 12 warps
+//! kernel blocks for sm_90a: 8 warps
 //!   load `a`: 1 x 16384 bytes by tensor copy
 //!   load `b`: 4 x 8192 bytes by tensor copy
-//!   loop fed by warps of their own through 4 slots of 49152 bytes, one product in flight
+//!   loop pipelined with 4 stages of 49152 bytes: `a` by tensor copy, `b` by tensor copy
 //! ```
 //!
-//! The result goes the same way back, through shared memory by tensor copies, in pieces of 64 columns: each warp group
-//! stores the rows that it has computed and waits for nobody else. On older GPUs, and on the CPU, the same kernel runs
-//! with masks.
+//! The result goes the same way back, through shared memory by tensor copies. On older GPUs, and on the CPU, the same
+//! kernel runs with masks.
 //!
 //! # Rung 9: programs that stay
 //!
@@ -239,9 +237,19 @@
 //! # }
 //! ```
 //!
-//! The ring of slots runs on from one tile to the next: while some warps store a tile, the fetching ones bring the
-//! factors of the next. `#[warp_specialize]` asks for the division of warps that rung 8 got without asking; with it, the
-//! report says why if it is not possible. The shorter `k` is, the more a store weighs, and the more this rung gains.
+//! Now there is something to fetch while a tile is stored, so the compiler divides the program: four more warps fetch,
+//! the others multiply and store, and each side waits for the other only when the ring of slots is full or empty. The ring
+//! runs on from one tile to the next: while some warps store a tile, the fetching ones bring the factors of the next.
+//!
+//! ```text
+//! kernel persistent for sm_90a: 12 warps
+//!   loop fed by warps of their own through 4 slots of 49152 bytes, one product in flight
+//! ```
+//!
+//! The result leaves in pieces of 64 columns: each warp group stores the rows that it has computed and waits for nobody
+//! else. `#[warp_specialize]` asks for all this. You get it without asking where all factors come by descriptors, and
+//! no second program has room on the multiprocessor; but with the mark the report says why if it is not possible. The
+//! shorter `k` is, the more a store weighs, and the more this rung gains.
 //!
 //! # Rung 10: two teams in turns
 //!
@@ -286,7 +294,7 @@
 //! tiles read more: `BM * BN / (BM + BN)` goes from 85 back to 64, which the L2 cache still delivers. It pays where tiles
 //! end often, that is where `k` is short, as the table shows at 8192² × 512.
 //!
-//! Teams take turns where nothing ties one tile to another: the marked loop has one loop of products, tiles leave through
+//! Teams take turns where nothing ties one tile to another: the loop over tiles has one loop of products, tiles leave through
 //! descriptors, and nothing else is written. Otherwise one team multiplies, and the report does not speak of turns.
 //!
 //! # Where to go from here

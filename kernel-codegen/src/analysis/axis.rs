@@ -24,8 +24,8 @@
 //! a range that is known not to be negative.
 
 use kernel_core::ir::{
-    ControlOp, CreateOp, DType, ElementwiseOp, Facts, Func, HintKind, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp,
-    ValueId,
+    ControlOp, CreateOp, DType, ElementwiseOp, Facts, Func, GpuOp, HintKind, MemoryOp, Op, OpId, ParamKind, RegionId,
+    ShapeOp, ValueId,
 };
 
 use super::{facts, rules};
@@ -293,6 +293,10 @@ impl AxisAnalysis {
                 | MemoryOp::AtomicRmw { .. }
                 | MemoryOp::AtomicCas { .. } => return,
             },
+            // Each group of warps does its part of what the kernel does.
+            Op::Gpu(GpuOp::WarpGroups { .. }) => {
+                return operation.regions.iter().for_each(|&region| self.region(func, region));
+            }
             Op::Gpu(_) => return,
         };
         if let Some(&result) = operation.results.first() {

@@ -1,5 +1,6 @@
 //! Facts about values that placement and lowering rely on.
 
+pub(crate) mod accumulators;
 pub mod axis;
 pub(crate) mod control;
 mod facts;

@@ -5,7 +5,6 @@
 use kernel_core::ir::{ControlOp, GpuOp, MemoryOp, Op, Operation, RegionId, ShapeOp, Unroll, ValueId};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
-use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
 use kernel_llvm::{AsmEffects, LoopHint, set_loop_hint};
 
@@ -28,19 +27,9 @@ type Phis<'ctx> = Vec<PhiValue<'ctx>>;
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn control(&mut self, operation: &Operation, op: &ControlOp) -> Result<()> {
         match op {
-            ControlOp::For { reverse, unroll, .. } => {
-                let before = self.settle_accumulators(operation);
-                let result = self.for_loop(operation, *reverse, *unroll);
-                self.unsettle(before);
-                result
-            }
+            ControlOp::For { reverse, unroll, .. } => self.for_loop(operation, *reverse, *unroll),
             ControlOp::While => self.while_loop(operation),
-            ControlOp::If => {
-                let before = self.settle_in_branches(operation);
-                let result = self.condition(operation);
-                self.unsettle(before);
-                result
-            }
+            ControlOp::If => self.condition(operation),
             ControlOp::Reduce { axis } => self.reduce(operation, *axis),
             ControlOp::Scan { axis, reverse } => self.scan(operation, *axis, *reverse),
             ControlOp::Assert { message } => self.assert(operation, message),
@@ -65,13 +54,19 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.ir.builder.get_insert_block().unwrap_or(self.start)
     }
 
-    /// Phis for a value like `like`, at the start of the present block.
+    /// Phis for a value like `like`, at the start of the present block; none for what lives in a bank.
     fn phis(&self, like: ValueId) -> Phis<'ctx> {
         let ty = self.element_type(like);
-        (0..self.register_count(like)).filter_map(|_| self.ir.phi(ty)).collect()
+        match self.accumulators.bank(like) {
+            Some(_) => Phis::new(),
+            None => (0..self.register_count(like)).filter_map(|_| self.ir.phi(ty)).collect(),
+        }
     }
 
     fn incoming(&self, phis: &Phis<'ctx>, value: ValueId, from: BasicBlock<'ctx>) {
+        if phis.is_empty() {
+            return;
+        }
         for (phi, register) in phis.iter().zip(self.registers(value).iter()) {
             phi.add_incoming(&[(register, from)]);
         }
@@ -79,6 +74,16 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     fn set_phis(&mut self, value: ValueId, phis: &Phis<'ctx>) {
         self.set(value, phis.iter().map(|phi| phi.as_basic_value()).collect());
+    }
+
+    /// Makes values of their phis, or of their banks, behind the phis of all.
+    fn set_all(&mut self, values: &[ValueId], all: &[Phis<'ctx>]) {
+        for (&value, phis) in values.iter().zip(all) {
+            match self.accumulators.bank(value) {
+                Some(_) => self.set_in_bank(value),
+                None => self.set_phis(value, phis),
+            }
+        }
     }
 
     /// How often the loop runs: 0 if `step <= 0` or `lo >= hi`. Exact in unsigned arithmetic of the same width.
@@ -112,22 +117,19 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         let (body, exit) = (self.block("for"), self.block("for.end"));
         self.settle_strides(body_region);
-        let before = self.here();
         let never = self.ir.icmp(IntPredicate::EQ, count, ty.const_zero());
-        self.ir.branch_if(never, exit, body);
+        let (before, around) = self.fill_before(operation, never, body, exit);
 
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
         let barriers_before = self.report.barriers;
-        let around = self.enter_loop(&[body_region]);
+        let entered = self.enter_loop(&[body_region]);
         self.ir.builder.position_at_end(body);
         let (Some(left), Some(counter)) = (self.ir.phi(ty.into()), self.ir.phi(ty.into())) else { return Ok(()) };
         self.set(args[0], vec![counter.as_basic_value()]);
         let carried: Vec<Phis> = args[1..].iter().map(|&arg| self.phis(arg)).collect();
-        for (&arg, phis) in args[1..].iter().zip(&carried) {
-            self.set_phis(arg, phis);
-        }
+        self.set_all(&args[1..], &carried);
         self.region(body_region)?;
-        self.leave_body(around);
+        self.leave_body(entered);
 
         let latch = self.here();
         let yields = yielded(func, body_region);
@@ -153,25 +155,47 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         left.add_incoming(&[(&count, before), (&next_left, latch)]);
         counter.add_incoming(&[(&first, before), (&next_index, latch)]);
-        for (((phis, &init), next), &arg) in carried.iter().zip(inits).zip(&nexts).zip(&args[1..]) {
-            match is_overwritten(func, operation, arg) {
-                true => {
-                    phis.iter().for_each(|phi| phi.add_incoming(&[(&poison(phi.as_basic_value().get_type()), before)]))
-                }
-                false => self.incoming(phis, init, before),
-            }
+        for ((phis, &init), next) in carried.iter().zip(inits).zip(&nexts) {
+            self.incoming(phis, init, before);
             phis.iter().zip(next).for_each(|(phi, register)| phi.add_incoming(&[(register, latch)]));
         }
 
         self.ir.builder.position_at_end(exit);
-        for ((&result, &init), &last) in operation.results.iter().zip(inits).zip(yields) {
-            let phis = self.phis(result);
-            self.incoming(&phis, init, before);
-            self.incoming(&phis, last, latch);
-            self.set_phis(result, &phis);
+        let results: Vec<Phis> = operation.results.iter().map(|&result| self.phis(result)).collect();
+        for ((phis, &init), &last) in results.iter().zip(inits).zip(yields) {
+            self.incoming(phis, init, around);
+            self.incoming(phis, last, latch);
         }
+        self.set_all(&operation.results, &results);
         self.leave_loop(&barriers, &scratch);
         Ok(())
+    }
+
+    /// Branches into a loop, with the banks of its accumulators filled; returns the blocks from which the body and the end
+    /// are reached. What the first trip overwrites is filled only on the way around the loop.
+    fn fill_before(
+        &mut self,
+        operation: &Operation,
+        never: IntValue<'ctx>,
+        body: BasicBlock<'ctx>,
+        exit: BasicBlock<'ctx>,
+    ) -> (BasicBlock<'ctx>, BasicBlock<'ctx>) {
+        let func = self.func;
+        let (inits, args) = (&operation.operands[3..], &func.region(operation.regions[0]).args[1..]);
+        let (late, early): (Vec<_>, Vec<_>) =
+            inits.iter().zip(args).partition(|(_, arg)| is_overwritten(func, operation, **arg));
+        early.iter().for_each(|(init, arg)| self.fill(**init, **arg));
+        let before = self.here();
+        if !late.iter().any(|(init, arg)| self.accumulators.is_filled(**init, **arg)) {
+            self.ir.branch_if(never, exit, body);
+            return (before, before);
+        }
+        let around = self.block("for.around");
+        self.ir.branch_if(never, around, body);
+        self.ir.builder.position_at_end(around);
+        late.iter().for_each(|(init, arg)| self.fill(**init, **arg));
+        self.ir.branch(exit);
+        (before, around)
     }
 
     /// Makes what loops add to the pointers of asynchronous copies numbers of which ptxas knows nothing.
@@ -202,6 +226,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// inline assembly that does nothing: LLVM would find that all go on by one number, carry one, and compute the others
     /// from it in each trip.
     fn next_registers(&self, body: RegionId, arg: ValueId, next: ValueId) -> Vec<Value<'ctx>> {
+        if self.accumulators.bank(arg).is_some() {
+            return Vec::new();
+        }
         let mut registers = self.registers(next).to_vec();
         for (_, operation) in self.func.region_ops(body) {
             if operation.op != Op::Gpu(GpuOp::AsyncCopy) || operation.operands[1] != arg {
@@ -209,10 +236,20 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             for group in self.vectors(arg, operation.operands.get(2).copied()).groups {
                 let first = &mut registers[group[0] as usize];
-                *first = self.pass_through("kept", "", &[*first], AsmEffects::Pure)[0];
+                *first = self.kept(*first);
             }
         }
         registers
+    }
+
+    /// The same value, behind inline assembly of which LLVM does not know that it does nothing.
+    fn kept(&self, value: Value<'ctx>) -> Value<'ctx> {
+        let letter = match value {
+            Value::IntValue(int) if int.get_type().get_bit_width() == 32 => "r",
+            _ => "l",
+        };
+        let kept = self.ir.asm(&[value.get_type()], "// kept $0", &format!("={letter},0"), &[value], AsmEffects::Pure);
+        kept.first().copied().unwrap_or(value)
     }
 
     /// How many trips of a loop without barriers to join, so that the loads of one overlap the arithmetic of another.
@@ -275,7 +312,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let around = self.enter_loop(&[test, body_region]);
 
         self.ir.builder.position_at_end(header);
-        let carried: Vec<Phis> = operation.operands.iter().map(|&init| self.phis(init)).collect();
+        let carried: Vec<Phis> = func.region(test).args.iter().map(|&arg| self.phis(arg)).collect();
         for region in [test, body_region] {
             for (&arg, phis) in func.region(region).args.iter().zip(&carried) {
                 self.set_phis(arg, phis);
@@ -315,48 +352,48 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (yes, no, end) = (self.block("then"), self.block("else"), self.block("end"));
         self.ir.branch_if(condition, yes, no);
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
-        let first = self.branch_of(operation.regions[0], yes, end, operation.results.len())?;
+        let first = self.branch_of(operation, operation.regions[0], yes, end)?;
         let barriers = std::mem::replace(&mut self.barriers, barriers);
         let after_first = self.scratch.clone();
         self.scratch.rewind(&scratch);
-        let second = self.branch_of(operation.regions[1], no, end, operation.results.len())?;
+        let second = self.branch_of(operation, operation.regions[1], no, end)?;
         self.barriers.join(&barriers);
         self.scratch.join(&after_first);
         self.ir.builder.position_at_end(end);
-        for (index, &result) in operation.results.iter().enumerate() {
-            let phis = self.phis(result);
+        let results: Vec<Phis> = operation.results.iter().map(|&result| self.phis(result)).collect();
+        for (index, phis) in results.iter().enumerate() {
             for (block, values) in [&first, &second] {
                 for (phi, register) in phis.iter().zip(values[index].iter()) {
                     phi.add_incoming(&[(register, *block)]);
                 }
             }
-            self.set_phis(result, &phis);
         }
+        self.set_all(&operation.results, &results);
         Ok(())
     }
 
-    /// Lowers one side of a condition; returns its last block and what it yields.
+    /// Lowers one side of a condition; returns its last block and what it yields besides what is in banks then.
     fn branch_of(
         &mut self,
+        operation: &Operation,
         region: RegionId,
         block: BasicBlock<'ctx>,
         end: BasicBlock<'ctx>,
-        results: usize,
     ) -> Result<(BasicBlock<'ctx>, Vec<Vec<Value<'ctx>>>)> {
         self.ir.builder.position_at_end(block);
         self.region(region)?;
-        let values = yielded(self.func, region).iter().take(results).map(|&v| self.registers(v).to_vec()).collect();
+        let mut values = Vec::with_capacity(operation.results.len());
+        for (&value, &result) in yielded(self.func, region).iter().zip(&operation.results) {
+            match self.accumulators.bank(result) {
+                Some(_) => {
+                    self.fill(value, result);
+                    values.push(Vec::new());
+                }
+                None => values.push(self.registers(value).to_vec()),
+            }
+        }
         let last = self.here();
         self.ir.branch(end);
         Ok((last, values))
-    }
-}
-
-/// A value that nobody reads.
-fn poison(ty: BasicTypeEnum<'_>) -> Value<'_> {
-    match ty {
-        BasicTypeEnum::FloatType(ty) => ty.get_poison().into(),
-        BasicTypeEnum::IntType(ty) => ty.get_poison().into(),
-        _ => ty.const_zero(),
     }
 }

@@ -9,6 +9,7 @@
 //! failed bounds checks are reported.
 
 mod abi;
+mod accumulators;
 mod async_copy;
 mod atomic;
 mod barrier;
@@ -55,6 +56,7 @@ use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
 use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
 
+use crate::analysis::accumulators::Accumulators;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::steering_values;
 use crate::analysis::unseen::unseen_lanes;
@@ -111,7 +113,7 @@ pub(crate) fn lower<'ctx>(
     lower.ir.finish()?;
     let needed = lower.scratch.high_water();
     if needed > target.max_shared_bytes() {
-        let what = format!("more shared memory than {} has", target.name());
+        let what = format!("bytes of shared memory on {}", target.name());
         let error = CodegenError::refuse(
             func,
             func.region(func.body).ops.first().map_or_else(Default::default, |&op| func.op(op).span),
@@ -164,8 +166,8 @@ struct Lower<'a, 'ctx> {
     exit: BasicBlock<'ctx>,
     /// Per value.
     values: Vec<Option<Registers<'ctx>>>,
-    /// Accumulators that have one definition for a loop of products and the ways around it.
-    settled: Vec<ValueId>,
+    /// The tiles that live in registers with names instead.
+    accumulators: Accumulators,
     /// The number of the thread, of its lane and of its warp.
     thread: IntValue<'ctx>,
     lane: IntValue<'ctx>,
@@ -240,7 +242,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             forms: Vec::new(),
             uniform_forms: Vec::new(),
             owners: Vec::new(),
-            settled: Vec::new(),
+            accumulators: Accumulators::new(func),
             steering: steering_values(func),
             unseen: unseen_lanes(func),
             scratch: Scratch::beside(allocations.bytes()),
@@ -253,6 +255,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             sites: Vec::new(),
             sticky: None,
         };
+        lower.declare_banks()?;
         lower.bind_parameters();
         lower.ir.builder.position_at_end(start);
         lower.make_phase_barriers()?;

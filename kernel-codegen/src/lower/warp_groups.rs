@@ -249,8 +249,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             groups.iter().zip(registers).map(|((group, _), &count)| group.warps * u32::from(count)).sum::<u32>();
         let has = registers_at_start(self.target, self.block_warps) * self.block_warps;
         if wanted > has {
-            let error =
-                CodegenError::refuse(self.func, operation.span, "warp groups with more registers than a block has");
+            let error = CodegenError::refuse(self.func, operation.span, "registers in warp groups");
             return Err(error.amounts(u64::from(wanted * WARP_SIZE), u64::from(has * WARP_SIZE)));
         }
         for &id in &self.func.region(self.func.body).ops {

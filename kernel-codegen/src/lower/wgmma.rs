@@ -7,25 +7,24 @@
 //! wgmma.commit_group
 //! ```
 //!
-//! The accumulator stays in its registers: results of one instruction are tied to the operands of the next, and
-//! `wgmma_wait` ties them again, so that nothing reads them before.
+//! The accumulator stays in its bank, registers with names that stand in the text of each instruction
+//! ([`super::accumulators`]). One of zeros is not put there: the first instruction of a tile overwrites its registers.
 //!
 //! A descriptor is a constant, plus the start of the operand's tile. The number of the warp group is read from the first
 //! lane of the warp, which tells ptxas that it is the same in all of them: descriptors are then in uniform registers.
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{CmpOp, ControlOp, DType, Elem, Func, GpuOp, Op, Operation, ValueId};
+use kernel_core::ir::{CmpOp, CreateOp, DType, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
-use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::shape::register_coordinates;
 use super::words::{Words, memory_bits};
-use super::{Lower, Registers, Result};
+use super::{Lower, Result};
 use crate::analysis::control::for_each_op;
 use crate::dot::{GROUP_ROWS, Kind, product_kind, wgmma_columns};
 use crate::error::CodegenError;
@@ -56,8 +55,35 @@ struct Factors<'ctx> {
     left: Vec<Value<'ctx>>,
     /// The descriptor of B's part.
     right: IntValue<'ctx>,
-    /// Whether they are added to the accumulator, if that is not always so.
-    adds: Option<IntValue<'ctx>>,
+    /// Whether they are added to the accumulator.
+    adds: Adds<'ctx>,
+}
+
+/// Whether an instruction adds to its accumulator.
+#[derive(Clone, Copy)]
+enum Adds<'ctx> {
+    Always,
+    /// The accumulator is zero, so the instruction overwrites it.
+    Never,
+    If(IntValue<'ctx>),
+}
+
+impl<'ctx> Adds<'ctx> {
+    /// As an operand of the instruction, of which `place` is the number if it is a value.
+    fn operand(self, place: usize) -> String {
+        match self {
+            Adds::Always => "1".to_string(),
+            Adds::Never => "0".to_string(),
+            Adds::If(_) => format!("${place}"),
+        }
+    }
+
+    fn value(self) -> Option<IntValue<'ctx>> {
+        match self {
+            Adds::Always | Adds::Never => None,
+            Adds::If(value) => Some(value),
+        }
+    }
 }
 
 /// What all instructions of a product have in common.
@@ -96,7 +122,11 @@ impl Instruction<'_, '_> {
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn wgmma(&mut self, operation: &Operation) -> Result<()> {
         let &[a, b, acc, ref adds @ ..] = operation.operands.as_slice() else { return Ok(()) };
-        let adds = adds.first().map(|&adds| self.ir.int(self.scalar(adds)));
+        let first_adds = match adds.first() {
+            Some(&adds) => Adds::If(self.ir.int(self.scalar(adds))),
+            None if is_zeros(self.func, acc) => Adds::Never,
+            None => Adds::Always,
+        };
         let refuse = |this: &Self, what: &str| Err(CodegenError::refuse(this.func, operation.span, what));
         if !self.target.has_wgmma() {
             return refuse(self, "a product by warp groups on a target without them");
@@ -118,17 +148,22 @@ impl<'ctx> Lower<'_, 'ctx> {
         let places = register_coordinates(Some(layout));
         let place_of: BTreeMap<&Vec<u32>, usize> = places.iter().zip(0..).collect();
         let is_origin = |at: &&Vec<u32>| at[0] & HALF_ROWS == 0 && at[1] & (columns - 1) == 0;
-        let mut sums = self.registers(acc).to_vec();
+        let result = operation.results[0];
+        let Some(bank) = self.accumulators.bank(result) else {
+            return refuse(self, "a product by warp groups without registers for its sums");
+        };
+        if !matches!(first_adds, Adds::Never) {
+            self.fill(acc, result);
+        }
         self.ir.asm(&[], "wgmma.fence.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
         for origin in places.iter().filter(is_origin) {
-            let homes: Vec<usize> = (0..columns / 8 * 4)
+            let sums: Vec<String> = (0..columns / 8 * 4)
                 .map(|i| {
                     let (core, row, element) = (i / 4, i / 2 % 2, i % 2);
                     let at = vec![origin[0] + row * HALF_ROWS, origin[1] + core * 8 + element];
-                    place_of.get(&at).copied().unwrap_or(0)
+                    Self::bank_register(bank, place_of.get(&at).copied().unwrap_or(0))
                 })
                 .collect();
-            let tile: Vec<Value> = homes.iter().map(|&home| sums[home]).collect();
             let factors = |k| Factors {
                 left: match &left {
                     Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
@@ -136,16 +171,13 @@ impl<'ctx> Lower<'_, 'ctx> {
                 },
                 right: self.tile_of(&right, origin[1], k),
                 // What follows the first product of a tile adds to it.
-                adds: adds.filter(|_| k == 0),
+                adds: if k == 0 { first_adds } else { Adds::Always },
             };
             let along_k: Vec<Factors> = (0..depth).step_by(kind.k_tile() as usize).map(factors).collect();
-            let tile = self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, tile);
-            for (&home, value) in homes.iter().zip(tile) {
-                sums[home] = value;
-            }
+            self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, &sums.join(", "));
         }
         self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
-        self.set(operation.results[0], sums);
+        self.set_in_bank(result);
         Ok(())
     }
 
@@ -233,132 +265,42 @@ impl<'ctx> Lower<'_, 'ctx> {
             .collect()
     }
 
-    /// All instructions along K for one tile of the accumulator: its new registers. They are one piece of inline
-    /// assembly, as each piece costs LLVM time for every register of the accumulator.
-    fn wgmma_tile(
-        &self,
-        instruction: Instruction<'_, 'ctx>,
-        along_k: Vec<Factors<'ctx>>,
-        sums: Vec<Value<'ctx>>,
-    ) -> Vec<Value<'ctx>> {
-        let (count, kind) = (sums.len(), instruction.kind);
-        let letter = if kind.is_int() { "r" } else { "f" };
-        let mut constraints = vec![format!("={letter}"); count];
-        constraints.extend((0..count).map(|i| i.to_string()));
-        let outputs: Vec<String> = (0..count).map(|i| format!("${i}")).collect();
+    /// All instructions along K for one tile of the accumulator, whose registers have these names.
+    fn wgmma_tile(&self, instruction: Instruction<'_, 'ctx>, along_k: Vec<Factors<'ctx>>, sums: &str) {
         let name = instruction.name();
-        let mut lines = Vec::new();
-        let mut arguments = Vec::new();
+        let (mut lines, mut constraints, mut arguments) = (Vec::new(), Vec::new(), Vec::new());
         for Factors { left, right, adds } in along_k {
-            let first = 2 * count + arguments.len();
+            let first = arguments.len();
             let names: Vec<String> = (first..).take(left.len()).map(|i| format!("${i}")).collect();
             let (left_operand, left_constraint) = match instruction.left {
                 Left::Shared(_) => (names.concat(), "l"),
                 Left::Registers(_) => (format!("{{{}}}", names.join(", ")), "r"),
             };
             let right_operand = first + left.len();
-            let modifiers = instruction.modifiers(&adds.map_or("1".to_string(), |_| format!("${}", right_operand + 1)));
-            lines.push(format!("{name} {{{}}}, {left_operand}, ${right_operand}, {modifiers};", outputs.join(", ")));
-            constraints.extend(left.iter().map(|_| left_constraint.to_string()));
-            constraints.push("l".to_string());
-            constraints.extend(adds.map(|_| "b".to_string()));
+            let modifiers = instruction.modifiers(&adds.operand(right_operand + 1));
+            lines.push(format!("{name} {{{sums}}}, {left_operand}, ${right_operand}, {modifiers};"));
+            constraints.extend(left.iter().map(|_| left_constraint));
+            constraints.push("l");
+            constraints.extend(adds.value().map(|_| "b"));
             arguments.extend(left);
             arguments.push(right.into());
-            arguments.extend(adds.map(Value::from));
+            arguments.extend(adds.value().map(Value::from));
         }
-        let types: Vec<BasicTypeEnum> = sums.iter().map(|sum| sum.get_type()).collect();
-        let arguments: Vec<Value> = sums.into_iter().chain(arguments).collect();
-        let assembly = lines.join("\n\t");
-        self.ir.asm(&types, &assembly, &constraints.join(","), &arguments, AsmEffects::ConvergentMemory)
+        let (assembly, constraints) = (lines.join("\n\t"), constraints.join(","));
+        self.ir.asm(&[], &assembly, &constraints, &arguments, AsmEffects::ConvergentMemory);
     }
 
-    /// Waits; what comes out are the same registers, which nobody can have read before.
+    /// Waits: what was in flight may be read from here on.
     pub(super) fn wgmma_wait(&mut self, operation: &Operation, pending: u8) {
         let assembly = format!("wgmma.wait_group.sync.aligned {pending};");
-        let registers: Vec<_> = operation.operands.iter().map(|&value| self.registers(value)).collect();
-        let values: Vec<Value> = registers.iter().flat_map(|registers| registers.iter().copied()).collect();
-        let mut waited = self.pass_through("wait for", &assembly, &values, AsmEffects::ConvergentMemory).into_iter();
-        for (&result, registers) in operation.results.iter().zip(&registers) {
-            let own: Vec<Value> = waited.by_ref().take(registers.len()).collect();
-            self.set(result, own);
-        }
-    }
-
-    /// Gives the accumulators that a loop of products begins with one definition, for the loop and for the way around it.
-    /// Otherwise LLVM makes their numbers anew on that way, which leads to the same wait for products; and ptxas, that
-    /// sees accumulators defined while products may be in flight, runs these one after the other (C7515).
-    ///
-    /// Returns what the values were, to which whoever comes after the loop returns.
-    pub(super) fn settle_accumulators(&mut self, operation: &Operation) -> Vec<(ValueId, Registers<'ctx>)> {
-        let func = self.func;
-        let (inits, body) = (&operation.operands[3..], operation.regions[0]);
-        let mut accumulators = Vec::new();
-        for_each_op(func, body, &mut |id| {
-            if let Op::Gpu(GpuOp::Wgmma { .. }) = func.op(id).op {
-                accumulators.extend(func.op(id).operands.get(2).copied());
+        self.ir.asm(&[], &assembly, "", &[], AsmEffects::ConvergentMemory);
+        for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
+            match self.accumulators.bank(result) {
+                Some(_) => self.set_in_bank(result),
+                // What no product has written.
+                None => self.values[result.index()] = Some(self.registers(operand)),
             }
-        });
-        let carried = inits.iter().zip(&func.region(body).args[1..]);
-        let mut before: Vec<(ValueId, Registers<'ctx>)> = Vec::new();
-        let counts = |arg: &ValueId| accumulators.contains(arg) && !is_overwritten(func, operation, *arg);
-        for (&init, _) in carried.filter(|(_, arg)| counts(arg)) {
-            // What the branches of a condition have not defined yet is theirs.
-            if self.settled.contains(&init) || self.values[init.index()].is_none() {
-                continue;
-            }
-            let registers = self.registers(init);
-            let settled = self.pass_through("accumulators", "", &registers, AsmEffects::Convergent);
-            self.set(init, settled);
-            self.settled.push(init);
-            before.push((init, registers));
         }
-        before
-    }
-
-    /// The same for the loops in the branches of a condition, so that a branch that goes around its loop has the
-    /// accumulators in the same registers.
-    pub(super) fn settle_in_branches(&mut self, operation: &Operation) -> Vec<(ValueId, Registers<'ctx>)> {
-        let func = self.func;
-        let in_branches = operation.regions.iter().flat_map(|&region| func.region_ops(region));
-        let loops = in_branches.filter(|(_, inner)| matches!(inner.op, Op::Control(ControlOp::For { .. })));
-        loops.flat_map(|(_, inner)| self.settle_accumulators(inner)).collect()
-    }
-
-    /// Makes accumulators again what they were before they were settled.
-    pub(super) fn unsettle(&mut self, before: Vec<(ValueId, Registers<'ctx>)>) {
-        for (value, registers) in before {
-            self.settled.retain(|&settled| settled != value);
-            self.set(value, registers.to_vec());
-        }
-    }
-
-    /// The same values, behind inline assembly that LLVM moves nothing of them across.
-    pub(super) fn pass_through(
-        &self,
-        what: &str,
-        instruction: &str,
-        values: &[Value<'ctx>],
-        effects: AsmEffects,
-    ) -> Vec<Value<'ctx>> {
-        let letter = |value: &Value<'ctx>| match value {
-            Value::FloatValue(float) => match float.get_type().get_bit_width() {
-                16 => "h",
-                32 => "f",
-                _ => "d",
-            },
-            Value::IntValue(int) => match int.get_type().get_bit_width() {
-                64 => "l",
-                32 => "r",
-                _ => "h",
-            },
-            _ => "l",
-        };
-        let mut constraints: Vec<String> = values.iter().map(|value| format!("={}", letter(value))).collect();
-        constraints.extend((0..values.len()).map(|i| i.to_string()));
-        let names: Vec<String> = (0..values.len()).map(|i| format!("${i}")).collect();
-        let assembly = format!("// {what} {}\n\t{instruction}", names.join(" "));
-        let types: Vec<BasicTypeEnum> = values.iter().map(|value| value.get_type()).collect();
-        self.ir.asm(&types, &assembly, &constraints.join(","), values, effects)
     }
 }
 
@@ -387,4 +329,16 @@ fn is_false_at_first(func: &Func, operation: &Operation, value: ValueId) -> bool
     let init = carried.checked_sub(1).and_then(|index| operation.operands.get(3 + index));
     let first = init.and_then(|&init| constant(func, init));
     first.is_some() && first == constant(func, test.operands[1])
+}
+
+/// Whether a value is a tile of the constant zero.
+fn is_zeros(func: &Func, value: ValueId) -> bool {
+    let Some(operation) = func.def_op(value) else { return false };
+    let is_splat = matches!(operation.op, Op::Create(CreateOp::Splat { .. }));
+    let number = if is_splat { operation.operands[0] } else { value };
+    match constant(func, number) {
+        Some(Literal::Float(bits)) => f64::from_bits(bits) == 0.0,
+        Some(Literal::Int(value)) => value == 0,
+        Some(Literal::Bool(_)) | None => false,
+    }
 }

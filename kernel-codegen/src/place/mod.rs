@@ -44,12 +44,13 @@ pub(crate) mod transfer;
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{Func, LayoutId, OpId, ValueId};
+use kernel_core::ir::{Func, LayoutId, OpId, Span, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
+use crate::options::MAX_WARPS;
 use crate::target::Target;
 
 /// Where a value can be computed.
@@ -166,6 +167,19 @@ pub(crate) fn place(func: Func, axis: &AxisAnalysis, target: Target, num_warps: 
 /// compiled, because not all of it need be held at once, but beyond this LLVM takes minutes.
 const MAX_PER_THREAD: i64 = 1024;
 
+fn too_large(func: &Func, span: Span, elements: u64, num_warps: u32) -> CodegenError {
+    let per_warp = MAX_PER_THREAD.unsigned_abs() * u64::from(WARP_SIZE);
+    let what = match num_warps {
+        1 => "elements in a tile of 1 warp".to_string(),
+        warps => format!("elements in a tile of {warps} warps"),
+    };
+    let enough = elements.div_ceil(per_warp).next_power_of_two();
+    let more = if enough <= u64::from(MAX_WARPS) { format!(", or use {enough} warps") } else { String::new() };
+    CodegenError::refuse(func, span, what)
+        .amounts(elements, per_warp * u64::from(num_warps))
+        .help(format!("a thread holds up to {MAX_PER_THREAD} of them: loop over smaller tiles{more}"))
+}
+
 fn check_shapes(func: &Func, num_warps: u32) -> Result<(), CodegenError> {
     let limit = MAX_PER_THREAD * i64::from(num_warps * WARP_SIZE);
     let mut problem = None;
@@ -179,9 +193,7 @@ fn check_shapes(func: &Func, num_warps: u32) -> Result<(), CodegenError> {
                 problem.get_or_insert(error.help("use the next power of two and mask the rest"));
             } else if func.ty(result).numel().is_none_or(|numel| numel > limit) {
                 let needed = func.ty(result).numel().map_or(u64::MAX, i64::unsigned_abs);
-                let what = format!("a tile of more than {MAX_PER_THREAD} elements per thread");
-                let error = CodegenError::refuse(func, operation.span, what).amounts(needed, limit.unsigned_abs());
-                problem.get_or_insert(error.help("loop over smaller tiles, or use more warps"));
+                problem.get_or_insert(too_large(func, operation.span, needed, num_warps));
             }
         }
     });

@@ -120,6 +120,19 @@ pub struct ConstParam {
     pub ty: ConstTy,
 }
 
+impl ConstParam {
+    /// Its value as the user wrote it: `true` rather than 1, and numbers of unsigned 64-bit types that do not fit the
+    /// signed 64 bits in which values are kept.
+    pub fn show(&self, value: i64) -> String {
+        match self.ty {
+            ConstTy::Bool if value == 0 => format!("{} = false", self.name),
+            ConstTy::Bool if value == 1 => format!("{} = true", self.name),
+            ConstTy::Int(IntTy::Usize | IntTy::Fixed(DType::U64)) => format!("{} = {}", self.name, value as u64),
+            ConstTy::Bool | ConstTy::Int(_) => format!("{} = {value}", self.name),
+        }
+    }
+}
+
 /// What a parameter of the kernel is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ParamKind {

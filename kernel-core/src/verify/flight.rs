@@ -7,16 +7,21 @@ use super::Errors;
 use crate::ir::{ControlOp, Func, GpuOp, Op, OpId, RegionId, ValueId};
 
 pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
+    let flying = tiles_in_flight(func);
+    if flying.iter().any(|&f| f) {
+        uses(func, func.body, &flying, errors);
+    }
+}
+
+/// Per value, whether a product may still be writing it where it is defined.
+pub fn tiles_in_flight(func: &Func) -> Vec<bool> {
     let mut flight = Flight { func, flying: vec![false; func.values.len()], changed: false };
     loop {
         flight.changed = false;
         flight.region(func.body);
         if !flight.changed {
-            break;
+            return flight.flying;
         }
-    }
-    if flight.flying.iter().any(|&f| f) {
-        uses(func, func.body, &flight.flying, errors);
     }
 }
 

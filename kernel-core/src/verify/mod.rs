@@ -35,6 +35,8 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
+pub use flight::tiles_in_flight;
+
 use crate::diag::Diagnostic;
 use crate::ir::{Func, Level, Span};
 

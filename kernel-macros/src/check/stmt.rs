@@ -46,6 +46,8 @@ impl Checker<'_> {
                 false
             }
             Expr::Group(group) => self.expr_stmt(&group.expr),
+            // A semicolon alone.
+            Expr::Verbatim(tokens) if tokens.is_empty() => false,
             other => {
                 if let Ok(val @ (Val::One(_) | Val::Tuple(..))) = self.expr(other)
                     && !self.is_atomic(&val)

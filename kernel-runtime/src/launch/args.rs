@@ -8,7 +8,10 @@
 //! another library can be in two buffers only through an `unsafe` call of that library, whose
 //! contract then forbids writing it through one while the other is in use.
 
-use super::spec::ParamSpec;
+#[cfg(feature = "jit")]
+use super::key::Digest;
+use super::scalar::ScalarValue;
+use super::spec::{ParamSpec, buffer_unit, scalar_unit};
 use crate::buffer::Buffer;
 use crate::dtype::{DType, ElementType};
 use crate::error::Result;
@@ -19,7 +22,6 @@ use crate::storage::{Address, Storage};
 use crate::stream::Stream;
 use crate::tensor::{DescRef, DescRefMut, Inner, TensorLayout};
 use crate::view::{View, ViewMut};
-use kernel_core::ir::{DType as CoreDType, Literal};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -136,117 +138,6 @@ impl<'a, T: DType> PtrMutArg<'a, T> for &'a mut ViewMut<'_, T> {
     }
 }
 
-/// What may be passed for a scalar parameter: a value of any dtype.
-pub trait Scalar: DType {
-    /// The value as plain data.
-    fn value(self) -> ScalarValue;
-}
-
-impl<T: DType> Scalar for T {
-    #[inline]
-    fn value(self) -> ScalarValue {
-        let size = size_of::<T>();
-        let mut bytes = [0; size_of::<u64>()];
-        let low = if cfg!(target_endian = "little") { 0..size } else { bytes.len() - size..bytes.len() };
-        bytes[low].copy_from_slice(crate::view::as_bytes(std::slice::from_ref(&self)));
-        ScalarValue { bits: u64::from_ne_bytes(bytes), element: T::ELEMENT }
-    }
-}
-
-/// A scalar argument without its type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ScalarValue {
-    /// The value in the low bits; the others are zero.
-    pub(super) bits: u64,
-    pub(super) element: ElementType,
-}
-
-impl ScalarValue {
-    /// The value of an integer or truth value; `None` for floats.
-    #[inline]
-    pub(super) fn as_int(self) -> Option<i128> {
-        match self.element {
-            ElementType::I8 => Some(i128::from(self.bits as i8)),
-            ElementType::I16 => Some(i128::from(self.bits as i16)),
-            ElementType::I32 => Some(i128::from(self.bits as i32)),
-            ElementType::I64 => Some(i128::from(self.bits as i64)),
-            ElementType::Bool | ElementType::U8 | ElementType::U16 | ElementType::U32 | ElementType::U64 => {
-                Some(i128::from(self.bits))
-            }
-            ElementType::F8E4M3
-            | ElementType::F8E5M2
-            | ElementType::F16
-            | ElementType::BF16
-            | ElementType::F32
-            | ElementType::F64 => None,
-        }
-    }
-
-    /// Whether it is an integer or a truth value.
-    #[inline]
-    fn is_int(self) -> bool {
-        match self.element {
-            ElementType::F8E4M3
-            | ElementType::F8E5M2
-            | ElementType::F16
-            | ElementType::BF16
-            | ElementType::F32
-            | ElementType::F64 => false,
-            ElementType::Bool
-            | ElementType::I8
-            | ElementType::I16
-            | ElementType::I32
-            | ElementType::I64
-            | ElementType::U8
-            | ElementType::U16
-            | ElementType::U32
-            | ElementType::U64 => true,
-        }
-    }
-
-    /// The value as a constant of the tile IR.
-    pub(super) fn literal(self) -> Literal {
-        let bits = self.bits;
-        match self.element {
-            ElementType::Bool => Literal::Bool(bits != 0),
-            ElementType::F16 => Literal::float(half::f16::from_bits(bits as u16).to_f64()),
-            ElementType::F8E4M3 | ElementType::F8E5M2 => kernel_core::num::from_bits(bits, core_dtype(self.element)),
-            ElementType::BF16 => Literal::float(half::bf16::from_bits(bits as u16).to_f64()),
-            ElementType::F32 => Literal::float(f32::from_bits(bits as u32).into()),
-            ElementType::F64 => Literal::Float(bits),
-            ElementType::I8
-            | ElementType::I16
-            | ElementType::I32
-            | ElementType::I64
-            | ElementType::U8
-            | ElementType::U16
-            | ElementType::U32
-            | ElementType::U64 => Literal::Int(self.as_int().unwrap_or(0)),
-        }
-    }
-}
-
-/// The tile IR's name for a dtype.
-pub(super) fn core_dtype(element: ElementType) -> CoreDType {
-    match element {
-        ElementType::Bool => CoreDType::Bool,
-        ElementType::I8 => CoreDType::I8,
-        ElementType::I16 => CoreDType::I16,
-        ElementType::I32 => CoreDType::I32,
-        ElementType::I64 => CoreDType::I64,
-        ElementType::U8 => CoreDType::U8,
-        ElementType::U16 => CoreDType::U16,
-        ElementType::U32 => CoreDType::U32,
-        ElementType::U64 => CoreDType::U64,
-        ElementType::F16 => CoreDType::F16,
-        ElementType::BF16 => CoreDType::BF16,
-        ElementType::F8E4M3 => CoreDType::F8E4M3,
-        ElementType::F8E5M2 => CoreDType::F8E5M2,
-        ElementType::F32 => CoreDType::F32,
-        ElementType::F64 => CoreDType::F64,
-    }
-}
-
 /// What an argument is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgKind {
@@ -278,10 +169,9 @@ impl ArgKind {
 /// One argument, in the order of the kernel's parameters. What launches need of all kinds is in the
 /// same fields, so that they need not tell them apart.
 pub(super) struct Arg<'a> {
-    /// The bits of a scalar, or the address of the first element.
-    bits: u64,
-    /// What conditions on a launch may speak of: the elements of a buffer, the bits of an integer.
-    fact: u64,
+    /// The bits of a scalar, or the address of the first element. Then what conditions on a launch
+    /// may speak of: the elements of a buffer, the bits of an integer. Code takes parameters from here.
+    words: [u64; 2],
     /// The memory of a buffer.
     storage: Option<&'a Arc<Storage>>,
     /// The descriptor of a tensor.
@@ -296,57 +186,53 @@ pub(super) struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn ptr(buffer: BufferArg<'a>) -> Self {
-        Self::buffer(ArgKind::Ptr, buffer, None)
+        Self::buffer(ArgKind::Ptr, buffer)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn ptr_mut(BufferArgMut(buffer): BufferArgMut<'a>) -> Self {
-        Self::buffer(ArgKind::PtrMut, buffer, None)
+        Self::buffer(ArgKind::PtrMut, buffer)
     }
 
-    #[inline]
     pub(super) fn desc(DescRef(tensor): DescRef<'a>) -> Self {
-        Self::buffer(ArgKind::Desc, tensor.buffer, Some(tensor))
+        Self::tensor(ArgKind::Desc, tensor)
     }
 
-    #[inline]
     pub(super) fn desc_mut(DescRefMut(tensor): DescRefMut<'a>) -> Self {
-        Self::buffer(ArgKind::DescMut, tensor.buffer, Some(tensor))
+        Self::tensor(ArgKind::DescMut, tensor)
     }
 
-    #[inline]
-    fn buffer(
-        kind: ArgKind,
-        BufferArg { storage, start, len, element }: BufferArg<'a>,
-        tensor: Option<&'a Inner<'a>>,
-    ) -> Self {
-        let bits = storage.address(start).get();
-        Arg { bits, fact: len as u64, storage: Some(storage), tensor, start, unit: 0, kind, element }.with_unit()
+    fn tensor(kind: ArgKind, tensor: &'a Inner<'a>) -> Self {
+        let mut arg = Arg { kind, tensor: Some(tensor), ..Self::buffer(ArgKind::Ptr, tensor.buffer) };
+        arg.unit = ParamSpec::of(&arg).unit();
+        arg
     }
 
-    #[inline]
+    #[inline(always)]
+    fn buffer(kind: ArgKind, BufferArg { storage, start, len, element }: BufferArg<'a>) -> Self {
+        let (address, len) = (storage.address(start).get(), len as u64);
+        let unit = buffer_unit(element, kind.is_written(), address, len);
+        Arg { words: [address, len], storage: Some(storage), tensor: None, start, unit, kind, element }
+    }
+
+    #[inline(always)]
     pub(super) fn scalar(value: ScalarValue) -> Self {
-        Self::value(ArgKind::Scalar, value)
+        let ScalarValue { bits, element } = value;
+        let fact = if value.is_int() { bits } else { 0 };
+        Self::value([bits, fact], ArgKind::Scalar, element, scalar_unit(element, bits))
     }
 
     #[inline]
     pub(super) fn constant(value: ScalarValue) -> Self {
-        Self::value(ArgKind::Const, value)
-    }
-
-    #[inline]
-    fn value(kind: ArgKind, value: ScalarValue) -> Self {
-        let fact = if value.is_int() && kind == ArgKind::Scalar { value.bits } else { 0 };
         let ScalarValue { bits, element } = value;
-        Arg { bits, fact, storage: None, tensor: None, start: 0, unit: 0, kind, element }.with_unit()
+        Self::value([bits, 0], ArgKind::Const, element, ParamSpec::Const(value).unit())
     }
 
-    #[inline]
-    fn with_unit(mut self) -> Self {
-        self.unit = ParamSpec::of(&self).unit();
-        self
+    #[inline(always)]
+    fn value(words: [u64; 2], kind: ArgKind, element: ElementType, unit: u16) -> Self {
+        Arg { words, storage: None, tensor: None, start: 0, unit, kind, element }
     }
 
     #[inline]
@@ -365,16 +251,38 @@ impl<'a> Arg<'a> {
         self.unit
     }
 
+    /// The value of a constant, which is part of the key.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(super) fn key_value(&self) -> Option<u64> {
+        (self.kind == ArgKind::Const).then_some(self.bits())
+    }
+
+    /// Mixes what the key says of it into the key's digest.
+    #[cfg(feature = "jit")]
+    #[inline(always)]
+    pub(super) fn mix_into(&self, digest: Digest) -> Digest {
+        let digest = digest.with(self.unit.into());
+        self.key_value().map_or(digest, |value| digest.with(value))
+    }
+
     /// The bits of a scalar, or the address of the first element, whose use needs [`Arg::prepare`].
     #[inline]
     pub(super) fn bits(&self) -> u64 {
-        self.bits
+        self.words[0]
     }
 
     /// What conditions on a launch may speak of: the elements of a buffer, the bits of an integer.
     #[inline]
     pub(super) fn fact(&self) -> u64 {
-        self.fact
+        self.words[1]
+    }
+
+    /// Where code finds [`Arg::bits`] and [`Arg::fact`].
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(super) fn words(&self) -> &[u64; 2] {
+        &self.words
     }
 
     /// The value of a scalar or constant.
@@ -382,7 +290,7 @@ impl<'a> Arg<'a> {
     #[inline]
     pub(super) fn as_value(&self) -> Option<ScalarValue> {
         match self.kind {
-            ArgKind::Scalar | ArgKind::Const => Some(ScalarValue { bits: self.bits, element: self.element }),
+            ArgKind::Scalar | ArgKind::Const => Some(ScalarValue { bits: self.bits(), element: self.element }),
             ArgKind::Ptr | ArgKind::PtrMut | ArgKind::Desc | ArgKind::DescMut => None,
         }
     }
@@ -414,7 +322,7 @@ impl<'a> Arg<'a> {
 
     #[inline]
     fn len(&self) -> usize {
-        self.fact as usize
+        self.fact() as usize
     }
 
     /// The bytes of a buffer in its memory.
@@ -443,6 +351,18 @@ impl<'a> Arg<'a> {
         }
     }
 
+    /// As [`Arg::prepare`], and the check of the device, where all uses of the buffer so far were on the stream with
+    /// this key, no graph uses it, and if it is written, it is so from end to end. Does nothing otherwise.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(super) fn prepare_at_once(&self, stream_key: u64, launch: LaunchId) -> bool {
+        match self.storage {
+            Some(storage) if self.kind.is_written() => storage.write_at_once(stream_key, self.range(), launch),
+            Some(storage) => storage.read_at_once(stream_key),
+            None => true,
+        }
+    }
+
     /// Notes the use of a buffer by the launch that is recorded next.
     pub(super) fn note(&self, recording: &mut Recording) {
         if let Some(storage) = self.storage {
@@ -461,33 +381,4 @@ pub(super) fn enter<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
 #[cold]
 fn enter_shut<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
     gate::enter(args.iter().filter_map(|arg| Some(arg.storage?.gate())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use half::{bf16, f16};
-
-    #[test]
-    fn scalars_keep_their_values() {
-        assert_eq!((-2i8).value().as_int(), Some(-2));
-        assert_eq!((-2i8).value().bits, 0xfe, "the other bits are zero");
-        assert_eq!(i64::MIN.value().as_int(), Some(i128::from(i64::MIN)));
-        assert_eq!(u64::MAX.value().as_int(), Some(i128::from(u64::MAX)));
-        assert_eq!(true.value().literal(), Literal::Bool(true));
-        assert_eq!((-7i32).value().literal(), Literal::Int(-7));
-        assert_eq!(0.1f32.value().literal(), Literal::float(f64::from(0.1f32)));
-        assert_eq!(0.1f64.value().literal(), Literal::float(0.1));
-        assert_eq!(f16::from_f32(0.5).value().literal(), Literal::float(0.5));
-        assert_eq!(bf16::from_f32(-3.0).value().literal(), Literal::float(-3.0));
-        assert_eq!(1.0f32.value().as_int(), None);
-    }
-
-    #[test]
-    fn dtypes_have_one_name_on_both_sides() {
-        for element in ElementType::ALL {
-            assert_eq!(core_dtype(element).name(), element.name());
-            assert_eq!(core_dtype(element).bytes() as usize, element.size());
-        }
-    }
 }

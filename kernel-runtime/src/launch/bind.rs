@@ -1,7 +1,7 @@
 //! From the generic tile IR and a launch's types to the bound IR, which both backends start from.
 
-use super::args::core_dtype;
 use super::kernel::{Kernel, user_params};
+use super::scalar::core_dtype;
 use super::spec::{ParamSpec, Spec};
 use super::timing::Timings;
 use crate::diagnostic::Diagnostic;
@@ -52,8 +52,7 @@ pub(super) fn compile_error(kernel: &Kernel, errors: &[kernel_core::diag::Diagno
 /// `in kernel `add` with T = f32, BLOCK = 1000`.
 pub(super) fn values(func: &Func, spec: &Spec<'_>) -> String {
     let dtypes = func.dtype_params.iter().zip(spec.dtypes).map(|(param, dtype)| format!("{} = {dtype}", param.name));
-    let constants =
-        func.const_params.iter().zip(spec.constants).map(|(param, value)| format!("{} = {value}", param.name));
+    let constants = func.const_params.iter().zip(spec.constants).map(|(param, &value)| param.show(value));
     let values: Vec<String> = dtypes.chain(constants).collect();
     match values.as_slice() {
         [] => String::new(),

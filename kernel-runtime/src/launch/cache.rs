@@ -3,7 +3,7 @@
 //! In front of the table are a few pointers to what was asked for last, which are found without a
 //! lock: a program launches each of its kernels in a few variants, over and over.
 
-use super::spec::Key;
+use super::key::{Digest, Key};
 use crate::error::Result;
 use rustc_hash::FxBuildHasher;
 use std::borrow::Borrow;
@@ -14,31 +14,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 /// The front has `1 << FRONT_BITS` places, each key has one.
 const FRONT_BITS: u32 = 3;
 
-/// The place of a key in the front.
-#[inline]
-fn place(key: &[u64]) -> usize {
-    // Of a product with an odd number whose bits look random, the high bits are mixed best.
-    const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
-    let mut mixed = 0u64;
-    for word in key {
-        mixed = mixed.rotate_left(7) ^ word;
-    }
-    (mixed.wrapping_mul(FACTOR) >> (u64::BITS - FRONT_BITS)) as usize
-}
-
-/// Whether two keys are the same. Word by word, as they were written: a wider load would wait for
-/// the stores before it.
-#[inline]
-fn is_same(a: &[u64], b: &[u64]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
-}
-
 /// Values by key. They stay for the life of the process, as the `static`s do in which caches are.
 pub(super) struct Cache<V: 'static> {
     front: [AtomicPtr<Entry<V>>; 1 << FRONT_BITS],
     slots: RwLock<HashMap<Key, Arc<Slot<V>>, FxBuildHasher>>,
 }
 
+/// On lines of the cache of its own: what a launch reads of it lies together.
+#[repr(C, align(64))]
 struct Entry<V> {
     key: Key,
     value: V,
@@ -64,24 +47,29 @@ impl<V> Cache<V> {
         }
     }
 
-    /// The value, if it has been made. Takes no lock if the key is in the front, else a read lock.
+    /// The value, if it is in the front: what was asked for last of all keys that share its place. Takes no lock.
+    /// `is_same` says whether words are those of the key, whose digest this is.
     #[inline]
-    pub(super) fn get(&self, key: &[u64]) -> Option<&'static V> {
-        let place = self.front[place(key)].load(Ordering::Acquire);
+    pub(super) fn get_front(&self, digest: Digest, is_same: impl FnOnce(&[u64]) -> bool) -> Option<&'static V> {
+        let place = self.front[digest.place(FRONT_BITS)].load(Ordering::Acquire);
         // SAFETY: null, or an entry, which is never freed.
-        match unsafe { place.as_ref() } {
-            Some(entry) if is_same(entry.key.borrow(), key) => Some(&entry.value),
-            Some(_) | None => self.get_behind(key),
-        }
+        let entry = unsafe { place.as_ref() }?;
+        is_same(entry.key.borrow()).then_some(&entry.value)
     }
 
-    #[cold]
-    fn get_behind(&self, key: &[u64]) -> Option<&'static V> {
+    /// The value, if it has been made, which then is in the front at the place of that digest. Takes a read lock.
+    pub(super) fn get_behind(&self, digest: Digest, key: &[u64]) -> Option<&'static V> {
         // Nothing is left half-done under these locks, so a panic elsewhere changes nothing.
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         let entry = *slots.get(key)?.entry.get()?;
-        self.front[place(key)].store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
+        self.front[digest.place(FRONT_BITS)].store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
         Some(&entry.value)
+    }
+
+    /// The value, if it has been made.
+    pub(super) fn get(&self, key: &[u64]) -> Option<&'static V> {
+        let digest = Digest::of(key);
+        self.get_front(digest, |known| known == key).or_else(|| self.get_behind(digest, key))
     }
 
     /// The value, made by `make` if nobody has. Threads that ask for one key at the same time
@@ -154,6 +142,21 @@ mod tests {
         assert_eq!(cache.get(key(1).borrow()), None);
         assert_eq!(cache.get_or_make(&key(1), || Ok(5)), Ok(&5));
         assert_eq!(cache.get(key(1).borrow()), Some(&5));
+    }
+
+    /// A launch and the table need not agree on a digest: what is behind is found by its words.
+    #[test]
+    fn the_front_is_where_the_digest_says() {
+        let cache = Cache::new();
+        let (digest, other) = (Digest::default().with(1), Digest::default().with(3));
+        assert_ne!(digest.place(FRONT_BITS), other.place(FRONT_BITS));
+        assert_eq!(cache.get_or_make(&key(1), || Ok(5)), Ok(&5));
+        let front = |digest| cache.get_front(digest, |words| words == Borrow::<[u64]>::borrow(&key(1)));
+        assert_eq!((front(digest), front(other)), (None, None));
+        assert_eq!(cache.get_behind(digest, key(1).borrow()), Some(&5));
+        assert_eq!((front(digest), front(other)), (Some(&5), None));
+        assert_eq!(cache.get_front(digest, |_| false), None, "the words decide");
+        assert_eq!(cache.get_behind(digest, key(2).borrow()), None);
     }
 
     #[test]

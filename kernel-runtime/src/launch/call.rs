@@ -8,11 +8,12 @@
 //!
 //! The type says whether the grid is there, so a launch without one does not compile.
 
-use super::args::{Arg, PtrArg, PtrMutArg, Scalar};
+use super::args::{Arg, PtrArg, PtrMutArg};
 use super::compiled::CompiledKernel;
 use super::grid::IntoGrid;
 use super::invocation::Invocation;
 use super::kernel::Kernel;
+use super::scalar::Scalar;
 use super::target::Target;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -74,56 +75,56 @@ macro_rules! calls {
             /// The next dtype parameter.
             #[inline]
             pub fn dtype<T: DType>(mut self) -> Self {
-                self.invocation.dtypes.push(T::ELEMENT);
+                self.invocation.add_dtype(T::ELEMENT);
                 self
             }
 
             /// The next constexpr; `false` is 0 and `true` is 1.
             #[inline]
             pub fn constant(mut self, value: i64) -> Self {
-                self.invocation.constants.push(value);
+                self.invocation.add_constant(value);
                 self
             }
 
             /// The next argument, for a `Ptr<T>`.
             #[inline]
             pub fn ptr<T: DType>(mut self, buffer: impl PtrArg<'a, T>) -> Self {
-                self.invocation.args.push(Arg::ptr(buffer.into_arg()));
+                self.invocation.add_arg(Arg::ptr(buffer.into_arg()));
                 self
             }
 
             /// The next argument, for a `PtrMut<T>`.
             #[inline]
             pub fn ptr_mut<T: DType>(mut self, buffer: impl PtrMutArg<'a, T>) -> Self {
-                self.invocation.args.push(Arg::ptr_mut(buffer.into_arg_mut()));
+                self.invocation.add_arg(Arg::ptr_mut(buffer.into_arg_mut()));
                 self
             }
 
             /// The next argument, for a `TensorDesc<T, { [..] }>` with blocks of `RANK` dimensions.
             #[inline]
             pub fn desc<T: DType, const RANK: usize>(mut self, tensor: impl DescArg<'a, T, RANK>) -> Self {
-                self.invocation.args.push(Arg::desc(tensor.into_desc()));
+                self.invocation.add_arg(Arg::desc(tensor.into_desc()));
                 self
             }
 
             /// The next argument, for a `TensorDescMut<T, { [..] }>` with blocks of `RANK` dimensions.
             #[inline]
             pub fn desc_mut<T: DType, const RANK: usize>(mut self, tensor: impl DescMutArg<'a, T, RANK>) -> Self {
-                self.invocation.args.push(Arg::desc_mut(tensor.into_desc_mut()));
+                self.invocation.add_arg(Arg::desc_mut(tensor.into_desc_mut()));
                 self
             }
 
             /// The next argument, for a scalar.
             #[inline]
             pub fn scalar(mut self, value: impl Scalar) -> Self {
-                self.invocation.args.push(Arg::scalar(value.value()));
+                self.invocation.add_arg(Arg::scalar(value.value()));
                 self
             }
 
             /// The next argument, for a `Const<T>`: folded into the code.
             #[inline]
             pub fn const_scalar(mut self, value: impl Scalar) -> Self {
-                self.invocation.args.push(Arg::constant(value.value()));
+                self.invocation.add_arg(Arg::constant(value.value()));
                 self
             }
         }
@@ -137,7 +138,10 @@ macro_rules! calls {
                 self
             }
 
-            /// How many iterations of loops are in flight at once, where loops are pipelined.
+            /// How many iterations of loops are in flight at once, where loops are pipelined: from 1
+            /// to 16, without it 3. More than 3 that do not fit into shared memory are an
+            /// [`Error::Resources`](crate::Error::Resources), of up to 3 as many are taken as fit.
+            /// Where warps of their own fetch, it is always as many as fit, up to this number.
             #[inline]
             pub fn num_stages(mut self, stages: u32) -> Self {
                 self.invocation.tuning.num_stages = Some(stages);

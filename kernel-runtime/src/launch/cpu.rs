@@ -8,7 +8,8 @@ use super::bind::bind;
 use super::fault::{FaultAt, ParamNames};
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
-use super::spec::{Checking, Key, ParamSpecs, Spec, Tuning};
+use super::key::Key;
+use super::spec::{Checking, ParamSpecs, Spec, Tuning};
 use super::timing::Timings;
 use crate::error::{Access, Error, Result};
 use crate::graph::{HostLaunch, recording};
@@ -50,7 +51,7 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     let id = LaunchId::next();
     // Until the end, as the kernel runs here and now.
     let _entered = enter(&call.args);
-    for arg in &call.args {
+    for arg in call.args.iter() {
         arg.prepare(place.stream, id)?;
     }
     // SAFETY: the buffers are borrowed here: those that the kernel writes exclusively, the others

@@ -1,12 +1,13 @@
 //! A call without its types: everything that a launch does before it comes to the backend.
 
 use super::args::Arg;
-#[cfg(feature = "jit")]
-use super::args::ArgKind;
 use super::compiled::CompiledKernel;
 use super::kernel::{Kernel, user_params};
 #[cfg(feature = "jit")]
-use super::spec::{Checking, KeyHead, Words};
+use super::key::{Digest, KeyHead, Words};
+use super::list::List;
+#[cfg(feature = "jit")]
+use super::spec::Checking;
 use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning};
 use super::target::Target;
 use super::{backend, cpu, grid};
@@ -15,18 +16,21 @@ use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use kernel_core::ir::Safety;
-use smallvec::SmallVec;
 use std::cell::Cell;
 
 /// A kernel, its arguments and options. Nothing of it is checked yet.
 pub(super) struct Invocation<'a> {
     pub(super) kernel: &'static Kernel,
-    pub(super) dtypes: SmallVec<[ElementType; 16]>,
-    pub(super) constants: SmallVec<[i64; 8]>,
-    pub(super) args: SmallVec<[Arg<'a>; 16]>,
-    pub(super) tuning: Tuning,
     pub(super) stream: Option<&'a Stream>,
+    /// Of dtypes, constants and arguments, in the order in which they came.
+    #[cfg(feature = "jit")]
+    digest: Digest,
+    /// What the call says. The kernel's own options are those of the variant, see [`Invocation::tuning`].
+    pub(super) tuning: Tuning,
     pub(super) safety: Safety,
+    dtypes: List<ElementType, 16>,
+    constants: List<i64, 8>,
+    pub(super) args: List<Arg<'a>, 16>,
 }
 
 /// Where a launch runs, after all checks that need no code.
@@ -60,13 +64,53 @@ impl<'a> Invocation<'a> {
     fn allocate(kernel: &'static Kernel, safety: Safety) -> Box<Self> {
         Box::new(Invocation {
             kernel,
-            dtypes: SmallVec::new(),
-            constants: SmallVec::new(),
-            args: SmallVec::new(),
-            tuning: Tuning::default(),
             stream: None,
+            #[cfg(feature = "jit")]
+            digest: Digest::default(),
+            tuning: Tuning::default(),
             safety,
+            dtypes: List::new(),
+            constants: List::new(),
+            args: List::new(),
         })
+    }
+
+    /// The next dtype parameter.
+    #[inline(always)]
+    pub(super) fn add_dtype(&mut self, element: ElementType) {
+        #[cfg(feature = "jit")]
+        {
+            self.digest = self.digest.with(element as u64);
+        }
+        self.dtypes.push(element);
+    }
+
+    /// The next constexpr.
+    #[inline(always)]
+    pub(super) fn add_constant(&mut self, value: i64) {
+        #[cfg(feature = "jit")]
+        {
+            self.digest = self.digest.with(value as u64);
+        }
+        self.constants.push(value);
+    }
+
+    /// The next argument.
+    #[inline(always)]
+    pub(super) fn add_arg(&mut self, arg: Arg<'a>) {
+        #[cfg(feature = "jit")]
+        {
+            self.digest = arg.mix_into(self.digest);
+        }
+        self.args.push(arg);
+    }
+
+    /// Learns again what the key says of the arguments.
+    #[cfg(feature = "jit")]
+    #[cold]
+    pub(super) fn refresh_args(&mut self) {
+        // What a digest finds is compared, so this one may be that of other arguments.
+        self.args.iter_mut().for_each(Arg::refresh);
     }
 
     /// Keeps the memory for the thread's next call.
@@ -77,6 +121,10 @@ impl<'a> Invocation<'a> {
         self.args.clear();
         self.tuning = Tuning::default();
         self.stream = None;
+        #[cfg(feature = "jit")]
+        {
+            self.digest = Digest::default();
+        }
         // SAFETY: it has just been cleared.
         let spare = unsafe { self.with_lifetime() };
         let _ = SPARE.try_with(|place| place.set(Some(spare)));
@@ -95,40 +143,63 @@ impl<'a> Invocation<'a> {
 
     /// Starts the kernel on `device`.
     pub(super) fn launch(mut self: Box<Self>, grid: [i64; 3], device: &Device) -> Result<()> {
-        let result = self.start(grid, device);
-        self.recycle();
-        result
+        // Errors are long: where there is none, none is moved.
+        match self.start(grid, device) {
+            Ok(()) => {
+                self.recycle();
+                Ok(())
+            }
+            Err(error) => {
+                self.recycle();
+                Err(error)
+            }
+        }
     }
 
+    #[inline(always)]
     fn start(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
         let stream = self.stream.unwrap_or_else(|| device.default_stream());
-        self.check_devices(stream, device)?;
-        let place = Place { device, stream, grid: grid::check(grid)? };
-        self.tuning = self.tuning.or(self.kernel.source().tuning());
-        if !self.tuning.is_valid() {
-            return Err(self.tuning.refusal());
+        let checked = grid::check(grid);
+        if let Ok(grid) = checked
+            && self.stream.is_none_or(|stream| stream.is_in(device.context()))
+            && self.tuning.is_valid()
+            && !grid.contains(&0)
+            && device.is_cuda()
+        {
+            // The backend checks the buffers' devices, where it must look at them anyway.
+            return backend::launch(self, &Place { device, stream, grid });
         }
-        if place.grid.contains(&0) {
-            return Ok(());
-        }
-        if device.is_cuda() { backend::launch(self, &place) } else { cpu::launch(self, &place) }
+        self.start_checked(checked, device)
     }
 
-    /// The options of the launch, then those of the kernel's attribute.
-    fn tuning(&self) -> Result<Tuning> {
-        self.tuning.or(self.kernel.source().tuning()).check()
-    }
-
-    /// Buffers and the stream live where the kernel runs.
-    #[inline]
-    fn check_devices(&self, stream: &Stream, device: &Device) -> Result<()> {
-        if self.stream.is_some() && stream.check_context(device.context()).is_err() {
+    /// As `start`, for calls that are refused, do nothing or are rare.
+    #[inline(never)]
+    fn start_checked(&mut self, grid: Result<[u32; 3]>, device: &Device) -> Result<()> {
+        let stream = self.stream.unwrap_or_else(|| device.default_stream());
+        if stream.check_context(device.context()).is_err() {
             return Err(Error::WrongDevice {
                 argument: "".into(),
                 actual: stream.context().label().into(),
                 expected: device.to_string().into(),
             });
         }
+        self.check_buffers(stream)?;
+        let place = Place { device, stream, grid: grid? };
+        self.tuning()?;
+        if place.grid.contains(&0) {
+            return Ok(());
+        }
+        if device.is_cuda() { backend::launch_late(self, &place) } else { cpu::launch(self, &place) }
+    }
+
+    /// The options of the launch, then those of the kernel's attribute.
+    pub(super) fn tuning(&self) -> Result<Tuning> {
+        self.tuning.or(self.kernel.source().tuning()).check()
+    }
+
+    /// Buffers live where the kernel runs.
+    #[cold]
+    pub(super) fn check_buffers(&self, stream: &Stream) -> Result<()> {
         for (index, arg) in self.args.iter().enumerate() {
             if let Err(error) = arg.check_device(stream) {
                 return Err(self.name_argument(error, index));
@@ -166,21 +237,46 @@ impl<'a> Invocation<'a> {
         then(&Spec { dtypes: &self.dtypes, constants: &self.constants, params: &params, tuning, safety: self.safety })
     }
 
-    /// The words of that variant's key in `place`. The launch has put its kernel's options into its
-    /// own.
+    /// The words of that variant's key in `place`. They say nothing of the kernel's own options, which are always the
+    /// same.
+    #[cfg(feature = "jit")]
+    #[cold]
+    pub(super) fn key(&self, words: &mut Words, place: u64, checking: Checking) {
+        words.set(self.key_head(place, checking), &self.dtypes, key_params(&self.args), &self.constants);
+    }
+
+    /// Whether these are the words that [`Invocation::key`] gives, where `args` are the arguments.
     #[cfg(feature = "jit")]
     #[inline]
-    pub(super) fn key(&self, words: &mut Words, place: u64, checking: Checking) {
-        let head = KeyHead { place, checking, tuning: self.tuning, safety: self.safety };
-        let value = |arg: &Arg<'_>| (arg.kind() == ArgKind::Const).then(|| arg.bits());
-        words.set(head, &self.dtypes, self.args.iter().map(|arg| (arg.unit(), value(arg))), &self.constants);
+    pub(super) fn has_key(&self, words: &[u64], args: &[Arg<'_>], place: u64, checking: Checking) -> bool {
+        Words::is(words, self.key_head(place, checking), &self.dtypes, key_params(args), &self.constants)
     }
+
+    /// Where a cache may have it.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(super) fn key_digest(&self, place: u64, checking: Checking) -> Digest {
+        self.key_head(place, checking).digest(self.digest)
+    }
+
+    #[cfg(feature = "jit")]
+    #[inline]
+    fn key_head(&self, place: u64, checking: Checking) -> KeyHead {
+        KeyHead { place, checking, tuning: self.tuning, safety: self.safety }
+    }
+}
+
+/// What a key says of the arguments.
+#[cfg(feature = "jit")]
+#[inline]
+fn key_params(args: &[Arg<'_>]) -> impl ExactSizeIterator<Item = (u16, Option<u64>)> {
+    args.iter().map(|arg| (arg.unit(), arg.key_value()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::Scalar;
     use super::super::kernel::KernelSource;
+    use super::super::scalar::Scalar;
     use super::*;
 
     #[test]
@@ -189,9 +285,9 @@ mod tests {
             KernelSource { name: "k", module: "", file: "", ir: "", lines: &[], num_warps: None, num_stages: None };
         let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(source)));
         let mut first = Invocation::new(kernel, Safety::Unsafe);
-        first.args.push(Arg::scalar(1i32.value()));
-        first.constants.push(3);
-        first.dtypes.push(ElementType::F32);
+        first.add_arg(Arg::scalar(1i32.value()));
+        first.add_constant(3);
+        first.add_dtype(ElementType::F32);
         first.tuning.num_warps = Some(4);
         let address = std::ptr::from_ref(&*first).addr();
         let launched = first.launch([0, 1, 1], &Device::cpu());

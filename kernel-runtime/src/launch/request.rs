@@ -1,10 +1,10 @@
 //! Compiling without arguments: what `AddConsts { BLOCK: 1024 }.compile::<f32>(target)` does.
 
-use super::args::{Scalar, ScalarValue};
 use super::backend;
 use super::bind::element_type;
 use super::compiled::CompiledKernel;
 use super::kernel::{Kernel, user_params};
+use super::scalar::{Scalar, ScalarValue};
 use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning, assumed_buffer, assumed_scalar, assumed_tensor};
 use super::target::Target;
 use crate::dtype::{DType, ElementType};

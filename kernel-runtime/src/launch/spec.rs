@@ -1,14 +1,13 @@
 //! What a variant of a kernel is made from: dtypes, constexprs, what is known of the arguments,
-//! options. And its [`Key`] in the caches: a few words, made without an allocation.
+//! options.
 
-use super::args::{Arg, ArgKind, ScalarValue, core_dtype};
+use super::args::{Arg, ArgKind};
+use super::scalar::{ScalarValue, core_dtype};
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use crate::tensor::{Inner, Padding, TensorFacts};
 use kernel_core::ir::{Facts, Safety};
 use smallvec::SmallVec;
-use std::borrow::Borrow;
-use std::mem::MaybeUninit;
 
 /// Alignments above this many bytes make no code better: it is the widest access of a thread.
 const MAX_ALIGNMENT: u32 = 16;
@@ -104,7 +103,6 @@ pub(super) enum ParamSpec {
 
 impl ParamSpec {
     /// What the GPU's code generator may know of an argument.
-    #[inline]
     pub(super) fn of(arg: &Arg<'_>) -> ParamSpec {
         let element = arg.element();
         match arg.kind() {
@@ -195,7 +193,6 @@ impl ParamSpec {
     }
 
     /// Everything but a constant's value.
-    #[inline]
     pub(super) fn unit(self) -> u16 {
         let log2 = |power: u32| power.trailing_zeros() as u16;
         let (kind, element, facts) = match self {
@@ -210,16 +207,44 @@ impl ParamSpec {
                 (4 + u16::from(mutable), element, flags << 3 | u16::from(facts.rank))
             }
         };
-        kind | (element as u16) << 3 | facts << 8
+        pack(kind, element, facts)
     }
 
     /// The value of a constant.
-    fn value(self) -> Option<u64> {
+    pub(super) fn value(self) -> Option<u64> {
         match self {
             ParamSpec::Const(value) => Some(value.bits),
             ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Tensor { .. } => None,
         }
     }
+}
+
+#[inline(always)]
+fn pack(kind: u16, element: ElementType, facts: u16) -> u16 {
+    kind | (element as u16) << 3 | facts << 8
+}
+
+/// The unit of a buffer at this address, of so many elements: as [`ParamSpec::unit`] makes it, but without a
+/// [`ParamSpec`], because each launch needs it of each argument.
+#[inline(always)]
+pub(super) fn buffer_unit(element: ElementType, mutable: bool, address: u64, len: u64) -> u16 {
+    let alignment = (address | u64::from(MAX_ALIGNMENT)).trailing_zeros() as u16;
+    pack(u16::from(mutable), element, alignment | divisor_log2(len) << 3)
+}
+
+/// As [`buffer_unit`], of a scalar with these bits.
+#[inline(always)]
+pub(super) fn scalar_unit(element: ElementType, bits: u64) -> u16 {
+    let facts = if is_int(element) { divisor_log2(bits) | u16::from(bits == 1) << 3 } else { 0 };
+    pack(2, element, facts)
+}
+
+/// The logarithm of the first of [`DIVISORS`] that divides the number.
+#[inline(always)]
+fn divisor_log2(number: u64) -> u16 {
+    const { assert!(DIVISORS[0] == 16 && DIVISORS[1] == 8) };
+    let log2 = (number | u64::from(DIVISOR)).trailing_zeros() as u16;
+    if log2 < DIVISORS[1].trailing_zeros() as u16 { 0 } else { log2 }
 }
 
 /// The parameters of most kernels, without an allocation.
@@ -252,143 +277,6 @@ pub(super) enum Checking {
     AtLaunch,
     /// Every access is checked.
     Everywhere,
-}
-
-/// What tells variants apart: two launches with one key run the same code.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key(Box<[u64]>);
-
-impl Key {
-    /// The key of a variant in `place`: a context, a target, or the CPU.
-    pub(super) fn new(spec: &Spec<'_>, place: u64, checking: Checking) -> Key {
-        let Spec { dtypes, constants, params, tuning, safety } = *spec;
-        let mut words = Words::default();
-        let params = params.iter().map(|param| (param.unit(), param.value()));
-        words.set(KeyHead { place, checking, tuning, safety }, dtypes, params, constants);
-        Key(words.as_slice().into())
-    }
-}
-
-/// Tables find a key by its words alone.
-impl Borrow<[u64]> for Key {
-    #[inline]
-    fn borrow(&self) -> &[u64] {
-        &self.0
-    }
-}
-
-/// Keys of up to this many words are made without an allocation.
-const INLINE_WORDS: usize = 64;
-
-/// The words of a key.
-pub(super) struct Words {
-    inline: [MaybeUninit<u64>; INLINE_WORDS],
-    /// How many of `inline` are written.
-    len: usize,
-    /// The words, if they may be more than fit.
-    long: Vec<u64>,
-}
-
-impl Words {
-    /// The words of a key. Parameters have a unit, and constants among them a value.
-    #[inline]
-    pub(super) fn set(
-        &mut self,
-        head: KeyHead,
-        dtypes: &[ElementType],
-        params: impl ExactSizeIterator<Item = (u16, Option<u64>)>,
-        constants: &[i64],
-    ) {
-        self.long.clear();
-        self.len = 0;
-        let most = HEAD_WORDS + dtypes.len() + 2 * params.len() + constants.len();
-        if most > INLINE_WORDS {
-            return self.set_long(head, dtypes, params, constants);
-        }
-        let Words { inline, len, .. } = self;
-        let mut written = 0;
-        for_each_word(head, dtypes, params, constants, |word| {
-            if let Some(place) = inline.get_mut(written) {
-                place.write(word);
-                written += 1;
-            }
-        });
-        *len = written;
-    }
-
-    #[cold]
-    fn set_long(
-        &mut self,
-        head: KeyHead,
-        dtypes: &[ElementType],
-        params: impl ExactSizeIterator<Item = (u16, Option<u64>)>,
-        constants: &[i64],
-    ) {
-        for_each_word(head, dtypes, params, constants, |word| self.long.push(word));
-    }
-
-    #[inline]
-    pub(super) fn as_slice(&self) -> &[u64] {
-        if !self.long.is_empty() {
-            return &self.long;
-        }
-        // SAFETY: so many have been written.
-        unsafe { self.inline[..self.len].assume_init_ref() }
-    }
-}
-
-impl Default for Words {
-    #[inline]
-    fn default() -> Self {
-        Words { inline: [const { MaybeUninit::uninit() }; INLINE_WORDS], len: 0, long: Vec::new() }
-    }
-}
-
-/// Words that do not depend on how many parameters there are.
-const HEAD_WORDS: usize = 2;
-
-/// Gives the words of a key.
-#[inline]
-fn for_each_word(
-    head: KeyHead,
-    dtypes: &[ElementType],
-    params: impl ExactSizeIterator<Item = (u16, Option<u64>)>,
-    constants: &[i64],
-    mut give: impl FnMut(u64),
-) {
-    let option = |value: Option<u32>| u64::from(value.unwrap_or(0)) & 0xff;
-    // The counts keep lists of different lengths apart.
-    give(
-        (head.checking as u64)
-            | ((head.safety == Safety::Unsafe) as u64) << 1
-            | (head.tuning.jitter.is_some() as u64) << 2
-            | option(head.tuning.num_warps) << 8
-            | option(head.tuning.num_stages) << 16
-            | (dtypes.len() as u64) << 24
-            | (params.len() as u64) << 40,
-    );
-    give(head.place);
-    if let Some(seed) = head.tuning.jitter {
-        give(seed);
-    }
-    dtypes.iter().for_each(|element| give(*element as u64));
-    for (unit, value) in params {
-        give(unit.into());
-        if let Some(value) = value {
-            give(value);
-        }
-    }
-    // The rest of the words, however many.
-    constants.iter().for_each(|value| give(*value as u64));
-}
-
-/// What a [`Key`] has besides dtypes, constexprs and parameters.
-#[derive(Clone, Copy)]
-pub(super) struct KeyHead {
-    pub(super) place: u64,
-    pub(super) checking: Checking,
-    pub(super) tuning: Tuning,
-    pub(super) safety: Safety,
 }
 
 /// What an ordinary launch has, for code that is looked at without arguments: allocations are
@@ -425,14 +313,8 @@ fn is_int(element: ElementType) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::Scalar;
+    use super::super::scalar::Scalar;
     use super::*;
-
-    fn key(dtypes: &[ElementType], constants: &[i64], params: &[ParamSpec], num_warps: Option<u32>) -> Key {
-        let tuning = Tuning { num_warps, ..Tuning::default() };
-        let spec = Spec { dtypes, constants, params, tuning, safety: Safety::Safe };
-        Key::new(&spec, 0, Checking::Everywhere)
-    }
 
     #[test]
     fn integers_are_specialised_on_few_divisors() {
@@ -453,59 +335,24 @@ mod tests {
         assert_eq!(spec((-16i8).value()).divisible_by, 16);
     }
 
+    /// What launches pack by themselves is what the cache is told.
     #[test]
-    fn keys_differ_where_variants_do() {
-        let (f32, i32) = (ElementType::F32, ElementType::I32);
-        let one = ParamSpec::of(&Arg::scalar(1i32.value()));
-        let two = ParamSpec::of(&Arg::scalar(2i32.value()));
-        let buffer = assumed_buffer(f32, false);
-        let many = [two; 40];
-        let keys = [
-            key(&[f32], &[1024], &[one], None),
-            key(&[f32], &[1024], &[two], None),
-            key(&[i32], &[1024], &[two], None),
-            key(&[f32], &[512], &[two], None),
-            key(&[f32], &[512], &[two], Some(4)),
-            key(&[f32], &[512], &[two], Some(8)),
-            key(&[], &[512], &[two], None),
-            key(&[], &[512, 0], &[two], None),
-            key(&[], &[512], &[buffer], None),
-            key(&[], &[512], &[buffer.without_facts()], None),
-            key(&[], &[512], &[assumed_buffer(f32, true)], None),
-            key(&[], &[], &[ParamSpec::Const(0.5f32.value())], None),
-            key(&[], &[], &[ParamSpec::Const(0.25f32.value())], None),
-            key(&[], &[], &many, None),
-            key(&[], &[], &many[1..], None),
-        ];
-        for (index, a) in keys.iter().enumerate() {
-            assert_eq!(keys.iter().position(|b| a == b), Some(index));
-        }
-    }
-
-    #[test]
-    fn keys_differ_by_the_seed_of_delays() {
-        let key = |jitter, constants: &[i64]| {
-            let tuning = Tuning { jitter, ..Tuning::default() };
-            let spec = Spec { dtypes: &[], constants, params: &[], tuning, safety: Safety::Safe };
-            Key::new(&spec, 0, Checking::Everywhere)
-        };
-        let keys = [key(None, &[]), key(None, &[1]), key(Some(0), &[]), key(Some(1), &[]), key(Some(u64::MAX), &[])];
-        for (index, a) in keys.iter().enumerate() {
-            assert_eq!(keys.iter().position(|b| a == b), Some(index));
-        }
-    }
-
-    #[test]
-    fn keys_of_any_length_are_exact() {
-        let mut words = Words::default();
-        for constants in [0, 1, INLINE_WORDS - HEAD_WORDS, INLINE_WORDS - HEAD_WORDS + 1, 1000, 3] {
-            let values: Vec<i64> = (0..constants as i64).collect();
-            let tuning = Tuning::default();
-            let head = KeyHead { place: 7, checking: Checking::Everywhere, tuning, safety: Safety::Safe };
-            words.set(head, &[], std::iter::empty(), &values);
-            let (head, rest) = words.as_slice().split_at(HEAD_WORDS);
-            assert_eq!(head[1], 7);
-            assert_eq!(rest, values.iter().map(|value| *value as u64).collect::<Vec<_>>());
+    fn units_do_not_depend_on_how_they_are_made() {
+        let edges = [0u64, 1, 2, 3, 4, 8, 12, 16, 24, 32, 48, 100, 1 << 31, u64::MAX, u64::MAX - 7, 1 << 63];
+        for element in ElementType::ALL {
+            for bits in edges {
+                let value = ScalarValue { bits, element };
+                let unit = ParamSpec::of(&Arg::scalar(value)).unit();
+                assert_eq!(scalar_unit(element, bits), unit, "{element} {bits}");
+                for len in edges {
+                    let alignment = 1 << bits.trailing_zeros().min(4);
+                    let len_divisor = DIVISORS.into_iter().find(|divisor| len % u64::from(*divisor) == 0).unwrap_or(1);
+                    for mutable in [false, true] {
+                        let spec = ParamSpec::Buffer { element, mutable, alignment, len_divisor };
+                        assert_eq!(buffer_unit(element, mutable, bits, len), spec.unit(), "{element} {bits} {len}");
+                    }
+                }
+            }
         }
     }
 

@@ -339,7 +339,22 @@ fn buffers_of_another_device_are_named() -> Result<()> {
     let stream = gpu.new_stream()?;
     let launched = add::<_, 4>(&x, &x, &mut out, 4).grid(1).stream(&stream).launch(&cpu);
     assert_eq!(launched, wrong("", "cuda:0", "cpu"));
-    Ok(())
+
+    // Nor are they taken by a kernel that has been launched there with arguments just like them.
+    let mut there = gpu.zeros::<f32>(4)?;
+    for stream in [gpu.default_stream(), &stream] {
+        add::<_, 4>(&y, &y, &mut there, 4).grid(1).stream(stream).launch(&gpu)?;
+        for grid in [1, 0] {
+            let launched = add::<_, 4>(&y, &y, &mut out, 4).grid(grid).stream(stream).launch(&gpu);
+            assert_eq!(launched, wrong("out", "cpu", "cuda:0"));
+        }
+    }
+    // The same GPU opened again is no other device, but has a stream of its own.
+    let again = Device::cuda(0)?;
+    add::<_, 4>(&y, &y, &mut there, 4).grid(1).launch(&again)?;
+    add::<_, 4>(&there, &y, &mut gpu.zeros::<f32>(4)?, 4).grid(1).launch(&gpu)?;
+    gpu.synchronize()?;
+    again.synchronize()
 }
 
 #[test]

@@ -255,16 +255,41 @@ fn kernels_that_are_too_large_for_a_target() {
     match compile(4, Target::sm_90a()) {
         Err(error @ Error::Resources { .. }) => {
             let text = error.to_string();
-            assert!(text.contains("`transposed`") && text.contains("262144") && text.contains("warps"), "{text}");
+            assert!(text.starts_with("kernel `transposed` needs 262144 elements in a tile of 4 warps ("), "{text}");
+            assert!(text.contains("bad_input.rs:") && text.contains("the limit is 131072"), "{text}");
+            assert!(text.ends_with("loop over smaller tiles, or use 8 warps"), "{text}");
         }
         other => panic!("{:?}", other.map(|compiled| compiled.ptx().len())),
     }
     match compile(32, Target::sm_80()) {
         Err(error @ Error::Resources { .. }) => {
             let text = error.to_string();
-            assert!(text.contains("shared memory") && text.contains("166912"), "{text}");
+            assert!(text.contains(" bytes of shared memory on sm_80 ("), "{text}");
+            assert!(text.contains("the limit is 166912"), "{text}");
         }
         other => panic!("{:?}", other.map(|compiled| compiled.report().to_string())),
     }
     assert!(matches!(compile(64, Target::sm_90a()), Err(Error::InvalidSetting { .. })));
+}
+
+#[kernel]
+fn counted<const N: u64, const FLAG: bool, const BLOCK: usize>(out: PtrMut<i32>) {
+    store(out + arange(0, BLOCK), if FLAG && N > 0 { 1 } else { 0 });
+}
+
+#[test]
+fn constexprs_beyond_63_bits_are_named_as_they_were_given() {
+    check(|device| {
+        let mut out = device.zeros::<i32>(4)?;
+        let mut refusal = |consts: CountedConsts| match consts.call(&mut out).grid(1).launch(device) {
+            Err(error @ Error::Compile(_)) => error.to_string(),
+            other => panic!("{other:?}"),
+        };
+        let text = refusal(CountedConsts { N: u64::MAX, FLAG: true, BLOCK: 4 });
+        assert!(text.contains("`N = 18446744073709551615` is more than a constexpr can be"), "{text}");
+        assert!(text.contains("the limit is 9223372036854775807") && text.contains("FLAG = true"), "{text}");
+        let text = refusal(CountedConsts { N: 1, FLAG: false, BLOCK: 1 << 63 });
+        assert!(text.contains("`BLOCK = 9223372036854775808` is more than a constexpr can be"), "{text}");
+        Ok(())
+    });
 }

@@ -309,3 +309,25 @@ fn generic_code_on_several_dtypes() {
         Ok(())
     });
 }
+
+/// Statements from elsewhere, with a semicolon behind them.
+macro_rules! finished_by_a_semicolon {
+    ($name:ident($out:ident) $($body:tt)*) => {
+        #[kernel]
+        fn $name($out: PtrMut<i32>) {
+            $($body)*;
+        }
+    };
+}
+
+finished_by_a_semicolon! { seven(out) store(out, 6); store(out, load(out) + 1); }
+
+#[test]
+fn statements_may_be_empty() {
+    check(|device| {
+        let mut out = device.zeros::<i32>(1)?;
+        seven(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [7]);
+        Ok(())
+    });
+}

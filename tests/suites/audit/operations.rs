@@ -242,3 +242,46 @@ fn cache_hints_change_nothing() {
         Ok(())
     });
 }
+
+/// What messages and the reference say to write for operations of Triton.
+#[kernel]
+fn recipes<const N: usize, const BINS: usize>(
+    x: Ptr<f32>,
+    y: Ptr<f32>,
+    pairs: PtrMut<f32>,
+    ends: PtrMut<f32>,
+    sorted: PtrMut<f32>,
+    counts: PtrMut<i32>,
+) {
+    let i = arange(0, N);
+    let (a, b) = (load(x + i), load(y + i));
+    let joined = select(arange(0, 2) == 0, a[(.., None)], b[(.., None)]);
+    store(pairs + arange(0, 2 * N), reshape(joined, [2 * N]));
+    store(pairs + 2 * N + i, sum(select(arange(0, 2) == 0, joined, 0.0), axis = -1));
+    store(pairs + 3 * N + i, sum(select(arange(0, 2) == 1, joined, 0.0), axis = -1));
+    let both = reshape(select((arange(0, 2) == 0)[(.., None)], a[(None, ..)], b[(None, ..)]), [2 * N]);
+    store(ends + arange(0, 2 * N), both);
+    store(ends + 2 * N + i, load(x + (N - 1 - i)));
+    store(sorted + sum((a[(None, ..)] < a[(.., None)]) as i32, axis = 1), a);
+    let bins = sum((a[(None, ..)] as i32 == arange(0, BINS)[(.., None)]) as i32, axis = 1);
+    store(counts + arange(0, BINS), bins);
+}
+
+#[test]
+fn operations_of_triton_in_a_line() {
+    check(|device| {
+        let a: Vec<f32> = (0..16).map(|i| ((i * 7) % 16) as f32 / 4.0).collect();
+        let b: Vec<f32> = (0..16).map(|i| -(i as f32)).collect();
+        let (x, y) = (device.upload(&a)?, device.upload(&b)?);
+        let (mut pairs, mut ends) = (device.zeros::<f32>(64)?, device.zeros::<f32>(48)?);
+        let (mut sorted, mut counts) = (device.zeros::<f32>(16)?, device.zeros::<i32>(4)?);
+        recipes::<16, 4>(&x, &y, &mut pairs, &mut ends, &mut sorted, &mut counts).grid(1).launch(device)?;
+        let interleaved = a.iter().zip(&b).flat_map(|(&a, &b)| [a, b]);
+        assert_eq!(pairs.to_vec()?, interleaved.chain(a.clone()).chain(b.clone()).collect::<Vec<f32>>());
+        let reversed = a.iter().rev().copied();
+        assert_eq!(ends.to_vec()?, a.iter().chain(&b).copied().chain(reversed).collect::<Vec<f32>>());
+        assert_eq!(sorted.to_vec()?, (0..16).map(|i| i as f32 / 4.0).collect::<Vec<f32>>());
+        assert_eq!(counts.to_vec()?, [4; 4]);
+        Ok(())
+    });
+}

@@ -238,7 +238,7 @@ fn lives_with(func: &Func, place: &Place, alloc: OpId) -> bool {
 }
 
 fn too_many(func: &Func, span: Span, wanted: u32, stages: u32, needed: u32, limit: u32) -> CodegenError {
-    let what = format!("more shared memory than there is, in a loop with {wanted} stages");
+    let what = format!("bytes of shared memory in a loop with {wanted} stages");
     let error = CodegenError::refuse(func, span, what).amounts(u64::from(needed), u64::from(limit));
     error.help(match stages {
         0 => "a single stage does not fit: use smaller tiles".to_string(),

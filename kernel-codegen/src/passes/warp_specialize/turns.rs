@@ -17,7 +17,7 @@
 //! nothing older, so nobody may wait for a slot that still is a round behind. Once the other has seen all its slots full,
 //! none is.
 //!
-//! A kernel qualifies if its body is one marked loop over tiles, which do not depend on each other, around one loop of
+//! A kernel qualifies if its body is one loop over tiles, which do not depend on each other, around one loop of
 //! products with bounds that are the same for all tiles. Tiles leave through tensor copies; nothing else is written.
 
 use kernel_core::ir::{
@@ -37,13 +37,18 @@ pub(super) const GROUPS: u32 = 2;
 /// The loop over tiles of a kernel whose tiles two groups may take in turns.
 pub(super) fn tile_loop(func: &Func, channels: &[Channel], outgoing: &[Outgoing], num_warps: u32) -> Option<OpId> {
     let [channel] = channels else { return None };
-    if num_warps != GROUP_WARPS || !channel.asked || scratch_bytes(func, channels) > 0 {
+    if num_warps != GROUP_WARPS || scratch_bytes(func, channels) > 0 {
         return None;
     }
-    let is_marked = |id: &&OpId| matches!(func.op(**id).op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
-    let around = func.region(func.body).ops.iter().find(is_marked).copied()?;
+    // A mark on the loop of products alone asks for what it says: that warps fetch.
+    let holds = |id: &&OpId| {
+        let operation = func.op(**id);
+        let Op::Control(ControlOp::For { warp_specialize, .. }) = operation.op else { return false };
+        (warp_specialize || !channel.asked) && func.region(operation.regions[0]).ops.contains(&channel.owner)
+    };
+    let around = func.region(func.body).ops.iter().find(holds).copied()?;
     let operation = func.op(around);
-    let body = func.region(*operation.regions.first()?);
+    let body = func.region(operation.regions[0]);
     let carries = operation.operands.len() > 3;
     let bounds = &func.op(channel.owner).operands[..3];
     let mut inside = body.args.clone();
@@ -51,7 +56,7 @@ pub(super) fn tile_loop(func: &Func, channels: &[Channel], outgoing: &[Outgoing]
     let is_fixed = |bound: &ValueId| !inside.contains(bound) && *func.ty(*bound) == Ty::scalar(DType::I32);
     let apart = body.ops.iter().all(|&id| id == channel.owner || is_apart(func, id, outgoing));
     let alone = func.region(func.body).ops.iter().all(|&id| id == around || is_apart(func, id, &[]));
-    let fits = body.ops.contains(&channel.owner) && bounds.iter().all(is_fixed) && !carries && apart && alone;
+    let fits = bounds.iter().all(is_fixed) && !carries && apart && alone;
     (fits && computes_only(func, channel)).then_some(around)
 }
 

@@ -219,8 +219,12 @@ impl Block<'_> {
         let [_, n, depth] = sizes(&modifiers[3]);
         let [sum, left, right] = [4, 5, 6].map(|i| modifiers[i].as_str());
         let operands = &instruction.operands;
+        if self.value(threads[0], &operands[3]) == 0 {
+            let Operand::Vector(sums) = &operands[0] else { panic!("one register of sums") };
+            let zeros = vec![0; sums.len()];
+            threads.iter().for_each(|&thread| self.set_words(thread, &operands[0], &zeros));
+        }
         let flag = |index: usize| operands.get(index).is_some_and(|operand| self.value(threads[0], operand) == 1);
-        assert!(flag(3), "the accumulator is added to");
         let first_row = threads[0] / WARP % 4 * 16;
         let in_registers = matches!(operands[1], Operand::Vector(_));
         let a = if in_registers {

@@ -55,8 +55,15 @@ impl Binder<'_> {
                 ConstTy::Int(IntTy::Fixed(dtype)) => (dtype.name(), dtype.int_min(), dtype.int_max()),
             };
             if !(min..=max).contains(&i128::from(value)) {
-                let help = format!("{name} holds {min}..={max}");
-                self.error(Span::UNKNOWN, format!("`{} = {value}` does not fit {name}", param.name), Some(help));
+                let shown = param.show(value);
+                // Of unsigned types, only what is too large for the signed 64 bits of a value looks negative.
+                let (problem, help) = match value < 0 && max == i128::from(u64::MAX) {
+                    true => {
+                        (format!("`{shown}` is more than a constexpr can be"), format!("the limit is {}", i64::MAX))
+                    }
+                    false => (format!("`{shown}` does not fit {name}"), format!("{name} holds {min}..={max}")),
+                };
+                self.error(Span::UNKNOWN, problem, Some(help));
             }
         }
     }

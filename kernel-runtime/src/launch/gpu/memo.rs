@@ -70,7 +70,7 @@ fn grid_words([x, y, z]: [u32; 3]) -> [u64; 2] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::args::Scalar;
+    use super::super::super::scalar::Scalar;
     use super::*;
 
     fn args(n: i64, m: i64) -> [Arg<'static>; 2] {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `variant` | one variant compiled for one target, with what its reports mean |
 //! | `module` | a variant loaded by the driver into one context |
+//! | `plan` | what a launch reads of both |
 //! | `memo` | the last launch that met its conditions |
 //! | `submit` | a launch: addresses and values as the code takes them, the call of the driver |
 //! | `inspect` | compiling to look at the stages |
@@ -11,14 +12,18 @@
 mod inspect;
 mod memo;
 mod module;
+mod plan;
 mod submit;
+#[cfg(test)]
+mod tests;
 mod variant;
 
 use super::args::Arg;
 use super::cache::Cache;
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
-use super::spec::{Checking, Key, Spec, Words};
+use super::key::{Digest, Key, Words};
+use super::spec::{Checking, Spec};
 use super::target::Target;
 use super::timing::Timings;
 use crate::device::Device;
@@ -28,6 +33,7 @@ use cudarc::driver::CudaContext;
 use kernel_codegen::check::LaunchConditions;
 use memo::Memo;
 use module::Loaded;
+use plan::Plan;
 use std::borrow::Borrow;
 use std::sync::Arc;
 use variant::Variant;
@@ -48,79 +54,118 @@ impl GpuCaches {
     }
 }
 
-/// A variant in a context.
+/// A variant in a context. What each launch reads comes first.
+#[repr(C)]
 struct Ready {
+    plan: Plan,
+    memo: Memo,
     variant: &'static Variant,
     loaded: Arc<Loaded>,
-    memo: Memo,
 }
 
 /// Marks the key of a variant whose code knows nothing of lengths.
 const ANY_LENGTHS: u64 = 1 << 32;
 
+/// As [`launch`], for calls that do not come here directly.
+#[inline(never)]
+pub(super) fn launch_late(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
+    launch(call, place)
+}
+
 /// Launches the kernel, with its fast variant if the launch meets the conditions for it.
+#[inline(always)]
 pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
-    let result = launch_variant(call, place);
-    match &result {
-        Err(Error::Unsupported { .. }) if has_refused_maps(call) => {
-            // The driver has refused to encode the map of a tensor, before anything was launched. Code that accesses
-            // the tensor under masks needs no map.
-            call.args.iter_mut().for_each(Arg::refresh);
-            launch_variant(call, place)
-        }
-        _ => result,
+    match launch_variant(call, place) {
+        Ok(()) => Ok(()),
+        Err(error) => launch_without_maps(call, place, error),
     }
 }
 
-/// Whether the driver has refused a map since the call's key was made.
+/// After an error: once more if it is that the driver has refused to encode the map of a tensor, before anything was
+/// launched. Code that accesses the tensor under masks needs no map.
 #[cold]
+fn launch_without_maps(call: &mut Invocation<'_>, place: &Place<'_>, error: Error) -> Result<()> {
+    if !matches!(error, Error::Unsupported { .. }) || !has_refused_maps(call) {
+        return Err(error);
+    }
+    call.refresh_args();
+    launch_again(call, place)
+}
+
+/// Whether the driver has refused a map since the call's key was made.
 fn has_refused_maps(call: &Invocation<'_>) -> bool {
     call.args.iter().any(|arg| arg.as_desc().is_some_and(|tensor| tensor.maps.is_refused()))
 }
 
+#[inline(never)]
+fn launch_again(call: &Invocation<'_>, place: &Place<'_>) -> Result<()> {
+    launch_variant(call, place)
+}
+
+#[inline(always)]
 fn launch_variant(call: &Invocation<'_>, place: &Place<'_>) -> Result<()> {
-    let fast = ready(call, place.device, Checking::AtLaunch)?;
-    let conditions = &fast.variant.compiled.conditions;
-    let ready = match meets_conditions(conditions, &fast.memo, &call.args, place.grid) {
+    let args = call.args.as_slice();
+    let fast = ready(call, args, place, Checking::AtLaunch)?;
+    let ready = match !fast.plan.has_conditions() || meets_conditions(fast, args, place.grid) {
         true => fast,
-        false => ready(call, place.device, Checking::Everywhere)?,
+        false => ready_checked(call, place)?,
     };
     match recording::is_active() {
-        false => submit::launch(call.kernel, ready, &call.args, place),
-        true => submit::record(call.kernel, ready, &call.args, place),
+        false => submit::launch(call, args, ready, place),
+        true => submit::record(call, ready, place),
     }
 }
 
 /// Whether no access of the launch leaves its buffer, as far as that does not depend on data.
 #[inline]
-fn meets_conditions(conditions: &LaunchConditions, memo: &Memo, args: &[Arg<'_>], grid: [u32; 3]) -> bool {
-    if conditions.is_empty() {
-        return true;
+fn meets_conditions(fast: &Ready, args: &[Arg<'_>], grid: [u32; 3]) -> bool {
+    fast.memo.holds(args, grid) || evaluate_conditions(&fast.variant.compiled.conditions, &fast.memo, args, grid)
+}
+
+#[cold]
+fn evaluate_conditions(conditions: &LaunchConditions, memo: &Memo, args: &[Arg<'_>], grid: [u32; 3]) -> bool {
+    let holds = submit::conditions_hold(conditions, args, grid);
+    if holds {
+        memo.note(args, grid);
     }
-    memo.holds(args, grid) || {
-        let holds = submit::conditions_hold(conditions, args, grid);
-        if holds {
-            memo.note(args, grid);
-        }
-        holds
+    holds
+}
+
+/// The variant for a launch, compiled and loaded if nobody has.
+#[inline(always)]
+fn ready(call: &Invocation<'_>, args: &[Arg<'_>], place: &Place<'_>, checking: Checking) -> Result<&'static Ready> {
+    // A context that is in a key is kept alive by what was loaded into it, so its name stands for it.
+    let context = place.device.context_number();
+    let digest = call.key_digest(context, checking);
+    match call.kernel.gpu.ready.get_front(digest, |words| call.has_key(words, args, context, checking)) {
+        Some(ready) => Ok(ready),
+        None => ready_behind(call, place, checking, digest),
     }
 }
 
-/// The variant for a launch on `device`, compiled and loaded if nobody has.
-#[inline]
-fn ready(call: &Invocation<'_>, device: &Device, checking: Checking) -> Result<&'static Ready> {
-    let Some(ctx) = device.cuda_context() else { return Err(no_code(call.kernel, device)) };
-    // A context that is in a key is kept alive by what was loaded into it, so its address stands
-    // for it.
-    let place = ctx.cu_ctx() as u64;
+/// The variant that checks everything.
+#[inline(never)]
+fn ready_checked(call: &Invocation<'_>, place: &Place<'_>) -> Result<&'static Ready> {
+    ready(call, &call.args, place, Checking::Everywhere)
+}
+
+/// As `ready`, of what was not asked for lately.
+#[cold]
+fn ready_behind(
+    call: &Invocation<'_>,
+    place: &Place<'_>,
+    checking: Checking,
+    digest: Digest,
+) -> Result<&'static Ready> {
     let mut words = Words::default();
-    call.key(&mut words, place, checking);
-    match call.kernel.gpu.ready.get(words.as_slice()) {
-        Some(ready) => Ok(ready),
-        None => call.with_spec(call.tuning, |spec| {
-            make_ready(call.kernel, spec, device, ctx, &Key::new(spec, place, checking), checking)
-        }),
+    call.key(&mut words, place.device.context_number(), checking);
+    if let Some(ready) = call.kernel.gpu.ready.get_behind(digest, words.as_slice()) {
+        return Ok(ready);
     }
+    // Nothing is compiled for a launch that will be refused.
+    call.check_buffers(place.stream)?;
+    let Some(ctx) = place.device.cuda_context() else { return Err(no_code(call.kernel, place.device)) };
+    call.with_spec(call.tuning()?, |spec| make_ready(call.kernel, spec, place.device, ctx, &Key::of(&words), checking))
 }
 
 #[cold]
@@ -138,7 +183,7 @@ fn make_ready(
         let mut timings = Timings::default();
         let loaded = timings.stage("driver", || variant.load(kernel, device, ctx))?;
         log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
-        Ok(Ready { variant, loaded, memo: Memo::default() })
+        Ok(Ready { plan: Plan::new(variant, &loaded), memo: Memo::default(), variant, loaded })
     })
 }
 
@@ -185,289 +230,4 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checking: C
 fn target_number(target: Target) -> u64 {
     let name = target.name().trim_start_matches("sm_");
     name.bytes().fold(0, |number, byte| (number << 8 | u64::from(byte)) & (ANY_LENGTHS - 1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::call::Call;
-    use super::super::kernel::KernelSource;
-    use super::super::spec::{ParamSpec, ParamSpecs, Tuning};
-    use super::*;
-    use crate::dtype::ElementType;
-    use crate::error::Access;
-    use crate::record::LaunchRecord;
-    use crate::tensor::{TensorDesc, TensorDescMut};
-    use kernel_codegen::AbiParam;
-    use kernel_core::ir::{ParamId, Safety};
-
-    /// `out[i] = x[i]` for `i < n`, and an assertion that `n` is positive.
-    const COPY: KernelSource = KernelSource {
-        name: "copy",
-        module: "tests",
-        file: "src/copy.rs",
-        ir: r#"kernel copy "src/copy.rs" safe generic {
-            param %x x: ptr f32 @2:5+1
-            param %out out: ptr_mut f32 @2:5+3
-            param %n n: i32 @2:5+1
-            %zero: i32 = const 0
-            %positive: bool = cmp.gt %n, %zero
-            assert %positive {message = "n is positive"} @3:5+10
-            %lanes: i32[128] = arange {lo = 0, hi = 128} @4:5+10
-            %ns: i32[128] = splat %n
-            %mask: bool[128] = cmp.lt %lanes, %ns
-            %xs: *x[128] = splat %x
-            %xp: *x[128] = add_ptr %xs, %lanes
-            %a: f32[128] = load %xp, %mask @5:13+10
-            %outs: *out[128] = splat %out
-            %outp: *out[128] = add_ptr %outs, %lanes
-            store %outp, %a, %mask @6:5+10
-            return
-        }"#,
-        lines: &[],
-        num_warps: None,
-        num_stages: None,
-    };
-
-    fn leak() -> &'static Kernel {
-        Box::leak(Box::new(Kernel::new(COPY)))
-    }
-
-    fn params(len_divisible: bool) -> ParamSpecs {
-        let len_divisor = if len_divisible { 16 } else { 1 };
-        let buffer = |mutable| ParamSpec::Buffer { element: ElementType::F32, mutable, alignment: 16, len_divisor };
-        let n = ParamSpec::Scalar { element: ElementType::I32, divisor: 1, one: false };
-        ParamSpecs::from_iter([buffer(false), buffer(true), n])
-    }
-
-    fn compiled(kernel: &'static Kernel, len_divisible: bool, checking: Checking) -> Result<&'static Variant> {
-        let params = params(len_divisible);
-        let tuning = Tuning::default();
-        let spec = Spec { dtypes: &[], constants: &[], params: &params, tuning, safety: Safety::Safe };
-        variant(kernel, &spec, Target::sm_80(), checking)
-    }
-
-    #[test]
-    fn targets_have_numbers_of_their_own() {
-        let numbers = Target::all().map(target_number);
-        for (index, number) in numbers.iter().enumerate() {
-            assert_eq!(numbers.iter().position(|other| other == number), Some(index));
-            assert_eq!(number & ANY_LENGTHS, 0);
-        }
-    }
-
-    #[test]
-    fn code_without_checks_per_lane_serves_all_lengths() -> Result<()> {
-        let kernel = leak();
-        let fast = compiled(kernel, true, Checking::AtLaunch)?;
-        assert!(!fast.uses_lengths());
-        assert!(std::ptr::eq(fast, compiled(kernel, false, Checking::AtLaunch)?));
-        assert_eq!(kernel.compilations(), 1);
-        let checked = compiled(kernel, true, Checking::Everywhere)?;
-        assert!(checked.uses_lengths());
-        assert!(!std::ptr::eq(checked, compiled(kernel, false, Checking::Everywhere)?));
-        assert_eq!(kernel.compilations(), 3);
-        Ok(())
-    }
-
-    #[test]
-    fn the_host_decides_which_variant_runs() -> Result<()> {
-        let variant = compiled(leak(), false, Checking::AtLaunch)?;
-        let device = Device::cpu();
-        let x = device.zeros::<f32>(100)?;
-        let holds = |n: i32, len: usize| -> Result<bool> {
-            let mut out = device.zeros::<f32>(len)?;
-            let call = Call::new(leak(), ()).ptr(&x).ptr_mut(&mut out).scalar(n);
-            Ok(call.with_args(|args| submit::conditions_hold(&variant.compiled.conditions, args, [1, 1, 1])))
-        };
-        assert!(holds(100, 100)?);
-        assert!(holds(50, 50)?);
-        assert!(!holds(100, 99)?, "`out` is too short");
-        assert!(!holds(101, 200)?, "`x` is too short");
-        assert!(!holds(-5, 0)?, "no lane is active, but the assertion fails, which the other variant reports");
-        Ok(())
-    }
-
-    #[test]
-    fn arguments_are_passed_in_the_order_of_the_code() -> Result<()> {
-        let kernel = leak();
-        let checked = compiled(kernel, false, Checking::Everywhere)?;
-        let device = Device::cpu();
-        let x = device.zeros::<f32>(100)?;
-        let mut out = device.zeros::<f32>(70)?;
-        let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
-        let call = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(-3i32);
-        let values = call.with_args(|args| -> Result<Vec<u64>> {
-            let value = |param| submit::value_of(param, args, 0xabc0).expect("the launch has all parameters");
-            let values: Vec<u64> = checked.compiled.abi.iter().map(value).collect();
-            // What the driver reads is the same.
-            let mut params = submit::Params::new();
-            for (pointer, value) in params.pack(kernel, &checked.compiled.abi, args, 0xabc0)?.iter().zip(&values) {
-                // SAFETY: it points to a word of `params`.
-                assert_eq!(unsafe { pointer.cast::<u64>().read() }, *value);
-            }
-            Ok(values)
-        })?;
-        let expected: Vec<u64> = (checked.compiled.abi.iter())
-            .map(|param| match param {
-                AbiParam::Buffer(id) if id.index() == 0 => at_x,
-                AbiParam::Buffer(_) => at_out,
-                AbiParam::Scalar(..) => u64::from((-3i32) as u32),
-                AbiParam::Length(id) if id.index() == 0 => 100,
-                AbiParam::Length(_) => 70,
-                AbiParam::ReportSlot => 0xabc0,
-                AbiParam::Scratch | AbiParam::TensorMap(_) | AbiParam::Shape(..) | AbiParam::Stride(..) => 0,
-            })
-            .collect();
-        assert_eq!(values, expected);
-        assert!(checked.compiled.abi.contains(&AbiParam::ReportSlot));
-        assert!(checked.compiled.abi.contains(&AbiParam::Length(ParamId::new(1))));
-        Ok(())
-    }
-
-    /// Copies a block of a matrix.
-    const SHIFT: KernelSource = KernelSource {
-        name: "shift",
-        module: "tests",
-        file: "src/shift.rs",
-        ir: r#"kernel shift "src/shift.rs" safe generic {
-            param %x x: desc f32[4, 8] @2:5+1
-            param %out out: desc_mut f32[4, 8] @2:5+3
-            param %n n: i32 @2:5+1
-            %zero: i32 = const 0
-            %a: f32[4, 8] = desc_load %x, %n, %zero @3:5+10
-            desc_store %out, %a, %zero, %zero @4:5+10
-            return
-        }"#,
-        lines: &[],
-        num_warps: None,
-        num_stages: None,
-    };
-
-    #[test]
-    fn tensors_are_passed_as_the_code_takes_them() -> Result<()> {
-        let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(SHIFT)));
-        let device = Device::cpu();
-        let x = device.zeros::<f32>(100)?;
-        let mut out = device.zeros::<f32>(100)?;
-        let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
-        let from = TensorDesc::with_strides(&x, [9, 7], [11, 1])?;
-        let mut to = TensorDescMut::new(&mut out, [4, 8])?;
-        let invocation = Call::new(kernel, ()).desc(&from).desc_mut(&mut to).scalar(2i32).into_invocation();
-        let made = invocation
-            .with_spec(Tuning::default(), |spec| variant(kernel, spec, Target::sm_80(), Checking::AtLaunch))?;
-        assert!(made.compiled.conditions.is_empty() && made.reports.is_none(), "a descriptor is proof enough");
-        let mut params = submit::Params::new();
-        let packed = params.pack(kernel, &made.compiled.abi, &invocation.args, 0)?;
-        for (pointer, param) in packed.iter().zip(&made.compiled.abi) {
-            let expected = match param {
-                AbiParam::Buffer(id) if id.index() == 0 => at_x,
-                AbiParam::Buffer(_) => at_out,
-                AbiParam::Scalar(..) => 2,
-                AbiParam::Shape(id, axis) => [[9, 7], [4, 8]][id.index()][usize::from(*axis)],
-                AbiParam::Stride(id, axis) => [[11, 1], [8, 1]][id.index()][usize::from(*axis)],
-                other => panic!("{other:?}"),
-            };
-            // SAFETY: it points to a word of `params`.
-            assert_eq!(unsafe { pointer.cast::<u64>().read() }, expected, "{param:?}");
-        }
-        let shapes = made.compiled.abi.iter().filter(|param| matches!(param, AbiParam::Shape(..))).count();
-        assert_eq!(shapes, 4);
-        Ok(())
-    }
-
-    /// What the hardware's copies need of a tensor is part of the key, so that each kind has its own code.
-    #[test]
-    fn variants_know_what_a_tensor_allows() -> Result<()> {
-        let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(SHIFT)));
-        let device = Device::cpu();
-        let x = device.zeros::<f32>(200)?;
-        let mut out = device.zeros::<f32>(100)?;
-        let mut key = |from: &TensorDesc<'_, f32, 2>| -> Result<Vec<u64>> {
-            let mut to = TensorDescMut::new(&mut out, [4, 8])?;
-            let invocation = Call::new(kernel, ()).desc(from).desc_mut(&mut to).scalar(3i32).into_invocation();
-            let mut words = Words::default();
-            invocation.key(&mut words, 7, Checking::AtLaunch);
-            Ok(words.as_slice().to_vec())
-        };
-        let usual = key(&TensorDesc::new(&x, [8, 8])?)?;
-        assert_eq!(usual, key(&TensorDesc::with_strides(&x, [4, 12], [16, 1])?)?, "sizes are no part of it");
-        let others = [
-            key(&TensorDesc::with_strides(&x, [4, 8], [9, 1])?)?,
-            key(&TensorDesc::with_strides(&x, [4, 7], [8, 1])?)?,
-            key(&TensorDesc::new(x.slice(1..)?, [4, 8])?)?,
-            key(&TensorDesc::new(&x, [0, 8])?)?,
-            key(&TensorDesc::new(&x, [8, 8])?.with_nan_padding())?,
-        ];
-        for (index, other) in others.iter().enumerate() {
-            assert!(*other != usual && others[..index].iter().all(|before| before != other), "{index}");
-        }
-        Ok(())
-    }
-
-    /// Everything that a warm launch does before it comes to the driver.
-    #[test]
-    fn the_host_half_of_a_warm_launch_allocates_nothing() -> Result<()> {
-        let kernel = leak();
-        let device = Device::cpu();
-        let x = device.zeros::<f32>(100)?;
-        let mut out = device.zeros::<f32>(100)?;
-        let fast = compiled(kernel, false, Checking::AtLaunch)?;
-        let found: Cache<&'static Variant> = Cache::new();
-        let memo = Memo::default();
-        let mut launch = |n: i32| -> Result<bool> {
-            let invocation = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(n).into_invocation();
-            let mut words = Words::default();
-            invocation.key(&mut words, 7, Checking::AtLaunch);
-            let variant = match found.get(words.as_slice()) {
-                Some(variant) => *variant,
-                None => invocation.with_spec(Tuning::default(), |spec| {
-                    found.get_or_make(&Key::new(spec, 7, Checking::AtLaunch), || Ok(fast)).copied()
-                })?,
-            };
-            let compiled = &variant.compiled;
-            let holds = meets_conditions(&compiled.conditions, &memo, &invocation.args, [1, 1, 1]);
-            let mut params = submit::Params::new();
-            let packed = params.pack(kernel, &compiled.abi, &invocation.args, 0)?;
-            assert_eq!(packed.len(), compiled.abi.len());
-            invocation.recycle();
-            Ok(holds)
-        };
-        // The second has the facts of the first but for `n`, so its conditions are evaluated again.
-        assert_eq!((launch(33)?, launch(35)?), (true, true));
-        for (n, holds) in [(35, true), (37, true), (37, true), (101, false)] {
-            let (allocations, launched) = crate::counting::allocations(|| launch(n));
-            assert_eq!((allocations, launched?), (0, holds), "n = {n}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn records_become_errors_that_name_the_place() -> Result<()> {
-        let checked = compiled(leak(), false, Checking::Everywhere)?;
-        let reports = checked.reports.clone().expect("the variant can fail");
-        let errors: Vec<Error> = (0..checked.compiled.sites.len() as u32)
-            .map(|site| {
-                let (program_id, offset, len) = ([1, 2, 3], 77, 70);
-                reports.error(&LaunchRecord { state: 1, site, program_id, offset, len, ..LaunchRecord::default() })
-            })
-            .collect();
-        let bounds = |line, column, access, argument: &str| Error::OutOfBounds {
-            kernel: "copy".into(),
-            file: "src/copy.rs".into(),
-            line,
-            column,
-            program_id: [1, 2, 3],
-            offset: 77,
-            len: 70,
-            access,
-            argument: argument.into(),
-        };
-        assert!(errors.contains(&bounds(5, 13, Access::Load, "x")), "{errors:?}");
-        assert!(errors.contains(&bounds(6, 5, Access::Store, "out")), "{errors:?}");
-        assert!(errors.iter().any(|error| matches!(error, Error::AssertFailed { line: 3, message, .. }
-            if &**message == "n is positive")));
-        let garbage = LaunchRecord { state: 1, site: u32::MAX, ..LaunchRecord::default() };
-        assert!(reports.error(&garbage).is_from_kernel(), "whatever a record holds, it is an error");
-        Ok(())
-    }
 }

@@ -1,13 +1,16 @@
 //! A launch: arguments as the code takes them, and the call of the driver.
 
 use super::super::args::{Arg, ArgKind, enter};
-use super::super::invocation::Place;
+use super::super::invocation::{Invocation, Place};
 use super::super::kernel::Kernel;
 use super::Ready;
+use super::plan::{INLINE_PARAMS, Plan, Pointers};
 use crate::driver::wrap;
 use crate::error::{Error, Result};
+use crate::gate::Entered;
 use crate::graph::{KernelNode, recording};
 use crate::record::LaunchId;
+use crate::stream::{Stream, StreamHandle};
 use crate::tensor::{Encoded, Map};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys;
@@ -46,19 +49,15 @@ pub(super) fn conditions_hold(conditions: &LaunchConditions, args: &[Arg<'_>], g
     conditions.hold(&Launch { args, grid })
 }
 
-/// Parameters of most kernels, without an allocation.
-const INLINE_PARAMS: usize = 24;
-
 /// Tensor maps that a launch makes for itself.
 #[allow(clippy::vec_box, reason = "the parameters point at the maps, which therefore must not move")]
 type Maps = Vec<Box<Encoded>>;
 
-/// The values of the code's parameters, in the low bytes, and where each is.
+/// Where the values of the code's parameters are.
 pub(super) struct Params {
-    values: [MaybeUninit<u64>; INLINE_PARAMS],
-    pointers: [MaybeUninit<*mut c_void>; INLINE_PARAMS],
+    pointers: Pointers,
     /// Instead, if there are more.
-    long: (Vec<u64>, Vec<*mut c_void>),
+    long: Vec<*mut c_void>,
     /// Tensor maps that their descriptors do not keep.
     maps: Maps,
 }
@@ -66,61 +65,42 @@ pub(super) struct Params {
 impl Params {
     #[inline]
     pub(super) fn new() -> Self {
-        Params {
-            values: [const { MaybeUninit::uninit() }; INLINE_PARAMS],
-            pointers: [const { MaybeUninit::uninit() }; INLINE_PARAMS],
-            long: (Vec::new(), Vec::new()),
-            maps: Vec::new(),
-        }
+        Params { pointers: [const { MaybeUninit::uninit() }; INLINE_PARAMS], long: Vec::new(), maps: Vec::new() }
     }
 
-    /// Packs the values of all parameters; gives where each is. Each points to eight bytes, of which
+    /// Finds the values of all parameters; gives where each is. Each points to eight bytes, of which
     /// the driver reads as many as the parameter has: the low ones come first on every machine that
     /// NVIDIA's driver runs on. Tensor maps are where they were encoded.
-    #[inline]
+    #[cold]
     pub(super) fn pack(
         &mut self,
         kernel: &Kernel,
         abi: &[AbiParam],
         args: &[Arg<'_>],
-        report_slot: u64,
+        report_slot: &u64,
     ) -> Result<&mut [*mut c_void]> {
+        let Params { pointers, long, maps } = self;
+        let mut pointer_of = |param| match value_of(param, args, report_slot) {
+            Some(known) => Ok(std::ptr::from_ref(known).cast_mut().cast()),
+            None => map_of(kernel, param, args, maps),
+        };
         if abi.len() > INLINE_PARAMS {
-            return self.pack_long(kernel, abi, args, report_slot);
+            *long = abi.iter().map(pointer_of).collect::<Result<_>>()?;
+            return Ok(long);
         }
-        for ((param, value), pointer) in abi.iter().zip(&mut self.values).zip(&mut self.pointers) {
-            match value_of(param, args, report_slot) {
-                Some(known) => pointer.write(std::ptr::from_mut(value.write(known)).cast()),
-                None => pointer.write(map_of(kernel, param, args, &mut self.maps)?),
-            };
+        for (param, pointer) in abi.iter().zip(pointers.iter_mut()) {
+            pointer.write(pointer_of(param)?);
         }
         // SAFETY: the loop has written one for each parameter.
-        Ok(unsafe { self.pointers[..abi.len()].assume_init_mut() })
-    }
-
-    #[cold]
-    fn pack_long(
-        &mut self,
-        kernel: &Kernel,
-        abi: &[AbiParam],
-        args: &[Arg<'_>],
-        report_slot: u64,
-    ) -> Result<&mut [*mut c_void]> {
-        let (values, pointers) = &mut self.long;
-        *values = abi.iter().map(|param| value_of(param, args, report_slot).unwrap_or(0)).collect();
-        *pointers = values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
-        for (param, pointer) in abi.iter().zip(pointers.iter_mut()) {
-            if value_of(param, args, report_slot).is_none() {
-                *pointer = map_of(kernel, param, args, &mut self.maps)?;
-            }
-        }
-        Ok(pointers)
+        Ok(unsafe { pointers[..abi.len()].assume_init_mut() })
     }
 }
 
 /// Gives the kernel to the stream.
-pub(super) fn launch(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], place: &Place<'_>) -> Result<()> {
+#[inline(always)]
+pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, place: &Place<'_>) -> Result<()> {
     let stream = place.stream;
+    let Some(handle) = stream.handle() else { return Err(no_handle(place)) };
     let record = match &ready.variant.reports {
         Some(reports) => Some(stream.acquire_record(reports.clone())?),
         None => None,
@@ -129,40 +109,86 @@ pub(super) fn launch(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], p
         Some(record) => (record.id(), record.device_ptr()),
         None => (LaunchId::next(), 0),
     };
-    let mut params = Params::new();
-    let params = params.pack(kernel, &ready.variant.compiled.abi, args, report_slot)?;
-    let _entered = enter(args);
-    for arg in args {
-        arg.prepare(stream, launch)?;
-    }
+    let (mut pointers, mut others) = ([const { MaybeUninit::uninit() }; INLINE_PARAMS], None);
+    let params = match ready.plan.sources().pack(args, &report_slot, &mut pointers) {
+        Some(params) => params,
+        None => others.insert(Params::new()).pack(call.kernel, &ready.variant.compiled.abi, args, &report_slot)?,
+    };
+    let key = stream.key();
+    let _entered = match args.iter().all(|arg| arg.prepare_at_once(key, launch)) {
+        true => None,
+        false => Some(prepare(call, stream, launch)?),
+    };
     // Handles of streams know their context. The others mean a stream of the current one.
-    if !stream.has_own_handle() {
+    if !handle.is_own() {
         stream.bind()?;
     }
     // SAFETY: there is one value for each parameter of the function, in its order; buffers are
     // borrowed until the kernel is in the stream, and wait for it from then on; the kernel's
     // accesses stay inside them, for safe kernels by the conditions and checks, for others by the
     // caller's promise. The stream is alive.
-    let mut result = unsafe { submit(ready, place, params) };
-    if let Err(DriverError(code)) = result
-        && is_about_context(code)
-    {
-        // Asking which context is current costs more than a launch can spare, so only those that
-        // need it pay: the first of a thread, and those after somebody has changed it.
-        stream.bind()?;
+    if let Err(error) = unsafe { submit(&ready.plan, place.grid, handle, params) } {
         // SAFETY: as above; nothing has been launched.
-        result = unsafe { submit(ready, place, params) };
+        unsafe { submit_again(call.kernel, ready, place, params, error)? };
     }
-    result.map_err(|error| explain(kernel, ready, error))?;
     if let Some(record) = record {
         record.launched();
     }
     Ok(())
 }
 
+/// Orders the uses of all buffers. What is returned lives until the kernel is in the stream.
+#[cold]
+fn prepare<'c>(call: &'c Invocation<'_>, stream: &Stream, launch: LaunchId) -> Result<Entered<'c>> {
+    call.check_buffers(stream)?;
+    let entered = enter(&call.args);
+    for arg in call.args.iter() {
+        arg.prepare(stream, launch)?;
+    }
+    Ok(entered)
+}
+
+/// After a refusal: once more if the wrong context was current. Asking which one is costs more than a launch can spare,
+/// so only those that need it pay: the first of a thread, and those after somebody has changed it.
+///
+/// # Safety
+///
+/// As for [`submit`].
+#[cold]
+unsafe fn submit_again(
+    kernel: &Kernel,
+    ready: &Ready,
+    place: &Place<'_>,
+    params: &mut [*mut c_void],
+    mut error: DriverError,
+) -> Result<()> {
+    let Some(handle) = place.stream.handle() else { return Err(no_handle(place)) };
+    if is_about_context(error.0) {
+        place.stream.bind()?;
+        // SAFETY: promised by the caller.
+        match unsafe { submit(&ready.plan, place.grid, handle, params) } {
+            Ok(()) => return Ok(()),
+            Err(second) => error = second,
+        }
+    }
+    Err(explain(kernel, ready, error))
+}
+
+/// A stream of the CPU. Streams are checked before they come here.
+#[cold]
+fn no_handle(place: &Place<'_>) -> Error {
+    Error::WrongDevice {
+        argument: "".into(),
+        actual: place.stream.context().label().into(),
+        expected: place.device.to_string().into(),
+    }
+}
+
 /// Adds the kernel to the graph that this thread records.
 #[cold]
-pub(super) fn record(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], place: &Place<'_>) -> Result<()> {
+pub(super) fn record(call: &Invocation<'_>, ready: &Ready, place: &Place<'_>) -> Result<()> {
+    call.check_buffers(place.stream)?;
+    let args = &*call.args;
     recording::record(place.stream, |recording| {
         args.iter().for_each(|arg| arg.note(recording));
         recording.add_kernel(|graph, launch| {
@@ -170,14 +196,13 @@ pub(super) fn record(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], p
                 Some(reports) => graph.acquire_record(launch, reports.clone())?,
                 None => 0,
             };
-            let compiled = &ready.variant.compiled;
             let mut params = Params::new();
-            let params = params.pack(kernel, &compiled.abi, args, report_slot)?;
+            let params = params.pack(call.kernel, &ready.variant.compiled.abi, args, &report_slot)?;
             let node = KernelNode {
-                function: ready.loaded.function(),
+                function: ready.plan.function(),
                 grid: place.grid,
-                threads: compiled.threads(),
-                shared_bytes: compiled.shared_bytes,
+                threads: ready.plan.threads(),
+                shared_bytes: ready.plan.shared_bytes(),
                 params,
             };
             // SAFETY: as in `launch`; the buffers are noted, so that the graph keeps them and orders
@@ -187,15 +212,16 @@ pub(super) fn record(kernel: &'static Kernel, ready: &Ready, args: &[Arg<'_>], p
     })
 }
 
-#[inline]
-pub(super) fn value_of(param: &AbiParam, args: &[Arg<'_>], report_slot: u64) -> Option<u64> {
+/// The value of a parameter, unless it is a tensor map.
+pub(super) fn value_of<'l>(param: &AbiParam, args: &'l [Arg<'_>], report_slot: &'l u64) -> Option<&'l u64> {
+    let arg = |id: &ParamId| args.get(id.index());
     match param {
         // The variant was made for arguments of these kinds.
-        AbiParam::Buffer(id) | AbiParam::Scalar(id, _) => args.get(id.index()).map(Arg::bits),
-        AbiParam::Length(id) => args.get(id.index()).map(Arg::fact),
+        AbiParam::Buffer(id) | AbiParam::Scalar(id, _) => arg(id).map(|arg| &arg.words()[0]),
+        AbiParam::Length(id) => arg(id).map(|arg| &arg.words()[1]),
         AbiParam::ReportSlot => Some(report_slot),
-        AbiParam::Shape(id, axis) => args.get(id.index())?.as_tensor()?.shape().get(usize::from(*axis)).copied(),
-        AbiParam::Stride(id, axis) => args.get(id.index())?.as_tensor()?.strides().get(usize::from(*axis)).copied(),
+        AbiParam::Shape(id, axis) => arg(id)?.as_tensor()?.shape().get(usize::from(*axis)),
+        AbiParam::Stride(id, axis) => arg(id)?.as_tensor()?.strides().get(usize::from(*axis)),
         AbiParam::Scratch | AbiParam::TensorMap(_) => None,
     }
 }
@@ -229,29 +255,29 @@ fn unknown_param(kernel: &Kernel, param: &AbiParam) -> Error {
 
 /// # Safety
 ///
-/// As for `cuLaunchKernel`: `params` points to one value for each parameter of the function.
+/// As for `cuLaunchKernelEx`: `params` points to one value for each parameter of the function, and the stream is alive.
 #[inline]
-unsafe fn submit(ready: &Ready, place: &Place<'_>, params: &mut [*mut c_void]) -> Result<(), DriverError> {
-    let stream = place.stream.cudarc().map_or(std::ptr::null_mut(), |stream| stream.cu_stream());
-    let [x, y, z] = place.grid;
-    let compiled = &ready.variant.compiled;
-    // SAFETY: promised by the caller; the function is alive as long as `ready.loaded`.
-    unsafe {
-        sys::cuLaunchKernel(
-            ready.loaded.function(),
-            x,
-            y,
-            z,
-            compiled.threads(),
-            1,
-            1,
-            compiled.shared_bytes,
-            stream,
-            params.as_mut_ptr(),
-            std::ptr::null_mut(),
-        )
-    }
-    .result()
+unsafe fn submit(
+    plan: &Plan,
+    [x, y, z]: [u32; 3],
+    stream: StreamHandle,
+    params: &mut [*mut c_void],
+) -> Result<(), DriverError> {
+    let config = sys::CUlaunchConfig {
+        gridDimX: x,
+        gridDimY: y,
+        gridDimZ: z,
+        blockDimX: plan.threads(),
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: plan.shared_bytes(),
+        hStream: stream.get(),
+        attrs: std::ptr::null_mut(),
+        numAttrs: 0,
+    };
+    // Without attributes this is what `cuLaunchKernel` does, but the driver takes some forty nanoseconds less for it.
+    // SAFETY: promised by the caller; the function is alive as long as what was loaded, which the plan lies beside.
+    unsafe { sys::cuLaunchKernelEx(&config, plan.function(), params.as_mut_ptr(), std::ptr::null_mut()) }.result()
 }
 
 /// Whether the driver refused a launch because of the context that is current, or because none is.
@@ -267,7 +293,7 @@ fn is_about_context(code: sys::CUresult) -> bool {
 #[cold]
 fn explain(kernel: &Kernel, ready: &Ready, error: DriverError) -> Error {
     if error.0 != sys::CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES {
-        return wrap("cuLaunchKernel")(error);
+        return wrap("cuLaunchKernelEx")(error);
     }
     let usage = ready.loaded.usage();
     Error::Resources {

@@ -123,7 +123,7 @@ fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CodegenError
         let hint = refusal.help.unwrap_or_else(|| "use smaller tiles, fewer stages or fewer warps".to_string());
         return Error::Resources {
             kernel: kernel.name().into(),
-            what: format!("({})", refusal.what).into(),
+            what: format!("{} ({}:{}:{})", refusal.what, refusal.file, refusal.span.line, refusal.span.column).into(),
             needed,
             limit,
             hint: hint.into(),

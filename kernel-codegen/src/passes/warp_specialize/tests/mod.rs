@@ -330,14 +330,17 @@ fn loops_that_cannot_be_divided_say_why() {
     assert!(!divided && loops[0].what.contains("sm_80"), "{loops:?}");
 }
 
+/// Three slots of 3 KiB leave room for many programs of four warps, fifty for one.
 #[test]
-fn what_nobody_asked_for_needs_two_groups_of_warps() {
+fn what_nobody_asked_for_needs_two_groups_of_warps_or_the_multiprocessor() {
     let kernel = Kernel { mark: Mark::None, ..PLAIN };
-    for (num_warps, wanted) in [(4, false), (8, true)] {
+    for (num_warps, num_stages, wanted) in [(4, 3, false), (4, 50, true), (8, 3, true)] {
         let mut func = kernel.func();
-        let options = Options { num_warps, ..Options::default() };
-        let (divided, _) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(divided, wanted);
+        let options = Options { num_warps, num_stages, ..Options::default() };
+        let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(divided, wanted, "{num_warps} warps, {num_stages} stages");
+        let in_turns = loops.iter().any(|one| one.what.contains("in turns"));
+        assert_eq!(in_turns, wanted && num_warps == 4, "{loops:?}");
     }
 }
 

@@ -1,0 +1,119 @@
+//! Banks: registers of accumulators, which PTX names ([`crate::analysis::accumulators`] says what lives where).
+//!
+//! ```text
+//! .reg .b32 %acc0_<128>;                               in the entry block
+//! mov.b32 %acc0_0, 0;  ..                              filled before a loop
+//! wgmma.mma_async {%acc0_0, ..}, descriptors;          as often as there are products
+//! mov.b32 %r7, %acc0_0;  ..                            read behind the last wait
+//! ```
+//!
+//! The pieces of inline assembly stay in their order and in their blocks, so a bank has what the kernel says wherever
+//! LLVM moves the code around them.
+
+use kernel_core::ir::ValueId;
+use kernel_core::verify::tiles_in_flight;
+use kernel_llvm::AsmEffects;
+use kernel_llvm::inkwell::types::BasicTypeEnum;
+use kernel_llvm::inkwell::values::BasicValueEnum;
+
+use super::ir::Value;
+use super::{Lower, Result};
+use crate::analysis::accumulators::Bank;
+use crate::error::CodegenError;
+
+impl<'ctx> Lower<'_, 'ctx> {
+    /// Declares the registers of all banks, in the entry block.
+    pub(super) fn declare_banks(&mut self) -> Result<()> {
+        let lines: Vec<String> = self
+            .accumulators
+            .all()
+            .map(|(bank, value)| format!(".reg .b32 %acc{}_<{}>;", bank.number(), self.register_count(value)))
+            .collect();
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.check_flights()?;
+        self.ir.asm(&[], &lines.join("\n\t"), "", &[], AsmEffects::Convergent);
+        Ok(())
+    }
+
+    /// Refuses kernels that would read a tile which a product is still writing.
+    fn check_flights(&self) -> Result<()> {
+        let flying = tiles_in_flight(self.func);
+        let mut values = (0..).map(ValueId::new).zip(flying).filter(|(_, flies)| *flies);
+        let is_lost = |value: ValueId| self.accumulators.bank(value).is_none() || self.accumulators.is_read(value);
+        match values.find(|(value, _)| is_lost(*value)) {
+            None => Ok(()),
+            Some((value, _)) => {
+                let span = self.func.def_op(value).map_or_else(Default::default, |operation| operation.span);
+                let what = "a product in flight whose accumulator would have to be copied";
+                Err(CodegenError::refuse(self.func, span, what))
+            }
+        }
+    }
+
+    /// The name of a bank's register.
+    pub(super) fn bank_register(bank: Bank, register: usize) -> String {
+        format!("%acc{}_{register}", bank.number())
+    }
+
+    /// Makes `to` of `from`, where `to` lives in a bank.
+    pub(super) fn fill(&self, from: ValueId, to: ValueId) {
+        let Some(bank) = self.accumulators.bank(to) else { return };
+        if !self.accumulators.is_filled(from, to) {
+            return;
+        }
+        let registers = self.registers(from);
+        let mut arguments: Vec<Value> = Vec::new();
+        let mut lines = Vec::with_capacity(registers.len());
+        for (number, register) in registers.iter().enumerate() {
+            let source = match constant_bits(*register) {
+                Some(bits) => bits.to_string(),
+                None => {
+                    let known = arguments.iter().position(|argument| argument == register);
+                    let place = known.unwrap_or(arguments.len());
+                    if known.is_none() {
+                        arguments.push(*register);
+                    }
+                    format!("${place}")
+                }
+            };
+            lines.push(format!("mov.b32 {}, {source};", Self::bank_register(bank, number)));
+        }
+        let constraints: Vec<&str> = arguments.iter().map(|argument| letter(argument.get_type())).collect();
+        self.ir.asm(&[], &lines.join("\n\t"), &constraints.join(","), &arguments, AsmEffects::ConvergentMemory);
+    }
+
+    /// Lets a value that lives in a bank be used by others, if any does: to be called where it is defined.
+    pub(super) fn set_in_bank(&mut self, value: ValueId) {
+        let Some(bank) = self.accumulators.bank(value).filter(|_| self.accumulators.is_read(value)) else { return };
+        let (ty, count) = (self.element_type(value), self.register_count(value));
+        let line = |number| format!("mov.b32 ${number}, {};", Self::bank_register(bank, number));
+        let lines: Vec<String> = (0..count).map(line).collect();
+        let constraints = vec![format!("={}", letter(ty)); count].join(",");
+        let types = vec![ty; count];
+        let registers = self.ir.asm(&types, &lines.join("\n\t"), &constraints, &[], AsmEffects::ConvergentMemory);
+        self.set(value, registers);
+    }
+}
+
+/// The constraint of an operand of 32 bits.
+fn letter(ty: BasicTypeEnum<'_>) -> &'static str {
+    match ty {
+        BasicTypeEnum::FloatType(_) => "f",
+        _ => "r",
+    }
+}
+
+/// The bits of a constant of 32 bits.
+fn constant_bits(value: Value<'_>) -> Option<u32> {
+    match value {
+        BasicValueEnum::IntValue(number) => number.get_sign_extended_constant().map(|number| number as u32),
+        BasicValueEnum::FloatValue(number) => {
+            let (number, _) = number.get_constant()?;
+            // The payload of a NaN may be lost on the way through an f64.
+            (!number.is_nan()).then_some((number as f32).to_bits())
+        }
+        _ => None,
+    }
+}
