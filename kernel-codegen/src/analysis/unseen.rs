@@ -13,9 +13,13 @@
 //!
 //! Only kernels of elementwise operations without loops and branches gain. To ptxas, a register that is written under a
 //! predicate alone has been alive since the kernel began: behind a reduction or in a loop that costs more registers
-//! than the instruction is worth (a layer norm of 4096 columns spilled).
+//! than the instruction is worth (a layer norm of 4096 columns spilled). The same goes for kernels that compute much,
+//! such as dropout, which needed ten registers more: only a few plain instructions may stand beside
+//! the accesses.
 
-use kernel_core::ir::{ControlOp, Func, MemoryOp, Op, Operation, ShapeOp, ValueId};
+use kernel_core::ir::{
+    BinaryOp, ControlOp, ElementwiseOp, Func, MemoryOp, Op, OpId, Operation, ShapeOp, UnaryOp, ValueId,
+};
 
 /// Where the lanes of a value can be seen from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Seen {
 /// Per value, whether it is loaded under a mask and nobody sees what it has where the mask is false.
 pub(crate) fn unseen_lanes(func: &Func) -> Vec<bool> {
     let nothing = vec![false; func.values.len()];
-    if !is_straight(func) {
+    if !is_simple(func) {
         return nothing;
     }
     let mut walk = Walk { seen: vec![Seen::Nowhere; func.values.len()], unseen: nothing };
@@ -52,14 +56,34 @@ pub(crate) fn unseen_lanes(func: &Func) -> Vec<bool> {
     walk.unseen
 }
 
-/// Whether threads run through all operations of a kernel once, each for itself.
-fn is_straight(func: &Func) -> bool {
-    func.region(func.body).ops.iter().all(|&id| match &func.op(id).op {
-        Op::Elementwise(_) | Op::Memory(_) | Op::Create(_) => true,
+/// Elementwise operations, those of addresses included, in a kernel that computes little.
+const FEW: usize = 24;
+
+/// Whether a kernel is a few operations through which each thread runs once, for itself.
+fn is_simple(func: &Func) -> bool {
+    let ops = &func.region(func.body).ops;
+    let computed = ops.iter().filter(|&&id| matches!(func.op(id).op, Op::Elementwise(_))).count();
+    let plain = |id: OpId| match &func.op(id).op {
+        Op::Elementwise(op) => is_plain(op),
+        Op::Memory(_) | Op::Create(_) => true,
         Op::Shape(op) => !matches!(op, ShapeOp::ConvertLayout),
         Op::Control(op) => matches!(op, ControlOp::Return),
         Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => false,
-    })
+    };
+    computed <= FEW && ops.iter().all(|&id| plain(id))
+}
+
+/// Whether an operation is an instruction or two on each element.
+fn is_plain(op: &ElementwiseOp) -> bool {
+    match op {
+        ElementwiseOp::Unary { op } => matches!(op, UnaryOp::Neg | UnaryOp::Not | UnaryOp::Abs),
+        ElementwiseOp::Binary { op } => !matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn),
+        ElementwiseOp::Compare { .. }
+        | ElementwiseOp::Select
+        | ElementwiseOp::Fma
+        | ElementwiseOp::Cast { .. }
+        | ElementwiseOp::Bitcast { .. } => true,
+    }
 }
 
 struct Walk {
@@ -138,11 +162,18 @@ mod tests {
     }
 
     #[test]
-    fn kernels_with_reductions_or_loops_keep_all_lanes() {
+    fn kernels_that_branch_or_compute_much_keep_all_lanes() {
         let body = "%11: f32[8] = load %8, %5 @1:1+1\nstore %10, %11, %5 @1:1+1\n";
         assert_eq!(loads(body), [true]);
         let branch = "%12: bool = const true\nif %12 { yield } else { yield }";
         assert_eq!(loads(&format!("{body}{branch}")), [false]);
+        let sine = "%11: f32[8] = load %8, %5\n%12: f32[8] = sin %11\nstore %10, %12, %5";
+        assert_eq!((loads(sine), loads(&sine.replace("sin", "neg"))), (vec![false], vec![true]));
+        let sums = |n: usize| (0..n).map(|i| format!("%{}: f32[8] = add %11, %11\n", 12 + i)).collect::<String>();
+        assert_eq!(
+            (loads(&format!("{body}{}", sums(21))), loads(&format!("{body}{}", sums(22)))),
+            (vec![true], vec![false])
+        );
     }
 
     #[test]
