@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((loads(sine), loads(&sine.replace("sin", "neg"))), (vec![false], vec![true]));
         let sums = |n: usize| (0..n).map(|i| format!("%{}: f32[8] = add %11, %11\n", 12 + i)).collect::<String>();
         assert_eq!(
-            (loads(&format!("{body}{}", sums(21))), loads(&format!("{body}{}", sums(22)))),
+            (loads(&format!("{body}{}", sums(FEW - 2))), loads(&format!("{body}{}", sums(FEW - 1)))),
             (vec![true], vec![false])
         );
     }
