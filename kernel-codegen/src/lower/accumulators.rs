@@ -14,12 +14,25 @@ use kernel_core::ir::ValueId;
 use kernel_core::verify::tiles_in_flight;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
-use kernel_llvm::inkwell::values::BasicValueEnum;
+use kernel_llvm::inkwell::values::{BasicValueEnum, IntValue};
 
 use super::ir::Value;
 use super::{Lower, Result};
 use crate::analysis::accumulators::Bank;
 use crate::error::CodegenError;
+
+/// A bank that is filled behind the wait for the products of its loop, if that has not run.
+///
+/// Filling it before, on the way around the loop, would make ptxas see registers of products written while others may be
+/// in flight, and run these one after the other (C7515).
+pub(super) struct Unfilled<'ctx> {
+    /// What the loop begins with.
+    pub(super) init: ValueId,
+    /// The carried tile.
+    pub(super) arg: ValueId,
+    /// Whether the loop has not run.
+    pub(super) never: IntValue<'ctx>,
+}
 
 impl<'ctx> Lower<'_, 'ctx> {
     /// Declares the registers of all banks, in the entry block.
@@ -82,6 +95,21 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         let constraints: Vec<&str> = arguments.iter().map(|argument| letter(argument.get_type())).collect();
         self.ir.asm(&[], &lines.join("\n\t"), &constraints.join(","), &arguments, AsmEffects::ConvergentMemory);
+    }
+
+    /// Fills the banks of loops that have not run, of those whose products have been waited for.
+    pub(super) fn fill_unfilled(&mut self, waited: &[ValueId]) {
+        for &value in waited {
+            let bank = self.accumulators.bank(value);
+            let place = self.unfilled.iter().position(|unfilled| self.accumulators.bank(unfilled.arg) == bank);
+            let Some(unfilled) = place.map(|place| self.unfilled.swap_remove(place)) else { continue };
+            let (fill, end) = (self.block("for.unfilled"), self.block("for.filled"));
+            self.ir.branch_if(unfilled.never, fill, end);
+            self.ir.builder.position_at_end(fill);
+            self.fill(unfilled.init, unfilled.arg);
+            self.ir.branch(end);
+            self.ir.builder.position_at_end(end);
+        }
     }
 
     /// Lets a value that lives in a bank be used by others, if any does: to be called where it is defined.

@@ -8,6 +8,7 @@ use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
 use kernel_llvm::{AsmEffects, LoopHint, set_loop_hint};
 
+use super::accumulators::Unfilled;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::wgmma::is_overwritten;
@@ -86,6 +87,22 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
+    /// What is left before the first trip, and whether there is none at all, of a loop that counts down by its step.
+    fn span(
+        &self,
+        lo: IntValue<'ctx>,
+        hi: IntValue<'ctx>,
+        step: IntValue<'ctx>,
+        signed: bool,
+    ) -> (IntValue<'ctx>, IntValue<'ctx>) {
+        let ir = &self.ir;
+        let ty = lo.get_type();
+        let (least, greater) =
+            if signed { (IntPredicate::SGE, IntPredicate::SLE) } else { (IntPredicate::UGE, IntPredicate::ULE) };
+        let never = ir.or(ir.icmp(least, lo, hi), ir.icmp(greater, step, ty.const_zero()));
+        (ir.sub(ir.sub(hi, lo), ty.const_int(1, false)), never)
+    }
+
     /// How often the loop runs: 0 if `step <= 0` or `lo >= hi`. Exact in unsigned arithmetic of the same width.
     fn trip_count(&self, lo: IntValue<'ctx>, hi: IntValue<'ctx>, step: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
         let ir = &self.ir;
@@ -109,15 +126,23 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (lo, hi, step) = (bounds[0], bounds[1], bounds[2]);
         let inits = &operation.operands[3..];
         let ty = lo.get_type();
-        let count = self.trip_count(lo, hi, step, self.dtype(operation.operands[0]).is_signed_int());
+        let signed = self.dtype(operation.operands[0]).is_signed_int();
         let one = ty.const_int(1, false);
+        // Trips are counted only where that needs no division, or something asks for their number.
+        let counted = reverse || unroll != Unroll::Never || step.is_const();
+        let (count, never) = match counted {
+            true => {
+                let count = self.trip_count(lo, hi, step, signed);
+                (count, self.ir.icmp(IntPredicate::EQ, count, ty.const_zero()))
+            }
+            false => self.span(lo, hi, step, signed),
+        };
         let first = match reverse {
             false => lo,
             true => self.ir.add(lo, self.ir.mul(self.ir.sub(count, one), step)),
         };
         let (body, exit) = (self.block("for"), self.block("for.end"));
         self.settle_strides(body_region);
-        let never = self.ir.icmp(IntPredicate::EQ, count, ty.const_zero());
         let (before, around) = self.fill_before(operation, never, body, exit);
 
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
@@ -136,9 +161,12 @@ impl<'ctx> Lower<'_, 'ctx> {
         let nexts: Vec<Vec<Value>> =
             args[1..].iter().zip(yields).map(|(&arg, &next)| self.next_registers(body_region, arg, next)).collect();
         let (remaining, index) = (self.ir.int(left.as_basic_value()), self.ir.int(counter.as_basic_value()));
-        let next_left = self.ir.sub(remaining, one);
+        let next_left = self.ir.sub(remaining, if counted { one } else { step });
         let next_index = if reverse { self.ir.sub(index, step) } else { self.ir.add(index, step) };
-        let done = self.ir.icmp(IntPredicate::EQ, next_left, ty.const_zero());
+        let done = match counted {
+            true => self.ir.icmp(IntPredicate::EQ, next_left, ty.const_zero()),
+            false => self.ir.icmp(IntPredicate::ULT, remaining, step),
+        };
         let branch = self.ir.builder.build_conditional_branch(done, exit, body);
         match (branch, unroll) {
             (Ok(branch), Unroll::Never) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
@@ -172,7 +200,8 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Branches into a loop, with the banks of its accumulators filled; returns the blocks from which the body and the end
-    /// are reached. What the first trip overwrites is filled only on the way around the loop.
+    /// are reached. What the first trip overwrites is filled only where the loop does not run: behind the wait for its
+    /// products, if that is all that becomes of it, or on the way around the loop.
     fn fill_before(
         &mut self,
         operation: &Operation,
@@ -186,6 +215,12 @@ impl<'ctx> Lower<'_, 'ctx> {
             inits.iter().zip(args).partition(|(_, arg)| is_overwritten(func, operation, **arg));
         early.iter().for_each(|(init, arg)| self.fill(**init, **arg));
         let before = self.here();
+        let results = &operation.results;
+        let (behind, late): (Vec<_>, Vec<_>) = late.into_iter().partition(|(_, arg)| {
+            let place = args.iter().position(|other| other == *arg);
+            place.and_then(|place| results.get(place)).is_some_and(|&result| self.accumulators.is_waited_for(result))
+        });
+        self.unfilled.extend(behind.into_iter().map(|(&init, &arg)| Unfilled { init, arg, never }));
         if !late.iter().any(|(init, arg)| self.accumulators.is_filled(**init, **arg)) {
             self.ir.branch_if(never, exit, body);
             return (before, before);

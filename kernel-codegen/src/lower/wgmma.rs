@@ -294,6 +294,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn wgmma_wait(&mut self, operation: &Operation, pending: u8) {
         let assembly = format!("wgmma.wait_group.sync.aligned {pending};");
         self.ir.asm(&[], &assembly, "", &[], AsmEffects::ConvergentMemory);
+        if pending == 0 {
+            self.fill_unfilled(&operation.operands);
+        }
         for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
             match self.accumulators.bank(result) {
                 Some(_) => self.set_in_bank(result),
