@@ -324,6 +324,25 @@ fn all_forms_assemble_without_spills() {
     }
 }
 
+/// An assertion that is left to the kernel ends all threads before the groups of warps part, when nobody waits.
+#[test]
+fn assertions_come_before_the_groups() {
+    let assertion = "%three: i32 = const 3\n%third: i32 = rem %start, %three\n%is: bool = cmp.lt %third, %k\n\
+                     assert %is {message = \"x\"}\n";
+    let text = PERSISTENT.replacen("for %start", &format!("{assertion}for %start"), 1);
+    assert_ne!(text, PERSISTENT);
+    let options = Options { num_warps: 8, ..Options::default() };
+    let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    assert!(is_divided(&compiled), "{}", compiled.report);
+    assert_eq!(compiled.sites.len(), 1, "what differs between programs is not decided by the host");
+    let (before, _) = compiled.ptx.split_once("setmaxnreg").expect("groups");
+    assert!(before.contains("%ctaid.x") && before.contains(" bra"), "{}", compiled.ptx);
+    assert!(!before.contains("cp.async") && !before.contains("mbarrier.try_wait"), "nothing is in flight");
+    if let Some(Assembled { registers, spill_bytes, .. }) = assemble(&compiled) {
+        assert_eq!((registers, spill_bytes), (168, 0));
+    }
+}
+
 /// A kernel of warp groups, as the code generator takes it.
 fn groups(warps: &str, before: &str, first: &str, second: &str) -> Result<Compiled, String> {
     let text = format!(
@@ -363,6 +382,7 @@ fn what_groups_cannot_run_is_refused() {
         (fits, "", "", "", None),
         (fits, "", tile, "", None),
         (fits, barrier, arrive, "barrier_wait %b, %zero, %zero", None),
+        (fits, "%is: bool = cmp.eq %zero, %zero\nassert %is {message = \"m\"}", "", "", None),
         (fits, "", "", tile, Some("a warp group that is not the first")),
         (fits, "", "", "barrier", Some("a warp group that is not the first")),
         (fits, tile, "", "", Some("beside warp groups")),

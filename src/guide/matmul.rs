@@ -302,4 +302,4 @@
 //! An epilogue (a bias, an activation, a scale, another dtype) is written where the sums are: between the loop and the
 //! store, and costs no pass over memory. Other sizes want other tiles: few rows of `a` want `BM` of 16 and many slots, as
 //! such products only read `b`; a product with fewer tiles than multiprocessors wants smaller ones, or several programs
-//! per tile. The examples `05_matmul`, `06_persistent_matmul` and `07_grouped_matmul` begin where this page ends.
+//! per tile. So do the tiles that are over where a few more than a multiple of the multiprocessors are to be done. The examples `05_matmul`, `06_persistent_matmul` and `07_grouped_matmul` begin where this page ends.

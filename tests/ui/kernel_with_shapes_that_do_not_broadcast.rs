@@ -31,4 +31,21 @@ fn calls<const M: usize, const N: usize>(x: Ptr<f32>, out: PtrMut<f32>) {
     let k: Tile<i32, { [N] }> = m;
 }
 
+#[kernel]
+fn products<const A: usize, const B: usize, const C: usize, const D: usize>(x: Ptr<f32>, out: PtrMut<f32>) {
+    let t = load(x + arange(0, A)[(.., None)] * B + arange(0, B));
+    store(out + arange(0, C)[(.., None)] * D + arange(0, D), reshape(t, [C, D]));
+    let u = t + zeros([2 * C, B]);
+    store(out, sum(reshape(t, [A / 2, B])));
+}
+
+/// As the help says.
+#[kernel]
+fn products_that_agree<const A: usize, const B: usize, const C: usize, const D: usize>(x: Ptr<f32>, out: PtrMut<f32>) {
+    static_assert!(A == 2 * C && D == 2 * B);
+    let t = load(x + arange(0, A)[(.., None)] * B + arange(0, B));
+    store(out + arange(0, C)[(.., None)] * D + arange(0, D), reshape(t, [C, D]));
+    store(out, sum(t + zeros([2 * C, B])));
+}
+
 fn main() {}

@@ -2,6 +2,7 @@
 
 pub mod cold;
 mod descriptor;
+mod even;
 pub mod ladder;
 mod pointer;
 mod reading;
@@ -45,6 +46,14 @@ const FEW_ROWS: [Product; 3] = [
     Product::new(Group::Skinny, 128, 8192, 8192),
 ];
 
+/// With tiles of 128 x 256 and 132 multiprocessors, 24, 13, 8 and 24 tiles are over.
+const UNEVEN: [Product; 4] = [
+    Product::new(Group::Uneven, 3072, 3072, 3072),
+    Product::new(Group::Uneven, 3712, 1280, 8192),
+    Product::new(Group::Uneven, 5120, 5120, 5120),
+    Product::new(Group::Uneven, 2304, 4096, 4096),
+];
+
 const BATCHES: [Product; 1] = [Product { batch: 16, ..Product::new(Group::Batched, 2048, 2048, 2048) }];
 const BYTES: [Product; 1] = [Product::new(Group::Bytes, 8192, 8192, 8192)];
 const SINGLES: [Product; 1] = [Product::new(Group::Singles, 4096, 4096, 4096)];
@@ -62,7 +71,7 @@ fn products<T: Factor>(bench: &Bench, full: &[&[Product]]) -> Vec<Product> {
 pub fn all(bench: &mut Bench) -> Result<(), Failure> {
     // A sum per program of the kernel that reads.
     let sums = RefCell::new(bench.device().zeros::<f32>(8192 * 8192 / reading::LEAST)?);
-    hold::<f16>(bench, &[&HALVES], &sums)?;
+    hold::<f16>(bench, &[&HALVES, &UNEVEN], &sums)?;
     hold::<bf16>(bench, &[&HALVES, &FEW_ROWS, &BATCHES], &sums)?;
     hold::<F8E4M3>(bench, &[&BYTES], &sums)?;
     hold::<f32>(bench, &[&SINGLES], &sums)
@@ -73,7 +82,7 @@ fn hold<T: Factor + Float>(bench: &mut Bench, full: &[&[Product]], sums: &RefCel
     let products = products::<T>(bench, full);
     let chosen: Vec<Vec<Tile>> =
         products.iter().map(|product| tile::tiles(bench, product)).collect::<Result<_, _>>()?;
-    let (processors, device) = (bench.processors(), bench.device().clone());
+    let (processors, device, checks) = (bench.processors(), bench.device().clone(), *bench.mode() == Mode::Check);
     bench.hold_all::<T>(&products, |product| {
         let at = products.iter().position(|p| p == product);
         let tiles = at.and_then(|at| chosen.get(at)).map_or(&[][..], |tiles| tiles);
@@ -84,6 +93,11 @@ fn hold<T: Factor + Float>(bench: &mut Bench, full: &[&[Product]], sums: &RefCel
         }
         if product.batch == 1 && !T::B_K_MAJOR && !parts.is_empty() {
             all.push(split::contender(&device, product, &parts)?);
+        }
+        if product.batch == 1 && !T::B_K_MAJOR && (product.group == Group::Uneven || checks) {
+            // Few programs for the small products of checks, so that they too have whole tiles and parts of others.
+            let programs = if checks { 5 } else { processors };
+            all.push(even::contender(&device, product, &whole, programs)?);
         }
         all.push(pointer::contender(product, &whole));
         all.push(descriptor::contender(product, &whole));

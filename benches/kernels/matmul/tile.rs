@@ -104,6 +104,12 @@ const SMALL_TILES: [Tile; 8] = [
     tile(64, 128, 128, 4, 4), tile(64, 128, 64, 6, 4), tile(64, 128, 64, 8, 4), tile(128, 64, 64, 6, 4),
     tile(128, 64, 64, 8, 4), tile(64, 64, 64, 6, 4), tile(64, 128, 64, 4, 4), tile(128, 128, 64, 4, 4),
 ];
+/// Large ones, of which the last are shared, and smaller ones in turns, of which fewer are over.
+#[rustfmt::skip]
+const UNEVEN_TILES: [Tile; 6] = [
+    tile(128, 256, 64, 4, 8), tile(256, 128, 64, 4, 8), tile(128, 128, 64, 5, 8), tile(128, 128, 64, 6, 4),
+    tile(64, 256, 64, 5, 4), tile(64, 128, 64, 8, 4),
+];
 #[rustfmt::skip]
 const BYTE_TILES: [Tile; 8] = [
     tile(128, 256, 128, 3, 8), tile(128, 256, 128, 3, 8).group(16), tile(128, 256, 128, 4, 8),
@@ -144,6 +150,7 @@ pub fn tiles(bench: &Bench, product: &Product) -> Result<Vec<Tile>, Failure> {
     Ok(match product.group {
         Group::Large | Group::Batched => LARGE_TILES.to_vec(),
         Group::Small => SMALL_TILES.to_vec(),
+        Group::Uneven => UNEVEN_TILES.to_vec(),
         Group::Bytes => BYTE_TILES.to_vec(),
         Group::Singles => SINGLE_TILES.to_vec(),
         // wgmma has 64 rows.

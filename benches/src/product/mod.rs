@@ -63,12 +63,14 @@ pub enum Group {
     Singles,
     /// Several products at once.
     Batched,
+    /// Tiles that are not a multiple of the multiprocessors.
+    Uneven,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Group; 6] =
-        [Group::Large, Group::Small, Group::Skinny, Group::Bytes, Group::Singles, Group::Batched];
+    pub const ALL: [Group; 7] =
+        [Group::Large, Group::Small, Group::Skinny, Group::Bytes, Group::Singles, Group::Batched, Group::Uneven];
 
     /// Its name in results and on the command line.
     pub fn name(self) -> &'static str {
@@ -79,6 +81,7 @@ impl Group {
             Group::Bytes => "fp8",
             Group::Singles => "tf32",
             Group::Batched => "batched",
+            Group::Uneven => "uneven",
         }
     }
 }

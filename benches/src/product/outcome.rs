@@ -204,7 +204,8 @@ impl Target<'_> {
 
 fn targets<'a>(row: &Row<'a>) -> Vec<Target<'a>> {
     let mut all = Vec::new();
-    if let Some(o) = row.named("tilewright pointer") {
+    // Of tiles that do not come out even there is no figure, only the comparison.
+    if let Some(o) = row.named("tilewright pointer").filter(|o| o.group != "uneven") {
         all.push(Target { row: o, what: "the pointer form to Triton's", reached: o.to_same, wanted: 1.0 });
     }
     let Some(o) = row.best("tilewright") else { return all };

@@ -46,7 +46,7 @@ fn class(group: Group) -> &'static str {
     match group {
         Group::Skinny => "skinny",
         Group::Batched => "batched",
-        Group::Large | Group::Small | Group::Bytes | Group::Singles => "large",
+        Group::Large | Group::Small | Group::Bytes | Group::Singles | Group::Uneven => "large",
     }
 }
 

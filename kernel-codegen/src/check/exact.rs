@@ -12,7 +12,7 @@ use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, Func, Op, RegionId};
 
 use super::describe::Describer;
 use super::lanes::{Lanes, MAX_DEPTH, strip};
-use super::range::{Condition, LaunchConditions, Node};
+use super::range::{Condition, LaunchConditions, Node, NodeId};
 
 /// Demands of the launch that what `offset` is made of in a loop's `body` does not wrap, under the describer's
 /// hypotheses.
@@ -30,16 +30,12 @@ pub(super) fn require(
         let own = func.region(body).ops.iter().any(|&id| func.op(id).results.contains(&lanes.value));
         let Some(dtype) = func.ty(lanes.value).dtype().filter(|dtype| own && dtype.is_int()) else { continue };
         match &operation.op {
-            Op::Elementwise(ElementwiseOp::Binary { op: op @ (BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul) }) => {
+            Op::Elementwise(ElementwiseOp::Binary { op }) => {
+                let Some(exact) = exact_node(*op) else { continue };
                 let [a, b] = [0, 1].map(|i| lanes.operand(operation.operands[i]));
                 let (x, y) = (describer.describe(a.clone(), program), describer.describe(b.clone(), program));
                 if narrow(dtype) {
-                    let node = match op {
-                        BinaryOp::Add => Node::Add(x.node, y.node),
-                        BinaryOp::Sub => Node::Sub(x.node, y.node),
-                        _ => Node::Mul(x.node, y.node),
-                    };
-                    let node = program.node(node);
+                    let node = program.node(exact(x.node, y.node));
                     program.require(Condition::Exact(node, dtype));
                 }
                 work.extend([(a, depth + 1), (b, depth + 1)]);
@@ -56,6 +52,28 @@ pub(super) fn require(
             | Op::Control(_)
             | Op::Gpu(_) => {}
         }
+    }
+}
+
+/// The interval of a sum, a difference or a product; `None` for what offsets are not followed through.
+fn exact_node(op: BinaryOp) -> Option<fn(NodeId, NodeId) -> Node> {
+    match op {
+        BinaryOp::Add => Some(Node::Add),
+        BinaryOp::Sub => Some(Node::Sub),
+        BinaryOp::Mul => Some(Node::Mul),
+        BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::DivRn
+        | BinaryOp::Min
+        | BinaryOp::Max
+        | BinaryOp::MinNan
+        | BinaryOp::MaxNan
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::Umulhi => None,
     }
 }
 

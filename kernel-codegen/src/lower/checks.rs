@@ -2,7 +2,9 @@
 //!
 //! A bounds check never branches: lanes that fail are masked off, and the thread remembers one failure in two
 //! registers (`site`, `offset`). All ways out of the kernel lead through the exit block, where a thread that
-//! remembers a failure claims the launch's report record with one compare-and-swap and fills it in.
+//! remembers a failure claims the launch's report record with one compare-and-swap and fills it in. The record is in
+//! the host's memory, where each swap of each thread takes its time on the bus: a wrong length in a large launch would
+//! keep it busy for a minute. So a thread looks first whether the record is taken, which is one short read per warp.
 //!
 //! A failed `assert` ends the program: all threads learn of it together, one writes the report, and all leave.
 
@@ -257,19 +259,24 @@ impl<'ctx> Lower<'_, 'ctx> {
             return;
         };
         let block = |name| self.ir.context.append_basic_block(self.function, name);
-        let (claim, fill, done) = (block("report.claim"), block("report.fill"), block("report.end"));
+        let (look, claim) = (block("report.look"), block("report.claim"));
+        let (fill, done) = (block("report.fill"), block("report.end"));
         let ir = &self.ir;
-        ir.branch_if(condition, claim, done);
-        ir.builder.position_at_end(claim);
+        ir.branch_if(condition, look, done);
+        ir.builder.position_at_end(look);
         let base = ir.int_to_pointer(slot, ir.global_pointer());
         let field = |bytes: i32| ir.offset(ir.int_type(8), base, ir.i32(bytes));
+        let is_free = |assembly: &str| {
+            let arguments = [field(record::STATE).into()];
+            let before = ir.asm(&[ir.int_type(32).into()], assembly, "=r,l", &arguments, AsmEffects::Memory);
+            let before = before.first().map_or(ir.i32(1), |&value| ir.int(value));
+            ir.icmp(IntPredicate::EQ, before, ir.i32(0))
+        };
+        ir.branch_if(is_free("ld.relaxed.gpu.global.b32 $0, [$1];"), claim, done);
+        ir.builder.position_at_end(claim);
         // The threads of one launch contend for the record and the host reads it after the launch, so the device's
         // scope is enough; few systems have atomics on host memory at the system's.
-        let assembly = "atom.relaxed.gpu.global.cas.b32 $0, [$1], 0, 1;";
-        let arguments = [field(record::STATE).into()];
-        let before = ir.asm(&[ir.int_type(32).into()], assembly, "=r,l", &arguments, AsmEffects::Memory);
-        let before = before.first().map_or(ir.i32(1), |&value| ir.int(value));
-        ir.branch_if(ir.icmp(IntPredicate::EQ, before, ir.i32(0)), fill, done);
+        ir.branch_if(is_free("atom.relaxed.gpu.global.cas.b32 $0, [$1], 0, 1;"), fill, done);
         ir.builder.position_at_end(fill);
         ir.store(field(record::SITE), site.into(), 4);
         for axis in 0..3u8 {

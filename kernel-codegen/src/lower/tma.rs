@@ -37,7 +37,14 @@ fn copied(func: &Func, id: OpId) -> Option<(ParamId, Option<Boxes>)> {
     let parts: &[u8] = match &operation.op {
         Op::Gpu(GpuOp::TmaLoad) => &[],
         Op::Gpu(GpuOp::TmaStore { parts, .. }) => parts,
-        _ => return None,
+        Op::Gpu(_)
+        | Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Shape(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Control(_) => return None,
     };
     let tensor = func.ty(*operation.operands.first()?).descriptor()?;
     Some((tensor, view_boxes(func, *operation.operands.get(1)?, parts)))

@@ -12,7 +12,8 @@
 //! - All warps of a group say how many registers they need (`setmaxnreg`), before any of them does anything. ptxas
 //!   honours that only if it knows the size of the block and that a multiprocessor runs one of them.
 //! - Threads of a group meet at a barrier with a number of their own.
-//! - Outside of the groups all warps run the same, which may only be scalars and allocations.
+//! - Outside of the groups all warps run the same, which may only be scalars, allocations, and assertions about
+//!   scalars, which end all threads together.
 
 use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span};
 use kernel_core::layout::{Dim, LinearForm, WARP_SIZE};
@@ -255,7 +256,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         for &id in &self.func.region(self.func.body).ops {
             let other = self.func.op(id);
             if !runs_anywhere(self.func, other) && other != operation {
-                return refuse(other.span, "an operation beside warp groups that is no scalar and no allocation");
+                return refuse(
+                    other.span,
+                    "an operation beside warp groups that is no scalar, no allocation and no assertion about scalars",
+                );
             }
         }
         for (group, region) in groups {
@@ -290,6 +294,7 @@ fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
     match &operation.op {
         Op::Create(_) | Op::Elementwise(_) => operation.results.iter().all(|&value| func.ty(value).is_scalar()),
         Op::Control(ControlOp::Return) | Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }) => true,
+        Op::Control(ControlOp::Assert { .. }) => operation.operands.iter().all(|&value| func.ty(value).is_scalar()),
         Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
     }
 }

@@ -152,7 +152,14 @@ impl Uses {
                 let possible = match &operation.op {
                     Op::Desc(DescOp::DescStore) => true,
                     Op::Desc(DescOp::DescReduce { op }) => reduces(*op, &func.param(param).kind),
-                    _ => false,
+                    Op::Desc(DescOp::DescLoad | DescOp::DescGather | DescOp::DescScatter)
+                    | Op::Create(_)
+                    | Op::Elementwise(_)
+                    | Op::Shape(_)
+                    | Op::Memory(_)
+                    | Op::Dot(_)
+                    | Op::Control(_)
+                    | Op::Gpu(_) => false,
                 };
                 possible && carried(around) && apart(func, &operation.operands[2..], around)
             }
@@ -167,7 +174,14 @@ fn carries_phases(func: &Func, site: Site) -> bool {
         Op::Control(ControlOp::For { .. } | ControlOp::If) => true,
         // A condition yields nothing but itself.
         Op::Control(ControlOp::While) => site.region == 1,
-        _ => false,
+        Op::Control(_)
+        | Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Shape(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Gpu(_) => false,
     }
 }
 
@@ -192,7 +206,15 @@ fn apart(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
     let mut loops = around.iter().rev().filter_map(|site| match func.op(site.owner).op {
         Op::Control(ControlOp::For { warp_specialize, .. }) => Some((site, warp_specialize)),
         Op::Control(ControlOp::While) => Some((site, false)),
-        _ => None,
+        // Conditions, and groups of warps, run what is in them once.
+        Op::Control(_)
+        | Op::Create(_)
+        | Op::Elementwise(_)
+        | Op::Shape(_)
+        | Op::Memory(_)
+        | Op::Dot(_)
+        | Op::Desc(_)
+        | Op::Gpu(_) => None,
     });
     let Some((innermost, marked)) = loops.next() else { return true };
     let mut inside: BTreeSet<ValueId> = BTreeSet::new();
@@ -224,7 +246,15 @@ pub(crate) fn run(func: &mut Func) {
                     pass.store(id, &around, mode);
                 }
             }
-            _ => {}
+            // Rows by number go one by one: `descriptors` has made pointers of them.
+            Op::Desc(DescOp::DescGather | DescOp::DescScatter)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => {}
         }
     }
     pass.finish();
@@ -328,10 +358,8 @@ impl Copies<'_> {
         });
         let &[user] = users.as_slice() else { return None };
         let operation = self.func.op(user);
-        let view = match (&operation.op, operation.operands.as_slice()) {
-            (Op::Gpu(GpuOp::SharedStore), &[view, _]) => view,
-            _ => return None,
-        };
+        let Op::Gpu(GpuOp::SharedStore) = operation.op else { return None };
+        let &[view, _] = operation.operands.as_slice() else { return None };
         let layout = &self.func.layouts[self.func.value(view).layout?.index()];
         let here = self.func.region(region).ops.contains(&user);
         let whole = layout.tile_shape().len() == self.func.ty(view).rank();
@@ -354,7 +382,14 @@ impl Copies<'_> {
                         regions.iter().map(|&region| self.func.add_region_arg(region, ty())).collect();
                     args[site.region]
                 }
-                _ => outer,
+                Op::Control(_)
+                | Op::Create(_)
+                | Op::Elementwise(_)
+                | Op::Shape(_)
+                | Op::Memory(_)
+                | Op::Dot(_)
+                | Op::Desc(_)
+                | Op::Gpu(_) => outer,
             };
             seen.push(inner);
         }

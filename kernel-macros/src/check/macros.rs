@@ -152,7 +152,7 @@ impl Checker<'_> {
 }
 
 /// The constexpr that a dimension consists of.
-fn single(dim: &Dim) -> Option<ConstId> {
+pub(super) fn single(dim: &Dim) -> Option<ConstId> {
     match dim.terms().as_slice() {
         [(atoms, 1)] => match atoms.as_slice() {
             [Atom::Const(id)] => Some(*id),

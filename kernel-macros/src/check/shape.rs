@@ -4,6 +4,7 @@ use kernel_core::ir::{Dim, ShapeOp};
 use syn::{Expr, ExprIndex};
 
 use super::args::Args;
+use super::ty::constexprs;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
 use crate::place::{Place, bare};
@@ -120,7 +121,7 @@ impl Checker<'_> {
     }
 
     fn reshape_help(&self, before: &Dim, after: &Dim) -> String {
-        let (a, b) = (self.dim_source(before), self.dim_source(after));
+        let a = self.dim_source(before);
         // `N / 2` doubled is N only if N is even.
         for divisor in [2, 4, 8, 16, 32] {
             let half = before.div(&Dim::Const(divisor)).and_then(|half| half.mul(&Dim::Const(divisor)));
@@ -128,10 +129,11 @@ impl Checker<'_> {
                 return format!("say that it divides: `static_assert!({a} % {divisor} == 0);`");
             }
         }
-        if before.as_const().is_some() && after.as_const().is_some() {
+        // Of the same constexprs, as `N` and `N / 2`, or of none.
+        if constexprs(before) == constexprs(after) {
             return "choose a shape with as many elements".to_string();
         }
-        format!("if they are equal, say so: `static_assert!({a} == {b});`")
+        self.equation_help(before, after)
     }
 
     pub(super) fn trans(&mut self, args: &Args<'_>) -> Checked<Operand> {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{Atom, Bound, ConstId, DType, Dim, Dt, ShapeOp};
 
+use super::macros::single;
 use super::{Checker, Deferred, Operand};
 use crate::error::{Checked, Reported};
 use crate::place::Place;
@@ -277,6 +278,19 @@ impl Checker<'_> {
         fits.then(|| format!("to line up with the first axis insert one behind: `{}[({index})]`", self.source(operand)))
     }
 
+    /// How to say that two dimensions of different constexprs are equal. What is learnt of an equation is what a single
+    /// constexpr stands for.
+    pub(super) fn equation_help(&self, a: &Dim, b: &Dim) -> String {
+        let (x, y) = (self.dim_source(a), self.dim_source(b));
+        if single(a).is_some() || single(b).is_some() {
+            return format!("if `{x}` is `{y}`, say so at the top of the kernel: `static_assert!({x} == {y});`");
+        }
+        let [own, other] = [a, b].map(constexprs);
+        let name = |id: &ConstId| self.func.const_params[id.index()].name.clone();
+        let name = own.symmetric_difference(&other).next().map(name).unwrap_or_default();
+        format!("say at the top of the kernel what `{name}` is: `static_assert!({name} == ..);`")
+    }
+
     /// What would make two dimensions agree.
     pub(super) fn shape_help(&self, a: &Dim, b: &Dim) -> String {
         let (x, y) = (self.dim_source(a), self.dim_source(b));
@@ -284,7 +298,7 @@ impl Checker<'_> {
         if constexprs(a) == constexprs(b) {
             return format!("dimensions agree if they are equal or one is 1; `{x}` and `{y}` are not");
         }
-        format!("if `{x}` is `{y}`, say so at the top of the kernel: `static_assert!({x} == {y});`")
+        self.equation_help(a, b)
     }
 
     fn broadcast_shapes(&self, a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, (Dim, Dim)> {
@@ -334,7 +348,7 @@ fn default_of(class: Class) -> Dt {
 }
 
 /// The constexprs that a dimension is made of.
-fn constexprs(dim: &Dim) -> BTreeSet<ConstId> {
+pub(super) fn constexprs(dim: &Dim) -> BTreeSet<ConstId> {
     let mut found = BTreeSet::new();
     let mut open = vec![dim.clone()];
     while let Some(dim) = open.pop() {

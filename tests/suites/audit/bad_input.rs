@@ -293,3 +293,23 @@ fn constexprs_beyond_63_bits_are_named_as_they_were_given() {
         Ok(())
     });
 }
+
+#[kernel]
+fn filled<const N: usize, const M: usize>(out: PtrMut<f32>) {
+    store(out + arange(0, N)[(.., None)] * M + arange(0, M), full([N, M], 1.0));
+}
+
+#[test]
+fn a_mistake_of_several_operations_of_an_expression_is_told_once() {
+    check(|device| {
+        let mut out = device.zeros::<f32>(4)?;
+        match filled::<2048, 1024>(&mut out).grid(1).launch(device) {
+            // The pointers and the value, each a tile that is too large.
+            Err(error @ Error::Compile(_)) => {
+                assert_eq!(error.to_string().matches("has more than 1048576 elements").count(), 2, "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+        Ok(())
+    });
+}

@@ -365,3 +365,36 @@ fn a_launch_without_arguments_is_an_error() {
         still_works(device)
     });
 }
+
+/// Every thread of a large launch fails. Each that claimed the report in the host's memory would keep the bus busy: for
+/// more than half a minute here.
+#[test]
+fn a_large_launch_of_which_everything_fails_ends_soon() {
+    check(|device| {
+        let x = device.upload(&[5i32; 100])?;
+        let mut out = device.zeros::<i32>(100)?;
+        let programs = if device.is_cuda() { 1 << 20 } else { 64 };
+        let start = std::time::Instant::now();
+        copy::<128>(&x, &mut out, i32::MAX).grid(programs).launch(device)?;
+        assert!(matches!(out.to_vec(), Err(Error::OutOfBounds { len: 100, .. })));
+        assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+        still_works(device)
+    });
+}
+
+#[kernel]
+fn picked<const BLOCK: usize>(x: Ptr<i32>, places: Ptr<i32>, out: PtrMut<i32>) {
+    let i = arange(0, BLOCK);
+    store(out + i, load(x + load(places + i)));
+}
+
+#[test]
+fn a_thread_looks_whether_the_report_is_taken_before_it_claims_it() -> Result<(), Error> {
+    let compiled = match (PickedConsts { BLOCK: 128 }).compile(Target::sm_90a()) {
+        Err(Error::Llvm { .. } | Error::Unsupported { .. }) => return Ok(()),
+        compiled => compiled?,
+    };
+    let place = |text: &str| compiled.ptx().find(text).unwrap_or_else(|| panic!("{}", compiled.ptx()));
+    assert!(place("ld.relaxed.gpu.global.b32") < place("atom.relaxed.gpu.global.cas"), "{}", compiled.ptx());
+    Ok(())
+}

@@ -5,14 +5,14 @@ use tilewright_tests::devices::check;
 
 /// A tensor as plain Rust sees it.
 #[derive(Clone, Debug)]
-struct Tensor<T> {
-    data: Vec<T>,
+pub(super) struct Tensor<T> {
+    pub(super) data: Vec<T>,
     shape: Vec<usize>,
     strides: Vec<usize>,
 }
 
 impl<T: Copy> Tensor<T> {
-    fn new(data: Vec<T>, shape: &[usize], strides: &[usize]) -> Self {
+    pub(super) fn new(data: Vec<T>, shape: &[usize], strides: &[usize]) -> Self {
         Tensor { data, shape: shape.to_vec(), strides: strides.to_vec() }
     }
 
@@ -22,11 +22,11 @@ impl<T: Copy> Tensor<T> {
         inside.then(|| at.iter().zip(&self.strides).map(|(&i, &stride)| i as usize * stride).sum())
     }
 
-    fn get(&self, at: &[i64], padding: T) -> T {
+    pub(super) fn get(&self, at: &[i64], padding: T) -> T {
         self.place(at).map_or(padding, |place| self.data[place])
     }
 
-    fn set(&mut self, at: &[i64], f: impl FnOnce(T) -> T) {
+    pub(super) fn set(&mut self, at: &[i64], f: impl FnOnce(T) -> T) {
         if let Some(place) = self.place(at) {
             self.data[place] = f(self.data[place]);
         }
@@ -34,18 +34,18 @@ impl<T: Copy> Tensor<T> {
 }
 
 /// Every position of a block, outermost dimension first.
-fn positions(block: &[usize]) -> Vec<Vec<i64>> {
+pub(super) fn positions(block: &[usize]) -> Vec<Vec<i64>> {
     block.iter().fold(vec![Vec::new()], |all, &size| {
         let longer = |at: Vec<i64>| (0..size as i64).map(move |i| [at.as_slice(), &[i]].concat());
         all.into_iter().flat_map(longer).collect()
     })
 }
 
-fn moved(at: &[i64], by: &[i64]) -> Vec<i64> {
+pub(super) fn moved(at: &[i64], by: &[i64]) -> Vec<i64> {
     at.iter().zip(by).map(|(a, b)| a + b).collect()
 }
 
-fn numbers(count: usize) -> Vec<f32> {
+pub(super) fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| (i as f32 * 0.7).sin() * 100.0).collect()
 }
 

@@ -13,6 +13,7 @@
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
+//! | `stores_in_loops` | blocks of tensors that trips of a loop store to the same elements; assertions before products |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
@@ -31,3 +32,4 @@ mod operations;
 mod products;
 mod running;
 mod sizes;
+mod stores_in_loops;

@@ -137,10 +137,8 @@ impl Membar<'_> {
 
     fn emit(&mut self, op: GpuOp, span: Span, out: &mut Vec<OpId>) {
         if self.inserts {
-            let tys = match op {
-                GpuOp::AsyncCommit | GpuOp::AsyncWait { .. } => vec![kernel_core::ir::Ty::token()],
-                _ => vec![],
-            };
+            let has_token = matches!(op, GpuOp::AsyncCommit | GpuOp::AsyncWait { .. });
+            let tys = if has_token { vec![kernel_core::ir::Ty::token()] } else { vec![] };
             out.push(self.func.new_op(op.into(), vec![], tys, vec![], FloatFlags::default(), span));
         }
     }

@@ -227,8 +227,17 @@ impl Search<'_> {
                 (operation.operands[..operation.operands.len().min(2)].to_vec(), None)
             }
             // A tensor copy must not outlive its program.
-            _ if self.asserts => return Err("an assert may end the program while a tensor copy is in flight"),
-            _ => (operation.operands[1..].to_vec(), func.ty(first).descriptor()),
+            Op::Desc(_) if self.asserts => {
+                return Err("an assert may end the program while a tensor copy is in flight");
+            }
+            Op::Desc(_) => (operation.operands[1..].to_vec(), func.ty(first).descriptor()),
+            Op::Memory(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Dot(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => return Err("it is no load"),
         };
         let (slice, carried) = self.slice(&address)?;
         let mut feeds = Vec::new();

@@ -41,19 +41,20 @@
 //!
 //! Loops with `#[warp_specialize]`, and those in them, are divided where that is possible; others where all factors of
 //! all products come by descriptors, and where it pays: mostly, where the program goes on to another tile. What speaks
-//! against it is told in the report.
+//! against it is told in the report. Assertions are made before, or keep a kernel whole: see [`prologue`].
 
 mod consume;
 mod find;
 mod needs;
 mod outgoing;
+mod prologue;
 mod split;
 mod turns;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::ir::{
     ControlOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, ShapeOp, Span, TypeError, ValueId, result_types,
@@ -71,6 +72,7 @@ use crate::target::Target;
 use find::{Channel, Refusal};
 use needs::{Needs, Places};
 use outgoing::{Outgoing, staging_bytes, widen};
+use prologue::Prologue;
 use split::{Ring, Side, Split};
 use turns::Turn;
 
@@ -119,13 +121,13 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
             tiles = turns::tile_loop(func, &channels, &outgoing, options.num_warps);
             fit(func, target, &mut channels, (&mut outgoing, tiles.is_some()))
         })
-        .and_then(|()| Needs::of(func, &places, &channels));
+        .and_then(|()| Ok((Needs::of(func, &places, &channels)?, Prologue::of(func)?)));
     let mut loops: Vec<LoopReport> = refusals.iter().map(Refusal::report).collect();
     match needs {
-        Ok(needs) => {
+        Ok((needs, prologue)) => {
             too_many(func, target, &channels, (&outgoing, tiles.is_some()))?;
             loops.extend(channels.iter().map(|channel| described(func, channel, tiles.is_some())));
-            let plan = Plan { channels: &channels, outgoing: &outgoing, tiles };
+            let plan = Plan { channels: &channels, outgoing: &outgoing, prologue: &prologue, tiles };
             divide(func, target, plan, &places, &needs, options.num_warps).map_err(|error| {
                 let what = format!("a kernel that the compiler has divided wrongly: {error}");
                 CodegenError::refuse(func, Span::UNKNOWN, what)
@@ -188,12 +190,20 @@ fn scratch_bytes(func: &Func, channels: &[Channel]) -> u32 {
     let mut most = 0;
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
-        let bytes = match (&operation.op, operation.operands.as_slice(), operation.results.as_slice()) {
-            (Op::Shape(ShapeOp::ConvertLayout), &[from], &[to]) if !replaced.contains(&to) => {
-                converted_bytes(func, from, to)
-            }
-            (Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }), ..) => REDUCTION_BYTES,
-            _ => 0,
+        let bytes = match &operation.op {
+            Op::Shape(ShapeOp::ConvertLayout) => match (operation.operands.as_slice(), operation.results.as_slice()) {
+                (&[from], &[to]) if !replaced.contains(&to) => converted_bytes(func, from, to),
+                (_, _) => 0,
+            },
+            Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => REDUCTION_BYTES,
+            Op::Control(_)
+            | Op::Shape(_)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_)
+            | Op::Gpu(_) => 0,
         };
         most = most.max(bytes);
     });
@@ -293,9 +303,6 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
         let reason = match &operation.op {
-            Op::Control(ControlOp::Assert { .. }) => {
-                "an `assert!` that fails ends one side, and the other would wait for it"
-            }
             Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => {
                 "the kernel has barriers with phases already"
             }
@@ -332,6 +339,7 @@ fn registers(target: Target, num_warps: u32) -> (u8, u8) {
 struct Plan<'a> {
     channels: &'a [Channel],
     outgoing: &'a [Outgoing],
+    prologue: &'a Prologue,
     /// The loop over tiles, if groups take them in turns.
     tiles: Option<OpId>,
 }
@@ -340,7 +348,7 @@ struct Plan<'a> {
 fn divide(
     func: &mut Func,
     target: Target,
-    Plan { channels, outgoing, tiles }: Plan<'_>,
+    Plan { channels, outgoing, prologue, tiles }: Plan<'_>,
     places: &Places,
     needs: &Needs,
     num_warps: u32,
@@ -351,7 +359,8 @@ fn divide(
             inside.entry(owner).or_default().push(number);
         }
     }
-    let mut out = Vec::new();
+    let mut map = HashMap::new();
+    let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| util::clone_op(func, id, &mut map)).collect();
     let mut rings = Vec::new();
     for channel in channels {
         rings.push(ring(func, channel, &mut out)?);

@@ -15,6 +15,7 @@ use kernel_core::passes::util::clone_op;
 use super::find::Channel;
 use super::needs::Needs;
 use super::outgoing::Way;
+use super::prologue::is_assert;
 use super::turns::Turn;
 use crate::analysis::control::{operands_before_carried, yielded};
 
@@ -149,9 +150,10 @@ impl<'f> Split<'f> {
         self.map.get(&value).copied().unwrap_or(value)
     }
 
+    /// Assertions have been made before.
     fn is_needed(&self, id: OpId) -> bool {
         match self.side {
-            Side::Consumer => true,
+            Side::Consumer => !is_assert(&self.func.op(id).op),
             Side::Producer(needs) => needs.ops.contains(&id),
         }
     }

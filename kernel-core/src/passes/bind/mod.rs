@@ -94,7 +94,11 @@ impl<'b> Binder<'b> {
 
     fn error(&mut self, span: Span, message: String, help: Option<String>) {
         let (kernel, file) = (self.source.name.clone(), self.source.file.clone());
-        self.errors.push(Diagnostic { kernel, file, span, message, help });
+        let diagnostic = Diagnostic { kernel, file, span, message, help };
+        // An expression such as `p + i * N + j` is several operations, each with the same mistake.
+        if !self.errors.contains(&diagnostic) {
+            self.errors.push(diagnostic);
+        }
     }
 
     /// Binds the operations of a region of the source to the end of a region of the bound kernel.

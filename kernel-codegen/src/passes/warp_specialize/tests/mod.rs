@@ -8,6 +8,7 @@ use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::parse;
 use kernel_core::verify::verify;
 
+mod assertions;
 mod faults;
 
 use super::run;
@@ -298,9 +299,16 @@ fn is_store_wait(op: &GpuOp) -> bool {
 fn loops_that_cannot_be_divided_say_why() {
     let cases = [
         (
+            "%row: i32 = div %tile, %columns",
+            "%row: i32 = div %tile, %columns\n%is: bool = cmp.ge %row, %zero\nassert %is {message = \"x\"}",
+            "`assert!` behind",
+        ),
+        ("return\n", "%is: bool = cmp.ge %trips, %zero\nassert %is {message = \"x\"}\nreturn\n", "`assert!` behind"),
+        (
             "%first: i32 = program_id {axis = 0}",
-            "%first: i32 = program_id {axis = 0}\n%is: bool = cmp.ge %trips, %zero\nassert %is {message = \"x\"}",
-            "`assert!`",
+            "%first: i32 = program_id {axis = 0}\n%x: f16[64, 16] #5 = desc_load %a, %zero, %zero\n\
+             %is: bool[64, 16] #5 = cmp.eq %x, %x\nassert %is {message = \"x\"}",
+            "`assert!` about more than scalars",
         ),
         (
             "desc_store %c, %sum, %i, %j",
