@@ -4,6 +4,9 @@
 //! Shared tiles go another way out than whole ones, so that both leave by tensor copies and nothing of the sums is kept
 //! for later: adding them up in the same kernel takes registers and shared memory from all tiles, which cost more than
 //! the sharing gained.
+//!
+//! Parts along `k` are equal for all tiles. Giving each program as many steps, wherever in the shared tiles these begin and
+//! end ("stream-K"), took 1.02 to 1.08 times as long with a few tiles over, and 1.4 to 1.5 times with 96 of 132.
 
 use std::cell::RefCell;
 use std::rc::Rc;
