@@ -6,11 +6,15 @@
 //! cargo bench -p tilewright-bench --bench first_launch -- --compare python3   # cold compilations against Triton's
 //! ```
 //! The driver keeps what it compiled on disk: `CUDA_CACHE_DISABLE=1` shows the cost without that.
+//!
+//! The comparison also says where our time goes: before the driver, in the driver's compiler, and how much of the latter
+//! an empty kernel takes, which is what the driver's compiler costs at the least.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Instant;
 
+use cudarc::driver::sys;
 use tilewright::prelude::*;
 use tilewright_bench::{Failure, median, report};
 
@@ -20,6 +24,9 @@ const TIMES: usize = 5;
 /// Triton's side, which must be files for Triton to find its kernels' source.
 const SCRIPTS: [(&str, &str); 2] =
     [("kernels.py", include_str!("peers/kernels.py")), ("cold_kernels.py", include_str!("peers/cold_kernels.py"))];
+
+/// A kernel that does nothing.
+const EMPTY: &std::ffi::CStr = c".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry empty() { ret; }\n";
 
 /// `out = x + y`
 #[kernel]
@@ -67,28 +74,57 @@ pub fn layer_norm<const BLOCK: usize>(
 }
 
 /// Compiles, loads and launches each kernel once, after another that initialised LLVM and the driver's compiler, and
-/// prints a line of its name and the milliseconds.
-fn once(device: &Device) -> Result<(), Error> {
+/// prints a line of its name and the milliseconds, and one for each of its two parts. The line of `empty` is what the
+/// driver takes to compile and load a kernel that does nothing.
+fn once(device: &Device) -> Result<(), Failure> {
     let n = 1 << 16;
     let x = device.zeros::<f32>(n)?;
     let (mut out, mut means, mut rstds) = (device.zeros::<f32>(n)?, device.zeros::<f32>(16)?, device.zeros::<f32>(16)?);
     add::<256>(&x, &x, &mut out, n as i32).grid(n / 256).launch(device)?;
     device.synchronize()?;
+    log::set_logger(&Stages).map_err(|e| e.to_string())?;
+    log::set_max_level(log::LevelFilter::Debug);
     let rows = n / 4096;
     timed("add", device, || add::<1024>(&x, &x, &mut out, n as i32).grid(n / 1024).launch(device))?;
     timed("softmax", device, || softmax::<4096>(&x, &mut out, 4096).grid(rows).num_warps(8).launch(device))?;
     let call = layer_norm::<4096>(&x, &x, &x, &mut out, &mut means, &mut rstds, 4096, 1e-5);
     timed("layer_norm", device, || call.grid(rows).num_warps(8).launch(device))?;
+    let mut empty = Vec::new();
+    for _ in 0..TIMES {
+        let start = Instant::now();
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the text ends in zero, and the launches have made a context current.
+        unsafe { sys::cuModuleLoadData(&mut module, EMPTY.as_ptr().cast()) }.result()?;
+        empty.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    println!("empty: {:.2} ms", median(&mut empty));
     Ok(())
 }
 
-/// The lines `name: milliseconds ms` or `name milliseconds` that a program prints, by name.
+/// The two parts of a launch that the runtime's account names: `` compiled kernel `add` for sm_90a: .., total 2.2 ms ``
+/// and `` loaded kernel `add` on cuda:0: .., total 8.6 ms ``.
+fn part(line: &str) -> Option<(String, f64)> {
+    let (part, rest) = match line.trim().split_once(" kernel `")? {
+        ("compiled", rest) => ("before the driver", rest),
+        ("loaded", rest) => ("in the driver", rest),
+        _ => return None,
+    };
+    let (name, rest) = rest.split_once('`')?;
+    let ms = rest.rsplit_once("total ")?.1.strip_suffix(" ms")?.parse().ok()?;
+    Some((format!("{name} {part}"), ms))
+}
+
+/// The lines `name: milliseconds ms` or `name milliseconds` that a program prints, by name, and those of our parts.
 fn figures(command: &mut Command, into: &mut BTreeMap<String, Vec<f64>>) -> Result<(), Failure> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     if !output.status.success() {
         return Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
     for line in String::from_utf8_lossy(&output.stdout).lines() {
+        if let Some((name, ms)) = part(line) {
+            into.entry(name).or_default().push(ms);
+            continue;
+        }
         let words: Vec<&str> = line.split_whitespace().collect();
         if let [name, ms, ..] = words[..]
             && let Ok(ms) = ms.parse::<f64>()
@@ -117,11 +153,20 @@ fn compare(python: &str) -> Result<(), Failure> {
         figures(Command::new(python).arg(folder.join("cold_kernels.py")).arg(TIMES.to_string()), &mut triton);
     std::fs::remove_dir_all(&folder)?;
     measured?;
-    let mut csv = format!("# {}\nkernel,tilewright ms,triton ms,time relative to triton\n", report::machine());
-    for (name, times) in &mut ours {
-        let Some(peer) = triton.get_mut(name) else { return Err(format!("Triton has no {name}").into()) };
-        let (ours, peer) = (median(times), median(peer));
-        csv += &format!("{name},{ours:.1},{peer:.1},{:.3}\n", ours / peer);
+    let mut all = |name: &str| {
+        let times = ours.get_mut(name).ok_or_else(|| format!("no time of {name}"))?;
+        Ok::<f64, String>(median(times))
+    };
+    let mut csv = format!(
+        "# {}\n# the driver compiles and loads an empty kernel in {:.1} ms\n\
+         kernel,tilewright ms,before the driver ms,in the driver ms,triton ms,time relative to triton\n",
+        report::machine(),
+        all("empty")?
+    );
+    for (name, peer) in &mut triton {
+        let (ours, peer) = (all(name)?, median(peer));
+        let [before, driver] = [all(&format!("{name} before the driver"))?, all(&format!("{name} in the driver"))?];
+        csv += &format!("{name},{ours:.1},{before:.1},{driver:.1},{peer:.1},{:.3}\n", ours / peer);
     }
     print!("{csv}");
     Ok(report::write("compile.csv", &csv)?)
@@ -159,7 +204,7 @@ fn main() -> Result<(), Failure> {
         return compare(arguments.get(at + 1).map_or("python3", String::as_str));
     }
     if arguments.iter().any(|a| a == "--once") {
-        return Ok(once(&Device::best()?)?);
+        return once(&Device::best()?);
     }
     log::set_logger(&Stages).map_err(|e| e.to_string())?;
     log::set_max_level(log::LevelFilter::Debug);

@@ -12,8 +12,12 @@ use crate::element::Element;
 use crate::shape::{Matrix, Variant, Vector};
 use crate::{Contender, Contest, Failure, How, Launch, Outcome, cubin, median, report, without_compiler};
 
-/// Rounds of the final comparison.
+/// Rounds of the final comparison, at least.
 const ROUNDS: usize = 21;
+/// Rounds of comparisons whose runs are short: the shorter a run, the more its time varies.
+const SHORT_ROUNDS: usize = 63;
+/// The longest run that is short, in milliseconds.
+const SHORT_MS: f64 = 0.06;
 /// Runs that choose a contender's configurations for its own semifinal, and how many get there.
 const TRIES: usize = 5;
 const SEMIFINALISTS: usize = 3;
@@ -24,6 +28,9 @@ const FLUSH_BYTES: usize = 256 << 20;
 
 /// A kernel of a peer, and what launches it; several configurations may share one.
 pub type Peer<'a> = (Entry, Rc<dyn Fn() -> Result<(), Failure> + 'a>);
+
+/// A contender in its best configuration: its name, that of the configuration, what launches it, and its times so far.
+type Finalist<'a> = (&'static str, String, Launch<'a>, Vec<f64>);
 
 /// What is done with the configurations of a contest.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -283,8 +290,24 @@ impl Stage {
         Ok(ranked.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, config, launch)| (config, launch)))
     }
 
+    /// Runs the contenders in turns, every other round in the opposite order; more rounds where runs are short.
+    fn final_rounds(&mut self, finalists: &mut [Finalist<'_>]) -> Result<(), Failure> {
+        for round in 0..SHORT_ROUNDS {
+            let short = |(.., times): &Finalist<'_>| median(&mut times.clone()) <= SHORT_MS;
+            if round >= ROUNDS && !finalists.iter().all(short) {
+                break;
+            }
+            for turn in 0..finalists.len() {
+                let turn = if round % 2 == 0 { turn } else { finalists.len() - 1 - turn };
+                let (_, _, launch, times) = &mut finalists[turn];
+                times.push(self.run_once(launch)?);
+            }
+        }
+        Ok(())
+    }
+
     fn time(&mut self, mut contest: Contest<'_>) -> Result<(), Failure> {
-        let mut finalists = Vec::new();
+        let mut finalists: Vec<Finalist<'_>> = Vec::new();
         for contender in std::mem::take(&mut contest.contenders) {
             let mut known: Vec<(f64, String, Launch<'_>)> = Vec::new();
             for (config, mut launch) in contender.configs {
@@ -302,11 +325,7 @@ impl Stage {
                 finalists.push((contender.name, config, launch, Vec::new()));
             }
         }
-        for _ in 0..ROUNDS {
-            for (_, _, launch, times) in &mut finalists {
-                times.push(self.run_once(launch)?);
-            }
-        }
+        self.final_rounds(&mut finalists)?;
         self.device.synchronize()?;
         let Some(first) = finalists.first().map(|(.., times)| times.clone()) else { return Ok(()) };
         let mut rows = Vec::new();

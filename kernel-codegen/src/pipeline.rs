@@ -7,7 +7,7 @@ use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, GpuOp, Op, Placed, Safety, Span, ValueId};
 use kernel_core::passes::{PassOptions, optimise as run_passes};
 use kernel_core::verify::verify;
-use kernel_llvm::{Pairs, emit_ptx, load, new_context, optimise, target_machine};
+use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
@@ -89,7 +89,7 @@ fn generate(
 ) -> Result<Compiled, CodegenError> {
     let start = Instant::now();
     let llvm = load()?;
-    let machine = target_machine(llvm, target.name(), target.features(dot::has_f8(placed.func())))?;
+    let machine = kept_machine(llvm, target.name(), target.features(dot::has_f8(placed.func())))?;
     let context = new_context(llvm);
     let axis = AxisAnalysis::new(placed.func());
     let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options)?;

@@ -39,3 +39,19 @@ fn every_cache_modifier_and_eviction_policy_assembles() {
         }
     }
 }
+
+/// Registers are set before masked loads only where somebody may see the lanes that the mask leaves out.
+#[test]
+fn masked_loads_set_registers_first_only_where_that_shows() {
+    let add = include_str!("kernels/add.tile");
+    let set = |text: &str| {
+        let compiled = support::compile_for_hopper(&support::kernel(text));
+        support::assemble(&compiled);
+        compiled.ptx.lines().filter(|line| line.trim().starts_with("mov.b32") && line.ends_with(", 0;")).count()
+    };
+    assert_eq!(set(add), 0);
+    // Without a mask, the store shows what each of the registers holds.
+    let all = add.replace("store %op, %sum, %mask", "store %op, %sum");
+    assert_ne!(all, add);
+    assert!(set(&all) >= 16, "{}", set(&all));
+}

@@ -188,12 +188,13 @@ fn every_operation_on_every_dtype_does_what_the_interpreter_does() {
 }
 
 #[test]
-fn an_exponential_is_two_instructions() {
+fn an_exponential_is_a_product_and_what_ptxas_makes_of_its_instruction() {
     let compiled =
         support::compile_for_hopper(&kernel("exp", DType::F32, &[(ElementwiseOp::Unary { op: UnaryOp::Exp }, 1)]));
-    assert_eq!(support::count(&compiled.ptx, "ex2.approx.f32"), 2, "{}", compiled.ptx);
+    let exponential = ["ex2.approx.ftz.f32", "setp.lt.f32", "@%small mul.rn.f32"];
+    assert_eq!(exponential.map(|op| support::count(&compiled.ptx, op)), [2, 2, 4], "{}", compiled.ptx);
     let arithmetic = ["mul.rn.f32", "fma.rn.f32", "add.rn.f32"].map(|op| support::count(&compiled.ptx, op));
-    assert_eq!(arithmetic, [2, 0, 0], "{}", compiled.ptx);
+    assert_eq!(arithmetic, [2 + 4, 0, 0], "{}", compiled.ptx);
     assert_eq!(support::count(&compiled.ptx, "bra"), 0, "{}", compiled.ptx);
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use kernel_codegen::{Checks, Options, Target, compile};
 use kernel_core::interp::HostBuffer;
-use support::differential::{Agreement, agrees, compare, emulate, floats, ints, noise, zeros};
+use support::differential::{Agreement, Given, agrees, agrees_in_warps, compare, emulate, floats, ints, noise, zeros};
 
 fn check(text: &str, buffers: &[HostBuffer], scalars: &[i32], grid: u32, agreement: Agreement) {
     agrees(&support::kernel(text), buffers, scalars, grid, agreement);
@@ -39,6 +39,20 @@ fn transpose() {
 fn argmax_breaks_ties_the_same_way_in_every_thread() {
     let values: Vec<f32> = noise(4096, 6).map(|x| (x % 7) as f32).collect();
     check(include_str!("kernels/argmax.tile"), &[values.into(), vec![0i32; 4].into()], &[], 4, Agreement::Exact);
+}
+
+/// Of 32 warps, each thread reads the results of four, and lanes combine those of different warps.
+#[test]
+fn reductions_of_32_warps_are_combined_by_shuffles() {
+    let options = Options { num_warps: 32, ..Options::default() };
+    let kernel = support::kernel(include_str!("kernels/argmax.tile"));
+    let compiled = compile(&kernel, &Target::sm_90a(), &options).expect("it compiles");
+    let count = |what: &str| compiled.ptx.matches(what).count();
+    // Two operands: five shuffles in a warp and three between the results of warps for each.
+    assert_eq!((count("shfl.sync.bfly"), count("ld.shared.v4"), count("bar.sync")), (16, 2, 1), "{}", compiled.ptx);
+    let values: Vec<f32> = noise(4096, 6).map(|x| (x % 7) as f32).collect();
+    let given = Given { buffers: &[values.into(), vec![0i32; 4].into()], tensors: &[], scalars: &[] };
+    agrees_in_warps(&[16, 32], &kernel, &given, 4, Agreement::Exact);
 }
 
 #[test]

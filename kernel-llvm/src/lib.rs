@@ -83,5 +83,5 @@ pub use kernel::{
 #[cfg(not(feature = "link-llvm"))]
 pub use load::check;
 pub use load::{Llvm, load};
-pub use machine::{TRIPLE, data_layout, emit_ptx, new_context, new_module, target_machine};
+pub use machine::{TRIPLE, data_layout, emit_ptx, kept_machine, new_context, new_module, target_machine};
 pub use passes::{Pairs, optimise};

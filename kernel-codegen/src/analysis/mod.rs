@@ -7,3 +7,4 @@ mod facts;
 mod rules;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unseen;

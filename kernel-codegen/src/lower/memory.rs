@@ -5,7 +5,7 @@
 //! of inline PTX, never a branch:
 //!
 //! ```text
-//! mov.b32 $0, 0; ..                        what masked lanes read
+//! mov.b32 $0, 0; ..                        what masked lanes read, if anybody sees it
 //! @$5 ld.global.nc.v4.b32 {$0,$1,$2,$3}, [$4];
 //! ```
 //!
@@ -140,7 +140,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             let register = words.register_bits();
             let initial: Option<Vec<IntValue>> = other.map(|other| ir.pack(other, words));
             let initial = initial.filter(|words| words.iter().any(|word| word.get_zero_extended_constant() != Some(0)));
-            for i in 0..count {
+            let seen = if self.unseen[result.index()] { 0 } else { count };
+            for i in 0..seen {
                 match initial.as_ref().and_then(|words| words.get(i)) {
                     Some(&word) => {
                         arguments.push(word.into());

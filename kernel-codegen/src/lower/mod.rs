@@ -59,6 +59,7 @@ use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
 use crate::analysis::accumulators::Accumulators;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::steering_values;
+use crate::analysis::unseen::unseen_lanes;
 use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
@@ -182,6 +183,8 @@ struct Lower<'a, 'ctx> {
     owners: Vec<((u32, u32), IntValue<'ctx>)>,
     /// Per value, whether control depends on it.
     steering: Vec<bool>,
+    /// Per value, whether it is loaded and nobody sees the lanes that the mask leaves out.
+    unseen: Vec<bool>,
     /// Where the kernel's own shared memory is.
     allocations: SharedPlan,
     /// Where its barriers with phases are, below it.
@@ -245,6 +248,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             accumulators: Accumulators::new(func),
             unfilled: Vec::new(),
             steering: steering_values(func),
+            unseen: unseen_lanes(func),
             scratch: Scratch::beside(allocations.bytes()),
             phases,
             allocations,

@@ -1,8 +1,10 @@
 //! Reductions: in each thread, then between the lanes of a warp, then between warps through shared memory.
 //!
 //! ```text
-//! f32[4096], 8 warps:  15 combinations per thread, 5 butterfly shuffles, one store of 4 bytes per warp, one barrier,
-//!                      two 16-byte loads, 7 combinations
+//! f32[4096], 8 warps:   15 combinations per thread, 5 butterfly shuffles, one store of 4 bytes per warp, one barrier,
+//!                       two 16-byte loads, 7 combinations
+//! f32[4096], 32 warps:  3 combinations per thread, 5 butterfly shuffles, one store of 4 bytes per warp, one barrier,
+//!                       one 16-byte load, 3 combinations, 3 butterfly shuffles
 //! ```
 //!
 //! Only bits that move along the axis take part, so copies are counted once, and afterwards every thread that holds
@@ -16,6 +18,12 @@ use kernel_llvm::inkwell::IntPredicate;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::{Lower, Result};
+
+/// Bits of the widest access to shared memory.
+const ACCESS_BITS: u32 = 128;
+
+/// Up to so many bits of warps, each thread combines all of their partial results.
+const DIRECT_BITS: u32 = 4;
 
 /// One value per operand of the reduction.
 pub(super) type Tuple<'ctx> = Vec<Value<'ctx>>;
@@ -111,9 +119,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         let warps = plan.warp_bits.count_ones();
         let mut exchanges = Vec::new();
         let mut bytes = 0;
+        let widest = operation.operands.iter().map(|&operand| self.shared_bits(operand)).max().unwrap_or(0);
         for &operand in &operation.operands {
             let bits = self.shared_bits(operand);
-            let exchange = Exchange::new(plan, bits).map_err(|error| self.layout_error(&error))?;
+            let exchange =
+                Exchange::new(plan, bits, own_bits(plan, widest)).map_err(|error| self.layout_error(&error))?;
             exchanges.push((bytes, exchange));
             let size = (1u32 << plan.partials.total_out_bits()) * bits / 8;
             bytes = (bytes + size).next_multiple_of(16);
@@ -132,13 +142,19 @@ impl<'ctx> Lower<'_, 'ctx> {
             partials.push(exchange.load.canonical.apply(&loaded));
         }
         self.reading(start, bytes);
-        let count = results.len();
+        let (count, region) = (results.len(), operation.regions[0]);
+        let commutative = is_commutative(self.func, region);
+        let lanes = exchanges.first().map_or(&[][..], |(_, exchange)| &exchange.lane_masks);
         let mut combined = Vec::with_capacity(count);
         for register in 0..count {
-            let members = (0..1usize << warps)
+            let members = (0..1usize << (warps as usize - lanes.len()))
                 .map(|warp| partials.iter().map(|values| values[register + warp * count]).collect())
                 .collect();
-            combined.push(self.combine_all(operation.regions[0], members)?);
+            let mut result = self.combine_all(region, members)?;
+            for &mask in lanes {
+                result = self.combine_lanes(region, &result, mask, commutative)?;
+            }
+            combined.push(result);
         }
         Ok(combined)
     }
@@ -148,23 +164,72 @@ impl<'ctx> Lower<'_, 'ctx> {
 struct Exchange {
     store: SharedAccess,
     load: SharedAccess,
-    /// Values that each thread reads: its results, times the warps that share them.
+    /// Values that each thread reads: its results, times the warps whose partial results it combines itself.
     registers: usize,
+    /// Masks of the lanes between which the rest of the warps is combined.
+    lane_masks: Vec<u32>,
 }
 
 impl Exchange {
-    fn new(plan: &ReductionPlan, elem_bits: u32) -> std::result::Result<Exchange, LayoutError> {
+    /// The exchange in which each thread combines so many of the warp bits itself, and lanes the others.
+    fn new(plan: &ReductionPlan, elem_bits: u32, own_bits: u32) -> std::result::Result<Exchange, LayoutError> {
         // Elements of the result are neighbours, warps far apart: then neither side has bank conflicts.
         let warps = plan.partials.tile_shape().len() as u8 - 1;
         let order: Vec<u8> = [warps].into_iter().chain(0..warps).collect();
         let shared = shared_in_order(&plan.partials, &order)?;
-        let all_warps = plan.result.expand_dims(warps).broadcast_to(&plan.partials.tile_shape())?;
+        let (readers, lane_masks) = readers(plan, warps, own_bits)?;
         Ok(Exchange {
             store: shared_access(&plan.partials, &shared, elem_bits)?,
-            load: shared_access(&all_warps, &shared, elem_bits)?,
-            registers: all_warps.in_size(Dim::Register) as usize,
+            load: shared_access(&readers, &shared, elem_bits)?,
+            registers: readers.in_size(Dim::Register) as usize,
+            lane_masks,
         })
     }
+}
+
+/// How many of the bits that count warps each thread combines itself after the exchange.
+///
+/// Those of 16 warps are four accesses of 16 bytes, combined sooner than shuffles would be. Of more, a thread reads four,
+/// and lanes that would all hold the same combine these by shuffles: at 32 warps that is 10 instructions in place of
+/// 39, in each warp, and 4 registers in place of 32. On an H100 that is worth 3 to 8 % of a softmax or layer norm whose
+/// programs have 32 warps, and 40 % where a second program fits beside the first for it. At 16 warps it gains
+/// nothing where all loads are in flight anyway, and costs 3 % of an RMS norm of unaligned rows.
+fn own_bits(plan: &ReductionPlan, widest: u32) -> u32 {
+    let bits = plan.warp_bits.count_ones();
+    let own = (ACCESS_BITS / widest.max(1)).max(1).ilog2().min(bits);
+    if bits > DIRECT_BITS && bits - own <= alike_lanes(plan).count() as u32 { own } else { bits }
+}
+
+/// The bits of lanes that all hold the same results.
+fn alike_lanes(plan: &ReductionPlan) -> impl Iterator<Item = usize> {
+    let columns = plan.result.columns(Dim::Lane).iter().enumerate();
+    columns.filter(|(_, column)| **column == 0).map(|(bit, _)| bit)
+}
+
+/// Which partial results each thread reads, and the masks of the lanes between which the others are combined: per
+/// result of its own those of `1 << own_bits` warps, lanes that hold the same results those of different warps.
+/// Neighbouring warps are next to each other, so that operands keep their order.
+fn readers(
+    plan: &ReductionPlan,
+    axis: u8,
+    own_bits: u32,
+) -> std::result::Result<(LinearLayout, Vec<u32>), LayoutError> {
+    let layout = plan.result.expand_dims(axis);
+    let warp_bit = |bit: u32| -> Vec<u32> { (0..=axis).map(|dim| if dim == axis { 1 << bit } else { 0 }).collect() };
+    let mut registers = layout.bases(Dim::Register);
+    registers.extend((0..own_bits).map(warp_bit));
+    let mut lanes = layout.bases(Dim::Lane);
+    let across = own_bits..plan.warp_bits.count_ones();
+    let masks = across.zip(alike_lanes(plan)).map(|(bit, lane)| {
+        lanes[lane] = warp_bit(bit);
+        1 << lane
+    });
+    let masks = masks.collect();
+    let others = layout.ins().map(|(dim, _)| dim).filter(|dim| !matches!(dim, Dim::Register | Dim::Lane));
+    let others = others.map(|dim| (dim, layout.bases(dim)));
+    let ins: Vec<_> = [(Dim::Register, registers), (Dim::Lane, lanes)].into_iter().chain(others).collect();
+    let outs: Vec<_> = layout.outs().map(|(dim, _)| (dim, plan.partials.out_size(dim))).collect();
+    Ok((LinearLayout::from_bases(&ins, &outs)?, masks))
 }
 
 /// Shared memory that holds the tile of `layout` with its axes in `order`, slowest first.

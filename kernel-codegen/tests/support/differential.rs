@@ -31,9 +31,15 @@ pub fn agrees_with_tensors(
     grid: u32,
     agreement: Agreement,
 ) {
+    agrees_in_warps(&[1, 2, 4, 8], kernel, &Given { buffers, tensors, scalars }, grid, agreement);
+}
+
+/// As [`agrees_with_tensors`], with these numbers of warps.
+pub fn agrees_in_warps(warps: &[u32], kernel: &BoundFunc, given: &Given<'_>, grid: u32, agreement: Agreement) {
+    let Given { buffers, tensors, scalars } = *given;
     let mut expected = buffers.to_vec();
     let fault = run_with_tensors(kernel, &mut expected, tensors, &host(scalars), [grid, 1, 1]).err();
-    for num_warps in [1, 2, 4, 8] {
+    for &num_warps in warps {
         let options = Options { num_warps, ..Options::default() };
         let compiled = compile(kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
         let mut placed = buffers.to_vec();
@@ -44,8 +50,7 @@ pub fn agrees_with_tensors(
             compare(want, got, agreement, "placed");
         }
         for seed in 1..4 {
-            let given = Given { buffers, tensors, scalars };
-            let (found, record) = emulate_with_tensors(kernel, &compiled, &given, grid, seed);
+            let (found, record) = emulate_with_tensors(kernel, &compiled, given, grid, seed);
             for (index, (want, got)) in expected.iter().zip(&found).enumerate() {
                 compare(want, got, agreement, &format!("buffer {index}, {num_warps} warps\n{}", compiled.report));
             }
