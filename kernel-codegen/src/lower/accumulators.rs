@@ -65,11 +65,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    /// The name of a bank's register.
-    pub(super) fn bank_register(bank: Bank, register: usize) -> String {
-        format!("%acc{}_{register}", bank.number())
-    }
-
     /// Makes `to` of `from`, where `to` lives in a bank.
     pub(super) fn fill(&self, from: ValueId, to: ValueId) {
         let Some(bank) = self.accumulators.bank(to) else { return };
@@ -91,7 +86,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                     format!("${place}")
                 }
             };
-            lines.push(format!("mov.b32 {}, {source};", Self::bank_register(bank, number)));
+            lines.push(format!("mov.b32 {}, {source};", bank_register(bank, number)));
         }
         let constraints: Vec<&str> = arguments.iter().map(|argument| letter(argument.get_type())).collect();
         self.ir.asm(&[], &lines.join("\n\t"), &constraints.join(","), &arguments, AsmEffects::ConvergentMemory);
@@ -116,13 +111,18 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn set_in_bank(&mut self, value: ValueId) {
         let Some(bank) = self.accumulators.bank(value).filter(|_| self.accumulators.is_read(value)) else { return };
         let (ty, count) = (self.element_type(value), self.register_count(value));
-        let line = |number| format!("mov.b32 ${number}, {};", Self::bank_register(bank, number));
+        let line = |number| format!("mov.b32 ${number}, {};", bank_register(bank, number));
         let lines: Vec<String> = (0..count).map(line).collect();
         let constraints = vec![format!("={}", letter(ty)); count].join(",");
         let types = vec![ty; count];
         let registers = self.ir.asm(&types, &lines.join("\n\t"), &constraints, &[], AsmEffects::ConvergentMemory);
         self.set(value, registers);
     }
+}
+
+/// The name of a bank's register.
+pub(super) fn bank_register(bank: Bank, register: usize) -> String {
+    format!("%acc{}_{register}", bank.number())
 }
 
 /// The constraint of an operand of 32 bits.

@@ -168,18 +168,12 @@ impl<'ctx> Lower<'_, 'ctx> {
             false => self.ir.icmp(IntPredicate::ULT, remaining, step),
         };
         let branch = self.ir.builder.build_conditional_branch(done, exit, body);
-        match (branch, unroll) {
-            (Ok(branch), Unroll::Never) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
-            (Ok(branch), Unroll::Auto) => {
-                let hint = if self.report.barriers == barriers_before {
-                    self.overlap(body_region)
-                } else {
-                    LoopHint::NoUnroll
-                };
-                set_loop_hint(&self.ir.module, branch, hint);
+        match branch {
+            Ok(branch) => {
+                let is_quiet = self.report.barriers == barriers_before;
+                set_loop_hint(&self.ir.module, branch, self.hint(body_region, unroll, is_quiet));
             }
-            (Ok(branch), Unroll::Full) => set_loop_hint(&self.ir.module, branch, LoopHint::UnrollFully),
-            (Err(error), _) => self.ir.bug(error.to_string()),
+            Err(error) => self.ir.bug(error.to_string()),
         }
         left.add_incoming(&[(&count, before), (&next_left, latch)]);
         counter.add_incoming(&[(&first, before), (&next_index, latch)]);
@@ -188,6 +182,20 @@ impl<'ctx> Lower<'_, 'ctx> {
             phis.iter().zip(next).for_each(|(phi, register)| phi.add_incoming(&[(register, latch)]));
         }
 
+        self.loop_results(operation, exit, around, latch);
+        self.leave_loop(&barriers, &scratch);
+        Ok(())
+    }
+
+    /// What a loop leaves, at its end: what it began with, if it is reached from `around`, or what the last trip yields.
+    fn loop_results(
+        &mut self,
+        operation: &Operation,
+        exit: BasicBlock<'ctx>,
+        around: BasicBlock<'ctx>,
+        latch: BasicBlock<'ctx>,
+    ) {
+        let (inits, yields) = (&operation.operands[3..], yielded(self.func, operation.regions[0]));
         self.ir.builder.position_at_end(exit);
         let results: Vec<Phis> = operation.results.iter().map(|&result| self.phis(result)).collect();
         for ((phis, &init), &last) in results.iter().zip(inits).zip(yields) {
@@ -195,8 +203,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.incoming(phis, last, latch);
         }
         self.set_all(&operation.results, &results);
-        self.leave_loop(&barriers, &scratch);
-        Ok(())
     }
 
     /// Branches into a loop, with the banks of its accumulators filled; returns the blocks from which the body and the end
@@ -285,6 +291,15 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         let kept = self.ir.asm(&[value.get_type()], "// kept $0", &format!("={letter},0"), &[value], AsmEffects::Pure);
         kept.first().copied().unwrap_or(value)
+    }
+
+    /// How a loop is unrolled, which by itself only one without barriers is.
+    fn hint(&self, body: RegionId, unroll: Unroll, is_quiet: bool) -> LoopHint {
+        match unroll {
+            Unroll::Full => LoopHint::UnrollFully,
+            Unroll::Auto if is_quiet => self.overlap(body),
+            Unroll::Auto | Unroll::Never => LoopHint::NoUnroll,
+        }
     }
 
     /// How many trips of a loop without barriers to join, so that the loads of one overlap the arithmetic of another.
