@@ -97,6 +97,34 @@ impl Raw {
     }
 }
 
+impl Raw {
+    /// As [`Raw::launch`], by the newer call.
+    ///
+    /// # Safety
+    /// As for [`Raw::launch`].
+    unsafe fn launch_ex(&mut self, stream: sys::CUstream, launches: usize) -> Result<(), Failure> {
+        let mut pointers = self.values.each_mut().map(|value| std::ptr::from_mut(value).cast::<c_void>());
+        for _ in 0..launches {
+            let config = sys::CUlaunchConfig {
+                gridDimX: 1,
+                gridDimY: 1,
+                gridDimZ: 1,
+                blockDimX: self.threads,
+                blockDimY: 1,
+                blockDimZ: 1,
+                sharedMemBytes: 0,
+                hStream: black_box(stream),
+                attrs: std::ptr::null_mut(),
+                numAttrs: 0,
+            };
+            // SAFETY: promised by the caller.
+            unsafe { sys::cuLaunchKernelEx(&config, self.function, pointers.as_mut_ptr(), std::ptr::null_mut()) }
+                .result()?;
+        }
+        Ok(())
+    }
+}
+
 /// The name of the kernel in PTX.
 fn entry(ptx: &str) -> Result<&str, Failure> {
     let rest = ptx.split(".entry ").nth(1).ok_or("the PTX has no entry")?;
@@ -298,6 +326,8 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
     let (n, scale) = (N as i32, 3.0f32);
     let (mut vectors, mut safe, mut unchecked) = (Vectors::new(device)?, Vectors::new(device)?, Vectors::new(device)?);
     let (indices, mut chosen) = (device.zeros::<i32>(N)?, device.zeros::<f32>(N)?);
+    let mut newer = Vectors::new(device)?;
+    let (mut raw_ex, _) = raw(device, &mut newer, n, scale)?;
     let (mut raw, ptx) = raw(device, &mut vectors, n, scale)?;
     let mut cudarc = Cudarc::new(ctx, stream, &ptx)?;
     let cu_stream = stream.cu_stream();
@@ -318,6 +348,8 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
             Ok(gather::<N>(black_box(&x), &indices, &mut chosen, n, scale).grid(1).launch(device)?)
         }),
         Contender::each("cudarc", || cudarc.launch(n, scale)),
+        // SAFETY: as for the first.
+        Contender::new("driver by cuLaunchKernelEx", |launches| unsafe { raw_ex.launch_ex(cu_stream, launches) }),
     ];
     race(device, &mut contenders, BATCH, Until::Called)?;
     let driver = median(&mut contenders[0].times.clone());
@@ -325,7 +357,7 @@ fn launches(device: &Device, ctx: &Arc<CudaContext>, stream: &Arc<CudaStream>) -
     rows(&mut out, "launch", contenders);
     triton_rows(&mut out, driver);
     print!("{out}");
-    [&vectors, &safe, &unchecked].into_iter().try_for_each(Vectors::check)?;
+    [&vectors, &safe, &unchecked, &newer].into_iter().try_for_each(Vectors::check)?;
     Ok(out)
 }
 
