@@ -238,3 +238,58 @@ fn an_assert_on_a_tile_ends_the_program_for_all_threads() {
         check(text, &[input.into(), vec![0i32; 256].into()], &[], 1, Agreement::Exact);
     }
 }
+
+/// Steps that are not constants, from end to end of the type: loops that count down the distance, and those that count
+/// their trips.
+#[test]
+fn loops_of_any_step_make_their_trips() {
+    let (least, most) = (i32::MIN, i32::MAX);
+    let bounds = [
+        [0, 10, 3],
+        [0, 9, 3],
+        [5, 5, 1],
+        [6, 5, 1],
+        [least, most, 1 << 30],
+        [least, most, most],
+        [most - 1, most, most],
+        [least, least + 1, 1],
+        [0, 10, 0],
+        [0, 10, -1],
+        [-7, 8, 5],
+    ];
+    for (dtype, reverse, unroll) in
+        [("i32", false, "never"), ("u32", false, "never"), ("i32", true, "never"), ("i32", false, "auto")]
+    {
+        let [lo, hi, step] = ["lo", "hi", "step"].map(|name| match dtype {
+            "i32" => format!("%{name}: i32 = add %{name}0, %zero"),
+            _ => format!("%{name}: u32 = cast %{name}0 {{to = u32}}"),
+        });
+        let text = format!(
+            "kernel k \"k.rs\" unsafe bound {{
+  param %out out: ptr_mut i32
+  param %lo0 lo: i32
+  param %hi0 hi: i32
+  param %step0 step: i32
+  %zero: i32 = const 0
+  %one: i32 = const 1
+  {lo}
+  {hi}
+  {step}
+  %trips: i32, %sum: i32 = for %lo, %hi, %step, %zero, %zero {{reverse = {reverse}, unroll = {unroll}, stages = 1, warp_specialize = false, flatten = false}} (%i: {dtype}, %n: i32, %s: i32) {{
+    %more: i32 = add %n, %one
+    %at: i32 = cast %i {{to = i32}}
+    %all: i32 = mul %s, %at
+    %next: i32 = add %all, %at
+    yield %more, %next
+  }}
+  store %out, %trips
+  %behind: *out = add_ptr %out, %one
+  store %behind, %sum
+  return
+}}"
+        );
+        for bounds in bounds {
+            check(&text, &[vec![0i32; 2].into()], &bounds, 1, Agreement::Exact);
+        }
+    }
+}

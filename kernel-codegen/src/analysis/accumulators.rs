@@ -42,6 +42,8 @@ pub(crate) struct Accumulators {
     stays: BTreeSet<(ValueId, ValueId)>,
     /// Per value, whether it is read from its bank where it is defined.
     read: Vec<bool>,
+    /// Per value, whether a wait for all products is its only use, in the region where it is defined.
+    waited: Vec<bool>,
     /// Per bank, a value of those that live there.
     samples: Vec<ValueId>,
 }
@@ -78,6 +80,11 @@ impl Accumulators {
     /// Whether `to` lives in a bank into which `from` has to be copied.
     pub(crate) fn is_filled(&self, from: ValueId, to: ValueId) -> bool {
         self.bank(to).is_some() && !self.stays(from, to)
+    }
+
+    /// Whether all that becomes of a loop's result is that its products are waited for, behind the loop, in the bank.
+    pub(crate) fn is_waited_for(&self, value: ValueId) -> bool {
+        self.waited.get(value.index()).copied().unwrap_or(false)
     }
 
     /// Whether a value that lives in a bank is read from it where it is defined.
@@ -362,7 +369,13 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.stays.retain(|(from, _)| banks[from.index()].is_some());
         let is_read = |v: usize| self.uses.going_on[v].len() > self.staying[v] || self.uses.others[v];
         let read = (0..banks.len()).map(|v| banks[v].is_some() && is_read(v)).collect();
-        Accumulators { banks, stays: self.stays, read, samples }
+        let waited = self.func.values.iter().enumerate().map(|(v, _)| {
+            let [one] = self.uses.going_on[v].as_slice() else { return false };
+            let at_once = self.func.op(one.op).op == Op::Gpu(GpuOp::WgmmaWait { pending: 0 });
+            at_once && !self.uses.others[v] && self.uses.definition(ValueId::new(v as u32)) == one.region
+        });
+        let waited = waited.collect();
+        Accumulators { banks, stays: self.stays, read, waited, samples }
     }
 }
 

@@ -14,12 +14,25 @@ use kernel_core::ir::ValueId;
 use kernel_core::verify::tiles_in_flight;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
-use kernel_llvm::inkwell::values::BasicValueEnum;
+use kernel_llvm::inkwell::values::{BasicValueEnum, IntValue};
 
 use super::ir::Value;
 use super::{Lower, Result};
 use crate::analysis::accumulators::Bank;
 use crate::error::CodegenError;
+
+/// A bank that is filled behind the wait for the products of its loop, if that has not run.
+///
+/// Filling it before, on the way around the loop, would make ptxas see registers of products written while others may be
+/// in flight, and run these one after the other (C7515).
+pub(super) struct Unfilled<'ctx> {
+    /// What the loop begins with.
+    pub(super) init: ValueId,
+    /// The carried tile.
+    pub(super) arg: ValueId,
+    /// Whether the loop has not run.
+    pub(super) never: IntValue<'ctx>,
+}
 
 impl<'ctx> Lower<'_, 'ctx> {
     /// Declares the registers of all banks, in the entry block.
@@ -52,11 +65,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    /// The name of a bank's register.
-    pub(super) fn bank_register(bank: Bank, register: usize) -> String {
-        format!("%acc{}_{register}", bank.number())
-    }
-
     /// Makes `to` of `from`, where `to` lives in a bank.
     pub(super) fn fill(&self, from: ValueId, to: ValueId) {
         let Some(bank) = self.accumulators.bank(to) else { return };
@@ -78,23 +86,43 @@ impl<'ctx> Lower<'_, 'ctx> {
                     format!("${place}")
                 }
             };
-            lines.push(format!("mov.b32 {}, {source};", Self::bank_register(bank, number)));
+            lines.push(format!("mov.b32 {}, {source};", bank_register(bank, number)));
         }
         let constraints: Vec<&str> = arguments.iter().map(|argument| letter(argument.get_type())).collect();
         self.ir.asm(&[], &lines.join("\n\t"), &constraints.join(","), &arguments, AsmEffects::ConvergentMemory);
+    }
+
+    /// Fills the banks of loops that have not run, of those whose products have been waited for.
+    pub(super) fn fill_unfilled(&mut self, waited: &[ValueId]) {
+        for &value in waited {
+            let bank = self.accumulators.bank(value);
+            let place = self.unfilled.iter().position(|unfilled| self.accumulators.bank(unfilled.arg) == bank);
+            let Some(unfilled) = place.map(|place| self.unfilled.swap_remove(place)) else { continue };
+            let (fill, end) = (self.block("for.unfilled"), self.block("for.filled"));
+            self.ir.branch_if(unfilled.never, fill, end);
+            self.ir.builder.position_at_end(fill);
+            self.fill(unfilled.init, unfilled.arg);
+            self.ir.branch(end);
+            self.ir.builder.position_at_end(end);
+        }
     }
 
     /// Lets a value that lives in a bank be used by others, if any does: to be called where it is defined.
     pub(super) fn set_in_bank(&mut self, value: ValueId) {
         let Some(bank) = self.accumulators.bank(value).filter(|_| self.accumulators.is_read(value)) else { return };
         let (ty, count) = (self.element_type(value), self.register_count(value));
-        let line = |number| format!("mov.b32 ${number}, {};", Self::bank_register(bank, number));
+        let line = |number| format!("mov.b32 ${number}, {};", bank_register(bank, number));
         let lines: Vec<String> = (0..count).map(line).collect();
         let constraints = vec![format!("={}", letter(ty)); count].join(",");
         let types = vec![ty; count];
         let registers = self.ir.asm(&types, &lines.join("\n\t"), &constraints, &[], AsmEffects::ConvergentMemory);
         self.set(value, registers);
     }
+}
+
+/// The name of a bank's register.
+pub(super) fn bank_register(bank: Bank, register: usize) -> String {
+    format!("%acc{}_{register}", bank.number())
 }
 
 /// The constraint of an operand of 32 bits.

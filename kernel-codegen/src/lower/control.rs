@@ -8,6 +8,7 @@ use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
 use kernel_llvm::{AsmEffects, LoopHint, set_loop_hint};
 
+use super::accumulators::Unfilled;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::wgmma::is_overwritten;
@@ -86,6 +87,22 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
+    /// What is left before the first trip, and whether there is none at all, of a loop that counts down by its step.
+    fn span(
+        &self,
+        lo: IntValue<'ctx>,
+        hi: IntValue<'ctx>,
+        step: IntValue<'ctx>,
+        signed: bool,
+    ) -> (IntValue<'ctx>, IntValue<'ctx>) {
+        let ir = &self.ir;
+        let ty = lo.get_type();
+        let (least, greater) =
+            if signed { (IntPredicate::SGE, IntPredicate::SLE) } else { (IntPredicate::UGE, IntPredicate::ULE) };
+        let never = ir.or(ir.icmp(least, lo, hi), ir.icmp(greater, step, ty.const_zero()));
+        (ir.sub(ir.sub(hi, lo), ty.const_int(1, false)), never)
+    }
+
     /// How often the loop runs: 0 if `step <= 0` or `lo >= hi`. Exact in unsigned arithmetic of the same width.
     fn trip_count(&self, lo: IntValue<'ctx>, hi: IntValue<'ctx>, step: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
         let ir = &self.ir;
@@ -109,15 +126,23 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (lo, hi, step) = (bounds[0], bounds[1], bounds[2]);
         let inits = &operation.operands[3..];
         let ty = lo.get_type();
-        let count = self.trip_count(lo, hi, step, self.dtype(operation.operands[0]).is_signed_int());
+        let signed = self.dtype(operation.operands[0]).is_signed_int();
         let one = ty.const_int(1, false);
+        // Trips are counted only where that needs no division, or something asks for their number.
+        let counted = reverse || unroll != Unroll::Never || step.is_const();
+        let (count, never) = match counted {
+            true => {
+                let count = self.trip_count(lo, hi, step, signed);
+                (count, self.ir.icmp(IntPredicate::EQ, count, ty.const_zero()))
+            }
+            false => self.span(lo, hi, step, signed),
+        };
         let first = match reverse {
             false => lo,
             true => self.ir.add(lo, self.ir.mul(self.ir.sub(count, one), step)),
         };
         let (body, exit) = (self.block("for"), self.block("for.end"));
         self.settle_strides(body_region);
-        let never = self.ir.icmp(IntPredicate::EQ, count, ty.const_zero());
         let (before, around) = self.fill_before(operation, never, body, exit);
 
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
@@ -136,22 +161,19 @@ impl<'ctx> Lower<'_, 'ctx> {
         let nexts: Vec<Vec<Value>> =
             args[1..].iter().zip(yields).map(|(&arg, &next)| self.next_registers(body_region, arg, next)).collect();
         let (remaining, index) = (self.ir.int(left.as_basic_value()), self.ir.int(counter.as_basic_value()));
-        let next_left = self.ir.sub(remaining, one);
+        let next_left = self.ir.sub(remaining, if counted { one } else { step });
         let next_index = if reverse { self.ir.sub(index, step) } else { self.ir.add(index, step) };
-        let done = self.ir.icmp(IntPredicate::EQ, next_left, ty.const_zero());
+        let done = match counted {
+            true => self.ir.icmp(IntPredicate::EQ, next_left, ty.const_zero()),
+            false => self.ir.icmp(IntPredicate::ULT, remaining, step),
+        };
         let branch = self.ir.builder.build_conditional_branch(done, exit, body);
-        match (branch, unroll) {
-            (Ok(branch), Unroll::Never) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
-            (Ok(branch), Unroll::Auto) => {
-                let hint = if self.report.barriers == barriers_before {
-                    self.overlap(body_region)
-                } else {
-                    LoopHint::NoUnroll
-                };
-                set_loop_hint(&self.ir.module, branch, hint);
+        match branch {
+            Ok(branch) => {
+                let is_quiet = self.report.barriers == barriers_before;
+                set_loop_hint(&self.ir.module, branch, self.hint(body_region, unroll, is_quiet));
             }
-            (Ok(branch), Unroll::Full) => set_loop_hint(&self.ir.module, branch, LoopHint::UnrollFully),
-            (Err(error), _) => self.ir.bug(error.to_string()),
+            Err(error) => self.ir.bug(error.to_string()),
         }
         left.add_incoming(&[(&count, before), (&next_left, latch)]);
         counter.add_incoming(&[(&first, before), (&next_index, latch)]);
@@ -160,6 +182,20 @@ impl<'ctx> Lower<'_, 'ctx> {
             phis.iter().zip(next).for_each(|(phi, register)| phi.add_incoming(&[(register, latch)]));
         }
 
+        self.loop_results(operation, exit, around, latch);
+        self.leave_loop(&barriers, &scratch);
+        Ok(())
+    }
+
+    /// What a loop leaves, at its end: what it began with, if it is reached from `around`, or what the last trip yields.
+    fn loop_results(
+        &mut self,
+        operation: &Operation,
+        exit: BasicBlock<'ctx>,
+        around: BasicBlock<'ctx>,
+        latch: BasicBlock<'ctx>,
+    ) {
+        let (inits, yields) = (&operation.operands[3..], yielded(self.func, operation.regions[0]));
         self.ir.builder.position_at_end(exit);
         let results: Vec<Phis> = operation.results.iter().map(|&result| self.phis(result)).collect();
         for ((phis, &init), &last) in results.iter().zip(inits).zip(yields) {
@@ -167,12 +203,11 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.incoming(phis, last, latch);
         }
         self.set_all(&operation.results, &results);
-        self.leave_loop(&barriers, &scratch);
-        Ok(())
     }
 
     /// Branches into a loop, with the banks of its accumulators filled; returns the blocks from which the body and the end
-    /// are reached. What the first trip overwrites is filled only on the way around the loop.
+    /// are reached. What the first trip overwrites is filled only where the loop does not run: behind the wait for its
+    /// products, if that is all that becomes of it, or on the way around the loop.
     fn fill_before(
         &mut self,
         operation: &Operation,
@@ -186,6 +221,12 @@ impl<'ctx> Lower<'_, 'ctx> {
             inits.iter().zip(args).partition(|(_, arg)| is_overwritten(func, operation, **arg));
         early.iter().for_each(|(init, arg)| self.fill(**init, **arg));
         let before = self.here();
+        let results = &operation.results;
+        let (behind, late): (Vec<_>, Vec<_>) = late.into_iter().partition(|(_, arg)| {
+            let place = args.iter().position(|other| other == *arg);
+            place.and_then(|place| results.get(place)).is_some_and(|&result| self.accumulators.is_waited_for(result))
+        });
+        self.unfilled.extend(behind.into_iter().map(|(&init, &arg)| Unfilled { init, arg, never }));
         if !late.iter().any(|(init, arg)| self.accumulators.is_filled(**init, **arg)) {
             self.ir.branch_if(never, exit, body);
             return (before, before);
@@ -250,6 +291,15 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         let kept = self.ir.asm(&[value.get_type()], "// kept $0", &format!("={letter},0"), &[value], AsmEffects::Pure);
         kept.first().copied().unwrap_or(value)
+    }
+
+    /// How a loop is unrolled, which by itself only one without barriers is.
+    fn hint(&self, body: RegionId, unroll: Unroll, is_quiet: bool) -> LoopHint {
+        match unroll {
+            Unroll::Full => LoopHint::UnrollFully,
+            Unroll::Auto if is_quiet => self.overlap(body),
+            Unroll::Auto | Unroll::Never => LoopHint::NoUnroll,
+        }
     }
 
     /// How many trips of a loop without barriers to join, so that the loads of one overlap the arithmetic of another.

@@ -69,6 +69,7 @@ use crate::report::Report;
 use crate::target::Target;
 
 pub(crate) use abi::symbol;
+use accumulators::Unfilled;
 use barrier::Barriers;
 use checks::Sticky;
 pub(crate) use convert::conversion_bytes;
@@ -168,6 +169,8 @@ struct Lower<'a, 'ctx> {
     values: Vec<Option<Registers<'ctx>>>,
     /// The tiles that live in registers with names instead.
     accumulators: Accumulators,
+    /// Those of loops whose products have not been waited for.
+    unfilled: Vec<Unfilled<'ctx>>,
     /// The number of the thread, of its lane and of its warp.
     thread: IntValue<'ctx>,
     lane: IntValue<'ctx>,
@@ -243,6 +246,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             uniform_forms: Vec::new(),
             owners: Vec::new(),
             accumulators: Accumulators::new(func),
+            unfilled: Vec::new(),
             steering: steering_values(func),
             unseen: unseen_lanes(func),
             scratch: Scratch::beside(allocations.bytes()),

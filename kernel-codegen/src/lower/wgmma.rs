@@ -20,11 +20,13 @@ use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
+use super::accumulators::bank_register;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::shape::register_coordinates;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
+use crate::analysis::accumulators::Bank;
 use crate::analysis::control::for_each_op;
 use crate::dot::{GROUP_ROWS, Kind, product_kind, wgmma_columns};
 use crate::error::CodegenError;
@@ -157,13 +159,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.ir.asm(&[], "wgmma.fence.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
         for origin in places.iter().filter(is_origin) {
-            let sums: Vec<String> = (0..columns / 8 * 4)
-                .map(|i| {
-                    let (core, row, element) = (i / 4, i / 2 % 2, i % 2);
-                    let at = vec![origin[0] + row * HALF_ROWS, origin[1] + core * 8 + element];
-                    Self::bank_register(bank, place_of.get(&at).copied().unwrap_or(0))
-                })
-                .collect();
+            let sums = tile_registers(bank, &place_of, origin, columns);
             let factors = |k| Factors {
                 left: match &left {
                     Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
@@ -174,7 +170,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 adds: if k == 0 { first_adds } else { Adds::Always },
             };
             let along_k: Vec<Factors> = (0..depth).step_by(kind.k_tile() as usize).map(factors).collect();
-            self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, &sums.join(", "));
+            self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, &sums);
         }
         self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
         self.set_in_bank(result);
@@ -294,6 +290,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn wgmma_wait(&mut self, operation: &Operation, pending: u8) {
         let assembly = format!("wgmma.wait_group.sync.aligned {pending};");
         self.ir.asm(&[], &assembly, "", &[], AsmEffects::ConvergentMemory);
+        if pending == 0 {
+            self.fill_unfilled(&operation.operands);
+        }
         for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
             match self.accumulators.bank(result) {
                 Some(_) => self.set_in_bank(result),
@@ -302,6 +301,16 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
         }
     }
+}
+
+/// The names of a bank's registers for the tile of one instruction, in the order of its operand.
+fn tile_registers(bank: Bank, place_of: &BTreeMap<&Vec<u32>, usize>, origin: &[u32], columns: u32) -> String {
+    let name = |i: u32| {
+        let (core, row, element) = (i / 4, i / 2 % 2, i % 2);
+        let at = vec![origin[0] + row * HALF_ROWS, origin[1] + core * 8 + element];
+        bank_register(bank, place_of.get(&at).copied().unwrap_or(0))
+    };
+    (0..columns / 8 * 4).map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether what a loop gives its first trip as an accumulator does not count: the one product that takes it is told not to

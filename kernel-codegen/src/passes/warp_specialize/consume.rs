@@ -1,16 +1,14 @@
 //! Writes the loops of the warps that multiply.
 //!
 //! ```text
-//! if the loop runs {
-//!   for k in .. {
-//!     wait full[slot], phase
-//!     acc = wgmma a[slot], b[slot], acc, adding but in the first trip
-//!     wait until one product is in flight; arrive empty[previous]
-//!     advance (slot, phase)
-//!   }
-//!   what only comes after the loop needs to know, as coordinates of the tile
-//!   wait for the products; arrive empty[previous]
+//! for k in .. {
+//!   wait full[slot], phase
+//!   acc = wgmma a[slot], b[slot], acc, adding but in the first trip
+//!   wait until one product is in flight; arrive empty[previous]
+//!   advance (slot, phase)
 //! }
+//! what only comes after the loop needs to know, as coordinates of the tile
+//! wait for the products; if the loop has run { arrive empty[previous] }
 //! ```
 //!
 //! Between the last product of a tile and the first of the next one the tensor cores may stand still, so that way is
@@ -28,46 +26,9 @@ use crate::analysis::control::{for_each_op, yielded};
 
 impl Split<'_> {
     /// A loop that multiplies what has been fetched.
-    ///
-    /// If products are in flight behind the last trip, the loop and the wait for them are in a condition: a loop that does
-    /// not run leaves sums that no product wrote, and ptxas keeps products in flight only where nothing else writes
-    /// their registers before the wait.
     pub(super) fn consume(&mut self, number: usize) -> Result<()> {
-        let operation_id = self.channels[number].owner;
-        let operation = self.func.op(operation_id).clone();
-        if self.channels[number].carried_products.is_empty() {
-            return self.multiply(number, &operation);
-        }
-        let runs = [self.mapped(operation.operands[0]), self.mapped(operation.operands[1])];
-        let runs = self.one(Op::compare(CmpOp::Lt), &runs, operation.span)?;
-        let mut told = operation.clone();
-        told.results.extend(self.late_results(operation_id));
-        let kept: Vec<usize> = (0..told.results.len()).collect();
-        let outer = std::mem::take(&mut self.out);
-        let skipped = self.skip(number, &told)?;
-        self.multiply(number, &operation)?;
-        let mut values: Vec<ValueId> = told.results.iter().map(|&v| self.mapped(v)).collect();
-        values.extend(self.state(&[number]));
-        let regions = vec![self.yielding(values), skipped];
-        self.out = outer;
-        self.finish(&told, ControlOp::If, vec![runs], regions, &kept, &[number])
-    }
-
-    /// What becomes of the results of a loop, and of what is computed behind it, if it does not run.
-    fn skip(&mut self, number: usize, told: &Operation) -> Result<RegionId> {
-        let channel = self.channels[number].clone();
-        let (owner, state) = (self.func.op(channel.owner).clone(), self.state(&[number]));
-        let args = self.func.region(owner.regions[0]).args.clone();
-        let mut inits: Vec<ValueId> = owner.operands[3..].iter().map(|&v| self.mapped(v)).collect();
-        // They come from a wait, as they do where the loop runs: so nothing makes them before it is known which way to go.
-        let sums: Vec<usize> = self.sums(&channel, &args).collect();
-        let waited = self.wait(&sums.iter().map(|&index| inits[index]).collect::<Vec<_>>(), 0)?;
-        sums.into_iter().zip(waited).for_each(|(index, sum)| inits[index] = sum);
-        self.pass_turn()?;
-        self.compute_late(channel.owner)?;
-        let late = told.results[owner.results.len()..].iter().map(|&v| self.mapped(v));
-        let values = inits.into_iter().chain(late).chain(state).collect();
-        Ok(self.yielding(values))
+        let operation = self.func.op(self.channels[number].owner).clone();
+        self.multiply(number, &operation)
     }
 
     /// The carried values, by number, that products of a loop add to.
@@ -123,12 +84,6 @@ impl Split<'_> {
             }
         }
         needed
-    }
-
-    /// What is computed behind a loop, and used there.
-    fn late_results(&self, owner: OpId) -> Vec<ValueId> {
-        let late = self.late.get(&owner).map_or(&[][..], Vec::as_slice);
-        late.iter().flat_map(|&id| self.func.op(id).results.clone()).collect()
     }
 
     fn compute_late(&mut self, owner: OpId) -> Result<()> {
@@ -286,10 +241,17 @@ impl Split<'_> {
         for (sum, result) in sums.into_iter().zip(results) {
             self.map.insert(sum, result);
         }
-        match last.last() {
-            Some(&previous) => self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span),
-            None => Ok(()),
-        }
+        let Some(&previous) = last.last() else { return Ok(()) };
+        // A loop that has not run has read nothing.
+        let runs = [self.mapped(operation.operands[0]), self.mapped(operation.operands[1])];
+        let runs = self.one(Op::compare(CmpOp::Lt), &runs, operation.span)?;
+        let outer = std::mem::take(&mut self.out);
+        self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span)?;
+        let then = self.yielding(Vec::new());
+        let regions = vec![then, self.yielding(Vec::new())];
+        self.out = outer;
+        let condition = Operation { results: Vec::new(), ..operation.clone() };
+        self.finish(&condition, ControlOp::If, vec![runs], regions, &[], &[])
     }
 }
 
