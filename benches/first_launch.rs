@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use cudarc::driver::sys;
 use tilewright::prelude::*;
-use tilewright_bench::{Failure, median, report};
+use tilewright_bench::{Failure, account, median, report};
 
 /// Compilations of each kernel on each side.
 const TIMES: usize = 5;
@@ -82,8 +82,7 @@ fn once(device: &Device) -> Result<(), Failure> {
     let (mut out, mut means, mut rstds) = (device.zeros::<f32>(n)?, device.zeros::<f32>(16)?, device.zeros::<f32>(16)?);
     add::<256>(&x, &x, &mut out, n as i32).grid(n / 256).launch(device)?;
     device.synchronize()?;
-    log::set_logger(&Stages).map_err(|e| e.to_string())?;
-    log::set_max_level(log::LevelFilter::Debug);
+    account::print()?;
     let rows = n / 4096;
     timed("add", device, || add::<1024>(&x, &x, &mut out, n as i32).grid(n / 1024).launch(device))?;
     timed("softmax", device, || softmax::<4096>(&x, &mut out, 4096).grid(rows).num_warps(8).launch(device))?;
@@ -101,19 +100,6 @@ fn once(device: &Device) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The two parts of a launch that the runtime's account names: `` compiled kernel `add` for sm_90a: .., total 2.2 ms ``
-/// and `` loaded kernel `add` on cuda:0: .., total 8.6 ms ``.
-fn part(line: &str) -> Option<(String, f64)> {
-    let (part, rest) = match line.trim().split_once(" kernel `")? {
-        ("compiled", rest) => ("before the driver", rest),
-        ("loaded", rest) => ("in the driver", rest),
-        _ => return None,
-    };
-    let (name, rest) = rest.split_once('`')?;
-    let ms = rest.rsplit_once("total ")?.1.strip_suffix(" ms")?.parse().ok()?;
-    Some((format!("{name} {part}"), ms))
-}
-
 /// The lines `name: milliseconds ms` or `name milliseconds` that a program prints, by name, and those of our parts.
 fn figures(command: &mut Command, into: &mut BTreeMap<String, Vec<f64>>) -> Result<(), Failure> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
@@ -121,7 +107,7 @@ fn figures(command: &mut Command, into: &mut BTreeMap<String, Vec<f64>>) -> Resu
         return Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        if let Some((name, ms)) = part(line) {
+        if let Some((name, ms)) = account::part(line) {
             into.entry(name).or_default().push(ms);
             continue;
         }
@@ -172,21 +158,6 @@ fn compare(python: &str) -> Result<(), Failure> {
     Ok(report::write("compile.csv", &csv)?)
 }
 
-/// Prints the runtime's own account of each stage.
-struct Stages;
-
-impl log::Log for Stages {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        println!("    {}", record.args());
-    }
-
-    fn flush(&self) {}
-}
-
 /// Runs a launch to its end and prints how long that took.
 fn timed(what: &str, device: &Device, launch: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
     let start = Instant::now();
@@ -206,8 +177,7 @@ fn main() -> Result<(), Failure> {
     if arguments.iter().any(|a| a == "--once") {
         return once(&Device::best()?);
     }
-    log::set_logger(&Stages).map_err(|e| e.to_string())?;
-    log::set_max_level(log::LevelFilter::Debug);
+    account::print()?;
     let device = Device::best()?;
     println!("{}; device ready after {:.1} ms", report::machine(), process.elapsed().as_secs_f64() * 1e3);
     if !arguments.iter().any(|a| a == "--cold") {

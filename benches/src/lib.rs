@@ -15,9 +15,11 @@
 //! | [`cublas`], [`library`] | the vendor's kernels |
 //! | [`nvml`] | clocks and what holds them back |
 //! | [`product`] | contests of matrix products |
+//! | [`account`] | how long the stages of compilations took |
 //! | [`report`] | results as CSV, as tables, in the README |
 //! | [`plot`] | results as pictures |
 
+pub mod account;
 pub mod cubin;
 pub mod cublas;
 pub mod data;

@@ -350,3 +350,49 @@ fn a_loop_over_rows_is_decided_at_launch() {
     // An offset of the last row wraps.
     assert!(!launch(1 << 24, 256, 1 << 33, 132));
 }
+
+/// A sum of products, in a loop from `from` to `to`.
+fn summed(from: &str, to: &str) -> String {
+    format!(
+        r#"kernel summed "k.rs" safe bound {{
+  param %a a: desc f16[64, 64]
+  param %c c: desc_mut f32[64, 64]
+  param %n n: i32
+  param %k k: i32
+  %zero: i32 = const 0
+  %size: i32 = const 64
+  %tile: i32 = program_id {{axis = 0}}
+  %nothing: f32 = const 0.0
+  %zeros: f32[64, 64] = splat %nothing
+  %sum: f32[64, 64] = for {from}, {to}, %size, %zeros (%t: i32, %acc: f32[64, 64]) {{
+    %x: f16[64, 64] = desc_load %a, %zero, %t
+    %d: f32[64, 64] = dot %x, %x, %acc {{precision = tf32}}
+    yield %d
+  }}
+  desc_store %c, %sum, %zero, %zero
+  return
+}}
+"#
+    )
+}
+
+#[test]
+fn loops_of_products_are_shown_to_run() {
+    let marked = |source: &str, checks| text::print(&prepare(source, checks).0).contains("runs = true");
+    let holds = |source: &str, n: i128, k: i128| {
+        let (_, plan) = prepare(source, Checks::AtLaunch);
+        plan.conditions.hold(&LaunchEnv { scalars: &[None, None, Some(n), Some(k)], lengths: &[0; 4], grid: [1, 1, 1] })
+    };
+    for source in [summed("%zero", "%k"), summed("%zero", "%k").replace(" safe ", " unsafe ")] {
+        assert!(marked(&source, Checks::AtLaunch));
+        assert!(!marked(&source, Checks::EveryAccess), "the other variant is for launches whose loops may not run");
+        assert!(holds(&source, 0, 1) && holds(&source, 0, 64) && !holds(&source, 0, 0) && !holds(&source, 0, -1));
+    }
+    let between = summed("%n", "%k");
+    assert!(marked(&between, Checks::AtLaunch) && holds(&between, 3, 4) && !holds(&between, 4, 4));
+    // No launch is asked about what is known, or differs from program to program.
+    assert!(marked(&summed("%zero", "%size"), Checks::AtLaunch) && holds(&summed("%zero", "%size"), 0, 0));
+    for source in [summed("%zero", "%tile"), summed("%tile", "%k"), summed("%size", "%size")] {
+        assert!(!marked(&source, Checks::AtLaunch) && holds(&source, 0, 0), "{source}");
+    }
+}

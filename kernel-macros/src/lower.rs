@@ -405,6 +405,7 @@ impl Lower<'_> {
             stages: hints.stages,
             warp_specialize: hints.warp_specialize,
             flatten: hints.flatten,
+            runs: false,
         };
         let results = self.build(op.into(), &operands, &[region], stmt.place)?;
         self.set(&vars, &results);

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use tilewright::prelude::*;
-use tilewright_bench::{Failure, median, report};
+use tilewright_bench::{Failure, account, median, report};
 
 use super::descriptor::PersistentConsts;
 use super::reading::ReadConsts;
@@ -33,6 +33,7 @@ pub fn once(device: &Device) -> Result<(), Failure> {
     device.synchronize()?;
     let mut c = device.zeros::<f16>(size * size)?;
     device.synchronize()?;
+    account::print()?;
     let start = Instant::now();
     let (a, b) = (TensorDesc::new(&x, [size, size])?, TensorDesc::new(&x, [size, size])?);
     let mut c = TensorDescMut::new(&mut c, [size, size])?;
@@ -43,25 +44,41 @@ pub fn once(device: &Device) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The numbers that a program prints, one per line.
-fn numbers(command: &mut Command) -> Result<Vec<f64>, Failure> {
+/// What a program prints in one compilation: milliseconds, and of ours the parts before and in the driver.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    total: f64,
+    parts: Option<[f64; 2]>,
+}
+
+/// The compilations that a program reports: one number per line, behind the account of its parts, if it prints one.
+fn runs(command: &mut Command) -> Result<Vec<Run>, Failure> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
         let last: Vec<&str> = why.lines().rev().take(5).collect();
         return Err(format!("{command:?} failed: {}", last.join(" < ")).into());
     }
-    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.trim().parse().ok()).collect())
+    let (mut runs, mut parts) = (Vec::new(), Vec::new());
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        if let Some((_, ms)) = account::part(line) {
+            parts.push(ms);
+        } else if let Ok(total) = line.trim().parse() {
+            let own = std::mem::take(&mut parts);
+            runs.push(Run { total, parts: <[f64; 2]>::try_from(own).ok() });
+        }
+    }
+    Ok(runs)
 }
 
-fn triton(python: &str) -> Result<Vec<f64>, Failure> {
+fn triton(python: &str) -> Result<Vec<Run>, Failure> {
     let folder = std::env::temp_dir().join(format!("tilewright-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     for (name, text) in SCRIPTS {
         std::fs::write(folder.join(name), text)?;
     }
     let script = folder.join("cold_compile.py");
-    let result = numbers(Command::new(python).arg(&script).arg(TIMES.to_string()));
+    let result = runs(Command::new(python).arg(&script).arg(TIMES.to_string()));
     remove(&folder);
     result
 }
@@ -76,18 +93,25 @@ fn remove(folder: &Path) {
 /// Measures both sides and writes `matmul_compile.csv`. Who cannot be measured is reported and left out.
 pub fn compare(python: &str) -> Result<(), Failure> {
     let own = std::env::current_exe()?;
-    let ours: Result<Vec<Vec<f64>>, Failure> =
-        (0..TIMES).map(|_| numbers(Command::new(&own).arg(ONCE).env("CUDA_CACHE_DISABLE", "1"))).collect();
-    let mut lines = String::from("contender,run,ms\n");
+    let ours: Result<Vec<Vec<Run>>, Failure> =
+        (0..TIMES).map(|_| runs(Command::new(&own).arg(ONCE).env("CUDA_CACHE_DISABLE", "1"))).collect();
+    let mut lines = String::from("contender,run,ms,before the driver ms,in the driver ms\n");
     let mut medians = Vec::new();
-    for (name, times) in [("tilewright", ours.map(|all| all.concat())), ("triton", triton(python))] {
-        match times {
-            Ok(mut times) if !times.is_empty() => {
-                for (run, ms) in times.iter().enumerate() {
-                    lines += &format!("{name},{run},{ms:.1}\n");
+    for (name, runs) in [("tilewright", ours.map(|all| all.concat())), ("triton", triton(python))] {
+        match runs {
+            Ok(runs) if !runs.is_empty() => {
+                for (number, Run { total, parts }) in runs.iter().enumerate() {
+                    let parts = parts.map_or(",".to_string(), |[before, driver]| format!("{before:.1},{driver:.1}"));
+                    lines += &format!("{name},{number},{total:.1},{parts}\n");
                 }
-                medians.push(median(&mut times));
-                println!("cold compile of the persistent kernel, {name}: {:.1} ms", median(&mut times));
+                let ms = median(&mut runs.iter().map(|run| run.total).collect::<Vec<_>>());
+                medians.push(ms);
+                println!("cold compile of the persistent kernel, {name}: {ms:.1} ms");
+                let part = |which: usize| runs.iter().filter_map(|run| Some(run.parts?[which])).collect::<Vec<_>>();
+                let (mut before, mut driver) = (part(0), part(1));
+                if !before.is_empty() {
+                    println!("  {:.1} ms before the driver, {:.1} ms in it", median(&mut before), median(&mut driver));
+                }
             }
             Ok(_) => println!("cold compile, {name}: no figures"),
             Err(why) => println!("cold compile, {name}: {why}"),

@@ -15,6 +15,7 @@ use super::lanes::Lanes;
 use super::pointers;
 use super::range::{Condition, LaunchConditions, Node};
 use super::signs::{Divisions, unsigned};
+use super::trips;
 
 /// Which checks a variant of a kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -95,13 +96,14 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
     pointers::canonicalise(func);
     let mut classified = vec![None; func.ops.len()];
     let mut divisions = Divisions::default();
-    let decided = {
+    let (decided, running) = {
         let (mut describer, found) = (Describer::new(func), &mut classified);
-        let (describer, divisions, decided) = (&mut describer, &mut divisions, Vec::new());
+        let (describer, divisions, decided, running) = (&mut describer, &mut divisions, Vec::new(), Vec::new());
         let plan = &mut plan;
-        let mut walk = Classify { func, checks, hints, describer, plan, found, divisions, decided, inner: None };
+        let mut walk =
+            Classify { func, checks, hints, describer, plan, found, divisions, decided, running, inner: None };
         walk.region(func.body);
-        walk.decided
+        (walk.decided, walk.running)
     };
     plan.promises.sort_by_key(|promise| (promise.span.line, promise.span.column));
     plan.exact = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
@@ -109,6 +111,7 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
     inserter.region(inserter.func.body);
     decided.into_iter().for_each(|assertion| believe(func, assertion));
+    running.into_iter().for_each(|id| trips::mark(func, id));
     plan
 }
 
@@ -162,6 +165,8 @@ struct Classify<'a, 'f> {
     /// The assertions that the host decides.
     decided: Vec<OpId>,
     divisions: &'a mut Divisions,
+    /// The loops that the launch shows to run.
+    running: Vec<OpId>,
     /// The body of the loop that is being looked at.
     inner: Option<RegionId>,
 }
@@ -196,6 +201,11 @@ impl Classify<'_, '_> {
                 self.region_where(operation.regions[1], operation.operands[0], false);
             }
             Op::Control(ControlOp::For { .. }) => {
+                if self.checks == Checks::AtLaunch
+                    && trips::require(self.func, id, self.describer, &mut self.plan.conditions)
+                {
+                    self.running.push(id);
+                }
                 let outer = self.inner.replace(operation.regions[0]);
                 self.region(operation.regions[0]);
                 self.inner = outer;

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Divisions that such conditions show to need no sign are done without (`signs`), and offsets that loops compute are
-//! shown not to wrap (`exact`), which pipelines make use of.
+//! shown not to wrap (`exact`), which pipelines make use of. Loops that multiply are shown to run (`trips`).
 //!
 //! Promises ([`hints`]) are checked in safe kernels, before anything relies on them: like assertions, by the host where
 //! it can ([`decide`]), else by each program.
@@ -36,6 +36,7 @@ pub mod lanes;
 pub mod pointers;
 pub mod range;
 mod signs;
+mod trips;
 
 pub use hints::{Kept, Promise};
 pub use insert::{Access, AccessKind, CheckPlan, Checks, Class, insert};

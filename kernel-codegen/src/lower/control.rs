@@ -28,7 +28,7 @@ type Phis<'ctx> = Vec<PhiValue<'ctx>>;
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn control(&mut self, operation: &Operation, op: &ControlOp) -> Result<()> {
         match op {
-            ControlOp::For { reverse, unroll, .. } => self.for_loop(operation, *reverse, *unroll),
+            ControlOp::For { reverse, unroll, runs, .. } => self.for_loop(operation, *reverse, *unroll, *runs),
             ControlOp::While => self.while_loop(operation),
             ControlOp::If => self.condition(operation),
             ControlOp::Reduce { axis } => self.reduce(operation, *axis),
@@ -118,7 +118,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         ir.iselect(runs, count, zero)
     }
 
-    fn for_loop(&mut self, operation: &Operation, reverse: bool, unroll: Unroll) -> Result<()> {
+    fn for_loop(&mut self, operation: &Operation, reverse: bool, unroll: Unroll, runs: bool) -> Result<()> {
         let func = self.func;
         let body_region = operation.regions[0];
         let args = &func.region(body_region).args;
@@ -137,6 +137,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             false => self.span(lo, hi, step, signed),
         };
+        let never = if runs { self.ir.bool(false) } else { never };
         let first = match reverse {
             false => lo,
             true => self.ir.add(lo, self.ir.mul(self.ir.sub(count, one), step)),

@@ -14,6 +14,7 @@
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
 //! | `stores_in_loops` | blocks of tensors that trips of a loop store to the same elements; assertions before products |
+//! | `no_trips` | products whose loops do not run |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
@@ -28,6 +29,7 @@ mod hints;
 mod language;
 mod launches;
 mod lints;
+mod no_trips;
 mod operations;
 mod products;
 mod running;

@@ -242,6 +242,9 @@ impl Split<'_> {
             self.map.insert(sum, result);
         }
         let Some(&previous) = last.last() else { return Ok(()) };
+        if matches!(operation.op, Op::Control(ControlOp::For { runs: true, .. })) {
+            return self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span);
+        }
         // A loop that has not run has read nothing.
         let runs = [self.mapped(operation.operands[0]), self.mapped(operation.operands[1])];
         let runs = self.one(Op::compare(CmpOp::Lt), &runs, operation.span)?;
