@@ -81,6 +81,11 @@ impl CodegenError {
         self
     }
 
+    /// Whether more of something is needed than there is, so that another way of doing the same might be possible.
+    pub(crate) fn exceeds_a_limit(&self) -> bool {
+        matches!(self, CodegenError::Refused(refusal) if refusal.limit.is_some())
+    }
+
     /// The same with the amounts that make it so.
     pub(crate) fn amounts(mut self, needed: u64, limit: u64) -> CodegenError {
         if let CodegenError::Refused(refusal) = &mut self {

@@ -14,9 +14,11 @@ use crate::check::{self, CheckPlan};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
+use crate::passes::warp_specialize::Division;
 use crate::passes::{
     descriptors, dots, factors, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips,
 };
+use crate::report::LoopReport;
 use crate::target::Target;
 use crate::{dot, lower, place};
 
@@ -54,20 +56,43 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
         failed.map_err(|error| CodegenError::refuse(&func, Span::UNKNOWN, error.message))?;
     }
     dots::run(&mut func, *target, options.num_warps);
+    timings.place = start.elapsed();
+    let other = warp_specialize::might_run(&func, *target, options).then(|| func.clone());
+    let attempt = |func, division| -> Result<Compiled, CodegenError> {
+        let start = Instant::now();
+        let (placed, loops) = overlap(func, *target, options, plan.exact, division)?;
+        let timings = Timings { place: timings.place + start.elapsed(), ..timings };
+        let mut compiled = generate(placed, target, options, plan.clone(), timings)?;
+        compiled.report.loops = loops;
+        Ok(compiled)
+    };
+    match (attempt(func, Division::WherePays), other) {
+        // What pays may have no room: a whole block on its way to memory, say, which a divided kernel sends in pieces.
+        (Err(error), Some(func)) if error.exceeds_a_limit() => {
+            attempt(func, Division::WherePossible).map_err(|_| error)
+        }
+        (result, _) => result,
+    }
+}
+
+/// Overlaps what loops fetch with what they compute, by warps of their own or by a pipeline; says what became of each.
+fn overlap(
+    mut func: Func,
+    target: Target,
+    options: &Options,
+    exact: bool,
+    division: Division,
+) -> Result<(Placed, Vec<LoopReport>), CodegenError> {
     let (divided, mut loops) = match options.runs("warp_specialize") {
-        true => warp_specialize::run(&mut func, *target, options)?,
+        true => warp_specialize::run(&mut func, target, options, division)?,
         false => (false, Vec::new()),
     };
     if !divided && options.runs("pipeline") {
-        loops.extend(pipeline::run(&mut func, *target, options, plan.exact)?);
+        loops.extend(pipeline::run(&mut func, target, options, exact)?);
     }
     tensor_copies::run(&mut func);
     membar::run(&mut func);
-    let placed = placed(func)?;
-    timings.place = start.elapsed();
-    let mut compiled = generate(placed, target, options, plan, timings)?;
-    compiled.report.loops = loops;
-    Ok(compiled)
+    Ok((placed(func)?, loops))
 }
 
 /// Compiles a kernel at the placed level as it stands, for a target: what follows placement in [`compile`].

@@ -65,6 +65,7 @@ use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
 use crate::options::Options;
 use crate::passes::allocate::SharedPlan;
+use crate::passes::stored_blocks;
 use crate::report::Report;
 use crate::target::Target;
 
@@ -121,7 +122,8 @@ pub(crate) fn lower<'ctx>(
             what,
         );
         let error = error.amounts(u64::from(needed), u64::from(target.max_shared_bytes()));
-        return Err(error.help("use smaller tiles or more warps"));
+        let help = stored_blocks::help(func, target).unwrap_or_else(|| "use smaller tiles".to_string());
+        return Err(error.help(help));
     }
     lower.report.shared_bytes = needed;
     let barriers = lower.report.barriers;

@@ -8,6 +8,7 @@ pub(crate) mod factors;
 pub(crate) mod hoist_loads;
 pub(crate) mod membar;
 pub(crate) mod pipeline;
+pub(crate) mod stored_blocks;
 pub(crate) mod tensor_copies;
 pub(crate) mod warp_specialize;
 pub(crate) mod whole_trips;

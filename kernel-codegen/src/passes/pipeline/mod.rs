@@ -55,6 +55,7 @@ use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 use crate::options::Options;
 use crate::passes::allocate::view_bytes;
+use crate::passes::stored_blocks;
 use crate::report::LoopReport;
 use crate::target::Target;
 
@@ -93,7 +94,9 @@ pub(crate) fn run(
         let stages = match fitting_stages(func, &place, &found, (target, options.num_warps), (wanted, asked)) {
             Fit::All => wanted,
             Fit::Fewer { stages, .. } if !asked => stages,
-            Fit::Fewer { stages, needed, limit } => return Err(too_many(func, span, wanted, stages, needed, limit)),
+            Fit::Fewer { stages, needed, limit } => {
+                return Err(too_many(func, (span, target), wanted, stages, needed, limit));
+            }
         };
         if found.candidates.is_empty() || stages < MIN_STAGES {
             reports.push(LoopReport { span, what: why_not(&found, stages) });
@@ -237,13 +240,21 @@ fn lives_with(func: &Func, place: &Place, alloc: OpId) -> bool {
     inside
 }
 
-fn too_many(func: &Func, span: Span, wanted: u32, stages: u32, needed: u32, limit: u32) -> CodegenError {
+fn too_many(
+    func: &Func,
+    (span, target): (Span, Target),
+    wanted: u32,
+    stages: u32,
+    needed: u32,
+    limit: u32,
+) -> CodegenError {
     let what = format!("bytes of shared memory in a loop with {wanted} stages");
     let error = CodegenError::refuse(func, span, what).amounts(u64::from(needed), u64::from(limit));
-    error.help(match stages {
+    let fewer = match stages {
         0 => "a single stage does not fit: use smaller tiles".to_string(),
         stages => format!("{stages} stages fit (`#[stages({stages})]`, or `num_stages`); smaller tiles allow more"),
-    })
+    };
+    error.help(stored_blocks::help(func, target).map_or(fewer.clone(), |other| format!("{fewer}; {other}")))
 }
 
 fn why_not(found: &Found, stages: u32) -> String {

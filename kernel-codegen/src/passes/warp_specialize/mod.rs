@@ -40,8 +40,8 @@
 //! ring, which costs less than a condition in every trip.
 //!
 //! Loops with `#[warp_specialize]`, and those in them, are divided where that is possible; others where all factors of
-//! all products come by descriptors, and where it pays: mostly, where the program goes on to another tile. What speaks
-//! against it is told in the report. Assertions are made before, or keep a kernel whole: see [`prologue`].
+//! all products come by descriptors, and where it pays: mostly, where the program goes on to another tile. Where the
+//! kernel has no room as a whole, these are divided too: see [`Division`]. What speaks against it is told in the report. Assertions are made before, or keep a kernel whole: see [`prologue`].
 
 mod consume;
 mod find;
@@ -93,11 +93,33 @@ const REDUCTION_BYTES: u32 = 8 * 1024;
 /// Bytes of a barrier with phases.
 const BARRIER_BYTES: u32 = 8;
 
+/// Which of the loops that nobody asked to divide are divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Division {
+    /// Those that gain from it.
+    WherePays,
+    /// All that can be, since the kernel as a whole takes more than there is: a divided kernel sends what it stores in
+    /// pieces, and takes as many slots as there is room for.
+    WherePossible,
+}
+
+/// Whether the pass might find something to divide.
+pub(crate) fn might_run(func: &Func, target: Target, options: &Options) -> bool {
+    let mut multiplies = false;
+    for_each_op(func, func.body, &mut |id| multiplies |= matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })));
+    multiplies && target.has_wgmma() && options.runs("warp_specialize")
+}
+
 /// Runs the pass: whether the kernel was divided, and what became of each loop that was to be.
 ///
 /// # Errors
 /// If the kernel it writes breaks a type rule, which is a mistake in this pass.
-pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<(bool, Vec<LoopReport>), CodegenError> {
+pub(crate) fn run(
+    func: &mut Func,
+    target: Target,
+    options: &Options,
+    division: Division,
+) -> Result<(bool, Vec<LoopReport>), CodegenError> {
     let marked = find::marked(func);
     if !target.has_wgmma() {
         let what = format!("not specialised: {} has no warp groups", target.name());
@@ -105,7 +127,13 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
     }
     let (mut channels, mut refusals) = find::channels(func, options.num_stages);
     let places = Places::new(func);
-    channels.retain(|channel| channel.asked || pays(func, target, &places, channel, options.num_warps));
+    match division {
+        Division::WherePays => {
+            channels.retain(|channel| channel.asked || pays(func, target, &places, channel, options.num_warps));
+        }
+        // The lack of room asks for it.
+        Division::WherePossible => channels.iter_mut().for_each(|channel| channel.asked = true),
+    }
     if channels.is_empty() {
         if refusals.is_empty() {
             refusals

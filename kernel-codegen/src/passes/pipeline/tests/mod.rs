@@ -221,7 +221,9 @@ fn blocks_whose_leading_dimension_is_dropped_feed_products_where_they_arrive() {
             let (mut ahead, report) = pipelined(&sheets(nested, false), Target::sm_90a(), &options).expect("it fits");
             assert!(report.contains("`a` by tensor copy, `b` by tensor copy"), "{report}");
             let mut divided = placed(&sheets(nested, true), Target::sm_90a(), 4);
-            let (is_divided, loops) = warp_specialize::run(&mut divided, Target::sm_90a(), &options).expect("it fits");
+            let (is_divided, loops) =
+                warp_specialize::run(&mut divided, Target::sm_90a(), &options, warp_specialize::Division::WherePays)
+                    .expect("it fits");
             assert!(is_divided, "{loops:?}");
             verified(&divided);
             for func in [&mut ahead, &mut divided] {

@@ -5,7 +5,7 @@ use kernel_core::ir::{ControlOp, Op, OpId};
 use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::parse;
 
-use super::super::run;
+use super::super::{Division, run};
 use super::{Kernel, Mark, PLAIN, Sizes, WIDE, launch, verified};
 use crate::{Options, Target};
 
@@ -22,7 +22,8 @@ fn assertions_are_made_before_the_sides_part() {
         let undivided = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let mut func = undivided.clone();
         let options = Options { num_stages: kernel.stages, num_warps: kernel.warps(), ..Options::default() };
-        let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+        let (divided, loops) =
+            run(&mut func, Target::sm_90a(), &options, Division::WherePays).unwrap_or_else(|error| panic!("{error}"));
         verified(&func);
         assert!(divided, "{loops:?}");
         let is_assert = |id: &&OpId| matches!(func.op(**id).op, Op::Control(ControlOp::Assert { .. }));

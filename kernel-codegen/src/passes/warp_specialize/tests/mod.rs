@@ -11,7 +11,7 @@ use kernel_core::verify::verify;
 mod assertions;
 mod faults;
 
-use super::run;
+use super::{Division, run};
 use crate::report::LoopReport;
 use crate::{Options, Target};
 
@@ -152,7 +152,8 @@ impl Kernel {
     fn divided(&self) -> (Func, Vec<LoopReport>) {
         let mut func = self.func();
         let options = Options { num_stages: self.stages, num_warps: self.warps(), ..Options::default() };
-        let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+        let (divided, loops) =
+            run(&mut func, Target::sm_90a(), &options, Division::WherePays).unwrap_or_else(|error| panic!("{error}"));
         verified(&func);
         assert!(divided, "{loops:?}");
         (func, loops)
@@ -326,15 +327,18 @@ fn loops_that_cannot_be_divided_say_why() {
         let text = PLAIN.text().replace(from, to).replace("%a a: desc f16", "%a a: desc_mut f16");
         let mut func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         verified(&func);
-        let (divided, loops) = run(&mut func, Target::sm_90a(), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let (divided, loops) = run(&mut func, Target::sm_90a(), &Options::default(), Division::WherePays)
+            .unwrap_or_else(|e| panic!("{e}"));
         let said = loops.iter().any(|report| report.what.starts_with("not specialised: ") && report.what.contains(why));
         assert_eq!((divided, said), (why.is_empty(), !why.is_empty()), "{to}: {loops:?}");
     }
     let mut func = PLAIN.func();
     let warps = Options { num_warps: 2, ..Options::default() };
-    let (divided, loops) = run(&mut func, Target::sm_90a(), &warps).unwrap_or_else(|e| panic!("{e}"));
+    let (divided, loops) =
+        run(&mut func, Target::sm_90a(), &warps, Division::WherePays).unwrap_or_else(|e| panic!("{e}"));
     assert!(!divided && loops[0].what.contains("2 warps multiply"), "{loops:?}");
-    let (divided, loops) = run(&mut func, Target::sm_80(), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let (divided, loops) =
+        run(&mut func, Target::sm_80(), &Options::default(), Division::WherePays).unwrap_or_else(|e| panic!("{e}"));
     assert!(!divided && loops[0].what.contains("sm_80"), "{loops:?}");
 }
 
@@ -345,7 +349,8 @@ fn what_nobody_asked_for_needs_two_groups_of_warps_or_the_multiprocessor() {
     for (num_warps, num_stages, wanted) in [(4, 3, false), (4, 50, true), (8, 3, true)] {
         let mut func = kernel.func();
         let options = Options { num_warps, num_stages, ..Options::default() };
-        let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        let (divided, loops) =
+            run(&mut func, Target::sm_90a(), &options, Division::WherePays).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(divided, wanted, "{num_warps} warps, {num_stages} stages");
         let in_turns = loops.iter().any(|one| one.what.contains("in turns"));
         assert_eq!(in_turns, wanted && num_warps == 4, "{loops:?}");
@@ -424,11 +429,13 @@ fn slots_fit_into_shared_memory() {
     let asked =
         PLAIN.text().replace("%zeros {warp_specialize = true} (", "%zeros {stages = 100, warp_specialize = true} (");
     let mut func = parse(&asked).unwrap_or_else(|error| panic!("{error}"));
-    let error = run(&mut func, Target::sm_90a(), &Options::default()).expect_err("too many").to_string();
+    let error =
+        run(&mut func, Target::sm_90a(), &Options::default(), Division::WherePays).expect_err("too many").to_string();
     assert!(error.contains("100 stages") && error.contains("#[stages("), "{error}");
     let mut func = PLAIN.func();
     let options = Options { num_stages: 1000, ..Options::default() };
-    let (divided, loops) = run(&mut func, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+    let (divided, loops) =
+        run(&mut func, Target::sm_90a(), &options, Division::WherePays).unwrap_or_else(|e| panic!("{e}"));
     assert!(divided && loops[0].what.contains("through 73 slots"), "{loops:?}");
 }
 
@@ -460,7 +467,8 @@ fn other_forms_of_loops() {
         verified(&func);
         let mut divided = func.clone();
         let options = Options { num_stages: 3, ..Options::default() };
-        let (is_divided, loops) = run(&mut divided, Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
+        let (is_divided, loops) =
+            run(&mut divided, Target::sm_90a(), &options, Division::WherePays).unwrap_or_else(|e| panic!("{e}"));
         verified(&divided);
         assert!(is_divided, "{loops:?}");
         let pending = |op: &Op| *op == Op::Gpu(GpuOp::WgmmaWait { pending: in_flight });
