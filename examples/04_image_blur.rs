@@ -87,7 +87,8 @@ struct Image {
 }
 
 fn read(path: &Path) -> Result<Image, Box<dyn StdError>> {
-    let mut reader = png::Decoder::new(BufReader::new(File::open(path)?)).read_info()?;
+    let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let mut reader = png::Decoder::new(BufReader::new(file)).read_info()?;
     let mut bytes = vec![0; reader.output_buffer_size().ok_or("the image is too large")?];
     let info = reader.next_frame(&mut bytes)?;
     if info.bit_depth != png::BitDepth::Eight || info.color_type == png::ColorType::Indexed {

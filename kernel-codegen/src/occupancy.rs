@@ -288,7 +288,7 @@ fn packed_words(func: &Func, value: ValueId) -> u32 {
 }
 
 /// Registers of 32 bits per thread that the loads of a region fill, without those of regions in it.
-fn loaded(func: &Func, region: RegionId) -> u32 {
+pub(crate) fn loaded(func: &Func, region: RegionId) -> u32 {
     let loads = func.region_ops(region).filter(|(_, op)| matches!(op.op, Op::Memory(MemoryOp::Load { .. })));
     loads.flat_map(|(_, load)| &load.results).map(|&value| words(func, value)).sum()
 }
