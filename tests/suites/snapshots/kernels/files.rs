@@ -30,25 +30,26 @@ pub(super) fn filetests(to: &mut Collector<'_>) {
             // Cases may give their kernels one name.
             let number = numbers.entry(bound.func().name.clone()).and_modify(|number| *number += 1).or_insert(1);
             let name = format!("{file}/{} {number}", bound.func().name);
-            to.add(&name, |target| ptx(&bound, target, Checks::AtLaunch));
+            to.add(&name, |target| ptx(&bound, target, 4, Checks::AtLaunch));
             if to.target == Target::sm_90a() {
-                to.add(&format!("{name} checked"), |target| ptx(&bound, target, Checks::EveryAccess));
+                to.add(&format!("{name} checked"), |target| ptx(&bound, target, 4, Checks::EveryAccess));
             }
         }
     }
 }
 
-/// Compiles the code generator's kernels with 4 warps.
+/// Compiles the code generator's kernels with 4 warps, and those whose products fill the registers of 8 with 8.
 pub(super) fn kernels(to: &mut Collector<'_>) {
     for (file, text) in KERNELS {
         let func = kernel_core::text::parse(text).unwrap_or_else(|error| panic!("{file}: {error}"));
         let bound = BoundFunc::new(func).unwrap_or_else(|_| panic!("{file}: the kernel is not bound"));
-        to.add(file, |target| ptx(&bound, target, Checks::AtLaunch));
+        let num_warps = if text.contains("= dot ") { 8 } else { 4 };
+        to.add(&format!("{file} warps={num_warps}"), |target| ptx(&bound, target, num_warps, Checks::AtLaunch));
     }
 }
 
-fn ptx(kernel: &BoundFunc, target: Target, checks: Checks) -> Result<String, Error> {
-    let options = Options { checks, ..Options::default() };
+fn ptx(kernel: &BoundFunc, target: Target, num_warps: u32, checks: Checks) -> Result<String, Error> {
+    let options = Options { num_warps, checks, ..Options::default() };
     let compiled = compile(kernel, &target, &options);
     compiled.map(|compiled| compiled.ptx).map_err(|error| Error::Llvm { message: error.to_string().into() })
 }
