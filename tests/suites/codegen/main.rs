@@ -3,7 +3,9 @@
 mod determinism;
 mod kernels;
 mod names;
+mod pressed;
 mod reports;
+mod room;
 mod safety;
 mod shape;
 mod tensors;
