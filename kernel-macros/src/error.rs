@@ -21,6 +21,55 @@ impl Reported {
 /// A result whose error has already been reported.
 pub type Checked<T> = Result<T, Reported>;
 
+/// What to write instead.
+///
+/// Where it is known which tokens the new ones replace, the help says so: tests follow it, and must arrive at a kernel
+/// that is accepted.
+#[derive(Clone, Debug)]
+pub struct Help {
+    /// What the message says.
+    pub text: String,
+    /// The tokens to replace, and the new ones.
+    pub rewrites: Vec<(Place, String)>,
+}
+
+impl Help {
+    /// ``write `code` `` in the place of some tokens.
+    pub fn write(place: Place, code: impl Into<String>) -> Help {
+        let code = code.into();
+        Help { text: format!("write `{code}`"), rewrites: vec![(place, code)] }
+    }
+
+    /// ``did you mean `name`?`` in the place of some tokens.
+    pub fn meant(place: Place, name: &str) -> Help {
+        Help { text: format!("did you mean `{name}`?"), rewrites: vec![(place, name.to_string())] }
+    }
+
+    /// The same rewrite with another text.
+    pub fn said(mut self, text: impl Into<String>) -> Help {
+        self.text = text.into();
+        self
+    }
+
+    /// The same rewrite with something added to the text.
+    pub fn and(mut self, more: &str) -> Help {
+        self.text.push_str(more);
+        self
+    }
+}
+
+impl From<&str> for Help {
+    fn from(text: &str) -> Help {
+        Help { text: text.to_string(), rewrites: Vec::new() }
+    }
+}
+
+impl From<String> for Help {
+    fn from(text: String) -> Help {
+        Help { text, rewrites: Vec::new() }
+    }
+}
+
 /// One mistake.
 #[derive(Clone, Debug)]
 pub struct Mistake {
@@ -29,7 +78,7 @@ pub struct Mistake {
     /// What is wrong and what is allowed.
     pub message: String,
     /// What to write instead.
-    pub help: Option<String>,
+    pub help: Option<Help>,
 }
 
 /// The mistakes of a kernel, in the order in which they were found.
@@ -46,7 +95,7 @@ impl Errors {
     }
 
     /// Records a mistake with what to write instead.
-    pub fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Reported {
+    pub fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<Help>) -> Reported {
         self.list.push(Mistake { place, message: message.into(), help: Some(help.into()) });
         Reported(())
     }
@@ -68,6 +117,18 @@ impl Errors {
             };
         }
         Reported(())
+    }
+
+    /// Gives the last mistake another help: where it was made, more is known of what was meant.
+    pub fn rehelp(&mut self, help: impl Into<Help>) {
+        if let Some(last) = self.list.last_mut() {
+            last.help = Some(help.into());
+        }
+    }
+
+    /// Takes back what was found after the first `count` mistakes: one that says it better follows.
+    pub fn forget(&mut self, count: usize) {
+        self.list.truncate(count);
     }
 
     /// Whether nothing is wrong.
@@ -95,7 +156,7 @@ impl Mistake {
     /// The message with its help.
     pub fn text(&self) -> String {
         match &self.help {
-            Some(help) => format!("{}\nhelp: {help}", self.message),
+            Some(help) => format!("{}\nhelp: {}", self.message, help.text),
             None => self.message.clone(),
         }
     }

@@ -25,6 +25,7 @@ mod lower;
 mod names;
 mod ops;
 mod place;
+mod quotient;
 mod returns;
 mod signature;
 mod source;

@@ -122,8 +122,7 @@ impl Checker<'_> {
         if let Some(dim) = self.constexpr_arith(op, l, r, place)? {
             return Ok(Operand { node: self.int(dim, place), place });
         }
-        self.need(l, op.needs(), what)?;
-        self.need(r, op.needs(), what)?;
+        self.need_both(l, r, op.needs(), what)?;
         let dt = self.unify(l, r, what, sign)?;
         let shape = self.common_shape(&[l, r], what, sign)?;
         let args = [l, r].map(|o| self.expand(o.node, &shape, place)).to_vec();
@@ -200,9 +199,7 @@ impl Checker<'_> {
                 return Err(self.report(sign, message));
             }
             (VElem::Data(_) | VElem::Ptr(_), VElem::Data(_) | VElem::Ptr(_)) => {
-                for operand in [l, r] {
-                    self.need(operand, op.needs(), what)?;
-                }
+                self.need_both(l, r, op.needs(), what)?;
                 self.unify(l, r, what, sign)?;
             }
         }

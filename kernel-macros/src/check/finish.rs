@@ -17,7 +17,7 @@ impl Checker<'_> {
             let DtRef::Fixed(fixed) = settled else { continue };
             if !needs.admits(&self.func, fixed) && !refused.contains(&self.types.resolve(dt)) {
                 refused.push(self.types.resolve(dt));
-                self.lacks(settled, needs, &what, place);
+                self.lacks(settled, needs, &what, place, None);
             }
         }
         let mut operands = std::mem::take(&mut self.annotated);

@@ -12,6 +12,7 @@ mod call;
 mod closure;
 mod constant;
 mod control;
+mod convert;
 mod create;
 mod descriptor;
 mod elementwise;
@@ -41,7 +42,7 @@ use kernel_core::ir::{
 
 use syn::ext::IdentExt;
 
-use crate::error::{Checked, Errors, Reported};
+use crate::error::{Checked, Errors, Help, Reported};
 use crate::place::Place;
 use crate::signature::{ParamTy, Signature};
 use crate::source::Source;
@@ -169,6 +170,12 @@ pub struct Checker<'a> {
     unsafe_blocks: Vec<UnsafeBlock>,
     /// Those of them that surround this place, the outermost first.
     open_unsafe: Vec<usize>,
+    /// Whether this is what a pointer is moved by.
+    in_offset: bool,
+    /// Whether this is an operand of a comparison, without parentheses.
+    compared: bool,
+    /// Names of blocks that have ended, and the lines where they were declared.
+    ended: Vec<(String, usize)>,
 }
 
 /// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
@@ -212,6 +219,9 @@ impl<'a> Checker<'a> {
             annotated: Vec::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
+            in_offset: false,
+            compared: false,
+            ended: Vec::new(),
         }
     }
 
@@ -371,7 +381,7 @@ impl<'a> Checker<'a> {
         self.errors.report(place, message)
     }
 
-    fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Reported {
+    fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<Help>) -> Reported {
         self.errors.report_help(place, message, help)
     }
 
