@@ -5,6 +5,7 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
 
+use crate::foreign;
 use crate::place::Place;
 
 /// Proof that a mistake has been reported.
@@ -100,20 +101,17 @@ impl Errors {
         Reported(())
     }
 
-    /// Records a mistake that the parser found.
-    pub fn report_syn(&mut self, error: &syn::Error) -> Reported {
+    /// Records a mistake that the parser found in some tokens.
+    pub fn report_syn(&mut self, tokens: &TokenStream, error: &syn::Error) -> Reported {
         for one in error {
             let span = one.span();
             let said = one.to_string();
             // The parser lists all that a type can begin with.
             let said = if said.starts_with("expected one of: `for`, parentheses") { "expected a type" } else { &said };
             let (place, message) = (Place::at(span), format!("a kernel cannot be read here: {said}"));
-            // The forms of Python that people try.
-            match span.source_text().as_deref() {
-                Some("where") => self.report_help(place, message, "write `select(condition, a, b)`"),
-                Some(":") => self.report_help(place, message, "to insert an axis write `x[(.., None)]`"),
-                Some("if") => self.report_help(place, message, "write `if condition { a } else { b }`"),
-                _ => self.report(place, message),
+            match foreign::help(tokens.clone(), span) {
+                Some(help) => self.report_help(place, message, help),
+                None => self.report(place, message),
             };
         }
         Reported(())

@@ -18,6 +18,7 @@ mod attr;
 mod check;
 mod error;
 mod expand;
+mod foreign;
 mod guard;
 mod launcher;
 mod lines;

@@ -23,7 +23,7 @@ impl Checker<'_> {
     /// How to convert a value.
     pub(super) fn conversion(&self, operand: Operand, to: Dt) -> Help {
         if to == Dt::Known(DType::Bool) {
-            return self.truth(operand);
+            return self.truth(operand, operand.place);
         }
         let quotient = (admits(&self.func, to, Bound::Float) && self.is_integer(operand))
             .then(|| self.quotient(operand, to))
@@ -47,7 +47,7 @@ impl Checker<'_> {
     }
 
     /// A number as a condition.
-    fn truth(&self, operand: Operand) -> Help {
+    pub(super) fn truth(&self, operand: Operand, place: Place) -> Help {
         let dt = match self.ty(operand).elem {
             VElem::Data(dt) => dt,
             VElem::Ptr(_) => return "read what it points to: `load(pointer)`".into(),
@@ -58,8 +58,8 @@ impl Checker<'_> {
             Some(Dt::Known(_)) | None => "0".to_string(),
         };
         let code = format!("{} != {zero}", self.source(operand));
-        let code = if self.source.is_operand(operand.place) { format!("({code})") } else { code };
-        Help::write(operand.place, code.clone()).said(format!("compare: `{code}`"))
+        let code = if self.source.is_operand(place) { format!("({code})") } else { code };
+        Help::write(place, code.clone()).said(format!("compare: `{code}`"))
     }
 
     fn is_integer(&self, operand: Operand) -> bool {

@@ -172,8 +172,8 @@ pub struct Checker<'a> {
     open_unsafe: Vec<usize>,
     /// Whether this is what a pointer is moved by.
     in_offset: bool,
-    /// Whether this is an operand of a comparison, without parentheses.
-    compared: bool,
+    /// The left side of a comparison whose right side, without parentheses, comes next.
+    compared: Option<Place>,
     /// Names of blocks that have ended, and the lines where they were declared.
     ended: Vec<(String, usize)>,
 }
@@ -220,7 +220,7 @@ impl<'a> Checker<'a> {
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
             in_offset: false,
-            compared: false,
+            compared: None,
             ended: Vec::new(),
         }
     }
