@@ -30,6 +30,7 @@ mod quotient;
 mod returns;
 mod signature;
 mod source;
+mod spellings;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -222,7 +222,7 @@ impl Checker<'_> {
             (_, Dt::Known(DType::Bool)) => "a `bool` is `true`, `false` or a comparison".into(),
             (Class::Int, Dt::Known(d)) if d.is_float() => self.as_float(literal, d),
             (Class::Float, dt) if admits(&self.func, dt, Bound::Int) => self.beside_integers(literal, other, dt),
-            (Class::Float, Dt::Param(_)) if self.whole(literal).is_none() => {
+            (Class::Float, Dt::Param(_)) if self.whole(literal.place).is_none() => {
                 format!("bound the dtype: `{name}: Float`; an integer would lose the fraction").into()
             }
             _ => self.conversion(literal, dt),
@@ -233,7 +233,7 @@ impl Checker<'_> {
     /// A float literal beside integers: either they are converted, or it stands for a whole number.
     fn beside_integers(&self, literal: Operand, other: Option<Operand>, dt: Dt) -> Help {
         let name = self.bare_name(dt);
-        let whole = self.whole(literal).map(|whole| match dt {
+        let whole = self.whole(literal.place).map(|whole| match dt {
             Dt::Known(_) => whole,
             Dt::Param(_) => format!("{whole} as {name}"),
         });
@@ -253,8 +253,8 @@ impl Checker<'_> {
     }
 
     /// The source of a float literal without its fraction, if that is zero.
-    fn whole(&self, literal: Operand) -> Option<String> {
-        let text = self.source.text(literal.place)?;
+    fn whole(&self, literal: Place) -> Option<String> {
+        let text = self.source.text(literal)?;
         let text = text.trim_start_matches('(').trim_end_matches(')');
         let digits = text.strip_suffix(".0").or_else(|| text.strip_suffix('.'))?;
         digits.trim_start_matches('-').chars().all(|c| c.is_ascii_digit()).then(|| digits.to_string())
@@ -312,6 +312,9 @@ impl Checker<'_> {
     }
 
     fn first_as(&self, place: Place, to: &str) -> Help {
+        if let Some(whole) = self.whole(place) {
+            return Help::write(place, whole);
+        }
         let code = self.cast_source(place, to);
         Help::write(place, code.clone()).said(format!("convert first: `{code}`"))
     }
