@@ -7,7 +7,7 @@ use syn::{
     Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
 };
 
-use crate::error::{Checked, Errors};
+use crate::error::{Checked, Errors, Help, Reported};
 use crate::names::{closest, dtype_of_other_languages};
 use crate::place::Place;
 
@@ -206,7 +206,7 @@ fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &m
                 continue;
             }
             GenericParam::Type(param) => {
-                let bound = read_bound(param, errors).map_err(|_| signature.broken.push(param.ident.to_string()));
+                let bound = read_bound(param, generics.where_clause.is_some(), errors).map_err(|_| signature.broken.push(param.ident.to_string()));
                 let place = param.bounds.first().map_or_else(|| Place::at(param.ident.span()), Place::of_tokens);
                 Generic::Dtype(param.ident.clone(), bound.unwrap_or(Bound::Num), place)
             }
@@ -227,11 +227,15 @@ fn bound_names() -> String {
     Bound::ALL.map(|b| format!("`{}`", b.name())).join(", ")
 }
 
-fn read_bound(param: &syn::TypeParam, errors: &mut Errors) -> Checked<Bound> {
+fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> Checked<Bound> {
     let name = param.ident.to_string();
     let place = Place::at(param.ident.span());
     if DType::from_name(&name).is_some() || Bound::from_name(&name).is_some() {
         return Err(errors.report_help(place, format!("`{name}` already names something in kernels"), "call it `T`"));
+    }
+    if param.bounds.is_empty() && has_where {
+        // The bound stands there, which has been refused.
+        return Err(Reported::earlier());
     }
     let mut bounds = param.bounds.iter();
     let (Some(bound), None) = (bounds.next(), bounds.next()) else {
@@ -247,8 +251,12 @@ fn read_bound(param: &syn::TypeParam, errors: &mut Errors) -> Checked<Bound> {
     Bound::from_name(&written).ok_or_else(|| {
         let message = format!("a dtype parameter is bounded by {}, not by `{written}`", bound_names());
         let place = Place::of_tokens(bound);
+        if matches!(written.as_str(), "usize" | "isize" | "bool") || DType::from_name(&written).is_some_and(DType::is_int) {
+            let place = Place::of_tokens(param);
+            return errors.report_help(place, message, Help::write(place, format!("const {name}: {written}")));
+        }
         match closest(&written, Bound::ALL.map(Bound::name)) {
-            Some(close) => errors.report_help(place, message, format!("did you mean `{close}`?")),
+            Some(close) => errors.report_help(place, message, Help::meant(place, close)),
             None => errors.report(place, message),
         }
     })
@@ -378,6 +386,9 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
                 Type::Slice(slice) => type_name(&slice.elem),
                 other => type_name(other),
             };
+            if inner.as_deref() == Some("str") {
+                return refuse(errors, TEXTS.to_string());
+            }
             let pointer = if reference.mutability.is_some() { "PtrMut" } else { "Ptr" };
             return refuse(errors, format!("write `{pointer}<{}>`", inner.unwrap_or_else(|| "T".to_string())));
         }
@@ -413,6 +424,9 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
     }
 }
 
+/// What stands for a text.
+const TEXTS: &str = "kernels have no texts: pass a number, or a `const MODE: i32` for what is decided when it is compiled";
+
 /// The dtype or dtype parameter that a type names.
 fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt> {
     let params: Vec<String> = signature.dtypes().map(|(ident, _)| ident.to_string()).collect();
@@ -423,8 +437,15 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
     if let Some(dtype) = DType::from_name(&name) {
         return Ok(Dt::Known(dtype));
     }
+    if name == "String" {
+        return Err(errors.report_help(Place::of_type(ty), "this is not a dtype", TEXTS));
+    }
     if let Some(written) = generic_name(ty) {
         let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
+        if written == "Option" {
+            let help = "pass a `const HAS_X: bool` beside the pointer, and an empty buffer where there is none";
+            return Err(errors.report_help(Place::of_type(ty), message, help));
+        }
         let help = match closest(&written, ["Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut"]) {
             Some(close) if close != written => format!("did you mean `{close}`?"),
             Some(_) => "a pointer points to a dtype: `Ptr<f32>`".to_string(),

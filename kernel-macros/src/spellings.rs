@@ -198,7 +198,7 @@ impl Spelling {
 
 /// Puts an argument in its places. Alone between brackets and commas it needs no parentheses of its own.
 fn put(code: &str, name: &str, arg: &str) -> String {
-    let bare = arg.strip_prefix('(').and_then(|a| a.strip_suffix(')')).filter(|_| closes_at_end(arg)).unwrap_or(arg);
+    let bare = without_parentheses(arg);
     let alone = [("(", ")"), ("(", ","), (" ", ","), (" ", ")")];
     let code = alone.iter().fold(code.to_string(), |code, (before, after)| {
         // Behind an operator stands a space too.
@@ -213,6 +213,12 @@ fn within(code: String, parentheses: bool) -> String {
     let call = code.ends_with(')') && code.chars().take_while(|c| c.is_alphanumeric() || *c == '_').count() > 0;
     let depth_one = call && closes_at_end(&code);
     if parentheses && !depth_one && code.contains(' ') { format!("({code})") } else { code }
+}
+
+/// An expression without the parentheses around it.
+pub fn without_parentheses(code: &str) -> &str {
+    let inner = code.strip_prefix('(').and_then(|code| code.strip_suffix(')'));
+    inner.filter(|_| closes_at_end(code)).unwrap_or(code)
 }
 
 /// Whether the first bracket closes at the end.

@@ -16,6 +16,7 @@ use super::{Checker, Operand};
 use crate::error::{Help, Reported};
 use crate::place::Place;
 use crate::quotient;
+use crate::spellings::without_parentheses;
 use crate::tree::Kind;
 use crate::types::{Class, DtRef, Mismatch, VElem, admits, may_be};
 
@@ -77,7 +78,7 @@ impl Checker<'_> {
         let name = self.bare_name(to);
         let written = self.source.text(operand.place)?;
         if let Some(code) = quotient::of_floats(&written, &name) {
-            let code = if self.source.binds_tighter(operand.place) { format!("({code})") } else { code };
+            let code = if self.source.binds_tighter(operand.place) { grouped(code) } else { code };
             let whole = self.cast_source(operand.place, &name);
             let more = format!(", or `{whole}` for the quotient without its fraction");
             return Some(Help::write(operand.place, code).and(&more));
@@ -187,7 +188,9 @@ impl Checker<'_> {
             (Dt::Known(d), Dt::Param(_)) | (Dt::Param(_), Dt::Known(d)) if ints[0] && ints[1] => {
                 (d != DType::U64).then_some(Dt::Known(DType::I64))
             }
-            (Dt::Param(_), Dt::Param(_)) if floats[0] && floats[1] => wide(DType::F32),
+            (Dt::Param(_), Dt::Param(_)) if (floats[0] || ints[0]) && (floats[1] || ints[1]) && floats != [false; 2] => {
+                wide(DType::F32)
+            }
             (Dt::Param(_), Dt::Param(_)) if ints[0] && ints[1] => wide(DType::I64),
             // Beside a dtype that may be an integer or a float.
             (Dt::Param(_) | Dt::Known(_), Dt::Param(_) | Dt::Known(_)) => None,
@@ -327,7 +330,7 @@ impl Checker<'_> {
         }
         match quotient::of_floats(&written, "f32") {
             Some(code) => {
-                let code = if self.source.binds_tighter(place) { format!("({code})") } else { code };
+                let code = if self.source.binds_tighter(place) { grouped(code) } else { code };
                 let whole = self.cast_source(place, "f32");
                 Help::write(place, code).and(&format!(", or `{whole}` for the quotient without its fraction"))
             }
@@ -353,6 +356,7 @@ impl Checker<'_> {
             Some(other) if what == "`*`" => {
                 let (mask, value) = (self.source.text(place), self.source.text(other.place));
                 let [mask, value] = [mask, value].map(|text| text.unwrap_or_else(|| "..".to_string()));
+                let mask = without_parentheses(&mask);
                 help.and(&format!("; to choose elements write `select({mask}, {value}, {zero})`"))
             }
             Some(_) | None => help,
@@ -371,6 +375,11 @@ impl Checker<'_> {
             None => format!("write `0 - {source}`, which wraps").into(),
         }
     }
+}
+
+/// An expression in parentheses, unless it is already.
+fn grouped(code: String) -> String {
+    if without_parentheses(&code) == code { format!("({code})") } else { code }
 }
 
 /// `+=` and its kind, as messages name them.

@@ -136,6 +136,10 @@ impl Checker<'_> {
 
     fn desc_write(&mut self, descriptor: &Descriptor, args: &Args<'_>, op: DescOp) -> Checked<Val> {
         let coordinates = self.coordinates(descriptor, args);
+        if coordinates.is_err() && matches!(args.expr(1).map(bare), Some(Expr::Array(_))) {
+            // The two have changed places: one mistake.
+            return Err(Reported::earlier());
+        }
         let value = self.arg(args, 1)?;
         let value = self.block_value(descriptor, value, &descriptor.block, "the blocks of", args.row.name)?;
         let mut operands = vec![self.descriptor_node(descriptor, args.place), value];

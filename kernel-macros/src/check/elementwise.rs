@@ -38,6 +38,11 @@ impl Checker<'_> {
 
     pub(super) fn select(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [condition, a, b] = self.arg_values(args)?;
+        let is_bool = |c: &Self, o| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.resolve(dt) == BOOL);
+        if !is_bool(self, condition) && is_bool(self, a) {
+            let message = format!("the condition of `select` comes first, found {}", self.show(condition));
+            return Err(self.report_help(condition.place, message, "write `select(condition, a, b)`"));
+        }
         self.expect(condition, BOOL, "the condition of `select`")?;
         let elem = match (self.ty(a).elem, self.ty(b).elem) {
             (VElem::Ptr(p), VElem::Ptr(q)) if p == q => VElem::Ptr(p),

@@ -70,7 +70,7 @@ impl Checker<'_> {
     pub(super) fn scoped<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         self.scopes.push(super::Scope::default());
         let result = f(self);
-        self.scopes.pop();
+        self.end_scope();
         result
     }
 

@@ -89,6 +89,9 @@ pub struct Operand {
     pub place: Place,
 }
 
+/// What is said of a tuple where one value is due.
+const TUPLE: &str = "a tuple cannot stand here";
+
 /// What a name stands for.
 #[derive(Clone, Debug)]
 enum Binding {
@@ -131,9 +134,14 @@ enum Context {
     Closure,
 }
 
+/// Names of ended blocks that are remembered at most.
+const MAX_ENDED: usize = 10_000;
+
 #[derive(Default)]
 struct Scope {
     names: Vec<(String, Binding)>,
+    /// Those that a `let` declares, with their lines.
+    declared: Vec<(String, usize)>,
     /// Whether this is the outermost scope of a closure, which sees no values from outside.
     closure: bool,
 }
@@ -367,12 +375,21 @@ impl<'a> Checker<'a> {
     /// Checks something in a scope and a statement list of its own.
     fn nested<T>(&mut self, context: Context, f: impl FnOnce(&mut Self) -> T) -> (T, Vec<Stmt>) {
         let outer = std::mem::take(&mut self.stmts);
-        self.scopes.push(Scope { names: Vec::new(), closure: context == Context::Closure });
+        self.scopes.push(Scope { closure: context == Context::Closure, ..Scope::default() });
         self.contexts.push(context);
         let result = f(self);
         self.contexts.pop();
-        self.scopes.pop();
+        self.end_scope();
         (result, std::mem::replace(&mut self.stmts, outer))
+    }
+
+    /// Ends the innermost scope. Its names are remembered, for whoever uses one behind it.
+    fn end_scope(&mut self) {
+        let Some(scope) = self.scopes.pop() else { return };
+        // Parameters of closures are not what somebody means there.
+        if !scope.closure && self.ended.len() < MAX_ENDED {
+            self.ended.extend(scope.declared);
+        }
     }
 
     // Messages
@@ -390,7 +407,7 @@ impl<'a> Checker<'a> {
         match val {
             Val::One(operand) => Ok(operand),
             Val::Tuple(_, place) => {
-                Err(self.report_help(place, "a tuple cannot stand here", "take it apart: `let (a, b) = ..`"))
+                Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`"))
             }
             Val::Unit(place) => Err(self.report(place, "this has no value")),
         }

@@ -166,8 +166,25 @@ impl Checker<'_> {
         format!("say at the top of the kernel what `{name}` is: `static_assert!({name} == ..);`")
     }
 
+    /// The division without a remainder after which two dimensions agree: `8 * (K / 8)` is `K` if 8 divides `K`.
+    pub(super) fn divides_help(&self, a: &Dim, b: &Dim) -> Option<String> {
+        let atoms = [a, b].into_iter().flat_map(Dim::terms).flat_map(|(atoms, _)| atoms);
+        atoms.into_iter().find_map(|atom| {
+            let Atom::Div(dividend, divisor) = atom else { return None };
+            let (id, divisor) = (single(&dividend)?, divisor.as_const().filter(|divisor| *divisor > 1)?);
+            let whole = dividend.div(&Dim::Const(divisor)).and_then(|q| q.mul(&Dim::Const(divisor))).ok()?;
+            let value = |other| if other == id { whole.clone() } else { Dim::param(other) };
+            let [a, b] = [a, b].map(|dim| dim.substitute(&value).ok());
+            let name = &self.func.const_params[id.index()].name;
+            (a? == b?).then(|| format!("say that it divides: `static_assert!({name} % {divisor} == 0);`"))
+        })
+    }
+
     /// What would make two dimensions agree.
     pub(super) fn shape_help(&self, a: &Dim, b: &Dim) -> String {
+        if let Some(help) = self.divides_help(a, b) {
+            return help;
+        }
         let (x, y) = (self.dim_source(a), self.dim_source(b));
         // Of `M` and `M / 2` no value of the constexprs makes one out of two.
         if constexprs(a) == constexprs(b) {
