@@ -147,7 +147,8 @@ impl Checker<'_> {
             let value = as_named(expr).map_or(expr, |(_, value)| value);
             // What stands for a name, a shape or a closure means nothing outside of its call.
             let named = as_named(expr).is_some_and(|(name, _)| name != "mask" && name != "other");
-            if !named && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
+            let text = matches!(bare(value), Expr::Lit(ExprLit { lit: Lit::Str(_), .. }));
+            if !named && !text && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
                 let _ = self.nested(super::Context::Branch, |c| c.expr(value));
             }
         }
