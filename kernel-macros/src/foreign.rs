@@ -201,8 +201,9 @@ fn index(lexemes: &[Lexeme], brackets: Place) -> Option<Help> {
         return Some("to insert an axis write `x[(.., None)]`; single elements are loaded: `load(x + i)`".into());
     }
     let parts = lexemes.split(|l| l.text == ",").filter(|part| !part.is_empty());
-    let parts: Vec<&str> =
-        parts.map(|part| if part.iter().any(|l| matches!(l.text.as_str(), ":" | "..")) { ".." } else { "None" }).collect();
+    let parts: Vec<&str> = parts
+        .map(|part| if part.iter().any(|l| matches!(l.text.as_str(), ":" | "..")) { ".." } else { "None" })
+        .collect();
     let code = format!("[({})]", parts.join(", "));
     Some(Help::write(brackets, code.clone()).said(format!("write `x{code}`")))
 }

@@ -74,7 +74,8 @@ impl Checker<'_> {
             let above = outer.checked_sub(1).map(|outer| spine[outer]);
             let compared = match above.filter(|_| is_bitwise(&binary.op)) {
                 Some(above) if is_comparison(&above.op) => {
-                    let meant = Place { start: Place::of(&binary.right).start, end: Place::of(first_of(&above.right)).end };
+                    let meant =
+                        Place { start: Place::of(&binary.right).start, end: Place::of(first_of(&above.right)).end };
                     Some(Comparison { meant, side: Side::Behind })
                 }
                 Some(_) => None,

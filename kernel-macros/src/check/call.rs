@@ -146,7 +146,11 @@ impl Checker<'_> {
                 _ => return None,
             };
             let help = Help::write(whole, format!("{dtype}::{limit}"));
-            return Some(if limit == "INFINITY" { help.and(&format!("; below zero `{dtype}::NEG_INFINITY`")) } else { help });
+            return Some(if limit == "INFINITY" {
+                help.and(&format!("; below zero `{dtype}::NEG_INFINITY`"))
+            } else {
+                help
+            });
         }
         let code = format!("{} as {dtype}", self.source.operand(Place::of(arg)));
         let code = if self.source.binds_tighter(whole) { format!("({code})") } else { code };

@@ -115,7 +115,8 @@ impl Checker<'_> {
         }
         if let Some(&(_, line)) = self.ended.iter().rev().find(|(ended, _)| ended == name) {
             let message = format!("`{name}` ends with the block in which it is declared (line {line})");
-            let help = format!("declare it before the block: `let {name} = if .. {{ .. }} else {{ .. }};`, or `let mut`");
+            let help =
+                format!("declare it before the block: `let {name} = if .. {{ .. }} else {{ .. }};`, or `let mut`");
             return self.report_help(place, message, help);
         }
         let visible: Vec<String> = self.scopes.iter().flat_map(|s| s.names.iter().map(|(n, _)| n.clone())).collect();
@@ -150,8 +151,8 @@ impl Checker<'_> {
                 let names = ["MIN", "MAX", "INFINITY", "NEG_INFINITY", "NAN", "EPSILON", "MIN_POSITIVE"];
                 let message = format!("`{dtype}::{name}` is not a constant that kernels know");
                 let help = match closest(name, names) {
-                    Some(close) => format!("did you mean `{dtype}::{close}`?"),
-                    None => format!("there are {}", names.map(|n| format!("`{dtype}::{n}`")).join(", ")),
+                    Some(close) => Help::meant(place, &format!("{dtype}::{close}")),
+                    None => Help::from(format!("there are {}", names.map(|n| format!("`{dtype}::{n}`")).join(", "))),
                 };
                 return Err(self.report_help(place, message, help));
             }
@@ -300,7 +301,9 @@ fn foreign_value(name: &str, place: Place) -> Option<Help> {
         "nan" | "NaN" => Help::write(place, "f32::NAN"),
         "True" => Help::write(place, "true"),
         "False" => Help::write(place, "false"),
-        "None" => "an argument that is not needed is left out; whether a buffer is there says a `const HAS_X: bool`".into(),
+        "None" => {
+            "an argument that is not needed is left out; whether a buffer is there says a `const HAS_X: bool`".into()
+        }
         "math" | "np" | "torch" | "jnp" => {
             "operations are called by their names alone, `sqrt(x)`; infinity is `f32::INFINITY`".into()
         }

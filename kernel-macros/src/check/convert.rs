@@ -188,7 +188,9 @@ impl Checker<'_> {
             (Dt::Known(d), Dt::Param(_)) | (Dt::Param(_), Dt::Known(d)) if ints[0] && ints[1] => {
                 (d != DType::U64).then_some(Dt::Known(DType::I64))
             }
-            (Dt::Param(_), Dt::Param(_)) if (floats[0] || ints[0]) && (floats[1] || ints[1]) && floats != [false; 2] => {
+            (Dt::Param(_), Dt::Param(_))
+                if (floats[0] || ints[0]) && (floats[1] || ints[1]) && floats != [false; 2] =>
+            {
                 wide(DType::F32)
             }
             (Dt::Param(_), Dt::Param(_)) if ints[0] && ints[1] => wide(DType::I64),
@@ -206,7 +208,8 @@ impl Checker<'_> {
         };
         let cast = self.cast_source(value.place, &own);
         let wanted = self.bare_name(wanted);
-        format!("`{name}` keeps its dtype: declare it as `{wanted}`, or write `{cast}` if `{own}` holds the value").into()
+        format!("`{name}` keeps its dtype: declare it as `{wanted}`, or write `{cast}` if `{own}` holds the value")
+            .into()
     }
 
     fn literal_mismatch(&mut self, class: Class, dt: Dt, literal: Operand, other: Operand) -> Reported {

@@ -165,7 +165,9 @@ impl Checker<'_> {
     pub(super) fn keyword<T: Copy>(&mut self, expr: &Expr, what: &str, words: &[(&str, T)]) -> Checked<T> {
         let name = ident(expr).unwrap_or_default();
         let quoted = match bare(expr) {
-            Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => text.value().trim_start_matches('.').to_string(),
+            Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => {
+                text.value().trim_start_matches('.').to_string()
+            }
             _ => name.clone(),
         };
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == name) {

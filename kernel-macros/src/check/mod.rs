@@ -406,9 +406,7 @@ impl<'a> Checker<'a> {
     fn one(&mut self, val: Val) -> Checked<Operand> {
         match val {
             Val::One(operand) => Ok(operand),
-            Val::Tuple(_, place) => {
-                Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`"))
-            }
+            Val::Tuple(_, place) => Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`")),
             Val::Unit(place) => Err(self.report(place, "this has no value")),
         }
     }

@@ -1,8 +1,8 @@
 //! What is written instead of a name of another language compiles, and computes what that name stands for.
 
-use kernel_core::passes::{Bindings, bind};
 use kernel_core::interp::{HostBuffer, run_kernel};
 use kernel_core::ir::Generic;
+use kernel_core::passes::{Bindings, bind};
 
 use super::support::{expand, func};
 use crate::spellings::{SPELLINGS, Spelling};
@@ -19,7 +19,9 @@ fn statements(row: &Spelling) -> String {
     let matrix = "broadcast_to(x, [16, 16])";
     let code = row.plain();
     let code = match row.names.split(' ').next().unwrap_or_default() {
-        "matmul" | "mma" => code.replace("dot(a, b", &format!("dot({matrix}, {matrix}")).replace("= c", "= dot(broadcast_to(x, [16, 16]), broadcast_to(x, [16, 16]))"),
+        "matmul" | "mma" => code
+            .replace("dot(a, b", &format!("dot({matrix}, {matrix}"))
+            .replace("= c", "= dot(broadcast_to(x, [16, 16]), broadcast_to(x, [16, 16]))"),
         "transpose" => code.replace("(x)", &format!("({matrix})")),
         "any" | "all" => code.replace("(x", "(x > 0.0"),
         "xor_sum" | "from_bits" => code.replace("(x", "(x as i32"),
@@ -61,8 +63,38 @@ fn the_code_of_every_row_compiles() {
 
 /// Numbers where such functions go wrong: zeros of both signs, halves, the neighbours of one half, small and large ones.
 const NUMBERS: [f32; 32] = [
-    0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 0.499_999_97, -0.499_999_97, 0.500_000_06, 1e-8, -1e-8, 1e-20, 3e-5,
-    -3e-5, 0.1, -0.1, 0.9, -0.9, 1.0, -1.0, 3.7, -3.7, 20.0, -20.0, 8_388_609.0, -8_388_609.0, 3e9, 1e30, 80.0, -80.0,
+    0.0,
+    -0.0,
+    0.5,
+    -0.5,
+    1.5,
+    -1.5,
+    2.5,
+    -2.5,
+    0.499_999_97,
+    -0.499_999_97,
+    0.500_000_06,
+    1e-8,
+    -1e-8,
+    1e-20,
+    3e-5,
+    -3e-5,
+    0.1,
+    -0.1,
+    0.9,
+    -0.9,
+    1.0,
+    -1.0,
+    3.7,
+    -3.7,
+    20.0,
+    -20.0,
+    8_388_609.0,
+    -8_388_609.0,
+    3e9,
+    1e30,
+    80.0,
+    -80.0,
 ];
 
 /// What the code of a row computes for [`NUMBERS`].

@@ -35,9 +35,8 @@ pub fn follow(source: &str) -> (Vec<String>, Option<String>) {
         before + column
     };
     let rewrites = errors.list().iter().filter_map(|mistake| mistake.help.as_ref()).flat_map(|help| &help.rewrites);
-    let mut edits: Vec<(usize, usize, &str)> = rewrites
-        .map(|(place, code)| (offset(place.start.start()), offset(place.end.end()), code.as_str()))
-        .collect();
+    let mut edits: Vec<(usize, usize, &str)> =
+        rewrites.map(|(place, code)| (offset(place.start.start()), offset(place.end.end()), code.as_str())).collect();
     edits.sort_by_key(|(start, end, _)| (*start, *end));
     let (mut followed, mut done) = (String::new(), 0);
     for (start, end, code) in &edits {
