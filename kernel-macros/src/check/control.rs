@@ -335,7 +335,7 @@ impl Checker<'_> {
             return Err(self.report_help(bounds[2].place, "the step of a range is positive", help));
         }
         self.unify(bounds[0], bounds[1], "a range", place)?;
-        self.unify(bounds[0], bounds[2], "a range", bounds[2].place)?;
+        self.unify(bounds[1], bounds[2], "a range", bounds[2].place)?;
         Ok(bounds)
     }
 

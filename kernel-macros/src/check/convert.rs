@@ -254,7 +254,13 @@ impl Checker<'_> {
             }
             (Some(whole), None) => Help::write(literal.place, whole),
             (None, Some(other)) => self.conversion(other, Dt::Known(DType::F32)),
-            (None, None) => format!("`{name}` has no fraction: write a whole number").into(),
+            (None, None) => {
+                let written = self.source.text(literal.place).unwrap_or_default();
+                match written.trim_start_matches(['-', '(']).starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+                    true => format!("`{name}` has no fraction: write a whole number").into(),
+                    false => self.conversion(literal, dt),
+                }
+            }
         }
     }
 
