@@ -14,6 +14,8 @@ use kernel_core::ir::{
     RegionId, ShapeOp, Ty, TypeError, ValueId,
 };
 
+use kernel_core::text::MAX_REGIONS;
+
 use crate::check::Tree;
 use crate::error::{Checked, Errors};
 use crate::place::Place;
@@ -36,6 +38,8 @@ struct Lower<'t> {
     contract: bool,
     /// The region that grows.
     region: RegionId,
+    /// How many regions surround it.
+    depth: u32,
     /// Values of evaluated nodes.
     values: Vec<Option<ValueId>>,
     /// Current values of mutable variables.
@@ -93,6 +97,7 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
         func,
         contract,
         region,
+        depth: 1,
         values: vec![None; tree.nodes.len()],
         variables: vec![None; tree.variables],
         constants,
@@ -297,12 +302,25 @@ impl Lower<'_> {
     }
 
     /// Runs `f` at the end of a new region and returns the region.
-    fn region(&mut self, args: Vec<Ty>, f: impl FnOnce(&mut Self, &[ValueId]) -> Lowering<()>) -> Lowering<RegionId> {
+    fn region(
+        &mut self,
+        args: Vec<Ty>,
+        place: Place,
+        f: impl FnOnce(&mut Self, &[ValueId]) -> Lowering<()>,
+    ) -> Lowering<RegionId> {
+        // The launch could not read a deeper one.
+        if self.depth == MAX_REGIONS {
+            let what = "with what follows each early `return`";
+            let message = format!("blocks, {what}, nest more than {MAX_REGIONS} deep");
+            return Err(Refused { error: TypeError { message }, place });
+        }
+        self.depth += 1;
         let region = self.func.new_region(args);
         let outer = std::mem::replace(&mut self.region, region);
         let values = self.func.region(region).args.clone();
         let result = f(self, &values);
         self.region = outer;
+        self.depth -= 1;
         result.map(|()| region)
     }
 
@@ -333,7 +351,7 @@ impl Lower<'_> {
         let mut regions = Vec::new();
         for (stmts, first) in [(&stmt.then, true), (&stmt.otherwise, false)] {
             self.variables.clone_from(&before);
-            let region = self.region(Vec::new(), |l, _| {
+            let region = self.region(Vec::new(), stmt.place, |l, _| {
                 l.block(stmts)?;
                 let mut yields = Vec::new();
                 for (_, then, otherwise) in &stmt.results {
@@ -390,7 +408,7 @@ impl Lower<'_> {
         let mut args: Vec<Ty> = vec![self.ty(&self.tree.nodes[stmt.index.0].ty)];
         args.extend(operands[3..].iter().map(|&v| self.func.ty(v).clone()));
         let before = self.variables.clone();
-        let region = self.region(args, |l, args| {
+        let region = self.region(args, stmt.place, |l, args| {
             l.values[stmt.index.0] = args.first().copied();
             l.set(&vars, args.get(1..).unwrap_or_default());
             l.block(&stmt.body)?;
@@ -417,14 +435,14 @@ impl Lower<'_> {
         let operands = self.current(&vars);
         let tys: Vec<Ty> = operands.iter().map(|&v| self.func.ty(v).clone()).collect();
         let before = self.variables.clone();
-        let head = self.region(tys.clone(), |l, args| {
+        let head = self.region(tys.clone(), stmt.place, |l, args| {
             l.set(&vars, args);
             l.block(&stmt.head)?;
             let condition = l.value(stmt.condition)?;
             l.effect(ControlOp::Yield, &[condition], &[], stmt.place)
         })?;
         self.variables.clone_from(&before);
-        let body = self.region(tys, |l, args| {
+        let body = self.region(tys, stmt.place, |l, args| {
             l.set(&vars, args);
             l.block(&stmt.body)?;
             let yields = l.current(&vars);
@@ -440,7 +458,7 @@ impl Lower<'_> {
         let operands = self.values(&stmt.inputs)?;
         let args: Vec<Ty> = stmt.args.iter().map(|a| self.ty(&self.tree.nodes[a.0].ty)).collect();
         let outer = std::mem::replace(&mut self.flat, true);
-        let region = self.region(args, |l, args| {
+        let region = self.region(args, stmt.place, |l, args| {
             for (slot, value) in stmt.args.iter().zip(args) {
                 l.values[slot.0] = Some(*value);
             }

@@ -1,10 +1,18 @@
 //! Names that are nearly right.
 
+/// Names longer than that are not compared: the time of a comparison grows with the square of the length.
+const MAX_LENGTH: usize = 64;
+
 /// The candidate closest to `name`, if one is close enough to be meant.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let allowed = (name.chars().count() / 3).clamp(1, 3);
+    let length = name.chars().count();
+    if length > MAX_LENGTH {
+        return None;
+    }
+    let allowed = (length / 3).clamp(1, 3);
     candidates
         .into_iter()
+        .filter(|candidate| candidate.chars().count().abs_diff(length) <= allowed)
         .map(|candidate| (distance(name, candidate), candidate))
         .filter(|(d, candidate)| *d <= allowed && *d < candidate.chars().count())
         .min_by_key(|(d, _)| *d)

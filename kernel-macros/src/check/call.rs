@@ -20,9 +20,8 @@ impl Checker<'_> {
         let Some(last) = path.path.segments.last() else { return Err(Reported::earlier()) };
         let name = last.ident.to_string();
         let name_place = Place::of_path(&path.path);
-        // Names of operations may be written with the path of this crate, not with any other.
-        let own = path.path.segments.len() == 1
-            || path.path.segments.first().is_some_and(|s| s.ident == "tilewright" || s.ident == "tl");
+        // Operations are no items, so that no path leads to one: what `tl::load` names may be anything.
+        let own = path.path.segments.len() == 1 && path.path.leading_colon.is_none();
         let descriptor = call.args.first().and_then(|first| self.descriptor(first));
         if let (true, Some(param)) = (own, descriptor)
             && ops::find_desc(&name).is_some()

@@ -1,6 +1,6 @@
 //! Operations that take a closure: `reduce` and `associative_scan`, of one tile or of a tuple of tiles.
 
-use syn::{Expr, ExprClosure, ExprMethodCall, Pat};
+use syn::{Expr, ExprClosure, ExprMethodCall, Pat, ReturnType};
 
 use super::args::Args;
 use super::{Checker, Context, Operand, Val};
@@ -111,6 +111,8 @@ impl Checker<'_> {
             let help = "write `|a, b| ..`, or give it a tuple of tiles";
             return Err(self.report_help(place, "of one tile the closure takes two elements", help));
         }
+        self.plain_closure(closure);
+        self.unique(&pats);
         for (pat, nodes) in [(left, a), (right, b)] {
             let place = Place::of_pat(pat);
             let operands = nodes.iter().map(|&node| Val::One(Operand { node, place }));
@@ -119,7 +121,15 @@ impl Checker<'_> {
             self.bind_pattern(pat, Ok(val));
         }
         let place = Place::of(&closure.body);
+        let result = match &closure.output {
+            ReturnType::Default => None,
+            ReturnType::Type(_, ty) => Some(self.annotation(ty)),
+        };
         let val = self.expr(&closure.body)?;
+        let val = match result {
+            None => val,
+            Some(annotation) => self.annotate(val, &annotation?)?,
+        };
         let values = match (val, tuple) {
             (Val::Tuple(parts, _), true) => parts,
             (val, _) => vec![val],
@@ -129,6 +139,19 @@ impl Checker<'_> {
             return Err(self.report_help(place, message, "give a tuple with one value for each tile"));
         }
         values.into_iter().zip(a).map(|(val, &arg)| self.yielded(val, arg)).collect()
+    }
+
+    /// Refuses what may stand in front of a closure and means nothing here.
+    fn plain_closure(&mut self, closure: &ExprClosure) {
+        let words = [
+            closure.lifetimes.as_ref().map(Place::of_tokens),
+            closure.constness.as_ref().map(Place::of_tokens),
+            closure.movability.as_ref().map(Place::of_tokens),
+            closure.asyncness.as_ref().map(Place::of_tokens),
+        ];
+        for place in words.into_iter().flatten() {
+            self.report_help(place, "this is not supported in front of a closure", "remove it");
+        }
     }
 
     /// A value that the closure gives: a scalar of the tile's dtype.

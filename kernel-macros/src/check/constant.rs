@@ -15,6 +15,9 @@ use crate::place::Place;
 use crate::tree::{Constant, Kind, Node, Stmt, VOp};
 use crate::types::{BOOL, Class, DtRef, VTy, admits, dtype_param};
 
+/// Unknown names for which a similar one is looked for.
+const MAX_SUGGESTIONS: usize = 100;
+
 impl Checker<'_> {
     /// A path as a value.
     pub(super) fn path(&mut self, path: &Path) -> Checked<Val> {
@@ -106,6 +109,11 @@ impl Checker<'_> {
         if self.dtype_by_name(name).is_some() {
             let help = format!("for a conversion write `x as {name}`");
             return self.report_help(place, format!("`{name}` is a dtype, not a value"), help);
+        }
+        // Each suggestion compares with every name, so a kernel full of unknown names would take long.
+        self.unknown_names += 1;
+        if self.unknown_names > MAX_SUGGESTIONS {
+            return self.report(place, message);
         }
         let visible: Vec<String> = self.scopes.iter().flat_map(|s| s.names.iter().map(|(n, _)| n.clone())).collect();
         match closest(name, visible.iter().map(String::as_str)) {

@@ -13,6 +13,9 @@ use crate::signature::type_name;
 use crate::tree::{Kind, Node, VOp};
 use crate::types::{Class, DtRef, VElem, VTy};
 
+/// The most parts of a tuple, counted through all levels: tuples of tuples would grow without end.
+const MAX_TUPLE: usize = 1024;
+
 impl Checker<'_> {
     /// The value of an expression.
     pub(super) fn expr(&mut self, expr: &Expr) -> Checked<Val> {
@@ -39,7 +42,12 @@ impl Checker<'_> {
                 if parts.is_empty() {
                     return Ok(Val::Unit(place));
                 }
-                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+                let val = Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place);
+                if val.size() > MAX_TUPLE {
+                    let message = format!("a tuple has at most {MAX_TUPLE} parts, those of its parts included");
+                    return Err(self.report_help(place, message, "give its parts names of their own"));
+                }
+                Ok(val)
             }
             Expr::Field(field) => self.field(field),
             Expr::If(stmt) => match self.if_expr(stmt, true) {

@@ -30,6 +30,7 @@ mod stmt;
 mod ty;
 mod unsafety;
 
+pub use binary::assigns;
 pub use unsafety::UnsafeBlock;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,6 +170,8 @@ pub struct Checker<'a> {
     unsafe_blocks: Vec<UnsafeBlock>,
     /// Those of them that surround this place, the outermost first.
     open_unsafe: Vec<usize>,
+    /// How many names were not known so far.
+    unknown_names: usize,
 }
 
 /// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
@@ -179,9 +182,9 @@ pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: 
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
-    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, .. } = checker;
+    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, .. } = checker;
     let mut variables = variables.len();
-    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables);
+    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables, errors);
     Tree { func, nodes, variables, body, types, constants, facts, unsafe_blocks }
 }
 
@@ -212,6 +215,7 @@ impl<'a> Checker<'a> {
             annotated: Vec::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
+            unknown_names: 0,
         }
     }
 
@@ -260,7 +264,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let node = self.param_node(id, &kind, place);
-            if param.mutable {
+            if param.mutable.is_some() {
                 let ty = self.node(node).ty.clone();
                 let var = self.new_variable(&name, ty, node);
                 self.bind(&name, Binding::Var(var));
@@ -388,6 +392,14 @@ impl<'a> Checker<'a> {
 }
 
 impl Val {
+    /// How many parts it has, through all levels, itself included.
+    fn size(&self) -> usize {
+        match self {
+            Val::One(_) | Val::Unit(_) => 1,
+            Val::Tuple(parts, _) => 1 + parts.iter().map(Val::size).sum::<usize>(),
+        }
+    }
+
     fn place(&self) -> Place {
         match self {
             Val::One(operand) => operand.place,
