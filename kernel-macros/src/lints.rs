@@ -386,7 +386,9 @@ impl Writer {
         for (op, right) in rights.into_iter().rev() {
             let mut uses = Vec::new();
             self.uses(right, &mut uses);
-            let plain = uses.iter().all(|tokens| tokens.clone().into_iter().nth(1).is_none());
+            let plain = uses
+                .iter()
+                .all(|tokens| matches!(tokens.clone().into_iter().next(), Some(TokenTree::Ident(i)) if i != "if"));
             if plain || !matches!(op, BinOp::And(_) | BinOp::Or(_)) {
                 left.append(&mut uses);
             } else {

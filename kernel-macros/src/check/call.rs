@@ -89,13 +89,20 @@ impl Checker<'_> {
 
     fn unknown_function(&mut self, name: &str, call: &ExprCall, place: Place) -> Reported {
         let path: Vec<String> = match bare(&call.func) {
-            Expr::Path(path) => path.path.segments.iter().map(|s| s.ident.to_string()).collect(),
+            Expr::Path(path) => {
+                let root = path.path.leading_colon.map(|_| String::new());
+                root.into_iter().chain(path.path.segments.iter().map(|s| s.ident.to_string())).collect()
+            }
             _ => vec![name.to_string()],
         };
         let message = format!("`{}` is not an operation; a kernel can call nothing else", path.join("::"));
         let help = match ops::other_spelling(name) {
-            None if path.len() > 1 && matches!(name, "max" | "min") => format!("write `{name}imum(a, b)`"),
-            None if path.len() > 1 && ops::find(name).is_some() => format!("write it without the path: `{name}(..)`"),
+            None if path.len() > 1 && matches!(name, "max" | "min") && call.args.len() == 2 && !named_second(call) => {
+                format!("write `{name}imum(a, b)`")
+            }
+            None if ops::find(name).is_some() || path.len() > 1 && ops::find_desc(name).is_some() => {
+                format!("write it without the path: `{name}(..)`")
+            }
             Some(ours) => format!("write `{ours}`"),
             None if self.dtype_by_name(name).is_some() => format!("for a conversion write `x as {name}`"),
             None if self.lookup(name).is_some() => "this is a value, which cannot be called".to_string(),

@@ -15,6 +15,8 @@ use crate::types::{Class, DtRef, VElem, VTy};
 
 /// The most parts of a tuple, counted through all levels: tuples of tuples would grow without end.
 const MAX_TUPLE: usize = 1024;
+/// The most levels of tuples in tuples.
+const MAX_LEVELS: usize = 64;
 
 impl Checker<'_> {
     /// The value of an expression.
@@ -43,8 +45,13 @@ impl Checker<'_> {
                     return Ok(Val::Unit(place));
                 }
                 let val = Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place);
-                if val.size() > MAX_TUPLE {
-                    let message = format!("a tuple has at most {MAX_TUPLE} parts, those of its parts included");
+                let (size, levels) = val.size();
+                if size > MAX_TUPLE || levels > MAX_LEVELS {
+                    let message = if size > MAX_TUPLE {
+                        format!("a tuple has at most {MAX_TUPLE} parts, those of its parts included")
+                    } else {
+                        format!("tuples nest at most {MAX_LEVELS} deep")
+                    };
                     return Err(self.report_help(place, message, "give its parts names of their own"));
                 }
                 Ok(val)

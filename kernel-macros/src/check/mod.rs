@@ -392,11 +392,14 @@ impl<'a> Checker<'a> {
 }
 
 impl Val {
-    /// How many parts it has, through all levels, itself included.
-    fn size(&self) -> usize {
+    /// How many parts it has, through all levels, itself included; and how many levels.
+    fn size(&self) -> (usize, usize) {
         match self {
-            Val::One(_) | Val::Unit(_) => 1,
-            Val::Tuple(parts, _) => 1 + parts.iter().map(Val::size).sum::<usize>(),
+            Val::One(_) | Val::Unit(_) => (1, 0),
+            Val::Tuple(parts, _) => {
+                let sizes = parts.iter().map(Val::size);
+                sizes.fold((1, 1), |(all, levels), (size, depth)| (all + size, levels.max(depth + 1)))
+            }
         }
     }
 
