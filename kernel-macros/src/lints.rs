@@ -278,10 +278,10 @@ impl Writer {
 
     /// The value of an expression that reads `uses` too.
     fn value_of(&mut self, expr: Option<&Expr>, mut uses: Vec<TokenStream>) -> TokenStream {
-        if let Some(expr) = expr {
-            self.uses(expr, &mut uses);
-        }
-        quote!(__any(&[#(#uses),*]))
+        let Some(expr) = expr else { return quote!(__any(&[#(#uses),*])) };
+        self.uses(expr, &mut uses);
+        let (name, arguments) = call(&uses, Place::of(expr));
+        quote!(#name #arguments)
     }
 
     fn condition(&mut self, expr: &Expr) -> TokenStream {
@@ -435,11 +435,16 @@ impl Writer {
     }
 }
 
-/// A statement that reads variables, on the tokens of the user's: rustc underlines what is never reached.
-fn effect(uses: &[TokenStream], place: Place, semi: Option<Span>) -> TokenStream {
-    let name = Ident::new("__any", place.start);
+/// The function that gives anything, and its arguments, on the tokens of the user's.
+fn call(uses: &[TokenStream], place: Place) -> (Ident, Group) {
     let mut arguments = Group::new(Delimiter::Parenthesis, quote!(&[#(#uses),*]));
     arguments.set_span(place.end);
+    (Ident::new("__any", place.start), arguments)
+}
+
+/// A statement that reads variables, on the tokens of the user's: rustc underlines what is never reached.
+fn effect(uses: &[TokenStream], place: Place, semi: Option<Span>) -> TokenStream {
+    let (name, arguments) = call(uses, place);
     let semi = semicolon(semi.unwrap_or(place.end));
     quote!(#name::<()> #arguments #semi)
 }

@@ -103,6 +103,7 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
         constants,
         flat: false,
     };
+    lower.blocks();
     let place = Place::at(proc_macro2::Span::call_site());
     let result = lower.block(&tree.body).and_then(|()| lower.effect(ControlOp::Return, &[], &[], place));
     match result {
@@ -160,6 +161,18 @@ impl Lower<'_> {
     fn dim(&self, dim: &Dim) -> Dim {
         let value = |id| self.tree.facts.get(&id).cloned().unwrap_or_else(|| Dim::param(id));
         dim.substitute(&value).unwrap_or_else(|_| dim.clone())
+    }
+
+    /// Puts the blocks of descriptors into that form, in which other tiles of their shapes are.
+    fn blocks(&mut self) {
+        for index in 0..self.func.params.len() {
+            if let ParamKind::Desc { block, .. } = &self.func.params[index].kind {
+                let settled = self.shape(block);
+                if let ParamKind::Desc { block, .. } = &mut self.func.params[index].kind {
+                    *block = settled;
+                }
+            }
+        }
     }
 
     fn shape(&self, shape: &[Dim]) -> Vec<Dim> {
