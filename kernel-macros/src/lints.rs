@@ -175,7 +175,11 @@ impl Writer {
         let written = match bare(expr) {
             Expr::Assign(assign) => self.assignment(&assign.left, &assign.right, place, semi),
             Expr::Binary(binary) if assigns(&binary.op) => {
-                let value = self.value_of(Some(&binary.right), Vec::new());
+                let mut uses = Vec::new();
+                self.uses(&binary.right, &mut uses);
+                let (name, arguments) = call(&uses, Place::of(&binary.right));
+                // Numbers can be added to by more than numbers.
+                let value = quote!(#name::<__Value> #arguments);
                 let (target, op) = (self.target(&binary.left), &binary.op);
                 let semi = semicolon(semi.unwrap_or(place.end));
                 target.map_or_else(TokenStream::new, |target| quote!(#target #op #value #semi))

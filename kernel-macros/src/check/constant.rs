@@ -177,7 +177,7 @@ impl Checker<'_> {
             None => {
                 let shape = self.shape_constants.contains(&key).then(|| {
                     let ty = ConstTy::Int(IntTy::Usize);
-                    self.func.const_params.push(ConstParam { name: name.to_string(), ty });
+                    self.func.const_params.push(ConstParam { name: crate::lower::free_name(&self.func, name), ty });
                     ConstId::new(self.func.const_params.len() as u32 - 1)
                 });
                 let dt = self.types.fresh_constant();

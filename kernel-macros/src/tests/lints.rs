@@ -35,7 +35,7 @@ fn variables_are_read_in_operations_shapes_and_assertions() {
 fn patterns_and_assignments_keep_their_form() {
     check(
         "let (mut a, (b, _)) = (n, (1, 2)); a += b; (a, n) = (n, a); _ = b; store(out, a as f32);",
-        "let (mut a, (b, _,),): (V, (V, V,),) = any(&[n]); a += any(&[b]); any(&[n, a]); a = any(&[]); \
+        "let (mut a, (b, _,),): (V, (V, V,),) = any(&[n]); a += any::<V>(&[b]); any(&[n, a]); a = any(&[]); \
          n = any(&[]); any(&[b]); any(&[out, a]);",
     );
 }
