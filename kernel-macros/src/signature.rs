@@ -2,6 +2,7 @@
 
 use kernel_core::ir::{Bound, ConstTy, DType, Dt, DtypeId, IntTy};
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
     Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
@@ -188,7 +189,7 @@ fn duplicates(signature: &mut Signature, errors: &mut Errors) {
         if seen.contains(&name) {
             let message = format!("the name `{name}` is used for two parameters");
             errors.report_help(Place::at(ident.span()), message, "give each a name of its own");
-            *ident = Ident::new(&format!("{name}_{}", seen.len()), Span::mixed_site());
+            *ident = Ident::new(&format!("{}_{}", ident.unraw(), seen.len()), Span::mixed_site());
         }
         seen.push(name);
     }

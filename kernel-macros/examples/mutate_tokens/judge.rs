@@ -1,6 +1,7 @@
 //! Expands one case and says what is wrong with the result.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kernel_core::{text, verify};
@@ -32,6 +33,16 @@ pub struct Verdict {
     pub messages: Vec<String>,
 }
 
+/// What the last panic said.
+static PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// Remembers what a panic says, for the report.
+pub fn note_panic(info: &PanicHookInfo<'_>) {
+    if let Ok(mut text) = PANIC.lock() {
+        *text = info.to_string();
+    }
+}
+
 /// Expands a kernel.
 pub fn judge(kernel: &Kernel) -> Verdict {
     let start = Instant::now();
@@ -46,7 +57,8 @@ pub fn judge(kernel: &Kernel) -> Verdict {
     }));
     let time = start.elapsed();
     let Ok((tokens, messages)) = expanded else {
-        return Verdict { finding: Some("panic".to_string()), time, ..Verdict::default() };
+        let panic = PANIC.lock().map(|text| text.clone()).unwrap_or_default();
+        return Verdict { finding: Some(panic), time, ..Verdict::default() };
     };
     let accepted = messages.is_empty();
     let late = messages.iter().any(|message| message.starts_with("this cannot be compiled"));

@@ -143,7 +143,7 @@ fn traced(trace: &Path) -> Result<u64, String> {
 
 /// Runs cases on a stack of rustc's size.
 pub fn child(options: &Options, trace: &Path) -> Result<(), String> {
-    std::panic::set_hook(Box::new(|_| {}));
+    std::panic::set_hook(Box::new(crate::judge::note_panic));
     let (options, trace) = (options.clone(), trace.to_path_buf());
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || cases(&options, &trace));
     thread.map_err(|e| e.to_string())?.join().map_err(|_| "the thread of cases panicked".to_string())?
