@@ -21,6 +21,8 @@ mod error;
 #[path = "../../src/expand.rs"]
 #[allow(dead_code, reason = "messages are read before they are joined with the tokens")]
 mod expand;
+#[path = "../../src/foreign.rs"]
+mod foreign;
 #[path = "../../src/guard.rs"]
 mod guard;
 #[path = "../../src/launcher.rs"]
@@ -37,12 +39,16 @@ mod names;
 mod ops;
 #[path = "../../src/place.rs"]
 mod place;
+#[path = "../../src/quotient.rs"]
+mod quotient;
 #[path = "../../src/returns.rs"]
 mod returns;
 #[path = "../../src/signature.rs"]
 mod signature;
 #[path = "../../src/source.rs"]
 mod source;
+#[path = "../../src/spellings.rs"]
+mod spellings;
 #[path = "../../src/tree.rs"]
 mod tree;
 #[path = "../../src/types.rs"]

@@ -10,4 +10,5 @@ mod limits;
 mod lints;
 mod programs;
 mod speed;
+mod spellings;
 mod support;
