@@ -21,8 +21,11 @@ pub fn emulate(
 
 /// The arguments of a launch.
 pub struct Given<'a> {
+    /// The memory of buffers and tensors, in the order of the parameters.
     pub buffers: &'a [HostBuffer],
+    /// How descriptors see theirs.
     pub tensors: &'a [HostTensor],
+    /// The scalars.
     pub scalars: &'a [i32],
 }
 

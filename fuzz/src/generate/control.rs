@@ -11,11 +11,17 @@ use crate::facts::{Fact, precision};
 pub const MAX_DEPTH: u32 = 2;
 
 /// The bounds of a loop, and how often it runs at most.
+#[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// The first value of the counter.
     pub low: ValueId,
+    /// Where it ends.
     pub high: ValueId,
+    /// From trip to trip.
     pub step: ValueId,
+    /// How often it runs at most.
     pub most: i64,
+    /// Whether all of them are constants.
     pub constant: bool,
 }
 
@@ -108,7 +114,8 @@ pub fn repeat(w: &mut Writer, depth: u32) -> Option<()> {
         w.know(arg, fact);
     }
     let most = bounds.most.max(1) as f64;
-    let outer = std::mem::replace(&mut w.trips, w.trips * most);
+    let outer = w.trips;
+    w.trips *= most;
     w.counters.push(args[0]);
     w.inside(region, |w| {
         w.pool.extend(&args);
@@ -259,7 +266,8 @@ pub fn count(w: &mut Writer, depth: u32) -> Option<()> {
         let more = w.compare(CmpOp::Lt, counter, end).expect("integers");
         w.yields(&[more]);
     });
-    let outer = std::mem::replace(&mut w.trips, w.trips * 4.0);
+    let outer = w.trips;
+    w.trips *= 4.0;
     w.inside(regions[1], |w| {
         let args = w.func.region(regions[1]).args.clone();
         w.pool.extend(&args);
@@ -273,6 +281,6 @@ pub fn count(w: &mut Writer, depth: u32) -> Option<()> {
     let results = w.raw(ControlOp::While, &[zero, carried], &regions)?;
     w.know(results[0], counter);
     w.know(results[1], Fact::any(w.dtype(results[1])));
-    results.into_iter().for_each(|result| drop(w.keep(result)));
+    w.pool.extend(results);
     Some(())
 }

@@ -212,12 +212,17 @@ pub fn load_step(w: &mut Writer) -> Option<ValueId> {
 pub fn store_output(w: &mut Writer, value: ValueId, ulps: Option<f64>) {
     let (shape, dtype) = (w.shape(value), w.dtype(value));
     let count: i64 = shape.iter().product();
+    let mut len = (count * i64::from(w.grid)) as usize;
+    if w.random.chance(2) && len > 1 {
+        len -= 1;
+        w.has(Feature::OutOfBounds);
+    }
     let input = Input {
         pattern: Pattern::Zero,
         range: (0, 0),
         step: 0,
         salt: 0,
-        len: (count * i64::from(w.grid)) as usize,
+        len,
         tensor: None,
         ulps,
     };
