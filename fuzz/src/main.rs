@@ -1,23 +1,171 @@
-//! stub
-use tilewright_fuzz::{generate::generate, oracle::{Agreement, Ways, check, quiet_panics}};
-fn main() {
-    quiet_panics();
-    rayon::ThreadPoolBuilder::new().num_threads(1).build_global().expect("pool");
-    let args: Vec<u64> = std::env::args().skip(1).map(|a| a.parse().unwrap()).collect();
-    let start = std::time::Instant::now();
-    let mut refused = std::collections::BTreeMap::new();
-    let mut bad = 0;
-    let mut counts = vec![0; 64];
-    for seed in args[0]..args[1] {
-        let (case, features) = generate(seed);
-        for i in 0..64 { counts[i] += features.bits() >> i & 1; }
-        match check(&case, Ways { emulate: args[2] > 0 && seed % args[2] == 0 }) {
-            Ok(Agreement::Full) => {}
-            Ok(Agreement::Refused(why)) => *refused.entry(why).or_insert(0) += 1,
-            Err(d) => { bad += 1; println!("{seed}: {} {} [{} w{}]", d.stage, &d.what[..d.what.len().min(250)], case.target.name(), case.options.num_warps); if args.len() > 3 { println!("{}", case.text()); } }
+//! Random kernels, run in every way there is and compared. See the crate's documentation, and `--help`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tilewright_fuzz::campaign::{self, Settings, worker};
+use tilewright_fuzz::case::Case;
+use tilewright_fuzz::generate::generate;
+use tilewright_fuzz::oracle::{Agreement, Ways, check, quiet_panics};
+use tilewright_fuzz::reduce::reduce;
+
+const HELP: &str = "\
+Random kernels, run in every way there is and compared.
+
+  tilewright-fuzz --seeds 0..1000000 [--workers N] [--log FILE] [--emulate-every N]
+      Runs seeds. A log that is there already is gone on with.
+  tilewright-fuzz --show SEED
+      Prints the kernel of a seed.
+  tilewright-fuzz --replay FILE..
+      Runs cases from files.
+  tilewright-fuzz --reduce SEED|FILE [--out FILE]
+      Makes a small case of one that differs.
+
+  --workers N         processes (default: one per core)
+  --log FILE          blocks that are done, and findings; `--resume` is the same
+  --emulate-every N   each N-th seed goes through LLVM and the emulator (default 50; 0: none)
+  --patience S        seconds after which a seed counts as one that hangs (default 60)
+  --tries N           candidates that reducing may try (default 20000)
+";
+
+/// What to do.
+enum Task {
+    Help,
+    Campaign,
+    Worker,
+    Show(u64),
+    Replay(Vec<PathBuf>),
+    Reduce(String),
+}
+
+struct Arguments {
+    task: Task,
+    settings: Settings,
+    out: Option<PathBuf>,
+    tries: usize,
+}
+
+fn arguments() -> Result<Arguments, lexopt::Error> {
+    use lexopt::prelude::*;
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let settings =
+        Settings { seeds: 0..0, workers, log: None, emulate_every: 50, patience: Duration::from_secs(60) };
+    let mut found = Arguments { task: Task::Help, settings, out: None, tries: 20_000 };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("seeds") => {
+                let text = parser.value()?.string()?;
+                let range = text.split_once("..").ok_or("seeds are `FIRST..END`")?;
+                found.settings.seeds = range.0.parse().map_err(|_| "not a seed")?..range.1.parse().map_err(|_| "not a seed")?;
+                found.task = Task::Campaign;
+            }
+            Long("workers") => found.settings.workers = parser.value()?.parse()?,
+            Long("log" | "resume") => found.settings.log = Some(parser.value()?.into()),
+            Long("emulate-every") => found.settings.emulate_every = parser.value()?.parse()?,
+            Long("patience") => found.settings.patience = Duration::from_secs(parser.value()?.parse()?),
+            Long("tries") => found.tries = parser.value()?.parse()?,
+            Long("out") => found.out = Some(parser.value()?.into()),
+            Long("worker") => found.task = Task::Worker,
+            Long("show") => found.task = Task::Show(parser.value()?.parse()?),
+            Long("reduce") => found.task = Task::Reduce(parser.value()?.string()?),
+            Long("replay") => found.task = Task::Replay(parser.values()?.map(PathBuf::from).collect()),
+            Long("help") | Short('h') => found.task = Task::Help,
+            other => return Err(other.unexpected()),
         }
     }
-    println!("{refused:?}");
-    for (f, name) in tilewright_fuzz::generate::features::Feature::ALL { println!("{name:40} {}", counts[*f as usize]); }
-    println!("{bad} bad, {:?}", start.elapsed() / (args[1] - args[0]) as u32);
+    Ok(found)
+}
+
+fn main() -> ExitCode {
+    // Each process is one thread: programs of a launch run one after the other, and cores are for workers.
+    if let Err(error) = rayon::ThreadPoolBuilder::new().num_threads(1).build_global() {
+        eprintln!("{error}");
+        return ExitCode::from(2);
+    }
+    let done = arguments().map_err(|error| error.to_string()).and_then(|arguments| run(&arguments));
+    done.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::from(2)
+    })
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    match &arguments.task {
+        Task::Help => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Worker => worker::serve(&arguments.settings).map(|()| ExitCode::SUCCESS).map_err(|e| e.to_string()),
+        Task::Campaign => run_campaign(&arguments.settings),
+        Task::Show(seed) => {
+            print!("{}", generate(*seed).0.text());
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Replay(files) => replay(files),
+        Task::Reduce(what) => reduced(what, arguments),
+    }
+}
+
+/// The commit that was built, where there is a repository.
+fn commit() -> String {
+    let output = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    text.map_or("unknown".to_string(), |text| String::from_utf8_lossy(&text).trim().to_string())
+}
+
+fn run_campaign(settings: &Settings) -> Result<ExitCode, String> {
+    let campaign = campaign::run(settings)?;
+    let totals = &campaign.totals;
+    print!("{}", totals.summary());
+    println!(
+        "{} seeds ({}..{}), {} findings, {:.1} s, {} workers, every {}th emulated, commit {}",
+        totals.seeds,
+        settings.seeds.start,
+        settings.seeds.end,
+        totals.findings.len(),
+        campaign.time.as_secs_f64(),
+        settings.workers,
+        settings.emulate_every,
+        commit()
+    );
+    Ok(if totals.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn read(path: &Path) -> Result<Case, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Case::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn replay(files: &[PathBuf]) -> Result<ExitCode, String> {
+    quiet_panics();
+    let mut code = ExitCode::SUCCESS;
+    for path in files {
+        match check(&read(path)?, Ways { emulate: true, roughly: false }) {
+            Ok(Agreement::Full) => println!("{}: agrees", path.display()),
+            Ok(Agreement::Refused(why)) => println!("{}: refused: {why}", path.display()),
+            Err(difference) => {
+                println!("{}: {}: {}", path.display(), difference.stage, difference.what);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn reduced(what: &str, arguments: &Arguments) -> Result<ExitCode, String> {
+    quiet_panics();
+    let case = match what.parse::<u64>() {
+        Ok(seed) => generate(seed).0,
+        Err(_) => read(Path::new(what))?,
+    };
+    let small = reduce(&case, true, arguments.tries).ok_or("all ways agree: nothing to reduce")?;
+    let text = format!("; {}: {}\n{}", small.difference.stage, small.difference.what, small.case.text());
+    match &arguments.out {
+        Some(path) => std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?,
+        None => print!("{text}"),
+    }
+    eprintln!("{} candidates tried", small.tried);
+    Ok(ExitCode::SUCCESS)
 }

@@ -50,6 +50,8 @@ pub enum Agreement {
 pub struct Ways {
     /// Through LLVM, and the PTX in the emulator. Dear.
     pub emulate: bool,
+    /// Whether floats agree that differ by a little: see [`Exactness::Roughly`].
+    pub roughly: bool,
 }
 
 /// What a run leaves.
@@ -69,6 +71,7 @@ pub struct Oracle<'c> {
     tensors: Vec<HostTensor>,
     scalars: Vec<HostScalar>,
     expected: Left,
+    roughly: bool,
 }
 
 thread_local! {
@@ -87,7 +90,7 @@ pub fn quiet_panics() {
 /// The first difference.
 pub fn check(case: &Case, ways: Ways) -> Checked<Agreement> {
     let stage = RefCell::new("interpreter".to_string());
-    let run = || Oracle::new(case)?.check(ways, &stage);
+    let run = || Oracle::new(case)?.roughly(ways.roughly).check(ways, &stage);
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         let what = PANIC.with(|last| last.borrow().clone());
         Err(Difference { stage: stage.borrow().clone(), what: format!("panic: {what}") })
@@ -115,7 +118,11 @@ impl<'c> Oracle<'c> {
             None | Some(FaultKind::OutOfBounds { .. }) => {}
             Some(_) => return Err(differs("interpreter", fault.map_or(String::new(), |fault| fault.to_string()))),
         }
-        Ok(Oracle { case, before, tensors, scalars, expected: Left { buffers, fault } })
+        Ok(Oracle { case, before, tensors, scalars, expected: Left { buffers, fault }, roughly: false })
+    }
+
+    fn roughly(self, roughly: bool) -> Oracle<'c> {
+        Oracle { roughly, ..self }
     }
 
     /// What must come of the case.
@@ -254,6 +261,7 @@ impl<'c> Oracle<'c> {
     }
 
     fn compare_buffers(&self, stage: &str, buffers: &[HostBuffer], exactness: Exactness) -> Checked<()> {
+        let exactness = if self.roughly { Exactness::Roughly } else { exactness };
         for (index, (want, got)) in self.expected.buffers.iter().zip(buffers).enumerate() {
             let ulps = self.case.inputs.get(index).and_then(|input| input.ulps);
             if let Some(what) = difference(want, got, ulps, exactness) {
