@@ -2,7 +2,7 @@
 
 use kernel_codegen::TensorCopies;
 use kernel_core::ir::{
-    BoundFunc, Builder, ControlOp, CreateOp, DType, DescOp, Dim, Elem, Func, Literal, Op, OpId, RegionId, ShapeOp, Span,
+    BoundFunc, Builder, ControlOp, CreateOp, DType, DescOp, Dim, Elem, Func, Literal, MemoryOp, Op, OpId, RegionId, ShapeOp, Span,
     Unroll, ValueId,
 };
 use kernel_core::passes::util::{compact, ops_in_order, replace_all_uses, use_counts};
@@ -16,12 +16,13 @@ use crate::case::{Case, Pattern};
 pub type Edit = fn(&Case, usize) -> Option<Option<Case>>;
 
 /// All kinds, those that help most first.
-pub const KINDS: [Edit; 10] = [
+pub const KINDS: [Edit; 11] = [
     inline_regions,
     delete_ops,
     replace_by_operand,
     replace_by_zero,
     drop_carried,
+    fold,
     drop_unused_params,
     halve_sizes,
     plain_options,
@@ -69,6 +70,40 @@ fn delete_ops(case: &Case, index: usize) -> Option<Option<Case>> {
     Some(with(case, func))
 }
 
+/// Values that say where something is written. They stay as they are: otherwise lanes or programs might come to write to
+/// one place, and which of them wins is open.
+fn places(func: &Func) -> Vec<bool> {
+    let mut found = vec![false; func.values.len()];
+    let mut left: Vec<ValueId> = Vec::new();
+    for op in ops_in_order(func) {
+        let operation = func.op(op);
+        match &operation.op {
+            Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
+                left.extend(operation.operands.first());
+            }
+            Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter) => {
+                left.extend(&operation.operands[2..]);
+            }
+            Op::Memory(MemoryOp::AddPtr | MemoryOp::Load { .. } | MemoryOp::CheckBounds { .. })
+            | Op::Desc(DescOp::DescLoad | DescOp::DescGather)
+            | Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Dot(_)
+            | Op::Control(_)
+            | Op::Gpu(_) => {}
+        }
+    }
+    while let Some(value) = left.pop() {
+        if !std::mem::replace(&mut found[value.index()], true)
+            && let Some(operation) = func.def_op(value)
+        {
+            left.extend(&operation.operands);
+        }
+    }
+    found
+}
+
 /// Takes an operand for the result.
 fn replace_by_operand(case: &Case, index: usize) -> Option<Option<Case>> {
     let mut func = case.kernel.func().clone();
@@ -78,7 +113,7 @@ fn replace_by_operand(case: &Case, index: usize) -> Option<Option<Case>> {
     let ([result], Some(&operand)) = (operation.results.as_slice(), operation.operands.get(index % 3)) else {
         return Some(None);
     };
-    if func.ty(*result) != func.ty(operand) {
+    if func.ty(*result) != func.ty(operand) || places(&func)[result.index()] {
         return Some(None);
     }
     replace_all_uses(&mut func, *result, operand);
@@ -93,7 +128,9 @@ fn replace_by_zero(case: &Case, index: usize) -> Option<Option<Case>> {
     let operation = func.op(op).clone();
     let constant = matches!(operation.op, Op::Create(CreateOp::Const { .. } | CreateOp::Splat { .. }));
     let data = operation.results.iter().all(|&result| matches!(func.ty(result).elem, Elem::Data(_)));
-    if constant || !data || operation.results.is_empty() {
+    let fixed = places(&func);
+    let place = operation.results.iter().any(|result| fixed[result.index()]);
+    if constant || place || !data || operation.results.is_empty() {
         return Some(None);
     }
     let Some((region, at)) = place_of(&func, op) else { return Some(None) };
@@ -154,6 +191,15 @@ fn inline_regions(case: &Case, index: usize) -> Option<Option<Case>> {
     operation.results.iter().zip(yields).for_each(|(&result, value)| replace_all_uses(&mut func, result, value));
     func.regions[region.index()].ops.splice(at..=at, ops);
     Some(with(case, func))
+}
+
+/// Folds what is constant, and drops what is there twice, by the passes that do so.
+fn fold(case: &Case, index: usize) -> Option<Option<Case>> {
+    let mut func = case.kernel.func().clone();
+    let pass = kernel_core::passes::PASSES.get(index)?;
+    let before = ops_in_order(&func).len();
+    let changed = (pass.run)(&mut func).unwrap_or(false);
+    Some(with(case, func).filter(|case| changed && ops_in_order(case.kernel.func()).len() < before))
 }
 
 /// Drops a carried value of a loop, taking its first value for it everywhere.
