@@ -86,8 +86,7 @@ impl Input {
     fn line(&self) -> String {
         let name = PATTERNS.iter().find(|(pattern, _)| *pattern == self.pattern).map_or("noise", |(_, name)| name);
         let (low, high) = self.range;
-        let mut line =
-            format!("; buffer: {name} {low} {high} step {} salt {} len {}", self.step, self.salt, self.len);
+        let mut line = format!("; buffer: {name} {low} {high} step {} salt {} len {}", self.step, self.salt, self.len);
         if let Some(tensor) = &self.tensor {
             line += &format!(" tensor {} strides {}", times(&tensor.shape), times(&tensor.strides));
             line += if tensor.pads_with_nan { " nan" } else { "" };
@@ -145,11 +144,8 @@ pub struct Case {
 }
 
 const CHECKS: [(Checks, &str); 2] = [(Checks::AtLaunch, "at_launch"), (Checks::EveryAccess, "every_access")];
-const COPIES: [(TensorCopies, &str); 3] = [
-    (TensorCopies::NearProducts, "near_products"),
-    (TensorCopies::Always, "always"),
-    (TensorCopies::Never, "never"),
-];
+const COPIES: [(TensorCopies, &str); 3] =
+    [(TensorCopies::NearProducts, "near_products"), (TensorCopies::Always, "always"), (TensorCopies::Never, "never")];
 
 impl Case {
     /// The buffers before the launch.
@@ -186,7 +182,8 @@ impl Case {
 
     /// The case as a file.
     pub fn text(&self) -> String {
-        let name = |names: &[(Checks, &'static str)]| names.iter().find(|(c, _)| *c == self.options.checks).map(|c| c.1);
+        let name =
+            |names: &[(Checks, &'static str)]| names.iter().find(|(c, _)| *c == self.options.checks).map(|c| c.1);
         let copies = COPIES.iter().find(|(c, _)| *c == self.options.tensor_copies).map_or("never", |c| c.1);
         let mut text = format!(
             "; fuzz: target = {}, warps = {}, stages = {}, checks = {}, copies = {copies}, grid = {}\n",

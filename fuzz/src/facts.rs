@@ -109,7 +109,12 @@ impl Fact {
         let slack = (1.0 + 2f64.powi(1 - bits)) * (1.0 + f64::EPSILON);
         let wider = |bound: f64| (bound * slack).clamp(-largest, largest);
         let tiny = 2f64.powi(smallest.max(-1000));
-        Fact { low: wider(self.low).min(self.low - tiny), high: wider(self.high).max(self.high + tiny), step: None, ..self }
+        Fact {
+            low: wider(self.low).min(self.low - tiny),
+            high: wider(self.high).max(self.high + tiny),
+            step: None,
+            ..self
+        }
     }
 
     /// The sum of up to `count` values, exact or refused.

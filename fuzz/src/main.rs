@@ -49,8 +49,7 @@ struct Arguments {
 fn arguments() -> Result<Arguments, lexopt::Error> {
     use lexopt::prelude::*;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let settings =
-        Settings { seeds: 0..0, workers, log: None, emulate_every: 50, patience: Duration::from_secs(60) };
+    let settings = Settings { seeds: 0..0, workers, log: None, emulate_every: 50, patience: Duration::from_secs(60) };
     let mut found = Arguments { task: Task::Help, settings, out: None, tries: 20_000 };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -58,7 +57,8 @@ fn arguments() -> Result<Arguments, lexopt::Error> {
             Long("seeds") => {
                 let text = parser.value()?.string()?;
                 let range = text.split_once("..").ok_or("seeds are `FIRST..END`")?;
-                found.settings.seeds = range.0.parse().map_err(|_| "not a seed")?..range.1.parse().map_err(|_| "not a seed")?;
+                found.settings.seeds =
+                    range.0.parse().map_err(|_| "not a seed")?..range.1.parse().map_err(|_| "not a seed")?;
                 found.task = Task::Campaign;
             }
             Long("workers") => found.settings.workers = parser.value()?.parse()?,

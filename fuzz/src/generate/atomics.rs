@@ -11,8 +11,8 @@ use crate::facts::Fact;
 const INTEGERS: [DType; 4] = [DType::I32, DType::U32, DType::I64, DType::U64];
 
 fn order(w: &mut Writer) -> (MemOrder, MemScope) {
-    let order = w.random.pick(&MemOrder::ALL[..]);
-    (order, w.random.pick(&MemScope::ALL[..]))
+    let order = w.random.pick(MemOrder::ALL);
+    (order, w.random.pick(MemScope::ALL))
 }
 
 /// One of the two kinds.
@@ -35,14 +35,9 @@ fn shared(w: &mut Writer) -> Option<()> {
     let value = w.small(value, dtype);
     let op = match float {
         true => AtomicOp::Add,
-        false => w.random.pick(&[
-            AtomicOp::Add,
-            AtomicOp::Min,
-            AtomicOp::Max,
-            AtomicOp::And,
-            AtomicOp::Or,
-            AtomicOp::Xor,
-        ]),
+        false => {
+            w.random.pick(&[AtomicOp::Add, AtomicOp::Min, AtomicOp::Max, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor])
+        }
     };
     let count: i64 = shape.iter().product();
     let times = count as f64 * f64::from(w.grid) * w.trips + 1.0;
@@ -83,7 +78,7 @@ fn alone(w: &mut Writer) -> Option<()> {
     } else {
         let mut operands = vec![pointers, value];
         operands.extend(mask);
-        let op = w.random.pick(&AtomicOp::ALL[..]);
+        let op = w.random.pick(AtomicOp::ALL);
         w.raw(MemoryOp::AtomicRmw { op, order, scope }, &operands, &[])?
     };
     w.know(result[0], Fact::any(dtype));

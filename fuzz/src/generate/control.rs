@@ -229,8 +229,7 @@ pub fn branch(w: &mut Writer, depth: u32) -> Option<()> {
             if index == 0 || w.random.chance(60) {
                 super::steps(w, depth + 1, 1, 3);
             }
-            let values: Vec<ValueId> =
-                models.iter().map(|&model| w.like(w.dtype(model), &w.shape(model))).collect();
+            let values: Vec<ValueId> = models.iter().map(|&model| w.like(w.dtype(model), &w.shape(model))).collect();
             for (fact, &value) in facts.iter_mut().zip(&values) {
                 *fact = Some(fact.map_or(w.fact(value), |fact| fact.hull(w.fact(value))));
             }

@@ -51,7 +51,7 @@ pub fn step(w: &mut Writer) -> Option<ValueId> {
         }
         1 | 2 => {
             let b = w.like(dtype, &shape);
-            let op = w.random.pick(&CmpOp::ALL[..]);
+            let op = w.random.pick(CmpOp::ALL);
             w.compare(op, a, b)
         }
         3 | 4 => {

@@ -19,7 +19,11 @@ pub fn step(w: &mut Writer) -> Option<()> {
 }
 
 /// A region that combines: the first half of its arguments with the second.
-fn combine(w: &mut Writer, values: &[ValueId], build: impl FnOnce(&mut Writer, &[ValueId]) -> Vec<ValueId>) -> RegionId {
+fn combine(
+    w: &mut Writer,
+    values: &[ValueId],
+    build: impl FnOnce(&mut Writer, &[ValueId]) -> Vec<ValueId>,
+) -> RegionId {
     let scalars: Vec<_> = values.iter().map(|&value| w.func.ty(value).with_shape(Vec::new())).collect();
     let region = w.func.new_region(scalars.iter().chain(&scalars).cloned());
     let args = w.func.region(region).args.clone();

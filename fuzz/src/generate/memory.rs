@@ -168,8 +168,15 @@ fn bounded(w: &mut Writer, offsets: ValueId, len: i64) -> ValueId {
 pub fn loaded_number(w: &mut Writer, low: i64, high: i64) -> ValueId {
     let salt = w.random.bits() >> 40;
     let len = i64::from(w.grid);
-    let input =
-        Input { pattern: Pattern::Noise, range: (low, high), step: 0, salt, len: len as usize, tensor: None, ulps: None };
+    let input = Input {
+        pattern: Pattern::Noise,
+        range: (low, high),
+        step: 0,
+        salt,
+        len: len as usize,
+        tensor: None,
+        ulps: None,
+    };
     let param = w.buffer(DType::I32, false, input);
     let at = if w.random.chance(50) { w.program() } else { w.int(0) };
     let pointer = w.pointers(param, at);
@@ -217,15 +224,7 @@ pub fn store_output(w: &mut Writer, value: ValueId, ulps: Option<f64>) {
         len -= 1;
         w.has(Feature::OutOfBounds);
     }
-    let input = Input {
-        pattern: Pattern::Zero,
-        range: (0, 0),
-        step: 0,
-        salt: 0,
-        len,
-        tensor: None,
-        ulps,
-    };
+    let input = Input { pattern: Pattern::Zero, range: (0, 0), step: 0, salt: 0, len, tensor: None, ulps };
     let param = w.buffer(dtype, true, input);
     let pointers = part(w, param, &shape, count);
     let mask = match shape.is_empty() || w.random.chance(80) {

@@ -256,7 +256,8 @@ fn product_loop(
     facts: &[Fact],
     build: impl FnOnce(&mut Writer, ValueId, &[ValueId]) -> Option<Vec<ValueId>>,
 ) -> Option<Vec<ValueId>> {
-    let operands: Vec<ValueId> = [bounds.low, bounds.high, bounds.step].into_iter().chain(first.iter().copied()).collect();
+    let operands: Vec<ValueId> =
+        [bounds.low, bounds.high, bounds.step].into_iter().chain(first.iter().copied()).collect();
     let tys: Vec<Ty> =
         std::iter::once(bounds.low).chain(first.iter().copied()).map(|value| w.func.ty(value).clone()).collect();
     let region = w.func.new_region(tys);

@@ -417,7 +417,9 @@ impl Writer {
         let pattern = self.random.pick(&[Pattern::Noise, Pattern::Noise, Pattern::Noise, Pattern::Ramp, Pattern::Peak]);
         let (range, step) = match dtype {
             DType::Bool => ((0, 1), 0),
-            _ if dtype.is_float() => (self.random.pick(&[(-3, 3), (-2, 2), (0, 3), (-1, 4)]), self.random.pick(&[0, 0, 0, -1])),
+            _ if dtype.is_float() => {
+                (self.random.pick(&[(-3, 3), (-2, 2), (0, 3), (-1, 4)]), self.random.pick(&[0, 0, 0, -1]))
+            }
             _ => {
                 let low = dtype.int_min().max(-1000) as i64;
                 let wide = (low, dtype.int_max().min(1000) as i64);

@@ -33,9 +33,8 @@ pub fn difference(want: &HostBuffer, got: &HostBuffer, ulps: Option<f64>, exactn
         let pairs = want.chunks(size).zip(got.chunks(size));
         let wrong: Vec<usize> = pairs.enumerate().filter(|(_, (w, g))| w != g).map(|(index, _)| index).collect();
         let first = *wrong.first()?;
-        let show = |all: &[u8]| {
-            all[first * size..][..size].iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>()
-        };
+        let show =
+            |all: &[u8]| all[first * size..][..size].iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>();
         return Some(format!(
             "{} of {} elements of {dtype} differ, first [{first}]: {} expected, {} found",
             wrong.len(),

@@ -15,7 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use kernel_codegen::check::CheckPlan;
 use kernel_codegen::{AbiParam, Checks, CodegenError, Options, TensorCopies, compile, place_watched};
 use kernel_core::interp::{
-    Access, Fault, FaultKind, HostBuffer, HostScalar, HostTensor, run_ordered, run_placed_with_tensors, run_with_tensors,
+    Access, Fault, FaultKind, HostBuffer, HostScalar, HostTensor, run_ordered, run_placed_with_tensors,
+    run_with_tensors,
 };
 use kernel_core::ir::{BoundFunc, Func, Level, Placed};
 use kernel_core::passes::{PASSES, PassOptions, optimise};

@@ -2,8 +2,8 @@
 
 use kernel_codegen::TensorCopies;
 use kernel_core::ir::{
-    BoundFunc, Builder, ControlOp, CreateOp, DType, DescOp, Dim, Elem, Func, Literal, MemoryOp, Op, OpId, RegionId, ShapeOp, Span,
-    Unroll, ValueId,
+    BoundFunc, Builder, ControlOp, CreateOp, DType, DescOp, Dim, Elem, Func, Literal, MemoryOp, Op, OpId, RegionId,
+    ShapeOp, Span, Unroll, ValueId,
 };
 use kernel_core::passes::util::{compact, ops_in_order, replace_all_uses, use_counts};
 use kernel_core::text::parse;
@@ -284,7 +284,8 @@ fn halve_sizes(case: &Case, index: usize) -> Option<Option<Case>> {
     func.values.iter_mut().for_each(|value| value.ty.shape.iter_mut().for_each(halve));
     for operation in &mut func.ops {
         match &mut operation.op {
-            Op::Create(CreateOp::Splat { shape }) | Op::Shape(ShapeOp::Broadcast { shape } | ShapeOp::Reshape { shape }) => {
+            Op::Create(CreateOp::Splat { shape })
+            | Op::Shape(ShapeOp::Broadcast { shape } | ShapeOp::Reshape { shape }) => {
                 shape.iter_mut().for_each(halve);
             }
             Op::Create(CreateOp::Arange { hi, .. }) => halve(hi),

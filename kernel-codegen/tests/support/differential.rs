@@ -3,8 +3,8 @@
 use kernel_codegen::{Options, Target, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_ordered, run_with_tensors};
 use kernel_core::ir::BoundFunc;
-use tilewright_emulator::{bytes, numbers};
 pub use tilewright_emulator::{Given, emulate, emulate_placed, emulate_with_tensors, from_bytes};
+use tilewright_emulator::{bytes, numbers};
 
 /// How results are compared.
 #[derive(Clone, Copy, Debug)]
