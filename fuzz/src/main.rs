@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tilewright_fuzz::campaign::{self, Settings, worker};
+use tilewright_fuzz::campaign::totals::{Finding, Totals};
+use tilewright_fuzz::campaign::worker::{self, Outcome};
+use tilewright_fuzz::campaign::{self, Campaign, Mode, Settings};
 use tilewright_fuzz::case::Case;
 use tilewright_fuzz::generate::generate;
-use tilewright_fuzz::oracle::{Agreement, Ways, check, quiet_panics};
+use tilewright_fuzz::oracle::{Agreement, Ways, check, check_launch, quiet_panics};
 use tilewright_fuzz::reduce::reduce;
 
 const HELP: &str = "\
@@ -15,6 +17,10 @@ Random kernels, run in every way there is and compared.
 
   tilewright-fuzz --seeds 0..1000000 [--workers N] [--log FILE] [--emulate-every N]
       Runs seeds. A log that is there already is gone on with.
+  tilewright-fuzz --gpu --seeds 0..100000
+      Launches them on the first GPU instead of running them after every pass.
+  tilewright-fuzz --gpu --alone --seeds 0..1000
+      In this process, for tools that watch one: `compute-sanitizer --tool racecheck tilewright-fuzz ..`.
   tilewright-fuzz --show SEED
       Prints the kernel of a seed.
   tilewright-fuzz --replay FILE..
@@ -22,6 +28,7 @@ Random kernels, run in every way there is and compared.
   tilewright-fuzz --reduce SEED|FILE [--out FILE]
       Makes a small case of one that differs.
 
+  --mode MODE         `passes` (the default), `gpu` (as --gpu), or `cpu`: launches of the runtime on the CPU
   --workers N         processes (default: one per core)
   --log FILE          blocks that are done, and findings; `--resume` is the same
   --emulate-every N   each N-th seed goes through LLVM and the emulator (default 50; 0: none)
@@ -44,13 +51,14 @@ struct Arguments {
     settings: Settings,
     out: Option<PathBuf>,
     tries: usize,
+    alone: bool,
 }
 
 fn arguments() -> Result<Arguments, lexopt::Error> {
     use lexopt::prelude::*;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let settings = Settings { seeds: 0..0, workers, log: None, emulate_every: 50, patience: Duration::from_secs(60) };
-    let mut found = Arguments { task: Task::Help, settings, out: None, tries: 20_000 };
+    let settings = Settings { seeds: 0..0, mode: Mode::Passes, workers, log: None, emulate_every: 50, patience: Duration::from_secs(60) };
+    let mut found = Arguments { task: Task::Help, settings, out: None, tries: 20_000, alone: false };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -65,6 +73,11 @@ fn arguments() -> Result<Arguments, lexopt::Error> {
             Long("log" | "resume") => found.settings.log = Some(parser.value()?.into()),
             Long("emulate-every") => found.settings.emulate_every = parser.value()?.parse()?,
             Long("patience") => found.settings.patience = Duration::from_secs(parser.value()?.parse()?),
+            Long("gpu") => found.settings.mode = Mode::Gpu,
+            Long("mode") => {
+                found.settings.mode = Mode::from_name(&parser.value()?.string()?).ok_or("modes are passes, gpu, cpu")?;
+            }
+            Long("alone") => found.alone = true,
             Long("tries") => found.tries = parser.value()?.parse()?,
             Long("out") => found.out = Some(parser.value()?.into()),
             Long("worker") => found.task = Task::Worker,
@@ -98,12 +111,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             Ok(ExitCode::SUCCESS)
         }
         Task::Worker => worker::serve(&arguments.settings).map(|()| ExitCode::SUCCESS).map_err(|e| e.to_string()),
-        Task::Campaign => run_campaign(&arguments.settings),
+        Task::Campaign => run_campaign(&arguments.settings, arguments.alone),
         Task::Show(seed) => {
             print!("{}", generate(*seed).0.text());
             Ok(ExitCode::SUCCESS)
         }
-        Task::Replay(files) => replay(files),
+        Task::Replay(files) => replay(files, arguments.settings.mode),
         Task::Reduce(what) => reduced(what, arguments),
     }
 }
@@ -115,15 +128,37 @@ fn commit() -> String {
     text.map_or("unknown".to_string(), |text| String::from_utf8_lossy(&text).trim().to_string())
 }
 
-fn run_campaign(settings: &Settings) -> Result<ExitCode, String> {
-    let campaign = campaign::run(settings)?;
+/// All seeds, one after the other in this process.
+fn run_alone(settings: &Settings) -> Result<Campaign, String> {
+    quiet_panics();
+    let start = std::time::Instant::now();
+    let device = worker::device(settings.mode)?;
+    let mut totals = Totals::default();
+    for seed in settings.seeds.clone() {
+        let (features, outcome) = worker::run_seed(seed, settings, device.as_ref());
+        totals.add(features);
+        match outcome {
+            Outcome::Agrees => {}
+            Outcome::Refused(why) => *totals.refused.entry(why).or_default() += 1,
+            Outcome::Differs(what) => {
+                eprintln!("seed {seed}: {what}");
+                totals.findings.insert(Finding { seed, what });
+            }
+        }
+    }
+    Ok(Campaign { totals, time: start.elapsed() })
+}
+
+fn run_campaign(settings: &Settings, alone: bool) -> Result<ExitCode, String> {
+    let campaign = if alone { run_alone(settings)? } else { campaign::run(settings)? };
     let totals = &campaign.totals;
     print!("{}", totals.summary());
     println!(
-        "{} seeds ({}..{}), {} findings, {:.1} s, {} workers, every {}th emulated, commit {}",
+        "{} seeds ({}..{}) by {}, {} findings, {:.1} s, {} workers, every {}th emulated, commit {}",
         totals.seeds,
         settings.seeds.start,
         settings.seeds.end,
+        settings.mode.name(),
         totals.findings.len(),
         campaign.time.as_secs_f64(),
         settings.workers,
@@ -138,11 +173,17 @@ fn read(path: &Path) -> Result<Case, String> {
     Case::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn replay(files: &[PathBuf]) -> Result<ExitCode, String> {
+fn replay(files: &[PathBuf], mode: Mode) -> Result<ExitCode, String> {
     quiet_panics();
+    let device = worker::device(mode)?;
     let mut code = ExitCode::SUCCESS;
     for path in files {
-        match check(&read(path)?, Ways { emulate: true, roughly: false }) {
+        let case = read(path)?;
+        let agreement = match &device {
+            Some(device) => check_launch(&case, device),
+            None => check(&case, Ways { emulate: true, roughly: false }),
+        };
+        match agreement {
             Ok(Agreement::Full) => println!("{}: agrees", path.display()),
             Ok(Agreement::Refused(why)) => println!("{}: refused: {why}", path.display()),
             Err(difference) => {

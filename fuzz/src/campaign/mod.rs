@@ -21,11 +21,40 @@ use totals::{Finding, Totals};
 /// Seeds that a worker takes at a time.
 const BLOCK: u64 = 250;
 
+/// How a seed's kernel is run, beside the interpreter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// In every way that needs no GPU.
+    Passes,
+    /// Launched on the first GPU.
+    Gpu,
+    /// Launched on the CPU, through the runtime.
+    Cpu,
+}
+
+impl Mode {
+    /// Its name as an argument.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Passes => "passes",
+            Mode::Gpu => "gpu",
+            Mode::Cpu => "cpu",
+        }
+    }
+
+    /// The mode of that name.
+    pub fn from_name(name: &str) -> Option<Mode> {
+        [Mode::Passes, Mode::Gpu, Mode::Cpu].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
 /// What to run, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The seeds.
     pub seeds: Range<u64>,
+    /// How.
+    pub mode: Mode,
     /// Processes.
     pub workers: usize,
     /// The log: what it has is not run again.
@@ -117,7 +146,7 @@ impl Worker {
         let program = std::env::current_exe().map_err(text)?;
         let mut child = Command::new(program)
             .arg("--worker")
-            .args(["--emulate-every", &settings.emulate_every.to_string()])
+            .args(["--emulate-every", &settings.emulate_every.to_string(), "--mode", settings.mode.name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

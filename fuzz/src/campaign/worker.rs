@@ -14,10 +14,12 @@
 
 use std::io::{BufRead, Write};
 
-use super::Settings;
+use tilewright::Device;
+
+use super::{Mode, Settings};
 use crate::generate::features::Features;
 use crate::generate::generate;
-use crate::oracle::{Agreement, Ways, check, quiet_panics};
+use crate::oracle::{Agreement, Ways, check, check_launch, quiet_panics};
 
 /// What became of a seed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,11 +32,27 @@ pub enum Outcome {
     Differs(String),
 }
 
-/// Runs a seed.
-pub fn run_seed(seed: u64, settings: &Settings) -> (Features, Outcome) {
+/// The device that launches of a mode go to.
+///
+/// # Errors
+/// If there is no GPU.
+pub fn device(mode: Mode) -> Result<Option<Device>, String> {
+    match mode {
+        Mode::Passes => Ok(None),
+        Mode::Cpu => Ok(Some(Device::cpu())),
+        Mode::Gpu => Device::cuda(0).map(Some).map_err(|error| error.to_string()),
+    }
+}
+
+/// Runs a seed: on a device, if there is one, else in every way that needs none.
+pub fn run_seed(seed: u64, settings: &Settings, device: Option<&Device>) -> (Features, Outcome) {
     let (case, features) = generate(seed);
     let emulate = settings.emulate_every > 0 && seed.is_multiple_of(settings.emulate_every);
-    let outcome = match check(&case, Ways { emulate, roughly: false }) {
+    let agreement = match device {
+        Some(device) => check_launch(&case, device),
+        None => check(&case, Ways { emulate, roughly: false }),
+    };
+    let outcome = match agreement {
         Ok(Agreement::Full) => Outcome::Agrees,
         Ok(Agreement::Refused(why)) => Outcome::Refused(why),
         Err(difference) => Outcome::Differs(format!("{}: {}", difference.stage, difference.what)),
@@ -45,9 +63,10 @@ pub fn run_seed(seed: u64, settings: &Settings) -> (Features, Outcome) {
 /// Serves blocks until the input ends.
 ///
 /// # Errors
-/// If the parent has gone.
+/// If the parent has gone, or there is no such device.
 pub fn serve(settings: &Settings) -> std::io::Result<()> {
     quiet_panics();
+    let device = device(settings.mode).map_err(std::io::Error::other)?;
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -56,7 +75,7 @@ pub fn serve(settings: &Settings) -> std::io::Result<()> {
         for seed in start..end {
             writeln!(output, "seed {seed}")?;
             output.flush()?;
-            let (features, outcome) = run_seed(seed, settings);
+            let (features, outcome) = run_seed(seed, settings, device.as_ref());
             let bits = features.bits();
             let one_line = |text: String| text.replace(['\n', '\r'], " ").chars().take(400).collect::<String>();
             match outcome {

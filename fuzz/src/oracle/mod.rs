@@ -6,8 +6,10 @@
 //! | after each pass of `kernel-codegen`, with the verifier | the same, and shapes or layouts that break a rule |
 //! | placed, asynchronous work as late as it may be | a missing wait, barrier or fence |
 //! | PTX, thread by thread in a random order | lowering, LLVM, layouts |
+//! | a launch of the runtime, on a GPU or on the CPU | all of that, the driver's compiler, races of threads |
 
 mod compare;
+mod runtime;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +27,7 @@ use kernel_core::verify::verify;
 use tilewright_emulator::{Given, emulate_with_tensors};
 
 pub use compare::{Exactness, difference};
+use runtime::check_on;
 
 use crate::case::Case;
 
@@ -83,6 +86,17 @@ thread_local! {
 /// Makes panics silent: [`check`] reports them as differences.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|info| PANIC.with(|last| *last.borrow_mut() = info.to_string().replace('\n', " "))));
+}
+
+/// Runs a case through the runtime on a device, and compares.
+///
+/// # Errors
+/// The first difference.
+pub fn check_launch(case: &Case, device: &tilewright::Device) -> Checked<Agreement> {
+    catch_unwind(AssertUnwindSafe(|| check_on(case, device))).unwrap_or_else(|_| {
+        let what = PANIC.with(|last| last.borrow().clone());
+        Err(differs("runtime", format!("panic: {what}")))
+    })
 }
 
 /// Runs a case in every way, and compares.
