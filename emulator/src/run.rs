@@ -42,9 +42,11 @@ impl Memory {
 
 /// A launch of a compiled kernel.
 pub struct Launch<'a> {
+    /// The kernel.
     pub compiled: &'a Compiled,
     /// Bits per kernel parameter, in the order of the ABI.
     pub params: Vec<u64>,
+    /// The programs along each axis.
     pub grid: [u32; 3],
     /// Decides the order in which threads run.
     pub seed: u64,
