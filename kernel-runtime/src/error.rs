@@ -69,6 +69,13 @@ pub enum Error {
         message: Box<str>,
     },
 
+    /// The compiler made a mistake of its own, and noticed. The kernel is not to blame: please report it.
+    #[error("{message}")]
+    Internal {
+        /// The step that failed, the kernel, the place in its source, and what does not hold.
+        message: Box<str>,
+    },
+
     /// The kernel does not compile with these constexprs and arguments.
     #[error("{0}")]
     Compile(Box<Diagnostic>),

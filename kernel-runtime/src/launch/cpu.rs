@@ -4,12 +4,13 @@
 //! same: to the stream, for whoever reads what the launch wrote.
 
 use super::args::{Arg, enter};
-use super::bind::bind;
+use super::bind::{bind, shown_values};
 use super::fault::{FaultAt, ParamNames};
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::Key;
 use super::spec::{Checking, ParamSpecs, Spec, Tuning};
+use super::tile_size::LargestTile;
 use super::timing::Timings;
 use crate::error::{Access, Error, Result};
 use crate::graph::{HostLaunch, recording};
@@ -23,6 +24,7 @@ use smallvec::SmallVec;
 pub(super) struct CpuVariant {
     program: Program,
     names: ParamNames,
+    largest: LargestTile,
 }
 
 /// Stands for the CPU in keys.
@@ -39,7 +41,11 @@ struct CpuLaunch {
 /// Runs the kernel, or records it.
 pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
     let kernel = call.kernel;
-    let variant = call.with_spec(Tuning::default(), |spec| variant(kernel, spec))?;
+    let variant = call.with_spec(Tuning::default(), |spec| -> Result<_> {
+        let variant = variant(kernel, spec)?;
+        variant.largest.check(kernel, call.tuning()?.num_warps, || shown_values(kernel, spec))?;
+        Ok(variant)
+    })?;
     let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
     let launch = CpuLaunch { kernel, variant, inputs, grid: place.grid };
     if recording::is_active() {
@@ -91,7 +97,7 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVaria
         let program = timings.stage("interpreter", || Program::new(&bound));
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        Ok(CpuVariant { program, names: ParamNames::of(bound.func()) })
+        Ok(CpuVariant { program, names: ParamNames::of(bound.func()), largest: LargestTile::of(&bound) })
     })
 }
 
