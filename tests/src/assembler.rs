@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Once, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// What ptxas made of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,7 +49,14 @@ fn scratch_file() -> PathBuf {
 pub fn disassemble(cubin: &[u8]) -> Option<String> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let missing = || eprintln!("no nvdisasm: what needs it is skipped; `scripts/install-ptxas` fetches it");
-    let nvdisasm = FOUND.get_or_init(|| search("nvdisasm").or_else(|| { missing(); None })).as_deref()?;
+    let nvdisasm = FOUND
+        .get_or_init(|| {
+            search("nvdisasm").or_else(|| {
+                missing();
+                None
+            })
+        })
+        .as_deref()?;
     let path = scratch_file().with_extension("cubin");
     std::fs::write(&path, cubin).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let output = Command::new(nvdisasm).arg("-c").arg(&path).output();

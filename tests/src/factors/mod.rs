@@ -21,6 +21,8 @@
 pub mod flow;
 pub mod ptx;
 pub mod sass;
+#[cfg(test)]
+mod tests;
 
 use crate::assembler::{assemble_to, disassemble};
 use flow::Code;

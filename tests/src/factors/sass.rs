@@ -13,20 +13,135 @@ use std::collections::BTreeMap;
 
 use super::flow::{Code, Guard, Register, Step, Write};
 
+/// The number of the first word of the stack, beyond those of registers.
+const STACK: Register = 1 << 16;
+
 /// Instructions without a result in general registers. Those of the uniform registers begin with `U`, and have none either.
 const WITHOUT_RESULT: &[&str] = &[
-    "ACQBULK", "ARRIVES", "BAR", "BMOV", "BPT", "BRA", "BREAK", "BSSY", "BSYNC", "CALL", "CGAERRBAR", "CCTL", "CCTLL", "DEPBAR",
-    "DSETP", "ELECT", "ERRBAR", "EXIT", "FCHK", "FENCE", "FSETP", "HSETP2", "ISETP", "KILL", "LDGDEPBAR", "LDGSTS",
-    "MEMBAR", "NANOSLEEP", "NOP", "PLOP3", "PREEXIT", "PSETP", "R2P", "R2UR", "R2B", "RED", "RET", "S2UR", "ST", "STG", "STL",
-    "STS", "STSM", "VOTEU", "WARPGROUP", "WARPSYNC", "YIELD", "REDUX", "LDCU", "RPCMOV",
+    "ACQBULK",
+    "ARRIVES",
+    "BAR",
+    "BMOV",
+    "BPT",
+    "BRA",
+    "BREAK",
+    "BSSY",
+    "BSYNC",
+    "CALL",
+    "CGAERRBAR",
+    "CCTL",
+    "CCTLL",
+    "DEPBAR",
+    "DSETP",
+    "ELECT",
+    "ERRBAR",
+    "EXIT",
+    "FCHK",
+    "FENCE",
+    "FSETP",
+    "HSETP2",
+    "ISETP",
+    "KILL",
+    "LDGDEPBAR",
+    "LDGSTS",
+    "MEMBAR",
+    "NANOSLEEP",
+    "NOP",
+    "PLOP3",
+    "PREEXIT",
+    "PSETP",
+    "R2P",
+    "R2UR",
+    "R2B",
+    "RED",
+    "RET",
+    "S2UR",
+    "ST",
+    "STG",
+    "STL",
+    "STS",
+    "STSM",
+    "VOTEU",
+    "WARPGROUP",
+    "WARPSYNC",
+    "YIELD",
+    "REDUX",
+    "LDCU",
+    "RPCMOV",
 ];
 /// Instructions with one, of as many registers as [`width`] says.
 const WITH_RESULT: &[&str] = &[
-    "ATOM", "ATOMG", "ATOMS", "BREV", "CS2R", "DADD", "DFMA", "DMMA", "DMUL", "F2F", "F2FP", "F2I", "FADD", "FFMA", "FLO",
-    "FMNMX", "FMUL", "FRND", "FSEL", "FSET", "FSWZADD", "HADD2", "HFMA2", "HGMMA", "HMMA", "HMNMX2", "HMUL2", "HSET2",
-    "I2F", "I2FP", "I2I", "IABS", "IADD3", "IDP", "IGMMA", "IMAD", "IMMA", "IMNMX", "LD", "LDC", "LDG", "LDL", "LDS",
-    "LDSM", "LEA", "LEPC", "LOP3", "MATCH", "MOV", "MOVM", "MUFU", "P2R", "POPC", "PRMT", "QGMMA", "QMMA", "S2R", "SEL",
-    "SGXT", "SHF", "SHFL", "SYNCS", "VABSDIFF", "VIADD", "VIADDMNMX", "VIMNMX", "VIMNMX3", "VOTE", "BMSK", "B2R", "HADD2_32",
+    "ATOM",
+    "ATOMG",
+    "ATOMS",
+    "BREV",
+    "CS2R",
+    "DADD",
+    "DFMA",
+    "DMMA",
+    "DMUL",
+    "F2F",
+    "F2FP",
+    "F2I",
+    "FADD",
+    "FFMA",
+    "FLO",
+    "FMNMX",
+    "FMUL",
+    "FRND",
+    "FSEL",
+    "FSET",
+    "FSWZADD",
+    "HADD2",
+    "HFMA2",
+    "HGMMA",
+    "HMMA",
+    "HMNMX2",
+    "HMUL2",
+    "HSET2",
+    "I2F",
+    "I2FP",
+    "I2I",
+    "IABS",
+    "IADD3",
+    "IDP",
+    "IGMMA",
+    "IMAD",
+    "IMMA",
+    "IMNMX",
+    "LD",
+    "LDC",
+    "LDG",
+    "LDL",
+    "LDS",
+    "LDSM",
+    "LEA",
+    "LEPC",
+    "LOP3",
+    "MATCH",
+    "MOV",
+    "MOVM",
+    "MUFU",
+    "P2R",
+    "POPC",
+    "PRMT",
+    "QGMMA",
+    "QMMA",
+    "S2R",
+    "SEL",
+    "SGXT",
+    "SHF",
+    "SHFL",
+    "SYNCS",
+    "VABSDIFF",
+    "VIADD",
+    "VIADDMNMX",
+    "VIMNMX",
+    "VIMNMX3",
+    "VOTE",
+    "BMSK",
+    "B2R",
+    "HADD2_32",
 ];
 
 /// Reads a disassembled kernel.
@@ -41,7 +156,8 @@ pub fn read(listing: &str) -> Result<Code, String> {
         let is_number = |text: &str| text.len() >= 4 && text.chars().all(|c| c.is_ascii_hexdigit());
         match instruction {
             Some((offset, text)) if is_number(offset) && text.contains(';') => {
-                lines.push(text.split(';').next().unwrap_or_default().trim());
+                // Remarks stand in brackets with stars.
+                lines.push(text.split(';').next().and_then(|text| text.split("(*").next()).unwrap_or_default().trim());
             }
             Some(_) => {}
             None => {
@@ -96,23 +212,61 @@ fn step(at: usize, text: &str) -> Result<Step, String> {
     let predicates = operands.iter().filter_map(|operand| predicate(operand)).map(|(number, _)| number).collect();
     let result = operands.iter().take(2).find(|operand| !is_predicate(operand));
     let first = result.and_then(|operand| register(operand));
-    let writes = if WITH_RESULT.contains(&name) {
+    let writes = if let Some(moved) = spilled(opcode, name, &operands) {
+        moved
+    } else if WITH_RESULT.contains(&name) {
         let width = width(opcode, name).ok_or_else(|| format!("a width that is not known here: `{text}`"))?;
         let numbers = first.map_or(0..0, |first| first..first + width);
-        let moved = matches!(name, "MOV") || opcode.starts_with("IMAD.MOV");
-        // What moves is the last register that is named.
-        let source = operands.last().and_then(|operand| register(operand)).filter(|_| moved && width == 1);
-        let source = source.or_else(|| operands.get(1).and_then(|operand| register(operand)).filter(|_| name == "MOV"));
+        let source = source(opcode, name, &operands).filter(|_| width == 1);
         numbers.map(|register| Write { register, copied_from: source.into_iter().collect() }).collect()
     } else if WITHOUT_RESULT.contains(&name) || name.starts_with('U') {
         Vec::new()
     } else {
         return Err(format!("an instruction of the hardware that is not known here: `{text}`"));
     };
-    let factors = factors(opcode, name, &operands).ok_or_else(|| format!("a product that is not known here: `{text}`"))?;
+    let factors =
+        factors(opcode, name, &operands).ok_or_else(|| format!("a product that is not known here: `{text}`"))?;
     let ends = matches!(name, "EXIT" | "BRA" | "RET" | "CALL") && guard == Guard::Always && !is_conditional(&operands);
     let next = if ends { vec![] } else { vec![at + 1] };
     Ok(Step { text: text.to_string(), guard, writes, predicates, factors, next })
+}
+
+/// The register that an instruction does nothing but copy.
+fn source(opcode: &str, name: &str, operands: &[&str]) -> Option<Register> {
+    match name {
+        "MOV" => register(operands.get(1)?),
+        // The last register is added to a product of zeros.
+        "IMAD" if opcode.starts_with("IMAD.MOV") => register(operands.last()?),
+        _ => None,
+    }
+}
+
+/// What is written by an instruction that brings registers to the stack, or back: places on it count as registers.
+fn spilled(opcode: &str, name: &str, operands: &[&str]) -> Option<Vec<Write>> {
+    let (address, value) = match (name, operands) {
+        ("STL", &[address, value]) => (address, value),
+        ("LDL", &[value, address]) => (address, value),
+        _ => return None,
+    };
+    let (address, first) = (stack_place(address)?, register(value));
+    let write = |offset: Register| {
+        let place = STACK + address / 4 + offset;
+        match first {
+            Some(first) if name == "LDL" => Write { register: first + offset, copied_from: vec![place] },
+            // RZ is no register: what it stores is zero.
+            first => Write { register: place, copied_from: first.map(|first| first + offset).into_iter().collect() },
+        }
+    };
+    Some((0..width(opcode, "LDL")?).map(write).collect())
+}
+
+/// The offset of an address on the stack, to which `R1` points; `None` for one that is computed.
+fn stack_place(address: &str) -> Option<Register> {
+    let inside = address.strip_prefix("[R1")?.strip_suffix(']')?;
+    match inside.strip_prefix("+0x") {
+        Some(offset) => Register::from_str_radix(offset, 16).ok(),
+        None => inside.is_empty().then_some(0),
+    }
 }
 
 fn is_predicate(operand: &str) -> bool {
