@@ -60,9 +60,8 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// Reads all words of a left factor, to no effect.
     pub(super) fn read_factor(&self, factor: ValueId, words: &LeftWords<'ctx>) {
-        let bytes = self.func.ty(factor).dtype().map_or(WORD_BYTES, |dtype| dtype.bytes());
         // A fragment has two words along K, of four threads each.
-        let k_tile = 8 * (WORD_BYTES / bytes.clamp(1, WORD_BYTES));
+        let k_tile = 8 * (WORD_BYTES / self.dtype(factor).bytes().clamp(1, WORD_BYTES));
         let mut arguments: Vec<Value> = vec![self.shared_address(self.ir.i32(0)).into()];
         let mut lines = Vec::new();
         let origins = words.keys().filter(|at| at[0] & HALF_ROWS == 0 && at[1] & (k_tile - 1) == 0);

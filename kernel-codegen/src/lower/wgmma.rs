@@ -248,7 +248,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn left_words(&self, a: ValueId) -> LeftWords<'ctx> {
         let registers = self.registers(a);
         let coordinates = register_coordinates(self.layout(a));
-        let width = self.func.ty(a).dtype().map_or(1, |dtype| WORD_BYTES / dtype.bytes().clamp(1, WORD_BYTES));
+        let width = WORD_BYTES / self.dtype(a).bytes().clamp(1, WORD_BYTES);
         let place_of: BTreeMap<&Vec<u32>, usize> = coordinates.iter().zip(0..).collect();
         let first = coordinates.iter().filter(|at| at[1].is_multiple_of(width));
         let word = |at: &Vec<u32>| {

@@ -333,8 +333,8 @@ fn factors(opcode: &str, name: &str, operands: &[&str]) -> Option<Vec<Register>>
 /// Adds what jumps, calls and returns go to. A call is followed by its function, whose returns go behind all its calls.
 fn jumps(steps: &mut [Step], labels: &BTreeMap<&str, usize>) -> Result<(), String> {
     let mut calls: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for at in 0..steps.len() {
-        let text = steps[at].text.clone();
+    for (at, step) in steps.iter_mut().enumerate() {
+        let text = &step.text;
         let name = text.split_whitespace().find(|word| !word.starts_with('@')).unwrap_or_default();
         let name = name.split('.').next().unwrap_or_default();
         if !matches!(name, "BRA" | "CALL") {
@@ -343,8 +343,9 @@ fn jumps(steps: &mut [Step], labels: &BTreeMap<&str, usize>) -> Result<(), Strin
         let target = text.split_once("`(").and_then(|(_, rest)| rest.split_once(')')).map(|(label, _)| label);
         let target = target.and_then(|label| labels.get(label)).copied();
         let target = target.ok_or_else(|| format!("a jump to nowhere: `{text}`"))?;
-        steps[at].next.push(target);
-        if name == "CALL" {
+        let is_call = name == "CALL";
+        step.next.push(target);
+        if is_call {
             calls.entry(target).or_default().push(at + 1);
         }
     }
