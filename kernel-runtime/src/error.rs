@@ -5,6 +5,7 @@
 
 use crate::diagnostic::Diagnostic;
 use std::fmt;
+use std::time::Duration;
 
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -17,7 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// let out_of_memory = Device::cpu().zeros::<f64>(usize::MAX);
 /// assert!(matches!(out_of_memory, Err(Error::OutOfMemory { .. })));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no usable CUDA driver.
@@ -193,6 +194,32 @@ pub enum Error {
         message: Box<str>,
     },
 
+    /// A launch on the CPU took longer than its limit of time. Its programs were stopped, and what they were to write is
+    /// incomplete.
+    ///
+    /// If a program failed besides, that is the launch's error instead, as others may have waited for it. Launches have
+    /// a limit where `.time_limit(..)` or the variable `TILEWRIGHT_TIME_LIMIT` gives them one.
+    #[error(
+        "{file}:{line}:{column}: kernel `{kernel}` was stopped after its limit of {limit:?}; program ({}, {}, {}) was here; \
+         look for a loop that never ends or waits for what no program does, or raise the limit",
+        program_id[0], program_id[1], program_id[2]
+    )]
+    TimeLimit {
+        /// The kernel.
+        kernel: Box<str>,
+        /// The source file of the place.
+        file: Box<str>,
+        /// Its line, from 1: that of the loop in which the program was stopped, the innermost one if there are several.
+        line: u32,
+        /// Its column, from 1.
+        column: u32,
+        /// The program with the smallest index (the first axis of the grid runs fastest) of those that had begun and
+        /// not ended; if there is none, one that had not begun.
+        program_id: [u32; 3],
+        /// How long the launch was allowed to take.
+        limit: Duration,
+    },
+
     /// The kernel needs more of something than the device has, or than the compiler can handle.
     #[error("kernel `{kernel}` needs {needed} {what}, the limit is {limit}; {hint}")]
     Resources {
@@ -233,7 +260,14 @@ pub enum Error {
 impl Error {
     /// Whether the error was reported by a running kernel, rather than by a call of the host.
     pub fn is_from_kernel(&self) -> bool {
-        matches!(self, Error::OutOfBounds { .. } | Error::AssertFailed { .. })
+        matches!(self, Error::OutOfBounds { .. } | Error::AssertFailed { .. } | Error::TimeLimit { .. })
+    }
+}
+
+/// The text of `Display`: this is what a `main` that returns an error prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -346,6 +380,15 @@ mod tests {
             Error::WrongDevice { argument: "x".into(), actual: "cpu".into(), expected: "cuda:0".into() },
             "argument `x` lives on cpu, but the operation runs on cuda:0; copy it there with `to_device`",
         );
+    }
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_its_text() {
+        let error = Error::NoSuchDevice { requested: 3, count: 2 };
+        assert_eq!(format!("{error:?}"), error.to_string());
+        let compile = Error::from(Diagnostic::new("tiles of 3 elements", "src/k.rs", 4, 5).help("use 4"));
+        assert_eq!(format!("{compile:?}"), compile.to_string());
+        assert!(compile.to_string().contains("src/k.rs:4:5"), "{compile}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub(crate) mod accumulators;
 pub mod axis;
 pub(crate) mod control;
 mod facts;
+pub(crate) mod held_factors;
 mod rules;
 #[cfg(test)]
 mod tests;

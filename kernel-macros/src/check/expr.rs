@@ -13,6 +13,11 @@ use crate::signature::type_name;
 use crate::tree::{Kind, Node, VOp};
 use crate::types::{Class, DtRef, VElem, VTy};
 
+/// The most parts of a tuple, counted through all levels: tuples of tuples would grow without end.
+const MAX_TUPLE: usize = 1024;
+/// The most levels of tuples in tuples.
+const MAX_LEVELS: usize = 64;
+
 impl Checker<'_> {
     /// The value of an expression.
     pub(super) fn expr(&mut self, expr: &Expr) -> Checked<Val> {
@@ -39,7 +44,17 @@ impl Checker<'_> {
                 if parts.is_empty() {
                     return Ok(Val::Unit(place));
                 }
-                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+                let val = Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place);
+                let (size, levels) = val.size();
+                if size > MAX_TUPLE || levels > MAX_LEVELS {
+                    let message = if size > MAX_TUPLE {
+                        format!("a tuple has at most {MAX_TUPLE} parts, those of its parts included")
+                    } else {
+                        format!("tuples nest at most {MAX_LEVELS} deep")
+                    };
+                    return Err(self.report_help(place, message, "give its parts names of their own"));
+                }
+                Ok(val)
             }
             Expr::Field(field) => self.field(field),
             Expr::If(stmt) => match self.if_expr(stmt, true) {
@@ -70,7 +85,7 @@ impl Checker<'_> {
     pub(super) fn scoped<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         self.scopes.push(super::Scope::default());
         let result = f(self);
-        self.scopes.pop();
+        self.end_scope();
         result
     }
 
@@ -107,7 +122,7 @@ impl Checker<'_> {
                     self.report_help(place, "pointers are not dereferenced with `*`", help)
                 }
                 VElem::Data(_) => {
-                    let help = "for a power write `x * x` or `exp2(log2(x) * y)`; values are no references";
+                    let help = "for a square write `x * x`, for a power `exp2(log2(x) * y)` where `x > 0`; values are no references";
                     self.report_help(place, "`*` in front of a value is not supported in kernels", help)
                 }
             });
@@ -186,7 +201,7 @@ impl Checker<'_> {
         };
         let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
         if to == Dt::Known(DType::Bool) && self.types.resolve(dt) != DtRef::from(DType::Bool) {
-            let help = self.conversion(operand, to);
+            let help = self.truth(operand, place);
             return Err(self.report_help(place, "a number cannot be converted to `bool`", help));
         }
         if self.types.known(dt) == Some(to) {

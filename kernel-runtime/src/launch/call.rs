@@ -22,6 +22,7 @@ use crate::stream::Stream;
 use crate::tensor::{DescArg, DescMutArg};
 use kernel_core::ir::Safety;
 use std::fmt;
+use std::time::Duration;
 
 /// The grid of a call that has none yet.
 #[derive(Debug, Clone, Copy)]
@@ -158,6 +159,21 @@ macro_rules! calls {
                 self
             }
 
+            /// How long the launch may take on the CPU, where nothing limits it otherwise: the way out of
+            /// loops that never end. Its programs are stopped at the ends of the loops that they are in,
+            /// a little later, and who reads what they write gets an
+            /// [`Error::TimeLimit`](crate::Error::TimeLimit) that names one of them and its loop.
+            ///
+            /// The variable `TILEWRIGHT_TIME_LIMIT`, in seconds, does this for all launches on the CPU
+            /// that do not say otherwise. Nothing can stop a kernel that runs on a GPU, so there a call
+            /// with a limit is refused with [`Error::Unsupported`](crate::Error::Unsupported), and the
+            /// variable does nothing.
+            #[inline]
+            pub fn time_limit(mut self, limit: Duration) -> Self {
+                self.invocation.time_limit = Some(limit);
+                self
+            }
+
             /// The stream that the kernel runs on, instead of the device's default stream.
             #[inline]
             pub fn stream(mut self, stream: &'a Stream) -> Self {
@@ -274,8 +290,10 @@ impl<C, G> Call<'_, C, G> {
     /// [`Error::InvalidSetting`] for options, [`Error::Compile`], [`Error::Resources`],
     /// [`Error::Llvm`], [`Error::OutOfMemory`], [`Error::Driver`].
     ///
-    /// What goes wrong while it runs ([`Error::OutOfBounds`], [`Error::AssertFailed`]) is the
-    /// error of whoever reads a buffer that it writes, or synchronises its stream.
+    /// What goes wrong while it runs ([`Error::OutOfBounds`], [`Error::AssertFailed`],
+    /// [`Error::TimeLimit`]) is the error of whoever reads data that depends on it, or synchronises its stream; never of a later launch. That is
+    /// a buffer that it writes, until the host sets all of it, and what later launches and copies
+    /// make of that, whatever else is written there meanwhile. Each error is delivered once, the oldest first.
     ///
     /// [`Error::InvalidGrid`]: crate::Error::InvalidGrid
     /// [`Error::WrongDevice`]: crate::Error::WrongDevice
@@ -287,6 +305,7 @@ impl<C, G> Call<'_, C, G> {
     /// [`Error::Driver`]: crate::Error::Driver
     /// [`Error::OutOfBounds`]: crate::Error::OutOfBounds
     /// [`Error::AssertFailed`]: crate::Error::AssertFailed
+    /// [`Error::TimeLimit`]: crate::Error::TimeLimit
     #[inline]
     pub fn launch(self, device: &Device) -> Result<()>
     where

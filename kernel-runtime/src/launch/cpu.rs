@@ -9,21 +9,25 @@ use super::fault::{FaultAt, ParamNames};
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::Key;
+use super::loads::{self, Loads};
 use super::spec::{Checking, ParamSpecs, Spec, Tuning};
 use super::tile_size::LargestTile;
 use super::timing::Timings;
 use crate::error::{Access, Error, Result};
 use crate::graph::{HostLaunch, recording};
 use crate::record::LaunchId;
+use crate::settings;
 use crate::storage::Address;
 use crate::tensor::Padding;
 use kernel_core::interp::{self, Fault, FaultKind, Program};
 use smallvec::SmallVec;
+use std::time::Duration;
 
 /// The interpreter's form of a variant.
 pub(super) struct CpuVariant {
     program: Program,
     names: ParamNames,
+    loads: Loads,
     largest: LargestTile,
 }
 
@@ -36,6 +40,8 @@ struct CpuLaunch {
     variant: &'static CpuVariant,
     inputs: SmallVec<[interp::Arg; 12]>,
     grid: [u32; 3],
+    /// How long it may take.
+    limit: Option<Duration>,
 }
 
 /// Runs the kernel, or records it.
@@ -47,10 +53,13 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
         Ok(variant)
     })?;
     let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
-    let launch = CpuLaunch { kernel, variant, inputs, grid: place.grid };
+    let limit = call.time_limit.map_or_else(settings::time_limit, |limit| Ok(Some(limit)))?;
+    let launch = CpuLaunch { kernel, variant, inputs, grid: place.grid, limit };
     if recording::is_active() {
         return recording::record(place.stream, |recording| {
-            call.args.iter().for_each(|arg| arg.note(recording));
+            for (index, arg) in call.args.iter().enumerate() {
+                arg.note(recording, variant.loads.loads_from(index));
+            }
             recording.add_host_launch(Box::new(launch))
         });
     }
@@ -58,17 +67,21 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     // Until the end, as the kernel runs here and now.
     let _entered = enter(&call.args);
     for arg in call.args.iter() {
-        arg.prepare(place.stream, id)?;
+        arg.prepare(place.stream)?;
     }
     // SAFETY: the buffers are borrowed here: those that the kernel writes exclusively, the others
     // so that nobody writes them. `prepare` has waited for earlier uses.
-    match unsafe { launch.run() } {
-        Err(error) if error.is_from_kernel() => {
-            place.stream.push_error(id, error);
-            Ok(())
-        }
-        result => result,
+    let (failed, result) = match unsafe { launch.run() } {
+        Err(error) if error.is_from_kernel() => (Some(error), Ok(())),
+        result => (None, result),
+    };
+    let ledger = place.stream.ledger();
+    if failed.is_some() || variant.loads.reads_suspect(&call.args, ledger) {
+        let uses = variant.loads.uses(&call.args);
+        let place = ledger.lock().append_ended(place.stream.id(), id, failed, uses);
+        loads::set_suspect(&call.args, place);
     }
+    result
 }
 
 // SAFETY: the inputs are addresses, which whoever calls `run` vouches for.
@@ -81,7 +94,7 @@ impl HostLaunch for CpuLaunch {
         // SAFETY: buffers hold as many elements of their dtypes, aligned and initialised, as they
         // did when the launch was made; the caller vouches for their life and use. What a kernel
         // stores to a `bool` is 0 or 1.
-        let result = unsafe { self.variant.program.run(&self.inputs, self.grid) };
+        let result = unsafe { self.variant.program.run_within(&self.inputs, self.grid, self.limit) };
         result.map_err(|fault| self.variant.explain(self.kernel, fault))
     }
 }
@@ -97,7 +110,8 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVaria
         let program = timings.stage("interpreter", || Program::new(&bound));
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        Ok(CpuVariant { program, names: ParamNames::of(bound.func()), largest: LargestTile::of(&bound) })
+        let (names, loads) = (ParamNames::of(bound.func()), Loads::of(bound.func()));
+        Ok(CpuVariant { program, names, loads, largest: LargestTile::of(&bound) })
     })
 }
 
@@ -136,6 +150,7 @@ impl CpuVariant {
                 at.out_of_bounds(self.names.get(*param), access, *offset, *len)
             }
             FaultKind::Assert { message } => at.assertion(message),
+            FaultKind::TimeLimit { limit } => at.late(*limit),
             FaultKind::SharedOutOfBounds { .. }
             | FaultKind::Deadlock { .. }
             | FaultKind::Race { .. }

@@ -8,6 +8,7 @@
 //! | `flow` | early return, short circuits, branches, loops, swaps |
 //! | `hints` | promises that hold, and ones that do not |
 //! | `products` | matrix products, 8-bit floats |
+//! | `held_factors` | left factors that outlive a trip of a loop, beside others that do not |
 //! | `running` | scans and atomics |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
@@ -15,6 +16,7 @@
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
 //! | `stores_in_loops` | blocks of tensors that trips of a loop store to the same elements; assertions before products |
 //! | `no_trips` | products whose loops do not run |
+//! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
@@ -25,6 +27,7 @@ mod bounds;
 mod constants;
 mod descriptors;
 mod flow;
+mod held_factors;
 mod hints;
 mod language;
 mod launches;
@@ -35,3 +38,4 @@ mod products;
 mod running;
 mod sizes;
 mod stores_in_loops;
+mod waiting;

@@ -1,6 +1,7 @@
 //! Generated code, looked at without a GPU.
 
 mod determinism;
+mod held_factors;
 mod kernels;
 mod names;
 mod reports;
