@@ -57,7 +57,14 @@ struct Arguments {
 fn arguments() -> Result<Arguments, lexopt::Error> {
     use lexopt::prelude::*;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let settings = Settings { seeds: 0..0, mode: Mode::Passes, workers, log: None, emulate_every: 50, patience: Duration::from_secs(60) };
+    let settings = Settings {
+        seeds: 0..0,
+        mode: Mode::Passes,
+        workers,
+        log: None,
+        emulate_every: 50,
+        patience: Duration::from_secs(60),
+    };
     let mut found = Arguments { task: Task::Help, settings, out: None, tries: 20_000, alone: false };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -75,7 +82,8 @@ fn arguments() -> Result<Arguments, lexopt::Error> {
             Long("patience") => found.settings.patience = Duration::from_secs(parser.value()?.parse()?),
             Long("gpu") => found.settings.mode = Mode::Gpu,
             Long("mode") => {
-                found.settings.mode = Mode::from_name(&parser.value()?.string()?).ok_or("modes are passes, gpu, cpu")?;
+                found.settings.mode =
+                    Mode::from_name(&parser.value()?.string()?).ok_or("modes are passes, gpu, cpu")?;
             }
             Long("alone") => found.alone = true,
             Long("tries") => found.tries = parser.value()?.parse()?,
