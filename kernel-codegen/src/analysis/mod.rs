@@ -5,6 +5,7 @@ pub mod axis;
 pub(crate) mod control;
 mod facts;
 pub(crate) mod held_factors;
+pub(crate) mod pressure;
 mod rules;
 #[cfg(test)]
 mod tests;

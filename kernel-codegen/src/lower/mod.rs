@@ -131,11 +131,11 @@ pub(crate) fn lower<'ctx>(
     }
     lower.report.shared_bytes = needed;
     let barriers = lower.report.barriers;
-    let min_programs = match sets_registers(func) {
-        true => Some(1),
+    let (min_programs, need) = match sets_registers(func) {
+        true => (Some(1), None),
         false => asked_programs(func, target, lower.block_warps, needed, barriers),
     };
-    lower.report.min_programs = min_programs;
+    (lower.report.min_programs, lower.report.need) = (min_programs, need);
     let threads = lower.block_warps * WARP_SIZE;
     mark_kernel(lower.function, &KernelBounds { min_blocks: min_programs, ..KernelBounds::block(threads) });
     Ok(Lowered {

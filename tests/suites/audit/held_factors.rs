@@ -50,6 +50,7 @@ masked!(masked_integers, Int, i32);
 macro_rules! looped {
     ($name:ident, |$x:ident, $y:ident, $k:ident, $v:ident, $i:ident, $acc:ident, $len:ident, $flag:ident| { $($body:tt)* }) => {
         #[kernel]
+        #[allow(unused_variables, reason = "not every loop has both factors")]
         fn $name<const D: usize, const M: usize, const N: usize>(
             q: TensorDesc<f16, { [M, D] }>,
             $k: TensorDesc<f16, { [N, D] }>,
