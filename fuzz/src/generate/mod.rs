@@ -112,7 +112,7 @@ fn central_product(w: &mut Writer, large: bool) {
         0 | 1 => products::single(w, &plan).map(drop_id),
         2 => products::persistent(w, &plan),
         3 | 4 if large => products::persistent(w, &plan),
-        2..6 => products::accumulate(w, &plan),
+        3..6 => products::accumulate(w, &plan),
         _ => products::attention(w, &plan),
     };
     if done.is_none() && !w.features.contains(Feature::Product) {
