@@ -55,3 +55,42 @@ fn masked_loads_set_registers_first_only_where_that_shows() {
     assert_ne!(all, add);
     assert!(set(&all) >= 16, "{}", set(&all));
 }
+
+/// Where an atomic stands between barriers and other accesses, by the letters of the PTX: a store, a load, a barrier, an atomic.
+fn around_an_atomic(order: &str) -> String {
+    let text = format!(
+        "kernel flag \"flag.rs\" unsafe bound {{
+           param %x x: ptr_mut i32 {{div = 16}}
+           param %flag flag: ptr_mut i32 {{div = 16}}
+           param %y y: ptr_mut i32 {{div = 16}}
+           %i: i32[256] = arange {{lo = 0, hi = 256}}
+           %xs: *x[256] = splat %x
+           %xp: *x[256] = add_ptr %xs, %i
+           store %xp, %i
+           %one: i32 = const 1
+           %before: i32 = atomic_rmw %flag, %one {{op = add, order = {order}, scope = device}}
+           %ys: *y[256] = splat %y
+           %yp: *y[256] = add_ptr %ys, %i
+           %v: i32[256] = load %yp
+           store %xp, %v
+           return
+         }}"
+    );
+    let compiled = support::compile_for_hopper(&support::kernel(&text));
+    support::assemble(&compiled);
+    let letter = |line: &str| {
+        let found = [("st.global", 'S'), ("ld.global", 'L'), ("bar.sync", '|'), ("atom.", 'A'), ("red.", 'A')];
+        found.into_iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| letter)
+    };
+    let mut letters: Vec<char> = compiled.ptx.lines().filter_map(letter).collect();
+    letters.dedup();
+    letters.into_iter().collect()
+}
+
+/// One thread does the atomic for all: what the others stored must come before it, what they load behind it.
+#[test]
+fn atomics_that_release_or_acquire_have_barriers() {
+    for (order, expected) in [("relaxed", "SALS"), ("release", "S|ALS"), ("acquire", "SA|LS"), ("acq_rel", "S|A|LS")] {
+        assert_eq!(around_an_atomic(order), expected, "{order}");
+    }
+}

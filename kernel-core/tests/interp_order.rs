@@ -339,3 +339,39 @@ fn four_warps_wait_for_nobody_to_copy_what_they_wrote() {
         assert!(message.contains("without a barrier"), "{held} {barrier} {parts}: {message}");
     }
 }
+
+/// One group writes, another fences, and a product reads. The fence covers what its own group knows of.
+#[test]
+fn a_fence_shows_what_its_group_has_waited_for() {
+    let kernel = |first: &str, second: &str| {
+        format!(
+            "%s: shared f32[4, 4] = shared_alloc
+             %sb: shared f32[4, 4] = shared_alloc
+             %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             fence {{kind = barrier_init}}
+             %y: f32[4, 4] = desc_load %b, %zero, %zero
+             shared_store %sb, %y
+             fence {{kind = proxy_async}}
+             warp_groups {{warps = [4, 4], registers = [40, 232]}} {{
+               %x: f32[4, 4] = desc_load %a, %zero, %zero
+               shared_store %s, %x
+               {first}
+               yield
+             }} with {{
+               {second}
+               %d: f32[4, 4] = wgmma %s, %sb, %c
+               %w: f32[4, 4] = wgmma_wait %d {{pending = 0}}
+               desc_store %out, %w, %zero, %zero
+               yield
+             }}"
+        )
+    };
+    let (wait, fence, arrive) =
+        ("barrier_wait %full, %zero, %zero\n", "fence {kind = proxy_async}\n", "barrier_arrive %full, %zero\n");
+    assert_eq!(run(&kernel(&format!("{fence}{arrive}"), wait)).1, Ok(()), "who writes fences");
+    assert_eq!(run(&kernel(arrive, &format!("{wait}{fence}"))).1, Ok(()), "who reads fences, behind the wait");
+    let early = run(&kernel(arrive, &format!("{fence}{wait}"))).1.expect_err("the fence came too early").to_string();
+    assert!(early.contains("written without a proxy fence"), "{early}");
+    let none = run(&kernel(arrive, wait)).1.expect_err("nobody fences").to_string();
+    assert!(none.contains("written without a proxy fence"), "{none}");
+}

@@ -92,6 +92,19 @@ fn one_dimension() {
         ("%r: i64[1024] = cast %i", (1024, all, 1)),
         ("%r: bool[1024] = check_bounds %offs, %len {param = 0, store = false}", (1, 1, 8)),
         ("%r: bool[1024] = check_bounds %ragged, %len {param = 0, store = false}", (1, 1, 1)),
+        // A mask splits the groups of a check.
+        (
+            "%m: bool[1024] = cmp.lt %offs, %ns\n %r: bool[1024] = check_bounds %offs, %len, %m {param = 0, store = false}",
+            (1, 1, 8),
+        ),
+        (
+            "%m: bool[1024] = cmp.lt %ragged, %ns\n %r: bool[1024] = check_bounds %offs, %len, %m {param = 0, store = false}",
+            (1, 1, 1),
+        ),
+        // A choice between two runs is a run where the condition does not change.
+        ("%c: bool[1024] = cmp.lt %ragged, %ns\n %r: i32[1024] = select %c, %i, %offs", (1, 1, 1)),
+        ("%c: bool[1024] = cmp.lt %offs, %ns\n %r: i32[1024] = select %c, %i, %offs", (16, 16, 1)),
+        ("%c: bool[1024] = cmp.lt %ns, %ms\n %r: i32[1024] = select %c, %i, %offs", (1024, 1024, 1)),
     ];
     for (body, expected) in cases {
         assert_eq!(dims(body), [*expected], "{body}");

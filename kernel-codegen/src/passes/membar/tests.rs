@@ -42,8 +42,19 @@ const TAIL: &str = "
 
 /// The places of the barriers: between which operations of the body.
 fn barriers(body: &str) -> String {
-    let text = format!("{HEAD}{body}\n barrier {TAIL}");
-    let mut func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let all = marks(&format!("{HEAD}{body}\n barrier {TAIL}"));
+    // The end is always the same: what is put before it settles everything, if anything is left.
+    all.strip_suffix("LLL)/)").unwrap_or(&all).trim_end_matches('|').to_string()
+}
+
+/// As [`barriers`], where memory is free again after the last use of an allocation.
+fn barriers_where_memory_is_shared(body: &str) -> String {
+    marks(&format!("{HEAD}{body}\n return\n}}"))
+}
+
+/// The operations of a kernel behind its head, one letter each.
+fn marks(text: &str) -> String {
+    let mut func = parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     super::run(&mut func);
     verify(&func).unwrap_or_else(|problems| panic!("{problems:?}\n{}", print(&func)));
     let printed = print(&func);
@@ -64,9 +75,7 @@ fn barriers(body: &str) -> String {
         let found = words.iter().position(|word| line.split_whitespace().any(|part| part == *word))?;
         Some(letters[found])
     });
-    let all: String = names.collect();
-    // The end is always the same: what is put before it settles everything, if anything is left.
-    all.strip_suffix("LLL)/)").unwrap_or(&all).trim_end_matches('|').to_string()
+    names.collect()
 }
 
 #[test]
@@ -188,4 +197,24 @@ fn barriers_with_phases_order_tensor_copies() {
     };
     assert_eq!(barriers(&body("")), "tL", "nobody waits but for the phase");
     assert_eq!(barriers(&body("%k: f32[32, 32] #1 = shared_load %v")), "L|tL");
+}
+
+#[test]
+fn allocations_that_share_memory_meet() {
+    let alloc = "%late: shared f32[32, 32] #2 = shared_alloc\n";
+    // What is read last must have been read before another allocation overwrites it, even by the same thread: it holds
+    // another element there.
+    let body = format!("shared_store %v, %a\n%r: f32[32, 32] #0 = shared_load %v\n{alloc}shared_store %late, %a");
+    assert_eq!(barriers_where_memory_is_shared(&body), "SL|S");
+    // An allocation that is live beside the other one has memory of its own.
+    let beside = format!("{body}\n%k: f32[32, 32] #0 = shared_load %v");
+    assert_eq!(barriers_where_memory_is_shared(&beside), "SLSL");
+    // A write that nobody has read, and one that follows it in the same memory.
+    let body = format!("shared_store %v, %a\n{alloc}shared_store %late, %b\n%r: f32[32, 32] #1 = shared_load %late");
+    assert_eq!(barriers_where_memory_is_shared(&body), "S|SL");
+    // What a copy has brought, nobody needs to have read.
+    let copy =
+        "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n%h: token = async_wait %g {pending = 0}\n";
+    let body = format!("{copy}{alloc}shared_store %late, %a\n%r: f32[32, 32] #0 = shared_load %late");
+    assert_eq!(barriers_where_memory_is_shared(&body), "cw|SL");
 }
