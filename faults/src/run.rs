@@ -41,8 +41,8 @@ impl Outcome {
 /// The folder of the libraries that unit tests of procedural macros load.
 pub fn libraries() -> Option<PathBuf> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).args(["--print", "sysroot"]).output().ok()?;
-    Some(Path::new(String::from_utf8(output.stdout).ok()?.trim()).join("lib"))
+    let output = Command::new(rustc).args(["--print", "target-libdir"]).output().ok()?;
+    Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim()))
 }
 
 /// Runs a test binary. `fault` is the number of a switch, 0 for none.

@@ -94,11 +94,11 @@ fn one_dimension() {
         ("%r: bool[1024] = check_bounds %ragged, %len {param = 0, store = false}", (1, 1, 1)),
         // A mask splits the groups of a check.
         (
-            "%m: bool[1024] = cmp.lt %offs, %ns\n %r: bool[1024] = check_bounds %offs, %len, %m {param = 0, store = false}",
+            "%k: bool[1024] = cmp.lt %offs, %ns\n %r: bool[1024] = check_bounds %offs, %len, %k {param = 0, store = false}",
             (1, 1, 8),
         ),
         (
-            "%m: bool[1024] = cmp.lt %ragged, %ns\n %r: bool[1024] = check_bounds %offs, %len, %m {param = 0, store = false}",
+            "%k: bool[1024] = cmp.lt %ragged, %ns\n %r: bool[1024] = check_bounds %offs, %len, %k {param = 0, store = false}",
             (1, 1, 1),
         ),
         // A choice between two runs is a run where the condition does not change.
