@@ -4,6 +4,7 @@
 //! cargo run -p tilewright-faults                          all faults
 //! cargo run -p tilewright-faults -- --only membar         those with that in their name, file or class
 //! cargo run -p tilewright-faults -- --open                those that survived, or have no verdict yet
+//! cargo run -p tilewright-faults -- --open --quick 5      the same, with tests that take no more than 5 s
 //! cargo run -p tilewright-faults -- --list                what is in the lists, and the verdicts so far
 //! ```
 //!
@@ -44,6 +45,13 @@ fn main() -> ExitCode {
         .about("Plants faults, and runs the tests that ought to see them")
         .arg(Arg::new("only").long("only").value_name("TEXT").help("Faults with this in their name, file or class"))
         .arg(Arg::new("open").long("open").action(ArgAction::SetTrue).help("Faults that survived, or have no verdict"))
+        .arg(
+            Arg::new("quick")
+                .long("quick")
+                .value_name("SECONDS")
+                .value_parser(clap::value_parser!(u64))
+                .help("Only tests that take no longer; faults that they do not see get no verdict"),
+        )
         .arg(Arg::new("list").long("list").action(ArgAction::SetTrue).help("Run nothing: what is in the lists"))
         .arg(Arg::new("build").long("build").action(ArgAction::SetTrue).help("Plant and build, and run nothing"))
         .arg(
@@ -58,6 +66,7 @@ fn main() -> ExitCode {
     let options = Options {
         only: arguments.get_one::<String>("only").cloned(),
         open: arguments.get_flag("open"),
+        quick: arguments.get_one::<u64>("quick").copied().map(Duration::from_secs),
         list: arguments.get_flag("list"),
         build: arguments.get_flag("build"),
         jobs: arguments.get_one::<usize>("jobs").copied().unwrap_or(1).max(1),
@@ -75,6 +84,7 @@ fn main() -> ExitCode {
 struct Options {
     only: Option<String>,
     open: bool,
+    quick: Option<Duration>,
     list: bool,
     build: bool,
     jobs: usize,
@@ -101,7 +111,9 @@ fn work(options: &Options) -> Result<bool, Error> {
         if options.build {
             return Ok(true);
         }
-        let bench = Bench { binaries, libraries: run::libraries().unwrap_or_default(), baselines: Mutex::default() };
+        let libraries = run::libraries().unwrap_or_default();
+        let mut bench = Bench { binaries, libraries, quick: options.quick, baselines: BTreeMap::new() };
+        bench.measure(&tests)?;
         bench
             .judge(&chosen, options.jobs, &mut verdicts, &mut |verdicts| verdict::save(&results, &faults, verdicts))?;
     }
@@ -127,11 +139,33 @@ impl Options {
 struct Bench {
     binaries: Binaries,
     libraries: PathBuf,
-    /// Seconds without a fault.
-    baselines: Mutex<BTreeMap<TestSpec, f64>>,
+    /// Tests that take longer are left out.
+    quick: Option<Duration>,
+    /// Seconds without a fault, of the tests that take part.
+    baselines: BTreeMap<TestSpec, f64>,
 }
 
 impl Bench {
+    /// Runs each test without a fault.
+    fn measure(&mut self, tests: &BTreeSet<&TestSpec>) -> Result<(), Error> {
+        for &test in tests {
+            let started = Instant::now();
+            let outcome = run::run(self.binary(test)?, test, 0, self.quick.unwrap_or(LONGEST), &self.libraries)?;
+            let seconds = started.elapsed().as_secs_f64();
+            match outcome {
+                Outcome::Passed(count) if count > 0 => {
+                    eprintln!("without a fault, {seconds:.1} s  {test}: {}", outcome.describe());
+                    self.baselines.insert(test.clone(), seconds);
+                }
+                Outcome::Hung if self.quick.is_some() => eprintln!("left out, as it takes longer: {test}"),
+                Outcome::Passed(_) | Outcome::Failed(_) | Outcome::Crashed(_) | Outcome::Hung => {
+                    return Err(Error::Baseline { test: test.to_string(), outcome: outcome.describe() });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Gives each fault its verdict.
     fn judge(
         &self,
@@ -147,8 +181,15 @@ impl Bench {
                 let next = queue.lock().expect("no worker panics").next();
                 let Some((index, fault)) = next else { return Ok(()) };
                 let verdict = self.verdict(fault)?;
-                let seen_by = verdict.seen_by.as_deref().unwrap_or("SURVIVED");
+                let seen_by = match &verdict.seen_by {
+                    Some(test) => test,
+                    None if self.quick.is_some() => "not seen by quick tests",
+                    None => "SURVIVED",
+                };
                 eprintln!("[{}/{}] {:6.1} s  {}: {seen_by}", index + 1, chosen.len(), verdict.seconds, fault.id);
+                if verdict.seen_by.is_none() && self.quick.is_some() {
+                    continue;
+                }
                 let mut guard = shared.lock().expect("no worker panics");
                 let (verdicts, save) = &mut *guard;
                 verdicts.insert(fault.id.clone(), verdict);
@@ -163,14 +204,16 @@ impl Bench {
 
     /// Runs a fault's tests until one sees it.
     fn verdict(&self, fault: &Fault) -> Result<Verdict, Error> {
-        let mut tests: Vec<(f64, &TestSpec)> = Vec::new();
-        for test in &fault.tests {
-            tests.push((self.baseline(test)?, test));
-        }
-        tests[fault.own_tests..].sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (own, others) = fault.tests.split_at(fault.own_tests);
+        let timed = |tests: &[TestSpec]| -> Vec<(f64, TestSpec)> {
+            tests.iter().filter_map(|test| Some((*self.baselines.get(test)?, test.clone()))).collect()
+        };
+        let (mut tests, mut others) = (timed(own), timed(others));
+        others.sort_by(|a, b| a.0.total_cmp(&b.0));
+        tests.append(&mut others);
         let started = Instant::now();
         let mut seen_by = None;
-        for (seconds, test) in tests {
+        for (seconds, test) in &tests {
             let limit = Duration::from_secs_f64(60.0 + 6.0 * seconds);
             let outcome = run::run(self.binary(test)?, test, fault.switch(), limit, &self.libraries)?;
             if !matches!(outcome, Outcome::Passed(_)) {
@@ -179,22 +222,6 @@ impl Bench {
             }
         }
         Ok(Verdict { seen_by, seconds: started.elapsed().as_secs_f64() })
-    }
-
-    /// How long a test takes without a fault, in seconds.
-    fn baseline(&self, test: &TestSpec) -> Result<f64, Error> {
-        if let Some(&seconds) = self.baselines.lock().expect("no worker panics").get(test) {
-            return Ok(seconds);
-        }
-        let started = Instant::now();
-        let outcome = run::run(self.binary(test)?, test, 0, LONGEST, &self.libraries)?;
-        let seconds = started.elapsed().as_secs_f64();
-        if !matches!(outcome, Outcome::Passed(count) if count > 0) {
-            return Err(Error::Baseline { test: test.to_string(), outcome: outcome.describe() });
-        }
-        eprintln!("without a fault, {seconds:.1} s  {test}: {}", outcome.describe());
-        self.baselines.lock().expect("no worker panics").insert(test.clone(), seconds);
-        Ok(seconds)
     }
 
     fn binary(&self, test: &TestSpec) -> Result<&Binary, Error> {

@@ -67,6 +67,31 @@ fn a_masked_copy_is_decided_by_the_mask() {
     assert!(!launch(i128::from(i32::MAX), 1 << 31, 1 << 31, (1 << 25) + 1), "an offset may wrap");
 }
 
+/// What each form of a mask says of the offsets under it, to the last one.
+#[test]
+fn masks_say_what_their_comparisons_say() {
+    let with = |mask: &str| MASKED.replace("%10: bool[64] = cmp.lt %8, %9", mask);
+    let launch = |source: &str, n, len, grid| {
+        holds(source, &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid })
+    };
+    let at_most = with("%10: bool[64] = cmp.le %8, %9");
+    assert!(launch(&at_most, 99, 100, 2) && !launch(&at_most, 100, 100, 2));
+    let not_above = with("%20: bool[64] = cmp.gt %8, %9\n  %10: bool[64] = not %20");
+    assert!(launch(&not_above, 99, 100, 2) && !launch(&not_above, 100, 100, 2));
+    // A disjunction says what both of its parts say, which is nothing here.
+    let either = with("%20: bool[64] = cmp.lt %8, %9\n  %21: bool[64] = cmp.ge %8, %9\n  %10: bool[64] = or %20, %21");
+    assert!(!launch(&either, 100, 100, 2) && launch(&either, 100, 128, 2));
+    // From below: offsets from -64 on, of which the mask leaves those from a bound on.
+    let from = |bound: i32| {
+        let mask = format!(
+            "%20: bool[64] = cmp.lt %8, %9\n  %21: i32 = const {bound}\n  %22: i32[64] = splat %21
+            %23: bool[64] = cmp.ge %8, %22\n  %10: bool[64] = and %20, %23"
+        );
+        with(&mask).replace("%5: i32 = mul %3, %4", "%24: i32 = mul %3, %4\n  %5: i32 = sub %24, %4")
+    };
+    assert!(launch(&from(0), 100, 100, 3) && !launch(&from(-1), 100, 100, 3) && !launch(&from(-2), 100, 100, 3));
+}
+
 #[test]
 fn the_fast_variant_has_no_checks_and_the_other_has_all() {
     let (fast, _) = prepare(MASKED, Checks::AtLaunch);

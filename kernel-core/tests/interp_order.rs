@@ -375,3 +375,66 @@ fn a_fence_shows_what_its_group_has_waited_for() {
     let none = run(&kernel(arrive, wait)).1.expect_err("nobody fences").to_string();
     assert!(none.contains("written without a proxy fence"), "{none}");
 }
+
+#[test]
+fn what_an_asynchronous_operation_reads_is_not_written() {
+    let body = STORES.replace("      tma_store_wait {pending = 0}\n      barrier\n", "      barrier\n");
+    assert_ne!(body, STORES);
+    let message = run(&body).1.expect_err("it is overwritten").to_string();
+    assert!(message.contains("is written while an asynchronous operation that reads it"), "{message}");
+}
+
+/// An arrival covers what its group did before it, and nothing behind it.
+#[test]
+fn an_arrival_covers_what_came_before_it() {
+    let kernel = |first: &str| {
+        format!(
+            "%s: shared f32[4, 4] = shared_alloc
+             %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             fence {{kind = barrier_init}}
+             warp_groups {{warps = [4, 4], registers = [40, 232]}} {{
+               %x: f32[4, 4] = desc_load %a, %zero, %zero
+               {first}
+               yield
+             }} with {{
+               barrier_wait %full, %zero, %zero
+               %y: f32[4, 4] = shared_load %s
+               desc_store %out, %y, %zero, %zero
+               yield
+             }}"
+        )
+    };
+    assert_eq!(run(&kernel("shared_store %s, %x\nbarrier_arrive %full, %zero")).1, Ok(()));
+    let late = run(&kernel("barrier_arrive %full, %zero\nshared_store %s, %x"));
+    let late = late.1.expect_err("the store comes behind").to_string();
+    assert!(late.contains("without a wait for the other warps"), "{late}");
+}
+
+/// An arrival for the next phase, which others have not come to, covers nothing for those who wait for this one.
+#[test]
+fn a_wait_sees_what_arrived_for_its_phase() {
+    let kernel = "%s: shared f32[4, 4] = shared_alloc
+        %full: barrier[1] = barrier_alloc {slots = 1, count = 2}
+        %go: barrier[1] = barrier_alloc {slots = 1, count = 1}
+        fence {kind = barrier_init}
+        warp_groups {warps = [4, 4, 4], registers = [40, 40, 40]} {
+          barrier_arrive %full, %zero
+          barrier_wait %full, %zero, %zero
+          %x: f32[4, 4] = desc_load %a, %zero, %zero
+          shared_store %s, %x
+          barrier_arrive %full, %zero
+          yield
+        } with {
+          barrier_arrive %full, %zero
+          barrier_wait %go, %zero, %zero
+          barrier_wait %full, %zero, %zero
+          %y: f32[4, 4] = shared_load %s
+          desc_store %out, %y, %zero, %zero
+          yield
+        } with {
+          barrier_arrive %go, %zero
+          yield
+        }";
+    let message = run(kernel).1.expect_err("the store is for the next phase").to_string();
+    assert!(message.contains("without a wait for the other warps"), "{message}");
+}

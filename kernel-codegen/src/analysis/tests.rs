@@ -77,6 +77,8 @@ fn one_dimension() {
         ("%u: u32[1024] = bitcast %offs\n %v: u32[1024] = bitcast %ns\n %r: u32[1024] = div %u, %v", (1, 1, 16)),
         ("%u: u32[1024] = bitcast %ragged\n %v: u32[1024] = bitcast %ns\n %r: u32[1024] = rem %u, %v", (1, 1, 1)),
         ("%three: i32 = const 3\n %threes: i32[1024] = splat %three\n %r: i32[1024] = and %offs, %threes", (4, 4, 1)),
+        // Bits that are not all those below some bit keep no groups.
+        ("%five: i32 = const 5\n %fives: i32[1024] = splat %five\n %r: i32[1024] = and %offs, %fives", (1, 1, 1)),
         ("%r: i32[1024] = shl %i, %fours", (1, 16, 1)),
         ("%r: bool[1024] = cmp.lt %offs, %ns", (1, 1, 16)),
         ("%r: bool[1024] = cmp.ge %offs, %ns", (1, 1, 16)),

@@ -60,6 +60,31 @@ fn a_clip_holds_for_every_limit() {
     assert!(!below(11), "what may be -3 is not");
 }
 
+/// A value that comes one of two ways is anywhere in either; a counter whose step may be zero is anywhere.
+#[test]
+fn ways_that_meet_and_counters_hold_every_value() {
+    let known = |nodes: &[Node], last: Node| {
+        let mut c = LaunchConditions::default();
+        let ids: Vec<NodeId> = nodes.iter().map(|node| c.node(node.clone())).collect();
+        assert_eq!(ids.len(), nodes.len());
+        let values: Vec<Known<i64>> = nodes
+            .iter()
+            .map(|node| match node {
+                Node::Fixed(lo, hi) => interval(*lo as i64, *hi as i64),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        evaluate::<i64>(&last, &values, &env(&[], &[], 1))
+    };
+    let mut c = LaunchConditions::default();
+    let fixed = [Node::Fixed(0, 3), Node::Fixed(5, 9), Node::Fixed(1, 2), Node::Fixed(-1, 2)];
+    let ids: Vec<NodeId> = fixed.iter().map(|node| c.node(node.clone())).collect();
+    assert_eq!(known(&fixed, Node::Either(ids[0], ids[1])), Ok(interval(0, 9)));
+    assert_eq!(known(&fixed, Node::Either(ids[1], ids[0])), Ok(interval(0, 9)));
+    assert_eq!(known(&fixed, Node::Counter(ids[0], ids[1], ids[2])), Ok(interval(0, 8)));
+    assert_eq!(known(&fixed, Node::Counter(ids[0], ids[1], ids[3])), Ok(Known::Nothing));
+}
+
 #[test]
 fn an_empty_grid_needs_nothing() {
     assert!(masked_add().hold(&env(&[None, Some(3001)], &[0], 0)));

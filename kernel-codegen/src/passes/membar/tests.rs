@@ -3,15 +3,18 @@
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
 
-/// Two layouts of a tile, in which different threads hold an element; and one in which all hold all.
+/// Layouts of a tile: two in which different threads hold an element, one in which several hold it, and one that matrix
+/// instructions store and load.
 const HEAD: &str = "kernel test \"test.rs\" unsafe placed {
     param %p p: ptr_mut f32
     param %n n: i32
     param %t t: desc f32[32, 32]
+    param %u u: desc_mut f32[32, 32]
     layout #0 = register [0, 1] [0, 2] [0, 4], lane [0, 8] [0, 16] [1, 0] [2, 0] [4, 0], warp [8, 0] [16, 0] -> dim0 32, dim1 32
     layout #1 = register [1, 0] [2, 0] [4, 0], lane [8, 0] [16, 0] [0, 1] [0, 2] [0, 4], warp [0, 8] [0, 16] -> dim0 32, dim1 32
     layout #2 = offset [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [1, 0] [2, 0] [4, 0] [8, 0] [16, 0] -> dim0 32, dim1 32
     layout #3 = register [0, 1] [0, 2] [0, 4] [0, 8], lane [0, 16] [1, 0] [2, 0] [4, 0] [8, 0], warp [0, 0] [16, 0] -> dim0 32, dim1 32
+    layout #4 = register [0, 4] [0, 8] [0, 16], lane [0, 1] [0, 2] [1, 0] [2, 0] [4, 0], warp [8, 0] [16, 0] -> dim0 32, dim1 32
     %zero: i32 = const 0
     %one: i32 = const 1
     %two: i32 = const 2
@@ -21,6 +24,7 @@ const HEAD: &str = "kernel test \"test.rs\" unsafe placed {
     %a: f32[32, 32] #0 = splat %x
     %b: f32[32, 32] #1 = splat %x
     %c: f32[32, 32] #3 = splat %x
+    %e: f32[32, 32] #4 = splat %x
     %q: *p[32, 32] #0 = splat %p
     %v: shared f32[32, 32] #2 = shared_alloc
     %w: shared f32[32, 32] #2 = shared_alloc
@@ -70,11 +74,13 @@ fn marks(text: &str) -> String {
             "async_copy",
             "async_wait",
             "tma_load",
+            "tma_store",
+            "tma_store_wait",
             "for",
             "else",
             "yield",
         ];
-        let letters = ["", "S", "L", "|", "c", "w", "t", "(", "/", ")"];
+        let letters = ["", "S", "L", "|", "c", "w", "t", "T", "W", "(", "/", ")"];
         let found = words.iter().position(|word| line.split_whitespace().any(|part| part == *word))?;
         Some(letters[found])
     });
@@ -91,6 +97,8 @@ fn a_read_of_what_the_thread_itself_wrote_does_not() {
     assert_eq!(barriers("shared_store %v, %a\n%r: f32[32, 32] #0 = shared_load %v"), "SL");
     // Where several threads hold an element, another one may have written it.
     assert_eq!(barriers("shared_store %v, %c\n%r: f32[32, 32] #3 = shared_load %v"), "S|L");
+    // Matrix instructions pass elements between lanes.
+    assert_eq!(barriers("shared_store %v, %e\n%r: f32[32, 32] #4 = shared_load %v"), "S|L");
 }
 
 #[test]
@@ -172,6 +180,34 @@ fn rotating_slots_need_one_barrier_per_iteration() {
 }
 
 #[test]
+fn slots_are_known_only_while_their_own_loop_turns() {
+    // A counter that goes back to zero when another number says so may be at any slot.
+    let other = rotating("%zero").replace("cmp.eq %rn, %three", "cmp.eq %i, %three");
+    assert_eq!(barriers(&other), "(|S|L)");
+    // What a visit of the loop has left is at slots that the next visit does not know.
+    let again = format!("for %zero, %n, %one (%o: i32) {{\n{}\nyield\n}}", rotating("%two"));
+    assert_eq!(barriers(&again), "((|SL))");
+    // Counters of two loops say nothing about each other.
+    let nested = "%w1: i32 = for %zero, %n, %one, %zero (%i: i32, %wi: i32) {
+           %sw: shared f32[32, 32] #2 = shared_index %s, %wi
+           shared_store %sw, %a
+           %r1: i32 = for %zero, %n, %one, %one (%j: i32, %ri: i32) {
+             %sr: shared f32[32, 32] #2 = shared_index %s, %ri
+             %l: f32[32, 32] #1 = shared_load %sr
+             %rn: i32 = add %ri, %one
+             %re: bool = cmp.eq %rn, %three
+             %rx: i32 = select %re, %zero, %rn
+             yield %rx
+           }
+           %wn: i32 = add %wi, %one
+           %we: bool = cmp.eq %wn, %three
+           %wx: i32 = select %we, %zero, %wn
+           yield %wx
+         }";
+    assert_eq!(barriers(nested), "(|S(|L))");
+}
+
+#[test]
 fn copies_are_there_after_their_wait_and_for_others_after_a_barrier() {
     let copy =
         "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n%h: token = async_wait %g {pending = 0}\n";
@@ -183,6 +219,7 @@ fn copies_are_there_after_their_wait_and_for_others_after_a_barrier() {
         "cww|L",
         "the wait that lacks is put in"
     );
+    assert_eq!(barriers(&format!("{early}%r: f32[32, 32] #0 = shared_load %v")), "cwwL", "for its own thread, too");
 }
 
 #[test]
@@ -220,4 +257,32 @@ fn allocations_that_share_memory_meet() {
         "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n%h: token = async_wait %g {pending = 0}\n";
     let body = format!("{copy}{alloc}shared_store %late, %a\n%r: f32[32, 32] #0 = shared_load %late");
     assert_eq!(barriers_where_memory_is_shared(&body), "cw|SL");
+}
+
+#[test]
+fn what_goes_on_is_waited_for_before_it_is_overwritten() {
+    // A tensor store reads until its wait, which lacks here.
+    let body = "shared_store %v, %a\ntma_store %u, %v, %zero, %zero\nshared_store %v, %b";
+    assert_eq!(barriers(body), "S|TW|S");
+    // Of three groups, a wait that leaves two has ended the first only.
+    let copy =
+        |view: &str, n: u32| format!("%t{n}: token = async_copy {view}, %q\n%g{n}: token = async_commit %t{n}\n");
+    let copies = [copy("%v", 0), copy("%w", 1), copy("%s0", 2)].concat();
+    let body =
+        |view: &str| format!("{copies}%h: token = async_wait {{pending = 2}}\n%r: f32[32, 32] #0 = shared_load {view}");
+    assert_eq!(barriers(&body("%v")), "cccwL");
+    assert_eq!(barriers(&body("%w")), "cccwwL");
+}
+
+#[test]
+fn the_outermost_index_says_the_slot() {
+    let body = "%p: shared f32[2, 1, 32, 32] #2 = shared_alloc
+        %p0: shared f32[1, 32, 32] #2 = shared_index %p, %zero
+        %p1: shared f32[1, 32, 32] #2 = shared_index %p, %one
+        %p00: shared f32[32, 32] #2 = shared_index %p0, %zero
+        %p10: shared f32[32, 32] #2 = shared_index %p1, %zero
+        shared_store %p00, %a
+        %r: f32[32, 32] #1 = shared_load %p10
+        %k: f32[32, 32] #1 = shared_load %p00";
+    assert_eq!(barriers(body), "SL|L");
 }
