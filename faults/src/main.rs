@@ -113,9 +113,12 @@ fn work(options: &Options) -> Result<bool, Error> {
         }
         let libraries = run::libraries().unwrap_or_default();
         let mut bench = Bench { binaries, libraries, quick: options.quick, baselines: BTreeMap::new() };
-        bench.measure(&tests)?;
+        let silent = bench.measure(&tests)?;
         bench
             .judge(&chosen, options.jobs, &mut verdicts, &mut |verdicts| verdict::save(&results, &faults, verdicts))?;
+        if let Some(error) = silent {
+            return Err(error);
+        }
     }
     verdict::save(&results, &faults, &verdicts)?;
     print!("{}", verdict::summary(&faults, &verdicts));
@@ -146,8 +149,9 @@ struct Bench {
 }
 
 impl Bench {
-    /// Runs each test without a fault.
-    fn measure(&mut self, tests: &BTreeSet<&TestSpec>) -> Result<(), Error> {
+    /// Runs each test without a fault; returns what is wrong with the last that says nothing, which are left out.
+    fn measure(&mut self, tests: &BTreeSet<&TestSpec>) -> Result<Option<Error>, Error> {
+        let mut silent = None;
         for &test in tests {
             let started = Instant::now();
             let outcome = run::run(self.binary(test)?, test, 0, self.quick.unwrap_or(LONGEST), &self.libraries)?;
@@ -159,11 +163,12 @@ impl Bench {
                 }
                 Outcome::Hung if self.quick.is_some() => eprintln!("left out, as it takes longer: {test}"),
                 Outcome::Passed(_) | Outcome::Failed(_) | Outcome::Crashed(_) | Outcome::Hung => {
-                    return Err(Error::Baseline { test: test.to_string(), outcome: outcome.describe() });
+                    silent = Some(Error::Baseline { test: test.to_string(), outcome: outcome.describe() });
+                    eprintln!("says nothing, as without a fault it {}: {test}", outcome.describe());
                 }
             }
         }
-        Ok(())
+        Ok(silent)
     }
 
     /// Gives each fault its verdict.
