@@ -12,6 +12,7 @@
 mod kernels;
 
 use tilewright::prelude::*;
+use tilewright_bench::look::Look;
 use tilewright_bench::stage::Mode;
 use tilewright_bench::{Failure, Stage, report};
 
@@ -20,7 +21,7 @@ fn main() -> Result<(), Failure> {
     let device = if look.is_some() { Device::cpu() } else { Device::best()? };
     let time = std::env::args().any(|a| a == "--bench");
     let mode = match look {
-        Some(folder) => Mode::Look(folder.into()),
+        Some(folder) => Mode::Look(Look::into_folder(folder.into())?),
         None if time && device.is_cuda() => Mode::Time,
         None => Mode::Check,
     };

@@ -51,9 +51,9 @@
 //!
 //! A launcher returns a [`launch::Call`]. `.grid(..)` says how many programs run: a number, or a
 //! tuple or array of up to three; `.grid_with(|c| ..)` computes it from the constexprs. Options are
-//! `.num_warps(8)`, `.num_stages(3)` and `.stream(&stream)`. `.launch(&device)` starts the kernel
-//! and returns; what goes wrong while it runs is the error of whoever reads what it wrote, or of
-//! `synchronize`.
+//! `.num_warps(8)`, `.num_stages(3)`, `.stream(&stream)` and, on the CPU, `.time_limit(duration)`.
+//! `.launch(&device)` starts the kernel and returns; what goes wrong while it runs is the error of
+//! whoever reads what it wrote, or of `synchronize`.
 //!
 //! # Looking at the code
 //!

@@ -15,6 +15,7 @@
 //! | [`cublas`], [`library`] | the vendor's kernels |
 //! | [`nvml`] | clocks and what holds them back |
 //! | [`product`] | contests of matrix products |
+//! | [`look`] | compiles configurations without running them |
 //! | [`account`] | how long the stages of compilations took |
 //! | [`report`] | results as CSV, as tables, in the README |
 //! | [`plot`] | results as pictures |
@@ -25,6 +26,7 @@ pub mod cublas;
 pub mod data;
 pub mod element;
 pub mod library;
+pub mod look;
 pub mod nvml;
 pub mod plot;
 pub mod product;

@@ -1,7 +1,5 @@
 //! The stage on which contests are held.
 
-use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -9,6 +7,7 @@ use tilewright::prelude::*;
 
 use crate::cubin::{Argument, Cubin, Entry};
 use crate::element::Element;
+use crate::look::Look;
 use crate::shape::{Matrix, Variant, Vector};
 use crate::{Contender, Contest, Failure, How, Launch, Outcome, cubin, median, report, without_compiler};
 
@@ -39,8 +38,8 @@ pub enum Mode {
     Check,
     /// Checked and timed at full sizes.
     Time,
-    /// Compiled for full sizes, and the PTX written to a folder.
-    Look(PathBuf),
+    /// Compiled for full sizes, and the PTX handed on.
+    Look(Look),
 }
 
 /// Everything that contests share: the device, the peers, and what came out so far.
@@ -194,7 +193,7 @@ impl Stage {
         match self.mode.clone() {
             Mode::Check => self.check_all(contest),
             Mode::Time => self.time(contest),
-            Mode::Look(folder) => self.look(contest, &folder),
+            Mode::Look(look) => self.look(contest, &look),
         }
     }
 
@@ -234,18 +233,13 @@ impl Stage {
         Ok(())
     }
 
-    fn look(&mut self, mut contest: Contest<'_>, folder: &std::path::Path) -> Result<(), Failure> {
-        std::fs::create_dir_all(folder)?;
+    fn look(&mut self, mut contest: Contest<'_>, look: &Look) -> Result<(), Failure> {
         for contender in std::mem::take(&mut contest.contenders) {
             for (config, mut launch) in contender.configs.into_iter().filter(|_| contender.name != "triton") {
-                let code = RefCell::new(Vec::new());
-                if let Err(why) = launch(&How::Compile(Target::sm_90a(), &code)) {
+                let size = contest.shape.rsplit('x').next().unwrap_or_default();
+                let name = format!("{} {size} {} {} {config}", contest.work, contest.dtype, contender.name);
+                if let Err(why) = look.at(&name, |how| launch(how)) {
                     self.fail(&contest, contender.name, &config, why)?;
-                }
-                for (i, ptx) in code.into_inner().into_iter().enumerate() {
-                    let size = contest.shape.rsplit('x').next().unwrap_or_default();
-                    let name = format!("{} {size} {} {} {config} {i}.ptx", contest.work, contest.dtype, contender.name);
-                    std::fs::write(folder.join(name.replace(' ', "_")), ptx)?;
                 }
             }
         }

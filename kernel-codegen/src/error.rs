@@ -41,6 +41,31 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// A rule of the compiler's own that it broke: a mistake in Tilewright, never in the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Internal {
+    /// The kernel's name.
+    pub kernel: String,
+    /// The source file, as rustc names it.
+    pub file: String,
+    /// The operation at which it shows; line 0 where it is about no single operation.
+    pub span: Span,
+    /// The step that made the mistake: the name of a pass, or `lowering`.
+    pub step: String,
+    /// What does not hold.
+    pub what: String,
+}
+
+impl fmt::Display for Internal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "internal error in step `{}` of compiling kernel `{}` at {}", self.step, self.kernel, self.file)?;
+        if self.span.line > 0 {
+            write!(f, ":{}:{}", self.span.line, self.span.column)?;
+        }
+        write!(f, ": {}; the mistake is Tilewright's, not the kernel's: please report it with the kernel", self.what)
+    }
+}
+
 /// Why a kernel could not be compiled.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,6 +73,9 @@ pub enum CodegenError {
     /// The kernel asks for what the target or the code generator cannot do.
     #[error("{0}")]
     Refused(Box<Refusal>),
+    /// The compiler made a mistake, and noticed.
+    #[error("{0}")]
+    Internal(Box<Internal>),
     /// LLVM is missing or failed.
     #[error(transparent)]
     Llvm(#[from] kernel_llvm::Error),
@@ -71,6 +99,30 @@ impl CodegenError {
             limit: None,
             help: None,
         }))
+    }
+
+    /// A mistake of the compiler's own.
+    pub(crate) fn internal(func: &Func, span: Span, step: &str, what: impl Into<String>) -> CodegenError {
+        CodegenError::Internal(Box::new(Internal {
+            kernel: func.name.clone(),
+            file: func.file.clone(),
+            span,
+            step: step.to_string(),
+            what: what.into(),
+        }))
+    }
+
+    /// The same, at this place in the source if it names none.
+    pub(crate) fn at(mut self, place: Span) -> CodegenError {
+        let span = match &mut self {
+            CodegenError::Refused(refusal) => &mut refusal.span,
+            CodegenError::Internal(internal) => &mut internal.span,
+            CodegenError::Llvm(_) => return self,
+        };
+        if *span == Span::UNKNOWN {
+            *span = place;
+        }
+        self
     }
 
     /// The same with a suggestion.

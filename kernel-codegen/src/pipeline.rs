@@ -32,18 +32,39 @@ pub const PASSES: [&str; 5] = ["hoist_loads", "whole_trips", "warp_specialize", 
 /// If the options make no sense, the kernel asks for more than the target or the code generator has, or there is
 /// no usable LLVM.
 pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result<Compiled, CodegenError> {
+    compile_watched(kernel, target, options, &mut |_, _, _| {})
+}
+
+/// As [`compile`], and shows the kernel to `watcher` after every pass, by the pass's name, with the plan of its checks
+/// as far as that is made. Tests run what they are shown. A kernel that has no room as a whole and is divided instead is
+/// shown both ways, one after the other, from `warp_specialize` on.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_watched(
+    kernel: &BoundFunc,
+    target: &Target,
+    options: &Options,
+    watcher: &mut Watcher<'_>,
+) -> Result<Compiled, CodegenError> {
     let mut timings = Timings::default();
     check_options(kernel.func(), options)?;
 
     let start = Instant::now();
     let mut bound = kernel.clone();
     let mut plan = checks(bound.func_mut(), options);
+    let mut after = |pass, func: &Func, plan: &CheckPlan| passed(pass, func, plan, watcher);
+    after("bounds_checks", bound.func(), &plan)?;
     let copied = tensor_copies::choose(bound.func(), *target, options.tensor_copies);
     plan.accesses.extend(descriptors::expand(bound.func_mut(), &copied));
+    after("descriptors", bound.func(), &plan)?;
     factors::run(bound.func_mut(), *target, options.num_warps);
+    after("factors", bound.func(), &plan)?;
     clean_up(&mut bound, options)?;
+    after("clean_up", bound.func(), &plan)?;
     if options.runs("hoist_loads") {
         hoist_loads::run(bound.func_mut(), options.num_warps);
+        after("hoist_loads", bound.func(), &plan)?;
     }
     let func = bound.into_func();
     let axis = AxisAnalysis::new(&func);
@@ -51,16 +72,20 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
 
     let start = Instant::now();
     let mut func = place::place(func, &axis, *target, options.num_warps)?;
+    after("place", &func, &plan)?;
     if options.runs("whole_trips") {
         let failed = whole_trips::run(&mut func);
-        failed.map_err(|error| CodegenError::refuse(&func, Span::UNKNOWN, error.message))?;
+        failed.map_err(|error| CodegenError::internal(&func, Span::UNKNOWN, "whole_trips", error.message))?;
+        after("whole_trips", &func, &plan)?;
     }
     dots::run(&mut func, *target, options.num_warps);
+    after("dots", &func, &plan)?;
     timings.place = start.elapsed();
     let other = warp_specialize::might_run(&func, *target, options).then(|| func.clone());
-    let attempt = |func, division| -> Result<Compiled, CodegenError> {
+    let mut attempt = |func, division| -> Result<Compiled, CodegenError> {
         let start = Instant::now();
-        let (placed, loops) = overlap(func, *target, options, plan.exact, division)?;
+        let mut after = |pass, func: &Func| after(pass, func, &plan);
+        let (placed, loops) = overlap(func, *target, options, plan.exact, division, &mut after)?;
         let timings = Timings { place: timings.place + start.elapsed(), ..timings };
         let mut compiled = generate(placed, target, options, plan.clone(), timings)?;
         compiled.report.loops = loops;
@@ -82,17 +107,44 @@ fn overlap(
     options: &Options,
     exact: bool,
     division: Division,
+    after: &mut dyn FnMut(&'static str, &Func) -> Result<(), CodegenError>,
 ) -> Result<(Placed, Vec<LoopReport>), CodegenError> {
-    let (divided, mut loops) = match options.runs("warp_specialize") {
-        true => warp_specialize::run(&mut func, target, options, division)?,
-        false => (false, Vec::new()),
-    };
+    let (mut divided, mut loops) = (false, Vec::new());
+    if options.runs("warp_specialize") {
+        (divided, loops) = warp_specialize::run(&mut func, target, options, division)?;
+        after("warp_specialize", &func)?;
+    }
     if !divided && options.runs("pipeline") {
         loops.extend(pipeline::run(&mut func, target, options, exact)?);
+        after("pipeline", &func)?;
     }
     tensor_copies::run(&mut func);
+    after("tensor_copies", &func)?;
     membar::run(&mut func);
+    after("membar", &func)?;
     Ok((placed(func)?, loops))
+}
+
+/// Who sees a kernel after each pass: the pass's name, the kernel, and the plan of its checks.
+pub type Watcher<'w> = dyn FnMut(&'static str, &Func, &CheckPlan) + 'w;
+
+/// What follows every pass: in debug and test builds the verifier, always the watcher.
+fn passed(pass: &'static str, func: &Func, plan: &CheckPlan, watcher: &mut Watcher<'_>) -> Result<(), CodegenError> {
+    if cfg!(debug_assertions)
+        && let Err(problems) = verify(func)
+    {
+        return Err(broken(pass, func, &problems));
+    }
+    watcher(pass, func, plan);
+    Ok(())
+}
+
+/// The first rule of the verifier that a pass broke.
+fn broken(pass: &str, func: &Func, problems: &[Diagnostic]) -> CodegenError {
+    let first = problems.first();
+    let span = first.map_or(Span::UNKNOWN, |first| first.span);
+    let what = first.map_or("the kernel breaks a rule that has no text", |first| &first.message);
+    CodegenError::internal(func, span, pass, what)
 }
 
 /// Compiles a kernel at the placed level as it stands, for a target: what follows placement in [`compile`].
@@ -212,14 +264,10 @@ fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
     }
 }
 
-/// Checks in debug builds that placement kept the rules of the level.
+/// What the passes leave is at the placed level.
 fn placed(func: Func) -> Result<Placed, CodegenError> {
-    if cfg!(debug_assertions)
-        && let Err(problems) = verify(&func)
-    {
-        return Err(refused(&func, &problems));
-    }
-    Placed::new(func).map_err(|func| CodegenError::refuse(&func, Span::UNKNOWN, "a kernel that is not placed"))
+    let not_placed = "the kernel that is to be lowered is not placed";
+    Placed::new(func).map_err(|func| CodegenError::internal(&func, Span::UNKNOWN, "place", not_placed))
 }
 
 /// Tells the report how each access is checked.
@@ -230,5 +278,70 @@ fn classify(report: &mut crate::report::Report, plan: &CheckPlan) {
     }
     for access in &mut report.accesses {
         access.class = classes.get(&(access.span, access.kind, access.param)).copied();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernel_core::text::parse;
+
+    const FILL: &str = r#"kernel fill "fill.rs" unsafe bound {
+  param %p p: ptr_mut f32 {div = 16}
+  %r: i32[64] = arange {lo = 0, hi = 64}
+  %at: *p[64] = splat %p
+  %to: *p[64] = add_ptr %at, %r
+  %one: f32 = const 1.0
+  %v: f32[64] = splat %one
+  store %to, %v
+  return
+}
+"#;
+
+    fn fill() -> BoundFunc {
+        BoundFunc::new(parse(FILL).unwrap_or_else(|error| panic!("{error}"))).unwrap()
+    }
+
+    #[test]
+    fn a_pass_that_breaks_a_rule_is_named() {
+        let mut func = fill().into_func();
+        let store = func.region(func.body).ops[5];
+        func.ops[store.index()].operands.swap(0, 1);
+        let Err(CodegenError::Internal(error)) = passed("place", &func, &CheckPlan::default(), &mut |_, _, _| {})
+        else {
+            panic!("a store through a number is accepted");
+        };
+        assert_eq!((error.step.as_str(), error.kernel.as_str()), ("place", "fill"));
+        let text = error.to_string();
+        assert!(text.starts_with("internal error in step `place` of compiling kernel `fill`"), "{text}");
+        assert!(text.contains("please report it"), "{text}");
+    }
+
+    #[test]
+    fn every_pass_shows_the_kernel_that_it_leaves() {
+        let mut seen = Vec::new();
+        let mut watch = |pass, func: &Func, _: &CheckPlan| seen.push((pass, func.level));
+        compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
+        let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
+        let expected = "bounds_checks descriptors factors clean_up hoist_loads place whole_trips dots warp_specialize \
+                        pipeline tensor_copies membar";
+        assert_eq!(names.join(" "), expected);
+        use kernel_core::ir::Level;
+        assert!(seen[..5].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");
+        assert!(seen[5..].iter().all(|&(_, level)| level == Level::Placed), "{seen:?}");
+    }
+
+    /// What the verifier sees to is not taken for granted by lowering either: nothing stands in for what is missing.
+    #[test]
+    fn lowering_refuses_what_it_does_not_know() {
+        let compiled = compile(&fill(), &Target::sm_90a(), &Options::default()).unwrap();
+        let mut func = compiled.placed.func().clone();
+        let tile = func.values.iter_mut().find(|value| value.layout.is_some()).unwrap();
+        tile.layout = None;
+        let placed = Placed::new(func).unwrap();
+        match compile_placed(&placed, &Target::sm_90a(), &Options::default()) {
+            Err(CodegenError::Internal(error)) => assert_eq!(error.step, "lowering", "{error}"),
+            other => panic!("{:?}", other.map(|compiled| compiled.ptx)),
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
 
+use crate::foreign;
 use crate::place::Place;
 
 /// Proof that a mistake has been reported.
@@ -21,6 +22,55 @@ impl Reported {
 /// A result whose error has already been reported.
 pub type Checked<T> = Result<T, Reported>;
 
+/// What to write instead.
+///
+/// Where it is known which tokens the new ones replace, the help says so: tests follow it, and must arrive at a kernel
+/// that is accepted.
+#[derive(Clone, Debug)]
+pub struct Help {
+    /// What the message says.
+    pub text: String,
+    /// The tokens to replace, and the new ones.
+    pub rewrites: Vec<(Place, String)>,
+}
+
+impl Help {
+    /// ``write `code` `` in the place of some tokens.
+    pub fn write(place: Place, code: impl Into<String>) -> Help {
+        let code = code.into();
+        Help { text: format!("write `{code}`"), rewrites: vec![(place, code)] }
+    }
+
+    /// ``did you mean `name`?`` in the place of some tokens.
+    pub fn meant(place: Place, name: &str) -> Help {
+        Help { text: format!("did you mean `{name}`?"), rewrites: vec![(place, name.to_string())] }
+    }
+
+    /// The same rewrite with another text.
+    pub fn said(mut self, text: impl Into<String>) -> Help {
+        self.text = text.into();
+        self
+    }
+
+    /// The same rewrite with something added to the text.
+    pub fn and(mut self, more: &str) -> Help {
+        self.text.push_str(more);
+        self
+    }
+}
+
+impl From<&str> for Help {
+    fn from(text: &str) -> Help {
+        Help { text: text.to_string(), rewrites: Vec::new() }
+    }
+}
+
+impl From<String> for Help {
+    fn from(text: String) -> Help {
+        Help { text, rewrites: Vec::new() }
+    }
+}
+
 /// One mistake.
 #[derive(Clone, Debug)]
 pub struct Mistake {
@@ -29,7 +79,7 @@ pub struct Mistake {
     /// What is wrong and what is allowed.
     pub message: String,
     /// What to write instead.
-    pub help: Option<String>,
+    pub help: Option<Help>,
 }
 
 /// The mistakes of a kernel, in the order in which they were found.
@@ -46,28 +96,37 @@ impl Errors {
     }
 
     /// Records a mistake with what to write instead.
-    pub fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Reported {
+    pub fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<Help>) -> Reported {
         self.list.push(Mistake { place, message: message.into(), help: Some(help.into()) });
         Reported(())
     }
 
-    /// Records a mistake that the parser found.
-    pub fn report_syn(&mut self, error: &syn::Error) -> Reported {
+    /// Records a mistake that the parser found in some tokens.
+    pub fn report_syn(&mut self, tokens: &TokenStream, error: &syn::Error) -> Reported {
         for one in error {
             let span = one.span();
             let said = one.to_string();
             // The parser lists all that a type can begin with.
             let said = if said.starts_with("expected one of: `for`, parentheses") { "expected a type" } else { &said };
             let (place, message) = (Place::at(span), format!("a kernel cannot be read here: {said}"));
-            // The forms of Python that people try.
-            match span.source_text().as_deref() {
-                Some("where") => self.report_help(place, message, "write `select(condition, a, b)`"),
-                Some(":") => self.report_help(place, message, "to insert an axis write `x[(.., None)]`"),
-                Some("if") => self.report_help(place, message, "write `if condition { a } else { b }`"),
-                _ => self.report(place, message),
+            match foreign::help(tokens.clone(), span) {
+                Some(help) => self.report_help(place, message, help),
+                None => self.report(place, message),
             };
         }
         Reported(())
+    }
+
+    /// Gives the last mistake another help: where it was made, more is known of what was meant.
+    pub fn rehelp(&mut self, help: impl Into<Help>) {
+        if let Some(last) = self.list.last_mut() {
+            last.help = Some(help.into());
+        }
+    }
+
+    /// Takes back what was found after the first `count` mistakes: one that says it better follows.
+    pub fn forget(&mut self, count: usize) {
+        self.list.truncate(count);
     }
 
     /// Whether nothing is wrong.
@@ -95,7 +154,7 @@ impl Mistake {
     /// The message with its help.
     pub fn text(&self) -> String {
         match &self.help {
-            Some(help) => format!("{}\nhelp: {help}", self.message),
+            Some(help) => format!("{}\nhelp: {}", self.message, help.text),
             None => self.message.clone(),
         }
     }

@@ -7,7 +7,7 @@ use syn::{
     Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
 };
 
-use crate::error::{Checked, Errors};
+use crate::error::{Checked, Errors, Help, Reported};
 use crate::names::{closest, dtype_of_other_languages};
 use crate::place::Place;
 
@@ -206,7 +206,8 @@ fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &m
                 continue;
             }
             GenericParam::Type(param) => {
-                let bound = read_bound(param, errors).map_err(|_| signature.broken.push(param.ident.to_string()));
+                let bound = read_bound(param, generics.where_clause.is_some(), errors)
+                    .map_err(|_| signature.broken.push(param.ident.to_string()));
                 let place = param.bounds.first().map_or_else(|| Place::at(param.ident.span()), Place::of_tokens);
                 Generic::Dtype(param.ident.clone(), bound.unwrap_or(Bound::Num), place)
             }
@@ -227,11 +228,15 @@ fn bound_names() -> String {
     Bound::ALL.map(|b| format!("`{}`", b.name())).join(", ")
 }
 
-fn read_bound(param: &syn::TypeParam, errors: &mut Errors) -> Checked<Bound> {
+fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> Checked<Bound> {
     let name = param.ident.to_string();
     let place = Place::at(param.ident.span());
     if DType::from_name(&name).is_some() || Bound::from_name(&name).is_some() {
         return Err(errors.report_help(place, format!("`{name}` already names something in kernels"), "call it `T`"));
+    }
+    if param.bounds.is_empty() && has_where {
+        // The bound stands there, which has been refused.
+        return Err(Reported::earlier());
     }
     let mut bounds = param.bounds.iter();
     let (Some(bound), None) = (bounds.next(), bounds.next()) else {
@@ -247,8 +252,14 @@ fn read_bound(param: &syn::TypeParam, errors: &mut Errors) -> Checked<Bound> {
     Bound::from_name(&written).ok_or_else(|| {
         let message = format!("a dtype parameter is bounded by {}, not by `{written}`", bound_names());
         let place = Place::of_tokens(bound);
+        if matches!(written.as_str(), "usize" | "isize" | "bool")
+            || DType::from_name(&written).is_some_and(DType::is_int)
+        {
+            let place = Place::of_tokens(param);
+            return errors.report_help(place, message, Help::write(place, format!("const {name}: {written}")));
+        }
         match closest(&written, Bound::ALL.map(Bound::name)) {
-            Some(close) => errors.report_help(place, message, format!("did you mean `{close}`?")),
+            Some(close) => errors.report_help(place, message, Help::meant(place, close)),
             None => errors.report(place, message),
         }
     })
@@ -362,7 +373,7 @@ fn read_descriptor(ty: &Type, last: &syn::PathSegment, signature: &Signature, er
 
 fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
     let place = Place::of_type(ty);
-    let refuse = |errors: &mut Errors, help: String| {
+    let refuse = |errors: &mut Errors, help: Help| {
         let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
         Err(errors.report_help(place, message, help))
     };
@@ -371,24 +382,30 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
         Type::Reference(reference)
             if generic_name(&reference.elem).is_some_and(|name| name.starts_with("TensorDesc")) =>
         {
-            return refuse(errors, "write it without `&`: the caller lends the descriptor".to_string());
+            return refuse(errors, "write it without `&`: the caller lends the descriptor".into());
         }
         Type::Reference(reference) => {
             let inner = match &*reference.elem {
                 Type::Slice(slice) => type_name(&slice.elem),
                 other => type_name(other),
             };
+            if inner.as_deref() == Some("str") {
+                return refuse(errors, TEXTS.into());
+            }
             let pointer = if reference.mutability.is_some() { "PtrMut" } else { "Ptr" };
-            return refuse(errors, format!("write `{pointer}<{}>`", inner.unwrap_or_else(|| "T".to_string())));
+            return refuse(
+                errors,
+                Help::write(place, format!("{pointer}<{}>", inner.unwrap_or_else(|| "T".to_string()))),
+            );
         }
         Type::Ptr(pointer) => {
             let name = if pointer.mutability.is_some() { "PtrMut" } else { "Ptr" };
-            let inner = type_name(&pointer.elem).unwrap_or_else(|| "T".to_string());
-            return refuse(errors, format!("write `{name}<{inner}>`"));
+            let inner = type_name(&pointer.elem).unwrap_or_else(|| "T".into());
+            return refuse(errors, Help::write(place, format!("{name}<{inner}>")));
         }
-        _ => return refuse(errors, "for a buffer write `Ptr<T>`, for a scalar its dtype".to_string()),
+        _ => return refuse(errors, "for a buffer write `Ptr<T>`, for a scalar its dtype".into()),
     };
-    let Some(last) = path.segments.last() else { return refuse(errors, "write a dtype".to_string()) };
+    let Some(last) = path.segments.last() else { return refuse(errors, "write a dtype".into()) };
     let name = last.ident.to_string();
     let of = match name.as_str() {
         "Ptr" => ParamTy::Ptr,
@@ -400,18 +417,22 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
             return Err(errors.report_help(place, message, help));
         }
         "TensorDesc" | "TensorDescMut" => return read_descriptor(ty, last, signature, errors),
-        "Tile" => return refuse(errors, "tiles exist inside kernels only: pass a `Ptr<T>` and `load` it".to_string()),
+        "Tile" => return refuse(errors, "tiles exist inside kernels only: pass a `Ptr<T>` and `load` it".into()),
         _ => return read_dt(ty, signature, errors).map(ParamTy::Scalar),
     };
     let PathArguments::AngleBracketed(args) = &last.arguments else {
-        return refuse(errors, format!("write `{name}<f32>`"));
+        return refuse(errors, Help::write(place, format!("{name}<f32>")));
     };
     let mut args = args.args.iter();
     match (args.next(), args.next()) {
         (Some(GenericArgument::Type(inner)), None) => read_dt(inner, signature, errors).map(of),
-        _ => refuse(errors, format!("write `{name}<f32>`")),
+        _ => refuse(errors, Help::write(place, format!("{name}<f32>"))),
     }
 }
+
+/// What stands for a text.
+const TEXTS: &str =
+    "kernels have no texts: pass a number, or a `const MODE: i32` for what is decided when it is compiled";
 
 /// The dtype or dtype parameter that a type names.
 fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt> {
@@ -423,8 +444,15 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
     if let Some(dtype) = DType::from_name(&name) {
         return Ok(Dt::Known(dtype));
     }
+    if name == "String" {
+        return Err(errors.report_help(Place::of_type(ty), "this is not a dtype", TEXTS));
+    }
     if let Some(written) = generic_name(ty) {
         let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
+        if written == "Option" {
+            let help = "pass a `const HAS_X: bool` beside the pointer, and an empty buffer where there is none";
+            return Err(errors.report_help(Place::of_type(ty), message, help));
+        }
         let help = match closest(&written, ["Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut"]) {
             Some(close) if close != written => format!("did you mean `{close}`?"),
             Some(_) => "a pointer points to a dtype: `Ptr<f32>`".to_string(),
@@ -435,13 +463,12 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
     let names = DType::ALL.map(DType::name);
     let close = closest(&name, params.iter().map(String::as_str).chain(names).chain(["Ptr", "PtrMut", "Const"]));
     let message = format!("this is not a dtype; dtypes are {}", names.map(|n| format!("`{n}`")).join(", "));
+    let place = Place::of_type(ty);
     let help = match (close, name.as_str()) {
-        (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".to_string(),
-        (_, alias) if dtype_of_other_languages(alias).is_some() => {
-            format!("write `{}`", dtype_of_other_languages(alias).unwrap_or_default())
-        }
-        (Some(close), _) => format!("did you mean `{close}`?"),
-        (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".to_string(),
+        (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".into(),
+        (_, alias) if let Some(ours) = dtype_of_other_languages(alias) => Help::write(place, ours),
+        (Some(close), _) => Help::meant(place, close),
+        (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".into(),
     };
     Err(errors.report_help(Place::of_type(ty), message, help))
 }

@@ -47,20 +47,69 @@ impl Source {
 
 /// Whether an expression binds tighter than any operator.
 fn is_atom(text: &str) -> bool {
-    let mut depth = 0usize;
+    let (mut depth, mut angles) = (0usize, 0usize);
     let mut last = ' ';
     for c in text.chars() {
         match c {
             '(' | '[' | '{' => depth += 1,
             ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            '<' if last == ':' => depth += 1,
-            '>' if depth > 0 => depth -= 1,
-            ' ' | '+' | '-' | '*' | '/' | '%' | '&' | '|' | '^' | '<' | '>' | '=' | '!' if depth == 0 => return false,
+            _ if depth > 0 => {}
+            // A turbofish.
+            '<' if last == ':' => angles += 1,
+            '>' if angles > 0 => angles -= 1,
+            _ if angles > 0 => {}
+            ' ' | '+' | '-' | '*' | '/' | '%' | '&' | '|' | '^' | '<' | '>' | '=' | '!' => return false,
             _ => {}
         }
         last = c;
     }
     true
+}
+
+impl Source {
+    /// Whether `x as f32` needs parentheses where a place is: before `.`, `[` and `<`, behind `!` and a sign.
+    pub fn binds_tighter(&self, place: Place) -> bool {
+        let (before, after) = self.around(place);
+        let mut after = after.chars();
+        let next = match (after.next(), after.next()) {
+            (Some('.'), second) => second != Some('.'),
+            (first, _) => matches!(first, Some('[' | '<' | '?')),
+        };
+        let mut before = before.chars().rev().filter(|c| !c.is_whitespace());
+        let sign = match before.next() {
+            Some('!') => true,
+            // A sign stands where an operand is due.
+            Some('-') => before.next().is_none_or(|c| "(,=+-*/%&|^<>{;[!".contains(c)),
+            _ => false,
+        };
+        next || sign
+    }
+
+    /// Whether a place is an operand of an operator or a receiver, so that an operation there needs parentheses.
+    pub fn is_operand(&self, place: Place) -> bool {
+        let (before, after) = self.around(place);
+        let before = before.trim_end();
+        let word = before.ends_with("return") || before.ends_with("if") || before.ends_with("while");
+        let first = matches!(before.chars().next_back(), None | Some('(' | ',' | '=' | '{' | ';' | '[' | '|')) || word;
+        let comparison = ["==", "!=", "<=", ">=", "||"].iter().any(|operator| before.ends_with(operator));
+        let last = matches!(after.chars().next(), None | Some(')' | ',' | '{' | '}' | ';' | ']'));
+        !(first && last) || comparison
+    }
+
+    /// The rest of the line in front of a place, and what follows it, from the next line on if the line ends there.
+    fn around(&self, place: Place) -> (String, String) {
+        let (start, end) = (place.start.start(), place.end.end());
+        let line = |at: usize| at.checked_sub(self.line).and_then(|index| Some((index, self.lines.get(index)?)));
+        let column = |index: usize, column: usize| column.saturating_sub(if index == 0 { self.column } else { 0 });
+        let before = line(start.line).map(|(i, text)| text.iter().take(column(i, start.column)).collect::<String>());
+        let after = line(end.line).map(|(i, text)| text.iter().skip(column(i, end.column)).collect::<String>());
+        let after = after.unwrap_or_default();
+        let after = match after.trim_start() {
+            "" => line(end.line + 1).map(|(_, text)| text.iter().collect::<String>()).unwrap_or_default(),
+            rest => rest.to_string(),
+        };
+        (before.unwrap_or_default(), after.trim_start().to_string())
+    }
 }
 
 #[cfg(test)]
@@ -69,7 +118,7 @@ mod tests {
 
     #[test]
     fn operators_need_parentheses() {
-        for atom in ["x", "load(x + 1)", "zeros::<f32>([N])", "a.max(b)", "(a + b)", "1.5"] {
+        for atom in ["x", "load(x + 1)", "zeros::<f32>([N])", "a.max(b)", "(a + b)", "(a > b)", "1.5"] {
             assert!(is_atom(atom), "{atom}");
         }
         for operation in ["a + b", "-a", "a<b", "x as f32"] {

@@ -19,9 +19,9 @@ const SHAPED: [&str; 3] = ["TensorDesc", "TensorDescMut", "Tile"];
 /// Reports why tokens cannot be read: the shapes without braces in them, or else what the parser says.
 pub fn report(tokens: TokenStream, error: &syn::Error, errors: &mut Errors) {
     let before = errors.list().len();
-    shapes_without_braces(tokens, errors);
+    shapes_without_braces(tokens.clone(), errors);
     if errors.list().len() == before {
-        errors.report_syn(error);
+        errors.report_syn(&tokens, error);
     }
 }
 

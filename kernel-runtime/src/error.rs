@@ -5,6 +5,7 @@
 
 use crate::diagnostic::Diagnostic;
 use std::fmt;
+use std::time::Duration;
 
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -66,6 +67,13 @@ pub enum Error {
     #[error("LLVM: {message}")]
     Llvm {
         /// What LLVM or its loader said.
+        message: Box<str>,
+    },
+
+    /// The compiler made a mistake of its own, and noticed. The kernel is not to blame: please report it.
+    #[error("{message}")]
+    Internal {
+        /// The step that failed, the kernel, the place in its source, and what does not hold.
         message: Box<str>,
     },
 
@@ -186,6 +194,32 @@ pub enum Error {
         message: Box<str>,
     },
 
+    /// A launch on the CPU took longer than its limit of time. Its programs were stopped, and what they were to write is
+    /// incomplete.
+    ///
+    /// If a program failed besides, that is the launch's error instead, as others may have waited for it. Launches have
+    /// a limit where `.time_limit(..)` or the variable `TILEWRIGHT_TIME_LIMIT` gives them one.
+    #[error(
+        "{file}:{line}:{column}: kernel `{kernel}` was stopped after its limit of {limit:?}; program ({}, {}, {}) was here; \
+         look for a loop that never ends or waits for what no program does, or raise the limit",
+        program_id[0], program_id[1], program_id[2]
+    )]
+    TimeLimit {
+        /// The kernel.
+        kernel: Box<str>,
+        /// The source file of the place.
+        file: Box<str>,
+        /// Its line, from 1: that of the loop in which the program was stopped, the innermost one if there are several.
+        line: u32,
+        /// Its column, from 1.
+        column: u32,
+        /// The program with the smallest index (the first axis of the grid runs fastest) of those that had begun and
+        /// not ended; if there is none, one that had not begun.
+        program_id: [u32; 3],
+        /// How long the launch was allowed to take.
+        limit: Duration,
+    },
+
     /// The kernel needs more of something than the device has, or than the compiler can handle.
     #[error("kernel `{kernel}` needs {needed} {what}, the limit is {limit}; {hint}")]
     Resources {
@@ -226,7 +260,7 @@ pub enum Error {
 impl Error {
     /// Whether the error was reported by a running kernel, rather than by a call of the host.
     pub fn is_from_kernel(&self) -> bool {
-        matches!(self, Error::OutOfBounds { .. } | Error::AssertFailed { .. })
+        matches!(self, Error::OutOfBounds { .. } | Error::AssertFailed { .. } | Error::TimeLimit { .. })
     }
 }
 

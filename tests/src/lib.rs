@@ -14,6 +14,10 @@
 //!
 //! The reference shares no code with the interpreter, so that a mistake has to be made twice to pass.
 //!
+//! The suite `snapshots` holds the hashes of the PTX of every kernel of the examples, benchmarks and tests; its
+//! documentation says how to accept new ones. The example `ptx` writes that PTX to files, and tables of what ptxas makes of
+//! them.
+//!
 //! # Under compute-sanitizer
 //!
 //! The suites are ordinary programs, so that they run under it on a machine with a GPU:

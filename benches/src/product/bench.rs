@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tilewright::prelude::*;
@@ -12,6 +11,7 @@ use super::data::{Data, Kind, Reference};
 use super::outcome::{self, Outcome};
 use super::peers::Peers;
 use super::{Contender, Factor, Launch, Operands, Product};
+use crate::look::Look;
 use crate::nvml::{Nvml, Sample};
 use crate::stage::Mode;
 use crate::{Failure, How, median, report, without_compiler};
@@ -157,8 +157,8 @@ impl Bench {
         if products.is_empty() {
             return Ok(());
         }
-        if let Mode::Look(folder) = self.mode.clone() {
-            return products.iter().try_for_each(|p| self.look(p, ours(p)?, &folder));
+        if let Mode::Look(look) = self.mode.clone() {
+            return products.iter().try_for_each(|p| self.look(p, ours(p)?, &look));
         }
         self.seed = self.seed.wrapping_add(1);
         let data = Data::<T>::random(&self.device, self.seed, &products)?;
@@ -178,25 +178,24 @@ impl Bench {
         &mut self,
         product: &Product,
         contenders: Vec<Contender<'_, T>>,
-        folder: &Path,
+        look: &Look,
     ) -> Result<(), Failure> {
-        std::fs::create_dir_all(folder)?;
+        let name = |contender: &str, config: &str| format!("{} {product} {contender} {config}", T::NAME);
+        let wanted = |c: &Contender<'_, T>| c.configs.iter().any(|(config, _)| look.wants(&name(c.name, config)));
+        if !contenders.iter().any(wanted) {
+            return Ok(());
+        }
         let [a, b, c] = product.lens();
         let (a, b) = (self.device.zeros::<T>(a)?, self.device.zeros::<T>(b)?);
         let mut c = self.device.zeros::<T::Result>(c)?;
         for contender in contenders {
             for (config, mut launch) in contender.configs {
                 let mut operands = Operands { a: a.as_view(), b: b.as_view(), c: c.as_view_mut() };
-                let code = RefCell::new(Vec::new());
-                let compiled = launch(&How::Compile(Target::sm_90a(), &code), &mut operands);
-                if let Err(why) = compiled
+                let name = name(contender.name, &config);
+                if let Err(why) = look.at(&name, |how| launch(how, &mut operands))
                     && !too_large(&why)
                 {
                     self.fail::<T>(product, contender.name, &config, why)?;
-                }
-                for (i, ptx) in code.into_inner().into_iter().enumerate() {
-                    let name = format!("{} {product} {} {config} {i}.ptx", T::NAME, contender.name);
-                    std::fs::write(folder.join(name.replace([' ', '*'], "_")), ptx)?;
                 }
             }
         }

@@ -125,10 +125,12 @@ pub(super) fn constant(func: &Func, value: ValueId) -> Option<i128> {
 /// Follows a value through operations that only move its elements.
 pub fn strip(func: &Func, mut lanes: Lanes) -> Lanes {
     while let Some(operation) = func.def_op(lanes.value) {
-        let Some(&source) = operation.operands.first() else { break };
-        let along = match &operation.op {
-            Op::Create(CreateOp::Splat { .. }) => Vec::new(),
-            Op::Shape(op) => through(func, op, lanes.value, source, &lanes.along),
+        let (source, along) = match &operation.op {
+            Op::Create(CreateOp::Splat { .. }) => (operation.operands[0], Vec::new()),
+            Op::Shape(op) => {
+                let Some(source) = operation.moved_operand() else { break };
+                (source, through(func, op, lanes.value, source, &lanes.along))
+            }
             Op::Create(_)
             | Op::Elementwise(_)
             | Op::Memory(_)

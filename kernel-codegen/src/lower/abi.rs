@@ -7,7 +7,7 @@
 //! `PtrMut` parameters are `noalias`, because the borrow checker gave the launch the only reference; `Ptr`
 //! parameters are `readonly` and may alias each other.
 
-use kernel_core::ir::{ControlOp, DType, Func, MemoryOp, Op, ParamId, ParamKind};
+use kernel_core::ir::{ControlOp, DType, Func, MemoryOp, Op, ParamId, ParamKind, Span};
 use kernel_llvm::inkwell::types::BasicMetadataTypeEnum;
 use kernel_llvm::inkwell::values::{BasicValueEnum, FunctionValue};
 use kernel_llvm::inkwell::{AddressSpace, IntPredicate};
@@ -15,16 +15,20 @@ use kernel_llvm::{ParameterFact, mark_grid_constant, mark_parameter, space};
 
 use super::ir::Ir;
 use super::shared::SHARED_MEMORY;
-use super::{Lower, tma};
+use super::{Lower, Result, tma};
 use crate::analysis::control::for_each_op;
 use crate::compiled::AbiParam;
+use crate::error::CodegenError;
 
 /// The size and the alignment of a tensor map, in bytes.
 const MAP_BYTES: u32 = 128;
 const MAP_ALIGNMENT: u32 = 64;
 
 /// The launch parameters of a kernel, in order.
-pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
+///
+/// # Errors
+/// If a scalar has no dtype, which binding sees to.
+pub(super) fn parameters(func: &Func) -> Result<Vec<AbiParam>> {
     let (mut used, mut reports) = (vec![false; func.values.len()], false);
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
@@ -41,7 +45,10 @@ pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
         match &param.kind {
             ParamKind::Ptr { .. } => shown.push(AbiParam::Buffer(id)),
             ParamKind::Desc { .. } if is_used => shown.extend(tma::map_of(func, id).map(AbiParam::TensorMap)),
-            ParamKind::Scalar(dt) => shown.push(AbiParam::Scalar(id, dt.known().unwrap_or(DType::I32))),
+            ParamKind::Scalar(dt) => match dt.known() {
+                Some(dtype) => shown.push(AbiParam::Scalar(id, dtype)),
+                None => return Err(CodegenError::internal(func, Span::UNKNOWN, "bind", "a scalar has no dtype")),
+            },
             ParamKind::ConstScalar(_) | ParamKind::Desc { .. } => {}
             ParamKind::Length(of) if is_used => hidden.push(AbiParam::Length(*of)),
             ParamKind::DescShape { of, axis } if is_used => hidden.push(AbiParam::Shape(*of, *axis)),
@@ -58,7 +65,7 @@ pub(super) fn parameters(func: &Func) -> Vec<AbiParam> {
         hidden.push(AbiParam::ReportSlot);
     }
     shown.append(&mut hidden);
-    shown
+    Ok(shown)
 }
 
 /// Declares the kernel, as yet without its bounds.

@@ -25,7 +25,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (view, pointer) = (operation.operands[0], operation.operands[1]);
         let mask = operation.operands.get(2).copied();
         let shared = self.view_layout(operation, view)?.clone();
-        let Some(layout) = self.layout(pointer).cloned() else { return Ok(()) };
+        let Some(layout) = self.layout(pointer).cloned() else { return Err(self.malformed(operation)) };
         let bits = memory_bits(self.dtype(pointer));
         let offsets = shared_access(&layout, &shared, bits).map_err(|error| self.layout_error(&error))?;
         let place = layout.invert_and_compose(&shared).map_err(|error| self.layout_error(&error))?;

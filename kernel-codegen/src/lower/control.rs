@@ -150,7 +150,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         let barriers_before = self.report.barriers;
         let entered = self.enter_loop(&[body_region]);
         self.ir.builder.position_at_end(body);
-        let (Some(left), Some(counter)) = (self.ir.phi(ty.into()), self.ir.phi(ty.into())) else { return Ok(()) };
+        let (Some(left), Some(counter)) = (self.ir.phi(ty.into()), self.ir.phi(ty.into())) else {
+            return Err(self.malformed(operation));
+        };
         self.set(args[0], vec![counter.as_basic_value()]);
         let carried: Vec<Phis> = args[1..].iter().map(|&arg| self.phis(arg)).collect();
         self.set_all(&args[1..], &carried);

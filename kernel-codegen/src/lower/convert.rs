@@ -53,7 +53,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// An error of the layout algebra, which placement should have made impossible.
     pub(super) fn layout_error(&self, error: &LayoutError) -> CodegenError {
         let what = format!("a layout that cannot be lowered: {error}");
-        CodegenError::refuse(self.func, kernel_core::ir::Span::UNKNOWN, what)
+        CodegenError::internal(self.func, kernel_core::ir::Span::UNKNOWN, "lowering", what)
     }
 
     pub(super) fn convert(&mut self, operation: &Operation) -> Result<()> {

@@ -20,11 +20,12 @@ impl<'ctx> Lower<'_, 'ctx> {
                 vec![scalar; self.register_count(result)]
             }
             CreateOp::Arange { lo, .. } => {
-                let Some(layout) = self.layout(result) else { return Ok(()) };
+                let Some(layout) = self.layout(result) else { return Err(self.malformed(operation)) };
                 let form = layout.coordinate_form(Dim::Axis(0));
                 let additive = form.is_additive();
                 let thread = self.form(&form.thread);
-                let lo = self.ir.i32(lo.as_const().unwrap_or(0) as i32);
+                let Some(lo) = lo.as_const() else { return Err(self.malformed(operation)) };
+                let lo = self.ir.i32(lo as i32);
                 let coordinate = |&constant: &u32| {
                     let constant = self.ir.i32(constant as i32);
                     let own = if additive { self.ir.add(thread, constant) } else { self.ir.xor(thread, constant) };
@@ -34,7 +35,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => {
                 let what = format!("`{}` after binding", op.mnemonic());
-                return Err(CodegenError::refuse(self.func, operation.span, what));
+                return Err(CodegenError::internal(self.func, operation.span, "bind", what));
             }
         };
         self.set(result, registers);

@@ -9,7 +9,7 @@
 //!
 //! The lanes of a warp then read neighbouring rows and columns, or the same ones, so no bank is asked twice.
 
-use kernel_core::ir::{DType, Operation, ValueId};
+use kernel_core::ir::{DType, Operation, Span, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, SharedAccess, shared_access};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
@@ -43,7 +43,7 @@ struct Staged {
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn dot(&mut self, operation: &Operation) -> Result<()> {
-        let &[a, b, acc] = operation.operands.as_slice() else { return Ok(()) };
+        let &[a, b, acc] = operation.operands.as_slice() else { return Err(self.malformed(operation)) };
         let layouts = (self.layout(a), self.layout(b), self.layout(acc));
         let (Some(problem), (Some(left), Some(right), Some(sum))) = (Problem::of(self.func, operation), layouts) else {
             return Err(CodegenError::refuse(self.func, operation.span, "a matrix product without layouts"));
@@ -58,8 +58,8 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     fn scalar_dot(&mut self, operation: &Operation, problem: &Problem) -> Result<()> {
-        let &[a, b, acc] = operation.operands.as_slice() else { return Ok(()) };
-        let Some(layout) = self.layout(acc) else { return Ok(()) };
+        let &[a, b, acc] = operation.operands.as_slice() else { return Err(self.malformed(operation)) };
+        let Some(layout) = self.layout(acc) else { return Err(self.malformed(operation)) };
         let rank = layout.tile_shape().len() as u8;
         let (m, n) = (rank - 2, rank - 1);
         let bytes = |dtype: DType, along: u32| {
@@ -102,14 +102,20 @@ impl<'ctx> Lower<'_, 'ctx> {
             let load = shared_access(&part, &shared_in_order(&part, &order)?, bits)?;
             Ok((store, load, part))
         };
-        let layout = self.layout(value).unwrap_or(acc);
+        let Some(layout) = self.layout(value) else {
+            let what = format!("factor {} of a product has no layout", value.index());
+            return Err(CodegenError::internal(self.func, Span::UNKNOWN, "lowering", what));
+        };
         let (store, access, part) = plan(layout).map_err(|error| self.layout_error(&error))?;
         let registers = self.registers(value);
         self.write_shared(start, &store, &registers, 0);
         let places = register_coordinates(Some(&part));
         let register_of = register_coordinates(Some(acc)).into_iter().map(|mut at| {
             at.remove(usize::from(other));
-            places.iter().position(|place| *place == at).unwrap_or(0) as u32
+            places.iter().position(|place| *place == at).unwrap_or_else(|| {
+                self.ir.bug(format!("no register of a factor is at {at:?}"));
+                0
+            }) as u32
         });
         let register_of = register_of.map(|register| access.canonical.source_of(register as usize) as u32).collect();
         let step = part.tile_shape().iter().product::<u32>() * dtype.bytes();

@@ -67,7 +67,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     pub(super) fn barrier_alloc(&mut self, id: OpId, operation: &Operation) {
-        let offset = self.phases.offsets.get(&id).copied().unwrap_or(0);
+        let Some(&offset) = self.phases.offsets.get(&id) else {
+            return self.ir.bug("a barrier with phases that has no place in shared memory");
+        };
         self.set(operation.results[0], vec![self.ir.i32(offset as i32).into()]);
     }
 

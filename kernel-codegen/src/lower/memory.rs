@@ -65,7 +65,10 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The parameter whose buffer a pointer points into, and whether the kernel may write it.
     pub(super) fn buffer(&self, pointer: ValueId) -> (ParamId, bool) {
-        let param = self.func.ty(pointer).pointee().unwrap_or(ParamId::new(0));
+        let param = self.func.ty(pointer).pointee().unwrap_or_else(|| {
+            self.ir.bug(format!("value {} is accessed and is no pointer", pointer.index()));
+            ParamId::new(0)
+        });
         let mutable = matches!(self.func.param(param).kind, ParamKind::Ptr { mutable: true, .. });
         (param, mutable)
     }

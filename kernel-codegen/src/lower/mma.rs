@@ -33,7 +33,7 @@ type Fragments<'ctx> = BTreeMap<Vec<u32>, Value<'ctx>>;
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn mma(&mut self, operation: &Operation, problem: &Problem, kind: Kind) -> Result<()> {
-        let &[a, b, acc] = operation.operands.as_slice() else { return Ok(()) };
+        let &[a, b, acc] = operation.operands.as_slice() else { return Err(self.malformed(operation)) };
         let rank = problem.batch.len() + 2;
         let places = register_coordinates(self.layout(acc));
         let place_of: BTreeMap<&Vec<u32>, usize> = places.iter().zip(0..).collect();
@@ -50,7 +50,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             for k in (0..problem.k).step_by(kind.k_tile() as usize) {
                 for origin in &origins {
                     let homes = [(0, 0), (0, 1), (HALF_ROWS, 0), (HALF_ROWS, 1)]
-                        .map(|(row, column)| place_of.get(&at(origin, row, column)).copied().unwrap_or(0));
+                        .map(|(row, column)| self.register_at(&place_of, &at(origin, row, column)));
                     let old = homes.map(|home| sums[home]);
                     let new = self.mma_tile(kind, problem, &parts, origin, k, old);
                     for (home, value) in homes.into_iter().zip(new) {
@@ -119,7 +119,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 .map(|element| {
                     let mut at = at.clone();
                     at[along] += element;
-                    registers[place_of.get(&at).copied().unwrap_or(0)]
+                    registers[self.register_at(&place_of, &at)]
                 })
                 .collect();
             match kind {

@@ -41,10 +41,11 @@ mod warp_groups;
 mod wgmma;
 mod words;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kernel_core::ir::{
-    DType, DotOp, Elem, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, ValueId,
+    DType, DotOp, Elem, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, Span, ValueId,
 };
 use kernel_core::layout::{Dim, LinearForm, LinearLayout, WARP_SIZE};
 use kernel_llvm::inkwell::IntPredicate;
@@ -112,7 +113,7 @@ pub(crate) fn lower<'ctx>(
     let mut lower = Lower::new(ir, func, axis, target, options)?;
     lower.region(func.body)?;
     lower.finish_exit();
-    lower.ir.finish()?;
+    lower.ir.finish().map_err(|error| lower.refused(error))?;
     let needed = lower.scratch.high_water();
     if needed > target.max_shared_bytes() {
         let what = format!("bytes of shared memory on {}", target.name());
@@ -211,7 +212,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         target: Target,
         options: &Options,
     ) -> Result<Lower<'a, 'ctx>> {
-        let abi = abi::parameters(func);
+        let abi = abi::parameters(func)?;
         let num_warps = options.num_warps;
         let block_warps = block_warps(func, num_warps);
         let allocations = SharedPlan::new(func);
@@ -276,10 +277,50 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         Ok(())
     }
 
+    /// Lowers an operation, and sees to it that nothing stands in for a result or an instruction that is missing.
     fn operation(&mut self, id: OpId) -> Result<()> {
-        let func = self.func;
-        let operation = func.op(id);
+        let (func, operation) = (self.func, self.func.op(id));
         self.scratch.rebase(self.allocations.free_above(id));
+        self.emit(id, operation).map_err(|error| error.at(operation.span))?;
+        self.ir.finish().map_err(|error| self.refused(error).at(operation.span))?;
+        let missing = |&&result: &&ValueId| {
+            let needs = !matches!(func.ty(result).elem, Elem::Token | Elem::Desc(_));
+            needs && self.values[result.index()].is_none() && self.accumulators.bank(result).is_none()
+        };
+        match operation.results.iter().find(missing) {
+            Some(result) => {
+                let what =
+                    format!("`{}` left its result {} without registers", operation.op.mnemonic(), result.index());
+                Err(CodegenError::internal(func, operation.span, "lowering", what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What the builder of instructions refuses is a mistake of ours; that an LLVM lacks an intrinsic is not.
+    fn refused(&self, error: kernel_llvm::Error) -> CodegenError {
+        match error {
+            kernel_llvm::Error::Builder(what) => CodegenError::internal(self.func, Span::UNKNOWN, "lowering", what),
+            other => other.into(),
+        }
+    }
+
+    /// The error for an operation that lacks what the verifier sees to: operands, layouts, numbers in attributes.
+    fn malformed(&self, operation: &Operation) -> CodegenError {
+        let what = format!("`{}` lacks an operand, a layout or a number", operation.op.mnemonic());
+        CodegenError::internal(self.func, operation.span, "lowering", what)
+    }
+
+    /// The register of a tile that holds the element at these coordinates.
+    fn register_at(&self, place_of: &BTreeMap<&Vec<u32>, usize>, at: &Vec<u32>) -> usize {
+        place_of.get(at).copied().unwrap_or_else(|| {
+            self.ir.bug(format!("no register of the first thread holds the element at {at:?}"));
+            0
+        })
+    }
+
+    fn emit(&mut self, id: OpId, operation: &Operation) -> Result<()> {
+        let func = self.func;
         match &operation.op {
             Op::Create(op) => self.create(operation, op),
             Op::Elementwise(op) => self.elementwise(operation, op),
@@ -355,7 +396,10 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     /// The one register of a scalar.
     fn scalar(&self, value: ValueId) -> Value<'ctx> {
         let registers = self.registers(value);
-        registers.first().copied().unwrap_or_else(|| self.element_type(value).const_zero())
+        registers.first().copied().unwrap_or_else(|| {
+            self.ir.bug(format!("value {} has no register", value.index()));
+            self.element_type(value).const_zero()
+        })
     }
 
     fn set(&mut self, value: ValueId, registers: Vec<Value<'ctx>>) {
@@ -383,7 +427,10 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     fn dtype(&self, value: ValueId) -> DType {
         let ty = self.func.ty(value);
         let pointee = ty.pointee().and_then(|param| self.func.pointee_dt(param)).and_then(|dt| dt.known());
-        ty.dtype().or(pointee).unwrap_or(DType::I32)
+        ty.dtype().or(pointee).unwrap_or_else(|| {
+            self.ir.bug(format!("value {} has no dtype", value.index()));
+            DType::I32
+        })
     }
 
     /// The LLVM type of one element of a value.

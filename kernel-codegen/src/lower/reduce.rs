@@ -30,7 +30,7 @@ pub(super) type Tuple<'ctx> = Vec<Value<'ctx>>;
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn reduce(&mut self, operation: &Operation, axis: u8) -> Result<()> {
-        let Some(layout) = self.layout(operation.operands[0]) else { return Ok(()) };
+        let Some(layout) = self.layout(operation.operands[0]) else { return Err(self.malformed(operation)) };
         let region = operation.regions[0];
         let plan = reduction(layout, axis).map_err(|error| self.layout_error(&error))?;
         let operands: Vec<_> = operation.operands.iter().map(|&v| self.registers(v)).collect();

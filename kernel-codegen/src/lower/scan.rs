@@ -40,7 +40,7 @@ struct State<'ctx> {
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn scan(&mut self, operation: &Operation, axis: u8, reverse: bool) -> Result<()> {
-        let Some(layout) = self.layout(operation.operands[0]) else { return Ok(()) };
+        let Some(layout) = self.layout(operation.operands[0]) else { return Err(self.malformed(operation)) };
         let Some(holders) = holders(layout, axis) else {
             let what = format!("a scan in the layout {layout}, which mixes axis {axis} with others");
             return Err(CodegenError::refuse(self.func, operation.span, what));

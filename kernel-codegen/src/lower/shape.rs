@@ -41,8 +41,10 @@ impl Lower<'_, '_> {
                 from
             }),
             ShapeOp::Slice { start, .. } => {
-                let start: Vec<u32> =
-                    start.iter().map(|at| at.as_const().and_then(|at| u32::try_from(at).ok()).unwrap_or(0)).collect();
+                let number = |at: &kernel_core::ir::Dim| at.as_const().and_then(|at| u32::try_from(at).ok());
+                let Some(start) = start.iter().map(number).collect::<Option<Vec<u32>>>() else {
+                    return Err(self.malformed(operation));
+                };
                 self.map(result, |at| at.iter().zip(&start).map(|(at, start)| at + start).collect())
             }
             ShapeOp::Reshape { .. } => {

@@ -103,7 +103,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// The first thread asks for the boxes of a block to be written, as one group; or the first of each four warps for
     /// those of their part.
     pub(super) fn tma_store(&mut self, operation: &Operation, mode: StoreMode, parts: &[u8]) -> Result<()> {
-        let &[tensor, view, ref coordinates @ ..] = operation.operands.as_slice() else { return Ok(()) };
+        let &[tensor, view, ref coordinates @ ..] = operation.operands.as_slice() else {
+            return Err(self.malformed(operation));
+        };
         let boxes = self.boxes(operation, view, parts)?;
         let kind = if mode == StoreMode::Store { AccessKind::Store } else { AccessKind::Atomic };
         self.report_copies(operation, kind, &boxes);

@@ -27,7 +27,9 @@ fn view_bits(func: &Func, view: ValueId) -> u32 {
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn shared_alloc(&mut self, id: OpId, operation: &Operation) {
-        let place = self.allocations.place(id);
+        let Some(place) = self.allocations.place(id) else {
+            return self.ir.bug("an allocation that has no place in shared memory");
+        };
         let offset = place.start;
         // What the lowering passed through that memory may still be read.
         if self.scratch.is_read(&place) {
@@ -77,7 +79,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn shared_load(&mut self, operation: &Operation) -> Result<()> {
         let (view, result) = (operation.operands[0], operation.results[0]);
         let shared = self.view_layout(operation, view)?.clone();
-        let Some(layout) = self.layout(result).cloned() else { return Ok(()) };
+        let Some(layout) = self.layout(result).cloned() else { return Err(self.malformed(operation)) };
         let bits = view_bits(self.func, view);
         let ty = self.element_type(result);
         let mut loaded = vec![ty.const_zero(); self.register_count(result)];
@@ -101,7 +103,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn shared_store(&mut self, operation: &Operation) -> Result<()> {
         let (view, value) = (operation.operands[0], operation.operands[1]);
         let shared = self.view_layout(operation, view)?.clone();
-        let Some(layout) = self.layout(value).cloned() else { return Ok(()) };
+        let Some(layout) = self.layout(value).cloned() else { return Err(self.malformed(operation)) };
         let bits = view_bits(self.func, view);
         let registers = self.registers(value);
         if self.target.has_stmatrix() {

@@ -126,7 +126,9 @@ pub(super) fn arrivals(func: &Func, alloc: OpId) -> Result<u32> {
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn warp_groups(&mut self, operation: &Operation) -> Result<()> {
-        let Op::Gpu(GpuOp::WarpGroups { registers, .. }) = &operation.op else { return Ok(()) };
+        let Op::Gpu(GpuOp::WarpGroups { registers, .. }) = &operation.op else {
+            return Err(self.malformed(operation));
+        };
         let groups = groups_of(operation);
         self.check_groups(operation, &groups, registers)?;
         let at_start = registers_at_start(self.target, self.block_warps);

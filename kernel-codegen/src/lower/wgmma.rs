@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{CmpOp, CreateOp, DType, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
+use kernel_core::ir::{CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
@@ -123,7 +123,9 @@ impl Instruction<'_, '_> {
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn wgmma(&mut self, operation: &Operation) -> Result<()> {
-        let &[a, b, acc, ref adds @ ..] = operation.operands.as_slice() else { return Ok(()) };
+        let &[a, b, acc, ref adds @ ..] = operation.operands.as_slice() else {
+            return Err(self.malformed(operation));
+        };
         let first_adds = match adds.first() {
             Some(&adds) => Adds::If(self.ir.int(self.scalar(adds))),
             None if is_zeros(self.func, acc) => Adds::Never,
@@ -133,8 +135,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         if !self.target.has_wgmma() {
             return refuse(self, "a product by warp groups on a target without them");
         }
-        let factor = |value: ValueId| self.func.ty(value).dt().and_then(|dt| dt.known()).unwrap_or(DType::F16);
-        let kinds = product_kind(factor(a), factor(b));
+        let factor = |value: ValueId| self.func.ty(value).dt().and_then(|dt| dt.known());
+        let kinds = factor(a).zip(factor(b)).and_then(|(a, b)| product_kind(a, b));
         let layouts = self.layout(acc).and_then(|layout| Some((layout, wgmma_columns(layout)?)));
         let (Some(kind), Some((layout, columns))) = (kinds, layouts) else {
             return refuse(self, "a product by warp groups of these dtypes and layouts");
@@ -159,7 +161,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.ir.asm(&[], "wgmma.fence.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
         for origin in places.iter().filter(is_origin) {
-            let sums = tile_registers(bank, &place_of, origin, columns);
+            let sums = self.tile_registers(bank, &place_of, origin, columns);
             let factors = |k| Factors {
                 left: match &left {
                     Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
@@ -241,7 +243,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let first = coordinates.iter().filter(|at| at[1].is_multiple_of(kind.k_width()));
         let word = |at: &Vec<u32>| {
             let elements: Vec<Value> = (0..kind.k_width())
-                .map(|element| registers[place_of.get(&vec![at[0], at[1] + element]).copied().unwrap_or(0)])
+                .map(|element| registers[self.register_at(&place_of, &vec![at[0], at[1] + element])])
                 .collect();
             self.ir.pack(&elements, Words { bits: 32, count: 1 })[0].into()
         };
@@ -301,16 +303,22 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
         }
     }
-}
 
-/// The names of a bank's registers for the tile of one instruction, in the order of its operand.
-fn tile_registers(bank: Bank, place_of: &BTreeMap<&Vec<u32>, usize>, origin: &[u32], columns: u32) -> String {
-    let name = |i: u32| {
-        let (core, row, element) = (i / 4, i / 2 % 2, i % 2);
-        let at = vec![origin[0] + row * HALF_ROWS, origin[1] + core * 8 + element];
-        bank_register(bank, place_of.get(&at).copied().unwrap_or(0))
-    };
-    (0..columns / 8 * 4).map(name).collect::<Vec<_>>().join(", ")
+    /// The names of a bank's registers for the tile of one instruction, in the order of its operand.
+    fn tile_registers(
+        &self,
+        bank: Bank,
+        place_of: &BTreeMap<&Vec<u32>, usize>,
+        origin: &[u32],
+        columns: u32,
+    ) -> String {
+        let name = |i: u32| {
+            let (core, row, element) = (i / 4, i / 2 % 2, i % 2);
+            let at = vec![origin[0] + row * HALF_ROWS, origin[1] + core * 8 + element];
+            bank_register(bank, self.register_at(place_of, &at))
+        };
+        (0..columns / 8 * 4).map(name).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Whether what a loop gives its first trip as an accumulator does not count: the one product that takes it is told not to

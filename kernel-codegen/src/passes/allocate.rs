@@ -87,9 +87,9 @@ impl SharedPlan {
         self.places.is_empty()
     }
 
-    /// The bytes of an allocation.
-    pub(crate) fn place(&self, alloc: OpId) -> Range<u32> {
-        self.places.get(&alloc).cloned().unwrap_or(0..0)
+    /// The bytes of an allocation; `None` for an operation that is none of this plan's.
+    pub(crate) fn place(&self, alloc: OpId) -> Option<Range<u32>> {
+        self.places.get(&alloc).cloned()
     }
 
     /// The first byte above all that is live at an operation, or anywhere in the loops around it.
@@ -294,7 +294,7 @@ mod tests {
             .iter()
             .filter(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. })));
         let last = order.ops.last().copied().expect("a kernel returns");
-        (allocs.map(|&id| plan.place(id)).collect(), plan.free_above(last))
+        (allocs.map(|&id| plan.place(id).unwrap()).collect(), plan.free_above(last))
     }
 
     const ALLOC: &str = "shared f32[128] #1 = shared_alloc";

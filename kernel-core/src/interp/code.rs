@@ -388,6 +388,12 @@ pub(super) enum Inst {
     Jump {
         to: Pc,
     },
+    /// Goes back to the condition of a `while`. If the loop `waits` for memory that other programs may write, the turn
+    /// of its program may end here.
+    Again {
+        to: Pc,
+        waits: bool,
+    },
     /// Ends the code of a region that combines elements, or of a warp group.
     RegionEnd,
     /// Ends the program.
@@ -529,6 +535,8 @@ pub(super) struct Code {
     pub spans: Vec<Span>,
     pub regs: Vec<RegInfo>,
     pub loops: usize,
+    /// Whether a loop may wait for other programs.
+    pub waits: bool,
     pub arena_bytes: usize,
     pub params: Vec<ParamPlan>,
 }

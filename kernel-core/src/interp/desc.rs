@@ -193,7 +193,7 @@ impl Machine<'_> {
     /// `data` holds `n` elements of the block, for writes if they are loaded.
     #[expect(clippy::too_many_arguments, reason = "each says something else about one move")]
     pub(super) unsafe fn move_block(
-        &self,
+        &mut self,
         param: ParamId,
         dtype: DType,
         dims: &[usize],
@@ -206,7 +206,9 @@ impl Machine<'_> {
         if matches!(direction, Direction::Load) {
             // SAFETY: promised by the caller.
             unsafe { fill(data, padding(dtype, memory.tensor.pads_with_nan), dtype.bytes() as usize, n) };
-        } else if !memory.mutable {
+        } else if memory.mutable {
+            self.turn.changed = true;
+        } else {
             return;
         }
         // SAFETY: promised by the caller.

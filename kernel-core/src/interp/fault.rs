@@ -1,11 +1,12 @@
 //! Why a launch went wrong.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::ir::{ParamId, Span};
 
 /// The first thing that went wrong in a launch: of the program with the smallest linear index that met one, the
-/// first in its program order.
+/// first in its program order. A limit of time comes after all else.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// What happened.
@@ -65,6 +66,12 @@ pub enum FaultKind {
         /// What meets what.
         message: String,
     },
+    /// The launch took longer than its limit. The programs that had not ended were stopped, and those that had not
+    /// begun never ran.
+    TimeLimit {
+        /// How long it was allowed to take.
+        limit: Duration,
+    },
     /// The arguments do not fit the kernel's parameters, or the grid is larger than a GPU's. Nothing ran.
     InvalidLaunch {
         /// What does not fit.
@@ -102,6 +109,7 @@ impl fmt::Display for Fault {
             FaultKind::Deadlock { slot, phase } => {
                 write!(f, "deadlock: nothing can complete phase {phase} of barrier {slot}")?;
             }
+            FaultKind::TimeLimit { limit } => write!(f, "the launch took longer than its limit of {limit:?}")?,
             FaultKind::Race { message } => f.write_str(message)?,
             FaultKind::InvalidLaunch { message } | FaultKind::Unsupported { message } => {
                 return f.write_str(message);

@@ -220,14 +220,20 @@ impl Machine<'_> {
     }
 
     fn run_region(&mut self, code: &RegionCode) -> Result<(), Exit> {
-        match self.exec(code.start) {
-            Exit::RegionEnd => Ok(()),
-            // A wait inside a region that combines elements can never be resumed.
-            Exit::Blocked { at, .. } => {
-                self.deadlock(at);
-                Err(Exit::Stopped)
+        let mut from = code.start;
+        loop {
+            match self.exec(from) {
+                Exit::RegionEnd => return Ok(()),
+                // A wait inside a region that combines elements can never be resumed.
+                Exit::Blocked { at, .. } => {
+                    self.deadlock(at);
+                    return Err(Exit::Stopped);
+                }
+                // Neither can it be left for other programs: they have their turns after it.
+                Exit::Paused => from = self.turn.pause.next,
+                exit @ (Exit::Returned | Exit::Stopped) => return Err(exit),
             }
-            exit @ (Exit::Returned | Exit::Stopped) => Err(exit),
+            self.turn.refill();
         }
     }
 }

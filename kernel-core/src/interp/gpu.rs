@@ -1,8 +1,7 @@
 //! Operations of the placed level, with adversarial timing.
 //!
 //! A program is one thread here. Shared memory is poisoned when it is allocated and where an asynchronous copy is
-//! in flight; copies land at their wait and no earlier. Warp groups are coroutines that run until they have to wait
-//! at a barrier; when all wait, that is a [deadlock](FaultKind::Deadlock).
+//! in flight; copies land at their wait and no earlier.
 
 use std::ops::Range;
 use std::ptr;
@@ -12,8 +11,9 @@ use crate::ir::{DType, LayoutId, Span};
 use super::asynchronous::{Flights, Landed, StoreInFlight};
 use super::code::{Holders, Inst, Lane, Load, Pc, RegId};
 use super::fault::FaultKind;
+use super::groups::Parked;
 use super::lanes::Bits;
-use super::machine::{Exit, Flow, Machine};
+use super::machine::{Flow, Machine};
 use super::order::{Agent, Order, Owner};
 
 /// What poisoned shared memory is filled with: NaN in every float dtype.
@@ -67,24 +67,26 @@ struct Copy {
 
 /// The asynchronous copies of one warp group.
 #[derive(Default, Debug)]
-struct Queue {
+pub(super) struct Queue {
     copies: Vec<Copy>,
     committed: u64,
-    flights: Flights,
+    pub(super) flights: Flights,
 }
 
 /// What a program's GPU operations have done so far.
 #[derive(Debug)]
 pub(super) struct Gpu {
     barriers: Vec<Barrier>,
-    queues: Vec<Queue>,
+    pub(super) queues: Vec<Queue>,
     /// The queue of the warp group that runs.
-    current: usize,
+    pub(super) current: usize,
+    /// Warp groups of a program that lets others run, those of the innermost first.
+    pub(super) parked: Vec<Parked>,
     /// Strides of views that are not row-major, in elements; handles name them.
     strides: Vec<Box<[usize]>>,
     pub(super) landed: Landed,
     /// Stores of warp groups that ended without waiting for them.
-    orphans: Vec<StoreInFlight>,
+    pub(super) orphans: Vec<StoreInFlight>,
     /// The order of accesses to shared memory, if it is checked.
     order: Option<Box<Order>>,
 }
@@ -116,6 +118,7 @@ impl Gpu {
             barriers: Vec::new(),
             queues: vec![Queue::default()],
             current: 0,
+            parked: Vec::new(),
             strides: Vec::new(),
             landed: Landed::default(),
             orphans: Vec::new(),
@@ -529,48 +532,9 @@ impl Machine<'_> {
         }
     }
 
-    fn all_meet(&mut self) {
+    pub(super) fn all_meet(&mut self) {
         if let Some(order) = &mut self.gpu.order {
             order.all_meet();
         }
-    }
-
-    /// Runs warp groups in turns until all are done.
-    pub(super) fn warp_groups(&mut self, entries: &[Pc], exit: Pc) -> Flow {
-        let around = self.gpu.current;
-        self.all_meet();
-        let first_queue = self.gpu.queues.len();
-        self.gpu.queues.extend(entries.iter().map(|_| Queue::default()));
-        let mut groups: Vec<Option<Pc>> = entries.iter().copied().map(Some).collect();
-        loop {
-            let (mut progress, mut waiting) = (false, None);
-            for (i, group) in groups.iter_mut().enumerate() {
-                let Some(at) = *group else { continue };
-                self.gpu.current = first_queue + i;
-                match self.exec(at) {
-                    Exit::RegionEnd => (*group, progress) = (None, true),
-                    Exit::Blocked { at, moved } => {
-                        *group = Some(at);
-                        progress |= moved;
-                        waiting.get_or_insert(at);
-                    }
-                    stopped @ (Exit::Returned | Exit::Stopped) => return Flow::Exit(stopped),
-                }
-            }
-            match waiting {
-                None => break,
-                Some(at) if !progress => {
-                    self.deadlock(at);
-                    return Flow::Exit(Exit::Stopped);
-                }
-                Some(_) => {}
-            }
-        }
-        self.gpu.current = around;
-        self.all_meet();
-        for mut queue in self.gpu.queues.split_off(first_queue) {
-            self.gpu.orphans.append(&mut queue.flights.stores);
-        }
-        Flow::Goto(exit)
     }
 }

@@ -1,9 +1,6 @@
-//! Launches: arguments, and the grid over the cores.
+//! Launches: which argument goes where.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use std::time::Duration;
 
 use crate::ir::{BoundFunc, DType, Func, Placed, Span};
 
@@ -12,13 +9,13 @@ use super::compile::compile;
 use super::desc::{Tensor, TensorMemory};
 use super::fault::{Fault, FaultKind};
 use super::lanes::Bits;
-use super::machine::{Launch, Machine};
+use super::machine::Launch;
 use super::memory::Buffer;
+use super::schedule::run_grid;
+use super::turn::Deadline;
 
 /// The largest grid, which is a GPU's.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
-/// At most so many programs are taken from the grid at a time.
-const MAX_CHUNK: u64 = 256;
 
 /// A kernel prepared for running. Cheap to run many times, on any thread.
 #[derive(Debug)]
@@ -91,6 +88,9 @@ impl Program {
     /// `args` has one entry per parameter, in order; those of hidden parameters (at the end) may be left out and
     /// are ignored.
     ///
+    /// Every program makes progress: one that waits, in a `while`, for what another one writes does not keep that
+    /// one from running, whatever their numbers and that of the threads. Each program that waits keeps its tiles.
+    ///
     /// # Errors
     /// The launch's first [`Fault`]. Except for `InvalidLaunch` and `Unsupported`, all programs have run.
     ///
@@ -102,6 +102,23 @@ impl Program {
     /// - nobody writes the memory of a `Ptr` parameter or of a descriptor that the kernel only reads, be it through another argument;
     /// - the memory of a `PtrMut` parameter, or of a descriptor that the kernel writes, is accessed by nobody else, or with atomics of the element's size.
     pub unsafe fn run(&self, args: &[Arg], grid: [u32; 3]) -> Result<(), Fault> {
+        // SAFETY: promised by the caller.
+        unsafe { self.run_within(args, grid, None) }
+    }
+
+    /// [`Program::run`] of a launch that may take so long, if that is given.
+    ///
+    /// Once that time is over, each program stops at the end of the loop that it is in, and those that have not begun
+    /// do not run. It is looked at between programs and at the ends of loops, so a launch takes longer by what there
+    /// is in between.
+    ///
+    /// # Errors
+    /// As [`Program::run`]. [`FaultKind::TimeLimit`], if no program had another fault, of the program with the smallest
+    /// linear index that had not ended.
+    ///
+    /// # Safety
+    /// As of [`Program::run`].
+    pub unsafe fn run_within(&self, args: &[Arg], grid: [u32; 3], limit: Option<Duration>) -> Result<(), Fault> {
         let code = self.code.as_ref().map_err(Fault::clone)?;
         for (axis, (&size, max)) in grid.iter().zip(MAX_GRID).enumerate() {
             if size > max {
@@ -110,7 +127,8 @@ impl Program {
                 )));
             }
         }
-        let launch = self.launch(code, args, grid)?;
+        let deadline = limit.and_then(Deadline::after);
+        let launch = Launch { deadline, ..self.launch(code, args, grid)? };
         let total: u64 = grid.iter().map(|&size| u64::from(size)).product();
         run_grid(&launch, total)
     }
@@ -121,8 +139,15 @@ impl Program {
             let (expected, found) = (self.names.len(), args.len());
             return Err(invalid(format!("the kernel takes {expected} arguments, found {found}")));
         }
-        let mut launch =
-            Launch { code, buffers: Vec::new(), tensors: Vec::new(), scalars: Vec::new(), grid, ordered: self.ordered };
+        let mut launch = Launch {
+            code,
+            buffers: Vec::new(),
+            tensors: Vec::new(),
+            scalars: Vec::new(),
+            grid,
+            ordered: self.ordered,
+            deadline: None,
+        };
         for (index, plan) in code.params.iter().enumerate() {
             let name = || self.names.get(index).map_or("", String::as_str);
             let (buffer, bits) = match (*plan, args.get(index)) {
@@ -195,51 +220,5 @@ fn scalar(raw: u64, dtype: DType) -> Bits {
         | DType::BF16
         | DType::F32
         | DType::F64 => Bits::from_raw(raw, dtype.bytes() as usize),
-    }
-}
-
-/// The first fault of a launch so far, with its program's linear index.
-type FirstFault = Mutex<Option<(u64, Fault)>>;
-
-fn run_grid(launch: &Launch<'_>, total: u64) -> Result<(), Fault> {
-    let first: FirstFault = Mutex::new(None);
-    let next = AtomicU64::new(0);
-    let threads = (rayon::current_num_threads() as u64).min(total);
-    let chunk = (total / (threads.max(1) * 16)).clamp(1, MAX_CHUNK);
-    let ran = match threads {
-        0 => true,
-        // A single program is not worth waking a thread for.
-        1 => work(launch, total, chunk, &next, &first),
-        _ => (0..threads)
-            .into_par_iter()
-            .map(|_| work(launch, total, chunk, &next, &first))
-            .reduce(|| true, |a, b| a && b),
-    };
-    if !ran {
-        let message = format!("no memory for the kernel's tiles: {} bytes per thread", launch.code.arena_bytes);
-        return Err(Fault { kind: FaultKind::Unsupported { message }, span: Span::UNKNOWN, program_id: [0; 3] });
-    }
-    let first = first.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    first.map_or(Ok(()), |(_, fault)| Err(fault))
-}
-
-/// Runs programs until none is left. False if there is no memory for this thread's tiles.
-fn work(launch: &Launch<'_>, total: u64, chunk: u64, next: &AtomicU64, first: &FirstFault) -> bool {
-    let Some(mut machine) = Machine::new(launch) else { return false };
-    let [x, y, _] = launch.grid.map(u64::from);
-    loop {
-        let start = next.fetch_add(chunk, Ordering::Relaxed);
-        if start >= total {
-            return true;
-        }
-        for index in start..total.min(start + chunk) {
-            let program_id = [index % x, index / x % y, index / x / y].map(|i| i as u32);
-            if let Some(fault) = machine.run(program_id) {
-                let mut first = first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if first.as_ref().is_none_or(|&(earlier, _)| index < earlier) {
-                    *first = Some((index, fault));
-                }
-            }
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! One thread's registers and arena, and the loop that runs programs on them.
+//! A program's registers and arena, and the loop that runs it on them, turn by turn.
 //!
 //! A register holds a uniform value, a formula ([`Affine`]) or elements in memory. Uniform values are computed
 //! once, formulas by their coefficients, and either is written out as elements only when an operation needs them.
@@ -10,12 +10,13 @@ use std::ptr::{self, NonNull};
 use crate::ir::{ParamId, Span};
 
 use super::affine::{Affine, MAX_RANK};
-use super::code::{Code, ForBounds, Inst, LoopId, ParamPlan, Pc, RegId, RegInfo};
+use super::code::{Code, Inst, ParamPlan, Pc, RegId, RegInfo};
 use super::desc::TensorMemory;
 use super::fault::{Fault, FaultKind};
 use super::gpu::Gpu;
 use super::lanes::Bits;
 use super::memory::Buffer;
+use super::turn::{Deadline, LoopState, Pause, Turn};
 
 /// What all threads of a launch share.
 pub(super) struct Launch<'a> {
@@ -29,6 +30,8 @@ pub(super) struct Launch<'a> {
     pub grid: [u32; 3],
     /// Whether unordered accesses to shared memory are faults.
     pub ordered: bool,
+    /// When its programs are stopped, if they have not ended.
+    pub deadline: Option<Deadline>,
 }
 
 /// What a register holds.
@@ -58,14 +61,6 @@ pub(super) struct Reg {
     pub flight: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct LoopState {
-    index: i128,
-    step: i128,
-    /// Iterations after this one.
-    left: i128,
-}
-
 /// Why a stretch of instructions ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Exit {
@@ -77,6 +72,8 @@ pub(super) enum Exit {
     Stopped,
     /// The wait there has to wait; `moved` says whether anything ran before it.
     Blocked { at: Pc, moved: bool },
+    /// The turn ended: at its `pause`.
+    Paused,
 }
 
 /// Where execution goes after an instruction.
@@ -110,17 +107,18 @@ impl Drop for Arena {
     }
 }
 
-/// One thread's state.
+/// The state of a program, which another one takes over when it ends.
 pub(super) struct Machine<'a> {
     pub launch: &'a Launch<'a>,
     pub code: &'a Code,
     pub regs: Vec<Reg>,
     arena: Arena,
-    loops: Vec<LoopState>,
+    pub(super) loops: Vec<LoopState>,
     pub program_id: [u32; 3],
     /// The first fault of the program that runs.
     pub fault: Option<Fault>,
     pub gpu: Gpu,
+    pub turn: Turn,
 }
 
 impl<'a> Machine<'a> {
@@ -146,10 +144,11 @@ impl<'a> Machine<'a> {
             code,
             regs,
             arena,
-            loops: vec![LoopState { index: 0, step: 0, left: 0 }; code.loops],
+            loops: vec![LoopState::default(); code.loops],
             program_id: [0; 3],
             fault: None,
             gpu: Gpu::new(launch.ordered),
+            turn: Turn::new(1, None),
         };
         for (plan, &bits) in code.params.iter().zip(&launch.scalars) {
             let (ParamPlan::Buffer { reg, .. }
@@ -163,17 +162,26 @@ impl<'a> Machine<'a> {
         Some(machine)
     }
 
-    /// Runs one program; returns its first fault.
-    pub(super) fn run(&mut self, program_id: [u32; 3]) -> Option<Fault> {
+    /// Makes the next turn the first one of that program. What the last one left behind is forgotten.
+    pub(super) fn begin(&mut self, program_id: [u32; 3]) {
         self.program_id = program_id;
+        self.fault = None;
         self.gpu = Gpu::new(self.launch.ordered);
-        if let Exit::Blocked { at, .. } = self.exec(Pc(0)) {
-            self.deadlock(at);
+    }
+
+    /// Runs the program from `from` for one turn of so many trips. `None` if it has ended; its first fault is then
+    /// in `fault`.
+    pub(super) fn run_turn(&mut self, from: Pc, trips: u32) -> Option<Pause> {
+        self.turn = Turn::new(trips, self.launch.deadline);
+        match self.exec(from) {
+            Exit::Paused => return Some(self.turn.pause),
+            Exit::Blocked { at, .. } => self.deadlock(at),
+            Exit::Returned | Exit::RegionEnd | Exit::Stopped => {}
         }
         for store in self.gpu.unfinished_stores() {
             self.finish_store(&store, false);
         }
-        self.fault.take()
+        None
     }
 
     /// Runs from `pc` until something ends it.
@@ -222,7 +230,8 @@ impl<'a> Machine<'a> {
             Inst::Fold(fold) => return self.fold(pc, fold),
             Inst::Assert { condition, message } => return self.assert(pc, *condition, message),
             Inst::ForBegin { state, bounds, index, exit } => return self.for_begin(*state, bounds, *index, *exit),
-            Inst::ForNext { state, index, body } => return self.for_next(*state, *index, *body),
+            Inst::ForNext { state, index, body } => return self.for_next(pc, *state, *index, *body),
+            Inst::Again { to, waits } => return self.again(pc, *to, *waits),
             Inst::BranchUnless { condition, to } if !self.scalar(*condition).to_bool() => return Flow::Goto(*to),
             Inst::BranchUnless { .. } => {}
             Inst::Jump { to } => return Flow::Goto(*to),
@@ -249,35 +258,9 @@ impl<'a> Machine<'a> {
             Inst::TmaLoad { block, view, barrier, slot } => return self.tma_load(pc, block, *view, *barrier, *slot),
             Inst::TmaStore { block, view, reduce, parts } => self.tma_store(pc, block, *view, *reduce, *parts),
             Inst::TmaStoreWait { pending } => self.tma_store_wait(*pending),
-            Inst::WarpGroups { entries, exit } => return self.warp_groups(entries, *exit),
+            Inst::WarpGroups { entries, exit } => return self.warp_groups(pc, entries, *exit),
         }
         Flow::Next
-    }
-
-    fn for_begin(&mut self, state: LoopId, bounds: &ForBounds, index: RegId, exit: Pc) -> Flow {
-        let dtype = self.info(index).lane.dtype();
-        let value = |reg| self.scalar(reg).to_int(dtype);
-        let (lo, hi, step) = (value(bounds.lo), value(bounds.hi), value(bounds.step));
-        if step <= 0 || lo >= hi {
-            return Flow::Goto(exit);
-        }
-        let left = (hi - lo - 1) / step;
-        let (first, step) = if bounds.reverse { (lo + left * step, -step) } else { (lo, step) };
-        self.loops[state.0 as usize] = LoopState { index: first, step, left };
-        self.set_int(index, first);
-        Flow::Next
-    }
-
-    fn for_next(&mut self, state: LoopId, index: RegId, body: Pc) -> Flow {
-        let state = &mut self.loops[state.0 as usize];
-        if state.left == 0 {
-            return Flow::Next;
-        }
-        state.left -= 1;
-        state.index += state.step;
-        let value = state.index;
-        self.set_int(index, value);
-        Flow::Goto(body)
     }
 
     fn assert(&mut self, pc: Pc, condition: RegId, message: &str) -> Flow {
@@ -379,7 +362,7 @@ impl<'a> Machine<'a> {
         self.set_splat(out, Bits::from_raw(u64::from(value), 4));
     }
 
-    fn set_int(&mut self, out: RegId, value: i128) {
+    pub(super) fn set_int(&mut self, out: RegId, value: i128) {
         let bytes = self.info(out).lane.bytes();
         self.set_splat(out, Bits::from_raw(value as u64, bytes));
     }

@@ -253,6 +253,7 @@ impl Machine<'_> {
         let places = self.places(store.pointer);
         let value = self.dense(store.value);
         let dims = &self.info(store.pointer).dims;
+        self.turn.changed = true;
         let bad = by_width!(store.dtype, T => store_places::<T>(buffer, places, dims, mask, value, n));
         self.report_bounds(pc, store.param, buffer.len, bad, Access::Store);
     }
@@ -277,7 +278,7 @@ impl Machine<'_> {
             AtomicKind::Combine(..) | AtomicKind::Exchange => values,
         };
         let out: *mut T = self.reg(atomic.out).home.cast();
-        let mut bad = None;
+        let (mut bad, mut changed) = (None, false);
         for i in 0..n {
             // SAFETY: all operands have `n` lanes, and the offset was checked against the buffer, whose memory is
             // only accessed atomically during the launch.
@@ -290,14 +291,21 @@ impl Machine<'_> {
                     T::ZERO
                 } else {
                     let at = buffer.ptr.cast::<T>().add(offset as usize);
-                    match atomic.kind {
-                        AtomicKind::Combine(f) => combine(at, f, *values.add(i)),
-                        AtomicKind::Exchange => T::swap(at, *values.add(i)),
-                        AtomicKind::CompareExchange(_) => T::compare_exchange(at, *expected.add(i), *values.add(i)),
-                    }
+                    let value = *values.add(i);
+                    let (old, new) = match atomic.kind {
+                        AtomicKind::Combine(f) => combine(at, f, value),
+                        AtomicKind::Exchange => (T::swap(at, value), value),
+                        AtomicKind::CompareExchange(_) => {
+                            let (expected, old) = (*expected.add(i), T::compare_exchange(at, *expected.add(i), value));
+                            (old, if old == expected { value } else { old })
+                        }
+                    };
+                    changed |= old != new;
+                    old
                 };
             }
         }
+        self.turn.changed |= changed;
         bad
     }
 
@@ -436,11 +444,11 @@ fn store_places<T: Cell>(
     bad
 }
 
-/// Combines the memory at `at` with a value as one step; returns what was there.
+/// Combines the memory at `at` with a value as one step; returns what was there, and what is there now.
 ///
 /// # Safety
 /// `at` must be valid, aligned and meanwhile only accessed atomically; `f` must be for elements of type `T`.
-pub(super) unsafe fn combine<T: Cell>(at: *mut T, f: Fn2, value: T) -> T {
+pub(super) unsafe fn combine<T: Cell>(at: *mut T, f: Fn2, value: T) -> (T, T) {
     // SAFETY: promised by the caller.
     unsafe {
         let mut old = T::load(at);
@@ -449,7 +457,7 @@ pub(super) unsafe fn combine<T: Cell>(at: *mut T, f: Fn2, value: T) -> T {
             f((&raw const old).cast(), (&raw const value).cast(), (&raw mut new).cast(), 1);
             let seen = T::compare_exchange(at, old, new);
             if seen == old {
-                return old;
+                return (old, new);
             }
             old = seen;
         }

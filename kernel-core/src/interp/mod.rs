@@ -19,7 +19,10 @@
 //!   also where the load has an `other`) and reported; the program goes on. A failed `assert` ends its program. All
 //!   programs run to their end; the fault returned is the first of the program with the smallest linear index (x
 //!   fastest) that has one. A GPU, where programs run at the same time, reports any one of all failures.
+//!   A launch with a limit of time that passes before they do returns such a fault, else that of the limit.
 //!   `atomic_cas` compares bits. Memory that a kernel may write is accessed with relaxed atomics per element.
+//! - **Progress.** Programs that wait for others, in a `while` that reads memory which those may write, run in turns: each
+//!   makes progress, with any number of programs and threads. Others run one after the other.
 //! - **Placed kernels** run with adversarial timing: asynchronous copies land at their wait and no earlier, shared
 //!   memory is poisoned before, warp groups are coroutines and waits that nothing can complete are faults. On request
 //!   ([`Program::checks_order`]) accesses to shared memory that no barrier, wait or fence orders are faults too.
@@ -61,6 +64,7 @@ mod elementwise;
 mod fault;
 mod fold;
 mod gpu;
+mod groups;
 mod hint;
 mod host;
 mod lanes;
@@ -69,7 +73,9 @@ mod machine;
 mod memory;
 mod order;
 mod round;
+mod schedule;
 mod storage;
+mod turn;
 
 pub use desc::Tensor;
 pub use fault::{Access, Fault, FaultKind};

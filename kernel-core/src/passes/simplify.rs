@@ -54,12 +54,12 @@ fn simpler(func: &Func, operation: &Operation) -> Option<Simpler> {
     if matches!(op, ShapeOp::Hint { .. }) {
         return None;
     }
-    let (&operand, &result) = (operation.operands.first()?, operation.results.first()?);
+    let (operand, &result) = (operation.moved_operand()?, operation.results.first()?);
     let (from, to) = (func.ty(operand), func.ty(result));
     if is_nothing(op, from, to) {
         return Some(Simpler::Value(operand));
     }
-    // All elements are equal: only the shape matters.
+    // All elements of the one operand are equal, so those of the result are: only the shape matters.
     let scalar = if from.is_scalar() { Some(operand) } else { splat_source(func, operand) };
     if let Some(scalar) = scalar {
         return Some(match to.is_scalar() {
@@ -93,7 +93,7 @@ fn is_nothing(op: &ShapeOp, from: &Ty, to: &Ty) -> bool {
 fn chain(func: &Func, op: &ShapeOp, operand: ValueId, to: &Ty) -> Option<Simpler> {
     let inner = func.def_op(operand)?;
     let Op::Shape(first) = &inner.op else { return None };
-    let source = *inner.operands.first()?;
+    let source = inner.moved_operand()?;
     let reshapes = |op: &ShapeOp| matches!(op, ShapeOp::Reshape { .. } | ShapeOp::ExpandDims { .. });
     match (first, op) {
         // Two insertions of dimensions are as simple as one reshape.

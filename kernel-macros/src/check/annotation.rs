@@ -4,7 +4,7 @@ use kernel_core::ir::{Bound, DType, Dt, ParamKind};
 use syn::{GenericArgument, PathArguments, Type};
 
 use super::{Binding, Checker, Operand, Val};
-use crate::error::{Checked, Reported};
+use crate::error::{Checked, Help, Reported};
 use crate::names::{closest, dtype_of_other_languages};
 use crate::place::Place;
 use crate::signature::{braced, strip, type_name};
@@ -92,7 +92,7 @@ impl Checker<'_> {
         }
         let message = "this is not a dtype";
         if let Some(ours) = dtype_of_other_languages(&name) {
-            return Err(self.report_help(place, message, format!("write `{ours}`")));
+            return Err(self.report_help(place, message, Help::write(place, ours)));
         }
         if Bound::from_name(&name).is_some() {
             let help = format!("it is a bound: name a dtype parameter, as `T` of `T: {name}`");
@@ -101,8 +101,8 @@ impl Checker<'_> {
         let params: Vec<String> = self.func.dtype_params.iter().map(|p| p.name.clone()).collect();
         let names = params.iter().map(String::as_str).chain(DType::ALL.map(DType::name));
         let help = match closest(&name, names) {
-            Some(close) => format!("did you mean `{close}`?"),
-            None => format!("dtypes are {}", DType::ALL.map(|d| format!("`{d}`")).join(", ")),
+            Some(close) => Help::meant(place, close),
+            None => format!("dtypes are {}", DType::ALL.map(|d| format!("`{d}`")).join(", ")).into(),
         };
         Err(self.report_help(place, message, help))
     }

@@ -5,7 +5,7 @@ use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
 
 use super::{Checker, Operand};
-use crate::error::{Checked, Reported};
+use crate::error::{Checked, Help, Reported};
 use crate::names::closest;
 use crate::ops::{Row, Turbofish};
 use crate::place::{Place, bare};
@@ -78,6 +78,12 @@ impl Checker<'_> {
                 None => wrong = Some(self.unknown_option(row, &name, place)),
             }
         }
+        if wrong.is_none()
+            && turbofish.is_none()
+            && let Some(reported) = self.positional_dtype(&args, exprs)
+        {
+            return Err(reported);
+        }
         args.dtype = match self.turbofish(row, turbofish, place) {
             Ok(dtype) => dtype,
             Err(reported) => {
@@ -114,13 +120,35 @@ impl Checker<'_> {
         Ok(args)
     }
 
+    /// `x.to(f16)`, `full([N], 0.0, f32)`: the dtype is no argument here.
+    fn positional_dtype(&mut self, args: &Args<'_>, exprs: &Punctuated<Expr, Token![,]>) -> Option<Reported> {
+        let last = args.positional.last().filter(|_| args.row.turbofish != Turbofish::None)?;
+        let Expr::Path(path) = bare(last) else { return None };
+        let dtype = path.path.segments.last()?.ident.to_string();
+        self.dtype_by_name(&dtype)?;
+        let name = args.row.name;
+        let rest: Vec<String> =
+            exprs.iter().take(exprs.len() - 1).map(|e| self.source.text(Place::of(e)).unwrap_or_default()).collect();
+        let call = format!("{name}::<{dtype}>({})", rest.join(", "));
+        let message = format!("the dtype of `{name}` is written in front of its arguments");
+        let help = match args.receiver {
+            Some(receiver) => {
+                let source = self.source(receiver);
+                Help::write(args.place, format!("{source}.{call}"))
+            }
+            None => Help::write(args.place, call),
+        };
+        Some(self.report_help(Place::of(last), message, help))
+    }
+
     /// Reports mistakes in the arguments of a call that is wrong itself.
     pub(super) fn check_values(&mut self, exprs: &Punctuated<Expr, Token![,]>) {
         for expr in exprs {
             let value = as_named(expr).map_or(expr, |(_, value)| value);
             // What stands for a name, a shape or a closure means nothing outside of its call.
             let named = as_named(expr).is_some_and(|(name, _)| name != "mask" && name != "other");
-            if !named && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
+            let text = matches!(bare(value), Expr::Lit(ExprLit { lit: Lit::Str(_), .. }));
+            if !named && !text && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
                 let _ = self.nested(super::Context::Branch, |c| c.expr(value));
             }
         }
@@ -132,10 +160,11 @@ impl Checker<'_> {
             let help = format!("`{name}` is positional: write `{}`", row.usage());
             return self.report_help(place, message, help);
         }
-        let help = match (closest(name, row.options.iter().copied()), row.options) {
-            (Some(close), _) => format!("did you mean `{close}`?"),
-            (None, []) => format!("write `{}`", row.usage()),
-            (None, options) => format!("named arguments are {}", quoted(options)),
+        let help: Help = match (closest(name, row.options.iter().copied()), row.options) {
+            _ if let Some(help) = foreign_option(row, name) => help.into(),
+            (Some(close), _) => Help::meant(place, close),
+            (None, []) => format!("write `{}`", row.usage()).into(),
+            (None, options) => format!("named arguments are {}", quoted(options)).into(),
         };
         self.report_help(place, message, help)
     }
@@ -192,7 +221,12 @@ impl Checker<'_> {
 
     /// A named argument as a value.
     pub(super) fn named_value(&mut self, args: &Args<'_>, name: &str) -> Checked<Option<Operand>> {
-        args.named(name).map(|expr| self.operand(expr)).transpose()
+        let Some(expr) = args.named(name) else { return Ok(None) };
+        if matches!(bare(expr), Expr::Path(path) if path.path.is_ident("None")) {
+            let message = format!("a `{name}` that is not needed is left out");
+            return Err(self.report_help(Place::of(expr), message, format!("leave `{name} = None` out")));
+        }
+        self.operand(expr).map(Some)
     }
 
     /// A named argument that is `true` or `false`.
@@ -237,6 +271,34 @@ impl Checker<'_> {
         };
         Err(self.report_help(Place::of(expr), message, help))
     }
+}
+
+/// What an argument of Triton or PyTorch is called here.
+fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
+    let takes = |option: &str| row.options.contains(&option);
+    Some(match name {
+        "cache_modifier" if takes("cache") => "write `cache = cg`, a word without quotes",
+        "eviction_policy" if takes("eviction") => "write `eviction = evict_first`, a word without quotes",
+        "volatile" if takes("other") => "write `cache = cv`",
+        "sem" if takes("order") => "write `order = relaxed`, a word without quotes",
+        "allow_tf32" | "input_precision" if takes("precision") => {
+            "write `precision = ieee` for `f32` arithmetic, `precision = tf32` for the fast one"
+        }
+        "out_dtype" if takes("out") => "write `out = f16`",
+        "dim" if takes("axis") => "write `axis = ..`",
+        "keepdim" if takes("keep_dims") => "write `keep_dims = true`",
+        "return_indices" => match row.name {
+            "max" => "write `argmax(x, axis = ..)` for the index, or `reduce` a tuple of values and indices for both",
+            _ => "write `argmin(x, axis = ..)` for the index, or `reduce` a tuple of values and indices for both",
+        },
+        "dtype" if row.turbofish != Turbofish::None => "write it in front of the arguments: `zeros::<f32>([N])`",
+        "dtype" => "convert the operand or the result: `x as f32`",
+        "propagate_nan" if matches!(row.name, "max" | "min") => {
+            "write `reduce(x, axis = .., |a, b| maximum(a, b, propagate_nan = true))`, or `minimum`"
+        }
+        "boundary_check" | "padding_option" => "write `mask = .., other = ..`; blocks of descriptors need neither",
+        _ => return None,
+    })
 }
 
 fn quoted(names: &[&str]) -> String {

@@ -72,6 +72,7 @@ impl Checker<'_> {
             Dt::Param(p) if may_be(&self.func, dt, bound) => {
                 format!("bound the dtype: `{}: {}`", self.func.dtype_params[p.index()].name, bound.name())
             }
+            Dt::Known(d) if d.is_float() && bound == Bound::Num => "use a buffer of `f32` or `f16`".to_string(),
             Dt::Param(_) | Dt::Known(_) => "use a buffer of `i32`".to_string(),
         };
         Err(self.report_help(place, message, help))

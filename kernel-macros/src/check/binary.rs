@@ -2,11 +2,11 @@
 
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{BinaryOp, Bound, CmpOp, DType, Dim, DimError, Dt, MemoryOp, Op, UnaryOp};
-use syn::{BinOp, Expr};
+use syn::{BinOp, Expr, ExprBinary};
 
 use super::{Checker, Context, Operand, Val};
-use crate::error::Checked;
-use crate::place::Place;
+use crate::error::{Checked, Help};
+use crate::place::{Place, bare};
 use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp};
 use crate::types::{BOOL, Class, DtRef, VElem, VTy};
 
@@ -65,21 +65,36 @@ impl Checker<'_> {
             leftmost = &binary.left;
         }
         let start = Place::of(leftmost).start;
+        // What this chain as a whole is compared with.
+        let compared = self.compared.take();
         let mut left = self.operand(leftmost);
-        for binary in spine.into_iter().rev() {
+        for (outer, binary) in spine.iter().enumerate().rev() {
             let place = Place { start, end: Place::of(&binary.right).end };
             let sign = Place::of_tokens(&binary.op);
+            let above = outer.checked_sub(1).map(|outer| spine[outer]);
+            let compared = match above.filter(|_| is_bitwise(&binary.op)) {
+                Some(above) if is_comparison(&above.op) => {
+                    let meant =
+                        Place { start: Place::of(&binary.right).start, end: Place::of(first_of(&above.right)).end };
+                    Some(Comparison { meant, side: Side::Behind })
+                }
+                Some(_) => None,
+                None => compared.filter(|_| is_bitwise(&binary.op)).map(|left| {
+                    let meant = Place { start: left.start, end: Place::of(leftmost).end };
+                    Comparison { meant, side: Side::InFront }
+                }),
+            };
             left = match operator(&binary.op) {
                 Some((op @ (Operator::And | Operator::Or), false)) => {
                     self.short_circuit(matches!(op, Operator::And), left, &binary.right, place, sign)
                 }
-                Some((op, false)) => {
-                    let right = self.operand(&binary.right);
-                    match (left, right) {
-                        (Ok(left), Ok(right)) => self.binary(op, left, right, place, sign),
-                        (Err(e), _) | (_, Err(e)) => Err(e),
-                    }
-                }
+                Some((op, false)) => match (left, self.right_operand(binary, left)) {
+                    (Ok(left), Ok(right)) => match compared {
+                        Some(comparison) => self.compared_bits(op, (left, right), comparison, place, sign),
+                        None => self.binary(op, left, right, place, sign),
+                    },
+                    (Err(e), _) | (_, Err(e)) => Err(e),
+                },
                 Some((_, true)) | None => {
                     let message = "an assignment as a value is not supported in kernels";
                     Err(self.report_help(sign, message, "write it as a statement of its own"))
@@ -87,6 +102,47 @@ impl Checker<'_> {
             };
         }
         left.map(Val::One)
+    }
+
+    /// The right side of an operator, which may be what a pointer is moved by, or an operand of a comparison.
+    fn right_operand(&mut self, binary: &ExprBinary, left: Checked<Operand>) -> Checked<Operand> {
+        let moves = matches!(binary.op, BinOp::Add(_) | BinOp::Sub(_))
+            && left.is_ok_and(|left| matches!(self.ty(left).elem, VElem::Ptr(_)));
+        let outside = self.in_offset;
+        self.in_offset |= moves;
+        let compares = is_comparison(&binary.op) && matches!(bare(&binary.right), Expr::Binary(_));
+        let left = match bare(&binary.left) {
+            Expr::Binary(left) if is_bitwise(&left.op) => &left.right,
+            _ => &binary.left,
+        };
+        self.compared = compares.then(|| Place::of(left));
+        let right = self.operand(&binary.right);
+        (self.in_offset, self.compared) = (outside, None);
+        right
+    }
+
+    /// `x != y | c`, which is `x != (y | c)`. Where `y | c` is no sum of bits, the comparison was meant to come first.
+    fn compared_bits(
+        &mut self,
+        op: Operator,
+        (l, r): (Operand, Operand),
+        comparison: Comparison,
+        place: Place,
+        sign: Place,
+    ) -> Checked<Operand> {
+        let [left, right] = [l, r].map(|operand| match self.ty(operand).elem {
+            VElem::Data(dt) => self.types.known(dt),
+            VElem::Ptr(_) => None,
+        });
+        let integer = |dt: Option<Dt>| dt.is_none_or(|dt| crate::types::admits(&self.func, dt, Bound::Int));
+        let (bits, truths) = (integer(left) && integer(right), left == right);
+        let before = self.errors.list().len();
+        let result = self.binary(op, l, r, place, sign);
+        if result.is_err() && self.errors.list().len() == before + 1 && !bits && !truths {
+            let help = self.parentheses((l, r), comparison, sign);
+            self.errors.rehelp(help);
+        }
+        result
     }
 
     /// A binary operator on two values; `sign` is the operator's own place.
@@ -122,8 +178,7 @@ impl Checker<'_> {
         if let Some(dim) = self.constexpr_arith(op, l, r, place)? {
             return Ok(Operand { node: self.int(dim, place), place });
         }
-        self.need(l, op.needs(), what)?;
-        self.need(r, op.needs(), what)?;
+        self.need_both(l, r, op.needs(), what)?;
         let dt = self.unify(l, r, what, sign)?;
         let shape = self.common_shape(&[l, r], what, sign)?;
         let args = [l, r].map(|o| self.expand(o.node, &shape, place)).to_vec();
@@ -200,9 +255,7 @@ impl Checker<'_> {
                 return Err(self.report(sign, message));
             }
             (VElem::Data(_) | VElem::Ptr(_), VElem::Data(_) | VElem::Ptr(_)) => {
-                for operand in [l, r] {
-                    self.need(operand, op.needs(), what)?;
-                }
+                self.need_both(l, r, op.needs(), what)?;
                 self.unify(l, r, what, sign)?;
             }
         }
@@ -324,6 +377,57 @@ impl Checker<'_> {
             DtRef::Var(_) => self.types.class(dt) != Some(Class::Int),
         }
     }
+}
+
+/// A comparison that was meant to come before an operator on bits.
+#[derive(Clone, Copy)]
+struct Comparison {
+    /// The tokens that were meant to be compared.
+    meant: Place,
+    /// Where it stands.
+    side: Side,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    /// `x != y | c`
+    InFront,
+    /// `c & i >= 0`
+    Behind,
+}
+
+impl Checker<'_> {
+    /// ``put the comparison in parentheses: `(x != y) | c` ``
+    fn parentheses(&self, (l, r): (Operand, Operand), comparison: Comparison, sign: Place) -> Help {
+        let texts = [comparison.meant, l.place, r.place, sign].map(|place| self.source.text(place));
+        let [Some(meant), Some(left), Some(right), Some(sign)] = texts else {
+            return "put the comparison in parentheses: `&`, `|` and `^` come before it".into();
+        };
+        let whole = match comparison.side {
+            Side::InFront => format!("({meant}) {sign} {right}"),
+            Side::Behind => format!("{left} {sign} ({meant})"),
+        };
+        let text = format!("`{sign}` comes before comparisons: put the comparison in parentheses: `{whole}`");
+        Help { text, rewrites: vec![(comparison.meant, format!("({meant})"))] }
+    }
+}
+
+/// The first operand of a chain of operators.
+fn first_of(mut expr: &Expr) -> &Expr {
+    while let Expr::Binary(binary) = bare(expr)
+        && is_bitwise(&binary.op)
+    {
+        expr = &binary.left;
+    }
+    expr
+}
+
+fn is_comparison(op: &BinOp) -> bool {
+    matches!(op, BinOp::Eq(_) | BinOp::Ne(_) | BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_))
+}
+
+fn is_bitwise(op: &BinOp) -> bool {
+    matches!(op, BinOp::BitAnd(_) | BinOp::BitOr(_) | BinOp::BitXor(_))
 }
 
 fn fold_bits(op: BinaryOp, a: i64, b: i64) -> Option<i64> {

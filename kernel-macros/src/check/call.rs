@@ -4,11 +4,13 @@ use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments, PathSegment, Token};
 
 use super::args::Args;
-use super::{Checker, Operand, Val};
-use crate::error::{Checked, Reported};
-use crate::names::closest;
+use super::{Binding, Checker, Operand, Val};
+use crate::error::{Checked, Help, Reported};
+use crate::names::{closest, dtype_of_other_languages};
 use crate::ops::{self, Call, ROWS, Row};
 use crate::place::{Place, bare};
+use crate::spellings;
+use crate::types::VElem;
 
 impl Checker<'_> {
     /// `name(arguments)`
@@ -45,7 +47,8 @@ impl Checker<'_> {
         if matches!(row.call, Call::Fold(_)) && name != "sum" && call.args.len() == 2 && !named_second(call) {
             let other = if name == "max" { "maximum" } else { "minimum" };
             let message = format!("`{name}` reduces a tile along an axis");
-            return Err(self.report_help(name_place, message, format!("of two values write `{other}(a, b)`")));
+            let help = Help::write(name_place, other).said(format!("of two values write `{other}(a, b)`"));
+            return Err(self.report_help(name_place, message, help));
         }
         let args = self.args(row, None, &call.args, turbofish_of(last), place)?;
         self.dispatch(&args)
@@ -60,7 +63,7 @@ impl Checker<'_> {
         }
         let receiver = self.expr(&call.receiver);
         let Some(row) = self.method_row(&name, call) else {
-            return Err(self.unknown_method(&name, name_place));
+            return Err(self.unknown_method(&name, call, receiver));
         };
         let turbofish: Option<&AngleBracketedGenericArguments> = call.turbofish.as_ref();
         let receiver = match (receiver, row.call) {
@@ -89,20 +92,31 @@ impl Checker<'_> {
     }
 
     fn unknown_function(&mut self, name: &str, call: &ExprCall, place: Place) -> Reported {
+        if let Some((Binding::Poison, _)) = self.lookup(name) {
+            return Reported::earlier();
+        }
         let path: Vec<String> = match bare(&call.func) {
             Expr::Path(path) => path.path.segments.iter().map(|s| s.ident.to_string()).collect(),
             _ => vec![name.to_string()],
         };
         let message = format!("`{}` is not an operation; a kernel can call nothing else", path.join("::"));
-        let help = match ops::other_spelling(name) {
-            None if path.len() > 1 && matches!(name, "max" | "min") => format!("write `{name}imum(a, b)`"),
-            None if path.len() > 1 && ops::find(name).is_some() => format!("write it without the path: `{name}(..)`"),
-            Some(ours) => format!("write `{ours}`"),
-            None if self.dtype_by_name(name).is_some() => format!("for a conversion write `x as {name}`"),
-            None if self.lookup(name).is_some() => "this is a value, which cannot be called".to_string(),
+        let whole = Place { start: place.start, end: call.paren_token.span.close() };
+        if let Some(help) = self.foreign_conversion(&path, call, whole) {
+            return self.report_help(place, message, help);
+        }
+        let help = match spellings::find(name) {
+            None if path.len() > 1 && matches!(name, "max" | "min") => format!("write `{name}imum(a, b)`").into(),
+            None if path.len() > 1 && ops::find(name).is_some() => {
+                Help::write(place, name).said(format!("write it without the path: `{name}(..)`"))
+            }
+            Some(row) => {
+                let args: Vec<String> = call.args.iter().map(|arg| self.source.operand(Place::of(arg))).collect();
+                row.help(&args, whole, self.source.is_operand(whole))
+            }
+            None if self.lookup(name).is_some() => "this is a value, which cannot be called".into(),
             None => match closest(name, ROWS.iter().map(|r| r.name)) {
-                Some(close) => format!("did you mean `{close}`?"),
-                None => "write the code of the function here".to_string(),
+                Some(close) => Help::meant(place, close),
+                None => "write the code of the function here".into(),
             },
         };
         // Mistakes in the arguments are reported too.
@@ -110,23 +124,84 @@ impl Checker<'_> {
         self.report_help(place, message, help)
     }
 
-    fn unknown_method(&mut self, name: &str, place: Place) -> Reported {
+    /// `float("inf")`, `float(x)`, `f32(x)` and `f32::from(x)`.
+    fn foreign_conversion(&self, path: &[String], call: &ExprCall, whole: Place) -> Option<Help> {
+        let name = match path {
+            [name] => name,
+            [dtype, method] if method == "from" => dtype,
+            _ => return None,
+        };
+        let dtype = match self.dtype_by_name(name) {
+            Some(_) => name.as_str(),
+            None => dtype_of_other_languages(name)?,
+        };
+        let [arg] = call.args.iter().collect::<Vec<_>>()[..] else {
+            return Some(format!("for a conversion write `x as {dtype}`").into());
+        };
+        if let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = bare(arg) {
+            let limit = match text.value().trim_start_matches('+').to_lowercase().as_str() {
+                "inf" | "infinity" => "INFINITY",
+                "-inf" | "-infinity" => "NEG_INFINITY",
+                "nan" => "NAN",
+                _ => return None,
+            };
+            let help = Help::write(whole, format!("{dtype}::{limit}"));
+            return Some(if limit == "INFINITY" {
+                help.and(&format!("; below zero `{dtype}::NEG_INFINITY`"))
+            } else {
+                help
+            });
+        }
+        let code = format!("{} as {dtype}", self.source.operand(Place::of(arg)));
+        let code = if self.source.binds_tighter(whole) { format!("({code})") } else { code };
+        Some(Help::write(whole, code.clone()).said(format!("for a conversion write `{code}`")))
+    }
+
+    fn unknown_method(&mut self, name: &str, call: &ExprMethodCall, receiver: Checked<Val>) -> Reported {
+        let place = Place::at(call.method.span());
         let message = format!("values in a kernel have no method `{name}`");
-        let help = match (ops::other_spelling(name), ops::find(name)) {
-            (None, None) if let Some(row) = ops::find_desc(name) => {
-                format!("it is a method of tensor descriptors: `{}`", row.usage())
+        let whole = Place { start: Place::of(&call.receiver).start, end: call.paren_token.span.close() };
+        let source = self.source.operand(Place::of(&call.receiver));
+        let target = name.strip_prefix("to_").filter(|target| self.dtype_by_name(target).is_some());
+        let help = match (spellings::find(name), ops::find(name), target) {
+            _ if name == "len" || name == "size" => self.length(receiver),
+            (.., Some(target)) => {
+                let code = format!("{source} as {target}");
+                let code = if self.source.binds_tighter(whole) { format!("({code})") } else { code };
+                Help::write(whole, code)
             }
-            (Some(ours), _) => format!("write `{ours}`"),
-            (None, Some(row)) => format!("it is a function: write `{}`", row.usage()),
-            (None, None) => {
+            (None, None, _) if let Some(row) = ops::find_desc(name) => {
+                format!("it is a method of tensor descriptors: `{}`", row.usage()).into()
+            }
+            (Some(row), ..) => {
+                let args = call.args.iter().map(|arg| self.source.operand(Place::of(arg)));
+                let args: Vec<String> = [source].into_iter().chain(args).collect();
+                row.help(&args, whole, self.source.is_operand(whole))
+            }
+            (None, Some(row), _) => format!("it is a function: write `{}`", row.usage()).into(),
+            (None, None, _) => {
                 let methods = ROWS.iter().filter(|r| r.method).map(|r| r.name);
                 match closest(name, methods) {
-                    Some(close) => format!("did you mean `{close}`?"),
-                    None => "the operations of kernels are listed in the documentation of `#[kernel]`".to_string(),
+                    Some(close) => Help::meant(place, close),
+                    None => "the operations of kernels are listed in the documentation of `#[kernel]`".into(),
                 }
             }
         };
         self.report_help(place, message, help)
+    }
+
+    /// Of a tile the constexprs say how long it is, of a buffer a parameter does.
+    fn length(&self, receiver: Checked<Val>) -> Help {
+        let Ok(Val::One(operand)) = receiver else { return "lengths are constexprs or parameters".into() };
+        let ty = self.ty(operand);
+        match (ty.elem, ty.shape.as_slice()) {
+            (VElem::Data(_), []) => "this is a scalar".into(),
+            (VElem::Ptr(_), []) => "pass the length as a parameter: `n: i32`".into(),
+            (VElem::Data(_) | VElem::Ptr(_), shape) => {
+                let dims: Vec<String> = shape.iter().map(|dim| format!("`{}`", self.dim_source(dim))).collect();
+                format!("the shape is known: {}", dims.join(" by ")).into()
+            }
+        }
     }
 
     pub(super) fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {

@@ -3,7 +3,7 @@
 use syn::{Expr, ExprClosure, ExprMethodCall, Pat};
 
 use super::args::Args;
-use super::{Checker, Context, Operand, Val};
+use super::{Checker, Context, Operand, TUPLE, Val};
 use crate::error::{Checked, Reported};
 use crate::ops::{Call, Row};
 use crate::place::{Place, bare};
@@ -111,6 +111,8 @@ impl Checker<'_> {
             let help = "write `|a, b| ..`, or give it a tuple of tiles";
             return Err(self.report_help(place, "of one tile the closure takes two elements", help));
         }
+        let before = self.errors.list().len();
+        self.typed_parameters([left, right], a, what)?;
         for (pat, nodes) in [(left, a), (right, b)] {
             let place = Place::of_pat(pat);
             let operands = nodes.iter().map(|&node| Val::One(Operand { node, place }));
@@ -119,7 +121,10 @@ impl Checker<'_> {
             self.bind_pattern(pat, Ok(val));
         }
         let place = Place::of(&closure.body);
-        let val = self.expr(&closure.body)?;
+        let val = match self.expr(&closure.body) {
+            Ok(val) => val,
+            Err(reported) => return Err(self.whole_tuples([left, right], tuple, before, reported)),
+        };
         let values = match (val, tuple) {
             (Val::Tuple(parts, _), true) => parts,
             (val, _) => vec![val],
@@ -129,6 +134,34 @@ impl Checker<'_> {
             return Err(self.report_help(place, message, "give a tuple with one value for each tile"));
         }
         values.into_iter().zip(a).map(|(val, &arg)| self.yielded(val, arg)).collect()
+    }
+
+    /// Refuses `|a: i32, b: i32|` over another dtype, once for both.
+    fn typed_parameters(&mut self, pats: [&Pat; 2], nodes: &[NodeId], what: &str) -> Checked<()> {
+        let Some(Pat::Type(typed)) = pats.into_iter().find(|pat| matches!(pat, Pat::Type(_))) else { return Ok(()) };
+        let [node] = nodes else { return Ok(()) };
+        let (own, says) = (self.node_dt(*node).and_then(|dt| self.types.known(dt)), self.dtype(&typed.ty)?);
+        match own {
+            Some(own) if own != says => {
+                let (own, says) = (self.show_fixed(own), self.show_fixed(says));
+                let message = format!("the closure of {what} is given {own}, and says {says}");
+                Err(self.report_help(Place::of_pat(pats[0]), message, "leave the types out: `|a, b| ..`"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Where a closure computes with the names of two tuples, says once that it takes them apart in its parameters.
+    fn whole_tuples(&mut self, pats: [&Pat; 2], tuple: bool, before: usize, reported: Reported) -> Reported {
+        let names = pats.iter().all(|pat| matches!(pat, Pat::Ident(_)));
+        let new = &self.errors.list()[before..];
+        if !tuple || !names || new.is_empty() || !new.iter().all(|mistake| mistake.message == TUPLE) {
+            return reported;
+        }
+        self.errors.forget(before);
+        let place = Place { start: Place::of_pat(pats[0]).start, end: Place::of_pat(pats[1]).end };
+        let message = "of a tuple of tiles the closure takes two tuples";
+        self.report_help(place, message, "take them apart: `|(a, i), (b, j)| ..`")
     }
 
     /// A value that the closure gives: a scalar of the tile's dtype.

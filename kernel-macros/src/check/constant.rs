@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 use syn::{Expr, ExprLit, Lit, Path};
 
 use super::{Binding, Checker, Operand, Val};
-use crate::error::{Checked, Reported};
+use crate::error::{Checked, Help, Reported};
 use crate::names::{closest, is_screaming};
 use crate::ops;
 use crate::place::Place;
@@ -103,14 +103,26 @@ impl Checker<'_> {
             let help = "operations are called by their names alone: `load(pointer)`";
             return self.report_help(place, message, help);
         }
+        if self.signature.broken.iter().any(|broken| broken == name) {
+            return Reported::earlier();
+        }
         if self.dtype_by_name(name).is_some() {
             let help = format!("for a conversion write `x as {name}`");
             return self.report_help(place, format!("`{name}` is a dtype, not a value"), help);
         }
+        if let Some(help) = foreign_value(name, place) {
+            return self.report_help(place, message, help);
+        }
+        if let Some(&(_, line)) = self.ended.iter().rev().find(|(ended, _)| ended == name) {
+            let message = format!("`{name}` ends with the block in which it is declared (line {line})");
+            let help =
+                format!("declare it before the block: `let {name} = if .. {{ .. }} else {{ .. }};`, or `let mut`");
+            return self.report_help(place, message, help);
+        }
         let visible: Vec<String> = self.scopes.iter().flat_map(|s| s.names.iter().map(|(n, _)| n.clone())).collect();
         match closest(name, visible.iter().map(String::as_str)) {
             Some(close) => {
-                let help = format!("did you mean `{close}`?");
+                let help = Help::meant(place, close);
                 self.report_help(place, message, help)
             }
             None => {
@@ -139,8 +151,8 @@ impl Checker<'_> {
                 let names = ["MIN", "MAX", "INFINITY", "NEG_INFINITY", "NAN", "EPSILON", "MIN_POSITIVE"];
                 let message = format!("`{dtype}::{name}` is not a constant that kernels know");
                 let help = match closest(name, names) {
-                    Some(close) => format!("did you mean `{dtype}::{close}`?"),
-                    None => format!("there are {}", names.map(|n| format!("`{dtype}::{n}`")).join(", ")),
+                    Some(close) => Help::meant(place, &format!("{dtype}::{close}")),
+                    None => Help::from(format!("there are {}", names.map(|n| format!("`{dtype}::{n}`")).join(", "))),
                 };
                 return Err(self.report_help(place, message, help));
             }
@@ -218,7 +230,10 @@ impl Checker<'_> {
             Lit::Int(int) => return self.int_literal(int, place).map(Val::One),
             Lit::Float(float) => self.float_literal(float.base10_digits(), float.suffix(), place)?,
             Lit::Str(_) | Lit::ByteStr(_) | Lit::CStr(_) | Lit::Char(_) => {
-                let help = "strings appear only as the message of `assert!`";
+                let help = match &lit.lit {
+                    Lit::Char(char) => Help::write(place, u32::from(char.value()).to_string()),
+                    _ => "strings appear only as the message of `assert!`".into(),
+                };
                 return Err(self.report_help(place, "a kernel has no texts", help));
             }
             Lit::Byte(byte) => {
@@ -277,6 +292,23 @@ impl Checker<'_> {
         let (kind, ty) = (Kind::Float(double, single), VTy::scalar(dt));
         Ok(Node { kind, ty, dim: None, constexpr: true, place })
     }
+}
+
+/// What a name of Python, or of its libraries, is here.
+fn foreign_value(name: &str, place: Place) -> Option<Help> {
+    Some(match name {
+        "inf" | "Inf" | "infinity" => Help::write(place, "f32::INFINITY").and("; below zero `f32::NEG_INFINITY`"),
+        "nan" | "NaN" => Help::write(place, "f32::NAN"),
+        "True" => Help::write(place, "true"),
+        "False" => Help::write(place, "false"),
+        "None" => {
+            "an argument that is not needed is left out; whether a buffer is there says a `const HAS_X: bool`".into()
+        }
+        "math" | "np" | "torch" | "jnp" => {
+            "operations are called by their names alone, `sqrt(x)`; infinity is `f32::INFINITY`".into()
+        }
+        _ => return None,
+    })
 }
 
 /// Tokens as a text that identifies them.

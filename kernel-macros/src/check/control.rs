@@ -6,7 +6,7 @@ use syn::{Expr, ExprForLoop, ExprIf, ExprRange, ExprWhile, RangeLimits};
 use super::block::Flow;
 use super::macros::bool_scalar;
 use super::{Binding, Checker, Context, Operand, Val};
-use crate::error::Checked;
+use crate::error::{Checked, Help};
 use crate::place::{Place, bare};
 use crate::tree::{ForStmt, IfStmt, LoopHints, NodeId, Stmt, VOp, WhileStmt};
 use crate::types::{DtRef, VElem, VTy};
@@ -25,7 +25,13 @@ impl Checker<'_> {
     pub(super) fn if_expr(&mut self, stmt: &ExprIf, want: bool) -> Flow {
         let mut place = Place::of(&stmt.cond);
         place.start = stmt.if_token.span;
-        let condition = self.operand(&stmt.cond);
+        let condition = match bare(&stmt.cond) {
+            Expr::Assign(assign) => {
+                let sign = Place::at(assign.eq_token.span);
+                Err(self.report_help(sign, "an assignment is no condition", Help::write(sign, "==")))
+            }
+            condition => self.operand(condition),
+        };
         let condition = condition.and_then(|c| self.condition(c, "the condition of `if`").map(|()| c));
         let context = if want { Context::ValueBranch } else { Context::Branch };
         let end = stmt.then_branch.brace_token.span.close();
@@ -285,6 +291,17 @@ impl Checker<'_> {
         }
     }
 
+    /// `lo..hi + 1`
+    fn exclusive(&self, lo: &Expr, hi: &Expr) -> Help {
+        let (lo, hi) = (Place::of(lo), Place::of(hi));
+        match (self.source.text(lo), self.source.operand(hi)) {
+            (Some(text), last) if last != "(..)" => {
+                Help::write(Place { start: lo.start, end: hi.end }, format!("{text}..{last} + 1"))
+            }
+            _ => "write `lo..hi + 1`".into(),
+        }
+    }
+
     /// lo, hi and step, of one integer dtype.
     fn bounds(&mut self, range: &Range<'_>) -> Checked<[Operand; 3]> {
         let place = Place::of_tokens(range.range);
@@ -293,7 +310,7 @@ impl Checker<'_> {
         };
         if let RangeLimits::Closed(token) = range.range.limits {
             let place = Place { start: token.spans[0], end: token.spans[2] };
-            return Err(self.report_help(place, "`..=` is not supported in kernels", "write `lo..hi + 1`"));
+            return Err(self.report_help(place, "`..=` is not supported in kernels", self.exclusive(lo, hi)));
         }
         let (lo, hi) = (self.operand(lo), self.operand(hi));
         let step = match range.step {
@@ -318,7 +335,7 @@ impl Checker<'_> {
             return Err(self.report_help(bounds[2].place, "the step of a range is positive", help));
         }
         self.unify(bounds[0], bounds[1], "a range", place)?;
-        self.unify(bounds[0], bounds[2], "a range", bounds[2].place)?;
+        self.unify(bounds[1], bounds[2], "a range", bounds[2].place)?;
         Ok(bounds)
     }
 

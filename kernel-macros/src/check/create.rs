@@ -1,12 +1,12 @@
 //! Values from nothing: program ids, ranges, constant tiles; and shapes.
 
 use kernel_core::ir::{CreateOp, DType, Dim};
-use syn::Expr;
+use syn::{BinOp, Expr};
 
 use super::args::Args;
 use super::{Checker, Context, Operand};
-use crate::error::{Checked, Reported};
-use crate::place::Place;
+use crate::error::{Checked, Help, Reported};
+use crate::place::{Place, bare};
 use crate::tree::VOp;
 use crate::types::{Class, DtRef, VElem, VTy};
 
@@ -27,9 +27,12 @@ impl Checker<'_> {
 
     pub(super) fn arange(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let place = args.place;
-        let bounds = [0, 1].map(|i| args.expr(i).map(|e| self.dim(e)));
-        let [Some(lo), Some(hi)] = bounds else { return Err(Reported::earlier()) };
-        let (lo, hi) = (lo?, hi?);
+        if let Some(help) = self.shifted_range(args) {
+            let message = "the ends of `arange` are made of constexprs and literals; these are known only at launch";
+            return Err(self.report_help(place, message, help));
+        }
+        let [Some(lo), Some(hi)] = [args.expr(0), args.expr(1)] else { return Err(Reported::earlier()) };
+        let (lo, hi) = (self.dim(lo)?, self.dim(hi)?);
         let len = self.dim_result(hi.sub(&lo), place)?;
         if len.as_const().is_some_and(|n| n <= 0) {
             let help = "write `arange(lo, hi)` with `lo < hi`";
@@ -42,6 +45,23 @@ impl Checker<'_> {
         }
         let ty = VTy { elem: VElem::Data(DType::I32.into()), shape: vec![len] };
         Ok(Operand { node: self.op(CreateOp::Arange { lo, hi }, Vec::new(), ty, place), place })
+    }
+
+    /// `arange(row, row + BLOCK)` is `row + arange(0, BLOCK)`.
+    fn shifted_range(&mut self, args: &Args<'_>) -> Option<Help> {
+        let (lo, hi) = (args.expr(0)?, args.expr(1)?);
+        let Expr::Binary(sum) = bare(hi) else { return None };
+        let start = self.source.text(Place::of(lo))?;
+        let others = [(&sum.left, &sum.right), (&sum.right, &sum.left)];
+        let is_start = |c: &Self, e: &Expr| c.source.text(Place::of(e)).is_some_and(|text| text == start);
+        let (_, count) = others.into_iter().find(|(own, _)| matches!(sum.op, BinOp::Add(_)) && is_start(self, own))?;
+        let (operand, _) = self.nested(Context::Branch, |c| c.operand(lo));
+        if self.node(operand.ok()?.node).dim.is_some() {
+            return None;
+        }
+        let (start, count) = (self.source.operand(Place::of(lo)), self.source.text(Place::of(count))?);
+        let code = format!("{start} + arange(0, {count})");
+        Some(Help::write(args.place, if self.source.is_operand(args.place) { format!("({code})") } else { code }))
     }
 
     pub(super) fn full(&mut self, args: &Args<'_>) -> Checked<Operand> {

@@ -9,7 +9,7 @@ use syn::{AngleBracketedGenericArguments, Expr, Token};
 
 use super::args::Args;
 use super::{Binding, Checker, Context, Operand, Val};
-use crate::error::{Checked, Reported};
+use crate::error::{Checked, Help, Reported};
 use crate::names::closest;
 use crate::ops::{self, DESC_ROWS, DescCall};
 use crate::place::{Place, bare};
@@ -64,10 +64,10 @@ impl Checker<'_> {
         let Some(row) = ops::find_desc(name) else {
             let message = format!("tensor descriptors have no method `{name}`");
             let help = match closest(name, DESC_ROWS.iter().map(|row| row.name)) {
-                Some(close) => format!("did you mean `{close}`?"),
+                Some(close) => Help::meant(name_place, close),
                 None => {
                     let names: Vec<String> = DESC_ROWS.iter().map(|row| format!("`{}`", row.name)).collect();
-                    format!("their methods are {}", names.join(", "))
+                    format!("their methods are {}", names.join(", ")).into()
                 }
             };
             return Err(self.report_help(name_place, message, help));
@@ -136,6 +136,10 @@ impl Checker<'_> {
 
     fn desc_write(&mut self, descriptor: &Descriptor, args: &Args<'_>, op: DescOp) -> Checked<Val> {
         let coordinates = self.coordinates(descriptor, args);
+        if coordinates.is_err() && matches!(args.expr(1).map(bare), Some(Expr::Array(_))) {
+            // The two have changed places: one mistake.
+            return Err(Reported::earlier());
+        }
         let value = self.arg(args, 1)?;
         let value = self.block_value(descriptor, value, &descriptor.block, "the blocks of", args.row.name)?;
         let mut operands = vec![self.descriptor_node(descriptor, args.place), value];

@@ -38,6 +38,11 @@ impl Checker<'_> {
 
     pub(super) fn select(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [condition, a, b] = self.arg_values(args)?;
+        let is_bool = |c: &Self, o| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.resolve(dt) == BOOL);
+        if !is_bool(self, condition) && is_bool(self, a) {
+            let message = format!("the condition of `select` comes first, found {}", self.show(condition));
+            return Err(self.report_help(condition.place, message, "write `select(condition, a, b)`"));
+        }
         self.expect(condition, BOOL, "the condition of `select`")?;
         let elem = match (self.ty(a).elem, self.ty(b).elem) {
             (VElem::Ptr(p), VElem::Ptr(q)) if p == q => VElem::Ptr(p),
@@ -76,9 +81,10 @@ impl Checker<'_> {
 
     pub(super) fn fma(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [a, b, c] = self.arg_values(args)?;
+        let floats = [a, b, c].map(|operand| self.need(operand, Needs::Bound(Bound::Float), "`fma`"));
+        floats.into_iter().collect::<Checked<()>>()?;
         let dt = self.unify(a, b, "`fma`", args.place)?;
         self.unify(a, c, "`fma`", args.place)?;
-        self.need(a, Needs::Bound(Bound::Float), "`fma`")?;
         self.elementwise(ElementwiseOp::Fma, &[a, b, c], VElem::Data(dt), args)
     }
 
@@ -86,8 +92,9 @@ impl Checker<'_> {
     pub(super) fn cdiv(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [a, b] = self.arg_values(args)?;
         let place = args.place;
+        let integers = [a, b].map(|operand| self.need(operand, Needs::Bound(Bound::Int), "`cdiv`"));
+        integers.into_iter().collect::<Checked<()>>()?;
         self.unify(a, b, "`cdiv`", place)?;
-        self.need(a, Needs::Bound(Bound::Int), "`cdiv`")?;
         let one = Operand { node: self.int(Dim::Const(1), place), place };
         let below = self.arith(BinaryOp::Sub, "`cdiv`", b, one, place, place)?;
         let sum = self.arith(BinaryOp::Add, "`cdiv`", a, below, place, place)?;

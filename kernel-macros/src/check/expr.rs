@@ -70,7 +70,7 @@ impl Checker<'_> {
     pub(super) fn scoped<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         self.scopes.push(super::Scope::default());
         let result = f(self);
-        self.scopes.pop();
+        self.end_scope();
         result
     }
 
@@ -107,7 +107,7 @@ impl Checker<'_> {
                     self.report_help(place, "pointers are not dereferenced with `*`", help)
                 }
                 VElem::Data(_) => {
-                    let help = "for a power write `x * x` or `exp2(log2(x) * y)`; values are no references";
+                    let help = "for a square write `x * x`, for a power `exp2(log2(x) * y)` where `x > 0`; values are no references";
                     self.report_help(place, "`*` in front of a value is not supported in kernels", help)
                 }
             });
@@ -186,7 +186,7 @@ impl Checker<'_> {
         };
         let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
         if to == Dt::Known(DType::Bool) && self.types.resolve(dt) != DtRef::from(DType::Bool) {
-            let help = self.conversion(operand, to);
+            let help = self.truth(operand, place);
             return Err(self.report_help(place, "a number cannot be converted to `bool`", help));
         }
         if self.types.known(dt) == Some(to) {

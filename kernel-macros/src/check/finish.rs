@@ -17,7 +17,7 @@ impl Checker<'_> {
             let DtRef::Fixed(fixed) = settled else { continue };
             if !needs.admits(&self.func, fixed) && !refused.contains(&self.types.resolve(dt)) {
                 refused.push(self.types.resolve(dt));
-                self.lacks(settled, needs, &what, place);
+                self.lacks(settled, needs, &what, place, None);
             }
         }
         let mut operands = std::mem::take(&mut self.annotated);
@@ -135,7 +135,11 @@ impl Checker<'_> {
         if beyond {
             let dtype = self.show_fixed(settled).replace('`', "");
             let message = format!("`{dtype}` does not hold this number");
-            self.report_help(place, message, format!("the largest is `{dtype}::MAX`; beyond is `{dtype}::INFINITY`"));
+            let beyond = match settled {
+                Dt::Known(DType::F8E4M3) => String::new(),
+                Dt::Known(_) | Dt::Param(_) => format!("; beyond is `{dtype}::INFINITY`"),
+            };
+            self.report_help(place, message, format!("the largest is `{dtype}::MAX`{beyond}"));
         }
     }
 }

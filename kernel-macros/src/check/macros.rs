@@ -38,7 +38,7 @@ impl Checker<'_> {
         let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
         let args = match parser.parse2(mac.tokens.clone()) {
             Ok(args) => args,
-            Err(error) => return Err(self.errors.report_syn(&error)),
+            Err(error) => return Err(self.errors.report_syn(&mac.tokens, &error)),
         };
         let mut args = args.into_iter();
         let Some(condition) = args.next() else {

@@ -5,7 +5,7 @@ use syn::Expr;
 
 use super::args::Args;
 use super::{Checker, Context, Operand};
-use crate::error::Checked;
+use crate::error::{Checked, Help};
 use crate::names::closest;
 use crate::place::{Place, bare};
 use crate::tree::{NodeId, Stmt};
@@ -164,12 +164,22 @@ impl Checker<'_> {
     /// An argument that is one of a few words.
     pub(super) fn keyword<T: Copy>(&mut self, expr: &Expr, what: &str, words: &[(&str, T)]) -> Checked<T> {
         let name = ident(expr).unwrap_or_default();
+        let quoted = match bare(expr) {
+            Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => {
+                text.value().trim_start_matches('.').to_string()
+            }
+            _ => name.clone(),
+        };
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == name) {
             return Ok(*value);
         }
         let listed: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
         let message = format!("`{what}` is one of {}", listed.join(", "));
-        let ours = match name.as_str() {
+        let place = Place::of(expr);
+        if quoted != name && words.iter().any(|(word, _)| *word == quoted) {
+            return Err(self.report_help(place, message, Help::write(place, quoted).and(", without quotes")));
+        }
+        let ours = match quoted.as_str() {
             "gpu" => "device",
             "cta" => "block",
             "sys" => "system",
@@ -178,8 +188,11 @@ impl Checker<'_> {
             other => other,
         };
         Err(match closest(ours, words.iter().map(|(word, _)| *word)) {
-            Some(close) => self.report_help(Place::of(expr), message, format!("did you mean `{close}`?")),
-            None => self.report(Place::of(expr), message),
+            Some(_) if quoted.eq_ignore_ascii_case("seq_cst") || quoted == "SeqCst" => {
+                self.report_help(place, message, Help::write(place, ours).and(", the strongest of them"))
+            }
+            Some(close) => self.report_help(place, message, Help::meant(place, close)),
+            None => self.report(place, message),
         })
     }
 }

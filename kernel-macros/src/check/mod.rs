@@ -12,6 +12,7 @@ mod call;
 mod closure;
 mod constant;
 mod control;
+mod convert;
 mod create;
 mod descriptor;
 mod elementwise;
@@ -41,7 +42,7 @@ use kernel_core::ir::{
 
 use syn::ext::IdentExt;
 
-use crate::error::{Checked, Errors, Reported};
+use crate::error::{Checked, Errors, Help, Reported};
 use crate::place::Place;
 use crate::signature::{ParamTy, Signature};
 use crate::source::Source;
@@ -88,6 +89,9 @@ pub struct Operand {
     pub place: Place,
 }
 
+/// What is said of a tuple where one value is due.
+const TUPLE: &str = "a tuple cannot stand here";
+
 /// What a name stands for.
 #[derive(Clone, Debug)]
 enum Binding {
@@ -130,9 +134,14 @@ enum Context {
     Closure,
 }
 
+/// Names of ended blocks that are remembered at most.
+const MAX_ENDED: usize = 10_000;
+
 #[derive(Default)]
 struct Scope {
     names: Vec<(String, Binding)>,
+    /// Those that a `let` declares, with their lines.
+    declared: Vec<(String, usize)>,
     /// Whether this is the outermost scope of a closure, which sees no values from outside.
     closure: bool,
 }
@@ -169,6 +178,12 @@ pub struct Checker<'a> {
     unsafe_blocks: Vec<UnsafeBlock>,
     /// Those of them that surround this place, the outermost first.
     open_unsafe: Vec<usize>,
+    /// Whether this is what a pointer is moved by.
+    in_offset: bool,
+    /// The left side of a comparison whose right side, without parentheses, comes next.
+    compared: Option<Place>,
+    /// Names of blocks that have ended, and the lines where they were declared.
+    ended: Vec<(String, usize)>,
 }
 
 /// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
@@ -212,6 +227,9 @@ impl<'a> Checker<'a> {
             annotated: Vec::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
+            in_offset: false,
+            compared: None,
+            ended: Vec::new(),
         }
     }
 
@@ -357,12 +375,21 @@ impl<'a> Checker<'a> {
     /// Checks something in a scope and a statement list of its own.
     fn nested<T>(&mut self, context: Context, f: impl FnOnce(&mut Self) -> T) -> (T, Vec<Stmt>) {
         let outer = std::mem::take(&mut self.stmts);
-        self.scopes.push(Scope { names: Vec::new(), closure: context == Context::Closure });
+        self.scopes.push(Scope { closure: context == Context::Closure, ..Scope::default() });
         self.contexts.push(context);
         let result = f(self);
         self.contexts.pop();
-        self.scopes.pop();
+        self.end_scope();
         (result, std::mem::replace(&mut self.stmts, outer))
+    }
+
+    /// Ends the innermost scope. Its names are remembered, for whoever uses one behind it.
+    fn end_scope(&mut self) {
+        let Some(scope) = self.scopes.pop() else { return };
+        // Parameters of closures are not what somebody means there.
+        if !scope.closure && self.ended.len() < MAX_ENDED {
+            self.ended.extend(scope.declared);
+        }
     }
 
     // Messages
@@ -371,7 +398,7 @@ impl<'a> Checker<'a> {
         self.errors.report(place, message)
     }
 
-    fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<String>) -> Reported {
+    fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<Help>) -> Reported {
         self.errors.report_help(place, message, help)
     }
 
@@ -379,9 +406,7 @@ impl<'a> Checker<'a> {
     fn one(&mut self, val: Val) -> Checked<Operand> {
         match val {
             Val::One(operand) => Ok(operand),
-            Val::Tuple(_, place) => {
-                Err(self.report_help(place, "a tuple cannot stand here", "take it apart: `let (a, b) = ..`"))
-            }
+            Val::Tuple(_, place) => Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`")),
             Val::Unit(place) => Err(self.report(place, "this has no value")),
         }
     }

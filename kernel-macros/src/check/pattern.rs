@@ -1,10 +1,21 @@
 //! Patterns of `let` and of closures: names and tuples.
 
 use syn::Pat;
+use syn::visit::Visit;
 
 use super::{Binding, Checker, Val};
 use crate::error::Checked;
 use crate::place::Place;
+
+/// The names of a pattern.
+struct Names(Vec<String>);
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
+        self.0.push(pat.ident.to_string());
+        syn::visit::visit_pat_ident(self, pat);
+    }
+}
 
 impl Checker<'_> {
     /// Binds the names of a pattern to a value. After a mistake they are bound too, and stay silent.
@@ -22,6 +33,8 @@ impl Checker<'_> {
                     Err(_) => Binding::Poison,
                 };
                 self.bind(&name, binding);
+                let line = ident.ident.span().start().line;
+                self.scopes.last_mut().into_iter().for_each(|scope| scope.declared.push((name.clone(), line)));
             }
             Pat::Wild(_) => {}
             Pat::Paren(paren) => self.bind_pattern(&paren.pat, val),
@@ -54,8 +67,17 @@ impl Checker<'_> {
             other => {
                 let help = "write a name or a tuple of names";
                 self.report_help(Place::of_pat(other), "this pattern is not supported in kernels", help);
+                // Its names stay silent wherever they are used.
+                self.bind_silent(other);
             }
         }
+    }
+
+    /// Binds the names of a pattern that has been refused.
+    pub(super) fn bind_silent(&mut self, pat: &Pat) {
+        let mut names = Names(Vec::new());
+        names.visit_pat(pat);
+        names.0.iter().for_each(|name| self.bind(name, Binding::Poison));
     }
 
     fn poison_all<'p>(&mut self, pats: impl Iterator<Item = &'p Pat>, reported: crate::error::Reported) {

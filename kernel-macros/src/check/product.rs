@@ -5,7 +5,7 @@ use syn::Expr;
 
 use super::args::Args;
 use super::{Checker, Operand};
-use crate::error::Checked;
+use crate::error::{Checked, Help};
 use crate::place::{Place, bare};
 use crate::tree::{NodeId, VOp};
 use crate::types::{Class, DtRef, VElem, VTy, admits, may_be};
@@ -138,14 +138,31 @@ impl Checker<'_> {
         }
     }
 
-    /// Which factor to convert: the wider one, since products of narrow factors are the fast ones.
-    fn factor_help(&self, a: Operand, b: Operand, x: Dt, y: Dt) -> String {
-        let bits = |dt: Dt| dt.known().map_or(64, DType::bits);
+    /// How to make the factors agree: products of the narrow dtype are the fast ones, those of the wide one are exact.
+    fn factor_help(&self, a: Operand, b: Operand, x: Dt, y: Dt) -> Help {
         let float = |dt: Dt| admits(&self.func, dt, Bound::Float);
-        if (float(y) && !float(x)) || (float(x) == float(y) && bits(x) > bits(y)) {
-            return self.conversion(a, y);
+        let both = |to: DType| {
+            let [left, right] = [(a, x), (b, y)].map(|(factor, dt)| match dt == Dt::Known(to) {
+                true => Vec::new(),
+                false => self.conversion(factor, Dt::Known(to)).rewrites,
+            });
+            let rewrites: Vec<_> = left.into_iter().chain(right).collect();
+            let text: Vec<String> = rewrites.iter().map(|(_, code)| format!("`{code}`")).collect();
+            Help { text: format!("write {}", text.join(" and ")), rewrites }
+        };
+        match (x, y) {
+            // `i8` and `u8`: f16 holds both.
+            (Dt::Known(x), Dt::Known(y)) if x.is_int() && y.is_int() && x.bits().max(y.bits()) == 8 => both(DType::F16),
+            (Dt::Known(d), Dt::Known(e)) if d.is_float() && e.is_float() && d.bits() != e.bits() => {
+                let (narrow, wide) = if d.bits() < e.bits() { ((a, x), (b, y)) } else { ((b, y), (a, x)) };
+                let exact = self.conversion(narrow.0, wide.1);
+                let rounded = self.conversion(wide.0, narrow.1).text;
+                exact.and(&format!("; {rounded} is faster, and rounds").replace("write ", ""))
+            }
+            _ if float(y) && !float(x) => self.conversion(a, y),
+            _ if float(x) && !float(y) => self.conversion(b, x),
+            _ => both(DType::F32),
         }
-        self.conversion(b, x)
     }
 
     fn multiplies(&mut self, dt: Dt, place: Place) -> Checked<()> {
@@ -160,7 +177,8 @@ impl Checker<'_> {
             return Ok(());
         }
         let message = format!("`dot` multiplies floats, `i8` and `u8`, found {}", self.show_fixed(dt));
-        Err(self.report_help(place, message, "convert the factors: `x as f32`"))
+        let help = "convert the factors: `x as f32`, with `precision = ieee` for integers from 2^10 on";
+        Err(self.report_help(place, message, help))
     }
 
     /// What the product is added to: the one given, or zeros.

@@ -32,7 +32,7 @@ impl Checker<'_> {
 
     /// `x[(.., None)]`
     pub(super) fn index(&mut self, index: &ExprIndex, place: Place) -> Checked<Operand> {
-        let x = self.operand(&index.expr);
+        let x = self.operand(&index.expr)?;
         let single = [&*index.index];
         let parts: Vec<&Expr> = match bare(&index.index) {
             Expr::Tuple(tuple) => tuple.elems.iter().collect(),
@@ -51,7 +51,7 @@ impl Checker<'_> {
                 }
             }
         }
-        let mut x = x?;
+        let mut x = x;
         let rank = self.ty(x).shape.len();
         let kept = kinds.iter().filter(|new| !**new).count();
         if kept != rank {
@@ -128,6 +128,9 @@ impl Checker<'_> {
             if half.as_ref() == Ok(after) {
                 return format!("say that it divides: `static_assert!({a} % {divisor} == 0);`");
             }
+        }
+        if let Some(help) = self.divides_help(before, after) {
+            return help;
         }
         // Of the same constexprs, as `N` and `N / 2`, or of none.
         if constexprs(before) == constexprs(after) {

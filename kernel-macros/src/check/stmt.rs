@@ -84,6 +84,7 @@ impl Checker<'_> {
                 if let Some((token, _)) = &init.diverge {
                     let place = Place::at(token.span);
                     self.report_help(place, "`let .. else` is not supported in kernels", "write `let` and `if`");
+                    self.bind_silent(pat);
                     return;
                 }
                 self.expr(&init.expr)
@@ -230,10 +231,26 @@ impl Checker<'_> {
             return Err(self.report_help(operand.place, message, help));
         }
         if let VElem::Data(dt) = ty.elem {
-            self.expect(operand, dt, &format!("what is assigned to `{name}`"))?;
+            let before = self.errors.list().len();
+            let result = self.expect(operand, dt, &format!("what is assigned to `{name}`"));
+            if result.is_err() && self.errors.list().len() == before + 1 && self.types.known(dt).is_some() {
+                self.shadow_help(&name, operand);
+            }
+            result?;
         }
         self.stmts.push(Stmt::Assign(var, operand.node));
         Ok(())
+    }
+
+    /// `v = v as f32`: a variable keeps its dtype, but a new one may have its name.
+    fn shadow_help(&mut self, name: &str, value: Operand) {
+        let Some(text) = self.source.text(value.place) else { return };
+        let converts = text.rsplit_once(" as ").is_some_and(|(_, dtype)| self.dtype_by_name(dtype.trim()).is_some());
+        // In an inner block a new variable would end with it.
+        let here = self.scopes.last().is_some_and(|scope| scope.names.iter().any(|(own, _)| own == name));
+        if converts && here {
+            self.errors.rehelp(format!("a variable keeps its dtype: write `let {name} = {text};`"));
+        }
     }
 
     /// `x += value`

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{Atom, Bound, ConstId, DType, Dim, Dt, ShapeOp};
+use kernel_core::ir::{Atom, Bound, ConstId, Dim, ShapeOp};
 
+use super::convert::default_of;
 use super::macros::single;
 use super::{Checker, Deferred, Operand};
-use crate::error::{Checked, Reported};
+use crate::error::Checked;
 use crate::place::Place;
-use crate::tree::{Kind, NodeId};
-use crate::types::{BOOL, Class, DtRef, Mismatch, VElem, admits, may_be};
+use crate::tree::NodeId;
+use crate::types::{BOOL, Class, DtRef, Mismatch, VElem};
 
 impl Checker<'_> {
     /// The dtype of a data value; pointers are refused.
@@ -61,114 +62,22 @@ impl Checker<'_> {
         }
     }
 
-    /// How to convert a value.
-    pub(super) fn conversion(&self, operand: Operand, to: Dt) -> String {
-        let name = self.show_fixed(to).replace('`', "");
-        if to == Dt::Known(DType::Bool) {
-            let zero =
-                if matches!(self.ty(operand).elem, VElem::Data(dt) if self.may_be_float(dt)) { "0.0" } else { "0" };
-            return format!("compare: `{} != {zero}`", self.source(operand));
-        }
-        format!("write `{} as {name}`", self.source(operand))
-    }
-
-    /// The source of an expression, as an operand of `as`.
-    pub(super) fn source(&self, operand: Operand) -> String {
-        self.source.operand(operand.place)
-    }
-
-    fn mismatch(&mut self, mismatch: Mismatch, a: Operand, b: Operand, what: &str, place: Place) -> Reported {
-        // The operand whose dtype is still open is the literal.
-        let open = |c: &Self, o: Operand| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.class(dt).is_some());
-        let literal = if open(self, b) || !open(self, a) { b } else { a };
-        match mismatch {
-            Mismatch::Dtypes(x, y) => {
-                let (left, right) = (self.show_fixed(x), self.show_fixed(y));
-                let message = format!("{what} needs one dtype, found {left} and {right}");
-                let floats = [x, y].map(|dt| admits(&self.func, dt, Bound::Float));
-                let help = match (x, y) {
-                    (Dt::Known(DType::Bool), other) => self.conversion(a, other),
-                    _ if floats[1] && !floats[0] => self.conversion(a, y),
-                    _ => self.conversion(b, x),
-                };
-                self.report_help(place, message, help)
-            }
-            Mismatch::Literal(class, dt) => {
-                let other = if literal.node == a.node { b } else { a };
-                if matches!(self.node(literal.node).kind, Kind::Slot | Kind::Op(..)) && a.node != b.node {
-                    let (left, right) = (self.show(a), self.show(b));
-                    let message = format!("{what} needs one dtype, found {left} and {right}");
-                    let help = match class {
-                        Class::Int => self.conversion(literal, dt),
-                        Class::Float | Class::Any => self.conversion(other, default_of(class)),
-                    };
-                    return self.report_help(place, message, help);
-                }
-                self.literal_mismatch(class, dt, literal, other)
-            }
-            Mismatch::Classes => {
-                let message = format!("{what} needs one dtype, found an integer and a float");
-                let integer = [a, b]
-                    .into_iter()
-                    .find(|&o| matches!(self.ty(o).elem, VElem::Data(dt) if self.types.class(dt) == Some(Class::Int)));
-                match integer {
-                    Some(o) => {
-                        let help = self.as_float(o, "f32");
-                        self.report_help(o.place, message, help)
-                    }
-                    None => self.report(place, message),
-                }
-            }
-            Mismatch::Constant(dt) => {
-                let name = self.show_fixed(dt).replace('`', "");
-                let message = format!("a constant has one dtype, but `{name}` stands for several");
-                let help = format!("convert it twice: `{} as f32 as {name}`", self.source(literal));
-                self.report_help(literal.place, message, help)
-            }
-        }
-    }
-
-    fn literal_mismatch(&mut self, class: Class, dt: Dt, literal: Operand, other: Operand) -> Reported {
-        let wanted = self.show_fixed(dt);
-        let name = wanted.replace('`', "");
-        let kind = if class == Class::Float { "a float" } else { "an integer" };
-        let source = self.source(literal);
-        let message = match dt {
-            Dt::Param(p) => {
-                let bound = self.func.dtype_params[p.index()].bound.name();
-                format!("{kind} does not adapt to {wanted}, which `{name}: {bound}` leaves open")
-            }
-            Dt::Known(_) => format!("expected {wanted}, found {kind}"),
-        };
-        let help = match (class, dt) {
-            (_, Dt::Known(DType::Bool)) => "a `bool` is `true`, `false` or a comparison".to_string(),
-            (Class::Int, Dt::Known(d)) if d.is_float() => self.as_float(literal, d.name()),
-            // `n + 1.5`: the fraction would be lost.
-            (Class::Float, Dt::Known(_)) if other.node != literal.node => {
-                format!("write `{} as f32`", self.source(other))
-            }
-            (Class::Float, Dt::Known(_)) if source.ends_with(".0") => {
-                format!("write `{}`", source.trim_end_matches(".0"))
-            }
-            _ => format!("write `{source} as {name}`"),
-        };
-        self.report_help(literal.place, message, help)
-    }
-
-    fn as_float(&self, operand: Operand, dtype: &str) -> String {
-        let source = self.source(operand);
-        match self.node(operand.node).kind {
-            Kind::Int(Dim::Const(_)) if source.chars().all(|c| c.is_ascii_digit()) => format!("write `{source}.0`"),
-            _ => format!("write `{source} as {dtype}`"),
-        }
-    }
-
     /// Refuses a dtype for which an operation is not defined.
     pub(super) fn need(&mut self, operand: Operand, needs: Needs, what: &str) -> Checked<()> {
+        self.need_beside(operand, needs, what, None)
+    }
+
+    /// Refuses a dtype for which an operation on two operands is not defined.
+    pub(super) fn need_both(&mut self, a: Operand, b: Operand, needs: Needs, what: &str) -> Checked<()> {
+        self.need_beside(a, needs, what, Some(b))?;
+        self.need_beside(b, needs, what, Some(a))
+    }
+
+    fn need_beside(&mut self, operand: Operand, needs: Needs, what: &str, beside: Option<Operand>) -> Checked<()> {
         let dt = self.data(operand, what)?;
         match self.types.resolve(dt) {
             DtRef::Fixed(fixed) if needs.admits(&self.func, fixed) => Ok(()),
-            DtRef::Fixed(_) => Err(self.lacks(dt, needs, what, operand.place)),
+            DtRef::Fixed(_) => Err(self.lacks(dt, needs, what, operand.place, beside)),
             DtRef::Var(_) => {
                 let refused = match (self.types.class(dt), needs) {
                     (Some(Class::Int), Needs::Bound(Bound::Float))
@@ -176,46 +85,12 @@ impl Checker<'_> {
                     (_, Needs::Bound(_) | Needs::Bits | Needs::Any) => false,
                 };
                 if refused {
-                    return Err(self.lacks(dt, needs, what, operand.place));
+                    return Err(self.lacks(dt, needs, what, operand.place, beside));
                 }
                 self.deferred.push(Deferred { dt, needs, place: operand.place, what: what.to_string() });
                 Ok(())
             }
         }
-    }
-
-    /// Says that an operation is not defined for a dtype.
-    pub(super) fn lacks(&mut self, dt: DtRef, needs: Needs, what: &str, place: Place) -> Reported {
-        let wanted = match needs {
-            Needs::Bound(Bound::Float) => "a float",
-            Needs::Bound(Bound::Int) => "an integer",
-            Needs::Bound(Bound::Signed) => "a signed integer or a float",
-            Needs::Bound(Bound::Num) => "a number",
-            Needs::Bound(Bound::DType) | Needs::Any => "a value",
-            Needs::Bits => "an integer or a `bool`",
-        };
-        let message = format!("{what} needs {wanted}, found {}", self.show_dt(dt));
-        let bound = match needs {
-            Needs::Bound(bound) => bound,
-            Needs::Bits => Bound::Int,
-            Needs::Any => Bound::DType,
-        };
-        let help = match self.types.known(dt) {
-            Some(Dt::Param(p)) if may_be(&self.func, Dt::Param(p), bound) => {
-                let name = &self.func.dtype_params[p.index()].name;
-                format!("bound the dtype: `{name}: {}`", bound.name())
-            }
-            _ => {
-                let to = if bound == Bound::Float { "f32" } else { "i32" };
-                match self.source.operand(place) {
-                    literal if to == "f32" && literal.chars().all(|c| c.is_ascii_digit()) => {
-                        format!("write `{literal}.0`")
-                    }
-                    source => format!("convert first: `{source} as {to}`"),
-                }
-            }
-        };
-        self.report_help(place, message, help)
     }
 
     /// A scalar `bool`.
@@ -291,8 +166,25 @@ impl Checker<'_> {
         format!("say at the top of the kernel what `{name}` is: `static_assert!({name} == ..);`")
     }
 
+    /// The division without a remainder after which two dimensions agree: `8 * (K / 8)` is `K` if 8 divides `K`.
+    pub(super) fn divides_help(&self, a: &Dim, b: &Dim) -> Option<String> {
+        let atoms = [a, b].into_iter().flat_map(Dim::terms).flat_map(|(atoms, _)| atoms);
+        atoms.into_iter().find_map(|atom| {
+            let Atom::Div(dividend, divisor) = atom else { return None };
+            let (id, divisor) = (single(&dividend)?, divisor.as_const().filter(|divisor| *divisor > 1)?);
+            let whole = dividend.div(&Dim::Const(divisor)).and_then(|q| q.mul(&Dim::Const(divisor))).ok()?;
+            let value = |other| if other == id { whole.clone() } else { Dim::param(other) };
+            let [a, b] = [a, b].map(|dim| dim.substitute(&value).ok());
+            let name = &self.func.const_params[id.index()].name;
+            (a? == b?).then(|| format!("say that it divides: `static_assert!({name} % {divisor} == 0);`"))
+        })
+    }
+
     /// What would make two dimensions agree.
     pub(super) fn shape_help(&self, a: &Dim, b: &Dim) -> String {
+        if let Some(help) = self.divides_help(a, b) {
+            return help;
+        }
         let (x, y) = (self.dim_source(a), self.dim_source(b));
         // Of `M` and `M / 2` no value of the constexprs makes one out of two.
         if constexprs(a) == constexprs(b) {
@@ -340,11 +232,6 @@ impl Checker<'_> {
         let target: Vec<Dim> = pairs.map(|(a, b)| if self.same_dim(a, b) { a } else { b }.clone()).collect();
         self.op(ShapeOp::Broadcast { shape: target.clone() }, vec![node], ty.with_shape(target), place)
     }
-}
-
-/// The dtype that a value of that class takes if nothing else says so.
-fn default_of(class: Class) -> Dt {
-    Dt::Known(if class == Class::Float { DType::F32 } else { DType::I32 })
 }
 
 /// The constexprs that a dimension is made of.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::support::{body, expand};
+use super::support::{body, expand, follow};
 
 /// The signature around cases that are statements only.
 const SIGNATURE: &str = "fn k<T: Num, F: Float, I: Int, const M: usize, const N: usize, const FLAG: bool>\
@@ -72,6 +72,40 @@ fn mistakes_have_messages() {
         assert!(!messages.is_empty(), "no mistake was found in\n{source}");
         messages.join("\n")
     });
+}
+
+/// Rounds in which the hints of a kernel are followed until it is accepted, or nothing is left to follow.
+const ROUNDS: usize = 4;
+
+#[test]
+fn hints_are_right_when_they_are_followed() {
+    let mut followed = 0;
+    let mut wrong = Vec::new();
+    for file in files("messages") {
+        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        for case in text.split("\n====\n") {
+            let source = kernel(case.split_once("\n----\n").map_or(case, |(source, _)| source).trim());
+            let (first, mut next) = follow(&source);
+            let mut way = vec![source];
+            let mut last = first.clone();
+            while let Some(kernel) = next {
+                way.push(kernel.clone());
+                (last, next) = follow(&kernel);
+                if way.len() > ROUNDS {
+                    break;
+                }
+            }
+            // What is left was there before, or is hidden by it: a hint brings no mistake of its own.
+            let new: Vec<&String> = last.iter().filter(|message| !first.contains(message)).collect();
+            if way.len() > ROUNDS || !new.is_empty() {
+                let way: Vec<&str> = way.iter().map(|kernel| kernel.trim_start_matches(SIGNATURE)).collect();
+                wrong.push(format!("{}\nends with {}", way.join("\n--- followed\n"), last.join("\n")));
+            }
+            followed += usize::from(way.len() > 1);
+        }
+    }
+    assert!(wrong.is_empty(), "hints that lead nowhere:\n{}", wrong.join("\n====\n"));
+    assert!(followed > 120, "only {followed} cases have hints that can be followed");
 }
 
 #[test]

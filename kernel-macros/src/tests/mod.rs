@@ -8,4 +8,5 @@ mod hostile;
 mod launchers;
 mod programs;
 mod speed;
+mod spellings;
 mod support;

@@ -21,6 +21,36 @@ pub fn expand(attr: &str, source: &str) -> (TokenStream, Vec<String>) {
     (expansion, list.into_iter().map(|(at, text)| format!("{}:{}: {text}", at.line, at.column + 1)).collect())
 }
 
+/// The messages about a kernel, and the kernel with their rewrites followed; nothing if there is none to follow.
+///
+/// Of rewrites that overlap the first is followed: its mistake comes first.
+pub fn follow(source: &str) -> (Vec<String>, Option<String>) {
+    let item = TokenStream::from_str(source).unwrap_or_else(|e| panic!("{source}: {e}"));
+    let mut errors = Errors::default();
+    expand_into(TokenStream::new(), item, &mut errors);
+    let lines: Vec<&str> = source.split('\n').collect();
+    let offset = |at: proc_macro2::LineColumn| {
+        let before: usize = lines[..at.line - 1].iter().map(|line| line.len() + 1).sum();
+        let column: usize = lines[at.line - 1].chars().take(at.column).map(char::len_utf8).sum();
+        before + column
+    };
+    let rewrites = errors.list().iter().filter_map(|mistake| mistake.help.as_ref()).flat_map(|help| &help.rewrites);
+    let mut edits: Vec<(usize, usize, &str)> =
+        rewrites.map(|(place, code)| (offset(place.start.start()), offset(place.end.end()), code.as_str())).collect();
+    edits.sort_by_key(|(start, end, _)| (*start, *end));
+    let (mut followed, mut done) = (String::new(), 0);
+    for (start, end, code) in &edits {
+        if *start >= done {
+            followed.push_str(&source[done..*start]);
+            followed.push_str(code);
+            done = *end;
+        }
+    }
+    followed.push_str(&source[done..]);
+    let messages = errors.list().iter().map(|mistake| mistake.text()).collect();
+    (messages, (!edits.is_empty()).then_some(followed))
+}
+
 /// The kernel's IR, verified.
 pub fn func(source: &str) -> Func {
     func_with("", source)

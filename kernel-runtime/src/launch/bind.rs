@@ -60,6 +60,11 @@ pub(super) fn values(func: &Func, spec: &Spec<'_>) -> String {
     }
 }
 
+/// [`values`] of a kernel that may be unreadable.
+pub(super) fn shown_values(kernel: &Kernel, spec: &Spec<'_>) -> String {
+    kernel.generic().map_or_else(|_| String::new(), |generic| values(generic.func(), spec))
+}
+
 /// Refuses a call that does not fit the kernel. Launchers that `#[kernel]` makes always fit; this
 /// is what makes [`Call`](super::Call) safe for everybody else.
 fn check_signature(kernel: &Kernel, func: &Func, spec: &Spec<'_>) -> Result<()> {

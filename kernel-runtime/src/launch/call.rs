@@ -22,6 +22,7 @@ use crate::stream::Stream;
 use crate::tensor::{DescArg, DescMutArg};
 use kernel_core::ir::Safety;
 use std::fmt;
+use std::time::Duration;
 
 /// The grid of a call that has none yet.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +132,8 @@ macro_rules! calls {
 
         impl<'a, C, G> $call<'a, C, G> {
             /// Warps of 32 threads per program: a power of two up to 32. Without it the kernel's
-            /// attribute says, or the size of the largest tile.
+            /// attribute says, or the size of the largest tile: 4 warps up to 1024 elements, 8 below 8192, 16 up to 2^19,
+            /// else 32. A thread holds up to 1024 elements of a tile; a launch with too few warps is refused.
             #[inline]
             pub fn num_warps(mut self, warps: u32) -> Self {
                 self.invocation.tuning.num_warps = Some(warps);
@@ -154,6 +156,21 @@ macro_rules! calls {
             #[inline]
             pub fn jitter(mut self, seed: u64) -> Self {
                 self.invocation.tuning.jitter = Some(seed);
+                self
+            }
+
+            /// How long the launch may take on the CPU, where nothing limits it otherwise: the way out of
+            /// loops that never end. Its programs are stopped at the ends of the loops that they are in,
+            /// a little later, and who reads what they write gets an
+            /// [`Error::TimeLimit`](crate::Error::TimeLimit) that names one of them and its loop.
+            ///
+            /// The variable `TILEWRIGHT_TIME_LIMIT`, in seconds, does this for all launches on the CPU
+            /// that do not say otherwise. Nothing can stop a kernel that runs on a GPU, so there a call
+            /// with a limit is refused with [`Error::Unsupported`](crate::Error::Unsupported), and the
+            /// variable does nothing.
+            #[inline]
+            pub fn time_limit(mut self, limit: Duration) -> Self {
+                self.invocation.time_limit = Some(limit);
                 self
             }
 
@@ -273,8 +290,8 @@ impl<C, G> Call<'_, C, G> {
     /// [`Error::InvalidSetting`] for options, [`Error::Compile`], [`Error::Resources`],
     /// [`Error::Llvm`], [`Error::OutOfMemory`], [`Error::Driver`].
     ///
-    /// What goes wrong while it runs ([`Error::OutOfBounds`], [`Error::AssertFailed`]) is the
-    /// error of whoever reads a buffer that it writes, or synchronises its stream.
+    /// What goes wrong while it runs ([`Error::OutOfBounds`], [`Error::AssertFailed`],
+    /// [`Error::TimeLimit`]) is the error of whoever reads a buffer that it writes, or synchronises its stream.
     ///
     /// [`Error::InvalidGrid`]: crate::Error::InvalidGrid
     /// [`Error::WrongDevice`]: crate::Error::WrongDevice
@@ -286,6 +303,7 @@ impl<C, G> Call<'_, C, G> {
     /// [`Error::Driver`]: crate::Error::Driver
     /// [`Error::OutOfBounds`]: crate::Error::OutOfBounds
     /// [`Error::AssertFailed`]: crate::Error::AssertFailed
+    /// [`Error::TimeLimit`]: crate::Error::TimeLimit
     #[inline]
     pub fn launch(self, device: &Device) -> Result<()>
     where

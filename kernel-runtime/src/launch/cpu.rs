@@ -4,25 +4,29 @@
 //! same: to the stream, for whoever reads what the launch wrote.
 
 use super::args::{Arg, enter};
-use super::bind::bind;
+use super::bind::{bind, shown_values};
 use super::fault::{FaultAt, ParamNames};
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::Key;
 use super::spec::{Checking, ParamSpecs, Spec, Tuning};
+use super::tile_size::LargestTile;
 use super::timing::Timings;
 use crate::error::{Access, Error, Result};
 use crate::graph::{HostLaunch, recording};
 use crate::record::LaunchId;
+use crate::settings;
 use crate::storage::Address;
 use crate::tensor::Padding;
 use kernel_core::interp::{self, Fault, FaultKind, Program};
 use smallvec::SmallVec;
+use std::time::Duration;
 
 /// The interpreter's form of a variant.
 pub(super) struct CpuVariant {
     program: Program,
     names: ParamNames,
+    largest: LargestTile,
 }
 
 /// Stands for the CPU in keys.
@@ -34,14 +38,21 @@ struct CpuLaunch {
     variant: &'static CpuVariant,
     inputs: SmallVec<[interp::Arg; 12]>,
     grid: [u32; 3],
+    /// How long it may take.
+    limit: Option<Duration>,
 }
 
 /// Runs the kernel, or records it.
 pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
     let kernel = call.kernel;
-    let variant = call.with_spec(Tuning::default(), |spec| variant(kernel, spec))?;
+    let variant = call.with_spec(Tuning::default(), |spec| -> Result<_> {
+        let variant = variant(kernel, spec)?;
+        variant.largest.check(kernel, call.tuning()?.num_warps, || shown_values(kernel, spec))?;
+        Ok(variant)
+    })?;
     let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
-    let launch = CpuLaunch { kernel, variant, inputs, grid: place.grid };
+    let limit = call.time_limit.map_or_else(settings::time_limit, |limit| Ok(Some(limit)))?;
+    let launch = CpuLaunch { kernel, variant, inputs, grid: place.grid, limit };
     if recording::is_active() {
         return recording::record(place.stream, |recording| {
             call.args.iter().for_each(|arg| arg.note(recording));
@@ -75,7 +86,7 @@ impl HostLaunch for CpuLaunch {
         // SAFETY: buffers hold as many elements of their dtypes, aligned and initialised, as they
         // did when the launch was made; the caller vouches for their life and use. What a kernel
         // stores to a `bool` is 0 or 1.
-        let result = unsafe { self.variant.program.run(&self.inputs, self.grid) };
+        let result = unsafe { self.variant.program.run_within(&self.inputs, self.grid, self.limit) };
         result.map_err(|fault| self.variant.explain(self.kernel, fault))
     }
 }
@@ -91,7 +102,7 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVaria
         let program = timings.stage("interpreter", || Program::new(&bound));
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        Ok(CpuVariant { program, names: ParamNames::of(bound.func()) })
+        Ok(CpuVariant { program, names: ParamNames::of(bound.func()), largest: LargestTile::of(&bound) })
     })
 }
 
@@ -130,6 +141,7 @@ impl CpuVariant {
                 at.out_of_bounds(self.names.get(*param), access, *offset, *len)
             }
             FaultKind::Assert { message } => at.assertion(message),
+            FaultKind::TimeLimit { limit } => at.late(*limit),
             FaultKind::SharedOutOfBounds { .. }
             | FaultKind::Deadlock { .. }
             | FaultKind::Race { .. }

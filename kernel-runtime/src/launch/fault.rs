@@ -3,6 +3,7 @@
 use super::kernel::Kernel;
 use crate::error::{Access, Error};
 use kernel_core::ir::{Func, ParamId, Span};
+use std::time::Duration;
 
 /// A place in a kernel and the program that failed there.
 pub(super) struct FaultAt {
@@ -36,6 +37,18 @@ impl FaultAt {
             column: self.span.column,
             program_id: self.program_id,
             message: message.into(),
+        }
+    }
+
+    /// A program that was stopped when the launch's time was over.
+    pub(super) fn late(&self, limit: Duration) -> Error {
+        Error::TimeLimit {
+            kernel: self.kernel.name().into(),
+            file: self.kernel.source().file.into(),
+            line: self.span.line,
+            column: self.span.column,
+            program_id: self.program_id,
+            limit,
         }
     }
 }

@@ -14,9 +14,11 @@ use super::{backend, cpu, grid};
 use crate::device::Device;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
+use crate::settings;
 use crate::stream::Stream;
 use kernel_core::ir::Safety;
 use std::cell::Cell;
+use std::time::Duration;
 
 /// A kernel, its arguments and options. Nothing of it is checked yet.
 pub(super) struct Invocation<'a> {
@@ -27,6 +29,8 @@ pub(super) struct Invocation<'a> {
     digest: Digest,
     /// What the call says. The kernel's own options are those of the variant, see [`Invocation::tuning`].
     pub(super) tuning: Tuning,
+    /// How long the launch may take.
+    pub(super) time_limit: Option<Duration>,
     pub(super) safety: Safety,
     dtypes: List<ElementType, 16>,
     constants: List<i64, 8>,
@@ -68,6 +72,7 @@ impl<'a> Invocation<'a> {
             #[cfg(feature = "jit")]
             digest: Digest::default(),
             tuning: Tuning::default(),
+            time_limit: None,
             safety,
             dtypes: List::new(),
             constants: List::new(),
@@ -120,6 +125,7 @@ impl<'a> Invocation<'a> {
         self.constants.clear();
         self.args.clear();
         self.tuning = Tuning::default();
+        self.time_limit = None;
         self.stream = None;
         #[cfg(feature = "jit")]
         {
@@ -163,6 +169,7 @@ impl<'a> Invocation<'a> {
         if let Ok(grid) = checked
             && self.stream.is_none_or(|stream| stream.is_in(device.context()))
             && self.tuning.is_valid()
+            && self.time_limit.is_none()
             && !grid.contains(&0)
             && device.is_cuda()
         {
@@ -186,6 +193,7 @@ impl<'a> Invocation<'a> {
         self.check_buffers(stream)?;
         let place = Place { device, stream, grid: grid? };
         self.tuning()?;
+        self.check_time_limit(device)?;
         if place.grid.contains(&0) {
             return Ok(());
         }
@@ -195,6 +203,27 @@ impl<'a> Invocation<'a> {
     /// The options of the launch, then those of the kernel's attribute.
     pub(super) fn tuning(&self) -> Result<Tuning> {
         self.tuning.or(self.kernel.source().tuning()).check()
+    }
+
+    /// A limit of time is more than none, and something keeps it.
+    fn check_time_limit(&self, device: &Device) -> Result<()> {
+        match self.time_limit {
+            Some(limit) if limit.is_zero() => Err(Error::InvalidSetting {
+                name: "time_limit".into(),
+                value: format!("{limit:?}").into(),
+                expected: "a duration above 0; without `.time_limit(..)` there is no limit".into(),
+            }),
+            Some(_) if device.is_cuda() => Err(Error::Unsupported {
+                what: format!("a limit of time for kernel `{}` on {device}", self.kernel.name()).into(),
+                reason: format!(
+                    "nothing can stop a kernel that runs on a GPU; leave out `.time_limit(..)` there, or set the \
+                     variable {}, which limits launches on the CPU only",
+                    settings::TIME_LIMIT_VARIABLE
+                )
+                .into(),
+            }),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Buffers live where the kernel runs.
@@ -289,12 +318,14 @@ mod tests {
         first.add_constant(3);
         first.add_dtype(ElementType::F32);
         first.tuning.num_warps = Some(4);
+        first.time_limit = Some(Duration::from_secs(1));
         let address = std::ptr::from_ref(&*first).addr();
         let launched = first.launch([0, 1, 1], &Device::cpu());
         assert_eq!(launched, Ok(()));
         let second = Invocation::new(kernel, Safety::Safe);
         assert_eq!(std::ptr::from_ref(&*second).addr(), address);
         assert!(second.args.is_empty() && second.constants.is_empty() && second.dtypes.is_empty());
+        assert_eq!(second.time_limit, None);
         assert_eq!((second.tuning, second.safety), (Tuning::default(), Safety::Safe));
         let third = Invocation::new(kernel, Safety::Safe);
         assert_ne!(std::ptr::from_ref(&*third).addr(), address);

@@ -48,6 +48,7 @@ mod request;
 mod scalar;
 mod spec;
 mod target;
+mod tile_size;
 mod timing;
 
 pub use crate::tensor::{DescArg, DescMutArg, DescRef, DescRefMut};

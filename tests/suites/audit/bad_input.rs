@@ -252,15 +252,6 @@ fn kernels_that_are_too_large_for_a_target() {
     let make = || -> Result<_, Error> { Ok((device.full(1, 1.0f32)?, device.zeros::<f32>(1)?)) };
     let (x, mut out) = make().unwrap_or_else(|error| panic!("{error}"));
     let mut compile = |warps: u32, target: Target| transposed::<512>(&x, &mut out).num_warps(warps).compile(target);
-    match compile(4, Target::sm_90a()) {
-        Err(error @ Error::Resources { .. }) => {
-            let text = error.to_string();
-            assert!(text.starts_with("kernel `transposed` needs 262144 elements in a tile of 4 warps ("), "{text}");
-            assert!(text.contains("bad_input.rs:") && text.contains("the limit is 131072"), "{text}");
-            assert!(text.ends_with("loop over smaller tiles, or use 8 warps"), "{text}");
-        }
-        other => panic!("{:?}", other.map(|compiled| compiled.ptx().len())),
-    }
     match compile(32, Target::sm_80()) {
         Err(error @ Error::Resources { .. }) => {
             let text = error.to_string();
@@ -270,6 +261,35 @@ fn kernels_that_are_too_large_for_a_target() {
         other => panic!("{:?}", other.map(|compiled| compiled.report().to_string())),
     }
     assert!(matches!(compile(64, Target::sm_90a()), Err(Error::InvalidSetting { .. })));
+}
+
+#[kernel]
+fn large_fill<const N: usize>(out: PtrMut<i32>) {
+    store(out + arange(0, N), full([N], 7));
+}
+
+/// A thread holds 1024 elements of a tile: the number of warps that is asked for must fit, on the CPU as on a GPU.
+#[test]
+fn tiles_that_do_not_fit_their_warps() {
+    check(|device| {
+        let mut out = device.zeros::<i32>(1 << 20)?;
+        let mut launch = |warps| large_fill::<{ 1 << 20 }>(&mut out).grid(1).num_warps(warps).launch(device);
+        for (warps, plural) in [(16, "s"), (1, ""), (16, "s")] {
+            let text = match launch(warps) {
+                Err(error @ Error::Compile(_)) => error.to_string(),
+                other => panic!("{other:?}"),
+            };
+            let what = format!("a tile of 1048576 elements does not fit a program of {warps} warp{plural}");
+            assert!(text.contains(&what) && text.contains("a thread holds up to 1024 elements"), "{text}");
+            assert!(text.contains("bad_input.rs:") && text.contains("N = 1048576"), "{text}");
+            assert!(text.contains("use `num_warps = 32`, or loop over smaller tiles"), "{text}");
+        }
+        launch(32)?;
+        // By itself a launch takes as many warps as its largest tile needs.
+        large_fill::<{ 1 << 20 }>(&mut out).grid(1).launch(device)?;
+        assert!(out.to_vec()?.iter().all(|&value| value == 7));
+        Ok(())
+    });
 }
 
 #[kernel]

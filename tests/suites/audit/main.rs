@@ -15,6 +15,7 @@
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
 //! | `stores_in_loops` | blocks of tensors that trips of a loop store to the same elements; assertions before products |
 //! | `no_trips` | products whose loops do not run |
+//! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
@@ -35,3 +36,4 @@ mod products;
 mod running;
 mod sizes;
 mod stores_in_loops;
+mod waiting;

@@ -130,8 +130,9 @@ impl Access {
             let same_thread = self.threads.is_some() && self.threads == later.threads && self.stage == Stage::Done;
             !self.slot.differs(&later.slot) && !same_thread
         } else {
-            let (a, b) = (plan.place(self.alloc), plan.place(later.alloc));
-            a.start < b.end && b.start < a.end
+            // Who does not know where an allocation is waits for it.
+            let places = plan.place(self.alloc).zip(plan.place(later.alloc));
+            places.is_none_or(|(a, b)| a.start < b.end && b.start < a.end)
         };
         meets && (self.writes || later.writes)
     }

@@ -1,6 +1,6 @@
 //! Control flow: loops, branches, warp groups.
 
-use crate::ir::{ControlOp, OpId, Operation, RegionId, ValueId};
+use crate::ir::{ControlOp, Func, OpId, Operation, ParamKind, RegionId, Resource, ValueId};
 
 use super::super::code::{ForBounds, Inst, LoopId, Pc, RegId};
 use super::{Compiler, Result, Yields, unsupported};
@@ -9,7 +9,7 @@ impl Compiler<'_> {
     pub(super) fn control(&mut self, op: &ControlOp, id: OpId, operation: &Operation) -> Result<()> {
         match op {
             ControlOp::For { reverse, .. } => self.for_loop(operation, *reverse),
-            ControlOp::While => self.while_loop(operation),
+            ControlOp::While => self.while_loop(id, operation),
             ControlOp::If if self.lanes.is_some() => self.select_branches(operation),
             ControlOp::If => self.branch(operation),
             ControlOp::Reduce { axis } => self.reduce(operation, usize::from(*axis)),
@@ -97,13 +97,14 @@ impl Compiler<'_> {
         let start = self.here();
         let yields = self.region(body)?;
         self.move_all(yields, &carried);
+        self.span = operation.span;
         self.emit(Inst::ForNext { state, index, body: start });
         self.land(begin);
         self.free(index);
         Ok(())
     }
 
-    fn while_loop(&mut self, operation: &Operation) -> Result<()> {
+    fn while_loop(&mut self, id: OpId, operation: &Operation) -> Result<()> {
         let func = self.func;
         let (condition, body) = (self.sub_region(operation, 0)?, self.sub_region(operation, 1)?);
         let carried = self.carry(&operation.operands, &operation.results)?;
@@ -118,7 +119,11 @@ impl Compiler<'_> {
         test.dying.into_iter().for_each(|reg| self.free(reg));
         let yields = self.region(body)?;
         self.move_all(yields, &carried);
-        self.emit(Inst::Jump { to: start });
+        let waits = may_wait(func, id);
+        self.waits |= waits;
+        // What ends in the loop, ends at the `while`.
+        self.span = operation.span;
+        self.emit(Inst::Again { to: start, waits });
         self.land(branch);
         Ok(())
     }
@@ -171,4 +176,32 @@ impl Compiler<'_> {
         self.land(groups);
         Ok(())
     }
+}
+
+/// Whether what a loop does may depend on other programs: an operation in it learns what is in memory that they may
+/// write, by a read or as the result of an atomic.
+fn may_wait(func: &Func, id: OpId) -> bool {
+    let is_written = |resource| match resource {
+        Resource::Buffer(param) => match &func.param(param).kind {
+            ParamKind::Ptr { mutable, .. } | ParamKind::Desc { mutable, .. } => *mutable,
+            ParamKind::Scalar(_)
+            | ParamKind::ConstScalar(_)
+            | ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::Scratch
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => false,
+        },
+        Resource::Shared | Resource::Barriers | Resource::Control => false,
+    };
+    let mut pending = vec![id];
+    while let Some(id) = pending.pop() {
+        let operation = func.op(id);
+        let learns = |writes: bool| !writes || !operation.results.is_empty();
+        if func.own_effects(id).iter().any(|effect| is_written(effect.resource) && learns(effect.writes)) {
+            return true;
+        }
+        pending.extend(operation.regions.iter().flat_map(|&region| &func.region(region).ops));
+    }
+    false
 }

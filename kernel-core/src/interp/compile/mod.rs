@@ -34,6 +34,7 @@ pub(super) fn compile(func: &Func) -> Result<Code> {
         reg_of: vec![None; func.values.len()],
         storage: Storage::default(),
         loops: 0,
+        waits: false,
         lanes: None,
         span: Span::UNKNOWN,
     };
@@ -43,8 +44,8 @@ pub(super) fn compile(func: &Func) -> Result<Code> {
     let Some(arena_bytes) = compiler.storage.bytes() else {
         return unsupported("the kernel's tiles exceed the address space", Span::UNKNOWN);
     };
-    let Compiler { insts, spans, regs, loops, .. } = compiler;
-    Ok(Code { insts, spans, regs, loops: loops as usize, arena_bytes, params })
+    let Compiler { insts, spans, regs, loops, waits, .. } = compiler;
+    Ok(Code { insts, spans, regs, loops: loops as usize, waits, arena_bytes, params })
 }
 
 struct Compiler<'f> {
@@ -57,6 +58,8 @@ struct Compiler<'f> {
     reg_of: Vec<Option<RegId>>,
     storage: Storage,
     loops: u32,
+    /// Whether a loop so far may wait for other programs.
+    waits: bool,
     /// Within a region that combines elements of tiles: how many at most. Its scalars are tiles of so many.
     lanes: Option<usize>,
     span: Span,

@@ -1,10 +1,11 @@
 //! One variant of a kernel, compiled for one target.
 
-use super::super::bind::{bind, compile_error, values};
+use super::super::bind::{bind, compile_error, shown_values};
 use super::super::fault::{FaultAt, ParamNames};
 use super::super::kernel::Kernel;
 use super::super::spec::{Checking, Spec};
 use super::super::target::Target;
+use super::super::tile_size::LargestTile;
 use super::super::timing::Timings;
 use super::module::{self, Loaded};
 use crate::device::Device;
@@ -88,8 +89,10 @@ pub(super) fn generate(
     timings: &mut Timings,
 ) -> Result<Compiled> {
     let defaults = Options::default();
+    let largest = LargestTile::of(bound);
+    largest.check(kernel, spec.tuning.num_warps, || shown_values(kernel, spec))?;
     let options = Options {
-        num_warps: spec.tuning.num_warps.unwrap_or_else(|| warps_for(largest_tile(bound))),
+        num_warps: spec.tuning.num_warps.unwrap_or_else(|| largest.default_warps()),
         num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
         checks: match checking {
             Checking::AtLaunch => Checks::AtLaunch,
@@ -117,6 +120,7 @@ pub(super) fn generate(
 fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CodegenError) -> Error {
     let refusal = match error {
         CodegenError::Refused(refusal) => refusal,
+        CodegenError::Internal(internal) => return Error::Internal { message: internal.to_string().into() },
         other => return Error::Llvm { message: other.to_string().into() },
     };
     if let (Some(needed), Some(limit)) = (refusal.needed, refusal.limit) {
@@ -129,7 +133,7 @@ fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CodegenError
             hint: hint.into(),
         };
     }
-    let values = kernel.generic().map_or_else(|_| String::new(), |generic| values(generic.func(), spec));
+    let values = shown_values(kernel, spec);
     let diagnostic = kernel_core::diag::Diagnostic {
         kernel: refusal.kernel,
         file: refusal.file,
@@ -138,21 +142,6 @@ fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CodegenError
         help: refusal.help,
     };
     compile_error(kernel, &[diagnostic], &values)
-}
-
-/// The most elements of any value of the kernel.
-fn largest_tile(bound: &BoundFunc) -> i64 {
-    bound.func().values.iter().filter_map(|value| value.ty.numel()).max().unwrap_or(1)
-}
-
-/// Warps for a program whose largest tile has that many elements, where nobody has chosen: enough
-/// that a thread holds tens of elements of a tile, not hundreds.
-fn warps_for(elements: i64) -> u32 {
-    match elements {
-        ..=1024 => 4,
-        1025..8192 => 8,
-        8192.. => 16,
-    }
 }
 
 /// Makes errors of records that the GPU has written.
@@ -187,18 +176,6 @@ impl ReportSource for Reports {
             // The record is written by the GPU, which an `unsafe` kernel beside it may have let
             // run wild; that something failed is certain.
             None => at.out_of_bounds(self.names.get(ParamId::new(u32::MAX)), Access::Load, record.offset, record.len),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn larger_tiles_get_more_warps() {
-        for (elements, warps) in [(1, 4), (1024, 4), (2048, 8), (4096, 8), (8192, 16), (1 << 20, 16)] {
-            assert_eq!(warps_for(elements), warps, "{elements}");
         }
     }
 }

@@ -1,0 +1,250 @@
+//! What to write instead of a name that other languages or libraries use.
+//!
+//! Who follows such a hint must get right numbers for all inputs, or read for which: `log(1.0 + x)` has lost every digit
+//! of a small `x`, which is why `log1p` exists. Tests compile the code of each row and run that of mathematics.
+
+use crate::error::Help;
+use crate::place::Place;
+
+/// A row: the names that it is known by, the arguments of the call, what to write with them in braces, and what is to be
+/// known of it. A row without code says it all in the remark.
+pub struct Spelling {
+    /// Names, with spaces between them.
+    pub names: &'static str,
+    /// The arguments, with spaces between them.
+    pub args: &'static str,
+    /// An expression that replaces the call.
+    pub code: &'static str,
+    /// What follows the code in the message.
+    pub remark: &'static str,
+}
+
+const fn row(names: &'static str, args: &'static str, code: &'static str) -> Spelling {
+    Spelling { names, args, code, remark: "" }
+}
+
+const fn remark(names: &'static str, remark: &'static str) -> Spelling {
+    Spelling { names, args: "", code: "", remark }
+}
+
+impl Spelling {
+    const fn but(mut self, remark: &'static str) -> Spelling {
+        self.remark = remark;
+        self
+    }
+}
+
+/// All rows.
+pub const SPELLINGS: &[Spelling] = &[
+    // Mathematics
+    row("pow powf", "x y", "exp2(log2({x}) * {y})").but(" where `x > 0`, with fewer right digits the larger the power is"),
+    row("powi", "x n", "exp2(log2({x}) * {n} as f32)").but(" where `x > 0`, or `x * x` and its kind"),
+    row("square sqr", "x", "{x} * {x}"),
+    row("cbrt", "x", "exp2(log2({x}) / 3.0)").but(" where `x > 0`"),
+    row("hypot", "x y", "sqrt({x} * {x} + {y} * {y})").but(", infinite where a square is"),
+    row("ln", "x", "log({x})"),
+    row("log10", "x", "log2({x}) * 0.30102999566"),
+    row("exp10", "x", "exp2({x} * 3.32192809489)"),
+    row("log1p", "x", "select(1.0 + {x} == 1.0, {x}, log(1.0 + {x}) * ({x} / (1.0 + {x} - 1.0)))")
+        .but(" for a finite `x`"),
+    row("expm1", "x", "select(abs({x}) < 0.5, 2.0 * tanh(0.5 * {x}) / (1.0 - tanh(0.5 * {x})), exp({x}) - 1.0)"),
+    row("sinh", "x", "select(abs({x}) < 1.0, 2.0 * tanh(0.5 * {x}) / (1.0 - tanh(0.5 * {x}) * tanh(0.5 * {x})), 0.5 * exp({x}) - 0.5 * exp(-{x}))")
+        .but(", infinite from `abs(x)` = 88.8 on"),
+    row("cosh", "x", "0.5 * exp({x}) + 0.5 * exp(-{x})").but(", infinite from `abs(x)` = 88.8 on"),
+    row("tan", "x", "sin({x}) / cos({x})"),
+    remark(
+        "asin acos atan atan2 asinh acosh atanh arctan lgamma tgamma erfinv",
+        "kernels lack it: write a polynomial for the range that you need",
+    ),
+    row("erfc", "x", "1.0 - erf({x})").but(", which loses digits from `x` = 1 on"),
+    row("round", "x", "select({x} < 0.0, -1.0, 1.0) * (floor(abs({x})) + select(abs({x}) - floor(abs({x})) >= 0.5, 1.0, 0.0))")
+        .but(" for halves away from zero"),
+    row("rint round_ties_even roundeven nearbyint", "x", "select(abs({x}) < 4194304.0, {x} + 12582912.0 - 12582912.0, {x})")
+        .but(" of `f32`"),
+    row("trunc", "x", "select({x} < 0.0, ceil({x}), floor({x}))"),
+    row("fract frac", "x", "{x} - select({x} < 0.0, ceil({x}), floor({x}))"),
+    row("fmod", "x y", "{x} % {y}"),
+    row("sign signum", "x", "select({x} > 0.0, 1.0, select({x} < 0.0, -1.0, 0.0))").but(", 0 for zeros and NaN"),
+    row("copysign", "x y", "select(bitcast::<i32>({y}) < 0, -abs({x}), abs({x}))").but(" of `f32`"),
+    row("is_nan isnan", "x", "{x} != {x}"),
+    row("is_infinite isinf", "x", "abs({x}) == f32::INFINITY").but(" of `f32`"),
+    row("is_finite isfinite isfinited finitef", "x", "abs({x}) < f32::INFINITY").but(" of `f32`"),
+    row("recip reciprocal", "x", "1.0 / {x}"),
+    row("fabs", "x", "abs({x})"),
+    row("fdiv truediv", "a b", "{a} / {b}"),
+    row("mul_add", "a b c", "fma({a}, {b}, {c})"),
+    row("div_ceil ceil_div", "a b", "cdiv({a}, {b})").but(" of positive integers"),
+    row("wrapping_add", "a b", "{a} + {b}"),
+    row("wrapping_sub", "a b", "{a} - {b}"),
+    row("wrapping_mul", "a b", "{a} * {b}"),
+    row("fmin", "a b", "minimum({a}, {b})"),
+    row("fmax", "a b", "maximum({a}, {b})"),
+    row("where_ where ifelse", "condition a b", "select({condition}, {a}, {b})"),
+    // Networks
+    row("relu", "x", "maximum({x}, 0.0)").but("; NaN becomes 0, but stays with `propagate_nan = true`"),
+    row("silu swish", "x", "{x} * sigmoid({x})"),
+    row("gelu", "x", "0.5 * {x} * (1.0 + erf({x} * 0.70710678119))"),
+    row("softmax", "x", "exp({x} - max({x})) / sum(exp({x} - max({x})))")
+        .but(" of one row; of several, `max` and `sum` take `axis = 1, keep_dims = true`"),
+    row("mean", "x", "sum({x}) / n as f32").but(" of `n` elements"),
+    row("matmul", "a b", "dot({a}, {b})"),
+    row("mma gemm", "a b c", "dot({a}, {b}, acc = {c})"),
+    // Dtypes
+    row("cast astype into", "x", "{x} as f32"),
+    row("transmute to_bits", "x", "bitcast::<u32>({x})").but(" of `f32`"),
+    row("from_bits", "x", "bitcast::<f32>({x})"),
+    row("clone copy to_owned", "x", "{x}"),
+    // Shapes
+    row("transpose", "x", "trans({x})").but(", which swaps the last two axes"),
+    row("view", "x shape", "reshape({x}, {shape})"),
+    row("broadcast", "x shape", "broadcast_to({x}, {shape})"),
+    row("unsqueeze", "x axis", "expand_dims({x}, {axis})"),
+    row("squeeze", "x", "reshape({x}, [N])").but(", the shape without the axes of size 1"),
+    row("ravel flatten", "x", "reshape({x}, [M * N])").but(" of `[M, N]`"),
+    row("ones", "shape", "full({shape}, 1.0)"),
+    row("zeros_like empty_like", "x", "zeros::<f32>([N])").but(" with the dtype and the shape of `x`"),
+    row("ones_like full_like", "x", "full([N], 1.0)").but(" with the shape of `x`"),
+    row("make_range", "lo hi", "arange({lo}, {hi})"),
+    row("join", "a b", "select(arange(0, 2) == 0, {a}[(.., None)], {b}[(.., None)])").but(" of tiles with one axis"),
+    row("interleave", "a b", "reshape(select(arange(0, 2) == 0, {a}[(.., None)], {b}[(.., None)]), [2 * N])")
+        .but(" of tiles `[N]`"),
+    row("cat", "a b", "reshape(select((arange(0, 2) == 0)[(.., None)], {a}[(None, ..)], {b}[(None, ..)]), [2 * N])")
+        .but(" of tiles `[N]`"),
+    row("split", "x", "sum(select(arange(0, 2) == 0, {x}, -0.0), axis = -1)")
+        .but(", and with `== 1` the second half; for integers write `0`"),
+    row("flip", "x", "load(pointer + (N - 1 - arange(0, N)))").but(", which loads the `N` elements in that order"),
+    // Reductions and scans
+    row("any", "x", "reduce({x}, axis = 0, |a, b| a | b)"),
+    row("all", "x", "reduce({x}, axis = 0, |a, b| a & b)"),
+    row("prod", "x", "reduce({x}, axis = 0, |a, b| a * b)"),
+    row("xor_sum", "x", "reduce({x}, axis = 0, |a, b| a ^ b)"),
+    row("max_element", "x", "max({x}, axis = 0)"),
+    row("scan", "x", "associative_scan({x}, axis = 0, |a, b| a + b)"),
+    row("cummax", "x", "associative_scan({x}, axis = 0, |a, b| maximum(a, b))"),
+    row("cummin", "x", "associative_scan({x}, axis = 0, |a, b| minimum(a, b))"),
+    row("histogram", "x", "sum(({x}[(None, ..)] == arange(0, BINS)[(.., None)]) as i32, axis = 1)").but(" of an `i32` tile `[N]`"),
+    remark(
+        "sort argsort",
+        "store each element at its rank: in a loop `for j in 0..N` load the scalar `w = load(x + j)` and count \
+         `rank += ((w < v) | ((w == v) & (j < i))) as i32`, then `store(out + rank, v)`; NaN has no rank",
+    ),
+    remark(
+        "topk",
+        "take the largest in turn: `let at = argmax(x);`, then `x = select(arange(0, N) == at, f32::NEG_INFINITY, x);`",
+    ),
+    // Memory and the grid
+    row("atomic_xchg atomic_swap", "pointer value", "atomic_exchange({pointer}, {value})"),
+    row("atomic_sub", "pointer value", "atomic_add({pointer}, -{value})").but("; an unsigned number is `0 - value`"),
+    row("compare_exchange", "pointer expected value", "atomic_cas({pointer}, {expected}, {value})"),
+    row("block_id block_idx", "", "program_id(0)"),
+    row("grid_dim num_blocks", "", "num_programs(0)"),
+    remark("thread_idx thread_id", "a program works on whole tiles, whose elements `arange(0, BLOCK)` numbers"),
+    remark("make_block_ptr make_tensor_descriptor", "take a descriptor as a parameter: `a: TensorDesc<f32, { [M, N] }>`"),
+    remark("advance", "move the pointer, `pointer += step`, or the coordinates of a descriptor"),
+    remark(
+        "debug_barrier barrier syncthreads __syncthreads sync_threads",
+        "leave it out: the accesses of a program happen in order",
+    ),
+    // The rest
+    row("device_assert", "condition message", "assert!({condition}, {message})").but(", a statement"),
+    remark("static_assert", "it is a macro: `static_assert!(condition)`"),
+    remark("device_print static_print print printf", "store what you want to see through a `PtrMut` parameter"),
+    remark("range static_range", "a loop runs over a range: `for i in lo..hi`, with `#[unroll]` unrolled"),
+    remark(
+        "rand randn randint rand4x randint4x philox random",
+        "kernels have no random numbers: write a generator that counts (Philox) with `umulhi`, `*` and `^`",
+    ),
+];
+
+/// The row of a name.
+pub fn find(name: &str) -> Option<&'static Spelling> {
+    SPELLINGS.iter().find(|row| row.names.split(' ').any(|known| known == name))
+}
+
+/// Characters of code that a message shows with the user's arguments in it.
+const MAX_CODE: usize = 160;
+
+impl Spelling {
+    /// The code with the names of its arguments.
+    pub fn plain(&self) -> String {
+        self.args.split(' ').fold(self.code.to_string(), |code, arg| code.replace(&format!("{{{arg}}}"), arg))
+    }
+
+    /// Whether the code stands for the call, whatever its arguments are: it names nothing else.
+    fn replaces(&self) -> bool {
+        let other = ["[N]", "* N", "N -", "BINS", "n as f32", "assert!"];
+        !self.code.is_empty() && !other.iter().any(|name| self.code.contains(name))
+    }
+
+    /// The help for a call at `place` with those arguments, as operands of operators, in parentheses if asked for.
+    pub fn help(&self, args: &[String], place: Place, parentheses: bool) -> Help {
+        if self.code.is_empty() {
+            return self.remark.into();
+        }
+        let names: Vec<&str> = self.args.split(' ').filter(|name| !name.is_empty()).collect();
+        if let Some(help) = power(self, args, place, parentheses) {
+            return help;
+        }
+        let known = args.iter().all(|arg| arg != "(..)") && args.len() == names.len();
+        if known && self.replaces() {
+            let code = names.iter().zip(args).fold(self.code.to_string(), |code, (name, arg)| put(&code, name, arg));
+            if code.len() <= MAX_CODE {
+                return Help::write(place, within(code, parentheses)).and(self.remark);
+            }
+        }
+        format!("write `{}`{}", self.plain(), self.remark).into()
+    }
+}
+
+/// Puts an argument in its places. Alone between brackets and commas it needs no parentheses of its own.
+fn put(code: &str, name: &str, arg: &str) -> String {
+    let bare = without_parentheses(arg);
+    let alone = [("(", ")"), ("(", ","), (" ", ","), (" ", ")")];
+    let code = alone.iter().fold(code.to_string(), |code, (before, after)| {
+        // Behind an operator stands a space too.
+        let before = if *before == " " { ", " } else { before };
+        code.replace(&format!("{before}{{{name}}}{after}"), &format!("{before}{bare}{after}"))
+    });
+    code.replace(&format!("{{{name}}}"), arg)
+}
+
+/// An operation in parentheses, where the expression around it would take it apart.
+fn within(code: String, parentheses: bool) -> String {
+    let call = code.ends_with(')') && code.chars().take_while(|c| c.is_alphanumeric() || *c == '_').count() > 0;
+    let depth_one = call && closes_at_end(&code);
+    if parentheses && !depth_one && code.contains(' ') { format!("({code})") } else { code }
+}
+
+/// An expression without the parentheses around it.
+pub fn without_parentheses(code: &str) -> &str {
+    let inner = code.strip_prefix('(').and_then(|code| code.strip_suffix(')'));
+    inner.filter(|_| closes_at_end(code)).unwrap_or(code)
+}
+
+/// Whether the first bracket closes at the end.
+fn closes_at_end(code: &str) -> bool {
+    let mut depth = 0usize;
+    for (i, c) in code.char_indices() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            ' ' if depth == 0 => return false,
+            _ => continue,
+        }
+        if depth == 0 && i + 1 < code.len() && c == ')' {
+            return false;
+        }
+    }
+    true
+}
+
+/// `pow(x, 2)` is a product, of integers too.
+fn power(row: &Spelling, args: &[String], place: Place, parentheses: bool) -> Option<Help> {
+    let [x, exponent] = args else { return None };
+    let power: usize = exponent.trim_end_matches(".0").parse().ok()?;
+    if !row.names.starts_with("pow") || !(1..=4).contains(&power) || x == "(..)" {
+        return None;
+    }
+    let code = vec![x.as_str(); power].join(" * ");
+    Some(Help::write(place, within(code, parentheses)))
+}
