@@ -26,7 +26,7 @@ mod workspace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, Command};
@@ -111,14 +111,9 @@ fn work(options: &Options) -> Result<bool, Error> {
         if options.build {
             return Ok(true);
         }
-        let libraries = run::libraries().unwrap_or_default();
-        let mut bench = Bench { binaries, libraries, quick: options.quick, baselines: BTreeMap::new() };
-        let silent = bench.measure(&tests)?;
+        let bench = Bench::new(binaries, options.quick);
         bench
             .judge(&chosen, options.jobs, &mut verdicts, &mut |verdicts| verdict::save(&results, &faults, verdicts))?;
-        if let Some(error) = silent {
-            return Err(error);
-        }
     }
     verdict::save(&results, &faults, &verdicts)?;
     print!("{}", verdict::summary(&faults, &verdicts));
@@ -138,37 +133,63 @@ impl Options {
     }
 }
 
+/// What a test says without a fault.
+#[derive(Clone, Copy)]
+enum Baseline {
+    /// It passes, in so many seconds.
+    Passes(f64),
+    /// It takes longer than asked for.
+    Long,
+    /// It fails: it says nothing.
+    Silent,
+}
+
 /// The test binaries, and how long they take.
 struct Bench {
     binaries: Binaries,
     libraries: PathBuf,
     /// Tests that take longer are left out.
     quick: Option<Duration>,
-    /// Seconds without a fault, of the tests that take part.
-    baselines: BTreeMap<TestSpec, f64>,
+    /// What tests say without a fault, found out when they are first asked.
+    baselines: Mutex<BTreeMap<TestSpec, Arc<OnceLock<Baseline>>>>,
+    /// A test that says nothing.
+    silent: Mutex<Option<Error>>,
 }
 
 impl Bench {
-    /// Runs each test without a fault; returns what is wrong with the last that says nothing, which are left out.
-    fn measure(&mut self, tests: &BTreeSet<&TestSpec>) -> Result<Option<Error>, Error> {
-        let mut silent = None;
-        for &test in tests {
+    fn new(binaries: Binaries, quick: Option<Duration>) -> Bench {
+        let libraries = run::libraries().unwrap_or_default();
+        Bench { binaries, libraries, quick, baselines: Mutex::default(), silent: Mutex::default() }
+    }
+
+    /// Runs a test without a fault, once; gives the seconds that it takes, if it takes part.
+    fn baseline(&self, test: &TestSpec) -> Result<Option<f64>, Error> {
+        let binary = self.binary(test)?;
+        let known = self.baselines.lock().expect("no worker panics").entry(test.clone()).or_default().clone();
+        let baseline = known.get_or_init(|| {
             let started = Instant::now();
-            let outcome = run::run(self.binary(test)?, test, 0, self.quick.unwrap_or(LONGEST), &self.libraries)?;
+            let outcome = run::run(binary, test, 0, self.quick.unwrap_or(LONGEST), &self.libraries);
             let seconds = started.elapsed().as_secs_f64();
-            match outcome {
-                Outcome::Passed(count) if count > 0 => {
-                    eprintln!("without a fault, {seconds:.1} s  {test}: {}", outcome.describe());
-                    self.baselines.insert(test.clone(), seconds);
+            let problem = match outcome {
+                Ok(Outcome::Passed(count)) if count > 0 => {
+                    eprintln!("without a fault, {seconds:.1} s  {test}: passes {count} tests");
+                    return Baseline::Passes(seconds);
                 }
-                Outcome::Hung if self.quick.is_some() => eprintln!("left out, as it takes longer: {test}"),
-                Outcome::Passed(_) | Outcome::Failed(_) | Outcome::Crashed(_) | Outcome::Hung => {
-                    silent = Some(Error::Baseline { test: test.to_string(), outcome: outcome.describe() });
-                    eprintln!("says nothing, as without a fault it {}: {test}", outcome.describe());
+                Ok(Outcome::Hung) if self.quick.is_some() => {
+                    eprintln!("left out, as it takes longer: {test}");
+                    return Baseline::Long;
                 }
-            }
-        }
-        Ok(silent)
+                Ok(outcome) => Error::Baseline { test: test.to_string(), outcome: outcome.describe() },
+                Err(error) => error,
+            };
+            eprintln!("{problem}");
+            *self.silent.lock().expect("no worker panics") = Some(problem);
+            Baseline::Silent
+        });
+        Ok(match *baseline {
+            Baseline::Passes(seconds) => Some(seconds),
+            Baseline::Long | Baseline::Silent => None,
+        })
     }
 
     /// Gives each fault its verdict.
@@ -204,29 +225,44 @@ impl Bench {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
             workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
-        })
+        })?;
+        self.silent.lock().expect("no worker panics").take().map_or(Ok(()), Err)
     }
 
-    /// Runs a fault's tests until one sees it.
+    /// Runs a fault's tests until one sees it: its own in their order, then the others, the quickest first.
     fn verdict(&self, fault: &Fault) -> Result<Verdict, Error> {
         let (own, others) = fault.tests.split_at(fault.own_tests);
-        let timed = |tests: &[TestSpec]| -> Vec<(f64, TestSpec)> {
-            tests.iter().filter_map(|test| Some((*self.baselines.get(test)?, test.clone()))).collect()
-        };
-        let (mut tests, mut others) = (timed(own), timed(others));
-        others.sort_by(|a, b| a.0.total_cmp(&b.0));
-        tests.append(&mut others);
-        let started = Instant::now();
-        let mut seen_by = None;
-        for (seconds, test) in &tests {
-            let limit = Duration::from_secs_f64(60.0 + 6.0 * seconds);
-            let outcome = run::run(self.binary(test)?, test, fault.switch(), limit, &self.libraries)?;
-            if !matches!(outcome, Outcome::Passed(_)) {
-                seen_by = Some(format!("{} {}: {}", test.package, test.target, outcome.describe()));
-                break;
+        let mut verdict = Verdict { seen_by: None, seconds: 0.0 };
+        for test in own {
+            if let (Some(seconds), None) = (self.baseline(test)?, &verdict.seen_by) {
+                self.ask(fault, test, seconds, &mut verdict)?;
             }
         }
-        Ok(Verdict { seen_by, seconds: started.elapsed().as_secs_f64() })
+        if verdict.seen_by.is_some() {
+            return Ok(verdict);
+        }
+        let mut timed = Vec::new();
+        for test in others {
+            timed.extend(self.baseline(test)?.map(|seconds| (seconds, test)));
+        }
+        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (seconds, test) in timed {
+            if verdict.seen_by.is_none() {
+                self.ask(fault, test, seconds, &mut verdict)?;
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// Runs a test with a fault. `seconds` is what it takes without.
+    fn ask(&self, fault: &Fault, test: &TestSpec, seconds: f64, verdict: &mut Verdict) -> Result<(), Error> {
+        let (started, limit) = (Instant::now(), Duration::from_secs_f64(60.0 + 6.0 * seconds));
+        let outcome = run::run(self.binary(test)?, test, fault.switch(), limit, &self.libraries)?;
+        if !matches!(outcome, Outcome::Passed(_)) {
+            verdict.seen_by = Some(format!("{} {}: {}", test.package, test.target, outcome.describe()));
+        }
+        verdict.seconds += started.elapsed().as_secs_f64();
+        Ok(())
     }
 
     fn binary(&self, test: &TestSpec) -> Result<&Binary, Error> {

@@ -279,6 +279,13 @@ fn hopper_multiplies_by_warp_groups() {
             let compiled = check(Case { transposed, ..F16.sized(m, n, k) }, Target::sm_90a(), warps, 0.0);
             assert!(count(&compiled.ptx, "wgmma.mma_async") > 0, "{}", compiled.ptx);
             assemble(&compiled);
+            // Shared memory reaches beyond 128 KiB, so that 18 bits of an address count.
+            assert!(compiled.ptx.contains("262143") || compiled.ptx.contains("262128"), "{}", compiled.ptx);
+            let names = [("wgmma.fence", 'F'), ("wgmma.mma_async", 'M'), ("wgmma.commit", 'C'), ("wgmma.wait", 'W')];
+            let letter = |line: &str| names.iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| *letter);
+            let mut order: Vec<char> = compiled.ptx.lines().filter_map(letter).collect();
+            order.dedup();
+            assert_eq!(order.iter().collect::<String>(), "FMCW", "{}", compiled.ptx);
         }
     }
 }
