@@ -431,6 +431,9 @@ fn each_four_warps_arrive() {
     // Slots 0 and 1 of the first barrier count 3 * 2, the second 1.
     assert_eq!(count(&compiled.ptx, "mbarrier.init"), 3, "{}", compiled.ptx);
     assert!(compiled.ptx.contains(", 6;") && compiled.ptx.contains(", 1;"), "{}", compiled.ptx);
+    // The first thread of each 128 arrives.
+    assert_eq!(count(&compiled.ptx, "mbarrier.arrive"), 2, "{}", compiled.ptx);
+    assert!(compiled.ptx.contains(", 127;"), "{}", compiled.ptx);
     let _ = assemble(&compiled);
 }
 
