@@ -94,3 +94,44 @@ fn atomics_that_release_or_acquire_have_barriers() {
         assert_eq!(around_an_atomic(order), expected, "{order}");
     }
 }
+
+/// The barriers between two atomics at addresses that memory holds. `uses` says whether the results are stored.
+fn barriers_between_atomics(first: &str, second: &str, uses: bool) -> usize {
+    let store = if uses { "%sum: i32[256] = add %a, %b\n store %op, %sum" } else { "" };
+    let text = format!(
+        "kernel count \"count.rs\" unsafe bound {{
+           param %x x: ptr_mut i32 {{div = 16}}
+           param %y y: ptr i32 {{div = 16}}
+           param %out out: ptr_mut i32 {{div = 16}}
+           %i: i32[256] = arange {{lo = 0, hi = 256}}
+           %ys: *y[256] = splat %y
+           %yp: *y[256] = add_ptr %ys, %i
+           %j: i32[256] = load %yp
+           %xs: *x[256] = splat %x
+           %xp: *x[256] = add_ptr %xs, %j
+           %a: i32[256] = atomic_rmw %xp, %i {{op = {first}, order = relaxed, scope = device}}
+           %b: i32[256] = atomic_rmw %xp, %i {{op = {second}, order = relaxed, scope = device}}
+           %os: *out[256] = splat %out
+           %op: *out[256] = add_ptr %os, %i
+           {store}
+           return
+         }}"
+    );
+    let compiled = support::compile_for_hopper(&support::kernel(&text));
+    support::assemble(&compiled);
+    support::count(&compiled.ptx, "bar.sync")
+}
+
+/// Atomics of one kind whose results nobody sees may happen in any order; others happen one after the other.
+#[test]
+fn atomics_that_commute_need_no_barrier() {
+    for (first, second, uses, barriers) in [
+        ("add", "add", false, 0),
+        ("max", "max", false, 0),
+        ("add", "max", false, 1),
+        ("exchange", "exchange", false, 1),
+        ("add", "add", true, 1),
+    ] {
+        assert_eq!(barriers_between_atomics(first, second, uses), barriers, "{first} {second} {uses}");
+    }
+}
