@@ -135,3 +135,76 @@ fn atomics_that_commute_need_no_barrier() {
         assert_eq!(barriers_between_atomics(first, second, uses), barriers, "{first} {second} {uses}");
     }
 }
+
+/// The barriers of a kernel that accesses `x`, a buffer that it may write, by 128 threads.
+fn barriers_in(body: &str) -> usize {
+    let text = format!(
+        "kernel memory \"memory.rs\" unsafe bound {{
+           param %x x: ptr_mut i32 {{div = 16}}
+           param %out out: ptr_mut i32 {{div = 16}}
+           param %n n: i32
+           %zero: i32 = const 0
+           %one: i32 = const 1
+           %i: i32[512] = arange {{lo = 0, hi = 512}}
+           %xs: *x[512] = splat %x
+           %xp: *x[512] = add_ptr %xs, %i
+           %os: *out[512] = splat %out
+           %op: *out[512] = add_ptr %os, %i
+           %last: i32 = const 511
+           %lasts: i32[512] = splat %last
+           %back: i32[512] = sub %lasts, %i
+           %xr: *x[512] = add_ptr %xs, %back
+           %c: bool = cmp.lt %zero, %n
+           {body}
+           return
+         }}"
+    );
+    let compiled = support::compile_for_hopper(&support::kernel(&text));
+    support::assemble(&compiled);
+    support::count(&compiled.ptx, "bar.sync")
+}
+
+/// Elements that provably stay in their thread need no barrier; where that is not so, there is one.
+#[test]
+fn accesses_through_one_pointer_are_ordered() {
+    let reads = |pointer: &str| format!("%v: i32[512] = load {pointer}\nstore %op, %v");
+    assert_eq!(barriers_in(&format!("store %xp, %i\n{}", reads("%xp"))), 0, "each thread its own");
+    assert_eq!(barriers_in(&format!("store %xp, %i\n{}", reads("%xr"))), 1, "from the other end");
+    // Fewer elements than threads: several threads hold, and read, what one of them stores.
+    let few = "%j: i32[64] = arange {lo = 0, hi = 64}
+        %js: *x[64] = splat %x
+        %jp: *x[64] = add_ptr %js, %j
+        store %jp, %j
+        %w: i32[64] = load %jp
+        %ks: *out[64] = splat %out
+        %kp: *out[64] = add_ptr %ks, %j
+        store %kp, %w";
+    assert_eq!(barriers_in(few), 1);
+    // Each address twice.
+    let twice = "%half: i32 = const 256
+        %halves: i32[512] = splat %half
+        %r: i32[512] = rem %i, %halves
+        %rp: *x[512] = add_ptr %xs, %r
+        store %rp, %i";
+    assert_eq!(barriers_in(&format!("{twice}\n{}", reads("%rp"))), 1);
+}
+
+#[test]
+fn accesses_of_two_trips_and_of_two_branches_are_ordered() {
+    // Each trip goes one element further, so that an element is another thread's then.
+    let walks = "for %zero, %n, %one (%k: i32) {
+          %ks: i32[512] = splat %k
+          %at: i32[512] = add %i, %ks
+          %p: *x[512] = add_ptr %xs, %at
+          %v: i32[512] = load %p
+          %w: i32[512] = add %v, %v
+          store %p, %w
+          yield
+        }";
+    assert_eq!(barriers_in(walks), 1);
+    let stays = walks.replace("add_ptr %xs, %at", "add_ptr %xs, %i");
+    assert_eq!(barriers_in(&stays), 0);
+    let read = "%v: i32[512] = load %xr\nstore %op, %v";
+    assert_eq!(barriers_in(&format!("if %c {{\nstore %xp, %i\nyield\n}} else {{\nyield\n}}\n{read}")), 1);
+    assert_eq!(barriers_in(&format!("if %c {{\nyield\n}} else {{\nstore %xp, %i\nyield\n}}\n{read}")), 1);
+}
