@@ -52,8 +52,20 @@
 //! A launcher returns a [`launch::Call`]. `.grid(..)` says how many programs run: a number, or a
 //! tuple or array of up to three; `.grid_with(|c| ..)` computes it from the constexprs. Options are
 //! `.num_warps(8)`, `.num_stages(3)`, `.stream(&stream)` and, on the CPU, `.time_limit(duration)`.
-//! `.launch(&device)` starts the kernel and returns; what goes wrong while it runs is the error of
-//! whoever reads what it wrote, or of `synchronize`.
+//! `.launch(&device)` starts the kernel and returns; what goes wrong while it runs is the error of whoever reads data that depends on it, or of
+//! `synchronize`:
+//!
+//! ```text
+//! bad(&x, &mut tmp).grid(1).launch(&device)?;      // an access out of bounds: suppressed
+//! next(&tmp, &mut out).grid(1).launch(&device)?;   // is no error of a later launch
+//! out.to_vec()                                     // Err: `bad.rs:7:5: kernel `bad` loads element 100 of `x`, ..`
+//! out.to_vec()                                     // Ok: each error is delivered once
+//! ```
+//!
+//! A buffer depends on the launches that wrote it since the host last set all of it (`copy_from_slice`, `fill`), on
+//! those that wrote what these read, and so on; a later launch that overwrites it hides nothing. Copies inherit.
+//! Readers get the oldest error that nobody has taken, other buffers stay readable. An error that nobody takes is logged
+//! when the stream drops.
 //!
 //! # Looking at the code
 //!

@@ -20,13 +20,21 @@
 //! short rows more are asked for, until 40 KB are on their way; as long as what stays in registers over
 //! the reductions does. Kernels without loops, reductions and barriers
 //! get none, as nothing in them waits and they gain from every further program; unless they do little but load much.
+//!
+//! Room that costs spilled registers is worth nothing. So for no more programs is asked than have the registers that are
+//! alive at once ([`crate::analysis::pressure`]), which matters for what loops carry and for rows that are kept over
+//! reductions and scans: a norm's gradient of 4096 columns in 8 warps spilled with room for three, and has room for two.
+//! Kernels of matrix products are not asked about: they keep accumulators in most of the registers that there are. But
+//! more may be alive than a thread can have, ptxas 13.0 gives up, takes 32 registers and spills kilobytes; asked for room for
+//! one program it takes all that there are. Elsewhere the question would only make it take more than it needs.
 
 use std::fmt;
 
-use kernel_core::ir::{ControlOp, CreateOp, ElementwiseOp, Func, GpuOp, MemoryOp, Op, RegionId, ValueId};
+use kernel_core::ir::{ControlOp, CreateOp, ElementwiseOp, Func, GpuOp, MemoryOp, Op, RegionId, Span, ValueId};
 use kernel_core::layout::{Dim, WARP_SIZE};
 
 use crate::analysis::control::{for_each_op, operands_before_carried};
+use crate::analysis::pressure::{Pressure, pressure};
 use crate::target::Target;
 
 /// What a multiprocessor has. From the table "Technical Specifications per Compute Capability" of the CUDA
@@ -75,6 +83,16 @@ const BYTES_ON_THEIR_WAY: u64 = 40 << 10;
 
 /// Registers of a thread beside a row that waits for a reduction.
 const BESIDE_ROWS: u32 = 8;
+
+/// Registers of a thread beside those that are alive at once: addresses, bounds, and what is being computed.
+const BESIDE_ALIVE: u32 = 8;
+
+/// The same beside what is alive around matrix products: parts of their factors, and the addresses that copies ahead need.
+/// Single products of large tiles leave 59 and are not spilled; of two products in turns, those that leave 32 are.
+const BESIDE_PRODUCTS: u32 = 40;
+
+/// The most registers that an instruction can name.
+const MOST_REGISTERS: u32 = 255;
 
 /// Registers are given to threads in units of so many.
 const THREAD_UNIT: u32 = REGISTER_UNIT / WARP_SIZE;
@@ -169,16 +187,47 @@ impl fmt::Display for Occupancy {
     }
 }
 
-/// For how many programs per multiprocessor ptxas shall make room in a placed kernel, or `None` if it decides
-/// alone: kernels that wait for something, and kernels of plain arithmetic that load [`MANY_LOADS`] registers at once.
-/// `barriers` and `shared_bytes` are those of the lowered kernel.
+/// What a kernel needs, because of which ptxas is asked for less room than programs that wait would like, or is asked at
+/// all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Need {
+    /// Registers of 32 bits per thread that are alive at once.
+    pub registers: u32,
+    /// Where they are.
+    pub span: Span,
+    /// For how many programs there would be room otherwise; `None` if ptxas would decide alone.
+    pub instead_of: Option<u32>,
+}
+
+/// For how many programs per multiprocessor ptxas shall make room in a placed kernel, or `None` if it decides alone; and
+/// the kernel's need, where that makes a difference. `barriers` and `shared_bytes` are those of the lowered kernel.
 pub(crate) fn asked_programs(
     func: &Func,
     target: Target,
     num_warps: u32,
     shared_bytes: u32,
     barriers: u32,
-) -> Option<u32> {
+) -> (Option<u32>, Option<Need>) {
+    let wanted = wanted_programs(func, target, num_warps, shared_bytes, barriers);
+    if wanted == Some(1) {
+        return (wanted, None);
+    }
+    let Pressure { registers, span } = pressure(func);
+    let available = target.multiprocessor().registers / (num_warps * WARP_SIZE);
+    let asked = match wanted {
+        Some(programs) => {
+            let needed = (registers + BESIDE_ALIVE).next_multiple_of(THREAD_UNIT);
+            Some(programs.min(available / needed).max(1))
+        }
+        // ptxas is known to take 32 registers where it has found that all are too few.
+        None => (registers + BESIDE_PRODUCTS > available.min(MOST_REGISTERS)).then_some(1),
+    };
+    (asked, (asked != wanted).then_some(Need { registers, span, instead_of: wanted }))
+}
+
+/// For how many programs there should be room, if what is alive in between fits: in kernels that wait for something, and
+/// kernels of plain arithmetic that load [`MANY_LOADS`] registers at once.
+fn wanted_programs(func: &Func, target: Target, num_warps: u32, shared_bytes: u32, barriers: u32) -> Option<u32> {
     let (mut waits, mut multiplies, mut needed) = (barriers > 0, false, BESIDE_TILES);
     let (mut plain, at_once) = (true, loaded(func, func.body));
     for_each_op(func, func.body, &mut |id| {

@@ -10,7 +10,7 @@ use kernel_core::verify::verify;
 use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::check::{self, CheckPlan};
+use crate::check::{self, CheckPlan, LaunchConditions};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
@@ -47,6 +47,35 @@ pub fn compile_watched(
     options: &Options,
     watcher: &mut Watcher<'_>,
 ) -> Result<Compiled, CodegenError> {
+    run_to_placed(kernel, target, options, watcher, |placed, loops, plan, timings| {
+        let mut compiled = generate(placed, target, options, plan, timings)?;
+        compiled.report.loops = loops;
+        Ok(compiled)
+    })
+}
+
+/// The passes of [`compile_watched`] alone: the placed kernel that code would be generated from, with the conditions
+/// under which it may be launched. Needs no LLVM, and does not notice a kernel that has no room.
+///
+/// # Errors
+/// As [`compile`].
+pub fn place_watched(
+    kernel: &BoundFunc,
+    target: &Target,
+    options: &Options,
+    watcher: &mut Watcher<'_>,
+) -> Result<(Placed, LaunchConditions), CodegenError> {
+    run_to_placed(kernel, target, options, watcher, |placed, _, plan, _| Ok((placed, plan.conditions)))
+}
+
+/// Runs all passes, then `finish` on what comes out.
+fn run_to_placed<T>(
+    kernel: &BoundFunc,
+    target: &Target,
+    options: &Options,
+    watcher: &mut Watcher<'_>,
+    finish: impl Fn(Placed, Vec<LoopReport>, CheckPlan, Timings) -> Result<T, CodegenError>,
+) -> Result<T, CodegenError> {
     let mut timings = Timings::default();
     check_options(kernel.func(), options)?;
 
@@ -82,14 +111,12 @@ pub fn compile_watched(
     after("dots", &func, &plan)?;
     timings.place = start.elapsed();
     let other = warp_specialize::might_run(&func, *target, options).then(|| func.clone());
-    let mut attempt = |func, division| -> Result<Compiled, CodegenError> {
+    let mut attempt = |func, division| -> Result<T, CodegenError> {
         let start = Instant::now();
         let mut after = |pass, func: &Func| after(pass, func, &plan);
         let (placed, loops) = overlap(func, *target, options, plan.exact, division, &mut after)?;
         let timings = Timings { place: timings.place + start.elapsed(), ..timings };
-        let mut compiled = generate(placed, target, options, plan.clone(), timings)?;
-        compiled.report.loops = loops;
-        Ok(compiled)
+        finish(placed, loops, plan.clone(), timings)
     };
     match (attempt(func, Division::WherePays), other) {
         // What pays may have no room: a whole block on its way to memory, say, which a divided kernel sends in pieces.

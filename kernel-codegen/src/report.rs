@@ -42,7 +42,7 @@ use std::fmt;
 use kernel_core::ir::{Func, LayoutId, ParamId, Span};
 
 use crate::check::{AccessKind, Class, Promise};
-use crate::occupancy::Occupancy;
+use crate::occupancy::{Need, Occupancy};
 use crate::target::Target;
 
 /// Who moves the elements of an access.
@@ -151,6 +151,8 @@ pub struct Report {
     pub barriers: u32,
     /// For how many programs per multiprocessor ptxas is asked to make room, if it is.
     pub min_programs: Option<u32>,
+    /// What the kernel needs, if it is asked differently for that.
+    pub need: Option<Need>,
     /// Registers and spills, once a driver has compiled the kernel.
     pub usage: Option<Usage>,
     /// Every access to global memory, in program order.
@@ -178,6 +180,7 @@ impl Report {
             shared_bytes: 0,
             barriers: 0,
             min_programs: None,
+            need: None,
             usage: None,
             accesses: Vec::new(),
             promises: Vec::new(),
@@ -223,7 +226,18 @@ impl Report {
                 }
             }
         }
+        self.write_need(f)?;
         writeln!(f, "  occupancy: {}", self.occupancy())
+    }
+
+    /// Why ptxas is asked for this room.
+    fn write_need(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(Need { registers, span, instead_of }) = self.need else { return Ok(()) };
+        write!(f, "  {registers} registers are alive at once at {}: ", self.place(span))?;
+        match instead_of {
+            Some(programs) => writeln!(f, "with room for {programs} programs, ptxas would spill some"),
+            None => writeln!(f, "left alone, ptxas might take few and spill the others"),
+        }
     }
 
     fn write_access(&self, f: &mut fmt::Formatter<'_>, access: &AccessReport) -> fmt::Result {

@@ -9,7 +9,7 @@ use crate::error::Errors;
 use crate::launcher::Body;
 use crate::signature::{KernelItem, Signature};
 use crate::source::Source;
-use crate::{attr, check, guard, launcher, lines, lower, signature, unread};
+use crate::{attr, attributes, check, guard, launcher, lines, lints, lower, signature, unread};
 
 /// Expands `#[kernel(attr)] item`.
 pub fn expand(attr: TokenStream, item: TokenStream) -> TokenStream {
@@ -48,6 +48,7 @@ pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) ->
         return TokenStream::new();
     }
     let (tokens, braces) = (quote::ToTokens::to_token_stream(&item.sig), item.body.clone());
+    attributes::check_signature(&item.sig, errors);
     let before = errors.list().len();
     let signature = signature::read(item, errors);
     let intact = errors.list().len() == before;
@@ -76,17 +77,16 @@ fn body(
     errors: &mut Errors,
 ) -> Body {
     // Inner attributes come first: `#![..]` inside a function.
-    let parse = |input: ParseStream<'_>| {
-        input.call(syn::Attribute::parse_inner)?;
-        input.call(Block::parse_within)
-    };
-    let stmts = match parse.parse2(braces.stream()) {
-        Ok(stmts) => stmts,
+    let parse =
+        |input: ParseStream<'_>| Ok((input.call(syn::Attribute::parse_inner)?, input.call(Block::parse_within)?));
+    let (inner, stmts) = match parse.parse2(braces.stream()) {
+        Ok(read) => read,
         Err(error) => {
             unread::report(braces.stream(), &error, errors);
             return Body::default();
         }
     };
+    attributes::check_body(&inner, &stmts, braces.stream(), errors);
     let mut tree = check::check(signature, &stmts, Source::new(braces), errors);
     if !errors.is_empty() {
         return Body::default();
@@ -100,5 +100,6 @@ fn body(
         consts: lowered.consts.iter().map(constant).collect(),
         scalars: lowered.scalars.iter().map(constant).collect(),
         unsafe_blocks,
+        lints: lints::function(signature, &inner, &stmts),
     }
 }

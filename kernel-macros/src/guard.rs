@@ -4,7 +4,7 @@
 //! of the compiler. This pass keeps its own stack and refuses nesting over [`MAX_NESTING`] and chains of more than
 //! [`MAX_CHAIN`] operators.
 
-use proc_macro2::{Delimiter, Punct, Spacing, TokenStream, TokenTree, token_stream};
+use proc_macro2::{Delimiter, Ident, Punct, Spacing, TokenStream, TokenTree, token_stream};
 
 use crate::error::{Checked, Errors};
 use crate::place::Place;
@@ -27,6 +27,9 @@ struct Level {
     outer: usize,
     /// The characters of the operator that is being read.
     operator: String,
+    /// Whether the last token was an `else`, and how many `else if`s there were.
+    after_else: bool,
+    else_ifs: usize,
 }
 
 impl Level {
@@ -38,11 +41,24 @@ impl Level {
             after_operand: false,
             outer,
             operator: String::new(),
+            after_else: false,
+            else_ifs: 0,
         }
     }
 
     fn reset(&mut self) {
         (self.chain, self.nested, self.after_operand) = (0, 0, false);
+        (self.after_else, self.else_ifs) = (false, 0);
+    }
+
+    /// Counts a keyword that opens an expression. An `else if` is one level deeper, not two.
+    fn keyword(&mut self, ident: &Ident) {
+        let chained = self.after_else && ident == "if";
+        self.after_else = ident == "else";
+        self.chain += 1;
+        self.nested += usize::from(!chained);
+        self.else_ifs += usize::from(chained);
+        self.after_operand = false;
     }
 
     /// Counts one character of an operator.
@@ -82,7 +98,7 @@ pub fn check(tokens: TokenStream, errors: &mut Errors) -> Checked<()> {
                     level.reset();
                 }
                 if outer > MAX_NESTING {
-                    return Err(too_deep(place, errors));
+                    return Err(too_deep(place, &stack, errors));
                 }
                 stack.push(Level::new(group.stream(), outer));
                 continue;
@@ -91,15 +107,11 @@ pub fn check(tokens: TokenStream, errors: &mut Errors) -> Checked<()> {
                 ';' | ',' => level.reset(),
                 _ => level.punct(&punct),
             },
-            TokenTree::Ident(ident) if is_keyword(&ident.to_string()) => {
-                level.chain += 1;
-                level.nested += 1;
-                level.after_operand = false;
-            }
+            TokenTree::Ident(ident) if is_keyword(&ident.to_string()) => level.keyword(&ident),
             TokenTree::Ident(_) | TokenTree::Literal(_) => level.after_operand = true,
         }
         if level.outer + level.nested > MAX_NESTING {
-            return Err(too_deep(place, errors));
+            return Err(too_deep(place, &stack, errors));
         }
         if level.chain > MAX_CHAIN {
             let message = format!("this expression has more than {MAX_CHAIN} operators");
@@ -109,7 +121,12 @@ pub fn check(tokens: TokenStream, errors: &mut Errors) -> Checked<()> {
     Ok(())
 }
 
-fn too_deep(place: Place, errors: &mut Errors) -> crate::error::Reported {
+fn too_deep(place: Place, stack: &[Level], errors: &mut Errors) -> crate::error::Reported {
+    // A chain nests, though a reader does not see it.
+    if stack.iter().any(|level| level.else_ifs > MAX_NESTING / 2) {
+        let help = "put a part of it in front: `let x = if .. { .. } else { .. };`";
+        return errors.report_help(place, "this chain of `else if`s is too long", help);
+    }
     let message = format!("this is nested more than {MAX_NESTING} levels deep");
     errors.report_help(place, message, "name inner parts with `let`")
 }

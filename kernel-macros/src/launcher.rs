@@ -9,6 +9,7 @@ use syn::ext::IdentExt;
 
 use crate::attr::KernelAttr;
 use crate::check::UnsafeBlock;
+use crate::lints;
 use crate::names::camel_case;
 use crate::place::Place;
 use crate::signature::{Generic, KernelParam, ParamTy, Signature};
@@ -28,6 +29,8 @@ pub struct Body {
     pub scalars: Vec<(TokenStream, TokenStream)>,
     /// `unsafe` blocks.
     pub unsafe_blocks: Vec<UnsafeBlock>,
+    /// The body once more, for rustc's lints.
+    pub lints: TokenStream,
 }
 
 impl Body {
@@ -77,7 +80,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
     let compile = launcher.compile(body, intact);
     let kernel = launcher.kernel(attr, body);
     let checks = constants(body);
-    let unsafe_blocks = unsafe_blocks(body);
+    let (unsafe_blocks, lints) = (unsafe_blocks(body), &body.lints);
     quote! {
         #function
 
@@ -102,6 +105,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
             #kernel
             #checks
             #unsafe_blocks
+            #lints
         }
     }
 }
@@ -135,6 +139,11 @@ fn unsafe_blocks(body: &Body) -> TokenStream {
         }
     });
     quote!(#(#items)*)
+}
+
+/// A function without a body uses no parameter.
+fn unused(intact: bool) -> TokenStream {
+    if intact { TokenStream::new() } else { quote!(#[allow(unused_variables)]) }
 }
 
 fn constant_name(index: usize) -> Ident {
@@ -266,16 +275,13 @@ impl Launcher<'_> {
             let doc = format!("Prepares a launch of the kernel `{ident}`.");
             quote!(#[doc = #doc])
         };
+        let attrs = attrs.iter().filter_map(lints::about_launcher);
+        let unused = unused(intact);
         quote! {
             #(#attrs)*
             #docs
-            #[allow(
-                clippy::too_many_arguments,
-                clippy::extra_unused_lifetimes,
-                dead_code,
-                non_snake_case,
-                unused_variables,
-            )]
+            #[allow(clippy::too_many_arguments, clippy::extra_unused_lifetimes, dead_code, non_snake_case)]
+            #unused
             #vis fn #ident<#lifetime, #(#generics),*>(#(#params),*) -> #result {
                 #body
             }
@@ -326,9 +332,10 @@ impl Launcher<'_> {
             quote!(::core::unreachable!())
         };
         let doc = format!("Prepares a launch of [`{}`] with these constexprs.", self.signature.ident);
+        let unused = unused(intact);
         quote! {
             #[doc = #doc]
-            #[allow(unused_variables)]
+            #unused
             pub fn call<#lifetime, #(#generics),*>(self, #(#params),*) -> #result {
                 #body
             }
@@ -346,7 +353,7 @@ impl Launcher<'_> {
             quote!(.const_scalar(#ident))
         });
         let target = Ident::new("target", Span::mixed_site());
-        let (keys, own) = (self.keys(body), self.own_scalars(body));
+        let (keys, own, unused) = (self.keys(body), self.own_scalars(body), unused(intact));
         let body = if intact {
             quote!(#krate::launch::CompileRequest::new(Self::kernel()) #keys #(#args)* #own .compile(#target))
         } else {
@@ -358,7 +365,7 @@ impl Launcher<'_> {
             ///
             /// # Errors
             /// What is wrong with the kernel for these constexprs and dtypes.
-            #[allow(unused_variables)]
+            #unused
             pub fn compile<#(#generics),*>(
                 self,
                 #target: #krate::Target,

@@ -10,11 +10,13 @@
 //! - `check` types the body, shapes included, and collects every mistake, on the user's tokens;
 //! - `returns` turns early `return` into structure;
 //! - `lower` settles dtypes and turns mutable variables into carried values;
-//! - `launcher` writes the typed launcher around the text of the IR.
+//! - `launcher` writes the typed launcher around the text of the IR;
+//! - `lints` writes the body once more, for rustc to warn of what nobody uses.
 //!
 //! No I/O, no LLVM, no CUDA.
 
 mod attr;
+mod attributes;
 mod check;
 mod error;
 mod expand;
@@ -22,6 +24,7 @@ mod foreign;
 mod guard;
 mod launcher;
 mod lines;
+mod lints;
 mod lower;
 mod names;
 mod ops;

@@ -14,6 +14,8 @@ use kernel_core::ir::{
     RegionId, ShapeOp, Ty, TypeError, ValueId,
 };
 
+use kernel_core::text::MAX_REGIONS;
+
 use crate::check::Tree;
 use crate::error::{Checked, Errors};
 use crate::place::Place;
@@ -36,6 +38,8 @@ struct Lower<'t> {
     contract: bool,
     /// The region that grows.
     region: RegionId,
+    /// How many regions surround it.
+    depth: u32,
     /// Values of evaluated nodes.
     values: Vec<Option<ValueId>>,
     /// Current values of mutable variables.
@@ -73,7 +77,8 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
         }
         let dt = tree.types.settled(constant.dt);
         if dt.known().is_some_and(DType::is_float) {
-            let id = func.add_param(&constant.name, ParamKind::ConstScalar(dt), constant.place.ir_span());
+            let id =
+                func.add_param(&free_name(&func, &constant.name), ParamKind::ConstScalar(dt), constant.place.ir_span());
             constants.push(Const::Scalar(func.param(id).value));
             scalars.push(index);
         } else {
@@ -82,7 +87,8 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
                 Dt::Known(d) => ConstTy::Int(IntTy::Fixed(d)),
                 Dt::Param(_) => ConstTy::Int(IntTy::Fixed(DType::I64)),
             };
-            func.const_params.push(ConstParam { name: constant.name.clone(), ty });
+            let name = free_name(&func, &constant.name);
+            func.const_params.push(ConstParam { name, ty });
             constants.push(Const::Expr(kernel_core::ir::ConstId::new(func.const_params.len() as u32 - 1)));
             consts.push(index);
         }
@@ -93,11 +99,13 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
         func,
         contract,
         region,
+        depth: 1,
         values: vec![None; tree.nodes.len()],
         variables: vec![None; tree.variables],
         constants,
         flat: false,
     };
+    lower.blocks();
     let place = Place::at(proc_macro2::Span::call_site());
     let result = lower.block(&tree.body).and_then(|()| lower.effect(ControlOp::Return, &[], &[], place));
     match result {
@@ -106,6 +114,16 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
             Err(errors.report(place, format!("this cannot be compiled: {}", error.message)))
         }
     }
+}
+
+/// The name of a constant in the IR, where each is its own: `a::LIMIT`, `b::LIMIT` and `LIMIT as i32` are three.
+pub fn free_name(func: &Func, name: &str) -> String {
+    let taken = |name: &str| {
+        let params = func.params.iter().map(|p| &p.name);
+        params.chain(func.const_params.iter().map(|p| &p.name)).any(|other| other == name)
+    };
+    let numbered = (2..).map(|i| format!("{name}_{i}"));
+    std::iter::once(name.to_string()).chain(numbered).find(|name| !taken(name)).unwrap_or_default()
 }
 
 impl Lower<'_> {
@@ -155,6 +173,18 @@ impl Lower<'_> {
     fn dim(&self, dim: &Dim) -> Dim {
         let value = |id| self.tree.facts.get(&id).cloned().unwrap_or_else(|| Dim::param(id));
         dim.substitute(&value).unwrap_or_else(|_| dim.clone())
+    }
+
+    /// Puts the blocks of descriptors into that form, in which other tiles of their shapes are.
+    fn blocks(&mut self) {
+        for index in 0..self.func.params.len() {
+            if let ParamKind::Desc { block, .. } = &self.func.params[index].kind {
+                let settled = self.shape(block);
+                if let ParamKind::Desc { block, .. } = &mut self.func.params[index].kind {
+                    *block = settled;
+                }
+            }
+        }
     }
 
     fn shape(&self, shape: &[Dim]) -> Vec<Dim> {
@@ -297,12 +327,25 @@ impl Lower<'_> {
     }
 
     /// Runs `f` at the end of a new region and returns the region.
-    fn region(&mut self, args: Vec<Ty>, f: impl FnOnce(&mut Self, &[ValueId]) -> Lowering<()>) -> Lowering<RegionId> {
+    fn region(
+        &mut self,
+        args: Vec<Ty>,
+        place: Place,
+        f: impl FnOnce(&mut Self, &[ValueId]) -> Lowering<()>,
+    ) -> Lowering<RegionId> {
+        // The launch could not read a deeper one.
+        if self.depth == MAX_REGIONS {
+            let what = "with what follows each early `return`";
+            let message = format!("blocks, {what}, nest more than {MAX_REGIONS} deep");
+            return Err(Refused { error: TypeError { message }, place });
+        }
+        self.depth += 1;
         let region = self.func.new_region(args);
         let outer = std::mem::replace(&mut self.region, region);
         let values = self.func.region(region).args.clone();
         let result = f(self, &values);
         self.region = outer;
+        self.depth -= 1;
         result.map(|()| region)
     }
 
@@ -333,7 +376,7 @@ impl Lower<'_> {
         let mut regions = Vec::new();
         for (stmts, first) in [(&stmt.then, true), (&stmt.otherwise, false)] {
             self.variables.clone_from(&before);
-            let region = self.region(Vec::new(), |l, _| {
+            let region = self.region(Vec::new(), stmt.place, |l, _| {
                 l.block(stmts)?;
                 let mut yields = Vec::new();
                 for (_, then, otherwise) in &stmt.results {
@@ -390,7 +433,7 @@ impl Lower<'_> {
         let mut args: Vec<Ty> = vec![self.ty(&self.tree.nodes[stmt.index.0].ty)];
         args.extend(operands[3..].iter().map(|&v| self.func.ty(v).clone()));
         let before = self.variables.clone();
-        let region = self.region(args, |l, args| {
+        let region = self.region(args, stmt.place, |l, args| {
             l.values[stmt.index.0] = args.first().copied();
             l.set(&vars, args.get(1..).unwrap_or_default());
             l.block(&stmt.body)?;
@@ -417,14 +460,14 @@ impl Lower<'_> {
         let operands = self.current(&vars);
         let tys: Vec<Ty> = operands.iter().map(|&v| self.func.ty(v).clone()).collect();
         let before = self.variables.clone();
-        let head = self.region(tys.clone(), |l, args| {
+        let head = self.region(tys.clone(), stmt.place, |l, args| {
             l.set(&vars, args);
             l.block(&stmt.head)?;
             let condition = l.value(stmt.condition)?;
             l.effect(ControlOp::Yield, &[condition], &[], stmt.place)
         })?;
         self.variables.clone_from(&before);
-        let body = self.region(tys, |l, args| {
+        let body = self.region(tys, stmt.place, |l, args| {
             l.set(&vars, args);
             l.block(&stmt.body)?;
             let yields = l.current(&vars);
@@ -440,7 +483,7 @@ impl Lower<'_> {
         let operands = self.values(&stmt.inputs)?;
         let args: Vec<Ty> = stmt.args.iter().map(|a| self.ty(&self.tree.nodes[a.0].ty)).collect();
         let outer = std::mem::replace(&mut self.flat, true);
-        let region = self.region(args, |l, args| {
+        let region = self.region(args, stmt.place, |l, args| {
             for (slot, value) in stmt.args.iter().zip(args) {
                 l.values[slot.0] = Some(*value);
             }

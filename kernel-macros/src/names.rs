@@ -1,10 +1,18 @@
 //! Names that are nearly right.
 
+/// Names longer than that are not compared: the time of a comparison grows with the square of the length.
+const MAX_LENGTH: usize = 64;
+
 /// The candidate closest to `name`, if one is close enough to be meant.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let allowed = (name.chars().count() / 3).clamp(1, 3);
+    let length = name.chars().count();
+    if length > MAX_LENGTH {
+        return None;
+    }
+    let allowed = (length / 3).clamp(1, 3);
     candidates
         .into_iter()
+        .filter(|candidate| candidate.chars().count().abs_diff(length) <= allowed)
         .map(|candidate| (distance(name, candidate), candidate))
         .filter(|(d, candidate)| *d <= allowed && *d < candidate.chars().count())
         .min_by_key(|(d, _)| *d)
@@ -63,7 +71,7 @@ pub fn is_screaming(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// `add_row` as `AddRow`.
+/// `add_row` as `AddRow`, and `_2d` as `_2d`, which no letter begins.
 pub fn camel_case(name: &str) -> String {
     let name = name.strip_prefix("r#").unwrap_or(name);
     let mut out = String::with_capacity(name.len());
@@ -72,7 +80,7 @@ pub fn camel_case(name: &str) -> String {
         out.extend(chars.next().into_iter().flat_map(char::to_uppercase));
         out.push_str(chars.as_str());
     }
-    out
+    if out.starts_with(|c: char| c.is_numeric()) { format!("_{out}") } else { out }
 }
 
 #[cfg(test)]
@@ -91,6 +99,8 @@ mod tests {
     fn struct_names_are_camel_case() {
         assert_eq!(camel_case("add_row2"), "AddRow2");
         assert_eq!(camel_case("r#match"), "Match");
+        assert_eq!(camel_case("_2d_sum"), "_2dSum");
+        assert_eq!(camel_case("_"), "");
         assert!(is_screaming("BLOCK_2") && !is_screaming("Block") && !is_screaming("_"));
     }
 }

@@ -20,9 +20,13 @@
 
 use kernel_core::ir::CreateOp;
 
+use crate::error::Errors;
 use crate::place::Place;
 use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{BOOL, VElem, VTy};
+
+/// Early returns one after the other: what follows each nests one level deeper.
+const MAX_RETURNS: usize = 100;
 
 /// Whether control reaches the end of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,12 +43,21 @@ struct Pass<'a> {
     flag: Option<(VarId, Place)>,
     /// Whether something reads it.
     read: bool,
+    /// Early returns before this place, each of which it is nested in.
+    depth: usize,
+    /// The `return` that is one too many.
+    excess: Option<Place>,
 }
 
-/// Removes every [`Stmt::Return`].
-pub fn eliminate(stmts: Vec<Stmt>, nodes: &mut Vec<Node>, variables: &mut usize) -> Vec<Stmt> {
-    let mut pass = Pass { nodes, variables, flag: None, read: false };
+/// Removes every [`Stmt::Return`]; refuses more of them in a row than the IR can nest.
+pub fn eliminate(stmts: Vec<Stmt>, nodes: &mut Vec<Node>, variables: &mut usize, errors: &mut Errors) -> Vec<Stmt> {
+    let mut pass = Pass { nodes, variables, flag: None, read: false, depth: 0, excess: None };
     let (mut stmts, _) = pass.block(stmts);
+    if let Some(place) = pass.excess {
+        let message = format!("a kernel may return early {MAX_RETURNS} times in a row, and this is once more");
+        let help = "join conditions: `if a || b { return; }`, or mask what follows";
+        errors.report_help(place, message, help);
+    }
     match (pass.flag, pass.read) {
         (Some((flag, place)), true) => {
             let no = pass.bool(false, place);
@@ -100,7 +113,35 @@ fn flow_of(stmts: &[Stmt]) -> Flow {
     flow
 }
 
+/// The first `return` among statements, those in nested blocks included.
+fn first_return(stmts: &[Stmt]) -> Option<Place> {
+    stmts.iter().find_map(|stmt| match stmt {
+        Stmt::Return(place) => Some(*place),
+        Stmt::If(stmt) => first_return(&stmt.then).or_else(|| first_return(&stmt.otherwise)),
+        Stmt::Eval(_)
+        | Stmt::Effect(..)
+        | Stmt::Read(..)
+        | Stmt::Assign(..)
+        | Stmt::Alias(..)
+        | Stmt::For(_)
+        | Stmt::While(_)
+        | Stmt::Reduce(_) => None,
+    })
+}
+
 impl Pass<'_> {
+    /// What follows an early return, one level deeper. After one too many the rest is left out: it is not compiled.
+    fn deeper(&mut self, stmts: Vec<Stmt>, returns: Option<Place>) -> (Vec<Stmt>, Flow) {
+        if self.depth == MAX_RETURNS {
+            self.excess = self.excess.or(returns);
+            return (Vec::new(), Flow::Maybe);
+        }
+        self.depth += 1;
+        let result = self.block(stmts);
+        self.depth -= 1;
+        result
+    }
+
     fn bool(&mut self, value: bool, place: Place) -> NodeId {
         self.nodes.push(Node { kind: Kind::Bool(value), ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
         NodeId(self.nodes.len() - 1)
@@ -197,8 +238,9 @@ impl Pass<'_> {
             open.extend(value.map(|value| Stmt::Alias(slot, value)));
         }
         open.extend(rest);
+        let returns = first_return(&closed);
         let (closed, _) = self.block(closed);
-        let (open, flow) = self.block(open);
+        let (open, flow) = self.deeper(open, returns);
         let (then, otherwise) = if then_returns { (closed, open) } else { (open, closed) };
         let flow = if flow == Flow::Returns { Flow::Returns } else { Flow::Maybe };
         (Stmt::If(Box::new(IfStmt { condition, then, otherwise, results: Vec::new(), place })), flow)
@@ -217,9 +259,10 @@ impl Pass<'_> {
             stmt.otherwise.extend(otherwise.map(|value| Stmt::Assign(var, value)));
             after.push(Stmt::Read(slot, var));
         }
+        let returns = first_return(&stmt.then).or_else(|| first_return(&stmt.otherwise));
         out.push(self.branches(stmt));
         after.extend(rest);
-        let (otherwise, _) = self.block(after);
+        let (otherwise, _) = self.deeper(after, returns);
         if otherwise.is_empty() {
             return;
         }

@@ -2,6 +2,7 @@
 
 use kernel_core::ir::{Bound, ConstTy, DType, Dt, DtypeId, IntTy};
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
     Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
@@ -75,12 +76,13 @@ pub enum ParamTy {
 }
 
 /// A parameter of the kernel.
-#[derive(Debug)]
 pub struct KernelParam {
     /// Its name.
     pub ident: Ident,
-    /// Whether it is declared `mut`.
-    pub mutable: bool,
+    /// Its attributes.
+    pub attrs: Vec<Attribute>,
+    /// `mut`, if it is declared so.
+    pub mutable: Option<syn::Token![mut]>,
     /// What it is; `None` after a mistake.
     pub ty: Option<ParamTy>,
     /// The blocks of a descriptor: an array in brackets.
@@ -187,7 +189,7 @@ fn duplicates(signature: &mut Signature, errors: &mut Errors) {
         if seen.contains(&name) {
             let message = format!("the name `{name}` is used for two parameters");
             errors.report_help(Place::at(ident.span()), message, "give each a name of its own");
-            *ident = Ident::new(&format!("{name}_{}", seen.len()), Span::mixed_site());
+            *ident = Ident::new(&format!("{}_{}", ident.unraw(), seen.len()), Span::mixed_site());
         }
         seen.push(name);
     }
@@ -303,20 +305,20 @@ fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option
     };
     let place = Place::of_type(&arg.ty);
     let (ident, mutable) = match &*arg.pat {
-        Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => (p.ident.clone(), p.mutability.is_some()),
+        Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => (p.ident.clone(), p.mutability),
         other => {
             errors.report_help(Place::of_pat(other), "a parameter of a kernel needs a name", "write `name: type`");
             let ident = Ident::new(&format!("argument_{}", signature.params.len()), Span::mixed_site());
-            return Some(KernelParam { ident, mutable: false, ty: None, block: None, place });
+            return Some(KernelParam { ident, attrs: Vec::new(), mutable: None, ty: None, block: None, place });
         }
     };
     let ty = read_param_ty(&arg.ty, signature, errors).ok();
     let block = block_of(&arg.ty).map(quote::ToTokens::into_token_stream);
-    if let (true, Some(ParamTy::Desc(..) | ParamTy::DescMut(..))) = (mutable, ty) {
+    if let (Some(_), Some(ParamTy::Desc(..) | ParamTy::DescMut(..))) = (mutable, ty) {
         let message = "a descriptor cannot be `mut`: it always describes the tensor that the launch passes";
         errors.report_help(Place::of_pat(&arg.pat), message, "remove `mut`");
     }
-    Some(KernelParam { ident, mutable, ty, block, place })
+    Some(KernelParam { ident, attrs: arg.attrs.clone(), mutable, ty, block, place })
 }
 
 /// `[BM, BK]` of `TensorDesc<T, { [BM, BK] }>`.

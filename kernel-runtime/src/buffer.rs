@@ -132,8 +132,8 @@ impl<T: DType> Buffer<T> {
     }
 
     /// As [`View::prepare_read`].
-    pub fn prepare_read(&self, stream: &Stream) -> Result<RawBuffer> {
-        self.as_view().prepare_read(stream)
+    pub fn prepare_read(&self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
+        self.as_view().prepare_read(stream, launch)
     }
 
     /// As [`ViewMut::prepare_write`].

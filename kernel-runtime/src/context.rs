@@ -6,6 +6,7 @@
 
 use crate::driver::{self, wrap};
 use crate::error::{Error, Result};
+use crate::ledger::Ledger;
 use cudarc::driver::result as cu;
 use cudarc::driver::sys;
 use cudarc::driver::{CudaContext, CudaStream};
@@ -36,6 +37,7 @@ pub(crate) struct CudaMemory {
     /// Whether the GPU can read pageable host memory itself. Then the driver may read the source
     /// of a copy after the call that starts the copy has returned.
     reads_pageable: bool,
+    pub(crate) ledger: &'static Ledger,
 }
 
 impl CudaMemory {
@@ -55,6 +57,7 @@ impl CudaMemory {
             multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             stream_ordered: ctx.has_async_alloc(),
             reads_pageable: attribute(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)? != 0,
+            ledger: Ledger::of_context(ctx.cu_ctx().addr()),
             ctx,
         })
     }
@@ -241,6 +244,14 @@ impl Context {
             (Context::Cpu, Context::Cpu) => true,
             (Context::Cuda(a), Context::Cuda(b)) => a.ctx.cu_ctx() == b.ctx.cu_ctx(),
             (Context::Cpu, Context::Cuda(_)) | (Context::Cuda(_), Context::Cpu) => false,
+        }
+    }
+
+    /// Whose errors the readers of its memory are told.
+    pub(crate) fn ledger(&self) -> &'static Ledger {
+        match self {
+            Context::Cpu => Ledger::cpu(),
+            Context::Cuda(memory) => memory.ledger,
         }
     }
 

@@ -233,9 +233,8 @@ impl Device {
         for stream in &streams {
             stream.finish()?;
         }
-        let with_errors = streams.iter().filter_map(|stream| Some((stream.oldest_error()?, stream)));
-        let oldest = with_errors.min_by_key(|(launch, _)| *launch);
-        oldest.and_then(|(_, stream)| stream.take_oldest_error()).map_or(Ok(()), Err)
+        let ids: Vec<u64> = streams.iter().map(Stream::id).collect();
+        self.0.context.ledger().lock().take_oldest(&ids).map_or(Ok(()), Err)
     }
 
     /// A buffer with a copy of `elements`, which may change as soon as this returns.

@@ -18,7 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// let out_of_memory = Device::cpu().zeros::<f64>(usize::MAX);
 /// assert!(matches!(out_of_memory, Err(Error::OutOfMemory { .. })));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no usable CUDA driver.
@@ -264,6 +264,13 @@ impl Error {
     }
 }
 
+/// The text of `Display`: this is what a `main` that returns an error prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl From<Diagnostic> for Error {
     fn from(diagnostic: Diagnostic) -> Self {
         Error::Compile(Box::new(diagnostic))
@@ -373,6 +380,15 @@ mod tests {
             Error::WrongDevice { argument: "x".into(), actual: "cpu".into(), expected: "cuda:0".into() },
             "argument `x` lives on cpu, but the operation runs on cuda:0; copy it there with `to_device`",
         );
+    }
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_its_text() {
+        let error = Error::NoSuchDevice { requested: 3, count: 2 };
+        assert_eq!(format!("{error:?}"), error.to_string());
+        let compile = Error::from(Diagnostic::new("tiles of 3 elements", "src/k.rs", 4, 5).help("use 4"));
+        assert_eq!(format!("{compile:?}"), compile.to_string());
+        assert!(compile.to_string().contains("src/k.rs:4:5"), "{compile}");
     }
 
     #[test]

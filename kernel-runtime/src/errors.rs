@@ -1,4 +1,4 @@
-//! The errors of one stream's launches that nobody has taken yet.
+//! The errors of launches that nobody has taken yet.
 
 use crate::error::Error;
 use crate::record::LaunchId;
@@ -6,46 +6,73 @@ use std::collections::BTreeMap;
 
 /// Errors that are kept at most. A program that never looks at its errors must not fill memory
 /// with them.
-const LIMIT: usize = 4096;
+const LIMIT: usize = 1024;
 
-/// Errors by launch. Each is handed out once; what is left is logged when the queue drops.
-#[derive(Debug, Default)]
+/// Errors by launch. Each is handed out once.
+#[derive(Debug)]
 pub(crate) struct ErrorQueue {
-    errors: BTreeMap<LaunchId, Error>,
+    errors: BTreeMap<LaunchId, Found>,
+}
+
+#[derive(Debug)]
+struct Found {
+    /// The stream of the launch; `None` once it has dropped.
+    stream: Option<u64>,
+    error: Error,
 }
 
 impl ErrorQueue {
+    pub(crate) const fn new() -> Self {
+        ErrorQueue { errors: BTreeMap::new() }
+    }
+
     /// Adds the error of a launch. A launch has one: the first stays.
-    pub(crate) fn push(&mut self, launch: LaunchId, error: Error) {
+    pub(crate) fn push(&mut self, stream: u64, launch: LaunchId, error: Error) {
         if self.errors.len() >= LIMIT
             && let Some((_, dropped)) = self.errors.pop_first()
         {
-            log::error!("{LIMIT} errors of launches wait to be read; the oldest is given up: {dropped}");
+            log::error!("{LIMIT} errors of launches wait to be read; the oldest is given up: {}", dropped.error);
         }
-        self.errors.entry(launch).or_insert(error);
+        self.errors.entry(launch).or_insert(Found { stream: Some(stream), error });
+    }
+
+    /// Whether the launch has failed and nobody has taken its error.
+    pub(crate) fn has(&self, launch: LaunchId) -> bool {
+        self.errors.contains_key(&launch)
+    }
+
+    /// Whether one of `count` launches from `first` on has.
+    pub(crate) fn has_any(&self, first: LaunchId, count: u64) -> bool {
+        self.errors.range(first..first.plus(count)).next().is_some()
     }
 
     /// Takes the error of one launch.
     pub(crate) fn take(&mut self, launch: LaunchId) -> Option<Error> {
-        self.errors.remove(&launch)
+        self.errors.remove(&launch).map(|found| found.error)
     }
 
-    /// The launch whose error is the oldest.
-    pub(crate) fn oldest(&self) -> Option<LaunchId> {
-        self.errors.first_key_value().map(|(launch, _)| *launch)
+    /// The oldest launch on one of the streams whose error is known.
+    pub(crate) fn oldest(&self, streams: &[u64]) -> Option<LaunchId> {
+        let is_on = |found: &Found| found.stream.is_some_and(|stream| streams.contains(&stream));
+        self.errors.iter().find(|(_, found)| is_on(found)).map(|(launch, _)| *launch)
     }
 
-    /// Takes the oldest error.
-    pub(crate) fn take_oldest(&mut self) -> Option<Error> {
-        self.errors.pop_first().map(|(_, error)| error)
+    /// Leaves the errors of a stream that drops to readers, where `has_readers` says that there may be some; gives the others.
+    pub(crate) fn leave(&mut self, stream: u64, has_readers: impl Fn(LaunchId) -> bool) -> Vec<Error> {
+        let of_stream = self.errors.iter_mut().filter(|(_, found)| found.stream == Some(stream));
+        of_stream.for_each(|(_, found)| found.stream = None);
+        self.take_unread(has_readers)
     }
-}
 
-impl Drop for ErrorQueue {
-    fn drop(&mut self) {
-        for error in self.errors.values() {
-            log::error!("a launch failed and nobody read its result or synchronised its stream: {error}");
-        }
+    /// Takes the errors of streams that have dropped which nobody can read any more.
+    pub(crate) fn take_unread(&mut self, has_readers: impl Fn(LaunchId) -> bool) -> Vec<Error> {
+        let is_unread = |launch: &LaunchId, found: &mut Found| found.stream.is_none() && !has_readers(*launch);
+        self.errors.extract_if(.., is_unread).map(|(_, found)| found.error).collect()
+    }
+
+    /// Whether a stream with errors that are left has dropped.
+    pub(crate) fn has_left(&self) -> bool {
+        self.errors.values().any(|found| found.stream.is_none())
     }
 }
 
@@ -59,28 +86,41 @@ mod tests {
 
     #[test]
     fn errors_are_delivered_once_oldest_first() {
-        let mut queue = ErrorQueue::default();
+        let mut queue = ErrorQueue::new();
         let [a, b, c] = [(); 3].map(|()| LaunchId::next());
-        queue.push(b, error("b"));
-        queue.push(a, error("a"));
-        queue.push(c, error("c"));
-        queue.push(c, error("a second one of the same launch"));
+        queue.push(1, b, error("b"));
+        queue.push(2, a, error("a"));
+        queue.push(1, c, error("c"));
+        queue.push(1, c, error("a second one of the same launch"));
+        assert!(queue.has_any(a, 1) && queue.has(c));
         assert_eq!(queue.take(c), Some(error("c")));
         assert_eq!(queue.take(c), None);
-        assert_eq!(queue.oldest(), Some(a));
-        assert_eq!(queue.take_oldest(), Some(error("a")));
-        assert_eq!(queue.take_oldest(), Some(error("b")));
-        assert_eq!(queue.take_oldest(), None);
+        assert!(!queue.has_any(c, 1));
+        assert_eq!((queue.oldest(&[1, 2]), queue.oldest(&[1]), queue.oldest(&[3])), (Some(a), Some(b), None));
     }
 
     #[test]
     fn errors_that_nobody_takes_do_not_pile_up() {
-        let mut queue = ErrorQueue::default();
+        let mut queue = ErrorQueue::new();
         let ids: Vec<_> = (0..LIMIT + 10).map(|_| LaunchId::next()).collect();
         for id in &ids {
-            queue.push(*id, error("x"));
+            queue.push(1, *id, error("x"));
         }
         assert_eq!(queue.errors.len(), LIMIT);
         assert!(queue.take(ids[9]).is_none() && queue.take(ids[LIMIT + 9]).is_some());
+    }
+
+    #[test]
+    fn errors_of_a_stream_that_drops_are_left_to_readers() {
+        let mut queue = ErrorQueue::new();
+        let [a, b, c] = [(); 3].map(|()| LaunchId::next());
+        for (stream, launch, text) in [(1, a, "a"), (1, b, "b"), (2, c, "c")] {
+            queue.push(stream, launch, error(text));
+        }
+        assert_eq!(queue.leave(1, |launch| launch == b), [error("a")]);
+        assert!(queue.has_left() && queue.oldest(&[1]).is_none());
+        assert_eq!(queue.take_unread(|launch| launch == b), []);
+        assert_eq!(queue.take_unread(|_| false), [error("b")]);
+        assert!(!queue.has_left() && queue.has(c));
     }
 }

@@ -5,7 +5,8 @@
 //! | [`device`] | [`Device`]: a GPU through the CUDA driver, or the CPU |
 //! | [`buffer`], [`view`] | [`Buffer`], [`View`], [`ViewMut`]: typed memory of a device |
 //! | [`tensor`] | [`TensorDesc`], [`TensorDescMut`]: buffers seen as tensors |
-//! | [`stream`], [`event`] | [`Stream`], [`Event`]: order, time, errors of launches |
+//! | [`stream`], [`event`] | [`Stream`], [`Event`]: order and time |
+//! | `ledger`, `errors` | which launches have failed, and whose errors the reader of a buffer is told |
 //! | [`graph`] | [`Graph`]: launches that are recorded once and replayed at the price of one |
 //! | [`record`] | how a running kernel reports an error |
 //! | [`dtype`] | the element types and the bounds of kernels' type parameters |
@@ -18,7 +19,7 @@
 
 pub mod buffer;
 mod context;
-#[cfg(all(test, feature = "jit"))]
+#[cfg(test)]
 mod counting;
 pub mod device;
 pub mod diagnostic;
@@ -31,7 +32,10 @@ mod foreign;
 mod gate;
 pub mod graph;
 pub mod launch;
+#[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "nothing is launched on GPUs"))]
+mod ledger;
 pub mod record;
+#[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod ring;
 pub mod settings;
 mod storage;

@@ -10,9 +10,9 @@ use crate::error::Error;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of an operation that writes buffers: a launch, or a copy made by the host.
+/// The number of a launch.
 ///
-/// Numbers increase over the whole process, in the order in which operations are started.
+/// Numbers increase over the whole process, in the order in which launches are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaunchId(NonZeroU64);
 
@@ -36,11 +36,6 @@ impl LaunchId {
     /// The number that comes `index` later.
     pub(crate) fn plus(self, index: u64) -> Self {
         LaunchId(self.0.saturating_add(index))
-    }
-
-    /// The launch with this number, unless it is zero.
-    pub(crate) fn from_raw(number: u64) -> Option<Self> {
-        NonZeroU64::new(number).map(LaunchId)
     }
 
     /// The number itself.

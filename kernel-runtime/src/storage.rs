@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::foreign::Claim;
 use crate::gate::{self, Gate};
 use crate::graph::recording;
+use crate::ledger::{BufferId, Ledger, Place, Touch, Use};
 use crate::record::LaunchId;
 use crate::stream::Stream;
 use crate::tracking::Tracking;
@@ -124,6 +125,7 @@ impl Storage {
     pub(crate) fn release(self) -> Result<(Stream, Address)> {
         let stream = self.tracking.finish()?;
         stream.finish()?;
+        self.tracking.renew(self.ledger());
         let this = std::mem::ManuallyDrop::new(self);
         let address = this.address;
         // SAFETY: `this` is never dropped nor used again, and each field that owns something is
@@ -169,34 +171,90 @@ impl Storage {
     }
 
     #[inline]
-    pub(crate) fn begin_write(&self, stream: &Stream, range: Range<usize>, launch: LaunchId) -> Result<()> {
+    pub(crate) fn begin_write(&self, stream: &Stream) -> Result<()> {
         stream.check_context(self.device.context())?;
-        self.begin_write_here(stream, range, launch)
+        self.begin_write_here(stream)
     }
 
     /// As `begin_write`, on a stream that has been checked.
     #[inline]
-    pub(crate) fn begin_write_here(&self, stream: &Stream, range: Range<usize>, launch: LaunchId) -> Result<()> {
-        self.tracking.begin_write(stream, range, self.bytes, launch)
+    pub(crate) fn begin_write_here(&self, stream: &Stream) -> Result<()> {
+        self.tracking.begin_write(stream)
     }
 
-    /// As `begin_read`, if all uses so far were on the stream with this key and nobody needs to enter the gate. It then
-    /// is a stream of the memory's context: streams are checked before they are noted.
+    /// Whether all uses so far were on the stream with this key, and nobody needs to enter the gate. Then there is
+    /// nothing to begin. The stream is one of the memory's context: streams are checked before they are noted.
     #[cfg(feature = "jit")]
     #[inline]
-    pub(crate) fn read_at_once(&self, stream_key: u64) -> bool {
+    pub(crate) fn is_at_once(&self, stream_key: u64) -> bool {
         self.tracking.is_sole(stream_key) && !self.gate.is_shut()
     }
 
-    /// As `read_at_once`, for a write, which must be of all bytes.
-    #[cfg(feature = "jit")]
+    /// How the ledger names the contents.
+    pub(crate) fn contents(&self) -> BufferId {
+        self.tracking.contents()
+    }
+
+    /// A use of the buffer as the ledger takes it.
     #[inline]
-    pub(crate) fn write_at_once(&self, stream_key: u64, range: Range<usize>, launch: LaunchId) -> bool {
-        let can = range.len() == self.bytes && self.read_at_once(stream_key);
-        if can {
-            self.tracking.note_write_at_once(launch);
+    pub(crate) fn used(&self, range: Range<usize>, touch: Touch) -> Use {
+        Use::new(self.tracking.contents(), range, touch)
+    }
+
+    /// Whether the contents may depend on a launch that has failed, or may yet prove to have.
+    #[inline]
+    pub(crate) fn is_suspect(&self, ledger: &Ledger) -> bool {
+        self.tracking.is_suspect(ledger)
+    }
+
+    /// The operation at this place of the ledger writes so many bytes of the buffer.
+    #[inline]
+    pub(crate) fn set_suspect(&self, place: Place, bytes: usize) {
+        self.tracking.set_suspect(place, bytes == self.bytes);
+    }
+
+    fn ledger(&self) -> &'static Ledger {
+        self.device.context().ledger()
+    }
+
+    /// Notes a use of a part by a launch that is made by hand.
+    pub(crate) fn note_by_hand(&self, stream: &Stream, launch: LaunchId, range: Range<usize>, touch: Touch) {
+        let bytes = range.len();
+        let place = self.ledger().lock().add_by_hand(stream.id(), launch, self.used(range, touch));
+        if touch.writes() {
+            self.set_suspect(place, bytes);
         }
-        can
+    }
+
+    /// The host sets these bytes. If they are all, the contents depend on nothing that was there before.
+    fn set_by_host(&self, range: &Range<usize>) {
+        if range.len() == self.bytes {
+            self.tracking.renew(self.ledger());
+        }
+    }
+
+    /// The host sets these bytes next, in several steps.
+    pub(crate) fn begin_set(&self, range: &Range<usize>) -> Result<()> {
+        recording::refuse("filling a buffer")?;
+        let _entered = gate::enter([&self.gate]);
+        self.set_by_host(range);
+        Ok(())
+    }
+
+    /// Bytes from `start` on become a copy of other memory, and depend on what that depends on.
+    fn inherit(&self, start: usize, source: &Storage, range: Range<usize>) {
+        let ledger = self.ledger();
+        let target = start..start + range.len();
+        let is_suspect = source.is_suspect(ledger);
+        if !std::ptr::eq(self, source) {
+            self.set_by_host(&target);
+        }
+        if is_suspect {
+            let bytes = range.len();
+            let (from, to) = (source.used(range, Touch::Read), self.used(target, Touch::Write));
+            let place = ledger.lock().append_copy(from, to);
+            self.set_suspect(place, bytes);
+        }
     }
 
     fn zero_new(&self, stream: &Stream) -> Result<()> {
@@ -211,7 +269,7 @@ impl Storage {
         }
     }
 
-    /// Reads bytes to `to` and gives the error of the launch that wrote them.
+    /// Reads bytes to `to` and gives the oldest error among the launches that they depend on.
     ///
     /// # Safety
     ///
@@ -235,7 +293,12 @@ impl Storage {
             }
             (Address::Device(_), None) => return Err(self.mismatch(&stream)),
         }
-        self.tracking.take_error(range, self.bytes).map_or(Ok(()), Err)
+        if self.is_suspect(self.ledger())
+            && let Some(error) = self.ledger().take_error(self.tracking.contents(), &range)
+        {
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Overwrites bytes from `start` on with `source`, which has left host memory on return. The
@@ -244,8 +307,10 @@ impl Storage {
         recording::refuse("writing a buffer")?;
         let _entered = gate::enter([&self.gate]);
         let stream = self.home();
-        self.begin_write(&stream, start..start + source.len(), LaunchId::next())?;
-        self.write_unordered(start, source, &stream)
+        self.begin_write(&stream)?;
+        self.write_unordered(start, source, &stream)?;
+        self.set_by_host(&(start..start + source.len()));
+        Ok(())
     }
 
     fn write_unordered(&self, start: usize, source: &[u8], stream: &Stream) -> Result<()> {
@@ -274,7 +339,7 @@ impl Storage {
         let _entered = gate::enter([&self.gate, &source.gate]);
         let stream = self.home();
         source.begin_read(&stream)?;
-        self.begin_write(&stream, start..start + range.len(), LaunchId::next())?;
+        self.begin_write(&stream)?;
         if range.is_empty() {
             return Ok(());
         }
@@ -283,17 +348,18 @@ impl Storage {
                 stream.bind()?;
                 // SAFETY: both ranges are inside memory of this context, ordered by the calls
                 // above; exclusive access to the target means that they do not overlap.
-                unsafe { driver::copy_within(to, from, range.len(), cudarc.cu_stream()) }
+                unsafe { driver::copy_within(to, from, range.len(), cudarc.cu_stream())? };
             }
             (Address::Host(to), Address::Host(from), _) => {
                 // SAFETY: as above.
                 unsafe { to.copy_from_nonoverlapping(from, range.len()) };
-                Ok(())
             }
             (Address::Host(_) | Address::Device(_), Address::Host(_) | Address::Device(_), _) => {
-                Err(self.mismatch(&stream))
+                return Err(self.mismatch(&stream));
             }
         }
+        self.inherit(start, source, range);
+        Ok(())
     }
 
     /// Fills `count` elements of `size` bytes with `pattern`. `size` is 1, 2 or 4.
@@ -301,13 +367,13 @@ impl Storage {
         recording::refuse("filling a buffer")?;
         let _entered = gate::enter([&self.gate]);
         let stream = self.home();
-        self.begin_write(&stream, start..start + size * count, LaunchId::next())?;
+        self.begin_write(&stream)?;
         match (self.address(start), stream.cudarc()) {
-            (_, _) if count == 0 => Ok(()),
+            (_, _) if count == 0 => {}
             (Address::Device(address), Some(cudarc)) => {
                 stream.bind()?;
                 // SAFETY: the range is inside the memory; allocations and elements are aligned.
-                unsafe { driver::fill(address, size, pattern, count, cudarc.cu_stream()) }
+                unsafe { driver::fill(address, size, pattern, count, cudarc.cu_stream())? };
             }
             (Address::Host(to), _) => {
                 let bytes = pattern.to_ne_bytes();
@@ -317,10 +383,11 @@ impl Storage {
                     // SAFETY: the range is inside the memory.
                     unsafe { to.add(index * size).copy_from_nonoverlapping(low.as_ptr(), size) };
                 }
-                Ok(())
             }
-            (Address::Device(_), None) => Err(self.mismatch(&stream)),
+            (Address::Device(_), None) => return Err(self.mismatch(&stream)),
         }
+        self.set_by_host(&(start..start + size * count));
+        Ok(())
     }
 
     /// Memory of a GPU with a stream of the CPU. Streams are checked before they are recorded.
@@ -365,6 +432,7 @@ impl Drop for Storage {
     fn drop(&mut self) {
         // Before the memory is freed: whoever is given it next may wrap it.
         self.claim = None;
+        self.tracking.renew(self.ledger());
         if let Err(error) = self.free() {
             // Memory that cannot be freed safely stays allocated. At the end of the process the
             // driver may be gone before us, which is no news to anybody.

@@ -21,6 +21,7 @@ use crate::device::Device;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
 use crate::graph::recording;
+use crate::ledger::Touch;
 use crate::record::LaunchId;
 use crate::storage::{Address, Fill, Storage};
 use crate::stream::Stream;
@@ -127,8 +128,10 @@ impl<'a, T: DType> View<'a, T> {
     ///
     /// # Errors
     ///
-    /// The error of the launch that last wrote the elements, once; [`Error::OutOfMemory`];
-    /// [`Error::Driver`].
+    /// The oldest error among the launches that the elements depend on, if nobody has taken it:
+    /// those that wrote them since the host last set the whole buffer, those that wrote what these
+    /// read, and so on. A launch that overwrites them later hides no error. Each error is given once, so after one
+    /// the elements can be read as the launches left them. [`Error::OutOfMemory`]; [`Error::Driver`].
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut elements = Vec::new();
         elements.try_reserve_exact(self.len).map_err(|_| Error::OutOfMemory {
@@ -169,7 +172,8 @@ impl<'a, T: DType> View<'a, T> {
         unsafe { self.storage.read(self.byte_range(), target.as_mut_ptr().cast()) }
     }
 
-    /// Copies the elements to a new buffer on the same device. Does not wait.
+    /// Copies the elements to a new buffer on the same device. Does not wait, so whoever reads the copy is told the
+    /// errors that a reader of these elements would be told.
     pub fn copy(&self) -> Result<Buffer<T>> {
         let stream = self.storage.home();
         let storage = Storage::new(self.device(), &stream, self.len, size_of::<T>(), Fill::Later)?;
@@ -177,7 +181,8 @@ impl<'a, T: DType> View<'a, T> {
         Ok(Buffer::from_storage(storage, self.len))
     }
 
-    /// Copies the elements to a new buffer on `device`; between devices they go through the host.
+    /// Copies the elements to a new buffer on `device`; between devices they go through the host, with the errors
+    /// of [`View::to_vec`].
     pub fn to_device(&self, device: &Device) -> Result<Buffer<T>> {
         if device == self.device() { self.copy() } else { device.upload(&self.to_vec()?) }
     }
@@ -188,17 +193,18 @@ impl<'a, T: DType> View<'a, T> {
         RawBuffer { address, len: self.len, element: T::ELEMENT }
     }
 
-    /// Orders a read that the caller gives to `stream` next, while it still borrows the view,
-    /// after the work that writes the elements. Costs one compare while all uses of the buffer
-    /// are on one stream. If a [`Graph`](crate::Graph) uses the buffer, it must not be replayed by
+    /// Orders a read that the caller gives to `stream` next as part of `launch`, while it still borrows the view,
+    /// after the work that writes the elements. Whoever reads what the launch writes is told the errors that the
+    /// elements depend on. If a [`Graph`](crate::Graph) uses the buffer, it must not be replayed by
     /// another thread meanwhile.
     ///
     /// # Errors
     ///
     /// [`Error::WrongDevice`] if the stream is of another device.
-    pub fn prepare_read(&self, stream: &Stream) -> Result<RawBuffer> {
+    pub fn prepare_read(&self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
         recording::refuse("a launch by hand")?;
         self.storage.begin_read(stream)?;
+        self.storage.note_by_hand(stream, launch, self.byte_range(), Touch::Read);
         Ok(self.raw())
     }
 }
@@ -262,7 +268,8 @@ impl<'a, T: DType> ViewMut<'a, T> {
         self.as_view().to_vec()
     }
 
-    /// Overwrites the elements with those of `source`, which may change as soon as this returns.
+    /// Overwrites the elements with those of `source`, which may change as soon as this returns. A buffer all of
+    /// whose elements are set like this depends on no launch any more.
     ///
     /// # Errors
     ///
@@ -272,7 +279,8 @@ impl<'a, T: DType> ViewMut<'a, T> {
         self.storage.write(self.start * size_of::<T>(), as_bytes(source))
     }
 
-    /// Overwrites the elements with those of another buffer of the same device. Does not wait.
+    /// Overwrites the elements with those of another buffer of the same device, with the errors that they depend on.
+    /// Does not wait.
     ///
     /// # Errors
     ///
@@ -304,6 +312,7 @@ impl<'a, T: DType> ViewMut<'a, T> {
         let size = size_of::<T>();
         let start = self.start * size;
         let first = vec![value; self.len.min(FIRST)];
+        self.storage.begin_set(&self.as_view().byte_range())?;
         self.storage.write(start, as_bytes(&first))?;
         let mut filled = first.len();
         while filled < self.len {
@@ -320,16 +329,16 @@ impl<'a, T: DType> ViewMut<'a, T> {
     }
 
     /// Orders a write that the caller gives to `stream` next as part of `launch`, while it still
-    /// borrows the view, after all other uses. Readers are told the launch's error. If a
-    /// [`Graph`](crate::Graph) uses the buffer, it must not be replayed by another thread meanwhile.
+    /// borrows the view, after all other uses. Readers are told the launch's error; the launch may read the elements
+    /// too. If a [`Graph`](crate::Graph) uses the buffer, it must not be replayed by another thread meanwhile.
     ///
     /// # Errors
     ///
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_write(&mut self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
         recording::refuse("a launch by hand")?;
-        let range = self.as_view().byte_range();
-        self.storage.begin_write(stream, range, launch)?;
+        self.storage.begin_write(stream)?;
+        self.storage.note_by_hand(stream, launch, self.as_view().byte_range(), Touch::Update);
         Ok(self.raw())
     }
 }

@@ -254,7 +254,7 @@ fn devices_describe_themselves() -> Result<()> {
     if let Some(gpu) = gpu() {
         assert!(gpu.is_cuda() && gpu != cpu && gpu == Device::cuda(0)?);
         assert!(gpu.compute_capability().is_some_and(|capability| capability >= (5, 0)));
-        assert!(cpu.zeros::<f32>(4)?.prepare_read(gpu.default_stream()).is_err());
+        assert!(cpu.zeros::<f32>(4)?.prepare_read(gpu.default_stream(), LaunchId::next()).is_err());
     }
     Ok(())
 }
@@ -361,8 +361,9 @@ fn buffers_order_the_streams_that_use_them() -> Result<()> {
     for round in 0..8 {
         let which = round % 4;
         let stream = &streams[which];
-        let from = sources[which].prepare_read(stream)?;
-        let to = target.prepare_write(stream, LaunchId::next())?;
+        let copy = LaunchId::next();
+        let from = sources[which].prepare_read(stream, copy)?;
+        let to = target.prepare_write(stream, copy)?;
         let cudarc = stream.cudarc().expect("a GPU has cudarc streams");
         stream.bind()?;
         // SAFETY: both buffers have `len` elements and were prepared for this stream.
@@ -465,7 +466,8 @@ fn threads_share_devices_streams_and_buffers() -> Result<()> {
         let work = |thread: i32| -> Result<()> {
             for round in 0..50u32 {
                 assert_eq!(shared.slice(round as usize..)?.to_vec()?[0], round as i32);
-                shared.prepare_read(if round % 2 == 0 { &stream } else { device.default_stream() })?;
+                let reader = if round % 2 == 0 { &stream } else { device.default_stream() };
+                shared.prepare_read(reader, LaunchId::next())?;
                 let mut own = device.upload(&[thread; 10])?;
                 let site = thread as u32 * 1000 + round;
                 launch(&stream, own.as_view_mut(), Some(site))?;
@@ -505,9 +507,22 @@ fn an_error_that_nobody_takes_is_logged_once() -> Result<()> {
         launch(&stream, buffer.as_view_mut(), Some(site))?;
         // The buffer keeps the stream that it was used on.
         drop((stream, buffer));
-        let text = out_of_bounds(site).to_string();
-        let lines = LINES.lock().expect("no panic");
-        assert_eq!(lines.iter().filter(|line| line.contains(&text)).count(), 1, "{lines:?}");
+        let logged = |site: u32| {
+            let lines = LINES.lock().expect("no panic");
+            lines.iter().filter(|line| line.contains(&out_of_bounds(site).to_string())).count()
+        };
+        assert_eq!(logged(site), 1);
+
+        // As long as a buffer depends on the launch, its reader may still be told.
+        let site = site + 100;
+        let (stream, mut copy) = (device.new_stream()?, device.zeros::<u8>(1)?);
+        let mut buffer = device.zeros::<u8>(1)?;
+        launch(&stream, buffer.as_view_mut(), Some(site))?;
+        copy.copy_from(&buffer)?;
+        drop((stream, buffer));
+        assert_eq!(logged(site), 0);
+        drop(copy);
+        assert_eq!(logged(site), 1);
         Ok(())
     })
 }

@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// What ptxas made of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,16 +20,50 @@ pub struct Assembled {
     pub log: String,
 }
 
+/// Where a program of NVIDIA's is, if it is installed.
+fn search(name: &str) -> Option<PathBuf> {
+    let site = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ptxas/site/nvidia");
+    let folders = std::fs::read_dir(site).into_iter().flatten().flatten();
+    let installed = folders.map(|folder| folder.path().join("bin").join(name)).find(|path| path.exists());
+    let runs = |path: &PathBuf| Command::new(path).arg("--version").output().is_ok_and(|o| o.status.success());
+    installed.into_iter().chain([PathBuf::from(name)]).find(runs)
+}
+
 fn find() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let search = || {
-        let site = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ptxas/site/nvidia");
-        let folders = std::fs::read_dir(site).into_iter().flatten().flatten();
-        let installed = folders.map(|folder| folder.path().join("bin/ptxas")).find(|path| path.exists());
-        let runs = |path: &PathBuf| Command::new(path).arg("--version").output().is_ok_and(|o| o.status.success());
-        installed.into_iter().chain([PathBuf::from("ptxas")]).find(runs)
-    };
-    FOUND.get_or_init(search).as_deref()
+    FOUND.get_or_init(|| search("ptxas")).as_deref()
+}
+
+/// The path of a file for one call, without an extension.
+fn scratch_file() -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("tilewright-tests-{}-{count}", std::process::id()))
+}
+
+/// What the hardware would run of an assembled kernel, as text with labels. `None`, said once on standard error, where
+/// there is no nvdisasm.
+///
+/// # Panics
+/// If nvdisasm refuses the code.
+pub fn disassemble(cubin: &[u8]) -> Option<String> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let missing = || eprintln!("no nvdisasm: what needs it is skipped; `scripts/install-ptxas` fetches it");
+    let nvdisasm = FOUND
+        .get_or_init(|| {
+            search("nvdisasm").or_else(|| {
+                missing();
+                None
+            })
+        })
+        .as_deref()?;
+    let path = scratch_file().with_extension("cubin");
+    std::fs::write(&path, cubin).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let output = Command::new(nvdisasm).arg("-c").arg(&path).output();
+    let _ = std::fs::remove_file(&path);
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", nvdisasm.display()));
+    assert!(output.status.success(), "nvdisasm refuses this code: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Assembles PTX for an architecture such as `sm_90a`. `None`, said once on standard error, where there is no ptxas.
@@ -37,15 +71,20 @@ fn find() -> Option<&'static Path> {
 /// # Panics
 /// If ptxas refuses the PTX.
 pub fn assemble(ptx: &str, architecture: &str) -> Option<Assembled> {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    assemble_to(ptx, architecture).map(|(assembled, _)| assembled)
+}
+
+/// The same, with the cubin.
+///
+/// # Panics
+/// If ptxas refuses the PTX.
+pub fn assemble_to(ptx: &str, architecture: &str) -> Option<(Assembled, Vec<u8>)> {
+    static SAID: Once = Once::new();
     let Some(ptxas) = find() else {
-        if count == 0 {
-            eprintln!("no ptxas: what needs it is skipped; `scripts/install-ptxas` fetches it");
-        }
+        SAID.call_once(|| eprintln!("no ptxas: what needs it is skipped; `scripts/install-ptxas` fetches it"));
         return None;
     };
-    let base = std::env::temp_dir().join(format!("tilewright-tests-{}-{count}", std::process::id()));
+    let base = scratch_file();
     let (source, cubin) = (base.with_extension("ptx"), base.with_extension("cubin"));
     std::fs::write(&source, ptx).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
     let output = Command::new(ptxas)
@@ -63,12 +102,13 @@ pub fn assemble(ptx: &str, architecture: &str) -> Option<Assembled> {
         let start = log[..end].rfind(before)? + before.len();
         log[start..end].trim().parse().ok()
     };
-    Some(Assembled {
+    let assembled = Assembled {
         registers: number("Used ", " registers").unwrap_or_else(|| panic!("no register count in\n{log}")),
         spills: number(",", " bytes spill stores").unwrap_or_else(|| panic!("no spill count in\n{log}")),
         instructions: code_bytes(&code).unwrap_or_else(|| panic!("no code in the cubin")) / 16,
         log,
-    })
+    };
+    Some((assembled, code))
 }
 
 /// Assembles PTX as it is loaded: where it spills, without asking for room for several programs, and for one, and what

@@ -4,6 +4,8 @@ pub(crate) mod accumulators;
 pub mod axis;
 pub(crate) mod control;
 mod facts;
+pub(crate) mod held_factors;
+pub(crate) mod pressure;
 mod rules;
 #[cfg(test)]
 mod tests;

@@ -144,6 +144,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         let (body, exit) = (self.block("for"), self.block("for.end"));
         self.settle_strides(body_region);
+        self.hold_factors(body_region);
         let (before, around) = self.fill_before(operation, never, body, exit);
 
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
@@ -186,6 +187,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
 
         self.loop_results(operation, exit, around, latch);
+        self.release_factors(body_region);
         self.leave_loop(&barriers, &scratch);
         Ok(())
     }
@@ -359,6 +361,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let func = self.func;
         let (test, body_region) = (operation.regions[0], operation.regions[1]);
         let (header, body, exit) = (self.block("while"), self.block("while.body"), self.block("while.end"));
+        self.hold_factors(test);
         let before = self.here();
         self.ir.branch(header);
         let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
@@ -394,6 +397,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         for (&result, phis) in operation.results.iter().zip(&carried) {
             self.set_phis(result, phis);
         }
+        self.release_factors(test);
         self.barriers.join(&barriers_at_exit);
         self.scratch.join(&scratch_at_exit);
         self.leave_loop(&barriers, &scratch);

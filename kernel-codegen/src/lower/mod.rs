@@ -24,6 +24,7 @@ mod dot;
 mod elementwise;
 mod float8;
 mod fmod;
+mod held_factors;
 mod intrinsics;
 mod ir;
 mod jitter;
@@ -60,6 +61,7 @@ use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
 use crate::analysis::accumulators::Accumulators;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::steering_values;
+use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
 use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
@@ -75,6 +77,7 @@ use accumulators::Unfilled;
 use barrier::Barriers;
 use checks::Sticky;
 pub(crate) use convert::conversion_bytes;
+use held_factors::Held;
 use intrinsics::Intrinsic;
 use ir::{Ir, Value};
 use jitter::Jitter;
@@ -128,11 +131,11 @@ pub(crate) fn lower<'ctx>(
     }
     lower.report.shared_bytes = needed;
     let barriers = lower.report.barriers;
-    let min_programs = match sets_registers(func) {
-        true => Some(1),
+    let (min_programs, need) = match sets_registers(func) {
+        true => (Some(1), None),
         false => asked_programs(func, target, lower.block_warps, needed, barriers),
     };
-    lower.report.min_programs = min_programs;
+    (lower.report.min_programs, lower.report.need) = (min_programs, need);
     let threads = lower.block_warps * WARP_SIZE;
     mark_kernel(lower.function, &KernelBounds { min_blocks: min_programs, ..KernelBounds::block(threads) });
     Ok(Lowered {
@@ -174,6 +177,9 @@ struct Lower<'a, 'ctx> {
     accumulators: Accumulators,
     /// Those of loops whose products have not been waited for.
     unfilled: Vec<Unfilled<'ctx>>,
+    /// The left factors that have to be held, and what the loops around here hold.
+    held_factors: HeldFactors,
+    held: Held<'ctx>,
     /// The number of the thread, of its lane and of its warp.
     thread: IntValue<'ctx>,
     lane: IntValue<'ctx>,
@@ -250,6 +256,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             owners: Vec::new(),
             accumulators: Accumulators::new(func),
             unfilled: Vec::new(),
+            held_factors: HeldFactors::new(func),
+            held: Held::new(),
             steering: steering_values(func),
             unseen: unseen_lanes(func),
             scratch: Scratch::beside(allocations.bytes()),

@@ -33,7 +33,9 @@ use crate::error::CodegenError;
 use kernel_core::passes::util::constant;
 
 /// The rows between the two halves of a fragment.
-const HALF_ROWS: u32 = 8;
+pub(super) const HALF_ROWS: u32 = 8;
+/// The bytes of a word of a fragment.
+pub(super) const WORD_BYTES: u32 = 4;
 /// The shift of addresses in descriptors.
 const ADDRESS_SHIFT: i32 = 4;
 
@@ -47,9 +49,11 @@ struct Described<'ctx> {
 /// Where the instructions find A.
 enum Left<'ctx> {
     Shared(Described<'ctx>),
-    /// Words by the coordinates of their first element in the first thread.
-    Registers(BTreeMap<Vec<u32>, Value<'ctx>>),
+    Registers(LeftWords<'ctx>),
 }
+
+/// The words of an A in registers, by the coordinates of their first element in the first thread.
+pub(super) type LeftWords<'ctx> = BTreeMap<Vec<u32>, Value<'ctx>>;
 
 /// What one instruction multiplies.
 struct Factors<'ctx> {
@@ -147,7 +151,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             let group = self.group_form(layout, Dim::Axis(0));
             Left::Shared(self.described(operation, a, 0, GROUP_ROWS, kind, group)?)
         } else {
-            Left::Registers(self.left_words(a, kind))
+            Left::Registers(self.held.get(&a).cloned().unwrap_or_else(|| self.left_words(a)))
         };
         let places = register_coordinates(Some(layout));
         let place_of: BTreeMap<&Vec<u32>, usize> = places.iter().zip(0..).collect();
@@ -165,7 +169,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             let factors = |k| Factors {
                 left: match &left {
                     Left::Shared(described) => vec![self.tile_of(described, origin[0], k).into()],
-                    Left::Registers(words) => self.left_fragment(words, origin[0], k, kind),
+                    Left::Registers(words) => self.left_fragment(words, origin[0], k, kind.k_tile()),
                 },
                 right: self.tile_of(&right, origin[1], k),
                 // What follows the first product of a tile adds to it.
@@ -175,6 +179,11 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.wgmma_tile(Instruction { kind, columns, left: &left, right: &right }, along_k, &sums);
         }
         self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
+        if let Left::Registers(words) = &left
+            && self.held_factors.is_held_in_trip(result)
+        {
+            self.read_factor(a, words);
+        }
         self.set_in_bank(result);
         Ok(())
     }
@@ -236,13 +245,14 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// The words of an A in registers.
-    fn left_words(&self, a: ValueId, kind: Kind) -> BTreeMap<Vec<u32>, Value<'ctx>> {
+    pub(super) fn left_words(&self, a: ValueId) -> LeftWords<'ctx> {
         let registers = self.registers(a);
         let coordinates = register_coordinates(self.layout(a));
+        let width = WORD_BYTES / self.dtype(a).bytes().clamp(1, WORD_BYTES);
         let place_of: BTreeMap<&Vec<u32>, usize> = coordinates.iter().zip(0..).collect();
-        let first = coordinates.iter().filter(|at| at[1].is_multiple_of(kind.k_width()));
+        let first = coordinates.iter().filter(|at| at[1].is_multiple_of(width));
         let word = |at: &Vec<u32>| {
-            let elements: Vec<Value> = (0..kind.k_width())
+            let elements: Vec<Value> = (0..width)
                 .map(|element| registers[self.register_at(&place_of, &vec![at[0], at[1] + element])])
                 .collect();
             self.ir.pack(&elements, Words { bits: 32, count: 1 })[0].into()
@@ -250,8 +260,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         first.map(|at| (at.clone(), word(at))).collect()
     }
 
-    fn left_fragment(&self, words: &BTreeMap<Vec<u32>, Value<'ctx>>, row: u32, k: u32, kind: Kind) -> Vec<Value<'ctx>> {
-        let half = kind.k_tile() / 2;
+    /// The words that one instruction reads of an A in registers.
+    pub(super) fn left_fragment(&self, words: &LeftWords<'ctx>, row: u32, k: u32, k_tile: u32) -> Vec<Value<'ctx>> {
+        let half = k_tile / 2;
         [(0, 0), (HALF_ROWS, 0), (0, half), (HALF_ROWS, half)]
             .into_iter()
             .map(|(down, along)| {

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod differential;
-pub mod emulator;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

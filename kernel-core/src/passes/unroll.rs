@@ -21,10 +21,10 @@
 //! Bounds and step must be constants, if need be after loops around it are unrolled; otherwise the user is told.
 //! Outer loops come first, and constants are folded between rounds, so that inner bounds may depend on outer counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::diag::Diagnostic;
-use crate::ir::{ControlOp, FloatFlags, Func, Level, Literal, Op, OpId, Operation, Unroll, ValueId};
+use crate::ir::{ControlOp, FloatFlags, Func, Level, Literal, Op, OpId, Operation, Span, Unroll, ValueId};
 use crate::passes::fold;
 use crate::passes::util::{Action, Rewriter, clone_op, constant, count_ops, known_trip_count, ops_in_order};
 
@@ -40,10 +40,14 @@ pub fn run(func: &mut Func) -> Result<bool, Vec<Diagnostic>> {
         return Ok(false);
     }
     let mut budget = MAX_ADDED;
-    let mut too_large = Vec::new();
+    let mut too_large = None;
     let mut changed = false;
-    while too_large.is_empty() {
+    while too_large.is_none() {
         let round = Rewriter::run(func, &mut |rewriter, id| {
+            // The loop that exceeds the limit is told once: those around it have made many copies of it.
+            if too_large.is_some() {
+                return Action::Keep;
+            }
             unroll(rewriter, id, &mut budget, &mut too_large).unwrap_or(Action::Keep)
         });
         if !round {
@@ -54,8 +58,14 @@ pub fn run(func: &mut Func) -> Result<bool, Vec<Diagnostic>> {
     }
     let mut errors: Vec<Diagnostic> = too_large.into_iter().map(|(id, trips)| too_many(func, id, trips)).collect();
     if errors.is_empty() {
+        let mut told = BTreeSet::new();
         let stuck = ops_in_order(func).into_iter().filter(|&id| wants_unrolling(func.op(id)));
-        errors.extend(stuck.map(|id| unknown(func, id)));
+        // Copies of one loop have its span.
+        let first = |id: &OpId| {
+            let span = func.op(*id).span;
+            span == Span::UNKNOWN || told.insert((span.line, span.column))
+        };
+        errors.extend(stuck.filter(first).map(|id| unknown(func, id)));
     }
     if errors.is_empty() { Ok(changed) } else { Err(errors) }
 }
@@ -68,7 +78,7 @@ fn unroll(
     rewriter: &mut Rewriter<'_>,
     id: OpId,
     budget: &mut u128,
-    too_large: &mut Vec<(OpId, u128)>,
+    too_large: &mut Option<(OpId, u128)>,
 ) -> Option<Action> {
     let operation = rewriter.func.op(id).clone();
     let Op::Control(ControlOp::For { reverse, unroll: Unroll::Full, .. }) = operation.op else { return None };
@@ -76,7 +86,7 @@ fn unroll(
     let region = *operation.regions.first()?;
     let added = trips.saturating_mul(count_ops(rewriter.func, region) as u128);
     if added > *budget {
-        too_large.push((id, trips));
+        *too_large = Some((id, trips));
         return None;
     }
     *budget -= added;

@@ -48,5 +48,5 @@ mod types;
 mod tests;
 
 pub use attr::{Attr, AttrParser, AttrPrinter, ParseError};
-pub use parse::{parse, parse_located};
+pub use parse::{MAX_REGIONS, parse, parse_located};
 pub use print::{print, print_without_spans};

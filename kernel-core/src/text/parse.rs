@@ -14,7 +14,7 @@ use crate::ir::{
 type Result<T> = std::result::Result<T, ParseError>;
 
 /// How deep regions may nest; more than any source that the front end takes.
-const MAX_DEPTH: u32 = 200;
+pub const MAX_REGIONS: u32 = 200;
 
 /// Reads a kernel. What is read is well-formed as an arena, but only [`crate::verify`] says whether it is a kernel.
 ///
@@ -310,8 +310,8 @@ impl<'t> Parser<'t> {
     /// The operations of a region up to its closing brace.
     fn operations(&mut self, region: RegionId) -> Result<()> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(self.lexer.error(format!("regions nest more than {MAX_DEPTH} deep")));
+        if self.depth > MAX_REGIONS {
+            return Err(self.lexer.error(format!("regions nest more than {MAX_REGIONS} deep")));
         }
         while !self.lexer.eat(b'}') {
             let op = self.operation()?;

@@ -19,6 +19,11 @@ pub(super) enum Operator {
     Or,
 }
 
+/// Whether an operator assigns: `+=` and its kind.
+pub fn assigns(op: &BinOp) -> bool {
+    operator(op).is_some_and(|(_, assigns)| assigns)
+}
+
 /// The operator, or the arithmetic inside a compound assignment (with `true`).
 pub(super) fn operator(op: &BinOp) -> Option<(Operator, bool)> {
     use Operator::{And, Arith, Compare, Or};

@@ -22,9 +22,8 @@ impl Checker<'_> {
         let Some(last) = path.path.segments.last() else { return Err(Reported::earlier()) };
         let name = last.ident.to_string();
         let name_place = Place::of_path(&path.path);
-        // Names of operations may be written with the path of this crate, not with any other.
-        let own = path.path.segments.len() == 1
-            || path.path.segments.first().is_some_and(|s| s.ident == "tilewright" || s.ident == "tl");
+        // Operations are no items, so that no path leads to one: what `tl::load` names may be anything.
+        let own = path.path.segments.len() == 1 && path.path.leading_colon.is_none();
         let descriptor = call.args.first().and_then(|first| self.descriptor(first));
         if let (true, Some(param)) = (own, descriptor)
             && ops::find_desc(&name).is_some()
@@ -96,7 +95,10 @@ impl Checker<'_> {
             return Reported::earlier();
         }
         let path: Vec<String> = match bare(&call.func) {
-            Expr::Path(path) => path.path.segments.iter().map(|s| s.ident.to_string()).collect(),
+            Expr::Path(path) => {
+                let root = path.path.leading_colon.map(|_| String::new());
+                root.into_iter().chain(path.path.segments.iter().map(|s| s.ident.to_string())).collect()
+            }
             _ => vec![name.to_string()],
         };
         let message = format!("`{}` is not an operation; a kernel can call nothing else", path.join("::"));
@@ -105,8 +107,10 @@ impl Checker<'_> {
             return self.report_help(place, message, help);
         }
         let help = match spellings::find(name) {
-            None if path.len() > 1 && matches!(name, "max" | "min") => format!("write `{name}imum(a, b)`").into(),
-            None if path.len() > 1 && ops::find(name).is_some() => {
+            None if path.len() > 1 && matches!(name, "max" | "min") && call.args.len() == 2 && !named_second(call) => {
+                format!("write `{name}imum(a, b)`").into()
+            }
+            None if ops::find(name).is_some() || path.len() > 1 && ops::find_desc(name).is_some() => {
                 Help::write(place, name).said(format!("write it without the path: `{name}(..)`"))
             }
             Some(row) => {

@@ -1,14 +1,15 @@
 //! Operations that take a closure: `reduce` and `associative_scan`, of one tile or of a tuple of tiles.
 
-use syn::{Expr, ExprClosure, ExprMethodCall, Pat};
+use syn::{Expr, ExprClosure, ExprMethodCall, Pat, ReturnType};
 
+use super::annotation::Annotation;
 use super::args::Args;
 use super::{Checker, Context, Operand, TUPLE, Val};
 use crate::error::{Checked, Reported};
 use crate::ops::{Call, Row};
 use crate::place::{Place, bare};
 use crate::tree::{Fold, NodeId, ReduceStmt, Stmt};
-use crate::types::VElem;
+use crate::types::{VElem, VTy};
 
 impl Checker<'_> {
     /// `reduce(x, axis = 0, |a, b| a + b)`, `reduce((x, y), axis = 0, |(a, b), (c, d)| ..)`; scans alike.
@@ -111,6 +112,8 @@ impl Checker<'_> {
             let help = "write `|a, b| ..`, or give it a tuple of tiles";
             return Err(self.report_help(place, "of one tile the closure takes two elements", help));
         }
+        self.plain_closure(closure);
+        self.unique(&pats);
         let before = self.errors.list().len();
         self.typed_parameters([left, right], a, what)?;
         for (pat, nodes) in [(left, a), (right, b)] {
@@ -121,6 +124,7 @@ impl Checker<'_> {
             self.bind_pattern(pat, Ok(val));
         }
         let place = Place::of(&closure.body);
+        self.result_type(closure, a, tuple, what)?;
         let val = match self.expr(&closure.body) {
             Ok(val) => val,
             Err(reported) => return Err(self.whole_tuples([left, right], tuple, before, reported)),
@@ -134,6 +138,43 @@ impl Checker<'_> {
             return Err(self.report_help(place, message, "give a tuple with one value for each tile"));
         }
         values.into_iter().zip(a).map(|(val, &arg)| self.yielded(val, arg)).collect()
+    }
+
+    /// Refuses a result type that is not that of the elements.
+    fn result_type(&mut self, closure: &ExprClosure, a: &[NodeId], tuple: bool, what: &str) -> Checked<()> {
+        let ReturnType::Type(_, ty) = &closure.output else { return Ok(()) };
+        let annotation = self.annotation(ty)?;
+        let parts = match &annotation {
+            Annotation::Inferred => return Ok(()),
+            Annotation::Tuple(parts) if tuple => parts.as_slice(),
+            other => std::slice::from_ref(other),
+        };
+        let agrees = |part: &Annotation, arg: NodeId| match part {
+            Annotation::Inferred => true,
+            Annotation::Data(VTy { elem: VElem::Data(says), shape }) => {
+                let own = self.node_dt(arg).and_then(|dt| self.types.known(dt));
+                shape.is_empty() && own.is_none_or(|own| self.types.known(*says) == Some(own))
+            }
+            Annotation::Data(_) | Annotation::Pointer(..) | Annotation::Constexpr | Annotation::Tuple(_) => false,
+        };
+        if parts.len() == a.len() && parts.iter().zip(a).all(|(part, &arg)| agrees(part, arg)) {
+            return Ok(());
+        }
+        let message = format!("the closure of {what} gives elements like those it is given, and says otherwise");
+        Err(self.report_help(Place::of_type(ty), message, "leave the result type out: `|a, b| ..`"))
+    }
+
+    /// Refuses what may stand in front of a closure and means nothing here.
+    fn plain_closure(&mut self, closure: &ExprClosure) {
+        let words = [
+            closure.lifetimes.as_ref().map(Place::of_tokens),
+            closure.constness.as_ref().map(Place::of_tokens),
+            closure.movability.as_ref().map(Place::of_tokens),
+            closure.asyncness.as_ref().map(Place::of_tokens),
+        ];
+        for place in words.into_iter().flatten() {
+            self.report_help(place, "this is not supported in front of a closure", "remove it");
+        }
     }
 
     /// Refuses `|a: i32, b: i32|` over another dtype, once for both.

@@ -15,6 +15,9 @@ use crate::place::Place;
 use crate::tree::{Constant, Kind, Node, Stmt, VOp};
 use crate::types::{BOOL, Class, DtRef, VTy, admits, dtype_param};
 
+/// Unknown names for which a similar one is looked for.
+const MAX_SUGGESTIONS: usize = 100;
+
 impl Checker<'_> {
     /// A path as a value.
     pub(super) fn path(&mut self, path: &Path) -> Checked<Val> {
@@ -119,6 +122,11 @@ impl Checker<'_> {
                 format!("declare it before the block: `let {name} = if .. {{ .. }} else {{ .. }};`, or `let mut`");
             return self.report_help(place, message, help);
         }
+        // Each suggestion compares with every name, so a kernel full of unknown names would take long.
+        self.unknown_names += 1;
+        if self.unknown_names > MAX_SUGGESTIONS {
+            return self.report(place, message);
+        }
         let visible: Vec<String> = self.scopes.iter().flat_map(|s| s.names.iter().map(|(n, _)| n.clone())).collect();
         match closest(name, visible.iter().map(String::as_str)) {
             Some(close) => {
@@ -181,7 +189,7 @@ impl Checker<'_> {
             None => {
                 let shape = self.shape_constants.contains(&key).then(|| {
                     let ty = ConstTy::Int(IntTy::Usize);
-                    self.func.const_params.push(ConstParam { name: name.to_string(), ty });
+                    self.func.const_params.push(ConstParam { name: crate::lower::free_name(&self.func, name), ty });
                     ConstId::new(self.func.const_params.len() as u32 - 1)
                 });
                 let dt = self.types.fresh_constant();

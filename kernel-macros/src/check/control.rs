@@ -1,6 +1,8 @@
 //! `if`, `for` and `while`.
 
-use kernel_core::ir::{BinaryOp, CmpOp, DType, Dim, Dt, ElementwiseOp, Op, Unroll};
+use std::collections::BTreeSet;
+
+use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Op, ParamKind, Unroll};
 use syn::{Expr, ExprForLoop, ExprIf, ExprRange, ExprWhile, RangeLimits};
 
 use super::block::Flow;
@@ -8,7 +10,7 @@ use super::macros::bool_scalar;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::{Checked, Help};
 use crate::place::{Place, bare};
-use crate::tree::{ForStmt, IfStmt, LoopHints, NodeId, Stmt, VOp, WhileStmt};
+use crate::tree::{ForStmt, IfStmt, Kind, LoopHints, NodeId, Stmt, VOp, WhileStmt};
 use crate::types::{DtRef, VElem, VTy};
 
 /// A range with its adapters.
@@ -152,7 +154,6 @@ impl Checker<'_> {
 
     /// `while condition { .. }`
     pub(super) fn while_loop(&mut self, stmt: &ExprWhile) {
-        self.refuse_attrs(&stmt.attrs);
         let place = Place { start: stmt.while_token.span, end: Place::of(&stmt.cond).end };
         if let Some(label) = &stmt.label {
             self.report_help(Place::of_tokens(label), "loop labels are not supported in kernels", "remove it");
@@ -181,6 +182,9 @@ impl Checker<'_> {
             self.report(place, "loops in a closure are not supported");
         }
         let range = self.range(&stmt.expr).and_then(|r| self.bounds(&r).map(|b| (b, r.reverse, r.from_end)));
+        if let (Ok((bounds, ..)), Unroll::Full) = (&range, hints.unroll) {
+            self.unrollable(bounds);
+        }
         let end = stmt.body.brace_token.span.close();
         let (bounds, index) = match &range {
             Ok(([lo, hi, step], _, from_end)) => {
@@ -206,6 +210,50 @@ impl Checker<'_> {
         });
         let (Some(([lo, hi, step], index, ..)), Ok((_, reverse, _))) = (bounds, range) else { return };
         self.stmts.push(Stmt::For(Box::new(ForStmt { index, lo, hi, step, body, reverse, hints, place })));
+    }
+
+    /// Refuses `#[unroll]` over what only the launch knows. Loops inside may depend on counters of unrolled ones.
+    fn unrollable(&mut self, bounds: &[Operand; 3]) {
+        if let Some(operand) = bounds.iter().find(|o| self.is_launch_value(o.node)) {
+            let message = "`#[unroll]` needs to know how often the loop runs, but that depends on the launch";
+            self.report_help(operand.place, message, "make bounds and step constexprs, or remove `#[unroll]`");
+        }
+    }
+
+    /// Whether a value is computed from an argument, the grid or memory, whatever the constexprs are.
+    fn is_launch_value(&self, node: NodeId) -> bool {
+        let (mut stack, mut seen) = (vec![node], BTreeSet::new());
+        while let Some(id) = stack.pop() {
+            if !seen.insert(id.0) {
+                continue;
+            }
+            match &self.node(id).kind {
+                Kind::Param(param) => {
+                    if matches!(self.func.param(*param).kind, ParamKind::Scalar(_)) {
+                        return true;
+                    }
+                }
+                Kind::Op(VOp::Cast | VOp::Bitcast, args) => stack.extend(args),
+                Kind::Op(VOp::Ready(op), args) => match op {
+                    Op::Memory(_) | Op::Desc(_) => return true,
+                    Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. }) => return true,
+                    // Which of its operands a selection gives, a constexpr may decide.
+                    Op::Elementwise(ElementwiseOp::Select) => {}
+                    Op::Elementwise(_) => stack.extend(args),
+                    Op::Create(_) | Op::Shape(_) | Op::Dot(_) | Op::Control(_) | Op::Gpu(_) => {}
+                },
+                Kind::Op(VOp::Limit(_) | VOp::Zero, _) => {}
+                // Variables may hold what is known.
+                Kind::Slot => {}
+                Kind::Int(_)
+                | Kind::BigInt(_)
+                | Kind::Float(..)
+                | Kind::Bool(_)
+                | Kind::ConstBool(_)
+                | Kind::Constant(_) => {}
+            }
+        }
+        false
     }
 
     fn bind_index(&mut self, pat: &syn::Pat, value: Checked<NodeId>) {
@@ -247,17 +295,8 @@ impl Checker<'_> {
                         }
                     }
                 }
-                ("cfg" | "cfg_attr", _) => self.refuse_attrs(std::slice::from_ref(attr)),
-                ("allow" | "expect" | "doc" | "warn" | "deny", _) => {}
-                _ => {
-                    let names = ["stages", "unroll", "warp_specialize", "flatten"];
-                    let message = format!("`#[{name}]` is not an attribute of loops");
-                    let help = match crate::names::closest(&name, names) {
-                        Some(close) => format!("did you mean `#[{close}]`?"),
-                        None => "loops take `#[stages(3)]`, `#[unroll]`, `#[warp_specialize]` and `#[flatten]`".into(),
-                    };
-                    self.report_help(place, message, help);
-                }
+                // What else may stand on a loop has been checked.
+                _ => {}
             }
         }
         hints

@@ -13,6 +13,11 @@ use crate::signature::type_name;
 use crate::tree::{Kind, Node, VOp};
 use crate::types::{Class, DtRef, VElem, VTy};
 
+/// The most parts of a tuple, counted through all levels: tuples of tuples would grow without end.
+const MAX_TUPLE: usize = 1024;
+/// The most levels of tuples in tuples.
+const MAX_LEVELS: usize = 64;
+
 impl Checker<'_> {
     /// The value of an expression.
     pub(super) fn expr(&mut self, expr: &Expr) -> Checked<Val> {
@@ -39,7 +44,17 @@ impl Checker<'_> {
                 if parts.is_empty() {
                     return Ok(Val::Unit(place));
                 }
-                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+                let val = Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place);
+                let (size, levels) = val.size();
+                if size > MAX_TUPLE || levels > MAX_LEVELS {
+                    let message = if size > MAX_TUPLE {
+                        format!("a tuple has at most {MAX_TUPLE} parts, those of its parts included")
+                    } else {
+                        format!("tuples nest at most {MAX_LEVELS} deep")
+                    };
+                    return Err(self.report_help(place, message, "give its parts names of their own"));
+                }
+                Ok(val)
             }
             Expr::Field(field) => self.field(field),
             Expr::If(stmt) => match self.if_expr(stmt, true) {

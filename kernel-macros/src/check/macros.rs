@@ -3,7 +3,7 @@
 use kernel_core::ir::{Atom, ConstId, ControlOp, Dim, Op};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
-use syn::{BinOp, Expr, Lit, Macro, Token};
+use syn::{BinOp, Expr, ExprLit, Lit, LitStr, Macro, Token};
 
 use super::{Checker, Context};
 use crate::error::Checked;
@@ -16,7 +16,11 @@ impl Checker<'_> {
     pub(super) fn macro_stmt(&mut self, mac: &Macro) {
         let name = mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
         let place = Place::of_path(&mac.path);
+        // Rust's own may be written with its path; what another module calls so may be anything.
+        let path: Vec<String> = mac.path.segments.iter().map(|s| s.ident.to_string()).collect();
+        let own = path.len() == 1 || matches!(path.join("::").as_str(), "std::assert" | "core::assert");
         let help = match name.as_str() {
+            "assert" | "static_assert" if !own => "write it without the path",
             "assert" | "static_assert" => {
                 // A mistake inside has been reported.
                 let _ = if name == "assert" { self.assertion(mac, place) } else { self.static_assertion(mac, place) };
@@ -50,17 +54,34 @@ impl Checker<'_> {
                 let text = self.source.text(Place::of(&condition));
                 text.unwrap_or_else(|| quote::ToTokens::to_token_stream(&condition).to_string())
             }
-            Some(Expr::Lit(lit)) if matches!(lit.lit, Lit::Str(_)) => match lit.lit {
-                Lit::Str(text) => text.value(),
-                _ => String::new(),
-            },
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => {
+                if let Some(extra) = args.next() {
+                    let message = "the message of an assertion is a literal text without arguments";
+                    return Err(self.report(Place::of(&extra), message));
+                }
+                self.plain_text(&text)?
+            }
             Some(other) => return Err(self.report(Place::of(&other), "the message of an assertion is a literal text")),
         };
-        if let Some(extra) = args.next() {
-            let message = "the message of an assertion is a literal text without arguments";
-            return Err(self.report(Place::of(&extra), message));
-        }
         Ok((condition, message))
+    }
+
+    /// A text without placeholders. Two braces stand for one, as Rust's `assert!` has it.
+    fn plain_text(&mut self, text: &LitStr) -> Checked<String> {
+        let (value, place) = (text.value(), Place::at(text.span()));
+        let mut out = String::with_capacity(value.len());
+        let mut chars = value.chars().peekable();
+        while let Some(c) = chars.next() {
+            if matches!(c, '{' | '}') && chars.next_if_eq(&c).is_none() {
+                let message = match c {
+                    '{' => "the message of an assertion is a literal text without arguments",
+                    _ => "unmatched `}` in the message of an assertion",
+                };
+                return Err(self.report_help(place, message, format!("for a brace write `{c}{c}`")));
+            }
+            out.push(c);
+        }
+        Ok(out)
     }
 
     fn assertion(&mut self, mac: &Macro, place: Place) -> Checked<()> {

@@ -31,6 +31,7 @@ mod stmt;
 mod ty;
 mod unsafety;
 
+pub use binary::assigns;
 pub use unsafety::UnsafeBlock;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,6 +179,8 @@ pub struct Checker<'a> {
     unsafe_blocks: Vec<UnsafeBlock>,
     /// Those of them that surround this place, the outermost first.
     open_unsafe: Vec<usize>,
+    /// How many names were not known so far.
+    unknown_names: usize,
     /// Whether this is what a pointer is moved by.
     in_offset: bool,
     /// The left side of a comparison whose right side, without parentheses, comes next.
@@ -194,9 +197,9 @@ pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: 
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
-    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, .. } = checker;
+    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, .. } = checker;
     let mut variables = variables.len();
-    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables);
+    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables, errors);
     Tree { func, nodes, variables, body, types, constants, facts, unsafe_blocks }
 }
 
@@ -227,6 +230,7 @@ impl<'a> Checker<'a> {
             annotated: Vec::new(),
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
+            unknown_names: 0,
             in_offset: false,
             compared: None,
             ended: Vec::new(),
@@ -278,7 +282,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let node = self.param_node(id, &kind, place);
-            if param.mutable {
+            if param.mutable.is_some() {
                 let ty = self.node(node).ty.clone();
                 let var = self.new_variable(&name, ty, node);
                 self.bind(&name, Binding::Var(var));
@@ -413,6 +417,17 @@ impl<'a> Checker<'a> {
 }
 
 impl Val {
+    /// How many parts it has, through all levels, itself included; and how many levels.
+    fn size(&self) -> (usize, usize) {
+        match self {
+            Val::One(_) | Val::Unit(_) => (1, 0),
+            Val::Tuple(parts, _) => {
+                let sizes = parts.iter().map(Val::size);
+                sizes.fold((1, 1), |(all, levels), (size, depth)| (all + size, levels.max(depth + 1)))
+            }
+        }
+    }
+
     fn place(&self) -> Place {
         match self {
             Val::One(operand) => operand.place,

@@ -1,7 +1,9 @@
 //! Patterns of `let` and of closures: names and tuples.
 
-use syn::Pat;
+use std::collections::BTreeMap;
+
 use syn::visit::Visit;
+use syn::{Ident, Pat};
 
 use super::{Binding, Checker, Val};
 use crate::error::Checked;
@@ -73,6 +75,21 @@ impl Checker<'_> {
         }
     }
 
+    /// Refuses a name that patterns bind twice: those of a `let`, or of the parameters of a closure.
+    pub(super) fn unique(&mut self, pats: &[&Pat]) {
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        for (index, pat) in pats.iter().enumerate() {
+            let mut names = Vec::new();
+            names_of(pat, &mut names);
+            for ident in names {
+                let Some(before) = seen.insert(ident.to_string(), index) else { continue };
+                let whose = if before == index { "in the same pattern" } else { "in this parameter list" };
+                let message = format!("identifier `{ident}` is bound more than once {whose}");
+                self.report_help(Place::at(ident.span()), message, "give each a name of its own");
+            }
+        }
+    }
+
     /// Binds the names of a pattern that has been refused.
     pub(super) fn bind_silent(&mut self, pat: &Pat) {
         let mut names = Names(Vec::new());
@@ -102,5 +119,17 @@ impl Checker<'_> {
                 Binding::Poison
             }
         }
+    }
+}
+
+/// The names that a pattern binds, in order.
+fn names_of<'p>(pat: &'p Pat, out: &mut Vec<&'p Ident>) {
+    match pat {
+        Pat::Ident(p) => out.push(&p.ident),
+        Pat::Paren(p) => names_of(&p.pat, out),
+        Pat::Type(p) => names_of(&p.pat, out),
+        Pat::Tuple(p) => p.elems.iter().for_each(|pat| names_of(pat, out)),
+        // Refused when it is bound.
+        _ => {}
     }
 }

@@ -1,7 +1,7 @@
 //! Statements: `let`, assignment, expressions as statements.
 
 use kernel_core::ir::{MemoryOp, Op};
-use syn::{Attribute, Expr, ExprAssign, ExprBinary, Local};
+use syn::{Expr, ExprAssign, ExprBinary, Local};
 
 use super::binary::operator;
 use super::block::Flow;
@@ -23,10 +23,7 @@ impl Checker<'_> {
                 self.compound(binary);
                 false
             }
-            Expr::If(stmt) => {
-                self.refuse_attrs(&stmt.attrs);
-                matches!(self.if_expr(stmt, false), Flow::Diverges)
-            }
+            Expr::If(stmt) => matches!(self.if_expr(stmt, false), Flow::Diverges),
             Expr::ForLoop(stmt) => {
                 self.for_loop(stmt);
                 false
@@ -73,7 +70,6 @@ impl Checker<'_> {
 
     /// `let pattern: type = value;`
     pub(super) fn local(&mut self, local: &Local) {
-        self.refuse_attrs(&local.attrs);
         let (pat, ty) = match &local.pat {
             syn::Pat::Type(typed) => (&*typed.pat, Some(&*typed.ty)),
             pat => (pat, None),
@@ -99,11 +95,11 @@ impl Checker<'_> {
             (Ok(_), Some(Err(reported))) | (Err(reported), _) => Err(reported),
             (Ok(val), None) => Ok(val),
         };
+        self.unique(&[pat]);
         self.bind_pattern(pat, val);
     }
 
     fn assign(&mut self, assign: &ExprAssign) {
-        self.refuse_attrs(&assign.attrs);
         let val = self.expr(&assign.right);
         self.assign_to(&assign.left, val);
     }
@@ -255,7 +251,6 @@ impl Checker<'_> {
 
     /// `x += value`
     fn compound(&mut self, binary: &ExprBinary) {
-        self.refuse_attrs(&binary.attrs);
         let right = self.operand(&binary.right);
         let var = self.assignable(&binary.left);
         let (Ok(right), Ok(var), Some((op, _))) = (right, var, operator(&binary.op)) else { return };
@@ -267,24 +262,5 @@ impl Checker<'_> {
         let left = Operand { node, place: left_place };
         let Ok(result) = self.binary(op, left, right, place, Place::of_tokens(&binary.op)) else { return };
         let _ = self.set(var, result);
-    }
-
-    /// Attributes that change the meaning of code.
-    pub(super) fn refuse_attrs(&mut self, attrs: &[Attribute]) {
-        for attr in attrs {
-            let harmless = ["doc", "allow", "expect", "warn", "deny", "rustfmt"];
-            let path = attr.path();
-            if path.segments.first().is_some_and(|s| harmless.iter().any(|h| s.ident == h)) {
-                continue;
-            }
-            let name = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
-            let place = Place::of_tokens(attr);
-            let help = match name.as_str() {
-                "cfg" | "cfg_attr" => "write `if` on a `const FLAG: bool` parameter",
-                "stages" | "unroll" | "warp_specialize" | "flatten" => "this attribute belongs on a `for` loop",
-                _ => "remove it",
-            };
-            self.report_help(place, format!("`#[{name}]` is not supported here"), help);
-        }
     }
 }

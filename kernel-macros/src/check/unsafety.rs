@@ -29,7 +29,6 @@ pub struct UnsafeBlock {
 impl Checker<'_> {
     /// The statements of an `unsafe` block; `want` says whether its value is used.
     pub(super) fn unsafe_block(&mut self, block: &ExprUnsafe, want: bool) -> Flow {
-        self.refuse_attrs(&block.attrs);
         // All that an `unsafe fn` does is unsafe.
         let is_used = self.signature.is_unsafe;
         let (attrs, token, braces) = (block.attrs.clone(), block.unsafe_token, block.block.brace_token.span.join());

@@ -26,7 +26,7 @@ fn examples_compile() {
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 8);
+    assert_eq!(kernels, 9);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.

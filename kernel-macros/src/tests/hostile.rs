@@ -297,3 +297,14 @@ fn many_statements_are_no_chain() {
     let (_, messages) = expand("", &format!("fn k(out: PtrMut<i32>, n: i32) {{ {source} }}"));
     assert_eq!(messages, Vec::<String>::new());
 }
+
+#[test]
+fn names_may_be_raw_and_begin_with_digits_after_an_underscore() {
+    for source in ["fn _2d(out: PtrMut<i32>) { store(out, 1); }", "fn r#match(r#in: PtrMut<i32>) { store(r#in, 1); }"] {
+        assert_eq!(expand("", source).1, Vec::<String>::new());
+    }
+    let messages = expand("", "fn k(r#type: PtrMut<i32>, r#type: i32) { store(r#type, 1); }").1;
+    assert!(messages[0].contains("is used for two parameters"), "{messages:?}");
+    let messages = expand("", "fn k<const r#fn: usize, r#fn: Num>(r#fn: i32) { }").1;
+    assert!(messages[0].contains("is used for two parameters"), "{messages:?}");
+}

@@ -6,6 +6,8 @@ mod cases;
 mod documentation;
 mod hostile;
 mod launchers;
+mod limits;
+mod lints;
 mod programs;
 mod speed;
 mod spellings;

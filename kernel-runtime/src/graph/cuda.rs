@@ -131,12 +131,13 @@ impl CudaGraph {
     /// Gives a replay to the stream, after `begin` has ordered it; it is told the replay's first
     /// launch.
     pub(super) fn launch(&self, stream: &Stream, begin: impl FnOnce(LaunchId) -> Result<()>) -> Result<()> {
+        let ledger = stream.ledger();
         let stream = stream.cudarc().ok_or_else(|| Error::Unsupported {
             what: "replaying a graph of a GPU on the CPU".into(),
             reason: "capture the launches on the stream that shall run them".into(),
         })?;
         self.memory.bind()?;
-        self.records.replay(|first| {
+        self.records.replay(ledger, |first| {
             begin(first)?;
             // SAFETY: both handles are alive and of the current context; the graph's owner keeps
             // its buffers alive, whose uses `begin` has ordered.

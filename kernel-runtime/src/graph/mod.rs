@@ -25,9 +25,9 @@
 //! whatever else uses them. A buffer that is dropped stays usable for the graph, which is then the
 //! only one that can see it.
 //!
-//! **Errors** of a replay reach whoever reads what it wrote, or synchronises its stream, like those
-//! of a launch. Where one recorded launch fails in several replays before anybody looks, the first
-//! failure is told.
+//! **Errors** of a replay reach whoever reads what depends on it, or synchronises its stream, like those
+//! of a launch; each launch of the graph has its own. Where one recorded launch fails in several replays before anybody
+//! looks, the first failure is told, to the first who reads what any of these replays wrote.
 //!
 //! On a GPU, a graph is the driver's, made node by node, each after the one before: nothing is put
 //! into the stream while it is recorded, so other threads may use the stream, and the first launch
@@ -38,6 +38,7 @@ mod cuda;
 pub(crate) mod recording;
 #[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod records;
+mod steps;
 mod uses;
 
 use crate::error::Result;
@@ -51,6 +52,7 @@ pub(crate) use recording::HostLaunch;
 use recording::Recording;
 pub(crate) use records::GraphRecords;
 use std::fmt;
+pub(crate) use steps::Steps;
 use uses::Uses;
 
 /// Recorded launches. Made by [`Stream::capture`] and [`Device::capture`](crate::Device::capture).
@@ -116,7 +118,7 @@ impl Graph {
     /// # Errors
     ///
     /// [`Error::Driver`](crate::Error::Driver). What goes wrong in the kernels is the error of
-    /// whoever reads a buffer that they write, or synchronises the stream.
+    /// whoever reads data that depends on them, or synchronises the stream.
     /// [`Error::Unsupported`](crate::Error::Unsupported) inside [`Stream::capture`].
     pub fn replay(&self) -> Result<()> {
         recording::refuse("replaying a graph")?;
@@ -126,7 +128,11 @@ impl Graph {
         let _entered = gate::enter(self.uses.gates());
         match &self.work {
             Work::Host(launches) => self.run(launches),
-            Work::Cuda(graph) => graph.launch(&self.stream, |first| self.uses.begin(&self.stream, first)),
+            Work::Cuda(graph) => graph.launch(&self.stream, |first| {
+                self.uses.begin(&self.stream)?;
+                self.uses.note(&self.stream, first, true);
+                Ok(())
+            }),
         }
     }
 
@@ -134,7 +140,13 @@ impl Graph {
     /// a GPU.
     fn run(&self, launches: &[Box<dyn HostLaunch>]) -> Result<()> {
         let first = LaunchId::reserve(self.launches);
-        self.uses.begin(&self.stream, first)?;
+        self.uses.begin(&self.stream)?;
+        let result = self.run_all(launches, first);
+        self.uses.note(&self.stream, first, false);
+        result
+    }
+
+    fn run_all(&self, launches: &[Box<dyn HostLaunch>], first: LaunchId) -> Result<()> {
         for (launch, index) in launches.iter().zip(0..) {
             // SAFETY: the graph keeps the memory alive; behind the gates, and after `begin`, nobody
             // else uses it.
@@ -142,7 +154,7 @@ impl Graph {
                 if !error.is_from_kernel() {
                     return Err(error);
                 }
-                self.stream.push_error(first.plus(index), error);
+                self.stream.ledger().lock().push_error(self.stream.id(), first.plus(index), error);
             }
         }
         Ok(())

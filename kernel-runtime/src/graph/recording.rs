@@ -4,8 +4,9 @@
 //! flag of the thread, which is all that an ordinary launch looks at.
 
 use super::cuda::CudaRecording;
-use super::uses::Uses;
+use super::uses::NewUses;
 use crate::error::{Error, Result};
+use crate::ledger::Touch;
 use crate::storage::Storage;
 use crate::stream::Stream;
 use std::cell::{Cell, RefCell};
@@ -20,7 +21,7 @@ thread_local! {
 /// What has been recorded so far.
 pub(crate) struct Recording {
     pub(super) stream: Stream,
-    pub(super) uses: Uses,
+    pub(super) uses: NewUses,
     pub(super) launches: u64,
     pub(super) work: Work,
 }
@@ -71,7 +72,7 @@ pub(super) fn begin(stream: &Stream) -> Result<Session> {
         Some(memory) => Work::Cuda(CudaRecording::new(memory)?),
         None => Work::Host(Vec::new()),
     };
-    let recording = Recording { stream: stream.clone(), uses: Uses::default(), launches: 0, work };
+    let recording = Recording { stream: stream.clone(), uses: NewUses::default(), launches: 0, work };
     RECORDING.set(Some(recording));
     IS_ACTIVE.set(true);
     Ok(Session(()))
@@ -105,9 +106,11 @@ pub(crate) fn record<R>(stream: &Stream, launch: impl FnOnce(&mut Recording) -> 
 }
 
 impl Recording {
-    /// Notes that the launch that is recorded next uses a buffer.
-    pub(crate) fn add_use(&mut self, storage: &Arc<Storage>, written: Option<Range<usize>>) {
-        self.uses.add(storage, written, self.launches);
+    /// Notes that the launch that is recorded next is given a part of a buffer, and what it does to it.
+    pub(crate) fn add_use(&mut self, storage: &Arc<Storage>, range: Range<usize>, loads: bool, writes: bool) {
+        // The graph keeps buffers that a launch does nothing to as well.
+        let touch = Touch::of(loads, writes).unwrap_or(Touch::Read);
+        self.uses.add(storage, range, touch, self.launches);
     }
 
     /// Records a launch of the host.
@@ -116,17 +119,23 @@ impl Recording {
             Work::Host(launches) => launches.push(launch),
             Work::Cuda(_) => return Err(refused("a launch on the CPU")),
         }
+        self.uses.end(self.launches, true);
         self.launches += 1;
         Ok(())
     }
 
     /// Records a launch on the GPU.
     #[cfg(feature = "jit")]
-    pub(crate) fn add_kernel(&mut self, make: impl FnOnce(&mut CudaRecording, u64) -> Result<()>) -> Result<()> {
+    pub(crate) fn add_kernel(
+        &mut self,
+        can_fail: bool,
+        make: impl FnOnce(&mut CudaRecording, u64) -> Result<()>,
+    ) -> Result<()> {
         match &mut self.work {
             Work::Cuda(graph) => make(graph, self.launches)?,
             Work::Host(_) => return Err(refused("a launch on a GPU")),
         }
+        self.uses.end(self.launches, can_fail);
         self.launches += 1;
         Ok(())
     }

@@ -6,6 +6,7 @@
 use crate::context::CudaMemory;
 use crate::driver::MappedMemory;
 use crate::error::{Error, Result};
+use crate::ledger::Ledger;
 use crate::record::{LaunchId, LaunchRecord, ReportSource};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,7 +63,7 @@ impl RecordPool {
     /// The records of a graph of so many launches.
     pub(super) fn finish(self, launches: u64) -> GraphRecords {
         let RecordPool { memory, slots, blocks } = self;
-        let state = State { slots, launches, replays: 0, completed: 0, first: None, _blocks: blocks };
+        let state = State { slots, launches, replays: 0, first: None, _blocks: blocks };
         GraphRecords { state: Mutex::new(state), memory }
     }
 }
@@ -78,9 +79,8 @@ struct State {
     launches: u64,
     /// How many replays were made.
     replays: u64,
-    /// How many of them are known to be complete, with nothing left in the records.
-    completed: u64,
-    /// The number of the first launch of the latest replay.
+    /// The number of the first launch of the replays that are not known to be complete. As they share their records, a
+    /// failure may be that of any of them: they are one to the ledger.
     first: Option<LaunchId>,
     /// Keeps the slots' memory.
     _blocks: Vec<MappedMemory>,
@@ -93,10 +93,15 @@ impl GraphRecords {
 
     /// Makes a replay. It is `give`n the number of its first launch, and no other replay comes
     /// between.
-    pub(super) fn replay(&self, give: impl FnOnce(LaunchId) -> Result<()>) -> Result<()> {
+    pub(super) fn replay(&self, ledger: &Ledger, give: impl FnOnce(LaunchId) -> Result<()>) -> Result<()> {
         let mut state = self.lock();
-        let first = LaunchId::reserve(state.launches);
-        give(first)?;
+        let first = state.first.unwrap_or_else(|| LaunchId::reserve(state.launches));
+        if let Err(error) = give(first) {
+            if state.first.is_none() {
+                ledger.lock().resolve_replay(first, state.launches);
+            }
+            return Err(error);
+        }
         state.replays += 1;
         state.first = Some(first);
         Ok(())
@@ -110,34 +115,37 @@ impl GraphRecords {
 
     /// Whether a replay may still run.
     pub(super) fn may_be_in_use(&self) -> bool {
-        let state = self.lock();
-        state.completed < state.replays
+        self.lock().first.is_some()
     }
 
-    /// Takes the errors of the first `replays` replays, which are complete. If there have been more
-    /// since, these may be writing to the records now, and whoever waits for them takes the errors.
-    pub(crate) fn complete(&self, replays: u64, found: &mut dyn FnMut(LaunchId, Error)) {
+    /// Takes the errors of the first `replays` replays, which are complete; gives the number of their first launch, and
+    /// how many launches there are. If there have been more replays since, these may be writing to the records now, and
+    /// whoever waits for them takes the errors.
+    pub(crate) fn complete(&self, replays: u64, found: &mut dyn FnMut(LaunchId, Error)) -> Option<(LaunchId, u64)> {
         let mut state = self.lock();
-        let Some(first) = state.first.filter(|_| state.replays == replays && state.completed < replays) else {
-            return;
-        };
-        state.completed = replays;
+        if state.replays != replays {
+            return None;
+        }
+        let first = state.first.take()?;
         for slot in &state.slots {
             // SAFETY: no replay runs, and none starts while the lock is held.
             if let Some(error) = unsafe { slot.take_error() } {
                 found(first.plus(slot.launch), error);
             }
         }
+        Some((first, state.launches))
     }
 
-    /// Takes the error of a launch, which is complete, if it belongs to the latest replay and has
-    /// failed.
-    pub(crate) fn take(&self, launch: LaunchId) -> Option<Error> {
+    /// Whether a launch has reported an error, if it is one of the replays that are not known to be complete. Another
+    /// of them may be writing it now.
+    pub(crate) fn has_failed(&self, launch: LaunchId) -> bool {
         let state = self.lock();
-        let index = launch.get().checked_sub(state.first?.get())?;
-        let place = state.slots.binary_search_by_key(&index, |slot| slot.launch).ok()?;
-        // SAFETY: the launch is complete, and no later replay was made.
-        unsafe { state.slots[place].take_error() }
+        let index = state.first.and_then(|first| launch.get().checked_sub(first.get()));
+        let place = index.and_then(|index| state.slots.binary_search_by_key(&index, |slot| slot.launch).ok());
+        // SAFETY: the memory is alive. The GPU may be writing it, hence volatile.
+        place.is_some_and(
+            |place| unsafe { (&raw const (*state.slots[place].record.as_ptr()).state).read_volatile() } != 0,
+        )
     }
 }
 

@@ -1,11 +1,12 @@
-//! Which buffers a graph uses, and which of its launches wrote them last.
+//! Which buffers a graph uses, and what its launches do to them.
 
+use super::steps::Steps;
 use crate::error::Result;
 use crate::gate::Gate;
+use crate::ledger::{Ledger, Place, Touch};
 use crate::record::LaunchId;
 use crate::storage::Storage;
 use crate::stream::Stream;
-use crate::tracking::PARTS_LIMIT;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,57 +15,83 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Uses {
     uses: Vec<Use>,
-    /// Places in `uses` by the address of the storage, while launches are recorded.
-    index: FxHashMap<usize, usize>,
+    steps: Arc<Steps>,
 }
 
 struct Use {
     storage: Arc<Storage>,
-    /// Bytes that are written, with the launch that does it, in the order of launches. What a
-    /// later launch overwrites is left out.
-    writes: Vec<(Range<usize>, u64)>,
+    is_read: bool,
+    is_written: bool,
 }
 
-impl Uses {
-    /// Adds the use of a buffer by a launch, which writes these bytes of it.
-    pub(super) fn add(&mut self, storage: &Arc<Storage>, written: Option<Range<usize>>, launch: u64) {
+/// The buffers while launches are recorded.
+#[derive(Default)]
+pub(super) struct NewUses {
+    uses: Vec<Use>,
+    steps: Steps,
+    /// Places in `uses` by the address of the storage.
+    index: FxHashMap<usize, usize>,
+}
+
+impl NewUses {
+    /// Adds the use of a part of a buffer by a launch.
+    pub(super) fn add(&mut self, storage: &Arc<Storage>, range: Range<usize>, touch: Touch, launch: u64) {
         let place = *self.index.entry(Arc::as_ptr(storage).addr()).or_insert_with(|| {
             storage.gate().shut();
-            self.uses.push(Use { storage: storage.clone(), writes: Vec::new() });
+            self.uses.push(Use { storage: storage.clone(), is_read: false, is_written: false });
             self.uses.len() - 1
         });
-        if let Some(range) = written {
-            let writes = &mut self.uses[place].writes;
-            writes.retain(|(earlier, _)| !(range.start <= earlier.start && earlier.end <= range.end));
-            if writes.len() >= PARTS_LIMIT {
-                // As for launches: its errors are still delivered by synchronising.
-                writes.remove(0);
-            }
-            writes.push((range, launch));
-        }
+        self.uses[place].is_read |= touch.reads();
+        self.uses[place].is_written |= touch.writes();
+        self.steps.add(launch, place, range, touch);
+    }
+
+    /// The launch with this number is recorded.
+    pub(super) fn end(&mut self, launch: u64, can_fail: bool) {
+        self.steps.end(launch, can_fail);
     }
 
     /// All uses are there.
-    pub(super) fn finish(self) -> Self {
-        Uses { uses: self.uses, index: FxHashMap::default() }
+    pub(super) fn finish(self) -> Uses {
+        Uses { uses: self.uses, steps: Arc::new(self.steps) }
     }
+}
 
+impl Uses {
     /// What a replay enters.
     pub(super) fn gates(&self) -> impl Iterator<Item = &Gate> {
         self.uses.iter().map(|used| used.storage.gate())
     }
 
-    /// Orders a replay, whose first launch is `first`, after the other uses of the buffers.
-    pub(super) fn begin(&self, stream: &Stream, first: LaunchId) -> Result<()> {
+    /// Orders a replay after the other uses of the buffers.
+    pub(super) fn begin(&self, stream: &Stream) -> Result<()> {
         for used in &self.uses {
-            if used.writes.is_empty() {
-                used.storage.begin_read(stream)?;
-            }
-            for (range, launch) in &used.writes {
-                used.storage.begin_write(stream, range.clone(), first.plus(*launch))?;
+            match used.is_written {
+                true => used.storage.begin_write(stream)?,
+                false => used.storage.begin_read(stream)?,
             }
         }
         Ok(())
+    }
+
+    /// Notes a replay, whose first launch is `first`, behind the gates and before it can end. `is_open` says that it is
+    /// not yet known how it ends.
+    pub(super) fn note(&self, stream: &Stream, first: LaunchId, is_open: bool) {
+        let ledger = stream.ledger();
+        if self.steps.can_fail() || self.reads_suspect(ledger) {
+            let buffers = self.uses.iter().map(|used| used.storage.contents());
+            let place = ledger.lock().append_replay(stream.id(), first, &self.steps, is_open, buffers);
+            self.set_suspect(place);
+        }
+    }
+
+    fn reads_suspect(&self, ledger: &Ledger) -> bool {
+        self.uses.iter().any(|used| used.is_read && used.storage.is_suspect(ledger))
+    }
+
+    fn set_suspect(&self, place: Place) {
+        // Of how many bytes each launch writes there is no need to speak.
+        self.uses.iter().filter(|used| used.is_written).for_each(|used| used.storage.set_suspect(place, 0));
     }
 }
 
@@ -75,21 +102,26 @@ mod tests {
     use crate::storage::Fill;
 
     #[test]
-    fn later_writes_replace_what_they_cover() -> Result<()> {
+    fn a_buffer_is_kept_once_and_each_launch_has_its_uses() -> Result<()> {
         let device = Device::cpu();
         let storage = |len| Storage::new(&device, device.default_stream(), len, 1, Fill::Zero).map(Arc::new);
         let (a, b) = (storage(100)?, storage(100)?);
-        let mut uses = Uses::default();
-        uses.add(&a, None, 0);
-        uses.add(&b, Some(0..50), 0);
-        uses.add(&b, Some(50..100), 1);
-        uses.add(&b, Some(40..100), 2);
-        uses.add(&a, None, 2);
+        let mut uses = NewUses::default();
+        uses.add(&a, 0..100, Touch::Read, 0);
+        uses.add(&b, 0..50, Touch::Write, 0);
+        uses.end(0, true);
+        uses.add(&b, 50..100, Touch::Write, 1);
+        uses.end(1, false);
         let uses = uses.finish();
-        let writes: Vec<_> = uses.uses.iter().map(|used| used.writes.clone()).collect();
-        assert_eq!(writes, [vec![], vec![(0..50, 0), (40..100, 2)]]);
         assert_eq!(uses.gates().count(), 2);
         assert!(a.gate().is_shut() && b.gate().is_shut());
+        let buffers: Vec<_> = [&a, &b].iter().map(|storage| storage.used(0..0, Touch::Update)).collect();
+        let first = LaunchId::next();
+        let launches: Vec<_> = uses.steps.launches(first, &buffers).collect();
+        assert_eq!((launches[0].0, launches[1].0), (Some(first), None));
+        let parts: Vec<_> =
+            launches.iter().flat_map(|(_, uses)| uses).map(|used| (used.buffer, used.range())).collect();
+        assert_eq!(parts, [(a.contents(), 0..100), (b.contents(), 0..50), (b.contents(), 50..100)]);
         Ok(())
     }
 }

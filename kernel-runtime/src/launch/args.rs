@@ -17,7 +17,7 @@ use crate::dtype::{DType, ElementType};
 use crate::error::Result;
 use crate::gate::{self, Entered};
 use crate::graph::recording::Recording;
-use crate::record::LaunchId;
+use crate::ledger::{Ledger, Place, Touch, Use};
 use crate::storage::{Address, Storage};
 use crate::stream::Stream;
 use crate::tensor::{DescRef, DescRefMut, Inner, TensorLayout};
@@ -340,33 +340,51 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Orders the use of a buffer, which the caller gives to `stream` next as part of `launch`. It
-    /// has been checked with [`Arg::check_device`].
+    /// Orders the use of a buffer, which the caller gives to `stream` next. It has been checked with
+    /// [`Arg::check_device`].
     #[inline]
-    pub(super) fn prepare(&self, stream: &Stream, launch: LaunchId) -> Result<()> {
+    pub(super) fn prepare(&self, stream: &Stream) -> Result<()> {
         match self.storage {
-            Some(storage) if self.kind.is_written() => storage.begin_write_here(stream, self.range(), launch),
+            Some(storage) if self.kind.is_written() => storage.begin_write_here(stream),
             Some(storage) => storage.begin_read_here(stream),
             None => Ok(()),
         }
     }
 
-    /// As [`Arg::prepare`], and the check of the device, where all uses of the buffer so far were on the stream with
-    /// this key, no graph uses it, and if it is written, it is so from end to end. Does nothing otherwise.
+    /// Whether neither [`Arg::prepare`] nor the check of the device has anything to do: all uses of the buffer so far
+    /// were on the stream with this key, and no graph uses it.
     #[cfg(feature = "jit")]
     #[inline]
-    pub(super) fn prepare_at_once(&self, stream_key: u64, launch: LaunchId) -> bool {
-        match self.storage {
-            Some(storage) if self.kind.is_written() => storage.write_at_once(stream_key, self.range(), launch),
-            Some(storage) => storage.read_at_once(stream_key),
-            None => true,
+    pub(super) fn is_at_once(&self, stream_key: u64) -> bool {
+        self.storage.is_none_or(|storage| storage.is_at_once(stream_key))
+    }
+
+    /// The use of a buffer as the ledger takes it; `loads` says whether the kernel loads from it.
+    #[inline]
+    pub(super) fn used(&self, loads: bool) -> Option<Use> {
+        Some(self.storage?.used(self.range(), Touch::of(loads, self.kind.is_written())?))
+    }
+
+    /// Whether what the buffer holds may depend on a launch that has failed, or may yet prove to have.
+    #[inline]
+    pub(super) fn is_suspect(&self, ledger: &Ledger) -> bool {
+        self.storage.is_some_and(|storage| storage.is_suspect(ledger))
+    }
+
+    /// The operation at this place of the ledger writes the buffer, if any does.
+    #[inline]
+    pub(super) fn set_suspect(&self, place: Place) {
+        if let Some(storage) = self.storage
+            && self.kind.is_written()
+        {
+            storage.set_suspect(place, self.range().len());
         }
     }
 
-    /// Notes the use of a buffer by the launch that is recorded next.
-    pub(super) fn note(&self, recording: &mut Recording) {
+    /// Notes the use of a buffer by the launch that is recorded next, and whether that loads from it.
+    pub(super) fn note(&self, recording: &mut Recording, loads: bool) {
         if let Some(storage) = self.storage {
-            recording.add_use(storage, self.kind.is_written().then(|| self.range()));
+            recording.add_use(storage, self.range(), loads, self.kind.is_written());
         }
     }
 }

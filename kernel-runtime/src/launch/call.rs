@@ -291,7 +291,9 @@ impl<C, G> Call<'_, C, G> {
     /// [`Error::Llvm`], [`Error::OutOfMemory`], [`Error::Driver`].
     ///
     /// What goes wrong while it runs ([`Error::OutOfBounds`], [`Error::AssertFailed`],
-    /// [`Error::TimeLimit`]) is the error of whoever reads a buffer that it writes, or synchronises its stream.
+    /// [`Error::TimeLimit`]) is the error of whoever reads data that depends on it, or synchronises its stream; never of a later launch. That is
+    /// a buffer that it writes, until the host sets all of it, and what later launches and copies
+    /// make of that, whatever else is written there meanwhile. Each error is delivered once, the oldest first.
     ///
     /// [`Error::InvalidGrid`]: crate::Error::InvalidGrid
     /// [`Error::WrongDevice`]: crate::Error::WrongDevice

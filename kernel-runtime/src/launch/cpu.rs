@@ -9,6 +9,7 @@ use super::fault::{FaultAt, ParamNames};
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::Key;
+use super::loads::{self, Loads};
 use super::spec::{Checking, ParamSpecs, Spec, Tuning};
 use super::tile_size::LargestTile;
 use super::timing::Timings;
@@ -26,6 +27,7 @@ use std::time::Duration;
 pub(super) struct CpuVariant {
     program: Program,
     names: ParamNames,
+    loads: Loads,
     largest: LargestTile,
 }
 
@@ -55,7 +57,9 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     let launch = CpuLaunch { kernel, variant, inputs, grid: place.grid, limit };
     if recording::is_active() {
         return recording::record(place.stream, |recording| {
-            call.args.iter().for_each(|arg| arg.note(recording));
+            for (index, arg) in call.args.iter().enumerate() {
+                arg.note(recording, variant.loads.loads_from(index));
+            }
             recording.add_host_launch(Box::new(launch))
         });
     }
@@ -63,17 +67,21 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     // Until the end, as the kernel runs here and now.
     let _entered = enter(&call.args);
     for arg in call.args.iter() {
-        arg.prepare(place.stream, id)?;
+        arg.prepare(place.stream)?;
     }
     // SAFETY: the buffers are borrowed here: those that the kernel writes exclusively, the others
     // so that nobody writes them. `prepare` has waited for earlier uses.
-    match unsafe { launch.run() } {
-        Err(error) if error.is_from_kernel() => {
-            place.stream.push_error(id, error);
-            Ok(())
-        }
-        result => result,
+    let (failed, result) = match unsafe { launch.run() } {
+        Err(error) if error.is_from_kernel() => (Some(error), Ok(())),
+        result => (None, result),
+    };
+    let ledger = place.stream.ledger();
+    if failed.is_some() || variant.loads.reads_suspect(&call.args, ledger) {
+        let uses = variant.loads.uses(&call.args);
+        let place = ledger.lock().append_ended(place.stream.id(), id, failed, uses);
+        loads::set_suspect(&call.args, place);
     }
+    result
 }
 
 // SAFETY: the inputs are addresses, which whoever calls `run` vouches for.
@@ -102,7 +110,8 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVaria
         let program = timings.stage("interpreter", || Program::new(&bound));
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        Ok(CpuVariant { program, names: ParamNames::of(bound.func()), largest: LargestTile::of(&bound) })
+        let (names, loads) = (ParamNames::of(bound.func()), Loads::of(bound.func()));
+        Ok(CpuVariant { program, names, loads, largest: LargestTile::of(&bound) })
     })
 }
 

@@ -8,6 +8,7 @@
 //! | `invocation` | what every launch does before it comes to a backend |
 //! | `spec`, `key`, `cache` | what variants are made from, their keys, one compilation per key |
 //! | `list` | the short lists that calls are made of |
+//! | `loads` | which buffers what a launch writes can depend on |
 //! | `bind` | from generic to bound tile IR, with errors that show the source |
 //! | `cpu`, `gpu` | the backends: the interpreter; code generation, the driver |
 //! | `fault` | what failing programs report, as [`Error`](crate::Error)s |
@@ -22,7 +23,9 @@
 //!    hold for such arguments; where they do not hold, a second variant that checks every access runs instead;
 //! 4. buffers that have only been used on this stream are known to be on its device, and need one compare each; for
 //!    others, devices are compared and streams made to wait. Each notes its reader or writer;
-//! 5. the kernel is given to the stream, with parameters that are read where the call has them.
+//! 5. a launch that can fail gets a record, and with launches that read what such a one wrote it is appended to the
+//!    ledger of its context, which knows whose errors readers are told;
+//! 6. the kernel is given to the stream, with parameters that are read where the call has them.
 
 mod args;
 mod bind;
@@ -40,6 +43,7 @@ mod invocation;
 mod kernel;
 mod key;
 mod list;
+mod loads;
 #[cfg(not(feature = "jit"))]
 mod no_jit;
 #[cfg(not(feature = "jit"))]

@@ -8,6 +8,7 @@
 //! | `flow` | early return, short circuits, branches, loops, swaps |
 //! | `hints` | promises that hold, and ones that do not |
 //! | `products` | matrix products, 8-bit floats |
+//! | `held_factors` | left factors that outlive a trip of a loop, beside others that do not |
 //! | `running` | scans and atomics |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
@@ -26,6 +27,7 @@ mod bounds;
 mod constants;
 mod descriptors;
 mod flow;
+mod held_factors;
 mod hints;
 mod language;
 mod launches;

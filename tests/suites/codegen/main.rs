@@ -1,9 +1,12 @@
 //! Generated code, looked at without a GPU.
 
 mod determinism;
+mod held_factors;
 mod kernels;
 mod names;
+mod pressed;
 mod reports;
+mod room;
 mod safety;
 mod shape;
 mod tensors;

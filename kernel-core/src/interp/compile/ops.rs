@@ -204,7 +204,8 @@ impl Compiler<'_> {
             MemoryOp::AtomicCas { .. } => {
                 let kind = AtomicKind::CompareExchange(self.operand(operation, 1)?);
                 let value = self.operand(operation, 2)?;
-                self.atomic(operation, kind, value, None)?;
+                let mask = self.optional(operation, 3)?;
+                self.atomic(operation, kind, value, mask)?;
             }
             MemoryOp::CheckBounds { param, store } => {
                 let offsets = self.operand(operation, 0)?;

@@ -4,6 +4,7 @@
 //! that it touches. What was compiled lies scattered; the few words of it that each launch needs are copied here.
 
 use super::super::args::Arg;
+use super::super::loads::Loads;
 use super::module::Loaded;
 use super::variant::Variant;
 use cudarc::driver::sys;
@@ -24,6 +25,7 @@ pub(super) struct Plan {
     threads: u32,
     shared_bytes: u32,
     has_conditions: bool,
+    loads: Loads,
     sources: Sources,
 }
 
@@ -70,6 +72,7 @@ impl Plan {
             threads: compiled.threads(),
             shared_bytes: compiled.shared_bytes,
             has_conditions: !compiled.conditions.is_empty(),
+            loads: variant.loads,
             sources: sources(&compiled.abi),
         }
     }
@@ -95,6 +98,12 @@ impl Plan {
     #[inline]
     pub(super) fn has_conditions(&self) -> bool {
         self.has_conditions
+    }
+
+    /// The parameters that the kernel loads from.
+    #[inline]
+    pub(super) fn loads(&self) -> Loads {
+        self.loads
     }
 
     /// Where parameters come from.

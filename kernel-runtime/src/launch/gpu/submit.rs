@@ -3,14 +3,15 @@
 use super::super::args::{Arg, ArgKind, enter};
 use super::super::invocation::{Invocation, Place};
 use super::super::kernel::Kernel;
+use super::super::loads;
 use super::Ready;
 use super::plan::{INLINE_PARAMS, Plan, Pointers};
 use crate::driver::wrap;
 use crate::error::{Error, Result};
 use crate::gate::Entered;
 use crate::graph::{KernelNode, recording};
-use crate::record::LaunchId;
-use crate::stream::{Stream, StreamHandle};
+use crate::ledger::{Ledger, Place as Noted};
+use crate::stream::{RecordHandle, Stream, StreamHandle};
 use crate::tensor::{Encoded, Map};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys;
@@ -19,6 +20,10 @@ use kernel_codegen::check::{LaunchConditions, LaunchValues};
 use kernel_core::ir::ParamId;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+
+/// Launches that are noted in the ledger between two looks at which of them have ended: as many as have marks in a
+/// stream, so that what a stream that keeps up has done is forgotten before the ledger is full.
+const LOOK_EVERY: u64 = 512;
 
 /// A launch as its conditions see it.
 struct Launch<'l> {
@@ -101,23 +106,17 @@ impl Params {
 pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, place: &Place<'_>) -> Result<()> {
     let stream = place.stream;
     let Some(handle) = stream.handle() else { return Err(no_handle(place)) };
-    let record = match &ready.variant.reports {
-        Some(reports) => Some(stream.acquire_record(reports.clone())?),
-        None => None,
+    let key = stream.key();
+    let _entered = match args.iter().all(|arg| arg.is_at_once(key)) {
+        true => None,
+        false => Some(prepare(call, stream)?),
     };
-    let (launch, report_slot) = match &record {
-        Some(record) => (record.id(), record.device_ptr()),
-        None => (LaunchId::next(), 0),
-    };
+    let record = note(args, ready, stream)?;
+    let report_slot = record.as_ref().map_or(0, RecordHandle::device_ptr);
     let (mut pointers, mut others) = ([const { MaybeUninit::uninit() }; INLINE_PARAMS], None);
     let params = match ready.plan.sources().pack(args, &report_slot, &mut pointers) {
         Some(params) => params,
         None => others.insert(Params::new()).pack(call.kernel, &ready.variant.compiled.abi, args, &report_slot)?,
-    };
-    let key = stream.key();
-    let _entered = match args.iter().all(|arg| arg.prepare_at_once(key, launch)) {
-        true => None,
-        false => Some(prepare(call, stream, launch)?),
     };
     // Handles of streams know their context. The others mean a stream of the current one.
     if !handle.is_own() {
@@ -132,18 +131,55 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, pla
         unsafe { submit_again(call.kernel, ready, place, params, error)? };
     }
     if let Some(record) = record {
+        let place = record.place();
         record.launched();
+        look_at_times(stream.ledger(), place);
     }
     Ok(())
 }
 
+/// Notes what the launch does to its buffers, if somebody may have to be told an error because of it: it can fail
+/// itself, and gets a record, or it reads what depends on one that can.
+#[inline]
+fn note<'s>(args: &[Arg<'_>], ready: &Ready, stream: &'s Stream) -> Result<Option<RecordHandle<'s>>> {
+    let loads = ready.plan.loads();
+    match &ready.variant.reports {
+        Some(reports) => {
+            let record = stream.acquire_record_of(reports.clone(), loads.uses(args))?;
+            loads::set_suspect(args, record.place());
+            Ok(Some(record))
+        }
+        None => {
+            if loads.reads_suspect(args, stream.ledger()) {
+                note_suspect(args, loads, stream.ledger());
+            }
+            Ok(None)
+        }
+    }
+}
+
+#[cold]
+fn note_suspect(args: &[Arg<'_>], loads: loads::Loads, ledger: &Ledger) {
+    let place = ledger.lock().append_infallible(loads.uses(args));
+    loads::set_suspect(args, place);
+    look_at_times(ledger, place);
+}
+
+/// Looks at earlier launches every so many that are noted.
+#[inline]
+fn look_at_times(ledger: &Ledger, place: Noted) {
+    if place.is_multiple_of(LOOK_EVERY) {
+        ledger.poll();
+    }
+}
+
 /// Orders the uses of all buffers. What is returned lives until the kernel is in the stream.
 #[cold]
-fn prepare<'c>(call: &'c Invocation<'_>, stream: &Stream, launch: LaunchId) -> Result<Entered<'c>> {
+fn prepare<'c>(call: &'c Invocation<'_>, stream: &Stream) -> Result<Entered<'c>> {
     call.check_buffers(stream)?;
     let entered = enter(&call.args);
     for arg in call.args.iter() {
-        arg.prepare(stream, launch)?;
+        arg.prepare(stream)?;
     }
     Ok(entered)
 }
@@ -190,8 +226,10 @@ pub(super) fn record(call: &Invocation<'_>, ready: &Ready, place: &Place<'_>) ->
     call.check_buffers(place.stream)?;
     let args = &*call.args;
     recording::record(place.stream, |recording| {
-        args.iter().for_each(|arg| arg.note(recording));
-        recording.add_kernel(|graph, launch| {
+        for (index, arg) in args.iter().enumerate() {
+            arg.note(recording, ready.variant.loads.loads_from(index));
+        }
+        recording.add_kernel(ready.variant.reports.is_some(), |graph, launch| {
             let report_slot = match &ready.variant.reports {
                 Some(reports) => graph.acquire_record(launch, reports.clone())?,
                 None => 0,

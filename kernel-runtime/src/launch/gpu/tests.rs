@@ -6,7 +6,7 @@ use super::super::spec::{ParamSpec, ParamSpecs, Tuning};
 use super::*;
 use crate::dtype::ElementType;
 use crate::error::Access;
-use crate::record::{LaunchId, LaunchRecord};
+use crate::record::LaunchRecord;
 use crate::tensor::{TensorDesc, TensorDescMut};
 use kernel_codegen::AbiParam;
 use kernel_core::ir::{ParamId, Safety};
@@ -253,7 +253,9 @@ fn the_host_half_of_a_warm_launch_allocates_nothing() -> Result<()> {
         let packed = sources.pack(args, &0, &mut pointers).expect("nothing but words of arguments");
         assert_eq!(packed.len(), compiled.abi.len());
         let key = device.default_stream().key();
-        assert!(args.iter().all(|arg| arg.prepare_at_once(key, LaunchId::next())), "all uses are on one stream");
+        let ledger = device.default_stream().ledger();
+        assert!(!variant.loads.reads_suspect(args, ledger), "nothing has failed");
+        assert!(args.iter().all(|arg| arg.is_at_once(key)), "all uses are on one stream");
         invocation.recycle();
         Ok(holds)
     };

@@ -3,6 +3,7 @@
 use super::super::bind::{bind, compile_error, shown_values};
 use super::super::fault::{FaultAt, ParamNames};
 use super::super::kernel::Kernel;
+use super::super::loads::Loads;
 use super::super::spec::{Checking, Spec};
 use super::super::target::Target;
 use super::super::tile_size::LargestTile;
@@ -22,6 +23,8 @@ pub(super) struct Variant {
     pub(super) compiled: Compiled,
     /// Makes errors of what programs report. `None` if nothing can fail.
     pub(super) reports: Option<Arc<dyn ReportSource>>,
+    /// The parameters that it loads from.
+    pub(super) loads: Loads,
     pub(super) timings: Timings,
     /// By context. Few, so a list.
     loaded: Mutex<Vec<Arc<Loaded>>>,
@@ -50,7 +53,7 @@ impl Variant {
                 names: ParamNames::of(bound.func()),
             })
         });
-        Variant { compiled, reports, timings, loaded: Mutex::default() }
+        Variant { compiled, reports, loads: Loads::of(bound.func()), timings, loaded: Mutex::default() }
     }
 
     /// Whether the code depends on what is known of buffers' lengths.

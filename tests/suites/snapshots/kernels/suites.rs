@@ -9,6 +9,8 @@ mod codegen;
 #[allow(dead_code, reason = "nothing is launched")]
 #[path = "../../jitter/kernels.rs"]
 mod jitter;
+#[path = "../../codegen/pressed.rs"]
+mod pressed;
 
 use jitter::{CONFIGS, Form, MOST_TRIPS, Matrices, Task};
 
@@ -19,6 +21,9 @@ pub(super) fn compile(to: &mut Collector<'_>) {
             to.add(&format!("codegen/{name}"), |_| Ok(safe));
             to.add(&format!("codegen/{name} unchecked"), |_| Ok(unchecked));
         }
+    }
+    for pressed::Sample { name, compiled } in pressed::products(to.target).into_iter().chain(pressed::rows(to.target)) {
+        to.add(&format!("pressed/{name}"), |_| Ok(compiled.ptx().to_string()));
     }
     for form in [Form::Pointers, Form::Descriptors, Form::Persistent] {
         for config in CONFIGS {

@@ -6,8 +6,10 @@
 //! some order, an access out of bounds or of uninitialised shared memory as a panic or as noise.
 
 mod arithmetic;
+mod host;
 mod matrix;
 mod parse;
 mod run;
 
+pub use host::{Given, bytes, emulate, emulate_placed, emulate_with_tensors, from_bytes, numbers};
 pub use run::{Launch, Memory};

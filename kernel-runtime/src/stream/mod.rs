@@ -3,9 +3,9 @@
 //! A CUDA stream works while the host goes on. The stream of a CPU device does its work within
 //! the call that asks for it, so everything on it is always complete.
 //!
-//! Errors belong to the launch. A stream keeps them until somebody reads a buffer that the launch
-//! wrote, or synchronises: each is delivered once, and one that nobody takes is logged when the
-//! stream drops.
+//! Errors belong to the launch. Whoever reads a buffer is told the oldest error among the launches
+//! that its contents depend on, whoever synchronises the oldest of the stream. Each is delivered once;
+//! one that nobody takes is logged when the stream drops, or the last buffer that depends on the launch.
 //!
 //! ```
 //! use kernel_runtime::Device;
@@ -21,23 +21,30 @@
 //! # }
 //! ```
 
+mod handle;
+mod inner;
+mod queue;
+
 use crate::context::{Context, CudaMemory};
-use crate::driver::{MappedMemory, RawEvent, Timing, wrap};
+use crate::driver::{RawEvent, Timing};
 use crate::error::{Error, Result};
-use crate::errors::ErrorQueue;
 use crate::event::Event;
 use crate::graph::{GraphRecords, recording};
-use crate::record::{LaunchId, LaunchRecord, ReportSource};
-use crate::ring::{Queue, Ring};
-use cudarc::driver::{CudaStream, result as cu};
+#[cfg(feature = "jit")]
+use crate::ledger::Use;
+use crate::ledger::{Done, End, Ledger};
+use crate::record::{LaunchId, ReportSource};
+use crate::ring::Ring;
+use cudarc::driver::CudaStream;
+pub use handle::RecordHandle;
+use inner::Collect;
+#[cfg(feature = "jit")]
+pub(crate) use queue::StreamHandle;
+use queue::{CudaQueue, PER_THREAD_HANDLE};
 use std::cell::RefCell;
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// The handle value that means "the default stream of whichever thread calls".
-const PER_THREAD_HANDLE: usize = 2;
 
 /// A queue of work on a device. Clones are the same stream.
 #[derive(Clone)]
@@ -47,55 +54,16 @@ pub(crate) struct StreamInner {
     id: u64,
     context: Arc<Context>,
     work: Work,
-    /// Taken after the lock of the ring, never before it.
-    errors: Mutex<ErrorQueue>,
+    /// Has the errors of the stream's launches. Locked after the ring, never before it.
+    ledger: &'static Ledger,
     /// Where the replays of graphs on this stream report.
     graphs: Mutex<Vec<Weak<GraphRecords>>>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there is one per stream, behind a pointer")]
 enum Work {
     Immediate,
     Cuda { queue: CudaQueue, ring: Mutex<Ring<CudaQueue>> },
-}
-
-/// The driver's name of a stream.
-#[cfg(feature = "jit")]
-#[derive(Clone, Copy)]
-pub(crate) struct StreamHandle(cudarc::driver::sys::CUstream);
-
-// SAFETY: a handle is a name, which the driver lets any thread use. Who uses it answers for the stream's life.
-#[cfg(feature = "jit")]
-unsafe impl Send for StreamHandle {}
-// SAFETY: as above.
-#[cfg(feature = "jit")]
-unsafe impl Sync for StreamHandle {}
-
-#[cfg(feature = "jit")]
-impl StreamHandle {
-    /// As the driver takes it.
-    #[inline]
-    pub(crate) fn get(self) -> cudarc::driver::sys::CUstream {
-        self.0
-    }
-
-    /// Whether it means the stream, rather than one of the current context.
-    #[inline]
-    pub(crate) fn is_own(self) -> bool {
-        self.0 as usize > PER_THREAD_HANDLE
-    }
-}
-
-/// A CUDA stream as the ring and the tracking of buffers see it.
-pub(crate) struct CudaQueue {
-    /// The driver's name of `stream`.
-    #[cfg(feature = "jit")]
-    handle: StreamHandle,
-    per_thread: bool,
-    memory: Arc<CudaMemory>,
-    stream: Arc<CudaStream>,
-    /// Made once and recorded anew whenever another stream has to wait for this one. A wait
-    /// stands for what the event covered when the wait was made, or for more.
-    join: Mutex<Option<RawEvent>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -118,7 +86,7 @@ impl Stream {
         let per_thread = stream.cu_stream() as usize == PER_THREAD_HANDLE;
         let queue = CudaQueue {
             #[cfg(feature = "jit")]
-            handle: StreamHandle(stream.cu_stream()),
+            handle: StreamHandle::new(stream.cu_stream()),
             per_thread,
             memory,
             stream,
@@ -128,17 +96,17 @@ impl Stream {
     }
 
     fn with_work(context: Arc<Context>, work: Work) -> Self {
-        Stream(Arc::new(StreamInner {
-            id: next_id(),
-            context,
-            work,
-            errors: Mutex::default(),
-            graphs: Mutex::default(),
-        }))
+        let (id, ledger) = (next_id(), context.ledger());
+        let stream = Stream(Arc::new(StreamInner { id, context, work, ledger, graphs: Mutex::default() }));
+        if stream.is_cuda() {
+            ledger.lock().add_stream(id, stream.downgrade());
+        }
+        stream
     }
 
     /// Waits until everything that the stream was given is done. Gives the oldest error of a
-    /// launch on it that nobody has taken yet; call again for the next.
+    /// launch on it that nobody has taken yet; call again for the next. Errors that reading a buffer has given
+    /// are taken.
     ///
     /// # Errors
     ///
@@ -147,7 +115,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         recording::refuse("synchronising a stream")?;
         self.finish()?;
-        lock(&self.0.errors).take_oldest().map_or(Ok(()), Err)
+        self.take_oldest_error().map_or(Ok(()), Err)
     }
 
     /// Marks the end of what the stream was given so far, with its time.
@@ -228,50 +196,69 @@ impl Stream {
     /// [`Stream::capture`].
     pub fn acquire_record(&self, source: Arc<dyn ReportSource>) -> Result<RecordHandle<'_>> {
         recording::refuse("a launch by hand")?;
-        let (launch, address) = match &self.0.work {
-            Work::Immediate => (LaunchId::next(), 0),
-            Work::Cuda { queue, ring } => lock(ring).acquire(queue, source, &mut self.found())?,
+        let handle = match &self.0.work {
+            Work::Immediate => RecordHandle::without_record(self),
+            Work::Cuda { queue, ring } => {
+                let mut done = Collect::new(&self.0);
+                let acquired = lock(ring).acquire(queue, source, &mut |ended| done.add(ended))?;
+                RecordHandle::new(self, acquired, 0)
+            }
         };
-        Ok(RecordHandle { stream: self, launch, address, state: HandleState::Acquired })
+        self.0.ledger.lock().begin_by_hand(handle.id(), End::Recorded);
+        Ok(handle)
     }
 
-    /// Reports the error of a launch that ran on the CPU, or whose failure is known otherwise.
+    /// As `acquire_record`, for a launch whose uses of buffers are known, and which has been ordered after earlier ones.
+    /// Gives where the ledger has it as well.
+    #[cfg(feature = "jit")]
+    #[inline]
+    pub(crate) fn acquire_record_of(
+        &self,
+        source: Arc<dyn ReportSource>,
+        uses: impl ExactSizeIterator<Item = Option<Use>>,
+    ) -> Result<RecordHandle<'_>> {
+        let Work::Cuda { queue, ring } = &self.0.work else { return Ok(RecordHandle::without_record(self)) };
+        let mut done = Collect::new(&self.0);
+        let mut ring = lock(ring);
+        let acquired = ring.acquire(queue, source, &mut |ended| done.add(ended))?;
+        let place = done.locked().append_fallible(self.0.id, acquired.launch, uses);
+        ring.set_place(place);
+        Ok(RecordHandle::new(self, acquired, place))
+    }
+
+    /// Reports the error of a launch that ran on the CPU, or whose failure is known otherwise. Readers of its buffers are
+    /// told while its handle lives; of launches without one, those of the last 64 are. Others are found by synchronising.
     pub fn push_error(&self, launch: LaunchId, error: Error) {
-        lock(&self.0.errors).push(launch, error);
+        self.0.ledger.lock().resolve(self.0.id, Done { launch, place: 0, error: Some(error) });
+    }
+
+    /// What tells streams apart in the ledger.
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The launches of the stream's context that may have failed.
+    #[inline]
+    pub(crate) fn ledger(&self) -> &'static Ledger {
+        self.0.ledger
     }
 
     /// Takes the error of a launch on this stream. The launch must be complete, which reading a
     /// buffer that it wrote or [`Stream::synchronize`] ensures; otherwise its error may be missed
     /// here and found later.
     pub fn take_error_of(&self, launch: LaunchId) -> Option<Error> {
-        match &self.0.work {
-            Work::Immediate => lock(&self.0.errors).take(launch),
-            Work::Cuda { ring, .. } => {
-                let mut ring = lock(ring);
-                let error = ring.take(launch).or_else(|| lock(&self.0.errors).take(launch));
-                drop(ring);
-                error.or_else(|| self.0.graphs().iter().find_map(|graph| graph.take(launch)))
-            }
-        }
+        self.0.examine(launch);
+        self.0.ledger.lock().take(launch)
     }
 
     /// Takes the oldest known error of a launch on this stream, without waiting for anything.
     pub fn take_oldest_error(&self) -> Option<Error> {
-        lock(&self.0.errors).take_oldest()
-    }
-
-    /// The launch whose known error is the oldest.
-    pub(crate) fn oldest_error(&self) -> Option<LaunchId> {
-        lock(&self.0.errors).oldest()
+        self.0.ledger.lock().take_oldest(&[self.0.id])
     }
 
     /// Waits until everything is done and collects the errors of launches, but takes none.
     pub(crate) fn finish(&self) -> Result<()> {
         self.0.finish()
-    }
-
-    fn found(&self) -> impl FnMut(LaunchId, Error) {
-        |launch, error| lock(&self.0.errors).push(launch, error)
     }
 
     /// What tells streams apart. It differs between threads for a per-thread stream, which is
@@ -361,91 +348,6 @@ impl Stream {
     }
 }
 
-impl StreamInner {
-    fn finish(&self) -> Result<()> {
-        let Work::Cuda { queue, ring } = &self.work else {
-            return Ok(());
-        };
-        let order = lock(ring).snapshot();
-        let graphs: Vec<_> = self.graphs().into_iter().map(|graph| (graph.replays(), graph)).collect();
-        queue.wait_all()?;
-        let mut found = |launch, error| lock(&self.errors).push(launch, error);
-        lock(ring).complete(order, &mut found);
-        for (replays, graph) in graphs {
-            graph.complete(replays, &mut found);
-        }
-        Ok(())
-    }
-
-    /// Those that are alive. Cloned, because they take locks of their own.
-    fn graphs(&self) -> Vec<Arc<GraphRecords>> {
-        lock(&self.graphs).iter().filter_map(Weak::upgrade).collect()
-    }
-}
-
-impl Drop for StreamInner {
-    fn drop(&mut self) {
-        let Work::Cuda { queue, ring } = &self.work else {
-            return;
-        };
-        // The records must not be freed while a kernel may write to them. When waiting fails, the
-        // context is broken and no kernel runs in it any more.
-        let is_in_use = lock(ring).is_in_use();
-        if is_in_use && let Err(error) = self.finish() {
-            log::warn!("a stream was dropped while its device does not answer: {error}");
-        }
-        // The fields that follow free pinned memory and events in the current context.
-        let _ = queue.memory.bind();
-    }
-}
-
-impl Queue for CudaQueue {
-    type Memory = MappedMemory;
-    type Mark = RawEvent;
-
-    fn allocate(&self, records: usize) -> Result<(MappedMemory, NonNull<LaunchRecord>, u64)> {
-        self.memory.bind()?;
-        let memory = MappedMemory::new(records * size_of::<LaunchRecord>())?;
-        let host = NonNull::new(memory.host().cast()).ok_or_else(|| Error::Unsupported {
-            what: "reporting errors of kernels".into(),
-            reason: "the driver gave no page-locked memory".into(),
-        })?;
-        let device = memory.device();
-        Ok((memory, host, device))
-    }
-
-    fn mark(&self) -> Result<Option<RawEvent>> {
-        // An event covers the calling thread's stream only.
-        if self.per_thread {
-            return Ok(None);
-        }
-        self.memory.bind()?;
-        let event = RawEvent::new(Timing::Off)?;
-        // SAFETY: the stream is alive, its context is current.
-        unsafe { event.record(self.stream.cu_stream())? };
-        Ok(Some(event))
-    }
-
-    fn is_reached(&self, mark: &RawEvent) -> Result<bool> {
-        self.memory.bind()?;
-        mark.is_complete()
-    }
-
-    fn wait_mark(&self, mark: &RawEvent) -> Result<()> {
-        self.memory.bind()?;
-        mark.synchronize()
-    }
-
-    fn wait_all(&self) -> Result<()> {
-        if self.per_thread {
-            return self.memory.synchronize();
-        }
-        self.memory.bind()?;
-        // SAFETY: the stream is alive.
-        unsafe { cu::stream::synchronize(self.stream.cu_stream()) }.map_err(wrap("cuStreamSynchronize"))
-    }
-}
-
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stream({} on {})", self.0.id, self.0.context.label())
@@ -459,49 +361,3 @@ impl PartialEq for Stream {
 }
 
 impl Eq for Stream {}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum HandleState {
-    Acquired,
-    Launched,
-}
-
-/// A launch's record, from acquiring it to launching. Dropping it without
-/// [`RecordHandle::launched`] says that the launch was not made.
-#[must_use = "say whether the launch was made with `launched`"]
-pub struct RecordHandle<'s> {
-    stream: &'s Stream,
-    launch: LaunchId,
-    address: u64,
-    state: HandleState,
-}
-
-impl RecordHandle<'_> {
-    /// The number of the launch.
-    pub fn id(&self) -> LaunchId {
-        self.launch
-    }
-
-    /// Where the GPU finds its [`LaunchRecord`]. Zero on the CPU.
-    pub fn device_ptr(&self) -> u64 {
-        self.address
-    }
-
-    /// Says that the launch was given to the stream.
-    pub fn launched(mut self) {
-        self.state = HandleState::Launched;
-        if let Work::Cuda { queue, ring } = &self.stream.0.work {
-            lock(ring).launched(queue, self.launch);
-        }
-    }
-}
-
-impl Drop for RecordHandle<'_> {
-    fn drop(&mut self) {
-        if self.state == HandleState::Acquired
-            && let Work::Cuda { ring, .. } = &self.stream.0.work
-        {
-            lock(ring).cancel(self.launch);
-        }
-    }
-}

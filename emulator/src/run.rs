@@ -12,6 +12,8 @@ pub(super) const WARP: usize = 32;
 const STRIDE: u64 = 1 << 40;
 /// After so many rounds in which nothing happens but waits for barriers with phases, nothing will.
 const IDLE: u32 = 10_000;
+/// The multiprocessors of the GPU.
+const PROCESSORS: u64 = 132;
 
 /// Global memory: buffers at addresses of their own. Accesses outside panic.
 #[derive(Default)]
@@ -42,9 +44,11 @@ impl Memory {
 
 /// A launch of a compiled kernel.
 pub struct Launch<'a> {
+    /// The kernel.
     pub compiled: &'a Compiled,
     /// Bits per kernel parameter, in the order of the ABI.
     pub params: Vec<u64>,
+    /// The programs along each axis.
     pub grid: [u32; 3],
     /// Decides the order in which threads run.
     pub seed: u64,
@@ -224,6 +228,7 @@ impl Block<'_> {
                         }
                     }
                     Some("%ctaid") => u64::from(self.id[axis]),
+                    Some("%nsmid") => PROCESSORS,
                     _ => u64::from(self.launch.grid[axis]),
                 }
             }

@@ -127,7 +127,7 @@ impl Parser {
             return Operand::Address(register, offset);
         }
         match text {
-            _ if text.starts_with("%tid") || text.starts_with("%ctaid") || text.starts_with("%nctaid") => {
+            _ if ["%tid", "%ctaid", "%nctaid", "%nsmid"].iter().any(|name| text.starts_with(name)) => {
                 Operand::Special(text.to_string())
             }
             "again" => Operand::Label(self.own_label()),

@@ -1,0 +1,135 @@
+//! One element at a time: arithmetic, comparisons, selections, conversions.
+
+use kernel_core::ir::{BinaryOp, CmpOp, DType, ElementwiseOp, Op, UnaryOp, ValueId};
+
+use super::features::Feature;
+use super::memory::store_output;
+use super::some_dtype;
+use super::writer::Writer;
+use crate::facts::Fact;
+use kernel_core::math::{FloatTy, MathFn, divide_ulp_bound, ulp_bound};
+
+/// Operations that integers have.
+const INTEGERS: [BinaryOp; 13] = [
+    BinaryOp::Add,
+    BinaryOp::Sub,
+    BinaryOp::Mul,
+    BinaryOp::Div,
+    BinaryOp::Rem,
+    BinaryOp::Min,
+    BinaryOp::Max,
+    BinaryOp::And,
+    BinaryOp::Or,
+    BinaryOp::Xor,
+    BinaryOp::Shl,
+    BinaryOp::Shr,
+    BinaryOp::Umulhi,
+];
+/// Operations that floats have, by how often they are wanted.
+const FLOATS: [BinaryOp; 11] = [
+    BinaryOp::Add,
+    BinaryOp::Add,
+    BinaryOp::Sub,
+    BinaryOp::Mul,
+    BinaryOp::Mul,
+    BinaryOp::Min,
+    BinaryOp::Max,
+    BinaryOp::MinNan,
+    BinaryOp::MaxNan,
+    BinaryOp::Rem,
+    BinaryOp::DivRn,
+];
+
+/// One random operation.
+pub fn step(w: &mut Writer) -> Option<ValueId> {
+    let a = if w.random.chance(20) { w.find(|_, _| true)? } else { w.some_tile() };
+    let (dtype, shape) = (w.dtype(a), w.shape(a));
+    let value = match w.random.below(12) {
+        0 => {
+            let op = w.random.pick(&[UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Not, UnaryOp::Floor, UnaryOp::Ceil]);
+            w.unary(op, a)
+        }
+        1 | 2 => {
+            let b = w.like(dtype, &shape);
+            let op = w.random.pick(CmpOp::ALL);
+            w.compare(op, a, b)
+        }
+        3 | 4 => {
+            let condition = w.like(DType::Bool, &shape);
+            let b = w.like(dtype, &shape);
+            w.select(condition, a, b)
+        }
+        5 | 6 => {
+            let to = some_dtype(&mut w.random);
+            Some(w.cast(a, to))
+        }
+        7 if dtype.is_float() => {
+            let (b, c) = (w.like(dtype, &shape), w.like(dtype, &shape));
+            w.emit(ElementwiseOp::Fma, &[a, b, c])
+        }
+        7 => bitcast(w, a, dtype),
+        _ => {
+            let b = w.like(dtype, &shape);
+            let op = match dtype {
+                DType::Bool => w.random.pick(&[BinaryOp::And, BinaryOp::Or, BinaryOp::Xor]),
+                _ if dtype.is_float() => w.random.pick(&FLOATS),
+                _ => w.random.pick(&INTEGERS),
+            };
+            w.binary(op, a, b)
+        }
+    }?;
+    Some(w.keep(value))
+}
+
+fn bitcast(w: &mut Writer, a: ValueId, dtype: DType) -> Option<ValueId> {
+    let same: Vec<DType> =
+        DType::ALL.into_iter().filter(|d| d.bits() == dtype.bits() && *d != dtype && d.is_int()).collect();
+    if same.is_empty() {
+        return None;
+    }
+    let to = w.random.pick(&same);
+    w.emit(ElementwiseOp::Bitcast { to: to.into() }, &[a])
+}
+
+/// Stores an elementary function, or a quotient, of an exact value; the output has the function's own bound.
+pub fn rough(w: &mut Writer) -> Option<()> {
+    let exact = |w: &Writer, value| {
+        let fact: Fact = w.fact(value);
+        let plain = matches!(w.dtype(value), DType::F16 | DType::BF16 | DType::F32 | DType::F64);
+        plain && !fact.special && fact.step.is_some_and(|step| step >= -4) && fact.magnitude() <= 16.0
+    };
+    let value = w.find(exact)?;
+    let dtype = w.dtype(value);
+    let ty = match dtype {
+        DType::F16 => FloatTy::F16,
+        DType::BF16 => FloatTy::Bf16,
+        DType::F64 => FloatTy::F64,
+        _ => FloatTy::F32,
+    };
+    let (op, function) = w.random.pick(&[
+        (UnaryOp::Exp, MathFn::Exp),
+        (UnaryOp::Exp2, MathFn::Exp2),
+        (UnaryOp::Log, MathFn::Log),
+        (UnaryOp::Log2, MathFn::Log2),
+        (UnaryOp::Sqrt, MathFn::Sqrt),
+        (UnaryOp::Rsqrt, MathFn::Rsqrt),
+        (UnaryOp::Sin, MathFn::Sin),
+        (UnaryOp::Cos, MathFn::Cos),
+        (UnaryOp::Tanh, MathFn::Tanh),
+        (UnaryOp::Erf, MathFn::Erf),
+        (UnaryOp::Sigmoid, MathFn::Sigmoid),
+    ]);
+    let quotient = w.random.chance(20);
+    let (result, bound) = if quotient {
+        let shape = w.shape(value);
+        let by = w.filled(3.0, dtype, &shape);
+        (w.raw(Op::binary(BinaryOp::Div), &[value, by], &[])?[0], divide_ulp_bound(ty))
+    } else {
+        (w.raw(Op::unary(op), &[value], &[])?[0], ulp_bound(function, ty))
+    };
+    w.has(Feature::Rough);
+    w.know(result, Fact::any(dtype));
+    // Each of two ways may be off by the bound, and the distance is counted from a rounded result.
+    store_output(w, result, Some(2.0 * bound + 0.5));
+    Some(())
+}

@@ -1,0 +1,61 @@
+//! The first seeds of the campaign, and what it has found before.
+
+use std::path::Path;
+
+use tilewright_fuzz::case::Case;
+use tilewright_fuzz::generate::features::{Feature, Features};
+use tilewright_fuzz::generate::generate;
+use tilewright_fuzz::oracle::{Ways, check};
+
+/// Few, as this runs in debug builds; each 25th goes through LLVM.
+const SEEDS: u64 = 150;
+const EMULATED: u64 = 25;
+
+#[test]
+fn the_first_seeds_agree_in_every_way() {
+    for seed in 0..SEEDS {
+        let (case, _) = generate(seed);
+        let ways = Ways { emulate: seed % EMULATED == 0, roughly: false };
+        let outcome = check(&case, ways);
+        assert!(outcome.is_ok(), "seed {seed}: {outcome:?}\n{}", case.text());
+    }
+}
+
+#[test]
+fn findings_that_are_mended_stay_mended() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("findings");
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).expect("the folder of findings").flatten() {
+        let text = std::fs::read_to_string(entry.path()).expect("a finding");
+        let case = Case::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", entry.path().display()));
+        let outcome = check(&case, Ways { emulate: true, roughly: false });
+        assert!(outcome.is_ok(), "{}: {outcome:?}", entry.path().display());
+        count += 1;
+    }
+    assert!(count > 0, "there are no findings");
+}
+
+#[test]
+fn a_case_reads_back_from_its_file() {
+    for seed in 0..60 {
+        let text = generate(seed).0.text();
+        let read = Case::parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"));
+        assert_eq!(read.text(), text, "seed {seed}");
+    }
+}
+
+#[test]
+fn kernels_have_every_feature_and_a_third_have_products() {
+    let mut counts = vec![0u64; Feature::ALL.len()];
+    let seeds = 1500;
+    for seed in 0..seeds {
+        let features: Features = generate(seed).1;
+        for (count, (feature, _)) in counts.iter_mut().zip(Feature::ALL) {
+            *count += u64::from(features.contains(*feature));
+        }
+    }
+    for ((_, name), &count) in Feature::ALL.iter().zip(&counts) {
+        assert!(count >= seeds / 100, "{name}: {count} of {seeds}");
+    }
+    assert!(counts[Feature::Product as usize] * 3 >= seeds, "products: {}", counts[Feature::Product as usize]);
+}

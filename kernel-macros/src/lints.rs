@@ -1,0 +1,476 @@
+//! The body once more as Rust, so that rustc's lints speak about it.
+//!
+//! A kernel's body is no Rust, so rustc cannot warn of variables that nobody reads. It can of a function that nobody
+//! calls, which declares, assigns and reads the same variables in the same order, on the user's tokens, all as numbers:
+//!
+//! ```text
+//! let mut v = load(x + i, mask = m);         let mut v: Value = any(&[x, i, m]);
+//! if n > 0 {                           =>    if any(&[n]) {
+//!     v += 1.0;                                  v += any(&[]);
+//! }                                          }
+//! ```
+//!
+//! So the names and levels of the lints are rustc's own (`unused_variables`, `unused_mut`, `unused_assignments`,
+//! `unreachable_code`), `#[allow]` on the kernel or around it silences them, and `#![deny(warnings)]` makes them errors.
+//!
+//! It is written for kernels without mistakes only. A name counts as read wherever it stands among tokens that this
+//! module does not know, so that what is in doubt gives no warning.
+
+use std::collections::BTreeMap;
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::{Attribute, BinOp, Block, Expr, ExprIf, Macro, Meta, Pat, Stmt, Token};
+
+use crate::attributes::LEVELS;
+use crate::check::assigns;
+use crate::place::{Place, bare};
+use crate::signature::Signature;
+
+/// The lints that speak about bodies, and the groups that they are in.
+const LINTS: [&str; 6] =
+    ["unused_variables", "unused_mut", "unused_assignments", "unreachable_code", "unused", "warnings"];
+
+/// The function, as an associated one. `inner` are the attributes at the beginning of the body.
+pub fn function(signature: &Signature, inner: &[Attribute], stmts: &[Stmt]) -> TokenStream {
+    let mut writer = Writer::default();
+    let name = Ident::new("written", Span::mixed_site());
+    let levels = signature.attrs.iter().chain(inner).filter_map(about_bodies);
+    let params: Vec<TokenStream> = signature
+        .params
+        .iter()
+        .map(|param| {
+            let ident = writer.declare(&param.ident);
+            let (levels, mutable) = (param.attrs.iter().filter_map(about_bodies), &param.mutable);
+            quote!(#(#levels)* #mutable #ident: ::core::primitive::u8)
+        })
+        .collect();
+    let body = writer.statements(stmts);
+    quote! {
+        #[allow(clippy::all, clippy::nursery, clippy::pedantic, clippy::restriction)]
+        #(#levels)*
+        fn #name(#(#params),*) {
+            type __Value = ::core::primitive::u8;
+            fn __any<R>(_: &[__Value]) -> R {
+                loop {}
+            }
+            #body
+        }
+    }
+}
+
+/// An attribute as far as it is about bodies: `#[allow(dead_code, unused_mut)]` as `#[allow(unused_mut)]`.
+fn about_bodies(attr: &Attribute) -> Option<TokenStream> {
+    restricted(attr, |lint| LINTS.contains(&lint))
+}
+
+/// An attribute of the kernel without what is expected of the body, where it is expected already.
+pub fn about_launcher(attr: &Attribute) -> Option<TokenStream> {
+    if attr.path().is_ident("expect") {
+        restricted(attr, |lint| !LINTS.contains(&lint))
+    } else {
+        Some(attr.to_token_stream())
+    }
+}
+
+/// The attribute with those of its lints that are wanted; `None` without any, or if it is not about lints.
+fn restricted(attr: &Attribute, wanted: impl Fn(&str) -> bool) -> Option<TokenStream> {
+    let Meta::List(list) = &attr.meta else { return None };
+    if !LEVELS.iter().any(|level| list.path.is_ident(level)) {
+        return None;
+    }
+    let parts = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()?;
+    let is_wanted = |meta: &&Meta| match meta {
+        Meta::Path(path) => wanted(&path.to_token_stream().to_string()),
+        // `reason = ".."` belongs to whatever is left.
+        Meta::NameValue(_) | Meta::List(_) => true,
+    };
+    let kept: Vec<&Meta> = parts.iter().filter(is_wanted).collect();
+    let (pound, level) = (attr.pound_token, &list.path);
+    let any = kept.iter().any(|meta| matches!(meta, Meta::Path(_)));
+    any.then(|| quote!(#pound [#level(#(#kept),*)]))
+}
+
+#[derive(Default)]
+struct Writer {
+    /// Visible variables by name: the identifiers that declare them, the innermost last.
+    names: BTreeMap<String, Vec<Ident>>,
+    /// The names that each block declares.
+    scopes: Vec<Vec<String>>,
+    renamed: usize,
+}
+
+impl Writer {
+    /// Declares a variable. Its uses are written with the identifier of its declaration: names in a kernel are matched
+    /// by their text, also where rustc tells those of a `macro_rules!` from those of its caller.
+    fn declare(&mut self, ident: &Ident) -> Ident {
+        let name = ident.to_string();
+        // Such a name may be that of a constant, which a pattern of Rust would compare with.
+        let own = if name.chars().any(char::is_uppercase) {
+            self.renamed += 1;
+            Ident::new(&format!("_v{}", self.renamed), Span::mixed_site())
+        } else {
+            ident.clone()
+        };
+        self.names.entry(name.clone()).or_default().push(own.clone());
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.push(name);
+        }
+        own
+    }
+
+    /// The variable that an identifier names, where it stands.
+    fn variable(&self, ident: &Ident) -> Option<Ident> {
+        let mut found = self.names.get(&ident.to_string())?.last()?.clone();
+        found.set_span(found.span().located_at(ident.span()));
+        Some(found)
+    }
+
+    fn scoped<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        self.scopes.push(Vec::new());
+        let result = f(self);
+        for name in self.scopes.pop().into_iter().flatten() {
+            self.names.entry(name).or_default().pop();
+        }
+        result
+    }
+
+    // Statements
+
+    fn statements(&mut self, stmts: &[Stmt]) -> TokenStream {
+        stmts.iter().map(|stmt| self.statement(stmt)).collect()
+    }
+
+    fn statement(&mut self, stmt: &Stmt) -> TokenStream {
+        match stmt {
+            Stmt::Local(local) => self.local(local),
+            Stmt::Expr(expr, semi) => self.expr_statement(expr, semi.map(|s| s.spans[0])),
+            Stmt::Macro(mac) => {
+                let semi = mac.semi_token.map(|s| s.spans[0]);
+                let mut uses = Vec::new();
+                self.macro_uses(&mac.mac, &mut uses);
+                effect(&uses, Place::of_tokens(mac), semi)
+            }
+            // Refused.
+            Stmt::Item(_) => TokenStream::new(),
+        }
+    }
+
+    fn local(&mut self, local: &syn::Local) -> TokenStream {
+        let levels: Vec<TokenStream> = local.attrs.iter().filter_map(about_bodies).collect();
+        let mut uses = Vec::new();
+        self.pattern_uses(&local.pat, &mut uses);
+        let init = local.init.as_ref().map(|init| &*init.expr);
+        let value = self.value_of(init, uses);
+        let (pat, ty) = self.pattern(&local.pat);
+        let (token, semi) = (local.let_token, local.semi_token);
+        quote!(#(#levels)* #token #pat: #ty = #value #semi)
+    }
+
+    fn expr_statement(&mut self, expr: &Expr, semi: Option<Span>) -> TokenStream {
+        let levels: Vec<TokenStream> = attrs_of(expr).iter().filter_map(about_bodies).collect();
+        let place = Place::of(expr);
+        let written = match bare(expr) {
+            Expr::Assign(assign) => self.assignment(&assign.left, &assign.right, place, semi),
+            Expr::Binary(binary) if assigns(&binary.op) => {
+                let mut uses = Vec::new();
+                self.uses(&binary.right, &mut uses);
+                let (name, arguments) = call(&uses, Place::of(&binary.right));
+                // Numbers can be added to by more than numbers.
+                let value = quote!(#name::<__Value> #arguments);
+                let (target, op) = (self.target(&binary.left), &binary.op);
+                let semi = semicolon(semi.unwrap_or(place.end));
+                target.map_or_else(TokenStream::new, |target| quote!(#target #op #value #semi))
+            }
+            Expr::If(stmt) => self.if_expr(stmt, false),
+            Expr::ForLoop(stmt) => {
+                let mut bounds = Vec::new();
+                self.uses(&stmt.expr, &mut bounds);
+                let (pat, body) = self.scoped(|w| {
+                    let (pat, _) = w.pattern(&stmt.pat);
+                    (pat, w.block(&stmt.body, false))
+                });
+                let (for_token, in_token) = (stmt.for_token, stmt.in_token);
+                quote!(#for_token #pat #in_token __any::<::core::ops::Range<__Value>>(&[#(#bounds),*]) #body)
+            }
+            Expr::While(stmt) => {
+                let (token, condition) = (stmt.while_token, self.condition(&stmt.cond));
+                let body = self.block(&stmt.body, false);
+                quote!(#token #condition #body)
+            }
+            Expr::Block(block) => self.block(&block.block, false),
+            Expr::Unsafe(block) => self.block(&block.block, false),
+            Expr::Return(stmt) => {
+                let (token, semi) = (stmt.return_token, semicolon(semi.unwrap_or(place.end)));
+                quote!(#token #semi)
+            }
+            Expr::Verbatim(_) => TokenStream::new(),
+            other => {
+                let mut uses = Vec::new();
+                self.uses(other, &mut uses);
+                effect(&uses, place, semi)
+            }
+        };
+        if levels.is_empty() { written } else { quote!(#(#levels)* { #written }) }
+    }
+
+    /// `a = value;`, or `(a, b) = value;`, which assigns to one after the other.
+    fn assignment(&mut self, left: &Expr, right: &Expr, place: Place, semi: Option<Span>) -> TokenStream {
+        let end = semi.unwrap_or(place.end);
+        if let Some(target) = self.target(left) {
+            let (value, semi) = (self.value_of(Some(right), Vec::new()), semicolon(end));
+            return quote_spanned!(end=> #target = #value #semi);
+        }
+        let mut uses = Vec::new();
+        self.uses(right, &mut uses);
+        let mut out = effect(&uses, place, semi);
+        let mut targets = vec![left];
+        while let Some(target) = targets.pop() {
+            match bare(target) {
+                Expr::Tuple(tuple) => targets.extend(tuple.elems.iter().rev()),
+                Expr::Paren(paren) => targets.push(&paren.expr),
+                other => out.extend(self.target(other).map(|target| quote!(#target = __any(&[]);))),
+            }
+        }
+        out
+    }
+
+    /// The variable that is assigned to.
+    fn target(&self, expr: &Expr) -> Option<Ident> {
+        match bare(expr) {
+            Expr::Paren(paren) => self.target(&paren.expr),
+            Expr::Path(path) => self.variable(path.path.get_ident()?),
+            _ => None,
+        }
+    }
+
+    // Patterns
+
+    /// The pattern and its type; declares its names.
+    fn pattern(&mut self, pat: &Pat) -> (TokenStream, TokenStream) {
+        match pat {
+            Pat::Ident(p) => {
+                let (ident, mutable) = (self.declare(&p.ident), &p.mutability);
+                (quote!(#mutable #ident), quote!(__Value))
+            }
+            Pat::Paren(paren) => self.pattern(&paren.pat),
+            Pat::Type(typed) => self.pattern(&typed.pat),
+            Pat::Tuple(tuple) => {
+                let (pats, types): (Vec<_>, Vec<_>) = tuple.elems.iter().map(|pat| self.pattern(pat)).unzip();
+                (quote!((#(#pats,)*)), quote!((#(#types,)*)))
+            }
+            _ => (quote!(_), quote!(__Value)),
+        }
+    }
+
+    /// What the types in a pattern read.
+    fn pattern_uses(&self, pat: &Pat, out: &mut Vec<TokenStream>) {
+        match pat {
+            Pat::Type(typed) => {
+                self.token_uses(typed.ty.to_token_stream(), out);
+                self.pattern_uses(&typed.pat, out);
+            }
+            Pat::Paren(paren) => self.pattern_uses(&paren.pat, out),
+            Pat::Tuple(tuple) => tuple.elems.iter().for_each(|pat| self.pattern_uses(pat, out)),
+            _ => {}
+        }
+    }
+
+    // Values
+
+    /// The value of an expression that reads `uses` too.
+    fn value_of(&mut self, expr: Option<&Expr>, mut uses: Vec<TokenStream>) -> TokenStream {
+        let Some(expr) = expr else { return quote!(__any(&[#(#uses),*])) };
+        self.uses(expr, &mut uses);
+        let (name, arguments) = call(&uses, Place::of(expr));
+        quote!(#name #arguments)
+    }
+
+    fn condition(&mut self, expr: &Expr) -> TokenStream {
+        let mut uses = Vec::new();
+        self.uses(expr, &mut uses);
+        quote!(__any::<::core::primitive::bool>(&[#(#uses),*]))
+    }
+
+    fn if_expr(&mut self, stmt: &ExprIf, want: bool) -> TokenStream {
+        let (token, condition) = (stmt.if_token, self.condition(&stmt.cond));
+        let then = self.block(&stmt.then_branch, want);
+        let otherwise = stmt.else_branch.as_ref().map(|(token, branch)| {
+            let branch = match bare(branch) {
+                Expr::If(stmt) => self.if_expr(stmt, want),
+                Expr::Block(block) => self.block(&block.block, want),
+                other => {
+                    let value = self.value_of(Some(other), Vec::new());
+                    quote!({ #value })
+                }
+            };
+            quote!(#token #branch)
+        });
+        quote!(#token #condition #then #otherwise)
+    }
+
+    /// A block on the user's braces; `want` says whether it gives a value.
+    fn block(&mut self, block: &Block, want: bool) -> TokenStream {
+        let inside = self.scoped(|w| match block.stmts.split_last() {
+            Some((Stmt::Expr(last, None), rest)) if want && !matches!(bare(last), Expr::Return(_)) => {
+                let stmts = w.statements(rest);
+                let value = match bare(last) {
+                    Expr::If(stmt) => w.if_expr(stmt, true),
+                    other => w.value_of(Some(other), Vec::new()),
+                };
+                quote!(#stmts #value)
+            }
+            _ => w.statements(&block.stmts),
+        });
+        let mut group = Group::new(Delimiter::Brace, inside);
+        group.set_span(block.brace_token.span.join());
+        TokenTree::from(group).into()
+    }
+
+    /// The variables that an expression reads, in order, and the parts of it that run only sometimes.
+    fn uses(&mut self, expr: &Expr, out: &mut Vec<TokenStream>) {
+        match expr {
+            Expr::Path(path) => {
+                let variable = path.path.get_ident().and_then(|ident| self.variable(ident));
+                out.extend(variable.map(|ident| ident.into_token_stream()));
+            }
+            Expr::Lit(_) => {}
+            Expr::Group(group) => self.uses(&group.expr, out),
+            Expr::Paren(paren) => self.uses(&paren.expr, out),
+            Expr::Unary(unary) => self.uses(&unary.expr, out),
+            Expr::Cast(cast) => self.uses(&cast.expr, out),
+            Expr::Field(field) => self.uses(&field.base, out),
+            Expr::Index(index) => {
+                self.uses(&index.expr, out);
+                self.uses(&index.index, out);
+            }
+            Expr::Binary(_) => self.chain(expr, out),
+            Expr::Call(call) => call.args.iter().for_each(|arg| self.argument(arg, out)),
+            Expr::MethodCall(call) => {
+                self.uses(&call.receiver, out);
+                call.args.iter().for_each(|arg| self.argument(arg, out));
+            }
+            Expr::Tuple(tuple) => tuple.elems.iter().for_each(|e| self.uses(e, out)),
+            Expr::Array(array) => array.elems.iter().for_each(|e| self.uses(e, out)),
+            Expr::Range(range) => {
+                let ends = range.start.iter().chain(&range.end);
+                ends.for_each(|end| self.uses(end, out));
+            }
+            Expr::If(stmt) => {
+                let stmt = self.if_expr(stmt, true);
+                out.push(stmt);
+            }
+            Expr::Block(block) => out.push(self.block(&block.block, true)),
+            Expr::Unsafe(block) => out.push(self.block(&block.block, true)),
+            Expr::Closure(closure) => out.push(self.closure(closure)),
+            Expr::Macro(mac) => self.macro_uses(&mac.mac, out),
+            other => self.token_uses(other.to_token_stream(), out),
+        }
+    }
+
+    /// An argument: of `mask = m` only the value is read.
+    fn argument(&mut self, arg: &Expr, out: &mut Vec<TokenStream>) {
+        match bare(arg) {
+            Expr::Assign(assign) => self.uses(&assign.right, out),
+            other => self.uses(other, out),
+        }
+    }
+
+    /// Operators, of which there may be too many for one call each.
+    fn chain(&mut self, expr: &Expr, out: &mut Vec<TokenStream>) {
+        let (mut first, mut rights) = (expr, Vec::new());
+        while let Expr::Binary(binary) = bare(first) {
+            rights.push((&binary.op, &*binary.right));
+            first = &binary.left;
+        }
+        let mut left = Vec::new();
+        self.uses(first, &mut left);
+        for (op, right) in rights.into_iter().rev() {
+            let mut uses = Vec::new();
+            self.uses(right, &mut uses);
+            let plain = uses
+                .iter()
+                .all(|tokens| matches!(tokens.clone().into_iter().next(), Some(TokenTree::Ident(i)) if i != "if"));
+            if plain || !matches!(op, BinOp::And(_) | BinOp::Or(_)) {
+                left.append(&mut uses);
+            } else {
+                // What stands to the right of `&&` may assign, and may not run.
+                left = vec![quote!(if __any(&[#(#left),*]) { __any(&[#(#uses),*]) } else { __any(&[]) })];
+            }
+        }
+        out.append(&mut left);
+    }
+
+    fn closure(&mut self, closure: &syn::ExprClosure) -> TokenStream {
+        let mut outside = Vec::new();
+        closure.inputs.iter().for_each(|pat| self.pattern_uses(pat, &mut outside));
+        let (params, body) = self.scoped(|w| {
+            let params: Vec<TokenStream> = closure
+                .inputs
+                .iter()
+                .map(|pat| {
+                    let (pat, ty) = w.pattern(pat);
+                    quote!(#pat: #ty)
+                })
+                .collect();
+            (params, w.value_of(Some(&closure.body), Vec::new()))
+        });
+        quote!({ let _ = |#(#params),*| -> __Value { #body }; __any(&[#(#outside),*]) })
+    }
+
+    fn macro_uses(&mut self, mac: &Macro, out: &mut Vec<TokenStream>) {
+        match Punctuated::<Expr, Token![,]>::parse_terminated.parse2(mac.tokens.clone()) {
+            Ok(args) => args.iter().for_each(|arg| self.uses(arg, out)),
+            Err(_) => self.token_uses(mac.tokens.clone(), out),
+        }
+    }
+
+    /// Every variable that is named among tokens.
+    fn token_uses(&self, tokens: TokenStream, out: &mut Vec<TokenStream>) {
+        for token in tokens {
+            match token {
+                TokenTree::Ident(ident) => out.extend(self.variable(&ident).map(|found| found.into_token_stream())),
+                TokenTree::Group(group) => self.token_uses(group.stream(), out),
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+    }
+}
+
+/// The function that gives anything, and its arguments, on the tokens of the user's.
+fn call(uses: &[TokenStream], place: Place) -> (Ident, Group) {
+    let mut arguments = Group::new(Delimiter::Parenthesis, quote!(&[#(#uses),*]));
+    arguments.set_span(place.end);
+    (Ident::new("__any", place.start), arguments)
+}
+
+/// A statement that reads variables, on the tokens of the user's: rustc underlines what is never reached.
+fn effect(uses: &[TokenStream], place: Place, semi: Option<Span>) -> TokenStream {
+    let (name, arguments) = call(uses, place);
+    let semi = semicolon(semi.unwrap_or(place.end));
+    quote!(#name::<()> #arguments #semi)
+}
+
+fn semicolon(span: Span) -> Token![;] {
+    Token![;](span)
+}
+
+/// The attributes of an expression that can be a statement.
+fn attrs_of(expr: &Expr) -> &[Attribute] {
+    match bare(expr) {
+        Expr::Assign(e) => &e.attrs,
+        Expr::Binary(e) => &e.attrs,
+        Expr::Block(e) => &e.attrs,
+        Expr::Call(e) => &e.attrs,
+        Expr::ForLoop(e) => &e.attrs,
+        Expr::If(e) => &e.attrs,
+        Expr::Macro(e) => &e.attrs,
+        Expr::MethodCall(e) => &e.attrs,
+        Expr::Return(e) => &e.attrs,
+        Expr::Unsafe(e) => &e.attrs,
+        Expr::While(e) => &e.attrs,
+        _ => &[],
+    }
+}

@@ -1,0 +1,92 @@
+//! Kernels that are right but for their size: each limit has a message of its own, and is met in a short time.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use super::support::{expand, func};
+
+/// A kernel with that body, in which names that nothing reads are no mistake.
+fn kernel(body: &str) -> String {
+    format!("fn k(out: PtrMut<i32>, n: i32, c: bool) {{ {body} }}")
+}
+
+fn messages(body: &str) -> Vec<String> {
+    let start = Instant::now();
+    let messages = expand("", &kernel(body)).1;
+    // Unoptimised, on a shared machine.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    messages
+}
+
+#[track_caller]
+fn refused(body: &str, with: &str) {
+    let messages = messages(body);
+    assert!(messages.len() == 1 && messages[0].contains(with), "{messages:?}");
+}
+
+#[test]
+fn a_hundred_early_returns_compile_and_more_are_refused() {
+    func(&kernel(&"if n > 7 { return; } ".repeat(100)));
+    func(&kernel(&"if n > 7 { if c { return; } } store(out, n); ".repeat(100)));
+    for times in [101, 300, 2000] {
+        refused(&"if n > 7 { return; }\n".repeat(times), "101:12: a kernel may return early 100 times in a row");
+        let partial = "if n > 7 { if c { return; } }\nstore(out, n);".repeat(times);
+        refused(&partial, "a kernel may return early 100 times in a row");
+    }
+}
+
+#[test]
+fn returns_in_deep_blocks_are_refused_before_the_launch_cannot_read_them() {
+    let inner = |returns: usize| {
+        let chain: String = (0..115).map(|i| format!("if n == {i} {{ }} else ")).collect();
+        format!("{chain} {{ {} }}", "if n > 7 { return; } ".repeat(returns))
+    };
+    func(&kernel(&inner(80)));
+    refused(&inner(95), "nest more than 200 deep");
+}
+
+#[test]
+fn chains_of_branches_are_as_long_as_other_things_are_deep() {
+    let chain = |count: usize| {
+        let mut source = "if n == 0 { store(out, 0); }".to_string();
+        for i in 1..count {
+            let _ = write!(source, " else if n == {i} {{ store(out, {i}); }}");
+        }
+        source
+    };
+    func(&kernel(&chain(120)));
+    for count in [130, 2000] {
+        refused(&chain(count), "this chain of `else if`s is too long");
+    }
+    let value = |count| format!("let v = {}1 }};", "if c { 0 } else ".repeat(count) + "{ ");
+    func(&kernel(&format!("{} store(out, v);", value(120))));
+    refused(&format!("{} store(out, v);", value(400)), "this chain of `else if`s is too long");
+}
+
+#[test]
+fn tuples_of_tuples_are_limited() {
+    let doubled = |levels: usize| {
+        let lets: String = (1..=levels).map(|i| format!("let t{i} = (t{}, t{});\n", i - 1, i - 1)).collect();
+        format!("let t0 = n;\n{lets}")
+    };
+    func(&kernel(&doubled(9)));
+    for levels in [10, 22, 60] {
+        refused(&doubled(levels), "a tuple has at most 1024 parts");
+    }
+    let nested: String = (1..3000).map(|i| format!("let t{i} = (t{},);\n", i - 1)).collect();
+    refused(&format!("let t0 = n;\n{nested}"), "tuples nest at most 64 deep");
+    let branches = "let u = (t, t); let t = if c { u } else { u };\n".repeat(40);
+    refused(&format!("let t = n;\n{branches}"), "a tuple has at most 1024 parts");
+    refused(&format!("let t = ({});", "n, ".repeat(100_000)), "a tuple has at most 1024 parts");
+}
+
+#[test]
+fn long_and_many_unknown_names_take_a_short_time() {
+    let long = "x".repeat(100_000);
+    refused(&format!("let {long} = n; store(out, {long}y + {long});"), "is not known in this kernel");
+    let known: String = (0..500).map(|i| format!("let known{i} = n;\n")).collect();
+    let unknown: String = (0..500).map(|i| format!("store(out, unknovn{i});\n")).collect();
+    let messages = messages(&format!("{known}{unknown}"));
+    assert_eq!(messages.len(), 500);
+    assert!(messages.iter().all(|m| m.contains("is not known in this kernel")));
+}

@@ -1,0 +1,105 @@
+//! What clones of a stream share: its work, and how its launches end.
+
+use super::{StreamInner, Work, lock};
+use crate::error::Result;
+use crate::graph::GraphRecords;
+use crate::ledger::{Done, Locked};
+use crate::record::LaunchId;
+use crate::ring::Queue;
+use std::sync::{Arc, Weak};
+
+impl StreamInner {
+    pub(super) fn finish(&self) -> Result<()> {
+        let Work::Cuda { queue, ring } = &self.work else {
+            return Ok(());
+        };
+        let order = lock(ring).snapshot();
+        let graphs: Vec<_> = self.graphs().into_iter().map(|graph| (graph.replays(), graph)).collect();
+        queue.wait_all()?;
+        let mut done = Collect::new(self);
+        lock(ring).complete(order, &mut |ended| done.add(ended));
+        drop(done);
+        for (replays, graph) in graphs {
+            let mut done = Collect::new(self);
+            let ended = graph.complete(replays, &mut |launch, error| done.locked().push_error(self.id, launch, error));
+            if let Some((first, launches)) = ended {
+                done.locked().resolve_replay(first, launches);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the record of a launch that is complete.
+    pub(crate) fn examine(&self, launch: LaunchId) {
+        let Work::Cuda { ring, .. } = &self.work else { return };
+        let mut ring = lock(ring);
+        let ended = ring.examine(launch);
+        if let Some(ended) = ended {
+            self.ledger.lock().resolve(self.id, ended);
+            return;
+        }
+        drop(ring);
+        // A later replay may be writing to the same record.
+        if self.graphs().iter().any(|graph| graph.has_failed(launch))
+            && let Err(error) = self.finish()
+        {
+            log::warn!("the errors of a graph cannot be read, because its device does not answer: {error}");
+        }
+    }
+
+    /// Looks at the records of launches that are known to be complete, without waiting for anything.
+    #[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "nothing is launched on GPUs"))]
+    pub(crate) fn poll(&self) {
+        let Work::Cuda { queue, ring } = &self.work else { return };
+        // Whoever holds the lock looks at them too, and may be waiting.
+        let Ok(mut ring) = ring.try_lock() else { return };
+        let mut done = Collect::new(self);
+        if let Err(error) = ring.poll(queue, &mut |ended| done.add(ended)) {
+            log::debug!("the launches of a stream cannot be looked at: {error}");
+        }
+    }
+
+    /// Those that are alive. Cloned, because they take locks of their own.
+    fn graphs(&self) -> Vec<Arc<GraphRecords>> {
+        lock(&self.graphs).iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Tells the ledger how launches of a stream have ended. It is locked from the first of them on.
+pub(super) struct Collect<'s> {
+    stream: &'s StreamInner,
+    locked: Option<Locked<'s>>,
+}
+
+impl<'s> Collect<'s> {
+    #[inline]
+    pub(super) fn new(stream: &'s StreamInner) -> Self {
+        Collect { stream, locked: None }
+    }
+
+    #[inline]
+    pub(super) fn locked(&mut self) -> &mut Locked<'s> {
+        self.locked.get_or_insert_with(|| self.stream.ledger.lock())
+    }
+
+    pub(super) fn add(&mut self, ended: Done) {
+        let stream = self.stream.id;
+        self.locked().resolve(stream, ended);
+    }
+}
+
+impl Drop for StreamInner {
+    fn drop(&mut self) {
+        if let Work::Cuda { queue, ring } = &self.work {
+            // The records must not be freed while a kernel may write to them. When waiting fails, the
+            // context is broken and no kernel runs in it any more.
+            let is_in_use = lock(ring).is_in_use();
+            if is_in_use && let Err(error) = self.finish() {
+                log::warn!("a stream was dropped while its device does not answer: {error}");
+            }
+            // The fields that follow free pinned memory and events in the current context.
+            let _ = queue.memory.bind();
+        }
+        self.ledger.remove_stream(self.id);
+    }
+}
