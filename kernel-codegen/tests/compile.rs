@@ -138,6 +138,10 @@ fn atomics_that_commute_need_no_barrier() {
 
 /// The barriers of a kernel that accesses `x`, a buffer that it may write, by 128 threads.
 fn barriers_in(body: &str) -> usize {
+    support::count(&memory_kernel(body).ptx, "bar.sync")
+}
+
+fn memory_kernel(body: &str) -> kernel_codegen::Compiled {
     let text = format!(
         "kernel memory \"memory.rs\" unsafe bound {{
            param %x x: ptr_mut i32 {{div = 16}}
@@ -161,7 +165,7 @@ fn barriers_in(body: &str) -> usize {
     );
     let compiled = support::compile_for_hopper(&support::kernel(&text));
     support::assemble(&compiled);
-    support::count(&compiled.ptx, "bar.sync")
+    compiled
 }
 
 /// Elements that provably stay in their thread need no barrier; where that is not so, there is one.
@@ -207,4 +211,31 @@ fn accesses_of_two_trips_and_of_two_branches_are_ordered() {
     let read = "%v: i32[512] = load %xr\nstore %op, %v";
     assert_eq!(barriers_in(&format!("if %c {{\nstore %xp, %i\nyield\n}} else {{\nyield\n}}\n{read}")), 1);
     assert_eq!(barriers_in(&format!("if %c {{\nyield\n}} else {{\nstore %xp, %i\nyield\n}}\n{read}")), 1);
+}
+
+/// What the first thread reads or does for all goes through shared memory: a store, a barrier, a load.
+#[test]
+fn what_one_thread_knows_is_passed_on_behind_a_barrier() {
+    let steers = "%t: i32 = load %x
+        %more: bool = cmp.gt %t, %zero
+        if %more {
+          store %op, %i
+          yield
+        } else {
+          yield
+        }";
+    // Of 64 atomics each is done by one of the threads that hold it.
+    let few = "%j: i32[64] = arange {lo = 0, hi = 64}
+        %js: *x[64] = splat %x
+        %jp: *x[64] = add_ptr %js, %j
+        %old: i32[64] = atomic_rmw %jp, %j {op = add, order = relaxed, scope = device}
+        %ks: *out[64] = splat %out
+        %kp: *out[64] = add_ptr %ks, %j
+        store %kp, %old";
+    for body in [steers, few] {
+        let ptx = memory_kernel(body).ptx;
+        let names = [("st.shared", 'S'), ("bar.sync", '|'), ("ld.shared", 'L')];
+        let letter = |line: &str| names.iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| *letter);
+        assert_eq!(ptx.lines().filter_map(letter).collect::<String>(), "S|L", "{ptx}");
+    }
 }

@@ -287,3 +287,31 @@ fn the_outermost_index_says_the_slot() {
         %k: f32[32, 32] #1 = shared_load %o00";
     assert_eq!(barriers(body), "SL|L");
 }
+
+#[test]
+fn loops_that_may_not_run_settle_nothing() {
+    let inside = "shared_store %w, %a\n%k: f32[32, 32] #1 = shared_load %w";
+    let body = format!(
+        "shared_store %v, %a\nfor %zero, %n, %one (%i: i32) {{\n{inside}\nyield\n}}\n%r: f32[32, 32] #1 = shared_load %v"
+    );
+    assert_eq!(barriers(&body), "S(|S|L)|L");
+    // The last condition of a loop is behind its last trip.
+    let body = format!(
+        "while {{\nshared_store %v, %a\nyield %yes\n}} do {{\n{inside}\nyield\n}}\n%r: f32[32, 32] #1 = shared_load %v"
+    );
+    let found = barriers(&body);
+    assert!(found.ends_with("|L)|L"), "{found}");
+}
+
+#[test]
+fn kernels_of_several_groups_keep_their_barriers() {
+    let body = "warp_groups {warps = [4, 4], registers = [40, 40]} {
+           shared_store %v, %a
+           barrier
+           %r: f32[32, 32] #1 = shared_load %v
+           yield
+         } with {
+           yield
+         }";
+    assert!(marks(&format!("{HEAD}{body}\n return\n}}")).starts_with("S|L)"));
+}
