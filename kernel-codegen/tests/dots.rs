@@ -279,9 +279,6 @@ fn hopper_multiplies_by_warp_groups() {
             let compiled = check(Case { transposed, ..F16.sized(m, n, k) }, Target::sm_90a(), warps, 0.0);
             assert!(count(&compiled.ptx, "wgmma.mma_async") > 0, "{}", compiled.ptx);
             assemble(&compiled);
-            // Shared memory reaches beyond 128 KiB, so that 18 bits of an address count.
-            let field = compiled.ptx.lines().any(|line| line.contains("bfe.u32") && line.ends_with(", 4, 14;"));
-            assert!(field, "{}", compiled.ptx);
             let names = [("wgmma.fence", 'F'), ("wgmma.mma_async", 'M'), ("wgmma.commit", 'C'), ("wgmma.wait", 'W')];
             let letter = |line: &str| names.iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| *letter);
             let mut order: Vec<char> = compiled.ptx.lines().filter_map(letter).collect();
