@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use kernel_codegen::place_watched;
+use kernel_core::ir::{GpuOp, Op};
 use tilewright_fuzz::case::Case;
 use tilewright_fuzz::generate::features::{Feature, Features};
 use tilewright_fuzz::generate::generate;
@@ -58,4 +60,28 @@ fn kernels_have_every_feature_and_a_third_have_products() {
         assert!(count >= seeds / 100, "{name}: {count} of {seeds}");
     }
     assert!(counts[Feature::Product as usize] * 3 >= seeds, "products: {}", counts[Feature::Product as usize]);
+}
+
+/// What only some products become is reached: divided kernels, products in flight over the end of a trip, pipelines of
+/// asynchronous and of tensor copies.
+#[test]
+fn kernels_of_products_reach_the_passes_for_them() {
+    let mut counts = [0; 4];
+    for seed in 0..2500 {
+        let (case, features) = generate(seed);
+        if !features.contains(Feature::Wgmma) {
+            continue;
+        }
+        let Ok((placed, _)) = place_watched(&case.kernel, &case.target, &case.options, &mut |_, _, _| {}) else {
+            continue;
+        };
+        let any = |is: &dyn Fn(&GpuOp) -> bool| {
+            placed.func().ops.iter().any(|operation| matches!(&operation.op, Op::Gpu(op) if is(op)))
+        };
+        counts[0] += u32::from(any(&|op| matches!(op, GpuOp::WarpGroups { .. })));
+        counts[1] += u32::from(any(&|op| matches!(op, GpuOp::WgmmaWait { pending } if *pending > 0)));
+        counts[2] += u32::from(any(&|op| matches!(op, GpuOp::AsyncWait { .. })));
+        counts[3] += u32::from(any(&|op| matches!(op, GpuOp::TmaLoad)));
+    }
+    assert!(counts.iter().all(|&count| count >= 3), "divided, in flight, copied, copied by hardware: {counts:?}");
 }

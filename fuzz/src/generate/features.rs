@@ -26,6 +26,8 @@ features! {
     Chained = "chained products";
     /// A factor that a product before the loop has computed.
     FactorBeforeLoop = "factor computed before the loop";
+    /// Programs that take tile after tile.
+    Persistent = "persistent";
     /// An accumulator that is scaled in each trip.
     Rescaled = "rescaled accumulator";
     /// A factor or a score under a mask.

@@ -74,8 +74,8 @@ fn loaded(w: &mut Writer, dtype: DType, shape: &[i64]) -> ValueId {
     let count: i64 = shape.iter().product();
     let grid = i64::from(w.grid);
     let per_program = w.random.chance(50);
-    let mut len = if per_program { count * grid } else { count };
-    let mut own = offsets_for_load(w, shape);
+    let (mut own, span) = offsets_for_load(w, shape);
+    let mut len = if per_program { count * (grid - 1) + span } else { span };
     if per_program {
         let start = program_times(w, count);
         own = shifted(w, own, start);
@@ -108,30 +108,21 @@ fn loaded(w: &mut Writer, dtype: DType, shape: &[i64]) -> ValueId {
     w.load(pointers, mask, other, fact)
 }
 
-/// Offsets of a whole tile: one run, turned dimensions, or a gather that stays inside.
-fn offsets_for_load(w: &mut Writer, shape: &[i64]) -> ValueId {
+/// Offsets of a whole tile, and how far they reach: one run, turned dimensions, or a gather that stays inside.
+fn offsets_for_load(w: &mut Writer, shape: &[i64]) -> (ValueId, i64) {
     let count: i64 = shape.iter().product();
     let turned = w.random.chance(25);
     let plain = offsets(w, shape, turned);
     if shape.is_empty() || !count.cast_unsigned().is_power_of_two() {
-        return plain;
+        return (plain, count);
     }
-    match w.random.below(10) {
+    let tile = match w.random.below(10) {
         0 => {
             let index = w.like(DType::I32, shape);
             w.has(Feature::Gather);
             wrapped(w, index, count)
         }
-        // Two runs, under a condition that changes inside of them.
-        1 => {
-            let condition = w.like(DType::Bool, shape);
-            let by = w.random.pick(&[count / 2, 1, 3]);
-            let by = w.filled(by as f64, DType::I32, shape);
-            let other = w.binary(BinaryOp::Add, plain, by).expect("integers");
-            let other = wrapped(w, other, count);
-            w.has(Feature::TwoRuns);
-            w.select(condition, plain, other).expect("one type")
-        }
+        1 => return two_runs(w, plain, count),
         2 => {
             let by = w.random.range(1, 5);
             let by = w.filled(by as f64, DType::I32, shape);
@@ -140,7 +131,25 @@ fn offsets_for_load(w: &mut Writer, shape: &[i64]) -> ValueId {
             wrapped(w, moved, count)
         }
         _ => plain,
-    }
+    };
+    (tile, count)
+}
+
+/// One run of offsets or another behind it, under a condition that changes inside of them.
+fn two_runs(w: &mut Writer, plain: ValueId, count: i64) -> (ValueId, i64) {
+    let shape = w.shape(plain);
+    w.has(Feature::TwoRuns);
+    let condition = match w.random.chance(50) {
+        true => w.like(DType::Bool, &shape),
+        false => {
+            let bound = w.random.range(0, count);
+            let bound = w.filled(bound as f64, DType::I32, &shape);
+            w.compare(CmpOp::Lt, plain, bound).expect("integers")
+        }
+    };
+    let by = w.filled(count as f64, DType::I32, &shape);
+    let other = w.binary(BinaryOp::Add, plain, by).expect("integers");
+    (w.select(condition, plain, other).expect("one type"), 2 * count)
 }
 
 /// The value modulo a power of two.

@@ -92,7 +92,7 @@ fn setting(random: &mut Random) -> (Target, Options) {
     let target = random.pick(&targets);
     let copies = [TensorCopies::NearProducts, TensorCopies::NearProducts, TensorCopies::Always, TensorCopies::Never];
     let options = Options {
-        num_warps: random.pick(&[1, 1, 2, 2, 4, 4, 4, 8, 8, 16]),
+        num_warps: random.pick(&[1, 1, 1, 2, 2, 2, 4, 4, 4, 4, 4, 8, 8, 8, 16, 16, 32]),
         num_stages: random.pick(&[1, 2, 3, 3, 4]),
         checks: if random.chance(75) { Checks::AtLaunch } else { Checks::EveryAccess },
         tensor_copies: random.pick(&copies),
@@ -110,6 +110,8 @@ fn central_product(w: &mut Writer, large: bool) {
     w.room = w.room.max(m * n);
     let done = match w.random.below(10) {
         0 | 1 => products::single(w, &plan).map(drop_id),
+        2 => products::persistent(w, &plan),
+        3 | 4 if large => products::persistent(w, &plan),
         2..6 => products::accumulate(w, &plan),
         _ => products::attention(w, &plan),
     };
@@ -154,8 +156,8 @@ pub fn generate(seed: u64) -> (Case, Features) {
     w.room = w.random.pick(&[32, 64, 64, 128, 128, 256, 512]);
     w.shapes = shapes(&mut w.random, w.room);
     let multiplies = w.random.chance(40);
-    // Products of four warps are dear to run: one in twenty kernels.
-    let large = multiplies && w.random.chance(12);
+    // Products of four warps are dear to run: one in fourteen kernels.
+    let large = multiplies && w.random.chance(18);
     let target = if large && w.random.chance(90) { Target::sm_90a() } else { target };
     if large {
         options.num_warps = w.random.pick(&[4, 4, 8]);

@@ -1,6 +1,8 @@
 //! Matrix products: of every dtype and instruction, alone, in loops, under masks and branches, one fed by another.
 
-use kernel_core::ir::{BinaryOp, CmpOp, ControlOp, DType, DotOp, DotPrecision, ShapeOp, Ty, ValueId, accumulators};
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, CreateOp, DType, DotOp, DotPrecision, ShapeOp, Ty, ValueId, accumulators,
+};
 
 use super::control::{Bounds, attributes, bounds, condition};
 use super::descriptors;
@@ -81,6 +83,12 @@ enum Source {
 
 /// A factor `[rows, columns]` of which there are `count` beside each other in memory.
 fn source(w: &mut Writer, dtype: DType, shape: [i64; 2], count: i64) -> Source {
+    let blocks = w.random.chance(40);
+    source_by(w, dtype, shape, count, blocks)
+}
+
+/// As [`source`], by a descriptor where that is asked for and possible.
+fn source_by(w: &mut Writer, dtype: DType, shape: [i64; 2], count: i64, blocks: bool) -> Source {
     let turned = w.random.chance(40);
     let [rows, columns] = if turned { [shape[1], shape[0]] } else { shape };
     let small = Fact::exact(-2.0, 2.0, 0);
@@ -88,7 +96,7 @@ fn source(w: &mut Writer, dtype: DType, shape: [i64; 2], count: i64) -> Source {
         input.step = 0;
         input.range = if dtype == DType::U8 { (0, 2) } else { (-2, 2) };
     };
-    if w.random.chance(40) && columns * i64::from(dtype.bytes()) >= 16 {
+    if blocks && columns * i64::from(dtype.bytes()) >= 16 {
         let (descriptor, _) = descriptors::new(w, dtype, &[rows, columns], &[count, 1], false);
         narrow(w.inputs.last_mut().expect("the descriptor's"));
         return Source::Blocks { descriptor, fact: small, turned };
@@ -171,19 +179,29 @@ fn factor_from_values(w: &mut Writer, dtype: DType, shape: &[i64]) -> ValueId {
 /// A loop whose trips each add a product to an accumulator.
 pub fn accumulate(w: &mut Writer, plan: &Plan) -> Option<()> {
     let [m, n, k] = plan.sizes;
-    let bounds = bounds(w, &[0, 1, 2, 3, 3, 4]);
+    // Products of four warps stay in flight from trip to trip only where nothing else looks at the accumulator.
+    let plain = plan.wgmma && w.random.chance(50);
+    let bounds = bounds(w, if plain { &[2, 3, 4, 5] } else { &[0, 1, 2, 3, 3, 4] });
     let op = attributes(w, &bounds);
     let most = bounds.most.max(1);
-    let (left, right) = (source(w, plan.factor, [m, k], most), source(w, plan.factor, [k, n], most));
+    let (blocks, asked) = (plain && w.random.chance(50), plain && w.random.chance(50));
+    let op = if asked { specialized(w, op) } else { op };
+    let [left, right] = [[m, k], [k, n]].map(|shape| {
+        let blocks = blocks || w.random.chance(40);
+        source_by(w, plan.factor, shape, most, blocks)
+    });
     let twice = w.random.chance(25);
     let first = if w.random.chance(80) { w.filled(0.0, plan.acc, &[m, n]) } else { w.like(plan.acc, &[m, n]) };
     let first = w.small(first, plan.acc);
     let sums = sum_fact(plan, most, if twice { 2.0 } else { 1.0 })?;
-    let scaled = w.random.chance(25);
+    let scaled = !plain && w.random.chance(25);
     let results = product_loop(w, &bounds, op, &[first], &[sums], |w, number, carried| {
-        let a = factor(w, left, [m, k], number, most)?;
+        let mut a = factor(w, left, [m, k], number, most)?;
         let b = factor(w, right, [k, n], number, most)?;
-        let a = dressed(w, a)?;
+        if plain {
+            return Some(vec![multiply(w, plan, a, b, carried[0])?]);
+        }
+        a = dressed(w, a)?;
         let mut acc = carried[0];
         if scaled {
             acc = rescale(w, acc)?;
@@ -193,9 +211,75 @@ pub fn accumulate(w: &mut Writer, plan: &Plan) -> Option<()> {
             acc = multiply(w, plan, a, b, acc)?;
         }
         w.keep(a);
+        more_steps(w);
         Some(vec![acc])
     })?;
     finish(w, results[0])
+}
+
+/// The loop with the mark that asks for warps that fetch.
+fn specialized(w: &mut Writer, op: ControlOp) -> ControlOp {
+    w.has(Feature::Specialized);
+    match op {
+        ControlOp::For { reverse, unroll, stages, flatten, runs, .. } => {
+            ControlOp::For { reverse, unroll, stages, warp_specialize: true, flatten, runs }
+        }
+        other => other,
+    }
+}
+
+/// Programs that take one tile after another, each a loop of products of blocks, as persistent kernels do:
+///
+/// ```text
+/// for tile in (program_id(0)..tiles).step_by(num_programs(0)) {
+///     acc = 0; for trip { acc += a[tile, trip] * b[trip] }; c.store([tile, 0], acc)
+/// }
+/// ```
+pub fn persistent(w: &mut Writer, plan: &Plan) -> Option<()> {
+    let [m, n, k] = plan.sizes;
+    let inner = bounds(w, &[1, 2, 3, 4]);
+    let most = inner.most.max(1);
+    let (tiles, grid) = (w.random.range(1, 5), i64::from(w.grid));
+    let sums = sum_fact(plan, most, 1.0)?;
+    let left = source_by(w, plan.factor, [m, k], tiles * most, true);
+    let right = source_by(w, plan.factor, [k, n], most, true);
+    let to = if w.random.chance(50) { plan.acc } else { w.random.pick(&[DType::F16, DType::BF16, DType::F32]) };
+    let (output, _) = descriptors::new(w, to, &[m, n], &[tiles, 1], true);
+    let outer = Bounds {
+        low: w.program(),
+        high: w.int(tiles),
+        step: w.emit(CreateOp::NumPrograms { axis: 0 }, &[])?,
+        most: (tiles + grid - 1) / grid,
+        constant: false,
+    };
+    let (inner_op, mut op) = (attributes(w, &inner), attributes(w, &outer));
+    if w.random.chance(60) {
+        op = specialized(w, op);
+    }
+    w.has(Feature::Persistent);
+    let built = product_loop(w, &outer, op, &[], &[], |w, _, _| {
+        let tile = *w.counters.last()?;
+        w.know(tile, Fact::exact(0.0, tiles as f64, 0));
+        let zero = w.filled(0.0, plan.acc, &[m, n]);
+        let results = product_loop(w, &inner, inner_op, &[zero], &[sums], |w, number, carried| {
+            let trips = w.int(most);
+            let first = w.binary(BinaryOp::Mul, tile, trips)?;
+            let at = w.binary(BinaryOp::Add, first, number)?;
+            let a = factor(w, left, [m, k], at, most * tiles)?;
+            let b = factor(w, right, [k, n], number, most)?;
+            Some(vec![multiply(w, plan, a, b, carried[0])?])
+        })?;
+        let mut acc = results[0];
+        if w.random.chance(30) {
+            acc = w.small(acc, plan.acc);
+        }
+        let value = w.cast(acc, to);
+        let (rows, column) = (w.int(m), w.int(0));
+        let row = w.binary(BinaryOp::Mul, tile, rows)?;
+        w.raw(kernel_core::ir::DescOp::DescStore, &[output, value, row, column], &[])?;
+        Some(Vec::new())
+    });
+    built.map(|_| ())
 }
 
 /// Computes a value in one branch of an `if`, sometimes; the other leaves the value as it was.
@@ -221,6 +305,13 @@ fn under_condition(
     let fact = w.fact(inside).hull(w.fact(before));
     w.know(value, fact);
     Some(value)
+}
+
+/// Something else in the loop, sometimes.
+fn more_steps(w: &mut Writer) {
+    if w.random.chance(35) {
+        super::steps(w, super::control::MAX_DEPTH, 1, 2);
+    }
 }
 
 /// What sums of all trips can be; `None` if they could round.
@@ -274,16 +365,15 @@ fn product_loop(
         let number = w.binary(BinaryOp::Div, from, bounds.step)?;
         w.know(number, Fact::exact(0.0, bounds.most.max(1) as f64 - 1.0, 0));
         let next = build(w, number, &args[1..])?;
-        if w.random.chance(35) {
-            super::steps(w, super::control::MAX_DEPTH, 1, 2);
-        }
         w.yields(&next);
         Some(())
     });
     w.counters.pop();
     w.trips = outer;
     built?;
-    w.has(Feature::Carried);
+    if !first.is_empty() {
+        w.has(Feature::Carried);
+    }
     let results = w.raw(op, &operands, &[region])?;
     results.iter().zip(facts).for_each(|(&result, &fact)| w.know(result, fact));
     Some(results)
@@ -358,6 +448,7 @@ pub fn attention(w: &mut Writer, plan: &Plan) -> Option<()> {
         let right = factor(w, v, [keys, head], number, most)?;
         let acc = multiply(w, &value, factor_p, right, acc)?;
         let total = w.binary(BinaryOp::Add, carried[1], weights)?;
+        more_steps(w);
         Some(vec![acc, total])
     })?;
     w.keep(results[1]);

@@ -3,6 +3,7 @@
 use kernel_codegen::{Options, Target, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_ordered, run_with_tensors};
 use kernel_core::ir::BoundFunc;
+#[allow(unused_imports, reason = "each test file uses a part")]
 pub use tilewright_emulator::{Given, emulate, emulate_placed, emulate_with_tensors, from_bytes};
 use tilewright_emulator::{bytes, numbers};
 
