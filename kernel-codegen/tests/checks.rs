@@ -67,6 +67,76 @@ fn a_masked_copy_is_decided_by_the_mask() {
     assert!(!launch(i128::from(i32::MAX), 1 << 31, 1 << 31, (1 << 25) + 1), "an offset may wrap");
 }
 
+/// What each form of a mask says of the offsets under it, to the last one.
+#[test]
+fn masks_say_what_their_comparisons_say() {
+    let with = |mask: &str| MASKED.replace("%10: bool[64] = cmp.lt %8, %9", mask);
+    let launch = |source: &str, n, len, grid| {
+        holds(source, &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid })
+    };
+    let at_most = with("%10: bool[64] = cmp.le %8, %9");
+    assert!(launch(&at_most, 99, 100, 2) && !launch(&at_most, 100, 100, 2));
+    let not_above = with("%20: bool[64] = cmp.gt %8, %9\n  %10: bool[64] = not %20");
+    assert!(launch(&not_above, 99, 100, 2) && !launch(&not_above, 100, 100, 2));
+    // A disjunction says what both of its parts say, which is nothing here.
+    let either = with("%20: bool[64] = cmp.lt %8, %9\n  %21: bool[64] = cmp.ge %8, %9\n  %10: bool[64] = or %20, %21");
+    assert!(!launch(&either, 100, 100, 2) && launch(&either, 100, 128, 2));
+    // From below: offsets from -64 on, of which the mask leaves those from a bound on.
+    let from = |bound: i32| {
+        let mask = format!(
+            "%20: bool[64] = cmp.lt %8, %9\n  %21: i32 = const {bound}\n  %22: i32[64] = splat %21
+            %23: bool[64] = cmp.ge %8, %22\n  %10: bool[64] = and %20, %23"
+        );
+        with(&mask).replace("%5: i32 = mul %3, %4", "%24: i32 = mul %3, %4\n  %5: i32 = sub %24, %4")
+    };
+    assert!(launch(&from(0), 100, 100, 3) && !launch(&from(-1), 100, 100, 3) && !launch(&from(-2), 100, 100, 3));
+}
+
+/// A permutation that is not its own inverse: the mask bounds the axis that it is of.
+#[test]
+fn masks_follow_permuted_axes() {
+    let source = r#"kernel turned "k.rs" safe bound {
+      param %x x: ptr f32
+      param %out out: ptr_mut f32
+      param %n n: i32
+      %a: i32[2] = arange {lo = 0, hi = 2}
+      %b: i32[4] = arange {lo = 0, hi = 4}
+      %c: i32[8] = arange {lo = 0, hi = 8}
+      %a1: i32[2, 1] = expand_dims %a {axis = 1}
+      %a2: i32[2, 1, 1] = expand_dims %a1 {axis = 2}
+      %b1: i32[1, 4] = expand_dims %b {axis = 0}
+      %b2: i32[1, 4, 1] = expand_dims %b1 {axis = 2}
+      %c1: i32[1, 8] = expand_dims %c {axis = 0}
+      %c2: i32[1, 1, 8] = expand_dims %c1 {axis = 0}
+      %a3: i32[2, 4, 8] = broadcast %a2
+      %b3: i32[2, 4, 8] = broadcast %b2
+      %c3: i32[2, 4, 8] = broadcast %c2
+      %k32: i32 = const 32
+      %s32: i32[2, 4, 8] = splat %k32
+      %k8: i32 = const 8
+      %s8: i32[2, 4, 8] = splat %k8
+      %ao: i32[2, 4, 8] = mul %a3, %s32
+      %bo: i32[2, 4, 8] = mul %b3, %s8
+      %ab: i32[2, 4, 8] = add %ao, %bo
+      %off: i32[2, 4, 8] = add %ab, %c3
+      %turned: i32[4, 8, 2] = permute %off {perm = [1, 2, 0]}
+      %ns: i32[4] = splat %n
+      %m: bool[4] = cmp.lt %b, %ns
+      %m1: bool[4, 1] = expand_dims %m {axis = 1}
+      %m2: bool[4, 1, 1] = expand_dims %m1 {axis = 2}
+      %mask: bool[4, 8, 2] = broadcast %m2
+      %xs: *x[4, 8, 2] = splat %x
+      %xp: *x[4, 8, 2] = add_ptr %xs, %turned
+      %v: f32[4, 8, 2] = load %xp, %mask
+      %os: *out[4, 8, 2] = splat %out
+      %op: *out[4, 8, 2] = add_ptr %os, %turned
+      store %op, %v, %mask
+      return
+    }"#;
+    let launch = |n, len| holds(source, &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 });
+    assert!(launch(2, 48) && !launch(2, 47) && launch(4, 64) && !launch(4, 63));
+}
+
 #[test]
 fn the_fast_variant_has_no_checks_and_the_other_has_all() {
     let (fast, _) = prepare(MASKED, Checks::AtLaunch);

@@ -55,3 +55,187 @@ fn masked_loads_set_registers_first_only_where_that_shows() {
     assert_ne!(all, add);
     assert!(set(&all) >= 16, "{}", set(&all));
 }
+
+/// Where an atomic stands between barriers and other accesses, by the letters of the PTX: a store, a load, a barrier, an atomic.
+fn around_an_atomic(order: &str) -> String {
+    let text = format!(
+        "kernel flag \"flag.rs\" unsafe bound {{
+           param %x x: ptr_mut i32 {{div = 16}}
+           param %flag flag: ptr_mut i32 {{div = 16}}
+           param %y y: ptr_mut i32 {{div = 16}}
+           %i: i32[256] = arange {{lo = 0, hi = 256}}
+           %xs: *x[256] = splat %x
+           %xp: *x[256] = add_ptr %xs, %i
+           store %xp, %i
+           %one: i32 = const 1
+           %before: i32 = atomic_rmw %flag, %one {{op = add, order = {order}, scope = device}}
+           %ys: *y[256] = splat %y
+           %yp: *y[256] = add_ptr %ys, %i
+           %v: i32[256] = load %yp
+           store %xp, %v
+           return
+         }}"
+    );
+    let compiled = support::compile_for_hopper(&support::kernel(&text));
+    support::assemble(&compiled);
+    let letter = |line: &str| {
+        let found = [("st.global", 'S'), ("ld.global", 'L'), ("bar.sync", '|'), ("atom.", 'A'), ("red.", 'A')];
+        found.into_iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| letter)
+    };
+    let mut letters: Vec<char> = compiled.ptx.lines().filter_map(letter).collect();
+    letters.dedup();
+    letters.into_iter().collect()
+}
+
+/// One thread does the atomic for all: what the others stored must come before it, what they load behind it.
+#[test]
+fn atomics_that_release_or_acquire_have_barriers() {
+    for (order, expected) in [("relaxed", "SALS"), ("release", "S|ALS"), ("acquire", "SA|LS"), ("acq_rel", "S|A|LS")] {
+        assert_eq!(around_an_atomic(order), expected, "{order}");
+    }
+}
+
+/// The barriers between two atomics at addresses that memory holds. `uses` says whether the results are stored.
+fn barriers_between_atomics(first: &str, second: &str, uses: bool) -> usize {
+    let store = if uses { "%sum: i32[256] = add %a, %b\n store %op, %sum" } else { "" };
+    let text = format!(
+        "kernel count \"count.rs\" unsafe bound {{
+           param %x x: ptr_mut i32 {{div = 16}}
+           param %y y: ptr i32 {{div = 16}}
+           param %out out: ptr_mut i32 {{div = 16}}
+           %i: i32[256] = arange {{lo = 0, hi = 256}}
+           %ys: *y[256] = splat %y
+           %yp: *y[256] = add_ptr %ys, %i
+           %j: i32[256] = load %yp
+           %xs: *x[256] = splat %x
+           %xp: *x[256] = add_ptr %xs, %j
+           %a: i32[256] = atomic_rmw %xp, %i {{op = {first}, order = relaxed, scope = device}}
+           %b: i32[256] = atomic_rmw %xp, %i {{op = {second}, order = relaxed, scope = device}}
+           %os: *out[256] = splat %out
+           %op: *out[256] = add_ptr %os, %i
+           {store}
+           return
+         }}"
+    );
+    let compiled = support::compile_for_hopper(&support::kernel(&text));
+    support::assemble(&compiled);
+    support::count(&compiled.ptx, "bar.sync")
+}
+
+/// Atomics of one kind whose results nobody sees may happen in any order; others happen one after the other.
+#[test]
+fn atomics_that_commute_need_no_barrier() {
+    for (first, second, uses, barriers) in [
+        ("add", "add", false, 0),
+        ("max", "max", false, 0),
+        ("add", "max", false, 1),
+        ("exchange", "exchange", false, 1),
+        ("add", "add", true, 1),
+    ] {
+        assert_eq!(barriers_between_atomics(first, second, uses), barriers, "{first} {second} {uses}");
+    }
+}
+
+/// The barriers of a kernel that accesses `x`, a buffer that it may write, by 128 threads.
+fn barriers_in(body: &str) -> usize {
+    support::count(&memory_kernel(body).ptx, "bar.sync")
+}
+
+fn memory_kernel(body: &str) -> kernel_codegen::Compiled {
+    let text = format!(
+        "kernel memory \"memory.rs\" unsafe bound {{
+           param %x x: ptr_mut i32 {{div = 16}}
+           param %out out: ptr_mut i32 {{div = 16}}
+           param %n n: i32
+           %zero: i32 = const 0
+           %one: i32 = const 1
+           %i: i32[512] = arange {{lo = 0, hi = 512}}
+           %xs: *x[512] = splat %x
+           %xp: *x[512] = add_ptr %xs, %i
+           %os: *out[512] = splat %out
+           %op: *out[512] = add_ptr %os, %i
+           %last: i32 = const 511
+           %lasts: i32[512] = splat %last
+           %back: i32[512] = sub %lasts, %i
+           %xr: *x[512] = add_ptr %xs, %back
+           %c: bool = cmp.lt %zero, %n
+           {body}
+           return
+         }}"
+    );
+    let compiled = support::compile_for_hopper(&support::kernel(&text));
+    support::assemble(&compiled);
+    compiled
+}
+
+/// Elements that provably stay in their thread need no barrier; where that is not so, there is one.
+#[test]
+fn accesses_through_one_pointer_are_ordered() {
+    let reads = |pointer: &str| format!("%v: i32[512] = load {pointer}\nstore %op, %v");
+    assert_eq!(barriers_in(&format!("store %xp, %i\n{}", reads("%xp"))), 0, "each thread its own");
+    assert_eq!(barriers_in(&format!("store %xp, %i\n{}", reads("%xr"))), 1, "from the other end");
+    // Fewer elements than threads: several threads hold, and read, what one of them stores.
+    let few = "%j: i32[64] = arange {lo = 0, hi = 64}
+        %js: *x[64] = splat %x
+        %jp: *x[64] = add_ptr %js, %j
+        store %jp, %j
+        %w: i32[64] = load %jp
+        %ks: *out[64] = splat %out
+        %kp: *out[64] = add_ptr %ks, %j
+        store %kp, %w";
+    assert_eq!(barriers_in(few), 1);
+    // Each address twice.
+    let twice = "%half: i32 = const 256
+        %halves: i32[512] = splat %half
+        %r: i32[512] = rem %i, %halves
+        %rp: *x[512] = add_ptr %xs, %r
+        store %rp, %i";
+    assert_eq!(barriers_in(&format!("{twice}\n{}", reads("%rp"))), 1);
+}
+
+#[test]
+fn accesses_of_two_trips_and_of_two_branches_are_ordered() {
+    // Each trip goes one element further, so that an element is another thread's then.
+    let walks = "for %zero, %n, %one (%k: i32) {
+          %ks: i32[512] = splat %k
+          %at: i32[512] = add %i, %ks
+          %p: *x[512] = add_ptr %xs, %at
+          %v: i32[512] = load %p
+          %w: i32[512] = add %v, %v
+          store %p, %w
+          yield
+        }";
+    assert_eq!(barriers_in(walks), 1);
+    let stays = walks.replace("add_ptr %xs, %at", "add_ptr %xs, %i");
+    assert_eq!(barriers_in(&stays), 0);
+    let read = "%v: i32[512] = load %xr\nstore %op, %v";
+    assert_eq!(barriers_in(&format!("if %c {{\nstore %xp, %i\nyield\n}} else {{\nyield\n}}\n{read}")), 1);
+    assert_eq!(barriers_in(&format!("if %c {{\nyield\n}} else {{\nstore %xp, %i\nyield\n}}\n{read}")), 1);
+}
+
+/// What the first thread reads or does for all goes through shared memory: a store, a barrier, a load.
+#[test]
+fn what_one_thread_knows_is_passed_on_behind_a_barrier() {
+    let steers = "%t: i32 = load %x
+        %more: bool = cmp.gt %t, %zero
+        if %more {
+          store %op, %i
+          yield
+        } else {
+          yield
+        }";
+    // Of 64 atomics each is done by one of the threads that hold it.
+    let few = "%j: i32[64] = arange {lo = 0, hi = 64}
+        %js: *x[64] = splat %x
+        %jp: *x[64] = add_ptr %js, %j
+        %old: i32[64] = atomic_rmw %jp, %j {op = add, order = relaxed, scope = device}
+        %ks: *out[64] = splat %out
+        %kp: *out[64] = add_ptr %ks, %j
+        store %kp, %old";
+    for body in [steers, few] {
+        let ptx = memory_kernel(body).ptx;
+        let names = [("st.shared", 'S'), ("bar.sync", '|'), ("ld.shared", 'L')];
+        let letter = |line: &str| names.iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| *letter);
+        assert_eq!(ptx.lines().filter_map(letter).collect::<String>(), "S|L", "{ptx}");
+    }
+}

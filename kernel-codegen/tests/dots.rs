@@ -279,6 +279,11 @@ fn hopper_multiplies_by_warp_groups() {
             let compiled = check(Case { transposed, ..F16.sized(m, n, k) }, Target::sm_90a(), warps, 0.0);
             assert!(count(&compiled.ptx, "wgmma.mma_async") > 0, "{}", compiled.ptx);
             assemble(&compiled);
+            let names = [("wgmma.fence", 'F'), ("wgmma.mma_async", 'M'), ("wgmma.commit", 'C'), ("wgmma.wait", 'W')];
+            let letter = |line: &str| names.iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| *letter);
+            let mut order: Vec<char> = compiled.ptx.lines().filter_map(letter).collect();
+            order.dedup();
+            assert_eq!(order.iter().collect::<String>(), "FMCW", "{}", compiled.ptx);
         }
     }
 }

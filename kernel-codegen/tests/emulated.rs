@@ -55,6 +55,34 @@ fn reductions_of_32_warps_are_combined_by_shuffles() {
     agrees_in_warps(&[16, 32], &kernel, &given, 4, Agreement::Exact);
 }
 
+/// A sum has a part of every warp in it, where a maximum may lie in the first.
+#[test]
+fn sums_over_32_warps_have_all_parts() {
+    let text = "kernel sums \"sums.rs\" unsafe bound {
+        param %x x: ptr i32 {div = 16}
+        param %out out: ptr_mut i32 {div = 16}
+        %i: i32[1024] = arange {lo = 0, hi = 1024}
+        %xs: *x[1024] = splat %x
+        %xp: *x[1024] = add_ptr %xs, %i
+        %a: i32[1024] = load %xp
+        %sum: i32 = reduce %a {axis = 0} (%p: i32, %q: i32) {
+          %m: i32 = add %p, %q
+          yield %m
+        }
+        store %out, %sum
+        return
+    }";
+    let given = Given { buffers: &[ints(1024, 31), vec![0i32].into()], tensors: &[], scalars: &[] };
+    agrees_in_warps(&[4, 16, 32], &support::kernel(text), &given, 1, Agreement::Exact);
+    // The first and the last element are the largest, by turns.
+    for place in [0, 31, 32, 512, 1023] {
+        let values: Vec<f32> = (0..1024).map(|i| if i == place { 1000.0 } else { (i % 7) as f32 }).collect();
+        let given = Given { buffers: &[values.into(), vec![0i32].into()], tensors: &[], scalars: &[] };
+        let kernel = support::kernel(include_str!("kernels/argmax.tile"));
+        agrees_in_warps(&[32], &kernel, &given, 1, Agreement::Exact);
+    }
+}
+
 #[test]
 fn gather_within_bounds() {
     let buffers = [floats(1024, 7), ints(2048, 8), zeros(2048)];
@@ -123,6 +151,78 @@ fn a_failed_assert_ends_the_program_and_is_reported() {
 #[test]
 fn scans_forwards_and_backwards() {
     check(include_str!("kernels/scan.tile"), &[ints(2048, 13), vec![0i32; 2048].into()], &[], 1, Agreement::Exact);
+}
+
+/// Maps `x -> p * x + q` one after another: their order shows.
+#[test]
+fn scans_keep_the_order_of_what_does_not_commute() {
+    let text = |reverse: bool, shape: &str, axis: u32| {
+        format!(
+            "kernel maps \"maps.rs\" unsafe bound {{
+               param %p p: ptr i32 {{div = 16}}
+               param %q q: ptr i32 {{div = 16}}
+               param %out out: ptr_mut i32 {{div = 16}}
+               %i: i32[1024] = arange {{lo = 0, hi = 1024}}
+               %ps: *p[1024] = splat %p
+               %pp: *p[1024] = add_ptr %ps, %i
+               %pv: i32[1024] = load %pp
+               %pt: i32{shape} = reshape %pv
+               %qs: *q[1024] = splat %q
+               %qp: *q[1024] = add_ptr %qs, %i
+               %qv: i32[1024] = load %qp
+               %qt: i32{shape} = reshape %qv
+               %a: i32{shape}, %b: i32{shape} = scan %pt, %qt {{axis = {axis}, reverse = {reverse}}} (%p1: i32, %q1: i32, %p2: i32, %q2: i32) {{
+                 %pm: i32 = mul %p1, %p2
+                 %qm: i32 = mul %p1, %q2
+                 %qa: i32 = add %qm, %q1
+                 yield %pm, %qa
+               }}
+               %flat: i32[1024] = reshape %b
+               %os: *out[1024] = splat %out
+               %op: *out[1024] = add_ptr %os, %i
+               store %op, %flat
+               return
+             }}"
+        )
+    };
+    for (reverse, shape, axis) in [
+        (false, "[1024]", 0),
+        (true, "[1024]", 0),
+        (false, "[32, 32]", 1),
+        (true, "[32, 32]", 1),
+        (false, "[64, 16]", 0),
+        (true, "[64, 16]", 0),
+    ] {
+        let buffers = [ints(1024, 32), ints(1024, 33), vec![0i32; 1024].into()];
+        check(&text(reverse, shape, axis), &buffers, &[], 1, Agreement::Exact);
+    }
+}
+
+/// A choice between two runs of addresses, whose condition changes inside a vector.
+#[test]
+fn addresses_may_be_chosen_between_two_runs() {
+    let text = "kernel choice \"choice.rs\" unsafe bound {
+        param %x x: ptr f32 {div = 16}
+        param %out out: ptr_mut f32 {div = 16}
+        param %n n: i32
+        %i: i32[2048] = arange {lo = 0, hi = 2048}
+        %ns: i32[2048] = splat %n
+        %near: bool[2048] = cmp.lt %i, %ns
+        %far: i32 = const 2048
+        %fars: i32[2048] = splat %far
+        %j: i32[2048] = add %i, %fars
+        %at: i32[2048] = select %near, %i, %j
+        %xs: *x[2048] = splat %x
+        %xp: *x[2048] = add_ptr %xs, %at
+        %a: f32[2048] = load %xp
+        %os: *out[2048] = splat %out
+        %op: *out[2048] = add_ptr %os, %i
+        store %op, %a
+        return
+    }";
+    for n in [0, 1001, 1023, 2048] {
+        check(text, &[floats(4096, 34), zeros(2048)], &[n], 1, Agreement::Exact);
+    }
 }
 
 #[test]

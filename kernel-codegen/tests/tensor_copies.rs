@@ -168,11 +168,30 @@ fn blocks_are_copied_in_boxes() {
         let load = format!("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes");
         let store = format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group");
         assert_eq!((count(&compiled.ptx, &load), count(&compiled.ptx, &store)), (boxes, boxes), "{}", compiled.ptx);
+        // One arrival says how much will come, one group is stored and waited for.
+        let once = ["mbarrier.arrive.expect_tx", "mbarrier.try_wait", "cp.async.bulk.commit_group"];
+        assert_eq!(once.map(|what| count(&compiled.ptx, what)), [1; 3], "{}", compiled.ptx);
+        assert_eq!(count(&compiled.ptx, "cp.async.bulk.wait_group.read 0;"), 1, "{}", compiled.ptx);
         // Copies need neither addresses nor shapes, and no access goes around them.
         assert!(compiled.abi.iter().all(|param| matches!(param, AbiParam::TensorMap(_) | AbiParam::Scalar(..))));
         assert_eq!(count(&compiled.ptx, "ld.global") + count(&compiled.ptx, "st.global"), 0, "{}", compiled.ptx);
         assert!(compiled.report.accesses.iter().all(|access| access.class == Some(Class::Described)));
         assemble(&compiled);
+    }
+}
+
+/// Coordinates stand innermost first: the second of two boxes beside each other is further along the first of them.
+#[test]
+fn boxes_lie_along_the_innermost_dimension() {
+    let ptx = compiled(&copy("f16", "128, 128"), 4).ptx;
+    for copies in ["shared::cluster.global", "global.shared::cta"] {
+        let coordinates = |line: &str| -> Vec<String> {
+            let list = line.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+            list.map_or("", |(list, _)| list).split(", ").map(str::to_string).collect()
+        };
+        let boxes: Vec<Vec<String>> = ptx.lines().filter(|line| line.contains(copies)).map(coordinates).collect();
+        let [first, second] = boxes.as_slice() else { panic!("{boxes:?}\n{ptx}") };
+        assert!(first[0] == first[1] && second[1] == first[1] && second[0] != first[0], "{boxes:?}\n{ptx}");
     }
 }
 

@@ -431,7 +431,40 @@ fn each_four_warps_arrive() {
     // Slots 0 and 1 of the first barrier count 3 * 2, the second 1.
     assert_eq!(count(&compiled.ptx, "mbarrier.init"), 3, "{}", compiled.ptx);
     assert!(compiled.ptx.contains(", 6;") && compiled.ptx.contains(", 1;"), "{}", compiled.ptx);
+    // The first thread of each 128 arrives.
+    assert_eq!(count(&compiled.ptx, "mbarrier.arrive"), 2, "{}", compiled.ptx);
+    assert!(compiled.ptx.contains(", 127;"), "{}", compiled.ptx);
     let _ = assemble(&compiled);
+}
+
+/// All threads of a group meet at a barrier of its own, and each four of its warps at one behind those of the groups.
+#[test]
+fn groups_meet_at_barriers_of_their_own() {
+    let text = "kernel groups \"k.rs\" unsafe placed {
+  warp_groups {warps = [8, 4], registers = [232, 40]} {
+    barrier
+    group_barrier
+    yield
+  } with {
+    yield
+  }
+  return
+}
+";
+    let func = kernel_core::text::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
+    let options = Options { num_warps: 8, ..Options::default() };
+    let ptx = compile_placed(&placed, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}")).ptx;
+    let lines: Vec<&str> = ptx.lines().map(str::trim).collect();
+    let barriers: Vec<&&str> = lines.iter().filter(|line| line.starts_with("bar")).collect();
+    let [all, four] = barriers.as_slice() else { panic!("{barriers:?}\n{ptx}") };
+    assert!(all.ends_with("1, 256;"), "{all}\n{ptx}");
+    assert!(four.ends_with(", 128;"), "{four}\n{ptx}");
+    // Barriers 1 and 2 are those of the groups.
+    assert!(
+        lines.iter().any(|line| (line.starts_with("add") || line.starts_with("or")) && line.ends_with(", 3;")),
+        "{ptx}"
+    );
 }
 
 /// Stores by pointers convert the layout of the sum through shared memory, which takes slots from the ring.

@@ -369,6 +369,10 @@ fn a_tensor_copy_lands_at_its_barrier() {
 fn a_tensor_copy_that_is_not_waited_for_is_poison() {
     let (out, _) = tensor_copy(ARRIVE, "");
     assert!(out.iter().all(|x| x.is_nan()), "{out:?}");
+    // What was there before is gone when the copy has been asked for.
+    let old = "%old: f32[4, 4] = desc_load %b, %zero, %zero\nshared_store %s, %old\nbarrier\n";
+    let (out, _) = tensor_copy(&format!("{old}{ARRIVE}"), "");
+    assert!(out.iter().all(|x| x.is_nan()), "{out:?}");
     // The other parity is that of the phase before, which is over.
     let (out, _) = tensor_copy(ARRIVE, "barrier_wait %bar, %zero, %one");
     assert!(out.iter().all(|x| x.is_nan()), "{out:?}");

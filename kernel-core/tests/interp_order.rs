@@ -339,3 +339,102 @@ fn four_warps_wait_for_nobody_to_copy_what_they_wrote() {
         assert!(message.contains("without a barrier"), "{held} {barrier} {parts}: {message}");
     }
 }
+
+/// One group writes, another fences, and a product reads. The fence covers what its own group knows of.
+#[test]
+fn a_fence_shows_what_its_group_has_waited_for() {
+    let kernel = |first: &str, second: &str| {
+        format!(
+            "%s: shared f32[4, 4] = shared_alloc
+             %sb: shared f32[4, 4] = shared_alloc
+             %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             fence {{kind = barrier_init}}
+             %y: f32[4, 4] = desc_load %b, %zero, %zero
+             shared_store %sb, %y
+             fence {{kind = proxy_async}}
+             warp_groups {{warps = [4, 4], registers = [40, 232]}} {{
+               %x: f32[4, 4] = desc_load %a, %zero, %zero
+               shared_store %s, %x
+               {first}
+               yield
+             }} with {{
+               {second}
+               %d: f32[4, 4] = wgmma %s, %sb, %c
+               %w: f32[4, 4] = wgmma_wait %d {{pending = 0}}
+               desc_store %out, %w, %zero, %zero
+               yield
+             }}"
+        )
+    };
+    let (wait, fence, arrive) =
+        ("barrier_wait %full, %zero, %zero\n", "fence {kind = proxy_async}\n", "barrier_arrive %full, %zero\n");
+    assert_eq!(run(&kernel(&format!("{fence}{arrive}"), wait)).1, Ok(()), "who writes fences");
+    assert_eq!(run(&kernel(arrive, &format!("{wait}{fence}"))).1, Ok(()), "who reads fences, behind the wait");
+    let early = run(&kernel(arrive, &format!("{fence}{wait}"))).1.expect_err("the fence came too early").to_string();
+    assert!(early.contains("written without a proxy fence"), "{early}");
+    let none = run(&kernel(arrive, wait)).1.expect_err("nobody fences").to_string();
+    assert!(none.contains("written without a proxy fence"), "{none}");
+}
+
+#[test]
+fn what_an_asynchronous_operation_reads_is_not_written() {
+    let body = STORES.replace("      tma_store_wait {pending = 0}\n      barrier\n", "      barrier\n");
+    assert_ne!(body, STORES);
+    let message = run(&body).1.expect_err("it is overwritten").to_string();
+    assert!(message.contains("is written while an asynchronous operation that reads it"), "{message}");
+}
+
+/// An arrival covers what its group did before it, and nothing behind it.
+#[test]
+fn an_arrival_covers_what_came_before_it() {
+    let kernel = |first: &str| {
+        format!(
+            "%s: shared f32[4, 4] = shared_alloc
+             %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             fence {{kind = barrier_init}}
+             warp_groups {{warps = [4, 4], registers = [40, 232]}} {{
+               %x: f32[4, 4] = desc_load %a, %zero, %zero
+               {first}
+               yield
+             }} with {{
+               barrier_wait %full, %zero, %zero
+               %y: f32[4, 4] = shared_load %s
+               desc_store %out, %y, %zero, %zero
+               yield
+             }}"
+        )
+    };
+    assert_eq!(run(&kernel("shared_store %s, %x\nbarrier_arrive %full, %zero")).1, Ok(()));
+    let late = run(&kernel("barrier_arrive %full, %zero\nshared_store %s, %x"));
+    let late = late.1.expect_err("the store comes behind").to_string();
+    assert!(late.contains("without a wait for the other warps"), "{late}");
+}
+
+/// An arrival for the next phase, which others have not come to, covers nothing for those who wait for this one.
+#[test]
+fn a_wait_sees_what_arrived_for_its_phase() {
+    let kernel = "%s: shared f32[4, 4] = shared_alloc
+        %full: barrier[1] = barrier_alloc {slots = 1, count = 2}
+        %go: barrier[1] = barrier_alloc {slots = 1, count = 1}
+        fence {kind = barrier_init}
+        warp_groups {warps = [4, 4, 4], registers = [40, 40, 40]} {
+          barrier_arrive %full, %zero
+          barrier_wait %full, %zero, %zero
+          %x: f32[4, 4] = desc_load %a, %zero, %zero
+          shared_store %s, %x
+          barrier_arrive %full, %zero
+          yield
+        } with {
+          barrier_arrive %full, %zero
+          barrier_wait %go, %zero, %zero
+          barrier_wait %full, %zero, %zero
+          %y: f32[4, 4] = shared_load %s
+          desc_store %out, %y, %zero, %zero
+          yield
+        } with {
+          barrier_arrive %go, %zero
+          yield
+        }";
+    let message = run(kernel).1.expect_err("the store is for the next phase").to_string();
+    assert!(message.contains("without a wait for the other warps"), "{message}");
+}

@@ -77,6 +77,8 @@ fn one_dimension() {
         ("%u: u32[1024] = bitcast %offs\n %v: u32[1024] = bitcast %ns\n %r: u32[1024] = div %u, %v", (1, 1, 16)),
         ("%u: u32[1024] = bitcast %ragged\n %v: u32[1024] = bitcast %ns\n %r: u32[1024] = rem %u, %v", (1, 1, 1)),
         ("%three: i32 = const 3\n %threes: i32[1024] = splat %three\n %r: i32[1024] = and %offs, %threes", (4, 4, 1)),
+        // Bits that are not all those below some bit keep no groups.
+        ("%five: i32 = const 5\n %fives: i32[1024] = splat %five\n %r: i32[1024] = and %offs, %fives", (1, 1, 1)),
         ("%r: i32[1024] = shl %i, %fours", (1, 16, 1)),
         ("%r: bool[1024] = cmp.lt %offs, %ns", (1, 1, 16)),
         ("%r: bool[1024] = cmp.ge %offs, %ns", (1, 1, 16)),
@@ -92,6 +94,19 @@ fn one_dimension() {
         ("%r: i64[1024] = cast %i", (1024, all, 1)),
         ("%r: bool[1024] = check_bounds %offs, %len {param = 0, store = false}", (1, 1, 8)),
         ("%r: bool[1024] = check_bounds %ragged, %len {param = 0, store = false}", (1, 1, 1)),
+        // A mask splits the groups of a check.
+        (
+            "%k: bool[1024] = cmp.lt %offs, %ns\n %r: bool[1024] = check_bounds %offs, %len, %k {param = 0, store = false}",
+            (1, 1, 8),
+        ),
+        (
+            "%k: bool[1024] = cmp.lt %ragged, %ns\n %r: bool[1024] = check_bounds %offs, %len, %k {param = 0, store = false}",
+            (1, 1, 1),
+        ),
+        // A choice between two runs is a run where the condition does not change.
+        ("%c: bool[1024] = cmp.lt %ragged, %ns\n %r: i32[1024] = select %c, %i, %offs", (1, 1, 1)),
+        ("%c: bool[1024] = cmp.lt %offs, %ns\n %r: i32[1024] = select %c, %i, %offs", (16, 16, 1)),
+        ("%c: bool[1024] = cmp.lt %ns, %ms\n %r: i32[1024] = select %c, %i, %offs", (1024, 1024, 1)),
     ];
     for (body, expected) in cases {
         assert_eq!(dims(body), [*expected], "{body}");

@@ -275,6 +275,7 @@ mod tests {
             "kernel test \"test.rs\" unsafe placed {{
              param %n n: i32
              param %q q: ptr f32
+             param %u u: desc_mut f32[128]
              layout #0 = register [1] [2], lane [4] [8] [16] [32] [64], warp -> dim0 128
              layout #1 = offset [1] [2] [4] [8] [16] [32] [64] -> dim0 128
              layout #2 = offset [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [1, 4] [2, 8] [4, 16] -> dim0 8, dim1 32
@@ -353,5 +354,42 @@ mod tests {
         };
         assert_eq!(places(&body("")).0, [0..512, 512..1024]);
         assert_eq!(places(&body("%e: token = async_wait {pending = 0}")).0, [0..512, 0..512]);
+        // A wait that leaves a group may have left that one.
+        assert_eq!(places(&body("%e: token = async_wait {pending = 1}")).0, [0..512, 512..1024]);
+    }
+
+    #[test]
+    fn what_stores_and_products_read_keeps_its_memory() {
+        let store = |wait: &str| {
+            format!(
+                "%a: {ALLOC}
+                 shared_store %a, %t
+                 tma_store %u, %a, %zero
+                 {wait}
+                 %b: {ALLOC}
+                 shared_store %b, %t
+                 tma_store_wait {{pending = 0}}"
+            )
+        };
+        assert_eq!(places(&store("")).0, [0..512, 512..1024]);
+        assert_eq!(places(&store("tma_store_wait {pending = 1}")).0, [0..512, 512..1024]);
+        assert_eq!(places(&store("tma_store_wait {pending = 0}")).0, [0..512, 0..512]);
+        let product = |pending: u32| {
+            format!(
+                "%a: shared f32[4, 4] = shared_alloc
+                 %b: shared f32[4, 4] = shared_alloc
+                 %c: f32[4, 4] = splat %x
+                 %d: f32[4, 4] = wgmma %a, %b, %c
+                 %w: f32[4, 4] = wgmma_wait %d {{pending = {pending}}}
+                 %k: shared f32[4, 4] = shared_alloc
+                 shared_store %k, %c
+                 %z: f32[4, 4] = wgmma_wait %w {{pending = 0}}"
+            )
+        };
+        let apart = |pending| {
+            let found = places(&product(pending)).0;
+            !overlap(&found[0], &found[2]) && !overlap(&found[1], &found[2])
+        };
+        assert!(apart(1) && !apart(0));
     }
 }

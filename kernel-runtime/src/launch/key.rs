@@ -215,6 +215,28 @@ mod tests {
     }
 
     #[test]
+    fn keys_differ_by_every_option() {
+        let key = |num_warps, num_stages, checking, safety| {
+            let tuning = Tuning { num_warps, num_stages, ..Tuning::default() };
+            Key::new(&Spec { dtypes: &[], constants: &[], params: &[], tuning, safety }, 0, checking)
+        };
+        let mut keys = Vec::new();
+        for (warps, stages) in [(None, None), (Some(4), None), (None, Some(4)), (Some(4), Some(3)), (Some(3), Some(4))]
+        {
+            for checking in [
+                #[cfg(feature = "jit")]
+                Checking::AtLaunch,
+                Checking::Everywhere,
+            ] {
+                keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(warps, stages, checking, safety)));
+            }
+        }
+        for (index, a) in keys.iter().enumerate() {
+            assert_eq!(keys.iter().position(|b| a == b), Some(index));
+        }
+    }
+
+    #[test]
     fn keys_differ_by_the_seed_of_delays() {
         let key = |jitter, constants: &[i64]| {
             let tuning = Tuning { jitter, ..Tuning::default() };

@@ -112,6 +112,48 @@ fn scan(dtype: DType, shape: &[i64]) {
     author.finish().check_on_every_device();
 }
 
+/// Scans of maps `x -> p x + q`, one after another: associative, but the order of two maps shows.
+fn scan_of_maps(dtype: DType) {
+    for shape in [&[1024i64][..], &[4, 64], &[64, 4], &[2, 16, 8]] {
+        let len = shape.iter().product::<i64>() as usize;
+        let mut rng = Rng::new(11);
+        let [p, q] =
+            [0, 1].map(|_| Data::new(dtype, (0..len).map(|_| samples::random(dtype, &mut rng)).collect::<Vec<_>>()));
+        let mut author = Author::new(&format!("scan_of_maps_{dtype}_{}d", shape.len()));
+        let tiles = [author.load_tile(&p, shape), author.load_tile(&q, shape)];
+        for (axis, reverse) in (0..shape.len()).flat_map(|axis| [(axis, false), (axis, true)]) {
+            let scalars = [(); 4].map(|()| Ty::scalar(dtype));
+            let body = author.region(&scalars, |author, args| {
+                let &[p1, q1, p2, q2] = args else { panic!("four arguments") };
+                let product = author.one(Op::binary(BinaryOp::Mul), &[p1, p2]);
+                let scaled = author.one(Op::binary(BinaryOp::Mul), &[p1, q2]);
+                vec![product, author.one(Op::binary(BinaryOp::Add), &[scaled, q1])]
+            });
+            let results = author.results(ControlOp::Scan { axis: axis as u8, reverse }, &tiles, &[body]);
+            let mut want = [vec![Answer::Any; len], vec![Answer::Any; len]];
+            for mut line in lines(shape, axis) {
+                if reverse {
+                    line.reverse();
+                }
+                let mut sofar = (p.bits[line[0]], q.bits[line[0]]);
+                for (k, &at) in line.iter().enumerate() {
+                    if k > 0 {
+                        let scaled = combine(BinaryOp::Mul, dtype, sofar.0, q.bits[at]);
+                        let sum = combine(BinaryOp::Add, dtype, scaled, sofar.1);
+                        sofar = (combine(BinaryOp::Mul, dtype, sofar.0, p.bits[at]), sum);
+                    }
+                    (want[0][at], want[1][at]) = (Answer::Exactly(sofar.0), Answer::Exactly(sofar.1));
+                }
+            }
+            let way = if reverse { "backwards" } else { "forwards" };
+            for (what, (result, want)) in ["factors", "terms"].iter().zip(results.iter().zip(want)) {
+                author.store_tile(&format!("{what} {way} along {axis} of {shape:?}"), *result, want);
+            }
+        }
+        author.finish().check_on_every_device();
+    }
+}
+
 /// Index of the largest or smallest element, the first of equal ones: two tiles reduced together.
 fn arg_extreme(dtype: DType) {
     let shape = [8i64, 32];
@@ -216,6 +258,7 @@ for_each_dtype! {
         bf16 = BF16 f32 = F32 f64 = F64;
     scans: bool = Bool i8 = I8 i16 = I16 i32 = I32 i64 = I64 u8 = U8 u16 = U16 u32 = U32 u64 = U64 f16 = F16
         bf16 = BF16 f32 = F32 f64 = F64;
+    scan_of_maps: i8 = I8 i32 = I32 i64 = I64 u16 = U16;
     arg_extreme: i8 = I8 i16 = I16 i32 = I32 i64 = I64 u8 = U8 u16 = U16 u32 = U32 u64 = U64 f8e4m3 = F8E4M3
         f8e5m2 = F8E5M2 f16 = F16 bf16 = BF16
         f32 = F32 f64 = F64;

@@ -40,6 +40,51 @@ fn an_offset_that_may_wrap_is_not_trusted() {
     assert!(!c.hold(&env(&[None, Some(3000)], &[3000], programs + 1)), "a wrapped offset would pass the mask");
 }
 
+/// A limit that differs between programs clips at the largest from above, at the smallest from below.
+#[test]
+fn a_clip_holds_for_every_limit() {
+    let inside = |clip: fn(NodeId, NodeId, i8) -> Node, value, limit: (i128, i128), plus| {
+        let mut c = LaunchConditions::default();
+        let (lo, hi) = value;
+        let value = c.node(Node::Fixed(lo, hi));
+        let limit = c.node(Node::Fixed(limit.0, limit.1));
+        let offset = c.node(clip(value, limit, plus));
+        c.require(Condition::Inside { offset, buffer: ParamId::new(0) });
+        move |len| c.hold(&env(&[None], &[len], 1))
+    };
+    let above = inside(Node::ClipAbove, (0, 100), (0, 50), -1);
+    assert!(!above(40) && !above(49) && above(50));
+    let below = inside(Node::ClipBelow, (-100, 10), (0, 50), 0);
+    assert!(!below(10) && below(11), "what is at least 0 is inside");
+    let below = inside(Node::ClipBelow, (-100, 10), (-3, 50), 0);
+    assert!(!below(11), "what may be -3 is not");
+}
+
+/// A value that comes one of two ways is anywhere in either; a counter whose step may be zero is anywhere.
+#[test]
+fn ways_that_meet_and_counters_hold_every_value() {
+    let known = |nodes: &[Node], last: Node| {
+        let mut c = LaunchConditions::default();
+        let ids: Vec<NodeId> = nodes.iter().map(|node| c.node(node.clone())).collect();
+        assert_eq!(ids.len(), nodes.len());
+        let values: Vec<Known<i64>> = nodes
+            .iter()
+            .map(|node| match node {
+                Node::Fixed(lo, hi) => interval(*lo as i64, *hi as i64),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        evaluate::<i64>(&last, &values, &env(&[], &[], 1))
+    };
+    let mut c = LaunchConditions::default();
+    let fixed = [Node::Fixed(0, 3), Node::Fixed(5, 9), Node::Fixed(1, 2), Node::Fixed(-1, 2)];
+    let ids: Vec<NodeId> = fixed.iter().map(|node| c.node(node.clone())).collect();
+    assert_eq!(known(&fixed, Node::Either(ids[0], ids[1])), Ok(interval(0, 9)));
+    assert_eq!(known(&fixed, Node::Either(ids[1], ids[0])), Ok(interval(0, 9)));
+    assert_eq!(known(&fixed, Node::Counter(ids[0], ids[1], ids[2])), Ok(interval(0, 8)));
+    assert_eq!(known(&fixed, Node::Counter(ids[0], ids[1], ids[3])), Ok(Known::Nothing));
+}
+
 #[test]
 fn an_empty_grid_needs_nothing() {
     assert!(masked_add().hold(&env(&[None, Some(3001)], &[0], 0)));

@@ -3,15 +3,18 @@
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
 
-/// Two layouts of a tile, in which different threads hold an element; and one in which all hold all.
+/// Layouts of a tile: two in which different threads hold an element, one in which several hold it, and one that matrix
+/// instructions store and load.
 const HEAD: &str = "kernel test \"test.rs\" unsafe placed {
     param %p p: ptr_mut f32
     param %n n: i32
     param %t t: desc f32[32, 32]
+    param %u u: desc_mut f32[32, 32]
     layout #0 = register [0, 1] [0, 2] [0, 4], lane [0, 8] [0, 16] [1, 0] [2, 0] [4, 0], warp [8, 0] [16, 0] -> dim0 32, dim1 32
     layout #1 = register [1, 0] [2, 0] [4, 0], lane [8, 0] [16, 0] [0, 1] [0, 2] [0, 4], warp [0, 8] [0, 16] -> dim0 32, dim1 32
     layout #2 = offset [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [1, 0] [2, 0] [4, 0] [8, 0] [16, 0] -> dim0 32, dim1 32
     layout #3 = register [0, 1] [0, 2] [0, 4] [0, 8], lane [0, 16] [1, 0] [2, 0] [4, 0] [8, 0], warp [0, 0] [16, 0] -> dim0 32, dim1 32
+    layout #4 = register [0, 4] [0, 8] [0, 16], lane [0, 1] [0, 2] [1, 0] [2, 0] [4, 0], warp [8, 0] [16, 0] -> dim0 32, dim1 32
     %zero: i32 = const 0
     %one: i32 = const 1
     %two: i32 = const 2
@@ -21,6 +24,7 @@ const HEAD: &str = "kernel test \"test.rs\" unsafe placed {
     %a: f32[32, 32] #0 = splat %x
     %b: f32[32, 32] #1 = splat %x
     %c: f32[32, 32] #3 = splat %x
+    %e: f32[32, 32] #4 = splat %x
     %q: *p[32, 32] #0 = splat %p
     %v: shared f32[32, 32] #2 = shared_alloc
     %w: shared f32[32, 32] #2 = shared_alloc
@@ -42,12 +46,26 @@ const TAIL: &str = "
 
 /// The places of the barriers: between which operations of the body.
 fn barriers(body: &str) -> String {
-    let text = format!("{HEAD}{body}\n barrier {TAIL}");
-    let mut func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let all = marks(&format!("{HEAD}{body}\n barrier {TAIL}"));
+    // The end is always the same: what is put before it settles everything, if anything is left.
+    all.strip_suffix("LLL)/)").unwrap_or(&all).trim_end_matches('|').to_string()
+}
+
+/// As [`barriers`], where memory is free again after the last use of an allocation.
+fn barriers_where_memory_is_shared(body: &str) -> String {
+    // What the head allocates besides is live there, and would take the places.
+    let is_other = |line: &&str| ["%w:", "%s:", "%s0:", "%s1:"].iter().any(|name| line.trim().starts_with(name));
+    let head: Vec<&str> = HEAD.lines().filter(|line| !is_other(line)).collect();
+    marks(&format!("{}\n{body}\n return\n}}", head.join("\n")))
+}
+
+/// The operations of a kernel that count, one letter each; those of its head do not.
+fn marks(text: &str) -> String {
+    let mut func = parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     super::run(&mut func);
     verify(&func).unwrap_or_else(|problems| panic!("{problems:?}\n{}", print(&func)));
     let printed = print(&func);
-    let names = printed.lines().skip_while(|line| !line.contains("shared_index")).skip(2).filter_map(|line| {
+    let names = printed.lines().filter_map(|line| {
         let words = [
             "barrier_",
             "shared_store",
@@ -56,17 +74,17 @@ fn barriers(body: &str) -> String {
             "async_copy",
             "async_wait",
             "tma_load",
+            "tma_store",
+            "tma_store_wait",
             "for",
             "else",
             "yield",
         ];
-        let letters = ["", "S", "L", "|", "c", "w", "t", "(", "/", ")"];
+        let letters = ["", "S", "L", "|", "c", "w", "t", "T", "W", "(", "/", ")"];
         let found = words.iter().position(|word| line.split_whitespace().any(|part| part == *word))?;
         Some(letters[found])
     });
-    let all: String = names.collect();
-    // The end is always the same: what is put before it settles everything, if anything is left.
-    all.strip_suffix("LLL)/)").unwrap_or(&all).trim_end_matches('|').to_string()
+    names.collect()
 }
 
 #[test]
@@ -79,6 +97,8 @@ fn a_read_of_what_the_thread_itself_wrote_does_not() {
     assert_eq!(barriers("shared_store %v, %a\n%r: f32[32, 32] #0 = shared_load %v"), "SL");
     // Where several threads hold an element, another one may have written it.
     assert_eq!(barriers("shared_store %v, %c\n%r: f32[32, 32] #3 = shared_load %v"), "S|L");
+    // Matrix instructions pass elements between lanes.
+    assert_eq!(barriers("shared_store %v, %e\n%r: f32[32, 32] #4 = shared_load %v"), "S|L");
 }
 
 #[test]
@@ -160,6 +180,34 @@ fn rotating_slots_need_one_barrier_per_iteration() {
 }
 
 #[test]
+fn slots_are_known_only_while_their_own_loop_turns() {
+    // A counter that goes back to zero when another number says so may be at any slot.
+    let other = rotating("%zero").replace("cmp.eq %rn, %three", "cmp.eq %i, %three");
+    assert_eq!(barriers(&other), "(|S|L)");
+    // What a visit of the loop has left is at slots that the next visit does not know.
+    let again = format!("for %zero, %n, %one (%o: i32) {{\n{}\nyield\n}}", rotating("%two"));
+    assert_eq!(barriers(&again), "((|SL))");
+    // Counters of two loops say nothing about each other.
+    let nested = "%w1: i32 = for %zero, %n, %one, %zero (%i: i32, %wi: i32) {
+           %sw: shared f32[32, 32] #2 = shared_index %s, %wi
+           shared_store %sw, %a
+           %r1: i32 = for %zero, %n, %one, %one (%j: i32, %ri: i32) {
+             %sr: shared f32[32, 32] #2 = shared_index %s, %ri
+             %l: f32[32, 32] #1 = shared_load %sr
+             %rn: i32 = add %ri, %one
+             %re: bool = cmp.eq %rn, %three
+             %rx: i32 = select %re, %zero, %rn
+             yield %rx
+           }
+           %wn: i32 = add %wi, %one
+           %we: bool = cmp.eq %wn, %three
+           %wx: i32 = select %we, %zero, %wn
+           yield %wx
+         }";
+    assert_eq!(barriers(nested), "(|S(|L))");
+}
+
+#[test]
 fn copies_are_there_after_their_wait_and_for_others_after_a_barrier() {
     let copy =
         "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n%h: token = async_wait %g {pending = 0}\n";
@@ -171,6 +219,7 @@ fn copies_are_there_after_their_wait_and_for_others_after_a_barrier() {
         "cww|L",
         "the wait that lacks is put in"
     );
+    assert_eq!(barriers(&format!("{early}%r: f32[32, 32] #0 = shared_load %v")), "cwwL", "for its own thread, too");
 }
 
 #[test]
@@ -188,4 +237,81 @@ fn barriers_with_phases_order_tensor_copies() {
     };
     assert_eq!(barriers(&body("")), "tL", "nobody waits but for the phase");
     assert_eq!(barriers(&body("%k: f32[32, 32] #1 = shared_load %v")), "L|tL");
+}
+
+#[test]
+fn allocations_that_share_memory_meet() {
+    let alloc = "%late: shared f32[32, 32] #2 = shared_alloc\n";
+    // What is read last must have been read before another allocation overwrites it, even by the same thread: it holds
+    // another element there.
+    let body = format!("shared_store %v, %a\n%r: f32[32, 32] #0 = shared_load %v\n{alloc}shared_store %late, %a");
+    assert_eq!(barriers_where_memory_is_shared(&body), "SL|S");
+    // An allocation that is live beside the other one has memory of its own.
+    let beside = format!("{body}\n%k: f32[32, 32] #0 = shared_load %v");
+    assert_eq!(barriers_where_memory_is_shared(&beside), "SLSL");
+    // A write that nobody has read, and one that follows it in the same memory.
+    let body = format!("shared_store %v, %a\n{alloc}shared_store %late, %b\n%r: f32[32, 32] #1 = shared_load %late");
+    assert_eq!(barriers_where_memory_is_shared(&body), "S|SL");
+    // What a copy has brought, nobody needs to have read.
+    let copy =
+        "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n%h: token = async_wait %g {pending = 0}\n";
+    let body = format!("{copy}{alloc}shared_store %late, %a\n%r: f32[32, 32] #0 = shared_load %late");
+    assert_eq!(barriers_where_memory_is_shared(&body), "cw|SL");
+}
+
+#[test]
+fn what_goes_on_is_waited_for_before_it_is_overwritten() {
+    // A tensor store reads until its wait, which lacks here.
+    let body = "shared_store %v, %a\ntma_store %u, %v, %zero, %zero\nshared_store %v, %b";
+    assert_eq!(barriers(body), "S|TW|S");
+    // Of three groups, a wait that leaves two has ended the first only.
+    let copy =
+        |view: &str, n: u32| format!("%t{n}: token = async_copy {view}, %q\n%g{n}: token = async_commit %t{n}\n");
+    let copies = [copy("%v", 0), copy("%w", 1), copy("%s0", 2)].concat();
+    let body =
+        |view: &str| format!("{copies}%h: token = async_wait {{pending = 2}}\n%r: f32[32, 32] #0 = shared_load {view}");
+    let of = |view: &str| barriers(&body(view));
+    assert!(of("%v").starts_with("cccwL"), "{}", of("%v"));
+    assert!(of("%w").starts_with("cccwwL"), "{}", of("%w"));
+}
+
+#[test]
+fn the_outermost_index_says_the_slot() {
+    let body = "%o: shared f32[2, 1, 32, 32] #2 = shared_alloc
+        %o0: shared f32[1, 32, 32] #2 = shared_index %o, %zero
+        %o1: shared f32[1, 32, 32] #2 = shared_index %o, %one
+        %o00: shared f32[32, 32] #2 = shared_index %o0, %zero
+        %o10: shared f32[32, 32] #2 = shared_index %o1, %zero
+        shared_store %o00, %a
+        %r: f32[32, 32] #1 = shared_load %o10
+        %k: f32[32, 32] #1 = shared_load %o00";
+    assert_eq!(barriers(body), "SL|L");
+}
+
+#[test]
+fn loops_that_may_not_run_settle_nothing() {
+    let inside = "shared_store %w, %a\n%k: f32[32, 32] #1 = shared_load %w";
+    let body = format!(
+        "shared_store %v, %a\nfor %zero, %n, %one (%i: i32) {{\n{inside}\nyield\n}}\n%r: f32[32, 32] #1 = shared_load %v"
+    );
+    assert_eq!(barriers(&body), "S(|S|L)|L");
+    // The last condition of a loop is behind its last trip.
+    let body = format!(
+        "while {{\nshared_store %v, %a\nyield %yes\n}} do {{\n{inside}\nyield\n}}\n%r: f32[32, 32] #1 = shared_load %v"
+    );
+    let found = barriers(&body);
+    assert!(found.ends_with("|L)|L"), "{found}");
+}
+
+#[test]
+fn kernels_of_several_groups_keep_their_barriers() {
+    let body = "warp_groups {warps = [4, 4], registers = [40, 40]} {
+           shared_store %v, %a
+           barrier
+           %r: f32[32, 32] #1 = shared_load %v
+           yield
+         } with {
+           yield
+         }";
+    assert!(marks(&format!("{HEAD}{body}\n return\n}}")).starts_with("S|L)"));
 }

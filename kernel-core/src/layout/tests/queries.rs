@@ -41,6 +41,14 @@ fn the_vector_width_counts_consecutive_registers() {
     .unwrap();
     assert_eq!(broken.num_consecutive(Dim::Register, Dim::Axis(0)), 2);
     assert_eq!(broken.vectors(Dim::Axis(0), 8).width, 2);
+    // One that moves by the first element leaves no vector at all.
+    let single = LinearLayout::from_bases(
+        &[(Dim::Register, vec![vec![1], vec![2]]), (Dim::Lane, vec![vec![5]])],
+        &[(Dim::Axis(0), 8)],
+    )
+    .unwrap();
+    assert_eq!(single.num_consecutive(Dim::Register, Dim::Axis(0)), 1);
+    assert_eq!(single.vectors(Dim::Axis(0), 8).width, 1);
 }
 
 #[test]
@@ -198,6 +206,14 @@ fn groups_of_four_warps_divide_tiles() {
     assert_eq!(parts([64, 128], [4, 2]), Some(vec![1, 2]));
     assert_eq!(parts([256, 64], [8, 1]), None, "each group has rows in both halves");
     assert_eq!(parts([64, 64], [8, 1]), None, "both groups have all rows");
+    // Lanes that go into the other group's half: a group then has no half of its own.
+    let bit = |bit: u32| vec![1 << bit];
+    let mixed = [bit(0), bit(1), bit(2), bit(3), vec![1 << 4 | 1 << 7]];
+    let mixed = LinearLayout::from_bases(
+        &[(Dim::Lane, mixed.to_vec()), (Dim::Warp, vec![bit(5), bit(6), bit(7)])],
+        &[(Dim::Axis(0), 256)],
+    );
+    assert_eq!(mixed.unwrap().warp_group_parts(), None);
     assert_eq!(mma_v2_accumulator(&[128, 64], [8, 1]).unwrap().warp_group_parts(), Some(vec![2, 1]));
     assert_eq!(mma_v2_accumulator(&[64, 128], [4, 2]).unwrap().warp_group_parts(), Some(vec![2, 1]));
     assert_eq!(mma_v2_accumulator(&[64, 128], [2, 4]).unwrap().warp_group_parts(), None, "every second 16 rows");

@@ -107,8 +107,10 @@ fn f32_functions_are_straight_and_as_short_as_documented() {
             let machine = Counting::<f32>::new();
             let got = single::apply(&machine, function, x);
             assert_eq!(machine.count.get(), documented_count(function), "{function:?}({x:e})");
-            // Both arms of a choice computed, or one: the same result.
-            assert_eq!(got.to_bits(), evaluate_f32(function, x).to_bits(), "{function:?}({x:e})");
+            // Both arms of a choice computed, or one: the same result. Of a NaN the bits are the compiler's choice.
+            let expected = evaluate_f32(function, x);
+            let same = got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan());
+            assert!(same, "{function:?}({x:e}): {got:e} and {expected:e}");
         }
     }
 }
@@ -119,7 +121,9 @@ fn f64_functions_are_straight() {
         let counts = ARGUMENTS.map(|x| {
             let machine = Counting::<f64>::new();
             let got = double::apply(&machine, function, x);
-            assert_eq!(got.to_bits(), evaluate_f64(function, x).to_bits(), "{function:?}({x:e})");
+            let expected = evaluate_f64(function, x);
+            let same = got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan());
+            assert!(same, "{function:?}({x:e}): {got:e} and {expected:e}");
             machine.count.get()
         });
         assert!(counts.iter().all(|&count| count == counts[0]), "{function:?}: {counts:?}");

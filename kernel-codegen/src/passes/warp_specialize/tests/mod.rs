@@ -401,7 +401,12 @@ fn groups_take_tiles_in_turns() {
         let (func, loops) = Kernel { stages, ..kernel }.divided();
         assert!(loops[0].what.ends_with("two groups of warps take tiles in turns"), "{loops:?}");
         let groups = |op: &Op| matches!(op, Op::Gpu(GpuOp::WarpGroups { warps, .. }) if *warps == [4, 4, 4]);
-        assert!(ops_in_order(&func).iter().any(|&id| groups(&func.op(id).op)));
+        let ops = ops_in_order(&func);
+        assert!(ops.iter().any(|&id| groups(&func.op(id).op)));
+        // Behind the wait for its turn the four warps of each group meet.
+        let is = |id: OpId, wanted: &GpuOp| func.op(id).op == Op::Gpu(wanted.clone());
+        let meets = ops.windows(2).filter(|at| is(at[0], &GpuOp::BarrierWait) && is(at[1], &GpuOp::GroupBarrier));
+        assert_eq!(meets.count(), 2);
         for (rows, columns, trips, programs) in [
             (0, 1, 1, 1),
             (1, 1, 3, 1),
