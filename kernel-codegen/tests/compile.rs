@@ -95,6 +95,54 @@ fn atomics_that_release_or_acquire_have_barriers() {
     }
 }
 
+/// What an atomic with `release` changed is read by other threads behind a further barrier: that before the atomic says
+/// nothing of it.
+#[test]
+fn what_a_releasing_atomic_changes_is_read_behind_a_barrier() {
+    let text = "kernel low \"low.rs\" unsafe bound {
+           param %x x: ptr_mut i32 {div = 16}
+           param %y y: ptr i32 {div = 16}
+           param %out out: ptr_mut i32 {div = 16}
+           %i: i32[128] = arange {lo = 0, hi = 128}
+           %ys: *y[128] = splat %y
+           %yp: *y[128] = add_ptr %ys, %i
+           %j: i32[128] = load %yp
+           %xs: *x[128] = splat %x
+           %xp: *x[128] = add_ptr %xs, %j
+           %a: i32[128] = atomic_rmw %xp, %i {op = min, order = release, scope = device}
+           %xq: *x[128] = add_ptr %xs, %i
+           %v: i32[128] = load %xq
+           %os: *out[128] = splat %out
+           %op: *out[128] = add_ptr %os, %i
+           store %op, %v
+           return
+         }";
+    let compiled = support::compile_for_hopper(&support::kernel(text));
+    support::assemble(&compiled);
+    let (before, behind) = compiled.ptx.split_once("atom.release").expect("an atomic");
+    assert_eq!((support::count(before, "bar.sync"), support::count(behind, "bar.sync")), (1, 1), "{}", compiled.ptx);
+}
+
+/// A loop that waits for what another program stores reads past the first cache, which would never see it.
+#[test]
+fn waiting_loops_read_what_other_programs_write() {
+    let text = "kernel wait \"wait.rs\" unsafe bound {
+           param %x x: ptr_mut i32 {div = 16}
+           %zero: i32 = const 0
+           while () {
+             %v: i32 = load %x
+             %go: bool = cmp.eq %v, %zero
+             yield %go
+           } do () {
+             yield
+           }
+           return
+         }";
+    let compiled = support::compile_for_hopper(&support::kernel(text));
+    support::assemble(&compiled);
+    assert_eq!(support::count(&compiled.ptx, "ld.relaxed.gpu.global"), 1, "{}", compiled.ptx);
+}
+
 /// The barriers between two atomics at addresses that memory holds. `uses` says whether the results are stored.
 fn barriers_between_atomics(first: &str, second: &str, uses: bool) -> usize {
     let store = if uses { "%sum: i32[256] = add %a, %b\n store %op, %sum" } else { "" };

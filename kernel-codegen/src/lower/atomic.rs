@@ -174,10 +174,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         mask: Option<ValueId>,
     ) -> Result<()> {
         let (pointer, result) = (operation.operands[0], operation.results[0]);
-        self.touch(touch, pointer);
+        // Before the access is noted: a barrier settles what is noted, and this access comes behind it.
         if matches!(order, MemOrder::Release | MemOrder::AcqRel) {
             self.barrier();
         }
+        self.touch(touch, pointer);
         let vectors = super::memory::Vectors {
             width: 1,
             groups: (0..self.register_count(result) as u32).map(|register| vec![register]).collect(),

@@ -86,7 +86,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         // changes it meanwhile: one thread reads it.
         let read_once = mutable && self.layout(result).is_none() && self.steering[result.index()];
         let owner = if read_once { self.owner(None) } else { None };
-        let instruction = load_instruction(mutable, cache, eviction);
+        let instruction = match read_once {
+            // It may wait for another program: what that writes has to arrive, which a line of the first cache never does.
+            true => "ld.relaxed.gpu.global".to_string(),
+            false => load_instruction(mutable, cache, eviction),
+        };
         let effects = if mutable { AsmEffects::Memory } else { AsmEffects::Pure };
         let mut registers = vec![self.element_type(result).const_zero(); self.register_count(result)];
         for group in &vectors.groups {
