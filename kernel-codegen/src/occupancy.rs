@@ -22,7 +22,7 @@
 //! get none, as nothing in them waits and they gain from every further program; unless they do little but load much.
 //!
 //! Room that costs spilled registers is worth nothing. So for no more programs is asked than have the registers that are
-//! alive at once ([`crate::analysis::pressure`]), which matters for what loops carry and for rows that are kept over
+//! alive at once (`analysis::pressure`), which matters for what loops carry and for rows that are kept over
 //! reductions and scans: a norm's gradient of 4096 columns in 8 warps spilled with room for three, and has room for two.
 //! Kernels of matrix products are not asked about: they keep accumulators in most of the registers that there are. But
 //! more may be alive than a thread can have, ptxas 13.0 gives up, takes 32 registers and spills kilobytes; asked for room for
