@@ -22,6 +22,7 @@ mod directive;
 mod dot;
 mod error;
 mod lower;
+mod negations;
 pub mod occupancy;
 mod options;
 mod passes;

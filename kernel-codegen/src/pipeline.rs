@@ -20,7 +20,7 @@ use crate::passes::{
 };
 use crate::report::LoopReport;
 use crate::target::Target;
-use crate::{dot, lower, place};
+use crate::{dot, lower, negations, place};
 
 /// The names of this crate's optimisation passes that [`Options::disabled_passes`] may leave out, beside those of
 /// [`kernel_core::passes::PASSES`]: each can be switched off without changing what a kernel computes.
@@ -211,7 +211,7 @@ fn generate(
     timings.optimise = start.elapsed();
 
     let start = Instant::now();
-    let ptx = emit_ptx(&lowered.module, &machine)?;
+    let ptx = negations::keep(emit_ptx(&lowered.module, &machine)?);
     timings.emit = start.elapsed();
 
     let mut report = lowered.report;

@@ -152,6 +152,23 @@ const GROUPS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
       yield
     }";
 
+/// Tensor copies into one place, which threads read: a copy may overtake a load, unless there is a fence before the barrier.
+const REFILLS: &str = "%s: shared f32[4, 4] = shared_alloc
+    %full: barrier[1] = barrier_alloc {slots = 1, count = 1}
+    fence {kind = barrier_init}
+    %r: f32[4, 4] = for %zero, %eight, %one, %c (%k: i32, %acc: f32[4, 4]) {
+      %phase: i32 = rem %k, %two
+      fence {kind = proxy_async}
+      barrier
+      barrier_arrive %full, %zero, %bytes
+      tma_load %a, %s, %full, %zero, %k, %zero
+      barrier_wait %full, %zero, %phase
+      %x: f32[4, 4] = shared_load %s
+      %z: f32[4, 4] = add %acc, %x
+      yield %z
+    }
+    desc_store %out, %r, %zero, %zero";
+
 /// Tensor stores of tiles that pass through one place in shared memory.
 const STORES: &str = "%s: shared f32[4, 4] = shared_alloc
     for %zero, %four, %one (%k: i32) {
@@ -172,6 +189,7 @@ const KERNELS: &[(&str, &str)] = &[
     ("products", PRODUCTS),
     ("tensors", TENSORS),
     ("groups", GROUPS),
+    ("refills", REFILLS),
     ("stores", STORES),
 ];
 
@@ -262,6 +280,17 @@ fn every_planted_fault_shows() {
 }
 
 #[test]
+fn a_fence_stands_before_the_barrier() {
+    let (early, late) = ("fence {kind = proxy_async}\n      barrier\n", "barrier\n      fence {kind = proxy_async}\n");
+    assert!(REFILLS.contains(early) && PRODUCTS.contains(early));
+    for (body, access) in [(REFILLS, "writes"), (PRODUCTS, "reads")] {
+        let (_, result) = run(&body.replace(early, late));
+        let message = result.expect_err("the fence tells nobody of what other threads do").to_string();
+        assert!(message.contains(access) && message.contains("without a proxy fence and a barrier after"), "{message}");
+    }
+}
+
+#[test]
 fn a_thread_waits_for_nobody_to_read_what_it_wrote() {
     let kernel = |second: &str| {
         format!(
@@ -342,7 +371,7 @@ fn four_warps_wait_for_nobody_to_copy_what_they_wrote() {
 
 /// One group writes, another fences, and a product reads. The fence covers what its own group knows of.
 #[test]
-fn a_fence_shows_what_its_group_has_waited_for() {
+fn a_fence_is_one_of_those_who_wrote() {
     let kernel = |first: &str, second: &str| {
         format!(
             "%s: shared f32[4, 4] = shared_alloc
@@ -369,11 +398,15 @@ fn a_fence_shows_what_its_group_has_waited_for() {
     let (wait, fence, arrive) =
         ("barrier_wait %full, %zero, %zero\n", "fence {kind = proxy_async}\n", "barrier_arrive %full, %zero\n");
     assert_eq!(run(&kernel(&format!("{fence}{arrive}"), wait)).1, Ok(()), "who writes fences");
-    assert_eq!(run(&kernel(arrive, &format!("{wait}{fence}"))).1, Ok(()), "who reads fences, behind the wait");
-    let early = run(&kernel(arrive, &format!("{fence}{wait}"))).1.expect_err("the fence came too early").to_string();
-    assert!(early.contains("written without a proxy fence"), "{early}");
-    let none = run(&kernel(arrive, wait)).1.expect_err("nobody fences").to_string();
-    assert!(none.contains("written without a proxy fence"), "{none}");
+    let refused = [
+        (kernel(&format!("{arrive}{fence}"), wait), "the fence comes too late"),
+        (kernel(arrive, &format!("{wait}{fence}")), "who reads fences"),
+        (kernel(arrive, wait), "nobody fences"),
+    ];
+    for (body, what) in refused {
+        let message = run(&body).1.expect_err(what).to_string();
+        assert!(message.contains("without a proxy fence and a barrier after the write"), "{what}: {message}");
+    }
 }
 
 #[test]

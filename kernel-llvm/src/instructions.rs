@@ -1,6 +1,7 @@
 //! Making instructions that `inkwell` does not make, and changing those that it made, without ever
 //! reading an opcode back.
 
+use std::borrow::Cow;
 use std::ffi::c_uint;
 
 use inkwell::AtomicOrdering;
@@ -56,9 +57,17 @@ impl AsmEffects {
     }
 }
 
+/// The constraints, with results that take no operand's register if there are several instructions: LLVM assumes that
+/// all operands are read before any result is written.
+fn apart<'c>(assembly: &str, constraints: &'c str) -> Cow<'c, str> {
+    let several = assembly.matches(';').count() > 1;
+    if several && constraints.contains('=') { constraints.replace('=', "=&").into() } else { constraints.into() }
+}
+
 /// Calls inline PTX. `constraints` are LLVM's (`"=f,f,l"`), results first; operands are `$0`, `$1`...
 /// in `assembly`. Assembly with labels must be wrapped in `{ }`, because it may appear more than
-/// once. The memory clobber of `effects` is added here.
+/// once. The memory clobber of `effects` is added here, and results of several instructions are
+/// kept apart from the operands, which a later instruction may still read.
 ///
 /// # Errors
 ///
@@ -82,7 +91,7 @@ pub fn inline_asm<'ctx>(
         (true, true) => "~{memory}",
         (true, false) => ",~{memory}",
     };
-    let constraints = format!("{constraints}{clobber}");
+    let constraints = format!("{}{clobber}", apart(assembly, constraints));
     // SAFETY: the texts are passed with their lengths and copied; the type is live. The value is a
     // pointer to a function.
     let callee = unsafe {

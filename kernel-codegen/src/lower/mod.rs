@@ -381,7 +381,10 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     }
 
     /// Orders accesses between the proxies of shared memory. Targets without asynchronous proxies have nothing to order.
-    fn fence(&self, kind: FenceKind) {
+    fn fence(&mut self, kind: FenceKind) {
+        if kind == FenceKind::ProxyAsync {
+            self.scratch.fenced();
+        }
         let assembly = match kind {
             _ if !self.target.has_async_proxy() => return,
             FenceKind::ProxyAsync => "fence.proxy.async.shared::cta;",

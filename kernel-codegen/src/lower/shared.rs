@@ -60,6 +60,8 @@ pub(super) struct Scratch {
     /// What uses have taken before the first barrier of the innermost loop's body; `None` if no use may do so, because
     /// reads of loops around it are not known either.
     early: Option<Vec<Range<u32>>>,
+    /// What uses have accessed that tensor copies do not know of, and whether their threads have passed a fence since.
+    unfenced: Vec<(Range<u32>, bool)>,
     uses: u32,
     high_water: u32,
 }
@@ -99,10 +101,21 @@ impl Scratch {
         self.uses
     }
 
+    /// Whether a tensor copy into these bytes may overtake what uses do there.
+    pub(super) fn is_unfenced(&self, bytes: &Range<u32>) -> bool {
+        self.unfenced.iter().any(|(used, _)| meet(used, bytes))
+    }
+
+    /// All threads have passed a proxy fence, which tensor copies behind the next barrier know of.
+    pub(super) fn fenced(&mut self) {
+        self.unfenced.iter_mut().for_each(|(_, fenced)| *fenced = true);
+    }
+
     /// All threads have met: nobody reads.
     pub(super) fn settled(&mut self) {
         self.reads.clear();
         self.unknown_reads = false;
+        self.unfenced.retain(|(_, fenced)| !fenced);
     }
 
     /// Begins the body of a loop; gives what [`Scratch::leave_body`] is given.
@@ -128,12 +141,14 @@ impl Scratch {
     pub(super) fn rewind(&mut self, before: &Scratch) {
         self.base = before.base;
         self.reads.clone_from(&before.reads);
+        self.unfenced.clone_from(&before.unfenced);
         self.unknown_reads = before.unknown_reads;
     }
 
     /// What is read where two ways meet.
     pub(super) fn join(&mut self, other: &Scratch) {
         self.reads.extend(other.reads.iter().cloned());
+        self.unfenced.extend(other.unfenced.iter().cloned());
         self.unknown_reads |= other.unknown_reads;
     }
 
@@ -180,6 +195,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         debug_assert!(start >= self.scratch.base, "allocations are live there");
         self.scratch.uses += 1;
+        self.scratch.unfenced.push((start..start + bytes, false));
         self.scratch.high_water = self.scratch.high_water.max((start + bytes).next_multiple_of(ALIGNMENT));
         start
     }

@@ -339,7 +339,10 @@ impl Machine<'_> {
             let info = self.info(out);
             let bytes = self.view_bytes(handle, &info.dims, info.lane.bytes());
             let owner = Owner::of(holders, handle);
-            self.in_order(pc, |order, agent, span| order.access(agent, bytes, false, owner, span));
+            self.in_order(pc, |order, agent, span| {
+                order.touched(agent, bytes.clone(), false, owner, span);
+                order.access(agent, bytes, false, owner, span)
+            });
         }
         let (home, info) = (self.reg(out).home, self.info(out));
         // SAFETY: a view has as many elements as the tile in it, and shared memory is nobody's home.
@@ -359,7 +362,7 @@ impl Machine<'_> {
             let bytes = self.view_bytes(handle, &info.dims, info.lane.bytes());
             let owner = Owner::of(holders, handle);
             self.in_order(pc, |order, agent, span| {
-                order.wrote(agent, bytes.clone());
+                order.touched(agent, bytes.clone(), true, owner, span);
                 order.access(agent, bytes, true, owner, span)
             });
         }
@@ -410,10 +413,11 @@ impl Machine<'_> {
             let landing = &copy.landing;
             if self.gpu.order.is_some() {
                 let bytes = self.view_bytes(landing.view, &landing.dims, landing.element);
-                self.end_access(landing.flight, Owner::of(Holders { layout: copy.layout, parts: None }, landing.view));
+                let owner = Owner::of(Holders { layout: copy.layout, parts: None }, landing.view);
+                self.end_access(landing.flight, owner);
                 let agent = self.gpu.current as Agent;
                 if let Some(order) = &mut self.gpu.order {
-                    order.wrote(agent, bytes);
+                    order.touched(agent, bytes, true, owner, Span::UNKNOWN);
                 }
             }
         }

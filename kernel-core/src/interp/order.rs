@@ -9,7 +9,10 @@
 //! - between groups because the earlier group arrived at a barrier with phases that the later one has waited for;
 //! - behind a copy or product that reads or writes the memory until its wait, because of that wait.
 //!
-//! What ordinary stores wrote, products and tensor stores see only behind a proxy fence.
+//! Ordinary loads and stores and asynchronous operations reach shared memory by different ways (proxies). What ordinary
+//! stores wrote, products and tensor stores see only behind a proxy fence of the threads that stored; and a tensor copy
+//! may overtake ordinary loads and stores that a barrier alone put before it: a load may still be on its way when its
+//! thread passes the barrier. Either way the fence stands between the access and the barrier.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,6 +26,9 @@ pub(super) type Agent = u64;
 
 /// Agents from here on are barriers, by position.
 const BARRIERS: Agent = 1 << 32;
+
+/// All threads of the program, before warp groups began or ended.
+const EARLIER: Agent = Agent::MAX;
 
 /// What tells who accesses which element of a view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,13 +80,16 @@ struct Flight {
     span: Span,
 }
 
-/// Ordinary writes that no fence has shown to asynchronous readers.
+/// An ordinary access that asynchronous operations do not know of yet.
 #[derive(Clone, Debug)]
 struct Unfenced {
     bytes: Range<usize>,
+    write: bool,
     agent: Agent,
-    clock: u64,
-    barriers: Passed,
+    /// The agent's clock and barriers at its first fence since; whoever knows of these knows of the access.
+    fenced: Option<(u64, Passed)>,
+    owner: Owner,
+    span: Span,
 }
 
 /// What a group knows of others.
@@ -192,19 +201,28 @@ impl Order {
         self.accesses.push(Access { bytes, write, agent, clock, barriers, owner, span });
     }
 
-    /// An ordinary write, which asynchronous readers see behind a fence.
-    pub(super) fn wrote(&mut self, agent: Agent, bytes: Range<usize>) {
-        let Group { clock, barriers, .. } = *self.group(agent);
-        self.unfenced.retain(|u| u.bytes != bytes);
-        self.unfenced.push(Unfenced { bytes, agent, clock, barriers });
+    /// An ordinary access, which asynchronous operations know of behind a fence.
+    pub(super) fn touched(&mut self, agent: Agent, bytes: Range<usize>, write: bool, owner: Owner, span: Span) {
+        self.unfenced.retain(|u| !(u.agent == agent && u.bytes == bytes && u.write == write && u.owner == owner));
+        self.unfenced.push(Unfenced { bytes, write, agent, fenced: None, owner, span });
     }
 
-    /// A proxy fence: what the group wrote, or what came before in other groups, is seen from now on.
+    /// A proxy fence: who comes behind the group's next barrier or arrival knows what it has accessed.
     pub(super) fn fence(&mut self, agent: Agent) {
-        self.group(agent);
-        let mut unfenced = std::mem::take(&mut self.unfenced);
-        unfenced.retain(|u| u.agent != agent && !self.before(u.agent, u.clock, u.barriers, agent));
-        self.unfenced = unfenced;
+        let Group { clock, barriers, .. } = *self.group(agent);
+        for access in self.unfenced.iter_mut().filter(|u| u.agent == agent || u.agent == EARLIER) {
+            access.agent = agent;
+            access.fenced.get_or_insert((clock, barriers));
+        }
+    }
+
+    /// Whether an asynchronous operation of `agent` may not know of an ordinary access.
+    fn is_hidden(&self, access: &Unfenced, agent: Agent, bytes: &Range<usize>, owner: Owner) -> bool {
+        let Some((clock, barriers)) = access.fenced else { return true };
+        let passed = self.groups.get(&agent).map_or(0, |group| group.barriers.any);
+        let by_warps = owner.warps.is_some() && owner.warps == access.owner.warps && barriers.any < passed;
+        let own = access.agent == agent && access.bytes == *bytes && by_warps;
+        !own && !self.before(access.agent, clock, barriers, agent)
     }
 
     /// All threads of the group meet.
@@ -228,10 +246,18 @@ impl Order {
         span: Span,
     ) -> (Result<(), String>, u64) {
         let mut verdict = self.meets(agent, &bytes, write, owner);
-        let hidden = self.unfenced.iter().any(|u| meet(&u.bytes, &bytes));
-        if verdict.is_ok() && asynchronous_proxy && !write && hidden {
-            let message = "an asynchronous operation reads shared memory that was written without a proxy fence since";
-            verdict = Err(message.to_string());
+        if verdict.is_ok() && asynchronous_proxy {
+            let meets =
+                |u: &&Unfenced| (write || u.write) && meet(&u.bytes, &bytes) && self.is_hidden(u, agent, &bytes, owner);
+            if let Some(hidden) = self.unfenced.iter().find(meets) {
+                let (what, before) =
+                    (if write { "writes" } else { "reads" }, if hidden.write { "write" } else { "read" });
+                let place = at(hidden.span);
+                verdict = Err(format!(
+                    "an asynchronous operation {what} shared memory without a proxy fence and a barrier after the \
+                     {before}{place}"
+                ));
+            }
         }
         if write && asynchronous_proxy {
             self.unfenced.retain(|u| !meet(&u.bytes, &bytes));
@@ -280,5 +306,7 @@ impl Order {
     pub(super) fn all_meet(&mut self) {
         self.accesses.clear();
         self.groups.clear();
+        self.unfenced.retain(|u| u.fenced.is_none());
+        self.unfenced.iter_mut().for_each(|u| u.agent = EARLIER);
     }
 }

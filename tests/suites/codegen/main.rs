@@ -4,6 +4,7 @@ mod determinism;
 mod held_factors;
 mod kernels;
 mod names;
+mod negations;
 mod pressed;
 mod reports;
 mod room;

@@ -1,7 +1,7 @@
 //! Unary and binary operations, comparisons, selection, fused multiply-add, conversions.
 
 use kernel_core::ir::{BinaryOp, CmpOp, DType, ElementwiseOp, Func, Op, Safety, UnaryOp};
-use tilewright_tests::author::Author;
+use tilewright_tests::author::{Author, BLOCK};
 use tilewright_tests::data::{Data, mask};
 use tilewright_tests::expect::{Answer, exactly};
 use tilewright_tests::{reference, samples};
@@ -112,6 +112,44 @@ fn wrapping_chain(dtype: DType) {
     author.finish().check_on_every_device();
 }
 
+/// The largest and the smallest of three numbers, of which one is negated in different ways, by turns each of them: an
+/// assembler may have one instruction for all of it.
+fn limits_of_three(dtype: DType) {
+    let data = samples::triples(dtype, 400, 7);
+    let mut author = Author::elementwise(&format!("limits_{dtype}"), data[0].len());
+    let values = data.each_ref().map(|data| author.load(data));
+    let [none, ones] = [0, mask(dtype)].map(|bits| {
+        let constant = author.constant(dtype, bits);
+        author.splat(constant, &[BLOCK])
+    });
+    let exact = |answer: Answer| match answer {
+        Answer::Exactly(bits) => bits,
+        other => panic!("an integer operation is exact, not {other:?}"),
+    };
+    for place in 0..3 {
+        for (way, negated) in [
+            ("neg", author.one(Op::unary(UnaryOp::Neg), &[values[place]])),
+            ("from 0", author.one(Op::binary(BinaryOp::Sub), &[none, values[place]])),
+            ("times -1", author.one(Op::binary(BinaryOp::Mul), &[values[place], ones])),
+        ] {
+            for op in [BinaryOp::Max, BinaryOp::Min] {
+                let mut operands = values;
+                operands[place] = negated;
+                let inner = author.one(Op::binary(op), &operands[..2]);
+                let outer = author.one(Op::binary(op), &[inner, operands[2]]);
+                let want = (0..data[0].len()).map(|i| {
+                    let mut bits = data.each_ref().map(|data| data.bits[i]);
+                    bits[place] = exact(reference::unary(UnaryOp::Neg, dtype, bits[place]));
+                    let inner = exact(reference::binary(op, dtype, bits[0], bits[1]));
+                    reference::binary(op, dtype, inner, bits[2])
+                });
+                author.store(&format!("{} of three, {way} {place}", op.name()), outer, want.collect());
+            }
+        }
+    }
+    author.finish().check_on_every_device();
+}
+
 macro_rules! for_each_dtype {
     ($($test:ident: $($name:ident = $dtype:ident)*;)*) => {$(
         mod $test {
@@ -131,5 +169,6 @@ for_each_dtype! {
     cast: from_bool = Bool from_i8 = I8 from_i16 = I16 from_i32 = I32 from_i64 = I64 from_u8 = U8 from_u16 = U16
         from_u32 = U32 from_u64 = U64 from_f8e4m3 = F8E4M3 from_f8e5m2 = F8E5M2 from_f16 = F16 from_bf16 = BF16 from_f32 = F32 from_f64 = F64;
     fma: on_f8e4m3 = F8E4M3 on_f8e5m2 = F8E5M2 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
+    limits_of_three: on_i8 = I8 on_i16 = I16 on_i32 = I32 on_i64 = I64;
     wrapping_chain: on_i8 = I8 on_i16 = I16 on_i32 = I32 on_i64 = I64 on_u8 = U8 on_u16 = U16 on_u32 = U32 on_u64 = U64;
 }

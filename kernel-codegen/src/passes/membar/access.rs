@@ -58,6 +58,8 @@ impl Slot {
 pub(super) enum Stage {
     /// The thread has done it; others know after a barrier.
     Done,
+    /// All threads know of an ordinary access, but no asynchronous operation does.
+    Unfenced,
     /// An asynchronous copy, so many groups old; in no group yet.
     Copying(Option<u8>),
     /// A product reads, so many groups old.
@@ -95,7 +97,7 @@ impl Stage {
     pub(super) fn waits(&self) -> Vec<GpuOp> {
         match self {
             // Whoever reads what a tensor copy brings has waited for its phase, in a way that is not seen here.
-            Stage::Done | Stage::Arriving(..) => Vec::new(),
+            Stage::Done | Stage::Unfenced | Stage::Arriving(..) => Vec::new(),
             Stage::Copying(_) => vec![GpuOp::AsyncCommit, GpuOp::AsyncWait { pending: 0 }],
             Stage::Multiplying(_) => vec![GpuOp::WgmmaWait { pending: 0 }],
             Stage::Storing(_) => vec![GpuOp::TmaStoreWait { pending: 0 }],
@@ -121,6 +123,10 @@ pub(super) struct Access {
     /// Which thread accesses which element: the layouts of the tile and of the view, if no two threads access the same.
     pub(super) threads: Option<(LayoutId, LayoutId)>,
     pub(super) stage: Stage,
+    /// Whether threads do it, by ordinary loads and stores; products and tensor copies reach memory by another way.
+    pub(super) ordinary: bool,
+    /// Whether its threads have passed a fence since, which tells asynchronous operations behind the next barrier.
+    pub(super) fenced: bool,
 }
 
 impl Access {
@@ -134,7 +140,20 @@ impl Access {
             let places = plan.place(self.alloc).zip(plan.place(later.alloc));
             places.is_none_or(|(a, b)| a.start < b.end && b.start < a.end)
         };
-        meets && (self.writes || later.writes)
+        // What all threads know of, asynchronous operations may still not know.
+        let told = self.stage == Stage::Unfenced && later.ordinary;
+        meets && !told && (self.writes || later.writes)
+    }
+
+    /// Whether a barrier is what it lacks.
+    pub(super) fn needs_barrier(&self) -> bool {
+        matches!(self.stage, Stage::Done | Stage::Unfenced)
+    }
+
+    /// Whether `later` is an asynchronous operation that has to wait for a fence of those who do this.
+    pub(super) fn wants_fence(&self, later: &Access, plan: &SharedPlan) -> bool {
+        let whole = Access { slot: Slot::Any, threads: None, ..self.clone() };
+        self.ordinary && !self.fenced && !later.ordinary && whole.conflicts(later, plan)
     }
 }
 
@@ -221,7 +240,8 @@ impl Views {
         let access = |view: ValueId, writes: bool, tile: Option<ValueId>, stage: Stage| {
             let alloc = root(func, view)?;
             let threads = tile.and_then(|tile| threads(func, tile, view));
-            Some(Access { alloc, slot: self.view_slot(func, view), writes, threads, stage })
+            let ordinary = matches!(op, GpuOp::SharedLoad | GpuOp::SharedStore | GpuOp::AsyncCopy);
+            Some(Access { alloc, slot: self.view_slot(func, view), writes, threads, stage, ordinary, fenced: false })
         };
         let found = match op {
             GpuOp::SharedLoad => vec![access(operands[0], false, Some(operation.results[0]), Stage::Done)],

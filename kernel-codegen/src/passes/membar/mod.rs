@@ -19,6 +19,9 @@
 //! - **Which thread.** A thread that reads or copies what it wrote or copied itself, in the same layout, waits for nobody.
 //! - **When it is over.** An asynchronous copy, product or tensor copy goes on until its wait, and a barrier before that
 //!   does not end it. A tensor copy that a barrier with phases counts is there for all who have waited for that.
+//! - **Which way it takes.** Products and tensor copies reach memory by another way (proxy) than loads and stores do. A
+//!   barrier alone does not order the two: a load may still be on its way when its thread has passed the barrier, and
+//!   a tensor copy behind it writes over what is read. So those who load and store pass a fence before the barrier.
 //!
 //! What is pending at a loop's start is what was pending before it and what its own iterations leave; at a join, what
 //! either way leaves. Kernels whose warps run different code synchronise otherwise and are left alone.
@@ -29,7 +32,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use kernel_core::ir::{ControlOp, FloatFlags, Func, GpuOp, Op, OpId, RegionId, Span};
+use kernel_core::ir::{ControlOp, FenceKind, FloatFlags, Func, GpuOp, Op, OpId, RegionId, Span};
 
 use crate::analysis::control::for_each_op;
 use crate::passes::allocate::SharedPlan;
@@ -51,7 +54,11 @@ pub(crate) fn run(func: &mut Func) -> usize {
         let plan = SharedPlan::new(func);
         let views = Views::new(func);
         let body = func.body;
-        let mut pass = Membar { func, plan, views, inserts: true };
+        let mut asynchronous = Vec::new();
+        for_each_op(func, body, &mut |id| {
+            asynchronous.extend(views.accesses(func, id).into_iter().filter(|access| !access.ordinary));
+        });
+        let mut pass = Membar { func, plan, views, asynchronous, inserts: true };
         pass.region(body, &mut Pending::new());
     }
     let mut count = 0;
@@ -65,6 +72,8 @@ struct Membar<'f> {
     func: &'f mut Func,
     plan: SharedPlan,
     views: Views,
+    /// What products and tensor copies access.
+    asynchronous: Vec<Access>,
     /// Whether barriers are put in, or only their effect is looked at.
     inserts: bool,
 }
@@ -108,17 +117,53 @@ impl Membar<'_> {
     fn settle(&mut self, access: &Access, pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
         let meets = |other: &Access| other.conflicts(access, &self.plan);
         let flying: Vec<Access> =
-            pending.iter().filter(|other| other.stage != Stage::Done && meets(other)).cloned().collect();
+            pending.iter().filter(|other| !other.needs_barrier() && meets(other)).cloned().collect();
         for other in &flying {
             for wait in other.stage.waits() {
                 self.emit(wait.clone(), span, out);
                 Self::complete(&wait, pending);
             }
         }
-        if pending.iter().any(|other| other.stage == Stage::Done && other.conflicts(access, &self.plan)) {
-            self.emit(GpuOp::Barrier, span, out);
-            pending.retain(|other| other.stage != Stage::Done);
+        if pending.iter().any(|other| other.needs_barrier() && other.conflicts(access, &self.plan)) {
+            self.barrier(pending, span, out);
         }
+    }
+
+    /// Puts a barrier, and a fence before it where an asynchronous operation will meet what came before.
+    fn barrier(&mut self, pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
+        if pending.iter().any(|access| access.needs_barrier() && self.wants_fence(access)) {
+            let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
+            self.emit(fence, span, out);
+            Self::fence(pending);
+        }
+        self.emit(GpuOp::Barrier, span, out);
+        self.pass_barrier(pending);
+    }
+
+    /// Whether asynchronous operations of the kernel have to be told of an access.
+    fn wants_fence(&self, access: &Access) -> bool {
+        self.asynchronous.iter().any(|later| access.wants_fence(later, &self.plan))
+    }
+
+    /// The threads pass a fence.
+    fn fence(pending: &mut Pending) {
+        let over = |access: Access| match access.needs_barrier() {
+            true => Access { fenced: true, ..access },
+            false => access,
+        };
+        *pending = std::mem::take(pending).into_iter().map(over).collect();
+    }
+
+    /// All threads meet.
+    fn pass_barrier(&self, pending: &mut Pending) {
+        let told = |access: Access| match access.stage {
+            Stage::Done | Stage::Unfenced if self.wants_fence(&access) => {
+                Some(Access { stage: Stage::Unfenced, ..access })
+            }
+            Stage::Done | Stage::Unfenced => None,
+            Stage::Copying(_) | Stage::Multiplying(_) | Stage::Arriving(..) | Stage::Storing(_) => Some(access),
+        };
+        *pending = std::mem::take(pending).into_iter().filter_map(told).collect();
     }
 
     /// A barrier that a branch needs for what comes before it stands before both branches, so that both have it.
@@ -127,11 +172,9 @@ impl Membar<'_> {
         for &region in regions {
             for_each_op(self.func, region, &mut |id| inside.extend(self.views.accesses(self.func, id)));
         }
-        let done = |other: &&Access| other.stage == Stage::Done;
         let meets = |other: &Access| inside.iter().any(|access| other.conflicts(access, &self.plan));
-        if pending.iter().filter(done).any(meets) {
-            self.emit(GpuOp::Barrier, span, out);
-            pending.retain(|other| other.stage != Stage::Done);
+        if pending.iter().filter(|other| other.needs_barrier()).any(meets) {
+            self.barrier(pending, span, out);
         }
     }
 
@@ -171,10 +214,13 @@ impl Membar<'_> {
                 // All threads wait, so what has arrived is there for all.
                 pending.retain(|access| match &access.stage {
                     Stage::Arriving(barrier, of) => *barrier != operands[0] || of.differs(&slot),
-                    Stage::Done | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_) => true,
+                    Stage::Done | Stage::Unfenced | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_) => {
+                        true
+                    }
                 });
             }
-            GpuOp::Barrier => pending.retain(|access| access.stage != Stage::Done),
+            GpuOp::Barrier => self.pass_barrier(pending),
+            GpuOp::Fence { kind: FenceKind::ProxyAsync } => Self::fence(pending),
             GpuOp::SharedAlloc { .. }
             | GpuOp::SharedIndex
             | GpuOp::SharedPermute { .. }
@@ -182,7 +228,7 @@ impl Membar<'_> {
             | GpuOp::SharedStore
             | GpuOp::AsyncCopy
             | GpuOp::AsyncCommit
-            | GpuOp::Fence { .. }
+            | GpuOp::Fence { kind: FenceKind::BarrierInit }
             | GpuOp::GroupBarrier
             | GpuOp::BarrierAlloc { .. }
             | GpuOp::BarrierArrive
@@ -250,7 +296,9 @@ impl Membar<'_> {
         let turn = |slot: Slot| self.views.turned(id, slot);
         let stage = match access.stage {
             Stage::Arriving(barrier, slot) => Stage::Arriving(barrier, turn(slot)),
-            stage @ (Stage::Done | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_)) => stage,
+            stage @ (Stage::Done | Stage::Unfenced | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_)) => {
+                stage
+            }
         };
         Access { slot: turn(access.slot), stage, ..access }
     }

@@ -48,7 +48,7 @@ const TAIL: &str = "
 fn barriers(body: &str) -> String {
     let all = marks(&format!("{HEAD}{body}\n barrier {TAIL}"));
     // The end is always the same: what is put before it settles everything, if anything is left.
-    all.strip_suffix("LLL)/)").unwrap_or(&all).trim_end_matches('|').to_string()
+    all.strip_suffix("LLL)/)").unwrap_or(&all).trim_end_matches(['f', '|']).to_string()
 }
 
 /// As [`barriers`], where memory is free again after the last use of an allocation.
@@ -79,8 +79,9 @@ fn marks(text: &str) -> String {
             "for",
             "else",
             "yield",
+            "fence",
         ];
-        let letters = ["", "S", "L", "|", "c", "w", "t", "T", "W", "(", "/", ")"];
+        let letters = ["", "S", "L", "|", "c", "w", "t", "T", "W", "(", "/", ")", "f"];
         let found = words.iter().position(|word| line.split_whitespace().any(|part| part == *word))?;
         Some(letters[found])
     });
@@ -236,7 +237,34 @@ fn barriers_with_phases_order_tensor_copies() {
         )
     };
     assert_eq!(barriers(&body("")), "tL", "nobody waits but for the phase");
-    assert_eq!(barriers(&body("%k: f32[32, 32] #1 = shared_load %v")), "L|tL");
+    assert_eq!(barriers(&body("%k: f32[32, 32] #1 = shared_load %v")), "Lf|tL");
+}
+
+/// A load that is on its way when its thread passes the barrier is overtaken by a tensor copy, unless there is a fence.
+#[test]
+fn tensor_copies_do_not_overtake_what_threads_do() {
+    let kernel = |before: &str| {
+        format!(
+            "%bar: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             %bytes: i32 = const 4096
+             {before}
+             barrier_arrive %bar, %zero, %bytes
+             tma_load %t, %v, %bar, %zero, %zero, %zero
+             barrier_wait %bar, %zero, %zero"
+        )
+    };
+    let of = |before: &str| barriers(&kernel(before));
+    let load = |to: &str, from: &str| format!("%{to}: f32[32, 32] #1 = shared_load {from}\n");
+    assert_eq!(of(&format!("{}fence {{kind = proxy_async}}", load("k", "%v"))), "Lf|t", "one fence is enough");
+    assert_eq!(of(&load("k", "%w")), "Lt", "other memory");
+    // The barrier that something else needs serves the tensor copy too.
+    assert_eq!(of(&format!("shared_store %w, %a\n{}{}", load("k", "%v"), load("m", "%w"))), "SLf|Lt");
+    // A fence behind the barrier is too late: by then its threads may still have loads on their way.
+    assert_eq!(of("shared_store %v, %a\ntma_store_wait {pending = 0}"), "SWf|t");
+    let loops = format!("for %zero, %n, %one (%i: i32) {{\n{}\n{}yield\n}}", kernel(""), load("k", "%v"));
+    let bars = "%bar: barrier[1] = barrier_alloc {slots = 1, count = 1}\n%bytes: i32 = const 4096\n";
+    let inside = loops.replace(bars.lines().next().unwrap_or(""), "").replace("%bytes: i32 = const 4096", "");
+    assert_eq!(barriers(&format!("{bars}{inside}")), "(f|tL)");
 }
 
 #[test]
@@ -263,7 +291,7 @@ fn allocations_that_share_memory_meet() {
 fn what_goes_on_is_waited_for_before_it_is_overwritten() {
     // A tensor store reads until its wait, which lacks here.
     let body = "shared_store %v, %a\ntma_store %u, %v, %zero, %zero\nshared_store %v, %b";
-    assert_eq!(barriers(body), "S|TW|S");
+    assert_eq!(barriers(body), "Sf|TW|S");
     // Of three groups, a wait that leaves two has ended the first only.
     let copy =
         |view: &str, n: u32| format!("%t{n}: token = async_copy {view}, %q\n%g{n}: token = async_commit %t{n}\n");
