@@ -6,7 +6,8 @@ use kernel_codegen::check::AccessKind;
 use kernel_codegen::{Compiled, Options, Target, compile, compile_placed};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
 use kernel_core::ir::Placed;
-use support::differential::{Agreement, compare, from_bytes};
+use support::differential::{Agreement, compare, emulate_placed, from_bytes};
+use support::registers::Registers;
 use support::{Assembled, assemble, count, kernel};
 
 /// 128 x 256 x 64, f16, persistent, all row-major.
@@ -435,6 +436,42 @@ fn each_four_warps_arrive() {
     assert_eq!(count(&compiled.ptx, "mbarrier.arrive"), 2, "{}", compiled.ptx);
     assert!(compiled.ptx.contains(", 127;"), "{}", compiled.ptx);
     let _ = assemble(&compiled);
+    // Nobody waits for ever: each warp runs what its own group does.
+    let func = kernel_core::text::parse(&text("[0, 0]")).unwrap_or_else(|error| panic!("{error}"));
+    let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
+    let compiled = compile_placed(&placed, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    for seed in 1..4 {
+        emulate_placed(placed.func(), &compiled, &[], seed);
+    }
+}
+
+/// The first thread of each four warps copies out the rows that these have written.
+#[test]
+fn each_four_warps_copy_their_own_rows() {
+    let compiled = {
+        let options = Options { num_warps: 8, ..Options::default() };
+        compile(&kernel(PERSISTENT), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let values = Registers::of(&compiled.ptx);
+    let lines = compiled.ptx.lines().map(str::trim);
+    let copies: Vec<&str> = lines.filter(|line| line.contains("global.shared::cta.bulk_group")).collect();
+    assert_eq!(copies.len(), 4, "{}", compiled.ptx);
+    for line in copies {
+        let list = |begin: char, end: char, number: usize| {
+            let rest = line.split(begin).nth(number)?;
+            rest.split(end).next()
+        };
+        let guard = line.strip_prefix('@').and_then(|rest| rest.split(' ').next()).expect("a predicate");
+        let coordinates: Vec<&str> = list('{', '}', 1).expect("coordinates").split(", ").collect();
+        let place = list('[', ']', 2).expect("an address");
+        let copying: Vec<u32> = (0..256).filter(|&thread| values.at(guard, thread) != 0).collect();
+        assert_eq!(copying, [0, 128], "{line}\n{}", compiled.ptx);
+        // Columns stand first. 64 rows of 64 halves are 8 KiB.
+        let further = |operand: &str| values.at(operand, 128).wrapping_sub(values.at(operand, 0));
+        assert_eq!(further(coordinates[0]), 0, "{line}\n{}", compiled.ptx);
+        assert_eq!(further(coordinates[1]), 64, "{line}\n{}", compiled.ptx);
+        assert_eq!(further(place), 8 * 1024, "{line}\n{}", compiled.ptx);
+    }
 }
 
 /// All threads of a group meet at a barrier of its own, and each four of its warps at one behind those of the groups.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod differential;
+pub mod registers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! Pipelined kernels compute what they computed before, verify, and have the barriers that they need and no more.
 
+mod ahead;
 mod samples;
 
 use kernel_core::interp::{Fault, HostBuffer, HostScalar, HostTensor, run_kernel, run_ordered};
