@@ -10,17 +10,7 @@ use kernel_core::layout::{
     wgmma_accumulator,
 };
 use support::differential::{Agreement, compare, emulate_placed};
-use support::{assemble, count};
-
-/// A layout in the text form.
-fn text_of(layout: &LinearLayout) -> String {
-    let ins = layout.ins().map(|(dim, _)| {
-        let bases: Vec<String> = layout.bases(dim).iter().map(|basis| format!(" {basis:?}")).collect();
-        format!("{dim}{}", bases.concat())
-    });
-    let outs = layout.outs().map(|(dim, size)| format!("{dim} {size}"));
-    format!("{} -> {}", ins.collect::<Vec<_>>().join(", "), outs.collect::<Vec<_>>().join(", "))
-}
+use support::{assemble, count, layout_text};
 
 /// A placed kernel of 4 warps: tiles of 64 x 64 in rows come from `x` through `%xp` and go to `out` through `%op`, in
 /// layout #0; further layouts begin at #5. `%at` numbers the elements.
@@ -31,7 +21,7 @@ fn placed(dtype: &str, layouts: &[LinearLayout], body: &str) -> Placed {
     let (high, wide) = (row.expand_dims(1), column.expand_dims(0));
     let all = [rows, row, column, high, wide].into_iter().chain(layouts.iter().cloned());
     let layouts: Vec<String> =
-        all.enumerate().map(|(i, layout)| format!("  layout #{i} = {}\n", text_of(&layout))).collect();
+        all.enumerate().map(|(i, layout)| format!("  layout #{i} = {}\n", layout_text(&layout))).collect();
     let text = format!(
         "kernel placed \"placed.rs\" unsafe placed {{
   param %x x: ptr {dtype} {{div = 16}}

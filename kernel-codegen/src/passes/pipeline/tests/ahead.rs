@@ -165,3 +165,21 @@ fn products_that_others_wait_for_are_over_within_their_trip() {
         }
     }
 }
+
+/// A factor that threads compute has shared memory of its own beside the slots: here 64 KiB, and 96 KiB per slot.
+#[test]
+fn slots_leave_room_for_factors_that_threads_store() {
+    let large = Matmul { m: 128, n: 256, k: 128, masked: false, ..Matmul::default() };
+    let stored = large.text().replace(
+        "%d: f32[128, 256] = dot %va, %vb",
+        "%vc: f16[128, 256] = add %vb, %vb\n%d: f32[128, 256] = dot %va, %vc",
+    );
+    let options = Options { num_warps: 8, ..Options::default() };
+    for (text, expected) in [
+        (large.text(), "pipelined with 2 stages of 98304 bytes"),
+        (stored, "not pipelined: shared memory has room for 1 stages"),
+    ] {
+        let (_, report) = pipelined(&text, Target::sm_90a(), &options).expect("fewer");
+        assert!(report.starts_with(expected), "{report}");
+    }
+}
