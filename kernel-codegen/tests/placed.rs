@@ -147,6 +147,24 @@ fn accumulators_are_written_by_matrices_on_hopper() {
     assert_eq!(count(&compiled.ptx, "stmatrix") + count(&compiled.ptx, "fence.proxy"), 0);
 }
 
+/// The second tile goes where the first was when all have read that.
+#[test]
+fn tiles_that_matrices_have_written_are_read_before_others_come() {
+    let acc = wgmma_accumulator(&[64, 64], 64, [4, 1]).expect("a layout");
+    let body = "  %v: f16[64, 64] #0 = load %xp
+  %a: f16[64, 64] #5 = convert_layout %v
+  %b: f16[64, 64] #5 = add %a, %a
+  %c: f16[64, 64] #5 = add %b, %a
+  %a1: f16[64, 64] #0 = convert_layout %a
+  %b1: f16[64, 64] #0 = convert_layout %b
+  %c1: f16[64, 64] #0 = convert_layout %c
+  %ab: f16[64, 64] #0 = sub %b1, %a1
+  %r: f16[64, 64] #0 = add %ab, %c1
+  store %op, %r";
+    let compiled = check("f16", &placed("f16", &[acc], body), Target::sm_90a());
+    assert_eq!(count(&compiled.ptx, "stmatrix.sync.aligned.m8n8.x4.shared"), 3 * 4);
+}
+
 /// What the lowering exchanges begins above the barriers, of which any number takes 8 bytes each; alignment is checked by
 /// the emulator.
 #[test]

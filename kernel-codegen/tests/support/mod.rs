@@ -4,6 +4,7 @@
 
 pub mod differential;
 pub mod registers;
+pub mod written;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
