@@ -190,7 +190,13 @@ fn barriers_in(body: &str) -> usize {
 }
 
 fn memory_kernel(body: &str) -> kernel_codegen::Compiled {
-    let text = format!(
+    let compiled = support::compile_for_hopper(&support::kernel(&memory_text(body)));
+    support::assemble(&compiled);
+    compiled
+}
+
+fn memory_text(body: &str) -> String {
+    format!(
         "kernel memory \"memory.rs\" unsafe bound {{
            param %x x: ptr_mut i32 {{div = 16}}
            param %out out: ptr_mut i32 {{div = 16}}
@@ -210,10 +216,7 @@ fn memory_kernel(body: &str) -> kernel_codegen::Compiled {
            {body}
            return
          }}"
-    );
-    let compiled = support::compile_for_hopper(&support::kernel(&text));
-    support::assemble(&compiled);
-    compiled
+    )
 }
 
 /// Elements that provably stay in their thread need no barrier; where that is not so, there is one.
@@ -286,4 +289,29 @@ fn what_one_thread_knows_is_passed_on_behind_a_barrier() {
         let letter = |line: &str| names.iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| *letter);
         assert_eq!(ptx.lines().filter_map(letter).collect::<String>(), "S|L", "{ptx}");
     }
+}
+
+/// What the kernel itself may store is read where stores go, as often as the kernel says; what does not change is read
+/// through the other path, once.
+#[test]
+fn memory_that_may_change_is_read_each_time() {
+    let twice = "%v: i32[512] = load %xp
+        %w: i32[512] = add %v, %i
+        store %xp, %w
+        %u: i32[512] = load %xp
+        store %op, %u";
+    let ptx = memory_kernel(twice).ptx;
+    let counts = |ptx: &str| ["ld.global.v4", "ld.global.nc.v4"].map(|what| support::count(ptx, what));
+    assert_eq!(counts(&ptx), [2, 0], "{ptx}");
+    let buffers = [(0..512).collect::<Vec<i32>>().into(), vec![0i32; 512].into()];
+    let kernel = support::kernel(&memory_text(twice));
+    support::differential::agrees(&kernel, &buffers, &[1], 1, support::differential::Agreement::Exact);
+    // Between two loads that nothing stands between, other programs may have stored.
+    let again = "%v: i32[512] = load %xp
+        %u: i32[512] = load %xp
+        %w: i32[512] = add %v, %u
+        store %op, %w";
+    assert_eq!(counts(&memory_kernel(again).ptx), [2, 0]);
+    let constant = memory_text(again).replace("%x x: ptr_mut", "%x x: ptr");
+    assert_eq!(counts(&support::compile_for_hopper(&support::kernel(&constant)).ptx), [0, 1]);
 }

@@ -6,7 +6,7 @@ use kernel_codegen::report::ConversionKind;
 use kernel_codegen::{Compiled, Options, Target, compile};
 use kernel_core::interp::HostBuffer;
 use kernel_core::ir::DType;
-use support::differential::{emulate, from_bytes};
+use support::differential::{Agreement, agrees, emulate, from_bytes};
 use support::{assemble, count, kernel};
 
 const MATMUL: &str = include_str!("kernels/matmul.tile");
@@ -380,4 +380,19 @@ fn what_lies_between_two_products_stays_in_its_threads() {
         }
         assemble(&compiled);
     }
+}
+
+/// The factors of a product by scalar arithmetic take the place of those of the one before, when all have read them.
+#[test]
+fn scalar_products_wait_for_each_other() {
+    let case = Case { precision: "ieee", ..Case::of("f32", "f32") }.sized(16, 16, 16);
+    let text = case
+        .text()
+        .replace("  store %zp, %d", "  %e: f32[16, 16] = dot %d, %yv, %zv {precision = ieee}\n  store %zp, %e");
+    let buffers = [1, 2, 3].map(|salt| numbers("f32", 256, salt, false).0);
+    agrees(&kernel(&text), &buffers, &[], 1, Agreement::Exact);
+    let options = Options { num_warps: 4, ..Options::default() };
+    let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    // Behind the factors of each, and before those of the second.
+    assert_eq!(count(&compiled.ptx, "bar.sync"), 3, "{}", compiled.ptx);
 }

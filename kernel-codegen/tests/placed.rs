@@ -10,17 +10,7 @@ use kernel_core::layout::{
     wgmma_accumulator,
 };
 use support::differential::{Agreement, compare, emulate_placed};
-use support::{assemble, count};
-
-/// A layout in the text form.
-fn text_of(layout: &LinearLayout) -> String {
-    let ins = layout.ins().map(|(dim, _)| {
-        let bases: Vec<String> = layout.bases(dim).iter().map(|basis| format!(" {basis:?}")).collect();
-        format!("{dim}{}", bases.concat())
-    });
-    let outs = layout.outs().map(|(dim, size)| format!("{dim} {size}"));
-    format!("{} -> {}", ins.collect::<Vec<_>>().join(", "), outs.collect::<Vec<_>>().join(", "))
-}
+use support::{assemble, count, layout_text};
 
 /// A placed kernel of 4 warps: tiles of 64 x 64 in rows come from `x` through `%xp` and go to `out` through `%op`, in
 /// layout #0; further layouts begin at #5. `%at` numbers the elements.
@@ -31,7 +21,7 @@ fn placed(dtype: &str, layouts: &[LinearLayout], body: &str) -> Placed {
     let (high, wide) = (row.expand_dims(1), column.expand_dims(0));
     let all = [rows, row, column, high, wide].into_iter().chain(layouts.iter().cloned());
     let layouts: Vec<String> =
-        all.enumerate().map(|(i, layout)| format!("  layout #{i} = {}\n", text_of(&layout))).collect();
+        all.enumerate().map(|(i, layout)| format!("  layout #{i} = {}\n", layout_text(&layout))).collect();
     let text = format!(
         "kernel placed \"placed.rs\" unsafe placed {{
   param %x x: ptr {dtype} {{div = 16}}
@@ -155,6 +145,24 @@ fn accumulators_are_written_by_matrices_on_hopper() {
     assert_eq!(count(&compiled.ptx, "fence.proxy.async.shared::cta"), 1);
     let compiled = check("f16", &kernel, Target::sm_80());
     assert_eq!(count(&compiled.ptx, "stmatrix") + count(&compiled.ptx, "fence.proxy"), 0);
+}
+
+/// The second tile goes where the first was when all have read that.
+#[test]
+fn tiles_that_matrices_have_written_are_read_before_others_come() {
+    let acc = wgmma_accumulator(&[64, 64], 64, [4, 1]).expect("a layout");
+    let body = "  %v: f16[64, 64] #0 = load %xp
+  %a: f16[64, 64] #5 = convert_layout %v
+  %b: f16[64, 64] #5 = add %a, %a
+  %c: f16[64, 64] #5 = add %b, %a
+  %a1: f16[64, 64] #0 = convert_layout %a
+  %b1: f16[64, 64] #0 = convert_layout %b
+  %c1: f16[64, 64] #0 = convert_layout %c
+  %ab: f16[64, 64] #0 = sub %b1, %a1
+  %r: f16[64, 64] #0 = add %ab, %c1
+  store %op, %r";
+    let compiled = check("f16", &placed("f16", &[acc], body), Target::sm_90a());
+    assert_eq!(count(&compiled.ptx, "stmatrix.sync.aligned.m8n8.x4.shared"), 3 * 4);
 }
 
 /// What the lowering exchanges begins above the barriers, of which any number takes 8 bytes each; alignment is checked by

@@ -6,6 +6,7 @@ use kernel_codegen::check::Class;
 use kernel_codegen::{AbiParam, Compiled, MapSwizzle, Options, Target, TensorCopies, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_ordered, run_with_tensors};
 use support::differential::{Agreement, compare, floats, ints};
+use support::registers::Registers;
 use support::{assemble, count, kernel};
 
 /// Copies blocks of a matrix, moved.
@@ -180,6 +181,22 @@ fn blocks_are_copied_in_boxes() {
     }
 }
 
+/// The boxes of a block lie one behind the other in shared memory.
+#[test]
+fn boxes_have_places_of_their_own() {
+    for (dtype, block, bytes, count) in [("f16", "128, 128", 128 * 128, 2), ("f32", "4, 512", 4 * 256, 8)] {
+        let ptx = compiled(&copy(dtype, block), 4).ptx;
+        let values = Registers::of(&ptx);
+        for (copies, list) in [("shared::cluster.global", 0), ("global.shared::cta", 1)] {
+            let place = |line: &str| Some(values.at(line.split('[').nth(1 + list)?.split(']').next()?, 0));
+            let places: Vec<Option<u32>> = ptx.lines().filter(|line| line.contains(copies)).map(place).collect();
+            let first = places[0].expect("an address");
+            let expected: Vec<Option<u32>> = (0..count).map(|number| Some(first + number * bytes)).collect();
+            assert_eq!(places, expected, "{ptx}");
+        }
+    }
+}
+
 /// Coordinates stand innermost first: the second of two boxes beside each other is further along the first of them.
 #[test]
 fn boxes_lie_along_the_innermost_dimension() {
@@ -247,6 +264,37 @@ fn tensors_that_the_hardware_cannot_copy_are_accessed_under_masks() {
         assert!(!is_copied(&f32s, target, TensorCopies::Never));
         assert!(!is_copied(&f32s, target, TensorCopies::NearProducts), "there is no product");
         assert_eq!(is_copied(&f32s, target, TensorCopies::Always), target.name().starts_with("sm_90"));
+    }
+}
+
+/// What only stores are told by: the hardware writes whole units of 16 bytes, and has the minimum of whole numbers.
+#[test]
+fn what_is_stored_asks_more_of_the_hardware_than_what_is_loaded() {
+    let stores = |text: &str| {
+        let ptx = compiled(text, 4).ptx;
+        assert!(ptx.contains("complete_tx"), "the block is loaded by the hardware: {ptx}");
+        ptx.contains("bulk_group")
+    };
+    for (dtype, lens) in [("f32", [2, 4]), ("f16", [4, 8]), ("i64", [1, 2])] {
+        for len in lens {
+            let facts = |len: i32| format!("out: desc_mut {dtype}[16, 64] {{div = 16, len_div = {len},");
+            let text = copy(dtype, "16, 64").replace(&facts(16), &facts(len));
+            assert_eq!(stores(&text), len == lens[1], "rows of a multiple of {len} {dtype}");
+        }
+    }
+    for (op, dtype, can) in [
+        ("add", "f16", true),
+        ("add", "i64", false),
+        ("min", "i32", true),
+        ("max", "u64", true),
+        ("min", "f16", false),
+        ("max", "bf16", false),
+        ("min", "f32", false),
+        ("xor", "i32", true),
+    ] {
+        let reduce = format!("desc_reduce %out, %v, %c, %c {{op = {op}}}");
+        let text = copy(dtype, "16, 64").replace("desc_store %out, %v, %c, %c", &reduce);
+        assert_eq!(stores(&text), can, "{op} of {dtype}");
     }
 }
 

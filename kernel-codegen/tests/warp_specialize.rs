@@ -3,9 +3,8 @@
 mod support;
 
 use kernel_codegen::check::AccessKind;
-use kernel_codegen::{Compiled, Options, Target, compile, compile_placed};
+use kernel_codegen::{Compiled, Options, Target, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
-use kernel_core::ir::Placed;
 use support::differential::{Agreement, compare, from_bytes};
 use support::{Assembled, assemble, count, kernel};
 
@@ -341,130 +340,6 @@ fn assertions_come_before_the_groups() {
     if let Some(Assembled { registers, spill_bytes, .. }) = assemble(&compiled) {
         assert_eq!((registers, spill_bytes), (168, 0));
     }
-}
-
-/// A kernel of warp groups, as the code generator takes it.
-fn groups(warps: &str, before: &str, first: &str, second: &str) -> Result<Compiled, String> {
-    let text = format!(
-        "kernel groups \"k.rs\" unsafe placed {{
-  layout #0 = register, lane [1] [2] [4] [8] [16], warp [32] [64] -> dim0 128
-  param %x x: ptr_mut f32
-  %zero: i32 = const 0
-  {before}
-  warp_groups {{{warps}}} {{
-    {first}
-    yield
-  }} with {{
-    {second}
-    yield
-  }}
-  return
-}}
-"
-    );
-    let func = kernel_core::text::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    kernel_core::verify::verify(&func).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"));
-    let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
-    compile_placed(&placed, &Target::sm_90a(), &Options::default()).map_err(|error| error.to_string())
-}
-
-#[test]
-fn what_groups_cannot_run_is_refused() {
-    let fits = "warps = [4, 4], registers = [0, 0]";
-    let tile = "%t: i32[128] #0 = arange {lo = 0, hi = 128}
-      %ps: *x[128] #0 = splat %x
-      %p: *x[128] #0 = add_ptr %ps, %t
-      %v: f32[128] #0 = load %p
-      store %p, %v";
-    let arrive = "barrier_arrive %b, %zero";
-    let barrier = "%b: barrier[1] = barrier_alloc {slots = 1, count = 1}";
-    for (warps, before, first, second, why) in [
-        (fits, "", "", "", None),
-        (fits, "", tile, "", None),
-        (fits, barrier, arrive, "barrier_wait %b, %zero, %zero", None),
-        (fits, "%is: bool = cmp.eq %zero, %zero\nassert %is {message = \"m\"}", "", "", None),
-        (fits, "", "", tile, Some("a warp group that is not the first")),
-        (fits, "", "", "barrier", Some("a warp group that is not the first")),
-        (fits, tile, "", "", Some("beside warp groups")),
-        (fits, "barrier", "", "", Some("beside warp groups")),
-        (fits, "", "%is: bool = cmp.eq %zero, %zero\nassert %is {message = \"m\"}", "", Some("an assertion")),
-        ("warps = [8, 4], registers = [0, 0]", "", "", "", Some("other warps than the layouts")),
-        ("warps = [4, 4], registers = [240, 20]", "", "", "", Some("number of registers")),
-        ("warps = [4, 2], registers = [240, 24]", "", "", "", Some("number of registers")),
-        ("warps = [4, 8], registers = [240, 240]", "", "", "", Some("too many registers in warp groups")),
-    ] {
-        match (groups(warps, before, first, second), why) {
-            (Ok(compiled), None) => drop(assemble(&compiled)),
-            (Err(error), Some(why)) => assert!(error.contains(why), "{error}"),
-            (Ok(compiled), Some(why)) => panic!("compiles: {why}\n{}", compiled.ptx),
-            (Err(error), None) => panic!("{error}"),
-        }
-    }
-}
-
-/// Eight warps arrive twice where the kernel says once, and the barrier counts on that.
-#[test]
-fn each_four_warps_arrive() {
-    let text = |registers: &str| {
-        format!(
-            "kernel groups \"k.rs\" unsafe placed {{
-  %zero: i32 = const 0
-  %b: barrier[2] = barrier_alloc {{slots = 2, count = 3}}
-  %c: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
-  warp_groups {{warps = [8, 4], registers = {registers}}} {{
-    barrier_arrive %b, %zero
-    barrier_wait %c, %zero, %zero
-    yield
-  }} with {{
-    barrier_arrive %c, %zero
-    yield
-  }}
-  return
-}}
-"
-        )
-    };
-    let func = kernel_core::text::parse(&text("[232, 40]")).unwrap_or_else(|error| panic!("{error}"));
-    let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
-    let options = Options { num_warps: 8, ..Options::default() };
-    let compiled = compile_placed(&placed, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
-    // Slots 0 and 1 of the first barrier count 3 * 2, the second 1.
-    assert_eq!(count(&compiled.ptx, "mbarrier.init"), 3, "{}", compiled.ptx);
-    assert!(compiled.ptx.contains(", 6;") && compiled.ptx.contains(", 1;"), "{}", compiled.ptx);
-    // The first thread of each 128 arrives.
-    assert_eq!(count(&compiled.ptx, "mbarrier.arrive"), 2, "{}", compiled.ptx);
-    assert!(compiled.ptx.contains(", 127;"), "{}", compiled.ptx);
-    let _ = assemble(&compiled);
-}
-
-/// All threads of a group meet at a barrier of its own, and each four of its warps at one behind those of the groups.
-#[test]
-fn groups_meet_at_barriers_of_their_own() {
-    let text = "kernel groups \"k.rs\" unsafe placed {
-  warp_groups {warps = [8, 4], registers = [232, 40]} {
-    barrier
-    group_barrier
-    yield
-  } with {
-    yield
-  }
-  return
-}
-";
-    let func = kernel_core::text::parse(text).unwrap_or_else(|error| panic!("{error}"));
-    let placed = Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"));
-    let options = Options { num_warps: 8, ..Options::default() };
-    let ptx = compile_placed(&placed, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}")).ptx;
-    let lines: Vec<&str> = ptx.lines().map(str::trim).collect();
-    let barriers: Vec<&&str> = lines.iter().filter(|line| line.starts_with("bar")).collect();
-    let [all, four] = barriers.as_slice() else { panic!("{barriers:?}\n{ptx}") };
-    assert!(all.ends_with("1, 256;"), "{all}\n{ptx}");
-    assert!(four.ends_with(", 128;"), "{four}\n{ptx}");
-    // Barriers 1 and 2 are those of the groups.
-    assert!(
-        lines.iter().any(|line| (line.starts_with("add") || line.starts_with("or")) && line.ends_with(", 3;")),
-        "{ptx}"
-    );
 }
 
 /// Stores by pointers convert the layout of the sum through shared memory, which takes slots from the ring.

@@ -425,6 +425,8 @@ mod tests {
         let (a, a_record) = launch(&mut ring, &queue, &mut nothing);
         let order = ring.snapshot();
         let (b, b_record) = launch(&mut ring, &queue, &mut nothing);
+        // The second launch is known to have been made, and not to be complete.
+        assert_eq!(ring.snapshot(), order + 1);
         fail(a_record, 1);
         fail(b_record, 2);
         let mut seen = Vec::new();

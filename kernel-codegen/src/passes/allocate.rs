@@ -267,10 +267,30 @@ pub(crate) fn root(func: &Func, view: ValueId) -> Option<OpId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernel_core::ir::CreateOp;
     use kernel_core::text::parse;
 
     /// The places of the allocations of a kernel in program order, and what is free above the last operation.
     fn places(body: &str) -> (Vec<Range<u32>>, u32) {
+        let (func, order) = kernel(body);
+        let plan = SharedPlan::new(&func);
+        let allocs = order
+            .ops
+            .iter()
+            .filter(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. })));
+        let last = order.ops.last().copied().expect("a kernel returns");
+        (allocs.map(|&id| plan.place(id).unwrap()).collect(), plan.free_above(last))
+    }
+
+    /// What is free above the operation that makes a range of numbers.
+    fn free_above_range(body: &str) -> u32 {
+        let (func, order) = kernel(body);
+        let is_range = |id: &&OpId| matches!(func.op(**id).op, Op::Create(CreateOp::Arange { .. }));
+        let range = order.ops.iter().find(is_range).expect("a range of numbers");
+        SharedPlan::new(&func).free_above(*range)
+    }
+
+    fn kernel(body: &str) -> (Func, Order) {
         let text = format!(
             "kernel test \"test.rs\" unsafe placed {{
              param %n n: i32
@@ -288,14 +308,8 @@ mod tests {
              }}"
         );
         let func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let plan = SharedPlan::new(&func);
         let order = Order::new(&func);
-        let allocs = order
-            .ops
-            .iter()
-            .filter(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. })));
-        let last = order.ops.last().copied().expect("a kernel returns");
-        (allocs.map(|&id| plan.place(id).unwrap()).collect(), plan.free_above(last))
+        (func, order)
     }
 
     const ALLOC: &str = "shared f32[128] #1 = shared_alloc";
@@ -325,6 +339,56 @@ mod tests {
         );
         let (places, free) = places(&body);
         assert_eq!((places, free), (vec![0..512, 512..1024, 1024..1536, 0..512], 0));
+    }
+
+    /// A loop around another comes back to what it has used before that one.
+    #[test]
+    fn what_a_loop_uses_once_is_there_in_its_next_trip() {
+        let body = format!(
+            "%a: {ALLOC}
+             for %zero, %n, %one (%i: i32) {{
+               %r: f32[128] #0 = shared_load %a
+               %b: {ALLOC}
+               shared_store %b, %t
+               for %zero, %n, %one (%j: i32) {{
+                 yield
+               }}
+               yield
+             }}"
+        );
+        assert_eq!(places(&body).0, [0..512, 512..1024]);
+    }
+
+    #[test]
+    fn slots_begin_where_swizzles_may() {
+        let body = format!(
+            "%a: {ALLOC}\n%s: shared f32[3, 128] #1 = shared_alloc\nshared_store %a, %t\n%v: shared f32[128] #1 = shared_index %s, %n"
+        );
+        assert_eq!(places(&body).0, [3072..3584, 0..3072]);
+    }
+
+    #[test]
+    fn what_is_free_lies_above_all_that_is_live() {
+        let body = format!(
+            "%b: barrier[3] = barrier_alloc {{slots = 3, count = 1}}
+             %a: {ALLOC}
+             %p: *q[128] #0 = splat %q
+             %c: token = async_copy %a, %p"
+        );
+        assert_eq!(places(&body), (vec![0..24, 128..640], 640));
+        // Within a loop, also what is live only in another part of the loops around.
+        let body = format!(
+            "for %zero, %n, %one (%i: i32) {{
+               for %zero, %n, %one (%j: i32) {{
+                 %k: i32[128] #0 = arange {{lo = 0, hi = 128}}
+                 yield
+               }}
+               %a: {ALLOC}
+               shared_store %a, %t
+               yield
+             }}"
+        );
+        assert_eq!(free_above_range(&body), 512);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod differential;
+pub mod registers;
+pub mod written;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use kernel_codegen::{Compiled, Options, Target, compile};
 use kernel_core::ir::BoundFunc;
+use kernel_core::layout::LinearLayout;
 
 /// A kernel from its text form at the bound level.
 pub fn kernel(text: &str) -> BoundFunc {
@@ -19,6 +22,16 @@ pub fn kernel(text: &str) -> BoundFunc {
         panic!("{problems:?}");
     }
     BoundFunc::new(func).unwrap_or_else(|_| panic!("the kernel is not bound"))
+}
+
+/// A layout in the text form.
+pub fn layout_text(layout: &LinearLayout) -> String {
+    let ins = layout.ins().map(|(dim, _)| {
+        let bases: Vec<String> = layout.bases(dim).iter().map(|basis| format!(" {basis:?}")).collect();
+        format!("{dim}{}", bases.concat())
+    });
+    let outs = layout.outs().map(|(dim, size)| format!("{dim} {size}"));
+    format!("{} -> {}", ins.collect::<Vec<_>>().join(", "), outs.collect::<Vec<_>>().join(", "))
 }
 
 /// Compiles a kernel for Hopper with that many warps.

@@ -150,9 +150,10 @@ impl Checker<'_> {
             let text: Vec<String> = rewrites.iter().map(|(_, code)| format!("`{code}`")).collect();
             Help { text: format!("write {}", text.join(" and ")), rewrites }
         };
+        let is_byte = |dtype: DType| dtype.bits() == 8 && (dtype.is_int() || dtype.is_fp8());
         match (x, y) {
-            // `i8` and `u8`: f16 holds both.
-            (Dt::Known(x), Dt::Known(y)) if x.is_int() && y.is_int() && x.bits().max(y.bits()) == 8 => both(DType::F16),
+            // `i8` and `u8`, or one of them and an 8-bit float: f16 holds both.
+            (Dt::Known(x), Dt::Known(y)) if is_byte(x) && is_byte(y) => both(DType::F16),
             (Dt::Known(d), Dt::Known(e)) if d.is_float() && e.is_float() && d.bits() != e.bits() => {
                 let (narrow, wide) = if d.bits() < e.bits() { ((a, x), (b, y)) } else { ((b, y), (a, x)) };
                 let exact = self.conversion(narrow.0, wide.1);

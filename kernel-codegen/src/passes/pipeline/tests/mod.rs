@@ -1,5 +1,6 @@
 //! Pipelined kernels compute what they computed before, verify, and have the barriers that they need and no more.
 
+mod ahead;
 mod samples;
 
 use kernel_core::interp::{Fault, HostBuffer, HostScalar, HostTensor, run_kernel, run_ordered};
@@ -140,6 +141,32 @@ fn factors_of_warps_are_read_by_ldmatrix() {
         let (func, _) = pipelined(&matmul.text(), Target::sm_80(), &options).expect("it fits");
         assert_eq!(count(&func, |op| *op == GpuOp::Barrier), 1, "{}", print(&func));
         assert_eq!(count(&func, |op| *op == GpuOp::SharedStore), 0);
+    }
+}
+
+/// Before the pass, too, factors in shared memory are there when they are read, and overwritten when they have been.
+#[test]
+fn factors_of_loops_that_are_not_pipelined_are_ordered() {
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        for transposed in [false, true] {
+            let matmul = Matmul { transposed, ..Matmul::default() };
+            let mut expected = matmul.buffers(96);
+            run_kernel(&bound(&matmul.text()), &mut expected, &[HostScalar::from(96)], [1, 1, 1]).expect("it runs");
+            let found = run(&placed(&matmul.text(), target, 4), matmul.buffers(96), 96);
+            assert_eq!(found, expected[2].as_slice::<f32>().expect("f32"));
+        }
+    }
+    // One factor alone: no barrier of another stands between its trips.
+    let matmul = Matmul { masked: false, ..Matmul::default() };
+    let alone = matmul
+        .text()
+        .replace("dot %va", "dot %vz")
+        .replace("%sum: f32", "%pz: *a[64, 32] = add_ptr %as, %mkb\n%vz: f16[64, 32] = load %pz\n%sum: f32");
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        let mut expected = matmul.buffers(96);
+        run_kernel(&bound(&alone), &mut expected, &[HostScalar::from(96)], [1, 1, 1]).expect("it runs");
+        let func = placed(&alone, target, 4);
+        assert_eq!(run(&func, matmul.buffers(96), 96), expected[2].as_slice::<f32>().expect("f32"));
     }
 }
 

@@ -10,6 +10,7 @@ use kernel_core::verify::verify;
 
 mod assertions;
 mod faults;
+mod variants;
 
 use super::{Division, run};
 use crate::report::LoopReport;
