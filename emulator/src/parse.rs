@@ -51,17 +51,19 @@ pub fn parse(ptx: &str, entry: &str) -> Program {
     for statement in text[body..end].split(';') {
         let mut rest = statement.trim();
         // Blocks in braces have labels of their own, and no more than one.
-        while let Some(after) = rest.strip_prefix('{').or_else(|| rest.strip_prefix('}')) {
-            parser.block += 1;
-            rest = after.trim();
-        }
-        if let Some(after) = rest.strip_prefix("again:") {
-            labels.insert(parser.own_label(), instructions.len());
-            rest = after.trim();
-        }
-        while let Some((label, after)) = rest.split_once(':').filter(|(label, _)| label.starts_with("$L")) {
-            labels.insert(label.to_string(), instructions.len());
-            rest = after.trim();
+        loop {
+            if let Some(after) = rest.strip_prefix('{').or_else(|| rest.strip_prefix('}')) {
+                parser.block += 1;
+                rest = after.trim();
+            } else if let Some(after) = rest.strip_prefix("again:") {
+                labels.insert(parser.own_label(), instructions.len());
+                rest = after.trim();
+            } else if let Some((label, after)) = rest.split_once(':').filter(|(label, _)| label.starts_with("$L")) {
+                labels.insert(label.to_string(), instructions.len());
+                rest = after.trim();
+            } else {
+                break;
+            }
         }
         if let Some(after) = rest.strip_prefix(".pragma") {
             assert!(after.contains("nounroll"), "{rest}");
