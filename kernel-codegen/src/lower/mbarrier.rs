@@ -5,7 +5,7 @@
 //! others did before is over only if they have met at a barrier (`wgmma`, which four warps wait for together, and
 //! tensor copies, which that thread waits for itself, need none).
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use kernel_core::ir::{Func, GpuOp, Op, OpId, Operation, ValueId};
 use kernel_llvm::AsmEffects;
@@ -14,43 +14,34 @@ use kernel_llvm::inkwell::values::IntValue;
 use super::warp_groups::arrivals;
 use super::{Lower, Result, Value};
 use crate::analysis::control::for_each_op;
+use crate::passes::allocate::BARRIER_BYTES;
 
-/// Bytes of a barrier.
-const BYTES: u32 = 8;
-
-/// Where the kernel's barriers are in shared memory.
-#[derive(Clone, Default, Debug)]
-pub(super) struct PhaseBarriers {
-    offsets: BTreeMap<OpId, u32>,
-}
-
-impl PhaseBarriers {
-    /// At the bottom, one after the other: see [`crate::passes::allocate`].
-    pub(super) fn new(func: &Func) -> PhaseBarriers {
-        let (mut offsets, mut end) = (BTreeMap::new(), 0);
-        for_each_op(func, func.body, &mut |id| {
-            if let Op::Gpu(GpuOp::BarrierAlloc { slots, .. }) = func.op(id).op {
-                offsets.insert(id, end);
-                end += slots * BYTES;
-            }
-        });
-        PhaseBarriers { offsets }
-    }
+/// The kernel's barriers with phases.
+fn phase_barriers(func: &Func) -> BTreeSet<OpId> {
+    let mut found = BTreeSet::new();
+    for_each_op(func, func.body, &mut |id| {
+        if matches!(func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. })) {
+            found.insert(id);
+        }
+    });
+    found
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
     /// Makes all barriers of the kernel, where it begins.
     pub(super) fn make_phase_barriers(&mut self) -> Result<()> {
-        if self.phases.offsets.is_empty() {
+        let func = self.func;
+        let all = phase_barriers(func);
+        if all.is_empty() {
             return Ok(());
         }
         let first = self.first_thread();
-        let func = self.func;
-        for (id, offset) in self.phases.offsets.clone() {
+        for id in all {
             let Op::Gpu(GpuOp::BarrierAlloc { slots, count }) = func.op(id).op else { continue };
+            let offset = self.offset_of_phases(id);
             let count = count * arrivals(func, id)?;
             for slot in 0..slots {
-                let address = self.shared_int(self.ir.i32((offset + slot * BYTES) as i32));
+                let address = self.shared_int(self.ir.i32((offset + slot * BARRIER_BYTES) as i32));
                 self.ir.asm(
                     &[],
                     "@$2 mbarrier.init.shared::cta.b64 [$0], $1;",
@@ -67,10 +58,18 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     pub(super) fn barrier_alloc(&mut self, id: OpId, operation: &Operation) {
-        let Some(&offset) = self.phases.offsets.get(&id) else {
-            return self.ir.bug("a barrier with phases that has no place in shared memory");
-        };
+        let offset = self.offset_of_phases(id);
         self.set(operation.results[0], vec![self.ir.i32(offset as i32).into()]);
+    }
+
+    fn offset_of_phases(&self, id: OpId) -> u32 {
+        self.allocations.place(id).map_or_else(
+            || {
+                self.ir.bug("a barrier with phases that has no place in shared memory");
+                0
+            },
+            |place| place.start,
+        )
     }
 
     /// The first thread arrives, expecting bytes of copies if there are any.
@@ -101,7 +100,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// The address of a barrier, as shared memory counts.
     pub(super) fn phase_barrier(&self, barriers: ValueId, slot: ValueId) -> IntValue<'ctx> {
         let first = self.ir.int(self.scalar(barriers));
-        let distance = self.ir.mul(self.ir.int(self.scalar(slot)), self.ir.i32(BYTES as i32));
+        let distance = self.ir.mul(self.ir.int(self.scalar(slot)), self.ir.i32(BARRIER_BYTES as i32));
         self.shared_int(self.ir.add(first, distance))
     }
 

@@ -81,7 +81,6 @@ use held_factors::Held;
 use intrinsics::Intrinsic;
 use ir::{Ir, Value};
 use jitter::Jitter;
-use mbarrier::PhaseBarriers;
 use shared::Scratch;
 use warp_groups::{Group, block_warps};
 pub(crate) use warp_groups::{registers_at_start, sets_registers};
@@ -196,8 +195,6 @@ struct Lower<'a, 'ctx> {
     unseen: Vec<bool>,
     /// Where the kernel's own shared memory is.
     allocations: SharedPlan,
-    /// Where its barriers with phases are, below it.
-    phases: PhaseBarriers,
     /// Shared memory that is free for conversions and reductions.
     scratch: Scratch,
     barriers: Barriers,
@@ -222,7 +219,6 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         let num_warps = options.num_warps;
         let block_warps = block_warps(func, num_warps);
         let allocations = SharedPlan::new(func);
-        let phases = PhaseBarriers::new(func);
         let function = abi::declare(&ir, func, &abi);
         let entry = ir.context.append_basic_block(function, "entry");
         let start = ir.context.append_basic_block(function, "start");
@@ -261,7 +257,6 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             steering: steering_values(func),
             unseen: unseen_lanes(func),
             scratch: Scratch::beside(allocations.bytes()),
-            phases,
             allocations,
             barriers: Barriers::default(),
             jitter: Jitter::new(options.jitter),

@@ -28,7 +28,7 @@ const SWIZZLE_ALIGNMENT: u32 = 1024;
 /// The alignment of all others: that of a tensor copy.
 const PLAIN_ALIGNMENT: u32 = 128;
 /// Bytes of a barrier with phases.
-const BARRIER_BYTES: u32 = 8;
+pub(crate) const BARRIER_BYTES: u32 = 8;
 
 /// Where everything is.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

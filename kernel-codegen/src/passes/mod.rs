@@ -2,6 +2,7 @@
 
 pub(crate) mod allocate;
 mod axes;
+mod carry;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
 pub(crate) mod factors;

@@ -35,10 +35,11 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{
-    AtomicOp, BinaryOp, ControlOp, DType, Def, DescOp, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp,
-    LayoutId, Op, OpId, Param, ParamId, ParamKind, RegionId, Span, StoreMode, Ty, ValueId,
+    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId,
+    Op, OpId, Param, ParamId, ParamKind, RegionId, Span, StoreMode, Ty, ValueId,
 };
 
+use super::carry::{self, Site};
 use crate::analysis::control::for_each_op;
 use crate::boxes::{box_layout, boxes_of};
 use crate::options::TensorCopies;
@@ -225,13 +226,6 @@ fn apart(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
     marked && loops.all(|(_, marked)| marked) && coordinates.iter().any(|coordinate| inside.contains(coordinate))
 }
 
-/// A region that something is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Site {
-    owner: OpId,
-    region: usize,
-}
-
 /// Copies what is loaded and stored through descriptors that are left.
 pub(crate) fn run(func: &mut Func) {
     let sites: Vec<(OpId, Vec<Site>)> = Uses::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
@@ -272,7 +266,7 @@ impl Copies<'_> {
     fn load(&mut self, id: OpId, around: &[Site]) {
         let operation = self.func.op(id).clone();
         let (span, result) = (operation.span, operation.results[0]);
-        let region = self.region_of(around);
+        let region = carry::innermost(self.func, around);
         let (&tensor, coordinates) = (&operation.operands[0], &operation.operands[1..]);
         let direct = self.only_store(result, region);
         let mut ops = Vec::new();
@@ -282,7 +276,7 @@ impl Copies<'_> {
         };
         let Some(view) = view else { return };
         let barrier = self.barriers(span);
-        let loops = around.iter().any(|site| self.is_loop(*site));
+        let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
         let zero = self.number_first(0, span);
         let bytes = self.func.ty(result).numel().unwrap_or(0) * i64::from(self.bits(result) / 8);
         let phase = if loops { self.carry_phase(around, zero, span) } else { zero };
@@ -312,7 +306,7 @@ impl Copies<'_> {
         let operation = self.func.op(id).clone();
         let span = operation.span;
         let (tensor, value, coordinates) = (operation.operands[0], operation.operands[1], &operation.operands[2..]);
-        let loops = around.iter().any(|site| self.is_loop(*site));
+        let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
         let (mut ops, mut first) = (Vec::new(), std::mem::take(&mut self.first));
         let view = self.allocate(value, span, if loops { &mut first } else { &mut ops });
         self.first = first;
@@ -330,7 +324,7 @@ impl Copies<'_> {
         } else {
             self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], span, &mut ops);
         }
-        let region = self.region_of(around);
+        let region = carry::innermost(self.func, around);
         self.replace(region, id, ops);
     }
 
@@ -369,67 +363,17 @@ impl Copies<'_> {
     /// Makes the loops and conditions around a place carry a phase that changes with every visit; returns the phase
     /// there.
     fn carry_phase(&mut self, around: &[Site], first: ValueId, span: Span) -> ValueId {
-        let ty = || Ty::scalar(DType::I32);
-        // Outside to inside: what each region sees.
-        let mut seen = vec![first];
-        for site in around {
-            let outer = seen[seen.len() - 1];
-            let regions = self.func.op(site.owner).regions.clone();
-            let inner = match &self.func.op(site.owner).op {
-                Op::Control(ControlOp::For { .. } | ControlOp::While) => {
-                    self.func.ops[site.owner.index()].operands.push(outer);
-                    let args: Vec<ValueId> =
-                        regions.iter().map(|&region| self.func.add_region_arg(region, ty())).collect();
-                    args[site.region]
-                }
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => outer,
-            };
-            seen.push(inner);
-        }
+        let seen = carry::enter(self.func, around, first);
         let here = seen[seen.len() - 1];
-        // Inside to outside: what each region leaves.
-        let inside = self.region_of(around);
+        let inside = carry::innermost(self.func, around);
         let mut flip = Vec::new();
         let one = self.number(1, span, &mut flip);
-        let mut left = self.value(Op::binary(BinaryOp::Xor), vec![here, one], ty(), None, span, &mut flip);
+        let ty = Ty::scalar(DType::I32);
+        let left = self.value(Op::binary(BinaryOp::Xor), vec![here, one], ty, None, span, &mut flip);
         let end = self.func.region(inside).ops.len().saturating_sub(1);
         self.func.regions[inside.index()].ops.splice(end..end, flip);
-        for (site, &outer) in around.iter().zip(&seen).rev() {
-            // Each warp group runs once.
-            if matches!(self.func.op(site.owner).op, Op::Gpu(GpuOp::WarpGroups { .. })) {
-                break;
-            }
-            let regions = self.func.op(site.owner).regions.clone();
-            let is_condition = matches!(self.func.op(site.owner).op, Op::Control(ControlOp::If));
-            for (index, &region) in regions.iter().enumerate() {
-                let Some(&end) = self.func.region(region).ops.last() else { continue };
-                match (index == site.region, is_condition) {
-                    (true, _) => self.func.ops[end.index()].operands.push(left),
-                    // The other branch leaves the phase as it is.
-                    (false, true) => self.func.ops[end.index()].operands.push(outer),
-                    (false, false) => {}
-                }
-            }
-            let index = self.func.op(site.owner).results.len() as u32;
-            left = self.func.new_value(ty(), Def::Result(site.owner, index));
-            self.func.ops[site.owner.index()].results.push(left);
-        }
+        carry::leave(self.func, around, &seen, left);
         here
-    }
-
-    fn is_loop(&self, site: Site) -> bool {
-        matches!(self.func.op(site.owner).op, Op::Control(ControlOp::For { .. } | ControlOp::While))
-    }
-
-    fn region_of(&self, around: &[Site]) -> RegionId {
-        around.last().map_or(self.func.body, |site| self.func.op(site.owner).regions[site.region])
     }
 
     /// Puts operations in the place of one.

@@ -38,7 +38,6 @@
 
 mod advance;
 mod build;
-mod carry;
 mod emit;
 mod find;
 mod flight;
@@ -59,7 +58,7 @@ use crate::passes::stored_blocks;
 use crate::report::LoopReport;
 use crate::target::Target;
 
-use carry::Site;
+use super::carry::{self, Site};
 use find::{Candidate, Found, SLOT_ALIGNMENT};
 
 /// A pipeline with one slot is none.

@@ -62,6 +62,7 @@ use kernel_core::ir::{
 use kernel_core::layout::LinearLayout;
 use kernel_core::passes::{dce, util};
 
+use super::allocate::BARRIER_BYTES;
 use crate::analysis::control::{for_each_op, yielded};
 use crate::error::CodegenError;
 use crate::lower::{conversion_bytes, registers_at_start};
@@ -90,8 +91,6 @@ const MANY_WARPS: u32 = 2 * GROUP_WARPS;
 const BESIDE_TILES: u32 = 40;
 /// Bytes that a reduction takes at most.
 const REDUCTION_BYTES: u32 = 8 * 1024;
-/// Bytes of a barrier with phases.
-const BARRIER_BYTES: u32 = 8;
 
 /// Which of the loops that nobody asked to divide are divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
