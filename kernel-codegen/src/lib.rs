@@ -36,6 +36,7 @@ pub use compiled::{AbiParam, Compiled, LlvmIr, MapSwizzle, Site, SiteKind, Tenso
 pub use directive::with_min_programs;
 pub use error::{CodegenError, Internal, Refusal};
 pub use options::{MAX_WARPS, Options, TensorCopies};
-pub use pipeline::{PASSES, Watcher, compile, compile_placed, compile_watched, place_watched};
+pub use passes::list::{Stage, Watcher, optional_passes, pass_names, run_named};
+pub use pipeline::{compile, compile_placed, compile_watched, place_watched};
 pub use report::{Report, Usage};
 pub use target::Target;

@@ -3,28 +3,20 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, GpuOp, Op, Placed, Safety, Span, ValueId};
-use kernel_core::passes::{PassOptions, optimise as run_passes};
-use kernel_core::verify::verify;
+use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, GpuOp, Op, Placed, Span, ValueId};
 use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::check::{self, CheckPlan, LaunchConditions};
+use crate::check::{CheckPlan, LaunchConditions};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
+use crate::passes::list::{self, Pass, Unit, Watcher};
+use crate::passes::warp_specialize;
 use crate::passes::warp_specialize::Division;
-use crate::passes::{
-    descriptors, dots, factors, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips,
-};
 use crate::report::LoopReport;
 use crate::target::Target;
-use crate::{dot, lower, negations, place};
-
-/// The names of this crate's optimisation passes that [`Options::disabled_passes`] may leave out, beside those of
-/// [`kernel_core::passes::PASSES`]: each can be switched off without changing what a kernel computes.
-pub const PASSES: [&str; 5] = ["hoist_loads", "whole_trips", "warp_specialize", "pipeline", "llvm"];
+use crate::{dot, lower, negations};
 
 /// Compiles a bound kernel for a target.
 ///
@@ -76,102 +68,55 @@ fn run_to_placed<T>(
     watcher: &mut Watcher<'_>,
     finish: impl Fn(Placed, Vec<LoopReport>, CheckPlan, Timings) -> Result<T, CodegenError>,
 ) -> Result<T, CodegenError> {
-    let mut timings = Timings::default();
     check_options(kernel.func(), options)?;
-
+    let mut timings = Timings::default();
     let start = Instant::now();
+    let mut unit = Unit::new(*target, options);
     let mut bound = kernel.clone();
-    let mut plan = checks(bound.func_mut(), options);
-    let mut after = |pass, func: &Func, plan: &CheckPlan| passed(pass, func, plan, watcher);
-    after("bounds_checks", bound.func(), &plan)?;
-    let copied = tensor_copies::choose(bound.func(), *target, options.tensor_copies);
-    plan.accesses.extend(descriptors::expand(bound.func_mut(), &copied));
-    after("descriptors", bound.func(), &plan)?;
-    factors::run(bound.func_mut(), *target, options.num_warps);
-    after("factors", bound.func(), &plan)?;
-    clean_up(&mut bound, options)?;
-    after("clean_up", bound.func(), &plan)?;
-    if options.runs("hoist_loads") {
-        hoist_loads::run(bound.func_mut(), options.num_warps);
-        after("hoist_loads", bound.func(), &plan)?;
-    }
-    let func = bound.into_func();
-    let axis = AxisAnalysis::new(&func);
+    run_all(list::BOUND, &mut bound, &mut unit, watcher, BoundFunc::func)?;
     timings.analyse = start.elapsed();
 
     let start = Instant::now();
-    let mut func = place::place(func, &axis, *target, options.num_warps)?;
-    after("place", &func, &plan)?;
-    if options.runs("whole_trips") {
-        let failed = whole_trips::run(&mut func);
-        failed.map_err(|error| CodegenError::internal(&func, Span::UNKNOWN, "whole_trips", error.message))?;
-        after("whole_trips", &func, &plan)?;
-    }
-    dots::run(&mut func, *target, options.num_warps);
-    after("dots", &func, &plan)?;
+    let mut placed = list::placed(bound, &unit)?;
+    list::passed(list::PLACE, placed.func(), &unit.plan, watcher)?;
+    let is_second = |pass: &Pass<Placed>| pass.name == list::WARP_SPECIALIZE;
+    let (first, second) = list::PLACED.split_at(list::PLACED.iter().position(is_second).unwrap_or(0));
+    run_all(first, &mut placed, &mut unit, watcher, Placed::func)?;
     timings.place = start.elapsed();
-    let other = warp_specialize::might_run(&func, *target, options).then(|| func.clone());
-    let mut attempt = |func, division| -> Result<T, CodegenError> {
+    let other = warp_specialize::might_run(placed.func(), *target, options).then(|| placed.clone());
+    let mut attempt = |mut placed: Placed, division| -> Result<T, CodegenError> {
         let start = Instant::now();
-        let mut after = |pass, func: &Func| after(pass, func, &plan);
-        let (placed, loops) = overlap(func, *target, options, plan.exact, division, &mut after)?;
+        let mut unit = unit.clone();
+        unit.division = division;
+        run_all(second, &mut placed, &mut unit, watcher, Placed::func)?;
         let timings = Timings { place: timings.place + start.elapsed(), ..timings };
-        finish(placed, loops, plan.clone(), timings)
+        finish(placed, unit.loops, unit.plan, timings)
     };
-    match (attempt(func, Division::WherePays), other) {
+    match (attempt(placed, Division::WherePays), other) {
         // What pays may have no room: a whole block on its way to memory, say, which a divided kernel sends in pieces.
-        (Err(error), Some(func)) if error.exceeds_a_limit() => {
-            attempt(func, Division::WherePossible).map_err(|_| error)
+        (Err(error), Some(placed)) if error.exceeds_a_limit() => {
+            attempt(placed, Division::WherePossible).map_err(|_| error)
         }
         (result, _) => result,
     }
 }
 
-/// Overlaps what loops fetch with what they compute, by warps of their own or by a pipeline; says what became of each.
-fn overlap(
-    mut func: Func,
-    target: Target,
-    options: &Options,
-    exact: bool,
-    division: Division,
-    after: &mut dyn FnMut(&'static str, &Func) -> Result<(), CodegenError>,
-) -> Result<(Placed, Vec<LoopReport>), CodegenError> {
-    let (mut divided, mut loops) = (false, Vec::new());
-    if options.runs("warp_specialize") {
-        (divided, loops) = warp_specialize::run(&mut func, target, options, division)?;
-        after("warp_specialize", &func)?;
+/// Runs passes of one level, without those that are switched off.
+fn run_all<K>(
+    passes: &[Pass<K>],
+    kernel: &mut K,
+    unit: &mut Unit,
+    watcher: &mut Watcher<'_>,
+    func: fn(&K) -> &Func,
+) -> Result<(), CodegenError> {
+    for pass in passes {
+        if pass.optional && !unit.options.runs(pass.name) {
+            continue;
+        }
+        (pass.run)(kernel, unit)?;
+        list::passed(pass.name, func(kernel), &unit.plan, watcher)?;
     }
-    if !divided && options.runs("pipeline") {
-        loops.extend(pipeline::run(&mut func, target, options, exact)?);
-        after("pipeline", &func)?;
-    }
-    tensor_copies::run(&mut func);
-    after("tensor_copies", &func)?;
-    membar::run(&mut func);
-    after("membar", &func)?;
-    Ok((placed(func)?, loops))
-}
-
-/// Who sees a kernel after each pass: the pass's name, the kernel, and the plan of its checks.
-pub type Watcher<'w> = dyn FnMut(&'static str, &Func, &CheckPlan) + 'w;
-
-/// What follows every pass: in debug and test builds the verifier, always the watcher.
-fn passed(pass: &'static str, func: &Func, plan: &CheckPlan, watcher: &mut Watcher<'_>) -> Result<(), CodegenError> {
-    if cfg!(debug_assertions)
-        && let Err(problems) = verify(func)
-    {
-        return Err(broken(pass, func, &problems));
-    }
-    watcher(pass, func, plan);
     Ok(())
-}
-
-/// The first rule of the verifier that a pass broke.
-fn broken(pass: &str, func: &Func, problems: &[Diagnostic]) -> CodegenError {
-    let first = problems.first();
-    let span = first.map_or(Span::UNKNOWN, |first| first.span);
-    let what = first.map_or("the kernel breaks a rule that has no text", |first| &first.message);
-    CodegenError::internal(func, span, pass, what)
 }
 
 /// Compiles a kernel at the placed level as it stands, for a target: what follows placement in [`compile`].
@@ -204,7 +149,7 @@ fn generate(
     timings.lower = start.elapsed();
 
     let start = Instant::now();
-    if options.runs("llvm") {
+    if options.runs(list::LLVM) {
         optimise(&lowered.module, &machine, pairs(placed.func()))?;
     }
     let after = text(&lowered.module);
@@ -251,6 +196,11 @@ fn pairs(func: &Func) -> Pairs {
 
 fn check_options(func: &Func, options: &Options) -> Result<(), CodegenError> {
     let warps = options.num_warps;
+    if let Some(unknown) = options.disabled_passes.iter().find(|name| !list::optional_passes().contains(&name.as_str()))
+    {
+        let error = CodegenError::refuse(func, Span::UNKNOWN, format!("leaving out a pass `{unknown}`"));
+        return Err(error.help(format!("those that may be left out are {}", list::optional_passes().join(", "))));
+    }
     if warps.is_power_of_two() && warps <= MAX_WARPS {
         return Ok(());
     }
@@ -260,41 +210,6 @@ fn check_options(func: &Func, options: &Options) -> Result<(), CodegenError> {
         false => refuse(format!("a program of {warps} warps")),
     };
     Err(error.help("num_warps is a power of two from 1 to 32"))
-}
-
-/// Keeps the accesses of a safe kernel inside their buffers.
-fn checks(func: &mut Func, options: &Options) -> CheckPlan {
-    match func.safety {
-        Safety::Safe => check::insert(func, options.checks),
-        Safety::Unsafe => {
-            check::pointers::canonicalise(func);
-            CheckPlan::default()
-        }
-    }
-}
-
-/// Runs the target-independent passes over what the checks left.
-fn clean_up(bound: &mut BoundFunc, options: &Options) -> Result<(), CodegenError> {
-    let disabled = options.disabled_passes.clone();
-    let options = PassOptions { disabled, ..PassOptions::default() };
-    run_passes(bound, &options).map_err(|problems| refused(bound.func(), &problems))
-}
-
-/// The first of several problems.
-fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
-    match problems.first() {
-        Some(first) => {
-            let error = CodegenError::refuse(func, first.span, first.message.clone());
-            first.help.iter().fold(error, |error, help| error.help(help.clone()))
-        }
-        None => CodegenError::refuse(func, Span::UNKNOWN, "a pass failed without a reason"),
-    }
-}
-
-/// What the passes leave is at the placed level.
-fn placed(func: Func) -> Result<Placed, CodegenError> {
-    let not_placed = "the kernel that is to be lowered is not placed";
-    Placed::new(func).map_err(|func| CodegenError::internal(&func, Span::UNKNOWN, "place", not_placed))
 }
 
 /// Tells the report how each access is checked.
@@ -334,7 +249,7 @@ mod tests {
         let mut func = fill().into_func();
         let store = func.region(func.body).ops[5];
         func.ops[store.index()].operands.swap(0, 1);
-        let Err(CodegenError::Internal(error)) = passed("place", &func, &CheckPlan::default(), &mut |_, _, _| {})
+        let Err(CodegenError::Internal(error)) = list::passed("place", &func, &CheckPlan::default(), &mut |_, _, _| {})
         else {
             panic!("a store through a number is accepted");
         };

@@ -7,6 +7,7 @@ pub(crate) mod descriptors;
 pub(crate) mod dots;
 pub(crate) mod factors;
 pub(crate) mod hoist_loads;
+pub(crate) mod list;
 pub(crate) mod membar;
 pub(crate) mod pipeline;
 pub(crate) mod stored_blocks;

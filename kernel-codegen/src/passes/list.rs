@@ -1,0 +1,280 @@
+//! The passes of the code generator, in the order in which they run.
+
+use std::collections::BTreeSet;
+
+use kernel_core::diag::Diagnostic;
+use kernel_core::ir::{BoundFunc, Func, ParamId, Placed, Safety, Span};
+use kernel_core::passes::{PASSES as CLEAN_UP, PassOptions, optimise};
+use kernel_core::verify::verify;
+
+use super::warp_specialize::Division;
+use super::{descriptors, dots, factors, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips};
+use crate::analysis::axis::AxisAnalysis;
+use crate::check::{self, CheckPlan};
+use crate::error::CodegenError;
+use crate::options::Options;
+use crate::place;
+use crate::report::LoopReport;
+use crate::target::Target;
+
+/// A pass over a kernel of the level `K`.
+pub(crate) struct Pass<K> {
+    /// What it is called in [`Options::disabled_passes`], in [`run_named`], and by who watches.
+    pub(crate) name: &'static str,
+    /// Whether it may be left out without changing what a kernel computes.
+    pub(crate) optional: bool,
+    pub(crate) run: fn(&mut K, &mut Unit) -> Result<(), CodegenError>,
+}
+
+impl<K> Pass<K> {
+    const fn needed(name: &'static str, run: fn(&mut K, &mut Unit) -> Result<(), CodegenError>) -> Pass<K> {
+        Pass { name, optional: false, run }
+    }
+
+    const fn optional(name: &'static str, run: fn(&mut K, &mut Unit) -> Result<(), CodegenError>) -> Pass<K> {
+        Pass { name, optional: true, run }
+    }
+}
+
+/// What passes know besides the kernel, and what they say of it.
+#[derive(Clone)]
+pub(crate) struct Unit {
+    pub(crate) target: Target,
+    pub(crate) options: Options,
+    /// How accesses are kept inside their buffers.
+    pub(crate) plan: CheckPlan,
+    /// The tensors whose blocks are copied by the hardware.
+    copied: BTreeSet<ParamId>,
+    /// Where loops are divided among warps.
+    pub(crate) division: Division,
+    /// Whether the kernel has been.
+    divided: bool,
+    /// What became of its loops.
+    pub(crate) loops: Vec<LoopReport>,
+}
+
+impl Unit {
+    pub(crate) fn new(target: Target, options: &Options) -> Unit {
+        Unit {
+            target,
+            options: options.clone(),
+            plan: CheckPlan::default(),
+            copied: BTreeSet::new(),
+            division: Division::WherePays,
+            divided: false,
+            loops: Vec::new(),
+        }
+    }
+}
+
+/// Passes over bound kernels.
+pub(crate) const BOUND: &[Pass<BoundFunc>] = &[
+    Pass::needed("bounds_checks", |kernel, unit| {
+        unit.plan = checks(kernel.func_mut(), &unit.options);
+        Ok(())
+    }),
+    Pass::needed("descriptors", |kernel, unit| {
+        unit.copied = tensor_copies::choose(kernel.func(), unit.target, unit.options.tensor_copies);
+        unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied));
+        Ok(())
+    }),
+    Pass::needed("factors", |kernel, unit| {
+        factors::run(kernel.func_mut(), unit.target, unit.options.num_warps);
+        Ok(())
+    }),
+    Pass::needed("clean_up", |kernel, unit| {
+        let options = PassOptions { disabled: unit.options.disabled_passes.clone(), ..PassOptions::default() };
+        optimise(kernel, &options).map_err(|problems| refused(kernel.func(), &problems))
+    }),
+    Pass::optional("hoist_loads", |kernel, unit| {
+        hoist_loads::run(kernel.func_mut(), unit.options.num_warps);
+        Ok(())
+    }),
+];
+
+/// What gives tiles their layouts, between the two levels.
+pub(crate) const PLACE: &str = "place";
+
+/// Passes over placed kernels.
+pub(crate) const PLACED: &[Pass<Placed>] = &[
+    Pass::optional("whole_trips", |kernel, _| {
+        let done = whole_trips::run(kernel.func_mut());
+        done.map_err(|error| CodegenError::internal(kernel.func(), Span::UNKNOWN, "whole_trips", error.message))
+    }),
+    Pass::needed("dots", |kernel, unit| {
+        dots::run(kernel.func_mut(), unit.target, unit.options.num_warps);
+        Ok(())
+    }),
+    Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
+        let (target, options) = (unit.target, &unit.options);
+        (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, options, unit.division)?;
+        Ok(())
+    }),
+    Pass::optional("pipeline", |kernel, unit| {
+        if !unit.divided {
+            unit.loops.extend(pipeline::run(kernel.func_mut(), unit.target, &unit.options, unit.plan.exact)?);
+        }
+        Ok(())
+    }),
+    Pass::needed("tensor_copies", |kernel, _| {
+        tensor_copies::run(kernel.func_mut());
+        Ok(())
+    }),
+    Pass::needed("membar", |kernel, _| {
+        membar::run(kernel.func_mut());
+        Ok(())
+    }),
+];
+
+/// The pass from which on a kernel may be tried in two ways.
+pub(crate) const WARP_SPECIALIZE: &str = "warp_specialize";
+
+/// What LLVM does, which may be left out too.
+pub(crate) const LLVM: &str = "llvm";
+
+/// The names of the passes that [`Options::disabled_passes`] may leave out: each can be switched off without changing
+/// what a kernel computes.
+pub fn optional_passes() -> Vec<&'static str> {
+    let bound = BOUND.iter().filter(|pass| pass.optional).map(|pass| pass.name);
+    let placed = PLACED.iter().filter(|pass| pass.optional).map(|pass| pass.name);
+    let clean_up = CLEAN_UP.iter().map(|pass| pass.name);
+    clean_up.chain(bound).chain(placed).chain([LLVM]).collect()
+}
+
+/// The names of all passes, in the order in which they run.
+pub fn pass_names() -> Vec<&'static str> {
+    BOUND.iter().map(|pass| pass.name).chain([PLACE]).chain(PLACED.iter().map(|pass| pass.name)).collect()
+}
+
+/// Gives the tiles of a kernel their layouts.
+pub(crate) fn placed(kernel: BoundFunc, unit: &Unit) -> Result<Placed, CodegenError> {
+    let func = kernel.into_func();
+    let axis = AxisAnalysis::new(&func);
+    let func = place::place(func, &axis, unit.target, unit.options.num_warps)?;
+    let not_placed = "the kernel that placement leaves is not placed";
+    Placed::new(func).map_err(|func| CodegenError::internal(&func, Span::UNKNOWN, PLACE, not_placed))
+}
+
+/// Who sees a kernel after each pass: the pass's name, the kernel, and the plan of its checks.
+pub type Watcher<'w> = dyn FnMut(&'static str, &Func, &CheckPlan) + 'w;
+
+/// What follows every pass: in debug and test builds the verifier, always the watcher.
+pub(crate) fn passed(
+    pass: &'static str,
+    func: &Func,
+    plan: &CheckPlan,
+    watcher: &mut Watcher<'_>,
+) -> Result<(), CodegenError> {
+    if cfg!(debug_assertions)
+        && let Err(problems) = verify(func)
+    {
+        return Err(broken(pass, func, &problems));
+    }
+    watcher(pass, func, plan);
+    Ok(())
+}
+
+/// The first rule of the verifier that a pass broke.
+fn broken(pass: &str, func: &Func, problems: &[Diagnostic]) -> CodegenError {
+    let first = problems.first();
+    let span = first.map_or(Span::UNKNOWN, |first| first.span);
+    let what = first.map_or("the kernel breaks a rule that has no text", |first| &first.message);
+    CodegenError::internal(func, span, pass, what)
+}
+
+/// Keeps the accesses of a safe kernel inside their buffers.
+fn checks(func: &mut Func, options: &Options) -> CheckPlan {
+    match func.safety {
+        Safety::Safe => check::insert(func, options.checks),
+        Safety::Unsafe => {
+            check::pointers::canonicalise(func);
+            CheckPlan::default()
+        }
+    }
+}
+
+/// The first of several problems.
+fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
+    match problems.first() {
+        Some(first) => {
+            let error = CodegenError::refuse(func, first.span, first.message.clone());
+            first.help.iter().fold(error, |error, help| error.help(help.clone()))
+        }
+        None => CodegenError::refuse(func, Span::UNKNOWN, "a pass failed without a reason"),
+    }
+}
+
+/// A kernel between passes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Stage {
+    /// Up to `place`.
+    Bound(BoundFunc),
+    /// From `place` on.
+    Placed(Placed),
+}
+
+impl Stage {
+    /// A kernel of either level.
+    ///
+    /// # Errors
+    /// The kernel itself, if it is generic.
+    pub fn new(func: Func) -> Result<Stage, Box<Func>> {
+        BoundFunc::new(func).map(Stage::Bound).or_else(|func| Placed::new(*func).map(Stage::Placed))
+    }
+
+    /// The kernel.
+    pub fn func(&self) -> &Func {
+        match self {
+            Stage::Bound(kernel) => kernel.func(),
+            Stage::Placed(kernel) => kernel.func(),
+        }
+    }
+}
+
+/// Runs passes one after the other, by name: those of this crate, those of [`kernel_core::passes`] over bound kernels,
+/// and `place` between the levels. The verifier runs after each. For tests and tools.
+///
+/// # Errors
+/// If there is no pass of a name, or none for the kernel's level; as the passes themselves.
+pub fn run_named(mut kernel: Stage, names: &[&str], target: &Target, options: &Options) -> Result<Stage, CodegenError> {
+    let mut unit = Unit::new(*target, options);
+    for &name in names {
+        kernel = run_one(kernel, name, &mut unit)?;
+        if let Err(problems) = verify(kernel.func()) {
+            return Err(broken(name, kernel.func(), &problems));
+        }
+    }
+    Ok(kernel)
+}
+
+fn run_one(kernel: Stage, name: &str, unit: &mut Unit) -> Result<Stage, CodegenError> {
+    match kernel {
+        Stage::Bound(kernel) if name == PLACE => placed(kernel, unit).map(Stage::Placed),
+        Stage::Bound(mut kernel) => {
+            if let Some(pass) = CLEAN_UP.iter().find(|pass| pass.name == name) {
+                let done = (pass.run)(kernel.func_mut());
+                done.map_err(|problems| refused(kernel.func(), &problems))?;
+            } else {
+                let Some(pass) = BOUND.iter().find(|pass| pass.name == name) else {
+                    let names = CLEAN_UP.iter().map(|pass| pass.name).chain(BOUND.iter().map(|pass| pass.name));
+                    return Err(unknown(kernel.func(), "bound", name, names.chain([PLACE]).collect()));
+                };
+                (pass.run)(&mut kernel, unit)?;
+            }
+            Ok(Stage::Bound(kernel))
+        }
+        Stage::Placed(mut kernel) => {
+            let Some(pass) = PLACED.iter().find(|pass| pass.name == name) else {
+                let names = PLACED.iter().map(|pass| pass.name).collect();
+                return Err(unknown(kernel.func(), "placed", name, names));
+            };
+            (pass.run)(&mut kernel, unit)?;
+            Ok(Stage::Placed(kernel))
+        }
+    }
+}
+
+fn unknown(func: &Func, level: &str, name: &str, names: Vec<&str>) -> CodegenError {
+    let what = format!("a pass `{name}` over {level} kernels");
+    CodegenError::refuse(func, Span::UNKNOWN, what).help(format!("there are {}", names.join(", ")))
+}
