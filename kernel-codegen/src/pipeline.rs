@@ -16,7 +16,7 @@ use crate::error::CodegenError;
 use crate::options::{MAX_WARPS, Options};
 use crate::passes::warp_specialize::Division;
 use crate::passes::{
-    descriptors, dots, factors, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips,
+    choose_products, descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips,
 };
 use crate::report::LoopReport;
 use crate::target::Target;
@@ -87,8 +87,8 @@ fn run_to_placed<T>(
     let copied = tensor_copies::choose(bound.func(), *target, options.tensor_copies);
     plan.accesses.extend(descriptors::expand(bound.func_mut(), &copied));
     after("descriptors", bound.func(), &plan)?;
-    factors::run(bound.func_mut(), *target, options.num_warps);
-    after("factors", bound.func(), &plan)?;
+    choose_products::run(bound.func_mut(), *target, options.num_warps);
+    after("choose_products", bound.func(), &plan)?;
     clean_up(&mut bound, options)?;
     after("clean_up", bound.func(), &plan)?;
     if options.runs("hoist_loads") {
@@ -100,14 +100,14 @@ fn run_to_placed<T>(
     timings.analyse = start.elapsed();
 
     let start = Instant::now();
-    let mut func = place::place(func, &axis, *target, options.num_warps)?;
+    let mut func = place::place(func, &axis, options.num_warps)?;
     after("place", &func, &plan)?;
     if options.runs("whole_trips") {
         let failed = whole_trips::run(&mut func);
         failed.map_err(|error| CodegenError::internal(&func, Span::UNKNOWN, "whole_trips", error.message))?;
         after("whole_trips", &func, &plan)?;
     }
-    dots::run(&mut func, *target, options.num_warps);
+    dots::run(&mut func)?;
     after("dots", &func, &plan)?;
     timings.place = start.elapsed();
     let other = warp_specialize::might_run(&func, *target, options).then(|| func.clone());
@@ -350,8 +350,8 @@ mod tests {
         let mut watch = |pass, func: &Func, _: &CheckPlan| seen.push((pass, func.level));
         compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
-        let expected = "bounds_checks descriptors factors clean_up hoist_loads place whole_trips dots warp_specialize \
-                        pipeline tensor_copies membar";
+        let expected = "bounds_checks descriptors choose_products clean_up hoist_loads place whole_trips dots \
+                        warp_specialize pipeline tensor_copies membar";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
         assert!(seen[..5].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");

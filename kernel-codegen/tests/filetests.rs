@@ -1,20 +1,29 @@
-//! The `; run:` lines of `kernel-core`'s `.tile` file tests, on generated code: the PTX runs on the CPU, thread by
-//! thread in random orders, and must do what the lines say, faults included.
+//! `.tile` file tests of the code generator, written as those of `kernel-core` are (`tests/runner/mod.rs` there).
+//!
+//! The `; run:` lines of `kernel-core`'s files run on generated code: the PTX runs on the CPU, thread by thread in random
+//! orders, and must do what the lines say, faults included.
+//!
+//! The files in `filetests` say what the passes of the code generator make of a kernel. Their one command is
+//! `after PASS TARGET WARPS`: the kernel as the pass of that name leaves it.
 
 #[allow(dead_code, unused_imports, reason = "what is compared and blessed in `kernel-core` alone")]
 #[path = "../../kernel-core/tests/runner/cases/mod.rs"]
 mod cases;
+#[allow(dead_code, reason = "errors are expected of the verifier alone")]
+#[path = "../../kernel-core/tests/runner/check.rs"]
+mod check;
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cases::{Argument, Case, Failure, RunLine, split_cases};
+use cases::{Argument, Case, Failure, RunLine, roundtrip, split_cases};
 use kernel_codegen::check::LaunchEnv;
-use kernel_codegen::{Checks, Compiled, Options, Target, TensorCopies, compile};
+use kernel_codegen::{Checks, Compiled, Options, Target, TensorCopies, compile, place_watched};
 use kernel_core::interp::{HostBuffer, HostTensor};
 use kernel_core::ir::Literal;
-use kernel_core::ir::{BoundFunc, DType, ParamKind};
+use kernel_core::ir::{BoundFunc, DType, Func, ParamKind};
 use kernel_core::num::from_bits;
+use kernel_core::text::print_without_spans;
 use support::differential::{Agreement, Given, compare, emulate_with_tensors, from_bytes};
 
 /// A line's arguments as the emulator takes them.
@@ -102,30 +111,70 @@ impl<'l> Launch<'l> {
     }
 }
 
-fn check_case(case: &Case<'_>) -> Result<usize, String> {
+fn text(failure: Failure) -> String {
+    match failure {
+        Failure::Test(message) => message,
+        Failure::Kernel(errors) => errors[0].to_string(),
+    }
+}
+
+fn check_runs(case: &Case<'_>) -> Result<(), String> {
     for line in &case.runs {
-        let text = |failure| match failure {
-            Failure::Test(message) => message,
-            Failure::Kernel(errors) => errors[0].to_string(),
-        };
         let kernel = BoundFunc::new(case.run_stages().map_err(text)?).map_err(|_| "the kernel is not bound")?;
         Launch::new(line, &kernel)?.check(&kernel)?;
     }
-    Ok(case.runs.len())
+    Ok(())
+}
+
+/// What the pass that a case names makes of its kernel.
+fn after(case: &Case<'_>) -> Result<Func, String> {
+    let words: Vec<&str> = case.command.split_whitespace().collect();
+    let ["after", pass, target, num_warps] = words.as_slice() else {
+        return Err(format!("`{}` is not `after PASS TARGET WARPS`", case.command));
+    };
+    let target = Target::all().into_iter().find(|known| known.name() == *target).ok_or("an unknown target")?;
+    let num_warps = num_warps.parse().map_err(|_| "the number of warps is no number")?;
+    let kernel = BoundFunc::new(case.source().map_err(text)?).map_err(|_| "the kernel is not bound")?;
+    let options = Options { num_warps, ..Options::default() };
+    let mut left = None;
+    let mut watch = |name: &'static str, func: &Func, _: &_| {
+        if name == *pass {
+            left = Some(func.clone());
+        }
+    };
+    place_watched(&kernel, &target, &options, &mut watch).map_err(|error| error.to_string())?;
+    left.ok_or_else(|| format!("no pass `{pass}` has run"))
+}
+
+fn check_pass(case: &Case<'_>) -> Result<(), String> {
+    let func = after(case)?;
+    roundtrip::check(&func)?;
+    check::lines(case, &print_without_spans(&func))
+}
+
+/// Does something with every case of every file of a folder that `is_for` it; panics with what went wrong first.
+fn for_every_case(folder: &str, is_for: fn(&Case<'_>) -> bool, check: fn(&Case<'_>) -> Result<(), String>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let files = entries.flatten().map(|entry| entry.path());
+    let files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|e| e == "tile")).collect();
+    let mut count = 0;
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for case in split_cases(&text).iter().filter(|case| is_for(case)) {
+            check(case).unwrap_or_else(|error| panic!("{}:{}: {error}", path.display(), case.line));
+            count += 1;
+        }
+    }
+    assert!(count > 0, "no case of {} is for this test", folder.display());
 }
 
 #[test]
 fn run_lines_hold_in_generated_code() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel-core/tests/filetests/run");
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut count = 0;
-    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "tile"))
-    {
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        for case in split_cases(&text) {
-            let checked = check_case(&case);
-            count += checked.unwrap_or_else(|error| panic!("{}:{}: {error}", path.display(), case.line));
-        }
-    }
-    assert!(count > 0, "no file has a `; run:` line");
+    for_every_case("../kernel-core/tests/filetests/run", |case| !case.runs.is_empty(), check_runs);
+}
+
+#[test]
+fn passes_leave_what_the_files_say() {
+    for_every_case("tests/filetests", |_| true, check_pass);
 }

@@ -2,9 +2,9 @@
 
 pub(crate) mod allocate;
 mod axes;
+pub(crate) mod choose_products;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
-pub(crate) mod factors;
 pub(crate) mod hoist_loads;
 pub(crate) mod membar;
 pub(crate) mod pipeline;
