@@ -1,8 +1,9 @@
 //! Matrix products: the accumulator's layout, and where the factors are wanted.
 //!
-//! The accumulator has the layout of the instruction that stands on the product ([`crate::dot`]). Factors of `mma.sync` are wanted in its operand
-//! layouts. Factors of `wgmma` and of scalar arithmetic go to shared memory from wherever they were computed, except
-//! an A that was computed in the layout of an accumulator: in its threads it can stay, as the left operand of `wgmma`.
+//! The accumulator has the layout of the instruction that stands on the product ([`crate::dot`]). Factors of `mma.sync`
+//! are wanted in its operand layouts. Factors of `wgmma` and of scalar arithmetic go to shared memory from wherever they
+//! were computed, except an A that was computed in the layout of an accumulator: in its threads it can stay, as the left
+//! operand of `wgmma`.
 
 use kernel_core::ir::{Def, DotInstruction, DotOp, LayoutId, MemoryOp, Op, OpId, ValueId};
 use kernel_core::layout::{Conversion, convert};
