@@ -21,7 +21,7 @@ use super::shape::register_coordinates;
 use super::shared::Place;
 use super::words::memory_bits;
 use super::{Lower, Result};
-use crate::dot::Problem;
+use crate::dot::{Kind, Problem};
 use crate::error::CodegenError;
 
 /// Steps along K in one trip of the loop.
@@ -51,6 +51,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         match (by, problem.kind()) {
             (Some(DotInstruction::Fma), _) => self.scalar_dot(operation, &problem),
+            (Some(DotInstruction::Mma), Some(Kind::F8 { .. })) if !self.target.has_f8_mma() => {
+                let what = "a matrix product of 8-bit floats by `mma.sync` on a target without it";
+                Err(CodegenError::refuse(self.func, operation.span, what))
+            }
             (Some(DotInstruction::Mma), Some(kind)) => self.mma(operation, &problem, kind),
             (Some(DotInstruction::Mma | DotInstruction::Wgmma { .. }) | None, _) => {
                 let what = "a matrix product has no instruction that computes it";

@@ -42,21 +42,15 @@ fn chosen(
     let Some((dtype, sums)) = func.ty(a).dtype().zip(func.ty(acc).dtype()) else { return Ok(()) };
     let width = (WORD_BYTES / dtype.bytes()).max(1);
     let name = instruction.name();
-    if instruction != DotInstruction::Fma {
-        if dtype == DType::F32 && precision == DotPrecision::Ieee {
-            return Err(format!("`{name}` does not multiply f32 as they are"));
-        }
-        let steps = i64::from(K_WORDS * width);
-        let k = func.ty(a).dims().and_then(|dims| dims.last().copied()).unwrap_or(0);
-        if k < steps {
-            return Err(format!("`{name}` goes along K in steps of {steps}, which is {k}"));
-        }
+    if !has_form(instruction, dtype, sums, precision) {
+        return Err(format!("`{name}` has no form of this precision for factors of {dtype} and sums of {sums}"));
+    }
+    let steps = i64::from(K_WORDS * width);
+    let k = func.ty(a).dims().and_then(|dims| dims.last().copied()).unwrap_or(0);
+    if instruction != DotInstruction::Fma && k < steps {
+        return Err(format!("`{name}` goes along K in steps of {steps}, which is {k}"));
     }
     if let DotInstruction::Wgmma { columns } = instruction {
-        let three = dtype == DType::F32 && precision == DotPrecision::Tf32x3;
-        if three || dtype == DType::F64 || sums == DType::F16 {
-            return Err(format!("`{name}` has no form of this precision for factors of {dtype} and sums of {sums}"));
-        }
         let dims = func.ty(acc).dims().unwrap_or_default();
         if !columns.is_power_of_two() || !(8..=256).contains(&columns) {
             return Err(format!("`{name}` has a power of two of columns from 8 to 256, not {columns}"));
@@ -66,6 +60,23 @@ fn chosen(
         }
     }
     if func.level == Level::Placed { lies(func, instruction, [a, b, acc, operation.results[0]], width) } else { Ok(()) }
+}
+
+/// Whether an instruction multiplies factors of a dtype, in a precision, into sums of another.
+fn has_form(instruction: DotInstruction, dtype: DType, sums: DType, precision: DotPrecision) -> bool {
+    let single = dtype == DType::F32;
+    match instruction {
+        DotInstruction::Fma => true,
+        DotInstruction::Mma => {
+            let exact = single && precision == DotPrecision::Ieee;
+            let short = dtype.is_fp8() && sums == DType::F16;
+            !(exact || short)
+        }
+        DotInstruction::Wgmma { .. } => {
+            let rounded = !single || precision == DotPrecision::Tf32;
+            rounded && dtype != DType::F64 && sums != DType::F16
+        }
+    }
 }
 
 /// Whether factors, accumulator and result lie in threads as an instruction reads and writes them.
