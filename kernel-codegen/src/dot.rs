@@ -1,4 +1,4 @@
-//! Matrix products: which instruction computes a `dot`, and the layouts that it needs.
+//! Matrix products: what a `dot` computes, and the layouts that its instruction needs.
 //!
 //! | instruction | from | tile of an instruction | operands |
 //! |---|---|---|---|
@@ -8,6 +8,8 @@
 //!
 //! A tile smaller than the instruction's along M or N wraps around: lanes and registers hold copies, and every copy of
 //! an element is computed from the same numbers. Along K nothing may be counted twice, so a smaller K is left to `fma`.
+//!
+//! Which of them computes a product is chosen once, by [`crate::passes::choose_products`], and stands on it from then on.
 
 use kernel_core::ir::{DType, DotOp, DotPrecision, Func, Op, Operation};
 use kernel_core::layout::{
@@ -16,7 +18,6 @@ use kernel_core::layout::{
 };
 
 use crate::place::shape_of;
-use crate::target::Target;
 
 /// Warps of a warp group.
 pub(crate) const GROUP_WARPS: u32 = 4;
@@ -25,7 +26,7 @@ pub(crate) const GROUP_ROWS: u32 = 64;
 /// The most columns of a `wgmma`.
 pub(crate) const MAX_COLUMNS: u32 = 256;
 /// Rows and columns of an `mma.sync`.
-const WARP_TILE: [u32; 2] = [16, 8];
+pub(crate) const WARP_TILE: [u32; 2] = [16, 8];
 
 /// What a `dot` computes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,17 +102,6 @@ fn f8(dtype: DType) -> &'static str {
     if dtype == DType::F8E5M2 { "e5m2" } else { "e4m3" }
 }
 
-/// The instruction for a `dot`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Instruction {
-    /// `wgmma` of so many columns, with warps along M and N.
-    Wgmma { kind: Kind, columns: u32, warps: [u32; 2] },
-    /// `mma.sync`.
-    Mma(Kind),
-    /// Scalar arithmetic.
-    Fma,
-}
-
 /// How matrix instructions multiply factors of these dtypes, f32 as tf32.
 pub(crate) fn product_kind(a: DType, b: DType) -> Option<Kind> {
     match (a, b) {
@@ -128,7 +118,7 @@ pub(crate) fn product_kind(a: DType, b: DType) -> Option<Kind> {
 impl Problem {
     /// The problem of a `dot`; `None` for other operations.
     pub(crate) fn of(func: &Func, operation: &Operation) -> Option<Problem> {
-        let Op::Dot(DotOp::Dot { precision }) = operation.op else { return None };
+        let Op::Dot(DotOp::Dot { precision, .. }) = operation.op else { return None };
         let &[a, b, acc] = operation.operands.as_slice() else { return None };
         let dtype = |value| func.ty(value).dtype();
         let (left, shape) = (shape_of(func, a), shape_of(func, acc));
@@ -139,7 +129,7 @@ impl Problem {
     }
 
     /// How matrix instructions multiply these factors; `None` if none does.
-    fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<Kind> {
         match (product_kind(self.a, self.b)?, self.precision) {
             (Kind::Tf32, DotPrecision::Tf32x3) => Some(Kind::Tf32x3),
             (Kind::Tf32, DotPrecision::Ieee) => None,
@@ -147,35 +137,10 @@ impl Problem {
         }
     }
 
-    /// The instruction for a target and so many warps.
-    pub(crate) fn instruction(&self, target: Target, num_warps: u32) -> Instruction {
-        let Some(kind) = self.kind() else { return Instruction::Fma };
-        self.wgmma(kind, target, num_warps).or_else(|| self.mma(kind, target)).unwrap_or(Instruction::Fma)
-    }
-
-    fn wgmma(&self, kind: Kind, target: Target, num_warps: u32) -> Option<Instruction> {
-        let has_form = match kind {
-            Kind::F16 | Kind::Bf16 | Kind::Tf32 | Kind::Int8 { .. } | Kind::F8 { .. } => self.acc != DType::F16,
-            Kind::Tf32x3 | Kind::F64 => false,
-        };
-        let fits = self.batch.is_empty() && self.m >= GROUP_ROWS && self.n >= 8 && self.k >= kind.k_tile();
-        if !target.has_wgmma() || !has_form || !fits || !num_warps.is_multiple_of(GROUP_WARPS) {
-            return None;
-        }
+    /// How the warps that compute a product by `wgmma` are laid over M and N: along M first, where each has 16 rows.
+    pub(crate) fn group_warps(&self, num_warps: u32) -> [u32; 2] {
         let along_m = num_warps.min(self.m / WARP_TILE[0]);
-        let along_n = num_warps / along_m;
-        let columns = (self.n / along_n).clamp(8, MAX_COLUMNS);
-        Some(Instruction::Wgmma { kind, columns, warps: [along_m, along_n] })
-    }
-
-    fn mma(&self, kind: Kind, target: Target) -> Option<Instruction> {
-        let has_form = match kind {
-            Kind::F8 { .. } => target.has_f8_mma() && self.acc == DType::F32,
-            Kind::F16 | Kind::Bf16 | Kind::Tf32 | Kind::Tf32x3 | Kind::Int8 { .. } | Kind::F64 => true,
-        };
-        // Below a quarter of the instruction's tile, scalar arithmetic is as fast.
-        let fits = self.k >= kind.k_tile() && self.m * self.n >= WARP_TILE[0] * WARP_TILE[1] / 4;
-        (has_form && fits).then_some(Instruction::Mma(kind))
+        [along_m, num_warps / along_m]
     }
 
     /// The layouts of A, B and the accumulator for `mma.sync`. `rows` asks for all warps along M, so that each has
@@ -286,69 +251,15 @@ fn with_batch(layout: &LinearLayout, batch: &[u32], warps: &[u32]) -> Result<Lin
     layout.transpose_outs(&axes)
 }
 
-/// Whether the lanes and warps of operands and accumulator hold what `mma.sync` wants of them.
-pub(crate) fn are_mma(a: &LinearLayout, b: &LinearLayout, acc: &LinearLayout, kind: Kind) -> bool {
-    let rank = acc.tile_shape().len() as u8;
-    let [m, n, left, right] = [rank - 2, rank - 1, rank - 1, rank - 2].map(Dim::Axis);
-    let width = kind.k_width();
-    let wraps = |layout: &LinearLayout, dim: Dim, bases: [u32; 5]| {
-        let size = layout.out_size(dim);
-        layout.bases_along(Dim::Lane, dim) == bases.map(|base| base % size)
-    };
-    let rows = [0, 0, 1, 2, 4];
-    let along = [width, 2 * width, 0, 0, 0];
-    let lanes = wraps(a, m, rows)
-        && wraps(a, left, along)
-        && wraps(b, right, along)
-        && wraps(b, n, rows)
-        && wraps(acc, m, rows)
-        && wraps(acc, n, [2, 4, 0, 0, 0]);
-    let warps = |layout: &LinearLayout, dim: Dim| layout.bases_along(Dim::Warp, dim);
-    let still = |layout: &LinearLayout, dim: Dim| warps(layout, dim).iter().all(|&base| base == 0);
-    let batches = (0..rank - 2).map(Dim::Axis).all(|dim| {
-        let same = |layout: &LinearLayout| {
-            warps(layout, dim) == warps(acc, dim) && layout.bases_along(Dim::Lane, dim).iter().all(|&base| base == 0)
-        };
-        same(a) && same(b) && same(acc)
-    });
-    let own = warps(a, m) == warps(acc, m) && warps(b, n) == warps(acc, n) && still(a, left) && still(b, right);
-    lanes && batches && own
-}
-
-/// The columns of one `wgmma` on an accumulator in this layout; `None` if the layout is not one of `wgmma`.
-pub(crate) fn wgmma_columns(acc: &LinearLayout) -> Option<u32> {
-    if acc.tile_shape().len() != 2 {
-        return None;
-    }
-    let (m, n) = (Dim::Axis(0), Dim::Axis(1));
-    let (rows, columns) = (acc.bases_along(Dim::Warp, m), acc.bases_along(Dim::Warp, n));
-    let lanes = acc.bases_along(Dim::Lane, m) == [0, 0, 1, 2, 4] && acc.bases_along(Dim::Lane, n) == [2, 4, 0, 0, 0];
-    let group = rows.get(..2) == Some(&[16, 32]) && columns.get(..2) == Some(&[0, 0]);
-    let between = columns.iter().copied().filter(|&base| base > 0).min().unwrap_or(u32::MAX);
-    (lanes && group).then_some(acc.out_size(n).min(between).min(MAX_COLUMNS)).filter(|&columns| columns >= 8)
-}
-
 #[cfg(test)]
 mod tests {
+    use kernel_core::layout::is_mma_v2;
+
     use super::*;
 
     fn problem(dtype: DType, m: u32, n: u32, k: u32) -> Problem {
         let precision = DotPrecision::Tf32;
         Problem { a: dtype, b: dtype, acc: DType::F32, batch: Vec::new(), m, n, k, precision }
-    }
-
-    #[test]
-    fn hopper_multiplies_by_warp_groups_where_the_tile_allows() {
-        let target = Target::sm_90a();
-        let big = problem(DType::BF16, 128, 256, 64);
-        let expected = Instruction::Wgmma { kind: Kind::Bf16, columns: 256, warps: [8, 1] };
-        assert_eq!(big.instruction(target, 8), expected);
-        assert_eq!(big.instruction(target, 2), Instruction::Mma(Kind::Bf16));
-        assert_eq!(big.instruction(Target::sm_80(), 8), Instruction::Mma(Kind::Bf16));
-        let expected = Instruction::Wgmma { kind: Kind::F16, columns: 64, warps: [4, 2] };
-        assert_eq!(problem(DType::F16, 64, 128, 64).instruction(target, 8), expected);
-        assert_eq!(problem(DType::F16, 16, 128, 64).instruction(target, 4), Instruction::Mma(Kind::F16));
-        assert_eq!(problem(DType::F16, 128, 128, 8).instruction(target, 4), Instruction::Fma);
     }
 
     #[test]
@@ -358,25 +269,13 @@ mod tests {
                 for batch in [vec![], vec![2], vec![8], vec![2, 4]] {
                     let problem = Problem { batch, ..problem(DType::F16, m, n, k) };
                     let [a, b, acc] = problem.mma_layouts(Kind::F16, num_warps, false).unwrap();
-                    assert!(are_mma(&a, &b, &acc, Kind::F16), "{problem:?}\n{a}\n{b}\n{acc}");
+                    assert!(is_mma_v2(&a, &b, &acc, Kind::F16.k_width()), "{problem:?}\n{a}\n{b}\n{acc}");
                     for layout in [&a, &b, &acc, &problem.fma_layout(num_warps).unwrap()] {
                         assert_eq!(layout.in_size(Dim::Warp), num_warps);
                         assert!(layout.is_surjective());
                     }
                 }
             }
-        }
-    }
-
-    #[test]
-    fn columns_of_an_instruction_are_those_of_its_warp_group() {
-        for (m, n, warps, columns) in [(128, 256, 8, 256), (64, 256, 8, 128), (256, 512, 8, 256), (64, 8, 4, 8)] {
-            let problem = problem(DType::F16, m, n, 64);
-            let Instruction::Wgmma { columns: own, warps, .. } = problem.instruction(Target::sm_90a(), warps) else {
-                panic!("no wgmma for {problem:?}");
-            };
-            assert_eq!(own, columns);
-            assert_eq!(wgmma_columns(&problem.wgmma_layout(own, warps).unwrap()), Some(columns));
         }
     }
 }

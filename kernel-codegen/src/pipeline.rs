@@ -265,8 +265,8 @@ mod tests {
         let mut watch = |pass, func: &Func, _: &CheckPlan| seen.push((pass, func.level));
         compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
-        let expected = "bounds_checks descriptors factors clean_up hoist_loads place whole_trips dots warp_specialize \
-                        pipeline tensor_copies membar";
+        let expected = "bounds_checks descriptors choose_products clean_up hoist_loads place whole_trips dots \
+                        warp_specialize pipeline tensor_copies membar";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
         assert!(seen[..5].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");

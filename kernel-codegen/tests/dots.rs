@@ -3,9 +3,10 @@
 mod support;
 
 use kernel_codegen::report::ConversionKind;
-use kernel_codegen::{Compiled, Options, Target, compile};
+use kernel_codegen::{CodegenError, Compiled, Options, Target, compile, compile_placed};
 use kernel_core::interp::HostBuffer;
-use kernel_core::ir::DType;
+use kernel_core::ir::{DType, DotInstruction, DotOp, Op, Placed};
+use kernel_core::verify::verify;
 use support::differential::{Agreement, agrees, emulate, from_bytes};
 use support::{assemble, count, kernel};
 
@@ -395,4 +396,49 @@ fn scalar_products_wait_for_each_other() {
     let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
     // Behind the factors of each, and before those of the second.
     assert_eq!(count(&compiled.ptx, "bar.sync"), 3, "{}", compiled.ptx);
+}
+
+/// Lowering takes the instruction from the product, and the verifier says what it cannot be.
+#[test]
+fn a_product_is_computed_by_the_instruction_that_stands_on_it() {
+    let case = F16.sized(16, 16, 16);
+    let options = Options::default();
+    let compiled =
+        compile(&kernel(&case.text()), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    assert!(compiled.ptx.contains("mma.sync"), "{}", compiled.ptx);
+    let by = |instruction: Option<DotInstruction>| {
+        let mut func = compiled.placed.func().clone();
+        for operation in func.ops.iter_mut() {
+            if let Op::Dot(DotOp::Dot { by, .. }) = &mut operation.op {
+                *by = instruction;
+            }
+        }
+        Placed::new(func).unwrap_or_else(|_| panic!("a placed kernel"))
+    };
+    let scalar = by(Some(DotInstruction::Fma));
+    assert_eq!(verify(scalar.func()), Ok(()));
+    let scalar = compile_placed(&scalar, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!scalar.ptx.contains("mma.sync"), "{}", scalar.ptx);
+    assert!(scalar.ptx.contains("fma.rn.f32"), "{}", scalar.ptx);
+    for wrong in [None, Some(DotInstruction::Wgmma { columns: 16 })] {
+        let wrong = by(wrong);
+        assert!(verify(wrong.func()).is_err());
+        match compile_placed(&wrong, &Target::sm_90a(), &options) {
+            Err(CodegenError::Internal(error)) => assert_eq!(error.step, "lowering", "{error}"),
+            other => panic!("{:?}", other.map(|compiled| compiled.ptx)),
+        }
+    }
+}
+
+/// A placed kernel is for the target whose instructions it names.
+#[test]
+fn bytes_of_floats_are_refused_where_no_instruction_multiplies_them() {
+    let case = Case::of("f8e4m3", "f32").sized(16, 16, 32);
+    let options = Options::default();
+    let compiled = compile(&kernel(&case.text()), &Target::sm_89(), &options).unwrap_or_else(|error| panic!("{error}"));
+    assert!(compiled.ptx.contains("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"), "{}", compiled.ptx);
+    match compile_placed(&compiled.placed, &Target::sm_80(), &options) {
+        Err(CodegenError::Refused(refusal)) => assert!(refusal.what.contains("8-bit floats"), "{refusal}"),
+        other => panic!("{:?}", other.map(|compiled| compiled.ptx)),
+    }
 }

@@ -63,7 +63,7 @@ pub fn plan(w: &mut Writer, large: bool) -> Plan {
 
 /// A product of two tiles onto a third.
 fn multiply(w: &mut Writer, plan: &Plan, a: ValueId, b: ValueId, acc: ValueId) -> Option<ValueId> {
-    let value = w.emit(DotOp::Dot { precision: plan.precision }, &[a, b, acc])?;
+    let value = w.emit(DotOp::Dot { precision: plan.precision, by: None }, &[a, b, acc])?;
     w.has(Feature::Product);
     w.has(if plan.wgmma && w.shape(a)[0] >= 64 { Feature::Wgmma } else { Feature::OtherProduct });
     if !w.counters.is_empty() {

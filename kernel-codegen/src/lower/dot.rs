@@ -1,4 +1,4 @@
-//! Matrix products in scalar arithmetic, and the choice between that and `mma.sync`.
+//! Matrix products in scalar arithmetic.
 //!
 //! Scalar arithmetic goes through shared memory, where both operands lie with K slowest:
 //!
@@ -9,7 +9,7 @@
 //!
 //! The lanes of a warp then read neighbouring rows and columns, or the same ones, so no bank is asked twice.
 
-use kernel_core::ir::{DType, Operation, Span, ValueId};
+use kernel_core::ir::{DType, DotInstruction, Operation, Span, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, SharedAccess, shared_access};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
@@ -21,7 +21,7 @@ use super::shape::register_coordinates;
 use super::shared::Place;
 use super::words::memory_bits;
 use super::{Lower, Result};
-use crate::dot::{Instruction, Problem, are_mma};
+use crate::dot::{Kind, Problem};
 use crate::error::CodegenError;
 
 /// Steps along K in one trip of the loop.
@@ -42,18 +42,24 @@ struct Staged {
 }
 
 impl<'ctx> Lower<'_, 'ctx> {
-    pub(super) fn dot(&mut self, operation: &Operation) -> Result<()> {
+    /// A product by the instruction that stands on it. Those of `wgmma` have become operations of their own.
+    pub(super) fn dot(&mut self, operation: &Operation, by: Option<DotInstruction>) -> Result<()> {
         let &[a, b, acc] = operation.operands.as_slice() else { return Err(self.malformed(operation)) };
-        let layouts = (self.layout(a), self.layout(b), self.layout(acc));
-        let (Some(problem), (Some(left), Some(right), Some(sum))) = (Problem::of(self.func, operation), layouts) else {
+        let has_layouts = [a, b, acc].into_iter().all(|value| self.layout(value).is_some());
+        let Some(problem) = Problem::of(self.func, operation).filter(|_| has_layouts) else {
             return Err(CodegenError::refuse(self.func, operation.span, "a matrix product without layouts"));
         };
-        match problem.instruction(self.target, self.num_warps) {
-            // A small or oddly placed product on a target with `wgmma` is done by `mma.sync` too.
-            Instruction::Mma(kind) | Instruction::Wgmma { kind, .. } if are_mma(left, right, sum, kind) => {
-                self.mma(operation, &problem, kind)
+        match (by, problem.kind()) {
+            (Some(DotInstruction::Fma), _) => self.scalar_dot(operation, &problem),
+            (Some(DotInstruction::Mma), Some(Kind::F8 { .. })) if !self.target.has_f8_mma() => {
+                let what = "a matrix product of 8-bit floats by `mma.sync` on a target without it";
+                Err(CodegenError::refuse(self.func, operation.span, what))
             }
-            Instruction::Mma(_) | Instruction::Wgmma { .. } | Instruction::Fma => self.scalar_dot(operation, &problem),
+            (Some(DotInstruction::Mma), Some(kind)) => self.mma(operation, &problem, kind),
+            (Some(DotInstruction::Mma | DotInstruction::Wgmma { .. }) | None, _) => {
+                let what = "a matrix product has no instruction that computes it";
+                Err(CodegenError::internal(self.func, operation.span, "lowering", what))
+            }
         }
     }
 

@@ -340,7 +340,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 MemoryOp::CheckBounds { param, store } => self.check_bounds(operation, *param, *store),
             },
             Op::Control(op) => self.control(operation, op),
-            Op::Dot(DotOp::Dot { .. }) => self.dot(operation),
+            &Op::Dot(DotOp::Dot { by, .. }) => self.dot(operation, by),
             Op::Desc(_) => {
                 let what = format!("`{}` is not lowered", operation.op.mnemonic());
                 Err(CodegenError::refuse(func, operation.span, what))

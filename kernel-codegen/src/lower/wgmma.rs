@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use kernel_core::ir::{CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
-use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_operand};
+use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_columns, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
@@ -28,7 +28,7 @@ use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::analysis::accumulators::Bank;
 use crate::analysis::control::for_each_op;
-use crate::dot::{GROUP_ROWS, Kind, product_kind, wgmma_columns};
+use crate::dot::{GROUP_ROWS, Kind, product_kind};
 use crate::error::CodegenError;
 use kernel_core::passes::util::constant;
 

@@ -1,7 +1,7 @@
 //! Brings the factors of matrix products to where their instructions read them.
 //!
 //! ```text
-//! %c = dot %a, %b, %acc                     %c in a layout of `wgmma`
+//! %c = dot %a, %b, %acc {by = wgmma(256)}
 //! ```
 //! becomes
 //! ```text
@@ -20,33 +20,34 @@
 //! %o = convert_layout %a                    %v = shared_alloc; barrier; shared_store %v, %a; barrier; %o = shared_load %v
 //! ```
 //!
-//! The pass is a function of the placed kernel and the target: what a product needs can be read off its layouts.
+//! The pass is a function of the placed kernel: what a product needs can be read off its instruction and layouts.
 
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{
-    DType, DescOp, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, RegionId, ShapeOp,
-    Span, Ty, ValueId,
+    DType, DescOp, Dim, DotInstruction, DotOp, DotPrecision, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId,
+    Op, OpId, RegionId, ShapeOp, Span, Ty, ValueId,
 };
 use kernel_core::layout::{
     Conversion, Dim as Axis, LinearLayout, Operand, SwizzleWidth, convert, matrix_access, nvmma_shared,
 };
 
-use crate::dot::{GROUP_ROWS, Instruction, Problem, wgmma_columns};
-use crate::target::Target;
+use crate::dot::GROUP_ROWS;
+use crate::error::CodegenError;
 
 /// Runs the pass.
-pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) {
+///
+/// # Errors
+/// If a product is not what its instruction computes, which is a mistake of this crate.
+pub(crate) fn run(func: &mut Func) -> Result<(), CodegenError> {
     let body = func.body;
-    let mut pass = Dots { func, target, num_warps, factors: BTreeSet::new() };
+    let mut pass = Dots { func, factors: BTreeSet::new() };
     pass.collect(body);
-    pass.region(body);
+    pass.region(body)
 }
 
 struct Dots<'f> {
     func: &'f mut Func,
-    target: Target,
-    num_warps: u32,
     /// Factors of products.
     factors: BTreeSet<ValueId>,
 }
@@ -65,16 +66,21 @@ impl Dots<'_> {
         }
     }
 
-    fn region(&mut self, region: RegionId) {
+    fn region(&mut self, region: RegionId) -> Result<(), CodegenError> {
         let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
         let mut out = Vec::with_capacity(ops.len());
         for id in ops {
             for inner in self.func.op(id).regions.clone() {
-                self.region(inner);
+                self.region(inner)?;
             }
             let operation = self.func.op(id);
             let replaced = match &operation.op {
-                Op::Dot(DotOp::Dot { .. }) => self.by_warp_groups(id, &mut out),
+                &Op::Dot(DotOp::Dot { precision, by: Some(DotInstruction::Wgmma { columns }) }) => {
+                    let span = operation.span;
+                    let replaced = self.by_warp_groups(id, precision, columns, &mut out);
+                    let unfit = || CodegenError::internal(self.func, span, "dots", "`wgmma` cannot read a factor");
+                    Some(replaced.ok_or_else(unfit)?)
+                }
                 Op::Shape(ShapeOp::ConvertLayout) if self.factors.contains(&operation.results[0]) => {
                     self.by_matrices(id, &mut out)
                 }
@@ -82,6 +88,7 @@ impl Dots<'_> {
                 | Op::Elementwise(_)
                 | Op::Shape(_)
                 | Op::Memory(_)
+                | Op::Dot(_)
                 | Op::Desc(_)
                 | Op::Control(_)
                 | Op::Gpu(_) => None,
@@ -91,17 +98,14 @@ impl Dots<'_> {
             }
         }
         self.func.regions[region.index()].ops = out;
+        Ok(())
     }
 
-    /// A product in a layout of `wgmma`: its factors go to shared memory.
-    fn by_warp_groups(&mut self, id: OpId, out: &mut Vec<OpId>) -> Option<()> {
+    /// A product by `wgmma` of so many columns: its factors go to shared memory.
+    fn by_warp_groups(&mut self, id: OpId, precision: DotPrecision, columns: u32, out: &mut Vec<OpId>) -> Option<()> {
         let operation = self.func.op(id).clone();
-        let Op::Dot(DotOp::Dot { precision }) = operation.op else { return None };
         let &[a, b, acc] = operation.operands.as_slice() else { return None };
         let (result, span) = (operation.results[0], operation.span);
-        let instruction = Problem::of(self.func, &operation)?.instruction(self.target, self.num_warps);
-        let Instruction::Wgmma { .. } = instruction else { return None };
-        let columns = wgmma_columns(self.layout(acc)?)?;
         let left_stays = self.is_left_operand(a, acc);
         let mut stores = Vec::new();
         let left = if left_stays { a } else { self.allocate(a, (Operand::A, GROUP_ROWS), span, out, &mut stores)? };

@@ -8,7 +8,7 @@ use kernel_core::passes::{PASSES as CLEAN_UP, PassOptions, optimise};
 use kernel_core::verify::verify;
 
 use super::warp_specialize::Division;
-use super::{descriptors, dots, factors, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips};
+use super::{choose_products, descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips};
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
 use crate::error::CodegenError;
@@ -78,8 +78,8 @@ pub(crate) const BOUND: &[Pass<BoundFunc>] = &[
         unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied));
         Ok(())
     }),
-    Pass::needed("factors", |kernel, unit| {
-        factors::run(kernel.func_mut(), unit.target, unit.options.num_warps);
+    Pass::needed("choose_products", |kernel, unit| {
+        choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps);
         Ok(())
     }),
     Pass::needed("clean_up", |kernel, unit| {
@@ -101,10 +101,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         let done = whole_trips::run(kernel.func_mut());
         done.map_err(|error| CodegenError::internal(kernel.func(), Span::UNKNOWN, "whole_trips", error.message))
     }),
-    Pass::needed("dots", |kernel, unit| {
-        dots::run(kernel.func_mut(), unit.target, unit.options.num_warps);
-        Ok(())
-    }),
+    Pass::needed("dots", |kernel, _| dots::run(kernel.func_mut())),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
         let (target, options) = (unit.target, &unit.options);
         (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, options, unit.division)?;
@@ -150,7 +147,7 @@ pub fn pass_names() -> Vec<&'static str> {
 pub(crate) fn placed(kernel: BoundFunc, unit: &Unit) -> Result<Placed, CodegenError> {
     let func = kernel.into_func();
     let axis = AxisAnalysis::new(&func);
-    let func = place::place(func, &axis, unit.target, unit.options.num_warps)?;
+    let func = place::place(func, &axis, unit.options.num_warps)?;
     let not_placed = "the kernel that placement leaves is not placed";
     Placed::new(func).map_err(|func| CodegenError::internal(&func, Span::UNKNOWN, PLACE, not_placed))
 }

@@ -3,9 +3,9 @@
 pub(crate) mod allocate;
 mod axes;
 mod carry;
+pub(crate) mod choose_products;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
-pub(crate) mod factors;
 pub(crate) mod hoist_loads;
 pub(crate) mod list;
 pub(crate) mod membar;

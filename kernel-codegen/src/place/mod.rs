@@ -13,7 +13,7 @@
 //! 2. [`natural`], forwards: values whose computation is worth something get one layout, where they are *computed*.
 //!    Loads, atomics, reductions and loop-carried values are the anchors; arithmetic inherits the layout of its
 //!    first operand that has one.
-//!    The accumulator of a matrix product has the layout of the instruction that computes it ([`product`]), and a loop
+//!    The accumulator of a matrix product has the layout of the instruction that it carries ([`product`]), and a loop
 //!    that carries it carries it in that layout.
 //! 3. [`demand`], backwards: every user says in which layout it needs its operands. A value that is cheap to
 //!    compute (made by `arange`, `splat`, constants, and integer arithmetic, comparisons, pointer arithmetic on
@@ -51,7 +51,6 @@ use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 use crate::options::MAX_WARPS;
-use crate::target::Target;
 
 /// Where a value can be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +91,6 @@ struct Placement<'f> {
     func: &'f Func,
     axis: &'f AxisAnalysis,
     num_warps: u32,
-    target: Target,
     table: Table,
     /// The layout of each access to global memory on tiles, by operation.
     access: Vec<Option<LayoutId>>,
@@ -138,17 +136,16 @@ pub(crate) fn shape_of(func: &Func, value: ValueId) -> Vec<u32> {
     dims.into_iter().map(|dim| u32::try_from(dim).unwrap_or(0)).collect()
 }
 
-/// Gives every tile of a bound kernel a layout for `num_warps` warps.
+/// Gives every tile of a bound kernel a layout for `num_warps` warps. Matrix products have their instructions.
 ///
 /// # Errors
 /// If a tile has a dimension that is not a power of two, or too many elements.
-pub(crate) fn place(func: Func, axis: &AxisAnalysis, target: Target, num_warps: u32) -> Result<Func, CodegenError> {
+pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<Func, CodegenError> {
     check_shapes(&func, num_warps)?;
     let mut placement = Placement {
         func: &func,
         axis,
         num_warps,
-        target,
         table: Table::default(),
         access: vec![None; func.ops.len()],
         chosen: vec![None; func.ops.len()],

@@ -1,37 +1,43 @@
 //! Matrix products: the accumulator's layout, and where the factors are wanted.
 //!
-//! The accumulator has the layout of the instruction ([`crate::dot`]). Factors of `mma.sync` are wanted in its operand
-//! layouts. Factors of `wgmma` and of scalar arithmetic go to shared memory from wherever they were computed, except
-//! an A that was computed in the layout of an accumulator: in its threads it can stay, as the left operand of `wgmma`.
+//! The accumulator has the layout of the instruction that stands on the product ([`crate::dot`]). Factors of `mma.sync`
+//! are wanted in its operand layouts. Factors of `wgmma` and of scalar arithmetic go to shared memory from wherever they
+//! were computed, except an A that was computed in the layout of an accumulator: in its threads it can stay, as the left
+//! operand of `wgmma`.
 
-use kernel_core::ir::{Def, DotOp, LayoutId, MemoryOp, Op, OpId, ValueId};
+use kernel_core::ir::{Def, DotInstruction, DotOp, LayoutId, MemoryOp, Op, OpId, ValueId};
 use kernel_core::layout::{Conversion, convert};
 
 use super::{Natural, Placement, coalesce, demand};
 use crate::analysis::control::for_each_op;
-use crate::dot::{Instruction, Problem};
+use crate::dot::Problem;
 use crate::error::CodegenError;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
-/// Forwards: chooses the instruction and the layouts.
+/// Forwards: chooses the layouts for the product's instruction.
 pub(super) fn natural(p: &mut Placement<'_>, id: OpId) -> Result<()> {
     let func = p.func;
     let operation = func.op(id);
     let &[a, b, _] = operation.operands.as_slice() else { return Ok(()) };
+    let Op::Dot(DotOp::Dot { by, .. }) = operation.op else { return Ok(()) };
     let Some(problem) = Problem::of(func, operation) else {
         return Err(CodegenError::refuse(func, operation.span, "a matrix product of values that are no numbers"));
     };
-    let layouts = match problem.instruction(p.target, p.num_warps) {
-        Instruction::Mma(kind) => {
+    let unfit = |what: &str| CodegenError::internal(func, operation.span, "place", what);
+    let instruction = by.ok_or_else(|| unfit("a matrix product has no instruction"))?;
+    let kind = problem.kind().ok_or_else(|| unfit("no matrix instruction multiplies these factors"));
+    let layouts = match instruction {
+        DotInstruction::Mma => {
             let rows = is_chained(p, id);
-            let layouts = p.layout(id, problem.mma_layouts(kind, p.num_warps, rows))?;
+            let layouts = p.layout(id, problem.mma_layouts(kind?, p.num_warps, rows))?;
             layouts.map(|layout| p.table.intern(&layout))
         }
-        Instruction::Wgmma { kind, columns, warps } => {
+        DotInstruction::Wgmma { columns } => {
+            let warps = problem.group_warps(p.num_warps);
             let sum = p.layout(id, problem.wgmma_layout(columns, warps))?;
             let sum = p.table.intern(&sum);
-            let registers = p.layout(id, problem.wgmma_a_layout(kind, warps))?;
+            let registers = p.layout(id, problem.wgmma_a_layout(kind?, warps))?;
             let registers = p.table.intern(&registers);
             let bits = problem.a.bytes() * 8;
             let left = match p.natural(a) {
@@ -40,7 +46,7 @@ pub(super) fn natural(p: &mut Placement<'_>, id: OpId) -> Result<()> {
             };
             [left, settled(p, id, b)?, sum]
         }
-        Instruction::Fma => {
+        DotInstruction::Fma => {
             let sum = p.layout(id, problem.fma_layout(p.num_warps))?;
             let sum = p.table.intern(&sum);
             [settled(p, id, a)?, settled(p, id, b)?, sum]

@@ -29,8 +29,8 @@ pub use func::{
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
 pub use names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotPrecision, EvictionPolicy, FenceKind, HintKind, LimitKind, Literal,
-    MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
+    LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
 pub use table::{Levels, OpRow};

@@ -239,6 +239,31 @@ name_enum! {
     Ieee = "ieee";
 }
 
+/// The instruction that computes a matrix product.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DotInstruction {
+    /// Scalar arithmetic: `fma`, one element by a thread.
+    Fma,
+    /// `mma.sync`: a tile in registers, by a warp.
+    Mma,
+    /// `wgmma`: 64 rows and so many columns, by four warps. In the text form `wgmma(256)`.
+    Wgmma {
+        /// The columns of one instruction.
+        columns: u32,
+    },
+}
+
+impl DotInstruction {
+    /// The name in the text form, without the columns.
+    pub fn name(self) -> &'static str {
+        match self {
+            DotInstruction::Fma => "fma",
+            DotInstruction::Mma => "mma",
+            DotInstruction::Wgmma { .. } => "wgmma",
+        }
+    }
+}
+
 name_enum! {
     /// What an asynchronous store from shared memory does to what it finds in global memory.
     StoreMode;

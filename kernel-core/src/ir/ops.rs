@@ -7,8 +7,8 @@
 use super::dim::Dim;
 use super::dtype::DType;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotPrecision, EvictionPolicy, FenceKind, HintKind, LimitKind, Literal,
-    MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
+    LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::table::{Levels, OpRow, op_group};
 use super::types::Dt;
@@ -95,8 +95,9 @@ op_group! {
     /// Matrix products.
     DotOp: "dot";
     /// `(a [.., M, K], b [.., K, N], acc [.., M, N])`: `acc` plus the matrix product. Products are exact and sums are in
-    /// f32 (f64, wrapping i32), in any order; an f16 accumulator is rounded at the end, or more often.
-    Dot = "dot" @ ALL { precision: DotPrecision };
+    /// f32 (f64, wrapping i32), in any order; an f16 accumulator is rounded at the end, or more often. `by` is the
+    /// instruction that computes it, which a code generator chooses before placement: a placed kernel has one.
+    Dot = "dot" @ ALL { precision: DotPrecision, by: Option<DotInstruction> };
 }
 
 op_group! {

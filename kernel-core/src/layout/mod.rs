@@ -25,6 +25,7 @@
 //! | how do values get from one layout to another? | [`convert`] |
 //! | how is a shared-memory tile accessed? | [`shared_access`], [`matrix_access`] |
 //! | how does `wgmma` read it? | [`wgmma_operand`] |
+//! | can a matrix instruction take it from registers? | [`is_mma_v2`], [`wgmma_columns`] |
 //! | is an instruction's tile a factor of the layout? | [`LinearLayout::divide_left`] |
 //! | what does a reduction combine? | [`reduction`] |
 //!
@@ -66,6 +67,7 @@ mod gf2;
 mod linear;
 mod matrix;
 mod nvidia;
+mod product;
 mod query;
 mod reduce;
 mod shape;
@@ -91,6 +93,7 @@ pub use nvidia::{
     MmaVersion, Operand, SwizzleWidth, dot_operand, mma_v2_accumulator, nvmma_shared, swizzled_shared,
     wgmma_accumulator,
 };
+pub use product::{is_mma_v2, wgmma_columns};
 pub use query::{BroadcastRemoved, Vectors};
 pub use reduce::{ReductionPlan, reduction};
 pub use shuffle::{Exchange, SelectLevel, ShuffleKind, ShufflePlan};

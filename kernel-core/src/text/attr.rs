@@ -10,8 +10,8 @@ use std::fmt;
 use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotPrecision, Dt, EvictionPolicy, FenceKind, Func, HintKind,
-    LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotInstruction, DotPrecision, Dt, EvictionPolicy, FenceKind, Func,
+    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
 };
 
 /// Text that is not tile IR: where and why.
@@ -313,6 +313,39 @@ fn number(text: &str, negative: bool) -> Option<Literal> {
     };
     let value = if negative { 0i128.checked_sub_unsigned(magnitude)? } else { i128::try_from(magnitude).ok()? };
     Some(Literal::Int(value))
+}
+
+/// What is not chosen yet is left out of the text.
+impl Attr for Option<DotInstruction> {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        let Some(instruction) = self else { return };
+        printer.out.push_str(instruction.name());
+        match instruction {
+            DotInstruction::Fma | DotInstruction::Mma => {}
+            DotInstruction::Wgmma { columns } => printer.out.push_str(&format!("({columns})")),
+        }
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Option<DotInstruction>, ParseError> {
+        let instruction = match parser.lexer.peek() {
+            Token::Ident("fma") => DotInstruction::Fma,
+            Token::Ident("mma") => DotInstruction::Mma,
+            Token::Ident("wgmma") => {
+                parser.lexer.next();
+                parser.lexer.expect(b'(')?;
+                let columns = u32::parse(parser)?;
+                parser.lexer.expect(b')')?;
+                return Ok(Some(DotInstruction::Wgmma { columns }));
+            }
+            _ => return Err(parser.lexer.expected("one of fma, mma, wgmma(COLUMNS)")),
+        };
+        parser.lexer.next();
+        Ok(Some(instruction))
+    }
+
+    fn implied(_name: &str, _result: Option<&Ty>) -> Option<Option<DotInstruction>> {
+        Some(None)
+    }
 }
 
 /// Names as attributes; the one behind `=` is left out of the text.

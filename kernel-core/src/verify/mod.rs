@@ -28,9 +28,13 @@
 //! - L8 (placed): the result of `wgmma` is, until it is waited for, used once at most: as the accumulator of a further
 //!   product, as a carried or yielded value, or by `wgmma_wait`.
 //! - L9 (placed): the layout of a view has the shape of the view's innermost dimensions.
+//! - L10: a placed product says which instruction computes it, a generic one does not. The instruction has a form for
+//!   the product's dtypes, precision and sizes. In a placed kernel accumulator and result have one layout; what
+//!   `mma` reads, and the accumulator of `wgmma`, lie in threads as the instruction wants them.
 
 mod flight;
 mod levels;
+mod products;
 mod structure;
 #[cfg(test)]
 mod tests;
@@ -52,6 +56,9 @@ pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
     structure::check(func, &mut errors);
     if errors.list.is_empty() {
         levels::check(func, &mut errors);
+    }
+    if errors.list.is_empty() {
+        products::check(func, &mut errors);
     }
     if errors.list.is_empty() && func.level == Level::Placed {
         flight::check(func, &mut errors);

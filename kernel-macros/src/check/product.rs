@@ -26,7 +26,7 @@ impl Checker<'_> {
         };
         let acc = self.accumulator(acc, (dt, b), out, &product, args.place)?;
         let ty = self.node(acc).ty.clone();
-        let op = Op::from(DotOp::Dot { precision: precision? });
+        let op = Op::from(DotOp::Dot { precision: precision?, by: None });
         Ok(Operand { node: self.op(op, vec![a.node, b.node, acc], ty, args.place), place: args.place })
     }
 

@@ -97,7 +97,7 @@ impl Product {
             let left = load(&mut author, &x, [batch, m, k], transposed[0]);
             let right = load(&mut author, &y, [batch, k, n], transposed[1]);
             let start = load(&mut author, &z, [batch, m, n], false);
-            let product = author.one(DotOp::Dot { precision }, &[left, right, start]);
+            let product = author.one(DotOp::Dot { precision, by: None }, &[left, right, start]);
             let sizes = [m, n, k].map(|d| d as usize);
             let answers = (0..z.len()).map(|at| self.answer(sizes, &x, &y, &z, at, exact)).collect();
             author.store_tile(&format!("[{batch}, {m}, {k}] * [{batch}, {k}, {n}]"), product, answers);

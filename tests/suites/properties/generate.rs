@@ -329,7 +329,7 @@ fn product(author: &mut Author, factors: [ValueId; 2], start: ValueId, which: u1
     };
     let [a, b] = [turn(factors[0], which & 1 != 0), turn(factors[1], which & 2 != 0)];
     let precision = PRECISIONS[usize::from(which >> 11) % PRECISIONS.len()];
-    author.one(DotOp::Dot { precision }, &[a, b, start])
+    author.one(DotOp::Dot { precision, by: None }, &[a, b, start])
 }
 
 /// Stores a tile, and loads what other lanes have stored.

@@ -90,7 +90,7 @@ pub(crate) fn run(
         }
         let found = find::find(func, &axis, place.id, by_loop);
         let span = func.op(place.id).span;
-        let stages = match fitting_stages(func, &place, &found, (target, options.num_warps), (wanted, asked)) {
+        let stages = match fitting_stages(func, &place, &found, target, (wanted, asked)) {
             Fit::All => wanted,
             Fit::Fewer { stages, .. } if !asked => stages,
             Fit::Fewer { stages, needed, limit } => {
@@ -196,13 +196,7 @@ enum Fit {
 }
 
 /// How many stages fit the shared memory beside what the rest of the kernel allocates.
-fn fitting_stages(
-    func: &Func,
-    place: &Place,
-    found: &Found,
-    (target, num_warps): (Target, u32),
-    (wanted, asked): (u32, bool),
-) -> Fit {
+fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wanted, asked): (u32, bool)) -> Fit {
     let per_stage: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes(func)).sum();
     if per_stage == 0 {
         return Fit::All;
@@ -218,10 +212,10 @@ fn fitting_stages(
     });
     others += scratch::block_bytes(func, place, found);
     let margin = if asked { 0 } else { scratch::MARGIN };
-    let own = scratch::scratch_bytes(func, place.id, target, num_warps, margin);
+    let own = scratch::scratch_bytes(func, place.id, margin);
     // What is done between the visits of a loop around is done beside the slots too.
     let outermost = place.around.iter().find(|site| carry::is_loop(func, **site)).map_or(place.id, |site| site.owner);
-    others += own.max(scratch::scratch_bytes(func, outermost, target, num_warps, 0));
+    others += own.max(scratch::scratch_bytes(func, outermost, 0));
     let limit = target.max_shared_bytes().saturating_sub(others);
     let needed = wanted * per_stage;
     if needed <= limit {

@@ -1,33 +1,34 @@
 //! The shared memory that a loop needs beside the slots of its pipeline.
 
-use kernel_core::ir::{ControlOp, DType, DescOp, Func, Op, OpId, Operation, RegionId, ShapeOp, ValueId};
+use kernel_core::ir::{
+    ControlOp, DType, DescOp, DotInstruction, DotOp, Func, Op, OpId, Operation, RegionId, ShapeOp, ValueId,
+};
 
 use super::Place;
 use super::find::Found;
 use crate::analysis::control::for_each_op;
-use crate::dot::{Instruction, Problem};
 use crate::lower::conversion_bytes;
-use crate::target::Target;
 
 /// Bytes that the default number of stages leaves at least for reductions and conversions.
 pub(super) const MARGIN: u32 = 16 * 1024;
 
 /// The bytes to leave for reductions, conversions and products of plain arithmetic in the loop, at least `margin` if
 /// there are any.
-pub(super) fn scratch_bytes(func: &Func, id: OpId, target: Target, num_warps: u32, margin: u32) -> u32 {
+pub(super) fn scratch_bytes(func: &Func, id: OpId, margin: u32) -> u32 {
     let mut most = 0;
     for &region in &func.op(id).regions {
-        for_each_op(func, region, &mut |id| most = most.max(needed(func, id, target, num_warps, margin)));
+        for_each_op(func, region, &mut |id| most = most.max(needed(func, id, margin)));
     }
     most
 }
 
-fn needed(func: &Func, id: OpId, target: Target, num_warps: u32, margin: u32) -> u32 {
+fn needed(func: &Func, id: OpId, margin: u32) -> u32 {
     let operation = func.op(id);
     match &operation.op {
         Op::Shape(ShapeOp::ConvertLayout) => margin.max(conversion(func, operation)),
         Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => margin,
-        Op::Dot(_) => margin.max(factors(func, operation, target, num_warps)),
+        Op::Dot(DotOp::Dot { by: Some(DotInstruction::Fma), .. }) => margin.max(factors(func, operation)),
+        Op::Dot(DotOp::Dot { .. }) => margin,
         Op::Shape(_)
         | Op::Control(_)
         | Op::Create(_)
@@ -96,14 +97,9 @@ fn conversion(func: &Func, operation: &Operation) -> u32 {
 }
 
 /// Threads share both factors of a product of plain arithmetic.
-fn factors(func: &Func, operation: &Operation, target: Target, num_warps: u32) -> u32 {
-    match Problem::of(func, operation).map(|product| product.instruction(target, num_warps)) {
-        Some(Instruction::Fma) => {
-            let tile = |value: &ValueId| func.ty(*value).numel().unwrap_or(0) as u32 * bytes(func, *value);
-            operation.operands[..2].iter().map(tile).sum()
-        }
-        Some(Instruction::Mma(_) | Instruction::Wgmma { .. }) | None => 0,
-    }
+fn factors(func: &Func, operation: &Operation) -> u32 {
+    let tile = |value: &ValueId| func.ty(*value).numel().unwrap_or(0) as u32 * bytes(func, *value);
+    operation.operands.iter().take(2).map(tile).sum()
 }
 
 /// Bytes of an element.

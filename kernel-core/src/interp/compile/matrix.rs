@@ -27,7 +27,8 @@ impl Compiler<'_> {
     }
 
     pub(super) fn dot(&mut self, op: &DotOp, operation: &Operation) -> Result<()> {
-        let DotOp::Dot { precision } = op;
+        // Every instruction computes the same product.
+        let DotOp::Dot { precision, by: _ } = op;
         let product = self.product(*precision, operation)?;
         let room = self.storage.alloc(product.room());
         let (a, b) = (self.operand(operation, 0)?, self.operand(operation, 1)?);

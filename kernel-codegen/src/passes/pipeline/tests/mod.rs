@@ -10,7 +10,7 @@ use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::passes::{dots, warp_specialize};
+use crate::passes::{choose_products, dots, warp_specialize};
 use crate::{CodegenError, Options, Target, place};
 
 use samples::{Matmul, attention, sheets, stream, tensors};
@@ -22,10 +22,11 @@ fn bound(text: &str) -> BoundFunc {
 }
 
 fn placed(text: &str, target: Target, num_warps: u32) -> Func {
-    let func = bound(text).into_func();
+    let mut func = bound(text).into_func();
+    choose_products::run(&mut func, target, num_warps);
     let axis = AxisAnalysis::new(&func);
-    let mut func = place::place(func, &axis, target, num_warps).unwrap_or_else(|error| panic!("{error}"));
-    dots::run(&mut func, target, num_warps);
+    let mut func = place::place(func, &axis, num_warps).unwrap_or_else(|error| panic!("{error}"));
+    dots::run(&mut func).unwrap_or_else(|error| panic!("{error}"));
     verified(&func);
     func
 }
