@@ -119,7 +119,17 @@ mod tests {
         ] {
             assert_eq!(guards(&format!("\t{negation}\n\tmax.s32 \t%r4, %r3, %r2;")), 1, "{negation}");
         }
-        assert_eq!(guards("\tneg.s16 \t%rs2, %rs1;\n\tmin.s16 \t%rs4, %rs2, %rs3;"), 1);
+        assert_eq!(guards("\tneg.s16 \t%rs2, %rs1;\n\tmin.s16 \t%rs4, %rs3, %rs2;"), 1);
+        assert_eq!(guards("\tneg.s32 \t%r2, %r1;\n\tmin.s32 \t%r4, %r2, %r3;"), 1, "the first operand");
+    }
+
+    /// A word as its halves, a half as a word.
+    #[test]
+    fn registers_are_kept_as_wide_as_they_are() {
+        let kept = keep("\tneg.s16 \t%rs2, %rs1;\n\tmin.s16 \t%rs4, %rs3, %rs2;\n".to_string());
+        assert!(kept.contains("cvt.s32.s16 %word, %rs2; cvt.u16.u32 %rs2, %word;"), "{kept}");
+        let kept = keep("\tneg.s32 \t%r2, %r1;\n\tmin.s32 \t%r4, %r3, %r2;\n".to_string());
+        assert!(kept.contains("mov.b32 {%low, %high}, %r2; mov.b32 %r2, {%low, %high};"), "{kept}");
     }
 
     #[test]
@@ -127,6 +137,8 @@ mod tests {
         let body = "\tneg.s32 \t%r2, %r1;\n\tmov.b32 \t%r5, %r2;\n\tselp.b32 \t%r6, %r7, %r5, %p1;\n\
                     \tmin.s32 \t%r4, %r6, %r3;";
         assert_eq!(guards(body), 1);
+        let chosen_last = body.replace("%r7, %r5, %p1", "%r5, %r7, %p1");
+        assert_eq!(guards(&chosen_last), 1);
     }
 
     #[test]

@@ -379,29 +379,3 @@ fn pointers_that_move_from_trip_to_trip_are_others_each_time() {
         assert_eq!(count(&compiled.ptx, "bar.sync"), barriers, "{moved}\n{}", compiled.ptx);
     }
 }
-
-/// Of the threads and registers that hold an element, those count that memory is written by.
-#[test]
-fn scans_count_each_element_once() {
-    for (layout, warps) in [
-        ("register [1], lane [2] [4] [8] [16] [32], warp [64] [0] -> dim0 128", 4),
-        ("register [1] [1], lane [2] [4] [8] [16] [32], warp [64] -> dim0 128", 2),
-        ("register [1], lane [2] [4] [8] [16] [1], warp [32] [64] -> dim0 128", 4),
-        ("register [1], lane [2] [4] [8] [16] [16], warp [32] [64] -> dim0 128", 4),
-        ("register [1], lane [2] [4] [8] [16] [32], warp [32] [64] -> dim0 128", 4),
-    ] {
-        let body = "  %i: i32[128] #0 = arange {lo = 0, hi = 128}
-  %xs: *x[128] #0 = splat %x
-  %xp: *x[128] #0 = add_ptr %xs, %i
-  %v: i32[128] #0 = load %xp
-  %w: i32[128] #0 = scan %v {axis = 0, reverse = false} (%p: i32, %q: i32) {
-    %m: i32 = add %p, %q
-    yield %m
-  }
-  %os: *out[128] #0 = splat %out
-  %op: *out[128] #0 = add_ptr %os, %i
-  store %op, %w";
-        let kernel = placed(&["%x x: ptr i32", "%out out: ptr_mut i32"], &[layout], body);
-        check(&kernel, warps, &[ints(128, 3), vec![0i32; 128].into()]);
-    }
-}

@@ -3,7 +3,7 @@
 mod support;
 
 use support::differential::ints;
-use support::written::{check, placed};
+use support::written::{check, compiled, placed};
 
 /// 512 elements of 128 threads in two ways, of which each warp has others; and how they lie in shared memory, the
 /// last bits of their number first, so that nobody stores where it has read.
@@ -89,4 +89,139 @@ fn what_owners_know_is_read_before_the_next_comes() {
     let params = ["%x x: ptr_mut i32", "%y y: ptr_mut i32", "%out out: ptr_mut i32"];
     let kernel = placed(&params, &[HELD_TWICE, others], body);
     check(&kernel, 4, &[ints(64, 2), ints(64, 3), vec![0i32; 64].into()]);
+}
+
+/// What a kernel does with shared memory up to its last tensor copy, a letter each: stores and loads of elements, fences,
+/// barriers, and tensor copies.
+fn order(body: &str) -> String {
+    let square =
+        "register [0, 1] [0, 2], lane [0, 4] [0, 8] [0, 16] [1, 0] [2, 0], warp [4, 0] [8, 0] -> dim0 16, dim1 32";
+    let rows = "offset [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [1, 0] [2, 0] [4, 0] [8, 0] -> dim0 16, dim1 32";
+    let text = format!(
+        "  %bar: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+  %bytes: i32 = const 2048
+  %zero: i32 = const 0
+  %one: i32 = const 1
+  %yes: bool = cmp.lt %zero, %n
+  %i: i32[512] #0 = arange {{lo = 0, hi = 512}}
+  %xs: *x[512] #0 = splat %x
+  %xp: *x[512] #0 = add_ptr %xs, %i
+  %os: *out[512] #1 = splat %out
+  %j: i32[512] #1 = arange {{lo = 0, hi = 512}}
+  %op: *out[512] #1 = add_ptr %os, %j
+  %v: i32[512] #0 = load %xp
+  {body}"
+    );
+    let params = [
+        "%x x: ptr i32",
+        "%out out: ptr_mut i32",
+        "%n n: i32",
+        "%t t: desc i32[16, 32] {div = 16, len_div = 4, stride_div = 4}",
+    ];
+    let columns = "register [1] [2], lane [4] [8] [16] [0] [0], warp [0] [0] -> dim0 32";
+    let kernel = placed(&params, &[QUADS, APART, square, rows, columns], &text);
+    let ptx = compiled(&kernel, 4).ptx;
+    let letters = ["st.shared", "ld.shared", "fence.proxy.async", "bar.sync", "cp.async.bulk.tensor"];
+    let letter = |line: &str| {
+        letters.iter().zip("SLf|t".chars()).find(|(what, _)| line.contains(**what)).map(|(_, letter)| letter)
+    };
+    let mut all: String = ptx.lines().filter_map(letter).collect();
+    all.truncate(all.rfind('t').map_or(0, |last| last + 1));
+    // How many accesses there are is no matter here.
+    let mut letters: Vec<char> = all.chars().collect();
+    letters.dedup_by(|a, b| a == b && "SL".contains(*a));
+    letters.into_iter().collect()
+}
+
+/// Fills an allocation by a tensor copy, waits for that, and stores what is there.
+fn fill(name: &str) -> String {
+    format!(
+        "%s{name}: shared i32[16, 32] #3 = shared_alloc
+  barrier_arrive %bar, %zero, %bytes
+  tma_load %t, %s{name}, %bar, %zero, %zero, %zero
+  barrier_wait %bar, %zero, %zero
+  %r{name}: i32[16, 32] #2 = shared_load %s{name}
+  %f{name}: i32[512] #0 = reshape %r{name}
+  %o{name}: *out[512] #0 = splat %out
+  %p{name}: *out[512] #0 = add_ptr %o{name}, %i
+  store %p{name}, %f{name}"
+    )
+}
+/// Elements change threads through memory that the lowering takes for that.
+const CONVERT: &str = "%w: i32[512] #1 = convert_layout %v
+  store %op, %w";
+const FENCE: &str = "fence {kind = proxy_async}";
+
+fn branch(body: &str) -> String {
+    format!("if %yes {{\n{body}\nyield\n}} else {{\nyield\n}}")
+}
+
+fn trips(body: &str) -> String {
+    format!("for %zero, %n, %one (%k: i32) {{\n{body}\nyield\n}}")
+}
+
+/// A tensor copy into memory that the lowering passed something through may overtake the loads of it, if only a barrier
+/// stands between: those who load pass a fence before.
+#[test]
+fn tensor_copies_do_not_overtake_conversions() {
+    let fill = fill("");
+    let of = |before: &str| order(&format!("{before}\n{fill}"));
+    assert_eq!(of(CONVERT), "|S|Lf|t");
+    assert_eq!(of(""), "|t", "nothing is overtaken");
+    let indexed = fill.replace(
+        "%s: shared i32[16, 32] #3 = shared_alloc",
+        "%a: shared i32[2, 16, 32] #3 = shared_alloc\n%s: shared i32[16, 32] #3 = shared_index %a, %zero",
+    );
+    assert_eq!(order(&format!("{CONVERT}\n{indexed}")), "|S|Lf|t", "one of several slots");
+    // A fence of the kernel's own, and a barrier without one, or with one that stands elsewhere.
+    assert_eq!(of(&format!("{CONVERT}\n{FENCE}\nbarrier")), "|S|Lf|t", "one fence is enough");
+    assert_eq!(of(&format!("{CONVERT}\nbarrier")), "|S|L|f|t", "a barrier is not");
+    assert_eq!(of(&format!("{FENCE}\n{CONVERT}\nbarrier")), "|fS|L|f|t", "nor a fence before");
+    assert_eq!(of(&format!("{CONVERT}\nbarrier\n{FENCE}")), "|S|L|ff|t", "nor one behind the barrier alone");
+}
+
+/// What threads combine among warps is overtaken as little.
+#[test]
+fn tensor_copies_do_not_overtake_reductions_and_scans() {
+    let region = "{axis = 0} (%a: i32, %b: i32) {\n%ab: i32 = add %a, %b\nyield %ab\n}";
+    let reduce = format!(
+        "%q: i32[16, 32] #2 = reshape %v
+  %sums: i32[32] #4 = reduce %q {region}
+  %c: i32[32] #4 = arange {{lo = 0, hi = 32}}
+  %oc: *out[32] #4 = splat %out
+  %pc: *out[32] #4 = add_ptr %oc, %c
+  store %pc, %sums"
+    );
+    assert_eq!(order(&format!("{reduce}\n{}", fill(""))), "|S|Lf|t");
+    let scan = format!("%w: i32[512] #0 = scan %v {region}\n%oq: *out[512] #0 = splat %out\nstore %oq, %w");
+    let scan = scan.replace("{axis = 0}", "{axis = 0, reverse = false}");
+    assert_eq!(order(&format!("{scan}\n{}", fill(""))), "|S|LS|Lf|t", "the last of two exchanges");
+}
+
+/// Of branches and loops nobody knows whether they run: neither whether a fence in them has been passed, nor whether there
+/// is something to overtake.
+#[test]
+fn tensor_copies_do_not_overtake_what_may_run() {
+    let after = |before: &str| order(&format!("{before}\n{}", fill("")));
+    assert_eq!(after(&branch(CONVERT)), "|S|Lf|t");
+    assert_eq!(after(&trips(CONVERT)), "|S|L|f|t", "behind the barrier between trips");
+    let fenced = format!("{FENCE}\nbarrier");
+    assert_eq!(after(&format!("{CONVERT}\n{}", branch(&fenced))), "|S|Lf|f|t");
+    assert_eq!(after(&format!("{CONVERT}\n{}", trips(&fenced))), "|S|Lf|f|t");
+    let condition = format!("while {{\n{CONVERT}\n{FENCE}\nbarrier\nyield %yes\n}} do {{\nyield\n}}");
+    assert_eq!(after(&condition), "|S|Lf|t", "a condition runs once at least");
+    // The copy is what may not run: the next one finds what the first was to wait for.
+    for wrap in [branch, trips] {
+        assert_eq!(order(&format!("{CONVERT}\n{}", wrap(&fill("")))), "|S|Lf|t");
+        assert_eq!(order(&format!("{CONVERT}\n{}\n{}", wrap(&fill("1")), fill("2"))), "|S|Lf|tLf|t");
+    }
+}
+
+/// Loads and stores of the kernel's own keep their order behind a barrier.
+#[test]
+fn allocations_that_no_tensor_copy_fills_need_no_fence() {
+    let body = "%s: shared i32[16, 32] #3 = shared_alloc
+  %q: i32[16, 32] #2 = reshape %v
+  shared_store %s, %q";
+    assert_eq!(order(&format!("{CONVERT}\n{body}\n{}", fill("1"))), "|S|L|Sf|t");
 }

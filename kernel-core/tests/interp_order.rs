@@ -290,6 +290,59 @@ fn a_fence_stands_before_the_barrier() {
     }
 }
 
+/// Of a tile that is stored, loaded, copied out and brought again, with one fence after another left out.
+#[test]
+fn fences_tell_of_each_access() {
+    let kernel = |[stored, loaded, again]: [&str; 3]| {
+        format!(
+            "%s: shared f32[4, 4] = shared_alloc
+             %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             fence {{kind = barrier_init}}
+             %x: f32[4, 4] = desc_load %a, %zero, %zero
+             shared_store %s, %x
+             {stored}
+             barrier
+             %y: f32[4, 4] = shared_load %s
+             {loaded}
+             barrier
+             tma_store %out, %s, %zero, %zero
+             tma_store_wait {{pending = 0}}
+             {again}
+             barrier
+             barrier_arrive %full, %zero, %bytes
+             tma_load %a, %s, %full, %zero, %four, %zero
+             barrier_wait %full, %zero, %zero
+             %z: f32[4, 4] = shared_load %s
+             desc_store %out, %z, %four, %zero"
+        )
+    };
+    let fence = "fence {kind = proxy_async}";
+    for fences in [[fence, fence, ""], ["", fence, ""], [fence, "", fence], [fence, fence, fence]] {
+        assert_eq!(run(&kernel(fences)).1, Ok(()), "{fences:?}");
+    }
+    // A second fence takes nothing back: what came before the first is known behind the barrier between them.
+    let late = kernel([fence, fence, ""]).replace("tma_store %out", "fence {kind = proxy_async}\ntma_store %out");
+    assert_eq!(run(&late).1, Ok(()));
+    for (fences, message) in [
+        (["", "", fence], "reads shared memory without a proxy fence and a barrier after the write"),
+        ([fence, "", ""], "writes shared memory without a proxy fence and a barrier after the read"),
+    ] {
+        let found = run(&kernel(fences)).1.expect_err("a fence lacks").to_string();
+        assert!(found.contains(message), "{fences:?}: {found}");
+    }
+    // Nor does a load by the thread that stored tell anybody of its store.
+    let own = "%s: shared f32[4, 4] = shared_alloc
+        %x: f32[4, 4] = desc_load %a, %zero, %zero
+        shared_store %s, %x
+        barrier
+        %y: f32[4, 4] = shared_load %s
+        barrier
+        tma_store %out, %s, %zero, %zero
+        tma_store_wait {pending = 0}";
+    let found = run(own).1.expect_err("nobody fences").to_string();
+    assert!(found.contains("without a proxy fence and a barrier after the write"), "{found}");
+}
+
 #[test]
 fn a_thread_waits_for_nobody_to_read_what_it_wrote() {
     let kernel = |second: &str| {
@@ -358,6 +411,15 @@ fn four_warps_wait_for_nobody_to_copy_what_they_wrote() {
     assert_eq!(run(&kernel("#0", "group_barrier", "[2, 1]")), Ok(()));
     assert_eq!(run(&kernel("#1", "group_barrier", "[1, 2]")), Ok(()));
     assert_eq!(run(&kernel("#1", "barrier", "[2, 1]")), Ok(()));
+    // They have met, but since the fence they have not.
+    let early = kernel("#0", "group_barrier", "[2, 1]");
+    let early = early.replacen(
+        "fence {kind = proxy_async}\n               group_barrier",
+        "group_barrier\nfence {kind = proxy_async}",
+        1,
+    );
+    let message = run(&early).expect_err("the fence comes last");
+    assert!(message.contains("without a proxy fence and a barrier after the write"), "{message}");
     for (held, barrier, parts) in [
         ("#0", "", "[2, 1]"),
         ("#0", "group_barrier", "[1, 2]"),
@@ -397,10 +459,19 @@ fn a_fence_is_one_of_those_who_wrote() {
     };
     let (wait, fence, arrive) =
         ("barrier_wait %full, %zero, %zero\n", "fence {kind = proxy_async}\n", "barrier_arrive %full, %zero\n");
+    // What was stored before the groups began, any group may fence; beginning tells nobody.
+    let earlier = |second: &str| {
+        let fenced = kernel("", second).replace("wgmma %s, %sb", "wgmma %sb, %sb");
+        fenced.replacen("fence {kind = proxy_async}\n             warp_groups", "warp_groups", 1)
+    };
+    assert_eq!(run(&earlier(&format!("{fence}barrier"))).1, Ok(()));
+    let message = run(&earlier("")).1.expect_err("nobody fences").to_string();
+    assert!(message.contains("without a proxy fence and a barrier after the write"), "{message}");
     assert_eq!(run(&kernel(&format!("{fence}{arrive}"), wait)).1, Ok(()), "who writes fences");
     let refused = [
         (kernel(&format!("{arrive}{fence}"), wait), "the fence comes too late"),
         (kernel(arrive, &format!("{wait}{fence}")), "who reads fences"),
+        (kernel(arrive, &format!("{wait}{fence}barrier")), "who reads fences, and waits for its own threads"),
         (kernel(arrive, wait), "nobody fences"),
     ];
     for (body, what) in refused {

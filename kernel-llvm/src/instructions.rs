@@ -251,3 +251,21 @@ pub fn set_loop_hint(module: &Module<'_>, latch: InstructionValue<'_>, hint: Loo
         LLVMSetMetadata(latch.as_value_ref(), kind, LLVMMetadataAsValue(context, node));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::apart;
+
+    #[test]
+    fn results_of_several_instructions_are_kept_apart() {
+        let several = "mov.b32 $0, 0; mov.b32 $1, 0; @$3 ld.global.v2.b32 {$0, $1}, [$2];";
+        assert_eq!(apart(several, "=r,=r,l,b"), "=&r,=&r,l,b");
+        assert_eq!(
+            apart("{ .reg .pred %p; setp.ne.b32 %p, $1, 0; @%p atom.global.add.u32 $0, [$2], $3; }", "=r,r,l,r"),
+            "=&r,r,l,r"
+        );
+        // One instruction reads its operands before it writes its results.
+        assert_eq!(apart("ld.global.v2.b32 {$0, $1}, [$2];", "=r,=r,l"), "=r,=r,l");
+        assert_eq!(apart("st.global.b32 [$0], $1; st.global.b32 [$0], $2;", "l,r,r"), "l,r,r");
+    }
+}

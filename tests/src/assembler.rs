@@ -34,6 +34,23 @@ fn find() -> Option<&'static Path> {
     FOUND.get_or_init(|| search("ptxas")).as_deref()
 }
 
+fn find_nvdisasm() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let missing = || eprintln!("no nvdisasm: what needs it is skipped; `scripts/install-ptxas` fetches it");
+    let search = || {
+        search("nvdisasm").or_else(|| {
+            missing();
+            None
+        })
+    };
+    FOUND.get_or_init(search).as_deref()
+}
+
+/// Whether ptxas and nvdisasm are installed.
+pub fn is_installed() -> bool {
+    find().is_some() && find_nvdisasm().is_some()
+}
+
 /// The path of a file for one call, without an extension.
 fn scratch_file() -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -47,16 +64,7 @@ fn scratch_file() -> PathBuf {
 /// # Panics
 /// If nvdisasm refuses the code.
 pub fn disassemble(cubin: &[u8]) -> Option<String> {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let missing = || eprintln!("no nvdisasm: what needs it is skipped; `scripts/install-ptxas` fetches it");
-    let nvdisasm = FOUND
-        .get_or_init(|| {
-            search("nvdisasm").or_else(|| {
-                missing();
-                None
-            })
-        })
-        .as_deref()?;
+    let nvdisasm = find_nvdisasm()?;
     let path = scratch_file().with_extension("cubin");
     std::fs::write(&path, cubin).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let output = Command::new(nvdisasm).arg("-c").arg(&path).output();

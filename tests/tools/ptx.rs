@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run -p tilewright-tests --example ptx -- dump DIR [--only PART,..] [--target TARGET,..] [--all]
 //! cargo run -p tilewright-tests --example ptx -- table DIR [--jobs N] [--diff OLD.csv] > NEW.csv
+//! cargo run -p tilewright-tests --example ptx -- factors DIR [--jobs N]
 //! ```
 //!
 //! `dump` writes the kernels that have snapshots to files in a folder for each target; `--only` those whose names
@@ -12,6 +13,9 @@
 //! prints a line of CSV for each: how it is launched and for how many programs it asks ptxas to make room, registers,
 //! bytes of spills, instructions of the hardware, and performance warnings (`C75xx`). With `--diff` only lines that
 //! are not in the older table, each after the older line, which begins with `-`.
+//!
+//! `factors` assembles the same files, and compares what their matrix instructions multiply with what the PTX says
+//! ([`tilewright_tests::factors`]). It names the files that differ, and says how many were looked at.
 
 #[path = "../suites/snapshots/kernels/mod.rs"]
 mod kernels;
@@ -25,11 +29,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kernels::Source;
 use tilewright::Target;
 use tilewright_tests::assembler::assemble;
+use tilewright_tests::factors::{Checked, check_sass};
 
 type Failure = Box<dyn std::error::Error>;
 
 const USAGE: &str = "usage: ptx dump DIR [--only PART,..] [--target TARGET,..] [--all]\n       \
-                     ptx table DIR [--jobs N] [--diff OLD.csv]";
+                     ptx table DIR [--jobs N] [--diff OLD.csv]\n       \
+                     ptx factors DIR [--jobs N]";
 
 /// What the command line says.
 struct Arguments {
@@ -59,6 +65,14 @@ impl Arguments {
     fn list(&self, option: &str) -> Vec<String> {
         self.options.get(option).map(|list| list.split(',').map(str::to_string).collect()).unwrap_or_default()
     }
+
+    /// How many files to work on at a time.
+    fn jobs(&self) -> Result<usize, Failure> {
+        match self.options.get("--jobs") {
+            Some(jobs) => jobs.parse().map_err(|why| format!("--jobs {jobs}: {why}").into()),
+            None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -68,6 +82,7 @@ fn main() -> ExitCode {
         match words[..] {
             ["dump", folder] => dump(Path::new(folder), &arguments),
             ["table", folder] => table(Path::new(folder), &arguments),
+            ["factors", folder] => factors(Path::new(folder), &arguments),
             _ => Err(USAGE.into()),
         }
     };
@@ -112,18 +127,11 @@ fn dump(folder: &Path, arguments: &Arguments) -> Result<(), Failure> {
 
 /// Assembles files and prints a table.
 fn table(folder: &Path, arguments: &Arguments) -> Result<(), Failure> {
-    let jobs = match arguments.options.get("--jobs") {
-        Some(jobs) => jobs.parse().map_err(|why| format!("--jobs {jobs}: {why}"))?,
-        None => std::thread::available_parallelism().map_or(1, usize::from),
-    };
     let old = match arguments.options.get("--diff") {
         Some(path) => Some(std::fs::read_to_string(path).map_err(|why| format!("{path}: {why}"))?),
         None => None,
     };
-    let mut files = Vec::new();
-    collect(folder, &mut files)?;
-    files.sort();
-    let rows = assemble_all(&files, folder, jobs)?;
+    let rows: Vec<String> = for_all(folder, arguments.jobs()?, row)?.into_values().collect::<Result<_, _>>()?;
     println!("{HEADER}");
     let key = |row: &str| row.splitn(3, ',').take(2).collect::<Vec<_>>().join(",");
     let before: Option<BTreeMap<String, &str>> =
@@ -151,21 +159,72 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Assembles files, several at a time, in the order of the files.
-fn assemble_all(files: &[PathBuf], folder: &Path, jobs: usize) -> Result<Vec<String>, Failure> {
-    let (next, rows) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+/// What `work` makes of the PTX files below a folder, several at a time, by file.
+fn for_all<T: Send>(
+    folder: &Path,
+    jobs: usize,
+    work: impl Fn(&Path, &Path) -> Result<T, Failure> + Sync,
+) -> Result<BTreeMap<PathBuf, Result<T, String>>, Failure> {
+    let mut files = Vec::new();
+    collect(folder, &mut files)?;
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
-                while let Some((at, file)) = files.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
-                    let row = row(file, folder).map_err(|why| format!("{}: {why}", file.display()));
-                    rows.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(at, row);
+                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let one = work(file, folder).map_err(|why| format!("{}: {why}", file.display()));
+                    found.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(file.clone(), one);
                 }
             });
         }
     });
-    let rows = rows.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    Ok(rows.into_values().collect::<Result<_, _>>()?)
+    Ok(found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Compares the factors of products in files with what ptxas makes of them.
+fn factors(folder: &Path, arguments: &Arguments) -> Result<(), Failure> {
+    let found = for_all(folder, arguments.jobs()?, |file, _| {
+        let ptx = std::fs::read_to_string(file)?;
+        Ok(check_sass(&ptx, &target(&ptx))?)
+    })?;
+    let files = found.len();
+    let (mut looked_at, mut all, mut differ) = (0, Checked { products: 0, carried: 0 }, 0);
+    for one in found.into_values() {
+        match one {
+            Ok(None) => {}
+            Ok(Some(checked)) => {
+                looked_at += 1;
+                (all.products, all.carried) = (all.products + checked.products, all.carried + checked.carried);
+            }
+            Err(why) => {
+                println!("{why}");
+                differ += 1;
+            }
+        }
+    }
+    println!(
+        "{} of {files} files have products with factors in registers in loops: {} such products, {} registers that loops \
+         carry; {differ} differ from their PTX",
+        looked_at + differ,
+        all.products,
+        all.carried,
+    );
+    match (looked_at, differ) {
+        (0, 0) => Err("there is nothing to look at, or no ptxas: `scripts/install-ptxas` fetches it".into()),
+        (_, 0) => Ok(()),
+        _ => Err("ptxas gave registers of factors away".into()),
+    }
+}
+
+/// What a kernel's PTX says after the name of a directive.
+fn directive(ptx: &str, name: &str) -> String {
+    let line = ptx.lines().map(str::trim).find(|line| line.split_whitespace().next() == Some(name));
+    line.map(|line| line[name.len()..].trim().to_string()).unwrap_or_default()
+}
+
+/// The target that a kernel's PTX names.
+fn target(ptx: &str) -> String {
+    directive(ptx, ".target").split(',').next().unwrap_or_default().to_string()
 }
 
 const HEADER: &str = "kernel,target,threads,min_programs,max_registers,registers,spill_stores,spill_loads,\
@@ -174,11 +233,8 @@ const HEADER: &str = "kernel,target,threads,min_programs,max_registers,registers
 /// A line of the table.
 fn row(file: &Path, folder: &Path) -> Result<String, Failure> {
     let ptx = std::fs::read_to_string(file)?;
-    let directive = |name: &str| {
-        let line = ptx.lines().map(str::trim).find(|line| line.split_whitespace().next() == Some(name));
-        line.map(|line| line[name.len()..].trim().to_string()).unwrap_or_default()
-    };
-    let target = directive(".target").split(',').next().unwrap_or_default().to_string();
+    let directive = |name: &str| directive(&ptx, name);
+    let target = target(&ptx);
     let assembled = assemble(&ptx, &target).ok_or("there is no ptxas: `scripts/install-ptxas` fetches it")?;
     let before = |what: &str| {
         let end = assembled.log.find(what)?;

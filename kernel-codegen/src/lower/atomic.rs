@@ -6,6 +6,7 @@
 //! if the old value is used, they get it from that one.
 
 use kernel_core::ir::{AtomicOp, BinaryOp, DType, MemOrder, MemScope, Operation, ValueId};
+use kernel_core::layout::LinearLayout;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
@@ -163,7 +164,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.binary(binary, dtype, old, operand)
     }
 
-    /// One instruction per register, with `sources` as its operands.
+    /// One instruction per element that a thread holds, with `sources` as its operands.
     fn atomic(
         &mut self,
         operation: &Operation,
@@ -179,10 +180,14 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.barrier();
         }
         self.touch(touch, pointer);
-        let vectors = super::memory::Vectors {
-            width: 1,
-            groups: (0..self.register_count(result) as u32).map(|register| vec![register]).collect(),
+        // An element that several registers hold changes once.
+        let copies = self.layout(pointer).map(LinearLayout::remove_broadcast_registers);
+        let kept: Vec<usize> = match &copies {
+            Some(copies) => (0..copies.remove.result_len()).map(|element| copies.remove.source_of(element)).collect(),
+            None => (0..self.register_count(result)).collect(),
         };
+        let vectors =
+            super::memory::Vectors { width: 1, groups: kept.iter().map(|&register| vec![register as u32]).collect() };
         self.report_access(operation, AccessKind::Atomic, &vectors, (operation.operands[0], mask));
         let owner = self.owner(self.layout(pointer));
         let pointers = self.registers(pointer);
@@ -190,8 +195,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         let masks = mask.map(|mask| self.registers(mask));
         let bits = memory_bits(self.dtype(result));
         let words = Words::new(bits, 1);
-        let mut registers = Vec::with_capacity(pointers.len());
-        for (register, &address) in pointers.iter().enumerate() {
+        let mut registers = Vec::with_capacity(kept.len());
+        for register in kept {
+            let address = pointers[register];
             let predicate = self.predicate(masks.as_ref().map(|masks| masks[register]), owner);
             let mut arguments: Vec<Value> = vec![address];
             for operand in &operands {
@@ -205,6 +211,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             };
             let old = [old];
             registers.extend(self.ir.unpack(&old, words, self.element_type(result), bits));
+        }
+        if let Some(copies) = &copies {
+            registers = copies.restore.apply(&registers);
         }
         // Passing on what was there takes a barrier itself.
         let passes_on = is_used(self.func, result) && owner.is_some();

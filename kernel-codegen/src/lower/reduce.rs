@@ -12,8 +12,11 @@
 //! order in both lanes of an exchange.
 
 use kernel_core::ir::{BinaryOp, ElementwiseOp, Func, Op, Operation, ParamKind, RegionId};
-use kernel_core::layout::{Dim, LayoutError, LinearLayout, ReductionPlan, SharedAccess, reduction, shared_access};
+use kernel_core::layout::{
+    Dim, LayoutError, LinearLayout, ReductionPlan, SelectLevel, SharedAccess, reduction, shared_access,
+};
 use kernel_llvm::inkwell::IntPredicate;
+use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
@@ -35,15 +38,18 @@ impl<'ctx> Lower<'_, 'ctx> {
         let plan = reduction(layout, axis).map_err(|error| self.layout_error(&error))?;
         let operands: Vec<_> = operation.operands.iter().map(|&v| self.registers(v)).collect();
         let tuple = |register: u32| operands.iter().map(|values| values[register as usize]).collect::<Tuple>();
+        let commutative = is_commutative(self.func, region);
         let mut results = Vec::with_capacity(plan.in_thread.len());
         for group in &plan.in_thread {
-            let members = group.iter().map(|&register| tuple(register)).collect();
+            let mut members: Vec<Tuple> = group.iter().map(|&register| tuple(register)).collect();
+            for turn in plan.turns.iter().filter(|_| !commutative) {
+                members = self.exchange_members(&members, turn);
+            }
             results.push(self.combine_all(region, members)?);
         }
-        let commutative = is_commutative(self.func, region);
-        for &mask in &plan.lane_masks {
+        for step in &plan.lane_steps {
             for result in &mut results {
-                *result = self.combine_lanes(region, result, mask, commutative)?;
+                *result = self.combine_lanes(region, result, step, commutative)?;
             }
         }
         if plan.crosses_warps() {
@@ -59,6 +65,29 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(value, registers);
         }
         Ok(())
+    }
+
+    /// The members of a group in another order, in the threads that the exchange is for.
+    fn exchange_members(&mut self, members: &[Tuple<'ctx>], turn: &SelectLevel) -> Vec<Tuple<'ctx>> {
+        let turned = self.is_odd(turn.lanes, turn.warps);
+        let other = |at: usize| &members[at ^ turn.xor as usize];
+        members.iter().enumerate().map(|(at, own)| self.pick(turned, other(at), own)).collect()
+    }
+
+    /// Whether an odd number of the chosen bits of lane and warp are set.
+    pub(super) fn is_odd(&self, lanes: u32, warps: u32) -> IntValue<'ctx> {
+        let bits = |mask: u32| (0..u32::BITS).map(|bit| 1 << bit).filter(move |bit| mask & bit != 0);
+        let of_lane = bits(lanes).map(|bit| (self.lane, bit));
+        let set = of_lane.chain(bits(warps).map(|bit| (self.warp, bit))).map(|(number, bit)| {
+            let masked = self.ir.and(number, self.ir.i32(bit as i32));
+            self.ir.icmp(IntPredicate::NE, masked, self.ir.i32(0))
+        });
+        set.reduce(|odd, set| self.ir.xor(odd, set)).unwrap_or_else(|| self.ir.bool(false))
+    }
+
+    /// One of two tuples.
+    pub(super) fn pick(&self, condition: IntValue<'ctx>, yes: &Tuple<'ctx>, no: &Tuple<'ctx>) -> Tuple<'ctx> {
+        yes.iter().zip(no).map(|(&yes, &no)| self.ir.select(condition, yes, no)).collect()
     }
 
     /// Combines values in order, as a tree.
@@ -87,25 +116,21 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(yields.iter().map(|&value| self.scalar(value)).collect())
     }
 
-    /// Combines a value with that of lane `own ^ mask`, to the same result in both.
+    /// Combines a value with that of lane `own ^ step.xor`, to the same result in both.
     fn combine_lanes(
         &mut self,
         region: RegionId,
         own: &Tuple<'ctx>,
-        mask: u32,
+        step: &SelectLevel,
         commutative: bool,
     ) -> Result<Tuple<'ctx>> {
-        let which = self.ir.i32(mask as i32);
+        let which = self.ir.i32(step.xor as i32);
         let other: Tuple = own.iter().map(|&v| self.shuffle(Intrinsic::ShuffleButterfly, v, which)).collect();
         if commutative {
             return self.combine(region, own, &other);
         }
-        let bit = self.ir.and(self.lane, which);
-        let upper = self.ir.icmp(IntPredicate::NE, bit, self.ir.i32(0));
-        let pick = |yes: &Tuple<'ctx>, no: &Tuple<'ctx>| -> Tuple<'ctx> {
-            yes.iter().zip(no).map(|(&yes, &no)| self.ir.select(upper, yes, no)).collect()
-        };
-        let (first, second) = (pick(&other, own), pick(own, &other));
+        let upper = self.is_odd(step.lanes, step.warps);
+        let (first, second) = (self.pick(upper, &other, own), self.pick(upper, own, &other));
         self.combine(region, &first, &second)
     }
 
@@ -144,15 +169,15 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.reading(start, bytes);
         let (count, region) = (results.len(), operation.regions[0]);
         let commutative = is_commutative(self.func, region);
-        let lanes = exchanges.first().map_or(&[][..], |(_, exchange)| &exchange.lane_masks);
+        let lanes = exchanges.first().map_or(&[][..], |(_, exchange)| &exchange.lane_steps);
         let mut combined = Vec::with_capacity(count);
         for register in 0..count {
             let members = (0..1usize << (warps as usize - lanes.len()))
                 .map(|warp| partials.iter().map(|values| values[register + warp * count]).collect())
                 .collect();
             let mut result = self.combine_all(region, members)?;
-            for &mask in lanes {
-                result = self.combine_lanes(region, &result, mask, commutative)?;
+            for step in lanes {
+                result = self.combine_lanes(region, &result, step, commutative)?;
             }
             combined.push(result);
         }
@@ -166,8 +191,8 @@ struct Exchange {
     load: SharedAccess,
     /// Values that each thread reads: its results, times the warps whose partial results it combines itself.
     registers: usize,
-    /// Masks of the lanes between which the rest of the warps is combined.
-    lane_masks: Vec<u32>,
+    /// The exchanges of lanes that combine the rest of the warps.
+    lane_steps: Vec<SelectLevel>,
 }
 
 impl Exchange {
@@ -177,12 +202,12 @@ impl Exchange {
         let warps = plan.partials.tile_shape().len() as u8 - 1;
         let order: Vec<u8> = [warps].into_iter().chain(0..warps).collect();
         let shared = shared_in_order(&plan.partials, &order)?;
-        let (readers, lane_masks) = readers(plan, warps, own_bits)?;
+        let (readers, lane_steps) = readers(plan, warps, own_bits)?;
         Ok(Exchange {
             store: shared_access(&plan.partials, &shared, elem_bits)?,
             load: shared_access(&readers, &shared, elem_bits)?,
             registers: readers.in_size(Dim::Register) as usize,
-            lane_masks,
+            lane_steps,
         })
     }
 }
@@ -206,30 +231,30 @@ fn alike_lanes(plan: &ReductionPlan) -> impl Iterator<Item = usize> {
     columns.filter(|(_, column)| **column == 0).map(|(bit, _)| bit)
 }
 
-/// Which partial results each thread reads, and the masks of the lanes between which the others are combined: per
-/// result of its own those of `1 << own_bits` warps, lanes that hold the same results those of different warps.
-/// Neighbouring warps are next to each other, so that operands keep their order.
+/// Which partial results each thread reads, and the exchanges of lanes that combine the others: per result of its own
+/// those of `1 << own_bits` warps, lanes that hold the same results those of different warps. Neighbouring warps are next
+/// to each other, so that operands keep their order.
 fn readers(
     plan: &ReductionPlan,
     axis: u8,
     own_bits: u32,
-) -> std::result::Result<(LinearLayout, Vec<u32>), LayoutError> {
+) -> std::result::Result<(LinearLayout, Vec<SelectLevel>), LayoutError> {
     let layout = plan.result.expand_dims(axis);
     let warp_bit = |bit: u32| -> Vec<u32> { (0..=axis).map(|dim| if dim == axis { 1 << bit } else { 0 }).collect() };
     let mut registers = layout.bases(Dim::Register);
     registers.extend((0..own_bits).map(warp_bit));
     let mut lanes = layout.bases(Dim::Lane);
     let across = own_bits..plan.warp_bits.count_ones();
-    let masks = across.zip(alike_lanes(plan)).map(|(bit, lane)| {
+    let steps = across.zip(alike_lanes(plan)).map(|(bit, lane)| {
         lanes[lane] = warp_bit(bit);
-        1 << lane
+        SelectLevel { xor: 1 << lane, lanes: 1 << lane, warps: 0 }
     });
-    let masks = masks.collect();
+    let steps = steps.collect();
     let others = layout.ins().map(|(dim, _)| dim).filter(|dim| !matches!(dim, Dim::Register | Dim::Lane));
     let others = others.map(|dim| (dim, layout.bases(dim)));
     let ins: Vec<_> = [(Dim::Register, registers), (Dim::Lane, lanes)].into_iter().chain(others).collect();
     let outs: Vec<_> = layout.outs().map(|(dim, _)| (dim, plan.partials.out_size(dim))).collect();
-    Ok((LinearLayout::from_bases(&ins, &outs)?, masks))
+    Ok((LinearLayout::from_bases(&ins, &outs)?, steps))
 }
 
 /// Shared memory that holds the tile of `layout` with its axes in `order`, slowest first.

@@ -5,6 +5,9 @@
 //! prefix, and the total of the block is that of both halves. Totals cross lanes by butterfly shuffles and warps
 //! through shared memory. `reverse` exchanges upper and lower.
 //!
+//! Where several hold a bit, threads have copies of each other's elements. The innermost does the exchange, and an element is
+//! in the upper half if an odd number of them is set.
+//!
 //! ```text
 //! bit of the coordinate   prefix of the upper half        total
 //! 0                       total(lower) ∘ prefix           total(lower) ∘ total(upper)
@@ -12,7 +15,6 @@
 
 use kernel_core::ir::{Operation, RegionId};
 use kernel_core::layout::{Dim, LinearLayout, WARP_SIZE};
-use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
@@ -21,12 +23,24 @@ use super::reduce::Tuple;
 use super::{Lower, Result};
 use crate::error::CodegenError;
 
-/// Who holds a bit of the coordinate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Holder {
-    Register(u32),
-    Lane(u32),
-    Warp(u32),
+/// Who holds a bit of the coordinate: these bits of the register's, lane's and warp's number.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Holders {
+    registers: u32,
+    lanes: u32,
+    warps: u32,
+}
+
+impl Holders {
+    /// Whether a register of the first thread is in the upper half.
+    fn has_upper(&self, register: usize) -> bool {
+        (register as u32 & self.registers).count_ones() % 2 == 1
+    }
+
+    /// Whether all threads have the same registers in the upper half.
+    fn are_registers(&self) -> bool {
+        self.lanes | self.warps == 0
+    }
 }
 
 /// The prefixes and block totals of a thread, per register.
@@ -51,23 +65,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             (0..count).map(|register| operands.iter().map(|values| values[register]).collect()).collect();
         let mut state = State { total: elements.clone(), prefix: elements, inside: 0 };
         let region = operation.regions[0];
-        for holder in holders {
-            match holder {
-                Holder::Register(bit) => self.scan_registers(region, &mut state, bit, reverse)?,
-                Holder::Lane(bit) => {
-                    let which = self.ir.i32(1 << bit);
-                    let upper = self.is_set(self.lane, bit);
-                    let others = self.first_of_blocks(&state, |this, _, value| {
-                        this.shuffle(Intrinsic::ShuffleButterfly, value, which)
-                    });
-                    self.scan_threads(region, &mut state, &others, upper, reverse)?;
-                }
-                Holder::Warp(bit) => {
-                    let upper = self.is_set(self.warp, bit);
-                    let others = self.exchange_warps(&state, bit);
-                    self.scan_threads(region, &mut state, &others, upper, reverse)?;
-                }
-            }
+        for holders in holders {
+            self.scan_bit(region, &mut state, holders, reverse)?;
         }
         for (index, &value) in operation.results.iter().enumerate() {
             self.set(value, state.prefix.iter().map(|tuple| tuple[index]).collect());
@@ -75,83 +74,106 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    fn is_set(&self, number: IntValue<'ctx>, bit: u32) -> IntValue<'ctx> {
-        let masked = self.ir.and(number, self.ir.i32(1 << bit));
-        self.ir.icmp(IntPredicate::NE, masked, self.ir.i32(0))
-    }
-
-    fn scan_registers(&mut self, region: RegionId, state: &mut State<'ctx>, bit: u32, reverse: bool) -> Result<()> {
-        let old = state.total.clone();
-        for register in 0..old.len() {
-            let is_upper = register >> bit & 1 == 1;
-            let block = register & !(state.inside as usize);
-            let (lower, upper) = (block & !(1 << bit), block | 1 << bit);
-            let (first, second) = if reverse { (upper, lower) } else { (lower, upper) };
-            if is_upper != reverse {
-                state.prefix[register] = self.combine(region, &old[first], &state.prefix[register].clone())?;
-            }
-            if register == lower {
-                state.total[lower] = self.combine(region, &old[first], &old[second])?;
-            }
+    /// Joins the halves that a bit of the coordinate tells apart.
+    fn scan_bit(&mut self, region: RegionId, state: &mut State<'ctx>, holders: Holders, reverse: bool) -> Result<()> {
+        let first = |mask: u32| 1 << mask.trailing_zeros();
+        let register = if holders.registers != 0 { first(holders.registers) } else { 0 };
+        if holders.are_registers() {
+            self.scan_registers(region, state, register, holders, reverse)?;
+        } else {
+            let upper = self.is_odd(holders.lanes, holders.warps);
+            let others = if register != 0 {
+                let totals = state.total.clone();
+                self.first_of_blocks(state, |_, own, index, _| totals[own ^ register as usize][index])
+            } else if holders.lanes != 0 {
+                let which = self.ir.i32(first(holders.lanes) as i32);
+                self.first_of_blocks(state, |this, _, _, value| this.shuffle(Intrinsic::ShuffleButterfly, value, which))
+            } else {
+                self.exchange_warps(state, first(holders.warps))
+            };
+            self.scan_threads(region, state, &others, (holders, upper), reverse)?;
         }
-        state.inside |= 1 << bit;
+        state.inside |= register;
         Ok(())
     }
 
-    /// What `f` makes of the total of every block, at the block's first register; others stay empty.
+    fn scan_registers(
+        &mut self,
+        region: RegionId,
+        state: &mut State<'ctx>,
+        bit: u32,
+        holders: Holders,
+        reverse: bool,
+    ) -> Result<()> {
+        let old = state.total.clone();
+        for register in 0..old.len() {
+            let own = register & !(state.inside as usize);
+            let other = own ^ bit as usize;
+            let is_later = holders.has_upper(register) != reverse;
+            let (first, second) = if is_later { (other, own) } else { (own, other) };
+            if is_later {
+                state.prefix[register] = self.combine(region, &old[first], &state.prefix[register].clone())?;
+            }
+            if register == own && own < other {
+                state.total[own] = self.combine(region, &old[first], &old[second])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What `f` makes of the total of every block, at the block's first register; others stay empty. It is given the
+    /// register, and the values of the tuple by their index.
     fn first_of_blocks(
         &mut self,
         state: &State<'ctx>,
-        f: impl Fn(&Self, usize, Value<'ctx>) -> Value<'ctx>,
+        f: impl Fn(&Self, usize, usize, Value<'ctx>) -> Value<'ctx>,
     ) -> Vec<Tuple<'ctx>> {
         let first = |register: usize| register & state.inside as usize == 0;
         let total = |(register, tuple): (usize, &Tuple<'ctx>)| match first(register) {
-            true => tuple.iter().map(|&value| f(self, register, value)).collect(),
+            true => (0..).zip(tuple).map(|(index, &value)| f(self, register, index, value)).collect(),
             false => Vec::new(),
         };
         state.total.iter().enumerate().map(total).collect()
     }
 
-    /// Joins each block with that of another thread, which holds the upper half if this one does not.
+    /// Joins each block with another one, of which only the thread knows which is the upper half.
     fn scan_threads(
         &mut self,
         region: RegionId,
         state: &mut State<'ctx>,
         others: &[Tuple<'ctx>],
-        upper: IntValue<'ctx>,
+        (holders, upper): (Holders, IntValue<'ctx>),
         reverse: bool,
     ) -> Result<()> {
-        let later = if reverse { self.ir.not(upper) } else { upper };
+        let is_turned = |register: usize| holders.has_upper(register) != reverse;
+        let turned = (0..others.len()).any(is_turned).then(|| self.ir.not(upper));
+        let later = |register: usize| turned.filter(|_| is_turned(register)).unwrap_or(upper);
         for register in 0..state.prefix.len() {
             let other = &others[register & !(state.inside as usize)];
             let joined = self.combine(region, other, &state.prefix[register].clone())?;
-            state.prefix[register] = self.pick(later, &joined, &state.prefix[register]);
+            state.prefix[register] = self.pick(later(register), &joined, &state.prefix[register]);
         }
         for register in (0..others.len()).filter(|&register| !others[register].is_empty()) {
-            let first = self.pick(later, &others[register], &state.total[register]);
-            let second = self.pick(later, &state.total[register], &others[register]);
+            let first = self.pick(later(register), &others[register], &state.total[register]);
+            let second = self.pick(later(register), &state.total[register], &others[register]);
             state.total[register] = self.combine(region, &first, &second)?;
         }
         Ok(())
     }
 
-    fn pick(&self, condition: IntValue<'ctx>, yes: &Tuple<'ctx>, no: &Tuple<'ctx>) -> Tuple<'ctx> {
-        yes.iter().zip(no).map(|(&yes, &no)| self.ir.select(condition, yes, no)).collect()
-    }
-
-    /// The totals of the thread with the same lane in warp `own ^ (1 << bit)`.
-    fn exchange_warps(&mut self, state: &State<'ctx>, bit: u32) -> Vec<Tuple<'ctx>> {
+    /// The totals of the thread with the same lane in warp `own ^ which`.
+    fn exchange_warps(&mut self, state: &State<'ctx>, which: u32) -> Vec<Tuple<'ctx>> {
         let threads = self.num_warps * WARP_SIZE;
         let mut slots: Vec<u32> = Vec::new();
         let mut bytes = 0;
-        self.first_of_blocks(state, |_, _, value| value).iter().flatten().for_each(|&value| {
+        self.first_of_blocks(state, |_, _, _, value| value).iter().flatten().for_each(|&value| {
             slots.push(bytes);
             bytes += self.bytes_of(value) * threads;
             bytes = bytes.next_multiple_of(8);
         });
         let start = self.take_scratch(bytes);
-        let partner = self.ir.xor(self.thread, self.ir.i32((WARP_SIZE << bit) as i32));
-        let blocks = self.first_of_blocks(state, |_, _, value| value);
+        let partner = self.ir.xor(self.thread, self.ir.i32((WARP_SIZE * which) as i32));
+        let blocks = self.first_of_blocks(state, |_, _, _, value| value);
         for (&value, &slot) in blocks.iter().flatten().zip(&slots) {
             let bits = self.ir.to_bits(value);
             let size = self.bytes_of(value);
@@ -192,13 +214,11 @@ impl<'ctx> Lower<'_, 'ctx> {
 }
 
 /// Who holds each bit of the coordinate along `axis`, lowest first; `None` if a basis mixes bits or axes.
-fn holders(layout: &LinearLayout, axis: u8) -> Option<Vec<Holder>> {
+fn holders(layout: &LinearLayout, axis: u8) -> Option<Vec<Holders>> {
     let out = Dim::Axis(axis);
-    let mut found = vec![None; layout.out_bits(out) as usize];
+    let mut found = vec![Holders::default(); layout.out_bits(out) as usize];
     let rank = layout.tile_shape().len() as u8;
-    for (dim, holder) in
-        [(Dim::Register, Holder::Register as fn(u32) -> Holder), (Dim::Lane, Holder::Lane), (Dim::Warp, Holder::Warp)]
-    {
+    for dim in [Dim::Register, Dim::Lane, Dim::Warp] {
         for (bit, along) in (0u32..).zip(layout.bases_along(dim, out)) {
             if along == 0 {
                 continue;
@@ -208,9 +228,13 @@ fn holders(layout: &LinearLayout, axis: u8) -> Option<Vec<Holder>> {
             if !along.is_power_of_two() || mixes {
                 return None;
             }
-            // A bit that two dimensions hold is a copy; the inner one counts.
-            found[along.trailing_zeros() as usize].get_or_insert(holder(bit));
+            let holders = &mut found[along.trailing_zeros() as usize];
+            match dim {
+                Dim::Register => holders.registers |= 1 << bit,
+                Dim::Lane => holders.lanes |= 1 << bit,
+                _ => holders.warps |= 1 << bit,
+            }
         }
     }
-    found.into_iter().collect()
+    found.iter().all(|holders| *holders != Holders::default()).then_some(found)
 }

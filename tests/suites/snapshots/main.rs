@@ -14,6 +14,7 @@
 //! A source of kernels is a test, so that sources are compiled at the same time. Files are of one version of LLVM, as
 //! another emits other code: where another is in use, the snapshots are skipped, which is said.
 
+mod factors;
 mod kernels;
 
 use std::collections::BTreeMap;

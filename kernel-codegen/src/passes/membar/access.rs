@@ -58,8 +58,6 @@ impl Slot {
 pub(super) enum Stage {
     /// The thread has done it; others know after a barrier.
     Done,
-    /// All threads know of an ordinary access, but no asynchronous operation does.
-    Unfenced,
     /// An asynchronous copy, so many groups old; in no group yet.
     Copying(Option<u8>),
     /// A product reads, so many groups old.
@@ -97,7 +95,7 @@ impl Stage {
     pub(super) fn waits(&self) -> Vec<GpuOp> {
         match self {
             // Whoever reads what a tensor copy brings has waited for its phase, in a way that is not seen here.
-            Stage::Done | Stage::Unfenced | Stage::Arriving(..) => Vec::new(),
+            Stage::Done | Stage::Arriving(..) => Vec::new(),
             Stage::Copying(_) => vec![GpuOp::AsyncCommit, GpuOp::AsyncWait { pending: 0 }],
             Stage::Multiplying(_) => vec![GpuOp::WgmmaWait { pending: 0 }],
             Stage::Storing(_) => vec![GpuOp::TmaStoreWait { pending: 0 }],
@@ -140,14 +138,12 @@ impl Access {
             let places = plan.place(self.alloc).zip(plan.place(later.alloc));
             places.is_none_or(|(a, b)| a.start < b.end && b.start < a.end)
         };
-        // What all threads know of, asynchronous operations may still not know.
-        let told = self.stage == Stage::Unfenced && later.ordinary;
-        meets && !told && (self.writes || later.writes)
+        meets && (self.writes || later.writes)
     }
 
     /// Whether a barrier is what it lacks.
     pub(super) fn needs_barrier(&self) -> bool {
-        matches!(self.stage, Stage::Done | Stage::Unfenced)
+        self.stage == Stage::Done
     }
 
     /// Whether `later` is an asynchronous operation that has to wait for a fence of those who do this.

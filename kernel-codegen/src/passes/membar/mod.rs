@@ -137,7 +137,7 @@ impl Membar<'_> {
             Self::fence(pending);
         }
         self.emit(GpuOp::Barrier, span, out);
-        self.pass_barrier(pending);
+        Self::pass_barrier(pending);
     }
 
     /// Whether asynchronous operations of the kernel have to be told of an access.
@@ -154,16 +154,10 @@ impl Membar<'_> {
         *pending = std::mem::take(pending).into_iter().map(over).collect();
     }
 
-    /// All threads meet.
-    fn pass_barrier(&self, pending: &mut Pending) {
-        let told = |access: Access| match access.stage {
-            Stage::Done | Stage::Unfenced if self.wants_fence(&access) => {
-                Some(Access { stage: Stage::Unfenced, ..access })
-            }
-            Stage::Done | Stage::Unfenced => None,
-            Stage::Copying(_) | Stage::Multiplying(_) | Stage::Arriving(..) | Stage::Storing(_) => Some(access),
-        };
-        *pending = std::mem::take(pending).into_iter().filter_map(told).collect();
+    /// All threads meet: those who are done are done for all, and for asynchronous operations, too, as a fence was passed
+    /// where one has to know.
+    fn pass_barrier(pending: &mut Pending) {
+        pending.retain(|access| !access.needs_barrier());
     }
 
     /// A barrier that a branch needs for what comes before it stands before both branches, so that both have it.
@@ -214,12 +208,10 @@ impl Membar<'_> {
                 // All threads wait, so what has arrived is there for all.
                 pending.retain(|access| match &access.stage {
                     Stage::Arriving(barrier, of) => *barrier != operands[0] || of.differs(&slot),
-                    Stage::Done | Stage::Unfenced | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_) => {
-                        true
-                    }
+                    Stage::Done | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_) => true,
                 });
             }
-            GpuOp::Barrier => self.pass_barrier(pending),
+            GpuOp::Barrier => Self::pass_barrier(pending),
             GpuOp::Fence { kind: FenceKind::ProxyAsync } => Self::fence(pending),
             GpuOp::SharedAlloc { .. }
             | GpuOp::SharedIndex
@@ -296,9 +288,7 @@ impl Membar<'_> {
         let turn = |slot: Slot| self.views.turned(id, slot);
         let stage = match access.stage {
             Stage::Arriving(barrier, slot) => Stage::Arriving(barrier, turn(slot)),
-            stage @ (Stage::Done | Stage::Unfenced | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_)) => {
-                stage
-            }
+            stage @ (Stage::Done | Stage::Copying(_) | Stage::Multiplying(_) | Stage::Storing(_)) => stage,
         };
         Access { slot: turn(access.slot), stage, ..access }
     }

@@ -267,6 +267,51 @@ fn tensor_copies_do_not_overtake_what_threads_do() {
     assert_eq!(barriers(&format!("{bars}{inside}")), "(f|tL)");
 }
 
+/// What a fence tells of is over, and it does not matter which slot the next tensor copy fills: a later one fills any.
+#[test]
+fn fences_come_behind_what_they_tell_of() {
+    let fill = "%bar: barrier[1] = barrier_alloc {slots = 1, count = 1}
+        %bytes: i32 = const 4096
+        barrier_arrive %bar, %zero, %bytes
+        tma_load %t, %v, %bar, %zero, %zero, %zero";
+    let copy = |fence: &str| {
+        format!(
+            "%t0: token = async_copy %v, %q\n%g: token = async_commit %t0\n{fence}\n\
+             %h: token = async_wait %g {{pending = 0}}\n{fill}"
+        )
+    };
+    assert_eq!(barriers(&copy("")), "cwf|t");
+    assert_eq!(barriers(&copy("fence {kind = proxy_async}")), "cfwf|t", "the copy was in flight at the first fence");
+    let turn = |name: &str| {
+        format!(
+            "%{name}n: i32 = add %{name}, %one
+             %{name}e: bool = cmp.eq %{name}n, %three
+             %{name}x: i32 = select %{name}e, %zero, %{name}n"
+        )
+    };
+    let slots = format!(
+        "%bar: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+         %bytes: i32 = const 4096
+         %r1: i32, %f1: i32 = for %zero, %n, %one, %zero, %one (%i: i32, %r: i32, %f: i32) {{
+           %sr: shared f32[32, 32] #2 = shared_index %s, %r
+           %sf: shared f32[32, 32] #2 = shared_index %s, %f
+           shared_store %w, %a
+           %l: f32[32, 32] #1 = shared_load %sr
+           %k: f32[32, 32] #1 = shared_load %w
+           barrier_arrive %bar, %zero, %bytes
+           tma_load %t, %sf, %bar, %zero, %zero, %zero
+           barrier_wait %bar, %zero, %zero
+           {}
+           {}
+           yield %rx, %fx
+         }}",
+        turn("r"),
+        turn("f")
+    );
+    // The barrier before the second load is the last one before a tensor copy fills the slot of the first load.
+    assert_eq!(barriers(&slots), "(|SLf|Lt)");
+}
+
 #[test]
 fn allocations_that_share_memory_meet() {
     let alloc = "%late: shared f32[32, 32] #2 = shared_alloc\n";

@@ -142,8 +142,8 @@ fn check_reduction(layout: &LinearLayout, axis: u8, warps: u32) {
         let mut sums: Vec<u128> = (0..warps * 32)
             .map(|thread| registers.iter().map(|&register| value(register, thread % 32, thread / 32)).sum())
             .collect();
-        for &mask in &plan.lane_masks {
-            sums = (0..sums.len()).map(|thread| sums[thread] + sums[thread ^ mask as usize]).collect();
+        for step in &plan.lane_steps {
+            sums = (0..sums.len()).map(|thread| sums[thread] + sums[thread ^ step.xor as usize]).collect();
         }
         for bit in (0..5).filter(|bit| plan.warp_bits >> bit & 1 == 1) {
             sums = (0..sums.len()).map(|thread| sums[thread] + sums[thread ^ (32 << bit)]).collect();
@@ -162,6 +162,53 @@ fn check_reduction(layout: &LinearLayout, axis: u8, warps: u32) {
     }
     assert_eq!(plan.partials.total_out_bits(), plan.result.total_out_bits() + plan.warp_bits.count_ones());
     assert!(plan.partials.is_surjective());
+}
+
+/// Threads that hold the same elements in other orders combine them in one: what a thread has combined, as coordinates.
+#[test]
+fn copies_are_combined_in_one_order() {
+    let bases = |bases: &[u32]| bases.iter().map(|&base| vec![base]).collect::<Vec<_>>();
+    for (registers, lanes, warps) in [
+        (&[1][..], [2, 4, 8, 16, 32], &[32, 64][..]),
+        (&[1, 64], [1, 2, 4, 8, 16], &[32, 64]),
+        (&[1, 2], [4, 8, 16, 32, 3], &[64, 64, 66]),
+        (&[3, 2], [4, 8, 16, 1, 32], &[64, 5]),
+        (&[], [1, 2, 4, 8, 16], &[32, 64, 32, 96]),
+        (&[1, 1], [2, 4, 8, 16, 2], &[32, 64, 99, 0]),
+    ] {
+        let ins = [(Dim::Register, bases(registers)), (Dim::Lane, bases(&lanes)), (Dim::Warp, bases(warps))];
+        let layout = LinearLayout::from_bases(&ins, &[(Dim::Axis(0), 128)]).unwrap();
+        let plan = reduction(&layout, 0).unwrap();
+        let threads: Vec<(u32, u32)> =
+            (0..1 << warps.len()).flat_map(|warp| (0..32).map(move |lane| (lane, warp))).collect();
+        let combined = |&(lane, warp): &(u32, u32)| -> Vec<u32> {
+            let mut members = plan.in_thread[0].clone();
+            for turn in plan.turns.iter().filter(|turn| turn.holds(lane, warp)) {
+                members = (0..members.len()).map(|at| members[at ^ turn.xor as usize]).collect();
+            }
+            let point = |register| [(Dim::Register, register), (Dim::Lane, lane), (Dim::Warp, warp)];
+            members.into_iter().map(|register| layout.apply_to(&point(register), Dim::Axis(0))).collect()
+        };
+        let mut values: Vec<Vec<u32>> = threads.iter().map(combined).collect();
+        for step in &plan.lane_steps {
+            let joined = threads.iter().enumerate().map(|(at, &(lane, warp))| {
+                let (own, other) = (&values[at], &values[at ^ step.xor as usize]);
+                if step.holds(lane, warp) { [&other[..], own].concat() } else { [&own[..], other].concat() }
+            });
+            values = joined.collect();
+        }
+        // Of each partial result there is one, whoever writes it.
+        let mut partials = vec![Vec::new(); 1 << plan.warp_bits.count_ones()];
+        for (&(lane, warp), value) in threads.iter().zip(values) {
+            let partial =
+                &mut partials[plan.partials.apply_to(&[(Dim::Lane, lane), (Dim::Warp, warp)], Dim::Axis(0)) as usize];
+            assert!(partial.is_empty() || *partial == value, "{layout}: {partial:?} and {value:?}");
+            *partial = value;
+        }
+        let mut all = partials.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..128).collect::<Vec<_>>(), "{layout}");
+    }
 }
 
 /// A part has of every element the thread that the tile has, wherever in the tile it begins.
