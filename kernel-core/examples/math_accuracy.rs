@@ -82,7 +82,7 @@ fn scan_in_parallel(function: MathFn, error: ApproximationError, stride: u64) ->
 fn main() {
     let stride = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_u64).max(1);
     println!("{:8} {:>6} {:>6} {:>9} {:>14} {:>6}", "function", "ex2", "rcp", "ulp", "at", "bound");
-    for function in MathFn::ALL {
+    for &function in MathFn::ALL {
         let errors: &[(f64, f64)] = match function {
             MathFn::Exp | MathFn::Exp2 | MathFn::Erf => &[(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0)],
             MathFn::Tanh | MathFn::Sigmoid => &[(0.0, 0.0), (1.0, 0.5), (1.0, -0.5), (-1.0, 0.5), (-1.0, -0.5)],

@@ -17,7 +17,7 @@ fn ulp(x: f64) -> f64 {
 }
 
 fn function_named(name: &str) -> MathFn {
-    let named = MathFn::ALL.into_iter().find(|function| format!("{function:?}") == name);
+    let named = MathFn::ALL.iter().copied().find(|function| format!("{function:?}") == name);
     named.unwrap_or_else(|| panic!("no function is called {name}"))
 }
 
