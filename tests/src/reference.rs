@@ -49,6 +49,7 @@ fn math_function(function: MathFn, x: f64) -> f64 {
         MathFn::Exp2 => x.exp2(),
         MathFn::Log => x.ln(),
         MathFn::Log2 => x.log2(),
+        MathFn::Log1p => x.ln_1p(),
         MathFn::Sin => x.sin(),
         MathFn::Cos => x.cos(),
         MathFn::Tanh => x.tanh(),

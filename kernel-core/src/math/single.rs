@@ -29,6 +29,7 @@ pub fn apply<M: FastMachine>(m: &M, function: MathFn, x: M::Float) -> M::Float {
         MathFn::Exp2 => exp2(m, x),
         MathFn::Log => log(m, x),
         MathFn::Log2 => log2(m, x),
+        MathFn::Log1p => log1p(m, x),
         MathFn::Sin => sin(m, x),
         MathFn::Cos => cos(m, x),
         MathFn::Tanh => tanh(m, x),
@@ -162,13 +163,35 @@ const LOG2: [f32; 9] =
 /// zero: too much for both.
 #[inline]
 pub fn log<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
-    let Split { exponent, excess } = split(m, x);
+    let parts = split(m, x);
+    log_of_specials(m, x, log_of_split(m, parts))
+}
+
+/// The natural logarithm of 1 + x within 2 ulp, also of tiny x: 27 instructions.
+#[inline]
+pub fn log1p<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
+    // 1 + x is rounded, which gives its exponent and says where the logarithm is no number, but has lost digits of x.
+    let sum = m.add(x, m.float(1.0));
+    let scale = exponent_field(m, sum);
+    // 2^-exponent · (1 + x) - 1, rounding once: the first term moves the exponent of x, the other is exact up to where
+    // it rounds to -1. A quarter goes round 2^-128, which is subnormal.
+    let scaled = m.from_bits(m.isub(m.to_bits(x), scale));
+    let four = m.from_bits(m.isub(m.int(i64::from(4.0_f32.to_bits())), scale));
+    let excess = m.add(scaled, m.fma(four, m.float(0.25), m.float(-1.0)));
+    let exponent = m.mul(m.from_int(scale), m.float(1.0 / 8388608.0));
+    let result = log_of_specials(m, sum, log_of_split(m, Split { exponent, excess }));
+    // The sum loses the sign of -0.
+    m.copysign(result, x)
+}
+
+/// log(2^exponent · (1 + excess)).
+#[inline]
+fn log_of_split<M: Machine<Scalar = f32>>(m: &M, Split { exponent, excess }: Split<M>) -> M::Float {
     let square = m.mul(excess, excess);
     let tail = polynomial(m, excess, &LOG);
     let tail = m.fma(tail, excess, m.float(-0.5));
     let mantissa = m.fma(tail, square, excess);
-    let result = m.fma(exponent, m.float(LN_2), mantissa);
-    log_of_specials(m, x, result)
+    m.fma(exponent, m.float(LN_2), mantissa)
 }
 
 /// The logarithm to base 2 within 2 ulp, exact on powers of two: 28 instructions.
@@ -193,13 +216,18 @@ fn split<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Split<M> {
     let tiny = m.lt(x, m.float(f32::MIN_POSITIVE));
     let x = m.select(tiny, m.mul(x, m.float(8388608.0)), x);
     let correction = m.select(tiny, m.float(-23.0), m.float(0.0));
-    // The distance from 2/3 in bit patterns has the exponent in its upper bits.
-    let bits = m.to_bits(x);
-    let distance = m.isub(bits, m.int(i64::from((2.0_f32 / 3.0).to_bits())));
-    let scale = m.and(distance, m.int(!((1 << FIELD) - 1)));
-    let mantissa = m.from_bits(m.isub(bits, scale));
+    let scale = exponent_field(m, x);
+    let mantissa = m.from_bits(m.isub(m.to_bits(x), scale));
     let exponent = m.fma(m.from_int(scale), m.float(1.0 / 8388608.0), correction);
     Split { exponent, excess: m.sub(mantissa, m.float(1.0)) }
+}
+
+/// The exponent of a positive, normal number, above the bits of the fraction.
+#[inline]
+fn exponent_field<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Int {
+    // The distance from 2/3 in bit patterns has the exponent in its upper bits.
+    let distance = m.isub(m.to_bits(x), m.int(i64::from((2.0_f32 / 3.0).to_bits())));
+    m.and(distance, m.int(!((1 << FIELD) - 1)))
 }
 
 /// Corrects the logarithm of zero (-∞), negative numbers (NaN), ∞ (∞) and NaN (NaN).

@@ -86,6 +86,8 @@ functions! { $
     Log = "log" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 27 }
     /// The logarithm to base 2.
     Log2 = "log2" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 28 }
+    /// The natural logarithm of 1 + x; accurate for tiny x too.
+    Log1p = "log1p" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 27 }
     /// The square root; for f32 the approximate one.
     // The hardware's, 2^-23 of the result.
     Sqrt = "sqrt" { single: Ulps::at_most(2.5), double: Ulps::at_most(0.5), instructions: 1 }

@@ -135,6 +135,7 @@ float_functions! {
     run_exp2: exp2;
     run_log: log;
     run_log2: log2;
+    run_log1p: log1p;
     run_sqrt: sqrt;
     run_sqrt_rn: sqrt_rn;
     run_rsqrt: rsqrt;

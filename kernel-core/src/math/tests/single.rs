@@ -18,6 +18,7 @@ fn reference(function: MathFn, x: f64) -> f64 {
         MathFn::Exp2 => x.exp2(),
         MathFn::Log => x.ln(),
         MathFn::Log2 => x.log2(),
+        MathFn::Log1p => x.ln_1p(),
         MathFn::Sin => x.sin(),
         MathFn::Cos => x.cos(),
         MathFn::Tanh => x.tanh(),
@@ -108,6 +109,7 @@ fn the_bound_of_exp_is_no_looser_than_need_be() {
 fn logarithms_are_within_their_bounds() {
     check_all(MathFn::Log);
     check_all(MathFn::Log2);
+    check_all(MathFn::Log1p);
 }
 
 #[test]
