@@ -29,6 +29,7 @@ fn reference(function: MathFn, x: f64) -> f64 {
     match function {
         MathFn::Exp => x.exp(),
         MathFn::Exp2 => x.exp2(),
+        MathFn::Expm1 => x.exp_m1(),
         MathFn::Log => x.ln(),
         MathFn::Log2 => x.log2(),
         MathFn::Log1p => x.ln_1p(),
@@ -87,9 +88,14 @@ fn main() {
         let errors: &[(f64, f64)] = match function {
             MathFn::Exp | MathFn::Exp2 | MathFn::Erf => &[(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0)],
             MathFn::Tanh | MathFn::Sigmoid => &[(0.0, 0.0), (1.0, 0.5), (1.0, -0.5), (-1.0, 0.5), (-1.0, -0.5)],
-            MathFn::Log | MathFn::Log2 | MathFn::Log1p | MathFn::Sin | MathFn::Cos | MathFn::Sqrt | MathFn::Rsqrt => {
-                &[(0.0, 0.0)]
-            }
+            MathFn::Expm1
+            | MathFn::Log
+            | MathFn::Log2
+            | MathFn::Log1p
+            | MathFn::Sin
+            | MathFn::Cos
+            | MathFn::Sqrt
+            | MathFn::Rsqrt => &[(0.0, 0.0)],
         };
         for &(ex2, rcp) in errors {
             let error = ApproximationError { ex2, rcp, ..ApproximationError::default() };

@@ -47,6 +47,7 @@ fn math_function(function: MathFn, x: f64) -> f64 {
         MathFn::Rsqrt => 1.0 / x.sqrt(),
         MathFn::Exp => x.exp(),
         MathFn::Exp2 => x.exp2(),
+        MathFn::Expm1 => x.exp_m1(),
         MathFn::Log => x.ln(),
         MathFn::Log2 => x.log2(),
         MathFn::Log1p => x.ln_1p(),

@@ -32,6 +32,7 @@ pub fn apply<M: Machine<Scalar = f64>>(m: &M, function: MathFn, x: M::Float) -> 
     match function {
         MathFn::Exp => exp(m, x),
         MathFn::Exp2 => exp2(m, x),
+        MathFn::Expm1 => expm1(m, x),
         MathFn::Log => log(m, x),
         MathFn::Log2 => log2(m, x),
         MathFn::Log1p => log1p(m, x),
@@ -143,6 +144,23 @@ pub fn exp2<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
     let fraction = exp_minus_one(m, high, low);
     or_nan(m, x, scale(m, Power { power: rounded_to_int(m, rounded), fraction }))
 }
+
+/// e^x - 1 within 2 ulp, also of tiny x.
+#[inline]
+pub fn expm1<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
+    // Below -38 the result rounds to -1, above 710 it is infinite.
+    let clamped = m.max(m.min(x, m.float(710.0)), m.float(-38.0));
+    let Power { power, fraction } = exp_split(m, clamped);
+    // Half of 2^power · (1 + fraction) - 1, because 2^1024 is no number.
+    let half = power_of_two(m, m.isub(power, m.int(1)));
+    let result = m.fma(half, fraction, m.sub(half, m.float(0.5)));
+    let result = m.add(result, result);
+    // Halves of subnormal numbers lose a bit, and the sum the sign of -0. NaN compares false and stays NaN.
+    m.select(m.lt(m.float(EXPM1_IS_X), m.abs(x)), result, x)
+}
+
+/// 2^-54: up to here e^x - 1 rounds to x.
+const EXPM1_IS_X: f64 = 1.0 / 18014398509481984.0;
 
 /// 1 / (1 + e^-x) within 3 ulp, also where it is tiny.
 #[inline]

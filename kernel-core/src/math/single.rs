@@ -16,6 +16,8 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LOG2_E_LOW: f32 = 1.925963e-8;
 /// ln(2) rounded to f32.
 const LN_2: f32 = std::f32::consts::LN_2;
+/// What rounding [`LN_2`] lost.
+const LN_2_LOW: f32 = -1.9046543e-9;
 /// The exponent bias of f32.
 const BIAS: f32 = 127.0;
 /// Bits below the exponent.
@@ -27,6 +29,7 @@ pub fn apply<M: FastMachine>(m: &M, function: MathFn, x: M::Float) -> M::Float {
     match function {
         MathFn::Exp => exp(m, x),
         MathFn::Exp2 => exp2(m, x),
+        MathFn::Expm1 => expm1(m, x),
         MathFn::Log => log(m, x),
         MathFn::Log2 => log2(m, x),
         MathFn::Log1p => log1p(m, x),
@@ -92,6 +95,35 @@ fn exp_nonpositive<M: FastMachine>(m: &M, x: M::Float) -> M::Float {
     let scale = m.from_bits(m.shl_by(m.to_bits(rounded), FIELD));
     m.mul(m.ex2_approx_ftz(fraction), scale)
 }
+
+/// (e^r - 1 - r) / r² for |r| ≤ ln(2)/2, to 2^-28.8 of e^r - 1.
+const EXPM1: [f32; 6] = [0.5, 0.16666666, 0.041666362, 0.00833339, 0.0013940628, 0.00019845879];
+
+/// e^x - 1 within 2 ulp, also of tiny x: 19 instructions.
+///
+/// `ex2` loses the digits that the subtraction leaves, so this is a polynomial over the whole range.
+#[inline]
+pub fn expm1<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
+    // Below -18 the result rounds to -1, above 89 it is infinite.
+    let clamped = m.max(m.min(x, m.float(89.0)), m.float(-18.0));
+    // The sum's low bits are the biased exponent of 2^(integer - 1): 2^128 is no number.
+    let rounder = m.float(SINGLE_ROUNDER + BIAS - 1.0);
+    let rounded = m.fma(clamped, m.float(LOG2_E), rounder);
+    let integer = m.sub(rounded, rounder);
+    let half = m.from_bits(m.shl_by(m.to_bits(rounded), FIELD));
+    let rest = m.fma(integer, m.float(-LN_2), clamped);
+    let rest = m.fma(integer, m.float(-LN_2_LOW), rest);
+    let square = m.mul(rest, rest);
+    let fraction = m.fma(polynomial(m, rest, &EXPM1), square, rest);
+    // Half of 2^integer · (1 + fraction) - 1.
+    let result = m.fma(half, fraction, m.sub(half, m.float(0.5)));
+    let result = m.add(result, result);
+    // Halves of subnormal numbers lose a bit, and the sum the sign of -0. NaN compares false and stays NaN.
+    m.select(m.lt(m.float(EXPM1_IS_X), m.abs(x)), result, x)
+}
+
+/// 2^-25: up to here e^x - 1 rounds to x.
+const EXPM1_IS_X: f32 = 1.0 / 33554432.0;
 
 /// 1 / (1 + e^-x) within 4.5 ulp, also where it is tiny: 15 instructions, two of them `ex2` and
 /// `rcp`. Within 2.5 ulp if those two are correctly rounded: where the result has just left the

@@ -82,6 +82,9 @@ functions! { $
     Exp = "exp" { single: Ulps::growing(2.0, 1.25), double: Ulps::at_most(1.0), instructions: 2 }
     /// 2 to the power of x.
     Exp2 = "exp2" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 1 }
+    /// e to the power of x, less 1; accurate for tiny x too.
+    // A rounding of the fraction, doubled where e^x is just below √2, and two of sums.
+    Expm1 = "expm1" { single: Ulps::at_most(2.0), double: Ulps::at_most(2.0), instructions: 19 }
     /// The natural logarithm.
     Log = "log" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 27 }
     /// The logarithm to base 2.

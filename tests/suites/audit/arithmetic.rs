@@ -133,6 +133,7 @@ fn check_function(
 float_functions! {
     run_exp: exp;
     run_exp2: exp2;
+    run_expm1: expm1;
     run_log: log;
     run_log2: log2;
     run_log1p: log1p;
