@@ -153,17 +153,7 @@ pub fn unary(op: UnaryOp, a: Fact, dtype: DType) -> Option<Fact> {
         // Correctly rounded, and so inexact for most.
         UnaryOp::SqrtRn if a.low >= 0.0 => Fact { low: 0.0, high: a.high.max(1.0), step: None, ..a },
         UnaryOp::SqrtRn => return Some(Fact::any(dtype)),
-        UnaryOp::Exp
-        | UnaryOp::Exp2
-        | UnaryOp::Log
-        | UnaryOp::Log2
-        | UnaryOp::Sqrt
-        | UnaryOp::Rsqrt
-        | UnaryOp::Sin
-        | UnaryOp::Cos
-        | UnaryOp::Tanh
-        | UnaryOp::Erf
-        | UnaryOp::Sigmoid => return None,
+        UnaryOp::Math(_) => return None,
     };
     Some(fact.in_dtype(dtype))
 }

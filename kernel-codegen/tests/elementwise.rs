@@ -8,6 +8,7 @@ use kernel_core::ir::{
     BinaryOp, BoundFunc, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
     Func, Level, MemoryOp, Op, ParamKind, Safety, Span, UnaryOp, ValueId,
 };
+use kernel_core::math::MathFn;
 
 const AT: Span = Span::UNKNOWN;
 const SIZE: i64 = 256;
@@ -189,8 +190,11 @@ fn every_operation_on_every_dtype_does_what_the_interpreter_does() {
 
 #[test]
 fn an_exponential_is_a_product_and_what_ptxas_makes_of_its_instruction() {
-    let compiled =
-        support::compile_for_hopper(&kernel("exp", DType::F32, &[(ElementwiseOp::Unary { op: UnaryOp::Exp }, 1)]));
+    let compiled = support::compile_for_hopper(&kernel(
+        "exp",
+        DType::F32,
+        &[(ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Exp) }, 1)],
+    ));
     let exponential = ["ex2.approx.ftz.f32", "setp.lt.f32", "@%small mul.rn.f32"];
     assert_eq!(exponential.map(|op| support::count(&compiled.ptx, op)), [2, 2, 4], "{}", compiled.ptx);
     let arithmetic = ["mul.rn.f32", "fma.rn.f32", "add.rn.f32"].map(|op| support::count(&compiled.ptx, op));
@@ -202,7 +206,7 @@ fn an_exponential_is_a_product_and_what_ptxas_makes_of_its_instruction() {
 #[test]
 fn the_long_way_of_angles_is_behind_one_branch_per_tile() {
     for dtype in [DType::F32, DType::F64, DType::BF16] {
-        let sin = (ElementwiseOp::Unary { op: UnaryOp::Sin }, 1);
+        let sin = (ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Sin) }, 1);
         let options = Options { num_warps: 1, ..Options::default() };
         let compiled = compile(&kernel("sin", dtype, &[sin]), &Target::sm_90a(), &options).unwrap();
         let before: String = compiled.ptx.lines().take_while(|line| !line.contains("bra")).collect();

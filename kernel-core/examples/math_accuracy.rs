@@ -29,8 +29,10 @@ fn reference(function: MathFn, x: f64) -> f64 {
     match function {
         MathFn::Exp => x.exp(),
         MathFn::Exp2 => x.exp2(),
+        MathFn::Expm1 => x.exp_m1(),
         MathFn::Log => x.ln(),
         MathFn::Log2 => x.log2(),
+        MathFn::Log1p => x.ln_1p(),
         MathFn::Sin => x.sin(),
         MathFn::Cos => x.cos(),
         MathFn::Tanh => x.tanh(),
@@ -82,11 +84,18 @@ fn scan_in_parallel(function: MathFn, error: ApproximationError, stride: u64) ->
 fn main() {
     let stride = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_u64).max(1);
     println!("{:8} {:>6} {:>6} {:>9} {:>14} {:>6}", "function", "ex2", "rcp", "ulp", "at", "bound");
-    for function in MathFn::ALL {
+    for &function in MathFn::ALL {
         let errors: &[(f64, f64)] = match function {
             MathFn::Exp | MathFn::Exp2 | MathFn::Erf => &[(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0)],
             MathFn::Tanh | MathFn::Sigmoid => &[(0.0, 0.0), (1.0, 0.5), (1.0, -0.5), (-1.0, 0.5), (-1.0, -0.5)],
-            MathFn::Log | MathFn::Log2 | MathFn::Sin | MathFn::Cos | MathFn::Sqrt | MathFn::Rsqrt => &[(0.0, 0.0)],
+            MathFn::Expm1
+            | MathFn::Log
+            | MathFn::Log2
+            | MathFn::Log1p
+            | MathFn::Sin
+            | MathFn::Cos
+            | MathFn::Sqrt
+            | MathFn::Rsqrt => &[(0.0, 0.0)],
         };
         for &(ex2, rcp) in errors {
             let error = ApproximationError { ex2, rcp, ..ApproximationError::default() };

@@ -1,9 +1,10 @@
 //! The operations that a kernel may call, one row each: spelling, arguments and what the checker does with them.
 //!
 //! Every operation is a function; where the row says so it is also a method of its first argument.
-//! Adding an operation whose kind exists is one row here.
+//! Adding an operation whose kind exists is one row here; elementary functions have theirs in [`kernel_core::math`].
 
 use kernel_core::ir::{AtomicOp, BinaryOp, HintKind, UnaryOp};
+use kernel_core::math::MathFn;
 
 /// What a call does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,8 +170,8 @@ const AXES: &[&str] = &["axis", "keep_dims"];
 const SCAN: &[&str] = &["axis", "reverse"];
 const ATOMIC: &[&str] = &["mask", "order", "scope"];
 
-/// All operations.
-pub const ROWS: &[Row] = &[
+/// All operations but the elementary functions.
+const OPERATIONS: &[Row] = &[
     row("program_id", Call::ProgramId, &["axis"]).function(),
     row("num_programs", Call::NumPrograms, &["axis"]).function(),
     row("arange", Call::Arange, &["lo", "hi"]).function(),
@@ -182,18 +183,7 @@ pub const ROWS: &[Row] = &[
     row("abs", Call::Unary(UnaryOp::Abs), X),
     row("floor", Call::Unary(UnaryOp::Floor), X),
     row("ceil", Call::Unary(UnaryOp::Ceil), X),
-    row("exp", Call::Unary(UnaryOp::Exp), X),
-    row("exp2", Call::Unary(UnaryOp::Exp2), X),
-    row("log", Call::Unary(UnaryOp::Log), X),
-    row("log2", Call::Unary(UnaryOp::Log2), X),
-    row("sqrt", Call::Unary(UnaryOp::Sqrt), X),
     row("sqrt_rn", Call::Unary(UnaryOp::SqrtRn), X),
-    row("rsqrt", Call::Unary(UnaryOp::Rsqrt), X),
-    row("sin", Call::Unary(UnaryOp::Sin), X),
-    row("cos", Call::Unary(UnaryOp::Cos), X),
-    row("tanh", Call::Unary(UnaryOp::Tanh), X),
-    row("erf", Call::Unary(UnaryOp::Erf), X),
-    row("sigmoid", Call::Unary(UnaryOp::Sigmoid), X),
     row("minimum", Call::Extreme(BinaryOp::Min, BinaryOp::MinNan), AB).options(&["propagate_nan"]),
     row("maximum", Call::Extreme(BinaryOp::Max, BinaryOp::MaxNan), AB).options(&["propagate_nan"]),
     row("div_rn", Call::Binary(BinaryOp::DivRn), AB),
@@ -233,6 +223,23 @@ pub const ROWS: &[Row] = &[
     row("assume", Call::Assume, &["condition"]).function(),
 ];
 
+/// The elementary functions, under their names in the text form.
+static FUNCTIONS: [Row; MathFn::ALL.len()] = {
+    let mut rows = [row("", Call::ProgramId, X); MathFn::ALL.len()];
+    let mut at = 0;
+    while at < rows.len() {
+        let function = MathFn::ALL[at];
+        rows[at] = row(function.name(), Call::Unary(UnaryOp::Math(function)), X);
+        at += 1;
+    }
+    rows
+};
+
+/// All operations.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    OPERATIONS.iter().chain(&FUNCTIONS)
+}
+
 const COORDINATES: &[&str] = &["[i, j]"];
 const BLOCK: &[&str] = &["[i, j]", "value"];
 
@@ -258,5 +265,5 @@ pub fn find_desc(name: &str) -> Option<&'static Row> {
 
 /// The row of that name.
 pub fn find(name: &str) -> Option<&'static Row> {
-    ROWS.iter().find(|row| row.name == name)
+    rows().find(|row| row.name == name)
 }

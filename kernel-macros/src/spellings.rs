@@ -45,9 +45,8 @@ pub const SPELLINGS: &[Spelling] = &[
     row("ln", "x", "log({x})"),
     row("log10", "x", "log2({x}) * 0.30102999566"),
     row("exp10", "x", "exp2({x} * 3.32192809489)"),
-    row("log1p", "x", "select(1.0 + {x} == 1.0, {x}, log(1.0 + {x}) * ({x} / (1.0 + {x} - 1.0)))")
-        .but(" for a finite `x`"),
-    row("expm1", "x", "select(abs({x}) < 0.5, 2.0 * tanh(0.5 * {x}) / (1.0 - tanh(0.5 * {x})), exp({x}) - 1.0)"),
+    row("ln_1p", "x", "log1p({x})"),
+    row("exp_m1", "x", "expm1({x})"),
     row("sinh", "x", "select(abs({x}) < 1.0, 2.0 * tanh(0.5 * {x}) / (1.0 - tanh(0.5 * {x}) * tanh(0.5 * {x})), 0.5 * exp({x}) - 0.5 * exp(-{x}))")
         .but(", infinite from `abs(x)` = 88.8 on"),
     row("cosh", "x", "0.5 * exp({x}) + 0.5 * exp(-{x})").but(", infinite from `abs(x)` = 88.8 on"),

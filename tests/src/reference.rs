@@ -29,30 +29,36 @@ pub fn unary(op: UnaryOp, dtype: DType, x: u64) -> Answer {
     }
     let v = to_f64(dtype, x);
     let sign = 1u64 << (dtype.bits() - 1);
-    let near = |exact: f64, function: MathFn| Answer::Near(exact, ulp_bound_at(function, float_ty(dtype), v));
     match op {
         UnaryOp::Neg => Answer::Exactly(x ^ sign),
         UnaryOp::Abs => Answer::Exactly(x & !sign),
         UnaryOp::Floor => Answer::Exactly(from_f64(dtype, v.floor())),
         UnaryOp::Ceil => Answer::Exactly(from_f64(dtype, v.ceil())),
         UnaryOp::SqrtRn => Answer::Exactly(from_f64(dtype, v.sqrt())),
-        UnaryOp::Sqrt => near(v.sqrt(), MathFn::Sqrt),
-        UnaryOp::Rsqrt => near(1.0 / v.sqrt(), MathFn::Rsqrt),
-        UnaryOp::Exp => near(v.exp(), MathFn::Exp),
-        UnaryOp::Exp2 => near(v.exp2(), MathFn::Exp2),
-        UnaryOp::Log => near(v.ln(), MathFn::Log),
-        UnaryOp::Log2 => near(v.log2(), MathFn::Log2),
-        UnaryOp::Sin => near(v.sin(), MathFn::Sin),
-        UnaryOp::Cos => near(v.cos(), MathFn::Cos),
-        UnaryOp::Tanh => near(v.tanh(), MathFn::Tanh),
-        // Below 1e-10 the cubic term is lost in rounding; `libm` is off by several ulps for tiny numbers.
-        UnaryOp::Erf if v.abs() < 1e-10 => near(v * std::f64::consts::FRAC_2_SQRT_PI, MathFn::Erf),
-        UnaryOp::Erf => near(libm::erf(v), MathFn::Erf),
-        UnaryOp::Sigmoid => {
-            let exact = if v < 0.0 { v.exp() / (1.0 + v.exp()) } else { 1.0 / (1.0 + (-v).exp()) };
-            near(exact, MathFn::Sigmoid)
-        }
+        UnaryOp::Math(function) => Answer::Near(math_function(function, v), ulp_bound_at(function, float_ty(dtype), v)),
         UnaryOp::Not => panic!("`not` is not defined for floats"),
+    }
+}
+
+/// An elementary function, far closer to the exact value than any bound.
+fn math_function(function: MathFn, x: f64) -> f64 {
+    match function {
+        MathFn::Sqrt => x.sqrt(),
+        MathFn::Rsqrt => 1.0 / x.sqrt(),
+        MathFn::Exp => x.exp(),
+        MathFn::Exp2 => x.exp2(),
+        MathFn::Expm1 => x.exp_m1(),
+        MathFn::Log => x.ln(),
+        MathFn::Log2 => x.log2(),
+        MathFn::Log1p => x.ln_1p(),
+        MathFn::Sin => x.sin(),
+        MathFn::Cos => x.cos(),
+        MathFn::Tanh => x.tanh(),
+        // Below 1e-10 the cubic term is lost in rounding; `libm` is off by several ulps for tiny numbers.
+        MathFn::Erf if x.abs() < 1e-10 => x * std::f64::consts::FRAC_2_SQRT_PI,
+        MathFn::Erf => libm::erf(x),
+        MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
+        MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }
 }
 
@@ -62,20 +68,9 @@ fn int_unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
         UnaryOp::Neg => from_int(dtype, -v),
         UnaryOp::Abs => from_int(dtype, v.abs()),
         UnaryOp::Not => !x & mask(dtype),
-        UnaryOp::Floor
-        | UnaryOp::Ceil
-        | UnaryOp::Exp
-        | UnaryOp::Exp2
-        | UnaryOp::Log
-        | UnaryOp::Log2
-        | UnaryOp::Sqrt
-        | UnaryOp::SqrtRn
-        | UnaryOp::Rsqrt
-        | UnaryOp::Sin
-        | UnaryOp::Cos
-        | UnaryOp::Tanh
-        | UnaryOp::Erf
-        | UnaryOp::Sigmoid => panic!("{} is not defined for integers", op.name()),
+        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => {
+            panic!("{} is not defined for integers", op.name())
+        }
     }
 }
 

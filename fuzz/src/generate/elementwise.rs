@@ -106,26 +106,14 @@ pub fn rough(w: &mut Writer) -> Option<()> {
         DType::F64 => FloatTy::F64,
         _ => FloatTy::F32,
     };
-    let (op, function) = w.random.pick(&[
-        (UnaryOp::Exp, MathFn::Exp),
-        (UnaryOp::Exp2, MathFn::Exp2),
-        (UnaryOp::Log, MathFn::Log),
-        (UnaryOp::Log2, MathFn::Log2),
-        (UnaryOp::Sqrt, MathFn::Sqrt),
-        (UnaryOp::Rsqrt, MathFn::Rsqrt),
-        (UnaryOp::Sin, MathFn::Sin),
-        (UnaryOp::Cos, MathFn::Cos),
-        (UnaryOp::Tanh, MathFn::Tanh),
-        (UnaryOp::Erf, MathFn::Erf),
-        (UnaryOp::Sigmoid, MathFn::Sigmoid),
-    ]);
+    let function = w.random.pick(MathFn::ALL);
     let quotient = w.random.chance(20);
     let (result, bound) = if quotient {
         let shape = w.shape(value);
         let by = w.filled(3.0, dtype, &shape);
         (w.raw(Op::binary(BinaryOp::Div), &[value, by], &[])?[0], divide_ulp_bound(ty))
     } else {
-        (w.raw(Op::unary(op), &[value], &[])?[0], ulp_bound(function, ty))
+        (w.raw(Op::unary(UnaryOp::Math(function)), &[value], &[])?[0], ulp_bound(function, ty))
     };
     w.has(Feature::Rough);
     w.know(result, Fact::any(dtype));

@@ -148,17 +148,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             UnaryOp::Floor => ir.float_call(Intrinsic::Floor, &[wide()]),
             UnaryOp::Ceil => ir.float_call(Intrinsic::Ceil, &[wide()]),
             UnaryOp::SqrtRn => ir.float_call(Intrinsic::Sqrt, &[wide()]),
-            UnaryOp::Exp => self.function(MathFn::Exp, wide()),
-            UnaryOp::Exp2 => self.function(MathFn::Exp2, wide()),
-            UnaryOp::Log => self.function(MathFn::Log, wide()),
-            UnaryOp::Log2 => self.function(MathFn::Log2, wide()),
-            UnaryOp::Sqrt => self.function(MathFn::Sqrt, wide()),
-            UnaryOp::Rsqrt => self.function(MathFn::Rsqrt, wide()),
-            UnaryOp::Sin => self.function(MathFn::Sin, wide()),
-            UnaryOp::Cos => self.function(MathFn::Cos, wide()),
-            UnaryOp::Tanh => self.function(MathFn::Tanh, wide()),
-            UnaryOp::Erf => self.function(MathFn::Erf, wide()),
-            UnaryOp::Sigmoid => self.function(MathFn::Sigmoid, wide()),
+            UnaryOp::Math(function) => self.function(function, wide()),
             UnaryOp::Not => {
                 ir.bug("`not` of a float");
                 narrow
@@ -183,20 +173,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             UnaryOp::Abs if dtype.is_signed_int() => ir.int_call(Intrinsic::SMax, &[a, negated()]),
             UnaryOp::Abs => a,
             UnaryOp::Not => ir.not(a),
-            UnaryOp::Floor
-            | UnaryOp::Ceil
-            | UnaryOp::Exp
-            | UnaryOp::Exp2
-            | UnaryOp::Log
-            | UnaryOp::Log2
-            | UnaryOp::Sqrt
-            | UnaryOp::SqrtRn
-            | UnaryOp::Rsqrt
-            | UnaryOp::Sin
-            | UnaryOp::Cos
-            | UnaryOp::Tanh
-            | UnaryOp::Erf
-            | UnaryOp::Sigmoid => {
+            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => {
                 ir.bug(format!("`{}` of an integer", op.name()));
                 a
             }
@@ -300,8 +277,8 @@ impl<'ctx> Lower<'_, 'ctx> {
 /// The operations that are lowered for all registers of a tile together.
 fn wave(op: &ElementwiseOp) -> Option<math::Wave> {
     match op {
-        ElementwiseOp::Unary { op: UnaryOp::Sin } => Some(math::Wave::Sin),
-        ElementwiseOp::Unary { op: UnaryOp::Cos } => Some(math::Wave::Cos),
+        ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Sin) } => Some(math::Wave::Sin),
+        ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Cos) } => Some(math::Wave::Cos),
         ElementwiseOp::Unary { .. }
         | ElementwiseOp::Binary { .. }
         | ElementwiseOp::Compare { .. }

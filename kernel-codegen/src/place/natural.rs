@@ -61,18 +61,7 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
     match op {
         ElementwiseOp::Unary { op } => match op {
             UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not | UnaryOp::Floor | UnaryOp::Ceil => true,
-            UnaryOp::Exp
-            | UnaryOp::Exp2
-            | UnaryOp::Log
-            | UnaryOp::Log2
-            | UnaryOp::Sqrt
-            | UnaryOp::SqrtRn
-            | UnaryOp::Rsqrt
-            | UnaryOp::Sin
-            | UnaryOp::Cos
-            | UnaryOp::Tanh
-            | UnaryOp::Erf
-            | UnaryOp::Sigmoid => false,
+            UnaryOp::SqrtRn | UnaryOp::Math(_) => false,
         },
         ElementwiseOp::Binary { op } => match op {
             BinaryOp::Div | BinaryOp::Rem => !float,

@@ -7,7 +7,7 @@
 use half::{bf16, f16};
 
 use crate::ir::{BinaryOp, CmpOp, DType, UnaryOp};
-use crate::math::{MathFn, evaluate_f32, evaluate_f64};
+use crate::math::{evaluate_f32, evaluate_f64, specialise};
 use crate::num::{F8E4M3, F8E5M2};
 
 use super::lanes::{
@@ -217,20 +217,7 @@ fn int_unary<T: Int>(op: UnaryOp) -> Option<Fn1> {
         UnaryOp::Neg => Some(lift1(T::neg)),
         UnaryOp::Abs => Some(lift1(T::abs)),
         UnaryOp::Not => Some(lift1(T::not)),
-        UnaryOp::Floor
-        | UnaryOp::Ceil
-        | UnaryOp::Exp
-        | UnaryOp::Exp2
-        | UnaryOp::Log
-        | UnaryOp::Log2
-        | UnaryOp::Sqrt
-        | UnaryOp::SqrtRn
-        | UnaryOp::Rsqrt
-        | UnaryOp::Sin
-        | UnaryOp::Cos
-        | UnaryOp::Tanh
-        | UnaryOp::Erf
-        | UnaryOp::Sigmoid => None,
+        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => None,
     }
 }
 
@@ -241,17 +228,8 @@ macro_rules! float_unary {
             UnaryOp::Abs => $lift(|x: $ty| x.abs()),
             UnaryOp::Floor => $lift(|x: $ty| x.floor()),
             UnaryOp::Ceil => $lift(|x: $ty| x.ceil()),
-            UnaryOp::Exp => $lift(|x: $ty| $evaluate(MathFn::Exp, x)),
-            UnaryOp::Exp2 => $lift(|x: $ty| $evaluate(MathFn::Exp2, x)),
-            UnaryOp::Log => $lift(|x: $ty| $evaluate(MathFn::Log, x)),
-            UnaryOp::Log2 => $lift(|x: $ty| $evaluate(MathFn::Log2, x)),
-            UnaryOp::Sqrt | UnaryOp::SqrtRn => $lift(|x: $ty| x.sqrt()),
-            UnaryOp::Rsqrt => $lift(|x: $ty| $evaluate(MathFn::Rsqrt, x)),
-            UnaryOp::Sin => $lift(|x: $ty| $evaluate(MathFn::Sin, x)),
-            UnaryOp::Cos => $lift(|x: $ty| $evaluate(MathFn::Cos, x)),
-            UnaryOp::Tanh => $lift(|x: $ty| $evaluate(MathFn::Tanh, x)),
-            UnaryOp::Erf => $lift(|x: $ty| $evaluate(MathFn::Erf, x)),
-            UnaryOp::Sigmoid => $lift(|x: $ty| $evaluate(MathFn::Sigmoid, x)),
+            UnaryOp::SqrtRn => $lift(|x: $ty| x.sqrt()),
+            UnaryOp::Math(function) => specialise!(function, F => $lift(|x: $ty| $evaluate(F, x))),
             UnaryOp::Not => return None,
         })
     };
@@ -266,21 +244,7 @@ fn f8_unary<H: Half>(op: UnaryOp) -> Option<Fn1> {
     match op {
         UnaryOp::Neg => Some(lift1(|x: u8| x ^ 0x80)),
         UnaryOp::Abs => Some(lift1(|x: u8| x & 0x7f)),
-        UnaryOp::Not
-        | UnaryOp::Floor
-        | UnaryOp::Ceil
-        | UnaryOp::Exp
-        | UnaryOp::Exp2
-        | UnaryOp::Log
-        | UnaryOp::Log2
-        | UnaryOp::Sqrt
-        | UnaryOp::SqrtRn
-        | UnaryOp::Rsqrt
-        | UnaryOp::Sin
-        | UnaryOp::Cos
-        | UnaryOp::Tanh
-        | UnaryOp::Erf
-        | UnaryOp::Sigmoid => half_unary::<H>(op),
+        UnaryOp::Not | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => half_unary::<H>(op),
     }
 }
 

@@ -80,20 +80,7 @@ impl UnaryOp {
             UnaryOp::Neg => Needs::Bound(Bound::Signed),
             UnaryOp::Abs => Needs::Bound(Bound::Num),
             UnaryOp::Not => Needs::Bits,
-            UnaryOp::Floor
-            | UnaryOp::Ceil
-            | UnaryOp::Exp
-            | UnaryOp::Exp2
-            | UnaryOp::Log
-            | UnaryOp::Log2
-            | UnaryOp::Sqrt
-            | UnaryOp::SqrtRn
-            | UnaryOp::Rsqrt
-            | UnaryOp::Sin
-            | UnaryOp::Cos
-            | UnaryOp::Tanh
-            | UnaryOp::Erf
-            | UnaryOp::Sigmoid => Needs::Bound(Bound::Float),
+            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => Needs::Bound(Bound::Float),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What operations carry as attributes: constants, and sets of named choices such as the unary operations.
 //!
 //! Each choice is declared once with the name that the text form prints, from which its printer and its parser follow:
-//! [`UnaryOp::Exp`] is printed as `exp`, and [`CacheModifier::Cg`] as `cache = cg`.
+//! [`UnaryOp::Neg`] is printed as `neg`, and [`CacheModifier::Cg`] as `cache = cg`.
 
 use super::table::name_enum;
+use crate::math::MathFn;
 
 /// A constant: a truth value, an integer or a float, to be read in the dtype beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -55,30 +56,11 @@ name_enum! {
     Floor = "floor";
     /// Rounds up to an integral value (floats).
     Ceil = "ceil";
-    /// e to the power of x (floats).
-    Exp = "exp";
-    /// 2 to the power of x (floats).
-    Exp2 = "exp2";
-    /// Natural logarithm (floats).
-    Log = "log";
-    /// Logarithm to base 2 (floats).
-    Log2 = "log2";
-    /// Square root, the hardware's fast form on f32 (floats).
-    Sqrt = "sqrt";
     /// Square root, correctly rounded (floats).
     SqrtRn = "sqrt_rn";
-    /// 1 / square root (floats).
-    Rsqrt = "rsqrt";
-    /// Sine of an angle in radians (floats).
-    Sin = "sin";
-    /// Cosine of an angle in radians (floats).
-    Cos = "cos";
-    /// Hyperbolic tangent (floats).
-    Tanh = "tanh";
-    /// Error function (floats).
-    Erf = "erf";
-    /// 1 / (1 + exp(-x)) (floats).
-    Sigmoid = "sigmoid";
+    ..
+    /// An elementary function (floats).
+    Math(MathFn);
 }
 
 name_enum! {

@@ -20,6 +20,33 @@ impl FloatTy {
     pub const ALL: [Self; 4] = [Self::F16, Self::Bf16, Self::F32, Self::F64];
 }
 
+/// Below -104 and above 88.8 the exponentials of f32 are 0 and ∞.
+const LARGEST_EXPONENT: f64 = 104.0;
+
+/// A bound of an error, in units in the last place of the exact result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ulps {
+    always: f64,
+    per_unit: f64,
+}
+
+impl Ulps {
+    /// The same bound for all arguments.
+    pub const fn at_most(ulps: f64) -> Ulps {
+        Ulps { always: ulps, per_unit: 0.0 }
+    }
+
+    /// A bound that grows with the magnitude of the argument of an f32 exponential, as far as its results are numbers.
+    pub const fn growing(ulps: f64, per_unit: f64) -> Ulps {
+        Ulps { always: ulps, per_unit }
+    }
+
+    /// The bound at an argument.
+    pub const fn at(self, x: f64) -> f64 {
+        self.always + self.per_unit * x.abs().min(LARGEST_EXPONENT)
+    }
+}
+
 /// The largest error of `function` at any argument, in units in the last place of the exact
 /// result: the largest [`ulp_bound_at`].
 ///
@@ -48,10 +75,10 @@ pub const fn ulp_bound(function: MathFn, ty: FloatTy) -> f64 {
 /// ```
 pub const fn ulp_bound_at(function: MathFn, ty: FloatTy, x: f64) -> f64 {
     match ty {
-        FloatTy::F16 => rounded_from_f32(single_bound(function, x), 24 - 11),
-        FloatTy::Bf16 => rounded_from_f32(single_bound(function, x), 24 - 8),
-        FloatTy::F32 => single_bound(function, x),
-        FloatTy::F64 => double_bound(function),
+        FloatTy::F16 => rounded_from_f32(function.row().single.at(x), 24 - 11),
+        FloatTy::Bf16 => rounded_from_f32(function.row().single.at(x), 24 - 8),
+        FloatTy::F32 => function.row().single.at(x),
+        FloatTy::F64 => function.row().double.at(x),
     }
 }
 
@@ -69,39 +96,4 @@ pub const fn divide_ulp_bound(ty: FloatTy) -> f64 {
 /// The error in ulps of a type with `fewer_bits` bits less than f32, after one more rounding.
 const fn rounded_from_f32(ulps: f64, fewer_bits: u32) -> f64 {
     0.5 + ulps / (1_u32 << fewer_bits) as f64
-}
-
-/// Below -104 and above 88.8 the f32 results are 0 and ∞.
-const LARGEST_EXPONENT: f64 = 104.0;
-
-/// The bounds of f32.
-const fn single_bound(function: MathFn, x: f64) -> f64 {
-    match function {
-        // 2 of `ex2`, and the rounding of its argument, x · log2 e.
-        MathFn::Exp => 2.0 + 1.25 * x.abs().min(LARGEST_EXPONENT),
-        MathFn::Exp2 => 2.0,
-        MathFn::Log | MathFn::Log2 => 2.0,
-        MathFn::Sin | MathFn::Cos => 2.0,
-        MathFn::Tanh => 2.5,
-        // 3 of `ex2`, whose errors double in the worst binade, 1 of the rounded denominator.
-        MathFn::Sigmoid => 4.5,
-        MathFn::Erf => 2.0,
-        // The hardware's, 2^-22.9 and 2^-23 of the result.
-        MathFn::Sqrt | MathFn::Rsqrt => 2.5,
-    }
-}
-
-/// The bounds of f64.
-const fn double_bound(function: MathFn) -> f64 {
-    match function {
-        MathFn::Exp | MathFn::Exp2 => 1.0,
-        MathFn::Log | MathFn::Log2 => 1.0,
-        MathFn::Sin | MathFn::Cos => 1.0,
-        MathFn::Tanh => 3.0,
-        MathFn::Sigmoid => 3.0,
-        MathFn::Erf => 1.5,
-        MathFn::Sqrt => 0.5,
-        // One division of a rounded root.
-        MathFn::Rsqrt => 1.5,
-    }
 }

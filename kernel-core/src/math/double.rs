@@ -32,8 +32,10 @@ pub fn apply<M: Machine<Scalar = f64>>(m: &M, function: MathFn, x: M::Float) -> 
     match function {
         MathFn::Exp => exp(m, x),
         MathFn::Exp2 => exp2(m, x),
+        MathFn::Expm1 => expm1(m, x),
         MathFn::Log => log(m, x),
         MathFn::Log2 => log2(m, x),
+        MathFn::Log1p => log1p(m, x),
         MathFn::Sin => sin(m, x),
         MathFn::Cos => cos(m, x),
         MathFn::Tanh => tanh(m, x),
@@ -143,6 +145,23 @@ pub fn exp2<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
     or_nan(m, x, scale(m, Power { power: rounded_to_int(m, rounded), fraction }))
 }
 
+/// e^x - 1 within 2 ulp, also of tiny x.
+#[inline]
+pub fn expm1<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
+    // Below -38 the result rounds to -1, above 710 it is infinite.
+    let clamped = m.max(m.min(x, m.float(710.0)), m.float(-38.0));
+    let Power { power, fraction } = exp_split(m, clamped);
+    // Half of 2^power · (1 + fraction) - 1, because 2^1024 is no number.
+    let half = power_of_two(m, m.isub(power, m.int(1)));
+    let result = m.fma(half, fraction, m.sub(half, m.float(0.5)));
+    let result = m.add(result, result);
+    // Halves of subnormal numbers lose a bit, and the sum the sign of -0. NaN compares false and stays NaN.
+    m.select(m.lt(m.float(EXPM1_IS_X), m.abs(x)), result, x)
+}
+
+/// 2^-54: up to here e^x - 1 rounds to x.
+const EXPM1_IS_X: f64 = 1.0 / 18014398509481984.0;
+
 /// 1 / (1 + e^-x) within 3 ulp, also where it is tiny.
 #[inline]
 pub fn sigmoid<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
@@ -179,10 +198,11 @@ const LOG: [f64; 7] = [
 ];
 
 /// The logarithm of 1 + f, for √½ ≤ 1 + f < √2, in fdlibm's form
-/// f - (half_square - s·(half_square + R)).
+/// f - (half_square - s·(half_square + R)), with s = f/(2 + f).
 struct LogParts<M: Machine> {
     exponent: M::Float,
     f: M::Float,
+    s: M::Float,
     half_square: M::Float,
     correction: M::Float,
 }
@@ -193,37 +213,78 @@ fn log_parts<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> LogParts<M> {
     let tiny = m.lt(x, m.float(f64::MIN_POSITIVE));
     let x = m.select(tiny, m.mul(x, m.float(18014398509481984.0)), x);
     let correction = m.iselect(tiny, m.int(-54), m.int(0));
-    // The distance from √½ in bit patterns has the exponent in its upper bits.
-    let bits = m.to_bits(x);
-    let root = std::f64::consts::FRAC_1_SQRT_2.to_bits() as i64;
-    let power = m.ashr_by(m.isub(bits, m.int(root)), FIELD);
-    let mantissa = m.from_bits(m.isub(bits, m.shl_by(power, FIELD)));
+    let power = exponent_of(m, x);
+    let mantissa = m.from_bits(m.isub(m.to_bits(x), m.shl_by(power, FIELD)));
     let exponent = m.from_int(m.iadd(power, correction));
-
-    // log(1 + f) = 2·atanh(s) with s = f/(2 + f).
     let f = m.sub(mantissa, m.float(1.0));
+    log_parts_of(m, exponent, f)
+}
+
+/// The exponent of a positive, normal number, with its mantissa between √½ and √2.
+#[inline]
+fn exponent_of<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Int {
+    // The distance from √½ in bit patterns has the exponent in its upper bits.
+    let root = std::f64::consts::FRAC_1_SQRT_2.to_bits() as i64;
+    m.ashr_by(m.isub(m.to_bits(x), m.int(root)), FIELD)
+}
+
+/// The parts of log(2^exponent · (1 + f)).
+#[inline]
+fn log_parts_of<M: Machine<Scalar = f64>>(m: &M, exponent: M::Float, f: M::Float) -> LogParts<M> {
+    // log(1 + f) = 2·atanh(s).
     let s = m.div(f, m.add(f, m.float(2.0)));
     let square = m.mul(s, s);
     let tail = m.mul(polynomial(m, square, &LOG), square);
     let half_square = m.mul(m.mul(f, f), m.float(0.5));
     let correction = m.mul(s, m.add(half_square, tail));
-    LogParts { exponent, f, half_square, correction }
+    LogParts { exponent, f, s, half_square, correction }
+}
+
+/// The sum of the parts, for the natural logarithm.
+#[inline]
+fn log_of_parts<M: Machine<Scalar = f64>>(m: &M, parts: LogParts<M>) -> M::Float {
+    let LogParts { exponent, f, half_square, correction, .. } = parts;
+    let small = m.fma(exponent, m.float(LN_2_SHORT_REST), correction);
+    let small = m.sub(m.sub(half_square, small), f);
+    m.fma(exponent, m.float(LN_2_SHORT), m.neg(small))
 }
 
 /// The natural logarithm within 1 ulp.
 #[inline]
 pub fn log<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
-    let LogParts { exponent, f, half_square, correction } = log_parts(m, x);
-    let small = m.fma(exponent, m.float(LN_2_SHORT_REST), correction);
-    let small = m.sub(m.sub(half_square, small), f);
-    let result = m.fma(exponent, m.float(LN_2_SHORT), m.neg(small));
-    log_of_specials(m, x, result)
+    let parts = log_parts(m, x);
+    log_of_specials(m, x, log_of_parts(m, parts))
+}
+
+/// The natural logarithm of 1 + x within 1 ulp, also of tiny x.
+#[inline]
+pub fn log1p<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
+    // 1 + x is rounded, which gives its exponent and says where the logarithm is no number, but has lost digits of x.
+    let sum = m.add(x, m.float(1.0));
+    let power = exponent_of(m, sum);
+    let field = m.shl_by(power, FIELD);
+    // 2^-power · (1 + x) - 1 as f + low: the first term moves the exponent of x, the other is exact up to where it
+    // rounds to -1. A quarter goes round 2^-1024, which is subnormal.
+    let scaled = m.from_bits(m.isub(m.to_bits(x), field));
+    let four = m.from_bits(m.isub(m.int(4.0_f64.to_bits() as i64), field));
+    let rest = m.fma(four, m.float(0.25), m.float(-1.0));
+    // The rest is no smaller than the first term, or the sum is exact: either way so is its error.
+    let f = m.add(scaled, rest);
+    let low = m.sub(scaled, m.sub(f, rest));
+    let parts = log_parts_of(m, m.from_int(power), f);
+    // log(1 + f + low) - log(1 + f) = low/(1 + f), and 1/(1 + f) = (1 - s)/(1 + s), of which 1 - 2s is enough.
+    let twice = m.add(parts.s, parts.s);
+    let low = m.fma(m.neg(low), twice, low);
+    let parts = LogParts { correction: m.add(parts.correction, low), ..parts };
+    let result = log_of_specials(m, sum, log_of_parts(m, parts));
+    // The sum loses the sign of -0.
+    m.copysign(result, x)
 }
 
 /// The logarithm to base 2 within 1 ulp, exact on powers of two.
 #[inline]
 pub fn log2<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
-    let LogParts { exponent, f, half_square, correction } = log_parts(m, x);
+    let LogParts { exponent, f, half_square, correction, .. } = log_parts(m, x);
     // The natural logarithm as high + low, times log2 e as high + low.
     let high = m.sub(f, half_square);
     let low = m.add(m.sub(m.sub(f, high), half_square), correction);

@@ -6,6 +6,7 @@
 //! operations in the same order, and differ only where the GPU has approximation instructions
 //! ([`FastMachine`]).
 //!
+//! - [`MathFn`] is the table of them, with what is to be known of each;
 //! - [`single`] has those of f32; f16 and bf16 arguments are converted to f32, and the result rounded once;
 //! - [`double`] has those of f64;
 //! - [`ulp_bound_at`] and [`ulp_bound`] say how accurate each is.
@@ -26,56 +27,16 @@ mod host;
 mod machine;
 mod reduction;
 pub mod single;
+mod table;
 #[cfg(test)]
 mod tests;
 
-pub use accuracy::{FloatTy, divide_ulp_bound, ulp_bound, ulp_bound_at};
+pub use accuracy::{FloatTy, Ulps, divide_ulp_bound, ulp_bound, ulp_bound_at};
 pub use host::{ApproximationError, Host};
 pub use machine::{Angle, FastMachine, Machine, Reduced};
-
-/// An elementary function of one argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum MathFn {
-    /// e^x.
-    Exp,
-    /// 2^x.
-    Exp2,
-    /// The natural logarithm.
-    Log,
-    /// The logarithm to base 2.
-    Log2,
-    /// The sine of an angle in radians.
-    Sin,
-    /// The cosine of an angle in radians.
-    Cos,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// The error function, 2/√π · ∫₀ˣ e^(-t²) dt.
-    Erf,
-    /// The logistic function, 1 / (1 + e^-x).
-    Sigmoid,
-    /// The square root; for f32 the approximate one.
-    Sqrt,
-    /// The reciprocal square root; for f32 the approximate one.
-    Rsqrt,
-}
-
-impl MathFn {
-    /// Every function, in the order of declaration.
-    pub const ALL: [Self; 11] = [
-        Self::Exp,
-        Self::Exp2,
-        Self::Log,
-        Self::Log2,
-        Self::Sin,
-        Self::Cos,
-        Self::Tanh,
-        Self::Erf,
-        Self::Sigmoid,
-        Self::Sqrt,
-        Self::Rsqrt,
-    ];
-}
+#[cfg(feature = "interp")]
+pub(crate) use table::specialise;
+pub use table::{FunctionRow, MathFn};
 
 /// `function` of an f32, on the CPU.
 pub fn evaluate_f32(function: MathFn, x: f32) -> f32 {

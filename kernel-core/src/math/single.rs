@@ -16,6 +16,8 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LOG2_E_LOW: f32 = 1.925963e-8;
 /// ln(2) rounded to f32.
 const LN_2: f32 = std::f32::consts::LN_2;
+/// What rounding [`LN_2`] lost.
+const LN_2_LOW: f32 = -1.9046543e-9;
 /// The exponent bias of f32.
 const BIAS: f32 = 127.0;
 /// Bits below the exponent.
@@ -27,8 +29,10 @@ pub fn apply<M: FastMachine>(m: &M, function: MathFn, x: M::Float) -> M::Float {
     match function {
         MathFn::Exp => exp(m, x),
         MathFn::Exp2 => exp2(m, x),
+        MathFn::Expm1 => expm1(m, x),
         MathFn::Log => log(m, x),
         MathFn::Log2 => log2(m, x),
+        MathFn::Log1p => log1p(m, x),
         MathFn::Sin => sin(m, x),
         MathFn::Cos => cos(m, x),
         MathFn::Tanh => tanh(m, x),
@@ -91,6 +95,35 @@ fn exp_nonpositive<M: FastMachine>(m: &M, x: M::Float) -> M::Float {
     let scale = m.from_bits(m.shl_by(m.to_bits(rounded), FIELD));
     m.mul(m.ex2_approx_ftz(fraction), scale)
 }
+
+/// (e^r - 1 - r) / r² for |r| ≤ ln(2)/2, to 2^-28.8 of e^r - 1.
+const EXPM1: [f32; 6] = [0.5, 0.16666666, 0.041666362, 0.00833339, 0.0013940628, 0.00019845879];
+
+/// e^x - 1 within 2 ulp, also of tiny x: 19 instructions.
+///
+/// `ex2` loses the digits that the subtraction leaves, so this is a polynomial over the whole range.
+#[inline]
+pub fn expm1<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
+    // Below -18 the result rounds to -1, above 89 it is infinite.
+    let clamped = m.max(m.min(x, m.float(89.0)), m.float(-18.0));
+    // The sum's low bits are the biased exponent of 2^(integer - 1): 2^128 is no number.
+    let rounder = m.float(SINGLE_ROUNDER + BIAS - 1.0);
+    let rounded = m.fma(clamped, m.float(LOG2_E), rounder);
+    let integer = m.sub(rounded, rounder);
+    let half = m.from_bits(m.shl_by(m.to_bits(rounded), FIELD));
+    let rest = m.fma(integer, m.float(-LN_2), clamped);
+    let rest = m.fma(integer, m.float(-LN_2_LOW), rest);
+    let square = m.mul(rest, rest);
+    let fraction = m.fma(polynomial(m, rest, &EXPM1), square, rest);
+    // Half of 2^integer · (1 + fraction) - 1.
+    let result = m.fma(half, fraction, m.sub(half, m.float(0.5)));
+    let result = m.add(result, result);
+    // Halves of subnormal numbers lose a bit, and the sum the sign of -0. NaN compares false and stays NaN.
+    m.select(m.lt(m.float(EXPM1_IS_X), m.abs(x)), result, x)
+}
+
+/// 2^-25: up to here e^x - 1 rounds to x.
+const EXPM1_IS_X: f32 = 1.0 / 33554432.0;
 
 /// 1 / (1 + e^-x) within 4.5 ulp, also where it is tiny: 15 instructions, two of them `ex2` and
 /// `rcp`. Within 2.5 ulp if those two are correctly rounded: where the result has just left the
@@ -162,13 +195,35 @@ const LOG2: [f32; 9] =
 /// zero: too much for both.
 #[inline]
 pub fn log<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
-    let Split { exponent, excess } = split(m, x);
+    let parts = split(m, x);
+    log_of_specials(m, x, log_of_split(m, parts))
+}
+
+/// The natural logarithm of 1 + x within 2 ulp, also of tiny x: 27 instructions.
+#[inline]
+pub fn log1p<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
+    // 1 + x is rounded, which gives its exponent and says where the logarithm is no number, but has lost digits of x.
+    let sum = m.add(x, m.float(1.0));
+    let scale = exponent_field(m, sum);
+    // 2^-exponent · (1 + x) - 1, rounding once: the first term moves the exponent of x, the other is exact up to where
+    // it rounds to -1. A quarter goes round 2^-128, which is subnormal.
+    let scaled = m.from_bits(m.isub(m.to_bits(x), scale));
+    let four = m.from_bits(m.isub(m.int(i64::from(4.0_f32.to_bits())), scale));
+    let excess = m.add(scaled, m.fma(four, m.float(0.25), m.float(-1.0)));
+    let exponent = m.mul(m.from_int(scale), m.float(1.0 / 8388608.0));
+    let result = log_of_specials(m, sum, log_of_split(m, Split { exponent, excess }));
+    // The sum loses the sign of -0.
+    m.copysign(result, x)
+}
+
+/// log(2^exponent · (1 + excess)).
+#[inline]
+fn log_of_split<M: Machine<Scalar = f32>>(m: &M, Split { exponent, excess }: Split<M>) -> M::Float {
     let square = m.mul(excess, excess);
     let tail = polynomial(m, excess, &LOG);
     let tail = m.fma(tail, excess, m.float(-0.5));
     let mantissa = m.fma(tail, square, excess);
-    let result = m.fma(exponent, m.float(LN_2), mantissa);
-    log_of_specials(m, x, result)
+    m.fma(exponent, m.float(LN_2), mantissa)
 }
 
 /// The logarithm to base 2 within 2 ulp, exact on powers of two: 28 instructions.
@@ -193,13 +248,18 @@ fn split<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Split<M> {
     let tiny = m.lt(x, m.float(f32::MIN_POSITIVE));
     let x = m.select(tiny, m.mul(x, m.float(8388608.0)), x);
     let correction = m.select(tiny, m.float(-23.0), m.float(0.0));
-    // The distance from 2/3 in bit patterns has the exponent in its upper bits.
-    let bits = m.to_bits(x);
-    let distance = m.isub(bits, m.int(i64::from((2.0_f32 / 3.0).to_bits())));
-    let scale = m.and(distance, m.int(!((1 << FIELD) - 1)));
-    let mantissa = m.from_bits(m.isub(bits, scale));
+    let scale = exponent_field(m, x);
+    let mantissa = m.from_bits(m.isub(m.to_bits(x), scale));
     let exponent = m.fma(m.from_int(scale), m.float(1.0 / 8388608.0), correction);
     Split { exponent, excess: m.sub(mantissa, m.float(1.0)) }
+}
+
+/// The exponent of a positive, normal number, above the bits of the fraction.
+#[inline]
+fn exponent_field<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Int {
+    // The distance from 2/3 in bit patterns has the exponent in its upper bits.
+    let distance = m.isub(m.to_bits(x), m.int(i64::from((2.0_f32 / 3.0).to_bits())));
+    m.and(distance, m.int(!((1 << FIELD) - 1)))
 }
 
 /// Corrects the logarithm of zero (-∞), negative numbers (NaN), ∞ (∞) and NaN (NaN).

@@ -3,6 +3,7 @@
 
 use super::{from_bits, round, round_int, to_bits};
 use crate::ir::{BinaryOp, CmpOp, DType, Literal, UnaryOp};
+use crate::math::MathFn;
 
 /// The integer modulo the width of an integer dtype.
 pub fn wrap(value: i128, dtype: DType) -> i128 {
@@ -38,20 +39,7 @@ pub fn unary(op: UnaryOp, dtype: DType, a: Literal) -> Option<Literal> {
                 UnaryOp::Neg => -a,
                 UnaryOp::Abs => a.abs(),
                 UnaryOp::Not => !a,
-                UnaryOp::Floor
-                | UnaryOp::Ceil
-                | UnaryOp::Exp
-                | UnaryOp::Exp2
-                | UnaryOp::Log
-                | UnaryOp::Log2
-                | UnaryOp::Sqrt
-                | UnaryOp::SqrtRn
-                | UnaryOp::Rsqrt
-                | UnaryOp::Sin
-                | UnaryOp::Cos
-                | UnaryOp::Tanh
-                | UnaryOp::Erf
-                | UnaryOp::Sigmoid => return None,
+                UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => return None,
             };
             Some(Literal::Int(wrap(value, dtype)))
         }
@@ -63,18 +51,10 @@ pub fn unary(op: UnaryOp, dtype: DType, a: Literal) -> Option<Literal> {
                 UnaryOp::Abs => Some(Literal::Float(bits & !(1 << 63))),
                 UnaryOp::Floor => Some(Literal::float(a.floor())),
                 UnaryOp::Ceil => Some(Literal::float(a.ceil())),
-                UnaryOp::Sqrt | UnaryOp::SqrtRn => float(dtype, || (a as f32).sqrt(), || a.sqrt()),
-                UnaryOp::Not
-                | UnaryOp::Exp
-                | UnaryOp::Exp2
-                | UnaryOp::Log
-                | UnaryOp::Log2
-                | UnaryOp::Rsqrt
-                | UnaryOp::Sin
-                | UnaryOp::Cos
-                | UnaryOp::Tanh
-                | UnaryOp::Erf
-                | UnaryOp::Sigmoid => None,
+                UnaryOp::SqrtRn | UnaryOp::Math(MathFn::Sqrt) => float(dtype, || (a as f32).sqrt(), || a.sqrt()),
+                // The others are known to within their bounds only.
+                UnaryOp::Math(_) => None,
+                UnaryOp::Not => None,
             }
         }
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::ir::{BinaryOp, CmpOp, UnaryOp};
+use crate::math::MathFn;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
@@ -142,8 +143,8 @@ fn floats_compute_in_their_precision() {
     for dtype in FLOATS {
         let third = binary(BinaryOp::Div, dtype, Literal::float(1.0), Literal::float(3.0)).unwrap();
         assert_eq!(normalise(third, dtype), Some(third));
-        assert_eq!(unary(UnaryOp::Sqrt, dtype, Literal::float(4.0)), Some(Literal::float(2.0)));
-        assert_eq!(unary(UnaryOp::Exp, dtype, Literal::float(0.0)), None);
+        assert_eq!(unary(UnaryOp::Math(MathFn::Sqrt), dtype, Literal::float(4.0)), Some(Literal::float(2.0)));
+        assert_eq!(unary(UnaryOp::Math(MathFn::Exp), dtype, Literal::float(0.0)), None);
         let nan = limit(LimitKind::Nan, dtype).unwrap();
         assert_eq!(binary(BinaryOp::Max, dtype, nan, Literal::float(1.0)), Some(Literal::float(1.0)));
         assert_eq!(binary(BinaryOp::MaxNan, dtype, nan, Literal::float(1.0)), Some(nan));

@@ -7,7 +7,7 @@ use super::args::Args;
 use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Help, Reported};
 use crate::names::{closest, dtype_of_other_languages};
-use crate::ops::{self, Call, ROWS, Row};
+use crate::ops::{self, Call, Row};
 use crate::place::{Place, bare};
 use crate::spellings;
 use crate::types::VElem;
@@ -118,7 +118,7 @@ impl Checker<'_> {
                 row.help(&args, whole, self.source.is_operand(whole))
             }
             None if self.lookup(name).is_some() => "this is a value, which cannot be called".into(),
-            None => match closest(name, ROWS.iter().map(|r| r.name)) {
+            None => match closest(name, ops::rows().map(|r| r.name)) {
                 Some(close) => Help::meant(place, close),
                 None => "write the code of the function here".into(),
             },
@@ -184,7 +184,7 @@ impl Checker<'_> {
             }
             (None, Some(row), _) => format!("it is a function: write `{}`", row.usage()).into(),
             (None, None, _) => {
-                let methods = ROWS.iter().filter(|r| r.method).map(|r| r.name);
+                let methods = ops::rows().filter(|r| r.method).map(|r| r.name);
                 match closest(name, methods) {
                     Some(close) => Help::meant(place, close),
                     None => "the operations of kernels are listed in the documentation of `#[kernel]`".into(),

@@ -16,8 +16,10 @@ fn reference(function: MathFn, x: f64) -> f64 {
     match function {
         MathFn::Exp => x.exp(),
         MathFn::Exp2 => x.exp2(),
+        MathFn::Expm1 => x.exp_m1(),
         MathFn::Log => x.ln(),
         MathFn::Log2 => x.log2(),
+        MathFn::Log1p => x.ln_1p(),
         MathFn::Sin => x.sin(),
         MathFn::Cos => x.cos(),
         MathFn::Tanh => x.tanh(),
@@ -83,6 +85,7 @@ fn check_all(function: MathFn) {
 fn exponentials_are_within_their_bounds() {
     check_all(MathFn::Exp);
     check_all(MathFn::Exp2);
+    check_all(MathFn::Expm1);
 }
 
 /// Where x · log2 e has just taken one more bit before the point, its rounding costs most: there are arguments near
@@ -108,6 +111,7 @@ fn the_bound_of_exp_is_no_looser_than_need_be() {
 fn logarithms_are_within_their_bounds() {
     check_all(MathFn::Log);
     check_all(MathFn::Log2);
+    check_all(MathFn::Log1p);
 }
 
 #[test]

@@ -10,9 +10,13 @@ const VALUES: &[(MathFn, &[(f64, f64)])] = &[
     (MathFn::Exp, &[(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (NAN, NAN), (1e5, INF), (-1e5, 0.0)]),
     (MathFn::Exp, &[(3e38, INF), (-3e38, 0.0), (1e-30, 1.0), (1e-42, 1.0)]),
     (MathFn::Exp2, &[(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (NAN, NAN), (10.0, 1024.0), (-1.0, 0.5)]),
+    (MathFn::Expm1, &[(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -1.0), (NAN, NAN), (1e5, INF), (-1e5, -1.0)]),
+    (MathFn::Expm1, &[(3e38, INF), (-3e38, -1.0), (1e-30, 1e-30), (-1e-30, -1e-30), (1e-42, 1e-42)]),
     (MathFn::Log, &[(1.0, 0.0), (0.0, -INF), (-0.0, -INF), (-1.0, NAN), (INF, INF), (-INF, NAN), (NAN, NAN)]),
     (MathFn::Log2, &[(1.0, 0.0), (8.0, 3.0), (0.25, -2.0), (0.0, -INF), (-0.0, -INF), (-1.0, NAN), (INF, INF)]),
     (MathFn::Log2, &[(NAN, NAN), (-INF, NAN), (1.1754943508222875e-38, -126.0), (1.401298464324817e-45, -149.0)]),
+    (MathFn::Log1p, &[(0.0, 0.0), (-0.0, -0.0), (-1.0, -INF), (-2.0, NAN), (INF, INF), (-INF, NAN), (NAN, NAN)]),
+    (MathFn::Log1p, &[(1e-30, 1e-30), (-1e-30, -1e-30), (1e-42, 1e-42), (-1e-42, -1e-42)]),
     (MathFn::Sin, &[(0.0, 0.0), (-0.0, -0.0), (INF, NAN), (-INF, NAN), (NAN, NAN), (1e-30, 1e-30)]),
     (MathFn::Cos, &[(0.0, 1.0), (-0.0, 1.0), (INF, NAN), (-INF, NAN), (NAN, NAN), (1e-30, 1.0)]),
     (MathFn::Tanh, &[(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (NAN, NAN), (50.0, 1.0), (-1e30, -1.0)]),
@@ -54,7 +58,7 @@ fn results_underflow_gradually() {
 #[test]
 fn subnormal_arguments_are_kept() {
     let x = f32::from_bits(0x0000_1234);
-    for function in [MathFn::Sin, MathFn::Tanh] {
+    for function in [MathFn::Sin, MathFn::Tanh, MathFn::Log1p, MathFn::Expm1] {
         assert_eq!(evaluate_f32(function, x), x);
         assert_eq!(evaluate_f64(function, f64::from_bits(0x1234)), f64::from_bits(0x1234));
     }

@@ -1,0 +1,111 @@
+//! The table of elementary functions: one row each, with all that is to be known of a function beside how it is computed.
+//!
+//! From a row follow the variant of [`MathFn`], the operation of the IR with its text form, type rule and cost, the
+//! interpreter's and the code generator's choice of it, its name in kernels, and its error bounds. What a row cannot say
+//! is the algorithm: `apply` in [`single`](super::single) and [`double`](super::double) names those.
+
+use super::accuracy::Ulps;
+
+/// What is to be known of an elementary function.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionRow {
+    /// The name in the text form, and in kernels.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub doc: &'static str,
+    /// The largest error of the f32 function.
+    pub single: Ulps,
+    /// The largest error of the f64 function.
+    pub double: Ulps,
+    /// Instructions of the f32 function on a GPU: PTX instructions, constants not counted.
+    pub instructions: usize,
+}
+
+/// Declares the functions.
+macro_rules! functions {
+    (
+        $d:tt
+        $( $(#[doc = $doc:literal])* $Var:ident = $name:literal { $( $field:ident: $value:expr ),* $(,)? } )*
+    ) => {
+        /// An elementary function of one float; the result has its dtype.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum MathFn { $( $(#[doc = $doc])* $Var ),* }
+
+        impl MathFn {
+            /// Every function, in the order of the table.
+            pub const ALL: &'static [MathFn] = &[ $( MathFn::$Var ),* ];
+
+            /// The row of the table.
+            pub const fn row(self) -> &'static FunctionRow {
+                match self { $( MathFn::$Var => const {
+                    &FunctionRow { name: $name, doc: concat!($($doc),*).trim_ascii(), $( $field: $value ),* }
+                } ),* }
+            }
+
+            /// The function of that name.
+            pub fn from_name(name: &str) -> Option<MathFn> {
+                match name { $( $name => Some(MathFn::$Var), )* _ => None }
+            }
+        }
+
+        /// `body` with `Constant` for the function: a closure that captures nothing, and that is compiled for each
+        /// function by itself.
+        #[cfg(feature = "interp")]
+        macro_rules! specialise {
+            ($d function:expr, $d Constant:ident => $d body:expr) => {
+                match $d function { $( $crate::math::MathFn::$Var => {
+                    const $d Constant: $crate::math::MathFn = $crate::math::MathFn::$Var;
+                    $d body
+                } )* }
+            };
+        }
+        #[cfg(feature = "interp")]
+        pub(crate) use specialise;
+    };
+}
+
+impl MathFn {
+    /// The name in the text form, and in kernels.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// What it is, in a sentence.
+    pub const fn doc(self) -> &'static str {
+        self.row().doc
+    }
+}
+
+functions! { $
+    /// e to the power of x.
+    // 2 of `ex2`, and the rounding of its argument, x · log2 e.
+    Exp = "exp" { single: Ulps::growing(2.0, 1.25), double: Ulps::at_most(1.0), instructions: 2 }
+    /// 2 to the power of x.
+    Exp2 = "exp2" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 1 }
+    /// e to the power of x, less 1; accurate for tiny x too.
+    // A rounding of the fraction, doubled where e^x is just below √2, and two of sums.
+    Expm1 = "expm1" { single: Ulps::at_most(2.0), double: Ulps::at_most(2.0), instructions: 19 }
+    /// The natural logarithm.
+    Log = "log" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 27 }
+    /// The logarithm to base 2.
+    Log2 = "log2" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 28 }
+    /// The natural logarithm of 1 + x; accurate for tiny x too.
+    Log1p = "log1p" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 27 }
+    /// The square root; for f32 the approximate one.
+    // The hardware's, 2^-23 of the result.
+    Sqrt = "sqrt" { single: Ulps::at_most(2.5), double: Ulps::at_most(0.5), instructions: 1 }
+    /// The reciprocal square root; for f32 the approximate one.
+    // The hardware's, 2^-22.9 of the result; for f64 one division of a rounded root.
+    Rsqrt = "rsqrt" { single: Ulps::at_most(2.5), double: Ulps::at_most(1.5), instructions: 1 }
+    /// The sine of an angle in radians.
+    Sin = "sin" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 109 }
+    /// The cosine of an angle in radians.
+    Cos = "cos" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 108 }
+    /// The hyperbolic tangent.
+    Tanh = "tanh" { single: Ulps::at_most(2.5), double: Ulps::at_most(3.0), instructions: 15 }
+    /// The error function, 2/√π · ∫₀ˣ e^(-t²) dt.
+    Erf = "erf" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.5), instructions: 20 }
+    /// The logistic function, 1 / (1 + e^-x).
+    // 3 of `ex2`, whose errors double in the worst binade, 1 of the rounded denominator.
+    Sigmoid = "sigmoid" { single: Ulps::at_most(4.5), double: Ulps::at_most(3.0), instructions: 15 }
+}
