@@ -1,5 +1,8 @@
 //! The GPU code generator of Tilewright: from bound tile IR to PTX.
 //!
+//! Internal to [Tilewright](https://docs.rs/tilewright): only the crate `tilewright` is public API. This one may change
+//! in any release.
+//!
 //! ```text
 //! bound IR -> bounds checks -> target-independent passes -> axis analysis -> layouts -> LLVM IR -> PTX
 //! ```

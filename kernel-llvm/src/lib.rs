@@ -1,5 +1,8 @@
 //! The LLVM that ships with the Rust toolchain, loaded when it is needed.
 //!
+//! Internal to [Tilewright](https://docs.rs/tilewright): only the crate `tilewright` is public API. This one may change
+//! in any release.
+//!
 //! rustup's toolchains carry a `libLLVM` that exports the LLVM C API with code generation for NVIDIA
 //! GPUs, so nobody has to install LLVM. This crate defines all functions of the C API as jumps
 //! through a table and fills the table when [`load()`] is called: programs build, link and start

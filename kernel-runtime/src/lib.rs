@@ -1,5 +1,8 @@
 //! The runtime of Tilewright: devices, streams and buffers.
 //!
+//! Internal to [Tilewright](https://docs.rs/tilewright): only the crate `tilewright` is public API. This one may change
+//! in any release.
+//!
 //! | module | what it is |
 //! |---|---|
 //! | [`device`] | [`Device`]: a GPU through the CUDA driver, or the CPU |

@@ -94,8 +94,9 @@ impl Kernel {
 
     fn parse(&self) -> Result<Generic> {
         let invalid = |reason: String| {
-            Diagnostic::new(format!("the tile IR of kernel `{}` cannot be read: {reason}", self.name()), "", 0, 0)
-                .help("`tilewright` and `kernel-macros` must be of the same version; run `cargo clean` and build again")
+            Diagnostic::new(format!("the tile IR of kernel `{}` cannot be read: {reason}", self.name()), "", 0, 0).help(
+                "`tilewright` and `tilewright-macros` must be of the same version; run `cargo clean` and build again",
+            )
         };
         let mut func = text::parse(self.source.ir).map_err(|error| invalid(error.to_string()))?;
         // The macro does not know what rustc calls the file, so the text leaves it out.
