@@ -95,6 +95,10 @@
 //! |---|---|---|
 //! | `jit` | on | kernels are compiled for GPUs; without it they run on the CPU only |
 //! | `link-llvm` | off | LLVM is linked when the program is built, instead of loaded from the Rust toolchain when it runs |
+//!
+//! The LLVM of the Rust toolchain is loaded on x86-64 and aarch64 Linux. On other platforms `jit` has no effect without
+//! `link-llvm` and an installed LLVM 22: programs build and run on the CPU, [`Device::best`] chooses it, and a launch on a
+//! GPU is [`Error::Unsupported`].
 
 pub mod guide;
 mod markers;

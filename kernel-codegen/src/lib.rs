@@ -17,6 +17,9 @@
 //! - [`occupancy`]: how many programs run at once, and how many registers that leaves each.
 //! - [`report`]: what was decided, for a person to read.
 
+// Where `kernel-llvm` is empty there is nothing to generate code with.
+#![cfg(any(feature = "link-llvm", all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+
 pub mod analysis;
 mod boxes;
 pub mod check;

@@ -43,15 +43,8 @@
 //! A program that already links an LLVM of its own turns on the feature `link-llvm`, which links an
 //! LLVM 22 when the program is built instead (`build.rs` says where it is looked for).
 
-#[cfg(not(any(
-    feature = "link-llvm",
-    all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")),
-)))]
-compile_error!(
-    "loading LLVM at run time is supported on x86-64 and aarch64 Linux only: turn on the feature \
-     `link-llvm` of kernel-llvm to link an installed LLVM 22, or build Tilewright without code \
-     generation"
-);
+// Elsewhere nothing is here, and `kernel-runtime` says at the launch why and what to do.
+#![cfg(any(feature = "link-llvm", all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 
 mod diagnostics;
 mod error;

@@ -264,7 +264,7 @@ impl<'a, C> UnsafeCall<'a, C> {
     }
 }
 
-#[cfg(all(test, feature = "jit"))]
+#[cfg(all(test, jit))]
 impl<'a, C, G> Call<'a, C, G> {
     /// What a launch is made of, for a test.
     pub(super) fn into_invocation(self) -> Box<Invocation<'a>> {

@@ -45,7 +45,7 @@ pub struct Kernel {
     source: KernelSource,
     generic: OnceLock<Result<Generic>>,
     pub(super) cpu: Cache<CpuVariant>,
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     pub(super) gpu: super::gpu::GpuCaches,
     compilations: AtomicUsize,
 }
@@ -57,7 +57,7 @@ impl Kernel {
             source,
             generic: OnceLock::new(),
             cpu: Cache::new(),
-            #[cfg(feature = "jit")]
+            #[cfg(jit)]
             gpu: super::gpu::GpuCaches::new(),
             compilations: AtomicUsize::new(0),
         }
