@@ -287,19 +287,21 @@
 //!   loop fed by warps of their own through 6 slots of 32768 bytes, one product in flight, two groups of warps take tiles in turns
 //! ```
 //!
-//! `num_warps` is how many warps compute a tile, and shared memory has room for one program on a multiprocessor. So the
-//! compiler gives it two teams of four warps: each multiplies every second tile of the program's, and a barrier lets it
-//! begin when the other has seen the last of its factors. From then on tensor cores work for one team while the other
-//! converts and stores, and what lies between two tiles costs no time, however slow it is. The price is that 128 × 128
-//! tiles read more: `BM * BN / (BM + BN)` goes from 85 back to 64, which the L2 cache still delivers. It pays where tiles
-//! end often, that is where `k` is short, as the table shows at 8192² × 512.
+//! `num_warps` is how many warps compute a tile, and shared memory has room for one program per SM. So the compiler gives
+//! the program two consumer groups of four warps that work in ping-pong: each multiplies every second tile, and a barrier
+//! lets it begin when the other has consumed its last operands. From then on the tensor cores work for one group while the
+//! other runs its epilogue, so the epilogue costs no time, however slow it is. The price is that 128 × 128 tiles read more:
+//! `BM * BN / (BM + BN)` goes from 85 back to 64, which the L2 cache still delivers. It pays where tiles end often, that is
+//! where `k` is short, as the table shows at 8192² × 512.
 //!
-//! Teams take turns where nothing ties one tile to another: the loop over tiles has one loop of products, tiles leave through
-//! descriptors, and nothing else is written. Otherwise one team multiplies, and the report does not speak of turns.
+//! Ping-pong needs independent tiles: the loop over tiles contains one loop of products, results leave through descriptors,
+//! and nothing else is written. Otherwise one group multiplies, and the report does not mention turns.
 //!
 //! # Where to go from here
 //!
 //! An epilogue (a bias, an activation, a scale, another dtype) is written where the sums are: between the loop and the
 //! store, and costs no pass over memory. Other sizes want other tiles: few rows of `a` want `BM` of 16 and many slots, as
 //! such products only read `b`; a product with fewer tiles than multiprocessors wants smaller ones, or several programs
-//! per tile. So do the tiles that are over where a few more than a multiple of the multiprocessors are to be done. The examples `05_matmul`, `06_persistent_matmul` and `07_grouped_matmul` begin where this page ends.
+//! per tile. The same goes for the partial last wave, when the tile count slightly exceeds a multiple of the SM count.
+//!
+//! The examples `05_matmul`, `06_persistent_matmul` and `07_grouped_matmul` begin where this page ends.
