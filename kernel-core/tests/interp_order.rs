@@ -401,6 +401,7 @@ fn a_fence_is_one_of_those_who_wrote() {
     let refused = [
         (kernel(&format!("{arrive}{fence}"), wait), "the fence comes too late"),
         (kernel(arrive, &format!("{wait}{fence}")), "who reads fences"),
+        (kernel(arrive, &format!("{wait}{fence}barrier\n")), "who reads fences and meets"),
         (kernel(arrive, wait), "nobody fences"),
     ];
     for (body, what) in refused {
