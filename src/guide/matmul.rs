@@ -101,10 +101,10 @@
 //!
 //! # Rung 4: loads ahead
 //!
-//! `.num_stages(4)`, and nothing else. (`num_stages` is 3 if you say nothing, and `#[stages(4)]` on the loop says the
-//! same in the kernel.) Shared memory has four slots now, and while one is multiplied, the loads of the next three
-//! trips are under way: by `cp.async`, which goes to shared memory without registers in between and which nobody waits
-//! for until its slot's turn comes. The report says so:
+//! `.num_stages(4)`, and nothing else. (The default of `num_stages` is 3, and `#[stages(4)]` on the loop says the same
+//! in the kernel.) Shared memory now has four slots: while one is multiplied, the loads of the next three iterations are
+//! in flight. They use `cp.async`, which writes to shared memory without going through registers and is waited for only
+//! when its slot is needed. The report says so:
 //!
 //! ```text
 //! loop pipelined with 4 stages of 16384 bytes: `a` by cp.async, `b` by cp.async
@@ -155,7 +155,7 @@
 //! `.num_warps(4)`, and nothing else: four warps are a warp group, which Hopper's `wgmma` is made for. The instruction
 //! multiplies 64 rows at once and takes both factors from shared memory, so `ldmatrix` and the registers for factors
 //! are gone from the code: a thread keeps its sums and little more. It is asynchronous too: products stay in flight
-//! while the next trip's copies are issued, and the loop waits for a product one trip later.
+//! while the next iteration's copies are issued, and the loop waits for a product one iteration later.
 //!
 //! By itself this gains little: with a tile of 64 × 64 the L2 cache cannot deliver factors faster. What it gives is
 //! room, in registers and in time, for the next rung.
