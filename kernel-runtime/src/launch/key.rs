@@ -223,11 +223,12 @@ mod tests {
         let mut keys = Vec::new();
         for (warps, stages) in [(None, None), (Some(4), None), (None, Some(4)), (Some(4), Some(3)), (Some(3), Some(4))]
         {
-            for checking in [
+            let checkings: &[Checking] = &[
                 #[cfg(jit)]
                 Checking::AtLaunch,
                 Checking::Everywhere,
-            ] {
+            ];
+            for &checking in checkings {
                 keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(warps, stages, checking, safety)));
             }
         }
