@@ -52,8 +52,8 @@
 //! A launcher returns a [`launch::Call`]. `.grid(..)` says how many programs run: a number, or a
 //! tuple or array of up to three; `.grid_with(|c| ..)` computes it from the constexprs. Options are
 //! `.num_warps(8)`, `.num_stages(3)`, `.stream(&stream)` and, on the CPU, `.time_limit(duration)`.
-//! `.launch(&device)` starts the kernel and returns; what goes wrong while it runs is the error of whoever reads data that depends on it, or of
-//! `synchronize`:
+//! `.launch(&device)` starts the kernel and returns. An error while it runs is returned by the next operation that reads
+//! data which depends on the launch, or by `synchronize`:
 //!
 //! ```text
 //! bad(&x, &mut tmp).grid(1).launch(&device)?;      // an access out of bounds: suppressed
@@ -95,6 +95,10 @@
 //! |---|---|---|
 //! | `jit` | on | kernels are compiled for GPUs; without it they run on the CPU only |
 //! | `link-llvm` | off | LLVM is linked when the program is built, instead of loaded from the Rust toolchain when it runs |
+//!
+//! The LLVM of the Rust toolchain is loaded on x86-64 and aarch64 Linux. On other platforms `jit` has no effect without
+//! `link-llvm` and an installed LLVM 22: programs build and run on the CPU, [`Device::best`] chooses it, and a launch on a
+//! GPU is [`Error::Unsupported`].
 
 pub mod guide;
 mod markers;

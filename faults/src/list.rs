@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! file = "kernel-codegen/src/passes/membar/access.rs"   # of the faults that name none
-//! tests = ["kernel-codegen lib membar", "kernel-codegen placed"]
+//! tests = ["tilewright-codegen lib membar", "tilewright-codegen placed"]
 //!
 //! [[fault]]
 //! id = "membar-wait-ends-one-more"

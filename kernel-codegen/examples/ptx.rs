@@ -1,7 +1,7 @@
 //! Prints what becomes of a kernel: its report, its layouts, its PTX, and how long each stage took.
 //!
 //! ```text
-//! cargo run -p kernel-codegen --example ptx -- kernel-codegen/tests/kernels/softmax.tile 8 [ir|llvm|ptx|time [sm_80]]
+//! cargo run -p tilewright-codegen --example ptx -- kernel-codegen/tests/kernels/softmax.tile 8 [ir|llvm|ptx|time [sm_80]]
 //! ```
 
 use kernel_codegen::{Options, Target, compile};

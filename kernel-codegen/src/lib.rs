@@ -1,5 +1,8 @@
 //! The GPU code generator of Tilewright: from bound tile IR to PTX.
 //!
+//! Internal to [Tilewright](https://docs.rs/tilewright): only the crate `tilewright` is public API. This one may change
+//! in any release.
+//!
 //! ```text
 //! bound IR -> bounds checks -> target-independent passes -> axis analysis -> layouts -> LLVM IR -> PTX
 //! ```
@@ -13,6 +16,9 @@
 //! - `lower`: LLVM IR for one thread of the program.
 //! - [`occupancy`]: how many programs run at once, and how many registers that leaves each.
 //! - [`report`]: what was decided, for a person to read.
+
+// Where `kernel-llvm` is empty there is nothing to generate code with.
+#![cfg(any(feature = "link-llvm", all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 
 pub mod analysis;
 mod boxes;

@@ -376,7 +376,7 @@ fn loops_of_any_step_make_their_trips() {
   {lo}
   {hi}
   {step}
-  %trips: i32, %sum: i32 = for %lo, %hi, %step, %zero, %zero {{reverse = {reverse}, unroll = {unroll}, stages = 1, warp_specialize = false, flatten = false}} (%i: {dtype}, %n: i32, %s: i32) {{
+  %trips: i32, %sum: i32 = for %lo, %hi, %step, %zero, %zero {{reverse = {reverse}, unroll = {unroll}, stages = 1, warp_specialize = false}} (%i: {dtype}, %n: i32, %s: i32) {{
     %more: i32 = add %n, %one
     %at: i32 = cast %i {{to = i32}}
     %all: i32 = mul %s, %at

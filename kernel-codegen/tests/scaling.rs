@@ -67,7 +67,7 @@ fn loops(count: usize) -> String {
         let _ = write!(
             text,
             "  %acc{i}: f32[128] = for %zero, %n, %step, %none {{reverse = false, unroll = never, stages = 1, \
-             warp_specialize = false, flatten = false}} (%k{i}: i32, %a{i}: f32[128]) {{\n    \
+             warp_specialize = false}} (%k{i}: i32, %a{i}: f32[128]) {{\n    \
              %ks{i}: i32[128] = splat %k{i}\n    %o{i}: i32[128] = add %ks{i}, %range\n    \
              %m{i}: bool[128] = cmp.lt %o{i}, %ns\n    %p{i}: *x[128] = add_ptr %xs, %o{i}\n    \
              %v{i}: f32[128] = load %p{i}, %m{i}\n    %y{i}: f32[128] = add %a{i}, %v{i}\n    yield %y{i}\n  }}\n  \

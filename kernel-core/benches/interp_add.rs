@@ -1,6 +1,6 @@
 //! Vector addition in the interpreter: the kernel of the introduction on 2^24 elements of f32, 1024 per program.
 //!
-//! `cargo bench -p kernel-core --bench interp_add`. The throughput is in elements of the result.
+//! `cargo bench -p tilewright-core --bench interp_add`. The throughput is in elements of the result.
 
 // `criterion_group!` makes a public function without documentation.
 #![allow(missing_docs)]

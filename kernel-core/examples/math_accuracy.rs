@@ -2,8 +2,8 @@
 //! instructions that are exact and with ones that are off by one ulp either way.
 //!
 //! ```sh
-//! cargo run --release -p kernel-core --example math_accuracy            # all 2^32, about three core-hours
-//! cargo run --release -p kernel-core --example math_accuracy -- 97      # every 97th, two minutes
+//! cargo run --release -p tilewright-core --example math_accuracy            # all 2^32, about three core-hours
+//! cargo run --release -p tilewright-core --example math_accuracy -- 97      # every 97th, two minutes
 //! ```
 
 use std::thread;

@@ -1,6 +1,9 @@
 //! The tile IR of Tilewright and everything about it that needs no GPU: types, symbolic shapes, the op table,
 //! the text form, the verifier, binding, target-independent passes, linear layouts and the CPU interpreter.
 //!
+//! Internal to [Tilewright](https://docs.rs/tilewright): only the crate `tilewright` is public API. This one may change
+//! in any release.
+//!
 //! No I/O, no LLVM, no CUDA.
 
 pub mod diag;

@@ -1,7 +1,7 @@
 //! Prints the PTX of `out[i] = x[i] + y[i]`, four elements a thread, and how long each step took.
 //!
 //! ```text
-//! cargo run --example vector_add -p kernel-llvm
+//! cargo run --example vector_add -p tilewright-llvm
 //! ```
 
 use std::process::ExitCode;

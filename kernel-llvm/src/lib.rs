@@ -1,5 +1,8 @@
 //! The LLVM that ships with the Rust toolchain, loaded when it is needed.
 //!
+//! Internal to [Tilewright](https://docs.rs/tilewright): only the crate `tilewright` is public API. This one may change
+//! in any release.
+//!
 //! rustup's toolchains carry a `libLLVM` that exports the LLVM C API with code generation for NVIDIA
 //! GPUs, so nobody has to install LLVM. This crate defines all functions of the C API as jumps
 //! through a table and fills the table when [`load()`] is called: programs build, link and start
@@ -40,15 +43,8 @@
 //! A program that already links an LLVM of its own turns on the feature `link-llvm`, which links an
 //! LLVM 22 when the program is built instead (`build.rs` says where it is looked for).
 
-#[cfg(not(any(
-    feature = "link-llvm",
-    all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")),
-)))]
-compile_error!(
-    "loading LLVM at run time is supported on x86-64 and aarch64 Linux only: turn on the feature \
-     `link-llvm` of kernel-llvm to link an installed LLVM 22, or build Tilewright without code \
-     generation"
-);
+// Elsewhere nothing is here, and `kernel-runtime` says at the launch why and what to do.
+#![cfg(any(feature = "link-llvm", all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 
 mod diagnostics;
 mod error;

@@ -21,7 +21,7 @@ use crate::names::closest;
 use crate::place::Place;
 
 /// Attributes of loops.
-const LOOPS: [&str; 4] = ["stages", "unroll", "warp_specialize", "flatten"];
+const LOOPS: [&str; 3] = ["stages", "unroll", "warp_specialize"];
 /// Attributes that set the level of lints.
 pub const LEVELS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
 /// Tools whose attributes rustc passes over.
@@ -133,7 +133,11 @@ impl Walk<'_> {
             (_, Owner::Loop) => {
                 let help = match closest(&name, LOOPS) {
                     Some(close) => format!("did you mean `#[{close}]`?"),
-                    None => "loops take `#[stages(3)]`, `#[unroll]`, `#[warp_specialize]` and `#[flatten]`".into(),
+                    // Triton's, for persistent loops.
+                    None if name == "flatten" => {
+                        "remove it; on a loop over tiles, `#[warp_specialize]` lets the next one begin early".into()
+                    }
+                    None => "loops take `#[stages(3)]`, `#[unroll]` and `#[warp_specialize]`".into(),
                 };
                 self.errors.report_help(place, format!("`#[{written}]` is not an attribute of loops"), help);
             }
@@ -163,7 +167,6 @@ fn purpose(name: &str) -> &'static str {
         "unroll" => "it belongs on a `for` loop, which it unrolls",
         "stages" => "it belongs on a `for` loop, whose loads it starts that many trips ahead",
         "warp_specialize" => "it belongs on a `for` loop, whose trips it lets overlap",
-        "flatten" => "it belongs on a `for` loop",
         _ => "remove it",
     }
 }

@@ -1,5 +1,8 @@
 //! The `#[kernel]` attribute of Tilewright: turns a Rust function into tile IR while the crate compiles.
 //!
+//! Internal to [Tilewright](https://docs.rs/tilewright): only the crate `tilewright` is public API. This one may change
+//! in any release.
+//!
 //! ```text
 //! tokens ── guard ──> syn ── signature ──> check ──> tree ── returns ──> lower ──> tile IR text
 //!                                 └───────────────── launcher ─────────────────────┘

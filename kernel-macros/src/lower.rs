@@ -447,7 +447,6 @@ impl Lower<'_> {
             unroll: hints.unroll,
             stages: hints.stages,
             warp_specialize: hints.warp_specialize,
-            flatten: hints.flatten,
             runs: false,
         };
         let results = self.build(op.into(), &operands, &[region], stmt.place)?;

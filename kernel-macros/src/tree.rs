@@ -154,8 +154,6 @@ pub struct LoopHints {
     pub stages: u8,
     /// `#[warp_specialize]`
     pub warp_specialize: bool,
-    /// `#[flatten]`
-    pub flatten: bool,
 }
 
 /// `while condition { body }`.

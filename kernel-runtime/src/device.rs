@@ -43,8 +43,8 @@ struct DeviceInner {
 }
 
 impl Device {
-    /// The first CUDA GPU, or the CPU if there is none that can be used. The environment variable
-    /// `TILEWRIGHT_DEVICE` (`cpu`, `cuda`, `cuda:1`) overrides the choice.
+    /// The first CUDA GPU, or the CPU if there is none that can be used or this program cannot compile for it. The
+    /// environment variable `TILEWRIGHT_DEVICE` (`cpu`, `cuda`, `cuda:1`) overrides the choice.
     ///
     /// # Errors
     ///
@@ -58,6 +58,10 @@ impl Device {
         match choice {
             Some(DeviceChoice::Cpu) => Ok(Self::cpu()),
             Some(DeviceChoice::Cuda(index)) => Self::cuda(index),
+            None if !cfg!(jit) => {
+                log::debug!("using the CPU: {}", crate::launch::NO_CODE_GENERATOR);
+                Ok(Self::cpu())
+            }
             None => Ok(Self::cuda(0).unwrap_or_else(|error| {
                 match error {
                     // A machine without a GPU is nothing to talk about.
@@ -129,7 +133,7 @@ impl Device {
     }
 
     /// What tells contexts apart that are open: the driver's name of this one. Zero for the CPU.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     #[inline]
     pub(crate) fn context_number(&self) -> u64 {
         self.0.context_number

@@ -1,5 +1,8 @@
 //! The runtime of Tilewright: devices, streams and buffers.
 //!
+//! Internal to [Tilewright](https://docs.rs/tilewright): only the crate `tilewright` is public API. This one may change
+//! in any release.
+//!
 //! | module | what it is |
 //! |---|---|
 //! | [`device`] | [`Device`]: a GPU through the CUDA driver, or the CPU |
@@ -32,10 +35,10 @@ mod foreign;
 mod gate;
 pub mod graph;
 pub mod launch;
-#[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "nothing is launched on GPUs"))]
+#[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod ledger;
 pub mod record;
-#[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "nothing is launched on GPUs"))]
+#[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod ring;
 pub mod settings;
 mod storage;

@@ -62,7 +62,7 @@ fn a_call_allocates_nothing() -> Result<()> {
 
 #[test]
 fn a_warm_launch_on_a_gpu_allocates_nothing() -> Result<()> {
-    if Device::cuda_count() == 0 || !cfg!(feature = "jit") {
+    if Device::cuda_count() == 0 || !cfg!(jit) {
         println!("skipped: no CUDA device (allocations of a warm launch)");
         return Ok(());
     }

@@ -101,10 +101,10 @@
 //!
 //! # Rung 4: loads ahead
 //!
-//! `.num_stages(4)`, and nothing else. (`num_stages` is 3 if you say nothing, and `#[stages(4)]` on the loop says the
-//! same in the kernel.) Shared memory has four slots now, and while one is multiplied, the loads of the next three
-//! trips are under way: by `cp.async`, which goes to shared memory without registers in between and which nobody waits
-//! for until its slot's turn comes. The report says so:
+//! `.num_stages(4)`, and nothing else. (The default of `num_stages` is 3, and `#[stages(4)]` on the loop says the same
+//! in the kernel.) Shared memory now has four slots: while one is multiplied, the loads of the next three iterations are
+//! in flight. They use `cp.async`, which writes to shared memory without going through registers and is waited for only
+//! when its slot is needed. The report says so:
 //!
 //! ```text
 //! loop pipelined with 4 stages of 16384 bytes: `a` by cp.async, `b` by cp.async
@@ -155,7 +155,7 @@
 //! `.num_warps(4)`, and nothing else: four warps are a warp group, which Hopper's `wgmma` is made for. The instruction
 //! multiplies 64 rows at once and takes both factors from shared memory, so `ldmatrix` and the registers for factors
 //! are gone from the code: a thread keeps its sums and little more. It is asynchronous too: products stay in flight
-//! while the next trip's copies are issued, and the loop waits for a product one trip later.
+//! while the next iteration's copies are issued, and the loop waits for a product one iteration later.
 //!
 //! By itself this gains little: with a tile of 64 × 64 the L2 cache cannot deliver factors faster. What it gives is
 //! room, in registers and in time, for the next rung.
@@ -287,19 +287,21 @@
 //!   loop fed by warps of their own through 6 slots of 32768 bytes, one product in flight, two groups of warps take tiles in turns
 //! ```
 //!
-//! `num_warps` is how many warps compute a tile, and shared memory has room for one program on a multiprocessor. So the
-//! compiler gives it two teams of four warps: each multiplies every second tile of the program's, and a barrier lets it
-//! begin when the other has seen the last of its factors. From then on tensor cores work for one team while the other
-//! converts and stores, and what lies between two tiles costs no time, however slow it is. The price is that 128 × 128
-//! tiles read more: `BM * BN / (BM + BN)` goes from 85 back to 64, which the L2 cache still delivers. It pays where tiles
-//! end often, that is where `k` is short, as the table shows at 8192² × 512.
+//! `num_warps` is how many warps compute a tile, and shared memory has room for one program per SM. So the compiler gives
+//! the program two consumer groups of four warps that work in ping-pong: each multiplies every second tile, and a barrier
+//! lets it begin when the other has consumed its last operands. From then on the tensor cores work for one group while the
+//! other runs its epilogue, so the epilogue costs no time, however slow it is. The price is that 128 × 128 tiles read more:
+//! `BM * BN / (BM + BN)` goes from 85 back to 64, which the L2 cache still delivers. It pays where tiles end often, that is
+//! where `k` is short, as the table shows at 8192² × 512.
 //!
-//! Teams take turns where nothing ties one tile to another: the loop over tiles has one loop of products, tiles leave through
-//! descriptors, and nothing else is written. Otherwise one team multiplies, and the report does not speak of turns.
+//! Ping-pong needs independent tiles: the loop over tiles contains one loop of products, results leave through descriptors,
+//! and nothing else is written. Otherwise one group multiplies, and the report does not mention turns.
 //!
 //! # Where to go from here
 //!
 //! An epilogue (a bias, an activation, a scale, another dtype) is written where the sums are: between the loop and the
 //! store, and costs no pass over memory. Other sizes want other tiles: few rows of `a` want `BM` of 16 and many slots, as
 //! such products only read `b`; a product with fewer tiles than multiprocessors wants smaller ones, or several programs
-//! per tile. So do the tiles that are over where a few more than a multiple of the multiprocessors are to be done. The examples `05_matmul`, `06_persistent_matmul` and `07_grouped_matmul` begin where this page ends.
+//! per tile. The same goes for the partial last wave, when the tile count slightly exceeds a multiple of the SM count.
+//!
+//! The examples `05_matmul`, `06_persistent_matmul` and `07_grouped_matmul` begin where this page ends.

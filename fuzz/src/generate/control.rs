@@ -58,7 +58,6 @@ pub fn attributes(w: &mut Writer, bounds: &Bounds) -> ControlOp {
     let reverse = w.random.chance(25);
     let stages = w.random.pick(&[0, 0, 0, 2, 3, 4]);
     let warp_specialize = w.random.chance(15);
-    let flatten = w.random.chance(10);
     let unroll = match w.random.below(10) {
         0 if bounds.constant && bounds.most <= 4 => Unroll::Full,
         1 => Unroll::Never,
@@ -73,7 +72,7 @@ pub fn attributes(w: &mut Writer, bounds: &Bounds) -> ControlOp {
         (true, Feature::For),
     ];
     noted.into_iter().filter(|(there, _)| *there).for_each(|(_, feature)| w.has(feature));
-    ControlOp::For { reverse, unroll, stages, warp_specialize, flatten, runs: false }
+    ControlOp::For { reverse, unroll, stages, warp_specialize, runs: false }
 }
 
 /// How a carried value changes from trip to trip.

@@ -327,17 +327,14 @@ fn plain_loops(case: &Case, index: usize) -> Option<Option<Case>> {
     let op = ops_in_order(&func)
         .into_iter()
         .filter(|&op| matches!(func.op(op).op, Op::Control(ControlOp::For { .. })))
-        .nth(index / 5)?;
+        .nth(index / 4)?;
     let before = func.op(op).op.clone();
-    if let Op::Control(ControlOp::For { reverse, unroll, stages, warp_specialize, flatten, .. }) =
-        &mut func.ops[op.index()].op
-    {
-        match index % 5 {
+    if let Op::Control(ControlOp::For { reverse, unroll, stages, warp_specialize, .. }) = &mut func.ops[op.index()].op {
+        match index % 4 {
             0 => *reverse = false,
             1 => *unroll = Unroll::Auto,
             2 => *stages = 0,
-            3 => *warp_specialize = false,
-            _ => *flatten = false,
+            _ => *warp_specialize = false,
         }
     }
     Some(if func.op(op).op == before { None } else { with(case, func) })

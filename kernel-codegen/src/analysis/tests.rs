@@ -274,7 +274,7 @@ fn two_dimensions() {
 fn loops_keep_what_every_iteration_keeps() {
     let advancing = "%zero: i32 = const 0
         %last: i32[1024] = for %zero, %n, %k1024, %offs {reverse = false, unroll = auto, stages = 1, \
-          warp_specialize = false, flatten = false} (%k: i32, %o: i32[1024]) {
+          warp_specialize = false} (%k: i32, %o: i32[1024]) {
           %next: i32[1024] = add %o, %ns
           yield %next
         }";
@@ -283,7 +283,7 @@ fn loops_keep_what_every_iteration_keeps() {
     assert_eq!(dims(&advancing.replace("add %o, %ns", "add %o, %i")), [(1, 1, 1)]);
     let counter = "%zero: i32 = const 0
         %none: i32[1024] = for %zero, %m, %k1024, %i {reverse = false, unroll = auto, stages = 1, \
-          warp_specialize = false, flatten = false} (%k: i32, %o: i32[1024]) {
+          warp_specialize = false} (%k: i32, %o: i32[1024]) {
           %ks: i32[1024] = splat %k
           %next: i32[1024] = add %ks, %i
           yield %next
@@ -296,8 +296,7 @@ fn counters_end_below_the_largest_number_by_a_step() {
     let last = |step: &str, lanes: &str| {
         let func = parse(&format!(
             "%zero: i32 = const 0
-             for %zero, %m, {step} {{reverse = false, unroll = auto, stages = 1, warp_specialize = false, \
-               flatten = false}} (%k: i32) {{
+             for %zero, %m, {step} {{reverse = false, unroll = auto, stages = 1, warp_specialize = false}} (%k: i32) {{
                %ks: i32[1024] = splat %k
                %next: i32[1024] = add %ks, {lanes}
                yield

@@ -125,7 +125,7 @@ op_group! {
     /// runs for `i = lo, lo + step, ..` while `i < hi`, without wrapping; never if `step <= 0`.
     /// `reverse` runs through the same values of `i` backwards. `runs` says that it is known to run at least once, as the
     /// host has found before the launch.
-    For = "for" @ ALL { reverse: bool, unroll: Unroll, stages: u8, warp_specialize: bool, flatten: bool, runs: bool };
+    For = "for" @ ALL { reverse: bool, unroll: Unroll, stages: u8, warp_specialize: bool, runs: bool };
     /// `(carried...)`, regions `(carried...) -> bool` and `(carried...) -> carried...`: runs the second while the first yields true.
     While = "while" @ ALL;
     /// `(condition)`, two regions without arguments that yield the results.

@@ -2,7 +2,7 @@
 //! over a second or show an internal name, and what is accepted must parse, verify and round-trip.
 //!
 //! ```text
-//! cargo run --release -p kernel-macros --example mutate_tokens -- --cases 1000000 --seed 0
+//! cargo run --release -p tilewright-macros --example mutate_tokens -- --cases 1000000 --seed 0
 //! ```
 //!
 //! Each case follows from its number alone, so a run is resumed with `--seed` at the number where it stopped, and a

@@ -274,7 +274,7 @@ impl Checker<'_> {
     }
 
     fn loop_hints(&mut self, attrs: &[syn::Attribute]) -> LoopHints {
-        let mut hints = LoopHints { unroll: Unroll::Auto, stages: 0, warp_specialize: false, flatten: false };
+        let mut hints = LoopHints { unroll: Unroll::Auto, stages: 0, warp_specialize: false };
         for attr in attrs {
             let name = attr.path().get_ident().map(ToString::to_string).unwrap_or_default();
             let place = Place::of_tokens(attr);
@@ -282,8 +282,7 @@ impl Checker<'_> {
             match (name.as_str(), plain) {
                 ("unroll", true) => hints.unroll = Unroll::Full,
                 ("warp_specialize", true) => hints.warp_specialize = true,
-                ("flatten", true) => hints.flatten = true,
-                ("unroll" | "warp_specialize" | "flatten", false) => {
+                ("unroll" | "warp_specialize", false) => {
                     self.report_help(place, format!("`{name}` takes no arguments"), format!("write `#[{name}]`"));
                 }
                 ("stages", _) => {

@@ -125,7 +125,7 @@ impl Recording {
     }
 
     /// Records a launch on the GPU.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     pub(crate) fn add_kernel(
         &mut self,
         can_fail: bool,

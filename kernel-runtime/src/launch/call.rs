@@ -264,7 +264,7 @@ impl<'a, C> UnsafeCall<'a, C> {
     }
 }
 
-#[cfg(all(test, feature = "jit"))]
+#[cfg(all(test, jit))]
 impl<'a, C, G> Call<'a, C, G> {
     /// What a launch is made of, for a test.
     pub(super) fn into_invocation(self) -> Box<Invocation<'a>> {
@@ -290,10 +290,11 @@ impl<C, G> Call<'_, C, G> {
     /// [`Error::InvalidSetting`] for options, [`Error::Compile`], [`Error::Resources`],
     /// [`Error::Llvm`], [`Error::OutOfMemory`], [`Error::Driver`].
     ///
-    /// What goes wrong while it runs ([`Error::OutOfBounds`], [`Error::AssertFailed`],
-    /// [`Error::TimeLimit`]) is the error of whoever reads data that depends on it, or synchronises its stream; never of a later launch. That is
-    /// a buffer that it writes, until the host sets all of it, and what later launches and copies
-    /// make of that, whatever else is written there meanwhile. Each error is delivered once, the oldest first.
+    /// An error while it runs ([`Error::OutOfBounds`], [`Error::AssertFailed`], [`Error::TimeLimit`]) is
+    /// returned by the next operation that reads data which depends on the launch, or synchronises its
+    /// stream; never by a later launch. A buffer that the launch writes depends on it until the host sets
+    /// all of it, and so does what later launches and copies derive from it, whatever else is written
+    /// there meanwhile. Each error is delivered once, the oldest first.
     ///
     /// [`Error::InvalidGrid`]: crate::Error::InvalidGrid
     /// [`Error::WrongDevice`]: crate::Error::WrongDevice

@@ -3,10 +3,10 @@
 use super::args::Arg;
 use super::compiled::CompiledKernel;
 use super::kernel::{Kernel, user_params};
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 use super::key::{Digest, KeyHead, Words};
 use super::list::List;
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 use super::spec::Checking;
 use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning};
 use super::target::Target;
@@ -25,7 +25,7 @@ pub(super) struct Invocation<'a> {
     pub(super) kernel: &'static Kernel,
     pub(super) stream: Option<&'a Stream>,
     /// Of dtypes, constants and arguments, in the order in which they came.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     digest: Digest,
     /// What the call says. The kernel's own options are those of the variant, see [`Invocation::tuning`].
     pub(super) tuning: Tuning,
@@ -69,7 +69,7 @@ impl<'a> Invocation<'a> {
         Box::new(Invocation {
             kernel,
             stream: None,
-            #[cfg(feature = "jit")]
+            #[cfg(jit)]
             digest: Digest::default(),
             tuning: Tuning::default(),
             time_limit: None,
@@ -83,7 +83,7 @@ impl<'a> Invocation<'a> {
     /// The next dtype parameter.
     #[inline(always)]
     pub(super) fn add_dtype(&mut self, element: ElementType) {
-        #[cfg(feature = "jit")]
+        #[cfg(jit)]
         {
             self.digest = self.digest.with(element as u64);
         }
@@ -93,7 +93,7 @@ impl<'a> Invocation<'a> {
     /// The next constexpr.
     #[inline(always)]
     pub(super) fn add_constant(&mut self, value: i64) {
-        #[cfg(feature = "jit")]
+        #[cfg(jit)]
         {
             self.digest = self.digest.with(value as u64);
         }
@@ -103,7 +103,7 @@ impl<'a> Invocation<'a> {
     /// The next argument.
     #[inline(always)]
     pub(super) fn add_arg(&mut self, arg: Arg<'a>) {
-        #[cfg(feature = "jit")]
+        #[cfg(jit)]
         {
             self.digest = arg.mix_into(self.digest);
         }
@@ -111,7 +111,7 @@ impl<'a> Invocation<'a> {
     }
 
     /// Learns again what the key says of the arguments.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     #[cold]
     pub(super) fn refresh_args(&mut self) {
         // What a digest finds is compared, so this one may be that of other arguments.
@@ -127,7 +127,7 @@ impl<'a> Invocation<'a> {
         self.tuning = Tuning::default();
         self.time_limit = None;
         self.stream = None;
-        #[cfg(feature = "jit")]
+        #[cfg(jit)]
         {
             self.digest = Digest::default();
         }
@@ -268,27 +268,27 @@ impl<'a> Invocation<'a> {
 
     /// The words of that variant's key in `place`. They say nothing of the kernel's own options, which are always the
     /// same.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     #[cold]
     pub(super) fn key(&self, words: &mut Words, place: u64, checking: Checking) {
         words.set(self.key_head(place, checking), &self.dtypes, key_params(&self.args), &self.constants);
     }
 
     /// Whether these are the words that [`Invocation::key`] gives, where `args` are the arguments.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     #[inline]
     pub(super) fn has_key(&self, words: &[u64], args: &[Arg<'_>], place: u64, checking: Checking) -> bool {
         Words::is(words, self.key_head(place, checking), &self.dtypes, key_params(args), &self.constants)
     }
 
     /// Where a cache may have it.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     #[inline]
     pub(super) fn key_digest(&self, place: u64, checking: Checking) -> Digest {
         self.key_head(place, checking).digest(self.digest)
     }
 
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     #[inline]
     fn key_head(&self, place: u64, checking: Checking) -> KeyHead {
         KeyHead { place, checking, tuning: self.tuning, safety: self.safety }
@@ -296,7 +296,7 @@ impl<'a> Invocation<'a> {
 }
 
 /// What a key says of the arguments.
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 #[inline]
 fn key_params(args: &[Arg<'_>]) -> impl ExactSizeIterator<Item = (u16, Option<u64>)> {
     args.iter().map(|arg| (arg.unit(), arg.key_value()))

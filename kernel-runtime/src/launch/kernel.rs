@@ -45,7 +45,7 @@ pub struct Kernel {
     source: KernelSource,
     generic: OnceLock<Result<Generic>>,
     pub(super) cpu: Cache<CpuVariant>,
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     pub(super) gpu: super::gpu::GpuCaches,
     compilations: AtomicUsize,
 }
@@ -57,7 +57,7 @@ impl Kernel {
             source,
             generic: OnceLock::new(),
             cpu: Cache::new(),
-            #[cfg(feature = "jit")]
+            #[cfg(jit)]
             gpu: super::gpu::GpuCaches::new(),
             compilations: AtomicUsize::new(0),
         }
@@ -94,8 +94,9 @@ impl Kernel {
 
     fn parse(&self) -> Result<Generic> {
         let invalid = |reason: String| {
-            Diagnostic::new(format!("the tile IR of kernel `{}` cannot be read: {reason}", self.name()), "", 0, 0)
-                .help("`tilewright` and `kernel-macros` must be of the same version; run `cargo clean` and build again")
+            Diagnostic::new(format!("the tile IR of kernel `{}` cannot be read: {reason}", self.name()), "", 0, 0).help(
+                "`tilewright` and `tilewright-macros` must be of the same version; run `cargo clean` and build again",
+            )
         };
         let mut func = text::parse(self.source.ir).map_err(|error| invalid(error.to_string()))?;
         // The macro does not know what rustc calls the file, so the text leaves it out.

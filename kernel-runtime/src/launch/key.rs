@@ -29,7 +29,7 @@ impl Key {
     }
 
     /// The key of these words.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     pub(super) fn of(words: &Words) -> Key {
         Key(words.as_slice().into())
     }
@@ -99,7 +99,7 @@ impl Words {
     }
 
     /// Whether [`Words::set`] would make just these words.
-    #[cfg(any(test, feature = "jit"))]
+    #[cfg(any(test, jit))]
     #[inline]
     pub(super) fn is(
         known: &[u64],
@@ -165,7 +165,7 @@ impl KeyHead {
     }
 
     /// The digest of a key with this head, from that of everything else.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     #[inline]
     pub(super) fn digest(self, rest: Digest) -> Digest {
         rest.with(self.options()).with(self.place)
@@ -223,11 +223,12 @@ mod tests {
         let mut keys = Vec::new();
         for (warps, stages) in [(None, None), (Some(4), None), (None, Some(4)), (Some(4), Some(3)), (Some(3), Some(4))]
         {
-            for checking in [
-                #[cfg(feature = "jit")]
+            let checkings: &[Checking] = &[
+                #[cfg(jit)]
                 Checking::AtLaunch,
                 Checking::Everywhere,
-            ] {
+            ];
+            for &checking in checkings {
                 keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(warps, stages, checking, safety)));
             }
         }

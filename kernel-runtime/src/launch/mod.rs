@@ -34,9 +34,9 @@ mod call;
 mod compiled;
 mod cpu;
 mod fault;
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 mod gpu;
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 use gpu as backend;
 mod grid;
 mod invocation;
@@ -44,9 +44,9 @@ mod kernel;
 mod key;
 mod list;
 mod loads;
-#[cfg(not(feature = "jit"))]
+#[cfg(not(jit))]
 mod no_jit;
-#[cfg(not(feature = "jit"))]
+#[cfg(not(jit))]
 use no_jit as backend;
 mod request;
 mod scalar;
@@ -65,3 +65,12 @@ pub use request::CompileRequest;
 pub use scalar::{Scalar, ScalarValue};
 pub use target::Target;
 pub use timing::Timings;
+
+/// Why a program without the code generator compiles nothing for GPUs, and what to do.
+pub(crate) const NO_CODE_GENERATOR: &str = if cfg!(feature = "jit") {
+    "the compiler loads the LLVM of the Rust toolchain, which works on x86-64 and aarch64 Linux only; here, build with the \
+     feature `link-llvm` of `tilewright` and an installed LLVM 22, or run on `Device::cpu()`"
+} else {
+    "this program was built without the code generator; turn on the feature `jit` of `tilewright`, or run on \
+     `Device::cpu()`"
+};

@@ -1,5 +1,6 @@
-//! The GPU backend of a build without the feature `jit`: it says so.
+//! The GPU backend of a build without the code generator: it says so.
 
+use super::NO_CODE_GENERATOR;
 use super::compiled::CompiledKernel;
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
@@ -26,8 +27,6 @@ pub(super) fn compile_on(kernel: &'static Kernel, _: &Spec<'_>, _: &Device) -> R
 fn missing(kernel: &Kernel) -> Error {
     Error::Unsupported {
         what: format!("compiling kernel `{}` for a GPU", kernel.name()).into(),
-        reason: "this program was built without the code generator; turn on the feature `jit` of `tilewright`, \
-                 or run on `Device::cpu()`"
-            .into(),
+        reason: NO_CODE_GENERATOR.into(),
     }
 }

@@ -144,7 +144,7 @@ impl ParamSpec {
     }
 
     /// The same argument with nothing known of its length.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     pub(super) fn without_length(self) -> ParamSpec {
         match self {
             ParamSpec::Buffer { element, mutable, alignment, .. } => {
@@ -273,7 +273,7 @@ impl Spec<'_> {
 pub(super) enum Checking {
     /// The launch meets the conditions under which no access needs a check, unless it depends on
     /// data.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     AtLaunch,
     /// Every access is checked.
     Everywhere,

@@ -1,14 +1,14 @@
 //! What kernels are compiled for.
 
 use crate::device::Device;
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 pub use kernel_codegen::Target;
-#[cfg(not(feature = "jit"))]
+#[cfg(not(jit))]
 pub use without_codegen::Target;
 
 /// The names of targets for builds that cannot compile for them, so that code which names one
 /// builds either way.
-#[cfg(not(feature = "jit"))]
+#[cfg(not(jit))]
 mod without_codegen {
     /// A GPU architecture.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -175,7 +175,7 @@ impl TensorLayout {
         self.padding = Padding::Nan;
     }
 
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     pub(super) fn element(&self) -> ElementType {
         self.element
     }

@@ -34,7 +34,7 @@
 //! GPUs. Rows that are padded to a multiple of 16 bytes are faster.
 
 mod layout;
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 mod map;
 
 use crate::dtype::{DType, ElementType, Float};
@@ -42,7 +42,7 @@ use crate::error::Result;
 use crate::launch::{BufferArg, PtrArg, PtrMutArg};
 pub use layout::MAX_RANK;
 pub(crate) use layout::{Padding, TensorFacts, TensorLayout};
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 pub(crate) use map::{Encoded, Map, MapCache};
 use std::fmt;
 
@@ -65,7 +65,7 @@ pub(crate) struct Inner<'a> {
     pub(crate) buffer: BufferArg<'a>,
     pub(crate) layout: TensorLayout,
     /// What the driver has made of it.
-    #[cfg(feature = "jit")]
+    #[cfg(jit)]
     pub(crate) maps: MapCache,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Inner<'a> {
         Ok(Inner {
             buffer,
             layout,
-            #[cfg(feature = "jit")]
+            #[cfg(jit)]
             maps: MapCache::default(),
         })
     }
@@ -84,7 +84,7 @@ impl<'a> Inner<'a> {
     #[inline]
     pub(crate) fn facts(&self) -> TensorFacts {
         let facts = self.layout.facts();
-        #[cfg(feature = "jit")]
+        #[cfg(jit)]
         if self.maps.is_refused() {
             return TensorFacts { copies: false, ..facts };
         }
@@ -150,7 +150,7 @@ macro_rules! descriptors {
             pub fn with_nan_padding(mut self) -> Self {
                 self.inner.layout.pad_with_nan();
                 // What the driver was told is no longer so.
-                #[cfg(feature = "jit")]
+                #[cfg(jit)]
                 {
                     self.inner.maps = MapCache::default();
                 }

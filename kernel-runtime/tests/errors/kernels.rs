@@ -88,7 +88,7 @@ pub fn number<T>(result: Result<T>) -> Option<i64> {
 pub fn on_devices(check: impl Fn(&Device) -> Result<()>) -> Result<()> {
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     check(&Device::cpu())?;
-    if Device::cuda_count() > 0 && cfg!(feature = "jit") {
+    if Device::cuda_count() > 0 && cfg!(jit) {
         return check(&Device::cuda(0)?);
     }
     let skipped = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;

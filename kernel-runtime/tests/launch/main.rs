@@ -483,8 +483,9 @@ fn every_stage_can_be_looked_at() -> Result<()> {
     let compiled = match (AddConsts { BLOCK: 1024 }).compile::<f32>(kernel, Target::sm_90a()) {
         Ok(compiled) => compiled,
         // A build without the code generator says so.
-        Err(error @ Error::Unsupported { .. }) if !cfg!(feature = "jit") => {
-            assert!(error.to_string().contains("feature `jit`"), "{error}");
+        Err(error @ Error::Unsupported { .. }) if !cfg!(jit) => {
+            let advice = if cfg!(feature = "jit") { "feature `link-llvm`" } else { "feature `jit`" };
+            assert!(error.to_string().contains(advice), "{error}");
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -506,7 +507,7 @@ fn every_stage_can_be_looked_at() -> Result<()> {
 
 /// What is known of real arguments changes the code that is compiled for them.
 #[test]
-#[cfg(feature = "jit")]
+#[cfg(jit)]
 fn real_arguments_are_compiled_for_what_they_are() -> Result<()> {
     let kernel = leak(ADD);
     let device = Device::cpu();
@@ -533,7 +534,7 @@ fn real_arguments_are_compiled_for_what_they_are() -> Result<()> {
 /// What a first launch on the GPU costs, stage by stage, and what the driver's compiler says.
 #[test]
 fn a_loaded_kernel_reports_its_registers() -> Result<()> {
-    if Device::cuda_count() == 0 || !cfg!(feature = "jit") {
+    if Device::cuda_count() == 0 || !cfg!(jit) {
         println!("skipped: no CUDA device (registers of a loaded kernel)");
         return Ok(());
     }

@@ -41,7 +41,9 @@
 //!
 //! Loops with `#[warp_specialize]`, and those in them, are divided where that is possible; others where all factors of
 //! all products come by descriptors, and where it pays: mostly, where the program goes on to another tile. Where the
-//! kernel has no room as a whole, these are divided too: see [`Division`]. What speaks against it is told in the report. Assertions are made before, or keep a kernel whole: see [`prologue`].
+//! kernel has no room as a whole, these are divided too: see [`Division`]. The report says why
+//! a loop was not specialised. Assertions are hoisted above the split; if they cannot be, the kernel stays whole: see
+//! [`prologue`].
 
 mod consume;
 mod find;

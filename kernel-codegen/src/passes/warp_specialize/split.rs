@@ -374,14 +374,9 @@ impl<'f> Split<'f> {
 /// The same control flow, with the wishes about it that have been met taken away.
 pub(super) fn quiet(op: &ControlOp) -> ControlOp {
     match op {
-        ControlOp::For { reverse, flatten, runs, .. } => ControlOp::For {
-            reverse: *reverse,
-            unroll: Unroll::Never,
-            stages: 1,
-            warp_specialize: false,
-            flatten: *flatten,
-            runs: *runs,
-        },
+        ControlOp::For { reverse, runs, .. } => {
+            ControlOp::For { reverse: *reverse, unroll: Unroll::Never, stages: 1, warp_specialize: false, runs: *runs }
+        }
         other => other.clone(),
     }
 }
