@@ -8,7 +8,9 @@ use kernel_core::passes::{PASSES as CLEAN_UP, PassOptions, optimise};
 use kernel_core::verify::verify;
 
 use super::warp_specialize::Division;
-use super::{choose_products, descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips};
+use super::{
+    choose_products, descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips,
+};
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
 use crate::error::CodegenError;
