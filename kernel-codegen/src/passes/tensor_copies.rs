@@ -226,6 +226,11 @@ fn apart(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
     marked && loops.all(|(_, marked)| marked) && coordinates.iter().any(|coordinate| inside.contains(coordinate))
 }
 
+/// Whether a place is in one of several groups of warps, which keep their own order.
+fn in_warp_group(func: &Func, around: &[Site]) -> bool {
+    around.iter().any(|site| matches!(func.op(site.owner).op, Op::Gpu(GpuOp::WarpGroups { .. })))
+}
+
 /// Copies what is loaded and stored through descriptors that are left.
 pub(crate) fn run(func: &mut Func) {
     let sites: Vec<(OpId, Vec<Site>)> = Uses::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
@@ -269,14 +274,19 @@ impl Copies<'_> {
         let region = carry::innermost(self.func, around);
         let (&tensor, coordinates) = (&operation.operands[0], &operation.operands[1..]);
         let direct = self.only_store(result, region);
+        let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
         let mut ops = Vec::new();
+        if loops && in_warp_group(self.func, around) {
+            // What the iteration before has loaded from there, by threads that `membar` does not see to.
+            self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, &mut ops);
+            self.effect(GpuOp::Barrier, vec![], span, &mut ops);
+        }
         let view = match direct {
             Some((_, view)) => Some(view),
             None => self.allocate(result, span, &mut ops),
         };
         let Some(view) = view else { return };
         let barrier = self.barriers(span);
-        let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
         let zero = self.number_first(0, span);
         let bytes = self.func.ty(result).numel().unwrap_or(0) * i64::from(self.bits(result) / 8);
         let phase = if loops { self.carry_phase(around, zero, span) } else { zero };
