@@ -1,7 +1,7 @@
 //! Prints what becomes of a kernel: its report, its layouts, its PTX, and how long each stage took.
 //!
 //! ```text
-//! cargo run -p tilewright-codegen --example ptx -- kernel-codegen/tests/kernels/softmax.tile 8 [ir|llvm|ptx|time [sm_80]]
+//! cargo run -p tilewright-codegen --example explain -- kernel-codegen/tests/kernels/softmax.tile 8 [ir|llvm|ptx|time [sm_80]]
 //! ```
 
 use kernel_codegen::{Options, Target, compile};
@@ -9,7 +9,7 @@ use kernel_core::ir::BoundFunc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let path = arguments.first().ok_or("usage: ptx FILE [WARPS [ir|llvm|ptx|time [TARGET]]]")?;
+    let path = arguments.first().ok_or("usage: explain FILE [WARPS [ir|llvm|ptx|time [TARGET]]]")?;
     let num_warps = arguments.get(1).map_or(Ok(4), |warps| warps.parse())?;
     let what = arguments.get(2).map_or("ptx", String::as_str);
     let func = kernel_core::text::parse(&std::fs::read_to_string(path)?)?;
