@@ -28,7 +28,7 @@ pub struct Options {
     pub checks: Checks,
     /// Where tensor copies are used.
     pub tensor_copies: TensorCopies,
-    /// Names of optimisation passes to leave out (see [`crate::PASSES`]).
+    /// Names of optimisation passes to leave out (see [`crate::optional_passes`]).
     pub disabled_passes: Vec<String>,
     /// Whether to keep the text of the LLVM IR, before and after optimisation.
     pub keep_llvm_ir: bool,
