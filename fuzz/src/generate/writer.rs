@@ -166,8 +166,8 @@ impl Writer {
             }
             Op::Elementwise(ElementwiseOp::Cast { to }) => facts::cast(of(0), dtype, to.known()?),
             Op::Elementwise(ElementwiseOp::Bitcast { to }) => {
-                // The bits of a NaN are open.
-                if of(0).special && dtype.is_float() {
+                // The bits of a NaN are open, and so is the sign of some zeros.
+                if (of(0).special || of(0).has_open_zero()) && dtype.is_float() {
                     return None;
                 }
                 Fact::any(to.known()?)
@@ -188,12 +188,14 @@ impl Writer {
             high: a.magnitude() * b.magnitude() * depth,
             step: Some(a.step? + b.step?),
             special: a.special || b.special || acc.special,
+            open_zero: true,
         });
         let sum = Fact {
             low: product.low + acc.low,
             high: product.high + acc.high,
             step: product.step.zip(acc.step).map(|(a, b)| a.min(b)),
             special: product.special,
+            open_zero: true,
         };
         sum.summed(dtype)
     }
@@ -385,7 +387,7 @@ impl Writer {
 
     /// The value as an exact float of at most `bits` bits in `low..=high`, by a few operations where it is not one.
     pub fn small(&mut self, value: ValueId, dtype: DType) -> ValueId {
-        let goal = if dtype.is_float() { Fact::exact(-4.0, 4.0, 0) } else { Fact::any(dtype) };
+        let goal = if dtype.is_float() { Fact::exact(-4.0, 4.0, 0).with_open_zero() } else { Fact::any(dtype) };
         if self.dtype(value) == dtype && self.fact(value).within(goal) {
             return value;
         }
@@ -449,7 +451,7 @@ fn constant(value: Literal, dtype: DType) -> Fact {
                 return Fact::any(dtype);
             }
             let step = (-16..16).rev().find(|&step| (value * 2f64.powi(-step)).fract() == 0.0);
-            Fact { low: value, high: value, step, special: false }
+            Fact { low: value, high: value, step, special: false, open_zero: false }
         }
     }
 }

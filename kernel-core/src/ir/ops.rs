@@ -95,7 +95,7 @@ op_group! {
     /// Matrix products.
     DotOp: "dot";
     /// `(a [.., M, K], b [.., K, N], acc [.., M, N])`: `acc` plus the matrix product. Products are exact and sums are in
-    /// f32 (f64, wrapping i32), in any order; an f16 accumulator is rounded at the end, or more often. `by` is the
+    /// f32 (f64, wrapping i32), in any order, with either sign of zero; an f16 accumulator is rounded at the end, or more often. `by` is the
     /// instruction that computes it, which a code generator chooses before placement: a placed kernel has one.
     Dot = "dot" @ ALL { precision: DotPrecision, by: Option<DotInstruction> };
 }
