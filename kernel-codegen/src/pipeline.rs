@@ -14,7 +14,6 @@ use crate::options::{MAX_WARPS, Options};
 use crate::passes::list::{self, Pass, Unit, Watcher};
 use crate::passes::warp_specialize;
 use crate::passes::warp_specialize::Division;
-use crate::report::LoopReport;
 use crate::target::Target;
 use crate::{dot, lower, negations};
 
@@ -39,15 +38,11 @@ pub fn compile_watched(
     options: &Options,
     watcher: &mut Watcher<'_>,
 ) -> Result<Compiled, CodegenError> {
-    run_to_placed(kernel, target, options, watcher, |placed, loops, plan, timings| {
-        let mut compiled = generate(placed, target, options, plan, timings)?;
-        compiled.report.loops = loops;
-        Ok(compiled)
-    })
+    run_to_placed(kernel, target, options, watcher, generate)
 }
 
 /// The passes of [`compile_watched`] alone: the placed kernel that code would be generated from, with the conditions
-/// under which it may be launched. Needs no LLVM, and does not notice a kernel that has no room.
+/// under which it may be launched. Needs no LLVM.
 ///
 /// # Errors
 /// As [`compile`].
@@ -57,7 +52,7 @@ pub fn place_watched(
     options: &Options,
     watcher: &mut Watcher<'_>,
 ) -> Result<(Placed, LaunchConditions), CodegenError> {
-    run_to_placed(kernel, target, options, watcher, |placed, _, plan, _| Ok((placed, plan.conditions)))
+    run_to_placed(kernel, target, options, watcher, |placed, unit, _| Ok((placed, unit.plan.conditions)))
 }
 
 /// Runs all passes, then `finish` on what comes out.
@@ -66,7 +61,7 @@ fn run_to_placed<T>(
     target: &Target,
     options: &Options,
     watcher: &mut Watcher<'_>,
-    finish: impl Fn(Placed, Vec<LoopReport>, CheckPlan, Timings) -> Result<T, CodegenError>,
+    finish: impl Fn(Placed, Unit, Timings) -> Result<T, CodegenError>,
 ) -> Result<T, CodegenError> {
     check_options(kernel.func(), options)?;
     let mut timings = Timings::default();
@@ -90,7 +85,7 @@ fn run_to_placed<T>(
         unit.division = division;
         run_all(second, &mut placed, &mut unit, watcher, Placed::func)?;
         let timings = Timings { place: timings.place + start.elapsed(), ..timings };
-        finish(placed, unit.loops, unit.plan, timings)
+        finish(placed, unit, timings)
     };
     match (attempt(placed, Division::WherePays), other) {
         // What pays may have no room: a whole block on its way to memory, say, which a divided kernel sends in pieces.
@@ -125,23 +120,22 @@ fn run_all<K>(
 /// As [`compile`].
 pub fn compile_placed(kernel: &Placed, target: &Target, options: &Options) -> Result<Compiled, CodegenError> {
     check_options(kernel.func(), options)?;
-    generate(kernel.clone(), target, options, CheckPlan::default(), Timings::default())
+    let (mut placed, mut unit) = (kernel.clone(), Unit::new(*target, options));
+    let last =
+        list::PLACED.iter().position(|pass| pass.name == list::EXCHANGES).map_or(&[][..], |at| &list::PLACED[at..]);
+    run_all(last, &mut placed, &mut unit, &mut |_, _, _| {}, Placed::func)?;
+    generate(placed, unit, Timings::default())
 }
 
 /// From a placed kernel to PTX.
-fn generate(
-    placed: Placed,
-    target: &Target,
-    options: &Options,
-    plan: CheckPlan,
-    mut timings: Timings,
-) -> Result<Compiled, CodegenError> {
+fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled, CodegenError> {
+    let Unit { target, options, plan, loops, axis, .. } = unit;
     let start = Instant::now();
     let llvm = load()?;
     let machine = kept_machine(llvm, target.name(), target.features(dot::has_f8(placed.func())))?;
     let context = new_context(llvm);
-    let axis = AxisAnalysis::new(placed.func());
-    let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options)?;
+    let axis = axis.unwrap_or_else(|| AxisAnalysis::new(placed.func()).into());
+    let lowered = lower::lower(&context, &machine, placed.func(), &axis, target, &options)?;
     let text = |module: &kernel_llvm::inkwell::module::Module| {
         if options.keep_llvm_ir { module.print_to_string().to_string() } else { String::new() }
     };
@@ -162,10 +156,11 @@ fn generate(
     let mut report = lowered.report;
     classify(&mut report, &plan);
     report.promises = plan.promises;
+    report.loops = loops;
     Ok(Compiled {
         entry: lower::symbol(&placed.func().name),
         ptx,
-        target: *target,
+        target,
         placed,
         llvm_ir: options.keep_llvm_ir.then_some(LlvmIr { lowered: before, optimised: after }),
         shared_bytes: lowered.shared_bytes,
@@ -266,7 +261,7 @@ mod tests {
         compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
         let expected = "bounds_checks descriptors choose_products clean_up hoist_loads place whole_trips dots \
-                        warp_specialize pipeline tensor_copies membar";
+                        warp_specialize pipeline tensor_copies membar exchanges";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
         assert!(seen[..5].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");
@@ -281,7 +276,8 @@ mod tests {
         let tile = func.values.iter_mut().find(|value| value.layout.is_some()).unwrap();
         tile.layout = None;
         let placed = Placed::new(func).unwrap();
-        match compile_placed(&placed, &Target::sm_90a(), &Options::default()) {
+        let unit = Unit::new(Target::sm_90a(), &Options::default());
+        match generate(placed, unit, Timings::default()) {
             Err(CodegenError::Internal(error)) => assert_eq!(error.step, "lowering", "{error}"),
             other => panic!("{:?}", other.map(|compiled| compiled.ptx)),
         }

@@ -5,7 +5,7 @@
 //! everything computed from parameters, program ids and memory that does not change; a value read from memory
 //! that other programs may change must be read once. This analysis finds the values that matter.
 
-use kernel_core::ir::{ControlOp, Def, Func, Op, RegionId, ValueId};
+use kernel_core::ir::{ControlOp, Def, Func, Op, ParamId, ParamKind, RegionId, ValueId};
 
 /// Per value, whether a loop, a condition or an `assert` depends on it.
 pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
@@ -100,4 +100,21 @@ pub(crate) fn for_each_op(func: &Func, region: RegionId, visit: &mut dyn FnMut(k
             for_each_op(func, inner, visit);
         }
     }
+}
+
+/// Whether any operation has the value as an operand.
+pub(crate) fn is_used(func: &Func, value: ValueId) -> bool {
+    let mut used = false;
+    for_each_op(func, func.body, &mut |id| used |= func.op(id).operands.contains(&value));
+    used
+}
+
+/// Whether the kernel may write the buffer of a parameter.
+pub(crate) fn is_mutable(func: &Func, param: ParamId) -> bool {
+    matches!(func.param(param).kind, ParamKind::Ptr { mutable: true, .. })
+}
+
+/// Whether the kernel has memory that may change while it runs.
+pub(crate) fn writes_memory(func: &Func) -> bool {
+    func.params.iter().any(|param| matches!(param.kind, ParamKind::Ptr { mutable: true, .. }))
 }

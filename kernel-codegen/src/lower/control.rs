@@ -16,6 +16,7 @@ use super::words::memory_bits;
 use super::{Lower, Result};
 use crate::analysis::control::yielded;
 use crate::error::CodegenError;
+use crate::passes::exchanges::meetings;
 
 /// The most registers that the loads of joined trips and what the loop carries may fill: of the 64 that a thread has
 /// where 1024 share a multiprocessor ([`crate::occupancy`]), as addresses and what is being computed take the rest.
@@ -147,9 +148,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.hold_factors(body_region);
         let (before, around) = self.fill_before(operation, never, body, exit);
 
-        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
-        let barriers_before = self.report.barriers;
-        let entered = self.enter_loop(&[body_region]);
         self.ir.builder.position_at_end(body);
         let (Some(left), Some(counter)) = (self.ir.phi(ty.into()), self.ir.phi(ty.into())) else {
             return Err(self.malformed(operation));
@@ -158,7 +156,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         let carried: Vec<Phis> = args[1..].iter().map(|&arg| self.phis(arg)).collect();
         self.set_all(&args[1..], &carried);
         self.region(body_region)?;
-        self.leave_body(entered);
 
         let latch = self.here();
         let yields = yielded(func, body_region);
@@ -174,7 +171,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let branch = self.ir.builder.build_conditional_branch(done, exit, body);
         match branch {
             Ok(branch) => {
-                let is_quiet = self.report.barriers == barriers_before;
+                let is_quiet = meetings(self.func, body_region, self.threads()) == 0;
                 set_loop_hint(&self.ir.module, branch, self.hint(body_region, unroll, is_quiet));
             }
             Err(error) => self.ir.bug(error.to_string()),
@@ -188,7 +185,6 @@ impl<'ctx> Lower<'_, 'ctx> {
 
         self.loop_results(operation, exit, around, latch);
         self.release_factors(body_region);
-        self.leave_loop(&barriers, &scratch);
         Ok(())
     }
 
@@ -347,16 +343,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         vectors.groups.len() * bits.div_ceil(32) as usize
     }
 
-    /// What is pending after a loop that may not have run at all.
-    fn leave_loop(&mut self, barriers: &super::Barriers, scratch: &super::Scratch) {
-        self.barriers.join(barriers);
-        if self.scratch.uses() == scratch.uses() {
-            self.scratch.rewind(scratch);
-        } else {
-            self.scratch.join(scratch);
-        }
-    }
-
     fn while_loop(&mut self, operation: &Operation) -> Result<()> {
         let func = self.func;
         let (test, body_region) = (operation.regions[0], operation.regions[1]);
@@ -364,8 +350,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.hold_factors(test);
         let before = self.here();
         self.ir.branch(header);
-        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
-        let around = self.enter_loop(&[test, body_region]);
 
         self.ir.builder.position_at_end(header);
         let carried: Vec<Phis> = func.region(test).args.iter().map(|&arg| self.phis(arg)).collect();
@@ -377,11 +361,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.region(test)?;
         let goes_on = yielded(func, test).first().map_or(self.ir.bool(false), |&v| self.ir.int(self.scalar(v)));
         self.ir.branch_if(goes_on, body, exit);
-        let (barriers_at_exit, scratch_at_exit) = (self.barriers.clone(), self.scratch.clone());
 
         self.ir.builder.position_at_end(body);
         self.region(body_region)?;
-        self.leave_body(around);
         let latch = self.here();
         match self.ir.builder.build_unconditional_branch(header) {
             Ok(branch) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
@@ -398,9 +380,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set_phis(result, phis);
         }
         self.release_factors(test);
-        self.barriers.join(&barriers_at_exit);
-        self.scratch.join(&scratch_at_exit);
-        self.leave_loop(&barriers, &scratch);
         Ok(())
     }
 
@@ -408,14 +387,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         let condition = self.ir.int(self.scalar(operation.operands[0]));
         let (yes, no, end) = (self.block("then"), self.block("else"), self.block("end"));
         self.ir.branch_if(condition, yes, no);
-        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
         let first = self.branch_of(operation, operation.regions[0], yes, end)?;
-        let barriers = std::mem::replace(&mut self.barriers, barriers);
-        let after_first = self.scratch.clone();
-        self.scratch.rewind(&scratch);
         let second = self.branch_of(operation, operation.regions[1], no, end)?;
-        self.barriers.join(&barriers);
-        self.scratch.join(&after_first);
         self.ir.builder.position_at_end(end);
         let results: Vec<Phis> = operation.results.iter().map(|&result| self.phis(result)).collect();
         for (index, phis) in results.iter().enumerate() {

@@ -64,14 +64,6 @@ pub(super) fn warp_groups_of(func: &Func) -> Option<&Operation> {
     ops.iter().map(|&id| func.op(id)).find(|operation| matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. })))
 }
 
-/// The warps of a block: those of the layouts, or of all warp groups.
-pub(super) fn block_warps(func: &Func, num_warps: u32) -> u32 {
-    match warp_groups_of(func) {
-        Some(operation) => groups_of(operation).iter().map(|(group, _)| group.warps).sum(),
-        None => num_warps,
-    }
-}
-
 /// Whether a group changes its number of registers, which ptxas honours in blocks that have a multiprocessor alone.
 pub(crate) fn sets_registers(func: &Func) -> bool {
     let op = warp_groups_of(func).map(|operation| &operation.op);
@@ -137,11 +129,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let warp = self.shuffle(Intrinsic::ShuffleIndex, own.into(), self.ir.i32(0));
         let warp = self.ir.int(warp);
         let end = self.block("groups.end");
-        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
-        let (mut barriers_after, mut scratch_after) = (barriers.clone(), scratch.clone());
         for ((group, region), &registers) in groups.iter().zip(registers) {
-            self.barriers.clone_from(&barriers);
-            self.scratch.rewind(&scratch);
             let is_last = Some(group) == groups.last().map(|(group, _)| group);
             if !is_last {
                 let (own, others) = (self.block("group"), self.block("groups.other"));
@@ -156,11 +144,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.group(*group, *region, u32::from(registers), at_start)?;
                 self.ir.branch(end);
             }
-            barriers_after.join(&self.barriers);
-            scratch_after.join(&self.scratch);
         }
-        self.barriers = barriers_after;
-        self.scratch.rewind(&scratch_after);
         self.ir.builder.position_at_end(end);
         Ok(())
     }
@@ -198,7 +182,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.jitter();
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
         self.jitter();
-        self.report.barriers += 1;
     }
 
     /// The threads of each four warps meet: at barriers with numbers behind those of the groups that run different code.
@@ -216,7 +199,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         let arguments = [barrier.into(), self.ir.i32((UNIT_WARPS * WARP_SIZE) as i32).into()];
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
         self.jitter();
-        self.report.barriers += 1;
     }
 
     /// The thread that arrives at barriers with phases for its four warps.
@@ -295,7 +277,10 @@ impl<'ctx> Lower<'_, 'ctx> {
 fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
     match &operation.op {
         Op::Create(_) | Op::Elementwise(_) => operation.results.iter().all(|&value| func.ty(value).is_scalar()),
-        Op::Control(ControlOp::Return) | Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }) => true,
+        Op::Control(ControlOp::Return)
+        | Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. } | GpuOp::Fence { .. } | GpuOp::Barrier) => {
+            true
+        }
         Op::Control(ControlOp::Assert { .. }) => operation.operands.iter().all(|&value| func.ty(value).is_scalar()),
         Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
     }

@@ -82,11 +82,6 @@ impl SharedPlan {
         starts.filter(fits).min().unwrap_or(self.bytes.next_multiple_of(alignment))
     }
 
-    /// Whether nothing is allocated.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
     /// The bytes of an allocation; `None` for an operation that is none of this plan's.
     pub(crate) fn place(&self, alloc: OpId) -> Option<Range<u32>> {
         self.places.get(&alloc).cloned()

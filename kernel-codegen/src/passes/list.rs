@@ -1,6 +1,7 @@
 //! The passes of the code generator, in the order in which they run.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Func, ParamId, Placed, Safety, Span};
@@ -9,7 +10,8 @@ use kernel_core::verify::verify;
 
 use super::warp_specialize::Division;
 use super::{
-    choose_products, descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips,
+    choose_products, descriptors, dots, exchanges, hoist_loads, membar, pipeline, tensor_copies, warp_specialize,
+    whole_trips,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
@@ -53,6 +55,8 @@ pub(crate) struct Unit {
     divided: bool,
     /// What became of its loops.
     pub(crate) loops: Vec<LoopReport>,
+    /// What is known of the placed kernel's numbers.
+    pub(crate) axis: Option<Rc<AxisAnalysis>>,
 }
 
 impl Unit {
@@ -65,6 +69,7 @@ impl Unit {
             division: Division::WherePays,
             divided: false,
             loops: Vec::new(),
+            axis: None,
         }
     }
 }
@@ -123,7 +128,15 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         membar::run(kernel.func_mut());
         Ok(())
     }),
+    Pass::needed(EXCHANGES, |kernel, unit| {
+        let axis = Rc::new(AxisAnalysis::new(kernel.func()));
+        unit.axis = Some(Rc::clone(&axis));
+        exchanges::run(kernel.func_mut(), &axis, unit.target, unit.options.num_warps)
+    }),
 ];
+
+/// The pass after which every operation has its shared memory.
+pub(crate) const EXCHANGES: &str = "exchanges";
 
 /// The pass from which on a kernel may be tried in two ways.
 pub(crate) const WARP_SPECIALIZE: &str = "warp_specialize";

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use crate::ir::{CmpOp, DType, HintKind, LayoutId, ParamId, Span};
+use crate::layout::SyncScope;
 
 use super::asynchronous::Wgmma;
 use super::desc::{Block, BlockAccess, Rows};
@@ -21,6 +22,17 @@ impl RegId {
     pub(super) fn index(self) -> usize {
         self.0 as usize
     }
+}
+
+/// One exchange of values through shared memory.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// Where in the arena.
+    pub(super) bytes: Range<usize>,
+    /// Who meets between the writes and the reads.
+    pub(super) scope: SyncScope,
+    /// Whether all threads meet before the writes.
+    pub(super) meets: bool,
 }
 
 /// A position in the list of instructions.
@@ -398,6 +410,10 @@ pub(super) enum Inst {
     RegionEnd,
     /// Ends the program.
     Return,
+    /// What an operation passes through shared memory; the operation itself follows.
+    Exchange {
+        steps: Box<[Step]>,
+    },
     SharedAlloc {
         out: RegId,
         offset: usize,

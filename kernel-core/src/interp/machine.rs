@@ -237,6 +237,7 @@ impl<'a> Machine<'a> {
             Inst::Jump { to } => return Flow::Goto(*to),
             Inst::RegionEnd => return Flow::Exit(Exit::RegionEnd),
             Inst::Return => return Flow::Exit(Exit::Returned),
+            Inst::Exchange { steps } => self.exchange(pc, steps),
             Inst::SharedAlloc { out, offset, bytes } => self.shared_alloc(*out, *offset, *bytes),
             Inst::SharedIndex { view, index, out, count, bytes, element } => {
                 return self.shared_index(pc, *view, *index, *out, (*count, *bytes, *element));

@@ -76,7 +76,7 @@ impl Func {
     ) -> OpId {
         let id = OpId::new(self.ops.len() as u32);
         let results = (0u32..).zip(result_tys).map(|(i, ty)| self.new_value(ty, Def::Result(id, i))).collect();
-        self.ops.push(Operation { op, operands, results, regions, flags, span });
+        self.ops.push(Operation { op, operands, results, regions, flags, shared: Vec::new(), span });
         id
     }
 }

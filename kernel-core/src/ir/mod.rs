@@ -23,8 +23,8 @@ pub use dtype::{Bound, DType};
 pub use effects::{Effect, Resource};
 pub use func::{
     BoundFunc, ConstId, ConstParam, ConstTy, Def, DtypeId, DtypeParam, Facts, FloatFlags, Func, Generic, IntTy,
-    LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, Span, Value,
-    ValueId,
+    LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, SharedRange, Span,
+    Value, ValueId,
 };
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};

@@ -238,7 +238,8 @@ impl<'t> Lexer<'t> {
             from + rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len())
         };
         let mut end = digits(at);
-        if bytes.get(end) == Some(&b'.') {
+        // Two dots are between the ends of a range.
+        if bytes.get(end) == Some(&b'.') && bytes.get(end + 1) != Some(&b'.') {
             end = digits(end + 1);
         }
         if bytes.get(end) == Some(&b'e') {

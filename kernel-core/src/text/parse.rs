@@ -8,8 +8,9 @@ use super::{ParseError, dims, layouts, types};
 use crate::ir::{
     BinaryOp, Bound, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, DescOp, DotOp, DtypeParam,
     ElementwiseOp, Facts, FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId, Operation, ParamKind,
-    RegionId, Safety, ShapeOp, Span, Ty, UnaryOp, ValueId,
+    RegionId, Safety, ShapeOp, SharedRange, Span, Ty, UnaryOp, ValueId,
 };
+use crate::layout::SyncScope;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
@@ -332,10 +333,11 @@ impl<'t> Parser<'t> {
         let contract = self.lexer.eat_word("contract");
         let operands = self.operands()?;
         let op = self.op(at, mnemonic, results.first().map(|r| &r.ty))?;
+        let shared = self.shared()?;
         let span = self.span(at)?;
         let id = OpId::new(self.func.ops.len() as u32);
         let flags = FloatFlags { contract };
-        let operation = Operation { op, operands, results: Vec::new(), regions: Vec::new(), flags, span };
+        let operation = Operation { op, operands, results: Vec::new(), regions: Vec::new(), flags, shared, span };
         self.func.ops.push(operation);
         for (index, result) in (0u32..).zip(results) {
             let value = self.func.new_value(result.ty, Def::Result(id, index));
@@ -345,6 +347,36 @@ impl<'t> Parser<'t> {
         }
         self.regions(id)?;
         Ok(id)
+    }
+
+    /// ` in shared [0..512], barrier [0..64]`, if it is there.
+    fn shared(&mut self) -> Result<Vec<SharedRange>> {
+        let mut ranges = Vec::new();
+        if !self.lexer.eat_word("in") {
+            return Ok(ranges);
+        }
+        if !self.lexer.eat_word("shared") {
+            return Err(self.lexer.expected("`shared`"));
+        }
+        loop {
+            let meets = self.lexer.eat_word("barrier");
+            let scope = if self.lexer.eat_word("warp") { SyncScope::Warp } else { SyncScope::Block };
+            self.lexer.expect(b'[')?;
+            let start = self.byte()?;
+            self.lexer.expect(b'.')?;
+            self.lexer.expect(b'.')?;
+            let end = self.byte()?;
+            self.lexer.expect(b']')?;
+            let passes = if self.lexer.eat_word("x") { self.byte()? } else { 1 };
+            ranges.push(SharedRange { start, end, scope, passes, meets });
+            if !self.lexer.eat(b',') {
+                return Ok(ranges);
+            }
+        }
+    }
+
+    fn byte(&mut self) -> Result<u32> {
+        self.lexer.unsigned(u64::from(u32::MAX)).map(|byte| byte as u32)
     }
 
     fn operands(&mut self) -> Result<Vec<ValueId>> {

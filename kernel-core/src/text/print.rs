@@ -7,6 +7,7 @@ use crate::ir::{
     ConstTy, ControlOp, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, RegionId,
     Safety, Span, ValueId,
 };
+use crate::layout::SyncScope;
 
 /// The text form of a kernel. Values are numbered in the order of their definitions, so two kernels that differ
 /// only in the order of their arenas print alike; what no region lists is not printed.
@@ -249,6 +250,7 @@ impl<'f> Printer<'f> {
             self.value(operand);
         }
         self.attributes(operation);
+        self.shared(operation);
         self.span(operation.span);
         for (i, &region) in operation.regions.iter().enumerate() {
             if i > 0 {
@@ -274,6 +276,19 @@ impl<'f> Printer<'f> {
         self.indent -= 1;
         self.pad();
         self.out.push('}');
+    }
+
+    /// ` in shared [0..512], barrier [0..64]`
+    fn shared(&mut self, operation: &Operation) {
+        for (i, range) in operation.shared.iter().enumerate() {
+            self.out.push_str(if i == 0 { " in shared " } else { ", " });
+            let barrier = if range.meets { "barrier " } else { "" };
+            let warp = if range.scope == SyncScope::Warp { "warp " } else { "" };
+            self.out.push_str(&format!("{barrier}{warp}[{}..{}]", range.start, range.end));
+            if range.passes != 1 {
+                self.out.push_str(&format!(" x {}", range.passes));
+            }
+        }
     }
 
     fn attributes(&mut self, operation: &Operation) {

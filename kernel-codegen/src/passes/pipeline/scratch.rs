@@ -7,7 +7,7 @@ use kernel_core::ir::{
 use super::Place;
 use super::find::Found;
 use crate::analysis::control::for_each_op;
-use crate::lower::conversion_bytes;
+use crate::analysis::exchange::conversion_bytes;
 
 /// Bytes that the default number of stages leaves at least for reductions and conversions.
 pub(super) const MARGIN: u32 = 16 * 1024;

@@ -66,8 +66,9 @@ use kernel_core::passes::{dce, util};
 
 use super::allocate::BARRIER_BYTES;
 use crate::analysis::control::{for_each_op, yielded};
+use crate::analysis::exchange::conversion_bytes;
 use crate::error::CodegenError;
-use crate::lower::{conversion_bytes, registers_at_start};
+use crate::lower::registers_at_start;
 use crate::occupancy::{Occupancy, words};
 use crate::options::{MAX_WARPS, Options};
 use crate::report::LoopReport;

@@ -2,7 +2,7 @@
 
 use crate::ir::{
     AtomicOp, BinaryOp, CreateOp, DType, ElementwiseOp, FenceKind, GpuOp, Literal, MemoryOp, Op, OpId, Operation,
-    ShapeOp, ValueId,
+    ShapeOp, SharedRange, ValueId,
 };
 
 use crate::ir::hint::broken;
@@ -10,7 +10,7 @@ use crate::num::to_bits;
 
 use super::super::cast::cast;
 use super::super::code::{
-    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Parts, RegId, Store, Strides, Symbolic,
+    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Parts, RegId, Step, Store, Strides, Symbolic,
 };
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
@@ -20,6 +20,16 @@ use super::{Compiler, Result, unsupported};
 
 impl Compiler<'_> {
     pub(super) fn op(&mut self, id: OpId, operation: &Operation) -> Result<()> {
+        let allocates = matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }));
+        if !operation.shared.is_empty() && !allocates {
+            let step = |range: &SharedRange| Step {
+                bytes: self.shared_base + range.start as usize..self.shared_base + range.end as usize,
+                scope: range.scope,
+                meets: range.meets,
+            };
+            let steps = operation.shared.iter().map(step).collect();
+            self.emit(Inst::Exchange { steps });
+        }
         match &operation.op {
             Op::Create(op) => self.create(op, operation),
             Op::Elementwise(op) => self.elementwise(op, operation),
@@ -281,8 +291,12 @@ impl Compiler<'_> {
                 let out = self.result(operation)?;
                 let bytes = self.shared_bytes(operation.results[0])?;
                 // Shared memory stays where it is for the whole program, loops included: no tile had this room
-                // before, and it is never given back.
-                let offset = self.storage.alloc_new(Some(bytes)).offset;
+                // before, and it is never given back. Where its place is known, others may have it before and after.
+                let offset = match operation.shared.first() {
+                    Some(range) if bytes <= range.bytes() as usize => self.shared_base + range.start as usize,
+                    Some(_) => return unsupported("an allocation that is larger than its place", self.span),
+                    None => self.storage.alloc_new(Some(bytes)).offset,
+                };
                 self.emit(Inst::SharedAlloc { out, offset, bytes });
             }
             GpuOp::SharedIndex => {
