@@ -226,7 +226,7 @@ impl Case {
         let number = |key: &str| get(key)?.parse::<u32>().map_err(|_| format!("`{key}` is no number"));
         let (target, checks, copies) = (get("target")?, get("checks")?, get("copies")?);
         let unknown = |what: &str| format!("`{what}` is unknown");
-        let target = Target::all().into_iter().find(|t| t.name() == target).ok_or_else(|| unknown(target))?;
+        let target = Target::named(target).ok_or_else(|| unknown(target))?;
         let options = Options {
             num_warps: number("warps")?,
             num_stages: number("stages")?,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use kernel_core::ir::{DType, ParamId, Placed, Span};
+use kernel_core::ir::{DType, MAX_TENSOR_RANK, ParamId, Placed, Span};
 
 use crate::check::LaunchConditions;
 use crate::directive::with_min_programs;
 use crate::lower;
 use crate::report::Report;
-use crate::target::Target;
+use kernel_core::target::Target;
 
 /// One parameter of the compiled kernel, in the order of the launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,9 +31,6 @@ pub enum AbiParam {
     Stride(ParamId, u8),
 }
 
-/// The most dimensions of a tensor.
-const MAX_RANK: usize = 5;
-
 /// How shared memory holds a copied box: units of 16 bytes in each line of so many bytes are swapped by the number of
 /// the line, so that accesses along columns meet no bank twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -55,7 +52,7 @@ pub struct TensorMap {
     pub param: ParamId,
     rank: u8,
     /// The elements of a box, outermost dimension first.
-    shape: [u16; MAX_RANK],
+    shape: [u16; MAX_TENSOR_RANK],
     /// How shared memory holds it.
     pub swizzle: MapSwizzle,
 }
@@ -63,8 +60,8 @@ pub struct TensorMap {
 impl TensorMap {
     /// Boxes of 1 to 5 dimensions with up to 256 elements each; `None` if they are others.
     pub fn new(param: ParamId, shape: &[i64], swizzle: MapSwizzle) -> Option<TensorMap> {
-        let mut sizes = [1; MAX_RANK];
-        if shape.is_empty() || shape.len() > MAX_RANK {
+        let mut sizes = [1; MAX_TENSOR_RANK];
+        if shape.is_empty() || shape.len() > MAX_TENSOR_RANK {
             return None;
         }
         for (to, size) in sizes.iter_mut().zip(shape) {

@@ -35,14 +35,13 @@ mod passes;
 mod pipeline;
 mod place;
 pub mod report;
-mod target;
 
 pub use check::Checks;
 pub use compiled::{AbiParam, Compiled, LlvmIr, MapSwizzle, Site, SiteKind, TensorMap, Timings};
 pub use directive::with_min_programs;
 pub use error::{CodegenError, Internal, Refusal};
-pub use options::{MAX_WARPS, Options, TensorCopies};
+pub use kernel_core::target::{MAX_WARPS, Target};
+pub use options::{Options, TensorCopies};
 pub use passes::list::{Stage, Watcher, optional_passes, pass_names, run_named};
 pub use pipeline::{compile, compile_placed, compile_watched, place_watched};
 pub use report::{Report, Usage};
-pub use target::Target;

@@ -2,9 +2,6 @@
 
 use crate::check::Checks;
 
-/// The most warps of one program: 1024 threads.
-pub const MAX_WARPS: u32 = 32;
-
 /// Where the hardware's tensor copies move the blocks of descriptors, on targets that have them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum TensorCopies {

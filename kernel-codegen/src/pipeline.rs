@@ -10,13 +10,13 @@ use crate::analysis::axis::AxisAnalysis;
 use crate::check::{CheckPlan, LaunchConditions};
 use crate::compiled::{Compiled, LlvmIr, Timings};
 use crate::error::CodegenError;
-use crate::options::{MAX_WARPS, Options};
+use crate::options::Options;
 use crate::passes::list::{self, Pass, Unit, Watcher};
 use crate::passes::warp_specialize;
 use crate::passes::warp_specialize::Division;
 use crate::report::LoopReport;
-use crate::target::Target;
 use crate::{dot, lower, negations};
+use kernel_core::target::{MAX_WARPS, Target};
 
 /// Compiles a bound kernel for a target.
 ///
@@ -138,7 +138,9 @@ fn generate(
 ) -> Result<Compiled, CodegenError> {
     let start = Instant::now();
     let llvm = load()?;
-    let machine = kept_machine(llvm, target.name(), target.features(dot::has_f8(placed.func())))?;
+    let versions = target.ptx();
+    let version = if dot::has_f8(placed.func()) { versions.f8 } else { versions.usual };
+    let machine = kept_machine(llvm, target.name(), &format!("+ptx{version}"))?;
     let context = new_context(llvm);
     let axis = AxisAnalysis::new(placed.func());
     let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options)?;

@@ -43,7 +43,7 @@ use kernel_core::ir::{Func, LayoutId, ParamId, Span};
 
 use crate::check::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
-use crate::target::Target;
+use kernel_core::target::Target;
 
 /// Who moves the elements of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,5 +15,6 @@ pub mod math;
 pub mod num;
 #[cfg(feature = "passes")]
 pub mod passes;
+pub mod target;
 pub mod text;
 pub mod verify;

@@ -70,7 +70,7 @@ use crate::options::Options;
 use crate::passes::allocate::SharedPlan;
 use crate::passes::stored_blocks;
 use crate::report::Report;
-use crate::target::Target;
+use kernel_core::target::Target;
 
 pub(crate) use abi::symbol;
 use accumulators::Unfilled;

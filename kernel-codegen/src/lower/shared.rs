@@ -12,6 +12,7 @@
 use std::ops::Range;
 
 use kernel_core::layout::{LinearLayout, SharedAccess};
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 use kernel_llvm::{dynamic_shared_memory, inkwell::types::BasicTypeEnum};
 
@@ -23,8 +24,6 @@ use super::{Lower, Result};
 pub(super) const SHARED_MEMORY: &str = "shared_memory";
 /// The alignment of what is put there: that of the widest access.
 const ALIGNMENT: u32 = 16;
-/// The alignment of the memory and of the kernel's own allocations in it: that of the widest swizzle.
-pub(super) const ALLOCATION_ALIGNMENT: u32 = 1024;
 /// Up to this many bytes, taking other memory is better than a barrier: four programs of that size fit every target.
 const CHEAP_BYTES: u32 = 16 * 1024;
 
@@ -213,7 +212,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The alignment of the memory: wide only where something needs it.
     fn shared_alignment(&self) -> u32 {
-        if self.allocations.is_empty() { ALIGNMENT } else { ALLOCATION_ALIGNMENT }
+        if self.allocations.is_empty() { ALIGNMENT } else { SWIZZLE_ALIGNMENT }
     }
 
     /// The offset of the thread for an access, computed once per kernel.

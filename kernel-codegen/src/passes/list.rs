@@ -17,7 +17,7 @@ use crate::error::CodegenError;
 use crate::options::Options;
 use crate::place;
 use crate::report::LoopReport;
-use crate::target::Target;
+use kernel_core::target::Target;
 
 /// A pass over a kernel of the level `K`.
 pub(crate) struct Pass<K> {

@@ -5,16 +5,10 @@
 //! tested there runs on a GPU.
 
 use super::kernel::Kernel;
-use super::spec::MAX_WARPS;
 use crate::error::Result;
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Span};
-
-/// The most elements of one tile per thread. With more, the compiler takes minutes.
-const MAX_PER_THREAD: i64 = 1024;
-
-/// Threads of a warp.
-const WARP: i64 = 32;
+use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS, WARP_SIZE};
 
 /// The largest tile of a bound kernel.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +50,7 @@ impl LargestTile {
     /// With the place of the tile in the source and the number of warps that it needs. `values` says what the kernel is
     /// bound to.
     pub(super) fn check(self, kernel: &Kernel, num_warps: Option<u32>, values: impl FnOnce() -> String) -> Result<()> {
-        let fits = |warps: u32| self.elements <= MAX_PER_THREAD * WARP * i64::from(warps);
+        let fits = |warps: u32| self.elements <= MAX_PER_THREAD * i64::from(WARP_SIZE * warps);
         let Some(warps) = num_warps.filter(|&warps| !fits(warps)) else { return Ok(()) };
         let enough = (0..=MAX_WARPS.ilog2()).map(|power| 1 << power).find(|&warps| fits(warps)).unwrap_or(MAX_WARPS);
         let plural = if warps == 1 { "" } else { "s" };
