@@ -92,7 +92,7 @@ impl CodegenError {
     pub(crate) fn refuse(func: &Func, span: Span, what: impl Into<String>) -> CodegenError {
         CodegenError::Refused(Box::new(Refusal {
             kernel: func.name.clone(),
-            file: func.file.clone(),
+            file: func.files.name(span).to_string(),
             span,
             what: what.into(),
             needed: None,
@@ -105,7 +105,7 @@ impl CodegenError {
     pub(crate) fn internal(func: &Func, span: Span, step: &str, what: impl Into<String>) -> CodegenError {
         CodegenError::Internal(Box::new(Internal {
             kernel: func.name.clone(),
-            file: func.file.clone(),
+            file: func.files.name(span).to_string(),
             span,
             step: step.to_string(),
             what: what.into(),
@@ -113,14 +113,14 @@ impl CodegenError {
     }
 
     /// The same, at this place in the source if it names none.
-    pub(crate) fn at(mut self, place: Span) -> CodegenError {
-        let span = match &mut self {
-            CodegenError::Refused(refusal) => &mut refusal.span,
-            CodegenError::Internal(internal) => &mut internal.span,
+    pub(crate) fn at(mut self, func: &Func, place: Span) -> CodegenError {
+        let (span, file) = match &mut self {
+            CodegenError::Refused(refusal) => (&mut refusal.span, &mut refusal.file),
+            CodegenError::Internal(internal) => (&mut internal.span, &mut internal.file),
             CodegenError::Llvm(_) => return self,
         };
         if *span == Span::UNKNOWN {
-            *span = place;
+            (*span, *file) = (place, func.files.name(place).to_string());
         }
         self
     }

@@ -39,7 +39,7 @@
 
 use std::fmt;
 
-use kernel_core::ir::{Func, LayoutId, ParamId, Span};
+use kernel_core::ir::{Files, Func, LayoutId, ParamId, Span};
 
 use crate::check::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
@@ -139,8 +139,8 @@ pub struct Usage {
 pub struct Report {
     /// The kernel's name.
     pub kernel: String,
-    /// The source file.
-    pub file: String,
+    /// The source files.
+    pub files: Files,
     /// The target.
     pub target: Target,
     /// Warps per program.
@@ -174,7 +174,7 @@ impl Report {
     pub(crate) fn new(func: &Func, target: Target, num_warps: u32) -> Report {
         Report {
             kernel: func.name.clone(),
-            file: func.file.clone(),
+            files: func.files.clone(),
             target,
             num_warps,
             shared_bytes: 0,
@@ -200,7 +200,7 @@ impl Report {
     }
 
     fn place(&self, span: Span) -> String {
-        if span.line == 0 { self.file.clone() } else { format!("{}:{}:{}", self.file, span.line, span.column) }
+        self.files.place(span)
     }
 
     fn write_resources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -105,7 +105,7 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
         walk.region(func.body);
         (walk.decided, walk.running)
     };
-    plan.promises.sort_by_key(|promise| (promise.span.line, promise.span.column));
+    plan.promises.sort_by_key(|promise| (promise.span.file, promise.span.line, promise.span.column));
     plan.exact = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
     let without_signs = divisions.require(func, &mut plan.conditions);
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };

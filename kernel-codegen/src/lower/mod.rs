@@ -284,8 +284,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     fn operation(&mut self, id: OpId) -> Result<()> {
         let (func, operation) = (self.func, self.func.op(id));
         self.scratch.rebase(self.allocations.free_above(id));
-        self.emit(id, operation).map_err(|error| error.at(operation.span))?;
-        self.ir.finish().map_err(|error| self.refused(error).at(operation.span))?;
+        self.emit(id, operation).map_err(|error| error.at(self.func, operation.span))?;
+        self.ir.finish().map_err(|error| self.refused(error).at(self.func, operation.span))?;
         let missing = |&&result: &&ValueId| {
             let needs = !matches!(func.ty(result).elem, Elem::Token | Elem::Desc(_));
             needs && self.values[result.index()].is_none() && self.accumulators.bank(result).is_none()

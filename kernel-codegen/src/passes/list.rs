@@ -176,7 +176,7 @@ pub(crate) fn passed(
 /// The first rule of the verifier that a pass broke.
 fn broken(pass: &str, func: &Func, problems: &[Diagnostic]) -> CodegenError {
     let first = problems.first();
-    let span = first.map_or(Span::UNKNOWN, |first| first.span);
+    let span = first.map_or(Span::UNKNOWN, |first| first.span(&func.files));
     let what = first.map_or("the kernel breaks a rule that has no text", |first| &first.message);
     CodegenError::internal(func, span, pass, what)
 }
@@ -196,7 +196,7 @@ fn checks(func: &mut Func, options: &Options) -> CheckPlan {
 fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
     match problems.first() {
         Some(first) => {
-            let error = CodegenError::refuse(func, first.span, first.message.clone());
+            let error = CodegenError::refuse(func, first.span(&func.files), first.message.clone());
             first.help.iter().fold(error, |error, help| error.help(help.clone()))
         }
         None => CodegenError::refuse(func, Span::UNKNOWN, "a pass failed without a reason"),

@@ -3,9 +3,9 @@
 use super::kernel::{Kernel, user_params};
 use super::spec::{ParamSpec, Spec};
 use super::timing::Timings;
-use crate::diagnostic::Diagnostic;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
+use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Dt, Func, ParamKind, Safety};
 use kernel_core::passes::{self, Bindings, PassOptions};
 
@@ -26,21 +26,17 @@ pub(super) fn bind(kernel: &Kernel, spec: &Spec<'_>, timings: &mut Timings) -> R
             .collect(),
         facts: spec.params.iter().map(|param| param.facts()).collect(),
     };
-    let refused = |errors: Vec<_>| compile_error(kernel, &errors, &values(generic.func(), spec));
+    let refused = |errors: Vec<_>| compile_error(kernel, errors, &values(generic.func(), spec));
     let mut bound = timings.stage("bind", || passes::bind(generic, &bindings)).map_err(refused)?;
     timings.stage("optimise", || passes::optimise(&mut bound, &PassOptions::default())).map_err(refused)?;
     Ok(bound)
 }
 
 /// One error of all that is wrong with a kernel, with lines of its source.
-pub(super) fn compile_error(kernel: &Kernel, errors: &[kernel_core::diag::Diagnostic], values: &str) -> Error {
-    let mut diagnostics = errors.iter().map(|error| {
-        let diagnostic = kernel.diagnostic(error.message.as_str(), error.span);
-        let diagnostic = if values.is_empty() { diagnostic } else { diagnostic.note(values) };
-        match &error.help {
-            Some(help) => diagnostic.help(help.as_str()),
-            None => diagnostic,
-        }
+pub(super) fn compile_error(kernel: &Kernel, errors: Vec<Diagnostic>, values: &str) -> Error {
+    let mut diagnostics = errors.into_iter().map(|error| {
+        let diagnostic = kernel.with_source(error);
+        if values.is_empty() { diagnostic } else { diagnostic.note(values) }
     });
     let first = diagnostics
         .next()

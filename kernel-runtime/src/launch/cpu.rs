@@ -5,7 +5,7 @@
 
 use super::args::{Arg, enter};
 use super::bind::{bind, shown_values};
-use super::fault::{FaultAt, ParamNames};
+use super::fault::{FaultAt, Names};
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::Key;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// The interpreter's form of a variant.
 pub(super) struct CpuVariant {
     program: Program,
-    names: ParamNames,
+    names: Names,
     loads: Loads,
     largest: LargestTile,
 }
@@ -49,7 +49,7 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     let kernel = call.kernel;
     let variant = call.with_spec(Tuning::default(), |spec| -> Result<_> {
         let variant = variant(kernel, spec)?;
-        variant.largest.check(kernel, call.tuning()?.num_warps, || shown_values(kernel, spec))?;
+        variant.largest.check(kernel, &variant.names.files, call.tuning()?.num_warps, || shown_values(kernel, spec))?;
         Ok(variant)
     })?;
     let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
@@ -110,7 +110,7 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVaria
         let program = timings.stage("interpreter", || Program::new(&bound));
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        let (names, loads) = (ParamNames::of(bound.func()), Loads::of(bound.func()));
+        let (names, loads) = (Names::of(bound.func()), Loads::of(bound.func()));
         Ok(CpuVariant { program, names, loads, largest: LargestTile::of(&bound) })
     })
 }
@@ -139,7 +139,7 @@ fn input(kernel: &Kernel, arg: &Arg<'_>) -> Result<interp::Arg> {
 impl CpuVariant {
     /// The interpreter's fault as an error of this launch.
     fn explain(&self, kernel: &'static Kernel, fault: Fault) -> Error {
-        let at = FaultAt { kernel, span: fault.span, program_id: fault.program_id };
+        let at = FaultAt { kernel, files: &self.names.files, span: fault.span, program_id: fault.program_id };
         match &fault.kind {
             FaultKind::OutOfBounds { param, offset, len, access } => {
                 let access = match access {
@@ -147,7 +147,7 @@ impl CpuVariant {
                     interp::Access::Store => Access::Store,
                     interp::Access::Atomic => Access::Atomic,
                 };
-                at.out_of_bounds(self.names.get(*param), access, *offset, *len)
+                at.out_of_bounds(self.names.param(*param), access, *offset, *len)
             }
             FaultKind::Assert { message } => at.assertion(message),
             FaultKind::TimeLimit { limit } => at.late(*limit),

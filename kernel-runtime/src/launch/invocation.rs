@@ -310,8 +310,7 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_and_holds_nothing_of_the_last_call() {
-        let source =
-            KernelSource { name: "k", module: "", file: "", ir: "", lines: &[], num_warps: None, num_stages: None };
+        let source = KernelSource { name: "k", module: "", files: &[], ir: "", num_warps: None, num_stages: None };
         let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(source)));
         let mut first = Invocation::new(kernel, Safety::Unsafe);
         first.add_arg(Arg::scalar(1i32.value()));

@@ -60,7 +60,7 @@ pub use args::{BufferArg, BufferArgMut, PtrArg, PtrMutArg};
 pub use call::{Call, Grid, HasGrid, NoGrid, UnsafeCall};
 pub use compiled::CompiledKernel;
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
-pub use kernel::{Kernel, KernelSource};
+pub use kernel::{Kernel, KernelSource, SourceFile};
 pub use request::CompileRequest;
 pub use scalar::{Scalar, ScalarValue};
 pub use target::Target;

@@ -7,7 +7,7 @@
 use super::kernel::Kernel;
 use crate::error::Result;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Span};
+use kernel_core::ir::{BoundFunc, Files, Span};
 use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS, WARP_SIZE};
 
 /// The largest tile of a bound kernel.
@@ -47,25 +47,27 @@ impl LargestTile {
     /// Refuses a number of warps whose threads cannot hold the tile.
     ///
     /// # Errors
-    /// With the place of the tile in the source and the number of warps that it needs. `values` says what the kernel is
-    /// bound to.
-    pub(super) fn check(self, kernel: &Kernel, num_warps: Option<u32>, values: impl FnOnce() -> String) -> Result<()> {
+    /// With the place of the tile in the source and the number of warps that it needs. `files` are those of the bound kernel,
+    /// `values` says what it is bound to.
+    pub(super) fn check(
+        self,
+        kernel: &Kernel,
+        files: &Files,
+        num_warps: Option<u32>,
+        values: impl FnOnce() -> String,
+    ) -> Result<()> {
         let fits = |warps: u32| self.elements <= MAX_PER_THREAD * i64::from(WARP_SIZE * warps);
         let Some(warps) = num_warps.filter(|&warps| !fits(warps)) else { return Ok(()) };
         let enough = (0..=MAX_WARPS.ilog2()).map(|power| 1 << power).find(|&warps| fits(warps)).unwrap_or(MAX_WARPS);
         let plural = if warps == 1 { "" } else { "s" };
-        let diagnostic = Diagnostic {
-            kernel: kernel.name().to_string(),
-            file: kernel.source().file.to_string(),
-            span: self.span,
-            message: format!(
-                "a tile of {} elements does not fit a program of {warps} warp{plural}: a thread holds up to \
-                 {MAX_PER_THREAD} elements",
-                self.elements
-            ),
-            help: Some(format!("use `num_warps = {enough}`, or loop over smaller tiles")),
-        };
-        Err(super::bind::compile_error(kernel, &[diagnostic], &values()))
+        let message = format!(
+            "a tile of {} elements does not fit a program of {warps} warp{plural}: a thread holds up to \
+             {MAX_PER_THREAD} elements",
+            self.elements
+        );
+        let diagnostic = Diagnostic::at(files, self.span, message)
+            .help(format!("use `num_warps = {enough}`, or loop over smaller tiles"));
+        Err(super::bind::compile_error(kernel, vec![diagnostic], &values()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the GPU backend that need no GPU.
 
 use super::super::call::Call;
-use super::super::kernel::KernelSource;
+use super::super::kernel::{KernelSource, SourceFile};
 use super::super::spec::{ParamSpec, ParamSpecs, Tuning};
 use super::*;
 use crate::dtype::ElementType;
@@ -16,7 +16,7 @@ use std::mem::MaybeUninit;
 const COPY: KernelSource = KernelSource {
     name: "copy",
     module: "tests",
-    file: "src/copy.rs",
+    files: &[SourceFile { name: "src/copy.rs", lines: &[] }],
     ir: r#"kernel copy "src/copy.rs" safe generic {
         param %x x: ptr f32 @2:5+1
         param %out out: ptr_mut f32 @2:5+3
@@ -35,7 +35,6 @@ const COPY: KernelSource = KernelSource {
         store %outp, %a, %mask @6:5+10
         return
     }"#,
-    lines: &[],
     num_warps: None,
     num_stages: None,
 };
@@ -145,7 +144,7 @@ fn arguments_are_passed_in_the_order_of_the_code() -> Result<()> {
 const SHIFT: KernelSource = KernelSource {
     name: "shift",
     module: "tests",
-    file: "src/shift.rs",
+    files: &[SourceFile { name: "src/shift.rs", lines: &[] }],
     ir: r#"kernel shift "src/shift.rs" safe generic {
         param %x x: desc f32[4, 8] @2:5+1
         param %out out: desc_mut f32[4, 8] @2:5+3
@@ -155,7 +154,6 @@ const SHIFT: KernelSource = KernelSource {
         desc_store %out, %a, %zero, %zero @4:5+10
         return
     }"#,
-    lines: &[],
     num_warps: None,
     num_stages: None,
 };

@@ -1,7 +1,7 @@
 //! One variant of a kernel, compiled for one target.
 
 use super::super::bind::{bind, compile_error, shown_values};
-use super::super::fault::{FaultAt, ParamNames};
+use super::super::fault::{FaultAt, Names};
 use super::super::kernel::Kernel;
 use super::super::loads::Loads;
 use super::super::spec::{Checking, Spec};
@@ -15,6 +15,7 @@ use crate::record::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
 use kernel_codegen::check::Checks;
 use kernel_codegen::{AbiParam, CodegenError, Compiled, Options, Site, SiteKind};
+use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Func, MemoryOp, Op, ParamId, Span};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,7 +51,7 @@ impl Variant {
                 kernel,
                 sites: compiled.sites.clone(),
                 atomics: atomic_spans(bound.func()),
-                names: ParamNames::of(bound.func()),
+                names: Names::of(bound.func()),
             })
         });
         Variant { compiled, reports, loads: Loads::of(bound.func()), timings, loaded: Mutex::default() }
@@ -93,7 +94,7 @@ pub(super) fn generate(
 ) -> Result<Compiled> {
     let defaults = Options::default();
     let largest = LargestTile::of(bound);
-    largest.check(kernel, spec.tuning.num_warps, || shown_values(kernel, spec))?;
+    largest.check(kernel, &bound.func().files, spec.tuning.num_warps, || shown_values(kernel, spec))?;
     let options = Options {
         num_warps: spec.tuning.num_warps.unwrap_or_else(|| largest.default_warps()),
         num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
@@ -137,14 +138,11 @@ fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CodegenError
         };
     }
     let values = shown_values(kernel, spec);
-    let diagnostic = kernel_core::diag::Diagnostic {
-        kernel: refusal.kernel,
-        file: refusal.file,
-        span: refusal.span,
-        message: format!("this cannot be compiled for {}: {}", target.name(), refusal.what),
-        help: refusal.help,
-    };
-    compile_error(kernel, &[diagnostic], &values)
+    let message = format!("this cannot be compiled for {}: {}", target.name(), refusal.what);
+    let diagnostic = Diagnostic::new(message, refusal.file, refusal.span.line, refusal.span.column);
+    let diagnostic = Diagnostic { width: u32::from(refusal.span.len).max(1), ..diagnostic };
+    let diagnostic = refusal.help.into_iter().fold(diagnostic, Diagnostic::help);
+    compile_error(kernel, vec![diagnostic], &values)
 }
 
 /// Makes errors of records that the GPU has written.
@@ -153,7 +151,7 @@ struct Reports {
     sites: Vec<Site>,
     /// Where the kernel has atomics, whose checks the code does not tell from those of stores.
     atomics: Vec<Span>,
-    names: ParamNames,
+    names: Names,
 }
 
 fn atomic_spans(func: &Func) -> Vec<Span> {
@@ -165,7 +163,7 @@ impl ReportSource for Reports {
     fn error(&self, record: &LaunchRecord) -> Error {
         let site = self.sites.get(record.site as usize);
         let span = site.map_or(Span::UNKNOWN, |site| site.span);
-        let at = FaultAt { kernel: self.kernel, span, program_id: record.program_id };
+        let at = FaultAt { kernel: self.kernel, files: &self.names.files, span, program_id: record.program_id };
         match site.map(|site| &site.kind) {
             Some(SiteKind::Bounds { param, store }) => {
                 let access = match store {
@@ -173,12 +171,12 @@ impl ReportSource for Reports {
                     true => Access::Store,
                     false => Access::Load,
                 };
-                at.out_of_bounds(self.names.get(*param), access, record.offset, record.len)
+                at.out_of_bounds(self.names.param(*param), access, record.offset, record.len)
             }
             Some(SiteKind::Assert(message)) => at.assertion(message),
             // The record is written by the GPU, which an `unsafe` kernel beside it may have let
             // run wild; that something failed is certain.
-            None => at.out_of_bounds(self.names.get(ParamId::new(u32::MAX)), Access::Load, record.offset, record.len),
+            None => at.out_of_bounds(self.names.param(ParamId::new(u32::MAX)), Access::Load, record.offset, record.len),
         }
     }
 }
