@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             // The first compilation also loads LLVM and fills its tables.
             for _ in 0..5 {
                 let timings = compile(&kernel, &target, &options)?.timings;
-                println!("{:?} {timings:?}", timings.total());
+                println!("{timings}");
             }
         }
         _ => println!("{}", compiled.ptx),

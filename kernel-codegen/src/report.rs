@@ -39,6 +39,7 @@
 
 use std::fmt;
 
+use kernel_core::backend::nvidia::{Explain, Usage};
 use kernel_core::ir::{Files, Func, LayoutId, ParamId, Span};
 
 use crate::check::{AccessKind, Class, Promise};
@@ -117,21 +118,6 @@ pub struct ConversionReport {
     pub to: LayoutId,
     /// How.
     pub kind: ConversionKind,
-}
-
-/// What the driver's compiler made of a kernel.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
-    /// Registers per thread.
-    pub registers: u32,
-    /// Bytes of local memory per thread: registers that were spilled.
-    pub local_bytes: u32,
-    /// Bytes of shared memory per program, besides what the launch gives.
-    pub static_shared_bytes: u32,
-    /// For how many programs per multiprocessor the code that was kept makes room, if it was asked to.
-    pub min_programs: Option<u32>,
-    /// What the compiler said.
-    pub log: String,
 }
 
 /// What was decided about a kernel.
@@ -291,6 +277,12 @@ impl fmt::Display for AccessKind {
             AccessKind::Store => "store",
             AccessKind::Atomic => "atomic",
         })
+    }
+}
+
+impl Explain for Report {
+    fn report(&self, usage: Option<&Usage>) -> String {
+        Report { usage: usage.or(self.usage.as_ref()).cloned(), ..self.clone() }.to_string()
     }
 }
 

@@ -6,6 +6,8 @@
 //!
 //! No I/O, no LLVM, no CUDA.
 
+#[cfg(feature = "passes")]
+pub mod backend;
 pub mod diag;
 #[cfg(feature = "interp")]
 pub mod interp;

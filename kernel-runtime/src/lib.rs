@@ -34,10 +34,8 @@ mod foreign;
 mod gate;
 pub mod graph;
 pub mod launch;
-#[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod ledger;
 pub mod record;
-#[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod ring;
 pub mod settings;
 mod storage;

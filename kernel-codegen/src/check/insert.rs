@@ -13,19 +13,10 @@ use super::exact;
 use super::hints::{self, HintChecks, Kept, Promise};
 use super::lanes::Lanes;
 use super::pointers;
-use super::range::{Condition, LaunchConditions, Node};
 use super::signs::{Divisions, unsigned};
 use super::trips;
-
-/// Which checks a variant of a kernel has.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Checks {
-    /// Those that no launch condition can replace: the fast variant, which runs where the conditions hold.
-    #[default]
-    AtLaunch,
-    /// One at every access: the variant for launches that do not meet the conditions.
-    EveryAccess,
-}
+use kernel_core::backend::Checks;
+use kernel_core::backend::conditions::{Condition, LaunchConditions, Node};
 
 /// What an access does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -34,10 +34,9 @@ pub mod hints;
 pub mod insert;
 pub mod lanes;
 pub mod pointers;
-pub mod range;
 mod signs;
 mod trips;
 
 pub use hints::{Kept, Promise};
-pub use insert::{Access, AccessKind, CheckPlan, Checks, Class, insert};
-pub use range::{LaunchConditions, LaunchEnv, LaunchValues};
+pub use insert::{Access, AccessKind, CheckPlan, Class, insert};
+pub use kernel_core::backend::{Checks, LaunchConditions, LaunchEnv, LaunchValues};

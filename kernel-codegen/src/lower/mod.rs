@@ -63,13 +63,14 @@ use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::steering_values;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
-use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
-use crate::options::Options;
 use crate::passes::allocate::SharedPlan;
 use crate::passes::stored_blocks;
 use crate::report::Report;
+use kernel_core::backend::Site;
+use kernel_core::backend::nvidia::AbiParam;
+use kernel_core::backend::nvidia::Options;
 use kernel_core::target::Target;
 
 pub(crate) use abi::symbol;

@@ -13,9 +13,9 @@ use super::{Lower, Result, Value};
 use crate::analysis::control::for_each_op;
 use crate::boxes::{Boxes, boxes_within};
 use crate::check::AccessKind;
-use crate::compiled::TensorMap;
 use crate::error::CodegenError;
 use crate::report::{AccessReport, Mover};
+use kernel_core::backend::nvidia::TensorMap;
 
 /// The map that the copies of a tensor use; `None` if none copies it.
 pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {

@@ -14,9 +14,9 @@ use super::{
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
 use crate::error::CodegenError;
-use crate::options::Options;
 use crate::place;
 use crate::report::LoopReport;
+use kernel_core::backend::nvidia::Options;
 use kernel_core::target::Target;
 
 /// A pass over a kernel of the level `K`.

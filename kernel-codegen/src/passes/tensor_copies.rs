@@ -42,7 +42,7 @@ use kernel_core::ir::{
 use super::carry::{self, Site};
 use crate::analysis::control::for_each_op;
 use crate::boxes::{box_layout, boxes_of};
-use crate::options::TensorCopies;
+use kernel_core::backend::nvidia::TensorCopies;
 use kernel_core::target::Target;
 
 /// Addresses and strides of tensors that can be copied are multiples of this many bytes.

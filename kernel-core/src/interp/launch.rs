@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::backend::{Artifact, Backend, CompileError, LaunchConditions, Timings};
 use crate::ir::{BoundFunc, DType, Files, Func, Placed};
 
 use super::code::{Code, ParamPlan};
@@ -26,6 +27,23 @@ pub struct Program {
     files: Files,
     /// Whether unordered accesses to shared memory are faults.
     ordered: bool,
+}
+
+/// The backend that interprets kernels: nothing is chosen, and nothing is left for the launch to check.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interpreter;
+
+impl Backend for Interpreter {
+    type Target = ();
+    type Options = ();
+    type Code = Program;
+
+    fn compile(&self, kernel: &BoundFunc, (): (), (): &()) -> Result<Artifact<Program>, CompileError> {
+        let mut timings = Timings::default();
+        let code = timings.stage("interpreter", || Program::new(kernel));
+        let (conditions, sites, stages) = (LaunchConditions::default(), Vec::new(), Vec::new());
+        Ok(Artifact { code, conditions, sites, stages, timings })
+    }
 }
 
 /// An argument of a launch.

@@ -2,9 +2,9 @@
 
 use super::kernel::{Kernel, user_params};
 use super::spec::{ParamSpec, Spec};
-use super::timing::Timings;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
+use kernel_core::backend::Timings;
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Dt, Func, ParamKind, Safety};
 use kernel_core::passes::{self, Bindings, PassOptions};

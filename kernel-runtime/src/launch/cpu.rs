@@ -10,16 +10,16 @@ use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::Key;
 use super::loads::{self, Loads};
-use super::spec::{Checking, ParamSpecs, Spec, Tuning};
+use super::spec::{ParamSpecs, Spec, Tuning};
 use super::tile_size::LargestTile;
-use super::timing::Timings;
 use crate::error::{Access, Error, Result};
 use crate::graph::{HostLaunch, recording};
 use crate::record::LaunchId;
 use crate::settings;
 use crate::storage::Address;
 use crate::tensor::Padding;
-use kernel_core::interp::{self, Fault, FaultKind, Program};
+use kernel_core::backend::{Backend, Checks, Timings};
+use kernel_core::interp::{self, Fault, FaultKind, Interpreter, Program};
 use smallvec::SmallVec;
 use std::time::Duration;
 
@@ -104,14 +104,17 @@ impl HostLaunch for CpuLaunch {
 fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVariant> {
     let params: ParamSpecs = spec.params.iter().map(|param| param.without_facts()).collect();
     let spec = Spec { params: &params, ..*spec };
-    kernel.cpu.get_or_make(&Key::new(&spec, CPU, Checking::Everywhere), || {
+    kernel.cpu.get_or_make(&Key::new(&spec, CPU, Checks::EveryAccess), || {
         let mut timings = Timings::default();
         let bound = bind(kernel, &spec, &mut timings)?;
-        let program = timings.stage("interpreter", || Program::new(&bound));
+        let artifact = Interpreter.compile(&bound, (), &()).map_err(|error| Error::Internal {
+            message: format!("kernel `{}` cannot be interpreted: {error}", kernel.name()).into(),
+        })?;
+        timings.append(artifact.timings);
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
         let (names, loads) = (Names::of(bound.func()), Loads::of(bound.func()));
-        Ok(CpuVariant { program, names, loads, largest: LargestTile::of(&bound) })
+        Ok(CpuVariant { program: artifact.code, names, loads, largest: LargestTile::of(&bound) })
     })
 }
 

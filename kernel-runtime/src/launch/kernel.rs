@@ -57,7 +57,6 @@ pub struct Kernel {
     source: KernelSource,
     generic: OnceLock<Result<Generic>>,
     pub(super) cpu: Cache<CpuVariant>,
-    #[cfg(jit)]
     pub(super) gpu: super::gpu::GpuCaches,
     compilations: AtomicUsize,
 }
@@ -69,7 +68,6 @@ impl Kernel {
             source,
             generic: OnceLock::new(),
             cpu: Cache::new(),
-            #[cfg(jit)]
             gpu: super::gpu::GpuCaches::new(),
             compilations: AtomicUsize::new(0),
         }

@@ -142,7 +142,6 @@ impl ParamSpec {
     }
 
     /// The same argument with nothing known of its length.
-    #[cfg(jit)]
     pub(super) fn without_length(self) -> ParamSpec {
         match self {
             ParamSpec::Buffer { element, mutable, alignment, .. } => {
@@ -257,17 +256,6 @@ pub(super) struct Spec<'s> {
     pub(super) tuning: Tuning,
     /// What the caller takes the kernel for: `launch` of a safe kernel is a safe function.
     pub(super) safety: Safety,
-}
-
-/// Which code of a variant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Checking {
-    /// The launch meets the conditions under which no access needs a check, unless it depends on
-    /// data.
-    #[cfg(jit)]
-    AtLaunch,
-    /// Every access is checked.
-    Everywhere,
 }
 
 /// What an ordinary launch has, for code that is looked at without arguments: allocations are

@@ -34,7 +34,6 @@ impl LargestTile {
 
     /// Warps for a program, where nobody has chosen: enough that a thread holds tens of elements of a tile, not
     /// hundreds, and never more than it can.
-    #[cfg(any(jit, test))]
     pub(super) fn default_warps(self) -> u32 {
         match self.elements {
             ..=1024 => 4,

@@ -173,7 +173,6 @@ impl TensorLayout {
         self.padding = Padding::Nan;
     }
 
-    #[cfg(jit)]
     pub(super) fn element(&self) -> ElementType {
         self.element
     }

@@ -52,10 +52,10 @@ use kernel_core::passes::dce;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
-use crate::options::Options;
 use crate::passes::allocate::view_bytes;
 use crate::passes::stored_blocks;
 use crate::report::LoopReport;
+use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{SWIZZLE_ALIGNMENT, Target};
 
 use super::carry::{self, Site};
