@@ -35,21 +35,7 @@ use kernel_core::layout::{Dim, WARP_SIZE};
 
 use crate::analysis::control::{for_each_op, operands_before_carried};
 use crate::analysis::pressure::{Pressure, pressure};
-use crate::target::Target;
-
-/// What a multiprocessor has. From the table "Technical Specifications per Compute Capability" of the CUDA
-/// programming guide.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Multiprocessor {
-    /// Registers of 32 bits.
-    pub registers: u32,
-    /// Warps that it holds.
-    pub warps: u32,
-    /// Programs that it holds.
-    pub programs: u32,
-    /// Bytes of shared memory.
-    pub shared_bytes: u32,
-}
+use kernel_core::target::Target;
 
 /// Quarters of a multiprocessor: each has its share of the warps and of the registers.
 const QUARTERS: u32 = 4;

@@ -3,19 +3,35 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use kernel_core::backend::nvidia::Ptx;
+use kernel_core::backend::{Artifact, Backend, CompileError, Timings};
 use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, GpuOp, Op, Placed, Span, ValueId};
 use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{CheckPlan, LaunchConditions};
-use crate::compiled::{Compiled, LlvmIr, Timings};
+use crate::compiled::{Compiled, LlvmIr};
 use crate::error::CodegenError;
-use crate::options::{MAX_WARPS, Options};
 use crate::passes::list::{self, Pass, Unit, Watcher};
 use crate::passes::warp_specialize;
 use crate::passes::warp_specialize::Division;
-use crate::target::Target;
 use crate::{dot, lower, negations};
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::{MAX_WARPS, Target};
+
+/// The backend for NVIDIA GPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nvptx;
+
+impl Backend for Nvptx {
+    type Target = Target;
+    type Options = Options;
+    type Code = Ptx;
+
+    fn compile(&self, kernel: &BoundFunc, target: Target, options: &Options) -> Result<Artifact<Ptx>, CompileError> {
+        Ok(compile(kernel, &target, options)?.into())
+    }
+}
 
 /// Compiles a bound kernel for a target.
 ///
@@ -69,7 +85,7 @@ fn run_to_placed<T>(
     let mut unit = Unit::new(*target, options);
     let mut bound = kernel.clone();
     run_all(list::BOUND, &mut bound, &mut unit, watcher, BoundFunc::func)?;
-    timings.analyse = start.elapsed();
+    timings.push("analyse", start.elapsed());
 
     let start = Instant::now();
     let mut placed = list::placed(bound, &unit)?;
@@ -77,14 +93,15 @@ fn run_to_placed<T>(
     let is_second = |pass: &Pass<Placed>| pass.name == list::WARP_SPECIALIZE;
     let (first, second) = list::PLACED.split_at(list::PLACED.iter().position(is_second).unwrap_or(0));
     run_all(first, &mut placed, &mut unit, watcher, Placed::func)?;
-    timings.place = start.elapsed();
+    let until_division = start.elapsed();
     let other = warp_specialize::might_run(placed.func(), *target, options).then(|| placed.clone());
     let mut attempt = |mut placed: Placed, division| -> Result<T, CodegenError> {
         let start = Instant::now();
         let mut unit = unit.clone();
         unit.division = division;
         run_all(second, &mut placed, &mut unit, watcher, Placed::func)?;
-        let timings = Timings { place: timings.place + start.elapsed(), ..timings };
+        let mut timings = timings.clone();
+        timings.push("place", until_division + start.elapsed());
         finish(placed, unit, timings)
     };
     match (attempt(placed, Division::WherePays), other) {
@@ -132,7 +149,9 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
     let Unit { target, options, plan, loops, axis, .. } = unit;
     let start = Instant::now();
     let llvm = load()?;
-    let machine = kept_machine(llvm, target.name(), target.features(dot::has_f8(placed.func())))?;
+    let versions = target.ptx();
+    let version = if dot::has_f8(placed.func()) { versions.f8 } else { versions.usual };
+    let machine = kept_machine(llvm, target.name(), &format!("+ptx{version}"))?;
     let context = new_context(llvm);
     let axis = axis.unwrap_or_else(|| AxisAnalysis::new(placed.func()).into());
     let lowered = lower::lower(&context, &machine, placed.func(), &axis, target, &options)?;
@@ -140,18 +159,18 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
         if options.keep_llvm_ir { module.print_to_string().to_string() } else { String::new() }
     };
     let before = text(&lowered.module);
-    timings.lower = start.elapsed();
+    timings.push("lower", start.elapsed());
 
     let start = Instant::now();
     if options.runs(list::LLVM) {
         optimise(&lowered.module, &machine, pairs(placed.func()))?;
     }
     let after = text(&lowered.module);
-    timings.optimise = start.elapsed();
+    timings.push("llvm", start.elapsed());
 
     let start = Instant::now();
     let ptx = negations::keep(emit_ptx(&lowered.module, &machine)?);
-    timings.emit = start.elapsed();
+    timings.push("emit", start.elapsed());
 
     let mut report = lowered.report;
     classify(&mut report, &plan);

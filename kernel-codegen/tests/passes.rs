@@ -41,7 +41,7 @@ impl Settings {
             let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{word}` has no number"));
             match word.split_once('=') {
                 None => {
-                    let found = Target::all().into_iter().find(|target| target.name() == *word);
+                    let found = Target::named(word);
                     settings.target = found.ok_or_else(|| format!("there is no target `{word}`"))?;
                 }
                 Some(("warps", warps)) => settings.options.num_warps = number(warps)?,

@@ -7,7 +7,7 @@ use kernel_core::ir::{
 };
 
 use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, constant, hypotheses, strip};
-use super::range::{LaunchConditions, Node, NodeId};
+use kernel_core::backend::conditions::{LaunchConditions, Node, NodeId};
 
 /// What a value is made from, and thereby what may differ between its occurrences in one launch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

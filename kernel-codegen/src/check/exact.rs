@@ -12,7 +12,7 @@ use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, Func, Op, RegionId};
 
 use super::describe::Describer;
 use super::lanes::{Lanes, MAX_DEPTH, strip};
-use super::range::{Condition, LaunchConditions, Node, NodeId};
+use kernel_core::backend::conditions::{Condition, LaunchConditions, Node, NodeId};
 
 /// Demands of the launch that what `offset` is made of in a loop's `body` does not wrap, under the describer's
 /// hypotheses.

@@ -13,19 +13,10 @@ use super::exact;
 use super::hints::{self, HintChecks, Kept, Promise};
 use super::lanes::Lanes;
 use super::pointers;
-use super::range::{Condition, LaunchConditions, Node};
 use super::signs::{Divisions, unsigned};
 use super::trips;
-
-/// Which checks a variant of a kernel has.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Checks {
-    /// Those that no launch condition can replace: the fast variant, which runs where the conditions hold.
-    #[default]
-    AtLaunch,
-    /// One at every access: the variant for launches that do not meet the conditions.
-    EveryAccess,
-}
+use kernel_core::backend::Checks;
+use kernel_core::backend::conditions::{Condition, LaunchConditions, Node};
 
 /// What an access does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -105,7 +96,7 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
         walk.region(func.body);
         (walk.decided, walk.running)
     };
-    plan.promises.sort_by_key(|promise| (promise.span.line, promise.span.column));
+    plan.promises.sort_by_key(|promise| (promise.span.file, promise.span.line, promise.span.column));
     plan.exact = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
     let without_signs = divisions.require(func, &mut plan.conditions);
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };

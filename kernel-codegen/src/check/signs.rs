@@ -28,8 +28,8 @@ use kernel_core::ir::{
 
 use super::describe::Describer;
 use super::lanes::{Lanes, MAX_DEPTH};
-use super::range::{Condition, LaunchConditions, NodeId};
 use crate::analysis::control::sources;
+use kernel_core::backend::conditions::{Condition, LaunchConditions, NodeId};
 
 /// A division, and the numbers that must not be negative.
 #[derive(Clone, Debug)]

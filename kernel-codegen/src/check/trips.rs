@@ -15,7 +15,7 @@ use kernel_core::ir::{ControlOp, Func, Op, OpId};
 
 use super::describe::{Describer, Source};
 use super::lanes::{Lanes, constant};
-use super::range::{Condition, LaunchConditions};
+use kernel_core::backend::conditions::{Condition, LaunchConditions};
 
 /// Demands of the launch that a loop of products runs; returns whether that can be decided, and is worth it.
 pub(super) fn require(func: &Func, id: OpId, describer: &mut Describer<'_>, program: &mut LaunchConditions) -> bool {

@@ -8,13 +8,13 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{Func, GpuOp, Op, OpId, Operation, ValueId};
+use kernel_core::target::BARRIER_BYTES;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::warp_groups::arrivals;
 use super::{Lower, Result, Value};
 use crate::analysis::control::for_each_op;
-use crate::passes::allocate::BARRIER_BYTES;
 
 /// The kernel's barriers with phases.
 fn phase_barriers(func: &Func) -> BTreeSet<OpId> {

@@ -64,13 +64,14 @@ use crate::analysis::control::steering_values;
 use crate::analysis::exchange::Threads;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
-use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
-use crate::options::Options;
 use crate::passes::exchanges::{block_warps, meetings, shared_bytes};
 use crate::report::Report;
-use crate::target::Target;
+use kernel_core::backend::Site;
+use kernel_core::backend::nvidia::AbiParam;
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::Target;
 
 pub(crate) use abi::symbol;
 use accumulators::Unfilled;
@@ -273,12 +274,12 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     fn operation(&mut self, id: OpId) -> Result<()> {
         let (func, operation) = (self.func, self.func.op(id));
         let outer = std::mem::replace(&mut self.exchanges, operation.shared.clone().into_iter());
-        self.emit(operation).map_err(|error| error.at(operation.span))?;
+        self.emit(operation).map_err(|error| error.at(self.func, operation.span))?;
         let left = std::mem::replace(&mut self.exchanges, outer);
         if left.len() > 0 && !allocates(operation) {
             self.ir.bug(format!("`{}` has a place for an exchange that it does not make", operation.op.mnemonic()));
         }
-        self.ir.finish().map_err(|error| self.refused(error).at(operation.span))?;
+        self.ir.finish().map_err(|error| self.refused(error).at(self.func, operation.span))?;
         let missing = |&&result: &&ValueId| {
             let needs = !matches!(func.ty(result).elem, Elem::Token | Elem::Desc(_));
             needs && self.values[result.index()].is_none() && self.accumulators.bank(result).is_none()

@@ -1,6 +1,7 @@
 //! Access to shared memory: addresses, vectors, and what one thread tells all others.
 
 use kernel_core::layout::{LinearLayout, SharedAccess};
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 use kernel_llvm::{dynamic_shared_memory, inkwell::types::BasicTypeEnum};
 
@@ -13,8 +14,6 @@ use crate::analysis::exchange::row_major_shared;
 pub(super) const SHARED_MEMORY: &str = "shared_memory";
 /// The alignment of what is put there: that of the widest access.
 const ALIGNMENT: u32 = 16;
-/// The alignment of the memory and of the kernel's own allocations in it: that of the widest swizzle.
-pub(super) const ALLOCATION_ALIGNMENT: u32 = 1024;
 /// Where something in shared memory begins.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'ctx> {
@@ -60,7 +59,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The alignment of the memory: wide only where something needs it.
     fn shared_alignment(&self) -> u32 {
-        if self.allocates { ALLOCATION_ALIGNMENT } else { ALIGNMENT }
+        if self.allocates { SWIZZLE_ALIGNMENT } else { ALIGNMENT }
     }
 
     /// The offset of the thread for an access, computed once per kernel.

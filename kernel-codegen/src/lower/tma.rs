@@ -5,6 +5,7 @@
 
 use kernel_core::ir::{DType, Func, GpuOp, Op, OpId, Operation, ParamId, StoreMode, ValueId};
 use kernel_core::layout::{Dim as Axis, LinearForm};
+use kernel_core::target::GROUP_WARPS;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
@@ -12,9 +13,9 @@ use super::{Lower, Result, Value};
 use crate::analysis::control::for_each_op;
 use crate::boxes::{Boxes, boxes_within};
 use crate::check::AccessKind;
-use crate::compiled::TensorMap;
 use crate::error::CodegenError;
 use crate::report::{AccessReport, Mover};
+use kernel_core::backend::nvidia::TensorMap;
 
 /// The map that the copies of a tensor use; `None` if none copies it.
 pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {
@@ -58,9 +59,6 @@ fn view_boxes(func: &Func, view: ValueId, parts: &[u8]) -> Option<Boxes> {
     part.iter_mut().zip(parts).for_each(|(size, &parts)| *size /= u32::from(parts));
     boxes_within(layout, bits, &part)
 }
-
-/// Warps that copy a part of a block together.
-const GROUP_WARPS: u32 = 4;
 
 /// The part of a block that the four warps copy that run the code.
 struct OwnPart<'ctx> {

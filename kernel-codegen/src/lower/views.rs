@@ -8,11 +8,12 @@
 
 use kernel_core::ir::{Elem, Func, Operation, ValueId};
 use kernel_core::layout::{LinearLayout, MatrixAccess, matrix_access, shared_access};
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::ir::Value;
-use super::shared::{ALLOCATION_ALIGNMENT, Place};
+use super::shared::Place;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::error::CodegenError;
@@ -55,7 +56,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             return Err(CodegenError::refuse(self.func, operation.span, what));
         }
         let own = inner.iter().product::<u32>() * view_bits(self.func, view) / 8;
-        let distance = outer[1..].iter().product::<u32>() * own.next_multiple_of(ALLOCATION_ALIGNMENT);
+        let distance = outer[1..].iter().product::<u32>() * own.next_multiple_of(SWIZZLE_ALIGNMENT);
         let moved = self.ir.mul(self.ir.int(self.scalar(index)), self.ir.i32(distance as i32));
         let start = self.ir.add(self.view(view), moved);
         self.set(result, vec![start.into()]);

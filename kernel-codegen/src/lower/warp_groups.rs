@@ -25,10 +25,8 @@ use super::intrinsics::Intrinsic;
 use super::{Lower, Result};
 use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
-use crate::target::Target;
+use kernel_core::target::{GROUP_WARPS, Target};
 
-/// Warps that change their number of registers together.
-const UNIT_WARPS: u32 = 4;
 /// Numbers of registers are multiples of this.
 const UNIT_REGISTERS: u32 = 8;
 /// The numbers of registers that a group may ask for.
@@ -54,7 +52,7 @@ impl Group {
 
     /// How often the group arrives at a barrier with phases where the kernel says once: one thread per four warps does.
     fn arrivals(self) -> u32 {
-        if self.single { 1 } else { self.warps.div_ceil(UNIT_WARPS) }
+        if self.single { 1 } else { self.warps.div_ceil(GROUP_WARPS) }
     }
 }
 
@@ -187,16 +185,16 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// The threads of each four warps meet: at barriers with numbers behind those of the groups that run different code.
     pub(super) fn warp_group_barrier(&mut self) {
         let warps = self.group.map_or(self.num_warps, |group| group.warps);
-        if warps <= UNIT_WARPS || self.group.is_some_and(|group| group.single) {
+        if warps <= GROUP_WARPS || self.group.is_some_and(|group| group.single) {
             return self.barrier();
         }
         let taken = warp_groups_of(self.func).map_or(0, |operation| groups_of(operation).len() as u32);
-        let number = (0..(warps / UNIT_WARPS).ilog2()).map(|bit| 1 << bit);
-        let number = std::iter::repeat_n(0, UNIT_WARPS.ilog2() as usize).chain(number).collect();
+        let number = (0..(warps / GROUP_WARPS).ilog2()).map(|bit| 1 << bit);
+        let number = std::iter::repeat_n(0, GROUP_WARPS.ilog2() as usize).chain(number).collect();
         let number = self.uniform_form(&LinearForm { bases: vec![(Dim::Warp, number)] });
         let barrier = self.ir.add(number, self.ir.i32(taken as i32 + 1));
         self.jitter();
-        let arguments = [barrier.into(), self.ir.i32((UNIT_WARPS * WARP_SIZE) as i32).into()];
+        let arguments = [barrier.into(), self.ir.i32((GROUP_WARPS * WARP_SIZE) as i32).into()];
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
         self.jitter();
     }
@@ -204,8 +202,8 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// The thread that arrives at barriers with phases for its four warps.
     pub(super) fn arriving_thread(&mut self) -> IntValue<'ctx> {
         match self.group {
-            Some(group) if !group.single && group.warps > UNIT_WARPS => {
-                let mask = self.ir.i32((UNIT_WARPS * WARP_SIZE - 1) as i32);
+            Some(group) if !group.single && group.warps > GROUP_WARPS => {
+                let mask = self.ir.i32((GROUP_WARPS * WARP_SIZE - 1) as i32);
                 let place = self.ir.and(self.thread, mask);
                 self.ir.icmp(IntPredicate::EQ, place, self.ir.i32(0))
             }
@@ -226,7 +224,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         for ((group, _), &count) in groups.iter().zip(registers) {
             let count = u32::from(count);
             let fits = count >= MIN_REGISTERS && count.is_multiple_of(UNIT_REGISTERS);
-            if changes && (!fits || !group.warps.is_multiple_of(UNIT_WARPS)) {
+            if changes && (!fits || !group.warps.is_multiple_of(GROUP_WARPS)) {
                 return refuse(operation.span, "a number of registers that no group of four warps can have");
             }
         }

@@ -20,15 +20,12 @@ use std::ops::Range;
 
 use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
 use kernel_core::layout::LinearLayout;
+use kernel_core::target::{BARRIER_BYTES, SWIZZLE_ALIGNMENT};
 
 use crate::place::shape_of;
 
-/// The alignment of swizzled allocations and of slots: the period of the widest swizzle.
-const SWIZZLE_ALIGNMENT: u32 = 1024;
 /// The alignment of all others: that of a tensor copy.
 const PLAIN_ALIGNMENT: u32 = 128;
-/// Bytes of a barrier with phases.
-pub(crate) const BARRIER_BYTES: u32 = 8;
 
 /// Where everything is.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

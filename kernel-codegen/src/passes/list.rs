@@ -16,10 +16,10 @@ use super::{
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
 use crate::error::CodegenError;
-use crate::options::Options;
 use crate::place;
 use crate::report::LoopReport;
-use crate::target::Target;
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::Target;
 
 /// A pass over a kernel of the level `K`.
 pub(crate) struct Pass<K> {
@@ -189,7 +189,7 @@ pub(crate) fn passed(
 /// The first rule of the verifier that a pass broke.
 fn broken(pass: &str, func: &Func, problems: &[Diagnostic]) -> CodegenError {
     let first = problems.first();
-    let span = first.map_or(Span::UNKNOWN, |first| first.span);
+    let span = first.map_or(Span::UNKNOWN, |first| first.span(&func.files));
     let what = first.map_or("the kernel breaks a rule that has no text", |first| &first.message);
     CodegenError::internal(func, span, pass, what)
 }
@@ -209,7 +209,7 @@ fn checks(func: &mut Func, options: &Options) -> CheckPlan {
 fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
     match problems.first() {
         Some(first) => {
-            let error = CodegenError::refuse(func, first.span, first.message.clone());
+            let error = CodegenError::refuse(func, first.span(&func.files), first.message.clone());
             first.help.iter().fold(error, |error, help| error.help(help.clone()))
         }
         None => CodegenError::refuse(func, Span::UNKNOWN, "a pass failed without a reason"),

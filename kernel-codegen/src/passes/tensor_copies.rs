@@ -42,15 +42,15 @@ use kernel_core::ir::{
 use super::carry::{self, Site};
 use crate::analysis::control::for_each_op;
 use crate::boxes::{box_layout, boxes_of};
-use crate::options::TensorCopies;
-use crate::target::Target;
+use kernel_core::backend::nvidia::TensorCopies;
+use kernel_core::target::Target;
 
 /// Addresses and strides of tensors that can be copied are multiples of this many bytes.
 const UNIT: u32 = 16;
 
 /// The parameters whose blocks are copied by the hardware.
 pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies) -> BTreeSet<ParamId> {
-    if !target.has_async_proxy() || copies == TensorCopies::Never {
+    if !target.has_tensor_copies() || copies == TensorCopies::Never {
         return BTreeSet::new();
     }
     let uses = Uses::of(func);

@@ -280,7 +280,7 @@ impl<'a> Machine<'a> {
     pub(super) fn report(&mut self, pc: Pc, kind: FaultKind) {
         if self.fault.is_none() {
             let span = self.code.spans.get(pc.index()).copied().unwrap_or(Span::UNKNOWN);
-            self.fault = Some(Fault { kind, span, program_id: self.program_id });
+            self.fault = Some(Fault::new(kind, span, self.program_id));
         }
     }
 

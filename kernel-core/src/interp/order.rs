@@ -133,7 +133,7 @@ fn join(into: &mut BTreeMap<Agent, u64>, from: &BTreeMap<Agent, u64>) {
 
 /// ` at 3:4`, if the place is known.
 fn at(span: Span) -> String {
-    if span == Span::UNKNOWN { String::new() } else { format!(" at {}:{}", span.line, span.column) }
+    if span == Span::UNKNOWN { String::new() } else { format!(" at {span}") }
 }
 
 impl Order {

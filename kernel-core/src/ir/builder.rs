@@ -1,8 +1,9 @@
 //! Appends operations to a region, typed by [`super::infer`].
 
-use super::func::{Def, FloatFlags, Func, OpId, Operation, RegionId, Span, ValueId};
+use super::func::{Def, FloatFlags, Func, OpId, Operation, RegionId, ValueId};
 use super::infer::{TypeError, result_types};
 use super::ops::Op;
+use super::span::Span;
 use super::types::Ty;
 
 /// Builds operations at the end of a region.

@@ -7,6 +7,7 @@
 use super::dim::Dim;
 use super::dtype::{Bound, DType};
 use super::ops::{Op, ShapeOp};
+use super::span::{Files, Span};
 use super::types::{Dt, Ty};
 use crate::layout::SyncScope;
 
@@ -45,22 +46,6 @@ ids! {
     DtypeId;
     /// A distributed layout in the kernel's layout table (placed level).
     LayoutId;
-}
-
-/// A place in the user's source: line and column count from 1, the length is in characters.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Span {
-    /// Line, from 1; 0 if unknown.
-    pub line: u32,
-    /// Column, from 1.
-    pub column: u32,
-    /// Characters to underline; at least 1 where the place is known.
-    pub len: u32,
-}
-
-impl Span {
-    /// No known place.
-    pub const UNKNOWN: Span = Span { line: 0, column: 0, len: 0 };
 }
 
 /// Whether accesses are checked.
@@ -358,8 +343,8 @@ pub struct Region {
 pub struct Func {
     /// The kernel's name.
     pub name: String,
-    /// The source file, as rustc names it.
-    pub file: String,
+    /// The source files that it is from.
+    pub files: Files,
     /// The level whose rules hold.
     pub level: Level,
     /// Whether accesses are checked.
@@ -387,7 +372,7 @@ impl Func {
     pub fn new(name: &str, file: &str, safety: Safety) -> Func {
         Func {
             name: name.to_string(),
-            file: file.to_string(),
+            files: Files::new(file),
             level: Level::Generic,
             safety,
             dtype_params: Vec::new(),

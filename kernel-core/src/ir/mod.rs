@@ -14,6 +14,7 @@ mod infer_dot;
 mod infer_gpu;
 pub mod names;
 pub mod ops;
+pub mod span;
 pub mod table;
 pub mod types;
 
@@ -23,8 +24,8 @@ pub use dtype::{Bound, DType};
 pub use effects::{Effect, Resource};
 pub use func::{
     BoundFunc, ConstId, ConstParam, ConstTy, Def, DtypeId, DtypeParam, Facts, FloatFlags, Func, Generic, IntTy,
-    LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, SharedRange, Span,
-    Value, ValueId,
+    LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, SharedRange, Value,
+    ValueId,
 };
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
@@ -33,5 +34,6 @@ pub use names::{
     LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
+pub use span::{FileId, Files, Span};
 pub use table::{Levels, OpRow};
 pub use types::{Dt, Elem, Ty};

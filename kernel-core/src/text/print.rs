@@ -96,13 +96,20 @@ impl<'f> Printer<'f> {
         self.out.push_str("kernel ");
         write_name(&mut self.out, &func.name, &[]);
         self.out.push(' ');
-        write_string(&mut self.out, if self.spans { &func.file } else { "" });
+        write_string(&mut self.out, if self.spans { func.files.own() } else { "" });
         self.out.push_str(match func.safety {
             Safety::Safe => " safe ",
             Safety::Unsafe => " unsafe ",
         });
         self.out.push_str(level_name(func.level));
         self.out.push_str(" {\n");
+        if self.spans {
+            for (index, name) in func.files.others().iter().enumerate() {
+                self.out.push_str(&format!("  file f{} = ", index + 1));
+                write_string(&mut self.out, name);
+                self.out.push('\n');
+            }
+        }
         for param in &func.dtype_params {
             self.out.push_str("  dtype ");
             types::print_name(&mut self.out, &param.name);
@@ -193,7 +200,7 @@ impl<'f> Printer<'f> {
 
     fn span(&mut self, span: Span) {
         if self.spans && span != Span::UNKNOWN {
-            self.out.push_str(&format!(" @{}:{}+{}", span.line, span.column, span.len));
+            self.out.push_str(&format!(" @{span}+{}", span.len));
         }
     }
 

@@ -6,7 +6,7 @@ use kernel_core::layout::{
 };
 
 use super::Step;
-use crate::target::Target;
+use kernel_core::target::Target;
 
 /// A larger tile goes through shared memory in several passes, so that programs do not crowd each other out.
 pub(crate) const MAX_BYTES: u32 = 48 * 1024;

@@ -20,7 +20,7 @@ use kernel_core::layout::{Dim, LinearLayout, SyncScope, reduction};
 use super::control::{is_used, steering_values, writes_memory};
 use crate::dot::Problem;
 use crate::error::CodegenError;
-use crate::target::Target;
+use kernel_core::target::Target;
 
 pub(crate) use convert::{MAX_BYTES, MatrixPlan, Route, conversion_bytes};
 pub(crate) use reduce::{WarpExchange, row_major_shared, shared_in_order};

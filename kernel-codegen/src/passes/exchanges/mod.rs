@@ -30,8 +30,8 @@ use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::for_each_op;
 use crate::analysis::exchange::{Exchanges, Threads};
 use crate::error::CodegenError;
-use crate::target::Target;
 use global::Global;
+use kernel_core::target::Target;
 use scratch::Scratch;
 
 /// Runs the pass over a kernel with tiles in so many warps.

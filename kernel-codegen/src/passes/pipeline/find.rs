@@ -9,6 +9,7 @@ use kernel_core::ir::{
 };
 use kernel_core::layout::{Dim, LinearLayout, shared_access, swizzled_shared};
 use kernel_core::passes::util::uniform_constant;
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::{for_each_op, yielded};
@@ -20,8 +21,6 @@ use crate::place::shape_of;
 const MIN_COPY_BYTES: u32 = 4;
 /// Bits of the widest copy of a thread.
 const MAX_COPY_BITS: u32 = 128;
-/// Slots begin at multiples of this many bytes.
-pub(super) const SLOT_ALIGNMENT: u32 = 1024;
 
 /// Shared memory that holds what is loaded, until the pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,7 +69,7 @@ impl Candidate {
 
     /// Bytes of a slot.
     pub(super) fn slot_bytes(&self, _func: &Func) -> u32 {
-        self.bytes().next_multiple_of(SLOT_ALIGNMENT)
+        self.bytes().next_multiple_of(SWIZZLE_ALIGNMENT)
     }
 }
 

@@ -6,15 +6,13 @@ use kernel_core::ir::{
     ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, Span, ValueId,
 };
 use kernel_core::layout::LinearLayout;
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 
 use crate::analysis::control::{for_each_op, yielded};
 use crate::boxes::{box_layout, boxes_of};
 use crate::passes::axes::Axes;
 use crate::place::shape_of;
 use crate::report::LoopReport;
-
-/// Slots lie at multiples of this many bytes.
-pub(super) const SLOT_ALIGNMENT: u32 = 1024;
 
 /// A block that comes from global memory into shared memory in each trip of a loop.
 #[derive(Clone, Debug)]
@@ -66,7 +64,7 @@ impl Channel {
 
     /// The bytes of all slots.
     pub(super) fn ring_bytes(&self) -> u32 {
-        let slot = |copy: &Copy| copy.bytes.next_multiple_of(SLOT_ALIGNMENT);
+        let slot = |copy: &Copy| copy.bytes.next_multiple_of(SWIZZLE_ALIGNMENT);
         self.stages * self.copies.iter().map(slot).sum::<u32>()
     }
 }

@@ -64,24 +64,21 @@ use kernel_core::ir::{
 use kernel_core::layout::LinearLayout;
 use kernel_core::passes::{dce, util};
 
-use super::allocate::BARRIER_BYTES;
 use crate::analysis::control::{for_each_op, yielded};
 use crate::analysis::exchange::conversion_bytes;
 use crate::error::CodegenError;
 use crate::lower::registers_at_start;
 use crate::occupancy::{Occupancy, words};
-use crate::options::{MAX_WARPS, Options};
 use crate::report::LoopReport;
-use crate::target::Target;
 use find::{Channel, Refusal};
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::{BARRIER_BYTES, GROUP_WARPS, MAX_WARPS, SWIZZLE_ALIGNMENT, Target};
 use needs::{Needs, Places};
 use outgoing::{Outgoing, staging_bytes, widen};
 use prologue::Prologue;
 use split::{Ring, Side, Split};
 use turns::Turn;
 
-/// Warps that multiply together, and that change their number of registers together.
-const GROUP_WARPS: u32 = 4;
 /// Registers of a thread that only fetches.
 const PRODUCER_REGISTERS: u32 = 40;
 /// The most registers of a thread that multiplies.
@@ -210,7 +207,7 @@ fn shared_bytes(func: &Func, channels: &[Channel], (outgoing, turns): (&[Outgoin
     let barriers = barriers + if turns { turns::GROUPS * BARRIER_BYTES } else { 0 };
     let rings: u32 = channels.iter().map(Channel::ring_bytes).sum();
     let scratch = scratch_bytes(func, channels);
-    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
+    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
 }
 
 /// Bytes that conversions and reductions of the consumers take, beside everything else.

@@ -22,8 +22,8 @@ use kernel_core::ir::{
     BinaryOp, DescOp, Dim, Dt, FenceKind, Func, GpuOp, LayoutId, Op, OpId, ShapeOp, Span, StoreMode, TypeError, ValueId,
 };
 use kernel_core::layout::{Dim as Axis, LinearLayout};
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 
-use super::find::SLOT_ALIGNMENT;
 use super::split::{self, Split};
 use super::{intern, push};
 use crate::analysis::control::for_each_op;
@@ -129,7 +129,7 @@ fn starts(shape: &[u32], piece: &[u32]) -> Vec<Vec<u32>> {
 
 /// Bytes of shared memory of all pieces on their way.
 pub(super) fn staging_bytes(outgoing: &[Outgoing]) -> u32 {
-    kinds(outgoing).iter().map(|(piece, slots)| slots * piece.bytes.next_multiple_of(SLOT_ALIGNMENT)).sum()
+    kinds(outgoing).iter().map(|(piece, slots)| slots * piece.bytes.next_multiple_of(SWIZZLE_ALIGNMENT)).sum()
 }
 
 /// The kinds of pieces, with their slots: stores of one kind use the same.

@@ -24,11 +24,12 @@ use kernel_core::ir::{
     BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, Func, GpuOp, MemoryOp, Op, OpId, ParamKind, Span, Ty, ValueId,
     result_types,
 };
+use kernel_core::target::GROUP_WARPS;
 
 use super::find::Channel;
 use super::outgoing::Outgoing;
+use super::scratch_bytes;
 use super::split::{Position, Result, Split, quiet};
-use super::{GROUP_WARPS, scratch_bytes};
 use crate::analysis::control::for_each_op;
 
 /// Groups that take turns.

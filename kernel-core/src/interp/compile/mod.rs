@@ -20,7 +20,7 @@ use super::storage::{Home, Storage};
 type Result<T> = std::result::Result<T, Fault>;
 
 fn unsupported<T>(message: impl Into<String>, span: Span) -> Result<T> {
-    Err(Fault { kind: FaultKind::Unsupported { message: message.into() }, span, program_id: [0; 3] })
+    Err(Fault::new(FaultKind::Unsupported { message: message.into() }, span, [0; 3]))
 }
 
 /// Prepares a bound or placed kernel.

@@ -14,7 +14,7 @@ pub use case::{Case, split_cases};
 pub use line::{Argument, RunLine, comparable};
 
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{Func, Span};
+use kernel_core::ir::Func;
 use kernel_core::text::parse_located;
 
 /// What a stage makes of a kernel.
@@ -42,11 +42,8 @@ fn stage(name: &str) -> Option<Stage> {
 impl Case<'_> {
     /// The kernel as it stands in the file.
     pub fn source(&self) -> Result<Func, Failure> {
-        let func = parse_located(&self.padded()).map_err(|e| {
-            let span = Span { line: e.line, column: e.column, len: 1 };
-            let (kernel, file) = (String::new(), String::new());
-            Failure::Kernel(vec![Diagnostic { kernel, file, span, message: e.message, help: None }])
-        })?;
+        let func = parse_located(&self.padded())
+            .map_err(|e| Failure::Kernel(vec![Diagnostic::new(e.message, "", e.line, e.column)]))?;
         roundtrip::check(&func).map_err(Failure::Test)?;
         Ok(func)
     }
