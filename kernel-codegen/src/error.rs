@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kernel_core::edit::EditError;
 use kernel_core::ir::{Func, Span};
 
 /// A kernel that the code generator refuses, with its place in the source.
@@ -84,6 +85,19 @@ pub enum CodegenError {
 impl From<kernel_llvm::LoadError> for CodegenError {
     fn from(error: kernel_llvm::LoadError) -> CodegenError {
         CodegenError::Llvm(error.into())
+    }
+}
+
+impl From<Box<EditError>> for CodegenError {
+    fn from(error: Box<EditError>) -> CodegenError {
+        let (step, what) = (error.pass.to_string(), error.what());
+        CodegenError::Internal(Box::new(Internal {
+            kernel: error.kernel,
+            file: error.file,
+            span: error.span,
+            step,
+            what,
+        }))
     }
 }
 

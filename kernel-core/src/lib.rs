@@ -7,6 +7,8 @@
 //! No I/O, no LLVM, no CUDA.
 
 pub mod diag;
+#[cfg(feature = "passes")]
+pub mod edit;
 #[cfg(feature = "interp")]
 pub mod interp;
 pub mod ir;

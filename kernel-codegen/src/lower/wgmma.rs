@@ -30,7 +30,7 @@ use crate::analysis::accumulators::Bank;
 use crate::analysis::control::for_each_op;
 use crate::dot::{GROUP_ROWS, Kind, product_kind};
 use crate::error::CodegenError;
-use kernel_core::passes::util::constant;
+use kernel_core::ir::known::constant;
 
 /// The rows between the two halves of a fragment.
 pub(super) const HALF_ROWS: u32 = 8;

@@ -13,7 +13,6 @@
 use kernel_core::ir::{Func, Op, Operation, ShapeOp};
 use kernel_core::layout::LinearLayout;
 
-use crate::place::shape_of;
 use crate::place::transfer::inverse;
 
 /// For each dimension of the shared memory, the dimension of the block. Leading dimensions of one element may be left
@@ -40,7 +39,7 @@ impl Axes {
                 perm.iter().map(|&axis| self.of.get(usize::from(axis)).copied()).collect::<Option<_>>()?
             }
             ShapeOp::Reshape { .. } => {
-                let (from, to) = (shape_of(func, operation.operands[0]), shape_of(func, operation.results[0]));
+                let (from, to) = (func.tile_shape(operation.operands[0]), func.tile_shape(operation.results[0]));
                 let dropped = from.len().checked_sub(to.len())?;
                 let in_order = self.of.iter().copied().eq(self.dropped()..self.rank);
                 let drops_ones = from[..dropped].iter().all(|&size| size == 1) && from[dropped..] == to;

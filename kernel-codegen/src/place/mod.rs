@@ -44,7 +44,7 @@ pub(crate) mod transfer;
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{Func, LayoutId, OpId, Span, ValueId};
+use kernel_core::ir::{Func, LayoutId, LayoutTable, OpId, Span, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
 
 use crate::analysis::axis::AxisAnalysis;
@@ -66,19 +66,13 @@ enum Natural {
 /// The layouts of a kernel, each once.
 #[derive(Default, Debug)]
 struct Table {
-    layouts: Vec<LinearLayout>,
+    layouts: LayoutTable,
 }
 
 impl Table {
     /// The identifier of a layout, without redundant registers.
     fn intern(&mut self, layout: &LinearLayout) -> LayoutId {
-        let layout = layout.remove_broadcast_registers().layout;
-        let found = self.layouts.iter().position(|known| *known == layout);
-        let index = found.unwrap_or_else(|| {
-            self.layouts.push(layout);
-            self.layouts.len() - 1
-        });
-        LayoutId::new(index as u32)
+        self.layouts.intern(&layout.remove_broadcast_registers().layout)
     }
 
     fn get(&self, id: LayoutId) -> &LinearLayout {
@@ -111,7 +105,7 @@ impl Placement<'_> {
 
     /// The numbers of a tile's shape; empty for a scalar.
     fn shape(&self, value: ValueId) -> Vec<u32> {
-        shape_of(self.func, value)
+        self.func.tile_shape(value)
     }
 
     fn is_tile(&self, value: ValueId) -> bool {
@@ -128,12 +122,6 @@ impl Placement<'_> {
         let span = self.func.op(op).span;
         result.map_err(|error| CodegenError::refuse(self.func, span, format!("no layout for this operation: {error}")))
     }
-}
-
-/// The numbers of a tile's shape; empty for a scalar.
-pub(crate) fn shape_of(func: &Func, value: ValueId) -> Vec<u32> {
-    let dims = func.ty(value).dims().unwrap_or_default();
-    dims.into_iter().map(|dim| u32::try_from(dim).unwrap_or(0)).collect()
 }
 
 /// Gives every tile of a bound kernel a layout for `num_warps` warps. Matrix products have their instructions.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use kernel_core::ir::known::constant;
 use kernel_core::ir::{
     BinaryOp, CmpOp, ControlOp, Def, ElementwiseOp, Func, GpuOp, LayoutId, Literal, Op, OpId, ValueId,
 };
 use kernel_core::layout::{Dim, matrix_access};
-use kernel_core::passes::util::constant;
 
 use crate::analysis::control::{for_each_op, yielded};
 use crate::passes::allocate::{SharedPlan, root, slots};

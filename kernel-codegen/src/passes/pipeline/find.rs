@@ -2,19 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kernel_core::ir::known::uniform_constant;
 use kernel_core::ir::{
     BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Def, DescOp, Elem, ElementwiseOp, Func, GpuOp,
     LayoutId, Literal, MemOrder, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ShapeOp,
     ValueId,
 };
 use kernel_core::layout::{Dim, LinearLayout, shared_access, swizzled_shared};
-use kernel_core::passes::util::uniform_constant;
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::{for_each_op, yielded};
 use crate::boxes::{box_layout, boxes_of};
 use crate::passes::axes::Axes;
-use crate::place::shape_of;
 
 /// The narrowest copy of a thread, in bytes.
 const MIN_COPY_BYTES: u32 = 4;
@@ -427,7 +426,9 @@ impl Search<'_> {
         let axis = order.first().copied().unwrap_or(0);
         let layout = match feeds.first().and_then(|feed| self.source_layout(feed)) {
             Some(layout) => layout,
-            None => swizzled_shared(&shape_of(func, result), 1, 1, 1, &order).map_err(|_| "no layout for its slots")?,
+            None => {
+                swizzled_shared(&func.tile_shape(result), 1, 1, 1, &order).map_err(|_| "no layout for its slots")?
+            }
         };
         let run = self.axis.pointer_run(func, pointer, axis);
         let equal = mask.map_or(u64::MAX, |mask| self.axis.mask_run(func, mask, axis));
@@ -450,7 +451,7 @@ impl Search<'_> {
     ) -> Result<LinearLayout, &'static str> {
         let fed = feeds.iter().filter_map(|feed| self.source_layout(feed));
         let mut wanted = known.into_iter().chain(fed).filter(|layout| boxes_of(layout, bits).is_some());
-        let own = || box_layout(&shape_of(self.func, result), bits);
+        let own = || box_layout(&self.func.tile_shape(result), bits);
         wanted.next().or_else(own).ok_or("its block is not made of boxes that tensor copies can write")
     }
 }

@@ -101,7 +101,7 @@ pub(crate) fn run(
             reports.push(LoopReport { span, what: why_not(&found, stages) });
             continue;
         }
-        let in_flight = emit::emit(func, (&axis, exact), &place, &found, stages);
+        let in_flight = emit::emit(func, (&axis, exact), &place, &found, stages)?;
         reports.push(LoopReport { span, what: describe(func, &found, stages, in_flight) });
         changed = true;
     }
