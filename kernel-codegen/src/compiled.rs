@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kernel_core::ir::{DType, ParamId, Placed, Span};
 
+use crate::analysis::warp_groups::sets_registers;
 use crate::check::LaunchConditions;
 use crate::directive::with_min_programs;
-use crate::lower;
 use crate::report::Report;
 use crate::target::Target;
 
@@ -181,7 +181,7 @@ impl Compiled {
     /// gives up on large kernels and takes few registers. Gives what is asked for and the PTX.
     pub fn alternatives(&self) -> impl Iterator<Item = (Option<u32>, String)> {
         // Groups of warps that change their numbers of registers need a multiprocessor of their own.
-        let fixed = lower::sets_registers(self.placed.func());
+        let fixed = sets_registers(self.placed.func());
         let others = [None, Some(1)].into_iter().filter(move |_| !fixed).filter(|other| *other != self.min_programs);
         others.map(|programs| (programs, with_min_programs(&self.ptx, programs)))
     }

@@ -5,8 +5,10 @@ pub mod axis;
 pub(crate) mod control;
 mod facts;
 pub(crate) mod held_factors;
+mod info;
 pub(crate) mod pressure;
 mod rules;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unseen;
+pub(crate) mod warp_groups;

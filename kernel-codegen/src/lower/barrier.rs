@@ -18,6 +18,7 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::{walk, walk_region};
 use kernel_core::ir::{AtomicOp, Func, LayoutId, MemOrder, MemoryOp, Op, OpId, ParamId, ParamKind, RegionId, ValueId};
 use kernel_core::layout::{Dim, LinearLayout};
 
@@ -25,7 +26,6 @@ use super::block::{Block, block};
 use super::intrinsics::Intrinsic;
 use super::{Lower, Value};
 use crate::analysis::axis::AxisAnalysis;
-use crate::analysis::control::for_each_op;
 
 /// What an access does to its buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,7 +166,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let inside = values_in(self.func, regions);
         let mut ops: Vec<OpId> = Vec::new();
         for &region in regions {
-            for_each_op(self.func, region, &mut |id| ops.push(id));
+            walk_region(self.func, region, &mut |id| ops.push(id));
         }
         for id in ops {
             if let Some((touch, pointer)) = touch_of(self.func, id)
@@ -243,7 +243,7 @@ pub(super) fn commuting(func: &Func, op: AtomicOp, order: MemOrder, result: Valu
 /// Whether any operation has the value as an operand.
 pub(super) fn is_used(func: &Func, value: ValueId) -> bool {
     let mut used = false;
-    for_each_op(func, func.body, &mut |id| used |= func.op(id).operands.contains(&value));
+    walk(func, &mut |id| used |= func.op(id).operands.contains(&value));
     used
 }
 
@@ -252,7 +252,7 @@ fn values_in(func: &Func, regions: &[RegionId]) -> BTreeSet<ValueId> {
     let mut inside = BTreeSet::new();
     for &region in regions {
         inside.extend(&func.region(region).args);
-        for_each_op(func, region, &mut |id| {
+        walk_region(func, region, &mut |id| {
             inside.extend(&func.op(id).results);
             for &inner in &func.op(id).regions {
                 inside.extend(&func.region(inner).args);

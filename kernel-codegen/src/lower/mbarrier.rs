@@ -7,19 +7,19 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{Func, GpuOp, Op, OpId, Operation, ValueId};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::warp_groups::arrivals;
 use super::{Lower, Result, Value};
-use crate::analysis::control::for_each_op;
 use crate::passes::allocate::BARRIER_BYTES;
 
 /// The kernel's barriers with phases.
 fn phase_barriers(func: &Func) -> BTreeSet<OpId> {
     let mut found = BTreeSet::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         if matches!(func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. })) {
             found.insert(id);
         }

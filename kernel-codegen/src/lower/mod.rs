@@ -63,6 +63,7 @@ use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::steering_values;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
+use crate::analysis::warp_groups::sets_registers;
 use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
@@ -83,7 +84,6 @@ use ir::{Ir, Value};
 use jitter::Jitter;
 use shared::Scratch;
 use warp_groups::{Group, block_warps};
-pub(crate) use warp_groups::{registers_at_start, sets_registers};
 
 type Result<T> = std::result::Result<T, CodegenError>;
 

@@ -6,6 +6,7 @@
 //! A tile moves by `ldmatrix` or `stmatrix` where lanes hold what these give and take, else by vectors as wide as
 //! the layouts allow.
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{Elem, FenceKind, Func, GpuOp, Op, OpId, Operation, ValueId};
 use kernel_core::layout::{LinearLayout, MatrixAccess, matrix_access, shared_access};
 use kernel_llvm::AsmEffects;
@@ -15,7 +16,6 @@ use super::ir::Value;
 use super::shared::{ALLOCATION_ALIGNMENT, Place};
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 use crate::passes::allocate::{root, slots};
 
@@ -29,7 +29,7 @@ fn view_bits(func: &Func, view: ValueId) -> u32 {
 /// Whether a tensor copy brings something into an allocation.
 fn is_filled_by_copies(func: &Func, alloc: OpId) -> bool {
     let mut filled = false;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         filled |= operation.op == Op::Gpu(GpuOp::TmaLoad) && root(func, operation.operands[1]) == Some(alloc);
     });

@@ -90,7 +90,6 @@ impl Axes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::control::for_each_op;
     use kernel_core::layout::{SwizzleWidth, nvmma_shared};
     use kernel_core::text::parse;
 
@@ -106,7 +105,7 @@ mod tests {
         );
         let func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let mut axes = Some(Axes::all(block.split(',').count()));
-        for_each_op(&func, func.body, &mut |id| {
+        kernel_core::edit::walk(&func, &mut |id| {
             let operation = func.op(id);
             if matches!(operation.op, Op::Shape(_)) {
                 axes = axes.as_ref().and_then(|axes| axes.after(&func, operation));

@@ -34,7 +34,7 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::edit::{Cursor, Place, Result, Uses, splice};
+use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
 use kernel_core::ir::{
     AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, FenceKind, Func, GpuOp, Op, OpId, Param, ParamId,
     ParamKind, RegionId, Span, StoreMode, ValueId,
@@ -42,7 +42,6 @@ use kernel_core::ir::{
 use kernel_core::layout::LinearLayout;
 
 use super::carry::{self, Site};
-use crate::analysis::control::for_each_op;
 use crate::boxes::{box_layout, boxes_of};
 use crate::options::TensorCopies;
 use crate::target::Target;
@@ -100,7 +99,7 @@ impl Tensors {
         let mut uses = Tensors { ops: Vec::new(), products: BTreeSet::new() };
         uses.region(func, func.body, &mut Vec::new());
         let mut factors = Vec::new();
-        for_each_op(func, func.body, &mut |id| {
+        walk(func, &mut |id| {
             if let Op::Dot(DotOp::Dot { .. }) = func.op(id).op {
                 factors.extend_from_slice(&func.op(id).operands[..2]);
             }
@@ -225,7 +224,7 @@ fn apart(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
     let mut inside: BTreeSet<ValueId> = BTreeSet::new();
     for &region in &func.op(innermost.owner).regions {
         inside.extend(&func.region(region).args);
-        for_each_op(func, region, &mut |id| inside.extend(&func.op(id).results));
+        walk_region(func, region, &mut |id| inside.extend(&func.op(id).results));
     }
     marked && loops.all(|(_, marked)| marked) && coordinates.iter().any(|coordinate| inside.contains(coordinate))
 }

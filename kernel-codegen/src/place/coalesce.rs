@@ -28,11 +28,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, ValueId};
 use kernel_core::layout::{Blocked, Dim, LinearLayout, WARP_SIZE};
 
 use super::Placement;
-use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 
 /// The widest access of one thread, in bytes.
@@ -67,7 +67,7 @@ pub(super) fn pointers(op: &MemoryOp) -> Option<usize> {
 pub(super) fn choose(placement: &mut Placement<'_>) -> Result<(), CodegenError> {
     let func = placement.func;
     let mut sites = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         if let Op::Memory(op) = &operation.op
             && let Some(index) = pointers(op)
@@ -216,7 +216,7 @@ fn blocked(placement: &Placement<'_>, shape: &[u32], order: &[u8], per_thread: u
 fn reduces_along(placement: &Placement<'_>, shape: &[u32], axis: u8) -> bool {
     let func = placement.func;
     let mut found = false;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         if let Op::Control(ControlOp::Reduce { axis: own } | ControlOp::Scan { axis: own, .. }) = operation.op {
             found |= own == axis && func.tile_shape(operation.operands[0]) == shape;

@@ -44,11 +44,11 @@ pub(crate) mod transfer;
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{Func, LayoutId, LayoutTable, OpId, Span, ValueId};
+use kernel_core::edit::walk;
+use kernel_core::ir::{Def, Func, LayoutId, LayoutTable, OpId, Span, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 use crate::options::MAX_WARPS;
 
@@ -106,6 +106,25 @@ impl Placement<'_> {
     /// The numbers of a tile's shape; empty for a scalar.
     fn shape(&self, value: ValueId) -> Vec<u32> {
         self.func.tile_shape(value)
+    }
+
+    /// Notes that `value` is wanted in `layout`. A value that may be computed anywhere is then computed there.
+    fn want(&mut self, value: ValueId, layout: LayoutId) {
+        if !self.is_tile(value) {
+            return;
+        }
+        if self.natural(value) == Natural::Free {
+            // A load goes where its sectors are used, if nobody asks for it in a layout that suits it.
+            let home = match self.func.value(value).def {
+                Def::Result(op, _) if !coalesce::suits(self, op, layout) => self.access[op.index()].unwrap_or(layout),
+                Def::Result(..) | Def::Param(_) | Def::Arg(..) => layout,
+            };
+            self.natural[value.index()] = Natural::Fixed(home);
+        }
+        let demands = &mut self.demands[value.index()];
+        if !demands.contains(&layout) {
+            demands.push(layout);
+        }
     }
 
     fn is_tile(&self, value: ValueId) -> bool {
@@ -168,7 +187,7 @@ fn too_large(func: &Func, span: Span, elements: u64, num_warps: u32) -> CodegenE
 fn check_shapes(func: &Func, num_warps: u32) -> Result<(), CodegenError> {
     let limit = MAX_PER_THREAD * i64::from(num_warps * WARP_SIZE);
     let mut problem = None;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         for &result in &operation.results {
             let dims = func.ty(result).dims().unwrap_or_default();

@@ -38,7 +38,6 @@ mod cuda;
 pub(crate) mod recording;
 #[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod records;
-mod steps;
 mod uses;
 
 use crate::error::Result;
@@ -52,7 +51,6 @@ pub(crate) use recording::HostLaunch;
 use recording::Recording;
 pub(crate) use records::GraphRecords;
 use std::fmt;
-pub(crate) use steps::Steps;
 use uses::Uses;
 
 /// Recorded launches. Made by [`Stream::capture`] and [`Device::capture`](crate::Device::capture).

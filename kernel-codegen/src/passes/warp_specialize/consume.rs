@@ -16,13 +16,12 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::edit::{Result, clone_op};
+use kernel_core::edit::{Result, clone_op, walk_region};
 use kernel_core::ir::known::{constant, splat_source};
 use kernel_core::ir::{CmpOp, ControlOp, Def, Func, GpuOp, Literal, Op, OpId, Operation, RegionId, Span, ValueId};
 
 use super::find::Channel;
 use super::split::{Position, Ring, Side, Split, quiet};
-use crate::analysis::control::for_each_op;
 
 impl Split<'_> {
     /// A loop that multiplies what has been fetched.
@@ -59,7 +58,7 @@ impl Split<'_> {
             } else {
                 needed.extend(&operation.operands);
                 for &inner in &operation.regions {
-                    for_each_op(self.func, inner, &mut |id| needed.extend(&self.func.op(id).operands));
+                    walk_region(self.func, inner, &mut |id| needed.extend(&self.func.op(id).operands));
                 }
             }
         }
@@ -80,7 +79,7 @@ impl Split<'_> {
             }
             needed.extend(&inner.operands);
             for &region in &inner.regions {
-                for_each_op(self.func, region, &mut |id| needed.extend(&self.func.op(id).operands));
+                walk_region(self.func, region, &mut |id| needed.extend(&self.func.op(id).operands));
             }
         }
         needed

@@ -1,12 +1,11 @@
 //! Which loops are fed by tensor copies alone, and through what.
 
-use kernel_core::edit::Uses;
+use kernel_core::edit::{Uses, walk, walk_region};
 use kernel_core::ir::{
     ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, Span, ValueId,
 };
 use kernel_core::layout::LinearLayout;
 
-use crate::analysis::control::for_each_op;
 use crate::boxes::{box_layout, boxes_of};
 use crate::passes::axes::Axes;
 use crate::report::LoopReport;
@@ -98,7 +97,7 @@ struct Loop {
 /// The loops with the mark.
 pub(super) fn marked(func: &Func) -> Vec<Span> {
     let mut spans = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let is_marked = matches!(operation.op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
         spans.extend(is_marked.then_some(operation.span));
@@ -147,7 +146,7 @@ fn multiplies(func: &Func, region: RegionId) -> bool {
 
 fn has_loop(func: &Func, region: RegionId) -> bool {
     let mut found = false;
-    for_each_op(func, region, &mut |id| {
+    walk_region(func, region, &mut |id| {
         found |= matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
     });
     found
@@ -270,7 +269,7 @@ fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> 
     let shape = func.ty(block).shape.clone();
     let dtype = func.ty(block).dtype()?;
     let axes = way.iter().rev().try_fold(Axes::all(shape.len()), |axes, operation| axes.after(func, operation))?;
-    let held = &func.layouts[func.value(view).layout?.index()];
+    let held = func.layout(view)?;
     let mut layouts = axes.layouts(held)?.into_iter();
     let (layout, narrower) = (layouts.next()?, layouts.collect());
     boxes_of(&layout, dtype.bytes() * 8)?;
@@ -320,7 +319,7 @@ pub(super) fn torn_tensor(func: &Func, channels: &[Channel]) -> Option<ParamId> 
     let mut known: Vec<(ParamId, LinearLayout)> = Vec::new();
     let fed = |id: OpId| channels.iter().flat_map(|channel| &channel.copies).filter(move |copy| copy.load == id);
     let mut torn = None;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let Op::Desc(op) = &operation.op else { return };
         let Some(tensor) = operation.operands.first().and_then(|&value| func.ty(value).descriptor()) else { return };
@@ -344,7 +343,7 @@ pub(super) fn torn_tensor(func: &Func, channels: &[Channel]) -> Option<ParamId> 
 /// The tensors that a kernel writes.
 pub(super) fn written_tensors(func: &Func) -> Vec<ParamId> {
     let mut written = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let tensor = operation.operands.first().and_then(|&value| func.ty(value).descriptor());
         let writes = matches!(

@@ -50,6 +50,7 @@ mod find;
 mod needs;
 mod outgoing;
 mod prologue;
+mod send;
 mod split;
 mod turns;
 
@@ -58,14 +59,14 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kernel_core::edit::{self, Cursor, Structure, clone_op, compact};
+use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
 use kernel_core::ir::{ControlOp, Dim, Func, GpuOp, Op, OpId, ShapeOp, Span, ValueId};
 use kernel_core::passes::dce;
 
 use super::allocate::BARRIER_BYTES;
-use crate::analysis::control::for_each_op;
+use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start};
 use crate::error::CodegenError;
-use crate::lower::{conversion_bytes, registers_at_start};
+use crate::lower::conversion_bytes;
 use crate::occupancy::{Occupancy, words};
 use crate::options::{MAX_WARPS, Options};
 use crate::report::LoopReport;
@@ -74,8 +75,7 @@ use find::{Channel, Refusal};
 use needs::Needs;
 use outgoing::{Outgoing, staging_bytes, widen};
 use prologue::Prologue;
-use split::{Ring, Side, Split};
-use turns::Turn;
+use split::{Ring, Side, Split, Turn};
 
 const PASS: &str = "warp_specialize";
 
@@ -85,8 +85,6 @@ const GROUP_WARPS: u32 = 4;
 const PRODUCER_REGISTERS: u32 = 40;
 /// The most registers of a thread that multiplies.
 const MAX_REGISTERS: u32 = 240;
-/// Registers come in units of so many per thread.
-const REGISTER_UNIT: u32 = 8;
 /// Warps of which seldom two programs share a multiprocessor.
 const MANY_WARPS: u32 = 2 * GROUP_WARPS;
 /// Registers of a thread beside the tiles that a loop carries, and the sums of its products.
@@ -107,7 +105,7 @@ pub(crate) enum Division {
 /// Whether the pass might find something to divide.
 pub(crate) fn might_run(func: &Func, target: Target, options: &Options) -> bool {
     let mut multiplies = false;
-    for_each_op(func, func.body, &mut |id| multiplies |= matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })));
+    walk(func, &mut |id| multiplies |= matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })));
     multiplies && target.has_wgmma() && options.runs("warp_specialize")
 }
 
@@ -214,7 +212,7 @@ fn scratch_bytes(func: &Func, channels: &[Channel]) -> u32 {
     let replaced: BTreeSet<ValueId> =
         channels.iter().flat_map(|channel| &channel.stores).map(|&store| func.op(store).operands[1]).collect();
     let mut most = 0;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let bytes = match &operation.op {
             Op::Shape(ShapeOp::ConvertLayout) => match (operation.operands.as_slice(), operation.results.as_slice()) {
@@ -325,7 +323,7 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
         return Err(Refusal::new(span, reason));
     }
     let mut found = Ok(());
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let reason = match &operation.op {
             Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => {

@@ -16,7 +16,6 @@ use super::find::Channel;
 use super::needs::Needs;
 use super::outgoing::Way;
 use super::prologue::is_assert;
-use super::turns::Turn;
 use crate::analysis::control::operands_before_carried;
 
 /// What both sides share: the slots of a loop and who may use them.
@@ -37,6 +36,17 @@ pub(super) enum Side<'n> {
     Consumer,
     /// The thread that fetches; it does only what is needed for that.
     Producer(&'n Needs),
+}
+
+/// What a group that takes turns knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    /// The loop over tiles.
+    pub(super) tiles: OpId,
+    /// A barrier per group, which the other arrives at when it has fetched its last factors.
+    pub(super) barriers: ValueId,
+    /// The number of the group.
+    pub(super) own: i32,
 }
 
 /// Where a side is in a ring.

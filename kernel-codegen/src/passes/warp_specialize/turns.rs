@@ -27,7 +27,7 @@ use kernel_core::ir::{
 
 use super::find::Channel;
 use super::outgoing::Outgoing;
-use super::split::{Position, Split, quiet};
+use super::split::{Position, Split, Turn, quiet};
 use super::{GROUP_WARPS, scratch_bytes};
 
 /// Groups that take turns.
@@ -86,17 +86,6 @@ fn computes_only(func: &Func, channel: &Channel) -> bool {
             is_apart(func, id, &[])
         }
     })
-}
-
-/// What a group that takes turns knows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
-    /// The loop over tiles.
-    pub(super) tiles: OpId,
-    /// A barrier per group, which the other arrives at when it has fetched its last factors.
-    pub(super) barriers: ValueId,
-    /// The number of the group.
-    pub(super) own: i32,
 }
 
 impl Split<'_> {
