@@ -9,8 +9,9 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaStream, result::DriverError};
 
+pub use crate::argument::Argument;
 use crate::shape::Variant;
-use crate::tensor_map::{Encoding, TensorMap};
+use crate::tensor_map::Encoding;
 
 /// One compiled configuration, a line of `index.tsv`.
 #[derive(Clone, Debug)]
@@ -82,21 +83,6 @@ pub struct Cubin {
     function: cudarc::driver::sys::CUfunction,
     threads: u32,
     shared: u32,
-}
-
-/// One argument of a launch.
-#[derive(Clone, Copy, Debug)]
-pub enum Argument {
-    /// A device address.
-    Address(u64),
-    /// A 32-bit integer.
-    I32(i32),
-    /// A 64-bit integer.
-    I64(i64),
-    /// A 32-bit float.
-    F32(f32),
-    /// A tensor descriptor.
-    Map(TensorMap),
 }
 
 impl Cubin {

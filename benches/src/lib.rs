@@ -21,6 +21,7 @@
 //! | [`plot`] | results as pictures |
 
 pub mod account;
+pub mod argument;
 pub mod cubin;
 pub mod cublas;
 pub mod data;

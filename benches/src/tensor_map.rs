@@ -3,14 +3,11 @@
 use std::ffi::c_void;
 
 use cudarc::driver::sys::{
-    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion,
-    CUtensorMapSwizzle, cuTensorMapEncodeTiled,
+    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+    cuTensorMapEncodeTiled,
 };
 
-use crate::cubin::Argument;
-
-/// A descriptor: 128 opaque bytes that the driver wrote.
-pub type TensorMap = CUtensorMap;
+use crate::argument::{Argument, TensorMap};
 
 /// What a compiled kernel says of one of its descriptors.
 #[derive(Clone, PartialEq, Eq, Debug)]

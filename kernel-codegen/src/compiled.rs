@@ -4,7 +4,7 @@ use kernel_core::backend::nvidia::{self, AbiParam, Ptx};
 use kernel_core::backend::{Artifact, LaunchConditions, Site, Timings};
 use kernel_core::ir::Placed;
 
-use crate::lower;
+use crate::analysis::warp_groups::sets_registers;
 use crate::report::Report;
 use kernel_core::target::Target;
 
@@ -57,12 +57,8 @@ impl Compiled {
 
     /// What to try, one after the other, as long as the PTX makes the driver spill registers: see [`Ptx::alternatives`].
     pub fn alternatives(&self) -> impl Iterator<Item = (Option<u32>, String)> {
-        nvidia::alternatives(&self.ptx, self.min_programs, self.sets_registers())
-    }
-
-    /// Whether groups of warps change their numbers of registers, for which they need a multiprocessor of their own.
-    fn sets_registers(&self) -> bool {
-        lower::sets_registers(self.placed.func())
+        // Groups of warps that change their numbers of registers need a multiprocessor of their own.
+        nvidia::alternatives(&self.ptx, self.min_programs, sets_registers(self.placed.func()))
     }
 
     /// The text form of the kernel with layouts.
@@ -73,7 +69,7 @@ impl Compiled {
 
 impl From<Compiled> for Artifact<Ptx> {
     fn from(compiled: Compiled) -> Artifact<Ptx> {
-        let sets_registers = compiled.sets_registers();
+        let sets_registers = sets_registers(compiled.placed.func());
         let stages = compiled.llvm_ir.as_ref().map(|_| ("placed", compiled.placed_ir()));
         let llvm = compiled.llvm_ir.into_iter().flat_map(|ir| [("lowered", ir.lowered), ("llvm", ir.optimised)]);
         Artifact {

@@ -17,8 +17,6 @@ use kernel_core::layout::{
     wgmma_accumulator,
 };
 
-use crate::place::shape_of;
-
 /// Rows of a `wgmma`.
 pub(crate) const GROUP_ROWS: u32 = 64;
 /// The most columns of a `wgmma`.
@@ -119,7 +117,7 @@ impl Problem {
         let Op::Dot(DotOp::Dot { precision, .. }) = operation.op else { return None };
         let &[a, b, acc] = operation.operands.as_slice() else { return None };
         let dtype = |value| func.ty(value).dtype();
-        let (left, shape) = (shape_of(func, a), shape_of(func, acc));
+        let (left, shape) = (func.tile_shape(a), func.tile_shape(acc));
         let [batch @ .., m, n] = shape.as_slice() else { return None };
         let k = *left.last()?;
         let (batch, m, n) = (batch.to_vec(), *m, *n);

@@ -1,6 +1,7 @@
 //! Why a kernel cannot be compiled for a GPU.
 
 use kernel_core::backend::{CompileError, Internal, Refusal};
+use kernel_core::edit::EditError;
 use kernel_core::ir::{Func, Span};
 
 /// Why a kernel could not be compiled.
@@ -31,6 +32,19 @@ impl From<CodegenError> for CompileError {
 impl From<kernel_llvm::LoadError> for CodegenError {
     fn from(error: kernel_llvm::LoadError) -> CodegenError {
         CodegenError::Llvm(error.into())
+    }
+}
+
+impl From<Box<EditError>> for CodegenError {
+    fn from(error: Box<EditError>) -> CodegenError {
+        let (step, what) = (error.pass.to_string(), error.what());
+        CodegenError::Internal(Box::new(Internal {
+            kernel: error.kernel,
+            file: error.file,
+            span: error.span,
+            step,
+            what,
+        }))
     }
 }
 

@@ -30,10 +30,11 @@
 
 use std::fmt;
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{ControlOp, CreateOp, ElementwiseOp, Func, GpuOp, MemoryOp, Op, RegionId, Span, ValueId};
 use kernel_core::layout::{Dim, WARP_SIZE};
 
-use crate::analysis::control::{for_each_op, operands_before_carried};
+use crate::analysis::control::operands_before_carried;
 use crate::analysis::pressure::{Pressure, pressure};
 use kernel_core::target::Target;
 
@@ -216,7 +217,7 @@ pub(crate) fn asked_programs(
 fn wanted_programs(func: &Func, target: Target, num_warps: u32, shared_bytes: u32, barriers: u32) -> Option<u32> {
     let (mut waits, mut multiplies, mut needed) = (barriers > 0, false, BESIDE_TILES);
     let (mut plain, at_once) = (true, loaded(func, func.body));
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         plain &= !matches!(operation.op, Op::Elementwise(ElementwiseOp::Unary { .. }));
         // Matrix products keep accumulators in most of the registers that there are, and wait for nothing else.

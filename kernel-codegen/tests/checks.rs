@@ -13,7 +13,7 @@ struct Launch<'a> {
 
 fn prepare(source: &str, checks: Checks) -> (Func, CheckPlan) {
     let mut func = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let plan = insert(&mut func, checks);
+    let plan = insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
     kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}\n{}", text::print(&func)));
     (func, plan)
 }

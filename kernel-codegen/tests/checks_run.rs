@@ -54,7 +54,7 @@ const WALK: &str = r#"kernel walk "k.rs" safe bound {
 fn run(checks: Option<Checks>, len: usize, lo: i32, hi: i32, index: [i32; 8]) -> (Vec<f32>, Result<(), Fault>) {
     let mut func = text::parse(WALK).unwrap_or_else(|e| panic!("{e}"));
     if let Some(checks) = checks {
-        insert(&mut func, checks);
+        insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
         kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
         let printed = text::print(&func);
         let again = text::parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
@@ -131,7 +131,7 @@ fn a_refused_lane_reads_zero_and_a_masked_one_other() {
     let run = |checks: Option<Checks>, start: i32, n: i32| {
         let mut func = text::parse(OTHER).unwrap_or_else(|e| panic!("{e}"));
         if let Some(checks) = checks {
-            insert(&mut func, checks);
+            insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
             kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
         }
         let x: Vec<f32> = (1..=6).map(|i| i as f32).collect();
@@ -158,7 +158,7 @@ fn a_refused_lane_reads_zero_and_a_masked_one_other() {
 fn a_load_whose_other_is_zero_stays_as_it_is() {
     let selects = |source: &str| {
         let mut func = text::parse(source).unwrap_or_else(|e| panic!("{e}"));
-        insert(&mut func, Checks::EveryAccess);
+        insert(&mut func, Checks::EveryAccess).unwrap_or_else(|e| panic!("{e}"));
         text::print(&func).matches("= select").count()
     };
     assert_eq!(selects(OTHER), 2);
@@ -199,7 +199,7 @@ fn divisions_without_signs_give_the_same() {
     let run = |checks: Option<Checks>, n: i32| {
         let mut func = text::parse(WRAP).unwrap_or_else(|e| panic!("{e}"));
         if let Some(checks) = checks {
-            insert(&mut func, checks);
+            insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
             kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
         }
         let without = func.ops.iter().filter(|op| matches!(op.op, Op::Elementwise(ElementwiseOp::Bitcast { .. })));

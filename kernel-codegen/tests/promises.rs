@@ -30,7 +30,7 @@ fn kernel(facts: &str, body: &str) -> String {
 
 fn prepare(source: &str, checks: Checks) -> (Func, CheckPlan) {
     let mut func = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let plan = insert(&mut func, checks);
+    let plan = insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
     kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}\n{}", text::print(&func)));
     (func, plan)
 }

@@ -24,6 +24,8 @@
 #[cfg(feature = "passes")]
 pub mod backend;
 pub mod diag;
+#[cfg(feature = "passes")]
+pub mod edit;
 #[cfg(feature = "interp")]
 pub mod interp;
 pub mod ir;

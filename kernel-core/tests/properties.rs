@@ -2,9 +2,9 @@
 
 mod random;
 
+use kernel_core::edit::compact;
 use kernel_core::interp::{HostBuffer, HostScalar, run_kernel};
 use kernel_core::ir::{BoundFunc, ConstId, DType, Dim, Func};
-use kernel_core::passes::util::compact;
 use kernel_core::passes::{PASSES, PassOptions, optimise};
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;

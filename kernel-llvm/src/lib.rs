@@ -49,6 +49,7 @@
 mod diagnostics;
 mod error;
 mod fatal;
+mod handle;
 mod instructions;
 mod kernel;
 mod load;
@@ -68,6 +69,7 @@ pub use inkwell;
 pub use llvm_sys;
 
 pub use error::{Error, LoadError, Rejected, Rejection, Version};
+pub use handle::Llvm;
 pub use instructions::{
     AsmEffects, LoopHint, inline_asm, intrinsic, set_alignment, set_convergent, set_fast_math, set_loop_hint,
     set_ordering, set_volatile,
@@ -78,6 +80,6 @@ pub use kernel::{
 };
 #[cfg(not(feature = "link-llvm"))]
 pub use load::check;
-pub use load::{Llvm, load};
+pub use load::load;
 pub use machine::{TRIPLE, data_layout, emit_ptx, kept_machine, new_context, new_module, target_machine};
 pub use passes::{Pairs, optimise};

@@ -1,47 +1,13 @@
 //! Loading, once per process, and what has to happen before anything else may use LLVM.
 
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use inkwell::targets::{InitializationConfig, Target};
 
-use crate::error::{LoadError, Version};
+use crate::error::LoadError;
+use crate::handle::Llvm;
 use crate::{machine, options};
-
-/// The LLVM of this process, ready for use. Having a reference to it is the proof that every
-/// function of `inkwell` and `llvm_sys` may be called.
-#[derive(Debug, Clone)]
-pub struct Llvm {
-    version: Version,
-    path: PathBuf,
-    missing: Vec<&'static str>,
-    load_time: Duration,
-}
-
-impl Llvm {
-    /// The version: major, minor, patch.
-    pub fn version(&self) -> (u32, u32, u32) {
-        self.version
-    }
-
-    /// The library it was loaded from: a path, or the bare name that the dynamic linker found. Empty
-    /// when LLVM was linked (feature `link-llvm`).
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The functions of the C API that `llvm_sys` declares and this LLVM does not export. Calling
-    /// one ends the process with a message that names it.
-    pub fn missing_functions(&self) -> &[&'static str] {
-        &self.missing
-    }
-
-    /// How long loading took, from the search to the check of the data layout.
-    pub fn load_time(&self) -> Duration {
-        self.load_time
-    }
-}
 
 /// Loads LLVM, on the first call; later calls, from any thread, return the same LLVM or the same
 /// error.
@@ -87,8 +53,8 @@ mod source {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
-    use super::Llvm;
     use crate::error::{LoadError, Rejected, Rejection, Version};
+    use crate::handle::Llvm;
     use crate::open::{Opened, open};
     use crate::search::Candidate;
     use crate::{fatal, search, settings, trampolines};
@@ -156,8 +122,8 @@ mod source {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use super::Llvm;
     use crate::error::{LoadError, Rejection};
+    use crate::handle::Llvm;
 
     /// Asks the linked LLVM for its version.
     pub(super) fn find() -> Result<Llvm, LoadError> {

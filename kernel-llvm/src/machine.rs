@@ -11,7 +11,7 @@ use inkwell::targets::{CodeModel, FileType, RelocMode, Target, TargetMachine, Ta
 use crate::diagnostics::Diagnostics;
 use crate::error::{Error, LoadError};
 use crate::fatal::Doing;
-use crate::load::Llvm;
+use crate::handle::Llvm;
 
 /// The target triple of every module.
 pub const TRIPLE: &str = "nvptx64-nvidia-cuda";

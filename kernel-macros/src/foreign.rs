@@ -11,7 +11,7 @@
 
 use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
-use crate::error::Help;
+use crate::help::Help;
 use crate::place::Place;
 
 /// A token, or the punctuation of one operator.

@@ -25,6 +25,7 @@ mod error;
 mod expand;
 mod foreign;
 mod guard;
+mod help;
 mod launcher;
 mod lines;
 mod lints;

@@ -77,8 +77,11 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
         }
         let dt = tree.types.settled(constant.dt);
         if dt.known().is_some_and(DType::is_float) {
-            let id =
-                func.add_param(&free_name(&func, &constant.name), ParamKind::ConstScalar(dt), constant.place.ir_span());
+            let id = func.add_param(
+                &crate::names::free_name(&func, &constant.name),
+                ParamKind::ConstScalar(dt),
+                constant.place.ir_span(),
+            );
             constants.push(Const::Scalar(func.param(id).value));
             scalars.push(index);
         } else {
@@ -87,7 +90,7 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
                 Dt::Known(d) => ConstTy::Int(IntTy::Fixed(d)),
                 Dt::Param(_) => ConstTy::Int(IntTy::Fixed(DType::I64)),
             };
-            let name = free_name(&func, &constant.name);
+            let name = crate::names::free_name(&func, &constant.name);
             func.const_params.push(ConstParam { name, ty });
             constants.push(Const::Expr(kernel_core::ir::ConstId::new(func.const_params.len() as u32 - 1)));
             consts.push(index);
@@ -114,16 +117,6 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
             Err(errors.report(place, format!("this cannot be compiled: {}", error.message)))
         }
     }
-}
-
-/// The name of a constant in the IR, where each is its own: `a::LIMIT`, `b::LIMIT` and `LIMIT as i32` are three.
-pub fn free_name(func: &Func, name: &str) -> String {
-    let taken = |name: &str| {
-        let params = func.params.iter().map(|p| &p.name);
-        params.chain(func.const_params.iter().map(|p| &p.name)).any(|other| other == name)
-    };
-    let numbered = (2..).map(|i| format!("{name}_{i}"));
-    std::iter::once(name.to_string()).chain(numbered).find(|name| !taken(name)).unwrap_or_default()
 }
 
 impl Lower<'_> {

@@ -1,7 +1,19 @@
-//! Names that are nearly right.
+//! Names that are nearly right, and names that are free.
+
+use kernel_core::ir::Func;
 
 /// Names longer than that are not compared: the time of a comparison grows with the square of the length.
 const MAX_LENGTH: usize = 64;
+
+/// The name of a constant in the IR, where each is its own: `a::LIMIT`, `b::LIMIT` and `LIMIT as i32` are three.
+pub fn free_name(func: &Func, name: &str) -> String {
+    let taken = |name: &str| {
+        let params = func.params.iter().map(|p| &p.name);
+        params.chain(func.const_params.iter().map(|p| &p.name)).any(|other| other == name)
+    };
+    let numbered = (2..).map(|i| format!("{name}_{i}"));
+    std::iter::once(name.to_string()).chain(numbered).find(|name| !taken(name)).unwrap_or_default()
+}
 
 /// The candidate closest to `name`, if one is close enough to be meant.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -8,7 +8,8 @@ use syn::{
     Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
 };
 
-use crate::error::{Checked, Errors, Help, Reported};
+use crate::error::{Checked, Errors, Reported};
+use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
 use crate::place::Place;
 

@@ -3,7 +3,7 @@
 //! Who follows such a hint must get right numbers for all inputs, or read for which: `log(1.0 + x)` has lost every digit
 //! of a small `x`, which is why `log1p` exists. Tests compile the code of each row and run that of mathematics.
 
-use crate::error::Help;
+use crate::help::Help;
 use crate::place::Place;
 
 /// A row: the names that it is known by, the arguments of the call, what to write with them in braces, and what is to be

@@ -1,11 +1,11 @@
 //! Loads and stores: runs, masks with constant, affine and loaded bounds, gathers, and memory that is used in place.
 
-use kernel_core::ir::{BinaryOp, CmpOp, DType, ParamId, ValueId};
+use kernel_core::ir::{BinaryOp, CmpOp, DType, ParamId, Ty, ValueId};
 
 use super::features::Feature;
 use super::shape::along;
 use super::some_dtype;
-use super::writer::{Own, Writer};
+use super::writer::{Own, Writer, dims};
 use crate::case::{Input, Pattern};
 use crate::facts::Fact;
 
@@ -40,6 +40,31 @@ pub fn shifted(w: &mut Writer, tile: ValueId, by: ValueId) -> ValueId {
 pub fn program_times(w: &mut Writer, size: i64) -> ValueId {
     let (program, size) = (w.program(), w.int(size));
     w.binary(BinaryOp::Mul, program, size).expect("integers")
+}
+
+/// Values that are there, or new ones.
+impl Writer {
+    /// A tile of any of the kernel's shapes and of a dtype that the kernel may have.
+    pub fn some_tile(&mut self) -> ValueId {
+        match self.find(|w, value| !w.func.ty(value).is_scalar()) {
+            Some(value) if self.random.chance(85) => value,
+            _ => {
+                let at = self.random.below(self.shapes.len());
+                let (shape, dtype) = (self.shapes[at].clone(), some_dtype(&mut self.random));
+                let value = fresh(self, dtype, &shape);
+                self.keep(value)
+            }
+        }
+    }
+
+    /// A value of that dtype and shape, which may be a new one.
+    pub fn like(&mut self, dtype: DType, shape: &[i64]) -> ValueId {
+        let ty = Ty::tile(dtype, dims(shape));
+        match self.find(|w, value| *w.func.ty(value) == ty) {
+            Some(value) if self.random.chance(80) => value,
+            _ => fresh(self, dtype, shape),
+        }
+    }
 }
 
 /// A value of a dtype and shape from nothing but arguments.

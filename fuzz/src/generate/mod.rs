@@ -23,8 +23,8 @@ pub mod shape;
 pub mod writer;
 
 use kernel_codegen::{Checks, Options, Target, TensorCopies};
+use kernel_core::edit::compact;
 use kernel_core::ir::{BoundFunc, ControlOp, DType, ValueId};
-use kernel_core::passes::util::compact;
 
 use crate::case::Case;
 use crate::random::Random;

@@ -2,7 +2,7 @@
 
 use kernel_core::ir::{
     BinaryOp, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, DotOp, ElementwiseOp, EvictionPolicy,
-    FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, Ty, UnaryOp,
+    FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, UnaryOp,
     ValueId,
 };
 
@@ -361,28 +361,6 @@ impl Writer {
         }
         let (a, b) = (self.random.below(all.len()), self.random.below(all.len()));
         Some(all[a.max(b)])
-    }
-
-    /// A tile of any of the kernel's shapes and of a dtype that the kernel may have.
-    pub fn some_tile(&mut self) -> ValueId {
-        match self.find(|w, value| !w.func.ty(value).is_scalar()) {
-            Some(value) if self.random.chance(85) => value,
-            _ => {
-                let at = self.random.below(self.shapes.len());
-                let (shape, dtype) = (self.shapes[at].clone(), super::some_dtype(&mut self.random));
-                let value = super::memory::fresh(self, dtype, &shape);
-                self.keep(value)
-            }
-        }
-    }
-
-    /// A value of that dtype and shape, which may be a new one.
-    pub fn like(&mut self, dtype: DType, shape: &[i64]) -> ValueId {
-        let ty = Ty::tile(dtype, dims(shape));
-        match self.find(|w, value| *w.func.ty(value) == ty) {
-            Some(value) if self.random.chance(80) => value,
-            _ => super::memory::fresh(self, dtype, shape),
-        }
     }
 
     /// The value as an exact float of at most `bits` bits in `low..=high`, by a few operations where it is not one.

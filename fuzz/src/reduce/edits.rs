@@ -1,11 +1,11 @@
 //! Ways to make a case a little smaller.
 
 use kernel_codegen::TensorCopies;
+use kernel_core::edit::{Uses, compact, ops_in_order, replace_all_uses};
 use kernel_core::ir::{
     BoundFunc, Builder, ControlOp, CreateOp, DType, DescOp, Dim, Elem, Func, Literal, MemoryOp, Op, OpId, RegionId,
     ShapeOp, Span, Unroll, ValueId,
 };
-use kernel_core::passes::util::{compact, ops_in_order, replace_all_uses, use_counts};
 use kernel_core::text::parse;
 use kernel_core::verify::verify;
 
@@ -61,8 +61,8 @@ fn nth(func: &Func, index: usize) -> Option<OpId> {
 fn delete_ops(case: &Case, index: usize) -> Option<Option<Case>> {
     let mut func = case.kernel.func().clone();
     let op = nth(&func, index)?;
-    let uses = use_counts(&func);
-    let unused = func.op(op).results.iter().all(|result| uses[result.index()] == 0);
+    let uses = Uses::new(&func);
+    let unused = func.op(op).results.iter().all(|&result| uses.of(result).is_empty());
     if func.op(op).op.is_terminator() || !unused {
         return Some(None);
     }

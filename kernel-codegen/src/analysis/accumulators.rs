@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use kernel_core::ir::{ControlOp, DType, Def, Func, GpuOp, Op, OpId, Operation, RegionId, ValueId};
 
-use super::control::{operands_before_carried, yielded};
+use super::control::operands_before_carried;
 
 /// Registers with names of their own that hold one tile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -319,7 +319,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
         self.region(body);
         let Some(&end) = func.region(body).ops.last() else { return };
-        for ((&(_, arg), &next), &result) in carried.iter().zip(yielded(func, body)).zip(&operation.results) {
+        for ((&(_, arg), &next), &result) in carried.iter().zip(func.yielded(body)).zip(&operation.results) {
             let Some(bank) = self.banks[arg.index()] else { continue };
             if self.taken(next, arg, end) == Some(bank) {
                 self.stay(next, arg);

@@ -5,18 +5,19 @@
 //! everything computed from parameters, program ids and memory that does not change; a value read from memory
 //! that other programs may change must be read once. This analysis finds the values that matter.
 
+use kernel_core::edit::{Structure, walk};
 use kernel_core::ir::{ControlOp, Def, Func, Op, ParamId, ParamKind, RegionId, ValueId};
 
 /// Per value, whether a loop, a condition or an `assert` depends on it.
 pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
     let mut steering = vec![false; func.values.len()];
     let mut work = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         match &operation.op {
             Op::Control(ControlOp::For { .. }) => work.extend_from_slice(&operation.operands[..3]),
             Op::Control(ControlOp::If | ControlOp::Assert { .. }) => work.extend_from_slice(&operation.operands),
-            Op::Control(ControlOp::While) => work.extend_from_slice(yielded(func, operation.regions[0])),
+            Op::Control(ControlOp::While) => work.extend_from_slice(func.yielded(operation.regions[0])),
             Op::Control(_)
             | Op::Create(_)
             | Op::Elementwise(_)
@@ -27,27 +28,28 @@ pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
             | Op::Gpu(_) => {}
         }
     });
+    let structure = Structure::new(func);
     while let Some(value) = work.pop() {
         if std::mem::replace(&mut steering[value.index()], true) {
             continue;
         }
-        sources(func, value, &mut work);
+        sources(func, &structure, value, &mut work);
     }
     steering
 }
 
 /// What a value may be computed from, one step back.
-pub(crate) fn sources(func: &Func, value: ValueId, work: &mut Vec<ValueId>) {
+pub(crate) fn sources(func: &Func, structure: &Structure, value: ValueId, work: &mut Vec<ValueId>) {
     match func.value(value).def {
         Def::Param(_) => {}
-        Def::Arg(region, index) => sources_of_argument(func, region, index as usize, work),
+        Def::Arg(region, index) => sources_of_argument(func, structure, region, index as usize, work),
         Def::Result(op, index) => {
             let operation = func.op(op);
             work.extend_from_slice(&operation.operands);
             match &operation.op {
                 Op::Control(ControlOp::For { .. } | ControlOp::While | ControlOp::If) => {
                     for &region in &operation.regions {
-                        work.extend(yielded(func, region).get(index as usize));
+                        work.extend(func.yielded(region).get(index as usize));
                     }
                 }
                 Op::Control(_)
@@ -64,14 +66,14 @@ pub(crate) fn sources(func: &Func, value: ValueId, work: &mut Vec<ValueId>) {
 }
 
 /// What may become the argument of a region: an initial value or what the region before it yields.
-fn sources_of_argument(func: &Func, region: RegionId, index: usize, work: &mut Vec<ValueId>) {
-    let Some(owner) = func.ops.iter().find(|operation| operation.regions.contains(&region)) else { return };
+fn sources_of_argument(func: &Func, structure: &Structure, region: RegionId, index: usize, work: &mut Vec<ValueId>) {
+    let Some(owner) = structure.owner(region).map(|owner| func.op(owner)) else { return };
     // The first argument of a `for` is its counter.
     let first_carried = usize::from(matches!(owner.op, Op::Control(ControlOp::For { .. })));
     work.extend(&owner.operands);
     if let Some(carried) = index.checked_sub(first_carried) {
         for &region in &owner.regions {
-            work.extend(yielded(func, region).get(carried));
+            work.extend(func.yielded(region).get(carried));
         }
     }
 }
@@ -87,25 +89,10 @@ pub(crate) fn operands_before_carried(op: &ControlOp) -> usize {
     }
 }
 
-/// The operands of a region's `yield`.
-pub(crate) fn yielded(func: &Func, region: RegionId) -> &[ValueId] {
-    func.region(region).ops.last().map_or(&[], |&op| &func.op(op).operands)
-}
-
-/// Visits the operations of a region and of the regions in it, in program order.
-pub(crate) fn for_each_op(func: &Func, region: RegionId, visit: &mut dyn FnMut(kernel_core::ir::OpId)) {
-    for &op in &func.region(region).ops {
-        visit(op);
-        for &inner in &func.op(op).regions {
-            for_each_op(func, inner, visit);
-        }
-    }
-}
-
 /// Whether any operation has the value as an operand.
 pub(crate) fn is_used(func: &Func, value: ValueId) -> bool {
     let mut used = false;
-    for_each_op(func, func.body, &mut |id| used |= func.op(id).operands.contains(&value));
+    walk(func, &mut |id| used |= func.op(id).operands.contains(&value));
     used
 }
 

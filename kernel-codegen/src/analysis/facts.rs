@@ -9,8 +9,7 @@
 
 use kernel_core::ir::{BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, Func, Op, ValueId};
 
-use super::axis::{AxisInfo, DimInfo, pow2_divisor};
-use super::control::yielded;
+use super::info::{AxisInfo, DimInfo, pow2_divisor};
 
 /// Conditions nested deeper are not followed.
 const MAX_DEPTH: usize = 16;
@@ -50,7 +49,7 @@ fn conjuncts(
     if operation.op == Op::Control(ControlOp::If) {
         // `a && b` is `if a { b } else { false }`.
         let index = operation.results.iter().position(|&result| result == condition).unwrap_or(0);
-        let yielded = |region: usize| yielded(func, operation.regions[region]).get(index).copied();
+        let yielded = |region: usize| func.yielded(operation.regions[region]).get(index).copied();
         if let (Some(b), Some(0)) = (yielded(0), yielded(1).and_then(constant)) {
             conjuncts(func, operation.operands[0], constant, depth + 1, found);
             conjuncts(func, b, constant, depth + 1, found);

@@ -15,7 +15,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, MemoryOp, Op, RegionId, ValueId};
+use kernel_core::edit::Structure;
+use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, MemoryOp, Op, OpId, RegionId, ValueId};
 
 use super::control::sources;
 
@@ -34,15 +35,14 @@ impl HeldFactors {
             return held;
         }
         let loops = Loops::new(func);
-        for (index, operation) in func.ops.iter().enumerate() {
-            // Operations that passes have replaced stand in no region.
-            let (Op::Gpu(GpuOp::Wgmma { .. }), Some(around)) = (&operation.op, &loops.around_ops[index]) else {
-                continue;
-            };
+        for &id in loops.structure.order() {
+            let operation = func.op(id);
+            let Op::Gpu(GpuOp::Wgmma { .. }) = operation.op else { continue };
             let factor = operation.operands[0];
             if matches!(func.ty(factor).elem, Elem::Shared(_)) {
                 continue;
             }
+            let around = loops.around_op(id);
             let outside = loops.around(factor).len();
             match (around.get(outside), around.last()) {
                 (Some(&outermost), _) => {
@@ -71,45 +71,40 @@ impl HeldFactors {
 /// The loops around everything, outermost first. A loop is known by its first region.
 struct Loops<'f> {
     func: &'f Func,
-    around_regions: Vec<Vec<RegionId>>,
-    around_ops: Vec<Option<Vec<RegionId>>>,
+    structure: Structure,
 }
 
 impl<'f> Loops<'f> {
     fn new(func: &'f Func) -> Loops<'f> {
-        let around_regions = vec![Vec::new(); func.regions.len()];
-        let mut loops = Loops { func, around_regions, around_ops: vec![None; func.ops.len()] };
-        loops.region(func.body, &[]);
-        loops
+        Loops { func, structure: Structure::new(func) }
     }
 
-    fn region(&mut self, region: RegionId, around: &[RegionId]) {
-        let func = self.func;
-        self.around_regions[region.index()] = around.to_vec();
-        for (id, operation) in func.region_ops(region) {
-            self.around_ops[id.index()] = Some(around.to_vec());
-            let mut inside = around.to_vec();
-            match &operation.op {
-                Op::Control(ControlOp::For { .. } | ControlOp::While) => inside.extend(operation.regions.first()),
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => {}
-            }
-            operation.regions.iter().for_each(|&inner| self.region(inner, &inside));
-        }
+    /// The loops among these operations, from the last to the first.
+    fn among(&self, ops: impl Iterator<Item = OpId>) -> Vec<RegionId> {
+        let first_region = |op| {
+            let operation = self.func.op(op);
+            let is_loop = matches!(operation.op, Op::Control(ControlOp::For { .. } | ControlOp::While));
+            operation.regions.first().copied().filter(|_| is_loop)
+        };
+        let mut found: Vec<RegionId> = ops.filter_map(first_region).collect();
+        found.reverse();
+        found
+    }
+
+    /// The loops around an operation.
+    fn around_op(&self, op: OpId) -> Vec<RegionId> {
+        self.among(self.structure.around(op))
     }
 
     /// The loops in which a value is defined.
-    fn around(&self, value: ValueId) -> &[RegionId] {
+    fn around(&self, value: ValueId) -> Vec<RegionId> {
         match self.func.value(value).def {
-            Def::Param(_) => &[],
-            Def::Arg(region, _) => &self.around_regions[region.index()],
-            Def::Result(op, _) => self.around_ops[op.index()].as_deref().unwrap_or(&[]),
+            Def::Param(_) => Vec::new(),
+            Def::Arg(region, _) => match self.structure.owner(region) {
+                Some(owner) => self.among(std::iter::once(owner).chain(self.structure.around(owner))),
+                None => Vec::new(),
+            },
+            Def::Result(op, _) => self.around_op(op),
         }
     }
 
@@ -129,7 +124,7 @@ impl<'f> Loops<'f> {
             if stays {
                 return true;
             }
-            sources(self.func, value, &mut work);
+            sources(self.func, &self.structure, value, &mut work);
         }
         false
     }

@@ -6,8 +6,10 @@ pub(crate) mod control;
 pub(crate) mod exchange;
 mod facts;
 pub(crate) mod held_factors;
+mod info;
 pub(crate) mod pressure;
 mod rules;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unseen;
+pub(crate) mod warp_groups;

@@ -2,7 +2,7 @@
 
 use kernel_core::ir::{BinaryOp, CmpOp, DType, Dim, Func, HintKind, Literal, ValueId};
 
-use super::axis::{AxisInfo, DimInfo, MAX_DIVISOR, gcd, pow2_divisor};
+use super::info::{AxisInfo, DimInfo, MAX_DIVISOR, gcd, pow2_divisor};
 
 /// The constant of a literal. Truth values are 0 and 1; floats are not followed.
 pub(super) fn constant(value: &Literal) -> AxisInfo {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use kernel_core::edit::Structure;
 use kernel_core::ir::{
     BinaryOp, ControlOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, Operation, RegionId, UnaryOp, ValueId,
 };
@@ -48,8 +49,7 @@ impl Described {
 /// Describes values under a set of hypotheses.
 pub struct Describer<'f> {
     func: &'f Func,
-    /// By region: the region of the operation that owns it, to tell what a loop's body contains.
-    parents: Vec<Option<RegionId>>,
+    structure: Structure,
     hypotheses: Vec<Hypothesis>,
     memo: HashMap<Lanes, Described>,
     depth: usize,
@@ -58,15 +58,7 @@ pub struct Describer<'f> {
 impl<'f> Describer<'f> {
     /// A describer without hypotheses.
     pub fn new(func: &'f Func) -> Describer<'f> {
-        let mut parents = vec![None; func.regions.len()];
-        for (index, region) in func.regions.iter().enumerate() {
-            for &op in &region.ops {
-                for &inner in &func.op(op).regions {
-                    parents[inner.index()] = Some(RegionId::new(index as u32));
-                }
-            }
-        }
-        Describer { func, parents, hypotheses: Vec::new(), memo: HashMap::new(), depth: 0 }
+        Describer { func, structure: Structure::new(func), hypotheses: Vec::new(), memo: HashMap::new(), depth: 0 }
     }
 
     /// The number of hypotheses, to return to with [`Describer::forget`].
@@ -285,7 +277,9 @@ impl<'f> Describer<'f> {
             ControlOp::If => {
                 let mut parts = [None; 2];
                 for (part, &region) in parts.iter_mut().zip(&operation.regions) {
-                    let Some(value) = self.yielded(region, index) else { return self.unknown(lanes.value, p) };
+                    let Some(&value) = self.func.yielded(region).get(index) else {
+                        return self.unknown(lanes.value, p);
+                    };
                     *part = Some(self.describe(lanes.operand(value), p));
                 }
                 match parts {
@@ -306,11 +300,6 @@ impl<'f> Describer<'f> {
         }
     }
 
-    fn yielded(&self, region: RegionId, index: usize) -> Option<ValueId> {
-        let last = *self.func.region(region).ops.last()?;
-        self.func.op(last).operands.get(index).copied()
-    }
-
     fn region_argument(
         &mut self,
         lanes: &Lanes,
@@ -318,8 +307,7 @@ impl<'f> Describer<'f> {
         index: usize,
         p: &mut LaunchConditions,
     ) -> Described {
-        let owner = self.func.ops.iter().find(|op| op.regions.contains(&region));
-        match owner {
+        match self.structure.owner(region).map(|owner| self.func.op(owner)) {
             Some(owner) if matches!(owner.op, Op::Control(ControlOp::For { .. })) => {
                 if index > 0 {
                     return self.carried(lanes, owner, index - 1, false, p);
@@ -345,7 +333,7 @@ impl<'f> Describer<'f> {
     ) -> Described {
         let body = owner.regions[0];
         let argument = self.func.region(body).args.get(index + 1).copied();
-        let (Some(argument), Some(next)) = (argument, self.yielded(body, index)) else {
+        let (Some(argument), Some(&next)) = (argument, self.func.yielded(body).get(index)) else {
             return self.unknown(lanes.value, p);
         };
         if !self.dtype(argument).is_int() {
@@ -394,16 +382,9 @@ impl<'f> Describer<'f> {
                 if pure && depth < MAX_DEPTH && operation.operands.iter().all(|&v| self.invariant(v, body, depth + 1)) {
                     return true;
                 }
-                self.func.regions.iter().position(|r| r.ops.contains(&op)).map(|i| RegionId::new(i as u32))
+                self.structure.region_of(op)
             }
         };
-        let mut region = home;
-        while let Some(inner) = region {
-            if inner == body {
-                return false;
-            }
-            region = self.parents[inner.index()];
-        }
-        true
+        home.is_none_or(|home| !self.structure.encloses(body, home))
     }
 }

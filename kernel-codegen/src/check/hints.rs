@@ -25,10 +25,11 @@
 
 use std::collections::HashMap;
 
+use kernel_core::edit::{Cursor, Result};
 use kernel_core::ir::hint::{broken, call};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Dim, FloatFlags, Func, HintKind, Literal, Op, OpId, Operation,
-    RegionId, ShapeOp, Span, ValueId, result_types,
+    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Dim, Func, HintKind, Literal, Op, OpId, Operation, RegionId, ShapeOp,
+    Span, ValueId,
 };
 
 use crate::analysis::axis::AxisAnalysis;
@@ -73,16 +74,19 @@ pub struct Promise {
 pub type HintChecks = HashMap<OpId, String>;
 
 /// Puts a check before every hint that needs one. Those that need none are put in `promises`.
-pub fn check(func: &mut Func, promises: &mut Vec<Promise>) -> HintChecks {
+///
+/// # Errors
+/// If an operation that is put in breaks a type rule, which is a mistake in this module.
+pub fn check(func: &mut Func, promises: &mut Vec<Promise>) -> Result<HintChecks> {
     let is_hint = |op: &Op| matches!(op, Op::Shape(ShapeOp::Hint { .. }));
     let mut checks = HintChecks::new();
     if func.ops.iter().any(|operation| is_hint(&operation.op)) {
         let axis = AxisAnalysis::new(func);
         let proved = func.ops.iter().map(|operation| is_proved(func, operation, &axis)).collect();
         let body = func.body;
-        Guard { func, proved, promises, checks: &mut checks }.region(body);
+        Guard { func, proved, promises, checks: &mut checks }.region(body)?;
     }
-    checks
+    Ok(checks)
 }
 
 /// Whether a hint follows from what is known of its operand. That may rest on other hints, each of which is checked
@@ -115,82 +119,67 @@ struct Guard<'g> {
 }
 
 impl Guard<'_> {
-    fn region(&mut self, id: RegionId) {
+    fn region(&mut self, id: RegionId) -> Result<()> {
         let ops = std::mem::take(&mut self.func.regions[id.index()].ops);
         let mut out = Vec::with_capacity(ops.len());
         for op in ops {
             for inner in self.func.op(op).regions.clone() {
-                self.region(inner);
+                self.region(inner)?;
             }
-            self.hint(op, &mut out);
+            self.hint(op, &mut out)?;
             out.push(op);
         }
         self.func.regions[id.index()].ops = out;
+        Ok(())
     }
 
     /// Checks the operation, if it is a hint that needs it.
-    fn hint(&mut self, id: OpId, out: &mut Vec<OpId>) {
+    fn hint(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<()> {
         let operation = self.func.op(id).clone();
-        let Op::Shape(ShapeOp::Hint { kind, n, multiple, axis, believed }) = &operation.op else { return };
+        let Op::Shape(ShapeOp::Hint { kind, n, multiple, axis, believed }) = &operation.op else { return Ok(()) };
         let what = format!("`{}`", call(*kind, n, multiple));
         let kept = match self.proved.get(id.index()) {
             _ if *believed => Kept::Believed,
             Some(true) => Kept::Proved,
             Some(false) | None => {
                 let message = broken(*kind, n, multiple);
-                let mut emit = Emit { func: self.func, out, span: operation.span };
-                let holds = emit.holds(operation.operands[0], *kind, n, multiple, usize::from(*axis));
-                let check = emit.effect(ControlOp::Assert { message }.into(), &[holds]);
+                let mut emit = Emit { cursor: Cursor::new(self.func, out, "bounds_checks").at(operation.span) };
+                let holds = emit.holds(operation.operands[0], *kind, n, multiple, usize::from(*axis))?;
+                let check = emit.cursor.effect(ControlOp::Assert { message }, &[holds])?;
                 self.checks.insert(check, what);
-                return;
+                return Ok(());
             }
         };
         self.promises.push(Promise { span: operation.span, what, kept });
+        Ok(())
     }
 }
 
-/// Appends operations.
+/// Computes whether promises hold.
 struct Emit<'e> {
-    func: &'e mut Func,
-    out: &'e mut Vec<OpId>,
-    span: Span,
+    cursor: Cursor<'e>,
 }
 
 impl Emit<'_> {
-    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> ValueId {
-        let op = op.into();
-        let tys = result_types(self.func, &op, operands, &[]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
-        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), self.span);
-        self.out.push(id);
-        self.func.op(id).results[0]
-    }
-
-    fn effect(&mut self, op: Op, operands: &[ValueId]) -> OpId {
-        let id = self.func.new_op(op, operands.to_vec(), Vec::new(), Vec::new(), FloatFlags::default(), self.span);
-        self.out.push(id);
-        id
-    }
-
     fn shape(&self, value: ValueId) -> Vec<Dim> {
-        self.func.ty(value).shape.clone()
+        self.cursor.func.ty(value).shape.clone()
     }
 
     fn dtype(&self, value: ValueId) -> DType {
-        self.func.ty(value).dtype().unwrap_or(DType::I32)
+        self.cursor.func.ty(value).dtype().unwrap_or(DType::I32)
     }
 
     /// A number in the type of `like`.
-    fn number(&mut self, number: i64, like: ValueId) -> ValueId {
-        let (shape, dtype) = (self.shape(like), self.dtype(like));
-        let scalar = self.one(Op::constant(Literal::Int(number.into()), dtype), &[]);
-        if shape.is_empty() { scalar } else { self.one(CreateOp::Splat { shape }, &[scalar]) }
+    fn number(&mut self, number: i64, like: ValueId) -> Result<ValueId> {
+        let scalar = self.cursor.constant(Literal::Int(number.into()), self.dtype(like))?;
+        self.cursor.splat_like(scalar, like)
     }
 
     /// Whether the promise holds, as a truth value or a tile of them.
-    fn holds(&mut self, x: ValueId, kind: HintKind, n: &Dim, multiple: &Dim, axis: usize) -> ValueId {
+    fn holds(&mut self, x: ValueId, kind: HintKind, n: &Dim, multiple: &Dim, axis: usize) -> Result<ValueId> {
         let multiple = multiple.as_const().unwrap_or(1);
         if kind == HintKind::Holds {
-            return x;
+            return Ok(x);
         }
         let size = self.shape(x).get(axis).and_then(Dim::as_const).unwrap_or(1);
         let n = n.as_const().unwrap_or(1).min(size);
@@ -199,63 +188,56 @@ impl Emit<'_> {
             return self.divides(x, multiple);
         }
         // Truth values have no order.
-        let x = if self.dtype(x) == DType::Bool { self.one(Op::cast(DType::I32), &[x]) } else { x };
-        let (x, axis) = self.grouped(x, n, size, axis);
-        let level = if kind == HintKind::Contiguous { self.levelled(x, n, axis) } else { x };
-        let (smallest, largest) = (self.extreme(level, BinaryOp::Min, axis), self.extreme(level, BinaryOp::Max, axis));
-        let equal = self.one(Op::compare(CmpOp::Eq), &[smallest, largest]);
+        let x = if self.dtype(x) == DType::Bool { self.cursor.cast(x, DType::I32)? } else { x };
+        let (x, axis) = self.grouped(x, n, size, axis)?;
+        let level = if kind == HintKind::Contiguous { self.levelled(x, n, axis)? } else { x };
+        let smallest = self.extreme(level, BinaryOp::Min, axis)?;
+        let largest = self.extreme(level, BinaryOp::Max, axis)?;
+        let equal = self.cursor.compare(CmpOp::Eq, smallest, largest)?;
         if kind == HintKind::Constant || multiple == 1 {
-            return equal;
+            return Ok(equal);
         }
-        let divides = self.divides(smallest, multiple);
-        self.one(Op::binary(BinaryOp::And), &[equal, divides])
+        let divides = self.divides(smallest, multiple)?;
+        self.cursor.binary(BinaryOp::And, equal, divides)
     }
 
-    fn divides(&mut self, x: ValueId, multiple: i64) -> ValueId {
+    fn divides(&mut self, x: ValueId, multiple: i64) -> Result<ValueId> {
         // Every divisor is a number of 32 bits.
-        let x = if self.dtype(x).bits() < 32 { self.one(Op::cast(DType::I32), &[x]) } else { x };
-        let multiple = self.number(multiple, x);
-        let rest = self.one(Op::binary(BinaryOp::Rem), &[x, multiple]);
-        let zero = self.number(0, x);
-        self.one(Op::compare(CmpOp::Eq), &[rest, zero])
+        let x = if self.dtype(x).bits() < 32 { self.cursor.cast(x, DType::I32)? } else { x };
+        let multiple = self.number(multiple, x)?;
+        let rest = self.cursor.binary(BinaryOp::Rem, x, multiple)?;
+        let zero = self.number(0, x)?;
+        self.cursor.compare(CmpOp::Eq, rest, zero)
     }
 
     /// The tile with its groups along an axis of their own, and that axis.
-    fn grouped(&mut self, x: ValueId, n: i64, size: i64, axis: usize) -> (ValueId, usize) {
+    fn grouped(&mut self, x: ValueId, n: i64, size: i64, axis: usize) -> Result<(ValueId, usize)> {
         let mut shape = self.shape(x);
         shape[axis] = Dim::Const(size / n);
         shape.insert(axis + 1, Dim::Const(n));
-        (self.one(ShapeOp::Reshape { shape }, &[x]), axis + 1)
+        Ok((self.cursor.value(ShapeOp::Reshape { shape }, &[x])?, axis + 1))
     }
 
     /// Consecutive numbers, less their places: all equal.
-    fn levelled(&mut self, x: ValueId, n: i64, axis: usize) -> ValueId {
+    fn levelled(&mut self, x: ValueId, n: i64, axis: usize) -> Result<ValueId> {
         let shape = self.shape(x);
-        let mut places = self.one(CreateOp::Arange { lo: Dim::Const(0), hi: Dim::Const(n) }, &[]);
-        if self.dtype(x) != DType::I32 {
-            places = self.one(Op::cast(self.dtype(x)), &[places]);
-        }
+        let mut places = self.cursor.value(CreateOp::Arange { lo: Dim::Const(0), hi: Dim::Const(n) }, &[])?;
+        places = self.cursor.cast(places, self.dtype(x))?;
         let line = (0..shape.len()).map(|d| Dim::Const(if d == axis { n } else { 1 })).collect();
-        places = self.one(ShapeOp::Reshape { shape: line }, &[places]);
-        places = self.one(ShapeOp::Broadcast { shape }, &[places]);
-        self.one(Op::binary(BinaryOp::Sub), &[x, places])
+        places = self.cursor.value(ShapeOp::Reshape { shape: line }, &[places])?;
+        places = self.cursor.value(ShapeOp::Broadcast { shape }, &[places])?;
+        self.cursor.binary(BinaryOp::Sub, x, places)
     }
 
     /// The smallest or the largest along an axis.
-    fn extreme(&mut self, x: ValueId, op: BinaryOp, axis: usize) -> ValueId {
-        let scalar = self.func.ty(x).with_shape(Vec::new());
-        let body = self.func.new_region([]);
-        let sides = [0; 2].map(|_| self.func.add_region_arg(body, scalar.clone()));
-        let flags = FloatFlags::default();
-        let combined =
-            self.func.new_op(Op::binary(op), sides.to_vec(), vec![scalar.clone()], Vec::new(), flags, self.span);
-        let result = self.func.op(combined).results[0];
-        let end = self.func.new_op(ControlOp::Yield.into(), vec![result], Vec::new(), Vec::new(), flags, self.span);
-        self.func.regions[body.index()].ops = vec![combined, end];
-        let op: Op = ControlOp::Reduce { axis: axis as u8 }.into();
-        let tys = result_types(self.func, &op, &[x], &[body]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
-        let id = self.func.new_op(op, vec![x], tys, vec![body], flags, self.span);
-        self.out.push(id);
-        self.func.op(id).results[0]
+    fn extreme(&mut self, x: ValueId, op: BinaryOp, axis: usize) -> Result<ValueId> {
+        let scalar = self.cursor.func.ty(x).with_shape(Vec::new());
+        let body = self.cursor.func.new_region([scalar.clone(), scalar]);
+        self.cursor.fill(body, |inner| {
+            let &[a, b] = inner.func.region(body).args.as_slice() else { return Ok(Vec::new()) };
+            Ok(vec![inner.binary(op, a, b)?])
+        })?;
+        let reduced = self.cursor.op(ControlOp::Reduce { axis: axis as u8 }, &[x], &[body])?;
+        Ok(self.cursor.func.op(reduced).results[0])
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::{Cursor, Result};
 use kernel_core::ir::{
-    ControlOp, CreateOp, DType, Def, Dim, ElementwiseOp, FloatFlags, Func, HintKind, Literal, MemoryOp, Op, OpId,
-    Operation, ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, ValueId, result_types,
+    ControlOp, CreateOp, DType, Def, Dim, ElementwiseOp, Func, HintKind, Literal, MemoryOp, Op, OpId, Operation,
+    ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, ValueId,
 };
 
 use super::decide;
@@ -17,6 +18,8 @@ use super::signs::{Divisions, unsigned};
 use super::trips;
 use kernel_core::backend::Checks;
 use kernel_core::backend::conditions::{Condition, LaunchConditions, Node};
+
+const PASS: &str = "bounds_checks";
 
 /// What an access does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -81,10 +84,13 @@ pub struct CheckPlan {
 }
 
 /// Brings addresses to canonical form, classifies every access and inserts the checks of the variant.
-pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
+///
+/// # Errors
+/// If an operation that is put in breaks a type rule, which is a mistake in this module.
+pub fn insert(func: &mut Func, checks: Checks) -> Result<CheckPlan> {
     let mut plan = CheckPlan::default();
-    let hints = hints::check(func, &mut plan.promises);
-    pointers::canonicalise(func);
+    let hints = hints::check(func, &mut plan.promises)?;
+    pointers::canonicalise(func)?;
     let mut classified = vec![None; func.ops.len()];
     let mut divisions = Divisions::default();
     let (decided, running) = {
@@ -100,10 +106,10 @@ pub fn insert(func: &mut Func, checks: Checks) -> CheckPlan {
     plan.exact = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
     let without_signs = divisions.require(func, &mut plan.conditions);
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
-    inserter.region(inserter.func.body);
+    inserter.region(inserter.func.body)?;
     decided.into_iter().for_each(|assertion| believe(func, assertion));
     running.into_iter().for_each(|id| trips::mark(func, id));
-    plan
+    Ok(plan)
 }
 
 /// Makes a hint of an assertion that holds: what it says remains known.
@@ -297,29 +303,29 @@ struct Inserter<'f> {
 }
 
 impl Inserter<'_> {
-    fn region(&mut self, region: RegionId) {
+    fn region(&mut self, region: RegionId) -> Result<()> {
         let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
         let mut out = Vec::with_capacity(ops.len());
         for id in ops {
             for inner in self.func.op(id).regions.clone() {
-                self.region(inner);
+                self.region(inner)?;
             }
             if self.classified.get(id.index()) == Some(&Some(Class::Residual)) {
-                self.check(id, &mut out);
+                self.check(id, &mut out)?;
             }
-            if self.without_signs.contains(&id) {
-                self.drop_signs(id, &mut out);
+            match self.without_signs.contains(&id) {
+                true => self.drop_signs(id, &mut out)?,
+                false => out.push(id),
             }
-            out.push(id);
         }
         self.func.regions[region.index()].ops = out;
+        Ok(())
     }
 
-    fn emit(&mut self, out: &mut Vec<OpId>, op: Op, operands: &[ValueId], span: Span) -> ValueId {
-        let tys = result_types(self.func, &op, operands, &[]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
-        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), span);
-        out.push(id);
-        self.func.op(id).results[0]
+    /// Appends operations for the line of another.
+    fn cursor<'e>(&'e mut self, of: OpId, out: &'e mut Vec<OpId>) -> Cursor<'e> {
+        let span = self.func.op(of).span;
+        Cursor::new(self.func, out, PASS).at(span)
     }
 
     fn length(&mut self, buffer: ParamId) -> ValueId {
@@ -336,69 +342,60 @@ impl Inserter<'_> {
     }
 
     /// Joins a bounds check to the mask of an access.
-    fn check(&mut self, id: OpId, out: &mut Vec<OpId>) {
+    fn check(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<()> {
         let operation = self.func.op(id).clone();
         let (Op::Memory(op), Some(param)) = (&operation.op, self.func.ty(operation.operands[0]).pointee()) else {
-            return;
+            return Ok(());
         };
-        let Some(index) = mask_index(op) else { return };
-        let span = operation.span;
+        let Some(index) = mask_index(op) else { return Ok(()) };
         let length = self.length(param);
         let offset = match offset_of(self.func, operation.operands[0]) {
             Some(offset) => offset,
-            None => self.zeros(operation.operands[0], DType::I32, out, span),
+            None => zeros(&mut self.cursor(id, out), operation.operands[0], DType::I32)?,
         };
         let mut operands = vec![offset, length];
         operands.extend(operation.operands.get(index));
         let store = !matches!(op, MemoryOp::Load { .. });
         let check = MemoryOp::CheckBounds { param: param.index() as u32, store };
-        let mask = self.emit(out, check.into(), &operands, span);
+        let mask = self.cursor(id, out).value(check, &operands)?;
         if matches!(op, MemoryOp::Load { .. }) {
-            self.zero_refused(id, out);
+            self.zero_refused(id, out)?;
         }
         let access = &mut self.func.ops[id.index()].operands;
         match access.get_mut(index) {
             Some(slot) => *slot = mask,
             None => access.push(mask),
         }
+        Ok(())
     }
 
     /// Divides without signs. The operation itself becomes the way back, so that its result keeps its name.
-    fn drop_signs(&mut self, id: OpId, out: &mut Vec<OpId>) {
-        let Operation { op, operands, results, span, .. } = self.func.op(id).clone();
+    fn drop_signs(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<()> {
+        let Operation { op, operands, results, .. } = self.func.op(id).clone();
         let Some((dtype, without)) = self.func.ty(results[0]).dtype().and_then(|d| Some((d, unsigned(d)?))) else {
-            return;
+            out.push(id);
+            return Ok(());
         };
-        let to = |dtype: DType| Op::Elementwise(ElementwiseOp::Bitcast { to: dtype.into() });
-        let operands: Vec<ValueId> = operands.iter().map(|&v| self.emit(out, to(without), &[v], span)).collect();
-        let result = self.emit(out, op, &operands, span);
-        let back = &mut self.func.ops[id.index()];
-        (back.op, back.operands) = (to(dtype), vec![result]);
+        let mut cursor = self.cursor(id, out);
+        let operands: Vec<ValueId> = operands.iter().map(|&v| cursor.bitcast(v, without)).collect::<Result<_>>()?;
+        let result = cursor.value(op, &operands)?;
+        cursor.turn(id, ElementwiseOp::Bitcast { to: dtype.into() }, &[result])
     }
 
     /// A lane that the bounds refuse reads zero, not `other`: that is for lanes that the kernel itself masks. The
     /// checked mask admits neither, so `other` becomes what each of the two reads.
-    fn zero_refused(&mut self, load: OpId, out: &mut Vec<OpId>) {
+    fn zero_refused(&mut self, load: OpId, out: &mut Vec<OpId>) -> Result<()> {
         let operation = self.func.op(load);
-        let (span, result) = (operation.span, operation.results[0]);
-        let &[pointer, mask, other] = operation.operands.as_slice() else { return };
-        let Some(dtype) = self.func.ty(result).dtype() else { return };
+        let &[pointer, mask, other] = operation.operands.as_slice() else { return Ok(()) };
+        let Some(dtype) = self.func.ty(operation.results[0]).dtype() else { return Ok(()) };
         if self.is_zero(other) {
-            return;
+            return Ok(());
         }
-        let zeros = self.zeros(pointer, dtype, out, span);
-        let other = self.emit(out, ElementwiseOp::Select.into(), &[mask, zeros, other], span);
+        let mut cursor = self.cursor(load, out);
+        let zeros = zeros(&mut cursor, pointer, dtype)?;
+        let other = cursor.select(mask, zeros, other)?;
         self.func.ops[load.index()].operands[2] = other;
-    }
-
-    /// Zeros in the shape of `like`.
-    fn zeros(&mut self, like: ValueId, dtype: DType, out: &mut Vec<OpId>, span: Span) -> ValueId {
-        let shape = self.func.ty(like).shape.clone();
-        let zero = self.emit(out, Op::constant(zero(dtype), dtype), &[], span);
-        match shape.is_empty() {
-            true => zero,
-            false => self.emit(out, CreateOp::Splat { shape }.into(), &[zero], span),
-        }
+        Ok(())
     }
 
     /// Whether all bits of all elements are known to be zero.
@@ -417,6 +414,12 @@ impl Inserter<'_> {
             | Op::Gpu(_) => false,
         }
     }
+}
+
+/// Zeros in the shape of `like`.
+fn zeros(cursor: &mut Cursor<'_>, like: ValueId, dtype: DType) -> Result<ValueId> {
+    let zero = cursor.constant(zero(dtype), dtype)?;
+    cursor.splat_like(zero, like)
 }
 
 /// The value whose bits are zero.

@@ -14,9 +14,9 @@
 //! the access that uses it; loops and branches carry offsets. An offset that was added to nothing else keeps its
 //! own width, so the common `x + i32 tile` stays in 32 bits. Sums of offsets wrap in 64 bits, as pointers do.
 
+use kernel_core::edit::{Cursor, Result};
 use kernel_core::ir::{
-    BinaryOp, ControlOp, CreateOp, DType, ElementwiseOp, FloatFlags, Func, Literal, MemoryOp, Op, OpId, ParamId,
-    RegionId, Span, ValueId, result_types,
+    BinaryOp, ControlOp, DType, ElementwiseOp, Func, Literal, MemoryOp, Op, OpId, ParamId, RegionId, Span, ValueId,
 };
 
 /// What stands for a pointer value.
@@ -39,15 +39,18 @@ struct Rewriter<'f> {
 }
 
 /// Rewrites every address of the kernel into the form that the module describes.
-pub fn canonicalise(func: &mut Func) {
+///
+/// # Errors
+/// If an operation that is put in breaks a type rule, which is a mistake in this module.
+pub fn canonicalise(func: &mut Func) -> Result<()> {
     let params: Vec<Option<ParamId>> = func.values.iter().map(|v| v.ty.pointee()).collect();
     let offsets = vec![Offset::Zero; params.len()];
     let body = func.body;
-    Rewriter { func, params, offsets, out: Vec::new() }.region(body);
+    Rewriter { func, params, offsets, out: Vec::new() }.region(body)
 }
 
 impl Rewriter<'_> {
-    fn region(&mut self, region: RegionId) {
+    fn region(&mut self, region: RegionId) -> Result<()> {
         for index in 0..self.func.region(region).args.len() {
             let arg = self.func.region(region).args[index];
             self.becomes_offset(arg, DType::I64);
@@ -55,9 +58,10 @@ impl Rewriter<'_> {
         let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
         let outer = std::mem::take(&mut self.out);
         for op in ops {
-            self.operation(op);
+            self.operation(op)?;
         }
         self.func.regions[region.index()].ops = std::mem::replace(&mut self.out, outer);
+        Ok(())
     }
 
     /// The buffer that a value of the original kernel points into. Values that this pass makes have none.
@@ -74,72 +78,57 @@ impl Rewriter<'_> {
         }
     }
 
-    fn emit(&mut self, op: Op, operands: &[ValueId], span: Span) -> ValueId {
-        let tys = result_types(self.func, &op, operands, &[]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
-        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), span);
-        self.out.push(id);
-        self.func.op(id).results[0]
-    }
-
-    fn cast_i64(&mut self, value: ValueId, span: Span) -> ValueId {
-        if self.func.ty(value).dtype() == Some(DType::I64) {
-            return value;
-        }
-        self.emit(Op::cast(DType::I64), &[value], span)
+    fn cursor(&mut self, span: Span) -> Cursor<'_> {
+        Cursor::new(&mut *self.func, &mut self.out, "bounds_checks").at(span)
     }
 
     /// The offset of a pointer value as a value of dtype i64.
-    fn force(&mut self, value: ValueId, span: Span) -> ValueId {
+    fn force(&mut self, value: ValueId, span: Span) -> Result<ValueId> {
         match self.offsets[value.index()] {
-            Offset::At(offset) => self.cast_i64(offset, span),
+            Offset::At(offset) => self.cursor(span).cast(offset, DType::I64),
             Offset::Zero => {
-                let shape = self.func.ty(value).shape.clone();
-                let zero = self.emit(Op::constant(Literal::Int(0), DType::I64), &[], span);
-                if shape.is_empty() {
-                    return zero;
-                }
-                self.emit(CreateOp::Splat { shape }.into(), &[zero], span)
+                let mut cursor = self.cursor(span);
+                let zero = cursor.constant(Literal::Int(0), DType::I64)?;
+                cursor.splat_like(zero, value)
             }
         }
     }
 
     /// Replaces the pointers among the operands by their i64 offsets.
-    fn force_operands(&mut self, id: OpId) {
+    fn force_operands(&mut self, id: OpId) -> Result<()> {
         let operands = self.func.op(id).operands.clone();
         let span = self.func.op(id).span;
         for (index, value) in operands.into_iter().enumerate() {
             if self.param(value).is_some() {
-                let forced = self.force(value, span);
+                let forced = self.force(value, span)?;
                 self.func.ops[id.index()].operands[index] = forced;
             }
         }
+        Ok(())
     }
 
     /// The pointer of an access, in canonical form.
-    fn address(&mut self, pointer: ValueId, param: ParamId, span: Span) -> ValueId {
-        let shape = self.func.ty(pointer).shape.clone();
-        let mut start = self.func.param(param).value;
-        if !shape.is_empty() {
-            start = self.emit(CreateOp::Splat { shape }.into(), &[start], span);
-        }
+    fn address(&mut self, pointer: ValueId, param: ParamId, span: Span) -> Result<ValueId> {
+        let start = self.func.param(param).value;
+        let start = self.cursor(span).splat_like(start, pointer)?;
         match self.offsets[pointer.index()] {
-            Offset::At(offset) => self.emit(MemoryOp::AddPtr.into(), &[start, offset], span),
-            Offset::Zero => start,
+            Offset::At(offset) => self.cursor(span).value(MemoryOp::AddPtr, &[start, offset]),
+            Offset::Zero => Ok(start),
         }
     }
 
-    fn operation(&mut self, id: OpId) {
+    fn operation(&mut self, id: OpId) -> Result<()> {
         let operation = self.func.op(id).clone();
         let touches_pointer = operation.operands.iter().chain(&operation.results).any(|&v| self.param(v).is_some());
         for &region in &operation.regions {
-            self.region(region);
+            self.region(region)?;
         }
         if !touches_pointer {
             self.out.push(id);
-            return;
+            return Ok(());
         }
         match &operation.op {
-            Op::Memory(MemoryOp::AddPtr) => self.add_ptr(&operation.operands, operation.results[0], operation.span),
+            Op::Memory(MemoryOp::AddPtr) => self.add_ptr(&operation.operands, operation.results[0], operation.span)?,
             Op::Memory(
                 MemoryOp::Load { .. }
                 | MemoryOp::Store { .. }
@@ -147,7 +136,7 @@ impl Rewriter<'_> {
                 | MemoryOp::AtomicCas { .. }
                 | MemoryOp::CheckBounds { .. },
             )
-            | Op::Gpu(_) => self.access(id),
+            | Op::Gpu(_) => self.access(id)?,
             Op::Create(_) | Op::Shape(_) => self.moved(id),
             Op::Elementwise(
                 ElementwiseOp::Select
@@ -171,36 +160,40 @@ impl Rewriter<'_> {
                 | ControlOp::Assert { .. }
                 | ControlOp::StaticAssert { .. },
             ) => {
-                self.force_operands(id);
+                self.force_operands(id)?;
                 for &result in &operation.results {
                     self.becomes_offset(result, DType::I64);
                 }
                 self.out.push(id);
             }
         }
+        Ok(())
     }
 
-    fn add_ptr(&mut self, operands: &[ValueId], result: ValueId, span: Span) {
+    fn add_ptr(&mut self, operands: &[ValueId], result: ValueId, span: Span) -> Result<()> {
         let sum = match self.offsets[operands[0].index()] {
             Offset::At(before) => {
-                let (before, more) = (self.cast_i64(before, span), self.cast_i64(operands[1], span));
-                self.emit(Op::binary(BinaryOp::Add), &[before, more], span)
+                let mut cursor = self.cursor(span);
+                let (before, more) = (cursor.cast(before, DType::I64)?, cursor.cast(operands[1], DType::I64)?);
+                cursor.binary(BinaryOp::Add, before, more)?
             }
             Offset::Zero => operands[1],
         };
         self.offsets[result.index()] = Offset::At(sum);
+        Ok(())
     }
 
     /// An access through pointers: gives them their addresses in canonical form.
-    fn access(&mut self, id: OpId) {
+    fn access(&mut self, id: OpId) -> Result<()> {
         let operation = self.func.op(id).clone();
         for (index, &value) in operation.operands.iter().enumerate() {
             if let Some(param) = self.param(value) {
-                let address = self.address(value, param, operation.span);
+                let address = self.address(value, param, operation.span)?;
                 self.func.ops[id.index()].operands[index] = address;
             }
         }
         self.out.push(id);
+        Ok(())
     }
 
     /// A splat, broadcast, expand_dims, reshape or permute of a pointer: the same of its offset.

@@ -22,6 +22,7 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::Structure;
 use kernel_core::ir::{
     BinaryOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, OpId, ParamKind, ShapeOp, ValueId,
 };
@@ -73,12 +74,13 @@ impl Divisions {
         if self.found.is_empty() {
             return chosen;
         }
+        let structure = Structure::new(func);
         let (mut seen, mut work) = (vec![false; func.values.len()], self.decided);
         while let Some(value) = work.pop() {
             if std::mem::replace(&mut seen[value.index()], true) {
                 continue;
             }
-            sources(func, value, &mut work);
+            sources(func, &structure, value, &mut work);
         }
         for Division { op, operands } in self.found {
             if seen[func.op(op).results[0].index()] {

@@ -7,6 +7,7 @@
 //! `PtrMut` parameters are `noalias`, because the borrow checker gave the launch the only reference; `Ptr`
 //! parameters are `readonly` and may alias each other.
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{ControlOp, DType, Func, MemoryOp, Op, ParamId, ParamKind, Span};
 use kernel_llvm::inkwell::types::BasicMetadataTypeEnum;
 use kernel_llvm::inkwell::values::{BasicValueEnum, FunctionValue};
@@ -16,7 +17,6 @@ use kernel_llvm::{ParameterFact, mark_grid_constant, mark_parameter, space};
 use super::ir::Ir;
 use super::shared::SHARED_MEMORY;
 use super::{Lower, Result, tma};
-use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 use kernel_core::backend::nvidia::AbiParam;
 
@@ -30,7 +30,7 @@ const MAP_ALIGNMENT: u32 = 64;
 /// If a scalar has no dtype, which binding sees to.
 pub(super) fn parameters(func: &Func) -> Result<Vec<AbiParam>> {
     let (mut used, mut reports) = (vec![false; func.values.len()], false);
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         for &value in &operation.operands {
             used[value.index()] = true;

@@ -14,7 +14,6 @@ use super::ir::Value;
 use super::wgmma::is_overwritten;
 use super::words::memory_bits;
 use super::{Lower, Result};
-use crate::analysis::control::yielded;
 use crate::error::CodegenError;
 use crate::passes::exchanges::meetings;
 
@@ -158,7 +157,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.region(body_region)?;
 
         let latch = self.here();
-        let yields = yielded(func, body_region);
+        let yields = func.yielded(body_region);
         let nexts: Vec<Vec<Value>> =
             args[1..].iter().zip(yields).map(|(&arg, &next)| self.next_registers(body_region, arg, next)).collect();
         let (remaining, index) = (self.ir.int(left.as_basic_value()), self.ir.int(counter.as_basic_value()));
@@ -196,7 +195,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         around: BasicBlock<'ctx>,
         latch: BasicBlock<'ctx>,
     ) {
-        let (inits, yields) = (&operation.operands[3..], yielded(self.func, operation.regions[0]));
+        let (inits, yields) = (&operation.operands[3..], self.func.yielded(operation.regions[0]));
         self.ir.builder.position_at_end(exit);
         let results: Vec<Phis> = operation.results.iter().map(|&result| self.phis(result)).collect();
         for ((phis, &init), &last) in results.iter().zip(inits).zip(yields) {
@@ -247,7 +246,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn settle_strides(&mut self, body: RegionId) {
         let func = self.func;
         for (_, copy) in func.region_ops(body).filter(|(_, operation)| operation.op == Op::Gpu(GpuOp::AsyncCopy)) {
-            for &next in yielded(func, body) {
+            for &next in func.yielded(body) {
                 let Some(advance) = func.def_op(next).filter(|def| def.op == Op::Memory(MemoryOp::AddPtr)) else {
                     continue;
                 };
@@ -359,7 +358,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
         }
         self.region(test)?;
-        let goes_on = yielded(func, test).first().map_or(self.ir.bool(false), |&v| self.ir.int(self.scalar(v)));
+        let goes_on = func.yielded(test).first().map_or(self.ir.bool(false), |&v| self.ir.int(self.scalar(v)));
         self.ir.branch_if(goes_on, body, exit);
 
         self.ir.builder.position_at_end(body);
@@ -369,7 +368,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             Ok(branch) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
             Err(error) => self.ir.bug(error.to_string()),
         }
-        let yields = yielded(func, body_region);
+        let yields = func.yielded(body_region);
         for ((phis, &init), &next) in carried.iter().zip(&operation.operands).zip(yields) {
             self.incoming(phis, init, before);
             self.incoming(phis, next, latch);
@@ -413,7 +412,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.ir.builder.position_at_end(block);
         self.region(region)?;
         let mut values = Vec::with_capacity(operation.results.len());
-        for (&value, &result) in yielded(self.func, region).iter().zip(&operation.results) {
+        for (&value, &result) in self.func.yielded(region).iter().zip(&operation.results) {
             match self.accumulators.bank(result) {
                 Some(_) => {
                     self.fill(value, result);

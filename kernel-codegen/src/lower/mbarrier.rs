@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{Func, GpuOp, Op, OpId, Operation, ValueId};
 use kernel_core::target::BARRIER_BYTES;
 use kernel_llvm::AsmEffects;
@@ -14,12 +15,11 @@ use kernel_llvm::inkwell::values::IntValue;
 
 use super::warp_groups::arrivals;
 use super::{Lower, Result, Value};
-use crate::analysis::control::for_each_op;
 
 /// The kernel's barriers with phases.
 fn phase_barriers(func: &Func) -> BTreeSet<OpId> {
     let mut found = BTreeSet::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         if matches!(func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. })) {
             found.insert(id);
         }

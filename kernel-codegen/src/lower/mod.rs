@@ -64,6 +64,7 @@ use crate::analysis::control::steering_values;
 use crate::analysis::exchange::Threads;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
+use crate::analysis::warp_groups::sets_registers;
 use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
 use crate::passes::exchanges::{block_warps, meetings, shared_bytes};
@@ -81,7 +82,6 @@ use intrinsics::Intrinsic;
 use ir::{Ir, Value};
 use jitter::Jitter;
 use warp_groups::Group;
-pub(crate) use warp_groups::{registers_at_start, sets_registers};
 
 type Result<T> = std::result::Result<T, CodegenError>;
 

@@ -105,7 +105,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(arg, vec![value]);
         }
         self.region(region)?;
-        let yields = crate::analysis::control::yielded(func, region);
+        let yields = func.yielded(region);
         Ok(yields.iter().map(|&value| self.scalar(value)).collect())
     }
 
@@ -173,7 +173,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
     let args = &func.region(region).args;
     let half = args.len() / 2;
-    let yields = crate::analysis::control::yielded(func, region);
+    let yields = func.yielded(region);
     yields.iter().enumerate().all(|(index, &value)| {
         let Some(operation) = func.def_op(value) else { return false };
         let pair = [args[index], args[half + index]];

@@ -10,7 +10,6 @@ use kernel_core::ir::{Operation, ShapeOp, ValueId};
 use kernel_core::layout::{Dim, LinearLayout};
 
 use super::{Lower, Result};
-use crate::place::shape_of;
 
 impl Lower<'_, '_> {
     pub(super) fn shape(&mut self, operation: &Operation, op: &ShapeOp) -> Result<()> {
@@ -28,7 +27,7 @@ impl Lower<'_, '_> {
                 at
             }),
             ShapeOp::Broadcast { .. } => {
-                let sizes = shape_of(self.func, source);
+                let sizes = self.func.tile_shape(source);
                 self.map(result, |at| {
                     at.iter().zip(&sizes).map(|(&at, &size)| if size == 1 { 0 } else { at }).collect()
                 })
@@ -48,7 +47,7 @@ impl Lower<'_, '_> {
                 self.map(result, |at| at.iter().zip(&start).map(|(at, start)| at + start).collect())
             }
             ShapeOp::Reshape { .. } => {
-                let (sizes, shape) = (shape_of(self.func, source), shape_of(self.func, result));
+                let (sizes, shape) = (self.func.tile_shape(source), self.func.tile_shape(result));
                 self.map(result, |at| unflatten(flatten(&at, &shape), &sizes))
             }
         };

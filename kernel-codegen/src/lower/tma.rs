@@ -3,6 +3,7 @@
 //! One thread asks for them, box by box; the copies run beside the threads. What a copy needs to know of the tensor
 //! is in its tensor map, a parameter of the kernel that the host has encoded.
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{DType, Func, GpuOp, Op, OpId, Operation, ParamId, StoreMode, ValueId};
 use kernel_core::layout::{Dim as Axis, LinearForm};
 use kernel_core::target::GROUP_WARPS;
@@ -10,7 +11,6 @@ use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::{Lower, Result, Value};
-use crate::analysis::control::for_each_op;
 use crate::boxes::{Boxes, boxes_within};
 use crate::check::AccessKind;
 use crate::error::CodegenError;
@@ -20,7 +20,7 @@ use kernel_core::backend::nvidia::TensorMap;
 /// The map that the copies of a tensor use; `None` if none copies it.
 pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {
     let mut first = None;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         if let Some((tensor, boxes)) = copied(func, id)
             && tensor == param
         {

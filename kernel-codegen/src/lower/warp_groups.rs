@@ -15,6 +15,7 @@
 //! - Outside of the groups all warps run the same, which may only be scalars, allocations, and assertions about
 //!   scalars, which end all threads together.
 
+use kernel_core::edit::walk_region;
 use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span};
 use kernel_core::layout::{Dim, LinearForm, WARP_SIZE};
 use kernel_llvm::AsmEffects;
@@ -23,12 +24,10 @@ use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::{Lower, Result};
-use crate::analysis::control::for_each_op;
+use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start, warp_groups_of};
 use crate::error::CodegenError;
-use kernel_core::target::{GROUP_WARPS, Target};
+use kernel_core::target::GROUP_WARPS;
 
-/// Numbers of registers are multiples of this.
-const UNIT_REGISTERS: u32 = 8;
 /// The numbers of registers that a group may ask for.
 const MIN_REGISTERS: u32 = 24;
 /// Barriers of threads that a block has; number 0 is that of all threads.
@@ -56,24 +55,6 @@ impl Group {
     }
 }
 
-/// The `warp_groups` of a kernel, if it has one.
-pub(super) fn warp_groups_of(func: &Func) -> Option<&Operation> {
-    let ops = &func.region(func.body).ops;
-    ops.iter().map(|&id| func.op(id)).find(|operation| matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. })))
-}
-
-/// Whether a group changes its number of registers, which ptxas honours in blocks that have a multiprocessor alone.
-pub(crate) fn sets_registers(func: &Func) -> bool {
-    let op = warp_groups_of(func).map(|operation| &operation.op);
-    matches!(op, Some(Op::Gpu(GpuOp::WarpGroups { registers, .. })) if registers.iter().any(|&count| count > 0))
-}
-
-/// Registers of each thread when a block of so many warps starts, if it has a multiprocessor alone.
-pub(crate) fn registers_at_start(target: Target, warps: u32) -> u32 {
-    let all = target.multiprocessor().registers / (warps.max(1) * WARP_SIZE);
-    all.min(255) / UNIT_REGISTERS * UNIT_REGISTERS
-}
-
 /// The groups in order, and the regions that they run.
 fn groups_of(operation: &Operation) -> Vec<(Group, RegionId)> {
     let Op::Gpu(GpuOp::WarpGroups { warps, .. }) = &operation.op else { return Vec::new() };
@@ -98,7 +79,7 @@ pub(super) fn arrivals(func: &Func, alloc: OpId) -> Result<u32> {
     let mut found: Option<u32> = None;
     let mut differ = None;
     for (group, region) in groups_of(operation) {
-        for_each_op(func, region, &mut |id| {
+        walk_region(func, region, &mut |id| {
             let arrival = func.op(id);
             if arrival.op == Op::Gpu(GpuOp::BarrierArrive) && arrival.operands[0] == barrier {
                 let count = if arrival.operands.len() > 2 { 1 } else { group.arrivals() };
@@ -223,7 +204,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let changes = registers.iter().any(|&count| count > 0);
         for ((group, _), &count) in groups.iter().zip(registers) {
             let count = u32::from(count);
-            let fits = count >= MIN_REGISTERS && count.is_multiple_of(UNIT_REGISTERS);
+            let fits = count >= MIN_REGISTERS && count.is_multiple_of(REGISTER_UNIT);
             if changes && (!fits || !group.warps.is_multiple_of(GROUP_WARPS)) {
                 return refuse(operation.span, "a number of registers that no group of four warps can have");
             }
@@ -252,7 +233,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     fn check_group(&self, group: Group, region: RegionId) -> Result<()> {
         let mut wrong = None;
-        for_each_op(self.func, region, &mut |id| {
+        walk_region(self.func, region, &mut |id| {
             let operation = self.func.op(id);
             let is_assertion = matches!(operation.op, Op::Control(ControlOp::Assert { .. }));
             let what = if is_assertion {

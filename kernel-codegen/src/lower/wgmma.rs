@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 
+use kernel_core::edit::walk_region;
 use kernel_core::ir::{CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_columns, wgmma_operand};
 use kernel_llvm::AsmEffects;
@@ -27,10 +28,9 @@ use super::shape::register_coordinates;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::analysis::accumulators::Bank;
-use crate::analysis::control::for_each_op;
 use crate::dot::{GROUP_ROWS, Kind, product_kind};
 use crate::error::CodegenError;
-use kernel_core::passes::util::constant;
+use kernel_core::ir::known::constant;
 
 /// The rows between the two halves of a fragment.
 pub(super) const HALF_ROWS: u32 = 8;
@@ -337,7 +337,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 pub(super) fn is_overwritten(func: &Func, operation: &Operation, arg: ValueId) -> bool {
     let body = operation.regions[0];
     let mut users = Vec::new();
-    for_each_op(func, body, &mut |id| {
+    walk_region(func, body, &mut |id| {
         let uses = func.op(id).operands.iter().filter(|operand| **operand == arg).count();
         users.extend(std::iter::repeat_n(id, uses));
     });

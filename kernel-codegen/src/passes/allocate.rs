@@ -22,8 +22,6 @@ use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, Op, OpId, RegionId, Val
 use kernel_core::layout::LinearLayout;
 use kernel_core::target::{BARRIER_BYTES, SWIZZLE_ALIGNMENT};
 
-use crate::place::shape_of;
-
 /// The alignment of all others: that of a tensor copy.
 const PLAIN_ALIGNMENT: u32 = 128;
 
@@ -219,7 +217,7 @@ impl Order {
 
 /// The dimensions of a view that its layout covers, and the slots before them.
 pub(crate) fn slots(func: &Func, view: ValueId) -> (Vec<u32>, Vec<u32>) {
-    let shape = shape_of(func, view);
+    let shape = func.tile_shape(view);
     let covered = layout(func, view).map_or(shape.len(), |layout| layout.tile_shape().len()).min(shape.len());
     let (outer, inner) = shape.split_at(shape.len() - covered);
     (outer.to_vec(), inner.to_vec())

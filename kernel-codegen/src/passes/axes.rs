@@ -13,7 +13,6 @@
 use kernel_core::ir::{Func, Op, Operation, ShapeOp};
 use kernel_core::layout::LinearLayout;
 
-use crate::place::shape_of;
 use crate::place::transfer::inverse;
 
 /// For each dimension of the shared memory, the dimension of the block. Leading dimensions of one element may be left
@@ -40,7 +39,7 @@ impl Axes {
                 perm.iter().map(|&axis| self.of.get(usize::from(axis)).copied()).collect::<Option<_>>()?
             }
             ShapeOp::Reshape { .. } => {
-                let (from, to) = (shape_of(func, operation.operands[0]), shape_of(func, operation.results[0]));
+                let (from, to) = (func.tile_shape(operation.operands[0]), func.tile_shape(operation.results[0]));
                 let dropped = from.len().checked_sub(to.len())?;
                 let in_order = self.of.iter().copied().eq(self.dropped()..self.rank);
                 let drops_ones = from[..dropped].iter().all(|&size| size == 1) && from[dropped..] == to;
@@ -91,7 +90,6 @@ impl Axes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::control::for_each_op;
     use kernel_core::layout::{SwizzleWidth, nvmma_shared};
     use kernel_core::text::parse;
 
@@ -107,7 +105,7 @@ mod tests {
         );
         let func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let mut axes = Some(Axes::all(block.split(',').count()));
-        for_each_op(&func, func.body, &mut |id| {
+        kernel_core::edit::walk(&func, &mut |id| {
             let operation = func.op(id);
             if matches!(operation.op, Op::Shape(_)) {
                 axes = axes.as_ref().and_then(|axes| axes.after(&func, operation));

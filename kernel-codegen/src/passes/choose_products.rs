@@ -17,13 +17,17 @@
 //! The pass runs on the bound kernel. Placement then gives the operands layouts in which the instruction finds them,
 //! everybody else reads what is written here, and the verifier says so where the two do not fit.
 
-use kernel_core::ir::{DType, DotInstruction, DotOp, ElementwiseOp, FloatFlags, Func, Op, OpId, RegionId};
+use kernel_core::edit::{Cursor, Result};
+use kernel_core::ir::{DType, DotInstruction, DotOp, Func, Op, OpId, RegionId};
 
 use crate::dot::{GROUP_ROWS, Kind, MAX_COLUMNS, Problem, WARP_TILE};
 use kernel_core::target::{GROUP_WARPS, Target};
 
 /// Runs the pass on all regions of a bound kernel.
-pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) {
+///
+/// # Errors
+/// If the pass writes an operation that breaks a type rule, which is a mistake in it.
+pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) -> Result<()> {
     let machine = Machine { target, num_warps };
     for index in 0..func.regions.len() {
         let region = RegionId::new(index as u32);
@@ -33,7 +37,7 @@ pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) {
             if let Some(problem) = Problem::of(func, func.op(id)) {
                 let choice = machine.choose(&problem);
                 if choice.factors == Factors::Halves {
-                    widen(func, id, &mut out);
+                    widen(func, id, &mut out)?;
                 }
                 if let Op::Dot(DotOp::Dot { by, .. }) = &mut func.ops[id.index()].op {
                     *by = Some(choice.instruction);
@@ -43,6 +47,7 @@ pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) {
         }
         func.regions[region.index()].ops = out;
     }
+    Ok(())
 }
 
 /// In which dtype factors are multiplied.
@@ -115,15 +120,13 @@ impl Machine {
 }
 
 /// Converts the factors of a product to f16.
-fn widen(func: &mut Func, id: OpId, out: &mut Vec<OpId>) {
+fn widen(func: &mut Func, id: OpId, out: &mut Vec<OpId>) -> Result<()> {
     let (operands, span) = (func.op(id).operands.clone(), func.op(id).span);
     for (place, value) in operands.into_iter().enumerate().take(2) {
-        let ty = func.ty(value).with_dt(DType::F16);
-        let cast = Op::Elementwise(ElementwiseOp::Cast { to: DType::F16.into() });
-        let cast = func.new_op(cast, vec![value], vec![ty], Vec::new(), FloatFlags::default(), span);
-        func.ops[id.index()].operands[place] = func.op(cast).results[0];
-        out.push(cast);
+        let half = Cursor::new(func, out, "choose_products").at(span).cast(value, DType::F16)?;
+        func.ops[id.index()].operands[place] = half;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -24,16 +24,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kernel_core::edit::{Cursor, Result};
 use kernel_core::ir::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, CreateOp, DType, DescOp, Dim, Elem, ElementwiseOp, EvictionPolicy,
-    FloatFlags, Func, Literal, MemOrder, MemScope, MemoryOp, Op, OpId, ParamId, ParamKind, RegionId, ShapeOp, Span, Ty,
-    ValueId, result_types,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CreateOp, DType, DescOp, Dim, Elem, EvictionPolicy, Func, Literal,
+    MemOrder, MemScope, MemoryOp, Op, OpId, ParamId, ParamKind, RegionId, ShapeOp, Span, Ty, ValueId,
 };
 
 use crate::check::{Access, AccessKind, Class};
 
 /// Expands the operations of all descriptors but those in `copied`. Returns the accesses of all, in program order.
-pub(crate) fn expand(func: &mut Func, copied: &BTreeSet<ParamId>) -> Vec<Access> {
+///
+/// # Errors
+/// If an operation that is put in breaks a type rule, which is a mistake in this module.
+pub(crate) fn expand(func: &mut Func, copied: &BTreeSet<ParamId>) -> Result<Vec<Access>> {
     let mut expansion = Expansion { func, tensors: BTreeMap::new(), out: Vec::new(), accesses: Vec::new() };
     for index in 0..expansion.func.params.len() {
         let id = ParamId::new(index as u32);
@@ -41,8 +44,8 @@ pub(crate) fn expand(func: &mut Func, copied: &BTreeSet<ParamId>) -> Vec<Access>
             expansion.open(id);
         }
     }
-    expansion.region(expansion.func.body);
-    expansion.accesses
+    expansion.region(expansion.func.body)?;
+    Ok(expansion.accesses)
 }
 
 /// A tensor whose descriptor has become a pointer.
@@ -110,19 +113,20 @@ impl Expansion<'_> {
         self.func.param(id).value
     }
 
-    fn region(&mut self, region: RegionId) {
+    fn region(&mut self, region: RegionId) -> Result<()> {
         let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
         let outer = std::mem::take(&mut self.out);
         for id in ops {
             for inner in self.func.op(id).regions.clone() {
-                self.region(inner);
+                self.region(inner)?;
             }
             match self.target(id) {
-                Some((op, tensor)) => self.operation(id, &op, &tensor),
+                Some((op, tensor)) => self.operation(id, &op, &tensor)?,
                 None => self.out.push(id),
             }
         }
         self.func.regions[region.index()].ops = std::mem::replace(&mut self.out, outer);
+        Ok(())
     }
 
     /// The operation, if it is one of a tensor that has become a pointer. Notes the accesses of all tensors.
@@ -140,91 +144,91 @@ impl Expansion<'_> {
         Some((op.clone(), self.tensors.get(&param)?.clone()))
     }
 
-    fn operation(&mut self, id: OpId, op: &DescOp, tensor: &Tensor) {
+    fn operation(&mut self, id: OpId, op: &DescOp, tensor: &Tensor) -> Result<()> {
         let operation = self.func.op(id).clone();
         let (span, operands) = (operation.span, operation.operands.as_slice());
         match op {
             DescOp::DescLoad => {
-                let (pointers, mask) = self.block(tensor, &operands[1..], span);
-                self.load(id, tensor, pointers, mask, span);
+                let (pointers, mask) = self.block(tensor, &operands[1..], span)?;
+                self.load(id, tensor, pointers, mask, span)
             }
             DescOp::DescGather => {
-                let (pointers, mask) = self.rows(tensor, operands[1], operands[2], span);
-                self.load(id, tensor, pointers, mask, span);
+                let (pointers, mask) = self.rows(tensor, operands[1], operands[2], span)?;
+                self.load(id, tensor, pointers, mask, span)
             }
             DescOp::DescStore => {
-                let (pointers, mask) = self.block(tensor, &operands[2..], span);
-                self.store(pointers, operands[1], mask, span);
+                let (pointers, mask) = self.block(tensor, &operands[2..], span)?;
+                self.store(pointers, operands[1], mask, span)
             }
             DescOp::DescScatter => {
-                let (pointers, mask) = self.rows(tensor, operands[2], operands[3], span);
-                self.store(pointers, operands[1], mask, span);
+                let (pointers, mask) = self.rows(tensor, operands[2], operands[3], span)?;
+                self.store(pointers, operands[1], mask, span)
             }
             DescOp::DescReduce { op } => {
-                let (pointers, mask) = self.block(tensor, &operands[2..], span);
-                self.combine(*op, pointers, operands[1], mask, span);
+                let (pointers, mask) = self.block(tensor, &operands[2..], span)?;
+                self.combine(*op, pointers, operands[1], mask, span)
             }
         }
     }
 
     /// The addresses of the block at these coordinates, and which of them are in the tensor.
-    fn block(&mut self, tensor: &Tensor, coordinates: &[ValueId], span: Span) -> (ValueId, ValueId) {
+    fn block(&mut self, tensor: &Tensor, coordinates: &[ValueId], span: Span) -> Result<(ValueId, ValueId)> {
         let mut first = tensor.first;
         let mut dims = Vec::new();
         for (axis, &coordinate) in coordinates.iter().enumerate() {
-            first = self.moved(first, coordinate, tensor.strides.get(axis).copied(), span);
+            first = self.moved(first, coordinate, tensor.strides.get(axis).copied(), span)?;
             let size = tensor.block[axis];
             if size == 1 {
                 dims.push(Along { index: coordinate, offset: None });
                 continue;
             }
-            let lanes = self.lanes(size, span);
-            let start = self.splat(coordinate, &[size], span);
-            let index = self.binary(BinaryOp::Add, start, lanes, span);
-            let offset = self.offsets(lanes, size, tensor.strides.get(axis).copied(), span);
+            let lanes = self.lanes(size, span)?;
+            let start = self.splat(coordinate, &[size], span)?;
+            let index = self.binary(BinaryOp::Add, start, lanes, span)?;
+            let offset = self.offsets(lanes, size, tensor.strides.get(axis).copied(), span)?;
             dims.push(Along { index, offset: Some(offset) });
         }
         self.addresses(tensor, &tensor.block, first, &dims, span)
     }
 
     /// The same for some rows of a matrix, from a column on.
-    fn rows(&mut self, tensor: &Tensor, rows: ValueId, column: ValueId, span: Span) -> (ValueId, ValueId) {
+    fn rows(&mut self, tensor: &Tensor, rows: ValueId, column: ValueId, span: Span) -> Result<(ValueId, ValueId)> {
         let count = self.func.ty(rows).shape.first().and_then(Dim::as_const).unwrap_or(1);
         let columns = tensor.block.last().copied().unwrap_or(1);
-        let first = self.moved(tensor.first, column, None, span);
-        let row_offsets = self.offsets(rows, count, tensor.strides.first().copied(), span);
+        let first = self.moved(tensor.first, column, None, span)?;
+        let row_offsets = self.offsets(rows, count, tensor.strides.first().copied(), span)?;
         let mut dims = vec![Along { index: rows, offset: Some(row_offsets) }];
         if columns == 1 {
             dims.push(Along { index: column, offset: None });
         } else {
-            let lanes = self.lanes(columns, span);
-            let start = self.splat(column, &[columns], span);
-            let index = self.binary(BinaryOp::Add, start, lanes, span);
-            let offset = self.offsets(lanes, columns, None, span);
+            let lanes = self.lanes(columns, span)?;
+            let start = self.splat(column, &[columns], span)?;
+            let index = self.binary(BinaryOp::Add, start, lanes, span)?;
+            let offset = self.offsets(lanes, columns, None, span)?;
             dims.push(Along { index, offset: Some(offset) });
         }
         self.addresses(tensor, &[count, columns], first, &dims, span)
     }
 
     /// A scalar pointer moved along a dimension.
-    fn moved(&mut self, pointer: ValueId, by: ValueId, stride: Option<ValueId>, span: Span) -> ValueId {
-        let wide = self.one(Op::cast(DType::I64), &[by], span);
+    fn moved(&mut self, pointer: ValueId, by: ValueId, stride: Option<ValueId>, span: Span) -> Result<ValueId> {
+        let wide = self.one(Op::cast(DType::I64), &[by], span)?;
         let distance = match stride {
-            Some(stride) => self.binary(BinaryOp::Mul, wide, stride, span),
+            Some(stride) => self.binary(BinaryOp::Mul, wide, stride, span)?,
             None => wide,
         };
-        self.one(MemoryOp::AddPtr.into(), &[pointer, distance], span)
+        self.one(MemoryOp::AddPtr, &[pointer, distance], span)
     }
 
     /// Distances (i64) of elements that are numbered along a dimension.
-    fn offsets(&mut self, numbers: ValueId, size: i64, stride: Option<ValueId>, span: Span) -> ValueId {
-        let wide = self.one(Op::cast(DType::I64), &[numbers], span);
+    fn offsets(&mut self, numbers: ValueId, size: i64, stride: Option<ValueId>, span: Span) -> Result<ValueId> {
+        let wide = self.one(Op::cast(DType::I64), &[numbers], span)?;
         match stride {
             Some(stride) => {
-                let strides = self.splat(stride, &[size], span);
+                let strides = self.splat(stride, &[size], span)?;
                 self.binary(BinaryOp::Mul, wide, strides, span)
             }
-            None => wide,
+            None => Ok(wide),
         }
     }
 
@@ -236,113 +240,101 @@ impl Expansion<'_> {
         first: ValueId,
         dims: &[Along],
         span: Span,
-    ) -> (ValueId, ValueId) {
-        let mut pointers = self.splat(first, shape, span);
+    ) -> Result<(ValueId, ValueId)> {
+        let mut pointers = self.splat(first, shape, span)?;
         let mut mask: Option<ValueId> = None;
         for (axis, along) in dims.iter().enumerate() {
-            let inside = self.inside(along.index, tensor.shape[axis], span);
-            let inside = self.spread(inside, axis, shape, span);
+            let inside = self.inside(along.index, tensor.shape[axis], span)?;
+            let inside = self.spread(inside, axis, shape, span)?;
             mask = Some(match mask {
-                Some(mask) => self.binary(BinaryOp::And, mask, inside, span),
+                Some(mask) => self.binary(BinaryOp::And, mask, inside, span)?,
                 None => inside,
             });
             if let Some(offset) = along.offset {
-                let offset = self.spread(offset, axis, shape, span);
-                pointers = self.one(MemoryOp::AddPtr.into(), &[pointers, offset], span);
+                let offset = self.spread(offset, axis, shape, span)?;
+                pointers = self.one(MemoryOp::AddPtr, &[pointers, offset], span)?;
             }
         }
         let mask = match mask {
             Some(mask) => mask,
             None => {
-                let yes = self.one(Op::constant(Literal::Bool(true), DType::Bool), &[], span);
-                self.splat(yes, shape, span)
+                let yes = self.one(Op::constant(Literal::Bool(true), DType::Bool), &[], span)?;
+                self.splat(yes, shape, span)?
             }
         };
-        (pointers, mask)
+        Ok((pointers, mask))
     }
 
     /// `0 <= index < size`
-    fn inside(&mut self, index: ValueId, size: ValueId, span: Span) -> ValueId {
+    fn inside(&mut self, index: ValueId, size: ValueId, span: Span) -> Result<ValueId> {
         let shape: Vec<i64> = self.func.ty(index).dims().unwrap_or_default();
-        let zero = self.one(Op::i32(0), &[], span);
-        let zero = self.splat(zero, &shape, span);
-        let size = self.one(Op::cast(DType::I32), &[size], span);
-        let size = self.splat(size, &shape, span);
-        let low = self.one(Op::compare(CmpOp::Ge), &[index, zero], span);
-        let high = self.one(Op::compare(CmpOp::Lt), &[index, size], span);
+        let zero = self.one(Op::i32(0), &[], span)?;
+        let zero = self.splat(zero, &shape, span)?;
+        let size = self.one(Op::cast(DType::I32), &[size], span)?;
+        let size = self.splat(size, &shape, span)?;
+        let low = self.one(Op::compare(CmpOp::Ge), &[index, zero], span)?;
+        let high = self.one(Op::compare(CmpOp::Lt), &[index, size], span)?;
         self.binary(BinaryOp::And, low, high, span)
     }
 
     /// A scalar, or a tile along `axis`, repeated in `shape`.
-    fn spread(&mut self, value: ValueId, axis: usize, shape: &[i64], span: Span) -> ValueId {
+    fn spread(&mut self, value: ValueId, axis: usize, shape: &[i64], span: Span) -> Result<ValueId> {
         if self.func.ty(value).is_scalar() {
             return self.splat(value, shape, span);
         }
         let mut value = value;
         for other in 0..shape.len() {
             if other != axis {
-                value = self.one(ShapeOp::ExpandDims { axis: other as u8 }.into(), &[value], span);
+                value = self.one(ShapeOp::ExpandDims { axis: other as u8 }, &[value], span)?;
             }
         }
         if self.func.ty(value).dims().as_deref() == Some(shape) {
-            return value;
+            return Ok(value);
         }
-        self.one(ShapeOp::Broadcast { shape: dims(shape) }.into(), &[value], span)
+        self.one(ShapeOp::Broadcast { shape: dims(shape) }, &[value], span)
     }
 
-    fn load(&mut self, id: OpId, tensor: &Tensor, pointers: ValueId, mask: ValueId, span: Span) {
+    fn load(&mut self, id: OpId, tensor: &Tensor, pointers: ValueId, mask: ValueId, span: Span) -> Result<()> {
+        let mut cursor = self.cursor(span);
         let mut operands = vec![pointers, mask];
         if tensor.pads_with_nan {
-            let nan = self.one(Op::constant(Literal::float(f64::NAN), tensor.dtype), &[], span);
-            let shape = self.func.ty(pointers).dims().unwrap_or_default();
-            operands.push(self.splat(nan, &shape, span));
+            let nan = cursor.constant(Literal::float(f64::NAN), tensor.dtype)?;
+            operands.push(cursor.splat_like(nan, pointers)?);
         }
         // The operation itself becomes the load, so that its result stays.
-        let load = &mut self.func.ops[id.index()];
-        load.op = MemoryOp::Load { cache: CacheModifier::Default, eviction: EvictionPolicy::Normal }.into();
-        load.operands = operands;
-        self.out.push(id);
+        cursor.turn(id, MemoryOp::Load { cache: CacheModifier::Default, eviction: EvictionPolicy::Normal }, &operands)
     }
 
-    fn store(&mut self, pointers: ValueId, value: ValueId, mask: ValueId, span: Span) {
+    fn store(&mut self, pointers: ValueId, value: ValueId, mask: ValueId, span: Span) -> Result<()> {
         let op = MemoryOp::Store { cache: CacheModifier::Default, eviction: EvictionPolicy::Normal };
-        self.emit(op.into(), &[pointers, value, mask], span);
+        self.cursor(span).effect(op, &[pointers, value, mask]).map(|_| ())
     }
 
-    fn combine(&mut self, op: AtomicOp, pointers: ValueId, value: ValueId, mask: ValueId, span: Span) {
+    fn combine(&mut self, op: AtomicOp, pointers: ValueId, value: ValueId, mask: ValueId, span: Span) -> Result<()> {
         let op = MemoryOp::AtomicRmw { op, order: MemOrder::Relaxed, scope: MemScope::Device };
-        self.emit(op.into(), &[pointers, value, mask], span);
+        self.cursor(span).op(op, &[pointers, value, mask], &[]).map(|_| ())
     }
 
-    // Operations
-
-    fn emit(&mut self, op: Op, operands: &[ValueId], span: Span) -> OpId {
-        let tys = result_types(self.func, &op, operands, &[]).unwrap_or_else(|e| unreachable!("{op:?}: {e}"));
-        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), span);
-        self.out.push(id);
-        id
+    fn cursor(&mut self, span: Span) -> Cursor<'_> {
+        Cursor::new(&mut *self.func, &mut self.out, "descriptors").at(span)
     }
 
-    fn one(&mut self, op: Op, operands: &[ValueId], span: Span) -> ValueId {
-        let id = self.emit(op, operands, span);
-        self.func.op(id).results[0]
+    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], span: Span) -> Result<ValueId> {
+        self.cursor(span).value(op, operands)
     }
 
-    fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId, span: Span) -> ValueId {
-        self.one(Op::Elementwise(ElementwiseOp::Binary { op }), &[a, b], span)
+    fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId, span: Span) -> Result<ValueId> {
+        self.cursor(span).binary(op, a, b)
     }
 
     /// `0..size`
-    fn lanes(&mut self, size: i64, span: Span) -> ValueId {
-        self.one(CreateOp::Arange { lo: Dim::Const(0), hi: Dim::Const(size) }.into(), &[], span)
+    fn lanes(&mut self, size: i64, span: Span) -> Result<ValueId> {
+        self.one(CreateOp::Arange { lo: Dim::Const(0), hi: Dim::Const(size) }, &[], span)
     }
 
     /// A scalar repeated; itself if the shape is that of a scalar.
-    fn splat(&mut self, scalar: ValueId, shape: &[i64], span: Span) -> ValueId {
-        match shape {
-            [] => scalar,
-            shape => self.one(CreateOp::Splat { shape: dims(shape) }.into(), &[scalar], span),
-        }
+    fn splat(&mut self, scalar: ValueId, shape: &[i64], span: Span) -> Result<ValueId> {
+        self.cursor(span).splat(scalar, dims(shape))
     }
 }
 

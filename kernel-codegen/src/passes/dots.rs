@@ -24,9 +24,9 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::{Cursor, Result as Edit, ops_in_order};
 use kernel_core::ir::{
-    DType, DescOp, Dim, DotInstruction, DotOp, DotPrecision, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId,
-    Op, OpId, RegionId, ShapeOp, Span, Ty, ValueId,
+    DType, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, Op, OpId, RegionId, ShapeOp, ValueId,
 };
 use kernel_core::layout::{
     Conversion, Dim as Axis, LinearLayout, Operand, SwizzleWidth, convert, matrix_access, nvmma_shared,
@@ -41,9 +41,13 @@ use crate::error::CodegenError;
 /// If a product is not what its instruction computes, which is a mistake of this crate.
 pub(crate) fn run(func: &mut Func) -> Result<(), CodegenError> {
     let body = func.body;
-    let mut pass = Dots { func, factors: BTreeSet::new() };
-    pass.collect(body);
-    pass.region(body)
+    let mut factors = BTreeSet::new();
+    for id in ops_in_order(func) {
+        if let Op::Dot(DotOp::Dot { .. }) = func.op(id).op {
+            factors.extend(&func.op(id).operands[..2]);
+        }
+    }
+    Dots { func, factors }.region(body)
 }
 
 struct Dots<'f> {
@@ -53,19 +57,6 @@ struct Dots<'f> {
 }
 
 impl Dots<'_> {
-    /// Notes the factors of all products.
-    fn collect(&mut self, region: RegionId) {
-        for id in self.func.region(region).ops.clone() {
-            let operation = self.func.op(id);
-            if let Op::Dot(DotOp::Dot { .. }) = operation.op {
-                self.factors.extend(&operation.operands[..2]);
-            }
-            for inner in operation.regions.clone() {
-                self.collect(inner);
-            }
-        }
-    }
-
     fn region(&mut self, region: RegionId) -> Result<(), CodegenError> {
         let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
         let mut out = Vec::with_capacity(ops.len());
@@ -77,12 +68,12 @@ impl Dots<'_> {
             let replaced = match &operation.op {
                 &Op::Dot(DotOp::Dot { precision, by: Some(DotInstruction::Wgmma { columns }) }) => {
                     let span = operation.span;
-                    let replaced = self.by_warp_groups(id, precision, columns, &mut out);
+                    let replaced = self.by_warp_groups(id, precision, columns, &mut out)?;
                     let unfit = || CodegenError::internal(self.func, span, "dots", "`wgmma` cannot read a factor");
                     Some(replaced.ok_or_else(unfit)?)
                 }
                 Op::Shape(ShapeOp::ConvertLayout) if self.factors.contains(&operation.results[0]) => {
-                    self.by_matrices(id, &mut out)
+                    self.by_matrices(id, &mut out)?
                 }
                 Op::Create(_)
                 | Op::Elementwise(_)
@@ -102,62 +93,69 @@ impl Dots<'_> {
     }
 
     /// A product by `wgmma` of so many columns: its factors go to shared memory.
-    fn by_warp_groups(&mut self, id: OpId, precision: DotPrecision, columns: u32, out: &mut Vec<OpId>) -> Option<()> {
-        let operation = self.func.op(id).clone();
-        let &[a, b, acc] = operation.operands.as_slice() else { return None };
-        let (result, span) = (operation.results[0], operation.span);
-        let left_stays = self.is_left_operand(a, acc);
-        let mut stores = Vec::new();
-        let left = if left_stays { a } else { self.allocate(a, (Operand::A, GROUP_ROWS), span, out, &mut stores)? };
-        let right = self.allocate(b, (Operand::B, columns), span, out, &mut stores)?;
-        self.effect(GpuOp::Barrier, vec![], span, out);
-        for (view, value) in stores {
-            self.effect(GpuOp::SharedStore, vec![view, value], span, out);
+    fn by_warp_groups(
+        &mut self,
+        id: OpId,
+        precision: DotPrecision,
+        columns: u32,
+        out: &mut Vec<OpId>,
+    ) -> Edit<Option<()>> {
+        let &[a, b, acc] = self.func.op(id).operands.as_slice() else { return Ok(None) };
+        let left = (!self.is_left_operand(a, acc)).then(|| self.shared(a, Operand::A, GROUP_ROWS));
+        let right = self.shared(b, Operand::B, columns);
+        let (None | Some(Some(_)), Some(right)) = (&left, right) else { return Ok(None) };
+        let mut cursor = self.cursor(id, out);
+        let left = left.flatten().map(|left| view(&mut cursor, a, &left)).transpose()?;
+        let right = view(&mut cursor, b, &right)?;
+        cursor.effect(GpuOp::Barrier, &[])?;
+        if let Some(left) = left {
+            cursor.effect(GpuOp::SharedStore, &[left, a])?;
         }
-        self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, out);
-        self.effect(GpuOp::Barrier, vec![], span, out);
-        let (ty, layout) = (self.func.ty(acc).clone(), self.func.value(acc).layout);
-        let product = self.value(GpuOp::Wgmma { precision }, vec![left, right, acc], ty, layout, span, out);
+        cursor.effect(GpuOp::SharedStore, &[right, b])?;
+        cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
+        cursor.effect(GpuOp::Barrier, &[])?;
+        let product = cursor.like(GpuOp::Wgmma { precision }, &[left.unwrap_or(a), right, acc], acc)?;
         // The product's own operation becomes the wait, so that its result keeps its users.
-        let wait = &mut self.func.ops[id.index()];
-        wait.op = Op::Gpu(GpuOp::WgmmaWait { pending: 0 });
-        wait.operands = vec![product];
-        debug_assert_eq!(wait.results, [result]);
-        out.push(id);
-        Some(())
+        cursor.turn(id, GpuOp::WgmmaWait { pending: 0 }, &[product])?;
+        Ok(Some(()))
     }
 
     /// A factor that has to change threads for `mma.sync`: it is read from shared memory by `ldmatrix`.
-    fn by_matrices(&mut self, id: OpId, out: &mut Vec<OpId>) -> Option<()> {
-        let operation = self.func.op(id).clone();
-        let (source, result, span) = (operation.operands[0], operation.results[0], operation.span);
-        let bits = self.dtype(source)?.bytes() * 8;
-        let (from, to) = (self.layout(source)?.clone(), self.layout(result)?.clone());
-        if !matches!(convert(&from, &to, bits), Ok(Conversion::SharedMemory(_))) {
+    fn by_matrices(&mut self, id: OpId, out: &mut Vec<OpId>) -> Edit<Option<()>> {
+        let operation = self.func.op(id);
+        let (source, result) = (operation.operands[0], operation.results[0]);
+        let Some(shared) = self.read_by_matrices(source, result) else { return Ok(None) };
+        let mut cursor = self.cursor(id, out);
+        let view = view(&mut cursor, source, &shared)?;
+        cursor.effect(GpuOp::Barrier, &[])?;
+        cursor.effect(GpuOp::SharedStore, &[view, source])?;
+        cursor.effect(GpuOp::Barrier, &[])?;
+        cursor.turn(id, GpuOp::SharedLoad, &[view])?;
+        Ok(Some(()))
+    }
+
+    /// How a tile lies in shared memory on its way to another layout, if `ldmatrix` can read it there.
+    fn read_by_matrices(&self, source: ValueId, result: ValueId) -> Option<Shared> {
+        let dtype = self.dtype(source)?;
+        let bits = dtype.bytes() * 8;
+        let (from, to) = (self.func.layout(source)?, self.func.layout(result)?);
+        if !matches!(convert(from, to, bits), Ok(Conversion::SharedMemory(_))) {
             return None;
         }
-        let shape = from.tile_shape();
-        let shared = shared_layout(&from, &shape, bits)?;
-        let by_matrices = |transposed| matches!(matrix_access(&to, &shared, bits, transposed), Ok(Some(_)));
-        if !by_matrices(false) && !by_matrices(true) {
-            return None;
-        }
-        let view = self.view(source, &shared, span, out)?;
-        self.effect(GpuOp::Barrier, vec![], span, out);
-        self.effect(GpuOp::SharedStore, vec![view, source], span, out);
-        self.effect(GpuOp::Barrier, vec![], span, out);
-        let load = &mut self.func.ops[id.index()];
-        load.op = Op::Gpu(GpuOp::SharedLoad);
-        load.operands = vec![view];
-        debug_assert_eq!(load.results, [result]);
-        out.push(id);
-        Some(())
+        let layout = shared_layout(from, &from.tile_shape(), bits)?;
+        let by_matrices = |transposed| matches!(matrix_access(to, &layout, bits, transposed), Ok(Some(_)));
+        (by_matrices(false) || by_matrices(true)).then_some(Shared { layout, dtype })
+    }
+
+    fn cursor<'e>(&'e mut self, of: OpId, out: &'e mut Vec<OpId>) -> Cursor<'e> {
+        let span = self.func.op(of).span;
+        Cursor::new(self.func, out, "dots").at(span)
     }
 
     /// Whether `a` lies in the threads as `wgmma` reads it from registers: the rows of its lanes and warps are those of
     /// the accumulator.
     fn is_left_operand(&self, a: ValueId, acc: ValueId) -> bool {
-        let (Some(left), Some(sum)) = (self.layout(a), self.layout(acc)) else { return false };
+        let (Some(left), Some(sum)) = (self.func.layout(a), self.func.layout(acc)) else { return false };
         let Some(width) = self.dtype(a).map(|dtype| 4 / dtype.bytes().clamp(1, 4)) else { return false };
         let (rows, along) = (Axis::Axis(0), Axis::Axis(1));
         let same_rows =
@@ -167,31 +165,23 @@ impl Dots<'_> {
             && left.bases_along(Axis::Warp, along).iter().all(|&base| base == 0)
     }
 
-    /// Allocates shared memory for a factor of `wgmma`; the store is left for later.
-    fn allocate(
-        &mut self,
-        value: ValueId,
-        (operand, extent): (Operand, u32),
-        span: Span,
-        out: &mut Vec<OpId>,
-        stores: &mut Vec<(ValueId, ValueId)>,
-    ) -> Option<ValueId> {
-        let bits = self.dtype(value)?.bytes() * 8;
-        let from = self.layout(value)?.clone();
+    /// How a factor of `wgmma` lies in shared memory, of which an instruction reads so many rows or columns.
+    fn shared(&self, value: ValueId, operand: Operand, extent: u32) -> Option<Shared> {
+        let dtype = self.dtype(value)?;
+        let bits = dtype.bytes() * 8;
+        let from = self.func.layout(value)?;
         let shape = from.tile_shape();
         let (mn, k) = if operand == Operand::A { (0, 1) } else { (1, 0) };
         let across = extent.min(shape[usize::from(mn)]);
         // Only factors of 16 bits can be contiguous along M or N, and only where a row is as wide as a swizzle.
         let wide = SwizzleWidth::widest_for(across * bits / 8) != SwizzleWidth::None;
         // A block of a tensor lies as in memory, so that a tensor copy can put it there.
-        let contiguous = self.tensor_axis(value).map_or_else(|| is_contiguous(&from, mn, k), |axis| axis == mn);
+        let contiguous = self.tensor_axis(value).map_or_else(|| is_contiguous(from, mn, k), |axis| axis == mn);
         let along_mn = bits == 16 && wide && contiguous;
         let row = if along_mn { across } else { shape[usize::from(k)] };
         let width = SwizzleWidth::widest_for(row * bits / 8);
-        let shared = nvmma_shared(&shape, width, bits, along_mn == (mn == 0)).ok()?;
-        let view = self.view(value, &shared, span, out)?;
-        stores.push((view, value));
-        Some(view)
+        let layout = nvmma_shared(&shape, width, bits, along_mn == (mn == 0)).ok()?;
+        Some(Shared { layout, dtype })
     }
 
     /// The axis along which a block of a tensor is contiguous in memory; `None` for a tile that is none.
@@ -216,52 +206,21 @@ impl Dots<'_> {
         }
     }
 
-    /// An allocation for the tile `like`.
-    fn view(&mut self, like: ValueId, shared: &LinearLayout, span: Span, out: &mut Vec<OpId>) -> Option<ValueId> {
-        let dtype = Dt::Known(self.dtype(like)?);
-        let shape: Vec<Dim> = self.func.ty(like).shape.clone();
-        let layout = self.intern(shared);
-        let ty = Ty { elem: Elem::Shared(dtype), shape: shape.clone() };
-        Some(self.value(GpuOp::SharedAlloc { shape, dtype }, vec![], ty, Some(layout), span, out))
-    }
-
-    fn intern(&mut self, layout: &LinearLayout) -> LayoutId {
-        let layouts = &mut self.func.layouts;
-        let known = layouts.iter().position(|known| known == layout);
-        let index = known.unwrap_or_else(|| {
-            layouts.push(layout.clone());
-            layouts.len() - 1
-        });
-        LayoutId::new(index as u32)
-    }
-
-    fn effect(&mut self, op: GpuOp, operands: Vec<ValueId>, span: Span, out: &mut Vec<OpId>) {
-        out.push(self.func.new_op(Op::Gpu(op), operands, Vec::new(), Vec::new(), FloatFlags::default(), span));
-    }
-
-    fn value(
-        &mut self,
-        op: GpuOp,
-        operands: Vec<ValueId>,
-        ty: Ty,
-        layout: Option<LayoutId>,
-        span: Span,
-        out: &mut Vec<OpId>,
-    ) -> ValueId {
-        let id = self.func.new_op(Op::Gpu(op), operands, vec![ty], Vec::new(), FloatFlags::default(), span);
-        let value = self.func.op(id).results[0];
-        self.func.values[value.index()].layout = layout;
-        out.push(id);
-        value
-    }
-
-    fn layout(&self, value: ValueId) -> Option<&LinearLayout> {
-        self.func.value(value).layout.map(|id| &self.func.layouts[id.index()])
-    }
-
     fn dtype(&self, value: ValueId) -> Option<DType> {
         self.func.ty(value).dtype()
     }
+}
+
+/// How a tile lies in shared memory.
+struct Shared {
+    layout: LinearLayout,
+    dtype: DType,
+}
+
+/// Shared memory for a tile.
+fn view(cursor: &mut Cursor<'_>, tile: ValueId, shared: &Shared) -> Edit<ValueId> {
+    let (shape, layout) = (cursor.func.ty(tile).shape.clone(), cursor.func.intern(&shared.layout));
+    cursor.placed(GpuOp::SharedAlloc { shape, dtype: shared.dtype.into() }, &[], Some(layout))
 }
 
 /// Whether a thread holds more neighbours along `axis` than along `other`; none on either side counts for neither.

@@ -77,17 +77,16 @@ impl Unit {
 /// Passes over bound kernels.
 pub(crate) const BOUND: &[Pass<BoundFunc>] = &[
     Pass::needed("bounds_checks", |kernel, unit| {
-        unit.plan = checks(kernel.func_mut(), &unit.options);
+        unit.plan = checks(kernel.func_mut(), &unit.options)?;
         Ok(())
     }),
     Pass::needed("descriptors", |kernel, unit| {
         unit.copied = tensor_copies::choose(kernel.func(), unit.target, unit.options.tensor_copies);
-        unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied));
+        unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied)?);
         Ok(())
     }),
     Pass::needed("choose_products", |kernel, unit| {
-        choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps);
-        Ok(())
+        Ok(choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps)?)
     }),
     Pass::needed("clean_up", |kernel, unit| {
         let options = PassOptions { disabled: unit.options.disabled_passes.clone(), ..PassOptions::default() };
@@ -104,10 +103,7 @@ pub(crate) const PLACE: &str = "place";
 
 /// Passes over placed kernels.
 pub(crate) const PLACED: &[Pass<Placed>] = &[
-    Pass::optional("whole_trips", |kernel, _| {
-        let done = whole_trips::run(kernel.func_mut());
-        done.map_err(|error| CodegenError::internal(kernel.func(), Span::UNKNOWN, "whole_trips", error.message))
-    }),
+    Pass::optional("whole_trips", |kernel, _| Ok(whole_trips::run(kernel.func_mut())?)),
     Pass::needed("dots", |kernel, _| dots::run(kernel.func_mut())),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
         let (target, options) = (unit.target, &unit.options);
@@ -120,10 +116,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         }
         Ok(())
     }),
-    Pass::needed("tensor_copies", |kernel, _| {
-        tensor_copies::run(kernel.func_mut());
-        Ok(())
-    }),
+    Pass::needed("tensor_copies", |kernel, _| Ok(tensor_copies::run(kernel.func_mut())?)),
     Pass::needed("membar", |kernel, _| {
         membar::run(kernel.func_mut());
         Ok(())
@@ -195,12 +188,12 @@ fn broken(pass: &str, func: &Func, problems: &[Diagnostic]) -> CodegenError {
 }
 
 /// Keeps the accesses of a safe kernel inside their buffers.
-fn checks(func: &mut Func, options: &Options) -> CheckPlan {
+fn checks(func: &mut Func, options: &Options) -> Result<CheckPlan, CodegenError> {
     match func.safety {
-        Safety::Safe => check::insert(func, options.checks),
+        Safety::Safe => Ok(check::insert(func, options.checks)?),
         Safety::Unsafe => {
-            check::pointers::canonicalise(func);
-            CheckPlan::default()
+            check::pointers::canonicalise(func)?;
+            Ok(CheckPlan::default())
         }
     }
 }

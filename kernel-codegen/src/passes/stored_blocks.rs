@@ -7,15 +7,15 @@
 //! Divided kernels send blocks in pieces. Others send them whole, and no number of stages or warps makes room for such a
 //! block there; pointers need none.
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{DType, DescOp, Func, GpuOp, Op};
 
-use crate::analysis::control::for_each_op;
 use kernel_core::target::Target;
 
 /// What to do about the first block that the target's shared memory does not hold; `None` if it holds each of them.
 pub(crate) fn help(func: &Func, target: Target) -> Option<String> {
     let mut found = None;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let stores = matches!(
             operation.op,

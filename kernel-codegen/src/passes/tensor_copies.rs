@@ -34,13 +34,14 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
 use kernel_core::ir::{
-    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, LayoutId,
-    Op, OpId, Param, ParamId, ParamKind, RegionId, Span, StoreMode, Ty, ValueId,
+    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, FenceKind, Func, GpuOp, Op, OpId, Param, ParamId,
+    ParamKind, RegionId, Span, StoreMode, ValueId,
 };
+use kernel_core::layout::LinearLayout;
 
 use super::carry::{self, Site};
-use crate::analysis::control::for_each_op;
 use crate::boxes::{box_layout, boxes_of};
 use kernel_core::backend::nvidia::TensorCopies;
 use kernel_core::target::Target;
@@ -48,16 +49,18 @@ use kernel_core::target::Target;
 /// Addresses and strides of tensors that can be copied are multiples of this many bytes.
 const UNIT: u32 = 16;
 
+const PASS: &str = "tensor_copies";
+
 /// The parameters whose blocks are copied by the hardware.
 pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies) -> BTreeSet<ParamId> {
     if !target.has_tensor_copies() || copies == TensorCopies::Never {
         return BTreeSet::new();
     }
-    let uses = Uses::of(func);
+    let tensors = Tensors::of(func);
     let ids = (0..func.params.len()).map(|index| ParamId::new(index as u32));
     ids.filter(|&id| {
-        let useful = copies == TensorCopies::Always || uses.products.contains(&id);
-        useful && can_be_copied(func.param(id)) && uses.fit(func, id)
+        let useful = copies == TensorCopies::Always || tensors.products.contains(&id);
+        useful && can_be_copied(func.param(id)) && tensors.fit(func, id)
     })
     .collect()
 }
@@ -84,19 +87,19 @@ fn block_shape(block: &[Dim]) -> Option<Vec<u32>> {
 }
 
 /// What a kernel does with its tensors.
-struct Uses {
+struct Tensors {
     /// Operations of descriptors, with the operations that they are in.
     ops: Vec<(ParamId, OpId, Vec<Site>)>,
     /// Tensors that feed matrix products, and tensors that are stored to in kernels with products.
     products: BTreeSet<ParamId>,
 }
 
-impl Uses {
-    fn of(func: &Func) -> Uses {
-        let mut uses = Uses { ops: Vec::new(), products: BTreeSet::new() };
+impl Tensors {
+    fn of(func: &Func) -> Tensors {
+        let mut uses = Tensors { ops: Vec::new(), products: BTreeSet::new() };
         uses.region(func, func.body, &mut Vec::new());
         let mut factors = Vec::new();
-        for_each_op(func, func.body, &mut |id| {
+        walk(func, &mut |id| {
             if let Op::Dot(DotOp::Dot { .. }) = func.op(id).op {
                 factors.extend_from_slice(&func.op(id).operands[..2]);
             }
@@ -221,7 +224,7 @@ fn apart(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
     let mut inside: BTreeSet<ValueId> = BTreeSet::new();
     for &region in &func.op(innermost.owner).regions {
         inside.extend(&func.region(region).args);
-        for_each_op(func, region, &mut |id| inside.extend(&func.op(id).results));
+        walk_region(func, region, &mut |id| inside.extend(&func.op(id).results));
     }
     marked && loops.all(|(_, marked)| marked) && coordinates.iter().any(|coordinate| inside.contains(coordinate))
 }
@@ -232,17 +235,20 @@ fn in_warp_group(func: &Func, around: &[Site]) -> bool {
 }
 
 /// Copies what is loaded and stored through descriptors that are left.
-pub(crate) fn run(func: &mut Func) {
-    let sites: Vec<(OpId, Vec<Site>)> = Uses::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
+///
+/// # Errors
+/// If the pass writes an operation that breaks a type rule, which is a mistake in it.
+pub(crate) fn run(func: &mut Func) -> Result<()> {
+    let sites: Vec<(OpId, Vec<Site>)> = Tensors::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
     let mut pass = Copies { func, first: Vec::new(), pending: false };
     for (id, around) in sites {
         let op = pass.func.op(id).op.clone();
         match op {
-            Op::Desc(DescOp::DescLoad) => pass.load(id, &around),
-            Op::Desc(DescOp::DescStore) => pass.store(id, &around, StoreMode::Store),
+            Op::Desc(DescOp::DescLoad) => pass.load(id, &around)?,
+            Op::Desc(DescOp::DescStore) => pass.store(id, &around, StoreMode::Store)?,
             Op::Desc(DescOp::DescReduce { op }) => {
                 if let Some(mode) = StoreMode::of(op) {
-                    pass.store(id, &around, mode);
+                    pass.store(id, &around, mode)?;
                 }
             }
             // Rows by number go one by one: `descriptors` has made pointers of them.
@@ -256,7 +262,7 @@ pub(crate) fn run(func: &mut Func) {
             | Op::Gpu(_) => {}
         }
     }
-    pass.finish();
+    pass.finish()
 }
 
 struct Copies<'f> {
@@ -268,7 +274,7 @@ struct Copies<'f> {
 }
 
 impl Copies<'_> {
-    fn load(&mut self, id: OpId, around: &[Site]) {
+    fn load(&mut self, id: OpId, around: &[Site]) -> Result<()> {
         let operation = self.func.op(id).clone();
         let (span, result) = (operation.span, operation.results[0]);
         let region = carry::innermost(self.func, around);
@@ -278,93 +284,90 @@ impl Copies<'_> {
         let mut ops = Vec::new();
         if loops && in_warp_group(self.func, around) {
             // What the iteration before has loaded from there, by threads that `membar` does not see to.
-            self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, &mut ops);
-            self.effect(GpuOp::Barrier, vec![], span, &mut ops);
+            let mut cursor = self.cursor(&mut ops, span);
+            cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
+            cursor.effect(GpuOp::Barrier, &[])?;
         }
-        let view = match direct {
-            Some((_, view)) => Some(view),
-            None => self.allocate(result, span, &mut ops),
+        let view = match (direct, self.boxes(result)) {
+            (Some((_, view)), _) => view,
+            (None, Some(boxes)) => allocate(&mut self.cursor(&mut ops, span), result, &boxes)?,
+            (None, None) => return Ok(()),
         };
-        let Some(view) = view else { return };
-        let barrier = self.barriers(span);
-        let zero = self.number_first(0, span);
+        let barrier = self.first(span).value(GpuOp::BarrierAlloc { slots: 1, count: 1 }, &[])?;
+        let zero = self.first(span).i32(0)?;
         let bytes = self.func.ty(result).numel().unwrap_or(0) * i64::from(self.bits(result) / 8);
-        let phase = if loops { self.carry_phase(around, zero, span) } else { zero };
-        let bytes = self.number(bytes as i32, span, &mut ops);
-        self.effect(GpuOp::BarrierArrive, vec![barrier, zero, bytes], span, &mut ops);
+        let phase = if loops { self.carry_phase(around, zero, span)? } else { zero };
+        let mut cursor = self.cursor(&mut ops, span);
+        let bytes = cursor.i32(bytes as i32)?;
+        cursor.effect(GpuOp::BarrierArrive, &[barrier, zero, bytes])?;
         let mut operands = vec![tensor, view, barrier, zero];
         operands.extend_from_slice(coordinates);
-        self.effect(GpuOp::TmaLoad, operands, span, &mut ops);
-        self.effect(GpuOp::BarrierWait, vec![barrier, zero, phase], span, &mut ops);
+        cursor.effect(GpuOp::TmaLoad, &operands)?;
+        cursor.effect(GpuOp::BarrierWait, &[barrier, zero, phase])?;
         match direct {
             Some((store, _)) => {
-                self.replace(region, store, ops);
-                self.replace(region, id, Vec::new());
+                splice(self.func, Place::Instead(region, store), ops);
+                splice(self.func, Place::Instead(region, id), Vec::new());
             }
             None => {
                 // The operation itself becomes the load from shared memory, so that its result stays.
-                let load = &mut self.func.ops[id.index()];
-                load.op = GpuOp::SharedLoad.into();
-                load.operands = vec![view];
-                ops.push(id);
-                self.replace(region, id, ops);
+                cursor.turn(id, GpuOp::SharedLoad, &[view])?;
+                splice(self.func, Place::Instead(region, id), ops);
             }
         }
+        Ok(())
     }
 
-    fn store(&mut self, id: OpId, around: &[Site], reduce: StoreMode) {
+    fn store(&mut self, id: OpId, around: &[Site], reduce: StoreMode) -> Result<()> {
         let operation = self.func.op(id).clone();
         let span = operation.span;
         let (tensor, value, coordinates) = (operation.operands[0], operation.operands[1], &operation.operands[2..]);
         let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
-        let (mut ops, mut first) = (Vec::new(), std::mem::take(&mut self.first));
-        let view = self.allocate(value, span, if loops { &mut first } else { &mut ops });
-        self.first = first;
-        let Some(view) = view else { return };
+        let Some(boxes) = self.boxes(value) else { return Ok(()) };
+        let mut ops = Vec::new();
+        let view = match loops {
+            true => allocate(&mut self.first(span), value, &boxes)?,
+            false => allocate(&mut self.cursor(&mut ops, span), value, &boxes)?,
+        };
+        let mut cursor = self.cursor(&mut ops, span);
         if loops {
-            self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], span, &mut ops);
+            cursor.effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
         }
-        self.effect(GpuOp::SharedStore, vec![view, value], span, &mut ops);
-        self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![], span, &mut ops);
+        cursor.effect(GpuOp::SharedStore, &[view, value])?;
+        cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
         let mut operands = vec![tensor, view];
         operands.extend_from_slice(coordinates);
-        self.effect(GpuOp::TmaStore { reduce, parts: Vec::new() }, operands, span, &mut ops);
-        if loops {
-            self.pending = true;
-        } else {
-            self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], span, &mut ops);
+        cursor.effect(GpuOp::TmaStore { reduce, parts: Vec::new() }, &operands)?;
+        if !loops {
+            cursor.effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
         }
+        self.pending |= loops;
         let region = carry::innermost(self.func, around);
-        self.replace(region, id, ops);
+        splice(self.func, Place::Instead(region, id), ops);
+        Ok(())
     }
 
     /// Puts in what the kernel begins and ends with.
-    fn finish(&mut self) {
+    fn finish(&mut self) -> Result<()> {
+        let body = self.func.body;
         let mut last = Vec::new();
         if self.pending {
-            self.effect(GpuOp::TmaStoreWait { pending: 0 }, vec![], Span::UNKNOWN, &mut last);
+            self.cursor(&mut last, Span::UNKNOWN).effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
         }
+        splice(self.func, Place::End(body), last);
         let first = std::mem::take(&mut self.first);
-        let ops = &mut self.func.regions[self.func.body.index()].ops;
-        let end = ops.len().saturating_sub(1);
-        ops.splice(end..end, last);
-        ops.splice(0..0, first);
+        splice(self.func, Place::Start(body), first);
+        Ok(())
     }
 
     /// The `shared_store` that is the only use of a block, behind it in its own region, with its view, if that is made
     /// of boxes.
     fn only_store(&self, block: ValueId, region: RegionId) -> Option<(OpId, ValueId)> {
-        let mut users = Vec::new();
-        for_each_op(self.func, self.func.body, &mut |id| {
-            if self.func.op(id).operands.contains(&block) {
-                users.push(id);
-            }
-        });
-        let &[user] = users.as_slice() else { return None };
+        let user = Uses::new(self.func).only(block)?;
         let operation = self.func.op(user);
         let Op::Gpu(GpuOp::SharedStore) = operation.op else { return None };
         let &[view, _] = operation.operands.as_slice() else { return None };
-        let layout = &self.func.layouts[self.func.value(view).layout?.index()];
+        let layout = self.func.layout(view)?;
         let here = self.func.region(region).ops.contains(&user);
         let whole = layout.tile_shape().len() == self.func.ty(view).rank();
         (here && whole && boxes_of(layout, self.bits(block)).is_some()).then_some((user, view))
@@ -372,85 +375,48 @@ impl Copies<'_> {
 
     /// Makes the loops and conditions around a place carry a phase that changes with every visit; returns the phase
     /// there.
-    fn carry_phase(&mut self, around: &[Site], first: ValueId, span: Span) -> ValueId {
+    fn carry_phase(&mut self, around: &[Site], first: ValueId, span: Span) -> Result<ValueId> {
         let seen = carry::enter(self.func, around, first);
         let here = seen[seen.len() - 1];
         let inside = carry::innermost(self.func, around);
         let mut flip = Vec::new();
-        let one = self.number(1, span, &mut flip);
-        let ty = Ty::scalar(DType::I32);
-        let left = self.value(Op::binary(BinaryOp::Xor), vec![here, one], ty, None, span, &mut flip);
-        let end = self.func.region(inside).ops.len().saturating_sub(1);
-        self.func.regions[inside.index()].ops.splice(end..end, flip);
+        let mut cursor = self.cursor(&mut flip, span);
+        let one = cursor.i32(1)?;
+        let left = cursor.binary(BinaryOp::Xor, here, one)?;
+        splice(self.func, Place::End(inside), flip);
         carry::leave(self.func, around, &seen, left);
-        here
-    }
-
-    /// Puts operations in the place of one.
-    fn replace(&mut self, region: RegionId, id: OpId, by: Vec<OpId>) {
-        let ops = &mut self.func.regions[region.index()].ops;
-        if let Some(at) = ops.iter().position(|&op| op == id) {
-            ops.splice(at..=at, by);
-        }
+        Ok(here)
     }
 
     fn bits(&self, value: ValueId) -> u32 {
         self.func.ty(value).dtype().map_or(8, DType::bytes) * 8
     }
 
-    /// Shared memory for a block.
-    fn allocate(&mut self, like: ValueId, span: Span, out: &mut Vec<OpId>) -> Option<ValueId> {
-        let ty = self.func.ty(like).clone();
-        let dtype = ty.dt()?;
-        let layout = box_layout(&block_shape(&ty.shape)?, self.bits(like))?;
-        let known = self.func.layouts.iter().position(|known| *known == layout);
-        let index = known.unwrap_or_else(|| {
-            self.func.layouts.push(layout);
-            self.func.layouts.len() - 1
-        });
-        let layout = Some(LayoutId::new(index as u32));
-        let view = Ty { elem: Elem::Shared(dtype), shape: ty.shape.clone() };
-        Some(self.value(GpuOp::SharedAlloc { shape: ty.shape, dtype }.into(), vec![], view, layout, span, out))
+    /// How a block lies in shared memory.
+    fn boxes(&self, block: ValueId) -> Option<Boxed> {
+        let ty = self.func.ty(block);
+        let layout = box_layout(&block_shape(&ty.shape)?, self.bits(block))?;
+        Some(Boxed { layout, dtype: ty.dt()? })
     }
 
-    /// A barrier, allocated where the kernel begins.
-    fn barriers(&mut self, span: Span) -> ValueId {
-        let ty = Ty { elem: Elem::Barrier, shape: vec![Dim::Const(1)] };
-        self.value_first(GpuOp::BarrierAlloc { slots: 1, count: 1 }.into(), ty, span)
+    fn cursor<'e>(&'e mut self, out: &'e mut Vec<OpId>, span: Span) -> Cursor<'e> {
+        Cursor::new(self.func, out, PASS).at(span)
     }
 
-    fn value_first(&mut self, op: Op, ty: Ty, span: Span) -> ValueId {
-        let mut first = std::mem::take(&mut self.first);
-        let value = self.value(op, vec![], ty, None, span, &mut first);
-        self.first = first;
-        value
+    /// Operations that the kernel begins with.
+    fn first(&mut self, span: Span) -> Cursor<'_> {
+        Cursor::new(self.func, &mut self.first, PASS).at(span)
     }
+}
 
-    fn number_first(&mut self, number: i32, span: Span) -> ValueId {
-        self.value_first(Op::i32(number), Ty::scalar(DType::I32), span)
-    }
+/// Shared memory for a block that lies so.
+fn allocate(cursor: &mut Cursor<'_>, block: ValueId, boxes: &Boxed) -> Result<ValueId> {
+    let (shape, layout) = (cursor.func.ty(block).shape.clone(), cursor.func.intern(&boxes.layout));
+    cursor.placed(GpuOp::SharedAlloc { shape, dtype: boxes.dtype }, &[], Some(layout))
+}
 
-    fn number(&mut self, number: i32, span: Span, out: &mut Vec<OpId>) -> ValueId {
-        self.value(Op::i32(number), vec![], Ty::scalar(DType::I32), None, span, out)
-    }
-
-    fn effect(&mut self, op: GpuOp, operands: Vec<ValueId>, span: Span, out: &mut Vec<OpId>) {
-        out.push(self.func.new_op(op.into(), operands, Vec::new(), Vec::new(), FloatFlags::default(), span));
-    }
-
-    fn value(
-        &mut self,
-        op: Op,
-        operands: Vec<ValueId>,
-        ty: Ty,
-        layout: Option<LayoutId>,
-        span: Span,
-        out: &mut Vec<OpId>,
-    ) -> ValueId {
-        let id = self.func.new_op(op, operands, vec![ty], Vec::new(), FloatFlags::default(), span);
-        let value = self.func.op(id).results[0];
-        self.func.values[value.index()].layout = layout;
-        out.push(id);
-        value
-    }
+/// How a block lies in shared memory: in boxes.
+struct Boxed {
+    layout: LinearLayout,
+    dtype: Dt,
 }

@@ -15,13 +15,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use kernel_core::edit::{Action, Cursor, Result, Rewriter, clone_region};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Def, ElementwiseOp, FloatFlags, Func, Literal, MemoryOp, Op, OpId,
-    Operation, RegionId, ShapeOp, TypeError, Unroll, ValueId,
+    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, MemoryOp, Op, OpId, Operation,
+    RegionId, ShapeOp, Unroll, ValueId,
 };
-use kernel_core::passes::util::{Action, Rewriter, clone_region};
 
 use crate::analysis::axis::AxisAnalysis;
+
+const PASS: &str = "whole_trips";
 
 /// The most operations of a body that is worth having twice.
 const MAX_OPS: usize = 200;
@@ -33,24 +35,17 @@ const MAX_TERMS: usize = 16;
 ///
 /// # Errors
 /// None that a verified kernel can cause.
-pub(crate) fn run(func: &mut Func) -> Result<(), TypeError> {
+pub(crate) fn run(func: &mut Func) -> Result<()> {
     let axis = AxisAnalysis::new(func);
     let mut done: BTreeSet<OpId> = BTreeSet::new();
-    let mut failed = None;
-    Rewriter::run(func, &mut |rewriter, id| {
-        let Some(split) = Split::of(rewriter.func, &axis, id).filter(|_| done.insert(id)) else { return Action::Keep };
-        match split.apply(rewriter, id) {
-            Ok(whole) => {
-                done.insert(whole);
-                Action::Splice(vec![whole, id])
-            }
-            Err(error) => {
-                failed = Some(error);
-                Action::Keep
-            }
-        }
-    });
-    failed.map_or(Ok(()), Err)
+    Rewriter::run(func, PASS, &mut |rewriter, id| {
+        let split = Split::of(rewriter.func, &axis, id).filter(|_| done.insert(id));
+        let Some(split) = split else { return Ok(Action::Keep) };
+        let whole = split.apply(rewriter, id)?;
+        done.insert(whole);
+        Ok(Action::Splice(vec![whole, id]))
+    })
+    .map(|_| ())
 }
 
 /// A loop that is worth splitting.
@@ -93,21 +88,22 @@ impl Split {
     }
 
     /// Makes the loop over whole trips, and the old loop begin where it ends. Gives the new one.
-    fn apply(&self, rewriter: &mut Rewriter<'_>, id: OpId) -> Result<OpId, TypeError> {
+    fn apply(&self, rewriter: &mut Rewriter<'_>, id: OpId) -> Result<OpId> {
         let old = rewriter.func.op(id).clone();
         let (lo, hi, step) = (old.operands[0], old.operands[1], old.operands[2]);
-        let mut binary =
-            |op, a, b| rewriter.insert(ElementwiseOp::Binary { op }, &[a, b], FloatFlags::default(), old.span);
-        let end = binary(BinaryOp::Max, hi, lo)?;
-        let distance = binary(BinaryOp::Sub, end, lo)?;
-        let trips = binary(BinaryOp::Div, distance, step)?;
-        let distance = binary(BinaryOp::Mul, trips, step)?;
-        let middle = binary(BinaryOp::Add, lo, distance)?;
+        let mut cursor = rewriter.before(old.span);
+        let end = cursor.binary(BinaryOp::Max, hi, lo)?;
+        let distance = cursor.binary(BinaryOp::Sub, end, lo)?;
+        let trips = cursor.binary(BinaryOp::Div, distance, step)?;
+        let distance = cursor.binary(BinaryOp::Mul, trips, step)?;
+        let middle = cursor.binary(BinaryOp::Add, lo, distance)?;
 
         let mut map = HashMap::new();
         let body = clone_region(rewriter.func, self.body, &mut map);
         for mask in &self.masks {
-            let all = self.always(rewriter, *mask, &old)?;
+            let mut cursor = rewriter.before(old.span);
+            let yes = cursor.constant(Literal::Bool(true), DType::Bool)?;
+            let all = cursor.splat_like(yes, *mask)?;
             let mask = map.get(mask).copied().unwrap_or(*mask);
             let ops = rewriter.func.region(body).ops.clone();
             for &op in &ops {
@@ -119,8 +115,9 @@ impl Split {
         }
         let mut operands = old.operands.clone();
         operands[1] = middle;
-        let tys = old.results.iter().map(|&result| rewriter.func.ty(result).clone()).collect();
-        let whole = rewriter.func.new_op(old.op.clone(), operands, tys, vec![body], old.flags, old.span);
+        let mut out = Vec::new();
+        let mut cursor = Cursor::new(rewriter.func, &mut out, PASS).at(old.span).flags(old.flags);
+        let whole = cursor.op(old.op.clone(), &operands, &[body])?;
         let results = rewriter.func.op(whole).results.clone();
         for (&result, &like) in results.iter().zip(&old.results) {
             rewriter.func.values[result.index()].layout = rewriter.func.value(like).layout;
@@ -132,18 +129,6 @@ impl Split {
             *unroll = Unroll::Never;
         }
         Ok(whole)
-    }
-
-    /// A mask like `mask` that always holds.
-    fn always(&self, rewriter: &mut Rewriter<'_>, mask: ValueId, at: &Operation) -> Result<ValueId, TypeError> {
-        let yes = rewriter.constant(Literal::Bool(true), DType::Bool, at.span)?;
-        if rewriter.func.ty(mask).is_scalar() {
-            return Ok(yes);
-        }
-        let shape = rewriter.func.ty(mask).shape.clone();
-        let all = rewriter.insert(CreateOp::Splat { shape }, &[yes], FloatFlags::default(), at.span)?;
-        rewriter.func.values[all.index()].layout = rewriter.func.value(mask).layout;
-        Ok(all)
     }
 }
 

@@ -28,11 +28,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, ValueId};
 use kernel_core::layout::{Blocked, Dim, LinearLayout, WARP_SIZE};
 
-use super::{Placement, shape_of};
-use crate::analysis::control::for_each_op;
+use super::Placement;
 use crate::error::CodegenError;
 
 /// The widest access of one thread, in bytes.
@@ -67,7 +67,7 @@ pub(super) fn pointers(op: &MemoryOp) -> Option<usize> {
 pub(super) fn choose(placement: &mut Placement<'_>) -> Result<(), CodegenError> {
     let func = placement.func;
     let mut sites = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         if let Op::Memory(op) = &operation.op
             && let Some(index) = pointers(op)
@@ -136,7 +136,7 @@ fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueI
         // Atomics move one element at a time, and neighbouring lanes should meet in one sector.
         MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } | MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => 1,
     };
-    let shape = shape_of(func, pointer);
+    let shape = func.tile_shape(pointer);
     let numel: u64 = shape.iter().map(|&dim| u64::from(dim)).product();
     let threads = u64::from(placement.num_warps * WARP_SIZE);
     let vector = run.min(limit).min((numel / threads).max(1)) as u32;
@@ -154,7 +154,7 @@ pub(super) fn suits(placement: &Placement<'_>, op: OpId, layout: LayoutId) -> bo
     let func = placement.func;
     let Some(access) = placement.access[op.index()] else { return true };
     let pointer = func.op(op).operands[0];
-    let shape = shape_of(func, pointer);
+    let shape = func.tile_shape(pointer);
     let numel: u32 = shape.iter().product();
     if shape.iter().filter(|&&size| size > 1).count() <= 1 && numel <= placement.num_warps * WARP_SIZE {
         return true;
@@ -216,10 +216,10 @@ fn blocked(placement: &Placement<'_>, shape: &[u32], order: &[u8], per_thread: u
 fn reduces_along(placement: &Placement<'_>, shape: &[u32], axis: u8) -> bool {
     let func = placement.func;
     let mut found = false;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         if let Op::Control(ControlOp::Reduce { axis: own } | ControlOp::Scan { axis: own, .. }) = operation.op {
-            found |= own == axis && shape_of(func, operation.operands[0]) == shape;
+            found |= own == axis && func.tile_shape(operation.operands[0]) == shape;
         }
     });
     found

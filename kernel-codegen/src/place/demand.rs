@@ -1,9 +1,9 @@
 //! Backwards: in which layouts each value is wanted.
 
-use kernel_core::ir::{ControlOp, Def, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
 
 use super::{Natural, Placement, coalesce, product, transfer};
-use crate::analysis::control::{operands_before_carried, yielded};
+use crate::analysis::control::operands_before_carried;
 use crate::error::CodegenError;
 
 type Result<T> = std::result::Result<T, CodegenError>;
@@ -17,25 +17,6 @@ pub(super) fn region(p: &mut Placement<'_>, region: RegionId) -> Result<()> {
     Ok(())
 }
 
-/// Notes that `value` is wanted in `layout`. A value that may be computed anywhere is then computed there.
-pub(super) fn want(p: &mut Placement<'_>, value: ValueId, layout: LayoutId) {
-    if !p.is_tile(value) {
-        return;
-    }
-    if p.natural(value) == Natural::Free {
-        // A load goes where its sectors are used, if nobody asks for it in a layout that suits it.
-        let home = match p.func.value(value).def {
-            Def::Result(op, _) if !coalesce::suits(p, op, layout) => p.access[op.index()].unwrap_or(layout),
-            Def::Result(..) | Def::Param(_) | Def::Arg(..) => layout,
-        };
-        p.natural[value.index()] = Natural::Fixed(home);
-    }
-    let demands = &mut p.demands[value.index()];
-    if !demands.contains(&layout) {
-        demands.push(layout);
-    }
-}
-
 fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
     let func = p.func;
     let operation = func.op(id);
@@ -46,7 +27,7 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
             if p.is_tile(result) && p.demands[result.index()].is_empty() {
                 // Its report is wanted even where its result is not.
                 let layout = coalesce::default_layout(p, id, result)?;
-                want(p, result, layout);
+                p.want(result, layout);
             }
             pure(p, id)
         }
@@ -82,7 +63,7 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
 
 fn want_all(p: &mut Placement<'_>, values: &[ValueId], layout: LayoutId) {
     for &value in values {
-        want(p, value, layout);
+        p.want(value, layout);
     }
 }
 
@@ -106,7 +87,7 @@ fn pure(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         let wanted = transfer::operand_layouts(func, &mut p.table, id, layout);
         for (&operand, layout) in operation.operands.iter().zip(p.layout(id, wanted)?) {
             if let Some(layout) = layout {
-                want(p, operand, layout);
+                p.want(operand, layout);
             }
         }
     }
@@ -117,7 +98,7 @@ fn pure(p: &mut Placement<'_>, id: OpId) -> Result<()> {
 fn want_at_home(p: &mut Placement<'_>, values: &[ValueId], homes: &[ValueId]) {
     for (&value, &home) in values.iter().zip(homes) {
         if let Natural::Fixed(layout) = p.natural(home) {
-            want(p, value, layout);
+            p.want(value, layout);
         }
     }
 }
@@ -129,7 +110,7 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
         ControlOp::For { .. } | ControlOp::While | ControlOp::If => {
             for &inner in operation.regions.iter().rev() {
                 if !matches!(op, ControlOp::While) || inner != operation.regions[0] {
-                    want_at_home(p, yielded(func, inner), &operation.results);
+                    want_at_home(p, func.yielded(inner), &operation.results);
                 }
                 region(p, inner)?;
             }

@@ -44,12 +44,12 @@ pub(crate) mod transfer;
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{Func, LayoutId, OpId, Span, ValueId};
+use kernel_core::edit::walk;
+use kernel_core::ir::{Def, Func, LayoutId, LayoutTable, OpId, Span, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
 use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS};
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 
 /// Where a value can be computed.
@@ -66,19 +66,13 @@ enum Natural {
 /// The layouts of a kernel, each once.
 #[derive(Default, Debug)]
 struct Table {
-    layouts: Vec<LinearLayout>,
+    layouts: LayoutTable,
 }
 
 impl Table {
     /// The identifier of a layout, without redundant registers.
     fn intern(&mut self, layout: &LinearLayout) -> LayoutId {
-        let layout = layout.remove_broadcast_registers().layout;
-        let found = self.layouts.iter().position(|known| *known == layout);
-        let index = found.unwrap_or_else(|| {
-            self.layouts.push(layout);
-            self.layouts.len() - 1
-        });
-        LayoutId::new(index as u32)
+        self.layouts.intern(&layout.remove_broadcast_registers().layout)
     }
 
     fn get(&self, id: LayoutId) -> &LinearLayout {
@@ -111,7 +105,26 @@ impl Placement<'_> {
 
     /// The numbers of a tile's shape; empty for a scalar.
     fn shape(&self, value: ValueId) -> Vec<u32> {
-        shape_of(self.func, value)
+        self.func.tile_shape(value)
+    }
+
+    /// Notes that `value` is wanted in `layout`. A value that may be computed anywhere is then computed there.
+    fn want(&mut self, value: ValueId, layout: LayoutId) {
+        if !self.is_tile(value) {
+            return;
+        }
+        if self.natural(value) == Natural::Free {
+            // A load goes where its sectors are used, if nobody asks for it in a layout that suits it.
+            let home = match self.func.value(value).def {
+                Def::Result(op, _) if !coalesce::suits(self, op, layout) => self.access[op.index()].unwrap_or(layout),
+                Def::Result(..) | Def::Param(_) | Def::Arg(..) => layout,
+            };
+            self.natural[value.index()] = Natural::Fixed(home);
+        }
+        let demands = &mut self.demands[value.index()];
+        if !demands.contains(&layout) {
+            demands.push(layout);
+        }
     }
 
     fn is_tile(&self, value: ValueId) -> bool {
@@ -128,12 +141,6 @@ impl Placement<'_> {
         let span = self.func.op(op).span;
         result.map_err(|error| CodegenError::refuse(self.func, span, format!("no layout for this operation: {error}")))
     }
-}
-
-/// The numbers of a tile's shape; empty for a scalar.
-pub(crate) fn shape_of(func: &Func, value: ValueId) -> Vec<u32> {
-    let dims = func.ty(value).dims().unwrap_or_default();
-    dims.into_iter().map(|dim| u32::try_from(dim).unwrap_or(0)).collect()
 }
 
 /// Gives every tile of a bound kernel a layout for `num_warps` warps. Matrix products have their instructions.
@@ -176,7 +183,7 @@ fn too_large(func: &Func, span: Span, elements: u64, num_warps: u32) -> CodegenE
 fn check_shapes(func: &Func, num_warps: u32) -> Result<(), CodegenError> {
     let limit = MAX_PER_THREAD * i64::from(num_warps * WARP_SIZE);
     let mut problem = None;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         for &result in &operation.results {
             let dims = func.ty(result).dims().unwrap_or_default();

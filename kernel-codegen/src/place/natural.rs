@@ -7,7 +7,6 @@ use kernel_core::ir::{
 use kernel_core::layout::{WARP_SIZE, reduction};
 
 use super::{Natural, Placement, coalesce, product, transfer};
-use crate::analysis::control::yielded;
 use crate::error::CodegenError;
 
 type Result<T> = std::result::Result<T, CodegenError>;
@@ -199,7 +198,7 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
                 region(p, inner)?;
             }
             for (i, result) in p.tiles(&operation.results) {
-                let sources = operation.regions.iter().filter_map(|&r| yielded(func, r).get(i).copied());
+                let sources = operation.regions.iter().filter_map(|&r| func.yielded(r).get(i).copied());
                 let sources: Vec<ValueId> = sources.collect();
                 let layout = home(p, id, &sources, result)?;
                 p.natural[result.index()] = Natural::Fixed(layout);
@@ -276,7 +275,7 @@ fn carried(
         region(p, inner)?;
     }
     for (i, init) in p.tiles(inits) {
-        let sources: Vec<ValueId> = yielded(func, next).get(i).copied().into_iter().chain([init]).collect();
+        let sources: Vec<ValueId> = func.yielded(next).get(i).copied().into_iter().chain([init]).collect();
         let layout = home(p, id, &sources, args[i])?;
         set(p, i, Natural::Fixed(layout));
         p.natural[func.op(id).results[i].index()] = Natural::Fixed(layout);

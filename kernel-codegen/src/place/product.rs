@@ -5,11 +5,11 @@
 //! were computed, except an A that was computed in the layout of an accumulator: in its threads it can stay, as the left
 //! operand of `wgmma`.
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{Def, DotInstruction, DotOp, LayoutId, MemoryOp, Op, OpId, ValueId};
 use kernel_core::layout::{Conversion, convert};
 
-use super::{Natural, Placement, coalesce, demand};
-use crate::analysis::control::for_each_op;
+use super::{Natural, Placement, coalesce};
 use crate::dot::Problem;
 use crate::error::CodegenError;
 
@@ -71,7 +71,7 @@ pub(super) fn demand(p: &mut Placement<'_>, id: OpId) {
         {
             p.natural[value.index()] = Natural::Fixed(access);
         }
-        demand::want(p, value, layout);
+        p.want(value, layout);
     }
 }
 
@@ -100,7 +100,7 @@ fn stays(p: &Placement<'_>, from: LayoutId, to: LayoutId, bits: u32) -> bool {
 fn is_chained(p: &Placement<'_>, id: OpId) -> bool {
     let func = p.func;
     let mut products = Vec::new();
-    for_each_op(func, func.body, &mut |op| {
+    walk(func, &mut |op| {
         if matches!(func.op(op).op, Op::Dot(DotOp::Dot { .. })) {
             products.push(op);
         }

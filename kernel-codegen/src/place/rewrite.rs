@@ -1,10 +1,9 @@
 //! Emits what was decided: a copy of a cheap value per layout, conversions of the others, layouts on all tiles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use kernel_core::ir::{
-    ControlOp, FloatFlags, Func, LayoutId, Level, MemoryOp, Op, OpId, RegionId, ShapeOp, Span, ValueId,
-};
+use kernel_core::edit::{self, Cursor, clone_op};
+use kernel_core::ir::{ControlOp, Func, LayoutId, Level, MemoryOp, Op, OpId, RegionId, ShapeOp, Span, ValueId};
 
 use super::{Natural, Table, transfer};
 use crate::analysis::control::operands_before_carried;
@@ -61,7 +60,7 @@ impl Rewriter<'_> {
         let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
         let mut out = Vec::with_capacity(ops.len());
         for arg in self.func.region(region).args.clone() {
-            self.settle(arg, Span::UNKNOWN, &mut out);
+            self.settle(arg, Span::UNKNOWN, &mut out)?;
         }
         for op in ops {
             self.operation(op, homes, &mut out)?;
@@ -71,24 +70,21 @@ impl Rewriter<'_> {
     }
 
     /// Gives a value with one home its layout, and converts it to the others that are wanted.
-    fn settle(&mut self, value: ValueId, span: Span, out: &mut Vec<OpId>) {
-        let Natural::Fixed(home) = self.natural[value.index()] else { return };
+    fn settle(&mut self, value: ValueId, span: Span, out: &mut Vec<OpId>) -> edit::Result<()> {
+        let Natural::Fixed(home) = self.natural[value.index()] else { return Ok(()) };
         if !self.is_tile(value) {
-            return;
+            return Ok(());
         }
         self.func.values[value.index()].layout = Some(home);
         self.copies[value.index()].push((home, value));
         for &layout in &self.demands[value.index()] {
             if layout != home {
-                let ty = self.func.ty(value).clone();
-                let op = Op::Shape(ShapeOp::ConvertLayout);
-                let id = self.func.new_op(op, vec![value], vec![ty], Vec::new(), FloatFlags::default(), span);
-                let converted = self.func.op(id).results[0];
-                self.func.values[converted.index()].layout = Some(layout);
+                let mut cursor = Cursor::new(&mut self.func, out, "place").at(span);
+                let converted = cursor.placed(ShapeOp::ConvertLayout, &[value], Some(layout))?;
                 self.copies[value.index()].push((layout, converted));
-                out.push(id);
             }
         }
+        Ok(())
     }
 
     fn operation(&mut self, id: OpId, homes: &[ValueId], out: &mut Vec<OpId>) -> Result<()> {
@@ -106,10 +102,7 @@ impl Rewriter<'_> {
             Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
                 self.effect(id, self.chosen[id.index()], out)
             }
-            Op::Dot(_) => {
-                self.product(id, out);
-                Ok(())
-            }
+            Op::Dot(_) => self.product(id, out),
             Op::Control(op) => self.control(id, op, homes, out),
             Op::Desc(_) => match results.first() {
                 Some(&result) => self.tile(id, result, out),
@@ -129,7 +122,7 @@ impl Rewriter<'_> {
         out.push(id);
         let span = self.func.op(id).span;
         for result in self.func.op(id).results.clone() {
-            self.settle(result, span, out);
+            self.settle(result, span, out)?;
         }
         Ok(())
     }
@@ -146,12 +139,12 @@ impl Rewriter<'_> {
             self.func.ops[id.index()].operands = operands;
             out.push(id);
             let span = self.func.op(id).span;
-            self.settle(result, span, out);
+            self.settle(result, span, out)?;
             return Ok(());
         }
         for (index, &layout) in demands.iter().enumerate() {
             let operands = self.operands(id, &original, layout)?;
-            let copy = if index == 0 { id } else { self.clone_op(id) };
+            let copy = if index == 0 { id } else { clone_op(&mut self.func, id, &mut HashMap::new()) };
             self.func.ops[copy.index()].operands = operands;
             let value = self.func.op(copy).results[0];
             self.func.values[value.index()].layout = Some(layout);
@@ -162,21 +155,16 @@ impl Rewriter<'_> {
     }
 
     /// A matrix product, whose operands have layouts of their own; nothing if nobody wants the result.
-    fn product(&mut self, id: OpId, out: &mut Vec<OpId>) {
+    fn product(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<()> {
         let operation = self.func.op(id);
         let (result, span) = (operation.results[0], operation.span);
-        let Some(layouts) = self.products.get(&id).filter(|_| !self.demands[result.index()].is_empty()) else { return };
+        let wanted = !self.demands[result.index()].is_empty();
+        let Some(layouts) = self.products.get(&id).filter(|_| wanted) else { return Ok(()) };
         let operands = operation.operands.iter().zip(layouts);
         let operands = operands.map(|(&value, &layout)| self.copy_in(value, Some(layout))).collect();
         self.func.ops[id.index()].operands = operands;
         out.push(id);
-        self.settle(result, span, out);
-    }
-
-    fn clone_op(&mut self, id: OpId) -> OpId {
-        let operation = self.func.op(id).clone();
-        let tys = operation.results.iter().map(|&v| self.func.ty(v).clone()).collect();
-        self.func.new_op(operation.op, Vec::new(), tys, Vec::new(), operation.flags, operation.span)
+        Ok(self.settle(result, span, out)?)
     }
 
     /// The operands for a result in `layout`; `original` are those of the kernel before placement.
@@ -212,7 +200,7 @@ impl Rewriter<'_> {
                 out.push(id);
                 let span = self.func.op(id).span;
                 for result in results {
-                    self.settle(result, span, out);
+                    self.settle(result, span, out)?;
                 }
                 Ok(())
             }

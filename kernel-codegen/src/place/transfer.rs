@@ -3,7 +3,7 @@
 use kernel_core::ir::{Func, LayoutId, Op, OpId, ShapeOp};
 use kernel_core::layout::{Dim, LayoutError, LinearLayout};
 
-use super::{Table, shape_of};
+use super::Table;
 
 /// Per operand, the layout wanted; `None` for scalars.
 pub(super) fn operand_layouts(
@@ -26,9 +26,9 @@ pub(super) fn operand_layouts(
     let layout = table.get(result).clone();
     let wanted = match shape {
         ShapeOp::ExpandDims { axis } => layout.slice(*axis)?,
-        ShapeOp::Broadcast { .. } => project(&layout, &shape_of(func, source))?,
+        ShapeOp::Broadcast { .. } => project(&layout, &func.tile_shape(source))?,
         ShapeOp::Permute { perm } => layout.permute(&inverse(perm))?,
-        ShapeOp::Reshape { .. } => layout.reshape(&shape_of(func, source))?,
+        ShapeOp::Reshape { .. } => layout.reshape(&func.tile_shape(source))?,
         ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => return Ok(same(table)),
         // Later passes take parts of tiles that have a layout.
         ShapeOp::Slice { .. } => return Ok(vec![None]),
@@ -42,11 +42,11 @@ pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Res
     let operation = func.op(id);
     let Op::Shape(shape) = &operation.op else { return Ok(Some(source.clone())) };
     Ok(Some(match shape {
-        ShapeOp::Slice { .. } => return Ok(source.part(&shape_of(func, operation.results[0]))),
+        ShapeOp::Slice { .. } => return Ok(source.part(&func.tile_shape(operation.results[0]))),
         ShapeOp::ExpandDims { axis } => source.expand_dims(*axis),
         ShapeOp::Broadcast { .. } => return Ok(None),
         ShapeOp::Permute { perm } => source.permute(perm)?,
-        ShapeOp::Reshape { .. } => source.reshape(&shape_of(func, operation.results[0]))?,
+        ShapeOp::Reshape { .. } => source.reshape(&func.tile_shape(operation.results[0]))?,
         ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => source.clone(),
     }))
 }

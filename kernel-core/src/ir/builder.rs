@@ -44,9 +44,7 @@ impl<'f> Builder<'f> {
         regions: &[RegionId],
         span: Span,
     ) -> Result<OpId, TypeError> {
-        let op = op.into();
-        let tys = result_types(self.func, &op, operands, regions)?;
-        let id = self.func.new_op(op, operands.to_vec(), tys, regions.to_vec(), self.flags, span);
+        let id = self.func.typed_op(op.into(), operands, regions, self.flags, span)?;
         self.func.regions[self.region.index()].ops.push(id);
         Ok(id)
     }
@@ -65,7 +63,21 @@ impl<'f> Builder<'f> {
 }
 
 impl Func {
-    /// Adds an operation with results of these types to the arena, in no region yet.
+    /// Adds an operation to the arena, in no region yet; its results have the types that the type rules give.
+    pub(crate) fn typed_op(
+        &mut self,
+        op: Op,
+        operands: &[ValueId],
+        regions: &[RegionId],
+        flags: FloatFlags,
+        span: Span,
+    ) -> Result<OpId, TypeError> {
+        let tys = result_types(self, &op, operands, regions)?;
+        Ok(self.new_op(op, operands.to_vec(), tys, regions.to_vec(), flags, span))
+    }
+
+    /// Adds an operation with results of these types to the arena, in no region yet. For copies of operations: who
+    /// writes one has its types inferred.
     pub fn new_op(
         &mut self,
         op: Op,

@@ -6,6 +6,7 @@
 
 use super::dim::Dim;
 use super::dtype::{Bound, DType};
+use super::layouts::LayoutTable;
 use super::ops::{Op, ShapeOp};
 use super::span::{Files, Span};
 use super::types::{Dt, Ty};
@@ -364,7 +365,7 @@ pub struct Func {
     /// The kernel's body. Its arguments are empty: parameters are values of their own.
     pub body: RegionId,
     /// Layouts by [`LayoutId`] (placed level).
-    pub layouts: Vec<crate::layout::LinearLayout>,
+    pub layouts: LayoutTable,
 }
 
 impl Func {
@@ -382,7 +383,7 @@ impl Func {
             ops: Vec::new(),
             regions: vec![Region::default()],
             body: RegionId::new(0),
-            layouts: Vec::new(),
+            layouts: LayoutTable::default(),
         }
     }
 
@@ -453,8 +454,13 @@ impl Func {
 
     /// The operation that defines a value, if one does.
     pub fn def_op(&self, id: ValueId) -> Option<&Operation> {
+        self.defining_op(id).map(|op| self.op(op))
+    }
+
+    /// The identifier of the operation that defines a value, if one does.
+    pub fn defining_op(&self, id: ValueId) -> Option<OpId> {
         match self.value(id).def {
-            Def::Result(op, _) => Some(self.op(op)),
+            Def::Result(op, _) => Some(op),
             Def::Param(_) | Def::Arg(..) => None,
         }
     }
@@ -477,6 +483,11 @@ impl Func {
     /// The operations of a region in program order.
     pub fn region_ops(&self, id: RegionId) -> impl DoubleEndedIterator<Item = (OpId, &Operation)> {
         self.region(id).ops.iter().map(|&op| (op, self.op(op)))
+    }
+
+    /// The operands of a region's terminator: what it yields.
+    pub fn yielded(&self, id: RegionId) -> &[ValueId] {
+        self.region(id).ops.last().map_or(&[], |&op| &self.op(op).operands)
     }
 }
 

@@ -12,6 +12,8 @@ pub mod hint;
 pub mod infer;
 mod infer_dot;
 mod infer_gpu;
+pub mod known;
+mod layouts;
 pub mod names;
 pub mod ops;
 pub mod span;
@@ -29,6 +31,7 @@ pub use func::{
 };
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
+pub use layouts::LayoutTable;
 pub use names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
     LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,

@@ -1,9 +1,9 @@
 //! From one register layout to another: what has to move, and how.
 
-use super::gf2::{Span, combine};
-use super::linear::describe;
+use super::gf2::Span;
 use super::shuffle::{self, ShufflePlan};
 use super::swizzle::{SharedPlan, SwizzleOptions, optimal_swizzle_with};
+use super::warp_map::{HARDWARE, WarpMap, aligned};
 use super::{ColumnAction, Dim, LayoutError, LinearLayout};
 
 /// How to bring the values of one layout into another, cheapest first.
@@ -122,40 +122,6 @@ pub fn moved_dims(src: &LinearLayout, dst: &LinearLayout) -> Result<Vec<Dim>, La
     Ok(map.ins.iter().map(|&(dim, _)| dim).collect())
 }
 
-/// The inputs of layouts in registers, in their canonical order.
-const HARDWARE: [Dim; 4] = [Dim::Register, Dim::Lane, Dim::Warp, Dim::Block];
-
-/// Both layouts with inputs (register, lane, warp, block) and the outputs of `src` in order.
-pub(super) fn aligned(src: &LinearLayout, dst: &LinearLayout) -> Result<(LinearLayout, LinearLayout), LayoutError> {
-    let outs: Vec<Dim> = src.outs.iter().map(|&(dim, _)| dim).collect();
-    let (src, dst) = (with_hardware(src)?, with_hardware(dst)?.transpose_outs(&outs)?);
-    let same_threads = HARDWARE[1..].iter().all(|&dim| src.in_bits(dim) == dst.in_bits(dim));
-    if src.outs != dst.outs || !same_threads {
-        let operation = "conversion of layouts";
-        return Err(LayoutError::DimsDiffer { operation, left: src.to_string(), right: dst.to_string() });
-    }
-    let span = Span::of(src.columns.iter().copied());
-    for dim in HARDWARE {
-        if let Some(bit) = dst.columns(dim).iter().position(|&column| !span.contains(column)) {
-            return Err(LayoutError::OutsideImage { dim, bit });
-        }
-    }
-    Ok((src, dst))
-}
-
-fn with_hardware(layout: &LinearLayout) -> Result<LinearLayout, LayoutError> {
-    if layout.ins.iter().any(|(dim, _)| !HARDWARE.contains(dim)) {
-        return Err(LayoutError::DimsDiffer {
-            operation: "conversion of layouts",
-            left: describe(&layout.ins),
-            right: "(register, lane, warp, block)".to_string(),
-        });
-    }
-    let ins = HARDWARE.iter().map(|&dim| (dim, layout.in_bits(dim))).collect();
-    let columns = HARDWARE.iter().flat_map(|&dim| layout.columns(dim).iter().copied()).collect();
-    Ok(LinearLayout::from_parts(ins, layout.outs.clone(), columns))
-}
-
 /// Finds places in a layout, preferring those that keep a thread's coordinates.
 struct Nearest<'a> {
     layout: &'a LinearLayout,
@@ -191,72 +157,5 @@ impl<'a> Nearest<'a> {
             }
         }
         self.spans.iter().find_map(|span| span.express(column))
-    }
-}
-
-/// A conversion that stays inside each warp: places are (register, lane) of the source in one word,
-/// registers lowest.
-#[derive(Clone, Debug)]
-pub(super) struct WarpMap {
-    /// Bits of the source's registers, the low part of a place.
-    pub(super) register_bits: u32,
-    /// Per independent register bit of the destination (a *slot* bit), the place it comes from.
-    pub(super) slots: Vec<u64>,
-    /// Per lane bit of the destination, the place it comes from.
-    pub(super) lanes: Vec<u64>,
-    /// Per warp bit, the place in the same warp.
-    pub(super) warps: Vec<u64>,
-    /// Places of the source that hold the same as place 0: a basis.
-    pub(super) redundant: Vec<u64>,
-    /// Takes slots to the registers of the destination.
-    pub(super) result: ColumnAction,
-}
-
-impl WarpMap {
-    /// The map from `dst` to `src` (both [`aligned`]), if every warp holds what it needs.
-    pub(super) fn new(src: &LinearLayout, dst: &LinearLayout) -> Option<WarpMap> {
-        let (registers, lanes) = (src.columns(Dim::Register), src.columns(Dim::Lane));
-        let register_bits = registers.len() as u32;
-        let in_thread = Span::indexed(registers);
-        let mut in_warp = in_thread.clone();
-        let mut redundant = super::gf2::nullspace(registers);
-        for (bit, &column) in lanes.iter().enumerate() {
-            if let Err(relation) = in_warp.insert(column, 1 << (register_bits + bit as u32)) {
-                redundant.push(relation);
-            }
-        }
-        let reduced = dst.remove_broadcast_registers();
-        let slots = reduced.layout.columns(Dim::Register).iter().map(|&c| in_warp.express(c));
-        let from_lane = |(bit, &column): (usize, &u64)| {
-            let own = 1u64 << (register_bits + bit as u32);
-            let same_lane = in_thread.express(column ^ lanes[bit]).map(|place| place | own);
-            same_lane.or_else(|| in_warp.express(column))
-        };
-        let pairs = |dim| src.columns(dim).iter().zip(dst.columns(dim));
-        // The block's and the warp's own bits stay as they are: only the difference has to be found.
-        let mut blocks = pairs(Dim::Block);
-        if !blocks.all(|(from, to)| from == to) {
-            return None;
-        }
-        Some(WarpMap {
-            register_bits,
-            slots: slots.collect::<Option<_>>()?,
-            lanes: dst.columns(Dim::Lane).iter().enumerate().map(from_lane).collect::<Option<_>>()?,
-            warps: pairs(Dim::Warp).map(|(from, to)| in_warp.express(from ^ to)).collect::<Option<_>>()?,
-            redundant,
-            result: reduced.restore,
-        })
-    }
-
-    /// The renaming of registers that does it, if no lane needs another's value
-    /// and all threads rename alike.
-    fn register_action(&self) -> Option<ColumnAction> {
-        let own_lane = |(bit, &place): (usize, &u64)| place == 1 << (self.register_bits + bit as u32);
-        let stays = self.lanes.iter().enumerate().all(own_lane)
-            && self.warps.iter().all(|&place| place == 0)
-            && self.slots.iter().all(|&place| place >> self.register_bits == 0);
-        let bases = self.result.bases().iter();
-        let source = |&slot: &u32| combine(&self.slots, u64::from(slot)) as u32;
-        stays.then(|| ColumnAction::from_parts(bases.map(source).collect(), self.register_bits))
     }
 }

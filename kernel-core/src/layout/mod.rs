@@ -76,6 +76,7 @@ mod swizzle;
 
 #[cfg(test)]
 mod tests;
+mod warp_map;
 
 pub use access::{Access, SharedAccess, bank_conflicts, shared_access};
 pub use action::ColumnAction;

@@ -21,8 +21,8 @@
 //! and a butterfly shuffle for half of the registers, which is the sequence of Triton's
 //! `convert_layout` (Zhou et al., "Linear Layouts", arXiv 2505.23819).
 
-use super::conversion::WarpMap;
 use super::gf2::{Span, combine, nullspace};
+use super::warp_map::WarpMap;
 use super::{ColumnAction, Dim, LinearForm};
 
 /// A conditional exchange over a list of values: `new[i] = if condition { old[i ^ xor] } else { old[i] }`.

@@ -17,9 +17,9 @@
 //! distinctions for the vector, all reasonable vectors are tried and the transactions counted.
 
 use super::access::{SharedAccess, access_offsets, bank_conflicts, check_elem_bits};
-use super::conversion::{WarpMap, aligned};
 use super::gf2::{Span, complement, intersection};
 use super::linear::log2;
+use super::warp_map::{WarpMap, aligned};
 use super::{Dim, LayoutError, LinearLayout};
 
 /// Bits of the widest access.

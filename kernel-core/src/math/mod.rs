@@ -30,13 +30,15 @@ pub mod single;
 mod table;
 #[cfg(test)]
 mod tests;
+mod ulps;
 
-pub use accuracy::{FloatTy, Ulps, divide_ulp_bound, ulp_bound, ulp_bound_at};
+pub use accuracy::{FloatTy, divide_ulp_bound, ulp_bound, ulp_bound_at};
 pub use host::{ApproximationError, Host};
 pub use machine::{Angle, FastMachine, Machine, Reduced};
 #[cfg(feature = "interp")]
 pub(crate) use table::specialise;
 pub use table::{FunctionRow, MathFn};
+pub use ulps::Ulps;
 
 /// `function` of an f32, on the CPU.
 pub fn evaluate_f32(function: MathFn, x: f32) -> f32 {

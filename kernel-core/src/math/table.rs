@@ -4,7 +4,7 @@
 //! interpreter's and the code generator's choice of it, its name in kernels, and its error bounds. What a row cannot say
 //! is the algorithm: `apply` in [`single`](super::single) and [`double`](super::double) names those.
 
-use super::accuracy::Ulps;
+use super::ulps::Ulps;
 
 /// What is to be known of an elementary function.
 #[derive(Clone, Copy, Debug)]

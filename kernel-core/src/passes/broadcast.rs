@@ -22,15 +22,22 @@
 //!
 //! Pointer arithmetic stays where it is, so that addresses keep the form base + offsets. Generic and bound levels.
 
-use crate::ir::{CreateOp, FloatFlags, Func, Level, Op, OpId, ShapeOp, Ty, ValueId};
-use crate::passes::util::{Action, Rewriter, splat_source};
+use crate::edit::{Action, Result, Rewriter};
+use crate::ir::known::splat_source;
+use crate::ir::{Func, Level, Op, OpId, ShapeOp, Ty, ValueId};
 
 /// Runs the pass; returns whether anything changed.
-pub fn run(func: &mut Func) -> bool {
+///
+/// # Errors
+/// If the pass writes an operation that breaks a type rule, which is a mistake in it.
+pub fn run(func: &mut Func) -> Result<bool> {
     if func.level == Level::Placed {
-        return false;
+        return Ok(false);
     }
-    Rewriter::run(func, &mut |rewriter, id| sink(rewriter, id).unwrap_or(Action::Keep))
+    Rewriter::run(func, "broadcast", &mut |rewriter, id| match grown_alike(rewriter.func, id) {
+        Some(alike) => sink(rewriter, id, alike),
+        None => Ok(Action::Keep),
+    })
 }
 
 /// How an operand came to its shape.
@@ -63,10 +70,19 @@ fn grown(func: &Func, value: ValueId) -> Option<Grown> {
     }
 }
 
-fn sink(rewriter: &mut Rewriter<'_>, id: OpId) -> Option<Action> {
-    let operation = rewriter.func.op(id);
-    let (Op::Elementwise(_), &[result]) = (&operation.op, operation.results.as_slice()) else { return None };
-    let operands: Vec<Grown> = operation.operands.iter().map(|&v| grown(rewriter.func, v)).collect::<Option<_>>()?;
+/// Operands that came to their shape in one way.
+struct Alike {
+    by: ShapeOp,
+    /// The tile before.
+    small: Ty,
+    operands: Vec<Grown>,
+}
+
+/// The operands of an elementwise operation, if they came to their shape in one way.
+fn grown_alike(func: &Func, id: OpId) -> Option<Alike> {
+    let operation = func.op(id);
+    let (Op::Elementwise(_), [_]) = (&operation.op, operation.results.as_slice()) else { return None };
+    let operands: Vec<Grown> = operation.operands.iter().map(|&v| grown(func, v)).collect::<Option<_>>()?;
     let mut way: Option<(&ShapeOp, &Ty)> = None;
     for operand in &operands {
         if let Grown::By(op, ty, _) = operand {
@@ -77,24 +93,24 @@ fn sink(rewriter: &mut Rewriter<'_>, id: OpId) -> Option<Action> {
         }
     }
     // Tiles that are all splats belong to the pass `uniform`.
-    let (op, small) = way?;
-    let (op, shape) = (op.clone(), small.shape.clone());
-    if shape.is_empty() {
-        return None;
-    }
+    let (by, small) = way.map(|(op, ty)| (op.clone(), ty.clone()))?;
+    (!small.is_scalar()).then_some(Alike { by, small, operands })
+}
+
+fn sink(rewriter: &mut Rewriter<'_>, id: OpId, alike: Alike) -> Result<Action> {
+    let operation = rewriter.func.op(id);
     let (elementwise, flags, span) = (operation.op.clone(), operation.flags, operation.span);
+    let Some(&result) = operation.results.first() else { return Ok(Action::Keep) };
+    let mut cursor = rewriter.before(span);
     let mut inputs = Vec::new();
-    for operand in &operands {
+    for operand in &alike.operands {
         inputs.push(match operand {
             Grown::By(_, _, source) => *source,
-            Grown::Splat(scalar) => {
-                let splat = CreateOp::Splat { shape: shape.clone() };
-                rewriter.insert(splat, &[*scalar], FloatFlags::default(), span).ok()?
-            }
+            Grown::Splat(scalar) => cursor.splat(*scalar, alike.small.shape.clone())?,
         });
     }
-    let value = rewriter.insert(elementwise, &inputs, flags, span).ok()?;
-    let tile = rewriter.insert(op, &[value], FloatFlags::default(), span).ok()?;
+    let value = rewriter.before(span).flags(flags).value(elementwise, &inputs)?;
+    let tile = rewriter.before(span).value(alike.by, &[value])?;
     rewriter.replace(result, tile);
-    Some(Action::Remove)
+    Ok(Action::Remove)
 }

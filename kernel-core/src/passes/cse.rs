@@ -18,34 +18,37 @@
 
 use std::collections::HashMap;
 
+use crate::edit::{Action, Result, Rewriter, Structure};
 use crate::ir::{
     BinaryOp, DescOp, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, Ty,
     ValueId,
 };
-use crate::passes::util::{Action, Rewriter};
 
 /// Runs the pass; returns whether anything changed.
-pub fn run(func: &mut Func) -> bool {
-    let homes = homes(func);
+///
+/// # Errors
+/// None that a verified kernel can cause.
+pub fn run(func: &mut Func) -> Result<bool> {
+    let structure = Structure::new(func);
     let mut scopes: Vec<Scope> = Vec::new();
-    Rewriter::run(func, &mut |rewriter, id| {
-        let home = homes[id.index()];
+    Rewriter::run(func, "cse", &mut |rewriter, id| {
+        let Some(home) = Home::of(rewriter.func, &structure, id) else { return Ok(Action::Keep) };
         // The walk is in program order: regions that are over are those that are not on the way to this one.
         scopes.truncate(home.depth + 1);
         if scopes.last().is_none_or(|scope| scope.home.region != home.region) {
             scopes.truncate(home.depth);
             scopes.push(Scope { home, known: HashMap::new() });
         }
-        let Some(key) = key(rewriter.func, id) else { return Action::Keep };
-        let Some(&result) = rewriter.func.op(id).results.first() else { return Action::Keep };
+        let Some(key) = key(rewriter.func, id) else { return Ok(Action::Keep) };
+        let Some(&result) = rewriter.func.op(id).results.first() else { return Ok(Action::Keep) };
         if let Some(known) = find(&scopes, &key) {
             rewriter.replace(result, known);
-            return Action::Remove;
+            return Ok(Action::Remove);
         }
         if let Some(scope) = scopes.last_mut() {
             scope.known.insert(key, result);
         }
-        Action::Keep
+        Ok(Action::Keep)
     })
 }
 
@@ -57,6 +60,15 @@ struct Home {
     depth: usize,
     /// Whether values from outside mean something else inside: layouts in a warp group count its own warps.
     closed: bool,
+}
+
+impl Home {
+    fn of(func: &Func, structure: &Structure, id: OpId) -> Option<Home> {
+        let region = structure.region_of(id)?;
+        let owner = structure.owner(region).map(|owner| &func.op(owner).op);
+        let closed = matches!(owner, Some(Op::Gpu(GpuOp::WarpGroups { .. })));
+        Some(Home { region, depth: structure.depth(region), closed })
+    }
 }
 
 /// What is known in a region that is being walked.
@@ -144,19 +156,4 @@ fn commutes(op: BinaryOp, func: &Func, operand: ValueId) -> bool {
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi => true,
         BinaryOp::Sub | BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn | BinaryOp::Shl | BinaryOp::Shr => false,
     }
-}
-
-/// Per operation, where it stands.
-fn homes(func: &Func) -> Vec<Home> {
-    let body = Home { region: func.body, depth: 0, closed: false };
-    let mut homes = vec![body; func.ops.len()];
-    let mut pending = vec![body];
-    while let Some(home) = pending.pop() {
-        for (id, operation) in func.region_ops(home.region) {
-            homes[id.index()] = home;
-            let closed = matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. }));
-            pending.extend(operation.regions.iter().map(|&region| Home { region, depth: home.depth + 1, closed }));
-        }
-    }
-    homes
 }

@@ -21,10 +21,8 @@
 //! Liveness starts at effects (stores, atomics, assertions, `while`, barriers) and goes backwards through operands,
 //! and from a carried value to what initialises and what yields it. A load without uses is dead.
 
-use std::collections::HashMap;
-
+use crate::edit::{Structure, walk};
 use crate::ir::{ControlOp, Def, Func, Op, OpId, RegionId, ValueId};
-use crate::passes::util::walk;
 
 /// Runs the pass; returns whether anything changed.
 pub fn run(func: &mut Func) -> bool {
@@ -46,39 +44,20 @@ struct Liveness<'f> {
     func: &'f Func,
     ops: Vec<bool>,
     values: Vec<bool>,
-    /// The operation that owns each region.
-    owners: HashMap<RegionId, OpId>,
-    /// The region that lists each operation.
-    homes: Vec<Option<RegionId>>,
+    structure: Structure,
     pending: Vec<ValueId>,
 }
 
 impl<'f> Liveness<'f> {
     fn new(func: &'f Func) -> Liveness<'f> {
-        let mut owners = HashMap::new();
-        let mut homes = vec![None; func.ops.len()];
-        let mut regions = vec![func.body];
-        while let Some(region) = regions.pop() {
-            for &op in &func.region(region).ops {
-                homes[op.index()] = Some(region);
-                for &inner in &func.op(op).regions {
-                    owners.insert(inner, op);
-                    regions.push(inner);
-                }
-            }
-        }
         let (ops, values) = (vec![false; func.ops.len()], vec![false; func.values.len()]);
-        Liveness { func, ops, values, owners, homes, pending: Vec::new() }
+        Liveness { func, ops, values, structure: Structure::new(func), pending: Vec::new() }
     }
 
     fn mark_value(&mut self, value: ValueId) {
         if !std::mem::replace(&mut self.values[value.index()], true) {
             self.pending.push(value);
         }
-    }
-
-    fn yielded(&self, region: RegionId) -> &'f [ValueId] {
-        self.func.region(region).ops.last().map_or(&[], |&op| &self.func.op(op).operands)
     }
 
     /// Marks an operation, and those around it, as staying. Carried values and yields stay only if they are used.
@@ -111,11 +90,11 @@ impl<'f> Liveness<'f> {
                 // All that these yield is needed; what loops and branches yield only if it is used.
                 let partial = matches!(&operation.op, Op::Control(ControlOp::For { .. } | ControlOp::If));
                 if !partial {
-                    self.yielded(region).iter().for_each(|&v| self.mark_value(v));
+                    self.func.yielded(region).iter().for_each(|&v| self.mark_value(v));
                 }
             }
-            let Some(owner) = self.homes[id.index()].and_then(|home| self.owners.get(&home)) else { return };
-            id = *owner;
+            let Some(owner) = self.structure.around(id).next() else { return };
+            id = owner;
         }
     }
 
@@ -128,7 +107,7 @@ impl<'f> Liveness<'f> {
                     self.mark_carried(op, index as usize);
                 }
                 Def::Arg(region, index) => {
-                    let Some(&owner) = self.owners.get(&region) else { continue };
+                    let Some(owner) = self.structure.owner(region) else { continue };
                     let is_for = matches!(self.func.op(owner).op, Op::Control(ControlOp::For { .. }));
                     if is_for && index > 0 {
                         self.mark_carried(owner, index as usize - 1);
@@ -145,7 +124,7 @@ impl<'f> Liveness<'f> {
         match &operation.op {
             Op::Control(ControlOp::If) => {
                 for &region in &operation.regions {
-                    if let Some(&value) = self.yielded(region).get(index) {
+                    if let Some(&value) = self.func.yielded(region).get(index) {
                         self.mark_value(value);
                     }
                 }
@@ -156,7 +135,7 @@ impl<'f> Liveness<'f> {
                     operation.results.get(index),
                     operation.operands.get(index + 3),
                     self.func.region(region).args.get(index + 1),
-                    self.yielded(region).get(index),
+                    self.func.yielded(region).get(index),
                 ];
                 parts.into_iter().flatten().for_each(|&v| self.mark_value(v));
             }

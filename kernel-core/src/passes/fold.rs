@@ -15,27 +15,32 @@
 //! for infinities, NaNs and both zeros too (`x * 1.0` and `x - 0.0`, but neither `x + 0.0` nor `x * 0.0`).
 //! It pays because binding turns constexprs into constants: conditions, strides and masks fall together.
 
+use crate::edit::{Action, Result, Rewriter};
+use crate::ir::known::{constant, known_trip_count, uniform_constant};
 use crate::ir::{
-    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Dt, ElementwiseOp, FloatFlags, Func, Level, Literal, MemoryOp, Op,
-    OpId, Operation, ShapeOp, UnaryOp, ValueId,
+    BinaryOp, CmpOp, ControlOp, DType, Dt, ElementwiseOp, Func, Level, Literal, MemoryOp, Op, OpId, Operation, ShapeOp,
+    UnaryOp, ValueId,
 };
 use crate::num;
-use crate::passes::util::{Action, Rewriter, constant, known_trip_count, uniform_constant};
 
 /// Runs the pass; returns whether anything changed.
-pub fn run(func: &mut Func) -> bool {
-    Rewriter::run(func, &mut |rewriter, id| {
+///
+/// # Errors
+/// If the pass writes an operation that breaks a type rule, which is a mistake in it.
+pub fn run(func: &mut Func) -> Result<bool> {
+    Rewriter::run(func, "fold", &mut |rewriter, id| {
         let operation = rewriter.func.op(id);
         if let Some((value, dtype)) = evaluate(rewriter.func, &operation.op, &operation.operands) {
-            let (span, result) = (operation.span, operation.results.first().copied());
-            if let (Some(result), Ok(new)) = (result, rewriter.constant(value, dtype, span)) {
+            let span = operation.span;
+            if let Some(&result) = operation.results.first() {
+                let new = rewriter.before(span).constant(value, dtype)?;
                 rewriter.replace(result, new);
-                return Action::Remove;
+                return Ok(Action::Remove);
             }
         }
-        match identity(rewriter.func, rewriter.func.op(id)) {
+        Ok(match identity(rewriter.func, rewriter.func.op(id)) {
             Some(Same::Value(value)) => replace_result(rewriter, id, value),
-            Some(Same::Constant(value)) => fill(rewriter, id, value),
+            Some(Same::Constant(value)) => fill(rewriter, id, value)?,
             None => match rewriter.func.op(id).op {
                 Op::Memory(_) => masks(rewriter, id),
                 Op::Control(_) => control(rewriter, id),
@@ -43,7 +48,7 @@ pub fn run(func: &mut Func) -> bool {
                     Action::Keep
                 }
             },
-        }
+        })
     })
 }
 
@@ -96,22 +101,16 @@ fn replace_result(rewriter: &mut Rewriter<'_>, id: OpId, value: ValueId) -> Acti
 }
 
 /// Replaces the result by a constant of its shape.
-fn fill(rewriter: &mut Rewriter<'_>, id: OpId, value: Literal) -> Action {
+fn fill(rewriter: &mut Rewriter<'_>, id: OpId, value: Literal) -> Result<Action> {
     let operation = rewriter.func.op(id);
     let span = operation.span;
-    let Some(&result) = operation.results.first() else { return Action::Keep };
-    let data = rewriter.func.value(result);
-    let (ty, layout) = (data.ty.clone(), data.layout);
-    let Some(dtype) = ty.dtype() else { return Action::Keep };
-    let Ok(mut new) = rewriter.constant(value, dtype, span) else { return Action::Keep };
-    if !ty.is_scalar() {
-        let splat = CreateOp::Splat { shape: ty.shape };
-        let Ok(tile) = rewriter.insert(splat, &[new], FloatFlags::default(), span) else { return Action::Keep };
-        rewriter.func.values[tile.index()].layout = layout;
-        new = tile;
-    }
+    let Some(&result) = operation.results.first() else { return Ok(Action::Keep) };
+    let Some(dtype) = rewriter.func.ty(result).dtype() else { return Ok(Action::Keep) };
+    let mut cursor = rewriter.before(span);
+    let new = cursor.constant(value, dtype)?;
+    let new = cursor.splat_like(new, result)?;
     rewriter.replace(result, new);
-    Action::Remove
+    Ok(Action::Remove)
 }
 
 fn identity(func: &Func, operation: &Operation) -> Option<Same> {

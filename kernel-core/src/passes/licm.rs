@@ -21,9 +21,10 @@
 //! not run. A load through `Ptr` moves out of a loop that is known to run and holds no assertion, because a load that
 //! the source does not do could leave its buffer. Inner loops come first, so an operation leaves as many as it can.
 
+use crate::edit::walk_region;
+use crate::ir::known::known_trip_count;
 use crate::ir::{ControlOp, DescOp, Func, GpuOp, MemoryOp, Op, OpId, RegionId, Resource, ShapeOp, ValueId};
 use crate::passes::cse::reads_constant_memory;
-use crate::passes::util::{known_trip_count, walk_region};
 
 /// Runs the pass; returns whether anything changed.
 pub fn run(func: &mut Func) -> bool {

@@ -13,7 +13,6 @@ pub mod licm;
 pub mod simplify;
 pub mod uniform;
 pub mod unroll;
-pub mod util;
 pub mod widen_reduce;
 
 #[cfg(test)]
@@ -22,6 +21,7 @@ mod tests;
 pub use bind::{Bindings, bind};
 
 use crate::diag::Diagnostic;
+use crate::edit::{self, compact};
 use crate::ir::{BoundFunc, Func};
 use crate::verify::verify;
 
@@ -53,21 +53,26 @@ pub struct Pass {
 /// Every pass but `bind`.
 pub const PASSES: &[Pass] = &[FOLD, UNROLL, SIMPLIFY, UNIFORM, BROADCAST, CSE, LICM, DCE, COMPACT];
 
-const FOLD: Pass = Pass { name: "fold", run: |func| Ok(fold::run(func)) };
+const FOLD: Pass = Pass { name: "fold", run: |func| told(fold::run(func)) };
 const UNROLL: Pass = Pass { name: "unroll", run: unroll::run };
-const SIMPLIFY: Pass = Pass { name: "simplify", run: |func| Ok(simplify::run(func)) };
-const UNIFORM: Pass = Pass { name: "uniform", run: |func| Ok(uniform::run(func)) };
-const BROADCAST: Pass = Pass { name: "broadcast", run: |func| Ok(broadcast::run(func)) };
-const CSE: Pass = Pass { name: "cse", run: |func| Ok(cse::run(func)) };
+const SIMPLIFY: Pass = Pass { name: "simplify", run: |func| told(simplify::run(func)) };
+const UNIFORM: Pass = Pass { name: "uniform", run: |func| told(uniform::run(func)) };
+const BROADCAST: Pass = Pass { name: "broadcast", run: |func| told(broadcast::run(func)) };
+const CSE: Pass = Pass { name: "cse", run: |func| told(cse::run(func)) };
 const LICM: Pass = Pass { name: "licm", run: |func| Ok(licm::run(func)) };
 const DCE: Pass = Pass { name: "dce", run: |func| Ok(dce::run(func)) };
 const COMPACT: Pass = Pass {
     name: "compact",
     run: |func| {
-        util::compact(func);
+        compact(func);
         Ok(false)
     },
 };
+
+/// A pass's mistake as a diagnostic.
+fn told<T>(done: edit::Result<T>) -> Result<T, Vec<Diagnostic>> {
+    done.map_err(|error| vec![error.into()])
+}
 
 /// Enough for the longest chains that sources have; each round sinks a chain of broadcasts by one.
 const MAX_ROUNDS: usize = 8;

@@ -15,25 +15,27 @@
 //! behind have fewer forms to know. It pays because each of these may move data between threads.
 //! Generic and bound levels: at the placed level a layout says more than a shape.
 
+use crate::edit::{Action, Result, Rewriter};
+use crate::ir::known::splat_source;
 use crate::ir::{CreateOp, Dim, Func, Level, Op, OpId, Operation, ShapeOp, Ty, ValueId};
-use crate::passes::util::{Action, Rewriter, splat_source};
 
 /// Runs the pass; returns whether anything changed.
-pub fn run(func: &mut Func) -> bool {
+///
+/// # Errors
+/// If the pass writes an operation that breaks a type rule, which is a mistake in it.
+pub fn run(func: &mut Func) -> Result<bool> {
     if func.level == Level::Placed {
-        return false;
+        return Ok(false);
     }
-    Rewriter::run(func, &mut |rewriter, id| match simpler(rewriter.func, rewriter.func.op(id)) {
-        Some(Simpler::Value(value)) => replace(rewriter, id, value),
+    Rewriter::run(func, "simplify", &mut |rewriter, id| match simpler(rewriter.func, rewriter.func.op(id)) {
+        Some(Simpler::Value(value)) => Ok(replace(rewriter, id, value)),
         Some(Simpler::Op(op, operand)) => {
             let operation = rewriter.func.op(id);
             let (flags, span) = (operation.flags, operation.span);
-            match rewriter.insert(op, &[operand], flags, span) {
-                Ok(value) => replace(rewriter, id, value),
-                Err(_) => Action::Keep,
-            }
+            let value = rewriter.before(span).flags(flags).value(op, &[operand])?;
+            Ok(replace(rewriter, id, value))
         }
-        None => Action::Keep,
+        None => Ok(Action::Keep),
     })
 }
 

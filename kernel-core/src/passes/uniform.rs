@@ -15,39 +15,40 @@
 //! Elementwise operations, pointer arithmetic and loads take part; an assertion on a repeated condition looks at it
 //! once. It pays in registers, and it lets constants fold. Generic and bound levels.
 
-use crate::ir::{ControlOp, CreateOp, FloatFlags, Func, Level, MemoryOp, Op, OpId, ValueId};
-use crate::passes::util::{Action, Rewriter, splat_source};
+use crate::edit::{Action, Result, Rewriter};
+use crate::ir::known::splat_source;
+use crate::ir::{ControlOp, Func, Level, MemoryOp, Op, OpId, ValueId};
 
 /// Runs the pass; returns whether anything changed.
-pub fn run(func: &mut Func) -> bool {
+///
+/// # Errors
+/// If the pass writes an operation that breaks a type rule, which is a mistake in it.
+pub fn run(func: &mut Func) -> Result<bool> {
     if func.level == Level::Placed {
-        return false;
+        return Ok(false);
     }
-    Rewriter::run(func, &mut |rewriter, id| uniform(rewriter, id).unwrap_or(Action::Keep))
+    Rewriter::run(func, "uniform", &mut |rewriter, id| uniform(rewriter, id))
 }
 
-fn uniform(rewriter: &mut Rewriter<'_>, id: OpId) -> Option<Action> {
+fn uniform(rewriter: &mut Rewriter<'_>, id: OpId) -> Result<Action> {
     let operation = rewriter.func.op(id).clone();
+    let sources = operation.operands.iter().map(|&v| splat_source(rewriter.func, v));
+    let Some(scalars) = sources.collect::<Option<Vec<ValueId>>>().filter(|scalars| !scalars.is_empty()) else {
+        return Ok(Action::Keep);
+    };
     let takes_part = match &operation.op {
         Op::Elementwise(_) | Op::Memory(MemoryOp::AddPtr | MemoryOp::Load { .. }) => true,
         Op::Control(ControlOp::Assert { .. }) => {
-            let scalar = splat_source(rewriter.func, *operation.operands.first()?)?;
-            rewriter.func.ops[id.index()].operands[0] = scalar;
+            rewriter.func.ops[id.index()].operands = scalars;
             rewriter.set_changed();
-            false
+            return Ok(Action::Keep);
         }
         Op::Create(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
     };
-    let (&[result], true) = (operation.results.as_slice(), takes_part) else { return None };
-    let scalars: Vec<ValueId> =
-        operation.operands.iter().map(|&v| splat_source(rewriter.func, v)).collect::<Option<_>>()?;
-    if scalars.is_empty() {
-        return None;
-    }
+    let (&[result], true) = (operation.results.as_slice(), takes_part) else { return Ok(Action::Keep) };
     let shape = rewriter.func.ty(result).shape.clone();
-    let scalar = rewriter.insert(operation.op, &scalars, operation.flags, operation.span).ok()?;
-    let splat = CreateOp::Splat { shape };
-    let tile = rewriter.insert(splat, &[scalar], FloatFlags::default(), operation.span).ok()?;
+    let scalar = rewriter.before(operation.span).flags(operation.flags).value(operation.op, &scalars)?;
+    let tile = rewriter.before(operation.span).splat(scalar, shape)?;
     rewriter.replace(result, tile);
-    Some(Action::Remove)
+    Ok(Action::Remove)
 }

@@ -24,9 +24,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::diag::Diagnostic;
-use crate::ir::{ControlOp, FloatFlags, Func, Level, Literal, Op, OpId, Operation, Span, Unroll, ValueId};
-use crate::passes::fold;
-use crate::passes::util::{Action, Rewriter, clone_op, constant, count_ops, known_trip_count, ops_in_order};
+use crate::edit::{Action, Cursor, Result as Edit, Rewriter, clone_op, count_ops, ops_in_order};
+use crate::ir::known::{constant, known_trip_count};
+use crate::ir::{ControlOp, DType, Func, Level, Literal, Op, OpId, Operation, RegionId, Span, Unroll, ValueId};
+use crate::passes::{fold, told};
+
+const PASS: &str = "unroll";
 
 /// The most operations that unrolling may add to a kernel: far beyond what is useful, far below what takes long.
 const MAX_ADDED: u128 = 1 << 15;
@@ -43,18 +46,26 @@ pub fn run(func: &mut Func) -> Result<bool, Vec<Diagnostic>> {
     let mut too_large = None;
     let mut changed = false;
     while too_large.is_none() {
-        let round = Rewriter::run(func, &mut |rewriter, id| {
+        let round = Rewriter::run(func, PASS, &mut |rewriter, id| {
             // The loop that exceeds the limit is told once: those around it have made many copies of it.
-            if too_large.is_some() {
-                return Action::Keep;
+            let whole = if too_large.is_none() { Whole::of(rewriter.func, id) } else { None };
+            match whole {
+                Some(whole) if whole.added > budget => {
+                    too_large = Some((id, whole.trips));
+                    Ok(Action::Keep)
+                }
+                Some(whole) => {
+                    budget -= whole.added;
+                    whole.unroll(rewriter, id)
+                }
+                None => Ok(Action::Keep),
             }
-            unroll(rewriter, id, &mut budget, &mut too_large).unwrap_or(Action::Keep)
         });
-        if !round {
+        if !told(round)? {
             break;
         }
         changed = true;
-        fold::run(func);
+        told(fold::run(func))?;
     }
     let mut errors: Vec<Diagnostic> = too_large.into_iter().map(|(id, trips)| too_many(func, id, trips)).collect();
     if errors.is_empty() {
@@ -74,49 +85,57 @@ fn wants_unrolling(operation: &Operation) -> bool {
     matches!(operation.op, Op::Control(ControlOp::For { unroll: Unroll::Full, .. }))
 }
 
-fn unroll(
-    rewriter: &mut Rewriter<'_>,
-    id: OpId,
-    budget: &mut u128,
-    too_large: &mut Option<(OpId, u128)>,
-) -> Option<Action> {
-    let operation = rewriter.func.op(id).clone();
-    let Op::Control(ControlOp::For { reverse, unroll: Unroll::Full, .. }) = operation.op else { return None };
-    let trips = known_trip_count(rewriter.func, &operation)?;
-    let region = *operation.regions.first()?;
-    let added = trips.saturating_mul(count_ops(rewriter.func, region) as u128);
-    if added > *budget {
-        *too_large = Some((id, trips));
-        return None;
+/// A loop to be unrolled whose trips are known.
+struct Whole {
+    trips: u128,
+    /// The operations that its trips have together.
+    added: u128,
+    lo: i128,
+    step: i128,
+    dtype: DType,
+    reverse: bool,
+    body: RegionId,
+}
+
+impl Whole {
+    fn of(func: &Func, id: OpId) -> Option<Whole> {
+        let operation = func.op(id);
+        let Op::Control(ControlOp::For { reverse, unroll: Unroll::Full, .. }) = operation.op else { return None };
+        let trips = known_trip_count(func, operation)?;
+        let body = *operation.regions.first()?;
+        let [lo, _, step] = [0, 1, 2].map(|i| constant(func, operation.operands[i]));
+        let (Some(Literal::Int(lo)), Some(Literal::Int(step))) = (lo, step) else { return None };
+        let dtype = func.ty(operation.operands[0]).dtype()?;
+        let added = trips.saturating_mul(count_ops(func, body) as u128);
+        Some(Whole { trips, added, lo, step, dtype, reverse, body })
     }
-    *budget -= added;
-    let [lo, _, step] = [0, 1, 2].map(|i| constant(rewriter.func, operation.operands[i]));
-    let (Some(Literal::Int(lo)), Some(Literal::Int(step))) = (lo, step) else { return None };
-    let dtype = rewriter.func.ty(operation.operands[0]).dtype()?;
-    let args = rewriter.func.region(region).args.clone();
-    let (last, body) = rewriter.func.region(region).ops.split_last().map(|(&last, body)| (last, body.to_vec()))?;
-    let yields = rewriter.func.op(last).operands.clone();
-    let mut carried = operation.operands[3..].to_vec();
-    let mut out = Vec::new();
-    // The trip count is within the budget, so it fits.
-    for trip in 0..trips as i128 {
-        let trip = if reverse { trips as i128 - 1 - trip } else { trip };
-        let counter = Op::constant(Literal::Int(lo + trip * step), dtype);
-        let ty = rewriter.func.ty(args[0]).clone();
-        let flags = FloatFlags::default();
-        let counter = rewriter.func.new_op(counter, Vec::new(), vec![ty], Vec::new(), flags, operation.span);
-        out.push(counter);
-        let values = [rewriter.func.op(counter).results[0]].into_iter().chain(carried.iter().copied());
-        let mut map: HashMap<ValueId, ValueId> = args.iter().copied().zip(values).collect();
-        for &op in &body {
-            out.push(clone_op(rewriter.func, op, &mut map));
+
+    /// Writes the body once per trip.
+    fn unroll(self, rewriter: &mut Rewriter<'_>, id: OpId) -> Edit<Action> {
+        let Operation { operands, results, span, .. } = rewriter.func.op(id).clone();
+        let args = rewriter.func.region(self.body).args.clone();
+        let yields = rewriter.func.yielded(self.body).to_vec();
+        let mut body = rewriter.func.region(self.body).ops.clone();
+        body.pop();
+        let mut carried = operands[3..].to_vec();
+        let mut out = Vec::new();
+        // The trip count is within the budget, so it fits.
+        for trip in 0..self.trips as i128 {
+            let trip = if self.reverse { self.trips as i128 - 1 - trip } else { trip };
+            let counter = Literal::Int(self.lo + trip * self.step);
+            let counter = Cursor::new(rewriter.func, &mut out, PASS).at(span).constant(counter, self.dtype)?;
+            let values = [counter].into_iter().chain(carried.iter().copied());
+            let mut map: HashMap<ValueId, ValueId> = args.iter().copied().zip(values).collect();
+            for &op in &body {
+                out.push(clone_op(rewriter.func, op, &mut map));
+            }
+            carried = yields.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
         }
-        carried = yields.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
+        for (&result, value) in results.iter().zip(carried) {
+            rewriter.replace(result, value);
+        }
+        Ok(Action::Splice(out))
     }
-    for (&result, value) in operation.results.iter().zip(carried) {
-        rewriter.replace(result, value);
-    }
-    Some(Action::Splice(out))
 }
 
 fn diagnostic(func: &Func, id: OpId, message: String, help: String) -> Diagnostic {

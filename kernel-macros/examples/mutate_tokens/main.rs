@@ -25,6 +25,8 @@ mod expand;
 mod foreign;
 #[path = "../../src/guard.rs"]
 mod guard;
+#[path = "../../src/help.rs"]
+mod help;
 #[path = "../../src/launcher.rs"]
 mod launcher;
 #[path = "../../src/lines.rs"]

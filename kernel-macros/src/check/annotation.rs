@@ -4,7 +4,8 @@ use kernel_core::ir::{Bound, DType, Dt, ParamKind};
 use syn::{GenericArgument, PathArguments, Type};
 
 use super::{Binding, Checker, Operand, Val};
-use crate::error::{Checked, Help, Reported};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
 use crate::place::Place;
 use crate::signature::{braced, strip, type_name};

@@ -5,7 +5,8 @@ use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
 
 use super::{Checker, Operand};
-use crate::error::{Checked, Help, Reported};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::names::closest;
 use crate::ops::{Row, Turbofish};
 use crate::place::{Place, bare};

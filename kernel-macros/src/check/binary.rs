@@ -5,7 +5,8 @@ use kernel_core::ir::{BinaryOp, Bound, CmpOp, DType, Dim, DimError, Dt, MemoryOp
 use syn::{BinOp, Expr, ExprBinary};
 
 use super::{Checker, Context, Operand, Val};
-use crate::error::{Checked, Help};
+use crate::error::Checked;
+use crate::help::Help;
 use crate::place::{Place, bare};
 use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp};
 use crate::types::{BOOL, Class, DtRef, VElem, VTy};

@@ -5,7 +5,8 @@ use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathAr
 
 use super::args::Args;
 use super::{Binding, Checker, Operand, Val};
-use crate::error::{Checked, Help, Reported};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
 use crate::ops::{self, Call, Row};
 use crate::place::{Place, bare};

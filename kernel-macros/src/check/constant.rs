@@ -8,7 +8,8 @@ use syn::visit::{self, Visit};
 use syn::{Expr, ExprLit, Lit, Path};
 
 use super::{Binding, Checker, Operand, Val};
-use crate::error::{Checked, Help, Reported};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::names::{closest, is_screaming};
 use crate::ops;
 use crate::place::Place;
@@ -189,7 +190,7 @@ impl Checker<'_> {
             None => {
                 let shape = self.shape_constants.contains(&key).then(|| {
                     let ty = ConstTy::Int(IntTy::Usize);
-                    self.func.const_params.push(ConstParam { name: crate::lower::free_name(&self.func, name), ty });
+                    self.func.const_params.push(ConstParam { name: crate::names::free_name(&self.func, name), ty });
                     ConstId::new(self.func.const_params.len() as u32 - 1)
                 });
                 let dt = self.types.fresh_constant();

@@ -13,7 +13,8 @@ use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{Bound, DType, Dim, Dt};
 
 use super::{Checker, Operand};
-use crate::error::{Help, Reported};
+use crate::error::Reported;
+use crate::help::Help;
 use crate::place::Place;
 use crate::quotient;
 use crate::spellings::without_parentheses;

@@ -5,7 +5,8 @@ use syn::{BinOp, Expr};
 
 use super::args::Args;
 use super::{Checker, Context, Operand};
-use crate::error::{Checked, Help, Reported};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::place::{Place, bare};
 use crate::tree::VOp;
 use crate::types::{Class, DtRef, VElem, VTy};

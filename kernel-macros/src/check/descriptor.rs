@@ -9,7 +9,8 @@ use syn::{AngleBracketedGenericArguments, Expr, Token};
 
 use super::args::Args;
 use super::{Binding, Checker, Context, Operand, Val};
-use crate::error::{Checked, Help, Reported};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
 use crate::names::closest;
 use crate::ops::{self, DESC_ROWS, DescCall};
 use crate::place::{Place, bare};

@@ -43,7 +43,8 @@ use kernel_core::ir::{
 
 use syn::ext::IdentExt;
 
-use crate::error::{Checked, Errors, Help, Reported};
+use crate::error::{Checked, Errors, Reported};
+use crate::help::Help;
 use crate::place::Place;
 use crate::signature::{ParamTy, Signature};
 use crate::source::Source;

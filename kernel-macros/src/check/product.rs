@@ -5,7 +5,8 @@ use syn::Expr;
 
 use super::args::Args;
 use super::{Checker, Operand};
-use crate::error::{Checked, Help};
+use crate::error::Checked;
+use crate::help::Help;
 use crate::place::{Place, bare};
 use crate::tree::{NodeId, VOp};
 use crate::types::{Class, DtRef, VElem, VTy, admits, may_be};

@@ -36,7 +36,6 @@
 mod cuda;
 pub(crate) mod recording;
 mod records;
-mod steps;
 mod uses;
 
 use crate::error::Result;
@@ -49,7 +48,6 @@ pub(crate) use recording::HostLaunch;
 use recording::Recording;
 pub(crate) use records::GraphRecords;
 use std::fmt;
-pub(crate) use steps::Steps;
 use uses::Uses;
 
 /// Recorded launches. Made by [`Stream::capture`] and [`Device::capture`](crate::Device::capture).

@@ -1,8 +1,8 @@
 //! Which buffers a graph uses, and what its launches do to them.
 
-use super::steps::Steps;
 use crate::error::Result;
 use crate::gate::Gate;
+use crate::ledger::Steps;
 use crate::ledger::{Ledger, Place, Touch};
 use crate::record::LaunchId;
 use crate::storage::Storage;

@@ -4,11 +4,11 @@
 //! behind it. The log has a fixed size: appending allocates nothing after the first time.
 
 use super::BufferId;
-use crate::graph::Steps;
+use super::steps::Steps;
+use super::uses::{Touch, Use};
 use crate::record::LaunchId;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Operations that are held at most: more than a stream has records, so that the records of a stream
@@ -16,58 +16,6 @@ use std::sync::Arc;
 const OPS: usize = 2560;
 /// Their buffers at most: a power of two. One operation may have more.
 const USES: usize = 8192;
-
-/// What is done to a part of a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Touch {
-    Read,
-    Write,
-    /// Both, in any order.
-    Update,
-}
-
-impl Touch {
-    /// What a launch does to an argument; `None` if nothing.
-    #[inline]
-    pub(crate) fn of(reads: bool, writes: bool) -> Option<Touch> {
-        match (reads, writes) {
-            (true, true) => Some(Touch::Update),
-            (true, false) => Some(Touch::Read),
-            (false, true) => Some(Touch::Write),
-            (false, false) => None,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn reads(self) -> bool {
-        matches!(self, Touch::Read | Touch::Update)
-    }
-
-    #[inline]
-    pub(crate) fn writes(self) -> bool {
-        matches!(self, Touch::Write | Touch::Update)
-    }
-}
-
-/// A part of a buffer, in bytes, and what is done to it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Use {
-    pub(crate) buffer: BufferId,
-    start: usize,
-    end: usize,
-    pub(crate) touch: Touch,
-}
-
-impl Use {
-    #[inline]
-    pub(crate) fn new(buffer: BufferId, range: Range<usize>, touch: Touch) -> Self {
-        Use { buffer, start: range.start, end: range.end, touch }
-    }
-
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.start..self.end
-    }
-}
 
 /// Something that wrote buffers, or ended their contents.
 #[derive(Debug)]
@@ -164,7 +112,7 @@ impl Log {
     fn allocate(&mut self, uses: usize) {
         debug_assert!(self.ops.is_empty());
         self.ops.reserve_exact(OPS);
-        let nothing = Use { buffer: BufferId::from_raw(0), start: 0, end: 0, touch: Touch::Read };
+        let nothing = Use::new(BufferId::from_raw(0), 0..0, Touch::Read);
         self.uses = vec![nothing; uses.next_power_of_two().max(USES)];
         (self.first_use, self.next_use) = (0, 0);
     }

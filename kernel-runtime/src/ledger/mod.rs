@@ -26,18 +26,22 @@
 
 mod log;
 mod state;
+mod steps;
 mod taints;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 use crate::error::Error;
-pub(crate) use log::{Place, Touch, Use};
+pub(crate) use log::Place;
 use smallvec::SmallVec;
 pub(crate) use state::{Done, End};
 use state::{Look, State};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+pub(crate) use steps::Steps;
+pub(crate) use uses::{Touch, Use};
 
 /// Contents of a buffer, from when the host sets all of it to when it does so again, or the buffer drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,11 +1,12 @@
 //! What the ledger knows: the log, what has come out of it, and the errors.
 
 use super::BufferId;
-use super::log::{Kind, Log, Op, Place, Touch, Use, Uses};
+use super::log::{Kind, Log, Op, Place, Uses};
+use super::steps::Steps;
 use super::taints::{Launches, Taints};
+use super::uses::{Touch, Use};
 use crate::error::Error;
 use crate::errors::ErrorQueue;
-use crate::graph::Steps;
 use crate::record::LaunchId;
 use crate::stream::StreamInner;
 use std::collections::{BTreeMap, VecDeque};

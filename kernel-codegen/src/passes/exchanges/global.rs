@@ -22,8 +22,9 @@ use kernel_core::ir::{AtomicOp, Func, GpuOp, LayoutId, MemOrder, MemoryOp, Op, O
 
 use super::block::{Block, block};
 use crate::analysis::axis::AxisAnalysis;
-use crate::analysis::control::{for_each_op, is_mutable, is_used};
+use crate::analysis::control::{is_mutable, is_used};
 use crate::analysis::exchange::has_copies;
+use kernel_core::edit::walk_region;
 
 /// What an access does to its buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,7 +134,7 @@ impl Global {
         let inside = values_in(func, regions);
         let mut ops: Vec<OpId> = Vec::new();
         for &region in regions {
-            for_each_op(func, region, &mut |id| ops.push(id));
+            walk_region(func, region, &mut |id| ops.push(id));
         }
         for id in ops {
             if let Some((touch, pointer)) = touch_of(func, id)
@@ -193,7 +194,7 @@ fn values_in(func: &Func, regions: &[RegionId]) -> BTreeSet<ValueId> {
     let mut inside = BTreeSet::new();
     for &region in regions {
         inside.extend(&func.region(region).args);
-        for_each_op(func, region, &mut |id| {
+        walk_region(func, region, &mut |id| {
             inside.extend(&func.op(id).results);
             for &inner in &func.op(id).regions {
                 inside.extend(&func.region(inner).args);

@@ -27,10 +27,10 @@ use kernel_core::layout::SyncScope;
 use super::allocate::{SharedPlan, root};
 use super::stored_blocks;
 use crate::analysis::axis::AxisAnalysis;
-use crate::analysis::control::for_each_op;
 use crate::analysis::exchange::{Exchanges, Threads};
 use crate::error::CodegenError;
 use global::Global;
+use kernel_core::edit::walk;
 use kernel_core::target::Target;
 use scratch::Scratch;
 
@@ -57,7 +57,7 @@ fn fits(func: &Func, target: Target) -> Result<(), CodegenError> {
         return Ok(());
     }
     let mut last: Option<(u32, Span)> = None;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let end = operation.shared.iter().map(|range| range.end).max();
         if let Some(end) = end.filter(|&end| last.is_none_or(|(most, _)| end > most)) {
@@ -73,7 +73,7 @@ fn fits(func: &Func, target: Target) -> Result<(), CodegenError> {
 /// Bytes of shared memory that a kernel's operations take.
 pub(crate) fn shared_bytes(func: &Func) -> u32 {
     let mut bytes = 0;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let end = operation.shared.iter().map(|range| range.end).max().unwrap_or(0);
         let end = if allocates(operation) { end } else { end.next_multiple_of(scratch::ALIGNMENT) };
@@ -121,7 +121,7 @@ fn allocates(operation: &Operation) -> bool {
 /// The allocations that a tensor copy brings something into.
 fn filled_by_copies(func: &Func) -> BTreeSet<OpId> {
     let mut filled = BTreeSet::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         if operation.op == Op::Gpu(GpuOp::TmaLoad) {
             filled.extend(root(func, operation.operands[1]));
@@ -156,7 +156,7 @@ impl Pass<'_> {
     /// Barriers with phases are made where the kernel begins: copies have to know of them, and all threads.
     fn begin(&mut self) {
         let mut phases = false;
-        for_each_op(self.func, self.func.body, &mut |id| {
+        walk(self.func, &mut |id| {
             phases |= matches!(self.func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. }));
         });
         let fence = Op::Gpu(GpuOp::Fence { kind: FenceKind::BarrierInit });

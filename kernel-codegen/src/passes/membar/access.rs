@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use kernel_core::edit::walk;
+use kernel_core::ir::known::constant;
 use kernel_core::ir::{
     BinaryOp, CmpOp, ControlOp, Def, ElementwiseOp, Func, GpuOp, LayoutId, Literal, Op, OpId, ValueId,
 };
 use kernel_core::layout::{Dim, matrix_access};
-use kernel_core::passes::util::constant;
 
-use crate::analysis::control::{for_each_op, yielded};
 use crate::passes::allocate::{SharedPlan, root, slots};
 
 /// Groups older than this are as old as this.
@@ -162,14 +162,14 @@ pub(super) struct Views {
 impl Views {
     pub(super) fn new(func: &Func) -> Views {
         let mut turns = BTreeMap::new();
-        for_each_op(func, func.body, &mut |id| {
+        walk(func, &mut |id| {
             let operation = func.op(id);
             if !matches!(operation.op, Op::Control(ControlOp::For { .. })) {
                 return;
             }
             let body = operation.regions[0];
             let carried = func.region(body).args.iter().skip(1).zip(&operation.operands[3..]);
-            for ((&arg, &init), &next) in carried.zip(yielded(func, body)) {
+            for ((&arg, &init), &next) in carried.zip(func.yielded(body)) {
                 if let (Some(offset), Some(of)) = (number(func, init), turning(func, arg, next))
                     && offset < of
                 {

@@ -32,9 +32,9 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::{walk, walk_region};
 use kernel_core::ir::{ControlOp, FenceKind, FloatFlags, Func, GpuOp, Op, OpId, RegionId, Span};
 
-use crate::analysis::control::for_each_op;
 use crate::passes::allocate::SharedPlan;
 
 use access::{Access, Slot, Stage, Views};
@@ -45,7 +45,7 @@ type Pending = BTreeSet<Access>;
 /// Runs the pass; returns the number of barriers.
 pub(crate) fn run(func: &mut Func) -> usize {
     let mut groups = false;
-    for_each_op(func, func.body, &mut |id| groups |= matches!(func.op(id).op, Op::Gpu(GpuOp::WarpGroups { .. })));
+    walk(func, &mut |id| groups |= matches!(func.op(id).op, Op::Gpu(GpuOp::WarpGroups { .. })));
     if !groups {
         for region in &mut func.regions {
             let ops = std::mem::take(&mut region.ops);
@@ -55,14 +55,14 @@ pub(crate) fn run(func: &mut Func) -> usize {
         let views = Views::new(func);
         let body = func.body;
         let mut asynchronous = Vec::new();
-        for_each_op(func, body, &mut |id| {
+        walk_region(func, body, &mut |id| {
             asynchronous.extend(views.accesses(func, id).into_iter().filter(|access| !access.ordinary));
         });
         let mut pass = Membar { func, plan, views, asynchronous, inserts: true };
         pass.region(body, &mut Pending::new());
     }
     let mut count = 0;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         count += usize::from(matches!(func.op(id).op, Op::Gpu(GpuOp::Barrier | GpuOp::GroupBarrier)));
     });
     count
@@ -164,7 +164,7 @@ impl Membar<'_> {
     fn settle_before(&mut self, regions: &[RegionId], pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
         let mut inside = Vec::new();
         for &region in regions {
-            for_each_op(self.func, region, &mut |id| inside.extend(self.views.accesses(self.func, id)));
+            walk_region(self.func, region, &mut |id| inside.extend(self.views.accesses(self.func, id)));
         }
         let meets = |other: &Access| inside.iter().any(|access| other.conflicts(access, &self.plan));
         if pending.iter().filter(|other| other.needs_barrier()).any(meets) {

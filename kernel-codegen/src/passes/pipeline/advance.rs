@@ -25,11 +25,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use kernel_core::edit::Result;
+use kernel_core::ir::known::constant;
 use kernel_core::ir::{
     BinaryOp, CmpOp, CreateOp, DType, Def, ElementwiseOp, Literal, MemoryOp, Op, OpId, Operation, RegionId, ShapeOp,
-    Ty, ValueId,
+    ValueId,
 };
-use kernel_core::passes::util::constant;
 
 use super::emit::{Bounds, Emit};
 
@@ -61,13 +62,13 @@ struct Loop<'b> {
 
 impl Emit<'_> {
     /// What each trip adds to the pointers of each copy, in the type of its offsets, where that is one number.
-    pub(super) fn advances(&mut self, body: RegionId, bounds: &Bounds) -> Vec<Option<ValueId>> {
+    pub(super) fn advances(&mut self, body: RegionId, bounds: &Bounds) -> Result<Vec<Option<ValueId>>> {
         let own = self.func.region(body).ops.iter().copied().collect();
         let mut around = Loop { body, own, bounds, known: HashMap::new(), narrow: false };
         let found = self.found;
         let mut advance = |candidate: &super::find::Candidate| {
             if candidate.is_tensor() {
-                return None;
+                return Ok(None);
             }
             self.span = self.func.op(candidate.op).span;
             self.advance_of(candidate.address[0], candidate.address.get(1).copied(), &mut around)
@@ -75,34 +76,35 @@ impl Emit<'_> {
         found.candidates.iter().map(&mut advance).collect()
     }
 
-    fn advance_of(&mut self, pointer: ValueId, mask: Option<ValueId>, around: &mut Loop<'_>) -> Option<ValueId> {
-        let operation = self.func.def_op(pointer)?;
-        if operation.op != Op::Memory(MemoryOp::AddPtr) {
-            return None;
-        }
+    fn advance_of(
+        &mut self,
+        pointer: ValueId,
+        mask: Option<ValueId>,
+        around: &mut Loop<'_>,
+    ) -> Result<Option<ValueId>> {
+        let is_sum = |operation: &&Operation| operation.op == Op::Memory(MemoryOp::AddPtr);
+        let Some(operation) = self.func.def_op(pointer).filter(is_sum) else { return Ok(None) };
         let (base, offset) = (operation.operands[0], operation.operands[1]);
-        let (ty, layout) = (self.func.ty(offset).clone(), self.func.value(offset).layout);
-        if ty.is_scalar() || !self.is_outside(base, around) {
-            return None;
-        }
-        let dtype = ty.dtype()?;
+        let ty = self.func.ty(offset).clone();
+        let Some(dtype) = ty.dtype().filter(|_| !ty.is_scalar() && self.is_outside(base, around)) else {
+            return Ok(None);
+        };
         around.narrow = dtype.bits() < 64;
         if around.narrow && !dtype.is_signed_int() {
-            return None;
+            return Ok(None);
         }
-        let Rate::By(rate) = self.rate(offset, dtype, around)? else { return None };
+        let Some(Rate::By(rate)) = self.rate(offset, dtype, around)? else { return Ok(None) };
         if around.narrow && !mask.is_none_or(|mask| self.only_ends(mask, around)) {
-            return None;
+            return Ok(None);
         }
-        let rate = if dtype.bits() < 64 { self.converted(rate, DType::I64) } else { rate };
-        let ty = Ty::tile(self.func.ty(rate).dtype()?, ty.shape);
-        Some(self.value(CreateOp::Splat { shape: ty.shape.clone() }.into(), vec![rate], ty, layout))
+        let mut cursor = self.cursor();
+        let rate = if dtype.bits() < 64 { cursor.cast(rate, DType::I64)? } else { rate };
+        cursor.splat_like(rate, offset).map(Some)
     }
 
     /// The pointers of the trip after the one with these.
-    pub(super) fn advanced(&mut self, pointer: ValueId, by: ValueId) -> ValueId {
-        let (ty, layout) = (self.func.ty(pointer).clone(), self.func.value(pointer).layout);
-        self.value(MemoryOp::AddPtr.into(), vec![pointer, by], ty, layout)
+    pub(super) fn advanced(&mut self, pointer: ValueId, by: ValueId) -> Result<ValueId> {
+        self.cursor().like(MemoryOp::AddPtr, &[pointer, by], pointer)
     }
 
     /// Whether a value is there before the loop.
@@ -115,53 +117,54 @@ impl Emit<'_> {
     }
 
     /// The rate of a value as a number of that dtype, which is the value's or a wider one that it is converted to.
-    fn rate(&mut self, value: ValueId, dtype: DType, around: &mut Loop<'_>) -> Option<Rate> {
+    fn rate(&mut self, value: ValueId, dtype: DType, around: &mut Loop<'_>) -> Result<Option<Rate>> {
         if let Some(&known) = around.known.get(&(value, dtype)) {
-            return known;
+            return Ok(known);
         }
         let rate = match self.func.value(value).def {
             _ if self.is_outside(value, around) => Some(Rate::Nothing),
-            Def::Param(_) | Def::Arg(_, 0) => Some(Rate::By(self.converted(around.bounds.step, dtype))),
+            Def::Param(_) | Def::Arg(_, 0) => Some(Rate::By(self.cursor().cast(around.bounds.step, dtype)?)),
             // Nobody has said that what is carried does not wrap.
             Def::Arg(..) if self.func.ty(value).dtype() != Some(dtype) => None,
-            Def::Arg(_, index) => self.rate_of_carried(value, self.yields[index as usize - 1], around),
+            Def::Arg(_, index) => self.rate_of_carried(value, self.yields[index as usize - 1], around)?,
             Def::Result(op, _) => {
                 let operation = self.func.op(op).clone();
-                self.rate_of_result(&operation, dtype, around)
+                self.rate_of_result(&operation, dtype, around)?
             }
         };
         around.known.insert((value, dtype), rate);
-        rate
+        Ok(rate)
     }
 
     /// The rate of a carried value: what each trip adds to it.
-    fn rate_of_carried(&mut self, argument: ValueId, next: ValueId, around: &Loop<'_>) -> Option<Rate> {
+    fn rate_of_carried(&mut self, argument: ValueId, next: ValueId, around: &Loop<'_>) -> Result<Option<Rate>> {
         if next == argument {
-            return Some(Rate::Nothing);
+            return Ok(Some(Rate::Nothing));
         }
-        let operation = self.func.def_op(next)?;
-        if operation.op != Op::binary(BinaryOp::Add) {
-            return None;
-        }
+        let is_sum = |operation: &&Operation| operation.op == Op::binary(BinaryOp::Add);
+        let Some(operation) = self.func.def_op(next).filter(is_sum) else { return Ok(None) };
         let by = match *operation.operands.as_slice() {
             [a, b] if a == argument => b,
             [a, b] if b == argument => a,
-            _ => return None,
+            _ => return Ok(None),
         };
-        self.scalar_outside(by, around).map(Rate::By)
+        Ok(self.scalar_outside(by, around)?.map(Rate::By))
     }
 
-    fn rate_of_result(&mut self, operation: &Operation, dtype: DType, around: &mut Loop<'_>) -> Option<Rate> {
-        let rates = operation.operands.iter().map(|&operand| self.rate(operand, dtype, around));
-        let rates: Vec<Rate> = rates.collect::<Option<_>>()?;
-        if rates.iter().all(|&rate| rate == Rate::Nothing) {
-            return Some(Rate::Nothing);
+    fn rate_of_result(&mut self, operation: &Operation, dtype: DType, around: &mut Loop<'_>) -> Result<Option<Rate>> {
+        let mut rates = Vec::new();
+        for &operand in &operation.operands {
+            let Some(rate) = self.rate(operand, dtype, around)? else { return Ok(None) };
+            rates.push(rate);
         }
-        match &operation.op {
+        if rates.iter().all(|&rate| rate == Rate::Nothing) {
+            return Ok(Some(Rate::Nothing));
+        }
+        Ok(match &operation.op {
             op if moves_elements(op) => Some(rates[0]),
             Op::Elementwise(ElementwiseOp::Cast { .. }) => {
-                let from = self.func.ty(operation.operands[0]).dtype()?;
-                let to = self.func.ty(operation.results[0]).dtype()?;
+                let dtypes = [operation.operands[0], operation.results[0]].map(|value| self.func.ty(value).dtype());
+                let [Some(from), Some(to)] = dtypes else { return Ok(None) };
                 around.narrow = true;
                 let widens = from.is_signed_int() && to.is_signed_int() && from.bits() <= to.bits();
                 (widens && self.exact).then_some(rates[0])
@@ -170,10 +173,10 @@ impl Emit<'_> {
                 match (rates[0], rates[1]) {
                     (rate, Rate::Nothing) => Some(rate),
                     (Rate::Nothing, rate) if *op == BinaryOp::Add => Some(rate),
-                    (Rate::By(a), Rate::By(b)) => Some(Rate::By(self.binary(*op, a, b))),
+                    (Rate::By(a), Rate::By(b)) => Some(Rate::By(self.cursor().binary(*op, a, b)?)),
                     (Rate::Nothing, Rate::By(b)) => {
-                        let zero = self.scalar(Op::constant(Literal::Int(0), dtype), vec![], dtype);
-                        Some(Rate::By(self.binary(BinaryOp::Sub, zero, b)))
+                        let zero = self.cursor().constant(Literal::Int(0), dtype)?;
+                        Some(Rate::By(self.cursor().binary(BinaryOp::Sub, zero, b)?))
                     }
                 }
             }
@@ -181,11 +184,11 @@ impl Emit<'_> {
                 let (by, factor) = match (rates[0], rates[1]) {
                     (Rate::By(by), Rate::Nothing) => (by, operation.operands[1]),
                     (Rate::Nothing, Rate::By(by)) => (by, operation.operands[0]),
-                    (Rate::By(_), Rate::By(_)) | (Rate::Nothing, Rate::Nothing) => return None,
+                    (Rate::By(_), Rate::By(_)) | (Rate::Nothing, Rate::Nothing) => return Ok(None),
                 };
-                let factor = self.scalar_outside(factor, around)?;
-                let factor = self.converted(factor, dtype);
-                Some(Rate::By(self.binary(BinaryOp::Mul, by, factor)))
+                let Some(factor) = self.scalar_outside(factor, around)? else { return Ok(None) };
+                let factor = self.cursor().cast(factor, dtype)?;
+                Some(Rate::By(self.cursor().binary(BinaryOp::Mul, by, factor)?))
             }
             Op::Create(_)
             | Op::Elementwise(_)
@@ -195,30 +198,22 @@ impl Emit<'_> {
             | Op::Desc(_)
             | Op::Control(_)
             | Op::Gpu(_) => None,
-        }
+        })
     }
 
     /// The scalar that every element of a value is, if it is there before the loop.
-    fn scalar_outside(&mut self, value: ValueId, around: &Loop<'_>) -> Option<ValueId> {
+    fn scalar_outside(&mut self, value: ValueId, around: &Loop<'_>) -> Result<Option<ValueId>> {
         let value = self.scalar_of(value);
-        let ty = self.func.ty(value).clone();
+        let ty = self.func.ty(value);
         if !ty.is_scalar() {
-            return None;
+            return Ok(None);
         }
         if self.is_outside(value, around) {
-            return Some(value);
+            return Ok(Some(value));
         }
         // Numbers may stand anywhere.
-        let (number, dtype) = (constant(self.func, value)?, ty.dtype()?);
-        Some(self.scalar(Op::constant(number, dtype), vec![], dtype))
-    }
-
-    /// A scalar as a number of that dtype.
-    fn converted(&mut self, scalar: ValueId, dtype: DType) -> ValueId {
-        if self.func.ty(scalar).dtype() == Some(dtype) {
-            return scalar;
-        }
-        self.scalar(Op::cast(dtype), vec![scalar], dtype)
+        let (Some(number), Some(dtype)) = (constant(self.func, value), ty.dtype()) else { return Ok(None) };
+        self.cursor().constant(number, dtype).map(Some)
     }
 
     /// What a value repeats.

@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 
+use kernel_core::edit::{self, Result, clone_op, replace_all_uses, splice};
+use kernel_core::ir::known::constant;
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, Def, Dim, Dt, Elem, FenceKind, FloatFlags, Func, GpuOp, Literal, MemoryOp, Op,
-    OpId, RegionId, Span, Ty, ValueId,
+    BinaryOp, CmpOp, ControlOp, DType, Def, Dim, FenceKind, Func, GpuOp, Literal, MemoryOp, Op, OpId, RegionId, Span,
+    ValueId,
 };
-use kernel_core::passes::util::{clone_op, constant, replace_all_uses};
 
 use super::Place;
 use super::carry;
 use super::find::{Candidate, Found};
 use super::flight::{self, Flight};
 use crate::analysis::axis::AxisAnalysis;
-use crate::analysis::control::yielded;
 
 /// Rewrites the loop with so many slots; returns whether products stay in flight.
 pub(super) fn emit(
@@ -22,16 +22,16 @@ pub(super) fn emit(
     place: &Place,
     found: &Found,
     stages: u32,
-) -> bool {
+) -> Result<bool> {
     let body = func.op(place.id).regions[0];
     let flight = if stages > 2 { flight::find(func, body, found) } else { None };
     let span = func.op(place.id).span;
     let ahead = stages - 1;
-    let yields = yielded(func, body).to_vec();
+    let yields = func.yielded(body).to_vec();
     let mut emit =
         Emit { func, axis, exact, found, span, out: Vec::new(), stages, ahead, yields, advances: Vec::new() };
-    emit.pipeline(place, body, flight.as_ref());
-    flight.is_some()
+    emit.pipeline(place, body, flight.as_ref())?;
+    Ok(flight.is_some())
 }
 
 /// A trip that may not exist, and what its addresses depend on.
@@ -101,17 +101,17 @@ pub(super) struct Emit<'f> {
 }
 
 impl Emit<'_> {
-    fn pipeline(&mut self, place: &Place, body: RegionId, flight: Option<&Flight>) {
-        let bounds = self.bounds(place.id);
-        self.advances = self.advances(body, &bounds);
-        let buffers = self.allocate(place);
-        let trip = self.prologue(place.id, body, &bounds, &buffers);
-        let args = self.carry(place.id, body, &trip, &buffers);
+    fn pipeline(&mut self, place: &Place, body: RegionId, flight: Option<&Flight>) -> Result<()> {
+        let bounds = self.bounds(place.id)?;
+        self.advances = self.advances(body, &bounds)?;
+        let buffers = self.allocate(place)?;
+        let trip = self.prologue(place.id, body, &bounds, &buffers)?;
+        let args = self.carry(place.id, body, &trip, &buffers)?;
         let before = std::mem::take(&mut self.out);
 
-        self.body(body, &args, &bounds, &buffers, flight);
+        self.body(body, &args, &bounds, &buffers, flight)?;
 
-        self.epilogue(place.id, flight);
+        self.epilogue(place.id, flight)?;
         if let Some(phases) = buffers.phases.as_ref().filter(|phases| phases.per_slot) {
             // The phases are the last that the loop carries.
             if let Some(&left) = self.func.op(place.id).results.last() {
@@ -119,14 +119,12 @@ impl Emit<'_> {
             }
         }
         let after = std::mem::take(&mut self.out);
-        let ops = &mut self.func.regions[place.parent.index()].ops;
-        if let Some(at) = ops.iter().position(|&id| id == place.id) {
-            ops.splice(at + 1..at + 1, after);
-            ops.splice(at..at, before);
-        }
+        splice(self.func, edit::Place::After(place.parent, place.id), after);
+        splice(self.func, edit::Place::Before(place.parent, place.id), before);
+        Ok(())
     }
 
-    fn bounds(&mut self, id: OpId) -> Bounds {
+    fn bounds(&mut self, id: OpId) -> Result<Bounds> {
         let operands = self.func.op(id).operands.clone();
         let (lo, hi, step) = (operands[0], operands[1], operands[2]);
         let unsigned = match self.func.ty(step).dtype() {
@@ -135,60 +133,61 @@ impl Emit<'_> {
             Some(DType::I64 | DType::U64) => DType::U64,
             _ => DType::U32,
         };
-        let distance = self.as_unsigned(step, unsigned);
-        Bounds { lo, hi, step, distance, unsigned }
+        let distance = self.cursor().bitcast(step, unsigned)?;
+        Ok(Bounds { lo, hi, step, distance, unsigned })
     }
 
     /// The slots and barriers.
-    fn allocate(&mut self, place: &Place) -> Buffers {
+    fn allocate(&mut self, place: &Place) -> Result<Buffers> {
         let mut slots = Vec::new();
         for candidate in &self.found.candidates {
-            let layout = self.intern(&candidate.layout);
+            let layout = self.func.intern(&candidate.layout);
             let dims = candidate.layout.tile_shape().into_iter().map(|size| Dim::Const(i64::from(size)));
             let shape: Vec<Dim> = [Dim::Const(i64::from(self.stages))].into_iter().chain(dims).collect();
-            let dtype = Dt::Known(candidate.dtype);
-            let ty = Ty { elem: Elem::Shared(dtype), shape: shape.clone() };
-            slots.push(self.value(GpuOp::SharedAlloc { shape, dtype }.into(), vec![], ty, Some(layout)));
+            let alloc = GpuOp::SharedAlloc { shape, dtype: candidate.dtype.into() };
+            slots.push(self.cursor().placed(alloc, &[], Some(layout))?);
         }
         if !self.found.candidates.iter().any(Candidate::is_tensor) {
-            return Buffers { slots, barrier: None, phases: None };
+            return Ok(Buffers { slots, barrier: None, phases: None });
         }
         // Barriers are made where the kernel begins.
         let here = std::mem::take(&mut self.out);
-        let ty = Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(self.stages))] };
-        let barrier = self.value(GpuOp::BarrierAlloc { slots: self.stages, count: 1 }.into(), vec![], ty, None);
-        let zero = self.i32(0);
+        let slots_of = GpuOp::BarrierAlloc { slots: self.stages, count: 1 };
+        let barrier = self.cursor().value(slots_of, &[])?;
+        let zero = self.cursor().i32(0)?;
         let first = std::mem::replace(&mut self.out, here);
-        self.func.regions[self.func.body.index()].ops.splice(0..0, first);
+        let body = self.func.body;
+        splice(self.func, edit::Place::Start(body), first);
         let per_slot = place.around.iter().any(|&site| carry::is_loop(self.func, site));
         let seen = if per_slot { carry::enter(self.func, &place.around, zero) } else { vec![zero] };
         let first = seen.last().copied().unwrap_or(zero);
-        Buffers { slots, barrier: Some(barrier), phases: Some(Phases { first, per_slot, seen }) }
+        Ok(Buffers { slots, barrier: Some(barrier), phases: Some(Phases { first, per_slot, seen }) })
     }
 
     /// The copies of the first trips; returns the one after them.
-    fn prologue(&mut self, id: OpId, body: RegionId, bounds: &Bounds, buffers: &Buffers) -> Trip {
+    fn prologue(&mut self, id: OpId, body: RegionId, bounds: &Bounds, buffers: &Buffers) -> Result<Trip> {
         let operands = self.func.op(id).operands.clone();
         let (lo, hi, step) = (operands[0], operands[1], operands[2]);
-        let mut exists = self.compare(CmpOp::Lt, lo, hi);
+        let mut exists = self.cursor().compare(CmpOp::Lt, lo, hi)?;
         if !matches!(constant(self.func, step), Some(Literal::Int(1..))) {
             let dtype = self.func.ty(step).dtype().unwrap_or(DType::I32);
-            let zero = self.scalar(Op::constant(Literal::Int(0), dtype), vec![], dtype);
-            let forward = self.compare(CmpOp::Gt, step, zero);
-            exists = self.binary(BinaryOp::And, exists, forward);
+            let mut cursor = self.cursor();
+            let zero = cursor.constant(Literal::Int(0), dtype)?;
+            let forward = cursor.compare(CmpOp::Gt, step, zero)?;
+            exists = cursor.binary(BinaryOp::And, exists, forward)?;
         }
         let carried = self.found.carried.iter().map(|&position| operands[3 + position]).collect();
         let mut trip = Trip { exists, counter: lo, carried, pointers: vec![None; self.found.candidates.len()] };
         for slot in 0..self.ahead {
-            let slot = self.i32(slot as i32);
-            let addresses = self.addresses(body, &trip);
-            trip = self.copies(&trip, addresses, bounds, buffers, slot);
+            let slot = self.cursor().i32(slot as i32)?;
+            let addresses = self.addresses(body, &trip)?;
+            trip = self.copies(&trip, addresses, bounds, buffers, slot)?;
         }
-        trip
+        Ok(trip)
     }
 
     /// Computes what the copies of a trip need.
-    fn addresses(&mut self, body: RegionId, trip: &Trip) -> Addresses {
+    fn addresses(&mut self, body: RegionId, trip: &Trip) -> Result<Addresses> {
         let found = self.found;
         let args = self.func.region(body).args.clone();
         let mut map: HashMap<ValueId, ValueId> = HashMap::new();
@@ -200,10 +199,10 @@ impl Emit<'_> {
         for &op in &found.slice {
             let copy = clone_op(self.func, op, &mut map);
             if let Op::Memory(MemoryOp::CheckBounds { .. }) = self.func.op(copy).op {
-                self.restrict(copy, trip.exists);
+                self.restrict(copy, trip.exists)?;
             }
             if found.candidates.iter().any(|candidate| candidate.end == Some(op)) {
-                self.end_with(copy, trip.exists, &mut bounds);
+                self.end_with(copy, trip.exists, &mut bounds)?;
             }
             self.out.push(copy);
         }
@@ -216,36 +215,43 @@ impl Emit<'_> {
                 of[0] = pointer;
             }
             if !candidate.is_tensor() && candidate.end.is_none() {
-                let mask = self.mask(of[0], of.get(1).copied(), trip.exists);
+                let mask = self.mask(of[0], of.get(1).copied(), trip.exists)?;
                 of.truncate(1);
                 of.push(mask);
             }
             operands.push(of);
         }
         let carried = found.carried.iter().map(|&position| now(&self.yields[position])).collect();
-        Addresses { operands, carried }
+        Ok(Addresses { operands, carried })
     }
 
     /// Issues the copies of a trip into a slot; returns the next trip.
-    fn copies(&mut self, trip: &Trip, addresses: Addresses, bounds: &Bounds, buffers: &Buffers, slot: ValueId) -> Trip {
+    fn copies(
+        &mut self,
+        trip: &Trip,
+        addresses: Addresses,
+        bounds: &Bounds,
+        buffers: &Buffers,
+        slot: ValueId,
+    ) -> Result<Trip> {
         let found = self.found;
         let mut tokens = Vec::new();
         let copied = found.candidates.iter().zip(&buffers.slots).zip(&addresses.operands);
         for ((candidate, &slots), operands) in copied.clone().filter(|((candidate, _), _)| !candidate.is_tensor()) {
             self.span = self.func.op(candidate.op).span;
-            let view = self.slot(candidate, slots, slot);
-            let operands = [view].iter().chain(operands).copied().collect();
-            tokens.push(self.value(GpuOp::AsyncCopy.into(), operands, Ty::token(), None));
+            let view = self.slot(candidate, slots, slot)?;
+            let operands: Vec<ValueId> = [view].iter().chain(operands).copied().collect();
+            tokens.push(self.cursor().value(GpuOp::AsyncCopy, &operands)?);
         }
         if !tokens.is_empty() {
-            self.value(GpuOp::AsyncCommit.into(), tokens, Ty::token(), None);
+            self.cursor().value(GpuOp::AsyncCommit, &tokens)?;
         }
         let tensors: Vec<(&Candidate, ValueId, Vec<ValueId>)> = copied
             .filter(|((candidate, _), _)| candidate.is_tensor())
             .map(|((candidate, &slots), coordinates)| (candidate, slots, coordinates.clone()))
             .collect();
         if let Some(barrier) = buffers.barrier {
-            self.tensor_copies(&tensors, barrier, slot, trip.exists);
+            self.tensor_copies(&tensors, barrier, slot, trip.exists)?;
         }
         self.next(trip, bounds, &addresses)
     }
@@ -257,48 +263,43 @@ impl Emit<'_> {
         barrier: ValueId,
         slot: ValueId,
         exists: ValueId,
-    ) {
+    ) -> Result<()> {
         let around = std::mem::take(&mut self.out);
         let bytes: u32 = tensors.iter().map(|(candidate, ..)| candidate.bytes()).sum();
-        let bytes = self.i32(bytes as i32);
-        self.effect(GpuOp::BarrierArrive, vec![barrier, slot, bytes]);
+        let mut cursor = self.cursor();
+        let bytes = cursor.i32(bytes as i32)?;
+        cursor.effect(GpuOp::BarrierArrive, &[barrier, slot, bytes])?;
         for (candidate, slots, coordinates) in tensors {
             self.span = self.func.op(candidate.op).span;
-            let view = self.slot(candidate, *slots, slot);
+            let view = self.slot(candidate, *slots, slot)?;
             let mut operands = vec![candidate.source, view, barrier, slot];
             operands.extend(coordinates);
-            self.effect(GpuOp::TmaLoad, operands);
+            self.cursor().effect(GpuOp::TmaLoad, &operands)?;
         }
-        let yes = self.region_of();
-        let no = self.region_of();
-        self.out = around;
-        let op = Op::Control(ControlOp::If);
-        let id = self.func.new_op(op, vec![exists], vec![], vec![yes, no], FloatFlags::default(), self.span);
-        self.out.push(id);
-    }
-
-    /// A region of what was emitted.
-    fn region_of(&mut self) -> RegionId {
-        let end =
-            self.func.new_op(Op::Control(ControlOp::Yield), vec![], vec![], vec![], FloatFlags::default(), self.span);
-        let region = self.func.new_region([]);
-        let mut ops = std::mem::take(&mut self.out);
-        ops.push(end);
-        self.func.regions[region.index()].ops = ops;
-        region
+        let copies = std::mem::replace(&mut self.out, around);
+        let mut cursor = self.cursor();
+        let yes = cursor.region(|inner| {
+            copies.iter().for_each(|&copy| inner.keep(copy));
+            Ok(Vec::new())
+        })?;
+        let no = cursor.region(|_| Ok(Vec::new()))?;
+        cursor.op(ControlOp::If, &[exists], &[yes, no]).map(|_| ())
     }
 
     /// The trip after `trip`: it exists if the counter can take another step and stay below the end.
-    fn next(&mut self, trip: &Trip, bounds: &Bounds, addresses: &Addresses) -> Trip {
+    fn next(&mut self, trip: &Trip, bounds: &Bounds, addresses: &Addresses) -> Result<Trip> {
         // Where the trip exists the counter is below the end, so that their distance is exact as an unsigned number.
-        let left = self.binary(BinaryOp::Sub, bounds.hi, trip.counter);
-        let left = self.as_unsigned(left, bounds.unsigned);
-        let more = self.compare(CmpOp::Gt, left, bounds.distance);
-        let exists = self.binary(BinaryOp::And, trip.exists, more);
-        let counter = self.binary(BinaryOp::Add, trip.counter, bounds.step);
-        let ways = self.advances.clone().into_iter().zip(&addresses.operands);
-        let pointers = ways.map(|(by, operands)| Some(self.advanced(operands[0], by?))).collect();
-        Trip { exists, counter, carried: addresses.carried.clone(), pointers }
+        let mut cursor = self.cursor();
+        let left = cursor.binary(BinaryOp::Sub, bounds.hi, trip.counter)?;
+        let left = cursor.bitcast(left, bounds.unsigned)?;
+        let more = cursor.compare(CmpOp::Gt, left, bounds.distance)?;
+        let exists = cursor.binary(BinaryOp::And, trip.exists, more)?;
+        let counter = cursor.binary(BinaryOp::Add, trip.counter, bounds.step)?;
+        let mut pointers = Vec::new();
+        for (by, operands) in self.advances.clone().into_iter().zip(&addresses.operands) {
+            pointers.push(by.map(|by| self.advanced(operands[0], by)).transpose()?);
+        }
+        Ok(Trip { exists, counter, carried: addresses.carried.clone(), pointers })
     }
 }
 
@@ -314,8 +315,9 @@ pub(super) struct Args {
 
 impl Emit<'_> {
     /// Makes the loop carry the trip ahead, the slots and the phase.
-    fn carry(&mut self, id: OpId, body: RegionId, trip: &Trip, buffers: &Buffers) -> Args {
-        let (zero, write) = (self.i32(0), self.i32((self.ahead % self.stages) as i32));
+    fn carry(&mut self, id: OpId, body: RegionId, trip: &Trip, buffers: &Buffers) -> Result<Args> {
+        let write = (self.ahead % self.stages) as i32;
+        let (zero, write) = (self.cursor().i32(0)?, self.cursor().i32(write)?);
         let mut inits = vec![trip.exists, trip.counter];
         inits.extend(&trip.carried);
         inits.extend(trip.pointers.iter().flatten());
@@ -341,10 +343,17 @@ impl Emit<'_> {
         let carried = trip.carried.iter().map(|_| next()).collect();
         let pointers = trip.pointers.iter().map(|pointer| pointer.map(|_| next())).collect();
         let ahead = Trip { exists, counter, carried, pointers };
-        Args { trip: ahead, read: next(), write: next(), phase: buffers.phases.as_ref().map(|_| next()) }
+        Ok(Args { trip: ahead, read: next(), write: next(), phase: buffers.phases.as_ref().map(|_| next()) })
     }
 
-    fn body(&mut self, body: RegionId, args: &Args, bounds: &Bounds, buffers: &Buffers, flight: Option<&Flight>) {
+    fn body(
+        &mut self,
+        body: RegionId,
+        args: &Args,
+        bounds: &Bounds,
+        buffers: &Buffers,
+        flight: Option<&Flight>,
+    ) -> Result<()> {
         let around = std::mem::take(&mut self.out);
         let found = self.found;
         self.span = found.candidates.first().map_or(self.span, |candidate| self.func.op(candidate.op).span);
@@ -352,114 +361,120 @@ impl Emit<'_> {
         let shares = found.candidates.iter().any(|candidate| !candidate.is_tensor() && candidate.crosses_threads);
         let feeds_products = self.feeds_products(body);
         let mut old = std::mem::take(&mut self.func.regions[body.index()].ops);
-        let Some(end) = old.pop() else { return };
+        let Some(end) = old.pop() else { return Ok(()) };
         if copies {
             let pending = (self.ahead - 1) as u8;
-            self.value(GpuOp::AsyncWait { pending }.into(), vec![], Ty::token(), None);
+            self.cursor().value(GpuOp::AsyncWait { pending }, &[])?;
         }
         if let (Some(barrier), Some(phases), Some(mut phase)) = (buffers.barrier, &buffers.phases, args.phase) {
             if phases.per_slot {
-                phase = self.binary(BinaryOp::Shr, phase, args.read);
-                let one = self.i32(1);
-                phase = self.binary(BinaryOp::And, phase, one);
+                let mut cursor = self.cursor();
+                phase = cursor.binary(BinaryOp::Shr, phase, args.read)?;
+                let one = cursor.i32(1)?;
+                phase = cursor.binary(BinaryOp::And, phase, one)?;
             }
-            self.effect(GpuOp::BarrierWait, vec![barrier, args.read, phase]);
+            self.cursor().effect(GpuOp::BarrierWait, &[barrier, args.read, phase])?;
         }
         if shares {
             if feeds_products {
                 // `cp.async` writes through the generic proxy, as stores do, and products read through the
                 // asynchronous one: whoever copied shows it to them, before the barrier. The fence costs nothing that
                 // can be measured there (products of 2048^3 and 8192^3 within 0.1 % on an H100).
-                self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, vec![]);
+                self.cursor().effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
             }
-            self.effect(GpuOp::Barrier, vec![]);
+            self.cursor().effect(GpuOp::Barrier, &[])?;
         }
-        let gone = self.replace_loads((&old, end), args, buffers, flight);
+        let gone = self.replace_loads((&old, end), args, buffers, flight)?;
         // Ahead of the products, so that ptxas can put the arithmetic between them.
-        let mut addresses = Some(self.addresses(body, &args.trip));
+        let mut addresses = Some(self.addresses(body, &args.trip)?);
         let mut next = None;
-        let mut issue = |this: &mut Self| {
+        let mut issue = |this: &mut Self| -> Result<Option<Trip>> {
             // The slot that is written was read in the trip before: by everybody who has not come to a barrier since.
             // The one for shared copies will do, but not while products still read.
             if flight.is_some() || (!shares && buffers.barrier.is_some()) {
-                this.effect(GpuOp::Barrier, vec![]);
+                this.cursor().effect(GpuOp::Barrier, &[])?;
             }
-            addresses.take().map(|addresses| this.copies(&args.trip, addresses, bounds, buffers, args.write))
+            let copies = |addresses| this.copies(&args.trip, addresses, bounds, buffers, args.write);
+            addresses.take().map(copies).transpose()
         };
         if flight.is_none() {
-            next = issue(self);
+            next = issue(self)?;
         }
         for id in old {
             if !gone.contains(&id) {
                 self.out.push(id);
             }
             if let Some(flight) = flight.filter(|flight| flight.last == id) {
-                self.wait_for_others(end, flight);
-                next = issue(self);
+                self.wait_for_others(end, flight)?;
+                next = issue(self)?;
             }
         }
         if let Some(next) = next {
             let per_slot = buffers.phases.as_ref().is_some_and(|phases| phases.per_slot);
-            self.advance(end, args, &next, per_slot);
+            self.advance(end, args, &next, per_slot)?;
         }
         self.out.push(end);
         self.func.regions[body.index()].ops = std::mem::replace(&mut self.out, around);
+        Ok(())
     }
 
     /// Waits for the products of the iteration before; those of this one stay in flight.
-    fn wait_for_others(&mut self, end: OpId, flight: &Flight) {
+    fn wait_for_others(&mut self, end: OpId, flight: &Flight) -> Result<()> {
         let tiles: Vec<ValueId> = flight.chains.iter().map(|&(_, value)| value).collect();
-        let waited = self.wait(tiles, flight.count);
+        let waited = self.wait(&tiles, flight.count)?;
         for (&(position, _), value) in flight.chains.iter().zip(waited) {
             self.func.ops[end.index()].operands[position] = value;
         }
+        Ok(())
     }
 
-    fn wait(&mut self, tiles: Vec<ValueId>, pending: u8) -> Vec<ValueId> {
-        let tys = tiles.iter().map(|&tile| self.func.ty(tile).clone()).collect();
-        let op = GpuOp::WgmmaWait { pending }.into();
-        let id = self.func.new_op(op, tiles.clone(), tys, vec![], FloatFlags::default(), self.span);
+    fn wait(&mut self, tiles: &[ValueId], pending: u8) -> Result<Vec<ValueId>> {
+        let id = self.cursor().op(GpuOp::WgmmaWait { pending }, tiles, &[])?;
         let waited = self.func.op(id).results.clone();
         for (&from, &to) in tiles.iter().zip(&waited) {
             self.func.values[to.index()].layout = self.func.value(from).layout;
         }
-        self.out.push(id);
-        waited
+        Ok(waited)
     }
 
     /// Yields the trip after next, the next slots and the phase.
-    fn advance(&mut self, end: OpId, args: &Args, next: &Trip, per_slot: bool) {
-        let (read, wraps) = self.next_slot(args.read);
-        let (write, _) = self.next_slot(args.write);
-        let phase = args.phase.map(|phase| {
-            let one = self.i32(1);
-            let bit = if per_slot { self.binary(BinaryOp::Shl, one, args.read) } else { one };
-            let flipped = self.binary(BinaryOp::Xor, phase, bit);
-            if per_slot { flipped } else { self.select(wraps, flipped, phase) }
-        });
+    fn advance(&mut self, end: OpId, args: &Args, next: &Trip, per_slot: bool) -> Result<()> {
+        let (read, wraps) = self.next_slot(args.read)?;
+        let (write, _) = self.next_slot(args.write)?;
+        let mut cursor = self.cursor();
+        let mut flip = |phase| -> Result<ValueId> {
+            let one = cursor.i32(1)?;
+            let bit = if per_slot { cursor.binary(BinaryOp::Shl, one, args.read)? } else { one };
+            let flipped = cursor.binary(BinaryOp::Xor, phase, bit)?;
+            if per_slot { Ok(flipped) } else { cursor.select(wraps, flipped, phase) }
+        };
+        let phase = args.phase.map(&mut flip).transpose()?;
         let mut yields = vec![next.exists, next.counter];
         yields.extend(&next.carried);
         yields.extend(next.pointers.iter().flatten());
         yields.extend([read, write]);
         yields.extend(phase);
         self.func.ops[end.index()].operands.extend(yields);
+        Ok(())
     }
 
     /// The slot after `slot`, and whether that is the first one.
-    fn next_slot(&mut self, slot: ValueId) -> (ValueId, ValueId) {
-        let (zero, one, count) = (self.i32(0), self.i32(1), self.i32(self.stages as i32));
-        let next = self.binary(BinaryOp::Add, slot, one);
-        let wraps = self.compare(CmpOp::Eq, next, count);
-        (self.select(wraps, zero, next), wraps)
+    fn next_slot(&mut self, slot: ValueId) -> Result<(ValueId, ValueId)> {
+        let stages = self.stages as i32;
+        let mut cursor = self.cursor();
+        let (zero, one, count) = (cursor.i32(0)?, cursor.i32(1)?, cursor.i32(stages)?);
+        let next = cursor.binary(BinaryOp::Add, slot, one)?;
+        let wraps = cursor.compare(CmpOp::Eq, next, count)?;
+        Ok((cursor.select(wraps, zero, next)?, wraps))
     }
 
     /// Behind the loop nothing is in flight.
-    fn epilogue(&mut self, id: OpId, flight: Option<&Flight>) {
+    fn epilogue(&mut self, id: OpId, flight: Option<&Flight>) -> Result<()> {
         self.span = self.func.op(id).span;
         if let Some(flight) = flight {
             let results: Vec<ValueId> =
                 flight.chains.iter().map(|&(position, _)| self.func.op(id).results[position]).collect();
-            let waited = self.wait(results.clone(), 0);
+            let waited = self.wait(&results, 0)?;
             let wait = self.out.last().copied();
             for (&from, &to) in results.iter().zip(&waited) {
                 replace_all_uses(self.func, from, to);
@@ -470,7 +485,8 @@ impl Emit<'_> {
         }
         // Copies of trips that do not exist still write zeros.
         if self.found.candidates.iter().any(|candidate| !candidate.is_tensor()) {
-            self.value(GpuOp::AsyncWait { pending: 0 }.into(), vec![], Ty::token(), None);
+            self.cursor().value(GpuOp::AsyncWait { pending: 0 }, &[])?;
         }
+        Ok(())
     }
 }

@@ -1,21 +1,19 @@
 //! What a loop loads that can be copied ahead, and what has to be computed for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use kernel_core::edit::{Uses, walk_region};
+use kernel_core::ir::known::uniform_constant;
 use kernel_core::ir::{
-    BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Def, DescOp, Elem, ElementwiseOp, Func, GpuOp,
-    LayoutId, Literal, MemOrder, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ShapeOp,
-    ValueId,
+    BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Def, DescOp, Elem, ElementwiseOp, Func, GpuOp, Literal,
+    MemOrder, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ShapeOp, ValueId,
 };
 use kernel_core::layout::{Dim, LinearLayout, shared_access, swizzled_shared};
-use kernel_core::passes::util::uniform_constant;
 use kernel_core::target::SWIZZLE_ALIGNMENT;
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::analysis::control::{for_each_op, yielded};
 use crate::boxes::{box_layout, boxes_of};
 use crate::passes::axes::Axes;
-use crate::place::shape_of;
 
 /// The narrowest copy of a thread, in bytes.
 const MIN_COPY_BYTES: u32 = 4;
@@ -92,8 +90,8 @@ struct Search<'f> {
     body: RegionId,
     /// Operations of the body itself.
     own: BTreeSet<OpId>,
-    /// The users of values of the body, in the body and below.
-    users: BTreeMap<ValueId, Vec<OpId>>,
+    /// The users of values, in the body and below.
+    uses: Uses,
     /// Buffers that the loop writes.
     written: BTreeSet<ParamId>,
     /// Whether the loop waits for what other programs write.
@@ -110,7 +108,7 @@ pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> F
         axis,
         body,
         own: func.region(body).ops.iter().copied().collect(),
-        users: BTreeMap::new(),
+        uses: Uses::within(func, body),
         written: BTreeSet::new(),
         acquires: false,
         asserts: false,
@@ -166,13 +164,7 @@ fn is_cheap(op: &Op) -> bool {
 impl Search<'_> {
     fn survey(&mut self) {
         let func = self.func;
-        for_each_op(func, self.body, &mut |id| {
-            for &operand in &func.op(id).operands {
-                let users = self.users.entry(operand).or_default();
-                if !users.contains(&id) {
-                    users.push(id);
-                }
-            }
+        walk_region(func, self.body, &mut |id| {
             self.asserts |= matches!(func.op(id).op, Op::Control(ControlOp::Assert { .. }));
             for effect in func.own_effects(id) {
                 match effect.resource {
@@ -184,10 +176,6 @@ impl Search<'_> {
                 self.acquires |= matches!(effect.order, MemOrder::Acquire | MemOrder::AcqRel);
             }
         });
-    }
-
-    fn users(&self, value: ValueId) -> &[OpId] {
-        self.users.get(&value).map_or(&[], Vec::as_slice)
     }
 
     /// Values that products or stores to shared memory in the body depend on.
@@ -249,7 +237,7 @@ impl Search<'_> {
         let matching = |feed: &Feed| self.source_layout(feed).as_ref() == Some(&layout);
         in_registers |= !feeds.iter().all(matching);
         feeds.retain(matching);
-        let own = func.value(result).layout.map(|id| &func.layouts[id.index()]);
+        let own = func.layout(result);
         let has_copies =
             own.is_none_or(|own| own.free_variable_mask(Dim::Lane) | own.free_variable_mask(Dim::Warp) != 0);
         let crosses_threads = !feeds.is_empty() || has_copies;
@@ -323,7 +311,7 @@ impl Search<'_> {
                 Def::Arg(region, index) if region == self.body && index > 0 => {
                     let position = index as usize - 1;
                     if carried.insert(position) {
-                        work.extend(yielded(func, self.body).get(position));
+                        work.extend(func.yielded(self.body).get(position));
                     }
                 }
                 Def::Param(_) | Def::Arg(..) => {}
@@ -345,7 +333,7 @@ impl Search<'_> {
     /// otherwise.
     fn feeds(&self, value: ValueId, axes: &Axes, feeds: &mut Vec<Feed>) -> bool {
         let mut otherwise = false;
-        for &user in self.users(value) {
+        for &user in self.uses.of(value) {
             let operation = self.func.op(user);
             match &operation.op {
                 Op::Shape(_) if self.own.contains(&user) => match axes.after(self.func, operation) {
@@ -381,7 +369,7 @@ impl Search<'_> {
     }
 
     fn is_only_read(&self, view: ValueId, store: OpId) -> bool {
-        self.users(view).iter().filter(|&&user| user != store).all(|&user| {
+        self.uses.of(view).iter().filter(|&&user| user != store).all(|&user| {
             let operation = self.func.op(user);
             match &operation.op {
                 Op::Gpu(GpuOp::SharedLoad | GpuOp::Wgmma { .. }) => self.own.contains(&user),
@@ -400,15 +388,10 @@ impl Search<'_> {
         })
     }
 
-    fn layout_of(&self, id: Option<LayoutId>) -> Option<&LinearLayout> {
-        id.map(|id| &self.func.layouts[id.index()])
-    }
-
     /// The layout of an allocation in the shape of what was loaded.
     fn source_layout(&self, feed: &Feed) -> Option<LinearLayout> {
         let view = self.func.op(feed.alloc).results[0];
-        let layout = self.layout_of(self.func.value(view).layout)?;
-        feed.axes.layouts(layout)?.into_iter().next()
+        feed.axes.layouts(self.func.layout(view)?)?.into_iter().next()
     }
 
     /// The layout of a slot that `cp.async` fills.
@@ -421,12 +404,14 @@ impl Search<'_> {
         feeds: &[Feed],
     ) -> Result<LinearLayout, &'static str> {
         let func = self.func;
-        let own = self.layout_of(func.value(result).layout).ok_or("it has no layout")?;
+        let own = func.layout(result).ok_or("it has no layout")?;
         let order = self.axis.order(func, pointer);
         let axis = order.first().copied().unwrap_or(0);
         let layout = match feeds.first().and_then(|feed| self.source_layout(feed)) {
             Some(layout) => layout,
-            None => swizzled_shared(&shape_of(func, result), 1, 1, 1, &order).map_err(|_| "no layout for its slots")?,
+            None => {
+                swizzled_shared(&func.tile_shape(result), 1, 1, 1, &order).map_err(|_| "no layout for its slots")?
+            }
         };
         let run = self.axis.pointer_run(func, pointer, axis);
         let equal = mask.map_or(u64::MAX, |mask| self.axis.mask_run(func, mask, axis));
@@ -449,7 +434,7 @@ impl Search<'_> {
     ) -> Result<LinearLayout, &'static str> {
         let fed = feeds.iter().filter_map(|feed| self.source_layout(feed));
         let mut wanted = known.into_iter().chain(fed).filter(|layout| boxes_of(layout, bits).is_some());
-        let own = || box_layout(&shape_of(self.func, result), bits);
+        let own = || box_layout(&self.func.tile_shape(result), bits);
         wanted.next().or_else(own).ok_or("its block is not made of boxes that tensor copies can write")
     }
 }

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::{Uses, walk_region};
 use kernel_core::ir::{Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
-use kernel_core::passes::util::walk_region;
 
 use super::find::Found;
-use crate::analysis::control::yielded;
 use crate::passes::allocate::root;
 
 /// The accumulators of a loop, all of whose products may stay in flight.
@@ -28,10 +27,9 @@ pub(super) struct Flight {
 /// Looks for accumulators in flight; `None` if a product has to be waited for in its iteration.
 pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight> {
     let (mut products, mut waits) = (BTreeSet::new(), BTreeSet::new());
-    let mut uses: Vec<(ValueId, OpId)> = Vec::new();
+    let uses = Uses::within(func, body);
     walk_region(func, body, &mut |id| {
         let operation = func.op(id);
-        uses.extend(operation.operands.iter().map(|&value| (value, id)));
         if matches!(operation.op, Op::Gpu(GpuOp::Wgmma { .. })) {
             products.insert(id);
         }
@@ -39,10 +37,6 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
             waits.insert(id);
         }
     });
-    let only_user = |value: ValueId| {
-        let mut users = uses.iter().filter(|(used, _)| *used == value);
-        users.next().map(|(_, user)| *user).filter(|_| users.next().is_none())
-    };
     let own = &func.region(body).ops;
     let last = *own.iter().rev().find(|id| products.contains(id))?;
     let end = *own.last()?;
@@ -54,14 +48,14 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
     let mut chains = Vec::new();
     let (mut left, mut waits_left) = (products.clone(), waits.clone());
     for (position, &arg) in func.region(body).args.iter().skip(1).enumerate() {
-        let Some(first) = only_user(arg).filter(|user| products.contains(user)) else { continue };
+        let Some(first) = uses.only(arg).filter(|user| products.contains(user)) else { continue };
         let (mut product, mut carried) = (first, arg);
         let result = loop {
             if func.op(product).operands[2] != carried || !left.remove(&product) {
                 return None;
             }
             let raw = func.op(product).results[0];
-            carried = match only_user(raw)? {
+            carried = match uses.only(raw)? {
                 wait if waits.contains(&wait) => {
                     if func.op(wait).operands != [raw] || !waits_left.remove(&wait) {
                         return None;
@@ -70,13 +64,13 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
                 }
                 _ => raw,
             };
-            match only_user(carried)? {
+            match uses.only(carried)? {
                 next if products.contains(&next) => product = next,
                 user if user == end => break raw,
                 _ => return None,
             }
         };
-        if yielded(func, body).get(position) != Some(&carried) {
+        if func.yielded(body).get(position) != Some(&carried) {
             return None;
         }
         chains.push((position, result));

@@ -46,11 +46,11 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
+use kernel_core::edit::{walk, walk_region};
 use kernel_core::ir::{ControlOp, Func, GpuOp, Op, OpId, RegionId, Span};
 use kernel_core::passes::dce;
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::analysis::control::for_each_op;
 use crate::error::CodegenError;
 use crate::passes::allocate::view_bytes;
 use crate::passes::stored_blocks;
@@ -101,7 +101,7 @@ pub(crate) fn run(
             reports.push(LoopReport { span, what: why_not(&found, stages) });
             continue;
         }
-        let in_flight = emit::emit(func, (&axis, exact), &place, &found, stages);
+        let in_flight = emit::emit(func, (&axis, exact), &place, &found, stages)?;
         reports.push(LoopReport { span, what: describe(func, &found, stages, in_flight) });
         changed = true;
     }
@@ -114,7 +114,7 @@ pub(crate) fn run(
 /// Loops that ask for stages in vain.
 fn refused(func: &Func, loops: &[Place]) -> Vec<LoopReport> {
     let mut reports = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let asks = |stages: u8| u32::from(stages) >= MIN_STAGES && loops.iter().all(|place| place.id != id);
         if let Op::Control(ControlOp::For { stages, reverse, .. }) = operation.op
@@ -141,7 +141,7 @@ fn collect(func: &Func, region: RegionId, around: &mut Vec<Site>, loops: &mut Ve
     for (id, operation) in func.region_ops(region) {
         let mut nested = false;
         for &inner in &operation.regions {
-            for_each_op(func, inner, &mut |id| nested |= is_loop(&func.op(id).op));
+            walk_region(func, inner, &mut |id| nested |= is_loop(&func.op(id).op));
         }
         if matches!(operation.op, Op::Control(ControlOp::For { reverse: false, .. })) && !nested {
             loops.push(Place { id, parent: region, around: around.clone() });
@@ -178,7 +178,7 @@ fn stages_of(func: &Func, id: OpId, options: &Options) -> Stages {
         return Stages { wanted: u32::from(stages), by_loop: true, asked: true };
     }
     let mut products = false;
-    for_each_op(func, operation.regions[0], &mut |id| {
+    walk_region(func, operation.regions[0], &mut |id| {
         products |= matches!(func.op(id).op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
     });
     let asked = options.num_stages > Options::default().num_stages;
@@ -203,7 +203,7 @@ fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wa
     }
     // Barriers lie before everything that is swizzled.
     let mut others = if found.candidates.iter().any(Candidate::is_tensor) { SWIZZLE_ALIGNMENT } else { 0 };
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let goes = found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == id));
         if matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. })) && !goes && lives_with(func, place, id) {
@@ -229,7 +229,7 @@ fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wa
 /// looked at, since pipelined loops are innermost and allocations stand where they are used.
 fn lives_with(func: &Func, place: &Place, alloc: OpId) -> bool {
     let mut inside = false;
-    for_each_op(func, func.op(place.id).regions[0], &mut |id| inside |= id == alloc);
+    walk_region(func, func.op(place.id).regions[0], &mut |id| inside |= id == alloc);
     inside
 }
 

@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use kernel_core::edit::{Result, replace_all_uses, walk_region};
 use kernel_core::ir::{GpuOp, Op, OpId, RegionId, ValueId};
-use kernel_core::passes::util::{replace_all_uses, walk_region};
 
 use super::emit::{Args, Buffers, Emit};
 use super::find::Candidate;
@@ -37,13 +37,13 @@ impl Emit<'_> {
         args: &Args,
         buffers: &Buffers,
         flight: Option<&Flight>,
-    ) -> HashSet<OpId> {
+    ) -> Result<HashSet<OpId>> {
         let mut gone = HashSet::new();
         for (candidate, &slots) in self.found.candidates.iter().zip(&buffers.slots) {
-            let view = self.slot(candidate, slots, args.read);
+            let view = self.slot(candidate, slots, args.read)?;
             for feed in &candidate.feeds {
                 let alloc = self.func.op(feed.alloc).results[0];
-                let seen = self.seen(feed, view);
+                let seen = self.seen(feed, view)?;
                 replace_all_uses(self.func, alloc, seen);
                 gone.extend([feed.alloc, feed.store]);
             }
@@ -65,7 +65,7 @@ impl Emit<'_> {
             replace_all_uses(self.func, from, to);
             gone.insert(wait);
         }
-        gone
+        Ok(gone)
     }
 
     /// What only led to operations that went goes too: rearrangements, and what is computed ahead now. Checks are among

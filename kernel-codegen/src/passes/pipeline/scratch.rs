@@ -1,12 +1,12 @@
 //! The shared memory that a loop needs beside the slots of its pipeline.
 
+use kernel_core::edit::walk_region;
 use kernel_core::ir::{
     ControlOp, DType, DescOp, DotInstruction, DotOp, Func, Op, OpId, Operation, RegionId, ShapeOp, ValueId,
 };
 
 use super::Place;
 use super::find::Found;
-use crate::analysis::control::for_each_op;
 use crate::analysis::exchange::conversion_bytes;
 
 /// Bytes that the default number of stages leaves at least for reductions and conversions.
@@ -17,7 +17,7 @@ pub(super) const MARGIN: u32 = 16 * 1024;
 pub(super) fn scratch_bytes(func: &Func, id: OpId, margin: u32) -> u32 {
     let mut most = 0;
     for &region in &func.op(id).regions {
-        for_each_op(func, region, &mut |id| most = most.max(needed(func, id, margin)));
+        walk_region(func, region, &mut |id| most = most.max(needed(func, id, margin)));
     }
     most
 }

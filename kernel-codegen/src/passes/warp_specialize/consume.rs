@@ -16,13 +16,12 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::{Result, clone_op, walk_region};
+use kernel_core::ir::known::{constant, splat_source};
 use kernel_core::ir::{CmpOp, ControlOp, Def, Func, GpuOp, Literal, Op, OpId, Operation, RegionId, Span, ValueId};
-use kernel_core::passes::util::{clone_op, constant, splat_source};
 
 use super::find::Channel;
-use super::intern;
-use super::split::{Position, Result, Ring, Side, Split, quiet};
-use crate::analysis::control::{for_each_op, yielded};
+use super::split::{Position, Ring, Side, Split, quiet};
 
 impl Split<'_> {
     /// A loop that multiplies what has been fetched.
@@ -59,7 +58,7 @@ impl Split<'_> {
             } else {
                 needed.extend(&operation.operands);
                 for &inner in &operation.regions {
-                    for_each_op(self.func, inner, &mut |id| needed.extend(&self.func.op(id).operands));
+                    walk_region(self.func, inner, &mut |id| needed.extend(&self.func.op(id).operands));
                 }
             }
         }
@@ -80,7 +79,7 @@ impl Split<'_> {
             }
             needed.extend(&inner.operands);
             for &region in &inner.regions {
-                for_each_op(self.func, region, &mut |id| needed.extend(&self.func.op(id).operands));
+                walk_region(self.func, region, &mut |id| needed.extend(&self.func.op(id).operands));
             }
         }
         needed
@@ -95,11 +94,11 @@ impl Split<'_> {
     }
 
     /// A region of what has been emitted, which yields these values.
-    pub(super) fn yielding(&mut self, values: Vec<ValueId>) -> RegionId {
-        self.terminate(ControlOp::Yield.into(), values);
+    pub(super) fn yielding(&mut self, values: &[ValueId]) -> Result<RegionId> {
+        self.cursor(Span::UNKNOWN).op(ControlOp::Yield, values, &[])?;
         let region = self.func.new_region([]);
         self.func.regions[region.index()].ops = std::mem::take(&mut self.out);
-        region
+        Ok(region)
     }
 
     /// The loop itself, and the wait for what it leaves in flight.
@@ -127,16 +126,18 @@ impl Split<'_> {
             Some(previous) => {
                 self.overwrite(&channel, operation, adds);
                 self.wait_for(&channel, channel.carried_products.len() as u8)?;
-                self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span)?;
+                self.cursor(operation.span).effect(GpuOp::BarrierArrive, &[ring.empty, previous])?;
             }
-            None => self.effect(GpuOp::BarrierArrive, &[ring.empty, at.slot], operation.span)?,
+            None => {
+                self.cursor(operation.span).effect(GpuOp::BarrierArrive, &[ring.empty, at.slot])?;
+            }
         }
         let next = self.advance(at, channel.stages)?;
-        let mut values: Vec<ValueId> = yielded(self.func, body).to_vec();
+        let mut values: Vec<ValueId> = self.func.yielded(body).to_vec();
         values.iter_mut().for_each(|value| *value = self.mapped(*value));
         values.extend([next.slot, next.phase]);
         values.extend(previous.map(|_| at.slot));
-        self.terminate(ControlOp::Yield.into(), values);
+        self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
         let kept: Vec<usize> = (0..operation.results.len()).collect();
         self.finish(operation, quiet(op), operands, vec![copy], &kept, &[number])?;
@@ -152,7 +153,7 @@ impl Split<'_> {
     /// Whether a trip is not the first.
     fn adds(&mut self, previous: ValueId, channel: &Channel) -> Result<ValueId> {
         let nobodys = self.number(channel.stages as i32)?;
-        self.one(Op::compare(CmpOp::Ne), &[previous, nobodys], Span::UNKNOWN)
+        self.cursor(Span::UNKNOWN).value(Op::compare(CmpOp::Ne), &[previous, nobodys])
     }
 
     /// The products that begin with zeros do not add to them.
@@ -192,17 +193,17 @@ impl Split<'_> {
 
     /// Waits for a slot; its views stand for the allocations.
     fn arrived(&mut self, channel: &Channel, ring: &Ring, at: Position, span: Span) -> Result<()> {
-        self.effect(GpuOp::BarrierWait, &[ring.full, at.slot, at.phase], span)?;
+        self.cursor(span).effect(GpuOp::BarrierWait, &[ring.full, at.slot, at.phase])?;
         for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
             let mut view = self.slot(slots, at.slot, span)?;
             for layout in &copy.narrower {
-                let (layout, first) = (intern(self.func, layout), self.number(0)?);
-                view = self.placed(GpuOp::SharedIndex, &[view, first], Some(layout), span)?;
+                let (layout, first) = (self.func.intern(layout), self.number(0)?);
+                view = self.cursor(span).placed(GpuOp::SharedIndex, &[view, first], Some(layout))?;
             }
             let old = self.func.op(copy.alloc).results[0];
             if let Some(perm) = copy.axes.order() {
                 let layout = self.func.value(old).layout;
-                view = self.placed(GpuOp::SharedPermute { perm }, &[view], layout, span)?;
+                view = self.cursor(span).placed(GpuOp::SharedPermute { perm }, &[view], layout)?;
             }
             self.map.insert(old, view);
         }
@@ -225,7 +226,8 @@ impl Split<'_> {
     }
 
     fn wait(&mut self, tiles: &[ValueId], pending: u8) -> Result<Vec<ValueId>> {
-        let results = self.emit(GpuOp::WgmmaWait { pending }.into(), tiles, None, Span::UNKNOWN)?;
+        let wait = self.cursor(Span::UNKNOWN).op(GpuOp::WgmmaWait { pending }, tiles, &[])?;
+        let results = self.func.op(wait).results.clone();
         for (&tile, &result) in tiles.iter().zip(&results) {
             self.func.values[result.index()].layout = self.func.value(tile).layout;
         }
@@ -243,15 +245,14 @@ impl Split<'_> {
         }
         let Some(&previous) = last.last() else { return Ok(()) };
         if matches!(operation.op, Op::Control(ControlOp::For { runs: true, .. })) {
-            return self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span);
+            return self.cursor(operation.span).effect(GpuOp::BarrierArrive, &[ring.empty, previous]).map(|_| ());
         }
         // A loop that has not run has read nothing.
         let runs = [self.mapped(operation.operands[0]), self.mapped(operation.operands[1])];
-        let runs = self.one(Op::compare(CmpOp::Lt), &runs, operation.span)?;
+        let runs = self.cursor(operation.span).value(Op::compare(CmpOp::Lt), &runs)?;
         let outer = std::mem::take(&mut self.out);
-        self.effect(GpuOp::BarrierArrive, &[ring.empty, previous], operation.span)?;
-        let then = self.yielding(Vec::new());
-        let regions = vec![then, self.yielding(Vec::new())];
+        self.cursor(operation.span).effect(GpuOp::BarrierArrive, &[ring.empty, previous])?;
+        let regions = vec![self.yielding(&[])?, self.yielding(&[])?];
         self.out = outer;
         let condition = Operation { results: Vec::new(), ..operation.clone() };
         self.finish(&condition, ControlOp::If, vec![runs], regions, &[], &[])

@@ -1,17 +1,14 @@
 //! Which loops are fed by tensor copies alone, and through what.
 
-use std::collections::BTreeMap;
-
+use kernel_core::edit::{Uses, walk, walk_region};
 use kernel_core::ir::{
     ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, Span, ValueId,
 };
 use kernel_core::layout::LinearLayout;
 use kernel_core::target::SWIZZLE_ALIGNMENT;
 
-use crate::analysis::control::{for_each_op, yielded};
 use crate::boxes::{box_layout, boxes_of};
 use crate::passes::axes::Axes;
-use crate::place::shape_of;
 use crate::report::LoopReport;
 
 /// A block that comes from global memory into shared memory in each trip of a loop.
@@ -95,29 +92,10 @@ struct Loop {
     asked: bool,
 }
 
-/// The users of values.
-struct Users(BTreeMap<ValueId, Vec<OpId>>);
-
-impl Users {
-    fn new(func: &Func) -> Users {
-        let mut users: BTreeMap<ValueId, Vec<OpId>> = BTreeMap::new();
-        for_each_op(func, func.body, &mut |id| {
-            for &operand in &func.op(id).operands {
-                users.entry(operand).or_default().push(id);
-            }
-        });
-        Users(users)
-    }
-
-    fn of(&self, value: ValueId) -> &[OpId] {
-        self.0.get(&value).map_or(&[], Vec::as_slice)
-    }
-}
-
 /// The loops with the mark.
 pub(super) fn marked(func: &Func) -> Vec<Span> {
     let mut spans = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let is_marked = matches!(operation.op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
         spans.extend(is_marked.then_some(operation.span));
@@ -130,7 +108,7 @@ pub(super) fn marked(func: &Func) -> Vec<Span> {
 pub(super) fn channels(func: &Func, default_stages: u32) -> (Vec<Channel>, Vec<Refusal>) {
     let mut loops = Vec::new();
     innermost(func, func.body, false, &mut loops);
-    let users = Users::new(func);
+    let users = Uses::new(func);
     let (mut channels, mut refusals) = (Vec::new(), Vec::new());
     for Loop { id, asked } in loops {
         match channel(func, &users, id, asked, default_stages) {
@@ -166,13 +144,13 @@ fn multiplies(func: &Func, region: RegionId) -> bool {
 
 fn has_loop(func: &Func, region: RegionId) -> bool {
     let mut found = false;
-    for_each_op(func, region, &mut |id| {
+    walk_region(func, region, &mut |id| {
         found |= matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
     });
     found
 }
 
-fn channel(func: &Func, users: &Users, owner: OpId, asked: bool, default_stages: u32) -> Result<Channel, Refusal> {
+fn channel(func: &Func, users: &Uses, owner: OpId, asked: bool, default_stages: u32) -> Result<Channel, Refusal> {
     let operation = func.op(owner);
     let refuse = |reason: &str| Refusal::new(operation.span, reason);
     let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return Err(refuse("it is no `for` loop")) };
@@ -224,7 +202,7 @@ struct Traffic {
 }
 
 /// `None` if the loop has tensor copies or barriers with phases already.
-fn traffic(func: &Func, users: &Users, body: RegionId) -> Option<Traffic> {
+fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
     let mut traffic = Traffic { copies: Vec::new(), stores: Vec::new(), others: false };
     for &id in &func.region(body).ops {
         let Op::Gpu(op) = &func.op(id).op else { continue };
@@ -258,9 +236,9 @@ fn traffic(func: &Func, users: &Users, body: RegionId) -> Option<Traffic> {
 
 /// The copy that a store into shared memory ends: a block as it was loaded, or with its dimensions in another order, or
 /// without leading ones of one element.
-fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy> {
+fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> {
     let &[view, value] = func.op(store).operands.as_slice() else { return None };
-    let alloc = defining(func, view)?;
+    let alloc = func.defining_op(view)?;
     let Op::Gpu(GpuOp::SharedAlloc { .. }) = func.op(alloc).op else { return None };
     let ops = &func.region(body).ops;
     let reads =
@@ -270,7 +248,7 @@ fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy>
     }
     let (mut value, mut way) = (value, Vec::new());
     let load = loop {
-        let id = defining(func, value)?;
+        let id = func.defining_op(value)?;
         let operation = func.op(id);
         match &operation.op {
             Op::Shape(_) => way.push(operation),
@@ -289,19 +267,12 @@ fn copy(func: &Func, users: &Users, body: RegionId, store: OpId) -> Option<Copy>
     let shape = func.ty(block).shape.clone();
     let dtype = func.ty(block).dtype()?;
     let axes = way.iter().rev().try_fold(Axes::all(shape.len()), |axes, operation| axes.after(func, operation))?;
-    let held = &func.layouts[func.value(view).layout?.index()];
+    let held = func.layout(view)?;
     let mut layouts = axes.layouts(held)?.into_iter();
     let (layout, narrower) = (layouts.next()?, layouts.collect());
     boxes_of(&layout, dtype.bytes() * 8)?;
     let bytes = shape.iter().map(|dim| dim.as_const().unwrap_or(1)).product::<i64>() as u32 * dtype.bytes();
     Some(Copy { load, alloc, axes, shape, dtype: Dt::Known(dtype), layout, narrower, bytes })
-}
-
-pub(super) fn defining(func: &Func, value: ValueId) -> Option<OpId> {
-    match func.value(value).def {
-        kernel_core::ir::Def::Result(op, _) => Some(op),
-        kernel_core::ir::Def::Param(_) | kernel_core::ir::Def::Arg(..) => None,
-    }
 }
 
 /// Whether the factors of all products in shared memory are copies, and none is in registers.
@@ -314,9 +285,9 @@ fn all_from(func: &Func, products: &[OpId], copies: &[Copy]) -> bool {
 }
 
 /// Whether the sum of each product is an argument of the loop, and goes nowhere but into the next trip.
-fn are_carried(func: &Func, users: &Users, body: RegionId, products: &[OpId], waits: &[OpId]) -> bool {
+fn are_carried(func: &Func, users: &Uses, body: RegionId, products: &[OpId], waits: &[OpId]) -> bool {
     let args = &func.region(body).args;
-    let yields = yielded(func, body);
+    let yields = func.yielded(body);
     let last = func.region(body).ops.last().copied();
     let is_carried = |product: &OpId| {
         let operation = func.op(*product);
@@ -337,7 +308,7 @@ fn are_carried(func: &Func, users: &Users, body: RegionId, products: &[OpId], wa
     let all_waited_for = waits
         .iter()
         .flat_map(|&wait| &func.op(wait).operands)
-        .all(|&value| defining(func, value).is_some_and(|id| products.contains(&id)));
+        .all(|&value| func.defining_op(value).is_some_and(|id| products.contains(&id)));
     all_waited_for && products.iter().all(is_carried)
 }
 
@@ -346,7 +317,7 @@ pub(super) fn torn_tensor(func: &Func, channels: &[Channel]) -> Option<ParamId> 
     let mut known: Vec<(ParamId, LinearLayout)> = Vec::new();
     let fed = |id: OpId| channels.iter().flat_map(|channel| &channel.copies).filter(move |copy| copy.load == id);
     let mut torn = None;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let Op::Desc(op) = &operation.op else { return };
         let Some(tensor) = operation.operands.first().and_then(|&value| func.ty(value).descriptor()) else { return };
@@ -354,7 +325,7 @@ pub(super) fn torn_tensor(func: &Func, channels: &[Channel]) -> Option<ParamId> 
         if layouts.is_empty() {
             let block = if *op == DescOp::DescLoad { operation.results[0] } else { operation.operands[1] };
             let bits = func.ty(block).dtype().map_or(8, |dtype| dtype.bytes() * 8);
-            layouts.extend(box_layout(&shape_of(func, block), bits));
+            layouts.extend(box_layout(&func.tile_shape(block), bits));
         }
         for layout in layouts {
             match known.iter().find(|(other, _)| *other == tensor) {
@@ -370,7 +341,7 @@ pub(super) fn torn_tensor(func: &Func, channels: &[Channel]) -> Option<ParamId> 
 /// The tensors that a kernel writes.
 pub(super) fn written_tensors(func: &Func) -> Vec<ParamId> {
     let mut written = Vec::new();
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let tensor = operation.operands.first().and_then(|&value| func.ty(value).descriptor());
         let writes = matches!(

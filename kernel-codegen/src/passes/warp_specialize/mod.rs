@@ -50,6 +50,7 @@ mod find;
 mod needs;
 mod outgoing;
 mod prologue;
+mod send;
 mod split;
 mod turns;
 
@@ -58,33 +59,29 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kernel_core::ir::{
-    ControlOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, ShapeOp, Span, TypeError, ValueId, result_types,
-};
-use kernel_core::layout::LinearLayout;
-use kernel_core::passes::{dce, util};
+use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
+use kernel_core::ir::{ControlOp, Dim, Func, GpuOp, Op, OpId, ShapeOp, Span, ValueId};
+use kernel_core::passes::dce;
 
-use crate::analysis::control::{for_each_op, yielded};
 use crate::analysis::exchange::conversion_bytes;
+use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start};
 use crate::error::CodegenError;
-use crate::lower::registers_at_start;
 use crate::occupancy::{Occupancy, words};
 use crate::report::LoopReport;
 use find::{Channel, Refusal};
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{BARRIER_BYTES, GROUP_WARPS, MAX_WARPS, SWIZZLE_ALIGNMENT, Target};
-use needs::{Needs, Places};
+use needs::Needs;
 use outgoing::{Outgoing, staging_bytes, widen};
 use prologue::Prologue;
-use split::{Ring, Side, Split};
-use turns::Turn;
+use split::{Ring, Side, Split, Turn};
+
+const PASS: &str = "warp_specialize";
 
 /// Registers of a thread that only fetches.
 const PRODUCER_REGISTERS: u32 = 40;
 /// The most registers of a thread that multiplies.
 const MAX_REGISTERS: u32 = 240;
-/// Registers come in units of so many per thread.
-const REGISTER_UNIT: u32 = 8;
 /// Warps of which seldom two programs share a multiprocessor.
 const MANY_WARPS: u32 = 2 * GROUP_WARPS;
 /// Registers of a thread beside the tiles that a loop carries, and the sums of its products.
@@ -105,7 +102,7 @@ pub(crate) enum Division {
 /// Whether the pass might find something to divide.
 pub(crate) fn might_run(func: &Func, target: Target, options: &Options) -> bool {
     let mut multiplies = false;
-    for_each_op(func, func.body, &mut |id| multiplies |= matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })));
+    walk(func, &mut |id| multiplies |= matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })));
     multiplies && target.has_wgmma() && options.runs("warp_specialize")
 }
 
@@ -125,10 +122,10 @@ pub(crate) fn run(
         return Ok((false, marked.into_iter().map(|span| LoopReport { span, what: what.clone() }).collect()));
     }
     let (mut channels, mut refusals) = find::channels(func, options.num_stages);
-    let places = Places::new(func);
+    let structure = Structure::new(func);
     match division {
         Division::WherePays => {
-            channels.retain(|channel| channel.asked || pays(func, target, &places, channel, options.num_warps));
+            channels.retain(|channel| channel.asked || pays(func, target, &structure, channel, options.num_warps));
         }
         // The lack of room asks for it.
         Division::WherePossible => channels.iter_mut().for_each(|channel| channel.asked = true),
@@ -148,17 +145,14 @@ pub(crate) fn run(
             tiles = turns::tile_loop(func, &channels, &outgoing, options.num_warps);
             fit(func, target, &mut channels, (&mut outgoing, tiles.is_some()))
         })
-        .and_then(|()| Ok((Needs::of(func, &places, &channels)?, Prologue::of(func)?)));
+        .and_then(|()| Ok((Needs::of(func, &structure, &channels)?, Prologue::of(func)?)));
     let mut loops: Vec<LoopReport> = refusals.iter().map(Refusal::report).collect();
     match needs {
         Ok((needs, prologue)) => {
             too_many(func, target, &channels, (&outgoing, tiles.is_some()))?;
             loops.extend(channels.iter().map(|channel| described(func, channel, tiles.is_some())));
             let plan = Plan { channels: &channels, outgoing: &outgoing, prologue: &prologue, tiles };
-            divide(func, target, plan, &places, &needs, options.num_warps).map_err(|error| {
-                let what = format!("a kernel that the compiler has divided wrongly: {error}");
-                CodegenError::refuse(func, Span::UNKNOWN, what)
-            })?;
+            divide(func, target, plan, &structure, &needs, options.num_warps)?;
             Ok((true, loops))
         }
         Err(refusal) => {
@@ -179,9 +173,9 @@ pub(crate) fn run(
 /// - *A program of one tile that computes with its products in each trip*, as attention does, gains 1.01 to 1.08 times if
 ///   its eight warps have the multiprocessor for themselves. Two that share one overlap by themselves, and took 1.29 times
 ///   as long divided.
-fn pays(func: &Func, target: Target, places: &Places, channel: &Channel, num_warps: u32) -> bool {
+fn pays(func: &Func, target: Target, structure: &Structure, channel: &Channel, num_warps: u32) -> bool {
     let is_loop = |id: OpId| matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
-    let stays = places.around(channel.owner).any(is_loop);
+    let stays = structure.around(channel.owner).any(is_loop);
     let is_wide = num_warps >= MANY_WARPS;
     (stays && is_wide)
         || ((stays || (is_wide && channel.carried_products.is_empty())) && is_alone(func, target, channel, num_warps))
@@ -191,7 +185,7 @@ fn pays(func: &Func, target: Target, places: &Places, channel: &Channel, num_war
 fn is_alone(func: &Func, target: Target, channel: &Channel, num_warps: u32) -> bool {
     let owner = func.op(channel.owner);
     let mut tiles: BTreeSet<ValueId> = owner.results.iter().copied().collect();
-    let carried = |value: &ValueId| yielded(func, owner.regions[0]).contains(value);
+    let carried = |value: &ValueId| func.yielded(owner.regions[0]).contains(value);
     for &wait in &channel.waits {
         tiles.extend(func.op(wait).results.iter().filter(|value| !carried(value)));
     }
@@ -215,7 +209,7 @@ fn scratch_bytes(func: &Func, channels: &[Channel]) -> u32 {
     let replaced: BTreeSet<ValueId> =
         channels.iter().flat_map(|channel| &channel.stores).map(|&store| func.op(store).operands[1]).collect();
     let mut most = 0;
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let bytes = match &operation.op {
             Op::Shape(ShapeOp::ConvertLayout) => match (operation.operands.as_slice(), operation.results.as_slice()) {
@@ -238,9 +232,8 @@ fn scratch_bytes(func: &Func, channels: &[Channel]) -> u32 {
 }
 
 fn converted_bytes(func: &Func, from: ValueId, to: ValueId) -> u32 {
-    let layout = |value: ValueId| func.value(value).layout.map(|id| &func.layouts[id.index()]);
     let bits = func.ty(from).dtype().map_or(64, |dtype| dtype.bytes() * 8);
-    layout(from).zip(layout(to)).map_or(0, |(from, to)| conversion_bytes(from, to, bits))
+    func.layout(from).zip(func.layout(to)).map_or(0, |(from, to)| conversion_bytes(from, to, bits))
 }
 
 /// Takes as many slots as fit into shared memory, where nobody asked for a number. Numbers that were asked for stay as
@@ -327,7 +320,7 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
         return Err(Refusal::new(span, reason));
     }
     let mut found = Ok(());
-    for_each_op(func, func.body, &mut |id| {
+    walk(func, &mut |id| {
         let operation = func.op(id);
         let reason = match &operation.op {
             Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => {
@@ -376,27 +369,27 @@ fn divide(
     func: &mut Func,
     target: Target,
     Plan { channels, outgoing, prologue, tiles }: Plan<'_>,
-    places: &Places,
+    structure: &Structure,
     needs: &Needs,
     num_warps: u32,
-) -> Result<(), TypeError> {
+) -> edit::Result<()> {
     let mut inside: BTreeMap<OpId, Vec<usize>> = BTreeMap::new();
     for (number, channel) in channels.iter().enumerate() {
-        for owner in places.around(channel.owner) {
+        for owner in structure.around(channel.owner) {
             inside.entry(owner).or_default().push(number);
         }
     }
     let mut map = HashMap::new();
-    let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| util::clone_op(func, id, &mut map)).collect();
+    let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| clone_op(func, id, &mut map)).collect();
     let mut rings = Vec::new();
     for channel in channels {
-        rings.push(ring(func, channel, &mut out)?);
+        rings.push(ring(&mut Cursor::new(func, &mut out, PASS), channel)?);
     }
     let turns = GpuOp::BarrierAlloc { slots: turns::GROUPS, count: 1 };
-    let turns = tiles.map(|_| push(func, turns.into(), None, &mut out)).transpose()?.flatten();
+    let turns = tiles.map(|_| Cursor::new(func, &mut out, PASS).value(turns, &[])).transpose()?;
     let mut regions = Vec::new();
     for own in 0..if tiles.is_some() { turns::GROUPS } else { 1 } {
-        let ways = outgoing::allocate(func, outgoing, &mut out)?;
+        let ways = outgoing::allocate(&mut Cursor::new(func, &mut out, PASS), outgoing)?;
         let mut split = Split::new(func, channels, &rings, &inside, &ways, Side::Consumer);
         split.turn = tiles.zip(turns).map(|(tiles, barriers)| Turn { tiles, barriers, own: own as i32 });
         regions.push(split.region()?);
@@ -408,51 +401,27 @@ fn divide(
     let one_more = |own: u8, last: u8| std::iter::repeat_n(own, consumers).chain([last]).collect();
     let groups =
         GpuOp::WarpGroups { warps: one_more(num_warps as u8, GROUP_WARPS as u8), registers: one_more(many, few) };
-    let flags = FloatFlags::default();
-    out.push(func.new_op(groups.into(), vec![], vec![], regions, flags, Span::UNKNOWN));
-    out.push(func.new_op(ControlOp::Return.into(), vec![], vec![], vec![], flags, Span::UNKNOWN));
+    let mut cursor = Cursor::new(func, &mut out, PASS);
+    cursor.op(groups, &[], &regions)?;
+    cursor.op(ControlOp::Return, &[], &[])?;
     func.regions[func.body.index()].ops = out;
     dce::run(func);
-    util::compact(func);
+    compact(func);
     Ok(())
 }
 
 /// Shared memory and barriers for a loop.
-fn ring(func: &mut Func, channel: &Channel, out: &mut Vec<OpId>) -> Result<Ring, TypeError> {
+fn ring(cursor: &mut Cursor<'_>, channel: &Channel) -> edit::Result<Ring> {
     let mut slots = Vec::new();
     for copy in &channel.copies {
         let mut shape = vec![Dim::Const(i64::from(channel.stages))];
         shape.extend(copy.shape.iter().cloned());
-        let layout = intern(func, &copy.layout);
-        slots.push(push(func, GpuOp::SharedAlloc { shape, dtype: copy.dtype }.into(), Some(layout), out)?);
+        let layout = cursor.func.intern(&copy.layout);
+        slots.push(cursor.placed(GpuOp::SharedAlloc { shape, dtype: copy.dtype }, &[], Some(layout))?);
     }
-    let barriers = |slots: u32| Op::Gpu(GpuOp::BarrierAlloc { slots, count: 1 });
-    let full = push(func, barriers(channel.stages), None, out)?;
+    let barriers = |slots: u32| GpuOp::BarrierAlloc { slots, count: 1 };
+    let full = cursor.value(barriers(channel.stages), &[])?;
     let spare = u32::from(!channel.carried_products.is_empty());
-    let empty = push(func, barriers(channel.stages + spare), None, out)?;
-    match (slots.into_iter().collect::<Option<Vec<_>>>(), full, empty) {
-        (Some(slots), Some(full), Some(empty)) => Ok(Ring { slots, full, empty }),
-        _ => Err(TypeError { message: "an allocation has a result".to_string() }),
-    }
-}
-
-/// Appends an operation without operands; returns its result, if it has one.
-fn push(func: &mut Func, op: Op, layout: Option<LayoutId>, out: &mut Vec<OpId>) -> Result<Option<ValueId>, TypeError> {
-    let tys = result_types(func, &op, &[], &[])?;
-    let id = func.new_op(op, vec![], tys, vec![], FloatFlags::default(), Span::UNKNOWN);
-    out.push(id);
-    let result = func.op(id).results.first().copied();
-    if let Some(result) = result {
-        func.values[result.index()].layout = layout;
-    }
-    Ok(result)
-}
-
-fn intern(func: &mut Func, layout: &LinearLayout) -> LayoutId {
-    let known = func.layouts.iter().position(|known| known == layout);
-    let index = known.unwrap_or_else(|| {
-        func.layouts.push(layout.clone());
-        func.layouts.len() - 1
-    });
-    LayoutId::new(index as u32)
+    let empty = cursor.value(barriers(channel.stages + spare), &[])?;
+    Ok(Ring { slots, full, empty })
 }

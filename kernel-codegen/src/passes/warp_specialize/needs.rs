@@ -1,11 +1,12 @@
 //! What the producer has to compute: coordinates of blocks, bounds of loops, conditions, and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use kernel_core::ir::{ControlOp, Def, Func, MemoryOp, Op, OpId, ParamKind, RegionId, Span, ValueId};
+use kernel_core::edit::Structure;
+use kernel_core::ir::{ControlOp, Def, Func, MemoryOp, Op, OpId, ParamKind, Span, ValueId};
 
 use super::find::{Channel, Refusal};
-use crate::analysis::control::{operands_before_carried, yielded};
+use crate::analysis::control::operands_before_carried;
 
 /// The operations and values of a kernel that its loads depend on.
 #[derive(Default, Debug)]
@@ -15,45 +16,13 @@ pub(super) struct Needs {
     pub(super) values: BTreeSet<ValueId>,
 }
 
-/// Where everything is.
-pub(super) struct Places {
-    /// The operation that owns a region; none owns the body.
-    owners: BTreeMap<RegionId, OpId>,
-    /// The region that lists an operation.
-    homes: BTreeMap<OpId, RegionId>,
-}
-
-impl Places {
-    pub(super) fn new(func: &Func) -> Places {
-        let mut places = Places { owners: BTreeMap::new(), homes: BTreeMap::new() };
-        places.visit(func, func.body);
-        places
-    }
-
-    fn visit(&mut self, func: &Func, region: RegionId) {
-        for &id in &func.region(region).ops {
-            self.homes.insert(id, region);
-            for &inner in &func.op(id).regions {
-                self.owners.insert(inner, id);
-                self.visit(func, inner);
-            }
-        }
-    }
-
-    /// The operations around one, the innermost first.
-    pub(super) fn around(&self, id: OpId) -> impl Iterator<Item = OpId> {
-        let owner = |id: &OpId| self.owners.get(self.homes.get(id)?).copied();
-        std::iter::successors(owner(&id), move |id| owner(id))
-    }
-}
-
 impl Needs {
     /// What the loads of some loops need.
     ///
     /// # Errors
     /// If that is more than scalars that any thread can compute.
-    pub(super) fn of(func: &Func, places: &Places, channels: &[Channel]) -> Result<Needs, Refusal> {
-        let mut search = Search { func, places, needs: Needs::default(), work: Vec::new() };
+    pub(super) fn of(func: &Func, structure: &Structure, channels: &[Channel]) -> Result<Needs, Refusal> {
+        let mut search = Search { func, structure, needs: Needs::default(), work: Vec::new() };
         for channel in channels {
             search.operation(channel.owner);
             for copy in &channel.copies {
@@ -69,7 +38,7 @@ impl Needs {
 
 struct Search<'f> {
     func: &'f Func,
-    places: &'f Places,
+    structure: &'f Structure,
     needs: Needs,
     /// Values that are needed and have not been looked at.
     work: Vec<ValueId>,
@@ -78,7 +47,7 @@ struct Search<'f> {
 impl Search<'_> {
     /// Notes that an operation is needed, and so are those around it; control flow needs what decides its way.
     fn operation(&mut self, id: OpId) {
-        for id in [id].into_iter().chain(self.places.around(id)) {
+        for id in [id].into_iter().chain(self.structure.around(id)) {
             if !self.needs.ops.insert(id) {
                 continue;
             }
@@ -87,7 +56,7 @@ impl Search<'_> {
                 Op::Control(op @ (ControlOp::For { .. } | ControlOp::If)) => {
                     self.work.extend(&operation.operands[..operands_before_carried(op)]);
                 }
-                Op::Control(ControlOp::While) => self.work.extend(yielded(self.func, operation.regions[0])),
+                Op::Control(ControlOp::While) => self.work.extend(self.func.yielded(operation.regions[0])),
                 Op::Control(_)
                 | Op::Create(_)
                 | Op::Elementwise(_)
@@ -107,7 +76,7 @@ impl Search<'_> {
         match self.func.value(value).def {
             Def::Param(_) => {}
             Def::Arg(region, index) => {
-                let Some(&owner) = self.places.owners.get(&region) else { return Ok(()) };
+                let Some(owner) = self.structure.owner(region) else { return Ok(()) };
                 self.operation(owner);
                 let first = usize::from(matches!(self.func.op(owner).op, Op::Control(ControlOp::For { .. })));
                 if let Some(carried) = (index as usize).checked_sub(first) {
@@ -120,7 +89,7 @@ impl Search<'_> {
                     Op::Control(ControlOp::For { .. } | ControlOp::While) => self.carried(id, index as usize)?,
                     Op::Control(ControlOp::If) => {
                         for &region in &self.func.op(id).regions {
-                            self.work.extend(yielded(self.func, region).get(index as usize));
+                            self.work.extend(self.func.yielded(region).get(index as usize));
                         }
                     }
                     Op::Control(_)
@@ -151,7 +120,7 @@ impl Search<'_> {
             self.work.extend(self.func.region(region).args.get(first + index));
         }
         if let Some(&body) = operation.regions.last() {
-            self.work.extend(yielded(self.func, body).get(index));
+            self.work.extend(self.func.yielded(body).get(index));
         }
         let tile = operation.operands.get(before + index).is_some_and(|&value| !self.func.ty(value).is_scalar());
         if tile { Err(unknown(operation.span, "a tile that a loop carries")) } else { Ok(()) }

@@ -18,15 +18,11 @@
 
 use std::collections::BTreeMap;
 
-use kernel_core::ir::{
-    BinaryOp, DescOp, Dim, Dt, FenceKind, Func, GpuOp, LayoutId, Op, OpId, ShapeOp, Span, StoreMode, TypeError, ValueId,
-};
+use kernel_core::edit::{Cursor, Result, walk};
+use kernel_core::ir::{DescOp, Dim, Dt, Func, GpuOp, LayoutId, Op, OpId, StoreMode, ValueId};
 use kernel_core::layout::{Dim as Axis, LinearLayout};
 use kernel_core::target::SWIZZLE_ALIGNMENT;
 
-use super::split::{self, Split};
-use super::{intern, push};
-use crate::analysis::control::for_each_op;
 use crate::boxes::{box_layout, boxes_within};
 
 /// Bytes of a row of a piece: the widest swizzle.
@@ -64,7 +60,7 @@ impl Outgoing {
     /// The stores of a kernel. Blocks that tensor copies do not move are none of them.
     pub(super) fn all(func: &Func) -> Vec<Outgoing> {
         let mut found = Vec::new();
-        for_each_op(func, func.body, &mut |id| {
+        walk(func, &mut |id| {
             let operation = func.op(id);
             let reduces = |op: &DescOp| matches!(op, DescOp::DescReduce { op } if StoreMode::of(*op).is_some());
             if matches!(&operation.op, Op::Desc(op) if *op == DescOp::DescStore || reduces(op)) {
@@ -80,7 +76,7 @@ fn outgoing(func: &Func, store: OpId, value: ValueId) -> Option<Outgoing> {
     let shape: Vec<u32> = dims.iter().filter_map(|&size| u32::try_from(size).ok()).collect();
     let dtype = func.ty(value).dtype()?;
     let bits = dtype.bytes() * 8;
-    let held = func.value(value).layout.map(|id| &func.layouts[id.index()]);
+    let held = func.layout(value);
     let piece = match held.and_then(|layout| divided(layout, bits)) {
         Some((shape, held, parts, layout)) => {
             let bytes = shape.iter().product::<u32>() * dtype.bytes();
@@ -180,87 +176,20 @@ pub(super) struct Way {
 }
 
 /// Allocates what the pieces go through.
-pub(super) fn allocate(
-    func: &mut Func,
-    outgoing: &[Outgoing],
-    out: &mut Vec<OpId>,
-) -> Result<BTreeMap<OpId, Way>, TypeError> {
+pub(super) fn allocate(cursor: &mut Cursor<'_>, outgoing: &[Outgoing]) -> Result<BTreeMap<OpId, Way>> {
     let mut known: Vec<(Piece, ValueId, LayoutId)> = Vec::new();
     for (piece, slots) in kinds(outgoing) {
-        let layout = intern(func, &piece.layout);
+        let layout = cursor.func.intern(&piece.layout);
         let sizes = std::iter::once(slots).chain(piece.shape.iter().copied());
         let shape = sizes.map(|size| Dim::Const(i64::from(size))).collect();
         let alloc = GpuOp::SharedAlloc { shape, dtype: piece.dtype };
-        if let Some(staging) = push(func, alloc.into(), Some(layout), out)? {
-            known.push((piece.clone(), staging, layout));
-        }
+        known.push((piece.clone(), cursor.placed(alloc, &[], Some(layout))?, layout));
     }
     let mut ways = BTreeMap::new();
     for one in outgoing {
         let Some(&(_, staging, layout)) = known.iter().find(|(piece, ..)| *piece == one.piece) else { continue };
-        let held = one.piece.held.as_ref().map(|held| intern(func, held));
+        let held = one.piece.held.as_ref().map(|held| cursor.func.intern(held));
         ways.insert(one.store, Way { outgoing: one.clone(), staging, layout, held });
     }
     Ok(ways)
-}
-
-impl Split<'_> {
-    /// A store of a block: in pieces through shared memory, once what went that way before has been read. The copies
-    /// themselves are not waited for, so that they run beside the next tile.
-    pub(super) fn send(&mut self, id: OpId) -> split::Result<()> {
-        let operation = self.func.op(id).clone();
-        let (span, way) = (operation.span, self.outgoing[&id].clone());
-        let reduce = match &operation.op {
-            Op::Desc(DescOp::DescReduce { op }) => StoreMode::of(*op),
-            Op::Desc(DescOp::DescLoad | DescOp::DescStore | DescOp::DescGather | DescOp::DescScatter)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => None,
-        };
-        let reduce = reduce.unwrap_or(StoreMode::Store);
-        let Outgoing { starts, piece, slots, .. } = &way.outgoing;
-        let meet = || if piece.parts.is_empty() { GpuOp::Barrier } else { GpuOp::GroupBarrier };
-        for (number, start) in (0u32..).zip(starts) {
-            // At first nothing may be on its way, which it has not been for long; then only what is in other slots.
-            if number == 0 || number >= *slots {
-                let pending = if number == 0 { 0 } else { slots - 1 };
-                self.effect(GpuOp::TmaStoreWait { pending: pending as u8 }, &[], span)?;
-                self.effect(meet(), &[], span)?;
-            }
-            let slot = self.number((number % slots) as i32)?;
-            let view = self.placed(GpuOp::SharedIndex, &[way.staging, slot], Some(way.layout), span)?;
-            let value = self.piece(self.mapped(operation.operands[1]), start, &way, span)?;
-            self.effect(GpuOp::SharedStore, &[view, value], span)?;
-            self.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[], span)?;
-            self.effect(meet(), &[], span)?;
-            let mut operands = vec![self.mapped(operation.operands[0]), view];
-            for (&coordinate, &distance) in operation.operands[2..].iter().zip(start) {
-                operands.push(self.moved(coordinate, distance, span)?);
-            }
-            self.effect(GpuOp::TmaStore { reduce, parts: piece.parts.clone() }, &operands, span)?;
-        }
-        Ok(())
-    }
-
-    /// The piece of a tile that begins there.
-    fn piece(&mut self, tile: ValueId, start: &[u32], way: &Way, span: Span) -> split::Result<ValueId> {
-        let Some(held) = way.held else { return Ok(tile) };
-        let dims = |sizes: &[u32]| sizes.iter().map(|&size| Dim::Const(i64::from(size))).collect();
-        let slice = ShapeOp::Slice { start: dims(start), shape: dims(&way.outgoing.piece.shape) };
-        self.placed(slice, &[tile], Some(held), span)
-    }
-
-    /// A coordinate so much further.
-    fn moved(&mut self, coordinate: ValueId, distance: u32, span: Span) -> split::Result<ValueId> {
-        let coordinate = self.mapped(coordinate);
-        if distance == 0 {
-            return Ok(coordinate);
-        }
-        let distance = self.number(distance as i32)?;
-        self.one(Op::binary(BinaryOp::Add), &[coordinate, distance], span)
-    }
 }

@@ -11,10 +11,10 @@
 
 use std::collections::BTreeSet;
 
+use kernel_core::edit::walk;
 use kernel_core::ir::{ControlOp, Def, Func, Op, OpId, ValueId};
 
 use super::find::Refusal;
-use crate::analysis::control::for_each_op;
 
 /// What all threads do before the sides part: assertions, and the scalars that they look at, in the order of the kernel.
 #[derive(Default, Debug)]
@@ -29,7 +29,7 @@ impl Prologue {
     /// If one of them stands behind something that the kernel does, or looks at more than scalars.
     pub(super) fn of(func: &Func) -> Result<Prologue, Refusal> {
         let mut asserts = Vec::new();
-        for_each_op(func, func.body, &mut |id| {
+        walk(func, &mut |id| {
             if is_assert(&func.op(id).op) {
                 asserts.push(id);
             }

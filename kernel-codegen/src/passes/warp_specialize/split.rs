@@ -6,18 +6,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use kernel_core::edit::{Cursor, Result, clone_op};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, Operation, RegionId,
-    Span, TypeError, Unroll, ValueId, result_types,
+    BinaryOp, CmpOp, ControlOp, DType, Func, GpuOp, Op, OpId, Operation, RegionId, Span, Unroll, ValueId,
 };
-use kernel_core::passes::util::clone_op;
 
+use super::PASS;
 use super::find::Channel;
 use super::needs::Needs;
 use super::outgoing::Way;
 use super::prologue::is_assert;
-use super::turns::Turn;
-use crate::analysis::control::{operands_before_carried, yielded};
+use crate::analysis::control::operands_before_carried;
 
 /// What both sides share: the slots of a loop and who may use them.
 #[derive(Clone, Debug)]
@@ -39,14 +38,23 @@ pub(super) enum Side<'n> {
     Producer(&'n Needs),
 }
 
+/// What a group that takes turns knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    /// The loop over tiles.
+    pub(super) tiles: OpId,
+    /// A barrier per group, which the other arrives at when it has fetched its last factors.
+    pub(super) barriers: ValueId,
+    /// The number of the group.
+    pub(super) own: i32,
+}
+
 /// Where a side is in a ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
     pub(super) slot: ValueId,
     pub(super) phase: ValueId,
 }
-
-pub(super) type Result<T> = std::result::Result<T, TypeError>;
 
 /// Copies the operations of the kernel's body into regions.
 pub(super) struct Split<'f> {
@@ -92,58 +100,19 @@ impl<'f> Split<'f> {
         self.block(self.func.body)?;
         if matches!(self.side, Side::Consumer) && !self.outgoing.is_empty() {
             // Shared memory lasts until the last copy out of it has read it.
-            self.effect(GpuOp::TmaStoreWait { pending: 0 }, &[], Span::UNKNOWN)?;
+            self.cursor(Span::UNKNOWN).effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
         }
-        Ok(self.yielding(Vec::new()))
+        self.yielding(&[])
     }
 
-    pub(super) fn emit(
-        &mut self,
-        op: Op,
-        operands: &[ValueId],
-        layout: Option<LayoutId>,
-        span: Span,
-    ) -> Result<Vec<ValueId>> {
-        let tys = result_types(self.func, &op, operands, &[])?;
-        let id = self.func.new_op(op, operands.to_vec(), tys, Vec::new(), FloatFlags::default(), span);
-        let results = self.func.op(id).results.clone();
-        for &result in &results {
-            self.func.values[result.index()].layout = layout;
-        }
-        self.out.push(id);
-        Ok(results)
+    /// Appends operations to what is being written, for a line of the source.
+    pub(super) fn cursor(&mut self, span: Span) -> Cursor<'_> {
+        Cursor::new(&mut *self.func, &mut self.out, PASS).at(span)
     }
 
-    pub(super) fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], span: Span) -> Result<ValueId> {
-        self.placed(op, operands, None, span)
-    }
-
-    pub(super) fn placed(
-        &mut self,
-        op: impl Into<Op>,
-        operands: &[ValueId],
-        layout: Option<LayoutId>,
-        span: Span,
-    ) -> Result<ValueId> {
-        let op = op.into();
-        let name = op.name();
-        match self.emit(op, operands, layout, span)?.as_slice() {
-            [value] => Ok(*value),
-            _ => Err(TypeError { message: format!("`{name}` has one result") }),
-        }
-    }
-
-    pub(super) fn effect(&mut self, op: GpuOp, operands: &[ValueId], span: Span) -> Result<()> {
-        self.emit(op.into(), operands, None, span).map(|_| ())
-    }
-
+    /// A number that comes from no line.
     pub(super) fn number(&mut self, value: i32) -> Result<ValueId> {
-        self.one(Op::i32(value), &[], Span::UNKNOWN)
-    }
-
-    pub(super) fn terminate(&mut self, op: Op, operands: Vec<ValueId>) {
-        let id = self.func.new_op(op, operands, Vec::new(), Vec::new(), FloatFlags::default(), Span::UNKNOWN);
-        self.out.push(id);
+        self.cursor(Span::UNKNOWN).i32(value)
     }
 
     pub(super) fn mapped(&self, value: ValueId) -> ValueId {
@@ -256,7 +225,7 @@ impl<'f> Split<'f> {
         }
         let outer = std::mem::take(&mut self.out);
         self.block(region)?;
-        let yields = yielded(self.func, region).to_vec();
+        let yields = self.func.yielded(region).to_vec();
         let mut values: Vec<ValueId>;
         if is_test {
             values = yields.iter().map(|&value| self.mapped(value)).collect();
@@ -264,7 +233,7 @@ impl<'f> Split<'f> {
             values = kept.iter().map(|&index| self.mapped(yields[index])).collect();
             values.extend(self.state(inside));
         }
-        self.terminate(ControlOp::Yield.into(), values);
+        self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
         Ok(copy)
     }
@@ -297,10 +266,8 @@ impl<'f> Split<'f> {
         kept: &[usize],
         inside: &[usize],
     ) -> Result<()> {
-        let op = Op::Control(op);
-        let tys = result_types(self.func, &op, &operands, &regions)?;
-        let id = self.func.new_op(op, operands, tys, regions, original.flags, original.span);
-        self.out.push(id);
+        let mut cursor = self.cursor(original.span).flags(original.flags);
+        let id = cursor.op(op, &operands, &regions)?;
         let results = self.func.op(id).results.clone();
         for (&index, &result) in kept.iter().zip(&results) {
             let old = original.results[index];
@@ -315,13 +282,13 @@ impl<'f> Split<'f> {
 
     /// The slot after this one; the phase turns over with the last.
     pub(super) fn advance(&mut self, at: Position, stages: u32) -> Result<Position> {
-        let (one, zero, count) = (self.number(1)?, self.number(0)?, self.number(stages as i32)?);
-        let unknown = Span::UNKNOWN;
-        let next = self.one(Op::binary(BinaryOp::Add), &[at.slot, one], unknown)?;
-        let wraps = self.one(Op::compare(CmpOp::Eq), &[next, count], unknown)?;
-        let slot = self.one(ElementwiseOp::Select, &[wraps, zero, next], unknown)?;
-        let turn = self.one(Op::cast(DType::I32), &[wraps], unknown)?;
-        let phase = self.one(Op::binary(BinaryOp::Xor), &[at.phase, turn], unknown)?;
+        let mut cursor = self.cursor(Span::UNKNOWN);
+        let (one, zero, count) = (cursor.i32(1)?, cursor.i32(0)?, cursor.i32(stages as i32)?);
+        let next = cursor.binary(BinaryOp::Add, at.slot, one)?;
+        let wraps = cursor.compare(CmpOp::Eq, next, count)?;
+        let slot = cursor.select(wraps, zero, next)?;
+        let turn = cursor.cast(wraps, DType::I32)?;
+        let phase = cursor.binary(BinaryOp::Xor, at.phase, turn)?;
         Ok(Position { slot, phase })
     }
 
@@ -345,21 +312,21 @@ impl<'f> Split<'f> {
         let outer = std::mem::take(&mut self.out);
         self.block(body)?;
         let span = operation.span;
-        self.effect(GpuOp::BarrierWait, &[ring.empty, at.slot, at.phase], span)?;
+        self.cursor(span).effect(GpuOp::BarrierWait, &[ring.empty, at.slot, at.phase])?;
         let bytes = self.number(channel.copies.iter().map(|copy| copy.bytes as i32).sum())?;
-        self.effect(GpuOp::BarrierArrive, &[ring.full, at.slot, bytes], span)?;
+        self.cursor(span).effect(GpuOp::BarrierArrive, &[ring.full, at.slot, bytes])?;
         for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
             let view = self.slot(slots, at.slot, span)?;
             let load = self.func.op(copy.load).clone();
             let mut operands = vec![load.operands[0], view, ring.full, at.slot];
             operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
-            self.effect(GpuOp::TmaLoad, &operands, load.span)?;
+            self.cursor(load.span).effect(GpuOp::TmaLoad, &operands)?;
         }
         let next = self.advance(at, channel.stages)?;
-        let yields = yielded(self.func, body).to_vec();
+        let yields = self.func.yielded(body).to_vec();
         let mut values: Vec<ValueId> = kept.iter().map(|&index| self.mapped(yields[index])).collect();
         values.extend([next.slot, next.phase]);
-        self.terminate(ControlOp::Yield.into(), values);
+        self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
         self.finish(&operation, quiet(op), operands, vec![copy], &kept, &[number])
     }
@@ -367,7 +334,7 @@ impl<'f> Split<'f> {
     /// The view of a slot, in the layout of the block.
     pub(super) fn slot(&mut self, slots: ValueId, slot: ValueId, span: Span) -> Result<ValueId> {
         let layout = self.func.value(slots).layout;
-        self.placed(GpuOp::SharedIndex, &[slots, slot], layout, span)
+        self.cursor(span).placed(GpuOp::SharedIndex, &[slots, slot], layout)
     }
 }
 

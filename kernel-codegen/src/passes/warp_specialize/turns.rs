@@ -20,17 +20,16 @@
 //! A kernel qualifies if its body is one loop over tiles, which do not depend on each other, around one loop of
 //! products with bounds that are the same for all tiles. Tiles leave through tensor copies; nothing else is written.
 
+use kernel_core::edit::{Result, walk_region};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, ElementwiseOp, Func, GpuOp, MemoryOp, Op, OpId, ParamKind, Span, Ty, ValueId,
-    result_types,
+    BinaryOp, CmpOp, ControlOp, DType, Func, GpuOp, Literal, MemoryOp, Op, OpId, ParamKind, Span, Ty, ValueId,
 };
 use kernel_core::target::GROUP_WARPS;
 
 use super::find::Channel;
 use super::outgoing::Outgoing;
 use super::scratch_bytes;
-use super::split::{Position, Result, Split, quiet};
-use crate::analysis::control::for_each_op;
+use super::split::{Position, Split, Turn, quiet};
 
 /// Groups that take turns.
 pub(super) const GROUPS: u32 = 2;
@@ -53,7 +52,7 @@ pub(super) fn tile_loop(func: &Func, channels: &[Channel], outgoing: &[Outgoing]
     let carries = operation.operands.len() > 3;
     let bounds = &func.op(channel.owner).operands[..3];
     let mut inside = body.args.clone();
-    for_each_op(func, operation.regions[0], &mut |id| inside.extend(&func.op(id).results));
+    walk_region(func, operation.regions[0], &mut |id| inside.extend(&func.op(id).results));
     let is_fixed = |bound: &ValueId| !inside.contains(bound) && *func.ty(*bound) == Ty::scalar(DType::I32);
     let apart = body.ops.iter().all(|&id| id == channel.owner || is_apart(func, id, outgoing));
     let alone = func.region(func.body).ops.iter().all(|&id| id == around || is_apart(func, id, &[]));
@@ -90,17 +89,6 @@ fn computes_only(func: &Func, channel: &Channel) -> bool {
     })
 }
 
-/// What a group that takes turns knows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
-    /// The loop over tiles.
-    pub(super) tiles: OpId,
-    /// A barrier per group, which the other arrives at when it has fetched its last factors.
-    pub(super) barriers: ValueId,
-    /// The number of the group.
-    pub(super) own: i32,
-}
-
 impl Split<'_> {
     /// The loop over tiles of a group that takes turns.
     pub(super) fn take_turns(&mut self, turn: Turn) -> Result<()> {
@@ -120,49 +108,38 @@ impl Split<'_> {
         let around = std::mem::take(&mut self.out);
 
         let (own, one) = (self.number(turn.own)?, self.number(1)?);
-        let is_own = self.one(Op::compare(CmpOp::Eq), &[whose, own], operation.span)?;
-        let next = self.one(Op::binary(BinaryOp::Xor), &[whose, one], operation.span)?;
+        let is_own = self.cursor(operation.span).value(Op::compare(CmpOp::Eq), &[whose, own])?;
+        let next = self.cursor(operation.span).value(Op::binary(BinaryOp::Xor), &[whose, one])?;
         let outer = std::mem::take(&mut self.out);
         let begin = self.positions[0];
-        self.effect(GpuOp::BarrierWait, &[turn.barriers, own, phase], operation.span)?;
+        self.cursor(operation.span).effect(GpuOp::BarrierWait, &[turn.barriers, own, phase])?;
         // One thread tells the other group for all four warps, so they have to be here together: one that still waits
         // for this phase when the next one is complete would wait for ever.
-        self.effect(GpuOp::GroupBarrier, &[], operation.span)?;
+        self.cursor(operation.span).effect(GpuOp::GroupBarrier, &[])?;
         self.block(body)?;
-        let turned = self.one(Op::binary(BinaryOp::Xor), &[phase, one], operation.span)?;
-        let values = self.state(&[0]).into_iter().chain([turned]).collect();
-        let mine = self.yielding(values);
+        let turned = self.cursor(operation.span).value(Op::binary(BinaryOp::Xor), &[phase, one])?;
+        let values: Vec<ValueId> = self.state(&[0]).into_iter().chain([turned]).collect();
+        let mine = self.yielding(&values)?;
         let Position { slot, phase: round } = self.further(begin, ahead)?;
-        let others = self.yielding(vec![slot, round, phase]);
+        let others = self.yielding(&[slot, round, phase])?;
         self.out = outer;
-        let results = self.control_op(ControlOp::If, vec![is_own], vec![mine, others], operation.span)?;
-        self.terminate(ControlOp::Yield.into(), vec![results[0], results[1], next, results[2]]);
+        let branch = self.cursor(operation.span).op(ControlOp::If, &[is_own], &[mine, others])?;
+        let results = self.func.op(branch).results.clone();
+        let values = [results[0], results[1], next, results[2]];
+        self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, around);
 
-        let results = self.control_op(quiet(op), operands, vec![copy], operation.span)?;
+        let tiles = self.cursor(operation.span).op(quiet(op), &operands, &[copy])?;
+        let results = self.func.op(tiles).results.clone();
         self.positions[0] = Position { slot: results[0], phase: results[1] };
         Ok(())
-    }
-
-    fn control_op(
-        &mut self,
-        op: ControlOp,
-        operands: Vec<ValueId>,
-        regions: Vec<kernel_core::ir::RegionId>,
-        span: Span,
-    ) -> Result<Vec<ValueId>> {
-        let op = Op::Control(op);
-        let tys = result_types(self.func, &op, &operands, &regions)?;
-        let id = self.func.new_op(op, operands, tys, regions, Default::default(), span);
-        self.out.push(id);
-        Ok(self.func.op(id).results.clone())
     }
 
     /// Lets the other group begin: all slots of this one's tile have been full.
     pub(super) fn pass_turn(&mut self) -> Result<()> {
         let Some(turn) = self.turn else { return Ok(()) };
         let other = self.number(1 - turn.own)?;
-        self.effect(GpuOp::BarrierArrive, &[turn.barriers, other], Span::UNKNOWN)
+        self.cursor(Span::UNKNOWN).effect(GpuOp::BarrierArrive, &[turn.barriers, other]).map(|_| ())
     }
 
     /// How far a tile takes the ring, of two rounds: more are as good as none.
@@ -170,41 +147,40 @@ impl Split<'_> {
         let channel = &self.channels[0];
         let (bounds, rounds) = (self.func.op(channel.owner).operands[..3].to_vec(), 2 * channel.stages);
         let bounds: Vec<ValueId> = bounds.iter().map(|&bound| self.mapped(bound)).collect();
-        let unknown = Span::UNKNOWN;
+        let mut cursor = self.cursor(Span::UNKNOWN);
         let mut wide = Vec::new();
         for &bound in &bounds {
-            wide.push(self.one(Op::cast(DType::U32), &[bound], unknown)?);
+            wide.push(cursor.cast(bound, DType::U32)?);
         }
         // Exact in unsigned arithmetic where the loop runs at all.
-        let number = |this: &mut Self, value: u32| {
-            let op = Op::constant(kernel_core::ir::Literal::Int(i128::from(value)), DType::U32);
-            this.one(op, &[], unknown)
-        };
-        let (one, rounds, zero) = (number(self, 1)?, number(self, rounds)?, self.number(0)?);
-        let span = self.one(Op::binary(BinaryOp::Sub), &[wide[1], wide[0]], unknown)?;
-        let last = self.one(Op::binary(BinaryOp::Sub), &[span, one], unknown)?;
-        let before = self.one(Op::binary(BinaryOp::Div), &[last, wide[2]], unknown)?;
-        let trips = self.one(Op::binary(BinaryOp::Add), &[before, one], unknown)?;
-        let rest = self.one(Op::binary(BinaryOp::Rem), &[trips, rounds], unknown)?;
-        let rest = self.one(Op::cast(DType::I32), &[rest], unknown)?;
-        let runs = self.one(Op::compare(CmpOp::Lt), &[bounds[0], bounds[1]], unknown)?;
-        let forward = self.one(Op::compare(CmpOp::Gt), &[bounds[2], zero], unknown)?;
-        let some = self.one(ElementwiseOp::Select, &[runs, rest, zero], unknown)?;
-        self.one(ElementwiseOp::Select, &[forward, some, zero], unknown)
+        let one = cursor.constant(Literal::Int(1), DType::U32)?;
+        let rounds = cursor.constant(Literal::Int(rounds.into()), DType::U32)?;
+        let zero = cursor.i32(0)?;
+        let span = cursor.binary(BinaryOp::Sub, wide[1], wide[0])?;
+        let last = cursor.binary(BinaryOp::Sub, span, one)?;
+        let before = cursor.binary(BinaryOp::Div, last, wide[2])?;
+        let trips = cursor.binary(BinaryOp::Add, before, one)?;
+        let rest = cursor.binary(BinaryOp::Rem, trips, rounds)?;
+        let rest = cursor.cast(rest, DType::I32)?;
+        let runs = cursor.compare(CmpOp::Lt, bounds[0], bounds[1])?;
+        let forward = cursor.compare(CmpOp::Gt, bounds[2], zero)?;
+        let some = cursor.select(runs, rest, zero)?;
+        cursor.select(forward, some, zero)
     }
 
     /// A position so many slots further, fewer than two rounds.
     fn further(&mut self, at: Position, ahead: ValueId) -> Result<Position> {
-        let (stages, one, unknown) = (self.channels[0].stages as i32, self.number(1)?, Span::UNKNOWN);
-        let stages = self.number(stages)?;
-        let mut slot = self.one(Op::binary(BinaryOp::Add), &[at.slot, ahead], unknown)?;
+        let stages = self.channels[0].stages as i32;
+        let mut cursor = self.cursor(Span::UNKNOWN);
+        let (one, stages) = (cursor.i32(1)?, cursor.i32(stages)?);
+        let mut slot = cursor.binary(BinaryOp::Add, at.slot, ahead)?;
         let mut phase = at.phase;
         for _ in 0..2 {
-            let less = self.one(Op::binary(BinaryOp::Sub), &[slot, stages], unknown)?;
-            let turned = self.one(Op::binary(BinaryOp::Xor), &[phase, one], unknown)?;
-            let is_beyond = self.one(Op::compare(CmpOp::Ge), &[slot, stages], unknown)?;
-            slot = self.one(ElementwiseOp::Select, &[is_beyond, less, slot], unknown)?;
-            phase = self.one(ElementwiseOp::Select, &[is_beyond, turned, phase], unknown)?;
+            let less = cursor.binary(BinaryOp::Sub, slot, stages)?;
+            let turned = cursor.binary(BinaryOp::Xor, phase, one)?;
+            let is_beyond = cursor.compare(CmpOp::Ge, slot, stages)?;
+            slot = cursor.select(is_beyond, less, slot)?;
+            phase = cursor.select(is_beyond, turned, phase)?;
         }
         Ok(Position { slot, phase })
     }

@@ -64,7 +64,7 @@ pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<BoundFunc, Vec<Dia
         return Err(binder.errors);
     }
     let mut func = binder.func;
-    widen_reduce::run(&mut func);
+    widen_reduce::run(&mut func).map_err(|error| vec![error.into()])?;
     debug_assert_eq!(verify(&func), Ok(()), "binding breaks a rule of the verifier");
     BoundFunc::new(func).map_err(|func| vec![Diagnostic::at(&func.files, Span::UNKNOWN, "the kernel is not bound")])
 }

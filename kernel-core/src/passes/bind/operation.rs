@@ -1,13 +1,13 @@
 //! Binding one operation.
 
 use super::Binder;
+use crate::ir::known::constant;
 use crate::ir::{
     Builder, ControlOp, CreateOp, DType, DescOp, Dim, DotOp, Dt, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId,
     Operation, RegionId, ShapeOp, Span, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
-use crate::passes::util::constant;
 
 /// A constant as Rust writes it.
 pub(super) fn show_literal(literal: Literal) -> String {

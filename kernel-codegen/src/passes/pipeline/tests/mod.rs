@@ -3,9 +3,10 @@
 mod ahead;
 mod samples;
 
+use kernel_core::edit::{Cursor, Place, ops_in_order, splice};
 use kernel_core::interp::{Fault, HostBuffer, HostScalar, HostTensor, run_kernel, run_ordered};
-use kernel_core::ir::{BoundFunc, DType, Func, GpuOp, Literal, Op, ParamKind, Placed, Span, Ty};
-use kernel_core::passes::util::{constant, ops_in_order};
+use kernel_core::ir::known::constant;
+use kernel_core::ir::{BoundFunc, Func, GpuOp, Literal, Op, ParamKind, Placed};
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
 
@@ -23,7 +24,7 @@ fn bound(text: &str) -> BoundFunc {
 
 fn placed(text: &str, target: Target, num_warps: u32) -> Func {
     let mut func = bound(text).into_func();
-    choose_products::run(&mut func, target, num_warps);
+    choose_products::run(&mut func, target, num_warps).unwrap_or_else(|error| panic!("{error}"));
     let axis = AxisAnalysis::new(&func);
     let mut func = place::place(func, &axis, num_warps).unwrap_or_else(|error| panic!("{error}"));
     dots::run(&mut func).unwrap_or_else(|error| panic!("{error}"));
@@ -417,16 +418,11 @@ fn mutants(func: &Func) -> Vec<(String, Func)> {
         if let Some(operand) = slot.filter(|operand| !is_first(operand)) {
             // The first slot at all times.
             let mut mutant = func.clone();
-            let zero = mutant.new_op(
-                Op::i32(0),
-                vec![],
-                vec![Ty::scalar(DType::I32)],
-                vec![],
-                Default::default(),
-                Span::UNKNOWN,
-            );
-            mutant.ops[id.index()].operands[operand] = mutant.op(zero).results[0];
-            mutant.regions[mutant.body.index()].ops.insert(0, zero);
+            let mut first = Vec::new();
+            let zero = Cursor::new(&mut mutant, &mut first, "test").i32(0).expect("a number");
+            mutant.ops[id.index()].operands[operand] = zero;
+            let body = mutant.body;
+            splice(&mut mutant, Place::Start(body), first);
             all.push((format!("the wrong slot of {name}"), mutant));
         }
     }

@@ -1,8 +1,8 @@
 //! Assertions of divided kernels.
 
+use kernel_core::edit::ops_in_order;
 use kernel_core::interp::Fault;
 use kernel_core::ir::{ControlOp, Op, OpId};
-use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::parse;
 
 use super::super::{Division, run};

@@ -1,10 +1,10 @@
 //! Divided kernels compute what they computed before, whatever the numbers of tiles, trips and slots, and what can be
 //! wrong with barriers is found.
 
+use kernel_core::edit::ops_in_order;
 use kernel_core::interp::{HostBuffer, HostTensor, run_ordered};
 use kernel_core::ir::{Def, Dim, Func, GpuOp, Op, OpId, ParamKind, Placed, RegionId};
 use kernel_core::layout::{Dim as Axis, LinearLayout, SwizzleWidth, nvmma_shared, wgmma_accumulator};
-use kernel_core::passes::util::ops_in_order;
 use kernel_core::text::parse;
 use kernel_core::verify::verify;
 

@@ -1,6 +1,6 @@
 //! What each launch of a graph does to the graph's buffers, for whoever has to be told its errors.
 
-use crate::ledger::{Touch, Use};
+use super::uses::{Touch, Use};
 use crate::record::LaunchId;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -31,18 +31,18 @@ impl Steps {
     }
 
     /// Whether a launch can fail.
-    pub(super) fn can_fail(&self) -> bool {
+    pub(crate) fn can_fail(&self) -> bool {
         self.0.iter().any(|step| step.can_fail)
     }
 
     /// Adds a use to the launch with this number, which begins with its first use. One that was not recorded after all leaves its
     /// uses to the next, which has its number, so that it is taken to use more than it does.
-    pub(super) fn add(&mut self, launch: u64, buffer: usize, range: Range<usize>, touch: Touch) {
+    pub(crate) fn add(&mut self, launch: u64, buffer: usize, range: Range<usize>, touch: Touch) {
         self.step(launch).uses.push(StepUse { buffer, range, touch });
     }
 
     /// The launch with this number is recorded.
-    pub(super) fn end(&mut self, launch: u64, can_fail: bool) {
+    pub(crate) fn end(&mut self, launch: u64, can_fail: bool) {
         self.step(launch).can_fail = can_fail;
     }
 
