@@ -24,8 +24,8 @@
 //! a range that is known not to be negative.
 
 use kernel_core::ir::{
-    ControlOp, CreateOp, DType, ElementwiseOp, Facts, Func, GpuOp, HintKind, MemoryOp, Op, OpId, ParamKind, RegionId,
-    ShapeOp, ValueId,
+    ControlOp, CreateOp, DType, DescOp, DotOp, ElementwiseOp, Facts, Func, GpuOp, HintKind, MemoryOp, Op, OpId,
+    ParamKind, RegionId, ShapeOp, ValueId,
 };
 
 use super::{facts, rules};
@@ -222,7 +222,14 @@ impl AxisAnalysis {
         let info = match &operation.op {
             Op::Control(op) => return self.control(func, id, op),
             // Of matrix products and of what memory holds, nothing is known.
-            Op::Dot(_) | Op::Desc(_) => {
+            Op::Dot(DotOp::Dot { .. })
+            | Op::Desc(
+                DescOp::DescLoad
+                | DescOp::DescStore
+                | DescOp::DescReduce { .. }
+                | DescOp::DescGather
+                | DescOp::DescScatter,
+            ) => {
                 let Some(&result) = operation.results.first() else { return };
                 AxisInfo::unknown(func.ty(result).rank())
             }

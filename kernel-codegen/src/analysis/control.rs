@@ -13,18 +13,12 @@ pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
     let mut work = Vec::new();
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
-        match &operation.op {
-            Op::Control(ControlOp::For { .. }) => work.extend_from_slice(&operation.operands[..3]),
-            Op::Control(ControlOp::If | ControlOp::Assert { .. }) => work.extend_from_slice(&operation.operands),
-            Op::Control(ControlOp::While) => work.extend_from_slice(yielded(func, operation.regions[0])),
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => {}
+        work.extend_from_slice(operation.deciding());
+        if let Some(region) = operation.condition_region() {
+            work.extend_from_slice(yielded(func, region));
+        }
+        if let Op::Control(ControlOp::Assert { .. }) = operation.op {
+            work.extend_from_slice(&operation.operands);
         }
     });
     while let Some(value) = work.pop() {
@@ -44,20 +38,10 @@ pub(crate) fn sources(func: &Func, value: ValueId, work: &mut Vec<ValueId>) {
         Def::Result(op, index) => {
             let operation = func.op(op);
             work.extend_from_slice(&operation.operands);
-            match &operation.op {
-                Op::Control(ControlOp::For { .. } | ControlOp::While | ControlOp::If) => {
-                    for &region in &operation.regions {
-                        work.extend(yielded(func, region).get(index as usize));
-                    }
+            if operation.op.is_loop_or_branch() {
+                for &region in &operation.regions {
+                    work.extend(yielded(func, region).get(index as usize));
                 }
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => {}
             }
         }
     }

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, MemoryOp, Op, RegionId, ValueId};
+use kernel_core::ir::{Def, Elem, Func, GpuOp, MemoryOp, Op, RegionId, ValueId};
 
 use super::control::sources;
 
@@ -89,16 +89,8 @@ impl<'f> Loops<'f> {
         for (id, operation) in func.region_ops(region) {
             self.around_ops[id.index()] = Some(around.to_vec());
             let mut inside = around.to_vec();
-            match &operation.op {
-                Op::Control(ControlOp::For { .. } | ControlOp::While) => inside.extend(operation.regions.first()),
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => {}
+            if operation.op.is_loop() {
+                inside.extend(operation.regions.first());
             }
             operation.regions.iter().for_each(|&inner| self.region(inner, &inside));
         }
@@ -137,16 +129,6 @@ impl<'f> Loops<'f> {
 
 /// Whether optimisers leave an operation where it stands, whatever its operands.
 fn is_opaque(op: &Op) -> bool {
-    match op {
-        Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }) => true,
-        Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => true,
-        Op::Gpu(_)
-        | Op::Memory(_)
-        | Op::Control(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Dot(_)
-        | Op::Desc(_) => false,
-    }
+    let is_atomic = matches!(op, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
+    is_atomic || matches!(op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }))
 }

@@ -183,6 +183,7 @@ impl<'f> Describer<'f> {
             },
             Op::Elementwise(op) => self.elementwise(lanes, op, &operation.operands, p),
             Op::Control(op) => self.control_result(lanes, op, operation, index, p),
+            // Nothing is known of what memory holds, of what is made from several elements, or of elements of several tiles.
             Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => self.unknown(lanes.value, p),
         }
     }
@@ -390,7 +391,7 @@ impl<'f> Describer<'f> {
             Def::Arg(region, _) => Some(region),
             Def::Result(op, _) => {
                 let operation = self.func.op(op);
-                let pure = matches!(operation.op, Op::Create(_) | Op::Elementwise(_) | Op::Shape(_));
+                let pure = operation.op.is_arithmetic();
                 if pure && depth < MAX_DEPTH && operation.operands.iter().all(|&v| self.invariant(v, body, depth + 1)) {
                     return true;
                 }

@@ -4,7 +4,9 @@
 //! identified by its SSA name *and* by which axis of the accessed tile each of its dimensions runs along.
 //! `rows[:, None] * stride + rows[None, :]` under the mask `(rows < m)[:, None]` bounds the first use of `rows` only.
 
-use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, Func, Literal, Op, ShapeOp, UnaryOp, ValueId};
+use kernel_core::ir::{
+    BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, Func, Literal, Op, ShapeOp, UnaryOp, ValueId, view,
+};
 
 /// Which axis of the accessed tile a dimension of a value runs along.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,32 +67,32 @@ fn conjuncts(func: &Func, condition: Lanes, holds: bool, out: &mut Vec<Hypothesi
         return;
     }
     let operand = |i: usize| condition.operand(operation.operands[i]);
-    match &operation.op {
+    // Other conditions say nothing about numbers.
+    let Op::Elementwise(op) = &operation.op else { return };
+    match op {
         // A conjunction that holds, or a disjunction that does not, gives both of its parts.
-        Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) if holds => {
+        ElementwiseOp::Binary { op: BinaryOp::And } if holds => {
             conjuncts(func, operand(0), true, out, depth + 1);
             conjuncts(func, operand(1), true, out, depth + 1);
         }
-        Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Or }) if !holds => {
+        ElementwiseOp::Binary { op: BinaryOp::Or } if !holds => {
             conjuncts(func, operand(0), false, out, depth + 1);
             conjuncts(func, operand(1), false, out, depth + 1);
         }
-        Op::Elementwise(ElementwiseOp::Unary { op: UnaryOp::Not }) => {
+        ElementwiseOp::Unary { op: UnaryOp::Not } => {
             conjuncts(func, operand(0), !holds, out, depth + 1);
         }
-        Op::Elementwise(ElementwiseOp::Compare { op }) => {
+        ElementwiseOp::Compare { op } => {
             if func.ty(operation.operands[0]).dtype().is_some_and(DType::is_int) {
                 comparison(func, *op, holds, operand(0), operand(1), out);
             }
         }
-        Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_)
-        | Op::Gpu(_) => {}
+        ElementwiseOp::Unary { .. }
+        | ElementwiseOp::Binary { .. }
+        | ElementwiseOp::Select
+        | ElementwiseOp::Fma
+        | ElementwiseOp::Cast { .. }
+        | ElementwiseOp::Bitcast { .. } => {}
     }
 }
 
@@ -122,24 +124,17 @@ pub(super) fn constant(func: &Func, value: ValueId) -> Option<i128> {
     }
 }
 
-/// Follows a value through operations that only move its elements.
+/// Follows a value through operations that only move its elements. What has elements of several operands is followed to
+/// none of them.
 pub fn strip(func: &Func, mut lanes: Lanes) -> Lanes {
     while let Some(operation) = func.def_op(lanes.value) {
-        let (source, along) = match &operation.op {
-            Op::Create(CreateOp::Splat { .. }) => (operation.operands[0], Vec::new()),
-            Op::Shape(op) => {
-                let Some(source) = operation.moved_operand() else { break };
-                (source, through(func, op, lanes.value, source, &lanes.along))
-            }
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => break,
+        lanes = if let Some(splat) = view::Splat::of(operation) {
+            Lanes { value: splat.scalar, along: Vec::new() }
+        } else if let (Op::Shape(op), Some(source)) = (&operation.op, operation.moved_operand()) {
+            Lanes { value: source, along: through(func, op, lanes.value, source, &lanes.along) }
+        } else {
+            break;
         };
-        lanes = Lanes { value: source, along };
     }
     lanes
 }

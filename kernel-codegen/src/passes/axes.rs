@@ -33,14 +33,14 @@ impl Axes {
 
     /// What they are after an operation on the tile; `None` if it does more than name elements anew.
     pub(super) fn after(&self, func: &Func, operation: &Operation) -> Option<Axes> {
-        let Op::Shape(op) = &operation.op else { return None };
+        let (Op::Shape(op), Some(source)) = (&operation.op, operation.moved_operand()) else { return None };
         let of = match op {
             ShapeOp::ConvertLayout => self.of.clone(),
             ShapeOp::Permute { perm } => {
                 perm.iter().map(|&axis| self.of.get(usize::from(axis)).copied()).collect::<Option<_>>()?
             }
             ShapeOp::Reshape { .. } => {
-                let (from, to) = (shape_of(func, operation.operands[0]), shape_of(func, operation.results[0]));
+                let (from, to) = (shape_of(func, source), shape_of(func, operation.results[0]));
                 let dropped = from.len().checked_sub(to.len())?;
                 let in_order = self.of.iter().copied().eq(self.dropped()..self.rank);
                 let drops_ones = from[..dropped].iter().all(|&size| size == 1) && from[dropped..] == to;

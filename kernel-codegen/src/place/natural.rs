@@ -1,8 +1,8 @@
 //! Forwards: where each value is computed.
 
 use kernel_core::ir::{
-    BinaryOp, ControlOp, DType, DescOp, ElementwiseOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp,
-    UnaryOp, ValueId,
+    BinaryOp, ControlOp, DType, DescOp, DotOp, Elements, ElementwiseOp, LayoutId, MemoryOp, Op, OpId, ParamKind,
+    RegionId, ShapeOp, UnaryOp, ValueId,
 };
 use kernel_core::layout::{WARP_SIZE, reduction};
 
@@ -36,7 +36,7 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         Op::Shape(op) => return shape(p, id, op),
         Op::Memory(op) => return memory(p, id, op),
         Op::Control(op) => return control(p, id, op),
-        Op::Dot(_) => return product::natural(p, id),
+        Op::Dot(DotOp::Dot { .. }) => return product::natural(p, id),
         Op::Desc(op) => return descriptor(p, id, op),
         Op::Gpu(_) => return Ok(()),
     };
@@ -90,7 +90,11 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
 
 fn shape(p: &mut Placement<'_>, id: OpId, op: &ShapeOp) -> Result<()> {
     let operation = p.func.op(id);
-    let (source, result) = (operation.operands[0], operation.results[0]);
+    let result = operation.results[0];
+    let Some(source) = operation.moved_operand() else {
+        p.natural[result.index()] = inherited(p, &operation.operands, true);
+        return Ok(());
+    };
     let natural = match (p.natural(source), op) {
         (_, ShapeOp::Broadcast { .. }) => Natural::Cheap,
         (Natural::Fixed(layout), _) if p.is_tile(source) && p.is_tile(result) => {
@@ -316,7 +320,7 @@ fn first_access(p: &Placement<'_>, value: ValueId) -> Option<LayoutId> {
         {
             return Some(layout);
         }
-        if matches!(operation.op, Op::Elementwise(_) | Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. })) {
+        if operation.op.elements() == Elements::Each && !operation.op.touches_memory() {
             reached.extend(operation.results.iter().copied());
         }
     }

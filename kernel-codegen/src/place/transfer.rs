@@ -19,10 +19,9 @@ pub(super) fn operand_layouts(
         operation.operands.iter().map(tile).collect()
     };
     let Op::Shape(shape) = &operation.op else { return Ok(same(table)) };
-    let source = operation.operands[0];
-    if func.ty(source).is_scalar() {
-        return Ok(vec![None]);
-    }
+    let Some(source) = operation.moved_operand().filter(|&source| !func.ty(source).is_scalar()) else {
+        return Ok(vec![None; operation.operands.len()]);
+    };
     let layout = table.get(result).clone();
     let wanted = match shape {
         ShapeOp::ExpandDims { axis } => layout.slice(*axis)?,

@@ -14,6 +14,7 @@ mod infer_dot;
 mod infer_gpu;
 pub mod names;
 pub mod ops;
+pub mod queries;
 pub mod table;
 pub mod types;
 
@@ -32,6 +33,6 @@ pub use names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
     LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
-pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
-pub use table::{Levels, OpRow};
+pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp, view};
+pub use table::{AttrMap, Cost, Does, Elements, Given, Levels, OpRow, Regions, Threads, Touched};
 pub use types::{Dt, Elem, Ty};

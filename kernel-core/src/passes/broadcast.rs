@@ -47,25 +47,14 @@ fn grown(func: &Func, value: ValueId) -> Option<Grown> {
         return Some(Grown::Splat(scalar));
     }
     let operation = func.def_op(value)?;
-    match &operation.op {
-        Op::Shape(op @ (ShapeOp::Broadcast { .. } | ShapeOp::ExpandDims { .. })) => {
-            let source = *operation.operands.first()?;
-            Some(Grown::By(op.clone(), func.ty(source).clone(), source))
-        }
-        Op::Shape(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_)
-        | Op::Gpu(_) => None,
-    }
+    let Op::Shape(op @ (ShapeOp::Broadcast { .. } | ShapeOp::ExpandDims { .. })) = &operation.op else { return None };
+    let source = operation.moved_operand()?;
+    Some(Grown::By(op.clone(), func.ty(source).clone(), source))
 }
 
 fn sink(rewriter: &mut Rewriter<'_>, id: OpId) -> Option<Action> {
     let operation = rewriter.func.op(id);
-    let (Op::Elementwise(_), &[result]) = (&operation.op, operation.results.as_slice()) else { return None };
+    let (Op::Elementwise(elementwise), &[result]) = (&operation.op, operation.results.as_slice()) else { return None };
     let operands: Vec<Grown> = operation.operands.iter().map(|&v| grown(rewriter.func, v)).collect::<Option<_>>()?;
     let mut way: Option<(&ShapeOp, &Ty)> = None;
     for operand in &operands {
@@ -82,7 +71,7 @@ fn sink(rewriter: &mut Rewriter<'_>, id: OpId) -> Option<Action> {
     if shape.is_empty() {
         return None;
     }
-    let (elementwise, flags, span) = (operation.op.clone(), operation.flags, operation.span);
+    let (elementwise, flags, span) = (elementwise.clone(), operation.flags, operation.span);
     let mut inputs = Vec::new();
     for operand in &operands {
         inputs.push(match operand {

@@ -15,7 +15,7 @@
 //! Elementwise operations, pointer arithmetic and loads take part; an assertion on a repeated condition looks at it
 //! once. It pays in registers, and it lets constants fold. Generic and bound levels.
 
-use crate::ir::{ControlOp, CreateOp, FloatFlags, Func, Level, MemoryOp, Op, OpId, ValueId};
+use crate::ir::{ControlOp, CreateOp, Does, Elements, FloatFlags, Func, Level, Op, OpId, ValueId};
 use crate::passes::util::{Action, Rewriter, splat_source};
 
 /// Runs the pass; returns whether anything changed.
@@ -28,16 +28,14 @@ pub fn run(func: &mut Func) -> bool {
 
 fn uniform(rewriter: &mut Rewriter<'_>, id: OpId) -> Option<Action> {
     let operation = rewriter.func.op(id).clone();
-    let takes_part = match &operation.op {
-        Op::Elementwise(_) | Op::Memory(MemoryOp::AddPtr | MemoryOp::Load { .. }) => true,
-        Op::Control(ControlOp::Assert { .. }) => {
-            let scalar = splat_source(rewriter.func, *operation.operands.first()?)?;
-            rewriter.func.ops[id.index()].operands[0] = scalar;
-            rewriter.set_changed();
-            false
-        }
-        Op::Create(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
-    };
+    if let Op::Control(ControlOp::Assert { .. }) = operation.op {
+        let scalar = splat_source(rewriter.func, *operation.operands.first()?)?;
+        rewriter.func.ops[id.index()].operands[0] = scalar;
+        rewriter.set_changed();
+        return None;
+    }
+    let reads = |does: &Does| matches!(does, Does::Reads(_));
+    let takes_part = operation.op.elements() == Elements::Each && operation.op.does().iter().all(reads);
     let (&[result], true) = (operation.results.as_slice(), takes_part) else { return None };
     let scalars: Vec<ValueId> =
         operation.operands.iter().map(|&v| splat_source(rewriter.func, v)).collect::<Option<_>>()?;
