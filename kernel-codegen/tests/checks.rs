@@ -92,6 +92,38 @@ fn masks_say_what_their_comparisons_say() {
     assert!(launch(&from(0), 100, 100, 3) && !launch(&from(-1), 100, 100, 3) && !launch(&from(-2), 100, 100, 3));
 }
 
+/// A reshaped tile that is used along two axes is two different tiles: a mask of the one says nothing of the other.
+#[test]
+fn masks_of_a_reshaped_tile_are_about_their_own_axis() {
+    let source = |mask: &str| {
+        format!(
+            r#"kernel reshaped "k.rs" safe bound {{
+      param %x x: ptr f32
+      param %out out: ptr_mut f32
+      param %n n: i32
+      %i: i32[16] = arange {{lo = 0, hi = 16}}
+      %j: i32[4, 4] = reshape %i
+      %k: i32[4, 4] = permute %j {{perm = [1, 0]}}
+      %ns: i32[4, 4] = splat %n
+      %mask: bool[4, 4] = cmp.lt {mask}, %ns
+      %xs: *x[4, 4] = splat %x
+      %xp: *x[4, 4] = add_ptr %xs, %j
+      %v: f32[4, 4] = load %xp, %mask
+      %os: *out[4, 4] = splat %out
+      %op: *out[4, 4] = add_ptr %os, %j
+      store %op, %v, %mask
+      return
+    }}"#
+        )
+    };
+    let launch = |mask: &str, n, len| {
+        holds(&source(mask), &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 })
+    };
+    assert!(launch("%j", 5, 5) && !launch("%j", 5, 4));
+    // Where element `[1, 0]` of the permuted tile is below 5, the offset is that of `[0, 1]`; the largest is 12.
+    assert!(launch("%k", 5, 16) && !launch("%k", 5, 5));
+}
+
 /// A permutation that is not its own inverse: the mask bounds the axis that it is of.
 #[test]
 fn masks_follow_permuted_axes() {
