@@ -276,18 +276,18 @@ impl Walk<'_> {
 /// The value whose registers a value has.
 fn root(func: &Func, mut value: ValueId) -> ValueId {
     while let Def::Result(op, _) = func.value(value).def {
-        let operation = func.op(op);
-        match operation.element_sources() {
-            &[source] if renames(&operation.op) => value = source,
-            _ => break,
+        match renamed(func.op(op)) {
+            Some(source) => value = source,
+            None => break,
         }
     }
     value
 }
 
-/// Whether an operation only gives registers other names.
-fn renames(op: &Op) -> bool {
-    op.cost() == Cost::Free
+/// The one value whose registers an operation only gives other names.
+fn renamed(operation: &Operation) -> Option<ValueId> {
+    let &[source] = operation.element_sources() else { return None };
+    (operation.op.cost() == Cost::Free).then_some(source)
 }
 
 /// Per value that could be made later than it is, its first user: what is loaded, or computed from nothing else that
@@ -314,7 +314,7 @@ impl Late<'_> {
     fn count(&mut self, region: RegionId) {
         for &id in &self.func.region(region).ops {
             let operation = self.func.op(id);
-            if !renames(&operation.op) {
+            if renamed(operation).is_none() {
                 for &value in &operation.operands {
                     let value = root(self.func, value).index();
                     self.first[value].get_or_insert((region, id));

@@ -91,10 +91,7 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
 fn shape(p: &mut Placement<'_>, id: OpId, op: &ShapeOp) -> Result<()> {
     let operation = p.func.op(id);
     let result = operation.results[0];
-    let Some(source) = operation.moved_operand() else {
-        p.natural[result.index()] = inherited(p, &operation.operands, true);
-        return Ok(());
-    };
+    let Some(source) = operation.moved_operand() else { return joined(p, id) };
     let natural = match (p.natural(source), op) {
         (_, ShapeOp::Broadcast { .. }) => Natural::Cheap,
         (Natural::Fixed(layout), _) if p.is_tile(source) && p.is_tile(result) => {
@@ -111,6 +108,21 @@ fn shape(p: &mut Placement<'_>, id: OpId, op: &ShapeOp) -> Result<()> {
     if p.is_tile(source) && !p.is_tile(result) {
         p.chosen[id.index()] = Some(settled(p, id, source)?);
     }
+    Ok(())
+}
+
+/// What has elements of several tiles is made where the first is that has a home, and the others go there.
+fn joined(p: &mut Placement<'_>, id: OpId) -> Result<()> {
+    let operation = p.func.op(id);
+    let is_fixed = |value: &ValueId| matches!(p.natural(*value), Natural::Fixed(_));
+    let source = operation.operands.iter().copied().find(is_fixed).unwrap_or(operation.operands[0]);
+    let source = settled(p, id, source)?;
+    let layout = transfer::result_layout(p.func, id, p.table.get(source));
+    let natural = match p.layout(id, layout)? {
+        Some(layout) => Natural::Fixed(p.table.intern(&layout)),
+        None => Natural::Cheap,
+    };
+    p.natural[operation.results[0].index()] = natural;
     Ok(())
 }
 

@@ -7,10 +7,21 @@ use super::args::Args;
 use super::ty::constexprs;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
+use crate::ops::ShapeCall;
 use crate::place::{Place, bare};
 
 impl Checker<'_> {
-    pub(super) fn expand_dims(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    pub(super) fn shape_call(&mut self, args: &Args<'_>, op: ShapeCall) -> Checked<Operand> {
+        match op {
+            ShapeCall::ExpandDims => self.expand_dims(args),
+            ShapeCall::BroadcastTo => self.broadcast_to(args),
+            ShapeCall::Reshape => self.reshape(args),
+            ShapeCall::Trans => self.trans(args),
+            ShapeCall::Permute => self.permute(args),
+        }
+    }
+
+    fn expand_dims(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [x] = self.arg_values(args)?;
         let Some(expr) = args.expr(1) else { return Err(Reported::earlier()) };
         let rank = self.ty(x).shape.len();
@@ -68,7 +79,7 @@ impl Checker<'_> {
         Ok(Operand { place, ..x })
     }
 
-    pub(super) fn broadcast_to(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    fn broadcast_to(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
         let shape = self.shape_of(args, 1);
         let (x, shape) = (x?, shape?);
@@ -94,7 +105,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn reshape(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    fn reshape(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
         let shape = self.shape_of(args, 1);
         let (x, shape) = (x?, shape?);
@@ -139,7 +150,7 @@ impl Checker<'_> {
         self.equation_help(before, after)
     }
 
-    pub(super) fn trans(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    fn trans(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [x] = self.arg_values(args)?;
         let rank = self.ty(x).shape.len();
         if rank < 2 {
@@ -151,7 +162,7 @@ impl Checker<'_> {
         self.permuted(x, perm, args.place)
     }
 
-    pub(super) fn permute(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    fn permute(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
         let Some(expr) = args.expr(1) else { return Err(Reported::earlier()) };
         let Expr::Array(array) = bare(expr) else {

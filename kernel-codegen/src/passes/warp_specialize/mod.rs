@@ -59,7 +59,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::ir::{
-    ControlOp, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, ShapeOp, Span, TypeError, ValueId, result_types,
+    ControlOp, Cost, Dim, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, Span, TypeError, ValueId, result_types, view,
 };
 use kernel_core::layout::LinearLayout;
 use kernel_core::passes::{dce, util};
@@ -219,22 +219,13 @@ fn scratch_bytes(func: &Func, channels: &[Channel]) -> u32 {
     let mut most = 0;
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
-        let bytes = match &operation.op {
-            Op::Shape(ShapeOp::ConvertLayout) => match (operation.operands.as_slice(), operation.results.as_slice()) {
-                (&[from], &[to]) if !replaced.contains(&to) => converted_bytes(func, from, to),
-                (_, _) => 0,
-            },
-            Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => REDUCTION_BYTES,
-            Op::Control(_)
-            | Op::Shape(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => 0,
-        };
-        most = most.max(bytes);
+        if let Some(convert) = view::ConvertLayout::of(operation) {
+            if !replaced.contains(&operation.results[0]) {
+                most = most.max(converted_bytes(func, convert.tile, operation.results[0]));
+            }
+        } else if operation.op.cost() == Cost::Exchange {
+            most = most.max(REDUCTION_BYTES);
+        }
     });
     most
 }
@@ -331,21 +322,9 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
     let mut found = Ok(());
     for_each_op(func, func.body, &mut |id| {
         let operation = func.op(id);
-        let reason = match &operation.op {
-            Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => {
-                "the kernel has barriers with phases already"
-            }
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => return,
-        };
-        if found.is_ok() {
-            found = Err(Refusal::new(operation.span, reason));
+        let phased = matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }));
+        if phased && found.is_ok() {
+            found = Err(Refusal::new(operation.span, "the kernel has barriers with phases already"));
         }
     });
     found

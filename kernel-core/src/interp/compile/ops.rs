@@ -10,7 +10,7 @@ use crate::num::to_bits;
 
 use super::super::cast::cast;
 use super::super::code::{
-    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Parts, RegId, Store, Strides, Symbolic,
+    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Part, Parts, RegId, Store, Strides, Symbolic,
 };
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
@@ -153,7 +153,7 @@ impl Compiler<'_> {
                 let first = start.zip(&from).map(|(at, (_, stride))| at * stride).sum();
                 let strides =
                     self.info(out).dims.iter().zip(&from).map(|(&size, &(_, stride))| (size, stride)).collect();
-                Inst::Slice { a, out, first, strides }
+                Inst::Take { out, from: [Part { tile: a, first }].into(), strides }
             }
             ShapeOp::ConvertLayout => Inst::Move { a, out },
         };
