@@ -82,6 +82,8 @@ pub enum ShapeCall {
     Trans,
     /// `permute(x, axes)`
     Permute,
+    /// `join(a, b)`
+    Join,
 }
 
 /// What a call does with a block of a tensor.
@@ -206,6 +208,7 @@ const OPERATIONS: &[Row] = &[
     row("reshape", Call::Shape(ShapeCall::Reshape), &["x", "shape"]),
     row("trans", Call::Shape(ShapeCall::Trans), X),
     row("permute", Call::Shape(ShapeCall::Permute), &["x", "axes"]),
+    row("join", Call::Shape(ShapeCall::Join), AB),
     row("sum", Call::Fold(BinaryOp::Add), X).options(AXES),
     row("max", Call::Fold(BinaryOp::Max), X).options(AXES),
     row("min", Call::Fold(BinaryOp::Min), X).options(AXES),

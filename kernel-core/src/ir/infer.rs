@@ -279,6 +279,13 @@ fn shape(func: &Func, op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
             Ok(ty.with_shape(shape.clone()))
         }
         ShapeOp::Permute { perm } => Ok(ty.with_shape(permuted(&ty.shape, perm)?)),
+        ShapeOp::Join => {
+            data(ty)?;
+            ensure(!ty.is_scalar() && ty == tys[1], "joins two tiles of one type")?;
+            let mut shape = ty.shape.clone();
+            shape.push(Dim::Const(2));
+            Ok(ty.with_shape(shape))
+        }
         ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
             hint::result_type(func, *kind, n, multiple, *axis, ty)
         }

@@ -98,6 +98,9 @@ op_group! {
     Permute = "permute" @ ALL (tile: One) -> One,
         Moved(tile), Free, Alone, Straight, []
         { perm: Vec<u8> };
+    /// `(a, b)`: two tiles of one type side by side, along a new last dimension of size 2: `[.., 0]` is a, `[.., 1]` is b.
+    Join = "join" @ ALL (a: One, b: One) -> One,
+        Joined, Free, Alone, Straight, [];
     /// The same value, with a promise that the compiler relies on: what breaks it ends the program in the interpreter
     /// and in safe kernels, and is undefined on a GPU in `unsafe` ones and where it is `believed`.
     Hint = "hint" @ ALL (tile: One) -> One,

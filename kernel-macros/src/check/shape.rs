@@ -9,6 +9,7 @@ use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
 use crate::ops::ShapeCall;
 use crate::place::{Place, bare};
+use crate::types::{VElem, VTy};
 
 impl Checker<'_> {
     pub(super) fn shape_call(&mut self, args: &Args<'_>, op: ShapeCall) -> Checked<Operand> {
@@ -18,6 +19,7 @@ impl Checker<'_> {
             ShapeCall::Reshape => self.reshape(args),
             ShapeCall::Trans => self.trans(args),
             ShapeCall::Permute => self.permute(args),
+            ShapeCall::Join => self.join(args),
         }
     }
 
@@ -187,5 +189,22 @@ impl Checker<'_> {
         let shape = perm.iter().map(|&p| own.shape[usize::from(p)].clone()).collect();
         let ty = own.with_shape(shape);
         Ok(Operand { node: self.op(ShapeOp::Permute { perm }, vec![x.node], ty, place), place })
+    }
+
+    /// Two tiles side by side along a new last axis. Scalars are tiles of one element meanwhile.
+    fn join(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let (place, what) = (args.place, "`join`");
+        let [a, b] = self.arg_values(args)?;
+        let dt = self.unify(a, b, what, place)?;
+        let common = self.common_shape(&[a, b], what, place)?;
+        let half = if common.is_empty() { vec![Dim::Const(1)] } else { common.clone() };
+        let nodes = [a, b].map(|x| self.expand(x.node, &half, place)).to_vec();
+        let pair = |mut shape: Vec<Dim>| {
+            shape.push(Dim::Const(2));
+            shape
+        };
+        let ty = VTy { elem: VElem::Data(dt), shape: pair(half) };
+        let joined = Operand { node: self.op(ShapeOp::Join, nodes, ty, place), place };
+        if common.is_empty() { self.reshaped(joined, pair(common), place) } else { Ok(joined) }
     }
 }

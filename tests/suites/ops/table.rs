@@ -8,7 +8,7 @@ use kernel_core::ir::{Level, Op};
 const TESTED: &[(&str, &[&str])] = &[
     ("elementwise", &["unary", "binary", "compare", "select", "fma", "cast", "bitcast"]),
     ("reduce", &["reduce", "scan"]),
-    ("shape", &["expand_dims", "broadcast", "reshape", "permute", "const", "limit", "splat", "arange"]),
+    ("shape", &["expand_dims", "broadcast", "reshape", "permute", "join", "const", "limit", "splat", "arange"]),
     ("shape (grid)", &["program_id", "num_programs"]),
     ("memory", &["add_ptr", "load", "store", "atomic_rmw", "atomic_cas"]),
     ("control", &["for", "while", "if", "yield", "return"]),

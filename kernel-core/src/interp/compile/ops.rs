@@ -141,6 +141,10 @@ impl Compiler<'_> {
                 let strides = perm.iter().map(|&p| from[usize::from(p)]).collect();
                 Inst::Permute { a, out, perm: perm.clone().into(), strides }
             }
+            ShapeOp::Join => {
+                let from = [a, self.operand(operation, 1)?].map(|tile| Part { tile, first: 0 });
+                Inst::Take { out, from: from.into(), strides: row_major(&self.info(a).dims).into_iter().collect() }
+            }
             ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
                 let number = |dim: &crate::ir::Dim| dim.as_const().map_or(1, |value| value.max(1) as usize);
                 let message = broken(*kind, n, multiple).into();
