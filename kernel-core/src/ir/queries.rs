@@ -189,3 +189,105 @@ impl Operation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Given, OpRow, view};
+    use crate::text::parse;
+
+    fn row(mnemonic: &str) -> &'static OpRow {
+        Op::rows().find(|row| row.mnemonic == mnemonic).unwrap()
+    }
+
+    #[test]
+    fn rows_agree_with_themselves() {
+        for row in Op::rows() {
+            let name = row.mnemonic;
+            let order = |given: Given| match given {
+                Given::One => 0,
+                Given::Optional => 1,
+                Given::Many => 2,
+                Given::No => panic!("`{name}`: an operand that is never given"),
+            };
+            let given: Vec<usize> = row.operands.iter().map(|operand| order(operand.given)).collect();
+            assert!(given.is_sorted(), "`{name}`: operands may be left out from behind");
+            let many = given.iter().filter(|&&given| given == 2).count();
+            assert!(many == 0 || (many == 1 && !given.contains(&1)), "`{name}`: which operands are there is open");
+            let computes = !matches!(row.elements, Elements::Each | Elements::Other);
+            assert!(row.results != Given::No || !computes, "`{name}`: elements of no result");
+            let combines = matches!(row.regions, Regions::Combine(_));
+            let yields = matches!(row.regions, Regions::Loop(_) | Regions::Branch(_)) || combines;
+            assert_eq!(row.elements == Elements::Yielded, yields, "`{name}`: results of regions");
+            assert!(
+                !combines || row.threads == Threads::Together,
+                "`{name}`: threads meet where elements are combined"
+            );
+            assert!(row.cost != Cost::Free || row.does.iter().all(|does| *does == Does::Promises), "`{name}`: free");
+        }
+    }
+
+    /// The documentation of a row begins with its operands, where it names them.
+    #[test]
+    fn rows_are_documented_as_they_are() {
+        for row in Op::rows() {
+            let Some(written) = row.doc.trim().strip_prefix('`').and_then(|doc| doc.split('`').next()) else {
+                continue;
+            };
+            // Some say what shape the operands have.
+            if written.starts_with('(') && !written.contains("[..") {
+                let names = |text: &str| text.matches([',', '[']).count();
+                assert_eq!(names(written), names(&row.signature()), "`{}`: {written}", row.mnemonic);
+            }
+        }
+    }
+
+    #[test]
+    fn operands_are_counted_and_named() {
+        let load = row("load");
+        assert_eq!(load.signature(), "(pointer [, mask [, other]])");
+        assert!(!load.admits(0) && load.admits(1) && load.admits(3) && !load.admits(4));
+        let carried = row("for");
+        assert_eq!(carried.signature(), "(lo, hi, step, carried...)");
+        assert!(!carried.admits(2) && carried.admits(3) && carried.admits(9));
+        let func = parse(
+            "kernel k \"k.rs\" unsafe bound {
+             param %x x: ptr f32
+             %m: bool = const true
+             %v: f32 = load %x, %m
+             return
+             }",
+        );
+        let func = func.unwrap();
+        let operation = func.op(func.region(func.body).ops[1]);
+        let load = view::Load::of(operation).unwrap();
+        assert_eq!(
+            (load.pointer, load.mask, load.other),
+            (func.params[0].value, operation.operands.get(1).copied(), None)
+        );
+        assert_eq!(operation.op.mask(), Some(1));
+        assert!(view::Store::of(operation).is_none());
+    }
+
+    #[test]
+    fn elements_are_followed_to_one_operand_only_where_all_are_its() {
+        assert_eq!(row("permute").elements, Elements::Moved(0));
+        assert_eq!(row("splat").elements, Elements::Repeated(0));
+        assert_eq!(row("join").elements, Elements::Joined);
+        let func = parse(
+            "kernel k \"k.rs\" unsafe bound {
+             %0: i32 = const 0
+             %1: i32[4] = splat %0
+             %2: i32[4] = arange {lo = 0, hi = 4}
+             %3: i32[4, 2] = join %1, %2
+             %4: i32[2, 4] = permute %3 {perm = [1, 0]}
+             return
+             }",
+        );
+        let func = func.unwrap();
+        let at = |index: usize| func.op(func.region(func.body).ops[index]);
+        assert_eq!((at(1).moved_operand(), at(1).element_sources()), (None, at(1).operands.as_slice()));
+        assert_eq!((at(3).moved_operand(), at(3).element_sources()), (None, at(3).operands.as_slice()));
+        assert_eq!(at(4).moved_operand(), at(4).operands.first().copied());
+    }
+}
