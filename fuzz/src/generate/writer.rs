@@ -1,9 +1,9 @@
 //! Appends operations to a kernel, and keeps what is known of each value.
 
 use kernel_core::ir::{
-    BinaryOp, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, DotOp, ElementwiseOp, EvictionPolicy,
-    FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, UnaryOp,
-    ValueId,
+    BinaryOp, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, DotOp, Elements, ElementwiseOp,
+    EvictionPolicy, FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety, ShapeOp,
+    Span, UnaryOp, ValueId,
 };
 
 use super::features::{Feature, Features};
@@ -134,7 +134,7 @@ impl Writer {
         let fact = self.result_fact(&op, operands)?;
         let exact = |fact: &Fact| fact.step.is_some() && !fact.special;
         let all_exact = exact(&fact) && operands.iter().all(|&o| exact(&self.fact(o)));
-        let arithmetic = matches!(op, Op::Elementwise(_)) && self.dtype(operands[0]).is_float();
+        let arithmetic = op.is_elementwise() && self.dtype(operands[0]).is_float();
         let contract = arithmetic && all_exact && self.random.chance(50);
         let mut builder = Builder::new(&mut self.func, self.region);
         builder.flags = FloatFlags { contract };
@@ -147,6 +147,11 @@ impl Writer {
     fn result_fact(&self, op: &Op, operands: &[ValueId]) -> Option<Fact> {
         let of = |index: usize| self.fact(operands[index]);
         let dtype = operands.first().map_or(DType::I32, |&first| self.dtype(first));
+        match op.elements() {
+            Elements::Moved(from) | Elements::Repeated(from) => return Some(of(usize::from(from))),
+            Elements::Joined => return Some((1..operands.len()).fold(of(0), |fact, i| fact.hull(of(i)))),
+            Elements::Made | Elements::Each | Elements::Yielded | Elements::Other => {}
+        }
         Some(match op {
             Op::Create(CreateOp::Const { value, dtype }) => constant(*value, dtype.known()?),
             Op::Create(CreateOp::Arange { lo, hi }) => {
@@ -154,8 +159,7 @@ impl Writer {
             }
             Op::Create(CreateOp::ProgramId { .. }) => Fact::exact(0.0, f64::from(self.grid) - 1.0, 0),
             Op::Create(CreateOp::NumPrograms { .. }) => Fact::exact(1.0, f64::from(self.grid), 0),
-            Op::Create(CreateOp::Splat { .. }) | Op::Shape(_) => of(0),
-            Op::Create(CreateOp::ConstExpr { .. } | CreateOp::Limit { .. }) => return None,
+            Op::Create(CreateOp::Splat { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. }) => return None,
             Op::Elementwise(ElementwiseOp::Unary { op }) => facts::unary(*op, of(0), dtype)?,
             Op::Elementwise(ElementwiseOp::Binary { op }) => facts::binary(*op, of(0), of(1), dtype)?,
             Op::Elementwise(ElementwiseOp::Compare { .. }) => Fact::exact(0.0, 1.0, 0),
@@ -174,7 +178,7 @@ impl Writer {
             }
             Op::Memory(MemoryOp::AddPtr) => of(0),
             Op::Dot(DotOp::Dot { .. }) => self.product_fact(operands)?,
-            Op::Memory(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => return None,
+            Op::Shape(_) | Op::Memory(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => return None,
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! All threads of a program take the same way, so barriers may stand anywhere.
 
-use kernel_core::ir::{ControlOp, GpuOp, MemoryOp, Op, Operation, RegionId, ShapeOp, Unroll, ValueId};
+use kernel_core::ir::{ControlOp, Cost, GpuOp, MemoryOp, Op, Operation, RegionId, Unroll, ValueId};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
@@ -312,19 +312,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         let carried: usize = self.func.region(body).args[1..].iter().map(words).sum();
         let mut loaded = 0;
         for (_, operation) in self.func.region_ops(body) {
-            match &operation.op {
-                Op::Memory(MemoryOp::Load { .. }) => loaded += self.loaded_words(operation),
-                Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })
-                | Op::Shape(ShapeOp::ConvertLayout)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => return LoopHint::NoUnroll,
-                Op::Control(op) if *op != ControlOp::Yield => return LoopHint::NoUnroll,
-                Op::Memory(MemoryOp::AddPtr | MemoryOp::Store { .. } | MemoryOp::CheckBounds { .. })
-                | Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_) => {}
+            let op = &operation.op;
+            let is_atomic = matches!(op, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
+            let leaves = op.cost() == Cost::Control && *op != Op::Control(ControlOp::Yield);
+            if op.is_together() || is_atomic || leaves {
+                return LoopHint::NoUnroll;
+            }
+            if let Op::Memory(MemoryOp::Load { .. }) = op {
+                loaded += self.loaded_words(operation);
             }
         }
         match loaded {

@@ -16,7 +16,7 @@
 //!   scalars, which end all threads together.
 
 use kernel_core::edit::walk_region;
-use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span};
+use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WARP_SIZE};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
@@ -254,39 +254,22 @@ impl<'ctx> Lower<'_, 'ctx> {
 
 /// Whether all warps of a block may run an operation, whatever group they are in.
 fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
-    match &operation.op {
-        Op::Create(_) | Op::Elementwise(_) => operation.results.iter().all(|&value| func.ty(value).is_scalar()),
-        Op::Control(ControlOp::Return)
-        | Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. } | GpuOp::Fence { .. } | GpuOp::Barrier) => {
-            true
-        }
-        Op::Control(ControlOp::Assert { .. }) => operation.operands.iter().all(|&value| func.ty(value).is_scalar()),
-        Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
+    let scalar = |value: &ValueId| func.ty(*value).is_scalar();
+    let op = &operation.op;
+    if op.is_local() || matches!(op, Op::Control(ControlOp::Assert { .. })) {
+        return operation.operands.iter().chain(&operation.results).all(scalar);
     }
+    let prepares = |op: &GpuOp| {
+        matches!(op, GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. } | GpuOp::Fence { .. } | GpuOp::Barrier)
+    };
+    *op == Op::Control(ControlOp::Return) || matches!(op, Op::Gpu(op) if prepares(op))
 }
 
 /// Whether one thread can run an operation without others.
 fn is_for_one_thread(func: &Func, operation: &Operation) -> bool {
-    let is_tile = |value: &kernel_core::ir::ValueId| {
+    let is_tile = |value: &ValueId| {
         let ty = func.ty(*value);
         !ty.is_scalar() && matches!(ty.elem, Elem::Data(_) | Elem::Ptr(_))
     };
-    if operation.operands.iter().chain(&operation.results).any(is_tile) {
-        return false;
-    }
-    match &operation.op {
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) => true,
-        Op::Control(op) => !matches!(op, ControlOp::Reduce { .. } | ControlOp::Scan { .. }),
-        Op::Gpu(op) => matches!(
-            op,
-            GpuOp::SharedIndex
-                | GpuOp::SharedPermute { .. }
-                | GpuOp::BarrierArrive
-                | GpuOp::BarrierWait
-                | GpuOp::TmaLoad
-                | GpuOp::TmaStore { .. }
-                | GpuOp::TmaStoreWait { .. }
-        ),
-        Op::Dot(_) | Op::Desc(_) => false,
-    }
+    !operation.op.is_together() && !operation.operands.iter().chain(&operation.results).any(is_tile)
 }

@@ -67,6 +67,13 @@ impl Parts {
     }
 }
 
+/// Elements of a tile, from number `first` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    pub tile: RegId,
+    pub first: usize,
+}
+
 /// Which threads hold the elements of a tile that goes into shared memory or comes from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Holders {
@@ -355,11 +362,11 @@ pub(super) enum Inst {
         perm: Box<[u8]>,
         strides: Strides,
     },
-    /// The part of a tile whose first element is number `first`.
-    Slice {
-        a: RegId,
+    /// A tile whose elements are those of several tiles in turn.
+    Take {
         out: RegId,
-        first: usize,
+        from: Box<[Part]>,
+        /// Of each of them: as many elements as the result has for it.
         strides: Strides,
     },
     Load(Box<Load>),

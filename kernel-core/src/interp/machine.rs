@@ -218,7 +218,7 @@ impl<'a> Machine<'a> {
             Inst::Broadcast { a, out, strides } => self.broadcast(*a, *out, strides),
             Inst::Reshape { a, out } => self.reshape(*a, *out),
             Inst::Permute { a, out, perm, strides } => self.permute(*a, *out, perm, strides),
-            Inst::Slice { a, out, first, strides } => self.slice(*a, *out, *first, strides),
+            Inst::Take { out, from, strides } => self.take(*out, from, strides),
             Inst::Load(load) => self.load(pc, load),
             Inst::Store(store) => self.store(pc, store),
             Inst::Atomic(atomic) => self.atomic(pc, atomic),

@@ -7,7 +7,7 @@
 use super::dim::Dim;
 use super::dtype::{Bound, DType};
 use super::layouts::LayoutTable;
-use super::ops::{Op, ShapeOp};
+use super::ops::Op;
 use super::span::{Files, Span};
 use super::types::{Dt, Ty};
 use crate::layout::SyncScope;
@@ -307,27 +307,6 @@ pub struct Operation {
     pub shared: Vec<SharedRange>,
     /// Where it comes from.
     pub span: Span,
-}
-
-impl Operation {
-    /// The one operand that a shape operation rearranges: every element of the result is an element of this operand,
-    /// moved, repeated, or with others left out. `None` of every other operation, and of a shape operation whose
-    /// result has elements of several operands.
-    pub fn moved_operand(&self) -> Option<ValueId> {
-        let Op::Shape(op) = &self.op else { return None };
-        match op {
-            ShapeOp::ExpandDims { .. }
-            | ShapeOp::Broadcast { .. }
-            | ShapeOp::Reshape { .. }
-            | ShapeOp::Permute { .. }
-            | ShapeOp::Hint { .. }
-            | ShapeOp::Slice { .. }
-            | ShapeOp::ConvertLayout => match self.operands.as_slice() {
-                &[operand] => Some(operand),
-                _ => None,
-            },
-        }
-    }
 }
 
 /// A region: block arguments and operations, the last of which is `yield` (or `return`).

@@ -16,6 +16,7 @@ pub mod known;
 mod layouts;
 pub mod names;
 pub mod ops;
+pub mod queries;
 pub mod span;
 pub mod table;
 pub mod types;
@@ -36,7 +37,7 @@ pub use names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
     LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
-pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
+pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp, view};
 pub use span::{FileId, Files, Span};
-pub use table::{Levels, OpRow};
+pub use table::{AttrMap, Cost, Does, Elements, Given, Levels, OpRow, Regions, Threads, Touched};
 pub use types::{Dt, Elem, Ty};

@@ -4,7 +4,7 @@ use super::attr::AttrPrinter;
 use super::lexer::{write_name, write_string};
 use super::{dims, layouts, types};
 use crate::ir::{
-    ConstTy, ControlOp, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, RegionId,
+    ConstTy, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, RegionId, Regions,
     Safety, Span, ValueId,
 };
 use crate::layout::SyncScope;
@@ -42,17 +42,10 @@ pub(super) fn const_ty_name(ty: ConstTy) -> &'static str {
 
 /// The word between two regions of an operation.
 pub(super) fn separator(op: &Op) -> &'static str {
-    match op {
-        Op::Control(ControlOp::If) => "else",
-        Op::Control(ControlOp::While) => "do",
-        Op::Control(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Gpu(_) => "with",
+    match op.regions() {
+        Regions::Branch(_) => "else",
+        Regions::Loop(_) => "do",
+        Regions::Straight | Regions::Combine(_) | Regions::Concurrent => "with",
     }
 }
 

@@ -179,7 +179,7 @@ fn stages_of(func: &Func, id: OpId, options: &Options) -> Stages {
     }
     let mut products = false;
     walk_region(func, operation.regions[0], &mut |id| {
-        products |= matches!(func.op(id).op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
+        products |= func.op(id).op.multiplies();
     });
     let asked = options.num_stages > Options::default().num_stages;
     if products { Stages { wanted: options.num_stages, by_loop: false, asked } } else { none }

@@ -139,7 +139,7 @@ fn innermost(func: &Func, region: RegionId, asked: bool, loops: &mut Vec<Loop>) 
 
 /// Whether an operation of the block itself is a product.
 fn multiplies(func: &Func, region: RegionId) -> bool {
-    func.region(region).ops.iter().any(|&id| matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. }) | Op::Dot(_)))
+    func.region(region).ops.iter().any(|&id| func.op(id).op.multiplies())
 }
 
 fn has_loop(func: &Func, region: RegionId) -> bool {
@@ -250,18 +250,11 @@ fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> 
     let load = loop {
         let id = func.defining_op(value)?;
         let operation = func.op(id);
-        match &operation.op {
-            Op::Shape(_) => way.push(operation),
-            Op::Desc(DescOp::DescLoad) if ops.contains(&id) => break id,
-            Op::Desc(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => return None,
+        if operation.op == Op::Desc(DescOp::DescLoad) && ops.contains(&id) {
+            break id;
         }
-        value = operation.operands[0];
+        value = operation.moved_operand()?;
+        way.push(operation);
     };
     let block = func.op(load).results[0];
     let shape = func.ty(block).shape.clone();

@@ -60,7 +60,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
-use kernel_core::ir::{ControlOp, Dim, Func, GpuOp, Op, OpId, ShapeOp, Span, ValueId};
+use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, Op, OpId, Span, ValueId, view};
 use kernel_core::passes::dce;
 
 use crate::analysis::exchange::conversion_bytes;
@@ -211,22 +211,13 @@ fn scratch_bytes(func: &Func, channels: &[Channel]) -> u32 {
     let mut most = 0;
     walk(func, &mut |id| {
         let operation = func.op(id);
-        let bytes = match &operation.op {
-            Op::Shape(ShapeOp::ConvertLayout) => match (operation.operands.as_slice(), operation.results.as_slice()) {
-                (&[from], &[to]) if !replaced.contains(&to) => converted_bytes(func, from, to),
-                (_, _) => 0,
-            },
-            Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => REDUCTION_BYTES,
-            Op::Control(_)
-            | Op::Shape(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => 0,
-        };
-        most = most.max(bytes);
+        if let Some(convert) = view::ConvertLayout::of(operation) {
+            if !replaced.contains(&operation.results[0]) {
+                most = most.max(converted_bytes(func, convert.tile, operation.results[0]));
+            }
+        } else if operation.op.cost() == Cost::Exchange {
+            most = most.max(REDUCTION_BYTES);
+        }
     });
     most
 }
@@ -322,21 +313,9 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
     let mut found = Ok(());
     walk(func, &mut |id| {
         let operation = func.op(id);
-        let reason = match &operation.op {
-            Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => {
-                "the kernel has barriers with phases already"
-            }
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => return,
-        };
-        if found.is_ok() {
-            found = Err(Refusal::new(operation.span, reason));
+        let phased = matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }));
+        if phased && found.is_ok() {
+            found = Err(Refusal::new(operation.span, "the kernel has barriers with phases already"));
         }
     });
     found

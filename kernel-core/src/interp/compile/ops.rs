@@ -10,7 +10,8 @@ use crate::num::to_bits;
 
 use super::super::cast::cast;
 use super::super::code::{
-    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Parts, RegId, Step, Store, Strides, Symbolic,
+    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Part, Parts, RegId, Step, Store, Strides,
+    Symbolic,
 };
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
@@ -151,6 +152,10 @@ impl Compiler<'_> {
                 let strides = perm.iter().map(|&p| from[usize::from(p)]).collect();
                 Inst::Permute { a, out, perm: perm.clone().into(), strides }
             }
+            ShapeOp::Join => {
+                let from = [a, self.operand(operation, 1)?].map(|tile| Part { tile, first: 0 });
+                Inst::Take { out, from: from.into(), strides: row_major(&self.info(a).dims).into_iter().collect() }
+            }
             ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
                 let number = |dim: &crate::ir::Dim| dim.as_const().map_or(1, |value| value.max(1) as usize);
                 let message = broken(*kind, n, multiple).into();
@@ -163,7 +168,7 @@ impl Compiler<'_> {
                 let first = start.zip(&from).map(|(at, (_, stride))| at * stride).sum();
                 let strides =
                     self.info(out).dims.iter().zip(&from).map(|(&size, &(_, stride))| (size, stride)).collect();
-                Inst::Slice { a, out, first, strides }
+                Inst::Take { out, from: [Part { tile: a, first }].into(), strides }
             }
             ShapeOp::ConvertLayout => Inst::Move { a, out },
         };
