@@ -12,12 +12,13 @@ use kernel_core::backend::nvidia::AbiParam;
 use kernel_core::ir::{ParamId, Safety};
 use std::mem::MaybeUninit;
 
-/// `out[i] = x[i]` for `i < n`, and an assertion that `n` is positive.
+/// `out[i] = x[i]` for `i < n`, and an assertion that `n` is positive. The store is inlined from another file.
 const COPY: KernelSource = KernelSource {
     name: "copy",
     module: "tests",
     files: &[SourceFile { name: "src/copy.rs", lines: &[] }],
     ir: r#"kernel copy "src/copy.rs" safe generic {
+        file f1 = "dep/src/lib.rs"
         param %x x: ptr f32 @2:5+1
         param %out out: ptr_mut f32 @2:5+3
         param %n n: i32 @2:5+1
@@ -32,7 +33,7 @@ const COPY: KernelSource = KernelSource {
         %a: f32[128] = load %xp, %mask @5:13+10
         %outs: *out[128] = splat %out
         %outp: *out[128] = add_ptr %outs, %lanes
-        store %outp, %a, %mask @6:5+10
+        store %outp, %a, %mask @f1:6:5+10
         return
     }"#,
     num_warps: None,
@@ -278,9 +279,9 @@ fn records_become_errors_that_name_the_place() -> Result<()> {
             reports.error(&LaunchRecord { state: 1, site, program_id, offset, len, ..LaunchRecord::default() })
         })
         .collect();
-    let bounds = |line, column, access, argument: &str| Error::OutOfBounds {
+    let bounds = |file: &str, line, column, access, argument: &str| Error::OutOfBounds {
         kernel: "copy".into(),
-        file: "src/copy.rs".into(),
+        file: file.into(),
         line,
         column,
         program_id: [1, 2, 3],
@@ -289,8 +290,8 @@ fn records_become_errors_that_name_the_place() -> Result<()> {
         access,
         argument: argument.into(),
     };
-    assert!(errors.contains(&bounds(5, 13, Access::Load, "x")), "{errors:?}");
-    assert!(errors.contains(&bounds(6, 5, Access::Store, "out")), "{errors:?}");
+    assert!(errors.contains(&bounds("src/copy.rs", 5, 13, Access::Load, "x")), "{errors:?}");
+    assert!(errors.contains(&bounds("dep/src/lib.rs", 6, 5, Access::Store, "out")), "{errors:?}");
     assert!(errors.iter().any(|error| matches!(error, Error::AssertFailed { line: 3, message, .. }
         if &**message == "n is positive")));
     let garbage = LaunchRecord { state: 1, site: u32::MAX, ..LaunchRecord::default() };
