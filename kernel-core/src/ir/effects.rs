@@ -137,16 +137,4 @@ impl Func {
         }
         all
     }
-
-    /// Whether all threads of a program must reach the operation together (barriers, shuffles across lanes).
-    pub fn is_convergent(&self, id: OpId) -> bool {
-        match &self.op(id).op {
-            Op::Create(_) | Op::Elementwise(_) | Op::Memory(_) => false,
-            Op::Shape(_) | Op::Dot(_) | Op::Desc(_) => true,
-            Op::Control(op) => {
-                matches!(op, ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. })
-            }
-            Op::Gpu(_) => true,
-        }
-    }
 }

@@ -67,7 +67,7 @@ impl Candidate {
     }
 
     /// Bytes of a slot.
-    pub(super) fn slot_bytes(&self, _func: &Func) -> u32 {
+    pub(super) fn slot_bytes(&self) -> u32 {
         self.bytes().next_multiple_of(SLOT_ALIGNMENT)
     }
 }
@@ -289,7 +289,6 @@ impl Search<'_> {
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => return Err("it reads no buffer"),
         };
