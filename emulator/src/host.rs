@@ -69,7 +69,6 @@ fn emulate_func(
         AbiParam::Stride(id, axis) => tensors[number(*id, is_tensor)].strides[usize::from(*axis)],
         AbiParam::TensorMap(_) => panic!("the emulator has no tensor copies"),
         AbiParam::ReportSlot => record,
-        AbiParam::Scratch => 0,
     });
     let launch = Launch { compiled, params: params.collect(), grid: [grid, 1, 1], seed };
     launch.run(&mut memory);

@@ -1,14 +1,10 @@
 //! The `; run:` lines of `kernel-core`'s `.tile` file tests, on generated code: the PTX runs on the CPU, thread by
 //! thread in random orders, and must do what the lines say, faults included.
 
-#[allow(dead_code, unused_imports, reason = "what is compared and blessed in `kernel-core` alone")]
-#[path = "../../kernel-core/tests/runner/cases/mod.rs"]
-mod cases;
 mod support;
 
 use std::path::Path;
 
-use cases::{Argument, Case, Failure, RunLine, split_cases};
 use kernel_codegen::check::LaunchEnv;
 use kernel_codegen::{Checks, Compiled, Options, Target, TensorCopies, compile};
 use kernel_core::interp::{HostBuffer, HostTensor};
@@ -16,6 +12,7 @@ use kernel_core::ir::Literal;
 use kernel_core::ir::{BoundFunc, DType, ParamKind};
 use kernel_core::num::from_bits;
 use support::differential::{Agreement, Given, compare, emulate_with_tensors, from_bytes};
+use tilewright_filetests::{Argument, Case, Failure, RunLine, split_cases};
 
 /// A line's arguments as the emulator takes them.
 struct Launch<'l> {

@@ -1,8 +1,19 @@
-//! `.tile` file tests: tile IR as text with what should become of it. `tests/runner/mod.rs` says how they are written.
+//! `.tile` file tests: tile IR as text with what should become of it. `filetests/src/lib.rs` says how they are written.
 
-mod runner;
+use std::path::Path;
 
-use runner::run_folder;
+use tilewright_filetests::{Failure, interpret};
+
+fn run_folder(name: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests").join(name);
+    tilewright_filetests::run_folder(&folder, |case| {
+        let output = case.run_stages()?;
+        for line in &case.runs {
+            interpret(&output, line).map_err(Failure::Test)?;
+        }
+        Ok(output)
+    });
+}
 
 #[test]
 fn text() {

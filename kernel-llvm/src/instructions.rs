@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::ffi::c_uint;
 
-use inkwell::AtomicOrdering;
 use inkwell::attributes::AttributeLoc;
 use inkwell::builder::Builder;
 use inkwell::context::AsContextRef;
@@ -17,9 +16,9 @@ use inkwell::values::{
 use llvm_sys::LLVMInlineAsmDialect;
 use llvm_sys::core::{
     LLVMConstInt, LLVMGetInlineAsm, LLVMGetMDKindIDInContext, LLVMInt32TypeInContext, LLVMIsAAllocaInst,
-    LLVMIsAAtomicCmpXchgInst, LLVMIsAAtomicRMWInst, LLVMIsAFenceInst, LLVMIsAInstruction, LLVMIsALoadInst,
-    LLVMIsAStoreInst, LLVMMDNodeInContext2, LLVMMDStringInContext2, LLVMMetadataAsValue, LLVMSetAlignment,
-    LLVMSetMetadata, LLVMSetOrdering, LLVMSetVolatile, LLVMValueAsMetadata,
+    LLVMIsAAtomicCmpXchgInst, LLVMIsAAtomicRMWInst, LLVMIsAInstruction, LLVMIsALoadInst, LLVMIsAStoreInst,
+    LLVMMDNodeInContext2, LLVMMDStringInContext2, LLVMMetadataAsValue, LLVMSetAlignment, LLVMSetMetadata,
+    LLVMSetVolatile, LLVMValueAsMetadata,
 };
 use llvm_sys::debuginfo::{LLVMMetadataReplaceAllUsesWith, LLVMTemporaryMDNode};
 use llvm_sys::prelude::{LLVMMetadataRef, LLVMValueRef};
@@ -178,19 +177,6 @@ pub fn set_volatile(instruction: impl AsValueRef) {
     if is_access(value) {
         // SAFETY: the instruction is live and of a class that can be volatile.
         unsafe { LLVMSetVolatile(value, 1) };
-    }
-}
-
-/// Sets the ordering of a load, store or fence. Does nothing for other instructions.
-pub fn set_ordering(instruction: impl AsValueRef, ordering: AtomicOrdering) {
-    let value = instruction.as_value_ref();
-    // SAFETY: the value is live; casting asks for its class.
-    let fits = unsafe {
-        !LLVMIsALoadInst(value).is_null() || !LLVMIsAStoreInst(value).is_null() || !LLVMIsAFenceInst(value).is_null()
-    };
-    if fits {
-        // SAFETY: the instruction is live and of a class that has one ordering.
-        unsafe { LLVMSetOrdering(value, ordering.into()) };
     }
 }
 

@@ -11,8 +11,6 @@ use inkwell::values::{FunctionValue, GlobalValue};
 
 /// The calling convention of a kernel (`ptx_kernel`): it becomes an `.entry`.
 pub const PTX_KERNEL: u32 = 71;
-/// The calling convention of a function that kernels call (`ptx_device`): it becomes a `.func`.
-pub const PTX_DEVICE: u32 = 72;
 
 /// LLVM's numbers for the memory spaces of a GPU.
 pub mod space {
@@ -22,12 +20,6 @@ pub mod space {
     pub const GLOBAL: u16 = 1;
     /// The memory that a block shares.
     pub const SHARED: u16 = 3;
-    /// Constant memory.
-    pub const CONSTANT: u16 = 4;
-    /// A thread's own memory.
-    pub const LOCAL: u16 = 5;
-    /// The shared memory of any block of a cluster.
-    pub const SHARED_CLUSTER: u16 = 7;
 }
 
 /// What a kernel promises about how it is launched. ptxas divides the registers by it.
@@ -38,16 +30,12 @@ pub struct KernelBounds {
     /// The least number of blocks per multiprocessor (`.minnctapersm`). Kernels that use
     /// `setmaxnreg` need 1 here: ptxas ignores `setmaxnreg` in small kernels otherwise.
     pub min_blocks: Option<u32>,
-    /// The largest number of registers per thread (`.maxnreg`).
-    pub max_registers: Option<u32>,
-    /// The exact number of blocks in a cluster, in x, y and z (`.reqnctapercluster`).
-    pub cluster: Option<[u32; 3]>,
 }
 
 impl KernelBounds {
     /// Blocks of `threads` threads in x, and no other promise.
     pub const fn block(threads: u32) -> Self {
-        KernelBounds { block: [threads, 1, 1], min_blocks: None, max_registers: None, cluster: None }
+        KernelBounds { block: [threads, 1, 1], min_blocks: None }
     }
 }
 
@@ -62,22 +50,12 @@ pub fn mark_kernel(function: FunctionValue<'_>, bounds: &KernelBounds) {
     let attributes = [
         ("nvvm.reqntid", Some(triple(bounds.block))),
         ("nvvm.minctasm", bounds.min_blocks.map(|count| count.to_string())),
-        ("nvvm.maxnreg", bounds.max_registers.map(|count| count.to_string())),
-        ("nvvm.cluster_dim", bounds.cluster.map(triple)),
     ];
     for (key, value) in attributes {
         if let Some(value) = value {
             add_string(function, AttributeLoc::Function, key, &value);
         }
     }
-}
-
-/// Makes a function one that kernels call and that is always inlined into them.
-pub fn mark_device(function: FunctionValue<'_>) {
-    function.set_call_conventions(PTX_DEVICE);
-    function.set_linkage(Linkage::Internal);
-    add(function, AttributeLoc::Function, "nounwind");
-    add(function, AttributeLoc::Function, "alwaysinline");
 }
 
 /// What is known about a parameter.

@@ -38,7 +38,7 @@
 //! - Never read opcodes or value kinds back: LLVM 23 renumbered them, and `inkwell` turns the numbers
 //!   into Rust enums. `InstructionValue::get_opcode`, `AnyValueEnum` and `as_any_value_enum` do so, and
 //!   so do the setters `InstructionValue::set_alignment`, `set_volatile` and `set_atomic_ordering`:
-//!   use [`set_alignment`], [`set_volatile`] and [`set_ordering`] instead.
+//!   use [`set_alignment`] and [`set_volatile`] instead.
 //!
 //! A program that already links an LLVM of its own turns on the feature `link-llvm`, which links an
 //! LLVM 22 when the program is built instead (`build.rs` says where it is looked for).
@@ -72,11 +72,11 @@ pub use error::{Error, LoadError, Rejected, Rejection, Version};
 pub use handle::Llvm;
 pub use instructions::{
     AsmEffects, LoopHint, inline_asm, intrinsic, set_alignment, set_convergent, set_fast_math, set_loop_hint,
-    set_ordering, set_volatile,
+    set_volatile,
 };
 pub use kernel::{
-    KernelBounds, PTX_DEVICE, PTX_KERNEL, ParameterFact, dynamic_shared_memory, mark_device, mark_grid_constant,
-    mark_kernel, mark_parameter, space,
+    KernelBounds, PTX_KERNEL, ParameterFact, dynamic_shared_memory, mark_grid_constant, mark_kernel, mark_parameter,
+    space,
 };
 #[cfg(not(feature = "link-llvm"))]
 pub use load::check;

@@ -189,8 +189,7 @@ fn bounds_parameters_and_shared_memory_appear_in_the_header() -> Result<(), Erro
     let global = context.ptr_type(AddressSpace::from(space::GLOBAL));
     let ty = context.void_type().fn_type(&[global.into(), generic.into(), global.into()], false);
     let function = module.add_function("k", ty, None);
-    let bounds =
-        KernelBounds { block: [384, 1, 1], min_blocks: Some(1), max_registers: None, cluster: Some([2, 1, 1]) };
+    let bounds = KernelBounds { block: [384, 1, 1], min_blocks: Some(1) };
     mark_kernel(function, &bounds);
     for fact in [ParameterFact::NoAlias, ParameterFact::ReadOnly, ParameterFact::Aligned(16)] {
         mark_parameter(function, 0, fact);
@@ -219,7 +218,6 @@ fn bounds_parameters_and_shared_memory_appear_in_the_header() -> Result<(), Erro
         &[
             ".reqntid 384, 1, 1",
             ".minnctapersm 1",
-            ".reqnctapercluster 2, 1, 1",
             ".param .u64 .ptr .global .align 16 k_param_0",
             ".param .align 64 .b8 k_param_1[128]",
             ".extern .shared .align 1024 .b8 smem[]",

@@ -345,6 +345,6 @@ fn param_info(func: &Func, kind: &ParamKind, facts: &Facts) -> AxisInfo {
             let divisor = u64::from(facts.divisible_by.max(1));
             AxisInfo { range: Some((0, i64::MAX)), ..AxisInfo::scalar(divisor) }
         }
-        ParamKind::ReportSlot | ParamKind::Scratch | ParamKind::Desc { .. } => AxisInfo::scalar(1),
+        ParamKind::ReportSlot | ParamKind::Desc { .. } => AxisInfo::scalar(1),
     }
 }

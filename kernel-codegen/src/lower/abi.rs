@@ -53,9 +53,7 @@ pub(super) fn parameters(func: &Func) -> Result<Vec<AbiParam>> {
             ParamKind::Length(of) if is_used => hidden.push(AbiParam::Length(*of)),
             ParamKind::DescShape { of, axis } if is_used => hidden.push(AbiParam::Shape(*of, *axis)),
             ParamKind::DescStride { of, axis } if is_used => hidden.push(AbiParam::Stride(*of, *axis)),
-            ParamKind::Scratch if is_used => hidden.push(AbiParam::Scratch),
             ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::ReportSlot
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => {}
@@ -76,11 +74,9 @@ pub(super) fn declare<'ctx>(ir: &Ir<'ctx>, func: &Func, abi: &[AbiParam]) -> Fun
             AbiParam::Buffer(_) => ir.context.ptr_type(AddressSpace::from(space::GLOBAL)).into(),
             AbiParam::Scalar(_, DType::Bool) => ir.context.i8_type().into(),
             AbiParam::Scalar(_, dtype) => ir.dtype(*dtype).into(),
-            AbiParam::Length(_)
-            | AbiParam::ReportSlot
-            | AbiParam::Scratch
-            | AbiParam::Shape(..)
-            | AbiParam::Stride(..) => ir.context.i64_type().into(),
+            AbiParam::Length(_) | AbiParam::ReportSlot | AbiParam::Shape(..) | AbiParam::Stride(..) => {
+                ir.context.i64_type().into()
+            }
             AbiParam::TensorMap(_) => ir.context.ptr_type(AddressSpace::from(space::GENERIC)).into(),
         })
         .collect();
@@ -129,10 +125,6 @@ impl<'ctx> Lower<'_, 'ctx> {
                     None => continue,
                 },
                 AbiParam::Stride(of, axis) => match self.hidden(&ParamKind::DescStride { of, axis }) {
-                    Some(id) => id,
-                    None => continue,
-                },
-                AbiParam::Scratch => match self.hidden(&ParamKind::Scratch) {
                     Some(id) => id,
                     None => continue,
                 },

@@ -311,7 +311,6 @@ fn run(program: &Program, func: &Func, given: Given<'_>, grid: [u32; 3]) -> Resu
             }
             ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => continue,
         };

@@ -147,8 +147,6 @@ pub enum ParamKind {
     ReportSlot,
     /// A parameter that the compiler adds: the length in elements (i64) of a buffer parameter.
     Length(ParamId),
-    /// A parameter that the compiler adds: the address (u64) of scratch memory.
-    Scratch,
     /// A parameter that the compiler adds where a descriptor became a pointer: the size (i64) of a dimension of the
     /// tensor that is given as the argument of parameter `of`.
     DescShape {
@@ -173,7 +171,6 @@ impl ParamKind {
             ParamKind::Ptr { .. } | ParamKind::Desc { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) => false,
             ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => true,
         }
@@ -188,7 +185,6 @@ impl ParamKind {
             | ParamKind::ConstScalar(dt) => Some(*dt),
             ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => None,
         }
@@ -373,7 +369,7 @@ impl Func {
             ParamKind::Ptr { .. } => Ty::ptr(id),
             ParamKind::Desc { .. } => Ty::desc(id),
             ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => Ty::scalar(*dt),
-            ParamKind::ReportSlot | ParamKind::Scratch => Ty::scalar(DType::U64),
+            ParamKind::ReportSlot => Ty::scalar(DType::U64),
             ParamKind::Length(_) | ParamKind::DescShape { .. } | ParamKind::DescStride { .. } => Ty::scalar(DType::I64),
         };
         let value = self.new_value(ty, Def::Param(id));
@@ -453,7 +449,6 @@ impl Func {
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => None,
         }

@@ -317,7 +317,6 @@ fn pointee(func: &Func, ty: &Ty) -> Result<(Dt, bool)> {
         | ParamKind::ConstScalar(_)
         | ParamKind::ReportSlot
         | ParamKind::Length(_)
-        | ParamKind::Scratch
         | ParamKind::DescShape { .. }
         | ParamKind::DescStride { .. } => fail("the pointer's parameter is not a buffer"),
     }

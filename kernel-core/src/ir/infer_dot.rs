@@ -147,7 +147,6 @@ pub(super) fn described(func: &Func, ty: &Ty) -> Result<Described> {
         | ParamKind::ConstScalar(_)
         | ParamKind::ReportSlot
         | ParamKind::Length(_)
-        | ParamKind::Scratch
         | ParamKind::DescShape { .. }
         | ParamKind::DescStride { .. } => fail("the descriptor's parameter is not a tensor"),
     }

@@ -135,60 +135,29 @@ impl LinearLayout {
     /// `C` with `self = divisor * C`, if there is one: whether the instruction tile `divisor` fits the
     /// lowest bits of this layout. Dimensions that are used up are dropped from `C`.
     pub fn divide_left(&self, divisor: &LinearLayout) -> Option<LinearLayout> {
-        self.divide(divisor, Side::Left)
-    }
-
-    /// `C` with `self = C * divisor`, if there is one. Dimensions that are used up are dropped from `C`.
-    pub fn divide_right(&self, divisor: &LinearLayout) -> Option<LinearLayout> {
-        self.divide(divisor, Side::Right)
-    }
-
-    fn divide(&self, divisor: &LinearLayout, side: Side) -> Option<LinearLayout> {
         let ins = remaining(&self.ins, &divisor.ins)?;
         let outs = remaining(&self.outs, &divisor.outs)?;
-        // The fields of the lower and the upper factor within each output of `self`.
-        let (lower, upper) = match side {
-            Side::Left => (&divisor.outs, &outs),
-            Side::Right => (&outs, &divisor.outs),
-        };
         let mut columns = Vec::new();
-        for &(dim, bits) in &self.ins {
+        for &(dim, _) in &self.ins {
             let divided = divisor.columns(dim);
-            let low_count = match side {
-                Side::Left => divided.len(),
-                Side::Right => bits as usize - divided.len(),
-            };
             for (bit, &column) in self.columns(dim).iter().enumerate() {
+                // What the column moves within the divisor, and what above it.
                 let (mut low, mut high) = (0, 0);
                 for &(out, _) in &self.outs {
                     let value = extract(column, &field(&self.outs, out));
-                    let cut = bits_of(lower, out);
-                    low |= (value & ((1 << cut) - 1)) << field(lower, out).start;
-                    high |= (value >> cut) << field(upper, out).start;
+                    let cut = bits_of(&divisor.outs, out);
+                    low |= (value & ((1 << cut) - 1)) << field(&divisor.outs, out).start;
+                    high |= (value >> cut) << field(&outs, out).start;
                 }
-                let is_low = bit < low_count;
-                let (own, foreign) = if is_low { (low, high) } else { (high, low) };
-                if foreign != 0 {
-                    return None;
-                }
-                if is_low == (side == Side::Left) {
-                    let index = if is_low { bit } else { bit - low_count };
-                    if divided[index] != own {
-                        return None;
-                    }
-                } else {
-                    columns.push(own);
+                match divided.get(bit) {
+                    Some(&own) if own == low && high == 0 => {}
+                    None if low == 0 => columns.push(high),
+                    Some(_) | None => return None,
                 }
             }
         }
         Some(LinearLayout::from_parts(ins, outs, columns))
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Left,
-    Right,
 }
 
 /// The dimensions of `dims` less the bits of `divisor`; none of those that are used up.

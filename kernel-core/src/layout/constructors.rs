@@ -156,23 +156,6 @@ pub(super) fn axes(rank: usize) -> Vec<Dim> {
 /// What the shape operations of the language make of a layout in registers.
 /// None of them moves data between threads.
 impl LinearLayout {
-    /// The layout of a scalar or a constant tile: every thread holds everything in its registers.
-    ///
-    /// # Errors
-    /// Sizes that are no powers of two.
-    pub fn replicated(shape: &[u32], num_warps: u32) -> Result<LinearLayout, LayoutError> {
-        let order: Vec<u8> = (0..shape.len() as u8).rev().collect();
-        let registers = identity_nd(Dim::Register, shape, &order)?.transpose_outs(&axes(shape.len()))?;
-        let silent = |dim, size| -> Result<LinearLayout, LayoutError> {
-            Ok(LinearLayout::from_parts(
-                vec![(dim, log2("a thread count", size)?)],
-                vec![],
-                vec![0; size.ilog2() as usize],
-            ))
-        };
-        registers.product(&silent(Dim::Lane, WARP_SIZE)?)?.product(&silent(Dim::Warp, num_warps)?)
-    }
-
     /// The layout of a reduction over `axis`: the coordinate is dropped, later axes move down,
     /// and registers that become redundant are left out.
     ///

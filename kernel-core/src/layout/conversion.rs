@@ -2,7 +2,7 @@
 
 use super::gf2::Span;
 use super::shuffle::{self, ShufflePlan};
-use super::swizzle::{SharedPlan, SwizzleOptions, optimal_swizzle_with};
+use super::swizzle::{SharedPlan, SwizzleOptions, optimal_swizzle};
 use super::warp_map::{HARDWARE, WarpMap, aligned};
 use super::{ColumnAction, Dim, LayoutError, LinearLayout};
 
@@ -56,7 +56,7 @@ pub fn convert_with(
 ) -> Result<Conversion, LayoutError> {
     let (src, dst) = aligned(src, dst)?;
     let Some(map) = WarpMap::new(&src, &dst) else {
-        return optimal_swizzle_with(&src, &dst, elem_bits, &options.swizzle).map(Conversion::SharedMemory);
+        return optimal_swizzle(&src, &dst, elem_bits, &options.swizzle).map(Conversion::SharedMemory);
     };
     if let Some(action) = map.register_action() {
         let unchanged = action.is_identity();
@@ -64,27 +64,19 @@ pub fn convert_with(
     }
     match shuffle::plan(&map) {
         Some(plan) if plan.levels() <= options.max_select_levels => Ok(Conversion::Shuffle(plan)),
-        _ => optimal_swizzle_with(&src, &dst, elem_bits, &options.swizzle).map(Conversion::SharedMemory),
+        _ => optimal_swizzle(&src, &dst, elem_bits, &options.swizzle).map(Conversion::SharedMemory),
     }
 }
 
-/// The conversion as shuffles, however many selects that takes;
+/// The conversion as shuffles, for tests, however many selects that takes;
 /// `None` where values must move between warps, or copies in the lanes defeat the scheme.
 ///
 /// # Errors
 /// As [`convert`].
-pub fn shuffle_plan(src: &LinearLayout, dst: &LinearLayout) -> Result<Option<ShufflePlan>, LayoutError> {
+#[cfg(test)]
+pub(super) fn shuffle_plan(src: &LinearLayout, dst: &LinearLayout) -> Result<Option<ShufflePlan>, LayoutError> {
     let (src, dst) = aligned(src, dst)?;
     Ok(WarpMap::new(&src, &dst).and_then(|map| shuffle::plan(&map)))
-}
-
-/// Whether each warp already holds all values that it needs: then no barrier of the whole block is needed.
-///
-/// # Errors
-/// As [`convert`].
-pub fn stays_in_warp(src: &LinearLayout, dst: &LinearLayout) -> Result<bool, LayoutError> {
-    let (src, dst) = aligned(src, dst)?;
-    Ok(WarpMap::new(&src, &dst).is_some())
 }
 
 /// `src⁻¹ ∘ dst`: for each place of `dst`, the place of `src` that holds its element;
@@ -103,23 +95,6 @@ pub fn conversion_map(src: &LinearLayout, dst: &LinearLayout) -> Result<LinearLa
         })
         .collect::<Result<_, _>>()?;
     Ok(LinearLayout::from_parts(dst.ins.clone(), src.ins.clone(), columns))
-}
-
-/// The dimensions that a conversion touches: those on which [`conversion_map`] is not the identity,
-/// taken away from the outermost inwards. Empty for no work at all, `[Register]` for a renaming of values,
-/// with `Lane` for shuffles, with `Warp` for shared memory.
-///
-/// # Errors
-/// As [`convert`].
-pub fn moved_dims(src: &LinearLayout, dst: &LinearLayout) -> Result<Vec<Dim>, LayoutError> {
-    let mut map = conversion_map(src, dst)?;
-    for dim in HARDWARE.into_iter().rev() {
-        match map.quotient(&[dim]) {
-            Some(rest) => map = rest,
-            None => break,
-        }
-    }
-    Ok(map.ins.iter().map(|&(dim, _)| dim).collect())
 }
 
 /// Finds places in a layout, preferring those that keep a thread's coordinates.

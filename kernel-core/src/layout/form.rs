@@ -57,7 +57,7 @@ impl LinearForm {
 
     /// The form as the XOR of the fewest masked shifts that move each bit on its own diagonal.
     ///
-    /// Terms that set no bit in common (see [`LinearForm::terms_are_disjoint`]) may be added or OR-ed instead.
+    /// Terms that set no bit in common may be added or OR-ed instead.
     pub fn terms(&self) -> Vec<ShiftTerm> {
         let mut terms: Vec<ShiftTerm> = Vec::new();
         for (input, bases) in &self.bases {
@@ -72,17 +72,6 @@ impl LinearForm {
             }
         }
         terms
-    }
-
-    /// Whether no two terms can set the same bit, so that XOR, OR and addition agree.
-    pub fn terms_are_disjoint(&self) -> bool {
-        let mut seen = 0;
-        self.terms().iter().all(|term| {
-            let bits = term.evaluate(u32::MAX);
-            let disjoint = seen & bits == 0;
-            seen |= bits;
-            disjoint
-        })
     }
 }
 

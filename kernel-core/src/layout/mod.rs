@@ -81,9 +81,7 @@ mod warp_map;
 pub use access::{Access, SharedAccess, bank_conflicts, shared_access};
 pub use action::ColumnAction;
 pub use constructors::{Blocked, WARP_SIZE};
-pub use conversion::{
-    Conversion, ConversionOptions, conversion_map, convert, convert_with, moved_dims, shuffle_plan, stays_in_warp,
-};
+pub use conversion::{Conversion, ConversionOptions, conversion_map, convert, convert_with};
 pub use descriptor::{WgmmaOperand, wgmma_operand};
 pub use dim::Dim;
 pub use error::LayoutError;
@@ -98,4 +96,4 @@ pub use product::{is_mma_v2, wgmma_columns};
 pub use query::{BroadcastRemoved, Vectors};
 pub use reduce::{ReductionPlan, reduction};
 pub use shuffle::{Exchange, SelectLevel, ShuffleKind, ShufflePlan};
-pub use swizzle::{SharedPlan, SwizzleOptions, SyncScope, optimal_swizzle, optimal_swizzle_with};
+pub use swizzle::{SharedPlan, SwizzleOptions, SyncScope, optimal_swizzle};

@@ -63,13 +63,6 @@ impl LinearLayout {
         self.free_variable_masks().iter().find(|(name, _)| *name == dim).map_or(0, |&(_, mask)| mask)
     }
 
-    /// The bits of `input` that move the coordinate along `out`.
-    pub fn bits_along(&self, input: Dim, out: Dim) -> u32 {
-        let mask = self.out_mask(out);
-        let bits = self.columns(input).iter().enumerate();
-        bits.filter(|(_, column)| *column & mask != 0).fold(0, |word, (bit, _)| word | 1 << bit)
-    }
-
     /// The number of consecutive elements along `out` that consecutive values of `input` hold,
     /// starting at a multiple of that number: what decides the width of a vector access.
     ///

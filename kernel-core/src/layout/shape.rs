@@ -75,12 +75,6 @@ impl LinearLayout {
         Ok(LinearLayout::from_parts(self.ins.clone(), outs, self.columns.clone()))
     }
 
-    /// All inputs as one dimension `name`.
-    pub fn flatten_ins(&self, name: Dim) -> LinearLayout {
-        let ins = vec![(name, self.total_in_bits())];
-        LinearLayout::from_parts(ins, self.outs.clone(), self.columns.clone())
-    }
-
     /// All outputs as one dimension `name`, the first output lowest.
     pub fn flatten_outs(&self, name: Dim) -> LinearLayout {
         let outs = vec![(name, self.total_out_bits())];
@@ -125,29 +119,6 @@ impl LinearLayout {
         Ok(LinearLayout::from_parts(self.ins.clone(), outs, columns))
     }
 
-    /// `dim` with another size: bases are cut off at the top, or zero bases appended.
-    ///
-    /// # Errors
-    /// The size is no power of two, or the dimension is absent.
-    pub fn resize_in(&self, dim: Dim, size: u32) -> Result<LinearLayout, LayoutError> {
-        let bits = log2("the size of a dimension", size)?;
-        if !self.has_in(dim) {
-            return Err(LayoutError::UnknownDim(dim));
-        }
-        let mut ins = self.ins.clone();
-        let mut columns = Vec::new();
-        for (name, own_bits) in &mut ins {
-            columns.extend_from_slice(self.columns(*name));
-            if *name == dim {
-                columns.truncate(columns.len() - (*own_bits - bits.min(*own_bits)) as usize);
-                columns.extend((*own_bits..bits).map(|_| 0));
-                *own_bits = bits;
-            }
-        }
-        check_dims(&ins)?;
-        Ok(LinearLayout::from_parts(ins, self.outs.clone(), columns))
-    }
-
     /// Output `dim` with another size: coordinates are taken modulo the size.
     ///
     /// # Errors
@@ -168,15 +139,6 @@ impl LinearLayout {
         };
         let columns = self.columns.iter().map(cut).collect();
         Ok(LinearLayout::from_parts(self.ins.clone(), outs, columns))
-    }
-
-    /// Input `from` under the name `to`.
-    ///
-    /// # Errors
-    /// `from` is absent, or `to` is there already.
-    pub fn rename_in(&self, from: Dim, to: Dim) -> Result<LinearLayout, LayoutError> {
-        let ins = renamed(&self.ins, from, to)?;
-        Ok(LinearLayout { ins, ..self.clone() })
     }
 
     /// Output `from` under the name `to`.
@@ -210,12 +172,6 @@ impl LinearLayout {
         let columns = new_ins.iter().flat_map(|&(dim, _)| self.columns(dim));
         let columns = columns.map(|&c| repack(c, &self.outs, &new_outs, |_| 0)).collect();
         Ok(LinearLayout::from_parts(new_ins, new_outs, columns))
-    }
-
-    /// Whether no bit of `ins` moves any coordinate of `outs`. Absent dimensions move nothing.
-    pub fn sublayout_is_zero(&self, ins: &[Dim], outs: &[Dim]) -> bool {
-        let mask = outs.iter().fold(0, |mask, &out| mask | self.out_mask(out));
-        ins.iter().all(|&dim| self.columns(dim).iter().all(|column| column & mask == 0))
     }
 
     /// The bits of the flattened output that belong to `out`.

@@ -80,15 +80,7 @@ pub struct SharedPlan {
 /// # Errors
 /// The tiles or thread counts differ, the layouts span several blocks, `src` does not hold the whole tile,
 /// or shared memory cannot hold elements of this width.
-pub fn optimal_swizzle(src: &LinearLayout, dst: &LinearLayout, elem_bits: u32) -> Result<SharedPlan, LayoutError> {
-    optimal_swizzle_with(src, dst, elem_bits, &SwizzleOptions::default())
-}
-
-/// As [`optimal_swizzle`], within the limits of `options`.
-///
-/// # Errors
-/// As [`optimal_swizzle`]; also if the memory allowed is too small even for several passes.
-pub fn optimal_swizzle_with(
+pub fn optimal_swizzle(
     src: &LinearLayout,
     dst: &LinearLayout,
     elem_bits: u32,

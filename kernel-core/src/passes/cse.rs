@@ -129,7 +129,6 @@ pub(super) fn reads_constant_memory(func: &Func, id: OpId) -> bool {
         | ParamKind::ConstScalar(_)
         | ParamKind::ReportSlot
         | ParamKind::Length(_)
-        | ParamKind::Scratch
         | ParamKind::DescShape { .. }
         | ParamKind::DescStride { .. } => false,
     })

@@ -211,10 +211,6 @@ impl<'t> Parser<'t> {
                 self.lexer.next();
                 ParamKind::Length(types::parse_param(&mut self.lexer, &self.func)?)
             }
-            Token::Ident("scratch") => {
-                self.lexer.next();
-                ParamKind::Scratch
-            }
             _ => ParamKind::Scalar(types::parse_dt(&mut self.lexer, &self.func)?),
         };
         let facts = self.facts()?;

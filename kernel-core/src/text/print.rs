@@ -162,7 +162,6 @@ impl<'f> Printer<'f> {
                 self.out.push_str("length ");
                 types::print_param(&mut self.out, self.func, *of);
             }
-            ParamKind::Scratch => self.out.push_str("scratch"),
         }
         self.facts(&param.facts);
         self.span(param.span);

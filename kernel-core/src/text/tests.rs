@@ -63,16 +63,15 @@ const PLACED: &str = r#"kernel "r#type" "" unsafe placed {
   param %1 n: i32 {one}
   param %2 report: report_slot
   param %3 x_len: length x
-  param %4 scratch: scratch
   layout #0 = register [1] [2], lane [4] [8] [16] [32] [64], warp, block -> dim0 128
   layout #1 = register, lane [0, 1] [2, 0] -> dim1 4, dim0 2
   layout #2 = ->
-  %5: i32[128] #0 = arange {lo = 0, hi = 128}
-  %6: i32[128] #0 = convert_layout %5
-  %7: shared f16[2, 128] = shared_alloc
-  %8: barrier[4] = barrier_alloc {slots = 4, count = 1}
-  %9: token = async_commit
-  %10: token = async_wait %9 {pending = 0}
+  %4: i32[128] #0 = arange {lo = 0, hi = 128}
+  %5: i32[128] #0 = convert_layout %4
+  %6: shared f16[2, 128] = shared_alloc
+  %7: barrier[4] = barrier_alloc {slots = 4, count = 1}
+  %8: token = async_commit
+  %9: token = async_wait %8 {pending = 0}
   warp_groups {warps = [4, 4], registers = [40, 232]} {
     fence {kind = proxy_async}
     barrier

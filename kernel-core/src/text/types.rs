@@ -34,7 +34,6 @@ const RESERVED: &[&str] = &[
     "const",
     "report_slot",
     "length",
-    "scratch",
 ];
 
 /// Appends a dtype or the name of a dtype parameter.

@@ -115,11 +115,7 @@ impl Checker<'_, '_> {
                 }
                 self.ty(&Ty::tile(*dt, block.clone()), param.span, "parameter");
             }
-            ParamKind::Ptr { .. }
-            | ParamKind::Scalar(_)
-            | ParamKind::ConstScalar(_)
-            | ParamKind::ReportSlot
-            | ParamKind::Scratch => {}
+            ParamKind::Ptr { .. } | ParamKind::Scalar(_) | ParamKind::ConstScalar(_) | ParamKind::ReportSlot => {}
         }
     }
 

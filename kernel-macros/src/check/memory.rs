@@ -104,7 +104,6 @@ impl Checker<'_> {
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => Err(self.report(pointer.place, "this does not point into a buffer")),
         }

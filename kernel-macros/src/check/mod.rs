@@ -300,7 +300,6 @@ impl<'a> Checker<'a> {
             | ParamKind::Desc { .. }
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => VTy { elem: VElem::Ptr(id), shape: Vec::new() },
         };

@@ -35,7 +35,6 @@ impl Checker<'_> {
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => "a pointer".to_string(),
         }

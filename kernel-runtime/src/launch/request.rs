@@ -106,7 +106,6 @@ impl CompileRequest {
                 ParamKind::ConstScalar(_) => const_scalars.next().copied().map(ParamSpec::Const),
                 ParamKind::ReportSlot
                 | ParamKind::Length(_)
-                | ParamKind::Scratch
                 | ParamKind::DescShape { .. }
                 | ParamKind::DescStride { .. } => None,
             };

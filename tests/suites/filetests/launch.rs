@@ -12,8 +12,8 @@ use tilewright_tests::assembler::assemble;
 use tilewright_tests::case::{AnyBuffer, leak, pass_const, pass_dtype, pass_scalar};
 use tilewright_tests::data::{Data, show};
 
-use crate::cases::{Argument, Case, RunLine, bind, comparable};
 use crate::text;
+use tilewright_filetests::{Argument, Case, RunLine, bindings, comparable};
 
 /// A case as the runtime takes it.
 pub struct Launch {
@@ -37,7 +37,7 @@ impl Launch {
             Level::Generic => {
                 let arguments = case.stages().find(|words| words.first() == Some(&"bind"));
                 let arguments = arguments.ok_or("a generic kernel with a `; run:` line needs a stage `bind`")?;
-                bind::bindings(&func, &arguments[1..])?
+                bindings(&func, &arguments[1..])?
             }
             Level::Bound | Level::Placed => {
                 func.level = Level::Generic;

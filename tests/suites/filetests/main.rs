@@ -5,16 +5,13 @@
 //! the launches that were skipped are counted and said at the end. Every kernel of every file that is bound when its
 //! stages have run, whether it has such lines or not, goes through the code generator.
 
-#[allow(dead_code, reason = "expected texts are compared, and blessed, in `kernel-core`")]
-#[path = "../../../kernel-core/tests/runner/cases/mod.rs"]
-mod cases;
 mod launch;
 
-use cases::{Case, Failure, split_cases};
 use kernel_codegen::check::Checks;
 use kernel_codegen::{Options, compile};
 use kernel_core::ir::BoundFunc;
 use tilewright::Target;
+use tilewright_filetests::{Case, Failure, split_cases};
 use tilewright_tests::assembler::assemble;
 use tilewright_tests::devices::on_every_device;
 

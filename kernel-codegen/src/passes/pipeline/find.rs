@@ -66,7 +66,7 @@ impl Candidate {
     }
 
     /// Bytes of a slot.
-    pub(super) fn slot_bytes(&self, _func: &Func) -> u32 {
+    pub(super) fn slot_bytes(&self) -> u32 {
         self.bytes().next_multiple_of(SWIZZLE_ALIGNMENT)
     }
 }
@@ -273,7 +273,6 @@ impl Search<'_> {
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => return Err("it reads no buffer"),
         };

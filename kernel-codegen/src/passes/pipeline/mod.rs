@@ -197,7 +197,7 @@ enum Fit {
 
 /// How many stages fit the shared memory beside what the rest of the kernel allocates.
 fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wanted, asked): (u32, bool)) -> Fit {
-    let per_stage: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes(func)).sum();
+    let per_stage: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes()).sum();
     if per_stage == 0 {
         return Fit::All;
     }
@@ -265,7 +265,7 @@ fn why_not(found: &Found, stages: u32) -> String {
 
 fn describe(func: &Func, found: &Found, stages: u32, in_flight: bool) -> String {
     let names: Vec<String> = found.candidates.iter().map(|candidate| candidate.describe(func)).collect();
-    let bytes: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes(func)).sum();
+    let bytes: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes()).sum();
     let mut what = format!("pipelined with {stages} stages of {bytes} bytes: {}", names.join(", "));
     if in_flight {
         what.push_str("; products stay in flight");

@@ -13,8 +13,6 @@ pub enum AbiParam {
     Length(ParamId),
     /// The address (u64) of the launch's report record, as the GPU sees it.
     ReportSlot,
-    /// The address (u64) of scratch memory.
-    Scratch,
     /// A tensor as the hardware's tensor copies read it: 128 bytes, aligned to 64.
     TensorMap(TensorMap),
     /// The elements of a tensor along a dimension (i64), the outermost being 0.

@@ -188,7 +188,6 @@ fn may_wait(func: &Func, id: OpId) -> bool {
             | ParamKind::ConstScalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => false,
         },

@@ -98,7 +98,7 @@ impl<'f> Compiler<'f> {
                 ParamKind::Length(of) => ParamPlan::Length { reg, of: *of },
                 ParamKind::DescShape { of, axis } => ParamPlan::Extent { reg, of: *of, axis: *axis, stride: false },
                 ParamKind::DescStride { of, axis } => ParamPlan::Extent { reg, of: *of, axis: *axis, stride: true },
-                ParamKind::ReportSlot | ParamKind::Scratch => ParamPlan::Null { reg },
+                ParamKind::ReportSlot => ParamPlan::Null { reg },
             });
         }
         Ok(plans)

@@ -2,10 +2,10 @@
 
 use super::simulate::{run, run_shuffle, tile};
 use super::{Random, SHAPES, layouts_of, random_bijection};
+use crate::layout::conversion::shuffle_plan;
 use crate::layout::swizzle::SyncScope;
 use crate::layout::{
     Blocked, Conversion, Dim, LayoutError, LinearLayout, ShuffleKind, conversion_map, convert, mma_v2_accumulator,
-    moved_dims, shuffle_plan, stays_in_warp,
 };
 
 /// Converts, executes, and compares every register of every thread.
@@ -71,7 +71,6 @@ fn any_linear_exchange_inside_a_warp_can_be_shuffled() {
 fn equal_layouts_need_nothing() {
     let layout = mma_v2_accumulator(&[64, 32], [4, 1]).unwrap();
     assert_eq!(convert(&layout, &layout, 32), Ok(Conversion::NoOp));
-    assert_eq!(moved_dims(&layout, &layout), Ok(vec![]));
     // Copies do not count as movement.
     let small = Blocked::coalesced(&[16], &[0], 1, 8).layout(&[16]).unwrap();
     assert_eq!(convert(&small, &small, 32), Ok(Conversion::NoOp));
@@ -90,7 +89,6 @@ fn registers_are_renamed_where_threads_keep_their_elements() {
     )
     .unwrap();
     assert!(matches!(check(&layout, &turned, 16), Conversion::RegisterPermute(_)));
-    assert_eq!(moved_dims(&layout, &turned), Ok(vec![Dim::Register]));
     // A broadcast along rows: the column vector of a slice, as the tile's layout wants it.
     let column = layout.slice(1).unwrap();
     let wanted = layout.drop_out(Dim::Axis(1)).unwrap();
@@ -111,7 +109,6 @@ fn one_transposition_is_butterflies_for_half_of_the_registers() {
     assert_eq!((plan.pre.len(), plan.post.len(), plan.shuffles()), (1, 1, 2));
     let kinds: Vec<_> = plan.exchanges.iter().map(|exchange| plan.kind(exchange)).collect();
     assert!(kinds.contains(&ShuffleKind::Butterfly(4)) && kinds.contains(&ShuffleKind::None));
-    assert_eq!(moved_dims(&src, &dst), Ok(vec![Dim::Register, Dim::Lane]));
     // Lanes permuted among themselves: one indexed shuffle per register, no select.
     let dst = layout(vec![1, 2], vec![8, 4, 64, 16, 32]);
     let Conversion::Shuffle(plan) = check(&src, &dst, 32) else { panic!("shuffles expected") };
@@ -129,8 +126,6 @@ fn movement_between_warps_goes_through_shared_memory() {
     let columns = Blocked::coalesced(&[64, 64], &[0, 1], 4, 4).layout(&[64, 64]).unwrap();
     let Conversion::SharedMemory(plan) = check(&rows, &columns, 32) else { panic!("shared memory expected") };
     assert_eq!((plan.scope, plan.reps), (SyncScope::Block, 1));
-    assert_eq!(moved_dims(&rows, &columns), Ok(vec![Dim::Register, Dim::Lane, Dim::Warp]));
-    assert_eq!(stays_in_warp(&rows, &columns), Ok(false));
 }
 
 #[test]

@@ -104,7 +104,7 @@ pub(super) fn layouts_of(shape: &[u32], warps: u32, random: &mut Random) -> Vec<
         let turned = Blocked::coalesced(&[columns, rows], &[1, 0], 4, warps).layout(&[columns, rows]).unwrap();
         layouts.push(turned.permute(&[1, 0]).unwrap());
     }
-    layouts.push(LinearLayout::replicated(shape, warps).unwrap());
+    layouts.push(replicated(shape, warps));
     for _ in 0..6 {
         layouts.push(random_dealt(random, shape, warps));
     }
@@ -113,3 +113,15 @@ pub(super) fn layouts_of(shape: &[u32], warps: u32, random: &mut Random) -> Vec<
 
 /// The tiles and warp counts that conversions are tested on.
 pub(super) const SHAPES: [&[u32]; 7] = [&[32], &[128], &[1024], &[16, 16], &[64, 32], &[32, 128], &[8, 4, 16]];
+
+/// The layout of a scalar or a constant tile: every thread holds everything in its registers.
+fn replicated(shape: &[u32], num_warps: u32) -> LinearLayout {
+    let rank = shape.len();
+    let basis = |axis: usize, bit: u32| (0..rank).map(|other| if other == axis { 1 << bit } else { 0 }).collect();
+    let along = |axis: usize| (0..shape[axis].ilog2()).map(move |bit| basis(axis, bit));
+    let registers: Vec<Vec<u32>> = (0..rank).rev().flat_map(along).collect();
+    let silent = |size: u32| vec![vec![0; rank]; size.ilog2() as usize];
+    let ins = [(Dim::Register, registers), (Dim::Lane, silent(32)), (Dim::Warp, silent(num_warps))];
+    let outs: Vec<(Dim, u32)> = (0u8..).map(Dim::Axis).zip(shape.iter().copied()).collect();
+    LinearLayout::from_bases(&ins, &outs).unwrap()
+}

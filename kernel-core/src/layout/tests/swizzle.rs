@@ -3,10 +3,14 @@
 use super::simulate::{run_shared, tile};
 use super::{Random, SHAPES, layouts_of};
 use crate::layout::{
-    Blocked, Dim, LayoutError, LinearLayout, MmaVersion, Operand, SwizzleOptions, SwizzleWidth, dot_operand,
-    mma_v2_accumulator, nvmma_shared, optimal_swizzle, optimal_swizzle_with, shared_access, swizzled_shared,
-    wgmma_accumulator,
+    Blocked, Dim, LayoutError, LinearLayout, MmaVersion, Operand, SharedPlan, SwizzleOptions, SwizzleWidth,
+    dot_operand, mma_v2_accumulator, nvmma_shared, optimal_swizzle, shared_access, swizzled_shared, wgmma_accumulator,
 };
+
+/// The plan that may take as much memory as it likes.
+fn swizzle(src: &LinearLayout, dst: &LinearLayout, elem_bits: u32) -> Result<SharedPlan, LayoutError> {
+    optimal_swizzle(src, dst, elem_bits, &SwizzleOptions::default())
+}
 
 fn blocked(shape: &[u32], order: &[u8], per_thread: u32, warps: u32) -> LinearLayout {
     Blocked::coalesced(shape, order, per_thread, warps).layout(shape).unwrap()
@@ -20,7 +24,7 @@ fn every_plan_moves_every_element_with_the_conflicts_it_claims() {
             let layouts = layouts_of(shape, warps, &mut random);
             for (index, src) in layouts.iter().enumerate() {
                 for dst in layouts[index % 5..].iter().step_by(5) {
-                    let plan = optimal_swizzle(src, dst, elem_bits).unwrap();
+                    let plan = swizzle(src, dst, elem_bits).unwrap();
                     assert_eq!(run_shared(&plan, &tile(src)), tile(dst), "{src} to {dst}");
                 }
             }
@@ -34,7 +38,7 @@ fn transposition_is_free_of_conflicts_and_wide() {
         let wide = 128 / elem_bits;
         let rows = blocked(&[64, 64], &[1, 0], wide, 4);
         let columns = blocked(&[64, 64], &[0, 1], wide, 4);
-        let plan = optimal_swizzle(&rows, &columns, elem_bits).unwrap();
+        let plan = swizzle(&rows, &columns, elem_bits).unwrap();
         assert_eq!((plan.store.conflicts, plan.load.conflicts), (0, 0), "{elem_bits} bits");
         assert!(plan.store.width.max(plan.load.width) * elem_bits >= 64, "{elem_bits} bits");
     }
@@ -48,7 +52,7 @@ fn accumulators_go_out_in_full_rows_without_conflicts() {
     ] {
         for elem_bits in [16, 32] {
             let rows = blocked(&shape, &[1, 0], 128 / elem_bits, 4);
-            let plan = optimal_swizzle(&accumulator, &rows, elem_bits).unwrap();
+            let plan = swizzle(&accumulator, &rows, elem_bits).unwrap();
             assert_eq!((plan.store.conflicts, plan.load.conflicts), (0, 0), "{elem_bits} bits");
             // No more wavefronts than the data has: 32 words each.
             let words = shape[0] * shape[1] * elem_bits / 32 / 4;
@@ -61,7 +65,7 @@ fn accumulators_go_out_in_full_rows_without_conflicts() {
 fn copies_are_stored_once_per_thread() {
     let row = blocked(&[64, 64], &[1, 0], 4, 4).slice(0).unwrap();
     let column = blocked(&[64, 64], &[1, 0], 4, 4).slice(1).unwrap();
-    let plan = optimal_swizzle(&row, &column, 32).unwrap();
+    let plan = swizzle(&row, &column, 32).unwrap();
     assert_eq!(plan.bytes, 64 * 4);
     assert_eq!(plan.store.redundant_warps, 0b11);
     assert_ne!(plan.store.redundant_lanes, 0);
@@ -72,17 +76,17 @@ fn copies_are_stored_once_per_thread() {
 fn little_memory_means_several_passes() {
     let rows = blocked(&[128, 128], &[1, 0], 4, 4);
     let columns = wgmma_accumulator(&[128, 128], 128, [4, 1]).unwrap();
-    let whole = optimal_swizzle(&rows, &columns, 32).unwrap();
+    let whole = swizzle(&rows, &columns, 32).unwrap();
     assert_eq!((whole.bytes, whole.reps), (65536, 1));
     for (max, reps) in [(65536, 1), (40000, 2), (16384, 4)] {
         let options = SwizzleOptions { max_bytes: Some(max) };
-        let plan = optimal_swizzle_with(&rows, &columns, 32, &options).unwrap();
+        let plan = optimal_swizzle(&rows, &columns, 32, &options).unwrap();
         assert_eq!((plan.bytes, plan.reps), (65536 / reps, reps));
         assert_eq!(run_shared(&plan, &tile(&rows)), tile(&columns));
         assert_eq!(plan.layout.in_size(Dim::Reps), reps);
     }
     let options = SwizzleOptions { max_bytes: Some(256) };
-    let error = optimal_swizzle_with(&rows, &columns, 32, &options).unwrap_err();
+    let error = optimal_swizzle(&rows, &columns, 32, &options).unwrap_err();
     assert!(matches!(error, LayoutError::ScratchTooSmall { needed, allowed: 256 } if needed > 256));
 }
 
@@ -122,8 +126,8 @@ fn constants_fold_into_immediates_where_bits_are_disjoint() {
 #[test]
 fn wide_elements_and_wrong_widths() {
     let (rows, columns) = (blocked(&[32, 32], &[1, 0], 1, 2), blocked(&[32, 32], &[0, 1], 1, 2));
-    let plan = optimal_swizzle(&rows, &columns, 128).unwrap();
+    let plan = swizzle(&rows, &columns, 128).unwrap();
     assert_eq!(plan.store.width, 1);
     assert_eq!(run_shared(&plan, &tile(&rows)), tile(&columns));
-    assert!(matches!(optimal_swizzle(&rows, &columns, 4), Err(LayoutError::BadParameters { .. })));
+    assert!(matches!(swizzle(&rows, &columns, 4), Err(LayoutError::BadParameters { .. })));
 }

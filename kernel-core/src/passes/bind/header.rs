@@ -80,7 +80,6 @@ impl Binder<'_> {
             ParamKind::ConstScalar(dt) => ParamKind::ConstScalar(self.dtype(*dt).into()),
             ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => param.kind.clone(),
         };
@@ -109,7 +108,6 @@ impl Binder<'_> {
             | ParamKind::Scalar(_)
             | ParamKind::ReportSlot
             | ParamKind::Length(_)
-            | ParamKind::Scratch
             | ParamKind::DescShape { .. }
             | ParamKind::DescStride { .. } => Some(value),
         };

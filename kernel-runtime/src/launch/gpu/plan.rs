@@ -59,7 +59,7 @@ impl Source {
             AbiParam::Buffer(id) | AbiParam::Scalar(id, _) => word(id.index(), 0),
             AbiParam::Length(id) => word(id.index(), 1),
             AbiParam::ReportSlot => Some(Source { arg: Source::REPORT_SLOT, word: 0 }),
-            AbiParam::Shape(..) | AbiParam::Stride(..) | AbiParam::Scratch | AbiParam::TensorMap(_) => None,
+            AbiParam::Shape(..) | AbiParam::Stride(..) | AbiParam::TensorMap(_) => None,
         }
     }
 }

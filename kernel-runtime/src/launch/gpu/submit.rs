@@ -260,7 +260,7 @@ pub(super) fn value_of<'l>(param: &AbiParam, args: &'l [Arg<'_>], report_slot: &
         AbiParam::ReportSlot => Some(report_slot),
         AbiParam::Shape(id, axis) => arg(id)?.as_tensor()?.shape().get(usize::from(*axis)),
         AbiParam::Stride(id, axis) => arg(id)?.as_tensor()?.strides().get(usize::from(*axis)),
-        AbiParam::Scratch | AbiParam::TensorMap(_) => None,
+        AbiParam::TensorMap(_) => None,
     }
 }
 

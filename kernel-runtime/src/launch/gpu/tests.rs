@@ -133,7 +133,7 @@ fn arguments_are_passed_in_the_order_of_the_code() -> Result<()> {
             AbiParam::Length(id) if id.index() == 0 => 100,
             AbiParam::Length(_) => 70,
             AbiParam::ReportSlot => 0xabc0,
-            AbiParam::Scratch | AbiParam::TensorMap(_) | AbiParam::Shape(..) | AbiParam::Stride(..) => 0,
+            AbiParam::TensorMap(_) | AbiParam::Shape(..) | AbiParam::Stride(..) => 0,
         })
         .collect();
     assert_eq!(values, expected);

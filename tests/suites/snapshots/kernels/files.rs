@@ -6,12 +6,9 @@ use kernel_codegen::check::Checks;
 use kernel_codegen::{Options, compile};
 use kernel_core::ir::BoundFunc;
 use tilewright::{Error, Target};
+use tilewright_filetests::split_cases;
 
 use super::Collector;
-
-#[allow(dead_code, unused_imports, reason = "only the kernels are used, not what they compute")]
-#[path = "../../../../kernel-core/tests/runner/cases/mod.rs"]
-mod cases;
 
 /// Name and text of every `.tile` file test of `kernel-core`, in order.
 static FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/tile_files.rs"));
@@ -24,7 +21,7 @@ static KERNELS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/kernel_fil
 pub(super) fn filetests(to: &mut Collector<'_>) {
     for (file, text) in FILES {
         let mut numbers = BTreeMap::new();
-        for case in cases::split_cases(text).iter().filter(|case| case.errors.is_empty()) {
+        for case in split_cases(text).iter().filter(|case| case.errors.is_empty()) {
             let func = case.run_stages().unwrap_or_else(|_| panic!("{file}:{}: a stage fails", case.line));
             let Ok(bound) = BoundFunc::new(func) else { continue };
             // Cases may give their kernels one name.

@@ -7,10 +7,13 @@ use kernel_core::ir::{BoundFunc, DType, Func};
 use kernel_core::num::{F8E4M3, F8E5M2};
 use kernel_core::passes::{PASSES, PassOptions, optimise};
 
-use super::cases::{Argument, RunLine, comparable};
+use crate::line::{Argument, RunLine, comparable};
 
-/// Runs one line, in all variants.
-pub fn check(func: &Func, line: &str) -> Result<(), String> {
+/// Runs a kernel as a line says, in all variants.
+///
+/// # Errors
+/// What differs from what the line expects, or is wrong with the line.
+pub fn interpret(func: &Func, line: &str) -> Result<(), String> {
     let run = RunLine::parse(line)?;
     check_one(&run, func).map_err(|e| format!("run: {line}\n{e}"))?;
     for pass in PASSES {

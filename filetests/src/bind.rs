@@ -2,18 +2,22 @@
 //! (`BLOCK=64`, `FLAG=true`), `Const` parameters (`eps=1e-5`), and parameters whose argument is known to be 1
 //! (`stride=one`) or divisible by a number (`x=div16`).
 
-use super::Failure;
 use kernel_core::ir::{DType, Facts, Func, Generic, Literal, Param, ParamKind};
 use kernel_core::passes::{Bindings, bind};
 
+use crate::stage::Failure;
+
 /// The stage.
-pub fn run(func: Func, arguments: &[&str]) -> Result<Func, Failure> {
+pub(crate) fn run(func: Func, arguments: &[&str]) -> Result<Func, Failure> {
     let generic = Generic::new(func).map_err(|_| Failure::Test("`bind` takes a generic kernel".to_string()))?;
     let bindings = bindings(generic.func(), arguments).map_err(Failure::Test)?;
     bind(&generic, &bindings).map(|bound| bound.into_func()).map_err(Failure::Kernel)
 }
 
 /// What the arguments of `bind` say about the parameters of a generic kernel.
+///
+/// # Errors
+/// If one is missing or has no such value.
 pub fn bindings(func: &Func, arguments: &[&str]) -> Result<Bindings, String> {
     let value = |name: &str| {
         let found = arguments.iter().filter_map(|a| a.split_once('=')).find(|(n, _)| *n == name);

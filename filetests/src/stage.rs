@@ -1,21 +1,11 @@
-//! What a `.tile` file says: its cases, the stages of their commands, the launches of their `; run:` lines.
-//!
-//! No files are read here and nothing runs, so that the tests of other crates read the same cases.
-
-pub mod bind;
-mod case;
-mod line;
-mod optimise;
-mod pass;
-pub mod roundtrip;
-mod verify;
-
-pub use case::{Case, split_cases};
-pub use line::{Argument, RunLine, comparable};
+//! The stages of a case's command.
 
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::Func;
 use kernel_core::text::parse_located;
+
+use crate::case::Case;
+use crate::{bind, optimise, pass, roundtrip, verify};
 
 /// What a stage makes of a kernel.
 type Stage = fn(Func, &[&str]) -> Result<Func, Failure>;
@@ -41,6 +31,9 @@ fn stage(name: &str) -> Option<Stage> {
 
 impl Case<'_> {
     /// The kernel as it stands in the file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or printing and parsing does not give it again.
     pub fn source(&self) -> Result<Func, Failure> {
         let func = parse_located(&self.padded())
             .map_err(|e| Failure::Kernel(vec![Diagnostic::new(e.message, "", e.line, e.column)]))?;
@@ -54,6 +47,9 @@ impl Case<'_> {
     }
 
     /// What the stages make of the kernel.
+    ///
+    /// # Errors
+    /// As the stages, or if there is none of a name.
     pub fn run_stages(&self) -> Result<Func, Failure> {
         let mut func = self.source()?;
         for words in self.stages() {

@@ -1,17 +1,18 @@
 //! `roundtrip`: print, parse, print is the identity. Done for every kernel of every case anyway.
 
-use super::Failure;
 use kernel_core::ir::Func;
 use kernel_core::text::{parse, print};
 
+use crate::stage::Failure;
+
 /// The stage.
-pub fn run(func: Func, _arguments: &[&str]) -> Result<Func, Failure> {
+pub(crate) fn run(func: Func, _arguments: &[&str]) -> Result<Func, Failure> {
     check(&func).map_err(Failure::Test)?;
     Ok(func)
 }
 
 /// Prints, parses and prints.
-pub fn check(func: &Func) -> Result<(), String> {
+pub(crate) fn check(func: &Func) -> Result<(), String> {
     let text = print(func);
     let again = parse(&text).map_err(|e| format!("what was printed cannot be parsed: {e}\n{text}"))?;
     let second = print(&again);

@@ -1,15 +1,16 @@
-//! `; run: x=[1, 2, 3] out=[0; 3] n=3 grid=2,1,1 => out=[2, 4, 6]`: arguments of a launch, and what must come of it.
-//!
-//! Buffers are lists, `[VALUE; LENGTH]` or ranges `[0..8]`; scalars are numbers; the grid is one program unless given.
-//! A descriptor's parameter `a` is a list too, with `a.shape=3,5`, `a.strides=8,1` (row-major unless given) and
-//! `a.pad=nan` (zero unless given). Behind the arrow, `NAME=LIST` is what a buffer holds afterwards (floats bit for bit, a NaN is any NaN), and
-//! `fault TEXT` that the launch reports a fault that says so.
+//! Arguments of launches, and what must come of them.
 
 use kernel_core::interp::HostTensor;
 use kernel_core::ir::{DType, Dt, Func, Literal, Param, ParamKind};
 use kernel_core::num::{from_bits, normalise, to_bits};
 
-/// A parsed `; run:` line.
+/// A line `; run: x=[1, 2, 3] out=[0; 3] n=3 grid=2,1,1 => out=[2, 4, 6]`, parsed: arguments of a launch, and what must
+/// come of it.
+///
+/// Buffers are lists, `[VALUE; LENGTH]` or ranges `[0..8]`; scalars are numbers; the grid is one program unless given.
+/// A descriptor's parameter `a` is a list too, with `a.shape=3,5`, `a.strides=8,1` (row-major unless given) and
+/// `a.pad=nan` (zero unless given). Behind the arrow, `NAME=LIST` is what a buffer holds afterwards (floats bit for bit,
+/// a NaN is any NaN), and `fault TEXT` that the launch reports a fault that says so.
 pub struct RunLine<'l> {
     arguments: Vec<(&'l str, &'l str)>,
     expected: Vec<(&'l str, &'l str)>,
@@ -39,6 +40,9 @@ pub enum Argument {
 
 impl<'l> RunLine<'l> {
     /// Reads what stands behind `; run:`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn parse(line: &'l str) -> Result<RunLine<'l>, String> {
         let (arguments, rest) = line.split_once("=>").ok_or("a `; run:` line needs `=>`")?;
         let (expected, fault) = match rest.split_once("fault ") {
@@ -54,6 +58,9 @@ impl<'l> RunLine<'l> {
     }
 
     /// The arguments of a bound kernel, in the order of its parameters.
+    ///
+    /// # Errors
+    /// If one is missing or has no such value, or the kernel has no buffer of which the line expects something.
     pub fn arguments(&self, func: &Func) -> Result<Vec<Argument>, String> {
         if let Some((name, _)) = self.expected.iter().find(|(name, _)| !func.params.iter().any(|p| p.name == *name)) {
             return Err(format!("no buffer `{name}`"));
@@ -76,7 +83,6 @@ impl<'l> RunLine<'l> {
                 ParamKind::ConstScalar(_)
                 | ParamKind::ReportSlot
                 | ParamKind::Length(_)
-                | ParamKind::Scratch
                 | ParamKind::DescShape { .. }
                 | ParamKind::DescStride { .. } => {}
             }
@@ -101,6 +107,9 @@ impl<'l> RunLine<'l> {
     }
 
     /// Programs along each axis.
+    ///
+    /// # Errors
+    /// If there is no such grid.
     pub fn grid(&self) -> Result<[u32; 3], String> {
         let mut grid = [1; 3];
         if let Ok(text) = self.argument("grid") {

@@ -1,10 +1,11 @@
 //! Compares what came out with what a case expects.
 
-use super::cases::Case;
 use kernel_core::diag::Diagnostic;
 
+use crate::case::Case;
+
 /// Whether the output has the lines of `; check:` in order, and none of `; check-not:`.
-pub fn lines(case: &Case<'_>, output: &str) -> Result<(), String> {
+pub(crate) fn lines(case: &Case<'_>, output: &str) -> Result<(), String> {
     let mut rest = output.lines();
     for &(wanted, text) in &case.checks {
         if !wanted {
@@ -19,7 +20,7 @@ pub fn lines(case: &Case<'_>, output: &str) -> Result<(), String> {
 }
 
 /// Whether the errors are the ones that the case names, each at its line.
-pub fn errors(case: &Case<'_>, errors: &[Diagnostic]) -> Result<(), String> {
+pub(crate) fn errors(case: &Case<'_>, errors: &[Diagnostic]) -> Result<(), String> {
     let mut expected = case.errors.clone();
     let mut surplus = Vec::new();
     for error in errors {
