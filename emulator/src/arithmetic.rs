@@ -191,6 +191,67 @@ fn int_binary(name: &str, ty: &str, a: u64, b: u64) -> Option<u64> {
     })
 }
 
+/// Another type's nearest value.
+fn converted(modifiers: &[&str], ty: &str, a: &[u64]) -> u64 {
+    let has = |name: &str| modifiers.contains(&name);
+    if has("tf32") {
+        // Ties away from zero, which is half a unit added to the magnitude; what overflows becomes infinite.
+        return u64::from((a[0] as u32).wrapping_add(0x1000) & 0xffff_e000);
+    }
+    if ty == "e4m3x2" || ty == "e5m2x2" {
+        let number = |byte: u64| match ty {
+            "e4m3x2" => F8E4M3::from_bits(byte as u8).to_f64(),
+            _ => F8E5M2::from_bits(byte as u8).to_f64(),
+        };
+        return from_float(number(a[0]), "f16") | from_float(number(a[0] >> 8), "f16") << 16;
+    }
+    if has("e4m3x2") || has("e5m2x2") {
+        let byte = |value: u64| match has("e4m3x2") {
+            true => u64::from(F8E4M3::from_f32(f32::from_bits(value as u32)).to_bits()),
+            false => u64::from(F8E5M2::from_f32(f32::from_bits(value as u32)).to_bits()),
+        };
+        return byte(a[0]) << 8 | byte(a[1]);
+    }
+    if let Some(half) = ["f16", "bf16"].into_iter().find(|half| has(&format!("{half}x2"))) {
+        return from_float(float(a[0], "f32"), half) << 16 | from_float(float(a[1], "f32"), half);
+    }
+    let to = modifiers[modifiers.len() - 2];
+    let narrow = mask(convert(modifiers, a[0]), to);
+    // A result narrower than its register is extended.
+    if to.starts_with('s') { signed(narrow, to) as u64 } else { narrow }
+}
+
+/// Instructions that take words apart and put them together.
+fn bit_fields(name: &str, modifiers: &[&str], ty: &str, a: &[u64]) -> u64 {
+    match name {
+        "bfe" => {
+            let (start, len) = (a[1] as u32 & 255, a[2] as u32 & 255);
+            let field = (mask(a[0], ty) >> start.min(63)) & ((1u64 << len.min(63)) - 1);
+            if ty.starts_with('s') && len > 0 { ((field << (64 - len)) as i64 >> (64 - len)) as u64 } else { field }
+        }
+        "bfi" => {
+            let (start, len) = (a[2] as u32 & 255, a[3] as u32 & 255);
+            let field = ((1u64 << len.min(63)) - 1) << start;
+            (a[1] & !field) | ((a[0] << start) & field)
+        }
+        "prmt" => {
+            let bytes = (a[0] & 0xffff_ffff) | a[1] << 32;
+            (0..4).fold(0, |word, i| {
+                let selector = a[2] >> (4 * i) & 0xf;
+                let byte = bytes >> (8 * (selector & 7)) & 0xff;
+                let byte = if selector & 8 != 0 { if byte & 0x80 != 0 { 0xff } else { 0 } } else { byte };
+                word | byte << (8 * i)
+            })
+        }
+        // A funnel shift.
+        _ => {
+            let wide = (a[0] & 0xffff_ffff) | a[1] << 32;
+            let count = if modifiers.contains(&"wrap") { a[2] & 31 } else { (a[2] & 0xffff_ffff).min(32) };
+            if modifiers.contains(&"l") { (wide << count) >> 32 } else { wide >> count }
+        }
+    }
+}
+
 /// The result of an instruction whose operands are `a`; `None` if it is not one that computes.
 pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
     let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
@@ -224,30 +285,7 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         "neg" => (a[0] as i64).wrapping_neg() as u64,
         "abs" if is_float(ty) => a[0] & !(1 << (bits(ty) - 1)),
         "abs" => signed(a[0], ty).unsigned_abs(),
-        // Ties away from zero, which is half a unit added to the magnitude; what overflows becomes infinite.
-        "cvt" if has("tf32") => u64::from((a[0] as u32).wrapping_add(0x1000) & 0xffff_e000),
-        "cvt" if ty == "e4m3x2" || ty == "e5m2x2" => {
-            let number = |byte: u64| match ty {
-                "e4m3x2" => F8E4M3::from_bits(byte as u8).to_f64(),
-                _ => F8E5M2::from_bits(byte as u8).to_f64(),
-            };
-            from_float(number(a[0]), "f16") | from_float(number(a[0] >> 8), "f16") << 16
-        }
-        "cvt" if has("e4m3x2") || has("e5m2x2") => {
-            let byte = |value: u64| match has("e4m3x2") {
-                true => u64::from(F8E4M3::from_f32(f32::from_bits(value as u32)).to_bits()),
-                false => u64::from(F8E5M2::from_f32(f32::from_bits(value as u32)).to_bits()),
-            };
-            byte(a[0]) << 8 | byte(a[1])
-        }
-        "cvt" if has("f16x2") => from_float(float(a[0], "f32"), "f16") << 16 | from_float(float(a[1], "f32"), "f16"),
-        "cvt" if has("bf16x2") => from_float(float(a[0], "f32"), "bf16") << 16 | from_float(float(a[1], "f32"), "bf16"),
-        "cvt" => {
-            let to = modifiers[modifiers.len() - 2];
-            let narrow = mask(convert(&modifiers, a[0]), to);
-            // A result narrower than its register is extended.
-            if to.starts_with('s') { signed(narrow, to) as u64 } else { narrow }
-        }
+        "cvt" => converted(&modifiers, ty, a),
         "fma" => fma(ty, a[0], a[1], a[2]),
         "ex2" => from_float(float(a[0], ty).exp2(), ty),
         "rcp" if has("ftz") => from_float(flushed(1.0 / flushed(float(a[0], ty))), ty),
@@ -265,30 +303,7 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         }
         "mad" if has("wide") => (mask(a[0], ty) * mask(a[1], ty)).wrapping_add(a[2]),
         "mad" => a[0].wrapping_mul(a[1]).wrapping_add(a[2]),
-        "bfe" => {
-            let (start, len) = (a[1] as u32 & 255, a[2] as u32 & 255);
-            let field = (mask(a[0], ty) >> start.min(63)) & ((1u64 << len.min(63)) - 1);
-            if ty.starts_with('s') && len > 0 { ((field << (64 - len)) as i64 >> (64 - len)) as u64 } else { field }
-        }
-        "bfi" => {
-            let (start, len) = (a[2] as u32 & 255, a[3] as u32 & 255);
-            let field = ((1u64 << len.min(63)) - 1) << start;
-            (a[1] & !field) | ((a[0] << start) & field)
-        }
-        "prmt" => {
-            let bytes = (a[0] & 0xffff_ffff) | a[1] << 32;
-            (0..4).fold(0, |word, i| {
-                let selector = a[2] >> (4 * i) & 0xf;
-                let byte = bytes >> (8 * (selector & 7)) & 0xff;
-                let byte = if selector & 8 != 0 { if byte & 0x80 != 0 { 0xff } else { 0 } } else { byte };
-                word | byte << (8 * i)
-            })
-        }
-        "shf" => {
-            let wide = (a[0] & 0xffff_ffff) | a[1] << 32;
-            let count = if has("wrap") { a[2] & 31 } else { (a[2] & 0xffff_ffff).min(32) };
-            if has("l") { (wide << count) >> 32 } else { wide >> count }
-        }
+        "bfe" | "bfi" | "prmt" | "shf" => bit_fields(name, &modifiers, ty, a),
         "add" | "sub" | "mul" | "div" | "min" | "max" | "copysign" if is_float(ty) => {
             float_binary(name, ty, has("NaN"), a[0], a[1])?
         }

@@ -5,7 +5,7 @@
 use kernel_core::ir::{DType, Facts, Func, Generic, Literal, Param, ParamKind};
 use kernel_core::passes::{Bindings, bind};
 
-use crate::stage::Failure;
+use crate::failure::Failure;
 
 /// The stage.
 pub(crate) fn run(func: Func, arguments: &[&str]) -> Result<Func, Failure> {

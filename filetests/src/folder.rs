@@ -6,7 +6,7 @@ use kernel_core::ir::Func;
 use kernel_core::text::print_without_spans;
 
 use crate::case::{Case, split_cases};
-use crate::stage::Failure;
+use crate::failure::Failure;
 use crate::{check, roundtrip};
 
 /// The `.tile` files of a folder, in the order of their names.

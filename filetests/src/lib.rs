@@ -30,6 +30,7 @@
 mod bind;
 mod case;
 mod check;
+mod failure;
 mod folder;
 mod line;
 mod optimise;
@@ -41,7 +42,7 @@ mod verify;
 
 pub use bind::bindings;
 pub use case::{Case, split_cases};
+pub use failure::Failure;
 pub use folder::{files, run_folder};
 pub use line::{Argument, RunLine, comparable};
 pub use run::interpret;
-pub use stage::Failure;

@@ -3,7 +3,7 @@
 use kernel_core::ir::{BoundFunc, Func};
 use kernel_core::passes::{PassOptions, optimise};
 
-use crate::stage::Failure;
+use crate::failure::Failure;
 
 /// The stage.
 pub(crate) fn run(func: Func, arguments: &[&str]) -> Result<Func, Failure> {

@@ -3,7 +3,7 @@
 use kernel_core::ir::Func;
 use kernel_core::text::{parse, print};
 
-use crate::stage::Failure;
+use crate::failure::Failure;
 
 /// The stage.
 pub(crate) fn run(func: Func, _arguments: &[&str]) -> Result<Func, Failure> {

@@ -5,18 +5,11 @@ use kernel_core::ir::Func;
 use kernel_core::text::parse_located;
 
 use crate::case::Case;
+use crate::failure::Failure;
 use crate::{bind, optimise, pass, roundtrip, verify};
 
 /// What a stage makes of a kernel.
 type Stage = fn(Func, &[&str]) -> Result<Func, Failure>;
-
-/// Why a stage made nothing.
-pub enum Failure {
-    /// The kernel is wrong: what `; error:` lines expect.
-    Kernel(Vec<Diagnostic>),
-    /// The test is wrong.
-    Test(String),
-}
 
 fn stage(name: &str) -> Option<Stage> {
     match name {

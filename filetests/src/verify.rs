@@ -2,7 +2,7 @@
 
 use kernel_core::ir::Func;
 
-use crate::stage::Failure;
+use crate::failure::Failure;
 
 /// The stage.
 pub(crate) fn run(func: Func, _arguments: &[&str]) -> Result<Func, Failure> {

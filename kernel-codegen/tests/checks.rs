@@ -361,7 +361,7 @@ fn offsets_that_wrap_in_a_loop_are_not_trusted_even_where_they_stay_inside() {
     let half = 1i128 << 31;
     let launch = |ahead: i64, n: i128, k: i128, len: u64| {
         let (_, plan) = prepare(&scaled(ahead), Checks::AtLaunch);
-        assert!(plan.exact);
+        assert!(plan.no_wrap);
         plan.conditions.hold(&LaunchEnv { scalars: &[None, Some(n), Some(k)], lengths: &[len, 0, 0], grid: [1, 1, 1] })
     };
     // The counter is below 64, as far as intervals tell, and its lanes go up to 15 more.
@@ -371,8 +371,8 @@ fn offsets_that_wrap_in_a_loop_are_not_trusted_even_where_they_stay_inside() {
     // Moved up by enough, what has wrapped lies in the buffer too.
     assert!(launch(half as i64, 1000, 64, 1 << 40));
     assert!(!launch(half as i64, 1 << 26, 64, 1 << 40));
-    assert!(!prepare(&scaled(0), Checks::EveryAccess).1.exact);
-    assert!(!prepare(&scaled(0).replace(" safe ", " unsafe "), Checks::AtLaunch).1.exact);
+    assert!(!prepare(&scaled(0), Checks::EveryAccess).1.no_wrap);
+    assert!(!prepare(&scaled(0).replace(" safe ", " unsafe "), Checks::AtLaunch).1.no_wrap);
 }
 
 #[test]

@@ -176,29 +176,10 @@ impl AxisAnalysis {
                 }
                 CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => AxisInfo::unknown(0),
             },
-            Op::Elementwise(op) => {
-                let infos: Vec<AxisInfo> = operation.operands.iter().map(|&v| self.of(func, v)).collect();
-                let (Some(&first), Some(&result)) = (operation.operands.first(), operation.results.first()) else {
-                    return;
-                };
-                let (from, to) = (func.ty(first).dtype(), func.ty(result).dtype());
-                match op {
-                    ElementwiseOp::Binary { op } => match from {
-                        Some(dtype) if !dtype.is_float() => rules::binary(*op, dtype, &infos[0], &infos[1]),
-                        _ => rules::pure(&infos),
-                    },
-                    ElementwiseOp::Compare { op } => match from {
-                        Some(dtype) if dtype.is_float() => rules::pure(&infos),
-                        _ => rules::compare(*op, &infos[0], &infos[1]),
-                    },
-                    ElementwiseOp::Select => rules::select(&infos[0], &infos[1], &infos[2]),
-                    ElementwiseOp::Cast { .. } | ElementwiseOp::Bitcast { .. } => match (from, to) {
-                        (Some(from), Some(to)) => rules::cast(from, to, &infos[0]),
-                        _ => rules::pure(&infos),
-                    },
-                    ElementwiseOp::Unary { .. } | ElementwiseOp::Fma => rules::pure(&infos),
-                }
-            }
+            Op::Elementwise(op) => match self.elementwise(func, op, operation) {
+                Some(info) => info,
+                None => return,
+            },
             Op::Shape(op) => self.shape(func, operation, op),
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => {
@@ -227,6 +208,28 @@ impl AxisAnalysis {
         if let Some(&result) = operation.results.first() {
             self.set(result, info);
         }
+    }
+
+    fn elementwise(&self, func: &Func, op: &ElementwiseOp, operation: &Operation) -> Option<AxisInfo> {
+        let infos: Vec<AxisInfo> = operation.operands.iter().map(|&v| self.of(func, v)).collect();
+        let (&first, &result) = (operation.operands.first()?, operation.results.first()?);
+        let (from, to) = (func.ty(first).dtype(), func.ty(result).dtype());
+        Some(match op {
+            ElementwiseOp::Binary { op } => match from {
+                Some(dtype) if !dtype.is_float() => rules::binary(*op, dtype, &infos[0], &infos[1]),
+                _ => rules::pure(&infos),
+            },
+            ElementwiseOp::Compare { op } => match from {
+                Some(dtype) if dtype.is_float() => rules::pure(&infos),
+                _ => rules::compare(*op, &infos[0], &infos[1]),
+            },
+            ElementwiseOp::Select => rules::select(&infos[0], &infos[1], &infos[2]),
+            ElementwiseOp::Cast { .. } | ElementwiseOp::Bitcast { .. } => match (from, to) {
+                (Some(from), Some(to)) => rules::cast(from, to, &infos[0]),
+                _ => rules::pure(&infos),
+            },
+            ElementwiseOp::Unary { .. } | ElementwiseOp::Fma => rules::pure(&infos),
+        })
     }
 
     fn control(&mut self, func: &Func, id: OpId, op: &ControlOp) {

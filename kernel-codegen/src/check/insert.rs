@@ -10,12 +10,12 @@ use kernel_core::ir::{
 
 use super::decide;
 use super::describe::Describer;
-use super::exact;
 use super::hints::{self, HintChecks, Kept, Promise};
 use super::lanes::Lanes;
+use super::no_wrap;
+use super::nonzero_trip;
 use super::pointers;
-use super::signs::{Divisions, unsigned};
-use super::trips;
+use super::unsigned_division::{Divisions, unsigned};
 use kernel_core::backend::Checks;
 use kernel_core::backend::conditions::{Condition, LaunchConditions, Node};
 
@@ -80,7 +80,7 @@ pub struct CheckPlan {
     /// Every hint and assertion.
     pub promises: Vec<Promise>,
     /// Whether offsets of accesses that are decided at launch do not wrap on the way, where loops compute them.
-    pub exact: bool,
+    pub no_wrap: bool,
 }
 
 /// Brings addresses to canonical form, classifies every access and inserts the checks of the variant.
@@ -103,12 +103,12 @@ pub fn insert(func: &mut Func, checks: Checks) -> Result<CheckPlan> {
         (walk.decided, walk.running)
     };
     plan.promises.sort_by_key(|promise| (promise.span.file, promise.span.line, promise.span.column));
-    plan.exact = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
+    plan.no_wrap = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
     let without_signs = divisions.require(func, &mut plan.conditions);
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
     inserter.region(inserter.func.body)?;
     decided.into_iter().for_each(|assertion| believe(func, assertion));
-    running.into_iter().for_each(|id| trips::mark(func, id));
+    running.into_iter().for_each(|id| nonzero_trip::mark(func, id));
     Ok(plan)
 }
 
@@ -189,7 +189,7 @@ impl Classify<'_, '_> {
             }
             Op::Control(ControlOp::For { .. }) => {
                 if self.checks == Checks::AtLaunch
-                    && trips::require(self.func, id, self.describer, &mut self.plan.conditions)
+                    && nonzero_trip::require(self.func, id, self.describer, &mut self.plan.conditions)
                 {
                     self.running.push(id);
                 }
@@ -269,7 +269,7 @@ impl Classify<'_, '_> {
         }
         let described = self.describer.describe(Lanes::of(self.func, offset), program);
         if let Some(body) = self.inner.filter(|_| described.is_bounded()) {
-            exact::require(self.func, body, Lanes::of(self.func, offset), self.describer, program);
+            no_wrap::require(self.func, body, Lanes::of(self.func, offset), self.describer, program);
         }
         self.describer.forget(mark);
         if !described.is_bounded() {

@@ -18,8 +18,8 @@
 //! %9: f32[BLOCK] = load %p, %m2
 //! ```
 //!
-//! Divisions that such conditions show to need no sign are done without (`signs`), and offsets that loops compute are
-//! shown not to wrap (`exact`), which pipelines make use of. Loops that multiply are shown to run (`trips`).
+//! Divisions that such conditions show to need no sign are done without (`unsigned_division`), and offsets that loops compute are
+//! shown not to wrap (`no_wrap`), which pipelines make use of. Loops that multiply are shown to run (`nonzero_trip`).
 //!
 //! Promises ([`hints`]) are checked in safe kernels, before anything relies on them: like assertions, by the host where
 //! it can ([`decide`]), else by each program.
@@ -29,13 +29,13 @@
 
 pub mod decide;
 pub mod describe;
-mod exact;
 pub mod hints;
 pub mod insert;
 pub mod lanes;
+mod no_wrap;
+mod nonzero_trip;
 pub mod pointers;
-mod signs;
-mod trips;
+mod unsigned_division;
 
 pub use hints::{Kept, Promise};
 pub use insert::{Access, AccessKind, CheckPlan, Class, insert};

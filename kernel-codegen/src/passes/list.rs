@@ -123,7 +123,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     }),
     Pass::optional("pipeline", |kernel, unit| {
         if !unit.divided {
-            unit.loops.extend(pipeline::run(kernel.func_mut(), unit.target, &unit.options, unit.plan.exact)?);
+            unit.loops.extend(pipeline::run(kernel.func_mut(), unit.target, &unit.options, unit.plan.no_wrap)?);
         }
         Ok(())
     }),

@@ -13,7 +13,7 @@ use super::desc::{Block, Direction};
 use super::dot::Product;
 use super::lanes::Fn2;
 use super::machine::{Flow, Machine};
-use super::order::Owner;
+use super::order::{Owner, Touch};
 
 /// A tile that exists, or will when a product is done.
 #[derive(Clone, Debug)]
@@ -126,16 +126,10 @@ impl Machine<'_> {
             id => Tile::Flight(id),
         };
         let product = &wgmma.product;
-        let mut reads =
-            vec![self.begin_access(pc, b, (&[product.k, product.n], product.b_bytes), false, (true, Owner::UNKNOWN))];
+        let read = Touch { write: false, asynchronous_proxy: true, owner: Owner::UNKNOWN };
+        let mut reads = vec![self.begin_access(pc, b, &[product.k, product.n], product.b_bytes, read)];
         if let Factor::View(a) = a {
-            reads.push(self.begin_access(
-                pc,
-                a,
-                (&[product.m, product.k], product.a_bytes),
-                false,
-                (true, Owner::UNKNOWN),
-            ));
+            reads.push(self.begin_access(pc, a, &[product.m, product.k], product.a_bytes, read));
         }
         self.gpu.landed.next += 1;
         let id = self.gpu.landed.next;
@@ -234,7 +228,8 @@ impl Machine<'_> {
     pub(super) fn tma_store(&mut self, pc: Pc, block: &Block, view: RegId, reduce: Option<Fn2>, parts: Option<Parts>) {
         let (at, view) = (self.coordinates(&block.coordinates), self.handle(view));
         let owner = Owner::of(Holders { layout: None, parts }, view);
-        let read = self.begin_access(pc, view, (&block.dims, block.dtype.bytes() as usize), false, (true, owner));
+        let touch = Touch { write: false, asynchronous_proxy: true, owner };
+        let read = self.begin_access(pc, view, &block.dims, block.dtype.bytes() as usize, touch);
         let flights = self.gpu.flights();
         let group = flights.store_groups;
         flights.store_groups += 1;

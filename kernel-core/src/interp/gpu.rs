@@ -14,7 +14,7 @@ use super::fault::FaultKind;
 use super::groups::Parked;
 use super::lanes::Bits;
 use super::machine::{Flow, Machine};
-use super::order::{Agent, Order, Owner};
+use super::order::{Agent, Order, Owner, Touch};
 
 /// What poisoned shared memory is filled with: NaN in every float dtype.
 pub(super) const POISON: u8 = 0xff;
@@ -283,21 +283,14 @@ impl Machine<'_> {
     }
 
     /// Begins an access that goes on until it is waited for; its number, or 0 where nobody checks.
-    pub(super) fn begin_access(
-        &mut self,
-        pc: Pc,
-        handle: u64,
-        (dims, element): (&[usize], usize),
-        write: bool,
-        (asynchronous_proxy, owner): (bool, Owner),
-    ) -> u64 {
+    pub(super) fn begin_access(&mut self, pc: Pc, handle: u64, dims: &[usize], element: usize, touch: Touch) -> u64 {
         if self.gpu.order.is_none() {
             return 0;
         }
         let bytes = self.view_bytes(handle, dims, element);
         let mut number = 0;
         self.in_order(pc, |order, agent, span| {
-            let (verdict, id) = order.begin(agent, bytes, write, (asynchronous_proxy, owner), span);
+            let (verdict, id) = order.begin(agent, bytes, touch, span);
             number = id;
             verdict
         });
@@ -393,7 +386,8 @@ impl Machine<'_> {
         let data = unsafe { std::slice::from_raw_parts(from, bytes) }.to_vec();
         let (handle, element) = (self.handle(view), info.lane.bytes());
         let owner = Owner::of(Holders { layout, parts: None }, handle);
-        let flight = self.begin_access(pc, handle, (&info.dims, element), true, (false, owner));
+        let touch = Touch { write: true, asynchronous_proxy: false, owner };
+        let flight = self.begin_access(pc, handle, &info.dims, element, touch);
         let landing = Landing { view: handle, dims: info.dims.clone(), element, data, flight };
         self.poison_view(landing.view, &landing.dims, landing.element);
         let current = self.gpu.current;
@@ -508,7 +502,8 @@ impl Machine<'_> {
                     self.complete(position);
                 }
                 let element = dtype.bytes() as usize;
-                let flight = self.begin_access(pc, view, (dims, element), true, (true, Owner::UNKNOWN));
+                let touch = Touch { write: true, asynchronous_proxy: true, owner: Owner::UNKNOWN };
+                let flight = self.begin_access(pc, view, dims, element, touch);
                 self.gpu.barriers[position].copies.push(Landing { view, dims: dims.into(), element, data, flight });
                 Flow::Next
             }

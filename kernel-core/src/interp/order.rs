@@ -109,6 +109,15 @@ struct Released {
     before: BTreeMap<Agent, u64>,
 }
 
+/// How shared memory is accessed.
+#[derive(Clone, Copy)]
+pub(super) struct Touch {
+    pub(super) write: bool,
+    /// Whether by the asynchronous proxy, as tensor copies and `wgmma` do.
+    pub(super) asynchronous_proxy: bool,
+    pub(super) owner: Owner,
+}
+
 /// The accesses of a program so far.
 #[derive(Default, Debug)]
 pub(super) struct Order {
@@ -260,10 +269,10 @@ impl Order {
         &mut self,
         agent: Agent,
         bytes: Range<usize>,
-        write: bool,
-        (asynchronous_proxy, owner): (bool, Owner),
+        touch: Touch,
         span: Span,
     ) -> (Result<(), String>, u64) {
+        let Touch { write, asynchronous_proxy, owner } = touch;
         let mut verdict = self.meets(agent, &bytes, write, owner);
         if verdict.is_ok() && asynchronous_proxy {
             let meets =

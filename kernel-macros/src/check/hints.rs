@@ -13,13 +13,23 @@ use crate::tree::Stmt;
 /// The largest number that is worth promising multiples of.
 const MAX_MULTIPLE: i64 = 1 << 30;
 
+/// What a hint says of its operand, along an axis.
+struct Promise {
+    kind: HintKind,
+    /// The length of the groups.
+    n: Dim,
+    /// What divides the first of each.
+    multiple: Dim,
+    axis: u8,
+}
+
 impl Checker<'_> {
     /// `multiple_of(x, n)`
     pub(super) fn multiple_of(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.promised(args, Needs::Bound(Bound::Int));
         let multiple = self.multiple(args.expr(1));
         let (x, multiple) = (x?, multiple?);
-        Ok(self.hint(x, (HintKind::Contiguous, Dim::Const(1), multiple, 0), args.place))
+        Ok(self.hint(x, Promise { kind: HintKind::Contiguous, n: Dim::Const(1), multiple, axis: 0 }, args.place))
     }
 
     /// `max_contiguous(x, n, multiple_of = m, axis = 0)`, `max_constancy(x, n, axis = 0)`
@@ -41,7 +51,7 @@ impl Checker<'_> {
             Some(expr) => self.axis(expr, rank, "the tile")?,
             None => (rank - 1) as u8,
         };
-        Ok(self.hint(x, (kind, n, multiple, axis), args.place))
+        Ok(self.hint(x, Promise { kind, n, multiple, axis }, args.place))
     }
 
     /// `assume(condition)`
@@ -61,13 +71,15 @@ impl Checker<'_> {
             }
             (Safety::Safe, true) | (Safety::Unsafe, _) => {
                 let one = Dim::Const(1);
-                self.hint(condition, (HintKind::Holds, one.clone(), one, 0), args.place);
+                let promise = Promise { kind: HintKind::Holds, n: one.clone(), multiple: one, axis: 0 };
+                self.hint(condition, promise, args.place);
             }
         }
         Ok(())
     }
 
-    fn hint(&mut self, x: Operand, (kind, n, multiple, axis): (HintKind, Dim, Dim, u8), place: Place) -> Operand {
+    fn hint(&mut self, x: Operand, promise: Promise, place: Place) -> Operand {
+        let Promise { kind, n, multiple, axis } = promise;
         let ty = self.ty(x).clone();
         let hint = ShapeOp::Hint { kind, n, multiple, axis, believed: self.believes() };
         Operand { node: self.op(hint, vec![x.node], ty, place), place }

@@ -17,7 +17,7 @@
 //! Offsets of 32 bits wrap, pointers do not. But a lane whose mask holds accesses its buffer, so that its offset is from
 //! zero to the buffer's length: two such offsets of consecutive trips differ by less than half of what 32 bits hold, and
 //! so by exactly what is added. Where narrow numbers are converted on the way, the checks of the kernel have demanded of
-//! the launch that these do not wrap either (`check/exact.rs`); else such pointers are computed.
+//! the launch that these do not wrap either (`check/no_wrap.rs`); else such pointers are computed.
 //!
 //! That says nothing of lanes whose masks do not hold, and so no mask may come to hold: it must be the same in all trips,
 //! or compare numbers that rise, without wrapping, with a bound ([`Emit::only_ends`]). Offsets that are of 64 bits all the
@@ -170,7 +170,7 @@ impl Emit<'_> {
                 let [Some(from), Some(to)] = dtypes else { return Ok(None) };
                 around.narrow = true;
                 let widens = from.is_signed_int() && to.is_signed_int() && from.bits() <= to.bits();
-                (widens && self.exact).then_some(rates[0])
+                (widens && self.numbers.no_wrap).then_some(rates[0])
             }
             ElementwiseOp::Binary { op: op @ (BinaryOp::Add | BinaryOp::Sub) } => match (rates[0], rates[1]) {
                 (rate, Rate::Nothing) => Some(rate),
@@ -282,7 +282,7 @@ impl Emit<'_> {
         let operands = &operation.operands;
         match op {
             ElementwiseOp::Binary { op: BinaryOp::Add } => {
-                self.axis.of(self.func, value).range?;
+                self.numbers.axis.of(self.func, value).range?;
                 match (self.course(operands[0], around)?, self.course(operands[1], around)?) {
                     (Course::Stays, course) | (course, Course::Stays) => Some(course),
                     (a, b) => (a == b).then_some(a),
@@ -292,7 +292,7 @@ impl Emit<'_> {
             ElementwiseOp::Binary { op: BinaryOp::Sub } => {
                 let counter = self.func.region(around.body).args[0];
                 let left = (self.scalar_of(operands[0]), self.scalar_of(operands[1])) == (around.bounds.hi, counter);
-                let begins = self.axis.of(self.func, around.bounds.lo).range;
+                let begins = self.numbers.axis.of(self.func, around.bounds.lo).range;
                 (left && begins.is_some_and(|(lo, _)| lo >= 0)).then_some(Course::Falls)
             }
             ElementwiseOp::Unary { .. }

@@ -15,21 +15,22 @@ use super::find::{Candidate, Found};
 use super::flight::{self, Flight};
 use crate::analysis::axis::AxisAnalysis;
 
+/// What is known of numbers.
+#[derive(Clone, Copy)]
+pub(super) struct Numbers<'f> {
+    pub(super) axis: &'f AxisAnalysis,
+    /// Whether offsets do not wrap on the way, where the masks of their accesses hold.
+    pub(super) no_wrap: bool,
+}
+
 /// Rewrites the loop with so many slots; returns whether products stay in flight.
-pub(super) fn emit(
-    func: &mut Func,
-    (axis, exact): (&AxisAnalysis, bool),
-    place: &Place,
-    found: &Found,
-    stages: u32,
-) -> Result<bool> {
+pub(super) fn emit(func: &mut Func, numbers: Numbers<'_>, place: &Place, found: &Found, stages: u32) -> Result<bool> {
     let body = func.op(place.id).regions[0];
     let flight = if stages > 2 { flight::find(func, body, found) } else { None };
     let span = func.op(place.id).span;
     let ahead = stages - 1;
     let yields = func.yielded(body).to_vec();
-    let mut emit =
-        Emit { func, axis, exact, found, span, out: Vec::new(), stages, ahead, yields, advances: Vec::new() };
+    let mut emit = Emit { func, numbers, found, span, out: Vec::new(), stages, ahead, yields, advances: Vec::new() };
     emit.pipeline(place, body, flight.as_ref())?;
     Ok(flight.is_some())
 }
@@ -84,9 +85,7 @@ struct Phases {
 
 pub(super) struct Emit<'f> {
     pub(super) func: &'f mut Func,
-    pub(super) axis: &'f AxisAnalysis,
-    /// Whether offsets do not wrap on the way, where the masks of their accesses hold.
-    pub(super) exact: bool,
+    pub(super) numbers: Numbers<'f>,
     pub(super) found: &'f Found,
     pub(super) span: Span,
     /// Operations that were emitted and belong to no region yet.
@@ -384,7 +383,7 @@ impl Emit<'_> {
             }
             self.cursor().effect(GpuOp::Barrier, &[])?;
         }
-        let gone = self.replace_loads((&old, end), args, buffers, flight)?;
+        let gone = self.replace_loads(&old, end, args, buffers, flight)?;
         // Ahead of the products, so that ptxas can put the arithmetic between them.
         let mut addresses = Some(self.addresses(body, &args.trip)?);
         let mut next = None;

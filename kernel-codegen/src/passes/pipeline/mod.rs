@@ -64,7 +64,7 @@ use find::{Candidate, Found};
 /// A pipeline with one slot is none.
 const MIN_STAGES: u32 = 2;
 
-/// Runs the pass; says of each loop that was looked at what became of it. `exact` says that sums and products in loops
+/// Runs the pass; says of each loop that was looked at what became of it. `no_wrap` says that sums and products in loops
 /// do not wrap where offsets are made of them and masks hold.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ pub(crate) fn run(
     func: &mut Func,
     target: Target,
     options: &Options,
-    exact: bool,
+    no_wrap: bool,
 ) -> Result<Vec<LoopReport>, CodegenError> {
     let mut loops = Vec::new();
     collect(func, func.body, &mut Vec::new(), &mut loops);
@@ -82,26 +82,25 @@ pub(crate) fn run(
         return Ok(reports);
     }
     let axis = AxisAnalysis::new(func);
+    let numbers = emit::Numbers { axis: &axis, no_wrap };
     let mut changed = false;
     for place in loops {
-        let Stages { wanted, by_loop, asked } = stages_of(func, place.id, options);
-        if wanted < MIN_STAGES {
+        let asked = stages_of(func, place.id, options);
+        if asked.wanted < MIN_STAGES {
             continue;
         }
-        let found = find::find(func, &axis, place.id, by_loop);
+        let found = find::find(func, &axis, place.id, asked.by_loop);
         let span = func.op(place.id).span;
-        let stages = match fitting_stages(func, &place, &found, target, (wanted, asked)) {
-            Fit::All => wanted,
-            Fit::Fewer { stages, .. } if !asked => stages,
-            Fit::Fewer { stages, needed, limit } => {
-                return Err(too_many(func, (span, target), wanted, stages, needed, limit));
-            }
+        let stages = match fitting_stages(func, &place, &found, target, asked) {
+            Fit::All => asked.wanted,
+            Fit::Fewer(shortage) if !asked.asked => shortage.stages,
+            Fit::Fewer(shortage) => return Err(too_many(func, span, target, asked.wanted, shortage)),
         };
         if found.candidates.is_empty() || stages < MIN_STAGES {
             reports.push(LoopReport { span, what: why_not(&found, stages) });
             continue;
         }
-        let in_flight = emit::emit(func, (&axis, exact), &place, &found, stages)?;
+        let in_flight = emit::emit(func, numbers, &place, &found, stages)?;
         reports.push(LoopReport { span, what: describe(func, &found, stages, in_flight) });
         changed = true;
     }
@@ -187,16 +186,22 @@ fn stages_of(func: &Func, id: OpId, options: &Options) -> Stages {
 
 enum Fit {
     All,
-    /// At most `stages` fit; the wanted ones need `needed` bytes of `limit`.
-    Fewer {
-        stages: u32,
-        needed: u32,
-        limit: u32,
-    },
+    Fewer(Shortage),
+}
+
+/// Too little shared memory for the stages that a loop shall have.
+#[derive(Clone, Copy)]
+struct Shortage {
+    /// The stages that fit.
+    stages: u32,
+    /// Bytes of those that it shall have.
+    needed: u32,
+    /// Bytes that there are.
+    limit: u32,
 }
 
 /// How many stages fit the shared memory beside what the rest of the kernel allocates.
-fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wanted, asked): (u32, bool)) -> Fit {
+fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, asked: Stages) -> Fit {
     let per_stage: u32 = found.candidates.iter().map(|candidate| candidate.slot_bytes()).sum();
     if per_stage == 0 {
         return Fit::All;
@@ -211,17 +216,18 @@ fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, (wa
         }
     });
     others += scratch::block_bytes(func, place, found);
-    let margin = if asked { 0 } else { scratch::MARGIN };
+    let margin = if asked.asked { 0 } else { scratch::MARGIN };
     let own = scratch::scratch_bytes(func, place.id, margin);
     // What is done between the visits of a loop around is done beside the slots too.
     let outermost = place.around.iter().find(|site| carry::is_loop(func, **site)).map_or(place.id, |site| site.owner);
     others += own.max(scratch::scratch_bytes(func, outermost, 0));
     let limit = target.max_shared_bytes().saturating_sub(others);
-    let needed = wanted * per_stage;
+    let needed = asked.wanted * per_stage;
     if needed <= limit {
         Fit::All
     } else {
-        Fit::Fewer { stages: limit / per_stage, needed: needed + others, limit: target.max_shared_bytes() }
+        let (stages, needed) = (limit / per_stage, needed + others);
+        Fit::Fewer(Shortage { stages, needed, limit: target.max_shared_bytes() })
     }
 }
 
@@ -233,14 +239,8 @@ fn lives_with(func: &Func, place: &Place, alloc: OpId) -> bool {
     inside
 }
 
-fn too_many(
-    func: &Func,
-    (span, target): (Span, Target),
-    wanted: u32,
-    stages: u32,
-    needed: u32,
-    limit: u32,
-) -> CodegenError {
+fn too_many(func: &Func, span: Span, target: Target, wanted: u32, shortage: Shortage) -> CodegenError {
+    let Shortage { stages, needed, limit } = shortage;
     let what = format!("bytes of shared memory in a loop with {wanted} stages");
     let error = CodegenError::refuse(func, span, what).amounts(u64::from(needed), u64::from(limit));
     let fewer = match stages {

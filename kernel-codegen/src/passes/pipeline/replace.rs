@@ -33,7 +33,8 @@ impl Emit<'_> {
     /// operations that go.
     pub(super) fn replace_loads(
         &mut self,
-        (old, end): (&[OpId], OpId),
+        old: &[OpId],
+        end: OpId,
         args: &Args,
         buffers: &Buffers,
         flight: Option<&Flight>,

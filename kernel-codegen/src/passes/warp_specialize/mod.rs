@@ -165,13 +165,13 @@ pub(crate) fn run(
     let needs = obstacle(func, &channels, options.num_warps)
         .and_then(|()| {
             tiles = turns::tile_loop(func, &channels, &outgoing, options.num_warps);
-            fit(func, target, &mut channels, (&mut outgoing, tiles.is_some()))
+            fit(func, target, &mut channels, &mut outgoing, tiles.is_some())
         })
         .and_then(|()| Ok((Needs::of(func, &structure, &channels)?, Prologue::of(func)?)));
     let mut loops: Vec<LoopReport> = refusals.iter().map(Refusal::report).collect();
     match needs {
         Ok((needs, prologue)) => {
-            too_many(func, target, &channels, (&outgoing, tiles.is_some()))?;
+            too_many(func, target, &channels, &outgoing, tiles.is_some())?;
             loops.extend(channels.iter().map(|channel| described(func, channel, tiles.is_some())));
             let plan = Plan { channels: &channels, outgoing: &outgoing, prologue: &prologue, tiles };
             divide(func, target, plan, &structure, &needs, options.num_warps)?;
@@ -217,7 +217,7 @@ fn is_alone(func: &Func, target: Target, channel: &Channel, num_warps: u32) -> b
 
 /// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the lowering of
 /// conversions and reductions takes.
-fn shared_bytes(func: &Func, channels: &[Channel], (outgoing, turns): (&[Outgoing], bool)) -> u32 {
+fn shared_bytes(func: &Func, channels: &[Channel], outgoing: &[Outgoing], turns: bool) -> u32 {
     let groups = if turns { turns::GROUPS } else { 1 };
     let barriers: u32 = channels.iter().map(|channel| (2 * channel.stages + 1) * BARRIER_BYTES).sum();
     let barriers = barriers + if turns { turns::GROUPS * BARRIER_BYTES } else { 0 };
@@ -255,18 +255,19 @@ fn fit(
     func: &Func,
     target: Target,
     channels: &mut [Channel],
-    (outgoing, turns): (&mut [Outgoing], bool),
+    outgoing: &mut [Outgoing],
+    turns: bool,
 ) -> Result<(), Refusal> {
     let limit = target.max_shared_bytes();
-    while shared_bytes(func, channels, (outgoing, turns)) > limit {
+    while shared_bytes(func, channels, outgoing, turns) > limit {
         let largest = channels.iter_mut().filter(|channel| !channel.fixed && channel.stages > channel.least_stages());
         match largest.max_by_key(|channel| channel.ring_bytes()) {
             Some(channel) => channel.stages -= 1,
             None => break,
         }
     }
-    widen(outgoing, |outgoing| shared_bytes(func, channels, (outgoing, turns)) <= limit);
-    let needs = shared_bytes(func, channels, (outgoing, turns));
+    widen(outgoing, |outgoing| shared_bytes(func, channels, outgoing, turns) <= limit);
+    let needs = shared_bytes(func, channels, outgoing, turns);
     let free = channels.iter().find(|channel| !channel.fixed);
     match free.filter(|_| needs > limit) {
         Some(channel) => {
@@ -283,9 +284,10 @@ fn too_many(
     func: &Func,
     target: Target,
     channels: &[Channel],
-    outgoing: (&[Outgoing], bool),
+    outgoing: &[Outgoing],
+    turns: bool,
 ) -> Result<(), CodegenError> {
-    let (needed, limit) = (shared_bytes(func, channels, outgoing), target.max_shared_bytes());
+    let (needed, limit) = (shared_bytes(func, channels, outgoing, turns), target.max_shared_bytes());
     let Some(channel) = channels.iter().find(|channel| channel.fixed).filter(|_| needed > limit) else { return Ok(()) };
     let slot = channel.ring_bytes() / channel.stages;
     let fitting = channel.stages.saturating_sub((needed - limit).div_ceil(slot));

@@ -70,13 +70,13 @@ impl Drop for Loaded {
 /// As long as the code spills more than a few registers, the alternatives are tried; what spills least is kept.
 pub(super) fn load(kernel: &Kernel, code: &Ptx, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
     device.default_stream().bind()?;
-    let mut best = load_ptx(kernel, code, (&code.text, code.min_programs), device, ctx)?;
+    let mut best = load_ptx(kernel, code, &code.text, code.min_programs, device, ctx)?;
     for (programs, ptx) in code.alternatives() {
         if best.usage.local_bytes <= tolerated(best.usage.min_programs) {
             break;
         }
         // That it cannot be loaded another way does not take away the code that there is.
-        if let Ok(loaded) = load_ptx(kernel, code, (&ptx, programs), device, ctx)
+        if let Ok(loaded) = load_ptx(kernel, code, &ptx, programs, device, ctx)
             && loaded.usage.local_bytes < best.usage.local_bytes
         {
             best = loaded;
@@ -97,7 +97,8 @@ fn tolerated(min_programs: Option<u32>) -> u32 {
 fn load_ptx(
     kernel: &Kernel,
     code: &Ptx,
-    (ptx, min_programs): (&str, Option<u32>),
+    ptx: &str,
+    min_programs: Option<u32>,
     device: &Device,
     ctx: &Arc<CudaContext>,
 ) -> Result<Loaded> {
