@@ -24,7 +24,7 @@ pub(crate) fn errors(case: &Case<'_>, errors: &[Diagnostic]) -> Result<(), Strin
     let mut expected = case.errors.clone();
     let mut surplus = Vec::new();
     for error in errors {
-        let line = if error.span.line == 0 { case.kernel_line } else { error.span.line };
+        let line = if error.line == 0 { case.kernel_line } else { error.line };
         let help = error.help.as_ref().map(|help| format!("; help: {help}")).unwrap_or_default();
         let message = format!("{}{help}", error.message);
         match expected.iter().position(|(at, text)| *at == line && message.contains(text)) {

@@ -1,7 +1,7 @@
 //! The stages of a case's command.
 
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{Func, Span};
+use kernel_core::ir::Func;
 use kernel_core::text::parse_located;
 
 use crate::case::Case;
@@ -28,11 +28,8 @@ impl Case<'_> {
     /// # Errors
     /// If it cannot be read, or printing and parsing does not give it again.
     pub fn source(&self) -> Result<Func, Failure> {
-        let func = parse_located(&self.padded()).map_err(|e| {
-            let span = Span { line: e.line, column: e.column, len: 1 };
-            let (kernel, file) = (String::new(), String::new());
-            Failure::Kernel(vec![Diagnostic { kernel, file, span, message: e.message, help: None }])
-        })?;
+        let func = parse_located(&self.padded())
+            .map_err(|e| Failure::Kernel(vec![Diagnostic::new(e.message, "", e.line, e.column)]))?;
         roundtrip::check(&func).map_err(Failure::Test)?;
         Ok(func)
     }

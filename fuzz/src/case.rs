@@ -204,7 +204,7 @@ impl Case {
     /// What of the file cannot be read.
     pub fn parse(text: &str) -> Result<Case, String> {
         let func = parse(text).map_err(|error| error.to_string())?;
-        verify(&func).map_err(|errors| errors.first().map_or_else(String::new, |error| error.message.clone()))?;
+        verify(&func).map_err(|errors| errors.first().map_or_else(String::new, |error| error.message.to_string()))?;
         let kernel = BoundFunc::new(func).map_err(|_| "the kernel is not bound")?;
         let (mut inputs, mut scalars, mut header) = (Vec::new(), Vec::new(), None);
         for line in text.lines() {
@@ -226,7 +226,7 @@ impl Case {
         let number = |key: &str| get(key)?.parse::<u32>().map_err(|_| format!("`{key}` is no number"));
         let (target, checks, copies) = (get("target")?, get("checks")?, get("copies")?);
         let unknown = |what: &str| format!("`{what}` is unknown");
-        let target = Target::all().into_iter().find(|t| t.name() == target).ok_or_else(|| unknown(target))?;
+        let target = Target::named(target).ok_or_else(|| unknown(target))?;
         let options = Options {
             num_warps: number("warps")?,
             num_stages: number("stages")?,

@@ -4,6 +4,8 @@
 //! floats do not depend on their order, and `a * b + c` not on whether it is fused. Where a value is not exact, its bits
 //! still follow from IEEE 754 as long as it is only put through operations that round once; sums, products of matrices
 //! and the hardware's approximations are left out for it. So no tolerance is needed.
+//!
+//! Zeros compare equal whatever their sign. Where it is open, nothing is computed from it that tells the two apart.
 
 use kernel_core::ir::{BinaryOp, DType, UnaryOp};
 
@@ -18,6 +20,8 @@ pub struct Fact {
     pub step: Option<i32>,
     /// Whether it may be infinite or NaN, whatever the bounds say.
     pub special: bool,
+    /// Whether a zero may have either sign: that of a matrix product's sum and of `minimum(-0.0, 0.0)` is open.
+    pub open_zero: bool,
 }
 
 /// Bits of precision, exponent of the smallest number, and the largest number of a float dtype.
@@ -49,16 +53,21 @@ pub fn precision(dtype: DType) -> i32 {
 impl Fact {
     /// Multiples of 2 to the power of `step` between two bounds.
     pub fn exact(low: f64, high: f64, step: i32) -> Fact {
-        Fact { low, high, step: Some(step), special: false }
+        Fact { low, high, step: Some(step), special: false, open_zero: false }
     }
 
     /// Anything of a dtype.
     pub fn any(dtype: DType) -> Fact {
         if dtype.is_float() {
             let largest = format(dtype).2;
-            return Fact { low: -largest, high: largest, step: None, special: true };
+            return Fact { low: -largest, high: largest, step: None, special: true, open_zero: true };
         }
         Fact::exact(dtype.int_min() as f64, dtype.int_max() as f64, 0)
+    }
+
+    /// The same values, with zeros of either sign.
+    pub fn with_open_zero(self) -> Fact {
+        Fact { open_zero: true, ..self }
     }
 
     /// The largest absolute value.
@@ -78,7 +87,13 @@ impl Fact {
             high: self.high.max(other.high),
             step: self.step.zip(other.step).map(|(a, b)| a.min(b)),
             special: self.special || other.special,
+            open_zero: self.open_zero || other.open_zero,
         }
+    }
+
+    /// Whether a zero among the values may have either sign, so that what tells the two apart has no fixed bits.
+    pub fn has_open_zero(self) -> bool {
+        self.open_zero && self.low <= 0.0 && self.high >= 0.0
     }
 
     /// Whether every value of this is one of `other`.
@@ -88,7 +103,8 @@ impl Fact {
             (Some(own), Some(other)) => own >= other,
             (None, Some(_)) => false,
         };
-        self.low >= other.low && self.high <= other.high && finer && (!self.special || other.special)
+        let signed = !self.has_open_zero() || other.open_zero;
+        self.low >= other.low && self.high <= other.high && finer && signed && (!self.special || other.special)
     }
 
     /// What remains of computed values in a dtype: integers wrap, floats are rounded once.
@@ -96,7 +112,7 @@ impl Fact {
         if !dtype.is_float() {
             let whole = Fact::any(dtype);
             let fits = self.low >= whole.low && self.high <= whole.high && !self.special;
-            return if fits { Fact { step: Some(0), ..self } } else { whole };
+            return if fits { Fact { step: Some(0), open_zero: false, ..self } } else { whole };
         }
         let (bits, smallest, largest) = format(dtype);
         if self.magnitude().is_nan() || self.magnitude() > largest {
@@ -145,7 +161,7 @@ fn corners(a: Fact, b: Fact, f: impl Fn(f64, f64) -> f64) -> (f64, f64) {
 pub fn unary(op: UnaryOp, a: Fact, dtype: DType) -> Option<Fact> {
     let fact = match op {
         UnaryOp::Neg => Fact { low: -a.high, high: -a.low, ..a },
-        UnaryOp::Abs => Fact { low: 0.0, high: a.magnitude(), ..a },
+        UnaryOp::Abs => Fact { low: 0.0, high: a.magnitude(), open_zero: false, ..a },
         UnaryOp::Not if dtype == DType::Bool => Fact::exact(0.0, 1.0, 0),
         UnaryOp::Not => Fact::any(dtype),
         UnaryOp::Floor => Fact { low: a.low.floor(), high: a.high.floor(), step: a.step.map(|s| s.max(0)), ..a },
@@ -161,13 +177,16 @@ pub fn unary(op: UnaryOp, a: Fact, dtype: DType) -> Option<Fact> {
 /// The fact of a binary operation; `None` where its bits are not fixed.
 pub fn binary(op: BinaryOp, a: Fact, b: Fact, dtype: DType) -> Option<Fact> {
     let special = a.special || b.special;
+    let open_zero = a.open_zero || b.open_zero;
     let fine = a.step.zip(b.step).map(|(a, b)| a.min(b));
-    let of = |(low, high): (f64, f64), step| Fact { low, high, step, special };
+    let of = |(low, high): (f64, f64), step| Fact { low, high, step, special, open_zero };
     let fact = match op {
         BinaryOp::Add => of((a.low + b.low, a.high + b.high), fine),
         BinaryOp::Sub => of((a.low - b.high, a.high - b.low), fine),
         BinaryOp::Mul => of(corners(a, b, |a, b| a * b), a.step.zip(b.step).map(|(a, b)| a + b)),
         BinaryOp::Div if dtype.is_float() => return None,
+        // Infinity has the sign of the zero that something is divided by.
+        BinaryOp::DivRn if b.has_open_zero() => return None,
         BinaryOp::DivRn => return Some(Fact::any(dtype)),
         BinaryOp::Rem if dtype.is_float() => {
             // Few steps of a long division, and no division by zero.
@@ -178,9 +197,15 @@ pub fn binary(op: BinaryOp, a: Fact, b: Fact, dtype: DType) -> Option<Fact> {
             of((-a.magnitude(), a.magnitude()), fine)
         }
         BinaryOp::Div | BinaryOp::Rem => of((-a.magnitude(), a.magnitude()), Some(0)),
-        BinaryOp::Min | BinaryOp::MinNan if !special => of((a.low.min(b.low), a.high.min(b.high)), fine),
-        BinaryOp::Max | BinaryOp::MaxNan if !special => of((a.low.max(b.low), a.high.max(b.high)), fine),
-        BinaryOp::Min | BinaryOp::MinNan | BinaryOp::Max | BinaryOp::MaxNan => a.hull(b),
+        BinaryOp::Min | BinaryOp::MinNan | BinaryOp::Max | BinaryOp::MaxNan => {
+            let whole = a.hull(b);
+            let bounds = match op {
+                _ if special => (whole.low, whole.high),
+                BinaryOp::Min | BinaryOp::MinNan => (a.low.min(b.low), a.high.min(b.high)),
+                _ => (a.low.max(b.low), a.high.max(b.high)),
+            };
+            Fact { open_zero: dtype.is_float(), ..of(bounds, if special { whole.step } else { fine }) }
+        }
         BinaryOp::And if a.low >= 0.0 && b.low >= 0.0 => of((0.0, a.high.min(b.high)), Some(0)),
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor if dtype == DType::Bool => Fact::exact(0.0, 1.0, 0),
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Umulhi => Fact::any(dtype),
@@ -202,4 +227,26 @@ pub fn cast(a: Fact, from: DType, to: DType) -> Fact {
         return whole;
     }
     Fact::exact(a.low.trunc().clamp(whole.low, whole.high), a.high.trunc().clamp(whole.low, whole.high), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hardware gives a matrix product's sum that is zero a sign of its own.
+    #[test]
+    fn nothing_is_divided_by_a_zero_whose_sign_is_open() {
+        let one = Fact::exact(1.0, 1.0, 0);
+        let product = Fact::exact(-4.0, 4.0, 0).with_open_zero();
+        let negated = unary(UnaryOp::Neg, product, DType::F32).unwrap();
+        let sum = binary(BinaryOp::Add, negated, one, DType::F32).unwrap();
+        for by in [product, negated, sum] {
+            assert_eq!(binary(BinaryOp::DivRn, one, by, DType::F32), None);
+        }
+        let away = binary(BinaryOp::Add, product, Fact::exact(5.0, 5.0, 0), DType::F32).unwrap();
+        let none = unary(UnaryOp::Abs, product, DType::F32).unwrap();
+        for by in [away, none] {
+            assert!(binary(BinaryOp::DivRn, one, by, DType::F32).is_some());
+        }
+    }
 }

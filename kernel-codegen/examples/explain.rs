@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let func = kernel_core::text::parse(&std::fs::read_to_string(path)?)?;
     let kernel = BoundFunc::new(func).map_err(|func| format!("`{}` is not at the bound level", func.name))?;
     let wanted = arguments.get(3).map_or("sm_90a", String::as_str);
-    let target = Target::all().into_iter().find(|target| target.name() == wanted).ok_or("no such target")?;
+    let target = Target::named(wanted).ok_or("no such target")?;
     let options = Options { num_warps, keep_llvm_ir: what == "llvm", ..Options::default() };
     let compiled = compile(&kernel, &target, &options)?;
     match what {
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             // The first compilation also loads LLVM and fills its tables.
             for _ in 0..5 {
                 let timings = compile(&kernel, &target, &options)?.timings;
-                println!("{:?} {timings:?}", timings.total());
+                println!("{timings}");
             }
         }
         _ => println!("{}", compiled.ptx),

@@ -14,7 +14,7 @@
 
 use kernel_core::layout::{Dim, LinearLayout, SwizzleWidth, nvmma_shared, swizzled_shared};
 
-use crate::compiled::MapSwizzle;
+use kernel_core::backend::nvidia::MapSwizzle;
 
 /// The most elements of a box along a dimension.
 const MAX_SIDE: u32 = 256;

@@ -17,8 +17,6 @@ use kernel_core::layout::{
     wgmma_accumulator,
 };
 
-/// Warps of a warp group.
-pub(crate) const GROUP_WARPS: u32 = 4;
 /// Rows of a `wgmma`.
 pub(crate) const GROUP_ROWS: u32 = 64;
 /// The most columns of a `wgmma`.

@@ -24,25 +24,24 @@ pub mod analysis;
 mod boxes;
 pub mod check;
 mod compiled;
-mod directive;
 mod dot;
 mod error;
 mod lower;
 mod negations;
 pub mod occupancy;
-mod options;
 mod passes;
 mod pipeline;
 mod place;
 pub mod report;
-mod target;
 
 pub use check::Checks;
-pub use compiled::{AbiParam, Compiled, LlvmIr, MapSwizzle, Site, SiteKind, TensorMap, Timings};
-pub use directive::with_min_programs;
-pub use error::{CodegenError, Internal, Refusal};
-pub use options::{MAX_WARPS, Options, TensorCopies};
+pub use compiled::{Compiled, LlvmIr};
+pub use error::CodegenError;
+pub use kernel_core::backend::nvidia::{
+    AbiParam, MapSwizzle, Options, TensorCopies, TensorMap, Usage, with_min_programs,
+};
+pub use kernel_core::backend::{Internal, Refusal, Site, SiteKind, Timings};
+pub use kernel_core::target::{MAX_WARPS, Target};
 pub use passes::list::{Stage, Watcher, optional_passes, pass_names, run_named};
-pub use pipeline::{compile, compile_placed, compile_watched, place_watched};
-pub use report::{Report, Usage};
-pub use target::Target;
+pub use pipeline::{Nvptx, compile, compile_placed, compile_watched, place_watched};
+pub use report::Report;

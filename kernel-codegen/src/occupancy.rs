@@ -31,26 +31,12 @@
 use std::fmt;
 
 use kernel_core::edit::walk;
-use kernel_core::ir::{ControlOp, CreateOp, ElementwiseOp, Func, GpuOp, MemoryOp, Op, RegionId, Span, ValueId};
+use kernel_core::ir::{ControlOp, CreateOp, ElementwiseOp, Func, MemoryOp, Op, RegionId, Span, ValueId};
 use kernel_core::layout::{Dim, WARP_SIZE};
 
 use crate::analysis::control::operands_before_carried;
 use crate::analysis::pressure::{Pressure, pressure};
-use crate::target::Target;
-
-/// What a multiprocessor has. From the table "Technical Specifications per Compute Capability" of the CUDA
-/// programming guide.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Multiprocessor {
-    /// Registers of 32 bits.
-    pub registers: u32,
-    /// Warps that it holds.
-    pub warps: u32,
-    /// Programs that it holds.
-    pub programs: u32,
-    /// Bytes of shared memory.
-    pub shared_bytes: u32,
-}
+use kernel_core::target::Target;
 
 /// Quarters of a multiprocessor: each has its share of the warps and of the registers.
 const QUARTERS: u32 = 4;
@@ -235,7 +221,7 @@ fn wanted_programs(func: &Func, target: Target, num_warps: u32, shared_bytes: u3
         let operation = func.op(id);
         plain &= !matches!(operation.op, Op::Elementwise(ElementwiseOp::Unary { .. }));
         // Matrix products keep accumulators in most of the registers that there are, and wait for nothing else.
-        multiplies |= matches!(operation.op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
+        multiplies |= operation.op.multiplies();
         let Op::Control(op) = &operation.op else { return };
         match op {
             // What a loop carries, and the row that a reduction is about, stay in registers.
@@ -288,17 +274,9 @@ impl Rows {
         for (index, (_, operation)) in func.region_ops(func.body).enumerate() {
             let is_load = matches!(operation.op, Op::Memory(MemoryOp::Load { .. }));
             let is_program = matches!(operation.op, Op::Create(CreateOp::ProgramId { .. }));
-            match &operation.op {
-                Op::Control(ControlOp::For { .. } | ControlOp::While | ControlOp::If) => straight = false,
-                Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => reductions.push(index),
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => {}
+            straight &= !operation.op.is_loop_or_branch();
+            if operation.op.combines() {
+                reductions.push(index);
             }
             let any = |of: &[bool]| operation.operands.iter().any(|value| of[value.index()]);
             let (is_own, is_loaded) = (is_program || any(&own), is_load || any(&loaded));

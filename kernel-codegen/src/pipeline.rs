@@ -3,20 +3,35 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use kernel_core::backend::nvidia::Ptx;
+use kernel_core::backend::{Artifact, Backend, CompileError, Timings};
 use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, GpuOp, Op, Placed, Span, ValueId};
 use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{CheckPlan, LaunchConditions};
-use crate::compiled::{Compiled, LlvmIr, Timings};
+use crate::compiled::{Compiled, LlvmIr};
 use crate::error::CodegenError;
-use crate::options::{MAX_WARPS, Options};
 use crate::passes::list::{self, Pass, Unit, Watcher};
 use crate::passes::warp_specialize;
 use crate::passes::warp_specialize::Division;
-use crate::report::LoopReport;
-use crate::target::Target;
 use crate::{dot, lower, negations};
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::{MAX_WARPS, Target};
+
+/// The backend for NVIDIA GPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nvptx;
+
+impl Backend for Nvptx {
+    type Target = Target;
+    type Options = Options;
+    type Code = Ptx;
+
+    fn compile(&self, kernel: &BoundFunc, target: Target, options: &Options) -> Result<Artifact<Ptx>, CompileError> {
+        Ok(compile(kernel, &target, options)?.into())
+    }
+}
 
 /// Compiles a bound kernel for a target.
 ///
@@ -39,15 +54,11 @@ pub fn compile_watched(
     options: &Options,
     watcher: &mut Watcher<'_>,
 ) -> Result<Compiled, CodegenError> {
-    run_to_placed(kernel, target, options, watcher, |placed, loops, plan, timings| {
-        let mut compiled = generate(placed, target, options, plan, timings)?;
-        compiled.report.loops = loops;
-        Ok(compiled)
-    })
+    run_to_placed(kernel, target, options, watcher, generate)
 }
 
 /// The passes of [`compile_watched`] alone: the placed kernel that code would be generated from, with the conditions
-/// under which it may be launched. Needs no LLVM, and does not notice a kernel that has no room.
+/// under which it may be launched. Needs no LLVM.
 ///
 /// # Errors
 /// As [`compile`].
@@ -57,7 +68,7 @@ pub fn place_watched(
     options: &Options,
     watcher: &mut Watcher<'_>,
 ) -> Result<(Placed, LaunchConditions), CodegenError> {
-    run_to_placed(kernel, target, options, watcher, |placed, _, plan, _| Ok((placed, plan.conditions)))
+    run_to_placed(kernel, target, options, watcher, |placed, unit, _| Ok((placed, unit.plan.conditions)))
 }
 
 /// Runs all passes, then `finish` on what comes out.
@@ -66,7 +77,7 @@ fn run_to_placed<T>(
     target: &Target,
     options: &Options,
     watcher: &mut Watcher<'_>,
-    finish: impl Fn(Placed, Vec<LoopReport>, CheckPlan, Timings) -> Result<T, CodegenError>,
+    finish: impl Fn(Placed, Unit, Timings) -> Result<T, CodegenError>,
 ) -> Result<T, CodegenError> {
     check_options(kernel.func(), options)?;
     let mut timings = Timings::default();
@@ -74,7 +85,7 @@ fn run_to_placed<T>(
     let mut unit = Unit::new(*target, options);
     let mut bound = kernel.clone();
     run_all(list::BOUND, &mut bound, &mut unit, watcher, BoundFunc::func)?;
-    timings.analyse = start.elapsed();
+    timings.push("analyse", start.elapsed());
 
     let start = Instant::now();
     let mut placed = list::placed(bound, &unit)?;
@@ -82,15 +93,16 @@ fn run_to_placed<T>(
     let is_second = |pass: &Pass<Placed>| pass.name == list::WARP_SPECIALIZE;
     let (first, second) = list::PLACED.split_at(list::PLACED.iter().position(is_second).unwrap_or(0));
     run_all(first, &mut placed, &mut unit, watcher, Placed::func)?;
-    timings.place = start.elapsed();
+    let until_division = start.elapsed();
     let other = warp_specialize::might_run(placed.func(), *target, options).then(|| placed.clone());
     let mut attempt = |mut placed: Placed, division| -> Result<T, CodegenError> {
         let start = Instant::now();
         let mut unit = unit.clone();
         unit.division = division;
         run_all(second, &mut placed, &mut unit, watcher, Placed::func)?;
-        let timings = Timings { place: timings.place + start.elapsed(), ..timings };
-        finish(placed, unit.loops, unit.plan, timings)
+        let mut timings = timings.clone();
+        timings.push("place", until_division + start.elapsed());
+        finish(placed, unit, timings)
     };
     match (attempt(placed, Division::WherePays), other) {
         // What pays may have no room: a whole block on its way to memory, say, which a divided kernel sends in pieces.
@@ -125,47 +137,49 @@ fn run_all<K>(
 /// As [`compile`].
 pub fn compile_placed(kernel: &Placed, target: &Target, options: &Options) -> Result<Compiled, CodegenError> {
     check_options(kernel.func(), options)?;
-    generate(kernel.clone(), target, options, CheckPlan::default(), Timings::default())
+    let (mut placed, mut unit) = (kernel.clone(), Unit::new(*target, options));
+    let last =
+        list::PLACED.iter().position(|pass| pass.name == list::EXCHANGES).map_or(&[][..], |at| &list::PLACED[at..]);
+    run_all(last, &mut placed, &mut unit, &mut |_, _, _| {}, Placed::func)?;
+    generate(placed, unit, Timings::default())
 }
 
 /// From a placed kernel to PTX.
-fn generate(
-    placed: Placed,
-    target: &Target,
-    options: &Options,
-    plan: CheckPlan,
-    mut timings: Timings,
-) -> Result<Compiled, CodegenError> {
+fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled, CodegenError> {
+    let Unit { target, options, plan, loops, axis, .. } = unit;
     let start = Instant::now();
     let llvm = load()?;
-    let machine = kept_machine(llvm, target.name(), target.features(dot::has_f8(placed.func())))?;
+    let versions = target.ptx();
+    let version = if dot::has_f8(placed.func()) { versions.f8 } else { versions.usual };
+    let machine = kept_machine(llvm, target.name(), &format!("+ptx{version}"))?;
     let context = new_context(llvm);
-    let axis = AxisAnalysis::new(placed.func());
-    let lowered = lower::lower(&context, &machine, placed.func(), &axis, *target, options)?;
+    let axis = axis.unwrap_or_else(|| AxisAnalysis::new(placed.func()).into());
+    let lowered = lower::lower(&context, &machine, placed.func(), &axis, target, &options)?;
     let text = |module: &kernel_llvm::inkwell::module::Module| {
         if options.keep_llvm_ir { module.print_to_string().to_string() } else { String::new() }
     };
     let before = text(&lowered.module);
-    timings.lower = start.elapsed();
+    timings.push("lower", start.elapsed());
 
     let start = Instant::now();
     if options.runs(list::LLVM) {
         optimise(&lowered.module, &machine, pairs(placed.func()))?;
     }
     let after = text(&lowered.module);
-    timings.optimise = start.elapsed();
+    timings.push("llvm", start.elapsed());
 
     let start = Instant::now();
     let ptx = negations::keep(emit_ptx(&lowered.module, &machine)?);
-    timings.emit = start.elapsed();
+    timings.push("emit", start.elapsed());
 
     let mut report = lowered.report;
     classify(&mut report, &plan);
     report.promises = plan.promises;
+    report.loops = loops;
     Ok(Compiled {
         entry: lower::symbol(&placed.func().name),
         ptx,
-        target: *target,
+        target,
         placed,
         llvm_ir: options.keep_llvm_ir.then_some(LlvmIr { lowered: before, optimised: after }),
         shared_bytes: lowered.shared_bytes,
@@ -266,7 +280,7 @@ mod tests {
         compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
         let expected = "bounds_checks descriptors choose_products clean_up hoist_loads place whole_trips dots \
-                        warp_specialize pipeline tensor_copies membar";
+                        warp_specialize pipeline tensor_copies membar exchanges";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
         assert!(seen[..5].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");
@@ -281,7 +295,8 @@ mod tests {
         let tile = func.values.iter_mut().find(|value| value.layout.is_some()).unwrap();
         tile.layout = None;
         let placed = Placed::new(func).unwrap();
-        match compile_placed(&placed, &Target::sm_90a(), &Options::default()) {
+        let unit = Unit::new(Target::sm_90a(), &Options::default());
+        match generate(placed, unit, Timings::default()) {
             Err(CodegenError::Internal(error)) => assert_eq!(error.step, "lowering", "{error}"),
             other => panic!("{:?}", other.map(|compiled| compiled.ptx)),
         }

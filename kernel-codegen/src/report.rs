@@ -39,11 +39,12 @@
 
 use std::fmt;
 
-use kernel_core::ir::{Func, LayoutId, ParamId, Span};
+use kernel_core::backend::nvidia::{Explain, Usage};
+use kernel_core::ir::{Files, Func, LayoutId, ParamId, Span};
 
 use crate::check::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
-use crate::target::Target;
+use kernel_core::target::Target;
 
 /// Who moves the elements of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,28 +120,13 @@ pub struct ConversionReport {
     pub kind: ConversionKind,
 }
 
-/// What the driver's compiler made of a kernel.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
-    /// Registers per thread.
-    pub registers: u32,
-    /// Bytes of local memory per thread: registers that were spilled.
-    pub local_bytes: u32,
-    /// Bytes of shared memory per program, besides what the launch gives.
-    pub static_shared_bytes: u32,
-    /// For how many programs per multiprocessor the code that was kept makes room, if it was asked to.
-    pub min_programs: Option<u32>,
-    /// What the compiler said.
-    pub log: String,
-}
-
 /// What was decided about a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The kernel's name.
     pub kernel: String,
-    /// The source file.
-    pub file: String,
+    /// The source files.
+    pub files: Files,
     /// The target.
     pub target: Target,
     /// Warps per program.
@@ -174,7 +160,7 @@ impl Report {
     pub(crate) fn new(func: &Func, target: Target, num_warps: u32) -> Report {
         Report {
             kernel: func.name.clone(),
-            file: func.file.clone(),
+            files: func.files.clone(),
             target,
             num_warps,
             shared_bytes: 0,
@@ -200,7 +186,7 @@ impl Report {
     }
 
     fn place(&self, span: Span) -> String {
-        if span.line == 0 { self.file.clone() } else { format!("{}:{}:{}", self.file, span.line, span.column) }
+        self.files.place(span)
     }
 
     fn write_resources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -291,6 +277,12 @@ impl fmt::Display for AccessKind {
             AccessKind::Store => "store",
             AccessKind::Atomic => "atomic",
         })
+    }
+}
+
+impl Explain for Report {
+    fn report(&self, usage: Option<&Usage>) -> String {
+        Report { usage: usage.or(self.usage.as_ref()).cloned(), ..self.clone() }.to_string()
     }
 }
 

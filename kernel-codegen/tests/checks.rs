@@ -92,6 +92,98 @@ fn masks_say_what_their_comparisons_say() {
     assert!(launch(&from(0), 100, 100, 3) && !launch(&from(-1), 100, 100, 3) && !launch(&from(-2), 100, 100, 3));
 }
 
+/// A reshaped tile that is used along two axes is two different tiles: a mask of the one says nothing of the other.
+#[test]
+fn masks_of_a_reshaped_tile_are_about_their_own_axis() {
+    let source = |mask: &str| {
+        format!(
+            r#"kernel reshaped "k.rs" safe bound {{
+      param %x x: ptr f32
+      param %out out: ptr_mut f32
+      param %n n: i32
+      %i: i32[16] = arange {{lo = 0, hi = 16}}
+      %j: i32[4, 4] = reshape %i
+      %k: i32[4, 4] = permute %j {{perm = [1, 0]}}
+      %ns: i32[4, 4] = splat %n
+      %mask: bool[4, 4] = cmp.lt {mask}, %ns
+      %xs: *x[4, 4] = splat %x
+      %xp: *x[4, 4] = add_ptr %xs, %j
+      %v: f32[4, 4] = load %xp, %mask
+      %os: *out[4, 4] = splat %out
+      %op: *out[4, 4] = add_ptr %os, %j
+      store %op, %v, %mask
+      return
+    }}"#
+        )
+    };
+    let launch = |mask: &str, n, len| {
+        holds(&source(mask), &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 })
+    };
+    assert!(launch("%j", 5, 5) && !launch("%j", 5, 4));
+    // Where element `[1, 0]` of the permuted tile is below 5, the offset is that of `[0, 1]`; the largest is 12.
+    assert!(launch("%k", 5, 16) && !launch("%k", 5, 5));
+}
+
+/// What is joined lies within the bounds of both halves, wherever they are used.
+#[test]
+fn joined_offsets_are_bounded_by_both_halves() {
+    let source = |second: &str| {
+        format!(
+            r#"kernel joined "k.rs" safe bound {{
+      param %x x: ptr f32
+      param %out out: ptr_mut f32
+      param %n n: i32
+      %i: i32[16] = arange {{lo = 0, hi = 16}}
+      %ns: i32[16] = splat %n
+      %far: i32[16] = add %i, %ns
+      %j: i32[16, 2] = join {second}
+      %xs: *x[16, 2] = splat %x
+      %xp: *x[16, 2] = add_ptr %xs, %j
+      %v: f32[16, 2] = load %xp
+      %os: *out[16, 2] = splat %out
+      %op: *out[16, 2] = add_ptr %os, %j
+      store %op, %v
+      return
+    }}"#
+        )
+    };
+    let launch = |halves: &str, n, len| {
+        holds(&source(halves), &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 })
+    };
+    for halves in ["%i, %far", "%far, %i"] {
+        assert!(launch(halves, 100, 116) && !launch(halves, 100, 115) && !launch(halves, -1, 116));
+        assert!(launch(halves, 0, 16) && !launch(halves, 0, 15));
+    }
+    assert!(launch("%i, %i", 100, 16) && !launch("%i, %i", 100, 15));
+}
+
+/// A mask of the first half says nothing of the second.
+#[test]
+fn masks_of_one_half_do_not_bound_the_other() {
+    let source = r#"kernel joined "k.rs" safe bound {
+      param %x x: ptr f32
+      param %out out: ptr_mut f32
+      param %n n: i32
+      %i: i32[16] = arange {lo = 0, hi = 16}
+      %ns: i32[16] = splat %n
+      %far: i32[16] = add %i, %ns
+      %j: i32[16, 2] = join %i, %far
+      %c: i32 = const 16
+      %cs: i32[16] = splat %c
+      %m: bool[16] = cmp.lt %i, %cs
+      %ms: bool[16, 2] = join %m, %m
+      %xs: *x[16, 2] = splat %x
+      %xp: *x[16, 2] = add_ptr %xs, %j
+      %v: f32[16, 2] = load %xp, %ms
+      %os: *out[16, 2] = splat %out
+      %op: *out[16, 2] = add_ptr %os, %j
+      store %op, %v, %ms
+      return
+    }"#;
+    let launch = |n, len| holds(source, &Launch { scalars: &[None, None, Some(n)], lengths: &[len, len, 0], grid: 1 });
+    assert!(launch(100, 116) && !launch(100, 115));
+}
+
 /// A permutation that is not its own inverse: the mask bounds the axis that it is of.
 #[test]
 fn masks_follow_permuted_axes() {

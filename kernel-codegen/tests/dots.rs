@@ -424,7 +424,10 @@ fn a_product_is_computed_by_the_instruction_that_stands_on_it() {
         let wrong = by(wrong);
         assert!(verify(wrong.func()).is_err());
         match compile_placed(&wrong, &Target::sm_90a(), &options) {
-            Err(CodegenError::Internal(error)) => assert_eq!(error.step, "lowering", "{error}"),
+            // The verifier behind the passes says so first, where it runs.
+            Err(CodegenError::Internal(error)) => {
+                assert!(["exchanges", "lowering"].contains(&error.step.as_str()), "{error}");
+            }
             other => panic!("{:?}", other.map(|compiled| compiled.ptx)),
         }
     }

@@ -32,7 +32,7 @@ impl Settings {
             let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{word}` has no number"));
             match word.split_once('=') {
                 None => {
-                    let found = Target::all().into_iter().find(|target| target.name() == *word);
+                    let found = Target::named(word);
                     settings.target = found.ok_or_else(|| format!("there is no target `{word}`"))?;
                 }
                 Some(("warps", warps)) => settings.options.num_warps = number(warps)?,
@@ -51,13 +51,8 @@ impl Settings {
 fn failure(error: CodegenError) -> Failure {
     let message = error.to_string();
     let CodegenError::Refused(refusal) = error else { return Failure::Test(format!("not refused: {message}")) };
-    Failure::Kernel(vec![Diagnostic {
-        kernel: refusal.kernel,
-        file: refusal.file,
-        span: refusal.span,
-        message,
-        help: None,
-    }])
+    let diagnostic = Diagnostic::new(message, refusal.file, refusal.span.line, refusal.span.column);
+    Failure::Kernel(vec![diagnostic])
 }
 
 fn run_stages(case: &Case<'_>) -> Result<Func, Failure> {

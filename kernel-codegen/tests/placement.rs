@@ -171,6 +171,22 @@ fn refusal(text: &str, options: &Options) -> String {
 }
 
 #[test]
+fn places_in_other_files_are_named_by_them() {
+    let text = ADD.replace("safe bound {", "safe bound {\n  file f1 = \"dep/src/lib.rs\"");
+    let inlined = text.replace("load %xp, %mask", "load %xp, %mask @f1:7:9+4");
+    assert_ne!(inlined, text);
+    let report = hopper(&inlined, 4).report.to_string();
+    assert!(report.contains("dep/src/lib.rs:7:9: load `x`"), "{report}");
+    assert!(report.contains("add.rs: load `y`"), "{report}");
+    let large: String = text.replace("1024", "524288").lines().fold(String::new(), |text, line| {
+        let place = if line.starts_with("  %") { " @f1:3:5+6" } else { "" };
+        format!("{text}{line}{place}\n")
+    });
+    let refused = refusal(&large, &Options { num_warps: 1, ..Options::default() });
+    assert!(refused.contains("at dep/src/lib.rs:3:5"), "{refused}");
+}
+
+#[test]
 fn what_cannot_be_compiled_is_refused_with_a_reason() {
     let three = refusal(ADD, &Options { num_warps: 3, ..Options::default() });
     assert!(three.contains("a program of 3 warps") && three.contains("power of two from 1 to 32"), "{three}");

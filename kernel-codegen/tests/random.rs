@@ -83,7 +83,7 @@ fn combine(b: &mut Builder<'_>, value: ValueId, axis: usize, how: usize) -> Valu
 /// One random operation on a tile.
 fn step(b: &mut Builder<'_>, random: &mut Random, value: ValueId) -> ValueId {
     let shape = shape_of(b, value);
-    match random.below(7) {
+    match random.below(8) {
         0 => {
             let mut perm: Vec<u8> = (0..shape.len() as u8).collect();
             for i in (1..perm.len()).rev() {
@@ -118,6 +118,11 @@ fn step(b: &mut Builder<'_>, random: &mut Random, value: ValueId) -> ValueId {
             let index = b.one(Op::cast(DType::I32), &[index], AT).unwrap();
             let other = b.one(Op::cast(b.func.ty(value).dtype().unwrap()), &[index], AT).unwrap();
             b.one(Op::binary(BinaryOp::Add), &[value, other], AT).unwrap()
+        }
+        5 if shape.iter().product::<i64>() <= 1024 && shape.len() < 4 => {
+            let square = b.one(Op::binary(BinaryOp::Mul), &[value, value], AT).unwrap();
+            let halves = if random.below(2) == 0 { [value, square] } else { [square, value] };
+            b.one(ShapeOp::Join, &halves, AT).unwrap()
         }
         _ => b.one(Op::binary(BinaryOp::Mul), &[value, value], AT).unwrap(),
     }

@@ -6,6 +6,7 @@ mod interp_support;
 
 use interp_support::{bound, elements, fault, pointers, run, try_run};
 use kernel_core::interp::FaultKind;
+use kernel_core::ir::BoundFunc;
 
 /// Runs `for` over i32 bounds; returns the indices in the order that they come in.
 fn indices(lo: i32, hi: i32, step: i32, reverse: bool) -> Vec<i32> {
@@ -239,6 +240,22 @@ fn a_failed_assert_ends_its_program_only() {
     assert_eq!(fault.program_id, [1, 0, 0]);
     assert_eq!((fault.span.line, fault.span.column, fault.span.len), (4, 9, 7));
     assert_eq!(fault.to_string(), "assertion failed: even programs only, in program (1, 0, 0), at 4:9");
+}
+
+#[test]
+fn a_fault_in_another_file_names_it() {
+    let text = "kernel k \"k.rs\" safe bound {
+        file f1 = \"a.rs\"
+        file f2 = \"dep/src/lib.rs\"
+        %no: bool = const false
+        assert %no {message = \"inlined\"} @f2:4:9+7
+        return
+    }";
+    let func = kernel_core::text::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    let func = BoundFunc::new(func).expect("a bound kernel");
+    let fault = try_run(&func, Vec::new(), &[], [1, 1, 1]).1.expect_err("it fails");
+    assert_eq!(fault.file.as_deref(), Some("dep/src/lib.rs"));
+    assert_eq!(fault.to_string(), "assertion failed: inlined, in program (0, 0, 0), at dep/src/lib.rs:4:9");
 }
 
 #[test]

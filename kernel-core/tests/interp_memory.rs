@@ -36,7 +36,7 @@ fn loads_out_of_bounds_read_zero_and_are_reported() {
         assert_eq!(elements::<f32>(&buffers[1]), want, "{mutable}");
         let fault = result.expect_err("the load leaves the buffer");
         assert_eq!(fault.kind, out_of_bounds(0, 21, 21, Access::Load));
-        assert_eq!(fault.span, Span { line: 7, column: 3, len: 4 });
+        assert_eq!(fault.span, Span::new(7, 3, 4));
         // The third and the fourth program fault too; the first in order is reported.
         assert_eq!(fault.program_id, [2, 0, 0]);
     }

@@ -183,7 +183,35 @@ const STORES: &str = "%s: shared f32[4, 4] = shared_alloc
     }
     tma_store_wait {pending = 0}";
 
+/// Values that threads pass each other through the same bytes, again and again.
+const PASSED: &str = "%r: f32[4, 4] = for %zero, %four, %one, %c (%k: i32, %acc: f32[4, 4]) {
+      %x: f32[4, 4] = desc_load %a, %k, %zero
+      %y: f32[4, 4] = convert_layout %x in shared barrier [0..64]
+      %z: f32[4, 4] = add %acc, %y
+      yield %z
+    }
+    desc_store %out, %r, %zero, %zero";
+
+/// The same through other bytes in turn, so that the barriers inside the exchanges do, beside an allocation.
+const IN_TURN: &str = "%s: shared f32[4, 4] = shared_alloc in shared [0..64]
+    %t: shared f32[4, 4] = shared_permute %s {perm = [1, 0]}
+    %first: f32[4, 4] = desc_load %a, %four, %zero
+    shared_store %s, %first
+    barrier
+    %turned: f32[4, 4] = shared_load %t
+    %begin: f32[4, 4] = convert_layout %turned in shared [64..128]
+    %r: f32[4, 4] = for %zero, %four, %one, %begin (%k: i32, %acc: f32[4, 4]) {
+      %x: f32[4, 4] = desc_load %a, %k, %zero
+      %y: f32[4, 4] = convert_layout %x in shared [128..192]
+      %w: f32[4, 4] = convert_layout %y in shared [64..128]
+      %z: f32[4, 4] = add %acc, %w
+      yield %z
+    }
+    desc_store %out, %r, %zero, %zero";
+
 const KERNELS: &[(&str, &str)] = &[
+    ("passed", PASSED),
+    ("in turn", IN_TURN),
     ("exchange", EXCHANGE),
     ("copies", COPIES),
     ("products", PRODUCTS),
@@ -242,6 +270,10 @@ fn mutants(body: &str) -> Vec<(String, String)> {
             ("%so: shared f32[4, 4] = shared_index %s, %other", "%so: shared f32[4, 4] = shared_index %s, %slot"),
             ("= shared_index %s, %mslot", "= shared_index %s, %zero"),
             ("%other: i32 = rem %next, %two", "%other: i32 = rem %k, %two"),
+            ("in shared barrier [0..64]", "in shared [0..64]"),
+            ("%turned in shared [64..128]", "%turned in shared [0..64]"),
+            ("%y in shared [64..128]", "%y in shared [128..192]"),
+            ("%y in shared [64..128]", "%y in shared warp [64..128]"),
         ] {
             // A wait for less may name a value that is not defined there yet.
             let defined = wrong != "%slot, %other" || body.contains("%other:");

@@ -415,10 +415,10 @@ fn a_limit_names_the_program_and_the_loop() {
 
 #[test]
 fn a_limit_is_told_with_its_program_and_place() {
-    let span = kernel_core::ir::Span { line: 5, column: 6, len: 7 };
+    let span = kernel_core::ir::Span::new(5, 6, 7);
     let kind = FaultKind::TimeLimit { limit: Duration::from_millis(1500) };
     let text = "the launch took longer than its limit of 1.5s, in program (3, 0, 0), at 5:6";
-    assert_eq!(Fault { kind, span, program_id: [3, 0, 0] }.to_string(), text);
+    assert_eq!(Fault::new(kind, span, [3, 0, 0]).to_string(), text);
 }
 
 /// Checks in which program and lines a body that never ends may be stopped.

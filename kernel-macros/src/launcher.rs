@@ -391,9 +391,8 @@ impl Launcher<'_> {
                 static KERNEL: #krate::launch::Kernel = #krate::launch::Kernel::new(#krate::launch::KernelSource {
                     name: #name,
                     module: ::core::module_path!(),
-                    file: ::core::file!(),
+                    files: &[#krate::launch::SourceFile { name: ::core::file!(), lines: &[#(#lines),*] }],
                     ir: #ir,
-                    lines: &[#(#lines),*],
                     num_warps: #num_warps,
                     num_stages: #num_stages,
                 });

@@ -8,7 +8,7 @@
 //! store(out, acc);                        store %out, %1
 //! ```
 
-use kernel_core::ir::{BinaryOp, Bound, ConstParam, ConstTy, IntTy, UnaryOp};
+use kernel_core::ir::{AttrMap, BinaryOp, Bound, ConstParam, ConstTy, IntTy, UnaryOp};
 use kernel_core::ir::{
     Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, ElementwiseOp, FloatFlags, Func, Literal, Op, ParamKind,
     RegionId, ShapeOp, Ty, TypeError, ValueId,
@@ -119,6 +119,22 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
     }
 }
 
+/// Puts the dimensions of attributes into normal form. No map fails.
+struct Settled<'l, 't>(&'l Lower<'t>);
+
+impl AttrMap for Settled<'_, '_> {
+    fn dt(&mut self, dt: Dt) -> Option<Dt> {
+        Some(dt)
+    }
+
+    fn dim(&mut self, dim: &Dim) -> Option<Dim> {
+        Some(self.0.dim(dim))
+    }
+
+    fn shape(&mut self, shape: &[Dim]) -> Option<Vec<Dim>> {
+        Some(self.0.shape(shape))
+    }
+}
 impl Lower<'_> {
     // Operations
 
@@ -142,20 +158,13 @@ impl Lower<'_> {
 
     /// Whether the operation may be fused with its neighbours: float sums, differences, products and negation.
     fn contracts(&self, op: &Op, operands: &[ValueId]) -> bool {
-        let fusable = match op {
-            Op::Elementwise(ElementwiseOp::Binary { op }) => {
-                matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
-            }
-            Op::Elementwise(ElementwiseOp::Unary { op }) => *op == UnaryOp::Neg,
-            Op::Elementwise(_)
-            | Op::Create(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => false,
-        };
+        let fusable = matches!(
+            op,
+            Op::Elementwise(
+                ElementwiseOp::Binary { op: BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul }
+                    | ElementwiseOp::Unary { op: UnaryOp::Neg }
+            )
+        );
         let dt = operands.first().and_then(|&v| self.func.ty(v).dt());
         fusable && dt.is_some_and(|dt| may_be(&self.func, dt, Bound::Float))
     }
@@ -237,24 +246,6 @@ impl Lower<'_> {
         ids.iter().map(|&id| self.value(id)).collect()
     }
 
-    /// The operation with its shapes in normal form.
-    fn settle(&self, op: &Op) -> Op {
-        match op {
-            Op::Create(CreateOp::Splat { shape }) => CreateOp::Splat { shape: self.shape(shape) }.into(),
-            Op::Create(CreateOp::Arange { lo, hi }) => CreateOp::Arange { lo: self.dim(lo), hi: self.dim(hi) }.into(),
-            Op::Shape(ShapeOp::Broadcast { shape }) => ShapeOp::Broadcast { shape: self.shape(shape) }.into(),
-            Op::Shape(ShapeOp::Reshape { shape }) => ShapeOp::Reshape { shape: self.shape(shape) }.into(),
-            Op::Create(_)
-            | Op::Shape(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => op.clone(),
-        }
-    }
-
     fn eval(&mut self, id: NodeId) -> Lowering<()> {
         let tree = self.tree;
         let node = &tree.nodes[id.0];
@@ -263,7 +254,7 @@ impl Lower<'_> {
         let (place, to) = (node.place, self.dt(&node.ty));
         let value = match op {
             VOp::Ready(op) => {
-                let op = self.settle(op);
+                let op = op.map_attrs(&mut Settled(self)).unwrap_or_else(|| op.clone());
                 if let (Op::Shape(ShapeOp::Broadcast { shape }), [from]) = (&op, operands.as_slice())
                     && self.func.ty(*from).shape == *shape
                 {

@@ -41,16 +41,8 @@ pub enum Call {
     To,
     /// `bitcast::<T>(x)`
     Bitcast,
-    /// `expand_dims(x, axis)`
-    ExpandDims,
-    /// `broadcast_to(x, shape)`
-    BroadcastTo,
-    /// `reshape(x, shape)`
-    Reshape,
-    /// `trans(x)`
-    Trans,
-    /// `permute(x, axes)`
-    Permute,
+    /// Elements in another place or shape.
+    Shape(ShapeCall),
     /// A reduction by one operation.
     Fold(BinaryOp),
     /// A reduction to the index of the extreme: largest if true.
@@ -75,6 +67,23 @@ pub enum Call {
     Dot,
     /// An operation of a tensor descriptor.
     Desc(DescCall),
+}
+
+/// How a call rearranges elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShapeCall {
+    /// `expand_dims(x, axis)`
+    ExpandDims,
+    /// `broadcast_to(x, shape)`
+    BroadcastTo,
+    /// `reshape(x, shape)`
+    Reshape,
+    /// `trans(x)`
+    Trans,
+    /// `permute(x, axes)`
+    Permute,
+    /// `join(a, b)`
+    Join,
 }
 
 /// What a call does with a block of a tensor.
@@ -194,11 +203,12 @@ const OPERATIONS: &[Row] = &[
     row("fma", Call::Fma, &["a", "b", "c"]),
     row("to", Call::To, X).turbofish(Turbofish::Required),
     row("bitcast", Call::Bitcast, X).turbofish(Turbofish::Required),
-    row("expand_dims", Call::ExpandDims, &["x", "axis"]),
-    row("broadcast_to", Call::BroadcastTo, &["x", "shape"]),
-    row("reshape", Call::Reshape, &["x", "shape"]),
-    row("trans", Call::Trans, X),
-    row("permute", Call::Permute, &["x", "axes"]),
+    row("expand_dims", Call::Shape(ShapeCall::ExpandDims), &["x", "axis"]),
+    row("broadcast_to", Call::Shape(ShapeCall::BroadcastTo), &["x", "shape"]),
+    row("reshape", Call::Shape(ShapeCall::Reshape), &["x", "shape"]),
+    row("trans", Call::Shape(ShapeCall::Trans), X),
+    row("permute", Call::Shape(ShapeCall::Permute), &["x", "axes"]),
+    row("join", Call::Shape(ShapeCall::Join), AB),
     row("sum", Call::Fold(BinaryOp::Add), X).options(AXES),
     row("max", Call::Fold(BinaryOp::Max), X).options(AXES),
     row("min", Call::Fold(BinaryOp::Min), X).options(AXES),

@@ -67,7 +67,7 @@ impl Place {
         // Of an expression over several lines only the beginning is underlined: its first token.
         let own = self.start.end();
         let len = if same_line { end.column - start.column } else { own.column.saturating_sub(start.column).max(1) };
-        ir::Span { line: start.line as u32, column: start.column as u32 + 1, len: len as u32 }
+        ir::Span::new(start.line as u32, start.column as u32 + 1, len as u32)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The signature of a kernel: dtype parameters, constexprs and parameters.
 
-use kernel_core::ir::{Bound, ConstTy, DType, Dt, DtypeId, IntTy};
+use kernel_core::ir::{Bound, ConstTy, DType, Dt, DtypeId, IntTy, MAX_TENSOR_RANK};
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -344,9 +344,6 @@ pub fn braced(argument: &GenericArgument) -> Option<&syn::Expr> {
     }
 }
 
-/// The most dimensions of a tensor.
-const MAX_RANK: usize = 5;
-
 /// `TensorDesc<T, { [BM, BK] }>`
 fn read_descriptor(ty: &Type, last: &syn::PathSegment, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
     let name = last.ident.to_string();
@@ -365,8 +362,8 @@ fn read_descriptor(ty: &Type, last: &syn::PathSegment, signature: &Signature, er
         return Err(errors.report_help(Place::of_tokens(shape), message, help));
     };
     let rank = block.elems.len();
-    if !(1..=MAX_RANK).contains(&rank) {
-        let message = format!("a tensor has 1 to {MAX_RANK} dimensions, these blocks have {rank}");
+    if !(1..=MAX_TENSOR_RANK).contains(&rank) {
+        let message = format!("a tensor has 1 to {MAX_TENSOR_RANK} dimensions, these blocks have {rank}");
         let help = "merge dimensions that are adjacent in memory";
         return Err(errors.report_help(Place::of_tokens(block), message, help));
     }

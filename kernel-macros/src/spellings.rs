@@ -104,9 +104,7 @@ pub const SPELLINGS: &[Spelling] = &[
     row("zeros_like empty_like", "x", "zeros::<f32>([N])").but(" with the dtype and the shape of `x`"),
     row("ones_like full_like", "x", "full([N], 1.0)").but(" with the shape of `x`"),
     row("make_range", "lo hi", "arange({lo}, {hi})"),
-    row("join", "a b", "select(arange(0, 2) == 0, {a}[(.., None)], {b}[(.., None)])").but(" of tiles with one axis"),
-    row("interleave", "a b", "reshape(select(arange(0, 2) == 0, {a}[(.., None)], {b}[(.., None)]), [2 * N])")
-        .but(" of tiles `[N]`"),
+    row("interleave", "a b", "reshape(join({a}, {b}), [2 * N])").but(" of tiles `[N]`"),
     row("cat", "a b", "reshape(select((arange(0, 2) == 0)[(.., None)], {a}[(None, ..)], {b}[(None, ..)]), [2 * N])")
         .but(" of tiles `[N]`"),
     row("split", "x", "sum(select(arange(0, 2) == 0, {x}, -0.0), axis = -1)")

@@ -58,8 +58,8 @@ impl Device {
         match choice {
             Some(DeviceChoice::Cpu) => Ok(Self::cpu()),
             Some(DeviceChoice::Cuda(index)) => Self::cuda(index),
-            None if !cfg!(jit) => {
-                log::debug!("using the CPU: {}", crate::launch::NO_CODE_GENERATOR);
+            None if let Some(why) = crate::launch::MISSING_COMPILER => {
+                log::debug!("using the CPU: {why}");
                 Ok(Self::cpu())
             }
             None => Ok(Self::cuda(0).unwrap_or_else(|error| {
@@ -133,7 +133,6 @@ impl Device {
     }
 
     /// What tells contexts apart that are open: the driver's name of this one. Zero for the CPU.
-    #[cfg(jit)]
     #[inline]
     pub(crate) fn context_number(&self) -> u64 {
         self.0.context_number

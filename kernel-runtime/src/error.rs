@@ -3,7 +3,7 @@
 //! An error says what happened, where, and what to do about it. Nothing in this crate panics on
 //! its input: every call that a user can get wrong returns [`Result`].
 
-use crate::diagnostic::Diagnostic;
+use kernel_core::diag::Diagnostic;
 use std::fmt;
 use std::time::Duration;
 

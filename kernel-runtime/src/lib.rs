@@ -13,7 +13,7 @@
 //! | [`graph`] | [`Graph`]: launches that are recorded once and replayed at the price of one |
 //! | [`record`] | how a running kernel reports an error |
 //! | [`dtype`] | the element types and the bounds of kernels' type parameters |
-//! | [`error`], [`diagnostic`] | [`Error`]: everything that can go wrong |
+//! | [`error`] | [`Error`]: everything that can go wrong |
 //! | [`launch`] | kernels with their arguments: compiling, caching, running |
 //! | [`settings`] | the environment variables |
 //!
@@ -25,7 +25,6 @@ mod context;
 #[cfg(test)]
 mod counting;
 pub mod device;
-pub mod diagnostic;
 mod driver;
 pub mod dtype;
 pub mod error;
@@ -35,10 +34,8 @@ mod foreign;
 mod gate;
 pub mod graph;
 pub mod launch;
-#[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod ledger;
 pub mod record;
-#[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod ring;
 pub mod settings;
 mod storage;
@@ -49,11 +46,11 @@ pub mod view;
 
 pub use buffer::Buffer;
 pub use device::Device;
-pub use diagnostic::Diagnostic;
 pub use dtype::{DType, ElementType, Float, Int, Num, Signed};
 pub use error::{Access, Error, Result};
 pub use event::Event;
 pub use graph::Graph;
+pub use kernel_core::diag::Diagnostic;
 pub use record::{LaunchId, LaunchRecord, ReportSource};
 pub use storage::Address;
 pub use stream::{RecordHandle, Stream};

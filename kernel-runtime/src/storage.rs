@@ -184,7 +184,6 @@ impl Storage {
 
     /// Whether all uses so far were on the stream with this key, and nobody needs to enter the gate. Then there is
     /// nothing to begin. The stream is one of the memory's context: streams are checked before they are noted.
-    #[cfg(jit)]
     #[inline]
     pub(crate) fn is_at_once(&self, stream_key: u64) -> bool {
         self.tracking.is_sole(stream_key) && !self.gate.is_shut()

@@ -7,7 +7,7 @@ use kernel_core::interp::HostBuffer;
 use kernel_core::ir::{DType, Func};
 use kernel_core::num::{F8E4M3, F8E5M2};
 use kernel_core::{text, verify};
-use tilewright::launch::{Call, Kernel, KernelSource};
+use tilewright::launch::{Call, Kernel, KernelSource, SourceFile};
 use tilewright::{Buffer, Device, Error, Target};
 
 use crate::assembler::assemble;
@@ -150,9 +150,8 @@ pub fn leak(name: &str, ir: &str) -> &'static Kernel {
     Box::leak(Box::new(Kernel::new(KernelSource {
         name: String::leak(name.to_string()),
         module: "tests",
-        file: "tests",
+        files: &[SourceFile { name: "tests", lines: &[] }],
         ir: String::leak(ir.to_string()),
-        lines: &[],
         num_warps: None,
         num_stages: None,
     })))

@@ -51,7 +51,7 @@ fn arguments() -> Result<Arguments, lexopt::Error> {
             Long("upto") => found.upto = Some(parser.value()?.string()?),
             Long("target") => {
                 let name = parser.value()?.string()?;
-                let target = Target::all().into_iter().find(|target| target.name() == name);
+                let target = Target::named(&name);
                 found.target = Some(target.ok_or_else(|| format!("there is no target `{name}`"))?);
             }
             Long("warps") => found.options.num_warps = parser.value()?.parse()?,

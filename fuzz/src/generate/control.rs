@@ -157,8 +157,8 @@ fn carried_fact(w: &Writer, value: ValueId, change: Change) -> Fact {
     let (dtype, fact) = (w.dtype(value), w.fact(value));
     match change {
         Change::Any => Fact::any(dtype),
-        Change::Grows(most) => Fact::exact(-most, most, 0),
-        Change::Stays => fact.hull(Fact::exact(-4.0, 4.0, 0)),
+        Change::Grows(most) => Fact::exact(-most, most, 0).with_open_zero(),
+        Change::Stays => fact.hull(Fact::exact(-4.0, 4.0, 0)).with_open_zero(),
     }
 }
 
@@ -174,7 +174,7 @@ fn changed(w: &mut Writer, arg: ValueId, change: Change, fact: Fact, first: Valu
         Change::Grows(most) => {
             let value = w.like(dtype, &shape);
             let room = (most - w.fact(first).magnitude()) / trips;
-            let fits = Fact::exact(-room, room, 0);
+            let fits = Fact::exact(-room, room, 0).with_open_zero();
             let delta = match w.fact(value).within(fits) && value != arg {
                 true => Some(value),
                 false => bounded_small(w, value, fits),

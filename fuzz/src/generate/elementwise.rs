@@ -96,7 +96,11 @@ pub fn rough(w: &mut Writer) -> Option<()> {
     let exact = |w: &Writer, value| {
         let fact: Fact = w.fact(value);
         let plain = matches!(w.dtype(value), DType::F16 | DType::BF16 | DType::F32 | DType::F64);
-        plain && !fact.special && fact.step.is_some_and(|step| step >= -4) && fact.magnitude() <= 16.0
+        plain
+            && !fact.special
+            && !fact.has_open_zero()
+            && fact.step.is_some_and(|step| step >= -4)
+            && fact.magnitude() <= 16.0
     };
     let value = w.find(exact)?;
     let dtype = w.dtype(value);

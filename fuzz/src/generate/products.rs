@@ -317,7 +317,7 @@ fn more_steps(w: &mut Writer) {
 /// What sums of all trips can be; `None` if they could round.
 fn sum_fact(plan: &Plan, trips: i64, products: f64) -> Option<Fact> {
     let most = 4.0 + products * trips as f64 * plan.sizes[2] as f64 * 4.0;
-    let fact = Fact::exact(-most, most, 0);
+    let fact = Fact::exact(-most, most, 0).with_open_zero();
     // Sums of 8-bit floats keep 13 bits of fraction in hardware.
     let narrow = plan.factor.is_fp8() && !fact.needs_at_most(12);
     if narrow { None } else { fact.summed(plan.acc) }

@@ -73,7 +73,7 @@ pub fn broadcast(w: &mut Writer, a: ValueId) -> Option<ValueId> {
     w.emit(ShapeOp::Broadcast { shape: dims(&shape) }, &[a])
 }
 
-/// What `join` becomes: a new innermost dimension of two, by a selection.
+/// A new innermost dimension of two, by `join` or by a selection.
 fn join(w: &mut Writer, a: ValueId) -> Option<ValueId> {
     let mut shape = w.shape(a);
     let axis = shape.len() as u8;
@@ -81,6 +81,9 @@ fn join(w: &mut Writer, a: ValueId) -> Option<ValueId> {
         return None;
     }
     let b = w.like(w.dtype(a), &shape.clone());
+    if w.random.chance(50) {
+        return w.emit(ShapeOp::Join, &[a, b]);
+    }
     shape.push(2);
     let wide = |w: &mut Writer, value| {
         let narrow = w.emit(ShapeOp::ExpandDims { axis }, &[value])?;

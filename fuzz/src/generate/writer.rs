@@ -1,9 +1,9 @@
 //! Appends operations to a kernel, and keeps what is known of each value.
 
 use kernel_core::ir::{
-    BinaryOp, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, DotOp, ElementwiseOp, EvictionPolicy,
-    FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, UnaryOp,
-    ValueId,
+    BinaryOp, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, DotOp, Elements, ElementwiseOp,
+    EvictionPolicy, FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety, ShapeOp,
+    Span, UnaryOp, ValueId,
 };
 
 use super::features::{Feature, Features};
@@ -134,7 +134,7 @@ impl Writer {
         let fact = self.result_fact(&op, operands)?;
         let exact = |fact: &Fact| fact.step.is_some() && !fact.special;
         let all_exact = exact(&fact) && operands.iter().all(|&o| exact(&self.fact(o)));
-        let arithmetic = matches!(op, Op::Elementwise(_)) && self.dtype(operands[0]).is_float();
+        let arithmetic = op.is_elementwise() && self.dtype(operands[0]).is_float();
         let contract = arithmetic && all_exact && self.random.chance(50);
         let mut builder = Builder::new(&mut self.func, self.region);
         builder.flags = FloatFlags { contract };
@@ -147,6 +147,11 @@ impl Writer {
     fn result_fact(&self, op: &Op, operands: &[ValueId]) -> Option<Fact> {
         let of = |index: usize| self.fact(operands[index]);
         let dtype = operands.first().map_or(DType::I32, |&first| self.dtype(first));
+        match op.elements() {
+            Elements::Moved(from) | Elements::Repeated(from) => return Some(of(usize::from(from))),
+            Elements::Joined => return Some((1..operands.len()).fold(of(0), |fact, i| fact.hull(of(i)))),
+            Elements::Made | Elements::Each | Elements::Yielded | Elements::Other => {}
+        }
         Some(match op {
             Op::Create(CreateOp::Const { value, dtype }) => constant(*value, dtype.known()?),
             Op::Create(CreateOp::Arange { lo, hi }) => {
@@ -154,8 +159,7 @@ impl Writer {
             }
             Op::Create(CreateOp::ProgramId { .. }) => Fact::exact(0.0, f64::from(self.grid) - 1.0, 0),
             Op::Create(CreateOp::NumPrograms { .. }) => Fact::exact(1.0, f64::from(self.grid), 0),
-            Op::Create(CreateOp::Splat { .. }) | Op::Shape(_) => of(0),
-            Op::Create(CreateOp::ConstExpr { .. } | CreateOp::Limit { .. }) => return None,
+            Op::Create(CreateOp::Splat { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. }) => return None,
             Op::Elementwise(ElementwiseOp::Unary { op }) => facts::unary(*op, of(0), dtype)?,
             Op::Elementwise(ElementwiseOp::Binary { op }) => facts::binary(*op, of(0), of(1), dtype)?,
             Op::Elementwise(ElementwiseOp::Compare { .. }) => Fact::exact(0.0, 1.0, 0),
@@ -166,15 +170,15 @@ impl Writer {
             }
             Op::Elementwise(ElementwiseOp::Cast { to }) => facts::cast(of(0), dtype, to.known()?),
             Op::Elementwise(ElementwiseOp::Bitcast { to }) => {
-                // The bits of a NaN are open.
-                if of(0).special && dtype.is_float() {
+                // The bits of a NaN are open, and so is the sign of some zeros.
+                if (of(0).special || of(0).has_open_zero()) && dtype.is_float() {
                     return None;
                 }
                 Fact::any(to.known()?)
             }
             Op::Memory(MemoryOp::AddPtr) => of(0),
             Op::Dot(DotOp::Dot { .. }) => self.product_fact(operands)?,
-            Op::Memory(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => return None,
+            Op::Shape(_) | Op::Memory(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => return None,
         })
     }
 
@@ -188,12 +192,14 @@ impl Writer {
             high: a.magnitude() * b.magnitude() * depth,
             step: Some(a.step? + b.step?),
             special: a.special || b.special || acc.special,
+            open_zero: true,
         });
         let sum = Fact {
             low: product.low + acc.low,
             high: product.high + acc.high,
             step: product.step.zip(acc.step).map(|(a, b)| a.min(b)),
             special: product.special,
+            open_zero: true,
         };
         sum.summed(dtype)
     }
@@ -363,7 +369,7 @@ impl Writer {
 
     /// The value as an exact float of at most `bits` bits in `low..=high`, by a few operations where it is not one.
     pub fn small(&mut self, value: ValueId, dtype: DType) -> ValueId {
-        let goal = if dtype.is_float() { Fact::exact(-4.0, 4.0, 0) } else { Fact::any(dtype) };
+        let goal = if dtype.is_float() { Fact::exact(-4.0, 4.0, 0).with_open_zero() } else { Fact::any(dtype) };
         if self.dtype(value) == dtype && self.fact(value).within(goal) {
             return value;
         }
@@ -427,7 +433,7 @@ fn constant(value: Literal, dtype: DType) -> Fact {
                 return Fact::any(dtype);
             }
             let step = (-16..16).rev().find(|&step| (value * 2f64.powi(-step)).fract() == 0.0);
-            Fact { low: value, high: value, step, special: false }
+            Fact { low: value, high: value, step, special: false, open_zero: false }
         }
     }
 }

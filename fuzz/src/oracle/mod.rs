@@ -124,7 +124,7 @@ impl<'c> Oracle<'c> {
     pub fn new(case: &'c Case) -> Checked<Oracle<'c>> {
         let func = case.kernel.func();
         if let Err(errors) = verify(func) {
-            return Err(differs("generated", errors.first().map_or(String::new(), |error| error.message.clone())));
+            return Err(differs("generated", errors.first().map_or(String::new(), |error| error.message.to_string())));
         }
         let (before, tensors, scalars) = (case.buffers(), case.tensors(), case.host_scalars());
         let mut buffers = before.clone();
@@ -240,7 +240,7 @@ impl<'c> Oracle<'c> {
 
     fn compare_exactly(&self, stage: &str, func: &Func, exactness: Exactness) -> Checked<()> {
         if let Err(errors) = verify(func) {
-            let message = errors.first().map_or(String::new(), |error| error.message.clone());
+            let message = errors.first().map_or(String::new(), |error| error.message.to_string());
             return Err(differs(stage, format!("verifier: {message}")));
         }
         let mut buffers = self.before.clone();

@@ -3,7 +3,7 @@
 use kernel_core::interp::{HostBuffer, HostElement, HostTensor};
 use kernel_core::ir::{Facts, Generic, Level, Param, ParamKind};
 use kernel_core::text::print;
-use tilewright::launch::{Call, Kernel, KernelSource};
+use tilewright::launch::{Call, Kernel, KernelSource, SourceFile};
 use tilewright::{Buffer, DType, Device, Error, TensorDesc, TensorDescMut};
 
 use super::{Agreement, Checked, Exactness, Oracle, differs, is_load};
@@ -116,9 +116,8 @@ fn embedded(case: &Case) -> Checked<&'static Kernel> {
     Ok(Box::leak(Box::new(Kernel::new(KernelSource {
         name: "fuzz",
         module: "fuzz",
-        file: "fuzz",
+        files: &[SourceFile { name: "fuzz", lines: &[] }],
         ir: String::leak(text),
-        lines: &[],
         num_warps: None,
         num_stages: None,
     }))))

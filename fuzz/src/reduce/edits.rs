@@ -3,8 +3,8 @@
 use kernel_codegen::TensorCopies;
 use kernel_core::edit::{Uses, compact, ops_in_order, replace_all_uses};
 use kernel_core::ir::{
-    BoundFunc, Builder, ControlOp, CreateOp, DType, DescOp, Dim, Elem, Func, Literal, MemoryOp, Op, OpId, RegionId,
-    ShapeOp, Span, Unroll, ValueId,
+    AttrMap, BoundFunc, Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, Func, Literal, Op, OpId, RegionId, Span,
+    Unroll, ValueId,
 };
 use kernel_core::text::parse;
 use kernel_core::verify::verify;
@@ -77,21 +77,10 @@ fn places(func: &Func) -> Vec<bool> {
     let mut left: Vec<ValueId> = Vec::new();
     for op in ops_in_order(func) {
         let operation = func.op(op);
-        match &operation.op {
-            Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
-                left.extend(operation.operands.first());
-            }
-            Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter) => {
-                left.extend(&operation.operands[2..]);
-            }
-            Op::Memory(MemoryOp::AddPtr | MemoryOp::Load { .. } | MemoryOp::CheckBounds { .. })
-            | Op::Desc(DescOp::DescLoad | DescOp::DescGather)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Dot(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => {}
+        if operation.op.buffer_access() == Some(true) {
+            // A pointer says where, or the coordinates behind a descriptor and a block.
+            let place = if let Op::Memory(_) = operation.op { 0..1 } else { 2..operation.operands.len() };
+            left.extend(&operation.operands[place]);
         }
     }
     while let Some(value) = left.pop() {
@@ -269,6 +258,33 @@ fn drop_unused_params(case: &Case, index: usize) -> Option<Option<Case>> {
     Some(Case::parse(&kept).ok())
 }
 
+/// Halves a size in attributes.
+struct Halved(i64);
+
+impl Halved {
+    fn halve(&self, dim: &mut Dim) {
+        if dim.as_const() == Some(self.0) {
+            *dim = Dim::from(self.0 / 2);
+        }
+    }
+}
+
+impl AttrMap for Halved {
+    fn dt(&mut self, dt: Dt) -> Option<Dt> {
+        Some(dt)
+    }
+
+    fn dim(&mut self, dim: &Dim) -> Option<Dim> {
+        let mut dim = dim.clone();
+        self.halve(&mut dim);
+        Some(dim)
+    }
+
+    fn shape(&mut self, shape: &[Dim]) -> Option<Vec<Dim>> {
+        shape.iter().map(|dim| self.dim(dim)).collect()
+    }
+}
+
 /// Halves a size wherever it is one.
 fn halve_sizes(case: &Case, index: usize) -> Option<Option<Case>> {
     let mut func = case.kernel.func().clone();
@@ -276,22 +292,10 @@ fn halve_sizes(case: &Case, index: usize) -> Option<Option<Case>> {
     sizes.sort_unstable();
     sizes.dedup();
     let size = *sizes.iter().rev().filter(|&&size| size > 1).nth(index)?;
-    let halve = |dim: &mut Dim| {
-        if dim.as_const() == Some(size) {
-            *dim = Dim::from(size / 2);
-        }
-    };
+    let halve = |dim: &mut Dim| Halved(size).halve(dim);
     func.values.iter_mut().for_each(|value| value.ty.shape.iter_mut().for_each(halve));
     for operation in &mut func.ops {
-        match &mut operation.op {
-            Op::Create(CreateOp::Splat { shape })
-            | Op::Shape(ShapeOp::Broadcast { shape } | ShapeOp::Reshape { shape }) => {
-                shape.iter_mut().for_each(halve);
-            }
-            Op::Create(CreateOp::Arange { hi, .. }) => halve(hi),
-            Op::Desc(DescOp::DescLoad) | Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) => {}
-            Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => {}
-        }
+        operation.op = operation.op.map_attrs(&mut Halved(size))?;
     }
     for param in &mut func.params {
         if let kernel_core::ir::ParamKind::Desc { block, .. } = &mut param.kind {

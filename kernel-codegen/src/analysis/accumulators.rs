@@ -18,9 +18,7 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::ir::{ControlOp, DType, Def, Func, GpuOp, Op, OpId, Operation, RegionId, ValueId};
-
-use super::control::operands_before_carried;
+use kernel_core::ir::{ControlOp, DType, Def, Func, GpuOp, Op, OpId, Operation, RegionId, Regions, ValueId, view};
 
 /// Registers with names of their own that hold one tile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -137,20 +135,14 @@ impl<'f> Uses<'f> {
         for (id, operation) in self.func.region_ops(region) {
             self.homes[id.index()] = region;
             for (index, &operand) in operation.operands.iter().enumerate() {
-                let goes_on = match &operation.op {
-                    Op::Gpu(GpuOp::Wgmma { .. }) => index == 2,
-                    Op::Gpu(GpuOp::WgmmaWait { .. }) => true,
-                    Op::Control(op @ ControlOp::For { .. }) => index >= operands_before_carried(op),
-                    Op::Control(ControlOp::Yield) => owner.is_some_and(|owner| carries_banks(&self.func.op(owner).op)),
-                    Op::Control(_)
-                    | Op::Create(_)
-                    | Op::Elementwise(_)
-                    | Op::Shape(_)
-                    | Op::Memory(_)
-                    | Op::Dot(_)
-                    | Op::Desc(_)
-                    | Op::Gpu(_) => false,
-                };
+                let op = &operation.op;
+                let goes_on = op.takes_in_flight(index)
+                    && match op {
+                        Op::Control(ControlOp::Yield) => {
+                            owner.is_some_and(|owner| carries_banks(&self.func.op(owner).op))
+                        }
+                        op => !op.is_loop() || carries_banks(op),
+                    };
                 match goes_on {
                     true => self.going_on[operand.index()].push(Use { op: id, region }),
                     false => self.others[operand.index()] = true,
@@ -175,16 +167,9 @@ impl<'f> Uses<'f> {
     /// The operation whose regions run again and again that a region is in.
     fn repeats(&self, mut region: RegionId) -> Option<OpId> {
         while let Some((owner, outer)) = self.owners[region.index()] {
-            match &self.func.op(owner).op {
-                Op::Control(ControlOp::If) | Op::Gpu(GpuOp::WarpGroups { .. }) => region = outer,
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => return Some(owner),
+            match self.func.op(owner).op.regions() {
+                Regions::Branch(_) | Regions::Concurrent => region = outer,
+                Regions::Loop(_) | Regions::Combine(_) | Regions::Straight => return Some(owner),
             }
         }
         None
@@ -253,27 +238,19 @@ impl<'a, 'f> Walk<'a, 'f> {
 
     fn region(&mut self, region: RegionId) {
         for (id, operation) in self.func.region_ops(region) {
-            match &operation.op {
-                Op::Gpu(GpuOp::Wgmma { .. }) => {
-                    let (sum, result) = (operation.operands[2], operation.results[0]);
-                    let bank = self.begin(sum, result, id);
-                    self.multiplied[bank.0 as usize] = true;
+            if let Some(product) = view::Wgmma::of(operation) {
+                let bank = self.begin(product.acc, operation.results[0], id);
+                self.multiplied[bank.0 as usize] = true;
+            } else if let Some(wait) = view::WgmmaWait::of(operation) {
+                for (&operand, &result) in wait.tiles.iter().zip(&operation.results) {
+                    self.go_on(operand, result, id);
                 }
-                Op::Gpu(GpuOp::WgmmaWait { .. }) => {
-                    for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
-                        self.go_on(operand, result, id);
-                    }
-                }
-                Op::Control(ControlOp::For { .. }) => self.for_loop(id, operation),
-                Op::Control(ControlOp::If) => self.condition(operation),
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => operation.regions.iter().for_each(|&inner| self.region(inner)),
+            } else if let Op::Control(ControlOp::For { .. }) = operation.op {
+                self.for_loop(id, operation);
+            } else if let Op::Control(ControlOp::If) = operation.op {
+                self.condition(operation);
+            } else {
+                operation.regions.iter().for_each(|&inner| self.region(inner));
             }
         }
     }

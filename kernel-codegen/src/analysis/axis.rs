@@ -24,8 +24,8 @@
 //! a range that is known not to be negative.
 
 use kernel_core::ir::{
-    ControlOp, CreateOp, DType, ElementwiseOp, Facts, Func, GpuOp, HintKind, MemoryOp, Op, OpId, Operation, ParamKind,
-    RegionId, ShapeOp, ValueId,
+    ControlOp, CreateOp, DType, DescOp, DotOp, ElementwiseOp, Facts, Func, GpuOp, HintKind, MemoryOp, Op, OpId,
+    Operation, ParamKind, RegionId, ShapeOp, ValueId,
 };
 
 use super::info::pow2_divisor;
@@ -117,13 +117,52 @@ impl AxisAnalysis {
         }
     }
 
+    /// What is known of elements in other places. Nothing is known of operations that are not named here.
+    fn shape(&mut self, func: &Func, operation: &Operation, op: &ShapeOp) -> AxisInfo {
+        let unknown = AxisInfo::unknown(func.ty(operation.results[0]).rank());
+        let Some(source) = operation.moved_operand() else {
+            // Whatever is true of all operands' elements is true of those that are joined.
+            let met = operation.operands.iter().map(|&v| self.of(func, v)).reduce(|a, b| a.meet(&b));
+            return match met {
+                Some(met) => AxisInfo { dims: unknown.dims, ..met },
+                None => unknown,
+            };
+        };
+        let info = self.of(func, source);
+        if let ShapeOp::ExpandDims { axis } = op {
+            rules::expand_dims(&info, usize::from(*axis), func.ty(source).is_scalar())
+        } else if let ShapeOp::Broadcast { shape } = op {
+            rules::broadcast(&info, func, source, shape)
+        } else if let ShapeOp::Permute { perm } = op {
+            rules::permute(&info, perm)
+        } else if let ShapeOp::Reshape { shape } = op {
+            rules::reshape(&info, shape.len())
+        } else if let ShapeOp::Hint { kind, n, multiple, axis, believed: _ } = op {
+            if *kind == HintKind::Holds {
+                self.learn(func, source);
+            }
+            rules::hint(&self.of(func, source), *kind, n, multiple, usize::from(*axis))
+        } else if *op == ShapeOp::ConvertLayout {
+            info
+        } else {
+            unknown
+        }
+    }
+
     fn operation(&mut self, func: &Func, id: OpId) {
         let operation = func.op(id);
         let operand = |this: &Self, i: usize| this.of(func, operation.operands[i]);
         let info = match &operation.op {
             Op::Control(op) => return self.control(func, id, op),
             // Of matrix products and of what memory holds, nothing is known.
-            Op::Dot(_) | Op::Desc(_) => {
+            Op::Dot(DotOp::Dot { .. })
+            | Op::Desc(
+                DescOp::DescLoad
+                | DescOp::DescStore
+                | DescOp::DescReduce { .. }
+                | DescOp::DescGather
+                | DescOp::DescScatter,
+            ) => {
                 let Some(&result) = operation.results.first() else { return };
                 AxisInfo::unknown(func.ty(result).rank())
             }
@@ -141,22 +180,7 @@ impl AxisAnalysis {
                 Some(info) => info,
                 None => return,
             },
-            Op::Shape(op) => match op {
-                ShapeOp::ExpandDims { axis } => rules::expand_dims(&operand(self, 0), usize::from(*axis), {
-                    func.ty(operation.operands[0]).is_scalar()
-                }),
-                ShapeOp::Broadcast { shape } => rules::broadcast(&operand(self, 0), func, operation.operands[0], shape),
-                ShapeOp::Permute { perm } => rules::permute(&operand(self, 0), perm),
-                ShapeOp::Reshape { shape } => rules::reshape(&operand(self, 0), shape.len()),
-                ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
-                    if *kind == HintKind::Holds {
-                        self.learn(func, operation.operands[0]);
-                    }
-                    rules::hint(&operand(self, 0), *kind, n, multiple, usize::from(*axis))
-                }
-                ShapeOp::Slice { start, .. } => AxisInfo::unknown(start.len()),
-                ShapeOp::ConvertLayout => operand(self, 0),
-            },
+            Op::Shape(op) => self.shape(func, operation, op),
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => {
                     let width = func.ty(operation.operands[1]).dtype();

@@ -6,7 +6,7 @@
 //! that other programs may change must be read once. This analysis finds the values that matter.
 
 use kernel_core::edit::{Structure, walk};
-use kernel_core::ir::{ControlOp, Def, Func, Op, RegionId, ValueId};
+use kernel_core::ir::{ControlOp, Def, Func, Op, ParamId, ParamKind, RegionId, ValueId};
 
 /// Per value, whether a loop, a condition or an `assert` depends on it.
 pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
@@ -14,18 +14,12 @@ pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
     let mut work = Vec::new();
     walk(func, &mut |id| {
         let operation = func.op(id);
-        match &operation.op {
-            Op::Control(ControlOp::For { .. }) => work.extend_from_slice(&operation.operands[..3]),
-            Op::Control(ControlOp::If | ControlOp::Assert { .. }) => work.extend_from_slice(&operation.operands),
-            Op::Control(ControlOp::While) => work.extend_from_slice(func.yielded(operation.regions[0])),
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => {}
+        work.extend_from_slice(operation.deciding());
+        if let Some(region) = operation.condition_region() {
+            work.extend_from_slice(func.yielded(region));
+        }
+        if let Op::Control(ControlOp::Assert { .. }) = operation.op {
+            work.extend_from_slice(&operation.operands);
         }
     });
     let structure = Structure::new(func);
@@ -46,20 +40,10 @@ pub(crate) fn sources(func: &Func, structure: &Structure, value: ValueId, work: 
         Def::Result(op, index) => {
             let operation = func.op(op);
             work.extend_from_slice(&operation.operands);
-            match &operation.op {
-                Op::Control(ControlOp::For { .. } | ControlOp::While | ControlOp::If) => {
-                    for &region in &operation.regions {
-                        work.extend(func.yielded(region).get(index as usize));
-                    }
+            if operation.op.is_loop_or_branch() {
+                for &region in &operation.regions {
+                    work.extend(func.yielded(region).get(index as usize));
                 }
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => {}
             }
         }
     }
@@ -87,4 +71,21 @@ pub(crate) fn operands_before_carried(op: &ControlOp) -> usize {
             0
         }
     }
+}
+
+/// Whether any operation has the value as an operand.
+pub(crate) fn is_used(func: &Func, value: ValueId) -> bool {
+    let mut used = false;
+    walk(func, &mut |id| used |= func.op(id).operands.contains(&value));
+    used
+}
+
+/// Whether the kernel may write the buffer of a parameter.
+pub(crate) fn is_mutable(func: &Func, param: ParamId) -> bool {
+    matches!(func.param(param).kind, ParamKind::Ptr { mutable: true, .. })
+}
+
+/// Whether the kernel has memory that may change while it runs.
+pub(crate) fn writes_memory(func: &Func) -> bool {
+    func.params.iter().any(|param| matches!(param.kind, ParamKind::Ptr { mutable: true, .. }))
 }

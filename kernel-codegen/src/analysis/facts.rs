@@ -57,26 +57,19 @@ fn conjuncts(
         return;
     }
     let &[a, b] = operation.operands.as_slice() else { return };
-    match &operation.op {
-        Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) => {
-            conjuncts(func, a, constant, depth + 1, found);
-            conjuncts(func, b, constant, depth + 1, found);
+    // Nothing is learnt from conditions of another form.
+    let Op::Elementwise(op) = &operation.op else { return };
+    if let ElementwiseOp::Binary { op: BinaryOp::And } = op {
+        conjuncts(func, a, constant, depth + 1, found);
+        conjuncts(func, b, constant, depth + 1, found);
+    } else if let ElementwiseOp::Compare { op } = op
+        && func.ty(a).dtype().is_some_and(DType::is_int)
+    {
+        match (constant(a), constant(b)) {
+            (None, Some(number)) => compared(func, a, *op, number, constant, found),
+            (Some(number), None) => compared(func, b, mirrored(*op), number, constant, found),
+            (Some(_), Some(_)) | (None, None) => {}
         }
-        Op::Elementwise(ElementwiseOp::Compare { op }) if func.ty(a).dtype().is_some_and(DType::is_int) => {
-            match (constant(a), constant(b)) {
-                (None, Some(number)) => compared(func, a, *op, number, constant, found),
-                (Some(number), None) => compared(func, b, mirrored(*op), number, constant, found),
-                (Some(_), Some(_)) | (None, None) => {}
-            }
-        }
-        Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_)
-        | Op::Gpu(_) => {}
     }
 }
 

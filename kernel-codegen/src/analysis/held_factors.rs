@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::edit::Structure;
-use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, MemoryOp, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{Def, Elem, Func, GpuOp, MemoryOp, Op, OpId, RegionId, ValueId};
 
 use super::control::sources;
 
@@ -83,8 +83,7 @@ impl<'f> Loops<'f> {
     fn among(&self, ops: impl Iterator<Item = OpId>) -> Vec<RegionId> {
         let first_region = |op| {
             let operation = self.func.op(op);
-            let is_loop = matches!(operation.op, Op::Control(ControlOp::For { .. } | ControlOp::While));
-            operation.regions.first().copied().filter(|_| is_loop)
+            operation.regions.first().copied().filter(|_| operation.op.is_loop())
         };
         let mut found: Vec<RegionId> = ops.filter_map(first_region).collect();
         found.reverse();
@@ -132,16 +131,6 @@ impl<'f> Loops<'f> {
 
 /// Whether optimisers leave an operation where it stands, whatever its operands.
 fn is_opaque(op: &Op) -> bool {
-    match op {
-        Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }) => true,
-        Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => true,
-        Op::Gpu(_)
-        | Op::Memory(_)
-        | Op::Control(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Dot(_)
-        | Op::Desc(_) => false,
-    }
+    let is_atomic = matches!(op, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
+    is_atomic || matches!(op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. }))
 }

@@ -3,6 +3,7 @@
 pub(crate) mod accumulators;
 pub mod axis;
 pub(crate) mod control;
+pub(crate) mod exchange;
 mod facts;
 pub(crate) mod held_factors;
 mod info;

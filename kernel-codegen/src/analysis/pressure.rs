@@ -25,8 +25,8 @@
 //! backwards, once, and into loops once more for what they use; it takes less than 0.2 ms in debug builds.
 
 use kernel_core::ir::{
-    BinaryOp, ControlOp, CreateOp, DType, Def, Elem, ElementwiseOp, Func, GpuOp, MemoryOp, Op, OpId, Operation,
-    ParamId, ParamKind, RegionId, ShapeOp, Span, ValueId,
+    BinaryOp, ControlOp, Cost, CreateOp, DType, Def, Elem, ElementwiseOp, Func, GpuOp, MemoryOp, Op, OpId, Operation,
+    ParamId, ParamKind, RegionId, Regions, Span, ValueId,
 };
 use kernel_core::layout::Dim;
 
@@ -79,20 +79,9 @@ fn mark_simple(func: &Func, region: RegionId, simple: &mut [bool]) {
     for &id in &func.region(region).ops {
         let operation = func.op(id);
         let from_simple = operation.operands.iter().all(|value| simple[value.index()]);
-        let is_simple = match &operation.op {
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => from_simple,
-            Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. }) => from_simple,
-            Op::Memory(
-                MemoryOp::Load { .. }
-                | MemoryOp::Store { .. }
-                | MemoryOp::AtomicRmw { .. }
-                | MemoryOp::AtomicCas { .. },
-            )
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => false,
-        };
+        let op = &operation.op;
+        let is_check = matches!(op, Op::Memory(MemoryOp::CheckBounds { .. }));
+        let is_simple = from_simple && (op.is_arithmetic() || is_check);
         for value in &operation.results {
             simple[value.index()] = is_simple;
         }
@@ -121,47 +110,15 @@ enum Meets {
 }
 
 fn meets(op: &Op) -> Meets {
-    match op {
-        Op::Create(_) | Op::Elementwise(_) | Op::Memory(_) | Op::Desc(_) => Meets::No,
-        Op::Shape(op) => match op {
-            ShapeOp::ConvertLayout => Meets::WithoutResults,
-            ShapeOp::ExpandDims { .. }
-            | ShapeOp::Broadcast { .. }
-            | ShapeOp::Reshape { .. }
-            | ShapeOp::Permute { .. }
-            | ShapeOp::Hint { .. }
-            | ShapeOp::Slice { .. } => Meets::No,
-        },
-        Op::Dot(_) => Meets::WithResults,
-        Op::Control(op) => match op {
-            ControlOp::Reduce { .. } | ControlOp::If | ControlOp::For { .. } | ControlOp::While => {
-                Meets::WithoutResults
-            }
-            ControlOp::Scan { .. } => Meets::WithPartners,
-            ControlOp::Yield | ControlOp::Return | ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => {
-                Meets::No
-            }
-        },
-        Op::Gpu(op) => match op {
-            GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. } => Meets::WithResults,
-            GpuOp::AsyncWait { .. }
-            | GpuOp::Barrier
-            | GpuOp::GroupBarrier
-            | GpuOp::BarrierWait
-            | GpuOp::TmaStoreWait { .. }
-            | GpuOp::WarpGroups { .. } => Meets::WithoutResults,
-            GpuOp::SharedAlloc { .. }
-            | GpuOp::SharedIndex
-            | GpuOp::SharedPermute { .. }
-            | GpuOp::SharedLoad
-            | GpuOp::SharedStore
-            | GpuOp::AsyncCopy
-            | GpuOp::AsyncCommit
-            | GpuOp::Fence { .. }
-            | GpuOp::BarrierAlloc { .. }
-            | GpuOp::BarrierArrive
-            | GpuOp::TmaLoad
-            | GpuOp::TmaStore { .. } => Meets::No,
+    match op.cost() {
+        Cost::Free | Cost::Arithmetic | Cost::Memory => Meets::No,
+        Cost::Exchange if matches!(op, Op::Control(ControlOp::Scan { .. })) => Meets::WithPartners,
+        Cost::Wait if matches!(op, Op::Gpu(GpuOp::WgmmaWait { .. })) => Meets::WithResults,
+        Cost::Product => Meets::WithResults,
+        Cost::Exchange | Cost::Wait => Meets::WithoutResults,
+        Cost::Control => match op.regions() {
+            Regions::Straight => Meets::No,
+            Regions::Loop(_) | Regions::Branch(_) | Regions::Combine(_) | Regions::Concurrent => Meets::WithoutResults,
         },
     }
 }
@@ -225,25 +182,11 @@ impl Walk<'_> {
                 operation.span,
             );
         }
-        match &operation.op {
-            Op::Control(ControlOp::For { .. } | ControlOp::While) => self.repeated(id),
-            Op::Control(ControlOp::If) | Op::Gpu(GpuOp::WarpGroups { .. }) => self.either(&operation.regions),
+        match operation.op.regions() {
+            Regions::Loop(_) => self.repeated(id),
+            Regions::Branch(_) | Regions::Concurrent => self.either(&operation.regions),
             // What combines elements is about single ones.
-            Op::Control(
-                ControlOp::Reduce { .. }
-                | ControlOp::Scan { .. }
-                | ControlOp::Yield
-                | ControlOp::Return
-                | ControlOp::Assert { .. }
-                | ControlOp::StaticAssert { .. },
-            )
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => {}
+            Regions::Combine(_) | Regions::Straight => {}
         }
         for &value in &operation.operands {
             self.begin(value);
@@ -333,30 +276,18 @@ impl Walk<'_> {
 /// The value whose registers a value has.
 fn root(func: &Func, mut value: ValueId) -> ValueId {
     while let Def::Result(op, _) = func.value(value).def {
-        let operation = func.op(op);
-        match operation.operands.first() {
-            Some(&source) if renames(&operation.op) => value = source,
-            Some(_) | None => break,
+        match renamed(func.op(op)) {
+            Some(source) => value = source,
+            None => break,
         }
     }
     value
 }
 
-/// Whether an operation only gives registers other names.
-fn renames(op: &Op) -> bool {
-    match op {
-        Op::Shape(op) => match op {
-            ShapeOp::ExpandDims { .. }
-            | ShapeOp::Broadcast { .. }
-            | ShapeOp::Reshape { .. }
-            | ShapeOp::Permute { .. }
-            | ShapeOp::Hint { .. }
-            | ShapeOp::Slice { .. } => true,
-            ShapeOp::ConvertLayout => false,
-        },
-        Op::Create(op) => matches!(op, CreateOp::Splat { .. }),
-        Op::Elementwise(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
-    }
+/// The one value whose registers an operation only gives other names.
+fn renamed(operation: &Operation) -> Option<ValueId> {
+    let &[source] = operation.element_sources() else { return None };
+    (operation.op.cost() == Cost::Free).then_some(source)
 }
 
 /// Per value that could be made later than it is, its first user: what is loaded, or computed from nothing else that
@@ -383,7 +314,7 @@ impl Late<'_> {
     fn count(&mut self, region: RegionId) {
         for &id in &self.func.region(region).ops {
             let operation = self.func.op(id);
-            if !renames(&operation.op) {
+            if renamed(operation).is_none() {
                 for &value in &operation.operands {
                     let value = root(self.func, value).index();
                     self.first[value].get_or_insert((region, id));
@@ -405,19 +336,11 @@ impl Late<'_> {
                         self.computed[value] || (later && self.late[value].is_some() && self.uses[value] == 1)
                     })
                 };
-            let is_late = match &operation.op {
-                Op::Memory(MemoryOp::Load { .. }) => from(false),
-                Op::Elementwise(_) => from(true),
-                // Factors of products, a few at a time.
-                Op::Gpu(GpuOp::SharedLoad) => true,
-                Op::Create(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Control(_)
-                | Op::Gpu(_) => false,
-            };
+            let op = &operation.op;
+            // What shared memory holds are factors of products, a few at a time.
+            let is_late = matches!(op, Op::Gpu(GpuOp::SharedLoad))
+                || (matches!(op, Op::Memory(MemoryOp::Load { .. })) && from(false))
+                || (matches!(op, Op::Elementwise(_)) && from(true));
             for &value in operation.results.iter().filter(|_| is_late) {
                 let user = self.first[value.index()].filter(|&(user_region, _)| user_region == region);
                 self.late[value.index()] = user.map(|(_, user)| user);

@@ -18,9 +18,7 @@
 //! the accesses. And it goes for many loads at once: a sum of two vectors with 32 loaded registers per thread took 43
 //! instead of 40 registers, which is a program less per multiprocessor, and 1 to 3 % of the time.
 
-use kernel_core::ir::{
-    BinaryOp, ControlOp, ElementwiseOp, Func, MemoryOp, Op, OpId, Operation, ShapeOp, UnaryOp, ValueId,
-};
+use kernel_core::ir::{BinaryOp, ControlOp, Cost, ElementwiseOp, Func, Op, OpId, Operation, UnaryOp, ValueId, view};
 
 use crate::occupancy::loaded;
 
@@ -69,12 +67,12 @@ const FEW_LOADED: u32 = 16;
 fn is_simple(func: &Func) -> bool {
     let ops = &func.region(func.body).ops;
     let computed = ops.iter().filter(|&&id| matches!(func.op(id).op, Op::Elementwise(_))).count();
-    let plain = |id: OpId| match &func.op(id).op {
-        Op::Elementwise(op) => is_plain(op),
-        Op::Memory(_) | Op::Create(_) => true,
-        Op::Shape(op) => !matches!(op, ShapeOp::ConvertLayout),
-        Op::Control(op) => matches!(op, ControlOp::Return),
-        Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => false,
+    let plain = |id: OpId| {
+        let op = &func.op(id).op;
+        if let Op::Elementwise(op) = op {
+            return is_plain(op);
+        }
+        *op == Op::Control(ControlOp::Return) || (op.cost() <= Cost::Memory && !op.is_together())
     };
     computed <= FEW && loaded(func, func.body) <= FEW_LOADED && ops.iter().all(|&id| plain(id))
 }
@@ -100,30 +98,25 @@ struct Walk {
 
 impl Walk {
     fn operation(&mut self, operation: &Operation) {
-        match &operation.op {
-            Op::Elementwise(_) => {
-                let seen = self.seen[operation.results[0].index()];
-                self.use_all(&operation.operands, seen);
-            }
-            Op::Memory(MemoryOp::Store { .. }) => {
-                let seen = operation.operands.get(2).map_or(Seen::Everywhere, |&mask| Seen::Under(mask));
-                self.use_all(&operation.operands[1..2], seen);
-                self.use_all(&operation.operands[..1], Seen::Everywhere);
-                self.use_all(&operation.operands[2..], Seen::Everywhere);
-            }
-            Op::Memory(MemoryOp::Load { .. }) => {
-                let result = operation.results[0].index();
-                self.unseen[result] = operation.operands.get(1).is_some_and(|&mask| match self.seen[result] {
-                    Seen::Nowhere => true,
-                    Seen::Under(seen) => seen == mask,
-                    Seen::Everywhere => false,
-                });
-                self.use_all(&operation.operands, Seen::Everywhere);
-            }
-            Op::Memory(_) | Op::Create(_) | Op::Shape(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => {
-                self.use_all(&operation.operands, Seen::Everywhere);
-            }
+        if let Op::Elementwise(_) = operation.op {
+            let seen = self.seen[operation.results[0].index()];
+            return self.use_all(&operation.operands, seen);
         }
+        if let Some(view::Store { pointer, value, mask, .. }) = view::Store::of(operation) {
+            self.use_all(&[value], mask.map_or(Seen::Everywhere, Seen::Under));
+            self.use_all(&[pointer], Seen::Everywhere);
+            return self.use_all(mask.as_slice(), Seen::Everywhere);
+        }
+        if let Some(view::Load { mask, .. }) = view::Load::of(operation) {
+            let result = operation.results[0].index();
+            self.unseen[result] = mask.is_some_and(|mask| match self.seen[result] {
+                Seen::Nowhere => true,
+                Seen::Under(seen) => seen == mask,
+                Seen::Everywhere => false,
+            });
+        }
+        // Whatever else uses a value may show all of it.
+        self.use_all(&operation.operands, Seen::Everywhere);
     }
 
     fn use_all(&mut self, values: &[ValueId], seen: Seen) {
@@ -151,7 +144,7 @@ mod tests {
         );
         let func = parse(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"));
         let unseen = unseen_lanes(&func);
-        let is_load = |op: &&Operation| matches!(op.op, Op::Memory(MemoryOp::Load { .. }));
+        let is_load = |op: &&Operation| matches!(op.op, Op::Memory(kernel_core::ir::MemoryOp::Load { .. }));
         func.ops.iter().filter(is_load).map(|op| unseen[op.results[0].index()]).collect()
     }
 

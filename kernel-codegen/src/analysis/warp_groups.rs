@@ -3,7 +3,7 @@
 use kernel_core::ir::{Func, GpuOp, Op, Operation};
 use kernel_core::layout::WARP_SIZE;
 
-use crate::target::Target;
+use kernel_core::target::Target;
 
 /// Numbers of registers of a thread are multiples of this.
 pub(crate) const REGISTER_UNIT: u32 = 8;

@@ -19,7 +19,7 @@ use kernel_core::ir::{BinaryOp, CmpOp, DType, ElementwiseOp, Func, Op, UnaryOp, 
 
 use super::describe::{Describer, Source};
 use super::lanes::{Lanes, MAX_DEPTH, constant, strip};
-use super::range::{Condition, LaunchConditions, NodeId};
+use kernel_core::backend::conditions::{Condition, LaunchConditions, NodeId};
 
 /// Conditions on the launch under which a truth value, or every element of a tile of them, is true; `None` if the host
 /// cannot tell.

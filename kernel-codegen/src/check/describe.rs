@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use kernel_core::edit::Structure;
 use kernel_core::ir::{
-    BinaryOp, ControlOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, Operation, RegionId, UnaryOp, ValueId,
+    BinaryOp, ControlOp, CreateOp, DType, Def, Elements, ElementwiseOp, Func, Literal, Op, Operation, RegionId,
+    UnaryOp, ValueId,
 };
 
 use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, constant, hypotheses, strip};
-use super::range::{LaunchConditions, Node, NodeId};
+use kernel_core::backend::conditions::{LaunchConditions, Node, NodeId};
 
 /// What a value is made from, and thereby what may differ between its occurrences in one launch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -153,6 +154,9 @@ impl<'f> Describer<'f> {
     }
 
     fn result(&mut self, lanes: &Lanes, operation: &Operation, index: usize, p: &mut LaunchConditions) -> Described {
+        if operation.op.elements() == Elements::Joined {
+            return self.joined(lanes, &operation.operands, p);
+        }
         match &operation.op {
             Op::Create(op) => match op {
                 CreateOp::Const { value: Literal::Int(i), .. } => Describer::exact(p, Node::Fixed(*i, *i)),
@@ -175,8 +179,24 @@ impl<'f> Describer<'f> {
             },
             Op::Elementwise(op) => self.elementwise(lanes, op, &operation.operands, p),
             Op::Control(op) => self.control_result(lanes, op, operation, index, p),
+            // Nothing is known of what memory holds, and of what is made from several elements.
             Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => self.unknown(lanes.value, p),
         }
+    }
+
+    /// An element of one of several operands, which lies within the bounds of all of them.
+    fn joined(&mut self, lanes: &Lanes, operands: &[ValueId], p: &mut LaunchConditions) -> Described {
+        let parts: Option<Vec<Lanes>> = operands.iter().map(|&v| lanes.elsewhere(self.func, v)).collect();
+        let (Some(parts), true) = (parts, self.dtype(lanes.value).is_int()) else {
+            return self.unknown(lanes.value, p);
+        };
+        let parts: Vec<Described> = parts.into_iter().map(|part| self.describe(part, p)).collect();
+        let node = parts.iter().map(|part| part.node).reduce(|a, b| p.node(Node::Either(a, b)));
+        let Some(node) = node else { return self.unknown(lanes.value, p) };
+        let bounded_below = parts.iter().all(|part| part.bounded_below);
+        let bounded_above = parts.iter().all(|part| part.bounded_above);
+        let source = parts.iter().map(|part| part.source).max().unwrap_or(Source::Data);
+        Described { node, bounded_below, bounded_above, source }.among(Source::Programs)
     }
 
     fn combine(&self, lanes: &Lanes, parts: &[Described], node: Node, program: &mut LaunchConditions) -> Described {
@@ -378,7 +398,7 @@ impl<'f> Describer<'f> {
             Def::Arg(region, _) => Some(region),
             Def::Result(op, _) => {
                 let operation = self.func.op(op);
-                let pure = matches!(operation.op, Op::Create(_) | Op::Elementwise(_) | Op::Shape(_));
+                let pure = operation.op.is_arithmetic();
                 if pure && depth < MAX_DEPTH && operation.operands.iter().all(|&v| self.invariant(v, body, depth + 1)) {
                     return true;
                 }

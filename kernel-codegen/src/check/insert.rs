@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kernel_core::edit::{Cursor, Result};
 use kernel_core::ir::{
     ControlOp, CreateOp, DType, Def, Dim, ElementwiseOp, Func, HintKind, Literal, MemoryOp, Op, OpId, Operation,
-    ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, ValueId,
+    ParamId, ParamKind, RegionId, Safety, ShapeOp, Span, ValueId, view,
 };
 
 use super::decide;
@@ -15,20 +15,11 @@ use super::lanes::Lanes;
 use super::no_wrap;
 use super::nonzero_trip;
 use super::pointers;
-use super::range::{Condition, LaunchConditions, Node};
 use super::unsigned_division::{Divisions, unsigned};
+use kernel_core::backend::Checks;
+use kernel_core::backend::conditions::{Condition, LaunchConditions, Node};
 
 const PASS: &str = "bounds_checks";
-
-/// Which checks a variant of a kernel has.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Checks {
-    /// Those that no launch condition can replace: the fast variant, which runs where the conditions hold.
-    #[default]
-    AtLaunch,
-    /// One at every access: the variant for launches that do not meet the conditions.
-    EveryAccess,
-}
 
 /// What an access does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -111,7 +102,7 @@ pub fn insert(func: &mut Func, checks: Checks) -> Result<CheckPlan> {
         walk.region(func.body);
         (walk.decided, walk.running)
     };
-    plan.promises.sort_by_key(|promise| (promise.span.line, promise.span.column));
+    plan.promises.sort_by_key(|promise| (promise.span.file, promise.span.line, promise.span.column));
     plan.no_wrap = (func.safety, checks) == (Safety::Safe, Checks::AtLaunch);
     let without_signs = divisions.require(func, &mut plan.conditions);
     let mut inserter = Inserter { func, classified, without_signs, lengths: Vec::new() };
@@ -130,16 +121,6 @@ fn believe(func: &mut Func, assertion: OpId) {
     let operation = &mut func.ops[assertion.index()];
     operation.op = hint.into();
     operation.results = vec![result];
-}
-
-/// Where the mask stands among an access's operands.
-fn mask_index(op: &MemoryOp) -> Option<usize> {
-    match op {
-        MemoryOp::Load { .. } => Some(1),
-        MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } => Some(2),
-        MemoryOp::AtomicCas { .. } => Some(3),
-        MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => None,
-    }
 }
 
 fn access_kind(op: &MemoryOp) -> Option<AccessKind> {
@@ -199,7 +180,7 @@ impl Classify<'_, '_> {
         match &operation.op {
             Op::Memory(op) => {
                 if let Some(kind) = access_kind(op) {
-                    self.access(id, op, kind);
+                    self.access(id, kind);
                 }
             }
             Op::Control(ControlOp::If) => {
@@ -222,12 +203,11 @@ impl Classify<'_, '_> {
             }
             // In a safe kernel the host has decided the other hints, or an assertion has come before them.
             Op::Shape(ShapeOp::Hint { kind: HintKind::Holds, .. }) => self.holds(operation.operands[0]),
-            Op::Elementwise(_) => {
-                if (self.func.safety, self.checks) == (Safety::Safe, Checks::AtLaunch) {
+            // Only accesses to buffers are checked, and what is in regions.
+            op => {
+                if op.is_elementwise() && (self.func.safety, self.checks) == (Safety::Safe, Checks::AtLaunch) {
                     self.divisions.visit(self.func, id, self.describer, &mut self.plan.conditions);
                 }
-            }
-            Op::Control(_) | Op::Create(_) | Op::Shape(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => {
                 for &region in &operation.regions {
                     self.region(region);
                 }
@@ -260,14 +240,14 @@ impl Classify<'_, '_> {
         self.plan.promises.push(Promise { span: operation.span, what, kept });
     }
 
-    fn access(&mut self, id: OpId, op: &MemoryOp, kind: AccessKind) {
+    fn access(&mut self, id: OpId, kind: AccessKind) {
         let operation = self.func.op(id);
         let Some(param) = self.func.ty(operation.operands[0]).pointee() else { return };
         let class = match (self.func.safety, self.checks) {
             (Safety::Unsafe, Checks::AtLaunch | Checks::EveryAccess) => Class::Unchecked,
             (Safety::Safe, Checks::EveryAccess) => Class::Residual,
             (Safety::Safe, Checks::AtLaunch) => {
-                let mask = mask_index(op).and_then(|i| operation.operands.get(i).copied());
+                let mask = operation.op.mask().and_then(|i| operation.operands.get(i).copied());
                 self.classify(operation.operands[0], mask, param)
             }
         };
@@ -356,7 +336,7 @@ impl Inserter<'_> {
         let (Op::Memory(op), Some(param)) = (&operation.op, self.func.ty(operation.operands[0]).pointee()) else {
             return Ok(());
         };
-        let Some(index) = mask_index(op) else { return Ok(()) };
+        let Some(index) = operation.op.mask() else { return Ok(()) };
         let length = self.length(param);
         let offset = match offset_of(self.func, operation.operands[0]) {
             Some(offset) => offset,
@@ -410,18 +390,10 @@ impl Inserter<'_> {
     /// Whether all bits of all elements are known to be zero.
     fn is_zero(&self, value: ValueId) -> bool {
         let Some(op) = self.func.def_op(value) else { return false };
-        match &op.op {
-            Op::Create(CreateOp::Splat { .. }) => self.is_zero(op.operands[0]),
-            Op::Create(CreateOp::Const { value, dtype }) => dtype.known().is_some_and(|dtype| *value == zero(dtype)),
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => false,
+        if let Op::Create(CreateOp::Const { value, dtype }) = &op.op {
+            return dtype.known().is_some_and(|dtype| *value == zero(dtype));
         }
+        view::Splat::of(op).is_some_and(|splat| self.is_zero(splat.scalar))
     }
 }
 

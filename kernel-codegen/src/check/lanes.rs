@@ -4,7 +4,9 @@
 //! identified by its SSA name *and* by which axis of the accessed tile each of its dimensions runs along.
 //! `rows[:, None] * stride + rows[None, :]` under the mask `(rows < m)[:, None]` bounds the first use of `rows` only.
 
-use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, Func, Literal, Op, ShapeOp, UnaryOp, ValueId};
+use kernel_core::ir::{
+    BinaryOp, CmpOp, CreateOp, DType, ElementwiseOp, Func, Literal, Op, ShapeOp, UnaryOp, ValueId, view,
+};
 
 /// Which axis of the accessed tile a dimension of a value runs along.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -13,8 +15,32 @@ pub enum Along {
     Axis(u8),
     /// All elements of the dimension are one (it is broadcast).
     Any,
-    /// The dimension of a reshape's operand, known by the reshape's result and its own number.
-    Reshaped(ValueId, u8),
+    /// A dimension of the operand of an operation that moves elements otherwise, such as a reshape.
+    Reshaped {
+        /// The result.
+        of: ValueId,
+        /// The dimension of the operand.
+        dim: u8,
+        /// Where the dimensions of the result run: the operand's run elsewhere if these do.
+        along: Packed,
+    },
+}
+
+/// Where up to eight dimensions run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Packed(u64);
+
+impl Packed {
+    /// `None` of more dimensions, and of those of a reshape, which are not followed through another one.
+    fn new(along: &[Along]) -> Option<Packed> {
+        let fits = along.len() <= 8;
+        let packed = along.iter().filter(|_| fits).try_fold(1, |packed: u64, along| match along {
+            Along::Axis(axis @ 0..=126) => Some(packed << 7 | u64::from(axis + 1)),
+            Along::Any => Some(packed << 7),
+            Along::Axis(_) | Along::Reshaped { .. } => None,
+        });
+        packed.filter(|_| fits).map(Packed)
+    }
 }
 
 /// A value and how its lanes map to those of the accessed tile.
@@ -31,6 +57,15 @@ impl Lanes {
     pub fn of(func: &Func, value: ValueId) -> Lanes {
         let rank = func.ty(value).rank() as u8;
         Lanes { value, along: (0..rank).map(Along::Axis).collect() }
+    }
+
+    /// An operand of an operation of which this is the result, in other lanes, which follow from these. `None` where
+    /// these are not followed.
+    pub(super) fn elsewhere(&self, func: &Func, operand: ValueId) -> Option<Lanes> {
+        let along = Packed::new(&self.along)?;
+        let rank = func.ty(operand).rank() as u8;
+        let along = (0..rank).map(|dim| Along::Reshaped { of: self.value, dim, along }).collect();
+        Some(Lanes { value: operand, along })
     }
 
     /// An operand of an operation that works lane by lane, in the same lanes.
@@ -65,32 +100,32 @@ fn conjuncts(func: &Func, condition: Lanes, holds: bool, out: &mut Vec<Hypothesi
         return;
     }
     let operand = |i: usize| condition.operand(operation.operands[i]);
-    match &operation.op {
+    // Other conditions say nothing about numbers.
+    let Op::Elementwise(op) = &operation.op else { return };
+    match op {
         // A conjunction that holds, or a disjunction that does not, gives both of its parts.
-        Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) if holds => {
+        ElementwiseOp::Binary { op: BinaryOp::And } if holds => {
             conjuncts(func, operand(0), true, out, depth + 1);
             conjuncts(func, operand(1), true, out, depth + 1);
         }
-        Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Or }) if !holds => {
+        ElementwiseOp::Binary { op: BinaryOp::Or } if !holds => {
             conjuncts(func, operand(0), false, out, depth + 1);
             conjuncts(func, operand(1), false, out, depth + 1);
         }
-        Op::Elementwise(ElementwiseOp::Unary { op: UnaryOp::Not }) => {
+        ElementwiseOp::Unary { op: UnaryOp::Not } => {
             conjuncts(func, operand(0), !holds, out, depth + 1);
         }
-        Op::Elementwise(ElementwiseOp::Compare { op }) => {
+        ElementwiseOp::Compare { op } => {
             if func.ty(operation.operands[0]).dtype().is_some_and(DType::is_int) {
                 comparison(func, *op, holds, operand(0), operand(1), out);
             }
         }
-        Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_)
-        | Op::Gpu(_) => {}
+        ElementwiseOp::Unary { .. }
+        | ElementwiseOp::Binary { .. }
+        | ElementwiseOp::Select
+        | ElementwiseOp::Fma
+        | ElementwiseOp::Cast { .. }
+        | ElementwiseOp::Bitcast { .. } => {}
     }
 }
 
@@ -122,55 +157,41 @@ pub(super) fn constant(func: &Func, value: ValueId) -> Option<i128> {
     }
 }
 
-/// Follows a value through operations that only move its elements.
+/// Follows a value through operations that only move its elements. What has elements of several operands is followed to
+/// none of them.
 pub fn strip(func: &Func, mut lanes: Lanes) -> Lanes {
     while let Some(operation) = func.def_op(lanes.value) {
-        let (source, along) = match &operation.op {
-            Op::Create(CreateOp::Splat { .. }) => (operation.operands[0], Vec::new()),
-            Op::Shape(op) => {
-                let Some(source) = operation.moved_operand() else { break };
-                (source, through(func, op, lanes.value, source, &lanes.along))
-            }
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => break,
+        lanes = if let Some(splat) = view::Splat::of(operation) {
+            Lanes { value: splat.scalar, along: Vec::new() }
+        } else if let (Op::Shape(op), Some(source)) = (&operation.op, operation.moved_operand())
+            && let Some(moved) = through(func, op, &lanes, source)
+        {
+            moved
+        } else {
+            break;
         };
-        lanes = Lanes { value: source, along };
     }
     lanes
 }
 
-fn through(func: &Func, op: &ShapeOp, result: ValueId, source: ValueId, along: &[Along]) -> Vec<Along> {
-    let mut along = along.to_vec();
-    match op {
-        ShapeOp::ExpandDims { axis } => {
-            along.remove(usize::from(*axis));
-            along
-        }
-        ShapeOp::Broadcast { shape } => {
-            let from = &func.ty(source).shape;
-            for ((entry, from), to) in along.iter_mut().zip(from).zip(shape) {
-                if from != to {
-                    *entry = Along::Any;
-                }
+/// The operand of an operation that moves its elements, in the lanes in which they are before.
+fn through(func: &Func, op: &ShapeOp, lanes: &Lanes, source: ValueId) -> Option<Lanes> {
+    let mut along = lanes.along.clone();
+    if let ShapeOp::ExpandDims { axis } = op {
+        along.remove(usize::from(*axis));
+    } else if let ShapeOp::Broadcast { shape } = op {
+        let from = &func.ty(source).shape;
+        for ((entry, from), to) in along.iter_mut().zip(from).zip(shape) {
+            if from != to {
+                *entry = Along::Any;
             }
-            along
         }
-        ShapeOp::Permute { perm } => {
-            let mut moved = along.clone();
-            for (entry, &p) in along.iter().zip(perm) {
-                moved[usize::from(p)] = *entry;
-            }
-            moved
+    } else if let ShapeOp::Permute { perm } = op {
+        for (entry, &p) in lanes.along.iter().zip(perm) {
+            along[usize::from(p)] = *entry;
         }
-        ShapeOp::Reshape { .. } | ShapeOp::Slice { .. } => {
-            let rank = func.ty(source).rank() as u8;
-            (0..rank).map(|d| Along::Reshaped(result, d)).collect()
-        }
-        ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => along,
+    } else if !matches!(op, ShapeOp::Hint { .. } | ShapeOp::ConvertLayout) {
+        return lanes.elsewhere(func, source);
     }
+    Some(Lanes { value: source, along })
 }

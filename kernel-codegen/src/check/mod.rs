@@ -3,8 +3,8 @@
 //! Three steps on the bound IR, before placement:
 //!
 //! 1. [`pointers`] brings every address to one form: the buffer of a known parameter and one tile of offsets;
-//! 2. [`range`] describes the interval of those offsets as a small program over the launch's scalars, lengths
-//!    and grid, with masks, loops and `if` conditions as hypotheses;
+//! 2. [`describe`] gives the interval of those offsets as a small program ([`LaunchConditions`]) over the launch's
+//!    scalars, lengths and grid, with masks, loops and `if` conditions as hypotheses;
 //! 3. [`mod@insert`] puts each access in a [`Class`]: decided by the host at launch, or checked per lane by a
 //!    `check_bounds` that joins the access's mask.
 //!
@@ -35,9 +35,8 @@ pub mod lanes;
 mod no_wrap;
 mod nonzero_trip;
 pub mod pointers;
-pub mod range;
 mod unsigned_division;
 
 pub use hints::{Kept, Promise};
-pub use insert::{Access, AccessKind, CheckPlan, Checks, Class, insert};
-pub use range::{LaunchConditions, LaunchEnv, LaunchValues};
+pub use insert::{Access, AccessKind, CheckPlan, Class, insert};
+pub use kernel_core::backend::{Checks, LaunchConditions, LaunchEnv, LaunchValues};

@@ -12,7 +12,7 @@ use kernel_core::ir::{BinaryOp, DType, ElementwiseOp, Func, Op, RegionId};
 
 use super::describe::Describer;
 use super::lanes::{Lanes, MAX_DEPTH, strip};
-use super::range::{Condition, LaunchConditions, Node, NodeId};
+use kernel_core::backend::conditions::{Condition, LaunchConditions, Node, NodeId};
 
 /// Demands of the launch that what `offset` is made of in a loop's `body` does not wrap, under the describer's
 /// hypotheses.
@@ -29,28 +29,18 @@ pub(super) fn require(
         let Some(operation) = func.def_op(lanes.value).filter(|_| depth < MAX_DEPTH) else { continue };
         let own = func.region(body).ops.iter().any(|&id| func.op(id).results.contains(&lanes.value));
         let Some(dtype) = func.ty(lanes.value).dtype().filter(|dtype| own && dtype.is_int()) else { continue };
-        match &operation.op {
-            Op::Elementwise(ElementwiseOp::Binary { op }) => {
-                let Some(exact) = exact_node(*op) else { continue };
-                let [a, b] = [0, 1].map(|i| lanes.operand(operation.operands[i]));
-                let (x, y) = (describer.describe(a.clone(), program), describer.describe(b.clone(), program));
-                if narrow(dtype) {
-                    let node = program.node(exact(x.node, y.node));
-                    program.require(Condition::Exact(node, dtype));
-                }
-                work.extend([(a, depth + 1), (b, depth + 1)]);
+        // What is made otherwise does not go on from trip to trip.
+        if let Op::Elementwise(ElementwiseOp::Binary { op }) = &operation.op {
+            let Some(exact) = exact_node(*op) else { continue };
+            let [a, b] = [0, 1].map(|i| lanes.operand(operation.operands[i]));
+            let (x, y) = (describer.describe(a.clone(), program), describer.describe(b.clone(), program));
+            if narrow(dtype) {
+                let node = program.node(exact(x.node, y.node));
+                program.require(Condition::Exact(node, dtype));
             }
-            Op::Elementwise(ElementwiseOp::Cast { .. }) => {
-                work.push((lanes.operand(operation.operands[0]), depth + 1));
-            }
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => {}
+            work.extend([(a, depth + 1), (b, depth + 1)]);
+        } else if let Op::Elementwise(ElementwiseOp::Cast { .. }) = &operation.op {
+            work.push((lanes.operand(operation.operands[0]), depth + 1));
         }
     }
 }

@@ -15,13 +15,13 @@ use kernel_core::ir::{ControlOp, Func, Op, OpId};
 
 use super::describe::{Describer, Source};
 use super::lanes::{Lanes, constant};
-use super::range::{Condition, LaunchConditions};
+use kernel_core::backend::conditions::{Condition, LaunchConditions};
 
 /// Demands of the launch that a loop of products runs; returns whether that can be decided, and is worth it.
 pub(super) fn require(func: &Func, id: OpId, describer: &mut Describer<'_>, program: &mut LaunchConditions) -> bool {
     let operation = func.op(id);
     let &[lo, hi, step, ..] = operation.operands.as_slice() else { return false };
-    let multiplies = |&inner: &OpId| matches!(func.op(inner).op, Op::Dot(_));
+    let multiplies = |&inner: &OpId| func.op(inner).op.multiplies();
     if !func.region(operation.regions[0]).ops.iter().any(multiplies) || constant(func, step).is_none_or(|by| by <= 0) {
         return false;
     }

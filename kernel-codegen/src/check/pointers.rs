@@ -15,9 +15,7 @@
 //! own width, so the common `x + i32 tile` stays in 32 bits. Sums of offsets wrap in 64 bits, as pointers do.
 
 use kernel_core::edit::{Cursor, Result};
-use kernel_core::ir::{
-    BinaryOp, ControlOp, DType, ElementwiseOp, Func, Literal, MemoryOp, Op, OpId, ParamId, RegionId, Span, ValueId,
-};
+use kernel_core::ir::{BinaryOp, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, RegionId, Span, ValueId};
 
 /// What stands for a pointer value.
 #[derive(Clone, Copy)]
@@ -127,45 +125,20 @@ impl Rewriter<'_> {
             self.out.push(id);
             return Ok(());
         }
-        match &operation.op {
-            Op::Memory(MemoryOp::AddPtr) => self.add_ptr(&operation.operands, operation.results[0], operation.span)?,
-            Op::Memory(
-                MemoryOp::Load { .. }
-                | MemoryOp::Store { .. }
-                | MemoryOp::AtomicRmw { .. }
-                | MemoryOp::AtomicCas { .. }
-                | MemoryOp::CheckBounds { .. },
-            )
-            | Op::Gpu(_) => self.access(id)?,
-            Op::Create(_) | Op::Shape(_) => self.moved(id),
-            Op::Elementwise(
-                ElementwiseOp::Select
-                | ElementwiseOp::Compare { .. }
-                | ElementwiseOp::Unary { .. }
-                | ElementwiseOp::Binary { .. }
-                | ElementwiseOp::Fma
-                | ElementwiseOp::Cast { .. }
-                | ElementwiseOp::Bitcast { .. },
-            )
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(
-                ControlOp::For { .. }
-                | ControlOp::While
-                | ControlOp::If
-                | ControlOp::Reduce { .. }
-                | ControlOp::Scan { .. }
-                | ControlOp::Yield
-                | ControlOp::Return
-                | ControlOp::Assert { .. }
-                | ControlOp::StaticAssert { .. },
-            ) => {
-                self.force_operands(id)?;
-                for &result in &operation.results {
-                    self.becomes_offset(result, DType::I64);
-                }
-                self.out.push(id);
+        let op = &operation.op;
+        if let Op::Memory(MemoryOp::AddPtr) = op {
+            self.add_ptr(&operation.operands, operation.results[0], operation.span)?;
+        } else if op.touches_memory() || matches!(op, Op::Memory(MemoryOp::CheckBounds { .. })) {
+            self.access(id)?;
+        } else if operation.element_sources().len() == 1 {
+            self.moved(id);
+        } else {
+            // What compares, selects or carries pointers does it with addresses.
+            self.force_operands(id)?;
+            for &result in &operation.results {
+                self.becomes_offset(result, DType::I64);
             }
+            self.out.push(id);
         }
         Ok(())
     }

@@ -29,8 +29,8 @@ use kernel_core::ir::{
 
 use super::describe::Describer;
 use super::lanes::{Lanes, MAX_DEPTH};
-use super::range::{Condition, LaunchConditions, NodeId};
 use crate::analysis::control::sources;
+use kernel_core::backend::conditions::{Condition, LaunchConditions, NodeId};
 
 /// A division, and the numbers that must not be negative.
 #[derive(Clone, Debug)]
@@ -116,32 +116,40 @@ fn is_natural(func: &Func, value: ValueId, depth: usize) -> bool {
     if depth > MAX_DEPTH {
         return false;
     }
-    match &operation.op {
-        Op::Create(op) => match op {
+    if let Op::Create(op) = &operation.op {
+        return match op {
             CreateOp::Const { value: Literal::Int(number), .. } => *number >= 0,
             CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } => true,
             CreateOp::Arange { lo, .. } => lo.as_const().is_some_and(|lo| lo >= 0),
             CreateOp::Splat { .. } => of(0),
             CreateOp::Const { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => false,
-        },
-        Op::Elementwise(ElementwiseOp::Binary { op }) => match op {
-            BinaryOp::Add | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max => of(0) && of(1),
-            // Their sign is that of the dividend, in a sensible launch.
-            BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shr => of(0),
-            BinaryOp::Sub
-            | BinaryOp::DivRn
-            | BinaryOp::MinNan
-            | BinaryOp::MaxNan
-            | BinaryOp::And
-            | BinaryOp::Or
-            | BinaryOp::Xor
-            | BinaryOp::Shl
-            | BinaryOp::Umulhi => false,
-        },
-        Op::Elementwise(ElementwiseOp::Cast { .. }) => of(0),
-        Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. } | ShapeOp::Hint { .. }) => of(0),
-        Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => {
-            false
-        }
+        };
+    }
+    if let Op::Elementwise(ElementwiseOp::Binary { op }) = &operation.op {
+        return binary_is_natural(*op, &of);
+    }
+    // Everything else is data, or is not followed.
+    let keeps = matches!(
+        operation.op,
+        Op::Elementwise(ElementwiseOp::Cast { .. })
+            | Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. } | ShapeOp::Hint { .. })
+    );
+    keeps && of(0)
+}
+
+fn binary_is_natural(op: BinaryOp, of: &dyn Fn(usize) -> bool) -> bool {
+    match op {
+        BinaryOp::Add | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max => of(0) && of(1),
+        // Their sign is that of the dividend, in a sensible launch.
+        BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shr => of(0),
+        BinaryOp::Sub
+        | BinaryOp::DivRn
+        | BinaryOp::MinNan
+        | BinaryOp::MaxNan
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Umulhi => false,
     }
 }

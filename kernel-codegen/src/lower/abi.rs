@@ -17,8 +17,8 @@ use kernel_llvm::{ParameterFact, mark_grid_constant, mark_parameter, space};
 use super::ir::Ir;
 use super::shared::SHARED_MEMORY;
 use super::{Lower, Result, tma};
-use crate::compiled::AbiParam;
 use crate::error::CodegenError;
+use kernel_core::backend::nvidia::AbiParam;
 
 /// The size and the alignment of a tensor map, in bytes.
 const MAP_BYTES: u32 = 128;

@@ -8,7 +8,6 @@ use kernel_core::layout::{Dim, shared_access};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 
-use super::barrier::Touch;
 use super::ir::Value;
 use super::shared::Place;
 use super::words::{Words, memory_bits};
@@ -41,8 +40,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             vectors.groups = vectors.groups.concat().into_iter().map(|register| vec![register]).collect();
             vectors.width = 1;
         }
-        let (param, _) = self.buffer(pointer);
-        self.touch(Touch::read(param), pointer);
         self.report_access(operation, AccessKind::Load, &vectors, (pointer, mask));
         let owner = self.owner(Some(&layout));
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));

@@ -11,7 +11,6 @@ use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
 
-use super::barrier::{Touch, commuting, is_used};
 use super::ir::Value;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
@@ -36,10 +35,8 @@ impl<'ctx> Lower<'_, 'ctx> {
                 return Err(CodegenError::refuse(self.func, operation.span, what).help("use i32"));
             }
         };
-        let commutes = commuting(self.func, op, order, operation.results[0]);
-        let (param, _) = self.buffer(operation.operands[0]);
         let mask = operation.operands.get(2).copied();
-        self.atomic(operation, Touch::atomic(param, commutes), order, &method, &operation.operands[1..2], mask)
+        self.atomic(operation, &method, &operation.operands[1..2], mask)
     }
 
     pub(super) fn atomic_cas(&mut self, operation: &Operation, order: MemOrder, scope: MemScope) -> Result<()> {
@@ -51,9 +48,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         let instruction = format!("atom{}{}.global.cas.b{bits}", order_suffix(order), scope_suffix(scope));
         let method = Method::Instruction(instruction);
-        let (param, _) = self.buffer(operation.operands[0]);
         let mask = operation.operands.get(3).copied();
-        self.atomic(operation, Touch::atomic(param, None), order, &method, &operation.operands[1..3], mask)
+        self.atomic(operation, &method, &operation.operands[1..3], mask)
     }
 
     /// The operation and type of a read-modify-write instruction, if there is one.
@@ -168,18 +164,11 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn atomic(
         &mut self,
         operation: &Operation,
-        touch: Touch,
-        order: MemOrder,
         method: &Method,
         sources: &[ValueId],
         mask: Option<ValueId>,
     ) -> Result<()> {
         let (pointer, result) = (operation.operands[0], operation.results[0]);
-        // Before the access is noted: a barrier settles what is noted, and this access comes behind it.
-        if matches!(order, MemOrder::Release | MemOrder::AcqRel) {
-            self.barrier();
-        }
-        self.touch(touch, pointer);
         // An element that several registers hold changes once.
         let copies = self.layout(pointer).map(LinearLayout::remove_broadcast_registers);
         let kept: Vec<usize> = match &copies {
@@ -215,16 +204,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         if let Some(copies) = &copies {
             registers = copies.restore.apply(&registers);
         }
-        // Passing on what was there takes a barrier itself.
-        let passes_on = is_used(self.func, result) && owner.is_some();
-        if passes_on {
+        if !operation.shared.is_empty() {
             registers = match self.layout(result) {
                 Some(layout) => self.broadcast_from_owners(layout, &registers, bits)?,
                 None => vec![self.broadcast_from_first(registers[0])],
             };
-        }
-        if matches!(order, MemOrder::Acquire | MemOrder::AcqRel) && !passes_on {
-            self.barrier();
         }
         self.set(result, registers);
         Ok(())

@@ -19,7 +19,7 @@ use super::bounds::Distances;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::{Lower, Result};
-use crate::compiled::{Site, SiteKind};
+use kernel_core::backend::{Site, SiteKind};
 
 /// Offsets of the report record's fields, in bytes.
 mod record {

@@ -2,7 +2,7 @@
 //!
 //! All threads of a program take the same way, so barriers may stand anywhere.
 
-use kernel_core::ir::{ControlOp, GpuOp, MemoryOp, Op, Operation, RegionId, ShapeOp, Unroll, ValueId};
+use kernel_core::ir::{ControlOp, Cost, GpuOp, MemoryOp, Op, Operation, RegionId, Unroll, ValueId};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
@@ -15,6 +15,7 @@ use super::wgmma::is_overwritten;
 use super::words::memory_bits;
 use super::{Lower, Result};
 use crate::error::CodegenError;
+use crate::passes::exchanges::meetings;
 
 /// The most registers that the loads of joined trips and what the loop carries may fill: of the 64 that a thread has
 /// where 1024 share a multiprocessor ([`crate::occupancy`]), as addresses and what is being computed take the rest.
@@ -146,9 +147,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.hold_factors(body_region);
         let (before, around) = self.fill_before(operation, never, body, exit);
 
-        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
-        let barriers_before = self.report.barriers;
-        let entered = self.enter_loop(&[body_region]);
         self.ir.builder.position_at_end(body);
         let (Some(left), Some(counter)) = (self.ir.phi(ty.into()), self.ir.phi(ty.into())) else {
             return Err(self.malformed(operation));
@@ -157,7 +155,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         let carried: Vec<Phis> = args[1..].iter().map(|&arg| self.phis(arg)).collect();
         self.set_all(&args[1..], &carried);
         self.region(body_region)?;
-        self.leave_body(entered);
 
         let latch = self.here();
         let yields = func.yielded(body_region);
@@ -173,7 +170,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let branch = self.ir.builder.build_conditional_branch(done, exit, body);
         match branch {
             Ok(branch) => {
-                let is_quiet = self.report.barriers == barriers_before;
+                let is_quiet = meetings(self.func, body_region, self.threads()) == 0;
                 set_loop_hint(&self.ir.module, branch, self.hint(body_region, unroll, is_quiet));
             }
             Err(error) => self.ir.bug(error.to_string()),
@@ -187,7 +184,6 @@ impl<'ctx> Lower<'_, 'ctx> {
 
         self.loop_results(operation, exit, around, latch);
         self.release_factors(body_region);
-        self.leave_loop(&barriers, &scratch);
         Ok(())
     }
 
@@ -316,19 +312,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         let carried: usize = self.func.region(body).args[1..].iter().map(words).sum();
         let mut loaded = 0;
         for (_, operation) in self.func.region_ops(body) {
-            match &operation.op {
-                Op::Memory(MemoryOp::Load { .. }) => loaded += self.loaded_words(operation),
-                Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })
-                | Op::Shape(ShapeOp::ConvertLayout)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => return LoopHint::NoUnroll,
-                Op::Control(op) if *op != ControlOp::Yield => return LoopHint::NoUnroll,
-                Op::Memory(MemoryOp::AddPtr | MemoryOp::Store { .. } | MemoryOp::CheckBounds { .. })
-                | Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_) => {}
+            let op = &operation.op;
+            let is_atomic = matches!(op, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
+            let leaves = op.cost() == Cost::Control && *op != Op::Control(ControlOp::Yield);
+            if op.is_together() || is_atomic || leaves {
+                return LoopHint::NoUnroll;
+            }
+            if let Op::Memory(MemoryOp::Load { .. }) = op {
+                loaded += self.loaded_words(operation);
             }
         }
         match loaded {
@@ -346,16 +337,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         vectors.groups.len() * bits.div_ceil(32) as usize
     }
 
-    /// What is pending after a loop that may not have run at all.
-    fn leave_loop(&mut self, barriers: &super::Barriers, scratch: &super::Scratch) {
-        self.barriers.join(barriers);
-        if self.scratch.uses() == scratch.uses() {
-            self.scratch.rewind(scratch);
-        } else {
-            self.scratch.join(scratch);
-        }
-    }
-
     fn while_loop(&mut self, operation: &Operation) -> Result<()> {
         let func = self.func;
         let (test, body_region) = (operation.regions[0], operation.regions[1]);
@@ -363,8 +344,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.hold_factors(test);
         let before = self.here();
         self.ir.branch(header);
-        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
-        let around = self.enter_loop(&[test, body_region]);
 
         self.ir.builder.position_at_end(header);
         let carried: Vec<Phis> = func.region(test).args.iter().map(|&arg| self.phis(arg)).collect();
@@ -376,11 +355,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.region(test)?;
         let goes_on = func.yielded(test).first().map_or(self.ir.bool(false), |&v| self.ir.int(self.scalar(v)));
         self.ir.branch_if(goes_on, body, exit);
-        let (barriers_at_exit, scratch_at_exit) = (self.barriers.clone(), self.scratch.clone());
 
         self.ir.builder.position_at_end(body);
         self.region(body_region)?;
-        self.leave_body(around);
         let latch = self.here();
         match self.ir.builder.build_unconditional_branch(header) {
             Ok(branch) => set_loop_hint(&self.ir.module, branch, LoopHint::NoUnroll),
@@ -397,9 +374,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set_phis(result, phis);
         }
         self.release_factors(test);
-        self.barriers.join(&barriers_at_exit);
-        self.scratch.join(&scratch_at_exit);
-        self.leave_loop(&barriers, &scratch);
         Ok(())
     }
 
@@ -407,14 +381,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         let condition = self.ir.int(self.scalar(operation.operands[0]));
         let (yes, no, end) = (self.block("then"), self.block("else"), self.block("end"));
         self.ir.branch_if(condition, yes, no);
-        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
         let first = self.branch_of(operation, operation.regions[0], yes, end)?;
-        let barriers = std::mem::replace(&mut self.barriers, barriers);
-        let after_first = self.scratch.clone();
-        self.scratch.rewind(&scratch);
         let second = self.branch_of(operation, operation.regions[1], no, end)?;
-        self.barriers.join(&barriers);
-        self.scratch.join(&after_first);
         self.ir.builder.position_at_end(end);
         let results: Vec<Phis> = operation.results.iter().map(|&result| self.phis(result)).collect();
         for (index, phis) in results.iter().enumerate() {

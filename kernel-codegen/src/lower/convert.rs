@@ -1,12 +1,8 @@
-//! Conversions between layouts, as [`kernel_core::layout::convert`] plans them: renaming registers, shuffles, or
-//! a trip through swizzled shared memory.
+//! Conversions between layouts, as [`Route`] plans them: renaming registers, shuffles, or a trip through swizzled
+//! shared memory.
 
 use kernel_core::ir::{Operation, ValueId};
-use kernel_core::layout::{
-    Conversion, ConversionOptions, Dim, LayoutError, LinearForm, LinearLayout, MatrixAccess, SharedAccess, SharedPlan,
-    ShuffleKind, ShufflePlan, SwizzleOptions, SwizzleWidth, SyncScope, convert_with, matrix_access, nvmma_shared,
-    shared_access,
-};
+use kernel_core::layout::{Conversion, Dim, LayoutError, LinearForm, SharedPlan, ShuffleKind, ShufflePlan, SyncScope};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
 
@@ -14,40 +10,9 @@ use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::shared::Place;
 use super::{Lower, Result};
+use crate::analysis::exchange::{MAX_BYTES, MatrixPlan, Route};
 use crate::error::CodegenError;
 use crate::report::{ConversionKind, ConversionReport};
-
-/// A larger tile goes through shared memory in several passes, so that programs do not crowd each other out.
-const MAX_BYTES: u32 = 48 * 1024;
-
-/// Conversions that take at most so much shared memory.
-fn within(bytes: u32) -> ConversionOptions {
-    ConversionOptions { swizzle: SwizzleOptions { max_bytes: Some(bytes) }, ..ConversionOptions::default() }
-}
-
-/// A conversion whose stores are matrices.
-struct MatrixPlan {
-    store: MatrixAccess,
-    load: SharedAccess,
-    bytes: u32,
-}
-
-impl MatrixPlan {
-    /// Whether it takes fewer instructions than vectors and passes do.
-    fn is_shorter_than(&self, plan: &SharedPlan) -> bool {
-        let own = self.store.instructions.len() + self.load.accesses.len();
-        own < plan.store.accesses.len() + plan.load.accesses.len()
-    }
-}
-
-/// Bytes of shared memory that a conversion takes.
-pub(crate) fn conversion_bytes(from: &LinearLayout, to: &LinearLayout, elem_bits: u32) -> u32 {
-    let plan = match convert_with(from, to, elem_bits, &within(MAX_BYTES)) {
-        Err(LayoutError::ScratchTooSmall { .. }) => convert_with(from, to, elem_bits, &ConversionOptions::default()),
-        plan => plan,
-    };
-    if let Ok(Conversion::SharedMemory(plan)) = plan { plan.bytes } else { 0 }
-}
 
 impl<'ctx> Lower<'_, 'ctx> {
     /// An error of the layout algebra, which placement should have made impossible.
@@ -62,40 +27,29 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(result, self.registers(source).to_vec());
             return Ok(());
         };
-        let bits = self.shared_bits(source);
-        // What the program has anyway costs nothing.
-        let allowed = self.scratch.spare().max(MAX_BYTES);
-        let plan = match convert_with(from, to, bits, &within(allowed)) {
-            // Some tiles cannot be cut into passes; whether the target has that much shared memory shows at the end.
-            Err(LayoutError::ScratchTooSmall { .. }) => convert_with(from, to, bits, &ConversionOptions::default()),
-            plan => plan,
-        };
-        let plan = plan.map_err(|error| {
-            let what = format!("a conversion of layouts that cannot be done: {error}");
-            CodegenError::refuse(self.func, operation.span, what)
-        })?;
+        // Of the bytes that it has been given follows the way.
+        let allowed = operation.shared.first().map_or(MAX_BYTES, |range| range.bytes());
+        let route = Route::new(self.target, from, to, self.shared_bits(source), allowed);
+        let route = route.map_err(|error| self.layout_error(&error))?;
         let registers = self.registers(source);
-        let (kind, converted) = match &plan {
-            Conversion::NoOp => (ConversionKind::Registers, registers.to_vec()),
-            Conversion::RegisterPermute(action) => (ConversionKind::Registers, action.apply(&registers)),
-            Conversion::Shuffle(plan) => {
+        let (kind, converted) = match &route {
+            Route::Plain(Conversion::NoOp) => (ConversionKind::Registers, registers.to_vec()),
+            Route::Plain(Conversion::RegisterPermute(action)) => (ConversionKind::Registers, action.apply(&registers)),
+            Route::Plain(Conversion::Shuffle(plan)) => {
                 (ConversionKind::Shuffles(plan.shuffles() as u32), self.run_shuffles(plan, &registers))
             }
-            Conversion::SharedMemory(plan) => match self.matrix_plan(from, to, bits, allowed) {
-                Some(by_matrices) if by_matrices.is_shorter_than(plan) => {
-                    let kind =
-                        ConversionKind::Shared { bytes: by_matrices.bytes, store_conflicts: 0, load_conflicts: 0 };
-                    (kind, self.through_matrices(&by_matrices, &registers, result))
-                }
-                _ => {
-                    let kind = ConversionKind::Shared {
-                        bytes: plan.bytes,
-                        store_conflicts: plan.store.conflicts,
-                        load_conflicts: plan.load.conflicts,
-                    };
-                    (kind, self.through_shared(plan, &registers, result))
-                }
-            },
+            Route::Plain(Conversion::SharedMemory(plan)) => {
+                let kind = ConversionKind::Shared {
+                    bytes: plan.bytes,
+                    store_conflicts: plan.store.conflicts,
+                    load_conflicts: plan.load.conflicts,
+                };
+                (kind, self.through_shared(plan, &registers, result))
+            }
+            Route::Matrices(plan) => {
+                let kind = ConversionKind::Shared { bytes: plan.bytes, store_conflicts: 0, load_conflicts: 0 };
+                (kind, self.through_matrices(plan, &registers, result))
+            }
         };
         if let (Some(from), Some(to)) = (self.layout_id(source), self.layout_id(result)) {
             self.report.conversions.push(ConversionReport { span: operation.span, from, to, kind });
@@ -181,26 +135,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.meet(plan.scope);
             self.read_shared(start, &plan.load, ty, &mut loaded, rep);
         }
-        self.reading(start, plan.bytes);
         plan.load.canonical.apply(&loaded)
-    }
-
-    /// How a tile gets to another layout by `stmatrix` and wide loads, both without bank conflicts.
-    fn matrix_plan(&self, from: &LinearLayout, to: &LinearLayout, bits: u32, allowed: u32) -> Option<MatrixPlan> {
-        let bytes = (1u32 << from.total_out_bits()) * bits / 8;
-        if !self.target.has_stmatrix() || bits != 16 || bytes > allowed {
-            return None;
-        }
-        let shape = from.tile_shape();
-        let sizes = [shape.last().copied()?, shape.iter().rev().nth(1).copied()?];
-        [false, true].into_iter().zip(sizes).find_map(|(transposed, row)| {
-            let shared = nvmma_shared(&shape, SwizzleWidth::widest_for(row * bits / 8), bits, transposed).ok()?;
-            let by_matrices = |transposed| matrix_access(from, &shared, bits, transposed).ok().flatten();
-            let store = by_matrices(false).or_else(|| by_matrices(true))?;
-            let load = shared_access(to, &shared, bits).ok()?;
-            let fits = store.conflicts == 0 && load.conflicts == 0;
-            fits.then_some(MatrixPlan { store, load, bytes })
-        })
     }
 
     fn through_matrices(&mut self, plan: &MatrixPlan, registers: &[Value<'ctx>], result: ValueId) -> Vec<Value<'ctx>> {
@@ -210,7 +145,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.store_matrices(Place::at(start), &plan.store, plan.load.elem_bits, registers);
         self.meet(SyncScope::Block);
         self.read_shared(start, &plan.load, ty, &mut loaded, 0);
-        self.reading(start, plan.bytes);
         plan.load.canonical.apply(&loaded)
     }
 

@@ -16,11 +16,11 @@ use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
-use super::reduce::shared_in_order;
 use super::shape::register_coordinates;
 use super::shared::Place;
 use super::words::memory_bits;
 use super::{Lower, Result};
+use crate::analysis::exchange::{factors, shared_in_order};
 use crate::dot::{Kind, Problem};
 use crate::error::CodegenError;
 
@@ -68,11 +68,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let Some(layout) = self.layout(acc) else { return Err(self.malformed(operation)) };
         let rank = layout.tile_shape().len() as u8;
         let (m, n) = (rank - 2, rank - 1);
-        let bytes = |dtype: DType, along: u32| {
-            let batch: u32 = problem.batch.iter().product();
-            batch * along * problem.k * dtype.bytes()
-        };
-        let (left, right) = (bytes(problem.a, problem.m), bytes(problem.b, problem.n));
+        let Some((left, right)) = factors(self.func, operation) else { return Err(self.malformed(operation)) };
         let start = self.take_scratch(left.next_multiple_of(16) + right);
         let staged = [
             self.stage(a, layout, (n, n), start, problem.a)?,
@@ -80,7 +76,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         ];
         self.barrier();
         let sums = self.multiply_loop(&staged, problem, &self.registers(acc));
-        self.reading(start, left.next_multiple_of(16) + right);
         self.set(operation.results[0], sums);
         Ok(())
     }

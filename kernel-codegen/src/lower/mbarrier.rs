@@ -1,6 +1,6 @@
 //! Barriers with phases: `mbarrier` objects in shared memory.
 //!
-//! One thread makes them all where the kernel begins, before anybody uses one. An arrival is one for the threads that
+//! One thread makes them all where the kernel begins; the kernel has a fence and a barrier there. An arrival is one for the threads that
 //! run the operation together: the first of them arrives, in a warp group the first of each four warps. What the
 //! others did before is over only if they have met at a barrier (`wgmma`, which four warps wait for together, and
 //! tensor copies, which that thread waits for itself, need none).
@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{Func, GpuOp, Op, OpId, Operation, ValueId};
+use kernel_core::target::BARRIER_BYTES;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::warp_groups::arrivals;
 use super::{Lower, Result, Value};
-use crate::passes::allocate::BARRIER_BYTES;
 
 /// The kernel's barriers with phases.
 fn phase_barriers(func: &Func) -> BTreeSet<OpId> {
@@ -38,7 +38,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let first = self.first_thread();
         for id in all {
             let Op::Gpu(GpuOp::BarrierAlloc { slots, count }) = func.op(id).op else { continue };
-            let offset = self.offset_of_phases(id);
+            let offset = self.offset_of(func.op(id));
             let count = count * arrivals(func, id)?;
             for slot in 0..slots {
                 let address = self.shared_int(self.ir.i32((offset + slot * BARRIER_BYTES) as i32));
@@ -51,25 +51,12 @@ impl<'ctx> Lower<'_, 'ctx> {
                 );
             }
         }
-        // So that copies, which are not the threads' own, see them too.
-        self.ir.asm(&[], "fence.mbarrier_init.release.cluster;", "", &[], AsmEffects::Memory);
-        self.barrier();
         Ok(())
     }
 
-    pub(super) fn barrier_alloc(&mut self, id: OpId, operation: &Operation) {
-        let offset = self.offset_of_phases(id);
+    pub(super) fn barrier_alloc(&mut self, operation: &Operation) {
+        let offset = self.offset_of(operation);
         self.set(operation.results[0], vec![self.ir.i32(offset as i32).into()]);
-    }
-
-    fn offset_of_phases(&self, id: OpId) -> u32 {
-        self.allocations.place(id).map_or_else(
-            || {
-                self.ir.bug("a barrier with phases that has no place in shared memory");
-                0
-            },
-            |place| place.start,
-        )
     }
 
     /// The first thread arrives, expecting bytes of copies if there are any.

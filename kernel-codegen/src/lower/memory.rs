@@ -23,8 +23,6 @@ use super::{Lower, Result};
 use crate::check::AccessKind;
 use crate::report::{AccessReport, Mover};
 
-use super::barrier::Touch;
-
 /// Bits of the widest access of a thread.
 const MAX_ACCESS_BITS: u32 = 128;
 
@@ -76,9 +74,8 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn load(&mut self, operation: &Operation, cache: CacheModifier, eviction: EvictionPolicy) -> Result<()> {
         let (pointer, result) = (operation.operands[0], operation.results[0]);
         let (mask, other) = (operation.operands.get(1).copied(), operation.operands.get(2).copied());
-        let (param, mutable) = self.buffer(pointer);
+        let (_, mutable) = self.buffer(pointer);
         let vectors = self.vectors(pointer, mask);
-        self.touch(Touch::read(param), pointer);
         self.report_access(operation, AccessKind::Load, &vectors, (pointer, mask));
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
         let others = other.map(|other| self.registers(other));
@@ -105,7 +102,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 registers[register as usize] = value;
             }
         }
-        if read_once {
+        if !operation.shared.is_empty() {
             registers = vec![self.broadcast_from_first(registers[0])];
         }
         self.set(result, registers);
@@ -177,9 +174,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     ) -> Result<()> {
         let (pointer, value) = (operation.operands[0], operation.operands[1]);
         let mask = operation.operands.get(2).copied();
-        let (param, _) = self.buffer(pointer);
         let vectors = self.vectors(pointer, mask);
-        self.touch(Touch::write(param), pointer);
         self.report_access(operation, AccessKind::Store, &vectors, (pointer, mask));
         let owner = self.owner(self.layout(pointer));
         let (pointers, values) = (self.registers(pointer), self.registers(value));

@@ -13,7 +13,6 @@ mod accumulators;
 mod async_copy;
 mod atomic;
 mod barrier;
-mod block;
 mod bounds;
 mod cast;
 mod checks;
@@ -46,7 +45,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kernel_core::ir::{
-    DType, DotOp, Elem, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, Span, ValueId,
+    DType, DotOp, Elem, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
+    ValueId,
 };
 use kernel_core::layout::{Dim, LinearForm, LinearLayout, WARP_SIZE};
 use kernel_llvm::inkwell::IntPredicate;
@@ -61,29 +61,27 @@ use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
 use crate::analysis::accumulators::Accumulators;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::control::steering_values;
+use crate::analysis::exchange::Threads;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
 use crate::analysis::warp_groups::sets_registers;
-use crate::compiled::{AbiParam, Site};
 use crate::error::CodegenError;
 use crate::occupancy::asked_programs;
-use crate::options::Options;
-use crate::passes::allocate::SharedPlan;
-use crate::passes::stored_blocks;
+use crate::passes::exchanges::{block_warps, meetings, shared_bytes};
 use crate::report::Report;
-use crate::target::Target;
+use kernel_core::backend::Site;
+use kernel_core::backend::nvidia::AbiParam;
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::Target;
 
 pub(crate) use abi::symbol;
 use accumulators::Unfilled;
-use barrier::Barriers;
 use checks::Sticky;
-pub(crate) use convert::conversion_bytes;
 use held_factors::Held;
 use intrinsics::Intrinsic;
 use ir::{Ir, Value};
 use jitter::Jitter;
-use shared::Scratch;
-use warp_groups::{Group, block_warps};
+use warp_groups::Group;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
@@ -116,20 +114,10 @@ pub(crate) fn lower<'ctx>(
     lower.region(func.body)?;
     lower.finish_exit();
     lower.ir.finish().map_err(|error| lower.refused(error))?;
-    let needed = lower.scratch.high_water();
-    if needed > target.max_shared_bytes() {
-        let what = format!("bytes of shared memory on {}", target.name());
-        let error = CodegenError::refuse(
-            func,
-            func.region(func.body).ops.first().map_or_else(Default::default, |&op| func.op(op).span),
-            what,
-        );
-        let error = error.amounts(u64::from(needed), u64::from(target.max_shared_bytes()));
-        let help = stored_blocks::help(func, target).unwrap_or_else(|| "use smaller tiles".to_string());
-        return Err(error.help(help));
-    }
+    let needed = shared_bytes(func);
     lower.report.shared_bytes = needed;
-    let barriers = lower.report.barriers;
+    let barriers = meetings(func, func.body, Threads::Program(lower.block_warps));
+    lower.report.barriers = barriers;
     let (min_programs, need) = match sets_registers(func) {
         true => (Some(1), None),
         false => asked_programs(func, target, lower.block_warps, needed, barriers),
@@ -193,11 +181,10 @@ struct Lower<'a, 'ctx> {
     steering: Vec<bool>,
     /// Per value, whether it is loaded and nobody sees the lanes that the mask leaves out.
     unseen: Vec<bool>,
-    /// Where the kernel's own shared memory is.
-    allocations: SharedPlan,
-    /// Shared memory that is free for conversions and reductions.
-    scratch: Scratch,
-    barriers: Barriers,
+    /// Whether the kernel allocates shared memory.
+    allocates: bool,
+    /// The places of the exchanges that the operation is still to make.
+    exchanges: std::vec::IntoIter<SharedRange>,
     jitter: Jitter,
     abi: Vec<AbiParam>,
     /// The address of the report record, if the kernel has checks.
@@ -205,6 +192,11 @@ struct Lower<'a, 'ctx> {
     sites: Vec<Site>,
     sticky: Option<Sticky<'ctx>>,
     report: Report,
+}
+
+/// Whether an operation stands for bytes of shared memory.
+fn allocates(operation: &Operation) -> bool {
+    matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
 }
 
 impl<'a, 'ctx> Lower<'a, 'ctx> {
@@ -218,7 +210,6 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         let abi = abi::parameters(func)?;
         let num_warps = options.num_warps;
         let block_warps = block_warps(func, num_warps);
-        let allocations = SharedPlan::new(func);
         let function = abi::declare(&ir, func, &abi);
         let entry = ir.context.append_basic_block(function, "entry");
         let start = ir.context.append_basic_block(function, "start");
@@ -256,9 +247,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             held: Held::new(),
             steering: steering_values(func),
             unseen: unseen_lanes(func),
-            scratch: Scratch::beside(allocations.bytes()),
-            allocations,
-            barriers: Barriers::default(),
+            allocates: func.ops.iter().any(allocates),
+            exchanges: Vec::new().into_iter(),
             jitter: Jitter::new(options.jitter),
             abi,
             report_slot: None,
@@ -283,9 +273,13 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     /// Lowers an operation, and sees to it that nothing stands in for a result or an instruction that is missing.
     fn operation(&mut self, id: OpId) -> Result<()> {
         let (func, operation) = (self.func, self.func.op(id));
-        self.scratch.rebase(self.allocations.free_above(id));
-        self.emit(id, operation).map_err(|error| error.at(operation.span))?;
-        self.ir.finish().map_err(|error| self.refused(error).at(operation.span))?;
+        let outer = std::mem::replace(&mut self.exchanges, operation.shared.clone().into_iter());
+        self.emit(operation).map_err(|error| error.at(self.func, operation.span))?;
+        let left = std::mem::replace(&mut self.exchanges, outer);
+        if left.len() > 0 && !allocates(operation) {
+            self.ir.bug(format!("`{}` has a place for an exchange that it does not make", operation.op.mnemonic()));
+        }
+        self.ir.finish().map_err(|error| self.refused(error).at(self.func, operation.span))?;
         let missing = |&&result: &&ValueId| {
             let needs = !matches!(func.ty(result).elem, Elem::Token | Elem::Desc(_));
             needs && self.values[result.index()].is_none() && self.accumulators.bank(result).is_none()
@@ -322,7 +316,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         })
     }
 
-    fn emit(&mut self, id: OpId, operation: &Operation) -> Result<()> {
+    fn emit(&mut self, operation: &Operation) -> Result<()> {
         let func = self.func;
         match &operation.op {
             Op::Create(op) => self.create(operation, op),
@@ -345,13 +339,13 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 let what = format!("`{}` is not lowered", operation.op.mnemonic());
                 Err(CodegenError::refuse(func, operation.span, what))
             }
-            Op::Gpu(op) => self.jittered(op, |this| this.gpu(id, operation, op)),
+            Op::Gpu(op) => self.jittered(op, |this| this.gpu(operation, op)),
         }
     }
 
-    fn gpu(&mut self, id: OpId, operation: &Operation, op: &GpuOp) -> Result<()> {
+    fn gpu(&mut self, operation: &Operation, op: &GpuOp) -> Result<()> {
         match op {
-            GpuOp::SharedAlloc { .. } => self.shared_alloc(id, operation),
+            GpuOp::SharedAlloc { .. } => self.shared_alloc(operation),
             GpuOp::SharedIndex => return self.shared_index(operation),
             GpuOp::SharedPermute { .. } => self.shared_permute(operation),
             GpuOp::SharedLoad => return self.shared_load(operation),
@@ -364,7 +358,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::Fence { kind } => self.fence(*kind),
             GpuOp::Wgmma { .. } => return self.wgmma(operation),
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(operation, *pending),
-            GpuOp::BarrierAlloc { .. } => self.barrier_alloc(id, operation),
+            GpuOp::BarrierAlloc { .. } => self.barrier_alloc(operation),
             GpuOp::BarrierArrive => self.barrier_arrive(operation),
             GpuOp::BarrierWait => self.barrier_wait(operation),
             GpuOp::TmaLoad => return self.tma_load(operation),
@@ -377,9 +371,6 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
 
     /// Orders accesses between the proxies of shared memory. Targets without asynchronous proxies have nothing to order.
     fn fence(&mut self, kind: FenceKind) {
-        if kind == FenceKind::ProxyAsync {
-            self.scratch.fenced();
-        }
         let assembly = match kind {
             _ if !self.target.has_async_proxy() => return,
             FenceKind::ProxyAsync => "fence.proxy.async.shared::cta;",

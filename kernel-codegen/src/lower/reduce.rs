@@ -11,22 +11,15 @@
 //! the result holds the same bits: a combination that is not known to be commutative gets its operands in the same
 //! order in both lanes of an exchange.
 
-use kernel_core::ir::{BinaryOp, ElementwiseOp, Func, Op, Operation, ParamKind, RegionId};
-use kernel_core::layout::{
-    Dim, LayoutError, LinearLayout, ReductionPlan, SelectLevel, SharedAccess, reduction, shared_access,
-};
+use kernel_core::ir::{BinaryOp, ElementwiseOp, Func, Op, Operation, RegionId};
+use kernel_core::layout::{ReductionPlan, SelectLevel, reduction};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::{Lower, Result};
-
-/// Bits of the widest access to shared memory.
-const ACCESS_BITS: u32 = 128;
-
-/// Up to so many bits of warps, each thread combines all of their partial results.
-const DIRECT_BITS: u32 = 4;
+use crate::analysis::exchange::WarpExchange;
 
 /// One value per operand of the reduction.
 pub(super) type Tuple<'ctx> = Vec<Value<'ctx>>;
@@ -55,11 +48,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         if plan.crosses_warps() {
             results = self.combine_warps(operation, &plan, results)?;
         }
+        let passes_on = self.exchanges.len() > 0;
         for (index, &value) in operation.results.iter().enumerate() {
             let mut registers: Vec<Value> = results.iter().map(|tuple| tuple[index]).collect();
             // Copies that other programs may have changed in between need not agree.
-            let copies = layout.free_variable_mask(Dim::Lane) | layout.free_variable_mask(Dim::Warp);
-            if copies != 0 && self.layout(value).is_none() && self.steering[value.index()] && writes_memory(self.func) {
+            if passes_on {
                 registers = vec![self.broadcast_from_first(registers[0])];
             }
             self.set(value, registers);
@@ -142,17 +135,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         results: Vec<Tuple<'ctx>>,
     ) -> Result<Vec<Tuple<'ctx>>> {
         let warps = plan.warp_bits.count_ones();
-        let mut exchanges = Vec::new();
-        let mut bytes = 0;
-        let widest = operation.operands.iter().map(|&operand| self.shared_bits(operand)).max().unwrap_or(0);
-        for &operand in &operation.operands {
-            let bits = self.shared_bits(operand);
-            let exchange =
-                Exchange::new(plan, bits, own_bits(plan, widest)).map_err(|error| self.layout_error(&error))?;
-            exchanges.push((bytes, exchange));
-            let size = (1u32 << plan.partials.total_out_bits()) * bits / 8;
-            bytes = (bytes + size).next_multiple_of(16);
-        }
+        let bits: Vec<u32> = operation.operands.iter().map(|&operand| self.shared_bits(operand)).collect();
+        let WarpExchange { exchanges, bytes } =
+            WarpExchange::new(plan, &bits).map_err(|error| self.layout_error(&error))?;
         let start = self.take_scratch(bytes);
         for (index, (offset, exchange)) in exchanges.iter().enumerate() {
             let registers: Vec<Value> = results.iter().map(|tuple| tuple[index]).collect();
@@ -166,7 +151,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.read_shared(start + offset, &exchange.load, ty, &mut loaded, 0);
             partials.push(exchange.load.canonical.apply(&loaded));
         }
-        self.reading(start, bytes);
         let (count, region) = (results.len(), operation.regions[0]);
         let commutative = is_commutative(self.func, region);
         let lanes = exchanges.first().map_or(&[][..], |(_, exchange)| &exchange.lane_steps);
@@ -183,95 +167,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         Ok(combined)
     }
-}
-
-/// How the partial results of the warps go through shared memory.
-struct Exchange {
-    store: SharedAccess,
-    load: SharedAccess,
-    /// Values that each thread reads: its results, times the warps whose partial results it combines itself.
-    registers: usize,
-    /// The exchanges of lanes that combine the rest of the warps.
-    lane_steps: Vec<SelectLevel>,
-}
-
-impl Exchange {
-    /// The exchange in which each thread combines so many of the warp bits itself, and lanes the others.
-    fn new(plan: &ReductionPlan, elem_bits: u32, own_bits: u32) -> std::result::Result<Exchange, LayoutError> {
-        // Elements of the result are neighbours, warps far apart: then neither side has bank conflicts.
-        let warps = plan.partials.tile_shape().len() as u8 - 1;
-        let order: Vec<u8> = [warps].into_iter().chain(0..warps).collect();
-        let shared = shared_in_order(&plan.partials, &order)?;
-        let (readers, lane_steps) = readers(plan, warps, own_bits)?;
-        Ok(Exchange {
-            store: shared_access(&plan.partials, &shared, elem_bits)?,
-            load: shared_access(&readers, &shared, elem_bits)?,
-            registers: readers.in_size(Dim::Register) as usize,
-            lane_steps,
-        })
-    }
-}
-
-/// How many of the bits that count warps each thread combines itself after the exchange.
-///
-/// Those of 16 warps are four accesses of 16 bytes, combined sooner than shuffles would be. Of more, a thread reads four,
-/// and lanes that would all hold the same combine these by shuffles: at 32 warps that is 10 instructions in place of
-/// 39, in each warp, and 4 registers in place of 32. On an H100 that is worth 3 to 8 % of a softmax or layer norm whose
-/// programs have 32 warps, and 40 % where a second program fits beside the first for it. At 16 warps it gains
-/// nothing where all loads are in flight anyway, and costs 3 % of an RMS norm of unaligned rows.
-fn own_bits(plan: &ReductionPlan, widest: u32) -> u32 {
-    let bits = plan.warp_bits.count_ones();
-    let own = (ACCESS_BITS / widest.max(1)).max(1).ilog2().min(bits);
-    if bits > DIRECT_BITS && bits - own <= alike_lanes(plan).count() as u32 { own } else { bits }
-}
-
-/// The bits of lanes that all hold the same results.
-fn alike_lanes(plan: &ReductionPlan) -> impl Iterator<Item = usize> {
-    let columns = plan.result.columns(Dim::Lane).iter().enumerate();
-    columns.filter(|(_, column)| **column == 0).map(|(bit, _)| bit)
-}
-
-/// Which partial results each thread reads, and the exchanges of lanes that combine the others: per result of its own
-/// those of `1 << own_bits` warps, lanes that hold the same results those of different warps. Neighbouring warps are next
-/// to each other, so that operands keep their order.
-fn readers(
-    plan: &ReductionPlan,
-    axis: u8,
-    own_bits: u32,
-) -> std::result::Result<(LinearLayout, Vec<SelectLevel>), LayoutError> {
-    let layout = plan.result.expand_dims(axis);
-    let warp_bit = |bit: u32| -> Vec<u32> { (0..=axis).map(|dim| if dim == axis { 1 << bit } else { 0 }).collect() };
-    let mut registers = layout.bases(Dim::Register);
-    registers.extend((0..own_bits).map(warp_bit));
-    let mut lanes = layout.bases(Dim::Lane);
-    let across = own_bits..plan.warp_bits.count_ones();
-    let steps = across.zip(alike_lanes(plan)).map(|(bit, lane)| {
-        lanes[lane] = warp_bit(bit);
-        SelectLevel { xor: 1 << lane, lanes: 1 << lane, warps: 0 }
-    });
-    let steps = steps.collect();
-    let others = layout.ins().map(|(dim, _)| dim).filter(|dim| !matches!(dim, Dim::Register | Dim::Lane));
-    let others = others.map(|dim| (dim, layout.bases(dim)));
-    let ins: Vec<_> = [(Dim::Register, registers), (Dim::Lane, lanes)].into_iter().chain(others).collect();
-    let outs: Vec<_> = layout.outs().map(|(dim, _)| (dim, plan.partials.out_size(dim))).collect();
-    Ok((LinearLayout::from_bases(&ins, &outs)?, steps))
-}
-
-/// Shared memory that holds the tile of `layout` with its axes in `order`, slowest first.
-pub(super) fn shared_in_order(layout: &LinearLayout, order: &[u8]) -> std::result::Result<LinearLayout, LayoutError> {
-    let mut shared = LinearLayout::empty();
-    for &axis in order.iter().rev() {
-        let dim = Dim::Axis(axis);
-        shared = shared.product(&LinearLayout::identity1d(layout.out_size(dim), Dim::Offset, dim)?)?;
-    }
-    let names: Vec<Dim> = layout.outs().map(|(dim, _)| dim).collect();
-    shared.transpose_outs(&names)
-}
-
-/// Shared memory that holds the tile of `layout` row by row.
-pub(super) fn row_major_shared(layout: &LinearLayout) -> std::result::Result<LinearLayout, LayoutError> {
-    let order: Vec<u8> = (0..layout.tile_shape().len() as u8).collect();
-    shared_in_order(layout, &order)
 }
 
 /// Whether the region is one commutative operation per operand.
@@ -299,9 +194,4 @@ pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
         };
         commutes && (operands == pair || operands == [pair[1], pair[0]])
     })
-}
-
-/// Whether the kernel has memory that may change while it runs.
-fn writes_memory(func: &Func) -> bool {
-    func.params.iter().any(|param| matches!(param.kind, ParamKind::Ptr { mutable: true, .. }))
 }

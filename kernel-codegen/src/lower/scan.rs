@@ -14,34 +14,15 @@
 //! ```
 
 use kernel_core::ir::{Operation, RegionId};
-use kernel_core::layout::{Dim, LinearLayout, WARP_SIZE};
+use kernel_core::layout::{Dim, WARP_SIZE};
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::reduce::Tuple;
 use super::{Lower, Result};
+use crate::analysis::exchange::{Holders, holders, slots_of};
 use crate::error::CodegenError;
-
-/// Who holds a bit of the coordinate: these bits of the register's, lane's and warp's number.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Holders {
-    registers: u32,
-    lanes: u32,
-    warps: u32,
-}
-
-impl Holders {
-    /// Whether a register of the first thread is in the upper half.
-    fn has_upper(&self, register: usize) -> bool {
-        (register as u32 & self.registers).count_ones() % 2 == 1
-    }
-
-    /// Whether all threads have the same registers in the upper half.
-    fn are_registers(&self) -> bool {
-        self.lanes | self.warps == 0
-    }
-}
 
 /// The prefixes and block totals of a thread, per register.
 struct State<'ctx> {
@@ -163,17 +144,11 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The totals of the thread with the same lane in warp `own ^ which`.
     fn exchange_warps(&mut self, state: &State<'ctx>, which: u32) -> Vec<Tuple<'ctx>> {
-        let threads = self.num_warps * WARP_SIZE;
-        let mut slots: Vec<u32> = Vec::new();
-        let mut bytes = 0;
-        self.first_of_blocks(state, |_, _, _, value| value).iter().flatten().for_each(|&value| {
-            slots.push(bytes);
-            bytes += self.bytes_of(value) * threads;
-            bytes = bytes.next_multiple_of(8);
-        });
+        let blocks = self.first_of_blocks(state, |_, _, _, value| value);
+        let sizes: Vec<u32> = blocks.iter().flatten().map(|&value| self.bytes_of(value)).collect();
+        let (slots, bytes) = slots_of(sizes, self.num_warps);
         let start = self.take_scratch(bytes);
         let partner = self.ir.xor(self.thread, self.ir.i32((WARP_SIZE * which) as i32));
-        let blocks = self.first_of_blocks(state, |_, _, _, value| value);
         for (&value, &slot) in blocks.iter().flatten().zip(&slots) {
             let bits = self.ir.to_bits(value);
             let size = self.bytes_of(value);
@@ -193,7 +168,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             others.push(loaded);
         }
-        self.reading(start, bytes);
         others
     }
 
@@ -211,30 +185,4 @@ impl<'ctx> Lower<'_, 'ctx> {
         let base = self.shared_address(offset);
         self.ir.offset(self.ir.int_type(8), base, self.ir.i32(start as i32))
     }
-}
-
-/// Who holds each bit of the coordinate along `axis`, lowest first; `None` if a basis mixes bits or axes.
-fn holders(layout: &LinearLayout, axis: u8) -> Option<Vec<Holders>> {
-    let out = Dim::Axis(axis);
-    let mut found = vec![Holders::default(); layout.out_bits(out) as usize];
-    let rank = layout.tile_shape().len() as u8;
-    for dim in [Dim::Register, Dim::Lane, Dim::Warp] {
-        for (bit, along) in (0u32..).zip(layout.bases_along(dim, out)) {
-            if along == 0 {
-                continue;
-            }
-            let elsewhere = (0..rank).filter(|&other| other != axis);
-            let mixes = elsewhere.into_iter().any(|other| layout.bases_along(dim, Dim::Axis(other))[bit as usize] != 0);
-            if !along.is_power_of_two() || mixes {
-                return None;
-            }
-            let holders = &mut found[along.trailing_zeros() as usize];
-            match dim {
-                Dim::Register => holders.registers |= 1 << bit,
-                Dim::Lane => holders.lanes |= 1 << bit,
-                _ => holders.warps |= 1 << bit,
-            }
-        }
-    }
-    found.iter().all(|holders| *holders != Holders::default()).then_some(found)
 }

@@ -16,6 +16,7 @@ impl Lower<'_, '_> {
         let (source, result) = (operation.operands[0], operation.results[0]);
         let coordinates: Vec<Vec<u32>> = match op {
             ShapeOp::ConvertLayout => return self.convert(operation),
+            ShapeOp::Join => return self.join(operation),
             // A promise has done its work when the code is laid out.
             ShapeOp::Hint { .. } => {
                 let registers = self.registers(source).to_vec();
@@ -58,6 +59,24 @@ impl Lower<'_, '_> {
             Some(found) => self.set(result, found),
             None => self.ir.bug(format!("`{}` would move data between threads", op.mnemonic())),
         }
+        Ok(())
+    }
+
+    /// Each thread holds the elements of both halves that its registers of the result are.
+    fn join(&mut self, operation: &Operation) -> Result<()> {
+        let result = operation.results[0];
+        let Some((half, sides)) = self.layout(result).and_then(LinearLayout::split) else {
+            return Err(self.malformed(operation));
+        };
+        let mut joined = Vec::new();
+        for (&operand, side) in operation.operands.iter().zip(sides) {
+            if self.layout(operand) != Some(&half) {
+                return Err(self.malformed(operation));
+            }
+            joined.extend(side.into_iter().zip(self.registers(operand).iter().copied()));
+        }
+        joined.sort_unstable_by_key(|&(register, _)| register);
+        self.set(result, joined.into_iter().map(|(_, value)| value).collect());
         Ok(())
     }
 

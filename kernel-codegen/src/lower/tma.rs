@@ -4,17 +4,18 @@
 //! is in its tensor map, a parameter of the kernel that the host has encoded.
 
 use kernel_core::edit::walk;
-use kernel_core::ir::{DType, Func, GpuOp, Op, OpId, Operation, ParamId, StoreMode, ValueId};
+use kernel_core::ir::{DType, Func, GpuOp, Op, OpId, Operation, ParamId, StoreMode, ValueId, view};
 use kernel_core::layout::{Dim as Axis, LinearForm};
+use kernel_core::target::GROUP_WARPS;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::{Lower, Result, Value};
 use crate::boxes::{Boxes, boxes_within};
 use crate::check::AccessKind;
-use crate::compiled::TensorMap;
 use crate::error::CodegenError;
 use crate::report::{AccessReport, Mover};
+use kernel_core::backend::nvidia::TensorMap;
 
 /// The map that the copies of a tensor use; `None` if none copies it.
 pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {
@@ -34,20 +35,15 @@ pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {
 /// The tensor that a copy is from or to, and its boxes.
 fn copied(func: &Func, id: OpId) -> Option<(ParamId, Option<Boxes>)> {
     let operation = func.op(id);
-    let parts: &[u8] = match &operation.op {
-        Op::Gpu(GpuOp::TmaLoad) => &[],
-        Op::Gpu(GpuOp::TmaStore { parts, .. }) => parts,
-        Op::Gpu(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_) => return None,
+    let (descriptor, view, parts): (_, _, &[u8]) = if let Some(load) = view::TmaLoad::of(operation) {
+        (load.descriptor, load.view, &[])
+    } else if let (Some(store), Op::Gpu(GpuOp::TmaStore { parts, .. })) = (view::TmaStore::of(operation), &operation.op)
+    {
+        (store.descriptor, store.view, parts)
+    } else {
+        return None;
     };
-    let tensor = func.ty(*operation.operands.first()?).descriptor()?;
-    Some((tensor, view_boxes(func, *operation.operands.get(1)?, parts)))
+    Some((func.ty(descriptor).descriptor()?, view_boxes(func, view, parts)))
 }
 
 /// The boxes of a view that is divided in so many parts along each dimension; undivided if there is no number.
@@ -58,9 +54,6 @@ fn view_boxes(func: &Func, view: ValueId, parts: &[u8]) -> Option<Boxes> {
     part.iter_mut().zip(parts).for_each(|(size, &parts)| *size /= u32::from(parts));
     boxes_within(layout, bits, &part)
 }
-
-/// Warps that copy a part of a block together.
-const GROUP_WARPS: u32 = 4;
 
 /// The part of a block that the four warps copy that run the code.
 struct OwnPart<'ctx> {

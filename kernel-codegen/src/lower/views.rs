@@ -6,18 +6,18 @@
 //! A tile moves by `ldmatrix` or `stmatrix` where lanes hold what these give and take, else by vectors as wide as
 //! the layouts allow.
 
-use kernel_core::edit::walk;
-use kernel_core::ir::{Elem, FenceKind, Func, GpuOp, Op, OpId, Operation, ValueId};
+use kernel_core::ir::{Elem, Func, Operation, ValueId};
 use kernel_core::layout::{LinearLayout, MatrixAccess, matrix_access, shared_access};
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::ir::Value;
-use super::shared::{ALLOCATION_ALIGNMENT, Place};
+use super::shared::Place;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::error::CodegenError;
-use crate::passes::allocate::{root, slots};
+use crate::passes::allocate::slots;
 
 fn view_bits(func: &Func, view: ValueId) -> u32 {
     match func.ty(view).elem {
@@ -26,31 +26,21 @@ fn view_bits(func: &Func, view: ValueId) -> u32 {
     }
 }
 
-/// Whether a tensor copy brings something into an allocation.
-fn is_filled_by_copies(func: &Func, alloc: OpId) -> bool {
-    let mut filled = false;
-    walk(func, &mut |id| {
-        let operation = func.op(id);
-        filled |= operation.op == Op::Gpu(GpuOp::TmaLoad) && root(func, operation.operands[1]) == Some(alloc);
-    });
-    filled
-}
-
 impl<'ctx> Lower<'_, 'ctx> {
-    pub(super) fn shared_alloc(&mut self, id: OpId, operation: &Operation) {
-        let Some(place) = self.allocations.place(id) else {
-            return self.ir.bug("an allocation that has no place in shared memory");
-        };
-        let offset = place.start;
-        // What the lowering passed through that memory may still be read, by loads that a tensor copy overtakes if only a
-        // barrier stands between.
-        if self.scratch.is_unfenced(&place) && is_filled_by_copies(self.func, id) {
-            self.fence(FenceKind::ProxyAsync);
-            self.barrier();
-        } else if self.scratch.is_read(&place) {
-            self.barrier();
-        }
+    pub(super) fn shared_alloc(&mut self, operation: &Operation) {
+        let offset = self.offset_of(operation);
         self.set(operation.results[0], vec![self.ir.i32(offset as i32).into()]);
+    }
+
+    /// The first byte of an allocation.
+    pub(super) fn offset_of(&self, alloc: &Operation) -> u32 {
+        alloc.shared.first().map_or_else(
+            || {
+                self.ir.bug("an allocation that has no place in shared memory");
+                0
+            },
+            |range| range.start,
+        )
     }
 
     pub(super) fn shared_index(&mut self, operation: &Operation) -> Result<()> {
@@ -66,7 +56,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             return Err(CodegenError::refuse(self.func, operation.span, what));
         }
         let own = inner.iter().product::<u32>() * view_bits(self.func, view) / 8;
-        let distance = outer[1..].iter().product::<u32>() * own.next_multiple_of(ALLOCATION_ALIGNMENT);
+        let distance = outer[1..].iter().product::<u32>() * own.next_multiple_of(SWIZZLE_ALIGNMENT);
         let moved = self.ir.mul(self.ir.int(self.scalar(index)), self.ir.i32(distance as i32));
         let start = self.ir.add(self.view(view), moved);
         self.set(result, vec![start.into()]);

@@ -16,7 +16,7 @@
 //!   scalars, which end all threads together.
 
 use kernel_core::edit::walk_region;
-use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span};
+use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WARP_SIZE};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
@@ -26,9 +26,8 @@ use super::intrinsics::Intrinsic;
 use super::{Lower, Result};
 use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start, warp_groups_of};
 use crate::error::CodegenError;
+use kernel_core::target::GROUP_WARPS;
 
-/// Warps that change their number of registers together.
-const UNIT_WARPS: u32 = 4;
 /// The numbers of registers that a group may ask for.
 const MIN_REGISTERS: u32 = 24;
 /// Barriers of threads that a block has; number 0 is that of all threads.
@@ -52,15 +51,7 @@ impl Group {
 
     /// How often the group arrives at a barrier with phases where the kernel says once: one thread per four warps does.
     fn arrivals(self) -> u32 {
-        if self.single { 1 } else { self.warps.div_ceil(UNIT_WARPS) }
-    }
-}
-
-/// The warps of a block: those of the layouts, or of all warp groups.
-pub(super) fn block_warps(func: &Func, num_warps: u32) -> u32 {
-    match warp_groups_of(func) {
-        Some(operation) => groups_of(operation).iter().map(|(group, _)| group.warps).sum(),
-        None => num_warps,
+        if self.single { 1 } else { self.warps.div_ceil(GROUP_WARPS) }
     }
 }
 
@@ -117,11 +108,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let warp = self.shuffle(Intrinsic::ShuffleIndex, own.into(), self.ir.i32(0));
         let warp = self.ir.int(warp);
         let end = self.block("groups.end");
-        let (barriers, scratch) = (self.barriers.clone(), self.scratch.clone());
-        let (mut barriers_after, mut scratch_after) = (barriers.clone(), scratch.clone());
         for ((group, region), &registers) in groups.iter().zip(registers) {
-            self.barriers.clone_from(&barriers);
-            self.scratch.rewind(&scratch);
             let is_last = Some(group) == groups.last().map(|(group, _)| group);
             if !is_last {
                 let (own, others) = (self.block("group"), self.block("groups.other"));
@@ -136,11 +123,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.group(*group, *region, u32::from(registers), at_start)?;
                 self.ir.branch(end);
             }
-            barriers_after.join(&self.barriers);
-            scratch_after.join(&self.scratch);
         }
-        self.barriers = barriers_after;
-        self.scratch.rewind(&scratch_after);
         self.ir.builder.position_at_end(end);
         Ok(())
     }
@@ -178,32 +161,30 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.jitter();
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
         self.jitter();
-        self.report.barriers += 1;
     }
 
     /// The threads of each four warps meet: at barriers with numbers behind those of the groups that run different code.
     pub(super) fn warp_group_barrier(&mut self) {
         let warps = self.group.map_or(self.num_warps, |group| group.warps);
-        if warps <= UNIT_WARPS || self.group.is_some_and(|group| group.single) {
+        if warps <= GROUP_WARPS || self.group.is_some_and(|group| group.single) {
             return self.barrier();
         }
         let taken = warp_groups_of(self.func).map_or(0, |operation| groups_of(operation).len() as u32);
-        let number = (0..(warps / UNIT_WARPS).ilog2()).map(|bit| 1 << bit);
-        let number = std::iter::repeat_n(0, UNIT_WARPS.ilog2() as usize).chain(number).collect();
+        let number = (0..(warps / GROUP_WARPS).ilog2()).map(|bit| 1 << bit);
+        let number = std::iter::repeat_n(0, GROUP_WARPS.ilog2() as usize).chain(number).collect();
         let number = self.uniform_form(&LinearForm { bases: vec![(Dim::Warp, number)] });
         let barrier = self.ir.add(number, self.ir.i32(taken as i32 + 1));
         self.jitter();
-        let arguments = [barrier.into(), self.ir.i32((UNIT_WARPS * WARP_SIZE) as i32).into()];
+        let arguments = [barrier.into(), self.ir.i32((GROUP_WARPS * WARP_SIZE) as i32).into()];
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
         self.jitter();
-        self.report.barriers += 1;
     }
 
     /// The thread that arrives at barriers with phases for its four warps.
     pub(super) fn arriving_thread(&mut self) -> IntValue<'ctx> {
         match self.group {
-            Some(group) if !group.single && group.warps > UNIT_WARPS => {
-                let mask = self.ir.i32((UNIT_WARPS * WARP_SIZE - 1) as i32);
+            Some(group) if !group.single && group.warps > GROUP_WARPS => {
+                let mask = self.ir.i32((GROUP_WARPS * WARP_SIZE - 1) as i32);
                 let place = self.ir.and(self.thread, mask);
                 self.ir.icmp(IntPredicate::EQ, place, self.ir.i32(0))
             }
@@ -224,7 +205,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         for ((group, _), &count) in groups.iter().zip(registers) {
             let count = u32::from(count);
             let fits = count >= MIN_REGISTERS && count.is_multiple_of(REGISTER_UNIT);
-            if changes && (!fits || !group.warps.is_multiple_of(UNIT_WARPS)) {
+            if changes && (!fits || !group.warps.is_multiple_of(GROUP_WARPS)) {
                 return refuse(operation.span, "a number of registers that no group of four warps can have");
             }
         }
@@ -273,36 +254,22 @@ impl<'ctx> Lower<'_, 'ctx> {
 
 /// Whether all warps of a block may run an operation, whatever group they are in.
 fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
-    match &operation.op {
-        Op::Create(_) | Op::Elementwise(_) => operation.results.iter().all(|&value| func.ty(value).is_scalar()),
-        Op::Control(ControlOp::Return) | Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }) => true,
-        Op::Control(ControlOp::Assert { .. }) => operation.operands.iter().all(|&value| func.ty(value).is_scalar()),
-        Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
+    let scalar = |value: &ValueId| func.ty(*value).is_scalar();
+    let op = &operation.op;
+    if op.is_local() || matches!(op, Op::Control(ControlOp::Assert { .. })) {
+        return operation.operands.iter().chain(&operation.results).all(scalar);
     }
+    let prepares = |op: &GpuOp| {
+        matches!(op, GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. } | GpuOp::Fence { .. } | GpuOp::Barrier)
+    };
+    *op == Op::Control(ControlOp::Return) || matches!(op, Op::Gpu(op) if prepares(op))
 }
 
 /// Whether one thread can run an operation without others.
 fn is_for_one_thread(func: &Func, operation: &Operation) -> bool {
-    let is_tile = |value: &kernel_core::ir::ValueId| {
+    let is_tile = |value: &ValueId| {
         let ty = func.ty(*value);
         !ty.is_scalar() && matches!(ty.elem, Elem::Data(_) | Elem::Ptr(_))
     };
-    if operation.operands.iter().chain(&operation.results).any(is_tile) {
-        return false;
-    }
-    match &operation.op {
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) => true,
-        Op::Control(op) => !matches!(op, ControlOp::Reduce { .. } | ControlOp::Scan { .. }),
-        Op::Gpu(op) => matches!(
-            op,
-            GpuOp::SharedIndex
-                | GpuOp::SharedPermute { .. }
-                | GpuOp::BarrierArrive
-                | GpuOp::BarrierWait
-                | GpuOp::TmaLoad
-                | GpuOp::TmaStore { .. }
-                | GpuOp::TmaStoreWait { .. }
-        ),
-        Op::Dot(_) | Op::Desc(_) => false,
-    }
+    !operation.op.is_together() && !operation.operands.iter().chain(&operation.results).any(is_tile)
 }

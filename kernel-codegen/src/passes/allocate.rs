@@ -20,13 +20,10 @@ use std::ops::Range;
 
 use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
 use kernel_core::layout::LinearLayout;
+use kernel_core::target::{BARRIER_BYTES, SWIZZLE_ALIGNMENT};
 
-/// The alignment of swizzled allocations and of slots: the period of the widest swizzle.
-const SWIZZLE_ALIGNMENT: u32 = 1024;
 /// The alignment of all others: that of a tensor copy.
 const PLAIN_ALIGNMENT: u32 = 128;
-/// Bytes of a barrier with phases.
-pub(crate) const BARRIER_BYTES: u32 = 8;
 
 /// Where everything is.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -78,11 +75,6 @@ impl SharedPlan {
         let starts = taken.iter().map(|place| place.end.next_multiple_of(alignment)).chain([0]);
         let fits = |start: &u32| taken.iter().all(|place| !overlap(&(*start..*start + bytes), place));
         starts.filter(fits).min().unwrap_or(self.bytes.next_multiple_of(alignment))
-    }
-
-    /// Whether nothing is allocated.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
     }
 
     /// The bytes of an allocation; `None` for an operation that is none of this plan's.

@@ -32,25 +32,22 @@ impl Axes {
 
     /// What they are after an operation on the tile; `None` if it does more than name elements anew.
     pub(super) fn after(&self, func: &Func, operation: &Operation) -> Option<Axes> {
-        let Op::Shape(op) = &operation.op else { return None };
-        let of = match op {
-            ShapeOp::ConvertLayout => self.of.clone(),
-            ShapeOp::Permute { perm } => {
-                perm.iter().map(|&axis| self.of.get(usize::from(axis)).copied()).collect::<Option<_>>()?
-            }
-            ShapeOp::Reshape { .. } => {
-                let (from, to) = (func.tile_shape(operation.operands[0]), func.tile_shape(operation.results[0]));
-                let dropped = from.len().checked_sub(to.len())?;
-                let in_order = self.of.iter().copied().eq(self.dropped()..self.rank);
-                let drops_ones = from[..dropped].iter().all(|&size| size == 1) && from[dropped..] == to;
-                if !in_order || !drops_ones {
-                    return None;
-                }
-                self.of[dropped..].to_vec()
-            }
-            ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. } | ShapeOp::Hint { .. } | ShapeOp::Slice { .. } => {
+        let (Op::Shape(op), Some(source)) = (&operation.op, operation.moved_operand()) else { return None };
+        let of = if *op == ShapeOp::ConvertLayout {
+            self.of.clone()
+        } else if let ShapeOp::Permute { perm } = op {
+            perm.iter().map(|&axis| self.of.get(usize::from(axis)).copied()).collect::<Option<_>>()?
+        } else if let ShapeOp::Reshape { .. } = op {
+            let (from, to) = (func.tile_shape(source), func.tile_shape(operation.results[0]));
+            let dropped = from.len().checked_sub(to.len())?;
+            let in_order = self.of.iter().copied().eq(self.dropped()..self.rank);
+            let drops_ones = from[..dropped].iter().all(|&size| size == 1) && from[dropped..] == to;
+            if !in_order || !drops_ones {
                 return None;
             }
+            self.of[dropped..].to_vec()
+        } else {
+            return None;
         };
         Some(Axes { rank: self.rank, of })
     }

@@ -20,8 +20,8 @@
 use kernel_core::edit::{Cursor, Result};
 use kernel_core::ir::{DType, DotInstruction, DotOp, Func, Op, OpId, RegionId};
 
-use crate::dot::{GROUP_ROWS, GROUP_WARPS, Kind, MAX_COLUMNS, Problem, WARP_TILE};
-use crate::target::Target;
+use crate::dot::{GROUP_ROWS, Kind, MAX_COLUMNS, Problem, WARP_TILE};
+use kernel_core::target::{GROUP_WARPS, Target};
 
 /// Runs the pass on all regions of a bound kernel.
 ///
@@ -115,7 +115,7 @@ impl Machine {
         };
         // Below a quarter of the instruction's tile, scalar arithmetic is as fast.
         let pays = problem.m * problem.n >= WARP_TILE[0] * WARP_TILE[1] / 4;
-        has_form && pays && problem.k >= kind.k_tile()
+        self.target.has_mma() && has_form && pays && problem.k >= kind.k_tile()
     }
 }
 

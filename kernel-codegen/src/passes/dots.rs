@@ -27,6 +27,7 @@ use std::collections::BTreeSet;
 use kernel_core::edit::{Cursor, Result as Edit, ops_in_order};
 use kernel_core::ir::{
     DType, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, Op, OpId, RegionId, ShapeOp, ValueId,
+    view,
 };
 use kernel_core::layout::{
     Conversion, Dim as Axis, LinearLayout, Operand, SwizzleWidth, convert, matrix_access, nvmma_shared,
@@ -65,25 +66,16 @@ impl Dots<'_> {
                 self.region(inner)?;
             }
             let operation = self.func.op(id);
-            let replaced = match &operation.op {
-                &Op::Dot(DotOp::Dot { precision, by: Some(DotInstruction::Wgmma { columns }) }) => {
-                    let span = operation.span;
-                    let replaced = self.by_warp_groups(id, precision, columns, &mut out)?;
-                    let unfit = || CodegenError::internal(self.func, span, "dots", "`wgmma` cannot read a factor");
-                    Some(replaced.ok_or_else(unfit)?)
-                }
-                Op::Shape(ShapeOp::ConvertLayout) if self.factors.contains(&operation.results[0]) => {
-                    self.by_matrices(id, &mut out)?
-                }
-                Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Control(_)
-                | Op::Gpu(_) => None,
-            };
+            let mut replaced = None;
+            if let Op::Dot(DotOp::Dot { precision, by: Some(DotInstruction::Wgmma { columns }) }) = operation.op {
+                let span = operation.span;
+                let product = self.by_warp_groups(id, precision, columns, &mut out)?;
+                let unfit = || CodegenError::internal(self.func, span, "dots", "`wgmma` cannot read a factor");
+                replaced = Some(product.ok_or_else(unfit)?);
+            } else if operation.op == Op::Shape(ShapeOp::ConvertLayout) && self.factors.contains(&operation.results[0])
+            {
+                replaced = self.by_matrices(id, &mut out)?;
+            }
             if replaced.is_none() {
                 out.push(id);
             }
@@ -187,23 +179,15 @@ impl Dots<'_> {
     /// The axis along which a block of a tensor is contiguous in memory; `None` for a tile that is none.
     fn tensor_axis(&self, value: ValueId) -> Option<u8> {
         let operation = self.func.def_op(value)?;
-        let source = *operation.operands.first()?;
-        match &operation.op {
-            Op::Desc(DescOp::DescLoad) => (self.func.ty(value).rank() as u8).checked_sub(1),
-            Op::Shape(ShapeOp::Permute { perm }) => {
-                let axis = self.tensor_axis(source)?;
-                perm.iter().position(|&from| from == axis).map(|position| position as u8)
-            }
-            Op::Shape(ShapeOp::ConvertLayout) => self.tensor_axis(source),
-            Op::Shape(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => None,
+        if let Op::Desc(DescOp::DescLoad) = operation.op {
+            return (self.func.ty(value).rank() as u8).checked_sub(1);
         }
+        if let Some(convert) = view::ConvertLayout::of(operation) {
+            return self.tensor_axis(convert.tile);
+        }
+        let Op::Shape(ShapeOp::Permute { perm }) = &operation.op else { return None };
+        let axis = self.tensor_axis(operation.moved_operand()?)?;
+        perm.iter().position(|&from| from == axis).map(|position| position as u8)
     }
 
     fn dtype(&self, value: ValueId) -> Option<DType> {

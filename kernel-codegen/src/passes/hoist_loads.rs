@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::ir::{ControlOp, Func, MemoryOp, Op, OpId, ParamKind, RegionId, ValueId};
+use kernel_core::ir::{Does, Func, MemoryOp, Op, OpId, ParamKind, RegionId, Regions, ValueId};
 use kernel_core::layout::WARP_SIZE;
 
 /// The most registers of 32 bits per thread that may be waiting for moved loads: a quarter of what a thread has.
@@ -86,18 +86,11 @@ enum Role {
 }
 
 fn role(op: &Op) -> Role {
-    match op {
-        Op::Control(op) => match op {
-            ControlOp::Reduce { .. } | ControlOp::Scan { .. } => Role::Meets,
-            ControlOp::For { .. }
-            | ControlOp::While
-            | ControlOp::If
-            | ControlOp::Assert { .. }
-            | ControlOp::StaticAssert { .. } => Role::Bars,
-            ControlOp::Yield | ControlOp::Return => Role::Other,
-        },
-        Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => Role::Bars,
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) => Role::Other,
+    match op.regions() {
+        Regions::Combine(_) => Role::Meets,
+        Regions::Loop(_) | Regions::Branch(_) | Regions::Concurrent => Role::Bars,
+        Regions::Straight if op.is_together() || op.does().contains(&Does::Ends) => Role::Bars,
+        Regions::Straight => Role::Other,
     }
 }
 
@@ -124,19 +117,10 @@ fn can_move(func: &Func, id: OpId, late: &BTreeSet<ValueId>) -> bool {
 
 /// Whether an operation may move along with a load.
 fn is_movable(func: &Func, id: OpId, late: &BTreeSet<ValueId>) -> bool {
-    let pure = match &func.op(id).op {
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => true,
-        // Where a check sits is unobservable.
-        Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. }) => true,
-        Op::Memory(
-            MemoryOp::Load { .. } | MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. },
-        )
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_)
-        | Op::Gpu(_) => false,
-    };
-    pure && can_move(func, id, late)
+    let op = &func.op(id).op;
+    // Where a check sits is unobservable.
+    let moves = op.is_arithmetic() || matches!(op, Op::Memory(MemoryOp::CheckBounds { .. }));
+    moves && can_move(func, id, late)
 }
 
 /// The operations among `after` that a load depends on, in their order.

@@ -1,6 +1,7 @@
 //! The passes of the code generator, in the order in which they run.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Func, ParamId, Placed, Safety, Span};
@@ -9,15 +10,16 @@ use kernel_core::verify::verify;
 
 use super::warp_specialize::Division;
 use super::{
-    choose_products, descriptors, dots, hoist_loads, membar, pipeline, tensor_copies, warp_specialize, whole_trips,
+    choose_products, descriptors, dots, exchanges, hoist_loads, membar, pipeline, tensor_copies, warp_specialize,
+    whole_trips,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
 use crate::error::CodegenError;
-use crate::options::Options;
 use crate::place;
 use crate::report::LoopReport;
-use crate::target::Target;
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::Target;
 
 /// A pass over a kernel of the level `K`.
 pub(crate) struct Pass<K> {
@@ -53,6 +55,8 @@ pub(crate) struct Unit {
     divided: bool,
     /// What became of its loops.
     pub(crate) loops: Vec<LoopReport>,
+    /// What is known of the placed kernel's numbers.
+    pub(crate) axis: Option<Rc<AxisAnalysis>>,
 }
 
 impl Unit {
@@ -65,6 +69,7 @@ impl Unit {
             division: Division::WherePays,
             divided: false,
             loops: Vec::new(),
+            axis: None,
         }
     }
 }
@@ -116,7 +121,15 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         membar::run(kernel.func_mut());
         Ok(())
     }),
+    Pass::needed(EXCHANGES, |kernel, unit| {
+        let axis = Rc::new(AxisAnalysis::new(kernel.func()));
+        unit.axis = Some(Rc::clone(&axis));
+        exchanges::run(kernel.func_mut(), &axis, unit.target, unit.options.num_warps)
+    }),
 ];
+
+/// The pass after which every operation has its shared memory.
+pub(crate) const EXCHANGES: &str = "exchanges";
 
 /// The pass from which on a kernel may be tried in two ways.
 pub(crate) const WARP_SPECIALIZE: &str = "warp_specialize";
@@ -169,7 +182,7 @@ pub(crate) fn passed(
 /// The first rule of the verifier that a pass broke.
 fn broken(pass: &str, func: &Func, problems: &[Diagnostic]) -> CodegenError {
     let first = problems.first();
-    let span = first.map_or(Span::UNKNOWN, |first| first.span);
+    let span = first.map_or(Span::UNKNOWN, |first| first.span(&func.files));
     let what = first.map_or("the kernel breaks a rule that has no text", |first| &first.message);
     CodegenError::internal(func, span, pass, what)
 }
@@ -189,7 +202,7 @@ fn checks(func: &mut Func, options: &Options) -> Result<CheckPlan, CodegenError>
 fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
     match problems.first() {
         Some(first) => {
-            let error = CodegenError::refuse(func, first.span, first.message.clone());
+            let error = CodegenError::refuse(func, first.span(&func.files), first.message.clone());
             first.help.iter().fold(error, |error, help| error.help(help.clone()))
         }
         None => CodegenError::refuse(func, Span::UNKNOWN, "a pass failed without a reason"),

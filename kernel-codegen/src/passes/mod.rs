@@ -6,6 +6,7 @@ mod carry;
 pub(crate) mod choose_products;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
+pub(crate) mod exchanges;
 pub(crate) mod hoist_loads;
 pub(crate) mod list;
 pub(crate) mod membar;

@@ -10,7 +10,7 @@
 use kernel_core::edit::walk;
 use kernel_core::ir::{DType, DescOp, Func, GpuOp, Op};
 
-use crate::target::Target;
+use kernel_core::target::Target;
 
 /// What to do about the first block that the target's shared memory does not hold; `None` if it holds each of them.
 pub(crate) fn help(func: &Func, target: Target) -> Option<String> {

@@ -37,14 +37,14 @@ use std::collections::BTreeSet;
 use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
 use kernel_core::ir::{
     AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, FenceKind, Func, GpuOp, Op, OpId, Param, ParamId,
-    ParamKind, RegionId, Span, StoreMode, ValueId,
+    ParamKind, RegionId, Span, StoreMode, ValueId, view,
 };
 use kernel_core::layout::LinearLayout;
 
 use super::carry::{self, Site};
 use crate::boxes::{box_layout, boxes_of};
-use crate::options::TensorCopies;
-use crate::target::Target;
+use kernel_core::backend::nvidia::TensorCopies;
+use kernel_core::target::Target;
 
 /// Addresses and strides of tensors that can be copied are multiples of this many bytes.
 const UNIT: u32 = 16;
@@ -53,7 +53,7 @@ const PASS: &str = "tensor_copies";
 
 /// The parameters whose blocks are copied by the hardware.
 pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies) -> BTreeSet<ParamId> {
-    if !target.has_async_proxy() || copies == TensorCopies::Never {
+    if !target.has_tensor_copies() || copies == TensorCopies::Never {
         return BTreeSet::new();
     }
     let tensors = Tensors::of(func);
@@ -108,12 +108,10 @@ impl Tensors {
         let mut seen = BTreeSet::new();
         while let Some(value) = factors.pop() {
             let Some(operation) = func.def_op(value).filter(|_| seen.insert(value)) else { continue };
-            match &operation.op {
-                Op::Shape(_) | Op::Elementwise(_) => factors.extend_from_slice(&operation.operands),
-                Op::Desc(DescOp::DescLoad) => {
-                    uses.products.extend(operation.operands.first().and_then(|&tensor| func.ty(tensor).descriptor()));
-                }
-                Op::Desc(_) | Op::Create(_) | Op::Memory(_) | Op::Dot(_) | Op::Control(_) | Op::Gpu(_) => {}
+            if let Some(load) = view::DescLoad::of(operation) {
+                uses.products.extend(func.ty(load.descriptor).descriptor());
+            } else if operation.op.is_arithmetic() {
+                factors.extend_from_slice(&operation.operands);
             }
         }
         if has_products {
@@ -154,16 +152,8 @@ impl Tensors {
             [(_, id, around)] if !only_loads => {
                 let operation = func.op(*id);
                 let possible = match &operation.op {
-                    Op::Desc(DescOp::DescStore) => true,
                     Op::Desc(DescOp::DescReduce { op }) => reduces(*op, &func.param(param).kind),
-                    Op::Desc(DescOp::DescLoad | DescOp::DescGather | DescOp::DescScatter)
-                    | Op::Create(_)
-                    | Op::Elementwise(_)
-                    | Op::Shape(_)
-                    | Op::Memory(_)
-                    | Op::Dot(_)
-                    | Op::Control(_)
-                    | Op::Gpu(_) => false,
+                    op => *op == Op::Desc(DescOp::DescStore),
                 };
                 possible && carried(around) && apart(func, &operation.operands[2..], around)
             }
@@ -174,19 +164,9 @@ impl Tensors {
 
 /// Whether something in the regions of an operation can see a value that each trip changes.
 fn carries_phases(func: &Func, site: Site) -> bool {
-    match &func.op(site.owner).op {
-        Op::Control(ControlOp::For { .. } | ControlOp::If) => true,
-        // A condition yields nothing but itself.
-        Op::Control(ControlOp::While) => site.region == 1,
-        Op::Control(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Gpu(_) => false,
-    }
+    let owner = func.op(site.owner);
+    // A condition yields nothing but itself.
+    owner.op.is_loop_or_branch() && owner.condition_region() != Some(owner.regions[site.region])
 }
 
 /// Whether the hardware combines blocks of that dtype in memory.
@@ -207,18 +187,10 @@ fn reduces(op: AtomicOp, kind: &ParamKind) -> bool {
 /// Whether trips store to different blocks: all loops around a store are said to have independent trips, and a
 /// coordinate is computed in the innermost of them.
 fn apart(func: &Func, coordinates: &[ValueId], around: &[Site]) -> bool {
-    let mut loops = around.iter().rev().filter_map(|site| match func.op(site.owner).op {
-        Op::Control(ControlOp::For { warp_specialize, .. }) => Some((site, warp_specialize)),
-        Op::Control(ControlOp::While) => Some((site, false)),
-        // Conditions, and groups of warps, run what is in them once.
-        Op::Control(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Gpu(_) => None,
+    // Conditions, and groups of warps, run what is in them once.
+    let mut loops = around.iter().rev().filter(|site| func.op(site.owner).op.is_loop()).map(|site| {
+        let marked = matches!(func.op(site.owner).op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
+        (site, marked)
     });
     let Some((innermost, marked)) = loops.next() else { return true };
     let mut inside: BTreeSet<ValueId> = BTreeSet::new();
@@ -243,23 +215,17 @@ pub(crate) fn run(func: &mut Func) -> Result<()> {
     let mut pass = Copies { func, first: Vec::new(), pending: false };
     for (id, around) in sites {
         let op = pass.func.op(id).op.clone();
+        let Op::Desc(op) = op else { continue };
         match op {
-            Op::Desc(DescOp::DescLoad) => pass.load(id, &around)?,
-            Op::Desc(DescOp::DescStore) => pass.store(id, &around, StoreMode::Store)?,
-            Op::Desc(DescOp::DescReduce { op }) => {
+            DescOp::DescLoad => pass.load(id, &around)?,
+            DescOp::DescStore => pass.store(id, &around, StoreMode::Store)?,
+            DescOp::DescReduce { op } => {
                 if let Some(mode) = StoreMode::of(op) {
                     pass.store(id, &around, mode)?;
                 }
             }
             // Rows by number go one by one: `descriptors` has made pointers of them.
-            Op::Desc(DescOp::DescGather | DescOp::DescScatter)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => {}
+            DescOp::DescGather | DescOp::DescScatter => {}
         }
     }
     pass.finish()

@@ -135,12 +135,9 @@ impl Split {
 /// Whether an operation may be in a loop that is split. Loops that multiply matrices are pipelined instead, and
 /// reductions in a loop wait for more than loads.
 fn is_simple(operation: &Operation) -> bool {
-    match &operation.op {
-        Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => false,
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Control(_) => {
-            operation.regions.is_empty()
-        }
-    }
+    operation.regions.is_empty()
+        && !(operation.op.is_together() && operation.op.touches_memory())
+        && !operation.op.multiplies()
 }
 
 /// The bounds of what is added to the counter in a sum that has it once; `None` if it is no such sum.
@@ -175,19 +172,14 @@ fn beside(func: &Func, axis: &AxisAnalysis, sum: ValueId, counter: ValueId, dtyp
 fn same_number(func: &Func, mut value: ValueId) -> ValueId {
     while let Def::Result(op, _) = func.value(value).def {
         let operation = func.op(op);
-        match &operation.op {
+        let keeps = matches!(
+            operation.op,
             Op::Create(CreateOp::Splat { .. })
-            | Op::Shape(ShapeOp::ConvertLayout | ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. }) => {
-                value = operation.operands[0];
-            }
-            Op::Create(_)
-            | Op::Shape(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Control(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => return value,
+                | Op::Shape(ShapeOp::ConvertLayout | ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. })
+        );
+        match operation.element_sources() {
+            &[source] if keeps => value = source,
+            _ => return value,
         }
     }
     value

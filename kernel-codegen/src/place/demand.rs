@@ -20,45 +20,40 @@ pub(super) fn region(p: &mut Placement<'_>, region: RegionId) -> Result<()> {
 fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
     let func = p.func;
     let operation = func.op(id);
-    match &operation.op {
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(MemoryOp::AddPtr) => pure(p, id),
-        Op::Memory(MemoryOp::CheckBounds { .. }) => {
-            let result = operation.results[0];
-            if p.is_tile(result) && p.demands[result.index()].is_empty() {
-                // Its report is wanted even where its result is not.
-                let layout = coalesce::default_layout(p, id, result)?;
-                p.want(result, layout);
-            }
-            pure(p, id)
-        }
-        Op::Memory(MemoryOp::Load { .. }) => {
-            if let (Natural::Fixed(layout), true) = (p.natural(operation.results[0]), p.is_tile(operation.results[0])) {
-                p.chosen[id.index()] = Some(layout);
-                if !p.demands[operation.results[0].index()].is_empty() {
-                    want_all(p, &operation.operands, layout);
-                }
-            }
-            Ok(())
-        }
-        Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
-            if let Some(layout) = p.chosen[id.index()] {
-                want_all(p, &operation.operands, layout);
-            }
-            Ok(())
-        }
-        Op::Control(op) => control(p, id, op),
-        Op::Dot(_) => {
-            product::demand(p, id);
-            Ok(())
-        }
-        Op::Desc(_) => {
-            if let Some(layout) = p.chosen[id.index()] {
-                want_all(p, &operation.operands, layout);
-            }
-            Ok(())
-        }
-        Op::Gpu(_) => Ok(()),
+    let op = &operation.op;
+    if let Op::Control(op) = op {
+        return control(p, id, op);
     }
+    if op.is_arithmetic() {
+        return pure(p, id);
+    }
+    if let Op::Memory(MemoryOp::CheckBounds { .. }) = op {
+        let result = operation.results[0];
+        if p.is_tile(result) && p.demands[result.index()].is_empty() {
+            // Its report is wanted even where its result is not.
+            let layout = coalesce::default_layout(p, id, result)?;
+            p.want(result, layout);
+        }
+        return pure(p, id);
+    }
+    if op.multiplies() {
+        product::demand(p, id);
+        return Ok(());
+    }
+    if let Op::Memory(MemoryOp::Load { .. }) = op {
+        if let (Natural::Fixed(layout), true) = (p.natural(operation.results[0]), p.is_tile(operation.results[0])) {
+            p.chosen[id.index()] = Some(layout);
+            if !p.demands[operation.results[0].index()].is_empty() {
+                want_all(p, &operation.operands, layout);
+            }
+        }
+        return Ok(());
+    }
+    // Other accesses have been given a layout.
+    if let Some(layout) = p.chosen[id.index()] {
+        want_all(p, &operation.operands, layout);
+    }
+    Ok(())
 }
 
 fn want_all(p: &mut Placement<'_>, values: &[ValueId], layout: LayoutId) {

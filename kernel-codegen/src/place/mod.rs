@@ -47,10 +47,10 @@ use std::collections::BTreeMap;
 use kernel_core::edit::walk;
 use kernel_core::ir::{Def, Func, LayoutId, LayoutTable, OpId, Span, ValueId};
 use kernel_core::layout::{LayoutError, LinearLayout, WARP_SIZE};
+use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::error::CodegenError;
-use crate::options::MAX_WARPS;
 
 /// Where a value can be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,10 +166,6 @@ pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<F
     let Placement { table, chosen, products, natural, demands, .. } = placement;
     rewrite::apply(func, table, &rewrite::Decisions { chosen, products, natural, demands })
 }
-
-/// The most elements of one tile per thread. A thread has 255 registers; a tile of several times that can still be
-/// compiled, because not all of it need be held at once, but beyond this LLVM takes minutes.
-const MAX_PER_THREAD: i64 = 1024;
 
 fn too_large(func: &Func, span: Span, elements: u64, num_warps: u32) -> CodegenError {
     let per_warp = MAX_PER_THREAD.unsigned_abs() * u64::from(WARP_SIZE);

@@ -1,8 +1,8 @@
 //! Forwards: where each value is computed.
 
 use kernel_core::ir::{
-    BinaryOp, ControlOp, DType, DescOp, ElementwiseOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, ShapeOp,
-    UnaryOp, ValueId,
+    BinaryOp, ControlOp, DType, DescOp, DotOp, Elements, ElementwiseOp, LayoutId, MemoryOp, Op, OpId, ParamKind,
+    RegionId, ShapeOp, UnaryOp, ValueId,
 };
 use kernel_core::layout::{WARP_SIZE, reduction};
 
@@ -35,7 +35,7 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         Op::Shape(op) => return shape(p, id, op),
         Op::Memory(op) => return memory(p, id, op),
         Op::Control(op) => return control(p, id, op),
-        Op::Dot(_) => return product::natural(p, id),
+        Op::Dot(DotOp::Dot { .. }) => return product::natural(p, id),
         Op::Desc(op) => return descriptor(p, id, op),
         Op::Gpu(_) => return Ok(()),
     };
@@ -89,7 +89,8 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
 
 fn shape(p: &mut Placement<'_>, id: OpId, op: &ShapeOp) -> Result<()> {
     let operation = p.func.op(id);
-    let (source, result) = (operation.operands[0], operation.results[0]);
+    let result = operation.results[0];
+    let Some(source) = operation.moved_operand() else { return joined(p, id) };
     let natural = match (p.natural(source), op) {
         (_, ShapeOp::Broadcast { .. }) => Natural::Cheap,
         (Natural::Fixed(layout), _) if p.is_tile(source) && p.is_tile(result) => {
@@ -106,6 +107,21 @@ fn shape(p: &mut Placement<'_>, id: OpId, op: &ShapeOp) -> Result<()> {
     if p.is_tile(source) && !p.is_tile(result) {
         p.chosen[id.index()] = Some(settled(p, id, source)?);
     }
+    Ok(())
+}
+
+/// What has elements of several tiles is made where the first is that has a home, and the others go there.
+fn joined(p: &mut Placement<'_>, id: OpId) -> Result<()> {
+    let operation = p.func.op(id);
+    let is_fixed = |value: &ValueId| matches!(p.natural(*value), Natural::Fixed(_));
+    let source = operation.operands.iter().copied().find(is_fixed).unwrap_or(operation.operands[0]);
+    let source = settled(p, id, source)?;
+    let layout = transfer::result_layout(p.func, id, p.table.get(source));
+    let natural = match p.layout(id, layout)? {
+        Some(layout) => Natural::Fixed(p.table.intern(&layout)),
+        None => Natural::Cheap,
+    };
+    p.natural[operation.results[0].index()] = natural;
     Ok(())
 }
 
@@ -315,7 +331,7 @@ fn first_access(p: &Placement<'_>, value: ValueId) -> Option<LayoutId> {
         {
             return Some(layout);
         }
-        if matches!(operation.op, Op::Elementwise(_) | Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. })) {
+        if operation.op.elements() == Elements::Each && !operation.op.touches_memory() {
             reached.extend(operation.results.iter().copied());
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use kernel_core::edit::{self, Cursor, clone_op};
-use kernel_core::ir::{ControlOp, Func, LayoutId, Level, MemoryOp, Op, OpId, RegionId, ShapeOp, Span, ValueId};
+use kernel_core::ir::{ControlOp, Func, LayoutId, Level, Op, OpId, RegionId, ShapeOp, Span, ValueId};
 
 use super::{Natural, Table, transfer};
 use crate::analysis::control::operands_before_carried;
@@ -89,29 +89,16 @@ impl Rewriter<'_> {
 
     fn operation(&mut self, id: OpId, homes: &[ValueId], out: &mut Vec<OpId>) -> Result<()> {
         let (op, results) = (self.func.op(id).op.clone(), self.func.op(id).results.clone());
-        match &op {
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } | MemoryOp::Load { .. }) => {
-                match results.first() {
-                    Some(&result) if self.is_tile(result) => self.tile(id, result, out),
-                    _ => self.effect(id, self.chosen[id.index()], out),
-                }
-            }
-            Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
-                self.effect(id, self.chosen[id.index()], out)
-            }
-            Op::Dot(_) => self.product(id, out),
-            Op::Control(op) => self.control(id, op, homes, out),
-            Op::Desc(_) => match results.first() {
-                Some(&result) => self.tile(id, result, out),
-                None => self.effect(id, self.chosen[id.index()], out),
-            },
-            Op::Gpu(_) => {
-                out.push(id);
-                Ok(())
-            }
+        if let Op::Control(op) = &op {
+            return self.control(id, op, homes, out);
+        }
+        if op.multiplies() {
+            return self.product(id, out);
+        }
+        // What nobody sees goes where its result is wanted, everything else stays where it is.
+        match results.first() {
+            Some(&result) if self.is_tile(result) && op.buffer_access() != Some(true) => self.tile(id, result, out),
+            _ => self.effect(id, self.chosen[id.index()], out),
         }
     }
 
@@ -169,8 +156,9 @@ impl Rewriter<'_> {
 
     /// The operands for a result in `layout`; `original` are those of the kernel before placement.
     fn operands(&mut self, id: OpId, original: &[ValueId], layout: LayoutId) -> Result<Vec<ValueId>> {
-        let is_load = matches!(self.func.op(id).op, Op::Memory(_) | Op::Desc(_));
-        let wanted = if is_load {
+        // Pointers, offsets and masks are where the result is.
+        let transfers = self.func.op(id).op.is_arithmetic();
+        let wanted = if !transfers {
             vec![Some(layout); original.len()]
         } else {
             let current = std::mem::replace(&mut self.func.ops[id.index()].operands, original.to_vec());

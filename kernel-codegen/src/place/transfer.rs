@@ -21,7 +21,7 @@ pub(super) fn operand_layouts(
     let Op::Shape(shape) = &operation.op else { return Ok(same(table)) };
     let source = operation.operands[0];
     if func.ty(source).is_scalar() {
-        return Ok(vec![None]);
+        return Ok(vec![None; operation.operands.len()]);
     }
     let layout = table.get(result).clone();
     let wanted = match shape {
@@ -30,6 +30,13 @@ pub(super) fn operand_layouts(
         ShapeOp::Permute { perm } => layout.permute(&inverse(perm))?,
         ShapeOp::Reshape { .. } => layout.reshape(&func.tile_shape(source))?,
         ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => return Ok(same(table)),
+        ShapeOp::Join => {
+            let Some((half, _)) = layout.split() else {
+                let message = "the last axis is not in the registers".to_string();
+                return Err(LayoutError::BadParameters { constructor: "join", message });
+            };
+            return Ok(vec![Some(table.intern(&half)); operation.operands.len()]);
+        }
         // Later passes take parts of tiles that have a layout.
         ShapeOp::Slice { .. } => return Ok(vec![None]),
     };
@@ -47,6 +54,7 @@ pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Res
         ShapeOp::Broadcast { .. } => return Ok(None),
         ShapeOp::Permute { perm } => source.permute(perm)?,
         ShapeOp::Reshape { .. } => source.reshape(&func.tile_shape(operation.results[0]))?,
+        ShapeOp::Join => source.join()?,
         ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => source.clone(),
     }))
 }

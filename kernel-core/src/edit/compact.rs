@@ -5,7 +5,8 @@ use crate::ir::{Func, RegionId, ValueId};
 /// Drops everything that no region lists, and numbers values, operations and regions in program order:
 /// equal kernels become equal as data, and the arena is no larger than what is in it.
 pub fn compact(func: &mut Func) {
-    let mut new = Func::new(&func.name, &func.file, func.safety);
+    let mut new = Func::new(&func.name, "", func.safety);
+    new.files = func.files.clone();
     new.level = func.level;
     new.dtype_params = std::mem::take(&mut func.dtype_params);
     new.const_params = std::mem::take(&mut func.const_params);

@@ -7,11 +7,12 @@ use crate::ir::{Func, OpId, Operation, Region, RegionId, ValueId};
 /// Copies an operation with its regions. Values in `map` are replaced by what they map to, all others stay;
 /// the results and everything defined inside are added to the map. The copy is in no region yet.
 pub fn clone_op(func: &mut Func, id: OpId, map: &mut HashMap<ValueId, ValueId>) -> OpId {
-    let Operation { op, operands, results, regions, flags, span } = func.op(id).clone();
+    let Operation { op, operands, results, regions, flags, shared, span } = func.op(id).clone();
     let operands = operands.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
     let regions = regions.into_iter().map(|region| clone_region(func, region, map)).collect();
     let tys = results.iter().map(|&v| func.ty(v).clone()).collect();
     let copy = func.new_op(op, operands, tys, regions, flags, span);
+    func.ops[copy.index()].shared = shared;
     for (index, old) in results.into_iter().enumerate() {
         let new = func.op(copy).results[index];
         func.values[new.index()].layout = func.value(old).layout;

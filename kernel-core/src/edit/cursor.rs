@@ -48,7 +48,8 @@ impl std::error::Error for EditError {}
 impl From<Box<EditError>> for Diagnostic {
     fn from(error: Box<EditError>) -> Diagnostic {
         let message = format!("a mistake in pass `{}`: {}", error.pass, error.what());
-        Diagnostic { kernel: error.kernel, file: error.file, span: error.span, message, help: None }
+        let width = u32::from(error.span.len).max(1);
+        Diagnostic { width, ..Diagnostic::new(message, error.file, error.span.line, error.span.column) }
     }
 }
 
@@ -98,7 +99,7 @@ impl<'e> Cursor<'e> {
 
     /// The error about an operation that breaks a rule.
     fn wrong(&self, op: &'static str, rule: impl Into<String>) -> Box<EditError> {
-        let (kernel, file) = (self.func.name.clone(), self.func.file.clone());
+        let (kernel, file) = (self.func.name.clone(), self.func.files.name(self.span).to_string());
         Box::new(EditError { kernel, file, span: self.span, pass: self.pass, op, rule: rule.into() })
     }
 

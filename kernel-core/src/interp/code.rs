@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use crate::ir::{CmpOp, DType, HintKind, LayoutId, ParamId, Span};
+use crate::layout::SyncScope;
 
 use super::asynchronous::Wgmma;
 use super::desc::{Block, BlockAccess, Rows};
@@ -21,6 +22,17 @@ impl RegId {
     pub(super) fn index(self) -> usize {
         self.0 as usize
     }
+}
+
+/// One exchange of values through shared memory.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// Where in the arena.
+    pub(super) bytes: Range<usize>,
+    /// Who meets between the writes and the reads.
+    pub(super) scope: SyncScope,
+    /// Whether all threads meet before the writes.
+    pub(super) meets: bool,
 }
 
 /// A position in the list of instructions.
@@ -53,6 +65,13 @@ impl Parts {
         let parts = parts.filter(|parts| parts.len() <= 8)?;
         Some(Parts(parts.iter().fold(0, |all, &parts| all << 8 | u64::from(parts.max(1).ilog2()))))
     }
+}
+
+/// Elements of a tile, from number `first` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    pub tile: RegId,
+    pub first: usize,
 }
 
 /// Which threads hold the elements of a tile that goes into shared memory or comes from there.
@@ -343,11 +362,11 @@ pub(super) enum Inst {
         perm: Box<[u8]>,
         strides: Strides,
     },
-    /// The part of a tile whose first element is number `first`.
-    Slice {
-        a: RegId,
+    /// A tile whose elements are those of several tiles in turn.
+    Take {
         out: RegId,
-        first: usize,
+        from: Box<[Part]>,
+        /// Of each of them: as many elements as the result has for it.
         strides: Strides,
     },
     Load(Box<Load>),
@@ -398,6 +417,10 @@ pub(super) enum Inst {
     RegionEnd,
     /// Ends the program.
     Return,
+    /// What an operation passes through shared memory; the operation itself follows.
+    Exchange {
+        steps: Box<[Step]>,
+    },
     SharedAlloc {
         out: RegId,
         offset: usize,

@@ -5,7 +5,7 @@ use std::ptr;
 use crate::ir::CmpOp;
 
 use super::affine::Affine;
-use super::code::{RegId, Symbolic};
+use super::code::{Part, RegId, Symbolic};
 use super::lanes::{Bits, Fn1, Fn2, Fn3};
 use super::machine::{Form, Machine};
 
@@ -167,12 +167,33 @@ impl Machine<'_> {
         }
     }
 
-    /// The part of a tile that begins at element number `first`.
-    pub(super) fn slice(&mut self, a: RegId, out: RegId, first: usize, strides: &[(usize, usize)]) {
-        match self.reg(a).form {
-            Form::Splat(_) => self.copy_value(a, out),
-            Form::Affine(_) | Form::Dense => self.restride(a, out, first, strides),
+    /// Elements of each of these tiles in turn.
+    pub(super) fn take(&mut self, out: RegId, from: &[Part], strides: &[(usize, usize)]) {
+        if let &[Part { tile, first }] = from {
+            match self.reg(tile).form {
+                Form::Splat(_) => return self.copy_value(tile, out),
+                Form::Affine(_) | Form::Dense => return self.restride(tile, out, first, strides),
+            }
         }
+        let bytes = self.info(out).lane.bytes();
+        for (turn, part) in from.iter().enumerate() {
+            // SAFETY: `first` is an element of the tile, whose lanes are as wide.
+            let x = unsafe { self.dense(part.tile).add(part.first * bytes) };
+            // SAFETY: the result has an element for each turn.
+            let home = unsafe { self.reg(out).home.add(turn * bytes) };
+            let step = from.len();
+            // SAFETY: the strides were made from the shapes of the tiles, all of which have as many elements; the result
+            // has that many for each of them. Homes of live registers are disjoint.
+            unsafe {
+                match bytes {
+                    1 => scattered::<u8>(x, home, step, strides),
+                    2 => scattered::<u16>(x.cast(), home.cast(), step, strides).cast(),
+                    4 => scattered::<u32>(x.cast(), home.cast(), step, strides).cast(),
+                    _ => scattered::<u64>(x.cast(), home.cast(), step, strides).cast(),
+                };
+            }
+        }
+        self.set_dense(out);
     }
 
     /// Copies the elements from `first` on in another order.
@@ -222,6 +243,23 @@ pub(super) unsafe fn strided<T: Copy>(from: *const T, to: *mut T, strides: &[(us
                 to.add(*len)
             }
             [(len, stride), inner @ ..] => (0..*len).fold(to, |to, i| strided(from.add(i * stride), to, inner)),
+        }
+    }
+}
+
+/// Copies strided elements to every `step`-th place from `to` on, in row-major order; returns the place behind them.
+///
+/// # Safety
+/// Every element read must be valid, and `to` valid for writes of as many in these places; they must not overlap.
+unsafe fn scattered<T: Copy>(from: *const T, to: *mut T, step: usize, strides: &[(usize, usize)]) -> *mut T {
+    // SAFETY: promised by the caller; the place behind the last element is only computed.
+    unsafe {
+        match strides {
+            [] => {
+                *to = *from;
+                to.wrapping_add(step)
+            }
+            [(len, stride), inner @ ..] => (0..*len).fold(to, |to, i| scattered(from.add(i * stride), to, step, inner)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::ir::{ParamId, Span};
+use crate::ir::{FileId, Files, ParamId, Span};
 
 /// The first thing that went wrong in a launch: of the program with the smallest linear index that met one, the
 /// first in its program order. A limit of time comes after all else.
@@ -13,8 +13,30 @@ pub struct Fault {
     pub kind: FaultKind,
     /// The operation that it happened in.
     pub span: Span,
+    /// The source file that it is from, where that is not the kernel's own.
+    pub file: Option<Box<str>>,
     /// The program that it happened in.
     pub program_id: [u32; 3],
+}
+
+impl Fault {
+    /// A fault at a place in the kernel's own file, as far as is known.
+    pub fn new(kind: FaultKind, span: Span, program_id: [u32; 3]) -> Fault {
+        Fault { kind, span, file: None, program_id }
+    }
+
+    /// A fault of a whole launch.
+    pub(super) fn of_launch(kind: FaultKind) -> Fault {
+        Fault::new(kind, Span::UNKNOWN, [0; 3])
+    }
+
+    /// The same with the name of its source file.
+    pub(super) fn named(self, files: &Files) -> Fault {
+        match self.span.file {
+            FileId::OWN => self,
+            file => Fault { file: files.get(file).map(Into::into), ..self },
+        }
+    }
 }
 
 /// What an access out of bounds wanted.
@@ -118,7 +140,11 @@ impl fmt::Display for Fault {
         let [x, y, z] = self.program_id;
         write!(f, ", in program ({x}, {y}, {z})")?;
         if self.span != Span::UNKNOWN {
-            write!(f, ", at {}:{}", self.span.line, self.span.column)?;
+            f.write_str(", at ")?;
+            match &self.file {
+                Some(file) => write!(f, "{file}:{}:{}", self.span.line, self.span.column)?,
+                None => write!(f, "{}", self.span)?,
+            }
         }
         Ok(())
     }

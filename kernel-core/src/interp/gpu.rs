@@ -9,7 +9,7 @@ use std::ptr;
 use crate::ir::{DType, LayoutId, Span};
 
 use super::asynchronous::{Flights, Landed, StoreInFlight};
-use super::code::{Holders, Inst, Lane, Load, Pc, RegId};
+use super::code::{Holders, Inst, Lane, Load, Pc, RegId, Step};
 use super::fault::FaultKind;
 use super::groups::Parked;
 use super::lanes::Bits;
@@ -302,6 +302,17 @@ impl Machine<'_> {
         let agent = self.gpu.current as Agent;
         if let Some(order) = &mut self.gpu.order {
             order.end(agent, flight, owner);
+        }
+    }
+
+    /// Threads pass each other values through these bytes. What was there before is lost.
+    pub(super) fn exchange(&mut self, pc: Pc, steps: &[Step]) {
+        for step in steps {
+            self.poison(step.bytes.start, step.bytes.len());
+            if step.meets {
+                self.barrier_all();
+            }
+            self.in_order(pc, |order, agent, span| order.exchange(agent, step.bytes.clone(), step.scope, span));
         }
     }
 

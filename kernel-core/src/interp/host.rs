@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::ir::{BoundFunc, DType, Func, MAX_TENSOR_RANK, Param, ParamId, ParamKind, Placed, Span};
+use crate::ir::{BoundFunc, DType, Func, MAX_TENSOR_RANK, Param, ParamId, ParamKind, Placed};
 use crate::num::{F8E4M3, F8E5M2};
 
 use super::desc::Tensor;
@@ -279,8 +279,7 @@ fn takes_tensor(func: &Func, id: ParamId) -> bool {
 }
 
 fn run(program: &Program, func: &Func, given: Given<'_>, grid: [u32; 3]) -> Result<(), Fault> {
-    let invalid =
-        |message: String| Fault { kind: FaultKind::InvalidLaunch { message }, span: Span::UNKNOWN, program_id: [0; 3] };
+    let invalid = |message: String| Fault::of_launch(FaultKind::InvalidLaunch { message });
     let (mut buffers, mut scalars) = (given.buffers.iter_mut(), given.scalars.iter());
     let mut tensors = given.tensors.iter();
     let mut args = Vec::new();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::ir::{BoundFunc, DType, Func, Placed, Span};
+use crate::backend::{Artifact, Backend, CompileError, LaunchConditions, Timings};
+use crate::ir::{BoundFunc, DType, Files, Func, Placed};
 
 use super::code::{Code, ParamPlan};
 use super::compile::compile;
@@ -23,8 +24,26 @@ pub struct Program {
     code: Result<Code, Fault>,
     /// Names of the parameters that take an argument, for messages.
     names: Vec<String>,
+    files: Files,
     /// Whether unordered accesses to shared memory are faults.
     ordered: bool,
+}
+
+/// The backend that interprets kernels: nothing is chosen, and nothing is left for the launch to check.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interpreter;
+
+impl Backend for Interpreter {
+    type Target = ();
+    type Options = ();
+    type Code = Program;
+
+    fn compile(&self, kernel: &BoundFunc, (): (), (): &()) -> Result<Artifact<Program>, CompileError> {
+        let mut timings = Timings::default();
+        let code = timings.stage("interpreter", || Program::new(kernel));
+        let (conditions, sites, stages) = (LaunchConditions::default(), Vec::new(), Vec::new());
+        Ok(Artifact { code, conditions, sites, stages, timings })
+    }
 }
 
 /// An argument of a launch.
@@ -54,7 +73,7 @@ unsafe impl Sync for Buffer {}
 unsafe impl Send for Buffer {}
 
 fn invalid(message: String) -> Fault {
-    Fault { kind: FaultKind::InvalidLaunch { message }, span: Span::UNKNOWN, program_id: [0; 3] }
+    Fault::of_launch(FaultKind::InvalidLaunch { message })
 }
 
 impl Program {
@@ -75,7 +94,7 @@ impl Program {
         let code = compile(func);
         let visible = func.params.iter().filter(|param| !param.kind.is_hidden());
         let names = visible.map(|param| param.name.clone()).collect();
-        Program { code, names, ordered: false }
+        Program { code, names, files: func.files.clone(), ordered: false }
     }
 
     /// The same kernel, whose runs report accesses to shared memory that no barrier, wait or fence orders: for placed
@@ -130,7 +149,7 @@ impl Program {
         let deadline = limit.and_then(Deadline::after);
         let launch = Launch { deadline, ..self.launch(code, args, grid)? };
         let total: u64 = grid.iter().map(|&size| u64::from(size)).product();
-        run_grid(&launch, total)
+        run_grid(&launch, total).map_err(|fault| fault.named(&self.files))
     }
 
     /// Matches arguments to parameters.

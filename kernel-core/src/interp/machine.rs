@@ -218,7 +218,7 @@ impl<'a> Machine<'a> {
             Inst::Broadcast { a, out, strides } => self.broadcast(*a, *out, strides),
             Inst::Reshape { a, out } => self.reshape(*a, *out),
             Inst::Permute { a, out, perm, strides } => self.permute(*a, *out, perm, strides),
-            Inst::Slice { a, out, first, strides } => self.slice(*a, *out, *first, strides),
+            Inst::Take { out, from, strides } => self.take(*out, from, strides),
             Inst::Load(load) => self.load(pc, load),
             Inst::Store(store) => self.store(pc, store),
             Inst::Atomic(atomic) => self.atomic(pc, atomic),
@@ -237,6 +237,7 @@ impl<'a> Machine<'a> {
             Inst::Jump { to } => return Flow::Goto(*to),
             Inst::RegionEnd => return Flow::Exit(Exit::RegionEnd),
             Inst::Return => return Flow::Exit(Exit::Returned),
+            Inst::Exchange { steps } => self.exchange(pc, steps),
             Inst::SharedAlloc { out, offset, bytes } => self.shared_alloc(*out, *offset, *bytes),
             Inst::SharedIndex { view, index, out, count, bytes, element } => {
                 return self.shared_index(pc, *view, *index, *out, (*count, *bytes, *element));
@@ -279,7 +280,7 @@ impl<'a> Machine<'a> {
     pub(super) fn report(&mut self, pc: Pc, kind: FaultKind) {
         if self.fault.is_none() {
             let span = self.code.spans.get(pc.index()).copied().unwrap_or(Span::UNKNOWN);
-            self.fault = Some(Fault { kind, span, program_id: self.program_id });
+            self.fault = Some(Fault::new(kind, span, self.program_id));
         }
     }
 

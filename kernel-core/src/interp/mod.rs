@@ -83,4 +83,4 @@ pub use host::{
     HostBuffer, HostElement, HostScalar, HostTensor, run_kernel, run_ordered, run_placed, run_placed_with_tensors,
     run_with_tensors,
 };
-pub use launch::{Arg, Program};
+pub use launch::{Arg, Interpreter, Program};

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::ir::{LayoutId, Span};
+use crate::layout::SyncScope;
 
 use super::code::{Holders, Parts};
 
@@ -141,7 +142,7 @@ fn join(into: &mut BTreeMap<Agent, u64>, from: &BTreeMap<Agent, u64>) {
 
 /// ` at 3:4`, if the place is known.
 fn at(span: Span) -> String {
-    if span == Span::UNKNOWN { String::new() } else { format!(" at {}:{}", span.line, span.column) }
+    if span == Span::UNKNOWN { String::new() } else { format!(" at {span}") }
 }
 
 impl Order {
@@ -223,6 +224,24 @@ impl Order {
             access.agent = agent;
             access.fenced.get_or_insert((clock, barriers));
         }
+    }
+
+    /// All threads write, meet and read; or those of each warp do.
+    pub(super) fn exchange(
+        &mut self,
+        agent: Agent,
+        bytes: Range<usize>,
+        scope: SyncScope,
+        span: Span,
+    ) -> Result<(), String> {
+        let verdict = self.access(agent, bytes.clone(), true, Owner::UNKNOWN, span);
+        self.touched(agent, bytes.clone(), true, Owner::UNKNOWN, span);
+        if scope == SyncScope::Block {
+            self.barrier(agent);
+        }
+        self.touched(agent, bytes.clone(), false, Owner::UNKNOWN, span);
+        self.record(agent, bytes, false, Owner::UNKNOWN, span);
+        verdict
     }
 
     /// Whether an asynchronous operation of `agent` may not know of an ordinary access.

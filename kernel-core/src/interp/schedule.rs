@@ -143,7 +143,7 @@ impl Grid<'_> {
     fn late(&self, rank: Rank, index: u64, at: Pc) {
         if let Some(deadline) = self.launch.deadline.filter(|_| !self.stopped.load(Ordering::Relaxed)) {
             let span = self.launch.code.spans.get(at.index()).copied().unwrap_or(Span::UNKNOWN);
-            self.report(rank, index, Fault { kind: deadline.fault(), span, program_id: self.program_id(index) });
+            self.report(rank, index, Fault::new(deadline.fault(), span, self.program_id(index)));
         }
     }
 
@@ -158,7 +158,7 @@ impl Grid<'_> {
                     format!("no memory for the kernel's tiles: {bytes} bytes for each of {waiting} programs that wait")
                 }
             };
-            let fault = Fault { kind: FaultKind::Unsupported { message }, span: Span::UNKNOWN, program_id: [0; 3] };
+            let fault = Fault::of_launch(FaultKind::Unsupported { message });
             self.report(Rank::Unsupported, 0, fault);
             self.stopped.store(true, Ordering::Relaxed);
         }

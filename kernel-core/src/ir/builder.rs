@@ -1,8 +1,9 @@
 //! Appends operations to a region, typed by [`super::infer`].
 
-use super::func::{Def, FloatFlags, Func, OpId, Operation, RegionId, Span, ValueId};
+use super::func::{Def, FloatFlags, Func, OpId, Operation, RegionId, ValueId};
 use super::infer::{TypeError, result_types};
 use super::ops::Op;
+use super::span::Span;
 use super::types::Ty;
 
 /// Builds operations at the end of a region.
@@ -88,7 +89,7 @@ impl Func {
     ) -> OpId {
         let id = OpId::new(self.ops.len() as u32);
         let results = (0u32..).zip(result_tys).map(|(i, ty)| self.new_value(ty, Def::Result(id, i))).collect();
-        self.ops.push(Operation { op, operands, results, regions, flags, span });
+        self.ops.push(Operation { op, operands, results, regions, flags, shared: Vec::new(), span });
         id
     }
 }

@@ -57,8 +57,8 @@ impl DType {
         DType::F64,
     ];
 
-    /// The Rust spelling, which is also the spelling in the text form.
-    pub fn name(self) -> &'static str {
+    /// The Rust spelling, which is also the spelling in kernels and in the text form.
+    pub const fn name(self) -> &'static str {
         match self {
             DType::Bool => "bool",
             DType::I8 => "i8",
@@ -83,8 +83,15 @@ impl DType {
         DType::ALL.into_iter().find(|d| d.name() == name)
     }
 
-    /// Size in memory, in bytes.
-    pub fn bytes(self) -> u32 {
+    /// The size of an element in memory, in bytes. It is also its alignment.
+    #[inline]
+    pub const fn size(self) -> usize {
+        self.bytes() as usize
+    }
+
+    /// [`DType::size`] as a `u32`.
+    #[inline]
+    pub const fn bytes(self) -> u32 {
         match self {
             DType::Bool | DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => 1,
             DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
@@ -99,16 +106,19 @@ impl DType {
     }
 
     /// f8e4m3, f8e5m2, f16, bf16, f32 or f64.
+    #[inline]
     pub fn is_float(self) -> bool {
         self.is_fp8() || matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
     /// f8e4m3 or f8e5m2.
+    #[inline]
     pub fn is_fp8(self) -> bool {
         matches!(self, DType::F8E4M3 | DType::F8E5M2)
     }
 
     /// A signed or unsigned integer (`bool` is not one).
+    #[inline]
     pub fn is_int(self) -> bool {
         !self.is_float() && self != DType::Bool
     }

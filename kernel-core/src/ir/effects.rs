@@ -1,8 +1,9 @@
 //! What an operation does besides computing its results.
 
-use super::func::{Func, OpId, ParamId};
+use super::func::{Func, OpId, Operation, ParamId};
 use super::names::{MemOrder, MemScope};
-use super::ops::{ControlOp, DescOp, GpuOp, MemoryOp, Op, ShapeOp};
+use super::ops::{MemoryOp, Op};
+use super::table::{Does, Touched};
 
 /// Something that operations read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -44,82 +45,37 @@ impl Func {
     /// The effects of an operation itself, without those of the operations in its regions.
     pub fn own_effects(&self, id: OpId) -> Vec<Effect> {
         let operation = self.op(id);
-        let buffer = || operation.operands.first().and_then(|&v| self.ty(v).pointee()).map(Resource::Buffer);
-        let tensor = || operation.operands.first().and_then(|&v| self.ty(v).descriptor()).map(Resource::Buffer);
-        match &operation.op {
-            Op::Create(_) | Op::Elementwise(_) | Op::Dot(_) => Vec::new(),
-            Op::Shape(op) => match op {
-                // A broken promise ends the program.
-                ShapeOp::Hint { .. } => vec![Effect::write(Resource::Control)],
-                ShapeOp::ExpandDims { .. }
-                | ShapeOp::Broadcast { .. }
-                | ShapeOp::Reshape { .. }
-                | ShapeOp::Permute { .. }
-                | ShapeOp::Slice { .. }
-                | ShapeOp::ConvertLayout => Vec::new(),
-            },
-            Op::Memory(op) => match op {
-                MemoryOp::AddPtr => Vec::new(),
-                // What it reports must not depend on where it sits, so it is neither moved nor dropped.
-                MemoryOp::CheckBounds { .. } => vec![Effect::write(Resource::Control)],
-                MemoryOp::Load { .. } => buffer().map(Effect::read).into_iter().collect(),
-                MemoryOp::Store { .. } => buffer().map(Effect::write).into_iter().collect(),
-                MemoryOp::AtomicRmw { order, scope, .. } | MemoryOp::AtomicCas { order, scope } => {
-                    let effect = |r| Effect { order: *order, scope: *scope, ..Effect::write(r) };
-                    buffer().map(effect).into_iter().collect()
-                }
-            },
-            Op::Desc(op) => match op {
-                DescOp::DescLoad | DescOp::DescGather => tensor().map(Effect::read).into_iter().collect(),
-                DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter => {
-                    tensor().map(Effect::write).into_iter().collect()
-                }
-            },
-            Op::Control(op) => match op {
-                ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => vec![Effect::write(Resource::Control)],
-                // A `while` may run for ever, which must not be optimised away or duplicated.
-                ControlOp::While => vec![Effect::write(Resource::Control)],
-                ControlOp::For { .. }
-                | ControlOp::If
-                | ControlOp::Reduce { .. }
-                | ControlOp::Scan { .. }
-                | ControlOp::Yield
-                | ControlOp::Return => Vec::new(),
-            },
-            Op::Gpu(op) => match op {
-                GpuOp::SharedIndex | GpuOp::SharedPermute { .. } => Vec::new(),
-                GpuOp::SharedAlloc { .. } | GpuOp::SharedStore => vec![Effect::write(Resource::Shared)],
-                GpuOp::SharedLoad => vec![Effect::read(Resource::Shared)],
-                GpuOp::AsyncCopy => {
-                    let source = operation.operands.get(1).and_then(|&v| self.ty(v).pointee());
-                    let mut effects = vec![Effect::write(Resource::Shared), Effect::write(Resource::Barriers)];
-                    effects.extend(source.map(|p| Effect::read(Resource::Buffer(p))));
-                    effects
-                }
-                GpuOp::TmaLoad => {
-                    let mut effects = vec![Effect::write(Resource::Shared), Effect::write(Resource::Barriers)];
-                    effects.extend(tensor().map(Effect::read));
-                    effects
-                }
-                GpuOp::TmaStore { .. } => {
-                    let mut effects = vec![Effect::read(Resource::Shared), Effect::write(Resource::Barriers)];
-                    effects.extend(tensor().map(Effect::write));
-                    effects
-                }
-                // Registers and shared memory that it reads belong to it until it is waited for.
-                GpuOp::Wgmma { .. } => vec![Effect::read(Resource::Shared), Effect::write(Resource::Barriers)],
-                GpuOp::AsyncCommit
-                | GpuOp::WgmmaWait { .. }
-                | GpuOp::TmaStoreWait { .. }
-                | GpuOp::AsyncWait { .. }
-                | GpuOp::Barrier
-                | GpuOp::GroupBarrier
-                | GpuOp::Fence { .. }
-                | GpuOp::BarrierAlloc { .. }
-                | GpuOp::BarrierArrive
-                | GpuOp::BarrierWait
-                | GpuOp::WarpGroups { .. } => vec![Effect::write(Resource::Shared), Effect::write(Resource::Barriers)],
-            },
+        operation.op.does().iter().filter_map(|&does| self.effect(operation, does)).collect()
+    }
+
+    fn effect(&self, operation: &Operation, does: Does) -> Option<Effect> {
+        Some(match does {
+            // A broken promise ends the program. What is reported must not depend on where the operation sits, so it is
+            // neither moved nor dropped. A loop that may run for ever must not be optimised away or duplicated.
+            Does::Promises | Does::Reports | Does::Ends => Effect::write(Resource::Control),
+            Does::Reads(touched) => Effect::read(self.resource(operation, touched)?),
+            Does::Writes(touched) => Effect::write(self.resource(operation, touched)?),
+            Does::Updates(touched) => {
+                let effect = Effect::write(self.resource(operation, touched)?);
+                let Op::Memory(MemoryOp::AtomicRmw { order, scope, .. } | MemoryOp::AtomicCas { order, scope }) =
+                    operation.op
+                else {
+                    // Whoever says nothing of its order is kept in order with everything.
+                    return Some(Effect { order: MemOrder::AcqRel, scope: MemScope::System, ..effect });
+                };
+                Effect { order, scope, ..effect }
+            }
+        })
+    }
+
+    fn resource(&self, operation: &Operation, touched: Touched) -> Option<Resource> {
+        match touched {
+            Touched::Buffer(operand) => {
+                let ty = self.ty(*operation.operands.get(usize::from(operand))?);
+                ty.pointee().or_else(|| ty.descriptor()).map(Resource::Buffer)
+            }
+            Touched::Shared => Some(Resource::Shared),
+            Touched::Barriers => Some(Resource::Barriers),
         }
     }
 

@@ -7,8 +7,10 @@
 use super::dim::Dim;
 use super::dtype::{Bound, DType};
 use super::layouts::LayoutTable;
-use super::ops::{Op, ShapeOp};
+use super::ops::Op;
+use super::span::{Files, Span};
 use super::types::{Dt, Ty};
+use crate::layout::SyncScope;
 
 macro_rules! ids {
     ($($(#[doc = $doc:literal])* $name:ident;)*) => {$(
@@ -45,22 +47,6 @@ ids! {
     DtypeId;
     /// A distributed layout in the kernel's layout table (placed level).
     LayoutId;
-}
-
-/// A place in the user's source: line and column count from 1, the length is in characters.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Span {
-    /// Line, from 1; 0 if unknown.
-    pub line: u32,
-    /// Column, from 1.
-    pub column: u32,
-    /// Characters to underline; at least 1 where the place is known.
-    pub len: u32,
-}
-
-impl Span {
-    /// No known place.
-    pub const UNKNOWN: Span = Span { line: 0, column: 0, len: 0 };
 }
 
 /// Whether accesses are checked.
@@ -264,6 +250,40 @@ pub struct FloatFlags {
     pub contract: bool,
 }
 
+/// Bytes of a program's shared memory, and who meets where before and after they are written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SharedRange {
+    /// The first byte.
+    pub start: u32,
+    /// The byte behind the last.
+    pub end: u32,
+    /// Who meets between the writes and the reads of an exchange: all threads, or those of each warp.
+    pub scope: SyncScope,
+    /// Into how many parts an exchange is cut, as its bytes have room for one at a time: each is written and read before
+    /// the next.
+    pub passes: u32,
+    /// Whether all threads meet before they write, too, as some may still read what was there.
+    pub meets: bool,
+}
+
+impl SharedRange {
+    /// The bytes from `start` up to `end`.
+    pub fn new(start: u32, end: u32) -> SharedRange {
+        SharedRange { start, end, scope: SyncScope::Block, passes: 1, meets: false }
+    }
+
+    /// How many bytes there are.
+    pub fn bytes(self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// How often all threads meet in an exchange.
+    pub fn meetings(self) -> u32 {
+        let inside = if self.scope == SyncScope::Block { 2 * self.passes.max(1) - 1 } else { 0 };
+        u32::from(self.meets) + inside
+    }
+}
+
 /// An operation in the arena.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
@@ -277,29 +297,12 @@ pub struct Operation {
     pub regions: Vec<RegionId>,
     /// Flags of floating-point arithmetic.
     pub flags: FloatFlags,
+    /// Where its shared memory is (placed level): of an allocation the bytes that it stands for; of an operation whose
+    /// threads pass each other values, the bytes of each exchange in turn. In an exchange all threads write, meet and
+    /// read; its bytes are free again once they have met after that.
+    pub shared: Vec<SharedRange>,
     /// Where it comes from.
     pub span: Span,
-}
-
-impl Operation {
-    /// The one operand that a shape operation rearranges: every element of the result is an element of this operand,
-    /// moved, repeated, or with others left out. `None` of every other operation, and of a shape operation whose
-    /// result has elements of several operands.
-    pub fn moved_operand(&self) -> Option<ValueId> {
-        let Op::Shape(op) = &self.op else { return None };
-        match op {
-            ShapeOp::ExpandDims { .. }
-            | ShapeOp::Broadcast { .. }
-            | ShapeOp::Reshape { .. }
-            | ShapeOp::Permute { .. }
-            | ShapeOp::Hint { .. }
-            | ShapeOp::Slice { .. }
-            | ShapeOp::ConvertLayout => match self.operands.as_slice() {
-                &[operand] => Some(operand),
-                _ => None,
-            },
-        }
-    }
 }
 
 /// A region: block arguments and operations, the last of which is `yield` (or `return`).
@@ -316,8 +319,8 @@ pub struct Region {
 pub struct Func {
     /// The kernel's name.
     pub name: String,
-    /// The source file, as rustc names it.
-    pub file: String,
+    /// The source files that it is from.
+    pub files: Files,
     /// The level whose rules hold.
     pub level: Level,
     /// Whether accesses are checked.
@@ -345,7 +348,7 @@ impl Func {
     pub fn new(name: &str, file: &str, safety: Safety) -> Func {
         Func {
             name: name.to_string(),
-            file: file.to_string(),
+            files: Files::new(file),
             level: Level::Generic,
             safety,
             dtype_params: Vec::new(),

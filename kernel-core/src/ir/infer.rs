@@ -13,6 +13,7 @@ use super::infer_dot::{desc, dot};
 use super::infer_gpu::gpu;
 use super::names::{AtomicOp, BinaryOp, CmpOp, LimitKind, UnaryOp};
 use super::ops::{ControlOp, CreateOp, ElementwiseOp, MemoryOp, Op, ShapeOp};
+use super::table::Regions;
 use super::types::{Dt, Elem, Ty};
 
 /// An operation whose operands do not fit it.
@@ -133,6 +134,7 @@ impl CmpOp {
 /// # Errors
 /// If the number or types of the operands or regions are wrong.
 pub fn result_types(func: &Func, op: &Op, operands: &[ValueId], regions: &[RegionId]) -> Result<Vec<Ty>> {
+    counts(op, operands.len(), regions.len())?;
     let tys: Vec<&Ty> = operands.iter().map(|&v| func.ty(v)).collect();
     match op {
         Op::Create(op) => create(func, op, &tys).map(|t| vec![t]),
@@ -146,11 +148,18 @@ pub fn result_types(func: &Func, op: &Op, operands: &[ValueId], regions: &[Regio
     }
 }
 
-pub(super) fn arity(tys: &[&Ty], counts: std::ops::RangeInclusive<usize>) -> Result<()> {
-    if counts.contains(&tys.len()) {
-        return Ok(());
+/// Whether there are as many operands and regions as the table says.
+fn counts(op: &Op, operands: usize, regions: usize) -> Result<()> {
+    let row = op.row();
+    if !row.admits(operands) {
+        return fail(format!("expects {}, found {operands} operands", row.signature()));
     }
-    fail(format!("expects {}..={} operands, found {}", counts.start(), counts.end(), tys.len()))
+    let fits = match row.regions {
+        Regions::Straight => regions == 0,
+        Regions::Loop(count) | Regions::Branch(count) | Regions::Combine(count) => regions == count,
+        Regions::Concurrent => true,
+    };
+    ensure(fits, if row.regions == Regions::Straight { "it has no regions" } else { "wrong number of regions" })
 }
 
 pub(super) fn data(ty: &Ty) -> Result<Dt> {
@@ -169,17 +178,12 @@ fn is_bool(ty: &Ty) -> bool {
 fn create(func: &Func, op: &CreateOp, tys: &[&Ty]) -> Result<Ty> {
     match op {
         CreateOp::Splat { shape } => {
-            arity(tys, 1..=1)?;
             ensure(tys[0].is_scalar(), "expects a scalar")?;
             ensure(!shape.is_empty(), "a tile needs at least one dimension")?;
             Ok(tys[0].with_shape(shape.clone()))
         }
-        CreateOp::Const { dtype, .. } | CreateOp::ConstExpr { dtype, .. } => {
-            arity(tys, 0..=0)?;
-            Ok(Ty::scalar(*dtype))
-        }
+        CreateOp::Const { dtype, .. } | CreateOp::ConstExpr { dtype, .. } => Ok(Ty::scalar(*dtype)),
         CreateOp::Limit { kind, dtype } => {
-            arity(tys, 0..=0)?;
             let bound = match kind {
                 LimitKind::Min | LimitKind::Max => Bound::Num,
                 LimitKind::Infinity
@@ -192,12 +196,10 @@ fn create(func: &Func, op: &CreateOp, tys: &[&Ty]) -> Result<Ty> {
             Ok(Ty::scalar(*dtype))
         }
         CreateOp::ProgramId { axis } | CreateOp::NumPrograms { axis } => {
-            arity(tys, 0..=0)?;
             ensure(*axis < 3, "a grid has the axes 0, 1 and 2")?;
             Ok(Ty::scalar(DType::I32))
         }
         CreateOp::Arange { lo, hi } => {
-            arity(tys, 0..=0)?;
             let len = hi.sub(lo).map_err(|e| TypeError { message: e.to_string() })?;
             Ok(Ty::tile(DType::I32, vec![len]))
         }
@@ -208,18 +210,15 @@ fn elementwise(func: &Func, op: &ElementwiseOp, tys: &[&Ty]) -> Result<Ty> {
     let same = |a: &Ty, b: &Ty| ensure(a == b, "operands must have one type");
     match op {
         ElementwiseOp::Unary { op } => {
-            arity(tys, 1..=1)?;
             ensure(op.needs().admits(func, data(tys[0])?), "the operation is not defined for this dtype")?;
             Ok(tys[0].clone())
         }
         ElementwiseOp::Binary { op } => {
-            arity(tys, 2..=2)?;
             same(tys[0], tys[1])?;
             ensure(op.needs().admits(func, data(tys[0])?), "the operation is not defined for this dtype")?;
             Ok(tys[0].clone())
         }
         ElementwiseOp::Compare { op } => {
-            arity(tys, 2..=2)?;
             same(tys[0], tys[1])?;
             if tys[0].pointee().is_none() {
                 ensure(op.needs().admits(func, data(tys[0])?), "the comparison is not defined for this dtype")?;
@@ -227,26 +226,22 @@ fn elementwise(func: &Func, op: &ElementwiseOp, tys: &[&Ty]) -> Result<Ty> {
             Ok(tys[0].with_dt(DType::Bool))
         }
         ElementwiseOp::Select => {
-            arity(tys, 3..=3)?;
             ensure(is_bool(tys[0]), "the condition must be `bool`")?;
             same(tys[1], tys[2])?;
             ensure(tys[0].shape == tys[1].shape, "the condition must have the operands' shape")?;
             Ok(tys[1].clone())
         }
         ElementwiseOp::Fma => {
-            arity(tys, 3..=3)?;
             same(tys[0], tys[1])?;
             same(tys[0], tys[2])?;
             ensure(dt_admits(func, data(tys[0])?, Bound::Float), "fma is defined for floats")?;
             Ok(tys[0].clone())
         }
         ElementwiseOp::Cast { to } => {
-            arity(tys, 1..=1)?;
             data(tys[0])?;
             Ok(tys[0].with_dt(*to))
         }
         ElementwiseOp::Bitcast { to } => {
-            arity(tys, 1..=1)?;
             if let (Some(a), Some(b)) = (data(tys[0])?.known(), to.known()) {
                 ensure(a.bits() == b.bits(), "a bitcast keeps the width")?;
             }
@@ -263,7 +258,6 @@ pub(super) fn permuted(shape: &[Dim], perm: &[u8]) -> Result<Vec<Dim>> {
 }
 
 fn shape(func: &Func, op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
-    arity(tys, 1..=1)?;
     let ty = tys[0];
     ensure(matches!(ty.elem, Elem::Data(_) | Elem::Ptr(_)), "expects a tile")?;
     match op {
@@ -285,6 +279,13 @@ fn shape(func: &Func, op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
             Ok(ty.with_shape(shape.clone()))
         }
         ShapeOp::Permute { perm } => Ok(ty.with_shape(permuted(&ty.shape, perm)?)),
+        ShapeOp::Join => {
+            data(ty)?;
+            ensure(!ty.is_scalar() && ty == tys[1], "joins two tiles of one type")?;
+            let mut shape = ty.shape.clone();
+            shape.push(Dim::Const(2));
+            Ok(ty.with_shape(shape))
+        }
         ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
             hint::result_type(func, *kind, n, multiple, *axis, ty)
         }
@@ -330,14 +331,12 @@ pub(super) fn mask_fits(pointer: &Ty, mask: Option<&&Ty>) -> Result<()> {
 fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
     match op {
         MemoryOp::AddPtr => {
-            arity(tys, 2..=2)?;
             pointee(func, tys[0])?;
             ensure(dt_admits(func, data(tys[1])?, Bound::Int), "an offset is an integer")?;
             ensure(tys[0].shape == tys[1].shape, "pointers and offsets must have one shape")?;
             Ok(vec![tys[0].clone()])
         }
         MemoryOp::Load { .. } => {
-            arity(tys, 1..=3)?;
             let (dt, _) = pointee(func, tys[0])?;
             mask_fits(tys[0], tys.get(1))?;
             let result = tys[0].with_dt(dt);
@@ -347,7 +346,6 @@ fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             Ok(vec![result])
         }
         MemoryOp::Store { .. } => {
-            arity(tys, 2..=3)?;
             let (dt, mutable) = pointee(func, tys[0])?;
             ensure(mutable, "stores need a mutable pointer")?;
             ensure(*tys[1] == tys[0].with_dt(dt), "the value must have the pointers' shape and dtype")?;
@@ -355,7 +353,6 @@ fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             Ok(Vec::new())
         }
         MemoryOp::AtomicRmw { op, .. } => {
-            arity(tys, 2..=3)?;
             let (dt, mutable) = pointee(func, tys[0])?;
             ensure(mutable, "atomics need a mutable pointer")?;
             ensure(op.needs().admits(func, dt), "the atomic operation is not defined for this dtype")?;
@@ -364,14 +361,12 @@ fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             Ok(vec![tys[1].clone()])
         }
         MemoryOp::CheckBounds { .. } => {
-            arity(tys, 2..=3)?;
             ensure(dt_admits(func, data(tys[0])?, Bound::Int), "an offset is an integer")?;
             ensure(*tys[1] == Ty::scalar(DType::I64), "the length is an i64 scalar")?;
             mask_fits(tys[0], tys.get(2))?;
             Ok(vec![tys[0].with_dt(DType::Bool)])
         }
         MemoryOp::AtomicCas { .. } => {
-            arity(tys, 3..=4)?;
             let (dt, mutable) = pointee(func, tys[0])?;
             ensure(mutable, "atomics need a mutable pointer")?;
             mask_fits(tys[0], tys.get(3))?;
@@ -403,15 +398,8 @@ fn region_is(func: &Func, region: RegionId, args: &[&Ty], yields: &[Ty]) -> Resu
 }
 
 fn control(func: &Func, op: &ControlOp, tys: &[&Ty], regions: &[RegionId]) -> Result<Vec<Ty>> {
-    let count = match op {
-        ControlOp::If | ControlOp::While => 2,
-        ControlOp::For { .. } | ControlOp::Reduce { .. } | ControlOp::Scan { .. } => 1,
-        ControlOp::Yield | ControlOp::Return | ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => 0,
-    };
-    ensure(regions.len() == count, "wrong number of regions")?;
     match op {
         ControlOp::For { .. } => {
-            ensure(tys.len() >= 3, "expects lo, hi, step and the carried values")?;
             let iv = tys[0];
             ensure(iv.is_scalar() && dt_admits(func, data(iv)?, Bound::Int), "bounds are integer scalars")?;
             ensure(tys[1] == iv && tys[2] == iv, "bounds and step must have one type")?;
@@ -428,7 +416,6 @@ fn control(func: &Func, op: &ControlOp, tys: &[&Ty], regions: &[RegionId]) -> Re
             Ok(carried)
         }
         ControlOp::If => {
-            arity(tys, 1..=1)?;
             ensure(is_bool(tys[0]) && tys[0].is_scalar(), "the condition must be a scalar `bool`")?;
             let results = yield_types(func, regions[0])?;
             region_is(func, regions[0], &[], &results)?;
@@ -448,14 +435,9 @@ fn control(func: &Func, op: &ControlOp, tys: &[&Ty], regions: &[RegionId]) -> Re
             let keeps = matches!(op, ControlOp::Scan { .. });
             Ok(tys.iter().map(|t| if keeps { (*t).clone() } else { drop_axis(t, *axis) }).collect())
         }
-        ControlOp::Yield => Ok(Vec::new()),
-        ControlOp::Return => arity(tys, 0..=0).map(|()| Vec::new()),
-        ControlOp::Assert { .. } => {
-            arity(tys, 1..=1)?;
-            ensure(is_bool(tys[0]), "the condition must be `bool`").map(|()| Vec::new())
-        }
+        ControlOp::Yield | ControlOp::Return => Ok(Vec::new()),
+        ControlOp::Assert { .. } => ensure(is_bool(tys[0]), "the condition must be `bool`").map(|()| Vec::new()),
         ControlOp::StaticAssert { .. } => {
-            arity(tys, 1..=1)?;
             ensure(is_bool(tys[0]) && tys[0].is_scalar(), "the condition must be a scalar `bool`").map(|()| Vec::new())
         }
     }

@@ -3,7 +3,7 @@
 use super::dim::Dim;
 use super::dtype::DType;
 use super::func::{Func, ParamKind};
-use super::infer::{Result, arity, data, ensure, fail};
+use super::infer::{Result, data, ensure, fail};
 use super::names::AtomicOp;
 use super::ops::{DescOp, DotOp};
 use super::types::{Dt, Elem, Ty};
@@ -121,7 +121,6 @@ pub(super) fn product_shapes(func: &Func, a: &[Dim], b: &[Dim], acc: &[Dim]) -> 
 pub(super) fn dot(func: &Func, op: &DotOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
     match op {
         DotOp::Dot { .. } => {
-            arity(tys, 3..=3)?;
             product_shapes(func, &tys[0].shape, &tys[1].shape, &tys[2].shape)?;
             product_dtypes(func, data(tys[0])?, data(tys[1])?, data(tys[2])?)?;
             Ok(vec![tys[2].clone()])
@@ -205,12 +204,8 @@ pub(super) fn desc(func: &Func, op: &DescOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             coordinates(&tensor.block, &rest[1..])?;
             Ok(Vec::new())
         }
-        DescOp::DescGather => {
-            arity(tys, 3..=3)?;
-            Ok(vec![Ty::tile(tensor.dt, rows(&tensor, rest[0], rest[1])?)])
-        }
+        DescOp::DescGather => Ok(vec![Ty::tile(tensor.dt, rows(&tensor, rest[0], rest[1])?)]),
         DescOp::DescScatter => {
-            arity(tys, 4..=4)?;
             writable(&tensor)?;
             let expected = Ty::tile(tensor.dt, rows(&tensor, rest[1], rest[2])?);
             value_is(rest.first(), &expected)?;

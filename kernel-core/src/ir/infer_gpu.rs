@@ -3,7 +3,7 @@
 use super::dim::Dim;
 use super::dtype::DType;
 use super::func::Func;
-use super::infer::{Result, arity, data, ensure, fail, mask_fits, permuted};
+use super::infer::{Result, data, ensure, fail, mask_fits, permuted};
 use super::infer_dot::{coordinates, described, product_dtypes, product_shapes, reduces};
 use super::ops::GpuOp;
 use super::types::{Dt, Elem, Ty};
@@ -54,32 +54,22 @@ fn fits_view(block: &[Dim], dt: Dt, view: &Ty) -> Result<()> {
 
 pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
     match op {
-        GpuOp::SharedAlloc { shape, dtype } => {
-            arity(tys, 0..=0)?;
-            Ok(vec![Ty { elem: Elem::Shared(*dtype), shape: shape.clone() }])
-        }
+        GpuOp::SharedAlloc { shape, dtype } => Ok(vec![Ty { elem: Elem::Shared(*dtype), shape: shape.clone() }]),
         GpuOp::SharedIndex => {
-            arity(tys, 2..=2)?;
             shared(tys[0])?;
             ensure(tys[0].rank() > 1 && *tys[1] == Ty::scalar(DType::I32), "expects a view and an i32 index")?;
             Ok(vec![tys[0].with_shape(tys[0].shape[1..].to_vec())])
         }
         GpuOp::SharedPermute { perm } => {
-            arity(tys, 1..=1)?;
             shared(tys[0])?;
             Ok(vec![tys[0].with_shape(permuted(&tys[0].shape, perm)?)])
         }
-        GpuOp::SharedLoad => {
-            arity(tys, 1..=1)?;
-            Ok(vec![tys[0].with_dt(shared(tys[0])?)])
-        }
+        GpuOp::SharedLoad => Ok(vec![tys[0].with_dt(shared(tys[0])?)]),
         GpuOp::SharedStore => {
-            arity(tys, 2..=2)?;
             ensure(*tys[1] == tys[0].with_dt(shared(tys[0])?), "the tile must fit the view")?;
             Ok(Vec::new())
         }
         GpuOp::AsyncCopy => {
-            arity(tys, 2..=3)?;
             shared(tys[0])?;
             ensure(tys[1].pointee().is_some() && tys[1].shape == tys[0].shape, "the pointers must fit the view")?;
             mask_fits(tys[1], tys.get(2))?;
@@ -87,21 +77,12 @@ pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
         }
         GpuOp::AsyncCommit => tokens(tys).map(|()| vec![Ty::token()]),
         GpuOp::AsyncWait { .. } => tokens(tys).map(|()| vec![Ty::token()]),
-        GpuOp::Barrier | GpuOp::GroupBarrier | GpuOp::Fence { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
         GpuOp::BarrierAlloc { slots, .. } => {
-            arity(tys, 0..=0)?;
             Ok(vec![Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(*slots))] }])
         }
-        GpuOp::BarrierArrive => {
-            arity(tys, 2..=3)?;
-            barrier_slot(tys).map(|()| Vec::new())
-        }
-        GpuOp::BarrierWait => {
-            arity(tys, 3..=3)?;
-            barrier_slot(tys).map(|()| Vec::new())
-        }
+        GpuOp::BarrierArrive => barrier_slot(tys).map(|()| Vec::new()),
+        GpuOp::BarrierWait => barrier_slot(tys).map(|()| Vec::new()),
         GpuOp::Wgmma { .. } => {
-            arity(tys, 3..=4)?;
             let is_flag = |ty: &&Ty| **ty == Ty::scalar(DType::Bool);
             ensure(tys.get(3).is_none_or(is_flag), "whether a product is added is a scalar `bool`")?;
             let factor = |ty: &Ty| if matches!(ty.elem, Elem::Shared(_)) { shared(ty) } else { data(ty) };
@@ -117,14 +98,12 @@ pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             Ok(tys.iter().map(|t| (*t).clone()).collect())
         }
         GpuOp::TmaLoad => {
-            ensure(tys.len() >= 4, "expects a descriptor, a view, a barrier, its slot and coordinates")?;
             let tensor = described(func, tys[0])?;
             fits_view(&tensor.block, tensor.dt, tys[1])?;
             barrier_slot(&tys[2..4])?;
             coordinates(&tensor.block, &tys[4..]).map(|()| Vec::new())
         }
         GpuOp::TmaStore { reduce, parts } => {
-            ensure(tys.len() >= 2, "expects a descriptor, a view and coordinates")?;
             let tensor = described(func, tys[0])?;
             ensure(tensor.mutable, "stores need a mutable descriptor")?;
             if let Some(op) = reduce.atomic() {
@@ -134,7 +113,10 @@ pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             divides(parts, tys[1])?;
             coordinates(&tensor.block, &tys[2..]).map(|()| Vec::new())
         }
-        GpuOp::TmaStoreWait { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
-        GpuOp::WarpGroups { .. } => arity(tys, 0..=0).map(|()| Vec::new()),
+        GpuOp::Barrier
+        | GpuOp::GroupBarrier
+        | GpuOp::Fence { .. }
+        | GpuOp::TmaStoreWait { .. }
+        | GpuOp::WarpGroups { .. } => Ok(Vec::new()),
     }
 }

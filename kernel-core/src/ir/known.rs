@@ -2,37 +2,17 @@
 
 use super::func::{Func, Operation, ValueId};
 use super::names::Literal;
-use super::ops::{CreateOp, Op};
+use super::ops::{CreateOp, Op, view};
 
 /// The value of a scalar constant.
 pub fn constant(func: &Func, value: ValueId) -> Option<Literal> {
-    match func.def_op(value)?.op {
-        Op::Create(CreateOp::Const { value, .. }) => Some(value),
-        Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_)
-        | Op::Gpu(_) => None,
-    }
+    let Op::Create(CreateOp::Const { value, .. }) = func.def_op(value)?.op else { return None };
+    Some(value)
 }
 
 /// The scalar that a tile repeats, if the tile is a `splat`.
 pub fn splat_source(func: &Func, value: ValueId) -> Option<ValueId> {
-    let operation = func.def_op(value)?;
-    match operation.op {
-        Op::Create(CreateOp::Splat { .. }) => operation.operands.first().copied(),
-        Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_)
-        | Op::Gpu(_) => None,
-    }
+    Some(view::Splat::of(func.def_op(value)?)?.scalar)
 }
 
 /// The value of a scalar constant, or of the scalar constant that a tile repeats.

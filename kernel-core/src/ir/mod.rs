@@ -16,6 +16,8 @@ pub mod known;
 mod layouts;
 pub mod names;
 pub mod ops;
+pub mod queries;
+pub mod span;
 pub mod table;
 pub mod types;
 
@@ -25,7 +27,7 @@ pub use dtype::{Bound, DType};
 pub use effects::{Effect, Resource};
 pub use func::{
     BoundFunc, ConstId, ConstParam, ConstTy, Def, DtypeId, DtypeParam, Facts, FloatFlags, Func, Generic, IntTy,
-    LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, Span, Value,
+    LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, SharedRange, Value,
     ValueId,
 };
 pub use infer::{TypeError, result_types};
@@ -35,6 +37,7 @@ pub use names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
     LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
-pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp};
-pub use table::{Levels, OpRow};
+pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp, view};
+pub use span::{FileId, Files, Span};
+pub use table::{AttrMap, Cost, Does, Elements, Given, Levels, OpRow, Regions, Threads, Touched};
 pub use types::{Dt, Elem, Ty};

@@ -3,6 +3,7 @@
 use super::constructors::{axes, check_order, fit_to_shape, identity_nd};
 use super::linear::log2;
 use super::{Dim, LayoutError, LinearLayout};
+use crate::target::GROUP_WARPS;
 
 /// Rows of one `mma.sync` or `wgmma` accumulator tile per warp.
 const TILE_ROWS: u32 = 16;
@@ -116,8 +117,11 @@ pub fn wgmma_accumulator(shape: &[u32], n: u32, warps: [u32; 2]) -> Result<Linea
     if !n.is_power_of_two() || !(8..=256).contains(&n) {
         return bad("wgmma_accumulator", format!("n is {n}, but a power of two from 8 to 256 is needed"));
     }
-    if warps[0] < 4 {
-        return bad("wgmma_accumulator", format!("{} warps along M, but a warp group is 4 of them", warps[0]));
+    if warps[0] < GROUP_WARPS {
+        return bad(
+            "wgmma_accumulator",
+            format!("{} warps along M, but a warp group is {GROUP_WARPS} of them", warps[0]),
+        );
     }
     let tile = warp_tile(TILE_ROWS, n, 2, Dim::Axis(1), Dim::Axis(0))?;
     let over = identity_nd(Dim::Warp, &warps, &MmaVersion::V3.warp_order())?;

@@ -3,9 +3,7 @@
 use super::gf2::{Span, combine, rank};
 use super::linear::{extract, field};
 use super::{ColumnAction, Dim, LinearLayout};
-
-/// The warps that a group of warps for matrix products has.
-const GROUP_WARPS: u32 = 4;
+use crate::target::GROUP_WARPS;
 
 /// A layout without redundant values along one dimension, and the ways there and back.
 #[derive(Clone, Debug, PartialEq, Eq)]

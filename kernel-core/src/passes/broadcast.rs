@@ -54,20 +54,9 @@ fn grown(func: &Func, value: ValueId) -> Option<Grown> {
         return Some(Grown::Splat(scalar));
     }
     let operation = func.def_op(value)?;
-    match &operation.op {
-        Op::Shape(op @ (ShapeOp::Broadcast { .. } | ShapeOp::ExpandDims { .. })) => {
-            let source = *operation.operands.first()?;
-            Some(Grown::By(op.clone(), func.ty(source).clone(), source))
-        }
-        Op::Shape(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Control(_)
-        | Op::Gpu(_) => None,
-    }
+    let Op::Shape(op @ (ShapeOp::Broadcast { .. } | ShapeOp::ExpandDims { .. })) = &operation.op else { return None };
+    let source = operation.moved_operand()?;
+    Some(Grown::By(op.clone(), func.ty(source).clone(), source))
 }
 
 /// Operands that came to their shape in one way.

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 
 use crate::edit::{Action, Result, Rewriter, Structure};
 use crate::ir::{
-    BinaryOp, DescOp, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, ParamKind, RegionId, Ty,
+    BinaryOp, Does, ElementwiseOp, FloatFlags, Func, GpuOp, LayoutId, Op, OpId, ParamKind, RegionId, Touched, Ty,
     ValueId,
 };
 
@@ -103,21 +103,8 @@ struct Key {
 /// The key of an operation that takes part.
 fn key(func: &Func, id: OpId) -> Option<Key> {
     let operation = func.op(id);
-    let takes_part = match &operation.op {
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) => true,
-        Op::Memory(MemoryOp::AddPtr) => true,
-        Op::Memory(MemoryOp::Load { .. }) => reads_constant_memory(func, id),
-        Op::Memory(
-            MemoryOp::Store { .. }
-            | MemoryOp::AtomicRmw { .. }
-            | MemoryOp::CheckBounds { .. }
-            | MemoryOp::AtomicCas { .. },
-        ) => false,
-        Op::Desc(DescOp::DescLoad | DescOp::DescGather) => reads_constant_memory(func, id),
-        Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter) => false,
-        Op::Gpu(GpuOp::SharedIndex | GpuOp::SharedPermute { .. }) => true,
-        Op::Gpu(_) | Op::Control(_) => false,
-    };
+    // The same promise about the same values is made twice for nothing.
+    let takes_part = operation.op.is_function() || reads_constant_memory(func, id);
     let (&[result], true) = (operation.results.as_slice(), takes_part) else { return None };
     let mut operands = operation.operands.clone();
     if let Op::Elementwise(ElementwiseOp::Binary { op }) = &operation.op
@@ -130,9 +117,11 @@ fn key(func: &Func, id: OpId) -> Option<Key> {
     Some(Key { op: operation.op.clone(), operands, flags: operation.flags, ty, layout })
 }
 
-/// Whether a load reads memory that nobody writes during a launch.
+/// Whether an operation does nothing but read a buffer that nobody writes during a launch.
 pub(super) fn reads_constant_memory(func: &Func, id: OpId) -> bool {
-    let place = func.op(id).operands.first().map(|&v| func.ty(v));
+    let operation = func.op(id);
+    let &[Does::Reads(Touched::Buffer(from))] = operation.op.does() else { return false };
+    let place = operation.operands.get(usize::from(from)).map(|&v| func.ty(v));
     let param = place.and_then(|ty| ty.pointee().or(ty.descriptor()));
     param.is_some_and(|param| match func.param(param).kind {
         ParamKind::Ptr { mutable, .. } | ParamKind::Desc { mutable, .. } => !mutable,

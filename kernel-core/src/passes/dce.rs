@@ -22,7 +22,7 @@
 //! and from a carried value to what initialises and what yields it. A load without uses is dead.
 
 use crate::edit::{Structure, walk};
-use crate::ir::{ControlOp, Def, Func, Op, OpId, RegionId, ValueId};
+use crate::ir::{ControlOp, Def, Func, Op, OpId, RegionId, ValueId, view};
 
 /// Runs the pass; returns whether anything changed.
 pub fn run(func: &mut Func) -> bool {
@@ -67,21 +67,11 @@ impl<'f> Liveness<'f> {
                 return;
             }
             let operation = self.func.op(id);
-            match &operation.op {
-                Op::Control(ControlOp::For { .. }) => {
-                    operation.operands.iter().take(3).for_each(|&v| self.mark_value(v))
-                }
-                Op::Control(ControlOp::Yield) => {}
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => {
-                    operation.operands.iter().for_each(|&v| self.mark_value(v));
-                }
+            // What a `for` carries and a `yield` hands on stays only if it is used.
+            if let Some(view::For { lo, hi, step, .. }) = view::For::of(operation) {
+                [lo, hi, step].into_iter().for_each(|v| self.mark_value(v));
+            } else if operation.op != Op::Control(ControlOp::Yield) {
+                operation.operands.iter().for_each(|&v| self.mark_value(v));
             }
             for &region in &operation.regions {
                 if let Some(&last) = self.func.region(region).ops.last() {
@@ -121,32 +111,21 @@ impl<'f> Liveness<'f> {
     /// live and die together.
     fn mark_carried(&mut self, id: OpId, index: usize) {
         let operation = self.func.op(id);
-        match &operation.op {
-            Op::Control(ControlOp::If) => {
-                for &region in &operation.regions {
-                    if let Some(&value) = self.func.yielded(region).get(index) {
-                        self.mark_value(value);
-                    }
+        if let Op::Control(ControlOp::If) = operation.op {
+            for &region in &operation.regions {
+                if let Some(&value) = self.func.yielded(region).get(index) {
+                    self.mark_value(value);
                 }
             }
-            Op::Control(ControlOp::For { .. }) => {
-                let region = operation.regions[0];
-                let parts = [
-                    operation.results.get(index),
-                    operation.operands.get(index + 3),
-                    self.func.region(region).args.get(index + 1),
-                    self.func.yielded(region).get(index),
-                ];
-                parts.into_iter().flatten().for_each(|&v| self.mark_value(v));
-            }
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => {}
+        } else if let Some(view::For { carried, .. }) = view::For::of(operation) {
+            let region = operation.regions[0];
+            let parts = [
+                operation.results.get(index),
+                carried.get(index),
+                self.func.region(region).args.get(index + 1),
+                self.func.yielded(region).get(index),
+            ];
+            parts.into_iter().flatten().for_each(|&v| self.mark_value(v));
         }
     }
 }

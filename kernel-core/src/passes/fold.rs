@@ -18,8 +18,8 @@
 use crate::edit::{Action, Result, Rewriter};
 use crate::ir::known::{constant, known_trip_count, uniform_constant};
 use crate::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, Dt, ElementwiseOp, Func, Level, Literal, MemoryOp, Op, OpId, Operation, ShapeOp,
-    UnaryOp, ValueId,
+    BinaryOp, CmpOp, ControlOp, DType, Dt, ElementwiseOp, Func, Level, Literal, MemoryOp, Op, OpId, Operation, UnaryOp,
+    ValueId, view,
 };
 use crate::num;
 
@@ -41,13 +41,8 @@ pub fn run(func: &mut Func) -> Result<bool> {
         Ok(match identity(rewriter.func, rewriter.func.op(id)) {
             Some(Same::Value(value)) => replace_result(rewriter, id, value),
             Some(Same::Constant(value)) => fill(rewriter, id, value)?,
-            None => match rewriter.func.op(id).op {
-                Op::Memory(_) => masks(rewriter, id),
-                Op::Control(_) => control(rewriter, id),
-                Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => {
-                    Action::Keep
-                }
-            },
+            None if rewriter.func.op(id).op.mask().is_some() => masks(rewriter, id),
+            None => control(rewriter, id),
         })
     })
 }
@@ -114,40 +109,20 @@ fn fill(rewriter: &mut Rewriter<'_>, id: OpId, value: Literal) -> Result<Action>
 }
 
 fn identity(func: &Func, operation: &Operation) -> Option<Same> {
-    let operands = operation.operands.as_slice();
-    match (&operation.op, operands) {
-        (Op::Elementwise(op), _) => elementwise(func, op, operands),
-        (Op::Memory(MemoryOp::AddPtr), &[pointer, offset]) => {
-            (uniform_constant(func, offset)? == Literal::Int(0)).then_some(Same::Value(pointer))
-        }
-        (Op::Memory(MemoryOp::Load { .. }), &[_, mask, ..]) => {
-            // A load of nothing is `other`, or zero.
-            if uniform_constant(func, mask)? != Literal::Bool(false) {
-                return None;
-            }
-            match operands.get(2) {
-                Some(&other) => Some(Same::Value(other)),
-                None => Some(Same::Constant(zero(func.ty(*operation.results.first()?).dtype()?))),
-            }
-        }
-        (
-            Op::Create(_)
-            | Op::Shape(
-                ShapeOp::ExpandDims { .. }
-                | ShapeOp::Broadcast { .. }
-                | ShapeOp::Reshape { .. }
-                | ShapeOp::Permute { .. }
-                | ShapeOp::Hint { .. }
-                | ShapeOp::Slice { .. }
-                | ShapeOp::ConvertLayout,
-            )
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_),
-            _,
-        ) => None,
+    if let Op::Elementwise(op) = &operation.op {
+        return elementwise(func, op, &operation.operands);
+    }
+    if let Some(view::AddPtr { pointer, offset, .. }) = view::AddPtr::of(operation) {
+        return (uniform_constant(func, offset)? == Literal::Int(0)).then_some(Same::Value(pointer));
+    }
+    let Some(view::Load { mask: Some(mask), other, .. }) = view::Load::of(operation) else { return None };
+    // A load of nothing is `other`, or zero.
+    if uniform_constant(func, mask)? != Literal::Bool(false) {
+        return None;
+    }
+    match other {
+        Some(other) => Some(Same::Value(other)),
+        None => Some(Same::Constant(zero(func.ty(*operation.results.first()?).dtype()?))),
     }
 }
 
@@ -347,11 +322,13 @@ fn masks(rewriter: &mut Rewriter<'_>, id: OpId) -> Action {
     let operation = rewriter.func.op(id);
     let Op::Memory(op) = &operation.op else { return Action::Keep };
     let unmasked = match op {
-        MemoryOp::Load { .. } => 1,
-        MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } => 2,
-        MemoryOp::AtomicCas { .. } => 3,
+        // Without a mask a check of bounds is one of all lanes, which is no simpler.
         MemoryOp::AddPtr | MemoryOp::CheckBounds { .. } => return Action::Keep,
+        MemoryOp::Load { .. } | MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. } => {
+            operation.op.mask()
+        }
     };
+    let Some(unmasked) = unmasked else { return Action::Keep };
     let stores = operation.results.is_empty();
     match operation.operands.get(unmasked).and_then(|&mask| uniform_constant(rewriter.func, mask)) {
         Some(Literal::Bool(true)) => {

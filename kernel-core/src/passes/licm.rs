@@ -23,7 +23,7 @@
 
 use crate::edit::walk_region;
 use crate::ir::known::known_trip_count;
-use crate::ir::{ControlOp, DescOp, Func, GpuOp, MemoryOp, Op, OpId, RegionId, Resource, ShapeOp, ValueId};
+use crate::ir::{ControlOp, Func, Op, OpId, RegionId, Regions, Resource, ValueId};
 use crate::passes::cse::reads_constant_memory;
 
 /// Runs the pass; returns whether anything changed.
@@ -117,25 +117,14 @@ impl Licm<'_> {
 
     /// Whether it does no harm to do the operation once, before the loop.
     fn movable(&self, id: OpId, loads: bool) -> bool {
-        match &self.func.op(id).op {
-            // A promise may be broken where the loop does not run.
-            Op::Shape(ShapeOp::Hint { .. }) => false,
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Dot(_) => true,
-            Op::Memory(op) => match op {
-                MemoryOp::AddPtr => true,
-                MemoryOp::Load { .. } => loads && reads_constant_memory(self.func, id),
-                MemoryOp::Store { .. }
-                | MemoryOp::AtomicRmw { .. }
-                | MemoryOp::CheckBounds { .. }
-                | MemoryOp::AtomicCas { .. } => false,
-            },
-            Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => self.func.effects(id).is_empty(),
-            Op::Control(_) => false,
+        let operation = self.func.op(id);
+        match operation.op.regions() {
+            // A promise may be broken where the loop does not run, so what makes one stays.
+            Regions::Straight if operation.op.is_pure() => !operation.op.is_terminator(),
             // No block leaves its tensor, so it does no harm to read one that the source does not.
-            Op::Desc(DescOp::DescLoad | DescOp::DescGather) => reads_constant_memory(self.func, id),
-            Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter) => false,
-            Op::Gpu(GpuOp::SharedIndex | GpuOp::SharedPermute { .. }) => true,
-            Op::Gpu(_) => false,
+            Regions::Straight => reads_constant_memory(self.func, id) && (loads || matches!(operation.op, Op::Desc(_))),
+            Regions::Combine(_) => self.func.effects(id).is_empty(),
+            Regions::Loop(_) | Regions::Branch(_) | Regions::Concurrent => false,
         }
     }
 

@@ -110,7 +110,9 @@ fn run_pass(func: &mut Func, pass: &Pass, options: &PassOptions) -> Result<bool,
     let changed = (pass.run)(func)?;
     if options.verify {
         verify(func).map_err(|mut errors| {
-            errors.iter_mut().for_each(|e| e.message = format!("pass `{}` broke the kernel: {}", pass.name, e.message));
+            errors
+                .iter_mut()
+                .for_each(|e| e.message = format!("pass `{}` broke the kernel: {}", pass.name, e.message).into());
             errors
         })?;
     }

@@ -69,26 +69,21 @@ fn simpler(func: &Func, operation: &Operation) -> Option<Simpler> {
             false => Simpler::Op(CreateOp::Splat { shape: to.shape.clone() }.into(), scalar),
         });
     }
-    chain(func, op, operand, to).or_else(|| match op {
-        ShapeOp::Reshape { .. } => {
-            inserted_axis(from, to).map(|axis| Simpler::Op(ShapeOp::ExpandDims { axis }.into(), operand))
-        }
-        ShapeOp::ExpandDims { .. }
-        | ShapeOp::Broadcast { .. }
-        | ShapeOp::Permute { .. }
-        | ShapeOp::Hint { .. }
-        | ShapeOp::Slice { .. }
-        | ShapeOp::ConvertLayout => None,
-    })
+    if let Some(simpler) = chain(func, op, operand, to) {
+        return Some(simpler);
+    }
+    let ShapeOp::Reshape { .. } = op else { return None };
+    inserted_axis(from, to).map(|axis| Simpler::Op(ShapeOp::ExpandDims { axis }.into(), operand))
 }
 
 /// Whether the operation leaves every element where it is.
 fn is_nothing(op: &ShapeOp, from: &Ty, to: &Ty) -> bool {
-    match op {
-        ShapeOp::Broadcast { .. } | ShapeOp::Reshape { .. } | ShapeOp::Slice { .. } => from == to,
-        ShapeOp::Permute { perm } => perm.iter().enumerate().all(|(i, &p)| i == usize::from(p)),
-        ShapeOp::ExpandDims { .. } | ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => false,
+    if let ShapeOp::Permute { perm } = op {
+        return perm.iter().enumerate().all(|(i, &p)| i == usize::from(p));
     }
+    // These keep the order of the elements.
+    let keeps = matches!(op, ShapeOp::Broadcast { .. } | ShapeOp::Reshape { .. } | ShapeOp::Slice { .. });
+    keeps && from == to
 }
 
 /// Two operations in a row that are one.
@@ -96,38 +91,26 @@ fn chain(func: &Func, op: &ShapeOp, operand: ValueId, to: &Ty) -> Option<Simpler
     let inner = func.def_op(operand)?;
     let Op::Shape(first) = &inner.op else { return None };
     let source = inner.moved_operand()?;
-    let reshapes = |op: &ShapeOp| matches!(op, ShapeOp::Reshape { .. } | ShapeOp::ExpandDims { .. });
-    match (first, op) {
+    let inserts = |op: &ShapeOp| matches!(op, ShapeOp::ExpandDims { .. });
+    let reshapes = |op: &ShapeOp| inserts(op) || matches!(op, ShapeOp::Reshape { .. });
+    if reshapes(first) && reshapes(op) {
         // Two insertions of dimensions are as simple as one reshape.
-        (ShapeOp::ExpandDims { .. }, ShapeOp::ExpandDims { .. }) => None,
-        (first, second) if reshapes(first) && reshapes(second) => Some(if func.ty(source) == to {
+        if inserts(first) && inserts(op) {
+            return None;
+        }
+        return Some(if func.ty(source) == to {
             Simpler::Value(source)
         } else {
             Simpler::Op(ShapeOp::Reshape { shape: to.shape.clone() }.into(), source)
-        }),
-        (ShapeOp::Broadcast { .. }, ShapeOp::Broadcast { shape }) => {
-            Some(Simpler::Op(ShapeOp::Broadcast { shape: shape.clone() }.into(), source))
-        }
-        (ShapeOp::Permute { perm: first }, ShapeOp::Permute { perm: second }) => {
-            let perm: Vec<u8> = second.iter().map(|&p| first[usize::from(p)]).collect();
-            let op = ShapeOp::Permute { perm };
-            Some(if is_nothing(&op, func.ty(source), to) {
-                Simpler::Value(source)
-            } else {
-                Simpler::Op(op.into(), source)
-            })
-        }
-        (
-            ShapeOp::ExpandDims { .. }
-            | ShapeOp::Broadcast { .. }
-            | ShapeOp::Reshape { .. }
-            | ShapeOp::Permute { .. }
-            | ShapeOp::Hint { .. }
-            | ShapeOp::Slice { .. }
-            | ShapeOp::ConvertLayout,
-            _,
-        ) => None,
+        });
     }
+    if let (ShapeOp::Broadcast { .. }, ShapeOp::Broadcast { shape }) = (first, op) {
+        return Some(Simpler::Op(ShapeOp::Broadcast { shape: shape.clone() }.into(), source));
+    }
+    let (ShapeOp::Permute { perm: first }, ShapeOp::Permute { perm: second }) = (first, op) else { return None };
+    let perm: Vec<u8> = second.iter().map(|&p| first[usize::from(p)]).collect();
+    let op = ShapeOp::Permute { perm };
+    Some(if is_nothing(&op, func.ty(source), to) { Simpler::Value(source) } else { Simpler::Op(op.into(), source) })
 }
 
 /// The axis of the dimension of size 1 that makes `to` out of `from`.

@@ -17,7 +17,7 @@
 
 use crate::edit::{Action, Result, Rewriter};
 use crate::ir::known::splat_source;
-use crate::ir::{ControlOp, Func, Level, MemoryOp, Op, OpId, ValueId};
+use crate::ir::{ControlOp, Does, Elements, Func, Level, Op, OpId, ValueId};
 
 /// Runs the pass; returns whether anything changed.
 ///
@@ -32,20 +32,21 @@ pub fn run(func: &mut Func) -> Result<bool> {
 
 fn uniform(rewriter: &mut Rewriter<'_>, id: OpId) -> Result<Action> {
     let operation = rewriter.func.op(id).clone();
+    if let Op::Control(ControlOp::Assert { .. }) = operation.op {
+        let scalar = operation.operands.first().and_then(|&condition| splat_source(rewriter.func, condition));
+        if let Some(scalar) = scalar {
+            rewriter.func.ops[id.index()].operands[0] = scalar;
+            rewriter.set_changed();
+        }
+        return Ok(Action::Keep);
+    }
+    let reads = |does: &Does| matches!(does, Does::Reads(_));
+    let takes_part = operation.op.elements() == Elements::Each && operation.op.does().iter().all(reads);
+    let (&[result], true) = (operation.results.as_slice(), takes_part) else { return Ok(Action::Keep) };
     let sources = operation.operands.iter().map(|&v| splat_source(rewriter.func, v));
     let Some(scalars) = sources.collect::<Option<Vec<ValueId>>>().filter(|scalars| !scalars.is_empty()) else {
         return Ok(Action::Keep);
     };
-    let takes_part = match &operation.op {
-        Op::Elementwise(_) | Op::Memory(MemoryOp::AddPtr | MemoryOp::Load { .. }) => true,
-        Op::Control(ControlOp::Assert { .. }) => {
-            rewriter.func.ops[id.index()].operands = scalars;
-            rewriter.set_changed();
-            return Ok(Action::Keep);
-        }
-        Op::Create(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
-    };
-    let (&[result], true) = (operation.results.as_slice(), takes_part) else { return Ok(Action::Keep) };
     let shape = rewriter.func.ty(result).shape.clone();
     let scalar = rewriter.before(operation.span).flags(operation.flags).value(operation.op, &scalars)?;
     let tile = rewriter.before(operation.span).splat(scalar, shape)?;

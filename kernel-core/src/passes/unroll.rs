@@ -74,7 +74,7 @@ pub fn run(func: &mut Func) -> Result<bool, Vec<Diagnostic>> {
         // Copies of one loop have its span.
         let first = |id: &OpId| {
             let span = func.op(*id).span;
-            span == Span::UNKNOWN || told.insert((span.line, span.column))
+            span == Span::UNKNOWN || told.insert((span.file, span.line, span.column))
         };
         errors.extend(stuck.filter(first).map(|id| unknown(func, id)));
     }
@@ -139,8 +139,7 @@ impl Whole {
 }
 
 fn diagnostic(func: &Func, id: OpId, message: String, help: String) -> Diagnostic {
-    let (kernel, file, span) = (func.name.clone(), func.file.clone(), func.op(id).span);
-    Diagnostic { kernel, file, span, message, help: Some(help) }
+    Diagnostic::at(&func.files, func.op(id).span, message).help(help)
 }
 
 fn too_many(func: &Func, id: OpId, trips: u128) -> Diagnostic {

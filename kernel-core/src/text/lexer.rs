@@ -98,7 +98,7 @@ impl<'t> Lexer<'t> {
         let line = before.bytes().filter(|&b| b == b'\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
         let len = self.word_end(position, b'.') - position;
-        Span { line: line as u32, column: column as u32, len: len.max(1) as u32 }
+        Span::new(line as u32, column as u32, len.max(1) as u32)
     }
 
     /// An error at a position.
@@ -238,7 +238,8 @@ impl<'t> Lexer<'t> {
             from + rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len())
         };
         let mut end = digits(at);
-        if bytes.get(end) == Some(&b'.') {
+        // Two dots are between the ends of a range.
+        if bytes.get(end) == Some(&b'.') && bytes.get(end + 1) != Some(&b'.') {
             end = digits(end + 1);
         }
         if bytes.get(end) == Some(&b'e') {

@@ -7,9 +7,10 @@ use super::lexer::{Lexer, Token};
 use super::{ParseError, dims, layouts, types};
 use crate::ir::{
     BinaryOp, Bound, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, DescOp, DotOp, DtypeParam,
-    ElementwiseOp, Facts, FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId, Operation, ParamKind,
-    RegionId, Safety, ShapeOp, Span, Ty, UnaryOp, ValueId,
+    ElementwiseOp, Facts, FileId, FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId, Operation,
+    ParamKind, RegionId, Safety, ShapeOp, SharedRange, Span, Ty, UnaryOp, ValueId,
 };
+use crate::layout::SyncScope;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
@@ -53,7 +54,7 @@ impl<'t> Parser<'t> {
         self.word("kernel")?;
         self.func.name = self.lexer.name("the kernel's name")?;
         let Token::Str(raw) = self.lexer.peek() else { return Err(self.lexer.expected("the source file in quotes")) };
-        self.func.file = self.lexer.unescape(raw)?;
+        self.func.files.set_own(&self.lexer.unescape(raw)?);
         self.lexer.next();
         self.func.safety = match self.lexer.peek() {
             Token::Ident("safe") => Safety::Safe,
@@ -85,6 +86,7 @@ impl<'t> Parser<'t> {
     fn header(&mut self) -> Result<()> {
         loop {
             match self.lexer.peek() {
+                Token::Ident("file") => self.file()?,
                 Token::Ident("dtype") => self.dtype_param()?,
                 Token::Ident("const") => self.const_param()?,
                 Token::Ident("param") => self.param()?,
@@ -92,6 +94,38 @@ impl<'t> Parser<'t> {
                 _ => return Ok(()),
             }
         }
+    }
+
+    fn file(&mut self) -> Result<()> {
+        self.lexer.next();
+        let at = self.lexer.position();
+        let expected = self.func.files.others().len() + 1;
+        let number = self.file_number()?;
+        if number != expected as u64 {
+            return Err(self.lexer.error_at(at, format!("files are numbered in order; the next is f{expected}")));
+        }
+        self.lexer.expect(b'=')?;
+        let at = self.lexer.position();
+        let Token::Str(raw) = self.lexer.peek() else { return Err(self.lexer.expected("a source file in quotes")) };
+        let name = self.lexer.unescape(raw)?;
+        self.lexer.next();
+        match self.func.files.add(&name) {
+            Some(id) if id.index() == expected => Ok(()),
+            Some(id) => Err(self.lexer.error_at(at, format!("that is f{}", id.index()))),
+            None => Err(self.lexer.error_at(at, "a kernel has up to 65535 other files".to_string())),
+        }
+    }
+
+    /// `f1`
+    fn file_number(&mut self) -> Result<u64> {
+        let number = match self.lexer.peek() {
+            Token::Ident(word) => word.strip_prefix('f').filter(|digits| !digits.starts_with('0')),
+            _ => None,
+        };
+        let number = number.and_then(|digits| digits.parse().ok());
+        let number = number.ok_or_else(|| self.lexer.expected("a file (`f1`)"))?;
+        self.lexer.next();
+        Ok(number)
     }
 
     fn dtype_param(&mut self) -> Result<()> {
@@ -252,13 +286,24 @@ impl<'t> Parser<'t> {
         if !self.lexer.eat(b'@') {
             return Ok(if self.located { self.lexer.span_at(at) } else { Span::UNKNOWN });
         }
+        let file = match self.lexer.peek() {
+            Token::Ident(_) => {
+                let at = self.lexer.position();
+                let number = self.file_number()?;
+                let id = u16::try_from(number).map(FileId::new).ok().filter(|&id| self.func.files.get(id).is_some());
+                let id = id.ok_or_else(|| self.lexer.error_at(at, format!("there is no file f{number}")))?;
+                self.lexer.expect(b':')?;
+                id
+            }
+            _ => FileId::OWN,
+        };
         let max = u64::from(u32::MAX);
         let line = self.lexer.unsigned(max)? as u32;
         self.lexer.expect(b':')?;
         let column = self.lexer.unsigned(max)? as u32;
         self.lexer.expect(b'+')?;
-        let len = self.lexer.unsigned(max)? as u32;
-        Ok(Span { line, column, len })
+        let len = self.lexer.unsigned(u16::MAX.into())? as u16;
+        Ok(Span { line, column, len, file })
     }
 
     fn value_name(&mut self) -> Result<&'t str> {
@@ -328,10 +373,11 @@ impl<'t> Parser<'t> {
         let contract = self.lexer.eat_word("contract");
         let operands = self.operands()?;
         let op = self.op(at, mnemonic, results.first().map(|r| &r.ty))?;
+        let shared = self.shared()?;
         let span = self.span(at)?;
         let id = OpId::new(self.func.ops.len() as u32);
         let flags = FloatFlags { contract };
-        let operation = Operation { op, operands, results: Vec::new(), regions: Vec::new(), flags, span };
+        let operation = Operation { op, operands, results: Vec::new(), regions: Vec::new(), flags, shared, span };
         self.func.ops.push(operation);
         for (index, result) in (0u32..).zip(results) {
             let value = self.func.new_value(result.ty, Def::Result(id, index));
@@ -341,6 +387,36 @@ impl<'t> Parser<'t> {
         }
         self.regions(id)?;
         Ok(id)
+    }
+
+    /// ` in shared [0..512], barrier [0..64]`, if it is there.
+    fn shared(&mut self) -> Result<Vec<SharedRange>> {
+        let mut ranges = Vec::new();
+        if !self.lexer.eat_word("in") {
+            return Ok(ranges);
+        }
+        if !self.lexer.eat_word("shared") {
+            return Err(self.lexer.expected("`shared`"));
+        }
+        loop {
+            let meets = self.lexer.eat_word("barrier");
+            let scope = if self.lexer.eat_word("warp") { SyncScope::Warp } else { SyncScope::Block };
+            self.lexer.expect(b'[')?;
+            let start = self.byte()?;
+            self.lexer.expect(b'.')?;
+            self.lexer.expect(b'.')?;
+            let end = self.byte()?;
+            self.lexer.expect(b']')?;
+            let passes = if self.lexer.eat_word("x") { self.byte()? } else { 1 };
+            ranges.push(SharedRange { start, end, scope, passes, meets });
+            if !self.lexer.eat(b',') {
+                return Ok(ranges);
+            }
+        }
+    }
+
+    fn byte(&mut self) -> Result<u32> {
+        self.lexer.unsigned(u64::from(u32::MAX)).map(|byte| byte as u32)
     }
 
     fn operands(&mut self) -> Result<Vec<ValueId>> {

@@ -4,9 +4,10 @@ use super::attr::AttrPrinter;
 use super::lexer::{write_name, write_string};
 use super::{dims, layouts, types};
 use crate::ir::{
-    ConstTy, ControlOp, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, RegionId,
+    ConstTy, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, RegionId, Regions,
     Safety, Span, ValueId,
 };
+use crate::layout::SyncScope;
 
 /// The text form of a kernel. Values are numbered in the order of their definitions, so two kernels that differ
 /// only in the order of their arenas print alike; what no region lists is not printed.
@@ -41,17 +42,10 @@ pub(super) fn const_ty_name(ty: ConstTy) -> &'static str {
 
 /// The word between two regions of an operation.
 pub(super) fn separator(op: &Op) -> &'static str {
-    match op {
-        Op::Control(ControlOp::If) => "else",
-        Op::Control(ControlOp::While) => "do",
-        Op::Control(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Shape(_)
-        | Op::Memory(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Gpu(_) => "with",
+    match op.regions() {
+        Regions::Branch(_) => "else",
+        Regions::Loop(_) => "do",
+        Regions::Straight | Regions::Combine(_) | Regions::Concurrent => "with",
     }
 }
 
@@ -95,13 +89,20 @@ impl<'f> Printer<'f> {
         self.out.push_str("kernel ");
         write_name(&mut self.out, &func.name, &[]);
         self.out.push(' ');
-        write_string(&mut self.out, if self.spans { &func.file } else { "" });
+        write_string(&mut self.out, if self.spans { func.files.own() } else { "" });
         self.out.push_str(match func.safety {
             Safety::Safe => " safe ",
             Safety::Unsafe => " unsafe ",
         });
         self.out.push_str(level_name(func.level));
         self.out.push_str(" {\n");
+        if self.spans {
+            for (index, name) in func.files.others().iter().enumerate() {
+                self.out.push_str(&format!("  file f{} = ", index + 1));
+                write_string(&mut self.out, name);
+                self.out.push('\n');
+            }
+        }
         for param in &func.dtype_params {
             self.out.push_str("  dtype ");
             types::print_name(&mut self.out, &param.name);
@@ -191,7 +192,7 @@ impl<'f> Printer<'f> {
 
     fn span(&mut self, span: Span) {
         if self.spans && span != Span::UNKNOWN {
-            self.out.push_str(&format!(" @{}:{}+{}", span.line, span.column, span.len));
+            self.out.push_str(&format!(" @{span}+{}", span.len));
         }
     }
 
@@ -248,6 +249,7 @@ impl<'f> Printer<'f> {
             self.value(operand);
         }
         self.attributes(operation);
+        self.shared(operation);
         self.span(operation.span);
         for (i, &region) in operation.regions.iter().enumerate() {
             if i > 0 {
@@ -273,6 +275,19 @@ impl<'f> Printer<'f> {
         self.indent -= 1;
         self.pad();
         self.out.push('}');
+    }
+
+    /// ` in shared [0..512], barrier [0..64]`
+    fn shared(&mut self, operation: &Operation) {
+        for (i, range) in operation.shared.iter().enumerate() {
+            self.out.push_str(if i == 0 { " in shared " } else { ", " });
+            let barrier = if range.meets { "barrier " } else { "" };
+            let warp = if range.scope == SyncScope::Warp { "warp " } else { "" };
+            self.out.push_str(&format!("{barrier}{warp}[{}..{}]", range.start, range.end));
+            if range.passes != 1 {
+                self.out.push_str(&format!(" x {}", range.passes));
+            }
+        }
     }
 
     fn attributes(&mut self, operation: &Operation) {

@@ -99,7 +99,7 @@ fn values_are_numbered_in_the_order_of_their_definitions() {
     let body = func.body;
     let mut b = Builder::new(&mut func, body);
     b.one(Op::i32(7), &[], Span::UNKNOWN).unwrap();
-    let two = b.one(Op::i32(2), &[], Span { line: 1, column: 2, len: 3 }).unwrap();
+    let two = b.one(Op::i32(2), &[], Span::new(1, 2, 3)).unwrap();
     b.one(Op::binary(BinaryOp::Add), &[two, two], Span::UNKNOWN).unwrap();
     // The first constant dies; the numbers close up.
     func.regions[body.index()].ops.remove(0);
@@ -112,6 +112,24 @@ fn values_are_numbered_in_the_order_of_their_definitions() {
     assert_eq!(print(&func), want);
     assert!(print_without_spans(&func).starts_with("kernel demo \"\" safe"));
     assert!(!print_without_spans(&func).contains('@'));
+}
+
+#[test]
+fn places_in_other_files_name_them() {
+    let text = r#"kernel demo "demo.rs" safe generic {
+  file f1 = "dep/src/lib.rs"
+  file f2 = "a \"b\".rs"
+  param %0 n: i32 @1:2+3
+  %1: i32 = neg %0 @f1:4:5+6
+  %2: i32 = neg %1 @f2:7:8+9
+}
+"#;
+    let func = parse(text).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(print(&func), text);
+    assert_eq!(parse(&print(&func)), Ok(func.clone()));
+    let places: Vec<String> = func.ops.iter().map(|operation| func.files.place(operation.span)).collect();
+    assert_eq!(places, ["dep/src/lib.rs:4:5", "a \"b\".rs:7:8"]);
+    assert!(!print_without_spans(&func).contains("file"));
 }
 
 #[test]

@@ -52,19 +52,13 @@ impl Flight<'_> {
             for &inner in &operation.regions {
                 self.region(inner);
             }
-            match &operation.op {
-                Op::Gpu(GpuOp::Wgmma { .. }) => operation.results.iter().for_each(|&r| self.mark(r)),
-                Op::Gpu(GpuOp::WgmmaWait { pending }) if *pending > 0 => {
-                    self.follow(&operation.operands, &operation.results);
-                }
-                Op::Control(op) => self.control(id, op),
-                Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => {}
+            // Nothing but products puts tiles in flight, and nothing but waits and control flow hands them on (see `uses`).
+            if let Op::Gpu(GpuOp::Wgmma { .. }) = &operation.op {
+                operation.results.iter().for_each(|&r| self.mark(r));
+            } else if let Op::Gpu(GpuOp::WgmmaWait { pending: 1.. }) = &operation.op {
+                self.follow(&operation.operands, &operation.results);
+            } else if let Op::Control(op) = &operation.op {
+                self.control(id, op);
             }
         }
     }
@@ -110,21 +104,7 @@ fn uses<'f>(func: &'f Func, region: RegionId, flying: &[bool], errors: &mut Erro
             if !flying[operand.index()] {
                 continue;
             }
-            let allowed = match &operation.op {
-                Op::Gpu(GpuOp::Wgmma { .. }) => index == 2,
-                Op::Gpu(GpuOp::WgmmaWait { .. }) => true,
-                Op::Control(ControlOp::For { .. }) => index >= 3,
-                Op::Control(ControlOp::While | ControlOp::Yield) => true,
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => false,
-            };
-            if !allowed {
+            if !operation.op.takes_in_flight(index) {
                 let message = format!("`{name}` uses the result of an asynchronous product before `wgmma_wait`");
                 errors.push(operation.span, message);
                 break;

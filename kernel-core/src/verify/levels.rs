@@ -3,8 +3,8 @@
 use super::{Errors, MAX_ELEMENTS};
 use crate::ir::infer::yield_types;
 use crate::ir::{
-    Atom, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation, Param,
-    ParamId, ParamKind, RegionId, Span, Ty, ValueId, result_types,
+    Atom, AttrMap, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation,
+    Param, ParamId, ParamKind, RegionId, Span, Ty, ValueId, result_types,
 };
 use crate::num;
 
@@ -28,6 +28,23 @@ fn is_closed(func: &Func, dim: &Dim) -> bool {
             is_closed(func, a) && is_closed(func, b)
         }
     })
+}
+
+/// Leaves attributes as they are, and fails on dimensions that are not closed.
+struct Closed<'f>(&'f Func);
+
+impl AttrMap for Closed<'_> {
+    fn dt(&mut self, dt: Dt) -> Option<Dt> {
+        Some(dt)
+    }
+
+    fn dim(&mut self, dim: &Dim) -> Option<Dim> {
+        is_closed(self.0, dim).then(|| dim.clone())
+    }
+
+    fn shape(&mut self, shape: &[Dim]) -> Option<Vec<Dim>> {
+        shape.iter().map(|dim| self.dim(dim)).collect()
+    }
 }
 
 impl Checker<'_, '_> {
@@ -128,11 +145,11 @@ impl Checker<'_, '_> {
                 }
             }
         }
-        self.region_count(operation);
+        self.groups(operation);
         if let Op::Create(CreateOp::Const { value, dtype }) = &operation.op {
             self.literal(*value, *dtype, span);
         }
-        if !self.attribute_dims(&operation.op).into_iter().all(|d| is_closed(func, d)) {
+        if self.generic() && operation.op.map_attrs(&mut Closed(func)).is_none() {
             self.errors.push(span, format!("`{name}`: a dimension names a constexpr that does not exist"));
         }
         for &result in &operation.results {
@@ -147,7 +164,7 @@ impl Checker<'_, '_> {
                 self.errors.push(span, format!("`{name}` uses a `const` parameter, which binding folds"));
             }
         }
-        if func.level == Level::Placed && matches!(operation.op, Op::Elementwise(_)) {
+        if func.level == Level::Placed && operation.op.is_elementwise() {
             let layout = |v: &ValueId| func.value(*v).layout.map(|l| &func.layouts[l.index()]);
             let first = operation.results.first().and_then(layout);
             if !operation.operands.iter().all(|v| layout(v) == first) {
@@ -156,50 +173,18 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// T2; the regions of control flow are counted by the type rules.
-    fn region_count(&mut self, operation: &Operation) {
-        let name = operation.op.name();
-        match &operation.op {
-            Op::Control(_) => {}
-            Op::Gpu(GpuOp::WarpGroups { warps, registers }) => {
-                let count = operation.regions.len();
-                if warps.len() != count || registers.len() != count {
-                    self.errors.push(operation.span, format!("`{name}`: one entry of warps and registers per region"));
-                }
-                for &region in &operation.regions {
-                    let silent = yield_types(self.func, region).is_ok_and(|tys| tys.is_empty());
-                    if !silent || !self.func.region(region).args.is_empty() {
-                        self.errors.push(operation.span, format!("`{name}`: regions take and yield nothing"));
-                    }
-                }
-            }
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => {
-                if !operation.regions.is_empty() {
-                    self.errors.push(operation.span, format!("`{name}` has no regions"));
-                }
-            }
+    /// T2 of groups of warps; the regions of all others are counted and typed by the type rules.
+    fn groups(&mut self, operation: &Operation) {
+        let Op::Gpu(GpuOp::WarpGroups { warps, registers }) = &operation.op else { return };
+        let (name, count) = (operation.op.name(), operation.regions.len());
+        if warps.len() != count || registers.len() != count {
+            self.errors.push(operation.span, format!("`{name}`: one entry of warps and registers per region"));
         }
-    }
-
-    fn attribute_dims<'o>(&self, op: &'o Op) -> Vec<&'o Dim> {
-        match op {
-            Op::Create(CreateOp::ConstExpr { value, .. }) => vec![value],
-            Op::Create(CreateOp::Arange { lo, hi }) => vec![lo, hi],
-            // Other dimensions of attributes are those of the result, or no attribute has dimensions.
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => Vec::new(),
+        for &region in &operation.regions {
+            let silent = yield_types(self.func, region).is_ok_and(|tys| tys.is_empty());
+            if !silent || !self.func.region(region).args.is_empty() {
+                self.errors.push(operation.span, format!("`{name}`: regions take and yield nothing"));
+            }
         }
     }
 

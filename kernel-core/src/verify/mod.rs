@@ -1,7 +1,8 @@
 //! The rules that every kernel keeps, at each level. Run by tests and after every pass in debug builds.
 //!
 //! **Structure**
-//! - S1: identifiers of values, operations, regions, parameters, layouts, dtype parameters and constexprs are in range.
+//! - S1: identifiers of values, operations, regions, parameters, layouts, dtype parameters, constexprs and
+//!   source files are in range.
 //! - S2: each operation stands in one region, once; each region belongs to one operation, the body to none.
 //! - S3: a value's definition names it back: result *i* of an operation, argument *i* of a region, a parameter.
 //! - S4: an operand is a parameter, an argument of an enclosing region, or a result of an earlier operation of the
@@ -74,12 +75,6 @@ struct Errors<'f> {
 
 impl Errors<'_> {
     fn push(&mut self, span: Span, message: impl Into<String>) {
-        self.list.push(Diagnostic {
-            kernel: self.func.name.clone(),
-            file: self.func.file.clone(),
-            span,
-            message: message.into(),
-            help: None,
-        });
+        self.list.push(Diagnostic::at(&self.func.files, span, message.into()));
     }
 }

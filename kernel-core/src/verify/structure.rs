@@ -39,6 +39,7 @@ impl Checker<'_, '_> {
             if dt.is_some_and(|dt| !self.dt_exists(dt)) {
                 self.errors.push(param.span, format!("parameter `{}` has an unknown dtype parameter", param.name));
             }
+            self.source_file(param.span);
             self.define(param.value, Def::Param(id), param.span);
         }
     }
@@ -47,6 +48,12 @@ impl Checker<'_, '_> {
         match dt {
             Dt::Known(_) => true,
             Dt::Param(id) => id.index() < self.func.dtype_params.len(),
+        }
+    }
+
+    fn source_file(&mut self, span: Span) {
+        if self.func.files.get(span.file).is_none() {
+            self.errors.push(span, "a place names a source file that does not exist");
         }
     }
 
@@ -121,6 +128,7 @@ impl Checker<'_, '_> {
             self.errors.push(operation.span, format!("`{name}` stands in two places"));
             return;
         }
+        self.source_file(operation.span);
         for operand in &operation.operands {
             match self.visible.get(operand.index()) {
                 Some(true) => {}

@@ -2,7 +2,7 @@ use super::verify;
 use crate::ir::{Builder, ControlOp, DType, Def, Func, Op, Safety, Span, Ty, UnaryOp, ValueId};
 
 fn messages(func: &Func) -> Vec<String> {
-    verify(func).err().unwrap_or_default().into_iter().map(|d| d.message).collect()
+    verify(func).err().unwrap_or_default().into_iter().map(|d| d.message.into()).collect()
 }
 
 /// A kernel with two constants and their negations.
@@ -16,6 +16,16 @@ fn sample() -> Func {
     }
     b.op(ControlOp::Return, &[], &[], Span::UNKNOWN).unwrap();
     func
+}
+
+#[test]
+fn source_files_exist() {
+    let mut func = sample();
+    let dep = func.files.add("dep.rs").unwrap();
+    func.ops[1].span = Span::new(1, 2, 3).in_file(dep);
+    assert_eq!(messages(&func), [""; 0]);
+    func.files = crate::ir::Files::new("k.rs");
+    assert_eq!(messages(&func), ["a place names a source file that does not exist"]);
 }
 
 #[test]

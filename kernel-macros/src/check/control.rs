@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Op, ParamKind, Unroll};
+use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, Dim, Dt, ElementwiseOp, MemoryOp, Op, ParamKind, Unroll};
 use syn::{Expr, ExprForLoop, ExprIf, ExprRange, ExprWhile, RangeLimits};
 
 use super::block::Flow;
@@ -235,14 +235,16 @@ impl Checker<'_> {
                     }
                 }
                 Kind::Op(VOp::Cast | VOp::Bitcast, args) => stack.extend(args),
-                Kind::Op(VOp::Ready(op), args) => match op {
-                    Op::Memory(_) | Op::Desc(_) => return true,
-                    Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. }) => return true,
+                Kind::Op(VOp::Ready(op), args) => {
+                    let grid = matches!(op, Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. }));
+                    if grid || op.buffer_access().is_some() || *op == Op::Memory(MemoryOp::AddPtr) {
+                        return true;
+                    }
                     // Which of its operands a selection gives, a constexpr may decide.
-                    Op::Elementwise(ElementwiseOp::Select) => {}
-                    Op::Elementwise(_) => stack.extend(args),
-                    Op::Create(_) | Op::Shape(_) | Op::Dot(_) | Op::Control(_) | Op::Gpu(_) => {}
-                },
+                    if op.is_elementwise() && *op != Op::Elementwise(ElementwiseOp::Select) {
+                        stack.extend(args);
+                    }
+                }
                 Kind::Op(VOp::Limit(_) | VOp::Zero, _) => {}
                 // Variables may hold what is known.
                 Kind::Slot => {}

@@ -7,10 +7,23 @@ use super::args::Args;
 use super::ty::constexprs;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
+use crate::ops::ShapeCall;
 use crate::place::{Place, bare};
+use crate::types::{VElem, VTy};
 
 impl Checker<'_> {
-    pub(super) fn expand_dims(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    pub(super) fn shape_call(&mut self, args: &Args<'_>, op: ShapeCall) -> Checked<Operand> {
+        match op {
+            ShapeCall::ExpandDims => self.expand_dims(args),
+            ShapeCall::BroadcastTo => self.broadcast_to(args),
+            ShapeCall::Reshape => self.reshape(args),
+            ShapeCall::Trans => self.trans(args),
+            ShapeCall::Permute => self.permute(args),
+            ShapeCall::Join => self.join(args),
+        }
+    }
+
+    fn expand_dims(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [x] = self.arg_values(args)?;
         let Some(expr) = args.expr(1) else { return Err(Reported::earlier()) };
         let rank = self.ty(x).shape.len();
@@ -68,7 +81,7 @@ impl Checker<'_> {
         Ok(Operand { place, ..x })
     }
 
-    pub(super) fn broadcast_to(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    fn broadcast_to(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
         let shape = self.shape_of(args, 1);
         let (x, shape) = (x?, shape?);
@@ -94,7 +107,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn reshape(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    fn reshape(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
         let shape = self.shape_of(args, 1);
         let (x, shape) = (x?, shape?);
@@ -139,7 +152,7 @@ impl Checker<'_> {
         self.equation_help(before, after)
     }
 
-    pub(super) fn trans(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    fn trans(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [x] = self.arg_values(args)?;
         let rank = self.ty(x).shape.len();
         if rank < 2 {
@@ -151,7 +164,7 @@ impl Checker<'_> {
         self.permuted(x, perm, args.place)
     }
 
-    pub(super) fn permute(&mut self, args: &Args<'_>) -> Checked<Operand> {
+    fn permute(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let x = self.arg(args, 0);
         let Some(expr) = args.expr(1) else { return Err(Reported::earlier()) };
         let Expr::Array(array) = bare(expr) else {
@@ -176,5 +189,22 @@ impl Checker<'_> {
         let shape = perm.iter().map(|&p| own.shape[usize::from(p)].clone()).collect();
         let ty = own.with_shape(shape);
         Ok(Operand { node: self.op(ShapeOp::Permute { perm }, vec![x.node], ty, place), place })
+    }
+
+    /// Two tiles side by side along a new last axis. Scalars are tiles of one element meanwhile.
+    fn join(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let (place, what) = (args.place, "`join`");
+        let [a, b] = self.arg_values(args)?;
+        let dt = self.unify(a, b, what, place)?;
+        let common = self.common_shape(&[a, b], what, place)?;
+        let half = if common.is_empty() { vec![Dim::Const(1)] } else { common.clone() };
+        let nodes = [a, b].map(|x| self.expand(x.node, &half, place)).to_vec();
+        let pair = |mut shape: Vec<Dim>| {
+            shape.push(Dim::Const(2));
+            shape
+        };
+        let ty = VTy { elem: VElem::Data(dt), shape: pair(half) };
+        let joined = Operand { node: self.op(ShapeOp::Join, nodes, ty, place), place };
+        if common.is_empty() { self.reshaped(joined, pair(common), place) } else { Ok(joined) }
     }
 }

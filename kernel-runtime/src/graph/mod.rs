@@ -33,10 +33,8 @@
 //! into the stream while it is recorded, so other threads may use the stream, and the first launch
 //! of a kernel may be a recorded one. On the CPU, a replay runs the launches in the interpreter.
 
-#[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod cuda;
 pub(crate) mod recording;
-#[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
 mod records;
 mod uses;
 
@@ -45,7 +43,6 @@ use crate::gate;
 use crate::record::LaunchId;
 use crate::stream::Stream;
 use cuda::CudaGraph;
-#[cfg(jit)]
 pub(crate) use cuda::KernelNode;
 pub(crate) use recording::HostLaunch;
 use recording::Recording;

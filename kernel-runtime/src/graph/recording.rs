@@ -125,7 +125,6 @@ impl Recording {
     }
 
     /// Records a launch on the GPU.
-    #[cfg(jit)]
     pub(crate) fn add_kernel(
         &mut self,
         can_fail: bool,

@@ -8,7 +8,6 @@
 //! another library can be in two buffers only through an `unsafe` call of that library, whose
 //! contract then forbids writing it through one while the other is in use.
 
-#[cfg(jit)]
 use super::key::Digest;
 use super::scalar::ScalarValue;
 use super::spec::{ParamSpec, buffer_unit, scalar_unit};
@@ -75,7 +74,6 @@ impl<'a> BufferArg<'a> {
     }
 
     /// Where the first element is.
-    #[cfg(jit)]
     #[inline]
     pub(crate) fn address(&self) -> Address {
         self.storage.address(self.start)
@@ -179,7 +177,6 @@ pub(super) struct Arg<'a> {
     /// Where a buffer starts in it, in bytes.
     start: usize,
     /// What the key of a variant says of it.
-    #[cfg_attr(not(jit), allow(dead_code, reason = "the interpreter's variants know less"))]
     unit: u16,
     kind: ArgKind,
     element: ElementType,
@@ -245,21 +242,18 @@ impl<'a> Arg<'a> {
         self.element
     }
 
-    #[cfg(jit)]
     #[inline]
     pub(super) fn unit(&self) -> u16 {
         self.unit
     }
 
     /// The value of a constant, which is part of the key.
-    #[cfg(jit)]
     #[inline]
     pub(super) fn key_value(&self) -> Option<u64> {
         (self.kind == ArgKind::Const).then_some(self.bits())
     }
 
     /// Mixes what the key says of it into the key's digest.
-    #[cfg(jit)]
     #[inline(always)]
     pub(super) fn mix_into(&self, digest: Digest) -> Digest {
         let digest = digest.with(self.unit.into());
@@ -279,14 +273,12 @@ impl<'a> Arg<'a> {
     }
 
     /// Where code finds [`Arg::bits`] and [`Arg::fact`].
-    #[cfg(jit)]
     #[inline]
     pub(super) fn words(&self) -> &[u64; 2] {
         &self.words
     }
 
     /// The value of a scalar or constant.
-    #[cfg(jit)]
     #[inline]
     pub(super) fn as_value(&self) -> Option<ScalarValue> {
         match self.kind {
@@ -296,7 +288,6 @@ impl<'a> Arg<'a> {
     }
 
     /// Learns again what the key says of it.
-    #[cfg(jit)]
     #[cold]
     pub(super) fn refresh(&mut self) {
         self.unit = ParamSpec::of(self).unit();
@@ -353,7 +344,6 @@ impl<'a> Arg<'a> {
 
     /// Whether neither [`Arg::prepare`] nor the check of the device has anything to do: all uses of the buffer so far
     /// were on the stream with this key, and no graph uses it.
-    #[cfg(jit)]
     #[inline]
     pub(super) fn is_at_once(&self, stream_key: u64) -> bool {
         self.storage.is_none_or(|storage| storage.is_at_once(stream_key))

@@ -1,12 +1,11 @@
 //! From the generic tile IR and a launch's types to the bound IR, which both backends start from.
 
 use super::kernel::{Kernel, user_params};
-use super::scalar::core_dtype;
 use super::spec::{ParamSpec, Spec};
-use super::timing::Timings;
-use crate::diagnostic::Diagnostic;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
+use kernel_core::backend::Timings;
+use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Dt, Func, ParamKind, Safety};
 use kernel_core::passes::{self, Bindings, PassOptions};
 
@@ -15,7 +14,7 @@ pub(super) fn bind(kernel: &Kernel, spec: &Spec<'_>, timings: &mut Timings) -> R
     let generic = timings.stage("parse", || kernel.generic())?;
     check_signature(kernel, generic.func(), spec)?;
     let bindings = Bindings {
-        dtypes: spec.core_dtypes(),
+        dtypes: spec.dtypes.to_vec(),
         consts: spec.constants.to_vec(),
         const_scalars: spec
             .params
@@ -27,21 +26,17 @@ pub(super) fn bind(kernel: &Kernel, spec: &Spec<'_>, timings: &mut Timings) -> R
             .collect(),
         facts: spec.params.iter().map(|param| param.facts()).collect(),
     };
-    let refused = |errors: Vec<_>| compile_error(kernel, &errors, &values(generic.func(), spec));
+    let refused = |errors: Vec<_>| compile_error(kernel, errors, &values(generic.func(), spec));
     let mut bound = timings.stage("bind", || passes::bind(generic, &bindings)).map_err(refused)?;
     timings.stage("optimise", || passes::optimise(&mut bound, &PassOptions::default())).map_err(refused)?;
     Ok(bound)
 }
 
 /// One error of all that is wrong with a kernel, with lines of its source.
-pub(super) fn compile_error(kernel: &Kernel, errors: &[kernel_core::diag::Diagnostic], values: &str) -> Error {
-    let mut diagnostics = errors.iter().map(|error| {
-        let diagnostic = kernel.diagnostic(error.message.as_str(), error.span);
-        let diagnostic = if values.is_empty() { diagnostic } else { diagnostic.note(values) };
-        match &error.help {
-            Some(help) => diagnostic.help(help.as_str()),
-            None => diagnostic,
-        }
+pub(super) fn compile_error(kernel: &Kernel, errors: Vec<Diagnostic>, values: &str) -> Error {
+    let mut diagnostics = errors.into_iter().map(|error| {
+        let diagnostic = kernel.with_source(error);
+        if values.is_empty() { diagnostic } else { diagnostic.note(values) }
     });
     let first = diagnostics
         .next()
@@ -83,14 +78,11 @@ fn check_signature(kernel: &Kernel, func: &Func, spec: &Spec<'_>) -> Result<()> 
     count("constexprs", func.const_params.len(), spec.constants.len())?;
     count("parameters", user_params(func).count(), spec.params.len())?;
     for (param, dtype) in func.dtype_params.iter().zip(spec.dtypes) {
-        if !param.bound.admits(core_dtype(*dtype)) {
+        if !param.bound.admits(*dtype) {
             return Err(mismatch(format!("`{}` must be {}, `{dtype}` is not", param.name, param.bound.name())));
         }
     }
-    let element = |dt: Dt| match dt {
-        Dt::Known(dtype) => Some(dtype),
-        Dt::Param(id) => spec.dtypes.get(id.index()).map(|dtype| core_dtype(*dtype)),
-    };
+    let element = |dt: Dt| element_type(dt, spec.dtypes);
     for (param, given) in user_params(func).zip(spec.params) {
         let fits = match (&param.kind, given) {
             (ParamKind::Ptr { dt, mutable }, ParamSpec::Buffer { mutable: given_mutable, .. }) => {
@@ -108,7 +100,7 @@ fn check_signature(kernel: &Kernel, func: &Func, spec: &Spec<'_>) -> Result<()> 
                 ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Const(_) | ParamSpec::Tensor { .. },
             ) => None,
         };
-        if fits.and_then(element) != Some(core_dtype(given.element())) {
+        if fits.and_then(element) != Some(given.element()) {
             return Err(mismatch(format!(
                 "parameter `{}` takes something else than the {} of {} that is given",
                 param.name,
@@ -130,10 +122,10 @@ fn given_kind(param: &ParamSpec) -> &'static str {
     }
 }
 
-/// The element type with that name in the tile IR.
+/// What a dtype of the kernel is in this call.
 pub(super) fn element_type(dt: Dt, dtypes: &[ElementType]) -> Option<ElementType> {
     match dt {
-        Dt::Known(dtype) => ElementType::ALL.into_iter().find(|element| core_dtype(*element) == dtype),
+        Dt::Known(dtype) => Some(dtype),
         Dt::Param(id) => dtypes.get(id.index()).copied(),
     }
 }

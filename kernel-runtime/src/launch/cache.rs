@@ -98,9 +98,10 @@ impl<V> Cache<V> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::{Checking, Spec, Tuning};
+    use super::super::spec::{Spec, Tuning};
     use super::*;
     use crate::error::Error;
+    use kernel_core::backend::Checks;
     use kernel_core::ir::Safety;
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,7 +109,7 @@ mod tests {
     fn key(constant: i64) -> Key {
         let constants = &[constant];
         let spec = Spec { dtypes: &[], constants, params: &[], tuning: Tuning::default(), safety: Safety::Safe };
-        Key::new(&spec, 0, Checking::Everywhere)
+        Key::new(&spec, 0, Checks::EveryAccess)
     }
 
     #[test]

@@ -58,7 +58,7 @@ macro_rules! calls {
         #[must_use = "a call does nothing until it is launched"]
         pub struct $call<'a, C, G = NoGrid> {
             /// Behind a pointer, because a call is moved from method to method.
-            invocation: Box<Invocation<'a>>,
+            pub(super) invocation: Box<Invocation<'a>>,
             consts: C,
             grid: G,
         }
@@ -261,19 +261,6 @@ impl<'a, C> UnsafeCall<'a, C> {
     pub fn grid_with<I: IntoGrid>(self, grid: impl FnOnce(&C) -> I) -> UnsafeCall<'a, C, Grid> {
         let grid = grid(&self.consts);
         self.grid(grid)
-    }
-}
-
-#[cfg(all(test, jit))]
-impl<'a, C, G> Call<'a, C, G> {
-    /// What a launch is made of, for a test.
-    pub(super) fn into_invocation(self) -> Box<Invocation<'a>> {
-        self.invocation
-    }
-
-    /// Shows the arguments to a test.
-    pub(super) fn with_args<R>(&self, then: impl FnOnce(&[Arg<'a>]) -> R) -> R {
-        then(&self.invocation.args)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A compiled kernel to look at: every stage of its way, as text.
 
-use super::timing::Timings;
+use kernel_core::backend::Timings;
 use std::fmt;
 
 /// The stages of a kernel that was compiled for a GPU.

@@ -5,28 +5,28 @@
 
 use super::args::{Arg, enter};
 use super::bind::{bind, shown_values};
-use super::fault::{FaultAt, ParamNames};
+use super::fault::{FaultAt, Names};
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::Key;
 use super::loads::{self, Loads};
-use super::spec::{Checking, ParamSpecs, Spec, Tuning};
+use super::spec::{ParamSpecs, Spec, Tuning};
 use super::tile_size::LargestTile;
-use super::timing::Timings;
 use crate::error::{Access, Error, Result};
 use crate::graph::{HostLaunch, recording};
 use crate::record::LaunchId;
 use crate::settings;
 use crate::storage::Address;
 use crate::tensor::Padding;
-use kernel_core::interp::{self, Fault, FaultKind, Program};
+use kernel_core::backend::{Backend, Checks, Timings};
+use kernel_core::interp::{self, Fault, FaultKind, Interpreter, Program};
 use smallvec::SmallVec;
 use std::time::Duration;
 
 /// The interpreter's form of a variant.
 pub(super) struct CpuVariant {
     program: Program,
-    names: ParamNames,
+    names: Names,
     loads: Loads,
     largest: LargestTile,
 }
@@ -49,7 +49,7 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     let kernel = call.kernel;
     let variant = call.with_spec(Tuning::default(), |spec| -> Result<_> {
         let variant = variant(kernel, spec)?;
-        variant.largest.check(kernel, call.tuning()?.num_warps, || shown_values(kernel, spec))?;
+        variant.largest.check(kernel, &variant.names.files, call.tuning()?.num_warps, || shown_values(kernel, spec))?;
         Ok(variant)
     })?;
     let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
@@ -104,14 +104,17 @@ impl HostLaunch for CpuLaunch {
 fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVariant> {
     let params: ParamSpecs = spec.params.iter().map(|param| param.without_facts()).collect();
     let spec = Spec { params: &params, ..*spec };
-    kernel.cpu.get_or_make(&Key::new(&spec, CPU, Checking::Everywhere), || {
+    kernel.cpu.get_or_make(&Key::new(&spec, CPU, Checks::EveryAccess), || {
         let mut timings = Timings::default();
         let bound = bind(kernel, &spec, &mut timings)?;
-        let program = timings.stage("interpreter", || Program::new(&bound));
+        let artifact = Interpreter.compile(&bound, (), &()).map_err(|error| Error::Internal {
+            message: format!("kernel `{}` cannot be interpreted: {error}", kernel.name()).into(),
+        })?;
+        timings.append(artifact.timings);
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        let (names, loads) = (ParamNames::of(bound.func()), Loads::of(bound.func()));
-        Ok(CpuVariant { program, names, loads, largest: LargestTile::of(&bound) })
+        let (names, loads) = (Names::of(bound.func()), Loads::of(bound.func()));
+        Ok(CpuVariant { program: artifact.code, names, loads, largest: LargestTile::of(&bound) })
     })
 }
 
@@ -139,7 +142,7 @@ fn input(kernel: &Kernel, arg: &Arg<'_>) -> Result<interp::Arg> {
 impl CpuVariant {
     /// The interpreter's fault as an error of this launch.
     fn explain(&self, kernel: &'static Kernel, fault: Fault) -> Error {
-        let at = FaultAt { kernel, span: fault.span, program_id: fault.program_id };
+        let at = FaultAt { kernel, files: &self.names.files, span: fault.span, program_id: fault.program_id };
         match &fault.kind {
             FaultKind::OutOfBounds { param, offset, len, access } => {
                 let access = match access {
@@ -147,7 +150,7 @@ impl CpuVariant {
                     interp::Access::Store => Access::Store,
                     interp::Access::Atomic => Access::Atomic,
                 };
-                at.out_of_bounds(self.names.get(*param), access, *offset, *len)
+                at.out_of_bounds(self.names.param(*param), access, *offset, *len)
             }
             FaultKind::Assert { message } => at.assertion(message),
             FaultKind::TimeLimit { limit } => at.late(*limit),

@@ -2,22 +2,23 @@
 
 use super::kernel::Kernel;
 use crate::error::{Access, Error};
-use kernel_core::ir::{Func, ParamId, Span};
+use kernel_core::ir::{Files, Func, ParamId, Span};
 use std::time::Duration;
 
 /// A place in a kernel and the program that failed there.
-pub(super) struct FaultAt {
+pub(super) struct FaultAt<'f> {
     pub(super) kernel: &'static Kernel,
+    pub(super) files: &'f Files,
     pub(super) span: Span,
     pub(super) program_id: [u32; 3],
 }
 
-impl FaultAt {
+impl FaultAt<'_> {
     /// An access outside the buffer of `argument`.
     pub(super) fn out_of_bounds(&self, argument: &str, access: Access, offset: i64, len: u64) -> Error {
         Error::OutOfBounds {
             kernel: self.kernel.name().into(),
-            file: self.kernel.source().file.into(),
+            file: self.files.name(self.span).into(),
             line: self.span.line,
             column: self.span.column,
             program_id: self.program_id,
@@ -32,7 +33,7 @@ impl FaultAt {
     pub(super) fn assertion(&self, message: &str) -> Error {
         Error::AssertFailed {
             kernel: self.kernel.name().into(),
-            file: self.kernel.source().file.into(),
+            file: self.files.name(self.span).into(),
             line: self.span.line,
             column: self.span.column,
             program_id: self.program_id,
@@ -44,7 +45,7 @@ impl FaultAt {
     pub(super) fn late(&self, limit: Duration) -> Error {
         Error::TimeLimit {
             kernel: self.kernel.name().into(),
-            file: self.kernel.source().file.into(),
+            file: self.files.name(self.span).into(),
             line: self.span.line,
             column: self.span.column,
             program_id: self.program_id,
@@ -53,16 +54,20 @@ impl FaultAt {
     }
 }
 
-/// The names of a kernel's parameters, for errors that come after its IR is gone.
-pub(super) struct ParamNames(Box<[Box<str>]>);
+/// The names of a kernel's parameters and source files, for errors that come after its IR is gone.
+pub(super) struct Names {
+    params: Box<[Box<str>]>,
+    pub(super) files: Files,
+}
 
-impl ParamNames {
+impl Names {
     pub(super) fn of(func: &Func) -> Self {
-        ParamNames(func.params.iter().map(|param| param.name.as_str().into()).collect())
+        let params = func.params.iter().map(|param| param.name.as_str().into()).collect();
+        Names { params, files: func.files.clone() }
     }
 
-    /// The name; empty for a number that no parameter has.
-    pub(super) fn get(&self, param: ParamId) -> &str {
-        self.0.get(param.index()).map_or("", |name| name)
+    /// A parameter's name; empty for a number that none has.
+    pub(super) fn param(&self, param: ParamId) -> &str {
+        self.params.get(param.index()).map_or("", |name| name)
     }
 }

@@ -3,19 +3,17 @@
 use super::args::Arg;
 use super::compiled::CompiledKernel;
 use super::kernel::{Kernel, user_params};
-#[cfg(jit)]
 use super::key::{Digest, KeyHead, Words};
 use super::list::List;
-#[cfg(jit)]
-use super::spec::Checking;
 use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning};
 use super::target::Target;
-use super::{backend, cpu, grid};
+use super::{cpu, gpu, grid};
 use crate::device::Device;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use crate::settings;
 use crate::stream::Stream;
+use kernel_core::backend::Checks;
 use kernel_core::ir::Safety;
 use std::cell::Cell;
 use std::time::Duration;
@@ -25,7 +23,6 @@ pub(super) struct Invocation<'a> {
     pub(super) kernel: &'static Kernel,
     pub(super) stream: Option<&'a Stream>,
     /// Of dtypes, constants and arguments, in the order in which they came.
-    #[cfg(jit)]
     digest: Digest,
     /// What the call says. The kernel's own options are those of the variant, see [`Invocation::tuning`].
     pub(super) tuning: Tuning,
@@ -69,7 +66,6 @@ impl<'a> Invocation<'a> {
         Box::new(Invocation {
             kernel,
             stream: None,
-            #[cfg(jit)]
             digest: Digest::default(),
             tuning: Tuning::default(),
             time_limit: None,
@@ -83,35 +79,25 @@ impl<'a> Invocation<'a> {
     /// The next dtype parameter.
     #[inline(always)]
     pub(super) fn add_dtype(&mut self, element: ElementType) {
-        #[cfg(jit)]
-        {
-            self.digest = self.digest.with(element as u64);
-        }
+        self.digest = self.digest.with(element as u64);
         self.dtypes.push(element);
     }
 
     /// The next constexpr.
     #[inline(always)]
     pub(super) fn add_constant(&mut self, value: i64) {
-        #[cfg(jit)]
-        {
-            self.digest = self.digest.with(value as u64);
-        }
+        self.digest = self.digest.with(value as u64);
         self.constants.push(value);
     }
 
     /// The next argument.
     #[inline(always)]
     pub(super) fn add_arg(&mut self, arg: Arg<'a>) {
-        #[cfg(jit)]
-        {
-            self.digest = arg.mix_into(self.digest);
-        }
+        self.digest = arg.mix_into(self.digest);
         self.args.push(arg);
     }
 
     /// Learns again what the key says of the arguments.
-    #[cfg(jit)]
     #[cold]
     pub(super) fn refresh_args(&mut self) {
         // What a digest finds is compared, so this one may be that of other arguments.
@@ -127,10 +113,7 @@ impl<'a> Invocation<'a> {
         self.tuning = Tuning::default();
         self.time_limit = None;
         self.stream = None;
-        #[cfg(jit)]
-        {
-            self.digest = Digest::default();
-        }
+        self.digest = Digest::default();
         // SAFETY: it has just been cleared.
         let spare = unsafe { self.with_lifetime() };
         let _ = SPARE.try_with(|place| place.set(Some(spare)));
@@ -173,8 +156,8 @@ impl<'a> Invocation<'a> {
             && !grid.contains(&0)
             && device.is_cuda()
         {
-            // The backend checks the buffers' devices, where it must look at them anyway.
-            return backend::launch(self, &Place { device, stream, grid });
+            // It checks the buffers' devices, where it must look at them anyway.
+            return gpu::launch(self, &Place { device, stream, grid });
         }
         self.start_checked(checked, device)
     }
@@ -197,7 +180,7 @@ impl<'a> Invocation<'a> {
         if place.grid.contains(&0) {
             return Ok(());
         }
-        if device.is_cuda() { backend::launch_late(self, &place) } else { cpu::launch(self, &place) }
+        if device.is_cuda() { gpu::launch_late(self, &place) } else { cpu::launch(self, &place) }
     }
 
     /// The options of the launch, then those of the kernel's attribute.
@@ -252,12 +235,12 @@ impl<'a> Invocation<'a> {
 
     pub(super) fn compile(&self, target: Target) -> Result<CompiledKernel> {
         let tuning = self.tuning()?;
-        self.with_spec(tuning, |spec| backend::compile(self.kernel, spec, target))
+        self.with_spec(tuning, |spec| gpu::compile(self.kernel, spec, target))
     }
 
     pub(super) fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
         let tuning = self.tuning()?;
-        self.with_spec(tuning, |spec| backend::compile_on(self.kernel, spec, device))
+        self.with_spec(tuning, |spec| gpu::compile_on(self.kernel, spec, device))
     }
 
     /// What the variant of the kernel for these arguments is made from.
@@ -268,35 +251,30 @@ impl<'a> Invocation<'a> {
 
     /// The words of that variant's key in `place`. They say nothing of the kernel's own options, which are always the
     /// same.
-    #[cfg(jit)]
     #[cold]
-    pub(super) fn key(&self, words: &mut Words, place: u64, checking: Checking) {
-        words.set(self.key_head(place, checking), &self.dtypes, key_params(&self.args), &self.constants);
+    pub(super) fn key(&self, words: &mut Words, place: u64, checks: Checks) {
+        words.set(self.key_head(place, checks), &self.dtypes, key_params(&self.args), &self.constants);
     }
 
     /// Whether these are the words that [`Invocation::key`] gives, where `args` are the arguments.
-    #[cfg(jit)]
     #[inline]
-    pub(super) fn has_key(&self, words: &[u64], args: &[Arg<'_>], place: u64, checking: Checking) -> bool {
-        Words::is(words, self.key_head(place, checking), &self.dtypes, key_params(args), &self.constants)
+    pub(super) fn has_key(&self, words: &[u64], args: &[Arg<'_>], place: u64, checks: Checks) -> bool {
+        Words::is(words, self.key_head(place, checks), &self.dtypes, key_params(args), &self.constants)
     }
 
     /// Where a cache may have it.
-    #[cfg(jit)]
     #[inline]
-    pub(super) fn key_digest(&self, place: u64, checking: Checking) -> Digest {
-        self.key_head(place, checking).digest(self.digest)
+    pub(super) fn key_digest(&self, place: u64, checks: Checks) -> Digest {
+        self.key_head(place, checks).digest(self.digest)
     }
 
-    #[cfg(jit)]
     #[inline]
-    fn key_head(&self, place: u64, checking: Checking) -> KeyHead {
-        KeyHead { place, checking, tuning: self.tuning, safety: self.safety }
+    fn key_head(&self, place: u64, checks: Checks) -> KeyHead {
+        KeyHead { place, checks, tuning: self.tuning, safety: self.safety }
     }
 }
 
 /// What a key says of the arguments.
-#[cfg(jit)]
 #[inline]
 fn key_params(args: &[Arg<'_>]) -> impl ExactSizeIterator<Item = (u16, Option<u64>)> {
     args.iter().map(|arg| (arg.unit(), arg.key_value()))
@@ -310,8 +288,7 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_and_holds_nothing_of_the_last_call() {
-        let source =
-            KernelSource { name: "k", module: "", file: "", ir: "", lines: &[], num_warps: None, num_stages: None };
+        let source = KernelSource { name: "k", module: "", files: &[], ir: "", num_warps: None, num_stages: None };
         let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(source)));
         let mut first = Invocation::new(kernel, Safety::Unsafe);
         first.add_arg(Arg::scalar(1i32.value()));

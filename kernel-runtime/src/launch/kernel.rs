@@ -3,9 +3,9 @@
 use super::cache::Cache;
 use super::cpu::CpuVariant;
 use super::spec::Tuning;
-use crate::diagnostic::Diagnostic;
 use crate::error::{Error, Result};
-use kernel_core::ir::{Func, Generic, Span};
+use kernel_core::diag::Diagnostic;
+use kernel_core::ir::{Func, Generic};
 use kernel_core::text;
 use std::fmt;
 use std::sync::OnceLock;
@@ -18,19 +18,31 @@ pub struct KernelSource {
     pub name: &'static str,
     /// The module it is in.
     pub module: &'static str,
-    /// The source file, as rustc names it.
-    pub file: &'static str,
+    /// The source files: the kernel's own, then those of functions that were inlined into it.
+    pub files: &'static [SourceFile],
     /// The text form of the generic tile IR.
     pub ir: &'static str,
-    /// Lines of the kernel's source with their numbers, for error messages.
-    pub lines: &'static [(u32, &'static str)],
     /// `#[kernel(num_warps = ..)]`.
     pub num_warps: Option<u32>,
     /// `#[kernel(num_stages = ..)]`.
     pub num_stages: Option<u32>,
 }
 
+/// A source file of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceFile {
+    /// Its name, as rustc and the tile IR give it.
+    pub name: &'static str,
+    /// Lines that the kernel is made from with their numbers, for error messages.
+    pub lines: &'static [(u32, &'static str)],
+}
+
 impl KernelSource {
+    /// The file that the kernel itself is in.
+    pub fn file(&self) -> &'static str {
+        self.files.first().map_or("", |file| file.name)
+    }
+
     /// The options of the kernel's attribute.
     pub(super) fn tuning(&self) -> Tuning {
         Tuning { num_warps: self.num_warps, num_stages: self.num_stages, jitter: None }
@@ -45,7 +57,6 @@ pub struct Kernel {
     source: KernelSource,
     generic: OnceLock<Result<Generic>>,
     pub(super) cpu: Cache<CpuVariant>,
-    #[cfg(jit)]
     pub(super) gpu: super::gpu::GpuCaches,
     compilations: AtomicUsize,
 }
@@ -57,7 +68,6 @@ impl Kernel {
             source,
             generic: OnceLock::new(),
             cpu: Cache::new(),
-            #[cfg(jit)]
             gpu: super::gpu::GpuCaches::new(),
             compilations: AtomicUsize::new(0),
         }
@@ -100,21 +110,20 @@ impl Kernel {
         };
         let mut func = text::parse(self.source.ir).map_err(|error| invalid(error.to_string()))?;
         // The macro does not know what rustc calls the file, so the text leaves it out.
-        func.file = self.source.file.to_string();
+        func.files.set_own(self.source.file());
         let generic = Generic::new(func).map_err(|func| invalid(format!("it is at level {:?}", func.level)))?;
         Ok(generic)
     }
 
-    /// The source line with that number.
-    pub(super) fn line(&self, number: u32) -> Option<&'static str> {
-        self.source.lines.iter().find(|(line, _)| *line == number).map(|(_, text)| *text)
-    }
-
-    /// A diagnostic about a place in the kernel.
-    pub(super) fn diagnostic(&self, message: impl Into<Box<str>>, span: Span) -> Diagnostic {
-        let diagnostic = Diagnostic::new(message, self.source.file, span.line, span.column);
-        match self.line(span.line) {
-            Some(line) => diagnostic.snippet(line, span.len),
+    /// The diagnostic with the line that it is about, if that is known.
+    pub(super) fn with_source(&self, diagnostic: Diagnostic) -> Diagnostic {
+        let file = self.source.files.iter().find(|file| *file.name == *diagnostic.file);
+        let lines = file.map_or(&[] as &[_], |file| file.lines);
+        match lines.iter().find(|(line, _)| *line == diagnostic.line) {
+            Some((_, text)) => {
+                let width = diagnostic.width;
+                diagnostic.snippet(*text, width)
+            }
             None => diagnostic,
         }
     }

@@ -5,8 +5,9 @@
 //! themselves. The words are written only when that fails.
 
 use super::list::List;
-use super::spec::{Checking, Spec, Tuning};
+use super::spec::{Spec, Tuning};
 use crate::dtype::ElementType;
+use kernel_core::backend::Checks;
 use kernel_core::ir::Safety;
 use smallvec::SmallVec;
 use std::borrow::Borrow;
@@ -20,16 +21,15 @@ const KEY_WORDS: usize = 14;
 
 impl Key {
     /// The key of a variant in `place`: a context, a target, or the CPU.
-    pub(super) fn new(spec: &Spec<'_>, place: u64, checking: Checking) -> Key {
+    pub(super) fn new(spec: &Spec<'_>, place: u64, checks: Checks) -> Key {
         let Spec { dtypes, constants, params, tuning, safety } = *spec;
         let mut words = Words::default();
         let params = params.iter().map(|param| (param.unit(), param.value()));
-        words.set(KeyHead { place, checking, tuning, safety }, dtypes, params, constants);
+        words.set(KeyHead { place, checks, tuning, safety }, dtypes, params, constants);
         Key(words.as_slice().into())
     }
 
     /// The key of these words.
-    #[cfg(jit)]
     pub(super) fn of(words: &Words) -> Key {
         Key(words.as_slice().into())
     }
@@ -99,7 +99,6 @@ impl Words {
     }
 
     /// Whether [`Words::set`] would make just these words.
-    #[cfg(any(test, jit))]
     #[inline]
     pub(super) fn is(
         known: &[u64],
@@ -146,7 +145,7 @@ fn for_each_word(
 #[derive(Clone, Copy)]
 pub(super) struct KeyHead {
     pub(super) place: u64,
-    pub(super) checking: Checking,
+    pub(super) checks: Checks,
     /// Options that are valid.
     pub(super) tuning: Tuning,
     pub(super) safety: Safety,
@@ -157,7 +156,7 @@ impl KeyHead {
     #[inline]
     fn options(self) -> u64 {
         let option = |value: Option<u32>| u64::from(value.unwrap_or(0)) & 0xff;
-        (self.checking as u64)
+        (self.checks as u64)
             | ((self.safety == Safety::Unsafe) as u64) << 1
             | (self.tuning.jitter.is_some() as u64) << 2
             | option(self.tuning.num_warps) << 8
@@ -165,7 +164,6 @@ impl KeyHead {
     }
 
     /// The digest of a key with this head, from that of everything else.
-    #[cfg(jit)]
     #[inline]
     pub(super) fn digest(self, rest: Digest) -> Digest {
         rest.with(self.options()).with(self.place)
@@ -182,7 +180,7 @@ mod tests {
     fn key(dtypes: &[ElementType], constants: &[i64], params: &[ParamSpec], num_warps: Option<u32>) -> Key {
         let tuning = Tuning { num_warps, ..Tuning::default() };
         let spec = Spec { dtypes, constants, params, tuning, safety: Safety::Safe };
-        Key::new(&spec, 0, Checking::Everywhere)
+        Key::new(&spec, 0, Checks::EveryAccess)
     }
 
     #[test]
@@ -216,20 +214,15 @@ mod tests {
 
     #[test]
     fn keys_differ_by_every_option() {
-        let key = |num_warps, num_stages, checking, safety| {
+        let key = |num_warps, num_stages, checks, safety| {
             let tuning = Tuning { num_warps, num_stages, ..Tuning::default() };
-            Key::new(&Spec { dtypes: &[], constants: &[], params: &[], tuning, safety }, 0, checking)
+            Key::new(&Spec { dtypes: &[], constants: &[], params: &[], tuning, safety }, 0, checks)
         };
         let mut keys = Vec::new();
         for (warps, stages) in [(None, None), (Some(4), None), (None, Some(4)), (Some(4), Some(3)), (Some(3), Some(4))]
         {
-            let checkings: &[Checking] = &[
-                #[cfg(jit)]
-                Checking::AtLaunch,
-                Checking::Everywhere,
-            ];
-            for &checking in checkings {
-                keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(warps, stages, checking, safety)));
+            for checks in [Checks::AtLaunch, Checks::EveryAccess] {
+                keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(warps, stages, checks, safety)));
             }
         }
         for (index, a) in keys.iter().enumerate() {
@@ -242,7 +235,7 @@ mod tests {
         let key = |jitter, constants: &[i64]| {
             let tuning = Tuning { jitter, ..Tuning::default() };
             let spec = Spec { dtypes: &[], constants, params: &[], tuning, safety: Safety::Safe };
-            Key::new(&spec, 0, Checking::Everywhere)
+            Key::new(&spec, 0, Checks::EveryAccess)
         };
         let keys = [key(None, &[]), key(None, &[1]), key(Some(0), &[]), key(Some(1), &[]), key(Some(u64::MAX), &[])];
         for (index, a) in keys.iter().enumerate() {
@@ -256,7 +249,7 @@ mod tests {
         const HEAD_WORDS: usize = 2;
         let mut words = Words::default();
         let tuning = Tuning::default();
-        let head = KeyHead { place: 7, checking: Checking::Everywhere, tuning, safety: Safety::Safe };
+        let head = KeyHead { place: 7, checks: Checks::EveryAccess, tuning, safety: Safety::Safe };
         for constants in [0, 1, INLINE_WORDS - HEAD_WORDS, INLINE_WORDS - HEAD_WORDS + 1, 1000, 3] {
             let values: Vec<i64> = (0..constants as i64).collect();
             words.set(head, &[], std::iter::empty(), &values);

@@ -10,9 +10,9 @@
 //! | `list` | the short lists that calls are made of |
 //! | `loads` | which buffers what a launch writes can depend on |
 //! | `bind` | from generic to bound tile IR, with errors that show the source |
-//! | `cpu`, `gpu` | the backends: the interpreter; code generation, the driver |
+//! | `cpu`, `gpu` | running variants: the interpreter; what a [`Backend`](kernel_core::backend::Backend) has compiled, by the driver |
 //! | `fault` | what failing programs report, as [`Error`](crate::Error)s |
-//! | `compiled`, `request`, `timing` | looking at what is compiled, without a GPU |
+//! | `compiled`, `request` | looking at what is compiled, without a GPU |
 //!
 //! A launch like one before takes no lock, allocates nothing and hashes nothing but a few words:
 //!
@@ -34,43 +34,27 @@ mod call;
 mod compiled;
 mod cpu;
 mod fault;
-#[cfg(jit)]
 mod gpu;
-#[cfg(jit)]
-use gpu as backend;
 mod grid;
 mod invocation;
 mod kernel;
 mod key;
 mod list;
 mod loads;
-#[cfg(not(jit))]
-mod no_jit;
-#[cfg(not(jit))]
-use no_jit as backend;
 mod request;
 mod scalar;
 mod spec;
 mod target;
 mod tile_size;
-mod timing;
 
 pub use crate::tensor::{DescArg, DescMutArg, DescRef, DescRefMut};
 pub use args::{BufferArg, BufferArgMut, PtrArg, PtrMutArg};
 pub use call::{Call, Grid, HasGrid, NoGrid, UnsafeCall};
 pub use compiled::CompiledKernel;
+pub(crate) use gpu::MISSING_COMPILER;
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
-pub use kernel::{Kernel, KernelSource};
+pub use kernel::{Kernel, KernelSource, SourceFile};
+pub use kernel_core::backend::Timings;
 pub use request::CompileRequest;
 pub use scalar::{Scalar, ScalarValue};
 pub use target::Target;
-pub use timing::Timings;
-
-/// Why a program without the code generator compiles nothing for GPUs, and what to do.
-pub(crate) const NO_CODE_GENERATOR: &str = if cfg!(feature = "jit") {
-    "the compiler loads the LLVM of the Rust toolchain, which works on x86-64 and aarch64 Linux only; here, build with the \
-     feature `link-llvm` of `tilewright` and an installed LLVM 22, or run on `Device::cpu()`"
-} else {
-    "this program was built without the code generator; turn on the feature `jit` of `tilewright`, or run on \
-     `Device::cpu()`"
-};

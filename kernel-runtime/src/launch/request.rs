@@ -1,6 +1,5 @@
 //! Compiling without arguments: what `AddConsts { BLOCK: 1024 }.compile::<f32>(target)` does.
 
-use super::backend;
 use super::bind::element_type;
 use super::compiled::CompiledKernel;
 use super::kernel::{Kernel, user_params};
@@ -89,7 +88,7 @@ impl CompileRequest {
             tuning: self.tuning.or(self.kernel.source().tuning()).check()?,
             safety: func.safety,
         };
-        backend::compile(self.kernel, &spec, target)
+        super::gpu::compile(self.kernel, &spec, target)
     }
 
     /// What the parameters are assumed to be.

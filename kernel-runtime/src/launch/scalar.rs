@@ -1,7 +1,7 @@
 //! Scalar arguments: values of any dtype, typed at the surface, plain data behind it.
 
 use crate::dtype::{DType, ElementType};
-use kernel_core::ir::{DType as CoreDType, Literal};
+use kernel_core::ir::Literal;
 
 /// What may be passed for a scalar parameter: a value of any dtype.
 pub trait Scalar: DType {
@@ -52,23 +52,7 @@ impl ScalarValue {
     /// Whether it is an integer or a truth value.
     #[inline]
     pub(super) fn is_int(self) -> bool {
-        match self.element {
-            ElementType::F8E4M3
-            | ElementType::F8E5M2
-            | ElementType::F16
-            | ElementType::BF16
-            | ElementType::F32
-            | ElementType::F64 => false,
-            ElementType::Bool
-            | ElementType::I8
-            | ElementType::I16
-            | ElementType::I32
-            | ElementType::I64
-            | ElementType::U8
-            | ElementType::U16
-            | ElementType::U32
-            | ElementType::U64 => true,
-        }
+        self.element == ElementType::Bool || self.element.is_int()
     }
 
     /// The value as a constant of the tile IR.
@@ -77,7 +61,7 @@ impl ScalarValue {
         match self.element {
             ElementType::Bool => Literal::Bool(bits != 0),
             ElementType::F16 => Literal::float(half::f16::from_bits(bits as u16).to_f64()),
-            ElementType::F8E4M3 | ElementType::F8E5M2 => kernel_core::num::from_bits(bits, core_dtype(self.element)),
+            ElementType::F8E4M3 | ElementType::F8E5M2 => kernel_core::num::from_bits(bits, self.element),
             ElementType::BF16 => Literal::float(half::bf16::from_bits(bits as u16).to_f64()),
             ElementType::F32 => Literal::float(f32::from_bits(bits as u32).into()),
             ElementType::F64 => Literal::Float(bits),
@@ -90,27 +74,6 @@ impl ScalarValue {
             | ElementType::U32
             | ElementType::U64 => Literal::Int(self.as_int().unwrap_or(0)),
         }
-    }
-}
-
-/// The tile IR's name for a dtype.
-pub(super) fn core_dtype(element: ElementType) -> CoreDType {
-    match element {
-        ElementType::Bool => CoreDType::Bool,
-        ElementType::I8 => CoreDType::I8,
-        ElementType::I16 => CoreDType::I16,
-        ElementType::I32 => CoreDType::I32,
-        ElementType::I64 => CoreDType::I64,
-        ElementType::U8 => CoreDType::U8,
-        ElementType::U16 => CoreDType::U16,
-        ElementType::U32 => CoreDType::U32,
-        ElementType::U64 => CoreDType::U64,
-        ElementType::F16 => CoreDType::F16,
-        ElementType::BF16 => CoreDType::BF16,
-        ElementType::F8E4M3 => CoreDType::F8E4M3,
-        ElementType::F8E5M2 => CoreDType::F8E5M2,
-        ElementType::F32 => CoreDType::F32,
-        ElementType::F64 => CoreDType::F64,
     }
 }
 
@@ -132,13 +95,5 @@ mod tests {
         assert_eq!(f16::from_f32(0.5).value().literal(), Literal::float(0.5));
         assert_eq!(bf16::from_f32(-3.0).value().literal(), Literal::float(-3.0));
         assert_eq!(1.0f32.value().as_int(), None);
-    }
-
-    #[test]
-    fn dtypes_have_one_name_on_both_sides() {
-        for element in ElementType::ALL {
-            assert_eq!(core_dtype(element).name(), element.name());
-            assert_eq!(core_dtype(element).bytes() as usize, element.size());
-        }
     }
 }

@@ -2,11 +2,12 @@
 //! options.
 
 use super::args::{Arg, ArgKind};
-use super::scalar::{ScalarValue, core_dtype};
+use super::scalar::ScalarValue;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use crate::tensor::{Inner, Padding, TensorFacts};
 use kernel_core::ir::{Facts, Safety};
+use kernel_core::target::MAX_WARPS;
 use smallvec::SmallVec;
 
 /// Alignments above this many bytes make no code better: it is the widest access of a thread.
@@ -18,9 +19,6 @@ const DIVISOR: u32 = 16;
 /// Integers are specialised on divisibility by these, the first that fits: 16 as in Triton, and 8, which is what rows
 /// of 16-bit elements need to be accessed 16 bytes at a time.
 const DIVISORS: [u32; 2] = [DIVISOR, 8];
-
-/// The largest number of warps of a program: 1024 threads.
-pub(super) const MAX_WARPS: u32 = 32;
 
 /// The deepest software pipeline that anybody can ask for.
 const MAX_STAGES: u32 = 16;
@@ -108,7 +106,7 @@ impl ParamSpec {
         match arg.kind() {
             ArgKind::Scalar => {
                 // The low bits of a negative integer are those of its remainder.
-                let is_int = is_int(element);
+                let is_int = element.is_int();
                 let fits = |divisor: &u32| is_int && arg.bits() & u64::from(divisor - 1) == 0;
                 let divisor = DIVISORS.into_iter().find(fits).unwrap_or(1);
                 ParamSpec::Scalar { element, divisor, one: is_int && arg.bits() == 1 }
@@ -144,7 +142,6 @@ impl ParamSpec {
     }
 
     /// The same argument with nothing known of its length.
-    #[cfg(jit)]
     pub(super) fn without_length(self) -> ParamSpec {
         match self {
             ParamSpec::Buffer { element, mutable, alignment, .. } => {
@@ -235,7 +232,7 @@ pub(super) fn buffer_unit(element: ElementType, mutable: bool, address: u64, len
 /// As [`buffer_unit`], of a scalar with these bits.
 #[inline(always)]
 pub(super) fn scalar_unit(element: ElementType, bits: u64) -> u16 {
-    let facts = if is_int(element) { divisor_log2(bits) | u16::from(bits == 1) << 3 } else { 0 };
+    let facts = if element.is_int() { divisor_log2(bits) | u16::from(bits == 1) << 3 } else { 0 };
     pack(2, element, facts)
 }
 
@@ -261,24 +258,6 @@ pub(super) struct Spec<'s> {
     pub(super) safety: Safety,
 }
 
-impl Spec<'_> {
-    /// The dtypes as the tile IR names them.
-    pub(super) fn core_dtypes(&self) -> Vec<kernel_core::ir::DType> {
-        self.dtypes.iter().map(|element| core_dtype(*element)).collect()
-    }
-}
-
-/// Which code of a variant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Checking {
-    /// The launch meets the conditions under which no access needs a check, unless it depends on
-    /// data.
-    #[cfg(jit)]
-    AtLaunch,
-    /// Every access is checked.
-    Everywhere,
-}
-
 /// What an ordinary launch has, for code that is looked at without arguments: allocations are
 /// aligned, sizes are multiples of 16.
 pub(super) fn assumed_buffer(element: ElementType, mutable: bool) -> ParamSpec {
@@ -293,22 +272,7 @@ pub(super) fn assumed_tensor(element: ElementType, mutable: bool, rank: usize) -
 
 /// As [`assumed_buffer`], of a scalar.
 pub(super) fn assumed_scalar(element: ElementType) -> ParamSpec {
-    ParamSpec::Scalar { element, divisor: if is_int(element) { DIVISOR } else { 1 }, one: false }
-}
-
-/// Whether values of the dtype are specialised on: integers, but not `bool`.
-#[inline]
-fn is_int(element: ElementType) -> bool {
-    !matches!(
-        element,
-        ElementType::Bool
-            | ElementType::F8E4M3
-            | ElementType::F8E5M2
-            | ElementType::F16
-            | ElementType::BF16
-            | ElementType::F32
-            | ElementType::F64
-    )
+    ParamSpec::Scalar { element, divisor: if element.is_int() { DIVISOR } else { 1 }, one: false }
 }
 
 #[cfg(test)]

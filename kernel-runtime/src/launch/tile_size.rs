@@ -5,16 +5,10 @@
 //! tested there runs on a GPU.
 
 use super::kernel::Kernel;
-use super::spec::MAX_WARPS;
 use crate::error::Result;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Span};
-
-/// The most elements of one tile per thread. With more, the compiler takes minutes.
-const MAX_PER_THREAD: i64 = 1024;
-
-/// Threads of a warp.
-const WARP: i64 = 32;
+use kernel_core::ir::{BoundFunc, Files, Span};
+use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS, WARP_SIZE};
 
 /// The largest tile of a bound kernel.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +34,6 @@ impl LargestTile {
 
     /// Warps for a program, where nobody has chosen: enough that a thread holds tens of elements of a tile, not
     /// hundreds, and never more than it can.
-    #[cfg(any(jit, test))]
     pub(super) fn default_warps(self) -> u32 {
         match self.elements {
             ..=1024 => 4,
@@ -53,25 +46,27 @@ impl LargestTile {
     /// Refuses a number of warps whose threads cannot hold the tile.
     ///
     /// # Errors
-    /// With the place of the tile in the source and the number of warps that it needs. `values` says what the kernel is
-    /// bound to.
-    pub(super) fn check(self, kernel: &Kernel, num_warps: Option<u32>, values: impl FnOnce() -> String) -> Result<()> {
-        let fits = |warps: u32| self.elements <= MAX_PER_THREAD * WARP * i64::from(warps);
+    /// With the place of the tile in the source and the number of warps that it needs. `files` are those of the bound kernel,
+    /// `values` says what it is bound to.
+    pub(super) fn check(
+        self,
+        kernel: &Kernel,
+        files: &Files,
+        num_warps: Option<u32>,
+        values: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let fits = |warps: u32| self.elements <= MAX_PER_THREAD * i64::from(WARP_SIZE * warps);
         let Some(warps) = num_warps.filter(|&warps| !fits(warps)) else { return Ok(()) };
         let enough = (0..=MAX_WARPS.ilog2()).map(|power| 1 << power).find(|&warps| fits(warps)).unwrap_or(MAX_WARPS);
         let plural = if warps == 1 { "" } else { "s" };
-        let diagnostic = Diagnostic {
-            kernel: kernel.name().to_string(),
-            file: kernel.source().file.to_string(),
-            span: self.span,
-            message: format!(
-                "a tile of {} elements does not fit a program of {warps} warp{plural}: a thread holds up to \
-                 {MAX_PER_THREAD} elements",
-                self.elements
-            ),
-            help: Some(format!("use `num_warps = {enough}`, or loop over smaller tiles")),
-        };
-        Err(super::bind::compile_error(kernel, &[diagnostic], &values()))
+        let message = format!(
+            "a tile of {} elements does not fit a program of {warps} warp{plural}: a thread holds up to \
+             {MAX_PER_THREAD} elements",
+            self.elements
+        );
+        let diagnostic = Diagnostic::at(files, self.span, message)
+            .help(format!("use `num_warps = {enough}`, or loop over smaller tiles"));
+        Err(super::bind::compile_error(kernel, vec![diagnostic], &values()))
     }
 }
 

@@ -14,7 +14,6 @@ pub struct RecordHandle<'s> {
     launch: LaunchId,
     address: u64,
     /// Where the ledger has it; zero if it may be there several times.
-    #[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
     place: Place,
     /// What tells the ring that the launch was made. `None` on the CPU.
     launched: Option<&'s AtomicBool>,
@@ -45,7 +44,6 @@ impl<'s> RecordHandle<'s> {
         self.address
     }
 
-    #[cfg(jit)]
     #[inline]
     pub(crate) fn place(&self) -> Place {
         self.place

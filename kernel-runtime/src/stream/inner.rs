@@ -48,7 +48,6 @@ impl StreamInner {
     }
 
     /// Looks at the records of launches that are known to be complete, without waiting for anything.
-    #[cfg_attr(not(jit), allow(dead_code, reason = "nothing is launched on GPUs"))]
     pub(crate) fn poll(&self) {
         let Work::Cuda { queue, ring } = &self.work else { return };
         // Whoever holds the lock looks at them too, and may be waiting.

@@ -30,7 +30,6 @@ use crate::driver::{RawEvent, Timing};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::graph::{GraphRecords, recording};
-#[cfg(jit)]
 use crate::ledger::Use;
 use crate::ledger::{Done, End, Ledger};
 use crate::record::{LaunchId, ReportSource};
@@ -38,7 +37,6 @@ use crate::ring::Ring;
 use cudarc::driver::CudaStream;
 pub use handle::RecordHandle;
 use inner::Collect;
-#[cfg(jit)]
 pub(crate) use queue::StreamHandle;
 use queue::{CudaQueue, PER_THREAD_HANDLE};
 use std::cell::RefCell;
@@ -85,7 +83,6 @@ impl Stream {
     pub(crate) fn cuda(context: Arc<Context>, memory: Arc<CudaMemory>, stream: Arc<CudaStream>) -> Self {
         let per_thread = stream.cu_stream() as usize == PER_THREAD_HANDLE;
         let queue = CudaQueue {
-            #[cfg(jit)]
             handle: StreamHandle::new(stream.cu_stream()),
             per_thread,
             memory,
@@ -160,7 +157,6 @@ impl Stream {
     }
 
     /// The driver's name of the stream, which lives as long as it. `None` on the CPU.
-    #[cfg(jit)]
     #[inline]
     pub(crate) fn handle(&self) -> Option<StreamHandle> {
         match &self.0.work {
@@ -210,7 +206,6 @@ impl Stream {
 
     /// As `acquire_record`, for a launch whose uses of buffers are known, and which has been ordered after earlier ones.
     /// Gives where the ledger has it as well.
-    #[cfg(jit)]
     #[inline]
     pub(crate) fn acquire_record_of(
         &self,

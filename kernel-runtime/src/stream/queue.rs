@@ -13,18 +13,14 @@ use std::sync::{Arc, Mutex};
 pub(super) const PER_THREAD_HANDLE: usize = 2;
 
 /// The driver's name of a stream.
-#[cfg(jit)]
 #[derive(Clone, Copy)]
 pub(crate) struct StreamHandle(cudarc::driver::sys::CUstream);
 
 // SAFETY: a handle is a name, which the driver lets any thread use. Who uses it answers for the stream's life.
-#[cfg(jit)]
 unsafe impl Send for StreamHandle {}
 // SAFETY: as above.
-#[cfg(jit)]
 unsafe impl Sync for StreamHandle {}
 
-#[cfg(jit)]
 impl StreamHandle {
     pub(super) fn new(stream: cudarc::driver::sys::CUstream) -> Self {
         StreamHandle(stream)
@@ -46,7 +42,6 @@ impl StreamHandle {
 /// A CUDA stream as the ring and the tracking of buffers see it.
 pub(crate) struct CudaQueue {
     /// The driver's name of `stream`.
-    #[cfg(jit)]
     pub(super) handle: StreamHandle,
     pub(super) per_thread: bool,
     pub(super) memory: Arc<CudaMemory>,

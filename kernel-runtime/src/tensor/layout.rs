@@ -2,9 +2,7 @@
 
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
-
-/// The most dimensions of a tensor.
-pub const MAX_RANK: usize = 5;
+pub use kernel_core::ir::MAX_TENSOR_RANK as MAX_RANK;
 
 /// The most elements along a dimension: coordinates are i32.
 const MAX_SIZE: u64 = i32::MAX as u64;
@@ -175,7 +173,6 @@ impl TensorLayout {
         self.padding = Padding::Nan;
     }
 
-    #[cfg(jit)]
     pub(super) fn element(&self) -> ElementType {
         self.element
     }

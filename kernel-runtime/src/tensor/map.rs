@@ -10,7 +10,7 @@ use crate::dtype::ElementType;
 use crate::error::Result;
 use crate::storage::Address;
 use cudarc::driver::sys;
-use kernel_codegen::{MapSwizzle, TensorMap};
+use kernel_core::backend::nvidia::{MapSwizzle, TensorMap};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -34,7 +34,6 @@
 //! GPUs. Rows that are padded to a multiple of 16 bytes are faster.
 
 mod layout;
-#[cfg(jit)]
 mod map;
 
 use crate::dtype::{DType, ElementType, Float};
@@ -42,7 +41,6 @@ use crate::error::Result;
 use crate::launch::{BufferArg, PtrArg, PtrMutArg};
 pub use layout::MAX_RANK;
 pub(crate) use layout::{Padding, TensorFacts, TensorLayout};
-#[cfg(jit)]
 pub(crate) use map::{Encoded, Map, MapCache};
 use std::fmt;
 
@@ -65,26 +63,19 @@ pub(crate) struct Inner<'a> {
     pub(crate) buffer: BufferArg<'a>,
     pub(crate) layout: TensorLayout,
     /// What the driver has made of it.
-    #[cfg(jit)]
     pub(crate) maps: MapCache,
 }
 
 impl<'a> Inner<'a> {
     fn new(buffer: BufferArg<'a>, element: ElementType, shape: &[usize], strides: Option<&[usize]>) -> Result<Self> {
         let layout = TensorLayout::new(element, buffer.len(), shape, strides)?;
-        Ok(Inner {
-            buffer,
-            layout,
-            #[cfg(jit)]
-            maps: MapCache::default(),
-        })
+        Ok(Inner { buffer, layout, maps: MapCache::default() })
     }
 
     /// What code may know of the tensor.
     #[inline]
     pub(crate) fn facts(&self) -> TensorFacts {
         let facts = self.layout.facts();
-        #[cfg(jit)]
         if self.maps.is_refused() {
             return TensorFacts { copies: false, ..facts };
         }
@@ -150,10 +141,7 @@ macro_rules! descriptors {
             pub fn with_nan_padding(mut self) -> Self {
                 self.inner.layout.pad_with_nan();
                 // What the driver was told is no longer so.
-                #[cfg(jit)]
-                {
-                    self.inner.maps = MapCache::default();
-                }
+                self.inner.maps = MapCache::default();
                 self
             }
         }

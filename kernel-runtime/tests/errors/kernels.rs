@@ -1,11 +1,18 @@
 //! Kernels whose launches fail when their arguments say so.
 
-use kernel_runtime::launch::{Call, Kernel, KernelSource, PtrArg, PtrMutArg};
+use kernel_runtime::launch::{Call, Kernel, KernelSource, PtrArg, PtrMutArg, SourceFile};
 use kernel_runtime::{Device, Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const fn source(name: &'static str, ir: &'static str) -> KernelSource {
-    KernelSource { name, module: "tests", file: "src/errors.rs", ir, lines: &[], num_warps: Some(1), num_stages: None }
+    KernelSource {
+        name,
+        module: "tests",
+        files: &[SourceFile { name: "src/errors.rs", lines: &[] }],
+        ir,
+        num_warps: Some(1),
+        num_stages: None,
+    }
 }
 
 /// `out[0] = x[at]`. The host sees whether that can fail.

@@ -1,6 +1,8 @@
 //! Kernels as `#[kernel]` embeds them, with the launchers that it makes.
 
-use kernel_runtime::launch::{Call, CompileRequest, CompiledKernel, Kernel, KernelSource, PtrArg, PtrMutArg, Target};
+use kernel_runtime::launch::{
+    Call, CompileRequest, CompiledKernel, Kernel, KernelSource, PtrArg, PtrMutArg, SourceFile, Target,
+};
 use kernel_runtime::{DType, Num, Result};
 
 /// A kernel of its own, so that its counters are not shared between tests.
@@ -11,7 +13,15 @@ pub fn leak(source: KernelSource) -> &'static Kernel {
 pub const ADD: KernelSource = KernelSource {
     name: "add",
     module: "tests",
-    file: "src/add.rs",
+    files: &[SourceFile {
+        name: "src/add.rs",
+        lines: &[
+            (4, "    let offsets = program_id(0) * BLOCK + arange(0, BLOCK);"),
+            (5, "    let mask = offsets < n;"),
+            (6, "    let sum = load(x + offsets, mask = mask) + load(y + offsets, mask = mask);"),
+            (7, "    store(out + offsets, sum, mask = mask);"),
+        ],
+    }],
     ir: r#"kernel add "src/add.rs" safe generic {
         dtype T: Num
         const BLOCK: usize
@@ -39,12 +49,6 @@ pub const ADD: KernelSource = KernelSource {
         store %outp, %sum, %mask @7:5+38
         return
     }"#,
-    lines: &[
-        (4, "    let offsets = program_id(0) * BLOCK + arange(0, BLOCK);"),
-        (5, "    let mask = offsets < n;"),
-        (6, "    let sum = load(x + offsets, mask = mask) + load(y + offsets, mask = mask);"),
-        (7, "    store(out + offsets, sum, mask = mask);"),
-    ],
     num_warps: None,
     num_stages: None,
 };
@@ -89,7 +93,10 @@ pub fn add<'a, T: Num, const BLOCK: usize>(
 pub const GATHER: KernelSource = KernelSource {
     name: "gather",
     module: "tests",
-    file: "src/gather.rs",
+    files: &[SourceFile {
+        name: "src/gather.rs",
+        lines: &[(4, "    let value = load(x + offset) * eps;"), (5, "    store(out + pid, value);")],
+    }],
     ir: r#"kernel gather "src/gather.rs" safe generic {
         param %x x: ptr f32 @2:5+1
         param %out out: ptr_mut f32 @2:9+3
@@ -105,7 +112,6 @@ pub const GATHER: KernelSource = KernelSource {
         store %outp, %scaled @5:5+25
         return
     }"#,
-    lines: &[(4, "    let value = load(x + offset) * eps;"), (5, "    store(out + pid, value);")],
     num_warps: None,
     num_stages: None,
 };
@@ -125,7 +131,7 @@ pub fn gather<'a>(
 pub const COUNT: KernelSource = KernelSource {
     name: "count",
     module: "tests",
-    file: "src/count.rs",
+    files: &[SourceFile { name: "src/count.rs", lines: &[(4, "    assert!(program_id(1) < limit, \"too many\");")] }],
     ir: r#"kernel count "src/count.rs" safe generic {
         param %out out: ptr_mut i32 @2:9+3
         param %limit limit: i32 @2:14+5
@@ -136,7 +142,6 @@ pub const COUNT: KernelSource = KernelSource {
         %before: i32 = atomic_rmw %out, %one {op = add, order = relaxed, scope = device} @5:5+20
         return
     }"#,
-    lines: &[(4, "    assert!(program_id(1) < limit, \"too many\");")],
     num_warps: Some(4),
     num_stages: None,
 };
@@ -144,4 +149,51 @@ pub const COUNT: KernelSource = KernelSource {
 /// The launcher of [`COUNT`].
 pub fn count<'a>(kernel: &'static Kernel, out: impl PtrMutArg<'a, i32>, limit: i32) -> Call<'a, ()> {
     Call::new(kernel, ()).ptr_mut(out).scalar(limit)
+}
+
+/// As if a function of another crate had been inlined: it loads `x[at]`, asserts that it
+/// is positive, and adds the numbers below `N`.
+pub const INLINED: KernelSource = KernelSource {
+    name: "inlined",
+    module: "tests",
+    files: &[
+        SourceFile { name: "src/inlined.rs", lines: &[(7, "    store(out, positive::<N>(x, at));")] },
+        SourceFile {
+            name: "dep/src/lib.rs",
+            lines: &[(7, "    let numbers = arange(0, N);"), (8, "    let value = load(x + at);")],
+        },
+    ],
+    ir: r#"kernel inlined "src/inlined.rs" safe generic {
+        file f1 = "dep/src/lib.rs"
+        const N: usize
+        param %x x: ptr i32 @2:9+1
+        param %out out: ptr_mut i32 @2:14+3
+        param %at at: i32 @2:20+2
+        %tile: i32[N] = arange {lo = 0, hi = N} @f1:7:19+12
+        %from: *x = add_ptr %x, %at @f1:8:22+6
+        %value: i32 = load %from @f1:8:17+12
+        %zero: i32 = const 0 @f1:9:21+1
+        %fits: bool = cmp.gt %value, %zero @f1:9:13+9
+        assert %fits {message = "not positive"} @f1:9:5+30
+        %sum: i32 = reduce %tile {axis = 0} (%l: i32, %r: i32) {
+            %s: i32 = add %l, %r
+            yield %s
+        }
+        %both: i32 = add %value, %sum
+        store %out, %both @7:5+33
+        return
+    }"#,
+    num_warps: Some(1),
+    num_stages: None,
+};
+
+/// The launcher of [`INLINED`].
+pub fn inlined<'a>(
+    kernel: &'static Kernel,
+    x: impl PtrArg<'a, i32>,
+    out: impl PtrMutArg<'a, i32>,
+    at: i32,
+    n: i64,
+) -> Call<'a, ()> {
+    Call::new(kernel, ()).constant(n).ptr(x).ptr_mut(out).scalar(at)
 }

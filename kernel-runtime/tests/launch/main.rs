@@ -4,7 +4,7 @@ mod kernels;
 
 use kernel_runtime::launch::{Call, GRID_LIMITS, Kernel, Target, UnsafeCall};
 use kernel_runtime::{Access, Device, Error, Result};
-use kernels::{ADD, AddConsts, COUNT, GATHER, add, count, gather, leak};
+use kernels::{ADD, AddConsts, COUNT, GATHER, INLINED, add, count, gather, inlined, leak};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs a check on the CPU, and on the first GPU or says that it is skipped there.
@@ -263,6 +263,40 @@ fn a_failed_assertion_names_its_place_and_message() -> Result<()> {
         assert!(error.is_from_kernel());
         assert_eq!(out.to_vec()?, [2], "the program that failed ended before it counted");
         Ok(())
+    })
+}
+
+/// What was inlined from another file fails there, when it runs and when it is bound.
+#[test]
+fn errors_name_the_file_that_they_are_in() -> Result<()> {
+    on_devices(|device| {
+        let kernel = leak(INLINED);
+        let x = device.upload(&[5, 0])?;
+        let mut out = device.zeros::<i32>(1)?;
+        inlined(kernel, &x, &mut out, 0, 8).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [5 + 28]);
+
+        inlined(kernel, &x, &mut out, 1, 8).grid(1).launch(device)?;
+        match out.to_vec() {
+            Err(Error::AssertFailed { file, line: 9, column: 5, .. }) => assert_eq!(&*file, "dep/src/lib.rs"),
+            other => panic!("{other:?}"),
+        }
+        inlined(kernel, &x, &mut out, 2, 8).grid(1).launch(device)?;
+        match out.to_vec() {
+            Err(Error::OutOfBounds { file, line: 8, column: 17, argument, .. }) => {
+                assert_eq!((&*file, &*argument), ("dep/src/lib.rs", "x"));
+            }
+            other => panic!("{other:?}"),
+        }
+
+        let error = inlined(kernel, &x, &mut out, 0, 100).grid(1).launch(device).expect_err("100 is no power of two");
+        let text = error.to_string();
+        assert!(text.contains(" --> dep/src/lib.rs:7:19\n"), "{text}");
+        assert!(text.contains("7 |     let numbers = arange(0, N);\n"), "the line of that file: {text}");
+        // A tile that is too large for its warps is a mistake in that file too.
+        let error = inlined(kernel, &x, &mut out, 0, 1 << 16).grid(1).launch(device).expect_err("one warp is too few");
+        assert!(error.to_string().contains(" --> dep/src/lib.rs:7:19\n"), "{error}");
+        device.synchronize()
     })
 }
 

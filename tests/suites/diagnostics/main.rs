@@ -12,6 +12,7 @@ const INTERNAL: &[&str] = &[
     "kernel_codegen::",
     "Invocation",
     "KernelSource",
+    "SourceFile",
     "CompileRequest",
     "BufferArg",
     "ValueId",

@@ -47,6 +47,30 @@ fn permute(dtype: DType) {
     author.finish().check_on_every_device();
 }
 
+/// Tiles side by side, of any rank; what is joined is stored as it is, and with its new dimension first.
+fn join(dtype: DType) {
+    let mut author = Author::new(&format!("join_{dtype}"));
+    for shape in [&[1i64][..], &[64], &[8, 32], &[32, 8], &[4, 1, 16], &[2, 128]] {
+        let count = shape.iter().product::<i64>() as usize;
+        let half = |seed| Data::new(dtype, samples::one(dtype, count, seed).bits[..count].to_vec());
+        let halves = [half(21), half(22)];
+        let tiles = [0, 1].map(|side| author.load_tile(&halves[side], shape));
+        let joined = author.one(ShapeOp::Join, &tiles);
+        let pairs = Data::new(dtype, (0..2 * count).map(|at| halves[at % 2].bits[at / 2]));
+        author.store_tile(&format!("join of {shape:?}"), joined, exactly(&pairs));
+        let rank = shape.len() as u8;
+        let perm: Vec<u8> = [rank].into_iter().chain(0..rank).collect();
+        let turned = author.one(ShapeOp::Permute { perm }, &[joined]);
+        let behind = Data::new(dtype, halves.iter().flat_map(|half| half.bits.iter().copied()));
+        author.store_tile(&format!("join of {shape:?}, one half behind the other"), turned, exactly(&behind));
+        // The two halves need not be two.
+        let twice = author.one(ShapeOp::Join, &[tiles[0], tiles[0]]);
+        let pairs = Data::new(dtype, (0..2 * count).map(|at| halves[0].bits[at / 2]));
+        author.store_tile(&format!("join of {shape:?} with itself"), twice, exactly(&pairs));
+    }
+    author.finish().check_on_every_device();
+}
+
 fn reshape_and_broadcast(dtype: DType) {
     let mut author = Author::new(&format!("reshape_{dtype}"));
     let input = Data::new(dtype, samples::one(dtype, 128, 12).bits[..128].to_vec());
@@ -193,4 +217,4 @@ macro_rules! for_each_dtype {
     (@ $test:ident: $($name:ident = $dtype:ident)*) => { $(#[test] fn $name() { super::$test(DType::$dtype); })* };
 }
 
-for_each_dtype! { permute reshape_and_broadcast constants }
+for_each_dtype! { permute join reshape_and_broadcast constants }

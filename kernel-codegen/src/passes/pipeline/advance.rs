@@ -29,7 +29,7 @@ use kernel_core::edit::Result;
 use kernel_core::ir::known::constant;
 use kernel_core::ir::{
     BinaryOp, CmpOp, CreateOp, DType, Def, ElementwiseOp, Literal, MemoryOp, Op, OpId, Operation, RegionId, ShapeOp,
-    ValueId,
+    ValueId, view,
 };
 
 use super::emit::{Bounds, Emit};
@@ -157,30 +157,31 @@ impl Emit<'_> {
             let Some(rate) = self.rate(operand, dtype, around)? else { return Ok(None) };
             rates.push(rate);
         }
+        if moved(operation).is_some() {
+            return Ok(rates.first().copied());
+        }
         if rates.iter().all(|&rate| rate == Rate::Nothing) {
             return Ok(Some(Rate::Nothing));
         }
-        Ok(match &operation.op {
-            op if moves_elements(op) => Some(rates[0]),
-            Op::Elementwise(ElementwiseOp::Cast { .. }) => {
+        let Op::Elementwise(op) = &operation.op else { return Ok(None) };
+        Ok(match op {
+            ElementwiseOp::Cast { .. } => {
                 let dtypes = [operation.operands[0], operation.results[0]].map(|value| self.func.ty(value).dtype());
                 let [Some(from), Some(to)] = dtypes else { return Ok(None) };
                 around.narrow = true;
                 let widens = from.is_signed_int() && to.is_signed_int() && from.bits() <= to.bits();
                 (widens && self.numbers.no_wrap).then_some(rates[0])
             }
-            Op::Elementwise(ElementwiseOp::Binary { op: op @ (BinaryOp::Add | BinaryOp::Sub) }) => {
-                match (rates[0], rates[1]) {
-                    (rate, Rate::Nothing) => Some(rate),
-                    (Rate::Nothing, rate) if *op == BinaryOp::Add => Some(rate),
-                    (Rate::By(a), Rate::By(b)) => Some(Rate::By(self.cursor().binary(*op, a, b)?)),
-                    (Rate::Nothing, Rate::By(b)) => {
-                        let zero = self.cursor().constant(Literal::Int(0), dtype)?;
-                        Some(Rate::By(self.cursor().binary(BinaryOp::Sub, zero, b)?))
-                    }
+            ElementwiseOp::Binary { op: op @ (BinaryOp::Add | BinaryOp::Sub) } => match (rates[0], rates[1]) {
+                (rate, Rate::Nothing) => Some(rate),
+                (Rate::Nothing, rate) if *op == BinaryOp::Add => Some(rate),
+                (Rate::By(a), Rate::By(b)) => Some(Rate::By(self.cursor().binary(*op, a, b)?)),
+                (Rate::Nothing, Rate::By(b)) => {
+                    let zero = self.cursor().constant(Literal::Int(0), dtype)?;
+                    Some(Rate::By(self.cursor().binary(BinaryOp::Sub, zero, b)?))
                 }
-            }
-            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Mul }) => {
+            },
+            ElementwiseOp::Binary { op: BinaryOp::Mul } => {
                 let (by, factor) = match (rates[0], rates[1]) {
                     (Rate::By(by), Rate::Nothing) => (by, operation.operands[1]),
                     (Rate::Nothing, Rate::By(by)) => (by, operation.operands[0]),
@@ -190,14 +191,12 @@ impl Emit<'_> {
                 let factor = self.cursor().cast(factor, dtype)?;
                 Some(Rate::By(self.cursor().binary(BinaryOp::Mul, by, factor)?))
             }
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => None,
+            ElementwiseOp::Unary { .. }
+            | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::Compare { .. }
+            | ElementwiseOp::Select
+            | ElementwiseOp::Fma
+            | ElementwiseOp::Bitcast { .. } => None,
         })
     }
 
@@ -218,8 +217,8 @@ impl Emit<'_> {
 
     /// What a value repeats.
     fn scalar_of(&self, mut value: ValueId) -> ValueId {
-        while let Some(operation) = self.func.def_op(value).filter(|operation| moves_elements(&operation.op)) {
-            value = operation.operands[0];
+        while let Some(source) = self.func.def_op(value).and_then(moved) {
+            value = source;
         }
         value
     }
@@ -230,13 +229,17 @@ impl Emit<'_> {
             return true;
         }
         let Some(operation) = self.func.def_op(mask) else { return false };
+        if let Some(source) = moved(operation) {
+            return self.only_ends(source, around);
+        }
+        // What a check of bounds compares is data, or may have wrapped.
+        let Op::Elementwise(op) = &operation.op else { return false };
         let operands = &operation.operands;
-        match &operation.op {
-            op if moves_elements(op) => self.only_ends(operands[0], around),
-            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And }) => {
+        match op {
+            ElementwiseOp::Binary { op: BinaryOp::And } => {
                 operands.iter().all(|&operand| self.only_ends(operand, around))
             }
-            Op::Elementwise(ElementwiseOp::Compare { op }) => {
+            ElementwiseOp::Compare { op } => {
                 if !self.func.ty(operands[0]).dtype().is_some_and(DType::is_int) {
                     return false;
                 }
@@ -249,15 +252,12 @@ impl Emit<'_> {
                     CmpOp::Eq | CmpOp::Ne => (a, b) == (Course::Stays, Course::Stays),
                 }
             }
-            // What a check of bounds compares is data, or may have wrapped.
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => false,
+            ElementwiseOp::Unary { .. }
+            | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::Select
+            | ElementwiseOp::Fma
+            | ElementwiseOp::Cast { .. }
+            | ElementwiseOp::Bitcast { .. } => false,
         }
     }
 
@@ -272,11 +272,16 @@ impl Emit<'_> {
             Def::Param(_) | Def::Arg(..) => return None,
             Def::Result(op, _) => self.func.op(op),
         };
+        if let Op::Create(CreateOp::Const { .. }) = operation.op {
+            return Some(Course::Stays);
+        }
+        if let Some(source) = moved(operation) {
+            return self.course(source, around);
+        }
+        let Op::Elementwise(op) = &operation.op else { return None };
         let operands = &operation.operands;
-        match &operation.op {
-            Op::Create(CreateOp::Const { .. }) => Some(Course::Stays),
-            op if moves_elements(op) => self.course(operands[0], around),
-            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Add }) => {
+        match op {
+            ElementwiseOp::Binary { op: BinaryOp::Add } => {
                 self.numbers.axis.of(self.func, value).range?;
                 match (self.course(operands[0], around)?, self.course(operands[1], around)?) {
                     (Course::Stays, course) | (course, Course::Stays) => Some(course),
@@ -284,29 +289,31 @@ impl Emit<'_> {
                 }
             }
             // What is left of the loop lies between zero and its end, if it begins at zero or above.
-            Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Sub }) => {
+            ElementwiseOp::Binary { op: BinaryOp::Sub } => {
                 let counter = self.func.region(around.body).args[0];
                 let left = (self.scalar_of(operands[0]), self.scalar_of(operands[1])) == (around.bounds.hi, counter);
                 let begins = self.numbers.axis.of(self.func, around.bounds.lo).range;
                 (left && begins.is_some_and(|(lo, _)| lo >= 0)).then_some(Course::Falls)
             }
-            Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => None,
+            ElementwiseOp::Unary { .. }
+            | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::Compare { .. }
+            | ElementwiseOp::Select
+            | ElementwiseOp::Fma
+            | ElementwiseOp::Cast { .. }
+            | ElementwiseOp::Bitcast { .. } => None,
         }
     }
 }
 
-/// Whether an operation only repeats elements, or gives them other places.
-fn moves_elements(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Create(CreateOp::Splat { .. })
-            | Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. } | ShapeOp::Permute { .. })
-    )
+/// The operand that an operation only repeats, or whose elements it gives other places.
+fn moved(operation: &Operation) -> Option<ValueId> {
+    if let Some(splat) = view::Splat::of(operation) {
+        return Some(splat.scalar);
+    }
+    let Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. } | ShapeOp::Permute { .. }) = operation.op
+    else {
+        return None;
+    };
+    operation.moved_operand()
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use kernel_core::edit::{Uses, walk_region};
 use kernel_core::ir::known::uniform_constant;
 use kernel_core::ir::{
-    BinaryOp, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Def, DescOp, Elem, ElementwiseOp, Func, GpuOp, Literal,
-    MemOrder, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ShapeOp, ValueId,
+    BinaryOp, CacheModifier, CmpOp, ControlOp, Cost, CreateOp, DType, Def, DescOp, Elem, ElementwiseOp, Func, GpuOp,
+    Literal, MemOrder, MemoryOp, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ShapeOp, ValueId, view,
 };
 use kernel_core::layout::{Dim, LinearLayout, shared_access, swizzled_shared};
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::boxes::{box_layout, boxes_of};
@@ -18,8 +19,6 @@ use crate::passes::axes::Axes;
 const MIN_COPY_BYTES: u32 = 4;
 /// Bits of the widest copy of a thread.
 const MAX_COPY_BITS: u32 = 128;
-/// Slots begin at multiples of this many bytes.
-pub(super) const SLOT_ALIGNMENT: u32 = 1024;
 
 /// Shared memory that holds what is loaded, until the pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,7 +67,7 @@ impl Candidate {
 
     /// Bytes of a slot.
     pub(super) fn slot_bytes(&self) -> u32 {
-        self.bytes().next_multiple_of(SLOT_ALIGNMENT)
+        self.bytes().next_multiple_of(SWIZZLE_ALIGNMENT)
     }
 }
 
@@ -154,12 +153,7 @@ fn is_load(func: &Func, id: OpId) -> bool {
 
 /// Whether an operation may be repeated ahead: it has no effect, needs no other threads, and costs little.
 fn is_cheap(op: &Op) -> bool {
-    match op {
-        Op::Create(_) | Op::Elementwise(_) => true,
-        Op::Shape(op) => !matches!(op, ShapeOp::ConvertLayout),
-        Op::Memory(op) => matches!(op, MemoryOp::AddPtr | MemoryOp::CheckBounds { .. }),
-        Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => false,
-    }
+    op.cost() <= Cost::Arithmetic && !op.touches_memory()
 }
 
 impl Search<'_> {
@@ -184,8 +178,9 @@ impl Search<'_> {
         let func = self.func;
         let mut factors: BTreeSet<ValueId> = BTreeSet::new();
         for (_, operation) in func.region_ops(self.body).rev() {
-            let is_product = matches!(operation.op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::SharedStore));
-            if is_product || operation.results.iter().any(|result| factors.contains(result)) {
+            let is_store = matches!(operation.op, Op::Gpu(GpuOp::SharedStore));
+            let feeds = operation.op.multiplies() || is_store;
+            if feeds || operation.results.iter().any(|result| factors.contains(result)) {
                 factors.extend(&operation.operands);
             }
         }
@@ -204,28 +199,22 @@ impl Search<'_> {
         let dtype = func.ty(result).dtype().ok_or("it has no dtype")?;
         let first = *operation.operands.first().ok_or("it has no address")?;
         self.check_memory(first)?;
-        let (address, tensor) = match &operation.op {
-            Op::Memory(MemoryOp::Load { cache, .. }) => {
-                if *cache == CacheModifier::Cv {
-                    return Err("it must be fetched again");
-                }
-                if operation.operands.get(2).is_some_and(|&other| !is_zero(func, other)) {
-                    return Err("what its mask leaves out is not zero");
-                }
-                (operation.operands[..operation.operands.len().min(2)].to_vec(), None)
+        let (address, tensor) = if let Some(load) = view::Load::of(operation) {
+            if let Op::Memory(MemoryOp::Load { cache: CacheModifier::Cv, .. }) = operation.op {
+                return Err("it must be fetched again");
             }
+            if load.other.is_some_and(|other| !is_zero(func, other)) {
+                return Err("what its mask leaves out is not zero");
+            }
+            ([load.pointer].into_iter().chain(load.mask).collect(), None)
+        } else if let Some(load) = view::DescLoad::of(operation) {
             // A tensor copy must not outlive its program.
-            Op::Desc(_) if self.asserts => {
+            if self.asserts {
                 return Err("an assert may end the program while a tensor copy is in flight");
             }
-            Op::Desc(_) => (operation.operands[1..].to_vec(), func.ty(first).descriptor()),
-            Op::Memory(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Dot(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => return Err("it is no load"),
+            (load.coordinates.to_vec(), func.ty(first).descriptor())
+        } else {
+            return Err("it is no load");
         };
         let (slice, carried) = self.slice(&address)?;
         let mut feeds = Vec::new();
@@ -255,22 +244,17 @@ impl Search<'_> {
         while let Some(value) = work.pop() {
             let Def::Result(id, _) = self.func.value(value).def else { continue };
             let operation = self.func.op(id);
-            match &operation.op {
+            // Comparisons that are combined otherwise imply nothing.
+            let joins = matches!(
+                operation.op,
                 Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::And })
-                | Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. }) => work.extend(&operation.operands),
-                Op::Elementwise(ElementwiseOp::Compare { .. })
-                    if self.own.contains(&id) && bound(self.func, id).is_some() =>
-                {
-                    return Some(id);
-                }
-                Op::Elementwise(_)
-                | Op::Create(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Control(_)
-                | Op::Gpu(_) => {}
+                    | Op::Shape(ShapeOp::ExpandDims { .. } | ShapeOp::Broadcast { .. })
+            );
+            let compares = matches!(operation.op, Op::Elementwise(ElementwiseOp::Compare { .. }));
+            if joins {
+                work.extend(&operation.operands);
+            } else if compares && self.own.contains(&id) && bound(self.func, id).is_some() {
+                return Some(id);
             }
         }
         None
@@ -335,23 +319,15 @@ impl Search<'_> {
         let mut otherwise = false;
         for &user in self.uses.of(value) {
             let operation = self.func.op(user);
-            match &operation.op {
-                Op::Shape(_) if self.own.contains(&user) => match axes.after(self.func, operation) {
-                    Some(next) => otherwise |= self.feeds(operation.results[0], &next, feeds),
-                    None => otherwise = true,
-                },
-                Op::Gpu(GpuOp::SharedStore) if operation.operands[1] == value => match self.allocation(user) {
-                    Some(alloc) => feeds.push(Feed { alloc, store: user, axes: axes.clone() }),
-                    None => otherwise = true,
-                },
-                Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Control(_)
-                | Op::Gpu(_) => otherwise = true,
+            let is_own = self.own.contains(&user);
+            if let Some(next) = axes.after(self.func, operation).filter(|_| is_own) {
+                otherwise |= self.feeds(operation.results[0], &next, feeds);
+                continue;
+            }
+            let stored = view::SharedStore::of(operation).filter(|store| store.tile == value);
+            match stored.and_then(|_| self.allocation(user)) {
+                Some(alloc) => feeds.push(Feed { alloc, store: user, axes: axes.clone() }),
+                None => otherwise = true,
             }
         }
         otherwise
@@ -371,20 +347,9 @@ impl Search<'_> {
     fn is_only_read(&self, view: ValueId, store: OpId) -> bool {
         self.uses.of(view).iter().filter(|&&user| user != store).all(|&user| {
             let operation = self.func.op(user);
-            match &operation.op {
-                Op::Gpu(GpuOp::SharedLoad | GpuOp::Wgmma { .. }) => self.own.contains(&user),
-                Op::Gpu(GpuOp::SharedPermute { .. }) => {
-                    self.own.contains(&user) && self.is_only_read(operation.results[0], store)
-                }
-                Op::Gpu(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Control(_) => false,
-            }
+            let reads = matches!(operation.op, Op::Gpu(GpuOp::SharedLoad | GpuOp::Wgmma { .. }));
+            let renames = matches!(operation.op, Op::Gpu(GpuOp::SharedPermute { .. }));
+            self.own.contains(&user) && (reads || (renames && self.is_only_read(operation.results[0], store)))
         })
     }
 

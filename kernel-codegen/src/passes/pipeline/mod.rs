@@ -52,14 +52,14 @@ use kernel_core::passes::dce;
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::error::CodegenError;
-use crate::options::Options;
 use crate::passes::allocate::view_bytes;
 use crate::passes::stored_blocks;
 use crate::report::LoopReport;
-use crate::target::Target;
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::{SWIZZLE_ALIGNMENT, Target};
 
 use super::carry::{self, Site};
-use find::{Candidate, Found, SLOT_ALIGNMENT};
+use find::{Candidate, Found};
 
 /// A pipeline with one slot is none.
 const MIN_STAGES: u32 = 2;
@@ -78,7 +78,7 @@ pub(crate) fn run(
     let mut loops = Vec::new();
     collect(func, func.body, &mut Vec::new(), &mut loops);
     let mut reports = refused(func, &loops);
-    if loops.is_empty() {
+    if loops.is_empty() || !target.has_async_copies() {
         return Ok(reports);
     }
     let axis = AxisAnalysis::new(func);
@@ -178,7 +178,7 @@ fn stages_of(func: &Func, id: OpId, options: &Options) -> Stages {
     }
     let mut products = false;
     walk_region(func, operation.regions[0], &mut |id| {
-        products |= matches!(func.op(id).op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
+        products |= func.op(id).op.multiplies();
     });
     let asked = options.num_stages > Options::default().num_stages;
     if products { Stages { wanted: options.num_stages, by_loop: false, asked } } else { none }
@@ -207,7 +207,7 @@ fn fitting_stages(func: &Func, place: &Place, found: &Found, target: Target, ask
         return Fit::All;
     }
     // Barriers lie before everything that is swizzled.
-    let mut others = if found.candidates.iter().any(Candidate::is_tensor) { SLOT_ALIGNMENT } else { 0 };
+    let mut others = if found.candidates.iter().any(Candidate::is_tensor) { SWIZZLE_ALIGNMENT } else { 0 };
     walk(func, &mut |id| {
         let operation = func.op(id);
         let goes = found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == id));

@@ -85,7 +85,7 @@ impl Emit<'_> {
         }
         for &id in old.iter().rev() {
             let operation = self.func.op(id);
-            let may_go = matches!(operation.op, Op::Shape(_)) || self.found.slice.contains(&id);
+            let may_go = operation.moved_operand().is_some() || self.found.slice.contains(&id);
             let unused = |value: &ValueId| uses.get(value).is_none_or(|&count| count == 0);
             if !gone.contains(&id) && may_go && operation.results.iter().all(unused) {
                 gone.insert(id);

@@ -2,12 +2,12 @@
 
 use kernel_core::edit::walk_region;
 use kernel_core::ir::{
-    ControlOp, DType, DescOp, DotInstruction, DotOp, Func, Op, OpId, Operation, RegionId, ShapeOp, ValueId,
+    Cost, DType, DescOp, DotInstruction, DotOp, Func, Op, OpId, Operation, RegionId, ShapeOp, ValueId,
 };
 
 use super::Place;
 use super::find::Found;
-use crate::lower::conversion_bytes;
+use crate::analysis::exchange::conversion_bytes;
 
 /// Bytes that the default number of stages leaves at least for reductions and conversions.
 pub(super) const MARGIN: u32 = 16 * 1024;
@@ -24,18 +24,16 @@ pub(super) fn scratch_bytes(func: &Func, id: OpId, margin: u32) -> u32 {
 
 fn needed(func: &Func, id: OpId, margin: u32) -> u32 {
     let operation = func.op(id);
-    match &operation.op {
-        Op::Shape(ShapeOp::ConvertLayout) => margin.max(conversion(func, operation)),
-        Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => margin,
-        Op::Dot(DotOp::Dot { by: Some(DotInstruction::Fma), .. }) => margin.max(factors(func, operation)),
-        Op::Dot(DotOp::Dot { .. }) => margin,
-        Op::Shape(_)
-        | Op::Control(_)
-        | Op::Create(_)
-        | Op::Elementwise(_)
-        | Op::Memory(_)
-        | Op::Desc(_)
-        | Op::Gpu(_) => 0,
+    let op = &operation.op;
+    match op.cost() {
+        Cost::Exchange if *op == Op::Shape(ShapeOp::ConvertLayout) => margin.max(conversion(func, operation)),
+        Cost::Exchange => margin,
+        Cost::Product => {
+            // Asynchronous products read the views where they are.
+            let Op::Dot(DotOp::Dot { by, .. }) = op else { return 0 };
+            if *by == Some(DotInstruction::Fma) { margin.max(factors(func, operation)) } else { margin }
+        }
+        Cost::Free | Cost::Arithmetic | Cost::Memory | Cost::Wait | Cost::Control => 0,
     }
 }
 
@@ -58,26 +56,14 @@ impl Blocks<'_> {
         let around = |id: OpId| id == self.place.id || self.place.around.iter().any(|site| site.owner == id);
         let mut total = 0;
         for (id, operation) in self.func.region_ops(region) {
-            let block = match &operation.op {
-                Op::Desc(DescOp::DescLoad) if innermost.is_some_and(around) && !self.has_slots(id) => {
-                    operation.results.first()
-                }
-                Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. }) if innermost.is_some() => {
-                    operation.operands.get(1)
-                }
-                Op::Desc(_)
-                | Op::Shape(_)
-                | Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Gpu(_) => None,
-            };
+            let op = &operation.op;
+            let loads = *op == Op::Desc(DescOp::DescLoad) && innermost.is_some_and(around) && !self.has_slots(id);
+            let stores = matches!(op, Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. })) && innermost.is_some();
+            let stored = operation.operands.get(1).filter(|_| stores);
+            let block = operation.results.first().filter(|_| loads).or(stored);
             total +=
                 block.map_or(0, |&block| self.func.ty(block).numel().unwrap_or(0) as u32 * bytes(self.func, block));
-            let is_loop = matches!(operation.op, Op::Control(ControlOp::For { .. } | ControlOp::While));
-            let innermost = if is_loop { Some(id) } else { innermost };
+            let innermost = if op.is_loop() { Some(id) } else { innermost };
             total += operation.regions.iter().map(|&inner| self.in_region(inner, innermost)).sum::<u32>();
         }
         total

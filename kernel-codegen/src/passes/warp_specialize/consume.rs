@@ -52,7 +52,7 @@ impl Split<'_> {
         for &id in ops[..at].iter().rev() {
             let operation = self.func.op(id);
             let is_scalar = operation.results.iter().all(|&value| self.func.ty(value).is_scalar());
-            let is_pure = matches!(operation.op, Op::Create(_) | Op::Elementwise(_));
+            let is_pure = operation.op.is_local();
             if is_scalar && is_pure && !operation.results.iter().any(|value| needed.contains(value)) {
                 late.push(id);
             } else {
@@ -73,7 +73,7 @@ impl Split<'_> {
         for &id in self.func.region(operation.regions[0]).ops.iter().rev() {
             let inner = self.func.op(id);
             let is_fetched = channel.copies.iter().any(|copy| copy.load == id) || channel.stores.contains(&id);
-            let is_pure = matches!(inner.op, Op::Create(_) | Op::Elementwise(_) | Op::Shape(_));
+            let is_pure = inner.op.is_arithmetic();
             if is_fetched || (is_pure && !inner.results.iter().any(|value| needed.contains(value))) {
                 continue;
             }

@@ -5,13 +5,11 @@ use kernel_core::ir::{
     ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, Span, ValueId,
 };
 use kernel_core::layout::LinearLayout;
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 
 use crate::boxes::{box_layout, boxes_of};
 use crate::passes::axes::Axes;
 use crate::report::LoopReport;
-
-/// Slots lie at multiples of this many bytes.
-pub(super) const SLOT_ALIGNMENT: u32 = 1024;
 
 /// A block that comes from global memory into shared memory in each trip of a loop.
 #[derive(Clone, Debug)]
@@ -63,7 +61,7 @@ impl Channel {
 
     /// The bytes of all slots.
     pub(super) fn ring_bytes(&self) -> u32 {
-        let slot = |copy: &Copy| copy.bytes.next_multiple_of(SLOT_ALIGNMENT);
+        let slot = |copy: &Copy| copy.bytes.next_multiple_of(SWIZZLE_ALIGNMENT);
         self.stages * self.copies.iter().map(slot).sum::<u32>()
     }
 }
@@ -141,7 +139,7 @@ fn innermost(func: &Func, region: RegionId, asked: bool, loops: &mut Vec<Loop>) 
 
 /// Whether an operation of the block itself is a product.
 fn multiplies(func: &Func, region: RegionId) -> bool {
-    func.region(region).ops.iter().any(|&id| matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. }) | Op::Dot(_)))
+    func.region(region).ops.iter().any(|&id| func.op(id).op.multiplies())
 }
 
 fn has_loop(func: &Func, region: RegionId) -> bool {
@@ -252,18 +250,11 @@ fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> 
     let load = loop {
         let id = func.defining_op(value)?;
         let operation = func.op(id);
-        match &operation.op {
-            Op::Shape(_) => way.push(operation),
-            Op::Desc(DescOp::DescLoad) if ops.contains(&id) => break id,
-            Op::Desc(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => return None,
+        if operation.op == Op::Desc(DescOp::DescLoad) && ops.contains(&id) {
+            break id;
         }
-        value = operation.operands[0];
+        value = operation.moved_operand()?;
+        way.push(operation);
     };
     let block = func.op(load).results[0];
     let shape = func.ty(block).shape.clone();

@@ -60,18 +60,17 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
-use kernel_core::ir::{ControlOp, Dim, Func, GpuOp, Op, OpId, ShapeOp, Span, ValueId};
+use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, Op, OpId, Span, ValueId, view};
 use kernel_core::passes::dce;
 
-use super::allocate::BARRIER_BYTES;
+use crate::analysis::exchange::conversion_bytes;
 use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start};
 use crate::error::CodegenError;
-use crate::lower::conversion_bytes;
 use crate::occupancy::{Occupancy, words};
-use crate::options::{MAX_WARPS, Options};
 use crate::report::LoopReport;
-use crate::target::Target;
 use find::{Channel, Refusal};
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::{BARRIER_BYTES, GROUP_WARPS, MAX_WARPS, SWIZZLE_ALIGNMENT, Target};
 use needs::Needs;
 use outgoing::{Outgoing, staging_bytes, widen};
 use prologue::Prologue;
@@ -79,8 +78,6 @@ use split::{Ring, Side, Split, Turn};
 
 const PASS: &str = "warp_specialize";
 
-/// Warps that multiply together, and that change their number of registers together.
-const GROUP_WARPS: u32 = 4;
 /// Registers of a thread that only fetches.
 const PRODUCER_REGISTERS: u32 = 40;
 /// The most registers of a thread that multiplies.
@@ -204,7 +201,7 @@ fn shared_bytes(func: &Func, channels: &[Channel], outgoing: &[Outgoing], turns:
     let barriers = barriers + if turns { turns::GROUPS * BARRIER_BYTES } else { 0 };
     let rings: u32 = channels.iter().map(Channel::ring_bytes).sum();
     let scratch = scratch_bytes(func, channels);
-    barriers.next_multiple_of(find::SLOT_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
+    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
 }
 
 /// Bytes that conversions and reductions of the consumers take, beside everything else.
@@ -214,22 +211,13 @@ fn scratch_bytes(func: &Func, channels: &[Channel]) -> u32 {
     let mut most = 0;
     walk(func, &mut |id| {
         let operation = func.op(id);
-        let bytes = match &operation.op {
-            Op::Shape(ShapeOp::ConvertLayout) => match (operation.operands.as_slice(), operation.results.as_slice()) {
-                (&[from], &[to]) if !replaced.contains(&to) => converted_bytes(func, from, to),
-                (_, _) => 0,
-            },
-            Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }) => REDUCTION_BYTES,
-            Op::Control(_)
-            | Op::Shape(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => 0,
-        };
-        most = most.max(bytes);
+        if let Some(convert) = view::ConvertLayout::of(operation) {
+            if !replaced.contains(&operation.results[0]) {
+                most = most.max(converted_bytes(func, convert.tile, operation.results[0]));
+            }
+        } else if operation.op.cost() == Cost::Exchange {
+            most = most.max(REDUCTION_BYTES);
+        }
     });
     most
 }
@@ -327,21 +315,9 @@ fn obstacle(func: &Func, channels: &[Channel], num_warps: u32) -> Result<(), Ref
     let mut found = Ok(());
     walk(func, &mut |id| {
         let operation = func.op(id);
-        let reason = match &operation.op {
-            Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }) => {
-                "the kernel has barriers with phases already"
-            }
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => return,
-        };
-        if found.is_ok() {
-            found = Err(Refusal::new(operation.span, reason));
+        let phased = matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::BarrierAlloc { .. }));
+        if phased && found.is_ok() {
+            found = Err(Refusal::new(operation.span, "the kernel has barriers with phases already"));
         }
     });
     found

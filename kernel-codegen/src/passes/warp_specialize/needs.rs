@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kernel_core::edit::Structure;
-use kernel_core::ir::{ControlOp, Def, Func, MemoryOp, Op, OpId, ParamKind, Span, ValueId};
+use kernel_core::ir::{ControlOp, Def, Func, MemoryOp, Op, OpId, ParamKind, Regions, Span, ValueId};
 
 use super::find::{Channel, Refusal};
 use crate::analysis::control::operands_before_carried;
@@ -52,19 +52,9 @@ impl Search<'_> {
                 continue;
             }
             let operation = self.func.op(id);
-            match &operation.op {
-                Op::Control(op @ (ControlOp::For { .. } | ControlOp::If)) => {
-                    self.work.extend(&operation.operands[..operands_before_carried(op)]);
-                }
-                Op::Control(ControlOp::While) => self.work.extend(self.func.yielded(operation.regions[0])),
-                Op::Control(_)
-                | Op::Create(_)
-                | Op::Elementwise(_)
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => {}
+            self.work.extend(operation.deciding());
+            if let Some(condition) = operation.condition_region() {
+                self.work.extend(self.func.yielded(condition));
             }
         }
     }
@@ -85,21 +75,14 @@ impl Search<'_> {
             }
             Def::Result(id, index) => {
                 self.operation(id);
-                match &self.func.op(id).op {
-                    Op::Control(ControlOp::For { .. } | ControlOp::While) => self.carried(id, index as usize)?,
-                    Op::Control(ControlOp::If) => {
+                match self.func.op(id).op.regions() {
+                    Regions::Loop(_) => self.carried(id, index as usize)?,
+                    Regions::Branch(_) => {
                         for &region in &self.func.op(id).regions {
                             self.work.extend(self.func.yielded(region).get(index as usize));
                         }
                     }
-                    Op::Control(_)
-                    | Op::Create(_)
-                    | Op::Elementwise(_)
-                    | Op::Shape(_)
-                    | Op::Memory(_)
-                    | Op::Dot(_)
-                    | Op::Desc(_)
-                    | Op::Gpu(_) => {
+                    Regions::Straight | Regions::Combine(_) | Regions::Concurrent => {
                         self.is_scalar_work(id)?;
                         self.work.extend(&self.func.op(id).operands);
                     }
@@ -130,21 +113,19 @@ impl Search<'_> {
     fn is_scalar_work(&self, id: OpId) -> Result<(), Refusal> {
         let operation = self.func.op(id);
         let scalars = operation.operands.iter().chain(&operation.results).all(|&v| self.func.ty(v).is_scalar());
-        let fine = match &operation.op {
-            Op::Create(_) | Op::Elementwise(_) | Op::Memory(MemoryOp::AddPtr | MemoryOp::CheckBounds { .. }) => scalars,
-            Op::Memory(MemoryOp::Load { .. }) => {
-                let param = self.func.ty(operation.operands[0]).pointee();
-                let kind = param.map(|param| &self.func.param(param).kind);
-                if matches!(kind, Some(ParamKind::Ptr { mutable: true, .. })) {
-                    return Err(unknown(operation.span, "memory that the kernel may write"));
-                }
-                scalars
+        let op = &operation.op;
+        let is_load = matches!(op, Op::Memory(MemoryOp::Load { .. }));
+        if is_load {
+            let param = self.func.ty(operation.operands[0]).pointee();
+            let kind = param.map(|param| &self.func.param(param).kind);
+            if matches!(kind, Some(ParamKind::Ptr { mutable: true, .. })) {
+                return Err(unknown(operation.span, "memory that the kernel may write"));
             }
-            Op::Memory(MemoryOp::Store { .. } | MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
-                return Err(unknown(operation.span, "an atomic, which must happen once"));
-            }
-            Op::Shape(_) | Op::Control(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => false,
-        };
+        } else if matches!(op, Op::Memory(_)) && op.touches_memory() {
+            return Err(unknown(operation.span, "an atomic, which must happen once"));
+        }
+        let is_check = matches!(op, Op::Memory(MemoryOp::CheckBounds { .. }));
+        let fine = scalars && (is_load || is_check || op.is_local());
         if fine { Ok(()) } else { Err(unknown(operation.span, "a tile, which all threads compute together")) }
     }
 }

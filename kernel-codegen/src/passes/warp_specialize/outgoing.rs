@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use kernel_core::edit::{Cursor, Result, walk};
 use kernel_core::ir::{DescOp, Dim, Dt, Func, GpuOp, LayoutId, Op, OpId, StoreMode, ValueId};
 use kernel_core::layout::{Dim as Axis, LinearLayout};
+use kernel_core::target::SWIZZLE_ALIGNMENT;
 
-use super::find::SLOT_ALIGNMENT;
 use crate::boxes::{box_layout, boxes_within};
 
 /// Bytes of a row of a piece: the widest swizzle.
@@ -125,7 +125,7 @@ fn starts(shape: &[u32], piece: &[u32]) -> Vec<Vec<u32>> {
 
 /// Bytes of shared memory of all pieces on their way.
 pub(super) fn staging_bytes(outgoing: &[Outgoing]) -> u32 {
-    kinds(outgoing).iter().map(|(piece, slots)| slots * piece.bytes.next_multiple_of(SLOT_ALIGNMENT)).sum()
+    kinds(outgoing).iter().map(|(piece, slots)| slots * piece.bytes.next_multiple_of(SWIZZLE_ALIGNMENT)).sum()
 }
 
 /// The kinds of pieces, with their slots: stores of one kind use the same.

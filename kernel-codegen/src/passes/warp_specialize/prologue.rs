@@ -77,10 +77,9 @@ fn scalars(func: &Func, mut work: Vec<ValueId>, needed: &mut BTreeSet<OpId>) -> 
             Def::Arg(..) => return false,
             Def::Result(id, _) => id,
         };
-        match func.op(id).op {
-            Op::Create(_) | Op::Elementwise(_) => {}
-            // Memory may have another value when the sides read it.
-            Op::Memory(_) | Op::Shape(_) | Op::Dot(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => return false,
+        // Memory may have another value when the sides read it.
+        if !func.op(id).op.is_local() {
+            return false;
         }
         if needed.insert(id) {
             work.extend(&func.op(id).operands);

@@ -148,17 +148,13 @@ impl<'f> Split<'f> {
     }
 
     pub(super) fn operation(&mut self, id: OpId) -> Result<()> {
-        let control = match &self.func.op(id).op {
-            Op::Control(op @ (ControlOp::For { .. } | ControlOp::While | ControlOp::If)) => Some(op.clone()),
-            Op::Control(_)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Desc(_)
-            | Op::Gpu(_) => None,
-        };
+        let operation = self.func.op(id);
+        let mut control = None;
+        if let Op::Control(op) = &operation.op
+            && operation.op.is_loop_or_branch()
+        {
+            control = Some(op.clone());
+        }
         match control {
             Some(op) => self.control(id, &op),
             None if self.outgoing.contains_key(&id) => self.send(id),

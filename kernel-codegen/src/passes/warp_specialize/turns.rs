@@ -22,13 +22,14 @@
 
 use kernel_core::edit::{Result, walk_region};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, Func, GpuOp, Literal, MemoryOp, Op, OpId, ParamKind, Span, Ty, ValueId,
+    BinaryOp, CmpOp, ControlOp, DType, Func, GpuOp, Literal, Op, OpId, ParamKind, Span, Ty, ValueId, view,
 };
+use kernel_core::target::GROUP_WARPS;
 
 use super::find::Channel;
 use super::outgoing::Outgoing;
+use super::scratch_bytes;
 use super::split::{Position, Split, Turn, quiet};
-use super::{GROUP_WARPS, scratch_bytes};
 
 /// Groups that take turns.
 pub(super) const GROUPS: u32 = 2;
@@ -62,28 +63,23 @@ pub(super) fn tile_loop(func: &Func, channels: &[Channel], outgoing: &[Outgoing]
 /// Whether an operation beside the products may happen in any order with those of other tiles, without other warps.
 fn is_apart(func: &Func, id: OpId, outgoing: &[Outgoing]) -> bool {
     let operation = func.op(id);
-    match &operation.op {
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) => true,
-        Op::Memory(MemoryOp::Load { .. }) => {
-            let buffer = func.ty(operation.operands[0]).pointee().map(|param| &func.param(param).kind);
-            matches!(buffer, Some(ParamKind::Ptr { mutable: false, .. }))
-        }
-        Op::Memory(op) => *op == MemoryOp::AddPtr,
-        Op::Desc(_) => outgoing.iter().any(|one| one.store == id),
-        Op::Control(op) => *op == ControlOp::Yield || *op == ControlOp::Return,
-        Op::Dot(_) | Op::Gpu(_) => false,
+    if let Some(load) = view::Load::of(operation) {
+        let buffer = func.ty(load.pointer).pointee().map(|param| &func.param(param).kind);
+        return matches!(buffer, Some(ParamKind::Ptr { mutable: false, .. }));
     }
+    operation.op.is_arithmetic() || operation.op.is_terminator() || outgoing.iter().any(|one| one.store == id)
 }
 
 /// Whether a loop does nothing but load, compute and multiply.
 fn computes_only(func: &Func, channel: &Channel) -> bool {
     let region = func.op(channel.owner).regions[0];
-    func.region(region).ops.iter().all(|&id| match &func.op(id).op {
-        Op::Gpu(GpuOp::SharedStore) => channel.stores.contains(&id),
-        Op::Gpu(op) => !matches!(op, GpuOp::AsyncCopy | GpuOp::TmaStore { .. } | GpuOp::SharedLoad),
-        Op::Desc(_) => channel.copies.iter().any(|copy| copy.load == id),
-        Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Control(_) => {
-            is_apart(func, id, &[])
+    func.region(region).ops.iter().all(|&id| {
+        let Op::Gpu(op) = &func.op(id).op else {
+            return is_apart(func, id, &[]) || channel.copies.iter().any(|copy| copy.load == id);
+        };
+        match op {
+            GpuOp::SharedStore => channel.stores.contains(&id),
+            op => !matches!(op, GpuOp::AsyncCopy | GpuOp::TmaStore { .. } | GpuOp::SharedLoad),
         }
     })
 }

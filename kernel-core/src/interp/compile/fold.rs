@@ -1,6 +1,6 @@
 //! Reductions and scans: which way of combining elements a region allows.
 
-use crate::ir::{BinaryOp, ControlOp, DType, ElementwiseOp, Func, Op, Operation, RegionId, ValueId};
+use crate::ir::{BinaryOp, ControlOp, DType, Elements, ElementwiseOp, Func, Op, Operation, RegionId, Regions, ValueId};
 
 use super::super::cast::cast;
 use super::super::code::{Combine, Fold, FoldKind, Inst, Pc, RegId, RegionCode};
@@ -156,28 +156,12 @@ fn is_elementwise(func: &Func, region: RegionId) -> bool {
     while let Some(region) = pending.pop() {
         for (_, operation) in func.region_ops(region) {
             let scalar = |v: &ValueId| func.ty(*v).is_scalar() && func.ty(*v).dt().is_some();
-            let simple = match &operation.op {
-                Op::Create(_) | Op::Elementwise(_) => true,
-                Op::Control(ControlOp::If) => {
-                    pending.extend(&operation.regions);
-                    true
-                }
-                Op::Control(ControlOp::Yield) => true,
-                Op::Control(
-                    ControlOp::For { .. }
-                    | ControlOp::While
-                    | ControlOp::Reduce { .. }
-                    | ControlOp::Scan { .. }
-                    | ControlOp::Return
-                    | ControlOp::Assert { .. }
-                    | ControlOp::StaticAssert { .. },
-                )
-                | Op::Shape(_)
-                | Op::Memory(_)
-                | Op::Dot(_)
-                | Op::Desc(_)
-                | Op::Gpu(_) => false,
-            };
+            let op = &operation.op;
+            if matches!(op.regions(), Regions::Branch(_)) {
+                pending.extend(&operation.regions);
+            }
+            let computes = matches!(op.elements(), Elements::Made | Elements::Each) && op.is_pure();
+            let simple = computes || matches!(op, Op::Control(ControlOp::If | ControlOp::Yield));
             if !simple || !operation.operands.iter().chain(&operation.results).all(scalar) {
                 return false;
             }

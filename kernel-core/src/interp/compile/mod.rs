@@ -20,7 +20,7 @@ use super::storage::{Home, Storage};
 type Result<T> = std::result::Result<T, Fault>;
 
 fn unsupported<T>(message: impl Into<String>, span: Span) -> Result<T> {
-    Err(Fault { kind: FaultKind::Unsupported { message: message.into() }, span, program_id: [0; 3] })
+    Err(Fault::new(FaultKind::Unsupported { message: message.into() }, span, [0; 3]))
 }
 
 /// Prepares a bound or placed kernel.
@@ -36,8 +36,13 @@ pub(super) fn compile(func: &Func) -> Result<Code> {
         loops: 0,
         waits: false,
         lanes: None,
+        shared_base: 0,
         span: Span::UNKNOWN,
     };
+    let ends = func.ops.iter().flat_map(|operation| &operation.shared).map(|range| range.end);
+    if let Some(bytes) = ends.max() {
+        compiler.shared_base = compiler.storage.alloc_new(Some(bytes as usize)).offset;
+    }
     let params = compiler.params()?;
     compiler.region(func.body)?;
     compiler.emit(Inst::Return);
@@ -62,6 +67,8 @@ struct Compiler<'f> {
     waits: bool,
     /// Within a region that combines elements of tiles: how many at most. Its scalars are tiles of so many.
     lanes: Option<usize>,
+    /// Where the memory begins that places in shared memory count from.
+    shared_base: usize,
     span: Span,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::ir::{
     AtomicOp, BinaryOp, CreateOp, DType, ElementwiseOp, FenceKind, GpuOp, Literal, MemoryOp, Op, OpId, Operation,
-    ShapeOp, ValueId,
+    ShapeOp, SharedRange, ValueId,
 };
 
 use crate::ir::hint::broken;
@@ -10,7 +10,8 @@ use crate::num::to_bits;
 
 use super::super::cast::cast;
 use super::super::code::{
-    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Parts, RegId, Store, Strides, Symbolic,
+    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Part, Parts, RegId, Step, Store, Strides,
+    Symbolic,
 };
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
@@ -20,6 +21,16 @@ use super::{Compiler, Result, unsupported};
 
 impl Compiler<'_> {
     pub(super) fn op(&mut self, id: OpId, operation: &Operation) -> Result<()> {
+        let allocates = matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }));
+        if !operation.shared.is_empty() && !allocates {
+            let step = |range: &SharedRange| Step {
+                bytes: self.shared_base + range.start as usize..self.shared_base + range.end as usize,
+                scope: range.scope,
+                meets: range.meets,
+            };
+            let steps = operation.shared.iter().map(step).collect();
+            self.emit(Inst::Exchange { steps });
+        }
         match &operation.op {
             Op::Create(op) => self.create(op, operation),
             Op::Elementwise(op) => self.elementwise(op, operation),
@@ -141,6 +152,10 @@ impl Compiler<'_> {
                 let strides = perm.iter().map(|&p| from[usize::from(p)]).collect();
                 Inst::Permute { a, out, perm: perm.clone().into(), strides }
             }
+            ShapeOp::Join => {
+                let from = [a, self.operand(operation, 1)?].map(|tile| Part { tile, first: 0 });
+                Inst::Take { out, from: from.into(), strides: row_major(&self.info(a).dims).into_iter().collect() }
+            }
             ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
                 let number = |dim: &crate::ir::Dim| dim.as_const().map_or(1, |value| value.max(1) as usize);
                 let message = broken(*kind, n, multiple).into();
@@ -153,7 +168,7 @@ impl Compiler<'_> {
                 let first = start.zip(&from).map(|(at, (_, stride))| at * stride).sum();
                 let strides =
                     self.info(out).dims.iter().zip(&from).map(|(&size, &(_, stride))| (size, stride)).collect();
-                Inst::Slice { a, out, first, strides }
+                Inst::Take { out, from: [Part { tile: a, first }].into(), strides }
             }
             ShapeOp::ConvertLayout => Inst::Move { a, out },
         };
@@ -281,8 +296,12 @@ impl Compiler<'_> {
                 let out = self.result(operation)?;
                 let bytes = self.shared_bytes(operation.results[0])?;
                 // Shared memory stays where it is for the whole program, loops included: no tile had this room
-                // before, and it is never given back.
-                let offset = self.storage.alloc_new(Some(bytes)).offset;
+                // before, and it is never given back. Where its place is known, others may have it before and after.
+                let offset = match operation.shared.first() {
+                    Some(range) if bytes <= range.bytes() as usize => self.shared_base + range.start as usize,
+                    Some(_) => return unsupported("an allocation that is larger than its place", self.span),
+                    None => self.storage.alloc_new(Some(bytes)).offset,
+                };
                 self.emit(Inst::SharedAlloc { out, offset, bytes });
             }
             GpuOp::SharedIndex => {

@@ -66,10 +66,7 @@ pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<BoundFunc, Vec<Dia
     let mut func = binder.func;
     widen_reduce::run(&mut func).map_err(|error| vec![error.into()])?;
     debug_assert_eq!(verify(&func), Ok(()), "binding breaks a rule of the verifier");
-    BoundFunc::new(func).map_err(|func| {
-        let message = "the kernel is not bound".to_string();
-        vec![Diagnostic { kernel: func.name, file: func.file, span: Span::UNKNOWN, message, help: None }]
-    })
+    BoundFunc::new(func).map_err(|func| vec![Diagnostic::at(&func.files, Span::UNKNOWN, "the kernel is not bound")])
 }
 
 struct Binder<'b> {
@@ -86,15 +83,16 @@ struct Binder<'b> {
 
 impl<'b> Binder<'b> {
     fn new(source: &'b Func, bindings: &'b Bindings) -> Binder<'b> {
-        let mut func = Func::new(&source.name, &source.file, source.safety);
+        let mut func = Func::new(&source.name, "", source.safety);
+        func.files = source.files.clone();
         func.level = Level::Bound;
         let map = vec![None; source.values.len()];
         Binder { source, bindings, func, map, errors: Vec::new(), reported: Vec::new() }
     }
 
     fn error(&mut self, span: Span, message: String, help: Option<String>) {
-        let (kernel, file) = (self.source.name.clone(), self.source.file.clone());
-        let diagnostic = Diagnostic { kernel, file, span, message, help };
+        let diagnostic = Diagnostic::at(&self.source.files, span, message);
+        let diagnostic = help.into_iter().fold(diagnostic, Diagnostic::help);
         // An expression such as `p + i * N + j` is several operations, each with the same mistake.
         if !self.errors.contains(&diagnostic) {
             self.errors.push(diagnostic);

@@ -3,8 +3,8 @@
 use super::Binder;
 use crate::ir::known::constant;
 use crate::ir::{
-    Builder, ControlOp, CreateOp, DType, DescOp, Dim, DotOp, Dt, ElementwiseOp, GpuOp, Literal, MemoryOp, Op, OpId,
-    Operation, RegionId, ShapeOp, Span, ValueId,
+    AttrMap, Builder, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Literal, Op, OpId, Operation, RegionId, Span,
+    ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
@@ -15,6 +15,26 @@ pub(super) fn show_literal(literal: Literal) -> String {
         Literal::Bool(value) => value.to_string(),
         Literal::Int(value) => value.to_string(),
         Literal::Float(bits) => format!("{:?}", f64::from_bits(bits)),
+    }
+}
+
+/// Binds attributes of an operation at that place.
+struct Bound<'b, 's> {
+    binder: &'b mut Binder<'s>,
+    span: Span,
+}
+
+impl AttrMap for Bound<'_, '_> {
+    fn dt(&mut self, dt: Dt) -> Option<Dt> {
+        Some(Dt::Known(self.binder.dtype(dt)))
+    }
+
+    fn dim(&mut self, dim: &Dim) -> Option<Dim> {
+        self.binder.checked_dim(dim, self.span).map(Dim::from)
+    }
+
+    fn shape(&mut self, shape: &[Dim]) -> Option<Vec<Dim>> {
+        self.binder.shape(shape, self.span)
     }
 }
 
@@ -130,83 +150,10 @@ impl Binder<'_> {
 
     /// The operation with its attributes bound; mistakes are reported.
     fn op(&mut self, op: &Op, span: Span) -> Option<Op> {
-        let dt = |binder: &Self, dt: &Dt| Dt::Known(binder.dtype(*dt));
-        Some(match op {
-            Op::Create(create) => self.create(create, span)?,
-            Op::Elementwise(elementwise) => Op::Elementwise(match elementwise {
-                ElementwiseOp::Cast { to } => ElementwiseOp::Cast { to: dt(self, to) },
-                ElementwiseOp::Bitcast { to } => ElementwiseOp::Bitcast { to: dt(self, to) },
-                ElementwiseOp::Unary { .. }
-                | ElementwiseOp::Binary { .. }
-                | ElementwiseOp::Compare { .. }
-                | ElementwiseOp::Select
-                | ElementwiseOp::Fma => elementwise.clone(),
-            }),
-            Op::Shape(shape) => Op::Shape(match shape {
-                ShapeOp::Broadcast { shape } => ShapeOp::Broadcast { shape: self.shape(shape, span)? },
-                ShapeOp::Reshape { shape } => ShapeOp::Reshape { shape: self.shape(shape, span)? },
-                ShapeOp::Hint { kind, n, multiple, axis, believed } => {
-                    let (n, multiple) = (self.checked_dim(n, span), self.checked_dim(multiple, span));
-                    let (n, multiple) = (n?.into(), multiple?.into());
-                    ShapeOp::Hint { kind: *kind, n, multiple, axis: *axis, believed: *believed }
-                }
-                ShapeOp::ExpandDims { .. }
-                | ShapeOp::Permute { .. }
-                | ShapeOp::Slice { .. }
-                | ShapeOp::ConvertLayout => shape.clone(),
-            }),
-            Op::Memory(memory) => match memory {
-                MemoryOp::AddPtr
-                | MemoryOp::Load { .. }
-                | MemoryOp::Store { .. }
-                | MemoryOp::AtomicRmw { .. }
-                | MemoryOp::CheckBounds { .. }
-                | MemoryOp::AtomicCas { .. } => op.clone(),
-            },
-            Op::Dot(DotOp::Dot { .. }) => op.clone(),
-            Op::Desc(desc) => match desc {
-                DescOp::DescLoad
-                | DescOp::DescStore
-                | DescOp::DescReduce { .. }
-                | DescOp::DescGather
-                | DescOp::DescScatter => op.clone(),
-            },
-            Op::Control(control) => match control {
-                ControlOp::For { .. }
-                | ControlOp::While
-                | ControlOp::If
-                | ControlOp::Reduce { .. }
-                | ControlOp::Scan { .. }
-                | ControlOp::Yield
-                | ControlOp::Return
-                | ControlOp::Assert { .. }
-                | ControlOp::StaticAssert { .. } => op.clone(),
-            },
-            Op::Gpu(gpu) => match gpu {
-                GpuOp::SharedAlloc { shape, dtype } => {
-                    Op::Gpu(GpuOp::SharedAlloc { shape: self.shape(shape, span)?, dtype: dt(self, dtype) })
-                }
-                GpuOp::SharedIndex
-                | GpuOp::SharedPermute { .. }
-                | GpuOp::SharedLoad
-                | GpuOp::SharedStore
-                | GpuOp::AsyncCopy
-                | GpuOp::AsyncCommit
-                | GpuOp::AsyncWait { .. }
-                | GpuOp::Barrier
-                | GpuOp::GroupBarrier
-                | GpuOp::Fence { .. }
-                | GpuOp::BarrierAlloc { .. }
-                | GpuOp::BarrierArrive
-                | GpuOp::BarrierWait
-                | GpuOp::Wgmma { .. }
-                | GpuOp::WgmmaWait { .. }
-                | GpuOp::TmaLoad
-                | GpuOp::TmaStore { .. }
-                | GpuOp::TmaStoreWait { .. }
-                | GpuOp::WarpGroups { .. } => op.clone(),
-            },
-        })
+        if let Op::Create(op) = op {
+            return self.create(op, span);
+        }
+        op.map_attrs(&mut Bound { binder: self, span })
     }
 
     fn create(&mut self, op: &CreateOp, span: Span) -> Option<Op> {
@@ -244,12 +191,13 @@ impl Binder<'_> {
                 };
                 Op::constant(value, dtype)
             }
-            CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } => op.clone().into(),
             CreateOp::Arange { lo, hi } => {
                 let (lo, hi) = self.arange(lo, hi, span)?;
                 CreateOp::Arange { lo: lo.into(), hi: hi.into() }.into()
             }
-            CreateOp::Splat { shape } => CreateOp::Splat { shape: self.shape(shape, span)? }.into(),
+            CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } | CreateOp::Splat { .. } => {
+                op.map_attrs(&mut Bound { binder: self, span })?.into()
+            }
         })
     }
 

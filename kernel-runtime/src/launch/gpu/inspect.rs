@@ -3,22 +3,22 @@
 use super::super::bind::bind;
 use super::super::compiled::CompiledKernel;
 use super::super::kernel::Kernel;
-use super::super::spec::{Checking, Spec};
+use super::super::spec::Spec;
 use super::super::target::Target;
-use super::super::timing::Timings;
 use super::variant::{Texts, generate};
 use super::{module, target_of};
 use crate::device::Device;
 use crate::error::Result;
-use kernel_codegen::{Compiled, with_min_programs};
+use kernel_core::backend::nvidia::{Ptx, with_min_programs};
+use kernel_core::backend::{Artifact, Checks, Timings};
 use kernel_core::ir::BoundFunc;
 use kernel_core::text;
 
 /// Compiles for a target, without a GPU.
 pub(in super::super) fn compile(kernel: &'static Kernel, spec: &Spec<'_>, target: Target) -> Result<CompiledKernel> {
-    let (bound, compiled, timings) = generated(kernel, spec, target)?;
-    let report = compiled.report.to_string();
-    Ok(stages(kernel, &bound, compiled, report, timings))
+    let (bound, artifact, timings) = generated(kernel, spec, target)?;
+    let report = artifact.code.report.report(None);
+    Ok(stages(kernel, &bound, artifact, report, timings))
 }
 
 /// Compiles for a GPU and loads the code there.
@@ -27,42 +27,44 @@ pub(in super::super) fn compile_on(
     spec: &Spec<'_>,
     device: &Device,
 ) -> Result<CompiledKernel> {
-    let (bound, mut compiled, mut timings) = generated(kernel, spec, target_of(kernel, device)?)?;
-    if let Some(ctx) = device.cuda_context() {
-        let loaded = timings.stage("driver", || module::load(kernel, &compiled, device, ctx))?;
-        let usage = loaded.usage();
-        compiled.ptx = with_min_programs(&compiled.ptx, usage.min_programs);
-        compiled.report.usage = Some(usage.clone());
-    }
-    let report = compiled.report.to_string();
-    Ok(stages(kernel, &bound, compiled, report, timings))
+    let (bound, mut artifact, mut timings) = generated(kernel, spec, target_of(kernel, device)?)?;
+    let code = &mut artifact.code;
+    let report = match device.cuda_context() {
+        Some(ctx) => {
+            let loaded = timings.stage("driver", || module::load(kernel, code, device, ctx))?;
+            code.text = with_min_programs(&code.text, loaded.usage().min_programs);
+            code.report.report(Some(loaded.usage()))
+        }
+        None => code.report.report(None),
+    };
+    Ok(stages(kernel, &bound, artifact, report, timings))
 }
 
-fn generated(kernel: &'static Kernel, spec: &Spec<'_>, target: Target) -> Result<(BoundFunc, Compiled, Timings)> {
+fn generated(kernel: &'static Kernel, spec: &Spec<'_>, target: Target) -> Result<(BoundFunc, Artifact<Ptx>, Timings)> {
     let mut timings = Timings::default();
     let bound = bind(kernel, spec, &mut timings)?;
-    let compiled = generate(kernel, spec, &bound, target, Checking::AtLaunch, Texts::Kept, &mut timings)?;
+    let artifact = generate(kernel, spec, &bound, target, Checks::AtLaunch, Texts::Kept, &mut timings)?;
     kernel.count_compilation();
-    Ok((bound, compiled, timings))
+    Ok((bound, artifact, timings))
 }
 
 fn stages(
     kernel: &'static Kernel,
     bound: &BoundFunc,
-    compiled: Compiled,
+    artifact: Artifact<Ptx>,
     report: String,
     timings: Timings,
 ) -> CompiledKernel {
-    let placed_ir = compiled.placed_ir();
-    let (lowered_ir, llvm_ir) = compiled.llvm_ir.map(|ir| (ir.lowered, ir.optimised)).unwrap_or_default();
+    let text = |stage| artifact.stages.iter().find(|(name, _)| *name == stage).map(|(_, text)| text.clone());
+    let text = |stage| text(stage).unwrap_or_default();
     CompiledKernel {
         name: kernel.name(),
         tile_ir: kernel.source().ir,
         bound_ir: text::print(bound.func()),
-        placed_ir,
-        lowered_ir,
-        llvm_ir,
-        ptx: compiled.ptx,
+        placed_ir: text("placed"),
+        lowered_ir: text("lowered"),
+        llvm_ir: text("llvm"),
+        ptx: artifact.code.text,
         report,
         timings,
     }

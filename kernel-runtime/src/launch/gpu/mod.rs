@@ -1,7 +1,8 @@
-//! The GPU backend: code generation, the driver's compiler, launches.
+//! Kernels on GPUs: the driver's compiler and launches of what the backend for GPUs has made.
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `compiler` | the backend, or what stands in for it in builds without |
 //! | `variant` | one variant compiled for one target, with what its reports mean |
 //! | `module` | a variant loaded by the driver into one context |
 //! | `plan` | what a launch reads of both |
@@ -9,12 +10,13 @@
 //! | `submit` | a launch: addresses and values as the code takes them, the call of the driver |
 //! | `inspect` | compiling to look at the stages |
 
+mod compiler;
 mod inspect;
 mod memo;
 mod module;
 mod plan;
 mod submit;
-#[cfg(test)]
+#[cfg(all(test, jit))]
 mod tests;
 mod variant;
 
@@ -23,14 +25,13 @@ use super::cache::Cache;
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::{Digest, Key, Words};
-use super::spec::{Checking, Spec};
+use super::spec::Spec;
 use super::target::Target;
-use super::timing::Timings;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::recording;
 use cudarc::driver::CudaContext;
-use kernel_codegen::check::LaunchConditions;
+use kernel_core::backend::{Checks, LaunchConditions, Timings};
 use memo::Memo;
 use module::Loaded;
 use plan::Plan;
@@ -38,6 +39,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 use variant::Variant;
 
+pub(crate) use compiler::MISSING as MISSING_COMPILER;
 pub(super) use inspect::{compile, compile_on};
 
 /// The variants of a kernel on GPUs.
@@ -105,7 +107,7 @@ fn launch_again(call: &Invocation<'_>, place: &Place<'_>) -> Result<()> {
 #[inline(always)]
 fn launch_variant(call: &Invocation<'_>, place: &Place<'_>) -> Result<()> {
     let args = call.args.as_slice();
-    let fast = ready(call, args, place, Checking::AtLaunch)?;
+    let fast = ready(call, args, place, Checks::AtLaunch)?;
     let ready = match !fast.plan.has_conditions() || meets_conditions(fast, args, place.grid) {
         true => fast,
         false => ready_checked(call, place)?,
@@ -119,7 +121,7 @@ fn launch_variant(call: &Invocation<'_>, place: &Place<'_>) -> Result<()> {
 /// Whether no access of the launch leaves its buffer, as far as that does not depend on data.
 #[inline]
 fn meets_conditions(fast: &Ready, args: &[Arg<'_>], grid: [u32; 3]) -> bool {
-    fast.memo.holds(args, grid) || evaluate_conditions(&fast.variant.compiled.conditions, &fast.memo, args, grid)
+    fast.memo.holds(args, grid) || evaluate_conditions(&fast.variant.artifact.conditions, &fast.memo, args, grid)
 }
 
 #[cold]
@@ -133,39 +135,34 @@ fn evaluate_conditions(conditions: &LaunchConditions, memo: &Memo, args: &[Arg<'
 
 /// The variant for a launch, compiled and loaded if nobody has.
 #[inline(always)]
-fn ready(call: &Invocation<'_>, args: &[Arg<'_>], place: &Place<'_>, checking: Checking) -> Result<&'static Ready> {
+fn ready(call: &Invocation<'_>, args: &[Arg<'_>], place: &Place<'_>, checks: Checks) -> Result<&'static Ready> {
     // A context that is in a key is kept alive by what was loaded into it, so its name stands for it.
     let context = place.device.context_number();
-    let digest = call.key_digest(context, checking);
-    match call.kernel.gpu.ready.get_front(digest, |words| call.has_key(words, args, context, checking)) {
+    let digest = call.key_digest(context, checks);
+    match call.kernel.gpu.ready.get_front(digest, |words| call.has_key(words, args, context, checks)) {
         Some(ready) => Ok(ready),
-        None => ready_behind(call, place, checking, digest),
+        None => ready_behind(call, place, checks, digest),
     }
 }
 
 /// The variant that checks everything.
 #[inline(never)]
 fn ready_checked(call: &Invocation<'_>, place: &Place<'_>) -> Result<&'static Ready> {
-    ready(call, &call.args, place, Checking::Everywhere)
+    ready(call, &call.args, place, Checks::EveryAccess)
 }
 
 /// As `ready`, of what was not asked for lately.
 #[cold]
-fn ready_behind(
-    call: &Invocation<'_>,
-    place: &Place<'_>,
-    checking: Checking,
-    digest: Digest,
-) -> Result<&'static Ready> {
+fn ready_behind(call: &Invocation<'_>, place: &Place<'_>, checks: Checks, digest: Digest) -> Result<&'static Ready> {
     let mut words = Words::default();
-    call.key(&mut words, place.device.context_number(), checking);
+    call.key(&mut words, place.device.context_number(), checks);
     if let Some(ready) = call.kernel.gpu.ready.get_behind(digest, words.as_slice()) {
         return Ok(ready);
     }
     // Nothing is compiled for a launch that will be refused.
     call.check_buffers(place.stream)?;
     let Some(ctx) = place.device.cuda_context() else { return Err(no_code(call.kernel, place.device)) };
-    call.with_spec(call.tuning()?, |spec| make_ready(call.kernel, spec, place.device, ctx, &Key::of(&words), checking))
+    call.with_spec(call.tuning()?, |spec| make_ready(call.kernel, spec, place.device, ctx, &Key::of(&words), checks))
 }
 
 #[cold]
@@ -175,11 +172,11 @@ fn make_ready(
     device: &Device,
     ctx: &Arc<CudaContext>,
     key: &Key,
-    checking: Checking,
+    checks: Checks,
 ) -> Result<&'static Ready> {
     kernel.gpu.ready.get_or_make(key, || {
         let target = target_of(kernel, device)?;
-        let variant = variant(kernel, spec, target, checking)?;
+        let variant = variant(kernel, spec, target, checks)?;
         let mut timings = Timings::default();
         let loaded = timings.stage("driver", || variant.load(kernel, device, ctx))?;
         log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
@@ -204,18 +201,18 @@ fn no_code(kernel: &Kernel, device: &Device) -> Error {
 }
 
 /// The variant for a target, compiled if nobody has.
-fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checking: Checking) -> Result<&'static Variant> {
+fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checks: Checks) -> Result<&'static Variant> {
     let place = target_number(target);
     let variants = &kernel.gpu.variants;
     // Lengths vary more than everything else, and code without checks per lane does not use what
     // is known of them: such a variant serves all lengths.
     let params: super::spec::ParamSpecs = spec.params.iter().map(|param| param.without_length()).collect();
-    let any_lengths = Key::new(&Spec { params: &params, ..*spec }, place | ANY_LENGTHS, checking);
+    let any_lengths = Key::new(&Spec { params: &params, ..*spec }, place | ANY_LENGTHS, checks);
     if let Some(variant) = variants.get(any_lengths.borrow()) {
         return Ok(*variant);
     }
-    let variant = *variants.get_or_make(&Key::new(spec, place, checking), || {
-        let variant = Variant::compile(kernel, spec, target, checking)?;
+    let variant = *variants.get_or_make(&Key::new(spec, place, checks), || {
+        let variant = Variant::compile(kernel, spec, target, checks)?;
         kernel.count_compilation();
         log::debug!("compiled kernel `{}` for {}: {}", kernel.name(), target.name(), variant.timings);
         Ok(&*Box::leak(Box::new(variant)))

@@ -6,7 +6,7 @@ use crate::driver::wrap;
 use crate::error::{Error, Result};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{CudaContext, result as cu, sys};
-use kernel_codegen::{Compiled, Usage};
+use kernel_core::backend::nvidia::{Ptx, Usage};
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
@@ -68,15 +68,15 @@ impl Drop for Loaded {
 /// Compiles PTX in the driver and prepares it for launches.
 ///
 /// As long as the code spills more than a few registers, the alternatives are tried; what spills least is kept.
-pub(super) fn load(kernel: &Kernel, compiled: &Compiled, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
+pub(super) fn load(kernel: &Kernel, code: &Ptx, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
     device.default_stream().bind()?;
-    let mut best = load_ptx(kernel, compiled, &compiled.ptx, compiled.min_programs, device, ctx)?;
-    for (programs, ptx) in compiled.alternatives() {
+    let mut best = load_ptx(kernel, code, &code.text, code.min_programs, device, ctx)?;
+    for (programs, ptx) in code.alternatives() {
         if best.usage.local_bytes <= tolerated(best.usage.min_programs) {
             break;
         }
         // That it cannot be loaded another way does not take away the code that there is.
-        if let Ok(loaded) = load_ptx(kernel, compiled, &ptx, programs, device, ctx)
+        if let Ok(loaded) = load_ptx(kernel, code, &ptx, programs, device, ctx)
             && loaded.usage.local_bytes < best.usage.local_bytes
         {
             best = loaded;
@@ -96,7 +96,7 @@ fn tolerated(min_programs: Option<u32>) -> u32 {
 /// Compiles one version of the PTX, with what it asks for.
 fn load_ptx(
     kernel: &Kernel,
-    compiled: &Compiled,
+    code: &Ptx,
     ptx: &str,
     min_programs: Option<u32>,
     device: &Device,
@@ -111,7 +111,7 @@ fn load_ptx(
         usage: Usage { min_programs, log, ..Usage::default() },
         max_threads: 0,
     };
-    let entry = CString::new(compiled.entry.as_str()).map_err(|_| Error::Llvm {
+    let entry = CString::new(code.entry.as_str()).map_err(|_| Error::Llvm {
         message: format!("the entry of kernel `{}` has a name with a zero in it", kernel.name()).into(),
     })?;
     // SAFETY: the module was just loaded, the name ends in zero.
@@ -119,9 +119,9 @@ fn load_ptx(
         .result()
         .map_err(wrap("cuModuleGetFunction"))?;
     loaded.measure()?;
-    check_limits(kernel, compiled, &loaded, device)?;
-    if compiled.shared_bytes + loaded.usage.static_shared_bytes > SHARED_WITHOUT_ASKING {
-        loaded.allow_shared(compiled.shared_bytes)?;
+    check_limits(kernel, code, &loaded, device)?;
+    if code.shared_bytes + loaded.usage.static_shared_bytes > SHARED_WITHOUT_ASKING {
+        loaded.allow_shared(code.shared_bytes)?;
     }
     Ok(loaded)
 }
@@ -148,7 +148,7 @@ fn load_module(kernel: &Kernel, ptx: &str) -> Result<(sys::CUmodule, String)> {
     let mut module = std::ptr::null_mut();
     // SAFETY: the image ends in zero; there are as many values as options, each as its option
     // wants it; the buffers have the sizes that are given and outlive the call.
-    let code = unsafe {
+    let status = unsafe {
         sys::cuModuleLoadDataEx(
             &mut module,
             image.as_ptr().cast(),
@@ -161,7 +161,7 @@ fn load_module(kernel: &Kernel, ptx: &str) -> Result<(sys::CUmodule, String)> {
         let log = CStr::from_bytes_until_nul(log).map_or_else(|_| String::from_utf8_lossy(log), CStr::to_string_lossy);
         log.trim().to_string()
     };
-    match code.result() {
+    match status.result() {
         Ok(()) => Ok((module, text(&info))),
         Err(error) => Err(refused(kernel, error, &text(&errors))),
     }
@@ -208,7 +208,7 @@ impl Loaded {
 }
 
 /// Refuses code that no launch on this device can run.
-fn check_limits(kernel: &Kernel, compiled: &Compiled, loaded: &Loaded, device: &Device) -> Result<()> {
+fn check_limits(kernel: &Kernel, code: &Ptx, loaded: &Loaded, device: &Device) -> Result<()> {
     let usage = &loaded.usage;
     let resources = |what: String, needed: u32, limit: u32, hint: &str| Error::Resources {
         kernel: kernel.name().into(),
@@ -217,15 +217,15 @@ fn check_limits(kernel: &Kernel, compiled: &Compiled, loaded: &Loaded, device: &
         limit: limit.into(),
         hint: hint.into(),
     };
-    if compiled.threads() > loaded.max_threads {
+    if code.threads() > loaded.max_threads {
         return Err(resources(
             format!("threads per program with {} registers each", usage.registers),
-            compiled.threads(),
+            code.threads(),
             loaded.max_threads,
             "use fewer warps (`num_warps`) or smaller tiles",
         ));
     }
-    let shared = compiled.shared_bytes + usage.static_shared_bytes;
+    let shared = code.shared_bytes + usage.static_shared_bytes;
     let limit = shared_limit(device)?;
     if shared > limit {
         return Err(resources(

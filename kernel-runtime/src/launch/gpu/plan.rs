@@ -8,7 +8,7 @@ use super::super::loads::Loads;
 use super::module::Loaded;
 use super::variant::Variant;
 use cudarc::driver::sys;
-use kernel_codegen::AbiParam;
+use kernel_core::backend::nvidia::AbiParam;
 use smallvec::SmallVec;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -66,14 +66,14 @@ impl Source {
 
 impl Plan {
     pub(super) fn new(variant: &Variant, loaded: &Loaded) -> Plan {
-        let compiled = &variant.compiled;
+        let code = &variant.artifact.code;
         Plan {
             function: loaded.function(),
-            threads: compiled.threads(),
-            shared_bytes: compiled.shared_bytes,
-            has_conditions: !compiled.conditions.is_empty(),
+            threads: code.threads(),
+            shared_bytes: code.shared_bytes,
+            has_conditions: !variant.artifact.conditions.is_empty(),
             loads: variant.loads,
-            sources: sources(&compiled.abi),
+            sources: sources(&code.abi),
         }
     }
 

@@ -15,8 +15,8 @@ use crate::stream::{RecordHandle, Stream, StreamHandle};
 use crate::tensor::{Encoded, Map};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys;
-use kernel_codegen::AbiParam;
-use kernel_codegen::check::{LaunchConditions, LaunchValues};
+use kernel_core::backend::nvidia::AbiParam;
+use kernel_core::backend::{LaunchConditions, LaunchValues};
 use kernel_core::ir::ParamId;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -116,7 +116,7 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, pla
     let (mut pointers, mut others) = ([const { MaybeUninit::uninit() }; INLINE_PARAMS], None);
     let params = match ready.plan.sources().pack(args, &report_slot, &mut pointers) {
         Some(params) => params,
-        None => others.insert(Params::new()).pack(call.kernel, &ready.variant.compiled.abi, args, &report_slot)?,
+        None => others.insert(Params::new()).pack(call.kernel, &ready.variant.artifact.code.abi, args, &report_slot)?,
     };
     // Handles of streams know their context. The others mean a stream of the current one.
     if !handle.is_own() {
@@ -235,7 +235,7 @@ pub(super) fn record(call: &Invocation<'_>, ready: &Ready, place: &Place<'_>) ->
                 None => 0,
             };
             let mut params = Params::new();
-            let params = params.pack(call.kernel, &ready.variant.compiled.abi, args, &report_slot)?;
+            let params = params.pack(call.kernel, &ready.variant.artifact.code.abi, args, &report_slot)?;
             let node = KernelNode {
                 function: ready.plan.function(),
                 grid: place.grid,
@@ -337,7 +337,7 @@ fn explain(kernel: &Kernel, ready: &Ready, error: DriverError) -> Error {
     Error::Resources {
         kernel: kernel.name().into(),
         what: format!("threads with {} registers each", usage.registers).into(),
-        needed: ready.variant.compiled.threads().into(),
+        needed: ready.variant.artifact.code.threads().into(),
         limit: ready.loaded.max_threads().into(),
         hint: "use fewer warps or smaller tiles".into(),
     }

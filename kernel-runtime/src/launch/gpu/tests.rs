@@ -1,23 +1,24 @@
 //! Tests of the GPU backend that need no GPU.
 
 use super::super::call::Call;
-use super::super::kernel::KernelSource;
+use super::super::kernel::{KernelSource, SourceFile};
 use super::super::spec::{ParamSpec, ParamSpecs, Tuning};
 use super::*;
 use crate::dtype::ElementType;
 use crate::error::Access;
 use crate::record::LaunchRecord;
 use crate::tensor::{TensorDesc, TensorDescMut};
-use kernel_codegen::AbiParam;
+use kernel_core::backend::nvidia::AbiParam;
 use kernel_core::ir::{ParamId, Safety};
 use std::mem::MaybeUninit;
 
-/// `out[i] = x[i]` for `i < n`, and an assertion that `n` is positive.
+/// `out[i] = x[i]` for `i < n`, and an assertion that `n` is positive. The store is inlined from another file.
 const COPY: KernelSource = KernelSource {
     name: "copy",
     module: "tests",
-    file: "src/copy.rs",
+    files: &[SourceFile { name: "src/copy.rs", lines: &[] }],
     ir: r#"kernel copy "src/copy.rs" safe generic {
+        file f1 = "dep/src/lib.rs"
         param %x x: ptr f32 @2:5+1
         param %out out: ptr_mut f32 @2:5+3
         param %n n: i32 @2:5+1
@@ -32,10 +33,9 @@ const COPY: KernelSource = KernelSource {
         %a: f32[128] = load %xp, %mask @5:13+10
         %outs: *out[128] = splat %out
         %outp: *out[128] = add_ptr %outs, %lanes
-        store %outp, %a, %mask @6:5+10
+        store %outp, %a, %mask @f1:6:5+10
         return
     }"#,
-    lines: &[],
     num_warps: None,
     num_stages: None,
 };
@@ -51,11 +51,11 @@ fn params(len_divisible: bool) -> ParamSpecs {
     ParamSpecs::from_iter([buffer(false), buffer(true), n])
 }
 
-fn compiled(kernel: &'static Kernel, len_divisible: bool, checking: Checking) -> Result<&'static Variant> {
+fn compiled(kernel: &'static Kernel, len_divisible: bool, checks: Checks) -> Result<&'static Variant> {
     let params = params(len_divisible);
     let tuning = Tuning::default();
     let spec = Spec { dtypes: &[], constants: &[], params: &params, tuning, safety: Safety::Safe };
-    variant(kernel, &spec, Target::sm_80(), checking)
+    variant(kernel, &spec, Target::sm_80(), checks)
 }
 
 #[test]
@@ -70,26 +70,26 @@ fn targets_have_numbers_of_their_own() {
 #[test]
 fn code_without_checks_per_lane_serves_all_lengths() -> Result<()> {
     let kernel = leak();
-    let fast = compiled(kernel, true, Checking::AtLaunch)?;
+    let fast = compiled(kernel, true, Checks::AtLaunch)?;
     assert!(!fast.uses_lengths());
-    assert!(std::ptr::eq(fast, compiled(kernel, false, Checking::AtLaunch)?));
+    assert!(std::ptr::eq(fast, compiled(kernel, false, Checks::AtLaunch)?));
     assert_eq!(kernel.compilations(), 1);
-    let checked = compiled(kernel, true, Checking::Everywhere)?;
+    let checked = compiled(kernel, true, Checks::EveryAccess)?;
     assert!(checked.uses_lengths());
-    assert!(!std::ptr::eq(checked, compiled(kernel, false, Checking::Everywhere)?));
+    assert!(!std::ptr::eq(checked, compiled(kernel, false, Checks::EveryAccess)?));
     assert_eq!(kernel.compilations(), 3);
     Ok(())
 }
 
 #[test]
 fn the_host_decides_which_variant_runs() -> Result<()> {
-    let variant = compiled(leak(), false, Checking::AtLaunch)?;
+    let variant = compiled(leak(), false, Checks::AtLaunch)?;
     let device = Device::cpu();
     let x = device.zeros::<f32>(100)?;
     let holds = |n: i32, len: usize| -> Result<bool> {
         let mut out = device.zeros::<f32>(len)?;
         let call = Call::new(leak(), ()).ptr(&x).ptr_mut(&mut out).scalar(n);
-        Ok(call.with_args(|args| submit::conditions_hold(&variant.compiled.conditions, args, [1, 1, 1])))
+        Ok(submit::conditions_hold(&variant.artifact.conditions, &call.invocation.args, [1, 1, 1]))
     };
     assert!(holds(100, 100)?);
     assert!(holds(50, 50)?);
@@ -102,29 +102,30 @@ fn the_host_decides_which_variant_runs() -> Result<()> {
 #[test]
 fn arguments_are_passed_in_the_order_of_the_code() -> Result<()> {
     let kernel = leak();
-    let checked = compiled(kernel, false, Checking::Everywhere)?;
+    let checked = compiled(kernel, false, Checks::EveryAccess)?;
     let device = Device::cpu();
     let x = device.zeros::<f32>(100)?;
     let mut out = device.zeros::<f32>(70)?;
     let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
     let call = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(-3i32);
-    let values = call.with_args(|args| -> Result<Vec<u64>> {
+    let args = call.invocation.args.as_slice();
+    let values = {
         let value = |param| *submit::value_of(param, args, &0xabc0).expect("the launch has all parameters");
-        let values: Vec<u64> = checked.compiled.abi.iter().map(value).collect();
+        let values: Vec<u64> = checked.artifact.code.abi.iter().map(value).collect();
         // What the driver reads is the same.
         let mut params = submit::Params::new();
-        let packed = params.pack(kernel, &checked.compiled.abi, args, &0xabc0)?;
+        let packed = params.pack(kernel, &checked.artifact.code.abi, args, &0xabc0)?;
         let mut pointers = [const { MaybeUninit::uninit() }; plan::INLINE_PARAMS];
-        let planned = plan::sources(&checked.compiled.abi);
+        let planned = plan::sources(&checked.artifact.code.abi);
         let planned = planned.pack(args, &0xabc0, &mut pointers).expect("nothing but words of arguments");
         assert_eq!((packed.len(), planned.len()), (values.len(), values.len()));
         for ((pointer, planned), value) in packed.iter().zip(planned).zip(&values) {
             // SAFETY: both point to a word of an argument.
             assert_eq!(unsafe { (pointer.cast::<u64>().read(), planned.cast::<u64>().read()) }, (*value, *value));
         }
-        Ok(values)
-    })?;
-    let expected: Vec<u64> = (checked.compiled.abi.iter())
+        values
+    };
+    let expected: Vec<u64> = (checked.artifact.code.abi.iter())
         .map(|param| match param {
             AbiParam::Buffer(id) if id.index() == 0 => at_x,
             AbiParam::Buffer(_) => at_out,
@@ -136,8 +137,8 @@ fn arguments_are_passed_in_the_order_of_the_code() -> Result<()> {
         })
         .collect();
     assert_eq!(values, expected);
-    assert!(checked.compiled.abi.contains(&AbiParam::ReportSlot));
-    assert!(checked.compiled.abi.contains(&AbiParam::Length(ParamId::new(1))));
+    assert!(checked.artifact.code.abi.contains(&AbiParam::ReportSlot));
+    assert!(checked.artifact.code.abi.contains(&AbiParam::Length(ParamId::new(1))));
     Ok(())
 }
 
@@ -145,7 +146,7 @@ fn arguments_are_passed_in_the_order_of_the_code() -> Result<()> {
 const SHIFT: KernelSource = KernelSource {
     name: "shift",
     module: "tests",
-    file: "src/shift.rs",
+    files: &[SourceFile { name: "src/shift.rs", lines: &[] }],
     ir: r#"kernel shift "src/shift.rs" safe generic {
         param %x x: desc f32[4, 8] @2:5+1
         param %out out: desc_mut f32[4, 8] @2:5+3
@@ -155,7 +156,6 @@ const SHIFT: KernelSource = KernelSource {
         desc_store %out, %a, %zero, %zero @4:5+10
         return
     }"#,
-    lines: &[],
     num_warps: None,
     num_stages: None,
 };
@@ -169,14 +169,14 @@ fn tensors_are_passed_as_the_code_takes_them() -> Result<()> {
     let (at_x, at_out) = (x.raw().address.get(), out.raw().address.get());
     let from = TensorDesc::with_strides(&x, [9, 7], [11, 1])?;
     let mut to = TensorDescMut::new(&mut out, [4, 8])?;
-    let invocation = Call::new(kernel, ()).desc(&from).desc_mut(&mut to).scalar(2i32).into_invocation();
+    let invocation = Call::new(kernel, ()).desc(&from).desc_mut(&mut to).scalar(2i32).invocation;
     let made =
-        invocation.with_spec(Tuning::default(), |spec| variant(kernel, spec, Target::sm_80(), Checking::AtLaunch))?;
-    assert!(made.compiled.conditions.is_empty() && made.reports.is_none(), "a descriptor is proof enough");
+        invocation.with_spec(Tuning::default(), |spec| variant(kernel, spec, Target::sm_80(), Checks::AtLaunch))?;
+    assert!(made.artifact.conditions.is_empty() && made.reports.is_none(), "a descriptor is proof enough");
     let mut params = submit::Params::new();
-    let packed = params.pack(kernel, &made.compiled.abi, &invocation.args, &0)?;
-    assert_eq!(plan::sources(&made.compiled.abi), plan::Sources::default(), "shapes are no words of arguments");
-    for (pointer, param) in packed.iter().zip(&made.compiled.abi) {
+    let packed = params.pack(kernel, &made.artifact.code.abi, &invocation.args, &0)?;
+    assert_eq!(plan::sources(&made.artifact.code.abi), plan::Sources::default(), "shapes are no words of arguments");
+    for (pointer, param) in packed.iter().zip(&made.artifact.code.abi) {
         let expected = match param {
             AbiParam::Buffer(id) if id.index() == 0 => at_x,
             AbiParam::Buffer(_) => at_out,
@@ -188,7 +188,7 @@ fn tensors_are_passed_as_the_code_takes_them() -> Result<()> {
         // SAFETY: it points to a word of an argument or of a tensor's layout.
         assert_eq!(unsafe { pointer.cast::<u64>().read() }, expected, "{param:?}");
     }
-    let shapes = made.compiled.abi.iter().filter(|param| matches!(param, AbiParam::Shape(..))).count();
+    let shapes = made.artifact.code.abi.iter().filter(|param| matches!(param, AbiParam::Shape(..))).count();
     assert_eq!(shapes, 4);
     Ok(())
 }
@@ -202,9 +202,9 @@ fn variants_know_what_a_tensor_allows() -> Result<()> {
     let mut out = device.zeros::<f32>(100)?;
     let mut key = |from: &TensorDesc<'_, f32, 2>| -> Result<Vec<u64>> {
         let mut to = TensorDescMut::new(&mut out, [4, 8])?;
-        let invocation = Call::new(kernel, ()).desc(from).desc_mut(&mut to).scalar(3i32).into_invocation();
+        let invocation = Call::new(kernel, ()).desc(from).desc_mut(&mut to).scalar(3i32).invocation;
         let mut words = Words::default();
-        invocation.key(&mut words, 7, Checking::AtLaunch);
+        invocation.key(&mut words, 7, Checks::AtLaunch);
         Ok(words.as_slice().to_vec())
     };
     let usual = key(&TensorDesc::new(&x, [8, 8])?)?;
@@ -229,29 +229,29 @@ fn the_host_half_of_a_warm_launch_allocates_nothing() -> Result<()> {
     let device = Device::cpu();
     let x = device.zeros::<f32>(100)?;
     let mut out = device.zeros::<f32>(100)?;
-    let fast = compiled(kernel, false, Checking::AtLaunch)?;
+    let fast = compiled(kernel, false, Checks::AtLaunch)?;
     let found: Cache<&'static Variant> = Cache::new();
-    let (memo, sources, mut misses) = (Memo::default(), plan::sources(&fast.compiled.abi), 0);
+    let (memo, sources, mut misses) = (Memo::default(), plan::sources(&fast.artifact.code.abi), 0);
     let mut launch = |n: i32| -> Result<bool> {
-        let invocation = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(n).into_invocation();
-        let checking = Checking::AtLaunch;
-        let digest = invocation.key_digest(7, checking);
-        let variant = match found.get_front(digest, |words| invocation.has_key(words, &invocation.args, 7, checking)) {
+        let invocation = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(n).invocation;
+        let checks = Checks::AtLaunch;
+        let digest = invocation.key_digest(7, checks);
+        let variant = match found.get_front(digest, |words| invocation.has_key(words, &invocation.args, 7, checks)) {
             Some(variant) => *variant,
             None => {
                 misses += 1;
                 let mut words = Words::default();
-                invocation.key(&mut words, 7, checking);
+                invocation.key(&mut words, 7, checks);
                 found.get_or_make(&Key::of(&words), || Ok(fast))?;
                 *found.get_behind(digest, words.as_slice()).expect("it has been made")
             }
         };
-        let compiled = &variant.compiled;
+        let artifact = &variant.artifact;
         let args = &invocation.args;
-        let holds = memo.holds(args, [1, 1, 1]) || evaluate_conditions(&compiled.conditions, &memo, args, [1, 1, 1]);
+        let holds = memo.holds(args, [1, 1, 1]) || evaluate_conditions(&artifact.conditions, &memo, args, [1, 1, 1]);
         let mut pointers = [const { MaybeUninit::uninit() }; plan::INLINE_PARAMS];
         let packed = sources.pack(args, &0, &mut pointers).expect("nothing but words of arguments");
-        assert_eq!(packed.len(), compiled.abi.len());
+        assert_eq!(packed.len(), artifact.code.abi.len());
         let key = device.default_stream().key();
         let ledger = device.default_stream().ledger();
         assert!(!variant.loads.reads_suspect(args, ledger), "nothing has failed");
@@ -271,17 +271,17 @@ fn the_host_half_of_a_warm_launch_allocates_nothing() -> Result<()> {
 
 #[test]
 fn records_become_errors_that_name_the_place() -> Result<()> {
-    let checked = compiled(leak(), false, Checking::Everywhere)?;
+    let checked = compiled(leak(), false, Checks::EveryAccess)?;
     let reports = checked.reports.clone().expect("the variant can fail");
-    let errors: Vec<Error> = (0..checked.compiled.sites.len() as u32)
+    let errors: Vec<Error> = (0..checked.artifact.sites.len() as u32)
         .map(|site| {
             let (program_id, offset, len) = ([1, 2, 3], 77, 70);
             reports.error(&LaunchRecord { state: 1, site, program_id, offset, len, ..LaunchRecord::default() })
         })
         .collect();
-    let bounds = |line, column, access, argument: &str| Error::OutOfBounds {
+    let bounds = |file: &str, line, column, access, argument: &str| Error::OutOfBounds {
         kernel: "copy".into(),
-        file: "src/copy.rs".into(),
+        file: file.into(),
         line,
         column,
         program_id: [1, 2, 3],
@@ -290,8 +290,8 @@ fn records_become_errors_that_name_the_place() -> Result<()> {
         access,
         argument: argument.into(),
     };
-    assert!(errors.contains(&bounds(5, 13, Access::Load, "x")), "{errors:?}");
-    assert!(errors.contains(&bounds(6, 5, Access::Store, "out")), "{errors:?}");
+    assert!(errors.contains(&bounds("src/copy.rs", 5, 13, Access::Load, "x")), "{errors:?}");
+    assert!(errors.contains(&bounds("dep/src/lib.rs", 6, 5, Access::Store, "out")), "{errors:?}");
     assert!(errors.iter().any(|error| matches!(error, Error::AssertFailed { line: 3, message, .. }
         if &**message == "n is positive")));
     let garbage = LaunchRecord { state: 1, site: u32::MAX, ..LaunchRecord::default() };

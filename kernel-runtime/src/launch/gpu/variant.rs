@@ -1,26 +1,27 @@
 //! One variant of a kernel, compiled for one target.
 
 use super::super::bind::{bind, compile_error, shown_values};
-use super::super::fault::{FaultAt, ParamNames};
+use super::super::fault::{FaultAt, Names};
 use super::super::kernel::Kernel;
 use super::super::loads::Loads;
-use super::super::spec::{Checking, Spec};
+use super::super::spec::Spec;
 use super::super::target::Target;
 use super::super::tile_size::LargestTile;
-use super::super::timing::Timings;
+use super::compiler::Compiler;
 use super::module::{self, Loaded};
 use crate::device::Device;
 use crate::error::{Access, Error, Result};
 use crate::record::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
-use kernel_codegen::check::Checks;
-use kernel_codegen::{AbiParam, CodegenError, Compiled, Options, Site, SiteKind};
+use kernel_core::backend::nvidia::{AbiParam, Options, Ptx};
+use kernel_core::backend::{Artifact, Backend, Checks, CompileError, Site, SiteKind, Timings};
+use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Func, MemoryOp, Op, ParamId, Span};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The code, and what its reports mean.
 pub(super) struct Variant {
-    pub(super) compiled: Compiled,
+    pub(super) artifact: Artifact<Ptx>,
     /// Makes errors of what programs report. `None` if nothing can fail.
     pub(super) reports: Option<Arc<dyn ReportSource>>,
     /// The parameters that it loads from.
@@ -32,33 +33,28 @@ pub(super) struct Variant {
 
 impl Variant {
     /// Binds and compiles.
-    pub(super) fn compile(
-        kernel: &'static Kernel,
-        spec: &Spec<'_>,
-        target: Target,
-        checking: Checking,
-    ) -> Result<Variant> {
+    pub(super) fn compile(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checks: Checks) -> Result<Variant> {
         let mut timings = Timings::default();
         let bound = bind(kernel, spec, &mut timings)?;
-        let compiled = generate(kernel, spec, &bound, target, checking, Texts::Dropped, &mut timings)?;
-        Ok(Variant::of(kernel, &bound, compiled, timings))
+        let artifact = generate(kernel, spec, &bound, target, checks, Texts::Dropped, &mut timings)?;
+        Ok(Variant::of(kernel, &bound, artifact, timings))
     }
 
-    pub(super) fn of(kernel: &'static Kernel, bound: &BoundFunc, compiled: Compiled, timings: Timings) -> Variant {
-        let reports = (!compiled.sites.is_empty()).then(|| -> Arc<dyn ReportSource> {
+    pub(super) fn of(kernel: &'static Kernel, bound: &BoundFunc, artifact: Artifact<Ptx>, timings: Timings) -> Variant {
+        let reports = (!artifact.sites.is_empty()).then(|| -> Arc<dyn ReportSource> {
             Arc::new(Reports {
                 kernel,
-                sites: compiled.sites.clone(),
+                sites: artifact.sites.clone(),
                 atomics: atomic_spans(bound.func()),
-                names: ParamNames::of(bound.func()),
+                names: Names::of(bound.func()),
             })
         });
-        Variant { compiled, reports, loads: Loads::of(bound.func()), timings, loaded: Mutex::default() }
+        Variant { artifact, reports, loads: Loads::of(bound.func()), timings, loaded: Mutex::default() }
     }
 
     /// Whether the code depends on what is known of buffers' lengths.
     pub(super) fn uses_lengths(&self) -> bool {
-        self.compiled.abi.iter().any(|param| matches!(param, AbiParam::Length(_)))
+        self.artifact.code.abi.iter().any(|param| matches!(param, AbiParam::Length(_)))
     }
 
     /// The variant in a context.
@@ -68,7 +64,7 @@ impl Variant {
         if let Some(found) = loaded.iter().find(|loaded| loaded.is_in(ctx)) {
             return Ok(found.clone());
         }
-        let new = Arc::new(module::load(kernel, &self.compiled, device, ctx)?);
+        let new = Arc::new(module::load(kernel, &self.artifact.code, device, ctx)?);
         loaded.push(new.clone());
         Ok(new)
     }
@@ -81,49 +77,44 @@ pub(super) enum Texts {
     Dropped,
 }
 
-/// Runs the code generator.
+/// Runs the backend.
 pub(super) fn generate(
     kernel: &Kernel,
     spec: &Spec<'_>,
     bound: &BoundFunc,
     target: Target,
-    checking: Checking,
+    checks: Checks,
     texts: Texts,
     timings: &mut Timings,
-) -> Result<Compiled> {
+) -> Result<Artifact<Ptx>> {
     let defaults = Options::default();
     let largest = LargestTile::of(bound);
-    largest.check(kernel, spec.tuning.num_warps, || shown_values(kernel, spec))?;
+    largest.check(kernel, &bound.func().files, spec.tuning.num_warps, || shown_values(kernel, spec))?;
     let options = Options {
         num_warps: spec.tuning.num_warps.unwrap_or_else(|| largest.default_warps()),
         num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
-        checks: match checking {
-            Checking::AtLaunch => Checks::AtLaunch,
-            Checking::Everywhere => Checks::EveryAccess,
-        },
+        checks,
         keep_llvm_ir: texts == Texts::Kept,
         jitter: spec.tuning.jitter,
         ..defaults
     };
-    let compiled =
-        kernel_codegen::compile(bound, &target, &options).map_err(|error| refusal(kernel, spec, target, error))?;
-    for (stage, time) in [
-        ("analyse", compiled.timings.analyse),
-        ("place", compiled.timings.place),
-        ("lower", compiled.timings.lower),
-        ("llvm", compiled.timings.optimise),
-        ("emit", compiled.timings.emit),
-    ] {
-        timings.push(stage, time);
-    }
-    Ok(compiled)
+    let mut artifact =
+        Compiler.compile(bound, target, &options).map_err(|error| refusal(kernel, spec, target, error))?;
+    timings.append(std::mem::take(&mut artifact.timings));
+    Ok(artifact)
 }
 
-/// The code generator's error as ours.
-fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CodegenError) -> Error {
+/// The backend's error as ours.
+fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CompileError) -> Error {
     let refusal = match error {
-        CodegenError::Refused(refusal) => refusal,
-        CodegenError::Internal(internal) => return Error::Internal { message: internal.to_string().into() },
+        CompileError::Refused(refusal) => refusal,
+        CompileError::Internal(internal) => return Error::Internal { message: internal.to_string().into() },
+        CompileError::Unavailable(reason) => {
+            return Error::Unsupported {
+                what: format!("compiling kernel `{}` for a GPU", kernel.name()).into(),
+                reason: reason.into(),
+            };
+        }
         other => return Error::Llvm { message: other.to_string().into() },
     };
     if let (Some(needed), Some(limit)) = (refusal.needed, refusal.limit) {
@@ -137,14 +128,11 @@ fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CodegenError
         };
     }
     let values = shown_values(kernel, spec);
-    let diagnostic = kernel_core::diag::Diagnostic {
-        kernel: refusal.kernel,
-        file: refusal.file,
-        span: refusal.span,
-        message: format!("this cannot be compiled for {}: {}", target.name(), refusal.what),
-        help: refusal.help,
-    };
-    compile_error(kernel, &[diagnostic], &values)
+    let message = format!("this cannot be compiled for {}: {}", target.name(), refusal.what);
+    let diagnostic = Diagnostic::new(message, refusal.file, refusal.span.line, refusal.span.column);
+    let diagnostic = Diagnostic { width: u32::from(refusal.span.len).max(1), ..diagnostic };
+    let diagnostic = refusal.help.into_iter().fold(diagnostic, Diagnostic::help);
+    compile_error(kernel, vec![diagnostic], &values)
 }
 
 /// Makes errors of records that the GPU has written.
@@ -153,7 +141,7 @@ struct Reports {
     sites: Vec<Site>,
     /// Where the kernel has atomics, whose checks the code does not tell from those of stores.
     atomics: Vec<Span>,
-    names: ParamNames,
+    names: Names,
 }
 
 fn atomic_spans(func: &Func) -> Vec<Span> {
@@ -165,7 +153,7 @@ impl ReportSource for Reports {
     fn error(&self, record: &LaunchRecord) -> Error {
         let site = self.sites.get(record.site as usize);
         let span = site.map_or(Span::UNKNOWN, |site| site.span);
-        let at = FaultAt { kernel: self.kernel, span, program_id: record.program_id };
+        let at = FaultAt { kernel: self.kernel, files: &self.names.files, span, program_id: record.program_id };
         match site.map(|site| &site.kind) {
             Some(SiteKind::Bounds { param, store }) => {
                 let access = match store {
@@ -173,12 +161,12 @@ impl ReportSource for Reports {
                     true => Access::Store,
                     false => Access::Load,
                 };
-                at.out_of_bounds(self.names.get(*param), access, record.offset, record.len)
+                at.out_of_bounds(self.names.param(*param), access, record.offset, record.len)
             }
             Some(SiteKind::Assert(message)) => at.assertion(message),
             // The record is written by the GPU, which an `unsafe` kernel beside it may have let
             // run wild; that something failed is certain.
-            None => at.out_of_bounds(self.names.get(ParamId::new(u32::MAX)), Access::Load, record.offset, record.len),
+            None => at.out_of_bounds(self.names.param(ParamId::new(u32::MAX)), Access::Load, record.offset, record.len),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! such accesses from the same place meet only in elements at the same position. That holds although offsets wrap:
 //! lengths are powers of two, and a wrapped offset is the same modulo each.
 
-use kernel_core::ir::{BinaryOp, Def, ElementwiseOp, Func, MemoryOp, Op, ShapeOp, ValueId};
+use kernel_core::ir::{BinaryOp, CreateOp, Def, ElementwiseOp, Func, MemoryOp, Op, ShapeOp, ValueId};
 
 use crate::analysis::axis::{AxisAnalysis, AxisInfo};
 
@@ -85,22 +85,15 @@ fn parts(func: &Func, term: ValueId) -> Option<Vec<ValueId>> {
     let Def::Result(op, _) = func.value(term).def else { return None };
     let operation = func.op(op);
     let wide = |value: ValueId| func.ty(value).dtype().is_some_and(|dtype| dtype.is_int() && dtype.bits() >= 32);
-    match &operation.op {
-        Op::Memory(MemoryOp::AddPtr) if wide(operation.operands[1]) => Some(operation.operands.clone()),
-        Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Add }) if wide(term) => Some(operation.operands.clone()),
+    let adds = match &operation.op {
+        Op::Memory(MemoryOp::AddPtr) => wide(operation.operands[1]),
+        Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Add }) => wide(term),
         // Widening keeps the lower bits, and so does narrowing.
-        Op::Elementwise(ElementwiseOp::Cast { .. }) if wide(term) && wide(operation.operands[0]) => {
-            Some(operation.operands.clone())
-        }
-        Op::Create(kernel_core::ir::CreateOp::Splat { .. })
-        | Op::Shape(ShapeOp::ConvertLayout | ShapeOp::ExpandDims { .. }) => Some(operation.operands.clone()),
-        Op::Memory(_)
-        | Op::Elementwise(_)
-        | Op::Create(_)
-        | Op::Shape(_)
-        | Op::Control(_)
-        | Op::Dot(_)
-        | Op::Desc(_)
-        | Op::Gpu(_) => None,
-    }
+        Op::Elementwise(ElementwiseOp::Cast { .. }) => wide(term) && wide(operation.operands[0]),
+        op => matches!(
+            op,
+            Op::Create(CreateOp::Splat { .. }) | Op::Shape(ShapeOp::ConvertLayout | ShapeOp::ExpandDims { .. })
+        ),
+    };
+    adds.then(|| operation.operands.clone())
 }

@@ -1,4 +1,4 @@
-//! How long the stages of a first launch take.
+//! How long the stages of a compilation take.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -23,15 +23,21 @@ impl Timings {
     }
 
     /// Runs a stage and notes its time.
-    pub(super) fn stage<R>(&mut self, name: &'static str, run: impl FnOnce() -> R) -> R {
+    pub fn stage<R>(&mut self, name: &'static str, run: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = run();
         self.push(name, start.elapsed());
         result
     }
 
-    pub(super) fn push(&mut self, name: &'static str, time: Duration) {
+    /// Notes the time of a stage.
+    pub fn push(&mut self, name: &'static str, time: Duration) {
         self.stages.push((name, time));
+    }
+
+    /// Notes the stages of another part of the compilation.
+    pub fn append(&mut self, other: Timings) {
+        self.stages.extend(other.stages);
     }
 }
 
@@ -57,5 +63,7 @@ mod tests {
         assert_eq!(timings.to_string(), "a 1.5 ms, b 2.0 ms, total 3.5 ms");
         assert_eq!(timings.stage("c", || 7), 7);
         assert_eq!(timings.stages().len(), 3);
+        timings.append(timings.clone());
+        assert_eq!(timings.stages().len(), 6);
     }
 }

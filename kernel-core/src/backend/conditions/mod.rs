@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 
-use kernel_core::ir::{DType, ParamId};
+use crate::ir::{DType, ParamId};
 
 use divisors::divides;
 use evaluate::{Known, Number, TooNarrow, evaluate};

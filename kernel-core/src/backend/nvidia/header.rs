@@ -1,6 +1,6 @@
 //! The directive `.minnctapersm` of a kernel's PTX, changed after the fact.
 //!
-//! Whether ptxas can make the room it was asked for ([`crate::occupancy`]) shows only when it has compiled the
+//! Whether ptxas can make the room it was asked for (`kernel_codegen::occupancy`) shows only when it has compiled the
 //! kernel. Then another number is tried, and the code generator need not run again for it.
 
 /// PTX that asks for room for so many programs per multiprocessor, or leaves the number of registers to ptxas.
@@ -8,7 +8,7 @@
 /// The directive stands between the parameters of an entry and its body; nothing else changes.
 ///
 /// ```
-/// use kernel_codegen::with_min_programs;
+/// use kernel_core::backend::nvidia::with_min_programs;
 /// let ptx = ".visible .entry k(\n)\n.reqntid 512\n.minnctapersm 2\n{\n\tret;\n}\n";
 /// assert_eq!(with_min_programs(ptx, None), ".visible .entry k(\n)\n.reqntid 512\n{\n\tret;\n}\n");
 /// assert_eq!(with_min_programs(ptx, Some(1)), ptx.replace("sm 2", "sm 1"));

@@ -1,0 +1,231 @@
+//! Which operations pass values between threads through shared memory, and how much each exchange takes.
+//!
+//! ```text
+//! convert_layout ..     writes, meets, reads; larger tiles in several passes
+//! reduce ..             each warp writes its partial result, all meet, all read those of others
+//! scan ..               an exchange per bit of the coordinate that warps hold
+//! dot by fma            both factors
+//! load, atomics         what one thread read for all
+//! ```
+//!
+//! The pass `exchanges` gives each its bytes; lowering asks here again for the plan that fits them.
+
+mod convert;
+mod reduce;
+mod scan;
+
+use kernel_core::ir::{ControlOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, ValueId};
+use kernel_core::layout::{Dim, LinearLayout, SyncScope, reduction};
+
+use super::control::{is_used, steering_values, writes_memory};
+use crate::dot::Problem;
+use crate::error::CodegenError;
+use kernel_core::target::Target;
+
+pub(crate) use convert::{MAX_BYTES, MatrixPlan, Route, conversion_bytes};
+pub(crate) use reduce::{WarpExchange, row_major_shared, shared_in_order};
+pub(crate) use scan::{Holders, holders, slots_of};
+
+use scan::warp_exchanges;
+
+/// The pass that this is for.
+const PASS: &str = "exchanges";
+
+/// Warps that have a barrier of their own.
+const WARP_GROUP: u32 = 4;
+
+/// One exchange: what it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Step {
+    pub(crate) bytes: u32,
+    /// Who meets between writes and reads.
+    pub(crate) scope: SyncScope,
+    /// Into how many parts it is cut.
+    pub(crate) passes: u32,
+}
+
+impl Step {
+    /// All threads write, meet and read once.
+    fn once(bytes: u32) -> Step {
+        Step { bytes: bytes.max(1), scope: SyncScope::Block, passes: 1 }
+    }
+}
+
+/// The threads that run an operation together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Threads {
+    /// Those of so many warps, which are the whole program.
+    Program(u32),
+    /// Those of a warp group with so many warps.
+    Group(u32),
+    /// One.
+    One,
+}
+
+impl Threads {
+    /// How often they meet at a barrier of several warps, where the kernel has `operation`, without what is in its
+    /// regions.
+    pub(crate) fn meetings(self, func: &Func, operation: &Operation) -> u32 {
+        let (warps, apart) = match self {
+            Threads::One | Threads::Program(1) => return 0,
+            Threads::Program(warps) => (warps, false),
+            Threads::Group(warps) => (warps, true),
+        };
+        let inside: u32 = operation.shared.iter().map(|range| range.meetings()).sum();
+        match &operation.op {
+            Op::Gpu(GpuOp::Barrier) => 1,
+            Op::Gpu(GpuOp::GroupBarrier) => u32::from(warps > 0),
+            Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }) => 0,
+            Op::Control(ControlOp::Assert { .. }) if !apart => {
+                u32::from(operation.operands.iter().any(|&value| !func.ty(value).is_scalar()))
+            }
+            _ => inside,
+        }
+    }
+
+    /// Whether the threads of each four warps have a barrier of their own.
+    pub(crate) fn has_group_barriers(self) -> bool {
+        match self {
+            Threads::One => false,
+            Threads::Program(warps) | Threads::Group(warps) => warps > WARP_GROUP,
+        }
+    }
+}
+
+/// What decides which operations of a kernel pass something on.
+pub(crate) struct Exchanges {
+    target: Target,
+    num_warps: u32,
+    /// Per value, whether control depends on it.
+    steering: Vec<bool>,
+    writes_memory: bool,
+}
+
+impl Exchanges {
+    /// For a placed kernel with tiles in so many warps.
+    pub(crate) fn new(func: &Func, target: Target, num_warps: u32) -> Exchanges {
+        Exchanges { target, num_warps, steering: steering_values(func), writes_memory: writes_memory(func) }
+    }
+
+    /// The exchanges of an operation in turn. A conversion may take `allowed` bytes, if that is more than usual.
+    ///
+    /// # Errors
+    /// If the layouts do not allow the operation.
+    pub(crate) fn of(&self, func: &Func, id: OpId, threads: Threads, allowed: u32) -> Result<Vec<Step>, CodegenError> {
+        let operation = func.op(id);
+        match &operation.op {
+            Op::Shape(kernel_core::ir::ShapeOp::ConvertLayout) => self.conversion(func, operation, allowed),
+            Op::Control(ControlOp::Reduce { axis }) => self.reduction(func, operation, *axis, threads),
+            Op::Control(ControlOp::Scan { axis, .. }) => self.scan(func, operation, *axis),
+            Op::Dot(DotOp::Dot { by: Some(DotInstruction::Fma), .. }) => Ok(factors(func, operation)
+                .map(|(left, right)| Step::once(left.next_multiple_of(16) + right))
+                .into_iter()
+                .collect()),
+            Op::Memory(MemoryOp::Load { .. }) => {
+                let result = operation.results[0];
+                let passed = threads != Threads::One && self.is_read_once(func, operation);
+                Ok(passed.then(|| Step::once(bits(func, result) / 8)).into_iter().collect())
+            }
+            Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
+                let result = operation.results[0];
+                let step = match layout(func, result) {
+                    _ if !passes_result_on(func, operation, threads) => None,
+                    Some(layout) => Some(Step::once((1u32 << layout.total_out_bits()) * bits(func, result) / 8)),
+                    None => Some(Step::once(bits(func, result) / 8)),
+                };
+                Ok(step.into_iter().collect())
+            }
+            // Nothing else passes values on: shuffles and copies through views are operations of their own.
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether a load reads a number that decides where control goes. It must be the same in every thread, even if
+    /// another program changes it meanwhile, so one thread reads it.
+    pub(crate) fn is_read_once(&self, func: &Func, load: &Operation) -> bool {
+        let param = load.operands.first().and_then(|&pointer| func.ty(pointer).pointee());
+        let mutable = param.is_some_and(|param| super::control::is_mutable(func, param));
+        let result = load.results[0];
+        mutable && layout(func, result).is_none() && self.steering[result.index()]
+    }
+
+    fn conversion(&self, func: &Func, operation: &Operation, allowed: u32) -> Result<Vec<Step>, CodegenError> {
+        let (source, result) = (operation.operands[0], operation.results[0]);
+        let (Some(from), Some(to)) = (layout(func, source), layout(func, result)) else { return Ok(Vec::new()) };
+        let route = Route::new(self.target, from, to, bits(func, source), allowed.max(MAX_BYTES)).map_err(|error| {
+            let what = format!("a conversion of layouts that cannot be done: {error}");
+            CodegenError::refuse(func, operation.span, what)
+        })?;
+        Ok(route.step().into_iter().collect())
+    }
+
+    fn reduction(
+        &self,
+        func: &Func,
+        operation: &Operation,
+        axis: u8,
+        threads: Threads,
+    ) -> Result<Vec<Step>, CodegenError> {
+        let wrong =
+            |error: &dyn std::fmt::Display| CodegenError::internal(func, operation.span, PASS, error.to_string());
+        let Some(layout) = layout(func, operation.operands[0]) else {
+            return Err(wrong(&"a reduction without a layout"));
+        };
+        let plan = reduction(layout, axis).map_err(|error| wrong(&error))?;
+        let mut steps = Vec::new();
+        if plan.crosses_warps() {
+            let widths: Vec<u32> = operation.operands.iter().map(|&operand| bits(func, operand)).collect();
+            steps.push(Step::once(WarpExchange::new(&plan, &widths).map_err(|error| wrong(&error))?.bytes));
+        }
+        let passed = operation.results.iter().filter(|&&value| self.is_passed_on(func, layout, value));
+        if threads != Threads::One {
+            steps.extend(passed.map(|&value| Step::once(bits(func, value) / 8)));
+        }
+        Ok(steps)
+    }
+
+    /// Whether the first thread's number stands for all: copies that other programs may have changed in between need not
+    /// agree.
+    pub(crate) fn is_passed_on(&self, func: &Func, reduced: &LinearLayout, value: ValueId) -> bool {
+        layout(func, value).is_none() && self.steering[value.index()] && self.writes_memory && has_copies(reduced)
+    }
+
+    fn scan(&self, func: &Func, operation: &Operation, axis: u8) -> Result<Vec<Step>, CodegenError> {
+        let Some(layout) = layout(func, operation.operands[0]) else { return Ok(Vec::new()) };
+        let Some(holders) = holders(layout, axis) else {
+            let what = format!("a scan in the layout {layout}, which mixes axis {axis} with others");
+            return Err(CodegenError::refuse(func, operation.span, what));
+        };
+        let sizes: Vec<u32> = operation.operands.iter().map(|&operand| bits(func, operand) / 8).collect();
+        let exchanges = warp_exchanges(&holders, layout.in_size(Dim::Register), &sizes, self.num_warps);
+        Ok(exchanges.into_iter().map(Step::once).collect())
+    }
+}
+
+/// Bytes of both factors of a product of plain arithmetic, which threads share.
+pub(crate) fn factors(func: &Func, dot: &Operation) -> Option<(u32, u32)> {
+    let problem = Problem::of(func, dot)?;
+    let deep = problem.batch.iter().product::<u32>() * problem.k;
+    Some((deep * problem.m * problem.a.bytes(), deep * problem.n * problem.b.bytes()))
+}
+
+/// Whether threads that hold copies of an atomic's result are told what was there by the one that has it.
+pub(crate) fn passes_result_on(func: &Func, atomic: &Operation, threads: Threads) -> bool {
+    let shared = layout(func, atomic.operands[0]).map_or(threads != Threads::One, has_copies);
+    shared && is_used(func, atomic.results[0])
+}
+
+/// Whether several threads hold the same element.
+pub(crate) fn has_copies(layout: &LinearLayout) -> bool {
+    layout.free_variable_mask(Dim::Lane) != 0 || layout.free_variable_mask(Dim::Warp) != 0
+}
+
+fn layout(func: &Func, value: ValueId) -> Option<&LinearLayout> {
+    func.value(value).layout.map(|id| &func.layouts[id.index()])
+}
+
+/// Bits of an element in shared memory; an address has 64.
+fn bits(func: &Func, value: ValueId) -> u32 {
+    let ty = func.ty(value);
+    if ty.pointee().is_some() { 64 } else { ty.dtype().map_or(32, |dtype| dtype.bytes() * 8) }
+}

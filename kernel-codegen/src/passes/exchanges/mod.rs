@@ -1,0 +1,359 @@
+//! Places for what threads pass each other, and the barriers that this and global memory take.
+//!
+//! ```text
+//! %b = convert_layout %a                  %b = convert_layout %a in shared [0..8192]
+//! %s = reduce %b ..            becomes    %s = reduce %b .. in shared [8192..8208]
+//! store %p, %s                            store %p, %s
+//! %c = load %p                            barrier
+//!                                         %c = load %p
+//! ```
+//!
+//! Allocations and exchanges get their bytes of shared memory; [`crate::analysis::exchange`] says what exchanges. Barriers
+//! between the kernel's own accesses to shared memory are there already ([`super::membar`]). This pass walks through the
+//! kernel once and puts barriers where an access to global memory has to wait for another thread's ([`global`]), and where
+//! bytes are written that may still be read ([`scratch`]). Each barrier settles both.
+
+mod block;
+mod global;
+mod scratch;
+
+use std::collections::BTreeSet;
+
+use kernel_core::ir::{
+    ControlOp, FenceKind, FloatFlags, Func, GpuOp, MemOrder, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
+};
+use kernel_core::layout::SyncScope;
+
+use super::allocate::{SharedPlan, root};
+use super::stored_blocks;
+use crate::analysis::axis::AxisAnalysis;
+use crate::analysis::exchange::{Exchanges, Threads};
+use crate::error::CodegenError;
+use global::Global;
+use kernel_core::edit::walk;
+use kernel_core::target::Target;
+use scratch::Scratch;
+
+/// Runs the pass over a kernel with tiles in so many warps.
+///
+/// # Errors
+/// If the layouts of an operation do not allow what it does.
+pub(crate) fn run(func: &mut Func, axis: &AxisAnalysis, target: Target, num_warps: u32) -> Result<(), CodegenError> {
+    let plan = SharedPlan::new(func);
+    let exchanges = Exchanges::new(func, target, num_warps);
+    let filled = filled_by_copies(func);
+    let (body, scratch, block) = (func.body, Scratch::beside(plan.bytes()), block_warps(func, num_warps));
+    let threads = Threads::Program(block);
+    let mut pass = Pass { func, axis, exchanges, plan, filled, scratch, global: Global::default(), threads };
+    pass.region(body)?;
+    pass.begin();
+    fits(func, target)
+}
+
+/// An error if a kernel takes more shared memory than there is.
+fn fits(func: &Func, target: Target) -> Result<(), CodegenError> {
+    let needed = shared_bytes(func);
+    if needed <= target.max_shared_bytes() {
+        return Ok(());
+    }
+    let mut last: Option<(u32, Span)> = None;
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        let end = operation.shared.iter().map(|range| range.end).max();
+        if let Some(end) = end.filter(|&end| last.is_none_or(|(most, _)| end > most)) {
+            last = Some((end, operation.span));
+        }
+    });
+    let span = last.map_or(Span::UNKNOWN, |(_, span)| span);
+    let error = CodegenError::refuse(func, span, format!("bytes of shared memory on {}", target.name()));
+    let error = error.amounts(u64::from(needed), u64::from(target.max_shared_bytes()));
+    Err(error.help(stored_blocks::help(func, target).unwrap_or_else(|| "use smaller tiles".to_string())))
+}
+
+/// Bytes of shared memory that a kernel's operations take.
+pub(crate) fn shared_bytes(func: &Func) -> u32 {
+    let mut bytes = 0;
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        let end = operation.shared.iter().map(|range| range.end).max().unwrap_or(0);
+        let end = if allocates(operation) { end } else { end.next_multiple_of(scratch::ALIGNMENT) };
+        bytes = bytes.max(end);
+    });
+    bytes
+}
+
+/// How often several warps of a kernel meet, counted once per place, in a region and the regions in it.
+pub(crate) fn meetings(func: &Func, region: RegionId, threads: Threads) -> u32 {
+    let of = |(_, operation): (OpId, &Operation)| {
+        let inside: u32 = match groups_of(operation) {
+            Some(groups) => groups.iter().map(|&(threads, region)| meetings(func, region, threads)).sum(),
+            None => operation.regions.iter().map(|&inner| meetings(func, inner, threads)).sum(),
+        };
+        threads.meetings(func, operation) + inside
+    };
+    func.region_ops(region).map(of).sum()
+}
+
+/// The threads of each warp group, with the region that they run: one thread runs the last.
+fn groups_of(operation: &Operation) -> Option<Vec<(Threads, RegionId)>> {
+    let Op::Gpu(GpuOp::WarpGroups { warps, .. }) = &operation.op else { return None };
+    let threads = |index: usize, warps: u8| match index > 0 && index + 1 == operation.regions.len() {
+        true => Threads::One,
+        false => Threads::Group(u32::from(warps)),
+    };
+    let groups = warps.iter().zip(&operation.regions).enumerate();
+    Some(groups.map(|(index, (&warps, &region))| (threads(index, warps), region)).collect())
+}
+
+/// The warps of a block: those of the layouts, or of all warp groups.
+pub(crate) fn block_warps(func: &Func, num_warps: u32) -> u32 {
+    let groups = func.region_ops(func.body).find_map(|(_, operation)| match &operation.op {
+        Op::Gpu(GpuOp::WarpGroups { warps, .. }) => Some(warps.iter().map(|&warps| u32::from(warps)).sum()),
+        _ => None,
+    });
+    groups.unwrap_or(num_warps)
+}
+
+fn allocates(operation: &Operation) -> bool {
+    matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
+}
+
+/// The allocations that a tensor copy brings something into.
+fn filled_by_copies(func: &Func) -> BTreeSet<OpId> {
+    let mut filled = BTreeSet::new();
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        if operation.op == Op::Gpu(GpuOp::TmaLoad) {
+            filled.extend(root(func, operation.operands[1]));
+        }
+    });
+    filled
+}
+
+struct Pass<'f> {
+    func: &'f mut Func,
+    axis: &'f AxisAnalysis,
+    exchanges: Exchanges,
+    plan: SharedPlan,
+    filled: BTreeSet<OpId>,
+    scratch: Scratch,
+    global: Global,
+    /// Who runs the code.
+    threads: Threads,
+}
+
+impl Pass<'_> {
+    fn region(&mut self, region: RegionId) -> Result<(), CodegenError> {
+        let ops = self.func.region(region).ops.clone();
+        let mut out = Vec::with_capacity(ops.len());
+        for id in ops {
+            self.operation(id, &mut out)?;
+        }
+        self.func.regions[region.index()].ops = out;
+        Ok(())
+    }
+
+    /// Barriers with phases are made where the kernel begins: copies have to know of them, and all threads.
+    fn begin(&mut self) {
+        let mut phases = false;
+        walk(self.func, &mut |id| {
+            phases |= matches!(self.func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. }));
+        });
+        let fence = Op::Gpu(GpuOp::Fence { kind: FenceKind::BarrierInit });
+        let first = self.func.region(self.func.body).ops.first();
+        if phases && first.is_none_or(|&first| self.func.op(first).op != fence) {
+            let ops = [fence, GpuOp::Barrier.into()];
+            let ids = ops.map(|op| self.func.new_op(op, vec![], vec![], vec![], FloatFlags::default(), Span::UNKNOWN));
+            self.func.regions[self.func.body.index()].ops.splice(0..0, ids);
+        }
+    }
+
+    fn operation(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<(), CodegenError> {
+        self.scratch.rebase(self.plan.free_above(id));
+        let operation = self.func.op(id).clone();
+        match &operation.op {
+            Op::Control(ControlOp::For { .. } | ControlOp::While) => self.repeat(&operation.regions)?,
+            Op::Control(ControlOp::If) => self.branch(&operation.regions)?,
+            Op::Control(ControlOp::Assert { .. }) if self.threads.meetings(self.func, &operation) > 0 => self.settled(),
+            Op::Gpu(op) => self.gpu(id, op, &operation, out)?,
+            Op::Memory(MemoryOp::AtomicRmw { order, .. } | MemoryOp::AtomicCas { order, .. }) => {
+                return self.atomic(id, *order, operation.span, out);
+            }
+            _ => {}
+        }
+        self.touch(id, operation.span, out);
+        self.exchange(id)?;
+        out.push(id);
+        Ok(())
+    }
+
+    fn gpu(&mut self, id: OpId, op: &GpuOp, operation: &Operation, out: &mut Vec<OpId>) -> Result<(), CodegenError> {
+        match op {
+            GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. } => self.allocate(id, operation.span, out),
+            GpuOp::Barrier => self.settled(),
+            GpuOp::GroupBarrier if !self.threads.has_group_barriers() => self.settled(),
+            GpuOp::Fence { kind: FenceKind::ProxyAsync } => self.scratch.fenced(),
+            GpuOp::WarpGroups { .. } => self.groups(operation)?,
+            // They use views, which `membar` sees to.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Bytes for an allocation. What was passed through them may still be read, by loads that a tensor copy overtakes if
+    /// only a barrier stands between.
+    fn allocate(&mut self, id: OpId, span: Span, out: &mut Vec<OpId>) {
+        let Some(place) = self.plan.place(id) else { return };
+        self.func.ops[id.index()].shared = vec![SharedRange::new(place.start, place.end)];
+        if matches!(self.func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. })) {
+            return;
+        }
+        if self.scratch.is_unfenced(&place) && self.filled.contains(&id) {
+            self.emit(GpuOp::Fence { kind: FenceKind::ProxyAsync }, span, out);
+            self.scratch.fenced();
+            self.barrier(span, out);
+        } else if self.scratch.is_read(&place) {
+            self.barrier(span, out);
+        }
+    }
+
+    /// What other threads do to the memory that an operation accesses comes before it.
+    fn touch(&mut self, id: OpId, span: Span, out: &mut Vec<OpId>) {
+        if let Some(touched) = self.global.touch(self.func, self.axis, id) {
+            if touched.waits {
+                self.barrier(span, out);
+            }
+            self.global.note(touched);
+        }
+    }
+
+    /// Who releases has all threads' accesses behind it, who acquires has them before it.
+    fn atomic(&mut self, id: OpId, order: MemOrder, span: Span, out: &mut Vec<OpId>) -> Result<(), CodegenError> {
+        // Before the access is noted: a barrier settles what is noted, and this access comes behind it.
+        if matches!(order, MemOrder::Release | MemOrder::AcqRel) {
+            self.barrier(span, out);
+        }
+        self.touch(id, span, out);
+        self.exchange(id)?;
+        out.push(id);
+        // Passing on what was there takes a barrier itself.
+        let passes_on = !self.func.op(id).shared.is_empty();
+        if matches!(order, MemOrder::Acquire | MemOrder::AcqRel) && !passes_on {
+            self.barrier(span, out);
+        }
+        Ok(())
+    }
+
+    /// Bytes for what an operation passes on.
+    fn exchange(&mut self, id: OpId) -> Result<(), CodegenError> {
+        // What the program has anyway costs nothing.
+        let steps = self.exchanges.of(self.func, id, self.threads, self.scratch.spare())?;
+        let mut ranges = Vec::with_capacity(steps.len());
+        for step in steps {
+            let (start, meets) = self.scratch.take(step.bytes);
+            if meets || step.scope == SyncScope::Block {
+                self.settled();
+            }
+            let end = start + step.bytes;
+            self.scratch.reading(start..end);
+            ranges.push(SharedRange { start, end, scope: step.scope, passes: step.passes, meets });
+        }
+        if !ranges.is_empty() || !allocates(self.func.op(id)) {
+            self.func.ops[id.index()].shared = ranges;
+        }
+        Ok(())
+    }
+
+    /// A loop: what is pending before its body may be pending there in each trip, and so may what the body does.
+    fn repeat(&mut self, regions: &[RegionId]) -> Result<(), CodegenError> {
+        let (global, scratch) = (self.global.clone(), self.scratch.clone());
+        self.global.enter_loop(self.func, self.axis, regions);
+        let around = self.scratch.enter_loop();
+        let mut at_exit = None;
+        // A `while` ends behind its condition.
+        if let [condition, _] = regions {
+            self.region(*condition)?;
+            at_exit = Some((self.global.clone(), self.scratch.clone()));
+        }
+        if let Some(&body) = regions.last() {
+            self.region(body)?;
+            if self.scratch.blocks_next_trip() {
+                self.barrier_at_end(body);
+            }
+        }
+        self.scratch.leave_body(around);
+        if let Some((global, scratch)) = at_exit {
+            self.global.join(&global);
+            self.scratch.join(&scratch);
+        }
+        // It may not have run at all.
+        self.global.join(&global);
+        if self.scratch.uses() == scratch.uses() {
+            self.scratch.rewind(&scratch);
+        } else {
+            self.scratch.join(&scratch);
+        }
+        Ok(())
+    }
+
+    fn branch(&mut self, regions: &[RegionId]) -> Result<(), CodegenError> {
+        let (global, scratch) = (self.global.clone(), self.scratch.clone());
+        let mut first: Option<(Global, Scratch)> = None;
+        for &region in regions {
+            self.global.clone_from(&global);
+            self.scratch.rewind(&scratch);
+            self.region(region)?;
+            if let Some((global, scratch)) = &first {
+                self.global.join(global);
+                self.scratch.join(scratch);
+            }
+            first = Some((self.global.clone(), self.scratch.clone()));
+        }
+        Ok(())
+    }
+
+    fn groups(&mut self, operation: &Operation) -> Result<(), CodegenError> {
+        let (global, scratch) = (self.global.clone(), self.scratch.clone());
+        let (mut global_after, mut scratch_after) = (global.clone(), scratch.clone());
+        for (threads, region) in groups_of(operation).unwrap_or_default() {
+            self.global.clone_from(&global);
+            self.scratch.rewind(&scratch);
+            let outer = std::mem::replace(&mut self.threads, threads);
+            self.region(region)?;
+            self.threads = outer;
+            global_after.join(&self.global);
+            scratch_after.join(&self.scratch);
+        }
+        self.global = global_after;
+        self.scratch.rewind(&scratch_after);
+        Ok(())
+    }
+
+    fn barrier(&mut self, span: Span, out: &mut Vec<OpId>) {
+        self.emit(GpuOp::Barrier, span, out);
+        self.settled();
+    }
+
+    /// A barrier behind everything else in a region.
+    fn barrier_at_end(&mut self, region: RegionId) {
+        let mut ops = std::mem::take(&mut self.func.regions[region.index()].ops);
+        let end = ops.pop();
+        let span = end.map_or(Span::UNKNOWN, |end| self.func.op(end).span);
+        self.barrier(span, &mut ops);
+        ops.extend(end);
+        self.func.regions[region.index()].ops = ops;
+    }
+
+    /// All threads have met.
+    fn settled(&mut self) {
+        self.global.settled();
+        self.scratch.settled();
+    }
+
+    /// A thread that runs alone waits for nobody.
+    fn emit(&mut self, op: GpuOp, span: Span, out: &mut Vec<OpId>) {
+        if self.threads != Threads::One {
+            out.push(self.func.new_op(op.into(), vec![], vec![], vec![], FloatFlags::default(), span));
+        }
+    }
+}

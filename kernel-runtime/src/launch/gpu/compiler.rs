@@ -1,0 +1,45 @@
+//! The backend that compiles for GPUs, which some builds lack.
+//!
+//! Everything else of the runtime is the same in all builds: where there is no code generator, compiling is refused, and so
+//! nothing is loaded or launched.
+
+#[cfg(jit)]
+pub(super) use kernel_codegen::Nvptx as Compiler;
+#[cfg(not(jit))]
+pub(super) use missing::Missing as Compiler;
+
+/// Why there is no code generator in this build, and what to do.
+pub(crate) const MISSING: Option<&str> = if cfg!(jit) {
+    None
+} else if cfg!(feature = "jit") {
+    Some(
+        "the compiler loads the LLVM of the Rust toolchain, which works on x86-64 and aarch64 Linux only; here, build with \
+         the feature `link-llvm` of `tilewright` and an installed LLVM 22, or run on `Device::cpu()`",
+    )
+} else {
+    Some(
+        "this program was built without the code generator; turn on the feature `jit` of `tilewright`, or run on \
+         `Device::cpu()`",
+    )
+};
+
+#[cfg(not(jit))]
+mod missing {
+    use kernel_core::backend::nvidia::{Options, Ptx};
+    use kernel_core::backend::{Artifact, Backend, CompileError};
+    use kernel_core::ir::BoundFunc;
+    use kernel_core::target::Target;
+
+    /// Refuses to compile.
+    pub(in super::super) struct Missing;
+
+    impl Backend for Missing {
+        type Target = Target;
+        type Options = Options;
+        type Code = Ptx;
+
+        fn compile(&self, _: &BoundFunc, _: Target, _: &Options) -> Result<Artifact<Ptx>, CompileError> {
+            Err(CompileError::Unavailable(super::MISSING.unwrap_or_default().to_string()))
+        }
+    }
+}
