@@ -282,4 +282,35 @@ mod tests {
             other => panic!("{:?}", other.map(|compiled| compiled.ptx)),
         }
     }
+
+    /// Exchanges get their memory from the pass for that, and nowhere else.
+    #[test]
+    fn lowering_takes_no_shared_memory_of_its_own() {
+        let text = r#"kernel sum "sum.rs" unsafe bound {
+  param %p p: ptr f32 {div = 16}
+  param %o o: ptr_mut f32 {div = 16}
+  %r: i32[1024] = arange {lo = 0, hi = 1024}
+  %ps: *p[1024] = splat %p
+  %at: *p[1024] = add_ptr %ps, %r
+  %v: f32[1024] = load %at
+  %sum: f32 = reduce %v {axis = 0} (%a: f32, %b: f32) {
+    %s: f32 = add %a, %b
+    yield %s
+  }
+  store %o, %sum
+  return
+}
+"#;
+        let kernel = BoundFunc::new(parse(text).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+        let compiled = compile(&kernel, &Target::sm_90a(), &Options::default()).unwrap();
+        let mut func = compiled.placed.func().clone();
+        assert!(kernel_core::text::print(&func).contains("in shared [0..16]"), "{}", kernel_core::text::print(&func));
+        assert_eq!((compiled.shared_bytes, compiled.report.barriers), (16, 1));
+        func.ops.iter_mut().for_each(|operation| operation.shared.clear());
+        let unit = Unit::new(Target::sm_90a(), &Options::default());
+        match generate(Placed::new(func).unwrap(), unit, Timings::default()) {
+            Err(CodegenError::Internal(error)) => assert!(error.what.contains("no place in shared memory"), "{error}"),
+            other => panic!("{:?}", other.map(|compiled| compiled.ptx)),
+        }
+    }
 }

@@ -184,11 +184,6 @@ struct Lower<'a, 'ctx> {
     report: Report,
 }
 
-/// Whether an operation stands for bytes of shared memory.
-fn allocates(operation: &Operation) -> bool {
-    matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
-}
-
 impl<'a, 'ctx> Lower<'a, 'ctx> {
     fn new(
         ir: Ir<'ctx>,
@@ -237,7 +232,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             held: Held::new(),
             steering: steering_values(func),
             unseen: unseen_lanes(func),
-            allocates: func.ops.iter().any(allocates),
+            allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),
             exchanges: Vec::new().into_iter(),
             jitter: Jitter::new(options.jitter),
             abi,
@@ -266,7 +261,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         let outer = std::mem::replace(&mut self.exchanges, operation.shared.clone().into_iter());
         self.emit(operation).map_err(|error| error.at(self.func, operation.span))?;
         let left = std::mem::replace(&mut self.exchanges, outer);
-        if left.len() > 0 && !allocates(operation) {
+        if left.len() > 0 && !operation.op.allocates_shared() {
             self.ir.bug(format!("`{}` has a place for an exchange that it does not make", operation.op.mnemonic()));
         }
         self.ir.finish().map_err(|error| self.refused(error).at(self.func, operation.span))?;

@@ -38,6 +38,11 @@ impl Op {
         matches!(self, Op::Control(ControlOp::Yield | ControlOp::Return))
     }
 
+    /// Whether it stands for bytes of shared memory that others use by its result.
+    pub fn allocates_shared(&self) -> bool {
+        matches!(self, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
+    }
+
     /// Whether its regions run again and again.
     pub fn is_loop(&self) -> bool {
         matches!(self.regions(), Regions::Loop(_))

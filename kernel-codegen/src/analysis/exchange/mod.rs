@@ -14,7 +14,7 @@ mod convert;
 mod reduce;
 mod scan;
 
-use kernel_core::ir::{ControlOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, ValueId};
+use kernel_core::ir::{ControlOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, ShapeOp, ValueId};
 use kernel_core::layout::{Dim, LinearLayout, SyncScope, reduction};
 
 use super::control::{is_used, steering_values, writes_memory};
@@ -66,21 +66,22 @@ impl Threads {
     /// How often they meet at a barrier of several warps, where the kernel has `operation`, without what is in its
     /// regions.
     pub(crate) fn meetings(self, func: &Func, operation: &Operation) -> u32 {
-        let (warps, apart) = match self {
+        let apart = match self {
             Threads::One | Threads::Program(1) => return 0,
-            Threads::Program(warps) => (warps, false),
-            Threads::Group(warps) => (warps, true),
+            Threads::Program(_) => false,
+            Threads::Group(_) => true,
         };
-        let inside: u32 = operation.shared.iter().map(|range| range.meetings()).sum();
-        match &operation.op {
-            Op::Gpu(GpuOp::Barrier) => 1,
-            Op::Gpu(GpuOp::GroupBarrier) => u32::from(warps > 0),
-            Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }) => 0,
-            Op::Control(ControlOp::Assert { .. }) if !apart => {
-                u32::from(operation.operands.iter().any(|&value| !func.ty(value).is_scalar()))
-            }
-            _ => inside,
+        if let Op::Gpu(GpuOp::Barrier | GpuOp::GroupBarrier) = operation.op {
+            return 1;
         }
+        if let Op::Control(ControlOp::Assert { .. }) = operation.op {
+            let tile = operation.operands.iter().any(|&value| !func.ty(value).is_scalar());
+            return u32::from(tile && !apart);
+        }
+        if operation.op.allocates_shared() {
+            return 0;
+        }
+        operation.shared.iter().map(|range| range.meetings()).sum()
     }
 
     /// Whether the threads of each four warps have a barrier of their own.
@@ -113,31 +114,28 @@ impl Exchanges {
     /// If the layouts do not allow the operation.
     pub(crate) fn of(&self, func: &Func, id: OpId, threads: Threads, allowed: u32) -> Result<Vec<Step>, CodegenError> {
         let operation = func.op(id);
-        match &operation.op {
-            Op::Shape(kernel_core::ir::ShapeOp::ConvertLayout) => self.conversion(func, operation, allowed),
-            Op::Control(ControlOp::Reduce { axis }) => self.reduction(func, operation, *axis, threads),
-            Op::Control(ControlOp::Scan { axis, .. }) => self.scan(func, operation, *axis),
-            Op::Dot(DotOp::Dot { by: Some(DotInstruction::Fma), .. }) => Ok(factors(func, operation)
-                .map(|(left, right)| Step::once(left.next_multiple_of(16) + right))
-                .into_iter()
-                .collect()),
-            Op::Memory(MemoryOp::Load { .. }) => {
-                let result = operation.results[0];
-                let passed = threads != Threads::One && self.is_read_once(func, operation);
-                Ok(passed.then(|| Step::once(bits(func, result) / 8)).into_iter().collect())
-            }
-            Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) => {
-                let result = operation.results[0];
-                let step = match layout(func, result) {
-                    _ if !passes_result_on(func, operation, threads) => None,
-                    Some(layout) => Some(Step::once((1u32 << layout.total_out_bits()) * bits(func, result) / 8)),
-                    None => Some(Step::once(bits(func, result) / 8)),
-                };
-                Ok(step.into_iter().collect())
-            }
-            // Nothing else passes values on: shuffles and copies through views are operations of their own.
-            _ => Ok(Vec::new()),
+        let op = &operation.op;
+        if let Op::Shape(ShapeOp::ConvertLayout) = op {
+            return self.conversion(func, operation, allowed);
         }
+        if let Op::Control(ControlOp::Reduce { axis }) = op {
+            return self.reduction(func, operation, *axis, threads);
+        }
+        if let Op::Control(ControlOp::Scan { axis, .. }) = op {
+            return self.scan(func, operation, *axis);
+        }
+        let mut bytes = None;
+        if let Op::Dot(DotOp::Dot { by: Some(DotInstruction::Fma), .. }) = op {
+            bytes = factors(func, operation).map(|(left, right)| left.next_multiple_of(16) + right);
+        } else if let Op::Memory(MemoryOp::Load { .. }) = op {
+            let passed = threads != Threads::One && self.is_read_once(func, operation);
+            bytes = passed.then(|| bits(func, operation.results[0]) / 8);
+        } else if let Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) = op {
+            let result = operation.results[0];
+            let elements = layout(func, result).map_or(1, |layout| 1u32 << layout.total_out_bits());
+            bytes = passes_result_on(func, operation, threads).then(|| elements * bits(func, result) / 8);
+        }
+        Ok(bytes.map(Step::once).into_iter().collect())
     }
 
     /// Whether a load reads a number that decides where control goes. It must be the same in every thread, even if
@@ -177,9 +175,10 @@ impl Exchanges {
             let widths: Vec<u32> = operation.operands.iter().map(|&operand| bits(func, operand)).collect();
             steps.push(Step::once(WarpExchange::new(&plan, &widths).map_err(|error| wrong(&error))?.bytes));
         }
-        let passed = operation.results.iter().filter(|&&value| self.is_passed_on(func, layout, value));
-        if threads != Threads::One {
-            steps.extend(passed.map(|&value| Step::once(bits(func, value) / 8)));
+        // What decides and what belongs to it come from one thread.
+        let passed = operation.results.iter().any(|&value| self.is_passed_on(func, layout, value));
+        if passed && threads != Threads::One {
+            steps.extend(operation.results.iter().map(|&value| Step::once(bits(func, value) / 8)));
         }
         Ok(steps)
     }

@@ -28,6 +28,7 @@ use super::allocate::{SharedPlan, root};
 use super::stored_blocks;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::exchange::{Exchanges, Threads};
+use crate::analysis::warp_groups::warp_groups_of;
 use crate::error::CodegenError;
 use global::Global;
 use kernel_core::edit::walk;
@@ -76,7 +77,7 @@ pub(crate) fn shared_bytes(func: &Func) -> u32 {
     walk(func, &mut |id| {
         let operation = func.op(id);
         let end = operation.shared.iter().map(|range| range.end).max().unwrap_or(0);
-        let end = if allocates(operation) { end } else { end.next_multiple_of(scratch::ALIGNMENT) };
+        let end = if operation.op.allocates_shared() { end } else { end.next_multiple_of(scratch::ALIGNMENT) };
         bytes = bytes.max(end);
     });
     bytes
@@ -107,15 +108,10 @@ fn groups_of(operation: &Operation) -> Option<Vec<(Threads, RegionId)>> {
 
 /// The warps of a block: those of the layouts, or of all warp groups.
 pub(crate) fn block_warps(func: &Func, num_warps: u32) -> u32 {
-    let groups = func.region_ops(func.body).find_map(|(_, operation)| match &operation.op {
-        Op::Gpu(GpuOp::WarpGroups { warps, .. }) => Some(warps.iter().map(|&warps| u32::from(warps)).sum()),
-        _ => None,
-    });
-    groups.unwrap_or(num_warps)
-}
-
-fn allocates(operation: &Operation) -> bool {
-    matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
+    let Some(Op::Gpu(GpuOp::WarpGroups { warps, .. })) = warp_groups_of(func).map(|operation| &operation.op) else {
+        return num_warps;
+    };
+    warps.iter().map(|&warps| u32::from(warps)).sum()
 }
 
 /// The allocations that a tensor copy brings something into.
@@ -171,15 +167,19 @@ impl Pass<'_> {
     fn operation(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<(), CodegenError> {
         self.scratch.rebase(self.plan.free_above(id));
         let operation = self.func.op(id).clone();
-        match &operation.op {
-            Op::Control(ControlOp::For { .. } | ControlOp::While) => self.repeat(&operation.regions)?,
-            Op::Control(ControlOp::If) => self.branch(&operation.regions)?,
-            Op::Control(ControlOp::Assert { .. }) if self.threads.meetings(self.func, &operation) > 0 => self.settled(),
-            Op::Gpu(op) => self.gpu(id, op, &operation, out)?,
-            Op::Memory(MemoryOp::AtomicRmw { order, .. } | MemoryOp::AtomicCas { order, .. }) => {
-                return self.atomic(id, *order, operation.span, out);
+        let op = &operation.op;
+        if op.is_loop() {
+            self.repeat(&operation.regions)?;
+        } else if let Op::Control(ControlOp::If) = op {
+            self.branch(&operation.regions)?;
+        } else if let Op::Control(ControlOp::Assert { .. }) = op {
+            if self.threads.meetings(self.func, &operation) > 0 {
+                self.settled();
             }
-            _ => {}
+        } else if let Op::Gpu(op) = op {
+            self.gpu(id, op, &operation, out)?;
+        } else if let Op::Memory(MemoryOp::AtomicRmw { order, .. } | MemoryOp::AtomicCas { order, .. }) = op {
+            return self.atomic(id, *order, operation.span, out);
         }
         self.touch(id, operation.span, out);
         self.exchange(id)?;
@@ -188,14 +188,19 @@ impl Pass<'_> {
     }
 
     fn gpu(&mut self, id: OpId, op: &GpuOp, operation: &Operation, out: &mut Vec<OpId>) -> Result<(), CodegenError> {
-        match op {
-            GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. } => self.allocate(id, operation.span, out),
-            GpuOp::Barrier => self.settled(),
-            GpuOp::GroupBarrier if !self.threads.has_group_barriers() => self.settled(),
-            GpuOp::Fence { kind: FenceKind::ProxyAsync } => self.scratch.fenced(),
-            GpuOp::WarpGroups { .. } => self.groups(operation)?,
-            // They use views, which `membar` sees to.
-            _ => {}
+        // All others use views, which `membar` sees to.
+        if operation.op.allocates_shared() {
+            self.allocate(id, operation.span, out);
+        } else if let GpuOp::Barrier = op {
+            self.settled();
+        } else if let GpuOp::GroupBarrier = op {
+            if !self.threads.has_group_barriers() {
+                self.settled();
+            }
+        } else if let GpuOp::Fence { kind: FenceKind::ProxyAsync } = op {
+            self.scratch.fenced();
+        } else if let GpuOp::WarpGroups { .. } = op {
+            self.groups(operation)?;
         }
         Ok(())
     }
@@ -258,7 +263,7 @@ impl Pass<'_> {
             self.scratch.reading(start..end);
             ranges.push(SharedRange { start, end, scope: step.scope, passes: step.passes, meets });
         }
-        if !ranges.is_empty() || !allocates(self.func.op(id)) {
+        if !ranges.is_empty() || !self.func.op(id).op.allocates_shared() {
             self.func.ops[id.index()].shared = ranges;
         }
         Ok(())

@@ -21,8 +21,7 @@ use super::{Compiler, Result, unsupported};
 
 impl Compiler<'_> {
     pub(super) fn op(&mut self, id: OpId, operation: &Operation) -> Result<()> {
-        let allocates = matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }));
-        if !operation.shared.is_empty() && !allocates {
+        if !operation.shared.is_empty() && !operation.op.allocates_shared() {
             let step = |range: &SharedRange| Step {
                 bytes: self.shared_base + range.start as usize..self.shared_base + range.end as usize,
                 scope: range.scope,
