@@ -13,8 +13,6 @@ use crate::check::{CheckPlan, LaunchConditions};
 use crate::compiled::{Compiled, LlvmIr};
 use crate::error::CodegenError;
 use crate::passes::list::{self, Pass, Unit, Watcher};
-use crate::passes::warp_specialize;
-use crate::passes::warp_specialize::Division;
 use crate::{dot, lower, negations};
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{MAX_WARPS, Target};
@@ -43,8 +41,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
 }
 
 /// As [`compile`], and shows the kernel to `watcher` after every pass, by the pass's name, with the plan of its checks
-/// as far as that is made. Tests run what they are shown. A kernel that has no room as a whole and is divided instead is
-/// shown both ways, one after the other, from `warp_specialize` on.
+/// as far as that is made. Tests run what they are shown.
 ///
 /// # Errors
 /// As [`compile`].
@@ -77,7 +74,7 @@ fn run_to_placed<T>(
     target: &Target,
     options: &Options,
     watcher: &mut Watcher<'_>,
-    finish: impl Fn(Placed, Unit, Timings) -> Result<T, CodegenError>,
+    finish: impl FnOnce(Placed, Unit, Timings) -> Result<T, CodegenError>,
 ) -> Result<T, CodegenError> {
     check_options(kernel.func(), options)?;
     let mut timings = Timings::default();
@@ -90,27 +87,9 @@ fn run_to_placed<T>(
     let start = Instant::now();
     let mut placed = list::placed(bound, &unit)?;
     list::passed(list::PLACE, placed.func(), &unit.plan, watcher)?;
-    let is_second = |pass: &Pass<Placed>| pass.name == list::WARP_SPECIALIZE;
-    let (first, second) = list::PLACED.split_at(list::PLACED.iter().position(is_second).unwrap_or(0));
-    run_all(first, &mut placed, &mut unit, watcher, Placed::func)?;
-    let until_division = start.elapsed();
-    let other = warp_specialize::might_run(placed.func(), *target, options).then(|| placed.clone());
-    let mut attempt = |mut placed: Placed, division| -> Result<T, CodegenError> {
-        let start = Instant::now();
-        let mut unit = unit.clone();
-        unit.division = division;
-        run_all(second, &mut placed, &mut unit, watcher, Placed::func)?;
-        let mut timings = timings.clone();
-        timings.push("place", until_division + start.elapsed());
-        finish(placed, unit, timings)
-    };
-    match (attempt(placed, Division::WherePays), other) {
-        // What pays may have no room: a whole block on its way to memory, say, which a divided kernel sends in pieces.
-        (Err(error), Some(placed)) if error.exceeds_a_limit() => {
-            attempt(placed, Division::WherePossible).map_err(|_| error)
-        }
-        (result, _) => result,
-    }
+    run_all(list::PLACED, &mut placed, &mut unit, watcher, Placed::func)?;
+    timings.push("place", start.elapsed());
+    finish(placed, unit, timings)
 }
 
 /// Runs passes of one level, without those that are switched off.
@@ -146,7 +125,7 @@ pub fn compile_placed(kernel: &Placed, target: &Target, options: &Options) -> Re
 
 /// From a placed kernel to PTX.
 fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled, CodegenError> {
-    let Unit { target, options, plan, loops, axis, .. } = unit;
+    let Unit { target, options, plan, loops, need, axis, .. } = unit;
     let start = Instant::now();
     let llvm = load()?;
     let versions = target.ptx();
@@ -175,7 +154,9 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
     let mut report = lowered.report;
     classify(&mut report, &plan);
     report.promises = plan.promises;
+    let min_programs = placed.func().programs;
     report.loops = loops;
+    report.need = need;
     Ok(Compiled {
         entry: lower::symbol(&placed.func().name),
         ptx,
@@ -184,7 +165,7 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
         llvm_ir: options.keep_llvm_ir.then_some(LlvmIr { lowered: before, optimised: after }),
         shared_bytes: lowered.shared_bytes,
         num_warps: lowered.block_warps,
-        min_programs: lowered.min_programs,
+        min_programs,
         abi: lowered.abi,
         sites: lowered.sites,
         conditions: plan.conditions,
@@ -280,7 +261,7 @@ mod tests {
         compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
         let expected = "bounds_checks descriptors choose_products clean_up hoist_loads place whole_trips dots \
-                        warp_specialize pipeline tensor_copies membar exchanges";
+                        warp_specialize pipeline tensor_copies membar exchanges residency";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
         assert!(seen[..5].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");

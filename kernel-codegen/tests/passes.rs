@@ -51,8 +51,8 @@ impl Settings {
 fn failure(error: CodegenError) -> Failure {
     let message = error.to_string();
     let CodegenError::Refused(refusal) = error else { return Failure::Test(format!("not refused: {message}")) };
-    let diagnostic = Diagnostic::new(message, refusal.file, refusal.span.line, refusal.span.column);
-    Failure::Kernel(vec![diagnostic])
+    let span = refusal.span;
+    Failure::Kernel(vec![Diagnostic::new(message, refusal.file, span.line, span.column)])
 }
 
 fn run_stages(case: &Case<'_>) -> Result<Func, Failure> {

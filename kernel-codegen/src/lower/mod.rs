@@ -64,9 +64,7 @@ use crate::analysis::control::steering_values;
 use crate::analysis::exchange::Threads;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
-use crate::analysis::warp_groups::sets_registers;
 use crate::error::CodegenError;
-use crate::occupancy::asked_programs;
 use crate::passes::exchanges::{block_warps, meetings, shared_bytes};
 use crate::report::Report;
 use kernel_core::backend::Site;
@@ -89,7 +87,6 @@ type Result<T> = std::result::Result<T, CodegenError>;
 pub(crate) struct Lowered<'ctx> {
     pub(crate) module: Module<'ctx>,
     pub(crate) shared_bytes: u32,
-    pub(crate) min_programs: Option<u32>,
     /// Warps of the block, with those that only fetch.
     pub(crate) block_warps: u32,
     pub(crate) abi: Vec<AbiParam>,
@@ -114,20 +111,13 @@ pub(crate) fn lower<'ctx>(
     lower.region(func.body)?;
     lower.finish_exit();
     lower.ir.finish().map_err(|error| lower.refused(error))?;
-    let needed = shared_bytes(func);
-    lower.report.shared_bytes = needed;
-    let barriers = meetings(func, func.body, Threads::Program(lower.block_warps));
-    lower.report.barriers = barriers;
-    let (min_programs, need) = match sets_registers(func) {
-        true => (Some(1), None),
-        false => asked_programs(func, target, lower.block_warps, needed, barriers),
-    };
-    (lower.report.min_programs, lower.report.need) = (min_programs, need);
+    lower.report.shared_bytes = shared_bytes(func);
+    lower.report.barriers = meetings(func, func.body, Threads::Program(lower.block_warps));
+    lower.report.min_programs = func.programs;
     let threads = lower.block_warps * WARP_SIZE;
-    mark_kernel(lower.function, &KernelBounds { min_blocks: min_programs, ..KernelBounds::block(threads) });
+    mark_kernel(lower.function, &KernelBounds { min_blocks: func.programs, ..KernelBounds::block(threads) });
     Ok(Lowered {
-        shared_bytes: needed,
-        min_programs,
+        shared_bytes: lower.report.shared_bytes,
         block_warps: lower.block_warps,
         abi: lower.abi,
         sites: lower.sites,

@@ -10,12 +10,13 @@ use kernel_core::verify::verify;
 
 use super::warp_specialize::Division;
 use super::{
-    choose_products, descriptors, dots, exchanges, hoist_loads, membar, pipeline, tensor_copies, warp_specialize,
-    whole_trips,
+    choose_products, descriptors, dots, exchanges, hoist_loads, membar, pipeline, residency, tensor_copies,
+    warp_specialize, whole_trips,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
 use crate::error::CodegenError;
+use crate::occupancy::Need;
 use crate::place;
 use crate::report::LoopReport;
 use kernel_core::backend::nvidia::Options;
@@ -49,12 +50,12 @@ pub(crate) struct Unit {
     pub(crate) plan: CheckPlan,
     /// The tensors whose blocks are copied by the hardware.
     copied: BTreeSet<ParamId>,
-    /// Where loops are divided among warps.
-    pub(crate) division: Division,
-    /// Whether the kernel has been.
+    /// Whether the kernel has been divided among warps.
     divided: bool,
     /// What became of its loops.
     pub(crate) loops: Vec<LoopReport>,
+    /// What the kernel needs, if because of that there is less room for programs.
+    pub(crate) need: Option<Need>,
     /// What is known of the placed kernel's numbers.
     pub(crate) axis: Option<Rc<AxisAnalysis>>,
 }
@@ -66,9 +67,9 @@ impl Unit {
             options: options.clone(),
             plan: CheckPlan::default(),
             copied: BTreeSet::new(),
-            division: Division::WherePays,
             divided: false,
             loops: Vec::new(),
+            need: None,
             axis: None,
         }
     }
@@ -106,8 +107,18 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     Pass::optional("whole_trips", |kernel, _| Ok(whole_trips::run(kernel.func_mut())?)),
     Pass::needed("dots", |kernel, _| dots::run(kernel.func_mut())),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
-        let (target, options) = (unit.target, &unit.options);
-        (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, options, unit.division)?;
+        let (target, options) = (unit.target, unit.options.clone());
+        (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, &options, Division::WherePays)?;
+        if !unit.divided && warp_specialize::might_lack_room(kernel.func(), target, &options) && !has_room(kernel, unit)
+        {
+            // A divided kernel sends blocks to memory in pieces, and takes as many slots as there is room for.
+            let (mut other, mut divided) = (kernel.clone(), unit.clone());
+            let done = warp_specialize::run(other.func_mut(), target, &options, Division::WherePossible);
+            (divided.divided, divided.loops) = done.unwrap_or_default();
+            if divided.divided && has_room(&other, &divided) {
+                (*kernel, *unit) = (other, divided);
+            }
+        }
         Ok(())
     }),
     Pass::optional("pipeline", |kernel, unit| {
@@ -126,13 +137,30 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         unit.axis = Some(Rc::clone(&axis));
         exchanges::run(kernel.func_mut(), &axis, unit.target, unit.options.num_warps)
     }),
+    Pass::needed("residency", |kernel, unit| {
+        unit.need = residency::run(kernel.func_mut(), unit.target, unit.options.num_warps);
+        Ok(())
+    }),
 ];
 
 /// The pass after which every operation has its shared memory.
 pub(crate) const EXCHANGES: &str = "exchanges";
 
-/// The pass from which on a kernel may be tried in two ways.
-pub(crate) const WARP_SPECIALIZE: &str = "warp_specialize";
+/// The pass that divides kernels, and asks whether those that it leaves whole have room.
+const WARP_SPECIALIZE: &str = "warp_specialize";
+
+/// Whether what the passes behind `warp_specialize` make of a kernel fits the target's memories. Of other errors, those
+/// passes will speak.
+fn has_room(kernel: &Placed, unit: &Unit) -> bool {
+    let (mut kernel, mut unit) = (kernel.clone(), unit.clone());
+    let behind = PLACED.iter().skip_while(|pass| pass.name != WARP_SPECIALIZE).skip(1);
+    for pass in behind.filter(|pass| !pass.optional || unit.options.runs(pass.name)).collect::<Vec<_>>() {
+        if let Err(error) = (pass.run)(&mut kernel, &mut unit) {
+            return !error.exceeds_a_limit();
+        }
+    }
+    true
+}
 
 /// What LLVM does, which may be left out too.
 pub(crate) const LLVM: &str = "llvm";

@@ -11,6 +11,7 @@ pub(crate) mod hoist_loads;
 pub(crate) mod list;
 pub(crate) mod membar;
 pub(crate) mod pipeline;
+pub(crate) mod residency;
 pub(crate) mod stored_blocks;
 pub(crate) mod tensor_copies;
 pub(crate) mod warp_specialize;

@@ -11,6 +11,7 @@ pub fn compact(func: &mut Func) {
     new.dtype_params = std::mem::take(&mut func.dtype_params);
     new.const_params = std::mem::take(&mut func.const_params);
     new.layouts = std::mem::take(&mut func.layouts);
+    new.programs = func.programs;
     let mut map = vec![None; func.values.len()];
     for param in &func.params {
         let id = new.add_param(&param.name, param.kind.clone(), param.span);
@@ -36,6 +37,7 @@ fn compact_region(func: &Func, from: RegionId, new: &mut Func, to: RegionId, map
         let operands = operation.operands.iter().map(operand).collect();
         let tys = operation.results.iter().map(|&v| func.ty(v).clone()).collect();
         let id = new.new_op(operation.op.clone(), operands, tys, Vec::new(), operation.flags, operation.span);
+        new.ops[id.index()].shared.clone_from(&operation.shared);
         for (index, old) in operation.results.iter().enumerate() {
             let value = new.op(id).results[index];
             new.values[value.index()].layout = func.value(*old).layout;

@@ -341,6 +341,9 @@ pub struct Func {
     pub body: RegionId,
     /// Layouts by [`LayoutId`] (placed level).
     pub layouts: LayoutTable,
+    /// For how many programs per multiprocessor a back end shall make room (placed level); `None` leaves it to the
+    /// back end.
+    pub programs: Option<u32>,
 }
 
 impl Func {
@@ -359,6 +362,7 @@ impl Func {
             regions: vec![Region::default()],
             body: RegionId::new(0),
             layouts: LayoutTable::default(),
+            programs: None,
         }
     }
 

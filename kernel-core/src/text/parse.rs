@@ -91,6 +91,10 @@ impl<'t> Parser<'t> {
                 Token::Ident("const") => self.const_param()?,
                 Token::Ident("param") => self.param()?,
                 Token::Ident("layout") => self.layout()?,
+                Token::Ident("programs") => {
+                    self.lexer.next();
+                    self.func.programs = Some(self.number()?);
+                }
                 _ => return Ok(()),
             }
         }
@@ -402,12 +406,12 @@ impl<'t> Parser<'t> {
             let meets = self.lexer.eat_word("barrier");
             let scope = if self.lexer.eat_word("warp") { SyncScope::Warp } else { SyncScope::Block };
             self.lexer.expect(b'[')?;
-            let start = self.byte()?;
+            let start = self.number()?;
             self.lexer.expect(b'.')?;
             self.lexer.expect(b'.')?;
-            let end = self.byte()?;
+            let end = self.number()?;
             self.lexer.expect(b']')?;
-            let passes = if self.lexer.eat_word("x") { self.byte()? } else { 1 };
+            let passes = if self.lexer.eat_word("x") { self.number()? } else { 1 };
             ranges.push(SharedRange { start, end, scope, passes, meets });
             if !self.lexer.eat(b',') {
                 return Ok(ranges);
@@ -415,8 +419,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn byte(&mut self) -> Result<u32> {
-        self.lexer.unsigned(u64::from(u32::MAX)).map(|byte| byte as u32)
+    fn number(&mut self) -> Result<u32> {
+        self.lexer.unsigned(u64::from(u32::MAX)).map(|number| number as u32)
     }
 
     fn operands(&mut self) -> Result<Vec<ValueId>> {

@@ -121,6 +121,9 @@ impl<'f> Printer<'f> {
             layouts::print(&mut self.out, layout);
             self.out.push('\n');
         }
+        if let Some(programs) = func.programs {
+            self.out.push_str(&format!("  programs {programs}\n"));
+        }
         self.region_ops(func.body);
         self.out.push_str("}\n");
         self.out

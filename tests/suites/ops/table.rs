@@ -30,8 +30,9 @@ fn every_operation_before_placement_is_tested() {
     assert!(tested.iter().all(|name| Op::rows().any(|row| row.mnemonic == *name)), "the table names what is gone");
 }
 
-/// How many alternatives that name a group of operations and nothing of it the sources may have. A match that names groups to pass over them
-/// is not listed by the compiler when an operation is added: ask the table instead (`kernel_core::ir::queries`).
+/// How many alternatives the sources may have that name a group of operations and nothing of it, as `Op::Gpu(..)` with a
+/// blank. A match that names groups to pass over them is not listed by the compiler when an operation is added: ask the
+/// table instead (`kernel_core::ir::queries`).
 const GROUPS_PASSED_OVER: usize = 38;
 
 #[test]
