@@ -1,8 +1,8 @@
 //! Promises about the elements of a value: what makes one well-formed, and what to say when it is broken.
 
 use super::dim::Dim;
-use super::infer::{Needs, Result, dt_admits, ensure, fail};
 use super::names::HintKind;
+use super::needs::{Needs, Result, dt_admits, ensure, fail};
 use super::types::Ty;
 use super::{Bound, Func};
 

@@ -3,8 +3,8 @@
 use super::dim::Dim;
 use super::dtype::DType;
 use super::func::{Func, ParamKind};
-use super::infer::{Result, data, ensure, fail};
 use super::names::AtomicOp;
+use super::needs::{Result, data, ensure, fail};
 use super::ops::{DescOp, DotOp};
 use super::types::{Dt, Elem, Ty};
 

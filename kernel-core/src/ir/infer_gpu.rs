@@ -3,8 +3,8 @@
 use super::dim::Dim;
 use super::dtype::DType;
 use super::func::Func;
-use super::infer::{Result, data, ensure, fail, mask_fits, permuted};
 use super::infer_dot::{coordinates, described, product_dtypes, product_shapes, reduces};
+use super::needs::{Result, data, ensure, fail, mask_fits, permuted};
 use super::ops::GpuOp;
 use super::types::{Dt, Elem, Ty};
 

@@ -15,6 +15,7 @@ mod infer_gpu;
 pub mod known;
 mod layouts;
 pub mod names;
+mod needs;
 pub mod ops;
 pub mod queries;
 pub mod span;
