@@ -12,18 +12,10 @@ impl Split<'_> {
     pub(super) fn send(&mut self, id: OpId) -> Result<()> {
         let operation = self.func.op(id).clone();
         let (span, way) = (operation.span, self.outgoing[&id].clone());
-        let reduce = match &operation.op {
-            Op::Desc(DescOp::DescReduce { op }) => StoreMode::of(*op),
-            Op::Desc(DescOp::DescLoad | DescOp::DescStore | DescOp::DescGather | DescOp::DescScatter)
-            | Op::Create(_)
-            | Op::Elementwise(_)
-            | Op::Shape(_)
-            | Op::Memory(_)
-            | Op::Dot(_)
-            | Op::Control(_)
-            | Op::Gpu(_) => None,
-        };
-        let reduce = reduce.unwrap_or(StoreMode::Store);
+        let mut reduce = StoreMode::Store;
+        if let Op::Desc(DescOp::DescReduce { op }) = operation.op {
+            reduce = StoreMode::of(op).unwrap_or(reduce);
+        }
         let Outgoing { starts, piece, slots, .. } = &way.outgoing;
         let meet = || if piece.parts.is_empty() { GpuOp::Barrier } else { GpuOp::GroupBarrier };
         for (number, start) in (0u32..).zip(starts) {
