@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use kernel_core::backend::nvidia::Ptx;
 use kernel_core::backend::{Artifact, Backend, CompileError, Timings};
-use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, GpuOp, Op, Placed, Span, ValueId};
+use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, Op, Placed, Span, ValueId};
 use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
@@ -184,7 +184,7 @@ fn pairs(func: &Func) -> Pairs {
         let half = operation.operands.iter().any(is_half);
         halves |= half;
         computes |= half && matches!(&operation.op, Op::Elementwise(op) if !matches!(op, ElementwiseOp::Cast { .. }));
-        multiplies |= matches!(operation.op, Op::Dot(_) | Op::Gpu(GpuOp::Wgmma { .. }));
+        multiplies |= operation.op.multiplies();
     }
     if computes || (halves && !multiplies) { Pairs::Searched } else { Pairs::AsBuilt }
 }

@@ -157,7 +157,7 @@ pub const INLINED: KernelSource = KernelSource {
     name: "inlined",
     module: "tests",
     files: &[
-        SourceFile { name: "src/inlined.rs", lines: &[(7, "    store(out, positive::<N>(x, at));")] },
+        SourceFile { name: "src/inlined.rs", lines: &[(7, "    store(out, sum_from::<N>(x, at));")] },
         SourceFile {
             name: "dep/src/lib.rs",
             lines: &[(7, "    let numbers = arange(0, N);"), (8, "    let value = load(x + at);")],
@@ -173,8 +173,8 @@ pub const INLINED: KernelSource = KernelSource {
         %from: *x = add_ptr %x, %at @f1:8:22+6
         %value: i32 = load %from @f1:8:17+12
         %zero: i32 = const 0 @f1:9:21+1
-        %fits: bool = cmp.gt %value, %zero @f1:9:13+9
-        assert %fits {message = "not positive"} @f1:9:5+30
+        %fits: bool = cmp.ge %value, %zero @f1:9:13+9
+        assert %fits {message = "negative"} @f1:9:5+30
         %sum: i32 = reduce %tile {axis = 0} (%l: i32, %r: i32) {
             %s: i32 = add %l, %r
             yield %s

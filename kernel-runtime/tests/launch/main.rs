@@ -271,7 +271,7 @@ fn a_failed_assertion_names_its_place_and_message() -> Result<()> {
 fn errors_name_the_file_that_they_are_in() -> Result<()> {
     on_devices(|device| {
         let kernel = leak(INLINED);
-        let x = device.upload(&[5, 0])?;
+        let x = device.upload(&[5, -1])?;
         let mut out = device.zeros::<i32>(1)?;
         inlined(kernel, &x, &mut out, 0, 8).grid(1).launch(device)?;
         assert_eq!(out.to_vec()?, [5 + 28]);
