@@ -105,7 +105,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Gives the parameters' values their registers.
     pub(super) fn bind_parameters(&mut self) {
         for (index, param) in (0u32..).zip(self.abi.clone()) {
-            let Some(value) = self.function.get_nth_param(index) else {
+            let Some(value) = self.blocks.function.get_nth_param(index) else {
                 self.ir.bug("a parameter is missing");
                 return;
             };
@@ -113,7 +113,7 @@ impl<'ctx> Lower<'_, 'ctx> {
                 AbiParam::Buffer(id) | AbiParam::Scalar(id, _) => id,
                 AbiParam::TensorMap(map) => map.param,
                 AbiParam::ReportSlot => {
-                    self.report_slot = Some(self.ir.int(value));
+                    self.checks.report_slot = Some(self.ir.int(value));
                     continue;
                 }
                 AbiParam::Length(of) => match self.hidden(&ParamKind::Length(of)) {

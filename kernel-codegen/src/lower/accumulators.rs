@@ -38,6 +38,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Declares the registers of all banks, in the entry block.
     pub(super) fn declare_banks(&mut self) -> Result<()> {
         let lines: Vec<String> = self
+            .products
             .accumulators
             .all()
             .map(|(bank, value)| format!(".reg .b32 %acc{}_<{}>;", bank.number(), self.register_count(value)))
@@ -54,7 +55,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn check_flights(&self) -> Result<()> {
         let flying = tiles_in_flight(self.func);
         let mut values = (0..).map(ValueId::new).zip(flying).filter(|(_, flies)| *flies);
-        let is_lost = |value: ValueId| self.accumulators.bank(value).is_none() || self.accumulators.is_read(value);
+        let is_lost = |value: ValueId| {
+            self.products.accumulators.bank(value).is_none() || self.products.accumulators.is_read(value)
+        };
         match values.find(|(value, _)| is_lost(*value)) {
             None => Ok(()),
             Some((value, _)) => {
@@ -67,8 +70,8 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// Makes `to` of `from`, where `to` lives in a bank.
     pub(super) fn fill(&self, from: ValueId, to: ValueId) {
-        let Some(bank) = self.accumulators.bank(to) else { return };
-        if !self.accumulators.is_filled(from, to) {
+        let Some(bank) = self.products.accumulators.bank(to) else { return };
+        if !self.products.accumulators.is_filled(from, to) {
             return;
         }
         let registers = self.registers(from);
@@ -95,9 +98,13 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Fills the banks of loops that have not run, of those whose products have been waited for.
     pub(super) fn fill_unfilled(&mut self, waited: &[ValueId]) {
         for &value in waited {
-            let bank = self.accumulators.bank(value);
-            let place = self.unfilled.iter().position(|unfilled| self.accumulators.bank(unfilled.arg) == bank);
-            let Some(unfilled) = place.map(|place| self.unfilled.swap_remove(place)) else { continue };
+            let bank = self.products.accumulators.bank(value);
+            let place = self
+                .products
+                .unfilled
+                .iter()
+                .position(|unfilled| self.products.accumulators.bank(unfilled.arg) == bank);
+            let Some(unfilled) = place.map(|place| self.products.unfilled.swap_remove(place)) else { continue };
             let (fill, end) = (self.block("for.unfilled"), self.block("for.filled"));
             self.ir.branch_if(unfilled.never, fill, end);
             self.ir.builder.position_at_end(fill);
@@ -109,7 +116,10 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// Lets a value that lives in a bank be used by others, if any does: to be called where it is defined.
     pub(super) fn set_in_bank(&mut self, value: ValueId) {
-        let Some(bank) = self.accumulators.bank(value).filter(|_| self.accumulators.is_read(value)) else { return };
+        let Some(bank) = self.products.accumulators.bank(value).filter(|_| self.products.accumulators.is_read(value))
+        else {
+            return;
+        };
         let (ty, count) = (self.element_type(value), self.register_count(value));
         let line = |number| format!("mov.b32 ${number}, {};", bank_register(bank, number));
         let lines: Vec<String> = (0..count).map(line).collect();

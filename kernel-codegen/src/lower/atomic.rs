@@ -120,7 +120,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (ir, bits) = (&self.ir, memory_bits(dtype));
         let words = Words::new(bits, 1);
         let (ty, element) = (ir.int_type(bits), ir.dtype(dtype));
-        let block = |name| ir.context.append_basic_block(self.function, name);
+        let block = |name| ir.context.append_basic_block(self.blocks.function, name);
         let (first, again, done) = (block("atomic"), block("atomic.try"), block("atomic.end"));
         let Some(before) = ir.builder.get_insert_block() else { return ty.const_zero().into() };
         ir.branch_if(predicate.unwrap_or(ir.bool(true)), first, done);

@@ -57,16 +57,16 @@ struct Compared<'ctx> {
 impl<'ctx> Lower<'_, 'ctx> {
     fn new_site(&mut self, operation: &Operation, kind: SiteKind) -> u32 {
         let site = Site { span: operation.span, kind };
-        let known = self.sites.iter().position(|known| *known == site);
+        let known = self.checks.sites.iter().position(|known| *known == site);
         let index = known.unwrap_or_else(|| {
-            self.sites.push(site);
-            self.sites.len() - 1
+            self.checks.sites.push(site);
+            self.checks.sites.len() - 1
         });
         index as u32
     }
 
     fn sticky(&mut self) -> (PointerValue<'ctx>, PointerValue<'ctx>) {
-        if let Some(sticky) = &self.sticky {
+        if let Some(sticky) = &self.checks.sticky {
             return (sticky.site, sticky.offset);
         }
         let (site, offset) = self.at_entry(|this| {
@@ -76,7 +76,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             ir.store(offset, ir.i64(0).into(), 8);
             (site, offset)
         });
-        self.sticky = Some(Sticky { site, offset, lengths: Vec::new() });
+        self.checks.sticky = Some(Sticky { site, offset, lengths: Vec::new() });
         (site, offset)
     }
 
@@ -87,7 +87,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let site = self.new_site(operation, SiteKind::Bounds { param: ParamId::new(param), store });
         let (site_variable, offset_variable) = self.sticky();
         let length = self.ir.int(self.scalar(length));
-        if let Some(sticky) = &mut self.sticky {
+        if let Some(sticky) = &mut self.checks.sticky {
             sticky.lengths.push((site, length));
         }
         let Compared { registers, failed, at } = self.compare_lanes(offsets, length, mask, result);
@@ -211,22 +211,22 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             None => fails,
         };
-        let failed = self.ir.context.append_basic_block(self.function, "assert.failed");
-        let goes_on = self.ir.context.append_basic_block(self.function, "assert.holds");
+        let failed = self.ir.context.append_basic_block(self.blocks.function, "assert.failed");
+        let goes_on = self.ir.context.append_basic_block(self.blocks.function, "assert.holds");
         self.ir.branch_if(fails, failed, goes_on);
         self.ir.builder.position_at_end(failed);
         let zero = self.ir.i64(0);
-        let first = self.ir.icmp(IntPredicate::EQ, self.thread, self.ir.i32(0));
+        let first = self.ir.icmp(IntPredicate::EQ, self.ids.thread, self.ir.i32(0));
         self.write_report(first, self.ir.i32(site as i32), zero, zero);
-        self.ir.branch(self.exit);
+        self.ir.branch(self.blocks.exit);
         self.ir.builder.position_at_end(goes_on);
         Ok(())
     }
 
     /// Ends the entry block and fills the exit block.
     pub(super) fn finish_exit(&mut self) {
-        self.ir.builder.position_at_end(self.exit);
-        if let Some(sticky) = self.sticky.take() {
+        self.ir.builder.position_at_end(self.blocks.exit);
+        if let Some(sticky) = self.checks.sticky.take() {
             let ir = &self.ir;
             let site = ir.int(ir.load(ir.int_type(32), sticky.site, 4));
             let offset = ir.int(ir.load(ir.int_type(64), sticky.offset, 8));
@@ -242,8 +242,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         if let Err(error) = self.ir.builder.build_return(None) {
             self.ir.bug(error.to_string());
         }
-        self.ir.builder.position_at_end(self.entry);
-        self.ir.branch(self.start);
+        self.ir.builder.position_at_end(self.blocks.entry);
+        self.ir.branch(self.blocks.start);
     }
 
     /// Where `condition` holds, claims the report record and fills it in; does nothing if another thread was first.
@@ -254,11 +254,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         offset: IntValue<'ctx>,
         length: IntValue<'ctx>,
     ) {
-        let Some(slot) = self.report_slot else {
+        let Some(slot) = self.checks.report_slot else {
             self.ir.bug("a check without a report record");
             return;
         };
-        let block = |name| self.ir.context.append_basic_block(self.function, name);
+        let block = |name| self.ir.context.append_basic_block(self.blocks.function, name);
         let (look, claim) = (block("report.look"), block("report.claim"));
         let (fill, done) = (block("report.fill"), block("report.end"));
         let ir = &self.ir;

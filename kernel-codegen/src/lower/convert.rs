@@ -66,7 +66,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             .chain(&plan.post)
             .map(|level| ((level.lanes, level.warps), self.parity(level.lanes, level.warps)))
             .collect();
-        let source_lane = if plan.lanes_stay { self.lane } else { self.form(&plan.source_lane) };
+        let source_lane = if plan.lanes_stay { self.ids.lane } else { self.form(&plan.source_lane) };
         let this = &*self;
         let run = plan.run(
             registers,

@@ -26,7 +26,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let pick = |yes: FloatValue<'ctx>, no: FloatValue<'ctx>| ir.float(ir.select(valid, yes.into(), no.into()));
         let (first, b) = (pick(a, zero), pick(b, one));
 
-        let block = |name| ir.context.append_basic_block(self.function, name);
+        let block = |name| ir.context.append_basic_block(self.blocks.function, name);
         let (outer, scale, reduce, done) = (block("fmod"), block("scale"), block("reduce"), block("fmod.end"));
         let Some(here) = ir.builder.get_insert_block() else { return x };
         ir.branch(outer);

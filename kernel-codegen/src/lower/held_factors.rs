@@ -41,18 +41,18 @@ use super::wgmma::{HALF_ROWS, LeftWords, WORD_BYTES};
 impl<'ctx> Lower<'_, 'ctx> {
     /// Packs the left factors that a loop does not change, before it. To be called where the loop is entered from.
     pub(super) fn hold_factors(&mut self, first_region: RegionId) {
-        let factors: Vec<ValueId> = self.held_factors.behind(first_region).collect();
+        let factors: Vec<ValueId> = self.products.held_factors.behind(first_region).collect();
         for factor in factors {
             let words = self.left_words(factor);
-            self.held.insert(factor, words);
+            self.products.held.insert(factor, words);
         }
     }
 
     /// Reads them behind the loop. To be called where it ends.
     pub(super) fn release_factors(&mut self, first_region: RegionId) {
-        let factors: Vec<ValueId> = self.held_factors.behind(first_region).collect();
+        let factors: Vec<ValueId> = self.products.held_factors.behind(first_region).collect();
         for factor in factors {
-            if let Some(words) = self.held.remove(&factor) {
+            if let Some(words) = self.products.held.remove(&factor) {
                 self.read_factor(factor, &words);
             }
         }

@@ -115,12 +115,12 @@ pub(crate) fn lower<'ctx>(
     lower.report.barriers = meetings(func, func.body, Threads::Program(lower.block_warps));
     lower.report.min_programs = func.programs;
     let threads = lower.block_warps * WARP_SIZE;
-    mark_kernel(lower.function, &KernelBounds { min_blocks: func.programs, ..KernelBounds::block(threads) });
+    mark_kernel(lower.blocks.function, &KernelBounds { min_blocks: func.programs, ..KernelBounds::block(threads) });
     Ok(Lowered {
         shared_bytes: lower.report.shared_bytes,
         block_warps: lower.block_warps,
         abi: lower.abi,
-        sites: lower.sites,
+        sites: lower.checks.sites,
         report: lower.report,
         module: lower.ir.module,
     })
@@ -128,6 +128,51 @@ pub(crate) fn lower<'ctx>(
 
 /// The registers of a value.
 type Registers<'ctx> = Rc<[Value<'ctx>]>;
+
+/// The blocks of the function that everything else refers to.
+struct Blocks<'ctx> {
+    function: FunctionValue<'ctx>,
+    /// What is computed before everything else.
+    entry: BasicBlock<'ctx>,
+    /// Where the kernel's operations begin.
+    start: BasicBlock<'ctx>,
+    /// The one way out.
+    exit: BasicBlock<'ctx>,
+}
+
+/// What a thread knows of its place among the others.
+struct Ids<'ctx> {
+    /// The number of the thread, of its lane and of its warp.
+    thread: IntValue<'ctx>,
+    lane: IntValue<'ctx>,
+    warp: IntValue<'ctx>,
+    /// Forms over (lane, warp) that were computed already.
+    forms: Vec<(LinearForm, IntValue<'ctx>)>,
+    /// Those that ptxas sees to be the same in all lanes.
+    uniform_forms: Vec<(LinearForm, IntValue<'ctx>)>,
+    /// Masks of redundant (lane, warp) bits, with the condition that a thread has none of them.
+    owners: Vec<((u32, u32), IntValue<'ctx>)>,
+}
+
+/// What matrix products keep in registers.
+struct Products<'ctx> {
+    /// The tiles that live in registers with names instead.
+    accumulators: Accumulators,
+    /// Those of loops whose products have not been waited for.
+    unfilled: Vec<Unfilled<'ctx>>,
+    /// The left factors that have to be held, and what the loops around here hold.
+    held_factors: HeldFactors,
+    held: Held<'ctx>,
+}
+
+/// What is known of checks that can fail.
+#[derive(Default)]
+struct Checks<'ctx> {
+    /// The address of the report record, if the kernel has checks.
+    report_slot: Option<IntValue<'ctx>>,
+    sites: Vec<Site>,
+    sticky: Option<Sticky<'ctx>>,
+}
 
 /// The state of lowering one kernel.
 struct Lower<'a, 'ctx> {
@@ -141,32 +186,11 @@ struct Lower<'a, 'ctx> {
     block_warps: u32,
     /// The warps whose code this is; `None` where all run it.
     group: Option<Group>,
-    function: FunctionValue<'ctx>,
-    /// What is computed before everything else.
-    entry: BasicBlock<'ctx>,
-    /// Where the kernel's operations begin.
-    start: BasicBlock<'ctx>,
-    /// The one way out.
-    exit: BasicBlock<'ctx>,
+    blocks: Blocks<'ctx>,
+    ids: Ids<'ctx>,
     /// Per value.
     values: Vec<Option<Registers<'ctx>>>,
-    /// The tiles that live in registers with names instead.
-    accumulators: Accumulators,
-    /// Those of loops whose products have not been waited for.
-    unfilled: Vec<Unfilled<'ctx>>,
-    /// The left factors that have to be held, and what the loops around here hold.
-    held_factors: HeldFactors,
-    held: Held<'ctx>,
-    /// The number of the thread, of its lane and of its warp.
-    thread: IntValue<'ctx>,
-    lane: IntValue<'ctx>,
-    warp: IntValue<'ctx>,
-    /// Forms over (lane, warp) that were computed already.
-    forms: Vec<(LinearForm, IntValue<'ctx>)>,
-    /// Those that ptxas sees to be the same in all lanes.
-    uniform_forms: Vec<(LinearForm, IntValue<'ctx>)>,
-    /// Masks of redundant (lane, warp) bits, with the condition that a thread has none of them.
-    owners: Vec<((u32, u32), IntValue<'ctx>)>,
+    products: Products<'ctx>,
     /// Per value, whether control depends on it.
     steering: Vec<bool>,
     /// Per value, whether it is loaded and nobody sees the lanes that the mask leaves out.
@@ -177,10 +201,7 @@ struct Lower<'a, 'ctx> {
     exchanges: std::vec::IntoIter<SharedRange>,
     jitter: Jitter,
     abi: Vec<AbiParam>,
-    /// The address of the report record, if the kernel has checks.
-    report_slot: Option<IntValue<'ctx>>,
-    sites: Vec<Site>,
-    sticky: Option<Sticky<'ctx>>,
+    checks: Checks<'ctx>,
     report: Report,
 }
 
@@ -215,30 +236,22 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             num_warps,
             block_warps,
             group: None,
-            function,
-            entry,
-            start,
-            exit,
+            blocks: Blocks { function, entry, start, exit },
+            ids: Ids { thread, lane, warp, forms: Vec::new(), uniform_forms: Vec::new(), owners: Vec::new() },
             values: vec![None; func.values.len()],
-            thread,
-            lane,
-            warp,
-            forms: Vec::new(),
-            uniform_forms: Vec::new(),
-            owners: Vec::new(),
-            accumulators: Accumulators::new(func),
-            unfilled: Vec::new(),
-            held_factors: HeldFactors::new(func),
-            held: Held::new(),
+            products: Products {
+                accumulators: Accumulators::new(func),
+                unfilled: Vec::new(),
+                held_factors: HeldFactors::new(func),
+                held: Held::new(),
+            },
             steering: steering_values(func),
             unseen: unseen_lanes(func),
             allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),
             exchanges: Vec::new().into_iter(),
             jitter: Jitter::new(options.jitter),
             abi,
-            report_slot: None,
-            sites: Vec::new(),
-            sticky: None,
+            checks: Checks::default(),
         };
         lower.declare_banks()?;
         lower.bind_parameters();
@@ -267,7 +280,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         self.ir.finish().map_err(|error| self.refused(error).at(self.func, operation.span))?;
         let missing = |&&result: &&ValueId| {
             let needs = !matches!(func.ty(result).elem, Elem::Token | Elem::Desc(_));
-            needs && self.values[result.index()].is_none() && self.accumulators.bank(result).is_none()
+            needs && self.values[result.index()].is_none() && self.products.accumulators.bank(result).is_none()
         };
         match operation.results.iter().find(missing) {
             Some(result) => {
@@ -428,7 +441,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     /// Emits something at the end of the entry block.
     fn at_entry<T>(&mut self, emit: impl FnOnce(&mut Self) -> T) -> T {
         let here = self.ir.builder.get_insert_block();
-        self.ir.builder.position_at_end(self.entry);
+        self.ir.builder.position_at_end(self.blocks.entry);
         let result = emit(self);
         if let Some(here) = here {
             self.ir.builder.position_at_end(here);
@@ -438,7 +451,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
 
     /// The value of a form over (lane, warp), computed once per kernel.
     fn form(&mut self, form: &LinearForm) -> IntValue<'ctx> {
-        if let Some((_, value)) = self.forms.iter().find(|(known, _)| known == form) {
+        if let Some((_, value)) = self.ids.forms.iter().find(|(known, _)| known == form) {
             return *value;
         }
         let value = self.at_entry(|this| {
@@ -446,8 +459,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             let mut sum = ir.i32(0);
             for term in form.terms() {
                 let input = match term.input {
-                    Dim::Lane => this.lane,
-                    Dim::Warp => this.warp,
+                    Dim::Lane => this.ids.lane,
+                    Dim::Warp => this.ids.warp,
                     _ => ir.i32(0),
                 };
                 let bits = ir.and(input, ir.i32(term.mask as i32));
@@ -457,7 +470,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             }
             sum
         });
-        self.forms.push((form.clone(), value));
+        self.ids.forms.push((form.clone(), value));
         value
     }
 
@@ -472,16 +485,16 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         if (lanes, warps) == (0, 0) {
             return None;
         }
-        if let Some((_, value)) = self.owners.iter().find(|(masks, _)| *masks == (lanes, warps)) {
+        if let Some((_, value)) = self.ids.owners.iter().find(|(masks, _)| *masks == (lanes, warps)) {
             return Some(*value);
         }
         let value = self.at_entry(|this| {
             let ir = &this.ir;
             let mask = lanes | warps << WARP_SIZE.ilog2();
-            let redundant = ir.and(this.thread, ir.i32(mask as i32));
+            let redundant = ir.and(this.ids.thread, ir.i32(mask as i32));
             ir.icmp(IntPredicate::EQ, redundant, ir.i32(0))
         });
-        self.owners.push(((lanes, warps), value));
+        self.ids.owners.push(((lanes, warps), value));
         Some(value)
     }
 }

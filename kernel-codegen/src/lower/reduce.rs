@@ -70,8 +70,8 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Whether an odd number of the chosen bits of lane and warp are set.
     pub(super) fn is_odd(&self, lanes: u32, warps: u32) -> IntValue<'ctx> {
         let bits = |mask: u32| (0..u32::BITS).map(|bit| 1 << bit).filter(move |bit| mask & bit != 0);
-        let of_lane = bits(lanes).map(|bit| (self.lane, bit));
-        let set = of_lane.chain(bits(warps).map(|bit| (self.warp, bit))).map(|(number, bit)| {
+        let of_lane = bits(lanes).map(|bit| (self.ids.lane, bit));
+        let set = of_lane.chain(bits(warps).map(|bit| (self.ids.warp, bit))).map(|(number, bit)| {
             let masked = self.ir.and(number, self.ir.i32(bit as i32));
             self.ir.icmp(IntPredicate::NE, masked, self.ir.i32(0))
         });

@@ -148,11 +148,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         let sizes: Vec<u32> = blocks.iter().flatten().map(|&value| self.bytes_of(value)).collect();
         let (slots, bytes) = slots_of(sizes, self.num_warps);
         let start = self.take_scratch(bytes);
-        let partner = self.ir.xor(self.thread, self.ir.i32((WARP_SIZE * which) as i32));
+        let partner = self.ir.xor(self.ids.thread, self.ir.i32((WARP_SIZE * which) as i32));
         for (&value, &slot) in blocks.iter().flatten().zip(&slots) {
             let bits = self.ir.to_bits(value);
             let size = self.bytes_of(value);
-            let address = self.slot_address(self.thread, size, start + slot);
+            let address = self.slot_address(self.ids.thread, size, start + slot);
             self.ir.store(address, bits.into(), size);
         }
         self.barrier();

@@ -104,7 +104,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.check_groups(operation, &groups, registers)?;
         let at_start = registers_at_start(self.target, self.block_warps);
         let ir = &self.ir;
-        let own = ir.lshr(self.thread, ir.i32(WARP_SIZE.ilog2() as i32));
+        let own = ir.lshr(self.ids.thread, ir.i32(WARP_SIZE.ilog2() as i32));
         let warp = self.shuffle(Intrinsic::ShuffleIndex, own.into(), self.ir.i32(0));
         let warp = self.ir.int(warp);
         let end = self.block("groups.end");
@@ -139,7 +139,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         if group.single {
             let (own, done) = (self.block("group.thread"), self.block("group.end"));
             let first = self.ir.i32((group.first_warp * WARP_SIZE) as i32);
-            let is_first = self.ir.icmp(IntPredicate::EQ, self.thread, first);
+            let is_first = self.ir.icmp(IntPredicate::EQ, self.ids.thread, first);
             self.ir.branch_if(is_first, own, done);
             self.ir.builder.position_at_end(own);
             self.region(region)?;
@@ -185,7 +185,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         match self.group {
             Some(group) if !group.single && group.warps > GROUP_WARPS => {
                 let mask = self.ir.i32((GROUP_WARPS * WARP_SIZE - 1) as i32);
-                let place = self.ir.and(self.thread, mask);
+                let place = self.ir.and(self.ids.thread, mask);
                 self.ir.icmp(IntPredicate::EQ, place, self.ir.i32(0))
             }
             Some(_) | None => self.first_thread(),

@@ -151,13 +151,13 @@ impl<'ctx> Lower<'_, 'ctx> {
             let group = self.group_form(layout, Dim::Axis(0));
             Left::Shared(self.described(operation, a, 0, GROUP_ROWS, kind, group)?)
         } else {
-            Left::Registers(self.held.get(&a).cloned().unwrap_or_else(|| self.left_words(a)))
+            Left::Registers(self.products.held.get(&a).cloned().unwrap_or_else(|| self.left_words(a)))
         };
         let places = register_coordinates(Some(layout));
         let place_of: BTreeMap<&Vec<u32>, usize> = places.iter().zip(0..).collect();
         let is_origin = |at: &&Vec<u32>| at[0] & HALF_ROWS == 0 && at[1] & (columns - 1) == 0;
         let result = operation.results[0];
-        let Some(bank) = self.accumulators.bank(result) else {
+        let Some(bank) = self.products.accumulators.bank(result) else {
             return refuse(self, "a product by warp groups without registers for its sums");
         };
         if !matches!(first_adds, Adds::Never) {
@@ -180,7 +180,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
         if let Left::Registers(words) = &left
-            && self.held_factors.is_held_in_trip(result)
+            && self.products.held_factors.is_held_in_trip(result)
         {
             self.read_factor(a, words);
         }
@@ -232,7 +232,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         if form.is_zero() {
             return self.ir.i32(0);
         }
-        if let Some((_, value)) = self.uniform_forms.iter().find(|(known, _)| known == form) {
+        if let Some((_, value)) = self.ids.uniform_forms.iter().find(|(known, _)| known == form) {
             return *value;
         }
         let value = self.form(form);
@@ -240,7 +240,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             let first = this.ir.i32(0);
             this.ir.int(this.shuffle(Intrinsic::ShuffleIndex, value.into(), first))
         });
-        self.uniform_forms.push((form.clone(), value));
+        self.ids.uniform_forms.push((form.clone(), value));
         value
     }
 
@@ -307,7 +307,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.fill_unfilled(&operation.operands);
         }
         for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
-            match self.accumulators.bank(result) {
+            match self.products.accumulators.bank(result) {
                 Some(_) => self.set_in_bank(result),
                 // What no product has written.
                 None => self.values[result.index()] = Some(self.registers(operand)),

@@ -289,29 +289,35 @@ impl Compiler<'_> {
         Ok(())
     }
 
+    fn shared_alloc(&mut self, operation: &Operation) -> Result<()> {
+        let out = self.result(operation)?;
+        let bytes = self.shared_bytes(operation.results[0])?;
+        // Shared memory stays where it is for the whole program, loops included: no tile had this room before, and it is
+        // never given back. Where its place is known, others may have it before and after.
+        let offset = match operation.shared.first() {
+            Some(range) if bytes <= range.bytes() as usize => self.shared_base + range.start as usize,
+            Some(_) => return unsupported("an allocation that is larger than its place", self.span),
+            None => self.storage.alloc_new(Some(bytes)).offset,
+        };
+        self.emit(Inst::SharedAlloc { out, offset, bytes });
+        Ok(())
+    }
+
+    fn shared_index(&mut self, operation: &Operation) -> Result<()> {
+        let (view, index) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
+        let out = self.result(operation)?;
+        let outermost = self.func.ty(operation.operands[0]).shape.first().and_then(crate::ir::Dim::as_const);
+        let count = outermost.and_then(|d| usize::try_from(d).ok()).unwrap_or(0);
+        let bytes = self.shared_bytes(operation.results[0])?;
+        let element = self.func.ty(operation.results[0]).dtype().map_or(1, |d| d.bytes() as usize);
+        self.emit(Inst::SharedIndex { view, index, out, count, bytes, element });
+        Ok(())
+    }
+
     fn gpu(&mut self, op: &GpuOp, operation: &Operation) -> Result<()> {
         match op {
-            GpuOp::SharedAlloc { .. } => {
-                let out = self.result(operation)?;
-                let bytes = self.shared_bytes(operation.results[0])?;
-                // Shared memory stays where it is for the whole program, loops included: no tile had this room
-                // before, and it is never given back. Where its place is known, others may have it before and after.
-                let offset = match operation.shared.first() {
-                    Some(range) if bytes <= range.bytes() as usize => self.shared_base + range.start as usize,
-                    Some(_) => return unsupported("an allocation that is larger than its place", self.span),
-                    None => self.storage.alloc_new(Some(bytes)).offset,
-                };
-                self.emit(Inst::SharedAlloc { out, offset, bytes });
-            }
-            GpuOp::SharedIndex => {
-                let (view, index) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
-                let out = self.result(operation)?;
-                let outermost = self.func.ty(operation.operands[0]).shape.first().and_then(crate::ir::Dim::as_const);
-                let count = outermost.and_then(|d| usize::try_from(d).ok()).unwrap_or(0);
-                let bytes = self.shared_bytes(operation.results[0])?;
-                let element = self.func.ty(operation.results[0]).dtype().map_or(1, |d| d.bytes() as usize);
-                self.emit(Inst::SharedIndex { view, index, out, count, bytes, element });
-            }
+            GpuOp::SharedAlloc { .. } => self.shared_alloc(operation)?,
+            GpuOp::SharedIndex => self.shared_index(operation)?,
             GpuOp::SharedPermute { perm } => {
                 let view = self.operand(operation, 0)?;
                 let out = self.result(operation)?;
