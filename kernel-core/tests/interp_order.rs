@@ -311,6 +311,28 @@ fn every_planted_fault_shows() {
     assert!(planted >= 40, "{planted}");
 }
 
+/// Allocations of elements of other sizes share memory here: the same threads, but not the same bytes.
+#[test]
+fn bytes_tell_threads_apart() {
+    let run = |between: &str| {
+        let params = "layout #0 = register, lane [1] [2] [4] [8], warp -> dim0 16";
+        let body = format!(
+            "%f: f32 = const 0.0
+             %wide: f32[16] #0 = splat %f
+             %narrow: f16[16] #0 = cast %wide {{to = f16}}
+             %s: shared f32[16] = shared_alloc in shared [0..64]
+             shared_store %s, %wide
+             {between}
+             %t: shared f16[16] = shared_alloc in shared [0..32]
+             shared_store %t, %narrow"
+        );
+        run_ordered(&placed(params, &body), &mut [], &[], &[], [1, 1, 1])
+    };
+    assert_eq!(run("barrier"), Ok(()));
+    let message = run("").expect_err("another thread's bytes are overwritten").to_string();
+    assert!(message.contains("without a barrier after the write"), "{message}");
+}
+
 #[test]
 fn a_fence_stands_before_the_barrier() {
     let (early, late) = ("fence {kind = proxy_async}\n      barrier\n", "barrier\n      fence {kind = proxy_async}\n");
