@@ -14,6 +14,7 @@ use crate::analysis::exchange::row_major_shared;
 pub(super) const SHARED_MEMORY: &str = "shared_memory";
 /// The alignment of what is put there: that of the widest access.
 const ALIGNMENT: u32 = 16;
+
 /// Where something in shared memory begins.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'ctx> {

@@ -2,8 +2,8 @@
 //!
 //! Allocations that are not live at the same time share memory. One is live from where it stands to its last use; to
 //! the end of a loop that uses it from outside, and to the wait behind an asynchronous use; throughout the innermost
-//! loop that it stands in. What lies above the live
-//! allocations at an operation is free for the lowering's own exchanges there.
+//! loop that it stands in. What lies above the live allocations at an operation is free for exchanges there, which the
+//! pass `exchanges` places.
 //!
 //! ```text
 //! %a = shared_alloc (96 KiB)    0 .. 96 KiB, live in the loop

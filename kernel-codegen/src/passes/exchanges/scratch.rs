@@ -34,7 +34,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Memory for the lowering beside `bytes` that the kernel itself allocates.
+    /// Memory for exchanges beside `bytes` that the kernel itself allocates.
     pub(super) fn beside(bytes: u32) -> Scratch {
         Scratch { high_water: bytes, ..Scratch::default() }
     }
