@@ -6,7 +6,7 @@
 //! that other programs may change must be read once. This analysis finds the values that matter.
 
 use kernel_core::edit::{Structure, walk};
-use kernel_core::ir::{ControlOp, Def, Func, Op, ParamId, ParamKind, RegionId, ValueId};
+use kernel_core::ir::{ControlOp, Def, Func, Op, Operation, ParamId, ParamKind, RegionId, ValueId};
 
 /// Per value, whether a loop, a condition or an `assert` depends on it.
 pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
@@ -71,6 +71,14 @@ pub(crate) fn operands_before_carried(op: &ControlOp) -> usize {
             0
         }
     }
+}
+
+/// Whether a load reads a number that decides where control goes, of the `steering` ones. It must be the same in every
+/// thread, even if another program changes it meanwhile, so one thread reads it.
+pub(crate) fn is_read_once(func: &Func, steering: &[bool], load: &Operation) -> bool {
+    let (&[pointer, ..], &[result]) = (load.operands.as_slice(), load.results.as_slice()) else { return false };
+    let mutable = func.ty(pointer).pointee().is_some_and(|param| is_mutable(func, param));
+    mutable && func.value(result).layout.is_none() && steering[result.index()]
 }
 
 /// Whether any operation has the value as an operand.

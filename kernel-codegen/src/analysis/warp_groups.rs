@@ -1,9 +1,8 @@
 //! The warp groups of a kernel, and the registers that their threads have.
 
-use kernel_core::ir::{Func, GpuOp, Op, Operation};
+use kernel_core::ir::{Func, GpuOp, Op, Operation, RegionId};
 use kernel_core::layout::WARP_SIZE;
-
-use kernel_core::target::Target;
+use kernel_core::target::{GROUP_WARPS, Target};
 
 /// Numbers of registers of a thread are multiples of this.
 pub(crate) const REGISTER_UNIT: u32 = 8;
@@ -15,6 +14,51 @@ const MOST_REGISTERS: u32 = 255;
 pub(crate) fn warp_groups_of(func: &Func) -> Option<&Operation> {
     let ops = &func.region(func.body).ops;
     ops.iter().map(|&id| func.op(id)).find(|operation| matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. })))
+}
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Group {
+    /// The number of the barrier at which its threads meet.
+    pub(crate) barrier: u32,
+    pub(crate) first_warp: u32,
+    pub(crate) warps: u32,
+    /// Whether one thread runs it.
+    pub(crate) single: bool,
+}
+
+impl Group {
+    pub(crate) fn threads(self) -> u32 {
+        self.warps * WARP_SIZE
+    }
+
+    /// How often the group arrives at a barrier with phases where the kernel says once: one thread per four warps does.
+    pub(crate) fn arrivals(self) -> u32 {
+        if self.single { 1 } else { self.warps.div_ceil(GROUP_WARPS) }
+    }
+}
+
+/// The groups of a `warp_groups` in order, and the regions that they run; none of another operation. One thread runs the
+/// last of several.
+pub(crate) fn groups_of(operation: &Operation) -> Vec<(Group, RegionId)> {
+    let Op::Gpu(GpuOp::WarpGroups { warps, .. }) = &operation.op else { return Vec::new() };
+    let mut first_warp = 0;
+    let mut groups = Vec::new();
+    for ((&warps, &region), barrier) in warps.iter().zip(&operation.regions).zip(1..) {
+        let warps = u32::from(warps);
+        let single = first_warp > 0 && groups.len() + 1 == operation.regions.len();
+        groups.push((Group { barrier, first_warp, warps, single }, region));
+        first_warp += warps;
+    }
+    groups
+}
+
+/// The warps of a block: those of the layouts, or of all warp groups.
+pub(crate) fn block_warps(func: &Func, num_warps: u32) -> u32 {
+    match warp_groups_of(func) {
+        Some(operation) => groups_of(operation).iter().map(|(group, _)| group.warps).sum(),
+        None => num_warps,
+    }
 }
 
 /// Whether a group changes its number of registers, which ptxas honours in blocks that have a multiprocessor alone.

@@ -1,7 +1,5 @@
 //! Barriers of threads.
 
-use kernel_core::layout::WARP_SIZE;
-
 use super::intrinsics::Intrinsic;
 use super::{Lower, Value};
 use crate::analysis::exchange::Threads;
@@ -9,11 +7,7 @@ use crate::analysis::exchange::Threads;
 impl<'ctx> Lower<'_, 'ctx> {
     /// The threads that run the code.
     pub(super) fn threads(&self) -> Threads {
-        match self.group {
-            Some(group) if group.single => Threads::One,
-            Some(group) => Threads::Group(group.threads() / WARP_SIZE),
-            None => Threads::Program(self.block_warps),
-        }
+        self.group.map_or(Threads::Program(self.block_warps), Threads::from)
     }
 
     /// All threads of the program meet; what they wrote before is seen after.

@@ -12,7 +12,7 @@
 //! Memory that does not change during a launch (`Ptr`) is read through the non-coherent path by assembly that LLVM
 //! may move and merge; everything else is ordered (`sideeffect`, memory clobber).
 
-use kernel_core::ir::{CacheModifier, EvictionPolicy, Operation, ParamId, ParamKind, ValueId};
+use kernel_core::ir::{CacheModifier, EvictionPolicy, Operation, ParamId, ValueId};
 use kernel_core::layout::Dim;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
@@ -20,6 +20,7 @@ use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 use super::ir::Value;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
+use crate::analysis::control::{is_mutable, is_read_once};
 use crate::check::AccessKind;
 use crate::report::{AccessReport, Mover};
 
@@ -67,8 +68,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.ir.bug(format!("value {} is accessed and is no pointer", pointer.index()));
             ParamId::new(0)
         });
-        let mutable = matches!(self.func.param(param).kind, ParamKind::Ptr { mutable: true, .. });
-        (param, mutable)
+        (param, is_mutable(self.func, param))
     }
 
     pub(super) fn load(&mut self, operation: &Operation, cache: CacheModifier, eviction: EvictionPolicy) -> Result<()> {
@@ -79,9 +79,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.report_access(operation, AccessKind::Load, &vectors, (pointer, mask));
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
         let others = other.map(|other| self.registers(other));
-        // A number that decides where control goes must be the same in every thread, even if another program
-        // changes it meanwhile: one thread reads it.
-        let read_once = mutable && self.layout(result).is_none() && self.steering[result.index()];
+        let read_once = is_read_once(self.func, &self.steering, operation);
         let owner = if read_once { self.owner(None) } else { None };
         let instruction = match read_once {
             // It may wait for another program: what that writes has to arrive, which a line of the first cache never does.

@@ -64,8 +64,9 @@ use crate::analysis::control::steering_values;
 use crate::analysis::exchange::Threads;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
+use crate::analysis::warp_groups::{Group, block_warps};
 use crate::error::CodegenError;
-use crate::passes::exchanges::{block_warps, meetings, shared_bytes};
+use crate::passes::exchanges::{meetings, shared_bytes};
 use crate::report::Report;
 use kernel_core::backend::Site;
 use kernel_core::backend::nvidia::AbiParam;
@@ -79,7 +80,6 @@ use held_factors::Held;
 use intrinsics::Intrinsic;
 use ir::{Ir, Value};
 use jitter::Jitter;
-use warp_groups::Group;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 

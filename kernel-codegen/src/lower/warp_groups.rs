@@ -24,7 +24,7 @@ use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::{Lower, Result};
-use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start, warp_groups_of};
+use crate::analysis::warp_groups::{Group, REGISTER_UNIT, groups_of, registers_at_start, warp_groups_of};
 use crate::error::CodegenError;
 use kernel_core::target::GROUP_WARPS;
 
@@ -32,42 +32,6 @@ use kernel_core::target::GROUP_WARPS;
 const MIN_REGISTERS: u32 = 24;
 /// Barriers of threads that a block has; number 0 is that of all threads.
 const BARRIERS: u32 = 16;
-
-/// The warps whose code is being lowered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Group {
-    /// The number of the barrier at which its threads meet.
-    pub(super) barrier: u32,
-    first_warp: u32,
-    warps: u32,
-    /// Whether one thread runs it.
-    pub(super) single: bool,
-}
-
-impl Group {
-    pub(super) fn threads(self) -> u32 {
-        self.warps * WARP_SIZE
-    }
-
-    /// How often the group arrives at a barrier with phases where the kernel says once: one thread per four warps does.
-    fn arrivals(self) -> u32 {
-        if self.single { 1 } else { self.warps.div_ceil(GROUP_WARPS) }
-    }
-}
-
-/// The groups in order, and the regions that they run.
-fn groups_of(operation: &Operation) -> Vec<(Group, RegionId)> {
-    let Op::Gpu(GpuOp::WarpGroups { warps, .. }) = &operation.op else { return Vec::new() };
-    let mut first_warp = 0;
-    let mut groups = Vec::new();
-    for ((&warps, &region), barrier) in warps.iter().zip(&operation.regions).zip(1..) {
-        let warps = u32::from(warps);
-        let single = first_warp > 0 && groups.len() + 1 == operation.regions.len();
-        groups.push((Group { barrier, first_warp, warps, single }, region));
-        first_warp += warps;
-    }
-    groups
-}
 
 /// How many arrivals a barrier gets for each that the kernel speaks of.
 ///

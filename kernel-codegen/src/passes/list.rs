@@ -107,17 +107,15 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     Pass::optional("whole_trips", |kernel, _| Ok(whole_trips::run(kernel.func_mut())?)),
     Pass::needed("dots", |kernel, _| dots::run(kernel.func_mut())),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
-        let (target, options) = (unit.target, unit.options.clone());
-        (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, &options, Division::WherePays)?;
-        if !unit.divided && warp_specialize::might_lack_room(kernel.func(), target, &options) && !has_room(kernel, unit)
+        let (target, pays) = (unit.target, Division::WherePays);
+        (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, &unit.options, pays)?;
+        if !unit.divided
+            && warp_specialize::might_divide(kernel.func(), target)
+            && !has_room(kernel, unit)
+            && let Some((other, divided)) = divided_anyway(kernel, unit)?
+            && has_room(&other, &divided)
         {
-            // A divided kernel sends blocks to memory in pieces, and takes as many slots as there is room for.
-            let (mut other, mut divided) = (kernel.clone(), unit.clone());
-            let done = warp_specialize::run(other.func_mut(), target, &options, Division::WherePossible);
-            (divided.divided, divided.loops) = done.unwrap_or_default();
-            if divided.divided && has_room(&other, &divided) {
-                (*kernel, *unit) = (other, divided);
-            }
+            (*kernel, *unit) = (other, divided);
         }
         Ok(())
     }),
@@ -149,12 +147,32 @@ pub(crate) const EXCHANGES: &str = "exchanges";
 /// The pass that divides kernels, and asks whether those that it leaves whole have room.
 const WARP_SPECIALIZE: &str = "warp_specialize";
 
+/// The kernel divided although that does not pay, if it can be: divided kernels send blocks to memory in pieces, and take
+/// as many slots as there is room for.
+///
+/// # Errors
+/// If the pass makes a mistake; a divided kernel that asks for too much is none.
+fn divided_anyway(kernel: &Placed, unit: &Unit) -> Result<Option<(Placed, Unit)>, CodegenError> {
+    let (mut kernel, mut unit) = (kernel.clone(), unit.clone());
+    match warp_specialize::run(kernel.func_mut(), unit.target, &unit.options, Division::WherePossible) {
+        Ok((divided, loops)) => {
+            (unit.divided, unit.loops) = (divided, loops);
+            Ok(divided.then_some((kernel, unit)))
+        }
+        Err(error) if error.exceeds_a_limit() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether what the passes behind `warp_specialize` make of a kernel fits the target's memories. Of other errors, those
 /// passes will speak.
 fn has_room(kernel: &Placed, unit: &Unit) -> bool {
     let (mut kernel, mut unit) = (kernel.clone(), unit.clone());
     let behind = PLACED.iter().skip_while(|pass| pass.name != WARP_SPECIALIZE).skip(1);
-    for pass in behind.filter(|pass| !pass.optional || unit.options.runs(pass.name)).collect::<Vec<_>>() {
+    for pass in behind {
+        if pass.optional && !unit.options.runs(pass.name) {
+            continue;
+        }
         if let Err(error) = (pass.run)(&mut kernel, &mut unit) {
             return !error.exceeds_a_limit();
         }

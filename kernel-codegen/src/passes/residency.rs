@@ -10,9 +10,9 @@
 use kernel_core::ir::Func;
 use kernel_core::target::Target;
 
-use super::exchanges::{block_warps, meetings, shared_bytes};
+use super::exchanges::{meetings, shared_bytes};
 use crate::analysis::exchange::Threads;
-use crate::analysis::warp_groups::sets_registers;
+use crate::analysis::warp_groups::{block_warps, sets_registers};
 use crate::occupancy::{Need, asked_programs};
 
 /// Runs the pass over a kernel with tiles in so many warps; gives what the kernel needs, where that makes a difference.

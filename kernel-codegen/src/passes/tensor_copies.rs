@@ -300,7 +300,6 @@ impl Copies<'_> {
             cursor.effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
         }
         cursor.effect(GpuOp::SharedStore, &[view, value])?;
-        cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
         let mut operands = vec![tensor, view];
         operands.extend_from_slice(coordinates);
         cursor.effect(GpuOp::TmaStore { reduce, parts: Vec::new() }, &operands)?;

@@ -4,7 +4,7 @@
 //! forgotten. The facts themselves stand in the rows of [`super::ops`].
 
 use super::func::{Operation, RegionId, ValueId};
-use super::ops::{ControlOp, GpuOp, Op};
+use super::ops::{ControlOp, DotOp, GpuOp, MemoryOp, Op, ShapeOp};
 use super::table::{Cost, Does, Elements, Regions, Threads, Touched};
 
 impl Op {
@@ -41,6 +41,14 @@ impl Op {
     /// Whether it stands for bytes of shared memory that others use by its result.
     pub fn allocates_shared(&self) -> bool {
         matches!(self, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
+    }
+
+    /// Whether its threads may pass each other values through shared memory of its own.
+    pub fn may_exchange(&self) -> bool {
+        let changes = matches!(self, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
+        let combines = matches!(self, Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }));
+        let moves = matches!(self, Op::Shape(ShapeOp::ConvertLayout) | Op::Memory(MemoryOp::Load { .. }));
+        changes || combines || moves || matches!(self, Op::Dot(DotOp::Dot { .. }))
     }
 
     /// Whether its regions run again and again.

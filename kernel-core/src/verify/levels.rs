@@ -4,7 +4,7 @@ use super::{Errors, MAX_ELEMENTS};
 use crate::ir::infer::yield_types;
 use crate::ir::{
     Atom, AttrMap, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation,
-    Param, ParamId, ParamKind, RegionId, Span, Ty, ValueId, result_types,
+    Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty, ValueId, result_types,
 };
 use crate::num;
 
@@ -71,6 +71,12 @@ impl Checker<'_, '_> {
         }
         if self.func.level != Level::Placed && !func.layouts.is_empty() {
             self.errors.push(unknown, "only a placed kernel has layouts");
+        }
+        if self.func.level != Level::Placed && func.programs.is_some() {
+            self.errors.push(unknown, "only a placed kernel says for how many programs there shall be room");
+        }
+        if func.programs == Some(0) {
+            self.errors.push(unknown, "room for no program");
         }
         for param in &func.params {
             self.param_kind(param);
@@ -146,6 +152,7 @@ impl Checker<'_, '_> {
             }
         }
         self.groups(operation);
+        self.shared(operation);
         if let Op::Create(CreateOp::Const { value, dtype }) = &operation.op {
             self.literal(*value, *dtype, span);
         }
@@ -174,6 +181,27 @@ impl Checker<'_, '_> {
     }
 
     /// T2 of groups of warps; the regions of all others are counted and typed by the type rules.
+    /// Where its shared memory is.
+    fn shared(&mut self, operation: &Operation) {
+        let (op, places) = (&operation.op, &operation.shared);
+        if places.is_empty() {
+            return;
+        }
+        let name = op.name();
+        if self.func.level != Level::Placed {
+            self.errors.push(operation.span, format!("`{name}` has a place in shared memory before it is placed"));
+        } else if places.iter().any(|place| place.bytes() == 0 || place.passes == 0) {
+            self.errors.push(operation.span, format!("`{name}` has a place in shared memory without bytes or passes"));
+        } else if op.allocates_shared() {
+            if !matches!(places.as_slice(), &[place] if place == SharedRange::new(place.start, place.end)) {
+                self.errors
+                    .push(operation.span, format!("`{name}` has one place in shared memory, in which nobody meets"));
+            }
+        } else if !op.may_exchange() {
+            self.errors.push(operation.span, format!("`{name}` passes nothing through shared memory"));
+        }
+    }
+
     fn groups(&mut self, operation: &Operation) {
         let Op::Gpu(GpuOp::WarpGroups { warps, registers }) = &operation.op else { return };
         let (name, count) = (operation.op.name(), operation.regions.len());

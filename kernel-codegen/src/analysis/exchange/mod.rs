@@ -17,10 +17,11 @@ mod scan;
 use kernel_core::ir::{ControlOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, ShapeOp, ValueId};
 use kernel_core::layout::{Dim, LinearLayout, SyncScope, reduction};
 
-use super::control::{is_used, steering_values, writes_memory};
+use super::control::{is_read_once, is_used, steering_values, writes_memory};
+use super::warp_groups::Group;
 use crate::dot::Problem;
 use crate::error::CodegenError;
-use kernel_core::target::Target;
+use kernel_core::target::{GROUP_WARPS, Target};
 
 pub(crate) use convert::{MAX_BYTES, MatrixPlan, Route, conversion_bytes};
 pub(crate) use reduce::{WarpExchange, row_major_shared, shared_in_order};
@@ -30,9 +31,6 @@ use scan::warp_exchanges;
 
 /// The pass that this is for.
 const PASS: &str = "exchanges";
-
-/// Warps that have a barrier of their own.
-const WARP_GROUP: u32 = 4;
 
 /// One exchange: what it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +86,14 @@ impl Threads {
     pub(crate) fn has_group_barriers(self) -> bool {
         match self {
             Threads::One => false,
-            Threads::Program(warps) | Threads::Group(warps) => warps > WARP_GROUP,
+            Threads::Program(warps) | Threads::Group(warps) => warps > GROUP_WARPS,
         }
+    }
+}
+
+impl From<Group> for Threads {
+    fn from(group: Group) -> Threads {
+        if group.single { Threads::One } else { Threads::Group(group.warps) }
     }
 }
 
@@ -128,28 +132,19 @@ impl Exchanges {
         if let Op::Dot(DotOp::Dot { by: Some(DotInstruction::Fma), .. }) = op {
             bytes = factors(func, operation).map(|(left, right)| left.next_multiple_of(16) + right);
         } else if let Op::Memory(MemoryOp::Load { .. }) = op {
-            let passed = threads != Threads::One && self.is_read_once(func, operation);
+            let passed = threads != Threads::One && is_read_once(func, &self.steering, operation);
             bytes = passed.then(|| bits(func, operation.results[0]) / 8);
         } else if let Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) = op {
             let result = operation.results[0];
-            let elements = layout(func, result).map_or(1, |layout| 1u32 << layout.total_out_bits());
+            let elements = func.layout(result).map_or(1, |layout| 1u32 << layout.total_out_bits());
             bytes = passes_result_on(func, operation, threads).then(|| elements * bits(func, result) / 8);
         }
         Ok(bytes.map(Step::once).into_iter().collect())
     }
 
-    /// Whether a load reads a number that decides where control goes. It must be the same in every thread, even if
-    /// another program changes it meanwhile, so one thread reads it.
-    pub(crate) fn is_read_once(&self, func: &Func, load: &Operation) -> bool {
-        let param = load.operands.first().and_then(|&pointer| func.ty(pointer).pointee());
-        let mutable = param.is_some_and(|param| super::control::is_mutable(func, param));
-        let result = load.results[0];
-        mutable && layout(func, result).is_none() && self.steering[result.index()]
-    }
-
     fn conversion(&self, func: &Func, operation: &Operation, allowed: u32) -> Result<Vec<Step>, CodegenError> {
         let (source, result) = (operation.operands[0], operation.results[0]);
-        let (Some(from), Some(to)) = (layout(func, source), layout(func, result)) else { return Ok(Vec::new()) };
+        let (Some(from), Some(to)) = (func.layout(source), func.layout(result)) else { return Ok(Vec::new()) };
         let route = Route::new(self.target, from, to, bits(func, source), allowed.max(MAX_BYTES)).map_err(|error| {
             let what = format!("a conversion of layouts that cannot be done: {error}");
             CodegenError::refuse(func, operation.span, what)
@@ -166,7 +161,7 @@ impl Exchanges {
     ) -> Result<Vec<Step>, CodegenError> {
         let wrong =
             |error: &dyn std::fmt::Display| CodegenError::internal(func, operation.span, PASS, error.to_string());
-        let Some(layout) = layout(func, operation.operands[0]) else {
+        let Some(layout) = func.layout(operation.operands[0]) else {
             return Err(wrong(&"a reduction without a layout"));
         };
         let plan = reduction(layout, axis).map_err(|error| wrong(&error))?;
@@ -185,12 +180,12 @@ impl Exchanges {
 
     /// Whether the first thread's number stands for all: copies that other programs may have changed in between need not
     /// agree.
-    pub(crate) fn is_passed_on(&self, func: &Func, reduced: &LinearLayout, value: ValueId) -> bool {
-        layout(func, value).is_none() && self.steering[value.index()] && self.writes_memory && has_copies(reduced)
+    fn is_passed_on(&self, func: &Func, reduced: &LinearLayout, value: ValueId) -> bool {
+        func.layout(value).is_none() && self.steering[value.index()] && self.writes_memory && has_copies(reduced)
     }
 
     fn scan(&self, func: &Func, operation: &Operation, axis: u8) -> Result<Vec<Step>, CodegenError> {
-        let Some(layout) = layout(func, operation.operands[0]) else { return Ok(Vec::new()) };
+        let Some(layout) = func.layout(operation.operands[0]) else { return Ok(Vec::new()) };
         let Some(holders) = holders(layout, axis) else {
             let what = format!("a scan in the layout {layout}, which mixes axis {axis} with others");
             return Err(CodegenError::refuse(func, operation.span, what));
@@ -209,18 +204,14 @@ pub(crate) fn factors(func: &Func, dot: &Operation) -> Option<(u32, u32)> {
 }
 
 /// Whether threads that hold copies of an atomic's result are told what was there by the one that has it.
-pub(crate) fn passes_result_on(func: &Func, atomic: &Operation, threads: Threads) -> bool {
-    let shared = layout(func, atomic.operands[0]).map_or(threads != Threads::One, has_copies);
+fn passes_result_on(func: &Func, atomic: &Operation, threads: Threads) -> bool {
+    let shared = func.layout(atomic.operands[0]).map_or(threads != Threads::One, has_copies);
     shared && is_used(func, atomic.results[0])
 }
 
 /// Whether several threads hold the same element.
 pub(crate) fn has_copies(layout: &LinearLayout) -> bool {
     layout.free_variable_mask(Dim::Lane) != 0 || layout.free_variable_mask(Dim::Warp) != 0
-}
-
-fn layout(func: &Func, value: ValueId) -> Option<&LinearLayout> {
-    func.value(value).layout.map(|id| &func.layouts[id.index()])
 }
 
 /// Bits of an element in shared memory; an address has 64.

@@ -28,7 +28,7 @@ use super::allocate::{SharedPlan, root};
 use super::stored_blocks;
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::exchange::{Exchanges, Threads};
-use crate::analysis::warp_groups::warp_groups_of;
+use crate::analysis::warp_groups::{block_warps, groups_of};
 use crate::error::CodegenError;
 use global::Global;
 use kernel_core::edit::walk;
@@ -43,8 +43,8 @@ pub(crate) fn run(func: &mut Func, axis: &AxisAnalysis, target: Target, num_warp
     let plan = SharedPlan::new(func);
     let exchanges = Exchanges::new(func, target, num_warps);
     let filled = filled_by_copies(func);
-    let (body, scratch, block) = (func.body, Scratch::beside(plan.bytes()), block_warps(func, num_warps));
-    let threads = Threads::Program(block);
+    let (body, threads) = (func.body, Threads::Program(block_warps(func, num_warps)));
+    let scratch = Scratch::beside(plan.bytes(), target.max_shared_bytes());
     let mut pass = Pass { func, axis, exchanges, plan, filled, scratch, global: Global::default(), threads };
     pass.region(body)?;
     pass.begin();
@@ -86,32 +86,14 @@ pub(crate) fn shared_bytes(func: &Func) -> u32 {
 /// How often several warps of a kernel meet, counted once per place, in a region and the regions in it.
 pub(crate) fn meetings(func: &Func, region: RegionId, threads: Threads) -> u32 {
     let of = |(_, operation): (OpId, &Operation)| {
-        let inside: u32 = match groups_of(operation) {
-            Some(groups) => groups.iter().map(|&(threads, region)| meetings(func, region, threads)).sum(),
-            None => operation.regions.iter().map(|&inner| meetings(func, inner, threads)).sum(),
+        let groups = groups_of(operation);
+        let inside: u32 = match groups.is_empty() {
+            false => groups.iter().map(|&(group, region)| meetings(func, region, group.into())).sum(),
+            true => operation.regions.iter().map(|&inner| meetings(func, inner, threads)).sum(),
         };
         threads.meetings(func, operation) + inside
     };
     func.region_ops(region).map(of).sum()
-}
-
-/// The threads of each warp group, with the region that they run: one thread runs the last.
-fn groups_of(operation: &Operation) -> Option<Vec<(Threads, RegionId)>> {
-    let Op::Gpu(GpuOp::WarpGroups { warps, .. }) = &operation.op else { return None };
-    let threads = |index: usize, warps: u8| match index > 0 && index + 1 == operation.regions.len() {
-        true => Threads::One,
-        false => Threads::Group(u32::from(warps)),
-    };
-    let groups = warps.iter().zip(&operation.regions).enumerate();
-    Some(groups.map(|(index, (&warps, &region))| (threads(index, warps), region)).collect())
-}
-
-/// The warps of a block: those of the layouts, or of all warp groups.
-pub(crate) fn block_warps(func: &Func, num_warps: u32) -> u32 {
-    let Some(Op::Gpu(GpuOp::WarpGroups { warps, .. })) = warp_groups_of(func).map(|operation| &operation.op) else {
-        return num_warps;
-    };
-    warps.iter().map(|&warps| u32::from(warps)).sum()
 }
 
 /// The allocations that a tensor copy brings something into.
@@ -320,10 +302,10 @@ impl Pass<'_> {
     fn groups(&mut self, operation: &Operation) -> Result<(), CodegenError> {
         let (global, scratch) = (self.global.clone(), self.scratch.clone());
         let (mut global_after, mut scratch_after) = (global.clone(), scratch.clone());
-        for (threads, region) in groups_of(operation).unwrap_or_default() {
+        for (group, region) in groups_of(operation) {
             self.global.clone_from(&global);
             self.scratch.rewind(&scratch);
-            let outer = std::mem::replace(&mut self.threads, threads);
+            let outer = std::mem::replace(&mut self.threads, group.into());
             self.region(region)?;
             self.threads = outer;
             global_after.join(&self.global);

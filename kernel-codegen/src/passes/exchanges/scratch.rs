@@ -31,12 +31,14 @@ pub(super) struct Scratch {
     unfenced: Vec<(Range<u32>, bool)>,
     uses: u32,
     high_water: u32,
+    /// What there is: no memory beyond that is cheaper than a barrier.
+    most: u32,
 }
 
 impl Scratch {
-    /// Memory for exchanges beside `bytes` that the kernel itself allocates.
-    pub(super) fn beside(bytes: u32) -> Scratch {
-        Scratch { high_water: bytes, ..Scratch::default() }
+    /// Memory for exchanges beside `bytes` that the kernel itself allocates, of `most` altogether.
+    pub(super) fn beside(bytes: u32, most: u32) -> Scratch {
+        Scratch { high_water: bytes, most, ..Scratch::default() }
     }
 
     /// From here on the kernel's live allocations end at `base`. Those that are dead now may still be read.
@@ -140,7 +142,7 @@ impl Scratch {
         if self.unknown_reads && self.early.is_none() {
             return None;
         }
-        let limit = self.high_water.max(self.base + CHEAP_BYTES);
+        let limit = self.high_water.max((self.base + CHEAP_BYTES).min(self.most));
         let early = self.early.as_deref().unwrap_or_default();
         let free = |start: &u32, taken: &[Range<u32>]| !taken.iter().any(|taken| meet(taken, &(*start..start + bytes)));
         let ends = self.reads.iter().chain(early).map(|taken| taken.end.next_multiple_of(ALIGNMENT));
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_passed_lies_above_what_is_live() {
         for in_loop in [false, true] {
-            let mut scratch = Scratch::beside(3072);
+            let mut scratch = Scratch::beside(3072, 64 * 1024);
             for live in [2048, 8, 3072] {
                 scratch.rebase(live);
             }
@@ -182,6 +184,20 @@ mod tests {
             }
             let start = scratch.place(512);
             assert!(start.is_some_and(|start| start >= 3072), "{start:?}");
+        }
+    }
+
+    /// Where little is left, a barrier is put and the same bytes are used again.
+    #[test]
+    fn turns_stay_within_what_there_is() {
+        let mut scratch = Scratch::beside(60 * 1024, 64 * 1024);
+        scratch.rebase(60 * 1024);
+        for (bytes, meets) in [(3072, false), (3072, true), (1024, false)] {
+            let (start, met) = scratch.take(bytes);
+            assert_eq!(met, meets, "{bytes}");
+            assert!(start >= 60 * 1024 && start + bytes <= 64 * 1024, "{start}");
+            scratch.settled();
+            scratch.reading(start..start + bytes);
         }
     }
 }

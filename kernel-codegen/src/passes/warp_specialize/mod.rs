@@ -60,7 +60,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
-use kernel_core::ir::{ControlOp, Cost, DescOp, Dim, Func, GpuOp, Op, OpId, ShapeOp, Span, ValueId, view};
+use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, Op, OpId, Span, ValueId, view};
 use kernel_core::passes::dce;
 
 use crate::analysis::exchange::conversion_bytes;
@@ -99,33 +99,11 @@ pub(crate) enum Division {
     WherePossible,
 }
 
-/// Whether a kernel with products might take more shared memory than there is: by what its blocks, its stages, the largest
-/// conversion and the largest reduction would take if nothing shared memory. Who wants to know asks the passes.
-pub(crate) fn might_lack_room(func: &Func, target: Target, options: &Options) -> bool {
-    let mut stages = options.num_stages;
-    let (mut multiplies, mut fetched, mut stored, mut exchanged) = (false, 0u32, 0u32, REDUCTION_BYTES);
-    let bytes = |value: ValueId| {
-        let elements = func.ty(value).numel().map_or(0, |numel| u32::try_from(numel).unwrap_or(u32::MAX));
-        let bytes = elements.saturating_mul(func.ty(value).dtype().map_or(8, |dtype| dtype.bytes()));
-        bytes.saturating_add(SWIZZLE_ALIGNMENT)
-    };
-    walk(func, &mut |id| {
-        let operation = func.op(id);
-        let result = operation.results.first().map_or(0, |&result| bytes(result));
-        if let Op::Gpu(GpuOp::Wgmma { .. }) = operation.op {
-            multiplies = true;
-        } else if let Op::Gpu(GpuOp::SharedAlloc { .. }) | Op::Desc(DescOp::DescLoad) = operation.op {
-            fetched = fetched.saturating_add(result);
-        } else if let Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. }) = operation.op {
-            stored = stored.saturating_add(operation.operands.get(1).map_or(0, |&block| bytes(block)));
-        } else if let Op::Shape(ShapeOp::ConvertLayout) = operation.op {
-            exchanged = exchanged.max(result);
-        } else if let Op::Control(ControlOp::For { stages: wanted, .. }) = operation.op {
-            stages = stages.max(u32::from(wanted));
-        }
-    });
-    let most = fetched.saturating_mul(stages.max(1)).saturating_add(stored).saturating_add(exchanged);
-    multiplies && target.has_wgmma() && most > target.max_shared_bytes()
+/// Whether the pass might find something to divide.
+pub(crate) fn might_divide(func: &Func, target: Target) -> bool {
+    let mut multiplies = false;
+    walk(func, &mut |id| multiplies |= matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })));
+    multiplies && target.has_wgmma()
 }
 
 /// Runs the pass: whether the kernel was divided, and what became of each loop that was to be.
