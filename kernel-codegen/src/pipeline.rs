@@ -261,7 +261,7 @@ mod tests {
         compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
         let expected = "bounds_checks descriptors choose_products clean_up hoist_loads place whole_trips dots \
-                        warp_specialize pipeline tensor_copies membar exchanges residency";
+                        warp_specialize pipeline tensor_copies membar exchanges accumulator_banks residency";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
         assert!(seen[..5].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");

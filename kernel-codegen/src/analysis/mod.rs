@@ -1,7 +1,7 @@
 //! Facts about values that placement and lowering rely on.
 
-pub(crate) mod accumulators;
 pub mod axis;
+pub(crate) mod banks;
 pub(crate) mod control;
 pub(crate) mod exchange;
 mod facts;

@@ -1,4 +1,4 @@
-//! Banks: registers of accumulators, which PTX names ([`crate::analysis::accumulators`] says what lives where).
+//! Banks: registers of accumulators, which PTX names ([`crate::passes::accumulator_banks`] says what lives where).
 //!
 //! ```text
 //! .reg .b32 %acc0_<128>;                               in the entry block
@@ -10,16 +10,13 @@
 //! The pieces of inline assembly stay in their order and in their blocks, so a bank has what the kernel says wherever
 //! LLVM moves the code around them.
 
-use kernel_core::ir::ValueId;
-use kernel_core::verify::tiles_in_flight;
+use kernel_core::ir::{BankId, ValueId};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{BasicValueEnum, IntValue};
 
+use super::Lower;
 use super::ir::Value;
-use super::{Lower, Result};
-use crate::analysis::accumulators::Bank;
-use crate::error::CodegenError;
 
 /// A bank that is filled behind the wait for the products of its loop, if that has not run.
 ///
@@ -36,42 +33,21 @@ pub(super) struct Unfilled<'ctx> {
 
 impl<'ctx> Lower<'_, 'ctx> {
     /// Declares the registers of all banks, in the entry block.
-    pub(super) fn declare_banks(&mut self) -> Result<()> {
-        let lines: Vec<String> = self
-            .products
-            .accumulators
-            .all()
-            .map(|(bank, value)| format!(".reg .b32 %acc{}_<{}>;", bank.number(), self.register_count(value)))
+    pub(super) fn declare_banks(&mut self) {
+        let banks = self.products.banks.all().into_iter();
+        let lines: Vec<String> = banks
+            .map(|(bank, value)| format!(".reg .b32 %acc{}_<{}>;", bank.index(), self.register_count(value)))
             .collect();
         if lines.is_empty() {
-            return Ok(());
+            return;
         }
-        self.check_flights()?;
         self.ir.asm(&[], &lines.join("\n\t"), "", &[], AsmEffects::Convergent);
-        Ok(())
-    }
-
-    /// Refuses kernels that would read a tile which a product is still writing.
-    fn check_flights(&self) -> Result<()> {
-        let flying = tiles_in_flight(self.func);
-        let mut values = (0..).map(ValueId::new).zip(flying).filter(|(_, flies)| *flies);
-        let is_lost = |value: ValueId| {
-            self.products.accumulators.bank(value).is_none() || self.products.accumulators.is_read(value)
-        };
-        match values.find(|(value, _)| is_lost(*value)) {
-            None => Ok(()),
-            Some((value, _)) => {
-                let span = self.func.def_op(value).map_or_else(Default::default, |operation| operation.span);
-                let what = "a product in flight whose accumulator would have to be copied";
-                Err(CodegenError::refuse(self.func, span, what))
-            }
-        }
     }
 
     /// Makes `to` of `from`, where `to` lives in a bank.
     pub(super) fn fill(&self, from: ValueId, to: ValueId) {
-        let Some(bank) = self.products.accumulators.bank(to) else { return };
-        if !self.products.accumulators.is_filled(from, to) {
+        let Some(bank) = self.products.banks.bank(to) else { return };
+        if !self.products.banks.is_filled(from, to) {
             return;
         }
         let registers = self.registers(from);
@@ -98,12 +74,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Fills the banks of loops that have not run, of those whose products have been waited for.
     pub(super) fn fill_unfilled(&mut self, waited: &[ValueId]) {
         for &value in waited {
-            let bank = self.products.accumulators.bank(value);
-            let place = self
-                .products
-                .unfilled
-                .iter()
-                .position(|unfilled| self.products.accumulators.bank(unfilled.arg) == bank);
+            let bank = self.products.banks.bank(value);
+            let place =
+                self.products.unfilled.iter().position(|unfilled| self.products.banks.bank(unfilled.arg) == bank);
             let Some(unfilled) = place.map(|place| self.products.unfilled.swap_remove(place)) else { continue };
             let (fill, end) = (self.block("for.unfilled"), self.block("for.filled"));
             self.ir.branch_if(unfilled.never, fill, end);
@@ -116,8 +89,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// Lets a value that lives in a bank be used by others, if any does: to be called where it is defined.
     pub(super) fn set_in_bank(&mut self, value: ValueId) {
-        let Some(bank) = self.products.accumulators.bank(value).filter(|_| self.products.accumulators.is_read(value))
-        else {
+        let Some(bank) = self.products.banks.bank(value).filter(|_| self.products.banks.is_read(value)) else {
             return;
         };
         let (ty, count) = (self.element_type(value), self.register_count(value));
@@ -131,8 +103,8 @@ impl<'ctx> Lower<'_, 'ctx> {
 }
 
 /// The name of a bank's register.
-pub(super) fn bank_register(bank: Bank, register: usize) -> String {
-    format!("%acc{}_{register}", bank.number())
+pub(super) fn bank_register(bank: BankId, register: usize) -> String {
+    format!("%acc{}_{register}", bank.index())
 }
 
 /// The constraint of an operand of 32 bits.

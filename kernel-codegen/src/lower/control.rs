@@ -58,7 +58,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Phis for a value like `like`, at the start of the present block; none for what lives in a bank.
     fn phis(&self, like: ValueId) -> Phis<'ctx> {
         let ty = self.element_type(like);
-        match self.products.accumulators.bank(like) {
+        match self.products.banks.bank(like) {
             Some(_) => Phis::new(),
             None => (0..self.register_count(like)).filter_map(|_| self.ir.phi(ty)).collect(),
         }
@@ -80,7 +80,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Makes values of their phis, or of their banks, behind the phis of all.
     fn set_all(&mut self, values: &[ValueId], all: &[Phis<'ctx>]) {
         for (&value, phis) in values.iter().zip(all) {
-            match self.products.accumulators.bank(value) {
+            match self.products.banks.bank(value) {
                 Some(_) => self.set_in_bank(value),
                 None => self.set_phis(value, phis),
             }
@@ -224,12 +224,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         let results = &operation.results;
         let (behind, late): (Vec<_>, Vec<_>) = late.into_iter().partition(|(_, arg)| {
             let place = args.iter().position(|other| other == *arg);
-            place
-                .and_then(|place| results.get(place))
-                .is_some_and(|&result| self.products.accumulators.is_waited_for(result))
+            place.and_then(|place| results.get(place)).is_some_and(|&result| self.products.banks.is_waited_for(result))
         });
         self.products.unfilled.extend(behind.into_iter().map(|(&init, &arg)| Unfilled { init, arg, never }));
-        if !late.iter().any(|(init, arg)| self.products.accumulators.is_filled(**init, **arg)) {
+        if !late.iter().any(|(init, arg)| self.products.banks.is_filled(**init, **arg)) {
             self.ir.branch_if(never, exit, body);
             return (before, before);
         }
@@ -269,7 +267,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// inline assembly that does nothing: LLVM would find that all go on by one number, carry one, and compute the others
     /// from it in each trip.
     fn next_registers(&self, body: RegionId, arg: ValueId, next: ValueId) -> Vec<Value<'ctx>> {
-        if self.products.accumulators.bank(arg).is_some() {
+        if self.products.banks.bank(arg).is_some() {
             return Vec::new();
         }
         let mut registers = self.registers(next).to_vec();
@@ -410,7 +408,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.region(region)?;
         let mut values = Vec::with_capacity(operation.results.len());
         for (&value, &result) in self.func.yielded(region).iter().zip(&operation.results) {
-            match self.products.accumulators.bank(result) {
+            match self.products.banks.bank(result) {
                 Some(_) => {
                     self.fill(value, result);
                     values.push(Vec::new());

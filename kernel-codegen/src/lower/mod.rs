@@ -58,8 +58,8 @@ use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
 use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
 
-use crate::analysis::accumulators::Accumulators;
 use crate::analysis::axis::AxisAnalysis;
+use crate::analysis::banks::Banks;
 use crate::analysis::control::steering_values;
 use crate::analysis::exchange::Threads;
 use crate::analysis::held_factors::HeldFactors;
@@ -155,9 +155,9 @@ struct Ids<'ctx> {
 }
 
 /// What matrix products keep in registers.
-struct Products<'ctx> {
+struct Products<'a, 'ctx> {
     /// The tiles that live in registers with names instead.
-    accumulators: Accumulators,
+    banks: Banks<'a>,
     /// Those of loops whose products have not been waited for.
     unfilled: Vec<Unfilled<'ctx>>,
     /// The left factors that have to be held, and what the loops around here hold.
@@ -190,7 +190,7 @@ struct Lower<'a, 'ctx> {
     ids: Ids<'ctx>,
     /// Per value.
     values: Vec<Option<Registers<'ctx>>>,
-    products: Products<'ctx>,
+    products: Products<'a, 'ctx>,
     /// Per value, whether control depends on it.
     steering: Vec<bool>,
     /// Per value, whether it is loaded and nobody sees the lanes that the mask leaves out.
@@ -240,7 +240,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             ids: Ids { thread, lane, warp, forms: Vec::new(), uniform_forms: Vec::new(), owners: Vec::new() },
             values: vec![None; func.values.len()],
             products: Products {
-                accumulators: Accumulators::new(func),
+                banks: Banks::new(func),
                 unfilled: Vec::new(),
                 held_factors: HeldFactors::new(func),
                 held: Held::new(),
@@ -253,7 +253,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             abi,
             checks: Checks::default(),
         };
-        lower.declare_banks()?;
+        lower.declare_banks();
         lower.bind_parameters();
         lower.ir.builder.position_at_end(start);
         lower.make_phase_barriers()?;
@@ -280,7 +280,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         self.ir.finish().map_err(|error| self.refused(error).at(self.func, operation.span))?;
         let missing = |&&result: &&ValueId| {
             let needs = !matches!(func.ty(result).elem, Elem::Token | Elem::Desc(_));
-            needs && self.values[result.index()].is_none() && self.products.accumulators.bank(result).is_none()
+            needs && self.values[result.index()].is_none() && self.products.banks.bank(result).is_none()
         };
         match operation.results.iter().find(missing) {
             Some(result) => {

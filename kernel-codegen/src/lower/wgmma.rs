@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use kernel_core::edit::walk_region;
-use kernel_core::ir::{CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
+use kernel_core::ir::{BankId, CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
 use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_columns, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
@@ -27,7 +27,6 @@ use super::ir::Value;
 use super::shape::register_coordinates;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::analysis::accumulators::Bank;
 use crate::dot::{GROUP_ROWS, Kind, product_kind};
 use crate::error::CodegenError;
 use kernel_core::ir::known::constant;
@@ -157,7 +156,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let place_of: BTreeMap<&Vec<u32>, usize> = places.iter().zip(0..).collect();
         let is_origin = |at: &&Vec<u32>| at[0] & HALF_ROWS == 0 && at[1] & (columns - 1) == 0;
         let result = operation.results[0];
-        let Some(bank) = self.products.accumulators.bank(result) else {
+        let Some(bank) = self.products.banks.bank(result) else {
             return refuse(self, "a product by warp groups without registers for its sums");
         };
         if !matches!(first_adds, Adds::Never) {
@@ -307,7 +306,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.fill_unfilled(&operation.operands);
         }
         for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
-            match self.products.accumulators.bank(result) {
+            match self.products.banks.bank(result) {
                 Some(_) => self.set_in_bank(result),
                 // What no product has written.
                 None => self.values[result.index()] = Some(self.registers(operand)),
@@ -318,7 +317,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// The names of a bank's registers for the tile of one instruction, in the order of its operand.
     fn tile_registers(
         &self,
-        bank: Bank,
+        bank: BankId,
         place_of: &BTreeMap<&Vec<u32>, usize>,
         origin: &[u32],
         columns: u32,

@@ -10,8 +10,8 @@ use kernel_core::verify::verify;
 
 use super::warp_specialize::Division;
 use super::{
-    choose_products, descriptors, dots, exchanges, hoist_loads, membar, pipeline, residency, tensor_copies,
-    warp_specialize, whole_trips,
+    accumulator_banks, choose_products, descriptors, dots, exchanges, hoist_loads, membar, pipeline, residency,
+    tensor_copies, warp_specialize, whole_trips,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::check::{self, CheckPlan};
@@ -135,6 +135,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         unit.axis = Some(Rc::clone(&axis));
         exchanges::run(kernel.func_mut(), &axis, unit.target, unit.options.num_warps)
     }),
+    Pass::needed("accumulator_banks", |kernel, _| accumulator_banks::run(kernel.func_mut())),
     Pass::needed("residency", |kernel, unit| {
         unit.need = residency::run(kernel.func_mut(), unit.target, unit.options.num_warps);
         Ok(())

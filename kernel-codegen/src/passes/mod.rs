@@ -1,5 +1,6 @@
 //! GPU passes over the bound IR, and over the placed IR, each in a file of its own.
 
+pub(crate) mod accumulator_banks;
 pub(crate) mod allocate;
 mod axes;
 mod carry;

@@ -17,7 +17,7 @@ pub fn compact(func: &mut Func) {
         let id = new.add_param(&param.name, param.kind.clone(), param.span);
         new.params[id.index()].facts = param.facts.clone();
         let value = new.params[id.index()].value;
-        new.values[value.index()].layout = func.value(param.value).layout;
+        new.values[value.index()].lie_as(func.value(param.value));
         map[param.value.index()] = Some(value);
     }
     let body = new.body;
@@ -28,7 +28,7 @@ pub fn compact(func: &mut Func) {
 fn compact_region(func: &Func, from: RegionId, new: &mut Func, to: RegionId, map: &mut [Option<ValueId>]) {
     for &arg in &func.region(from).args {
         let value = new.add_region_arg(to, func.ty(arg).clone());
-        new.values[value.index()].layout = func.value(arg).layout;
+        new.values[value.index()].lie_as(func.value(arg));
         map[arg.index()] = Some(value);
     }
     for (_, operation) in func.region_ops(from) {
@@ -40,7 +40,7 @@ fn compact_region(func: &Func, from: RegionId, new: &mut Func, to: RegionId, map
         new.ops[id.index()].shared.clone_from(&operation.shared);
         for (index, old) in operation.results.iter().enumerate() {
             let value = new.op(id).results[index];
-            new.values[value.index()].layout = func.value(*old).layout;
+            new.values[value.index()].lie_as(func.value(*old));
             map[old.index()] = Some(value);
         }
         for &region in &operation.regions {

@@ -15,7 +15,8 @@ pub fn clone_op(func: &mut Func, id: OpId, map: &mut HashMap<ValueId, ValueId>) 
     func.ops[copy.index()].shared = shared;
     for (index, old) in results.into_iter().enumerate() {
         let new = func.op(copy).results[index];
-        func.values[new.index()].layout = func.value(old).layout;
+        let from = func.value(old).clone();
+        func.values[new.index()].lie_as(&from);
         map.insert(old, new);
     }
     copy
@@ -28,7 +29,8 @@ pub fn clone_region(func: &mut Func, id: RegionId, map: &mut HashMap<ValueId, Va
     for old in args {
         let ty = func.ty(old).clone();
         let new = func.add_region_arg(copy, ty);
-        func.values[new.index()].layout = func.value(old).layout;
+        let from = func.value(old).clone();
+        func.values[new.index()].lie_as(&from);
         map.insert(old, new);
     }
     for op in ops {

@@ -47,6 +47,8 @@ ids! {
     DtypeId;
     /// A distributed layout in the kernel's layout table (placed level).
     LayoutId;
+    /// A bank: registers with names of their own that hold one accumulator at a time (placed level).
+    BankId;
 }
 
 /// Whether accesses are checked.
@@ -241,6 +243,15 @@ pub struct Value {
     pub def: Def,
     /// Its layout (placed level, tiles only).
     pub layout: Option<LayoutId>,
+    /// The bank in which it lives (placed level, accumulators of asynchronous products only).
+    pub bank: Option<BankId>,
+}
+
+impl Value {
+    /// Puts it where another value is.
+    pub(crate) fn lie_as(&mut self, other: &Value) {
+        (self.layout, self.bank) = (other.layout, other.bank);
+    }
 }
 
 /// Flags of floating-point operations.
@@ -384,7 +395,7 @@ impl Func {
     /// Adds a value to the arena.
     pub fn new_value(&mut self, ty: Ty, def: Def) -> ValueId {
         let id = ValueId::new(self.values.len() as u32);
-        self.values.push(Value { ty, def, layout: None });
+        self.values.push(Value { ty, def, layout: None, bank: None });
         id
     }
 

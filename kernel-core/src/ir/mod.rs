@@ -3,7 +3,8 @@
 //! A [`Func`] is an arena of values, operations and regions. [`Op`] is declared by the op table in
 //! [`ops`]; [`infer`] gives every operation's result types; [`effects`] says what it touches.
 
-pub mod builder;
+pub mod banks;
+mod builder;
 pub mod dim;
 pub mod dtype;
 pub mod effects;
@@ -27,7 +28,7 @@ pub use dim::{Atom, Dim, DimError, Poly};
 pub use dtype::{Bound, DType};
 pub use effects::{Effect, Resource};
 pub use func::{
-    BoundFunc, ConstId, ConstParam, ConstTy, Def, DtypeId, DtypeParam, Facts, FloatFlags, Func, Generic, IntTy,
+    BankId, BoundFunc, ConstId, ConstParam, ConstTy, Def, DtypeId, DtypeParam, Facts, FloatFlags, Func, Generic, IntTy,
     LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, SharedRange, Value,
     ValueId,
 };

@@ -6,7 +6,7 @@ use super::attr::AttrParser;
 use super::lexer::{Lexer, Token};
 use super::{ParseError, dims, layouts, types};
 use crate::ir::{
-    BinaryOp, Bound, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, DescOp, DotOp, DtypeParam,
+    BankId, BinaryOp, Bound, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, DescOp, DotOp, DtypeParam,
     ElementwiseOp, Facts, FileId, FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId, Operation,
     ParamKind, RegionId, Safety, ShapeOp, SharedRange, Span, Ty, UnaryOp, ValueId,
 };
@@ -332,7 +332,8 @@ impl<'t> Parser<'t> {
             self.lexer.expect(b':')?;
             let ty = types::parse(&mut self.lexer, &self.func)?;
             let layout = self.layout_ref()?;
-            list.push(Typed { at, name, ty, layout });
+            let bank = self.bank()?;
+            list.push(Typed { at, name, ty, layout, bank });
             if !self.lexer.eat(b',') {
                 break;
             }
@@ -350,6 +351,14 @@ impl<'t> Parser<'t> {
             return Err(self.lexer.error_at(at, "there is no such layout"));
         }
         Ok(Some(LayoutId::new(index as u32)))
+    }
+
+    /// `bank 0`
+    fn bank(&mut self) -> Result<Option<BankId>> {
+        match self.lexer.eat_word("bank") {
+            true => Ok(Some(BankId::new(self.lexer.unsigned(u64::from(u32::MAX))? as u32))),
+            false => Ok(None),
+        }
     }
 
     /// The operations of a region up to its closing brace.
@@ -386,6 +395,7 @@ impl<'t> Parser<'t> {
         for (index, result) in (0u32..).zip(results) {
             let value = self.func.new_value(result.ty, Def::Result(id, index));
             self.func.values[value.index()].layout = result.layout;
+            self.func.values[value.index()].bank = result.bank;
             self.define(result.at, result.name, value)?;
             self.func.ops[id.index()].results.push(value);
         }
@@ -488,6 +498,7 @@ impl<'t> Parser<'t> {
             for arg in args {
                 let value = self.func.add_region_arg(region, arg.ty);
                 self.func.values[value.index()].layout = arg.layout;
+                self.func.values[value.index()].bank = arg.bank;
                 self.define(arg.at, arg.name, value)?;
             }
             self.func.ops[id.index()].regions.push(region);
@@ -506,4 +517,5 @@ struct Typed<'t> {
     name: &'t str,
     ty: Ty,
     layout: Option<LayoutId>,
+    bank: Option<BankId>,
 }

@@ -219,6 +219,9 @@ impl<'f> Printer<'f> {
             if let Some(layout) = data.layout {
                 self.out.push_str(&format!(" #{}", layout.index()));
             }
+            if let Some(bank) = data.bank {
+                self.out.push_str(&format!(" bank {}", bank.index()));
+            }
         }
     }
 

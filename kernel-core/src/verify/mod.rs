@@ -35,7 +35,11 @@
 //! - L11: only placed kernels say where their shared memory is, and for how many programs there shall be room, which is
 //!   one at least. Places have bytes; allocations have one, with no exchange in it, and besides them operations that pass
 //!   values between threads have some.
+//! - L12 (placed): a bank holds tiles of one type and layout, of asynchronous products, waits, loops and conditions. Who
+//!   goes on with the tile in a bank finds it there: nothing else was put there since, in no iteration. What a loop
+//!   carries in a bank stays in it, and so does what is waited for.
 
+mod banks;
 mod flight;
 mod levels;
 mod products;
@@ -66,6 +70,9 @@ pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
     }
     if errors.list.is_empty() && func.level == Level::Placed {
         flight::check(func, &mut errors);
+    }
+    if errors.list.is_empty() {
+        banks::check(func, &mut errors);
     }
     if errors.list.is_empty() { Ok(()) } else { Err(errors.list) }
 }

@@ -18,81 +18,56 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::ir::{ControlOp, DType, Def, Func, GpuOp, Op, OpId, Operation, RegionId, Regions, ValueId, view};
+use kernel_core::edit::Structure;
+use kernel_core::ir::banks::becomes;
+use kernel_core::ir::{
+    BankId, ControlOp, DType, Def, Func, GpuOp, Op, OpId, Operation, RegionId, Regions, ValueId, view,
+};
+use kernel_core::verify::tiles_in_flight;
 
-/// Registers with names of their own that hold one tile.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Bank(u32);
+use crate::analysis::banks::Banks;
+use crate::error::CodegenError;
 
-impl Bank {
-    /// The number in the names of its registers.
-    pub(crate) fn number(self) -> u32 {
-        self.0
+/// Gives the accumulators of a placed kernel their banks.
+///
+/// # Errors
+/// If a tile would have to be copied while a product is still writing it.
+pub(crate) fn run(func: &mut Func) -> Result<(), CodegenError> {
+    if !func.ops.iter().any(|operation| is_product(&operation.op)) {
+        return Ok(());
+    }
+    for (value, bank) in banks(func).into_iter().enumerate() {
+        func.values[value].bank = bank;
+    }
+    check_flights(func)
+}
+
+/// Per value, where it lives; `None` for what LLVM has.
+fn banks(func: &Func) -> Vec<Option<BankId>> {
+    let uses = Uses::new(func);
+    let mut copied = BTreeSet::new();
+    // A loop carries a tile in a bank if each iteration leaves it there, which a walk that assumes so finds out.
+    loop {
+        let mut walk = Walk::new(func, &uses, &copied);
+        walk.region(func.body);
+        if walk.failed.is_empty() {
+            return walk.finish();
+        }
+        copied.extend(walk.failed);
     }
 }
 
-/// The banks of a kernel.
-#[derive(Default)]
-pub(crate) struct Accumulators {
-    /// Per value, where it lives; `None` for what LLVM has.
-    banks: Vec<Option<Bank>>,
-    /// Values that need no copy to become another one.
-    stays: BTreeSet<(ValueId, ValueId)>,
-    /// Per value, whether it is read from its bank where it is defined.
-    read: Vec<bool>,
-    /// Per value, whether a wait for all products is its only use, in the region where it is defined.
-    waited: Vec<bool>,
-    /// Per bank, a value of those that live there.
-    samples: Vec<ValueId>,
-}
-
-impl Accumulators {
-    /// Gives the accumulators of a placed kernel their banks.
-    pub(crate) fn new(func: &Func) -> Accumulators {
-        if !func.ops.iter().any(|operation| is_product(&operation.op)) {
-            return Accumulators { banks: vec![None; func.values.len()], ..Accumulators::default() };
+/// Refuses kernels that would read a tile which a product is still writing.
+fn check_flights(func: &Func) -> Result<(), CodegenError> {
+    let (flying, banks) = (tiles_in_flight(func), Banks::new(func));
+    let mut values = (0..).map(ValueId::new).zip(flying).filter(|(_, flies)| *flies);
+    match values.find(|&(value, _)| banks.bank(value).is_none() || banks.is_read(value)) {
+        None => Ok(()),
+        Some((value, _)) => {
+            let span = func.def_op(value).map_or_else(Default::default, |operation| operation.span);
+            let what = "a product in flight whose accumulator would have to be copied";
+            Err(CodegenError::refuse(func, span, what))
         }
-        let uses = Uses::new(func);
-        let mut copied = BTreeSet::new();
-        // A loop carries a tile in a bank if each trip leaves it there, which a walk that assumes so finds out.
-        loop {
-            let mut walk = Walk::new(func, &uses, &copied);
-            walk.region(func.body);
-            if walk.failed.is_empty() {
-                return walk.finish();
-            }
-            copied.extend(walk.failed);
-        }
-    }
-
-    /// Where a value lives, if not in values of LLVM.
-    pub(crate) fn bank(&self, value: ValueId) -> Option<Bank> {
-        self.banks.get(value.index()).copied().flatten()
-    }
-
-    /// Whether `from` becomes `to` by staying where it is.
-    pub(crate) fn stays(&self, from: ValueId, to: ValueId) -> bool {
-        self.stays.contains(&(from, to))
-    }
-
-    /// Whether `to` lives in a bank into which `from` has to be copied.
-    pub(crate) fn is_filled(&self, from: ValueId, to: ValueId) -> bool {
-        self.bank(to).is_some() && !self.stays(from, to)
-    }
-
-    /// Whether all that becomes of a loop's result is that its products are waited for, behind the loop, in the bank.
-    pub(crate) fn is_waited_for(&self, value: ValueId) -> bool {
-        self.waited.get(value.index()).copied().unwrap_or(false)
-    }
-
-    /// Whether a value that lives in a bank is read from it where it is defined.
-    pub(crate) fn is_read(&self, value: ValueId) -> bool {
-        self.read.get(value.index()).copied().unwrap_or(false)
-    }
-
-    /// The banks, each with a value that lives there.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Bank, ValueId)> {
-        (0..).map(Bank).zip(self.samples.iter().copied())
     }
 }
 
@@ -107,52 +82,30 @@ struct Use {
 /// Who uses which value, and what is inside of what.
 struct Uses<'f> {
     func: &'f Func,
-    /// Per region, the operation that it belongs to and the region in which that stands.
-    owners: Vec<Option<(OpId, RegionId)>>,
-    /// Per operation, the region in which it stands.
-    homes: Vec<RegionId>,
+    structure: Structure,
     /// Per value, the uses that may go on in its bank.
     going_on: Vec<Vec<Use>>,
-    /// Per value, whether it has others.
-    others: Vec<bool>,
 }
 
 impl<'f> Uses<'f> {
     fn new(func: &'f Func) -> Uses<'f> {
-        let values = func.values.len();
-        let mut uses = Uses {
-            func,
-            owners: vec![None; func.regions.len()],
-            homes: vec![func.body; func.ops.len()],
-            going_on: vec![Vec::new(); values],
-            others: vec![false; values],
-        };
-        uses.region(func.body, None);
-        uses
-    }
-
-    fn region(&mut self, region: RegionId, owner: Option<OpId>) {
-        for (id, operation) in self.func.region_ops(region) {
-            self.homes[id.index()] = region;
-            for (index, &operand) in operation.operands.iter().enumerate() {
-                let op = &operation.op;
-                let goes_on = op.takes_in_flight(index)
-                    && match op {
-                        Op::Control(ControlOp::Yield) => {
-                            owner.is_some_and(|owner| carries_banks(&self.func.op(owner).op))
-                        }
-                        op => !op.is_loop() || carries_banks(op),
-                    };
-                match goes_on {
-                    true => self.going_on[operand.index()].push(Use { op: id, region }),
-                    false => self.others[operand.index()] = true,
+        let structure = Structure::new(func);
+        let mut going_on = vec![Vec::new(); func.values.len()];
+        for &op in structure.order() {
+            let Some(region) = structure.region_of(op) else { continue };
+            for (index, &operand) in func.op(op).operands.iter().enumerate() {
+                if becomes(func, op, index, structure.owner(region)).is_some() {
+                    going_on[operand.index()].push(Use { op, region });
                 }
             }
-            for &inner in &operation.regions {
-                self.owners[inner.index()] = Some((id, region));
-                self.region(inner, Some(id));
-            }
         }
+        Uses { func, structure, going_on }
+    }
+
+    /// The operation that a region belongs to, and the region in which that stands.
+    fn outwards(&self, region: RegionId) -> Option<(OpId, RegionId)> {
+        let owner = self.structure.owner(region)?;
+        Some((owner, self.structure.region_of(owner)?))
     }
 
     /// The region in which a value is defined.
@@ -160,13 +113,13 @@ impl<'f> Uses<'f> {
         match self.func.value(value).def {
             Def::Param(_) => self.func.body,
             Def::Arg(region, _) => region,
-            Def::Result(op, _) => self.homes[op.index()],
+            Def::Result(op, _) => self.structure.region_of(op).unwrap_or(self.func.body),
         }
     }
 
     /// The operation whose regions run again and again that a region is in.
     fn repeats(&self, mut region: RegionId) -> Option<OpId> {
-        while let Some((owner, outer)) = self.owners[region.index()] {
+        while let Some((owner, outer)) = self.outwards(region) {
             match self.func.op(owner).op.regions() {
                 Regions::Branch(_) | Regions::Concurrent => region = outer,
                 Regions::Loop(_) | Regions::Combine(_) | Regions::Straight => return Some(owner),
@@ -180,12 +133,12 @@ impl<'f> Uses<'f> {
     fn exclude(&self, one: Use, other: Use) -> bool {
         let mut inside = Vec::new();
         let mut region = one.region;
-        while let Some((owner, outer)) = self.owners[region.index()] {
+        while let Some((owner, outer)) = self.outwards(region) {
             inside.push((owner, region));
             region = outer;
         }
         let mut region = other.region;
-        while let Some((owner, outer)) = self.owners[region.index()] {
+        while let Some((owner, outer)) = self.outwards(region) {
             if let Some((_, own)) = inside.iter().find(|(op, _)| *op == owner) {
                 return *own != region;
             }
@@ -213,10 +166,7 @@ struct Walk<'a, 'f> {
     copied: &'a BTreeSet<ValueId>,
     /// Arguments that do not, as was found out.
     failed: Vec<ValueId>,
-    banks: Vec<Option<Bank>>,
-    stays: BTreeSet<(ValueId, ValueId)>,
-    /// Per value, by how many uses it stays.
-    staying: Vec<usize>,
+    banks: Vec<Option<BankId>>,
     /// Per bank, whether a product writes it.
     multiplied: Vec<bool>,
 }
@@ -224,23 +174,14 @@ struct Walk<'a, 'f> {
 impl<'a, 'f> Walk<'a, 'f> {
     fn new(func: &'f Func, uses: &'a Uses<'f>, copied: &'a BTreeSet<ValueId>) -> Walk<'a, 'f> {
         let count = func.values.len();
-        Walk {
-            func,
-            uses,
-            copied,
-            failed: Vec::new(),
-            banks: vec![None; count],
-            stays: BTreeSet::new(),
-            staying: vec![0; count],
-            multiplied: Vec::new(),
-        }
+        Walk { func, uses, copied, failed: Vec::new(), banks: vec![None; count], multiplied: Vec::new() }
     }
 
     fn region(&mut self, region: RegionId) {
         for (id, operation) in self.func.region_ops(region) {
             if let Some(product) = view::Wgmma::of(operation) {
                 let bank = self.begin(product.acc, operation.results[0], id);
-                self.multiplied[bank.0 as usize] = true;
+                self.multiplied[bank.index()] = true;
             } else if let Some(wait) = view::WgmmaWait::of(operation) {
                 for (&operand, &result) in wait.tiles.iter().zip(&operation.results) {
                     self.go_on(operand, result, id);
@@ -256,30 +197,24 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 
     /// The bank of `from`, if `user` may make `to` of it in place.
-    fn taken(&self, from: ValueId, to: ValueId, user: OpId) -> Option<Bank> {
+    fn taken(&self, from: ValueId, to: ValueId, user: OpId) -> Option<BankId> {
         let same = self.func.value(from).layout == self.func.value(to).layout;
         self.banks[from.index()].filter(|_| same && self.uses.takes(from, user))
     }
 
     /// Makes `to` live where `from` does, if it may.
-    fn go_on(&mut self, from: ValueId, to: ValueId, user: OpId) -> Option<Bank> {
+    fn go_on(&mut self, from: ValueId, to: ValueId, user: OpId) -> Option<BankId> {
         let bank = self.taken(from, to, user);
         if bank.is_some() {
             self.banks[to.index()] = bank;
-            self.stay(from, to);
         }
         bank
     }
 
-    fn stay(&mut self, from: ValueId, to: ValueId) {
-        self.stays.insert((from, to));
-        self.staying[from.index()] += 1;
-    }
-
     /// The same, or gives `to` a bank of its own.
-    fn begin(&mut self, from: ValueId, to: ValueId, user: OpId) -> Bank {
+    fn begin(&mut self, from: ValueId, to: ValueId, user: OpId) -> BankId {
         self.go_on(from, to, user).unwrap_or_else(|| {
-            let bank = Bank(self.multiplied.len() as u32);
+            let bank = BankId::new(self.multiplied.len() as u32);
             self.multiplied.push(false);
             self.banks[to.index()] = Some(bank);
             bank
@@ -299,7 +234,6 @@ impl<'a, 'f> Walk<'a, 'f> {
         for ((&(_, arg), &next), &result) in carried.iter().zip(func.yielded(body)).zip(&operation.results) {
             let Some(bank) = self.banks[arg.index()] else { continue };
             if self.taken(next, arg, end) == Some(bank) {
-                self.stay(next, arg);
                 self.banks[result.index()] = Some(bank);
             } else {
                 self.failed.push(arg);
@@ -319,50 +253,35 @@ impl<'a, 'f> Walk<'a, 'f> {
             });
             let ends: Vec<(ValueId, OpId)> = ends.collect();
             let bank = ends.iter().find_map(|&(value, end)| self.taken(value, result, end));
-            let Some(bank) = bank.filter(|&bank| given.insert(bank)) else { continue };
+            let lost = |&(value, end): &(ValueId, OpId)| {
+                self.banks[value.index()] == bank && self.taken(value, result, end) != bank
+            };
+            let Some(bank) = bank.filter(|_| !ends.iter().any(lost)).filter(|&bank| given.insert(bank)) else {
+                continue;
+            };
             self.banks[result.index()] = Some(bank);
-            for (value, end) in ends {
-                if self.taken(value, result, end) == Some(bank) {
-                    self.stay(value, result);
-                }
-            }
         }
     }
 
-    /// Forgets banks that no product writes, and finds what is read.
-    fn finish(mut self) -> Accumulators {
+    /// Forgets banks that no product writes, and numbers the others.
+    fn finish(mut self) -> Vec<Option<BankId>> {
         let mut names = vec![None; self.multiplied.len()];
-        let mut samples = Vec::new();
-        for (value, place) in self.banks.iter_mut().enumerate() {
+        let mut count = 0;
+        for place in &mut self.banks {
             let Some(bank) = *place else { continue };
-            *place = self.multiplied[bank.0 as usize].then(|| {
-                *names[bank.0 as usize].get_or_insert_with(|| {
-                    samples.push(ValueId::new(value as u32));
-                    Bank(samples.len() as u32 - 1)
+            *place = self.multiplied[bank.index()].then(|| {
+                *names[bank.index()].get_or_insert_with(|| {
+                    count += 1;
+                    BankId::new(count - 1)
                 })
             });
         }
-        let banks = self.banks;
-        self.stays.retain(|(from, _)| banks[from.index()].is_some());
-        let is_read = |v: usize| self.uses.going_on[v].len() > self.staying[v] || self.uses.others[v];
-        let read = (0..banks.len()).map(|v| banks[v].is_some() && is_read(v)).collect();
-        let waited = self.func.values.iter().enumerate().map(|(v, _)| {
-            let [one] = self.uses.going_on[v].as_slice() else { return false };
-            let at_once = self.func.op(one.op).op == Op::Gpu(GpuOp::WgmmaWait { pending: 0 });
-            at_once && !self.uses.others[v] && self.uses.definition(ValueId::new(v as u32)) == one.region
-        });
-        let waited = waited.collect();
-        Accumulators { banks, stays: self.stays, read, waited, samples }
+        self.banks
     }
 }
 
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::Gpu(GpuOp::Wgmma { .. }))
-}
-
-/// Whether what the regions of an operation yield may stay in its bank.
-fn carries_banks(op: &Op) -> bool {
-    matches!(op, Op::Control(ControlOp::For { .. } | ControlOp::If))
 }
 
 /// Whether a value may be an accumulator: a tile of words of 32 bits.
