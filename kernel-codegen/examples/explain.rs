@@ -34,6 +34,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         _ => println!("{}", compiled.ptx),
     }
-    print!("{}", compiled.report);
+    print!("{}", compiled.report());
     Ok(())
 }

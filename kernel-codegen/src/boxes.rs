@@ -12,6 +12,7 @@
 //!
 //! Which boxes a layout is made of is found from the layout: nothing else says it.
 
+use kernel_core::ir::{DType, Func, GpuOp, Op, Operation, ParamId, ValueId, view};
 use kernel_core::layout::{Dim, LinearLayout, SwizzleWidth, nvmma_shared, swizzled_shared};
 
 use kernel_core::backend::nvidia::MapSwizzle;
@@ -47,6 +48,28 @@ pub(crate) fn boxes_within(layout: &LinearLayout, elem_bits: u32, part: &[u32]) 
     candidates(&shape, elem_bits)
         .find(|(known, ..)| known == layout)
         .and_then(|(layout, swizzle, row)| cut(&layout, &shape, part, swizzle, row, elem_bits))
+}
+
+/// The tensor that a copy is from or to, and its boxes.
+pub(crate) fn copied(func: &Func, operation: &Operation) -> Option<(ParamId, Option<Boxes>)> {
+    let (descriptor, view, parts): (_, _, &[u8]) = if let Some(load) = view::TmaLoad::of(operation) {
+        (load.descriptor, load.view, &[])
+    } else if let (Some(store), Op::Gpu(GpuOp::TmaStore { parts, .. })) = (view::TmaStore::of(operation), &operation.op)
+    {
+        (store.descriptor, store.view, parts)
+    } else {
+        return None;
+    };
+    Some((func.ty(descriptor).descriptor()?, view_boxes(func, view, parts)))
+}
+
+/// The boxes of a view that is divided in so many parts along each dimension; undivided if there is no number.
+pub(crate) fn view_boxes(func: &Func, view: ValueId, parts: &[u8]) -> Option<Boxes> {
+    let layout = &func.layouts[func.value(view).layout?.index()];
+    let bits = func.ty(view).dtype().map_or(8, DType::bytes) * 8;
+    let mut part = layout.tile_shape();
+    part.iter_mut().zip(parts).for_each(|(size, &parts)| *size /= u32::from(parts));
+    boxes_within(layout, bits, &part)
 }
 
 /// The best layout for a block of that shape that is made of boxes: with the widest swizzle that it allows.

@@ -5,7 +5,7 @@ use kernel_core::backend::{Artifact, LaunchConditions, Site, Timings};
 use kernel_core::ir::Placed;
 
 use crate::analysis::warp_groups::sets_registers;
-use crate::report::Report;
+use crate::report::{Notes, Report, Reported};
 use kernel_core::target::Target;
 
 /// The text of a module before and after LLVM's optimiser.
@@ -43,8 +43,9 @@ pub struct Compiled {
     pub sites: Vec<Site>,
     /// What a launch must meet to run this variant.
     pub conditions: LaunchConditions,
-    /// What was decided, for a person to read.
-    pub report: Report,
+    pub(crate) notes: Notes,
+    /// The warps that layouts speak of.
+    pub(crate) layout_warps: u32,
     /// How long it took.
     pub timings: Timings,
 }
@@ -61,6 +62,16 @@ impl Compiled {
         nvidia::alternatives(&self.ptx, self.min_programs, sets_registers(self.placed.func()))
     }
 
+    /// What was decided, for a person to read.
+    pub fn report(&self) -> Report {
+        self.reported().report()
+    }
+
+    fn reported(&self) -> Reported {
+        let (placed, notes) = (self.placed.clone(), self.notes.clone());
+        Reported { placed, target: self.target, num_warps: self.layout_warps, notes }
+    }
+
     /// The text form of the kernel with layouts.
     pub fn placed_ir(&self) -> String {
         kernel_core::text::print(self.placed.func())
@@ -70,7 +81,9 @@ impl Compiled {
 impl From<Compiled> for Artifact<Ptx> {
     fn from(compiled: Compiled) -> Artifact<Ptx> {
         let sets_registers = sets_registers(compiled.placed.func());
+        let (target, num_warps) = (compiled.target, compiled.layout_warps);
         let stages = compiled.llvm_ir.as_ref().map(|_| ("placed", compiled.placed_ir()));
+        let reported = Reported { placed: compiled.placed, target, num_warps, notes: compiled.notes };
         let llvm = compiled.llvm_ir.into_iter().flat_map(|ir| [("lowered", ir.lowered), ("llvm", ir.optimised)]);
         Artifact {
             stages: stages.into_iter().chain(llvm).collect(),
@@ -85,7 +98,7 @@ impl From<Compiled> for Artifact<Ptx> {
                 min_programs: compiled.min_programs,
                 sets_registers,
                 abi: compiled.abi,
-                report: Box::new(compiled.report),
+                report: Box::new(reported),
             },
         }
     }

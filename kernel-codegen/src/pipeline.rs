@@ -1,6 +1,5 @@
 //! The way of a kernel through the code generator.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use kernel_core::backend::nvidia::Ptx;
@@ -9,10 +8,11 @@ use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, Op, Placed, Span, V
 use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::check::{CheckPlan, LaunchConditions};
+use crate::check::LaunchConditions;
 use crate::compiled::{Compiled, LlvmIr};
 use crate::error::CodegenError;
 use crate::passes::list::{self, Pass, Unit, Watcher};
+use crate::report::Notes;
 use crate::{dot, lower, negations};
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{MAX_WARPS, Target};
@@ -151,12 +151,7 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
     let ptx = negations::keep(emit_ptx(&lowered.module, &machine)?);
     timings.push("emit", start.elapsed());
 
-    let mut report = lowered.report;
-    classify(&mut report, &plan);
-    report.promises = plan.promises;
     let min_programs = placed.func().programs;
-    report.loops = loops;
-    report.need = need;
     Ok(Compiled {
         entry: lower::symbol(&placed.func().name),
         ptx,
@@ -169,7 +164,8 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
         abi: lowered.abi,
         sites: lowered.sites,
         conditions: plan.conditions,
-        report,
+        notes: Notes { accesses: plan.accesses, promises: plan.promises, loops, need },
+        layout_warps: options.num_warps,
         timings,
     })
 }
@@ -207,20 +203,10 @@ fn check_options(func: &Func, options: &Options) -> Result<(), CodegenError> {
     Err(error.help("num_warps is a power of two from 1 to 32"))
 }
 
-/// Tells the report how each access is checked.
-fn classify(report: &mut crate::report::Report, plan: &CheckPlan) {
-    let mut classes = HashMap::new();
-    for known in &plan.accesses {
-        classes.entry((known.span, known.kind, known.param)).or_insert(known.class);
-    }
-    for access in &mut report.accesses {
-        access.class = classes.get(&(access.span, access.kind, access.param)).copied();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::CheckPlan;
     use kernel_core::text::parse;
 
     const FILL: &str = r#"kernel fill "fill.rs" unsafe bound {
@@ -305,7 +291,7 @@ mod tests {
         let compiled = compile(&kernel, &Target::sm_90a(), &Options::default()).unwrap();
         let mut func = compiled.placed.func().clone();
         assert!(kernel_core::text::print(&func).contains("in shared [0..16]"), "{}", kernel_core::text::print(&func));
-        assert_eq!((compiled.shared_bytes, compiled.report.barriers), (16, 1));
+        assert_eq!((compiled.shared_bytes, compiled.report().barriers), (16, 1));
         func.ops.iter_mut().for_each(|operation| operation.shared.clear());
         let unit = Unit::new(Target::sm_90a(), &Options::default());
         match generate(Placed::new(func).unwrap(), unit, Timings::default()) {

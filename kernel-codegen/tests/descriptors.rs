@@ -74,7 +74,7 @@ fn known_rows_are_accessed_in_vectors() {
     assert_eq!(count(&compiled.ptx, "st.global.v4.b32"), 1, "{}", compiled.ptx);
     // Nothing is decided at launch, nothing is reported: the descriptor is proof enough.
     assert!(compiled.conditions.is_empty() && compiled.sites.is_empty());
-    assert!(compiled.report.accesses.iter().all(|access| access.class == Some(Class::Described)));
+    assert!(compiled.report().accesses.iter().all(|access| access.class == Some(Class::Described)));
     let shapes = compiled.abi.iter().filter(|param| matches!(param, AbiParam::Shape(..))).count();
     let strides = compiled.abi.iter().filter(|param| matches!(param, AbiParam::Stride(..))).count();
     assert_eq!((shapes, strides), (4, 2), "{:?}", compiled.abi);

@@ -312,7 +312,7 @@ fn a_loop_carries_the_accumulator_in_its_layout() {
         let compiled = compile(&kernel(MATMUL), &target, &Options { num_warps: 8, ..Options::default() })
             .unwrap_or_else(|error| panic!("{error}"));
         assert!(count(&compiled.ptx, instruction) > 0, "{}", compiled.ptx);
-        assert!(compiled.report.conversions.len() <= 1, "{}", compiled.report);
+        assert!(compiled.report().conversions.len() <= 1, "{}", compiled.report());
         let (a, left) = numbers("f16", 128 * 128, 1, false);
         let (b, right) = numbers("f16", 128 * 128, 2, false);
         let c = vec![0f32; 128 * 128].into();
@@ -358,12 +358,12 @@ fn what_lies_between_two_products_stays_in_its_threads() {
         let compiled = compile(&kernel(text), &target, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
         assert!(count(&compiled.ptx, instruction) > 0, "{}", compiled.ptx);
         // Only the result goes through shared memory, for its store; rows are reduced within a warp.
-        let moved = compiled
-            .report
+        let report = compiled.report();
+        let moved = report
             .conversions
             .iter()
             .filter(|one| matches!(one.kind, ConversionKind::Shared { .. } | ConversionKind::Shuffles(_)));
-        assert!(moved.count() <= 1, "{}", compiled.report);
+        assert!(moved.count() <= 1, "{}", compiled.report());
         let (q, left) = numbers("f16", 4096, 1, false);
         let (k, right) = numbers("f16", 4096, 2, false);
         let (v, values_of_v) = numbers("f16", 4096, 3, false);

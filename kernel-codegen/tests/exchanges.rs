@@ -93,7 +93,7 @@ fn elements_change_places_within_their_warps() {
         let out = HostBuffer::zeros(x.dtype(), n as usize);
         let compiled = check(&kernel, 4, &[x, out]);
         let by_shuffles = |kind: &ConversionKind| matches!(kind, ConversionKind::Shuffles(1..));
-        shuffled += usize::from(compiled.report.conversions.iter().any(|one| by_shuffles(&one.kind)));
+        shuffled += usize::from(compiled.report().conversions.iter().any(|one| by_shuffles(&one.kind)));
     }
     assert!(shuffled >= 48, "{shuffled} of 96 by shuffles");
 }

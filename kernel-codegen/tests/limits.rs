@@ -164,7 +164,7 @@ fn limits_without_a_mask_are_exact() {
 fn a_lane_is_checked_by_one_comparison_of_32_bits() {
     let compiled = compiled(&kernel("i32", Mask::Prefix, false), 1);
     let count = |needle: &str| support::count(&compiled.ptx, needle);
-    assert_eq!(compiled.report.accesses.iter().filter(|access| access.instructions == 8).count(), 2);
+    assert_eq!(compiled.report().accesses.iter().filter(|access| access.instructions == 8).count(), 2);
     assert_eq!(count("setp.lt.u32") + count("setp.gt.u32") + count("setp.ge.u32"), 8, "{}", compiled.ptx);
     let wide = ["setp.lt.u64", "setp.gt.u64", "setp.ge.u64", "setp.le.u64"].map(count);
     assert_eq!(wide, [0; 4], "{}", compiled.ptx);

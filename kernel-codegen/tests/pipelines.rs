@@ -46,8 +46,8 @@ fn hopper_products_stay_in_flight_while_slots_are_refilled() {
         let order = ["cp.async.wait_group", "fence.proxy.async.shared::cta", "bar.sync", "wgmma.mma_async"];
         assert!(order.map(at).is_sorted(), "copies, which are no products' own, are shown to them: {inside}");
         assert_eq!(count(inside, "fence.proxy.async"), 1);
-        assert_eq!(compiled.shared_bytes, stages * 32 * 1024, "{}", compiled.report);
-        assert!(compiled.report.to_string().contains("products stay in flight"), "{}", compiled.report);
+        assert_eq!(compiled.shared_bytes, stages * 32 * 1024, "{}", compiled.report());
+        assert!(compiled.report().to_string().contains("products stay in flight"), "{}", compiled.report());
         assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
     }
 }
@@ -90,7 +90,7 @@ fn pointers_of_copies_go_on_from_trip_to_trip() {
     {
         let compiled = compiled(&text, target, 8, 3);
         let inside = main_loop(&compiled.ptx);
-        assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "{}", compiled.report);
+        assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "{}", compiled.report());
         assert_eq!(count(inside, "mad.") + count(inside, "mul."), 0, "{inside}");
         assert_eq!(count(inside, "// kept"), 8, "{inside}");
         // What is added is no product that ptxas could do again in each trip: the stride of the second factor has gone
@@ -114,11 +114,11 @@ fn rows_and_columns_that_wrap_around_are_copied_ahead() {
         .replace("%n1: i32[1, 128] = expand_dims %rn {axis = 0}", "%nw: i32[128] = add %rn, %m0s\n  %nx: i32[128] = rem %nw, %wm\n  %n1: i32[1, 128] = expand_dims %nx {axis = 0}");
     let whole = compiled(&wrapped, Target::sm_90a(), 8, 3);
     let inside = main_loop(&whole.ptx);
-    assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "{}", whole.report);
-    assert!(whole.report.to_string().contains("products stay in flight"), "{}", whole.report);
+    assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "{}", whole.report());
+    assert!(whole.report().to_string().contains("products stay in flight"), "{}", whole.report());
     // The columns of a matrix whose width may be anything are not together.
     let ragged = compiled(&wrapped.replace("%n n: i32 {div = 16}", "%n n: i32"), Target::sm_90a(), 8, 3);
-    assert_eq!(count(main_loop(&ragged.ptx), "cp.async.cg.shared.global"), 4, "{}", ragged.report);
+    assert_eq!(count(main_loop(&ragged.ptx), "cp.async.cg.shared.global"), 4, "{}", ragged.report());
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn pipelining_can_be_switched_off() {
     let options = Options { num_warps: 8, disabled_passes: vec!["pipeline".to_string()], ..Options::default() };
     let compiled = compile(&kernel(MATMUL), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(count(&compiled.ptx, "cp.async"), 0);
-    assert!(compiled.report.loops.is_empty());
+    assert!(compiled.report().loops.is_empty());
 }
 
 /// A product of blocks of tensors, with factors that are copied by the hardware.
@@ -180,7 +180,7 @@ fn blocks_of_tensors_arrive_by_phases() {
         assert_eq!(count(inside, "mbarrier.arrive.expect_tx"), 1);
         assert_eq!(count(inside, "cp.async.bulk.tensor.2d"), 1 + 2, "the second factor has two boxes");
         // The slots, and the barriers before them; the conversion of the result takes the memory of the slots.
-        assert_eq!(compiled.shared_bytes, 1024 + stages * 32 * 1024, "{}", compiled.report);
+        assert_eq!(compiled.shared_bytes, 1024 + stages * 32 * 1024, "{}", compiled.report());
         assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
     }
 }
@@ -211,7 +211,7 @@ fn slots_leave_room_for_conversions() {
         .replace("ptr_mut f32", "ptr_mut f64");
     for stages in [2, 3] {
         let compiled = compiled(&text, Target::sm_80(), 4, stages);
-        assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report);
+        assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report());
     }
 }
 
@@ -245,7 +245,7 @@ fn slots_leave_room_for_tiles_on_their_way_out() {
       return
     }";
     let compiled = compiled(text, Target::sm_90a(), 8, 3);
-    assert!(compiled.shared_bytes <= 227 * 1024, "{}", compiled.report);
+    assert!(compiled.shared_bytes <= 227 * 1024, "{}", compiled.report());
 }
 
 /// Tiles that change threads between the visits of the pipelined loop do so beside its slots.
@@ -262,6 +262,6 @@ fn slots_leave_room_for_conversions_between_their_visits() {
         .replace("store %cp, %sum\n", "store %cp, %sum\n  yield\n  }\n");
     for stages in [2, 3] {
         let compiled = compiled(&text, Target::sm_80(), 4, stages);
-        assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report);
+        assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report());
     }
 }

@@ -14,7 +14,7 @@ fn lines(report: &Report) -> Vec<String> {
 
 #[test]
 fn before_a_kernel_is_loaded() {
-    let report = hopper(include_str!("kernels/softmax.tile"), 8).report;
+    let report = hopper(include_str!("kernels/softmax.tile"), 8).report();
     let expected = [
         "kernel softmax for sm_90a: 8 warps, 64 bytes of shared memory, 2 barriers",
         "  registers per thread: not known before a GPU has loaded the kernel; ptxas is asked for room for 4 programs",
@@ -30,7 +30,7 @@ fn before_a_kernel_is_loaded() {
 
 #[test]
 fn once_the_driver_has_compiled_it() {
-    let mut report = hopper(include_str!("kernels/softmax.tile"), 8).report;
+    let mut report = hopper(include_str!("kernels/softmax.tile"), 8).report();
     let usage = Usage { registers: 40, min_programs: Some(4), ..Usage::default() };
     report.usage = Some(usage.clone());
     let expected = [
@@ -54,7 +54,7 @@ fn once_the_driver_has_compiled_it() {
 
 #[test]
 fn a_kernel_without_directive_says_nothing_of_it() {
-    let mut report = hopper(include_str!("kernels/add.tile"), 4).report;
+    let mut report = hopper(include_str!("kernels/add.tile"), 4).report();
     assert_eq!(lines(&report)[1], "  registers per thread: not known before a GPU has loaded the kernel");
     report.usage = Some(Usage { registers: 24, ..Usage::default() });
     assert_eq!(lines(&report)[1], "  24 registers per thread, no spills");
@@ -65,7 +65,7 @@ fn a_kernel_without_directive_says_nothing_of_it() {
 
 #[test]
 fn conversions_say_which_way_they_go_and_what_it_costs() {
-    let mut report = hopper(include_str!("kernels/transpose.tile"), 4).report;
+    let mut report = hopper(include_str!("kernels/transpose.tile"), 4).report();
     let conversion =
         |report: &Report| lines(report).into_iter().find(|line| line.contains("conversion")).unwrap_or_default();
     let free = "  transpose.rs: conversion from #1 to #0 through 16384 bytes of shared memory, without bank conflicts";

@@ -182,11 +182,11 @@ fn stages_of_the_loop_itself_are_kept() {
         let product = Product { own_stages, ..LARGE };
         match (product.quickly(), slots) {
             (Ok(compiled), Some(slots)) => {
-                let report = compiled.report.to_string();
+                let report = compiled.report().to_string();
                 assert!(is_divided(&compiled) && report.contains(&format!("through {slots} slots")), "{report}");
             }
             (Err(_), None) => {}
-            (result, _) => panic!("{own_stages}: {:?}", result.map(|compiled| compiled.report.to_string())),
+            (result, _) => panic!("{own_stages}: {:?}", result.map(|compiled| compiled.report().to_string())),
         }
     }
 }
@@ -199,7 +199,7 @@ fn the_help_names_what_fits() {
     let help = |product: Product, disabled: &[&str]| match product.compiled(disabled) {
         Err(CodegenError::Refused(refusal)) => refusal.help.unwrap_or_default(),
         Err(error) => panic!("{error}"),
-        Ok(compiled) => panic!("compiles\n{}", compiled.report),
+        Ok(compiled) => panic!("compiles\n{}", compiled.report()),
     };
     let whole = ["llvm", "warp_specialize"];
     for (product, disabled) in [(marked, &whole[..1]), (wide, &whole[..1]), (wide, &whole[..])] {
@@ -226,7 +226,7 @@ fn the_help_names_what_fits() {
 fn a_kernel_divided_for_lack_of_room_assembles() {
     let product = Product { tile: [128, 256], default_stages: 6, ..LARGE };
     let compiled = product.compiled(&[]).unwrap_or_else(|error| panic!("{error}"));
-    assert!(is_divided(&compiled), "{}", compiled.report);
+    assert!(is_divided(&compiled), "{}", compiled.report());
     if let Some(assembled) = assemble(&compiled) {
         assert_eq!((assembled.registers, assembled.spill_bytes), (168, 0));
     }

@@ -176,7 +176,7 @@ fn blocks_are_copied_in_boxes() {
         // Copies need neither addresses nor shapes, and no access goes around them.
         assert!(compiled.abi.iter().all(|param| matches!(param, AbiParam::TensorMap(_) | AbiParam::Scalar(..))));
         assert_eq!(count(&compiled.ptx, "ld.global") + count(&compiled.ptx, "st.global"), 0, "{}", compiled.ptx);
-        assert!(compiled.report.accesses.iter().all(|access| access.class == Some(Class::Described)));
+        assert!(compiled.report().accesses.iter().all(|access| access.class == Some(Class::Described)));
         assemble(&compiled);
     }
 }

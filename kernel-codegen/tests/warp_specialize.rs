@@ -185,7 +185,7 @@ fn divided_kernels_compute_the_same() {
     for (number, variant) in variants.into_iter().enumerate() {
         for num_warps in [4, 8] {
             let compiled = variant.compiled(num_warps, 2 + number as u32 % 3);
-            assert!(is_divided(&compiled), "{variant:?}\n{}", compiled.report);
+            assert!(is_divided(&compiled), "{variant:?}\n{}", compiled.report());
             for (sizes, programs) in
                 [([128, 64, 32], 1), ([300, 130, 100], 2), ([200, 200, 8], 1), ([130, 70, 250], 5), ([300, 100, 0], 2)]
             {
@@ -217,7 +217,7 @@ fn programs_of_one_tile_stay_whole_unless_asked() {
         let text = if asked { text } else { text.replace("{warp_specialize = true}", "") };
         let options = Options { num_warps, num_stages: 4, ..Options::default() };
         let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
-        let what = format!("{n} columns, {num_warps} warps, {persistent} {asked}\n{}", compiled.report);
+        let what = format!("{n} columns, {num_warps} warps, {persistent} {asked}\n{}", compiled.report());
         assert_eq!(is_divided(&compiled), divided, "{what}");
     }
 }
@@ -235,7 +235,7 @@ fn accesses_of_divided_kernels_are_as_wide_as_ever() {
         let options = Options { num_warps: 8, disabled_passes, ..Options::default() };
         let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(is_divided(&compiled), disabled.is_empty());
-        let stores = compiled.report.accesses.iter().filter(|access| access.kind == AccessKind::Store);
+        let stores = compiled.report().accesses.into_iter().filter(|access| access.kind == AccessKind::Store);
         stores.map(|access| (access.bytes, access.instructions)).collect::<Vec<_>>()
     };
     // 128 x 64 sums in f32, by 256 threads.
@@ -290,7 +290,7 @@ fn large_tiles_stay_in_registers() {
         }
         let among_four = ptx.lines().filter(|line| line.contains("bar.sync") && line.ends_with(", 128;"));
         assert_eq!(among_four.count(), 5, "{ptx}");
-        let report = compiled.report.to_string();
+        let report = compiled.report().to_string();
         assert!(
             report.contains("fed by warps of their own through 3 slots of 49152 bytes, one product in flight"),
             "{report}"
@@ -315,7 +315,7 @@ fn all_forms_assemble_without_spills() {
     ] {
         for num_warps in [4, 8, 16] {
             let compiled = variant.compiled(num_warps, 3);
-            assert_eq!(is_divided(&compiled), num_warps <= 8 || compiled.num_warps == 20, "{}", compiled.report);
+            assert_eq!(is_divided(&compiled), num_warps <= 8 || compiled.num_warps == 20, "{}", compiled.report());
             if let Some(assembled) = assemble(&compiled) {
                 assert_eq!(assembled.spill_bytes, 0, "{variant:?} with {num_warps} warps");
             }
@@ -332,7 +332,7 @@ fn assertions_come_before_the_groups() {
     assert_ne!(text, PERSISTENT);
     let options = Options { num_warps: 8, ..Options::default() };
     let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
-    assert!(is_divided(&compiled), "{}", compiled.report);
+    assert!(is_divided(&compiled), "{}", compiled.report());
     assert_eq!(compiled.sites.len(), 1, "what differs between programs is not decided by the host");
     let (before, _) = compiled.ptx.split_once("setmaxnreg").expect("groups");
     assert!(before.contains("%ctaid.x") && before.contains(" bra"), "{}", compiled.ptx);
@@ -350,7 +350,11 @@ fn epilogues_have_room_in_shared_memory() {
     let text = large.text().replace(BLOCKS, &pointers);
     let options = Options { num_warps: 8, num_stages: 6, ..Options::default() };
     let compiled = compile(&kernel(&text), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
-    assert!(is_divided(&compiled) && compiled.report.to_string().contains("through 2 slots"), "{}", compiled.report);
+    assert!(
+        is_divided(&compiled) && compiled.report().to_string().contains("through 2 slots"),
+        "{}",
+        compiled.report()
+    );
     if let Some(assembled) = assemble(&compiled) {
         assert_eq!(assembled.spill_bytes, 0);
     }

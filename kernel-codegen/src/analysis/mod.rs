@@ -12,4 +12,5 @@ mod rules;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unseen;
+pub(crate) mod vectors;
 pub(crate) mod warp_groups;

@@ -4,7 +4,6 @@
 //! with zeros: the instruction takes a predicate for that. What is narrower is loaded and stored, at once.
 
 use kernel_core::ir::Operation;
-use kernel_core::layout::{Dim, shared_access};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 
@@ -12,7 +11,7 @@ use super::ir::Value;
 use super::shared::Place;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::check::AccessKind;
+use crate::analysis::vectors::{Copy, Vectors};
 
 /// The narrowest copy, in bytes.
 const MIN_BYTES: u32 = 4;
@@ -26,29 +25,16 @@ impl<'ctx> Lower<'_, 'ctx> {
         let shared = self.view_layout(operation, view)?.clone();
         let Some(layout) = self.layout(pointer).cloned() else { return Err(self.malformed(operation)) };
         let bits = memory_bits(self.dtype(pointer));
-        let offsets = shared_access(&layout, &shared, bits).map_err(|error| self.layout_error(&error))?;
-        let place = layout.invert_and_compose(&shared).map_err(|error| self.layout_error(&error))?;
-        let offset_of = |register: u32| place.apply_to(&[(Dim::Register, register)], Dim::Offset);
-        let mut vectors = self.vectors(pointer, mask);
-        // As wide as both sides allow.
-        let contiguous = |group: &[u32]| {
-            let first = offset_of(group[0]);
-            (first..).zip(group).all(|(offset, &register)| offset_of(register) == offset)
-        };
-        let fits = vectors.width <= offsets.width && vectors.groups.iter().all(|group| contiguous(group));
-        if !fits {
-            vectors.groups = vectors.groups.concat().into_iter().map(|register| vec![register]).collect();
-            vectors.width = 1;
-        }
-        self.report_access(operation, AccessKind::Load, &vectors, (pointer, mask));
+        let copy = Vectors::of_copy(self.func, self.axis, operation, (&layout, &shared));
+        let Copy { vectors, access, offsets } = copy.map_err(|error| self.layout_error(&error))?;
         let owner = self.owner(Some(&layout));
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
-        let thread = self.thread_offset(&offsets);
-        let variable = offsets.thread.mask();
+        let thread = self.thread_offset(&access);
+        let variable = access.thread.mask();
         let start = Place::moved(self.view(view));
-        for group in &vectors.groups {
+        for (group, offset) in vectors.groups.iter().zip(offsets) {
             let first = group[0] as usize;
-            let constant = offset_of(group[0]) * bits / 8;
+            let constant = offset * bits / 8;
             let to = self.access_address(thread, start, constant & variable, constant & !variable);
             let from = self.ir.pointer(pointers[first]);
             let wanted = self.predicate(masks.as_ref().map(|masks| masks[first]), None);

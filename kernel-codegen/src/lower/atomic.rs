@@ -14,7 +14,7 @@ use kernel_llvm::inkwell::values::IntValue;
 use super::ir::Value;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::check::AccessKind;
+use crate::analysis::vectors::Vectors;
 use crate::error::CodegenError;
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -171,13 +171,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (pointer, result) = (operation.operands[0], operation.results[0]);
         // An element that several registers hold changes once.
         let copies = self.layout(pointer).map(LinearLayout::remove_broadcast_registers);
-        let kept: Vec<usize> = match &copies {
-            Some(copies) => (0..copies.remove.result_len()).map(|element| copies.remove.source_of(element)).collect(),
-            None => (0..self.register_count(result)).collect(),
-        };
-        let vectors =
-            super::memory::Vectors { width: 1, groups: kept.iter().map(|&register| vec![register as u32]).collect() };
-        self.report_access(operation, AccessKind::Atomic, &vectors, (operation.operands[0], mask));
+        let kept = Vectors::of_atomic(self.func, pointer).groups.concat();
         let owner = self.owner(self.layout(pointer));
         let pointers = self.registers(pointer);
         let operands: Vec<_> = sources.iter().map(|&v| self.registers(v)).collect();
@@ -186,6 +180,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let words = Words::new(bits, 1);
         let mut registers = Vec::with_capacity(kept.len());
         for register in kept {
+            let register = register as usize;
             let address = pointers[register];
             let predicate = self.predicate(masks.as_ref().map(|masks| masks[register]), owner);
             let mut arguments: Vec<Value> = vec![address];

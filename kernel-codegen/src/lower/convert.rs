@@ -10,9 +10,8 @@ use super::intrinsics::Intrinsic;
 use super::ir::Value;
 use super::shared::Place;
 use super::{Lower, Result};
-use crate::analysis::exchange::{MAX_BYTES, MatrixPlan, Route};
+use crate::analysis::exchange::{MatrixPlan, Route};
 use crate::error::CodegenError;
-use crate::report::{ConversionKind, ConversionReport};
 
 impl<'ctx> Lower<'_, 'ctx> {
     /// An error of the layout algebra, which placement should have made impossible.
@@ -27,33 +26,16 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.set(result, self.registers(source).to_vec());
             return Ok(());
         };
-        // Of the bytes that it has been given follows the way.
-        let allowed = operation.shared.first().map_or(MAX_BYTES, |range| range.bytes());
-        let route = Route::new(self.target, from, to, self.shared_bits(source), allowed);
-        let route = route.map_err(|error| self.layout_error(&error))?;
+        let route =
+            Route::of(self.func, operation, self.target, from, to).map_err(|error| self.layout_error(&error))?;
         let registers = self.registers(source);
-        let (kind, converted) = match &route {
-            Route::Plain(Conversion::NoOp) => (ConversionKind::Registers, registers.to_vec()),
-            Route::Plain(Conversion::RegisterPermute(action)) => (ConversionKind::Registers, action.apply(&registers)),
-            Route::Plain(Conversion::Shuffle(plan)) => {
-                (ConversionKind::Shuffles(plan.shuffles() as u32), self.run_shuffles(plan, &registers))
-            }
-            Route::Plain(Conversion::SharedMemory(plan)) => {
-                let kind = ConversionKind::Shared {
-                    bytes: plan.bytes,
-                    store_conflicts: plan.store.conflicts,
-                    load_conflicts: plan.load.conflicts,
-                };
-                (kind, self.through_shared(plan, &registers, result))
-            }
-            Route::Matrices(plan) => {
-                let kind = ConversionKind::Shared { bytes: plan.bytes, store_conflicts: 0, load_conflicts: 0 };
-                (kind, self.through_matrices(plan, &registers, result))
-            }
+        let converted = match &route {
+            Route::Plain(Conversion::NoOp) => registers.to_vec(),
+            Route::Plain(Conversion::RegisterPermute(action)) => action.apply(&registers),
+            Route::Plain(Conversion::Shuffle(plan)) => self.run_shuffles(plan, &registers),
+            Route::Plain(Conversion::SharedMemory(plan)) => self.through_shared(plan, &registers, result),
+            Route::Matrices(plan) => self.through_matrices(plan, &registers, result),
         };
-        if let (Some(from), Some(to)) = (self.layout_id(source), self.layout_id(result)) {
-            self.report.conversions.push(ConversionReport { span: operation.span, from, to, kind });
-        }
         self.set(result, converted);
         Ok(())
     }

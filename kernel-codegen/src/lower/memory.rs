@@ -1,8 +1,6 @@
 //! Loads and stores of global memory.
 //!
-//! A thread's registers are gathered into vectors that are contiguous in memory, as wide as the pointers' contiguity,
-//! their alignment and the constancy of the mask allow, up to 16 bytes; each vector is one predicated instruction
-//! of inline PTX, never a branch:
+//! Each vector of a thread's registers (`analysis/vectors.rs`) is one predicated instruction of inline PTX, never a branch:
 //!
 //! ```text
 //! mov.b32 $0, 0; ..                        what masked lanes read, if anybody sees it
@@ -13,7 +11,6 @@
 //! may move and merge; everything else is ordered (`sideeffect`, memory clobber).
 
 use kernel_core::ir::{CacheModifier, EvictionPolicy, Operation, ParamId, ValueId};
-use kernel_core::layout::Dim;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 
@@ -21,19 +18,7 @@ use super::ir::Value;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::analysis::control::{is_mutable, is_read_once};
-use crate::check::AccessKind;
-use crate::report::{AccessReport, Mover};
-
-/// Bits of the widest access of a thread.
-const MAX_ACCESS_BITS: u32 = 128;
-
-/// How a thread accesses a tile: which registers go together.
-pub(super) struct Vectors {
-    /// Elements per access.
-    pub(super) width: u32,
-    /// The registers of each access, in order of their address.
-    pub(super) groups: Vec<Vec<u32>>,
-}
+use crate::analysis::vectors::Vectors;
 
 impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn add_pointer(&mut self, operation: &Operation) {
@@ -51,15 +36,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// The vectors in which a tile is accessed at `pointer`.
     pub(super) fn vectors(&self, pointer: ValueId, mask: Option<ValueId>) -> Vectors {
-        let Some(layout) = self.layout(pointer) else {
-            return Vectors { width: 1, groups: vec![vec![0]] };
-        };
-        let axis = self.axis.order(self.func, pointer).first().copied().unwrap_or(0);
-        let run = self.axis.pointer_run(self.func, pointer, axis);
-        let equal = mask.map_or(u64::MAX, |mask| self.axis.mask_run(self.func, mask, axis));
-        let limit = u64::from(MAX_ACCESS_BITS / memory_bits(self.dtype(pointer)));
-        let vectors = layout.vectors(Dim::Axis(axis), run.min(equal).min(limit) as u32);
-        Vectors { width: vectors.width, groups: vectors.groups }
+        Vectors::at(self.func, self.axis, pointer, mask)
     }
 
     /// The parameter whose buffer a pointer points into, and whether the kernel may write it.
@@ -76,7 +53,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (mask, other) = (operation.operands.get(1).copied(), operation.operands.get(2).copied());
         let (_, mutable) = self.buffer(pointer);
         let vectors = self.vectors(pointer, mask);
-        self.report_access(operation, AccessKind::Load, &vectors, (pointer, mask));
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
         let others = other.map(|other| self.registers(other));
         let read_once = is_read_once(self.func, &self.steering, operation);
@@ -173,7 +149,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (pointer, value) = (operation.operands[0], operation.operands[1]);
         let mask = operation.operands.get(2).copied();
         let vectors = self.vectors(pointer, mask);
-        self.report_access(operation, AccessKind::Store, &vectors, (pointer, mask));
         let owner = self.owner(self.layout(pointer));
         let (pointers, values) = (self.registers(pointer), self.registers(value));
         let masks = mask.map(|mask| self.registers(mask));
@@ -215,30 +190,6 @@ impl<'ctx> Lower<'_, 'ctx> {
         });
         let assembly = format!("{guard}{instruction} [$0], {list};");
         self.ir.asm(&[], &assembly, &constraints.join(","), &arguments, AsmEffects::Memory);
-    }
-
-    /// Notes an access for the report.
-    pub(super) fn report_access(
-        &mut self,
-        operation: &Operation,
-        kind: AccessKind,
-        vectors: &Vectors,
-        (pointer, mask): (ValueId, Option<ValueId>),
-    ) {
-        let bits = memory_bits(self.dtype(pointer));
-        self.report.accesses.push(AccessReport {
-            span: operation.span,
-            kind,
-            param: self.buffer(pointer).0,
-            class: None,
-            mover: Mover::Threads,
-            vector: vectors.width,
-            bytes: vectors.width * bits / 8,
-            instructions: vectors.groups.len() as u32,
-            // A mask that always holds is dropped.
-            masked: mask.is_some_and(|mask| self.axis.of(self.func, mask).constant != Some(1)),
-            layout: self.layout_id(pointer),
-        });
     }
 }
 

@@ -61,13 +61,12 @@ use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::banks::Banks;
 use crate::analysis::control::steering_values;
-use crate::analysis::exchange::Threads;
 use crate::analysis::held_factors::HeldFactors;
 use crate::analysis::unseen::unseen_lanes;
+use crate::analysis::vectors::element_dtype;
 use crate::analysis::warp_groups::{Group, block_warps};
 use crate::error::CodegenError;
-use crate::passes::exchanges::{meetings, shared_bytes};
-use crate::report::Report;
+use crate::passes::exchanges::shared_bytes;
 use kernel_core::backend::Site;
 use kernel_core::backend::nvidia::AbiParam;
 use kernel_core::backend::nvidia::Options;
@@ -91,7 +90,6 @@ pub(crate) struct Lowered<'ctx> {
     pub(crate) block_warps: u32,
     pub(crate) abi: Vec<AbiParam>,
     pub(crate) sites: Vec<Site>,
-    pub(crate) report: Report,
 }
 
 /// Lowers a placed kernel.
@@ -111,17 +109,13 @@ pub(crate) fn lower<'ctx>(
     lower.region(func.body)?;
     lower.finish_exit();
     lower.ir.finish().map_err(|error| lower.refused(error))?;
-    lower.report.shared_bytes = shared_bytes(func);
-    lower.report.barriers = meetings(func, func.body, Threads::Program(lower.block_warps));
-    lower.report.min_programs = func.programs;
     let threads = lower.block_warps * WARP_SIZE;
     mark_kernel(lower.blocks.function, &KernelBounds { min_blocks: func.programs, ..KernelBounds::block(threads) });
     Ok(Lowered {
-        shared_bytes: lower.report.shared_bytes,
+        shared_bytes: shared_bytes(func),
         block_warps: lower.block_warps,
         abi: lower.abi,
         sites: lower.checks.sites,
-        report: lower.report,
         module: lower.ir.module,
     })
 }
@@ -202,7 +196,6 @@ struct Lower<'a, 'ctx> {
     jitter: Jitter,
     abi: Vec<AbiParam>,
     checks: Checks<'ctx>,
-    report: Report,
 }
 
 impl<'a, 'ctx> Lower<'a, 'ctx> {
@@ -228,7 +221,6 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             _ => ir.lshr(thread, ir.i32(WARP_SIZE.ilog2() as i32)),
         };
         let mut lower = Lower {
-            report: Report::new(func, target, block_warps),
             ir,
             func,
             axis,
@@ -420,9 +412,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
 
     /// The dtype of a data value, or that which a pointer points to.
     fn dtype(&self, value: ValueId) -> DType {
-        let ty = self.func.ty(value);
-        let pointee = ty.pointee().and_then(|param| self.func.pointee_dt(param)).and_then(|dt| dt.known());
-        ty.dtype().or(pointee).unwrap_or_else(|| {
+        element_dtype(self.func, value).unwrap_or_else(|| {
             self.ir.bug(format!("value {} has no dtype", value.index()));
             DType::I32
         })

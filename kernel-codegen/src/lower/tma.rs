@@ -4,24 +4,22 @@
 //! is in its tensor map, a parameter of the kernel that the host has encoded.
 
 use kernel_core::edit::walk;
-use kernel_core::ir::{DType, Func, GpuOp, Op, OpId, Operation, ParamId, StoreMode, ValueId, view};
+use kernel_core::ir::{Func, Operation, ParamId, StoreMode, ValueId};
 use kernel_core::layout::{Dim as Axis, LinearForm};
 use kernel_core::target::GROUP_WARPS;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::{Lower, Result, Value};
-use crate::boxes::{Boxes, boxes_within};
-use crate::check::AccessKind;
+use crate::boxes::{Boxes, copied, view_boxes};
 use crate::error::CodegenError;
-use crate::report::{AccessReport, Mover};
 use kernel_core::backend::nvidia::TensorMap;
 
 /// The map that the copies of a tensor use; `None` if none copies it.
 pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {
     let mut first = None;
     walk(func, &mut |id| {
-        if let Some((tensor, boxes)) = copied(func, id)
+        if let Some((tensor, boxes)) = copied(func, func.op(id))
             && tensor == param
         {
             first.get_or_insert(boxes);
@@ -30,29 +28,6 @@ pub(super) fn map_of(func: &Func, param: ParamId) -> Option<TensorMap> {
     let boxes = first??;
     let side: Vec<i64> = boxes.side.iter().map(|&side| i64::from(side)).collect();
     TensorMap::new(param, &side, boxes.swizzle)
-}
-
-/// The tensor that a copy is from or to, and its boxes.
-fn copied(func: &Func, id: OpId) -> Option<(ParamId, Option<Boxes>)> {
-    let operation = func.op(id);
-    let (descriptor, view, parts): (_, _, &[u8]) = if let Some(load) = view::TmaLoad::of(operation) {
-        (load.descriptor, load.view, &[])
-    } else if let (Some(store), Op::Gpu(GpuOp::TmaStore { parts, .. })) = (view::TmaStore::of(operation), &operation.op)
-    {
-        (store.descriptor, store.view, parts)
-    } else {
-        return None;
-    };
-    Some((func.ty(descriptor).descriptor()?, view_boxes(func, view, parts)))
-}
-
-/// The boxes of a view that is divided in so many parts along each dimension; undivided if there is no number.
-fn view_boxes(func: &Func, view: ValueId, parts: &[u8]) -> Option<Boxes> {
-    let layout = &func.layouts[func.value(view).layout?.index()];
-    let bits = func.ty(view).dtype().map_or(8, DType::bytes) * 8;
-    let mut part = layout.tile_shape();
-    part.iter_mut().zip(parts).for_each(|(size, &parts)| *size /= u32::from(parts));
-    boxes_within(layout, bits, &part)
 }
 
 /// The part of a block that the four warps copy that run the code.
@@ -69,10 +44,9 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// The first thread asks for the boxes of a block; their bytes count on a barrier.
     pub(super) fn tma_load(&mut self, operation: &Operation) -> Result<()> {
         let &[tensor, view, barriers, slot, ref coordinates @ ..] = operation.operands.as_slice() else {
-            return Ok(());
+            return Err(self.malformed(operation));
         };
         let boxes = self.boxes(operation, view, &[])?;
-        self.report_copies(operation, AccessKind::Load, &boxes);
         let barrier = self.phase_barrier(barriers, slot);
         let places = place_list(coordinates.len(), 2);
         let assembly = format!(
@@ -100,8 +74,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             return Err(self.malformed(operation));
         };
         let boxes = self.boxes(operation, view, parts)?;
-        let kind = if mode == StoreMode::Store { AccessKind::Store } else { AccessKind::Atomic };
-        self.report_copies(operation, kind, &boxes);
         let (rank, places) = (coordinates.len(), place_list(coordinates.len(), 2));
         let instruction = match mode {
             StoreMode::Store => format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group"),
@@ -201,24 +173,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
         };
         block.iter().zip(start).rev().map(along).collect()
-    }
-
-    fn report_copies(&mut self, operation: &Operation, kind: AccessKind, boxes: &Boxes) {
-        let Some(param) = operation.operands.first().and_then(|&tensor| self.func.ty(tensor).descriptor()) else {
-            return;
-        };
-        self.report.accesses.push(AccessReport {
-            span: operation.span,
-            kind,
-            param,
-            class: None,
-            mover: Mover::TensorCopy,
-            vector: boxes.side.iter().product(),
-            bytes: boxes.bytes,
-            instructions: boxes.starts.len() as u32,
-            masked: false,
-            layout: None,
-        });
     }
 }
 

@@ -52,7 +52,7 @@ pub fn agrees_in_warps(warps: &[u32], kernel: &BoundFunc, given: &Given<'_>, gri
         for seed in 1..4 {
             let (found, record) = emulate_with_tensors(kernel, &compiled, given, grid, seed);
             for (index, (want, got)) in expected.iter().zip(&found).enumerate() {
-                compare(want, got, agreement, &format!("buffer {index}, {num_warps} warps\n{}", compiled.report));
+                compare(want, got, agreement, &format!("buffer {index}, {num_warps} warps\n{}", compiled.report()));
             }
             assert_eq!(record[0] != 0, fault.is_some(), "a report where the interpreter has {fault:?}");
         }

@@ -1,11 +1,12 @@
 //! How a tile gets from one layout to another: in registers, by shuffles, or through shared memory.
 
+use kernel_core::ir::{Func, Operation};
 use kernel_core::layout::{
     Conversion, ConversionOptions, LayoutError, LinearLayout, MatrixAccess, SharedAccess, SharedPlan, SwizzleOptions,
     SwizzleWidth, SyncScope, convert_with, matrix_access, nvmma_shared, shared_access,
 };
 
-use super::Step;
+use super::{Step, bits};
 use kernel_core::target::Target;
 
 /// A larger tile goes through shared memory in several passes, so that programs do not crowd each other out.
@@ -81,6 +82,21 @@ impl Route {
             return Ok(Route::Matrices(matrices));
         }
         Ok(Route::Plain(plan))
+    }
+
+    /// The way of a conversion of a placed kernel: it follows from the layouts and from the bytes that it has been given.
+    ///
+    /// # Errors
+    /// If the layouts are not of one tile.
+    pub(crate) fn of(
+        func: &Func,
+        operation: &Operation,
+        target: Target,
+        from: &LinearLayout,
+        to: &LinearLayout,
+    ) -> Result<Route, LayoutError> {
+        let allowed = operation.shared.first().map_or(MAX_BYTES, |range| range.bytes());
+        Route::new(target, from, to, bits(func, operation.operands[0]), allowed)
     }
 
     /// What goes through shared memory.

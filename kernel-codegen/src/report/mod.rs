@@ -20,7 +20,7 @@
 //! }"#;
 //! let kernel = BoundFunc::new(kernel_core::text::parse(text).expect("it parses")).expect("it is bound");
 //! # if kernel_llvm::load().is_err() { return }
-//! let mut report = compile(&kernel, &Target::sm_90a(), &Options::default()).expect("it compiles").report;
+//! let mut report = compile(&kernel, &Target::sm_90a(), &Options::default()).expect("it compiles").report();
 //! // The driver fills these in when it loads the kernel.
 //! report.usage = Some(Usage { registers: 22, min_programs: Some(8), ..Usage::default() });
 //! let expected = "\
@@ -37,10 +37,14 @@
 //! Registers and spills are the driver's to choose. Before it has, the report says so, and the occupancy is what
 //! everything else allows.
 
+mod collect;
+
 use std::fmt;
 
-use kernel_core::backend::nvidia::{Explain, Usage};
-use kernel_core::ir::{Files, Func, LayoutId, ParamId, Span};
+use kernel_core::backend::nvidia::Usage;
+use kernel_core::ir::{Files, LayoutId, ParamId, Span};
+
+pub(crate) use collect::{Notes, Reported};
 
 use crate::check::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
@@ -156,27 +160,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty report of a placed kernel.
-    pub(crate) fn new(func: &Func, target: Target, num_warps: u32) -> Report {
-        Report {
-            kernel: func.name.clone(),
-            files: func.files.clone(),
-            target,
-            num_warps,
-            shared_bytes: 0,
-            barriers: 0,
-            min_programs: None,
-            need: None,
-            usage: None,
-            accesses: Vec::new(),
-            promises: Vec::new(),
-            conversions: Vec::new(),
-            loops: Vec::new(),
-            params: func.params.iter().map(|param| param.name.clone()).collect(),
-            layouts: func.layouts.iter().map(ToString::to_string).collect(),
-        }
-    }
-
     /// How many programs a multiprocessor of the target holds at once. As long as the registers are not known, it is
     /// what the other resources allow.
     pub fn occupancy(&self) -> Occupancy {
@@ -277,12 +260,6 @@ impl fmt::Display for AccessKind {
             AccessKind::Store => "store",
             AccessKind::Atomic => "atomic",
         })
-    }
-}
-
-impl Explain for Report {
-    fn report(&self, usage: Option<&Usage>) -> String {
-        Report { usage: usage.or(self.usage.as_ref()).cloned(), ..self.clone() }.to_string()
     }
 }
 

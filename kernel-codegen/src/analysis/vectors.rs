@@ -1,0 +1,99 @@
+//! How threads access tiles of global memory: which registers go together in one instruction.
+//!
+//! A thread's registers are gathered into vectors that are contiguous in memory, as wide as the pointers' contiguity,
+//! their alignment and the constancy of the mask allow, up to 16 bytes. Elements of atomics go one by one.
+
+use kernel_core::ir::{DType, Func, Operation, ValueId};
+use kernel_core::layout::{Dim, LayoutError, LinearLayout, SharedAccess, shared_access};
+
+use super::axis::AxisAnalysis;
+
+/// Bits of the widest access of a thread.
+const MAX_ACCESS_BITS: u32 = 128;
+
+/// How a thread accesses a tile.
+pub(crate) struct Vectors {
+    /// Elements per access.
+    pub(crate) width: u32,
+    /// The registers of each access, in order of their address.
+    pub(crate) groups: Vec<Vec<u32>>,
+}
+
+/// The dtype of a data value, or that which a pointer points to.
+pub(crate) fn element_dtype(func: &Func, value: ValueId) -> Option<DType> {
+    let ty = func.ty(value);
+    let pointee = || ty.pointee().and_then(|param| func.pointee_dt(param)).and_then(|dt| dt.known());
+    ty.dtype().or_else(pointee)
+}
+
+/// The layout of a tile; `None` for a scalar.
+fn layout_of(func: &Func, value: ValueId) -> Option<&LinearLayout> {
+    func.value(value).layout.map(|layout| &func.layouts[layout.index()])
+}
+
+impl Vectors {
+    /// Each of these registers alone.
+    fn single(registers: impl Iterator<Item = u32>) -> Vectors {
+        Vectors { width: 1, groups: registers.map(|register| vec![register]).collect() }
+    }
+
+    /// Those of a load or store at `pointer`.
+    pub(crate) fn at(func: &Func, axis: &AxisAnalysis, pointer: ValueId, mask: Option<ValueId>) -> Vectors {
+        let Some(layout) = layout_of(func, pointer) else { return Vectors::single(0..1) };
+        let along = axis.order(func, pointer).first().copied().unwrap_or(0);
+        let run = axis.pointer_run(func, pointer, along);
+        let equal = mask.map_or(u64::MAX, |mask| axis.mask_run(func, mask, along));
+        let bytes = element_dtype(func, pointer).map_or(MAX_ACCESS_BITS / 8, DType::bytes);
+        let limit = u64::from(MAX_ACCESS_BITS / (8 * bytes));
+        let vectors = layout.vectors(Dim::Axis(along), run.min(equal).min(limit) as u32);
+        Vectors { width: vectors.width, groups: vectors.groups }
+    }
+
+    /// Those of an asynchronous copy from tiles of one layout to a view of another, as wide as both memories allow.
+    ///
+    /// # Errors
+    /// If the view and the tile have different shapes.
+    pub(crate) fn of_copy(
+        func: &Func,
+        axis: &AxisAnalysis,
+        operation: &Operation,
+        (layout, shared): (&LinearLayout, &LinearLayout),
+    ) -> Result<Copy, LayoutError> {
+        let (pointer, mask) = (operation.operands[1], operation.operands.get(2).copied());
+        let bits = element_dtype(func, pointer).map_or(MAX_ACCESS_BITS, |dtype| 8 * dtype.bytes());
+        let access = shared_access(layout, shared, bits)?;
+        let place = layout.invert_and_compose(shared)?;
+        let offset_of = |register: u32| place.apply_to(&[(Dim::Register, register)], Dim::Offset);
+        let mut vectors = Vectors::at(func, axis, pointer, mask);
+        let contiguous = |group: &Vec<u32>| {
+            let first = offset_of(group[0]);
+            (first..).zip(group).all(|(offset, &register)| offset_of(register) == offset)
+        };
+        if vectors.width > access.width || !vectors.groups.iter().all(contiguous) {
+            vectors = Vectors::single(vectors.groups.concat().into_iter());
+        }
+        let offsets = vectors.groups.iter().map(|group| offset_of(group[0])).collect();
+        Ok(Copy { vectors, access, offsets })
+    }
+
+    /// Those of an atomic operation at `pointer`: an element that several registers hold changes
+    /// once.
+    pub(crate) fn of_atomic(func: &Func, pointer: ValueId) -> Vectors {
+        match layout_of(func, pointer).map(LinearLayout::remove_broadcast_registers) {
+            Some(copies) => {
+                let kept = 0..copies.remove.result_len();
+                Vectors::single(kept.map(|element| copies.remove.source_of(element) as u32))
+            }
+            None => Vectors::single(0..1),
+        }
+    }
+}
+
+/// How a thread copies a tile to shared memory.
+pub(crate) struct Copy {
+    pub(crate) vectors: Vectors,
+    /// How it would write the tile from registers.
+    pub(crate) access: SharedAccess,
+    /// Per vector, the element of the view at which it begins, in the first thread.
+    pub(crate) offsets: Vec<u32>,
+}
