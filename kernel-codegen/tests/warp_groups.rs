@@ -38,7 +38,7 @@ fn groups(warps: &str, before: &str, first: &str, second: &str) -> Result<Compil
 
 #[test]
 fn what_groups_cannot_run_is_refused() {
-    let fits = "warps = [4, 4], registers = [0, 0]";
+    let fits = "warps = [4, 4], roles = [consumer, producer], registers = [0, 0]";
     let tile = "%t: i32[128] #0 = arange {lo = 0, hi = 128}
       %ps: *x[128] #0 = splat %x
       %p: *x[128] #0 = add_ptr %ps, %t
@@ -51,16 +51,40 @@ fn what_groups_cannot_run_is_refused() {
         (fits, "", tile, "", None),
         (fits, barrier, arrive, "barrier_wait %b, %zero, %zero", None),
         (fits, "%is: bool = cmp.eq %zero, %zero\nassert %is {message = \"m\"}", "", "", None),
-        (fits, "", "", tile, Some("a warp group that is not the first")),
-        (fits, "", "", "barrier", Some("a warp group that is not the first")),
+        (fits, "", "", tile, Some("a warp group that one thread runs")),
+        (fits, "", "", "barrier", Some("a warp group that one thread runs")),
         (fits, tile, "", "", Some("beside warp groups")),
         (fits, "barrier", "", "", None),
         (fits, "group_barrier", "", "", Some("beside warp groups")),
         (fits, "", "%is: bool = cmp.eq %zero, %zero\nassert %is {message = \"m\"}", "", Some("an assertion")),
-        ("warps = [8, 4], registers = [0, 0]", "", "", "", Some("other warps than the layouts")),
-        ("warps = [4, 4], registers = [240, 20]", "", "", "", Some("number of registers")),
-        ("warps = [4, 2], registers = [240, 24]", "", "", "", Some("number of registers")),
-        ("warps = [4, 8], registers = [240, 240]", "", "", "", Some("too many registers in warp groups")),
+        (
+            "warps = [8, 4], roles = [consumer, producer], registers = [0, 0]",
+            "",
+            "",
+            "",
+            Some("other warps than the layouts"),
+        ),
+        (
+            "warps = [4, 4], roles = [consumer, producer], registers = [240, 20]",
+            "",
+            "",
+            "",
+            Some("number of registers"),
+        ),
+        (
+            "warps = [4, 2], roles = [consumer, producer], registers = [240, 24]",
+            "",
+            "",
+            "",
+            Some("number of registers"),
+        ),
+        (
+            "warps = [4, 8], roles = [consumer, producer], registers = [240, 240]",
+            "",
+            "",
+            "",
+            Some("too many registers in warp groups"),
+        ),
     ] {
         match (groups(warps, before, first, second), why) {
             (Ok(compiled), None) => drop(assemble(&compiled)),
@@ -80,7 +104,7 @@ fn each_four_warps_arrive() {
   %zero: i32 = const 0
   %b: barrier[2] = barrier_alloc {{slots = 2, count = 3}}
   %c: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
-  warp_groups {{warps = [8, 4], registers = {registers}}} {{
+  warp_groups {{warps = [8, 4], roles = [consumer, producer], registers = {registers}}} {{
     barrier_arrive %b, %zero
     barrier_wait %c, %zero, %zero
     yield
@@ -146,7 +170,7 @@ fn each_four_warps_copy_their_own_rows() {
 #[test]
 fn groups_meet_at_barriers_of_their_own() {
     let text = "kernel groups \"k.rs\" unsafe placed {
-  warp_groups {warps = [8, 4], registers = [232, 40]} {
+  warp_groups {warps = [8, 4], roles = [consumer, producer], registers = [232, 40]} {
     barrier
     group_barrier
     yield

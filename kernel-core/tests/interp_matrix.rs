@@ -439,7 +439,7 @@ fn warp_groups_hand_blocks_over() {
          barrier
          %two: i32 = const 2
          %four: i32 = const 4
-         warp_groups {warps = [4, 4], registers = [40, 232]} {
+         warp_groups {warps = [4, 4], roles = [consumer, producer], registers = [40, 232]} {
            for %zero, %four, %one (%i: i32) {
              %slot: i32 = rem %i, %two
              %turn: i32 = div %i, %two

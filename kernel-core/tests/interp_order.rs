@@ -123,7 +123,7 @@ const GROUPS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
     %y: f32[4, 4] = desc_load %b, %zero, %zero
     shared_store %sb, %y
     fence {kind = proxy_async}
-    warp_groups {warps = [4, 4], registers = [40, 232]} {
+    warp_groups {warps = [4, 4], roles = [consumer, producer], registers = [40, 232]} {
       for %zero, %eight, %one (%k: i32) {
         %slot: i32 = rem %k, %two
         %turn: i32 = div %k, %two
@@ -497,7 +497,7 @@ fn a_fence_is_one_of_those_who_wrote() {
              %y: f32[4, 4] = desc_load %b, %zero, %zero
              shared_store %sb, %y
              fence {{kind = proxy_async}}
-             warp_groups {{warps = [4, 4], registers = [40, 232]}} {{
+             warp_groups {{warps = [4, 4], roles = [consumer, producer], registers = [40, 232]}} {{
                %x: f32[4, 4] = desc_load %a, %zero, %zero
                shared_store %s, %x
                {first}
@@ -550,7 +550,7 @@ fn an_arrival_covers_what_came_before_it() {
             "%s: shared f32[4, 4] = shared_alloc
              %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
              fence {{kind = barrier_init}}
-             warp_groups {{warps = [4, 4], registers = [40, 232]}} {{
+             warp_groups {{warps = [4, 4], roles = [consumer, producer], registers = [40, 232]}} {{
                %x: f32[4, 4] = desc_load %a, %zero, %zero
                {first}
                yield
@@ -575,7 +575,7 @@ fn a_wait_sees_what_arrived_for_its_phase() {
         %full: barrier[1] = barrier_alloc {slots = 1, count = 2}
         %go: barrier[1] = barrier_alloc {slots = 1, count = 1}
         fence {kind = barrier_init}
-        warp_groups {warps = [4, 4, 4], registers = [40, 40, 40]} {
+        warp_groups {warps = [4, 4, 4], roles = [consumer, consumer, producer], registers = [40, 40, 40]} {
           barrier_arrive %full, %zero
           barrier_wait %full, %zero, %zero
           %x: f32[4, 4] = desc_load %a, %zero, %zero

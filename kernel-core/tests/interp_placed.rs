@@ -152,7 +152,7 @@ fn ring(consumer_releases: bool) -> (Vec<f32>, Result<(), kernel_core::interp::F
          %one: i32 = const 1
          %two: i32 = const 2
          %eight: i32 = const 8
-         warp_groups {{warps = [4, 4], registers = [40, 232]}} {{
+         warp_groups {{warps = [4, 4], roles = [consumer, producer], registers = [40, 232]}} {{
            for %zero, %eight, %one (%i: i32) {{
              %ps: i32 = rem %i, %two
              %pr: i32 = div %i, %two

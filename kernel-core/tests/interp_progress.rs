@@ -478,7 +478,7 @@ fn a_limit_that_is_not_reached_changes_nothing() {
 /// A placed kernel of two warp groups, with `%flags` and the prelude.
 fn groups(first: &str, second: &str) -> Program {
     let body = format!(
-        "{PRELUDE} warp_groups {{warps = [4, 4], registers = [40, 232]}} {{ {first} yield }} with {{ {second} yield }}\n"
+        "{PRELUDE} warp_groups {{warps = [4, 4], roles = [consumer, producer], registers = [40, 232]}} {{ {first} yield }} with {{ {second} yield }}\n"
     );
     Program::from_placed(&placed("param %flags flags: ptr_mut i32", &body))
 }

@@ -1,6 +1,6 @@
 //! The warp groups of a kernel, and the registers that their threads have.
 
-use kernel_core::ir::{Func, GpuOp, Op, Operation, RegionId};
+use kernel_core::ir::{Func, GpuOp, GroupRole, Op, Operation, RegionId};
 use kernel_core::layout::WARP_SIZE;
 use kernel_core::target::{GROUP_WARPS, Target};
 
@@ -38,16 +38,14 @@ impl Group {
     }
 }
 
-/// The groups of a `warp_groups` in order, and the regions that they run; none of another operation. One thread runs the
-/// last of several.
+/// The groups of a `warp_groups` in order, and the regions that they run; none of another operation.
 pub(crate) fn groups_of(operation: &Operation) -> Vec<(Group, RegionId)> {
-    let Op::Gpu(GpuOp::WarpGroups { warps, .. }) = &operation.op else { return Vec::new() };
+    let Op::Gpu(GpuOp::WarpGroups { warps, roles, .. }) = &operation.op else { return Vec::new() };
     let mut first_warp = 0;
     let mut groups = Vec::new();
-    for ((&warps, &region), barrier) in warps.iter().zip(&operation.regions).zip(1..) {
+    for (((&warps, &role), &region), barrier) in warps.iter().zip(roles).zip(&operation.regions).zip(1..) {
         let warps = u32::from(warps);
-        let single = first_warp > 0 && groups.len() + 1 == operation.regions.len();
-        groups.push((Group { barrier, first_warp, warps, single }, region));
+        groups.push((Group { barrier, first_warp, warps, single: role == GroupRole::Producer }, region));
         first_warp += warps;
     }
     groups

@@ -1,12 +1,12 @@
 //! Warp groups: warps that run different code at the same time.
 //!
 //! ```text
-//! warp_groups {warps = [8, 4], registers = [232, 40]} { consumers } with { producer }
+//! warp_groups {warps = [8, 4], roles = [consumer, producer], registers = [232, 40]} { consumers } with { producer }
 //! ```
 //!
-//! The first group has the warps that layouts speak of, and so has every other but the last: tiles live there. The last
-//! group computes with scalars, waits at barriers with phases and asks for tensor copies; one thread does that, because a thread that
-//! falls behind may miss a phase of a barrier that nobody keeps for it.
+//! Consumers have the warps that layouts speak of: tiles live there. A producer computes with scalars, waits at barriers
+//! with phases and asks for tensor copies; one thread does that, because a thread that falls behind may miss a phase of a
+//! barrier that nobody keeps for it.
 //!
 //! - The number of a warp is read from its first lane, which tells ptxas that all lanes go the same way.
 //! - All warps of a group say how many registers they need (`setmaxnreg`), before any of them does anything. ptxas
@@ -203,7 +203,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             let what = if is_assertion {
                 "an assertion in a warp group, which the others would wait for"
             } else {
-                "tiles, or barriers of threads, in a warp group that is not the first"
+                "tiles, or barriers of threads, in a warp group that one thread runs"
             };
             if is_assertion || (group.single && !is_for_one_thread(self.func, operation)) {
                 wrong.get_or_insert((operation.span, what));

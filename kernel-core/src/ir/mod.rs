@@ -36,8 +36,8 @@ pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
 pub use layouts::LayoutTable;
 pub use names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
-    LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
+    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp, view};
 pub use span::{FileId, Files, Span};

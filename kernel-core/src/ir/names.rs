@@ -304,3 +304,12 @@ name_enum! {
     /// Every element is true.
     Holds = "holds";
 }
+
+name_enum! {
+    /// Who of a group of warps runs its code.
+    GroupRole;
+    /// All its threads, which hold tiles and multiply.
+    Consumer = "consumer";
+    /// One thread, which computes with scalars and asks for copies.
+    Producer = "producer";
+}

@@ -9,8 +9,8 @@
 use super::dim::Dim;
 use super::dtype::DType;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
-    LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
+    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::table::{AttrMap, Levels, OpRow, op_group};
 use super::types::Dt;
@@ -295,10 +295,11 @@ op_group! {
     TmaStoreWait = "tma_store_wait" @ PLACED () -> No,
         Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)]
         { pending: u8 };
-    /// Regions run by disjoint groups of warps at the same time; `warps` and `registers` per region.
+    /// Regions run by disjoint groups of warps at the same time; `warps`, `roles` and `registers` (of each thread; 0 leaves
+    /// them as they are) per region.
     WarpGroups = "warp_groups" @ PLACED () -> No,
         Other, Control, Together, Concurrent, [Writes(shared), Writes(barriers)]
-        { warps: Vec<u8>, registers: Vec<u8> };
+        { warps: Vec<u8>, roles: Vec<GroupRole>, registers: Vec<u8> };
 }
 
 /// An operation of the tile IR with its attributes.

@@ -3,8 +3,8 @@
 
 use super::dim::Dim;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, HintKind,
-    LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
+    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::types::Dt;
 
@@ -268,8 +268,8 @@ macro_rules! fixed {
 }
 
 fixed! {
-    bool, u8, u32, String, Vec<u8>, Literal, Option<DotInstruction>, AtomicOp, BinaryOp, CacheModifier, CmpOp,
-    DotPrecision, EvictionPolicy, FenceKind, HintKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    bool, u8, u32, String, Vec<u8>, Vec<GroupRole>, Literal, Option<DotInstruction>, AtomicOp, BinaryOp, CacheModifier, CmpOp,
+    DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 }
 
 /// The type of an operand in a view.

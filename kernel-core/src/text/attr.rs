@@ -11,7 +11,7 @@ use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotInstruction, DotPrecision, Dt, EvictionPolicy, FenceKind, Func,
-    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
+    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
 };
 
 /// Text that is not tile IR: where and why.
@@ -218,25 +218,49 @@ impl Attr for Vec<Dim> {
 
 impl Attr for Vec<u8> {
     fn print(&self, printer: &mut AttrPrinter<'_>) {
-        printer.out.push_str(&format!("{self:?}"));
+        print_list(self, printer);
     }
 
     fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Vec<u8>, ParseError> {
-        parser.lexer.expect(b'[')?;
-        let mut list = Vec::new();
-        while parser.lexer.peek() != Token::Punct(b']') {
-            list.push(u8::parse(parser)?);
-            if !parser.lexer.eat(b',') {
-                break;
-            }
-        }
-        parser.lexer.expect(b']')?;
-        Ok(list)
+        parse_list(parser)
     }
 
     fn implied(name: &str, _result: Option<&Ty>) -> Option<Vec<u8>> {
         (name == "parts").then(Vec::new)
     }
+}
+
+impl Attr for Vec<GroupRole> {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        print_list(self, printer);
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Vec<GroupRole>, ParseError> {
+        parse_list(parser)
+    }
+}
+
+/// `[1, 2]`
+fn print_list<T: Attr>(list: &[T], printer: &mut AttrPrinter<'_>) {
+    printer.out.push('[');
+    for (i, item) in list.iter().enumerate() {
+        printer.out.push_str(if i > 0 { ", " } else { "" });
+        item.print(printer);
+    }
+    printer.out.push(']');
+}
+
+fn parse_list<T: Attr>(parser: &mut AttrParser<'_, '_>) -> Result<Vec<T>, ParseError> {
+    parser.lexer.expect(b'[')?;
+    let mut list = Vec::new();
+    while parser.lexer.peek() != Token::Punct(b']') {
+        list.push(T::parse(parser)?);
+        if !parser.lexer.eat(b',') {
+            break;
+        }
+    }
+    parser.lexer.expect(b']')?;
+    Ok(list)
 }
 
 impl Attr for Dt {
@@ -391,4 +415,5 @@ name_attrs! {
     MemScope;
     Unroll = Auto;
     FenceKind;
+    GroupRole;
 }

@@ -72,7 +72,7 @@ const PLACED: &str = r#"kernel "r#type" "" unsafe placed {
   %7: barrier[4] = barrier_alloc {slots = 4, count = 1}
   %8: token = async_commit
   %9: token = async_wait %8 {pending = 0}
-  warp_groups {warps = [4, 4], registers = [40, 232]} {
+  warp_groups {warps = [4, 4], roles = [consumer, producer], registers = [40, 232]} {
     fence {kind = proxy_async}
     barrier
     yield

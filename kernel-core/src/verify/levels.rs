@@ -203,10 +203,10 @@ impl Checker<'_, '_> {
     }
 
     fn groups(&mut self, operation: &Operation) {
-        let Op::Gpu(GpuOp::WarpGroups { warps, registers }) = &operation.op else { return };
+        let Op::Gpu(GpuOp::WarpGroups { warps, roles, registers }) = &operation.op else { return };
         let (name, count) = (operation.op.name(), operation.regions.len());
-        if warps.len() != count || registers.len() != count {
-            self.errors.push(operation.span, format!("`{name}`: one entry of warps and registers per region"));
+        if warps.len() != count || roles.len() != count || registers.len() != count {
+            self.errors.push(operation.span, format!("`{name}`: one entry of warps, roles and registers per region"));
         }
         for &region in &operation.regions {
             let silent = yield_types(self.func, region).is_ok_and(|tys| tys.is_empty());

@@ -12,7 +12,7 @@
 //! **Types**
 //! - T1: the results of an operation have the types that [`crate::ir::result_types`] gives for its operands, which
 //!   includes the types of region arguments and yields and that stores and atomics go through mutable pointers.
-//! - T2: only operations with regions in the op table have them; `warp_groups` has one per entry of `warps` and of
+//! - T2: only operations with regions in the op table have them; `warp_groups` has one per entry of `warps`, `roles` and
 //!   `registers`, without arguments and yields.
 //! - T3: a constant is of the kind of its dtype: truth values for `bool`, integers in range for integers. At the bound
 //!   and placed levels a float constant is a float that its dtype represents exactly.

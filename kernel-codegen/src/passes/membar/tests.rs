@@ -378,7 +378,7 @@ fn loops_that_may_not_run_settle_nothing() {
 
 #[test]
 fn kernels_of_several_groups_keep_their_barriers() {
-    let body = "warp_groups {warps = [4, 4], registers = [40, 40]} {
+    let body = "warp_groups {warps = [4, 4], roles = [consumer, producer], registers = [40, 40]} {
            shared_store %v, %a
            barrier
            %r: f32[32, 32] #1 = shared_load %v

@@ -60,7 +60,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
-use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, Op, OpId, Span, ValueId, view};
+use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId, view};
 use kernel_core::passes::dce;
 
 use crate::analysis::exchange::conversion_bytes;
@@ -379,9 +379,11 @@ fn divide(
     let ways = BTreeMap::new();
     regions.push(Split::new(func, channels, &rings, &inside, &ways, Side::Producer(needs)).region()?);
     let (many, few) = registers(target, num_warps * consumers as u32);
-    let one_more = |own: u8, last: u8| std::iter::repeat_n(own, consumers).chain([last]).collect();
-    let groups =
-        GpuOp::WarpGroups { warps: one_more(num_warps as u8, GROUP_WARPS as u8), registers: one_more(many, few) };
+    let groups = GpuOp::WarpGroups {
+        warps: one_more(consumers, num_warps as u8, GROUP_WARPS as u8),
+        roles: one_more(consumers, GroupRole::Consumer, GroupRole::Producer),
+        registers: one_more(consumers, many, few),
+    };
     let mut cursor = Cursor::new(func, &mut out, PASS);
     cursor.op(groups, &[], &regions)?;
     cursor.op(ControlOp::Return, &[], &[])?;
@@ -389,6 +391,11 @@ fn divide(
     dce::run(func);
     compact(func);
     Ok(())
+}
+
+/// What each of so many groups has, and what the last one.
+fn one_more<T: Clone>(groups: usize, each: T, last: T) -> Vec<T> {
+    std::iter::repeat_n(each, groups).chain([last]).collect()
 }
 
 /// Shared memory and barriers for a loop.
