@@ -42,7 +42,7 @@ use std::fmt;
 use kernel_core::backend::nvidia::{Explain, Usage};
 use kernel_core::ir::{Files, Func, LayoutId, ParamId, Span};
 
-use crate::check::{AccessKind, Class, Promise};
+use crate::checks::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
 use kernel_core::target::Target;
 
@@ -296,7 +296,7 @@ impl fmt::Display for Report {
         for access in &self.accesses {
             self.write_access(f, access)?;
         }
-        for Promise { span, what, kept } in &self.promises {
+        for Promise { span, what, kept, .. } in &self.promises {
             writeln!(f, "  {}: {what}, {}", self.place(*span), kept.name())?;
         }
         for one in &self.loops {

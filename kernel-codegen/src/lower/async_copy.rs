@@ -12,7 +12,7 @@ use super::ir::Value;
 use super::shared::Place;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::check::AccessKind;
+use crate::checks::AccessKind;
 
 /// The narrowest copy, in bytes.
 const MIN_BYTES: u32 = 4;

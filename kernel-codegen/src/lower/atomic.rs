@@ -14,7 +14,7 @@ use kernel_llvm::inkwell::values::IntValue;
 use super::ir::Value;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::check::AccessKind;
+use crate::checks::AccessKind;
 use crate::error::CodegenError;
 
 impl<'ctx> Lower<'_, 'ctx> {

@@ -21,7 +21,7 @@ use super::ir::Value;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::analysis::control::{is_mutable, is_read_once};
-use crate::check::AccessKind;
+use crate::checks::AccessKind;
 use crate::report::{AccessReport, Mover};
 
 /// Bits of the widest access of a thread.

@@ -12,7 +12,7 @@ use kernel_llvm::inkwell::values::IntValue;
 
 use super::{Lower, Result, Value};
 use crate::boxes::{Boxes, boxes_within};
-use crate::check::AccessKind;
+use crate::checks::AccessKind;
 use crate::error::CodegenError;
 use crate::report::{AccessReport, Mover};
 use kernel_core::backend::nvidia::TensorMap;

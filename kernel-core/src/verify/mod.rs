@@ -35,6 +35,7 @@
 //! - L11: only placed kernels say where their shared memory is, and for how many programs there shall be room, which is
 //!   one at least. Places have bytes; allocations have one, with no exchange in it, and besides them operations that pass
 //!   values between threads have some.
+//! - L12 (generic): no loop says what the host has found before a launch (`runs`, `no_wrap`).
 
 mod flight;
 mod levels;
