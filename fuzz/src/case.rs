@@ -11,7 +11,7 @@
 //! ..
 //! ```
 
-use kernel_codegen::check::LaunchEnv;
+use kernel_codegen::checks::LaunchEnv;
 use kernel_codegen::{Checks, Options, Target, TensorCopies};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor};
 use kernel_core::ir::{BoundFunc, DType, Literal, ParamKind};
@@ -168,7 +168,7 @@ impl Case {
     }
 
     /// Whether a variant with such launch conditions may run.
-    pub fn may_run(&self, conditions: &kernel_codegen::check::LaunchConditions) -> bool {
+    pub fn may_run(&self, conditions: &kernel_codegen::checks::LaunchConditions) -> bool {
         let (mut inputs, mut scalars) = (self.inputs.iter(), self.scalars.iter());
         let (mut lengths, mut numbers) = (Vec::new(), Vec::new());
         for param in &self.kernel.func().params {

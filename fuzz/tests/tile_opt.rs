@@ -34,7 +34,7 @@ fn passes_run_up_to_one_and_what_they_leave_computes_the_same() {
 fn what_cannot_be_done_is_said() {
     let file = finding("negation_in_a_maximum_of_three.tile");
     for (words, said) in [
-        (vec!["--upto", "pipelin"], "there is no pass `pipelin`, but bounds_checks"),
+        (vec!["--upto", "pipelin"], "there is no pass `pipelin`, but promises"),
         (vec!["--passes", "membar"], "membar"),
         (vec!["--target", "sm_91"], "there is no target `sm_91`"),
         (vec!["--reduce"], "nothing to reduce"),

@@ -9,7 +9,7 @@
 //! A tile smaller than the instruction's along M or N wraps around: lanes and registers hold copies, and every copy of
 //! an element is computed from the same numbers. Along K nothing may be counted twice, so a smaller K is left to `fma`.
 //!
-//! Which of them computes a product is chosen once, by [`crate::passes::choose_products`], and stands on it from then on.
+//! Which of them computes a product is chosen once, by [`crate::passes::bound::choose_products`], and stands on it from then on.
 
 use kernel_core::ir::{DType, DotOp, DotPrecision, Func, Op, Operation};
 use kernel_core::layout::{

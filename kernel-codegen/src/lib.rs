@@ -4,13 +4,13 @@
 //! in any release.
 //!
 //! ```text
-//! bound IR -> bounds checks -> target-independent passes -> axis analysis -> layouts -> LLVM IR -> PTX
+//! bound IR -> checks -> target-independent passes -> axis analysis -> layouts -> LLVM IR -> PTX
 //! ```
 //!
 //! [`compile`] is the whole of it; its source reads as the list of passes. Nothing here needs a GPU.
 //!
-//! - [`check`]: which accesses need a bounds check, and what the host can decide at launch instead.
-//! - [`analysis`]: how offsets and masks run along each dimension.
+//! - [`checks`]: which accesses need a bounds check, and what the host can decide at launch instead.
+//! - [`analysis`]: between which numbers offsets lie, and how they and masks run along each dimension.
 //! - `place`: a layout for every tile, and conversions where two meet.
 //! - `passes`: what pays on a GPU before layouts are chosen, and what moves tiles through shared memory after that.
 //! - `lower`: LLVM IR for one thread of the program.
@@ -22,7 +22,7 @@
 
 pub mod analysis;
 mod boxes;
-pub mod check;
+pub mod checks;
 mod compiled;
 mod dot;
 mod error;
@@ -34,7 +34,7 @@ mod pipeline;
 mod place;
 pub mod report;
 
-pub use check::Checks;
+pub use checks::Checks;
 pub use compiled::{Compiled, LlvmIr};
 pub use error::CodegenError;
 pub use kernel_core::backend::nvidia::{

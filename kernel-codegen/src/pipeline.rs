@@ -8,7 +8,7 @@ use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, Op, Placed, Span, V
 use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::check::LaunchConditions;
+use crate::checks::LaunchConditions;
 use crate::compiled::{Compiled, LlvmIr};
 use crate::error::CodegenError;
 use crate::passes::list::{self, Pass, Unit, Watcher};
@@ -206,7 +206,7 @@ fn check_options(func: &Func, options: &Options) -> Result<(), CodegenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::CheckPlan;
+    use crate::checks::CheckPlan;
     use kernel_core::text::parse;
 
     const FILL: &str = r#"kernel fill "fill.rs" unsafe bound {
@@ -246,12 +246,13 @@ mod tests {
         let mut watch = |pass, func: &Func, _: &CheckPlan| seen.push((pass, func.level));
         compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
-        let expected = "bounds_checks descriptors choose_products clean_up hoist_loads place whole_trips dots \
-                        warp_specialize pipeline tensor_copies membar exchanges accumulator_banks residency";
+        let expected = "promises pointers assertions nonzero_trip bounds no_wrap unsigned_division descriptors \
+                        choose_products clean_up hoist_loads place whole_trips dots warp_specialize pipeline \
+                        tensor_copies membar exchanges accumulator_banks residency";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
-        assert!(seen[..5].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");
-        assert!(seen[5..].iter().all(|&(_, level)| level == Level::Placed), "{seen:?}");
+        assert!(seen[..11].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");
+        assert!(seen[11..].iter().all(|&(_, level)| level == Level::Placed), "{seen:?}");
     }
 
     /// What the verifier sees to is not taken for granted by lowering either: nothing stands in for what is missing.

@@ -1,9 +1,12 @@
 //! Bounds checks do not change what a kernel computes: each variant against the kernel as written, in the interpreter.
 
-use kernel_codegen::check::{Checks, insert};
+mod support;
+
+use kernel_codegen::checks::Checks;
 use kernel_core::interp::{Fault, FaultKind, HostBuffer, HostScalar, run_kernel};
 use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Op};
 use kernel_core::text;
+use support::checked::checked;
 
 /// Adds up `x[lo], x[lo + 3], ..` below `hi` through a carried pointer, walks `index` backwards through a second one,
 /// chooses between two addresses, and stores everything: every form that an address can take.
@@ -54,8 +57,7 @@ const WALK: &str = r#"kernel walk "k.rs" safe bound {
 fn run(checks: Option<Checks>, len: usize, lo: i32, hi: i32, index: [i32; 8]) -> (Vec<f32>, Result<(), Fault>) {
     let mut func = text::parse(WALK).unwrap_or_else(|e| panic!("{e}"));
     if let Some(checks) = checks {
-        insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
-        kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
+        func = checked(func, checks).0;
         let printed = text::print(&func);
         let again = text::parse(&printed).unwrap_or_else(|e| panic!("{e}\n{printed}"));
         assert_eq!(text::print(&again), printed);
@@ -131,8 +133,7 @@ fn a_refused_lane_reads_zero_and_a_masked_one_other() {
     let run = |checks: Option<Checks>, start: i32, n: i32| {
         let mut func = text::parse(OTHER).unwrap_or_else(|e| panic!("{e}"));
         if let Some(checks) = checks {
-            insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
-            kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
+            func = checked(func, checks).0;
         }
         let x: Vec<f32> = (1..=6).map(|i| i as f32).collect();
         let mut buffers = [HostBuffer::from(x), HostBuffer::from(vec![-1.0f32; 9])];
@@ -158,7 +159,7 @@ fn a_refused_lane_reads_zero_and_a_masked_one_other() {
 fn a_load_whose_other_is_zero_stays_as_it_is() {
     let selects = |source: &str| {
         let mut func = text::parse(source).unwrap_or_else(|e| panic!("{e}"));
-        insert(&mut func, Checks::EveryAccess).unwrap_or_else(|e| panic!("{e}"));
+        func = checked(func, Checks::EveryAccess).0;
         text::print(&func).matches("= select").count()
     };
     assert_eq!(selects(OTHER), 2);
@@ -199,8 +200,7 @@ fn divisions_without_signs_give_the_same() {
     let run = |checks: Option<Checks>, n: i32| {
         let mut func = text::parse(WRAP).unwrap_or_else(|e| panic!("{e}"));
         if let Some(checks) = checks {
-            insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
-            kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}"));
+            func = checked(func, checks).0;
         }
         let without = func.ops.iter().filter(|op| matches!(op.op, Op::Elementwise(ElementwiseOp::Bitcast { .. })));
         assert_eq!(without.count(), if checks == Some(Checks::AtLaunch) { 6 } else { 0 });

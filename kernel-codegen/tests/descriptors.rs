@@ -2,7 +2,7 @@
 
 mod support;
 
-use kernel_codegen::check::Class;
+use kernel_codegen::checks::Class;
 use kernel_codegen::{AbiParam, Options, Target, compile};
 use kernel_core::interp::{HostBuffer, HostTensor};
 use support::differential::{Agreement, agrees_with_tensors, floats, ints, noise};

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 
-use kernel_codegen::check::LaunchEnv;
+use kernel_codegen::checks::LaunchEnv;
 use kernel_codegen::{Checks, Compiled, Options, Target, TensorCopies, compile};
 use kernel_core::interp::{HostBuffer, HostTensor};
 use kernel_core::ir::Literal;

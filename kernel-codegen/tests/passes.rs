@@ -76,7 +76,7 @@ fn run_stages(case: &Case<'_>) -> Result<Func, Failure> {
             }
             _ => return Err(Failure::Test(format!("there is no command `{}`", words.join(" ")))),
         };
-        kernel = run_named(kernel, &passes, &settings.target, &settings.options).map_err(failure)?;
+        (kernel, _) = run_named(kernel, &passes, &settings.target, &settings.options).map_err(failure)?;
     }
     Ok(match kernel {
         Stage::Bound(kernel) => kernel.into_func(),

@@ -1,10 +1,13 @@
 //! Hints and assertions: which are proved, which the host decides at launch, which each program checks; and that the
 //! host's answer is that of the kernel as it is written, run by the interpreter.
 
-use kernel_codegen::check::{CheckPlan, Checks, Kept, LaunchEnv, insert};
+mod support;
+
+use kernel_codegen::checks::{Checks, Kept, LaunchEnv};
 use kernel_core::interp::{FaultKind, HostBuffer, HostScalar, run_kernel};
-use kernel_core::ir::{BoundFunc, ControlOp, DType, Func, Op};
+use kernel_core::ir::{BoundFunc, ControlOp, DType, Op};
 use kernel_core::text;
+use support::checked::prepare;
 
 /// A kernel of two arguments and what a piece of memory holds.
 fn kernel(facts: &str, body: &str) -> String {
@@ -26,13 +29,6 @@ fn kernel(facts: &str, body: &str) -> String {
            return
          }}"
     )
-}
-
-fn prepare(source: &str, checks: Checks) -> (Func, CheckPlan) {
-    let mut func = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let plan = insert(&mut func, checks).unwrap_or_else(|e| panic!("{e}"));
-    kernel_core::verify::verify(&func).unwrap_or_else(|e| panic!("{e:?}\n{}", text::print(&func)));
-    (func, plan)
 }
 
 fn kept(facts: &str, body: &str) -> Vec<Kept> {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use kernel_codegen::check::Class;
+use kernel_codegen::checks::Class;
 use kernel_codegen::{AbiParam, Compiled, MapSwizzle, Options, Target, TensorCopies, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_ordered, run_with_tensors};
 use support::differential::{Agreement, compare, floats, ints};

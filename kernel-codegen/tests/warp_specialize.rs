@@ -2,7 +2,7 @@
 
 mod support;
 
-use kernel_codegen::check::AccessKind;
+use kernel_codegen::checks::AccessKind;
 use kernel_codegen::{Compiled, Options, Target, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_placed_with_tensors, run_with_tensors};
 use support::differential::{Agreement, compare, from_bytes};

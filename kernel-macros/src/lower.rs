@@ -432,6 +432,7 @@ impl Lower<'_> {
             stages: hints.stages,
             warp_specialize: hints.warp_specialize,
             runs: false,
+            no_wrap: false,
         };
         let results = self.build(op.into(), &operands, &[region], stmt.place)?;
         self.set(&vars, &results);

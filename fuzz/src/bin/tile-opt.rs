@@ -127,7 +127,7 @@ fn run(arguments: &Arguments) -> Result<String, String> {
         Some(case) if arguments.options == Options::default() => &case.options,
         _ => &arguments.options,
     };
-    let left = run_named(kernel, &wanted(arguments)?, &target, options).map_err(|error| error.to_string())?;
+    let (left, _) = run_named(kernel, &wanted(arguments)?, &target, options).map_err(|error| error.to_string())?;
     if arguments.runs {
         let case = case.as_ref().ok_or_else(needs_inputs)?;
         let oracle = Oracle::new(case).map_err(|difference| difference.what)?;

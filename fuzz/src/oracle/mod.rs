@@ -14,7 +14,7 @@ mod runtime;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kernel_codegen::check::CheckPlan;
+use kernel_codegen::checks::CheckPlan;
 use kernel_codegen::{AbiParam, Checks, CodegenError, Options, TensorCopies, compile, place_watched};
 use kernel_core::interp::{
     Access, Fault, FaultKind, HostBuffer, HostScalar, HostTensor, run_ordered, run_placed_with_tensors,
@@ -204,7 +204,7 @@ impl<'c> Oracle<'c> {
         stage: &RefCell<String>,
         may_run: &std::cell::Cell<bool>,
     ) -> Checked<Agreement> {
-        *stage.borrow_mut() = "bounds_checks".to_string();
+        *stage.borrow_mut() = "promises".to_string();
         let mut found: Option<Difference> = None;
         let mut last: Option<Func> = None;
         let mut watcher = |pass: &'static str, func: &Func, plan: &CheckPlan| {

@@ -7,6 +7,8 @@ pub(crate) mod exchange;
 mod facts;
 pub(crate) mod held_factors;
 mod info;
+pub(crate) mod intervals;
+pub(crate) mod lanes;
 pub(crate) mod pressure;
 mod rules;
 #[cfg(test)]

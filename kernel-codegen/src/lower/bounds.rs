@@ -20,7 +20,7 @@ use kernel_llvm::inkwell::values::IntValue;
 
 use super::Lower;
 use super::intrinsics::Intrinsic;
-use crate::check::lanes::{Along, Lanes, strip};
+use crate::analysis::lanes::{Along, Lanes, strip};
 
 /// Sums of more terms than this are not taken apart.
 const MAX_TERMS: usize = 16;

@@ -8,13 +8,16 @@ use kernel_core::ir::{BoundFunc, Func, ParamId, Placed, Safety, Span};
 use kernel_core::passes::{PASSES as CLEAN_UP, PassOptions, optimise};
 use kernel_core::verify::verify;
 
+use super::bound::{
+    assertions, bounds, choose_products, descriptors, hoist_loads, no_wrap, nonzero_trip, pointers, promises,
+    unsigned_division,
+};
 use super::warp_specialize::Division;
 use super::{
-    accumulator_banks, choose_products, descriptors, dots, exchanges, hoist_loads, membar, pipeline, residency,
-    tensor_copies, warp_specialize, whole_trips,
+    accumulator_banks, dots, exchanges, membar, pipeline, residency, tensor_copies, warp_specialize, whole_trips,
 };
 use crate::analysis::axis::AxisAnalysis;
-use crate::check::{self, CheckPlan};
+use crate::checks::{CheckPlan, Checks};
 use crate::error::CodegenError;
 use crate::occupancy::Need;
 use crate::place;
@@ -46,7 +49,7 @@ impl<K> Pass<K> {
 pub(crate) struct Unit {
     pub(crate) target: Target,
     pub(crate) options: Options,
-    /// How accesses are kept inside their buffers.
+    /// What is checked, and what of it at launch.
     pub(crate) plan: CheckPlan,
     /// The tensors whose blocks are copied by the hardware.
     copied: BTreeSet<ParamId>,
@@ -73,14 +76,22 @@ impl Unit {
             axis: None,
         }
     }
+
+    /// Whether launches must meet conditions to run this variant: it is the one of a safe kernel that relies on them.
+    pub(crate) fn decides_at_launch(&self, func: &Func) -> bool {
+        (func.safety, self.options.checks) == (Safety::Safe, Checks::AtLaunch)
+    }
 }
 
 /// Passes over bound kernels.
 pub(crate) const BOUND: &[Pass<BoundFunc>] = &[
-    Pass::needed("bounds_checks", |kernel, unit| {
-        unit.plan = checks(kernel.func_mut(), &unit.options)?;
-        Ok(())
-    }),
+    Pass::needed("promises", promises::run),
+    Pass::needed("pointers", pointers::run),
+    Pass::optional("assertions", assertions::run),
+    Pass::optional("nonzero_trip", nonzero_trip::run),
+    Pass::needed("bounds", bounds::run),
+    Pass::optional("no_wrap", no_wrap::run),
+    Pass::optional("unsigned_division", unsigned_division::run),
     Pass::needed("descriptors", |kernel, unit| {
         unit.copied = tensor_copies::choose(kernel.func(), unit.target, unit.options.tensor_copies);
         unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied)?);
@@ -121,7 +132,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     }),
     Pass::optional("pipeline", |kernel, unit| {
         if !unit.divided {
-            unit.loops.extend(pipeline::run(kernel.func_mut(), unit.target, &unit.options, unit.plan.no_wrap)?);
+            unit.loops.extend(pipeline::run(kernel.func_mut(), unit.target, &unit.options)?);
         }
         Ok(())
     }),
@@ -234,17 +245,6 @@ fn broken(pass: &str, func: &Func, problems: &[Diagnostic]) -> CodegenError {
     CodegenError::internal(func, span, pass, what)
 }
 
-/// Keeps the accesses of a safe kernel inside their buffers.
-fn checks(func: &mut Func, options: &Options) -> Result<CheckPlan, CodegenError> {
-    match func.safety {
-        Safety::Safe => Ok(check::insert(func, options.checks)?),
-        Safety::Unsafe => {
-            check::pointers::canonicalise(func)?;
-            Ok(CheckPlan::default())
-        }
-    }
-}
-
 /// The first of several problems.
 fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
     match problems.first() {
@@ -284,11 +284,17 @@ impl Stage {
 }
 
 /// Runs passes one after the other, by name: those of this crate, those of [`kernel_core::passes`] over bound kernels,
-/// and `place` between the levels. The verifier runs after each. For tests and tools.
+/// and `place` between the levels. The verifier runs after each. Returns the kernel, with the plan of its checks as those
+/// passes have made it. For tests and tools.
 ///
 /// # Errors
 /// If there is no pass of a name, or none for the kernel's level; as the passes themselves.
-pub fn run_named(mut kernel: Stage, names: &[&str], target: &Target, options: &Options) -> Result<Stage, CodegenError> {
+pub fn run_named(
+    mut kernel: Stage,
+    names: &[&str],
+    target: &Target,
+    options: &Options,
+) -> Result<(Stage, CheckPlan), CodegenError> {
     let mut unit = Unit::new(*target, options);
     for &name in names {
         kernel = run_one(kernel, name, &mut unit)?;
@@ -296,7 +302,7 @@ pub fn run_named(mut kernel: Stage, names: &[&str], target: &Target, options: &O
             return Err(broken(name, kernel.func(), &problems));
         }
     }
-    Ok(kernel)
+    Ok((kernel, unit.plan))
 }
 
 fn run_one(kernel: Stage, name: &str, unit: &mut Unit) -> Result<Stage, CodegenError> {

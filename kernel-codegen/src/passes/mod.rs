@@ -3,12 +3,10 @@
 pub(crate) mod accumulator_banks;
 pub(crate) mod allocate;
 mod axes;
+pub(crate) mod bound;
 mod carry;
-pub(crate) mod choose_products;
-pub(crate) mod descriptors;
 pub(crate) mod dots;
 pub(crate) mod exchanges;
-pub(crate) mod hoist_loads;
 pub(crate) mod list;
 pub(crate) mod membar;
 pub(crate) mod pipeline;

@@ -1,6 +1,6 @@
 //! Tensor copies: which descriptors the hardware reads, and a copy where a block is loaded or stored.
 //!
-//! [`choose`] decides on the bound IR, before [`super::descriptors`] turns the other descriptors into pointers. A
+//! [`choose`] decides on the bound IR, before [`super::bound::descriptors`] turns the other descriptors into pointers. A
 //! tensor can be copied on targets that have tensor copies, if its address and its strides are known to be multiples
 //! of 16 bytes and its blocks can be cut into boxes. It is, where a matrix product is near: a block that feeds one has
 //! to be in shared memory anyway, and so has the result of one on its way to memory. Elsewhere threads access

@@ -14,7 +14,7 @@ use crate::analysis::exchange::{Route, Threads};
 use crate::analysis::vectors::{Vectors, element_dtype};
 use crate::analysis::warp_groups::block_warps;
 use crate::boxes::{Boxes, copied};
-use crate::check::{Access, AccessKind, Class, Promise};
+use crate::checks::{Access, AccessKind, Class, Promise};
 use crate::occupancy::Need;
 use crate::passes::exchanges::{meetings, shared_bytes};
 

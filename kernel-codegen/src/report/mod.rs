@@ -46,7 +46,7 @@ use kernel_core::ir::{Files, LayoutId, ParamId, Span};
 
 pub(crate) use collect::{Notes, Reported};
 
-use crate::check::{AccessKind, Class, Promise};
+use crate::checks::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
 use kernel_core::target::Target;
 
@@ -273,7 +273,7 @@ impl fmt::Display for Report {
         for access in &self.accesses {
             self.write_access(f, access)?;
         }
-        for Promise { span, what, kept } in &self.promises {
+        for Promise { span, what, kept, .. } in &self.promises {
             writeln!(f, "  {}: {what}, {}", self.place(*span), kept.name())?;
         }
         for one in &self.loops {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod checked;
 pub mod differential;
 pub mod registers;
 pub mod written;

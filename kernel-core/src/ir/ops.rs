@@ -186,11 +186,12 @@ op_group! {
     ControlOp: "control", Control, control;
     /// `(lo, hi, step, carried...)`, one region `(i, carried...)` that yields the next carried values:
     /// runs for `i = lo, lo + step, ..` while `i < hi`, without wrapping; never if `step <= 0`.
-    /// `reverse` runs through the same values of `i` backwards. `runs` says that it is known to run at least once, as the
-    /// host has found before the launch.
+    /// `reverse` runs through the same values of `i` backwards. What the host has found before the launch:
+    /// `runs` says that it runs at least once, `no_wrap` that integer sums, differences and products of its body do not
+    /// wrap where offsets of its accesses are made of them, in lanes that the masks of these admit.
     For = "for" @ ALL (lo: One, hi: One, step: One, carried: Many) -> Many,
         Yielded, Control, Alone, Loop(1), []
-        { reverse: bool, unroll: Unroll, stages: u8, warp_specialize: bool, runs: bool };
+        { reverse: bool, unroll: Unroll, stages: u8, warp_specialize: bool, runs: bool, no_wrap: bool };
     /// `(carried...)`, regions `(carried...) -> bool` and `(carried...) -> carried...`: runs the second while the first yields true.
     While = "while" @ ALL (carried: Many) -> Many,
         Yielded, Control, Alone, Loop(2), [Ends];

@@ -3,8 +3,8 @@
 use super::{Errors, MAX_ELEMENTS};
 use crate::ir::infer::yield_types;
 use crate::ir::{
-    Atom, AttrMap, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation,
-    Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty, ValueId, result_types,
+    Atom, AttrMap, ControlOp, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op,
+    Operation, Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty, ValueId, result_types,
 };
 use crate::num;
 
@@ -153,6 +153,11 @@ impl Checker<'_, '_> {
         }
         self.groups(operation);
         self.shared(operation);
+        if self.generic()
+            && matches!(operation.op, Op::Control(ControlOp::For { runs, no_wrap, .. }) if runs || no_wrap)
+        {
+            self.errors.push(span, format!("`{name}`: nothing is known of the launches of a generic kernel"));
+        }
         if let Op::Create(CreateOp::Const { value, dtype }) = &operation.op {
             self.literal(*value, *dtype, span);
         }
@@ -180,8 +185,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// T2 of groups of warps; the regions of all others are counted and typed by the type rules.
-    /// Where its shared memory is.
+    /// L11: where its shared memory is.
     fn shared(&mut self, operation: &Operation) {
         let (op, places) = (&operation.op, &operation.shared);
         if places.is_empty() {
@@ -202,6 +206,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// T2 of groups of warps; the regions of all others are counted and typed by the type rules.
     fn groups(&mut self, operation: &Operation) {
         let Op::Gpu(GpuOp::WarpGroups { warps, roles, registers }) = &operation.op else { return };
         let (name, count) = (operation.op.name(), operation.regions.len());

@@ -38,6 +38,7 @@
 //! - L12 (placed): a bank holds tiles of one type and layout, of asynchronous products, waits, loops and conditions. Who
 //!   goes on with the tile in a bank finds it there: nothing else was put there since, in no iteration. What a loop
 //!   carries in a bank stays in it, and so does what is waited for.
+//! - L13 (generic): no loop says what the host has found before a launch (`runs`, `no_wrap`).
 
 mod banks;
 mod flight;

@@ -7,7 +7,7 @@
 
 mod launch;
 
-use kernel_codegen::check::Checks;
+use kernel_codegen::checks::Checks;
 use kernel_codegen::{Options, compile};
 use kernel_core::ir::BoundFunc;
 use tilewright::Target;

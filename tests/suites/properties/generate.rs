@@ -138,7 +138,8 @@ fn counted_loop(author: &mut Author, pool: &Pool, trips: u8, carried: [ValueId; 
         [1, 0].map(|i| last(&types[1 - i]).unwrap_or(args[2 - i])).to_vec()
     });
     let unroll = if trips.is_multiple_of(2) { Unroll::Auto } else { Unroll::Never };
-    let op = ControlOp::For { reverse: trips == 3, unroll, stages: 0, warp_specialize: false, runs: false };
+    let op =
+        ControlOp::For { reverse: trips == 3, unroll, stages: 0, warp_specialize: false, runs: false, no_wrap: false };
     author.results(op, &[lo, hi, step, carried[0], carried[1]], &[body])
 }
 

@@ -16,8 +16,8 @@
 //!
 //! Offsets of 32 bits wrap, pointers do not. But a lane whose mask holds accesses its buffer, so that its offset is from
 //! zero to the buffer's length: two such offsets of consecutive trips differ by less than half of what 32 bits hold, and
-//! so by exactly what is added. Where narrow numbers are converted on the way, the checks of the kernel have demanded of
-//! the launch that these do not wrap either (`check/no_wrap.rs`); else such pointers are computed.
+//! so by exactly what is added. Where narrow numbers are converted on the way, the loop must say that these do not wrap
+//! either (`no_wrap`, which `passes/bound/no_wrap.rs` demands of the launch); else such pointers are computed.
 //!
 //! That says nothing of lanes whose masks do not hold, and so no mask may come to hold: it must be the same in all trips,
 //! or compare numbers that rise, without wrapping, with a bound ([`Emit::only_ends`]). Offsets that are of 64 bits all the

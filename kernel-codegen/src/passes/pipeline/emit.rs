@@ -24,7 +24,9 @@ pub(super) struct Numbers<'f> {
 }
 
 /// Rewrites the loop with so many slots; returns whether products stay in flight.
-pub(super) fn emit(func: &mut Func, numbers: Numbers<'_>, place: &Place, found: &Found, stages: u32) -> Result<bool> {
+pub(super) fn emit(func: &mut Func, axis: &AxisAnalysis, place: &Place, found: &Found, stages: u32) -> Result<bool> {
+    let no_wrap = matches!(func.op(place.id).op, Op::Control(ControlOp::For { no_wrap: true, .. }));
+    let numbers = Numbers { axis, no_wrap };
     let body = func.op(place.id).regions[0];
     let flight = if stages > 2 { flight::find(func, body, found) } else { None };
     let span = func.op(place.id).span;

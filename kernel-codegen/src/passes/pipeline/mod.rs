@@ -64,17 +64,11 @@ use find::{Candidate, Found};
 /// A pipeline with one slot is none.
 const MIN_STAGES: u32 = 2;
 
-/// Runs the pass; says of each loop that was looked at what became of it. `no_wrap` says that sums and products in loops
-/// do not wrap where offsets are made of them and masks hold.
+/// Runs the pass; says of each loop that was looked at what became of it.
 ///
 /// # Errors
 /// If a loop asks for more stages than fit the shared memory of the target.
-pub(crate) fn run(
-    func: &mut Func,
-    target: Target,
-    options: &Options,
-    no_wrap: bool,
-) -> Result<Vec<LoopReport>, CodegenError> {
+pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<Vec<LoopReport>, CodegenError> {
     let mut loops = Vec::new();
     collect(func, func.body, &mut Vec::new(), &mut loops);
     let mut reports = refused(func, &loops);
@@ -82,7 +76,6 @@ pub(crate) fn run(
         return Ok(reports);
     }
     let axis = AxisAnalysis::new(func);
-    let numbers = emit::Numbers { axis: &axis, no_wrap };
     let mut changed = false;
     for place in loops {
         let asked = stages_of(func, place.id, options);
@@ -100,7 +93,7 @@ pub(crate) fn run(
             reports.push(LoopReport { span, what: why_not(&found, stages) });
             continue;
         }
-        let in_flight = emit::emit(func, numbers, &place, &found, stages)?;
+        let in_flight = emit::emit(func, &axis, &place, &found, stages)?;
         reports.push(LoopReport { span, what: describe(func, &found, stages, in_flight) });
         changed = true;
     }

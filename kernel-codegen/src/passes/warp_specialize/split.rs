@@ -337,8 +337,9 @@ impl<'f> Split<'f> {
 /// The same control flow, with the wishes about it that have been met taken away.
 pub(super) fn quiet(op: &ControlOp) -> ControlOp {
     match op {
-        ControlOp::For { reverse, runs, .. } => {
-            ControlOp::For { reverse: *reverse, unroll: Unroll::Never, stages: 1, warp_specialize: false, runs: *runs }
+        ControlOp::For { reverse, runs, no_wrap, .. } => {
+            let (reverse, runs, no_wrap) = (*reverse, *runs, *no_wrap);
+            ControlOp::For { reverse, unroll: Unroll::Never, stages: 1, warp_specialize: false, runs, no_wrap }
         }
         other => other.clone(),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kernel_codegen::check::Checks;
+use kernel_codegen::checks::Checks;
 use kernel_codegen::{Options, compile};
 use kernel_core::ir::BoundFunc;
 use tilewright::{Error, Target};

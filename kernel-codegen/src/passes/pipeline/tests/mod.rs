@@ -11,7 +11,8 @@ use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
 
 use crate::analysis::axis::AxisAnalysis;
-use crate::passes::{choose_products, dots, warp_specialize};
+use crate::passes::bound::choose_products;
+use crate::passes::{dots, warp_specialize};
 use crate::{CodegenError, Options, Target, place};
 
 use samples::{Matmul, attention, sheets, stream, tensors};
@@ -38,7 +39,7 @@ fn verified(func: &Func) {
 
 fn pipelined(text: &str, target: Target, options: &Options) -> Result<(Func, String), CodegenError> {
     let mut func = placed(text, target, options.num_warps);
-    let reports = super::run(&mut func, target, options, false)?;
+    let reports = super::run(&mut func, target, options)?;
     verified(&func);
     let again = parse(&print(&func)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(print(&again), print(&func), "the text form round-trips");

@@ -15,7 +15,12 @@
 //! own width, so the common `x + i32 tile` stays in 32 bits. Sums of offsets wrap in 64 bits, as pointers do.
 
 use kernel_core::edit::{Cursor, Result};
-use kernel_core::ir::{BinaryOp, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, RegionId, Span, ValueId};
+use kernel_core::ir::{
+    BinaryOp, BoundFunc, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, RegionId, Span, ValueId,
+};
+
+use crate::error::CodegenError;
+use crate::passes::list::Unit;
 
 /// What stands for a pointer value.
 #[derive(Clone, Copy)]
@@ -26,7 +31,8 @@ enum Offset {
     At(ValueId),
 }
 
-struct Rewriter<'f> {
+/// The kernel on its way to canonical addresses.
+struct Canonical<'f> {
     func: &'f mut Func,
     /// By value: the buffer that it pointed into before it was rewritten.
     params: Vec<Option<ParamId>>,
@@ -40,14 +46,15 @@ struct Rewriter<'f> {
 ///
 /// # Errors
 /// If an operation that is put in breaks a type rule, which is a mistake in this module.
-pub fn canonicalise(func: &mut Func) -> Result<()> {
+pub(crate) fn run(kernel: &mut BoundFunc, _: &mut Unit) -> std::result::Result<(), CodegenError> {
+    let func = kernel.func_mut();
     let params: Vec<Option<ParamId>> = func.values.iter().map(|v| v.ty.pointee()).collect();
     let offsets = vec![Offset::Zero; params.len()];
     let body = func.body;
-    Rewriter { func, params, offsets, out: Vec::new() }.region(body)
+    Ok(Canonical { func, params, offsets, out: Vec::new() }.region(body)?)
 }
 
-impl Rewriter<'_> {
+impl Canonical<'_> {
     fn region(&mut self, region: RegionId) -> Result<()> {
         for index in 0..self.func.region(region).args.len() {
             let arg = self.func.region(region).args[index];
@@ -77,7 +84,7 @@ impl Rewriter<'_> {
     }
 
     fn cursor(&mut self, span: Span) -> Cursor<'_> {
-        Cursor::new(&mut *self.func, &mut self.out, "bounds_checks").at(span)
+        Cursor::new(&mut *self.func, &mut self.out, "pointers").at(span)
     }
 
     /// The offset of a pointer value as a value of dtype i64.

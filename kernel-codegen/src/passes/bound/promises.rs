@@ -1,4 +1,4 @@
-//! Checks of promises.
+//! Hints and assertions of safe kernels: each is checked, or needs no check.
 //!
 //! The compiler relies on a `hint`: it makes one access of what could be several. A safe kernel may not lie. A hint that
 //! follows from what is known anyway (the stride is divisible by 16 in this variant of the kernel) needs no check. Every
@@ -17,76 +17,71 @@
 //! %2: i32 = hint %1 {kind = contiguous, multiple = 16, axis = 0}
 //! ```
 //!
-//! The host then decides as many of those as it can ([`super::decide`]). What is left costs, on a scalar, an instruction
+//! The host then decides as many of those as it can ([`super::assertions`]). What is left costs, on a scalar, an instruction
 //! and a branch. On a tile the threads must agree, which is a vote; where groups of elements are promised something
 //! together, the smallest and the largest of each are compared.
 //!
-//! Hints in an `unsafe` block are believed.
+//! Hints in an `unsafe` block are believed, and so are all of an unsafe kernel, which the pass leaves alone.
 
-use std::collections::HashMap;
-
-use kernel_core::edit::{Cursor, Result};
+use kernel_core::edit::{Action, Cursor, Result, Rewriter};
 use kernel_core::ir::hint::{broken, call};
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ControlOp, CreateOp, DType, Dim, Func, HintKind, Literal, Op, OpId, Operation, RegionId, ShapeOp,
-    Span, ValueId,
+    BinaryOp, BoundFunc, CmpOp, ControlOp, CreateOp, DType, Dim, Func, HintKind, Literal, Op, OpId, Operation, Safety,
+    ShapeOp, ValueId,
 };
 
 use crate::analysis::axis::AxisAnalysis;
+use crate::checks::{Kept, Promise};
+use crate::error::CodegenError;
+use crate::passes::list::Unit;
 
-/// How the compiler knows that what a hint or an assertion says is true.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kept {
-    /// From what else it knows.
-    Proved,
-    /// The host has evaluated it at launch.
-    AtLaunch,
-    /// Each program checks it.
-    Checked,
-    /// It does not: the hint stands in an `unsafe` block.
-    Believed,
-}
-
-impl Kept {
-    /// The words for the report.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kept::Proved => "proved",
-            Kept::AtLaunch => "decided at launch",
-            Kept::Checked => "checked by each program",
-            Kept::Believed => "believed",
-        }
-    }
-}
-
-/// A hint or an assertion of the kernel.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Promise {
-    /// Where it is.
-    pub span: Span,
-    /// The hint as it is written, or the message of the assertion.
-    pub what: String,
-    /// Why it holds.
-    pub kept: Kept,
-}
-
-/// The checks of hints, with the hint as it is written.
-pub type HintChecks = HashMap<OpId, String>;
-
-/// Puts a check before every hint that needs one. Those that need none are put in `promises`.
+/// Puts a check before every hint that needs one, and lists all hints and assertions.
 ///
 /// # Errors
 /// If an operation that is put in breaks a type rule, which is a mistake in this module.
-pub fn check(func: &mut Func, promises: &mut Vec<Promise>) -> Result<HintChecks> {
+pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> std::result::Result<(), CodegenError> {
+    let func = kernel.func_mut();
+    if func.safety == Safety::Unsafe {
+        return Ok(());
+    }
     let is_hint = |op: &Op| matches!(op, Op::Shape(ShapeOp::Hint { .. }));
-    let mut checks = HintChecks::new();
+    let mut proved = Vec::new();
     if func.ops.iter().any(|operation| is_hint(&operation.op)) {
         let axis = AxisAnalysis::new(func);
-        let proved = func.ops.iter().map(|operation| is_proved(func, operation, &axis)).collect();
-        let body = func.body;
-        Guard { func, proved, promises, checks: &mut checks }.region(body)?;
+        proved = func.ops.iter().map(|operation| is_proved(func, operation, &axis)).collect();
     }
-    Ok(checks)
+    let promises = &mut unit.plan.promises;
+    Rewriter::run(func, "promises", &mut |rewriter, id| {
+        promises.extend(promise(rewriter, id, &proved)?);
+        Ok(Action::Keep)
+    })?;
+    promises.sort_by_key(|promise| (promise.span.file, promise.span.line, promise.span.column));
+    Ok(())
+}
+
+/// What an operation promises, with a check before it if it is a hint that needs one.
+fn promise(rewriter: &mut Rewriter<'_>, id: OpId, proved: &[bool]) -> Result<Option<Promise>> {
+    let operation = rewriter.func.op(id);
+    let (span, operand) = (operation.span, operation.operands.first().copied());
+    if let Op::Control(ControlOp::Assert { message }) = &operation.op {
+        let what = format!("assertion {message:?}");
+        return Ok(Some(Promise { span, what, kept: Kept::Checked, assertion: Some(id) }));
+    }
+    let (Op::Shape(ShapeOp::Hint { kind, n, multiple, axis, believed }), Some(x)) = (&operation.op, operand) else {
+        return Ok(None);
+    };
+    let (kind, n, multiple, axis, believed) = (*kind, n.clone(), multiple.clone(), usize::from(*axis), *believed);
+    let (kept, assertion) = match proved.get(id.index()) {
+        _ if believed => (Kept::Believed, None),
+        Some(true) => (Kept::Proved, None),
+        Some(false) | None => {
+            let mut emit = Emit { cursor: rewriter.before(span) };
+            let holds = emit.holds(x, kind, &n, &multiple, axis)?;
+            let message = broken(kind, &n, &multiple);
+            (Kept::Checked, Some(emit.cursor.effect(ControlOp::Assert { message }, &[holds])?))
+        }
+    };
+    Ok(Some(Promise { span, what: format!("`{}`", call(kind, &n, &multiple)), kept, assertion }))
 }
 
 /// Whether a hint follows from what is known of its operand. That may rest on other hints, each of which is checked
@@ -106,52 +101,6 @@ fn is_proved(func: &Func, operation: &Operation, axis: &AxisAnalysis) -> bool {
             known.is_some_and(|value| value.is_multiple_of(multiple)) || info.divisor_of_all().is_multiple_of(multiple)
         }
         HintKind::Contiguous => along.contiguity.is_multiple_of(n) && along.divisibility_at(n).is_multiple_of(multiple),
-    }
-}
-
-/// Puts checks in front of hints.
-struct Guard<'g> {
-    func: &'g mut Func,
-    /// By operation.
-    proved: Vec<bool>,
-    promises: &'g mut Vec<Promise>,
-    checks: &'g mut HintChecks,
-}
-
-impl Guard<'_> {
-    fn region(&mut self, id: RegionId) -> Result<()> {
-        let ops = std::mem::take(&mut self.func.regions[id.index()].ops);
-        let mut out = Vec::with_capacity(ops.len());
-        for op in ops {
-            for inner in self.func.op(op).regions.clone() {
-                self.region(inner)?;
-            }
-            self.hint(op, &mut out)?;
-            out.push(op);
-        }
-        self.func.regions[id.index()].ops = out;
-        Ok(())
-    }
-
-    /// Checks the operation, if it is a hint that needs it.
-    fn hint(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<()> {
-        let operation = self.func.op(id).clone();
-        let Op::Shape(ShapeOp::Hint { kind, n, multiple, axis, believed }) = &operation.op else { return Ok(()) };
-        let what = format!("`{}`", call(*kind, n, multiple));
-        let kept = match self.proved.get(id.index()) {
-            _ if *believed => Kept::Believed,
-            Some(true) => Kept::Proved,
-            Some(false) | None => {
-                let message = broken(*kind, n, multiple);
-                let mut emit = Emit { cursor: Cursor::new(self.func, out, "bounds_checks").at(operation.span) };
-                let holds = emit.holds(operation.operands[0], *kind, n, multiple, usize::from(*axis))?;
-                let check = emit.cursor.effect(ControlOp::Assert { message }, &[holds])?;
-                self.checks.insert(check, what);
-                return Ok(());
-            }
-        };
-        self.promises.push(Promise { span: operation.span, what, kept });
-        Ok(())
     }
 }
 

@@ -30,7 +30,7 @@ use kernel_core::ir::{
     MemOrder, MemScope, MemoryOp, Op, OpId, ParamId, ParamKind, RegionId, ShapeOp, Span, Ty, ValueId,
 };
 
-use crate::check::{Access, AccessKind, Class};
+use crate::checks::{Access, AccessKind, Class};
 
 /// Expands the operations of all descriptors but those in `copied`. Returns the accesses of all, in program order.
 ///

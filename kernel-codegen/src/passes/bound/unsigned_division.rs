@@ -19,81 +19,97 @@
 //!
 //! Only numbers that one expects not to be negative are put to the test, those made of program ids, ranges and arguments
 //! without a difference: an inequality that fails would cost the launch its fast variant.
+//!
+//! Runs behind `bounds`, which says what accesses the host decides about, and behind `no_wrap`, because intervals are not
+//! followed through the new form.
 
 use std::collections::BTreeSet;
 
-use kernel_core::edit::Structure;
+use kernel_core::backend::conditions::Condition;
+use kernel_core::edit::{Action, Result, Rewriter, Structure};
 use kernel_core::ir::{
-    BinaryOp, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, OpId, ParamKind, ShapeOp, ValueId,
+    BinaryOp, BoundFunc, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, OpId, Operation, ParamKind, ShapeOp,
+    ValueId,
 };
 
-use super::describe::Describer;
-use super::lanes::{Lanes, MAX_DEPTH};
+use super::bounds::decided_offset;
 use crate::analysis::control::sources;
-use kernel_core::backend::conditions::{Condition, LaunchConditions, NodeId};
+use crate::analysis::intervals::Describer;
+use crate::analysis::lanes::MAX_DEPTH;
+use crate::error::CodegenError;
+use crate::passes::list::Unit;
 
-/// A division, and the numbers that must not be negative.
-#[derive(Clone, Debug)]
-struct Division {
-    op: OpId,
-    operands: [NodeId; 2],
-}
-
-/// The divisions of a kernel that may do without signs.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Divisions {
-    found: Vec<Division>,
-    /// Offsets of accesses that are decided at launch.
-    decided: Vec<ValueId>,
-}
-
-impl Divisions {
-    /// Looks at an operation, under the hypotheses of its region.
-    pub(super) fn visit(&mut self, func: &Func, id: OpId, describer: &mut Describer<'_>, p: &mut LaunchConditions) {
-        let operation = func.op(id);
-        let Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Rem | BinaryOp::Div }) = operation.op else { return };
-        let ty = func.ty(operation.results[0]);
-        let is_signed_tile = !ty.is_scalar() && ty.dtype().and_then(unsigned).is_some();
-        if !is_signed_tile || !operation.operands.iter().all(|&operand| is_natural(func, operand, 0)) {
+/// Divides without signs where addresses gain by it, in a kernel whose launches the host decides about.
+///
+/// # Errors
+/// If an operation that is put in breaks a type rule, which is a mistake in this module.
+pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> std::result::Result<(), CodegenError> {
+    let func = kernel.func_mut();
+    if !unit.decides_at_launch(func) || !func.ops.iter().any(|operation| is_division(&operation.op)) {
+        return Ok(());
+    }
+    let mut found = BTreeSet::new();
+    let mut describer = Describer::new(func, &mut unit.plan.conditions);
+    let of_offsets = values_of_offsets(func, &describer.structure);
+    describer.visit(&mut |describer, id| {
+        let operation = describer.func.op(id);
+        if !is_candidate(describer.func, operation) || !of_offsets[operation.results[0].index()] {
             return;
         }
-        let [a, b] = [0, 1].map(|i| describer.describe(Lanes::of(func, operation.operands[i]), p));
+        let [a, b] = [0, 1].map(|i| describer.describe_value(operation.operands[i]));
         if a.is_bounded() && b.is_bounded() {
-            self.found.push(Division { op: id, operands: [a.node, b.node] });
+            [a, b].iter().for_each(|operand| describer.require(Condition::NotNegative(operand.node)));
+            found.insert(id);
         }
-    }
+    });
+    Rewriter::run(func, "unsigned_division", &mut |rewriter, id| {
+        if found.contains(&id) { drop_signs(rewriter, id) } else { Ok(Action::Keep) }
+    })?;
+    Ok(())
+}
 
-    /// Notes the offsets of an access that is decided at launch.
-    pub(super) fn decided(&mut self, offset: ValueId) {
-        self.decided.push(offset);
-    }
+fn is_division(op: &Op) -> bool {
+    matches!(op, Op::Elementwise(ElementwiseOp::Binary { op: BinaryOp::Rem | BinaryOp::Div }))
+}
 
-    /// Demands of the launch what the divisions need that offsets of decided accesses come from; returns these.
-    pub(super) fn require(self, func: &Func, program: &mut LaunchConditions) -> BTreeSet<OpId> {
-        let mut chosen = BTreeSet::new();
-        if self.found.is_empty() {
-            return chosen;
-        }
-        let structure = Structure::new(func);
-        let (mut seen, mut work) = (vec![false; func.values.len()], self.decided);
-        while let Some(value) = work.pop() {
-            if std::mem::replace(&mut seen[value.index()], true) {
-                continue;
-            }
-            sources(func, &structure, value, &mut work);
-        }
-        for Division { op, operands } in self.found {
-            if seen[func.op(op).results[0].index()] {
-                operands.iter().for_each(|&operand| program.require(Condition::NotNegative(operand)));
-                chosen.insert(op);
-            }
-        }
-        chosen
+/// Whether an operation divides tiles with signs, of numbers that one expects not to be negative.
+fn is_candidate(func: &Func, operation: &Operation) -> bool {
+    if !is_division(&operation.op) {
+        return false;
     }
+    let ty = func.ty(operation.results[0]);
+    let is_signed_tile = !ty.is_scalar() && ty.dtype().and_then(unsigned).is_some();
+    is_signed_tile && operation.operands.iter().all(|&operand| is_natural(func, operand, 0))
+}
+
+/// By value: whether offsets of accesses that the host decides about come from it.
+fn values_of_offsets(func: &Func, structure: &Structure) -> Vec<bool> {
+    let mut seen = vec![false; func.values.len()];
+    let mut work: Vec<ValueId> = structure.order().iter().filter_map(|&id| decided_offset(func, id)).collect();
+    while let Some(value) = work.pop() {
+        if !std::mem::replace(&mut seen[value.index()], true) {
+            sources(func, structure, value, &mut work);
+        }
+    }
+    seen
+}
+
+fn drop_signs(rewriter: &mut Rewriter<'_>, id: OpId) -> Result<Action> {
+    let Operation { op, operands, results, span, .. } = rewriter.func.op(id).clone();
+    let dtype = rewriter.func.ty(results[0]).dtype();
+    let Some((dtype, without)) = dtype.and_then(|dtype| Some((dtype, unsigned(dtype)?))) else {
+        return Ok(Action::Keep);
+    };
+    let mut cursor = rewriter.before(span);
+    let operands: Vec<ValueId> = operands.iter().map(|&v| cursor.bitcast(v, without)).collect::<Result<_>>()?;
+    let result = cursor.value(op, &operands)?;
+    let result = cursor.bitcast(result, dtype)?;
+    rewriter.replace(results[0], result);
+    Ok(Action::Remove)
 }
 
 /// The integers of the same width without a sign, of those that have one.
-pub(super) fn unsigned(dtype: DType) -> Option<DType> {
+fn unsigned(dtype: DType) -> Option<DType> {
     match dtype {
         DType::I8 => Some(DType::U8),
         DType::I16 => Some(DType::U16),

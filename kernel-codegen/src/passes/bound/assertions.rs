@@ -15,21 +15,63 @@
 //! program says yes, and each such launch would run the slow variant. Multiples are the exception, because ranges do not
 //! blur them.
 
-use kernel_core::ir::{BinaryOp, CmpOp, DType, ElementwiseOp, Func, Op, UnaryOp, ValueId};
+use kernel_core::backend::conditions::{Condition, NodeId};
+use kernel_core::ir::{
+    BinaryOp, BoundFunc, CmpOp, ControlOp, DType, Def, Dim, ElementwiseOp, Func, HintKind, Op, OpId, ShapeOp, UnaryOp,
+    ValueId,
+};
 
-use super::describe::{Describer, Source};
-use super::lanes::{Lanes, MAX_DEPTH, constant, strip};
-use kernel_core::backend::conditions::{Condition, LaunchConditions, NodeId};
+use crate::analysis::intervals::{Describer, Source};
+use crate::analysis::lanes::{Lanes, MAX_DEPTH, constant, strip};
+use crate::checks::Kept;
+use crate::error::CodegenError;
+use crate::passes::list::Unit;
+
+/// Leaves assertions to the host, of a kernel whose launches it decides about.
+///
+/// # Errors
+/// None.
+pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> Result<(), CodegenError> {
+    let func = kernel.func_mut();
+    let is_assertion = |op: &Op| matches!(op, Op::Control(ControlOp::Assert { .. }));
+    if !unit.decides_at_launch(func) || !func.ops.iter().any(|operation| is_assertion(&operation.op)) {
+        return Ok(());
+    }
+    let mut decided = Vec::new();
+    Describer::new(func, &mut unit.plan.conditions).visit(&mut |describer, id| {
+        let operation = describer.func.op(id);
+        if is_assertion(&operation.op)
+            && let Some(conditions) = conditions(describer, operation.operands[0])
+        {
+            conditions.into_iter().for_each(|condition| describer.require(condition));
+            decided.push(id);
+        }
+    });
+    for promise in &mut unit.plan.promises {
+        if promise.assertion.is_some_and(|assertion| decided.contains(&assertion)) {
+            promise.kept = Kept::AtLaunch;
+        }
+    }
+    decided.into_iter().for_each(|assertion| believe(func, assertion));
+    Ok(())
+}
+
+/// Makes a hint of an assertion that holds: what it says remains known.
+fn believe(func: &mut Func, assertion: OpId) {
+    let one = Dim::Const(1);
+    let hint = ShapeOp::Hint { kind: HintKind::Holds, n: one.clone(), multiple: one, axis: 0, believed: true };
+    let condition = func.op(assertion).operands[0];
+    let result = func.new_value(func.ty(condition).clone(), Def::Result(assertion, 0));
+    let operation = &mut func.ops[assertion.index()];
+    operation.op = hint.into();
+    operation.results = vec![result];
+}
 
 /// Conditions on the launch under which a truth value, or every element of a tile of them, is true; `None` if the host
 /// cannot tell.
-pub fn conditions<'f>(
-    func: &'f Func,
-    value: ValueId,
-    describer: &mut Describer<'f>,
-    program: &mut LaunchConditions,
-) -> Option<Vec<Condition>> {
-    let mut decider = Decider { func, describer, program, found: Vec::new() };
+fn conditions(describer: &mut Describer<'_>, value: ValueId) -> Option<Vec<Condition>> {
+    let func = describer.func;
+    let mut decider = Decider { func, describer, found: Vec::new() };
     decider.decide(Lanes::of(func, value), true, 0)?;
     Some(decider.found)
 }
@@ -37,7 +79,6 @@ pub fn conditions<'f>(
 struct Decider<'d, 'f> {
     func: &'f Func,
     describer: &'d mut Describer<'f>,
-    program: &'d mut LaunchConditions,
     found: Vec<Condition>,
 }
 
@@ -94,7 +135,7 @@ impl Decider<'_, '_> {
 
     /// A value that is one number in each launch.
     fn number(&mut self, value: Lanes) -> Option<NodeId> {
-        let described = self.describer.describe(value, self.program);
+        let described = self.describer.describe(value);
         (described.source == Source::Launch).then_some(described.node)
     }
 
@@ -107,7 +148,7 @@ impl Decider<'_, '_> {
         if constant(self.func, b.value) != Some(0) || !self.is_integer(operation.operands[0]) {
             return None;
         }
-        let described = self.describer.describe(remainder.operand(operation.operands[0]), self.program);
+        let described = self.describer.describe(remainder.operand(operation.operands[0]));
         let known = described.source <= Source::Programs;
         known.then_some(Condition::Multiple(described.node, of as u64))
     }

@@ -10,7 +10,7 @@ use kernel_core::ir::{
 
 /// Which axis of the accessed tile a dimension of a value runs along.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Along {
+pub(crate) enum Along {
     /// That axis.
     Axis(u8),
     /// All elements of the dimension are one (it is broadcast).
@@ -28,7 +28,7 @@ pub enum Along {
 
 /// Where up to eight dimensions run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Packed(u64);
+pub(crate) struct Packed(u64);
 
 impl Packed {
     /// `None` of more dimensions, and of those of a reshape, which are not followed through another one.
@@ -45,7 +45,7 @@ impl Packed {
 
 /// A value and how its lanes map to those of the accessed tile.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Lanes {
+pub(crate) struct Lanes {
     /// The value.
     pub value: ValueId,
     /// For each of its dimensions, where it runs.
@@ -54,14 +54,14 @@ pub struct Lanes {
 
 impl Lanes {
     /// The value itself, as the accessed tile or as a scalar.
-    pub fn of(func: &Func, value: ValueId) -> Lanes {
+    pub(crate) fn of(func: &Func, value: ValueId) -> Lanes {
         let rank = func.ty(value).rank() as u8;
         Lanes { value, along: (0..rank).map(Along::Axis).collect() }
     }
 
     /// An operand of an operation of which this is the result, in other lanes, which follow from these. `None` where
     /// these are not followed.
-    pub(super) fn elsewhere(&self, func: &Func, operand: ValueId) -> Option<Lanes> {
+    pub(crate) fn elsewhere(&self, func: &Func, operand: ValueId) -> Option<Lanes> {
         let along = Packed::new(&self.along)?;
         let rank = func.ty(operand).rank() as u8;
         let along = (0..rank).map(|dim| Along::Reshaped { of: self.value, dim, along }).collect();
@@ -69,25 +69,25 @@ impl Lanes {
     }
 
     /// An operand of an operation that works lane by lane, in the same lanes.
-    pub fn operand(&self, value: ValueId) -> Lanes {
+    pub(crate) fn operand(&self, value: ValueId) -> Lanes {
         Lanes { value, along: self.along.clone() }
     }
 }
 
 /// A fact that holds where the access takes place: `value <= limit + plus` if `above`, else `value >= limit + plus`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hypothesis {
-    pub(super) subject: Lanes,
-    pub(super) limit: Lanes,
-    pub(super) above: bool,
-    pub(super) plus: i8,
+pub(crate) struct Hypothesis {
+    pub(crate) subject: Lanes,
+    pub(crate) limit: Lanes,
+    pub(crate) above: bool,
+    pub(crate) plus: i8,
 }
 
 /// Chains of operations longer than this are not followed: their value counts as unknown.
-pub(super) const MAX_DEPTH: usize = 256;
+pub(crate) const MAX_DEPTH: usize = 256;
 
 /// What follows from a condition that holds (or, if not `holds`, does not) in every lane considered.
-pub(super) fn hypotheses(func: &Func, condition: Lanes, holds: bool) -> Vec<Hypothesis> {
+pub(crate) fn hypotheses(func: &Func, condition: Lanes, holds: bool) -> Vec<Hypothesis> {
     let mut found = Vec::new();
     conjuncts(func, condition, holds, &mut found, 0);
     found
@@ -149,7 +149,7 @@ fn comparison(func: &Func, op: CmpOp, holds: bool, a: Lanes, b: Lanes, out: &mut
 }
 
 /// The number that a value is in all lanes, if it is a constant.
-pub(super) fn constant(func: &Func, value: ValueId) -> Option<i128> {
+pub(crate) fn constant(func: &Func, value: ValueId) -> Option<i128> {
     let stripped = strip(func, Lanes::of(func, value));
     match func.def_op(stripped.value)?.op {
         Op::Create(CreateOp::Const { value: Literal::Int(i), .. }) => Some(i),
@@ -159,7 +159,7 @@ pub(super) fn constant(func: &Func, value: ValueId) -> Option<i128> {
 
 /// Follows a value through operations that only move its elements. What has elements of several operands is followed to
 /// none of them.
-pub fn strip(func: &Func, mut lanes: Lanes) -> Lanes {
+pub(crate) fn strip(func: &Func, mut lanes: Lanes) -> Lanes {
     while let Some(operation) = func.def_op(lanes.value) {
         lanes = if let Some(splat) = view::Splat::of(operation) {
             Lanes { value: splat.scalar, along: Vec::new() }
