@@ -196,7 +196,8 @@ impl Order {
                 | GpuOp::BarrierArrive
                 | GpuOp::BarrierWait
                 | GpuOp::WgmmaWait { .. }
-                | GpuOp::TmaStoreWait { .. } => at + 1,
+                | GpuOp::TmaStoreWait { .. }
+                | GpuOp::Delay { .. } => at + 1,
                 GpuOp::WarpGroups { .. } => kernel,
             },
             // A view that control flow hands on may be used anywhere.

@@ -4,6 +4,7 @@ pub(crate) mod allocate;
 mod axes;
 mod carry;
 pub(crate) mod choose_products;
+pub(crate) mod delays;
 pub(crate) mod descriptors;
 pub(crate) mod dots;
 pub(crate) mod exchanges;

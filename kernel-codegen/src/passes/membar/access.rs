@@ -266,7 +266,8 @@ impl Views {
             | GpuOp::Fence { .. }
             | GpuOp::WgmmaWait { .. }
             | GpuOp::TmaStoreWait { .. }
-            | GpuOp::WarpGroups { .. } => Vec::new(),
+            | GpuOp::WarpGroups { .. }
+            | GpuOp::Delay { .. } => Vec::new(),
         };
         found.into_iter().flatten().collect()
     }

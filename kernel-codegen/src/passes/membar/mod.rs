@@ -227,7 +227,8 @@ impl Membar<'_> {
             | GpuOp::Wgmma { .. }
             | GpuOp::TmaLoad
             | GpuOp::TmaStore { .. }
-            | GpuOp::WarpGroups { .. } => {}
+            | GpuOp::WarpGroups { .. }
+            | GpuOp::Delay { .. } => {}
         }
     }
 
