@@ -156,7 +156,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     }),
     Pass::needed("tensor_copies", |kernel, _| Ok(tensor_copies::run(kernel.func_mut())?)),
     Pass::needed("membar", |kernel, _| {
-        membar::run(kernel.func_mut());
+        membar::run(kernel.func_mut())?;
         Ok(())
     }),
     Pass::needed(EXCHANGES, |kernel, unit| {
