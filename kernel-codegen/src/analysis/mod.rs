@@ -1,6 +1,7 @@
-//! Facts about values that placement and lowering rely on.
+//! Facts about values and memory that placement, passes and lowering rely on.
 
 pub(crate) mod accumulators;
+pub(crate) mod allocation;
 pub mod axis;
 pub(crate) mod control;
 pub(crate) mod exchange;

@@ -1,6 +1,5 @@
 //! GPU passes over the bound IR, and over the placed IR, each in a file of its own.
 
-pub(crate) mod allocate;
 mod axes;
 mod carry;
 pub(crate) mod choose_products;

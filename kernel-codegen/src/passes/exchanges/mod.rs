@@ -24,8 +24,8 @@ use kernel_core::ir::{
 };
 use kernel_core::layout::SyncScope;
 
-use super::allocate::{SharedPlan, root};
 use super::stored_blocks;
+use crate::analysis::allocation::{SharedPlan, root};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::exchange::{Exchanges, Threads};
 use crate::analysis::warp_groups::{block_warps, groups_of};

@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use kernel_core::edit::{Cursor, Result, walk, walk_region};
 use kernel_core::ir::{ControlOp, FenceKind, Func, GpuOp, Op, OpId, RegionId, Span};
 
-use crate::passes::allocate::SharedPlan;
+use crate::analysis::allocation::SharedPlan;
 
 use access::{Access, Slot, Stage, Views};
 
