@@ -101,7 +101,7 @@ fn run_all<K>(
     func: fn(&K) -> &Func,
 ) -> Result<(), CodegenError> {
     for pass in passes {
-        if pass.optional && !unit.options.runs(pass.name) {
+        if !pass.runs(&unit.options) {
             continue;
         }
         (pass.run)(kernel, unit)?;
@@ -242,9 +242,14 @@ mod tests {
 
     #[test]
     fn every_pass_shows_the_kernel_that_it_leaves() {
-        let mut seen = Vec::new();
-        let mut watch = |pass, func: &Func, _: &CheckPlan| seen.push((pass, func.level));
-        compile_watched(&fill(), &Target::sm_90a(), &Options::default(), &mut watch).unwrap();
+        let seen = |options: &Options| {
+            let mut seen = Vec::new();
+            let mut watch = |pass, func: &Func, _: &CheckPlan| seen.push((pass, func.level));
+            compile_watched(&fill(), &Target::sm_90a(), options, &mut watch).unwrap();
+            seen
+        };
+        let delayed = seen(&Options { delays: Some(1), ..Options::default() });
+        let seen = seen(&Options::default());
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
         let expected = "promises pointers assertions nonzero_trip bounds no_wrap unsigned_division descriptors \
                         choose_products clean_up hoist_loads place whole_trips dots warp_specialize pipeline \
@@ -253,6 +258,7 @@ mod tests {
         use kernel_core::ir::Level;
         assert!(seen[..11].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");
         assert!(seen[11..].iter().all(|&(_, level)| level == Level::Placed), "{seen:?}");
+        assert_eq!(delayed, [seen, vec![("delays", Level::Placed)]].concat());
     }
 
     /// What the verifier sees to is not taken for granted by lowering either: nothing stands in for what is missing.

@@ -6,8 +6,8 @@
 //! ; check: async_copy
 //! ```
 //!
-//! - `on TARGET [warps=N] [stages=N] [copies=always|never] [checks=every_access]`: what the stages behind it are given.
-//!   Without it: `sm_90a`, 4 warps, 3 stages.
+//! - `on TARGET [warps=N] [stages=N] [copies=always|never] [checks=every_access] [delays=SEED]`: what the stages behind
+//!   it are given. Without it: `sm_90a`, 4 warps, 3 stages.
 //! - `pass NAME ..`: runs passes.
 //! - `upto NAME`: runs all passes in their order, up to that one.
 //! - `; error: TEXT` on the line that is to blame is what a pass refuses.
@@ -40,6 +40,7 @@ impl Settings {
                 Some(("copies", "always")) => settings.options.tensor_copies = TensorCopies::Always,
                 Some(("copies", "never")) => settings.options.tensor_copies = TensorCopies::Never,
                 Some(("checks", "every_access")) => settings.options.checks = Checks::EveryAccess,
+                Some(("delays", seed)) => settings.options.delays = Some(number(seed)?.into()),
                 Some(_) => return Err(format!("`{word}` is no setting")),
             }
         }

@@ -294,6 +294,17 @@ fn kernels_without_mistakes_are_in_order() {
 }
 
 #[test]
+fn delays_change_no_result() {
+    for (name, body) in KERNELS {
+        let delayed = |line: &str| match line.trim().starts_with('}') {
+            true => format!("{line}\n"),
+            false => format!("delay {{seed = 1, longest = 7}}\n{line}\n"),
+        };
+        assert_eq!(run(&body.lines().map(delayed).collect::<String>()), run(body), "{name}");
+    }
+}
+
+#[test]
 fn every_planted_fault_shows() {
     let (mut planted, mut missed) = (0, Vec::new());
     for (name, body) in KERNELS {

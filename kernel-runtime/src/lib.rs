@@ -16,6 +16,7 @@
 //! | [`error`] | [`Error`]: everything that can go wrong |
 //! | [`launch`] | kernels with their arguments: compiling, caching, running |
 //! | [`settings`] | the environment variables |
+//! | [`testing`] | what tests reach, and programs do not |
 //!
 //! Only the CUDA driver is needed for a GPU, and nothing for the CPU. Without a driver everything
 //! that asks for a GPU is an ordinary error.
@@ -41,6 +42,8 @@ pub mod settings;
 mod storage;
 pub mod stream;
 pub mod tensor;
+#[doc(hidden)]
+pub mod testing;
 mod tracking;
 pub mod view;
 

@@ -31,7 +31,7 @@
 //! `racecheck` sees what threads themselves do to shared memory: conversions of layouts, reductions, staging, `cp.async`,
 //! and barriers of both kinds. It does not see what tensor copies write and what `wgmma` reads; for these the
 //! interpreter of placed kernels (`run_ordered`) and builds with random delays count. On an H100 the suite `audit` takes
-//! 6 seconds under it, and 150 cases of the second command 40. The suite `jitter`, whose launches sleep at every turn, was
+//! 6 seconds under it, and 150 cases of the second command 40. The suite `delays`, whose launches sleep at every turn, was
 //! not done after half a minute.
 
 pub mod assembler;

@@ -18,18 +18,14 @@ impl<'ctx> Lower<'_, 'ctx> {
             (Some(group), _) => self.group_barrier(group),
             (None, 1) => self.warp_barrier(),
             (None, _) => {
-                self.jitter();
                 self.ir.call(Intrinsic::BlockBarrier, &[], &[self.ir.i32(0).into()]);
-                self.jitter();
             }
         }
     }
 
     /// The threads of each warp meet.
     pub(super) fn warp_barrier(&self) {
-        self.jitter();
         self.ir.call(Intrinsic::WarpBarrier, &[], &[self.ir.i32(-1).into()]);
-        self.jitter();
     }
 
     /// Whether any thread passes true; all of them meet.
@@ -37,12 +33,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let condition = self.ir.int(condition);
         let result = match self.block_warps {
             1 => self.ir.call(Intrinsic::WarpAny, &[], &[self.ir.i32(-1).into(), condition.into()]),
-            _ => {
-                self.jitter();
-                let result = self.ir.call(Intrinsic::BlockBarrierOr, &[], &[self.ir.i32(0).into(), condition.into()]);
-                self.jitter();
-                result
-            }
+            _ => self.ir.call(Intrinsic::BlockBarrierOr, &[], &[self.ir.i32(0).into(), condition.into()]),
         };
         result.unwrap_or(condition.into())
     }

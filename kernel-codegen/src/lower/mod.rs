@@ -19,6 +19,7 @@ mod checks;
 mod control;
 mod convert;
 mod create;
+mod delay;
 mod dot;
 mod elementwise;
 mod float8;
@@ -26,7 +27,6 @@ mod fmod;
 mod held_factors;
 mod intrinsics;
 mod ir;
-mod jitter;
 mod math;
 mod mbarrier;
 mod memory;
@@ -78,7 +78,6 @@ use checks::Sticky;
 use held_factors::Held;
 use intrinsics::Intrinsic;
 use ir::{Ir, Value};
-use jitter::Jitter;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
@@ -193,7 +192,6 @@ struct Lower<'a, 'ctx> {
     allocates: bool,
     /// The places of the exchanges that the operation is still to make.
     exchanges: std::vec::IntoIter<SharedRange>,
-    jitter: Jitter,
     abi: Vec<AbiParam>,
     checks: Checks<'ctx>,
 }
@@ -241,7 +239,6 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             unseen: unseen_lanes(func),
             allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),
             exchanges: Vec::new().into_iter(),
-            jitter: Jitter::new(options.jitter),
             abi,
             checks: Checks::default(),
         };
@@ -329,7 +326,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 let what = format!("`{}` is not lowered", operation.op.mnemonic());
                 Err(CodegenError::refuse(func, operation.span, what))
             }
-            Op::Gpu(op) => self.jittered(op, |this| this.gpu(operation, op)),
+            Op::Gpu(op) => self.gpu(operation, op),
         }
     }
 
@@ -355,6 +352,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::TmaStore { reduce, parts } => return self.tma_store(operation, *reduce, parts),
             GpuOp::TmaStoreWait { pending } => self.tma_store_wait(*pending),
             GpuOp::WarpGroups { .. } => return self.warp_groups(operation),
+            &GpuOp::Delay { seed, longest } => self.delay(seed, longest),
         }
         Ok(())
     }

@@ -62,7 +62,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             arguments.extend(self.box_coordinates(coordinates, start));
             arguments.extend([Value::from(barrier), first.into()]);
             self.ir.asm(&[], &assembly, &constraints, &arguments, AsmEffects::Memory);
-            self.jitter();
         }
         Ok(())
     }
@@ -97,7 +96,6 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             arguments.push(first.into());
             self.ir.asm(&[], &assembly, &constraints, &arguments, AsmEffects::Memory);
-            self.jitter();
         }
         self.ir.asm(&[], "@$0 cp.async.bulk.commit_group;", "b", &[first.into()], AsmEffects::Memory);
         Ok(())

@@ -16,8 +16,8 @@ use super::ir::Value;
 use super::shared::Place;
 use super::words::{Words, memory_bits};
 use super::{Lower, Result};
+use crate::analysis::allocation::slots;
 use crate::error::CodegenError;
-use crate::passes::allocate::slots;
 
 fn view_bits(func: &Func, view: ValueId) -> u32 {
     match func.ty(view).elem {

@@ -122,9 +122,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             return;
         }
         let arguments = [self.ir.i32(group.barrier as i32).into(), self.ir.i32(group.threads() as i32).into()];
-        self.jitter();
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
-        self.jitter();
     }
 
     /// The threads of each four warps meet: at barriers with numbers behind those of the groups that run different code.
@@ -138,10 +136,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         let number = std::iter::repeat_n(0, GROUP_WARPS.ilog2() as usize).chain(number).collect();
         let number = self.uniform_form(&LinearForm { bases: vec![(Dim::Warp, number)] });
         let barrier = self.ir.add(number, self.ir.i32(taken as i32 + 1));
-        self.jitter();
         let arguments = [barrier.into(), self.ir.i32((GROUP_WARPS * WARP_SIZE) as i32).into()];
         self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
-        self.jitter();
     }
 
     /// The thread that arrives at barriers with phases for its four warps.
@@ -224,7 +220,14 @@ fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
         return operation.operands.iter().chain(&operation.results).all(scalar);
     }
     let prepares = |op: &GpuOp| {
-        matches!(op, GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. } | GpuOp::Fence { .. } | GpuOp::Barrier)
+        matches!(
+            op,
+            GpuOp::SharedAlloc { .. }
+                | GpuOp::BarrierAlloc { .. }
+                | GpuOp::Fence { .. }
+                | GpuOp::Barrier
+                | GpuOp::Delay { .. }
+        )
     };
     *op == Op::Control(ControlOp::Return) || matches!(op, Op::Gpu(op) if prepares(op))
 }

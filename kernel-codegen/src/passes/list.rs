@@ -14,7 +14,8 @@ use super::bound::{
 };
 use super::warp_specialize::Division;
 use super::{
-    accumulator_banks, dots, exchanges, membar, pipeline, residency, tensor_copies, warp_specialize, whole_trips,
+    accumulator_banks, delays, dots, exchanges, membar, pipeline, residency, tensor_copies, warp_specialize,
+    whole_trips,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::{CheckPlan, Checks};
@@ -29,18 +30,47 @@ use kernel_core::target::Target;
 pub(crate) struct Pass<K> {
     /// What it is called in [`Options::disabled_passes`], in [`run_named`], and by who watches.
     pub(crate) name: &'static str,
-    /// Whether it may be left out without changing what a kernel computes.
-    pub(crate) optional: bool,
-    pub(crate) run: fn(&mut K, &mut Unit) -> Result<(), CodegenError>,
+    when: When,
+    pub(crate) run: Run<K>,
+}
+
+/// What a pass does.
+type Run<K> = fn(&mut K, &mut Unit) -> Result<(), CodegenError>;
+
+/// When a pass runs. Where it need not run, what a kernel computes does not depend on it.
+#[derive(Clone, Copy)]
+enum When {
+    Always,
+    /// Unless [`Options::disabled_passes`] has its name.
+    UnlessDisabled,
+    /// If the options ask for it, as this says.
+    Asked(fn(&Options) -> bool),
 }
 
 impl<K> Pass<K> {
-    const fn needed(name: &'static str, run: fn(&mut K, &mut Unit) -> Result<(), CodegenError>) -> Pass<K> {
-        Pass { name, optional: false, run }
+    const fn needed(name: &'static str, run: Run<K>) -> Pass<K> {
+        Pass { name, when: When::Always, run }
     }
 
-    const fn optional(name: &'static str, run: fn(&mut K, &mut Unit) -> Result<(), CodegenError>) -> Pass<K> {
-        Pass { name, optional: true, run }
+    const fn optional(name: &'static str, run: Run<K>) -> Pass<K> {
+        Pass { name, when: When::UnlessDisabled, run }
+    }
+
+    const fn asked(name: &'static str, by: fn(&Options) -> bool, run: Run<K>) -> Pass<K> {
+        Pass { name, when: When::Asked(by), run }
+    }
+
+    /// Whether it runs with these options.
+    pub(crate) fn runs(&self, options: &Options) -> bool {
+        match self.when {
+            When::Always => true,
+            When::UnlessDisabled => options.runs(self.name),
+            When::Asked(by) => by(options),
+        }
+    }
+
+    fn may_be_disabled(&self) -> bool {
+        matches!(self.when, When::UnlessDisabled)
     }
 }
 
@@ -138,7 +168,7 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     }),
     Pass::needed("tensor_copies", |kernel, _| Ok(tensor_copies::run(kernel.func_mut())?)),
     Pass::needed("membar", |kernel, _| {
-        membar::run(kernel.func_mut());
+        membar::run(kernel.func_mut())?;
         Ok(())
     }),
     Pass::needed(EXCHANGES, |kernel, unit| {
@@ -151,6 +181,12 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         unit.need = residency::run(kernel.func_mut(), unit.target, unit.options.num_warps);
         Ok(())
     }),
+    // The last, so that no decision depends on it.
+    Pass::asked(
+        "delays",
+        |options| options.delays.is_some(),
+        |kernel, unit| Ok(delays::run(kernel.func_mut(), unit.options.delays.unwrap_or_default())?),
+    ),
 ];
 
 /// The pass after which every operation has its shared memory.
@@ -182,7 +218,7 @@ fn has_room(kernel: &Placed, unit: &Unit) -> bool {
     let (mut kernel, mut unit) = (kernel.clone(), unit.clone());
     let behind = PLACED.iter().skip_while(|pass| pass.name != WARP_SPECIALIZE).skip(1);
     for pass in behind {
-        if pass.optional && !unit.options.runs(pass.name) {
+        if !pass.runs(&unit.options) {
             continue;
         }
         if let Err(error) = (pass.run)(&mut kernel, &mut unit) {
@@ -198,13 +234,13 @@ pub(crate) const LLVM: &str = "llvm";
 /// The names of the passes that [`Options::disabled_passes`] may leave out: each can be switched off without changing
 /// what a kernel computes.
 pub fn optional_passes() -> Vec<&'static str> {
-    let bound = BOUND.iter().filter(|pass| pass.optional).map(|pass| pass.name);
-    let placed = PLACED.iter().filter(|pass| pass.optional).map(|pass| pass.name);
+    let bound = BOUND.iter().filter(|pass| pass.may_be_disabled()).map(|pass| pass.name);
+    let placed = PLACED.iter().filter(|pass| pass.may_be_disabled()).map(|pass| pass.name);
     let clean_up = CLEAN_UP.iter().map(|pass| pass.name);
     clean_up.chain(bound).chain(placed).chain([LLVM]).collect()
 }
 
-/// The names of all passes, in the order in which they run.
+/// The names of all passes, in the order in which they run, those that only run where the options ask for them included.
 pub fn pass_names() -> Vec<&'static str> {
     BOUND.iter().map(|pass| pass.name).chain([PLACE]).chain(PLACED.iter().map(|pass| pass.name)).collect()
 }

@@ -1,10 +1,10 @@
 //! GPU passes over the bound IR, and over the placed IR, each in a file of its own.
 
 pub(crate) mod accumulator_banks;
-pub(crate) mod allocate;
 mod axes;
 pub(crate) mod bound;
 mod carry;
+pub(crate) mod delays;
 pub(crate) mod dots;
 pub(crate) mod exchanges;
 pub(crate) mod list;

@@ -78,7 +78,7 @@ impl Func {
 
     /// Adds an operation with results of these types to the arena, in no region yet. For copies of operations: who
     /// writes one has its types inferred.
-    pub fn new_op(
+    pub(crate) fn new_op(
         &mut self,
         op: Op,
         operands: Vec<ValueId>,

@@ -113,6 +113,10 @@ pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             divides(parts, tys[1])?;
             coordinates(&tensor.block, &tys[2..]).map(|()| Vec::new())
         }
+        GpuOp::Delay { longest, .. } => {
+            let fits = longest.checked_add(1).is_some_and(u32::is_power_of_two);
+            ensure(fits, "the longest delay is a power of two less one").map(|()| Vec::new())
+        }
         GpuOp::Barrier
         | GpuOp::GroupBarrier
         | GpuOp::Fence { .. }

@@ -301,6 +301,11 @@ op_group! {
     WarpGroups = "warp_groups" @ PLACED () -> No,
         Other, Control, Together, Concurrent, [Writes(shared), Writes(barriers)]
         { warps: Vec<u8>, roles: Vec<GroupRole>, registers: Vec<u8> };
+    /// Makes each warp sleep, half of the times not at all, else for up to `longest` nanoseconds: a power of two less one.
+    /// How long is a hash of `seed`, of the warp and of the clock.
+    Delay = "delay" @ PLACED () -> No,
+        Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)]
+        { seed: u32, longest: u32 };
 }
 
 /// An operation of the tile IR with its attributes.

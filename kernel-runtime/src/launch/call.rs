@@ -20,6 +20,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::stream::Stream;
 use crate::tensor::{DescArg, DescMutArg};
+use crate::testing::Delays;
 use kernel_core::ir::Safety;
 use std::fmt;
 use std::time::Duration;
@@ -150,15 +151,6 @@ macro_rules! calls {
                 self
             }
 
-            /// For tests of asynchronous kernels: random delays on the GPU, from this seed, around
-            /// every asynchronous copy and product, every arrival and every wait. What a kernel
-            /// computes must not depend on them; only its time does. Each seed is compiled anew.
-            #[inline]
-            pub fn jitter(mut self, seed: u64) -> Self {
-                self.invocation.tuning.jitter = Some(seed);
-                self
-            }
-
             /// How long the launch may take on the CPU, where nothing limits it otherwise: the way out of
             /// loops that never end. Its programs are stopped at the ends of the loops that they are in,
             /// a little later, and who reads what they write gets an
@@ -208,6 +200,13 @@ macro_rules! calls {
             /// which compiles nothing.
             pub fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
                 self.invocation.compile_on(device)
+            }
+        }
+
+        impl<C, G> Delays for $call<'_, C, G> {
+            fn delays(mut self, seed: u64) -> Self {
+                self.invocation.tuning.delays = Some(seed);
+                self
             }
         }
 

@@ -45,7 +45,7 @@ impl KernelSource {
 
     /// The options of the kernel's attribute.
     pub(super) fn tuning(&self) -> Tuning {
-        Tuning { num_warps: self.num_warps, num_stages: self.num_stages, jitter: None }
+        Tuning { num_warps: self.num_warps, num_stages: self.num_stages, delays: None }
     }
 }
 

@@ -127,7 +127,7 @@ fn for_each_word(
 ) {
     give(head.options() | (dtypes.len() as u64) << 24 | (params.len() as u64) << 40);
     give(head.place);
-    if let Some(seed) = head.tuning.jitter {
+    if let Some(seed) = head.tuning.delays {
         give(seed);
     }
     dtypes.iter().for_each(|element| give(*element as u64));
@@ -158,7 +158,7 @@ impl KeyHead {
         let option = |value: Option<u32>| u64::from(value.unwrap_or(0)) & 0xff;
         (self.checks as u64)
             | ((self.safety == Safety::Unsafe) as u64) << 1
-            | (self.tuning.jitter.is_some() as u64) << 2
+            | (self.tuning.delays.is_some() as u64) << 2
             | option(self.tuning.num_warps) << 8
             | option(self.tuning.num_stages) << 16
     }
@@ -232,8 +232,8 @@ mod tests {
 
     #[test]
     fn keys_differ_by_the_seed_of_delays() {
-        let key = |jitter, constants: &[i64]| {
-            let tuning = Tuning { jitter, ..Tuning::default() };
+        let key = |delays, constants: &[i64]| {
+            let tuning = Tuning { delays, ..Tuning::default() };
             let spec = Spec { dtypes: &[], constants, params: &[], tuning, safety: Safety::Safe };
             Key::new(&spec, 0, Checks::EveryAccess)
         };

@@ -65,13 +65,6 @@ impl CompileRequest {
         self
     }
 
-    /// Random delays from this seed around every asynchronous copy, product, arrival and wait: see the method of
-    /// calls with this name.
-    pub fn jitter(mut self, seed: u64) -> Self {
-        self.tuning.jitter = Some(seed);
-        self
-    }
-
     /// Compiles for `target`, without a GPU.
     ///
     /// # Errors

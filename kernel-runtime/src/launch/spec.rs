@@ -30,7 +30,7 @@ pub(super) struct Tuning {
     pub(super) num_warps: Option<u32>,
     pub(super) num_stages: Option<u32>,
     /// The seed of random delays, in tests.
-    pub(super) jitter: Option<u64>,
+    pub(super) delays: Option<u64>,
 }
 
 impl Tuning {
@@ -40,7 +40,7 @@ impl Tuning {
         Tuning {
             num_warps: self.num_warps.or(other.num_warps),
             num_stages: self.num_stages.or(other.num_stages),
-            jitter: self.jitter.or(other.jitter),
+            delays: self.delays.or(other.delays),
         }
     }
 
@@ -331,7 +331,7 @@ mod tests {
             assert!(matches!(tuning.check(), Err(Error::InvalidSetting { .. })), "{stages}");
         }
         for warps in [1, 2, 4, 8, 16, 32] {
-            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), jitter: None };
+            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), delays: None };
             assert_eq!(tuning.check(), Ok(tuning));
         }
     }

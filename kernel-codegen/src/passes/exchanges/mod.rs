@@ -20,20 +20,23 @@ mod scratch;
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{
-    ControlOp, FenceKind, FloatFlags, Func, GpuOp, MemOrder, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
+    ControlOp, FenceKind, Func, GpuOp, MemOrder, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
 };
 use kernel_core::layout::SyncScope;
 
-use super::allocate::{SharedPlan, root};
 use super::stored_blocks;
+use crate::analysis::allocation::{SharedPlan, root};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::exchange::{Exchanges, Threads};
 use crate::analysis::warp_groups::{block_warps, groups_of};
 use crate::error::CodegenError;
 use global::Global;
-use kernel_core::edit::walk;
+use kernel_core::edit::{self, Cursor, Place, splice, walk};
 use kernel_core::target::Target;
 use scratch::Scratch;
+
+/// The pass's name in errors.
+const PASS: &str = "exchanges";
 
 /// Runs the pass over a kernel with tiles in so many warps.
 ///
@@ -47,7 +50,7 @@ pub(crate) fn run(func: &mut Func, axis: &AxisAnalysis, target: Target, num_warp
     let scratch = Scratch::beside(plan.bytes(), target.max_shared_bytes());
     let mut pass = Pass { func, axis, exchanges, plan, filled, scratch, global: Global::default(), threads };
     pass.region(body)?;
-    pass.begin();
+    pass.begin()?;
     fits(func, target)
 }
 
@@ -132,7 +135,7 @@ impl Pass<'_> {
     }
 
     /// Barriers with phases are made where the kernel begins: copies have to know of them, and all threads.
-    fn begin(&mut self) {
+    fn begin(&mut self) -> edit::Result<()> {
         let mut phases = false;
         walk(self.func, &mut |id| {
             phases |= matches!(self.func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. }));
@@ -140,10 +143,14 @@ impl Pass<'_> {
         let fence = Op::Gpu(GpuOp::Fence { kind: FenceKind::BarrierInit });
         let first = self.func.region(self.func.body).ops.first();
         if phases && first.is_none_or(|&first| self.func.op(first).op != fence) {
-            let ops = [fence, GpuOp::Barrier.into()];
-            let ids = ops.map(|op| self.func.new_op(op, vec![], vec![], vec![], FloatFlags::default(), Span::UNKNOWN));
-            self.func.regions[self.func.body.index()].ops.splice(0..0, ids);
+            let mut ops = Vec::new();
+            let mut cursor = Cursor::new(self.func, &mut ops, PASS);
+            cursor.effect(fence, &[])?;
+            cursor.effect(GpuOp::Barrier, &[])?;
+            let body = self.func.body;
+            splice(self.func, Place::Start(body), ops);
         }
+        Ok(())
     }
 
     fn operation(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<(), CodegenError> {
@@ -163,7 +170,7 @@ impl Pass<'_> {
         } else if let Op::Memory(MemoryOp::AtomicRmw { order, .. } | MemoryOp::AtomicCas { order, .. }) = op {
             return self.atomic(id, *order, operation.span, out);
         }
-        self.touch(id, operation.span, out);
+        self.touch(id, operation.span, out)?;
         self.exchange(id)?;
         out.push(id);
         Ok(())
@@ -172,7 +179,7 @@ impl Pass<'_> {
     fn gpu(&mut self, id: OpId, op: &GpuOp, operation: &Operation, out: &mut Vec<OpId>) -> Result<(), CodegenError> {
         // All others use views, which `membar` sees to.
         if operation.op.allocates_shared() {
-            self.allocate(id, operation.span, out);
+            self.allocate(id, operation.span, out)?;
         } else if let GpuOp::Barrier = op {
             self.settled();
         } else if let GpuOp::GroupBarrier = op {
@@ -189,44 +196,46 @@ impl Pass<'_> {
 
     /// Bytes for an allocation. What was passed through them may still be read, by loads that a tensor copy overtakes if
     /// only a barrier stands between.
-    fn allocate(&mut self, id: OpId, span: Span, out: &mut Vec<OpId>) {
-        let Some(place) = self.plan.place(id) else { return };
+    fn allocate(&mut self, id: OpId, span: Span, out: &mut Vec<OpId>) -> edit::Result<()> {
+        let Some(place) = self.plan.place(id) else { return Ok(()) };
         self.func.ops[id.index()].shared = vec![SharedRange::new(place.start, place.end)];
         if matches!(self.func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. })) {
-            return;
+            return Ok(());
         }
         if self.scratch.is_unfenced(&place) && self.filled.contains(&id) {
-            self.emit(GpuOp::Fence { kind: FenceKind::ProxyAsync }, span, out);
+            self.emit(GpuOp::Fence { kind: FenceKind::ProxyAsync }, span, out)?;
             self.scratch.fenced();
-            self.barrier(span, out);
+            self.barrier(span, out)?;
         } else if self.scratch.is_read(&place) {
-            self.barrier(span, out);
+            self.barrier(span, out)?;
         }
+        Ok(())
     }
 
     /// What other threads do to the memory that an operation accesses comes before it.
-    fn touch(&mut self, id: OpId, span: Span, out: &mut Vec<OpId>) {
+    fn touch(&mut self, id: OpId, span: Span, out: &mut Vec<OpId>) -> edit::Result<()> {
         if let Some(touched) = self.global.touch(self.func, self.axis, id) {
             if touched.waits {
-                self.barrier(span, out);
+                self.barrier(span, out)?;
             }
             self.global.note(touched);
         }
+        Ok(())
     }
 
     /// Who releases has all threads' accesses behind it, who acquires has them before it.
     fn atomic(&mut self, id: OpId, order: MemOrder, span: Span, out: &mut Vec<OpId>) -> Result<(), CodegenError> {
         // Before the access is noted: a barrier settles what is noted, and this access comes behind it.
         if matches!(order, MemOrder::Release | MemOrder::AcqRel) {
-            self.barrier(span, out);
+            self.barrier(span, out)?;
         }
-        self.touch(id, span, out);
+        self.touch(id, span, out)?;
         self.exchange(id)?;
         out.push(id);
         // Passing on what was there takes a barrier itself.
         let passes_on = !self.func.op(id).shared.is_empty();
         if matches!(order, MemOrder::Acquire | MemOrder::AcqRel) && !passes_on {
-            self.barrier(span, out);
+            self.barrier(span, out)?;
         }
         Ok(())
     }
@@ -265,7 +274,7 @@ impl Pass<'_> {
         if let Some(&body) = regions.last() {
             self.region(body)?;
             if self.scratch.blocks_next_trip() {
-                self.barrier_at_end(body);
+                self.barrier_at_end(body)?;
             }
         }
         self.scratch.leave_body(around);
@@ -316,19 +325,21 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn barrier(&mut self, span: Span, out: &mut Vec<OpId>) {
-        self.emit(GpuOp::Barrier, span, out);
+    fn barrier(&mut self, span: Span, out: &mut Vec<OpId>) -> edit::Result<()> {
+        self.emit(GpuOp::Barrier, span, out)?;
         self.settled();
+        Ok(())
     }
 
     /// A barrier behind everything else in a region.
-    fn barrier_at_end(&mut self, region: RegionId) {
+    fn barrier_at_end(&mut self, region: RegionId) -> edit::Result<()> {
         let mut ops = std::mem::take(&mut self.func.regions[region.index()].ops);
         let end = ops.pop();
         let span = end.map_or(Span::UNKNOWN, |end| self.func.op(end).span);
-        self.barrier(span, &mut ops);
+        self.barrier(span, &mut ops)?;
         ops.extend(end);
         self.func.regions[region.index()].ops = ops;
+        Ok(())
     }
 
     /// All threads have met.
@@ -338,9 +349,10 @@ impl Pass<'_> {
     }
 
     /// A thread that runs alone waits for nobody.
-    fn emit(&mut self, op: GpuOp, span: Span, out: &mut Vec<OpId>) {
+    fn emit(&mut self, op: GpuOp, span: Span, out: &mut Vec<OpId>) -> edit::Result<()> {
         if self.threads != Threads::One {
-            out.push(self.func.new_op(op.into(), vec![], vec![], vec![], FloatFlags::default(), span));
+            Cursor::new(self.func, out, PASS).at(span).effect(op, &[])?;
         }
+        Ok(())
     }
 }

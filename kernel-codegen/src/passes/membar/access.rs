@@ -9,7 +9,7 @@ use kernel_core::ir::{
 };
 use kernel_core::layout::{Dim, matrix_access};
 
-use crate::passes::allocate::{SharedPlan, root, slots};
+use crate::analysis::allocation::{SharedPlan, root, slots};
 
 /// Groups older than this are as old as this.
 const OLDEST: u8 = 16;
@@ -266,7 +266,8 @@ impl Views {
             | GpuOp::Fence { .. }
             | GpuOp::WgmmaWait { .. }
             | GpuOp::TmaStoreWait { .. }
-            | GpuOp::WarpGroups { .. } => Vec::new(),
+            | GpuOp::WarpGroups { .. }
+            | GpuOp::Delay { .. } => Vec::new(),
         };
         found.into_iter().flatten().collect()
     }

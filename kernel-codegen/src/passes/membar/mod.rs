@@ -32,18 +32,24 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use kernel_core::edit::{walk, walk_region};
-use kernel_core::ir::{ControlOp, FenceKind, FloatFlags, Func, GpuOp, Op, OpId, RegionId, Span};
+use kernel_core::edit::{Cursor, Result, walk, walk_region};
+use kernel_core::ir::{ControlOp, FenceKind, Func, GpuOp, Op, OpId, RegionId, Span};
 
-use crate::passes::allocate::SharedPlan;
+use crate::analysis::allocation::SharedPlan;
 
 use access::{Access, Slot, Stage, Views};
+
+/// The pass's name in errors.
+const PASS: &str = "membar";
 
 /// Accesses that something may still have to wait for.
 type Pending = BTreeSet<Access>;
 
 /// Runs the pass; returns the number of barriers.
-pub(crate) fn run(func: &mut Func) -> usize {
+///
+/// # Errors
+/// If the pass makes a mistake.
+pub(crate) fn run(func: &mut Func) -> Result<usize> {
     let mut groups = false;
     walk(func, &mut |id| groups |= matches!(func.op(id).op, Op::Gpu(GpuOp::WarpGroups { .. })));
     if !groups {
@@ -59,13 +65,13 @@ pub(crate) fn run(func: &mut Func) -> usize {
             asynchronous.extend(views.accesses(func, id).into_iter().filter(|access| !access.ordinary));
         });
         let mut pass = Membar { func, plan, views, asynchronous, inserts: true };
-        pass.region(body, &mut Pending::new());
+        pass.region(body, &mut Pending::new())?;
     }
     let mut count = 0;
     walk(func, &mut |id| {
         count += usize::from(matches!(func.op(id).op, Op::Gpu(GpuOp::Barrier | GpuOp::GroupBarrier)));
     });
-    count
+    Ok(count)
 }
 
 struct Membar<'f> {
@@ -79,30 +85,31 @@ struct Membar<'f> {
 }
 
 impl Membar<'_> {
-    fn region(&mut self, region: RegionId, pending: &mut Pending) {
+    fn region(&mut self, region: RegionId, pending: &mut Pending) -> Result<()> {
         let ops = self.func.region(region).ops.clone();
         let mut out = Vec::with_capacity(ops.len());
         for id in ops {
-            self.operation(id, pending, &mut out);
+            self.operation(id, pending, &mut out)?;
             out.push(id);
         }
         if self.inserts {
             self.func.regions[region.index()].ops = out;
         }
+        Ok(())
     }
 
-    fn operation(&mut self, id: OpId, pending: &mut Pending, out: &mut Vec<OpId>) {
+    fn operation(&mut self, id: OpId, pending: &mut Pending, out: &mut Vec<OpId>) -> Result<()> {
         let operation = self.func.op(id).clone();
         match &operation.op {
             Op::Control(op) => {
                 if *op == ControlOp::If {
-                    self.settle_before(&operation.regions, pending, operation.span, out);
+                    self.settle_before(&operation.regions, pending, operation.span, out)?;
                 }
-                self.control(id, op, &operation.regions, pending);
+                self.control(id, op, &operation.regions, pending)?;
             }
             Op::Gpu(op) => {
                 for access in self.views.accesses(self.func, id) {
-                    self.settle(&access, pending, operation.span, out);
+                    self.settle(&access, pending, operation.span, out)?;
                 }
                 // All of an operation's accesses are one: they do not wait for each other.
                 Self::advance(op, pending);
@@ -111,33 +118,36 @@ impl Membar<'_> {
             }
             Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) => {}
         }
+        Ok(())
     }
 
     /// Puts waits and a barrier before an access, where it meets something that is pending.
-    fn settle(&mut self, access: &Access, pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
+    fn settle(&mut self, access: &Access, pending: &mut Pending, span: Span, out: &mut Vec<OpId>) -> Result<()> {
         let meets = |other: &Access| other.conflicts(access, &self.plan);
         let flying: Vec<Access> =
             pending.iter().filter(|other| !other.needs_barrier() && meets(other)).cloned().collect();
         for other in &flying {
             for wait in other.stage.waits() {
-                self.emit(wait.clone(), span, out);
+                self.emit(wait.clone(), span, out)?;
                 Self::complete(&wait, pending);
             }
         }
         if pending.iter().any(|other| other.needs_barrier() && other.conflicts(access, &self.plan)) {
-            self.barrier(pending, span, out);
+            self.barrier(pending, span, out)?;
         }
+        Ok(())
     }
 
     /// Puts a barrier, and a fence before it where an asynchronous operation will meet what came before.
-    fn barrier(&mut self, pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
+    fn barrier(&mut self, pending: &mut Pending, span: Span, out: &mut Vec<OpId>) -> Result<()> {
         if pending.iter().any(|access| access.needs_barrier() && self.wants_fence(access)) {
             let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
-            self.emit(fence, span, out);
+            self.emit(fence, span, out)?;
             Self::fence(pending);
         }
-        self.emit(GpuOp::Barrier, span, out);
+        self.emit(GpuOp::Barrier, span, out)?;
         Self::pass_barrier(pending);
+        Ok(())
     }
 
     /// Whether asynchronous operations of the kernel have to be told of an access.
@@ -161,23 +171,29 @@ impl Membar<'_> {
     }
 
     /// A barrier that a branch needs for what comes before it stands before both branches, so that both have it.
-    fn settle_before(&mut self, regions: &[RegionId], pending: &mut Pending, span: Span, out: &mut Vec<OpId>) {
+    fn settle_before(
+        &mut self,
+        regions: &[RegionId],
+        pending: &mut Pending,
+        span: Span,
+        out: &mut Vec<OpId>,
+    ) -> Result<()> {
         let mut inside = Vec::new();
         for &region in regions {
             walk_region(self.func, region, &mut |id| inside.extend(self.views.accesses(self.func, id)));
         }
         let meets = |other: &Access| inside.iter().any(|access| other.conflicts(access, &self.plan));
         if pending.iter().filter(|other| other.needs_barrier()).any(meets) {
-            self.barrier(pending, span, out);
+            self.barrier(pending, span, out)?;
         }
+        Ok(())
     }
 
-    fn emit(&mut self, op: GpuOp, span: Span, out: &mut Vec<OpId>) {
+    fn emit(&mut self, op: GpuOp, span: Span, out: &mut Vec<OpId>) -> Result<()> {
         if self.inserts {
-            let has_token = matches!(op, GpuOp::AsyncCommit | GpuOp::AsyncWait { .. });
-            let tys = if has_token { vec![kernel_core::ir::Ty::token()] } else { vec![] };
-            out.push(self.func.new_op(op.into(), vec![], tys, vec![], FloatFlags::default(), span));
+            Cursor::new(self.func, out, PASS).at(span).op(op, &[], &[])?;
         }
+        Ok(())
     }
 
     /// Everything of the same kind is one group older.
@@ -227,18 +243,19 @@ impl Membar<'_> {
             | GpuOp::Wgmma { .. }
             | GpuOp::TmaLoad
             | GpuOp::TmaStore { .. }
-            | GpuOp::WarpGroups { .. } => {}
+            | GpuOp::WarpGroups { .. }
+            | GpuOp::Delay { .. } => {}
         }
     }
 
-    fn control(&mut self, id: OpId, op: &ControlOp, regions: &[RegionId], pending: &mut Pending) {
+    fn control(&mut self, id: OpId, op: &ControlOp, regions: &[RegionId], pending: &mut Pending) -> Result<()> {
         match op {
-            ControlOp::For { .. } | ControlOp::While => self.repeat(id, regions, pending),
+            ControlOp::For { .. } | ControlOp::While => self.repeat(id, regions, pending)?,
             ControlOp::If => {
                 let mut after = Pending::new();
                 for &region in regions {
                     let mut own = pending.clone();
-                    self.region(region, &mut own);
+                    self.region(region, &mut own)?;
                     after.extend(own);
                 }
                 *pending = after;
@@ -251,17 +268,18 @@ impl Membar<'_> {
             | ControlOp::Assert { .. }
             | ControlOp::StaticAssert { .. } => {}
         }
+        Ok(())
     }
 
     /// A loop, whose iterations meet what earlier ones left.
-    fn repeat(&mut self, id: OpId, regions: &[RegionId], pending: &mut Pending) {
+    fn repeat(&mut self, id: OpId, regions: &[RegionId], pending: &mut Pending) -> Result<()> {
         let before = pending.clone();
         let enter = |access: Access| Access { slot: self.views.enter(id, &access.slot), ..access };
         let mut entry: Pending = before.iter().cloned().map(enter).collect();
         let inserts = std::mem::replace(&mut self.inserts, false);
         loop {
             let mut end = entry.clone();
-            regions.iter().for_each(|&region| self.region(region, &mut end));
+            self.trip(regions, &mut end)?;
             let next: Pending = end.into_iter().map(|access| self.turned(id, access)).collect();
             if next.is_subset(&entry) {
                 break;
@@ -270,17 +288,22 @@ impl Membar<'_> {
         }
         self.inserts = inserts;
         let mut end = entry.clone();
-        regions.iter().for_each(|&region| self.region(region, &mut end));
+        self.trip(regions, &mut end)?;
         // A `while` ends behind its condition.
         if let [condition, _] = regions {
             self.inserts = false;
             let mut left = entry.clone();
-            self.region(*condition, &mut left);
+            self.region(*condition, &mut left)?;
             end.extend(left);
             self.inserts = inserts;
         }
         let leave = |access: Access| Access { slot: access.slot.left(id), stage: access.stage.left(id), ..access };
         *pending = before.into_iter().chain(end).map(leave).collect();
+        Ok(())
+    }
+
+    fn trip(&mut self, regions: &[RegionId], pending: &mut Pending) -> Result<()> {
+        regions.iter().try_for_each(|&region| self.region(region, pending))
     }
 
     /// An access as the next iteration sees it.

@@ -62,7 +62,7 @@ fn barriers_where_memory_is_shared(body: &str) -> String {
 /// The operations of a kernel that count, one letter each; those of its head do not.
 fn marks(text: &str) -> String {
     let mut func = parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    super::run(&mut func);
+    super::run(&mut func).expect("no mistake");
     verify(&func).unwrap_or_else(|problems| panic!("{problems:?}\n{}", print(&func)));
     let printed = print(&func);
     let names = printed.lines().filter_map(|line| {

@@ -9,7 +9,7 @@ use kernel_core::edit::{Uses, walk_region};
 use kernel_core::ir::{Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
 
 use super::find::Found;
-use crate::passes::allocate::root;
+use crate::analysis::allocation::root;
 
 /// The accumulators of a loop, all of whose products may stay in flight.
 #[derive(Clone, PartialEq, Eq, Debug)]

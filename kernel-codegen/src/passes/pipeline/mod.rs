@@ -50,9 +50,9 @@ use kernel_core::edit::{walk, walk_region};
 use kernel_core::ir::{ControlOp, Func, GpuOp, Op, OpId, RegionId, Span};
 use kernel_core::passes::dce;
 
+use crate::analysis::allocation::view_bytes;
 use crate::analysis::axis::AxisAnalysis;
 use crate::error::CodegenError;
-use crate::passes::allocate::view_bytes;
 use crate::passes::stored_blocks;
 use crate::report::LoopReport;
 use kernel_core::backend::nvidia::Options;

@@ -9,7 +9,7 @@ use kernel_core::ir::{GpuOp, Op, OpId, RegionId, ValueId};
 use super::emit::{Args, Buffers, Emit};
 use super::find::Candidate;
 use super::flight::Flight;
-use crate::passes::allocate::root;
+use crate::analysis::allocation::root;
 
 impl Emit<'_> {
     /// Whether a `wgmma` reads what `cp.async` has written.

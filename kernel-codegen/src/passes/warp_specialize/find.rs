@@ -228,7 +228,8 @@ fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
             | GpuOp::Wgmma { .. }
             | GpuOp::WgmmaWait { .. }
             | GpuOp::TmaStoreWait { .. }
-            | GpuOp::WarpGroups { .. } => {}
+            | GpuOp::WarpGroups { .. }
+            | GpuOp::Delay { .. } => {}
         }
     }
     Some(traffic)

@@ -38,9 +38,9 @@ pub struct Options {
     pub disabled_passes: Vec<String>,
     /// Whether to keep the texts of the stages, those of the LLVM IR among them.
     pub keep_llvm_ir: bool,
-    /// A seed of random delays around every asynchronous operation, arrival and wait, for tests of such kernels: results
-    /// must not depend on them. `None` has no delays.
-    pub jitter: Option<u64>,
+    /// The seed of the pass `delays`, which puts random delays around every asynchronous operation, arrival and wait, for
+    /// tests of such kernels: results must not depend on them. Without a seed the pass does not run.
+    pub delays: Option<u64>,
 }
 
 impl Default for Options {
@@ -52,7 +52,7 @@ impl Default for Options {
             tensor_copies: TensorCopies::default(),
             disabled_passes: Vec::new(),
             keep_llvm_ir: false,
-            jitter: None,
+            delays: None,
         }
     }
 }

@@ -95,7 +95,7 @@ pub(super) fn generate(
         num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
         checks,
         keep_llvm_ir: texts == Texts::Kept,
-        jitter: spec.tuning.jitter,
+        delays: spec.tuning.delays,
         ..defaults
     };
     let mut artifact =

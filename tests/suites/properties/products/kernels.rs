@@ -1,6 +1,7 @@
 //! Products as users write them: the same kernels for every dtype, with parts that constexprs switch on.
 
 use kernel_core::interp::{HostBuffer, HostTensor};
+use kernel_runtime::testing::Delays;
 use tilewright::launch::CompiledKernel;
 use tilewright::prelude::*;
 
@@ -290,7 +291,7 @@ macro_rules! products {
                         match task {
                             Task::Compile(target) => return call.compile(target).map(Box::new).map(Outcome::Code),
                             Task::Launch(device, None) => call.launch(device)?,
-                            Task::Launch(device, Some(seed)) => call.jitter(seed).launch(device)?,
+                            Task::Launch(device, Some(seed)) => call.delays(seed).launch(device)?,
                         }
                     }};
                 }

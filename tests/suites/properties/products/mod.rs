@@ -102,9 +102,9 @@ fn products_on_the_gpu_are_exact() {
         let numbers = recipe.numbers();
         let numbers = [&numbers[0][..], &numbers[1][..], &numbers[2][..]];
         let want = recipe.results(numbers);
-        for jitter in [None, Some(seed)] {
-            let outcome = (recipe.dtypes().call)(&recipe, numbers, Task::Launch(device, jitter));
-            let what = if jitter.is_some() { "with delays" } else { "on the GPU" };
+        for delays in [None, Some(seed)] {
+            let outcome = (recipe.dtypes().call)(&recipe, numbers, Task::Launch(device, delays));
+            let what = if delays.is_some() { "with delays" } else { "on the GPU" };
             match outcome {
                 Ok(Outcome::Results(found)) => compare(&recipe, &found, &want, what)?,
                 Ok(Outcome::Code(_)) => {}

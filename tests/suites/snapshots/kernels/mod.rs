@@ -41,7 +41,7 @@ pub enum Source {
     Files,
     /// The `.tile` kernels of the code generator's tests.
     Kernels,
-    /// The kernels of the suites `codegen` and `jitter`.
+    /// The kernels of the suites `codegen` and `delays`.
     Suites,
 }
 

@@ -7,12 +7,12 @@ use super::Collector;
 #[path = "../../codegen/kernels.rs"]
 mod codegen;
 #[allow(dead_code, reason = "nothing is launched")]
-#[path = "../../jitter/kernels.rs"]
-mod jitter;
+#[path = "../../delays/kernels.rs"]
+mod delays;
 #[path = "../../codegen/pressed.rs"]
 mod pressed;
 
-use jitter::{CONFIGS, Form, MOST_TRIPS, Matrices, Task};
+use delays::{CONFIGS, Form, MOST_TRIPS, Matrices, Task};
 
 /// Compiles all of them: those of the suite `codegen` for Hopper alone, as that does.
 pub(super) fn compile(to: &mut Collector<'_>) {
@@ -27,16 +27,16 @@ pub(super) fn compile(to: &mut Collector<'_>) {
     }
     for form in [Form::Pointers, Form::Descriptors, Form::Persistent] {
         for config in CONFIGS {
-            let jitter::Config { bm, bn, bk, warps, stages } = config;
+            let delays::Config { bm, bn, bk, warps, stages } = config;
             for seed in [None, Some(1)] {
-                let delays = if seed.is_some() { " with delays" } else { "" };
-                let name = format!("jitter/{form:?} {bm}x{bn}x{bk} warps={warps} stages={stages}{delays}");
+                let build = if seed.is_some() { " with delays" } else { "" };
+                let name = format!("delays/{form:?} {bm}x{bn}x{bk} warps={warps} stages={stages}{build}");
                 to.add(&name, |target| {
                     let device = Device::cpu();
                     let (m, n, depth) = (256, 256, MOST_TRIPS * bk);
                     let (a, b, c) = (device.zeros(m * depth)?, device.zeros(depth * n)?, device.zeros(m * n)?);
                     let mut matrices = Matrices { a, b, c, m, n, depth };
-                    let compiled = jitter::call(form, config, seed, &mut matrices, depth, Task::Compile(target))?;
+                    let compiled = delays::call(form, config, seed, &mut matrices, depth, Task::Compile(target))?;
                     Ok(compiled.map(|compiled| compiled.ptx().to_string()).unwrap_or_default())
                 });
             }

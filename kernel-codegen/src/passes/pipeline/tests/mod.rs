@@ -204,10 +204,10 @@ fn barriers_of_pipelines_are_found_again() {
         let matmul = Matmul::default();
         let options = Options { num_stages: stages, ..Options::default() };
         let (mut func, _) = pipelined(&matmul.text(), target, &options).expect("it fits");
-        assert_eq!(crate::passes::membar::run(&mut func), barriers, "{}", print(&func));
+        assert_eq!(crate::passes::membar::run(&mut func).expect("no mistake"), barriers, "{}", print(&func));
         verified(&func);
         let mut plain = placed(&matmul.text(), target, 4);
-        assert_eq!(crate::passes::membar::run(&mut plain), 2, "{}", print(&plain));
+        assert_eq!(crate::passes::membar::run(&mut plain).expect("no mistake"), 2, "{}", print(&plain));
     }
 }
 
@@ -258,7 +258,7 @@ fn blocks_whose_leading_dimension_is_dropped_feed_products_where_they_arrive() {
             verified(&divided);
             for func in [&mut ahead, &mut divided] {
                 assert_eq!(count(func, |op| *op == GpuOp::SharedStore), 0, "{}", print(func));
-                crate::passes::membar::run(func);
+                crate::passes::membar::run(func).expect("no mistake");
                 for (k, tiles) in [(0, 1), (32, 2), (256, 4)] {
                     assert_eq!(run_tensors(func, k, tiles), run_tensors(&plain, k, tiles), "{}", print(func));
                 }
@@ -278,7 +278,7 @@ fn blocks_of_tensors_are_copied_ahead_and_phases_run_on_over_tiles() {
             assert!(report.contains("`a` by tensor copy") && report.contains("`b` by tensor copy"), "{report}");
             assert_eq!(count(&func, |op| *op == GpuOp::SharedStore), 0);
             // One in the loop; and one before the first copies of the next tile.
-            let barriers = crate::passes::membar::run(&mut func);
+            let barriers = crate::passes::membar::run(&mut func).expect("no mistake");
             assert_eq!(barriers, if nested { 2 } else { 1 }, "{}", print(&func));
             verified(&func);
             for (k, tiles) in [(0, 2), (32, 3), (64, 4), (96, 4), (224, 3)] {
@@ -303,7 +303,7 @@ fn loads_that_stream_are_read_by_the_thread_that_copied_them() {
         let options = Options { num_warps: 2, ..Options::default() };
         let (mut func, report) = pipelined(&text, Target::sm_80(), &options).expect("it fits");
         assert!(report.starts_with("pipelined with 3 stages of 1024 bytes"), "{report}");
-        assert_eq!(crate::passes::membar::run(&mut func), 0, "{}", print(&func));
+        assert_eq!(crate::passes::membar::run(&mut func).expect("no mistake"), 0, "{}", print(&func));
         assert_eq!(count(&func, |op| *op == GpuOp::AsyncCopy), 3);
         for n in [0, 16, 256, 512, 768, 1000] {
             assert_eq!(run(&func, n), run(&plain, n), "n = {n}");
@@ -367,7 +367,7 @@ fn loops_with_products_of_products_stay_right() {
             let options = Options { num_stages: stages, ..Options::default() };
             let (mut func, report) = pipelined(&attention(), target, &options).expect("it fits");
             assert!(report.contains("`k` by cp.async, `v` by cp.async") && !report.contains("flight"), "{report}");
-            crate::passes::membar::run(&mut func);
+            crate::passes::membar::run(&mut func).expect("no mistake");
             verified(&func);
             for n in [0, 32, 64, 128] {
                 assert_eq!(run(&func, n), run(&plain, n), "{stages} stages, n = {n}\n{}", print(&func));
@@ -445,7 +445,7 @@ fn every_fault_planted_in_a_pipeline_shows() {
     let prepared = |text: &str, target: Target, num_stages: u32| {
         let options = Options { num_stages, ..Options::default() };
         let (mut func, _) = pipelined(text, target, &options).expect("it fits");
-        crate::passes::membar::run(&mut func);
+        crate::passes::membar::run(&mut func).expect("no mistake");
         func
     };
     let matmul = Matmul::default();

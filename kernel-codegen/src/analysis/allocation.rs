@@ -15,10 +15,12 @@
 //!
 //! The plan is a function of the kernel alone, and inserting barriers of threads does not change it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use kernel_core::ir::{ControlOp, Def, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
+use kernel_core::edit::{Structure, Uses};
+use kernel_core::ir::{Def, Elem, Func, GpuOp, Op, OpId, ValueId};
 use kernel_core::layout::LinearLayout;
 use kernel_core::target::{BARRIER_BYTES, SWIZZLE_ALIGNMENT};
 
@@ -39,25 +41,26 @@ pub(crate) struct SharedPlan {
 impl SharedPlan {
     /// Places the allocations of a kernel.
     pub(crate) fn new(func: &Func) -> SharedPlan {
-        let order = Order::new(func);
+        let lifetimes = Lifetimes::new(func);
+        let order = lifetimes.structure.order();
         let (mut barriers, mut live) = (Vec::new(), BTreeMap::new());
-        for &id in &order.ops {
+        for &id in order {
             if let Op::Gpu(GpuOp::BarrierAlloc { slots, .. }) = func.op(id).op {
                 barriers.push((id, slots * BARRIER_BYTES));
             } else if matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. })) {
-                live.insert(id, order.live(func, id));
+                live.insert(id, lifetimes.live(id));
             }
         }
-        let mut plan = SharedPlan { windows: order.windows(func), ..SharedPlan::default() };
+        let mut plan = SharedPlan { windows: lifetimes.windows(), ..SharedPlan::default() };
         for (id, bytes) in barriers {
             plan.places.insert(id, plan.bytes..plan.bytes + bytes);
-            plan.live.insert(id, 0..order.ops.len() as u32);
+            plan.live.insert(id, 0..order.len() as u32);
             plan.bytes += bytes;
         }
         // The largest first, so that small ones fill the gaps.
         let mut views: Vec<(OpId, u32)> =
             live.keys().map(|&id| (id, view_bytes(func, func.op(id).results[0]))).collect();
-        views.sort_by_key(|&(id, bytes)| (std::cmp::Reverse(bytes), id));
+        views.sort_by_key(|&(id, bytes)| (Reverse(bytes), id));
         for (id, bytes) in views {
             let own = live[&id].clone();
             let start = plan.gap(&own, bytes, alignment(func, func.op(id).results[0]));
@@ -99,52 +102,35 @@ fn overlap(a: &Range<u32>, b: &Range<u32>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// The operations of a kernel in program order, with the loops around them.
-struct Order {
-    ops: Vec<OpId>,
-    position: BTreeMap<OpId, u32>,
-    /// The extent of each loop, from its own position to behind its last operation.
+/// What decides when memory is used. Times are positions in program order.
+struct Lifetimes<'f> {
+    func: &'f Func,
+    structure: Structure,
+    uses: Uses,
+    /// The extent of each loop, and of the warp groups, which run at the same time; inner ones come before outer ones.
     loops: Vec<Range<u32>>,
-    users: BTreeMap<ValueId, Vec<OpId>>,
 }
 
-impl Order {
-    fn new(func: &Func) -> Order {
-        let mut order = Order { ops: Vec::new(), position: BTreeMap::new(), loops: Vec::new(), users: BTreeMap::new() };
-        order.region(func, func.body);
-        order
-    }
-
-    fn region(&mut self, func: &Func, region: RegionId) {
-        for (id, operation) in func.region_ops(region) {
-            let start = self.ops.len() as u32;
-            self.position.insert(id, start);
-            self.ops.push(id);
-            for &operand in &operation.operands {
-                if matches!(func.ty(operand).elem, Elem::Shared(_)) {
-                    self.users.entry(operand).or_default().push(id);
-                }
-            }
-            operation.regions.iter().for_each(|&inner| self.region(func, inner));
-            let is_loop = matches!(
-                operation.op,
-                Op::Control(ControlOp::For { .. } | ControlOp::While) | Op::Gpu(GpuOp::WarpGroups { .. })
-            );
-            if is_loop {
-                self.loops.push(start..self.ops.len() as u32);
-            }
-        }
+impl Lifetimes<'_> {
+    fn new(func: &Func) -> Lifetimes<'_> {
+        let structure = Structure::new(func);
+        let repeats = |op: &Op| op.is_loop() || matches!(op, Op::Gpu(GpuOp::WarpGroups { .. }));
+        let loops = structure.order().iter().filter(|&&id| repeats(&func.op(id).op));
+        let mut loops: Vec<Range<u32>> = loops.map(|&id| structure.extent(id)).collect();
+        loops.sort_by_key(|around| (around.end, Reverse(around.start)));
+        Lifetimes { func, structure, uses: Uses::new(func), loops }
     }
 
     /// When an allocation is live.
-    fn live(&self, func: &Func, alloc: OpId) -> Range<u32> {
-        let start = self.position[&alloc];
+    fn live(&self, alloc: OpId) -> Range<u32> {
+        let func = self.func;
+        let start = self.structure.extent(alloc).start;
         let mut live = start..start + 1;
         let mut work = func.op(alloc).results.clone();
         while let Some(view) = work.pop() {
-            for &user in self.users.get(&view).map_or(&[][..], Vec::as_slice) {
+            for &user in self.uses.of(view) {
                 work.extend(func.op(user).results.iter().filter(|&&v| matches!(func.ty(v).elem, Elem::Shared(_))));
-                live.end = live.end.max(self.end_of_use(func, user));
+                live.end = live.end.max(self.end_of_use(user));
             }
         }
         // Sharing memory within an iteration would cost barriers in each.
@@ -167,11 +153,12 @@ impl Order {
     }
 
     /// Behind the operation, or behind the wait for what it starts.
-    fn end_of_use(&self, func: &Func, user: OpId) -> u32 {
-        let at = self.position[&user];
-        let kernel = self.ops.len() as u32;
+    fn end_of_use(&self, user: OpId) -> u32 {
+        let (func, order) = (self.func, self.structure.order());
+        let at = self.structure.extent(user).start;
+        let kernel = order.len() as u32;
         let wait = |is_wait: &dyn Fn(&GpuOp) -> bool| {
-            let mut later = self.ops[at as usize..].iter();
+            let mut later = order[at as usize..].iter();
             let found = later.position(|&id| matches!(&func.op(id).op, Op::Gpu(op) if is_wait(op)));
             found.map_or(kernel, |distance| at + distance as u32 + 1)
         };
@@ -196,7 +183,8 @@ impl Order {
                 | GpuOp::BarrierArrive
                 | GpuOp::BarrierWait
                 | GpuOp::WgmmaWait { .. }
-                | GpuOp::TmaStoreWait { .. } => at + 1,
+                | GpuOp::TmaStoreWait { .. }
+                | GpuOp::Delay { .. } => at + 1,
                 GpuOp::WarpGroups { .. } => kernel,
             },
             // A view that control flow hands on may be used anywhere.
@@ -205,9 +193,9 @@ impl Order {
         }
     }
 
-    fn windows(&self, func: &Func) -> Vec<Range<u32>> {
-        let mut windows = vec![0..u32::MAX; func.ops.len()];
-        for (&id, &at) in &self.position {
+    fn windows(&self) -> Vec<Range<u32>> {
+        let mut windows = vec![0..u32::MAX; self.func.ops.len()];
+        for (&id, at) in self.structure.order().iter().zip(0..) {
             let outermost = self.loops.iter().filter(|around| around.contains(&at)).max_by_key(|around| around.len());
             windows[id.index()] = outermost.cloned().unwrap_or(at..at + 1);
         }
@@ -257,30 +245,31 @@ pub(crate) fn root(func: &Func, view: ValueId) -> Option<OpId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernel_core::edit::ops_in_order;
     use kernel_core::ir::CreateOp;
     use kernel_core::text::parse;
 
     /// The places of the allocations of a kernel in program order, and what is free above the last operation.
     fn places(body: &str) -> (Vec<Range<u32>>, u32) {
-        let (func, order) = kernel(body);
+        let func = kernel(body);
+        let order = ops_in_order(&func);
         let plan = SharedPlan::new(&func);
         let allocs = order
-            .ops
             .iter()
             .filter(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. })));
-        let last = order.ops.last().copied().expect("a kernel returns");
+        let last = order.last().copied().expect("a kernel returns");
         (allocs.map(|&id| plan.place(id).unwrap()).collect(), plan.free_above(last))
     }
 
     /// What is free above the operation that makes a range of numbers.
     fn free_above_range(body: &str) -> u32 {
-        let (func, order) = kernel(body);
-        let is_range = |id: &&OpId| matches!(func.op(**id).op, Op::Create(CreateOp::Arange { .. }));
-        let range = order.ops.iter().find(is_range).expect("a range of numbers");
-        SharedPlan::new(&func).free_above(*range)
+        let func = kernel(body);
+        let is_range = |id: &OpId| matches!(func.op(*id).op, Op::Create(CreateOp::Arange { .. }));
+        let range = ops_in_order(&func).into_iter().find(is_range).expect("a range of numbers");
+        SharedPlan::new(&func).free_above(range)
     }
 
-    fn kernel(body: &str) -> (Func, Order) {
+    fn kernel(body: &str) -> Func {
         let text = format!(
             "kernel test \"test.rs\" unsafe placed {{
              param %n n: i32
@@ -297,9 +286,7 @@ mod tests {
              return
              }}"
         );
-        let func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let order = Order::new(&func);
-        (func, order)
+        parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
     const ALLOC: &str = "shared f32[128] #1 = shared_alloc";

@@ -6,18 +6,16 @@ use tilewright_tests::assembler::assemble;
 use super::kernels::{CONFIGS, Config, Form, MOST_TRIPS, Matrices, Task, call};
 
 /// What has a delay right before and right after it.
-const ALONE: [&str; 10] = [
+const ALONE: [&str; 6] = [
     "cp.async.commit_group",
     "cp.async.wait_group",
-    "cp.async.bulk.tensor",
-    "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group",
     "mbarrier.arrive",
     "mbarrier.try_wait",
     "wgmma.wait_group",
-    "bar.sync",
-    "barrier.sync",
 ];
+/// What has a delay before the first and after the last of several: boxes of a tensor copy, barriers of an exchange.
+const ROWS: [&[&str]; 2] = [&["cp.async.bulk.tensor", "cp.async.bulk.commit_group"], &["bar.sync", "barrier.sync"]];
 /// What begins something that stays together, and what ends it.
 const FIRST: &str = "wgmma.fence";
 const LAST: &str = "wgmma.commit_group";
@@ -27,6 +25,8 @@ const LAST: &str = "wgmma.commit_group";
 enum Landmark {
     Delay,
     Alone,
+    /// The kind of the row.
+    Row(usize),
     First,
     Last,
     Within,
@@ -37,6 +37,8 @@ fn landmark(line: &str) -> Option<Landmark> {
         Some(Landmark::Delay)
     } else if ALONE.iter().any(|instruction| line.contains(instruction)) {
         Some(Landmark::Alone)
+    } else if let Some(row) = ROWS.iter().position(|row| row.iter().any(|instruction| line.contains(instruction))) {
+        Some(Landmark::Row(row))
     } else if line.contains(FIRST) {
         Some(Landmark::First)
     } else if line.contains(LAST) {
@@ -49,12 +51,12 @@ fn landmark(line: &str) -> Option<Landmark> {
 }
 
 /// The PTX for Hopper.
-fn ptx(form: Form, config: Config, jitter: Option<u64>) -> Result<String, Error> {
+fn ptx(form: Form, config: Config, delays: Option<u64>) -> Result<String, Error> {
     let device = Device::cpu();
     let (m, n, depth) = (256, 256, MOST_TRIPS * config.bk);
     let (a, b, c) = (device.zeros(m * depth)?, device.zeros(depth * n)?, device.zeros(m * n)?);
     let mut matrices = Matrices { a, b, c, m, n, depth };
-    let compiled = call(form, config, jitter, &mut matrices, depth, Task::Compile(Target::sm_90a()))?;
+    let compiled = call(form, config, delays, &mut matrices, depth, Task::Compile(Target::sm_90a()))?;
     Ok(compiled.map(|compiled| compiled.ptx().to_string()).unwrap_or_default())
 }
 
@@ -62,13 +64,13 @@ fn ptx(form: Form, config: Config, jitter: Option<u64>) -> Result<String, Error>
 fn check_delays(ptx: &str, what: &str) -> usize {
     let found: Vec<(Landmark, &str)> = ptx.lines().filter_map(|line| Some((landmark(line)?, line))).collect();
     for (index, &(mark, line)) in found.iter().enumerate() {
-        let is_delay = |place: Option<usize>| {
-            place.and_then(|place| found.get(place)).is_some_and(|&(mark, _)| mark == Landmark::Delay)
-        };
-        let before = is_delay(index.checked_sub(1));
-        let after = is_delay(index.checked_add(1));
+        let neighbour = |place: Option<usize>| place.and_then(|place| found.get(place)).map(|&(mark, _)| mark);
+        let [before, after] = [index.checked_sub(1), index.checked_add(1)].map(neighbour);
+        let (goes_on_before, goes_on_after) = (before == Some(mark), after == Some(mark));
+        let (before, after) = (before == Some(Landmark::Delay), after == Some(Landmark::Delay));
         let (wants_before, wants_after) = match mark {
             Landmark::Alone => (true, true),
+            Landmark::Row(_) => (!goes_on_before, !goes_on_after),
             Landmark::First => (true, false),
             Landmark::Last => (false, true),
             Landmark::Delay | Landmark::Within => (false, false),
@@ -95,7 +97,7 @@ fn check(form: Form, wanted: &[&str]) -> Result<(), Error> {
         let delays = check_delays(&first, &what);
         assert!(delays >= 2 * wanted.len(), "{what}: only {delays} delays");
         let count = |text: &str, instruction: &str| text.matches(instruction).count();
-        for instruction in ALONE.into_iter().chain(["wgmma.mma_async"]) {
+        for instruction in ALONE.iter().chain(ROWS.concat().iter()).chain(&["wgmma.mma_async"]) {
             assert_eq!(count(&plain, instruction), count(&first, instruction), "{what}: `{instruction}`");
         }
         if let Some(assembled) = assemble(&first, "sm_90a") {

@@ -1,5 +1,6 @@
 //! The kernels, and how they are called.
 
+use kernel_runtime::testing::Delays;
 use tilewright::launch::CompiledKernel;
 use tilewright::prelude::*;
 
@@ -119,7 +120,7 @@ pub enum Task<'a> {
 pub fn call(
     form: Form,
     config: Config,
-    jitter: Option<u64>,
+    delays: Option<u64>,
     matrices: &mut Matrices,
     k: usize,
     task: Task<'_>,
@@ -131,8 +132,8 @@ pub fn call(
     macro_rules! finish {
         ($call:expr, $grid:expr) => {{
             let call = $call.grid($grid).num_warps(warps).num_stages(stages);
-            let call = match jitter {
-                Some(seed) => call.jitter(seed),
+            let call = match delays {
+                Some(seed) => call.delays(seed),
                 None => call,
             };
             match task {

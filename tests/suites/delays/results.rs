@@ -40,12 +40,12 @@ impl Numbers {
 fn product(
     device: &Device,
     (form, config): (Form, Config),
-    jitter: Option<u64>,
+    delays: Option<u64>,
     matrices: &mut Matrices,
     k: usize,
 ) -> Result<Vec<u16>, Error> {
     matrices.c = device.full(matrices.m * matrices.n, f16::NAN)?;
-    call(form, config, jitter, matrices, k, Task::Launch(device))?;
+    call(form, config, delays, matrices, k, Task::Launch(device))?;
     Ok(matrices.c.to_vec()?.into_iter().map(f16::to_bits).collect())
 }
 
