@@ -5,14 +5,16 @@
 
 use super::dim::Dim;
 use super::dtype::{Bound, DType};
-use super::func::{Func, ParamKind, RegionId, ValueId};
+use super::func::Func;
 use super::hint;
+use super::ids::{RegionId, ValueId};
 use super::infer_dot::{desc, dot};
 use super::infer_gpu::gpu;
 use super::names::LimitKind;
 pub use super::needs::{Needs, TypeError, dt_admits};
 use super::needs::{Result, data, ensure, fail, is_bool, mask_fits, permuted};
 use super::ops::{ControlOp, CreateOp, ElementwiseOp, MemoryOp, Op, ShapeOp};
+use super::params::ParamKind;
 use super::table::Regions;
 use super::types::{Dt, Elem, Ty};
 
