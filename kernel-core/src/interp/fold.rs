@@ -11,9 +11,10 @@
 
 use std::ptr;
 
-use super::code::{Combine, Fold, FoldKind, Pc, RegionCode};
+use super::instructions::{Combine, Fold, FoldKind, RegionCode};
 use super::lanes::{Bits, Fn1, Fn2};
 use super::machine::{Exit, Flow, Machine};
+use super::registers::Pc;
 
 /// The parts of a tile of shape `[outer, len, inner]`, as they lie in memory.
 #[derive(Clone, Copy)]

@@ -1,9 +1,10 @@
 //! Promises are kept: a hint gives its operand, and a broken one ends the program.
 
-use super::code::{Hint, Pc};
 use super::fault::FaultKind;
+use super::instructions::Hint;
 use super::lanes::Bits;
 use super::machine::{Flow, Machine};
+use super::registers::Pc;
 use crate::ir::HintKind;
 
 impl Machine<'_> {

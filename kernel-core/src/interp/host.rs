@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use crate::ir::{BoundFunc, DType, Func, MAX_TENSOR_RANK, Param, ParamId, ParamKind, Placed};
 use crate::num::{F8E4M3, F8E5M2};
 
-use super::desc::Tensor;
+use super::buffers::Tensor;
 use super::fault::{Fault, FaultKind};
 use super::launch::{Arg, Program};
 

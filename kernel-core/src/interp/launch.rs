@@ -5,13 +5,12 @@ use std::time::Duration;
 use crate::backend::{Artifact, Backend, CompileError, LaunchConditions, Timings};
 use crate::ir::{BoundFunc, DType, Files, Func, Placed};
 
+use super::buffers::{Buffer, Tensor, TensorMemory};
 use super::code::{Code, ParamPlan};
 use super::compile::compile;
-use super::desc::{Tensor, TensorMemory};
 use super::fault::{Fault, FaultKind};
 use super::lanes::Bits;
 use super::machine::Launch;
-use super::memory::Buffer;
 use super::schedule::run_grid;
 use super::turn::Deadline;
 

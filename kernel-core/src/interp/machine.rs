@@ -10,12 +10,13 @@ use std::ptr::{self, NonNull};
 use crate::ir::{ParamId, Span};
 
 use super::affine::{Affine, MAX_RANK};
-use super::code::{Code, Inst, ParamPlan, Pc, RegId, RegInfo};
-use super::desc::TensorMemory;
+use super::buffers::{Buffer, TensorMemory};
+use super::code::{Code, ParamPlan};
 use super::fault::{Fault, FaultKind};
-use super::gpu::Gpu;
+use super::gpu_state::Gpu;
+use super::instructions::Inst;
 use super::lanes::Bits;
-use super::memory::Buffer;
+use super::registers::{Pc, RegId, RegInfo};
 use super::turn::{Deadline, LoopState, Pause, Turn};
 
 /// What all threads of a launch share.

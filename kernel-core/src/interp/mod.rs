@@ -54,30 +54,35 @@
 
 mod affine;
 mod asynchronous;
+mod buffers;
 mod cast;
 mod code;
 mod compile;
 mod compute;
 mod desc;
-mod dot;
 mod elementwise;
 mod fault;
 mod fold;
 mod gpu;
+mod gpu_state;
 mod groups;
 mod hint;
 mod host;
+mod instructions;
 mod lanes;
 mod launch;
+mod loops;
 mod machine;
 mod memory;
 mod order;
+mod product;
+mod registers;
 mod round;
 mod schedule;
 mod storage;
 mod turn;
 
-pub use desc::Tensor;
+pub use buffers::Tensor;
 pub use fault::{Access, Fault, FaultKind};
 pub use host::{
     HostBuffer, HostElement, HostScalar, HostTensor, run_kernel, run_ordered, run_placed, run_placed_with_tensors,

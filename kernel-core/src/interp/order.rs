@@ -20,7 +20,7 @@ use std::ops::Range;
 use crate::ir::{LayoutId, Span};
 use crate::layout::SyncScope;
 
-use super::code::{Holders, Parts};
+use super::registers::{Holders, Parts};
 
 /// Who accesses memory: a warp group, by the number of its queue, or the copies that a barrier counts.
 pub(super) type Agent = u64;

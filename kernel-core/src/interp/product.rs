@@ -6,9 +6,7 @@
 use crate::ir::{DType, DotPrecision};
 
 use super::cast::cast;
-use super::code::RegId;
 use super::lanes::Fn1;
-use super::machine::Machine;
 
 /// What sums are in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -297,28 +295,6 @@ fn multiply<T: Number>(a: &[T], b: &[T], sums: &mut [T], k: usize, n: usize) {
         return unsafe { multiply_rows_fma(a, b, sums, k, n) };
     }
     multiply_rows(a, b, sums, k, n);
-}
-
-/// A product of tiles.
-#[derive(Clone, Debug)]
-pub(super) struct Dot {
-    pub product: Product,
-    pub a: RegId,
-    pub b: RegId,
-    pub acc: RegId,
-    pub out: RegId,
-    /// Room in the arena.
-    pub room: usize,
-}
-
-impl Machine<'_> {
-    pub(super) fn dot(&mut self, dot: &Dot) {
-        let (a, b, acc) = (self.dense(dot.a), self.dense(dot.b), self.dense(dot.acc));
-        let (out, room) = (self.reg(dot.out).home, self.arena(dot.room));
-        // SAFETY: the product was made for these registers, the room for it, and homes of live registers are disjoint.
-        unsafe { dot.product.compute(a, b, acc, out, room) };
-        self.set_dense(dot.out);
-    }
 }
 
 #[cfg(test)]

@@ -34,9 +34,9 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use crate::ir::Span;
 
-use super::code::Pc;
 use super::fault::{Fault, FaultKind};
 use super::machine::{Launch, Machine};
+use super::registers::Pc;
 use super::turn::Pause;
 
 /// At most so many programs are taken from the grid at a time.

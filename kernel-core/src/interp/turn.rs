@@ -13,17 +13,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::code::{ForBounds, LoopId, Pc, RegId};
 use super::fault::FaultKind;
-use super::machine::{Exit, Flow, Machine};
+use super::registers::Pc;
 
 /// The state of a running `for`.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct LoopState {
-    index: i128,
-    step: i128,
+    pub index: i128,
+    pub step: i128,
     /// Iterations after this one.
-    left: i128,
+    pub left: i128,
 }
 
 /// When a launch has to have ended.
@@ -125,69 +124,20 @@ impl Turn {
         self.left = self.length;
     }
 
-    /// As many trips as the turn had at its beginning.
-    pub(super) fn length(&self) -> u32 {
-        self.length
-    }
-}
-
-impl Machine<'_> {
-    pub(super) fn for_begin(&mut self, state: LoopId, bounds: &ForBounds, index: RegId, exit: Pc) -> Flow {
-        let dtype = self.info(index).lane.dtype();
-        let value = |reg| self.scalar(reg).to_int(dtype);
-        let (lo, hi, step) = (value(bounds.lo), value(bounds.hi), value(bounds.step));
-        if step <= 0 || lo >= hi {
-            return Flow::Goto(exit);
-        }
-        let left = (hi - lo - 1) / step;
-        let (first, step) = if bounds.reverse { (lo + left * step, -step) } else { (lo, step) };
-        self.loops[state.0 as usize] = LoopState { index: first, step, left };
-        self.set_int(index, first);
-        Flow::Next
-    }
-
-    pub(super) fn for_next(&mut self, pc: Pc, state: LoopId, index: RegId, body: Pc) -> Flow {
-        if self.is_late() {
-            return self.stop_late(pc);
-        }
-        let state = &mut self.loops[state.0 as usize];
-        if state.left == 0 {
-            return Flow::Next;
-        }
-        state.left -= 1;
-        state.index += state.step;
-        let value = state.index;
-        self.set_int(index, value);
-        Flow::Goto(body)
-    }
-
-    /// The end of a `while`'s body, which goes back to its condition.
-    pub(super) fn again(&mut self, pc: Pc, to: Pc, waits: bool) -> Flow {
-        if self.is_late() {
-            return self.stop_late(pc);
-        }
-        if waits {
-            self.turn.left = self.turn.left.saturating_sub(1);
-            if self.turn.left == 0 {
-                self.turn.pause = Pause { at: pc, next: to };
-                return Flow::Exit(Exit::Paused);
-            }
-        }
-        Flow::Goto(to)
+    /// Counts an iteration of a loop that may wait; says whether it was the last of this turn.
+    pub(super) fn ends(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
     }
 
     /// Whether the launch has a limit of time, and it has passed.
     #[inline(always)]
-    fn is_late(&mut self) -> bool {
-        self.turn.clock.as_mut().is_some_and(Clock::has_passed)
+    pub(super) fn is_late(&mut self) -> bool {
+        self.clock.as_mut().is_some_and(Clock::has_passed)
     }
 
-    #[cold]
-    fn stop_late(&mut self, pc: Pc) -> Flow {
-        match self.launch.deadline {
-            Some(deadline) => self.stop(pc, deadline.fault()),
-            // A clock comes of a deadline.
-            None => Flow::Exit(Exit::Stopped),
-        }
+    /// As many trips as the turn had at its beginning.
+    pub(super) fn length(&self) -> u32 {
+        self.length
     }
 }
