@@ -4,7 +4,7 @@
 //! 32 warps, and a launch that asks for fewer is refused: on the CPU too, whose interpreter has no warps, so that what is
 //! tested there runs on a GPU.
 
-use super::kernel::Kernel;
+use super::definition::Definition;
 use crate::error::Result;
 use kernel_core::diag::Diagnostic;
 use kernel_core::ir::{BoundFunc, Files, Span};
@@ -50,7 +50,7 @@ impl LargestTile {
     /// `values` says what it is bound to.
     pub(super) fn check(
         self,
-        kernel: &Kernel,
+        kernel: &Definition,
         files: &Files,
         num_warps: Option<u32>,
         values: impl FnOnce() -> String,

@@ -3,33 +3,26 @@
 //! The kernel has run when `launch` returns. What fails in it is reported like on a GPU all the
 //! same: to the stream, for whoever reads what the launch wrote.
 
+pub(super) mod variant;
+
 use super::args::{Arg, enter};
-use super::bind::{bind, shown_values};
-use super::fault::{FaultAt, Names};
+use super::bind::shown_values;
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::Key;
-use super::loads::{self, Loads};
+use super::loads;
 use super::spec::{ParamSpecs, Spec, Tuning};
-use super::tile_size::LargestTile;
-use crate::error::{Access, Error, Result};
+use crate::error::{Error, Result};
 use crate::graph::{HostLaunch, recording};
 use crate::record::LaunchId;
 use crate::settings;
 use crate::storage::Address;
 use crate::tensor::Padding;
-use kernel_core::backend::{Backend, Checks, Timings};
-use kernel_core::interp::{self, Fault, FaultKind, Interpreter, Program};
+use kernel_core::backend::Checks;
+use kernel_core::interp;
 use smallvec::SmallVec;
 use std::time::Duration;
-
-/// The interpreter's form of a variant.
-pub(super) struct CpuVariant {
-    program: Program,
-    names: Names,
-    loads: Loads,
-    largest: LargestTile,
-}
+use variant::CpuVariant;
 
 /// Stands for the CPU in keys.
 const CPU: u64 = 0;
@@ -49,7 +42,9 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     let kernel = call.kernel;
     let variant = call.with_spec(Tuning::default(), |spec| -> Result<_> {
         let variant = variant(kernel, spec)?;
-        variant.largest.check(kernel, &variant.names.files, call.tuning()?.num_warps, || shown_values(kernel, spec))?;
+        variant.largest.check(kernel.definition(), &variant.names.files, call.tuning()?.num_warps, || {
+            shown_values(kernel.definition(), spec)
+        })?;
         Ok(variant)
     })?;
     let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
@@ -95,7 +90,7 @@ impl HostLaunch for CpuLaunch {
         // did when the launch was made; the caller vouches for their life and use. What a kernel
         // stores to a `bool` is 0 or 1.
         let result = unsafe { self.variant.program.run_within(&self.inputs, self.grid, self.limit) };
-        result.map_err(|fault| self.variant.explain(self.kernel, fault))
+        result.map_err(|fault| self.variant.explain(self.kernel.definition(), fault))
     }
 }
 
@@ -104,18 +99,7 @@ impl HostLaunch for CpuLaunch {
 fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVariant> {
     let params: ParamSpecs = spec.params.iter().map(|param| param.without_facts()).collect();
     let spec = Spec { params: &params, ..*spec };
-    kernel.cpu.get_or_make(&Key::new(&spec, CPU, Checks::EveryAccess), || {
-        let mut timings = Timings::default();
-        let bound = bind(kernel, &spec, &mut timings)?;
-        let artifact = Interpreter.compile(&bound, (), &()).map_err(|error| Error::Internal {
-            message: format!("kernel `{}` cannot be interpreted: {error}", kernel.name()).into(),
-        })?;
-        timings.append(artifact.timings);
-        kernel.count_compilation();
-        log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        let (names, loads) = (Names::of(bound.func()), Loads::of(bound.func()));
-        Ok(CpuVariant { program: artifact.code, names, loads, largest: LargestTile::of(&bound) })
-    })
+    kernel.cpu.get_or_make(&Key::new(&spec, CPU, Checks::EveryAccess), || CpuVariant::new(kernel.definition(), &spec))
 }
 
 /// An argument as the interpreter takes it.
@@ -136,32 +120,5 @@ fn input(kernel: &Kernel, arg: &Arg<'_>) -> Result<interp::Arg> {
             what: format!("running kernel `{}` on the CPU", kernel.name()).into(),
             reason: "a buffer is not in host memory".into(),
         }),
-    }
-}
-
-impl CpuVariant {
-    /// The interpreter's fault as an error of this launch.
-    fn explain(&self, kernel: &'static Kernel, fault: Fault) -> Error {
-        let at = FaultAt { kernel, files: &self.names.files, span: fault.span, program_id: fault.program_id };
-        match &fault.kind {
-            FaultKind::OutOfBounds { param, offset, len, access } => {
-                let access = match access {
-                    interp::Access::Load => Access::Load,
-                    interp::Access::Store => Access::Store,
-                    interp::Access::Atomic => Access::Atomic,
-                };
-                at.out_of_bounds(self.names.param(*param), access, *offset, *len)
-            }
-            FaultKind::Assert { message } => at.assertion(message),
-            FaultKind::TimeLimit { limit } => at.late(*limit),
-            FaultKind::SharedOutOfBounds { .. }
-            | FaultKind::Deadlock { .. }
-            | FaultKind::Race { .. }
-            | FaultKind::InvalidLaunch { .. }
-            | FaultKind::Unsupported { .. } => Error::Unsupported {
-                what: format!("running kernel `{}` on the CPU", kernel.name()).into(),
-                reason: fault.to_string().into(),
-            },
-        }
     }
 }

@@ -5,11 +5,13 @@
 //! | `compiler` | the backend, or what stands in for it in builds without |
 //! | `variant` | one variant compiled for one target, with what its reports mean |
 //! | `module` | a variant loaded by the driver into one context |
+//! | `caches` | both, by what launches ask for |
 //! | `plan` | what a launch reads of both |
 //! | `memo` | the last launch that met its conditions |
 //! | `submit` | a launch: addresses and values as the code takes them, the call of the driver |
 //! | `inspect` | compiling to look at the stages |
 
+pub(super) mod caches;
 mod compiler;
 mod inspect;
 mod memo;
@@ -21,7 +23,7 @@ mod tests;
 mod variant;
 
 use super::args::Arg;
-use super::cache::Cache;
+use super::definition::Definition;
 use super::invocation::{Invocation, Place};
 use super::kernel::Kernel;
 use super::key::{Digest, Key, Words};
@@ -30,10 +32,10 @@ use super::target::Target;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::recording;
+use caches::Ready;
 use cudarc::driver::CudaContext;
 use kernel_core::backend::{Checks, LaunchConditions, Timings};
 use memo::Memo;
-use module::Loaded;
 use plan::Plan;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -41,29 +43,6 @@ use variant::Variant;
 
 pub(crate) use compiler::MISSING as MISSING_COMPILER;
 pub(super) use inspect::{compile, compile_on};
-
-/// The variants of a kernel on GPUs.
-pub(super) struct GpuCaches {
-    /// Ready to run, by context.
-    ready: Cache<Ready>,
-    /// Compiled, by target. Several keys may have one variant.
-    variants: Cache<&'static Variant>,
-}
-
-impl GpuCaches {
-    pub(super) const fn new() -> Self {
-        GpuCaches { ready: Cache::new(), variants: Cache::new() }
-    }
-}
-
-/// A variant in a context. What each launch reads comes first.
-#[repr(C)]
-struct Ready {
-    plan: Plan,
-    memo: Memo,
-    variant: &'static Variant,
-    loaded: Arc<Loaded>,
-}
 
 /// Marks the key of a variant whose code knows nothing of lengths.
 const ANY_LENGTHS: u64 = 1 << 32;
@@ -161,7 +140,7 @@ fn ready_behind(call: &Invocation<'_>, place: &Place<'_>, checks: Checks, digest
     }
     // Nothing is compiled for a launch that will be refused.
     call.check_buffers(place.stream)?;
-    let Some(ctx) = place.device.cuda_context() else { return Err(no_code(call.kernel, place.device)) };
+    let Some(ctx) = place.device.cuda_context() else { return Err(no_code(call.kernel.definition(), place.device)) };
     call.with_spec(call.tuning()?, |spec| make_ready(call.kernel, spec, place.device, ctx, &Key::of(&words), checks))
 }
 
@@ -175,21 +154,21 @@ fn make_ready(
     checks: Checks,
 ) -> Result<&'static Ready> {
     kernel.gpu.ready.get_or_make(key, || {
-        let target = target_of(kernel, device)?;
+        let target = target_of(kernel.definition(), device)?;
         let variant = variant(kernel, spec, target, checks)?;
         let mut timings = Timings::default();
-        let loaded = timings.stage("driver", || variant.load(kernel, device, ctx))?;
+        let loaded = timings.stage("driver", || variant.load(kernel.definition(), device, ctx))?;
         log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
         Ok(Ready { plan: Plan::new(variant, &loaded), memo: Memo::default(), variant, loaded })
     })
 }
 
 /// What to compile for on `device`.
-fn target_of(kernel: &Kernel, device: &Device) -> Result<Target> {
+fn target_of(kernel: &Definition, device: &Device) -> Result<Target> {
     device.target().ok_or_else(|| no_code(kernel, device))
 }
 
-fn no_code(kernel: &Kernel, device: &Device) -> Error {
+fn no_code(kernel: &Definition, device: &Device) -> Error {
     let reason = match device.compute_capability() {
         None => "the CPU interprets kernels, nothing is compiled for it; name a target, such as `Target::sm_90a()`",
         Some(_) => "it is older than compute capability 8.0 (Ampere); use a newer GPU or `Device::cpu()`",
@@ -212,8 +191,8 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checks: Che
         return Ok(*variant);
     }
     let variant = *variants.get_or_make(&Key::new(spec, place, checks), || {
-        let variant = Variant::compile(kernel, spec, target, checks)?;
-        kernel.count_compilation();
+        let variant = Variant::compile(kernel.definition(), spec, target, checks)?;
+        kernel.definition().count_compilation();
         log::debug!("compiled kernel `{}` for {}: {}", kernel.name(), target.name(), variant.timings);
         Ok(&*Box::leak(Box::new(variant)))
     })?;

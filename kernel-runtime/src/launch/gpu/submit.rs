@@ -4,7 +4,7 @@ use super::super::args::{Arg, ArgKind, enter};
 use super::super::invocation::{Invocation, Place};
 use super::super::kernel::Kernel;
 use super::super::loads;
-use super::Ready;
+use super::caches::Ready;
 use super::plan::{INLINE_PARAMS, Plan, Pointers};
 use crate::driver::wrap;
 use crate::error::{Error, Result};

@@ -1,7 +1,8 @@
 //! Tests of the GPU backend that need no GPU.
 
+use super::super::cache::Cache;
 use super::super::call::Call;
-use super::super::kernel::{KernelSource, SourceFile};
+use super::super::definition::{KernelSource, SourceFile};
 use super::super::spec::{ParamSpec, ParamSpecs, Tuning};
 use super::*;
 use crate::dtype::ElementType;
