@@ -9,14 +9,14 @@ use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
 use crate::ops::{Row, Turbofish};
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 
 /// The arguments of a call, matched with the operation's row.
 pub(super) struct Args<'e> {
     /// The operation.
     pub row: &'static Row,
     /// The whole call.
-    pub place: Place,
+    pub place: SourceRange,
     /// The receiver of a method, which is the first positional argument.
     pub receiver: Option<Operand>,
     /// The tensor of an operation of descriptors; it is not among the arguments.
@@ -59,7 +59,7 @@ impl Checker<'_> {
         receiver: Option<Operand>,
         exprs: &'e Punctuated<Expr, Token![,]>,
         turbofish: Option<&AngleBracketedGenericArguments>,
-        place: Place,
+        place: SourceRange,
     ) -> Checked<Args<'e>> {
         let (positional, named) = (Vec::new(), Vec::new());
         let mut args = Args { row, place, receiver, descriptor: None, positional, named, dtype: None };
@@ -69,7 +69,7 @@ impl Checker<'_> {
                 args.positional.push(expr);
                 continue;
             };
-            let place = Place::at(name.span());
+            let place = SourceRange::at(name.span());
             let name = name.to_string();
             match row.options.iter().find(|o| **o == name) {
                 Some(option) if args.named.iter().any(|(n, _)| n == option) => {
@@ -113,7 +113,7 @@ impl Checker<'_> {
             };
             let message = format!("`{}` takes {expected}, found {given}", row.name);
             let extra = exprs.iter().filter(|e| as_named(e).is_none()).nth(row.params.len());
-            let at = if receiver.is_none() { extra.map_or(place, Place::of) } else { place };
+            let at = if receiver.is_none() { extra.map_or(place, SourceRange::of) } else { place };
             let reported = self.report_help(at, message, format!("write `{}`", row.usage()));
             self.check_values(exprs);
             return Err(reported);
@@ -128,8 +128,11 @@ impl Checker<'_> {
         let dtype = path.path.segments.last()?.ident.to_string();
         self.dtype_by_name(&dtype)?;
         let name = args.row.name;
-        let rest: Vec<String> =
-            exprs.iter().take(exprs.len() - 1).map(|e| self.source.text(Place::of(e)).unwrap_or_default()).collect();
+        let rest: Vec<String> = exprs
+            .iter()
+            .take(exprs.len() - 1)
+            .map(|e| self.source.text(SourceRange::of(e)).unwrap_or_default())
+            .collect();
         let call = format!("{name}::<{dtype}>({})", rest.join(", "));
         let message = format!("the dtype of `{name}` is written in front of its arguments");
         let help = match args.receiver {
@@ -139,7 +142,7 @@ impl Checker<'_> {
             }
             None => Help::write(args.place, call),
         };
-        Some(self.report_help(Place::of(last), message, help))
+        Some(self.report_help(SourceRange::of(last), message, help))
     }
 
     /// Reports mistakes in the arguments of a call that is wrong itself.
@@ -155,7 +158,7 @@ impl Checker<'_> {
         }
     }
 
-    fn unknown_option(&mut self, row: &Row, name: &str, place: Place) -> Reported {
+    fn unknown_option(&mut self, row: &Row, name: &str, place: SourceRange) -> Reported {
         let message = format!("`{}` has no argument `{name}`", row.name);
         if row.params.contains(&name) {
             let help = format!("`{name}` is positional: write `{}`", row.usage());
@@ -174,7 +177,7 @@ impl Checker<'_> {
         &mut self,
         row: &Row,
         turbofish: Option<&AngleBracketedGenericArguments>,
-        place: Place,
+        place: SourceRange,
     ) -> Checked<Option<Dt>> {
         let Some(generics) = turbofish else {
             if row.turbofish == Turbofish::Required {
@@ -183,7 +186,7 @@ impl Checker<'_> {
             }
             return Ok(None);
         };
-        let at = Place::of_tokens(generics);
+        let at = SourceRange::of_tokens(generics);
         if row.turbofish == Turbofish::None {
             let message = format!("`{}` takes no generic arguments", row.name);
             return Err(self.report_help(at, message, format!("write `{}`", row.usage())));
@@ -225,7 +228,7 @@ impl Checker<'_> {
         let Some(expr) = args.named(name) else { return Ok(None) };
         if matches!(bare(expr), Expr::Path(path) if path.path.is_ident("None")) {
             let message = format!("a `{name}` that is not needed is left out");
-            return Err(self.report_help(Place::of(expr), message, format!("leave `{name} = None` out")));
+            return Err(self.report_help(SourceRange::of(expr), message, format!("leave `{name} = None` out")));
         }
         self.operand(expr).map(Some)
     }
@@ -237,7 +240,7 @@ impl Checker<'_> {
             Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => Ok(value.value),
             Some(other) => {
                 let message = format!("`{name}` is `true` or `false`");
-                Err(self.report(Place::of(other), message))
+                Err(self.report(SourceRange::of(other), message))
             }
         }
     }
@@ -254,7 +257,7 @@ impl Checker<'_> {
             Expr::Group(group) => return self.literal_int(&group.expr, what),
             _ => None,
         };
-        value.ok_or_else(|| self.report(Place::of(expr), format!("{what} is an integer literal")))
+        value.ok_or_else(|| self.report(SourceRange::of(expr), format!("{what} is an integer literal")))
     }
 
     /// An axis of a tile, counted from the end if negative.
@@ -270,7 +273,7 @@ impl Checker<'_> {
             1 => "its only axis is 0".to_string(),
             _ => format!("its axes are 0 to {}", rank - 1),
         };
-        Err(self.report_help(Place::of(expr), message, help))
+        Err(self.report_help(SourceRange::of(expr), message, help))
     }
 }
 

@@ -7,8 +7,8 @@ use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
-use crate::place::Place;
 use crate::signature::{braced, strip, type_name};
+use crate::source_range::SourceRange;
 use crate::types::{DtRef, VElem, VTy};
 
 /// What a type annotation says.
@@ -28,7 +28,7 @@ pub(super) enum Annotation {
 impl Checker<'_> {
     /// Reads the type of a `let`.
     pub(super) fn annotation(&mut self, ty: &Type) -> Checked<Annotation> {
-        let place = Place::of_type(ty);
+        let place = SourceRange::of_type(ty);
         let path = match strip(ty) {
             Type::Infer(_) => return Ok(Annotation::Inferred),
             Type::Tuple(tuple) => {
@@ -57,12 +57,12 @@ impl Checker<'_> {
         }
     }
 
-    fn bad_annotation(&mut self, place: Place) -> Reported {
+    fn bad_annotation(&mut self, place: SourceRange) -> Reported {
         let help = "write a dtype as `f32`, or `Tile<f32, { [M, N] }>`";
         self.report_help(place, "this is not the type of a value in a kernel", help)
     }
 
-    fn tile_annotation(&mut self, args: &[&GenericArgument], place: Place) -> Checked<VTy> {
+    fn tile_annotation(&mut self, args: &[&GenericArgument], place: SourceRange) -> Checked<VTy> {
         let [GenericArgument::Type(inner), shape] = args else {
             let help = "write `Tile<f32, { [M, N] }>`";
             return Err(self.report_help(place, "a tile has a dtype and a shape", help));
@@ -70,7 +70,7 @@ impl Checker<'_> {
         let dt = self.dtype(inner);
         let Some(expr) = braced(shape) else {
             let help = "write the shape in braces: `Tile<f32, { [M, N] }>`";
-            return Err(self.report_help(Place::of_tokens(shape), "this is not a shape", help));
+            return Err(self.report_help(SourceRange::of_tokens(shape), "this is not a shape", help));
         };
         let shape = self.shape_arg(expr);
         Ok(VTy { elem: VElem::Data(DtRef::Fixed(dt?)), shape: shape? })
@@ -78,7 +78,7 @@ impl Checker<'_> {
 
     /// The dtype that a type names.
     pub(super) fn dtype(&mut self, ty: &Type) -> Checked<Dt> {
-        let place = Place::of_type(ty);
+        let place = SourceRange::of_type(ty);
         let name = type_name(ty).unwrap_or_default();
         if self.signature.broken.contains(&name) {
             return Err(Reported::earlier());

@@ -6,7 +6,7 @@ use kernel_core::ir::{AtomicOp, Bound, Dt, MemOrder, MemScope, MemoryOp, Op};
 use super::args::Args;
 use super::{Checker, Operand};
 use crate::error::Checked;
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::types::{DtRef, VElem, may_be};
 
 /// Dtypes narrower than this have no atomics in hardware.
@@ -48,7 +48,7 @@ impl Checker<'_> {
         pointer: Operand,
         dt: Dt,
         operands: Vec<crate::tree::NodeId>,
-        place: Place,
+        place: SourceRange,
     ) -> Operand {
         let ty = self.ty(pointer).with_dt(DtRef::Fixed(dt));
         debug_assert!(matches!(ty.elem, VElem::Data(_)));
@@ -56,7 +56,7 @@ impl Checker<'_> {
     }
 
     /// Refuses buffers of dtypes on which the operation is not defined.
-    pub(super) fn atomic_dtype(&mut self, dt: Dt, needs: Needs, name: &str, place: Place) -> Checked<()> {
+    pub(super) fn atomic_dtype(&mut self, dt: Dt, needs: Needs, name: &str, place: SourceRange) -> Checked<()> {
         let (wide, fits) = (!matches!(dt, Dt::Known(d) if d.bits() < MIN_BITS), needs.admits(&self.func, dt));
         if wide && fits {
             return Ok(());

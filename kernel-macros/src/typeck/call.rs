@@ -9,20 +9,20 @@ use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
 use crate::ops::{self, Call, Row};
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::spellings;
 use crate::types::VElem;
 
 impl Checker<'_> {
     /// `name(arguments)`
-    pub(super) fn call(&mut self, call: &ExprCall, place: Place) -> Checked<Val> {
+    pub(super) fn call(&mut self, call: &ExprCall, place: SourceRange) -> Checked<Val> {
         let Expr::Path(path) = bare(&call.func) else {
             let help = "call an operation by its name";
-            return Err(self.report_help(Place::of(&call.func), "this cannot be called in a kernel", help));
+            return Err(self.report_help(SourceRange::of(&call.func), "this cannot be called in a kernel", help));
         };
         let Some(last) = path.path.segments.last() else { return Err(Reported::earlier()) };
         let name = last.ident.to_string();
-        let name_place = Place::of_path(&path.path);
+        let name_place = SourceRange::of_path(&path.path);
         // Operations are no items, so that no path leads to one: what `tl::load` names may be anything.
         let own = path.path.segments.len() == 1 && path.path.leading_colon.is_none();
         let descriptor = call.args.first().and_then(|first| self.descriptor(first));
@@ -55,9 +55,9 @@ impl Checker<'_> {
     }
 
     /// `receiver.name(arguments)`
-    pub(super) fn method(&mut self, call: &ExprMethodCall, place: Place) -> Checked<Val> {
+    pub(super) fn method(&mut self, call: &ExprMethodCall, place: SourceRange) -> Checked<Val> {
         let name = call.method.to_string();
-        let name_place = Place::at(call.method.span());
+        let name_place = SourceRange::at(call.method.span());
         if let Some(param) = self.descriptor(&call.receiver) {
             return self.desc_call(param, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
         }
@@ -91,7 +91,7 @@ impl Checker<'_> {
         ops::find(name).filter(|row| row.method)
     }
 
-    fn unknown_function(&mut self, name: &str, call: &ExprCall, place: Place) -> Reported {
+    fn unknown_function(&mut self, name: &str, call: &ExprCall, place: SourceRange) -> Reported {
         if let Some((Binding::Poison, _)) = self.lookup(name) {
             return Reported::earlier();
         }
@@ -103,7 +103,7 @@ impl Checker<'_> {
             _ => vec![name.to_string()],
         };
         let message = format!("`{}` is not an operation; a kernel can call nothing else", path.join("::"));
-        let whole = Place { start: place.start, end: call.paren_token.span.close() };
+        let whole = SourceRange { start: place.start, end: call.paren_token.span.close() };
         if let Some(help) = self.foreign_conversion(&path, call, whole) {
             return self.report_help(place, message, help);
         }
@@ -115,7 +115,7 @@ impl Checker<'_> {
                 Help::write(place, name).said(format!("write it without the path: `{name}(..)`"))
             }
             Some(row) => {
-                let args: Vec<String> = call.args.iter().map(|arg| self.source.operand(Place::of(arg))).collect();
+                let args: Vec<String> = call.args.iter().map(|arg| self.source.operand(SourceRange::of(arg))).collect();
                 row.help(&args, whole, self.source.is_operand(whole))
             }
             None if self.lookup(name).is_some() => "this is a value, which cannot be called".into(),
@@ -130,7 +130,7 @@ impl Checker<'_> {
     }
 
     /// `float("inf")`, `float(x)`, `f32(x)` and `f32::from(x)`.
-    fn foreign_conversion(&self, path: &[String], call: &ExprCall, whole: Place) -> Option<Help> {
+    fn foreign_conversion(&self, path: &[String], call: &ExprCall, whole: SourceRange) -> Option<Help> {
         let name = match path {
             [name] => name,
             [dtype, method] if method == "from" => dtype,
@@ -157,16 +157,16 @@ impl Checker<'_> {
                 help
             });
         }
-        let code = format!("{} as {dtype}", self.source.operand(Place::of(arg)));
+        let code = format!("{} as {dtype}", self.source.operand(SourceRange::of(arg)));
         let code = if self.source.binds_tighter(whole) { format!("({code})") } else { code };
         Some(Help::write(whole, code.clone()).said(format!("for a conversion write `{code}`")))
     }
 
     fn unknown_method(&mut self, name: &str, call: &ExprMethodCall, receiver: Checked<Val>) -> Reported {
-        let place = Place::at(call.method.span());
+        let place = SourceRange::at(call.method.span());
         let message = format!("values in a kernel have no method `{name}`");
-        let whole = Place { start: Place::of(&call.receiver).start, end: call.paren_token.span.close() };
-        let source = self.source.operand(Place::of(&call.receiver));
+        let whole = SourceRange { start: SourceRange::of(&call.receiver).start, end: call.paren_token.span.close() };
+        let source = self.source.operand(SourceRange::of(&call.receiver));
         let target = name.strip_prefix("to_").filter(|target| self.dtype_by_name(target).is_some());
         let help = match (spellings::find(name), ops::find(name), target) {
             _ if name == "len" || name == "size" => self.length(receiver),
@@ -179,7 +179,7 @@ impl Checker<'_> {
                 format!("it is a method of tensor descriptors: `{}`", row.usage()).into()
             }
             (Some(row), ..) => {
-                let args = call.args.iter().map(|arg| self.source.operand(Place::of(arg)));
+                let args = call.args.iter().map(|arg| self.source.operand(SourceRange::of(arg)));
                 let args: Vec<String> = [source].into_iter().chain(args).collect();
                 row.help(&args, whole, self.source.is_operand(whole))
             }

@@ -7,7 +7,7 @@ use super::args::Args;
 use super::{Checker, Context, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::tree::VOp;
 use crate::types::{Class, DtRef, VElem, VTy};
 
@@ -20,7 +20,7 @@ impl Checker<'_> {
         let Some(expr) = args.expr(0) else { return Err(Reported::earlier()) };
         let axis = self.literal_int(expr, "the axis of the grid")?;
         let Some(axis) = u8::try_from(axis).ok().filter(|a| *a < 3) else {
-            return Err(self.report(Place::of(expr), "a grid has the axes 0, 1 and 2"));
+            return Err(self.report(SourceRange::of(expr), "a grid has the axes 0, 1 and 2"));
         };
         let op = if id { CreateOp::ProgramId { axis } } else { CreateOp::NumPrograms { axis } };
         Ok(Operand { node: self.op(op, Vec::new(), VTy::scalar(DType::I32), place), place })
@@ -52,15 +52,15 @@ impl Checker<'_> {
     fn shifted_range(&mut self, args: &Args<'_>) -> Option<Help> {
         let (lo, hi) = (args.expr(0)?, args.expr(1)?);
         let Expr::Binary(sum) = bare(hi) else { return None };
-        let start = self.source.text(Place::of(lo))?;
+        let start = self.source.text(SourceRange::of(lo))?;
         let others = [(&sum.left, &sum.right), (&sum.right, &sum.left)];
-        let is_start = |c: &Self, e: &Expr| c.source.text(Place::of(e)).is_some_and(|text| text == start);
+        let is_start = |c: &Self, e: &Expr| c.source.text(SourceRange::of(e)).is_some_and(|text| text == start);
         let (_, count) = others.into_iter().find(|(own, _)| matches!(sum.op, BinOp::Add(_)) && is_start(self, own))?;
         let (operand, _) = self.nested(Context::Branch, |c| c.operand(lo));
         if self.node(operand.ok()?.node).dim.is_some() {
             return None;
         }
-        let (start, count) = (self.source.operand(Place::of(lo)), self.source.text(Place::of(count))?);
+        let (start, count) = (self.source.operand(SourceRange::of(lo)), self.source.text(SourceRange::of(count))?);
         let code = format!("{start} + arange(0, {count})");
         Some(Help::write(args.place, if self.source.is_operand(args.place) { format!("({code})") } else { code }))
     }
@@ -102,7 +102,7 @@ impl Checker<'_> {
 
     /// `[M, N]`
     pub(super) fn shape_arg(&mut self, expr: &Expr) -> Checked<Vec<Dim>> {
-        let place = Place::of(expr);
+        let place = SourceRange::of(expr);
         let elems = match expr {
             Expr::Array(array) => &array.elems,
             Expr::Group(group) => return self.shape_arg(&group.expr),
@@ -120,7 +120,7 @@ impl Checker<'_> {
         let dims: Vec<Checked<Dim>> = elems.iter().map(|e| self.dim(e)).collect();
         let dims = dims.into_iter().collect::<Checked<Vec<Dim>>>()?;
         for (dim, expr) in dims.iter().zip(elems) {
-            self.check_dim(dim, Place::of(expr))?;
+            self.check_dim(dim, SourceRange::of(expr))?;
         }
         self.check_size(&dims, place)?;
         Ok(dims)
@@ -128,7 +128,7 @@ impl Checker<'_> {
 
     /// An expression over constexprs and literals.
     pub(super) fn dim(&mut self, expr: &Expr) -> Checked<Dim> {
-        let place = Place::of(expr);
+        let place = SourceRange::of(expr);
         let (operand, _) = self.nested(Context::Branch, |c| c.operand(expr));
         let operand = operand?;
         match &self.node(operand.node).dim {
@@ -142,14 +142,14 @@ impl Checker<'_> {
     }
 
     /// Refuses literal shapes that no tile can have.
-    pub(super) fn check_shape(&mut self, shape: &[Dim], place: Place) -> Checked<()> {
+    pub(super) fn check_shape(&mut self, shape: &[Dim], place: SourceRange) -> Checked<()> {
         for dim in shape {
             self.check_dim(dim, place)?;
         }
         self.check_size(shape, place)
     }
 
-    fn check_dim(&mut self, dim: &Dim, place: Place) -> Checked<()> {
+    fn check_dim(&mut self, dim: &Dim, place: SourceRange) -> Checked<()> {
         match dim.as_const() {
             None => Ok(()),
             Some(n) if n > 0 && n & (n - 1) == 0 => Ok(()),
@@ -165,7 +165,7 @@ impl Checker<'_> {
         }
     }
 
-    fn check_size(&mut self, shape: &[Dim], place: Place) -> Checked<()> {
+    fn check_size(&mut self, shape: &[Dim], place: SourceRange) -> Checked<()> {
         let known = shape.iter().filter_map(Dim::as_const).try_fold(1i64, |n, d| n.checked_mul(d));
         match known {
             Some(n) if n <= MAX_ELEMENTS => Ok(()),

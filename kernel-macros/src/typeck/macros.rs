@@ -7,7 +7,7 @@ use syn::{BinOp, Expr, ExprLit, Lit, LitStr, Macro, Token};
 
 use super::{Checker, Context};
 use crate::error::Checked;
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{Kind, Stmt};
 use crate::types::{BOOL, VTy};
 
@@ -15,7 +15,7 @@ impl Checker<'_> {
     /// A macro call as a statement.
     pub(super) fn macro_stmt(&mut self, mac: &Macro) {
         let name = mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
-        let place = Place::of_path(&mac.path);
+        let place = SourceRange::of_path(&mac.path);
         // Rust's own may be written with its path; what another module calls so may be anything.
         let path: Vec<String> = mac.path.segments.iter().map(|s| s.ident.to_string()).collect();
         let own = path.len() == 1 || matches!(path.join("::").as_str(), "std::assert" | "core::assert");
@@ -38,7 +38,7 @@ impl Checker<'_> {
     }
 
     /// The condition and the message of an assertion.
-    fn assert_parts(&mut self, mac: &Macro, place: Place, name: &str) -> Checked<(Expr, String)> {
+    fn assert_parts(&mut self, mac: &Macro, place: SourceRange, name: &str) -> Checked<(Expr, String)> {
         let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
         let args = match parser.parse2(mac.tokens.clone()) {
             Ok(args) => args,
@@ -51,24 +51,26 @@ impl Checker<'_> {
         };
         let message = match args.next() {
             None => {
-                let text = self.source.text(Place::of(&condition));
+                let text = self.source.text(SourceRange::of(&condition));
                 text.unwrap_or_else(|| quote::ToTokens::to_token_stream(&condition).to_string())
             }
             Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => {
                 if let Some(extra) = args.next() {
                     let message = "the message of an assertion is a literal text without arguments";
-                    return Err(self.report(Place::of(&extra), message));
+                    return Err(self.report(SourceRange::of(&extra), message));
                 }
                 self.plain_text(&text)?
             }
-            Some(other) => return Err(self.report(Place::of(&other), "the message of an assertion is a literal text")),
+            Some(other) => {
+                return Err(self.report(SourceRange::of(&other), "the message of an assertion is a literal text"));
+            }
         };
         Ok((condition, message))
     }
 
     /// A text without placeholders. Two braces stand for one, as Rust's `assert!` has it.
     fn plain_text(&mut self, text: &LitStr) -> Checked<String> {
-        let (value, place) = (text.value(), Place::at(text.span()));
+        let (value, place) = (text.value(), SourceRange::at(text.span()));
         let mut out = String::with_capacity(value.len());
         let mut chars = value.chars().peekable();
         while let Some(c) = chars.next() {
@@ -84,7 +86,7 @@ impl Checker<'_> {
         Ok(out)
     }
 
-    fn assertion(&mut self, mac: &Macro, place: Place) -> Checked<()> {
+    fn assertion(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
         if self.contexts.contains(&Context::Closure) {
             return Err(self.report(place, "`assert!` in a closure is not supported"));
         }
@@ -95,7 +97,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn static_assertion(&mut self, mac: &Macro, place: Place) -> Checked<()> {
+    fn static_assertion(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
         if self.contexts.contains(&Context::Closure) {
             return Err(self.report(place, "`static_assert!` in a closure is not supported"));
         }

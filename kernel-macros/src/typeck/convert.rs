@@ -15,8 +15,8 @@ use kernel_core::ir::{Bound, DType, Dim, Dt};
 use super::{Checker, Operand};
 use crate::error::Reported;
 use crate::help::Help;
-use crate::place::Place;
 use crate::quotient;
+use crate::source_range::SourceRange;
 use crate::spellings::without_parentheses;
 use crate::tree::Kind;
 use crate::types::{Class, DtRef, Mismatch, VElem, admits, may_be};
@@ -39,7 +39,7 @@ impl Checker<'_> {
     }
 
     /// `x as f32`, in parentheses where the expression around it would take it apart.
-    fn cast_source(&self, place: Place, name: &str) -> String {
+    fn cast_source(&self, place: SourceRange, name: &str) -> String {
         let code = format!("{} as {name}", self.source.operand(place));
         if self.source.binds_tighter(place) { format!("({code})") } else { code }
     }
@@ -49,7 +49,7 @@ impl Checker<'_> {
     }
 
     /// A number as a condition.
-    pub(super) fn truth(&self, operand: Operand, place: Place) -> Help {
+    pub(super) fn truth(&self, operand: Operand, place: SourceRange) -> Help {
         let dt = match self.ty(operand).elem {
             VElem::Data(dt) => dt,
             VElem::Ptr(_) => return "read what it points to: `load(pointer)`".into(),
@@ -97,7 +97,7 @@ impl Checker<'_> {
         a: Operand,
         b: Operand,
         what: &str,
-        place: Place,
+        place: SourceRange,
     ) -> Reported {
         // The operand whose dtype is still open is the literal.
         let open = |c: &Self, o: Operand| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.class(dt).is_some());
@@ -161,7 +161,7 @@ impl Checker<'_> {
             Some(to) if to == y => self.conversion(a, to),
             Some(to) => {
                 let (left, right) = (self.conversion(a, to), self.conversion(b, to));
-                let codes: Vec<(Place, String)> = left.rewrites.into_iter().chain(right.rewrites).collect();
+                let codes: Vec<(SourceRange, String)> = left.rewrites.into_iter().chain(right.rewrites).collect();
                 let text: Vec<String> = codes.iter().map(|(_, code)| format!("`{code}`")).collect();
                 Help { text: format!("write {}", text.join(" and ")), rewrites: codes }
             }
@@ -266,7 +266,7 @@ impl Checker<'_> {
     }
 
     /// The source of a float literal without its fraction, if that is zero.
-    fn whole(&self, literal: Place) -> Option<String> {
+    fn whole(&self, literal: SourceRange) -> Option<String> {
         let text = self.source.text(literal)?;
         let text = text.trim_start_matches('(').trim_end_matches(')');
         let digits = text.strip_suffix(".0").or_else(|| text.strip_suffix('.'))?;
@@ -290,7 +290,7 @@ impl Checker<'_> {
         dt: DtRef,
         needs: Needs,
         what: &str,
-        place: Place,
+        place: SourceRange,
         beside: Option<Operand>,
     ) -> Reported {
         let (wanted, bound) = match needs {
@@ -324,7 +324,7 @@ impl Checker<'_> {
         self.report_help(place, message, help)
     }
 
-    fn first_as(&self, place: Place, to: &str) -> Help {
+    fn first_as(&self, place: SourceRange, to: &str) -> Help {
         if let Some(whole) = self.whole(place) {
             return Help::write(place, whole);
         }
@@ -332,7 +332,7 @@ impl Checker<'_> {
         Help::write(place, code.clone()).said(format!("convert first: `{code}`"))
     }
 
-    fn first_as_float(&self, place: Place) -> Help {
+    fn first_as_float(&self, place: SourceRange) -> Help {
         let written = self.source.text(place).unwrap_or_default();
         let literal = written.trim_start_matches('-');
         if !literal.is_empty() && literal.chars().all(|c| c.is_ascii_digit()) {
@@ -349,7 +349,7 @@ impl Checker<'_> {
     }
 
     /// A `bool` where a number is due: one of the dtype beside it.
-    fn counted(&self, place: Place, beside: Option<Operand>, what: &str) -> Help {
+    fn counted(&self, place: SourceRange, beside: Option<Operand>, what: &str) -> Help {
         let dt = beside.and_then(|o| match self.ty(o).elem {
             VElem::Data(dt) => Some(dt),
             VElem::Ptr(_) => None,
@@ -374,7 +374,7 @@ impl Checker<'_> {
     }
 
     /// `-x` of an unsigned number.
-    fn negated(&self, place: Place, unsigned: DType) -> Help {
+    fn negated(&self, place: SourceRange, unsigned: DType) -> Help {
         let source = self.source.operand(place);
         match meeting(unsigned, DType::I8) {
             Some(signed) => {

@@ -4,7 +4,7 @@ use syn::{Expr, Stmt as SynStmt};
 
 use super::{Checker, Context, Val};
 use crate::error::{Checked, Reported};
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::tree::Stmt;
 
 /// How a block ends.
@@ -45,7 +45,7 @@ impl Checker<'_> {
                 SynStmt::Local(local) => self.local(local),
                 SynStmt::Macro(mac) => self.macro_stmt(&mac.mac),
                 SynStmt::Item(item) => {
-                    let place = Place::of_tokens(item);
+                    let place = SourceRange::of_tokens(item);
                     let help = "move it out of the kernel; a `const` outside can be used inside";
                     self.report_help(place, "items inside a kernel are not supported", help);
                 }
@@ -53,11 +53,11 @@ impl Checker<'_> {
         }
         match (diverges, want) {
             (true, _) => Flow::Diverges,
-            (false, false) => Flow::Value(Ok(Val::Unit(Place::at(end)))),
+            (false, false) => Flow::Value(Ok(Val::Unit(SourceRange::at(end)))),
             (false, true) => {
                 let ends_in_value = matches!(stmts.last(), Some(SynStmt::Expr(e, Some(_))) if is_value(e));
                 let help = if ends_in_value { "remove the last `;`" } else { "end it with an expression" };
-                Flow::Value(Err(self.report_help(Place::at(end), "this block gives no value", help)))
+                Flow::Value(Err(self.report_help(SourceRange::at(end), "this block gives no value", help)))
             }
         }
     }
@@ -72,10 +72,10 @@ impl Checker<'_> {
 
     /// Whether `return` may stand here.
     pub(super) fn return_stmt(&mut self, expr: &syn::ExprReturn) -> bool {
-        let place = Place::at(expr.return_token.span);
+        let place = SourceRange::at(expr.return_token.span);
         if let Some(value) = expr.expr.as_ref().filter(|_| !self.signature.returns) {
             let help = "store results through a `PtrMut<T>` parameter";
-            self.report_help(Place::of(value), "a kernel returns nothing", help);
+            self.report_help(SourceRange::of(value), "a kernel returns nothing", help);
             return true;
         }
         let inside = self.contexts.iter().rev().find(|c| matches!(c, Context::Loop | Context::Head | Context::Closure));
@@ -96,7 +96,7 @@ impl Checker<'_> {
     }
 
     /// Says that an expression has no value because it returns, unless that `return` has been refused itself.
-    pub(super) fn no_value(&mut self, place: Place, message: &str) -> Reported {
+    pub(super) fn no_value(&mut self, place: SourceRange, message: &str) -> Reported {
         let refused = self.contexts.iter().any(|c| matches!(c, Context::Loop | Context::Head | Context::Closure));
         if refused { Reported::earlier() } else { self.report(place, message) }
     }

@@ -3,7 +3,7 @@
 use kernel_core::ir::{Bound, DType, Dim, Dt};
 
 use super::{Checker, Deferred};
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::tree::{Kind, NodeId, Stmt, VOp};
 use crate::types::{DtRef, admits};
 
@@ -96,7 +96,7 @@ impl Checker<'_> {
             | Kind::Op(..) => return,
         };
         let Some(dt) = self.node_dt(id) else { return };
-        let place: Place = node.place;
+        let place: SourceRange = node.place;
         match self.types.settled(dt) {
             Dt::Known(d) if d.is_int() && !(d.int_min()..=d.int_max()).contains(&value) => {
                 let message = format!("`{d}` does not hold {value}");

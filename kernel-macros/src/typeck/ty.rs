@@ -9,7 +9,7 @@ use super::convert::default_of;
 use super::macros::single;
 use super::{Checker, Deferred, Operand};
 use crate::error::Checked;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::tree::NodeId;
 use crate::types::{BOOL, Class, DtRef, Mismatch, VElem};
 
@@ -26,7 +26,7 @@ impl Checker<'_> {
     }
 
     /// Makes two dtypes equal, or says on which operand they are not.
-    pub(super) fn unify(&mut self, a: Operand, b: Operand, what: &str, place: Place) -> Checked<DtRef> {
+    pub(super) fn unify(&mut self, a: Operand, b: Operand, what: &str, place: SourceRange) -> Checked<DtRef> {
         let (x, y) = (self.data(a, what)?, self.data(b, what)?);
         match self.types.unify(x, y, &self.func) {
             Ok(()) => Ok(x),
@@ -123,7 +123,7 @@ impl Checker<'_> {
     }
 
     /// The shape to which all operands broadcast, as NumPy does it.
-    pub(super) fn common_shape(&mut self, operands: &[Operand], what: &str, place: Place) -> Checked<Vec<Dim>> {
+    pub(super) fn common_shape(&mut self, operands: &[Operand], what: &str, place: SourceRange) -> Checked<Vec<Dim>> {
         let mut shape: Vec<Dim> = Vec::new();
         for &operand in operands {
             let other = self.ty(operand).shape.clone();
@@ -210,7 +210,7 @@ impl Checker<'_> {
     }
 
     /// The value repeated to a shape that it broadcasts to.
-    pub(super) fn expand(&mut self, node: NodeId, shape: &[Dim], place: Place) -> NodeId {
+    pub(super) fn expand(&mut self, node: NodeId, shape: &[Dim], place: SourceRange) -> NodeId {
         let mut ty = self.node(node).ty.clone();
         if self.same_shape(&ty.shape, shape) {
             return node;

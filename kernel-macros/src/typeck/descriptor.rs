@@ -13,8 +13,8 @@ use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
 use crate::ops::{self, DESC_ROWS, DescCall};
-use crate::place::{Place, bare};
 use crate::signature::KernelParam;
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{Kind, Node, NodeId, Stmt};
 use crate::types::{DtRef, VElem, VTy, dt_name};
 
@@ -33,7 +33,7 @@ impl Checker<'_> {
         param: &KernelParam,
         dt: Dt,
         mutable: bool,
-        place: Place,
+        place: SourceRange,
     ) -> Checked<ParamId> {
         let block: Expr = match param.block.clone().map(syn::parse2) {
             Some(Ok(block)) => block,
@@ -57,10 +57,10 @@ impl Checker<'_> {
     pub(super) fn desc_call(
         &mut self,
         param: ParamId,
-        (name, name_place): (&str, Place),
+        (name, name_place): (&str, SourceRange),
         exprs: &Punctuated<Expr, Token![,]>,
         turbofish: Option<&AngleBracketedGenericArguments>,
-        place: Place,
+        place: SourceRange,
     ) -> Checked<Val> {
         let Some(row) = ops::find_desc(name) else {
             let message = format!("tensor descriptors have no method `{name}`");
@@ -103,7 +103,7 @@ impl Checker<'_> {
         writable.and(result)
     }
 
-    fn writable(&mut self, descriptor: &Descriptor, place: Place) -> Checked<()> {
+    fn writable(&mut self, descriptor: &Descriptor, place: SourceRange) -> Checked<()> {
         if descriptor.mutable {
             return Ok(());
         }
@@ -116,7 +116,7 @@ impl Checker<'_> {
     }
 
     /// The descriptor as an operand.
-    fn descriptor_node(&mut self, descriptor: &Descriptor, place: Place) -> NodeId {
+    fn descriptor_node(&mut self, descriptor: &Descriptor, place: SourceRange) -> NodeId {
         // Only its parameter matters: no other operation ever sees the node.
         let ty = VTy { elem: VElem::Ptr(descriptor.param), shape: Vec::new() };
         self.new_node(Node { kind: Kind::Param(descriptor.param), ty, dim: None, constexpr: false, place })
@@ -212,7 +212,7 @@ impl Checker<'_> {
         );
         let Expr::Array(array) = bare(expr) else {
             let message = "the coordinates of a block are written in brackets, one for each dimension";
-            return Err(self.report_help(Place::of(expr), message, help));
+            return Err(self.report_help(SourceRange::of(expr), message, help));
         };
         if array.elems.len() != rank {
             let given = array.elems.len();
@@ -221,7 +221,7 @@ impl Checker<'_> {
                 if rank == 1 { "" } else { "s" },
                 if given == 1 { "" } else { "s" },
             );
-            return Err(self.report_help(Place::of(expr), message, help));
+            return Err(self.report_help(SourceRange::of(expr), message, help));
         }
         let values: Vec<Checked<NodeId>> =
             array.elems.iter().map(|expr| self.operand(expr).and_then(|value| self.coordinate(value))).collect();

@@ -6,7 +6,7 @@ use kernel_core::ir::{BinaryOp, Bound, CmpOp, CreateOp, DType, Dim, ElementwiseO
 use super::args::Args;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::tree::{Fold, NodeId};
 use crate::types::{BOOL, DtRef, VElem, VTy};
 
@@ -54,7 +54,7 @@ impl Checker<'_> {
     }
 
     /// The index along an axis of each element of a tile, i32.
-    fn indices(&mut self, shape: &[Dim], axis: u8, place: Place) -> NodeId {
+    fn indices(&mut self, shape: &[Dim], axis: u8, place: SourceRange) -> NodeId {
         let i32s = |shape: Vec<Dim>| VTy { elem: VElem::Data(DType::I32.into()), shape };
         let len = shape[usize::from(axis)].clone();
         let range = CreateOp::Arange { lo: Dim::Const(0), hi: len.clone() };
@@ -69,7 +69,7 @@ impl Checker<'_> {
     }
 
     /// The better of two (value, index) pairs. The order is total, so the combination is associative and commutative.
-    fn better(&mut self, largest: bool, nan: bool, a: [NodeId; 2], b: [NodeId; 2], place: Place) -> Vec<NodeId> {
+    fn better(&mut self, largest: bool, nan: bool, a: [NodeId; 2], b: [NodeId; 2], place: SourceRange) -> Vec<NodeId> {
         let truth = VTy::scalar(BOOL);
         let compare = |c: &mut Self, op, x, y| c.op(Op::compare(op), vec![x, y], VTy::scalar(BOOL), place);
         let wins = compare(self, if largest { CmpOp::Gt } else { CmpOp::Lt }, a[0], b[0]);
@@ -114,7 +114,7 @@ impl Checker<'_> {
     }
 
     /// Puts the axis back with size 1 if it is kept.
-    pub(super) fn finish_axis(&mut self, node: NodeId, along: &Along, place: Place) -> Checked<Operand> {
+    pub(super) fn finish_axis(&mut self, node: NodeId, along: &Along, place: SourceRange) -> Checked<Operand> {
         if !along.keep {
             return Ok(Operand { node, place });
         }

@@ -10,7 +10,7 @@ use super::macros::bool_scalar;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::Checked;
 use crate::help::Help;
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{ForStmt, IfStmt, Kind, LoopHints, NodeId, Stmt, VOp, WhileStmt};
 use crate::types::{DtRef, VElem, VTy};
 
@@ -26,11 +26,11 @@ struct Range<'e> {
 impl Checker<'_> {
     /// An `if`; `want` says whether its value is used.
     pub(super) fn if_expr(&mut self, stmt: &ExprIf, want: bool) -> Flow {
-        let mut place = Place::of(&stmt.cond);
+        let mut place = SourceRange::of(&stmt.cond);
         place.start = stmt.if_token.span;
         let condition = match bare(&stmt.cond) {
             Expr::Assign(assign) => {
-                let sign = Place::at(assign.eq_token.span);
+                let sign = SourceRange::at(assign.eq_token.span);
                 Err(self.report_help(sign, "an assignment is no condition", Help::write(sign, "==")))
             }
             condition => self.operand(condition),
@@ -85,7 +85,7 @@ impl Checker<'_> {
         a: Option<&Val>,
         b: Option<&Val>,
         results: &mut Vec<(NodeId, Option<NodeId>, Option<NodeId>)>,
-        place: Place,
+        place: SourceRange,
     ) -> Checked<Val> {
         match (a, b) {
             (Some(Val::Unit(_)), Some(Val::Unit(_)) | None) | (None, Some(Val::Unit(_)) | None) => Ok(Val::Unit(place)),
@@ -155,9 +155,9 @@ impl Checker<'_> {
 
     /// `while condition { .. }`
     pub(super) fn while_loop(&mut self, stmt: &ExprWhile) {
-        let place = Place { start: stmt.while_token.span, end: Place::of(&stmt.cond).end };
+        let place = SourceRange { start: stmt.while_token.span, end: SourceRange::of(&stmt.cond).end };
         if let Some(label) = &stmt.label {
-            self.report_help(Place::of_tokens(label), "loop labels are not supported in kernels", "remove it");
+            self.report_help(SourceRange::of_tokens(label), "loop labels are not supported in kernels", "remove it");
         }
         if self.contexts.contains(&Context::Closure) {
             self.report(place, "loops in a closure are not supported");
@@ -175,9 +175,9 @@ impl Checker<'_> {
     /// `for i in (lo..hi).step_by(s) { .. }`
     pub(super) fn for_loop(&mut self, stmt: &ExprForLoop) {
         let hints = self.loop_hints(&stmt.attrs);
-        let place = Place { start: stmt.for_token.span, end: Place::of(&stmt.expr).end };
+        let place = SourceRange { start: stmt.for_token.span, end: SourceRange::of(&stmt.expr).end };
         if let Some(label) = &stmt.label {
-            self.report_help(Place::of_tokens(label), "loop labels are not supported in kernels", "remove it");
+            self.report_help(SourceRange::of_tokens(label), "loop labels are not supported in kernels", "remove it");
         }
         if self.contexts.contains(&Context::Closure) {
             self.report(place, "loops in a closure are not supported");
@@ -190,7 +190,7 @@ impl Checker<'_> {
         let (bounds, index) = match &range {
             Ok(([lo, hi, step], _, from_end)) => {
                 let ty = self.ty(*lo).clone();
-                let pat_place = Place::of_pat(&stmt.pat);
+                let pat_place = SourceRange::of_pat(&stmt.pat);
                 let bounds =
                     if *from_end { self.count_down([*lo, *hi, *step], place) } else { [lo.node, hi.node, step.node] };
                 let own = self.node(bounds[0]).ty.clone();
@@ -268,7 +268,7 @@ impl Checker<'_> {
             syn::Pat::Wild(_) => {}
             other => {
                 let help = "write `for i in ..`, and `let mut j = i;` for a copy that changes";
-                let reported = self.report_help(Place::of_pat(other), "the variable of a loop is a name", help);
+                let reported = self.report_help(SourceRange::of_pat(other), "the variable of a loop is a name", help);
                 if matches!(other, syn::Pat::Tuple(_) | syn::Pat::Ident(_)) {
                     self.bind_pattern(other, Err(reported));
                 }
@@ -280,7 +280,7 @@ impl Checker<'_> {
         let mut hints = LoopHints { unroll: Unroll::Auto, stages: 0, warp_specialize: false };
         for attr in attrs {
             let name = attr.path().get_ident().map(ToString::to_string).unwrap_or_default();
-            let place = Place::of_tokens(attr);
+            let place = SourceRange::of_tokens(attr);
             let plain = matches!(attr.meta, syn::Meta::Path(_));
             match (name.as_str(), plain) {
                 ("unroll", true) => hints.unroll = Unroll::Full,
@@ -313,31 +313,35 @@ impl Checker<'_> {
                 let inner = self.range(&call.receiver)?;
                 if inner.from_end {
                     let help = "write `(lo..hi).rev()` or `(lo..hi).step_by(s).rev()`";
-                    return Err(self.report_help(Place::of(expr), "this order of adapters is not supported", help));
+                    return Err(self.report_help(
+                        SourceRange::of(expr),
+                        "this order of adapters is not supported",
+                        help,
+                    ));
                 }
                 Ok(Range { reverse: !inner.reverse, ..inner })
             }
             Expr::MethodCall(call) if call.method == "step_by" && call.args.len() == 1 => {
                 let inner = self.range(&call.receiver)?;
                 if inner.step.is_some() {
-                    let place = Place::at(call.method.span());
+                    let place = SourceRange::at(call.method.span());
                     return Err(self.report_help(place, "a range has one step", "multiply the two"));
                 }
                 Ok(Range { step: call.args.first(), from_end: inner.reverse, reverse: false, ..inner })
             }
             other => {
                 let help = "write `for i in lo..hi`, `(lo..hi).step_by(s)` or `(lo..hi).rev()`";
-                Err(self.report_help(Place::of(other), "a loop runs over a range of integers", help))
+                Err(self.report_help(SourceRange::of(other), "a loop runs over a range of integers", help))
             }
         }
     }
 
     /// `lo..hi + 1`
     fn exclusive(&self, lo: &Expr, hi: &Expr) -> Help {
-        let (lo, hi) = (Place::of(lo), Place::of(hi));
+        let (lo, hi) = (SourceRange::of(lo), SourceRange::of(hi));
         match (self.source.text(lo), self.source.operand(hi)) {
             (Some(text), last) if last != "(..)" => {
-                Help::write(Place { start: lo.start, end: hi.end }, format!("{text}..{last} + 1"))
+                Help::write(SourceRange { start: lo.start, end: hi.end }, format!("{text}..{last} + 1"))
             }
             _ => "write `lo..hi + 1`".into(),
         }
@@ -345,12 +349,12 @@ impl Checker<'_> {
 
     /// lo, hi and step, of one integer dtype.
     fn bounds(&mut self, range: &Range<'_>) -> Checked<[Operand; 3]> {
-        let place = Place::of_tokens(range.range);
+        let place = SourceRange::of_tokens(range.range);
         let (Some(lo), Some(hi)) = (&range.range.start, &range.range.end) else {
             return Err(self.report_help(place, "a loop needs both ends of its range", "write `lo..hi`"));
         };
         if let RangeLimits::Closed(token) = range.range.limits {
-            let place = Place { start: token.spans[0], end: token.spans[2] };
+            let place = SourceRange { start: token.spans[0], end: token.spans[2] };
             return Err(self.report_help(place, "`..=` is not supported in kernels", self.exclusive(lo, hi)));
         }
         let (lo, hi) = (self.operand(lo), self.operand(hi));
@@ -381,7 +385,7 @@ impl Checker<'_> {
     }
 
     /// The bounds of a loop that counts how far it is from the end, in unsigned numbers, which hold every distance.
-    fn count_down(&mut self, [lo, hi, step]: [Operand; 3], place: Place) -> [NodeId; 3] {
+    fn count_down(&mut self, [lo, hi, step]: [Operand; 3], place: SourceRange) -> [NodeId; 3] {
         let VElem::Data(dt) = self.ty(lo).elem else { return [lo.node, hi.node, step.node] };
         let settled = self.types.settled(dt);
         // What is still open is i32 from here on.
@@ -400,12 +404,12 @@ impl Checker<'_> {
         [zero, count, step]
     }
 
-    fn bits(&mut self, node: NodeId, from: Dt, to: Dt, ty: &VTy, place: Place) -> NodeId {
+    fn bits(&mut self, node: NodeId, from: Dt, to: Dt, ty: &VTy, place: SourceRange) -> NodeId {
         if from == to { node } else { self.eval(VOp::Bitcast, vec![node], ty.clone(), place) }
     }
 
     /// The loop variable from its distance to the end: `hi - 1 - distance`.
-    fn index_from_end(&mut self, distance: NodeId, hi: Operand, ty: &VTy, place: Place) -> NodeId {
+    fn index_from_end(&mut self, distance: NodeId, hi: Operand, ty: &VTy, place: SourceRange) -> NodeId {
         let VElem::Data(dt) = ty.elem else { return distance };
         let settled = self.types.settled(dt);
         let distance = self.bits(distance, unsigned_of(settled), settled, ty, place);

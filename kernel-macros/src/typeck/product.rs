@@ -7,7 +7,7 @@ use super::args::Args;
 use super::{Checker, Operand};
 use crate::error::Checked;
 use crate::help::Help;
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{NodeId, VOp};
 use crate::types::{Class, DtRef, VElem, VTy, admits, may_be};
 
@@ -17,7 +17,7 @@ impl Checker<'_> {
         let (a, b) = (self.arg(args, 0), self.arg(args, 1));
         let acc = self.named_value(args, "acc");
         let precision = self.precision(args);
-        let out = args.named("out").map(|expr| (self.product_dtype(expr), Place::of(expr)));
+        let out = args.named("out").map(|expr| (self.product_dtype(expr), SourceRange::of(expr)));
         let (a, b, acc) = (a?, b?, acc?);
         let product = self.product_shapes(a, b, args.place)?;
         let dt = self.factor_dtype(a, b, args.place)?;
@@ -45,12 +45,12 @@ impl Checker<'_> {
         };
         dt.ok_or_else(|| {
             let help = "write the dtype of the sums: `out = f16`";
-            self.report_help(Place::of(expr), "`out` is a dtype", help)
+            self.report_help(SourceRange::of(expr), "`out` is a dtype", help)
         })
     }
 
     /// The shape of a product of two factors.
-    fn product_shapes(&mut self, a: Operand, b: Operand, place: Place) -> Checked<Vec<Dim>> {
+    fn product_shapes(&mut self, a: Operand, b: Operand, place: SourceRange) -> Checked<Vec<Dim>> {
         self.data(a, "`dot`")?;
         self.data(b, "`dot`")?;
         let (left, right) = (self.ty(a).shape.clone(), self.ty(b).shape.clone());
@@ -104,7 +104,7 @@ impl Checker<'_> {
     }
 
     /// The dtype of the factors, which they share; the 8-bit floats may mix.
-    fn factor_dtype(&mut self, a: Operand, b: Operand, place: Place) -> Checked<Dt> {
+    fn factor_dtype(&mut self, a: Operand, b: Operand, place: SourceRange) -> Checked<Dt> {
         let (left, right) = (self.data(a, "`dot`")?, self.data(b, "`dot`")?);
         let known = [left, right].map(|dt| self.types.known(dt));
         if let [Some(Dt::Known(x)), Some(Dt::Known(y))] = known
@@ -167,7 +167,7 @@ impl Checker<'_> {
         }
     }
 
-    fn multiplies(&mut self, dt: Dt, place: Place) -> Checked<()> {
+    fn multiplies(&mut self, dt: Dt, place: SourceRange) -> Checked<()> {
         let fits = match dt {
             Dt::Known(dtype) => !accumulators(dtype).is_empty(),
             Dt::Param(id) => {
@@ -188,9 +188,9 @@ impl Checker<'_> {
         &mut self,
         acc: Option<Operand>,
         (dt, b): (Dt, Operand),
-        out: Option<(Dt, Place)>,
+        out: Option<(Dt, SourceRange)>,
         product: &[Dim],
-        place: Place,
+        place: SourceRange,
     ) -> Checked<NodeId> {
         let Some(acc) = acc else {
             let (sums, at) = match out {
@@ -235,7 +235,7 @@ impl Checker<'_> {
     }
 
     /// What products of a dtype are summed in unless the user says something else.
-    fn usual_sums(&mut self, dt: Dt, place: Place) -> Checked<Dt> {
+    fn usual_sums(&mut self, dt: Dt, place: SourceRange) -> Checked<Dt> {
         let id = match dt {
             Dt::Known(dtype) => return Ok(Dt::Known(accumulators(dtype).first().copied().unwrap_or(DType::F32))),
             Dt::Param(id) => id,
@@ -253,7 +253,7 @@ impl Checker<'_> {
     }
 
     /// Refuses an accumulator that products of the factors are not summed in.
-    fn sums_fit(&mut self, dt: Dt, b: Operand, sums: Dt, place: Place) -> Checked<()> {
+    fn sums_fit(&mut self, dt: Dt, b: Operand, sums: Dt, place: SourceRange) -> Checked<()> {
         let VElem::Data(right) = self.ty(b).elem else { return Ok(()) };
         let right = self.types.known(right).unwrap_or(dt);
         if product_dtypes(&self.func, dt, right, sums).is_ok() {

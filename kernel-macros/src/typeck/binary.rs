@@ -7,7 +7,7 @@ use syn::{BinOp, Expr, ExprBinary};
 use super::{Checker, Context, Operand, Val};
 use crate::error::Checked;
 use crate::help::Help;
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp};
 use crate::types::{BOOL, Class, DtRef, VElem, VTy};
 
@@ -70,23 +70,25 @@ impl Checker<'_> {
             spine.push(binary);
             leftmost = &binary.left;
         }
-        let start = Place::of(leftmost).start;
+        let start = SourceRange::of(leftmost).start;
         // What this chain as a whole is compared with.
         let compared = self.compared.take();
         let mut left = self.operand(leftmost);
         for (outer, binary) in spine.iter().enumerate().rev() {
-            let place = Place { start, end: Place::of(&binary.right).end };
-            let sign = Place::of_tokens(&binary.op);
+            let place = SourceRange { start, end: SourceRange::of(&binary.right).end };
+            let sign = SourceRange::of_tokens(&binary.op);
             let above = outer.checked_sub(1).map(|outer| spine[outer]);
             let compared = match above.filter(|_| is_bitwise(&binary.op)) {
                 Some(above) if is_comparison(&above.op) => {
-                    let meant =
-                        Place { start: Place::of(&binary.right).start, end: Place::of(first_of(&above.right)).end };
+                    let meant = SourceRange {
+                        start: SourceRange::of(&binary.right).start,
+                        end: SourceRange::of(first_of(&above.right)).end,
+                    };
                     Some(Comparison { meant, side: Side::Behind })
                 }
                 Some(_) => None,
                 None => compared.filter(|_| is_bitwise(&binary.op)).map(|left| {
-                    let meant = Place { start: left.start, end: Place::of(leftmost).end };
+                    let meant = SourceRange { start: left.start, end: SourceRange::of(leftmost).end };
                     Comparison { meant, side: Side::InFront }
                 }),
             };
@@ -121,7 +123,7 @@ impl Checker<'_> {
             Expr::Binary(left) if is_bitwise(&left.op) => &left.right,
             _ => &binary.left,
         };
-        self.compared = compares.then(|| Place::of(left));
+        self.compared = compares.then(|| SourceRange::of(left));
         let right = self.operand(&binary.right);
         (self.in_offset, self.compared) = (outside, None);
         right
@@ -133,8 +135,8 @@ impl Checker<'_> {
         op: Operator,
         (l, r): (Operand, Operand),
         comparison: Comparison,
-        place: Place,
-        sign: Place,
+        place: SourceRange,
+        sign: SourceRange,
     ) -> Checked<Operand> {
         let [left, right] = [l, r].map(|operand| match self.ty(operand).elem {
             VElem::Data(dt) => self.types.known(dt),
@@ -157,8 +159,8 @@ impl Checker<'_> {
         op: Operator,
         l: Operand,
         r: Operand,
-        place: Place,
-        sign: Place,
+        place: SourceRange,
+        sign: SourceRange,
     ) -> Checked<Operand> {
         match op {
             Operator::Arith(op, what) => self.arith(op, what, l, r, place, sign),
@@ -174,8 +176,8 @@ impl Checker<'_> {
         what: &str,
         l: Operand,
         r: Operand,
-        place: Place,
-        sign: Place,
+        place: SourceRange,
+        sign: SourceRange,
     ) -> Checked<Operand> {
         let pointers = [l, r].map(|o| matches!(self.ty(o).elem, VElem::Ptr(_)));
         if pointers[0] || pointers[1] {
@@ -198,7 +200,7 @@ impl Checker<'_> {
         op: BinaryOp,
         l: Operand,
         r: Operand,
-        place: Place,
+        place: SourceRange,
     ) -> Checked<Option<Dim>> {
         let (Some(a), Some(b)) = (self.node(l.node).dim.clone(), self.node(r.node).dim.clone()) else {
             return Ok(None);
@@ -221,7 +223,7 @@ impl Checker<'_> {
     }
 
     /// The result of constexpr arithmetic.
-    pub(super) fn dim_result(&mut self, result: Result<Dim, DimError>, place: Place) -> Checked<Dim> {
+    pub(super) fn dim_result(&mut self, result: Result<Dim, DimError>, place: SourceRange) -> Checked<Dim> {
         result.map_err(|error| {
             let message = match error {
                 DimError::Overflow => "this constant does not fit 64 bits",
@@ -238,8 +240,8 @@ impl Checker<'_> {
         what: &str,
         l: Operand,
         r: Operand,
-        place: Place,
-        sign: Place,
+        place: SourceRange,
+        sign: SourceRange,
     ) -> Checked<Operand> {
         let (mut l, mut r) = (l, r);
         if let (Some(a), Some(b)) = (self.node(l.node).dim.clone(), self.node(r.node).dim.clone()) {
@@ -277,8 +279,8 @@ impl Checker<'_> {
         what: &str,
         l: Operand,
         r: Operand,
-        place: Place,
-        sign: Place,
+        place: SourceRange,
+        sign: SourceRange,
     ) -> Checked<Operand> {
         let (pointer, offset) = match (self.ty(l).elem, self.ty(r).elem, op) {
             (VElem::Ptr(_), VElem::Data(_), BinaryOp::Add | BinaryOp::Sub) => (l, r),
@@ -314,8 +316,8 @@ impl Checker<'_> {
         and: bool,
         left: Checked<Operand>,
         right: &Expr,
-        place: Place,
-        sign: Place,
+        place: SourceRange,
+        sign: SourceRange,
     ) -> Checked<Operand> {
         let what = if and { "`&&`" } else { "`||`" };
         let (right, stmts) = self.nested(Context::Branch, |c| c.operand(right));
@@ -371,7 +373,7 @@ impl Checker<'_> {
     }
 
     /// The operand as an integer scalar of a known dtype, for code that the checker writes itself.
-    pub(super) fn typed_int(&mut self, value: i64, dt: DtRef, place: Place) -> NodeId {
+    pub(super) fn typed_int(&mut self, value: i64, dt: DtRef, place: SourceRange) -> NodeId {
         let kind = Kind::Int(Dim::Const(value));
         self.new_node(Node { kind, ty: VTy::scalar(dt), dim: None, constexpr: true, place })
     }
@@ -389,7 +391,7 @@ impl Checker<'_> {
 #[derive(Clone, Copy)]
 struct Comparison {
     /// The tokens that were meant to be compared.
-    meant: Place,
+    meant: SourceRange,
     /// Where it stands.
     side: Side,
 }
@@ -404,7 +406,7 @@ enum Side {
 
 impl Checker<'_> {
     /// ``put the comparison in parentheses: `(x != y) | c` ``
-    fn parentheses(&self, (l, r): (Operand, Operand), comparison: Comparison, sign: Place) -> Help {
+    fn parentheses(&self, (l, r): (Operand, Operand), comparison: Comparison, sign: SourceRange) -> Help {
         let texts = [comparison.meant, l.place, r.place, sign].map(|place| self.source.text(place));
         let [Some(meant), Some(left), Some(right), Some(sign)] = texts else {
             return "put the comparison in parentheses: `&`, `|` and `^` come before it".into();

@@ -7,7 +7,7 @@ use super::args::Args;
 use super::{Checker, Context, Operand, TUPLE, Val};
 use crate::error::{Checked, Reported};
 use crate::ops::{Call, Row};
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{Fold, NodeId, ReduceStmt, Stmt};
 use crate::types::{VElem, VTy};
 
@@ -35,7 +35,7 @@ impl Checker<'_> {
         row: &'static Row,
         inputs: &[Operand],
         call: &ExprMethodCall,
-        place: Place,
+        place: SourceRange,
     ) -> Checked<Val> {
         let Some(&first) = inputs.first() else { return Err(Reported::earlier()) };
         let args = self.args(row, Some(first), &call.args, call.turbofish.as_ref(), place)?;
@@ -47,7 +47,7 @@ impl Checker<'_> {
         let closure = match args.expr(1).map(bare) {
             Some(Expr::Closure(closure)) => closure,
             other => {
-                let at = other.map_or(place, Place::of);
+                let at = other.map_or(place, SourceRange::of);
                 let help = "write how two elements combine: `|a, b| a + b`";
                 return Err(self.report_help(at, format!("{what} needs a closure"), help));
             }
@@ -103,12 +103,12 @@ impl Checker<'_> {
     ) -> Checked<Vec<NodeId>> {
         let pats: Vec<&Pat> = closure.inputs.iter().collect();
         let [left, right] = pats.as_slice() else {
-            let place = Place { start: closure.or1_token.span, end: closure.or2_token.span };
+            let place = SourceRange { start: closure.or1_token.span, end: closure.or2_token.span };
             let help = if tuple { "write `|(a, b), (c, d)| ..`" } else { "write `|a, b| ..`" };
             return Err(self.report_help(place, format!("the closure of {what} takes two arguments"), help));
         };
         if let (false, Pat::Tuple(_), Pat::Tuple(_)) = (tuple, left, right) {
-            let place = Place { start: Place::of_pat(left).start, end: Place::of_pat(right).end };
+            let place = SourceRange { start: SourceRange::of_pat(left).start, end: SourceRange::of_pat(right).end };
             let help = "write `|a, b| ..`, or give it a tuple of tiles";
             return Err(self.report_help(place, "of one tile the closure takes two elements", help));
         }
@@ -117,13 +117,13 @@ impl Checker<'_> {
         let before = self.errors.list().len();
         self.typed_parameters([left, right], a, what)?;
         for (pat, nodes) in [(left, a), (right, b)] {
-            let place = Place::of_pat(pat);
+            let place = SourceRange::of_pat(pat);
             let operands = nodes.iter().map(|&node| Val::One(Operand { node, place }));
             let val =
                 if tuple { Val::Tuple(operands.collect(), place) } else { Val::One(Operand { node: nodes[0], place }) };
             self.bind_pattern(pat, Ok(val));
         }
-        let place = Place::of(&closure.body);
+        let place = SourceRange::of(&closure.body);
         self.result_type(closure, a, tuple, what)?;
         let val = match self.expr(&closure.body) {
             Ok(val) => val,
@@ -161,16 +161,16 @@ impl Checker<'_> {
             return Ok(());
         }
         let message = format!("the closure of {what} gives elements like those it is given, and says otherwise");
-        Err(self.report_help(Place::of_type(ty), message, "leave the result type out: `|a, b| ..`"))
+        Err(self.report_help(SourceRange::of_type(ty), message, "leave the result type out: `|a, b| ..`"))
     }
 
     /// Refuses what may stand in front of a closure and means nothing here.
     fn plain_closure(&mut self, closure: &ExprClosure) {
         let words = [
-            closure.lifetimes.as_ref().map(Place::of_tokens),
-            closure.constness.as_ref().map(Place::of_tokens),
-            closure.movability.as_ref().map(Place::of_tokens),
-            closure.asyncness.as_ref().map(Place::of_tokens),
+            closure.lifetimes.as_ref().map(SourceRange::of_tokens),
+            closure.constness.as_ref().map(SourceRange::of_tokens),
+            closure.movability.as_ref().map(SourceRange::of_tokens),
+            closure.asyncness.as_ref().map(SourceRange::of_tokens),
         ];
         for place in words.into_iter().flatten() {
             self.report_help(place, "this is not supported in front of a closure", "remove it");
@@ -186,7 +186,7 @@ impl Checker<'_> {
             Some(own) if own != says => {
                 let (own, says) = (self.show_fixed(own), self.show_fixed(says));
                 let message = format!("the closure of {what} is given {own}, and says {says}");
-                Err(self.report_help(Place::of_pat(pats[0]), message, "leave the types out: `|a, b| ..`"))
+                Err(self.report_help(SourceRange::of_pat(pats[0]), message, "leave the types out: `|a, b| ..`"))
             }
             Some(_) | None => Ok(()),
         }
@@ -200,7 +200,7 @@ impl Checker<'_> {
             return reported;
         }
         self.errors.forget(before);
-        let place = Place { start: Place::of_pat(pats[0]).start, end: Place::of_pat(pats[1]).end };
+        let place = SourceRange { start: SourceRange::of_pat(pats[0]).start, end: SourceRange::of_pat(pats[1]).end };
         let message = "of a tuple of tiles the closure takes two tuples";
         self.report_help(place, message, "take them apart: `|(a, i), (b, j)| ..`")
     }
@@ -224,7 +224,7 @@ impl Checker<'_> {
         inputs: &[Operand],
         fold: Fold,
         axis: u8,
-        place: Place,
+        place: SourceRange,
         combine: impl FnOnce(&mut Self, Vec<NodeId>, Vec<NodeId>) -> Vec<NodeId>,
     ) -> Vec<NodeId> {
         let scalar = |c: &mut Self, o: &Operand| {

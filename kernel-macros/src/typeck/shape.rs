@@ -8,7 +8,7 @@ use super::ty::constexprs;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
 use crate::ops::ShapeCall;
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::types::{VElem, VTy};
 
 impl Checker<'_> {
@@ -31,7 +31,7 @@ impl Checker<'_> {
         self.insert_axis(x, axis, args.place)
     }
 
-    fn insert_axis(&mut self, x: Operand, axis: u8, place: Place) -> Checked<Operand> {
+    fn insert_axis(&mut self, x: Operand, axis: u8, place: SourceRange) -> Checked<Operand> {
         let mut shape = self.ty(x).shape.clone();
         shape.insert(usize::from(axis), Dim::Const(1));
         let node = if shape.len() == 1 {
@@ -44,7 +44,7 @@ impl Checker<'_> {
     }
 
     /// `x[(.., None)]`
-    pub(super) fn index(&mut self, index: &ExprIndex, place: Place) -> Checked<Operand> {
+    pub(super) fn index(&mut self, index: &ExprIndex, place: SourceRange) -> Checked<Operand> {
         let x = self.operand(&index.expr)?;
         let single = [&*index.index];
         let parts: Vec<&Expr> = match bare(&index.index) {
@@ -60,7 +60,7 @@ impl Checker<'_> {
                     let message = "an index of a tile is made of `..` (keep this axis) and `None` (insert an axis)";
                     let help =
                         "tiles have no single elements: read memory with `load(pointer + i)`, or reduce the tile";
-                    return Err(self.report_help(Place::of(other), message, help));
+                    return Err(self.report_help(SourceRange::of(other), message, help));
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Checker<'_> {
             let message = format!("the index keeps {kept} axes, but the tile has {rank}");
             let example: Vec<&str> = std::iter::repeat_n("..", rank).chain(["None"]).collect();
             let help = format!("write one `..` for each axis: `[({})]`", example.join(", "));
-            return Err(self.report_help(Place::of(&index.index), message, help));
+            return Err(self.report_help(SourceRange::of(&index.index), message, help));
         }
         for (axis, new) in (0u8..).zip(kinds) {
             if new {
@@ -115,7 +115,7 @@ impl Checker<'_> {
     }
 
     /// The same elements in another shape.
-    pub(super) fn reshaped(&mut self, x: Operand, shape: Vec<Dim>, place: Place) -> Checked<Operand> {
+    pub(super) fn reshaped(&mut self, x: Operand, shape: Vec<Dim>, place: SourceRange) -> Checked<Operand> {
         let own = self.ty(x).shape.clone();
         let before = self.dim_result(Dim::product(&own), place)?;
         let after = self.dim_result(Dim::product(&shape), place)?;
@@ -169,7 +169,7 @@ impl Checker<'_> {
         let Some(expr) = args.expr(1) else { return Err(Reported::earlier()) };
         let Expr::Array(array) = bare(expr) else {
             let help = "write the order of axes as `[1, 0, 2]`";
-            return Err(self.report_help(Place::of(expr), "this is not an order of axes", help));
+            return Err(self.report_help(SourceRange::of(expr), "this is not an order of axes", help));
         };
         let x = x?;
         let rank = self.ty(x).shape.len();
@@ -179,12 +179,12 @@ impl Checker<'_> {
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..rank as u8) {
             let message = format!("`permute` names each of the {rank} axes once");
-            return Err(self.report(Place::of(expr), message));
+            return Err(self.report(SourceRange::of(expr), message));
         }
         self.permuted(x, axes, args.place)
     }
 
-    fn permuted(&mut self, x: Operand, perm: Vec<u8>, place: Place) -> Checked<Operand> {
+    fn permuted(&mut self, x: Operand, perm: Vec<u8>, place: SourceRange) -> Checked<Operand> {
         let own = self.ty(x).clone();
         let shape = perm.iter().map(|&p| own.shape[usize::from(p)].clone()).collect();
         let ty = own.with_shape(shape);

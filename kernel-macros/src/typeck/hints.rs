@@ -7,7 +7,7 @@ use syn::Expr;
 use super::args::Args;
 use super::{Checker, Context, Operand};
 use crate::error::{Checked, Reported};
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::tree::Stmt;
 
 /// The largest number that is worth promising multiples of.
@@ -61,7 +61,7 @@ impl Checker<'_> {
         self.condition(condition, "the condition of `assume`")?;
         match (self.func.safety, self.believes()) {
             (Safety::Safe, false) => {
-                let text = args.expr(0).and_then(|expr| self.source.text(Place::of(expr)));
+                let text = args.expr(0).and_then(|expr| self.source.text(SourceRange::of(expr)));
                 let message = match text {
                     Some(text) => format!("what was assumed does not hold: {text}"),
                     None => "what was assumed does not hold".to_string(),
@@ -78,7 +78,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn hint(&mut self, x: Operand, promise: Promise, place: Place) -> Operand {
+    fn hint(&mut self, x: Operand, promise: Promise, place: SourceRange) -> Operand {
         let Promise { kind, n, multiple, axis } = promise;
         let ty = self.ty(x).clone();
         let hint = ShapeOp::Hint { kind, n, multiple, axis, believed: self.believes() };
@@ -107,7 +107,7 @@ impl Checker<'_> {
         match n.as_const() {
             Some(n) if n < 1 || !(n as u64).is_power_of_two() => {
                 let message = format!("groups have a power of two of elements, not {n}");
-                Err(self.report(Place::of(expr), message))
+                Err(self.report(SourceRange::of(expr), message))
             }
             Some(_) | None => Ok(n),
         }
@@ -120,7 +120,7 @@ impl Checker<'_> {
         match multiple.as_const() {
             Some(m) if !(1..=MAX_MULTIPLE).contains(&m) => {
                 let message = format!("multiples are of a number from 1 to 2^30, not of {m}");
-                Err(self.report(Place::of(expr), message))
+                Err(self.report(SourceRange::of(expr), message))
             }
             Some(_) | None => Ok(multiple),
         }
@@ -134,7 +134,7 @@ impl Checker<'_> {
             Some(dim) => Ok(dim.clone()),
             None => {
                 let message = "a promise is made of constexprs and literals; this is known only at launch";
-                Err(self.report_help(Place::of(expr), message, "make it a const generic: `const N: usize`"))
+                Err(self.report_help(SourceRange::of(expr), message, "make it a const generic: `const N: usize`"))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Where an expression starts and ends in the source.
 //!
-//! Stable Rust cannot join spans, so a place is its first and its last token's span. They are found by walking
+//! Stable Rust cannot join spans, so a range is its first and its last token's span. They are found by walking
 //! down the expression's edge, which is much cheaper than turning the expression back into tokens.
 
 use kernel_core::ir;
@@ -11,50 +11,50 @@ use syn::{Expr, Pat, Path, PathArguments, Type};
 
 /// A range of tokens in the user's source.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SourceRange {
     /// The first token.
     pub start: Span,
     /// The last token.
     pub end: Span,
 }
 
-impl Place {
+impl SourceRange {
     /// The place of one token.
-    pub fn at(span: Span) -> Place {
-        Place { start: span, end: span }
+    pub fn at(span: Span) -> SourceRange {
+        SourceRange { start: span, end: span }
     }
 
     /// The place of any syntax, through its tokens.
-    pub fn of_tokens(tokens: &impl ToTokens) -> Place {
+    pub fn of_tokens(tokens: &impl ToTokens) -> SourceRange {
         let mut tokens = tokens.to_token_stream().into_iter();
-        let Some(first) = tokens.next() else { return Place::at(Span::call_site()) };
+        let Some(first) = tokens.next() else { return SourceRange::at(Span::call_site()) };
         let start = first.span();
         let end = tokens.last().map_or(start, |t| t.span());
-        Place { start, end }
+        SourceRange { start, end }
     }
 
     /// The place of an expression.
-    pub fn of(expr: &Expr) -> Place {
-        Place { start: start_of(expr), end: end_of(expr) }
+    pub fn of(expr: &Expr) -> SourceRange {
+        SourceRange { start: start_of(expr), end: end_of(expr) }
     }
 
     /// The place of a pattern.
-    pub fn of_pat(pat: &Pat) -> Place {
+    pub fn of_pat(pat: &Pat) -> SourceRange {
         match pat {
-            Pat::Ident(p) => Place::at(p.ident.span()),
-            other => Place::of_tokens(other),
+            Pat::Ident(p) => SourceRange::at(p.ident.span()),
+            other => SourceRange::of_tokens(other),
         }
     }
 
     /// The place of a type.
-    pub fn of_type(ty: &Type) -> Place {
-        Place::of_tokens(ty)
+    pub fn of_type(ty: &Type) -> SourceRange {
+        SourceRange::of_tokens(ty)
     }
 
     /// The place of a path.
-    pub fn of_path(path: &Path) -> Place {
+    pub fn of_path(path: &Path) -> SourceRange {
         let start = path.leading_colon.map(|c| c.spans[0]).or(path.segments.first().map(|s| s.ident.span()));
-        Place { start: start.unwrap_or_else(Span::call_site), end: path_end(path) }
+        SourceRange { start: start.unwrap_or_else(Span::call_site), end: path_end(path) }
     }
 
     /// The place as the IR keeps it: a line, a column and a length within that line.
@@ -99,7 +99,7 @@ fn start_of(mut expr: &Expr) -> Span {
             Expr::Field(e) => &e.base,
             Expr::Assign(e) => &e.left,
             Expr::Group(e) => &e.expr,
-            Expr::Path(e) if e.qself.is_none() => return Place::of_path(&e.path).start,
+            Expr::Path(e) if e.qself.is_none() => return SourceRange::of_path(&e.path).start,
             Expr::Lit(e) => return e.lit.span(),
             Expr::Paren(e) => return e.paren_token.span.open(),
             Expr::Tuple(e) => return e.paren_token.span.open(),
@@ -107,7 +107,7 @@ fn start_of(mut expr: &Expr) -> Span {
             Expr::Block(e) if e.label.is_none() => return e.block.brace_token.span.open(),
             Expr::If(e) => return e.if_token.span,
             Expr::Unsafe(e) => return e.unsafe_token.span,
-            other => return Place::of_tokens(other).start,
+            other => return SourceRange::of_tokens(other).start,
         };
     }
 }
@@ -135,7 +135,7 @@ fn end_of(mut expr: &Expr) -> Span {
                 Some((_, branch)) => branch,
                 None => return e.then_branch.brace_token.span.close(),
             },
-            other => return Place::of_tokens(other).end,
+            other => return SourceRange::of_tokens(other).end,
         };
     }
 }

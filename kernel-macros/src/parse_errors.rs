@@ -11,7 +11,7 @@
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use crate::error::Errors;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// Types whose second argument is a shape.
 const SHAPED: [&str; 3] = ["TensorDesc", "TensorDescMut", "Tile"];
@@ -34,7 +34,11 @@ fn shapes_without_braces(tokens: TokenStream, errors: &mut Errors) {
             TokenTree::Ident(name) if SHAPED.iter().any(|shaped| name == shaped) => {
                 if let Some(shape) = bare_shape(&tokens[at + 1..]) {
                     let message = "a shape in a type is written in braces, which are Rust's";
-                    errors.report_help(Place::at(shape.span()), message, format!("write `{{ [{}] }}`", text(shape)));
+                    errors.report_help(
+                        SourceRange::at(shape.span()),
+                        message,
+                        format!("write `{{ [{}] }}`", text(shape)),
+                    );
                 }
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}

@@ -8,8 +8,8 @@ use super::block::Flow;
 use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::names::is_screaming;
-use crate::place::{Place, bare};
 use crate::signature::type_name;
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{Kind, Node, VOp};
 use crate::types::{Class, DtRef, VElem, VTy};
 
@@ -26,21 +26,21 @@ impl Checker<'_> {
             Expr::Lit(lit) => self.literal(lit),
             Expr::Path(path) if path.qself.is_none() => self.path(&path.path),
             Expr::Paren(paren) => {
-                let place = Place::of(expr);
+                let place = SourceRange::of(expr);
                 Ok(match self.expr(&paren.expr)? {
                     Val::One(operand) => Val::One(Operand { place, ..operand }),
                     other @ (Val::Tuple(..) | Val::Unit(_)) => other,
                 })
             }
             Expr::Group(group) => self.expr(&group.expr),
-            Expr::Unary(unary) => self.unary(unary, Place::of(expr)),
-            Expr::Cast(cast) => self.cast_expr(cast, Place::of(expr)).map(Val::One),
-            Expr::Call(call) => self.call(call, Place::of(expr)),
-            Expr::MethodCall(call) => self.method(call, Place::of(expr)),
-            Expr::Index(index) => self.index(index, Place::of(expr)).map(Val::One),
+            Expr::Unary(unary) => self.unary(unary, SourceRange::of(expr)),
+            Expr::Cast(cast) => self.cast_expr(cast, SourceRange::of(expr)).map(Val::One),
+            Expr::Call(call) => self.call(call, SourceRange::of(expr)),
+            Expr::MethodCall(call) => self.method(call, SourceRange::of(expr)),
+            Expr::Index(index) => self.index(index, SourceRange::of(expr)).map(Val::One),
             Expr::Tuple(tuple) => {
                 let parts: Vec<_> = tuple.elems.iter().map(|e| self.expr(e)).collect();
-                let place = Place::of(expr);
+                let place = SourceRange::of(expr);
                 if parts.is_empty() {
                     return Ok(Val::Unit(place));
                 }
@@ -59,17 +59,17 @@ impl Checker<'_> {
             Expr::Field(field) => self.field(field),
             Expr::If(stmt) => match self.if_expr(stmt, true) {
                 Flow::Value(val) => val,
-                Flow::Diverges => Err(self.no_value(Place::of(expr), "no branch of this `if` gives a value")),
+                Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "no branch of this `if` gives a value")),
             },
             Expr::Block(block) if block.label.is_none() => {
                 match self.scoped(|c| c.block(&block.block.stmts, true, block.block.brace_token.span.close())) {
                     Flow::Value(val) => val,
-                    Flow::Diverges => Err(self.no_value(Place::of(expr), "this block never gives a value")),
+                    Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "this block never gives a value")),
                 }
             }
             Expr::Unsafe(block) => match self.unsafe_block(block, true) {
                 Flow::Value(val) => val,
-                Flow::Diverges => Err(self.no_value(Place::of(expr), "this block never gives a value")),
+                Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "this block never gives a value")),
             },
             other => Err(self.unsupported(other)),
         }
@@ -90,7 +90,8 @@ impl Checker<'_> {
     }
 
     fn field(&mut self, field: &ExprField) -> Checked<Val> {
-        let place = Place { start: Place::of(&field.base).start, end: Place::of_tokens(&field.member).end };
+        let place =
+            SourceRange { start: SourceRange::of(&field.base).start, end: SourceRange::of_tokens(&field.member).end };
         let base = self.expr(&field.base)?;
         match (&base, &field.member) {
             (Val::Tuple(parts, _), Member::Unnamed(index)) => match parts.get(index.index as usize) {
@@ -98,7 +99,7 @@ impl Checker<'_> {
                 Some(part) => Ok(part.clone()),
                 None => {
                     let message = format!("the tuple has {} values, counted from 0", parts.len());
-                    Err(self.report(Place::of_tokens(&field.member), message))
+                    Err(self.report(SourceRange::of_tokens(&field.member), message))
                 }
             },
             (_, Member::Named(name)) => {
@@ -107,13 +108,13 @@ impl Checker<'_> {
                     "shape" | "len" | "dtype" => "shapes are known from the constexprs: use those".to_string(),
                     _ => format!("for a method write `.{name}()`"),
                 };
-                Err(self.report_help(Place::of_tokens(&field.member), "values in a kernel have no fields", help))
+                Err(self.report_help(SourceRange::of_tokens(&field.member), "values in a kernel have no fields", help))
             }
-            _ => Err(self.report(Place::of_tokens(&field.member), "this is not a tuple")),
+            _ => Err(self.report(SourceRange::of_tokens(&field.member), "this is not a tuple")),
         }
     }
 
-    fn unary(&mut self, unary: &ExprUnary, place: Place) -> Checked<Val> {
+    fn unary(&mut self, unary: &ExprUnary, place: SourceRange) -> Checked<Val> {
         if let UnOp::Deref(_) = unary.op {
             let operand = self.operand(&unary.expr)?;
             return Err(match self.ty(operand).elem {
@@ -141,7 +142,7 @@ impl Checker<'_> {
     }
 
     /// `-x`
-    pub(super) fn negate(&mut self, operand: Operand, place: Place) -> Checked<Operand> {
+    pub(super) fn negate(&mut self, operand: Operand, place: SourceRange) -> Checked<Operand> {
         let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
         if let Some(dim) = dim {
             let negative = self.dim_result(dim.neg(), place)?;
@@ -162,7 +163,7 @@ impl Checker<'_> {
         Ok(Operand { node, place })
     }
 
-    fn cast_expr(&mut self, cast: &ExprCast, place: Place) -> Checked<Operand> {
+    fn cast_expr(&mut self, cast: &ExprCast, place: SourceRange) -> Checked<Operand> {
         let target = type_name(&cast.ty).unwrap_or_default();
         if let Expr::Path(path) = bare(&cast.expr)
             && let Some(dtype) = DType::from_name(&target)
@@ -191,7 +192,7 @@ impl Checker<'_> {
     }
 
     /// `x as dtype`
-    pub(super) fn cast(&mut self, operand: Operand, to: Dt, place: Place) -> Checked<Operand> {
+    pub(super) fn cast(&mut self, operand: Operand, to: Dt, place: SourceRange) -> Checked<Operand> {
         let dt = match self.ty(operand).elem {
             VElem::Data(dt) => dt,
             VElem::Ptr(_) => {
@@ -231,15 +232,23 @@ impl Checker<'_> {
 
     /// Says what to write instead of syntax that kernels do not have.
     pub(super) fn unsupported(&mut self, expr: &Expr) -> Reported {
-        let place = Place::of(expr);
+        let place = SourceRange::of(expr);
         let (what, help) = match expr {
             Expr::Match(e) => {
                 let help = "write `if .. else if .. else`";
-                return self.report_help(Place::at(e.match_token.span), "`match` is not supported in kernels", help);
+                return self.report_help(
+                    SourceRange::at(e.match_token.span),
+                    "`match` is not supported in kernels",
+                    help,
+                );
             }
             Expr::Loop(e) => {
                 let help = "write `while condition { .. }`";
-                return self.report_help(Place::at(e.loop_token.span), "`loop` is not supported in kernels", help);
+                return self.report_help(
+                    SourceRange::at(e.loop_token.span),
+                    "`loop` is not supported in kernels",
+                    help,
+                );
             }
             Expr::Break(_) => ("`break` is", "make it part of the condition: `while i < n && !done { .. }`"),
             Expr::Continue(_) => ("`continue` is", "put the rest of the body in an `if`"),

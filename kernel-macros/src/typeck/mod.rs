@@ -45,9 +45,9 @@ use syn::ext::IdentExt;
 
 use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
-use crate::place::Place;
 use crate::signature::{ParamTy, Signature};
 use crate::source::Source;
+use crate::source_range::SourceRange;
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Class, DtRef, Types, VElem, VTy};
 
@@ -77,9 +77,9 @@ pub enum Val {
     /// A scalar, a tile or a pointer.
     One(Operand),
     /// A tuple.
-    Tuple(Vec<Val>, Place),
+    Tuple(Vec<Val>, SourceRange),
     /// Nothing: what `store` gives.
-    Unit(Place),
+    Unit(SourceRange),
 }
 
 /// One value where it is used.
@@ -88,7 +88,7 @@ pub struct Operand {
     /// The value.
     pub node: NodeId,
     /// The expression.
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// What is said of a tuple where one value is due.
@@ -151,7 +151,7 @@ struct Scope {
 struct Deferred {
     dt: DtRef,
     needs: Needs,
-    place: Place,
+    place: SourceRange,
     what: String,
 }
 
@@ -185,7 +185,7 @@ pub struct Checker<'a> {
     /// Whether this is what a pointer is moved by.
     in_offset: bool,
     /// The left side of a comparison whose right side, without parentheses, comes next.
-    compared: Option<Place>,
+    compared: Option<SourceRange>,
     /// Names of blocks that have ended, and the lines where they were declared.
     ended: Vec<(String, usize)>,
 }
@@ -251,7 +251,7 @@ impl<'a> Checker<'a> {
         let signature = self.signature;
         for param in &signature.params {
             let name = param.ident.to_string();
-            let place = Place::at(param.ident.span());
+            let place = SourceRange::at(param.ident.span());
             let broken = |dt: Dt| match dt {
                 Dt::Known(_) => false,
                 Dt::Param(p) => {
@@ -293,7 +293,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn param_node(&mut self, id: ParamId, kind: &ParamKind, place: Place) -> NodeId {
+    fn param_node(&mut self, id: ParamId, kind: &ParamKind, place: SourceRange) -> NodeId {
         let ty = match kind {
             ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => VTy::scalar(DtRef::Fixed(*dt)),
             ParamKind::Ptr { .. }
@@ -323,12 +323,12 @@ impl<'a> Checker<'a> {
     }
 
     /// A value that a statement sets.
-    fn slot(&mut self, ty: VTy, place: Place) -> NodeId {
+    fn slot(&mut self, ty: VTy, place: SourceRange) -> NodeId {
         self.new_node(Node { kind: Kind::Slot, ty, dim: None, constexpr: false, place })
     }
 
     /// Appends an operation with a result of type `ty`.
-    fn eval(&mut self, op: VOp, args: Vec<NodeId>, ty: VTy, place: Place) -> NodeId {
+    fn eval(&mut self, op: VOp, args: Vec<NodeId>, ty: VTy, place: SourceRange) -> NodeId {
         let pure = !matches!(op, VOp::Ready(Op::Memory(_) | Op::Desc(_))) && !matches!(ty.elem, VElem::Ptr(_));
         let launch = matches!(&op, VOp::Ready(Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. })));
         let constexpr = pure && !launch && ty.is_scalar() && args.iter().all(|&a| self.node(a).constexpr);
@@ -338,12 +338,12 @@ impl<'a> Checker<'a> {
     }
 
     /// An operation without dtype attributes.
-    fn op(&mut self, op: impl Into<Op>, args: Vec<NodeId>, ty: VTy, place: Place) -> NodeId {
+    fn op(&mut self, op: impl Into<Op>, args: Vec<NodeId>, ty: VTy, place: SourceRange) -> NodeId {
         self.eval(VOp::Ready(op.into()), args, ty, place)
     }
 
     /// An integer made of constexprs and literals, which adapts.
-    fn int(&mut self, dim: Dim, place: Place) -> NodeId {
+    fn int(&mut self, dim: Dim, place: SourceRange) -> NodeId {
         let dt = self.types.fresh(Class::Int);
         let kind = Kind::Int(dim.clone());
         self.new_node(Node { kind, ty: VTy::scalar(dt), dim: Some(dim), constexpr: true, place })
@@ -398,11 +398,11 @@ impl<'a> Checker<'a> {
 
     // Messages
 
-    fn report(&mut self, place: Place, message: impl Into<String>) -> Reported {
+    fn report(&mut self, place: SourceRange, message: impl Into<String>) -> Reported {
         self.errors.report(place, message)
     }
 
-    fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<Help>) -> Reported {
+    fn report_help(&mut self, place: SourceRange, message: impl Into<String>, help: impl Into<Help>) -> Reported {
         self.errors.report_help(place, message, help)
     }
 
@@ -428,7 +428,7 @@ impl Val {
         }
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> SourceRange {
         match self {
             Val::One(operand) => operand.place,
             Val::Tuple(_, place) | Val::Unit(place) => *place,

@@ -7,7 +7,7 @@ use super::binary::operator;
 use super::block::Flow;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::{Checked, Reported};
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::tree::{Kind, Stmt, VOp, VarId};
 use crate::types::VElem;
 
@@ -78,7 +78,7 @@ impl Checker<'_> {
         let val = match &local.init {
             Some(init) => {
                 if let Some((token, _)) = &init.diverge {
-                    let place = Place::at(token.span);
+                    let place = SourceRange::at(token.span);
                     self.report_help(place, "`let .. else` is not supported in kernels", "write `let` and `if`");
                     self.bind_silent(pat);
                     return;
@@ -87,7 +87,7 @@ impl Checker<'_> {
             }
             None => {
                 let help = "give it a value here: `let x = if .. { .. } else { .. };`";
-                Err(self.report_help(Place::of_pat(pat), "a variable needs a value where it is declared", help))
+                Err(self.report_help(SourceRange::of_pat(pat), "a variable needs a value where it is declared", help))
             }
         };
         let val = match (val, annotation) {
@@ -117,7 +117,7 @@ impl Checker<'_> {
             }
             (Expr::Tuple(targets), Ok(_)) => {
                 let message = format!("the right side is no tuple of {} values", targets.elems.len());
-                self.report(Place::of(target), message);
+                self.report(SourceRange::of(target), message);
             }
             (Expr::Tuple(targets), Err(reported)) => {
                 for target in &targets.elems {
@@ -135,7 +135,7 @@ impl Checker<'_> {
 
     /// The variable that an expression names, if it may be assigned to.
     fn assignable(&mut self, target: &Expr) -> Checked<VarId> {
-        let place = Place::of(target);
+        let place = SourceRange::of(target);
         let name = match target {
             Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
             Expr::Index(_) => {
@@ -254,13 +254,13 @@ impl Checker<'_> {
         let right = self.operand(&binary.right);
         let var = self.assignable(&binary.left);
         let (Ok(right), Ok(var), Some((op, _))) = (right, var, operator(&binary.op)) else { return };
-        let place = Place { start: Place::of(&binary.left).start, end: Place::of(&binary.right).end };
-        let left_place = Place::of(&binary.left);
+        let place = SourceRange { start: SourceRange::of(&binary.left).start, end: SourceRange::of(&binary.right).end };
+        let left_place = SourceRange::of(&binary.left);
         let ty = self.variables[var.0].ty.clone();
         let node = self.slot(ty, left_place);
         self.stmts.push(Stmt::Read(node, var));
         let left = Operand { node, place: left_place };
-        let Ok(result) = self.binary(op, left, right, place, Place::of_tokens(&binary.op)) else { return };
+        let Ok(result) = self.binary(op, left, right, place, SourceRange::of_tokens(&binary.op)) else { return };
         let _ = self.set(var, result);
     }
 }

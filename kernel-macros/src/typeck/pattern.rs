@@ -7,7 +7,7 @@ use syn::{Ident, Pat};
 
 use super::{Binding, Checker, Val};
 use crate::error::Checked;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// The names of a pattern.
 struct Names(Vec<String>);
@@ -61,14 +61,14 @@ impl Checker<'_> {
                         Val::Unit(_) => "nothing".to_string(),
                     };
                     let message = format!("this pattern takes {} values, found {found}", tuple.elems.len());
-                    let reported = self.report(Place::of_pat(pat), message);
+                    let reported = self.report(SourceRange::of_pat(pat), message);
                     self.poison_all(tuple.elems.iter(), reported);
                 }
                 Err(reported) => self.poison_all(tuple.elems.iter(), reported),
             },
             other => {
                 let help = "write a name or a tuple of names";
-                self.report_help(Place::of_pat(other), "this pattern is not supported in kernels", help);
+                self.report_help(SourceRange::of_pat(other), "this pattern is not supported in kernels", help);
                 // Its names stay silent wherever they are used.
                 self.bind_silent(other);
             }
@@ -85,7 +85,7 @@ impl Checker<'_> {
                 let Some(before) = seen.insert(ident.to_string(), index) else { continue };
                 let whose = if before == index { "in the same pattern" } else { "in this parameter list" };
                 let message = format!("identifier `{ident}` is bound more than once {whose}");
-                self.report_help(Place::at(ident.span()), message, "give each a name of its own");
+                self.report_help(SourceRange::at(ident.span()), message, "give each a name of its own");
             }
         }
     }

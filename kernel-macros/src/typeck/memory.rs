@@ -8,7 +8,7 @@ use super::{Checker, Context, Operand};
 use crate::error::Checked;
 use crate::help::Help;
 use crate::names::closest;
-use crate::place::{Place, bare};
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{NodeId, Stmt};
 use crate::types::{BOOL, DtRef, VElem};
 
@@ -175,7 +175,7 @@ impl Checker<'_> {
         }
         let listed: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
         let message = format!("`{what}` is one of {}", listed.join(", "));
-        let place = Place::of(expr);
+        let place = SourceRange::of(expr);
         if quoted != name && words.iter().any(|(word, _)| *word == quoted) {
             return Err(self.report_help(place, message, Help::write(place, quoted).and(", without quotes")));
         }

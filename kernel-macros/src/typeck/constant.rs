@@ -12,7 +12,7 @@ use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, is_screaming};
 use crate::ops;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::tree::{Constant, Kind, Node, Stmt, VOp};
 use crate::types::{BOOL, Class, DtRef, VTy, admits, dtype_param};
 
@@ -22,7 +22,7 @@ const MAX_SUGGESTIONS: usize = 100;
 impl Checker<'_> {
     /// A path as a value.
     pub(super) fn path(&mut self, path: &Path) -> Checked<Val> {
-        let place = Place::of_path(path);
+        let place = SourceRange::of_path(path);
         if let Some(ident) = path.get_ident() {
             return self.name(&ident.to_string(), path, place);
         }
@@ -43,7 +43,7 @@ impl Checker<'_> {
         }
     }
 
-    fn name(&mut self, name: &str, path: &Path, place: Place) -> Checked<Val> {
+    fn name(&mut self, name: &str, path: &Path, place: SourceRange) -> Checked<Val> {
         match self.lookup(name) {
             Some((binding, outside)) => self.use_binding(&binding, name, outside, place),
             None if is_screaming(name) && self.dtype_by_name(name).is_none() => {
@@ -54,7 +54,7 @@ impl Checker<'_> {
     }
 
     /// The value of a name.
-    fn use_binding(&mut self, binding: &Binding, name: &str, outside: bool, place: Place) -> Checked<Val> {
+    fn use_binding(&mut self, binding: &Binding, name: &str, outside: bool, place: SourceRange) -> Checked<Val> {
         match binding {
             Binding::Value(node) => {
                 let constant = matches!(
@@ -92,12 +92,12 @@ impl Checker<'_> {
         }
     }
 
-    fn captured(&mut self, name: &str, place: Place) -> Reported {
+    fn captured(&mut self, name: &str, place: SourceRange) -> Reported {
         let message = format!("the closure uses `{name}`; it sees only its own arguments, literals and constexprs");
         self.report_help(place, message, "apply it to the tile before or after the call")
     }
 
-    pub(super) fn unknown_name(&mut self, name: &str, place: Place) -> Reported {
+    pub(super) fn unknown_name(&mut self, name: &str, place: SourceRange) -> Reported {
         let message = format!("`{name}` is not known in this kernel");
         if let Some(row) = ops::find(name) {
             let message = format!("`{name}` is an operation, which must be called");
@@ -147,7 +147,7 @@ impl Checker<'_> {
     }
 
     /// `T::MIN`, `f32::NEG_INFINITY`.
-    fn limit(&mut self, dt: Dt, dtype: &str, name: &str, place: Place) -> Checked<Operand> {
+    fn limit(&mut self, dt: Dt, dtype: &str, name: &str, place: SourceRange) -> Checked<Operand> {
         let kind = match name {
             "MIN" => LimitKind::Min,
             "MAX" => LimitKind::Max,
@@ -183,7 +183,7 @@ impl Checker<'_> {
     }
 
     /// A constant of the user's crate.
-    pub(super) fn constant(&mut self, tokens: TokenStream, name: &str, place: Place) -> Checked<Operand> {
+    pub(super) fn constant(&mut self, tokens: TokenStream, name: &str, place: SourceRange) -> Checked<Operand> {
         let key = key(&tokens);
         let index = match self.constants.iter().position(|c| self::key(&c.tokens) == key) {
             Some(index) => index,
@@ -204,17 +204,17 @@ impl Checker<'_> {
         Ok(self.constant_operand(index, place))
     }
 
-    fn constant_operand(&mut self, index: usize, place: Place) -> Operand {
+    fn constant_operand(&mut self, index: usize, place: SourceRange) -> Operand {
         let (kind, ty) = (Kind::Constant(index), VTy::scalar(self.constants[index].dt));
         Operand { node: self.new_node(Node { kind, ty, dim: None, constexpr: true, place }), place }
     }
 
     /// `LIMIT as i32`, which rustc computes: the constant may then have any type.
-    pub(super) fn converted_constant(&mut self, path: &Path, to: DType, place: Place) -> Checked<Operand> {
+    pub(super) fn converted_constant(&mut self, path: &Path, to: DType, place: SourceRange) -> Checked<Operand> {
         // Rust's `as` knows no f16, bf16 and 8-bit floats; those are rounded from f32.
         let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
         let through = if narrow { DType::F32 } else { to };
-        let span = Place::of_path(path).start;
+        let span = SourceRange::of_path(path).start;
         let ident = proc_macro2::Ident::new(through.name(), span);
         let tokens = quote::quote_spanned!(span=> (#path as ::core::primitive::#ident));
         let name = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
@@ -231,7 +231,7 @@ impl Checker<'_> {
 
     /// A literal.
     pub(super) fn literal(&mut self, lit: &ExprLit) -> Checked<Val> {
-        let place = Place::at(lit.lit.span());
+        let place = SourceRange::at(lit.lit.span());
         let node = match &lit.lit {
             Lit::Bool(b) => {
                 Node { kind: Kind::Bool(b.value), ty: VTy::scalar(BOOL), dim: None, constexpr: true, place }
@@ -254,7 +254,7 @@ impl Checker<'_> {
         Ok(Val::One(Operand { node: self.new_node(node), place }))
     }
 
-    fn int_literal(&mut self, int: &syn::LitInt, place: Place) -> Checked<Operand> {
+    fn int_literal(&mut self, int: &syn::LitInt, place: SourceRange) -> Checked<Operand> {
         let suffix = int.suffix();
         if let Some(dtype) = DType::from_name(suffix).filter(|d| d.is_float()) {
             let node = self.float_literal(int.base10_digits(), dtype.name(), place)?;
@@ -284,7 +284,7 @@ impl Checker<'_> {
         Ok(Operand { node: self.new_node(Node { kind, ty, dim, constexpr: true, place }), place })
     }
 
-    fn float_literal(&mut self, digits: &str, suffix: &str, place: Place) -> Checked<Node> {
+    fn float_literal(&mut self, digits: &str, suffix: &str, place: SourceRange) -> Checked<Node> {
         let (Ok(double), Ok(single)) = (digits.parse::<f64>(), digits.parse::<f32>()) else {
             return Err(self.report(place, "this is not a float"));
         };
@@ -304,7 +304,7 @@ impl Checker<'_> {
 }
 
 /// What a name of Python, or of its libraries, is here.
-fn foreign_value(name: &str, place: Place) -> Option<Help> {
+fn foreign_value(name: &str, place: SourceRange) -> Option<Help> {
     Some(match name {
         "inf" | "Inf" | "infinity" => Help::write(place, "f32::INFINITY").and("; below zero `f32::NEG_INFINITY`"),
         "nan" | "NaN" => Help::write(place, "f32::NAN"),
