@@ -14,9 +14,9 @@ use super::spec::{ParamSpec, buffer_unit, scalar_unit};
 use crate::buffer::Buffer;
 use crate::dtype::{DType, ElementType};
 use crate::error::Result;
-use crate::gate::{self, Entered};
-use crate::graph::recording::Recording;
-use crate::ledger::{Ledger, Place, Touch, Use};
+use crate::graph::capture::Recording;
+use crate::ledger::{Ledger, LogPosition, Touch, Use};
+use crate::replay_gate::{self, Entered};
 use crate::storage::{Address, Storage};
 use crate::stream::Stream;
 use crate::tensor::{DescRef, DescRefMut, Inner, TensorFacts, TensorLayout};
@@ -372,7 +372,7 @@ impl<'a> Arg<'a> {
 
     /// The operation at this place of the ledger writes the buffer, if any does.
     #[inline]
-    pub(super) fn set_suspect(&self, place: Place) {
+    pub(super) fn set_suspect(&self, place: LogPosition) {
         if let Some(storage) = self.storage
             && self.kind.is_written()
         {
@@ -397,5 +397,5 @@ pub(super) fn enter<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
 
 #[cold]
 fn enter_shut<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
-    gate::enter(args.iter().filter_map(|arg| Some(arg.storage?.gate())))
+    replay_gate::enter(args.iter().filter_map(|arg| Some(arg.storage?.gate())))
 }

@@ -32,7 +32,7 @@ pub(super) struct Invocation<'a> {
 }
 
 /// Where a launch runs, after all checks that need no code.
-pub(super) struct Place<'l> {
+pub(super) struct Dispatch<'l> {
     pub(super) device: &'l Device,
     pub(super) stream: &'l Stream,
     pub(super) grid: [u32; 3],

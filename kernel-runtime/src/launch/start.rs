@@ -1,7 +1,7 @@
 //! Where calls go: the checks that need no code, then the interpreter or the driver.
 
 use super::compiled::CompiledKernel;
-use super::invocation::{Invocation, Place};
+use super::invocation::{Dispatch, Invocation};
 use super::target::Target;
 use super::{cpu, gpu, grid};
 use crate::device::Device;
@@ -36,7 +36,7 @@ impl Invocation<'_> {
             && device.is_cuda()
         {
             // It checks the buffers' devices, where it must look at them anyway.
-            return gpu::launch(self, &Place { device, stream, grid });
+            return gpu::launch(self, &Dispatch { device, stream, grid });
         }
         self.start_checked(checked, device)
     }
@@ -53,13 +53,13 @@ impl Invocation<'_> {
             });
         }
         self.check_buffers(stream)?;
-        let place = Place { device, stream, grid: grid? };
+        let dispatch = Dispatch { device, stream, grid: grid? };
         self.tuning()?;
         self.check_time_limit(device)?;
-        if place.grid.contains(&0) {
+        if dispatch.grid.contains(&0) {
             return Ok(());
         }
-        if device.is_cuda() { gpu::launch_late(self, &place) } else { cpu::launch(self, &place) }
+        if device.is_cuda() { gpu::launch_cold(self, &dispatch) } else { cpu::launch(self, &dispatch) }
     }
 
     /// A limit of time is more than none, and something keeps it.

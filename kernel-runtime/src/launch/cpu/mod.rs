@@ -7,14 +7,14 @@ pub(super) mod variant;
 
 use super::args::{Arg, enter};
 use super::bind::shown_values;
-use super::invocation::{Invocation, Place};
+use super::invocation::{Dispatch, Invocation};
 use super::kernel::Kernel;
 use super::key::Key;
 use super::loads;
 use super::spec::{ParamSpecs, Spec, Tuning};
 use crate::error::{Error, Result};
-use crate::graph::{HostLaunch, recording};
-use crate::record::LaunchId;
+use crate::graph::{HostLaunch, capture};
+use crate::report_slot::LaunchId;
 use crate::settings;
 use crate::storage::Address;
 use crate::tensor::Padding;
@@ -38,7 +38,7 @@ struct CpuLaunch {
 }
 
 /// Runs the kernel, or records it.
-pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
+pub(super) fn launch(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
     let kernel = call.kernel;
     let variant = call.with_spec(Tuning::default(), |spec| -> Result<_> {
         let variant = variant(kernel, spec)?;
@@ -49,9 +49,9 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     })?;
     let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
     let limit = call.time_limit.map_or_else(settings::time_limit, |limit| Ok(Some(limit)))?;
-    let launch = CpuLaunch { kernel, variant, inputs, grid: place.grid, limit };
-    if recording::is_active() {
-        return recording::record(place.stream, |recording| {
+    let launch = CpuLaunch { kernel, variant, inputs, grid: dispatch.grid, limit };
+    if capture::is_active() {
+        return capture::record(dispatch.stream, |recording| {
             for (index, arg) in call.args.iter().enumerate() {
                 arg.note(recording, variant.loads.loads_from(index));
             }
@@ -62,7 +62,7 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
     // Until the end, as the kernel runs here and now.
     let _entered = enter(&call.args);
     for arg in call.args.iter() {
-        arg.prepare(place.stream)?;
+        arg.prepare(dispatch.stream)?;
     }
     // SAFETY: the buffers are borrowed here: those that the kernel writes exclusively, the others
     // so that nobody writes them. `prepare` has waited for earlier uses.
@@ -70,10 +70,10 @@ pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()>
         Err(error) if error.is_from_kernel() => (Some(error), Ok(())),
         result => (None, result),
     };
-    let ledger = place.stream.ledger();
+    let ledger = dispatch.stream.ledger();
     if failed.is_some() || variant.loads.reads_suspect(&call.args, ledger) {
         let uses = variant.loads.uses(&call.args);
-        let place = ledger.lock().append_ended(place.stream.id(), id, failed, uses);
+        let place = ledger.lock().append_ended(dispatch.stream.id(), id, failed, uses);
         loads::set_suspect(&call.args, place);
     }
     result

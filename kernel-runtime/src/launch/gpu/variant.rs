@@ -11,7 +11,7 @@ use super::compiler::Compiler;
 use super::module::{self, Loaded};
 use crate::device::Device;
 use crate::error::{Access, Error, Result};
-use crate::record::{LaunchRecord, ReportSource};
+use crate::report_slot::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
 use kernel_core::backend::nvidia::{AbiParam, Options, Ptx};
 use kernel_core::backend::{Artifact, Backend, Checks, CompileError, Site, SiteKind, Timings};

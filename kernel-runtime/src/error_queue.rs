@@ -1,7 +1,7 @@
 //! The errors of launches that nobody has taken yet.
 
 use crate::error::Error;
-use crate::record::LaunchId;
+use crate::report_slot::LaunchId;
 use std::collections::BTreeMap;
 
 /// Errors that are kept at most. A program that never looks at its errors must not fill memory

@@ -7,7 +7,7 @@ use crate::context::CudaMemory;
 use crate::driver::MappedMemory;
 use crate::error::{Error, Result};
 use crate::ledger::Ledger;
-use crate::record::{LaunchId, LaunchRecord, ReportSource};
+use crate::report_slot::{LaunchId, LaunchRecord, ReportSource};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
