@@ -7,10 +7,10 @@
 use crate::ir::DType;
 
 use super::desc::Direction;
+use super::executor::{Executor, Flow};
 use super::gpu_state::{Factor, POISON, Pending, StoreInFlight, Tile};
 use super::instructions::{Block, Wgmma};
 use super::lanes::Fn2;
-use super::machine::{Flow, Machine};
 use super::order::{Owner, Touch};
 use super::registers::{Holders, Parts, Pc, RegId};
 
@@ -19,7 +19,7 @@ fn words(bytes: usize) -> Vec<u64> {
     vec![0; bytes.div_ceil(8)]
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     fn tile_bytes(&mut self, reg: RegId) -> Vec<u8> {
         let bytes = self.reg(reg).n * self.info(reg).lane.bytes();
         let from = self.dense(reg);

@@ -8,9 +8,9 @@ use crate::ir::{DType, Literal, ParamId};
 use crate::num::to_bits;
 
 use super::buffers::{Tensor, TensorMemory};
+use super::executor::{Executor, fill};
 use super::instructions::{Block, BlockAccess, Rows};
 use super::lanes::{Bits, Fn2};
-use super::machine::{Machine, fill};
 use super::memory::{Cell, by_width, combine};
 use super::registers::RegId;
 
@@ -85,7 +85,7 @@ fn padding(dtype: DType, pads_with_nan: bool) -> Bits {
     Bits::from_raw(nan.unwrap_or(0), dtype.bytes() as usize)
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     pub(super) fn tensor(&self, param: ParamId) -> Option<TensorMemory> {
         self.launch.tensors.get(param.index()).copied().flatten()
     }

@@ -8,18 +8,18 @@ use std::ptr;
 
 use crate::ir::{DType, LayoutId, Span};
 
+use super::executor::{Executor, Flow};
 use super::fault::FaultKind;
 use super::gpu_state::{Barrier, Copy, Landing, POISON};
 use super::instructions::{Inst, Load, Step};
 use super::lanes::Bits;
-use super::machine::{Flow, Machine};
 use super::order::{Agent, Order, Owner, Touch};
 use super::registers::{Holders, Lane, Pc, RegId};
 
 /// Bits of a view's handle that are its place in the arena; those above name its strides.
 const PLACE_BITS: u32 = 40;
 
-impl Machine<'_> {
+impl Executor<'_> {
     fn poison(&mut self, offset: usize, bytes: usize) {
         // SAFETY: shared memory lies within the arena.
         unsafe { ptr::write_bytes(self.arena(offset), POISON, bytes) };

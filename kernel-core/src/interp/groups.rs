@@ -3,8 +3,8 @@
 //! When all groups wait and nothing has moved, that is a [deadlock](super::FaultKind::Deadlock). When the turn of a group
 //! ends, the others have theirs before the program lets other programs run; where each group goes on is parked until then.
 
+use super::executor::{Executor, Exit, Flow};
 use super::gpu_state::{Parked, Queue, Running};
-use super::machine::{Exit, Flow, Machine};
 use super::registers::Pc;
 use super::turn::Pause;
 
@@ -20,7 +20,7 @@ enum Round {
     Exit(Exit),
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     /// Runs warp groups in turns until all have ended, or the program lets others run.
     pub(super) fn warp_groups(&mut self, pc: Pc, entries: &[Pc], exit: Pc) -> Flow {
         let mut running = match self.gpu.parked.pop_if(|parked| parked.at == pc) {

@@ -8,9 +8,9 @@ use crate::ir::{BoundFunc, DType, Files, Func, Placed};
 use super::buffers::{Buffer, Tensor, TensorMemory};
 use super::code::{Code, ParamPlan};
 use super::compile::compile;
+use super::executor::Launch;
 use super::fault::{Fault, FaultKind};
 use super::lanes::Bits;
-use super::machine::Launch;
 use super::schedule::run_grid;
 use super::turn::Deadline;
 

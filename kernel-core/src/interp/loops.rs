@@ -1,11 +1,11 @@
 //! Loops: where a program goes on, and where its [`Turn`](super::turn::Turn) may end.
 
+use super::executor::{Executor, Exit, Flow};
 use super::instructions::ForBounds;
-use super::machine::{Exit, Flow, Machine};
 use super::registers::{LoopId, Pc, RegId};
 use super::turn::{LoopState, Pause};
 
-impl Machine<'_> {
+impl Executor<'_> {
     pub(super) fn for_begin(&mut self, state: LoopId, bounds: &ForBounds, index: RegId, exit: Pc) -> Flow {
         let dtype = self.info(index).lane.dtype();
         let value = |reg| self.scalar(reg).to_int(dtype);

@@ -11,10 +11,10 @@ use crate::ir::{DType, ParamId};
 
 use super::affine::{Affine, Rows};
 use super::buffers::Buffer;
+use super::executor::{Executor, Form};
 use super::fault::{Access, FaultKind};
 use super::instructions::{Atomic, AtomicKind, CheckBounds, Load, Store};
 use super::lanes::{Bits, Fn2};
-use super::machine::{Form, Machine};
 use super::registers::{Pc, RegId};
 
 /// An element of some width, as it lies in memory.
@@ -145,7 +145,7 @@ macro_rules! by_width {
 
 pub(super) use by_width;
 
-impl Machine<'_> {
+impl Executor<'_> {
     fn mask(&mut self, mask: Option<RegId>) -> Mask {
         let Some(mask) = mask else { return Mask::All };
         match self.reg(mask).form {

@@ -3,9 +3,9 @@
 //! Instructions without end pass the end of a loop again and again, so a program is interrupted there and nowhere
 //! else. Two things are counted:
 //!
-//! - **Trips of loops that may wait** for other programs. Only a `while` that reads memory which others may write can
+//! - **Iterations of loops that may wait** for other programs. Only a `while` that reads memory which others may write can
 //!   wait: every `for` ends by itself, and what a loop computes from its own values does not depend on others. After
-//!   as many trips as the [`Turn`] has, the program lets others run; it goes on where it was, as all that it has are
+//!   as many iterations as the [`Turn`] has, the program lets others run; it goes on where it was, as all that it has are
 //!   a position and its registers.
 //! - **Time**, if the launch has a limit: loops of every kind look at the clock, about once in a millisecond.
 //!
@@ -48,29 +48,29 @@ impl Deadline {
     }
 }
 
-/// Looks at the time once in some trips, so that trips of a few instructions do not pay for it.
+/// Looks at the time once in some iterations, so that iterations of a few instructions do not pay for it.
 #[derive(Debug)]
 struct Clock {
     deadline: Instant,
     /// When it was looked at.
     last: Instant,
-    /// Trips until it is looked at again.
+    /// Iterations until it is looked at again.
     left: u32,
-    /// Trips between two looks.
+    /// Iterations between two looks.
     stride: u32,
 }
 
 impl Clock {
     /// The time between two looks that it aims at.
     const PERIOD: Duration = Duration::from_millis(1);
-    /// At most so many trips pass without a look: a look takes some 30 ns, a trip rarely less than 100 ns.
+    /// At most so many iterations pass without a look: a look takes some 30 ns, an iteration rarely less than 100 ns.
     const MAX_STRIDE: u32 = 64;
 
     fn new(deadline: Deadline) -> Clock {
         Clock { deadline: deadline.at, last: Instant::now(), left: 1, stride: 1 }
     }
 
-    /// Counts a trip; says whether the deadline is known to have passed.
+    /// Counts an iteration; says whether the deadline is known to have passed.
     #[cold]
     fn has_passed(&mut self) -> bool {
         self.left -= 1;
@@ -92,13 +92,13 @@ impl Clock {
 /// How long a program may run before others do, and what it has done so far.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Trips in loops that may wait, of each warp group.
+    /// Iterations in loops that may wait, of each warp group.
     length: u32,
     /// Those that are left.
     left: u32,
     /// Whether the program has changed memory that others can see: it does more than wait.
     pub changed: bool,
-    /// Where the turn ended, if trips ended it.
+    /// Where the turn ended, if iterations ended it.
     pub pause: Pause,
     clock: Option<Clock>,
 }
@@ -112,14 +112,14 @@ pub(super) struct Pause {
 }
 
 impl Turn {
-    /// A turn of at least one trip.
+    /// A turn of at least one iteration.
     pub(super) fn new(length: u32, deadline: Option<Deadline>) -> Turn {
         let length = length.max(1);
         let pause = Pause { at: Pc::UNPATCHED, next: Pc::UNPATCHED };
         Turn { length, left: length, changed: false, pause, clock: deadline.map(Clock::new) }
     }
 
-    /// Lets the next warp group have as many trips.
+    /// Lets the next warp group have as many iterations.
     pub(super) fn refill(&mut self) {
         self.left = self.length;
     }
@@ -136,7 +136,7 @@ impl Turn {
         self.clock.as_mut().is_some_and(Clock::has_passed)
     }
 
-    /// As many trips as the turn had at its beginning.
+    /// As many iterations as the turn had at its beginning.
     pub(super) fn length(&self) -> u32 {
         self.length
     }

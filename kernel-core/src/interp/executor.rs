@@ -109,7 +109,7 @@ impl Drop for Arena {
 }
 
 /// The state of a program, which another one takes over when it ends.
-pub(super) struct Machine<'a> {
+pub(super) struct Executor<'a> {
     pub launch: &'a Launch<'a>,
     pub code: &'a Code,
     pub regs: Vec<Reg>,
@@ -122,9 +122,9 @@ pub(super) struct Machine<'a> {
     pub turn: Turn,
 }
 
-impl<'a> Machine<'a> {
-    /// A machine for programs of the launch; `None` if there is no memory for its tiles.
-    pub(super) fn new(launch: &'a Launch<'a>) -> Option<Machine<'a>> {
+impl<'a> Executor<'a> {
+    /// An executor for programs of the launch; `None` if there is no memory for its tiles.
+    pub(super) fn new(launch: &'a Launch<'a>) -> Option<Executor<'a>> {
         let code = launch.code;
         let arena = Arena::new(code.arena_bytes)?;
         let regs = code
@@ -140,7 +140,7 @@ impl<'a> Machine<'a> {
                 flight: 0,
             })
             .collect();
-        let mut machine = Machine {
+        let mut executor = Executor {
             launch,
             code,
             regs,
@@ -158,9 +158,9 @@ impl<'a> Machine<'a> {
             | ParamPlan::Scalar { reg, .. }
             | ParamPlan::Length { reg, .. }
             | ParamPlan::Null { reg }) = *plan;
-            machine.set_splat(reg, bits);
+            executor.set_splat(reg, bits);
         }
-        Some(machine)
+        Some(executor)
     }
 
     /// Makes the next turn the first one of that program. What the last one left behind is forgotten.
@@ -170,10 +170,10 @@ impl<'a> Machine<'a> {
         self.gpu = Gpu::new(self.launch.ordered);
     }
 
-    /// Runs the program from `from` for one turn of so many trips. `None` if it has ended; its first fault is then
+    /// Runs the program from `from` for one turn of so many iterations. `None` if it has ended; its first fault is then
     /// in `fault`.
-    pub(super) fn run_turn(&mut self, from: Pc, trips: u32) -> Option<Pause> {
-        self.turn = Turn::new(trips, self.launch.deadline);
+    pub(super) fn run_turn(&mut self, from: Pc, iterations: u32) -> Option<Pause> {
+        self.turn = Turn::new(iterations, self.launch.deadline);
         match self.exec(from) {
             Exit::Paused => return Some(self.turn.pause),
             Exit::Blocked { at, .. } => self.deadlock(at),
