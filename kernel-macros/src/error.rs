@@ -32,6 +32,9 @@ pub struct Mistake {
     pub message: String,
     /// What to write instead.
     pub help: Option<Help>,
+    /// The line of the front end that found it.
+    #[cfg(test)]
+    pub found_at: &'static std::panic::Location<'static>,
 }
 
 /// The mistakes of a kernel, in the order in which they were found.
@@ -42,14 +45,28 @@ pub struct Errors {
 
 impl Errors {
     /// Records a mistake.
+    #[cfg_attr(test, track_caller)]
     pub fn report(&mut self, place: SourceRange, message: impl Into<String>) -> Reported {
-        self.list.push(Mistake { place, message: message.into(), help: None });
-        Reported(())
+        self.push(place, message.into(), None)
     }
 
     /// Records a mistake with what to write instead.
+    #[cfg_attr(test, track_caller)]
     pub fn report_help(&mut self, place: SourceRange, message: impl Into<String>, help: impl Into<Help>) -> Reported {
-        self.list.push(Mistake { place, message: message.into(), help: Some(help.into()) });
+        self.push(place, message.into(), Some(help.into()))
+    }
+
+    #[cfg_attr(test, track_caller)]
+    fn push(&mut self, place: SourceRange, message: String, help: Option<Help>) -> Reported {
+        #[cfg(test)]
+        let found_at = std::panic::Location::caller();
+        self.list.push(Mistake {
+            place,
+            message,
+            help,
+            #[cfg(test)]
+            found_at,
+        });
         Reported(())
     }
 

@@ -398,10 +398,12 @@ impl<'a> Checker<'a> {
 
     // Messages
 
+    #[cfg_attr(test, track_caller)]
     fn report(&mut self, place: SourceRange, message: impl Into<String>) -> Reported {
         self.errors.report(place, message)
     }
 
+    #[cfg_attr(test, track_caller)]
     fn report_help(&mut self, place: SourceRange, message: impl Into<String>, help: impl Into<Help>) -> Reported {
         self.errors.report_help(place, message, help)
     }
