@@ -2,7 +2,7 @@
 //!
 //! It follows from the signature alone, so call sites type-check even when the body is wrong.
 
-use kernel_core::ir::{Bound, ConstTy, DType, Dt};
+use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
@@ -179,7 +179,7 @@ impl Launcher<'_> {
     }
 
     /// `T: Num`
-    fn dtype_generic(&self, ident: &Ident, bound: Bound, place: SourceRange) -> TokenStream {
+    fn dtype_generic(&self, ident: &Ident, bound: DTypeBound, place: SourceRange) -> TokenStream {
         let krate = self.krate_at(place.start);
         let bound = Ident::new(bound.name(), place.end);
         let separator = quote_spanned!(place.start=> ::);

@@ -8,7 +8,7 @@
 //! store(out, acc);                        store %out, %1
 //! ```
 
-use kernel_core::ir::{AttrMap, BinaryOp, Bound, ConstParam, ConstTy, IntTy, UnaryOp};
+use kernel_core::ir::{AttrMap, BinaryOp, ConstParam, ConstTy, DTypeBound, IntTy, UnaryOp};
 use kernel_core::ir::{
     Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, ElementwiseOp, FloatFlags, Func, Literal, Op, ParamKind,
     RegionId, ShapeOp, Ty, TypeError, ValueId,
@@ -178,7 +178,7 @@ impl Lower<'_> {
             )
         );
         let dt = operands.first().and_then(|&v| self.func.ty(v).dt());
-        fusable && dt.is_some_and(|dt| may_be(&self.func, dt, Bound::Float))
+        fusable && dt.is_some_and(|dt| may_be(&self.func, dt, DTypeBound::Float))
     }
 
     // Types

@@ -1,6 +1,6 @@
 //! The signature of a kernel: dtype parameters, constexprs and parameters.
 
-use kernel_core::ir::{Bound, ConstTy, DType, Dt, DtypeId, IntTy, MAX_TENSOR_RANK};
+use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt, DtypeId, IntTy, MAX_TENSOR_RANK};
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -54,7 +54,7 @@ fn braces(mut tree: TokenTree) -> syn::Result<Group> {
 #[derive(Debug)]
 pub enum Generic {
     /// `T: Num`, with the place of the bound.
-    Dtype(Ident, Bound, SourceRange),
+    Dtype(Ident, DTypeBound, SourceRange),
     /// `const N: usize`, with the type's tokens.
     Const(Ident, ConstTy, TokenStream),
 }
@@ -114,7 +114,7 @@ pub struct Signature {
 
 impl Signature {
     /// The dtype parameters in order.
-    pub fn dtypes(&self) -> impl Iterator<Item = (&Ident, Bound)> {
+    pub fn dtypes(&self) -> impl Iterator<Item = (&Ident, DTypeBound)> {
         self.generics.iter().filter_map(|g| match g {
             Generic::Dtype(ident, bound, _) => Some((ident, *bound)),
             Generic::Const(..) => None,
@@ -217,7 +217,7 @@ fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &m
                     .map_err(|_| signature.broken.push(param.ident.to_string()));
                 let place =
                     param.bounds.first().map_or_else(|| SourceRange::at(param.ident.span()), SourceRange::of_tokens);
-                Generic::Dtype(param.ident.clone(), bound.unwrap_or(Bound::Num), place)
+                Generic::Dtype(param.ident.clone(), bound.unwrap_or(DTypeBound::Num), place)
             }
             GenericParam::Const(param) => match read_const(param, errors) {
                 Ok((ty, tokens)) => Generic::Const(param.ident.clone(), ty, tokens),
@@ -233,13 +233,13 @@ fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &m
 }
 
 fn bound_names() -> String {
-    Bound::ALL.map(|b| format!("`{}`", b.name())).join(", ")
+    DTypeBound::ALL.map(|b| format!("`{}`", b.name())).join(", ")
 }
 
-fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> Checked<Bound> {
+fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> Checked<DTypeBound> {
     let name = param.ident.to_string();
     let place = SourceRange::at(param.ident.span());
-    if DType::from_name(&name).is_some() || Bound::from_name(&name).is_some() {
+    if DType::from_name(&name).is_some() || DTypeBound::from_name(&name).is_some() {
         return Err(errors.report_help(place, format!("`{name}` already names something in kernels"), "call it `T`"));
     }
     if param.bounds.is_empty() && has_where {
@@ -255,9 +255,9 @@ fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> C
         let message = format!("a dtype parameter is bounded by {}", bound_names());
         return Err(errors.report(SourceRange::of_tokens(bound), message));
     };
-    let Some(last) = bound.path.segments.last() else { return Ok(Bound::DType) };
+    let Some(last) = bound.path.segments.last() else { return Ok(DTypeBound::DType) };
     let written = last.ident.to_string();
-    Bound::from_name(&written).ok_or_else(|| {
+    DTypeBound::from_name(&written).ok_or_else(|| {
         let message = format!("a dtype parameter is bounded by {}, not by `{written}`", bound_names());
         let place = SourceRange::of_tokens(bound);
         if matches!(written.as_str(), "usize" | "isize" | "bool")
@@ -266,7 +266,7 @@ fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> C
             let place = SourceRange::of_tokens(param);
             return errors.report_help(place, message, Help::write(place, format!("const {name}: {written}")));
         }
-        match closest(&written, Bound::ALL.map(Bound::name)) {
+        match closest(&written, DTypeBound::ALL.map(DTypeBound::name)) {
             Some(close) => errors.report_help(place, message, Help::meant(place, close)),
             None => errors.report(place, message),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Func, ParamId, Placed, Safety, Span};
+use kernel_core::ir::{Bound, Func, ParamId, Placed, Safety, Span};
 use kernel_core::passes::{PASSES as CLEAN_UP, PassOptions, optimise};
 use kernel_core::verify::verify;
 
@@ -76,7 +76,7 @@ impl Unit {
 }
 
 /// Passes over bound kernels.
-pub(crate) const BOUND: &[Pass<BoundFunc>] = &[
+pub(crate) const BOUND: &[Pass<Bound>] = &[
     Pass::needed("bounds_checks", |kernel, unit| {
         unit.plan = checks(kernel.func_mut(), &unit.options)?;
         Ok(())
@@ -198,7 +198,7 @@ pub fn pass_names() -> Vec<&'static str> {
 }
 
 /// Gives the tiles of a kernel their layouts.
-pub(crate) fn placed(kernel: BoundFunc, unit: &Unit) -> Result<Placed, CodegenError> {
+pub(crate) fn placed(kernel: Bound, unit: &Unit) -> Result<Placed, CodegenError> {
     let func = kernel.into_func();
     let axis = AxisAnalysis::new(&func);
     let func = place::place(func, &axis, unit.options.num_warps)?;
@@ -259,7 +259,7 @@ fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Stage {
     /// Up to `place`.
-    Bound(BoundFunc),
+    Bound(Bound),
     /// From `place` on.
     Placed(Placed),
 }
@@ -270,7 +270,7 @@ impl Stage {
     /// # Errors
     /// The kernel itself, if it is generic.
     pub fn new(func: Func) -> Result<Stage, Box<Func>> {
-        BoundFunc::new(func).map(Stage::Bound).or_else(|func| Placed::new(*func).map(Stage::Placed))
+        Bound::new(func).map(Stage::Bound).or_else(|func| Placed::new(*func).map(Stage::Placed))
     }
 
     /// The kernel.

@@ -47,7 +47,7 @@
 //! b.op(ControlOp::Return, &[], &[], Span::UNKNOWN)?;
 //!
 //! let mut buffers = [HostBuffer::from(vec![0i32; 8])];
-//! run_kernel(&BoundFunc::new(func).expect("bound"), &mut buffers, &[], [1, 1, 1])?;
+//! run_kernel(&Bound::new(func).expect("bound"), &mut buffers, &[], [1, 1, 1])?;
 //! assert_eq!(buffers[0].as_slice::<i32>(), Some(&[0, 1, 4, 9, 16, 25, 36, 49][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -54,7 +54,7 @@ pub struct Region {
     pub ops: Vec<OpId>,
 }
 
-/// A kernel at any level. Use [`Generic`], [`Bound`](BoundFunc) and [`Placed`] in signatures.
+/// A kernel at any level. Use [`Generic`], [`Bound`] and [`Placed`] in signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Func {
     /// The kernel's name.
@@ -262,7 +262,7 @@ levels! {
     /// A kernel whose shapes and dtypes are symbolic: what `#[kernel]` embeds.
     Generic = Generic;
     /// A kernel whose constexprs, dtypes and argument facts are known: what `bind` makes.
-    BoundFunc = Bound;
+    Bound = Bound;
     /// A kernel whose tiles have layouts: what the GPU code generator lowers.
     Placed = Placed;
 }

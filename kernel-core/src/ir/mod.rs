@@ -28,9 +28,9 @@ pub mod types;
 
 pub use builder::Builder;
 pub use dim::{Atom, Dim, DimError, Poly};
-pub use dtype::{Bound, DType};
+pub use dtype::{DType, DTypeBound};
 pub use effects::{Effect, Resource};
-pub use func::{BoundFunc, Def, Func, Generic, Placed, Region, Safety, Value};
+pub use func::{Bound, Def, Func, Generic, Placed, Region, Safety, Value};
 pub use ids::{ConstId, DtypeId, LayoutId, OpId, ParamId, RegionId, ValueId};
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};

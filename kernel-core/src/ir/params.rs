@@ -1,7 +1,7 @@
 //! What a kernel is declared with: its dtype parameters, its constexprs and its parameters.
 
 use super::dim::Dim;
-use super::dtype::{Bound, DType};
+use super::dtype::{DType, DTypeBound};
 use super::ids::{ParamId, ValueId};
 use super::span::Span;
 use super::types::Dt;
@@ -12,7 +12,7 @@ pub struct DtypeParam {
     /// Its name in the source.
     pub name: String,
     /// What its dtype must satisfy.
-    pub bound: Bound,
+    pub bound: DTypeBound,
 }
 
 /// The type of a constexpr.

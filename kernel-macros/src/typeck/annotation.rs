@@ -1,6 +1,6 @@
 //! Type annotations: `let x: f32 = ..`, `let acc: Tile<f32, { [M, N] }> = ..`.
 
-use kernel_core::ir::{Bound, DType, Dt, ParamKind};
+use kernel_core::ir::{DType, DTypeBound, Dt, ParamKind};
 use syn::{GenericArgument, PathArguments, Type};
 
 use super::{Binding, Checker, Operand, Val};
@@ -95,7 +95,7 @@ impl Checker<'_> {
         if let Some(ours) = dtype_of_other_languages(&name) {
             return Err(self.report_help(place, message, Help::write(place, ours)));
         }
-        if Bound::from_name(&name).is_some() {
+        if DTypeBound::from_name(&name).is_some() {
             let help = format!("it is a bound: name a dtype parameter, as `T` of `T: {name}`");
             return Err(self.report_help(place, message, help));
         }

@@ -1,7 +1,7 @@
 //! Atomic read-modify-write operations and compare-and-swap.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{AtomicOp, Bound, Dt, MemOrder, MemScope, MemoryOp, Op};
+use kernel_core::ir::{AtomicOp, DTypeBound, Dt, MemOrder, MemScope, MemoryOp, Op};
 
 use super::args::Args;
 use super::{Checker, Operand};
@@ -62,9 +62,9 @@ impl Checker<'_> {
             return Ok(());
         }
         let (kind, bound) = match needs {
-            Needs::Bound(Bound::Int) | Needs::Bits => ("integers", Bound::Int),
-            Needs::Bound(_) => ("numbers", Bound::Num),
-            Needs::Any => ("dtypes", Bound::DType),
+            Needs::Bound(DTypeBound::Int) | Needs::Bits => ("integers", DTypeBound::Int),
+            Needs::Bound(_) => ("numbers", DTypeBound::Num),
+            Needs::Any => ("dtypes", DTypeBound::DType),
         };
         let message =
             format!("`{name}` works on {kind} of at least {MIN_BITS} bits, this points to {}", self.show_fixed(dt));
@@ -72,7 +72,7 @@ impl Checker<'_> {
             Dt::Param(p) if may_be(&self.func, dt, bound) => {
                 format!("bound the dtype: `{}: {}`", self.func.dtype_params[p.index()].name, bound.name())
             }
-            Dt::Known(d) if d.is_float() && bound == Bound::Num => "use a buffer of `f32` or `f16`".to_string(),
+            Dt::Known(d) if d.is_float() && bound == DTypeBound::Num => "use a buffer of `f32` or `f16`".to_string(),
             Dt::Param(_) | Dt::Known(_) => "use a buffer of `i32`".to_string(),
         };
         Err(self.report_help(place, message, help))
@@ -94,8 +94,8 @@ impl Checker<'_> {
 /// What the dtype must be.
 pub(super) fn needs(op: AtomicOp) -> Needs {
     match op {
-        AtomicOp::Add | AtomicOp::Min | AtomicOp::Max => Needs::Bound(Bound::Num),
-        AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => Needs::Bound(Bound::Int),
+        AtomicOp::Add | AtomicOp::Min | AtomicOp::Max => Needs::Bound(DTypeBound::Num),
+        AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => Needs::Bound(DTypeBound::Int),
         AtomicOp::Exchange => Needs::Any,
     }
 }

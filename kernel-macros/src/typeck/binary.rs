@@ -1,7 +1,7 @@
 //! Binary operators: arithmetic, comparison, pointer arithmetic, `&&` and `||`.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, Bound, CmpOp, DType, Dim, DimError, Dt, MemoryOp, Op, UnaryOp};
+use kernel_core::ir::{BinaryOp, CmpOp, DType, DTypeBound, Dim, DimError, Dt, MemoryOp, Op, UnaryOp};
 use syn::{BinOp, Expr, ExprBinary};
 
 use super::{Checker, Context, Operand, Val};
@@ -142,7 +142,7 @@ impl Checker<'_> {
             VElem::Data(dt) => self.types.known(dt),
             VElem::Ptr(_) => None,
         });
-        let integer = |dt: Option<Dt>| dt.is_none_or(|dt| crate::types::admits(&self.func, dt, Bound::Int));
+        let integer = |dt: Option<Dt>| dt.is_none_or(|dt| crate::types::admits(&self.func, dt, DTypeBound::Int));
         let (bits, truths) = (integer(left) && integer(right), left == right);
         let before = self.errors.list().len();
         let result = self.binary(op, l, r, place, sign);
@@ -291,7 +291,7 @@ impl Checker<'_> {
                 return Err(self.report_help(sign, message, help));
             }
         };
-        self.need(offset, Needs::Bound(Bound::Int), "an offset of a pointer")?;
+        self.need(offset, Needs::Bound(DTypeBound::Int), "an offset of a pointer")?;
         let offset = if op == BinaryOp::Sub { self.negative_offset(offset)? } else { offset };
         let shape = self.common_shape(&[pointer, offset], what, sign)?;
         let args = [pointer, offset].map(|o| self.expand(o.node, &shape, place)).to_vec();
@@ -381,7 +381,7 @@ impl Checker<'_> {
     /// Whether a value is certainly no integer.
     pub(super) fn may_be_float(&self, dt: DtRef) -> bool {
         match self.types.resolve(dt) {
-            DtRef::Fixed(dt) => crate::types::may_be(&self.func, dt, Bound::Float),
+            DtRef::Fixed(dt) => crate::types::may_be(&self.func, dt, DTypeBound::Float),
             DtRef::Var(_) => self.types.class(dt) != Some(Class::Int),
         }
     }

@@ -1,6 +1,6 @@
 //! Names and constants: variables, constexprs, `f32::MAX`, and constants of the user's crate.
 
-use kernel_core::ir::{Bound, ConstId, ConstParam, ConstTy, DType, Dim, Dt, IntTy, LimitKind};
+use kernel_core::ir::{ConstId, ConstParam, ConstTy, DType, DTypeBound, Dim, Dt, IntTy, LimitKind};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use std::collections::BTreeSet;
@@ -166,7 +166,7 @@ impl Checker<'_> {
                 return Err(self.report_help(place, message, help));
             }
         };
-        let bound = if matches!(kind, LimitKind::Min | LimitKind::Max) { Bound::Num } else { Bound::Float };
+        let bound = if matches!(kind, LimitKind::Min | LimitKind::Max) { DTypeBound::Num } else { DTypeBound::Float };
         if self.signature.broken.iter().any(|b| b == dtype) {
             return Err(Reported::earlier());
         }

@@ -371,7 +371,7 @@ impl Checker<'_> {
                 let message = format!("the bounds of a loop are integers, found {}", self.show(operand));
                 return Err(self.report(operand.place, message));
             }
-            let int = kernel_core::ir::infer::Needs::Bound(kernel_core::ir::Bound::Int);
+            let int = kernel_core::ir::infer::Needs::Bound(kernel_core::ir::DTypeBound::Int);
             self.need(operand, int, "the range of a loop")?;
         }
         let step_value = self.node(bounds[2].node).dim.as_ref().and_then(Dim::as_const);

@@ -10,7 +10,7 @@
 //! ```
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{Bound, DType, Dim, Dt};
+use kernel_core::ir::{DType, DTypeBound, Dim, Dt};
 
 use super::{Checker, Operand};
 use crate::error::Reported;
@@ -27,7 +27,7 @@ impl Checker<'_> {
         if to == Dt::Known(DType::Bool) {
             return self.truth(operand, operand.place);
         }
-        let quotient = (admits(&self.func, to, Bound::Float) && self.is_integer(operand))
+        let quotient = (admits(&self.func, to, DTypeBound::Float) && self.is_integer(operand))
             .then(|| self.quotient(operand, to))
             .flatten();
         quotient.unwrap_or_else(|| Help::write(operand.place, self.cast_source(operand.place, &self.bare_name(to))))
@@ -67,7 +67,7 @@ impl Checker<'_> {
     fn is_integer(&self, operand: Operand) -> bool {
         match self.ty(operand).elem {
             VElem::Data(dt) => match self.types.known(dt) {
-                Some(dt) => admits(&self.func, dt, Bound::Int),
+                Some(dt) => admits(&self.func, dt, DTypeBound::Int),
                 None => self.types.class(dt) == Some(Class::Int),
             },
             VElem::Ptr(_) => false,
@@ -141,7 +141,7 @@ impl Checker<'_> {
                 let name = self.bare_name(dt);
                 let message = format!("a constant has one dtype, but `{name}` stands for several");
                 // The widest dtype of its kind loses nothing on the way.
-                let wide = if may_be(&self.func, dt, Bound::Float) { "f64" } else { "i64" };
+                let wide = if may_be(&self.func, dt, DTypeBound::Float) { "f64" } else { "i64" };
                 let code = format!("{} as {wide} as {name}", self.source(literal));
                 let help = Help::write(literal.place, code.clone()).said(format!("convert it twice: `{code}`"));
                 self.report_help(literal.place, message, help)
@@ -176,7 +176,7 @@ impl Checker<'_> {
     /// The dtype that holds the values of two others, as far as there is one.
     fn meeting(&self, x: Dt, y: Dt) -> Option<Dt> {
         let is = |dt, bound| admits(&self.func, dt, bound);
-        let [floats, ints] = [Bound::Float, Bound::Int].map(|bound| [is(x, bound), is(y, bound)]);
+        let [floats, ints] = [DTypeBound::Float, DTypeBound::Int].map(|bound| [is(x, bound), is(y, bound)]);
         let wide = |dtype: DType| Some(Dt::Known(dtype));
         match (x, y) {
             (Dt::Known(DType::Bool), other) | (other, Dt::Known(DType::Bool)) => Some(other),
@@ -228,7 +228,7 @@ impl Checker<'_> {
         let help = match (class, dt) {
             (_, Dt::Known(DType::Bool)) => "a `bool` is `true`, `false` or a comparison".into(),
             (Class::Int, Dt::Known(d)) if d.is_float() => self.as_float(literal, d),
-            (Class::Float, dt) if admits(&self.func, dt, Bound::Int) => self.beside_integers(literal, other, dt),
+            (Class::Float, dt) if admits(&self.func, dt, DTypeBound::Int) => self.beside_integers(literal, other, dt),
             (Class::Float, Dt::Param(_)) if self.whole(literal.place).is_none() => {
                 format!("bound the dtype: `{name}: Float`; an integer would lose the fraction").into()
             }
@@ -294,12 +294,12 @@ impl Checker<'_> {
         beside: Option<Operand>,
     ) -> Reported {
         let (wanted, bound) = match needs {
-            Needs::Bound(Bound::Float) => ("a float", Bound::Float),
-            Needs::Bound(Bound::Int) => ("an integer", Bound::Int),
-            Needs::Bound(Bound::Signed) => ("a signed integer or a float", Bound::Signed),
-            Needs::Bound(Bound::Num) => ("a number", Bound::Num),
-            Needs::Bound(Bound::DType) | Needs::Any => ("a value", Bound::DType),
-            Needs::Bits => ("an integer or a `bool`", Bound::Int),
+            Needs::Bound(DTypeBound::Float) => ("a float", DTypeBound::Float),
+            Needs::Bound(DTypeBound::Int) => ("an integer", DTypeBound::Int),
+            Needs::Bound(DTypeBound::Signed) => ("a signed integer or a float", DTypeBound::Signed),
+            Needs::Bound(DTypeBound::Num) => ("a number", DTypeBound::Num),
+            Needs::Bound(DTypeBound::DType) | Needs::Any => ("a value", DTypeBound::DType),
+            Needs::Bits => ("an integer or a `bool`", DTypeBound::Int),
         };
         let message = format!("{what} needs {wanted}, found {}", self.show_dt(dt));
         let known = self.types.known(dt);
@@ -308,9 +308,9 @@ impl Checker<'_> {
                 let name = &self.func.dtype_params[p.index()].name;
                 format!("bound the dtype: `{name}: {}`", bound.name()).into()
             }
-            (Some(Dt::Known(DType::Bool)), Bound::Num | Bound::Signed) => self.counted(place, beside, what),
-            (Some(Dt::Known(unsigned)), Bound::Signed) => self.negated(place, unsigned),
-            (_, Bound::Float) => self.first_as_float(place),
+            (Some(Dt::Known(DType::Bool)), DTypeBound::Num | DTypeBound::Signed) => self.counted(place, beside, what),
+            (Some(Dt::Known(unsigned)), DTypeBound::Signed) => self.negated(place, unsigned),
+            (_, DTypeBound::Float) => self.first_as_float(place),
             _ if what.contains("<<") || what.contains(">>") || needs == Needs::Bits => {
                 let source = self.source.operand(place);
                 let bits = if known == Some(Dt::Known(DType::F64)) { "u64" } else { "u32" };

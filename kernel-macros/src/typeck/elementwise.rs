@@ -1,7 +1,7 @@
 //! Operations on each element.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, Bound, DType, Dim, Dt, ElementwiseOp, Op, UnaryOp};
+use kernel_core::ir::{BinaryOp, DType, DTypeBound, Dim, Dt, ElementwiseOp, Op, UnaryOp};
 
 use super::args::Args;
 use super::{Checker, Operand};
@@ -81,7 +81,7 @@ impl Checker<'_> {
 
     pub(super) fn fma(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [a, b, c] = self.arg_values(args)?;
-        let floats = [a, b, c].map(|operand| self.need(operand, Needs::Bound(Bound::Float), "`fma`"));
+        let floats = [a, b, c].map(|operand| self.need(operand, Needs::Bound(DTypeBound::Float), "`fma`"));
         floats.into_iter().collect::<Checked<()>>()?;
         let dt = self.unify(a, b, "`fma`", args.place)?;
         self.unify(a, c, "`fma`", args.place)?;
@@ -92,7 +92,7 @@ impl Checker<'_> {
     pub(super) fn cdiv(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [a, b] = self.arg_values(args)?;
         let place = args.place;
-        let integers = [a, b].map(|operand| self.need(operand, Needs::Bound(Bound::Int), "`cdiv`"));
+        let integers = [a, b].map(|operand| self.need(operand, Needs::Bound(DTypeBound::Int), "`cdiv`"));
         integers.into_iter().collect::<Checked<()>>()?;
         self.unify(a, b, "`cdiv`", place)?;
         let one = Operand { node: self.int(Dim::Const(1), place), place };

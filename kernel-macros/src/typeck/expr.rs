@@ -1,7 +1,7 @@
 //! Expressions.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{Bound, DType, Dim, Dt, Op, UnaryOp};
+use kernel_core::ir::{DType, DTypeBound, Dim, Dt, Op, UnaryOp};
 use syn::{Expr, ExprCast, ExprField, ExprUnary, Member, UnOp};
 
 use super::block::Flow;
@@ -158,7 +158,7 @@ impl Checker<'_> {
         if let Some(kind) = literal {
             return Ok(Operand { node: self.new_node(Node { kind, ty, dim: None, constexpr: true, place }), place });
         }
-        self.need(operand, Needs::Bound(Bound::Signed), "`-`")?;
+        self.need(operand, Needs::Bound(DTypeBound::Signed), "`-`")?;
         let node = self.op(Op::unary(UnaryOp::Neg), vec![operand.node], ty, place);
         Ok(Operand { node, place })
     }

@@ -1,6 +1,6 @@
 //! What can be checked only when all dtypes are known: literals fit, operations are defined, nothing is left open.
 
-use kernel_core::ir::{Bound, DType, Dim, Dt};
+use kernel_core::ir::{DType, DTypeBound, Dim, Dt};
 
 use super::{Checker, Deferred};
 use crate::source_range::SourceRange;
@@ -107,7 +107,7 @@ impl Checker<'_> {
                 };
                 self.report_help(place, message, help);
             }
-            Dt::Param(p) if admits(&self.func, Dt::Param(p), Bound::Int) && !(0..=127).contains(&value) => {
+            Dt::Param(p) if admits(&self.func, Dt::Param(p), DTypeBound::Int) && !(0..=127).contains(&value) => {
                 let name = self.func.dtype_params[p.index()].name.clone();
                 let message = format!("not every dtype that `{name}` may be holds {value}");
                 self.report_help(place, message, format!("say that it may wrap: `{value} as {name}`"));

@@ -1,7 +1,7 @@
 //! Hints: what the programmer promises of integers, and conditions that are assumed.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{Bound, ControlOp, Dim, HintKind, Safety, ShapeOp};
+use kernel_core::ir::{ControlOp, DTypeBound, Dim, HintKind, Safety, ShapeOp};
 use syn::Expr;
 
 use super::args::Args;
@@ -26,7 +26,7 @@ struct Promise {
 impl Checker<'_> {
     /// `multiple_of(x, n)`
     pub(super) fn multiple_of(&mut self, args: &Args<'_>) -> Checked<Operand> {
-        let x = self.promised(args, Needs::Bound(Bound::Int));
+        let x = self.promised(args, Needs::Bound(DTypeBound::Int));
         let multiple = self.multiple(args.expr(1));
         let (x, multiple) = (x?, multiple?);
         Ok(self.hint(x, Promise { kind: HintKind::Contiguous, n: Dim::Const(1), multiple, axis: 0 }, args.place))
@@ -34,7 +34,7 @@ impl Checker<'_> {
 
     /// `max_contiguous(x, n, multiple_of = m, axis = 0)`, `max_constancy(x, n, axis = 0)`
     pub(super) fn runs(&mut self, args: &Args<'_>, kind: HintKind) -> Checked<Operand> {
-        let needs = if kind == HintKind::Contiguous { Needs::Bound(Bound::Int) } else { Needs::Bits };
+        let needs = if kind == HintKind::Contiguous { Needs::Bound(DTypeBound::Int) } else { Needs::Bits };
         let x = self.promised(args, needs);
         let n = self.group(args);
         let multiple = match args.named("multiple_of") {

@@ -1,6 +1,6 @@
 //! Matrix products: `dot(a, b, acc = c, precision = tf32x3)`.
 
-use kernel_core::ir::{Bound, DType, Dim, DotOp, DotPrecision, Dt, Op, accumulators, product_dtypes};
+use kernel_core::ir::{DType, DTypeBound, Dim, DotOp, DotPrecision, Dt, Op, accumulators, product_dtypes};
 use syn::Expr;
 
 use super::args::Args;
@@ -141,7 +141,7 @@ impl Checker<'_> {
 
     /// How to make the factors agree: products of the narrow dtype are the fast ones, those of the wide one are exact.
     fn factor_help(&self, a: Operand, b: Operand, x: Dt, y: Dt) -> Help {
-        let float = |dt: Dt| admits(&self.func, dt, Bound::Float);
+        let float = |dt: Dt| admits(&self.func, dt, DTypeBound::Float);
         let both = |to: DType| {
             let [left, right] = [(a, x), (b, y)].map(|(factor, dt)| match dt == Dt::Known(to) {
                 true => Vec::new(),
@@ -240,10 +240,10 @@ impl Checker<'_> {
             Dt::Known(dtype) => return Ok(Dt::Known(accumulators(dtype).first().copied().unwrap_or(DType::F32))),
             Dt::Param(id) => id,
         };
-        if admits(&self.func, dt, Bound::Float) {
+        if admits(&self.func, dt, DTypeBound::Float) {
             return Ok(Dt::Known(DType::F32));
         }
-        if !may_be(&self.func, dt, Bound::Float) {
+        if !may_be(&self.func, dt, DTypeBound::Float) {
             return Ok(Dt::Known(DType::I32));
         }
         let name = self.func.dtype_params[id.index()].name.clone();

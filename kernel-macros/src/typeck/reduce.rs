@@ -1,7 +1,7 @@
 //! Reductions by an operation and to an index, and the axis of a reduction.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, Bound, CmpOp, CreateOp, DType, Dim, ElementwiseOp, Op, ShapeOp};
+use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, DTypeBound, Dim, ElementwiseOp, Op, ShapeOp};
 
 use super::args::Args;
 use super::{Checker, Operand};
@@ -24,7 +24,7 @@ impl Checker<'_> {
     pub(super) fn fold(&mut self, args: &Args<'_>, op: BinaryOp) -> Checked<Operand> {
         let what = format!("`{}`", args.row.name);
         let [x] = self.arg_values(args)?;
-        self.need(x, Needs::Bound(Bound::Num), &what)?;
+        self.need(x, Needs::Bound(DTypeBound::Num), &what)?;
         let (inputs, along) = self.along(args, &[x], &what)?;
         let place = args.place;
         let results = self.combination(&inputs, Fold::Reduce, along.axis, place, |c, a, b| {
@@ -38,7 +38,7 @@ impl Checker<'_> {
     pub(super) fn arg_extreme(&mut self, args: &Args<'_>, largest: bool) -> Checked<Operand> {
         let what = format!("`{}`", args.row.name);
         let [x] = self.arg_values(args)?;
-        self.need(x, Needs::Bound(Bound::Num), &what)?;
+        self.need(x, Needs::Bound(DTypeBound::Num), &what)?;
         let dt = self.data(x, &what)?;
         let (inputs, along) = self.along(args, &[x], &what)?;
         let place = args.place;

@@ -1,7 +1,7 @@
 //! Running combinations along an axis: `cumsum`, `cumprod`, and the axis of `associative_scan`.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, Bound, Op};
+use kernel_core::ir::{BinaryOp, DTypeBound, Op};
 
 use super::args::Args;
 use super::{Checker, Operand};
@@ -13,7 +13,7 @@ impl Checker<'_> {
     pub(super) fn running(&mut self, args: &Args<'_>, op: BinaryOp) -> Checked<Operand> {
         let what = format!("`{}`", args.row.name);
         let [x] = self.arg_values(args)?;
-        self.need(x, Needs::Bound(Bound::Num), &what)?;
+        self.need(x, Needs::Bound(DTypeBound::Num), &what)?;
         let (fold, axis) = self.scan_axis(args, x)?;
         let place = args.place;
         let results = self.combination(&[x], fold, axis, place, |c, a, b| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{Atom, Bound, ConstId, Dim, ShapeOp};
+use kernel_core::ir::{Atom, ConstId, DTypeBound, Dim, ShapeOp};
 
 use super::convert::default_of;
 use super::macros::single;
@@ -80,8 +80,8 @@ impl Checker<'_> {
             DtRef::Fixed(_) => Err(self.lacks(dt, needs, what, operand.place, beside)),
             DtRef::Var(_) => {
                 let refused = match (self.types.class(dt), needs) {
-                    (Some(Class::Int), Needs::Bound(Bound::Float))
-                    | (Some(Class::Float), Needs::Bound(Bound::Int) | Needs::Bits) => true,
+                    (Some(Class::Int), Needs::Bound(DTypeBound::Float))
+                    | (Some(Class::Float), Needs::Bound(DTypeBound::Int) | Needs::Bits) => true,
                     (_, Needs::Bound(_) | Needs::Bits | Needs::Any) => false,
                 };
                 if refused {

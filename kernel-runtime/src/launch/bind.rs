@@ -6,11 +6,11 @@ use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use kernel_core::backend::Timings;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Dt, Func, ParamKind, Safety};
+use kernel_core::ir::{Bound, Dt, Func, ParamKind, Safety};
 use kernel_core::passes::{self, Bindings, PassOptions};
 
 /// The kernel with everything that `spec` says put in, optimised as far as no target is needed.
-pub(super) fn bind(kernel: &Definition, spec: &Spec<'_>, timings: &mut Timings) -> Result<BoundFunc> {
+pub(super) fn bind(kernel: &Definition, spec: &Spec<'_>, timings: &mut Timings) -> Result<Bound> {
     let generic = timings.stage("parse", || kernel.generic())?;
     check_signature(kernel, generic.func(), spec)?;
     let bindings = Bindings {

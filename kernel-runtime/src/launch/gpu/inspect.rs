@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::Result;
 use kernel_core::backend::nvidia::{Ptx, with_min_programs};
 use kernel_core::backend::{Artifact, Checks, Timings};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 use kernel_core::text;
 
 /// Compiles for a target, without a GPU.
@@ -44,11 +44,7 @@ pub(in super::super) fn compile_on(
     Ok(stages(kernel, &bound, artifact, report, timings))
 }
 
-fn generated(
-    kernel: &'static Definition,
-    spec: &Spec<'_>,
-    target: Target,
-) -> Result<(BoundFunc, Artifact<Ptx>, Timings)> {
+fn generated(kernel: &'static Definition, spec: &Spec<'_>, target: Target) -> Result<(Bound, Artifact<Ptx>, Timings)> {
     let mut timings = Timings::default();
     let bound = bind(kernel, spec, &mut timings)?;
     let artifact = generate(kernel, spec, &bound, target, Checks::AtLaunch, Texts::Kept, &mut timings)?;
@@ -58,7 +54,7 @@ fn generated(
 
 fn stages(
     kernel: &'static Definition,
-    bound: &BoundFunc,
+    bound: &Bound,
     artifact: Artifact<Ptx>,
     report: String,
     timings: Timings,

@@ -16,7 +16,7 @@ use cudarc::driver::CudaContext;
 use kernel_core::backend::nvidia::{AbiParam, Options, Ptx};
 use kernel_core::backend::{Artifact, Backend, Checks, CompileError, Site, SiteKind, Timings};
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Func, MemoryOp, Op, ParamId, Span};
+use kernel_core::ir::{Bound, Func, MemoryOp, Op, ParamId, Span};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The code, and what its reports mean.
@@ -45,12 +45,7 @@ impl Variant {
         Ok(Variant::of(kernel, &bound, artifact, timings))
     }
 
-    pub(super) fn of(
-        kernel: &'static Definition,
-        bound: &BoundFunc,
-        artifact: Artifact<Ptx>,
-        timings: Timings,
-    ) -> Variant {
+    pub(super) fn of(kernel: &'static Definition, bound: &Bound, artifact: Artifact<Ptx>, timings: Timings) -> Variant {
         let reports = (!artifact.sites.is_empty()).then(|| -> Arc<dyn ReportSource> {
             Arc::new(Reports {
                 kernel,
@@ -91,7 +86,7 @@ pub(super) enum Texts {
 pub(super) fn generate(
     kernel: &Definition,
     spec: &Spec<'_>,
-    bound: &BoundFunc,
+    bound: &Bound,
     target: Target,
     checks: Checks,
     texts: Texts,
