@@ -2,14 +2,14 @@
 
 use kernel_codegen::{AbiParam, Compiled};
 use kernel_core::interp::{HostBuffer, HostTensor};
-use kernel_core::ir::{BoundFunc, DType, Func, ParamKind};
+use kernel_core::ir::{Bound, DType, Func, ParamKind};
 use kernel_core::num::{F8E4M3, F8E5M2};
 
 use crate::run::{Launch, Memory};
 
 /// Runs a compiled kernel in the emulator; returns the buffers and the report record.
 pub fn emulate(
-    kernel: &BoundFunc,
+    kernel: &Bound,
     compiled: &Compiled,
     buffers: &[HostBuffer],
     scalars: &[i32],
@@ -31,7 +31,7 @@ pub struct Given<'a> {
 
 /// As [`emulate`], of a kernel with descriptors.
 pub fn emulate_with_tensors(
-    kernel: &BoundFunc,
+    kernel: &Bound,
     compiled: &Compiled,
     given: &Given<'_>,
     grid: u32,

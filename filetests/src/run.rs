@@ -3,7 +3,7 @@
 
 use half::{bf16, f16};
 use kernel_core::interp::{HostBuffer, HostElement, HostScalar, run_with_tensors};
-use kernel_core::ir::{BoundFunc, DType, Func};
+use kernel_core::ir::{Bound, DType, Func};
 use kernel_core::num::{F8E4M3, F8E5M2};
 use kernel_core::passes::{PASSES, PassOptions, optimise};
 
@@ -21,13 +21,13 @@ pub fn interpret(func: &Func, line: &str) -> Result<(), String> {
         (pass.run)(&mut changed).map_err(|e| format!("pass `{}`: {}", pass.name, e[0]))?;
         check_one(&run, &changed).map_err(|e| format!("run: {line}\nafter pass `{}`: {e}", pass.name))?;
     }
-    let mut bound = BoundFunc::new(func.clone()).map_err(|_| "`; run:` needs a bound kernel".to_string())?;
+    let mut bound = Bound::new(func.clone()).map_err(|_| "`; run:` needs a bound kernel".to_string())?;
     optimise(&mut bound, &PassOptions { disabled: Vec::new(), verify: true }).map_err(|e| e[0].to_string())?;
     check_one(&run, bound.func()).map_err(|e| format!("run: {line}\nafter all passes: {e}"))
 }
 
 fn check_one(run: &RunLine<'_>, func: &Func) -> Result<(), String> {
-    let bound = BoundFunc::new(func.clone()).map_err(|_| "`; run:` needs a bound kernel".to_string())?;
+    let bound = Bound::new(func.clone()).map_err(|_| "`; run:` needs a bound kernel".to_string())?;
     let arguments = run.arguments(func)?;
     let (mut buffers, mut scalars, mut expected) = (Vec::new(), Vec::new(), Vec::new());
     let mut tensors = Vec::new();

@@ -14,7 +14,7 @@
 use kernel_codegen::checks::LaunchEnv;
 use kernel_codegen::{Checks, Options, Target, TensorCopies};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor};
-use kernel_core::ir::{BoundFunc, DType, Literal, ParamKind};
+use kernel_core::ir::{Bound, DType, Literal, ParamKind};
 use kernel_core::num::{normalise, to_bits};
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
@@ -130,7 +130,7 @@ fn times(sizes: &[u64]) -> String {
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The kernel.
-    pub kernel: BoundFunc,
+    pub kernel: Bound,
     /// One per buffer or descriptor, in the order of the parameters.
     pub inputs: Vec<Input>,
     /// One per scalar parameter; all are i32.
@@ -205,7 +205,7 @@ impl Case {
     pub fn parse(text: &str) -> Result<Case, String> {
         let func = parse(text).map_err(|error| error.to_string())?;
         verify(&func).map_err(|errors| errors.first().map_or_else(String::new, |error| error.message.to_string()))?;
-        let kernel = BoundFunc::new(func).map_err(|_| "the kernel is not bound")?;
+        let kernel = Bound::new(func).map_err(|_| "the kernel is not bound")?;
         let (mut inputs, mut scalars, mut header) = (Vec::new(), Vec::new(), None);
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("; fuzz:") {

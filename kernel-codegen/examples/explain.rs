@@ -5,7 +5,7 @@
 //! ```
 
 use kernel_codegen::{Options, Target, compile};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let num_warps = arguments.get(1).map_or(Ok(4), |warps| warps.parse())?;
     let what = arguments.get(2).map_or("ptx", String::as_str);
     let func = kernel_core::text::parse(&std::fs::read_to_string(path)?)?;
-    let kernel = BoundFunc::new(func).map_err(|func| format!("`{}` is not at the bound level", func.name))?;
+    let kernel = Bound::new(func).map_err(|func| format!("`{}` is not at the bound level", func.name))?;
     let wanted = arguments.get(3).map_or("sm_90a", String::as_str);
     let target = Target::named(wanted).ok_or("no such target")?;
     let options = Options { num_warps, keep_llvm_ir: what == "llvm", ..Options::default() };

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kernel_core::backend::nvidia::Ptx;
 use kernel_core::backend::{Artifact, Backend, CompileError, Timings};
-use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Func, Op, Placed, Span, ValueId};
+use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, Placed, Span, ValueId};
 use kernel_llvm::{Pairs, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
@@ -26,7 +26,7 @@ impl Backend for Nvptx {
     type Options = Options;
     type Code = Ptx;
 
-    fn compile(&self, kernel: &BoundFunc, target: Target, options: &Options) -> Result<Artifact<Ptx>, CompileError> {
+    fn compile(&self, kernel: &Bound, target: Target, options: &Options) -> Result<Artifact<Ptx>, CompileError> {
         Ok(compile(kernel, &target, options)?.into())
     }
 }
@@ -36,7 +36,7 @@ impl Backend for Nvptx {
 /// # Errors
 /// If the options make no sense, the kernel asks for more than the target or the code generator has, or there is
 /// no usable LLVM.
-pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result<Compiled, CodegenError> {
+pub fn compile(kernel: &Bound, target: &Target, options: &Options) -> Result<Compiled, CodegenError> {
     compile_watched(kernel, target, options, &mut |_, _, _| {})
 }
 
@@ -46,7 +46,7 @@ pub fn compile(kernel: &BoundFunc, target: &Target, options: &Options) -> Result
 /// # Errors
 /// As [`compile`].
 pub fn compile_watched(
-    kernel: &BoundFunc,
+    kernel: &Bound,
     target: &Target,
     options: &Options,
     watcher: &mut Watcher<'_>,
@@ -60,7 +60,7 @@ pub fn compile_watched(
 /// # Errors
 /// As [`compile`].
 pub fn place_watched(
-    kernel: &BoundFunc,
+    kernel: &Bound,
     target: &Target,
     options: &Options,
     watcher: &mut Watcher<'_>,
@@ -70,7 +70,7 @@ pub fn place_watched(
 
 /// Runs all passes, then `finish` on what comes out.
 fn run_to_placed<T>(
-    kernel: &BoundFunc,
+    kernel: &Bound,
     target: &Target,
     options: &Options,
     watcher: &mut Watcher<'_>,
@@ -81,7 +81,7 @@ fn run_to_placed<T>(
     let start = Instant::now();
     let mut unit = Unit::new(*target, options);
     let mut bound = kernel.clone();
-    run_all(list::BOUND, &mut bound, &mut unit, watcher, BoundFunc::func)?;
+    run_all(list::BOUND, &mut bound, &mut unit, watcher, Bound::func)?;
     timings.push("analyse", start.elapsed());
 
     let start = Instant::now();
@@ -221,8 +221,8 @@ mod tests {
 }
 "#;
 
-    fn fill() -> BoundFunc {
-        BoundFunc::new(parse(FILL).unwrap_or_else(|error| panic!("{error}"))).unwrap()
+    fn fill() -> Bound {
+        Bound::new(parse(FILL).unwrap_or_else(|error| panic!("{error}"))).unwrap()
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
   return
 }
 "#;
-        let kernel = BoundFunc::new(parse(text).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+        let kernel = Bound::new(parse(text).unwrap_or_else(|error| panic!("{error}"))).unwrap();
         let compiled = compile(&kernel, &Target::sm_90a(), &Options::default()).unwrap();
         let mut func = compiled.placed.func().clone();
         assert!(kernel_core::text::print(&func).contains("in shared [0..16]"), "{}", kernel_core::text::print(&func));

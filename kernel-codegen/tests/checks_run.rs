@@ -4,7 +4,7 @@ mod support;
 
 use kernel_codegen::checks::Checks;
 use kernel_core::interp::{Fault, FaultKind, HostBuffer, HostScalar, run_kernel};
-use kernel_core::ir::{BoundFunc, DType, ElementwiseOp, Op};
+use kernel_core::ir::{Bound, DType, ElementwiseOp, Op};
 use kernel_core::text;
 use support::checked::checked;
 
@@ -65,7 +65,7 @@ fn run(checks: Option<Checks>, len: usize, lo: i32, hi: i32, index: [i32; 8]) ->
     let x: Vec<f32> = (0..len).map(|i| (i * i) as f32).collect();
     let mut buffers = [HostBuffer::from(x), HostBuffer::from(index.to_vec()), HostBuffer::from(vec![-1.0f32; 11])];
     let scalars = [lo, hi].map(|v| HostScalar::from_bits(DType::I32, u64::from(v as u32)));
-    let bound = BoundFunc::new(func).expect("bound");
+    let bound = Bound::new(func).expect("bound");
     let outcome = run_kernel(&bound, &mut buffers, &scalars, [1, 1, 1]);
     (buffers[2].as_slice::<f32>().expect("f32").to_vec(), outcome)
 }
@@ -138,7 +138,7 @@ fn a_refused_lane_reads_zero_and_a_masked_one_other() {
         let x: Vec<f32> = (1..=6).map(|i| i as f32).collect();
         let mut buffers = [HostBuffer::from(x), HostBuffer::from(vec![-1.0f32; 9])];
         let scalars = [start, n].map(|v| HostScalar::from_bits(DType::I32, u64::from(v as u32)));
-        let outcome = run_kernel(&BoundFunc::new(func).expect("bound"), &mut buffers, &scalars, [1, 1, 1]);
+        let outcome = run_kernel(&Bound::new(func).expect("bound"), &mut buffers, &scalars, [1, 1, 1]);
         (buffers[1].as_slice::<f32>().expect("f32").to_vec(), outcome.is_err())
     };
     let expected: [(i32, i32, [f32; 9], bool); 5] = [
@@ -206,7 +206,7 @@ fn divisions_without_signs_give_the_same() {
         assert_eq!(without.count(), if checks == Some(Checks::AtLaunch) { 6 } else { 0 });
         let mut buffers = [HostBuffer::from(x.clone()), HostBuffer::from(vec![-1.0f32; 48])];
         let n = HostScalar::from_bits(DType::I32, u64::from(n as u32));
-        let bound = BoundFunc::new(func).expect("bound");
+        let bound = Bound::new(func).expect("bound");
         run_kernel(&bound, &mut buffers, &[n], [6, 1, 1]).expect("it runs");
         buffers[1].as_slice::<f32>().expect("f32").to_vec()
     };

@@ -5,7 +5,7 @@ mod support;
 use kernel_codegen::{Options, Target, compile};
 use kernel_core::interp::{HostBuffer, run_kernel};
 use kernel_core::ir::{
-    BinaryOp, BoundFunc, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
+    BinaryOp, Bound, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
     Func, Level, MemoryOp, Op, ParamKind, Safety, Span, UnaryOp, ValueId,
 };
 use kernel_core::math::MathFn;
@@ -14,7 +14,7 @@ const AT: Span = Span::UNKNOWN;
 const SIZE: i64 = 256;
 
 /// A kernel that loads three tiles of `dtype`, and stores what `ops` make of them, each in a buffer of its own.
-fn kernel(name: &str, dtype: DType, ops: &[(ElementwiseOp, usize)]) -> BoundFunc {
+fn kernel(name: &str, dtype: DType, ops: &[(ElementwiseOp, usize)]) -> Bound {
     let mut func = Func::new(name, "elementwise.rs", Safety::Unsafe);
     func.level = Level::Bound;
     let input = func.add_param("x", ParamKind::Ptr { dt: dtype.into(), mutable: false }, AT);
@@ -55,7 +55,7 @@ fn kernel(name: &str, dtype: DType, ops: &[(ElementwiseOp, usize)]) -> BoundFunc
         b.op(store, &[pointer, value], &[], AT).unwrap();
     }
     b.op(ControlOp::Return, &[], &[], AT).unwrap();
-    BoundFunc::new(func).unwrap()
+    Bound::new(func).unwrap()
 }
 
 fn result(op: &ElementwiseOp, dtype: DType) -> DType {

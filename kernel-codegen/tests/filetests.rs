@@ -9,7 +9,7 @@ use kernel_codegen::checks::LaunchEnv;
 use kernel_codegen::{Checks, Compiled, Options, Target, TensorCopies, compile};
 use kernel_core::interp::{HostBuffer, HostTensor};
 use kernel_core::ir::Literal;
-use kernel_core::ir::{BoundFunc, DType, ParamKind};
+use kernel_core::ir::{Bound, DType, ParamKind};
 use kernel_core::num::from_bits;
 use support::differential::{Agreement, Given, compare, emulate_with_tensors, from_bytes};
 use tilewright_filetests::{Argument, Case, Failure, RunLine, split_cases};
@@ -34,7 +34,7 @@ fn buffer(dtype: DType, bits: &[u64]) -> HostBuffer {
 }
 
 impl<'l> Launch<'l> {
-    fn new(line: &'l str, kernel: &BoundFunc) -> Result<Launch<'l>, String> {
+    fn new(line: &'l str, kernel: &Bound) -> Result<Launch<'l>, String> {
         let run = RunLine::parse(line)?;
         let [grid, 1, 1] = run.grid()? else { return Err("the emulator's grid has one axis".to_string()) };
         let faults = run.fault.is_some();
@@ -57,7 +57,7 @@ impl<'l> Launch<'l> {
     }
 
     /// Whether a variant's launch conditions hold; without checks it must not run otherwise.
-    fn may_run(&self, kernel: &BoundFunc, compiled: &Compiled) -> bool {
+    fn may_run(&self, kernel: &Bound, compiled: &Compiled) -> bool {
         let (mut buffers, mut scalars) = (self.buffers.iter(), self.scalars.iter());
         let (mut lengths, mut numbers) = (Vec::new(), Vec::new());
         for param in &kernel.func().params {
@@ -70,7 +70,7 @@ impl<'l> Launch<'l> {
         compiled.conditions.hold(&env)
     }
 
-    fn check(&self, kernel: &BoundFunc) -> Result<(), String> {
+    fn check(&self, kernel: &Bound) -> Result<(), String> {
         let mut ran = 0;
         for checks in [Checks::AtLaunch, Checks::EveryAccess] {
             for num_warps in [1, 4] {
@@ -105,7 +105,7 @@ fn check_case(case: &Case<'_>) -> Result<usize, String> {
             Failure::Test(message) => message,
             Failure::Kernel(errors) => errors[0].to_string(),
         };
-        let kernel = BoundFunc::new(case.run_stages().map_err(text)?).map_err(|_| "the kernel is not bound")?;
+        let kernel = Bound::new(case.run_stages().map_err(text)?).map_err(|_| "the kernel is not bound")?;
         Launch::new(line, &kernel)?.check(&kernel)?;
     }
     Ok(case.runs.len())

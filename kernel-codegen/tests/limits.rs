@@ -5,7 +5,7 @@ mod support;
 
 use kernel_codegen::{Compiled, Options, Target, compile};
 use kernel_core::interp::{FaultKind, HostBuffer, HostScalar, run_kernel};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 use support::differential::{Agreement, compare, emulate};
 
 const LANES: usize = 256;
@@ -22,7 +22,7 @@ enum Mask {
 }
 
 /// A kernel that reads (or writes) `x[base + lane]`, the base being of that dtype and read from memory.
-fn kernel(base: &str, mask: Mask, store: bool) -> BoundFunc {
+fn kernel(base: &str, mask: Mask, store: bool) -> Bound {
     let wide = if base == "i64" { "%start: i64 = load %bases" } else { "%start: i32 = load %bases" };
     let (loaded, stored) = match mask {
         Mask::Prefix => ("%at, %below", "%at, %lane, %below"),
@@ -62,7 +62,7 @@ fn kernel(base: &str, mask: Mask, store: bool) -> BoundFunc {
     ))
 }
 
-fn compiled(kernel: &BoundFunc, num_warps: u32) -> Compiled {
+fn compiled(kernel: &Bound, num_warps: u32) -> Compiled {
     let options = Options { num_warps, ..Options::default() };
     compile(kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -88,7 +88,7 @@ struct Case {
 }
 
 /// Runs one launch both ways: equal buffers, a report where the interpreter has a fault, and a true one.
-fn check(kernel: &BoundFunc, compiled: &Compiled, mask: Mask, wide: bool, case: &Case) {
+fn check(kernel: &Bound, compiled: &Compiled, mask: Mask, wide: bool, case: &Case) {
     let start = if wide { HostBuffer::from(vec![case.base]) } else { HostBuffer::from(vec![case.base as i32]) };
     let flags: Vec<bool> = (0..LANES).map(|lane| (lane * lane + lane / 3) % 5 < 3).collect();
     let admitted = |lane: usize| match mask {

@@ -5,7 +5,7 @@ mod support;
 
 use kernel_codegen::checks::{Checks, Kept, LaunchEnv};
 use kernel_core::interp::{FaultKind, HostBuffer, HostScalar, run_kernel};
-use kernel_core::ir::{BoundFunc, ControlOp, DType, Op};
+use kernel_core::ir::{Bound, ControlOp, DType, Op};
 use kernel_core::text;
 use support::checked::prepare;
 
@@ -54,7 +54,7 @@ fn runs(source: &str, checks: Option<Checks>, a: i32, b: i32, programs: u32) -> 
     };
     let mut buffers = [HostBuffer::from(vec![8i32; 16]), HostBuffer::from(vec![0i32; 1])];
     let scalars = [a, b].map(|v| HostScalar::from_bits(DType::I32, u64::from(v as u32)));
-    match run_kernel(&BoundFunc::new(func).expect("bound"), &mut buffers, &scalars, [programs, 1, 1]) {
+    match run_kernel(&Bound::new(func).expect("bound"), &mut buffers, &scalars, [programs, 1, 1]) {
         Ok(()) => true,
         Err(fault) => {
             assert!(matches!(fault.kind, FaultKind::Assert { .. }), "{fault}");

@@ -5,8 +5,8 @@ mod support;
 
 use kernel_core::interp::HostBuffer;
 use kernel_core::ir::{
-    BinaryOp, BoundFunc, Builder, CacheModifier, ControlOp, CreateOp, DType, Dim, EvictionPolicy, Func, Level,
-    MemoryOp, Op, ParamKind, Safety, ShapeOp, Span, ValueId,
+    BinaryOp, Bound, Builder, CacheModifier, ControlOp, CreateOp, DType, Dim, EvictionPolicy, Func, Level, MemoryOp,
+    Op, ParamKind, Safety, ShapeOp, Span, ValueId,
 };
 use support::differential::{Agreement, agrees, ints, noise};
 
@@ -129,7 +129,7 @@ fn step(b: &mut Builder<'_>, random: &mut Random, value: ValueId) -> ValueId {
 }
 
 /// A random kernel, and the number of elements that it stores.
-fn kernel(seed: u64) -> (BoundFunc, DType, usize) {
+fn kernel(seed: u64) -> (Bound, DType, usize) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let dtype = [DType::I32, DType::I32, DType::I64, DType::U8, DType::I16][random.below(5)];
     let mut func = Func::new("random", "random.rs", Safety::Unsafe);
@@ -155,7 +155,7 @@ fn kernel(seed: u64) -> (BoundFunc, DType, usize) {
     b.op(store, &[pointer, value], &[], AT).unwrap();
     b.op(ControlOp::Return, &[], &[], AT).unwrap();
     let stored = shape.iter().product::<i64>() as usize;
-    (BoundFunc::new(func).unwrap(), dtype, stored)
+    (Bound::new(func).unwrap(), dtype, stored)
 }
 
 fn input(dtype: DType) -> HostBuffer {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use kernel_codegen::{Compiled, Options, Target, Timings, compile};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 
 const HEADER: &str = "kernel large \"large.rs\" safe bound {
   param %x x: ptr f32 {div = 16, len_div = 16}
@@ -80,7 +80,7 @@ fn loops(count: usize) -> String {
     text
 }
 
-fn once(kernel: &BoundFunc) -> Compiled {
+fn once(kernel: &Bound) -> Compiled {
     compile(kernel, &Target::sm_90a(), &Options::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -93,7 +93,7 @@ fn clock(start: Instant) -> u128 {
 }
 
 /// The time of the quickest of several compilations, and its stages.
-fn quickest(kernel: &BoundFunc) -> (u128, Timings) {
+fn quickest(kernel: &Bound) -> (u128, Timings) {
     let timed = || {
         let start = Instant::now();
         let before = clock(start);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kernel_core::interp::{Arg, Program};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 use kernel_core::text::parse;
 
 const ADD: &str = r#"kernel add "benches/interp_add.rs" safe bound {
@@ -42,7 +42,7 @@ const ADD: &str = r#"kernel add "benches/interp_add.rs" safe bound {
 fn bench(c: &mut Criterion) {
     let n = 1usize << 24;
     let func = parse(ADD).expect("the kernel above is in the text form");
-    let program = Program::new(&BoundFunc::new(func).expect("the kernel above is bound"));
+    let program = Program::new(&Bound::new(func).expect("the kernel above is bound"));
     let mut x: Vec<f32> = (0..n).map(|i| i as f32).collect();
     let mut y = vec![0.5f32; n];
     let mut out = vec![0f32; n];

@@ -7,9 +7,9 @@ mod interp_support;
 use half::f16;
 use interp_support::{bound, elements, pointers, run, try_run};
 use kernel_core::interp::{FaultKind, HostBuffer};
-use kernel_core::ir::{BoundFunc, DType};
+use kernel_core::ir::{Bound, DType};
 
-fn add(dtype: DType, block: usize) -> BoundFunc {
+fn add(dtype: DType, block: usize) -> Bound {
     let params =
         format!("param %x x: ptr {dtype}\nparam %y y: ptr {dtype}\nparam %out out: ptr_mut {dtype}\nparam %n n: i32");
     let body = format!(

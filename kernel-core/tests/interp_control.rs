@@ -6,7 +6,7 @@ mod interp_support;
 
 use interp_support::{bound, elements, fault, pointers, run, try_run};
 use kernel_core::interp::FaultKind;
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 
 /// Runs `for` over i32 bounds; returns the indices in the order that they come in.
 fn indices(lo: i32, hi: i32, step: i32, reverse: bool) -> Vec<i32> {
@@ -252,7 +252,7 @@ fn a_fault_in_another_file_names_it() {
         return
     }";
     let func = kernel_core::text::parse(text).unwrap_or_else(|error| panic!("{error}"));
-    let func = BoundFunc::new(func).expect("a bound kernel");
+    let func = Bound::new(func).expect("a bound kernel");
     let fault = try_run(&func, Vec::new(), &[], [1, 1, 1]).1.expect_err("it fails");
     assert_eq!(fault.file.as_deref(), Some("dep/src/lib.rs"));
     assert_eq!(fault.to_string(), "assertion failed: inlined, in program (0, 0, 0), at dep/src/lib.rs:4:9");

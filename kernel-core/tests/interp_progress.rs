@@ -292,7 +292,7 @@ fn a_lock_is_handed_on() {
 
 #[test]
 fn programs_that_work_are_not_all_put_aside() {
-    // 1000 trips, which change memory and could wait: as few programs as possible are under way.
+    // 1000 iterations, which change memory and could wait: as few programs as possible are under way.
     let body = "%trips: i32 = const 1000
         %at: *out = add_ptr %out, %pid
         %before: i32 = atomic_rmw %active, %one {op = add, order = acq_rel, scope = device}
@@ -315,7 +315,7 @@ fn programs_that_work_are_not_all_put_aside() {
         let (mut out, mut active, mut most) = (vec![0; 200], vec![0], vec![0]);
         let result = launch(threads, &program, &mut [&mut out, &mut active, &mut most], 200, HANG);
         assert_eq!((result, &out, &active), (Ok(()), &vec![1000; 200], &vec![0]));
-        // Turns of 256, 512 and 1024 trips: a program ends in its third, while a second and third one have begun.
+        // Turns of 256, 512 and 1024 iterations: a program ends in its third, while a second and third one have begun.
         assert!(most[0] <= 4 * threads as i32, "{} programs were under way on {threads} threads", most[0]);
     }
 }

@@ -4,7 +4,7 @@ mod random;
 
 use kernel_core::edit::compact;
 use kernel_core::interp::{HostBuffer, HostScalar, run_kernel};
-use kernel_core::ir::{BoundFunc, ConstId, DType, Dim, Func};
+use kernel_core::ir::{Bound, ConstId, DType, Dim, Func};
 use kernel_core::passes::{PASSES, PassOptions, optimise};
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
@@ -13,7 +13,7 @@ use random::{INPUT, SLOT, SLOTS, kernel};
 
 /// What the kernel leaves in its buffers; a NaN is one value, whatever its payload.
 fn outcome(func: &Func) -> (Vec<i64>, Vec<u32>) {
-    let bound = BoundFunc::new(func.clone()).expect("a bound kernel");
+    let bound = Bound::new(func.clone()).expect("a bound kernel");
     let x: Vec<i32> = (0..INPUT as i32).map(|i| i.wrapping_mul(0x3779_97f1) >> (i % 30)).collect();
     let mut buffers =
         [HostBuffer::from(x), HostBuffer::from(vec![0i64; SLOT * SLOTS]), HostBuffer::from(vec![0f32; SLOT * SLOTS])];
@@ -53,7 +53,7 @@ proptest! {
                 "`{}` changes the outcome of\n{}\nto that of\n{}", pass.name, print(&original), print(&func)
             );
         }
-        let mut bound = BoundFunc::new(original.clone()).expect("a bound kernel");
+        let mut bound = Bound::new(original.clone()).expect("a bound kernel");
         let options = PassOptions { disabled: Vec::new(), verify: true };
         prop_assert_eq!(optimise(&mut bound, &options), Ok(()), "{}", print(&original));
         prop_assert!(

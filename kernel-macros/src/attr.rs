@@ -7,7 +7,7 @@ use syn::{Expr, Ident, Lit, Path, Token};
 
 use crate::error::Errors;
 use crate::names::closest;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// The arguments of the attribute.
 pub struct KernelAttr {
@@ -53,7 +53,7 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
     let arguments = match Punctuated::<Argument, Token![,]>::parse_terminated.parse2(tokens) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let place = Place::at(error.span());
+            let place = SourceRange::at(error.span());
             errors.report(place, format!("an argument of `#[kernel]` is `key = value`; the keys are {}", keys()));
             return attr;
         }
@@ -61,7 +61,7 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
     let mut seen: Vec<String> = Vec::new();
     for Argument { key, value } in arguments {
         let name = key.to_string();
-        let place = Place::at(key.span());
+        let place = SourceRange::at(key.span());
         if seen.contains(&name) {
             errors.report(place, format!("`{name}` is given twice"));
             continue;
@@ -72,7 +72,7 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
             ("contract", Some(Value::Expr(e))) => match boolean(&e) {
                 Some(value) => attr.contract = value,
                 None => {
-                    errors.report(Place::of(&e), "`contract` is `true` or `false`");
+                    errors.report(SourceRange::of(&e), "`contract` is `true` or `false`");
                 }
             },
             ("crate", Some(Value::Path(path))) => attr.krate = Some(path),
@@ -108,7 +108,7 @@ fn number(expr: &Expr, errors: &mut Errors, name: &str, lo: u32, hi: u32, power_
         Some(v) if (lo..=hi).contains(&v) && (!power_of_two || v.is_power_of_two()) => Some(v),
         Some(_) | None => {
             let kind = if power_of_two { "a power of two" } else { "a number" };
-            errors.report(Place::of(expr), format!("`{name}` is {kind} from {lo} to {hi}"));
+            errors.report(SourceRange::of(expr), format!("`{name}` is {kind} from {lo} to {hi}"));
             None
         }
     }

@@ -18,7 +18,7 @@ use syn::{Attribute, Expr, ExprForLoop, FnArg, Macro, Meta, Stmt, Token};
 
 use crate::error::Errors;
 use crate::names::closest;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// Attributes of loops.
 const LOOPS: [&str; 3] = ["stages", "unroll", "warp_specialize"];
@@ -107,7 +107,7 @@ impl Walk<'_> {
         let path = attr.path();
         let (Some(first), Some(last)) = (path.segments.first(), path.segments.last()) else { return };
         let (first, name) = (first.ident.to_string(), last.ident.to_string());
-        let place = Place::of_tokens(attr);
+        let place = SourceRange::of_tokens(attr);
         let alone = path.segments.len() == 1;
         if alone && LEVELS.contains(&name.as_str()) {
             if !matches!(attr.meta, Meta::List(_)) {
@@ -165,14 +165,14 @@ impl Walk<'_> {
 fn purpose(name: &str) -> &'static str {
     match name {
         "unroll" => "it belongs on a `for` loop, which it unrolls",
-        "stages" => "it belongs on a `for` loop, whose loads it starts that many trips ahead",
-        "warp_specialize" => "it belongs on a `for` loop, whose trips it lets overlap",
+        "stages" => "it belongs on a `for` loop, whose loads it starts that many iterations ahead",
+        "warp_specialize" => "it belongs on a `for` loop, whose iterations it lets overlap",
         _ => "remove it",
     }
 }
 
 /// The places of all `#[..]` and `#![..]` among tokens.
-fn collect(tokens: TokenStream, out: &mut Vec<Place>) {
+fn collect(tokens: TokenStream, out: &mut Vec<SourceRange>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let is = |token: Option<&TokenTree>, c| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == c);
     for (at, token) in tokens.iter().enumerate() {
@@ -184,7 +184,7 @@ fn collect(tokens: TokenStream, out: &mut Vec<Place>) {
         let before = |n: usize| at.checked_sub(n).and_then(|i| tokens.get(i));
         let pound = if is(before(1), '#') { before(1) } else { before(2).filter(|_| is(before(1), '!')) };
         if let Some(pound) = pound.filter(|p| is(Some(p), '#')) {
-            out.push(Place { start: pound.span(), end: group.span_close() });
+            out.push(SourceRange { start: pound.span(), end: group.span_close() });
         }
     }
 }

@@ -7,7 +7,7 @@ use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenS
 
 use crate::foreign;
 use crate::help::Help;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// Proof that a mistake has been reported.
 #[derive(Clone, Copy, Debug)]
@@ -27,11 +27,14 @@ pub type Checked<T> = Result<T, Reported>;
 #[derive(Clone, Debug)]
 pub struct Mistake {
     /// The tokens to underline.
-    pub place: Place,
+    pub place: SourceRange,
     /// What is wrong and what is allowed.
     pub message: String,
     /// What to write instead.
     pub help: Option<Help>,
+    /// The line of the front end that found it.
+    #[cfg(test)]
+    pub found_at: &'static std::panic::Location<'static>,
 }
 
 /// The mistakes of a kernel, in the order in which they were found.
@@ -42,14 +45,28 @@ pub struct Errors {
 
 impl Errors {
     /// Records a mistake.
-    pub fn report(&mut self, place: Place, message: impl Into<String>) -> Reported {
-        self.list.push(Mistake { place, message: message.into(), help: None });
-        Reported(())
+    #[cfg_attr(test, track_caller)]
+    pub fn report(&mut self, place: SourceRange, message: impl Into<String>) -> Reported {
+        self.push(place, message.into(), None)
     }
 
     /// Records a mistake with what to write instead.
-    pub fn report_help(&mut self, place: Place, message: impl Into<String>, help: impl Into<Help>) -> Reported {
-        self.list.push(Mistake { place, message: message.into(), help: Some(help.into()) });
+    #[cfg_attr(test, track_caller)]
+    pub fn report_help(&mut self, place: SourceRange, message: impl Into<String>, help: impl Into<Help>) -> Reported {
+        self.push(place, message.into(), Some(help.into()))
+    }
+
+    #[cfg_attr(test, track_caller)]
+    fn push(&mut self, place: SourceRange, message: String, help: Option<Help>) -> Reported {
+        #[cfg(test)]
+        let found_at = std::panic::Location::caller();
+        self.list.push(Mistake {
+            place,
+            message,
+            help,
+            #[cfg(test)]
+            found_at,
+        });
         Reported(())
     }
 
@@ -60,7 +77,7 @@ impl Errors {
             let said = one.to_string();
             // The parser lists all that a type can begin with.
             let said = if said.starts_with("expected one of: `for`, parentheses") { "expected a type" } else { &said };
-            let (place, message) = (Place::at(span), format!("a kernel cannot be read here: {said}"));
+            let (place, message) = (SourceRange::at(span), format!("a kernel cannot be read here: {said}"));
             match foreign::help(tokens.clone(), span) {
                 Some(help) => self.report_help(place, message, help),
                 None => self.report(place, message),
@@ -113,7 +130,7 @@ impl Mistake {
 
     /// `::core::compile_error! { "…" }`. rustc underlines from the first token's span to the last one's.
     fn to_tokens(&self) -> TokenStream {
-        let Place { start, end } = self.place;
+        let SourceRange { start, end } = self.place;
         let punct = |c, spacing, span: Span| {
             let mut p = Punct::new(c, spacing);
             p.set_span(span);

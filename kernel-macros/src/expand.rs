@@ -9,7 +9,7 @@ use crate::error::Errors;
 use crate::launcher::Body;
 use crate::signature::{KernelItem, Signature};
 use crate::source::Source;
-use crate::{attr, attributes, check, guard, launcher, lines, lints, lower, signature, unread};
+use crate::{attr, attributes, guard, launcher, lints, lower, parse_errors, signature, source_lines, typeck};
 
 /// Expands `#[kernel(attr)] item`.
 pub fn expand(attr: TokenStream, item: TokenStream) -> TokenStream {
@@ -28,11 +28,11 @@ pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) ->
     let item = match syn::parse2::<KernelItem>(item.clone()) {
         Ok(item) => item,
         Err(error) if is_function(&item) => {
-            unread::report(item, &error, errors);
+            parse_errors::report(item, &error, errors);
             return TokenStream::new();
         }
         Err(error) => {
-            let place = crate::place::Place::at(error.span());
+            let place = crate::source_range::SourceRange::at(error.span());
             errors.report_help(
                 place,
                 format!("`#[kernel]` belongs on a function: {error}"),
@@ -43,7 +43,7 @@ pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) ->
     };
     if let Some(receiver) = item.sig.receiver() {
         // Inside an `impl` the launcher's struct would be a second mistake.
-        let place = crate::place::Place::of_tokens(receiver);
+        let place = crate::source_range::SourceRange::of_tokens(receiver);
         errors.report_help(place, "a kernel is a free function: it has no `self`", "move it out of the `impl`");
         return TokenStream::new();
     }
@@ -82,12 +82,12 @@ fn body(
     let (inner, stmts) = match parse.parse2(braces.stream()) {
         Ok(read) => read,
         Err(error) => {
-            unread::report(braces.stream(), &error, errors);
+            parse_errors::report(braces.stream(), &error, errors);
             return Body::default();
         }
     };
     attributes::check_body(&inner, &stmts, braces.stream(), errors);
-    let mut tree = check::check(signature, &stmts, Source::new(braces), errors);
+    let mut tree = typeck::check(signature, &stmts, Source::new(braces), errors);
     if !errors.is_empty() {
         return Body::default();
     }
@@ -96,7 +96,7 @@ fn body(
     let constant = |&index: &usize| Body::constant(&tree.constants[index], &tree.types, krate);
     Body {
         ir: kernel_core::text::print(&lowered.func),
-        lines: lines::collect(&lowered.func, tokens, braces),
+        lines: source_lines::collect(&lowered.func, tokens, braces),
         consts: lowered.consts.iter().map(constant).collect(),
         scalars: lowered.scalars.iter().map(constant).collect(),
         unsafe_blocks,

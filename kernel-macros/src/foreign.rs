@@ -12,12 +12,12 @@
 use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
 use crate::help::Help;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// A token, or the punctuation of one operator.
 struct Lexeme {
     text: String,
-    place: Place,
+    place: SourceRange,
     /// The delimiter, if it is a group.
     group: Option<Delimiter>,
 }
@@ -27,7 +27,7 @@ struct Level {
     lexemes: Vec<Lexeme>,
     at: usize,
     /// The brackets around it.
-    around: Option<(Delimiter, Place)>,
+    around: Option<(Delimiter, SourceRange)>,
 }
 
 /// What to write instead of what stands at `fault`, where the parser has stopped.
@@ -51,12 +51,12 @@ pub fn help(tokens: TokenStream, fault: Span) -> Option<Help> {
 }
 
 /// The level of brackets with the token at `fault`. Nesting is bounded, as `guard` has refused what is deeper.
-fn find(tokens: TokenStream, fault: Span, around: Option<(Delimiter, Place)>) -> Option<Level> {
+fn find(tokens: TokenStream, fault: Span, around: Option<(Delimiter, SourceRange)>) -> Option<Level> {
     let trees: Vec<TokenTree> = tokens.into_iter().collect();
     let position = |span: Span| (span.start().line, span.start().column);
     for tree in &trees {
         if let TokenTree::Group(group) = tree {
-            let place = Place::at(group.span());
+            let place = SourceRange::at(group.span());
             if let Some(level) = find(group.stream(), fault, Some((group.delimiter(), place))) {
                 return Some(level);
             }
@@ -72,7 +72,7 @@ fn lexemes(trees: Vec<TokenTree>) -> Vec<Lexeme> {
     let mut out: Vec<Lexeme> = Vec::new();
     let mut joint = false;
     for tree in trees {
-        let place = Place::at(tree.span());
+        let place = SourceRange::at(tree.span());
         let mut lexeme = Lexeme { text: String::new(), place, group: None };
         match &tree {
             TokenTree::Group(group) => {
@@ -121,8 +121,8 @@ fn text(lexemes: &[Lexeme]) -> String {
     out
 }
 
-fn place(lexemes: &[Lexeme]) -> Option<Place> {
-    Some(Place { start: lexemes.first()?.place.start, end: lexemes.last()?.place.end })
+fn place(lexemes: &[Lexeme]) -> Option<SourceRange> {
+    Some(SourceRange { start: lexemes.first()?.place.start, end: lexemes.last()?.place.end })
 }
 
 fn is_comparison(lexeme: &Lexeme) -> bool {
@@ -195,7 +195,7 @@ fn negation(lexemes: &[Lexeme], at: usize) -> Option<Help> {
 }
 
 /// `x[:, None]`, `x[.., None]`: the parts of an index are a tuple.
-fn index(lexemes: &[Lexeme], brackets: Place) -> Option<Help> {
+fn index(lexemes: &[Lexeme], brackets: SourceRange) -> Option<Help> {
     let known = |l: &Lexeme| matches!(l.text.as_str(), ":" | "," | ".." | "None" | "np" | "." | "newaxis");
     if !lexemes.iter().all(known) {
         return Some("to insert an axis write `x[(.., None)]`; single elements are loaded: `load(x + i)`".into());

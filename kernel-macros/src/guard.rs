@@ -7,7 +7,7 @@
 use proc_macro2::{Delimiter, Ident, Punct, Spacing, TokenStream, TokenTree, token_stream};
 
 use crate::error::{Checked, Errors};
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// Levels of brackets, and of prefix operators and keywords, one inside the other.
 pub const MAX_NESTING: usize = 128;
@@ -88,7 +88,7 @@ pub fn check(tokens: TokenStream, errors: &mut Errors) -> Checked<()> {
             stack.pop();
             continue;
         };
-        let place = Place::at(token.span());
+        let place = SourceRange::at(token.span());
         match token {
             TokenTree::Group(group) => {
                 level.after_operand = true;
@@ -121,7 +121,7 @@ pub fn check(tokens: TokenStream, errors: &mut Errors) -> Checked<()> {
     Ok(())
 }
 
-fn too_deep(place: Place, stack: &[Level], errors: &mut Errors) -> crate::error::Reported {
+fn too_deep(place: SourceRange, stack: &[Level], errors: &mut Errors) -> crate::error::Reported {
     // A chain nests, though a reader does not see it.
     if stack.iter().any(|level| level.else_ifs > MAX_NESTING / 2) {
         let help = "put a part of it in front: `let x = if .. { .. } else { .. };`";

@@ -1,6 +1,6 @@
 //! What to write instead of a mistake.
 
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// What to write instead.
 ///
@@ -11,18 +11,18 @@ pub struct Help {
     /// What the message says.
     pub text: String,
     /// The tokens to replace, and the new ones.
-    pub rewrites: Vec<(Place, String)>,
+    pub rewrites: Vec<(SourceRange, String)>,
 }
 
 impl Help {
     /// ``write `code` `` in the place of some tokens.
-    pub fn write(place: Place, code: impl Into<String>) -> Help {
+    pub fn write(place: SourceRange, code: impl Into<String>) -> Help {
         let code = code.into();
         Help { text: format!("write `{code}`"), rewrites: vec![(place, code)] }
     }
 
     /// ``did you mean `name`?`` in the place of some tokens.
-    pub fn meant(place: Place, name: &str) -> Help {
+    pub fn meant(place: SourceRange, name: &str) -> Help {
         Help { text: format!("did you mean `{name}`?"), rewrites: vec![(place, name.to_string())] }
     }
 

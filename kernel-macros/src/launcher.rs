@@ -2,18 +2,18 @@
 //!
 //! It follows from the signature alone, so call sites type-check even when the body is wrong.
 
-use kernel_core::ir::{Bound, ConstTy, DType, Dt};
+use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 
 use crate::attr::KernelAttr;
-use crate::check::UnsafeBlock;
 use crate::lints;
 use crate::names::camel_case;
-use crate::place::Place;
 use crate::signature::{Generic, KernelParam, ParamTy, Signature};
+use crate::source_range::SourceRange;
 use crate::tree::Constant;
+use crate::typeck::UnsafeBlock;
 use crate::types::{DtRef, Types};
 
 /// What the body adds to the launcher.
@@ -179,7 +179,7 @@ impl Launcher<'_> {
     }
 
     /// `T: Num`
-    fn dtype_generic(&self, ident: &Ident, bound: Bound, place: Place) -> TokenStream {
+    fn dtype_generic(&self, ident: &Ident, bound: DTypeBound, place: SourceRange) -> TokenStream {
         let krate = self.krate_at(place.start);
         let bound = Ident::new(bound.name(), place.end);
         let separator = quote_spanned!(place.start=> ::);
@@ -205,8 +205,8 @@ impl Launcher<'_> {
     }
 
     /// `impl PtrArg<'buffers, T>` on the tokens of `Ptr<T>`.
-    fn pointer(&self, name: &str, dt: Dt, place: Place) -> TokenStream {
-        let Place { start, end } = place;
+    fn pointer(&self, name: &str, dt: Dt, place: SourceRange) -> TokenStream {
+        let SourceRange { start, end } = place;
         let (krate, dt) = (self.krate_at(start), self.dt(dt, end));
         let mut lifetime = self.lifetime.clone();
         lifetime.apostrophe = start;
@@ -217,8 +217,8 @@ impl Launcher<'_> {
     }
 
     /// `impl DescArg<'buffers, T, 2>` on the tokens of `TensorDesc<T, { [M, N] }>`.
-    fn descriptor(&self, name: &str, dt: Dt, rank: usize, place: Place) -> TokenStream {
-        let Place { start, end } = place;
+    fn descriptor(&self, name: &str, dt: Dt, rank: usize, place: SourceRange) -> TokenStream {
+        let SourceRange { start, end } = place;
         let (krate, dt) = (self.krate_at(start), self.dt(dt, end));
         let mut lifetime = self.lifetime.clone();
         lifetime.apostrophe = start;

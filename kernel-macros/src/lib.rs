@@ -4,13 +4,13 @@
 //! in any release.
 //!
 //! ```text
-//! tokens ── guard ──> syn ── signature ──> check ──> tree ── returns ──> lower ──> tile IR text
-//!                                 └───────────────── launcher ─────────────────────┘
+//! tokens ── guard ──> syn ── signature ──> typeck ──> tree ── returns ──> lower ──> tile IR text
+//!                                 └───────────────── launcher ──────────────────────┘
 //! ```
 //!
 //! - `guard` refuses nesting that would overflow a stack, without recursion;
 //! - `signature` reads dtype parameters, constexprs and parameters;
-//! - `check` types the body, shapes included, and collects every mistake, on the user's tokens;
+//! - `typeck` types the body, shapes included, and collects every mistake, on the user's tokens;
 //! - `returns` turns early `return` into structure;
 //! - `lower` settles dtypes and turns mutable variables into carried values;
 //! - `launcher` writes the typed launcher around the text of the IR;
@@ -20,29 +20,29 @@
 
 mod attr;
 mod attributes;
-mod check;
 mod error;
 mod expand;
 mod foreign;
 mod guard;
 mod help;
 mod launcher;
-mod lines;
 mod lints;
 mod lower;
 mod names;
 mod ops;
-mod place;
+mod parse_errors;
 mod quotient;
 mod returns;
 mod signature;
 mod source;
+mod source_lines;
+mod source_range;
 mod spellings;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod typeck;
 mod types;
-mod unread;
 
 #[doc = include_str!("language.md")]
 #[proc_macro_attribute]

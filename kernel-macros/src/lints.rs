@@ -25,9 +25,9 @@ use syn::punctuated::Punctuated;
 use syn::{Attribute, BinOp, Block, Expr, ExprIf, Macro, Meta, Pat, Stmt, Token};
 
 use crate::attributes::LEVELS;
-use crate::check::assigns;
-use crate::place::{Place, bare};
 use crate::signature::Signature;
+use crate::source_range::{SourceRange, bare};
+use crate::typeck::assigns;
 
 /// The lints that speak about bodies, and the groups that they are in.
 const LINTS: [&str; 6] =
@@ -151,7 +151,7 @@ impl Writer {
                 let semi = mac.semi_token.map(|s| s.spans[0]);
                 let mut uses = Vec::new();
                 self.macro_uses(&mac.mac, &mut uses);
-                effect(&uses, Place::of_tokens(mac), semi)
+                effect(&uses, SourceRange::of_tokens(mac), semi)
             }
             // Refused.
             Stmt::Item(_) => TokenStream::new(),
@@ -171,13 +171,13 @@ impl Writer {
 
     fn expr_statement(&mut self, expr: &Expr, semi: Option<Span>) -> TokenStream {
         let levels: Vec<TokenStream> = attrs_of(expr).iter().filter_map(about_bodies).collect();
-        let place = Place::of(expr);
+        let place = SourceRange::of(expr);
         let written = match bare(expr) {
             Expr::Assign(assign) => self.assignment(&assign.left, &assign.right, place, semi),
             Expr::Binary(binary) if assigns(&binary.op) => {
                 let mut uses = Vec::new();
                 self.uses(&binary.right, &mut uses);
-                let (name, arguments) = call(&uses, Place::of(&binary.right));
+                let (name, arguments) = call(&uses, SourceRange::of(&binary.right));
                 // Numbers can be added to by more than numbers.
                 let value = quote!(#name::<__Value> #arguments);
                 let (target, op) = (self.target(&binary.left), &binary.op);
@@ -217,7 +217,7 @@ impl Writer {
     }
 
     /// `a = value;`, or `(a, b) = value;`, which assigns to one after the other.
-    fn assignment(&mut self, left: &Expr, right: &Expr, place: Place, semi: Option<Span>) -> TokenStream {
+    fn assignment(&mut self, left: &Expr, right: &Expr, place: SourceRange, semi: Option<Span>) -> TokenStream {
         let end = semi.unwrap_or(place.end);
         if let Some(target) = self.target(left) {
             let (value, semi) = (self.value_of(Some(right), Vec::new()), semicolon(end));
@@ -284,7 +284,7 @@ impl Writer {
     fn value_of(&mut self, expr: Option<&Expr>, mut uses: Vec<TokenStream>) -> TokenStream {
         let Some(expr) = expr else { return quote!(__any(&[#(#uses),*])) };
         self.uses(expr, &mut uses);
-        let (name, arguments) = call(&uses, Place::of(expr));
+        let (name, arguments) = call(&uses, SourceRange::of(expr));
         quote!(#name #arguments)
     }
 
@@ -440,14 +440,14 @@ impl Writer {
 }
 
 /// The function that gives anything, and its arguments, on the tokens of the user's.
-fn call(uses: &[TokenStream], place: Place) -> (Ident, Group) {
+fn call(uses: &[TokenStream], place: SourceRange) -> (Ident, Group) {
     let mut arguments = Group::new(Delimiter::Parenthesis, quote!(&[#(#uses),*]));
     arguments.set_span(place.end);
     (Ident::new("__any", place.start), arguments)
 }
 
 /// A statement that reads variables, on the tokens of the user's: rustc underlines what is never reached.
-fn effect(uses: &[TokenStream], place: Place, semi: Option<Span>) -> TokenStream {
+fn effect(uses: &[TokenStream], place: SourceRange, semi: Option<Span>) -> TokenStream {
     let (name, arguments) = call(uses, place);
     let semi = semicolon(semi.unwrap_or(place.end));
     quote!(#name::<()> #arguments #semi)

@@ -8,7 +8,7 @@
 //! store(out, acc);                        store %out, %1
 //! ```
 
-use kernel_core::ir::{AttrMap, BinaryOp, Bound, ConstParam, ConstTy, IntTy, UnaryOp};
+use kernel_core::ir::{AttrMap, BinaryOp, ConstParam, ConstTy, DTypeBound, IntTy, UnaryOp};
 use kernel_core::ir::{
     Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, ElementwiseOp, FloatFlags, Func, Literal, Op, ParamKind,
     RegionId, ShapeOp, Ty, TypeError, ValueId,
@@ -16,10 +16,10 @@ use kernel_core::ir::{
 
 use kernel_core::text::MAX_REGIONS;
 
-use crate::check::Tree;
 use crate::error::{Checked, Errors};
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::tree::{Fold, ForStmt, IfStmt, Kind, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt};
+use crate::typeck::Tree;
 use crate::types::{VElem, VTy, may_be};
 
 /// A kernel as IR.
@@ -59,7 +59,7 @@ enum Const {
 /// An operation that the type rules refuse although the checker accepted it: reported, not panicked on.
 struct Refused {
     error: TypeError,
-    place: Place,
+    place: SourceRange,
 }
 
 type Lowering<T> = Result<T, Refused>;
@@ -109,7 +109,7 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
         flat: false,
     };
     lower.blocks();
-    let place = Place::at(proc_macro2::Span::call_site());
+    let place = SourceRange::at(proc_macro2::Span::call_site());
     let result = lower.block(&tree.body).and_then(|()| lower.effect(ControlOp::Return, &[], &[], place));
     match result {
         Ok(()) => Ok(Lowered { func: lower.func, consts, scalars }),
@@ -138,7 +138,13 @@ impl AttrMap for Settled<'_, '_> {
 impl Lower<'_> {
     // Operations
 
-    fn build(&mut self, op: Op, operands: &[ValueId], regions: &[RegionId], place: Place) -> Lowering<Vec<ValueId>> {
+    fn build(
+        &mut self,
+        op: Op,
+        operands: &[ValueId],
+        regions: &[RegionId],
+        place: SourceRange,
+    ) -> Lowering<Vec<ValueId>> {
         let flags = FloatFlags { contract: self.contract && self.contracts(&op, operands) };
         let mut builder = Builder::new(&mut self.func, self.region);
         builder.flags = flags;
@@ -146,13 +152,19 @@ impl Lower<'_> {
         Ok(self.func.op(id).results.clone())
     }
 
-    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], place: Place) -> Lowering<ValueId> {
+    fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], place: SourceRange) -> Lowering<ValueId> {
         let results = self.build(op.into(), operands, &[], place)?;
         let error = || TypeError { message: "an operation without a result".to_string() };
         results.first().copied().ok_or_else(|| Refused { error: error(), place })
     }
 
-    fn effect(&mut self, op: impl Into<Op>, operands: &[ValueId], regions: &[RegionId], place: Place) -> Lowering<()> {
+    fn effect(
+        &mut self,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+        regions: &[RegionId],
+        place: SourceRange,
+    ) -> Lowering<()> {
         self.build(op.into(), operands, regions, place).map(|_| ())
     }
 
@@ -166,7 +178,7 @@ impl Lower<'_> {
             )
         );
         let dt = operands.first().and_then(|&v| self.func.ty(v).dt());
-        fusable && dt.is_some_and(|dt| may_be(&self.func, dt, Bound::Float))
+        fusable && dt.is_some_and(|dt| may_be(&self.func, dt, DTypeBound::Float))
     }
 
     // Types
@@ -272,7 +284,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn zero(&mut self, dt: Dt, place: Place) -> Lowering<ValueId> {
+    fn zero(&mut self, dt: Dt, place: SourceRange) -> Lowering<ValueId> {
         let literal = match dt {
             Dt::Known(DType::Bool) => Literal::Bool(false),
             Dt::Known(d) if d.is_float() => Literal::float(0.0),
@@ -314,7 +326,7 @@ impl Lower<'_> {
     fn region(
         &mut self,
         args: Vec<Ty>,
-        place: Place,
+        place: SourceRange,
         f: impl FnOnce(&mut Self, &[ValueId]) -> Lowering<()>,
     ) -> Lowering<RegionId> {
         // The launch could not read a deeper one.

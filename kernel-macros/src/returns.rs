@@ -21,7 +21,7 @@
 use kernel_core::ir::CreateOp;
 
 use crate::error::Errors;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::tree::{IfStmt, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{BOOL, VElem, VTy};
 
@@ -40,13 +40,13 @@ struct Pass<'a> {
     nodes: &'a mut Vec<Node>,
     variables: &'a mut usize,
     /// The variable that remembers a return, once one is needed.
-    flag: Option<(VarId, Place)>,
+    flag: Option<(VarId, SourceRange)>,
     /// Whether something reads it.
     read: bool,
     /// Early returns before this place, each of which it is nested in.
     depth: usize,
     /// The `return` that is one too many.
-    excess: Option<Place>,
+    excess: Option<SourceRange>,
 }
 
 /// Removes every [`Stmt::Return`]; refuses more of them in a row than the IR can nest.
@@ -114,7 +114,7 @@ fn flow_of(stmts: &[Stmt]) -> Flow {
 }
 
 /// The first `return` among statements, those in nested blocks included.
-fn first_return(stmts: &[Stmt]) -> Option<Place> {
+fn first_return(stmts: &[Stmt]) -> Option<SourceRange> {
     stmts.iter().find_map(|stmt| match stmt {
         Stmt::Return(place) => Some(*place),
         Stmt::If(stmt) => first_return(&stmt.then).or_else(|| first_return(&stmt.otherwise)),
@@ -131,7 +131,7 @@ fn first_return(stmts: &[Stmt]) -> Option<Place> {
 
 impl Pass<'_> {
     /// What follows an early return, one level deeper. After one too many the rest is left out: it is not compiled.
-    fn deeper(&mut self, stmts: Vec<Stmt>, returns: Option<Place>) -> (Vec<Stmt>, Flow) {
+    fn deeper(&mut self, stmts: Vec<Stmt>, returns: Option<SourceRange>) -> (Vec<Stmt>, Flow) {
         if self.depth == MAX_RETURNS {
             self.excess = self.excess.or(returns);
             return (Vec::new(), Flow::Maybe);
@@ -142,7 +142,7 @@ impl Pass<'_> {
         result
     }
 
-    fn bool(&mut self, value: bool, place: Place) -> NodeId {
+    fn bool(&mut self, value: bool, place: SourceRange) -> NodeId {
         self.nodes.push(Node { kind: Kind::Bool(value), ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
         NodeId(self.nodes.len() - 1)
     }
@@ -169,7 +169,7 @@ impl Pass<'_> {
         node(Kind::Op(VOp::Ready(splat.into()), vec![scalar]), ty, out)
     }
 
-    fn flag(&mut self, place: Place) -> VarId {
+    fn flag(&mut self, place: SourceRange) -> VarId {
         let variables = &mut *self.variables;
         let (flag, _) = *self.flag.get_or_insert_with(|| {
             *variables += 1;

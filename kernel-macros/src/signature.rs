@@ -1,6 +1,6 @@
 //! The signature of a kernel: dtype parameters, constexprs and parameters.
 
-use kernel_core::ir::{Bound, ConstTy, DType, Dt, DtypeId, IntTy, MAX_TENSOR_RANK};
+use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt, DtypeId, IntTy, MAX_TENSOR_RANK};
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -11,7 +11,7 @@ use syn::{
 use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// A kernel's tokens, split into the signature and an unread body.
 pub struct KernelItem {
@@ -54,7 +54,7 @@ fn braces(mut tree: TokenTree) -> syn::Result<Group> {
 #[derive(Debug)]
 pub enum Generic {
     /// `T: Num`, with the place of the bound.
-    Dtype(Ident, Bound, Place),
+    Dtype(Ident, DTypeBound, SourceRange),
     /// `const N: usize`, with the type's tokens.
     Const(Ident, ConstTy, TokenStream),
 }
@@ -89,7 +89,7 @@ pub struct KernelParam {
     /// The blocks of a descriptor: an array in brackets.
     pub block: Option<TokenStream>,
     /// The place of its type.
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// The signature of a kernel.
@@ -114,7 +114,7 @@ pub struct Signature {
 
 impl Signature {
     /// The dtype parameters in order.
-    pub fn dtypes(&self) -> impl Iterator<Item = (&Ident, Bound)> {
+    pub fn dtypes(&self) -> impl Iterator<Item = (&Ident, DTypeBound)> {
         self.generics.iter().filter_map(|g| match g {
             Generic::Dtype(ident, bound, _) => Some((ident, *bound)),
             Generic::Const(..) => None,
@@ -138,26 +138,30 @@ impl Signature {
 /// Reads the signature; each mistake is reported and left out.
 pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
     let KernelItem { attrs, vis, sig, body: _ } = item;
-    let mut refuse = |place: Place, what: &str, help: &str| {
+    let mut refuse = |place: SourceRange, what: &str, help: &str| {
         errors.report_help(place, format!("a kernel cannot be {what}"), help);
     };
     if let Some(token) = &sig.constness {
-        refuse(Place::at(token.span), "`const`", "remove `const`");
+        refuse(SourceRange::at(token.span), "`const`", "remove `const`");
     }
     if let Some(token) = &sig.asyncness {
-        refuse(Place::at(token.span), "`async`", "remove `async`; launches are asynchronous anyway");
+        refuse(SourceRange::at(token.span), "`async`", "remove `async`; launches are asynchronous anyway");
     }
     if let Some(abi) = &sig.abi {
-        refuse(Place::of_tokens(abi), "`extern`", "remove it");
+        refuse(SourceRange::of_tokens(abi), "`extern`", "remove it");
     }
     if let Some(variadic) = &sig.variadic {
-        refuse(Place::of_tokens(variadic), "variadic", "name every parameter");
+        refuse(SourceRange::of_tokens(variadic), "variadic", "name every parameter");
     }
     if let Some(clause) = &sig.generics.where_clause {
-        refuse(Place::of_tokens(clause), "given a `where` clause", "write the bound at the parameter: `<T: Num>`");
+        refuse(
+            SourceRange::of_tokens(clause),
+            "given a `where` clause",
+            "write the bound at the parameter: `<T: Num>`",
+        );
     }
     if let syn::ReturnType::Type(_, ty) = &sig.output {
-        refuse(Place::of_type(ty), "given a return type", "store results through a `PtrMut<T>` parameter");
+        refuse(SourceRange::of_type(ty), "given a return type", "store results through a `PtrMut<T>` parameter");
     }
     let mut signature = Signature {
         attrs,
@@ -189,7 +193,7 @@ fn duplicates(signature: &mut Signature, errors: &mut Errors) {
         let name = ident.to_string();
         if seen.contains(&name) {
             let message = format!("the name `{name}` is used for two parameters");
-            errors.report_help(Place::at(ident.span()), message, "give each a name of its own");
+            errors.report_help(SourceRange::at(ident.span()), message, "give each a name of its own");
             *ident = Ident::new(&format!("{}_{}", ident.unraw(), seen.len()), Span::mixed_site());
         }
         seen.push(name);
@@ -200,7 +204,7 @@ fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &m
     for param in &generics.params {
         let read = match param {
             GenericParam::Lifetime(lifetime) => {
-                let place = Place::of_tokens(lifetime);
+                let place = SourceRange::of_tokens(lifetime);
                 errors.report_help(
                     place,
                     "a kernel has no lifetime parameters",
@@ -211,8 +215,9 @@ fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &m
             GenericParam::Type(param) => {
                 let bound = read_bound(param, generics.where_clause.is_some(), errors)
                     .map_err(|_| signature.broken.push(param.ident.to_string()));
-                let place = param.bounds.first().map_or_else(|| Place::at(param.ident.span()), Place::of_tokens);
-                Generic::Dtype(param.ident.clone(), bound.unwrap_or(Bound::Num), place)
+                let place =
+                    param.bounds.first().map_or_else(|| SourceRange::at(param.ident.span()), SourceRange::of_tokens);
+                Generic::Dtype(param.ident.clone(), bound.unwrap_or(DTypeBound::Num), place)
             }
             GenericParam::Const(param) => match read_const(param, errors) {
                 Ok((ty, tokens)) => Generic::Const(param.ident.clone(), ty, tokens),
@@ -228,13 +233,13 @@ fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &m
 }
 
 fn bound_names() -> String {
-    Bound::ALL.map(|b| format!("`{}`", b.name())).join(", ")
+    DTypeBound::ALL.map(|b| format!("`{}`", b.name())).join(", ")
 }
 
-fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> Checked<Bound> {
+fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> Checked<DTypeBound> {
     let name = param.ident.to_string();
-    let place = Place::at(param.ident.span());
-    if DType::from_name(&name).is_some() || Bound::from_name(&name).is_some() {
+    let place = SourceRange::at(param.ident.span());
+    if DType::from_name(&name).is_some() || DTypeBound::from_name(&name).is_some() {
         return Err(errors.report_help(place, format!("`{name}` already names something in kernels"), "call it `T`"));
     }
     if param.bounds.is_empty() && has_where {
@@ -248,20 +253,20 @@ fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> C
     };
     let TypeParamBound::Trait(bound) = bound else {
         let message = format!("a dtype parameter is bounded by {}", bound_names());
-        return Err(errors.report(Place::of_tokens(bound), message));
+        return Err(errors.report(SourceRange::of_tokens(bound), message));
     };
-    let Some(last) = bound.path.segments.last() else { return Ok(Bound::DType) };
+    let Some(last) = bound.path.segments.last() else { return Ok(DTypeBound::DType) };
     let written = last.ident.to_string();
-    Bound::from_name(&written).ok_or_else(|| {
+    DTypeBound::from_name(&written).ok_or_else(|| {
         let message = format!("a dtype parameter is bounded by {}, not by `{written}`", bound_names());
-        let place = Place::of_tokens(bound);
+        let place = SourceRange::of_tokens(bound);
         if matches!(written.as_str(), "usize" | "isize" | "bool")
             || DType::from_name(&written).is_some_and(DType::is_int)
         {
-            let place = Place::of_tokens(param);
+            let place = SourceRange::of_tokens(param);
             return errors.report_help(place, message, Help::write(place, format!("const {name}: {written}")));
         }
-        match closest(&written, Bound::ALL.map(Bound::name)) {
+        match closest(&written, DTypeBound::ALL.map(DTypeBound::name)) {
             Some(close) => errors.report_help(place, message, Help::meant(place, close)),
             None => errors.report(place, message),
         }
@@ -269,7 +274,7 @@ fn read_bound(param: &syn::TypeParam, has_where: bool, errors: &mut Errors) -> C
 }
 
 fn read_const(param: &syn::ConstParam, errors: &mut Errors) -> Checked<(ConstTy, TokenStream)> {
-    let place = Place::of_type(&param.ty);
+    let place = SourceRange::of_type(&param.ty);
     let name = type_name(&param.ty).unwrap_or_default();
     let ty = match name.as_str() {
         "usize" => ConstTy::Int(IntTy::Usize),
@@ -282,7 +287,7 @@ fn read_const(param: &syn::ConstParam, errors: &mut Errors) -> Checked<(ConstTy,
                 let lower = ident.to_string().to_lowercase();
                 let message = format!("a const generic cannot be `{other}`");
                 let help = format!("make it a parameter that is folded: `{lower}: Const<{other}>`");
-                return Err(errors.report_help(Place::of_tokens(param), message, help));
+                return Err(errors.report_help(SourceRange::of_tokens(param), message, help));
             }
             None => {
                 let message = "a constexpr is an integer or a `bool`";
@@ -291,7 +296,7 @@ fn read_const(param: &syn::ConstParam, errors: &mut Errors) -> Checked<(ConstTy,
         },
     };
     if let Some(default) = &param.default {
-        errors.report(Place::of_tokens(default), "a constexpr of a kernel has no default");
+        errors.report(SourceRange::of_tokens(default), "a constexpr of a kernel has no default");
     }
     let span = place.start;
     let ident = Ident::new(&name, span);
@@ -304,11 +309,15 @@ fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option
         FnArg::Receiver(_) => return None,
         FnArg::Typed(arg) => arg,
     };
-    let place = Place::of_type(&arg.ty);
+    let place = SourceRange::of_type(&arg.ty);
     let (ident, mutable) = match &*arg.pat {
         Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => (p.ident.clone(), p.mutability),
         other => {
-            errors.report_help(Place::of_pat(other), "a parameter of a kernel needs a name", "write `name: type`");
+            errors.report_help(
+                SourceRange::of_pat(other),
+                "a parameter of a kernel needs a name",
+                "write `name: type`",
+            );
             let ident = Ident::new(&format!("argument_{}", signature.params.len()), Span::mixed_site());
             return Some(KernelParam { ident, attrs: Vec::new(), mutable: None, ty: None, block: None, place });
         }
@@ -317,7 +326,7 @@ fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option
     let block = block_of(&arg.ty).map(quote::ToTokens::into_token_stream);
     if let (Some(_), Some(ParamTy::Desc(..) | ParamTy::DescMut(..))) = (mutable, ty) {
         let message = "a descriptor cannot be `mut`: it always describes the tensor that the launch passes";
-        errors.report_help(Place::of_pat(&arg.pat), message, "remove `mut`");
+        errors.report_help(SourceRange::of_pat(&arg.pat), message, "remove `mut`");
     }
     Some(KernelParam { ident, attrs: arg.attrs.clone(), mutable, ty, block, place })
 }
@@ -354,25 +363,25 @@ fn read_descriptor(ty: &Type, last: &syn::PathSegment, signature: &Signature, er
     };
     let [GenericArgument::Type(inner), shape] = args.as_slice() else {
         let message = format!("a `{name}` has a dtype and the shape of its blocks");
-        return Err(errors.report_help(Place::of_type(ty), message, help));
+        return Err(errors.report_help(SourceRange::of_type(ty), message, help));
     };
     let dt = read_dt(inner, signature, errors);
     let Some(block) = block_of(ty) else {
         let message = "the blocks of a descriptor have a shape in braces";
-        return Err(errors.report_help(Place::of_tokens(shape), message, help));
+        return Err(errors.report_help(SourceRange::of_tokens(shape), message, help));
     };
     let rank = block.elems.len();
     if !(1..=MAX_TENSOR_RANK).contains(&rank) {
         let message = format!("a tensor has 1 to {MAX_TENSOR_RANK} dimensions, these blocks have {rank}");
         let help = "merge dimensions that are adjacent in memory";
-        return Err(errors.report_help(Place::of_tokens(block), message, help));
+        return Err(errors.report_help(SourceRange::of_tokens(block), message, help));
     }
     let of = if name == "TensorDescMut" { ParamTy::DescMut } else { ParamTy::Desc };
     dt.map(|dt| of(dt, rank))
 }
 
 fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
-    let place = Place::of_type(ty);
+    let place = SourceRange::of_type(ty);
     let refuse = |errors: &mut Errors, help: Help| {
         let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
         Err(errors.report_help(place, message, help))
@@ -445,32 +454,32 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         return Ok(Dt::Known(dtype));
     }
     if name == "String" {
-        return Err(errors.report_help(Place::of_type(ty), "this is not a dtype", TEXTS));
+        return Err(errors.report_help(SourceRange::of_type(ty), "this is not a dtype", TEXTS));
     }
     if let Some(written) = generic_name(ty) {
         let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
         if written == "Option" {
             let help = "pass a `const HAS_X: bool` beside the pointer, and an empty buffer where there is none";
-            return Err(errors.report_help(Place::of_type(ty), message, help));
+            return Err(errors.report_help(SourceRange::of_type(ty), message, help));
         }
         let help = match closest(&written, ["Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut"]) {
             Some(close) if close != written => format!("did you mean `{close}`?"),
             Some(_) => "a pointer points to a dtype: `Ptr<f32>`".to_string(),
             None => "for a buffer write `Ptr<f32>`, or `PtrMut<f32>` if the kernel stores into it".to_string(),
         };
-        return Err(errors.report_help(Place::of_type(ty), message, help));
+        return Err(errors.report_help(SourceRange::of_type(ty), message, help));
     }
     let names = DType::ALL.map(DType::name);
     let close = closest(&name, params.iter().map(String::as_str).chain(names).chain(["Ptr", "PtrMut", "Const"]));
     let message = format!("this is not a dtype; dtypes are {}", names.map(|n| format!("`{n}`")).join(", "));
-    let place = Place::of_type(ty);
+    let place = SourceRange::of_type(ty);
     let help = match (close, name.as_str()) {
         (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".into(),
         (_, alias) if let Some(ours) = dtype_of_other_languages(alias) => Help::write(place, ours),
         (Some(close), _) => Help::meant(place, close),
         (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".into(),
     };
-    Err(errors.report_help(Place::of_type(ty), message, help))
+    Err(errors.report_help(SourceRange::of_type(ty), message, help))
 }
 
 /// The last segment of a type that is a path with generic arguments.

@@ -2,7 +2,7 @@
 
 use proc_macro2::Group;
 
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// Characters of one line that a message quotes at most.
 const MAX_QUOTE: usize = 40;
@@ -26,7 +26,7 @@ impl Source {
     }
 
     /// The text of a place within one line.
-    pub fn text(&self, place: Place) -> Option<String> {
+    pub fn text(&self, place: SourceRange) -> Option<String> {
         let (start, end) = (place.start.start(), place.end.end());
         let index = start.line.checked_sub(self.line)?;
         let shift = if index == 0 { self.column } else { 0 };
@@ -36,7 +36,7 @@ impl Source {
     }
 
     /// The text as an operand of `as`, in parentheses where it needs them; `(..)` if it is long or not known.
-    pub fn operand(&self, place: Place) -> String {
+    pub fn operand(&self, place: SourceRange) -> String {
         match self.text(place).filter(|text| !text.is_empty() && text.len() <= MAX_QUOTE) {
             Some(text) if is_atom(&text) => text,
             Some(text) => format!("({text})"),
@@ -68,7 +68,7 @@ fn is_atom(text: &str) -> bool {
 
 impl Source {
     /// Whether `x as f32` needs parentheses where a place is: before `.`, `[` and `<`, behind `!` and a sign.
-    pub fn binds_tighter(&self, place: Place) -> bool {
+    pub fn binds_tighter(&self, place: SourceRange) -> bool {
         let (before, after) = self.around(place);
         let mut after = after.chars();
         let next = match (after.next(), after.next()) {
@@ -86,7 +86,7 @@ impl Source {
     }
 
     /// Whether a place is an operand of an operator or a receiver, so that an operation there needs parentheses.
-    pub fn is_operand(&self, place: Place) -> bool {
+    pub fn is_operand(&self, place: SourceRange) -> bool {
         let (before, after) = self.around(place);
         let before = before.trim_end();
         let word = before.ends_with("return") || before.ends_with("if") || before.ends_with("while");
@@ -97,7 +97,7 @@ impl Source {
     }
 
     /// The rest of the line in front of a place, and what follows it, from the next line on if the line ends there.
-    fn around(&self, place: Place) -> (String, String) {
+    fn around(&self, place: SourceRange) -> (String, String) {
         let (start, end) = (place.start.start(), place.end.end());
         let line = |at: usize| at.checked_sub(self.line).and_then(|index| Some((index, self.lines.get(index)?)));
         let column = |index: usize, column: usize| column.saturating_sub(if index == 0 { self.column } else { 0 });

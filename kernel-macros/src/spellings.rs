@@ -4,7 +4,7 @@
 //! of a small `x`, which is why `log1p` exists. Tests compile the code of each row and run that of mathematics.
 
 use crate::help::Help;
-use crate::place::Place;
+use crate::source_range::SourceRange;
 
 /// A row: the names that it is known by, the arguments of the call, what to write with them in braces, and what is to be
 /// known of it. A row without code says it all in the remark.
@@ -174,7 +174,7 @@ impl Spelling {
     }
 
     /// The help for a call at `place` with those arguments, as operands of operators, in parentheses if asked for.
-    pub fn help(&self, args: &[String], place: Place, parentheses: bool) -> Help {
+    pub fn help(&self, args: &[String], place: SourceRange, parentheses: bool) -> Help {
         if self.code.is_empty() {
             return self.remark.into();
         }
@@ -236,7 +236,7 @@ fn closes_at_end(code: &str) -> bool {
 }
 
 /// `pow(x, 2)` is a product, of integers too.
-fn power(row: &Spelling, args: &[String], place: Place, parentheses: bool) -> Option<Help> {
+fn power(row: &Spelling, args: &[String], place: SourceRange, parentheses: bool) -> Option<Help> {
     let [x, exponent] = args else { return None };
     let power: usize = exponent.trim_end_matches(".0").parse().ok()?;
     if !row.names.starts_with("pow") || !(1..=4).contains(&power) || x == "(..)" {

@@ -5,7 +5,7 @@
 
 use kernel_core::ir::{ConstId, Dim, LimitKind, Op, ParamId, Unroll};
 
-use crate::place::Place;
+use crate::source_range::SourceRange;
 use crate::types::{DtRef, VTy};
 
 /// A node, by index.
@@ -28,7 +28,7 @@ pub struct Node {
     /// Whether it is known once the constexprs are.
     pub constexpr: bool,
     /// The expression that made it.
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// Where a value comes from.
@@ -81,7 +81,7 @@ pub struct Constant {
     /// The constexpr that it has become, if a shape needs it: then it is a `usize`.
     pub shape: Option<ConstId>,
     /// Where it is used first.
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// A statement.
@@ -90,7 +90,7 @@ pub enum Stmt {
     /// Evaluates a [`Kind::Op`].
     Eval(NodeId),
     /// Runs an operation without results.
-    Effect(Op, Vec<NodeId>, Place),
+    Effect(Op, Vec<NodeId>, SourceRange),
     /// The slot takes the variable's value.
     Read(NodeId, VarId),
     /// The variable takes the node's value.
@@ -106,7 +106,7 @@ pub enum Stmt {
     /// Combines tiles along an axis.
     Reduce(Box<ReduceStmt>),
     /// Ends the kernel.
-    Return(Place),
+    Return(SourceRange),
 }
 
 /// `if condition { then } else { otherwise }`.
@@ -121,7 +121,7 @@ pub struct IfStmt {
     /// Slots and their values in each block; a block that ends the kernel gives none.
     pub results: Vec<(NodeId, Option<NodeId>, Option<NodeId>)>,
     /// The statement.
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// `for i in lo..hi step`.
@@ -142,7 +142,7 @@ pub struct ForStmt {
     /// Attributes of the loop.
     pub hints: LoopHints,
     /// The statement.
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// Attributes of a loop.
@@ -166,7 +166,7 @@ pub struct WhileStmt {
     /// The body.
     pub body: Vec<Stmt>,
     /// The statement.
-    pub place: Place,
+    pub place: SourceRange,
 }
 
 /// What a combination along an axis leaves.
@@ -199,5 +199,5 @@ pub struct ReduceStmt {
     /// Slots of the results.
     pub results: Vec<NodeId>,
     /// The call.
-    pub place: Place,
+    pub place: SourceRange,
 }

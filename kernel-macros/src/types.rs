@@ -4,7 +4,7 @@
 //! dtypes are unified. What is still free at the end of the kernel is i32 or f32.
 //! Shapes are known from the start: they are symbolic but never variables.
 
-use kernel_core::ir::{Bound, DType, Dim, Dt, DtypeId, Func, ParamId};
+use kernel_core::ir::{DType, DTypeBound, Dim, Dt, DtypeId, Func, ParamId};
 
 /// A dtype, known or to be found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,8 +174,8 @@ impl Types {
             return Err(Mismatch::Constant(dt));
         }
         let fits = match class {
-            Class::Int => admits(func, dt, Bound::Int),
-            Class::Float => admits(func, dt, Bound::Float),
+            Class::Int => admits(func, dt, DTypeBound::Int),
+            Class::Float => admits(func, dt, DTypeBound::Float),
             Class::Any => true,
         };
         if !fits {
@@ -206,12 +206,12 @@ impl Types {
 }
 
 /// Whether every dtype that `dt` can stand for satisfies `bound`.
-pub fn admits(func: &Func, dt: Dt, bound: Bound) -> bool {
+pub fn admits(func: &Func, dt: Dt, bound: DTypeBound) -> bool {
     kernel_core::ir::infer::dt_admits(func, dt, bound)
 }
 
 /// Whether some dtype that `dt` can stand for satisfies `bound`.
-pub fn may_be(func: &Func, dt: Dt, bound: Bound) -> bool {
+pub fn may_be(func: &Func, dt: Dt, bound: DTypeBound) -> bool {
     match dt {
         Dt::Known(d) => bound.admits(d),
         Dt::Param(p) => {

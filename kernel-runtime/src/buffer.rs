@@ -16,12 +16,12 @@
 //! # }
 //! ```
 
+use crate::claimed_memory::Claim;
 use crate::context::Context;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::foreign::Claim;
-use crate::record::LaunchId;
+use crate::report_slot::LaunchId;
 use crate::storage::{Address, Storage};
 use crate::stream::Stream;
 use crate::view::{RawBuffer, View, ViewMut};

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, recording};
+use crate::graph::{Graph, capture};
 use crate::settings::{self, DeviceChoice};
 use crate::storage::{Fill, Storage};
 use crate::stream::{Stream, StreamInner};
@@ -231,7 +231,7 @@ impl Device {
     /// Waits until all streams that were made for this device are done. Gives the oldest error of
     /// a launch on them that nobody has taken yet; call again for the next.
     pub fn synchronize(&self) -> Result<()> {
-        recording::refuse("synchronising a device")?;
+        capture::refuse("synchronising a device")?;
         let streams = self.streams();
         for stream in &streams {
             stream.finish()?;

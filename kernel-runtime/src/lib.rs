@@ -9,9 +9,9 @@
 //! | [`buffer`], [`view`] | [`Buffer`], [`View`], [`ViewMut`]: typed memory of a device |
 //! | [`tensor`] | [`TensorDesc`], [`TensorDescMut`]: buffers seen as tensors |
 //! | [`stream`], [`event`] | [`Stream`], [`Event`]: order and time |
-//! | `ledger`, `errors` | which launches have failed, and whose errors the reader of a buffer is told |
+//! | `ledger`, `error_queue` | which launches have failed, and whose errors the reader of a buffer is told |
 //! | [`graph`] | [`Graph`]: launches that are recorded once and replayed at the price of one |
-//! | [`record`] | how a running kernel reports an error |
+//! | [`report_slot`] | how a running kernel reports an error |
 //! | [`dtype`] | the element types and the bounds of kernels' type parameters |
 //! | [`error`] | [`Error`]: everything that can go wrong |
 //! | [`launch`] | kernels with their arguments: compiling, caching, running |
@@ -22,6 +22,7 @@
 //! that asks for a GPU is an ordinary error.
 
 pub mod buffer;
+mod claimed_memory;
 mod context;
 #[cfg(test)]
 mod counting;
@@ -29,14 +30,13 @@ pub mod device;
 mod driver;
 pub mod dtype;
 pub mod error;
-mod errors;
+mod error_queue;
 pub mod event;
-mod foreign;
-mod gate;
 pub mod graph;
 pub mod launch;
 mod ledger;
-pub mod record;
+mod replay_gate;
+pub mod report_slot;
 mod ring;
 pub mod settings;
 mod storage;
@@ -54,7 +54,7 @@ pub use error::{Access, Error, Result};
 pub use event::Event;
 pub use graph::Graph;
 pub use kernel_core::diag::Diagnostic;
-pub use record::{LaunchId, LaunchRecord, ReportSource};
+pub use report_slot::{LaunchId, LaunchRecord, ReportSource};
 pub use storage::Address;
 pub use stream::{RecordHandle, Stream};
 pub use tensor::{TensorDesc, TensorDescMut};

@@ -11,8 +11,8 @@
 //! seen, and a record that is not yet launched is never reclaimed.
 
 use crate::error::{Error, Result};
-use crate::ledger::{Done, Place};
-use crate::record::{LaunchId, LaunchRecord, ReportSource};
+use crate::ledger::{Done, LogPosition};
+use crate::report_slot::{LaunchId, LaunchRecord, ReportSource};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub(crate) struct Acquired {
 struct Pending {
     launch: LaunchId,
     /// Where the ledger has it; zero if the ledger has to search.
-    place: Place,
+    place: LogPosition,
     slot: Slot,
     source: Arc<dyn ReportSource>,
     /// The place in the order of launches, from 1; `None` until the launch is known to have been made.
@@ -177,7 +177,7 @@ impl<Q: Queue> Ring<Q> {
 
     /// Notes where the ledger has the launch whose record was acquired last.
     #[inline]
-    pub(crate) fn set_place(&mut self, place: Place) {
+    pub(crate) fn set_place(&mut self, place: LogPosition) {
         if let Some(pending) = self.pending.back_mut() {
             pending.place = place;
         }

@@ -3,15 +3,15 @@
 //! Everything here counts in bytes and trusts its caller about ranges; `buffer` and `view` are
 //! the typed, checked surface.
 
+use crate::claimed_memory::Claim;
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result};
-use crate::foreign::Claim;
-use crate::gate::{self, Gate};
-use crate::graph::recording;
-use crate::ledger::{BufferId, Ledger, Place, Touch, Use};
-use crate::record::LaunchId;
+use crate::graph::capture;
+use crate::ledger::{BufferId, Ledger, LogPosition, Touch, Use};
+use crate::replay_gate::{self, Gate};
+use crate::report_slot::LaunchId;
 use crate::stream::Stream;
 use crate::tracking::Tracking;
 use std::ops::Range;
@@ -82,7 +82,7 @@ pub(crate) enum Fill<'a> {
 impl Storage {
     /// Allocates memory for `len` elements of `size` bytes, on `stream` of `device`.
     pub(crate) fn new(device: &Device, stream: &Stream, len: usize, size: usize, fill: Fill<'_>) -> Result<Self> {
-        recording::refuse("allocating a buffer")?;
+        capture::refuse("allocating a buffer")?;
         let context = device.context();
         // Beyond half of the address space nothing can be allocated, and rounding up would wrap.
         let bytes = len.checked_mul(size).filter(|bytes| *bytes <= isize::MAX as usize - SMALLEST);
@@ -208,7 +208,7 @@ impl Storage {
 
     /// The operation at this place of the ledger writes so many bytes of the buffer.
     #[inline]
-    pub(crate) fn set_suspect(&self, place: Place, bytes: usize) {
+    pub(crate) fn set_suspect(&self, place: LogPosition, bytes: usize) {
         self.tracking.set_suspect(place, bytes == self.bytes);
     }
 
@@ -234,8 +234,8 @@ impl Storage {
 
     /// The host sets these bytes next, in several steps.
     pub(crate) fn begin_set(&self, range: &Range<usize>) -> Result<()> {
-        recording::refuse("filling a buffer")?;
-        let _entered = gate::enter([&self.gate]);
+        capture::refuse("filling a buffer")?;
+        let _entered = replay_gate::enter([&self.gate]);
         self.set_by_host(range);
         Ok(())
     }
@@ -274,8 +274,8 @@ impl Storage {
     ///
     /// `range` is inside the memory and `to` is writable for its length.
     pub(crate) unsafe fn read(&self, range: Range<usize>, to: *mut u8) -> Result<()> {
-        recording::refuse("reading a buffer")?;
-        let entered = gate::enter([&self.gate]);
+        capture::refuse("reading a buffer")?;
+        let entered = replay_gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_read(&stream)?;
         match (self.address(range.start), stream.cudarc()) {
@@ -303,8 +303,8 @@ impl Storage {
     /// Overwrites bytes from `start` on with `source`, which has left host memory on return. The
     /// caller has exclusive access to them.
     pub(crate) fn write(&self, start: usize, source: &[u8]) -> Result<()> {
-        recording::refuse("writing a buffer")?;
-        let _entered = gate::enter([&self.gate]);
+        capture::refuse("writing a buffer")?;
+        let _entered = replay_gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream)?;
         self.write_unordered(start, source, &stream)?;
@@ -334,8 +334,8 @@ impl Storage {
     /// Copies bytes from other memory of the same device. The caller has exclusive access to the
     /// target range, and both ranges are inside their memory.
     pub(crate) fn copy_from(&self, start: usize, source: &Storage, range: Range<usize>) -> Result<()> {
-        recording::refuse("copying a buffer")?;
-        let _entered = gate::enter([&self.gate, &source.gate]);
+        capture::refuse("copying a buffer")?;
+        let _entered = replay_gate::enter([&self.gate, &source.gate]);
         let stream = self.home();
         source.begin_read(&stream)?;
         self.begin_write(&stream)?;
@@ -363,8 +363,8 @@ impl Storage {
 
     /// Fills `count` elements of `size` bytes with `pattern`. `size` is 1, 2 or 4.
     pub(crate) fn fill(&self, start: usize, size: usize, pattern: u32, count: usize) -> Result<()> {
-        recording::refuse("filling a buffer")?;
-        let _entered = gate::enter([&self.gate]);
+        capture::refuse("filling a buffer")?;
+        let _entered = replay_gate::enter([&self.gate]);
         let stream = self.home();
         self.begin_write(&stream)?;
         match (self.address(start), stream.cudarc()) {

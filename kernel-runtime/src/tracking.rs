@@ -15,7 +15,7 @@
 //! buffer, if that depends on a launch that can fail.
 
 use crate::error::Result;
-use crate::ledger::{BufferId, Ledger, Place};
+use crate::ledger::{BufferId, Ledger, LogPosition};
 use crate::stream::Stream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -109,7 +109,7 @@ impl Tracking {
 
     /// The operation at this place of the ledger writes the buffer, or a part of it.
     #[inline]
-    pub(crate) fn set_suspect(&self, place: Place, is_whole: bool) {
+    pub(crate) fn set_suspect(&self, place: LogPosition, is_whole: bool) {
         if is_whole {
             // Nobody else writes it meanwhile, and places increase.
             self.suspect.store(place, Ordering::Relaxed);

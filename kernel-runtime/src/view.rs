@@ -20,9 +20,9 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
-use crate::graph::recording;
+use crate::graph::capture;
 use crate::ledger::Touch;
-use crate::record::LaunchId;
+use crate::report_slot::LaunchId;
 use crate::storage::{Address, Fill, Storage};
 use crate::stream::Stream;
 use std::fmt;
@@ -202,7 +202,7 @@ impl<'a, T: DType> View<'a, T> {
     ///
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_read(&self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
-        recording::refuse("a launch by hand")?;
+        capture::refuse("a launch by hand")?;
         self.storage.begin_read(stream)?;
         self.storage.note_by_hand(stream, launch, self.byte_range(), Touch::Read);
         Ok(self.raw())
@@ -336,7 +336,7 @@ impl<'a, T: DType> ViewMut<'a, T> {
     ///
     /// [`Error::WrongDevice`] if the stream is of another device.
     pub fn prepare_write(&mut self, stream: &Stream, launch: LaunchId) -> Result<RawBuffer> {
-        recording::refuse("a launch by hand")?;
+        capture::refuse("a launch by hand")?;
         self.storage.begin_write(stream)?;
         self.storage.note_by_hand(stream, launch, self.as_view().byte_range(), Touch::Update);
         Ok(self.raw())

@@ -11,6 +11,7 @@
 //! | [`case`] | a kernel, its arguments and what must come out, run on a device |
 //! | [`assembler`] | ptxas, where it is installed |
 //! | [`devices`] | the devices to test on |
+//! | [`sources`] | the sources of the workspace, for tests of what they must not contain |
 //! | [`factors`] | whether the hardware multiplies by what the PTX says |
 //!
 //! The reference shares no code with the interpreter, so that a mistake has to be made twice to pass.
@@ -44,3 +45,4 @@ pub mod factors;
 pub mod reference;
 pub mod rounding;
 pub mod samples;
+pub mod sources;

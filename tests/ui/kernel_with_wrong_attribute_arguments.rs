@@ -11,4 +11,10 @@ fn three_warps() {}
 #[kernel(contract = 1, num_stages)]
 fn no_value() {}
 
+#[kernel(num_stages = 2, num_stages = 3)]
+fn twice() {}
+
+#[kernel(cluster = 2)]
+fn unknown() {}
+
 fn main() {}

@@ -24,7 +24,7 @@ pub mod writer;
 
 use kernel_codegen::{Checks, Options, Target, TensorCopies};
 use kernel_core::edit::compact;
-use kernel_core::ir::{BoundFunc, ControlOp, DType, ValueId};
+use kernel_core::ir::{Bound, ControlOp, DType, ValueId};
 
 use crate::case::Case;
 use crate::random::Random;
@@ -180,6 +180,6 @@ pub fn generate(seed: u64) -> (Case, Features) {
     let features = w.features;
     let Writer { mut func, inputs, scalars, .. } = w;
     compact(&mut func);
-    let kernel = BoundFunc::new(func).expect("the kernel is bound");
+    let kernel = Bound::new(func).expect("the kernel is bound");
     (Case { kernel, inputs, scalars, grid, target, options }, features)
 }

@@ -20,7 +20,7 @@ use kernel_core::interp::{
     Access, Fault, FaultKind, HostBuffer, HostScalar, HostTensor, run_ordered, run_placed_with_tensors,
     run_with_tensors,
 };
-use kernel_core::ir::{BoundFunc, Func, Level, Placed};
+use kernel_core::ir::{Bound, Func, Level, Placed};
 use kernel_core::passes::{PASSES, PassOptions, optimise};
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
@@ -251,7 +251,7 @@ impl<'c> Oracle<'c> {
                 run_placed_with_tensors(&placed, &mut buffers, &self.tensors, &self.scalars, grid)
             }
             Level::Bound | Level::Generic => {
-                let bound = BoundFunc::new(func.clone()).map_err(|_| differs(stage, "not bound"))?;
+                let bound = Bound::new(func.clone()).map_err(|_| differs(stage, "not bound"))?;
                 run_with_tensors(&bound, &mut buffers, &self.tensors, &self.scalars, grid)
             }
         };

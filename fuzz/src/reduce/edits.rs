@@ -3,7 +3,7 @@
 use kernel_codegen::TensorCopies;
 use kernel_core::edit::{Uses, compact, ops_in_order, replace_all_uses};
 use kernel_core::ir::{
-    AttrMap, BoundFunc, Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, Func, Literal, Op, OpId, RegionId, Span,
+    AttrMap, Bound, Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, Func, Literal, Op, OpId, RegionId, Span,
     Unroll, ValueId,
 };
 use kernel_core::text::parse;
@@ -35,7 +35,7 @@ fn with(case: &Case, mut func: Func) -> Option<Case> {
     kernel_core::passes::dce::run(&mut func);
     compact(&mut func);
     verify(&func).ok()?;
-    Some(Case { kernel: BoundFunc::new(func).ok()?, ..case.clone() })
+    Some(Case { kernel: Bound::new(func).ok()?, ..case.clone() })
 }
 
 /// The region that lists an operation, and where.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Func, ParamId, Placed, Safety, Span};
+use kernel_core::ir::{Bound, Func, ParamId, Placed, Safety, Span};
 use kernel_core::passes::{PASSES as CLEAN_UP, PassOptions, optimise};
 use kernel_core::verify::verify;
 
@@ -114,7 +114,7 @@ impl Unit {
 }
 
 /// Passes over bound kernels.
-pub(crate) const BOUND: &[Pass<BoundFunc>] = &[
+pub(crate) const BOUND: &[Pass<Bound>] = &[
     Pass::needed("promises", promises::run),
     Pass::needed("pointers", pointers::run),
     Pass::optional("assertions", assertions::run),
@@ -246,7 +246,7 @@ pub fn pass_names() -> Vec<&'static str> {
 }
 
 /// Gives the tiles of a kernel their layouts.
-pub(crate) fn placed(kernel: BoundFunc, unit: &Unit) -> Result<Placed, CodegenError> {
+pub(crate) fn placed(kernel: Bound, unit: &Unit) -> Result<Placed, CodegenError> {
     let func = kernel.into_func();
     let axis = AxisAnalysis::new(&func);
     let func = place::place(func, &axis, unit.options.num_warps)?;
@@ -296,7 +296,7 @@ fn refused(func: &Func, problems: &[Diagnostic]) -> CodegenError {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Stage {
     /// Up to `place`.
-    Bound(BoundFunc),
+    Bound(Bound),
     /// From `place` on.
     Placed(Placed),
 }
@@ -307,7 +307,7 @@ impl Stage {
     /// # Errors
     /// The kernel itself, if it is generic.
     pub fn new(func: Func) -> Result<Stage, Box<Func>> {
-        BoundFunc::new(func).map(Stage::Bound).or_else(|func| Placed::new(*func).map(Stage::Placed))
+        Bound::new(func).map(Stage::Bound).or_else(|func| Placed::new(*func).map(Stage::Placed))
     }
 
     /// The kernel.

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use kernel_codegen::{Options, Target, Usage, compile};
-//! use kernel_core::ir::BoundFunc;
+//! use kernel_core::ir::Bound;
 //! let text = r#"
 //! kernel sum "sum.rs" unsafe bound {
 //!   param %x x: ptr f32 {div = 16}
@@ -18,7 +18,7 @@
 //!   store %out, %sum
 //!   return
 //! }"#;
-//! let kernel = BoundFunc::new(kernel_core::text::parse(text).expect("it parses")).expect("it is bound");
+//! let kernel = Bound::new(kernel_core::text::parse(text).expect("it parses")).expect("it is bound");
 //! # if kernel_llvm::load().is_err() { return }
 //! let mut report = compile(&kernel, &Target::sm_90a(), &Options::default()).expect("it compiles").report();
 //! // The driver fills these in when it loads the kernel.

@@ -2,7 +2,7 @@
 
 use kernel_codegen::{Options, Target, compile};
 use kernel_core::interp::{HostBuffer, HostScalar, HostTensor, run_ordered, run_with_tensors};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub use tilewright_emulator::{Given, emulate, emulate_placed, emulate_with_tensors, from_bytes};
 use tilewright_emulator::{bytes, numbers};
@@ -18,13 +18,13 @@ pub enum Agreement {
 
 /// Runs a kernel in the interpreter, placed in the interpreter, and as PTX with several numbers of warps and orders of
 /// threads, and compares the buffers.
-pub fn agrees(kernel: &BoundFunc, buffers: &[HostBuffer], scalars: &[i32], grid: u32, agreement: Agreement) {
+pub fn agrees(kernel: &Bound, buffers: &[HostBuffer], scalars: &[i32], grid: u32, agreement: Agreement) {
     agrees_with_tensors(kernel, buffers, &[], scalars, grid, agreement);
 }
 
 /// As [`agrees`], of a kernel with descriptors: each takes the next buffer, seen as the next of `tensors`.
 pub fn agrees_with_tensors(
-    kernel: &BoundFunc,
+    kernel: &Bound,
     buffers: &[HostBuffer],
     tensors: &[HostTensor],
     scalars: &[i32],
@@ -35,7 +35,7 @@ pub fn agrees_with_tensors(
 }
 
 /// As [`agrees_with_tensors`], with these numbers of warps.
-pub fn agrees_in_warps(warps: &[u32], kernel: &BoundFunc, given: &Given<'_>, grid: u32, agreement: Agreement) {
+pub fn agrees_in_warps(warps: &[u32], kernel: &Bound, given: &Given<'_>, grid: u32, agreement: Agreement) {
     let Given { buffers, tensors, scalars } = *given;
     let mut expected = buffers.to_vec();
     let fault = run_with_tensors(kernel, &mut expected, tensors, &host(scalars), [grid, 1, 1]).err();

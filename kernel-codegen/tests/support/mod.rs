@@ -13,16 +13,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use kernel_codegen::{Compiled, Options, Target, compile};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 use kernel_core::layout::LinearLayout;
 
 /// A kernel from its text form at the bound level.
-pub fn kernel(text: &str) -> BoundFunc {
+pub fn kernel(text: &str) -> Bound {
     let func = kernel_core::text::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     if let Err(problems) = kernel_core::verify::verify(&func) {
         panic!("{problems:?}");
     }
-    BoundFunc::new(func).unwrap_or_else(|_| panic!("the kernel is not bound"))
+    Bound::new(func).unwrap_or_else(|_| panic!("the kernel is not bound"))
 }
 
 /// A layout in the text form.
@@ -42,7 +42,7 @@ pub fn hopper(text: &str, num_warps: u32) -> Compiled {
 }
 
 /// Compiles a kernel for Hopper with four warps.
-pub fn compile_for_hopper(kernel: &BoundFunc) -> Compiled {
+pub fn compile_for_hopper(kernel: &Bound) -> Compiled {
     compile(kernel, &Target::sm_90a(), &Options::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -21,17 +21,17 @@ pub use conditions::{LaunchConditions, LaunchEnv, LaunchValues};
 pub use error::{CompileError, Internal, Refusal};
 pub use timings::Timings;
 
-use crate::ir::{BoundFunc, ParamId, Span};
+use crate::ir::{Bound, ParamId, Span};
 
 /// A way to run kernels.
 ///
 /// ```
 /// use kernel_core::backend::Backend;
 /// use kernel_core::interp::Interpreter;
-/// use kernel_core::ir::BoundFunc;
+/// use kernel_core::ir::Bound;
 ///
 /// let text = "kernel nothing \"nothing.rs\" safe bound {\n  return\n}\n";
-/// let kernel = BoundFunc::new(kernel_core::text::parse(text)?).expect("bound");
+/// let kernel = Bound::new(kernel_core::text::parse(text)?).expect("bound");
 /// let artifact = Interpreter.compile(&kernel, (), &())?;
 /// assert!(artifact.conditions.is_empty(), "the interpreter checks every access");
 /// // SAFETY: the kernel accesses no memory.
@@ -53,7 +53,7 @@ pub trait Backend {
     /// backend needs is missing.
     fn compile(
         &self,
-        kernel: &BoundFunc,
+        kernel: &Bound,
         target: Self::Target,
         options: &Self::Options,
     ) -> Result<Artifact<Self::Code>, CompileError>;

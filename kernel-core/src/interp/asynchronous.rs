@@ -4,95 +4,22 @@
 //! knows which product it will be. A `tma_load` lands when its barrier is waited for; a `tma_store` reads its view at
 //! the wait that covers it, or finds poison if there is none.
 
-use std::collections::HashMap;
+use crate::ir::DType;
 
-use crate::ir::{DType, ParamId};
-
-use super::code::{Holders, Parts, Pc, RegId};
-use super::desc::{Block, Direction};
-use super::dot::Product;
+use super::desc::Direction;
+use super::executor::{Executor, Flow};
+use super::gpu_state::{Factor, POISON, Pending, StoreInFlight, Tile};
+use super::instructions::{Block, Wgmma};
 use super::lanes::Fn2;
-use super::machine::{Flow, Machine};
 use super::order::{Owner, Touch};
-
-/// A tile that exists, or will when a product is done.
-#[derive(Clone, Debug)]
-enum Tile {
-    Known(Vec<u8>),
-    Flight(u64),
-}
-
-/// A factor: a tile in registers, or what a view holds when it is read.
-#[derive(Clone, Debug)]
-enum Factor {
-    Tile(Vec<u8>),
-    View(u64),
-}
-
-/// A product in flight.
-#[derive(Debug)]
-struct Pending {
-    id: u64,
-    group: u64,
-    wgmma: Wgmma,
-    a: Factor,
-    b: u64,
-    acc: Tile,
-    /// The numbers of its reads in the order of accesses.
-    reads: Vec<u64>,
-}
-
-/// An asynchronous product.
-#[derive(Clone, Debug)]
-pub(super) struct Wgmma {
-    pub product: Product,
-    pub a: RegId,
-    /// Whether the first factor is a view.
-    pub a_shared: bool,
-    pub b: RegId,
-    pub acc: RegId,
-    /// Whether the accumulator counts, if that is asked.
-    pub adds: Option<RegId>,
-    pub out: RegId,
-}
-
-/// A store of a view in flight.
-#[derive(Clone, Debug)]
-pub(super) struct StoreInFlight {
-    group: u64,
-    param: ParamId,
-    dtype: DType,
-    dims: Box<[usize]>,
-    at: Vec<i64>,
-    view: u64,
-    reduce: Option<Fn2>,
-    /// The number of its read in the order of accesses.
-    read: u64,
-    owner: Owner,
-}
-
-/// Products and stores of one warp group.
-#[derive(Default, Debug)]
-pub(super) struct Flights {
-    products: Vec<Pending>,
-    product_groups: u64,
-    pub(super) stores: Vec<StoreInFlight>,
-    store_groups: u64,
-}
-
-/// Results of products that are done and have not been asked for.
-#[derive(Default, Debug)]
-pub(super) struct Landed {
-    next: u64,
-    results: HashMap<u64, Vec<u8>>,
-}
+use super::registers::{Holders, Parts, Pc, RegId};
 
 /// Memory aligned for every element.
 fn words(bytes: usize) -> Vec<u64> {
     vec![0; bytes.div_ceil(8)]
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     fn tile_bytes(&mut self, reg: RegId) -> Vec<u8> {
         let bytes = self.reg(reg).n * self.info(reg).lane.bytes();
         let from = self.dense(reg);
@@ -111,7 +38,7 @@ impl Machine<'_> {
         let bytes = self.reg(reg).n * self.info(reg).lane.bytes();
         let home = self.reg(reg).home;
         // SAFETY: the home holds that many bytes.
-        unsafe { std::ptr::write_bytes(home, super::gpu::POISON, bytes) };
+        unsafe { std::ptr::write_bytes(home, POISON, bytes) };
         self.set_dense(reg);
     }
 
@@ -189,9 +116,7 @@ impl Machine<'_> {
         let acc_data = match pending.acc {
             Tile::Known(data) => data,
             // What is not there, because something else took it, is poison.
-            Tile::Flight(id) => {
-                self.gpu.landed.results.remove(&id).unwrap_or_else(|| vec![super::gpu::POISON; acc_bytes])
-            }
+            Tile::Flight(id) => self.gpu.landed.results.remove(&id).unwrap_or_else(|| vec![POISON; acc_bytes]),
         };
         // SAFETY: all have the sizes that the product asks for, aligned to 8 bytes.
         unsafe {
@@ -258,7 +183,7 @@ impl Machine<'_> {
             // SAFETY: the view has the block's shape.
             unsafe { self.read_view(store.view, &store.dims, element, data.as_mut_ptr().cast()) };
         } else {
-            data.fill(u64::from_ne_bytes([super::gpu::POISON; 8]));
+            data.fill(u64::from_ne_bytes([POISON; 8]));
         }
         if store.dtype == DType::Bool {
             data.iter_mut().for_each(|word| *word &= 0x0101_0101_0101_0101);

@@ -5,11 +5,20 @@ use std::ptr;
 use crate::ir::CmpOp;
 
 use super::affine::Affine;
-use super::code::{Part, RegId, Symbolic};
+use super::executor::{Executor, Form};
+use super::instructions::{Dot, Symbolic};
 use super::lanes::{Bits, Fn1, Fn2, Fn3};
-use super::machine::{Form, Machine};
+use super::registers::{Part, RegId};
 
-impl Machine<'_> {
+impl Executor<'_> {
+    pub(super) fn dot(&mut self, dot: &Dot) {
+        let (a, b, acc) = (self.dense(dot.a), self.dense(dot.b), self.dense(dot.acc));
+        let (out, room) = (self.reg(dot.out).home, self.arena(dot.room));
+        // SAFETY: the product was made for these registers, the room for it, and homes of live registers are disjoint.
+        unsafe { dot.product.compute(a, b, acc, out, room) };
+        self.set_dense(dot.out);
+    }
+
     pub(super) fn arange(&mut self, out: RegId, lo: i64) {
         let mut affine = Affine::uniform(lo);
         affine.steps[0] = i64::from(self.reg(out).n > 1);
@@ -176,11 +185,11 @@ impl Machine<'_> {
             }
         }
         let bytes = self.info(out).lane.bytes();
-        for (turn, part) in from.iter().enumerate() {
+        for (at, part) in from.iter().enumerate() {
             // SAFETY: `first` is an element of the tile, whose lanes are as wide.
             let x = unsafe { self.dense(part.tile).add(part.first * bytes) };
-            // SAFETY: the result has an element for each turn.
-            let home = unsafe { self.reg(out).home.add(turn * bytes) };
+            // SAFETY: the result has an element for each part.
+            let home = unsafe { self.reg(out).home.add(at * bytes) };
             let step = from.len();
             // SAFETY: the strides were made from the shapes of the tiles, all of which have as many elements; the result
             // has that many for each of them. Homes of live registers are disjoint.

@@ -4,93 +4,15 @@
 
 use std::ptr;
 
-use crate::ir::{DType, Literal, MAX_TENSOR_RANK, ParamId};
+use crate::ir::{DType, Literal, ParamId};
 use crate::num::to_bits;
 
-use super::code::RegId;
+use super::buffers::{Tensor, TensorMemory};
+use super::executor::{Executor, fill};
+use super::instructions::{Block, BlockAccess, Rows};
 use super::lanes::{Bits, Fn2};
-use super::machine::{Machine, fill};
 use super::memory::{Cell, by_width, combine};
-
-/// A tensor of 1 to 5 dimensions in memory: the argument of a `TensorDesc` parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct Tensor {
-    /// The element with all coordinates zero, aligned to the size of an element.
-    pub ptr: *mut u8,
-    /// How many dimensions there are.
-    pub rank: usize,
-    /// Their sizes, outermost first; the first `rank` count.
-    pub shape: [u64; MAX_TENSOR_RANK],
-    /// The distances of neighbours along them, in elements.
-    pub strides: [u64; MAX_TENSOR_RANK],
-    /// Whether elements outside read as NaN, where their dtype has one, instead of as zero.
-    pub pads_with_nan: bool,
-}
-
-impl Tensor {
-    /// The number of elements from the first to the last in memory; 0 if there are none.
-    pub fn span(&self) -> usize {
-        let dims = || self.shape.iter().zip(&self.strides).take(self.rank);
-        if dims().any(|(&size, _)| size == 0) {
-            return 0;
-        }
-        let last = dims().fold(0u64, |last, (&size, &stride)| last.saturating_add((size - 1).saturating_mul(stride)));
-        usize::try_from(last.saturating_add(1)).unwrap_or(usize::MAX)
-    }
-}
-
-/// A tensor with what the kernel may do to it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TensorMemory {
-    pub tensor: Tensor,
-    pub mutable: bool,
-}
-
-// SAFETY: as of buffers: the memory is written with atomics only, or not at all, while threads share it.
-unsafe impl Send for TensorMemory {}
-// SAFETY: as above.
-unsafe impl Sync for TensorMemory {}
-
-/// Where a block of a tensor is.
-#[derive(Clone, Debug)]
-pub(super) struct Block {
-    pub param: ParamId,
-    pub dtype: DType,
-    /// The shape of the block.
-    pub dims: Box<[usize]>,
-    /// The registers of its coordinates.
-    pub coordinates: Box<[RegId]>,
-}
-
-/// What happens to a block.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum BlockAccess {
-    /// Read into the home of the register.
-    Load {
-        out: RegId,
-    },
-    Store {
-        value: RegId,
-    },
-    /// Each element is combined with what is there.
-    Reduce {
-        value: RegId,
-        f: Fn2,
-    },
-}
-
-/// Rows of a matrix, given by a tile.
-#[derive(Clone, Debug)]
-pub(super) struct Rows {
-    pub param: ParamId,
-    pub dtype: DType,
-    pub rows: RegId,
-    pub column: RegId,
-    pub columns: usize,
-    /// Whether they are read into `value` or written from it.
-    pub load: bool,
-    pub value: RegId,
-}
+use super::registers::RegId;
 
 /// How elements meet memory.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +85,7 @@ fn padding(dtype: DType, pads_with_nan: bool) -> Bits {
     Bits::from_raw(nan.unwrap_or(0), dtype.bytes() as usize)
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     pub(super) fn tensor(&self, param: ParamId) -> Option<TensorMemory> {
         self.launch.tensors.get(param.index()).copied().flatten()
     }

@@ -11,9 +11,10 @@
 
 use std::ptr;
 
-use super::code::{Combine, Fold, FoldKind, Pc, RegionCode};
+use super::executor::{Executor, Exit, Flow};
+use super::instructions::{Combine, Fold, FoldKind, RegionCode};
 use super::lanes::{Bits, Fn1, Fn2};
-use super::machine::{Exit, Flow, Machine};
+use super::registers::Pc;
 
 /// The parts of a tile of shape `[outer, len, inner]`, as they lie in memory.
 #[derive(Clone, Copy)]
@@ -24,7 +25,7 @@ struct Extent {
     bytes: usize,
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     pub(super) fn fold(&mut self, pc: Pc, fold: &Fold) -> Flow {
         let next = match &fold.combine {
             Combine::Region { code, .. } => code.end,
@@ -248,18 +249,18 @@ fn extent(fold: &Fold, input: usize) -> Extent {
 /// `source` must hold the rows, and each of `places` at least half of them, rounded up. The source may be the
 /// second place.
 unsafe fn tree(f: Fn2, source: *const u8, places: [*mut u8; 2], len: usize, inner: usize, bytes: usize) -> *const u8 {
-    let (mut from, mut len, mut turn) = (source, len, 0);
+    let (mut from, mut len, mut level) = (source, len, 0);
     while len > 1 {
         let half = len.div_ceil(2);
         let pairs = len - half;
-        let to = places[turn % 2];
+        let to = places[level % 2];
         // SAFETY: `from` holds `len` rows and `to`, which is another place, `half`.
         unsafe {
             f(from, from.add(half * inner * bytes), to, pairs * inner);
             let kept = pairs * inner * bytes;
             ptr::copy_nonoverlapping(from.add(kept), to.add(kept), (half - pairs) * inner * bytes);
         }
-        (from, len, turn) = (to, half, turn + 1);
+        (from, len, level) = (to, half, level + 1);
     }
     from
 }

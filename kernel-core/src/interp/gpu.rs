@@ -8,125 +8,18 @@ use std::ptr;
 
 use crate::ir::{DType, LayoutId, Span};
 
-use super::asynchronous::{Flights, Landed, StoreInFlight};
-use super::code::{Holders, Inst, Lane, Load, Pc, RegId, Step};
+use super::executor::{Executor, Flow};
 use super::fault::FaultKind;
-use super::groups::Parked;
+use super::gpu_state::{Barrier, Copy, Landing, POISON};
+use super::instructions::{Inst, Load, Step};
 use super::lanes::Bits;
-use super::machine::{Flow, Machine};
 use super::order::{Agent, Order, Owner, Touch};
-
-/// What poisoned shared memory is filled with: NaN in every float dtype.
-pub(super) const POISON: u8 = 0xff;
-
-/// A barrier with phases.
-#[derive(Clone, Debug)]
-struct Barrier {
-    /// Arrivals that complete a phase.
-    count: u32,
-    /// Arrivals in the current phase.
-    arrived: u32,
-    /// Phases completed so far.
-    completed: u64,
-    /// Bytes that the current phase expects beyond arrivals.
-    expected: usize,
-    /// Copies that count on the current phase.
-    copies: Vec<Landing>,
-}
-
-impl Barrier {
-    fn new(count: u32) -> Barrier {
-        Barrier { count, arrived: 0, completed: 0, expected: 0, copies: Vec::new() }
-    }
-
-    /// Whether the phase is complete but for the copies, whose bytes are those expected.
-    fn ready(&self) -> bool {
-        self.arrived >= self.count && self.expected == self.copies.iter().map(|c| c.data.len()).sum::<usize>()
-    }
-}
-
-/// A copy that a barrier counts.
-#[derive(Clone, Debug)]
-struct Landing {
-    view: u64,
-    dims: Box<[usize]>,
-    element: usize,
-    data: Vec<u8>,
-    /// Its number in the order of accesses.
-    flight: u64,
-}
-
-/// An asynchronous copy in flight.
-#[derive(Debug)]
-struct Copy {
-    landing: Landing,
-    layout: Option<LayoutId>,
-    /// The group that it belongs to, once that is committed.
-    group: Option<u64>,
-}
-
-/// The asynchronous copies of one warp group.
-#[derive(Default, Debug)]
-pub(super) struct Queue {
-    copies: Vec<Copy>,
-    committed: u64,
-    pub(super) flights: Flights,
-}
-
-/// What a program's GPU operations have done so far.
-#[derive(Debug)]
-pub(super) struct Gpu {
-    barriers: Vec<Barrier>,
-    pub(super) queues: Vec<Queue>,
-    /// The queue of the warp group that runs.
-    pub(super) current: usize,
-    /// Warp groups of a program that lets others run, those of the innermost first.
-    pub(super) parked: Vec<Parked>,
-    /// Strides of views that are not row-major, in elements; handles name them.
-    strides: Vec<Box<[usize]>>,
-    pub(super) landed: Landed,
-    /// Stores of warp groups that ended without waiting for them.
-    pub(super) orphans: Vec<StoreInFlight>,
-    /// The order of accesses to shared memory, if it is checked.
-    order: Option<Box<Order>>,
-}
+use super::registers::{Holders, Lane, Pc, RegId};
 
 /// Bits of a view's handle that are its place in the arena; those above name its strides.
 const PLACE_BITS: u32 = 40;
 
-impl Gpu {
-    /// What the warp group that runs has in flight.
-    pub(super) fn flights(&mut self) -> &mut Flights {
-        &mut self.queues[self.current].flights
-    }
-
-    /// Stores that were never waited for.
-    pub(super) fn unfinished_stores(&mut self) -> Vec<StoreInFlight> {
-        let mut stores = std::mem::take(&mut self.orphans);
-        for queue in &mut self.queues {
-            stores.append(&mut queue.flights.stores);
-        }
-        stores
-    }
-}
-
-impl Gpu {
-    /// The state at the start of a program.
-    pub(super) fn new(ordered: bool) -> Gpu {
-        Gpu {
-            order: ordered.then(Box::default),
-            barriers: Vec::new(),
-            queues: vec![Queue::default()],
-            current: 0,
-            parked: Vec::new(),
-            strides: Vec::new(),
-            landed: Landed::default(),
-            orphans: Vec::new(),
-        }
-    }
-}
-
-impl Machine<'_> {
+impl Executor<'_> {
     fn poison(&mut self, offset: usize, bytes: usize) {
         // SAFETY: shared memory lies within the arena.
         unsafe { ptr::write_bytes(self.arena(offset), POISON, bytes) };

@@ -3,29 +3,10 @@
 //! When all groups wait and nothing has moved, that is a [deadlock](super::FaultKind::Deadlock). When the turn of a group
 //! ends, the others have theirs before the program lets other programs run; where each group goes on is parked until then.
 
-use super::code::Pc;
-use super::gpu::Queue;
-use super::machine::{Exit, Flow, Machine};
+use super::executor::{Executor, Exit, Flow};
+use super::gpu_state::{Parked, Queue, Running};
+use super::registers::Pc;
 use super::turn::Pause;
-
-/// The groups of an instruction whose program lets others run.
-#[derive(Debug)]
-pub(super) struct Parked {
-    /// The instruction.
-    at: Pc,
-    running: Running,
-}
-
-/// Groups that run.
-#[derive(Debug)]
-struct Running {
-    /// Where each goes on, if it has not ended.
-    groups: Vec<Option<Pc>>,
-    /// The queue of the first group; the others follow.
-    first_queue: usize,
-    /// The queue of the program around them.
-    around: usize,
-}
 
 /// What came of a turn of each group.
 enum Round {
@@ -39,7 +20,7 @@ enum Round {
     Exit(Exit),
 }
 
-impl Machine<'_> {
+impl Executor<'_> {
     /// Runs warp groups in turns until all have ended, or the program lets others run.
     pub(super) fn warp_groups(&mut self, pc: Pc, entries: &[Pc], exit: Pc) -> Flow {
         let mut running = match self.gpu.parked.pop_if(|parked| parked.at == pc) {

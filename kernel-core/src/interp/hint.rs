@@ -1,12 +1,13 @@
 //! Promises are kept: a hint gives its operand, and a broken one ends the program.
 
-use super::code::{Hint, Pc};
+use super::executor::{Executor, Flow};
 use super::fault::FaultKind;
+use super::instructions::Hint;
 use super::lanes::Bits;
-use super::machine::{Flow, Machine};
+use super::registers::Pc;
 use crate::ir::HintKind;
 
-impl Machine<'_> {
+impl Executor<'_> {
     pub(super) fn hint(&mut self, pc: Pc, hint: &Hint) -> Flow {
         if !self.keeps(hint) {
             return self.stop(pc, FaultKind::Assert { message: hint.message.to_string() });

@@ -2,10 +2,10 @@
 
 use half::{bf16, f16};
 
-use crate::ir::{BoundFunc, DType, Func, MAX_TENSOR_RANK, Param, ParamId, ParamKind, Placed};
+use crate::ir::{Bound, DType, Func, MAX_TENSOR_RANK, Param, ParamId, ParamKind, Placed};
 use crate::num::{F8E4M3, F8E5M2};
 
-use super::desc::Tensor;
+use super::buffers::Tensor;
 use super::fault::{Fault, FaultKind};
 use super::launch::{Arg, Program};
 
@@ -147,7 +147,7 @@ impl<T: HostElement> From<T> for HostScalar {
 /// # Errors
 /// The launch's first [`Fault`]; [`FaultKind::InvalidLaunch`] if the number or a dtype of the arguments is wrong.
 pub fn run_kernel(
-    func: &BoundFunc,
+    func: &Bound,
     buffers: &mut [HostBuffer],
     scalars: &[HostScalar],
     grid: [u32; 3],
@@ -227,7 +227,7 @@ impl HostTensor {
 /// # Errors
 /// As [`run_kernel`].
 pub fn run_with_tensors(
-    func: &BoundFunc,
+    func: &Bound,
     buffers: &mut [HostBuffer],
     tensors: &[HostTensor],
     scalars: &[HostScalar],

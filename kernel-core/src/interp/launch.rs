@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use crate::backend::{Artifact, Backend, CompileError, LaunchConditions, Timings};
-use crate::ir::{BoundFunc, DType, Files, Func, Placed};
+use crate::ir::{Bound, DType, Files, Func, Placed};
 
+use super::buffers::{Buffer, Tensor, TensorMemory};
 use super::code::{Code, ParamPlan};
 use super::compile::compile;
-use super::desc::{Tensor, TensorMemory};
+use super::executor::Launch;
 use super::fault::{Fault, FaultKind};
 use super::lanes::Bits;
-use super::machine::Launch;
-use super::memory::Buffer;
 use super::schedule::run_grid;
 use super::turn::Deadline;
 
@@ -38,7 +37,7 @@ impl Backend for Interpreter {
     type Options = ();
     type Code = Program;
 
-    fn compile(&self, kernel: &BoundFunc, (): (), (): &()) -> Result<Artifact<Program>, CompileError> {
+    fn compile(&self, kernel: &Bound, (): (), (): &()) -> Result<Artifact<Program>, CompileError> {
         let mut timings = Timings::default();
         let code = timings.stage("interpreter", || Program::new(kernel));
         let (conditions, sites, stages) = (LaunchConditions::default(), Vec::new(), Vec::new());
@@ -81,7 +80,7 @@ impl Program {
     ///
     /// A kernel that does not verify, or whose tiles exceed the address space, gives a program whose runs fail with
     /// [`FaultKind::Unsupported`].
-    pub fn new(func: &BoundFunc) -> Program {
+    pub fn new(func: &Bound) -> Program {
         Program::from_func(func.func())
     }
 

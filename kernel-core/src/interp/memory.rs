@@ -10,35 +10,12 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::ir::{DType, ParamId};
 
 use super::affine::{Affine, Rows};
-use super::code::{Atomic, AtomicKind, CheckBounds, Load, Pc, RegId, Store};
+use super::buffers::Buffer;
+use super::executor::{Executor, Form};
 use super::fault::{Access, FaultKind};
+use super::instructions::{Atomic, AtomicKind, CheckBounds, Load, Store};
 use super::lanes::{Bits, Fn2};
-use super::machine::{Form, Machine};
-
-/// The memory of a buffer parameter.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Buffer {
-    pub ptr: *mut u8,
-    /// Length in elements.
-    pub len: usize,
-    /// Whether the kernel may write it.
-    pub mutable: bool,
-}
-
-impl Buffer {
-    pub(super) const EMPTY: Buffer = Buffer { ptr: ptr::null_mut(), len: 0, mutable: false };
-
-    /// Whether both ends of a row lie inside.
-    fn holds(&self, start: i64, rows: Rows) -> bool {
-        let last = i128::from(start) + i128::from(rows.step) * (rows.len as i128 - 1);
-        let inside = |offset: i128| offset >= 0 && offset < self.len as i128;
-        inside(i128::from(start)) && inside(last)
-    }
-
-    fn contains(&self, offset: i64) -> bool {
-        usize::try_from(offset).is_ok_and(|offset| offset < self.len)
-    }
-}
+use super::registers::{Pc, RegId};
 
 /// An element of some width, as it lies in memory.
 pub(super) trait Cell: Copy + Eq {
@@ -168,7 +145,7 @@ macro_rules! by_width {
 
 pub(super) use by_width;
 
-impl Machine<'_> {
+impl Executor<'_> {
     fn mask(&mut self, mask: Option<RegId>) -> Mask {
         let Some(mask) = mask else { return Mask::All };
         match self.reg(mask).form {

@@ -47,37 +47,42 @@
 //! b.op(ControlOp::Return, &[], &[], Span::UNKNOWN)?;
 //!
 //! let mut buffers = [HostBuffer::from(vec![0i32; 8])];
-//! run_kernel(&BoundFunc::new(func).expect("bound"), &mut buffers, &[], [1, 1, 1])?;
+//! run_kernel(&Bound::new(func).expect("bound"), &mut buffers, &[], [1, 1, 1])?;
 //! assert_eq!(buffers[0].as_slice::<i32>(), Some(&[0, 1, 4, 9, 16, 25, 36, 49][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod affine;
 mod asynchronous;
+mod buffers;
 mod cast;
 mod code;
 mod compile;
 mod compute;
 mod desc;
-mod dot;
 mod elementwise;
+mod executor;
 mod fault;
 mod fold;
 mod gpu;
+mod gpu_state;
 mod groups;
 mod hint;
 mod host;
+mod instructions;
 mod lanes;
 mod launch;
-mod machine;
+mod loops;
 mod memory;
 mod order;
+mod product;
+mod registers;
 mod round;
 mod schedule;
 mod storage;
 mod turn;
 
-pub use desc::Tensor;
+pub use buffers::Tensor;
 pub use fault::{Access, Fault, FaultKind};
 pub use host::{
     HostBuffer, HostElement, HostScalar, HostTensor, run_kernel, run_ordered, run_placed, run_placed_with_tensors,

@@ -20,7 +20,7 @@ use std::ops::Range;
 use crate::ir::{LayoutId, Span};
 use crate::layout::SyncScope;
 
-use super::code::{Holders, Parts};
+use super::registers::{Holders, Parts};
 
 /// Who accesses memory: a warp group, by the number of its queue, or the copies that a barrier counts.
 pub(super) type Agent = u64;
@@ -60,7 +60,7 @@ struct Passed {
 
 /// An access that is over.
 #[derive(Clone, Debug)]
-struct Access {
+struct PastAccess {
     bytes: Range<usize>,
     write: bool,
     agent: Agent,
@@ -121,7 +121,7 @@ pub(super) struct Touch {
 /// The accesses of a program so far.
 #[derive(Default, Debug)]
 pub(super) struct Order {
-    accesses: Vec<Access>,
+    accesses: Vec<PastAccess>,
     flights: Vec<Flight>,
     unfenced: Vec<Unfenced>,
     groups: BTreeMap<Agent, Group>,
@@ -160,7 +160,7 @@ impl Order {
     }
 
     /// Whether an access of the same group is one by the same thread, or one by the same four warps, which have met since.
-    fn is_own(&self, other: &Access, agent: Agent, bytes: &Range<usize>, owner: Owner) -> bool {
+    fn is_own(&self, other: &PastAccess, agent: Agent, bytes: &Range<usize>, owner: Owner) -> bool {
         let passed = self.groups.get(&agent).map_or(0, |group| group.barriers.any);
         let by_thread = owner.thread.is_some() && owner.thread == other.owner.thread;
         let by_warps = owner.warps.is_some() && owner.warps == other.owner.warps && other.barriers.any < passed;
@@ -208,7 +208,7 @@ impl Order {
     fn record(&mut self, agent: Agent, bytes: Range<usize>, write: bool, owner: Owner, span: Span) {
         let Group { clock, barriers, .. } = *self.group(agent);
         self.accesses.retain(|a| !(a.agent == agent && a.write == write && a.bytes == bytes && a.owner == owner));
-        self.accesses.push(Access { bytes, write, agent, clock, barriers, owner, span });
+        self.accesses.push(PastAccess { bytes, write, agent, clock, barriers, owner, span });
     }
 
     /// An ordinary access, which asynchronous operations know of behind a fence.

@@ -1,10 +1,10 @@
 //! Which program runs when, and on which thread.
 //!
-//! Each thread takes programs from the grid, in order, and runs one after the other on one machine. That is all for
+//! Each thread takes programs from the grid, in order, and runs one after the other on one executor. That is all for
 //! kernels whose programs do not wait for each other.
 //!
 //! Where a loop may wait ([`Code::waits`](super::code::Code::waits)), a program runs for a [turn](super::turn). If it
-//! has not ended then, it is put aside with its machine, which is its registers and tiles, and the thread goes on with
+//! has not ended then, it is put aside with its executor, which is its registers and tiles, and the thread goes on with
 //! others:
 //!
 //! ```text
@@ -34,18 +34,18 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use crate::ir::Span;
 
-use super::code::Pc;
+use super::executor::{Executor, Launch};
 use super::fault::{Fault, FaultKind};
-use super::machine::{Launch, Machine};
+use super::registers::Pc;
 use super::turn::Pause;
 
 /// At most so many programs are taken from the grid at a time.
 const MAX_CHUNK: u64 = 256;
-/// Trips in loops that may wait, of a program's first turn: some 20 us of waiting.
+/// Iterations in loops that may wait, of a program's first turn: some 20 us of waiting.
 const FIRST_TURN: u32 = 256;
-/// Trips of a later turn, if the program did nothing but wait in the last one.
+/// Iterations of a later turn, if the program did nothing but wait in the last one.
 const WAITING_TURN: u32 = 16;
-/// At most so many trips has a turn of a program that works.
+/// At most so many iterations has a turn of a program that works.
 const LONGEST_TURN: u32 = 4096;
 /// While programs put aside work, one is added for so many of them.
 const WORKING_PER_NEW: u64 = 8;
@@ -147,10 +147,10 @@ impl Grid<'_> {
         }
     }
 
-    /// A machine for one more program of a thread on which so many wait. Without memory for it the launch is given up.
-    fn machine(&self, waiting: usize) -> Option<Machine<'_>> {
-        let machine = Machine::new(self.launch);
-        if machine.is_none() {
+    /// An executor for one more program of a thread on which so many wait. Without memory for it the launch is given up.
+    fn executor(&self, waiting: usize) -> Option<Executor<'_>> {
+        let executor = Executor::new(self.launch);
+        if executor.is_none() {
             let bytes = self.launch.code.arena_bytes;
             let message = match waiting {
                 0 => format!("no memory for the kernel's tiles: {bytes} bytes per thread"),
@@ -162,7 +162,7 @@ impl Grid<'_> {
             self.report(Rank::Unsupported, 0, fault);
             self.stopped.store(true, Ordering::Relaxed);
         }
-        machine
+        executor
     }
 
     /// Whether nothing has to run any more.
@@ -172,8 +172,8 @@ impl Grid<'_> {
 
     /// What one thread does.
     fn work(&self) {
-        if let Some(machine) = self.machine(0) {
-            Worker { grid: self, machine, waiting: Vec::new(), spare: Vec::new(), downwards: false }.run();
+        if let Some(executor) = self.executor(0) {
+            Worker { grid: self, executor, waiting: Vec::new(), spare: Vec::new(), downwards: false }.run();
         }
     }
 }
@@ -182,22 +182,22 @@ impl Grid<'_> {
 struct Waiting<'g> {
     /// Its linear index.
     index: u64,
-    machine: Box<Machine<'g>>,
+    executor: Box<Executor<'g>>,
     pause: Pause,
 }
 
 impl Waiting<'_> {
     /// Gives the program a turn; says whether it has ended.
     fn run_turn(&mut self, grid: &Grid<'_>) -> bool {
-        let last = &self.machine.turn;
-        let trips = if last.changed { last.length().saturating_mul(2).min(LONGEST_TURN) } else { WAITING_TURN };
-        match self.machine.run_turn(self.pause.next, trips) {
+        let last = &self.executor.turn;
+        let iterations = if last.changed { last.length().saturating_mul(2).min(LONGEST_TURN) } else { WAITING_TURN };
+        match self.executor.run_turn(self.pause.next, iterations) {
             Some(pause) => {
                 self.pause = pause;
                 false
             }
             None => {
-                grid.ended(self.index, self.machine.fault.take());
+                grid.ended(self.index, self.executor.fault.take());
                 true
             }
         }
@@ -208,11 +208,11 @@ impl Waiting<'_> {
 struct Worker<'g> {
     grid: &'g Grid<'g>,
     /// What programs run on, until one is put aside.
-    machine: Machine<'g>,
+    executor: Executor<'g>,
     /// The programs put aside.
     waiting: Vec<Waiting<'g>>,
     /// Machines of programs that ended after they had been put aside.
-    spare: Vec<Machine<'g>>,
+    spare: Vec<Executor<'g>>,
     /// Whether the next sweep goes down the grid.
     downwards: bool,
 }
@@ -234,7 +234,7 @@ impl Worker<'_> {
             let mut working = false;
             while !self.waiting.is_empty() {
                 let ended = self.sweep();
-                working = self.waiting.iter().any(|program| program.machine.turn.changed);
+                working = self.waiting.iter().any(|program| program.executor.turn.changed);
                 if self.grid.is_over() {
                     return self.give_up();
                 }
@@ -267,14 +267,14 @@ impl Worker<'_> {
 
     /// Gives a program its first turn. False if there was no memory for going on.
     fn begin(&mut self, index: u64) -> bool {
-        self.machine.begin(self.grid.program_id(index));
-        let Some(pause) = self.machine.run_turn(Pc(0), FIRST_TURN) else {
-            self.grid.ended(index, self.machine.fault.take());
+        self.executor.begin(self.grid.program_id(index));
+        let Some(pause) = self.executor.run_turn(Pc(0), FIRST_TURN) else {
+            self.grid.ended(index, self.executor.fault.take());
             return true;
         };
-        let Some(next) = self.spare.pop().or_else(|| self.grid.machine(self.waiting.len() + 1)) else { return false };
-        let machine = Box::new(std::mem::replace(&mut self.machine, next));
-        self.waiting.push(Waiting { index, machine, pause });
+        let Some(next) = self.spare.pop().or_else(|| self.grid.executor(self.waiting.len() + 1)) else { return false };
+        let executor = Box::new(std::mem::replace(&mut self.executor, next));
+        self.waiting.push(Waiting { index, executor, pause });
         true
     }
 
@@ -287,14 +287,14 @@ impl Worker<'_> {
         self.downwards = !self.downwards;
         let (grid, before) = (self.grid, self.waiting.len());
         let ended = self.waiting.extract_if(.., |program| !grid.is_over() && program.run_turn(grid));
-        self.spare.extend(ended.map(|program| *program.machine));
+        self.spare.extend(ended.map(|program| *program.executor));
         self.waiting.len() < before
     }
 
     /// Stops the programs put aside.
     fn give_up(&mut self) {
         for program in self.waiting.drain(..) {
-            match program.machine.fault {
+            match program.executor.fault {
                 Some(fault) => self.grid.ended(program.index, Some(fault)),
                 None => self.grid.late(Rank::Late, program.index, program.pause.at),
             }

@@ -3,9 +3,9 @@
 //! Instructions without end pass the end of a loop again and again, so a program is interrupted there and nowhere
 //! else. Two things are counted:
 //!
-//! - **Trips of loops that may wait** for other programs. Only a `while` that reads memory which others may write can
+//! - **Iterations of loops that may wait** for other programs. Only a `while` that reads memory which others may write can
 //!   wait: every `for` ends by itself, and what a loop computes from its own values does not depend on others. After
-//!   as many trips as the [`Turn`] has, the program lets others run; it goes on where it was, as all that it has are
+//!   as many iterations as the [`Turn`] has, the program lets others run; it goes on where it was, as all that it has are
 //!   a position and its registers.
 //! - **Time**, if the launch has a limit: loops of every kind look at the clock, about once in a millisecond.
 //!
@@ -13,17 +13,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::code::{ForBounds, LoopId, Pc, RegId};
 use super::fault::FaultKind;
-use super::machine::{Exit, Flow, Machine};
+use super::registers::Pc;
 
 /// The state of a running `for`.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct LoopState {
-    index: i128,
-    step: i128,
+    pub index: i128,
+    pub step: i128,
     /// Iterations after this one.
-    left: i128,
+    pub left: i128,
 }
 
 /// When a launch has to have ended.
@@ -49,29 +48,29 @@ impl Deadline {
     }
 }
 
-/// Looks at the time once in some trips, so that trips of a few instructions do not pay for it.
+/// Looks at the time once in some iterations, so that iterations of a few instructions do not pay for it.
 #[derive(Debug)]
 struct Clock {
     deadline: Instant,
     /// When it was looked at.
     last: Instant,
-    /// Trips until it is looked at again.
+    /// Iterations until it is looked at again.
     left: u32,
-    /// Trips between two looks.
+    /// Iterations between two looks.
     stride: u32,
 }
 
 impl Clock {
     /// The time between two looks that it aims at.
     const PERIOD: Duration = Duration::from_millis(1);
-    /// At most so many trips pass without a look: a look takes some 30 ns, a trip rarely less than 100 ns.
+    /// At most so many iterations pass without a look: a look takes some 30 ns, an iteration rarely less than 100 ns.
     const MAX_STRIDE: u32 = 64;
 
     fn new(deadline: Deadline) -> Clock {
         Clock { deadline: deadline.at, last: Instant::now(), left: 1, stride: 1 }
     }
 
-    /// Counts a trip; says whether the deadline is known to have passed.
+    /// Counts an iteration; says whether the deadline is known to have passed.
     #[cold]
     fn has_passed(&mut self) -> bool {
         self.left -= 1;
@@ -93,13 +92,13 @@ impl Clock {
 /// How long a program may run before others do, and what it has done so far.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Trips in loops that may wait, of each warp group.
+    /// Iterations in loops that may wait, of each warp group.
     length: u32,
     /// Those that are left.
     left: u32,
     /// Whether the program has changed memory that others can see: it does more than wait.
     pub changed: bool,
-    /// Where the turn ended, if trips ended it.
+    /// Where the turn ended, if iterations ended it.
     pub pause: Pause,
     clock: Option<Clock>,
 }
@@ -113,81 +112,32 @@ pub(super) struct Pause {
 }
 
 impl Turn {
-    /// A turn of at least one trip.
+    /// A turn of at least one iteration.
     pub(super) fn new(length: u32, deadline: Option<Deadline>) -> Turn {
         let length = length.max(1);
         let pause = Pause { at: Pc::UNPATCHED, next: Pc::UNPATCHED };
         Turn { length, left: length, changed: false, pause, clock: deadline.map(Clock::new) }
     }
 
-    /// Lets the next warp group have as many trips.
+    /// Lets the next warp group have as many iterations.
     pub(super) fn refill(&mut self) {
         self.left = self.length;
     }
 
-    /// As many trips as the turn had at its beginning.
-    pub(super) fn length(&self) -> u32 {
-        self.length
-    }
-}
-
-impl Machine<'_> {
-    pub(super) fn for_begin(&mut self, state: LoopId, bounds: &ForBounds, index: RegId, exit: Pc) -> Flow {
-        let dtype = self.info(index).lane.dtype();
-        let value = |reg| self.scalar(reg).to_int(dtype);
-        let (lo, hi, step) = (value(bounds.lo), value(bounds.hi), value(bounds.step));
-        if step <= 0 || lo >= hi {
-            return Flow::Goto(exit);
-        }
-        let left = (hi - lo - 1) / step;
-        let (first, step) = if bounds.reverse { (lo + left * step, -step) } else { (lo, step) };
-        self.loops[state.0 as usize] = LoopState { index: first, step, left };
-        self.set_int(index, first);
-        Flow::Next
-    }
-
-    pub(super) fn for_next(&mut self, pc: Pc, state: LoopId, index: RegId, body: Pc) -> Flow {
-        if self.is_late() {
-            return self.stop_late(pc);
-        }
-        let state = &mut self.loops[state.0 as usize];
-        if state.left == 0 {
-            return Flow::Next;
-        }
-        state.left -= 1;
-        state.index += state.step;
-        let value = state.index;
-        self.set_int(index, value);
-        Flow::Goto(body)
-    }
-
-    /// The end of a `while`'s body, which goes back to its condition.
-    pub(super) fn again(&mut self, pc: Pc, to: Pc, waits: bool) -> Flow {
-        if self.is_late() {
-            return self.stop_late(pc);
-        }
-        if waits {
-            self.turn.left = self.turn.left.saturating_sub(1);
-            if self.turn.left == 0 {
-                self.turn.pause = Pause { at: pc, next: to };
-                return Flow::Exit(Exit::Paused);
-            }
-        }
-        Flow::Goto(to)
+    /// Counts an iteration of a loop that may wait; says whether it was the last of this turn.
+    pub(super) fn ends(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
     }
 
     /// Whether the launch has a limit of time, and it has passed.
     #[inline(always)]
-    fn is_late(&mut self) -> bool {
-        self.turn.clock.as_mut().is_some_and(Clock::has_passed)
+    pub(super) fn is_late(&mut self) -> bool {
+        self.clock.as_mut().is_some_and(Clock::has_passed)
     }
 
-    #[cold]
-    fn stop_late(&mut self, pc: Pc) -> Flow {
-        match self.launch.deadline {
-            Some(deadline) => self.stop(pc, deadline.fault()),
-            // A clock comes of a deadline.
-            None => Flow::Exit(Exit::Stopped),
-        }
+    /// As many iterations as the turn had at its beginning.
+    pub(super) fn length(&self) -> u32 {
+        self.length
     }
 }

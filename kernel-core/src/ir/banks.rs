@@ -1,6 +1,7 @@
 //! What becomes of accumulators without a copy.
 
-use super::func::{Func, OpId, ValueId};
+use super::func::Func;
+use super::ids::{OpId, ValueId};
 use super::ops::{ControlOp, GpuOp, Op};
 
 /// The value that an operand of an operation becomes, if it may become it where it lies: the accumulator of an

@@ -1,8 +1,9 @@
 //! Appends operations to a region, typed by [`super::infer`].
 
-use super::func::{Def, FloatFlags, Func, OpId, Operation, RegionId, ValueId};
+use super::func::{Def, Func};
+use super::ids::{OpId, RegionId, ValueId};
 use super::infer::{TypeError, result_types};
-use super::ops::Op;
+use super::ops::{FloatFlags, Op, Operation};
 use super::span::Span;
 use super::types::Ty;
 

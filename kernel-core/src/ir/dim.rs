@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use super::func::ConstId;
+use super::ids::ConstId;
 
 /// A dimension of a tile, or any other integer known when the constexprs are.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -153,7 +153,7 @@ impl fmt::Display for DType {
 
 /// The bound of a dtype parameter (`T: Num`), which says what may be done with its values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Bound {
+pub enum DTypeBound {
     /// Any dtype, `bool` included: load, store, select, compare for equality.
     DType,
     /// Integers and floats.
@@ -166,34 +166,35 @@ pub enum Bound {
     Signed,
 }
 
-impl Bound {
+impl DTypeBound {
     /// Every bound.
-    pub const ALL: [Bound; 5] = [Bound::DType, Bound::Num, Bound::Int, Bound::Float, Bound::Signed];
+    pub const ALL: [DTypeBound; 5] =
+        [DTypeBound::DType, DTypeBound::Num, DTypeBound::Int, DTypeBound::Float, DTypeBound::Signed];
 
     /// The name of the trait.
     pub fn name(self) -> &'static str {
         match self {
-            Bound::DType => "DType",
-            Bound::Num => "Num",
-            Bound::Int => "Int",
-            Bound::Float => "Float",
-            Bound::Signed => "Signed",
+            DTypeBound::DType => "DType",
+            DTypeBound::Num => "Num",
+            DTypeBound::Int => "Int",
+            DTypeBound::Float => "Float",
+            DTypeBound::Signed => "Signed",
         }
     }
 
     /// The bound of that name, if there is one.
-    pub fn from_name(name: &str) -> Option<Bound> {
-        Bound::ALL.into_iter().find(|b| b.name() == name)
+    pub fn from_name(name: &str) -> Option<DTypeBound> {
+        DTypeBound::ALL.into_iter().find(|b| b.name() == name)
     }
 
     /// Whether `dtype` satisfies this bound.
     pub fn admits(self, dtype: DType) -> bool {
         match self {
-            Bound::DType => true,
-            Bound::Num => dtype != DType::Bool,
-            Bound::Int => dtype.is_int(),
-            Bound::Float => dtype.is_float(),
-            Bound::Signed => dtype.is_float() || dtype.is_signed_int(),
+            DTypeBound::DType => true,
+            DTypeBound::Num => dtype != DType::Bool,
+            DTypeBound::Int => dtype.is_int(),
+            DTypeBound::Float => dtype.is_float(),
+            DTypeBound::Signed => dtype.is_float() || dtype.is_signed_int(),
         }
     }
 }

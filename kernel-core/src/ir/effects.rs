@@ -1,8 +1,9 @@
 //! What an operation does besides computing its results.
 
-use super::func::{Func, OpId, Operation, ParamId};
+use super::func::Func;
+use super::ids::{OpId, ParamId};
 use super::names::{MemOrder, MemScope};
-use super::ops::{MemoryOp, Op};
+use super::ops::{MemoryOp, Op, Operation};
 use super::table::{Does, Touched};
 
 /// Something that operations read or write.

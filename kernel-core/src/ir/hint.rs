@@ -4,7 +4,7 @@ use super::dim::Dim;
 use super::names::HintKind;
 use super::needs::{Needs, Result, dt_admits, ensure, fail};
 use super::types::Ty;
-use super::{Bound, Func};
+use super::{DTypeBound, Func};
 
 /// The type of a hint's result, which is that of its operand.
 ///
@@ -13,7 +13,7 @@ use super::{Bound, Func};
 pub(super) fn result_type(func: &Func, kind: HintKind, n: &Dim, multiple: &Dim, axis: u8, ty: &Ty) -> Result<Ty> {
     let Some(dt) = ty.dt() else { return fail("promises something of integers or truth values") };
     match kind {
-        HintKind::Contiguous => ensure(dt_admits(func, dt, Bound::Int), "promises something of integers")?,
+        HintKind::Contiguous => ensure(dt_admits(func, dt, DTypeBound::Int), "promises something of integers")?,
         HintKind::Constant => ensure(Needs::Bits.admits(func, dt), "promises something of integers or truth values")?,
         HintKind::Holds => ensure(dt.known() == Some(super::DType::Bool), "promises that a truth value holds")?,
     }

@@ -4,15 +4,17 @@
 //! operation that verifies.
 
 use super::dim::Dim;
-use super::dtype::{Bound, DType};
-use super::func::{Func, ParamKind, RegionId, ValueId};
+use super::dtype::{DType, DTypeBound};
+use super::func::Func;
 use super::hint;
+use super::ids::{RegionId, ValueId};
 use super::infer_dot::{desc, dot};
 use super::infer_gpu::gpu;
 use super::names::LimitKind;
 pub use super::needs::{Needs, TypeError, dt_admits};
 use super::needs::{Result, data, ensure, fail, is_bool, mask_fits, permuted};
 use super::ops::{ControlOp, CreateOp, ElementwiseOp, MemoryOp, Op, ShapeOp};
+use super::params::ParamKind;
 use super::table::Regions;
 use super::types::{Dt, Elem, Ty};
 
@@ -61,12 +63,12 @@ fn create(func: &Func, op: &CreateOp, tys: &[&Ty]) -> Result<Ty> {
         CreateOp::Const { dtype, .. } | CreateOp::ConstExpr { dtype, .. } => Ok(Ty::scalar(*dtype)),
         CreateOp::Limit { kind, dtype } => {
             let bound = match kind {
-                LimitKind::Min | LimitKind::Max => Bound::Num,
+                LimitKind::Min | LimitKind::Max => DTypeBound::Num,
                 LimitKind::Infinity
                 | LimitKind::NegInfinity
                 | LimitKind::Nan
                 | LimitKind::Epsilon
-                | LimitKind::MinPositive => Bound::Float,
+                | LimitKind::MinPositive => DTypeBound::Float,
             };
             ensure(dt_admits(func, *dtype, bound), "the dtype has no such value")?;
             Ok(Ty::scalar(*dtype))
@@ -110,7 +112,7 @@ fn elementwise(func: &Func, op: &ElementwiseOp, tys: &[&Ty]) -> Result<Ty> {
         ElementwiseOp::Fma => {
             same(tys[0], tys[1])?;
             same(tys[0], tys[2])?;
-            ensure(dt_admits(func, data(tys[0])?, Bound::Float), "fma is defined for floats")?;
+            ensure(dt_admits(func, data(tys[0])?, DTypeBound::Float), "fma is defined for floats")?;
             Ok(tys[0].clone())
         }
         ElementwiseOp::Cast { to } => {
@@ -195,7 +197,7 @@ fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
     match op {
         MemoryOp::AddPtr => {
             pointee(func, tys[0])?;
-            ensure(dt_admits(func, data(tys[1])?, Bound::Int), "an offset is an integer")?;
+            ensure(dt_admits(func, data(tys[1])?, DTypeBound::Int), "an offset is an integer")?;
             ensure(tys[0].shape == tys[1].shape, "pointers and offsets must have one shape")?;
             Ok(vec![tys[0].clone()])
         }
@@ -224,7 +226,7 @@ fn memory(func: &Func, op: &MemoryOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             Ok(vec![tys[1].clone()])
         }
         MemoryOp::CheckBounds { .. } => {
-            ensure(dt_admits(func, data(tys[0])?, Bound::Int), "an offset is an integer")?;
+            ensure(dt_admits(func, data(tys[0])?, DTypeBound::Int), "an offset is an integer")?;
             ensure(*tys[1] == Ty::scalar(DType::I64), "the length is an i64 scalar")?;
             mask_fits(tys[0], tys.get(2))?;
             Ok(vec![tys[0].with_dt(DType::Bool)])
@@ -264,7 +266,7 @@ fn control(func: &Func, op: &ControlOp, tys: &[&Ty], regions: &[RegionId]) -> Re
     match op {
         ControlOp::For { .. } => {
             let iv = tys[0];
-            ensure(iv.is_scalar() && dt_admits(func, data(iv)?, Bound::Int), "bounds are integer scalars")?;
+            ensure(iv.is_scalar() && dt_admits(func, data(iv)?, DTypeBound::Int), "bounds are integer scalars")?;
             ensure(tys[1] == iv && tys[2] == iv, "bounds and step must have one type")?;
             let carried: Vec<Ty> = tys[3..].iter().map(|t| (*t).clone()).collect();
             let mut args = vec![iv];

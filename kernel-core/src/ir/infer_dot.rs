@@ -2,10 +2,11 @@
 
 use super::dim::Dim;
 use super::dtype::DType;
-use super::func::{Func, ParamKind};
+use super::func::Func;
 use super::names::AtomicOp;
 use super::needs::{Result, data, ensure, fail};
 use super::ops::{DescOp, DotOp};
+use super::params::ParamKind;
 use super::types::{Dt, Elem, Ty};
 
 /// The largest rank of a tensor that a descriptor describes.

@@ -1,8 +1,9 @@
 //! What is known of values without looking further than their definitions: constants, repeated scalars, trip counts.
 
-use super::func::{Func, Operation, ValueId};
+use super::func::Func;
+use super::ids::ValueId;
 use super::names::Literal;
-use super::ops::{CreateOp, Op, view};
+use super::ops::{CreateOp, Op, Operation, view};
 
 /// The value of a scalar constant.
 pub fn constant(func: &Func, value: ValueId) -> Option<Literal> {

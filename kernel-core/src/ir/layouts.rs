@@ -1,8 +1,8 @@
-//! The layouts of a kernel, and what values have to do with them.
+//! The layouts of a kernel.
 
 use std::ops::Deref;
 
-use super::func::{Func, LayoutId, ValueId};
+use super::ids::LayoutId;
 use crate::layout::LinearLayout;
 
 /// The layouts of a kernel, by [`LayoutId`].
@@ -30,23 +30,5 @@ impl Deref for LayoutTable {
 
     fn deref(&self) -> &[LinearLayout] {
         &self.0
-    }
-}
-
-impl Func {
-    /// The identifier of a layout, which is added to the kernel's table if it is not there.
-    pub fn intern(&mut self, layout: &LinearLayout) -> LayoutId {
-        self.layouts.intern(layout)
-    }
-
-    /// The layout of a value, if it has one.
-    pub fn layout(&self, value: ValueId) -> Option<&LinearLayout> {
-        self.layouts.get(self.value(value).layout?.index())
-    }
-
-    /// The numbers of a tile's shape; empty for a scalar. At the bound and placed levels, where all are known.
-    pub fn tile_shape(&self, value: ValueId) -> Vec<u32> {
-        let dims = self.ty(value).dims().unwrap_or_default();
-        dims.into_iter().map(|dim| u32::try_from(dim).unwrap_or(0)).collect()
     }
 }

@@ -10,36 +10,42 @@ pub mod dtype;
 pub mod effects;
 pub mod func;
 pub mod hint;
+mod ids;
 pub mod infer;
 mod infer_dot;
 mod infer_gpu;
 pub mod known;
 mod layouts;
+mod level;
 pub mod names;
 mod needs;
 pub mod ops;
+mod params;
 pub mod queries;
+mod shared_range;
 pub mod span;
 pub mod table;
 pub mod types;
 
 pub use builder::Builder;
 pub use dim::{Atom, Dim, DimError, Poly};
-pub use dtype::{Bound, DType};
+pub use dtype::{DType, DTypeBound};
 pub use effects::{Effect, Resource};
-pub use func::{
-    BankId, BoundFunc, ConstId, ConstParam, ConstTy, Def, DtypeId, DtypeParam, Facts, FloatFlags, Func, Generic, IntTy,
-    LayoutId, Level, OpId, Operation, Param, ParamId, ParamKind, Placed, Region, RegionId, Safety, SharedRange, Value,
-    ValueId,
-};
+pub use func::{Bound, Def, Func, Generic, Placed, Region, Safety, Value};
+pub use ids::{BankId, ConstId, DtypeId, LayoutId, OpId, ParamId, RegionId, ValueId};
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
 pub use layouts::LayoutTable;
+pub use level::{Level, Levels};
 pub use names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
     HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
-pub use ops::{ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, GpuOp, MemoryOp, Op, ShapeOp, view};
+pub use ops::{
+    ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, view,
+};
+pub use params::{ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind};
+pub use shared_range::SharedRange;
 pub use span::{FileId, Files, Span};
-pub use table::{AttrMap, Cost, Does, Elements, Given, Levels, OpRow, Regions, Threads, Touched};
+pub use table::{AttrMap, Cost, Does, Elements, Given, OpRow, Regions, Threads, Touched};
 pub use types::{Dt, Elem, Ty};

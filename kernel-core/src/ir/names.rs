@@ -3,7 +3,6 @@
 //! Each choice is declared once with the name that the text form prints, from which its printer and its parser follow:
 //! [`UnaryOp::Neg`] is printed as `neg`, and [`CacheModifier::Cg`] as `cache = cg`.
 
-use super::table::name_enum;
 use crate::math::MathFn;
 
 /// A constant: a truth value, an integer or a float, to be read in the dtype beside it.
@@ -22,6 +21,55 @@ impl Literal {
     pub fn float(value: f64) -> Literal {
         Literal::Float(value.to_bits())
     }
+}
+
+/// Declares an enum of names that serves as an attribute or as a group of operations without attributes. After `..` one
+/// more variant may hold the names of another such enum.
+macro_rules! name_enum {
+    (@all $Enum:ident [$( $Var:ident )*]) => { [ $( $Enum::$Var ),* ] };
+    (@all $Enum:ident [$( $Var:ident )*] $Rest:ident $Inner:ident) => {{
+        const OWN: &[$Enum] = &[ $( $Enum::$Var ),* ];
+        let mut all = [OWN[0]; OWN.len() + $Inner::ALL.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = if at < OWN.len() { OWN[at] } else { $Enum::$Rest($Inner::ALL[at - OWN.len()]) };
+            at += 1;
+        }
+        all
+    }};
+    (
+        $(#[doc = $gdoc:literal])*
+        $Enum:ident;
+        $( $(#[doc = $doc:literal])* $Var:ident = $mn:literal ; )*
+        $( .. $(#[doc = $rdoc:literal])* $Rest:ident($Inner:ident) ; )?
+    ) => {
+        $(#[doc = $gdoc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub enum $Enum { $( $(#[doc = $doc])* $Var, )* $( $(#[doc = $rdoc])* $Rest($Inner), )? }
+
+        impl $Enum {
+            /// Every one, in the order of the table.
+            pub const ALL: &'static [$Enum] = &name_enum!(@all $Enum [$( $Var )*] $( $Rest $Inner )?);
+
+            /// The name in the text form.
+            pub fn name(self) -> &'static str {
+                match self { $( $Enum::$Var => $mn, )* $( $Enum::$Rest(inner) => $Inner::name(inner), )? }
+            }
+
+            /// The one of that name.
+            pub fn from_name(name: &str) -> Option<$Enum> {
+                match name {
+                    $( $mn => Some($Enum::$Var), )*
+                    _ => None $( .or_else(|| $Inner::from_name(name).map($Enum::$Rest)) )?,
+                }
+            }
+
+            /// What it does.
+            pub fn doc(self) -> &'static str {
+                match self { $( $Enum::$Var => concat!($($doc),*), )* $( $Enum::$Rest(inner) => $Inner::doc(inner), )? }
+            }
+        }
+    };
 }
 
 name_enum! {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::dim::Dim;
-use super::dtype::{Bound, DType};
+use super::dtype::{DType, DTypeBound};
 use super::func::Func;
 use super::names::{AtomicOp, BinaryOp, CmpOp, UnaryOp};
 use super::types::{Dt, Elem, Ty};
@@ -34,7 +34,7 @@ pub(super) fn ensure(condition: bool, message: &str) -> Result<()> {
 }
 
 /// Whether every dtype that `dt` can stand for satisfies `bound`.
-pub fn dt_admits(func: &Func, dt: Dt, bound: Bound) -> bool {
+pub fn dt_admits(func: &Func, dt: Dt, bound: DTypeBound) -> bool {
     match dt {
         Dt::Known(d) => bound.admits(d),
         Dt::Param(p) => {
@@ -48,7 +48,7 @@ pub fn dt_admits(func: &Func, dt: Dt, bound: Bound) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needs {
     /// Every dtype of the bound.
-    Bound(Bound),
+    Bound(DTypeBound),
     /// Integers and `bool`.
     Bits,
     /// Integers, floats and `bool`.
@@ -60,7 +60,7 @@ impl Needs {
     pub fn admits(self, func: &Func, dt: Dt) -> bool {
         match self {
             Needs::Bound(b) => dt_admits(func, dt, b),
-            Needs::Bits => dt == Dt::Known(DType::Bool) || dt_admits(func, dt, Bound::Int),
+            Needs::Bits => dt == Dt::Known(DType::Bool) || dt_admits(func, dt, DTypeBound::Int),
             Needs::Any => true,
         }
     }
@@ -70,10 +70,10 @@ impl UnaryOp {
     /// What the operand's dtype must be.
     pub fn needs(self) -> Needs {
         match self {
-            UnaryOp::Neg => Needs::Bound(Bound::Signed),
-            UnaryOp::Abs => Needs::Bound(Bound::Num),
+            UnaryOp::Neg => Needs::Bound(DTypeBound::Signed),
+            UnaryOp::Abs => Needs::Bound(DTypeBound::Num),
             UnaryOp::Not => Needs::Bits,
-            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => Needs::Bound(Bound::Float),
+            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => Needs::Bound(DTypeBound::Float),
         }
     }
 }
@@ -90,10 +90,10 @@ impl BinaryOp {
             | BinaryOp::Min
             | BinaryOp::Max
             | BinaryOp::MinNan
-            | BinaryOp::MaxNan => Needs::Bound(Bound::Num),
-            BinaryOp::DivRn => Needs::Bound(Bound::Float),
+            | BinaryOp::MaxNan => Needs::Bound(DTypeBound::Num),
+            BinaryOp::DivRn => Needs::Bound(DTypeBound::Float),
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Needs::Bits,
-            BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => Needs::Bound(Bound::Int),
+            BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => Needs::Bound(DTypeBound::Int),
         }
     }
 }
@@ -102,7 +102,7 @@ impl AtomicOp {
     /// What the buffer's dtype must be.
     pub fn needs(self) -> Needs {
         match self {
-            AtomicOp::Add | AtomicOp::Min | AtomicOp::Max => Needs::Bound(Bound::Num),
+            AtomicOp::Add | AtomicOp::Min | AtomicOp::Max => Needs::Bound(DTypeBound::Num),
             AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => Needs::Bits,
             AtomicOp::Exchange => Needs::Any,
         }
@@ -114,7 +114,7 @@ impl CmpOp {
     pub fn needs(self) -> Needs {
         match self {
             CmpOp::Eq | CmpOp::Ne => Needs::Any,
-            CmpOp::Lt | CmpOp::Le | CmpOp::Gt | CmpOp::Ge => Needs::Bound(Bound::Num),
+            CmpOp::Lt | CmpOp::Le | CmpOp::Gt | CmpOp::Ge => Needs::Bound(DTypeBound::Num),
         }
     }
 }

@@ -8,11 +8,15 @@
 
 use super::dim::Dim;
 use super::dtype::DType;
+use super::ids::{RegionId, ValueId};
+use super::level::Levels;
 use super::names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
     HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
-use super::table::{AttrMap, Levels, OpRow, op_group};
+use super::shared_range::SharedRange;
+use super::span::Span;
+use super::table::{AttrMap, OpRow, op_group};
 use super::types::Dt;
 
 op_group! {
@@ -433,6 +437,34 @@ impl Op {
     }
 }
 
+/// Flags of floating-point operations.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FloatFlags {
+    /// The operation may be fused with its neighbours (`a * b + c` into one rounding).
+    pub contract: bool,
+}
+
+/// An operation in the arena.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// What it does, with its attributes.
+    pub op: Op,
+    /// Operands.
+    pub operands: Vec<ValueId>,
+    /// Results.
+    pub results: Vec<ValueId>,
+    /// Regions that it owns.
+    pub regions: Vec<RegionId>,
+    /// Flags of floating-point arithmetic.
+    pub flags: FloatFlags,
+    /// Where its shared memory is (placed level): of an allocation the bytes that it stands for; of an operation whose
+    /// threads pass each other values, the bytes of each exchange in turn. In an exchange all threads write, meet and
+    /// read; its bytes are free again once they have met after that.
+    pub shared: Vec<SharedRange>,
+    /// Where it comes from.
+    pub span: Span,
+}
+
 /// Each operation's operands by name: `view::Load::of(operation)` has `pointer`, `mask` and `other`.
 pub mod view {
     pub use super::control::*;
@@ -443,52 +475,4 @@ pub mod view {
     pub use super::gpu::*;
     pub use super::memory::*;
     pub use super::shape::*;
-}
-
-impl From<CreateOp> for Op {
-    fn from(op: CreateOp) -> Op {
-        Op::Create(op)
-    }
-}
-
-impl From<ElementwiseOp> for Op {
-    fn from(op: ElementwiseOp) -> Op {
-        Op::Elementwise(op)
-    }
-}
-
-impl From<ShapeOp> for Op {
-    fn from(op: ShapeOp) -> Op {
-        Op::Shape(op)
-    }
-}
-
-impl From<MemoryOp> for Op {
-    fn from(op: MemoryOp) -> Op {
-        Op::Memory(op)
-    }
-}
-
-impl From<DotOp> for Op {
-    fn from(op: DotOp) -> Op {
-        Op::Dot(op)
-    }
-}
-
-impl From<DescOp> for Op {
-    fn from(op: DescOp) -> Op {
-        Op::Desc(op)
-    }
-}
-
-impl From<ControlOp> for Op {
-    fn from(op: ControlOp) -> Op {
-        Op::Control(op)
-    }
-}
-
-impl From<GpuOp> for Op {
-    fn from(op: GpuOp) -> Op {
-        Op::Gpu(op)
-    }
 }

@@ -3,8 +3,8 @@
 //! A question belongs here if several passes ask it, or if the answer for an operation that is added later must not be
 //! forgotten. The facts themselves stand in the rows of [`super::ops`].
 
-use super::func::{Operation, RegionId, ValueId};
-use super::ops::{ControlOp, DotOp, GpuOp, MemoryOp, Op, ShapeOp};
+use super::ids::{RegionId, ValueId};
+use super::ops::{ControlOp, DotOp, GpuOp, MemoryOp, Op, Operation, ShapeOp};
 use super::table::{Cost, Does, Elements, Regions, Threads, Touched};
 
 impl Op {

@@ -2,31 +2,12 @@
 //! name, the printer and parser of the attributes, their binding, and the documentation.
 
 use super::dim::Dim;
+use super::level::Levels;
 use super::names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
     HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::types::Dt;
-
-/// Levels at which an operation may occur, as a bit set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Levels(pub u8);
-
-impl Levels {
-    /// Generic, bound and placed.
-    pub const ALL: Levels = Levels(7);
-    /// Only before `bind`.
-    pub const GENERIC: Levels = Levels(1);
-    /// After `bind`: bound and placed.
-    pub const LOWERED: Levels = Levels(6);
-    /// Only after layouts are assigned.
-    pub const PLACED: Levels = Levels(4);
-
-    /// Whether `level` is in the set.
-    pub fn contains(self, level: super::func::Level) -> bool {
-        self.0 & (1 << level as u8) != 0
-    }
-}
 
 /// How often an operand, a result or the like is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -340,6 +321,12 @@ macro_rules! op_group {
             ),* } )? ),*
         }
 
+        impl From<$Group> for Op {
+            fn from(op: $Group) -> Op {
+                Op::$Kind(op)
+            }
+        }
+
         impl $Group {
             /// The rows of the op table of this group.
             pub const ROWS: &'static [crate::ir::table::OpRow] = &[ $( $views::$Var::ROW ),* ];
@@ -394,12 +381,14 @@ macro_rules! op_group {
 
         #[doc = concat!("Views of [`", stringify!($Group), "`]: operands by name.")]
         pub mod $views {
+            use super::*;
+
             $(
                 #[doc = concat!("The operands of `", $mn, "`.")]
                 #[derive(Clone, Copy, Debug)]
                 pub struct $Var<'f> {
                     /// The operation.
-                    pub operation: &'f crate::ir::Operation,
+                    pub operation: &'f Operation,
                     $(
                         #[doc = concat!("The operand `", stringify!($operand), "`.")]
                         pub $operand: crate::ir::table::given_ty!($given),
@@ -414,7 +403,7 @@ macro_rules! op_group {
                     pub const ROW: crate::ir::table::OpRow = crate::ir::table::OpRow {
                         group: $gname,
                         mnemonic: $mn,
-                        levels: crate::ir::table::Levels::$lvl,
+                        levels: crate::ir::Levels::$lvl,
                         operands: &[ $( crate::ir::table::OperandRow {
                             name: stringify!($operand),
                             given: crate::ir::table::Given::$given,
@@ -432,8 +421,8 @@ macro_rules! op_group {
                     };
 
                     #[doc = concat!("The view of an operation, if it is `", $mn, "` and has operands as the table says.")]
-                    pub fn of(operation: &'f crate::ir::Operation) -> Option<$Var<'f>> {
-                        if !matches!(&operation.op, crate::ir::Op::$Kind(super::$Group::$Var { .. })) {
+                    pub fn of(operation: &'f Operation) -> Option<$Var<'f>> {
+                        if !matches!(&operation.op, Op::$Kind($Group::$Var { .. })) {
                             return None;
                         }
                         #[allow(unused_mut)]
@@ -447,53 +436,3 @@ macro_rules! op_group {
     };
 }
 pub(crate) use op_group;
-
-/// Declares an enum of names that serves as an attribute or as a group of operations without attributes. After `..` one
-/// more variant may hold the names of another such enum.
-macro_rules! name_enum {
-    (@all $Enum:ident [$( $Var:ident )*]) => { [ $( $Enum::$Var ),* ] };
-    (@all $Enum:ident [$( $Var:ident )*] $Rest:ident $Inner:ident) => {{
-        const OWN: &[$Enum] = &[ $( $Enum::$Var ),* ];
-        let mut all = [OWN[0]; OWN.len() + $Inner::ALL.len()];
-        let mut at = 0;
-        while at < all.len() {
-            all[at] = if at < OWN.len() { OWN[at] } else { $Enum::$Rest($Inner::ALL[at - OWN.len()]) };
-            at += 1;
-        }
-        all
-    }};
-    (
-        $(#[doc = $gdoc:literal])*
-        $Enum:ident;
-        $( $(#[doc = $doc:literal])* $Var:ident = $mn:literal ; )*
-        $( .. $(#[doc = $rdoc:literal])* $Rest:ident($Inner:ident) ; )?
-    ) => {
-        $(#[doc = $gdoc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-        pub enum $Enum { $( $(#[doc = $doc])* $Var, )* $( $(#[doc = $rdoc])* $Rest($Inner), )? }
-
-        impl $Enum {
-            /// Every one, in the order of the table.
-            pub const ALL: &'static [$Enum] = &name_enum!(@all $Enum [$( $Var )*] $( $Rest $Inner )?);
-
-            /// The name in the text form.
-            pub fn name(self) -> &'static str {
-                match self { $( $Enum::$Var => $mn, )* $( $Enum::$Rest(inner) => $Inner::name(inner), )? }
-            }
-
-            /// The one of that name.
-            pub fn from_name(name: &str) -> Option<$Enum> {
-                match name {
-                    $( $mn => Some($Enum::$Var), )*
-                    _ => None $( .or_else(|| $Inner::from_name(name).map($Enum::$Rest)) )?,
-                }
-            }
-
-            /// What it does.
-            pub fn doc(self) -> &'static str {
-                match self { $( $Enum::$Var => concat!($($doc),*), )* $( $Enum::$Rest(inner) => $Inner::doc(inner), )? }
-            }
-        }
-    };
-}
-pub(crate) use name_enum;

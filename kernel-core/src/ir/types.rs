@@ -2,7 +2,7 @@
 
 use super::dim::Dim;
 use super::dtype::DType;
-use super::func::{DtypeId, ParamId};
+use super::ids::{DtypeId, ParamId};
 
 /// A dtype, or a dtype parameter that `bind` replaces by one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -13,7 +13,7 @@ const BANK_MASK: u64 = 31;
 
 /// One vector access of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct VectorAccess {
     /// The registers of the vector's elements, in order of their address.
     pub registers: Vec<u32>,
     /// The part of the constant that must be XORed to the thread's address, in bytes.
@@ -37,7 +37,7 @@ pub struct SharedAccess {
     /// Extra wavefronts per wavefront: 0 is free of bank conflicts, 1 takes twice as long.
     pub conflicts: u32,
     /// The accesses of a thread, ordered by pass.
-    pub accesses: Vec<Access>,
+    pub accesses: Vec<VectorAccess>,
     /// The thread's part of the address over (lane, warp), in bytes.
     pub thread: LinearForm,
     /// Per register of the layout, the register in `accesses` that holds the same element.
@@ -119,14 +119,14 @@ pub(super) fn access_offsets(
     let variable = thread.mask();
     let start = field(&offsets.ins, Dim::Register).start;
     let rep_shift = address_bits - rep_bits;
-    let mut accesses: Vec<Access> = vectors
+    let mut accesses: Vec<VectorAccess> = vectors
         .groups
         .into_iter()
         .map(|registers| {
             let first = registers.first().map_or(0, |&register| u64::from(register));
             let offset = offsets.apply_flat(first << start);
             let bytes = ((offset & ((1 << rep_shift) - 1)) << byte_shift) as u32;
-            Access {
+            VectorAccess {
                 registers,
                 xor_bytes: bytes & variable,
                 add_bytes: bytes & !variable,

@@ -2,7 +2,7 @@
 
 use std::ops::Mul;
 
-use super::gf2::Span;
+use super::gf2::Subspace;
 use super::linear::{check_dims, describe, extract, field, total};
 use super::{Dim, LayoutError, LinearLayout};
 
@@ -98,7 +98,7 @@ impl LinearLayout {
     /// # Errors
     /// The layout does not reach every element.
     pub fn pseudoinvert(&self) -> Result<LinearLayout, LayoutError> {
-        let span = Span::indexed(&self.columns);
+        let span = Subspace::indexed(&self.columns);
         let columns = (0..self.total_out_bits())
             .map(|bit| span.express(1 << bit).ok_or(LayoutError::NotSurjective))
             .collect::<Result<_, _>>()?;
@@ -121,7 +121,7 @@ impl LinearLayout {
                 right: describe(&outer.outs),
             });
         }
-        let span = Span::indexed(&outer.columns);
+        let span = Subspace::indexed(&outer.columns);
         let mut columns = Vec::with_capacity(self.columns.len());
         for &(dim, _) in &self.ins {
             for (bit, &column) in self.columns(dim).iter().enumerate() {

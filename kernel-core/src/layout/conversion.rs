@@ -1,6 +1,6 @@
 //! From one register layout to another: what has to move, and how.
 
-use super::gf2::Span;
+use super::gf2::Subspace;
 use super::shuffle::{self, ShufflePlan};
 use super::swizzle::{SharedPlan, SwizzleOptions, optimal_swizzle};
 use super::warp_map::{HARDWARE, WarpMap, aligned};
@@ -102,12 +102,12 @@ struct Nearest<'a> {
     layout: &'a LinearLayout,
     /// The spans of the registers, registers and lanes, and so on outwards;
     /// the tags are places of the layout.
-    spans: Vec<Span>,
+    spans: Vec<Subspace>,
 }
 
 impl<'a> Nearest<'a> {
     fn new(layout: &'a LinearLayout) -> Self {
-        let mut span = Span::new();
+        let mut span = Subspace::new();
         let mut place = 0;
         let mut spans = Vec::new();
         for dim in HARDWARE {

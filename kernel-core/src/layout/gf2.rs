@@ -5,25 +5,25 @@
 /// Tags add up as vectors do, so they can record which generators were combined (one bit each),
 /// or the image of the vector under another linear map.
 #[derive(Clone, Debug)]
-pub(crate) struct Span {
+pub(crate) struct Subspace {
     /// `rows[b]` is a vector whose highest set bit is `b`, or zero where there is none.
     rows: [u64; 64],
     tags: [u64; 64],
     rank: u32,
 }
 
-impl Span {
+impl Subspace {
     /// The subspace that holds only zero.
     pub(crate) fn new() -> Self {
-        Span { rows: [0; 64], tags: [0; 64], rank: 0 }
+        Subspace { rows: [0; 64], tags: [0; 64], rank: 0 }
     }
 
     /// The span of `vectors`, each tagged by the bit of its own index.
     ///
-    /// A vector that depends on earlier ones is left out, so that [`Span::express`] never uses it:
+    /// A vector that depends on earlier ones is left out, so that [`Subspace::express`] never uses it:
     /// solutions take their free variables to be zero, and the pivots are the earliest columns.
     pub(crate) fn indexed(vectors: &[u64]) -> Self {
-        let mut span = Span::new();
+        let mut span = Subspace::new();
         for (index, &vector) in vectors.iter().enumerate() {
             span.insert(vector, 1 << index).ok();
         }
@@ -32,7 +32,7 @@ impl Span {
 
     /// The span of `vectors`, without tags.
     pub(crate) fn of(vectors: impl IntoIterator<Item = u64>) -> Self {
-        let mut span = Span::new();
+        let mut span = Subspace::new();
         for vector in vectors {
             span.insert(vector, 0).ok();
         }
@@ -91,14 +91,14 @@ impl Span {
 
 /// The dimension of the span of `vectors`.
 pub(crate) fn rank(vectors: impl IntoIterator<Item = u64>) -> u32 {
-    Span::of(vectors).rank()
+    Subspace::of(vectors).rank()
 }
 
 /// A basis of the combinations of `vectors` that are zero: bit `i` of a result chooses `vectors[i]`.
 ///
 /// The highest bit of each result is the dependent vector it explains, and occurs in no other result.
 pub(crate) fn nullspace(vectors: &[u64]) -> Vec<u64> {
-    let mut span = Span::new();
+    let mut span = Subspace::new();
     let relations = vectors.iter().enumerate();
     relations.filter_map(|(index, &v)| span.insert(v, 1 << index).err()).collect()
 }
@@ -107,11 +107,11 @@ pub(crate) fn nullspace(vectors: &[u64]) -> Vec<u64> {
 pub(crate) fn intersection(a: &[u64], b: &[u64]) -> Vec<u64> {
     // The tag is the part of a combination that comes from `a`. A vector of `b` that depends on the rest
     // gives `part of a = part of b`, which lies in both.
-    let mut span = Span::new();
+    let mut span = Subspace::new();
     for &vector in a {
         span.insert(vector, vector).ok();
     }
-    let mut found = Span::new();
+    let mut found = Subspace::new();
     let mut basis = Vec::new();
     for &vector in b {
         if let Err(shared) = span.insert(vector, 0)
@@ -125,7 +125,7 @@ pub(crate) fn intersection(a: &[u64], b: &[u64]) -> Vec<u64> {
 
 /// Unit vectors of `0..dim` that, together with `vectors`, span everything.
 pub(crate) fn complement(vectors: &[u64], dim: u32) -> Vec<u64> {
-    let mut span = Span::of(vectors.iter().copied());
+    let mut span = Subspace::of(vectors.iter().copied());
     let units = (0..dim).map(|bit| 1u64 << bit);
     units.filter(|&unit| span.insert(unit, 0).is_ok()).collect()
 }

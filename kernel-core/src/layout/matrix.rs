@@ -10,7 +10,7 @@
 //! to offsets must have the instruction's tile as its lowest factor. What is left of the map says where rows begin:
 //! lane `l` names row `l % 8` of matrix `l / 8`.
 
-use super::gf2::{Span, rank};
+use super::gf2::{Subspace, rank};
 use super::linear::log2;
 use super::{Dim, LayoutError, LinearForm, LinearLayout};
 
@@ -75,7 +75,7 @@ pub fn matrix_access(
     let &[l0, l1, l2, l3, l4] = lanes else { return Ok(None) };
     let own = offsets.columns(Dim::Register);
     // Registers that hold copies are left out; the others are independent.
-    let mut span = Span::new();
+    let mut span = Subspace::new();
     let kept: Vec<usize> = (0..own.len()).filter(|&bit| span.insert(own[bit], 0).is_ok()).collect();
     let word_bits = (WORD_BITS / elem_bits).ilog2() as usize;
     if kept.len() < word_bits {
@@ -146,7 +146,7 @@ fn conflicts(rows: &[u64], elem_bits: u32) -> u32 {
 
 /// Per register, the one among the combinations of `kept` bits that holds the same element.
 fn canonical(own: &[u64], kept: &[usize]) -> Vec<u32> {
-    let mut span = Span::new();
+    let mut span = Subspace::new();
     for &bit in kept {
         // The kept columns are independent, so each insertion enlarges the span.
         span.insert(own[bit], 1 << bit).ok();

@@ -78,7 +78,7 @@ mod swizzle;
 mod tests;
 mod warp_map;
 
-pub use access::{Access, SharedAccess, bank_conflicts, shared_access};
+pub use access::{SharedAccess, VectorAccess, bank_conflicts, shared_access};
 pub use action::ColumnAction;
 pub use constructors::{Blocked, WARP_SIZE};
 pub use conversion::{Conversion, ConversionOptions, conversion_map, convert, convert_with};

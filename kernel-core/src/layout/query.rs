@@ -1,6 +1,6 @@
 //! Questions about a layout: redundancy, contiguity, vectors.
 
-use super::gf2::{Span, combine, rank};
+use super::gf2::{Subspace, combine, rank};
 use super::linear::{extract, field};
 use super::{ColumnAction, Dim, LinearLayout};
 use crate::target::GROUP_WARPS;
@@ -48,7 +48,7 @@ impl LinearLayout {
     ///
     /// A thread whose lane or warp has such a bit set holds copies, so it need not store, and must not add.
     pub fn free_variable_masks(&self) -> Vec<(Dim, u32)> {
-        let mut span = Span::new();
+        let mut span = Subspace::new();
         let mut masks = Vec::new();
         for &(dim, _) in &self.ins {
             let bits = self.columns(dim).iter().enumerate();
@@ -95,7 +95,7 @@ impl LinearLayout {
     pub fn vectors(&self, out: Dim, max_width: u32) -> Vectors {
         let registers = self.columns(Dim::Register);
         let start = field(&self.outs, out).start;
-        let span = Span::indexed(registers);
+        let span = Subspace::indexed(registers);
         let others = self.ins.iter().filter(|(dim, _)| *dim != Dim::Register);
         let moved = others.flat_map(|&(dim, _)| self.columns(dim)).fold(0, |word, column| word | column);
         let limit = max_width.max(1).ilog2().min(self.out_bits(out));
@@ -124,7 +124,7 @@ impl LinearLayout {
     /// and whose coordinate starts at a multiple of the vector.
     fn vector_bases(&self, low: &[u64], start: u32) -> Vec<u64> {
         let registers = self.columns(Dim::Register);
-        let mut span = Span::of(low.iter().map(|&combination| combine(registers, combination)));
+        let mut span = Subspace::of(low.iter().map(|&combination| combine(registers, combination)));
         let low_field = start..start + low.len() as u32;
         let mut high = Vec::new();
         for (bit, &column) in registers.iter().enumerate() {
@@ -139,7 +139,7 @@ impl LinearLayout {
     /// Per register bit, the combination in the span of `low` and `high` with the same column.
     fn canonical_registers(&self, low: &[u64], high: &[u64]) -> ColumnAction {
         let registers = self.columns(Dim::Register);
-        let mut span = Span::new();
+        let mut span = Subspace::new();
         for &combination in low.iter().chain(high) {
             // The generators are independent, so each insertion enlarges the span.
             span.insert(combine(registers, combination), combination).ok();
@@ -214,7 +214,7 @@ impl LinearLayout {
     /// Without the redundant values along `dim`: those whose basis is zero or a sum of earlier bases of `dim`.
     pub fn remove_broadcast(&self, dim: Dim) -> BroadcastRemoved {
         let columns = self.columns(dim);
-        let mut span = Span::new();
+        let mut span = Subspace::new();
         let mut kept = Vec::new();
         for (bit, &column) in columns.iter().enumerate() {
             if span.insert(column, 1 << kept.len()).is_ok() {

@@ -1,6 +1,6 @@
 //! What a reduction along an axis has to combine: registers of a thread, lanes of a warp, warps of a block.
 
-use super::gf2::{Span, combine};
+use super::gf2::{Subspace, combine};
 use super::{Dim, LayoutError, LinearLayout, SelectLevel, WARP_SIZE};
 
 /// The steps of a reduction along one axis, from the inside outwards.
@@ -76,7 +76,7 @@ struct Along {
 impl Along {
     /// Of the axis that is `mask` in the flattened coordinate.
     fn new(layout: &LinearLayout, mask: u64) -> Along {
-        let (mut span, mut sums, mut fresh) = (Span::new(), Vec::new(), 0u64);
+        let (mut span, mut sums, mut fresh) = (Subspace::new(), Vec::new(), 0u64);
         for (dim, start) in [(Dim::Register, 0), (Dim::Lane, LANES), (Dim::Warp, WARPS)] {
             for (bit, &column) in (start..).zip(layout.columns(dim)).filter(|(_, column)| **column & mask != 0) {
                 if span.insert(column, 1 << bit).is_ok() {
@@ -124,7 +124,7 @@ impl Along {
 /// The registers to combine per register of the result; `mask` is the axis in the flattened coordinate.
 fn in_thread(layout: &LinearLayout, mask: u64) -> Vec<Vec<u32>> {
     let registers = layout.columns(Dim::Register);
-    let (mut kept, mut reduced) = (Span::new(), Span::new());
+    let (mut kept, mut reduced) = (Subspace::new(), Subspace::new());
     let (mut kept_bits, mut reduced_bits) = (Vec::new(), Vec::new());
     for (bit, &column) in registers.iter().enumerate() {
         if column & mask == 0 {

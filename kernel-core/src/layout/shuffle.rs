@@ -21,7 +21,7 @@
 //! and a butterfly shuffle for half of the registers, which is the sequence of Triton's
 //! `convert_layout` (Zhou et al., "Linear Layouts", arXiv 2505.23819).
 
-use super::gf2::{Span, combine, nullspace};
+use super::gf2::{Subspace, combine, nullspace};
 use super::warp_map::WarpMap;
 use super::{ColumnAction, Dim, LinearForm};
 
@@ -179,7 +179,7 @@ pub(super) fn plan(map: &WarpMap) -> Option<ShufflePlan> {
     let (reads, skew) = choose_skew(map)?;
 
     // What a lane must have for sale depends on who reads it: `ask` takes the lane read to the registers asked for.
-    let mut ask = Span::new();
+    let mut ask = Subspace::new();
     for &read in &reads {
         ask.insert(lanes(read), registers(read)).ok();
     }
@@ -224,7 +224,7 @@ fn choose_skew(map: &WarpMap) -> Option<(Vec<u64>, Vec<u64>)> {
         let Some(clash) = clashes.find(|&clash| combine(&reads, clash) != 0) else {
             return Some((reads, skew));
         };
-        let image = Span::of(lane_parts.iter().copied());
+        let image = Subspace::of(lane_parts.iter().copied());
         let mut useful = freedom.iter().filter(|(place, _)| !image.contains(lanes(*place)));
         let clashing: Vec<usize> = (0..reads.len()).filter(|lane| clash >> lane & 1 == 1).collect();
         // A lane that then reads itself makes the shuffle a butterfly.
@@ -245,7 +245,7 @@ fn choose_skew(map: &WarpMap) -> Option<(Vec<u64>, Vec<u64>)> {
 
 /// The combination of `freedom` that equals `place`.
 fn cancel(place: u64, freedom: &[(u64, u64)]) -> Option<(u64, u64)> {
-    let mut span = Span::new();
+    let mut span = Subspace::new();
     for &(vector, slots) in freedom {
         span.insert(vector, slots).ok();
     }
@@ -254,7 +254,7 @@ fn cancel(place: u64, freedom: &[(u64, u64)]) -> Option<(u64, u64)> {
 
 /// Writes "XOR `by_lane[b]` per lane bit and `by_warp[b]` per warp bit to the index" as few exchanges.
 fn select_levels(by_lane: &[u64], by_warp: &[u64]) -> Vec<SelectLevel> {
-    let mut span = Span::new();
+    let mut span = Subspace::new();
     let mut basis = Vec::new();
     for &vector in by_lane.iter().chain(by_warp) {
         if span.insert(vector, 1 << basis.len()).is_ok() {

@@ -17,7 +17,7 @@
 //! distinctions for the vector, all reasonable vectors are tried and the transactions counted.
 
 use super::access::{SharedAccess, access_offsets, bank_conflicts, check_elem_bits};
-use super::gf2::{Span, complement, intersection};
+use super::gf2::{Subspace, complement, intersection};
 use super::linear::log2;
 use super::warp_map::{WarpMap, aligned};
 use super::{Dim, LayoutError, LinearLayout};
@@ -127,13 +127,13 @@ struct Side<'a> {
     layout: &'a LinearLayout,
     registers: &'a [u64],
     lanes: &'a [u64],
-    thread: Span,
+    thread: Subspace,
 }
 
 impl<'a> Side<'a> {
     fn new(layout: &'a LinearLayout) -> Self {
         let registers = layout.columns(Dim::Register);
-        let thread = Span::of(registers.iter().copied());
+        let thread = Subspace::of(registers.iter().copied());
         Side { layout, registers, lanes: layout.columns(Dim::Lane), thread }
     }
 
@@ -186,7 +186,7 @@ impl<'a> Problem<'a> {
 
     /// Directions that are in registers on both sides, in the order of the source's registers.
     fn common_registers(&self) -> Vec<u64> {
-        let mut span = Span::new();
+        let mut span = Subspace::new();
         let mut common = Vec::new();
         let both = self.src.registers.iter().copied().filter(|&v| self.dst.thread.contains(v));
         for vector in both.chain(intersection(self.src.registers, self.dst.registers)) {
@@ -201,7 +201,7 @@ impl<'a> Problem<'a> {
     /// filled up to one word with whatever there is, which is free of conflicts in any case,
     /// because lanes that access parts of one word are served together.
     fn filled(&self, common: &[u64], registers: &[u64], limit: usize) -> Vec<u64> {
-        let mut span = Span::new();
+        let mut span = Subspace::new();
         let mut vector = Vec::new();
         let mut extend = |from: &mut dyn Iterator<Item = u64>, limit: usize| {
             for direction in from {
@@ -233,7 +233,7 @@ impl<'a> Problem<'a> {
         let dst = self.dst.phase(vector, self.elem_bits);
         let both = intersection(&src, &dst);
         let beyond = |phase: &[u64]| -> Vec<u64> {
-            let mut span = Span::of(both.iter().copied().chain(vector.iter().copied()));
+            let mut span = Subspace::of(both.iter().copied().chain(vector.iter().copied()));
             phase.iter().copied().filter(|&direction| span.insert(direction, 0).is_ok()).collect()
         };
         let (only_src, only_dst) = (beyond(&src), beyond(&dst));
@@ -247,7 +247,7 @@ impl<'a> Problem<'a> {
             .chain(longer.iter().rev().copied())
             .chain(both)
             .chain((0..self.dim).map(|bit| 1 << bit));
-        let mut span = Span::of(vector.iter().copied());
+        let mut span = Subspace::of(vector.iter().copied());
         candidates.filter(|&direction| span.insert(direction, 0).is_ok()).take(count).collect()
     }
 
@@ -325,7 +325,7 @@ impl<'a> Problem<'a> {
 impl Side<'_> {
     /// Elements per access, as [`LinearLayout::vectors`] finds, without listing them.
     fn width(&self, offsets: &LinearLayout, elem_bits: u32) -> u32 {
-        let registers = Span::of(offsets.columns(Dim::Register).iter().copied());
+        let registers = Subspace::of(offsets.columns(Dim::Register).iter().copied());
         let threads = [Dim::Lane, Dim::Warp].into_iter().flat_map(|dim| offsets.columns(dim));
         let moved = threads.fold(0, |word, column| word | column);
         let limit = (MAX_ACCESS_BITS / elem_bits).max(1).ilog2().min(offsets.total_out_bits());

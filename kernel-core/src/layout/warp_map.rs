@@ -1,6 +1,6 @@
 //! What two layouts have to do with each other: the same inputs and outputs, and where in its warp each value comes from.
 
-use super::gf2::{Span, combine};
+use super::gf2::{Subspace, combine};
 use super::linear::describe;
 use super::{ColumnAction, Dim, LayoutError, LinearLayout};
 
@@ -16,7 +16,7 @@ pub(super) fn aligned(src: &LinearLayout, dst: &LinearLayout) -> Result<(LinearL
         let operation = "conversion of layouts";
         return Err(LayoutError::DimsDiffer { operation, left: src.to_string(), right: dst.to_string() });
     }
-    let span = Span::of(src.columns.iter().copied());
+    let span = Subspace::of(src.columns.iter().copied());
     for dim in HARDWARE {
         if let Some(bit) = dst.columns(dim).iter().position(|&column| !span.contains(column)) {
             return Err(LayoutError::OutsideImage { dim, bit });
@@ -61,7 +61,7 @@ impl WarpMap {
     pub(super) fn new(src: &LinearLayout, dst: &LinearLayout) -> Option<WarpMap> {
         let (registers, lanes) = (src.columns(Dim::Register), src.columns(Dim::Lane));
         let register_bits = registers.len() as u32;
-        let in_thread = Span::indexed(registers);
+        let in_thread = Subspace::indexed(registers);
         let mut in_warp = in_thread.clone();
         let mut redundant = super::gf2::nullspace(registers);
         for (bit, &column) in lanes.iter().enumerate() {

@@ -372,9 +372,9 @@ fn short_loop(rewriter: &mut Rewriter<'_>, id: OpId) -> Action {
         return Action::Keep;
     }
     let operation = rewriter.func.op(id).clone();
-    let Some(trips) = known_trip_count(rewriter.func, &operation) else { return Action::Keep };
+    let Some(iterations) = known_trip_count(rewriter.func, &operation) else { return Action::Keep };
     let (bounds, carried) = operation.operands.split_at(3);
-    match (trips, operation.regions.as_slice()) {
+    match (iterations, operation.regions.as_slice()) {
         (0, _) => {
             for (&result, &init) in operation.results.iter().zip(carried) {
                 rewriter.replace(result, init);

@@ -60,7 +60,7 @@ impl Licm<'_> {
         let operation = self.func.op(id);
         let Op::Control(op) = &operation.op else { return };
         let runs = match op {
-            ControlOp::For { .. } => known_trip_count(self.func, operation).is_some_and(|trips| trips > 0),
+            ControlOp::For { .. } => known_trip_count(self.func, operation).is_some_and(|iterations| iterations > 0),
             // Its condition runs at least once, its body may not.
             ControlOp::While => false,
             ControlOp::If

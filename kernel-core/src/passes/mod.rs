@@ -22,7 +22,7 @@ pub use bind::{Bindings, bind};
 
 use crate::diag::Diagnostic;
 use crate::edit::{self, compact};
-use crate::ir::{BoundFunc, Func};
+use crate::ir::{Bound, Func};
 use crate::verify::verify;
 
 /// How to optimise.
@@ -82,7 +82,7 @@ const MAX_ROUNDS: usize = 8;
 /// # Errors
 /// If a loop asks to be unrolled that cannot be. With [`PassOptions::verify`], also if a pass broke a rule of the
 /// verifier, which is a mistake in that pass.
-pub fn optimise(kernel: &mut BoundFunc, options: &PassOptions) -> Result<(), Vec<Diagnostic>> {
+pub fn optimise(kernel: &mut Bound, options: &PassOptions) -> Result<(), Vec<Diagnostic>> {
     let func = kernel.func_mut();
     let mut run = |pass: &Pass| run_pass(func, pass, options);
     run(&FOLD)?;

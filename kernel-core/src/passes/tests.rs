@@ -1,11 +1,11 @@
 use std::time::{Duration, Instant};
 
 use super::{PASSES, PassOptions, optimise};
-use crate::ir::{BoundFunc, Func};
+use crate::ir::{Bound, Func};
 use crate::text::{parse, print};
 
-fn bound(text: &str) -> BoundFunc {
-    BoundFunc::new(parse(text).unwrap_or_else(|e| panic!("{e}"))).expect("a bound kernel")
+fn bound(text: &str) -> Bound {
+    Bound::new(parse(text).unwrap_or_else(|e| panic!("{e}"))).expect("a bound kernel")
 }
 
 /// A kernel of `n` groups of operations that give every pass something to do, half of them in a loop.
@@ -81,7 +81,7 @@ fn the_outcome_is_the_same_in_every_run() {
 fn a_pass_that_breaks_a_kernel_is_named() {
     let mut func: Func = bound("kernel k \"\" safe bound { %a: i32 = const 1 return }").into_func();
     func.values[0].ty = crate::ir::Ty::scalar(crate::ir::DType::F32);
-    let mut kernel = BoundFunc::new(func).expect("a bound kernel");
+    let mut kernel = Bound::new(func).expect("a bound kernel");
     let errors = optimise(&mut kernel, &PassOptions { disabled: Vec::new(), verify: true }).expect_err("it is broken");
     assert!(errors[0].message.starts_with("pass `fold` broke the kernel: `const`"), "{errors:?}");
 }

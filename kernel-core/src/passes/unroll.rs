@@ -51,7 +51,7 @@ pub fn run(func: &mut Func) -> Result<bool, Vec<Diagnostic>> {
             let whole = if too_large.is_none() { Whole::of(rewriter.func, id) } else { None };
             match whole {
                 Some(whole) if whole.added > budget => {
-                    too_large = Some((id, whole.trips));
+                    too_large = Some((id, whole.iterations));
                     Ok(Action::Keep)
                 }
                 Some(whole) => {
@@ -67,7 +67,8 @@ pub fn run(func: &mut Func) -> Result<bool, Vec<Diagnostic>> {
         changed = true;
         told(fold::run(func))?;
     }
-    let mut errors: Vec<Diagnostic> = too_large.into_iter().map(|(id, trips)| too_many(func, id, trips)).collect();
+    let mut errors: Vec<Diagnostic> =
+        too_large.into_iter().map(|(id, iterations)| too_many(func, id, iterations)).collect();
     if errors.is_empty() {
         let mut told = BTreeSet::new();
         let stuck = ops_in_order(func).into_iter().filter(|&id| wants_unrolling(func.op(id)));
@@ -85,10 +86,10 @@ fn wants_unrolling(operation: &Operation) -> bool {
     matches!(operation.op, Op::Control(ControlOp::For { unroll: Unroll::Full, .. }))
 }
 
-/// A loop to be unrolled whose trips are known.
+/// A loop to be unrolled whose iterations are known.
 struct Whole {
-    trips: u128,
-    /// The operations that its trips have together.
+    iterations: u128,
+    /// The operations that its iterations have together.
     added: u128,
     lo: i128,
     step: i128,
@@ -101,16 +102,16 @@ impl Whole {
     fn of(func: &Func, id: OpId) -> Option<Whole> {
         let operation = func.op(id);
         let Op::Control(ControlOp::For { reverse, unroll: Unroll::Full, .. }) = operation.op else { return None };
-        let trips = known_trip_count(func, operation)?;
+        let iterations = known_trip_count(func, operation)?;
         let body = *operation.regions.first()?;
         let [lo, _, step] = [0, 1, 2].map(|i| constant(func, operation.operands[i]));
         let (Some(Literal::Int(lo)), Some(Literal::Int(step))) = (lo, step) else { return None };
         let dtype = func.ty(operation.operands[0]).dtype()?;
-        let added = trips.saturating_mul(count_ops(func, body) as u128);
-        Some(Whole { trips, added, lo, step, dtype, reverse, body })
+        let added = iterations.saturating_mul(count_ops(func, body) as u128);
+        Some(Whole { iterations, added, lo, step, dtype, reverse, body })
     }
 
-    /// Writes the body once per trip.
+    /// Writes the body once per iteration.
     fn unroll(self, rewriter: &mut Rewriter<'_>, id: OpId) -> Edit<Action> {
         let Operation { operands, results, span, .. } = rewriter.func.op(id).clone();
         let args = rewriter.func.region(self.body).args.clone();
@@ -120,9 +121,9 @@ impl Whole {
         let mut carried = operands[3..].to_vec();
         let mut out = Vec::new();
         // The trip count is within the budget, so it fits.
-        for trip in 0..self.trips as i128 {
-            let trip = if self.reverse { self.trips as i128 - 1 - trip } else { trip };
-            let counter = Literal::Int(self.lo + trip * self.step);
+        for iteration in 0..self.iterations as i128 {
+            let iteration = if self.reverse { self.iterations as i128 - 1 - iteration } else { iteration };
+            let counter = Literal::Int(self.lo + iteration * self.step);
             let counter = Cursor::new(rewriter.func, &mut out, PASS).at(span).constant(counter, self.dtype)?;
             let values = [counter].into_iter().chain(carried.iter().copied());
             let mut map: HashMap<ValueId, ValueId> = args.iter().copied().zip(values).collect();
@@ -142,8 +143,8 @@ fn diagnostic(func: &Func, id: OpId, message: String, help: String) -> Diagnosti
     Diagnostic::at(&func.files, func.op(id).span, message).help(help)
 }
 
-fn too_many(func: &Func, id: OpId, trips: u128) -> Diagnostic {
-    let message = format!("unrolling this loop {trips} times makes the kernel too large");
+fn too_many(func: &Func, id: OpId, iterations: u128) -> Diagnostic {
+    let message = format!("unrolling this loop {iterations} times makes the kernel too large");
     diagnostic(func, id, message, "remove `#[unroll]`, or unroll by hand a few iterations at a time".to_string())
 }
 

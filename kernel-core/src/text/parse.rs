@@ -6,9 +6,9 @@ use super::attr::AttrParser;
 use super::lexer::{Lexer, Token};
 use super::{ParseError, dims, layouts, types};
 use crate::ir::{
-    BankId, BinaryOp, Bound, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, DescOp, DotOp, DtypeParam,
-    ElementwiseOp, Facts, FileId, FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId, Operation,
-    ParamKind, RegionId, Safety, ShapeOp, SharedRange, Span, Ty, UnaryOp, ValueId,
+    BankId, BinaryOp, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, DTypeBound, Def, DescOp, DotOp,
+    DtypeParam, ElementwiseOp, Facts, FileId, FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId,
+    Operation, ParamKind, RegionId, Safety, ShapeOp, SharedRange, Span, Ty, UnaryOp, ValueId,
 };
 use crate::layout::SyncScope;
 
@@ -141,7 +141,7 @@ impl<'t> Parser<'t> {
         }
         self.lexer.expect(b':')?;
         let bound = match self.lexer.peek() {
-            Token::Ident(word) => Bound::from_name(word),
+            Token::Ident(word) => DTypeBound::from_name(word),
             _ => None,
         };
         let bound = bound.ok_or_else(|| self.lexer.expected("`DType`, `Num`, `Int`, `Float` or `Signed`"))?;

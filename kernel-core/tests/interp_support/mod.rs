@@ -4,18 +4,18 @@
 #![allow(dead_code)]
 
 use kernel_core::interp::{Fault, FaultKind, HostBuffer, HostElement, HostScalar, run_kernel, run_placed};
-use kernel_core::ir::{BoundFunc, Placed};
+use kernel_core::ir::{Bound, Placed};
 use kernel_core::text::parse;
 use kernel_core::verify::verify;
 
 /// A bound kernel from its parameters and body, verified.
-pub fn bound(params: &str, body: &str) -> BoundFunc {
+pub fn bound(params: &str, body: &str) -> Bound {
     let text = format!("kernel test \"test.rs\" safe bound {{\n{params}\n{body}\nreturn\n}}\n");
     let func = parse(&text).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     if let Err(errors) = verify(&func) {
         panic!("{errors:?}\n{text}");
     }
-    BoundFunc::new(func).expect("the text says `bound`")
+    Bound::new(func).expect("the text says `bound`")
 }
 
 /// A placed kernel. Its tiles lack layouts, which the interpreter ignores, so it is not verified.
@@ -25,7 +25,7 @@ pub fn placed(params: &str, body: &str) -> Placed {
 }
 
 /// Runs a bound kernel that must not fault; returns its buffers.
-pub fn run(func: &BoundFunc, buffers: Vec<HostBuffer>, scalars: &[HostScalar], grid: [u32; 3]) -> Vec<HostBuffer> {
+pub fn run(func: &Bound, buffers: Vec<HostBuffer>, scalars: &[HostScalar], grid: [u32; 3]) -> Vec<HostBuffer> {
     let (buffers, result) = try_run(func, buffers, scalars, grid);
     result.unwrap_or_else(|fault| panic!("{fault}"));
     buffers
@@ -33,7 +33,7 @@ pub fn run(func: &BoundFunc, buffers: Vec<HostBuffer>, scalars: &[HostScalar], g
 
 /// Runs a bound kernel; returns its buffers and how it went.
 pub fn try_run(
-    func: &BoundFunc,
+    func: &Bound,
     mut buffers: Vec<HostBuffer>,
     scalars: &[HostScalar],
     grid: [u32; 3],

@@ -5,7 +5,7 @@
 //! values are stored, each in a slot of its own; no access leaves its buffer.
 
 use kernel_core::ir::{
-    BinaryOp, BoundFunc, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
+    BinaryOp, Bound, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, ElementwiseOp, EvictionPolicy,
     FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamKind, RegionId, Safety, ShapeOp, Span, Ty, UnaryOp, Unroll,
     ValueId,
 };
@@ -21,7 +21,7 @@ const DTYPES: [DType; 5] = [DType::I32, DType::U8, DType::I64, DType::F32, DType
 const MAX_DEPTH: u32 = 3;
 
 /// The kernel that follows from the choices.
-pub fn kernel(choices: &[u32]) -> BoundFunc {
+pub fn kernel(choices: &[u32]) -> Bound {
     let mut func = Func::new("random", "random.rs", Safety::Safe);
     func.level = Level::Bound;
     let buffer = |dt: DType, mutable| ParamKind::Ptr { dt: dt.into(), mutable };
@@ -39,7 +39,7 @@ pub fn kernel(choices: &[u32]) -> BoundFunc {
     }
     generator.store_all();
     generator.op(ControlOp::Return, &[], &[]);
-    BoundFunc::new(generator.func).expect("the kernel is bound")
+    Bound::new(generator.func).expect("the kernel is bound")
 }
 
 struct Generator<'c> {

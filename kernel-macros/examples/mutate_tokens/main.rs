@@ -14,8 +14,6 @@
 mod attr;
 #[path = "../../src/attributes.rs"]
 mod attributes;
-#[path = "../../src/check/mod.rs"]
-mod check;
 #[path = "../../src/error.rs"]
 mod error;
 #[path = "../../src/expand.rs"]
@@ -29,8 +27,6 @@ mod guard;
 mod help;
 #[path = "../../src/launcher.rs"]
 mod launcher;
-#[path = "../../src/lines.rs"]
-mod lines;
 #[path = "../../src/lints.rs"]
 mod lints;
 #[path = "../../src/lower.rs"]
@@ -39,8 +35,8 @@ mod lower;
 mod names;
 #[path = "../../src/ops.rs"]
 mod ops;
-#[path = "../../src/place.rs"]
-mod place;
+#[path = "../../src/parse_errors.rs"]
+mod parse_errors;
 #[path = "../../src/quotient.rs"]
 mod quotient;
 #[path = "../../src/returns.rs"]
@@ -49,14 +45,18 @@ mod returns;
 mod signature;
 #[path = "../../src/source.rs"]
 mod source;
+#[path = "../../src/source_lines.rs"]
+mod source_lines;
+#[path = "../../src/source_range.rs"]
+mod source_range;
 #[path = "../../src/spellings.rs"]
 mod spellings;
 #[path = "../../src/tree.rs"]
 mod tree;
+#[path = "../../src/typeck/mod.rs"]
+mod typeck;
 #[path = "../../src/types.rs"]
 mod types;
-#[path = "../../src/unread.rs"]
-mod unread;
 
 mod judge;
 mod kernels;

@@ -25,6 +25,13 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
+/// The kernels of all cases of a folder.
+pub fn sources(folder: &str) -> Vec<String> {
+    let text = |file: PathBuf| fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    let source = |case: &str| kernel(case.split_once("\n----\n").map_or(case, |(source, _)| source).trim());
+    files(folder).into_iter().flat_map(|file| text(file).split("\n====\n").map(source).collect::<Vec<_>>()).collect()
+}
+
 /// Compares the results of all cases of a folder with those in the files, or writes them.
 fn check(folder: &str, run: impl Fn(&str) -> String) {
     let bless = std::env::var_os("TILEWRIGHT_BLESS").is_some();

@@ -24,6 +24,15 @@ fn refused(body: &str, with: &str) {
     assert!(messages.len() == 1 && messages[0].contains(with), "{messages:?}");
 }
 
+/// Kernels beyond each limit.
+pub fn beyond() -> Vec<String> {
+    let returns = "if n > 7 { return; } ".repeat(101);
+    let branches = format!("if c {{ return; }} {}", "else if c { return; } ".repeat(130));
+    let parts = format!("let t = ({});", "n, ".repeat(2000));
+    let unknown: String = (0..150).map(|i| format!("store(out, unknown{i}); ")).collect();
+    [returns, branches, parts, unknown].iter().map(|body| kernel(body)).collect()
+}
+
 #[test]
 fn a_hundred_early_returns_compile_and_more_are_refused() {
     func(&kernel(&"if n > 7 { return; } ".repeat(100)));

@@ -9,6 +9,7 @@ mod launchers;
 mod limits;
 mod lints;
 mod programs;
+mod sites;
 mod speed;
 mod spellings;
 mod support;

@@ -1,10 +1,10 @@
 //! Graphs of the CUDA driver: a kernel node per launch, each after the one before.
 
-use super::records::{GraphRecords, RecordPool};
+use super::replay_slots::{GraphRecords, RecordPool};
 use crate::context::CudaMemory;
 use crate::driver::wrap;
 use crate::error::{Error, Result};
-use crate::record::{LaunchId, ReportSource};
+use crate::report_slot::{LaunchId, ReportSource};
 use crate::stream::Stream;
 use cudarc::driver::sys;
 use std::ffi::c_void;

@@ -33,20 +33,20 @@
 //! into the stream while it is recorded, so other threads may use the stream, and the first launch
 //! of a kernel may be a recorded one. On the CPU, a replay runs the launches in the interpreter.
 
+pub(crate) mod capture;
 mod cuda;
-pub(crate) mod recording;
-mod records;
+mod replay_slots;
 mod uses;
 
 use crate::error::Result;
-use crate::gate;
-use crate::record::LaunchId;
+use crate::replay_gate;
+use crate::report_slot::LaunchId;
 use crate::stream::Stream;
+pub(crate) use capture::HostLaunch;
+use capture::Recording;
 use cuda::CudaGraph;
 pub(crate) use cuda::KernelNode;
-pub(crate) use recording::HostLaunch;
-use recording::Recording;
-pub(crate) use records::GraphRecords;
+pub(crate) use replay_slots::GraphRecords;
 use std::fmt;
 use uses::Uses;
 
@@ -91,12 +91,12 @@ impl Stream {
     /// [`Error::Unsupported`](crate::Error::Unsupported): launches on other streams, allocations,
     /// copies, synchronisation, another capture.
     pub fn capture(&self, launches: impl FnOnce(&Stream) -> Result<()>) -> Result<Graph> {
-        let session = recording::begin(self)?;
+        let session = capture::begin(self)?;
         launches(self)?;
         let Recording { stream, uses, launches, work } = session.end()?;
         let work = match work {
-            recording::Work::Host(launches) => Work::Host(launches),
-            recording::Work::Cuda(graph) => {
+            capture::Work::Host(launches) => Work::Host(launches),
+            capture::Work::Cuda(graph) => {
                 let graph = graph.finish(&stream, launches)?;
                 stream.watch(graph.records());
                 Work::Cuda(graph)
@@ -116,11 +116,11 @@ impl Graph {
     /// whoever reads data that depends on them, or synchronises the stream.
     /// [`Error::Unsupported`](crate::Error::Unsupported) inside [`Stream::capture`].
     pub fn replay(&self) -> Result<()> {
-        recording::refuse("replaying a graph")?;
+        capture::refuse("replaying a graph")?;
         if self.launches == 0 {
             return Ok(());
         }
-        let _entered = gate::enter(self.uses.gates());
+        let _entered = replay_gate::enter(self.uses.gates());
         match &self.work {
             Work::Host(launches) => self.run(launches),
             Work::Cuda(graph) => graph.launch(&self.stream, |first| {

@@ -1,10 +1,10 @@
 //! Which buffers a graph uses, and what its launches do to them.
 
 use crate::error::Result;
-use crate::gate::Gate;
 use crate::ledger::Steps;
-use crate::ledger::{Ledger, Place, Touch};
-use crate::record::LaunchId;
+use crate::ledger::{Ledger, LogPosition, Touch};
+use crate::replay_gate::Gate;
+use crate::report_slot::LaunchId;
 use crate::storage::Storage;
 use crate::stream::Stream;
 use rustc_hash::FxHashMap;
@@ -89,7 +89,7 @@ impl Uses {
         self.uses.iter().any(|used| used.is_read && used.storage.is_suspect(ledger))
     }
 
-    fn set_suspect(&self, place: Place) {
+    fn set_suspect(&self, place: LogPosition) {
         // Of how many bytes each launch writes there is no need to speak.
         self.uses.iter().filter(|used| used.is_written).for_each(|used| used.storage.set_suspect(place, 0));
     }

@@ -14,12 +14,12 @@ use super::spec::{ParamSpec, buffer_unit, scalar_unit};
 use crate::buffer::Buffer;
 use crate::dtype::{DType, ElementType};
 use crate::error::Result;
-use crate::gate::{self, Entered};
-use crate::graph::recording::Recording;
-use crate::ledger::{Ledger, Place, Touch, Use};
+use crate::graph::capture::Recording;
+use crate::ledger::{Ledger, LogPosition, Touch, Use};
+use crate::replay_gate::{self, Entered};
 use crate::storage::{Address, Storage};
 use crate::stream::Stream;
-use crate::tensor::{DescRef, DescRefMut, Inner, TensorLayout};
+use crate::tensor::{DescRef, DescRefMut, Inner, TensorFacts, TensorLayout};
 use crate::view::{View, ViewMut};
 use std::ops::Range;
 use std::sync::Arc;
@@ -203,7 +203,7 @@ impl<'a> Arg<'a> {
 
     fn tensor(kind: ArgKind, tensor: &'a Inner<'a>) -> Self {
         let mut arg = Arg { kind, tensor: Some(tensor), ..Self::buffer(ArgKind::Ptr, tensor.buffer) };
-        arg.unit = ParamSpec::of(&arg).unit();
+        arg.unit = arg.spec().unit();
         arg
     }
 
@@ -238,13 +238,22 @@ impl<'a> Arg<'a> {
     }
 
     #[inline]
-    pub(super) fn element(&self) -> ElementType {
-        self.element
-    }
-
-    #[inline]
     pub(super) fn unit(&self) -> u16 {
         self.unit
+    }
+
+    /// What the GPU's code generator may know of it.
+    pub(super) fn spec(&self) -> ParamSpec {
+        let Arg { element, words: [bits, fact], .. } = *self;
+        match self.kind {
+            ArgKind::Scalar => ParamSpec::scalar(ScalarValue { bits, element }),
+            ArgKind::Const => ParamSpec::Const(ScalarValue { bits, element }),
+            ArgKind::Ptr | ArgKind::PtrMut => ParamSpec::buffer(element, self.kind.is_written(), bits, fact),
+            ArgKind::Desc | ArgKind::DescMut => {
+                let facts = self.as_desc().map_or(TensorFacts::NOTHING, Inner::facts);
+                ParamSpec::tensor(element, self.kind.is_written(), bits, facts)
+            }
+        }
     }
 
     /// The value of a constant, which is part of the key.
@@ -290,7 +299,7 @@ impl<'a> Arg<'a> {
     /// Learns again what the key says of it.
     #[cold]
     pub(super) fn refresh(&mut self) {
-        self.unit = ParamSpec::of(self).unit();
+        self.unit = self.spec().unit();
     }
 
     /// The descriptor of a tensor.
@@ -363,7 +372,7 @@ impl<'a> Arg<'a> {
 
     /// The operation at this place of the ledger writes the buffer, if any does.
     #[inline]
-    pub(super) fn set_suspect(&self, place: Place) {
+    pub(super) fn set_suspect(&self, place: LogPosition) {
         if let Some(storage) = self.storage
             && self.kind.is_written()
         {
@@ -388,5 +397,5 @@ pub(super) fn enter<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
 
 #[cold]
 fn enter_shut<'e>(args: &'e [Arg<'_>]) -> Entered<'e> {
-    gate::enter(args.iter().filter_map(|arg| Some(arg.storage?.gate())))
+    replay_gate::enter(args.iter().filter_map(|arg| Some(arg.storage?.gate())))
 }

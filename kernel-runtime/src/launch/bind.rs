@@ -1,16 +1,16 @@
 //! From the generic tile IR and a launch's types to the bound IR, which both backends start from.
 
-use super::kernel::{Kernel, user_params};
+use super::definition::{Definition, user_params};
 use super::spec::{ParamSpec, Spec};
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use kernel_core::backend::Timings;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Dt, Func, ParamKind, Safety};
+use kernel_core::ir::{Bound, Dt, Func, ParamKind, Safety};
 use kernel_core::passes::{self, Bindings, PassOptions};
 
 /// The kernel with everything that `spec` says put in, optimised as far as no target is needed.
-pub(super) fn bind(kernel: &Kernel, spec: &Spec<'_>, timings: &mut Timings) -> Result<BoundFunc> {
+pub(super) fn bind(kernel: &Definition, spec: &Spec<'_>, timings: &mut Timings) -> Result<Bound> {
     let generic = timings.stage("parse", || kernel.generic())?;
     check_signature(kernel, generic.func(), spec)?;
     let bindings = Bindings {
@@ -33,7 +33,7 @@ pub(super) fn bind(kernel: &Kernel, spec: &Spec<'_>, timings: &mut Timings) -> R
 }
 
 /// One error of all that is wrong with a kernel, with lines of its source.
-pub(super) fn compile_error(kernel: &Kernel, errors: Vec<Diagnostic>, values: &str) -> Error {
+pub(super) fn compile_error(kernel: &Definition, errors: Vec<Diagnostic>, values: &str) -> Error {
     let mut diagnostics = errors.into_iter().map(|error| {
         let diagnostic = kernel.with_source(error);
         if values.is_empty() { diagnostic } else { diagnostic.note(values) }
@@ -56,13 +56,13 @@ pub(super) fn values(func: &Func, spec: &Spec<'_>) -> String {
 }
 
 /// [`values`] of a kernel that may be unreadable.
-pub(super) fn shown_values(kernel: &Kernel, spec: &Spec<'_>) -> String {
+pub(super) fn shown_values(kernel: &Definition, spec: &Spec<'_>) -> String {
     kernel.generic().map_or_else(|_| String::new(), |generic| values(generic.func(), spec))
 }
 
 /// Refuses a call that does not fit the kernel. Launchers that `#[kernel]` makes always fit; this
 /// is what makes [`Call`](super::Call) safe for everybody else.
-fn check_signature(kernel: &Kernel, func: &Func, spec: &Spec<'_>) -> Result<()> {
+fn check_signature(kernel: &Definition, func: &Func, spec: &Spec<'_>) -> Result<()> {
     let mismatch = |reason: String| Error::Unsupported {
         what: format!("this call of kernel `{}`", kernel.name()).into(),
         reason: reason.into(),

@@ -1,6 +1,6 @@
 //! A cache whose entries are made once, by whoever asks first, while others wait for it.
 //!
-//! In front of the table are a few pointers to what was asked for last, which are found without a
+//! Beside the table are a few pointers to what was asked for last, the hot entries, which are found without a
 //! lock: a program launches each of its kernels in a few variants, over and over.
 
 use super::key::{Digest, Key};
@@ -11,12 +11,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-/// The front has `1 << FRONT_BITS` places, each key has one.
-const FRONT_BITS: u32 = 3;
+/// There are `1 << HOT_BITS` hot places, and each key has one.
+const HOT_BITS: u32 = 3;
 
 /// Values by key. They stay for the life of the process, as the `static`s do in which caches are.
 pub(super) struct Cache<V: 'static> {
-    front: [AtomicPtr<Entry<V>>; 1 << FRONT_BITS],
+    hot: [AtomicPtr<Entry<V>>; 1 << HOT_BITS],
     slots: RwLock<HashMap<Key, Arc<Slot<V>>, FxBuildHasher>>,
 }
 
@@ -42,34 +42,34 @@ impl<V> Default for Slot<V> {
 impl<V> Cache<V> {
     pub(super) const fn new() -> Self {
         Cache {
-            front: [const { AtomicPtr::new(std::ptr::null_mut()) }; 1 << FRONT_BITS],
+            hot: [const { AtomicPtr::new(std::ptr::null_mut()) }; 1 << HOT_BITS],
             slots: RwLock::new(HashMap::with_hasher(FxBuildHasher)),
         }
     }
 
-    /// The value, if it is in the front: what was asked for last of all keys that share its place. Takes no lock.
+    /// The value, if it is hot: what was asked for last of all keys that share its place. Takes no lock.
     /// `is_same` says whether words are those of the key, whose digest this is.
     #[inline]
-    pub(super) fn get_front(&self, digest: Digest, is_same: impl FnOnce(&[u64]) -> bool) -> Option<&'static V> {
-        let place = self.front[digest.place(FRONT_BITS)].load(Ordering::Acquire);
+    pub(super) fn get_hot(&self, digest: Digest, is_same: impl FnOnce(&[u64]) -> bool) -> Option<&'static V> {
+        let place = self.hot[digest.place(HOT_BITS)].load(Ordering::Acquire);
         // SAFETY: null, or an entry, which is never freed.
         let entry = unsafe { place.as_ref() }?;
         is_same(entry.key.borrow()).then_some(&entry.value)
     }
 
-    /// The value, if it has been made, which then is in the front at the place of that digest. Takes a read lock.
-    pub(super) fn get_behind(&self, digest: Digest, key: &[u64]) -> Option<&'static V> {
+    /// The value, if it has been made, which then is hot at the place of that digest. Takes a read lock.
+    pub(super) fn get_slow(&self, digest: Digest, key: &[u64]) -> Option<&'static V> {
         // Nothing is left half-done under these locks, so a panic elsewhere changes nothing.
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         let entry = *slots.get(key)?.entry.get()?;
-        self.front[digest.place(FRONT_BITS)].store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
+        self.hot[digest.place(HOT_BITS)].store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
         Some(&entry.value)
     }
 
     /// The value, if it has been made.
     pub(super) fn get(&self, key: &[u64]) -> Option<&'static V> {
         let digest = Digest::of(key);
-        self.get_front(digest, |known| known == key).or_else(|| self.get_behind(digest, key))
+        self.get_hot(digest, |known| known == key).or_else(|| self.get_slow(digest, key))
     }
 
     /// The value, made by `make` if nobody has. Threads that ask for one key at the same time
@@ -147,21 +147,21 @@ mod tests {
 
     /// A launch and the table need not agree on a digest: what is behind is found by its words.
     #[test]
-    fn the_front_is_where_the_digest_says() {
+    fn hot_entries_are_where_the_digest_says() {
         let cache = Cache::new();
         let (digest, other) = (Digest::default().with(1), Digest::default().with(3));
-        assert_ne!(digest.place(FRONT_BITS), other.place(FRONT_BITS));
+        assert_ne!(digest.place(HOT_BITS), other.place(HOT_BITS));
         assert_eq!(cache.get_or_make(&key(1), || Ok(5)), Ok(&5));
-        let front = |digest| cache.get_front(digest, |words| words == Borrow::<[u64]>::borrow(&key(1)));
-        assert_eq!((front(digest), front(other)), (None, None));
-        assert_eq!(cache.get_behind(digest, key(1).borrow()), Some(&5));
-        assert_eq!((front(digest), front(other)), (Some(&5), None));
-        assert_eq!(cache.get_front(digest, |_| false), None, "the words decide");
-        assert_eq!(cache.get_behind(digest, key(2).borrow()), None);
+        let hot = |digest| cache.get_hot(digest, |words| words == Borrow::<[u64]>::borrow(&key(1)));
+        assert_eq!((hot(digest), hot(other)), (None, None));
+        assert_eq!(cache.get_slow(digest, key(1).borrow()), Some(&5));
+        assert_eq!((hot(digest), hot(other)), (Some(&5), None));
+        assert_eq!(cache.get_hot(digest, |_| false), None, "the words decide");
+        assert_eq!(cache.get_slow(digest, key(2).borrow()), None);
     }
 
     #[test]
-    fn keys_that_share_a_place_in_the_front_are_told_apart() {
+    fn keys_that_share_a_hot_place_are_told_apart() {
         let cache = Cache::new();
         for round in 0..3 {
             for number in 0..100 {

@@ -1,13 +1,13 @@
 //! What failing programs report, as errors that name the kernel, the place and the argument.
 
-use super::kernel::Kernel;
+use super::definition::Definition;
 use crate::error::{Access, Error};
 use kernel_core::ir::{Files, Func, ParamId, Span};
 use std::time::Duration;
 
 /// A place in a kernel and the program that failed there.
 pub(super) struct FaultAt<'f> {
-    pub(super) kernel: &'static Kernel,
+    pub(super) kernel: &'static Definition,
     pub(super) files: &'f Files,
     pub(super) span: Span,
     pub(super) program_id: [u32; 3],

@@ -1,17 +1,14 @@
 //! A call without its types: everything that a launch does before it comes to the backend.
 
 use super::args::Arg;
-use super::compiled::CompiledKernel;
-use super::kernel::{Kernel, user_params};
+use super::definition::user_params;
+use super::kernel::Kernel;
 use super::key::{Digest, KeyHead, Words};
 use super::list::List;
-use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning};
-use super::target::Target;
-use super::{cpu, gpu, grid};
+use super::spec::{ParamSpecs, Spec, Tuning};
 use crate::device::Device;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
-use crate::settings;
 use crate::stream::Stream;
 use kernel_core::backend::Checks;
 use kernel_core::ir::Safety;
@@ -35,7 +32,7 @@ pub(super) struct Invocation<'a> {
 }
 
 /// Where a launch runs, after all checks that need no code.
-pub(super) struct Place<'l> {
+pub(super) struct Dispatch<'l> {
     pub(super) device: &'l Device,
     pub(super) stream: &'l Stream,
     pub(super) grid: [u32; 3],
@@ -130,83 +127,9 @@ impl<'a> Invocation<'a> {
         unsafe { std::mem::transmute::<Box<Invocation<'a>>, Box<Invocation<'b>>>(self) }
     }
 
-    /// Starts the kernel on `device`.
-    pub(super) fn launch(mut self: Box<Self>, grid: [i64; 3], device: &Device) -> Result<()> {
-        // Errors are long: where there is none, none is moved.
-        match self.start(grid, device) {
-            Ok(()) => {
-                self.recycle();
-                Ok(())
-            }
-            Err(error) => {
-                self.recycle();
-                Err(error)
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn start(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
-        let stream = self.stream.unwrap_or_else(|| device.default_stream());
-        let checked = grid::check(grid);
-        if let Ok(grid) = checked
-            && self.stream.is_none_or(|stream| stream.is_in(device.context()))
-            && self.tuning.is_valid()
-            && self.time_limit.is_none()
-            && !grid.contains(&0)
-            && device.is_cuda()
-        {
-            // It checks the buffers' devices, where it must look at them anyway.
-            return gpu::launch(self, &Place { device, stream, grid });
-        }
-        self.start_checked(checked, device)
-    }
-
-    /// As `start`, for calls that are refused, do nothing or are rare.
-    #[inline(never)]
-    fn start_checked(&mut self, grid: Result<[u32; 3]>, device: &Device) -> Result<()> {
-        let stream = self.stream.unwrap_or_else(|| device.default_stream());
-        if stream.check_context(device.context()).is_err() {
-            return Err(Error::WrongDevice {
-                argument: "".into(),
-                actual: stream.context().label().into(),
-                expected: device.to_string().into(),
-            });
-        }
-        self.check_buffers(stream)?;
-        let place = Place { device, stream, grid: grid? };
-        self.tuning()?;
-        self.check_time_limit(device)?;
-        if place.grid.contains(&0) {
-            return Ok(());
-        }
-        if device.is_cuda() { gpu::launch_late(self, &place) } else { cpu::launch(self, &place) }
-    }
-
     /// The options of the launch, then those of the kernel's attribute.
     pub(super) fn tuning(&self) -> Result<Tuning> {
         self.tuning.or(self.kernel.source().tuning()).check()
-    }
-
-    /// A limit of time is more than none, and something keeps it.
-    fn check_time_limit(&self, device: &Device) -> Result<()> {
-        match self.time_limit {
-            Some(limit) if limit.is_zero() => Err(Error::InvalidSetting {
-                name: "time_limit".into(),
-                value: format!("{limit:?}").into(),
-                expected: "a duration above 0; without `.time_limit(..)` there is no limit".into(),
-            }),
-            Some(_) if device.is_cuda() => Err(Error::Unsupported {
-                what: format!("a limit of time for kernel `{}` on {device}", self.kernel.name()).into(),
-                reason: format!(
-                    "nothing can stop a kernel that runs on a GPU; leave out `.time_limit(..)` there, or set the \
-                     variable {}, which limits launches on the CPU only",
-                    settings::TIME_LIMIT_VARIABLE
-                )
-                .into(),
-            }),
-            Some(_) | None => Ok(()),
-        }
     }
 
     /// Buffers live where the kernel runs.
@@ -233,19 +156,9 @@ impl<'a> Invocation<'a> {
         }
     }
 
-    pub(super) fn compile(&self, target: Target) -> Result<CompiledKernel> {
-        let tuning = self.tuning()?;
-        self.with_spec(tuning, |spec| gpu::compile(self.kernel, spec, target))
-    }
-
-    pub(super) fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
-        let tuning = self.tuning()?;
-        self.with_spec(tuning, |spec| gpu::compile_on(self.kernel, spec, device))
-    }
-
     /// What the variant of the kernel for these arguments is made from.
     pub(super) fn with_spec<R>(&self, tuning: Tuning, then: impl FnOnce(&Spec<'_>) -> R) -> R {
-        let params: ParamSpecs = self.args.iter().map(ParamSpec::of).collect();
+        let params: ParamSpecs = self.args.iter().map(Arg::spec).collect();
         then(&Spec { dtypes: &self.dtypes, constants: &self.constants, params: &params, tuning, safety: self.safety })
     }
 
@@ -282,7 +195,7 @@ fn key_params(args: &[Arg<'_>]) -> impl ExactSizeIterator<Item = (u16, Option<u6
 
 #[cfg(test)]
 mod tests {
-    use super::super::kernel::KernelSource;
+    use super::super::definition::KernelSource;
     use super::super::scalar::Scalar;
     use super::*;
 

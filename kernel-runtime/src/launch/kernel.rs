@@ -1,95 +1,47 @@
-//! A kernel of the program: its tile IR as `#[kernel]` embedded it, and what was made from it.
+//! A kernel of the program, and what was made from it.
 
 use super::cache::Cache;
-use super::cpu::CpuVariant;
-use super::spec::Tuning;
-use crate::error::{Error, Result};
-use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{Func, Generic};
-use kernel_core::text;
+use super::cpu::variant::CpuVariant;
+use super::definition::{Definition, KernelSource};
+use super::gpu::caches::GpuCaches;
+use crate::error::Result;
+use kernel_core::ir::Generic;
 use std::fmt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// What `#[kernel]` embeds in the program.
-#[derive(Debug, Clone, Copy)]
-pub struct KernelSource {
-    /// The kernel's name.
-    pub name: &'static str,
-    /// The module it is in.
-    pub module: &'static str,
-    /// The source files: the kernel's own, then those of functions that were inlined into it.
-    pub files: &'static [SourceFile],
-    /// The text form of the generic tile IR.
-    pub ir: &'static str,
-    /// `#[kernel(num_warps = ..)]`.
-    pub num_warps: Option<u32>,
-    /// `#[kernel(num_stages = ..)]`.
-    pub num_stages: Option<u32>,
-}
-
-/// A source file of a kernel.
-#[derive(Debug, Clone, Copy)]
-pub struct SourceFile {
-    /// Its name, as rustc and the tile IR give it.
-    pub name: &'static str,
-    /// Lines that the kernel is made from with their numbers, for error messages.
-    pub lines: &'static [(u32, &'static str)],
-}
-
-impl KernelSource {
-    /// The file that the kernel itself is in.
-    pub fn file(&self) -> &'static str {
-        self.files.first().map_or("", |file| file.name)
-    }
-
-    /// The options of the kernel's attribute.
-    pub(super) fn tuning(&self) -> Tuning {
-        Tuning { num_warps: self.num_warps, num_stages: self.num_stages, delays: None }
-    }
-}
 
 /// A kernel with its compiled variants, one `static` per `#[kernel]`.
 ///
 /// Variants stay for the life of the process: a kernel is compiled once for each combination of
 /// dtypes, constexprs, argument facts, options and device.
 pub struct Kernel {
-    source: KernelSource,
-    generic: OnceLock<Result<Generic>>,
+    definition: Definition,
     pub(super) cpu: Cache<CpuVariant>,
-    pub(super) gpu: super::gpu::GpuCaches,
-    compilations: AtomicUsize,
+    pub(super) gpu: GpuCaches,
 }
 
 impl Kernel {
     /// A kernel that has not been looked at yet.
     pub const fn new(source: KernelSource) -> Self {
-        Kernel {
-            source,
-            generic: OnceLock::new(),
-            cpu: Cache::new(),
-            gpu: super::gpu::GpuCaches::new(),
-            compilations: AtomicUsize::new(0),
-        }
+        Kernel { definition: Definition::new(source), cpu: Cache::new(), gpu: GpuCaches::new() }
+    }
+
+    /// The kernel without its variants.
+    pub(super) fn definition(&self) -> &Definition {
+        &self.definition
     }
 
     /// What `#[kernel]` embedded.
     pub fn source(&self) -> &KernelSource {
-        &self.source
+        self.definition.source()
     }
 
     /// The kernel's name.
     pub fn name(&self) -> &'static str {
-        self.source.name
+        self.definition.name()
     }
 
     /// How many variants have been compiled so far, for any device.
     pub fn compilations(&self) -> usize {
-        self.compilations.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn count_compilation(&self) {
-        self.compilations.fetch_add(1, Ordering::Relaxed);
+        self.definition.compilations()
     }
 
     /// The generic tile IR, read on first use. Binding verifies it.
@@ -99,43 +51,12 @@ impl Kernel {
     /// [`Error::Compile`] if the text is not that of a kernel, which the macro of the same version
     /// never embeds.
     pub fn generic(&self) -> Result<&Generic> {
-        self.generic.get_or_init(|| self.parse()).as_ref().map_err(Error::clone)
-    }
-
-    fn parse(&self) -> Result<Generic> {
-        let invalid = |reason: String| {
-            Diagnostic::new(format!("the tile IR of kernel `{}` cannot be read: {reason}", self.name()), "", 0, 0).help(
-                "`tilewright` and `tilewright-macros` must be of the same version; run `cargo clean` and build again",
-            )
-        };
-        let mut func = text::parse(self.source.ir).map_err(|error| invalid(error.to_string()))?;
-        // The macro does not know what rustc calls the file, so the text leaves it out.
-        func.files.set_own(self.source.file());
-        let generic = Generic::new(func).map_err(|func| invalid(format!("it is at level {:?}", func.level)))?;
-        Ok(generic)
-    }
-
-    /// The diagnostic with the line that it is about, if that is known.
-    pub(super) fn with_source(&self, diagnostic: Diagnostic) -> Diagnostic {
-        let file = self.source.files.iter().find(|file| *file.name == *diagnostic.file);
-        let lines = file.map_or(&[] as &[_], |file| file.lines);
-        match lines.iter().find(|(line, _)| *line == diagnostic.line) {
-            Some((_, text)) => {
-                let width = diagnostic.width;
-                diagnostic.snippet(*text, width)
-            }
-            None => diagnostic,
-        }
+        self.definition.generic()
     }
 }
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kernel({}::{})", self.source.module, self.source.name)
+        write!(f, "Kernel({}::{})", self.source().module, self.name())
     }
-}
-
-/// The names of the parameters that a caller passes, hidden ones excluded.
-pub(super) fn user_params(func: &Func) -> impl Iterator<Item = &kernel_core::ir::Param> {
-    func.params.iter().filter(|param| !param.kind.is_hidden())
 }

@@ -172,7 +172,6 @@ impl KeyHead {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::Arg;
     use super::super::scalar::Scalar;
     use super::super::spec::{ParamSpec, assumed_buffer};
     use super::*;
@@ -186,8 +185,8 @@ mod tests {
     #[test]
     fn keys_differ_where_variants_do() {
         let (f32, i32) = (ElementType::F32, ElementType::I32);
-        let one = ParamSpec::of(&Arg::scalar(1i32.value()));
-        let two = ParamSpec::of(&Arg::scalar(2i32.value()));
+        let one = ParamSpec::scalar(1i32.value());
+        let two = ParamSpec::scalar(2i32.value());
         let buffer = assumed_buffer(f32, false);
         let many = [two; 40];
         let keys = [

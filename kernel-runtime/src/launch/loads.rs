@@ -1,7 +1,7 @@
 //! Which parameters a kernel loads from: what it writes can depend on the contents of these only.
 
 use super::args::Arg;
-use crate::ledger::{Ledger, Place, Use};
+use crate::ledger::{Ledger, LogPosition, Use};
 use kernel_core::ir::{Func, RegionId, Resource};
 
 /// One bit for each parameter; those without one count as loaded from.
@@ -56,7 +56,7 @@ impl Loads {
 
 /// Notes in the buffers that a launch writes where the ledger has it.
 #[inline]
-pub(super) fn set_suspect(args: &[Arg<'_>], place: Place) {
+pub(super) fn set_suspect(args: &[Arg<'_>], place: LogPosition) {
     args.iter().for_each(|arg| arg.set_suspect(place));
 }
 

@@ -4,8 +4,9 @@
 //! |---|---|
 //! | `call` | [`Call`], [`UnsafeCall`]: a kernel with its arguments, what launchers return |
 //! | `args`, `scalar`, `grid` | what may be passed for a parameter and for a grid |
-//! | `kernel` | [`Kernel`]: the tile IR that `#[kernel]` embeds, with the caches of its variants |
-//! | `invocation` | what every launch does before it comes to a backend |
+//! | `definition` | the tile IR that `#[kernel]` embeds |
+//! | `kernel` | [`Kernel`]: a definition with the caches of its variants |
+//! | `invocation`, `start` | a call without its types, and what every launch does before it comes to a backend |
 //! | `spec`, `key`, `cache` | what variants are made from, their keys, one compilation per key |
 //! | `list` | the short lists that calls are made of |
 //! | `loads` | which buffers what a launch writes can depend on |
@@ -33,6 +34,7 @@ mod cache;
 mod call;
 mod compiled;
 mod cpu;
+mod definition;
 mod fault;
 mod gpu;
 mod grid;
@@ -44,6 +46,7 @@ mod loads;
 mod request;
 mod scalar;
 mod spec;
+mod start;
 mod target;
 mod tile_size;
 
@@ -51,9 +54,10 @@ pub use crate::tensor::{DescArg, DescMutArg, DescRef, DescRefMut};
 pub use args::{BufferArg, BufferArgMut, PtrArg, PtrMutArg};
 pub use call::{Call, Grid, HasGrid, NoGrid, UnsafeCall};
 pub use compiled::CompiledKernel;
+pub use definition::{KernelSource, SourceFile};
 pub(crate) use gpu::MISSING_COMPILER;
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
-pub use kernel::{Kernel, KernelSource, SourceFile};
+pub use kernel::Kernel;
 pub use kernel_core::backend::Timings;
 pub use request::CompileRequest;
 pub use scalar::{Scalar, ScalarValue};

@@ -2,7 +2,8 @@
 
 use super::bind::element_type;
 use super::compiled::CompiledKernel;
-use super::kernel::{Kernel, user_params};
+use super::definition::user_params;
+use super::kernel::Kernel;
 use super::scalar::{Scalar, ScalarValue};
 use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning, assumed_buffer, assumed_scalar, assumed_tensor};
 use super::target::Target;
@@ -81,7 +82,7 @@ impl CompileRequest {
             tuning: self.tuning.or(self.kernel.source().tuning()).check()?,
             safety: func.safety,
         };
-        super::gpu::compile(self.kernel, &spec, target)
+        super::gpu::compile(self.kernel.definition(), &spec, target)
     }
 
     /// What the parameters are assumed to be.

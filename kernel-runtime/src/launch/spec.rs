@@ -1,11 +1,10 @@
 //! What a variant of a kernel is made from: dtypes, constexprs, what is known of the arguments,
 //! options.
 
-use super::args::{Arg, ArgKind};
 use super::scalar::ScalarValue;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
-use crate::tensor::{Inner, Padding, TensorFacts};
+use crate::tensor::{Padding, TensorFacts};
 use kernel_core::ir::{Facts, Safety};
 use kernel_core::target::MAX_WARPS;
 use smallvec::SmallVec;
@@ -100,30 +99,27 @@ pub(super) enum ParamSpec {
 }
 
 impl ParamSpec {
-    /// What the GPU's code generator may know of an argument.
-    pub(super) fn of(arg: &Arg<'_>) -> ParamSpec {
-        let element = arg.element();
-        match arg.kind() {
-            ArgKind::Scalar => {
-                // The low bits of a negative integer are those of its remainder.
-                let is_int = element.is_int();
-                let fits = |divisor: &u32| is_int && arg.bits() & u64::from(divisor - 1) == 0;
-                let divisor = DIVISORS.into_iter().find(fits).unwrap_or(1);
-                ParamSpec::Scalar { element, divisor, one: is_int && arg.bits() == 1 }
-            }
-            ArgKind::Const => ParamSpec::Const(ScalarValue { bits: arg.bits(), element }),
-            ArgKind::Ptr | ArgKind::PtrMut => {
-                let alignment = 1 << arg.bits().trailing_zeros().min(MAX_ALIGNMENT.trailing_zeros());
-                let fits = |divisor: &u32| arg.fact().is_multiple_of(u64::from(*divisor));
-                let len_divisor = DIVISORS.into_iter().find(fits).unwrap_or(1);
-                ParamSpec::Buffer { element, mutable: arg.kind() == ArgKind::PtrMut, alignment, len_divisor }
-            }
-            ArgKind::Desc | ArgKind::DescMut => {
-                let aligned = arg.bits().is_multiple_of(u64::from(MAX_ALIGNMENT));
-                let facts = arg.as_desc().map_or(TensorFacts::NOTHING, Inner::facts);
-                ParamSpec::Tensor { element, mutable: arg.kind() == ArgKind::DescMut, aligned, facts }
-            }
-        }
+    /// What the GPU's code generator may know of a buffer at this address, of so many elements.
+    pub(super) fn buffer(element: ElementType, mutable: bool, address: u64, len: u64) -> ParamSpec {
+        let alignment = 1 << address.trailing_zeros().min(MAX_ALIGNMENT.trailing_zeros());
+        let fits = |divisor: &u32| len.is_multiple_of(u64::from(*divisor));
+        let len_divisor = DIVISORS.into_iter().find(fits).unwrap_or(1);
+        ParamSpec::Buffer { element, mutable, alignment, len_divisor }
+    }
+
+    /// As [`ParamSpec::buffer`], of a scalar.
+    pub(super) fn scalar(value: ScalarValue) -> ParamSpec {
+        let ScalarValue { bits, element } = value;
+        // The low bits of a negative integer are those of its remainder.
+        let is_int = element.is_int();
+        let fits = |divisor: &u32| is_int && bits & u64::from(divisor - 1) == 0;
+        let divisor = DIVISORS.into_iter().find(fits).unwrap_or(1);
+        ParamSpec::Scalar { element, divisor, one: is_int && bits == 1 }
+    }
+
+    /// As [`ParamSpec::buffer`], of a tensor whose first element is at this address.
+    pub(super) fn tensor(element: ElementType, mutable: bool, address: u64, facts: TensorFacts) -> ParamSpec {
+        ParamSpec::Tensor { element, mutable, aligned: address.is_multiple_of(u64::from(MAX_ALIGNMENT)), facts }
     }
 
     /// The same argument with nothing known, as the interpreter takes it.
@@ -282,7 +278,7 @@ mod tests {
 
     #[test]
     fn integers_are_specialised_on_few_divisors() {
-        let spec = |value: ScalarValue| ParamSpec::of(&Arg::scalar(value)).facts();
+        let spec = |value: ScalarValue| ParamSpec::scalar(value).facts();
         assert_eq!(spec(1i32.value()), Facts { equals_one: true, ..Facts::default() });
         for divisible in [0i64, 16, -32, 4096] {
             assert_eq!(spec(divisible.value()).divisible_by, 16, "{divisible}");
@@ -306,7 +302,7 @@ mod tests {
         for element in ElementType::ALL {
             for bits in edges {
                 let value = ScalarValue { bits, element };
-                let unit = ParamSpec::of(&Arg::scalar(value)).unit();
+                let unit = ParamSpec::scalar(value).unit();
                 assert_eq!(scalar_unit(element, bits), unit, "{element} {bits}");
                 for len in edges {
                     let alignment = 1 << bits.trailing_zeros().min(4);

@@ -4,10 +4,10 @@
 //! 32 warps, and a launch that asks for fewer is refused: on the CPU too, whose interpreter has no warps, so that what is
 //! tested there runs on a GPU.
 
-use super::kernel::Kernel;
+use super::definition::Definition;
 use crate::error::Result;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Files, Span};
+use kernel_core::ir::{Bound, Files, Span};
 use kernel_core::target::{MAX_PER_THREAD, MAX_WARPS, WARP_SIZE};
 
 /// The largest tile of a bound kernel.
@@ -18,7 +18,7 @@ pub(super) struct LargestTile {
 }
 
 impl LargestTile {
-    pub(super) fn of(bound: &BoundFunc) -> LargestTile {
+    pub(super) fn of(bound: &Bound) -> LargestTile {
         let func = bound.func();
         let sizes = func.ops.iter().flat_map(|operation| {
             let elements = |&result| func.ty(result).numel().unwrap_or(1);
@@ -50,7 +50,7 @@ impl LargestTile {
     /// `values` says what it is bound to.
     pub(super) fn check(
         self,
-        kernel: &Kernel,
+        kernel: &Definition,
         files: &Files,
         num_warps: Option<u32>,
         values: impl FnOnce() -> String,

@@ -6,7 +6,7 @@
 use super::BufferId;
 use super::steps::Steps;
 use super::uses::{Touch, Use};
-use crate::record::LaunchId;
+use crate::report_slot::LaunchId;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Op {
 }
 
 /// The place of an operation in the order of all that were ever appended, from 1.
-pub(crate) type Place = u64;
+pub(crate) type LogPosition = u64;
 
 /// The uses of one operation.
 pub(super) type Uses = SmallVec<[Use; 8]>;
@@ -66,7 +66,7 @@ pub(super) type Uses = SmallVec<[Use; 8]>;
 #[derive(Debug)]
 pub(super) struct Log {
     /// The place of the first operation that is held, or of the next one.
-    first: Place,
+    first: LogPosition,
     ops: VecDeque<Op>,
     /// The uses of the operations one after another, as a ring whose length is a power of two. The numbers below count
     /// on without an end; a deque would cost several times as much.
@@ -81,7 +81,7 @@ impl Log {
     }
 
     /// Everything before this place is no longer held.
-    pub(super) fn first(&self) -> Place {
+    pub(super) fn first(&self) -> LogPosition {
         self.first
     }
 
@@ -93,7 +93,7 @@ impl Log {
 
     /// Appends an operation with at most so many uses. If it does not fit, nothing else is held.
     #[inline]
-    pub(super) fn push(&mut self, mut op: Op, uses: impl Iterator<Item = Use>, most: usize) -> Place {
+    pub(super) fn push(&mut self, mut op: Op, uses: impl Iterator<Item = Use>, most: usize) -> LogPosition {
         if self.is_full(most) {
             self.allocate(most);
         }
@@ -142,7 +142,7 @@ impl Log {
 
     /// Notes that the launch at a place is known to have failed or not. A place of zero stands for all
     /// operations of the launch, wherever they are.
-    pub(super) fn close(&mut self, place: Place, launch: LaunchId) {
+    pub(super) fn close(&mut self, place: LogPosition, launch: LaunchId) {
         if place == 0 {
             self.ops.iter_mut().filter(|op| op.is_of(launch)).for_each(|op| op.is_open = false);
             return;

@@ -33,7 +33,7 @@ mod tests;
 mod uses;
 
 use crate::error::Error;
-pub(crate) use log::Place;
+pub(crate) use log::LogPosition;
 use smallvec::SmallVec;
 pub(crate) use state::{Done, End};
 use state::{Look, State};
@@ -102,7 +102,7 @@ impl Ledger {
 
     /// Whether what was written at this place may depend on a launch that has failed, or may yet prove to have.
     #[inline]
-    pub(crate) fn is_suspect(&self, place: Place) -> bool {
+    pub(crate) fn is_suspect(&self, place: LogPosition) -> bool {
         place != 0 && place > self.settled.load(Ordering::Acquire)
     }
 

@@ -1,13 +1,13 @@
 //! What the ledger knows: the log, what has come out of it, and the errors.
 
 use super::BufferId;
-use super::log::{Kind, Log, Op, Place, Uses};
+use super::log::{Kind, Log, LogPosition, Op, Uses};
 use super::steps::Steps;
 use super::taints::{Launches, Taints};
 use super::uses::{Touch, Use};
 use crate::error::Error;
-use crate::errors::ErrorQueue;
-use crate::record::LaunchId;
+use crate::error_queue::ErrorQueue;
+use crate::report_slot::LaunchId;
 use crate::stream::StreamInner;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -52,7 +52,7 @@ pub(crate) enum End {
 pub(crate) struct Done {
     pub(crate) launch: LaunchId,
     /// Where it is in the log; zero if it may be there several times.
-    pub(crate) place: Place,
+    pub(crate) place: LogPosition,
     pub(crate) error: Option<Error>,
 }
 
@@ -78,7 +78,7 @@ impl State {
 
     /// The place up to which everything has ended well; `None` if not all that came before the log has.
     #[inline]
-    pub(super) fn settled(&self) -> Option<Place> {
+    pub(super) fn settled(&self) -> Option<LogPosition> {
         (self.taints.is_empty() && self.open.is_empty()).then(|| self.log.first() - 1)
     }
 
@@ -122,7 +122,7 @@ impl State {
         stream: u64,
         launch: LaunchId,
         uses: impl ExactSizeIterator<Item = Option<Use>>,
-    ) -> Place {
+    ) -> LogPosition {
         self.append(Op::new(Kind::Fallible(launch), stream, true), ExactUses(uses))
     }
 
@@ -133,7 +133,7 @@ impl State {
         launch: LaunchId,
         error: Option<Error>,
         uses: impl ExactSizeIterator<Item = Option<Use>>,
-    ) -> Place {
+    ) -> LogPosition {
         if let Some(error) = error {
             self.errors.push(stream, launch, error);
         }
@@ -141,12 +141,12 @@ impl State {
     }
 
     /// Appends a copy between parts of the same length.
-    pub(crate) fn append_copy(&mut self, from: Use, to: Use) -> Place {
+    pub(crate) fn append_copy(&mut self, from: Use, to: Use) -> LogPosition {
         self.append(Op::new(Kind::Copy, 0, false), ExactUses([Some(from), Some(to)].into_iter()))
     }
 
     /// Appends a launch that cannot fail.
-    pub(crate) fn append_infallible(&mut self, uses: impl ExactSizeIterator<Item = Option<Use>>) -> Place {
+    pub(crate) fn append_infallible(&mut self, uses: impl ExactSizeIterator<Item = Option<Use>>) -> LogPosition {
         self.append(Op::new(Kind::Infallible, 0, false), ExactUses(uses))
     }
 
@@ -158,13 +158,13 @@ impl State {
         steps: &Arc<Steps>,
         is_open: bool,
         buffers: impl ExactSizeIterator<Item = BufferId>,
-    ) -> Place {
+    ) -> LogPosition {
         let uses = buffers.map(|buffer| Some(Use::new(buffer, 0..0, Touch::Update)));
         self.append(Op::new(Kind::Replay(first, steps.clone()), stream, is_open), ExactUses(uses))
     }
 
     #[inline]
-    fn append(&mut self, op: Op, uses: impl Iterator<Item = Use>) -> Place {
+    fn append(&mut self, op: Op, uses: impl Iterator<Item = Use>) -> LogPosition {
         // Every caller knows how many there are at most.
         let most = uses.size_hint().1.unwrap_or(0);
         if self.log.is_full(most) {
@@ -190,7 +190,7 @@ impl State {
     }
 
     /// Notes that a launch by hand uses a buffer too.
-    pub(crate) fn add_by_hand(&mut self, stream: u64, launch: LaunchId, used: Use) -> Place {
+    pub(crate) fn add_by_hand(&mut self, stream: u64, launch: LaunchId, used: Use) -> LogPosition {
         if !self.by_hand.iter().rev().any(|known| known.launch == launch) {
             self.begin_by_hand(launch, End::Told);
         }

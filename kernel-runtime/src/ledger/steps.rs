@@ -1,7 +1,7 @@
 //! What each launch of a graph does to the graph's buffers, for whoever has to be told its errors.
 
 use super::uses::{Touch, Use};
-use crate::record::LaunchId;
+use crate::report_slot::LaunchId;
 use smallvec::SmallVec;
 use std::ops::Range;
 

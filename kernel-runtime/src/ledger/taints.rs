@@ -7,7 +7,7 @@
 //! Overlapping and adjacent parts of one launch are joined, so that the list stays short.
 
 use super::BufferId;
-use crate::record::LaunchId;
+use crate::report_slot::LaunchId;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use super::taints::Launches;
 use super::*;
-use crate::record::LaunchId;
+use crate::report_slot::LaunchId;
 use std::collections::{BTreeMap, BTreeSet};
 
 const STREAMS: u64 = 3;
@@ -34,7 +34,7 @@ impl Random {
 struct Running {
     stream: u64,
     launch: LaunchId,
-    place: Place,
+    place: LogPosition,
     fails: bool,
 }
 
@@ -49,7 +49,7 @@ struct Model {
     /// The errors that nobody has taken.
     errors: BTreeMap<LaunchId, u64>,
     /// As buffers have them.
-    suspect: Vec<Place>,
+    suspect: Vec<LogPosition>,
 }
 
 impl Model {

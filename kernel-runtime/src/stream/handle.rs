@@ -1,8 +1,8 @@
 //! The record of a launch, until it is launched.
 
 use super::{Stream, Work, lock};
-use crate::ledger::{Done, Place};
-use crate::record::LaunchId;
+use crate::ledger::{Done, LogPosition};
+use crate::report_slot::LaunchId;
 use crate::ring::Acquired;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ pub struct RecordHandle<'s> {
     launch: LaunchId,
     address: u64,
     /// Where the ledger has it; zero if it may be there several times.
-    place: Place,
+    place: LogPosition,
     /// What tells the ring that the launch was made. `None` on the CPU.
     launched: Option<&'s AtomicBool>,
 }
@@ -27,7 +27,7 @@ impl<'s> RecordHandle<'s> {
 
     /// A launch on the stream, whose ring has given the record.
     #[inline]
-    pub(super) fn new(stream: &'s Stream, acquired: Acquired, place: Place) -> Self {
+    pub(super) fn new(stream: &'s Stream, acquired: Acquired, place: LogPosition) -> Self {
         let Acquired { launch, address, launched } = acquired;
         // SAFETY: the ring, which keeps the flag, lives as long as the stream.
         let launched = Some(unsafe { launched.as_ref() });
@@ -45,7 +45,7 @@ impl<'s> RecordHandle<'s> {
     }
 
     #[inline]
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> LogPosition {
         self.place
     }
 

@@ -4,7 +4,7 @@ use super::{StreamInner, Work, lock};
 use crate::error::Result;
 use crate::graph::GraphRecords;
 use crate::ledger::{Done, Locked};
-use crate::record::LaunchId;
+use crate::report_slot::LaunchId;
 use crate::ring::Queue;
 use std::sync::{Arc, Weak};
 

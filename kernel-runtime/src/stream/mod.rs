@@ -29,10 +29,10 @@ use crate::context::{Context, CudaMemory};
 use crate::driver::{RawEvent, Timing};
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::graph::{GraphRecords, recording};
+use crate::graph::{GraphRecords, capture};
 use crate::ledger::Use;
 use crate::ledger::{Done, End, Ledger};
-use crate::record::{LaunchId, ReportSource};
+use crate::report_slot::{LaunchId, ReportSource};
 use crate::ring::Ring;
 use cudarc::driver::CudaStream;
 pub use handle::RecordHandle;
@@ -110,14 +110,14 @@ impl Stream {
     /// That of a launch; [`Error::Driver`]; [`Error::Unsupported`] inside
     /// [`Stream::capture`].
     pub fn synchronize(&self) -> Result<()> {
-        recording::refuse("synchronising a stream")?;
+        capture::refuse("synchronising a stream")?;
         self.finish()?;
         self.take_oldest_error().map_or(Ok(()), Err)
     }
 
     /// Marks the end of what the stream was given so far, with its time.
     pub fn record(&self) -> Result<Event> {
-        recording::refuse("recording an event")?;
+        capture::refuse("recording an event")?;
         match &self.0.work {
             Work::Immediate => Ok(Event::now()),
             Work::Cuda { queue, .. } => Event::record(&queue.memory, &queue.stream),
@@ -126,7 +126,7 @@ impl Stream {
 
     /// Lets what the stream is given from now on wait for the event.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        recording::refuse("waiting for an event")?;
+        capture::refuse("waiting for an event")?;
         match &self.0.work {
             // Work of the CPU is done before it is recorded; a CPU stream that waits for a GPU
             // has to wait here and now.
@@ -191,7 +191,7 @@ impl Stream {
     /// [`Error::OutOfMemory`]; [`Error::Driver`]; [`Error::Unsupported`] inside
     /// [`Stream::capture`].
     pub fn acquire_record(&self, source: Arc<dyn ReportSource>) -> Result<RecordHandle<'_>> {
-        recording::refuse("a launch by hand")?;
+        capture::refuse("a launch by hand")?;
         let handle = match &self.0.work {
             Work::Immediate => RecordHandle::without_record(self),
             Work::Cuda { queue, ring } => {

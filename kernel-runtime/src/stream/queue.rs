@@ -3,7 +3,7 @@
 use crate::context::CudaMemory;
 use crate::driver::{MappedMemory, RawEvent, Timing, wrap};
 use crate::error::{Error, Result};
-use crate::record::LaunchRecord;
+use crate::report_slot::LaunchRecord;
 use crate::ring::Queue;
 use cudarc::driver::{CudaStream, result as cu};
 use std::ptr::NonNull;

@@ -129,24 +129,26 @@ pub struct Sample {
     pub safe: String,
     /// PTX of the unsafe one.
     pub unchecked: String,
+    /// LLVM IR of the safe kernel, as it is lowered.
+    pub lowered: String,
     /// The report of the safe kernel.
     pub report: String,
 }
 
-/// PTX and report.
-fn texts(compiled: Result<tilewright::launch::CompiledKernel, Error>) -> (String, String) {
+/// PTX, lowered LLVM IR and report.
+fn texts(compiled: Result<tilewright::launch::CompiledKernel, Error>) -> (String, String, String) {
     let compiled = compiled.unwrap_or_else(|error| panic!("{error}"));
-    (compiled.ptx().to_string(), compiled.report().to_string())
+    (compiled.ptx().to_string(), compiled.lowered_llvm_ir().to_string(), compiled.report().to_string())
 }
 
 /// Samples of two kernels, for some dtypes; `arguments` are those of `compile`.
 macro_rules! samples {
     ($kernel:literal, $safe:ident, $unchecked:ident, $block:expr, $arguments:tt, $($dtype:ident)*) => {
         vec![$({
-            let (safe, report) = texts($safe { BLOCK: $block }.compile::<$dtype> $arguments);
-            let (unchecked, _) = texts($unchecked { BLOCK: $block }.compile::<$dtype> $arguments);
+            let (safe, lowered, report) = texts($safe { BLOCK: $block }.compile::<$dtype> $arguments);
+            let (unchecked, ..) = texts($unchecked { BLOCK: $block }.compile::<$dtype> $arguments);
             let name = format!(concat!($kernel, " ", stringify!($dtype), " {}"), $block);
-            Sample { name, bytes: size_of::<$dtype>(), block: $block, safe, unchecked, report }
+            Sample { name, bytes: size_of::<$dtype>(), block: $block, safe, unchecked, lowered, report }
         }),*]
     };
 }

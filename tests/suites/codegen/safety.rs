@@ -21,6 +21,18 @@ fn safe_and_unsafe_kernels_have_the_same_instructions() {
     }
 }
 
+/// What would be undefined if it did not hold: flags of LLVM's instructions.
+#[test]
+fn lowered_code_promises_nothing() {
+    for kernels::Sample { name, lowered, .. } in kernels::all() {
+        assert!(lowered.contains("getelementptr") && lowered.contains(" add "), "{name} is not lowered:\n{lowered}");
+        for line in lowered.lines() {
+            let promise = line.split([' ', ',']).find(|word| ["nsw", "nuw", "exact", "inbounds"].contains(word));
+            assert_eq!(promise, None, "{name}: {line}");
+        }
+    }
+}
+
 #[kernel]
 fn chosen_rows<const BLOCK: usize>(table: Ptr<f16>, ids: Ptr<i32>, out: PtrMut<f16>, columns: i32) {
     let column = arange(0, BLOCK);

@@ -9,7 +9,7 @@ mod launch;
 
 use kernel_codegen::checks::Checks;
 use kernel_codegen::{Options, compile};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 use tilewright::Target;
 use tilewright_filetests::{Case, Failure, split_cases};
 use tilewright_tests::assembler::assemble;
@@ -72,7 +72,7 @@ fn bound_kernels_become_ptx() {
         if !case.errors.is_empty() {
             return Ok(0);
         }
-        let Ok(bound) = BoundFunc::new(case.run_stages().map_err(text)?) else { return Ok(0) };
+        let Ok(bound) = Bound::new(case.run_stages().map_err(text)?) else { return Ok(0) };
         for checks in [Checks::AtLaunch, Checks::EveryAccess] {
             for num_warps in [1, 4] {
                 let options = Options { num_warps, checks, ..Options::default() };

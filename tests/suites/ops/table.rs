@@ -1,8 +1,7 @@
 //! The table itself: no operation without a test, and few places that pass over whole groups.
 
-use std::path::Path;
-
 use kernel_core::ir::{Level, Op};
+use tilewright_tests::sources;
 
 /// What the modules beside this one run, by mnemonic; operations with an enum of their own run all of it.
 const TESTED: &[(&str, &[&str])] = &[
@@ -37,21 +36,11 @@ const GROUPS_PASSED_OVER: usize = 38;
 
 #[test]
 fn groups_are_not_passed_over() {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is around this package");
-    let (mut folders, mut found) = (vec![workspace.to_path_buf()], Vec::new());
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder of the workspace").flatten() {
-            let (path, name) = (entry.path(), entry.file_name());
-            let is_source = path.extension().is_some_and(|extension| extension == "rs");
-            if path.is_dir() && !path.is_symlink() && name != "target" && !name.to_string_lossy().starts_with('.') {
-                folders.push(path);
-            } else if is_source && path.is_file() {
-                let text = std::fs::read_to_string(&path).expect("a source");
-                let groups = ["Create", "Elementwise", "Shape", "Memory", "Dot", "Desc", "Control", "Gpu"];
-                let count: usize = groups.iter().map(|group| text.matches(&format!("Op::{group}(_)")).count()).sum();
-                found.extend((count > 0).then_some((count, path)));
-            }
-        }
+    let mut found = Vec::new();
+    for file in sources::all(&["."]) {
+        let groups = ["Create", "Elementwise", "Shape", "Memory", "Dot", "Desc", "Control", "Gpu"];
+        let count: usize = groups.iter().map(|group| file.text.matches(&format!("Op::{group}(_)")).count()).sum();
+        found.extend((count > 0).then_some((count, file.path)));
     }
     let total: usize = found.iter().map(|(count, _)| count).sum();
     found.sort();

@@ -1,21 +1,21 @@
 //! Runs a kernel in the interpreter without the runtime around it.
 
 use kernel_core::interp::{Fault, HostBuffer, HostScalar, run_kernel, run_ordered};
-use kernel_core::ir::{BoundFunc, Generic, Placed};
+use kernel_core::ir::{Bound, Generic, Placed};
 use kernel_core::passes::{Bindings, bind};
 use kernel_core::text;
 use tilewright_tests::case::{Arg, Case, from_host, to_host};
 use tilewright_tests::data::Data;
 
 /// The kernel of a case, bound and not yet optimised.
-pub fn bound(case: &Case) -> BoundFunc {
+pub fn bound(case: &Case) -> Bound {
     let func = case.func.clone();
     let generic = Generic::new(func).unwrap_or_else(|func| panic!("not generic:\n{}", text::print(&func)));
     bind(&generic, &Bindings::default()).unwrap_or_else(|errors| panic!("{errors:?}\n{}", text::print(generic.func())))
 }
 
 /// What the kernel's outputs hold after a run on the case's arguments.
-pub fn interpret(kernel: &BoundFunc, case: &Case) -> Vec<Data> {
+pub fn interpret(kernel: &Bound, case: &Case) -> Vec<Data> {
     run(case, |buffers, scalars, grid| run_kernel(kernel, buffers, scalars, grid))
         .unwrap_or_else(|fault| panic!("{fault}\n{}", text::print(kernel.func())))
 }

@@ -17,7 +17,7 @@
 
 use kernel_core::backend::conditions::{Condition, NodeId};
 use kernel_core::ir::{
-    BinaryOp, BoundFunc, CmpOp, ControlOp, DType, Def, Dim, ElementwiseOp, Func, HintKind, Op, OpId, ShapeOp, UnaryOp,
+    BinaryOp, Bound, CmpOp, ControlOp, DType, Def, Dim, ElementwiseOp, Func, HintKind, Op, OpId, ShapeOp, UnaryOp,
     ValueId,
 };
 
@@ -31,7 +31,7 @@ use crate::passes::list::Unit;
 ///
 /// # Errors
 /// None.
-pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> Result<(), CodegenError> {
+pub(crate) fn run(kernel: &mut Bound, unit: &mut Unit) -> Result<(), CodegenError> {
     let func = kernel.func_mut();
     let is_assertion = |op: &Op| matches!(op, Op::Control(ControlOp::Assert { .. }));
     if !unit.decides_at_launch(func) || !func.ops.iter().any(|operation| is_assertion(&operation.op)) {

@@ -22,7 +22,7 @@ use kernel_core::backend::Checks;
 use kernel_core::backend::conditions::{Condition, Node};
 use kernel_core::edit::{Action, Cursor, Result, Rewriter};
 use kernel_core::ir::{
-    BoundFunc, CreateOp, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind, Safety, Span, ValueId, view,
+    Bound, CreateOp, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, ParamKind, Safety, Span, ValueId, view,
 };
 
 use crate::analysis::intervals::Describer;
@@ -34,7 +34,7 @@ use crate::passes::list::Unit;
 ///
 /// # Errors
 /// If an operation that is put in breaks a type rule, which is a mistake in this module.
-pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> std::result::Result<(), CodegenError> {
+pub(crate) fn run(kernel: &mut Bound, unit: &mut Unit) -> std::result::Result<(), CodegenError> {
     let func = kernel.func_mut();
     if func.safety == Safety::Unsafe {
         return Ok(());

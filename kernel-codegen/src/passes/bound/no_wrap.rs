@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 use kernel_core::backend::conditions::{Condition, Node, NodeId};
 use kernel_core::ir::known::known_trip_count;
-use kernel_core::ir::{BinaryOp, BoundFunc, ControlOp, DType, Def, ElementwiseOp, Func, Op, OpId, RegionId, Unroll};
+use kernel_core::ir::{BinaryOp, Bound, ControlOp, DType, Def, ElementwiseOp, Func, Op, OpId, RegionId, Unroll};
 
 use super::bounds::decided_offset;
 use crate::analysis::intervals::Describer;
@@ -33,7 +33,7 @@ use crate::passes::list::Unit;
 ///
 /// # Errors
 /// None.
-pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> Result<(), CodegenError> {
+pub(crate) fn run(kernel: &mut Bound, unit: &mut Unit) -> Result<(), CodegenError> {
     let func = kernel.func_mut();
     if !unit.decides_at_launch(func) || !func.ops.iter().any(|operation| is_loop(&operation.op)) {
         return Ok(());

@@ -12,7 +12,7 @@
 //! gets the condition `0 <= k - 1` and is marked `runs`. A launch with `k = 0` takes the other variant.
 
 use kernel_core::backend::conditions::Condition;
-use kernel_core::ir::{BoundFunc, ControlOp, Func, Op, OpId};
+use kernel_core::ir::{Bound, ControlOp, Func, Op, OpId};
 
 use crate::analysis::intervals::{Describer, Source};
 use crate::analysis::lanes::constant;
@@ -23,7 +23,7 @@ use crate::passes::list::Unit;
 ///
 /// # Errors
 /// None.
-pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> Result<(), CodegenError> {
+pub(crate) fn run(kernel: &mut Bound, unit: &mut Unit) -> Result<(), CodegenError> {
     let func = kernel.func_mut();
     if !unit.decides_at_launch(func) || !func.ops.iter().any(|operation| operation.op.multiplies()) {
         return Ok(());

@@ -15,9 +15,7 @@
 //! own width, so the common `x + i32 tile` stays in 32 bits. Sums of offsets wrap in 64 bits, as pointers do.
 
 use kernel_core::edit::{Cursor, Result};
-use kernel_core::ir::{
-    BinaryOp, BoundFunc, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, RegionId, Span, ValueId,
-};
+use kernel_core::ir::{BinaryOp, Bound, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, RegionId, Span, ValueId};
 
 use crate::error::CodegenError;
 use crate::passes::list::Unit;
@@ -46,7 +44,7 @@ struct Canonical<'f> {
 ///
 /// # Errors
 /// If an operation that is put in breaks a type rule, which is a mistake in this module.
-pub(crate) fn run(kernel: &mut BoundFunc, _: &mut Unit) -> std::result::Result<(), CodegenError> {
+pub(crate) fn run(kernel: &mut Bound, _: &mut Unit) -> std::result::Result<(), CodegenError> {
     let func = kernel.func_mut();
     let params: Vec<Option<ParamId>> = func.values.iter().map(|v| v.ty.pointee()).collect();
     let offsets = vec![Offset::Zero; params.len()];

@@ -26,7 +26,7 @@
 use kernel_core::edit::{Action, Cursor, Result, Rewriter};
 use kernel_core::ir::hint::{broken, call};
 use kernel_core::ir::{
-    BinaryOp, BoundFunc, CmpOp, ControlOp, CreateOp, DType, Dim, Func, HintKind, Literal, Op, OpId, Operation, Safety,
+    BinaryOp, Bound, CmpOp, ControlOp, CreateOp, DType, Dim, Func, HintKind, Literal, Op, OpId, Operation, Safety,
     ShapeOp, ValueId,
 };
 
@@ -39,7 +39,7 @@ use crate::passes::list::Unit;
 ///
 /// # Errors
 /// If an operation that is put in breaks a type rule, which is a mistake in this module.
-pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> std::result::Result<(), CodegenError> {
+pub(crate) fn run(kernel: &mut Bound, unit: &mut Unit) -> std::result::Result<(), CodegenError> {
     let func = kernel.func_mut();
     if func.safety == Safety::Unsafe {
         return Ok(());

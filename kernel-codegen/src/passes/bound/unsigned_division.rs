@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use kernel_core::backend::conditions::Condition;
 use kernel_core::edit::{Action, Result, Rewriter, Structure};
 use kernel_core::ir::{
-    BinaryOp, BoundFunc, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, OpId, Operation, ParamKind, ShapeOp,
+    BinaryOp, Bound, CreateOp, DType, Def, ElementwiseOp, Func, Literal, Op, OpId, Operation, ParamKind, ShapeOp,
     ValueId,
 };
 
@@ -43,7 +43,7 @@ use crate::passes::list::Unit;
 ///
 /// # Errors
 /// If an operation that is put in breaks a type rule, which is a mistake in this module.
-pub(crate) fn run(kernel: &mut BoundFunc, unit: &mut Unit) -> std::result::Result<(), CodegenError> {
+pub(crate) fn run(kernel: &mut Bound, unit: &mut Unit) -> std::result::Result<(), CodegenError> {
     let func = kernel.func_mut();
     if !unit.decides_at_launch(func) || !func.ops.iter().any(|operation| is_division(&operation.op)) {
         return Ok(());

@@ -269,13 +269,13 @@ pub(super) fn induction<T: Number>(
     if step.lo < one {
         return Ok(Known::Nothing);
     }
-    // The number of trips is the distance over the step, rounded up.
-    let trips = hi.hi.sub(lo.lo).and_then(|distance| {
+    // The number of iterations is the distance over the step, rounded up.
+    let iterations = hi.hi.sub(lo.lo).and_then(|distance| {
         let last = distance.sub(one)?;
         if last < zero { Some(zero) } else { last.div(step.lo)?.add(one) }
     });
-    let Some(trips) = T::settle(trips)? else { return Ok(Known::Nothing) };
-    let most = if after || trips == zero { Some(trips) } else { trips.sub(one) };
+    let Some(iterations) = T::settle(iterations)? else { return Ok(Known::Nothing) };
+    let most = if after || iterations == zero { Some(iterations) } else { iterations.sub(one) };
     let Some(most) = T::settle(most)? else { return Ok(Known::Nothing) };
     both(start, increment, |start, increment| match corners(Interval { lo: zero, hi: most }, increment, T::mul)? {
         Known::In(sum) => between(start.lo.add(sum.lo), start.hi.add(sum.hi)),

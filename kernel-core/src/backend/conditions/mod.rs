@@ -1,6 +1,6 @@
 //! Intervals of integer values as small programs that the host runs at launch.
 //!
-//! A [`Node`] describes the interval of a value over all programs, lanes and loop trips of a launch, in terms of
+//! A [`Node`] describes the interval of a value over all programs, lanes and loop iterations of a launch, in terms of
 //! the launch's scalar arguments, buffer lengths and grid. Evaluation is interval arithmetic in 128 bits: wherever
 //! a value might leave its dtype it counts as any value of the dtype, so a wrapped offset is never taken for a
 //! small one. Numbers that fit 64 bits, as nearly always, are evaluated in 64 bits, as a launch should not wait for
@@ -72,7 +72,7 @@ pub enum Node {
         start: NodeId,
         /// The loop's bounds and step.
         bounds: [NodeId; 3],
-        /// What each trip adds.
+        /// What each iteration adds.
         increment: NodeId,
         /// Whether the value is read after the loop.
         after: bool,

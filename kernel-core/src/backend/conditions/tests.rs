@@ -149,9 +149,9 @@ fn evaluation_contains_every_value() {
 fn inductions_count_trips() {
     let one = |v: i64| interval(v, v);
     let bounds = [one(0), one(10), one(4)];
-    assert_eq!(induction(one(5), bounds, one(3), false), Ok(interval(5, 11)), "three trips");
+    assert_eq!(induction(one(5), bounds, one(3), false), Ok(interval(5, 11)), "three iterations");
     assert_eq!(induction(one(5), bounds, one(3), true), Ok(interval(5, 14)));
-    assert_eq!(induction(one(5), [one(3), one(1), one(1)], one(3), true), Ok(one(5)), "no trip");
+    assert_eq!(induction(one(5), [one(3), one(1), one(1)], one(3), true), Ok(one(5)), "no iteration");
     assert_eq!(induction(one(5), [one(3), one(1), one(1)], one(3), false), Ok(one(5)));
     assert_eq!(induction(one(5), bounds, one(i64::MAX), true), Err(TooNarrow));
     let wide = |v: i128| interval(v, v);

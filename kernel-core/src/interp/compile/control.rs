@@ -2,7 +2,8 @@
 
 use crate::ir::{ControlOp, Func, OpId, Operation, ParamKind, RegionId, Resource, ValueId};
 
-use super::super::code::{ForBounds, Inst, LoopId, Pc, RegId};
+use super::super::instructions::{ForBounds, Inst};
+use super::super::registers::{LoopId, Pc, RegId};
 use super::{Compiler, Result, Yields, unsupported};
 
 impl Compiler<'_> {

@@ -3,8 +3,9 @@
 use crate::ir::{BinaryOp, ControlOp, DType, Elements, ElementwiseOp, Func, Op, Operation, RegionId, Regions, ValueId};
 
 use super::super::cast::cast;
-use super::super::code::{Combine, Fold, FoldKind, Inst, Pc, RegId, RegionCode};
 use super::super::elementwise::binary;
+use super::super::instructions::{Combine, Fold, FoldKind, Inst, RegionCode};
+use super::super::registers::{Pc, RegId};
 use super::{Compiler, Result, for_each_operand, unsupported};
 
 impl Compiler<'_> {

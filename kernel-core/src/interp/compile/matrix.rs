@@ -2,11 +2,10 @@
 
 use crate::ir::{AtomicOp, DType, DescOp, DotOp, DotPrecision, Operation, ParamId, StoreMode, ValueId};
 
-use super::super::asynchronous::Wgmma;
-use super::super::code::{Inst, Parts, RegId};
-use super::super::desc::{Block, BlockAccess, Rows};
-use super::super::dot::{Dot, Product};
+use super::super::instructions::{Block, BlockAccess, Dot, Inst, Rows, Wgmma};
 use super::super::lanes::Fn2;
+use super::super::product::Product;
+use super::super::registers::{Parts, RegId};
 use super::{Compiler, Result, unsupported};
 
 impl Compiler<'_> {

@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 
 use crate::ir::{Elem, Func, OpId, Operation, ParamKind, RegionId, Span, Ty, ValueId};
 
-use super::code::{Code, Inst, Lane, ParamPlan, Pc, RegId, RegInfo};
+use super::code::{Code, ParamPlan};
 use super::fault::{Fault, FaultKind};
+use super::instructions::{Combine, Inst};
+use super::registers::{Lane, Pc, RegId, RegInfo};
 use super::storage::{Home, Storage};
 
 /// Why a kernel cannot be run, as the fault that each launch of it returns.
@@ -123,7 +125,7 @@ impl<'f> Compiler<'f> {
             Inst::ForBegin { exit, .. } | Inst::WarpGroups { exit, .. } => *exit = target,
             Inst::BranchUnless { to, .. } | Inst::Jump { to } => *to = target,
             Inst::Fold(fold) => {
-                if let super::code::Combine::Region { code, .. } = &mut fold.combine {
+                if let Combine::Region { code, .. } = &mut fold.combine {
                     code.end = target;
                 }
             }

@@ -9,13 +9,11 @@ use crate::ir::hint::broken;
 use crate::num::to_bits;
 
 use super::super::cast::cast;
-use super::super::code::{
-    Atomic, AtomicKind, CheckBounds, Hint, Holders, Inst, Lane, Load, Part, Parts, RegId, Step, Store, Strides,
-    Symbolic,
-};
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
+use super::super::instructions::{Atomic, AtomicKind, CheckBounds, Hint, Inst, Load, Step, Store, Strides, Symbolic};
 use super::super::lanes::{Bits, Fn2};
+use super::super::registers::{Holders, Lane, Part, Parts, RegId};
 use super::super::round::{f64_to_bf16, f64_to_f16};
 use super::{Compiler, Result, unsupported};
 

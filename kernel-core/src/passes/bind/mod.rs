@@ -27,8 +27,7 @@ mod tests;
 
 use crate::diag::Diagnostic;
 use crate::ir::{
-    BoundFunc, ConstId, DType, Dim, DimError, Dt, Elem, Facts, Func, Generic, Level, Literal, RegionId, Span, Ty,
-    ValueId,
+    Bound, ConstId, DType, Dim, DimError, Dt, Elem, Facts, Func, Generic, Level, Literal, RegionId, Span, Ty, ValueId,
 };
 use crate::passes::widen_reduce;
 use crate::verify::verify;
@@ -50,7 +49,7 @@ pub struct Bindings {
 ///
 /// # Errors
 /// Everything that the values make wrong, in program order, each with the values that make it so.
-pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<BoundFunc, Vec<Diagnostic>> {
+pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<Bound, Vec<Diagnostic>> {
     let source = generic.func();
     verify(source)?;
     let mut binder = Binder::new(source, bindings);
@@ -66,7 +65,7 @@ pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<BoundFunc, Vec<Dia
     let mut func = binder.func;
     widen_reduce::run(&mut func).map_err(|error| vec![error.into()])?;
     debug_assert_eq!(verify(&func), Ok(()), "binding breaks a rule of the verifier");
-    BoundFunc::new(func).map_err(|func| vec![Diagnostic::at(&func.files, Span::UNKNOWN, "the kernel is not bound")])
+    Bound::new(func).map_err(|func| vec![Diagnostic::at(&func.files, Span::UNKNOWN, "the kernel is not bound")])
 }
 
 struct Binder<'b> {

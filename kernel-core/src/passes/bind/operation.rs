@@ -19,12 +19,12 @@ pub(super) fn show_literal(literal: Literal) -> String {
 }
 
 /// Binds attributes of an operation at that place.
-struct Bound<'b, 's> {
+struct DTypeBound<'b, 's> {
     binder: &'b mut Binder<'s>,
     span: Span,
 }
 
-impl AttrMap for Bound<'_, '_> {
+impl AttrMap for DTypeBound<'_, '_> {
     fn dt(&mut self, dt: Dt) -> Option<Dt> {
         Some(Dt::Known(self.binder.dtype(dt)))
     }
@@ -153,7 +153,7 @@ impl Binder<'_> {
         if let Op::Create(op) = op {
             return self.create(op, span);
         }
-        op.map_attrs(&mut Bound { binder: self, span })
+        op.map_attrs(&mut DTypeBound { binder: self, span })
     }
 
     fn create(&mut self, op: &CreateOp, span: Span) -> Option<Op> {
@@ -196,7 +196,7 @@ impl Binder<'_> {
                 CreateOp::Arange { lo: lo.into(), hi: hi.into() }.into()
             }
             CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } | CreateOp::Splat { .. } => {
-                op.map_attrs(&mut Bound { binder: self, span })?.into()
+                op.map_attrs(&mut DTypeBound { binder: self, span })?.into()
             }
         })
     }

@@ -7,7 +7,7 @@ mod evaluate;
 mod generate;
 
 use kernel_core::interp::{HostBuffer, HostScalar, run_kernel};
-use kernel_core::ir::{BinaryOp, BoundFunc, CmpOp, Generic};
+use kernel_core::ir::{BinaryOp, Bound, CmpOp, Generic};
 use kernel_core::passes::{Bindings, bind};
 use kernel_core::text;
 
@@ -165,7 +165,7 @@ impl Stmt {
 }
 
 /// The kernel of a program, bound; nothing if the source has a mistake that random programs have.
-fn compile(source: &str) -> Option<BoundFunc> {
+fn compile(source: &str) -> Option<Bound> {
     let (tokens, messages) = expand("", source);
     // Constant arithmetic that overflows or divides by zero is refused, as rustc does it; so is a value behind returns.
     let refused = ["does not hold", "divides by zero", "no branch of this `if` gives a value"];
@@ -180,7 +180,7 @@ fn compile(source: &str) -> Option<BoundFunc> {
 }
 
 /// What the kernel leaves in memory.
-fn run(kernel: &BoundFunc, n: i32) -> Vec<i32> {
+fn run(kernel: &Bound, n: i32) -> Vec<i32> {
     let mut buffers = [HostBuffer::from((0..MEMORY as i32).collect::<Vec<i32>>())];
     run_kernel(kernel, &mut buffers, &[HostScalar::from(n)], [1, 1, 1])
         .unwrap_or_else(|e| panic!("{e}\n{}", text::print(kernel.func())));

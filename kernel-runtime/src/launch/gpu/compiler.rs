@@ -27,7 +27,7 @@ pub(crate) const MISSING: Option<&str> = if cfg!(jit) {
 mod missing {
     use kernel_core::backend::nvidia::{Options, Ptx};
     use kernel_core::backend::{Artifact, Backend, CompileError};
-    use kernel_core::ir::BoundFunc;
+    use kernel_core::ir::Bound;
     use kernel_core::target::Target;
 
     /// Refuses to compile.
@@ -38,7 +38,7 @@ mod missing {
         type Options = Options;
         type Code = Ptx;
 
-        fn compile(&self, _: &BoundFunc, _: Target, _: &Options) -> Result<Artifact<Ptx>, CompileError> {
+        fn compile(&self, _: &Bound, _: Target, _: &Options) -> Result<Artifact<Ptx>, CompileError> {
             Err(CompileError::Unavailable(super::MISSING.unwrap_or_default().to_string()))
         }
     }

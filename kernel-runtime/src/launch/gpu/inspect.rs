@@ -2,7 +2,7 @@
 
 use super::super::bind::bind;
 use super::super::compiled::CompiledKernel;
-use super::super::kernel::Kernel;
+use super::super::definition::Definition;
 use super::super::spec::Spec;
 use super::super::target::Target;
 use super::variant::{Texts, generate};
@@ -11,11 +11,15 @@ use crate::device::Device;
 use crate::error::Result;
 use kernel_core::backend::nvidia::{Ptx, with_min_programs};
 use kernel_core::backend::{Artifact, Checks, Timings};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 use kernel_core::text;
 
 /// Compiles for a target, without a GPU.
-pub(in super::super) fn compile(kernel: &'static Kernel, spec: &Spec<'_>, target: Target) -> Result<CompiledKernel> {
+pub(in super::super) fn compile(
+    kernel: &'static Definition,
+    spec: &Spec<'_>,
+    target: Target,
+) -> Result<CompiledKernel> {
     let (bound, artifact, timings) = generated(kernel, spec, target)?;
     let report = artifact.code.report.report(None);
     Ok(stages(kernel, &bound, artifact, report, timings))
@@ -23,7 +27,7 @@ pub(in super::super) fn compile(kernel: &'static Kernel, spec: &Spec<'_>, target
 
 /// Compiles for a GPU and loads the code there.
 pub(in super::super) fn compile_on(
-    kernel: &'static Kernel,
+    kernel: &'static Definition,
     spec: &Spec<'_>,
     device: &Device,
 ) -> Result<CompiledKernel> {
@@ -40,7 +44,7 @@ pub(in super::super) fn compile_on(
     Ok(stages(kernel, &bound, artifact, report, timings))
 }
 
-fn generated(kernel: &'static Kernel, spec: &Spec<'_>, target: Target) -> Result<(BoundFunc, Artifact<Ptx>, Timings)> {
+fn generated(kernel: &'static Definition, spec: &Spec<'_>, target: Target) -> Result<(Bound, Artifact<Ptx>, Timings)> {
     let mut timings = Timings::default();
     let bound = bind(kernel, spec, &mut timings)?;
     let artifact = generate(kernel, spec, &bound, target, Checks::AtLaunch, Texts::Kept, &mut timings)?;
@@ -49,8 +53,8 @@ fn generated(kernel: &'static Kernel, spec: &Spec<'_>, target: Target) -> Result
 }
 
 fn stages(
-    kernel: &'static Kernel,
-    bound: &BoundFunc,
+    kernel: &'static Definition,
+    bound: &Bound,
     artifact: Artifact<Ptx>,
     report: String,
     timings: Timings,

@@ -5,11 +5,13 @@
 //! | `compiler` | the backend, or what stands in for it in builds without |
 //! | `variant` | one variant compiled for one target, with what its reports mean |
 //! | `module` | a variant loaded by the driver into one context |
+//! | `caches` | both, by what launches ask for |
 //! | `plan` | what a launch reads of both |
 //! | `memo` | the last launch that met its conditions |
 //! | `submit` | a launch: addresses and values as the code takes them, the call of the driver |
 //! | `inspect` | compiling to look at the stages |
 
+pub(super) mod caches;
 mod compiler;
 mod inspect;
 mod memo;
@@ -21,19 +23,19 @@ mod tests;
 mod variant;
 
 use super::args::Arg;
-use super::cache::Cache;
-use super::invocation::{Invocation, Place};
+use super::definition::Definition;
+use super::invocation::{Dispatch, Invocation};
 use super::kernel::Kernel;
 use super::key::{Digest, Key, Words};
 use super::spec::Spec;
 use super::target::Target;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::recording;
+use crate::graph::capture;
+use caches::Ready;
 use cudarc::driver::CudaContext;
 use kernel_core::backend::{Checks, LaunchConditions, Timings};
 use memo::Memo;
-use module::Loaded;
 use plan::Plan;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -42,56 +44,33 @@ use variant::Variant;
 pub(crate) use compiler::MISSING as MISSING_COMPILER;
 pub(super) use inspect::{compile, compile_on};
 
-/// The variants of a kernel on GPUs.
-pub(super) struct GpuCaches {
-    /// Ready to run, by context.
-    ready: Cache<Ready>,
-    /// Compiled, by target. Several keys may have one variant.
-    variants: Cache<&'static Variant>,
-}
-
-impl GpuCaches {
-    pub(super) const fn new() -> Self {
-        GpuCaches { ready: Cache::new(), variants: Cache::new() }
-    }
-}
-
-/// A variant in a context. What each launch reads comes first.
-#[repr(C)]
-struct Ready {
-    plan: Plan,
-    memo: Memo,
-    variant: &'static Variant,
-    loaded: Arc<Loaded>,
-}
-
 /// Marks the key of a variant whose code knows nothing of lengths.
 const ANY_LENGTHS: u64 = 1 << 32;
 
 /// As [`launch`], for calls that do not come here directly.
 #[inline(never)]
-pub(super) fn launch_late(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
-    launch(call, place)
+pub(super) fn launch_cold(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
+    launch(call, dispatch)
 }
 
 /// Launches the kernel, with its fast variant if the launch meets the conditions for it.
 #[inline(always)]
-pub(super) fn launch(call: &mut Invocation<'_>, place: &Place<'_>) -> Result<()> {
-    match launch_variant(call, place) {
+pub(super) fn launch(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
+    match launch_variant(call, dispatch) {
         Ok(()) => Ok(()),
-        Err(error) => launch_without_maps(call, place, error),
+        Err(error) => retry_without_maps(call, dispatch, error),
     }
 }
 
 /// After an error: once more if it is that the driver has refused to encode the map of a tensor, before anything was
 /// launched. Code that accesses the tensor under masks needs no map.
 #[cold]
-fn launch_without_maps(call: &mut Invocation<'_>, place: &Place<'_>, error: Error) -> Result<()> {
+fn retry_without_maps(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>, error: Error) -> Result<()> {
     if !matches!(error, Error::Unsupported { .. }) || !has_refused_maps(call) {
         return Err(error);
     }
     call.refresh_args();
-    launch_again(call, place)
+    relaunch_without_maps(call, dispatch)
 }
 
 /// Whether the driver has refused a map since the call's key was made.
@@ -100,21 +79,21 @@ fn has_refused_maps(call: &Invocation<'_>) -> bool {
 }
 
 #[inline(never)]
-fn launch_again(call: &Invocation<'_>, place: &Place<'_>) -> Result<()> {
-    launch_variant(call, place)
+fn relaunch_without_maps(call: &Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
+    launch_variant(call, dispatch)
 }
 
 #[inline(always)]
-fn launch_variant(call: &Invocation<'_>, place: &Place<'_>) -> Result<()> {
+fn launch_variant(call: &Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
     let args = call.args.as_slice();
-    let fast = ready(call, args, place, Checks::AtLaunch)?;
-    let ready = match !fast.plan.has_conditions() || meets_conditions(fast, args, place.grid) {
+    let fast = ready(call, args, dispatch, Checks::AtLaunch)?;
+    let ready = match !fast.plan.has_conditions() || meets_conditions(fast, args, dispatch.grid) {
         true => fast,
-        false => ready_checked(call, place)?,
+        false => ready_checked(call, dispatch)?,
     };
-    match recording::is_active() {
-        false => submit::launch(call, args, ready, place),
-        true => submit::record(call, ready, place),
+    match capture::is_active() {
+        false => submit::launch(call, args, ready, dispatch),
+        true => submit::record(call, ready, dispatch),
     }
 }
 
@@ -135,34 +114,41 @@ fn evaluate_conditions(conditions: &LaunchConditions, memo: &Memo, args: &[Arg<'
 
 /// The variant for a launch, compiled and loaded if nobody has.
 #[inline(always)]
-fn ready(call: &Invocation<'_>, args: &[Arg<'_>], place: &Place<'_>, checks: Checks) -> Result<&'static Ready> {
+fn ready(call: &Invocation<'_>, args: &[Arg<'_>], dispatch: &Dispatch<'_>, checks: Checks) -> Result<&'static Ready> {
     // A context that is in a key is kept alive by what was loaded into it, so its name stands for it.
-    let context = place.device.context_number();
+    let context = dispatch.device.context_number();
     let digest = call.key_digest(context, checks);
-    match call.kernel.gpu.ready.get_front(digest, |words| call.has_key(words, args, context, checks)) {
+    match call.kernel.gpu.ready.get_hot(digest, |words| call.has_key(words, args, context, checks)) {
         Some(ready) => Ok(ready),
-        None => ready_behind(call, place, checks, digest),
+        None => ready_slow(call, dispatch, checks, digest),
     }
 }
 
 /// The variant that checks everything.
 #[inline(never)]
-fn ready_checked(call: &Invocation<'_>, place: &Place<'_>) -> Result<&'static Ready> {
-    ready(call, &call.args, place, Checks::EveryAccess)
+fn ready_checked(call: &Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<&'static Ready> {
+    ready(call, &call.args, dispatch, Checks::EveryAccess)
 }
 
 /// As `ready`, of what was not asked for lately.
 #[cold]
-fn ready_behind(call: &Invocation<'_>, place: &Place<'_>, checks: Checks, digest: Digest) -> Result<&'static Ready> {
+fn ready_slow(
+    call: &Invocation<'_>,
+    dispatch: &Dispatch<'_>,
+    checks: Checks,
+    digest: Digest,
+) -> Result<&'static Ready> {
     let mut words = Words::default();
-    call.key(&mut words, place.device.context_number(), checks);
-    if let Some(ready) = call.kernel.gpu.ready.get_behind(digest, words.as_slice()) {
+    call.key(&mut words, dispatch.device.context_number(), checks);
+    if let Some(ready) = call.kernel.gpu.ready.get_slow(digest, words.as_slice()) {
         return Ok(ready);
     }
     // Nothing is compiled for a launch that will be refused.
-    call.check_buffers(place.stream)?;
-    let Some(ctx) = place.device.cuda_context() else { return Err(no_code(call.kernel, place.device)) };
-    call.with_spec(call.tuning()?, |spec| make_ready(call.kernel, spec, place.device, ctx, &Key::of(&words), checks))
+    call.check_buffers(dispatch.stream)?;
+    let Some(ctx) = dispatch.device.cuda_context() else {
+        return Err(no_code(call.kernel.definition(), dispatch.device));
+    };
+    call.with_spec(call.tuning()?, |spec| make_ready(call.kernel, spec, dispatch.device, ctx, &Key::of(&words), checks))
 }
 
 #[cold]
@@ -175,21 +161,21 @@ fn make_ready(
     checks: Checks,
 ) -> Result<&'static Ready> {
     kernel.gpu.ready.get_or_make(key, || {
-        let target = target_of(kernel, device)?;
+        let target = target_of(kernel.definition(), device)?;
         let variant = variant(kernel, spec, target, checks)?;
         let mut timings = Timings::default();
-        let loaded = timings.stage("driver", || variant.load(kernel, device, ctx))?;
+        let loaded = timings.stage("driver", || variant.load(kernel.definition(), device, ctx))?;
         log::debug!("loaded kernel `{}` on {device}: {timings}", kernel.name());
         Ok(Ready { plan: Plan::new(variant, &loaded), memo: Memo::default(), variant, loaded })
     })
 }
 
 /// What to compile for on `device`.
-fn target_of(kernel: &Kernel, device: &Device) -> Result<Target> {
+fn target_of(kernel: &Definition, device: &Device) -> Result<Target> {
     device.target().ok_or_else(|| no_code(kernel, device))
 }
 
-fn no_code(kernel: &Kernel, device: &Device) -> Error {
+fn no_code(kernel: &Definition, device: &Device) -> Error {
     let reason = match device.compute_capability() {
         None => "the CPU interprets kernels, nothing is compiled for it; name a target, such as `Target::sm_90a()`",
         Some(_) => "it is older than compute capability 8.0 (Ampere); use a newer GPU or `Device::cpu()`",
@@ -212,8 +198,8 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checks: Che
         return Ok(*variant);
     }
     let variant = *variants.get_or_make(&Key::new(spec, place, checks), || {
-        let variant = Variant::compile(kernel, spec, target, checks)?;
-        kernel.count_compilation();
+        let variant = Variant::compile(kernel.definition(), spec, target, checks)?;
+        kernel.definition().count_compilation();
         log::debug!("compiled kernel `{}` for {}: {}", kernel.name(), target.name(), variant.timings);
         Ok(&*Box::leak(Box::new(variant)))
     })?;

@@ -1,6 +1,6 @@
 //! PTX that the driver has compiled and loaded into a context.
 
-use super::super::kernel::Kernel;
+use super::super::definition::Definition;
 use crate::device::Device;
 use crate::driver::wrap;
 use crate::error::{Error, Result};
@@ -68,7 +68,7 @@ impl Drop for Loaded {
 /// Compiles PTX in the driver and prepares it for launches.
 ///
 /// As long as the code spills more than a few registers, the alternatives are tried; what spills least is kept.
-pub(super) fn load(kernel: &Kernel, code: &Ptx, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
+pub(super) fn load(kernel: &Definition, code: &Ptx, device: &Device, ctx: &Arc<CudaContext>) -> Result<Loaded> {
     device.default_stream().bind()?;
     let mut best = load_ptx(kernel, code, &code.text, code.min_programs, device, ctx)?;
     for (programs, ptx) in code.alternatives() {
@@ -95,7 +95,7 @@ fn tolerated(min_programs: Option<u32>) -> u32 {
 
 /// Compiles one version of the PTX, with what it asks for.
 fn load_ptx(
-    kernel: &Kernel,
+    kernel: &Definition,
     code: &Ptx,
     ptx: &str,
     min_programs: Option<u32>,
@@ -127,7 +127,7 @@ fn load_ptx(
 }
 
 /// Loads PTX and gives the driver's log with it.
-fn load_module(kernel: &Kernel, ptx: &str) -> Result<(sys::CUmodule, String)> {
+fn load_module(kernel: &Definition, ptx: &str) -> Result<(sys::CUmodule, String)> {
     use sys::CUjit_option_enum as Jit;
     let image = CString::new(ptx).map_err(|_| Error::Llvm {
         message: format!("the PTX of kernel `{}` has a zero in it", kernel.name()).into(),
@@ -168,7 +168,7 @@ fn load_module(kernel: &Kernel, ptx: &str) -> Result<(sys::CUmodule, String)> {
 }
 
 /// What the driver's compiler did not accept, with its log.
-fn refused(kernel: &Kernel, error: DriverError, log: &str) -> Error {
+fn refused(kernel: &Definition, error: DriverError, log: &str) -> Error {
     match wrap("cuModuleLoadDataEx")(error) {
         Error::Driver { call, code, name, message } => {
             let text = format!("{message}, for kernel `{}`: {log}", kernel.name());
@@ -208,7 +208,7 @@ impl Loaded {
 }
 
 /// Refuses code that no launch on this device can run.
-fn check_limits(kernel: &Kernel, code: &Ptx, loaded: &Loaded, device: &Device) -> Result<()> {
+fn check_limits(kernel: &Definition, code: &Ptx, loaded: &Loaded, device: &Device) -> Result<()> {
     let usage = &loaded.usage;
     let resources = |what: String, needed: u32, limit: u32, hint: &str| Error::Resources {
         kernel: kernel.name().into(),

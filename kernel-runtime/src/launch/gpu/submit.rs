@@ -1,16 +1,16 @@
 //! A launch: arguments as the code takes them, and the call of the driver.
 
 use super::super::args::{Arg, ArgKind, enter};
-use super::super::invocation::{Invocation, Place};
+use super::super::invocation::{Dispatch, Invocation};
 use super::super::kernel::Kernel;
 use super::super::loads;
-use super::Ready;
+use super::caches::Ready;
 use super::plan::{INLINE_PARAMS, Plan, Pointers};
 use crate::driver::wrap;
 use crate::error::{Error, Result};
-use crate::gate::Entered;
-use crate::graph::{KernelNode, recording};
-use crate::ledger::{Ledger, Place as Noted};
+use crate::graph::{KernelNode, capture};
+use crate::ledger::{Ledger, LogPosition};
+use crate::replay_gate::Entered;
 use crate::stream::{RecordHandle, Stream, StreamHandle};
 use crate::tensor::{Encoded, Map};
 use cudarc::driver::result::DriverError;
@@ -103,9 +103,9 @@ impl Params {
 
 /// Gives the kernel to the stream.
 #[inline(always)]
-pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, place: &Place<'_>) -> Result<()> {
-    let stream = place.stream;
-    let Some(handle) = stream.handle() else { return Err(no_handle(place)) };
+pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dispatch: &Dispatch<'_>) -> Result<()> {
+    let stream = dispatch.stream;
+    let Some(handle) = stream.handle() else { return Err(no_handle(dispatch)) };
     let key = stream.key();
     let _entered = match args.iter().all(|arg| arg.is_at_once(key)) {
         true => None,
@@ -126,9 +126,9 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, pla
     // borrowed until the kernel is in the stream, and wait for it from then on; the kernel's
     // accesses stay inside them, for safe kernels by the conditions and checks, for others by the
     // caller's promise. The stream is alive.
-    if let Err(error) = unsafe { submit(&ready.plan, place.grid, handle, params) } {
+    if let Err(error) = unsafe { submit(&ready.plan, dispatch.grid, handle, params) } {
         // SAFETY: as above; nothing has been launched.
-        unsafe { submit_again(call.kernel, ready, place, params, error)? };
+        unsafe { submit_again(call.kernel, ready, dispatch, params, error)? };
     }
     if let Some(record) = record {
         let place = record.place();
@@ -167,7 +167,7 @@ fn note_suspect(args: &[Arg<'_>], loads: loads::Loads, ledger: &Ledger) {
 
 /// Looks at earlier launches every so many that are noted.
 #[inline]
-fn look_at_times(ledger: &Ledger, place: Noted) {
+fn look_at_times(ledger: &Ledger, place: LogPosition) {
     if place.is_multiple_of(LOOK_EVERY) {
         ledger.poll();
     }
@@ -194,15 +194,15 @@ fn prepare<'c>(call: &'c Invocation<'_>, stream: &Stream) -> Result<Entered<'c>>
 unsafe fn submit_again(
     kernel: &Kernel,
     ready: &Ready,
-    place: &Place<'_>,
+    dispatch: &Dispatch<'_>,
     params: &mut [*mut c_void],
     mut error: DriverError,
 ) -> Result<()> {
-    let Some(handle) = place.stream.handle() else { return Err(no_handle(place)) };
+    let Some(handle) = dispatch.stream.handle() else { return Err(no_handle(dispatch)) };
     if is_about_context(error.0) {
-        place.stream.bind()?;
+        dispatch.stream.bind()?;
         // SAFETY: promised by the caller.
-        match unsafe { submit(&ready.plan, place.grid, handle, params) } {
+        match unsafe { submit(&ready.plan, dispatch.grid, handle, params) } {
             Ok(()) => return Ok(()),
             Err(second) => error = second,
         }
@@ -212,20 +212,20 @@ unsafe fn submit_again(
 
 /// A stream of the CPU. Streams are checked before they come here.
 #[cold]
-fn no_handle(place: &Place<'_>) -> Error {
+fn no_handle(dispatch: &Dispatch<'_>) -> Error {
     Error::WrongDevice {
         argument: "".into(),
-        actual: place.stream.context().label().into(),
-        expected: place.device.to_string().into(),
+        actual: dispatch.stream.context().label().into(),
+        expected: dispatch.device.to_string().into(),
     }
 }
 
 /// Adds the kernel to the graph that this thread records.
 #[cold]
-pub(super) fn record(call: &Invocation<'_>, ready: &Ready, place: &Place<'_>) -> Result<()> {
-    call.check_buffers(place.stream)?;
+pub(super) fn record(call: &Invocation<'_>, ready: &Ready, dispatch: &Dispatch<'_>) -> Result<()> {
+    call.check_buffers(dispatch.stream)?;
     let args = &*call.args;
-    recording::record(place.stream, |recording| {
+    capture::record(dispatch.stream, |recording| {
         for (index, arg) in args.iter().enumerate() {
             arg.note(recording, ready.variant.loads.loads_from(index));
         }
@@ -238,7 +238,7 @@ pub(super) fn record(call: &Invocation<'_>, ready: &Ready, place: &Place<'_>) ->
             let params = params.pack(call.kernel, &ready.variant.artifact.code.abi, args, &report_slot)?;
             let node = KernelNode {
                 function: ready.plan.function(),
-                grid: place.grid,
+                grid: dispatch.grid,
                 threads: ready.plan.threads(),
                 shared_bytes: ready.plan.shared_bytes(),
                 params,

@@ -1,12 +1,13 @@
 //! Tests of the GPU backend that need no GPU.
 
+use super::super::cache::Cache;
 use super::super::call::Call;
-use super::super::kernel::{KernelSource, SourceFile};
+use super::super::definition::{KernelSource, SourceFile};
 use super::super::spec::{ParamSpec, ParamSpecs, Tuning};
 use super::*;
 use crate::dtype::ElementType;
 use crate::error::Access;
-use crate::record::LaunchRecord;
+use crate::report_slot::LaunchRecord;
 use crate::tensor::{TensorDesc, TensorDescMut};
 use kernel_core::backend::nvidia::AbiParam;
 use kernel_core::ir::{ParamId, Safety};
@@ -236,14 +237,14 @@ fn the_host_half_of_a_warm_launch_allocates_nothing() -> Result<()> {
         let invocation = Call::new(kernel, ()).ptr(&x).ptr_mut(&mut out).scalar(n).invocation;
         let checks = Checks::AtLaunch;
         let digest = invocation.key_digest(7, checks);
-        let variant = match found.get_front(digest, |words| invocation.has_key(words, &invocation.args, 7, checks)) {
+        let variant = match found.get_hot(digest, |words| invocation.has_key(words, &invocation.args, 7, checks)) {
             Some(variant) => *variant,
             None => {
                 misses += 1;
                 let mut words = Words::default();
                 invocation.key(&mut words, 7, checks);
                 found.get_or_make(&Key::of(&words), || Ok(fast))?;
-                *found.get_behind(digest, words.as_slice()).expect("it has been made")
+                *found.get_slow(digest, words.as_slice()).expect("it has been made")
             }
         };
         let artifact = &variant.artifact;

@@ -1,8 +1,8 @@
 //! One variant of a kernel, compiled for one target.
 
 use super::super::bind::{bind, compile_error, shown_values};
+use super::super::definition::Definition;
 use super::super::fault::{FaultAt, Names};
-use super::super::kernel::Kernel;
 use super::super::loads::Loads;
 use super::super::spec::Spec;
 use super::super::target::Target;
@@ -11,12 +11,12 @@ use super::compiler::Compiler;
 use super::module::{self, Loaded};
 use crate::device::Device;
 use crate::error::{Access, Error, Result};
-use crate::record::{LaunchRecord, ReportSource};
+use crate::report_slot::{LaunchRecord, ReportSource};
 use cudarc::driver::CudaContext;
 use kernel_core::backend::nvidia::{AbiParam, Options, Ptx};
 use kernel_core::backend::{Artifact, Backend, Checks, CompileError, Site, SiteKind, Timings};
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{BoundFunc, Func, MemoryOp, Op, ParamId, Span};
+use kernel_core::ir::{Bound, Func, MemoryOp, Op, ParamId, Span};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The code, and what its reports mean.
@@ -33,14 +33,19 @@ pub(super) struct Variant {
 
 impl Variant {
     /// Binds and compiles.
-    pub(super) fn compile(kernel: &'static Kernel, spec: &Spec<'_>, target: Target, checks: Checks) -> Result<Variant> {
+    pub(super) fn compile(
+        kernel: &'static Definition,
+        spec: &Spec<'_>,
+        target: Target,
+        checks: Checks,
+    ) -> Result<Variant> {
         let mut timings = Timings::default();
         let bound = bind(kernel, spec, &mut timings)?;
         let artifact = generate(kernel, spec, &bound, target, checks, Texts::Dropped, &mut timings)?;
         Ok(Variant::of(kernel, &bound, artifact, timings))
     }
 
-    pub(super) fn of(kernel: &'static Kernel, bound: &BoundFunc, artifact: Artifact<Ptx>, timings: Timings) -> Variant {
+    pub(super) fn of(kernel: &'static Definition, bound: &Bound, artifact: Artifact<Ptx>, timings: Timings) -> Variant {
         let reports = (!artifact.sites.is_empty()).then(|| -> Arc<dyn ReportSource> {
             Arc::new(Reports {
                 kernel,
@@ -58,7 +63,7 @@ impl Variant {
     }
 
     /// The variant in a context.
-    pub(super) fn load(&self, kernel: &Kernel, device: &Device, ctx: &Arc<CudaContext>) -> Result<Arc<Loaded>> {
+    pub(super) fn load(&self, kernel: &Definition, device: &Device, ctx: &Arc<CudaContext>) -> Result<Arc<Loaded>> {
         // Held while the driver compiles, which it does for one caller at a time anyway.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = loaded.iter().find(|loaded| loaded.is_in(ctx)) {
@@ -79,9 +84,9 @@ pub(super) enum Texts {
 
 /// Runs the backend.
 pub(super) fn generate(
-    kernel: &Kernel,
+    kernel: &Definition,
     spec: &Spec<'_>,
-    bound: &BoundFunc,
+    bound: &Bound,
     target: Target,
     checks: Checks,
     texts: Texts,
@@ -105,7 +110,7 @@ pub(super) fn generate(
 }
 
 /// The backend's error as ours.
-fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CompileError) -> Error {
+fn refusal(kernel: &Definition, spec: &Spec<'_>, target: Target, error: CompileError) -> Error {
     let refusal = match error {
         CompileError::Refused(refusal) => refusal,
         CompileError::Internal(internal) => return Error::Internal { message: internal.to_string().into() },
@@ -137,7 +142,7 @@ fn refusal(kernel: &Kernel, spec: &Spec<'_>, target: Target, error: CompileError
 
 /// Makes errors of records that the GPU has written.
 struct Reports {
-    kernel: &'static Kernel,
+    kernel: &'static Definition,
     sites: Vec<Site>,
     /// Where the kernel has atomics, whose checks the code does not tell from those of stores.
     atomics: Vec<Span>,

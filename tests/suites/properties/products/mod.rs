@@ -11,7 +11,7 @@ mod recipe;
 
 use kernel_codegen::Options;
 use kernel_core::interp::{Fault, HostBuffer, HostScalar, run_ordered, run_with_tensors};
-use kernel_core::ir::{BoundFunc, Placed};
+use kernel_core::ir::{Bound, Placed};
 use kernel_core::text;
 use proptest::prelude::*;
 use tilewright::{Error, Target};
@@ -72,7 +72,7 @@ fn check_without_gpu(recipe: &Recipe, target: Target) -> Result<(), TestCaseErro
         Err(error) => return Err(fail(&error.to_string())),
     };
     let parsed = |ir: &str| text::parse(ir).map_err(|error| fail(&format!("{error}\n{ir}")));
-    let bound = BoundFunc::new(parsed(compiled.bound_ir())?).map_err(|_| fail("not bound"))?;
+    let bound = Bound::new(parsed(compiled.bound_ir())?).map_err(|_| fail("not bound"))?;
     let found = interpret(recipe, (dtypes.given)(recipe, numbers), |given, scalars, grid| {
         run_with_tensors(&bound, &mut given.buffers, &given.tensors, scalars, grid)
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kernel_codegen::checks::Checks;
 use kernel_codegen::{Options, compile};
-use kernel_core::ir::BoundFunc;
+use kernel_core::ir::Bound;
 use tilewright::{Error, Target};
 use tilewright_filetests::split_cases;
 
@@ -23,7 +23,7 @@ pub(super) fn filetests(to: &mut Collector<'_>) {
         let mut numbers = BTreeMap::new();
         for case in split_cases(text).iter().filter(|case| case.errors.is_empty()) {
             let func = case.run_stages().unwrap_or_else(|_| panic!("{file}:{}: a stage fails", case.line));
-            let Ok(bound) = BoundFunc::new(func) else { continue };
+            let Ok(bound) = Bound::new(func) else { continue };
             // Cases may give their kernels one name.
             let number = numbers.entry(bound.func().name.clone()).and_modify(|number| *number += 1).or_insert(1);
             let name = format!("{file}/{} {number}", bound.func().name);
@@ -39,13 +39,13 @@ pub(super) fn filetests(to: &mut Collector<'_>) {
 pub(super) fn kernels(to: &mut Collector<'_>) {
     for (file, text) in KERNELS {
         let func = kernel_core::text::parse(text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let bound = BoundFunc::new(func).unwrap_or_else(|_| panic!("{file}: the kernel is not bound"));
+        let bound = Bound::new(func).unwrap_or_else(|_| panic!("{file}: the kernel is not bound"));
         let num_warps = if text.contains("= dot ") { 8 } else { 4 };
         to.add(&format!("{file} warps={num_warps}"), |target| ptx(&bound, target, num_warps, Checks::AtLaunch));
     }
 }
 
-fn ptx(kernel: &BoundFunc, target: Target, num_warps: u32, checks: Checks) -> Result<String, Error> {
+fn ptx(kernel: &Bound, target: Target, num_warps: u32, checks: Checks) -> Result<String, Error> {
     let options = Options { num_warps, checks, ..Options::default() };
     let compiled = compile(kernel, &target, &options);
     compiled.map(|compiled| compiled.ptx).map_err(|error| Error::Llvm { message: error.to_string().into() })

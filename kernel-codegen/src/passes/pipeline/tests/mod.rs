@@ -6,7 +6,7 @@ mod samples;
 use kernel_core::edit::{Cursor, Place, ops_in_order, splice};
 use kernel_core::interp::{Fault, HostBuffer, HostScalar, HostTensor, run_kernel, run_ordered};
 use kernel_core::ir::known::constant;
-use kernel_core::ir::{BoundFunc, Func, GpuOp, Literal, Op, ParamKind, Placed};
+use kernel_core::ir::{Bound, Func, GpuOp, Literal, Op, ParamKind, Placed};
 use kernel_core::text::{parse, print};
 use kernel_core::verify::verify;
 
@@ -17,10 +17,10 @@ use crate::{CodegenError, Options, Target, place};
 
 use samples::{Matmul, attention, sheets, stream, tensors};
 
-fn bound(text: &str) -> BoundFunc {
+fn bound(text: &str) -> Bound {
     let func = parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     verify(&func).unwrap_or_else(|problems| panic!("{problems:?}"));
-    BoundFunc::new(func).unwrap_or_else(|_| panic!("the kernel is not bound"))
+    Bound::new(func).unwrap_or_else(|_| panic!("the kernel is not bound"))
 }
 
 fn placed(text: &str, target: Target, num_warps: u32) -> Func {

@@ -1,0 +1,61 @@
+//! What somebody meant whose kernel cannot be read.
+//!
+//! Rust's grammar wants braces around a shape in a type. Without them its parser stops inside the shape and talks of
+//! array types, so that what is wrong has to be found in the tokens:
+//!
+//! ```text
+//! a: TensorDesc<f32, [M, N]>
+//!                    ^^^^^^ a shape in a type is written in braces: write `{ [M, N] }`
+//! ```
+
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+use crate::error::Errors;
+use crate::source_range::SourceRange;
+
+/// Types whose second argument is a shape.
+const SHAPED: [&str; 3] = ["TensorDesc", "TensorDescMut", "Tile"];
+
+/// Reports why tokens cannot be read: the shapes without braces in them, or else what the parser says.
+pub fn report(tokens: TokenStream, error: &syn::Error, errors: &mut Errors) {
+    let before = errors.list().len();
+    shapes_without_braces(tokens.clone(), errors);
+    if errors.list().len() == before {
+        errors.report_syn(&tokens, error);
+    }
+}
+
+/// Nesting is bounded, as `guard` has refused what is deeper.
+fn shapes_without_braces(tokens: TokenStream, errors: &mut Errors) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(group) => shapes_without_braces(group.stream(), errors),
+            TokenTree::Ident(name) if SHAPED.iter().any(|shaped| name == shaped) => {
+                if let Some(shape) = bare_shape(&tokens[at + 1..]) {
+                    let message = "a shape in a type is written in braces, which are Rust's";
+                    errors.report_help(
+                        SourceRange::at(shape.span()),
+                        message,
+                        format!("write `{{ [{}] }}`", text(shape)),
+                    );
+                }
+            }
+            TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+/// The group of brackets in `<T, [M, N]`.
+fn bare_shape(tokens: &[TokenTree]) -> Option<&Group> {
+    let is = |token: &TokenTree, symbol| matches!(token, TokenTree::Punct(punct) if punct.as_char() == symbol);
+    let [open, _, comma, TokenTree::Group(shape), ..] = tokens else { return None };
+    (is(open, '<') && is(comma, ',') && shape.delimiter() == Delimiter::Bracket).then_some(shape)
+}
+
+/// What is in the brackets, as it is written.
+fn text(shape: &Group) -> String {
+    let source = shape.span().source_text();
+    let inner = source.as_deref().and_then(|text| text.strip_prefix('[')?.strip_suffix(']'));
+    inner.map_or_else(|| shape.stream().to_string(), str::to_string)
+}

@@ -1,0 +1,183 @@
+//! Type annotations: `let x: f32 = ..`, `let acc: Tile<f32, { [M, N] }> = ..`.
+
+use kernel_core::ir::{DType, DTypeBound, Dt, ParamKind};
+use syn::{GenericArgument, PathArguments, Type};
+
+use super::{Binding, Checker, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
+use crate::names::{closest, dtype_of_other_languages};
+use crate::signature::{braced, strip, type_name};
+use crate::source_range::SourceRange;
+use crate::types::{DtRef, VElem, VTy};
+
+/// What a type annotation says.
+pub(super) enum Annotation {
+    /// `_`
+    Inferred,
+    /// A scalar or a tile.
+    Data(VTy),
+    /// `Ptr<T>` or `PtrMut<T>`.
+    Pointer(Dt, bool),
+    /// `usize`: a constexpr.
+    Constexpr,
+    /// A tuple of them.
+    Tuple(Vec<Annotation>),
+}
+
+impl Checker<'_> {
+    /// Reads the type of a `let`.
+    pub(super) fn annotation(&mut self, ty: &Type) -> Checked<Annotation> {
+        let place = SourceRange::of_type(ty);
+        let path = match strip(ty) {
+            Type::Infer(_) => return Ok(Annotation::Inferred),
+            Type::Tuple(tuple) => {
+                let parts: Vec<_> = tuple.elems.iter().map(|t| self.annotation(t)).collect();
+                return parts.into_iter().collect::<Checked<_>>().map(Annotation::Tuple);
+            }
+            Type::Path(path) if path.qself.is_none() => &path.path,
+            _ => return Err(self.bad_annotation(place)),
+        };
+        let Some(last) = path.segments.last() else { return Err(self.bad_annotation(place)) };
+        let name = last.ident.to_string();
+        match (&last.arguments, name.as_str()) {
+            (PathArguments::None, "usize" | "isize") => Ok(Annotation::Constexpr),
+            (PathArguments::None, _) => self.dtype(ty).map(|dt| Annotation::Data(VTy::scalar(DtRef::Fixed(dt)))),
+            (PathArguments::AngleBracketed(args), "Tile") => {
+                let args: Vec<&GenericArgument> = args.args.iter().collect();
+                self.tile_annotation(&args, place).map(Annotation::Data)
+            }
+            (PathArguments::AngleBracketed(args), "Ptr" | "PtrMut") => match args.args.first() {
+                Some(GenericArgument::Type(inner)) => {
+                    self.dtype(inner).map(|dt| Annotation::Pointer(dt, name == "PtrMut"))
+                }
+                _ => Err(self.bad_annotation(place)),
+            },
+            _ => Err(self.bad_annotation(place)),
+        }
+    }
+
+    fn bad_annotation(&mut self, place: SourceRange) -> Reported {
+        let help = "write a dtype as `f32`, or `Tile<f32, { [M, N] }>`";
+        self.report_help(place, "this is not the type of a value in a kernel", help)
+    }
+
+    fn tile_annotation(&mut self, args: &[&GenericArgument], place: SourceRange) -> Checked<VTy> {
+        let [GenericArgument::Type(inner), shape] = args else {
+            let help = "write `Tile<f32, { [M, N] }>`";
+            return Err(self.report_help(place, "a tile has a dtype and a shape", help));
+        };
+        let dt = self.dtype(inner);
+        let Some(expr) = braced(shape) else {
+            let help = "write the shape in braces: `Tile<f32, { [M, N] }>`";
+            return Err(self.report_help(SourceRange::of_tokens(shape), "this is not a shape", help));
+        };
+        let shape = self.shape_arg(expr);
+        Ok(VTy { elem: VElem::Data(DtRef::Fixed(dt?)), shape: shape? })
+    }
+
+    /// The dtype that a type names.
+    pub(super) fn dtype(&mut self, ty: &Type) -> Checked<Dt> {
+        let place = SourceRange::of_type(ty);
+        let name = type_name(ty).unwrap_or_default();
+        if self.signature.broken.contains(&name) {
+            return Err(Reported::earlier());
+        }
+        if let Some(dt) = self.dtype_by_name(&name) {
+            return Ok(dt);
+        }
+        if matches!(name.as_str(), "usize" | "isize") {
+            let help = "write `i32`, `i64` or `u32`";
+            let message = format!("`{name}` is only the type of constexprs, because its width depends on the host");
+            return Err(self.report_help(place, message, help));
+        }
+        let message = "this is not a dtype";
+        if let Some(ours) = dtype_of_other_languages(&name) {
+            return Err(self.report_help(place, message, Help::write(place, ours)));
+        }
+        if DTypeBound::from_name(&name).is_some() {
+            let help = format!("it is a bound: name a dtype parameter, as `T` of `T: {name}`");
+            return Err(self.report_help(place, message, help));
+        }
+        let params: Vec<String> = self.func.dtype_params.iter().map(|p| p.name.clone()).collect();
+        let names = params.iter().map(String::as_str).chain(DType::ALL.map(DType::name));
+        let help = match closest(&name, names) {
+            Some(close) => Help::meant(place, close),
+            None => format!("dtypes are {}", DType::ALL.map(|d| format!("`{d}`")).join(", ")).into(),
+        };
+        Err(self.report_help(place, message, help))
+    }
+
+    /// Makes a value have an annotated type.
+    pub(super) fn annotate(&mut self, val: Val, annotation: &Annotation) -> Checked<Val> {
+        match (val, annotation) {
+            (val, Annotation::Inferred) => Ok(val),
+            (Val::Tuple(vals, place), Annotation::Tuple(annotations)) if vals.len() == annotations.len() => {
+                let parts: Vec<_> = vals.into_iter().zip(annotations).map(|(v, a)| self.annotate(v, a)).collect();
+                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+            }
+            (val, Annotation::Tuple(annotations)) => {
+                let message = format!("expected a tuple of {} values", annotations.len());
+                Err(self.report(val.place(), message))
+            }
+            (val, Annotation::Constexpr) => {
+                let operand = self.one(val)?;
+                if self.node(operand.node).dim.is_none() {
+                    let message = "`usize` is only the type of constexprs, and this is known only at launch";
+                    return Err(self.report_help(operand.place, message, "write `i32`, `i64` or `u32`"));
+                }
+                Ok(Val::One(operand))
+            }
+            (val, Annotation::Pointer(dt, mutable)) => {
+                let operand = self.one(val)?;
+                let wanted = ParamKind::Ptr { dt: *dt, mutable: *mutable };
+                match self.ty(operand).elem {
+                    VElem::Ptr(param) if self.func.param(param).kind == wanted => Ok(Val::One(operand)),
+                    VElem::Ptr(_) | VElem::Data(_) => {
+                        let message =
+                            format!("the annotation says a pointer of another type; this is {}", self.show(operand));
+                        Err(self.report(operand.place, message))
+                    }
+                }
+            }
+            (val, Annotation::Data(ty)) => {
+                let operand = self.one(val)?;
+                self.has_type(operand, ty)?;
+                // A constexpr whose type is given no longer adapts.
+                let node = self.node(operand.node).clone();
+                let fixed = self.new_or_same(operand, node);
+                self.annotated.push(fixed.node);
+                Ok(Val::One(fixed))
+            }
+        }
+    }
+
+    fn new_or_same(&mut self, operand: Operand, mut node: crate::tree::Node) -> Operand {
+        if node.dim.take().is_none() {
+            return operand;
+        }
+        Operand { node: self.new_node(node), place: operand.place }
+    }
+
+    fn has_type(&mut self, operand: Operand, ty: &VTy) -> Checked<()> {
+        let own = self.ty(operand).clone();
+        let VElem::Data(dt) = ty.elem else { return Ok(()) };
+        if !self.same_shape(&own.shape, &ty.shape) {
+            let message = format!("the annotation says {}, but this is {}", self.show_ty(ty), self.show_ty(&own));
+            return Err(self.report(operand.place, message));
+        }
+        self.expect(operand, dt, "the value")
+    }
+
+    /// What a name becomes when a value is bound to it for good.
+    pub(super) fn binding_of(&self, val: &Val) -> Binding {
+        match val {
+            Val::One(operand) => match &self.node(operand.node).dim {
+                Some(dim) => Binding::Dim(dim.clone()),
+                None => Binding::Value(operand.node),
+            },
+            Val::Tuple(parts, _) => Binding::Tuple(parts.iter().map(|p| self.binding_of(p)).collect()),
+            Val::Unit(_) => Binding::Tuple(Vec::new()),
+        }
+    }
+}

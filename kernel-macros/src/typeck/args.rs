@@ -1,0 +1,310 @@
+//! Arguments of calls: positional ones, named ones (`mask = m`), a dtype in a turbofish.
+
+use kernel_core::ir::{Dt, ParamId};
+use syn::punctuated::Punctuated;
+use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
+
+use super::{Checker, Operand};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
+use crate::names::closest;
+use crate::ops::{Row, Turbofish};
+use crate::source_range::{SourceRange, bare};
+
+/// The arguments of a call, matched with the operation's row.
+pub(super) struct Args<'e> {
+    /// The operation.
+    pub row: &'static Row,
+    /// The whole call.
+    pub place: SourceRange,
+    /// The receiver of a method, which is the first positional argument.
+    pub receiver: Option<Operand>,
+    /// The tensor of an operation of descriptors; it is not among the arguments.
+    pub descriptor: Option<ParamId>,
+    positional: Vec<&'e Expr>,
+    named: Vec<(&'static str, &'e Expr)>,
+    /// The dtype in the turbofish.
+    pub dtype: Option<Dt>,
+}
+
+impl<'e> Args<'e> {
+    /// The expression of a positional argument; `None` for the receiver.
+    pub fn expr(&self, index: usize) -> Option<&'e Expr> {
+        let index = if self.receiver.is_some() { index.checked_sub(1)? } else { index };
+        self.positional.get(index).copied()
+    }
+
+    /// The expression of a named argument.
+    pub fn named(&self, name: &str) -> Option<&'e Expr> {
+        self.named.iter().find(|(n, _)| *n == name).map(|(_, e)| *e)
+    }
+}
+
+/// The name and the value of a named argument.
+fn as_named(expr: &Expr) -> Option<(&syn::Ident, &Expr)> {
+    match bare(expr) {
+        Expr::Assign(assign) => match bare(&assign.left) {
+            Expr::Path(path) => path.path.get_ident().map(|name| (name, &*assign.right)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Checker<'_> {
+    /// Matches the arguments of a call with the operation's row.
+    pub(super) fn args<'e>(
+        &mut self,
+        row: &'static Row,
+        receiver: Option<Operand>,
+        exprs: &'e Punctuated<Expr, Token![,]>,
+        turbofish: Option<&AngleBracketedGenericArguments>,
+        place: SourceRange,
+    ) -> Checked<Args<'e>> {
+        let (positional, named) = (Vec::new(), Vec::new());
+        let mut args = Args { row, place, receiver, descriptor: None, positional, named, dtype: None };
+        let mut wrong = None;
+        for expr in exprs {
+            let Some((name, value)) = as_named(expr) else {
+                args.positional.push(expr);
+                continue;
+            };
+            let place = SourceRange::at(name.span());
+            let name = name.to_string();
+            match row.options.iter().find(|o| **o == name) {
+                Some(option) if args.named.iter().any(|(n, _)| n == option) => {
+                    wrong = Some(self.report(place, format!("`{name}` is given twice")));
+                }
+                Some(option) => args.named.push((*option, value)),
+                None => wrong = Some(self.unknown_option(row, &name, place)),
+            }
+        }
+        if wrong.is_none()
+            && turbofish.is_none()
+            && let Some(reported) = self.positional_dtype(&args, exprs)
+        {
+            return Err(reported);
+        }
+        args.dtype = match self.turbofish(row, turbofish, place) {
+            Ok(dtype) => dtype,
+            Err(reported) => {
+                wrong = Some(reported);
+                None
+            }
+        };
+        if let Some(reported) = wrong {
+            self.check_values(exprs);
+            return Err(reported);
+        }
+        let positional = |args: &Args<'_>| args.positional.len() + usize::from(receiver.is_some());
+        if let Some(option) = row.last
+            && positional(&args) == row.params.len() + 1
+            && args.named(option).is_none()
+            && let Some(expr) = args.positional.pop()
+        {
+            args.named.push((option, expr));
+        }
+        let given = positional(&args);
+        if given != row.params.len() {
+            let expected = match row.params {
+                [] => "no positional argument".to_string(),
+                [one] => format!("one positional argument (`{one}`)"),
+                many => format!("{} positional arguments ({})", many.len(), quoted(many)),
+            };
+            let message = format!("`{}` takes {expected}, found {given}", row.name);
+            let extra = exprs.iter().filter(|e| as_named(e).is_none()).nth(row.params.len());
+            let at = if receiver.is_none() { extra.map_or(place, SourceRange::of) } else { place };
+            let reported = self.report_help(at, message, format!("write `{}`", row.usage()));
+            self.check_values(exprs);
+            return Err(reported);
+        }
+        Ok(args)
+    }
+
+    /// `x.to(f16)`, `full([N], 0.0, f32)`: the dtype is no argument here.
+    fn positional_dtype(&mut self, args: &Args<'_>, exprs: &Punctuated<Expr, Token![,]>) -> Option<Reported> {
+        let last = args.positional.last().filter(|_| args.row.turbofish != Turbofish::None)?;
+        let Expr::Path(path) = bare(last) else { return None };
+        let dtype = path.path.segments.last()?.ident.to_string();
+        self.dtype_by_name(&dtype)?;
+        let name = args.row.name;
+        let rest: Vec<String> = exprs
+            .iter()
+            .take(exprs.len() - 1)
+            .map(|e| self.source.text(SourceRange::of(e)).unwrap_or_default())
+            .collect();
+        let call = format!("{name}::<{dtype}>({})", rest.join(", "));
+        let message = format!("the dtype of `{name}` is written in front of its arguments");
+        let help = match args.receiver {
+            Some(receiver) => {
+                let source = self.source(receiver);
+                Help::write(args.place, format!("{source}.{call}"))
+            }
+            None => Help::write(args.place, call),
+        };
+        Some(self.report_help(SourceRange::of(last), message, help))
+    }
+
+    /// Reports mistakes in the arguments of a call that is wrong itself.
+    pub(super) fn check_values(&mut self, exprs: &Punctuated<Expr, Token![,]>) {
+        for expr in exprs {
+            let value = as_named(expr).map_or(expr, |(_, value)| value);
+            // What stands for a name, a shape or a closure means nothing outside of its call.
+            let named = as_named(expr).is_some_and(|(name, _)| name != "mask" && name != "other");
+            let text = matches!(bare(value), Expr::Lit(ExprLit { lit: Lit::Str(_), .. }));
+            if !named && !text && !matches!(bare(value), Expr::Closure(_) | Expr::Array(_)) {
+                let _ = self.nested(super::Context::Branch, |c| c.expr(value));
+            }
+        }
+    }
+
+    fn unknown_option(&mut self, row: &Row, name: &str, place: SourceRange) -> Reported {
+        let message = format!("`{}` has no argument `{name}`", row.name);
+        if row.params.contains(&name) {
+            let help = format!("`{name}` is positional: write `{}`", row.usage());
+            return self.report_help(place, message, help);
+        }
+        let help: Help = match (closest(name, row.options.iter().copied()), row.options) {
+            _ if let Some(help) = foreign_option(row, name) => help.into(),
+            (Some(close), _) => Help::meant(place, close),
+            (None, []) => format!("write `{}`", row.usage()).into(),
+            (None, options) => format!("named arguments are {}", quoted(options)).into(),
+        };
+        self.report_help(place, message, help)
+    }
+
+    fn turbofish(
+        &mut self,
+        row: &Row,
+        turbofish: Option<&AngleBracketedGenericArguments>,
+        place: SourceRange,
+    ) -> Checked<Option<Dt>> {
+        let Some(generics) = turbofish else {
+            if row.turbofish == Turbofish::Required {
+                let message = format!("`{}` needs a dtype", row.name);
+                return Err(self.report_help(place, message, format!("write `{}`", row.usage())));
+            }
+            return Ok(None);
+        };
+        let at = SourceRange::of_tokens(generics);
+        if row.turbofish == Turbofish::None {
+            let message = format!("`{}` takes no generic arguments", row.name);
+            return Err(self.report_help(at, message, format!("write `{}`", row.usage())));
+        }
+        let mut generics = generics.args.iter();
+        match (generics.next(), generics.next()) {
+            (Some(GenericArgument::Type(ty)), None) => self.dtype(ty).map(Some),
+            _ => {
+                let message = format!("`{}` takes one dtype", row.name);
+                Err(self.report_help(at, message, format!("write `{}`", row.usage())))
+            }
+        }
+    }
+
+    /// A positional argument as a value.
+    pub(super) fn arg(&mut self, args: &Args<'_>, index: usize) -> Checked<Operand> {
+        match (index, args.receiver) {
+            (0, Some(receiver)) => Ok(receiver),
+            _ => match args.expr(index) {
+                Some(expr) => self.operand(expr),
+                // The number of arguments has been checked.
+                None => Err(Reported::earlier()),
+            },
+        }
+    }
+
+    /// The first `N` positional arguments as values; all are checked before the first mistake ends it.
+    pub(super) fn arg_values<const N: usize>(&mut self, args: &Args<'_>) -> Checked<[Operand; N]> {
+        let values = std::array::from_fn::<_, N, _>(|i| self.arg(args, i));
+        let mut out = Vec::with_capacity(N);
+        for value in values {
+            out.push(value?);
+        }
+        out.try_into().map_err(|_| Reported::earlier())
+    }
+
+    /// A named argument as a value.
+    pub(super) fn named_value(&mut self, args: &Args<'_>, name: &str) -> Checked<Option<Operand>> {
+        let Some(expr) = args.named(name) else { return Ok(None) };
+        if matches!(bare(expr), Expr::Path(path) if path.path.is_ident("None")) {
+            let message = format!("a `{name}` that is not needed is left out");
+            return Err(self.report_help(SourceRange::of(expr), message, format!("leave `{name} = None` out")));
+        }
+        self.operand(expr).map(Some)
+    }
+
+    /// A named argument that is `true` or `false`.
+    pub(super) fn flag(&mut self, args: &Args<'_>, name: &str) -> Checked<bool> {
+        match args.named(name).map(bare) {
+            None => Ok(false),
+            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => Ok(value.value),
+            Some(other) => {
+                let message = format!("`{name}` is `true` or `false`");
+                Err(self.report(SourceRange::of(other), message))
+            }
+        }
+    }
+
+    /// An integer literal, perhaps negative.
+    pub(super) fn literal_int(&mut self, expr: &Expr, what: &str) -> Checked<i64> {
+        let value = match expr {
+            Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse::<i64>().ok(),
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => match &*unary.expr {
+                Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse::<i64>().ok().map(|v| -v),
+                _ => None,
+            },
+            Expr::Paren(paren) => return self.literal_int(&paren.expr, what),
+            Expr::Group(group) => return self.literal_int(&group.expr, what),
+            _ => None,
+        };
+        value.ok_or_else(|| self.report(SourceRange::of(expr), format!("{what} is an integer literal")))
+    }
+
+    /// An axis of a tile, counted from the end if negative.
+    pub(super) fn axis(&mut self, expr: &Expr, rank: usize, what: &str) -> Checked<u8> {
+        let value = self.literal_int(expr, "an axis")?;
+        let rank = rank as i64;
+        let index = if value < 0 { value + rank } else { value };
+        if (0..rank).contains(&index) {
+            return Ok(index as u8);
+        }
+        let message = format!("{what} has no axis {value}");
+        let help = match rank {
+            1 => "its only axis is 0".to_string(),
+            _ => format!("its axes are 0 to {}", rank - 1),
+        };
+        Err(self.report_help(SourceRange::of(expr), message, help))
+    }
+}
+
+/// What an argument of Triton or PyTorch is called here.
+fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
+    let takes = |option: &str| row.options.contains(&option);
+    Some(match name {
+        "cache_modifier" if takes("cache") => "write `cache = cg`, a word without quotes",
+        "eviction_policy" if takes("eviction") => "write `eviction = evict_first`, a word without quotes",
+        "volatile" if takes("other") => "write `cache = cv`",
+        "sem" if takes("order") => "write `order = relaxed`, a word without quotes",
+        "allow_tf32" | "input_precision" if takes("precision") => {
+            "write `precision = ieee` for `f32` arithmetic, `precision = tf32` for the fast one"
+        }
+        "out_dtype" if takes("out") => "write `out = f16`",
+        "dim" if takes("axis") => "write `axis = ..`",
+        "keepdim" if takes("keep_dims") => "write `keep_dims = true`",
+        "return_indices" => match row.name {
+            "max" => "write `argmax(x, axis = ..)` for the index, or `reduce` a tuple of values and indices for both",
+            _ => "write `argmin(x, axis = ..)` for the index, or `reduce` a tuple of values and indices for both",
+        },
+        "dtype" if row.turbofish != Turbofish::None => "write it in front of the arguments: `zeros::<f32>([N])`",
+        "dtype" => "convert the operand or the result: `x as f32`",
+        "propagate_nan" if matches!(row.name, "max" | "min") => {
+            "write `reduce(x, axis = .., |a, b| maximum(a, b, propagate_nan = true))`, or `minimum`"
+        }
+        "boundary_check" | "padding_option" => "write `mask = .., other = ..`; blocks of descriptors need neither",
+        _ => return None,
+    })
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+}

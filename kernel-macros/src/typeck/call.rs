@@ -1,0 +1,256 @@
+//! Calls: finds the operation and hands its arguments to the code for its kind.
+
+use syn::punctuated::Punctuated;
+use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments, PathSegment, Token};
+
+use super::args::Args;
+use super::{Binding, Checker, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
+use crate::names::{closest, dtype_of_other_languages};
+use crate::ops::{self, Call, Row};
+use crate::source_range::{SourceRange, bare};
+use crate::spellings;
+use crate::types::VElem;
+
+impl Checker<'_> {
+    /// `name(arguments)`
+    pub(super) fn call(&mut self, call: &ExprCall, place: SourceRange) -> Checked<Val> {
+        let Expr::Path(path) = bare(&call.func) else {
+            let help = "call an operation by its name";
+            return Err(self.report_help(SourceRange::of(&call.func), "this cannot be called in a kernel", help));
+        };
+        let Some(last) = path.path.segments.last() else { return Err(Reported::earlier()) };
+        let name = last.ident.to_string();
+        let name_place = SourceRange::of_path(&path.path);
+        // Operations are no items, so that no path leads to one: what `tl::load` names may be anything.
+        let own = path.path.segments.len() == 1 && path.path.leading_colon.is_none();
+        let descriptor = call.args.first().and_then(|first| self.descriptor(first));
+        if let (true, Some(param)) = (own, descriptor)
+            && ops::find_desc(&name).is_some()
+        {
+            let rest: Punctuated<Expr, Token![,]> = call.args.iter().skip(1).cloned().collect();
+            return self.desc_call(param, (&name, name_place), &rest, turbofish_of(last), place);
+        }
+        let row = ops::find(&name).filter(|_| own);
+        if row.is_none()
+            && own
+            && let Some(row) = ops::find_desc(&name)
+        {
+            let message = format!("`{name}` needs a tensor descriptor");
+            self.check_values(&call.args);
+            return Err(self.report_help(name_place, message, format!("write `{}`", row.usage())));
+        }
+        let Some(row) = row else {
+            return Err(self.unknown_function(&name, call, name_place));
+        };
+        if matches!(row.call, Call::Fold(_)) && name != "sum" && call.args.len() == 2 && !named_second(call) {
+            let other = if name == "max" { "maximum" } else { "minimum" };
+            let message = format!("`{name}` reduces a tile along an axis");
+            let help = Help::write(name_place, other).said(format!("of two values write `{other}(a, b)`"));
+            return Err(self.report_help(name_place, message, help));
+        }
+        let args = self.args(row, None, &call.args, turbofish_of(last), place)?;
+        self.dispatch(&args)
+    }
+
+    /// `receiver.name(arguments)`
+    pub(super) fn method(&mut self, call: &ExprMethodCall, place: SourceRange) -> Checked<Val> {
+        let name = call.method.to_string();
+        let name_place = SourceRange::at(call.method.span());
+        if let Some(param) = self.descriptor(&call.receiver) {
+            return self.desc_call(param, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
+        }
+        let receiver = self.expr(&call.receiver);
+        let Some(row) = self.method_row(&name, call) else {
+            return Err(self.unknown_method(&name, call, receiver));
+        };
+        let turbofish: Option<&AngleBracketedGenericArguments> = call.turbofish.as_ref();
+        let receiver = match (receiver, row.call) {
+            (Ok(Val::Tuple(parts, _)), Call::Reduce | Call::Scan) => {
+                let parts: Vec<Operand> = parts.into_iter().map(|p| self.one(p)).collect::<Checked<_>>()?;
+                return self.tuple_method(row, &parts, call, place);
+            }
+            (receiver, _) => {
+                let receiver = receiver?;
+                self.one(receiver)?
+            }
+        };
+        let args = self.args(row, Some(receiver), &call.args, turbofish, place)?;
+        self.dispatch(&args)
+    }
+
+    /// The operation of a method. `a.max(b)` is the larger of two, `x.max(axis = 0)` a reduction.
+    fn method_row(&self, name: &str, call: &ExprMethodCall) -> Option<&'static Row> {
+        let positional = call.args.iter().any(|a| !matches!(bare(a), Expr::Assign(_)));
+        let name = match name {
+            "max" if positional => "maximum",
+            "min" if positional => "minimum",
+            other => other,
+        };
+        ops::find(name).filter(|row| row.method)
+    }
+
+    fn unknown_function(&mut self, name: &str, call: &ExprCall, place: SourceRange) -> Reported {
+        if let Some((Binding::Poison, _)) = self.lookup(name) {
+            return Reported::earlier();
+        }
+        let path: Vec<String> = match bare(&call.func) {
+            Expr::Path(path) => {
+                let root = path.path.leading_colon.map(|_| String::new());
+                root.into_iter().chain(path.path.segments.iter().map(|s| s.ident.to_string())).collect()
+            }
+            _ => vec![name.to_string()],
+        };
+        let message = format!("`{}` is not an operation; a kernel can call nothing else", path.join("::"));
+        let whole = SourceRange { start: place.start, end: call.paren_token.span.close() };
+        if let Some(help) = self.foreign_conversion(&path, call, whole) {
+            return self.report_help(place, message, help);
+        }
+        let help = match spellings::find(name) {
+            None if path.len() > 1 && matches!(name, "max" | "min") && call.args.len() == 2 && !named_second(call) => {
+                format!("write `{name}imum(a, b)`").into()
+            }
+            None if ops::find(name).is_some() || path.len() > 1 && ops::find_desc(name).is_some() => {
+                Help::write(place, name).said(format!("write it without the path: `{name}(..)`"))
+            }
+            Some(row) => {
+                let args: Vec<String> = call.args.iter().map(|arg| self.source.operand(SourceRange::of(arg))).collect();
+                row.help(&args, whole, self.source.is_operand(whole))
+            }
+            None if self.lookup(name).is_some() => "this is a value, which cannot be called".into(),
+            None => match closest(name, ops::rows().map(|r| r.name)) {
+                Some(close) => Help::meant(place, close),
+                None => "write the code of the function here".into(),
+            },
+        };
+        // Mistakes in the arguments are reported too.
+        self.check_values(&call.args);
+        self.report_help(place, message, help)
+    }
+
+    /// `float("inf")`, `float(x)`, `f32(x)` and `f32::from(x)`.
+    fn foreign_conversion(&self, path: &[String], call: &ExprCall, whole: SourceRange) -> Option<Help> {
+        let name = match path {
+            [name] => name,
+            [dtype, method] if method == "from" => dtype,
+            _ => return None,
+        };
+        let dtype = match self.dtype_by_name(name) {
+            Some(_) => name.as_str(),
+            None => dtype_of_other_languages(name)?,
+        };
+        let [arg] = call.args.iter().collect::<Vec<_>>()[..] else {
+            return Some(format!("for a conversion write `x as {dtype}`").into());
+        };
+        if let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = bare(arg) {
+            let limit = match text.value().trim_start_matches('+').to_lowercase().as_str() {
+                "inf" | "infinity" => "INFINITY",
+                "-inf" | "-infinity" => "NEG_INFINITY",
+                "nan" => "NAN",
+                _ => return None,
+            };
+            let help = Help::write(whole, format!("{dtype}::{limit}"));
+            return Some(if limit == "INFINITY" {
+                help.and(&format!("; below zero `{dtype}::NEG_INFINITY`"))
+            } else {
+                help
+            });
+        }
+        let code = format!("{} as {dtype}", self.source.operand(SourceRange::of(arg)));
+        let code = if self.source.binds_tighter(whole) { format!("({code})") } else { code };
+        Some(Help::write(whole, code.clone()).said(format!("for a conversion write `{code}`")))
+    }
+
+    fn unknown_method(&mut self, name: &str, call: &ExprMethodCall, receiver: Checked<Val>) -> Reported {
+        let place = SourceRange::at(call.method.span());
+        let message = format!("values in a kernel have no method `{name}`");
+        let whole = SourceRange { start: SourceRange::of(&call.receiver).start, end: call.paren_token.span.close() };
+        let source = self.source.operand(SourceRange::of(&call.receiver));
+        let target = name.strip_prefix("to_").filter(|target| self.dtype_by_name(target).is_some());
+        let help = match (spellings::find(name), ops::find(name), target) {
+            _ if name == "len" || name == "size" => self.length(receiver),
+            (.., Some(target)) => {
+                let code = format!("{source} as {target}");
+                let code = if self.source.binds_tighter(whole) { format!("({code})") } else { code };
+                Help::write(whole, code)
+            }
+            (None, None, _) if let Some(row) = ops::find_desc(name) => {
+                format!("it is a method of tensor descriptors: `{}`", row.usage()).into()
+            }
+            (Some(row), ..) => {
+                let args = call.args.iter().map(|arg| self.source.operand(SourceRange::of(arg)));
+                let args: Vec<String> = [source].into_iter().chain(args).collect();
+                row.help(&args, whole, self.source.is_operand(whole))
+            }
+            (None, Some(row), _) => format!("it is a function: write `{}`", row.usage()).into(),
+            (None, None, _) => {
+                let methods = ops::rows().filter(|r| r.method).map(|r| r.name);
+                match closest(name, methods) {
+                    Some(close) => Help::meant(place, close),
+                    None => "the operations of kernels are listed in the documentation of `#[kernel]`".into(),
+                }
+            }
+        };
+        self.report_help(place, message, help)
+    }
+
+    /// Of a tile the constexprs say how long it is, of a buffer a parameter does.
+    fn length(&self, receiver: Checked<Val>) -> Help {
+        let Ok(Val::One(operand)) = receiver else { return "lengths are constexprs or parameters".into() };
+        let ty = self.ty(operand);
+        match (ty.elem, ty.shape.as_slice()) {
+            (VElem::Data(_), []) => "this is a scalar".into(),
+            (VElem::Ptr(_), []) => "pass the length as a parameter: `n: i32`".into(),
+            (VElem::Data(_) | VElem::Ptr(_), shape) => {
+                let dims: Vec<String> = shape.iter().map(|dim| format!("`{}`", self.dim_source(dim))).collect();
+                format!("the shape is known: {}", dims.join(" by ")).into()
+            }
+        }
+    }
+
+    pub(super) fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
+        let one = match args.row.call {
+            Call::Store => return self.store(args).map(|()| Val::Unit(args.place)),
+            Call::Assume => return self.assume(args).map(|()| Val::Unit(args.place)),
+            Call::Reduce | Call::Scan => return self.closure_call(args),
+            Call::ProgramId => self.program_id(args, true),
+            Call::NumPrograms => self.program_id(args, false),
+            Call::Arange => self.arange(args),
+            Call::Full => self.full(args),
+            Call::Zeros => self.zeros(args),
+            Call::Load => self.load(args),
+            Call::Unary(op) => self.unary_op(args, op),
+            Call::Binary(op) => self.binary_op(args, op),
+            Call::Extreme(op, nan) => self.extreme(args, op, nan),
+            Call::Select => self.select(args),
+            Call::Clamp => self.clamp(args),
+            Call::Fma => self.fma(args),
+            Call::Cdiv => self.cdiv(args),
+            Call::To => self.to(args),
+            Call::Bitcast => self.bitcast(args),
+            Call::Shape(op) => self.shape_call(args, op),
+            Call::Fold(op) => self.fold(args, op),
+            Call::ArgExtreme(largest) => self.arg_extreme(args, largest),
+            Call::Running(op) => self.running(args, op),
+            Call::Atomic(op) => self.atomic(args, op),
+            Call::AtomicCas => self.atomic_cas(args),
+            Call::MultipleOf => self.multiple_of(args),
+            Call::Runs(kind) => self.runs(args, kind),
+            Call::Dot => self.dot(args),
+            Call::Desc(op) => return self.descriptor_op(args, op),
+        };
+        one.map(Val::One)
+    }
+}
+
+fn turbofish_of(last: &PathSegment) -> Option<&AngleBracketedGenericArguments> {
+    match &last.arguments {
+        PathArguments::AngleBracketed(args) => Some(args),
+        PathArguments::None | PathArguments::Parenthesized(_) => None,
+    }
+}
+
+fn named_second(call: &ExprCall) -> bool {
+    matches!(call.args.iter().nth(1).map(bare), Some(Expr::Assign(_)))
+}

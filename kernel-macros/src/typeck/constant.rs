@@ -1,0 +1,400 @@
+//! Names and constants: variables, constexprs, `f32::MAX`, and constants of the user's crate.
+
+use kernel_core::ir::{ConstId, ConstParam, ConstTy, DType, DTypeBound, Dim, Dt, IntTy, LimitKind};
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use std::collections::BTreeSet;
+use syn::visit::{self, Visit};
+use syn::{Expr, ExprLit, Lit, Path};
+
+use super::{Binding, Checker, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::help::Help;
+use crate::names::{closest, is_screaming};
+use crate::ops;
+use crate::source_range::SourceRange;
+use crate::tree::{Constant, Kind, Node, Stmt, VOp};
+use crate::types::{BOOL, Class, DtRef, VTy, admits, dtype_param};
+
+/// Unknown names for which a similar one is looked for.
+const MAX_SUGGESTIONS: usize = 100;
+
+impl Checker<'_> {
+    /// A path as a value.
+    pub(super) fn path(&mut self, path: &Path) -> Checked<Val> {
+        let place = SourceRange::of_path(path);
+        if let Some(ident) = path.get_ident() {
+            return self.name(&ident.to_string(), path, place);
+        }
+        let names: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
+        if let [dtype, limit] = names.as_slice()
+            && let Some(dt) = self.dtype_by_name(dtype)
+        {
+            return self.limit(dt, dtype, limit, place).map(Val::One);
+        }
+        match names.last() {
+            Some(last) if is_screaming(last) => self.constant(path.to_token_stream(), last, place).map(Val::One),
+            _ => {
+                let written = names.join("::");
+                let message = format!("`{written}` is not known in a kernel");
+                let help = "a kernel uses its parameters, constexprs and constants in SCREAMING_CASE";
+                Err(self.report_help(place, message, help))
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str, path: &Path, place: SourceRange) -> Checked<Val> {
+        match self.lookup(name) {
+            Some((binding, outside)) => self.use_binding(&binding, name, outside, place),
+            None if is_screaming(name) && self.dtype_by_name(name).is_none() => {
+                self.constant(path.to_token_stream(), name, place).map(Val::One)
+            }
+            None => Err(self.unknown_name(name, place)),
+        }
+    }
+
+    /// The value of a name.
+    fn use_binding(&mut self, binding: &Binding, name: &str, outside: bool, place: SourceRange) -> Checked<Val> {
+        match binding {
+            Binding::Value(node) => {
+                let constant = matches!(
+                    self.node(*node).kind,
+                    Kind::Int(_) | Kind::BigInt(_) | Kind::Float(..) | Kind::Bool(_) | Kind::ConstBool(_)
+                );
+                if outside && !constant {
+                    return Err(self.captured(name, place));
+                }
+                Ok(Val::One(Operand { node: *node, place }))
+            }
+            Binding::Var(_) if outside => Err(self.captured(name, place)),
+            Binding::Var(var) => {
+                let ty = self.variables[var.0].ty.clone();
+                let node = self.slot(ty, place);
+                self.stmts.push(Stmt::Read(node, *var));
+                Ok(Val::One(Operand { node, place }))
+            }
+            Binding::Dim(dim) => Ok(Val::One(Operand { node: self.int(dim.clone(), place), place })),
+            Binding::ConstBool(id) => {
+                let kind = Kind::ConstBool(*id);
+                let node = self.new_node(Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
+                Ok(Val::One(Operand { node, place }))
+            }
+            Binding::Tuple(parts) => {
+                let parts = parts.iter().map(|part| self.use_binding(part, name, outside, place));
+                Ok(Val::Tuple(parts.collect::<Checked<_>>()?, place))
+            }
+            Binding::Desc(_) => {
+                let message = format!("`{name}` is a tensor descriptor, which is no value");
+                let help = format!("read a block of the tensor: `{name}.load([i, j])`");
+                Err(self.report_help(place, message, help))
+            }
+            Binding::Poison => Err(Reported::earlier()),
+        }
+    }
+
+    fn captured(&mut self, name: &str, place: SourceRange) -> Reported {
+        let message = format!("the closure uses `{name}`; it sees only its own arguments, literals and constexprs");
+        self.report_help(place, message, "apply it to the tile before or after the call")
+    }
+
+    pub(super) fn unknown_name(&mut self, name: &str, place: SourceRange) -> Reported {
+        let message = format!("`{name}` is not known in this kernel");
+        if let Some(row) = ops::find(name) {
+            let message = format!("`{name}` is an operation, which must be called");
+            return self.report_help(place, message, format!("write `{}`", row.usage()));
+        }
+        if matches!(name, "tl" | "triton" | "libdevice") {
+            let help = "operations are called by their names alone: `load(pointer)`";
+            return self.report_help(place, message, help);
+        }
+        if self.signature.broken.iter().any(|broken| broken == name) {
+            return Reported::earlier();
+        }
+        if self.dtype_by_name(name).is_some() {
+            let help = format!("for a conversion write `x as {name}`");
+            return self.report_help(place, format!("`{name}` is a dtype, not a value"), help);
+        }
+        if let Some(help) = foreign_value(name, place) {
+            return self.report_help(place, message, help);
+        }
+        if let Some(&(_, line)) = self.ended.iter().rev().find(|(ended, _)| ended == name) {
+            let message = format!("`{name}` ends with the block in which it is declared (line {line})");
+            let help =
+                format!("declare it before the block: `let {name} = if .. {{ .. }} else {{ .. }};`, or `let mut`");
+            return self.report_help(place, message, help);
+        }
+        // Each suggestion compares with every name, so a kernel full of unknown names would take long.
+        self.unknown_names += 1;
+        if self.unknown_names > MAX_SUGGESTIONS {
+            return self.report(place, message);
+        }
+        let visible: Vec<String> = self.scopes.iter().flat_map(|s| s.names.iter().map(|(n, _)| n.clone())).collect();
+        match closest(name, visible.iter().map(String::as_str)) {
+            Some(close) => {
+                let help = Help::meant(place, close);
+                self.report_help(place, message, help)
+            }
+            None => {
+                let help = "a kernel uses its parameters, constexprs and constants in SCREAMING_CASE";
+                self.report_help(place, message, help)
+            }
+        }
+    }
+
+    /// The dtype or dtype parameter of that name.
+    pub(super) fn dtype_by_name(&self, name: &str) -> Option<Dt> {
+        dtype_param(&self.func, name).map(Dt::Param).or_else(|| DType::from_name(name).map(Dt::Known))
+    }
+
+    /// `T::MIN`, `f32::NEG_INFINITY`.
+    fn limit(&mut self, dt: Dt, dtype: &str, name: &str, place: SourceRange) -> Checked<Operand> {
+        let kind = match name {
+            "MIN" => LimitKind::Min,
+            "MAX" => LimitKind::Max,
+            "INFINITY" => LimitKind::Infinity,
+            "NEG_INFINITY" => LimitKind::NegInfinity,
+            "NAN" => LimitKind::Nan,
+            "EPSILON" => LimitKind::Epsilon,
+            "MIN_POSITIVE" => LimitKind::MinPositive,
+            _ => {
+                let names = ["MIN", "MAX", "INFINITY", "NEG_INFINITY", "NAN", "EPSILON", "MIN_POSITIVE"];
+                let message = format!("`{dtype}::{name}` is not a constant that kernels know");
+                let help = match closest(name, names) {
+                    Some(close) => Help::meant(place, &format!("{dtype}::{close}")),
+                    None => Help::from(format!("there are {}", names.map(|n| format!("`{dtype}::{n}`")).join(", "))),
+                };
+                return Err(self.report_help(place, message, help));
+            }
+        };
+        let bound = if matches!(kind, LimitKind::Min | LimitKind::Max) { DTypeBound::Num } else { DTypeBound::Float };
+        if self.signature.broken.iter().any(|b| b == dtype) {
+            return Err(Reported::earlier());
+        }
+        if !admits(&self.func, dt, bound) {
+            let message = format!("`{dtype}` has no `{name}`");
+            let help = match dt {
+                Dt::Param(_) => format!("bound it by `{}`: `{dtype}: {}`", bound.name(), bound.name()),
+                Dt::Known(_) => "integers have `MIN` and `MAX`".to_string(),
+            };
+            return Err(self.report_help(place, message, help));
+        }
+        let ty = VTy::scalar(DtRef::Fixed(dt));
+        Ok(Operand { node: self.eval(VOp::Limit(kind), Vec::new(), ty, place), place })
+    }
+
+    /// A constant of the user's crate.
+    pub(super) fn constant(&mut self, tokens: TokenStream, name: &str, place: SourceRange) -> Checked<Operand> {
+        let key = key(&tokens);
+        let index = match self.constants.iter().position(|c| self::key(&c.tokens) == key) {
+            Some(index) => index,
+            None => {
+                let shape = self.shape_constants.contains(&key).then(|| {
+                    let ty = ConstTy::Int(IntTy::Usize);
+                    self.func.const_params.push(ConstParam { name: crate::names::free_name(&self.func, name), ty });
+                    ConstId::new(self.func.const_params.len() as u32 - 1)
+                });
+                let dt = self.types.fresh_constant();
+                self.constants.push(Constant { name: name.to_string(), tokens, dt, shape, place });
+                self.constants.len() - 1
+            }
+        };
+        if let Some(id) = self.constants[index].shape {
+            return Ok(Operand { node: self.int(Dim::param(id), place), place });
+        }
+        Ok(self.constant_operand(index, place))
+    }
+
+    fn constant_operand(&mut self, index: usize, place: SourceRange) -> Operand {
+        let (kind, ty) = (Kind::Constant(index), VTy::scalar(self.constants[index].dt));
+        Operand { node: self.new_node(Node { kind, ty, dim: None, constexpr: true, place }), place }
+    }
+
+    /// `LIMIT as i32`, which rustc computes: the constant may then have any type.
+    pub(super) fn converted_constant(&mut self, path: &Path, to: DType, place: SourceRange) -> Checked<Operand> {
+        // Rust's `as` knows no f16, bf16 and 8-bit floats; those are rounded from f32.
+        let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
+        let through = if narrow { DType::F32 } else { to };
+        let span = SourceRange::of_path(path).start;
+        let ident = proc_macro2::Ident::new(through.name(), span);
+        let tokens = quote::quote_spanned!(span=> (#path as ::core::primitive::#ident));
+        let name = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+        let index = match self.constants.iter().position(|c| key(&c.tokens) == key(&tokens)) {
+            Some(index) => index,
+            None => {
+                self.constants.push(Constant { name, tokens, dt: through.into(), shape: None, place });
+                self.constants.len() - 1
+            }
+        };
+        let operand = self.constant_operand(index, place);
+        if narrow { self.cast(operand, to.into(), place) } else { Ok(operand) }
+    }
+
+    /// A literal.
+    pub(super) fn literal(&mut self, lit: &ExprLit) -> Checked<Val> {
+        let place = SourceRange::at(lit.lit.span());
+        let node = match &lit.lit {
+            Lit::Bool(b) => {
+                Node { kind: Kind::Bool(b.value), ty: VTy::scalar(BOOL), dim: None, constexpr: true, place }
+            }
+            Lit::Int(int) => return self.int_literal(int, place).map(Val::One),
+            Lit::Float(float) => self.float_literal(float.base10_digits(), float.suffix(), place)?,
+            Lit::Str(_) | Lit::ByteStr(_) | Lit::CStr(_) | Lit::Char(_) => {
+                let help = match &lit.lit {
+                    Lit::Char(char) => Help::write(place, u32::from(char.value()).to_string()),
+                    _ => "strings appear only as the message of `assert!`".into(),
+                };
+                return Err(self.report_help(place, "a kernel has no texts", help));
+            }
+            Lit::Byte(byte) => {
+                let help = format!("write `{}`", byte.value());
+                return Err(self.report_help(place, "a kernel has no byte literals", help));
+            }
+            Lit::Verbatim(_) | _ => return Err(self.report(place, "this literal is not supported in kernels")),
+        };
+        Ok(Val::One(Operand { node: self.new_node(node), place }))
+    }
+
+    fn int_literal(&mut self, int: &syn::LitInt, place: SourceRange) -> Checked<Operand> {
+        let suffix = int.suffix();
+        if let Some(dtype) = DType::from_name(suffix).filter(|d| d.is_float()) {
+            let node = self.float_literal(int.base10_digits(), dtype.name(), place)?;
+            return Ok(Operand { node: self.new_node(node), place });
+        }
+        let Ok(value) = int.base10_digits().parse::<i128>() else {
+            return Err(self.report(place, "this literal does not fit any integer dtype"));
+        };
+        let dt = match suffix {
+            "" | "usize" | "isize" => None,
+            _ => match DType::from_name(suffix).filter(|d| d.is_int()) {
+                Some(dtype) => Some(dtype),
+                None => {
+                    let help = "integer suffixes are `i8` to `i64` and `u8` to `u64`";
+                    return Err(self.report_help(place, format!("`{suffix}` is not an integer dtype"), help));
+                }
+            },
+        };
+        let ty = match dt {
+            Some(dtype) => VTy::scalar(dtype),
+            None => VTy::scalar(self.types.fresh(Class::Int)),
+        };
+        let (kind, dim) = match i64::try_from(value) {
+            Ok(small) => (Kind::Int(Dim::Const(small)), dt.is_none().then_some(Dim::Const(small))),
+            Err(_) => (Kind::BigInt(value), None),
+        };
+        Ok(Operand { node: self.new_node(Node { kind, ty, dim, constexpr: true, place }), place })
+    }
+
+    fn float_literal(&mut self, digits: &str, suffix: &str, place: SourceRange) -> Checked<Node> {
+        let (Ok(double), Ok(single)) = (digits.parse::<f64>(), digits.parse::<f32>()) else {
+            return Err(self.report(place, "this is not a float"));
+        };
+        let dt = match suffix {
+            "" => self.types.fresh(Class::Float),
+            _ => match DType::from_name(suffix).filter(|d| d.is_float()) {
+                Some(dtype) => dtype.into(),
+                None => {
+                    let help = "float suffixes are `f8e4m3`, `f8e5m2`, `f16`, `bf16`, `f32` and `f64`";
+                    return Err(self.report_help(place, format!("`{suffix}` is not a float dtype"), help));
+                }
+            },
+        };
+        let (kind, ty) = (Kind::Float(double, single), VTy::scalar(dt));
+        Ok(Node { kind, ty, dim: None, constexpr: true, place })
+    }
+}
+
+/// What a name of Python, or of its libraries, is here.
+fn foreign_value(name: &str, place: SourceRange) -> Option<Help> {
+    Some(match name {
+        "inf" | "Inf" | "infinity" => Help::write(place, "f32::INFINITY").and("; below zero `f32::NEG_INFINITY`"),
+        "nan" | "NaN" => Help::write(place, "f32::NAN"),
+        "True" => Help::write(place, "true"),
+        "False" => Help::write(place, "false"),
+        "None" => {
+            "an argument that is not needed is left out; whether a buffer is there says a `const HAS_X: bool`".into()
+        }
+        "math" | "np" | "torch" | "jnp" => {
+            "operations are called by their names alone, `sqrt(x)`; infinity is `f32::INFINITY`".into()
+        }
+        _ => return None,
+    })
+}
+
+/// Tokens as a text that identifies them.
+fn key(tokens: &TokenStream) -> String {
+    tokens.to_string()
+}
+
+/// Paths in SCREAMING_CASE that occur where a shape is written. They are taken to be `usize`, as constexprs are.
+pub(super) fn collect_shape_constants(body: &[syn::Stmt], blocks: &[Expr]) -> BTreeSet<String> {
+    let mut collector = Collector { depth: 0, found: BTreeSet::new() };
+    for block in blocks {
+        collector.visit_expr(block);
+    }
+    for stmt in body {
+        collector.visit_stmt(stmt);
+    }
+    collector.found
+}
+
+struct Collector {
+    /// How many shapes surround the place.
+    depth: usize,
+    found: BTreeSet<String>,
+}
+
+impl Collector {
+    fn inside(&mut self, f: impl FnOnce(&mut Self)) {
+        self.depth += 1;
+        f(self);
+        self.depth -= 1;
+    }
+}
+
+impl<'ast> Visit<'ast> for Collector {
+    fn visit_expr_array(&mut self, array: &'ast syn::ExprArray) {
+        self.inside(|c| visit::visit_expr_array(c, array));
+    }
+
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        let is_arange = matches!(&*call.func, Expr::Path(p) if p.path.is_ident("arange"));
+        if is_arange {
+            self.inside(|c| visit::visit_expr_call(c, call));
+        } else {
+            visit::visit_expr_call(self, call);
+        }
+    }
+
+    fn visit_type_path(&mut self, path: &'ast syn::TypePath) {
+        self.inside(|c| visit::visit_type_path(c, path));
+    }
+
+    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
+        if mac.path.is_ident("static_assert") {
+            self.screaming(mac.tokens.clone());
+        }
+    }
+
+    fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
+        let screaming = path.path.segments.last().is_some_and(|s| is_screaming(&s.ident.to_string()));
+        if self.depth > 0 && screaming {
+            self.found.insert(key(&path.path.to_token_stream()));
+        }
+        visit::visit_expr_path(self, path);
+    }
+}
+
+impl Collector {
+    /// Single names among the tokens of a macro.
+    fn screaming(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Ident(ident) if is_screaming(&ident.to_string()) => {
+                    self.found.insert(ident.to_string());
+                }
+                TokenTree::Group(group) => self.screaming(group.stream()),
+                TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+    }
+}

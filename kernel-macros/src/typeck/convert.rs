@@ -1,0 +1,463 @@
+//! What to write where dtypes do not agree.
+//!
+//! A hint must be right when it is followed, so that a conversion goes to a dtype that holds the values of both sides,
+//! on whichever side that is:
+//!
+//! ```text
+//! row * stride        i32 and i64: write `row as i64`, never `stride as i32`
+//! (1 / n) * s         i32 and f32: write `(1.0 / n as f32)`, as integers divide without a fraction
+//! count + index       u32 and i32: write `count as i64` and `index as i64`
+//! ```
+
+use kernel_core::ir::infer::Needs;
+use kernel_core::ir::{DType, DTypeBound, Dim, Dt};
+
+use super::{Checker, Operand};
+use crate::error::Reported;
+use crate::help::Help;
+use crate::quotient;
+use crate::source_range::SourceRange;
+use crate::spellings::without_parentheses;
+use crate::tree::Kind;
+use crate::types::{Class, DtRef, Mismatch, VElem, admits, may_be};
+
+impl Checker<'_> {
+    /// How to convert a value.
+    pub(super) fn conversion(&self, operand: Operand, to: Dt) -> Help {
+        if to == Dt::Known(DType::Bool) {
+            return self.truth(operand, operand.place);
+        }
+        let quotient = (admits(&self.func, to, DTypeBound::Float) && self.is_integer(operand))
+            .then(|| self.quotient(operand, to))
+            .flatten();
+        quotient.unwrap_or_else(|| Help::write(operand.place, self.cast_source(operand.place, &self.bare_name(to))))
+    }
+
+    /// The source of an expression, as an operand of `as`.
+    pub(super) fn source(&self, operand: Operand) -> String {
+        self.source.operand(operand.place)
+    }
+
+    /// `x as f32`, in parentheses where the expression around it would take it apart.
+    fn cast_source(&self, place: SourceRange, name: &str) -> String {
+        let code = format!("{} as {name}", self.source.operand(place));
+        if self.source.binds_tighter(place) { format!("({code})") } else { code }
+    }
+
+    fn bare_name(&self, dt: Dt) -> String {
+        self.show_fixed(dt).replace('`', "")
+    }
+
+    /// A number as a condition.
+    pub(super) fn truth(&self, operand: Operand, place: SourceRange) -> Help {
+        let dt = match self.ty(operand).elem {
+            VElem::Data(dt) => dt,
+            VElem::Ptr(_) => return "read what it points to: `load(pointer)`".into(),
+        };
+        let zero = match self.types.known(dt) {
+            Some(dt @ Dt::Param(_)) => format!("0 as {}", self.bare_name(dt)),
+            Some(Dt::Known(_)) | None if self.may_be_float(dt) => "0.0".to_string(),
+            Some(Dt::Known(_)) | None => "0".to_string(),
+        };
+        let code = format!("{} != {zero}", self.source(operand));
+        let code = if self.source.is_operand(place) { format!("({code})") } else { code };
+        Help::write(place, code.clone()).said(format!("compare: `{code}`"))
+    }
+
+    fn is_integer(&self, operand: Operand) -> bool {
+        match self.ty(operand).elem {
+            VElem::Data(dt) => match self.types.known(dt) {
+                Some(dt) => admits(&self.func, dt, DTypeBound::Int),
+                None => self.types.class(dt) == Some(Class::Int),
+            },
+            VElem::Ptr(_) => false,
+        }
+    }
+
+    /// How to divide floats where a quotient of integers meets a float.
+    fn quotient(&self, operand: Operand, to: Dt) -> Option<Help> {
+        let name = self.bare_name(to);
+        let written = self.source.text(operand.place)?;
+        if let Some(code) = quotient::of_floats(&written, &name) {
+            let code = if self.source.binds_tighter(operand.place) { grouped(code) } else { code };
+            let whole = self.cast_source(operand.place, &name);
+            let more = format!(", or `{whole}` for the quotient without its fraction");
+            return Some(Help::write(operand.place, code).and(&more));
+        }
+        let defined = self.source.text(self.node(operand.node).place).filter(|text| *text != written)?;
+        let code = quotient::of_floats(&defined, &name)?;
+        let whole = self.cast_source(operand.place, &name);
+        Some(format!("`{written}` has lost its fraction: divide floats, `{code}`, or write `{whole}`").into())
+    }
+
+    /// Says that two dtypes do not agree.
+    pub(super) fn mismatch(
+        &mut self,
+        mismatch: Mismatch,
+        a: Operand,
+        b: Operand,
+        what: &str,
+        place: SourceRange,
+    ) -> Reported {
+        // The operand whose dtype is still open is the literal.
+        let open = |c: &Self, o: Operand| matches!(c.ty(o).elem, VElem::Data(dt) if c.types.class(dt).is_some());
+        let literal = if open(self, b) || !open(self, a) { b } else { a };
+        match mismatch {
+            Mismatch::Dtypes(x, y) => {
+                let (left, right) = (self.show_fixed(x), self.show_fixed(y));
+                let message = format!("{what} needs one dtype, found {left} and {right}");
+                let help = self.agreement((a, x), (b, y), what);
+                self.report_help(place, message, help)
+            }
+            Mismatch::Literal(class, dt) => {
+                let other = if literal.node == a.node { b } else { a };
+                if matches!(self.node(literal.node).kind, Kind::Slot | Kind::Op(..)) && a.node != b.node {
+                    let (left, right) = (self.show(a), self.show(b));
+                    let message = format!("{what} needs one dtype, found {left} and {right}");
+                    let (changed, to) = match class {
+                        Class::Int => (literal, dt),
+                        Class::Float | Class::Any => (other, default_of(class)),
+                    };
+                    let help = match is_compound(what) && changed.node == a.node {
+                        true => self.variable(a, b, to),
+                        false => self.conversion(changed, to),
+                    };
+                    return self.report_help(place, message, help);
+                }
+                self.literal_mismatch(class, dt, literal, other)
+            }
+            Mismatch::Classes => {
+                let message = format!("{what} needs one dtype, found an integer and a float");
+                let integer = [a, b].into_iter().find(|&o| self.is_integer(o));
+                match integer {
+                    Some(o) => {
+                        let help = self.as_float(o, DType::F32);
+                        self.report_help(o.place, message, help)
+                    }
+                    None => self.report(place, message),
+                }
+            }
+            Mismatch::Constant(dt) => {
+                let name = self.bare_name(dt);
+                let message = format!("a constant has one dtype, but `{name}` stands for several");
+                // The widest dtype of its kind loses nothing on the way.
+                let wide = if may_be(&self.func, dt, DTypeBound::Float) { "f64" } else { "i64" };
+                let code = format!("{} as {wide} as {name}", self.source(literal));
+                let help = Help::write(literal.place, code.clone()).said(format!("convert it twice: `{code}`"));
+                self.report_help(literal.place, message, help)
+            }
+        }
+    }
+
+    /// The conversions after which two operands agree.
+    fn agreement(&self, (a, x): (Operand, Dt), (b, y): (Operand, Dt), what: &str) -> Help {
+        // A count is taken modulo the width, which its low bits decide.
+        if what.contains("<<") || what.contains(">>") {
+            return self.conversion(b, x);
+        }
+        match self.meeting(x, y) {
+            Some(to) if is_compound(what) && to != x => self.variable(a, b, to),
+            Some(to) if to == x => self.conversion(b, to),
+            Some(to) if to == y => self.conversion(a, to),
+            Some(to) => {
+                let (left, right) = (self.conversion(a, to), self.conversion(b, to));
+                let codes: Vec<(SourceRange, String)> = left.rewrites.into_iter().chain(right.rewrites).collect();
+                let text: Vec<String> = codes.iter().map(|(_, code)| format!("`{code}`")).collect();
+                Help { text: format!("write {}", text.join(" and ")), rewrites: codes }
+            }
+            None => {
+                let (left, right) = (self.cast_source(a.place, &self.bare_name(y)), self.bare_name(x));
+                let right = self.cast_source(b.place, &right);
+                format!("no dtype holds both: write `{left}` or `{right}`, whichever holds its values").into()
+            }
+        }
+    }
+
+    /// The dtype that holds the values of two others, as far as there is one.
+    fn meeting(&self, x: Dt, y: Dt) -> Option<Dt> {
+        let is = |dt, bound| admits(&self.func, dt, bound);
+        let [floats, ints] = [DTypeBound::Float, DTypeBound::Int].map(|bound| [is(x, bound), is(y, bound)]);
+        let wide = |dtype: DType| Some(Dt::Known(dtype));
+        match (x, y) {
+            (Dt::Known(DType::Bool), other) | (other, Dt::Known(DType::Bool)) => Some(other),
+            (Dt::Known(x), Dt::Known(y)) => meeting(x, y).map(Dt::Known),
+            (Dt::Known(d), Dt::Param(_)) | (Dt::Param(_), Dt::Known(d)) if d.is_float() => {
+                wide(if d == DType::F64 { d } else { DType::F32 })
+            }
+            // In `f16` a number as small as 65520 is infinite.
+            (Dt::Known(_), Dt::Param(_)) | (Dt::Param(_), Dt::Known(_)) if floats[0] || floats[1] => wide(DType::F32),
+            (Dt::Known(d), Dt::Param(_)) | (Dt::Param(_), Dt::Known(d)) if ints[0] && ints[1] => {
+                (d != DType::U64).then_some(Dt::Known(DType::I64))
+            }
+            (Dt::Param(_), Dt::Param(_))
+                if (floats[0] || ints[0]) && (floats[1] || ints[1]) && floats != [false; 2] =>
+            {
+                wide(DType::F32)
+            }
+            (Dt::Param(_), Dt::Param(_)) if ints[0] && ints[1] => wide(DType::I64),
+            // Beside a dtype that may be an integer or a float.
+            (Dt::Param(_) | Dt::Known(_), Dt::Param(_) | Dt::Known(_)) => None,
+        }
+    }
+
+    /// What to do where a variable is too narrow for what is assigned to it with an operator.
+    fn variable(&self, variable: Operand, value: Operand, wanted: Dt) -> Help {
+        let name = self.source(variable);
+        let own = match self.ty(variable).elem {
+            VElem::Data(dt) => self.bare_name(self.types.settled(dt)),
+            VElem::Ptr(_) => return "a variable keeps its type: use a second one".into(),
+        };
+        let cast = self.cast_source(value.place, &own);
+        let wanted = self.bare_name(wanted);
+        format!("`{name}` keeps its dtype: declare it as `{wanted}`, or write `{cast}` if `{own}` holds the value")
+            .into()
+    }
+
+    fn literal_mismatch(&mut self, class: Class, dt: Dt, literal: Operand, other: Operand) -> Reported {
+        let wanted = self.show_fixed(dt);
+        let name = wanted.replace('`', "");
+        let kind = if class == Class::Float { "a float" } else { "an integer" };
+        let message = match dt {
+            Dt::Param(p) => {
+                let bound = self.func.dtype_params[p.index()].bound.name();
+                format!("{kind} does not adapt to {wanted}, which `{name}: {bound}` leaves open")
+            }
+            Dt::Known(_) => format!("expected {wanted}, found {kind}"),
+        };
+        let other = (other.node != literal.node).then_some(other);
+        let help = match (class, dt) {
+            (_, Dt::Known(DType::Bool)) => "a `bool` is `true`, `false` or a comparison".into(),
+            (Class::Int, Dt::Known(d)) if d.is_float() => self.as_float(literal, d),
+            (Class::Float, dt) if admits(&self.func, dt, DTypeBound::Int) => self.beside_integers(literal, other, dt),
+            (Class::Float, Dt::Param(_)) if self.whole(literal.place).is_none() => {
+                format!("bound the dtype: `{name}: Float`; an integer would lose the fraction").into()
+            }
+            _ => self.conversion(literal, dt),
+        };
+        self.report_help(literal.place, message, help)
+    }
+
+    /// A float literal beside integers: either they are converted, or it stands for a whole number.
+    fn beside_integers(&self, literal: Operand, other: Option<Operand>, dt: Dt) -> Help {
+        let name = self.bare_name(dt);
+        let whole = self.whole(literal.place).map(|whole| match dt {
+            Dt::Known(_) => whole,
+            Dt::Param(_) => format!("{whole} as {name}"),
+        });
+        match (whole, other) {
+            (Some(whole), _) if self.in_offset => {
+                Help::write(literal.place, whole.clone()).said(format!("pointers move by integers: write `{whole}`"))
+            }
+            (Some(whole), Some(other)) => {
+                let float = self.conversion(other, Dt::Known(DType::F32));
+                let code = float.rewrites.first().map(|(_, code)| code.clone()).unwrap_or_default();
+                float.said(format!("write `{code}`, or `{whole}` to compute with integers"))
+            }
+            (Some(whole), None) => Help::write(literal.place, whole),
+            (None, Some(other)) => self.conversion(other, Dt::Known(DType::F32)),
+            (None, None) => {
+                let written = self.source.text(literal.place).unwrap_or_default();
+                match written.trim_start_matches(['-', '(']).starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+                    true => format!("`{name}` has no fraction: write a whole number").into(),
+                    false => self.conversion(literal, dt),
+                }
+            }
+        }
+    }
+
+    /// The source of a float literal without its fraction, if that is zero.
+    fn whole(&self, literal: SourceRange) -> Option<String> {
+        let text = self.source.text(literal)?;
+        let text = text.trim_start_matches('(').trim_end_matches(')');
+        let digits = text.strip_suffix(".0").or_else(|| text.strip_suffix('.'))?;
+        digits.trim_start_matches('-').chars().all(|c| c.is_ascii_digit()).then(|| digits.to_string())
+    }
+
+    fn as_float(&self, operand: Operand, dtype: DType) -> Help {
+        let source = self.source.text(operand.place).unwrap_or_default();
+        let digits = source.trim_start_matches('-');
+        match self.node(operand.node).kind {
+            Kind::Int(Dim::Const(_)) if !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()) => {
+                Help::write(operand.place, format!("{source}.0"))
+            }
+            _ => self.conversion(operand, Dt::Known(dtype)),
+        }
+    }
+
+    /// Says that an operation is not defined for a dtype; `beside` is the other operand, if there is one.
+    pub(super) fn lacks(
+        &mut self,
+        dt: DtRef,
+        needs: Needs,
+        what: &str,
+        place: SourceRange,
+        beside: Option<Operand>,
+    ) -> Reported {
+        let (wanted, bound) = match needs {
+            Needs::Bound(DTypeBound::Float) => ("a float", DTypeBound::Float),
+            Needs::Bound(DTypeBound::Int) => ("an integer", DTypeBound::Int),
+            Needs::Bound(DTypeBound::Signed) => ("a signed integer or a float", DTypeBound::Signed),
+            Needs::Bound(DTypeBound::Num) => ("a number", DTypeBound::Num),
+            Needs::Bound(DTypeBound::DType) | Needs::Any => ("a value", DTypeBound::DType),
+            Needs::Bits => ("an integer or a `bool`", DTypeBound::Int),
+        };
+        let message = format!("{what} needs {wanted}, found {}", self.show_dt(dt));
+        let known = self.types.known(dt);
+        let help = match (known, bound) {
+            (Some(Dt::Param(p)), _) if may_be(&self.func, Dt::Param(p), bound) => {
+                let name = &self.func.dtype_params[p.index()].name;
+                format!("bound the dtype: `{name}: {}`", bound.name()).into()
+            }
+            (Some(Dt::Known(DType::Bool)), DTypeBound::Num | DTypeBound::Signed) => self.counted(place, beside, what),
+            (Some(Dt::Known(unsigned)), DTypeBound::Signed) => self.negated(place, unsigned),
+            (_, DTypeBound::Float) => self.first_as_float(place),
+            _ if what.contains("<<") || what.contains(">>") || needs == Needs::Bits => {
+                let source = self.source.operand(place);
+                let bits = if known == Some(Dt::Known(DType::F64)) { "u64" } else { "u32" };
+                format!("for its bits write `bitcast::<{bits}>({source})`, for its whole part `{source} as i32`").into()
+            }
+            _ => {
+                let to = if known == Some(Dt::Known(DType::F64)) { "i64" } else { "i32" };
+                self.first_as(place, to)
+            }
+        };
+        self.report_help(place, message, help)
+    }
+
+    fn first_as(&self, place: SourceRange, to: &str) -> Help {
+        if let Some(whole) = self.whole(place) {
+            return Help::write(place, whole);
+        }
+        let code = self.cast_source(place, to);
+        Help::write(place, code.clone()).said(format!("convert first: `{code}`"))
+    }
+
+    fn first_as_float(&self, place: SourceRange) -> Help {
+        let written = self.source.text(place).unwrap_or_default();
+        let literal = written.trim_start_matches('-');
+        if !literal.is_empty() && literal.chars().all(|c| c.is_ascii_digit()) {
+            return Help::write(place, format!("{written}.0"));
+        }
+        match quotient::of_floats(&written, "f32") {
+            Some(code) => {
+                let code = if self.source.binds_tighter(place) { grouped(code) } else { code };
+                let whole = self.cast_source(place, "f32");
+                Help::write(place, code).and(&format!(", or `{whole}` for the quotient without its fraction"))
+            }
+            None => self.first_as(place, "f32"),
+        }
+    }
+
+    /// A `bool` where a number is due: one of the dtype beside it.
+    fn counted(&self, place: SourceRange, beside: Option<Operand>, what: &str) -> Help {
+        let dt = beside.and_then(|o| match self.ty(o).elem {
+            VElem::Data(dt) => Some(dt),
+            VElem::Ptr(_) => None,
+        });
+        let (to, zero) = match dt.map(|dt| (self.types.known(dt), self.types.class(dt))) {
+            Some((Some(Dt::Known(DType::Bool)), _)) | None => ("i32".to_string(), "0".to_string()),
+            Some((Some(Dt::Known(d)), _)) => (d.to_string(), if d.is_float() { "0.0" } else { "0" }.to_string()),
+            Some((Some(dt @ Dt::Param(_)), _)) => (self.bare_name(dt), format!("0 as {}", self.bare_name(dt))),
+            Some((None, Some(Class::Float))) => ("f32".to_string(), "0.0".to_string()),
+            Some((None, _)) => ("i32".to_string(), "0".to_string()),
+        };
+        let help = self.first_as(place, &to);
+        match beside {
+            Some(other) if what == "`*`" => {
+                let (mask, value) = (self.source.text(place), self.source.text(other.place));
+                let [mask, value] = [mask, value].map(|text| text.unwrap_or_else(|| "..".to_string()));
+                let mask = without_parentheses(&mask);
+                help.and(&format!("; to choose elements write `select({mask}, {value}, {zero})`"))
+            }
+            Some(_) | None => help,
+        }
+    }
+
+    /// `-x` of an unsigned number.
+    fn negated(&self, place: SourceRange, unsigned: DType) -> Help {
+        let source = self.source.operand(place);
+        match meeting(unsigned, DType::I8) {
+            Some(signed) => {
+                let code = self.cast_source(place, signed.name());
+                let text = format!("write `{code}` for a negative number, or `0 - {source}`, which wraps");
+                Help::write(place, code).said(text)
+            }
+            None => format!("write `0 - {source}`, which wraps").into(),
+        }
+    }
+}
+
+/// An expression in parentheses, unless it is already.
+fn grouped(code: String) -> String {
+    if without_parentheses(&code) == code { format!("({code})") } else { code }
+}
+
+/// `+=` and its kind, as messages name them.
+fn is_compound(what: &str) -> bool {
+    what.ends_with("=`") && !matches!(what, "`==`" | "`!=`" | "`<=`" | "`>=`")
+}
+
+/// The dtype that a value of that class takes if nothing else says so.
+pub(super) fn default_of(class: Class) -> Dt {
+    Dt::Known(if class == Class::Float { DType::F32 } else { DType::I32 })
+}
+
+/// The dtype to which two others are converted: one of the two if it holds the other's values, else the narrowest that
+/// holds both, as far as there is one. Integers beside `f32` and `f64` become floats, as everywhere.
+fn meeting(x: DType, y: DType) -> Option<DType> {
+    let narrow = |float: DType| float.bits() <= 16;
+    match (x.is_float(), y.is_float()) {
+        (false, false) => {
+            let holds = |d: &DType| [x, y].iter().all(|o| d.int_min() <= o.int_min() && d.int_max() >= o.int_max());
+            [x, y, DType::I16, DType::I32, DType::I64].into_iter().find(holds)
+        }
+        (true, true) => Some(match (x.is_fp8(), y.is_fp8()) {
+            (true, false) => y,
+            (false, true) => x,
+            // Neither of `f16` and `bf16`, or of the two 8-bit floats, holds the other.
+            (true, true) | (false, false) if x.bits() == y.bits() => DType::F32,
+            (true, true) | (false, false) if x.bits() > y.bits() => x,
+            (true, true) | (false, false) => y,
+        }),
+        (true, false) | (false, true) => {
+            let (float, int) = if x.is_float() { (x, y) } else { (y, x) };
+            // 16-bit floats hold the integers of 8 bits; the 8-bit ones do not.
+            Some(if narrow(float) && (float.is_fp8() || int.bits() > 8) { DType::F32 } else { float })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DType, meeting};
+
+    #[test]
+    fn conversions_lose_nothing() {
+        use DType::{BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+        let cases = [
+            (I32, I64, Some(I64)),
+            (I64, I32, Some(I64)),
+            (U32, I64, Some(I64)),
+            (U32, I32, Some(I64)),
+            (U8, I8, Some(I16)),
+            (U16, I8, Some(I32)),
+            (U8, U32, Some(U32)),
+            (U64, I64, None),
+            (U64, U32, Some(U64)),
+            (F16, F32, Some(F32)),
+            (F16, BF16, Some(F32)),
+            (F8E4M3, F8E5M2, Some(F32)),
+            (F8E4M3, BF16, Some(BF16)),
+            (F32, F64, Some(F64)),
+            (I32, F32, Some(F32)),
+            (I64, F64, Some(F64)),
+            (I32, F16, Some(F32)),
+            (U8, BF16, Some(BF16)),
+            (U8, F8E5M2, Some(F32)),
+        ];
+        for (x, y, wanted) in cases {
+            assert_eq!(meeting(x, y), wanted, "{x} and {y}");
+            assert_eq!(meeting(y, x), wanted, "{y} and {x}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Expressions.
+
+use kernel_core::ir::infer::Needs;
+use kernel_core::ir::{DType, DTypeBound, Dim, Dt, Op, UnaryOp};
+use syn::{Expr, ExprCast, ExprField, ExprUnary, Member, UnOp};
+
+use super::block::Flow;
+use super::{Checker, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::names::is_screaming;
+use crate::signature::type_name;
+use crate::source_range::{SourceRange, bare};
+use crate::tree::{Kind, Node, VOp};
+use crate::types::{Class, DtRef, VElem, VTy};
+
+/// The most parts of a tuple, counted through all levels: tuples of tuples would grow without end.
+const MAX_TUPLE: usize = 1024;
+/// The most levels of tuples in tuples.
+const MAX_LEVELS: usize = 64;
+
+impl Checker<'_> {
+    /// The value of an expression.
+    pub(super) fn expr(&mut self, expr: &Expr) -> Checked<Val> {
+        match expr {
+            Expr::Binary(_) => self.chain(expr),
+            Expr::Lit(lit) => self.literal(lit),
+            Expr::Path(path) if path.qself.is_none() => self.path(&path.path),
+            Expr::Paren(paren) => {
+                let place = SourceRange::of(expr);
+                Ok(match self.expr(&paren.expr)? {
+                    Val::One(operand) => Val::One(Operand { place, ..operand }),
+                    other @ (Val::Tuple(..) | Val::Unit(_)) => other,
+                })
+            }
+            Expr::Group(group) => self.expr(&group.expr),
+            Expr::Unary(unary) => self.unary(unary, SourceRange::of(expr)),
+            Expr::Cast(cast) => self.cast_expr(cast, SourceRange::of(expr)).map(Val::One),
+            Expr::Call(call) => self.call(call, SourceRange::of(expr)),
+            Expr::MethodCall(call) => self.method(call, SourceRange::of(expr)),
+            Expr::Index(index) => self.index(index, SourceRange::of(expr)).map(Val::One),
+            Expr::Tuple(tuple) => {
+                let parts: Vec<_> = tuple.elems.iter().map(|e| self.expr(e)).collect();
+                let place = SourceRange::of(expr);
+                if parts.is_empty() {
+                    return Ok(Val::Unit(place));
+                }
+                let val = Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place);
+                let (size, levels) = val.size();
+                if size > MAX_TUPLE || levels > MAX_LEVELS {
+                    let message = if size > MAX_TUPLE {
+                        format!("a tuple has at most {MAX_TUPLE} parts, those of its parts included")
+                    } else {
+                        format!("tuples nest at most {MAX_LEVELS} deep")
+                    };
+                    return Err(self.report_help(place, message, "give its parts names of their own"));
+                }
+                Ok(val)
+            }
+            Expr::Field(field) => self.field(field),
+            Expr::If(stmt) => match self.if_expr(stmt, true) {
+                Flow::Value(val) => val,
+                Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "no branch of this `if` gives a value")),
+            },
+            Expr::Block(block) if block.label.is_none() => {
+                match self.scoped(|c| c.block(&block.block.stmts, true, block.block.brace_token.span.close())) {
+                    Flow::Value(val) => val,
+                    Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "this block never gives a value")),
+                }
+            }
+            Expr::Unsafe(block) => match self.unsafe_block(block, true) {
+                Flow::Value(val) => val,
+                Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "this block never gives a value")),
+            },
+            other => Err(self.unsupported(other)),
+        }
+    }
+
+    /// The single value of an expression.
+    pub(super) fn operand(&mut self, expr: &Expr) -> Checked<Operand> {
+        let val = self.expr(expr)?;
+        self.one(val)
+    }
+
+    /// Checks in a scope of its own, with the statements around it.
+    pub(super) fn scoped<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        self.scopes.push(super::Scope::default());
+        let result = f(self);
+        self.end_scope();
+        result
+    }
+
+    fn field(&mut self, field: &ExprField) -> Checked<Val> {
+        let place =
+            SourceRange { start: SourceRange::of(&field.base).start, end: SourceRange::of_tokens(&field.member).end };
+        let base = self.expr(&field.base)?;
+        match (&base, &field.member) {
+            (Val::Tuple(parts, _), Member::Unnamed(index)) => match parts.get(index.index as usize) {
+                Some(Val::One(operand)) => Ok(Val::One(Operand { place, ..*operand })),
+                Some(part) => Ok(part.clone()),
+                None => {
+                    let message = format!("the tuple has {} values, counted from 0", parts.len());
+                    Err(self.report(SourceRange::of_tokens(&field.member), message))
+                }
+            },
+            (_, Member::Named(name)) => {
+                let name = name.to_string();
+                let help = match name.as_str() {
+                    "shape" | "len" | "dtype" => "shapes are known from the constexprs: use those".to_string(),
+                    _ => format!("for a method write `.{name}()`"),
+                };
+                Err(self.report_help(SourceRange::of_tokens(&field.member), "values in a kernel have no fields", help))
+            }
+            _ => Err(self.report(SourceRange::of_tokens(&field.member), "this is not a tuple")),
+        }
+    }
+
+    fn unary(&mut self, unary: &ExprUnary, place: SourceRange) -> Checked<Val> {
+        if let UnOp::Deref(_) = unary.op {
+            let operand = self.operand(&unary.expr)?;
+            return Err(match self.ty(operand).elem {
+                VElem::Ptr(_) => {
+                    let help = "read with `load(pointer)`, write with `store(pointer, value)`";
+                    self.report_help(place, "pointers are not dereferenced with `*`", help)
+                }
+                VElem::Data(_) => {
+                    let help = "for a square write `x * x`, for a power `exp2(log2(x) * y)` where `x > 0`; values are no references";
+                    self.report_help(place, "`*` in front of a value is not supported in kernels", help)
+                }
+            });
+        }
+        let operand = self.operand(&unary.expr)?;
+        match unary.op {
+            UnOp::Neg(_) => self.negate(operand, place).map(Val::One),
+            UnOp::Not(_) => {
+                self.need(operand, Needs::Bits, "`!`")?;
+                let ty = self.ty(operand).clone();
+                let node = self.op(Op::unary(UnaryOp::Not), vec![operand.node], ty, place);
+                Ok(Val::One(Operand { node, place }))
+            }
+            _ => Err(self.report(place, "this operator is not supported in kernels")),
+        }
+    }
+
+    /// `-x`
+    pub(super) fn negate(&mut self, operand: Operand, place: SourceRange) -> Checked<Operand> {
+        let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
+        if let Some(dim) = dim {
+            let negative = self.dim_result(dim.neg(), place)?;
+            return Ok(Operand { node: self.int(negative, place), place });
+        }
+        // A negative literal is a literal.
+        let literal = match kind {
+            Kind::Float(double, single) => Some(Kind::Float(-double, -single)),
+            Kind::Int(Dim::Const(value)) => value.checked_neg().map(|v| Kind::Int(Dim::Const(v))),
+            Kind::BigInt(value) => Some(Kind::BigInt(-value)),
+            _ => None,
+        };
+        if let Some(kind) = literal {
+            return Ok(Operand { node: self.new_node(Node { kind, ty, dim: None, constexpr: true, place }), place });
+        }
+        self.need(operand, Needs::Bound(DTypeBound::Signed), "`-`")?;
+        let node = self.op(Op::unary(UnaryOp::Neg), vec![operand.node], ty, place);
+        Ok(Operand { node, place })
+    }
+
+    fn cast_expr(&mut self, cast: &ExprCast, place: SourceRange) -> Checked<Operand> {
+        let target = type_name(&cast.ty).unwrap_or_default();
+        if let Expr::Path(path) = bare(&cast.expr)
+            && let Some(dtype) = DType::from_name(&target)
+            && self.is_value_constant(&path.path)
+        {
+            return self.converted_constant(&path.path, dtype, place);
+        }
+        let operand = self.operand(&cast.expr);
+        if matches!(target.as_str(), "usize" | "isize") {
+            let operand = operand?;
+            if self.node(operand.node).dim.is_some() {
+                return Ok(Operand { place, ..operand });
+            }
+        }
+        let dt = self.dtype(&cast.ty);
+        self.cast(operand?, dt?, place)
+    }
+
+    /// Whether a path names a constant of the user's crate that no shape needs.
+    fn is_value_constant(&self, path: &syn::Path) -> bool {
+        let Some(last) = path.segments.last().map(|s| s.ident.to_string()) else { return false };
+        let local = path.get_ident().is_some() && self.lookup(&last).is_some();
+        let limit = path.segments.len() == 2 && self.dtype_by_name(&path.segments[0].ident.to_string()).is_some();
+        let shape = self.shape_constants.contains(&quote::ToTokens::to_token_stream(path).to_string());
+        is_screaming(&last) && !local && !limit && !shape && self.dtype_by_name(&last).is_none()
+    }
+
+    /// `x as dtype`
+    pub(super) fn cast(&mut self, operand: Operand, to: Dt, place: SourceRange) -> Checked<Operand> {
+        let dt = match self.ty(operand).elem {
+            VElem::Data(dt) => dt,
+            VElem::Ptr(_) => {
+                let help = "convert what it points to: `load(pointer) as f32`";
+                return Err(self.report_help(place, "a pointer cannot be converted", help));
+            }
+        };
+        let Node { kind, ty, dim, .. } = self.node(operand.node).clone();
+        if to == Dt::Known(DType::Bool) && self.types.resolve(dt) != DtRef::from(DType::Bool) {
+            let help = self.truth(operand, place);
+            return Err(self.report_help(place, "a number cannot be converted to `bool`", help));
+        }
+        if self.types.known(dt) == Some(to) {
+            return Ok(Operand { place, ..operand });
+        }
+        let result = ty.with_dt(DtRef::Fixed(to));
+        // Literals take the dtype directly, as in Rust; other constexprs are converted from i64, which holds them all.
+        let literal = matches!(kind, Kind::Int(Dim::Const(_)) | Kind::BigInt(_) | Kind::Float(..));
+        let class = self.types.class(dt);
+        let direct = match (class, to) {
+            (Some(Class::Int), Dt::Known(d)) => literal && d.is_int(),
+            (Some(Class::Float), Dt::Known(d)) => literal && d.is_float(),
+            (Some(Class::Any), _) | (_, Dt::Param(_)) | (None, _) => false,
+        };
+        if direct {
+            let node = Node { kind, ty: result, dim: None, constexpr: true, place };
+            return Ok(Operand { node: self.new_node(node), place });
+        }
+        let mut source = operand.node;
+        if let (true, Some(class)) = (literal || dim.is_some(), class) {
+            let wide = if class == Class::Float { DType::F64 } else { DType::I64 };
+            let node = Node { kind, ty: VTy::scalar(wide), dim: None, constexpr: true, place: operand.place };
+            source = self.new_node(node);
+        }
+        Ok(Operand { node: self.eval(VOp::Cast, vec![source], result, place), place })
+    }
+
+    /// Says what to write instead of syntax that kernels do not have.
+    pub(super) fn unsupported(&mut self, expr: &Expr) -> Reported {
+        let place = SourceRange::of(expr);
+        let (what, help) = match expr {
+            Expr::Match(e) => {
+                let help = "write `if .. else if .. else`";
+                return self.report_help(
+                    SourceRange::at(e.match_token.span),
+                    "`match` is not supported in kernels",
+                    help,
+                );
+            }
+            Expr::Loop(e) => {
+                let help = "write `while condition { .. }`";
+                return self.report_help(
+                    SourceRange::at(e.loop_token.span),
+                    "`loop` is not supported in kernels",
+                    help,
+                );
+            }
+            Expr::Break(_) => ("`break` is", "make it part of the condition: `while i < n && !done { .. }`"),
+            Expr::Continue(_) => ("`continue` is", "put the rest of the body in an `if`"),
+            Expr::Return(_) => ("`return` inside an expression is", "write it as a statement: `if .. { return; }`"),
+            Expr::Assign(_) => ("an assignment as a value is", "write it as a statement of its own"),
+            Expr::Closure(_) => ("a closure here is", "closures are the last argument of `reduce`"),
+            Expr::Array(_) => ("an array as a value is", "make a tile: `full([N], value)`, `zeros::<f32>([N])`"),
+            Expr::Repeat(_) => ("an array as a value is", "make a tile: `full([N], value)`"),
+            Expr::Range(_) => ("a range here is", "make a tile of it: `arange(lo, hi)`"),
+            Expr::Reference(_) => ("`&` is", "values are copied: write the name alone"),
+            Expr::RawAddr(_) => ("`&raw` is", "values are copied: write the name alone"),
+            Expr::Let(_) => ("`let` in a condition is", "write a `let` statement in front"),
+            Expr::Struct(_) => ("a struct is", "use a tuple"),
+            Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),
+            Expr::Await(_) | Expr::Async(_) => ("`async` is", "remove it"),
+            Expr::Try(_) => ("`?` is", "a failed `assert!` ends the program and is reported by the launch"),
+            Expr::ForLoop(_) | Expr::While(_) => ("a loop as a value is", "assign to a `let mut` variable in it"),
+            Expr::Const(_) => ("a `const` block is", "declare a `const` outside the kernel"),
+            Expr::Infer(_) => ("`_` as a value is", "name a value"),
+            Expr::Block(_) => ("a label is", "remove it"),
+            Expr::Path(_) => ("`<T>::` is", "write `T::MAX`"),
+            _ => ("this is", "the documentation of `#[kernel]` lists what is"),
+        };
+        self.report_help(place, format!("{what} not supported in kernels"), help)
+    }
+}

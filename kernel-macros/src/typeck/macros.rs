@@ -1,0 +1,202 @@
+//! `assert!` and `static_assert!`.
+
+use kernel_core::ir::{Atom, ConstId, ControlOp, Dim, Op};
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::{BinOp, Expr, ExprLit, Lit, LitStr, Macro, Token};
+
+use super::{Checker, Context};
+use crate::error::Checked;
+use crate::source_range::{SourceRange, bare};
+use crate::tree::{Kind, Stmt};
+use crate::types::{BOOL, VTy};
+
+impl Checker<'_> {
+    /// A macro call as a statement.
+    pub(super) fn macro_stmt(&mut self, mac: &Macro) {
+        let name = mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+        let place = SourceRange::of_path(&mac.path);
+        // Rust's own may be written with its path; what another module calls so may be anything.
+        let path: Vec<String> = mac.path.segments.iter().map(|s| s.ident.to_string()).collect();
+        let own = path.len() == 1 || matches!(path.join("::").as_str(), "std::assert" | "core::assert");
+        let help = match name.as_str() {
+            "assert" | "static_assert" if !own => "write it without the path",
+            "assert" | "static_assert" => {
+                // A mistake inside has been reported.
+                let _ = if name == "assert" { self.assertion(mac, place) } else { self.static_assertion(mac, place) };
+                return;
+            }
+            "assert_eq" => "write `assert!(a == b, \"..\")`",
+            "assert_ne" => "write `assert!(a != b, \"..\")`",
+            "debug_assert" => "write `assert!(condition, \"..\")`",
+            "panic" | "unreachable" | "todo" | "unimplemented" => "write `assert!(condition, \"..\")`",
+            "println" | "print" | "eprintln" | "dbg" => "store what you want to see through a `PtrMut` parameter",
+            "vec" => "make a tile: `full([N], value)`",
+            _ => "kernels have `assert!` and `static_assert!`",
+        };
+        self.report_help(place, format!("`{name}!` is not supported in kernels"), help);
+    }
+
+    /// The condition and the message of an assertion.
+    fn assert_parts(&mut self, mac: &Macro, place: SourceRange, name: &str) -> Checked<(Expr, String)> {
+        let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
+        let args = match parser.parse2(mac.tokens.clone()) {
+            Ok(args) => args,
+            Err(error) => return Err(self.errors.report_syn(&mac.tokens, &error)),
+        };
+        let mut args = args.into_iter();
+        let Some(condition) = args.next() else {
+            let help = format!("write `{name}!(condition, \"message\")`");
+            return Err(self.report_help(place, format!("`{name}!` needs a condition"), help));
+        };
+        let message = match args.next() {
+            None => {
+                let text = self.source.text(SourceRange::of(&condition));
+                text.unwrap_or_else(|| quote::ToTokens::to_token_stream(&condition).to_string())
+            }
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => {
+                if let Some(extra) = args.next() {
+                    let message = "the message of an assertion is a literal text without arguments";
+                    return Err(self.report(SourceRange::of(&extra), message));
+                }
+                self.plain_text(&text)?
+            }
+            Some(other) => {
+                return Err(self.report(SourceRange::of(&other), "the message of an assertion is a literal text"));
+            }
+        };
+        Ok((condition, message))
+    }
+
+    /// A text without placeholders. Two braces stand for one, as Rust's `assert!` has it.
+    fn plain_text(&mut self, text: &LitStr) -> Checked<String> {
+        let (value, place) = (text.value(), SourceRange::at(text.span()));
+        let mut out = String::with_capacity(value.len());
+        let mut chars = value.chars().peekable();
+        while let Some(c) = chars.next() {
+            if matches!(c, '{' | '}') && chars.next_if_eq(&c).is_none() {
+                let message = match c {
+                    '{' => "the message of an assertion is a literal text without arguments",
+                    _ => "unmatched `}` in the message of an assertion",
+                };
+                return Err(self.report_help(place, message, format!("for a brace write `{c}{c}`")));
+            }
+            out.push(c);
+        }
+        Ok(out)
+    }
+
+    fn assertion(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
+        if self.contexts.contains(&Context::Closure) {
+            return Err(self.report(place, "`assert!` in a closure is not supported"));
+        }
+        let (condition, message) = self.assert_parts(mac, place, "assert")?;
+        let operand = self.operand(&condition)?;
+        self.expect(operand, BOOL, "the condition of `assert!`")?;
+        self.stmts.push(Stmt::Effect(ControlOp::Assert { message }.into(), vec![operand.node], operand.place));
+        Ok(())
+    }
+
+    fn static_assertion(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
+        if self.contexts.contains(&Context::Closure) {
+            return Err(self.report(place, "`static_assert!` in a closure is not supported"));
+        }
+        let (condition, message) = self.assert_parts(mac, place, "static_assert")?;
+        let operand = self.operand(&condition)?;
+        self.condition(operand, "the condition of `static_assert!`")?;
+        if !self.node(operand.node).constexpr {
+            let help = "what is known at launch only is checked by `assert!(condition, \"..\")`";
+            return Err(self.report_help(operand.place, "this is not made of constexprs and literals", help));
+        }
+        if self.node(operand.node).kind == Kind::Bool(false) {
+            return Err(self.report(operand.place, format!("this never holds: {message}")));
+        }
+        let op = Op::from(ControlOp::StaticAssert { message });
+        self.stmts.push(Stmt::Effect(op, vec![operand.node], operand.place));
+        // What holds in a branch only, or only if the kernel has not returned, says nothing about the rest.
+        if self.contexts.is_empty() && !self.may_return {
+            self.learn(&condition);
+        }
+        Ok(())
+    }
+
+    /// Remembers the equations of a condition that holds.
+    fn learn(&mut self, condition: &Expr) {
+        match bare(condition) {
+            Expr::Paren(paren) => self.learn(&paren.expr),
+            Expr::Binary(binary) if matches!(binary.op, BinOp::And(_)) => {
+                self.learn(&binary.left);
+                self.learn(&binary.right);
+            }
+            Expr::Binary(binary) if matches!(binary.op, BinOp::Eq(_)) => {
+                let (left, right) = (self.quiet_dim(&binary.left), self.quiet_dim(&binary.right));
+                if let (Some(left), Some(right)) = (left, right) {
+                    self.learn_equal(&left, &right);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The constexpr that an expression is. Its mistakes have been reported before.
+    fn quiet_dim(&mut self, expr: &Expr) -> Option<Dim> {
+        let (operand, _) = self.nested(Context::Branch, |c| c.operand(expr));
+        let dim = self.node(operand.ok()?.node).dim.clone()?;
+        Some(self.norm(&dim))
+    }
+
+    fn learn_equal(&mut self, a: &Dim, b: &Dim) {
+        // N % 4 == 0 makes N the same as 4 * (N / 4).
+        let (a, b) = match (remainder(a), b) {
+            (Some((dividend, divisor)), Dim::Const(0)) => {
+                let Ok(multiple) = dividend.div(&divisor).and_then(|q| q.mul(&divisor)) else { return };
+                (dividend, multiple)
+            }
+            _ => (a.clone(), b.clone()),
+        };
+        for (name, value) in [(&a, &b), (&b, &a)] {
+            let Some(id) = single(name) else { continue };
+            if a == b || self.facts.contains_key(&id) {
+                continue;
+            }
+            let mut facts = self.facts.clone();
+            std::mem::swap(&mut self.facts, &mut facts);
+            self.facts.insert(id, value.clone());
+            let updated: Vec<(ConstId, Dim)> = self.facts.iter().map(|(k, v)| (*k, self.norm(v))).collect();
+            // The normal form must be reached in one step, or two spellings of one dimension could differ.
+            let settled = updated.iter().all(|(_, v)| self.norm(v) == *v) && self.norm(value) == *value;
+            if settled {
+                self.facts = updated.into_iter().collect();
+                return;
+            }
+            self.facts = facts;
+        }
+    }
+}
+
+/// The constexpr that a dimension consists of.
+pub(super) fn single(dim: &Dim) -> Option<ConstId> {
+    match dim.terms().as_slice() {
+        [(atoms, 1)] => match atoms.as_slice() {
+            [Atom::Const(id)] => Some(*id),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Dividend and divisor, if a dimension is a remainder.
+fn remainder(dim: &Dim) -> Option<(Dim, Dim)> {
+    match dim.terms().as_slice() {
+        [(atoms, 1)] => match atoms.as_slice() {
+            [Atom::Rem(a, b)] => Some((a.clone(), b.clone())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The type of a condition, for code that the checker writes itself.
+pub(super) fn bool_scalar() -> VTy {
+    VTy::scalar(BOOL)
+}

@@ -1,0 +1,439 @@
+//! Type checking: from syntax to the [tree](crate::tree).
+//!
+//! One walk over the body in evaluation order. Each expression becomes nodes and statements, each mistake a message on
+//! the user's tokens; a value whose expression was wrong stays silent wherever it is used.
+
+mod annotation;
+mod args;
+mod atomic;
+mod binary;
+mod block;
+mod call;
+mod closure;
+mod constant;
+mod control;
+mod convert;
+mod create;
+mod descriptor;
+mod elementwise;
+mod expr;
+mod finish;
+mod hints;
+mod macros;
+mod memory;
+mod pattern;
+mod product;
+mod reduce;
+mod scan;
+mod shape;
+mod show;
+mod stmt;
+mod ty;
+mod unsafety;
+
+pub use binary::assigns;
+pub use unsafety::UnsafeBlock;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernel_core::ir::infer::Needs;
+use kernel_core::ir::{
+    ConstId, ConstParam, ConstTy, CreateOp, Dim, Dt, DtypeParam, Func, Op, ParamId, ParamKind, Safety,
+};
+
+use syn::ext::IdentExt;
+
+use crate::error::{Checked, Errors, Reported};
+use crate::help::Help;
+use crate::signature::{ParamTy, Signature};
+use crate::source::Source;
+use crate::source_range::SourceRange;
+use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
+use crate::types::{Class, DtRef, Types, VElem, VTy};
+
+/// A checked kernel.
+pub struct Tree {
+    /// The signature as IR, without a body.
+    pub func: Func,
+    /// Nodes by [`NodeId`].
+    pub nodes: Vec<Node>,
+    /// The number of mutable variables.
+    pub variables: usize,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// dtype variables.
+    pub types: Types,
+    /// Constants of the user's crate.
+    pub constants: Vec<Constant>,
+    /// What `static_assert!` has made equal: the constexpr is the dimension.
+    pub facts: BTreeMap<ConstId, Dim>,
+    /// The `unsafe` blocks, for rustc to see.
+    pub unsafe_blocks: Vec<UnsafeBlock>,
+}
+
+/// A value of an expression, where it stands.
+#[derive(Clone, Debug)]
+pub enum Val {
+    /// A scalar, a tile or a pointer.
+    One(Operand),
+    /// A tuple.
+    Tuple(Vec<Val>, SourceRange),
+    /// Nothing: what `store` gives.
+    Unit(SourceRange),
+}
+
+/// One value where it is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// The value.
+    pub node: NodeId,
+    /// The expression.
+    pub place: SourceRange,
+}
+
+/// What is said of a tuple where one value is due.
+const TUPLE: &str = "a tuple cannot stand here";
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+enum Binding {
+    /// A value that never changes.
+    Value(NodeId),
+    /// A mutable variable.
+    Var(VarId),
+    /// An integer constexpr, or an immutable variable that holds one: adapts at each use.
+    Dim(Dim),
+    /// A `bool` constexpr.
+    ConstBool(ConstId),
+    /// A tensor descriptor, which only its operations take.
+    Desc(ParamId),
+    /// A tuple.
+    Tuple(Vec<Binding>),
+    /// Its declaration was wrong.
+    Poison,
+}
+
+/// A mutable variable.
+struct Variable {
+    name: String,
+    ty: VTy,
+    /// How many contexts surround its declaration.
+    depth: usize,
+}
+
+/// What surrounds the code that is being checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Context {
+    /// A branch of an `if`, or the right side of `&&`.
+    Branch,
+    /// A branch of an `if` that gives a value.
+    ValueBranch,
+    /// The body of a loop.
+    Loop,
+    /// The condition of a `while`.
+    Head,
+    /// A closure.
+    Closure,
+}
+
+/// Names of ended blocks that are remembered at most.
+const MAX_ENDED: usize = 10_000;
+
+#[derive(Default)]
+struct Scope {
+    names: Vec<(String, Binding)>,
+    /// Those that a `let` declares, with their lines.
+    declared: Vec<(String, usize)>,
+    /// Whether this is the outermost scope of a closure, which sees no values from outside.
+    closure: bool,
+}
+
+struct Deferred {
+    dt: DtRef,
+    needs: Needs,
+    place: SourceRange,
+    what: String,
+}
+
+/// The state of the walk.
+pub struct Checker<'a> {
+    signature: &'a Signature,
+    source: Source,
+    errors: &'a mut Errors,
+    func: Func,
+    types: Types,
+    nodes: Vec<Node>,
+    variables: Vec<Variable>,
+    constants: Vec<Constant>,
+    /// Paths of constants that a shape needs.
+    shape_constants: BTreeSet<String>,
+    scopes: Vec<Scope>,
+    contexts: Vec<Context>,
+    /// Statements of the block that is being checked.
+    stmts: Vec<Stmt>,
+    facts: BTreeMap<ConstId, Dim>,
+    /// Whether a `return` stands before this place.
+    may_return: bool,
+    deferred: Vec<Deferred>,
+    /// Literals whose dtype an annotation gives, used or not.
+    annotated: Vec<NodeId>,
+    unsafe_blocks: Vec<UnsafeBlock>,
+    /// Those of them that surround this place, the outermost first.
+    open_unsafe: Vec<usize>,
+    /// How many names were not known so far.
+    unknown_names: usize,
+    /// Whether this is what a pointer is moved by.
+    in_offset: bool,
+    /// The left side of a comparison whose right side, without parentheses, comes next.
+    compared: Option<SourceRange>,
+    /// Names of blocks that have ended, and the lines where they were declared.
+    ended: Vec<(String, usize)>,
+}
+
+/// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
+pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: &mut Errors) -> Tree {
+    let mut checker = Checker::new(signature, source, errors);
+    let blocks: Vec<syn::Expr> = signature.params.iter().filter_map(|p| syn::parse2(p.block.clone()?).ok()).collect();
+    checker.shape_constants = constant::collect_shape_constants(body, &blocks);
+    checker.bind_signature();
+    checker.kernel_body(body);
+    checker.finish();
+    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, .. } = checker;
+    let mut variables = variables.len();
+    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables, errors);
+    Tree { func, nodes, variables, body, types, constants, facts, unsafe_blocks }
+}
+
+impl<'a> Checker<'a> {
+    fn new(signature: &'a Signature, source: Source, errors: &'a mut Errors) -> Checker<'a> {
+        let safety = if signature.is_unsafe { Safety::Unsafe } else { Safety::Safe };
+        let mut func = Func::new(&signature.ident.unraw().to_string(), "", safety);
+        let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam { name: ident.to_string(), bound });
+        func.dtype_params = dtypes.collect();
+        let consts = signature.consts().map(|(ident, ty, _)| ConstParam { name: ident.to_string(), ty });
+        func.const_params = consts.collect();
+        Checker {
+            signature,
+            source,
+            errors,
+            func,
+            types: Types::default(),
+            nodes: Vec::new(),
+            variables: Vec::new(),
+            constants: Vec::new(),
+            shape_constants: BTreeSet::new(),
+            scopes: vec![Scope::default()],
+            contexts: Vec::new(),
+            stmts: Vec::new(),
+            facts: BTreeMap::new(),
+            may_return: false,
+            deferred: Vec::new(),
+            annotated: Vec::new(),
+            unsafe_blocks: Vec::new(),
+            open_unsafe: Vec::new(),
+            unknown_names: 0,
+            in_offset: false,
+            compared: None,
+            ended: Vec::new(),
+        }
+    }
+
+    fn bind_signature(&mut self) {
+        for (index, param) in (0u32..).zip(self.func.const_params.clone()) {
+            let id = ConstId::new(index);
+            let binding = match param.ty {
+                _ if self.signature.broken.contains(&param.name) => Binding::Poison,
+                ConstTy::Int(_) => Binding::Dim(Dim::param(id)),
+                ConstTy::Bool => Binding::ConstBool(id),
+            };
+            self.bind(&param.name, binding);
+        }
+        let signature = self.signature;
+        for param in &signature.params {
+            let name = param.ident.to_string();
+            let place = SourceRange::at(param.ident.span());
+            let broken = |dt: Dt| match dt {
+                Dt::Known(_) => false,
+                Dt::Param(p) => {
+                    signature.dtype_ident(p).is_some_and(|ident| signature.broken.contains(&ident.to_string()))
+                }
+            };
+            let Some(ty) = param.ty else {
+                self.bind(&name, Binding::Poison);
+                continue;
+            };
+            let (kind, dt) = match ty {
+                ParamTy::Desc(dt, _) | ParamTy::DescMut(dt, _) => {
+                    let mutable = matches!(ty, ParamTy::DescMut(..));
+                    let binding = match self.descriptor_param(param, dt, mutable, place) {
+                        Ok(id) if !broken(dt) => Binding::Desc(id),
+                        Ok(_) | Err(_) => Binding::Poison,
+                    };
+                    self.bind(&name, binding);
+                    continue;
+                }
+                ParamTy::Ptr(dt) => (ParamKind::Ptr { dt, mutable: false }, dt),
+                ParamTy::PtrMut(dt) => (ParamKind::Ptr { dt, mutable: true }, dt),
+                ParamTy::Scalar(dt) => (ParamKind::Scalar(dt), dt),
+                ParamTy::Const(dt) => (ParamKind::ConstScalar(dt), dt),
+            };
+            let id = self.func.add_param(&name, kind.clone(), place.ir_span());
+            if broken(dt) {
+                self.bind(&name, Binding::Poison);
+                continue;
+            }
+            let node = self.param_node(id, &kind, place);
+            if param.mutable.is_some() {
+                let ty = self.node(node).ty.clone();
+                let var = self.new_variable(&name, ty, node);
+                self.bind(&name, Binding::Var(var));
+            } else {
+                self.bind(&name, Binding::Value(node));
+            }
+        }
+    }
+
+    fn param_node(&mut self, id: ParamId, kind: &ParamKind, place: SourceRange) -> NodeId {
+        let ty = match kind {
+            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => VTy::scalar(DtRef::Fixed(*dt)),
+            ParamKind::Ptr { .. }
+            | ParamKind::Desc { .. }
+            | ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => VTy { elem: VElem::Ptr(id), shape: Vec::new() },
+        };
+        let constexpr = matches!(kind, ParamKind::ConstScalar(_));
+        self.new_node(Node { kind: Kind::Param(id), ty, dim: None, constexpr, place })
+    }
+
+    // Nodes and statements
+
+    fn new_node(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        NodeId(self.nodes.len() - 1)
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0]
+    }
+
+    fn ty(&self, operand: Operand) -> &VTy {
+        &self.nodes[operand.node.0].ty
+    }
+
+    /// A value that a statement sets.
+    fn slot(&mut self, ty: VTy, place: SourceRange) -> NodeId {
+        self.new_node(Node { kind: Kind::Slot, ty, dim: None, constexpr: false, place })
+    }
+
+    /// Appends an operation with a result of type `ty`.
+    fn eval(&mut self, op: VOp, args: Vec<NodeId>, ty: VTy, place: SourceRange) -> NodeId {
+        let pure = !matches!(op, VOp::Ready(Op::Memory(_) | Op::Desc(_))) && !matches!(ty.elem, VElem::Ptr(_));
+        let launch = matches!(&op, VOp::Ready(Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. })));
+        let constexpr = pure && !launch && ty.is_scalar() && args.iter().all(|&a| self.node(a).constexpr);
+        let node = self.new_node(Node { kind: Kind::Op(op, args), ty, dim: None, constexpr, place });
+        self.stmts.push(Stmt::Eval(node));
+        node
+    }
+
+    /// An operation without dtype attributes.
+    fn op(&mut self, op: impl Into<Op>, args: Vec<NodeId>, ty: VTy, place: SourceRange) -> NodeId {
+        self.eval(VOp::Ready(op.into()), args, ty, place)
+    }
+
+    /// An integer made of constexprs and literals, which adapts.
+    fn int(&mut self, dim: Dim, place: SourceRange) -> NodeId {
+        let dt = self.types.fresh(Class::Int);
+        let kind = Kind::Int(dim.clone());
+        self.new_node(Node { kind, ty: VTy::scalar(dt), dim: Some(dim), constexpr: true, place })
+    }
+
+    fn new_variable(&mut self, name: &str, ty: VTy, value: NodeId) -> VarId {
+        self.variables.push(Variable { name: name.to_string(), ty, depth: self.contexts.len() });
+        let var = VarId(self.variables.len() - 1);
+        self.stmts.push(Stmt::Assign(var, value));
+        var
+    }
+
+    // Scopes
+
+    fn bind(&mut self, name: &str, binding: Binding) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.names.push((name.to_string(), binding));
+        }
+    }
+
+    /// What a name stands for, and whether a closure lies between here and its declaration.
+    fn lookup(&self, name: &str) -> Option<(Binding, bool)> {
+        let mut outside = false;
+        for scope in self.scopes.iter().rev() {
+            if let Some((_, binding)) = scope.names.iter().rev().find(|(n, _)| n == name) {
+                return Some((binding.clone(), outside));
+            }
+            outside |= scope.closure;
+        }
+        None
+    }
+
+    /// Checks something in a scope and a statement list of its own.
+    fn nested<T>(&mut self, context: Context, f: impl FnOnce(&mut Self) -> T) -> (T, Vec<Stmt>) {
+        let outer = std::mem::take(&mut self.stmts);
+        self.scopes.push(Scope { closure: context == Context::Closure, ..Scope::default() });
+        self.contexts.push(context);
+        let result = f(self);
+        self.contexts.pop();
+        self.end_scope();
+        (result, std::mem::replace(&mut self.stmts, outer))
+    }
+
+    /// Ends the innermost scope. Its names are remembered, for whoever uses one behind it.
+    fn end_scope(&mut self) {
+        let Some(scope) = self.scopes.pop() else { return };
+        // Parameters of closures are not what somebody means there.
+        if !scope.closure && self.ended.len() < MAX_ENDED {
+            self.ended.extend(scope.declared);
+        }
+    }
+
+    // Messages
+
+    #[cfg_attr(test, track_caller)]
+    fn report(&mut self, place: SourceRange, message: impl Into<String>) -> Reported {
+        self.errors.report(place, message)
+    }
+
+    #[cfg_attr(test, track_caller)]
+    fn report_help(&mut self, place: SourceRange, message: impl Into<String>, help: impl Into<Help>) -> Reported {
+        self.errors.report_help(place, message, help)
+    }
+
+    /// The single value of an expression.
+    fn one(&mut self, val: Val) -> Checked<Operand> {
+        match val {
+            Val::One(operand) => Ok(operand),
+            Val::Tuple(_, place) => Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`")),
+            Val::Unit(place) => Err(self.report(place, "this has no value")),
+        }
+    }
+}
+
+impl Val {
+    /// How many parts it has, through all levels, itself included; and how many levels.
+    fn size(&self) -> (usize, usize) {
+        match self {
+            Val::One(_) | Val::Unit(_) => (1, 0),
+            Val::Tuple(parts, _) => {
+                let sizes = parts.iter().map(Val::size);
+                sizes.fold((1, 1), |(all, levels), (size, depth)| (all + size, levels.max(depth + 1)))
+            }
+        }
+    }
+
+    fn place(&self) -> SourceRange {
+        match self {
+            Val::One(operand) => operand.place,
+            Val::Tuple(_, place) | Val::Unit(place) => *place,
+        }
+    }
+}

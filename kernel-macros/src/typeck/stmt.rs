@@ -1,0 +1,266 @@
+//! Statements: `let`, assignment, expressions as statements.
+
+use kernel_core::ir::{MemoryOp, Op};
+use syn::{Expr, ExprAssign, ExprBinary, Local};
+
+use super::binary::operator;
+use super::block::Flow;
+use super::{Binding, Checker, Context, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::source_range::SourceRange;
+use crate::tree::{Kind, Stmt, VOp, VarId};
+use crate::types::VElem;
+
+impl Checker<'_> {
+    /// An expression as a statement. Returns whether it ends the kernel.
+    pub(super) fn expr_stmt(&mut self, expr: &Expr) -> bool {
+        match expr {
+            Expr::Assign(assign) => {
+                self.assign(assign);
+                false
+            }
+            Expr::Binary(binary) if operator(&binary.op).is_some_and(|(_, assigns)| assigns) => {
+                self.compound(binary);
+                false
+            }
+            Expr::If(stmt) => matches!(self.if_expr(stmt, false), Flow::Diverges),
+            Expr::ForLoop(stmt) => {
+                self.for_loop(stmt);
+                false
+            }
+            Expr::While(stmt) => {
+                self.while_loop(stmt);
+                false
+            }
+            Expr::Block(block) if block.label.is_none() => {
+                let end = block.block.brace_token.span.close();
+                matches!(self.scoped(|c| c.block(&block.block.stmts, false, end)), Flow::Diverges)
+            }
+            Expr::Unsafe(block) => matches!(self.unsafe_block(block, false), Flow::Diverges),
+            Expr::Return(stmt) => self.return_stmt(stmt),
+            Expr::Macro(mac) => {
+                self.macro_stmt(&mac.mac);
+                false
+            }
+            Expr::Group(group) => self.expr_stmt(&group.expr),
+            // A semicolon alone.
+            Expr::Verbatim(tokens) if tokens.is_empty() => false,
+            other => {
+                if let Ok(val @ (Val::One(_) | Val::Tuple(..))) = self.expr(other)
+                    && !self.is_atomic(&val)
+                {
+                    let help = "name it, `let name = ..;`, store it, or remove it";
+                    self.report_help(val.place(), "this value is not used", help);
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether a value is what an atomic operation found in memory, which need not be used.
+    fn is_atomic(&self, val: &Val) -> bool {
+        match val {
+            Val::One(operand) => matches!(
+                &self.node(operand.node).kind,
+                Kind::Op(VOp::Ready(Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. })), _)
+            ),
+            Val::Tuple(..) | Val::Unit(_) => false,
+        }
+    }
+
+    /// `let pattern: type = value;`
+    pub(super) fn local(&mut self, local: &Local) {
+        let (pat, ty) = match &local.pat {
+            syn::Pat::Type(typed) => (&*typed.pat, Some(&*typed.ty)),
+            pat => (pat, None),
+        };
+        let annotation = ty.map(|ty| self.annotation(ty));
+        let val = match &local.init {
+            Some(init) => {
+                if let Some((token, _)) = &init.diverge {
+                    let place = SourceRange::at(token.span);
+                    self.report_help(place, "`let .. else` is not supported in kernels", "write `let` and `if`");
+                    self.bind_silent(pat);
+                    return;
+                }
+                self.expr(&init.expr)
+            }
+            None => {
+                let help = "give it a value here: `let x = if .. { .. } else { .. };`";
+                Err(self.report_help(SourceRange::of_pat(pat), "a variable needs a value where it is declared", help))
+            }
+        };
+        let val = match (val, annotation) {
+            (Ok(val), Some(Ok(annotation))) => self.annotate(val, &annotation),
+            (Ok(_), Some(Err(reported))) | (Err(reported), _) => Err(reported),
+            (Ok(val), None) => Ok(val),
+        };
+        self.unique(&[pat]);
+        self.bind_pattern(pat, val);
+    }
+
+    fn assign(&mut self, assign: &ExprAssign) {
+        let val = self.expr(&assign.right);
+        self.assign_to(&assign.left, val);
+    }
+
+    /// Assigns to a name, to a tuple of names, or to `_`.
+    fn assign_to(&mut self, target: &Expr, val: Checked<Val>) {
+        match (target, val) {
+            (Expr::Paren(paren), val) => self.assign_to(&paren.expr, val),
+            (Expr::Group(group), val) => self.assign_to(&group.expr, val),
+            (Expr::Infer(_), _) => {}
+            (Expr::Tuple(targets), Ok(Val::Tuple(vals, _))) if targets.elems.len() == vals.len() => {
+                for (target, val) in targets.elems.iter().zip(vals) {
+                    self.assign_to(target, Ok(val));
+                }
+            }
+            (Expr::Tuple(targets), Ok(_)) => {
+                let message = format!("the right side is no tuple of {} values", targets.elems.len());
+                self.report(SourceRange::of(target), message);
+            }
+            (Expr::Tuple(targets), Err(reported)) => {
+                for target in &targets.elems {
+                    self.assign_to(target, Err(reported));
+                }
+            }
+            (target, val) => {
+                let Ok(var) = self.assignable(target) else { return };
+                let Ok(operand) = val.and_then(|val| self.one(val)) else { return };
+                // A wrong type has been reported; the variable keeps its own.
+                let _ = self.set(var, operand);
+            }
+        }
+    }
+
+    /// The variable that an expression names, if it may be assigned to.
+    fn assignable(&mut self, target: &Expr) -> Checked<VarId> {
+        let place = SourceRange::of(target);
+        let name = match target {
+            Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
+            Expr::Index(_) => {
+                let help = "write `store(pointer + i, value)`; tiles are changed as a whole: `select(mask, a, b)`";
+                return Err(self.report_help(place, "elements are not assigned to", help));
+            }
+            Expr::Unary(_) => {
+                let help = "write `store(pointer, value)`";
+                return Err(self.report_help(place, "pointers are not dereferenced with `*`", help));
+            }
+            _ => None,
+        };
+        let Some(name) = name else {
+            return Err(self.report_help(place, "this cannot be assigned to", "assign to a `let mut` variable"));
+        };
+        match self.lookup(&name) {
+            Some((Binding::Var(var), false)) if self.outside_head(var) => {
+                let message = "the condition of a `while` cannot assign to variables outside";
+                Err(self.report_help(place, message, "assign before the loop and at the end of its body"))
+            }
+            Some((Binding::Var(var), false)) => Ok(var),
+            Some((Binding::Poison, _)) => Err(Reported::earlier()),
+            Some((Binding::Desc(_), _)) => {
+                let message = format!("`{name}` is a tensor descriptor, which cannot be assigned to");
+                let help = format!("write a block of the tensor: `{name}.store([i, j], value)`");
+                Err(self.report_help(place, message, help))
+            }
+            Some((_, true)) => {
+                let help = "a closure gives its result as a value";
+                Err(self.report_help(place, format!("the closure assigns to `{name}` outside"), help))
+            }
+            Some((binding, false)) => {
+                let parameter = self.signature.params.iter().any(|p| p.ident == name);
+                let constexpr = self.func.const_params.iter().any(|p| p.name == name);
+                let message = format!("`{name}` is not mutable");
+                let help = match binding {
+                    _ if parameter => format!("declare the parameter as `mut {name}: ..`"),
+                    _ if constexpr => format!("copy it: `let mut value = {name};`"),
+                    Binding::Tuple(_) => format!("take the tuple apart: `let (mut a, mut b) = {name};`"),
+                    Binding::Value(_)
+                    | Binding::Var(_)
+                    | Binding::Dim(_)
+                    | Binding::ConstBool(_)
+                    | Binding::Desc(_)
+                    | Binding::Poison => {
+                        format!("declare it with `let mut {name}`")
+                    }
+                };
+                Err(self.report_help(place, message, help))
+            }
+            None => Err(self.unknown_name(&name, place)),
+        }
+    }
+
+    /// Whether this is the condition of a `while`, and the variable belongs to the code around the loop.
+    fn outside_head(&self, var: VarId) -> bool {
+        let repeats = |c: &Context| matches!(c, Context::Loop | Context::Head | Context::Closure);
+        let innermost = self.contexts.iter().rposition(repeats);
+        innermost.is_some_and(|i| self.contexts[i] == Context::Head && self.variables[var.0].depth <= i)
+    }
+
+    /// Gives a variable a value of its own type.
+    fn set(&mut self, var: VarId, operand: Operand) -> Checked<()> {
+        let ty = self.variables[var.0].ty.clone();
+        let own = self.ty(operand).clone();
+        let name = self.variables[var.0].name.clone();
+        let same_kind = match (ty.elem, own.elem) {
+            (VElem::Data(_), VElem::Data(_)) => true,
+            (VElem::Ptr(a), VElem::Ptr(b)) => a == b,
+            (VElem::Data(_), VElem::Ptr(_)) | (VElem::Ptr(_), VElem::Data(_)) => false,
+        };
+        if let (VElem::Ptr(a), VElem::Ptr(b)) = (ty.elem, own.elem)
+            && a != b
+        {
+            let (a, b) = (self.func.param(a).name.clone(), self.func.param(b).name.clone());
+            let message = format!("`{name}` points into the buffer of `{a}` and cannot point into that of `{b}`");
+            return Err(self.report_help(operand.place, message, "use a variable for each buffer"));
+        }
+        if !same_kind || !self.same_shape(&ty.shape, &own.shape) {
+            let (before, after) = (self.show_ty(&ty), self.show_ty(&own));
+            let message = format!("`{name}` is {before} and cannot become {after}");
+            let shape = self.shape_source(&own.shape);
+            let help = match (ty.is_scalar(), own.is_scalar()) {
+                _ if !same_kind => "a variable keeps its type: use a second one".to_string(),
+                (true, false) => format!("start with a tile: `let mut {name} = full({shape}, ..);`"),
+                (false, true) => format!("make it a tile: `full({}, ..)`", self.shape_source(&ty.shape)),
+                _ => "a variable keeps its shape: use a second one".to_string(),
+            };
+            return Err(self.report_help(operand.place, message, help));
+        }
+        if let VElem::Data(dt) = ty.elem {
+            let before = self.errors.list().len();
+            let result = self.expect(operand, dt, &format!("what is assigned to `{name}`"));
+            if result.is_err() && self.errors.list().len() == before + 1 && self.types.known(dt).is_some() {
+                self.shadow_help(&name, operand);
+            }
+            result?;
+        }
+        self.stmts.push(Stmt::Assign(var, operand.node));
+        Ok(())
+    }
+
+    /// `v = v as f32`: a variable keeps its dtype, but a new one may have its name.
+    fn shadow_help(&mut self, name: &str, value: Operand) {
+        let Some(text) = self.source.text(value.place) else { return };
+        let converts = text.rsplit_once(" as ").is_some_and(|(_, dtype)| self.dtype_by_name(dtype.trim()).is_some());
+        // In an inner block a new variable would end with it.
+        let here = self.scopes.last().is_some_and(|scope| scope.names.iter().any(|(own, _)| own == name));
+        if converts && here {
+            self.errors.rehelp(format!("a variable keeps its dtype: write `let {name} = {text};`"));
+        }
+    }
+
+    /// `x += value`
+    fn compound(&mut self, binary: &ExprBinary) {
+        let right = self.operand(&binary.right);
+        let var = self.assignable(&binary.left);
+        let (Ok(right), Ok(var), Some((op, _))) = (right, var, operator(&binary.op)) else { return };
+        let place = SourceRange { start: SourceRange::of(&binary.left).start, end: SourceRange::of(&binary.right).end };
+        let left_place = SourceRange::of(&binary.left);
+        let ty = self.variables[var.0].ty.clone();
+        let node = self.slot(ty, left_place);
+        self.stmts.push(Stmt::Read(node, var));
+        let left = Operand { node, place: left_place };
+        let Ok(result) = self.binary(op, left, right, place, SourceRange::of_tokens(&binary.op)) else { return };
+        let _ = self.set(var, result);
+    }
+}

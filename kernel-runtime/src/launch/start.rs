@@ -1,0 +1,95 @@
+//! Where calls go: the checks that need no code, then the interpreter or the driver.
+
+use super::compiled::CompiledKernel;
+use super::invocation::{Dispatch, Invocation};
+use super::target::Target;
+use super::{cpu, gpu, grid};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::settings;
+
+impl Invocation<'_> {
+    /// Starts the kernel on `device`.
+    pub(super) fn launch(mut self: Box<Self>, grid: [i64; 3], device: &Device) -> Result<()> {
+        // Errors are long: where there is none, none is moved.
+        match self.start(grid, device) {
+            Ok(()) => {
+                self.recycle();
+                Ok(())
+            }
+            Err(error) => {
+                self.recycle();
+                Err(error)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn start(&mut self, grid: [i64; 3], device: &Device) -> Result<()> {
+        let stream = self.stream.unwrap_or_else(|| device.default_stream());
+        let checked = grid::check(grid);
+        if let Ok(grid) = checked
+            && self.stream.is_none_or(|stream| stream.is_in(device.context()))
+            && self.tuning.is_valid()
+            && self.time_limit.is_none()
+            && !grid.contains(&0)
+            && device.is_cuda()
+        {
+            // It checks the buffers' devices, where it must look at them anyway.
+            return gpu::launch(self, &Dispatch { device, stream, grid });
+        }
+        self.start_checked(checked, device)
+    }
+
+    /// As `start`, for calls that are refused, do nothing or are rare.
+    #[inline(never)]
+    fn start_checked(&mut self, grid: Result<[u32; 3]>, device: &Device) -> Result<()> {
+        let stream = self.stream.unwrap_or_else(|| device.default_stream());
+        if stream.check_context(device.context()).is_err() {
+            return Err(Error::WrongDevice {
+                argument: "".into(),
+                actual: stream.context().label().into(),
+                expected: device.to_string().into(),
+            });
+        }
+        self.check_buffers(stream)?;
+        let dispatch = Dispatch { device, stream, grid: grid? };
+        self.tuning()?;
+        self.check_time_limit(device)?;
+        if dispatch.grid.contains(&0) {
+            return Ok(());
+        }
+        if device.is_cuda() { gpu::launch_cold(self, &dispatch) } else { cpu::launch(self, &dispatch) }
+    }
+
+    /// A limit of time is more than none, and something keeps it.
+    fn check_time_limit(&self, device: &Device) -> Result<()> {
+        match self.time_limit {
+            Some(limit) if limit.is_zero() => Err(Error::InvalidSetting {
+                name: "time_limit".into(),
+                value: format!("{limit:?}").into(),
+                expected: "a duration above 0; without `.time_limit(..)` there is no limit".into(),
+            }),
+            Some(_) if device.is_cuda() => Err(Error::Unsupported {
+                what: format!("a limit of time for kernel `{}` on {device}", self.kernel.name()).into(),
+                reason: format!(
+                    "nothing can stop a kernel that runs on a GPU; leave out `.time_limit(..)` there, or set the \
+                     variable {}, which limits launches on the CPU only",
+                    settings::TIME_LIMIT_VARIABLE
+                )
+                .into(),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    pub(super) fn compile(&self, target: Target) -> Result<CompiledKernel> {
+        let tuning = self.tuning()?;
+        self.with_spec(tuning, |spec| gpu::compile(self.kernel.definition(), spec, target))
+    }
+
+    pub(super) fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
+        let tuning = self.tuning()?;
+        self.with_spec(tuning, |spec| gpu::compile_on(self.kernel.definition(), spec, device))
+    }
+}

@@ -1,0 +1,4 @@
+//! What `ARCHITECTURE.md` says of the sources as a whole.
+
+mod invariants;
+mod sources;

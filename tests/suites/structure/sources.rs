@@ -1,0 +1,72 @@
+//! What the sources of some crates must not contain.
+
+use tilewright_tests::sources::{self, SourceFile, workspace};
+
+/// The lines of code that hold one of the words, as `path:line: text`.
+fn with_words(files: &[SourceFile], words: &[&str]) -> Vec<String> {
+    let lines = files.iter().flat_map(|file| file.code().map(move |(number, line)| (file, number, line)));
+    let found = lines.filter(|(.., line)| words.iter().any(|word| line.contains(word)));
+    found.map(|(file, number, line)| format!("{}:{number}: {}", file.path, line.trim())).collect()
+}
+
+#[test]
+fn the_ir_and_the_front_end_do_no_io() {
+    let files = sources::of_libraries(&["kernel-core/src", "kernel-macros/src"]);
+    assert!(files.len() > 150, "only {} sources", files.len());
+    let io = ["std::fs", "std::io", "std::net", "std::process", "std::env", "std::os", "print!(", "println!(", "dbg!("];
+    let libraries = ["inkwell", "llvm_sys", "kernel_llvm", "cudarc", "libloading", "extern \"C\""];
+    let found = with_words(&files, &[io.as_slice(), libraries.as_slice()].concat());
+    assert!(found.is_empty(), "{found:#?}");
+    for package in ["kernel-core", "kernel-macros"] {
+        let manifest = std::fs::read_to_string(workspace().join(package).join("Cargo.toml")).expect("a manifest");
+        for library in ["inkwell", "llvm-sys", "tilewright-llvm", "cudarc", "libloading"] {
+            assert!(!manifest.contains(library), "{package} depends on {library}");
+        }
+    }
+}
+
+/// Names of architectures stand in the table of targets only. `kernel-llvm` is given them, and asks LLVM for one to see
+/// whether it works.
+#[test]
+fn only_the_table_of_targets_names_architectures() {
+    let folders = ["kernel-core/src", "kernel-macros/src", "kernel-codegen/src", "kernel-runtime/src", "src"];
+    let mut files = sources::of_libraries(&folders);
+    files.retain(|file| file.path != "kernel-core/src/target.rs");
+    assert!(files.len() > 300, "only {} sources", files.len());
+    let mut found = Vec::new();
+    for file in &files {
+        for (number, line) in file.code() {
+            // Messages show the user a call in backticks.
+            let code: String = line.split('`').step_by(2).collect();
+            let names =
+                |name: &str| code.split(name).skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+            if names("sm_") || names("Sm") {
+                found.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn only_one_module_of_the_runtime_depends_on_the_code_generator() {
+    let mut files = sources::all(&["kernel-runtime/src"]);
+    files.retain(|file| file.path != "kernel-runtime/src/launch/gpu/compiler.rs");
+    let mut found =
+        with_words(&files, &["cfg(jit", "(jit)", "cfg!(jit", "feature = \"jit\"", "kernel_codegen", ", jit)"]);
+    found.retain(|line| !line.contains("#[cfg(all(test, jit))]"));
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn environment_variables_are_read_by_the_settings() {
+    let folders =
+        ["kernel-core/src", "kernel-macros/src", "kernel-codegen/src", "kernel-llvm/src", "kernel-runtime/src", "src"];
+    let files = sources::of_libraries(&folders);
+    let found = with_words(&files, &["env::var", "env::vars", "env::set_var", "getenv"]);
+    assert_eq!(found.len(), 3, "two variables of the runtime and one of the loader: {found:#?}");
+    let settings = ["kernel-runtime/src/settings.rs:", "kernel-llvm/src/settings.rs:"];
+    let elsewhere: Vec<&String> =
+        found.iter().filter(|line| !settings.iter().any(|path| line.starts_with(path))).collect();
+    assert!(elsewhere.is_empty(), "{elsewhere:#?}");
+}
