@@ -1,7 +1,7 @@
 //! The faults, which are data: one TOML file per area in `faults/lists`.
 //!
 //! ```toml
-//! file = "kernel-codegen/src/passes/membar/access.rs"   # of the faults that name none
+//! file = "kernel-codegen/src/passes/placed/membar/access.rs"   # of the faults that name none
 //! tests = ["tilewright-codegen lib membar", "tilewright-codegen placed"]
 //!
 //! [[fault]]
@@ -16,8 +16,8 @@
 //! often, `within` is a longer text that stands once and holds it once. A fault that changes nothing that anybody can
 //! see says why in `equivalent`; it is planted and run all the same, but does not count.
 //!
-//! Tests are written as package, test binary (`lib` for the unit tests) and arguments of the test harness. A fault's own
-//! come first, then those of its file, the quickest first.
+//! Tests are written as package, test binary (`lib` for the unit tests) and arguments of the test harness. A fault's
+//! own come first, then those of its file, the quickest first.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -13,7 +13,7 @@
 //! Which boxes a layout is made of is found from the layout: nothing else says it.
 
 use kernel_core::ir::{DType, Func, GpuOp, Op, Operation, ParamId, ValueId, view};
-use kernel_core::layout::{Dim, LinearLayout, SwizzleWidth, nvmma_shared, swizzled_shared};
+use kernel_core::layout::{LayoutDim, LinearLayout, SwizzleWidth, nvmma_shared, swizzled_shared};
 
 use kernel_core::backend::nvidia::MapSwizzle;
 
@@ -139,9 +139,10 @@ fn cut(
     }
     let rank = shape.len() as u8;
     let start = |first: u32| -> Vec<u32> {
-        let at = layout.apply(&[(Dim::Offset, first)]);
-        let along =
-            |axis: u8| at.iter().find(|(dim, _)| *dim == Dim::Axis(axis)).map_or(0, |(_, coordinate)| *coordinate);
+        let at = layout.apply(&[(LayoutDim::Offset, first)]);
+        let along = |axis: u8| {
+            at.iter().find(|(dim, _)| *dim == LayoutDim::Axis(axis)).map_or(0, |(_, coordinate)| *coordinate)
+        };
         (0..rank).map(along).collect()
     };
     let starts: Vec<Vec<u32>> = (0..total / elements).map(|index| start(index * elements)).collect();
@@ -219,7 +220,7 @@ mod tests {
                     }
                     let address = number as u32 * found.bytes + inside * bytes;
                     let swizzled = address ^ ((address >> 7 & mask) << 4);
-                    let there = layout.apply(&[(Dim::Offset, swizzled / bytes)]);
+                    let there = layout.apply(&[(LayoutDim::Offset, swizzled / bytes)]);
                     let there: Vec<u32> = there.iter().map(|(_, coordinate)| *coordinate).collect();
                     assert_eq!(there, at, "{shape:?}, box {number}");
                 }

@@ -1,9 +1,9 @@
 //! What is checked of a kernel, and by whom: the plan that the first passes over a bound kernel make.
 //!
-//! A safe kernel stays inside its buffers, and what it asserts and hints at is so. Much of that the host can evaluate at
-//! launch, because it depends on arguments and the grid alone. So a kernel has two variants: the fast one
-//! ([`Checks::AtLaunch`]) runs where its [`LaunchConditions`] hold, the other one ([`Checks::EveryAccess`]), which checks
-//! everything itself, runs elsewhere. Who makes the plan:
+//! A safe kernel stays inside its buffers, and what it asserts and hints at is so. Much of that the host can evaluate
+//! at launch, because it depends on arguments and the grid alone. So a kernel has two variants: the fast one
+//! ([`Checks::AtLaunch`]) runs where its [`LaunchConditions`] hold, the other one ([`Checks::EveryAccess`]), which
+//! checks everything itself, runs elsewhere. Who makes the plan:
 //!
 //! | pass | what it adds |
 //! |---|---|

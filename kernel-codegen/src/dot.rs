@@ -9,11 +9,12 @@
 //! A tile smaller than the instruction's along M or N wraps around: lanes and registers hold copies, and every copy of
 //! an element is computed from the same numbers. Along K nothing may be counted twice, so a smaller K is left to `fma`.
 //!
-//! Which of them computes a product is chosen once, by [`crate::passes::bound::choose_products`], and stands on it from then on.
+//! Which of them computes a product is chosen once, by [`crate::passes::bound::choose_products`], and stands on it
+//! from then on.
 
 use kernel_core::ir::{DType, DotOp, DotPrecision, Func, Op, Operation};
 use kernel_core::layout::{
-    Blocked, Dim, LayoutError, LinearLayout, MmaVersion, Operand, WARP_SIZE, dot_operand, mma_v2_accumulator,
+    Blocked, LayoutDim, LayoutError, LinearLayout, MmaVersion, Operand, WARP_SIZE, dot_operand, mma_v2_accumulator,
     wgmma_accumulator,
 };
 
@@ -236,14 +237,15 @@ fn with_batch(layout: &LinearLayout, batch: &[u32], warps: &[u32]) -> Result<Lin
     if count == 0 {
         return Ok(layout.clone());
     }
-    let mut layout =
-        layout.rename_out(Dim::Axis(1), Dim::Axis(count + 1))?.rename_out(Dim::Axis(0), Dim::Axis(count))?;
+    let mut layout = layout
+        .rename_out(LayoutDim::Axis(1), LayoutDim::Axis(count + 1))?
+        .rename_out(LayoutDim::Axis(0), LayoutDim::Axis(count))?;
     for (axis, (&size, &own)) in (0..count).zip(batch.iter().zip(warps)) {
-        let dim = Dim::Axis(axis);
-        let line = LinearLayout::identity1d(own, Dim::Warp, dim)?;
-        layout = layout.product(&line)?.product(&LinearLayout::identity1d(size / own, Dim::Register, dim)?)?;
+        let dim = LayoutDim::Axis(axis);
+        let line = LinearLayout::identity1d(own, LayoutDim::Warp, dim)?;
+        layout = layout.product(&line)?.product(&LinearLayout::identity1d(size / own, LayoutDim::Register, dim)?)?;
     }
-    let axes: Vec<Dim> = (0..count + 2).map(Dim::Axis).collect();
+    let axes: Vec<LayoutDim> = (0..count + 2).map(LayoutDim::Axis).collect();
     layout.transpose_outs(&axes)
 }
 
@@ -267,7 +269,7 @@ mod tests {
                     let [a, b, acc] = problem.mma_layouts(Kind::F16, num_warps, false).unwrap();
                     assert!(is_mma_v2(&a, &b, &acc, Kind::F16.k_width()), "{problem:?}\n{a}\n{b}\n{acc}");
                     for layout in [&a, &b, &acc, &problem.fma_layout(num_warps).unwrap()] {
-                        assert_eq!(layout.in_size(Dim::Warp), num_warps);
+                        assert_eq!(layout.in_size(LayoutDim::Warp), num_warps);
                         assert!(layout.is_surjective());
                     }
                 }

@@ -23,6 +23,7 @@
 pub mod analysis;
 mod boxes;
 pub mod checks;
+mod compile;
 mod compiled;
 mod dot;
 mod error;
@@ -30,11 +31,11 @@ mod lower;
 mod negations;
 pub mod occupancy;
 mod passes;
-mod pipeline;
 mod place;
 pub mod report;
 
 pub use checks::Checks;
+pub use compile::{Nvptx, compile, compile_placed, compile_watched, place_watched};
 pub use compiled::{Compiled, LlvmIr};
 pub use error::CodegenError;
 pub use kernel_core::backend::nvidia::{
@@ -43,5 +44,4 @@ pub use kernel_core::backend::nvidia::{
 pub use kernel_core::backend::{Internal, Refusal, Site, SiteKind, Timings};
 pub use kernel_core::target::{MAX_WARPS, Target};
 pub use passes::list::{Stage, Watcher, optional_passes, pass_names, run_named};
-pub use pipeline::{Nvptx, compile, compile_placed, compile_watched, place_watched};
 pub use report::Report;

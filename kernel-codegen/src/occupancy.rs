@@ -21,18 +21,19 @@
 //! the reductions does. Kernels without loops, reductions and barriers
 //! get none, as nothing in them waits and they gain from every further program; unless they do little but load much.
 //!
-//! Room that costs spilled registers is worth nothing. So for no more programs is asked than have the registers that are
-//! alive at once (`analysis::pressure`), which matters for what loops carry and for rows that are kept over
-//! reductions and scans: a norm's gradient of 4096 columns in 8 warps spilled with room for three, and has room for two.
-//! Kernels of matrix products are not asked about: they keep accumulators in most of the registers that there are. But
-//! more may be alive than a thread can have, ptxas 13.0 gives up, takes 32 registers and spills kilobytes; asked for room for
-//! one program it takes all that there are. Elsewhere the question would only make it take more than it needs.
+//! Room that costs spilled registers is worth nothing. So for no more programs is asked than have the registers that
+//! are alive at once (`analysis::pressure`), which matters for what loops carry and for rows that are kept over
+//! reductions and scans: a norm's gradient of 4096 columns in 8 warps spilled with room for three, and has room for
+//! two. Kernels of matrix products are not asked about: they keep accumulators in most of the registers that there
+//! are. But more may be alive than a thread can have, ptxas 13.0 gives up, takes 32 registers and spills kilobytes;
+//! asked for room for one program it takes all that there are. Elsewhere the question would only make it take more
+//! than it needs.
 
 use std::fmt;
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{ControlOp, CreateOp, ElementwiseOp, Func, MemoryOp, Op, RegionId, Span, ValueId};
-use kernel_core::layout::{Dim, WARP_SIZE};
+use kernel_core::layout::{LayoutDim, WARP_SIZE};
 
 use crate::analysis::control::operands_before_carried;
 use crate::analysis::pressure::{Pressure, pressure};
@@ -56,7 +57,7 @@ const ASKED_THREADS: u32 = 1024;
 /// Registers of a thread beside the tiles that stay in them: addresses, bounds, and what is being computed.
 const BESIDE_TILES: u32 = 24;
 
-/// The same while the loads of a trip are in flight, before anything is computed.
+/// The same while the loads of an iteration are in flight, before anything is computed.
 const BESIDE_LOADS: u32 = 16;
 
 /// From so many loaded registers per thread on, a kernel of plain arithmetic is about its loads.
@@ -74,8 +75,9 @@ const BESIDE_ROWS: u32 = 8;
 /// Registers of a thread beside those that are alive at once: addresses, bounds, and what is being computed.
 const BESIDE_ALIVE: u32 = 8;
 
-/// The same beside what is alive around matrix products: parts of their factors, and the addresses that copies ahead need.
-/// Single products of large tiles leave 59 and are not spilled; of two products in turns, those that leave 32 are.
+/// The same beside what is alive around matrix products: parts of their factors, and the addresses that copies ahead
+/// need. Single products of large tiles leave 59 and are not spilled; of two products in turns, those that leave 32
+/// are.
 const BESIDE_PRODUCTS: u32 = 40;
 
 /// The most registers that an instruction can name.
@@ -174,8 +176,8 @@ impl fmt::Display for Occupancy {
     }
 }
 
-/// What a kernel needs, because of which ptxas is asked for less room than programs that wait would like, or is asked at
-/// all.
+/// What a kernel needs, because of which ptxas is asked for less room than programs that wait would like, or is asked
+/// at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
     /// Registers of 32 bits per thread that are alive at once.
@@ -186,8 +188,9 @@ pub struct Need {
     pub instead_of: Option<u32>,
 }
 
-/// For how many programs per multiprocessor ptxas shall make room in a placed kernel, or `None` if it decides alone; and
-/// the kernel's need, where that makes a difference. `barriers` and `shared_bytes` are those of the lowered kernel.
+/// For how many programs per multiprocessor ptxas shall make room in a placed kernel, or `None` if it decides alone;
+/// and the kernel's need, where that makes a difference. `barriers` and `shared_bytes` are those of the lowered
+/// kernel.
 pub(crate) fn asked_programs(
     func: &Func,
     target: Target,
@@ -212,8 +215,8 @@ pub(crate) fn asked_programs(
     (asked, (asked != wanted).then_some(Need { registers, span, instead_of: wanted }))
 }
 
-/// For how many programs there should be room, if what is alive in between fits: in kernels that wait for something, and
-/// kernels of plain arithmetic that load [`MANY_LOADS`] registers at once.
+/// For how many programs there should be room, if what is alive in between fits: in kernels that wait for something,
+/// and kernels of plain arithmetic that load [`MANY_LOADS`] registers at once.
 fn wanted_programs(func: &Func, target: Target, num_warps: u32, shared_bytes: u32, barriers: u32) -> Option<u32> {
     let (mut waits, mut multiplies, mut needed) = (barriers > 0, false, BESIDE_TILES);
     let (mut plain, at_once) = (true, loaded(func, func.body));
@@ -260,13 +263,13 @@ fn wanted_programs(func: &Func, target: Target, num_warps: u32, shared_bytes: u3
 struct Rows {
     /// Bytes that no other program reads.
     bytes: u64,
-    /// Registers of 32 bits per thread that its own loads fill, or that hold what was loaded, or computed from it, over a
-    /// reduction, if these are more.
+    /// Registers of 32 bits per thread that its own loads fill, or that hold what was loaded, or computed from it,
+    /// over a reduction, if these are more.
     kept: u32,
 }
 
 impl Rows {
-    /// Of a kernel that reduces what it loads, without loops: these have their loads in flight one trip at a time.
+    /// Of a kernel that reduces what it loads, without loops: these have their loads in flight one iteration at a time.
     fn of(func: &Func) -> Option<Rows> {
         let (mut own, mut loaded) = (vec![false; func.values.len()], vec![false; func.values.len()]);
         let (mut bytes, mut kept, mut reductions, mut straight) = (0, 0, Vec::new(), true);
@@ -300,8 +303,8 @@ impl Rows {
         (straight && bytes > 0 && !reductions.is_empty()).then_some(Rows { bytes, kept })
     }
 
-    /// How many programs have enough on their way, or as many as fit, if a multiprocessor has so many registers for each
-    /// thread of one.
+    /// How many programs have enough on their way, or as many as fit, if a multiprocessor has so many registers for
+    /// each thread of one.
     fn programs(&self, registers: u32) -> u32 {
         let wanted = u32::try_from(BYTES_ON_THEIR_WAY.div_ceil(self.bytes)).unwrap_or(u32::MAX);
         wanted.min(registers / (self.kept + BESIDE_ROWS).next_multiple_of(THREAD_UNIT))
@@ -310,7 +313,7 @@ impl Rows {
 
 /// Registers of 32 bits per thread that hold a tile as it was loaded: two elements of 16 bits to a register.
 fn packed_words(func: &Func, value: ValueId) -> u32 {
-    let count = func.value(value).layout.map_or(0, |layout| func.layouts[layout.index()].in_size(Dim::Register));
+    let count = func.value(value).layout.map_or(0, |layout| func.layouts[layout.index()].in_size(LayoutDim::Register));
     let bits = func.ty(value).dtype().map_or(64, |dtype| dtype.bits());
     count.saturating_mul(bits).div_ceil(32)
 }
@@ -323,7 +326,7 @@ pub(crate) fn loaded(func: &Func, region: RegionId) -> u32 {
 
 /// Registers of 32 bits per thread that hold a value.
 pub(crate) fn words(func: &Func, value: ValueId) -> u32 {
-    let count = func.value(value).layout.map_or(1, |layout| func.layouts[layout.index()].in_size(Dim::Register));
+    let count = func.value(value).layout.map_or(1, |layout| func.layouts[layout.index()].in_size(LayoutDim::Register));
     // A pointer takes 64 bits; what is shorter than a register fills one, as it does once it is computed with.
     let bits = func.ty(value).dtype().map_or(64, |dtype| dtype.bits());
     count.saturating_mul(bits.div_ceil(32))

@@ -433,7 +433,7 @@ fn masks_of_rows_and_columns_hold_for_their_own_axis_only() {
     assert!(launch(&rows_only, 3, 5, 26));
 }
 
-/// A loop that carries a pointer: `x += 16` on each trip, from an `i` of `%1` to below `%2`.
+/// A loop that carries a pointer: `x += 16` on each iteration, from an `i` of `%1` to below `%2`.
 const CARRIED: &str = r#"kernel walk "k.rs" safe bound {
   param %0 x: ptr f32
   param %1 lo: i32
@@ -457,10 +457,10 @@ const CARRIED: &str = r#"kernel walk "k.rs" safe bound {
 fn a_carried_pointer_is_an_induction() {
     let launch =
         |lo, hi, len| holds(CARRIED, &Launch { scalars: &[None, Some(lo), Some(hi)], lengths: &[len, 0, 0], grid: 1 });
-    // Ten in steps of four are three trips: 48 elements in the loop, and number 48 after it.
+    // Ten in steps of four are three iterations: 48 elements in the loop, and number 48 after it.
     assert!(launch(0, 10, 49));
     assert!(!launch(0, 10, 48));
-    assert!(launch(5, 5, 16) && launch(7, 5, 16), "without a trip only the first element is read");
+    assert!(launch(5, 5, 16) && launch(7, 5, 16), "without an iteration only the first element is read");
     let (func, _) = prepare(CARRIED, Checks::AtLaunch);
     let printed = text::print(&func);
     assert!(printed.contains("for %1, %2"), "{printed}");

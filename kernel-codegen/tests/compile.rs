@@ -56,7 +56,8 @@ fn masked_loads_set_registers_first_only_where_that_shows() {
     assert!(set(&all) >= 16, "{}", set(&all));
 }
 
-/// Where an atomic stands between barriers and other accesses, by the letters of the PTX: a store, a load, a barrier, an atomic.
+/// Where an atomic stands between barriers and other accesses, by the letters of the PTX: a store, a load, a barrier,
+/// an atomic.
 fn around_an_atomic(order: &str) -> String {
     let text = format!(
         "kernel flag \"flag.rs\" unsafe bound {{
@@ -245,8 +246,8 @@ fn accesses_through_one_pointer_are_ordered() {
 }
 
 #[test]
-fn accesses_of_two_trips_and_of_two_branches_are_ordered() {
-    // Each trip goes one element further, so that an element is another thread's then.
+fn accesses_of_two_iterations_and_of_two_branches_are_ordered() {
+    // Each iteration goes one element further, so that an element is another thread's then.
     let walks = "for %zero, %n, %one (%k: i32) {
           %ks: i32[512] = splat %k
           %at: i32[512] = add %i, %ks

@@ -343,7 +343,7 @@ fn a_tile_of_128_by_256_fits_the_registers_of_8_warps() {
     assert_eq!(count(&compiled.ptx, "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16"), 4, "{}", compiled.ptx);
     assert_eq!(count(&compiled.ptx, "stmatrix.sync.aligned.m8n8.x4"), 16);
     assert_eq!(count(&compiled.ptx, "ld.shared.v4.b32"), 16);
-    assert_eq!(count(&compiled.ptx, "fence.proxy.async"), 1, "copies are shown to products once per trip");
+    assert_eq!(count(&compiled.ptx, "fence.proxy.async"), 1, "copies are shown to products once per iteration");
     // Assembling also asserts that ptxas does not serialise the products.
     if let Some(assembled) = assemble(&compiled) {
         assert_eq!(assembled.spill_bytes, 0);

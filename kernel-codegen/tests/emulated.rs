@@ -112,7 +112,7 @@ fn rows_in_pieces_in_place() {
 }
 
 #[test]
-fn whole_trips_and_the_last_one_are_all_trips() {
+fn whole_iterations_and_the_last_one_are_all_iterations() {
     let text = include_str!("kernels/pieces.tile");
     for n in [-1, 0, 1, 511, 512, 513, 1024, 1300, i32::MIN] {
         check(text, &[ints(1300, 33)], &[n], 1, Agreement::Exact);
@@ -290,9 +290,9 @@ fn layer_norm_of_rows() {
 
 #[test]
 fn reductions_conversions_and_memory_in_loops() {
-    for trips in [0, 1, 5] {
+    for iterations in [0, 1, 5] {
         let buffers = [ints(1024, 25), vec![0i32; 1024].into(), vec![0i32; 1024].into()];
-        check(include_str!("kernels/loops.tile"), &buffers, &[trips], 1, Agreement::Exact);
+        check(include_str!("kernels/loops.tile"), &buffers, &[iterations], 1, Agreement::Exact);
     }
 }
 
@@ -303,8 +303,8 @@ fn a_reduction_does_not_overwrite_what_others_still_read() {
 
 #[test]
 fn pointers_walk_through_memory() {
-    for trips in [0, 2, 3] {
-        check(include_str!("kernels/walk.tile"), &[floats(2048, 27), zeros(512)], &[trips], 1, Agreement::Exact);
+    for iterations in [0, 2, 3] {
+        check(include_str!("kernels/walk.tile"), &[floats(2048, 27), zeros(512)], &[iterations], 1, Agreement::Exact);
     }
 }
 
@@ -341,9 +341,9 @@ fn an_assert_on_a_tile_ends_the_program_for_all_threads() {
 }
 
 /// Steps that are not constants, from end to end of the type: loops that count down the distance, and those that count
-/// their trips.
+/// their iterations.
 #[test]
-fn loops_of_any_step_make_their_trips() {
+fn loops_of_any_step_make_their_iterations() {
     let (least, most) = (i32::MIN, i32::MAX);
     let bounds = [
         [0, 10, 3],
@@ -376,14 +376,14 @@ fn loops_of_any_step_make_their_trips() {
   {lo}
   {hi}
   {step}
-  %trips: i32, %sum: i32 = for %lo, %hi, %step, %zero, %zero {{reverse = {reverse}, unroll = {unroll}, stages = 1, warp_specialize = false}} (%i: {dtype}, %n: i32, %s: i32) {{
+  %iterations: i32, %sum: i32 = for %lo, %hi, %step, %zero, %zero {{reverse = {reverse}, unroll = {unroll}, stages = 1, warp_specialize = false}} (%i: {dtype}, %n: i32, %s: i32) {{
     %more: i32 = add %n, %one
     %at: i32 = cast %i {{to = i32}}
     %all: i32 = mul %s, %at
     %next: i32 = add %all, %at
     yield %more, %next
   }}
-  store %out, %trips
+  store %out, %iterations
   %behind: *out = add_ptr %out, %one
   store %behind, %sum
   return
@@ -395,10 +395,10 @@ fn loops_of_any_step_make_their_trips() {
     }
 }
 
-/// What an atomic gives back in one trip is its operand in the next: LLVM would have one register for both, which the code
-/// for lanes that are left out has cleared by then.
+/// What an atomic gives back in one iteration is its operand in the next: LLVM would have one register for both,
+/// which the code for lanes that are left out has cleared by then.
 #[test]
-fn results_of_masked_atomics_are_their_operands_in_the_next_trip() {
+fn results_of_masked_atomics_are_their_operands_in_the_next_iteration() {
     for op in ["exchange", "and", "add"] {
         let text = format!(
             "kernel carried \"carried.rs\" unsafe bound {{
@@ -428,8 +428,8 @@ fn results_of_masked_atomics_are_their_operands_in_the_next_trip() {
              }}"
         );
         let buffers = [ints(128, 3), ints(128, 4), vec![0i32; 128].into()];
-        for trips in [1, 2, 3] {
-            check(&text, &buffers, &[trips], 1, Agreement::Exact);
+        for iterations in [1, 2, 3] {
+            check(&text, &buffers, &[iterations], 1, Agreement::Exact);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Placed kernels in layouts that placement seldom chooses: what threads exchange, and which of those that hold the same
-//! access memory.
+//! Placed kernels in layouts that placement seldom chooses: what threads exchange, and which of those that hold the
+//! same access memory.
 
 mod support;
 
@@ -204,8 +204,8 @@ fn one_of_the_threads_that_hold_an_element_accesses_memory() {
     }
 }
 
-/// Four columns of four rows in each thread: memory runs along rows, shared memory along columns, so that no two elements
-/// go together.
+/// Four columns of four rows in each thread: memory runs along rows, shared memory along columns, so that no two
+/// elements go together.
 #[test]
 fn copies_are_as_wide_as_both_sides_allow() {
     let tile =
@@ -352,9 +352,9 @@ fn offsets_may_be_negative() {
     check(&kernel, 1, &[ints(128, 6), vec![0i32; 64].into()]);
 }
 
-/// One value for the pointers of all trips, which go on by one element: others have stored what a thread loads.
+/// One value for the pointers of all iterations, which go on by one element: others have stored what a thread loads.
 #[test]
-fn pointers_that_move_from_trip_to_trip_are_others_each_time() {
+fn pointers_that_move_from_iteration_to_iteration_are_others_each_time() {
     let layouts = ["register [1] [2], lane [4] [8] [16] [32] [64], warp [128] [256] -> dim0 512"];
     let body = |moved: &str| {
         format!(

@@ -2,7 +2,7 @@
 //! (`filetests/src/lib.rs`), with commands of their own:
 //!
 //! ```text
-//! ; test on sm_90a warps=8 stages=3 | upto dots | pass pipeline
+//! ; test on sm_90a warps=8 stages=3 | upto dot_operands | pass software_pipeline
 //! ; check: async_copy
 //! ```
 //!
@@ -121,5 +121,5 @@ fn passes_that_do_not_exist_are_named() {
     let options = Options { disabled_passes: vec!["pipelines".to_string()], ..Options::default() };
     let Stage::Bound(bound) = &kernel else { panic!("it is bound") };
     let text = kernel_codegen::compile(bound, &Target::sm_90a(), &options).expect_err("a misspelt name").to_string();
-    assert!(text.contains("`pipelines`") && text.contains("warp_specialize, pipeline"), "{text}");
+    assert!(text.contains("`pipelines`") && text.contains("warp_specialize, software_pipeline"), "{text}");
 }

@@ -84,7 +84,7 @@ fn masked() -> String {
 
 /// Each copy has a pointer of its own that one addition of 64 bits advances: no products, no conversions.
 #[test]
-fn pointers_of_copies_go_on_from_trip_to_trip() {
+fn pointers_of_copies_go_on_from_iteration_to_iteration() {
     for (text, target) in
         [(masked(), Target::sm_90a()), (MATMUL.to_string(), Target::sm_90a()), (masked(), Target::sm_80())]
     {
@@ -93,8 +93,8 @@ fn pointers_of_copies_go_on_from_trip_to_trip() {
         assert_eq!(count(inside, "cp.async.cg.shared.global"), 8, "{}", compiled.report());
         assert_eq!(count(inside, "mad.") + count(inside, "mul."), 0, "{inside}");
         assert_eq!(count(inside, "// kept"), 8, "{inside}");
-        // What is added is no product that ptxas could do again in each trip: the stride of the second factor has gone
-        // through a shuffle, as two words.
+        // What is added is no product that ptxas could do again in each iteration: the stride of the second factor
+        // has gone through a shuffle, as two words.
         let before = &compiled.ptx[..compiled.ptx.find(inside).unwrap_or_default()];
         assert!(count(before, "shfl.sync.idx") >= 2, "{}", compiled.ptx);
         assert!(assemble(&compiled).is_none_or(|assembled| assembled.spill_bytes == 0));
@@ -133,7 +133,8 @@ fn ampere_products_run_with_one_barrier_per_iteration() {
 
 #[test]
 fn pipelining_can_be_switched_off() {
-    let options = Options { num_warps: 8, disabled_passes: vec!["pipeline".to_string()], ..Options::default() };
+    let options =
+        Options { num_warps: 8, disabled_passes: vec!["software_pipeline".to_string()], ..Options::default() };
     let compiled = compile(&kernel(MATMUL), &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(count(&compiled.ptx, "cp.async"), 0);
     assert!(compiled.report().loops.is_empty());

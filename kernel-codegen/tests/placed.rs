@@ -165,8 +165,8 @@ fn tiles_that_matrices_have_written_are_read_before_others_come() {
     assert_eq!(count(&compiled.ptx, "stmatrix.sync.aligned.m8n8.x4.shared"), 3 * 4);
 }
 
-/// What the lowering exchanges begins above the barriers, of which any number takes 8 bytes each; alignment is checked by
-/// the emulator.
+/// What the lowering exchanges begins above the barriers, of which any number takes 8 bytes each; alignment is
+/// checked by the emulator.
 #[test]
 fn exchanges_above_barriers_are_aligned() {
     let acc = wgmma_accumulator(&[64, 64], 64, [4, 1]).expect("a layout");
@@ -175,15 +175,15 @@ fn exchanges_above_barriers_are_aligned() {
             "  %zero: i32 = const 0
   %one: i32 = const 1
   %last: i32 = const {}
-  %b: barrier[{slots}] = barrier_alloc {{slots = {slots}, count = 1}}
+  %b: barrier[{slots}] = mbarrier_alloc {{slots = {slots}, count = 1}}
   %v: f32[64, 64] #0 = load %xp
   %h: f32[64, 64] #5 = convert_layout %v
-  barrier_arrive %b, %last
-  barrier_wait %b, %last, %zero
+  mbarrier_arrive %b, %last
+  mbarrier_wait %b, %last, %zero
   %w: f32[64, 64] #5 = add %h, %h
   %r: f32[64, 64] #0 = convert_layout %w
-  barrier_arrive %b, %last
-  barrier_wait %b, %last, %one
+  mbarrier_arrive %b, %last
+  mbarrier_wait %b, %last, %one
   store %op, %r",
             slots - 1
         );
@@ -363,7 +363,7 @@ const ACCUMULATORS: [(&str, usize, &str); 9] = [
   %t: f32[64, 64] #6 = add %u, %b",
     ),
     (
-        "trips whose products are in flight, and a loop without trips",
+        "iterations whose products are in flight, and a loop without iterations",
         1,
         "  %l: f32[64, 64] #6 = for %pid, %three, %one, %p1 (%i: i32, %acc: f32[64, 64] #6) {
     %q: f32[64, 64] #6 = wgmma %s, %s, %acc
@@ -378,7 +378,7 @@ const ACCUMULATORS: [(&str, usize, &str); 9] = [
   }",
     ),
     (
-        "an accumulator from outside in each trip, of which one is read in each",
+        "an accumulator from outside in each iteration, of which one is read in each",
         3,
         "  %t: f32[64, 64] #6 = for %pid, %three, %one, %zs (%i: i32, %acc: f32[64, 64] #6) {
     %q: f32[64, 64] #6 = wgmma %s, %s, %p1

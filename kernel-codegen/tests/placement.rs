@@ -110,24 +110,24 @@ fn a_barrier_stands_where_lanes_exchange_through_memory_and_nowhere_else() {
 fn pieces_of_a_row_stay_in_their_threads_wherever_the_row_starts() {
     let compiled = hopper(include_str!("kernels/pieces.tile"), 4);
     assert_eq!(count(&compiled.ptx, "bar.sync"), 0, "{}", compiled.ptx);
-    // Its neighbour's element, and a row that moves from trip to trip.
+    // Its neighbour's element, and a row that moves from iteration to iteration.
     let shifted = hopper(include_str!("kernels/shift.tile"), 4);
     assert!(count(&shifted.ptx, "bar.sync") > 1, "{}", shifted.ptx);
     let text = include_str!("kernels/pieces.tile").replace("splat %base", "splat %moving");
-    let moving = "    %trip: i32 = div %k, %step\n    %moving: i32 = mul %trip, %n\n    %ks: i32[512]";
+    let moving = "    %iteration: i32 = div %k, %step\n    %moving: i32 = mul %iteration, %n\n    %ks: i32[512]";
     let moving = hopper(&text.replace("    %ks: i32[512]", moving), 4);
     assert!(count(&moving.ptx, "bar.sync") >= 1, "{}", moving.ptx);
 }
 
 #[test]
-fn only_the_last_trip_of_a_loop_has_masks() {
+fn only_the_last_iteration_of_a_loop_has_masks() {
     let text = include_str!("kernels/pieces.tile");
     let masked =
         |ptx: &str| ptx.lines().filter(|line| line.trim_start().starts_with("@%") && line.contains(".global")).count();
     let compiled = hopper(text, 4);
     let placed = compiled.placed_ir();
     assert_eq!(placed.lines().filter(|line| line.trim_start().starts_with("for ")).count(), 2, "{placed}");
-    // Four loads and four stores; the others, of trips that are joined, have none.
+    // Four loads and four stores; the others, of iterations that are joined, have none.
     assert_eq!(masked(&compiled.ptx), 8, "{}", compiled.ptx);
     assert!(count(&compiled.ptx, "ld.global") >= 8);
     let masks = |text: &str| masked(&hopper(text, 4).ptx);
@@ -139,7 +139,7 @@ fn only_the_last_trip_of_a_loop_has_masks() {
     let below_zero = text.replace("%zero: i32 = const 0", "%zero: i32 = const -512");
     assert!(masks(&below_zero) == count(&hopper(&below_zero, 4).ptx, ".global.b32"));
 
-    let options = Options { disabled_passes: vec!["whole_trips".to_string()], ..Options::default() };
+    let options = Options { disabled_passes: vec!["peel_masked_tail".to_string()], ..Options::default() };
     let plain = compile(&kernel(text), &Target::sm_90a(), &options).expect("it compiles");
     assert_eq!(masked(&plain.ptx), count(&plain.ptx, "ld.global") + count(&plain.ptx, "st.global"));
 }
@@ -220,7 +220,7 @@ fn pointers_that_walk_stay_aligned() {
     let vectors = count(&compiled.ptx, "ld.global.nc.v4.b32");
     assert_eq!(vectors, count(&compiled.ptx, "ld.global"), "{}", compiled.ptx);
     assert_eq!(compiled.report().conversions, []);
-    // Two trips of the loop issue their loads together, and one is left over where their number is odd.
+    // Two iterations of the loop issue their loads together, and one is left over where their number is odd.
     assert_eq!(vectors, 2 * (2 + 1), "{}", compiled.ptx);
 }
 

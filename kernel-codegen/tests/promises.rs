@@ -103,16 +103,16 @@ fn what_is_said_of_arguments_is_decided_by_the_host() {
 }
 
 #[test]
-fn multiples_are_decided_through_programs_lanes_and_trips() {
+fn multiples_are_decided_through_programs_lanes_and_iterations() {
     let offsets =
         "%s: i32 = mul %pid, %a\n %o: i32 = add %s, %b\n %h: i32 = hint %o {kind = contiguous, multiple = 4, axis = 0}";
     let rows = "%is: i32[16] = mul %i, %as\n %h: i32[16] = hint %is {kind = contiguous, multiple = 4, axis = 0}";
-    let trips = "%end: i32 = const 100
+    let iterations = "%end: i32 = const 100
         for %b, %end, %a (%k: i32) {
           %h: i32 = hint %k {kind = contiguous, multiple = 4, axis = 0}
           yield
         }";
-    for body in [offsets, rows, trips] {
+    for body in [offsets, rows, iterations] {
         assert_eq!(kept("", body), [Kept::AtLaunch], "{body}");
         let source = kernel("", body);
         for (a, b) in [4, 8, 12, 20, 6, 3].into_iter().flat_map(|a| [0, 4, 16, 36, 5, 2].map(|b| (a, b))) {
@@ -121,8 +121,8 @@ fn multiples_are_decided_through_programs_lanes_and_trips() {
         // Wrapping keeps powers of two.
         assert!(host(&source, 4, i32::MIN, 3), "{body}");
         let values = VALUES.into_iter().flat_map(|a| VALUES.map(|b| (a, b)));
-        let few_trips = |(a, b): &(i32, i32)| body != trips || *b >= 0 || *a <= 0;
-        for (a, b) in values.filter(few_trips) {
+        let few_iterations = |(a, b): &(i32, i32)| body != iterations || *b >= 0 || *a <= 0;
+        for (a, b) in values.filter(few_iterations) {
             assert!(!host(&source, a, b, 3) || runs(&source, None, a, b, 3), "{body} with {a} and {b}");
         }
     }
@@ -140,7 +140,7 @@ fn what_follows_from_the_arguments_facts_is_proved() {
     assert_eq!(kept("{div = 16}", &shorter), [Kept::Checked], "groups of four begin at multiples of four only");
     let equal = "%h: i32[16] = hint %as {kind = constant, n = 16, axis = 0}";
     assert_eq!(kept("", equal), [Kept::Proved]);
-    // A loop's own promise about the trip before.
+    // A loop's own promise about the iteration before.
     let carried = "%s: i32 = const 16
         %end: i32 = for %zero, %four, %four, %a (%k: i32, %o: i32) {
           %h: i32 = hint %o {kind = contiguous, multiple = 16, axis = 0}

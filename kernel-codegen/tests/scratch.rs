@@ -91,14 +91,14 @@ fn what_owners_know_is_read_before_the_next_comes() {
     check(&kernel, 4, &[ints(64, 2), ints(64, 3), vec![0i32; 64].into()]);
 }
 
-/// What a kernel does with shared memory up to its last tensor copy, a letter each: stores and loads of elements, fences,
-/// barriers, and tensor copies.
+/// What a kernel does with shared memory up to its last tensor copy, a letter each: stores and loads of elements,
+/// fences, barriers, and tensor copies.
 fn order(body: &str) -> String {
     let square =
         "register [0, 1] [0, 2], lane [0, 4] [0, 8] [0, 16] [1, 0] [2, 0], warp [4, 0] [8, 0] -> dim0 16, dim1 32";
     let rows = "offset [0, 1] [0, 2] [0, 4] [0, 8] [0, 16] [1, 0] [2, 0] [4, 0] [8, 0] -> dim0 16, dim1 32";
     let text = format!(
-        "  %bar: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+        "  %bar: barrier[1] = mbarrier_alloc {{slots = 1, count = 1}}
   %bytes: i32 = const 2048
   %zero: i32 = const 0
   %one: i32 = const 1
@@ -137,9 +137,9 @@ fn order(body: &str) -> String {
 fn fill(name: &str) -> String {
     format!(
         "%s{name}: shared i32[16, 32] #3 = shared_alloc
-  barrier_arrive %bar, %zero, %bytes
+  mbarrier_arrive %bar, %zero, %bytes
   tma_load %t, %s{name}, %bar, %zero, %zero, %zero
-  barrier_wait %bar, %zero, %zero
+  mbarrier_wait %bar, %zero, %zero
   %r{name}: i32[16, 32] #2 = shared_load %s{name}
   %f{name}: i32[512] #0 = reshape %r{name}
   %o{name}: *out[512] #0 = splat %out
@@ -156,7 +156,7 @@ fn branch(body: &str) -> String {
     format!("if %yes {{\n{body}\nyield\n}} else {{\nyield\n}}")
 }
 
-fn trips(body: &str) -> String {
+fn iterations(body: &str) -> String {
     format!("for %zero, %n, %one (%k: i32) {{\n{body}\nyield\n}}")
 }
 
@@ -198,20 +198,20 @@ fn tensor_copies_do_not_overtake_reductions_and_scans() {
     assert_eq!(order(&format!("{scan}\n{}", fill(""))), "|S|LS|Lf|t", "the last of two exchanges");
 }
 
-/// Of branches and loops nobody knows whether they run: neither whether a fence in them has been passed, nor whether there
-/// is something to overtake.
+/// Of branches and loops nobody knows whether they run: neither whether a fence in them has been passed, nor whether
+/// there is something to overtake.
 #[test]
 fn tensor_copies_do_not_overtake_what_may_run() {
     let after = |before: &str| order(&format!("{before}\n{}", fill("")));
     assert_eq!(after(&branch(CONVERT)), "|S|Lf|t");
-    assert_eq!(after(&trips(CONVERT)), "|S|L|f|t", "behind the barrier between trips");
+    assert_eq!(after(&iterations(CONVERT)), "|S|L|f|t", "behind the barrier between iterations");
     let fenced = format!("{FENCE}\nbarrier");
     assert_eq!(after(&format!("{CONVERT}\n{}", branch(&fenced))), "|S|Lf|f|t");
-    assert_eq!(after(&format!("{CONVERT}\n{}", trips(&fenced))), "|S|Lf|f|t");
+    assert_eq!(after(&format!("{CONVERT}\n{}", iterations(&fenced))), "|S|Lf|f|t");
     let condition = format!("while {{\n{CONVERT}\n{FENCE}\nbarrier\nyield %yes\n}} do {{\nyield\n}}");
     assert_eq!(after(&condition), "|S|Lf|t", "a condition runs once at least");
     // The copy is what may not run: the next one finds what the first was to wait for.
-    for wrap in [branch, trips] {
+    for wrap in [branch, iterations] {
         assert_eq!(order(&format!("{CONVERT}\n{}", wrap(&fill("")))), "|S|Lf|t");
         assert_eq!(order(&format!("{CONVERT}\n{}\n{}", wrap(&fill("1")), fill("2"))), "|S|Lf|tLf|t");
     }

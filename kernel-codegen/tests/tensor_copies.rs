@@ -298,7 +298,7 @@ fn what_is_stored_asks_more_of_the_hardware_than_what_is_loaded() {
     }
 }
 
-/// A store in a loop is not copied where trips may store to the same elements: copies could land in any order.
+/// A store in a loop is not copied where iterations may store to the same elements: copies could land in any order.
 #[test]
 fn stores_to_one_place_keep_their_order() {
     let stays = LOOPS.replace("desc_store %1, %sum, %at, %zero", "desc_store %1, %sum, %zero, %zero");

@@ -44,18 +44,18 @@ fn what_groups_cannot_run_is_refused() {
       %p: *x[128] #0 = add_ptr %ps, %t
       %v: f32[128] #0 = load %p
       store %p, %v";
-    let arrive = "barrier_arrive %b, %zero";
-    let barrier = "%b: barrier[1] = barrier_alloc {slots = 1, count = 1}";
+    let arrive = "mbarrier_arrive %b, %zero";
+    let barrier = "%b: barrier[1] = mbarrier_alloc {slots = 1, count = 1}";
     for (warps, before, first, second, why) in [
         (fits, "", "", "", None),
         (fits, "", tile, "", None),
-        (fits, barrier, arrive, "barrier_wait %b, %zero, %zero", None),
+        (fits, barrier, arrive, "mbarrier_wait %b, %zero, %zero", None),
         (fits, "%is: bool = cmp.eq %zero, %zero\nassert %is {message = \"m\"}", "", "", None),
         (fits, "", "", tile, Some("a warp group that one thread runs")),
         (fits, "", "", "barrier", Some("a warp group that one thread runs")),
         (fits, tile, "", "", Some("beside warp groups")),
         (fits, "barrier", "", "", None),
-        (fits, "group_barrier", "", "", Some("beside warp groups")),
+        (fits, "warpgroup_barrier", "", "", Some("beside warp groups")),
         (fits, "", "%is: bool = cmp.eq %zero, %zero\nassert %is {message = \"m\"}", "", Some("an assertion")),
         (
             "warps = [8, 4], roles = [consumer, producer], registers = [0, 0]",
@@ -102,14 +102,14 @@ fn each_four_warps_arrive() {
         format!(
             "kernel groups \"k.rs\" unsafe placed {{
   %zero: i32 = const 0
-  %b: barrier[2] = barrier_alloc {{slots = 2, count = 3}}
-  %c: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+  %b: barrier[2] = mbarrier_alloc {{slots = 2, count = 3}}
+  %c: barrier[1] = mbarrier_alloc {{slots = 1, count = 1}}
   warp_groups {{warps = [8, 4], roles = [consumer, producer], registers = {registers}}} {{
-    barrier_arrive %b, %zero
-    barrier_wait %c, %zero, %zero
+    mbarrier_arrive %b, %zero
+    mbarrier_wait %c, %zero, %zero
     yield
   }} with {{
-    barrier_arrive %c, %zero
+    mbarrier_arrive %c, %zero
     yield
   }}
   return
@@ -172,7 +172,7 @@ fn groups_meet_at_barriers_of_their_own() {
     let text = "kernel groups \"k.rs\" unsafe placed {
   warp_groups {warps = [8, 4], roles = [consumer, producer], registers = [232, 40]} {
     barrier
-    group_barrier
+    warpgroup_barrier
     yield
   } with {
     yield

@@ -244,10 +244,10 @@ fn accesses_of_divided_kernels_are_as_wide_as_ever() {
 
 #[test]
 fn the_passes_can_be_switched_off() {
-    for pass in ["warp_specialize", "pipeline"] {
+    for pass in ["warp_specialize", "software_pipeline"] {
         let options = Options { num_warps: 8, disabled_passes: vec![pass.to_string()], ..Options::default() };
         let compiled = compile(&kernel(&PLAIN.text()), &Target::sm_90a(), &options).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(is_divided(&compiled), pass == "pipeline");
+        assert_eq!(is_divided(&compiled), pass == "software_pipeline");
         PLAIN.agrees(&compiled, [300, 130, 100], 2);
     }
 }
@@ -270,17 +270,17 @@ fn large_tiles_stay_in_registers() {
             ("setmaxnreg.dec.sync.aligned.u32 40", 1),
             (".reqntid 384", 1),
             (".minnctapersm 1", 1),
-            // One in each of the loops over trips.
+            // One in each of the loops over iterations.
             ("mbarrier.try_wait", 2),
             ("mbarrier.arrive.expect_tx", 1),
-            // In a trip, and behind the last.
+            // In an iteration, and behind the last.
             ("mbarrier.arrive.shared", 2),
             // Where the barriers are made. Then four warps at a time, which send their own rows in four pieces: before
             // the first, and behind each that they have written.
             ("bar.sync \t0;", 1),
             ("bar.sync", 6),
             ("stmatrix", 16),
-            // Sums are rounded in pairs, also those that no trip has added to.
+            // Sums are rounded in pairs, also those that no iteration has added to.
             ("cvt.rn.f16x2.f32", 64),
             ("fence.proxy.async.shared::cta", 4),
             ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group", 4),

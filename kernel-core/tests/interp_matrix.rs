@@ -346,7 +346,7 @@ fn views_are_permuted_without_moving() {
 fn tensor_copy(arrive: &str, wait: &str) -> (Vec<f32>, Result<(), Fault>) {
     run_tensors(&format!(
         "%s: shared f32[4, 4] = shared_alloc
-         %bar: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+         %bar: barrier[1] = mbarrier_alloc {{slots = 1, count = 1}}
          fence {{kind = barrier_init}}
          barrier
          {arrive}
@@ -357,8 +357,8 @@ fn tensor_copy(arrive: &str, wait: &str) -> (Vec<f32>, Result<(), Fault>) {
     ))
 }
 
-const ARRIVE: &str = "barrier_arrive %bar, %zero, %bytes";
-const WAIT: &str = "barrier_wait %bar, %zero, %zero";
+const ARRIVE: &str = "mbarrier_arrive %bar, %zero, %bytes";
+const WAIT: &str = "mbarrier_wait %bar, %zero, %zero";
 
 #[test]
 fn a_tensor_copy_lands_at_its_barrier() {
@@ -374,16 +374,16 @@ fn a_tensor_copy_that_is_not_waited_for_is_poison() {
     let (out, _) = tensor_copy(&format!("{old}{ARRIVE}"), "");
     assert!(out.iter().all(|x| x.is_nan()), "{out:?}");
     // The other parity is that of the phase before, which is over.
-    let (out, _) = tensor_copy(ARRIVE, "barrier_wait %bar, %zero, %one");
+    let (out, _) = tensor_copy(ARRIVE, "mbarrier_wait %bar, %zero, %one");
     assert!(out.iter().all(|x| x.is_nan()), "{out:?}");
 }
 
 #[test]
 fn a_barrier_that_expects_other_bytes_never_completes() {
     // Without bytes the phase is over at once, and the copy counts on the next.
-    let (out, _) = tensor_copy("barrier_arrive %bar, %zero", WAIT);
+    let (out, _) = tensor_copy("mbarrier_arrive %bar, %zero", WAIT);
     assert!(out.iter().all(|x| x.is_nan()), "{out:?}");
-    for arrive in ["", "%half: i32 = const 32\nbarrier_arrive %bar, %zero, %half"] {
+    for arrive in ["", "%half: i32 = const 32\nmbarrier_arrive %bar, %zero, %half"] {
         let (_, result) = tensor_copy(arrive, WAIT);
         assert_eq!(fault(result), FaultKind::Deadlock { slot: 0, phase: 0 }, "{arrive}");
     }
@@ -433,8 +433,8 @@ fn warp_groups_hand_blocks_over() {
     // A producer copies four blocks through two slots, a consumer adds them up.
     let (out, result) = run_tensors(
         "%s: shared f32[2, 4, 4] = shared_alloc
-         %full: barrier[2] = barrier_alloc {slots = 2, count = 1}
-         %empty: barrier[2] = barrier_alloc {slots = 2, count = 1}
+         %full: barrier[2] = mbarrier_alloc {slots = 2, count = 1}
+         %empty: barrier[2] = mbarrier_alloc {slots = 2, count = 1}
          fence {kind = barrier_init}
          barrier
          %two: i32 = const 2
@@ -445,9 +445,9 @@ fn warp_groups_hand_blocks_over() {
              %turn: i32 = div %i, %two
              %phase: i32 = rem %turn, %two
              %other: i32 = xor %phase, %one
-             barrier_wait %empty, %slot, %other
+             mbarrier_wait %empty, %slot, %other
              %v: shared f32[4, 4] = shared_index %s, %slot
-             barrier_arrive %full, %slot, %bytes
+             mbarrier_arrive %full, %slot, %bytes
              tma_load %a, %v, %full, %slot, %i, %zero
              yield
            }
@@ -459,10 +459,10 @@ fn warp_groups_hand_blocks_over() {
              %slot2: i32 = rem %i2, %two
              %turn2: i32 = div %i2, %two
              %phase2: i32 = rem %turn2, %two
-             barrier_wait %full, %slot2, %phase2
+             mbarrier_wait %full, %slot2, %phase2
              %v2: shared f32[4, 4] = shared_index %s, %slot2
              %x2: f32[4, 4] = shared_load %v2
-             barrier_arrive %empty, %slot2
+             mbarrier_arrive %empty, %slot2
              %n: f32[4, 4] = add %acc, %x2
              yield %n
            }

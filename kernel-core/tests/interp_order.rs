@@ -86,14 +86,14 @@ const PRODUCTS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
 /// Tensor copies into two slots, and a product that stays in flight over the end of an iteration.
 const TENSORS: &str = "%s: shared f32[3, 4, 4] = shared_alloc
     %sb: shared f32[4, 4] = shared_alloc
-    %full: barrier[3] = barrier_alloc {slots = 3, count = 1}
+    %full: barrier[3] = mbarrier_alloc {slots = 3, count = 1}
     fence {kind = barrier_init}
     %y: f32[4, 4] = desc_load %b, %zero, %zero
     shared_store %sb, %y
     fence {kind = proxy_async}
     %three: i32 = const 3
     %s0: shared f32[4, 4] = shared_index %s, %zero
-    barrier_arrive %full, %zero, %bytes
+    mbarrier_arrive %full, %zero, %bytes
     tma_load %a, %s0, %full, %zero, %zero, %zero
     %r: f32[4, 4] = for %zero, %eight, %one, %c (%k: i32, %acc: f32[4, 4]) {
       %slot: i32 = rem %k, %three
@@ -101,10 +101,10 @@ const TENSORS: &str = "%s: shared f32[3, 4, 4] = shared_alloc
       %phase: i32 = rem %turn, %two
       %next: i32 = add %k, %one
       %other: i32 = rem %next, %three
-      barrier_wait %full, %slot, %phase
+      mbarrier_wait %full, %slot, %phase
       barrier
       %so: shared f32[4, 4] = shared_index %s, %other
-      barrier_arrive %full, %other, %bytes
+      mbarrier_arrive %full, %other, %bytes
       tma_load %a, %so, %full, %other, %next, %zero
       %sk: shared f32[4, 4] = shared_index %s, %slot
       %d: f32[4, 4] = wgmma %sk, %sb, %acc
@@ -117,8 +117,8 @@ const TENSORS: &str = "%s: shared f32[3, 4, 4] = shared_alloc
 /// A producer that copies through two slots, and a consumer that multiplies.
 const GROUPS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
     %sb: shared f32[4, 4] = shared_alloc
-    %full: barrier[2] = barrier_alloc {slots = 2, count = 1}
-    %empty: barrier[2] = barrier_alloc {slots = 2, count = 1}
+    %full: barrier[2] = mbarrier_alloc {slots = 2, count = 1}
+    %empty: barrier[2] = mbarrier_alloc {slots = 2, count = 1}
     fence {kind = barrier_init}
     %y: f32[4, 4] = desc_load %b, %zero, %zero
     shared_store %sb, %y
@@ -129,9 +129,9 @@ const GROUPS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
         %turn: i32 = div %k, %two
         %phase: i32 = rem %turn, %two
         %free: i32 = xor %phase, %one
-        barrier_wait %empty, %slot, %free
+        mbarrier_wait %empty, %slot, %free
         %v: shared f32[4, 4] = shared_index %s, %slot
-        barrier_arrive %full, %slot, %bytes
+        mbarrier_arrive %full, %slot, %bytes
         tma_load %a, %v, %full, %slot, %k, %zero
         yield
       }
@@ -141,28 +141,29 @@ const GROUPS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
         %mslot: i32 = rem %m, %two
         %mturn: i32 = div %m, %two
         %mphase: i32 = rem %mturn, %two
-        barrier_wait %full, %mslot, %mphase
+        mbarrier_wait %full, %mslot, %mphase
         %u: shared f32[4, 4] = shared_index %s, %mslot
         %d: f32[4, 4] = wgmma %u, %sb, %acc
         %w: f32[4, 4] = wgmma_wait %d {pending = 0}
-        barrier_arrive %empty, %mslot
+        mbarrier_arrive %empty, %mslot
         yield %w
       }
       desc_store %out, %r, %zero, %zero
       yield
     }";
 
-/// Tensor copies into one place, which threads read: a copy may overtake a load, unless there is a fence before the barrier.
+/// Tensor copies into one place, which threads read: a copy may overtake a load, unless there is a fence before the
+/// barrier.
 const REFILLS: &str = "%s: shared f32[4, 4] = shared_alloc
-    %full: barrier[1] = barrier_alloc {slots = 1, count = 1}
+    %full: barrier[1] = mbarrier_alloc {slots = 1, count = 1}
     fence {kind = barrier_init}
     %r: f32[4, 4] = for %zero, %eight, %one, %c (%k: i32, %acc: f32[4, 4]) {
       %phase: i32 = rem %k, %two
       fence {kind = proxy_async}
       barrier
-      barrier_arrive %full, %zero, %bytes
+      mbarrier_arrive %full, %zero, %bytes
       tma_load %a, %s, %full, %zero, %k, %zero
-      barrier_wait %full, %zero, %phase
+      mbarrier_wait %full, %zero, %phase
       %x: f32[4, 4] = shared_load %s
       %z: f32[4, 4] = add %acc, %x
       yield %z
@@ -245,7 +246,7 @@ fn mutants(body: &str) -> Vec<(String, String)> {
     };
     for (index, line) in lines.iter().enumerate() {
         let op = line.trim();
-        let bare = ["barrier", "fence {kind = proxy_async}", "barrier_wait", "barrier_arrive", "tma_store_wait"];
+        let bare = ["barrier", "fence {kind = proxy_async}", "mbarrier_wait", "mbarrier_arrive", "tma_store_wait"];
         if bare.iter().any(|b| op == *b || op.starts_with(&format!("{b} "))) {
             with(index, None);
         }
@@ -361,7 +362,7 @@ fn fences_tell_of_each_access() {
     let kernel = |[stored, loaded, again]: [&str; 3]| {
         format!(
             "%s: shared f32[4, 4] = shared_alloc
-             %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             %full: barrier[1] = mbarrier_alloc {{slots = 1, count = 1}}
              fence {{kind = barrier_init}}
              %x: f32[4, 4] = desc_load %a, %zero, %zero
              shared_store %s, %x
@@ -374,9 +375,9 @@ fn fences_tell_of_each_access() {
              tma_store_wait {{pending = 0}}
              {again}
              barrier
-             barrier_arrive %full, %zero, %bytes
+             mbarrier_arrive %full, %zero, %bytes
              tma_load %a, %s, %full, %zero, %four, %zero
-             barrier_wait %full, %zero, %zero
+             mbarrier_wait %full, %zero, %zero
              %z: f32[4, 4] = shared_load %s
              desc_store %out, %z, %four, %zero"
         )
@@ -473,23 +474,23 @@ fn four_warps_wait_for_nobody_to_copy_what_they_wrote() {
         assert!(is_there || result.is_err(), "{out:?}");
         result.map_err(|fault| fault.to_string())
     };
-    assert_eq!(run(&kernel("#0", "group_barrier", "[2, 1]")), Ok(()));
-    assert_eq!(run(&kernel("#1", "group_barrier", "[1, 2]")), Ok(()));
+    assert_eq!(run(&kernel("#0", "warpgroup_barrier", "[2, 1]")), Ok(()));
+    assert_eq!(run(&kernel("#1", "warpgroup_barrier", "[1, 2]")), Ok(()));
     assert_eq!(run(&kernel("#1", "barrier", "[2, 1]")), Ok(()));
     // They have met, but since the fence they have not.
-    let early = kernel("#0", "group_barrier", "[2, 1]");
+    let early = kernel("#0", "warpgroup_barrier", "[2, 1]");
     let early = early.replacen(
-        "fence {kind = proxy_async}\n               group_barrier",
-        "group_barrier\nfence {kind = proxy_async}",
+        "fence {kind = proxy_async}\n               warpgroup_barrier",
+        "warpgroup_barrier\nfence {kind = proxy_async}",
         1,
     );
     let message = run(&early).expect_err("the fence comes last");
     assert!(message.contains("without a proxy fence and a barrier after the write"), "{message}");
     for (held, barrier, parts) in [
         ("#0", "", "[2, 1]"),
-        ("#0", "group_barrier", "[1, 2]"),
-        ("#1", "group_barrier", "[2, 1]"),
-        ("#0", "group_barrier", "[]"),
+        ("#0", "warpgroup_barrier", "[1, 2]"),
+        ("#1", "warpgroup_barrier", "[2, 1]"),
+        ("#0", "warpgroup_barrier", "[]"),
     ] {
         let message = run(&kernel(held, barrier, parts)).expect_err("others wrote it");
         assert!(message.contains("without a barrier"), "{held} {barrier} {parts}: {message}");
@@ -503,7 +504,7 @@ fn a_fence_is_one_of_those_who_wrote() {
         format!(
             "%s: shared f32[4, 4] = shared_alloc
              %sb: shared f32[4, 4] = shared_alloc
-             %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             %full: barrier[1] = mbarrier_alloc {{slots = 1, count = 1}}
              fence {{kind = barrier_init}}
              %y: f32[4, 4] = desc_load %b, %zero, %zero
              shared_store %sb, %y
@@ -523,7 +524,7 @@ fn a_fence_is_one_of_those_who_wrote() {
         )
     };
     let (wait, fence, arrive) =
-        ("barrier_wait %full, %zero, %zero\n", "fence {kind = proxy_async}\n", "barrier_arrive %full, %zero\n");
+        ("mbarrier_wait %full, %zero, %zero\n", "fence {kind = proxy_async}\n", "mbarrier_arrive %full, %zero\n");
     // What was stored before the groups began, any group may fence; beginning tells nobody.
     let earlier = |second: &str| {
         let fenced = kernel("", second).replace("wgmma %s, %sb", "wgmma %sb, %sb");
@@ -559,22 +560,22 @@ fn an_arrival_covers_what_came_before_it() {
     let kernel = |first: &str| {
         format!(
             "%s: shared f32[4, 4] = shared_alloc
-             %full: barrier[1] = barrier_alloc {{slots = 1, count = 1}}
+             %full: barrier[1] = mbarrier_alloc {{slots = 1, count = 1}}
              fence {{kind = barrier_init}}
              warp_groups {{warps = [4, 4], roles = [consumer, producer], registers = [40, 232]}} {{
                %x: f32[4, 4] = desc_load %a, %zero, %zero
                {first}
                yield
              }} with {{
-               barrier_wait %full, %zero, %zero
+               mbarrier_wait %full, %zero, %zero
                %y: f32[4, 4] = shared_load %s
                desc_store %out, %y, %zero, %zero
                yield
              }}"
         )
     };
-    assert_eq!(run(&kernel("shared_store %s, %x\nbarrier_arrive %full, %zero")).1, Ok(()));
-    let late = run(&kernel("barrier_arrive %full, %zero\nshared_store %s, %x"));
+    assert_eq!(run(&kernel("shared_store %s, %x\nmbarrier_arrive %full, %zero")).1, Ok(()));
+    let late = run(&kernel("mbarrier_arrive %full, %zero\nshared_store %s, %x"));
     let late = late.1.expect_err("the store comes behind").to_string();
     assert!(late.contains("without a wait for the other warps"), "{late}");
 }
@@ -583,25 +584,25 @@ fn an_arrival_covers_what_came_before_it() {
 #[test]
 fn a_wait_sees_what_arrived_for_its_phase() {
     let kernel = "%s: shared f32[4, 4] = shared_alloc
-        %full: barrier[1] = barrier_alloc {slots = 1, count = 2}
-        %go: barrier[1] = barrier_alloc {slots = 1, count = 1}
+        %full: barrier[1] = mbarrier_alloc {slots = 1, count = 2}
+        %go: barrier[1] = mbarrier_alloc {slots = 1, count = 1}
         fence {kind = barrier_init}
         warp_groups {warps = [4, 4, 4], roles = [consumer, consumer, producer], registers = [40, 40, 40]} {
-          barrier_arrive %full, %zero
-          barrier_wait %full, %zero, %zero
+          mbarrier_arrive %full, %zero
+          mbarrier_wait %full, %zero, %zero
           %x: f32[4, 4] = desc_load %a, %zero, %zero
           shared_store %s, %x
-          barrier_arrive %full, %zero
+          mbarrier_arrive %full, %zero
           yield
         } with {
-          barrier_arrive %full, %zero
-          barrier_wait %go, %zero, %zero
-          barrier_wait %full, %zero, %zero
+          mbarrier_arrive %full, %zero
+          mbarrier_wait %go, %zero, %zero
+          mbarrier_wait %full, %zero, %zero
           %y: f32[4, 4] = shared_load %s
           desc_store %out, %y, %zero, %zero
           yield
         } with {
-          barrier_arrive %go, %zero
+          mbarrier_arrive %go, %zero
           yield
         }";
     let message = run(kernel).1.expect_err("the store is for the next phase").to_string();

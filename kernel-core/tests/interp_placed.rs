@@ -115,15 +115,15 @@ fn masked_copies_fill_with_zeros_and_poison_what_was_there() {
 fn a_wait_that_nothing_completes_is_a_deadlock() {
     let wait = |arrivals: usize, phase: i32| {
         let mut body = String::from(
-            "%bar: barrier[2] = barrier_alloc {slots = 2, count = 2}
+            "%bar: barrier[2] = mbarrier_alloc {slots = 2, count = 2}
              %one: i32 = const 1\n",
         );
         for _ in 0..arrivals {
-            body += "barrier_arrive %bar, %one\n";
+            body += "mbarrier_arrive %bar, %one\n";
         }
         body += &format!(
             "%phase: i32 = const {phase}
-             barrier_wait %bar, %one, %phase
+             mbarrier_wait %bar, %one, %phase
              %v: f32[8] = load %px
              store %po, %v"
         );
@@ -143,11 +143,11 @@ fn a_wait_that_nothing_completes_is_a_deadlock() {
 
 /// A producer and a consumer over a ring of two stages: full and empty barriers with phases, eight rounds.
 fn ring(consumer_releases: bool) -> (Vec<f32>, Result<(), kernel_core::interp::Fault>) {
-    let release = if consumer_releases { "barrier_arrive %empty, %cs" } else { "" };
+    let release = if consumer_releases { "mbarrier_arrive %empty, %cs" } else { "" };
     run(&format!(
         "%s: shared f32[2, 1] = shared_alloc
-         %full: barrier[2] = barrier_alloc {{slots = 2, count = 1}}
-         %empty: barrier[2] = barrier_alloc {{slots = 2, count = 1}}
+         %full: barrier[2] = mbarrier_alloc {{slots = 2, count = 1}}
+         %empty: barrier[2] = mbarrier_alloc {{slots = 2, count = 1}}
          %zero: i32 = const 0
          %one: i32 = const 1
          %two: i32 = const 2
@@ -158,13 +158,13 @@ fn ring(consumer_releases: bool) -> (Vec<f32>, Result<(), kernel_core::interp::F
              %pr: i32 = div %i, %two
              %pp: i32 = rem %pr, %two
              %pe: i32 = xor %pp, %one
-             barrier_wait %empty, %ps, %pe
+             mbarrier_wait %empty, %ps, %pe
              %pv: shared f32[1] = shared_index %s, %ps
              %pa: *x = add_ptr %x, %i
              %pl: f32 = load %pa
              %pt: f32[1] = splat %pl
              shared_store %pv, %pt
-             barrier_arrive %full, %ps
+             mbarrier_arrive %full, %ps
              yield
            }}
            yield
@@ -173,7 +173,7 @@ fn ring(consumer_releases: bool) -> (Vec<f32>, Result<(), kernel_core::interp::F
              %cs: i32 = rem %j, %two
              %cr: i32 = div %j, %two
              %cp: i32 = rem %cr, %two
-             barrier_wait %full, %cs, %cp
+             mbarrier_wait %full, %cs, %cp
              %cv: shared f32[1] = shared_index %s, %cs
              %ct: f32[1] = shared_load %cv
              {release}

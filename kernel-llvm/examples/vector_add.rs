@@ -13,7 +13,7 @@ use kernel_llvm::inkwell::module::Module;
 use kernel_llvm::inkwell::targets::TargetMachine;
 use kernel_llvm::inkwell::values::BasicMetadataValueEnum;
 use kernel_llvm::{
-    AsmEffects, Error, KernelBounds, Pairs, emit_ptx, inline_asm, intrinsic, load, mark_kernel, new_context,
+    AsmEffects, Error, KernelBounds, SlpVectorize, emit_ptx, inline_asm, intrinsic, load, mark_kernel, new_context,
     new_module, optimise, set_alignment, space, target_machine,
 };
 
@@ -46,7 +46,7 @@ fn compile() -> Result<String, Error> {
     let module = vector_add(&context, &machine)?;
     eprintln!("machine and build: {:?}", start.elapsed());
     let start = Instant::now();
-    optimise(&module, &machine, Pairs::AsBuilt)?;
+    optimise(&module, &machine, SlpVectorize::Off)?;
     eprintln!("optimise: {:?}", start.elapsed());
     let start = Instant::now();
     let ptx = emit_ptx(&module, &machine)?;

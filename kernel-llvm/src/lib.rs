@@ -11,7 +11,7 @@
 //! `Result`s, and kernel attributes.
 //!
 //! ```
-//! use kernel_llvm::{KernelBounds, Pairs, emit_ptx, load, mark_kernel, new_context, new_module, optimise,
+//! use kernel_llvm::{KernelBounds, SlpVectorize, emit_ptx, load, mark_kernel, new_context, new_module, optimise,
 //!     target_machine};
 //!
 //! let llvm = load()?;
@@ -24,7 +24,7 @@
 //! builder.position_at_end(context.append_basic_block(function, "entry"));
 //! builder.build_return(None).map_err(kernel_llvm::Error::from)?;
 //!
-//! optimise(&module, &machine, Pairs::AsBuilt)?;
+//! optimise(&module, &machine, SlpVectorize::Off)?;
 //! let ptx = emit_ptx(&module, &machine)?;
 //! assert!(ptx.contains(".visible .entry nothing()"));
 //! # Ok::<(), kernel_llvm::Error>(())
@@ -82,4 +82,4 @@ pub use kernel::{
 pub use load::check;
 pub use load::load;
 pub use machine::{TRIPLE, data_layout, emit_ptx, kept_machine, new_context, new_module, target_machine};
-pub use passes::{Pairs, optimise};
+pub use passes::{SlpVectorize, optimise};

@@ -14,9 +14,9 @@
 //!            unroll     loop-unroll, instcombine, licm, simplifycfg
 //! ```
 //!
-//! Loops are unrolled behind everything else, by the hints on them ([`LoopHint`](crate::LoopHint)), as only then is their size
-//! known. Nothing here fills vectors but the search for pairs of 16-bit floats: a thread's values have the widths that
-//! layouts gave them, and the hardware has no wider registers.
+//! Loops are unrolled behind everything else, by the hints on them ([`LoopHint`](crate::LoopHint)), as only then is
+//! their size known. Nothing here fills vectors but the search for pairs of 16-bit floats: a thread's values have the
+//! widths that layouts gave them, and the hardware has no wider registers.
 
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
@@ -27,11 +27,11 @@ use crate::machine::{run, verify};
 
 /// What is done about pairs of 16-bit floats, of which one instruction computes two results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pairs {
+pub enum SlpVectorize {
     /// The module has none besides those that are vectors already.
-    AsBuilt,
+    Off,
     /// They are searched for, which takes time by the number of values that may be neighbours.
-    Searched,
+    On,
 }
 
 /// The passes up to where pairs are searched for.
@@ -54,12 +54,12 @@ const FALLBACK: &str = "default<O3>";
 /// # Errors
 ///
 /// [`Error::Invalid`] if the verifier refuses the module, [`Error::Failed`] if a pass does.
-pub fn optimise(module: &Module<'_>, machine: &TargetMachine, pairs: Pairs) -> Result<(), Error> {
+pub fn optimise(module: &Module<'_>, machine: &TargetMachine, pairs: SlpVectorize) -> Result<(), Error> {
     verify(module, "before optimising")?;
     run(module, "optimising", || {
         let search = match pairs {
-            Pairs::AsBuilt => "",
-            Pairs::Searched => PAIRS,
+            SlpVectorize::Off => "",
+            SlpVectorize::On => PAIRS,
         };
         let passes = format!("always-inline,function<eager-inv>({BEFORE_PAIRS}{search}{AFTER_PAIRS})");
         // A name that is not known is an error before the first pass runs.

@@ -11,9 +11,9 @@ use kernel_llvm::inkwell::values::{
 };
 use kernel_llvm::inkwell::{AddressSpace, IntPredicate};
 use kernel_llvm::{
-    AsmEffects, Error, KernelBounds, LoopHint, Pairs, ParameterFact, data_layout, dynamic_shared_memory, emit_ptx,
-    inline_asm, intrinsic, load, mark_grid_constant, mark_kernel, mark_parameter, new_context, new_module, optimise,
-    set_alignment, set_fast_math, set_loop_hint, set_volatile, space, target_machine,
+    AsmEffects, Error, KernelBounds, LoopHint, ParameterFact, SlpVectorize, data_layout, dynamic_shared_memory,
+    emit_ptx, inline_asm, intrinsic, load, mark_grid_constant, mark_kernel, mark_parameter, new_context, new_module,
+    optimise, set_alignment, set_fast_math, set_loop_hint, set_volatile, space, target_machine,
 };
 
 fn context() -> Context {
@@ -66,7 +66,7 @@ impl<'ctx> Kernel<'ctx> {
     fn ptx(self) -> String {
         self.builder.build_return(None).expect("the builder has a position");
         let machine = machine();
-        optimise(&self.module, &machine, Pairs::Searched).expect("the module is valid");
+        optimise(&self.module, &machine, SlpVectorize::On).expect("the module is valid");
         emit_ptx(&self.module, &machine).expect("code can be generated")
     }
 }
@@ -211,7 +211,7 @@ fn bounds_parameters_and_shared_memory_appear_in_the_header() -> Result<(), Erro
     builder.build_store(parameter(2), map)?;
     builder.build_return(None)?;
     let machine = machine();
-    optimise(&module, &machine, Pairs::Searched)?;
+    optimise(&module, &machine, SlpVectorize::On)?;
     let ptx = emit_ptx(&module, &machine)?;
     has(
         &ptx,
@@ -335,7 +335,7 @@ fn an_invalid_module_is_an_error_at_both_steps() -> Result<(), Error> {
     let k = Kernel::new(&context, 1);
     // The block has no terminator.
     let machine = machine();
-    let Err(Error::Invalid { module, stage, message }) = optimise(&k.module, &machine, Pairs::Searched) else {
+    let Err(Error::Invalid { module, stage, message }) = optimise(&k.module, &machine, SlpVectorize::On) else {
         panic!("the verifier must refuse it");
     };
     assert_eq!((module.as_str(), stage), ("test", "before optimising"));
@@ -357,7 +357,7 @@ fn errors_that_llvm_reports_to_the_context_do_not_exit() -> Result<(), Error> {
     inline_asm(&k.builder, ty, "// $0", "{no_such}", &operand, AsmEffects::Ordered)?;
     k.builder.build_return(None)?;
     let machine = machine();
-    optimise(&k.module, &machine, Pairs::Searched)?;
+    optimise(&k.module, &machine, SlpVectorize::On)?;
     let Err(Error::Failed { module, stage, message }) = emit_ptx(&k.module, &machine) else {
         panic!("LLVM must refuse the constraint");
     };

@@ -251,7 +251,7 @@
 //! no second program has room on the multiprocessor; but with the mark the report says why if it is not possible. The
 //! shorter `k` is, the more a store weighs, and the more this rung gains.
 //!
-//! # Rung 10: two teams in turns
+//! # Rung 10: two teams in ping-pong
 //!
 //! One thing is left that nothing overlaps. Both warp groups of rung 9 work on the same tile, so they come to its end
 //! together: the factors of the next tile lie there, and tensor cores wait until 128 × 256 sums are converted and stored.
@@ -277,14 +277,14 @@
 //! # if let Err(Error::Llvm { .. } | Error::Unsupported { .. }) = compiled { return Ok(()) }
 //! let report = compiled?.report().to_string();
 //! assert!(report.contains("12 warps"), "{report}");
-//! assert!(report.contains("two groups of warps take tiles in turns"), "{report}");
+//! assert!(report.contains("two warp groups in ping-pong"), "{report}");
 //! #     Ok(())
 //! # }
 //! ```
 //!
 //! ```text
 //! kernel persistent for sm_90a: 12 warps
-//!   loop fed by warps of their own through 6 slots of 32768 bytes, one product in flight, two groups of warps take tiles in turns
+//!   loop fed by warps of their own through 6 slots of 32768 bytes, one product in flight, two warp groups in ping-pong
 //! ```
 //!
 //! `num_warps` is how many warps compute a tile, and shared memory has room for one program per SM. So the compiler gives

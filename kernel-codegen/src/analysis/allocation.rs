@@ -29,7 +29,7 @@ const PLAIN_ALIGNMENT: u32 = 128;
 
 /// Where everything is.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct SharedPlan {
+pub(crate) struct Allocation {
     places: BTreeMap<OpId, Range<u32>>,
     /// When each allocation is live, by position of operations.
     live: BTreeMap<OpId, Range<u32>>,
@@ -38,20 +38,20 @@ pub(crate) struct SharedPlan {
     bytes: u32,
 }
 
-impl SharedPlan {
+impl Allocation {
     /// Places the allocations of a kernel.
-    pub(crate) fn new(func: &Func) -> SharedPlan {
+    pub(crate) fn new(func: &Func) -> Allocation {
         let lifetimes = Lifetimes::new(func);
         let order = lifetimes.structure.order();
         let (mut barriers, mut live) = (Vec::new(), BTreeMap::new());
         for &id in order {
-            if let Op::Gpu(GpuOp::BarrierAlloc { slots, .. }) = func.op(id).op {
+            if let Op::Gpu(GpuOp::MbarrierAlloc { slots, .. }) = func.op(id).op {
                 barriers.push((id, slots * BARRIER_BYTES));
             } else if matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. })) {
                 live.insert(id, lifetimes.live(id));
             }
         }
-        let mut plan = SharedPlan { windows: lifetimes.windows(), ..SharedPlan::default() };
+        let mut plan = Allocation { windows: lifetimes.windows(), ..Allocation::default() };
         for (id, bytes) in barriers {
             plan.places.insert(id, plan.bytes..plan.bytes + bytes);
             plan.live.insert(id, 0..order.len() as u32);
@@ -177,11 +177,11 @@ impl Lifetimes<'_> {
                 | GpuOp::AsyncCommit
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
-                | GpuOp::GroupBarrier
+                | GpuOp::WarpgroupBarrier
                 | GpuOp::Fence { .. }
-                | GpuOp::BarrierAlloc { .. }
-                | GpuOp::BarrierArrive
-                | GpuOp::BarrierWait
+                | GpuOp::MbarrierAlloc { .. }
+                | GpuOp::MbarrierArrive
+                | GpuOp::MbarrierWait
                 | GpuOp::WgmmaWait { .. }
                 | GpuOp::TmaStoreWait { .. }
                 | GpuOp::Delay { .. } => at + 1,
@@ -253,10 +253,10 @@ mod tests {
     fn places(body: &str) -> (Vec<Range<u32>>, u32) {
         let func = kernel(body);
         let order = ops_in_order(&func);
-        let plan = SharedPlan::new(&func);
+        let plan = Allocation::new(&func);
         let allocs = order
             .iter()
-            .filter(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. })));
+            .filter(|&&id| matches!(func.op(id).op, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::MbarrierAlloc { .. })));
         let last = order.last().copied().expect("a kernel returns");
         (allocs.map(|&id| plan.place(id).unwrap()).collect(), plan.free_above(last))
     }
@@ -266,7 +266,7 @@ mod tests {
         let func = kernel(body);
         let is_range = |id: &OpId| matches!(func.op(*id).op, Op::Create(CreateOp::Arange { .. }));
         let range = ops_in_order(&func).into_iter().find(is_range).expect("a range of numbers");
-        SharedPlan::new(&func).free_above(range)
+        Allocation::new(&func).free_above(range)
     }
 
     fn kernel(body: &str) -> Func {
@@ -320,7 +320,7 @@ mod tests {
 
     /// A loop around another comes back to what it has used before that one.
     #[test]
-    fn what_a_loop_uses_once_is_there_in_its_next_trip() {
+    fn what_a_loop_uses_once_is_there_in_its_next_iteration() {
         let body = format!(
             "%a: {ALLOC}
              for %zero, %n, %one (%i: i32) {{
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn what_is_free_lies_above_all_that_is_live() {
         let body = format!(
-            "%b: barrier[3] = barrier_alloc {{slots = 3, count = 1}}
+            "%b: barrier[3] = mbarrier_alloc {{slots = 3, count = 1}}
              %a: {ALLOC}
              %p: *q[128] #0 = splat %q
              %c: token = async_copy %a, %p"
@@ -373,7 +373,7 @@ mod tests {
         let body = format!(
             "%a: {ALLOC}
              %s: shared f32[3, 8, 32] #2 = shared_alloc
-             %b: barrier[3] = barrier_alloc {{slots = 3, count = 1}}
+             %b: barrier[3] = mbarrier_alloc {{slots = 3, count = 1}}
              shared_store %a, %t
              %v: shared f32[8, 32] #2 = shared_index %s, %n"
         );

@@ -1,17 +1,17 @@
-//! Which left factors of asynchronous products lie in registers that outlive a trip of a loop.
+//! Which left factors of asynchronous products lie in registers that outlive an iteration of a loop.
 //!
 //! ```text
 //! %x = ..                                    computed once
 //! for ..                                     behind this loop %x has to be held ([`crate::lower`] says why and how)
 //!     %s = wgmma %x, %k, %0
-//!     %p = .. %s ..                          differs from trip to trip: nothing has to be held
+//!     %p = .. %s ..                          differs from iteration to iteration: nothing has to be held
 //!     %o = wgmma %p, %v, %acc
 //! ```
 //!
-//! A factor is *held* behind the outermost loop that it stands outside of. One that is computed in the loop of its product
-//! may leave it all the same, if optimisers find that it is the same in every trip; such a factor is held in the trip.
-//! What cannot leave a loop is what depends on the counter of the loop, on what it carries, or on what the optimisers
-//! know nothing about: products in flight and atomics.
+//! A factor is *held* behind the outermost loop that it stands outside of. One that is computed in the loop of its
+//! product may leave it all the same, if optimisers find that it is the same in every iteration; such a factor is
+//! held in the iteration. What cannot leave a loop is what depends on the counter of the loop, on what it carries, or
+//! on what the optimisers know nothing about: products in flight and atomics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use super::control::sources;
 #[derive(Default, Debug, PartialEq, Eq)]
 pub(crate) struct HeldFactors {
     behind: BTreeMap<RegionId, BTreeSet<ValueId>>,
-    in_trips: BTreeSet<ValueId>,
+    in_iterations: BTreeSet<ValueId>,
 }
 
 impl HeldFactors {
@@ -49,7 +49,7 @@ impl HeldFactors {
                     held.behind.entry(outermost).or_default().insert(factor);
                 }
                 (None, Some(&own)) if !loops.varies(factor, own) => {
-                    held.in_trips.insert(operation.results[0]);
+                    held.in_iterations.insert(operation.results[0]);
                 }
                 (None, _) => {}
             }
@@ -63,8 +63,8 @@ impl HeldFactors {
     }
 
     /// Whether the left factor of the product with this result has to be held behind the product.
-    pub(crate) fn is_held_in_trip(&self, result: ValueId) -> bool {
-        self.in_trips.contains(&result)
+    pub(crate) fn is_held_in_iteration(&self, result: ValueId) -> bool {
+        self.in_iterations.contains(&result)
     }
 }
 
@@ -107,7 +107,7 @@ impl<'f> Loops<'f> {
         }
     }
 
-    /// Whether a value must be computed anew in each trip of a loop.
+    /// Whether a value must be computed anew in each iteration of a loop.
     fn varies(&self, value: ValueId, own: RegionId) -> bool {
         let mut seen = BTreeSet::new();
         let mut work = vec![value];

@@ -4,12 +4,12 @@
 //! %off = add (mul %pid, 64), (arange 0..64)        [0, 64 * grid - 1]
 //! load (add_ptr %x, %off), %off < %n               [0, min(64 * grid, n) - 1], in the lanes that read
 //! ```
-//! An interval is a small program over the launch's scalars, lengths and grid ([`Node`]), which the host evaluates at each
-//! launch, without wrapping. Masks, `if` conditions and assertions are hypotheses: they narrow what is under them. Loops
-//! give their counters, and what they carry, intervals over all of their trips.
+//! An interval is a small program over the launch's scalars, lengths and grid ([`Node`]), which the host evaluates at
+//! each launch, without wrapping. Masks, `if` conditions and assertions are hypotheses: they narrow what is under
+//! them. Loops give their counters, and what they carry, intervals over all of their iterations.
 //!
-//! A [`Describer`] belongs to one pass over one kernel, and adds to that kernel's [`LaunchConditions`]. Equal nodes are one,
-//! whichever pass asks for them.
+//! A [`Describer`] belongs to one pass over one kernel, and adds to that kernel's [`LaunchConditions`]. Equal nodes
+//! are one, whichever pass asks for them.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ use kernel_core::backend::conditions::{Condition, LaunchConditions, Node, NodeId
 pub(crate) enum Source {
     /// Constants, arguments and the size of the grid: it is one number, which the host knows.
     Launch,
-    /// Indices of programs, lanes and trips too: the host knows between which numbers it lies.
+    /// Indices of programs, lanes and iterations too: the host knows between which numbers it lies.
     Programs,
     /// What memory holds, or operations that are not followed.
     Data,
@@ -392,7 +392,7 @@ impl<'f> Describer<'f> {
         }
     }
 
-    /// A value that a loop carries: its start if no trip changes it, an induction if each adds an invariant.
+    /// A value that a loop carries: its start if no iteration changes it, an induction if each adds an invariant.
     fn carried(&mut self, lanes: &Lanes, owner: &Operation, index: usize, after: bool) -> Described {
         let body = owner.regions[0];
         let argument = self.func.region(body).args.get(index + 1).copied();

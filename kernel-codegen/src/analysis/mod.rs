@@ -14,6 +14,6 @@ pub(crate) mod pressure;
 mod rules;
 #[cfg(test)]
 mod tests;
-pub(crate) mod unseen;
+pub(crate) mod undef_lanes;
 pub(crate) mod vectors;
 pub(crate) mod warp_groups;

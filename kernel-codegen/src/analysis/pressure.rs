@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A tile has a register for each element of a thread, and lives from where it is computed to its last use; through a
-//! loop, if it is used in it and made before, or used behind it. ptxas computes elements one after the other, so that a
-//! chain of elementwise operations needs few registers, whatever its tiles. What counts is what is alive where all
+//! loop, if it is used in it and made before, or used behind it. ptxas computes elements one after the other, so that
+//! a chain of elementwise operations needs few registers, whatever its tiles. What counts is what is alive where all
 //! elements of a thread are needed before it goes on: at reductions, scans, conversions, products, waits, and where
-//! loops and conditions begin. There a kernel needs these registers at the least; and some more, for addresses and for what is
-//! being computed.
+//! loops and conditions begin. There a kernel needs these registers at the least; and some more, for addresses and
+//! for what is being computed.
 //!
 //! Not everything has registers:
 //! - numbers, masks and addresses that follow from program ids, ranges and parameters alone are computed where they are
@@ -28,13 +28,14 @@ use kernel_core::ir::{
     BinaryOp, ControlOp, Cost, CreateOp, DType, Def, Elem, ElementwiseOp, Func, GpuOp, MemoryOp, Op, OpId, Operation,
     ParamId, ParamKind, RegionId, Regions, Span, ValueId,
 };
-use kernel_core::layout::Dim;
+use kernel_core::layout::LayoutDim;
 
 /// Bits of the widest access of a thread.
 const VECTOR_BITS: u32 = 128;
 
-/// Registers per element while integers are divided by a number known only at launch: reciprocals, estimates and remainders
-/// of all elements of a thread at once. Measured: 8 elements divided by four numbers take 89 registers, 16 take 167.
+/// Registers per element while integers are divided by a number known only at launch: reciprocals, estimates and
+/// remainders of all elements of a thread at once. Measured: 8 elements divided by four numbers take 89 registers, 16
+/// take 167.
 const DIVISION: u32 = 6;
 
 /// Registers of a scan beside its values: what lanes and warps have to combine.
@@ -229,7 +230,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Begins what a region uses, and the regions in it, of what is made outside; and what is made in it, which ends there.
+    /// Begins what a region uses, and the regions in it, of what is made outside; and what is made in it, which ends
+    /// there.
     fn begin_outer(&mut self, region: RegionId) {
         let func = self.func;
         let mut inside = Vec::new();
@@ -403,7 +405,7 @@ fn registers(func: &Func, value: ValueId) -> u32 {
 fn elements(func: &Func, value: ValueId) -> u32 {
     // Bases that move nothing repeat registers.
     func.value(value).layout.map_or(1, |layout| {
-        let columns = func.layouts[layout.index()].columns(Dim::Register);
+        let columns = func.layouts[layout.index()].columns(LayoutDim::Register);
         1 << columns.iter().filter(|&&column| column != 0).count()
     })
 }

@@ -4,7 +4,7 @@
 //! their alignment and the constancy of the mask allow, up to 16 bytes. Elements of atomics go one by one.
 
 use kernel_core::ir::{DType, Func, Operation, ValueId};
-use kernel_core::layout::{Dim, LayoutError, LinearLayout, SharedAccess, shared_access};
+use kernel_core::layout::{LayoutDim, LayoutError, LinearLayout, SharedAccess, shared_access};
 
 use super::axis::AxisAnalysis;
 
@@ -45,7 +45,7 @@ impl Vectors {
         let equal = mask.map_or(u64::MAX, |mask| axis.mask_run(func, mask, along));
         let bytes = element_dtype(func, pointer).map_or(MAX_ACCESS_BITS / 8, DType::bytes);
         let limit = u64::from(MAX_ACCESS_BITS / (8 * bytes));
-        let vectors = layout.vectors(Dim::Axis(along), run.min(equal).min(limit) as u32);
+        let vectors = layout.vectors(LayoutDim::Axis(along), run.min(equal).min(limit) as u32);
         Vectors { width: vectors.width, groups: vectors.groups }
     }
 
@@ -63,7 +63,7 @@ impl Vectors {
         let bits = element_dtype(func, pointer).map_or(MAX_ACCESS_BITS, |dtype| 8 * dtype.bytes());
         let access = shared_access(layout, shared, bits)?;
         let place = layout.invert_and_compose(shared)?;
-        let offset_of = |register: u32| place.apply_to(&[(Dim::Register, register)], Dim::Offset);
+        let offset_of = |register: u32| place.apply_to(&[(LayoutDim::Register, register)], LayoutDim::Offset);
         let mut vectors = Vectors::at(func, axis, pointer, mask);
         let contiguous = |group: &Vec<u32>| {
             let first = offset_of(group[0]);

@@ -1,4 +1,5 @@
-//! Banks: registers of accumulators, which PTX names ([`crate::passes::accumulator_banks`] says what lives where).
+//! Banks: registers of accumulators, which PTX names ([`crate::passes::placed::accumulator_banks`] says what lives
+//! where).
 //!
 //! ```text
 //! .reg .b32 %acc0_<128>;                               in the entry block
@@ -20,8 +21,8 @@ use super::ir::Value;
 
 /// A bank that is filled behind the wait for the products of its loop, if that has not run.
 ///
-/// Filling it before, on the way around the loop, would make ptxas see registers of products written while others may be
-/// in flight, and run these one after the other (C7515).
+/// Filling it before, on the way around the loop, would make ptxas see registers of products written while others may
+/// be in flight, and run these one after the other (C7515).
 pub(super) struct Unfilled<'ctx> {
     /// What the loop begins with.
     pub(super) init: ValueId,

@@ -8,8 +8,8 @@ use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 
 use super::ir::Value;
-use super::shared::Place;
-use super::words::{Words, memory_bits};
+use super::packing::{Words, memory_bits};
+use super::shared::SharedOffset;
 use super::{Lower, Result};
 use crate::analysis::vectors::{Copy, Vectors};
 
@@ -31,7 +31,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
         let thread = self.thread_offset(&access);
         let variable = access.thread.mask();
-        let start = Place::moved(self.view(view));
+        let start = SharedOffset::moved(self.view(view));
         for (group, offset) in vectors.groups.iter().zip(offsets) {
             let first = group[0] as usize;
             let constant = offset * bits / 8;

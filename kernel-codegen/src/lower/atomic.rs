@@ -12,7 +12,7 @@ use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::ir::Value;
-use super::words::{Words, memory_bits};
+use super::packing::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::analysis::vectors::Vectors;
 use crate::error::CodegenError;

@@ -15,7 +15,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// In a warp group it is the threads of the group that meet.
     pub(super) fn barrier(&mut self) {
         match (self.group, self.block_warps) {
-            (Some(group), _) => self.group_barrier(group),
+            (Some(group), _) => self.named_barrier(group),
             (None, 1) => self.warp_barrier(),
             (None, _) => {
                 self.ir.call(Intrinsic::BlockBarrier, &[], &[self.ir.i32(0).into()]);

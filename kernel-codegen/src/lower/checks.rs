@@ -9,7 +9,7 @@
 //! A failed `assert` ends the program: all threads learn of it together, one writes the report, and all leave.
 
 use kernel_core::ir::{DType, Operation, ParamId, ValueId};
-use kernel_core::layout::Dim;
+use kernel_core::layout::LayoutDim;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::types::IntType;
@@ -194,7 +194,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let Some((axis, dim)) = longest else { return vec![vec![0]] };
         // Constancy of a power of two: groups are aligned.
         let width = 1u64 << dim.constancy.trailing_zeros().min(20);
-        layout.vectors(Dim::Axis(axis), width as u32).groups
+        layout.vectors(LayoutDim::Axis(axis), width as u32).groups
     }
 
     pub(super) fn assert(&mut self, operation: &Operation, message: &str) -> Result<()> {

@@ -11,15 +11,15 @@ use kernel_llvm::{AsmEffects, LoopHint, set_loop_hint};
 use super::accumulators::Unfilled;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
+use super::packing::memory_bits;
 use super::wgmma::is_overwritten;
-use super::words::memory_bits;
 use super::{Lower, Result};
+use crate::analysis::exchange::meetings;
 use crate::error::CodegenError;
-use crate::passes::exchanges::meetings;
 
-/// The most registers that the loads of joined trips and what the loop carries may fill: of the 64 that a thread has
-/// where 1024 share a multiprocessor ([`crate::occupancy`]), as addresses and what is being computed take the rest.
-/// With more, ptxas lets loads wait for registers, one for the other.
+/// The most registers that the loads of joined iterations and what the loop carries may fill: of the 64 that a thread
+/// has where 1024 share a multiprocessor ([`crate::occupancy`]), as addresses and what is being computed take the
+/// rest. With more, ptxas lets loads wait for registers, one for the other.
 const IN_FLIGHT: usize = 40;
 
 /// The phis of one carried value.
@@ -87,7 +87,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    /// What is left before the first trip, and whether there is none at all, of a loop that counts down by its step.
+    /// What is left before the first iteration, and whether there is none at all, of a loop that counts down by its
+    /// step.
     fn span(
         &self,
         lo: IntValue<'ctx>,
@@ -128,7 +129,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let ty = lo.get_type();
         let signed = self.dtype(operation.operands[0]).is_signed_int();
         let one = ty.const_int(1, false);
-        // Trips are counted only where that needs no division, or something asks for their number.
+        // Iterations are counted only where that needs no division, or something asks for their number.
         let counted = reverse || unroll != Unroll::Never || step.is_const();
         let (count, never) = match counted {
             true => {
@@ -187,7 +188,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    /// What a loop leaves, at its end: what it began with, if it is reached from `around`, or what the last trip yields.
+    /// What a loop leaves, at its end: what it began with, if it is reached from `around`, or what the last iteration
+    /// yields.
     fn loop_results(
         &mut self,
         operation: &Operation,
@@ -205,9 +207,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.set_all(&operation.results, &results);
     }
 
-    /// Branches into a loop, with the banks of its accumulators filled; returns the blocks from which the body and the end
-    /// are reached. What the first trip overwrites is filled only where the loop does not run: behind the wait for its
-    /// products, if that is all that becomes of it, or on the way around the loop.
+    /// Branches into a loop, with the banks of its accumulators filled; returns the blocks from which the body and
+    /// the end are reached. What the first iteration overwrites is filled only where the loop does not run: behind
+    /// the wait for its products, if that is all that becomes of it, or on the way around the loop.
     fn fill_before(
         &mut self,
         operation: &Operation,
@@ -241,8 +243,8 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// Makes what loops add to the pointers of asynchronous copies numbers of which ptxas knows nothing.
     ///
-    /// It would find that they are products, and multiply in each trip: wide products beside those of the tensor cores
-    /// cost matrix products 5 % of their time. It does not look through a shuffle.
+    /// It would find that they are products, and multiply in each iteration: wide products beside those of the tensor
+    /// cores cost matrix products 5 % of their time. It does not look through a shuffle.
     fn settle_strides(&mut self, body: RegionId) {
         let func = self.func;
         for (_, copy) in func.region_ops(body).filter(|(_, operation)| operation.op == Op::Gpu(GpuOp::AsyncCopy)) {
@@ -261,11 +263,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    /// What a loop carries to its next trip of a value that its body knows as `arg`.
+    /// What a loop carries to its next iteration of a value that its body knows as `arg`.
     ///
-    /// Pointers of asynchronous copies are carried on purpose, by the pipeline, and those that copies begin at pass through
-    /// inline assembly that does nothing: LLVM would find that all go on by one number, carry one, and compute the others
-    /// from it in each trip.
+    /// Pointers of asynchronous copies are carried on purpose, by the pipeline, and those that copies begin at pass
+    /// through inline assembly that does nothing: LLVM would find that all go on by one number, carry one, and
+    /// compute the others from it in each iteration.
     fn next_registers(&self, body: RegionId, arg: ValueId, next: ValueId) -> Vec<Value<'ctx>> {
         if self.products.banks.bank(arg).is_some() {
             return Vec::new();
@@ -302,11 +304,12 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
     }
 
-    /// How many trips of a loop without barriers to join, so that the loads of one overlap the arithmetic of another.
+    /// How many iterations of a loop without barriers to join, so that the loads of one overlap the arithmetic of
+    /// another.
     ///
-    /// A loop that streams through memory waits for each trip's loads before it can issue the next ones. Joined trips
-    /// issue theirs together; as many are joined as keep the loaded and the carried values within [`IN_FLIGHT`]
-    /// registers.
+    /// A loop that streams through memory waits for each iteration's loads before it can issue the next ones. Joined
+    /// iterations issue theirs together; as many are joined as keep the loaded and the carried values within
+    /// [`IN_FLIGHT`] registers.
     fn overlap(&self, body: RegionId) -> LoopHint {
         let words = |value: &ValueId| crate::occupancy::words(self.func, *value) as usize;
         let carried: usize = self.func.region(body).args[1..].iter().map(words).sum();

@@ -1,14 +1,16 @@
-//! Conversions between layouts, as [`Route`] plans them: renaming registers, shuffles, or a trip through swizzled
+//! Conversions between layouts, as [`Route`] plans them: renaming registers, shuffles, or the way through swizzled
 //! shared memory.
 
 use kernel_core::ir::{Operation, ValueId};
-use kernel_core::layout::{Conversion, Dim, LayoutError, LinearForm, SharedPlan, ShuffleKind, ShufflePlan, SyncScope};
+use kernel_core::layout::{
+    Conversion, LayoutDim, LayoutError, LinearForm, SharedPlan, ShuffleKind, ShufflePlan, SyncScope,
+};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
-use super::shared::Place;
+use super::shared::SharedOffset;
 use super::{Lower, Result};
 use crate::analysis::exchange::{MatrixPlan, Route};
 use crate::error::CodegenError;
@@ -79,7 +81,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Whether an odd number of the chosen bits of lane and warp are set.
     fn parity(&mut self, lanes: u32, warps: u32) -> IntValue<'ctx> {
         let bases = |mask: u32| (0..32 - mask.leading_zeros()).map(|bit| mask >> bit & 1).collect();
-        let form = LinearForm { bases: vec![(Dim::Lane, bases(lanes)), (Dim::Warp, bases(warps))] };
+        let form = LinearForm { bases: vec![(LayoutDim::Lane, bases(lanes)), (LayoutDim::Warp, bases(warps))] };
         let bit = self.form(&form);
         self.at_entry(|this| this.ir.icmp(IntPredicate::NE, bit, this.ir.i32(0)))
     }
@@ -124,7 +126,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let start = self.take_scratch(plan.bytes);
         let ty = self.element_type(result);
         let mut loaded = vec![ty.const_zero(); self.register_count(result)];
-        self.store_matrices(Place::at(start), &plan.store, plan.load.elem_bits, registers);
+        self.store_matrices(SharedOffset::at(start), &plan.store, plan.load.elem_bits, registers);
         self.meet(SyncScope::Block);
         self.read_shared(start, &plan.load, ty, &mut loaded, 0);
         plan.load.canonical.apply(&loaded)

@@ -1,7 +1,7 @@
 //! Values from nothing, from a scalar or from the launch.
 
 use kernel_core::ir::{CreateOp, Operation};
-use kernel_core::layout::Dim;
+use kernel_core::layout::LayoutDim;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
@@ -21,7 +21,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             }
             CreateOp::Arange { lo, .. } => {
                 let Some(layout) = self.layout(result) else { return Err(self.malformed(operation)) };
-                let form = layout.coordinate_form(Dim::Axis(0));
+                let form = layout.coordinate_form(LayoutDim::Axis(0));
                 let additive = form.is_additive();
                 let thread = self.form(&form.thread);
                 let Some(lo) = lo.as_const() else { return Err(self.malformed(operation)) };

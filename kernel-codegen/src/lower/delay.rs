@@ -8,7 +8,8 @@ use kernel_llvm::AsmEffects;
 use super::Lower;
 
 impl Lower<'_, '_> {
-    /// A delay: a hash of the seed, of the warp's number and of the clock, which differs from trip to trip of a loop.
+    /// A delay: a hash of the seed, of the warp's number and of the clock, which differs from iteration to iteration
+    /// of a loop.
     pub(super) fn delay(&self, seed: u32, longest: u32) {
         let assembly = format!(
             "{{\n\t.reg .b32 mixed, time;\n\

@@ -16,15 +16,15 @@ use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
+use super::packing::memory_bits;
 use super::shape::register_coordinates;
-use super::shared::Place;
-use super::words::memory_bits;
+use super::shared::SharedOffset;
 use super::{Lower, Result};
 use crate::analysis::exchange::{factors, shared_in_order};
 use crate::dot::{Kind, Problem};
 use crate::error::CodegenError;
 
-/// Steps along K in one trip of the loop.
+/// Steps along K in one iteration of the loop.
 const STEPS: u32 = 4;
 
 /// An operand in shared memory, as the scalar product reads it.
@@ -123,27 +123,27 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(Staged { start, access, step, dtype, register_of, registers: places.len() })
     }
 
-    /// Multiplies along K, a few steps per trip.
+    /// Multiplies along K, a few steps per iteration.
     fn multiply_loop(&mut self, staged: &[Staged; 2], problem: &Problem, acc: &[Value<'ctx>]) -> Vec<Value<'ctx>> {
         let wide = wide_dtype(problem.acc);
         let mut sums: Vec<Value> = acc.iter().map(|&value| self.ir.cast(problem.acc, wide, value)).collect();
         let steps = problem.k.min(STEPS);
-        let trips = problem.k / steps;
-        if trips == 1 {
+        let iterations = problem.k / steps;
+        if iterations == 1 {
             let zero = self.ir.i32(0);
             for k in 0..steps {
                 self.multiply(staged, zero, k, wide, &mut sums);
             }
         } else {
-            sums = self.multiply_trips(staged, trips, steps, wide, sums);
+            sums = self.multiply_iterations(staged, iterations, steps, wide, sums);
         }
         sums.into_iter().map(|value| self.ir.cast(wide, problem.acc, value)).collect()
     }
 
-    fn multiply_trips(
+    fn multiply_iterations(
         &mut self,
         staged: &[Staged; 2],
-        trips: u32,
+        iterations: u32,
         steps: u32,
         wide: DType,
         sums: Vec<Value<'ctx>>,
@@ -156,19 +156,19 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.ir.branch(body);
         self.ir.builder.position_at_end(body);
-        let Some(trip) = self.ir.phi(self.ir.int_type(32).into()) else { return sums };
+        let Some(iteration) = self.ir.phi(self.ir.int_type(32).into()) else { return sums };
         let phis: Vec<_> = sums.iter().filter_map(|sum| self.ir.phi(sum.get_type())).collect();
         let mut next: Vec<Value> = phis.iter().map(|phi| phi.as_basic_value()).collect();
-        let number = self.ir.int(trip.as_basic_value());
+        let number = self.ir.int(iteration.as_basic_value());
         let first = self.ir.mul(number, self.ir.i32(steps as i32));
         for k in 0..steps {
             self.multiply(staged, first, k, wide, &mut next);
         }
         let following = self.ir.add(number, self.ir.i32(1));
-        let done = self.ir.icmp(IntPredicate::EQ, following, self.ir.i32(trips as i32));
+        let done = self.ir.icmp(IntPredicate::EQ, following, self.ir.i32(iterations as i32));
         let latch = self.here();
         self.ir.branch_if(done, exit, body);
-        trip.add_incoming(&[(&self.ir.i32(0), before), (&following, latch)]);
+        iteration.add_incoming(&[(&self.ir.i32(0), before), (&following, latch)]);
         for ((phi, sum), next) in phis.iter().zip(&sums).zip(&next) {
             phi.add_incoming(&[(sum, before), (next, latch)]);
         }
@@ -195,7 +195,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let ty = self.ir.dtype(operand.dtype);
         let mut registers = vec![ty.const_zero(); operand.registers];
         let moved = self.ir.mul(first, self.ir.i32(operand.step as i32));
-        let start = Place { moved: Some(moved), fixed: operand.start + k * operand.step };
+        let start = SharedOffset { moved: Some(moved), fixed: operand.start + k * operand.step };
         self.read_shared_at(start, &operand.access, ty, &mut registers, 0);
         registers.into_iter().map(|value| self.ir.cast(operand.dtype, wide, value)).collect()
     }

@@ -55,8 +55,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    /// The registers of a tile's result where they have something in common: f32 that are rounded in pairs, and quotients
-    /// by one divisor.
+    /// The registers of a tile's result where they have something in common: f32 that are rounded in pairs, and
+    /// quotients by one divisor.
     fn whole_tile(
         &self,
         op: &ElementwiseOp,
@@ -275,10 +275,10 @@ impl<'ctx> Lower<'_, 'ctx> {
 }
 
 /// The operations that are lowered for all registers of a tile together.
-fn wave(op: &ElementwiseOp) -> Option<math::Wave> {
+fn wave(op: &ElementwiseOp) -> Option<math::Trig> {
     match op {
-        ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Sin) } => Some(math::Wave::Sin),
-        ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Cos) } => Some(math::Wave::Cos),
+        ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Sin) } => Some(math::Trig::Sin),
+        ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Cos) } => Some(math::Trig::Cos),
         ElementwiseOp::Unary { .. }
         | ElementwiseOp::Binary { .. }
         | ElementwiseOp::Compare { .. }

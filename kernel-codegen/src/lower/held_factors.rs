@@ -1,33 +1,34 @@
-//! Left factors in registers that outlive a trip of a loop, kept from an error of ptxas.
+//! Left factors in registers that outlive an iteration of a loop, kept from an error of ptxas.
 //!
 //! ```text
 //! cvt.rn.f16x2.f32 %x0, ..                                               packed before the loop
 //! LOOP: wgmma.mma_async.. {%s0, ..}, {%x0, %x1, %x2, %x3}, %b, ..        the only instruction that reads %x0
-//!       @%p bra OTHER;                                                   the trip goes on in another block
+//!       @%p bra OTHER;                                                   the iteration goes on in another block
 //!       ..
 //! OTHER: cvt.rn.f16x2.f32 %p0, ..
 //!       wgmma.mma_async.. {%o0, ..}, {%p0, %p1, %p2, %p3}, %v, ..        an instruction of the same shape and dtypes
 //!       @%q bra LOOP;
 //! ```
 //!
-//! For this, ptxas 12.3 to 13.0.88 (and the compilers of drivers of those versions, 580 among them), at -O1 and above, give
-//! `%x0` and `%p0` one register: the second trip multiplies by `%p`. They take a register of a left factor to be free behind
-//! its product where the products of one block are all that reads it, and give it to the left factor of the next product
-//! of the same shape, though the loop comes back to the first. Every part of the picture is needed: without the second
-//! block, with accumulators of different widths, or where anything else reads the register, wherever it stands, the
-//! registers differ; as they do for factors that the loop carries. ptxas 13.1 and later are right.
+//! For this, ptxas 12.3 to 13.0.88 (and the compilers of drivers of those versions, 580 among them), at -O1 and
+//! above, give `%x0` and `%p0` one register: the second iteration multiplies by `%p`. They take a register of a left
+//! factor to be free behind its product where the products of one block are all that reads it, and give it to the
+//! left factor of the next product of the same shape, though the loop comes back to the first. Every part of the
+//! picture is needed: without the second block, with accumulators of different widths, or where anything else reads
+//! the register, wherever it stands, the registers differ; as they do for factors that the loop carries. ptxas 13.1
+//! and later are right.
 //!
-//! So such a register is also read by an ordinary instruction behind the loop, a store to shared memory under a condition
-//! that never holds, of which ptxas does not know that:
+//! So such a register is also read by an ordinary instruction behind the loop, a store to shared memory under a
+//! condition that never holds, of which ptxas does not know that:
 //!
 //! ```text
 //! @%never st.shared.v4.b32 [shared_memory], {%x0, %x1, %x2, %x3};        one per fragment, once per loop
 //! ```
 //!
-//! On the way to it the registers live through the whole loop by anybody's reckoning, and they are not read by products
-//! alone. In the trip it costs nothing. A factor that is computed in the trip, but might be moved out of it, is read
-//! behind its product instead. `analysis/held_factors.rs` finds which factors need it; the tests look for the error itself
-//! in what ptxas makes of kernels.
+//! On the way to it the registers live through the whole loop by anybody's reckoning, and they are not read by
+//! products alone. In the iteration it costs nothing. A factor that is computed in the iteration, but might be moved
+//! out of it, is read behind its product instead. `analysis/held_factors.rs` finds which factors need it; the tests
+//! look for the error itself in what ptxas makes of kernels.
 
 use std::collections::BTreeMap;
 

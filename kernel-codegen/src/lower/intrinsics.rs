@@ -17,7 +17,7 @@ pub(super) enum Intrinsic {
     /// All threads of the block meet.
     BlockBarrier,
     /// So many threads meet at a barrier with a number.
-    GroupBarrier,
+    NamedBarrier,
     /// All threads of the block meet; whether any passed true.
     BlockBarrierOr,
     /// All threads of the warp meet.
@@ -76,7 +76,7 @@ impl Intrinsic {
             Intrinsic::GridSize(1) => "llvm.nvvm.read.ptx.sreg.nctaid.y",
             Intrinsic::GridSize(_) => "llvm.nvvm.read.ptx.sreg.nctaid.z",
             Intrinsic::BlockBarrier => "llvm.nvvm.barrier.cta.sync.aligned.all",
-            Intrinsic::GroupBarrier => "llvm.nvvm.barrier.cta.sync.aligned.count",
+            Intrinsic::NamedBarrier => "llvm.nvvm.barrier.cta.sync.aligned.count",
             Intrinsic::BlockBarrierOr => "llvm.nvvm.barrier.cta.red.or.aligned.all",
             Intrinsic::WarpBarrier => "llvm.nvvm.bar.warp.sync",
             Intrinsic::WarpAny => "llvm.nvvm.vote.any.sync",

@@ -21,7 +21,7 @@ pub(super) fn apply_f64<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ct
 
 /// The two functions that reduce an angle.
 #[derive(Clone, Copy)]
-pub(super) enum Wave {
+pub(super) enum Trig {
     Sin,
     Cos,
 }
@@ -31,7 +31,7 @@ pub(super) enum Wave {
 /// All angles are reduced the short way first, in straight code, and one branch behind them leads to the long way,
 /// where each register branches for itself. With a branch per register the loads of a tile could not be issued
 /// together: each would be sunk to its use behind the branches of those before it.
-pub(super) fn waves<'ctx>(ir: &Ir<'ctx>, wave: Wave, xs: &[FloatValue<'ctx>]) -> Vec<FloatValue<'ctx>> {
+pub(super) fn waves<'ctx>(ir: &Ir<'ctx>, wave: Trig, xs: &[FloatValue<'ctx>]) -> Vec<FloatValue<'ctx>> {
     match xs.first().map(|x| x.get_type().get_bit_width()) {
         Some(64) => waves_on(&F64 { ir }, ir, wave, xs),
         Some(_) => waves_on(&F32 { ir }, ir, wave, xs),
@@ -43,10 +43,10 @@ pub(super) fn waves<'ctx>(ir: &Ir<'ctx>, wave: Wave, xs: &[FloatValue<'ctx>]) ->
 trait Waves: Machine {
     fn angle(&self, x: Self::Float) -> Angle<Self>;
     fn huge_angle(&self, x: Self::Float) -> Reduced<Self>;
-    fn of_reduced(&self, wave: Wave, x: Self::Float, reduced: Reduced<Self>) -> Self::Float;
+    fn of_reduced(&self, wave: Trig, x: Self::Float, reduced: Reduced<Self>) -> Self::Float;
 }
 
-fn waves_on<'ctx, M>(m: &M, ir: &Ir<'ctx>, wave: Wave, xs: &[FloatValue<'ctx>]) -> Vec<FloatValue<'ctx>>
+fn waves_on<'ctx, M>(m: &M, ir: &Ir<'ctx>, wave: Trig, xs: &[FloatValue<'ctx>]) -> Vec<FloatValue<'ctx>>
 where
     M: Waves<Float = FloatValue<'ctx>, Int = IntValue<'ctx>, Bool = IntValue<'ctx>>,
 {
@@ -260,10 +260,10 @@ macro_rules! machine {
             fn huge_angle(&self, x: Self::Float) -> Reduced<Self> {
                 $functions::huge_angle(self, x)
             }
-            fn of_reduced(&self, wave: Wave, x: Self::Float, reduced: Reduced<Self>) -> Self::Float {
+            fn of_reduced(&self, wave: Trig, x: Self::Float, reduced: Reduced<Self>) -> Self::Float {
                 match wave {
-                    Wave::Sin => $functions::sin_of_reduced(self, x, reduced),
-                    Wave::Cos => $functions::cos_of_reduced(self, reduced),
+                    Trig::Sin => $functions::sin_of_reduced(self, x, reduced),
+                    Trig::Cos => $functions::cos_of_reduced(self, reduced),
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! Barriers with phases: `mbarrier` objects in shared memory.
 //!
-//! One thread makes them all where the kernel begins; the kernel has a fence and a barrier there. An arrival is one for the threads that
-//! run the operation together: the first of them arrives, in a warp group the first of each four warps. What the
-//! others did before is over only if they have met at a barrier (`wgmma`, which four warps wait for together, and
-//! tensor copies, which that thread waits for itself, need none).
+//! One thread makes them all where the kernel begins; the kernel has a fence and a barrier there. An arrival is one
+//! for the threads that run the operation together: the first of them arrives, in a warp group the first of each four
+//! warps. What the others did before is over only if they have met at a barrier (`wgmma`, which four warps wait for
+//! together, and tensor copies, which that thread waits for itself, need none).
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use super::{Lower, Result, Value};
 fn phase_barriers(func: &Func) -> BTreeSet<OpId> {
     let mut found = BTreeSet::new();
     walk(func, &mut |id| {
-        if matches!(func.op(id).op, Op::Gpu(GpuOp::BarrierAlloc { .. })) {
+        if matches!(func.op(id).op, Op::Gpu(GpuOp::MbarrierAlloc { .. })) {
             found.insert(id);
         }
     });
@@ -37,7 +37,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         let first = self.first_thread();
         for id in all {
-            let Op::Gpu(GpuOp::BarrierAlloc { slots, count }) = func.op(id).op else { continue };
+            let Op::Gpu(GpuOp::MbarrierAlloc { slots, count }) = func.op(id).op else { continue };
             let offset = self.offset_of(func.op(id));
             let count = count * arrivals(func, id)?;
             for slot in 0..slots {
@@ -54,13 +54,13 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    pub(super) fn barrier_alloc(&mut self, operation: &Operation) {
+    pub(super) fn mbarrier_alloc(&mut self, operation: &Operation) {
         let offset = self.offset_of(operation);
         self.set(operation.results[0], vec![self.ir.i32(offset as i32).into()]);
     }
 
     /// The first thread arrives, expecting bytes of copies if there are any.
-    pub(super) fn barrier_arrive(&mut self, operation: &Operation) {
+    pub(super) fn mbarrier_arrive(&mut self, operation: &Operation) {
         let address = self.phase_barrier(operation.operands[0], operation.operands[1]);
         let first = if operation.operands.len() > 2 { self.first_thread() } else { self.arriving_thread() };
         let mut arguments: Vec<Value> = vec![address.into(), first.into()];
@@ -75,7 +75,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Every thread waits until the phase of that parity is over.
-    pub(super) fn barrier_wait(&mut self, operation: &Operation) {
+    pub(super) fn mbarrier_wait(&mut self, operation: &Operation) {
         let address = self.phase_barrier(operation.operands[0], operation.operands[1]);
         let parity = self.ir.and(self.ir.int(self.scalar(operation.operands[2])), self.ir.i32(1));
         // Its labels are its own: each copy is in braces.

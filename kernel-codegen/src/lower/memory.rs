@@ -1,6 +1,7 @@
 //! Loads and stores of global memory.
 //!
-//! Each vector of a thread's registers (`analysis/vectors.rs`) is one predicated instruction of inline PTX, never a branch:
+//! Each vector of a thread's registers (`analysis/vectors.rs`) is one predicated instruction of inline PTX, never a
+//! branch:
 //!
 //! ```text
 //! mov.b32 $0, 0; ..                        what masked lanes read, if anybody sees it
@@ -15,7 +16,7 @@ use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 
 use super::ir::Value;
-use super::words::{Words, memory_bits};
+use super::packing::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::analysis::control::{is_mutable, is_read_once};
 use crate::analysis::vectors::Vectors;
@@ -58,7 +59,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         let read_once = is_read_once(self.func, &self.steering, operation);
         let owner = if read_once { self.owner(None) } else { None };
         let instruction = match read_once {
-            // It may wait for another program: what that writes has to arrive, which a line of the first cache never does.
+            // It may wait for another program: what that writes has to arrive, which a line of the first cache never
+            // does.
             true => "ld.relaxed.gpu.global".to_string(),
             false => load_instruction(mutable, cache, eviction),
         };

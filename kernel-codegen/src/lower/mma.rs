@@ -20,8 +20,8 @@ use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
 
 use super::ir::Value;
+use super::packing::Words;
 use super::shape::register_coordinates;
-use super::words::Words;
 use super::{Lower, Result};
 use crate::dot::{Kind, Problem};
 

@@ -31,6 +31,7 @@ mod math;
 mod mbarrier;
 mod memory;
 mod mma;
+mod packing;
 mod reduce;
 mod scan;
 mod shape;
@@ -39,7 +40,6 @@ mod tma;
 mod views;
 mod warp_groups;
 mod wgmma;
-mod words;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ use kernel_core::ir::{
     DType, DotOp, Elem, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
     ValueId,
 };
-use kernel_core::layout::{Dim, LinearForm, LinearLayout, WARP_SIZE};
+use kernel_core::layout::{LayoutDim, LinearForm, LinearLayout, WARP_SIZE};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::context::Context;
@@ -61,12 +61,12 @@ use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::banks::Banks;
 use crate::analysis::control::steering_values;
+use crate::analysis::exchange::shared_bytes;
 use crate::analysis::held_factors::HeldFactors;
-use crate::analysis::unseen::unseen_lanes;
+use crate::analysis::undef_lanes::undef_lanes;
 use crate::analysis::vectors::element_dtype;
 use crate::analysis::warp_groups::{Group, block_warps};
 use crate::error::CodegenError;
-use crate::passes::exchanges::shared_bytes;
 use kernel_core::backend::Site;
 use kernel_core::backend::nvidia::AbiParam;
 use kernel_core::backend::nvidia::Options;
@@ -236,7 +236,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
                 held: Held::new(),
             },
             steering: steering_values(func),
-            unseen: unseen_lanes(func),
+            unseen: undef_lanes(func),
             allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),
             exchanges: Vec::new().into_iter(),
             abi,
@@ -341,13 +341,13 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::AsyncCommit => self.async_commit(operation),
             GpuOp::AsyncWait { pending } => self.async_wait(operation, *pending),
             GpuOp::Barrier => self.barrier(),
-            GpuOp::GroupBarrier => self.warp_group_barrier(),
+            GpuOp::WarpgroupBarrier => self.warpgroup_barrier(),
             GpuOp::Fence { kind } => self.fence(*kind),
             GpuOp::Wgmma { .. } => return self.wgmma(operation),
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(operation, *pending),
-            GpuOp::BarrierAlloc { .. } => self.barrier_alloc(operation),
-            GpuOp::BarrierArrive => self.barrier_arrive(operation),
-            GpuOp::BarrierWait => self.barrier_wait(operation),
+            GpuOp::MbarrierAlloc { .. } => self.mbarrier_alloc(operation),
+            GpuOp::MbarrierArrive => self.mbarrier_arrive(operation),
+            GpuOp::MbarrierWait => self.mbarrier_wait(operation),
             GpuOp::TmaLoad => return self.tma_load(operation),
             GpuOp::TmaStore { reduce, parts } => return self.tma_store(operation, *reduce, parts),
             GpuOp::TmaStoreWait { pending } => self.tma_store_wait(*pending),
@@ -357,7 +357,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
         Ok(())
     }
 
-    /// Orders accesses between the proxies of shared memory. Targets without asynchronous proxies have nothing to order.
+    /// Orders accesses between the proxies of shared memory. Targets without asynchronous proxies have nothing to
+    /// order.
     fn fence(&mut self, kind: FenceKind) {
         let assembly = match kind {
             _ if !self.target.has_async_proxy() => return,
@@ -405,7 +406,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     }
 
     fn register_count(&self, value: ValueId) -> usize {
-        self.layout(value).map_or(1, |layout| layout.in_size(Dim::Register) as usize)
+        self.layout(value).map_or(1, |layout| layout.in_size(LayoutDim::Register) as usize)
     }
 
     /// The dtype of a data value, or that which a pointer points to.
@@ -447,8 +448,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             let mut sum = ir.i32(0);
             for term in form.terms() {
                 let input = match term.input {
-                    Dim::Lane => this.ids.lane,
-                    Dim::Warp => this.ids.warp,
+                    LayoutDim::Lane => this.ids.lane,
+                    LayoutDim::Warp => this.ids.warp,
                     _ => ir.i32(0),
                 };
                 let bits = ir.and(input, ir.i32(term.mask as i32));
@@ -465,7 +466,9 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
     /// Whether this thread is the one that acts for all that hold the same elements; `None` if each holds its own.
     fn owner(&mut self, layout: Option<&LinearLayout>) -> Option<IntValue<'ctx>> {
         let (lanes, warps) = match (layout, self.group) {
-            (Some(layout), _) => (layout.free_variable_mask(Dim::Lane), layout.free_variable_mask(Dim::Warp)),
+            (Some(layout), _) => {
+                (layout.free_variable_mask(LayoutDim::Lane), layout.free_variable_mask(LayoutDim::Warp))
+            }
             (None, Some(group)) if group.single => (0, 0),
             (None, Some(_)) => (WARP_SIZE - 1, self.num_warps - 1),
             (None, None) => (WARP_SIZE - 1, self.block_warps.next_power_of_two() - 1),

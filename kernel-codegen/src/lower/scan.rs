@@ -5,8 +5,8 @@
 //! prefix, and the total of the block is that of both halves. Totals cross lanes by butterfly shuffles and warps
 //! through shared memory. `reverse` exchanges upper and lower.
 //!
-//! Where several hold a bit, threads have copies of each other's elements. The innermost does the exchange, and an element is
-//! in the upper half if an odd number of them is set.
+//! Where several hold a bit, threads have copies of each other's elements. The innermost does the exchange, and an
+//! element is in the upper half if an odd number of them is set.
 //!
 //! ```text
 //! bit of the coordinate   prefix of the upper half        total
@@ -14,7 +14,7 @@
 //! ```
 
 use kernel_core::ir::{Operation, RegionId};
-use kernel_core::layout::{Dim, WARP_SIZE};
+use kernel_core::layout::{LayoutDim, WARP_SIZE};
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::intrinsics::Intrinsic;
@@ -41,7 +41,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             return Err(CodegenError::refuse(self.func, operation.span, what));
         };
         let operands: Vec<_> = operation.operands.iter().map(|&v| self.registers(v)).collect();
-        let count = layout.in_size(Dim::Register) as usize;
+        let count = layout.in_size(LayoutDim::Register) as usize;
         let elements: Vec<Tuple> =
             (0..count).map(|register| operands.iter().map(|values| values[register]).collect()).collect();
         let mut state = State { total: elements.clone(), prefix: elements, inside: 0 };

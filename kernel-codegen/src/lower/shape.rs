@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use kernel_core::ir::{Operation, ShapeOp, ValueId};
-use kernel_core::layout::{Dim, LinearLayout};
+use kernel_core::layout::{LayoutDim, LinearLayout};
 
 use super::{Lower, Result};
 
@@ -96,9 +96,10 @@ impl Lower<'_, '_> {
 pub(super) fn register_coordinates(layout: Option<&LinearLayout>) -> Vec<Vec<u32>> {
     let Some(layout) = layout else { return vec![Vec::new()] };
     let rank = layout.tile_shape().len() as u8;
-    let at =
-        |register: u32| (0..rank).map(|axis| layout.apply_to(&[(Dim::Register, register)], Dim::Axis(axis))).collect();
-    (0..layout.in_size(Dim::Register)).map(at).collect()
+    let at = |register: u32| {
+        (0..rank).map(|axis| layout.apply_to(&[(LayoutDim::Register, register)], LayoutDim::Axis(axis))).collect()
+    };
+    (0..layout.in_size(LayoutDim::Register)).map(at).collect()
 }
 
 fn flatten(at: &[u32], shape: &[u32]) -> u32 {

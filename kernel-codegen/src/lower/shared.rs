@@ -6,33 +6,31 @@ use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 use kernel_llvm::{dynamic_shared_memory, inkwell::types::BasicTypeEnum};
 
 use super::ir::Value;
-use super::words::{Words, memory_bits};
+use super::packing::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::analysis::exchange::row_major_shared;
+use crate::analysis::exchange::{ALIGNMENT, row_major_shared};
 
 /// The symbol of the memory.
 pub(super) const SHARED_MEMORY: &str = "shared_memory";
-/// The alignment of what is put there: that of the widest access.
-const ALIGNMENT: u32 = 16;
 
 /// Where something in shared memory begins.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'ctx> {
+pub(super) struct SharedOffset<'ctx> {
     /// Bytes that are known when the kernel runs.
     pub(super) moved: Option<IntValue<'ctx>>,
     /// Bytes that are known now.
     pub(super) fixed: u32,
 }
 
-impl<'ctx> Place<'ctx> {
+impl<'ctx> SharedOffset<'ctx> {
     /// At a known byte.
-    pub(super) fn at(fixed: u32) -> Place<'ctx> {
-        Place { moved: None, fixed }
+    pub(super) fn at(fixed: u32) -> SharedOffset<'ctx> {
+        SharedOffset { moved: None, fixed }
     }
 
     /// At a byte that is known when the kernel runs.
-    pub(super) fn moved(by: IntValue<'ctx>) -> Place<'ctx> {
-        Place { moved: Some(by), fixed: 0 }
+    pub(super) fn moved(by: IntValue<'ctx>) -> SharedOffset<'ctx> {
+        SharedOffset { moved: Some(by), fixed: 0 }
     }
 }
 
@@ -71,7 +69,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn access_address(
         &self,
         thread: IntValue<'ctx>,
-        place: Place<'ctx>,
+        place: SharedOffset<'ctx>,
         xor: u32,
         add: u32,
     ) -> PointerValue<'ctx> {
@@ -85,13 +83,13 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// Writes the registers of one pass.
     pub(super) fn write_shared(&mut self, start: u32, access: &SharedAccess, registers: &[Value<'ctx>], rep: u32) {
-        self.write_shared_at(Place::at(start), access, registers, rep);
+        self.write_shared_at(SharedOffset::at(start), access, registers, rep);
     }
 
     /// As [`Lower::write_shared`], at any place.
     pub(super) fn write_shared_at(
         &mut self,
-        start: Place<'ctx>,
+        start: SharedOffset<'ctx>,
         access: &SharedAccess,
         registers: &[Value<'ctx>],
         rep: u32,
@@ -122,13 +120,13 @@ impl<'ctx> Lower<'_, 'ctx> {
         registers: &mut [Value<'ctx>],
         rep: u32,
     ) {
-        self.read_shared_at(Place::at(start), access, ty, registers, rep);
+        self.read_shared_at(SharedOffset::at(start), access, ty, registers, rep);
     }
 
     /// As [`Lower::read_shared`], from any place.
     pub(super) fn read_shared_at(
         &mut self,
-        start: Place<'ctx>,
+        start: SharedOffset<'ctx>,
         access: &SharedAccess,
         ty: BasicTypeEnum<'ctx>,
         registers: &mut [Value<'ctx>],
@@ -183,7 +181,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         for one in &access.accesses {
             for (position, &register) in one.registers.iter().enumerate() {
                 let add = one.add_bytes + position as u32 * elem_bits / 8;
-                let address = self.access_address(thread, Place::at(start), one.xor_bytes, add);
+                let address = self.access_address(thread, SharedOffset::at(start), one.xor_bytes, add);
                 let element = [self.ir.to_bits(registers[register as usize]).into()];
                 self.store_vector(&instruction, "r", address.into(), Some(owner), &element, words);
             }

@@ -5,7 +5,7 @@
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{Func, Operation, ParamId, StoreMode, ValueId};
-use kernel_core::layout::{Dim as Axis, LinearForm};
+use kernel_core::layout::{LayoutDim, LinearForm};
 use kernel_core::target::GROUP_WARPS;
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
@@ -101,8 +101,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         Ok(())
     }
 
-    /// Waits until shared memory is no longer read by all but so many groups. Only the thread that asked has groups; the
-    /// others learn of it at the next barrier.
+    /// Waits until shared memory is no longer read by all but so many groups. Only the thread that asked has groups;
+    /// the others learn of it at the next barrier.
     pub(super) fn tma_store_wait(&mut self, pending: u8) {
         let assembly = format!("cp.async.bulk.wait_group.read {pending};");
         self.ir.asm(&[], &assembly, "", &[], AsmEffects::Memory);
@@ -149,7 +149,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn by_group(&mut self, bases: Vec<u32>) -> Option<IntValue<'ctx>> {
         let warp = std::iter::repeat_n(0, GROUP_WARPS.ilog2() as usize).chain(bases.iter().copied()).collect();
         let is_nothing = bases.iter().all(|&base| base == 0);
-        (!is_nothing).then(|| self.uniform_form(&LinearForm { bases: vec![(Axis::Warp, warp)] }))
+        (!is_nothing).then(|| self.uniform_form(&LinearForm { bases: vec![(LayoutDim::Warp, warp)] }))
     }
 
     fn moved(&self, start: IntValue<'ctx>, by: Option<IntValue<'ctx>>) -> IntValue<'ctx> {

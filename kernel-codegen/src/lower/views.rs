@@ -13,8 +13,8 @@ use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::ir::Value;
-use super::shared::Place;
-use super::words::{Words, memory_bits};
+use super::packing::{Words, memory_bits};
+use super::shared::SharedOffset;
 use super::{Lower, Result};
 use crate::analysis::allocation::slots;
 use crate::error::CodegenError;
@@ -91,14 +91,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         for transposed in [false, true] {
             let plan = matrix_access(&layout, &shared, bits, transposed).map_err(|error| self.layout_error(&error))?;
             if let Some(plan) = plan {
-                self.load_matrices(Place::moved(self.view(view)), &plan, bits, &mut loaded);
+                self.load_matrices(SharedOffset::moved(self.view(view)), &plan, bits, &mut loaded);
                 let registers = plan.canonical.iter().map(|&register| loaded[register as usize]).collect();
                 self.set(result, registers);
                 return Ok(());
             }
         }
         let access = shared_access(&layout, &shared, bits).map_err(|error| self.layout_error(&error))?;
-        let place = Place::moved(self.view(view));
+        let place = SharedOffset::moved(self.view(view));
         self.read_shared_at(place, &access, ty, &mut loaded, 0);
         let registers = access.canonical.apply(&loaded);
         self.set(result, registers);
@@ -117,18 +117,18 @@ impl<'ctx> Lower<'_, 'ctx> {
                     matrix_access(&layout, &shared, bits, transposed).map_err(|error| self.layout_error(&error))?;
                 // Vectors of 16 bytes need fewer instructions still.
                 if let Some(plan) = plan {
-                    self.store_matrices(Place::moved(self.view(view)), &plan, bits, &registers);
+                    self.store_matrices(SharedOffset::moved(self.view(view)), &plan, bits, &registers);
                     return Ok(());
                 }
             }
         }
         let access = shared_access(&layout, &shared, bits).map_err(|error| self.layout_error(&error))?;
-        let place = Place::moved(self.view(view));
+        let place = SharedOffset::moved(self.view(view));
         self.write_shared_at(place, &access, &registers, 0);
         Ok(())
     }
 
-    fn load_matrices(&mut self, place: Place<'ctx>, plan: &MatrixAccess, bits: u32, loaded: &mut [Value<'ctx>]) {
+    fn load_matrices(&mut self, place: SharedOffset<'ctx>, plan: &MatrixAccess, bits: u32, loaded: &mut [Value<'ctx>]) {
         let row = self.form(&plan.row);
         let count = plan.matrices as usize;
         let word = self.ir.int_type(32).into();
@@ -160,7 +160,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     /// Writes a tile by `stmatrix`.
     pub(super) fn store_matrices(
         &mut self,
-        place: Place<'ctx>,
+        place: SharedOffset<'ctx>,
         plan: &MatrixAccess,
         bits: u32,
         registers: &[Value<'ctx>],

@@ -4,9 +4,9 @@
 //! warp_groups {warps = [8, 4], roles = [consumer, producer], registers = [232, 40]} { consumers } with { producer }
 //! ```
 //!
-//! Consumers have the warps that layouts speak of: tiles live there. A producer computes with scalars, waits at barriers
-//! with phases and asks for tensor copies; one thread does that, because a thread that falls behind may miss a phase of a
-//! barrier that nobody keeps for it.
+//! Consumers have the warps that layouts speak of: tiles live there. A producer computes with scalars, waits at
+//! barriers with phases and asks for tensor copies; one thread does that, because a thread that falls behind may miss
+//! a phase of a barrier that nobody keeps for it.
 //!
 //! - The number of a warp is read from its first lane, which tells ptxas that all lanes go the same way.
 //! - All warps of a group say how many registers they need (`setmaxnreg`), before any of them does anything. ptxas
@@ -17,7 +17,7 @@
 
 use kernel_core::edit::walk_region;
 use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, Operation, RegionId, Span, ValueId};
-use kernel_core::layout::{Dim, LinearForm, WARP_SIZE};
+use kernel_core::layout::{LayoutDim, LinearForm, WARP_SIZE};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::values::IntValue;
@@ -45,7 +45,7 @@ pub(super) fn arrivals(func: &Func, alloc: OpId) -> Result<u32> {
     for (group, region) in groups_of(operation) {
         walk_region(func, region, &mut |id| {
             let arrival = func.op(id);
-            if arrival.op == Op::Gpu(GpuOp::BarrierArrive) && arrival.operands[0] == barrier {
+            if arrival.op == Op::Gpu(GpuOp::MbarrierArrive) && arrival.operands[0] == barrier {
                 let count = if arrival.operands.len() > 2 { 1 } else { group.arrivals() };
                 if *found.get_or_insert(count) != count {
                     differ = Some(arrival.span);
@@ -117,16 +117,17 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// The threads of the group meet.
-    pub(super) fn group_barrier(&mut self, group: Group) {
+    pub(super) fn named_barrier(&mut self, group: Group) {
         if group.single {
             return;
         }
         let arguments = [self.ir.i32(group.barrier as i32).into(), self.ir.i32(group.threads() as i32).into()];
-        self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
+        self.ir.call(Intrinsic::NamedBarrier, &[], &arguments);
     }
 
-    /// The threads of each four warps meet: at barriers with numbers behind those of the groups that run different code.
-    pub(super) fn warp_group_barrier(&mut self) {
+    /// The threads of each four warps meet: at barriers with numbers behind those of the groups that run different
+    /// code.
+    pub(super) fn warpgroup_barrier(&mut self) {
         let warps = self.group.map_or(self.num_warps, |group| group.warps);
         if warps <= GROUP_WARPS || self.group.is_some_and(|group| group.single) {
             return self.barrier();
@@ -134,10 +135,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         let taken = warp_groups_of(self.func).map_or(0, |operation| groups_of(operation).len() as u32);
         let number = (0..(warps / GROUP_WARPS).ilog2()).map(|bit| 1 << bit);
         let number = std::iter::repeat_n(0, GROUP_WARPS.ilog2() as usize).chain(number).collect();
-        let number = self.uniform_form(&LinearForm { bases: vec![(Dim::Warp, number)] });
+        let number = self.uniform_form(&LinearForm { bases: vec![(LayoutDim::Warp, number)] });
         let barrier = self.ir.add(number, self.ir.i32(taken as i32 + 1));
         let arguments = [barrier.into(), self.ir.i32((GROUP_WARPS * WARP_SIZE) as i32).into()];
-        self.ir.call(Intrinsic::GroupBarrier, &[], &arguments);
+        self.ir.call(Intrinsic::NamedBarrier, &[], &arguments);
     }
 
     /// The thread that arrives at barriers with phases for its four warps.
@@ -223,7 +224,7 @@ fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
         matches!(
             op,
             GpuOp::SharedAlloc { .. }
-                | GpuOp::BarrierAlloc { .. }
+                | GpuOp::MbarrierAlloc { .. }
                 | GpuOp::Fence { .. }
                 | GpuOp::Barrier
                 | GpuOp::Delay { .. }

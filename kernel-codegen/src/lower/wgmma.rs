@@ -10,22 +10,23 @@
 //! The accumulator stays in its bank, registers with names that stand in the text of each instruction
 //! ([`super::accumulators`]). One of zeros is not put there: the first instruction of a tile overwrites its registers.
 //!
-//! A descriptor is a constant, plus the start of the operand's tile. The number of the warp group is read from the first
-//! lane of the warp, which tells ptxas that it is the same in all of them: descriptors are then in uniform registers.
+//! A descriptor is a constant, plus the start of the operand's tile. The number of the warp group is read from the
+//! first lane of the warp, which tells ptxas that it is the same in all of them: descriptors are then in uniform
+//! registers.
 
 use std::collections::BTreeMap;
 
 use kernel_core::edit::walk_region;
 use kernel_core::ir::{BankId, CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
-use kernel_core::layout::{Dim, LinearForm, WgmmaOperand, wgmma_columns, wgmma_operand};
+use kernel_core::layout::{LayoutDim, LinearForm, WgmmaOperand, wgmma_columns, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
 
 use super::accumulators::bank_register;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
+use super::packing::{Words, memory_bits};
 use super::shape::register_coordinates;
-use super::words::{Words, memory_bits};
 use super::{Lower, Result};
 use crate::dot::{GROUP_ROWS, Kind, product_kind};
 use crate::error::CodegenError;
@@ -144,10 +145,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (Some(kind), Some((layout, columns))) = (kinds, layouts) else {
             return refuse(self, "a product by warp groups of these dtypes and layouts");
         };
-        let depth = self.view_layout(operation, b)?.out_size(Dim::Axis(0));
-        let right = self.described(operation, b, 1, columns, kind, self.group_form(layout, Dim::Axis(1)))?;
+        let depth = self.view_layout(operation, b)?.out_size(LayoutDim::Axis(0));
+        let right = self.described(operation, b, 1, columns, kind, self.group_form(layout, LayoutDim::Axis(1)))?;
         let left = if matches!(self.func.ty(a).elem, Elem::Shared(_)) {
-            let group = self.group_form(layout, Dim::Axis(0));
+            let group = self.group_form(layout, LayoutDim::Axis(0));
             Left::Shared(self.described(operation, a, 0, GROUP_ROWS, kind, group)?)
         } else {
             Left::Registers(self.products.held.get(&a).cloned().unwrap_or_else(|| self.left_words(a)))
@@ -179,7 +180,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.ir.asm(&[], "wgmma.commit_group.sync.aligned;", "", &[], AsmEffects::ConvergentMemory);
         if let Left::Registers(words) = &left
-            && self.products.held_factors.is_held_in_trip(result)
+            && self.products.held_factors.is_held_in_iteration(result)
         {
             self.read_factor(a, words);
         }
@@ -188,8 +189,8 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// The coordinate along `dim` at which a warp group's part of the accumulator begins, as a form over the warp.
-    fn group_form(&self, layout: &kernel_core::layout::LinearLayout, dim: Dim) -> Vec<u32> {
-        let bases = layout.bases_along(Dim::Warp, dim);
+    fn group_form(&self, layout: &kernel_core::layout::LinearLayout, dim: LayoutDim) -> Vec<u32> {
+        let bases = layout.bases_along(LayoutDim::Warp, dim);
         bases.iter().enumerate().map(|(bit, &base)| if bit < 2 { 0 } else { base }).collect()
     }
 
@@ -210,7 +211,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             return Err(CodegenError::refuse(self.func, operation.span, what));
         };
         let bases = group.iter().map(|&start| operand.offset(start, 0)).collect();
-        let own = self.uniform_form(&LinearForm { bases: vec![(Dim::Warp, bases)] });
+        let own = self.uniform_form(&LinearForm { bases: vec![(LayoutDim::Warp, bases)] });
         let ir = &self.ir;
         let start = self.shared_address(ir.add(self.view(view), own));
         let start = ir.pointer_to_int(start, ir.int_type(32));
@@ -331,8 +332,8 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 }
 
-/// Whether what a loop gives its first trip as an accumulator does not count: the one product that takes it is told not to
-/// add in that trip. No instruction has to make it then.
+/// Whether what a loop gives its first iteration as an accumulator does not count: the one product that takes it is
+/// told not to add in that iteration. No instruction has to make it then.
 pub(super) fn is_overwritten(func: &Func, operation: &Operation, arg: ValueId) -> bool {
     let body = operation.regions[0];
     let mut users = Vec::new();
@@ -347,8 +348,8 @@ pub(super) fn is_overwritten(func: &Func, operation: &Operation, arg: ValueId) -
     is_product && acc == arg && is_false_at_first(func, operation, adds)
 }
 
-/// Whether a value is false in a loop's first trip: it says whether a carried value differs from the constant that it
-/// begins with.
+/// Whether a value is false in a loop's first iteration: it says whether a carried value differs from the constant
+/// that it begins with.
 fn is_false_at_first(func: &Func, operation: &Operation, value: ValueId) -> bool {
     let Some(test) = func.def_op(value).filter(|test| test.op == Op::compare(CmpOp::Ne)) else { return false };
     let args = &func.region(operation.regions[0]).args;

@@ -12,10 +12,10 @@ use super::bound::{
     assertions, bounds, choose_products, descriptors, hoist_loads, no_wrap, nonzero_trip, pointers, promises,
     unsigned_division,
 };
-use super::warp_specialize::Division;
-use super::{
-    accumulator_banks, delays, dots, exchanges, membar, pipeline, residency, tensor_copies, warp_specialize,
-    whole_trips,
+use super::placed::warp_specialize::Specialize;
+use super::placed::{
+    accumulator_banks, delays, dot_operands, exchanges, membar, peel_masked_tail, residency, software_pipeline,
+    tensor_copies, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::{CheckPlan, Checks};
@@ -145,10 +145,10 @@ pub(crate) const PLACE: &str = "place";
 
 /// Passes over placed kernels.
 pub(crate) const PLACED: &[Pass<Placed>] = &[
-    Pass::optional("whole_trips", |kernel, _| Ok(whole_trips::run(kernel.func_mut())?)),
-    Pass::needed("dots", |kernel, _| dots::run(kernel.func_mut())),
+    Pass::optional("peel_masked_tail", |kernel, _| Ok(peel_masked_tail::run(kernel.func_mut())?)),
+    Pass::needed("dot_operands", |kernel, _| dot_operands::run(kernel.func_mut())),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
-        let (target, pays) = (unit.target, Division::WherePays);
+        let (target, pays) = (unit.target, Specialize::IfProfitable);
         (unit.divided, unit.loops) = warp_specialize::run(kernel.func_mut(), target, &unit.options, pays)?;
         if !unit.divided
             && warp_specialize::might_divide(kernel.func(), target)
@@ -160,9 +160,9 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         }
         Ok(())
     }),
-    Pass::optional("pipeline", |kernel, unit| {
+    Pass::optional("software_pipeline", |kernel, unit| {
         if !unit.divided {
-            unit.loops.extend(pipeline::run(kernel.func_mut(), unit.target, &unit.options)?);
+            unit.loops.extend(software_pipeline::run(kernel.func_mut(), unit.target, &unit.options)?);
         }
         Ok(())
     }),
@@ -195,14 +195,14 @@ pub(crate) const EXCHANGES: &str = "exchanges";
 /// The pass that divides kernels, and asks whether those that it leaves whole have room.
 const WARP_SPECIALIZE: &str = "warp_specialize";
 
-/// The kernel divided although that does not pay, if it can be: divided kernels send blocks to memory in pieces, and take
-/// as many slots as there is room for.
+/// The kernel divided although that does not pay, if it can be: divided kernels send blocks to memory in pieces, and
+/// take as many slots as there is room for.
 ///
 /// # Errors
 /// If the pass makes a mistake; a divided kernel that asks for too much is none.
 fn divided_anyway(kernel: &Placed, unit: &Unit) -> Result<Option<(Placed, Unit)>, CodegenError> {
     let (mut kernel, mut unit) = (kernel.clone(), unit.clone());
-    match warp_specialize::run(kernel.func_mut(), unit.target, &unit.options, Division::WherePossible) {
+    match warp_specialize::run(kernel.func_mut(), unit.target, &unit.options, Specialize::IfLegal) {
         Ok((divided, loops)) => {
             (unit.divided, unit.loops) = (divided, loops);
             Ok(divided.then_some((kernel, unit)))
@@ -240,7 +240,8 @@ pub fn optional_passes() -> Vec<&'static str> {
     clean_up.chain(bound).chain(placed).chain([LLVM]).collect()
 }
 
-/// The names of all passes, in the order in which they run, those that only run where the options ask for them included.
+/// The names of all passes, in the order in which they run, those that only run where the options ask for them
+/// included.
 pub fn pass_names() -> Vec<&'static str> {
     BOUND.iter().map(|pass| pass.name).chain([PLACE]).chain(PLACED.iter().map(|pass| pass.name)).collect()
 }
@@ -319,9 +320,9 @@ impl Stage {
     }
 }
 
-/// Runs passes one after the other, by name: those of this crate, those of [`kernel_core::passes`] over bound kernels,
-/// and `place` between the levels. The verifier runs after each. Returns the kernel, with the plan of its checks as those
-/// passes have made it. For tests and tools.
+/// Runs passes one after the other, by name: those of this crate, those of [`kernel_core::passes`] over bound
+/// kernels, and `place` between the levels. The verifier runs after each. Returns the kernel, with the plan of its
+/// checks as those passes have made it. For tests and tools.
 ///
 /// # Errors
 /// If there is no pass of a name, or none for the kernel's level; as the passes themselves.

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, ValueId};
-use kernel_core::layout::{Blocked, Dim, LinearLayout, WARP_SIZE};
+use kernel_core::layout::{Blocked, LayoutDim, LinearLayout, WARP_SIZE};
 
 use super::Placement;
 use crate::error::CodegenError;
@@ -41,7 +41,7 @@ const MAX_ACCESS_BYTES: u64 = 16;
 const WORD_BYTES: u32 = 4;
 
 /// One access to global memory on a tile.
-struct Site {
+struct TileAccess {
     op: OpId,
     shape: Vec<u32>,
     order: Vec<u8>,
@@ -113,7 +113,7 @@ struct Alike {
     layout: Option<LayoutId>,
 }
 
-fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueId]) -> Site {
+fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueId]) -> TileAccess {
     let func = placement.func;
     let pointer = operands[0];
     let order = placement.axis.order(func, pointer);
@@ -141,7 +141,7 @@ fn site(placement: &Placement<'_>, op: OpId, kind: &MemoryOp, operands: &[ValueI
     let threads = u64::from(placement.num_warps * WARP_SIZE);
     let vector = run.min(limit).min((numel / threads).max(1)) as u32;
     let is_store = matches!(kind, MemoryOp::Store { .. });
-    Site { op, shape, order, vector, store_limit: is_store.then_some(limit as u32), bytes }
+    TileAccess { op, shape, order, vector, store_limit: is_store.then_some(limit as u32), bytes }
 }
 
 /// Bytes of the unit in which memory is read and written.
@@ -170,15 +170,15 @@ pub(super) fn suits(placement: &Placement<'_>, op: OpId, layout: LayoutId) -> bo
 
 /// The bytes that the lanes of a warp access together, and the sectors in which they lie.
 fn sectors_of(layout: &LinearLayout, fastest: u8, bytes: u32) -> (u64, u64) {
-    let vector = layout.vectors(Dim::Axis(fastest), MAX_ACCESS_BYTES as u32 / bytes.min(16));
+    let vector = layout.vectors(LayoutDim::Axis(fastest), MAX_ACCESS_BYTES as u32 / bytes.min(16));
     let first = vector.groups.first().map_or(&[0][..], Vec::as_slice);
     let (mut elements, mut touched) = (BTreeSet::new(), BTreeSet::new());
     for lane in 0..WARP_SIZE {
         for &register in first {
-            let mut at = layout.apply(&[(Dim::Register, register), (Dim::Lane, lane)]);
+            let mut at = layout.apply(&[(LayoutDim::Register, register), (LayoutDim::Lane, lane)]);
             elements.insert(at.clone());
             for (dim, coordinate) in &mut at {
-                if *dim == Dim::Axis(fastest) {
+                if *dim == LayoutDim::Axis(fastest) {
                     *coordinate = *coordinate * bytes / SECTOR_BYTES;
                 }
             }

@@ -2,7 +2,7 @@
 
 use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
 
-use super::{Natural, Placement, coalesce, product, transfer};
+use super::{Home, Placement, coalesce, product, transfer};
 use crate::analysis::control::operands_before_carried;
 use crate::error::CodegenError;
 
@@ -41,7 +41,7 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         return Ok(());
     }
     if let Op::Memory(MemoryOp::Load { .. }) = op {
-        if let (Natural::Fixed(layout), true) = (p.natural(operation.results[0]), p.is_tile(operation.results[0])) {
+        if let (Home::At(layout), true) = (p.home(operation.results[0]), p.is_tile(operation.results[0])) {
             p.chosen[id.index()] = Some(layout);
             if !p.demands[operation.results[0].index()].is_empty() {
                 want_all(p, &operation.operands, layout);
@@ -73,10 +73,10 @@ fn pure(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         }
         return Ok(());
     }
-    let computed_in = match p.natural(result) {
+    let computed_in = match p.home(result) {
         _ if p.demands[result.index()].is_empty() => Vec::new(),
-        Natural::Fixed(layout) => vec![layout],
-        Natural::Cheap | Natural::Free => p.demands[result.index()].clone(),
+        Home::At(layout) => vec![layout],
+        Home::Rematerialise | Home::AnyOne => p.demands[result.index()].clone(),
     };
     for layout in computed_in {
         let wanted = transfer::operand_layouts(func, &mut p.table, id, layout);
@@ -92,7 +92,7 @@ fn pure(p: &mut Placement<'_>, id: OpId) -> Result<()> {
 /// Wants each of `values` in the layout of the value at the same place in `homes`.
 fn want_at_home(p: &mut Placement<'_>, values: &[ValueId], homes: &[ValueId]) {
     for (&value, &home) in values.iter().zip(homes) {
-        if let Natural::Fixed(layout) = p.natural(home) {
+        if let Home::At(layout) = p.home(home) {
             p.want(value, layout);
         }
     }

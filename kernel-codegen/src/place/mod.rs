@@ -29,7 +29,7 @@
 //! an addition and a load has memory traffic, so these are converted, not repeated, with two exceptions:
 //! a small tile that is loaded from memory which does not change (a bias, a row of weights) is loaded in the layout
 //! of its first user, and a small tile is stored in the layout in which it was computed. There the wasted
-//! sectors cost less than a trip through shared memory ([`coalesce::suits`] says how many may be wasted).
+//! sectors cost less than an iteration through shared memory ([`coalesce::suits`] says how many may be wasted).
 //!
 //! `expand_dims` and `broadcast` cost nothing in any layout: their operand is wanted in the projection of the
 //! result's layout. For the result of a reduction that is the very layout that the reduction leaves, so that
@@ -37,7 +37,7 @@
 
 mod coalesce;
 mod demand;
-mod natural;
+mod home;
 mod product;
 mod rewrite;
 pub(crate) mod transfer;
@@ -54,13 +54,13 @@ use crate::error::CodegenError;
 
 /// Where a value can be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Natural {
+enum Home {
     /// Anywhere, again and again.
-    Cheap,
+    Rematerialise,
     /// In any one layout: that of the first who asks.
-    Free,
+    AnyOne,
     /// In this layout.
-    Fixed(LayoutId),
+    At(LayoutId),
 }
 
 /// The layouts of a kernel, each once.
@@ -93,14 +93,14 @@ struct Placement<'f> {
     /// The layouts of a matrix product's operands, by operation.
     products: BTreeMap<OpId, [LayoutId; 3]>,
     /// Per value.
-    natural: Vec<Natural>,
+    homes: Vec<Home>,
     /// Per value, the layouts asked for, the first first.
     demands: Vec<Vec<LayoutId>>,
 }
 
 impl Placement<'_> {
-    fn natural(&self, value: ValueId) -> Natural {
-        self.natural[value.index()]
+    fn home(&self, value: ValueId) -> Home {
+        self.homes[value.index()]
     }
 
     /// The numbers of a tile's shape; empty for a scalar.
@@ -113,13 +113,13 @@ impl Placement<'_> {
         if !self.is_tile(value) {
             return;
         }
-        if self.natural(value) == Natural::Free {
+        if self.home(value) == Home::AnyOne {
             // A load goes where its sectors are used, if nobody asks for it in a layout that suits it.
             let home = match self.func.value(value).def {
                 Def::Result(op, _) if !coalesce::suits(self, op, layout) => self.access[op.index()].unwrap_or(layout),
                 Def::Result(..) | Def::Param(_) | Def::Arg(..) => layout,
             };
-            self.natural[value.index()] = Natural::Fixed(home);
+            self.homes[value.index()] = Home::At(home);
         }
         let demands = &mut self.demands[value.index()];
         if !demands.contains(&layout) {
@@ -157,14 +157,14 @@ pub(crate) fn place(func: Func, axis: &AxisAnalysis, num_warps: u32) -> Result<F
         access: vec![None; func.ops.len()],
         chosen: vec![None; func.ops.len()],
         products: BTreeMap::new(),
-        natural: vec![Natural::Cheap; func.values.len()],
+        homes: vec![Home::Rematerialise; func.values.len()],
         demands: vec![Vec::new(); func.values.len()],
     };
     coalesce::choose(&mut placement)?;
-    natural::region(&mut placement, func.body)?;
+    home::region(&mut placement, func.body)?;
     demand::region(&mut placement, func.body)?;
-    let Placement { table, chosen, products, natural, demands, .. } = placement;
-    rewrite::apply(func, table, &rewrite::Decisions { chosen, products, natural, demands })
+    let Placement { table, chosen, products, homes, demands, .. } = placement;
+    rewrite::apply(func, table, &rewrite::Decisions { chosen, products, homes, demands })
 }
 
 fn too_large(func: &Func, span: Span, elements: u64, num_warps: u32) -> CodegenError {

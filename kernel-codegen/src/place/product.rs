@@ -1,22 +1,22 @@
 //! Matrix products: the accumulator's layout, and where the factors are wanted.
 //!
-//! The accumulator has the layout of the instruction that stands on the product ([`crate::dot`]). Factors of `mma.sync`
-//! are wanted in its operand layouts. Factors of `wgmma` and of scalar arithmetic go to shared memory from wherever they
-//! were computed, except an A that was computed in the layout of an accumulator: in its threads it can stay, as the left
-//! operand of `wgmma`.
+//! The accumulator has the layout of the instruction that stands on the product ([`crate::dot`]). Factors of
+//! `mma.sync` are wanted in its operand layouts. Factors of `wgmma` and of scalar arithmetic go to shared memory from
+//! wherever they were computed, except an A that was computed in the layout of an accumulator: in its threads it can
+//! stay, as the left operand of `wgmma`.
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{Def, DotInstruction, DotOp, LayoutId, MemoryOp, Op, OpId, ValueId};
 use kernel_core::layout::{Conversion, convert};
 
-use super::{Natural, Placement, coalesce};
+use super::{Home, Placement, coalesce};
 use crate::dot::Problem;
 use crate::error::CodegenError;
 
 type Result<T> = std::result::Result<T, CodegenError>;
 
 /// Forwards: chooses the layouts for the product's instruction.
-pub(super) fn natural(p: &mut Placement<'_>, id: OpId) -> Result<()> {
+pub(super) fn home(p: &mut Placement<'_>, id: OpId) -> Result<()> {
     let func = p.func;
     let operation = func.op(id);
     let &[a, b, _] = operation.operands.as_slice() else { return Ok(()) };
@@ -40,8 +40,8 @@ pub(super) fn natural(p: &mut Placement<'_>, id: OpId) -> Result<()> {
             let registers = p.layout(id, problem.wgmma_a_layout(kind?, warps))?;
             let registers = p.table.intern(&registers);
             let bits = problem.a.bytes() * 8;
-            let left = match p.natural(a) {
-                Natural::Fixed(layout) if stays(p, layout, registers, bits) => registers,
+            let left = match p.home(a) {
+                Home::At(layout) if stays(p, layout, registers, bits) => registers,
                 _ => settled(p, id, a)?,
             };
             [left, settled(p, id, b)?, sum]
@@ -53,7 +53,7 @@ pub(super) fn natural(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         }
     };
     p.products.insert(id, layouts);
-    p.natural[operation.results[0].index()] = Natural::Fixed(layouts[2]);
+    p.homes[operation.results[0].index()] = Home::At(layouts[2]);
     Ok(())
 }
 
@@ -66,10 +66,10 @@ pub(super) fn demand(p: &mut Placement<'_>, id: OpId) {
     }
     for (&value, layout) in operation.operands.iter().zip(layouts) {
         // Loads of factors stay coalesced, however small: they can then run ahead, to shared memory.
-        if let (Natural::Free, Def::Result(op, _)) = (p.natural(value), p.func.value(value).def)
+        if let (Home::AnyOne, Def::Result(op, _)) = (p.home(value), p.func.value(value).def)
             && let Some(access) = p.access[op.index()]
         {
-            p.natural[value.index()] = Natural::Fixed(access);
+            p.homes[value.index()] = Home::At(access);
         }
         p.want(value, layout);
     }
@@ -77,7 +77,7 @@ pub(super) fn demand(p: &mut Placement<'_>, id: OpId) {
 
 /// The layout from which a factor goes to shared memory.
 fn settled(p: &mut Placement<'_>, id: OpId, value: ValueId) -> Result<LayoutId> {
-    if let Natural::Fixed(layout) = p.natural(value) {
+    if let Home::At(layout) = p.home(value) {
         return Ok(layout);
     }
     if let Def::Result(op, _) = p.func.value(value).def

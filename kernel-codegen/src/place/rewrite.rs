@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use kernel_core::edit::{self, Cursor, clone_op};
 use kernel_core::ir::{ControlOp, Func, LayoutId, Level, Op, OpId, RegionId, ShapeOp, Span, ValueId};
 
-use super::{Natural, Table, transfer};
+use super::{Home, Table, transfer};
 use crate::analysis::control::operands_before_carried;
 use crate::error::CodegenError;
 
@@ -15,16 +15,16 @@ type Result<T> = std::result::Result<T, CodegenError>;
 pub(super) struct Decisions {
     pub(super) chosen: Vec<Option<LayoutId>>,
     pub(super) products: BTreeMap<OpId, [LayoutId; 3]>,
-    pub(super) natural: Vec<Natural>,
+    pub(super) homes: Vec<Home>,
     pub(super) demands: Vec<Vec<LayoutId>>,
 }
 
-struct Rewriter<'a> {
+struct Convert<'a> {
     func: Func,
     table: Table,
     chosen: &'a [Option<LayoutId>],
     products: &'a BTreeMap<OpId, [LayoutId; 3]>,
-    natural: &'a [Natural],
+    homes: &'a [Home],
     demands: &'a [Vec<LayoutId>],
     /// Per value of the original kernel, the values that hold it, by layout.
     copies: Vec<Vec<(LayoutId, ValueId)>>,
@@ -32,18 +32,18 @@ struct Rewriter<'a> {
 
 /// The kernel at the placed level.
 pub(super) fn apply(func: Func, table: Table, decisions: &Decisions) -> Result<Func> {
-    let Decisions { chosen, products, natural, demands } = decisions;
+    let Decisions { chosen, products, homes, demands } = decisions;
     let body = func.body;
     let copies = vec![Vec::new(); func.values.len()];
-    let mut rewriter = Rewriter { func, table, chosen, products, natural, demands, copies };
+    let mut rewriter = Convert { func, table, chosen, products, homes, demands, copies };
     rewriter.region(body, &[])?;
-    let Rewriter { mut func, table, .. } = rewriter;
+    let Convert { mut func, table, .. } = rewriter;
     func.layouts = table.layouts;
     func.level = Level::Placed;
     Ok(func)
 }
 
-impl Rewriter<'_> {
+impl Convert<'_> {
     fn is_tile(&self, value: ValueId) -> bool {
         !self.func.ty(value).is_scalar()
     }
@@ -71,7 +71,7 @@ impl Rewriter<'_> {
 
     /// Gives a value with one home its layout, and converts it to the others that are wanted.
     fn settle(&mut self, value: ValueId, span: Span, out: &mut Vec<OpId>) -> edit::Result<()> {
-        let Natural::Fixed(home) = self.natural[value.index()] else { return Ok(()) };
+        let Home::At(home) = self.homes[value.index()] else { return Ok(()) };
         if !self.is_tile(value) {
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Rewriter<'_> {
             return Ok(());
         }
         let original = self.func.op(id).operands.clone();
-        if let Natural::Fixed(home) = self.natural[result.index()] {
+        if let Home::At(home) = self.homes[result.index()] {
             let operands = self.operands(id, &original, home)?;
             self.func.ops[id.index()].operands = operands;
             out.push(id);
@@ -211,8 +211,8 @@ impl Rewriter<'_> {
 
     /// The copies of `values` in the layouts of `homes`, place by place; values beyond stay as they are.
     fn at_home(&self, values: &[ValueId], homes: &[ValueId]) -> Vec<ValueId> {
-        let home = |index: usize| match homes.get(index).map(|v| self.natural[v.index()]) {
-            Some(Natural::Fixed(layout)) => Some(layout),
+        let home = |index: usize| match homes.get(index).map(|v| self.homes[v.index()]) {
+            Some(Home::At(layout)) => Some(layout),
             _ => None,
         };
         values.iter().enumerate().map(|(index, &v)| self.copy_in(v, home(index))).collect()

@@ -1,7 +1,7 @@
 //! In which layout an operation needs its operands, so that its result comes out in a given one without moving data.
 
 use kernel_core::ir::{Func, LayoutId, Op, OpId, ShapeOp};
-use kernel_core::layout::{Dim, LayoutError, LinearLayout};
+use kernel_core::layout::{LayoutDim, LayoutError, LinearLayout};
 
 use super::Table;
 
@@ -63,7 +63,7 @@ pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Res
 fn project(layout: &LinearLayout, shape: &[u32]) -> Result<LinearLayout, LayoutError> {
     let mut projected = layout.clone();
     for (axis, &size) in shape.iter().enumerate() {
-        let dim = Dim::Axis(axis as u8);
+        let dim = LayoutDim::Axis(axis as u8);
         if size == 1 && projected.out_size(dim) != 1 {
             projected = projected.resize_out(dim, 1)?;
         }

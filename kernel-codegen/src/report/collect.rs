@@ -11,12 +11,12 @@ use kernel_core::target::Target;
 use super::{AccessReport, ConversionKind, ConversionReport, LoopReport, Mover, Report};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::exchange::{Route, Threads};
+use crate::analysis::exchange::{meetings, shared_bytes};
 use crate::analysis::vectors::{Vectors, element_dtype};
 use crate::analysis::warp_groups::block_warps;
 use crate::boxes::{Boxes, copied};
 use crate::checks::{Access, AccessKind, Class, Promise};
 use crate::occupancy::Need;
-use crate::passes::exchanges::{meetings, shared_bytes};
 
 /// What passes noted about a kernel that it does not show.
 #[derive(Clone, Debug, Default)]

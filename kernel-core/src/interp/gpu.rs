@@ -216,10 +216,10 @@ impl Executor<'_> {
         }
     }
 
-    pub(super) fn group_barrier(&mut self) {
+    pub(super) fn warpgroup_barrier(&mut self) {
         let agent = self.gpu.current as Agent;
         if let Some(order) = &mut self.gpu.order {
-            order.group_barrier(agent);
+            order.warpgroup_barrier(agent);
         }
     }
 
@@ -322,7 +322,7 @@ impl Executor<'_> {
         self.set_handle(token, 0);
     }
 
-    pub(super) fn barrier_alloc(&mut self, out: RegId, slots: u32, count: u32) {
+    pub(super) fn mbarrier_alloc(&mut self, out: RegId, slots: u32, count: u32) {
         let first = self.gpu.barriers.len() as u64;
         self.gpu.barriers.extend(std::iter::repeat_n(Barrier::new(count), slots as usize));
         self.set_handle(out, (first << 32) | u64::from(slots));
@@ -339,7 +339,7 @@ impl Executor<'_> {
         }
     }
 
-    pub(super) fn barrier_arrive(&mut self, pc: Pc, barrier: RegId, slot: RegId, bytes: Option<RegId>) -> Flow {
+    pub(super) fn mbarrier_arrive(&mut self, pc: Pc, barrier: RegId, slot: RegId, bytes: Option<RegId>) -> Flow {
         let bytes = bytes.map_or(0, |reg| self.scalar(reg).to_int(DType::I32).max(0) as usize);
         match self.barrier(barrier, slot) {
             Ok(position) => {
@@ -406,7 +406,7 @@ impl Executor<'_> {
 
     /// Passes if the phase of that parity is complete: the current phase has the other one. Copies that the phase
     /// counts land now.
-    pub(super) fn barrier_wait(&mut self, pc: Pc, barrier: RegId, slot: RegId, phase: RegId) -> Flow {
+    pub(super) fn mbarrier_wait(&mut self, pc: Pc, barrier: RegId, slot: RegId, phase: RegId) -> Flow {
         let parity = self.scalar(phase).to_raw(4) & 1;
         match self.barrier(barrier, slot) {
             Ok(position) => {
@@ -428,7 +428,7 @@ impl Executor<'_> {
 
     /// Reports that the wait at `at` can never pass.
     pub(super) fn deadlock(&mut self, at: Pc) {
-        if let Inst::BarrierWait { slot, phase, .. } = &self.code.insts[at.index()] {
+        if let Inst::MbarrierWait { slot, phase, .. } = &self.code.insts[at.index()] {
             let slot = self.scalar(*slot).to_int(DType::I32) as i64;
             let phase = self.scalar(*phase).to_int(DType::I32) as i32;
             self.report(at, FaultKind::Deadlock { slot, phase });

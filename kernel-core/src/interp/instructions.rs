@@ -412,7 +412,7 @@ pub(super) enum Inst {
     /// All threads of the group meet.
     Barrier,
     /// The threads of each four warps meet.
-    GroupBarrier,
+    WarpgroupBarrier,
     /// Ordinary writes become visible to asynchronous readers.
     ProxyFence,
     /// The load's result is the data in flight.
@@ -429,17 +429,17 @@ pub(super) enum Inst {
         token: RegId,
         pending: u8,
     },
-    BarrierAlloc {
+    MbarrierAlloc {
         out: RegId,
         slots: u32,
         count: u32,
     },
-    BarrierArrive {
+    MbarrierArrive {
         barrier: RegId,
         slot: RegId,
         bytes: Option<RegId>,
     },
-    BarrierWait {
+    MbarrierWait {
         barrier: RegId,
         slot: RegId,
         phase: RegId,

@@ -150,7 +150,8 @@ impl Order {
         self.groups.entry(agent).or_default()
     }
 
-    /// Whether something that `by` did at that clock, before its group's `barriers`, comes before what `agent` does now.
+    /// Whether something that `by` did at that clock, before its group's `barriers`, comes before what `agent` does
+    /// now.
     fn before(&self, by: Agent, clock: u64, barriers: Passed, agent: Agent) -> bool {
         let Some(group) = self.groups.get(&agent) else { return false };
         match by == agent {
@@ -159,7 +160,8 @@ impl Order {
         }
     }
 
-    /// Whether an access of the same group is one by the same thread, or one by the same four warps, which have met since.
+    /// Whether an access of the same group is one by the same thread, or one by the same four warps, which have met
+    /// since.
     fn is_own(&self, other: &PastAccess, agent: Agent, bytes: &Range<usize>, owner: Owner) -> bool {
         let passed = self.groups.get(&agent).map_or(0, |group| group.barriers.any);
         let by_thread = owner.thread.is_some() && owner.thread == other.owner.thread;
@@ -260,7 +262,7 @@ impl Order {
     }
 
     /// The threads of each four warps meet.
-    pub(super) fn group_barrier(&mut self, agent: Agent) {
+    pub(super) fn warpgroup_barrier(&mut self, agent: Agent) {
         self.group(agent).barriers.any += 1;
     }
 

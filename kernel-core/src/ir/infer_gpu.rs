@@ -77,11 +77,11 @@ pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
         }
         GpuOp::AsyncCommit => tokens(tys).map(|()| vec![Ty::token()]),
         GpuOp::AsyncWait { .. } => tokens(tys).map(|()| vec![Ty::token()]),
-        GpuOp::BarrierAlloc { slots, .. } => {
+        GpuOp::MbarrierAlloc { slots, .. } => {
             Ok(vec![Ty { elem: Elem::Barrier, shape: vec![Dim::Const(i64::from(*slots))] }])
         }
-        GpuOp::BarrierArrive => barrier_slot(tys).map(|()| Vec::new()),
-        GpuOp::BarrierWait => barrier_slot(tys).map(|()| Vec::new()),
+        GpuOp::MbarrierArrive => barrier_slot(tys).map(|()| Vec::new()),
+        GpuOp::MbarrierWait => barrier_slot(tys).map(|()| Vec::new()),
         GpuOp::Wgmma { .. } => {
             let is_flag = |ty: &&Ty| **ty == Ty::scalar(DType::Bool);
             ensure(tys.get(3).is_none_or(is_flag), "whether a product is added is a scalar `bool`")?;
@@ -118,7 +118,7 @@ pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             ensure(fits, "the longest delay is a power of two less one").map(|()| Vec::new())
         }
         GpuOp::Barrier
-        | GpuOp::GroupBarrier
+        | GpuOp::WarpgroupBarrier
         | GpuOp::Fence { .. }
         | GpuOp::TmaStoreWait { .. }
         | GpuOp::WarpGroups { .. } => Ok(Vec::new()),

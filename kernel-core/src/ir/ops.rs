@@ -1,10 +1,10 @@
 //! The op table: every operation of the tile IR, declared once.
 //!
-//! A row names the operands, and states what all passes have to know: where the elements of the results come from, what
-//! the operation costs, whether threads meet at it, what it does with its regions, and what it touches. Passes ask for
-//! these facts ([`super::queries`]), so that they are right for operations that they have never heard of. Those that must
-//! know each operation match on all of them, and a new row makes the compiler list them.
-//! Operand and result types are the job of [`super::infer`].
+//! A row names the operands, and states what all passes have to know: where the elements of the results come from,
+//! what the operation costs, whether threads meet at it, what it does with its regions, and what it touches. Passes
+//! ask for these facts ([`super::queries`]), so that they are right for operations that they have never heard of.
+//! Those that must know each operation match on all of them, and a new row makes the compiler list them. Operand and
+//! result types are the job of [`super::infer`].
 
 use super::dim::Dim;
 use super::dtype::DType;
@@ -73,7 +73,8 @@ op_group! {
     /// `(a, b, c)`: a * b + c with one rounding (floats); f16 and bf16 round the result of f32.
     Fma = "fma" @ ALL (a: One, b: One, c: One) -> One,
         Each, Arithmetic, Alone, Straight, [];
-    /// Conversion as Rust's `as`: truncates, saturates from float to integer, rounds to nearest even; to `bool`: nonzero.
+    /// Conversion as Rust's `as`: truncates, saturates from float to integer, rounds to nearest even; to `bool`:
+    /// nonzero.
     Cast = "cast" @ ALL (a: One) -> One,
         Each, Arithmetic, Alone, Straight, []
         { to: Dt };
@@ -102,7 +103,8 @@ op_group! {
     Permute = "permute" @ ALL (tile: One) -> One,
         Moved(tile), Free, Alone, Straight, []
         { perm: Vec<u8> };
-    /// `(a, b)`: two tiles of one type side by side, along a new last dimension of size 2: `[.., 0]` is a, `[.., 1]` is b.
+    /// `(a, b)`: two tiles of one type side by side, along a new last dimension of size 2: `[.., 0]` is a, `[.., 1]`
+    /// is b.
     Join = "join" @ ALL (a: One, b: One) -> One,
         Joined, Free, Alone, Straight, [];
     /// The same value, with a promise that the compiler relies on: what breaks it ends the program in the interpreter
@@ -153,9 +155,10 @@ op_group! {
 op_group! {
     /// Matrix products.
     DotOp: "dot", Dot, dot;
-    /// `(a [.., M, K], b [.., K, N], acc [.., M, N])`: `acc` plus the matrix product. Products are exact and sums are in
-    /// f32 (f64, wrapping i32), in any order, with either sign of zero; an f16 accumulator is rounded at the end, or more often. `by` is the
-    /// instruction that computes it, which a code generator chooses before placement: a placed kernel has one.
+    /// `(a [.., M, K], b [.., K, N], acc [.., M, N])`: `acc` plus the matrix product. Products are exact and sums are
+    /// in f32 (f64, wrapping i32), in any order, with either sign of zero; an f16 accumulator is rounded at the end,
+    /// or more often. `by` is the instruction that computes it, which a code generator chooses before placement: a
+    /// placed kernel has one.
     Dot = "dot" @ ALL (a: One, b: One, acc: One) -> One,
         Other, Product, Together, Straight, []
         { precision: DotPrecision, by: Option<DotInstruction> };
@@ -176,8 +179,8 @@ op_group! {
     DescReduce = "desc_reduce" @ ALL (descriptor: One, value: One, coordinates: Many) -> No,
         Other, Memory, Together, Straight, [Writes(descriptor)]
         { op: AtomicOp };
-    /// `(descriptor, rows, column)`: of a matrix with blocks `[1, C]`, the rows of an i32 tile `[R]` from that column on,
-    /// as a tile `[R, C]`.
+    /// `(descriptor, rows, column)`: of a matrix with blocks `[1, C]`, the rows of an i32 tile `[R]` from that column
+    /// on, as a tile `[R, C]`.
     DescGather = "desc_gather" @ ALL (descriptor: One, rows: One, column: One) -> One,
         Other, Memory, Together, Straight, [Reads(descriptor)];
     /// `(descriptor, value, rows, column)`: writes the rows that `desc_gather` would read.
@@ -196,7 +199,8 @@ op_group! {
     For = "for" @ ALL (lo: One, hi: One, step: One, carried: Many) -> Many,
         Yielded, Control, Alone, Loop(1), []
         { reverse: bool, unroll: Unroll, stages: u8, warp_specialize: bool, runs: bool, no_wrap: bool };
-    /// `(carried...)`, regions `(carried...) -> bool` and `(carried...) -> carried...`: runs the second while the first yields true.
+    /// `(carried...)`, regions `(carried...) -> bool` and `(carried...) -> carried...`: runs the second while the
+    /// first yields true.
     While = "while" @ ALL (carried: Many) -> Many,
         Yielded, Control, Alone, Loop(2), [Ends];
     /// `(condition)`, two regions without arguments that yield the results.
@@ -217,7 +221,8 @@ op_group! {
     /// Ends the kernel's body.
     Return = "return" @ ALL () -> No,
         Other, Control, Alone, Straight, [];
-    /// `(condition)`: a scalar or a tile of `bool`; if an element is false the program ends and the launch reports the message.
+    /// `(condition)`: a scalar or a tile of `bool`; if an element is false the program ends and the launch reports
+    /// the message.
     Assert = "assert" @ ALL (condition: One) -> No,
         Other, Control, Alone, Straight, [Ends]
         { message: String };
@@ -261,24 +266,26 @@ op_group! {
     Barrier = "barrier" @ PLACED () -> No,
         Other, Wait, Together, Straight, [Writes(shared), Writes(barriers)];
     /// The threads of each four warps meet; what each of them accessed before is seen by the others after it.
-    GroupBarrier = "group_barrier" @ PLACED () -> No,
+    WarpgroupBarrier = "warpgroup_barrier" @ PLACED () -> No,
         Other, Wait, Together, Straight, [Writes(shared), Writes(barriers)];
     /// Orders accesses between memory proxies.
     Fence = "fence" @ PLACED () -> No,
         Other, Arithmetic, Together, Straight, [Writes(shared), Writes(barriers)]
         { kind: FenceKind };
-    /// Allocates `slots` barriers with phases, each complete after `count` arrivals. They are ready when the kernel begins.
-    BarrierAlloc = "barrier_alloc" @ PLACED () -> One,
+    /// Allocates `slots` barriers with phases, each complete after `count` arrivals. They are ready when the kernel
+    /// begins.
+    MbarrierAlloc = "mbarrier_alloc" @ PLACED () -> One,
         Other, Arithmetic, Together, Straight, [Writes(shared), Writes(barriers)]
         { slots: u32, count: u32 };
     /// `(barrier, slot [, bytes])`: arrives, expecting that many bytes of asynchronous copies.
-    BarrierArrive = "barrier_arrive" @ PLACED (barrier: One, slot: One, bytes: Optional) -> No,
+    MbarrierArrive = "mbarrier_arrive" @ PLACED (barrier: One, slot: One, bytes: Optional) -> No,
         Other, Arithmetic, Alone, Straight, [Writes(shared), Writes(barriers)];
     /// `(barrier, slot, phase)`: waits until the phase with that parity is complete.
-    BarrierWait = "barrier_wait" @ PLACED (barrier: One, slot: One, phase: One) -> No,
+    MbarrierWait = "mbarrier_wait" @ PLACED (barrier: One, slot: One, phase: One) -> No,
         Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)];
-    /// `(a, b, acc [, adds])`: `acc` plus the matrix product, asynchronously, as one group; `a` is a tile or a view, `b` a
-    /// view. Where the scalar `adds` is false it is the product alone, whatever `acc` is. The result may only be the accumulator of a further one, be carried by a loop, or be waited for.
+    /// `(a, b, acc [, adds])`: `acc` plus the matrix product, asynchronously, as one group; `a` is a tile or a view,
+    /// `b` a view. Where the scalar `adds` is false it is the product alone, whatever `acc` is. The result may only
+    /// be the accumulator of a further one, be carried by a loop, or be waited for.
     Wgmma = "wgmma" @ PLACED (a: One, b: One, acc: One, adds: Optional) -> One,
         Other, Product, Together, Straight, [Reads(shared), Writes(barriers)]
         { precision: DotPrecision };
@@ -286,13 +293,13 @@ op_group! {
     WgmmaWait = "wgmma_wait" @ PLACED (tiles: Many) -> Many,
         Other, Wait, Together, Straight, [Writes(shared), Writes(barriers)]
         { pending: u8 };
-    /// `(descriptor, view, barrier, slot, coordinates...)`: copies a block into shared memory; its bytes are counted on the
-    /// current phase of the barrier, at whose completion they are there.
+    /// `(descriptor, view, barrier, slot, coordinates...)`: copies a block into shared memory; its bytes are counted
+    /// on the current phase of the barrier, at whose completion they are there.
     TmaLoad = "tma_load" @ PLACED (descriptor: One, view: One, barrier: One, slot: One, coordinates: Many) -> No,
         Other, Memory, Alone, Straight, [Writes(shared), Writes(barriers), Reads(descriptor)];
     /// `(descriptor, view, coordinates...)`: copies a view out to global memory, asynchronously, as one group. With
-    /// `parts`, the view is divided in so many along each dimension, and each four warps copy one of them: the first four
-    /// the first, the next ones that behind it along the first dimension.
+    /// `parts`, the view is divided in so many along each dimension, and each four warps copy one of them: the first
+    /// four the first, the next ones that behind it along the first dimension.
     TmaStore = "tma_store" @ PLACED (descriptor: One, view: One, coordinates: Many) -> No,
         Other, Memory, Alone, Straight, [Reads(shared), Writes(barriers), Writes(descriptor)]
         { reduce: StoreMode, parts: Vec<u8> };
@@ -300,13 +307,13 @@ op_group! {
     TmaStoreWait = "tma_store_wait" @ PLACED () -> No,
         Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)]
         { pending: u8 };
-    /// Regions run by disjoint groups of warps at the same time; `warps`, `roles` and `registers` (of each thread; 0 leaves
-    /// them as they are) per region.
+    /// Regions run by disjoint groups of warps at the same time; `warps`, `roles` and `registers` (of each thread; 0
+    /// leaves them as they are) per region.
     WarpGroups = "warp_groups" @ PLACED () -> No,
         Other, Control, Together, Concurrent, [Writes(shared), Writes(barriers)]
         { warps: Vec<u8>, roles: Vec<GroupRole>, registers: Vec<u8> };
-    /// Makes each warp sleep, half of the times not at all, else for up to `longest` nanoseconds: a power of two less one.
-    /// How long is a hash of `seed`, of the warp and of the clock.
+    /// Makes each warp sleep, half of the times not at all, else for up to `longest` nanoseconds: a power of two less
+    /// one. How long is a hash of `seed`, of the warp and of the clock.
     Delay = "delay" @ PLACED () -> No,
         Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)]
         { seed: u32, longest: u32 };

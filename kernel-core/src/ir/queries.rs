@@ -40,7 +40,7 @@ impl Op {
 
     /// Whether it stands for bytes of shared memory that others use by its result.
     pub fn allocates_shared(&self) -> bool {
-        matches!(self, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::BarrierAlloc { .. }))
+        matches!(self, Op::Gpu(GpuOp::SharedAlloc { .. } | GpuOp::MbarrierAlloc { .. }))
     }
 
     /// Whether its threads may pass each other values through shared memory of its own.
@@ -109,13 +109,14 @@ impl Op {
         self.regions() == Regions::Straight && self.does().is_empty()
     }
 
-    /// Whether its results follow from its operands and attributes, whenever and however often it runs: it has no regions
-    /// and touches no memory. It may make a promise, which is the same each time.
+    /// Whether its results follow from its operands and attributes, whenever and however often it runs: it has no
+    /// regions and touches no memory. It may make a promise, which is the same each time.
     pub fn is_function(&self) -> bool {
         self.regions() == Regions::Straight && self.does().iter().all(|does| *does == Does::Promises)
     }
 
-    /// Whether it computes each element of its result from those of its operands in the same place, and does nothing else.
+    /// Whether it computes each element of its result from those of its operands in the same place, and does nothing
+    /// else.
     pub fn is_elementwise(&self) -> bool {
         self.elements() == Elements::Each && self.is_pure()
     }
@@ -129,8 +130,8 @@ impl Op {
         }
     }
 
-    /// Whether it computes values of the launch, of constants and of its operands by itself: a function of elements, moved
-    /// or not, but not of whole tiles as a product is, and no view of memory.
+    /// Whether it computes values of the launch, of constants and of its operands by itself: a function of elements,
+    /// moved or not, but not of whole tiles as a product is, and no view of memory.
     pub fn is_arithmetic(&self) -> bool {
         match self.elements() {
             Elements::Made | Elements::Each | Elements::Repeated(_) | Elements::Moved(_) | Elements::Joined => {
@@ -190,8 +191,8 @@ impl Operation {
         }
     }
 
-    /// The operands that alone decide the elements of the result, where these are operands' elements: one that is moved,
-    /// a scalar that is repeated, or several that are joined. Empty of every other operation.
+    /// The operands that alone decide the elements of the result, where these are operands' elements: one that is
+    /// moved, a scalar that is repeated, or several that are joined. Empty of every other operation.
     pub fn element_sources(&self) -> &[ValueId] {
         match self.op.elements() {
             Elements::Moved(from) | Elements::Repeated(from) => {

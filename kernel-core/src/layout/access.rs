@@ -2,7 +2,7 @@
 
 use super::gf2::rank;
 use super::linear::{field, log2};
-use super::{ColumnAction, Dim, LayoutError, LinearForm, LinearLayout};
+use super::{ColumnAction, LayoutDim, LayoutError, LinearForm, LinearLayout};
 
 /// The widest shared-memory access of one thread, in bits.
 const MAX_ACCESS_BITS: u32 = 128;
@@ -79,7 +79,7 @@ pub(super) fn check_elem_bits(elem_bits: u32) -> Result<(), LayoutError> {
     }
 }
 
-/// How threads with `registers` access `shared`, a layout from [`Dim::Offset`] to the same tile.
+/// How threads with `registers` access `shared`, a layout from [`LayoutDim::Offset`] to the same tile.
 ///
 /// The accesses are as wide as the two layouts allow, up to 128 bits.
 ///
@@ -102,22 +102,22 @@ pub(super) fn access_offsets(
     elem_bits: u32,
     rep_bits: u32,
 ) -> Result<SharedAccess, LayoutError> {
-    let stray = offsets.outs.iter().find(|&&(dim, bits)| dim != Dim::Offset && bits > 0);
+    let stray = offsets.outs.iter().find(|&&(dim, bits)| dim != LayoutDim::Offset && bits > 0);
     if let Some(&(dim, _)) = stray {
         return Err(LayoutError::UnknownDim(dim));
     }
-    let address_bits = offsets.out_bits(Dim::Offset);
-    let vectors = offsets.vectors(Dim::Offset, MAX_ACCESS_BITS / elem_bits);
+    let address_bits = offsets.out_bits(LayoutDim::Offset);
+    let vectors = offsets.vectors(LayoutDim::Offset, MAX_ACCESS_BITS / elem_bits);
     let byte_shift = log2("the bits of an element", elem_bits)? - 3;
     let thread = LinearForm {
-        bases: [Dim::Lane, Dim::Warp]
+        bases: [LayoutDim::Lane, LayoutDim::Warp]
             .into_iter()
             .filter(|&dim| offsets.has_in(dim))
             .map(|dim| (dim, offsets.columns(dim).iter().map(|&c| (c << byte_shift) as u32).collect()))
             .collect(),
     };
     let variable = thread.mask();
-    let start = field(&offsets.ins, Dim::Register).start;
+    let start = field(&offsets.ins, LayoutDim::Register).start;
     let rep_shift = address_bits - rep_bits;
     let mut accesses: Vec<VectorAccess> = vectors
         .groups
@@ -142,20 +142,20 @@ pub(super) fn access_offsets(
         accesses,
         thread,
         canonical: vectors.canonical,
-        redundant_lanes: registers.free_variable_mask(Dim::Lane),
-        redundant_warps: registers.free_variable_mask(Dim::Warp),
+        redundant_lanes: registers.free_variable_mask(LayoutDim::Lane),
+        redundant_warps: registers.free_variable_mask(LayoutDim::Warp),
     })
 }
 
 /// The extra wavefronts of each wavefront when a warp accesses vectors of `width` elements at
-/// `offsets`, a map from (register, lane, warp) to [`Dim::Offset`].
+/// `offsets`, a map from (register, lane, warp) to [`LayoutDim::Offset`].
 ///
 /// A warp's access of 64 or 128 bits per thread is served by halves or quarters of the warp, in lane order.
 /// Within one such group a bank serves one word at a time; the words that the group touches form a linear space,
 /// so each bank in use has the same number of them: two to the power of (bits of the words - bits of the banks).
 pub fn bank_conflicts(offsets: &LinearLayout, width: u32, elem_bits: u32) -> u32 {
     let access_words = (width * elem_bits / WORD_BITS).max(1);
-    let lanes = offsets.columns(Dim::Lane);
+    let lanes = offsets.columns(LayoutDim::Lane);
     let together = lanes.len().saturating_sub(access_words.ilog2() as usize);
     let word = |offset: u64| offset * u64::from(elem_bits) / u64::from(WORD_BITS);
     let within = (0..access_words.ilog2()).map(|bit| 1u64 << bit);

@@ -1,7 +1,7 @@
 //! Linear rearrangements of the list of values that a thread holds.
 
 use super::linear::{field, log2};
-use super::{Dim, LayoutError, LinearLayout};
+use super::{LayoutDim, LayoutError, LinearLayout};
 
 /// A rearrangement of a list of values that is linear in their index: it permutes, drops or repeats them.
 ///
@@ -78,7 +78,7 @@ impl ColumnAction {
     }
 
     /// The layout of the rearranged values: value `i` is at `layout(source_of(i))`.
-    pub fn apply_to_layout(&self, layout: &LinearLayout, dim: Dim) -> LinearLayout {
+    pub fn apply_to_layout(&self, layout: &LinearLayout, dim: LayoutDim) -> LinearLayout {
         let own = layout.columns(dim);
         let range = field(&layout.ins, dim);
         let moved = self.bases.iter().map(|&base| {

@@ -4,16 +4,16 @@ use std::ops::Mul;
 
 use super::gf2::Subspace;
 use super::linear::{check_dims, describe, extract, field, total};
-use super::{Dim, LayoutError, LinearLayout};
+use super::{LayoutDim, LayoutError, LinearLayout};
 
 /// The bits of `dim` in `dims`, 0 where it is absent.
-fn bits_of(dims: &[(Dim, u32)], dim: Dim) -> u32 {
+fn bits_of(dims: &[(LayoutDim, u32)], dim: LayoutDim) -> u32 {
     let range = field(dims, dim);
     range.end - range.start
 }
 
 /// The dimensions of a product: those of `a` with the bits of `b` added, then those that only `b` has.
-fn joined(a: &[(Dim, u32)], b: &[(Dim, u32)]) -> Vec<(Dim, u32)> {
+fn joined(a: &[(LayoutDim, u32)], b: &[(LayoutDim, u32)]) -> Vec<(LayoutDim, u32)> {
     let mut dims: Vec<_> = a.iter().map(|&(dim, bits)| (dim, bits + bits_of(b, dim))).collect();
     dims.extend(b.iter().filter(|(dim, _)| !a.iter().any(|(other, _)| other == dim)));
     dims
@@ -21,7 +21,12 @@ fn joined(a: &[(Dim, u32)], b: &[(Dim, u32)]) -> Vec<(Dim, u32)> {
 
 /// Moves the fields of `column` from their place in `from` to their place in `to`,
 /// `shift(dim)` bits above the bottom of the field.
-pub(super) fn repack(column: u64, from: &[(Dim, u32)], to: &[(Dim, u32)], shift: impl Fn(Dim) -> u32) -> u64 {
+pub(super) fn repack(
+    column: u64,
+    from: &[(LayoutDim, u32)],
+    to: &[(LayoutDim, u32)],
+    shift: impl Fn(LayoutDim) -> u32,
+) -> u64 {
     from.iter().fold(0, |word, &(dim, _)| {
         let target = field(to, dim);
         if target.is_empty() {
@@ -32,7 +37,7 @@ pub(super) fn repack(column: u64, from: &[(Dim, u32)], to: &[(Dim, u32)], shift:
 }
 
 /// Whether both lists have the same dimensions with the same sizes, in any order.
-pub(super) fn same_dims(a: &[(Dim, u32)], b: &[(Dim, u32)]) -> bool {
+pub(super) fn same_dims(a: &[(LayoutDim, u32)], b: &[(LayoutDim, u32)]) -> bool {
     let (mut a, mut b) = (a.to_vec(), b.to_vec());
     a.sort_unstable();
     b.sort_unstable();
@@ -161,7 +166,7 @@ impl LinearLayout {
 }
 
 /// The dimensions of `dims` less the bits of `divisor`; none of those that are used up.
-fn remaining(dims: &[(Dim, u32)], divisor: &[(Dim, u32)]) -> Option<Vec<(Dim, u32)>> {
+fn remaining(dims: &[(LayoutDim, u32)], divisor: &[(LayoutDim, u32)]) -> Option<Vec<(LayoutDim, u32)>> {
     if divisor.iter().any(|(dim, _)| !dims.iter().any(|(other, _)| other == dim)) {
         return None;
     }

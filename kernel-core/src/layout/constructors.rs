@@ -1,7 +1,7 @@
 //! Layouts of tiles in registers: blocked, and what shape operations make of a layout.
 
 use super::linear::log2;
-use super::{ColumnAction, Dim, LayoutError, LinearLayout};
+use super::{ColumnAction, LayoutDim, LayoutError, LinearLayout};
 
 /// Lanes per warp.
 pub const WARP_SIZE: u32 = 32;
@@ -91,10 +91,10 @@ impl Blocked {
             });
         }
         check_order("blocked", &self.order)?;
-        let tile = identity_nd(Dim::Register, &self.size_per_thread, &self.order)?
-            .product(&identity_nd(Dim::Lane, &self.threads_per_warp, &self.order)?)?
-            .product(&identity_nd(Dim::Register, &self.repeats, &self.order)?)?
-            .product(&identity_nd(Dim::Warp, &self.warps, &self.order)?)?;
+        let tile = identity_nd(LayoutDim::Register, &self.size_per_thread, &self.order)?
+            .product(&identity_nd(LayoutDim::Lane, &self.threads_per_warp, &self.order)?)?
+            .product(&identity_nd(LayoutDim::Register, &self.repeats, &self.order)?)?
+            .product(&identity_nd(LayoutDim::Warp, &self.warps, &self.order)?)?;
         fit_to_shape(&tile, shape)
     }
 }
@@ -110,10 +110,10 @@ pub(super) fn check_order(constructor: &'static str, order: &[u8]) -> Result<(),
 }
 
 /// `input` runs over a box of `shape`, along the axes in `order`, fastest first.
-pub(super) fn identity_nd(input: Dim, shape: &[u32], order: &[u8]) -> Result<LinearLayout, LayoutError> {
+pub(super) fn identity_nd(input: LayoutDim, shape: &[u32], order: &[u8]) -> Result<LinearLayout, LayoutError> {
     let mut layout = LinearLayout::empty();
     for &axis in order {
-        let line = LinearLayout::identity1d(shape[axis as usize], input, Dim::Axis(axis))?;
+        let line = LinearLayout::identity1d(shape[axis as usize], input, LayoutDim::Axis(axis))?;
         layout = layout.product(&line)?;
     }
     Ok(layout)
@@ -123,24 +123,24 @@ pub(super) fn identity_nd(input: Dim, shape: &[u32], order: &[u8]) -> Result<Lin
 /// registers (in the order of the block's outputs) where it is smaller. The axes come out in order.
 pub(super) fn fit_to_shape(tile: &LinearLayout, shape: &[u32]) -> Result<LinearLayout, LayoutError> {
     let mut layout = tile.clone();
-    let names: Vec<Dim> = tile.outs().map(|(dim, _)| dim).collect();
+    let names: Vec<LayoutDim> = tile.outs().map(|(dim, _)| dim).collect();
     for &name in &names {
         let size = axis_size(shape, name)?;
         if layout.out_size(name) > size {
             layout = layout.resize_out(name, size)?;
         }
     }
-    layout = layout.remove_zero_bases_along(Dim::Register);
+    layout = layout.remove_zero_bases_along(LayoutDim::Register);
     for &name in &names {
         let missing = axis_size(shape, name)? / layout.out_size(name);
-        layout = layout.product(&LinearLayout::identity1d(missing, Dim::Register, name)?)?;
+        layout = layout.product(&LinearLayout::identity1d(missing, LayoutDim::Register, name)?)?;
     }
     layout.transpose_outs(&axes(shape.len()))
 }
 
-fn axis_size(shape: &[u32], name: Dim) -> Result<u32, LayoutError> {
+fn axis_size(shape: &[u32], name: LayoutDim) -> Result<u32, LayoutError> {
     let size = match name {
-        Dim::Axis(axis) => shape.get(axis as usize).copied(),
+        LayoutDim::Axis(axis) => shape.get(axis as usize).copied(),
         _ => None,
     };
     let size = size.ok_or(LayoutError::UnknownDim(name))?;
@@ -149,8 +149,8 @@ fn axis_size(shape: &[u32], name: Dim) -> Result<u32, LayoutError> {
 }
 
 /// `[Axis(0), .., Axis(rank - 1)]`.
-pub(super) fn axes(rank: usize) -> Vec<Dim> {
-    (0..rank).map(|axis| Dim::Axis(axis as u8)).collect()
+pub(super) fn axes(rank: usize) -> Vec<LayoutDim> {
+    (0..rank).map(|axis| LayoutDim::Axis(axis as u8)).collect()
 }
 
 /// What the shape operations of the language make of a layout in registers.
@@ -162,7 +162,7 @@ impl LinearLayout {
     /// # Errors
     /// The axis is absent.
     pub fn slice(&self, axis: u8) -> Result<LinearLayout, LayoutError> {
-        let dropped = self.drop_out(Dim::Axis(axis))?;
+        let dropped = self.drop_out(LayoutDim::Axis(axis))?;
         let sliced = dropped.shift_axes(axis, -1);
         Ok(sliced.remove_broadcast_registers().layout)
     }
@@ -170,14 +170,14 @@ impl LinearLayout {
     /// The layout with a new axis of size 1 before the present `axis`.
     pub fn expand_dims(&self, axis: u8) -> LinearLayout {
         let mut layout = self.shift_axes(axis, 1);
-        layout.outs.push((Dim::Axis(axis), 0));
+        layout.outs.push((LayoutDim::Axis(axis), 0));
         layout.sorted_axes()
     }
 
     /// Renames `Axis(a)`, for `a >= from`, to `Axis(a + by)`.
     fn shift_axes(&self, from: u8, by: i8) -> LinearLayout {
-        let shift = |&(dim, bits): &(Dim, u32)| match dim {
-            Dim::Axis(axis) if axis >= from => (Dim::Axis(axis.wrapping_add_signed(by)), bits),
+        let shift = |&(dim, bits): &(LayoutDim, u32)| match dim {
+            LayoutDim::Axis(axis) if axis >= from => (LayoutDim::Axis(axis.wrapping_add_signed(by)), bits),
             other => (other, bits),
         };
         LinearLayout { outs: self.outs.iter().map(shift).collect(), ..self.clone() }
@@ -185,7 +185,7 @@ impl LinearLayout {
 
     /// The axes in order `Axis(0)`, `Axis(1)`, ..
     fn sorted_axes(&self) -> LinearLayout {
-        let mut names: Vec<Dim> = self.outs.iter().map(|&(dim, _)| dim).collect();
+        let mut names: Vec<LayoutDim> = self.outs.iter().map(|&(dim, _)| dim).collect();
         names.sort_unstable();
         // A sorted list of the names is a reordering of them.
         self.transpose_outs(&names).unwrap_or_else(|_| self.clone())
@@ -220,10 +220,10 @@ impl LinearLayout {
                 message: format!("the order {order:?} does not have the rank {}", self.outs.len()),
             });
         }
-        let rename = |&(dim, bits): &(Dim, u32)| match dim {
-            Dim::Axis(axis) => {
+        let rename = |&(dim, bits): &(LayoutDim, u32)| match dim {
+            LayoutDim::Axis(axis) => {
                 let place = order.iter().position(|&from| from == axis);
-                place.map(|place| (Dim::Axis(place as u8), bits)).ok_or(LayoutError::UnknownDim(dim))
+                place.map(|place| (LayoutDim::Axis(place as u8), bits)).ok_or(LayoutError::UnknownDim(dim))
             }
             other => Ok((other, bits)),
         };
@@ -236,7 +236,7 @@ impl LinearLayout {
     /// # Errors
     /// Another number of elements, or sizes that are no powers of two.
     pub fn reshape(&self, shape: &[u32]) -> Result<LinearLayout, LayoutError> {
-        let minor_to_major: Vec<Dim> = axes(self.tile_shape().len()).into_iter().rev().collect();
+        let minor_to_major: Vec<LayoutDim> = axes(self.tile_shape().len()).into_iter().rev().collect();
         let flat = self.transpose_outs(&minor_to_major)?;
         let outs: Vec<_> = axes(shape.len()).into_iter().zip(shape.iter().copied()).rev().collect();
         flat.reshape_outs(&outs)?.transpose_outs(&axes(shape.len()))
@@ -244,11 +244,11 @@ impl LinearLayout {
 
     /// The tile as one row-major dimension, `Axis(0)`.
     pub fn row_major(&self) -> LinearLayout {
-        let mut names: Vec<Dim> = self.outs.iter().map(|&(dim, _)| dim).collect();
+        let mut names: Vec<LayoutDim> = self.outs.iter().map(|&(dim, _)| dim).collect();
         names.sort_unstable();
         names.reverse();
         let ordered = self.transpose_outs(&names).unwrap_or_else(|_| self.clone());
-        ordered.flatten_outs(Dim::Axis(0))
+        ordered.flatten_outs(LayoutDim::Axis(0))
     }
 
     /// The layout of `join(a, b)`, both in this layout: a new last axis of size 2,
@@ -257,17 +257,17 @@ impl LinearLayout {
     /// # Errors
     /// More than 63 bits.
     pub fn join(&self) -> Result<LinearLayout, LayoutError> {
-        let axis = Dim::Axis(self.outs.len() as u8);
-        let pair = LinearLayout::identity1d(2, Dim::Register, axis)?;
-        let names: Vec<Dim> = self.ins.iter().map(|&(dim, _)| dim).collect();
+        let axis = LayoutDim::Axis(self.outs.len() as u8);
+        let pair = LinearLayout::identity1d(2, LayoutDim::Register, axis)?;
+        let names: Vec<LayoutDim> = self.ins.iter().map(|&(dim, _)| dim).collect();
         let joined = pair.product(self)?.sorted_axes();
-        if names.contains(&Dim::Register) { joined.transpose_ins(&names) } else { Ok(joined) }
+        if names.contains(&LayoutDim::Register) { joined.transpose_ins(&names) } else { Ok(joined) }
     }
 
     /// The inverse of [`LinearLayout::join`]: the layout of both halves along the last axis (of size 2),
     /// and which registers of this layout each half has. `None` where the last axis is not in the registers.
     pub fn split(&self) -> Option<(LinearLayout, [Vec<u32>; 2])> {
-        let last = Dim::Axis(u8::try_from(self.outs.len().checked_sub(1)?).ok()?);
+        let last = LayoutDim::Axis(u8::try_from(self.outs.len().checked_sub(1)?).ok()?);
         if self.out_size(last) != 2 {
             return None;
         }
@@ -278,8 +278,8 @@ impl LinearLayout {
         let half = |side: usize| vectors.groups.iter().map(|pair| pair[side]).collect();
         // The first registers of the pairs are indexed by combinations of bits, which make the half's bases.
         let bases = (0..vectors.groups.len().ilog2()).map(|bit| vectors.groups[1 << bit][0]).collect();
-        let action = ColumnAction::from_parts(bases, self.in_bits(Dim::Register));
-        let halves = action.apply_to_layout(self, Dim::Register).drop_out(last).ok()?;
+        let action = ColumnAction::from_parts(bases, self.in_bits(LayoutDim::Register));
+        let halves = action.apply_to_layout(self, LayoutDim::Register).drop_out(last).ok()?;
         Some((halves, [half(0), half(1)]))
     }
 }

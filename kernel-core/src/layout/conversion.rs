@@ -4,7 +4,7 @@ use super::gf2::Subspace;
 use super::shuffle::{self, ShufflePlan};
 use super::swizzle::{SharedPlan, SwizzleOptions, optimal_swizzle};
 use super::warp_map::{HARDWARE, WarpMap, aligned};
-use super::{ColumnAction, Dim, LayoutError, LinearLayout};
+use super::{ColumnAction, LayoutDim, LayoutError, LinearLayout};
 
 /// How to bring the values of one layout into another, cheapest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub fn conversion_map(src: &LinearLayout, dst: &LinearLayout) -> Result<LinearLa
     let nearest = Nearest::new(&src);
     let columns = columns
         .map(|(dim, bit)| {
-            let keep = if dim == Dim::Register { None } else { Some((dim, bit)) };
+            let keep = if dim == LayoutDim::Register { None } else { Some((dim, bit)) };
             nearest.find(dst.columns(dim)[bit], keep).ok_or(LayoutError::OutsideImage { dim, bit })
         })
         .collect::<Result<_, _>>()?;
@@ -122,7 +122,7 @@ impl<'a> Nearest<'a> {
 
     /// A place that holds `column`. With `keep = (dim, bit)`, one that has exactly that bit among the bits
     /// of `dim` and outside, if there is one.
-    fn find(&self, column: u64, keep: Option<(Dim, usize)>) -> Option<u64> {
+    fn find(&self, column: u64, keep: Option<(LayoutDim, usize)>) -> Option<u64> {
         if let Some((dim, bit)) = keep {
             let inner = HARDWARE.iter().position(|&other| other == dim)?.checked_sub(1)?;
             let own = self.layout.columns(dim)[bit];

@@ -26,7 +26,7 @@
 
 use super::linear::log2;
 use super::nvidia::{SwizzleWidth, nvmma_shared};
-use super::{Dim, LinearLayout};
+use super::{LayoutDim, LinearLayout};
 
 /// Rows of a core matrix.
 const CORE_ROWS: u32 = 8;
@@ -97,7 +97,7 @@ fn read_as(
     if !contiguous_k && (elem_bits != 16 || swizzle == SwizzleWidth::None) {
         return None;
     }
-    let (mn, k) = (Dim::Axis(mn_axis), Dim::Axis(1 - mn_axis));
+    let (mn, k) = (LayoutDim::Axis(mn_axis), LayoutDim::Axis(1 - mn_axis));
     let row = 8 * swizzle.row_bytes() / elem_bits;
     let (core_mn, core_k) = if contiguous_k { (CORE_ROWS, row) } else { (row, CORE_ROWS) };
     let shape = if mn_axis == 0 { [core_mn, core_k] } else { [core_k, core_mn] };
@@ -107,7 +107,7 @@ fn read_as(
     let cores = inverse.divide_left(&core.invert().ok()?)?;
     let core_bytes = CORE_ROWS * swizzle.row_bytes();
     // Core matrices within the tile of an instruction are at equal distances.
-    let distance = |dim: Dim, count: u32| -> Option<u32> {
+    let distance = |dim: LayoutDim, count: u32| -> Option<u32> {
         let columns = cores.columns(dim);
         let used = count.max(1).ilog2() as usize;
         let Some(&first) = columns.first().filter(|_| used > 0) else { return (used == 0).then_some(0) };
@@ -120,6 +120,6 @@ fn read_as(
         return None;
     }
     let shift = log2("the bits of an element", elem_bits).ok()?;
-    let bytes = |dim: Dim| inverse.columns(dim).iter().map(|&c| ((c << shift) >> 3) as u32).collect();
+    let bytes = |dim: LayoutDim| inverse.columns(dim).iter().map(|&c| ((c << shift) >> 3) as u32).collect();
     Some(WgmmaOperand { swizzle, contiguous_k, leading, stride, along: [bytes(mn), bytes(k)] })
 }

@@ -5,9 +5,9 @@ use std::fmt;
 /// A named dimension of a [`LinearLayout`](super::LinearLayout), on its input or its output side.
 ///
 /// One enum serves both sides, because an inverse swaps them:
-/// a shared-memory layout maps [`Dim::Offset`] to tile axes, its inverse maps tile axes to [`Dim::Offset`].
+/// a shared-memory layout maps [`LayoutDim::Offset`] to tile axes, its inverse maps tile axes to [`LayoutDim::Offset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Dim {
+pub enum LayoutDim {
     /// The index of a value in the list of values that one thread holds.
     Register,
     /// The lane of a thread in its warp (0..32).
@@ -30,19 +30,19 @@ pub enum Dim {
     Axis(u8),
 }
 
-impl fmt::Display for Dim {
+impl fmt::Display for LayoutDim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Dim::Register => f.write_str("register"),
-            Dim::Lane => f.write_str("lane"),
-            Dim::Warp => f.write_str("warp"),
-            Dim::Block => f.write_str("block"),
-            Dim::Offset => f.write_str("offset"),
-            Dim::Vector => f.write_str("vector"),
-            Dim::Bank => f.write_str("bank"),
-            Dim::Segment => f.write_str("segment"),
-            Dim::Reps => f.write_str("reps"),
-            Dim::Axis(axis) => write!(f, "dim{axis}"),
+            LayoutDim::Register => f.write_str("register"),
+            LayoutDim::Lane => f.write_str("lane"),
+            LayoutDim::Warp => f.write_str("warp"),
+            LayoutDim::Block => f.write_str("block"),
+            LayoutDim::Offset => f.write_str("offset"),
+            LayoutDim::Vector => f.write_str("vector"),
+            LayoutDim::Bank => f.write_str("bank"),
+            LayoutDim::Segment => f.write_str("segment"),
+            LayoutDim::Reps => f.write_str("reps"),
+            LayoutDim::Axis(axis) => write!(f, "dim{axis}"),
         }
     }
 }

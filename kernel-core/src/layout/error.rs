@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Dim;
+use super::LayoutDim;
 
 /// Why an operation on layouts has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,13 +15,13 @@ pub enum LayoutError {
         value: u32,
     },
     /// A dimension is named twice on one side.
-    DuplicateDim(Dim),
+    DuplicateDim(LayoutDim),
     /// A dimension is asked for that the layout does not have.
-    UnknownDim(Dim),
+    UnknownDim(LayoutDim),
     /// A basis has another number of coordinates than the layout has output dimensions.
     BasisRank {
         /// The input dimension of the basis.
-        dim: Dim,
+        dim: LayoutDim,
         /// Which of its bits.
         bit: usize,
         /// Coordinates given.
@@ -32,11 +32,11 @@ pub enum LayoutError {
     /// A basis coordinate does not fit its output dimension.
     BasisOutOfRange {
         /// The input dimension of the basis.
-        dim: Dim,
+        dim: LayoutDim,
         /// Which of its bits.
         bit: usize,
         /// The output dimension.
-        out: Dim,
+        out: LayoutDim,
         /// The coordinate given.
         value: u32,
         /// The size of the output dimension.
@@ -63,7 +63,7 @@ pub enum LayoutError {
     /// The values of one layout do not all occur in the other.
     OutsideImage {
         /// The input dimension whose basis has no counterpart.
-        dim: Dim,
+        dim: LayoutDim,
         /// Which of its bits.
         bit: usize,
     },

@@ -1,7 +1,7 @@
 //! A layout as code: the parts that depend on the thread, and constants per register.
 
 use super::linear::{extract, field};
-use super::{Dim, LinearLayout};
+use super::{LayoutDim, LinearLayout};
 
 /// A value that is the XOR of one contribution per set bit of the thread's lane, warp and block.
 ///
@@ -11,14 +11,14 @@ use super::{Dim, LinearLayout};
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct LinearForm {
     /// Per input dimension, the contribution of each of its bits.
-    pub bases: Vec<(Dim, Vec<u32>)>,
+    pub bases: Vec<(LayoutDim, Vec<u32>)>,
 }
 
 /// One term of a [`LinearForm`]: some bits of one input, moved together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShiftTerm {
     /// The input.
-    pub input: Dim,
+    pub input: LayoutDim,
     /// The bits of the input that take part.
     pub mask: u32,
     /// How far the bits move to the left; negative to the right.
@@ -35,7 +35,7 @@ impl ShiftTerm {
 
 impl LinearForm {
     /// The form's value at a point; inputs that are not named are zero.
-    pub fn evaluate(&self, point: &[(Dim, u32)]) -> u32 {
+    pub fn evaluate(&self, point: &[(LayoutDim, u32)]) -> u32 {
         let mut sum = 0;
         for (dim, bases) in &self.bases {
             let value = point.iter().find(|(name, _)| name == dim).map_or(0, |&(_, value)| value);
@@ -95,12 +95,12 @@ impl CoordinateForm {
 
 impl LinearLayout {
     /// The coordinate along `out` as a form over (lane, warp, block) and a constant per register.
-    pub fn coordinate_form(&self, out: Dim) -> CoordinateForm {
+    pub fn coordinate_form(&self, out: LayoutDim) -> CoordinateForm {
         let range = field(&self.outs, out);
-        let count = 1u64 << self.in_bits(Dim::Register);
-        let start = field(&self.ins, Dim::Register).start;
+        let count = 1u64 << self.in_bits(LayoutDim::Register);
+        let start = field(&self.ins, LayoutDim::Register).start;
         let constant = |register: u64| extract(self.apply_flat(register << start), &range) as u32;
-        let threads = self.ins.iter().filter(|(dim, _)| *dim != Dim::Register);
+        let threads = self.ins.iter().filter(|(dim, _)| *dim != LayoutDim::Register);
         CoordinateForm {
             thread: LinearForm { bases: threads.map(|&(dim, _)| (dim, self.bases_along(dim, out))).collect() },
             registers: (0..count).map(constant).collect(),

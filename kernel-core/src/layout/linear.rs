@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::gf2::combine;
-use super::{Dim, LayoutError};
+use super::{LayoutDim, LayoutError};
 
 /// The most bits on one side; one less than a word, so that sizes never overflow.
 const MAX_BITS: u32 = 63;
@@ -19,8 +19,8 @@ const MAX_BITS: u32 = 63;
 /// so that flattening and reshaping the outputs never touch the columns.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LinearLayout {
-    pub(super) ins: Vec<(Dim, u32)>,
-    pub(super) outs: Vec<(Dim, u32)>,
+    pub(super) ins: Vec<(LayoutDim, u32)>,
+    pub(super) outs: Vec<(LayoutDim, u32)>,
     pub(super) columns: Vec<u64>,
 }
 
@@ -34,18 +34,18 @@ pub(super) fn log2(what: &'static str, size: u32) -> Result<u32, LayoutError> {
 }
 
 /// The bits of a list of dimensions, all together.
-pub(super) fn total(dims: &[(Dim, u32)]) -> u32 {
+pub(super) fn total(dims: &[(LayoutDim, u32)]) -> u32 {
     dims.iter().map(|&(_, bits)| bits).sum()
 }
 
 /// Prints dimensions with their sizes, for messages.
-pub(super) fn describe(dims: &[(Dim, u32)]) -> String {
+pub(super) fn describe(dims: &[(LayoutDim, u32)]) -> String {
     let parts: Vec<_> = dims.iter().map(|(dim, bits)| format!("{dim}:{}", 1u64 << bits)).collect();
     format!("({})", parts.join(", "))
 }
 
 /// Checks that no dimension occurs twice and that all bits fit a word.
-pub(super) fn check_dims(dims: &[(Dim, u32)]) -> Result<(), LayoutError> {
+pub(super) fn check_dims(dims: &[(LayoutDim, u32)]) -> Result<(), LayoutError> {
     for (index, (dim, _)) in dims.iter().enumerate() {
         if dims[..index].iter().any(|(other, _)| other == dim) {
             return Err(LayoutError::DuplicateDim(*dim));
@@ -56,7 +56,7 @@ pub(super) fn check_dims(dims: &[(Dim, u32)]) -> Result<(), LayoutError> {
 }
 
 /// The bit range of `dim` in the flattened index over `dims`; empty where it is absent.
-pub(super) fn field(dims: &[(Dim, u32)], dim: Dim) -> Range<u32> {
+pub(super) fn field(dims: &[(LayoutDim, u32)], dim: LayoutDim) -> Range<u32> {
     let mut start = 0;
     for &(name, bits) in dims {
         if name == dim {
@@ -79,7 +79,7 @@ impl LinearLayout {
     }
 
     /// Builds a layout from parts that are known to fit each other.
-    pub(super) fn from_parts(ins: Vec<(Dim, u32)>, outs: Vec<(Dim, u32)>, columns: Vec<u64>) -> Self {
+    pub(super) fn from_parts(ins: Vec<(LayoutDim, u32)>, outs: Vec<(LayoutDim, u32)>, columns: Vec<u64>) -> Self {
         debug_assert_eq!(total(&ins) as usize, columns.len());
         debug_assert!(columns.iter().all(|&c| c >> total(&outs) == 0));
         LinearLayout { ins, outs, columns }
@@ -90,7 +90,7 @@ impl LinearLayout {
     /// # Errors
     /// Sizes that are no powers of two, dimensions named twice, bases of the wrong length or out of range,
     /// and more than 63 bits on a side.
-    pub fn from_bases(ins: &[(Dim, Vec<Vec<u32>>)], outs: &[(Dim, u32)]) -> Result<Self, LayoutError> {
+    pub fn from_bases(ins: &[(LayoutDim, Vec<Vec<u32>>)], outs: &[(LayoutDim, u32)]) -> Result<Self, LayoutError> {
         let out_bits = outs
             .iter()
             .map(|&(dim, size)| Ok((dim, log2("the size of an output dimension", size)?)))
@@ -122,7 +122,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// `size` is not a power of two.
-    pub fn identity1d(size: u32, input: Dim, output: Dim) -> Result<Self, LayoutError> {
+    pub fn identity1d(size: u32, input: LayoutDim, output: LayoutDim) -> Result<Self, LayoutError> {
         Self::strided1d(size, 1, input, output)
     }
 
@@ -130,7 +130,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// `size` or `stride` is not a power of two, or the product does not fit.
-    pub fn strided1d(size: u32, stride: u32, input: Dim, output: Dim) -> Result<Self, LayoutError> {
+    pub fn strided1d(size: u32, stride: u32, input: LayoutDim, output: LayoutDim) -> Result<Self, LayoutError> {
         let bits = log2("the size of a dimension", size)?;
         let shift = log2("a stride", stride)?;
         check_dims(&[(output, bits + shift)])?;
@@ -143,51 +143,51 @@ impl LinearLayout {
     ///
     /// # Errors
     /// A size is not a power of two.
-    pub fn zeros1d(size: u32, input: Dim, output: Dim, out_size: u32) -> Result<Self, LayoutError> {
+    pub fn zeros1d(size: u32, input: LayoutDim, output: LayoutDim, out_size: u32) -> Result<Self, LayoutError> {
         let bits = log2("the size of a dimension", size)?;
         let out_bits = log2("the size of a dimension", out_size)?;
         Ok(Self::from_parts(vec![(input, bits)], vec![(output, out_bits)], vec![0; bits as usize]))
     }
 
     /// The input dimensions with their sizes, minor to major.
-    pub fn ins(&self) -> impl Iterator<Item = (Dim, u64)> + '_ {
+    pub fn ins(&self) -> impl Iterator<Item = (LayoutDim, u64)> + '_ {
         self.ins.iter().map(|&(dim, bits)| (dim, 1 << bits))
     }
 
     /// The output dimensions with their sizes, minor to major.
-    pub fn outs(&self) -> impl Iterator<Item = (Dim, u64)> + '_ {
+    pub fn outs(&self) -> impl Iterator<Item = (LayoutDim, u64)> + '_ {
         self.outs.iter().map(|&(dim, bits)| (dim, 1 << bits))
     }
 
     /// Whether `dim` is an input dimension (maybe of size 1).
-    pub fn has_in(&self, dim: Dim) -> bool {
+    pub fn has_in(&self, dim: LayoutDim) -> bool {
         self.ins.iter().any(|&(name, _)| name == dim)
     }
 
     /// Whether `dim` is an output dimension (maybe of size 1).
-    pub fn has_out(&self, dim: Dim) -> bool {
+    pub fn has_out(&self, dim: LayoutDim) -> bool {
         self.outs.iter().any(|&(name, _)| name == dim)
     }
 
     /// The number of bits of input dimension `dim`; 0 where it is absent.
-    pub fn in_bits(&self, dim: Dim) -> u32 {
+    pub fn in_bits(&self, dim: LayoutDim) -> u32 {
         let range = field(&self.ins, dim);
         range.end - range.start
     }
 
     /// The size of input dimension `dim`; 1 where it is absent.
-    pub fn in_size(&self, dim: Dim) -> u32 {
+    pub fn in_size(&self, dim: LayoutDim) -> u32 {
         1 << self.in_bits(dim)
     }
 
     /// The number of bits of output dimension `dim`; 0 where it is absent.
-    pub fn out_bits(&self, dim: Dim) -> u32 {
+    pub fn out_bits(&self, dim: LayoutDim) -> u32 {
         let range = field(&self.outs, dim);
         range.end - range.start
     }
 
     /// The size of output dimension `dim`; 1 where it is absent.
-    pub fn out_size(&self, dim: Dim) -> u32 {
+    pub fn out_size(&self, dim: LayoutDim) -> u32 {
         1 << self.out_bits(dim)
     }
 
@@ -203,13 +203,13 @@ impl LinearLayout {
 
     /// The sizes of the tile axes, `Axis(0)` first, whatever their order in the layout.
     pub fn tile_shape(&self) -> Vec<u32> {
-        let mut axes: Vec<_> = self.outs.iter().filter(|(dim, _)| matches!(dim, Dim::Axis(_))).collect();
+        let mut axes: Vec<_> = self.outs.iter().filter(|(dim, _)| matches!(dim, LayoutDim::Axis(_))).collect();
         axes.sort();
         axes.iter().map(|(_, bits)| 1 << bits).collect()
     }
 
     /// The columns of `dim` as flattened output coordinates; empty where it is absent.
-    pub fn columns(&self, dim: Dim) -> &[u64] {
+    pub fn columns(&self, dim: LayoutDim) -> &[u64] {
         let range = field(&self.ins, dim);
         &self.columns[range.start as usize..range.end as usize]
     }
@@ -220,12 +220,12 @@ impl LinearLayout {
     }
 
     /// The bases of `dim`: per bit, the coordinates in the order of the outputs.
-    pub fn bases(&self, dim: Dim) -> Vec<Vec<u32>> {
+    pub fn bases(&self, dim: LayoutDim) -> Vec<Vec<u32>> {
         self.columns(dim).iter().map(|&column| self.unpack(column)).collect()
     }
 
     /// The bases of `dim` along one output: per bit, the coordinate.
-    pub fn bases_along(&self, dim: Dim, out: Dim) -> Vec<u32> {
+    pub fn bases_along(&self, dim: LayoutDim, out: LayoutDim) -> Vec<u32> {
         let range = field(&self.outs, out);
         self.columns(dim).iter().map(|&column| extract(column, &range) as u32).collect()
     }
@@ -242,18 +242,18 @@ impl LinearLayout {
     }
 
     /// The image of a point; inputs that are not named are zero, names that the layout lacks are ignored.
-    pub fn apply(&self, point: &[(Dim, u32)]) -> Vec<(Dim, u32)> {
+    pub fn apply(&self, point: &[(LayoutDim, u32)]) -> Vec<(LayoutDim, u32)> {
         let flat = self.apply_flat(self.flat_index(point));
         self.outs.iter().map(|&(dim, _)| (dim, extract(flat, &field(&self.outs, dim)) as u32)).collect()
     }
 
     /// One coordinate of the image of a point (see [`LinearLayout::apply`]).
-    pub fn apply_to(&self, point: &[(Dim, u32)], out: Dim) -> u32 {
+    pub fn apply_to(&self, point: &[(LayoutDim, u32)], out: LayoutDim) -> u32 {
         extract(self.apply_flat(self.flat_index(point)), &field(&self.outs, out)) as u32
     }
 
     /// The flattened input index of a point. Bits beyond the size of a dimension are dropped.
-    pub fn flat_index(&self, point: &[(Dim, u32)]) -> u64 {
+    pub fn flat_index(&self, point: &[(LayoutDim, u32)]) -> u64 {
         let mut index = 0;
         for &(dim, value) in point {
             let range = field(&self.ins, dim);

@@ -12,7 +12,7 @@
 
 use super::gf2::{Subspace, rank};
 use super::linear::log2;
-use super::{Dim, LayoutError, LinearForm, LinearLayout};
+use super::{LayoutDim, LayoutError, LinearForm, LinearLayout};
 
 /// Bits of one word, the unit that a lane gets of a matrix.
 const WORD_BITS: u32 = 32;
@@ -68,12 +68,12 @@ pub fn matrix_access(
         return Ok(None);
     }
     let offsets = registers.invert_and_compose(shared)?;
-    if offsets.outs.iter().any(|&(dim, bits)| dim != Dim::Offset && bits > 0) {
+    if offsets.outs.iter().any(|&(dim, bits)| dim != LayoutDim::Offset && bits > 0) {
         return Ok(None);
     }
-    let lanes = offsets.columns(Dim::Lane);
+    let lanes = offsets.columns(LayoutDim::Lane);
     let &[l0, l1, l2, l3, l4] = lanes else { return Ok(None) };
-    let own = offsets.columns(Dim::Register);
+    let own = offsets.columns(LayoutDim::Register);
     // Registers that hold copies are left out; the others are independent.
     let mut span = Subspace::new();
     let kept: Vec<usize> = (0..own.len()).filter(|&bit| span.insert(own[bit], 0).is_ok()).collect();
@@ -92,7 +92,7 @@ pub fn matrix_access(
     let row_offsets = u64::from(ROW_BITS / elem_bits);
     let within = row_offsets - 1;
     let is_row = along.iter().enumerate().all(|(bit, &column)| column == 1 << bit) && 1 << along.len() == row_offsets;
-    let warps = offsets.columns(Dim::Warp);
+    let warps = offsets.columns(LayoutDim::Warp);
     let beyond = rows.iter().chain(warps).chain(matrices.iter().map(|&bit| &own[bit]));
     if !is_row || beyond.clone().any(|column| column & within != 0) {
         return Ok(None);
@@ -105,7 +105,7 @@ pub fn matrix_access(
     let mut lane_bases: Vec<u32> = chosen.map(bytes).collect();
     lane_bases.resize(lanes.len(), 0);
     let warp_bases = warps.iter().map(|&column| bytes(column)).collect();
-    let row = LinearForm { bases: vec![(Dim::Lane, lane_bases), (Dim::Warp, warp_bases)] };
+    let row = LinearForm { bases: vec![(LayoutDim::Lane, lane_bases), (LayoutDim::Warp, warp_bases)] };
     let variable = row.mask();
     let pick = |bits: &[usize], index: usize| {
         let chosen = bits.iter().enumerate().filter(|(place, _)| index >> place & 1 == 1);
@@ -131,7 +131,7 @@ pub fn matrix_access(
         instructions: instructions.collect(),
         conflicts: conflicts(&rows, elem_bits),
         canonical: canonical(own, &kept),
-        redundant_warps: registers.free_variable_mask(Dim::Warp),
+        redundant_warps: registers.free_variable_mask(LayoutDim::Warp),
         row,
     }))
 }

@@ -14,7 +14,7 @@
 //! The one type [`LinearLayout`] covers all layouts: blocked ones ([`Blocked`]), the results of shape operations
 //! ([`LinearLayout::slice`], [`LinearLayout::reshape`] and their kind), those that the matrix instructions
 //! prescribe ([`mma_v2_accumulator`], [`wgmma_accumulator`], [`dot_operand`]),
-//! and shared memory ([`swizzled_shared`], [`nvmma_shared`]), which maps [`Dim::Offset`] to the tile.
+//! and shared memory ([`swizzled_shared`], [`nvmma_shared`]), which maps [`LayoutDim::Offset`] to the tile.
 //! All questions about them are questions to the algebra:
 //!
 //! | question | answer |
@@ -38,7 +38,7 @@
 //!
 //! // Four elements per thread along the rows, for 4 warps.
 //! let rows = Blocked::coalesced(&[64, 64], &[1, 0], 4, 4).layout(&[64, 64])?;
-//! assert_eq!(rows.num_consecutive(kernel_core::layout::Dim::Register, kernel_core::layout::Dim::Axis(1)), 4);
+//! assert_eq!(rows.num_consecutive(kernel_core::layout::LayoutDim::Register, kernel_core::layout::LayoutDim::Axis(1)), 4);
 //!
 //! // The transposed tile has the same data in the same threads, under other coordinates.
 //! let columns = rows.permute(&[1, 0])?;
@@ -83,7 +83,7 @@ pub use action::ColumnAction;
 pub use constructors::{Blocked, WARP_SIZE};
 pub use conversion::{Conversion, ConversionOptions, conversion_map, convert, convert_with};
 pub use descriptor::{WgmmaOperand, wgmma_operand};
-pub use dim::Dim;
+pub use dim::LayoutDim;
 pub use error::LayoutError;
 pub use form::{CoordinateForm, LinearForm, ShiftTerm};
 pub use linear::LinearLayout;

@@ -2,7 +2,7 @@
 
 use super::constructors::{axes, check_order, fit_to_shape, identity_nd};
 use super::linear::log2;
-use super::{Dim, LayoutError, LinearLayout};
+use super::{LayoutDim, LayoutError, LinearLayout};
 use crate::target::GROUP_WARPS;
 
 /// Rows of one `mma.sync` or `wgmma` accumulator tile per warp.
@@ -80,15 +80,19 @@ fn bad<T>(constructor: &'static str, message: String) -> Result<T, LayoutError> 
 
 /// The registers and lanes of one warp over a `rows` x `columns` tile, of which each thread holds
 /// `k_width` consecutive elements along `inner`.
-fn warp_tile(rows: u32, columns: u32, k_width: u32, inner: Dim, outer: Dim) -> Result<LinearLayout, LayoutError> {
+fn warp_tile(
+    rows: u32,
+    columns: u32,
+    k_width: u32,
+    inner: LayoutDim,
+    outer: LayoutDim,
+) -> Result<LinearLayout, LayoutError> {
     let line = LinearLayout::identity1d;
-    let core = line(k_width, Dim::Register, inner)?.product(&line(CORE_LANES, Dim::Lane, inner)?)?.product(&line(
-        CORE_ROWS,
-        Dim::Lane,
-        outer,
-    )?)?;
-    let rows = line((rows / CORE_ROWS).max(1), Dim::Register, outer)?;
-    let columns = line((columns / (CORE_LANES * k_width)).max(1), Dim::Register, inner)?;
+    let core = line(k_width, LayoutDim::Register, inner)?
+        .product(&line(CORE_LANES, LayoutDim::Lane, inner)?)?
+        .product(&line(CORE_ROWS, LayoutDim::Lane, outer)?)?;
+    let rows = line((rows / CORE_ROWS).max(1), LayoutDim::Register, outer)?;
+    let columns = line((columns / (CORE_LANES * k_width)).max(1), LayoutDim::Register, inner)?;
     core.product(&rows)?.product(&columns)
 }
 
@@ -102,8 +106,8 @@ fn check_rank2(constructor: &'static str, shape: &[u32]) -> Result<(), LayoutErr
 /// A shape that is not `[M, N]`, or sizes that are no powers of two.
 pub fn mma_v2_accumulator(shape: &[u32], warps: [u32; 2]) -> Result<LinearLayout, LayoutError> {
     check_rank2("mma_v2_accumulator", shape)?;
-    let tile = warp_tile(TILE_ROWS, 8, 2, Dim::Axis(1), Dim::Axis(0))?;
-    let over = identity_nd(Dim::Warp, &warps, &MmaVersion::V2.warp_order())?;
+    let tile = warp_tile(TILE_ROWS, 8, 2, LayoutDim::Axis(1), LayoutDim::Axis(0))?;
+    let over = identity_nd(LayoutDim::Warp, &warps, &MmaVersion::V2.warp_order())?;
     fit_to_shape(&tile.product(&over)?, shape)
 }
 
@@ -123,8 +127,8 @@ pub fn wgmma_accumulator(shape: &[u32], n: u32, warps: [u32; 2]) -> Result<Linea
             format!("{} warps along M, but a warp group is {GROUP_WARPS} of them", warps[0]),
         );
     }
-    let tile = warp_tile(TILE_ROWS, n, 2, Dim::Axis(1), Dim::Axis(0))?;
-    let over = identity_nd(Dim::Warp, &warps, &MmaVersion::V3.warp_order())?;
+    let tile = warp_tile(TILE_ROWS, n, 2, LayoutDim::Axis(1), LayoutDim::Axis(0))?;
+    let over = identity_nd(LayoutDim::Warp, &warps, &MmaVersion::V3.warp_order())?;
     fit_to_shape(&tile.product(&over)?, shape)
 }
 
@@ -145,17 +149,17 @@ pub fn dot_operand(
     check_rank2("dot_operand", shape)?;
     let k_tile = 2 * CORE_LANES * k_width;
     let (tile, k_axis) = match operand {
-        Operand::A => (warp_tile(TILE_ROWS, k_tile, k_width, Dim::Axis(1), Dim::Axis(0))?, 1),
-        Operand::B => (warp_tile(CORE_ROWS, k_tile, k_width, Dim::Axis(0), Dim::Axis(1))?, 0),
+        Operand::A => (warp_tile(TILE_ROWS, k_tile, k_width, LayoutDim::Axis(1), LayoutDim::Axis(0))?, 1),
+        Operand::B => (warp_tile(CORE_ROWS, k_tile, k_width, LayoutDim::Axis(0), LayoutDim::Axis(1))?, 0),
     };
     let mut layout = tile;
     for axis in version.warp_order() {
         let count = warps[axis as usize];
-        let dim = Dim::Axis(axis);
+        let dim = LayoutDim::Axis(axis);
         let line = if axis == k_axis {
-            LinearLayout::zeros1d(count, Dim::Warp, dim, 1)?
+            LinearLayout::zeros1d(count, LayoutDim::Warp, dim, 1)?
         } else {
-            LinearLayout::identity1d(count, Dim::Warp, dim)?
+            LinearLayout::identity1d(count, LayoutDim::Warp, dim)?
         };
         layout = layout.product(&line)?;
     }
@@ -183,13 +187,13 @@ pub fn swizzled_shared(
     }
     let layout = match order {
         [] => LinearLayout::empty(),
-        &[only] => LinearLayout::identity1d(shape[0], Dim::Offset, Dim::Axis(only))?,
+        &[only] => LinearLayout::identity1d(shape[0], LayoutDim::Offset, LayoutDim::Axis(only))?,
         &[column, row, ref rest @ ..] => {
             let sizes = (shape[row as usize], shape[column as usize]);
-            let (row, column) = (Dim::Axis(row), Dim::Axis(column));
+            let (row, column) = (LayoutDim::Axis(row), LayoutDim::Axis(column));
             let mut layout = swizzled_rows(sizes, (row, column), vec, per_phase, max_phase)?;
             for &axis in rest {
-                let line = LinearLayout::identity1d(shape[axis as usize], Dim::Offset, Dim::Axis(axis))?;
+                let line = LinearLayout::identity1d(shape[axis as usize], LayoutDim::Offset, LayoutDim::Axis(axis))?;
                 layout = layout.product(&line)?;
             }
             layout
@@ -201,7 +205,7 @@ pub fn swizzled_shared(
 /// `offset -> (row, column)` for `sizes` (rows, columns), swizzled as in [`swizzled_shared`].
 fn swizzled_rows(
     (rows, columns): (u32, u32),
-    (row, column): (Dim, Dim),
+    (row, column): (LayoutDim, LayoutDim),
     vec: u32,
     per_phase: u32,
     max_phase: u32,
@@ -214,7 +218,7 @@ fn swizzled_rows(
         let swizzle = vec * (row / per_phase % max_phase);
         vec![swizzle & (columns - 1), row]
     }));
-    LinearLayout::from_bases(&[(Dim::Offset, bases)], &[(column, columns), (row, rows)])
+    LinearLayout::from_bases(&[(LayoutDim::Offset, bases)], &[(column, columns), (row, rows)])
 }
 
 /// The shared-memory tile that `wgmma` descriptors and TMA boxes describe: panels of
@@ -250,10 +254,10 @@ pub fn nvmma_shared(
     }
     // 16-byte chunks are permuted within a row; wider rows repeat the pattern more slowly.
     let chunks = width.row_bytes() / 16;
-    let (row, column) = (Dim::Axis(0), Dim::Axis(1));
+    let (row, column) = (LayoutDim::Axis(0), LayoutDim::Axis(1));
     let core = swizzled_rows((CORE_ROWS, tile_columns), (row, column), 128 / elem_bits, CORE_ROWS / chunks, chunks)?;
-    let rows = LinearLayout::identity1d(row_size * batch / CORE_ROWS, Dim::Offset, row)?;
-    let panels = LinearLayout::identity1d(column_size / tile_columns, Dim::Offset, column)?;
+    let rows = LinearLayout::identity1d(row_size * batch / CORE_ROWS, LayoutDim::Offset, row)?;
+    let panels = LinearLayout::identity1d(column_size / tile_columns, LayoutDim::Offset, column)?;
     let flat = core.product(&rows)?.product(&panels)?.transpose_outs(&[row, column])?;
     let mut ordered: Vec<u32> = leading.to_vec();
     ordered.extend([row_size, column_size]);

@@ -2,7 +2,7 @@
 
 use super::gf2::{Subspace, combine, rank};
 use super::linear::{extract, field};
-use super::{ColumnAction, Dim, LinearLayout};
+use super::{ColumnAction, LayoutDim, LinearLayout};
 use crate::target::GROUP_WARPS;
 
 /// A layout without redundant values along one dimension, and the ways there and back.
@@ -47,7 +47,7 @@ impl LinearLayout {
     /// Per input dimension, the bits that are redundant: with these bits zero, the layout reaches the same elements.
     ///
     /// A thread whose lane or warp has such a bit set holds copies, so it need not store, and must not add.
-    pub fn free_variable_masks(&self) -> Vec<(Dim, u32)> {
+    pub fn free_variable_masks(&self) -> Vec<(LayoutDim, u32)> {
         let mut span = Subspace::new();
         let mut masks = Vec::new();
         for &(dim, _) in &self.ins {
@@ -59,7 +59,7 @@ impl LinearLayout {
     }
 
     /// The redundant bits of one dimension; see [`LinearLayout::free_variable_masks`].
-    pub fn free_variable_mask(&self, dim: Dim) -> u32 {
+    pub fn free_variable_mask(&self, dim: LayoutDim) -> u32 {
         self.free_variable_masks().iter().find(|(name, _)| *name == dim).map_or(0, |&(_, mask)| mask)
     }
 
@@ -67,7 +67,7 @@ impl LinearLayout {
     /// starting at a multiple of that number: what decides the width of a vector access.
     ///
     /// [`LinearLayout::vectors`] also finds vectors that are spread over the registers.
-    pub fn num_consecutive(&self, input: Dim, out: Dim) -> u32 {
+    pub fn num_consecutive(&self, input: LayoutDim, out: LayoutDim) -> u32 {
         let start = field(&self.outs, out).start;
         let columns = self.columns(input);
         let limit = self.out_bits(out) as usize;
@@ -92,11 +92,11 @@ impl LinearLayout {
     ///
     /// Each group starts at a multiple of the width, whatever the lane, warp and block,
     /// and any register may take part: the result says which, in which order.
-    pub fn vectors(&self, out: Dim, max_width: u32) -> Vectors {
-        let registers = self.columns(Dim::Register);
+    pub fn vectors(&self, out: LayoutDim, max_width: u32) -> Vectors {
+        let registers = self.columns(LayoutDim::Register);
         let start = field(&self.outs, out).start;
         let span = Subspace::indexed(registers);
-        let others = self.ins.iter().filter(|(dim, _)| *dim != Dim::Register);
+        let others = self.ins.iter().filter(|(dim, _)| *dim != LayoutDim::Register);
         let moved = others.flat_map(|&(dim, _)| self.columns(dim)).fold(0, |word, column| word | column);
         let limit = max_width.max(1).ilog2().min(self.out_bits(out));
 
@@ -123,7 +123,7 @@ impl LinearLayout {
     /// Combinations of registers that, after those of `low`, span all registers without redundancy,
     /// and whose coordinate starts at a multiple of the vector.
     fn vector_bases(&self, low: &[u64], start: u32) -> Vec<u64> {
-        let registers = self.columns(Dim::Register);
+        let registers = self.columns(LayoutDim::Register);
         let mut span = Subspace::of(low.iter().map(|&combination| combine(registers, combination)));
         let low_field = start..start + low.len() as u32;
         let mut high = Vec::new();
@@ -138,7 +138,7 @@ impl LinearLayout {
 
     /// Per register bit, the combination in the span of `low` and `high` with the same column.
     fn canonical_registers(&self, low: &[u64], high: &[u64]) -> ColumnAction {
-        let registers = self.columns(Dim::Register);
+        let registers = self.columns(LayoutDim::Register);
         let mut span = Subspace::new();
         for &combination in low.iter().chain(high) {
             // The generators are independent, so each insertion enlarges the span.
@@ -148,7 +148,8 @@ impl LinearLayout {
         ColumnAction::from_parts(bases, registers.len() as u32)
     }
 
-    /// The part of that shape of a tile, for any place at multiples of the shape: the threads hold what they held of it.
+    /// The part of that shape of a tile, for any place at multiples of the shape: the threads hold what they held of
+    /// it.
     ///
     /// `None` if which part an element is in depends on more than the register: some threads would hold nothing.
     pub fn part(&self, shape: &[u32]) -> Option<LinearLayout> {
@@ -156,7 +157,7 @@ impl LinearLayout {
         // The bits of a flattened coordinate that say which part, and where those of the part go.
         let (mut outer, mut fields, mut start) = (0u64, Vec::new(), 0);
         for &(dim, bits) in &self.outs {
-            let Dim::Axis(axis) = dim else { return None };
+            let LayoutDim::Axis(axis) = dim else { return None };
             let own = shape.get(usize::from(axis)).filter(|size| size.is_power_of_two())?.ilog2();
             if own > bits {
                 return None;
@@ -176,7 +177,7 @@ impl LinearLayout {
         for &(dim, _) in &self.ins {
             let inner: Vec<u64> = self.columns(dim).iter().copied().filter(|column| column & outer == 0).collect();
             let dropped = self.columns(dim).iter().filter(|column| **column & outer != 0);
-            if dropped.clone().any(|column| dim != Dim::Register || column & !outer != 0) {
+            if dropped.clone().any(|column| dim != LayoutDim::Register || column & !outer != 0) {
                 return None;
             }
             ins.push((dim, inner.len() as u32));
@@ -191,10 +192,10 @@ impl LinearLayout {
     /// `None` if they divide it otherwise, or hold copies.
     pub fn warp_group_parts(&self) -> Option<Vec<u8>> {
         let rank = self.tile_shape().len();
-        let warps = self.columns(Dim::Warp);
+        let warps = self.columns(LayoutDim::Warp);
         let groups = warps.get(GROUP_WARPS.ilog2() as usize..).unwrap_or_default();
         let axis_of = |column: u64| {
-            let axis = (0..rank as u8).find(|&axis| column & self.out_mask(Dim::Axis(axis)) != 0)?;
+            let axis = (0..rank as u8).find(|&axis| column & self.out_mask(LayoutDim::Axis(axis)) != 0)?;
             column.is_power_of_two().then_some(usize::from(axis))
         };
         let mut counts = vec![0u32; rank];
@@ -203,7 +204,7 @@ impl LinearLayout {
         }
         let mut expected = Vec::new();
         for (axis, &count) in counts.iter().enumerate() {
-            let end = field(&self.outs, Dim::Axis(axis as u8)).end;
+            let end = field(&self.outs, LayoutDim::Axis(axis as u8)).end;
             expected.extend((end - count..end).map(|bit| 1u64 << bit));
         }
         let own = expected.iter().fold(0, |mask, column| mask | column);
@@ -212,7 +213,7 @@ impl LinearLayout {
     }
 
     /// Without the redundant values along `dim`: those whose basis is zero or a sum of earlier bases of `dim`.
-    pub fn remove_broadcast(&self, dim: Dim) -> BroadcastRemoved {
+    pub fn remove_broadcast(&self, dim: LayoutDim) -> BroadcastRemoved {
         let columns = self.columns(dim);
         let mut span = Subspace::new();
         let mut kept = Vec::new();
@@ -232,6 +233,6 @@ impl LinearLayout {
 
     /// Without redundant registers; see [`LinearLayout::remove_broadcast`].
     pub fn remove_broadcast_registers(&self) -> BroadcastRemoved {
-        self.remove_broadcast(Dim::Register)
+        self.remove_broadcast(LayoutDim::Register)
     }
 }

@@ -1,20 +1,21 @@
 //! What a reduction along an axis has to combine: registers of a thread, lanes of a warp, warps of a block.
 
 use super::gf2::{Subspace, combine};
-use super::{Dim, LayoutError, LinearLayout, SelectLevel, WARP_SIZE};
+use super::{LayoutDim, LayoutError, LinearLayout, SelectLevel, WARP_SIZE};
 
 /// The steps of a reduction along one axis, from the inside outwards.
 ///
-/// Copies are never combined, so that sums count each element once: of the bases along the axis only those take part that
-/// are no sum of bases inside. The others give threads the same elements in another order; [`ReductionPlan::turns`] and the
-/// conditions of [`ReductionPlan::lane_steps`] put them in one order, for combinations that are not commutative.
+/// Copies are never combined, so that sums count each element once: of the bases along the axis only those take part
+/// that are no sum of bases inside. The others give threads the same elements in another order;
+/// [`ReductionPlan::turns`] and the conditions of [`ReductionPlan::lane_steps`] put them in one order, for
+/// combinations that are not commutative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReductionPlan {
     /// Per register of the result (the layout's [`LinearLayout::slice`]), the registers to combine, in order of
     /// their coordinate along the axis.
     pub in_thread: Vec<Vec<u32>>,
-    /// Exchanges within each list of `in_thread`, after which all threads that hold the same elements hold them in the same
-    /// order; none for most layouts.
+    /// Exchanges within each list of `in_thread`, after which all threads that hold the same elements hold them in
+    /// the same order; none for most layouts.
     pub turns: Vec<SelectLevel>,
     /// Lane bits to combine, as masks (`xor`) for butterfly shuffles, with the threads that hold the later of the two
     /// values. Afterwards every lane has the result of its group.
@@ -34,7 +35,7 @@ pub struct ReductionPlan {
 /// The axis is absent, or a basis moves along the axis and another at the same time
 /// (convert to a blocked layout first).
 pub fn reduction(layout: &LinearLayout, axis: u8) -> Result<ReductionPlan, LayoutError> {
-    let out = Dim::Axis(axis);
+    let out = LayoutDim::Axis(axis);
     if !layout.has_out(out) {
         return Err(LayoutError::UnknownDim(out));
     }
@@ -69,7 +70,8 @@ struct Along {
     /// Bits whose bases are no sum of those inside, which are the ones to combine.
     lanes: u32,
     warps: u32,
-    /// Per such basis, its bit as a word has it, and the word of the bases that are to be combined of which it is the sum.
+    /// Per such basis, its bit as a word has it, and the word of the bases that are to be combined of which it is the
+    /// sum.
     sums: Vec<(u32, u64)>,
 }
 
@@ -77,12 +79,12 @@ impl Along {
     /// Of the axis that is `mask` in the flattened coordinate.
     fn new(layout: &LinearLayout, mask: u64) -> Along {
         let (mut span, mut sums, mut fresh) = (Subspace::new(), Vec::new(), 0u64);
-        for (dim, start) in [(Dim::Register, 0), (Dim::Lane, LANES), (Dim::Warp, WARPS)] {
+        for (dim, start) in [(LayoutDim::Register, 0), (LayoutDim::Lane, LANES), (LayoutDim::Warp, WARPS)] {
             for (bit, &column) in (start..).zip(layout.columns(dim)).filter(|(_, column)| **column & mask != 0) {
                 if span.insert(column, 1 << bit).is_ok() {
                     fresh |= 1 << bit;
                 }
-                if dim != Dim::Register {
+                if dim != LayoutDim::Register {
                     sums.push((bit, span.express(column).unwrap_or(0)));
                 }
             }
@@ -103,7 +105,7 @@ impl Along {
 
     /// What brings the registers of a group, in order of their coordinates, into the order of all other threads.
     fn turns(&self, layout: &LinearLayout, group: &[u32]) -> Vec<SelectLevel> {
-        let columns = layout.columns(Dim::Register);
+        let columns = layout.columns(LayoutDim::Register);
         // Where in the group the element is that the thread has in the first place: places add up as coordinates do.
         let place = |sum: u64| {
             let moved = combine(columns, sum & ((1 << LANES) - 1));
@@ -123,7 +125,7 @@ impl Along {
 
 /// The registers to combine per register of the result; `mask` is the axis in the flattened coordinate.
 fn in_thread(layout: &LinearLayout, mask: u64) -> Vec<Vec<u32>> {
-    let registers = layout.columns(Dim::Register);
+    let registers = layout.columns(LayoutDim::Register);
     let (mut kept, mut reduced) = (Subspace::new(), Subspace::new());
     let (mut kept_bits, mut reduced_bits) = (Vec::new(), Vec::new());
     for (bit, &column) in registers.iter().enumerate() {
@@ -147,7 +149,7 @@ fn in_thread(layout: &LinearLayout, mask: u64) -> Vec<Vec<u32>> {
 
 /// The layout of partial results: a last axis counts the warps to combine.
 fn partials(result: &LinearLayout, along: &Along) -> Result<LinearLayout, LayoutError> {
-    let axis = Dim::Axis(result.outs.len() as u8);
+    let axis = LayoutDim::Axis(result.outs.len() as u8);
     let mut layout = result.clone();
     layout.outs.push((axis, along.warps.count_ones()));
     if layout.total_out_bits() > 63 {
@@ -155,7 +157,7 @@ fn partials(result: &LinearLayout, along: &Along) -> Result<LinearLayout, Layout
     }
     let ins = layout.ins.iter().flat_map(|&(dim, bits)| (0..bits).map(move |bit| (dim, bit)));
     for ((dim, bit), column) in ins.zip(&mut layout.columns) {
-        if dim == Dim::Warp {
+        if dim == LayoutDim::Warp {
             *column |= along.partial_of(bit) << result.total_out_bits();
         }
     }

@@ -2,10 +2,10 @@
 
 use super::algebra::{repack, same_dims};
 use super::linear::{check_dims, describe, extract, field, log2, total};
-use super::{Dim, LayoutError, LinearLayout};
+use super::{LayoutDim, LayoutError, LinearLayout};
 
 /// Sizes as bit counts.
-fn to_bits(dims: &[(Dim, u32)]) -> Result<Vec<(Dim, u32)>, LayoutError> {
+fn to_bits(dims: &[(LayoutDim, u32)]) -> Result<Vec<(LayoutDim, u32)>, LayoutError> {
     let bits = dims.iter().map(|&(dim, size)| Ok((dim, log2("the size of a dimension", size)?)));
     let bits = bits.collect::<Result<Vec<_>, LayoutError>>()?;
     check_dims(&bits)?;
@@ -13,8 +13,12 @@ fn to_bits(dims: &[(Dim, u32)]) -> Result<Vec<(Dim, u32)>, LayoutError> {
 }
 
 /// The entries of `dims` in the order of `names`, which must be the same set.
-fn reordered(operation: &'static str, dims: &[(Dim, u32)], names: &[Dim]) -> Result<Vec<(Dim, u32)>, LayoutError> {
-    let find = |name: &Dim| dims.iter().find(|(dim, _)| dim == name).copied();
+fn reordered(
+    operation: &'static str,
+    dims: &[(LayoutDim, u32)],
+    names: &[LayoutDim],
+) -> Result<Vec<(LayoutDim, u32)>, LayoutError> {
+    let find = |name: &LayoutDim| dims.iter().find(|(dim, _)| dim == name).copied();
     let order: Option<Vec<_>> = names.iter().map(find).collect();
     match order {
         Some(order) if same_dims(&order, dims) => Ok(order),
@@ -27,7 +31,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// `names` is not a reordering of the outputs.
-    pub fn transpose_outs(&self, names: &[Dim]) -> Result<LinearLayout, LayoutError> {
+    pub fn transpose_outs(&self, names: &[LayoutDim]) -> Result<LinearLayout, LayoutError> {
         let outs = reordered("transpose_outs", &self.outs, names)?;
         let columns = self.columns.iter().map(|&c| repack(c, &self.outs, &outs, |_| 0)).collect();
         Ok(LinearLayout::from_parts(self.ins.clone(), outs, columns))
@@ -37,7 +41,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// `names` is not a reordering of the inputs.
-    pub fn transpose_ins(&self, names: &[Dim]) -> Result<LinearLayout, LayoutError> {
+    pub fn transpose_ins(&self, names: &[LayoutDim]) -> Result<LinearLayout, LayoutError> {
         let ins = reordered("transpose_ins", &self.ins, names)?;
         let columns = ins.iter().flat_map(|&(dim, _)| self.columns(dim).iter().copied()).collect();
         Ok(LinearLayout::from_parts(ins, self.outs.clone(), columns))
@@ -47,7 +51,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// The total size differs.
-    pub fn reshape_ins(&self, dims: &[(Dim, u32)]) -> Result<LinearLayout, LayoutError> {
+    pub fn reshape_ins(&self, dims: &[(LayoutDim, u32)]) -> Result<LinearLayout, LayoutError> {
         let ins = to_bits(dims)?;
         if total(&ins) != self.total_in_bits() {
             return Err(LayoutError::DimsDiffer {
@@ -63,7 +67,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// The total size differs.
-    pub fn reshape_outs(&self, dims: &[(Dim, u32)]) -> Result<LinearLayout, LayoutError> {
+    pub fn reshape_outs(&self, dims: &[(LayoutDim, u32)]) -> Result<LinearLayout, LayoutError> {
         let outs = to_bits(dims)?;
         if total(&outs) != self.total_out_bits() {
             return Err(LayoutError::DimsDiffer {
@@ -76,7 +80,7 @@ impl LinearLayout {
     }
 
     /// All outputs as one dimension `name`, the first output lowest.
-    pub fn flatten_outs(&self, name: Dim) -> LinearLayout {
+    pub fn flatten_outs(&self, name: LayoutDim) -> LinearLayout {
         let outs = vec![(name, self.total_out_bits())];
         LinearLayout::from_parts(self.ins.clone(), outs, self.columns.clone())
     }
@@ -123,7 +127,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// The size is no power of two, or the dimension is absent.
-    pub fn resize_out(&self, dim: Dim, size: u32) -> Result<LinearLayout, LayoutError> {
+    pub fn resize_out(&self, dim: LayoutDim, size: u32) -> Result<LinearLayout, LayoutError> {
         let bits = log2("the size of a dimension", size)?;
         if !self.has_out(dim) {
             return Err(LayoutError::UnknownDim(dim));
@@ -145,14 +149,14 @@ impl LinearLayout {
     ///
     /// # Errors
     /// `from` is absent, or `to` is there already.
-    pub fn rename_out(&self, from: Dim, to: Dim) -> Result<LinearLayout, LayoutError> {
+    pub fn rename_out(&self, from: LayoutDim, to: LayoutDim) -> Result<LinearLayout, LayoutError> {
         let outs = renamed(&self.outs, from, to)?;
         Ok(LinearLayout { outs, ..self.clone() })
     }
 
     /// Without the dimensions of size 1, on both sides.
     pub fn squeeze(&self) -> LinearLayout {
-        let kept = |dims: &[(Dim, u32)]| dims.iter().copied().filter(|&(_, bits)| bits > 0).collect();
+        let kept = |dims: &[(LayoutDim, u32)]| dims.iter().copied().filter(|&(_, bits)| bits > 0).collect();
         LinearLayout::from_parts(kept(&self.ins), kept(&self.outs), self.columns.clone())
     }
 
@@ -160,7 +164,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// A dimension is absent.
-    pub fn sublayout(&self, ins: &[Dim], outs: &[Dim]) -> Result<LinearLayout, LayoutError> {
+    pub fn sublayout(&self, ins: &[LayoutDim], outs: &[LayoutDim]) -> Result<LinearLayout, LayoutError> {
         if let Some(&dim) = ins.iter().find(|&&dim| !self.has_in(dim)) {
             return Err(LayoutError::UnknownDim(dim));
         }
@@ -175,13 +179,13 @@ impl LinearLayout {
     }
 
     /// The bits of the flattened output that belong to `out`.
-    pub(super) fn out_mask(&self, out: Dim) -> u64 {
+    pub(super) fn out_mask(&self, out: LayoutDim) -> u64 {
         let range = field(&self.outs, out);
         ((1u64 << (range.end - range.start)) - 1) << range.start
     }
 
     /// Without the zero bases of `dim`; see [`LinearLayout::remove_broadcast`] for what becomes of the values.
-    pub fn remove_zero_bases_along(&self, dim: Dim) -> LinearLayout {
+    pub fn remove_zero_bases_along(&self, dim: LayoutDim) -> LinearLayout {
         let mut columns = Vec::with_capacity(self.columns.len());
         let mut ins = self.ins.clone();
         for (name, bits) in &mut ins {
@@ -197,7 +201,7 @@ impl LinearLayout {
     ///
     /// # Errors
     /// The dimension is absent.
-    pub fn drop_out(&self, out: Dim) -> Result<LinearLayout, LayoutError> {
+    pub fn drop_out(&self, out: LayoutDim) -> Result<LinearLayout, LayoutError> {
         if !self.has_out(out) {
             return Err(LayoutError::UnknownDim(out));
         }
@@ -208,7 +212,7 @@ impl LinearLayout {
 
     /// Whether the map is the identity on each of `dims`, which are inputs and outputs,
     /// and these neither feed nor are fed by other dimensions.
-    pub fn is_trivial_over(&self, dims: &[Dim]) -> bool {
+    pub fn is_trivial_over(&self, dims: &[LayoutDim]) -> bool {
         dims.iter().all(|&dim| {
             let start = field(&self.outs, dim).start;
             let mask = self.out_mask(dim);
@@ -225,22 +229,22 @@ impl LinearLayout {
     }
 
     /// The map on the other dimensions, where it is trivial over `dims`.
-    pub fn quotient(&self, dims: &[Dim]) -> Option<LinearLayout> {
+    pub fn quotient(&self, dims: &[LayoutDim]) -> Option<LinearLayout> {
         if !self.is_trivial_over(dims) {
             return None;
         }
-        let rest = |all: &[(Dim, u32)]| -> Vec<Dim> {
+        let rest = |all: &[(LayoutDim, u32)]| -> Vec<LayoutDim> {
             all.iter().map(|&(dim, _)| dim).filter(|dim| !dims.contains(dim)).collect()
         };
         self.sublayout(&rest(&self.ins), &rest(&self.outs)).ok()
     }
 }
 
-fn renamed(dims: &[(Dim, u32)], from: Dim, to: Dim) -> Result<Vec<(Dim, u32)>, LayoutError> {
+fn renamed(dims: &[(LayoutDim, u32)], from: LayoutDim, to: LayoutDim) -> Result<Vec<(LayoutDim, u32)>, LayoutError> {
     if !dims.iter().any(|&(dim, _)| dim == from) {
         return Err(LayoutError::UnknownDim(from));
     }
-    let rename = |&(dim, bits): &(Dim, u32)| (if dim == from { to } else { dim }, bits);
+    let rename = |&(dim, bits): &(LayoutDim, u32)| (if dim == from { to } else { dim }, bits);
     let dims: Vec<_> = dims.iter().map(rename).collect();
     check_dims(&dims)?;
     Ok(dims)

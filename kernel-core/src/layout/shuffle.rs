@@ -23,7 +23,7 @@
 
 use super::gf2::{Subspace, combine, nullspace};
 use super::warp_map::WarpMap;
-use super::{ColumnAction, Dim, LinearForm};
+use super::{ColumnAction, LayoutDim, LinearForm};
 
 /// A conditional exchange over a list of values: `new[i] = if condition { old[i ^ xor] } else { old[i] }`.
 ///
@@ -82,7 +82,7 @@ pub struct ShufflePlan {
     pub pre: Vec<SelectLevel>,
     /// The rounds.
     pub exchanges: Vec<Exchange>,
-    /// The lane to read from, as a form over [`Dim::Lane`] and [`Dim::Warp`].
+    /// The lane to read from, as a form over [`LayoutDim::Lane`] and [`LayoutDim::Warp`].
     pub source_lane: LinearForm,
     /// Whether `source_lane` is the lane itself in every warp.
     pub lanes_stay: bool,
@@ -201,7 +201,7 @@ pub(super) fn plan(map: &WarpMap) -> Option<ShufflePlan> {
     Some(ShufflePlan {
         pre: select_levels(&by_lane, &by_warp),
         exchanges: (0..1 << map.slots.len()).map(exchange).collect(),
-        source_lane: LinearForm { bases: vec![(Dim::Lane, lane_bases), (Dim::Warp, warp_bases)] },
+        source_lane: LinearForm { bases: vec![(LayoutDim::Lane, lane_bases), (LayoutDim::Warp, warp_bases)] },
         lanes_stay,
         post: select_levels(&skew, &[]),
         result: map.result.clone(),

@@ -20,7 +20,7 @@ use super::access::{SharedAccess, access_offsets, bank_conflicts, check_elem_bit
 use super::gf2::{Subspace, complement, intersection};
 use super::linear::log2;
 use super::warp_map::{WarpMap, aligned};
-use super::{Dim, LayoutError, LinearLayout};
+use super::{LayoutDim, LayoutError, LinearLayout};
 
 /// Bits of the widest access.
 const MAX_ACCESS_BITS: u32 = 128;
@@ -59,7 +59,7 @@ pub enum SyncScope {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedPlan {
-    /// From [`Dim::Offset`] (elements within one pass) and [`Dim::Reps`] to the tile.
+    /// From [`LayoutDim::Offset`] (elements within one pass) and [`LayoutDim::Reps`] to the tile.
     pub layout: LinearLayout,
     /// Bits of one element.
     pub elem_bits: u32,
@@ -88,7 +88,7 @@ pub fn optimal_swizzle(
 ) -> Result<SharedPlan, LayoutError> {
     check_elem_bits(elem_bits)?;
     let (src, dst) = aligned(src, dst)?;
-    if src.columns(Dim::Block).iter().chain(dst.columns(Dim::Block)).any(|&column| column != 0) {
+    if src.columns(LayoutDim::Block).iter().chain(dst.columns(LayoutDim::Block)).any(|&column| column != 0) {
         return Err(LayoutError::CrossesBlocks);
     }
     if !src.is_surjective() {
@@ -132,9 +132,9 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn new(layout: &'a LinearLayout) -> Self {
-        let registers = layout.columns(Dim::Register);
+        let registers = layout.columns(LayoutDim::Register);
         let thread = Subspace::of(registers.iter().copied());
-        Side { layout, registers, lanes: layout.columns(Dim::Lane), thread }
+        Side { layout, registers, lanes: layout.columns(LayoutDim::Lane), thread }
     }
 
     /// The directions that one phase of an access covers, if it starts with as much of `vector` as this side has
@@ -253,7 +253,7 @@ impl<'a> Problem<'a> {
 
     /// The layout from one dimension `Offset` to the tile.
     fn layout(&self, basis: &[u64]) -> LinearLayout {
-        let ins = vec![(Dim::Offset, basis.len() as u32)];
+        let ins = vec![(LayoutDim::Offset, basis.len() as u32)];
         LinearLayout::from_parts(ins, self.src.layout.outs.clone(), basis.to_vec())
     }
 
@@ -284,7 +284,7 @@ impl<'a> Problem<'a> {
         let mut used_by_threads = 0;
         for side in [&self.src, &self.dst] {
             let offsets = side.layout.invert_and_compose(&layout)?;
-            let threads = [Dim::Lane, Dim::Warp].into_iter().flat_map(|dim| offsets.columns(dim));
+            let threads = [LayoutDim::Lane, LayoutDim::Warp].into_iter().flat_map(|dim| offsets.columns(dim));
             used_by_threads = threads.fold(used_by_threads, |word, column| word | column);
         }
         let row = (ROW_BITS / self.elem_bits).max(1).ilog2() as usize;
@@ -313,7 +313,7 @@ impl<'a> Problem<'a> {
         Ok(SharedPlan {
             store: access(&self.src)?,
             load: access(&self.dst)?,
-            layout: layout.reshape_ins(&[(Dim::Offset, 1 << offset_bits), (Dim::Reps, 1 << rep_bits)])?,
+            layout: layout.reshape_ins(&[(LayoutDim::Offset, 1 << offset_bits), (LayoutDim::Reps, 1 << rep_bits)])?,
             elem_bits: self.elem_bits,
             bytes: 1 << (offset_bits + byte_shift),
             reps: 1 << rep_bits,
@@ -325,8 +325,8 @@ impl<'a> Problem<'a> {
 impl Side<'_> {
     /// Elements per access, as [`LinearLayout::vectors`] finds, without listing them.
     fn width(&self, offsets: &LinearLayout, elem_bits: u32) -> u32 {
-        let registers = Subspace::of(offsets.columns(Dim::Register).iter().copied());
-        let threads = [Dim::Lane, Dim::Warp].into_iter().flat_map(|dim| offsets.columns(dim));
+        let registers = Subspace::of(offsets.columns(LayoutDim::Register).iter().copied());
+        let threads = [LayoutDim::Lane, LayoutDim::Warp].into_iter().flat_map(|dim| offsets.columns(dim));
         let moved = threads.fold(0, |word, column| word | column);
         let limit = (MAX_ACCESS_BITS / elem_bits).max(1).ilog2().min(offsets.total_out_bits());
         let in_vector = |bit: &u32| moved >> bit & 1 == 0 && registers.contains(1 << bit);

@@ -1,15 +1,16 @@
-//! What two layouts have to do with each other: the same inputs and outputs, and where in its warp each value comes from.
+//! What two layouts have to do with each other: the same inputs and outputs, and where in its warp each value comes
+//! from.
 
 use super::gf2::{Subspace, combine};
 use super::linear::describe;
-use super::{ColumnAction, Dim, LayoutError, LinearLayout};
+use super::{ColumnAction, LayoutDim, LayoutError, LinearLayout};
 
 /// The inputs of layouts in registers, in their canonical order.
-pub(super) const HARDWARE: [Dim; 4] = [Dim::Register, Dim::Lane, Dim::Warp, Dim::Block];
+pub(super) const HARDWARE: [LayoutDim; 4] = [LayoutDim::Register, LayoutDim::Lane, LayoutDim::Warp, LayoutDim::Block];
 
 /// Both layouts with inputs (register, lane, warp, block) and the outputs of `src` in order.
 pub(super) fn aligned(src: &LinearLayout, dst: &LinearLayout) -> Result<(LinearLayout, LinearLayout), LayoutError> {
-    let outs: Vec<Dim> = src.outs.iter().map(|&(dim, _)| dim).collect();
+    let outs: Vec<LayoutDim> = src.outs.iter().map(|&(dim, _)| dim).collect();
     let (src, dst) = (with_hardware(src)?, with_hardware(dst)?.transpose_outs(&outs)?);
     let same_threads = HARDWARE[1..].iter().all(|&dim| src.in_bits(dim) == dst.in_bits(dim));
     if src.outs != dst.outs || !same_threads {
@@ -59,7 +60,7 @@ pub(super) struct WarpMap {
 impl WarpMap {
     /// The map from `dst` to `src` (both [`aligned`]), if every warp holds what it needs.
     pub(super) fn new(src: &LinearLayout, dst: &LinearLayout) -> Option<WarpMap> {
-        let (registers, lanes) = (src.columns(Dim::Register), src.columns(Dim::Lane));
+        let (registers, lanes) = (src.columns(LayoutDim::Register), src.columns(LayoutDim::Lane));
         let register_bits = registers.len() as u32;
         let in_thread = Subspace::indexed(registers);
         let mut in_warp = in_thread.clone();
@@ -70,7 +71,7 @@ impl WarpMap {
             }
         }
         let reduced = dst.remove_broadcast_registers();
-        let slots = reduced.layout.columns(Dim::Register).iter().map(|&c| in_warp.express(c));
+        let slots = reduced.layout.columns(LayoutDim::Register).iter().map(|&c| in_warp.express(c));
         let from_lane = |(bit, &column): (usize, &u64)| {
             let own = 1u64 << (register_bits + bit as u32);
             let same_lane = in_thread.express(column ^ lanes[bit]).map(|place| place | own);
@@ -78,15 +79,15 @@ impl WarpMap {
         };
         let pairs = |dim| src.columns(dim).iter().zip(dst.columns(dim));
         // The block's and the warp's own bits stay as they are: only the difference has to be found.
-        let mut blocks = pairs(Dim::Block);
+        let mut blocks = pairs(LayoutDim::Block);
         if !blocks.all(|(from, to)| from == to) {
             return None;
         }
         Some(WarpMap {
             register_bits,
             slots: slots.collect::<Option<_>>()?,
-            lanes: dst.columns(Dim::Lane).iter().enumerate().map(from_lane).collect::<Option<_>>()?,
-            warps: pairs(Dim::Warp).map(|(from, to)| in_warp.express(from ^ to)).collect::<Option<_>>()?,
+            lanes: dst.columns(LayoutDim::Lane).iter().enumerate().map(from_lane).collect::<Option<_>>()?,
+            warps: pairs(LayoutDim::Warp).map(|(from, to)| in_warp.express(from ^ to)).collect::<Option<_>>()?,
             redundant,
             result: reduced.restore,
         })

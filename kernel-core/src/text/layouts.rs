@@ -4,7 +4,7 @@
 
 use super::ParseError;
 use super::lexer::{Lexer, Token};
-use crate::layout::{Dim, LinearLayout};
+use crate::layout::{LayoutDim, LinearLayout};
 
 /// Appends a layout.
 pub(super) fn print(out: &mut String, layout: &LinearLayout) {
@@ -74,12 +74,21 @@ fn parse_basis(lexer: &mut Lexer<'_>) -> Result<Vec<u32>, ParseError> {
     Ok(basis)
 }
 
-fn parse_dim(lexer: &mut Lexer<'_>) -> Result<Dim, ParseError> {
-    let named =
-        [Dim::Register, Dim::Lane, Dim::Warp, Dim::Block, Dim::Offset, Dim::Vector, Dim::Bank, Dim::Segment, Dim::Reps];
+fn parse_dim(lexer: &mut Lexer<'_>) -> Result<LayoutDim, ParseError> {
+    let named = [
+        LayoutDim::Register,
+        LayoutDim::Lane,
+        LayoutDim::Warp,
+        LayoutDim::Block,
+        LayoutDim::Offset,
+        LayoutDim::Vector,
+        LayoutDim::Bank,
+        LayoutDim::Segment,
+        LayoutDim::Reps,
+    ];
     let dim = match lexer.peek() {
         Token::Ident(word) => match word.strip_prefix("dim") {
-            Some(axis) => axis.parse().ok().map(Dim::Axis),
+            Some(axis) => axis.parse().ok().map(LayoutDim::Axis),
             None => named.into_iter().find(|d| d.to_string() == word),
         },
         _ => None,

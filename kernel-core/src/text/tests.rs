@@ -69,7 +69,7 @@ const PLACED: &str = r#"kernel "r#type" "" unsafe placed {
   %4: i32[128] #0 = arange {lo = 0, hi = 128}
   %5: i32[128] #0 = convert_layout %4
   %6: shared f16[2, 128] = shared_alloc
-  %7: barrier[4] = barrier_alloc {slots = 4, count = 1}
+  %7: barrier[4] = mbarrier_alloc {slots = 4, count = 1}
   %8: token = async_commit
   %9: token = async_wait %8 {pending = 0}
   warp_groups {warps = [4, 4], roles = [consumer, producer], registers = [40, 232]} {

@@ -43,7 +43,7 @@ pub struct Step {
     pub next: Vec<usize>,
 }
 
-/// A product that finds, in one register, what was computed outside of a loop in one trip and inside in another.
+/// A product that finds, in one register, what was computed outside of a loop in one iteration and inside in another.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Mix {
     /// The product.
@@ -63,8 +63,8 @@ pub struct Code {
     pub steps: Vec<Step>,
 }
 
-/// A step of a search: what was written before `at` to `register`. If the search has passed a write under a guard, it ends
-/// at one under the opposite guard.
+/// A step of a search: what was written before `at` to `register`. If the search has passed a write under a guard, it
+/// ends at one under the opposite guard.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Search {
     at: usize,
@@ -169,7 +169,8 @@ impl Code {
         loops
     }
 
-    /// The strongly connected components of a part of the code that contain a cycle (Tarjan's algorithm, without recursion).
+    /// The strongly connected components of a part of the code that contain a cycle (Tarjan's algorithm, without
+    /// recursion).
     fn components(&self, region: &BTreeSet<usize>) -> Vec<BTreeSet<usize>> {
         let mut search = Components::default();
         for &root in region {

@@ -1,20 +1,21 @@
-//! Whether the code of the hardware multiplies by what its PTX says: factors in registers that outlive a trip of a loop.
+//! Whether the code of the hardware multiplies by what its PTX says: factors in registers that outlive an iteration of
+//! a loop.
 //!
 //! ```text
 //! F2FP R56, ..                           x, once
-//! LOOP: HGMMA R24, R56, ..               reads x in the first trip, and p in all others
+//! LOOP: HGMMA R24, R56, ..               reads x in the first iteration, and p in all others
 //!       F2FP R56, ..                     p
 //!       HGMMA R32, R56, ..
 //! ```
 //!
 //! An assembler may give two factors one register while both are needed; some versions of ptxas do
-//! (`lower/held_factors.rs` of the code generator has the picture). The result is a kernel that is wrong in some trips.
-//! Nothing in the PTX shows it, and no message tells.
+//! (`lower/held_factors.rs` of the code generator has the picture). The result is a kernel that is wrong in some
+//! iterations. Nothing in the PTX shows it, and no message tells.
 //!
 //! The check follows every register of a factor back to the instructions that compute it ([`flow`]). A *mixture* is a
-//! register that was written outside of a loop around the product in one trip, and inside of it in another, as `R56` above.
-//! In PTX ([`ptx`]) only factors that a loop carries are mixtures. If the code of the hardware ([`sass`]) has more of them
-//! than its PTX, a register was given away.
+//! register that was written outside of a loop around the product in one iteration, and inside of it in another, as
+//! `R56` above. In PTX ([`ptx`]) only factors that a loop carries are mixtures. If the code of the hardware
+//! ([`sass`]) has more of them than its PTX, a register was given away.
 //!
 //! All matrix instructions are looked at: `wgmma` with its left factor in registers, and both factors of `mma.sync`.
 
@@ -38,8 +39,8 @@ pub struct Checked {
 
 /// Assembles a kernel for an architecture such as `sm_90a`, and compares what its products multiply.
 ///
-/// `None` if there is nothing to compare, as the kernel has no loop with such products, or if ptxas or nvdisasm is missing,
-/// which is said on standard error.
+/// `None` if there is nothing to compare, as the kernel has no loop with such products, or if ptxas or nvdisasm is
+/// missing, which is said on standard error.
 ///
 /// # Errors
 /// With the product and what writes its factor, if the code differs from the PTX. With the instruction, if there is one

@@ -32,7 +32,8 @@ $L_2:
 }
 ";
 
-/// Code of [`PTX`] with the factors of its products in the registers from `x` and from `p` on; `end` ends each trip.
+/// Code of [`PTX`] with the factors of its products in the registers from `x` and from `p` on; `end` ends each
+/// iteration.
 fn listing(x: u32, p: u32, end: &str) -> String {
     let define = |first: u32, name: &str| {
         (first..first + 4)

@@ -1,4 +1,5 @@
-//! Products whose left factor stays in registers from trip to trip of a loop, beside others whose factors do not.
+//! Products whose left factor stays in registers from iteration to iteration of a loop, beside others whose factors
+//! do not.
 //!
 //! ptxas up to 13.0 gives two such factors one register where control takes several ways between their products
 //! (`lower/held_factors.rs` of the code generator). So every kernel here has a condition between them, and is run where
@@ -13,8 +14,8 @@ use tilewright_tests::factors::check_sass;
 const KEYS: usize = 256;
 const ROWS: usize = 128;
 
-/// `out = p * v`, where `p` is `x * k`, without what lies above the diagonal if `MASKED`, and `x` is the result of a product
-/// before the loop, in the layout of a left factor.
+/// `out = p * v`, where `p` is `x * k`, without what lies above the diagonal if `MASKED`, and `x` is the result of a
+/// product before the loop, in the layout of a left factor.
 macro_rules! masked {
     ($name:ident, $kind:ident, $sum:ident) => {
         #[kernel]
@@ -46,7 +47,7 @@ macro_rules! masked {
 masked!(masked, Float, f32);
 masked!(masked_integers, Int, i32);
 
-/// The same with two factors that outlive the trips, in a loop of any of these kinds.
+/// The same with two factors that outlive the iterations, in a loop of any of these kinds.
 macro_rules! looped {
     ($name:ident, |$x:ident, $y:ident, $k:ident, $v:ident, $i:ident, $acc:ident, $len:ident, $flag:ident| { $($body:tt)* }) => {
         #[kernel]
@@ -155,11 +156,12 @@ impl Numbers {
         }
     }
 
-    /// What the kernels compute: `above` times the scores above the diagonal, of keys in trips that end behind `flag`.
-    fn sums(&self, depth: usize, trip: usize, flag: usize, above: i32) -> Vec<f64> {
+    /// What the kernels compute: `above` times the scores above the diagonal, of keys in iterations that end behind
+    /// `flag`.
+    fn sums(&self, depth: usize, iteration: usize, flag: usize, above: i32) -> Vec<f64> {
         let score = |i: usize, j: usize| {
             let score: i32 = (0..depth).map(|d| self.q[i * depth + d] * self.k[j * depth + d]).sum();
-            let is_masked = (j / trip + 1) * trip > flag && j > i;
+            let is_masked = (j / iteration + 1) * iteration > flag && j > i;
             if is_masked { above * score } else { score }
         };
         let row = |i: usize| {
@@ -305,8 +307,9 @@ fn attention([q, k, v]: &[Vec<f16>; 3], depth: usize, row: usize, causal: bool) 
     (out.collect(), top + sum.log2())
 }
 
-/// Each weight is rounded to f16 once, by 2^-11 of itself, and numbers of `v` are below 2: that is 2^-10 of the mean. The
-/// scores, below 92, are f32 with an error below 2^-17, which their powers and sums share: far below another 2^-10.
+/// Each weight is rounded to f16 once, by 2^-11 of itself, and numbers of `v` are below 2: that is 2^-10 of the mean.
+/// The scores, below 92, are f32 with an error below 2^-17, which their powers and sums share: far below another
+/// 2^-10.
 const MEAN_ERROR: f64 = 1.0 / 512.0;
 /// The logarithm has the error of the scores, and those of sums of up to 256 numbers in f32.
 const LOG_ERROR: f64 = 1.0 / 8192.0;
@@ -321,7 +324,7 @@ fn run_eye<const D: usize, const N: usize, const CAUSAL: bool>(device: &Device) 
     let (q, k, v) = (device.upload(&host[0])?, device.upload(&host[1])?, device.upload(&host[2])?);
     let (q, k, v) = (TensorDesc::new(&q, [LEN, D])?, TensorDesc::new(&k, [LEN, D])?, TensorDesc::new(&v, [LEN, D])?);
     let (mut out, mut lse) = (device.zeros::<f32>(LEN * D)?, device.zeros::<f32>(LEN)?);
-    let what = format!("attention {D} deep, {N} keys in a trip, causal {CAUSAL}");
+    let what = format!("attention {D} deep, {N} keys in an iteration, causal {CAUSAL}");
     let call = eye::<D, 64, N, CAUSAL>(&q, &k, &v, &mut out, &mut lse, LEN as i32, SCALE).grid(LEN / 64).num_warps(4);
     if !device.is_cuda() {
         look(&what, &|target| call.compile(target))?;

@@ -8,14 +8,14 @@
 //! | `flow` | early return, short circuits, branches, loops, swaps |
 //! | `hints` | promises that hold, and ones that do not |
 //! | `products` | matrix products, 8-bit floats |
-//! | `held_factors` | left factors that outlive a trip of a loop, beside others that do not |
+//! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `running` | scans and atomics |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
-//! | `stores_in_loops` | blocks of tensors that trips of a loop store to the same elements; assertions before products |
-//! | `no_trips` | products whose loops do not run |
+//! | `stores_in_loops` | blocks of tensors that iterations of a loop store to the same elements; assertions before products |
+//! | `no_iterations` | products whose loops do not run |
 //! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
@@ -32,7 +32,7 @@ mod hints;
 mod language;
 mod launches;
 mod lints;
-mod no_trips;
+mod no_iterations;
 mod operations;
 mod products;
 mod running;

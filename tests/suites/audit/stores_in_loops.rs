@@ -1,55 +1,56 @@
-//! Loops that store blocks of tensors: trips that store to the same elements, and products by groups of warps.
+//! Loops that store blocks of tensors: iterations that store to the same elements, and products by groups of warps.
 
 use super::descriptors::{Tensor, moved, numbers, positions};
 use tilewright::prelude::*;
 use tilewright_tests::devices::check;
 
-/// Trip `i` copies twice the block at row `i * M` to row `first + i * step`, and `i * shift` columns further right.
+/// Iteration `i` copies twice the block at row `i * M` to row `first + i * step`, and `i * shift` columns further
+/// right.
 #[kernel]
 fn one_after_another<const M: usize, const N: usize>(
     x: TensorDesc<f32, { [M, N] }>,
     out: TensorDescMut<f32, { [M, N] }>,
-    trips: i32,
+    iterations: i32,
     first: i32,
     step: i32,
     shift: i32,
 ) {
     let column = program_id(0) * N;
-    for i in 0..trips {
+    for i in 0..iterations {
         let block = x.load([i * M, column]);
         out.store([first + i * step, column + i * shift], block * 2.0);
     }
 }
 
-/// Whatever trips store, each element is in the end what the last of them stored there: nobody has said of these loops
-/// that their trips are independent.
+/// Whatever iterations store, each element is in the end what the last of them stored there: nobody has said of these
+/// loops that their iterations are independent.
 #[test]
-fn trips_that_store_to_the_same_elements() {
+fn iterations_that_store_to_the_same_elements() {
     const BLOCK: [usize; 2] = [16, 32];
     check(|device| {
         // Blocks that the hardware could copy whole, and ones that it could not.
         for (size, stride) in [([64usize, 96usize], 96), ([61, 96], 100), ([64, 90], 92), ([47, 67], 67), ([5, 3], 3)] {
             // None, all, most and few elements in common, downwards and upwards; disjoint; with gaps.
-            for (trips, first, step) in
+            for (iterations, first, step) in
                 [(4, 0, 0), (5, -3, 1), (4, 2, 7), (6, 40, -5), (4, 0, 15), (4, 0, 16), (3, 1, 20)]
             {
                 for (programs, shift) in [(size[1].div_ceil(BLOCK[1]), 0), (1, 9), (1, -32)] {
                     let x = Tensor::new(numbers(6 * BLOCK[0] * stride), &[6 * BLOCK[0], size[1]], &[stride, 1]);
                     let mut want = Tensor::new(vec![-1.5; size[0] * stride], &size, &[stride, 1]);
-                    for trip in 0..trips {
+                    for iteration in 0..iterations {
                         for at in positions(&[BLOCK[0], programs * BLOCK[1]]) {
-                            let value = x.get(&moved(&at, &[trip * BLOCK[0] as i64, 0]), 0.0) * 2.0;
-                            want.set(&moved(&at, &[first + trip * step, trip * shift]), |_| value);
+                            let value = x.get(&moved(&at, &[iteration * BLOCK[0] as i64, 0]), 0.0) * 2.0;
+                            want.set(&moved(&at, &[first + iteration * step, iteration * shift]), |_| value);
                         }
                     }
                     let (input, mut out) = (device.upload(&x.data)?, device.full(want.data.len(), -1.5f32)?);
                     let from = TensorDesc::with_strides(&input, [6 * BLOCK[0], size[1]], [stride, 1])?;
                     let mut to = TensorDescMut::with_strides(&mut out, size, [stride, 1])?;
-                    let [count, first, step, shift] = [trips, first, step, shift].map(|number| number as i32);
+                    let [count, first, step, shift] = [iterations, first, step, shift].map(|number| number as i32);
                     one_after_another::<16, 32>(&from, &mut to, count, first, step, shift)
                         .grid(programs)
                         .launch(device)?;
-                    assert_eq!(out.to_vec()?, want.data, "{size:?} {stride} {trips} {first} {step} {shift}");
+                    assert_eq!(out.to_vec()?, want.data, "{size:?} {stride} {iterations} {first} {step} {shift}");
                 }
             }
         }
@@ -63,12 +64,12 @@ fn products_one_after_another<const M: usize, const N: usize, const K: usize>(
     a: TensorDesc<f16, { [M, K] }>,
     b: TensorDesc<f16, { [K, N] }>,
     out: TensorDescMut<f32, { [M, N] }>,
-    trips: i32,
+    iterations: i32,
     depth: i32,
     step: i32,
 ) {
     let column = program_id(0) * N;
-    for i in 0..trips {
+    for i in 0..iterations {
         let mut acc = zeros::<f32>([M, N]);
         for k in (0..depth).step_by(K) {
             acc = dot(a.load([i * M, k]), b.load([k, column]), acc);
@@ -78,7 +79,7 @@ fn products_one_after_another<const M: usize, const N: usize, const K: usize>(
 }
 
 #[test]
-fn trips_that_store_products_to_the_same_elements() {
+fn iterations_that_store_products_to_the_same_elements() {
     const TRIPS: usize = 3;
     check(|device| {
         let small = |salt: usize| move |i: usize| f16::from_f32(((i * 31 + salt) % 7) as f32 - 3.0);
@@ -106,8 +107,8 @@ fn trips_that_store_products_to_the_same_elements() {
                 }
                 let mut out = device.full(want.data.len(), -1.5f32)?;
                 let mut to = TensorDescMut::with_strides(&mut out, [rows, columns], [stride, 1])?;
-                let (trips, depth, step) = (TRIPS as i32, depth as i32, step as i32);
-                products_one_after_another::<128, 128, 32>(&left, &right, &mut to, trips, depth, step)
+                let (iterations, depth, step) = (TRIPS as i32, depth as i32, step as i32);
+                products_one_after_another::<128, 128, 32>(&left, &right, &mut to, iterations, depth, step)
                     .num_warps(8)
                     .grid(columns.div_ceil(128))
                     .launch(device)?;

@@ -1,8 +1,8 @@
-//! Left factors in registers that outlive a trip: where the code reads them so that ptxas keeps them.
+//! Left factors in registers that outlive an iteration: where the code reads them so that ptxas keeps them.
 
 use tilewright::prelude::*;
 
-/// Two products in a trip, whose left factors are `$left` and what the first one gives.
+/// Two products in an iteration, whose left factors are `$left` and what the first one gives.
 macro_rules! chain {
     ($name:ident, |$x:ident, $y:ident, $flag:ident, $start:ident| $left:expr) => {
         #[kernel(num_warps = 4)]
@@ -36,11 +36,11 @@ const READ: &str = "@%never st.shared.v4.b32";
 /// How many fragments are read for ptxas, and whether that is before the last product of the kernel.
 fn reads(compiled: Result<tilewright::launch::CompiledKernel, Error>) -> (usize, bool) {
     let ptx = compiled.unwrap_or_else(|error| panic!("{error}")).ptx().to_string();
-    let in_trip = match (ptx.find(READ), ptx.rfind("wgmma.mma_async")) {
+    let in_iteration = match (ptx.find(READ), ptx.rfind("wgmma.mma_async")) {
         (Some(read), Some(last)) => read < last,
         _ => false,
     };
-    (ptx.matches(READ).count(), in_trip)
+    (ptx.matches(READ).count(), in_iteration)
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_factor_that_may_leave_the_loop_is_read_in_it() {
 }
 
 #[test]
-fn a_factor_of_the_trip_is_not_read() {
+fn a_factor_of_the_iteration_is_not_read() {
     assert_eq!(reads(VaryingConsts {}.compile(Target::sm_90a())), (0, false));
 }
 

@@ -95,7 +95,7 @@ both!(
     }
 );
 
-// A row in pieces: the mask is needed in the last trip of each loop only.
+// A row in pieces: the mask is needed in the last iteration of each loop only.
 both!(online_softmax, online_softmax_unchecked, { T: Float, const BLOCK: usize }, (x: Ptr<T>, out: PtrMut<T>, columns: i32), {
     let lane = arange(0, BLOCK);
     let start = program_id(0) * columns;

@@ -61,7 +61,7 @@ fn every_access_of_the_code_is_in_the_report() {
     let source = include_str!("kernels.rs");
     for kernels::Sample { name, safe, report, .. } in kernels::all() {
         let (told, found) = (in_report(&report, source), in_ptx(&safe));
-        // The report counts a trip of a loop, of which LLVM may write several one after the other.
+        // The report counts an iteration of a loop, of which LLVM may write several one after the other.
         let loops = safe.contains("bra");
         let agrees = |(what, told): (&Access, &u32)| {
             let found = found.get(what).copied().unwrap_or(0);

@@ -12,7 +12,8 @@ fn asked(ptx: &str) -> Option<u32> {
     Some(line.parse().unwrap_or_else(|error| panic!("{line}: {error}")))
 }
 
-/// Rows that programs keep over reductions, scans and the trips of a loop are not spilled to make room for programs.
+/// Rows that programs keep over reductions, scans and the iterations of a loop are not spilled to make room for
+/// programs.
 #[test]
 fn rows_are_not_spilled_to_make_room() {
     for target in Target::all() {

@@ -77,7 +77,7 @@ fn check_config(
         let (xs, ys) = (numbers.fill(&mut rng, m * depth), numbers.fill(&mut rng, depth * n));
         let (a, b, c) = (device.upload(&xs)?, device.upload(&ys)?, device.zeros(m * n)?);
         let mut matrices = Matrices { a, b, c, m, n, depth };
-        for k in TRIPS.map(|trips| trips * config.bk) {
+        for k in TRIPS.map(|iterations| iterations * config.bk) {
             let what = format!("{form:?} with {config:?}, {m} x {n} x {k}, {numbers:?}");
             let plain = product(device, (form, config), None, &mut matrices, k)?;
             if numbers == Numbers::Integers {

@@ -10,7 +10,7 @@ fn plain_loop(reverse: bool) -> ControlOp {
 }
 
 /// The values of `i` that a loop runs through, by the definition: without wrapping, never if the step is not positive.
-fn trips(lo: i128, hi: i128, step: i128, reverse: bool) -> Vec<i128> {
+fn iterations(lo: i128, hi: i128, step: i128, reverse: bool) -> Vec<i128> {
     let mut all = Vec::new();
     let mut i = lo;
     while step > 0 && i < hi {
@@ -76,7 +76,7 @@ fn loops(dtype: DType) {
         });
         let operands = [bound[0], bound[1], bound[2], zero, zero];
         let results = author.results(plain_loop(reverse), &operands, &[body]);
-        let values = trips(lo, hi, step, reverse);
+        let values = iterations(lo, hi, step, reverse);
         let hash = values.iter().fold(0i64, |hash, &i| hash.wrapping_mul(31).wrapping_add(i as i64));
         let label = format!("({lo}..{hi}).step_by({step}){}", if reverse { ".rev()" } else { "" });
         author.store_tile(&format!("count of {label}"), results[0], vec![Answer::Exactly(values.len() as u64)]);

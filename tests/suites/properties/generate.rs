@@ -93,9 +93,9 @@ fn cut(dtype: DType, seed: u64) -> Data {
 fn run(author: &mut Author, pool: &mut Pool, step: &Step) {
     match step {
         Step::Plain(what, a, b, c) => plain(author, pool, *what, [*a, *b, *c]),
-        Step::Loop(trips, a, b, body) => {
+        Step::Loop(iterations, a, b, body) => {
             let carried = [pick(&pool.tiles, *a), pick(&pool.tiles, *b)];
-            let results = counted_loop(author, pool, *trips, carried, body);
+            let results = counted_loop(author, pool, *iterations, carried, body);
             pool.tiles.extend(results);
         }
         Step::Branch(a, yes, no) => {
@@ -125,8 +125,14 @@ fn arm(author: &mut Author, pool: &Pool, steps: &[Step], to: Option<DType>) -> (
     (region, yielded)
 }
 
-fn counted_loop(author: &mut Author, pool: &Pool, trips: u8, carried: [ValueId; 2], steps: &[Step]) -> Vec<ValueId> {
-    let [lo, hi, step] = [0, i32::from(trips), 1].map(|n| author.one(Op::i32(n), &[]));
+fn counted_loop(
+    author: &mut Author,
+    pool: &Pool,
+    iterations: u8,
+    carried: [ValueId; 2],
+    steps: &[Step],
+) -> Vec<ValueId> {
+    let [lo, hi, step] = [0, i32::from(iterations), 1].map(|n| author.one(Op::i32(n), &[]));
     let types = carried.map(|v| author.func.ty(v).clone());
     let body = author.region(&[Ty::scalar(DType::I32), types[0].clone(), types[1].clone()], |author, args| {
         let mut inner = pool.copy();
@@ -137,9 +143,15 @@ fn counted_loop(author: &mut Author, pool: &Pool, trips: u8, carried: [ValueId; 
         let last = |ty: &Ty| inner.tiles.iter().rev().copied().find(|&v| author.func.ty(v) == ty);
         [1, 0].map(|i| last(&types[1 - i]).unwrap_or(args[2 - i])).to_vec()
     });
-    let unroll = if trips.is_multiple_of(2) { Unroll::Auto } else { Unroll::Never };
-    let op =
-        ControlOp::For { reverse: trips == 3, unroll, stages: 0, warp_specialize: false, runs: false, no_wrap: false };
+    let unroll = if iterations.is_multiple_of(2) { Unroll::Auto } else { Unroll::Never };
+    let op = ControlOp::For {
+        reverse: iterations == 3,
+        unroll,
+        stages: 0,
+        warp_specialize: false,
+        runs: false,
+        no_wrap: false,
+    };
     author.results(op, &[lo, hi, step, carried[0], carried[1]], &[body])
 }
 

@@ -14,11 +14,14 @@ mod convert;
 mod reduce;
 mod scan;
 
-use kernel_core::ir::{ControlOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, ShapeOp, ValueId};
-use kernel_core::layout::{Dim, LinearLayout, SyncScope, reduction};
+use kernel_core::edit::walk;
+use kernel_core::ir::{
+    ControlOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, RegionId, ShapeOp, ValueId,
+};
+use kernel_core::layout::{LayoutDim, LinearLayout, SyncScope, reduction};
 
 use super::control::{is_read_once, is_used, steering_values, writes_memory};
-use super::warp_groups::Group;
+use super::warp_groups::{Group, groups_of};
 use crate::dot::Problem;
 use crate::error::CodegenError;
 use kernel_core::target::{GROUP_WARPS, Target};
@@ -49,6 +52,9 @@ impl Step {
     }
 }
 
+/// Exchanges begin at multiples of so many bytes, the widest access.
+pub(crate) const ALIGNMENT: u32 = 16;
+
 /// The threads that run an operation together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Threads {
@@ -69,7 +75,7 @@ impl Threads {
             Threads::Program(_) => false,
             Threads::Group(_) => true,
         };
-        if let Op::Gpu(GpuOp::Barrier | GpuOp::GroupBarrier) = operation.op {
+        if let Op::Gpu(GpuOp::Barrier | GpuOp::WarpgroupBarrier) = operation.op {
             return 1;
         }
         if let Op::Control(ControlOp::Assert { .. }) = operation.op {
@@ -178,8 +184,8 @@ impl Exchanges {
         Ok(steps)
     }
 
-    /// Whether the first thread's number stands for all: copies that other programs may have changed in between need not
-    /// agree.
+    /// Whether the first thread's number stands for all: copies that other programs may have changed in between need
+    /// not agree.
     fn is_passed_on(&self, func: &Func, reduced: &LinearLayout, value: ValueId) -> bool {
         func.layout(value).is_none() && self.steering[value.index()] && self.writes_memory && has_copies(reduced)
     }
@@ -191,7 +197,7 @@ impl Exchanges {
             return Err(CodegenError::refuse(func, operation.span, what));
         };
         let sizes: Vec<u32> = operation.operands.iter().map(|&operand| bits(func, operand) / 8).collect();
-        let exchanges = warp_exchanges(&holders, layout.in_size(Dim::Register), &sizes, self.num_warps);
+        let exchanges = warp_exchanges(&holders, layout.in_size(LayoutDim::Register), &sizes, self.num_warps);
         Ok(exchanges.into_iter().map(Step::once).collect())
     }
 }
@@ -211,11 +217,36 @@ fn passes_result_on(func: &Func, atomic: &Operation, threads: Threads) -> bool {
 
 /// Whether several threads hold the same element.
 pub(crate) fn has_copies(layout: &LinearLayout) -> bool {
-    layout.free_variable_mask(Dim::Lane) != 0 || layout.free_variable_mask(Dim::Warp) != 0
+    layout.free_variable_mask(LayoutDim::Lane) != 0 || layout.free_variable_mask(LayoutDim::Warp) != 0
 }
 
 /// Bits of an element in shared memory; an address has 64.
 fn bits(func: &Func, value: ValueId) -> u32 {
     let ty = func.ty(value);
     if ty.pointee().is_some() { 64 } else { ty.dtype().map_or(32, |dtype| dtype.bytes() * 8) }
+}
+
+/// Bytes of shared memory that a kernel's operations take.
+pub(crate) fn shared_bytes(func: &Func) -> u32 {
+    let mut bytes = 0;
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        let end = operation.shared.iter().map(|range| range.end).max().unwrap_or(0);
+        let end = if operation.op.allocates_shared() { end } else { end.next_multiple_of(ALIGNMENT) };
+        bytes = bytes.max(end);
+    });
+    bytes
+}
+
+/// How often several warps of a kernel meet, counted once per place, in a region and the regions in it.
+pub(crate) fn meetings(func: &Func, region: RegionId, threads: Threads) -> u32 {
+    let of = |(_, operation): (OpId, &Operation)| {
+        let groups = groups_of(operation);
+        let inside: u32 = match groups.is_empty() {
+            false => groups.iter().map(|&(group, region)| meetings(func, region, group.into())).sum(),
+            true => operation.regions.iter().map(|&inner| meetings(func, inner, threads)).sum(),
+        };
+        threads.meetings(func, operation) + inside
+    };
+    func.region_ops(region).map(of).sum()
 }

@@ -1,6 +1,8 @@
 //! How the partial results of a reduction's warps get to all of them.
 
-use kernel_core::layout::{Dim, LayoutError, LinearLayout, ReductionPlan, SelectLevel, SharedAccess, shared_access};
+use kernel_core::layout::{
+    LayoutDim, LayoutError, LinearLayout, ReductionPlan, SelectLevel, SharedAccess, shared_access,
+};
 
 /// Bits of the widest access to shared memory.
 const ACCESS_BITS: u32 = 128;
@@ -54,7 +56,7 @@ impl Exchange {
         Ok(Exchange {
             store: shared_access(&plan.partials, &shared, elem_bits)?,
             load: shared_access(&readers, &shared, elem_bits)?,
-            registers: readers.in_size(Dim::Register) as usize,
+            registers: readers.in_size(LayoutDim::Register) as usize,
             lane_steps,
         })
     }
@@ -62,11 +64,11 @@ impl Exchange {
 
 /// How many of the bits that count warps each thread combines itself after the exchange.
 ///
-/// Those of 16 warps are four accesses of 16 bytes, combined sooner than shuffles would be. Of more, a thread reads four,
-/// and lanes that would all hold the same combine these by shuffles: at 32 warps that is 10 instructions in place of
-/// 39, in each warp, and 4 registers in place of 32. On an H100 that is worth 3 to 8 % of a softmax or layer norm whose
-/// programs have 32 warps, and 40 % where a second program fits beside the first for it. At 16 warps it gains
-/// nothing where all loads are in flight anyway, and costs 3 % of an RMS norm of unaligned rows.
+/// Those of 16 warps are four accesses of 16 bytes, combined sooner than shuffles would be. Of more, a thread reads
+/// four, and lanes that would all hold the same combine these by shuffles: at 32 warps that is 10 instructions in
+/// place of 39, in each warp, and 4 registers in place of 32. On an H100 that is worth 3 to 8 % of a softmax or layer
+/// norm whose programs have 32 warps, and 40 % where a second program fits beside the first for it. At 16 warps it
+/// gains nothing where all loads are in flight anyway, and costs 3 % of an RMS norm of unaligned rows.
 fn own_bits(plan: &ReductionPlan, widest: u32) -> u32 {
     let bits = plan.warp_bits.count_ones();
     let own = (ACCESS_BITS / widest.max(1)).max(1).ilog2().min(bits);
@@ -75,28 +77,28 @@ fn own_bits(plan: &ReductionPlan, widest: u32) -> u32 {
 
 /// The bits of lanes that all hold the same results.
 fn alike_lanes(plan: &ReductionPlan) -> impl Iterator<Item = usize> {
-    let columns = plan.result.columns(Dim::Lane).iter().enumerate();
+    let columns = plan.result.columns(LayoutDim::Lane).iter().enumerate();
     columns.filter(|(_, column)| **column == 0).map(|(bit, _)| bit)
 }
 
 /// Which partial results each thread reads, and the exchanges of lanes that combine the others: per result of its own
-/// those of `1 << own_bits` warps, lanes that hold the same results those of different warps. Neighbouring warps are next
-/// to each other, so that operands keep their order.
+/// those of `1 << own_bits` warps, lanes that hold the same results those of different warps. Neighbouring warps are
+/// next to each other, so that operands keep their order.
 fn readers(plan: &ReductionPlan, axis: u8, own_bits: u32) -> Result<(LinearLayout, Vec<SelectLevel>), LayoutError> {
     let layout = plan.result.expand_dims(axis);
     let warp_bit = |bit: u32| -> Vec<u32> { (0..=axis).map(|dim| if dim == axis { 1 << bit } else { 0 }).collect() };
-    let mut registers = layout.bases(Dim::Register);
+    let mut registers = layout.bases(LayoutDim::Register);
     registers.extend((0..own_bits).map(warp_bit));
-    let mut lanes = layout.bases(Dim::Lane);
+    let mut lanes = layout.bases(LayoutDim::Lane);
     let across = own_bits..plan.warp_bits.count_ones();
     let steps = across.zip(alike_lanes(plan)).map(|(bit, lane)| {
         lanes[lane] = warp_bit(bit);
         SelectLevel { xor: 1 << lane, lanes: 1 << lane, warps: 0 }
     });
     let steps = steps.collect();
-    let others = layout.ins().map(|(dim, _)| dim).filter(|dim| !matches!(dim, Dim::Register | Dim::Lane));
+    let others = layout.ins().map(|(dim, _)| dim).filter(|dim| !matches!(dim, LayoutDim::Register | LayoutDim::Lane));
     let others = others.map(|dim| (dim, layout.bases(dim)));
-    let ins: Vec<_> = [(Dim::Register, registers), (Dim::Lane, lanes)].into_iter().chain(others).collect();
+    let ins: Vec<_> = [(LayoutDim::Register, registers), (LayoutDim::Lane, lanes)].into_iter().chain(others).collect();
     let outs: Vec<_> = layout.outs().map(|(dim, _)| (dim, plan.partials.out_size(dim))).collect();
     Ok((LinearLayout::from_bases(&ins, &outs)?, steps))
 }
@@ -105,10 +107,10 @@ fn readers(plan: &ReductionPlan, axis: u8, own_bits: u32) -> Result<(LinearLayou
 pub(crate) fn shared_in_order(layout: &LinearLayout, order: &[u8]) -> Result<LinearLayout, LayoutError> {
     let mut shared = LinearLayout::empty();
     for &axis in order.iter().rev() {
-        let dim = Dim::Axis(axis);
-        shared = shared.product(&LinearLayout::identity1d(layout.out_size(dim), Dim::Offset, dim)?)?;
+        let dim = LayoutDim::Axis(axis);
+        shared = shared.product(&LinearLayout::identity1d(layout.out_size(dim), LayoutDim::Offset, dim)?)?;
     }
-    let names: Vec<Dim> = layout.outs().map(|(dim, _)| dim).collect();
+    let names: Vec<LayoutDim> = layout.outs().map(|(dim, _)| dim).collect();
     shared.transpose_outs(&names)
 }
 

@@ -1,6 +1,6 @@
 //! Which bits of a scan's coordinate cross warps, and what goes between them.
 
-use kernel_core::layout::{Dim, LinearLayout, WARP_SIZE};
+use kernel_core::layout::{LayoutDim, LinearLayout, WARP_SIZE};
 
 /// Who holds a bit of the coordinate: these bits of the register's, lane's and warp's number.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -51,23 +51,24 @@ pub(crate) fn warp_exchanges(holders: &[Holders], registers: u32, sizes: &[u32],
 
 /// Who holds each bit of the coordinate along `axis`, lowest first; `None` if a basis mixes bits or axes.
 pub(crate) fn holders(layout: &LinearLayout, axis: u8) -> Option<Vec<Holders>> {
-    let out = Dim::Axis(axis);
+    let out = LayoutDim::Axis(axis);
     let mut found = vec![Holders::default(); layout.out_bits(out) as usize];
     let rank = layout.tile_shape().len() as u8;
-    for dim in [Dim::Register, Dim::Lane, Dim::Warp] {
+    for dim in [LayoutDim::Register, LayoutDim::Lane, LayoutDim::Warp] {
         for (bit, along) in (0u32..).zip(layout.bases_along(dim, out)) {
             if along == 0 {
                 continue;
             }
             let elsewhere = (0..rank).filter(|&other| other != axis);
-            let mixes = elsewhere.into_iter().any(|other| layout.bases_along(dim, Dim::Axis(other))[bit as usize] != 0);
+            let mixes =
+                elsewhere.into_iter().any(|other| layout.bases_along(dim, LayoutDim::Axis(other))[bit as usize] != 0);
             if !along.is_power_of_two() || mixes {
                 return None;
             }
             let holders = &mut found[along.trailing_zeros() as usize];
             match dim {
-                Dim::Register => holders.registers |= 1 << bit,
-                Dim::Lane => holders.lanes |= 1 << bit,
+                LayoutDim::Register => holders.registers |= 1 << bit,
+                LayoutDim::Lane => holders.lanes |= 1 << bit,
                 _ => holders.warps |= 1 << bit,
             }
         }

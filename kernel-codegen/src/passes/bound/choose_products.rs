@@ -28,7 +28,7 @@ use kernel_core::target::{GROUP_WARPS, Target};
 /// # Errors
 /// If the pass writes an operation that breaks a type rule, which is a mistake in it.
 pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) -> Result<()> {
-    let machine = Machine { target, num_warps };
+    let machine = Available { target, num_warps };
     for index in 0..func.regions.len() {
         let region = RegionId::new(index as u32);
         let ops = func.region(region).ops.clone();
@@ -68,12 +68,12 @@ struct Choice {
 
 /// What computes.
 #[derive(Clone, Copy)]
-struct Machine {
+struct Available {
     target: Target,
     num_warps: u32,
 }
 
-impl Machine {
+impl Available {
     fn choose(self, problem: &Problem) -> Choice {
         let own = Choice { instruction: self.instruction(problem), factors: Factors::AsTheyAre };
         if own.instruction != DotInstruction::Fma || !problem.a.is_fp8() {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn choice(problem: &Problem, target: Target, num_warps: u32) -> (DotInstruction, Factors) {
-        let Choice { instruction, factors } = Machine { target, num_warps }.choose(problem);
+        let Choice { instruction, factors } = Available { target, num_warps }.choose(problem);
         (instruction, factors)
     }
 

@@ -20,7 +20,7 @@
 //! masks admit no others. What is known of the tensor (the alignment of its address, divisors of strides and rows) is
 //! known of the new parameters, so accesses are as wide as they are through pointers.
 //!
-//! Descriptors that the target's tensor copies can read stay as they are ([`crate::passes::tensor_copies`]).
+//! Descriptors that the target's tensor copies can read stay as they are ([`crate::passes::placed::tensor_copies`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

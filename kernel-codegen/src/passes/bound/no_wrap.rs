@@ -7,11 +7,11 @@
 //! ```text
 //! for i {.., no_wrap = true} { .. }
 //! ```
-//! An offset of 32 bits that wraps on the way is, nearly always, one that leaves its buffer: where an access is decided
-//! at launch, its interval holds every number then, and the launch takes the other variant. The launch conditions say
-//! so of every sum, difference and product in the body of a loop that the offsets of such an access are made of, so that
-//! software pipelines may rely on it ([`crate::passes::pipeline`]): in lanes whose masks hold, these are what they would be
-//! in numbers of any size.
+//! An offset of 32 bits that wraps on the way is, nearly always, one that leaves its buffer: where an access is
+//! decided at launch, its interval holds every number then, and the launch takes the other variant. The launch
+//! conditions say so of every sum, difference and product in the body of a loop that the offsets of such an access
+//! are made of, so that software pipelines may rely on it ([`crate::passes::placed::software_pipeline`]): in lanes
+//! whose masks hold, these are what they would be in numbers of any size.
 //!
 //! A loop that `clean_up` is going to dissolve counts as part of the one around it.
 //!
@@ -65,7 +65,9 @@ fn dissolves(func: &Func, id: OpId) -> bool {
     let operation = func.op(id);
     match operation.op {
         Op::Control(ControlOp::For { unroll: Unroll::Full, .. }) => true,
-        Op::Control(ControlOp::For { .. }) => known_trip_count(func, operation).is_some_and(|trips| trips <= 1),
+        Op::Control(ControlOp::For { .. }) => {
+            known_trip_count(func, operation).is_some_and(|iterations| iterations <= 1)
+        }
         _ => false,
     }
 }
@@ -94,7 +96,7 @@ fn require(describer: &mut Describer<'_>, body: RegionId, offset: Lanes) {
         let Def::Result(id, _) = func.value(lanes.value).def else { continue };
         let is_int = func.ty(lanes.value).dtype().filter(|dtype| dtype.is_int());
         let Some(dtype) = is_int.filter(|_| depth < MAX_DEPTH && stands_in(describer, id, body)) else { continue };
-        // What is made otherwise does not go on from trip to trip.
+        // What is made otherwise does not go on from iteration to iteration.
         let operation = func.op(id);
         if let Op::Elementwise(ElementwiseOp::Binary { op }) = &operation.op {
             let Some(exact) = exact_node(*op) else { continue };

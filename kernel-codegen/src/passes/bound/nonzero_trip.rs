@@ -1,10 +1,10 @@
 //! Loops of products that are known to run.
 //!
 //! A sum of products begins with zeros, and the instructions of tensor cores can ignore what was in their registers
-//! before: the first trip overwrites it, and the zeros are needed only if there is no trip. That way around the loop is
-//! never taken by a sensible launch, but it costs the driver's compiler a seventh of its time, as the registers of both
-//! ways meet behind the loop. So where the arguments alone say how often such a loop runs, the launch conditions say that
-//! it does:
+//! before: the first iteration overwrites it, and the zeros are needed only if there is no iteration. That way around
+//! the loop is never taken by a sensible launch, but it costs the driver's compiler a seventh of its time, as the
+//! registers of both ways meet behind the loop. So where the arguments alone say how often such a loop runs, the
+//! launch conditions say that it does:
 //!
 //! ```text
 //! %acc = for 0, %k, 64, %zeros {..} { .. dot .. }

@@ -1,8 +1,9 @@
 //! Hints and assertions of safe kernels: each is checked, or needs no check.
 //!
-//! The compiler relies on a `hint`: it makes one access of what could be several. A safe kernel may not lie. A hint that
-//! follows from what is known anyway (the stride is divisible by 16 in this variant of the kernel) needs no check. Every
-//! other comes behind an `assert` of what it promises, which ends the program before anything relies on it:
+//! The compiler relies on a `hint`: it makes one access of what could be several. A safe kernel may not lie. A hint
+//! that follows from what is known anyway (the stride is divisible by 16 in this variant of the kernel) needs no
+//! check. Every other comes behind an `assert` of what it promises, which ends the program before anything relies on
+//! it:
 //!
 //! ```text
 //! %2: i32 = hint %1 {kind = contiguous, multiple = 16, axis = 0}
@@ -17,9 +18,9 @@
 //! %2: i32 = hint %1 {kind = contiguous, multiple = 16, axis = 0}
 //! ```
 //!
-//! The host then decides as many of those as it can ([`super::assertions`]). What is left costs, on a scalar, an instruction
-//! and a branch. On a tile the threads must agree, which is a vote; where groups of elements are promised something
-//! together, the smallest and the largest of each are compared.
+//! The host then decides as many of those as it can ([`super::assertions`]). What is left costs, on a scalar, an
+//! instruction and a branch. On a tile the threads must agree, which is a vote; where groups of elements are promised
+//! something together, the smallest and the largest of each are compared.
 //!
 //! Hints in an `unsafe` block are believed, and so are all of an unsafe kernel, which the pass leaves alone.
 
@@ -85,7 +86,7 @@ fn promise(rewriter: &mut Rewriter<'_>, id: OpId, proved: &[bool]) -> Result<Opt
 }
 
 /// Whether a hint follows from what is known of its operand. That may rest on other hints, each of which is checked
-/// before it is relied on, and on the hint itself one trip of a loop earlier, where it held.
+/// before it is relied on, and on the hint itself one iteration of a loop earlier, where it held.
 fn is_proved(func: &Func, operation: &Operation, axis: &AxisAnalysis) -> bool {
     let Op::Shape(ShapeOp::Hint { kind, n, multiple, axis: dim, believed: _ }) = &operation.op else { return false };
     let info = axis.of(func, operation.operands[0]);

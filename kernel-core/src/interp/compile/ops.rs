@@ -290,8 +290,8 @@ impl Compiler<'_> {
     fn shared_alloc(&mut self, operation: &Operation) -> Result<()> {
         let out = self.result(operation)?;
         let bytes = self.shared_bytes(operation.results[0])?;
-        // Shared memory stays where it is for the whole program, loops included: no tile had this room before, and it is
-        // never given back. Where its place is known, others may have it before and after.
+        // Shared memory stays where it is for the whole program, loops included: no tile had this room before, and it
+        // is never given back. Where its place is known, others may have it before and after.
         let offset = match operation.shared.first() {
             Some(range) if bytes <= range.bytes() as usize => self.shared_base + range.start as usize,
             Some(_) => return unsupported("an allocation that is larger than its place", self.span),
@@ -346,26 +346,26 @@ impl Compiler<'_> {
             GpuOp::Barrier => {
                 self.emit(Inst::Barrier);
             }
-            GpuOp::GroupBarrier => {
-                self.emit(Inst::GroupBarrier);
+            GpuOp::WarpgroupBarrier => {
+                self.emit(Inst::WarpgroupBarrier);
             }
             GpuOp::Fence { kind: FenceKind::ProxyAsync } => {
                 self.emit(Inst::ProxyFence);
             }
             GpuOp::Fence { kind: FenceKind::BarrierInit } => {}
-            GpuOp::BarrierAlloc { slots, count } => {
+            GpuOp::MbarrierAlloc { slots, count } => {
                 let out = self.result(operation)?;
-                self.emit(Inst::BarrierAlloc { out, slots: *slots, count: *count });
+                self.emit(Inst::MbarrierAlloc { out, slots: *slots, count: *count });
             }
-            GpuOp::BarrierArrive => {
+            GpuOp::MbarrierArrive => {
                 let (barrier, slot) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
                 let bytes = self.optional(operation, 2)?;
-                self.emit(Inst::BarrierArrive { barrier, slot, bytes });
+                self.emit(Inst::MbarrierArrive { barrier, slot, bytes });
             }
-            GpuOp::BarrierWait => {
+            GpuOp::MbarrierWait => {
                 let (barrier, slot) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
                 let phase = self.operand(operation, 2)?;
-                self.emit(Inst::BarrierWait { barrier, slot, phase });
+                self.emit(Inst::MbarrierWait { barrier, slot, phase });
             }
             GpuOp::Wgmma { precision } => self.wgmma(*precision, operation)?,
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(*pending, operation)?,

@@ -1,20 +1,20 @@
 //! Laws of the operations, exhaustively on small maps and on random larger ones.
 
 use super::{Random, random_bijection, random_layout};
-use crate::layout::{ColumnAction, Dim, LayoutError, LinearLayout};
+use crate::layout::{ColumnAction, LayoutDim, LayoutError, LinearLayout};
 
-const A: Dim = Dim::Axis(0);
-const B: Dim = Dim::Axis(1);
+const A: LayoutDim = LayoutDim::Axis(0);
+const B: LayoutDim = LayoutDim::Axis(1);
 
 /// Every map from `ins` to `outs` bits.
 fn all_maps(ins: u32, outs: u32) -> impl Iterator<Item = LinearLayout> {
     (0..1u64 << (ins * outs)).map(move |code| {
         let columns = (0..ins).map(|bit| code >> (bit * outs) & ((1 << outs) - 1)).collect();
-        LinearLayout::from_parts(vec![(Dim::Offset, ins)], vec![(A, outs)], columns)
+        LinearLayout::from_parts(vec![(LayoutDim::Offset, ins)], vec![(A, outs)], columns)
     })
 }
 
-fn identity(bits: u32, input: Dim, output: Dim) -> LinearLayout {
+fn identity(bits: u32, input: LayoutDim, output: LayoutDim) -> LinearLayout {
     LinearLayout::identity1d(1 << bits, input, output).unwrap()
 }
 
@@ -30,7 +30,7 @@ fn every_small_map_is_inverted_exactly_if_it_is_a_bijection() {
             match map.invert() {
                 Ok(inverse) => {
                     assert!(bijective);
-                    assert_eq!(map.compose(&inverse).unwrap(), identity(bits, Dim::Offset, Dim::Offset));
+                    assert_eq!(map.compose(&inverse).unwrap(), identity(bits, LayoutDim::Offset, LayoutDim::Offset));
                     assert_eq!(inverse.compose(&map).unwrap(), identity(bits, A, A));
                 }
                 Err(error) => assert!(!bijective && error == LayoutError::NotInvertible),
@@ -45,10 +45,10 @@ fn four_bit_bijections_are_inverted() {
     let mut bijections = 0;
     for map in all_maps(3, 4) {
         let columns = [&[1], map.all_columns()].concat();
-        let map = LinearLayout::from_parts(vec![(Dim::Offset, 4)], vec![(A, 4)], columns);
+        let map = LinearLayout::from_parts(vec![(LayoutDim::Offset, 4)], vec![(A, 4)], columns);
         if let Ok(inverse) = map.invert() {
             bijections += 1;
-            assert_eq!(map.compose(&inverse).unwrap(), identity(4, Dim::Offset, Dim::Offset));
+            assert_eq!(map.compose(&inverse).unwrap(), identity(4, LayoutDim::Offset, LayoutDim::Offset));
         }
     }
     // The order of GL(4, 2) is 20160, and 15 values of the first column are equivalent.
@@ -64,7 +64,7 @@ fn the_pseudoinverse_is_a_right_inverse_with_free_bits_zero() {
                 continue;
             };
             assert_eq!(inverse.compose(&map).unwrap(), identity(outs, A, A));
-            let free = map.free_variable_mask(Dim::Offset);
+            let free = map.free_variable_mask(LayoutDim::Offset);
             assert!(inverse.all_columns().iter().all(|column| column & u64::from(free) == 0));
             assert_eq!(free.count_ones(), ins - outs);
         }
@@ -76,8 +76,8 @@ fn invert_and_compose_finds_every_element_again() {
     let mut random = Random::new(1);
     for _ in 0..500 {
         let outs = [(A, 3), (B, 4)];
-        let inner = random_layout(&mut random, &[(Dim::Register, 3), (Dim::Lane, 5)], &outs);
-        let outer = random_layout(&mut random, &[(Dim::Offset, 9)], &[(B, 4), (A, 3)]);
+        let inner = random_layout(&mut random, &[(LayoutDim::Register, 3), (LayoutDim::Lane, 5)], &outs);
+        let outer = random_layout(&mut random, &[(LayoutDim::Offset, 9)], &[(B, 4), (A, 3)]);
         match inner.invert_and_compose(&outer) {
             Ok(map) => {
                 let again = map.compose(&outer).unwrap().transpose_outs(&[A, B]).unwrap();
@@ -95,14 +95,17 @@ fn invert_and_compose_finds_every_element_again() {
 fn composition_is_application_and_associative() {
     let mut random = Random::new(2);
     for _ in 0..300 {
-        let f = random_layout(&mut random, &[(Dim::Register, 2), (Dim::Lane, 3)], &[(A, 3), (B, 2)]);
-        let g = random_layout(&mut random, &[(B, 3), (A, 3)], &[(Dim::Offset, 6)]);
-        let h = random_layout(&mut random, &[(Dim::Offset, 6)], &[(A, 2), (Dim::Bank, 5)]);
+        let f = random_layout(&mut random, &[(LayoutDim::Register, 2), (LayoutDim::Lane, 3)], &[(A, 3), (B, 2)]);
+        let g = random_layout(&mut random, &[(B, 3), (A, 3)], &[(LayoutDim::Offset, 6)]);
+        let h = random_layout(&mut random, &[(LayoutDim::Offset, 6)], &[(A, 2), (LayoutDim::Bank, 5)]);
         let fg = f.compose(&g).unwrap();
         for index in 0..32 {
-            let inner = f.apply(&[(Dim::Register, index & 3), (Dim::Lane, index >> 2)]);
+            let inner = f.apply(&[(LayoutDim::Register, index & 3), (LayoutDim::Lane, index >> 2)]);
             let outer = g.apply(&inner);
-            assert_eq!(fg.apply_to(&[(Dim::Register, index & 3), (Dim::Lane, index >> 2)], Dim::Offset), outer[0].1);
+            assert_eq!(
+                fg.apply_to(&[(LayoutDim::Register, index & 3), (LayoutDim::Lane, index >> 2)], LayoutDim::Offset),
+                outer[0].1
+            );
         }
         assert_eq!(fg.compose(&h).unwrap(), f.compose(&g.compose(&h).unwrap()).unwrap());
     }
@@ -111,9 +114,9 @@ fn composition_is_application_and_associative() {
 /// Three random factors with some dimensions in common.
 fn factors(random: &mut Random) -> [LinearLayout; 3] {
     [
-        random_layout(random, &[(Dim::Register, 2), (Dim::Lane, 1)], &[(A, 2), (B, 1)]),
-        random_layout(random, &[(Dim::Lane, 2), (Dim::Warp, 1)], &[(B, 2)]),
-        random_layout(random, &[(Dim::Warp, 1), (Dim::Register, 2)], &[(Dim::Axis(2), 1), (A, 2)]),
+        random_layout(random, &[(LayoutDim::Register, 2), (LayoutDim::Lane, 1)], &[(A, 2), (B, 1)]),
+        random_layout(random, &[(LayoutDim::Lane, 2), (LayoutDim::Warp, 1)], &[(B, 2)]),
+        random_layout(random, &[(LayoutDim::Warp, 1), (LayoutDim::Register, 2)], &[(LayoutDim::Axis(2), 1), (A, 2)]),
     ]
 }
 
@@ -139,28 +142,28 @@ fn division_undoes_the_product() {
             assert_eq!(ordered_like(&found, right), *right);
         }
         // A factor that is not there is not found.
-        let odd = random_layout(&mut random, &[(Dim::Register, 2)], &[(A, 2)]);
+        let odd = random_layout(&mut random, &[(LayoutDim::Register, 2)], &[(A, 2)]);
         let product = &a * &b;
         match product.divide_left(&odd) {
             Some(rest) => assert_eq!(ordered_like(&(&odd * &rest), &product), product),
             None => assert!(
-                a.sublayout(&[Dim::Register], &[A]).unwrap() != odd
-                    || !is_zero(&a, Dim::Register, B)
-                    || !is_zero(&a, Dim::Lane, A)
+                a.sublayout(&[LayoutDim::Register], &[A]).unwrap() != odd
+                    || !is_zero(&a, LayoutDim::Register, B)
+                    || !is_zero(&a, LayoutDim::Lane, A)
             ),
         }
     }
 }
 
 /// Whether no bit of `input` moves the coordinate along `out`.
-fn is_zero(layout: &LinearLayout, input: Dim, out: Dim) -> bool {
+fn is_zero(layout: &LinearLayout, input: LayoutDim, out: LayoutDim) -> bool {
     layout.bases_along(input, out).iter().all(|&base| base == 0)
 }
 
 /// `layout` with its dimensions in the order of `model`.
 fn ordered_like(layout: &LinearLayout, model: &LinearLayout) -> LinearLayout {
-    let ins: Vec<Dim> = model.ins().map(|(dim, _)| dim).collect();
-    let outs: Vec<Dim> = model.outs().map(|(dim, _)| dim).collect();
+    let ins: Vec<LayoutDim> = model.ins().map(|(dim, _)| dim).collect();
+    let outs: Vec<LayoutDim> = model.outs().map(|(dim, _)| dim).collect();
     layout.transpose_ins(&ins).unwrap().transpose_outs(&outs).unwrap()
 }
 
@@ -168,17 +171,18 @@ fn ordered_like(layout: &LinearLayout, model: &LinearLayout) -> LinearLayout {
 fn division_checks_the_whole_block_diagonal() {
     // Lane 0 also moves inside the register tile, so the tile is no factor.
     let mixed =
-        LinearLayout::from_bases(&[(Dim::Register, vec![vec![1]]), (Dim::Lane, vec![vec![3]])], &[(A, 4)]).unwrap();
-    assert_eq!(mixed.divide_left(&identity(1, Dim::Register, A)), None);
+        LinearLayout::from_bases(&[(LayoutDim::Register, vec![vec![1]]), (LayoutDim::Lane, vec![vec![3]])], &[(A, 4)])
+            .unwrap();
+    assert_eq!(mixed.divide_left(&identity(1, LayoutDim::Register, A)), None);
 }
 
 #[test]
 fn reshaping_keeps_the_flattened_map() {
     let mut random = Random::new(5);
     for _ in 0..200 {
-        let map = random_layout(&mut random, &[(Dim::Register, 3), (Dim::Lane, 4)], &[(A, 2), (B, 5)]);
-        let outs = map.reshape_outs(&[(A, 16), (B, 2), (Dim::Axis(2), 4)]).unwrap();
-        let ins = map.reshape_ins(&[(Dim::Offset, 32), (Dim::Block, 4)]).unwrap();
+        let map = random_layout(&mut random, &[(LayoutDim::Register, 3), (LayoutDim::Lane, 4)], &[(A, 2), (B, 5)]);
+        let outs = map.reshape_outs(&[(A, 16), (B, 2), (LayoutDim::Axis(2), 4)]).unwrap();
+        let ins = map.reshape_ins(&[(LayoutDim::Offset, 32), (LayoutDim::Block, 4)]).unwrap();
         for index in 0..128 {
             assert_eq!(outs.apply_flat(index), map.apply_flat(index));
             assert_eq!(ins.apply_flat(index), map.apply_flat(index));
@@ -196,17 +200,18 @@ fn reshaping_keeps_the_flattened_map() {
 fn transposing_concatenating_and_cutting_agree_with_application() {
     let mut random = Random::new(6);
     for _ in 0..200 {
-        let map = random_layout(&mut random, &[(Dim::Register, 3), (Dim::Lane, 2)], &[(A, 3), (B, 4)]);
-        let turned = map.transpose_outs(&[B, A]).unwrap().transpose_ins(&[Dim::Lane, Dim::Register]).unwrap();
+        let map = random_layout(&mut random, &[(LayoutDim::Register, 3), (LayoutDim::Lane, 2)], &[(A, 3), (B, 4)]);
+        let turned =
+            map.transpose_outs(&[B, A]).unwrap().transpose_ins(&[LayoutDim::Lane, LayoutDim::Register]).unwrap();
         let cut = map.resize_out(B, 4).unwrap();
         let grown = map.resize_out(B, 64).unwrap();
-        let halves = [&[Dim::Register][..], &[Dim::Lane]].map(|ins| map.sublayout(ins, &[A, B]).unwrap());
-        let sides = [A, B].map(|out| map.sublayout(&[Dim::Register, Dim::Lane], &[out]).unwrap());
+        let halves = [&[LayoutDim::Register][..], &[LayoutDim::Lane]].map(|ins| map.sublayout(ins, &[A, B]).unwrap());
+        let sides = [A, B].map(|out| map.sublayout(&[LayoutDim::Register, LayoutDim::Lane], &[out]).unwrap());
         assert_eq!(halves[0].concat_ins(&halves[1]).unwrap(), map);
         assert_eq!(sides[0].concat_outs(&sides[1]).unwrap(), map);
         assert!(halves[0].concat_ins(&halves[0]).is_err());
         for (register, lane) in (0..8).flat_map(|register| (0..4).map(move |lane| (register, lane))) {
-            let point = [(Dim::Register, register), (Dim::Lane, lane)];
+            let point = [(LayoutDim::Register, register), (LayoutDim::Lane, lane)];
             let (a, b) = (map.apply_to(&point, A), map.apply_to(&point, B));
             assert_eq!((turned.apply_to(&point, A), turned.apply_to(&point, B)), (a, b));
             assert_eq!((grown.apply_to(&point, A), grown.apply_to(&point, B)), (a, b));
@@ -218,29 +223,33 @@ fn transposing_concatenating_and_cutting_agree_with_application() {
 #[test]
 fn a_quotient_drops_exactly_the_trivial_dimensions() {
     let mut random = Random::new(7);
-    let inner = random_bijection(&mut random, 4).rename_out(A, Dim::Offset).unwrap();
-    let map = &(&inner * &identity(2, Dim::Lane, Dim::Lane)) * &identity(1, Dim::Warp, Dim::Warp);
-    assert!(map.is_trivial_over(&[Dim::Lane, Dim::Warp]));
-    assert_eq!(map.quotient(&[Dim::Warp, Dim::Lane]).unwrap(), inner);
-    assert!(!map.is_trivial_over(&[Dim::Offset]) || inner == identity(4, Dim::Offset, Dim::Offset));
+    let inner = random_bijection(&mut random, 4).rename_out(A, LayoutDim::Offset).unwrap();
+    let map =
+        &(&inner * &identity(2, LayoutDim::Lane, LayoutDim::Lane)) * &identity(1, LayoutDim::Warp, LayoutDim::Warp);
+    assert!(map.is_trivial_over(&[LayoutDim::Lane, LayoutDim::Warp]));
+    assert_eq!(map.quotient(&[LayoutDim::Warp, LayoutDim::Lane]).unwrap(), inner);
+    assert!(!map.is_trivial_over(&[LayoutDim::Offset]) || inner == identity(4, LayoutDim::Offset, LayoutDim::Offset));
     // A lane that also feeds the offset is not trivial.
     let mut leaking = map.clone();
     leaking.columns[4] |= 1;
-    assert_eq!(leaking.quotient(&[Dim::Lane]), None);
-    assert!(leaking.quotient(&[Dim::Warp]).is_some());
+    assert_eq!(leaking.quotient(&[LayoutDim::Lane]), None);
+    assert!(leaking.quotient(&[LayoutDim::Warp]).is_some());
 }
 
 #[test]
 fn wrong_bases_are_refused_with_their_place() {
-    let from = |bases: Vec<Vec<u32>>, size| LinearLayout::from_bases(&[(Dim::Lane, bases)], &[(A, size)]);
+    let from = |bases: Vec<Vec<u32>>, size| LinearLayout::from_bases(&[(LayoutDim::Lane, bases)], &[(A, size)]);
     assert_eq!(
         from(vec![vec![1], vec![4]], 4),
-        Err(LayoutError::BasisOutOfRange { dim: Dim::Lane, bit: 1, out: A, value: 4, size: 4 })
+        Err(LayoutError::BasisOutOfRange { dim: LayoutDim::Lane, bit: 1, out: A, value: 4, size: 4 })
     );
-    assert_eq!(from(vec![vec![1, 2]], 4), Err(LayoutError::BasisRank { dim: Dim::Lane, bit: 0, got: 2, expected: 1 }));
+    assert_eq!(
+        from(vec![vec![1, 2]], 4),
+        Err(LayoutError::BasisRank { dim: LayoutDim::Lane, bit: 0, got: 2, expected: 1 })
+    );
     assert!(matches!(from(vec![], 3), Err(LayoutError::NotPowerOfTwo { value: 3, .. })));
     assert_eq!(LinearLayout::from_bases(&[], &[(A, 2), (A, 2)]), Err(LayoutError::DuplicateDim(A)));
-    let wide: Vec<_> = (0..4).map(|axis| (Dim::Axis(axis), 1 << 20)).collect();
+    let wide: Vec<_> = (0..4).map(|axis| (LayoutDim::Axis(axis), 1 << 20)).collect();
     assert_eq!(LinearLayout::from_bases(&[], &wide), Err(LayoutError::TooManyBits { bits: 80 }));
 }
 
@@ -248,21 +257,21 @@ fn wrong_bases_are_refused_with_their_place() {
 fn actions_move_values_as_they_move_layouts() {
     let mut random = Random::new(8);
     for _ in 0..200 {
-        let map = random_layout(&mut random, &[(Dim::Register, 4), (Dim::Lane, 2)], &[(A, 6)]);
+        let map = random_layout(&mut random, &[(LayoutDim::Register, 4), (LayoutDim::Lane, 2)], &[(A, 6)]);
         let bases: Vec<u32> = (0..random.below(5)).map(|_| random.below(16) as u32).collect();
         let action = ColumnAction::new(bases, 16).unwrap();
-        let moved = action.apply_to_layout(&map, Dim::Register);
+        let moved = action.apply_to_layout(&map, LayoutDim::Register);
         let held = |layout: &LinearLayout, lane| -> Vec<u32> {
-            let registers = 0..layout.in_size(Dim::Register);
-            registers.map(|r| layout.apply_to(&[(Dim::Register, r), (Dim::Lane, lane)], A)).collect()
+            let registers = 0..layout.in_size(LayoutDim::Register);
+            registers.map(|r| layout.apply_to(&[(LayoutDim::Register, r), (LayoutDim::Lane, lane)], A)).collect()
         };
         for lane in 0..4 {
             assert_eq!(held(&moved, lane), action.apply(&held(&map, lane)));
         }
         // Without redundant registers, and back.
         let removed = map.remove_broadcast_registers();
-        assert!(removed.layout.sublayout(&[Dim::Register], &[A]).unwrap().is_injective());
+        assert!(removed.layout.sublayout(&[LayoutDim::Register], &[A]).unwrap().is_injective());
         let round = removed.remove.then(&removed.restore).unwrap();
-        assert_eq!(round.apply_to_layout(&map, Dim::Register), map);
+        assert_eq!(round.apply_to_layout(&map, LayoutDim::Register), map);
     }
 }

@@ -5,7 +5,7 @@ use super::{Random, SHAPES, layouts_of, random_bijection};
 use crate::layout::conversion::shuffle_plan;
 use crate::layout::swizzle::SyncScope;
 use crate::layout::{
-    Blocked, Conversion, Dim, LayoutError, LinearLayout, ShuffleKind, conversion_map, convert, mma_v2_accumulator,
+    Blocked, Conversion, LayoutDim, LayoutError, LinearLayout, ShuffleKind, conversion_map, convert, mma_v2_accumulator,
 };
 
 /// Converts, executes, and compares every register of every thread.
@@ -52,13 +52,16 @@ fn every_pair_of_layouts_converts() {
 #[test]
 fn any_linear_exchange_inside_a_warp_can_be_shuffled() {
     let mut random = Random::new(22);
-    let outs = [(Dim::Axis(0), 1 << 8)];
+    let outs = [(LayoutDim::Axis(0), 1 << 8)];
     for round in 0..300 {
         let registers = 3;
         // Two arbitrary bijections from (register, lane) to the tile, not only permutations of bits.
         let mut layout = || {
             let bits = random_bijection(&mut random, registers + 5);
-            bits.reshape_ins(&[(Dim::Register, 1 << registers), (Dim::Lane, 32)]).unwrap().reshape_outs(&outs).unwrap()
+            bits.reshape_ins(&[(LayoutDim::Register, 1 << registers), (LayoutDim::Lane, 32)])
+                .unwrap()
+                .reshape_outs(&outs)
+                .unwrap()
         };
         let (src, dst) = (layout(), layout());
         let plan = shuffle_plan(&src, &dst).unwrap();
@@ -81,17 +84,17 @@ fn registers_are_renamed_where_threads_keep_their_elements() {
     let layout = Blocked::coalesced(&[64, 64], &[1, 0], 4, 4).layout(&[64, 64]).unwrap();
     let turned = LinearLayout::from_bases(
         &[
-            (Dim::Register, layout.bases(Dim::Register).into_iter().rev().collect()),
-            (Dim::Lane, layout.bases(Dim::Lane)),
-            (Dim::Warp, layout.bases(Dim::Warp)),
+            (LayoutDim::Register, layout.bases(LayoutDim::Register).into_iter().rev().collect()),
+            (LayoutDim::Lane, layout.bases(LayoutDim::Lane)),
+            (LayoutDim::Warp, layout.bases(LayoutDim::Warp)),
         ],
-        &[(Dim::Axis(0), 64), (Dim::Axis(1), 64)],
+        &[(LayoutDim::Axis(0), 64), (LayoutDim::Axis(1), 64)],
     )
     .unwrap();
     assert!(matches!(check(&layout, &turned, 16), Conversion::RegisterPermute(_)));
     // A broadcast along rows: the column vector of a slice, as the tile's layout wants it.
     let column = layout.slice(1).unwrap();
-    let wanted = layout.drop_out(Dim::Axis(1)).unwrap();
+    let wanted = layout.drop_out(LayoutDim::Axis(1)).unwrap();
     assert!(matches!(check(&column, &wanted, 32), Conversion::RegisterPermute(_)));
 }
 
@@ -100,8 +103,12 @@ fn one_transposition_is_butterflies_for_half_of_the_registers() {
     // Register bit 0 and lane bit 2 change places.
     let layout = |register: Vec<u32>, lane: Vec<u32>| {
         let bases = |list: Vec<u32>| list.into_iter().map(|basis| vec![basis]).collect();
-        let ins = [(Dim::Register, bases(register)), (Dim::Lane, bases(lane)), (Dim::Warp, vec![vec![128]])];
-        LinearLayout::from_bases(&ins, &[(Dim::Axis(0), 256)]).unwrap()
+        let ins = [
+            (LayoutDim::Register, bases(register)),
+            (LayoutDim::Lane, bases(lane)),
+            (LayoutDim::Warp, vec![vec![128]]),
+        ];
+        LinearLayout::from_bases(&ins, &[(LayoutDim::Axis(0), 256)]).unwrap()
     };
     let src = layout(vec![1, 2], vec![4, 8, 16, 32, 64]);
     let dst = layout(vec![16, 2], vec![4, 8, 1, 32, 64]);
@@ -137,7 +144,7 @@ fn the_conversion_map_leads_back_to_the_source() {
             for dst in &layouts {
                 let map = conversion_map(src, dst).unwrap();
                 let [src, dst] = [src, dst].map(|layout| {
-                    let all = [Dim::Register, Dim::Lane, Dim::Warp, Dim::Block];
+                    let all = [LayoutDim::Register, LayoutDim::Lane, LayoutDim::Warp, LayoutDim::Block];
                     let sizes: Vec<_> = all.iter().map(|&dim| (dim, layout.in_size(dim))).collect();
                     layout.reshape_ins(&sizes).unwrap()
                 });
@@ -157,6 +164,9 @@ fn impossible_conversions_say_why() {
     let (a, b) = (layout(&[1024], 4), Blocked::coalesced(&[1024], &[0], 8, 4).layout(&[1024]).unwrap());
     assert!(matches!(convert(&a, &b, 1), Err(LayoutError::BadParameters { .. })));
     // A source that lacks elements.
-    let part = LinearLayout::zeros1d(32, Dim::Lane, Dim::Axis(0), 32).unwrap();
-    assert!(matches!(convert(&part, &layout(&[32], 1), 32), Err(LayoutError::OutsideImage { dim: Dim::Lane, bit: 0 })));
+    let part = LinearLayout::zeros1d(32, LayoutDim::Lane, LayoutDim::Axis(0), 32).unwrap();
+    assert!(matches!(
+        convert(&part, &layout(&[32], 1), 32),
+        Err(LayoutError::OutsideImage { dim: LayoutDim::Lane, bit: 0 })
+    ));
 }

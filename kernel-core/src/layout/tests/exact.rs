@@ -1,7 +1,7 @@
 //! Layouts whose bases are known, as Triton 3.6 prints them.
 
 use crate::layout::{
-    Blocked, Dim, LinearLayout, MmaVersion, Operand, SwizzleWidth, dot_operand, mma_v2_accumulator, nvmma_shared,
+    Blocked, LayoutDim, LinearLayout, MmaVersion, Operand, SwizzleWidth, dot_operand, mma_v2_accumulator, nvmma_shared,
     swizzled_shared, wgmma_accumulator,
 };
 
@@ -156,8 +156,8 @@ fn nvmma_layouts_are_what_the_hardware_swizzles() {
                 for column in 0..row_elements {
                     let plain = row * width.row_bytes() + column * elem_bytes;
                     let swizzled = plain ^ (plain >> 7 & bits) << 4;
-                    let found = layout.apply(&[(Dim::Offset, swizzled / elem_bytes)]);
-                    assert_eq!(found, [(Dim::Axis(0), row), (Dim::Axis(1), column)]);
+                    let found = layout.apply(&[(LayoutDim::Offset, swizzled / elem_bytes)]);
+                    assert_eq!(found, [(LayoutDim::Axis(0), row), (LayoutDim::Axis(1), column)]);
                 }
             }
         }
@@ -172,14 +172,14 @@ fn swizzled_shared_xors_the_column_with_the_phase() {
         assert!(layout.is_invertible());
         for (row, column) in (0..16).flat_map(|row| (0..64).map(move |column| (row, column))) {
             let swizzled = column ^ (vec * (row / per_phase % max_phase) % 64);
-            let point = [(Dim::Offset, row * 64 + swizzled)];
-            assert_eq!(layout.apply(&point), [(Dim::Axis(0), row), (Dim::Axis(1), column)]);
-            assert_eq!(turned.apply(&point), [(Dim::Axis(0), column), (Dim::Axis(1), row)]);
+            let point = [(LayoutDim::Offset, row * 64 + swizzled)];
+            assert_eq!(layout.apply(&point), [(LayoutDim::Axis(0), row), (LayoutDim::Axis(1), column)]);
+            assert_eq!(turned.apply(&point), [(LayoutDim::Axis(0), column), (LayoutDim::Axis(1), row)]);
         }
     }
     let batched = swizzled_shared(&[4, 8, 16], 1, 1, 1, &[2, 1, 0]).unwrap();
     assert_eq!(
-        batched.apply(&[(Dim::Offset, (3 * 8 + 5) * 16 + 7)]).iter().map(|c| c.1).collect::<Vec<_>>(),
+        batched.apply(&[(LayoutDim::Offset, (3 * 8 + 5) * 16 + 7)]).iter().map(|c| c.1).collect::<Vec<_>>(),
         [3, 5, 7]
     );
 }
@@ -187,9 +187,9 @@ fn swizzled_shared_xors_the_column_with_the_phase() {
 #[test]
 fn shape_operations_follow_the_coordinates() {
     let layout = blocked([2, 4], [4, 8], [2, 2], [1, 0], [32, 64]);
-    let names = [Dim::Register, Dim::Lane, Dim::Warp];
+    let names = [LayoutDim::Register, LayoutDim::Lane, LayoutDim::Warp];
     let size = |dim| layout.in_size(dim);
-    let sliced = layout.drop_out(Dim::Axis(0)).unwrap();
+    let sliced = layout.drop_out(LayoutDim::Axis(0)).unwrap();
     let expanded = layout.expand_dims(1);
     let turned = layout.permute(&[1, 0]).unwrap();
     let flat = layout.reshape(&[2048]).unwrap();
@@ -199,11 +199,14 @@ fn shape_operations_follow_the_coordinates() {
             (names[1], place / size(names[0]) % 32),
             (names[2], place / size(names[0]) / 32),
         ];
-        let (row, column) = (layout.apply_to(&point, Dim::Axis(0)), layout.apply_to(&point, Dim::Axis(1)));
-        assert_eq!(sliced.apply_to(&point, Dim::Axis(1)), column);
-        assert_eq!(expanded.apply(&point), [(Dim::Axis(0), row), (Dim::Axis(1), 0), (Dim::Axis(2), column)]);
-        assert_eq!(turned.apply(&point), [(Dim::Axis(0), column), (Dim::Axis(1), row)]);
-        assert_eq!(flat.apply(&point), [(Dim::Axis(0), row * 64 + column)]);
+        let (row, column) = (layout.apply_to(&point, LayoutDim::Axis(0)), layout.apply_to(&point, LayoutDim::Axis(1)));
+        assert_eq!(sliced.apply_to(&point, LayoutDim::Axis(1)), column);
+        assert_eq!(
+            expanded.apply(&point),
+            [(LayoutDim::Axis(0), row), (LayoutDim::Axis(1), 0), (LayoutDim::Axis(2), column)]
+        );
+        assert_eq!(turned.apply(&point), [(LayoutDim::Axis(0), column), (LayoutDim::Axis(1), row)]);
+        assert_eq!(flat.apply(&point), [(LayoutDim::Axis(0), row * 64 + column)]);
     }
     // A slice keeps one register per element, under the axes that are left.
     check(&layout.slice(0).unwrap(), "register: [1] [2]; lane: [4] [8] [16] [0] [0]; warp: [32] [0] -> (dim0:64)");
@@ -226,8 +229,8 @@ fn join_and_split_are_inverses() {
     let (halves, [first, second]) = joined.split().unwrap();
     assert_eq!(halves, layout);
     for (register, (&a, &b)) in first.iter().zip(&second).enumerate() {
-        let of = |joint| joined.apply(&[(Dim::Register, joint), (Dim::Lane, 5)]);
-        let expected = layout.apply(&[(Dim::Register, register as u32), (Dim::Lane, 5)]);
+        let of = |joint| joined.apply(&[(LayoutDim::Register, joint), (LayoutDim::Lane, 5)]);
+        let expected = layout.apply(&[(LayoutDim::Register, register as u32), (LayoutDim::Lane, 5)]);
         assert_eq!((of(a)[..2].to_vec(), of(b)[..2].to_vec()), (expected.clone(), expected));
         assert_eq!((of(a)[2].1, of(b)[2].1), (0, 1));
     }

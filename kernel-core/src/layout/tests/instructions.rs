@@ -10,7 +10,7 @@ fn simulate(access: &MatrixAccess, shared: &LinearLayout, elem_bits: u32, warp: 
     let mut held = vec![vec![None; registers]; 32];
     for instruction in &access.instructions {
         let row_of = |lane: u32| {
-            let own = access.row.evaluate(&[(Dim::Lane, lane), (Dim::Warp, warp)]);
+            let own = access.row.evaluate(&[(LayoutDim::Lane, lane), (LayoutDim::Warp, warp)]);
             (own ^ instruction.xor_bytes) + instruction.add_bytes
         };
         for (matrix, word) in (0u32..).zip(&instruction.words) {
@@ -41,10 +41,10 @@ fn simulate(access: &MatrixAccess, shared: &LinearLayout, elem_bits: u32, warp: 
 fn check(registers: &LinearLayout, shared: &LinearLayout, elem_bits: u32, transposed: bool) -> MatrixAccess {
     let access = matrix_access(registers, shared, elem_bits, transposed).unwrap();
     let access = access.unwrap_or_else(|| panic!("{registers}\n{shared}"));
-    for warp in 0..registers.in_size(Dim::Warp) {
+    for warp in 0..registers.in_size(LayoutDim::Warp) {
         for (lane, held) in (0u32..).zip(simulate(&access, shared, elem_bits, warp)) {
             for (register, found) in (0u32..).zip(held) {
-                let point = [(Dim::Register, register), (Dim::Lane, lane), (Dim::Warp, warp)];
+                let point = [(LayoutDim::Register, register), (LayoutDim::Lane, lane), (LayoutDim::Warp, warp)];
                 let wanted = registers.apply_flat(registers.flat_index(&point));
                 assert_eq!(found, Some(wanted), "register {register} of lane {lane} in warp {warp}");
             }
@@ -127,7 +127,10 @@ fn descriptors_read_the_elements_of_the_layout() {
                 for mn in 0..64 {
                     for k in 0..k_tile {
                         for (mn0, k0) in [(0, 0), (64, 0), (0, k_tile), (64, 3 * k_tile)] {
-                            let at = inverse.apply_to(&[(Dim::Axis(0), mn0 + mn), (Dim::Axis(1), k0 + k)], Dim::Offset);
+                            let at = inverse.apply_to(
+                                &[(LayoutDim::Axis(0), mn0 + mn), (LayoutDim::Axis(1), k0 + k)],
+                                LayoutDim::Offset,
+                            );
                             // The swizzle works on whole addresses.
                             let start = operand.offset(mn0, k0);
                             let chunks = width.row_bytes() / 16;

@@ -8,7 +8,9 @@ mod queries;
 mod simulate;
 mod swizzle;
 
-use super::{Blocked, Dim, LinearLayout, MmaVersion, Operand, dot_operand, mma_v2_accumulator, wgmma_accumulator};
+use super::{
+    Blocked, LayoutDim, LinearLayout, MmaVersion, Operand, dot_operand, mma_v2_accumulator, wgmma_accumulator,
+};
 
 /// Marsaglia's xorshift64: a fixed sequence, so that failures repeat.
 pub(super) struct Random(u64);
@@ -37,7 +39,7 @@ impl Random {
 }
 
 /// A random map with the given input and output bits per dimension.
-pub(super) fn random_layout(random: &mut Random, ins: &[(Dim, u32)], outs: &[(Dim, u32)]) -> LinearLayout {
+pub(super) fn random_layout(random: &mut Random, ins: &[(LayoutDim, u32)], outs: &[(LayoutDim, u32)]) -> LinearLayout {
     let count: u32 = ins.iter().map(|&(_, bits)| bits).sum();
     let out_bits: u32 = outs.iter().map(|&(_, bits)| bits).sum();
     let columns = (0..count).map(|_| random.below(1 << out_bits)).collect();
@@ -47,7 +49,7 @@ pub(super) fn random_layout(random: &mut Random, ins: &[(Dim, u32)], outs: &[(Di
 /// A random bijection from `bits` offsets to one axis.
 pub(super) fn random_bijection(random: &mut Random, bits: u32) -> LinearLayout {
     loop {
-        let layout = random_layout(random, &[(Dim::Offset, bits)], &[(Dim::Axis(0), bits)]);
+        let layout = random_layout(random, &[(LayoutDim::Offset, bits)], &[(LayoutDim::Axis(0), bits)]);
         if layout.is_invertible() {
             return layout;
         }
@@ -57,7 +59,8 @@ pub(super) fn random_bijection(random: &mut Random, bits: u32) -> LinearLayout {
 /// A layout of `shape` whose bits are dealt to registers, lanes and warps at random;
 /// what is left of the threads holds copies.
 pub(super) fn random_dealt(random: &mut Random, shape: &[u32], warps: u32) -> LinearLayout {
-    let outs: Vec<_> = shape.iter().enumerate().map(|(axis, size)| (Dim::Axis(axis as u8), size.ilog2())).collect();
+    let outs: Vec<_> =
+        shape.iter().enumerate().map(|(axis, size)| (LayoutDim::Axis(axis as u8), size.ilog2())).collect();
     let total: u32 = outs.iter().map(|&(_, bits)| bits).sum();
     let mut units: Vec<u64> = (0..total).map(|bit| 1 << bit).collect();
     random.shuffle(&mut units);
@@ -70,7 +73,7 @@ pub(super) fn random_dealt(random: &mut Random, shape: &[u32], warps: u32) -> Li
         units.push(0);
         random.shuffle(&mut units);
     }
-    let ins = vec![(Dim::Register, units.len() as u32), (Dim::Lane, 5), (Dim::Warp, warps.ilog2())];
+    let ins = vec![(LayoutDim::Register, units.len() as u32), (LayoutDim::Lane, 5), (LayoutDim::Warp, warps.ilog2())];
     LinearLayout::from_parts(ins, outs, [units, thread_columns].concat())
 }
 
@@ -121,7 +124,7 @@ fn replicated(shape: &[u32], num_warps: u32) -> LinearLayout {
     let along = |axis: usize| (0..shape[axis].ilog2()).map(move |bit| basis(axis, bit));
     let registers: Vec<Vec<u32>> = (0..rank).rev().flat_map(along).collect();
     let silent = |size: u32| vec![vec![0; rank]; size.ilog2() as usize];
-    let ins = [(Dim::Register, registers), (Dim::Lane, silent(32)), (Dim::Warp, silent(num_warps))];
-    let outs: Vec<(Dim, u32)> = (0u8..).map(Dim::Axis).zip(shape.iter().copied()).collect();
+    let ins = [(LayoutDim::Register, registers), (LayoutDim::Lane, silent(32)), (LayoutDim::Warp, silent(num_warps))];
+    let outs: Vec<(LayoutDim, u32)> = (0u8..).map(LayoutDim::Axis).zip(shape.iter().copied()).collect();
     LinearLayout::from_bases(&ins, &outs).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use crate::layout::swizzle::SyncScope;
 use crate::layout::{
-    Conversion, Dim, LinearLayout, SelectLevel, SharedAccess, SharedPlan, ShuffleKind, ShufflePlan, WARP_SIZE,
+    Conversion, LayoutDim, LinearLayout, SelectLevel, SharedAccess, SharedPlan, ShuffleKind, ShufflePlan, WARP_SIZE,
 };
 
 /// What a place holds before anything is written to it.
@@ -14,11 +14,11 @@ pub(super) type Data = Vec<Vec<u64>>;
 /// The data of a tile whose elements are numbered row-major.
 pub(super) fn tile(layout: &LinearLayout) -> Data {
     let flat = layout.row_major();
-    let place = |thread: u32| [(Dim::Lane, thread % WARP_SIZE), (Dim::Warp, thread / WARP_SIZE)];
-    let registers = layout.in_size(Dim::Register);
-    let threads = WARP_SIZE * layout.in_size(Dim::Warp);
+    let place = |thread: u32| [(LayoutDim::Lane, thread % WARP_SIZE), (LayoutDim::Warp, thread / WARP_SIZE)];
+    let registers = layout.in_size(LayoutDim::Register);
+    let threads = WARP_SIZE * layout.in_size(LayoutDim::Warp);
     let by_register: Vec<u64> =
-        (0..registers).map(|r| flat.apply_flat(flat.flat_index(&[(Dim::Register, r)]))).collect();
+        (0..registers).map(|r| flat.apply_flat(flat.flat_index(&[(LayoutDim::Register, r)]))).collect();
     let of_thread = |thread| {
         let base = flat.apply_flat(flat.flat_index(&place(thread)));
         by_register.iter().map(|offset| base ^ offset).collect()
@@ -55,7 +55,7 @@ pub(super) fn run_shuffle(plan: &ShufflePlan, data: &Data) -> Data {
                 ShuffleKind::None => lane,
                 ShuffleKind::Butterfly(mask) => lane ^ mask,
                 ShuffleKind::Indexed(constant) => {
-                    plan.source_lane.evaluate(&[(Dim::Lane, lane), (Dim::Warp, warp)]) ^ constant
+                    plan.source_lane.evaluate(&[(LayoutDim::Lane, lane), (LayoutDim::Warp, warp)]) ^ constant
                 }
             };
             assert!(source < WARP_SIZE);
@@ -69,7 +69,7 @@ pub(super) fn run_shuffle(plan: &ShufflePlan, data: &Data) -> Data {
 
 /// The threads' parts of the addresses of one side.
 fn bases(side: &SharedAccess, threads: usize) -> Vec<u32> {
-    let point = |thread: u32| [(Dim::Lane, thread % WARP_SIZE), (Dim::Warp, thread / WARP_SIZE)];
+    let point = |thread: u32| [(LayoutDim::Lane, thread % WARP_SIZE), (LayoutDim::Warp, thread / WARP_SIZE)];
     (0..threads as u32).map(|thread| side.thread.evaluate(&point(thread))).collect()
 }
 

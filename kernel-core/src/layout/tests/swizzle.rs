@@ -3,7 +3,7 @@
 use super::simulate::{run_shared, tile};
 use super::{Random, SHAPES, layouts_of};
 use crate::layout::{
-    Blocked, Dim, LayoutError, LinearLayout, MmaVersion, Operand, SharedPlan, SwizzleOptions, SwizzleWidth,
+    Blocked, LayoutDim, LayoutError, LinearLayout, MmaVersion, Operand, SharedPlan, SwizzleOptions, SwizzleWidth,
     dot_operand, mma_v2_accumulator, nvmma_shared, optimal_swizzle, shared_access, swizzled_shared, wgmma_accumulator,
 };
 
@@ -83,7 +83,7 @@ fn little_memory_means_several_passes() {
         let plan = optimal_swizzle(&rows, &columns, 32, &options).unwrap();
         assert_eq!((plan.bytes, plan.reps), (65536 / reps, reps));
         assert_eq!(run_shared(&plan, &tile(&rows)), tile(&columns));
-        assert_eq!(plan.layout.in_size(Dim::Reps), reps);
+        assert_eq!(plan.layout.in_size(LayoutDim::Reps), reps);
     }
     let options = SwizzleOptions { max_bytes: Some(256) };
     let error = optimal_swizzle(&rows, &columns, 32, &options).unwrap_err();

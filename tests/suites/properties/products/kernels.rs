@@ -65,14 +65,14 @@ pub struct Given {
     pub scalars: Vec<i32>,
 }
 
-/// A kernel that multiplies tiles of `BM` x `BN`: `tiles` says which, `trip` what is multiplied in a trip.
+/// A kernel that multiplies tiles of `BM` x `BN`: `tiles` says which, `iteration` what is multiplied in an iteration.
 macro_rules! product {
     (
         $name:ident: $f:ident in $acc:ident to $out:ident, $precision:ident;
         ($($params:tt)*)
         tiles { $($tiles:tt)* }
         begin { $($begin:tt)* }
-        trip { $($factors:tt)* }
+        iteration { $($factors:tt)* }
         next { $($next:tt)* }
         store { $($store:tt)* }
     ) => {
@@ -143,7 +143,7 @@ macro_rules! products {
                 (a: Ptr<$f>, b: Ptr<$f>, c: PtrMut<$out>)
                 tiles { let tile = program_id(0); if BM > 0 }
                 begin {}
-                trip {
+                iteration {
                     let along = t + arange(0, BK);
                     let x = if TURN_A {
                         load(a + along[(.., None)] * m + i, mask = (along < k)[(.., None)] & (i < m)).trans()
@@ -172,7 +172,7 @@ macro_rules! products {
                     let along_rows = along[(.., None)];
                     let mut by = if TURN_B { b + along_rows + j_inside * k } else { b + along_rows * n + j_inside };
                 }
-                trip {
+                iteration {
                     let x = load(from, mask = along < k - t);
                     let y = load(by, mask = (along < k - t)[(.., None)]);
                 }
@@ -188,7 +188,7 @@ macro_rules! products {
                 (a: TensorDesc<$f, { [BM, BK] }>, b: TensorDesc<$f, { [BK, BN] }>, c: TensorDescMut<$out, { [BM, BN] }>)
                 tiles { let tile = program_id(0); if BM > 0 }
                 begin {}
-                trip {
+                iteration {
                     let x = a.load([row, t]);
                     let y = b.load([t, column]);
                 }
@@ -201,7 +201,7 @@ macro_rules! products {
                 (a: TensorDesc<$f, { [BK, BM] }>, b: TensorDesc<$f, { [BN, BK] }>, c: TensorDescMut<$out, { [BM, BN] }>)
                 tiles { let tile = program_id(0); if BM > 0 }
                 begin {}
-                trip {
+                iteration {
                     let x = a.load([t, row]).trans();
                     let y = b.load([column, t]).trans();
                 }
@@ -217,7 +217,7 @@ macro_rules! products {
                     for tile in (program_id(0)..cdiv(m, BM) * cdiv(n, BN)).step_by(num_programs(0))
                 }
                 begin {}
-                trip {
+                iteration {
                     let x = a.load([row, t]);
                     let y = b.load([column, t]).trans();
                 }
@@ -238,7 +238,7 @@ macro_rules! products {
                     for tile in (program_id(0)..cdiv(m, BM) * cdiv(n, BN)).step_by(num_programs(0))
                 }
                 begin {}
-                trip {
+                iteration {
                     let x = reshape(a.load([0, row, t]), [BM, BK]);
                     let y = reshape(b.load([0, t, column]), [BK, BN]);
                 }

@@ -45,7 +45,7 @@ pub struct Parts {
     pub double: bool,
     /// Another sum of the same products is added at the end.
     pub twice: bool,
-    /// The sum is at least 1 after each trip.
+    /// The sum is at least 1 after each iteration.
     pub clamp: bool,
     /// A bias is added, and what is negative becomes 0.
     pub bias: bool,
@@ -88,28 +88,31 @@ pub fn recipe() -> impl Strategy<Value = Recipe> {
     let shape = (sizes, 1usize..5, (0usize..4, 0usize..4, 0usize..3));
     let how = (prop::sample::select(&FORMS[..]), 0usize..ALL.len(), 0u32..4, 1u32..5, 1usize..4);
     let on_hopper = prop::bool::weighted(0.67);
-    (how, on_hopper, parts, shape, any::<u64>()).prop_map(|(how, on_hopper, parts, (mut sizes, trips, tile), seed)| {
-        let (form, dtypes, warps, stages, programs) = how;
-        let ([turn_a, turn_b], double, twice, clamp, bias, sum) = parts;
-        let (turn_a, turn_b) = match form {
-            Form::Pointers | Form::Moving => (turn_a, turn_b),
-            Form::Blocks | Form::Batched => (false, false),
-            Form::TurnedBlocks => (true, true),
-            Form::Persistent | Form::Chained => (false, true),
-        };
-        let (rows, warps) = if on_hopper { (64 << (tile.0 % 2), 4 << (warps % 2)) } else { (16 << tile.0, 1 << warps) };
-        let mut tile = [rows, 16 << tile.1, 16 << tile.2];
-        // A few warps hold small tiles only.
-        while tile[0] * tile[1].max(tile[2]) > 2048 * warps as usize {
-            let largest = if tile[0] > tile[1] { 0 } else { 1 };
-            tile[largest] /= 2;
-        }
-        sizes[2].0 = trips;
-        let [m, n, k] = [0, 1, 2].map(|axis| size(tile[axis], on_hopper, sizes[axis]));
-        let k = if form == Form::Chained { tile[2] } else { k };
-        let parts = Parts { turn_a, turn_b, double, twice, clamp, bias, sum };
-        Recipe { form, parts, tile, sizes: [m, n, k], warps, stages, programs, dtypes, seed }
-    })
+    (how, on_hopper, parts, shape, any::<u64>()).prop_map(
+        |(how, on_hopper, parts, (mut sizes, iterations, tile), seed)| {
+            let (form, dtypes, warps, stages, programs) = how;
+            let ([turn_a, turn_b], double, twice, clamp, bias, sum) = parts;
+            let (turn_a, turn_b) = match form {
+                Form::Pointers | Form::Moving => (turn_a, turn_b),
+                Form::Blocks | Form::Batched => (false, false),
+                Form::TurnedBlocks => (true, true),
+                Form::Persistent | Form::Chained => (false, true),
+            };
+            let (rows, warps) =
+                if on_hopper { (64 << (tile.0 % 2), 4 << (warps % 2)) } else { (16 << tile.0, 1 << warps) };
+            let mut tile = [rows, 16 << tile.1, 16 << tile.2];
+            // A few warps hold small tiles only.
+            while tile[0] * tile[1].max(tile[2]) > 2048 * warps as usize {
+                let largest = if tile[0] > tile[1] { 0 } else { 1 };
+                tile[largest] /= 2;
+            }
+            sizes[2].0 = iterations;
+            let [m, n, k] = [0, 1, 2].map(|axis| size(tile[axis], on_hopper, sizes[axis]));
+            let k = if form == Form::Chained { tile[2] } else { k };
+            let parts = Parts { turn_a, turn_b, double, twice, clamp, bias, sum };
+            Recipe { form, parts, tile, sizes: [m, n, k], warps, stages, programs, dtypes, seed }
+        },
+    )
 }
 
 impl Recipe {

@@ -1,0 +1,388 @@
+//! Tensor copies: which descriptors the hardware reads, and a copy where a block is loaded or stored.
+//!
+//! [`choose`] decides on the bound IR, before [`super::bound::descriptors`] turns the other descriptors into
+//! pointers. A tensor can be copied on targets that have tensor copies, if its address and its strides are known to
+//! be multiples of 16 bytes and its blocks can be cut into boxes. It is, where a matrix product is near: a block that
+//! feeds one has to be in shared memory anyway, and so has the result of one on its way to memory. Elsewhere threads
+//! access memory at the same speed, and without an iteration through shared memory.
+//!
+//! [`run`] works on the placed IR, behind the passes that pipeline copies, on what they have left:
+//!
+//! ```text
+//! %a = desc_load %d, %i, %j
+//! ```
+//! becomes
+//! ```text
+//! %b = mbarrier_alloc {slots = 1, count = 1}                           where the kernel begins
+//! %v = shared_alloc
+//! mbarrier_arrive %b, 0, bytes; tma_load %d, %v, %b, 0, %i, %j
+//! mbarrier_wait %b, 0, %phase
+//! %a = shared_load %v
+//! ```
+//!
+//! with a phase that the loops around it carry; and
+//!
+//! ```text
+//! desc_store %d, %x, %i, %j       shared_store %v, %x; fence {kind = proxy_async}
+//!                                 tma_store %d, %v, %i, %j; tma_store_wait {pending = 0}
+//! ```
+//!
+//! Barriers of threads are put between them by [`super::membar`]. In a loop the wait is for the store of the last
+//! iteration, before shared memory is written again, so that the copy runs beside what the next iteration does first.
+//!
+//! A block whose only use is a `shared_store` (a factor of a product) is copied to that place at once.
+
+use std::collections::BTreeSet;
+
+use kernel_core::edit::{Cursor, Place, Result, Uses, splice, walk, walk_region};
+use kernel_core::ir::{
+    AtomicOp, BinaryOp, ControlOp, DType, DescOp, Dim, DotOp, Dt, FenceKind, Func, GpuOp, Op, OpId, Param, ParamId,
+    ParamKind, RegionId, Span, StoreMode, ValueId, view,
+};
+use kernel_core::layout::LinearLayout;
+
+use super::carry::{self, EnclosingRegion};
+use crate::boxes::{box_layout, boxes_of};
+use kernel_core::backend::nvidia::TensorCopies;
+use kernel_core::target::Target;
+
+/// Addresses and strides of tensors that can be copied are multiples of this many bytes.
+const UNIT: u32 = 16;
+
+const PASS: &str = "tensor_copies";
+
+/// The parameters whose blocks are copied by the hardware.
+pub(crate) fn choose(func: &Func, target: Target, copies: TensorCopies) -> BTreeSet<ParamId> {
+    if !target.has_tensor_copies() || copies == TensorCopies::Never {
+        return BTreeSet::new();
+    }
+    let tensors = Tensors::of(func);
+    let ids = (0..func.params.len()).map(|index| ParamId::new(index as u32));
+    ids.filter(|&id| {
+        let useful = copies == TensorCopies::Always || tensors.products.contains(&id);
+        useful && can_be_copied(func.param(id)) && tensors.fit(func, id)
+    })
+    .collect()
+}
+
+/// Whether the hardware can copy blocks of a tensor of which that is known.
+///
+/// It reads element by element where a block reaches beyond the tensor, but it writes whole units: a row that ends
+/// within one would be written up to the unit's end, which is padding, another tensor or nobody's memory (seen on an
+/// H100 with rows of 107 f16). So what is stored to needs rows of whole units.
+fn can_be_copied(param: &Param) -> bool {
+    let ParamKind::Desc { dt, block, mutable } = &param.kind else { return false };
+    let (Some(dtype), Some(shape)) = (dt.known(), block_shape(block)) else { return false };
+    let (facts, bytes) = (&param.facts, dtype.bytes());
+    let aligned = facts.divisible_by.is_multiple_of(UNIT) && facts.divisible_by > 0;
+    let strides = shape.len() == 1 || facts.stride_divisible_by.saturating_mul(bytes) >= UNIT;
+    // Bytes are copied as such, so that an 8-bit float cannot be padded with NaN.
+    let padding = !facts.pads_with_nan || (dtype.is_float() && !dtype.is_fp8());
+    let rows = !mutable || facts.len_divisible_by.saturating_mul(bytes) >= UNIT;
+    aligned && strides && rows && padding && box_layout(&shape, bytes * 8).is_some()
+}
+
+fn block_shape(block: &[Dim]) -> Option<Vec<u32>> {
+    block.iter().map(|dim| u32::try_from(dim.as_const()?).ok()).collect()
+}
+
+/// What a kernel does with its tensors.
+struct Tensors {
+    /// Operations of descriptors, with the operations that they are in.
+    ops: Vec<(ParamId, OpId, Vec<EnclosingRegion>)>,
+    /// Tensors that feed matrix products, and tensors that are stored to in kernels with products.
+    products: BTreeSet<ParamId>,
+}
+
+impl Tensors {
+    fn of(func: &Func) -> Tensors {
+        let mut uses = Tensors { ops: Vec::new(), products: BTreeSet::new() };
+        uses.region(func, func.body, &mut Vec::new());
+        let mut factors = Vec::new();
+        walk(func, &mut |id| {
+            if let Op::Dot(DotOp::Dot { .. }) = func.op(id).op {
+                factors.extend_from_slice(&func.op(id).operands[..2]);
+            }
+        });
+        let has_products = !factors.is_empty();
+        let mut seen = BTreeSet::new();
+        while let Some(value) = factors.pop() {
+            let Some(operation) = func.def_op(value).filter(|_| seen.insert(value)) else { continue };
+            if let Some(load) = view::DescLoad::of(operation) {
+                uses.products.extend(func.ty(load.descriptor).descriptor());
+            } else if operation.op.is_arithmetic() {
+                factors.extend_from_slice(&operation.operands);
+            }
+        }
+        if has_products {
+            let stored = |op: &Op| matches!(op, Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. }));
+            let stored: Vec<ParamId> =
+                uses.ops.iter().filter(|(_, id, _)| stored(&func.op(*id).op)).map(|(param, ..)| *param).collect();
+            uses.products.extend(stored);
+        }
+        uses
+    }
+
+    fn region(&mut self, func: &Func, region: RegionId, around: &mut Vec<EnclosingRegion>) {
+        for &id in &func.region(region).ops {
+            let operation = func.op(id);
+            if let (Op::Desc(_), Some(&tensor)) = (&operation.op, operation.operands.first())
+                && let Some(param) = func.ty(tensor).descriptor()
+            {
+                self.ops.push((param, id, around.clone()));
+            }
+            for (index, &inner) in operation.regions.iter().enumerate() {
+                around.push(EnclosingRegion { owner: id, region: index });
+                self.region(func, inner, around);
+                around.pop();
+            }
+        }
+    }
+
+    /// Whether copies keep the order of the accesses to a tensor: it is only loaded, or stored to at one place, and
+    /// there in loops of which the kernel says that their iterations do not depend on each other. Copies to memory
+    /// end in any order, so that of two iterations that store to the same elements either might have the last word.
+    fn fit(&self, func: &Func, param: ParamId) -> bool {
+        let own: Vec<_> = self.ops.iter().filter(|(of, ..)| *of == param).collect();
+        let carried = |around: &[EnclosingRegion]| around.iter().all(|site| carries_phases(func, *site));
+        let only_loads =
+            own.iter().all(|(_, id, around)| matches!(func.op(*id).op, Op::Desc(DescOp::DescLoad)) && carried(around));
+        match own.as_slice() {
+            [] => false,
+            [(_, id, around)] if !only_loads => {
+                let operation = func.op(*id);
+                let possible = match &operation.op {
+                    Op::Desc(DescOp::DescReduce { op }) => reduces(*op, &func.param(param).kind),
+                    op => *op == Op::Desc(DescOp::DescStore),
+                };
+                possible && carried(around) && apart(func, &operation.operands[2..], around)
+            }
+            _ => only_loads,
+        }
+    }
+}
+
+/// Whether something in the regions of an operation can see a value that each iteration changes.
+fn carries_phases(func: &Func, site: EnclosingRegion) -> bool {
+    let owner = func.op(site.owner);
+    // A condition yields nothing but itself.
+    owner.op.is_loop_or_branch() && owner.condition_region() != Some(owner.regions[site.region])
+}
+
+/// Whether the hardware combines blocks of that dtype in memory.
+fn reduces(op: AtomicOp, kind: &ParamKind) -> bool {
+    let dtype = kind.dt().and_then(Dt::known);
+    match op {
+        AtomicOp::Add => {
+            matches!(dtype, Some(DType::F16 | DType::BF16 | DType::F32 | DType::I32 | DType::U32 | DType::U64))
+        }
+        AtomicOp::Min | AtomicOp::Max => matches!(dtype, Some(DType::I32 | DType::U32 | DType::I64 | DType::U64)),
+        AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => {
+            matches!(dtype, Some(DType::I32 | DType::U32 | DType::I64 | DType::U64))
+        }
+        AtomicOp::Exchange => false,
+    }
+}
+
+/// Whether iterations store to different blocks: all loops around a store are said to have independent iterations,
+/// and a coordinate is computed in the innermost of them.
+fn apart(func: &Func, coordinates: &[ValueId], around: &[EnclosingRegion]) -> bool {
+    // Conditions, and groups of warps, run what is in them once.
+    let mut loops = around.iter().rev().filter(|site| func.op(site.owner).op.is_loop()).map(|site| {
+        let marked = matches!(func.op(site.owner).op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
+        (site, marked)
+    });
+    let Some((innermost, marked)) = loops.next() else { return true };
+    let mut inside: BTreeSet<ValueId> = BTreeSet::new();
+    for &region in &func.op(innermost.owner).regions {
+        inside.extend(&func.region(region).args);
+        walk_region(func, region, &mut |id| inside.extend(&func.op(id).results));
+    }
+    marked && loops.all(|(_, marked)| marked) && coordinates.iter().any(|coordinate| inside.contains(coordinate))
+}
+
+/// Whether a place is in one of several groups of warps, which keep their own order.
+fn in_warp_group(func: &Func, around: &[EnclosingRegion]) -> bool {
+    around.iter().any(|site| matches!(func.op(site.owner).op, Op::Gpu(GpuOp::WarpGroups { .. })))
+}
+
+/// Copies what is loaded and stored through descriptors that are left.
+///
+/// # Errors
+/// If the pass writes an operation that breaks a type rule, which is a mistake in it.
+pub(crate) fn run(func: &mut Func) -> Result<()> {
+    let sites: Vec<(OpId, Vec<EnclosingRegion>)> =
+        Tensors::of(func).ops.into_iter().map(|(_, id, around)| (id, around)).collect();
+    let mut pass = Copies { func, first: Vec::new(), pending: false };
+    for (id, around) in sites {
+        let op = pass.func.op(id).op.clone();
+        let Op::Desc(op) = op else { continue };
+        match op {
+            DescOp::DescLoad => pass.load(id, &around)?,
+            DescOp::DescStore => pass.store(id, &around, StoreMode::Store)?,
+            DescOp::DescReduce { op } => {
+                if let Some(mode) = StoreMode::of(op) {
+                    pass.store(id, &around, mode)?;
+                }
+            }
+            // Rows by number go one by one: `descriptors` has made pointers of them.
+            DescOp::DescGather | DescOp::DescScatter => {}
+        }
+    }
+    pass.finish()
+}
+
+struct Copies<'f> {
+    func: &'f mut Func,
+    /// What the kernel begins with.
+    first: Vec<OpId>,
+    /// Whether stores may still read shared memory where the kernel ends.
+    pending: bool,
+}
+
+impl Copies<'_> {
+    fn load(&mut self, id: OpId, around: &[EnclosingRegion]) -> Result<()> {
+        let operation = self.func.op(id).clone();
+        let (span, result) = (operation.span, operation.results[0]);
+        let region = carry::innermost(self.func, around);
+        let (&tensor, coordinates) = (&operation.operands[0], &operation.operands[1..]);
+        let direct = self.only_store(result, region);
+        let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
+        let mut ops = Vec::new();
+        if loops && in_warp_group(self.func, around) {
+            // What the iteration before has loaded from there, by threads that `membar` does not see to.
+            let mut cursor = self.cursor(&mut ops, span);
+            cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
+            cursor.effect(GpuOp::Barrier, &[])?;
+        }
+        let view = match (direct, self.boxes(result)) {
+            (Some((_, view)), _) => view,
+            (None, Some(boxes)) => allocate(&mut self.cursor(&mut ops, span), result, &boxes)?,
+            (None, None) => return Ok(()),
+        };
+        let barrier = self.first(span).value(GpuOp::MbarrierAlloc { slots: 1, count: 1 }, &[])?;
+        let zero = self.first(span).i32(0)?;
+        let bytes = self.func.ty(result).numel().unwrap_or(0) * i64::from(self.bits(result) / 8);
+        let phase = if loops { self.carry_phase(around, zero, span)? } else { zero };
+        let mut cursor = self.cursor(&mut ops, span);
+        let bytes = cursor.i32(bytes as i32)?;
+        cursor.effect(GpuOp::MbarrierArrive, &[barrier, zero, bytes])?;
+        let mut operands = vec![tensor, view, barrier, zero];
+        operands.extend_from_slice(coordinates);
+        cursor.effect(GpuOp::TmaLoad, &operands)?;
+        cursor.effect(GpuOp::MbarrierWait, &[barrier, zero, phase])?;
+        match direct {
+            Some((store, _)) => {
+                splice(self.func, Place::Instead(region, store), ops);
+                splice(self.func, Place::Instead(region, id), Vec::new());
+            }
+            None => {
+                // The operation itself becomes the load from shared memory, so that its result stays.
+                cursor.turn(id, GpuOp::SharedLoad, &[view])?;
+                splice(self.func, Place::Instead(region, id), ops);
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, id: OpId, around: &[EnclosingRegion], reduce: StoreMode) -> Result<()> {
+        let operation = self.func.op(id).clone();
+        let span = operation.span;
+        let (tensor, value, coordinates) = (operation.operands[0], operation.operands[1], &operation.operands[2..]);
+        let loops = around.iter().any(|site| carry::is_loop(self.func, *site));
+        let Some(boxes) = self.boxes(value) else { return Ok(()) };
+        let mut ops = Vec::new();
+        let view = match loops {
+            true => allocate(&mut self.first(span), value, &boxes)?,
+            false => allocate(&mut self.cursor(&mut ops, span), value, &boxes)?,
+        };
+        let mut cursor = self.cursor(&mut ops, span);
+        if loops {
+            cursor.effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
+        }
+        cursor.effect(GpuOp::SharedStore, &[view, value])?;
+        let mut operands = vec![tensor, view];
+        operands.extend_from_slice(coordinates);
+        cursor.effect(GpuOp::TmaStore { reduce, parts: Vec::new() }, &operands)?;
+        if !loops {
+            cursor.effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
+        }
+        self.pending |= loops;
+        let region = carry::innermost(self.func, around);
+        splice(self.func, Place::Instead(region, id), ops);
+        Ok(())
+    }
+
+    /// Puts in what the kernel begins and ends with.
+    fn finish(&mut self) -> Result<()> {
+        let body = self.func.body;
+        let mut last = Vec::new();
+        if self.pending {
+            self.cursor(&mut last, Span::UNKNOWN).effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
+        }
+        splice(self.func, Place::End(body), last);
+        let first = std::mem::take(&mut self.first);
+        splice(self.func, Place::Start(body), first);
+        Ok(())
+    }
+
+    /// The `shared_store` that is the only use of a block, behind it in its own region, with its view, if that is made
+    /// of boxes.
+    fn only_store(&self, block: ValueId, region: RegionId) -> Option<(OpId, ValueId)> {
+        let user = Uses::new(self.func).only(block)?;
+        let operation = self.func.op(user);
+        let Op::Gpu(GpuOp::SharedStore) = operation.op else { return None };
+        let &[view, _] = operation.operands.as_slice() else { return None };
+        let layout = self.func.layout(view)?;
+        let here = self.func.region(region).ops.contains(&user);
+        let whole = layout.tile_shape().len() == self.func.ty(view).rank();
+        (here && whole && boxes_of(layout, self.bits(block)).is_some()).then_some((user, view))
+    }
+
+    /// Makes the loops and conditions around a place carry a phase that changes with every visit; returns the phase
+    /// there.
+    fn carry_phase(&mut self, around: &[EnclosingRegion], first: ValueId, span: Span) -> Result<ValueId> {
+        let seen = carry::enter(self.func, around, first);
+        let here = seen[seen.len() - 1];
+        let inside = carry::innermost(self.func, around);
+        let mut flip = Vec::new();
+        let mut cursor = self.cursor(&mut flip, span);
+        let one = cursor.i32(1)?;
+        let left = cursor.binary(BinaryOp::Xor, here, one)?;
+        splice(self.func, Place::End(inside), flip);
+        carry::leave(self.func, around, &seen, left);
+        Ok(here)
+    }
+
+    fn bits(&self, value: ValueId) -> u32 {
+        self.func.ty(value).dtype().map_or(8, DType::bytes) * 8
+    }
+
+    /// How a block lies in shared memory.
+    fn boxes(&self, block: ValueId) -> Option<Boxed> {
+        let ty = self.func.ty(block);
+        let layout = box_layout(&block_shape(&ty.shape)?, self.bits(block))?;
+        Some(Boxed { layout, dtype: ty.dt()? })
+    }
+
+    fn cursor<'e>(&'e mut self, out: &'e mut Vec<OpId>, span: Span) -> Cursor<'e> {
+        Cursor::new(self.func, out, PASS).at(span)
+    }
+
+    /// Operations that the kernel begins with.
+    fn first(&mut self, span: Span) -> Cursor<'_> {
+        Cursor::new(self.func, &mut self.first, PASS).at(span)
+    }
+}
+
+/// Shared memory for a block that lies so.
+fn allocate(cursor: &mut Cursor<'_>, block: ValueId, boxes: &Boxed) -> Result<ValueId> {
+    let (shape, layout) = (cursor.func.ty(block).shape.clone(), cursor.func.intern(&boxes.layout));
+    cursor.placed(GpuOp::SharedAlloc { shape, dtype: boxes.dtype }, &[], Some(layout))
+}
+
+/// How a block lies in shared memory: in boxes.
+struct Boxed {
+    layout: LinearLayout,
+    dtype: Dt,
+}

@@ -1,0 +1,349 @@
+//! Which loops are fed by tensor copies alone, and through what.
+
+use kernel_core::edit::{Uses, walk, walk_region};
+use kernel_core::ir::{
+    ControlOp, DescOp, Dim, Dt, Elem, FenceKind, Func, GpuOp, Op, OpId, ParamId, RegionId, Span, ValueId,
+};
+use kernel_core::layout::LinearLayout;
+use kernel_core::target::SWIZZLE_ALIGNMENT;
+
+use crate::boxes::{box_layout, boxes_of};
+use crate::passes::placed::axes::Axes;
+use crate::report::LoopReport;
+
+/// A block that comes from global memory into shared memory in each iteration of a loop.
+#[derive(Clone, Debug)]
+pub(super) struct Copy {
+    /// The `desc_load`.
+    pub(super) load: OpId,
+    /// The `shared_alloc` that the block was written to through registers.
+    pub(super) alloc: OpId,
+    /// How the block's dimensions become those of the allocation.
+    pub(super) axes: Axes,
+    /// The block's own shape, dtype and layout in shared memory.
+    pub(super) shape: Vec<Dim>,
+    pub(super) dtype: Dt,
+    pub(super) layout: LinearLayout,
+    /// The layouts of its views without one leading dimension more each.
+    pub(super) narrower: Vec<LinearLayout>,
+    /// The bytes that arrive.
+    pub(super) bytes: u32,
+}
+
+/// A loop whose products read what one thread can fetch ahead.
+#[derive(Clone, Debug)]
+pub(super) struct FedLoop {
+    /// The `for`.
+    pub(super) owner: OpId,
+    pub(super) copies: Vec<Copy>,
+    /// The stores into the allocations, which the copies replace.
+    pub(super) stores: Vec<OpId>,
+    /// Barriers and fences that are there for those stores alone.
+    pub(super) obsolete: Vec<OpId>,
+    /// Products of one iteration whose sums are only carried on: they stay in flight until the next iteration. Empty
+    /// if something else in the loop needs a sum.
+    pub(super) carried_products: Vec<OpId>,
+    /// The waits of the products.
+    pub(super) waits: Vec<OpId>,
+    /// Slots of the ring.
+    pub(super) stages: u32,
+    /// Whether a person asked for that number.
+    pub(super) fixed: bool,
+    /// Whether a person asked for it.
+    pub(super) asked: bool,
+}
+
+impl FedLoop {
+    /// The fewest slots with which it pays to divide a kernel: with two, a fetch has as long as one product takes.
+    pub(super) fn least_stages(&self) -> u32 {
+        if self.asked { 2 } else { 3 }
+    }
+
+    /// The bytes of all slots.
+    pub(super) fn ring_bytes(&self) -> u32 {
+        let slot = |copy: &Copy| copy.bytes.next_multiple_of(SWIZZLE_ALIGNMENT);
+        self.stages * self.copies.iter().map(slot).sum::<u32>()
+    }
+}
+
+/// Why a loop is left as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct NotFed {
+    /// The loop.
+    span: Span,
+    /// The reason, as the end of a sentence that begins with "not specialised: ".
+    reason: String,
+}
+
+impl NotFed {
+    pub(super) fn new(span: Span, reason: impl Into<String>) -> NotFed {
+        NotFed { span, reason: reason.into() }
+    }
+
+    pub(super) fn report(&self) -> LoopReport {
+        LoopReport { span: self.span, what: format!("not specialised: {}", self.reason) }
+    }
+}
+
+/// A loop with the mark, or the mark of a loop around it.
+#[derive(Clone, Copy)]
+struct Loop {
+    id: OpId,
+    asked: bool,
+}
+
+/// The loops with the mark.
+pub(super) fn marked(func: &Func) -> Vec<Span> {
+    let mut spans = Vec::new();
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        let is_marked = matches!(operation.op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
+        spans.extend(is_marked.then_some(operation.span));
+    });
+    spans
+}
+
+/// Finds the loops of a kernel that can be fed by a producer. A loop that was asked for and cannot be is in the second
+/// list.
+pub(super) fn channels(func: &Func, default_stages: u32) -> (Vec<FedLoop>, Vec<NotFed>) {
+    let mut loops = Vec::new();
+    innermost(func, func.body, false, &mut loops);
+    let users = Uses::new(func);
+    let (mut channels, mut refusals) = (Vec::new(), Vec::new());
+    for Loop { id, asked } in loops {
+        match channel(func, &users, id, asked, default_stages) {
+            Ok(channel) => channels.push(channel),
+            Err(refusal) if asked => refusals.push(refusal),
+            Err(_) => {}
+        }
+    }
+    (channels, refusals)
+}
+
+/// Innermost loops that multiply, in program order.
+fn innermost(func: &Func, region: RegionId, asked: bool, loops: &mut Vec<Loop>) {
+    for &id in &func.region(region).ops {
+        let operation = func.op(id);
+        let marked = matches!(operation.op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
+        if let Op::Control(ControlOp::For { .. }) = operation.op {
+            let body = operation.regions[0];
+            if multiplies(func, body) || (marked && !has_loop(func, body)) {
+                loops.push(Loop { id, asked: asked || marked });
+            }
+        }
+        for &inner in &operation.regions {
+            innermost(func, inner, asked || marked, loops);
+        }
+    }
+}
+
+/// Whether an operation of the block itself is a product.
+fn multiplies(func: &Func, region: RegionId) -> bool {
+    func.region(region).ops.iter().any(|&id| func.op(id).op.multiplies())
+}
+
+fn has_loop(func: &Func, region: RegionId) -> bool {
+    let mut found = false;
+    walk_region(func, region, &mut |id| {
+        found |= matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
+    });
+    found
+}
+
+fn channel(func: &Func, users: &Uses, owner: OpId, asked: bool, default_stages: u32) -> Result<FedLoop, NotFed> {
+    let operation = func.op(owner);
+    let refuse = |reason: &str| NotFed::new(operation.span, reason);
+    let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return Err(refuse("it is no `for` loop")) };
+    let body = operation.regions[0];
+    let of_kind = |wanted: &dyn Fn(&GpuOp) -> bool| -> Vec<OpId> {
+        let is_wanted = |id: &&OpId| matches!(&func.op(**id).op, Op::Gpu(op) if wanted(op));
+        func.region(body).ops.iter().filter(is_wanted).copied().collect()
+    };
+    let products = of_kind(&|op| matches!(op, GpuOp::Wgmma { .. }));
+    if products.is_empty() {
+        return Err(refuse("nothing in it is multiplied by warp groups"));
+    }
+    if has_loop(func, body) {
+        return Err(refuse("it has a loop in it"));
+    }
+    let Traffic { copies, stores, others } =
+        traffic(func, users, body).ok_or_else(|| refuse("its copies are asynchronous already"))?;
+    if copies.is_empty() {
+        return Err(refuse("no factor comes from a tensor descriptor as it is"));
+    }
+    if !asked && !all_from(func, &products, &copies) {
+        return Err(refuse("not all factors come from tensor descriptors"));
+    }
+    let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
+    let obsolete = if others { Vec::new() } else { of_kind(&|op| *op == GpuOp::Barrier || *op == fence) };
+    let waits = of_kind(&|op| matches!(op, GpuOp::WgmmaWait { .. }));
+    let waited = products.iter().all(|&product| {
+        let used = users.of(func.op(product).results[0]);
+        !used.is_empty() && used.iter().all(|user| waits.contains(user))
+    });
+    if !waited || !of_kind(&|op| matches!(op, GpuOp::WgmmaWait { pending: 1.. })).is_empty() {
+        return Err(refuse("its products are asynchronous already"));
+    }
+    let carried = !others && are_carried(func, users, body, &products, &waits);
+    let carried_products = if carried { products } else { Vec::new() };
+    let (fixed, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
+    // The slot of a product in flight is not free before the next one has been waited for.
+    let stages = stages.max(if carried { 2 } else { 1 });
+    Ok(FedLoop { owner, copies, stores, obsolete, carried_products, waits, stages, fixed, asked })
+}
+
+/// What goes into shared memory in an iteration.
+struct Traffic {
+    copies: Vec<Copy>,
+    /// The stores that end them.
+    stores: Vec<OpId>,
+    /// Whether threads access shared memory otherwise too.
+    others: bool,
+}
+
+/// `None` if the loop has tensor copies or barriers with phases already.
+fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
+    let mut traffic = Traffic { copies: Vec::new(), stores: Vec::new(), others: false };
+    for &id in &func.region(body).ops {
+        let Op::Gpu(op) = &func.op(id).op else { continue };
+        match op {
+            GpuOp::SharedStore => match copy(func, users, body, id) {
+                Some(copy) => {
+                    traffic.copies.push(copy);
+                    traffic.stores.push(id);
+                }
+                None => traffic.others = true,
+            },
+            GpuOp::AsyncCopy | GpuOp::SharedLoad | GpuOp::TmaStore { .. } => traffic.others = true,
+            GpuOp::TmaLoad | GpuOp::MbarrierWait | GpuOp::MbarrierArrive => return None,
+            GpuOp::SharedAlloc { .. }
+            | GpuOp::SharedIndex
+            | GpuOp::SharedPermute { .. }
+            | GpuOp::AsyncCommit
+            | GpuOp::AsyncWait { .. }
+            | GpuOp::Barrier
+            | GpuOp::WarpgroupBarrier
+            | GpuOp::Fence { .. }
+            | GpuOp::MbarrierAlloc { .. }
+            | GpuOp::Wgmma { .. }
+            | GpuOp::WgmmaWait { .. }
+            | GpuOp::TmaStoreWait { .. }
+            | GpuOp::WarpGroups { .. }
+            | GpuOp::Delay { .. } => {}
+        }
+    }
+    Some(traffic)
+}
+
+/// The copy that a store into shared memory ends: a block as it was loaded, or with its dimensions in another order, or
+/// without leading ones of one element.
+fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> {
+    let &[view, value] = func.op(store).operands.as_slice() else { return None };
+    let alloc = func.defining_op(view)?;
+    let Op::Gpu(GpuOp::SharedAlloc { .. }) = func.op(alloc).op else { return None };
+    let ops = &func.region(body).ops;
+    let reads =
+        |id: &OpId| *id == store || (matches!(func.op(*id).op, Op::Gpu(GpuOp::Wgmma { .. })) && ops.contains(id));
+    if !users.of(view).iter().all(reads) {
+        return None;
+    }
+    let (mut value, mut way) = (value, Vec::new());
+    let load = loop {
+        let id = func.defining_op(value)?;
+        let operation = func.op(id);
+        if operation.op == Op::Desc(DescOp::DescLoad) && ops.contains(&id) {
+            break id;
+        }
+        value = operation.moved_operand()?;
+        way.push(operation);
+    };
+    let block = func.op(load).results[0];
+    let shape = func.ty(block).shape.clone();
+    let dtype = func.ty(block).dtype()?;
+    let axes = way.iter().rev().try_fold(Axes::all(shape.len()), |axes, operation| axes.after(func, operation))?;
+    let held = func.layout(view)?;
+    let mut layouts = axes.layouts(held)?.into_iter();
+    let (layout, narrower) = (layouts.next()?, layouts.collect());
+    boxes_of(&layout, dtype.bytes() * 8)?;
+    let bytes = shape.iter().map(|dim| dim.as_const().unwrap_or(1)).product::<i64>() as u32 * dtype.bytes();
+    Some(Copy { load, alloc, axes, shape, dtype: Dt::Known(dtype), layout, narrower, bytes })
+}
+
+/// Whether the factors of all products in shared memory are copies, and none is in registers.
+fn all_from(func: &Func, products: &[OpId], copies: &[Copy]) -> bool {
+    let is_copy = |value: &ValueId| {
+        matches!(func.ty(*value).elem, Elem::Shared(_))
+            && copies.iter().any(|copy| func.op(copy.alloc).results[0] == *value)
+    };
+    products.iter().all(|&product| func.op(product).operands[..2].iter().all(is_copy))
+}
+
+/// Whether the sum of each product is an argument of the loop, and goes nowhere but into the next iteration.
+fn are_carried(func: &Func, users: &Uses, body: RegionId, products: &[OpId], waits: &[OpId]) -> bool {
+    let args = &func.region(body).args;
+    let yields = func.yielded(body);
+    let last = func.region(body).ops.last().copied();
+    let is_carried = |product: &OpId| {
+        let operation = func.op(*product);
+        let Some(position) = args.iter().position(|&arg| arg == operation.operands[2]) else { return false };
+        let sum = operation.results[0];
+        let in_registers = !matches!(func.ty(operation.operands[0]).elem, Elem::Shared(_));
+        let [wait] = users.of(sum) else { return false };
+        let Some(at) = func.op(*wait).operands.iter().position(|&value| value == sum) else { return false };
+        let waited = func.op(*wait).results[at];
+        // Factors in registers may not be overwritten while they are read.
+        !in_registers
+            && users.of(operation.operands[2]).len() == 1
+            && users.of(waited).iter().all(|&user| Some(user) == last)
+            && position > 0
+            && yields.get(position - 1) == Some(&waited)
+            && yields.iter().filter(|&&value| value == waited).count() == 1
+    };
+    let all_waited_for = waits
+        .iter()
+        .flat_map(|&wait| &func.op(wait).operands)
+        .all(|&value| func.defining_op(value).is_some_and(|id| products.contains(&id)));
+    all_waited_for && products.iter().all(is_carried)
+}
+
+/// A tensor whose blocks would lie in shared memory in two ways, where one map says how they lie.
+pub(super) fn torn_tensor(func: &Func, channels: &[FedLoop]) -> Option<ParamId> {
+    let mut known: Vec<(ParamId, LinearLayout)> = Vec::new();
+    let fed = |id: OpId| channels.iter().flat_map(|channel| &channel.copies).filter(move |copy| copy.load == id);
+    let mut torn = None;
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        let Op::Desc(op) = &operation.op else { return };
+        let Some(tensor) = operation.operands.first().and_then(|&value| func.ty(value).descriptor()) else { return };
+        let mut layouts: Vec<LinearLayout> = fed(id).map(|copy| copy.layout.clone()).collect();
+        if layouts.is_empty() {
+            let block = if *op == DescOp::DescLoad { operation.results[0] } else { operation.operands[1] };
+            let bits = func.ty(block).dtype().map_or(8, |dtype| dtype.bytes() * 8);
+            layouts.extend(box_layout(&func.tile_shape(block), bits));
+        }
+        for layout in layouts {
+            match known.iter().find(|(other, _)| *other == tensor) {
+                Some((_, other)) if *other != layout => torn = Some(tensor),
+                Some(_) => {}
+                None => known.push((tensor, layout)),
+            }
+        }
+    });
+    torn
+}
+
+/// The tensors that a kernel writes.
+pub(super) fn written_tensors(func: &Func) -> Vec<ParamId> {
+    let mut written = Vec::new();
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        let tensor = operation.operands.first().and_then(|&value| func.ty(value).descriptor());
+        let writes = matches!(
+            operation.op,
+            Op::Desc(DescOp::DescStore | DescOp::DescReduce { .. } | DescOp::DescScatter)
+                | Op::Gpu(GpuOp::TmaStore { .. })
+        );
+        written.extend(tensor.filter(|_| writes));
+    });
+    written
+}

@@ -1,0 +1,415 @@
+//! Divides a kernel between warps that fetch and warps that multiply.
+//!
+//! ```text
+//! for tile in ..                           a persistent kernel, or none of this loop
+//!   acc = 0
+//!   for k in ..                            blocks come by tensor descriptors, and go into shared memory as they are
+//!     a = desc_load A; b = desc_load B
+//!     store a, b to shared memory; acc = wgmma a, b, acc; wait
+//!   desc_store C, acc
+//! ```
+//! becomes, with a ring of `stages` slots and two barriers per slot,
+//! ```text
+//! warp_groups {
+//!   for tile in ..                         the consumers: everything as it was, but
+//!     for k in ..
+//!       wait full[slot], phase
+//!       acc = wgmma a[slot], b[slot], acc
+//!       wait until one product is in flight; arrive empty[previous]
+//!       advance (slot, phase)
+//!     wait for the products; arrive empty[previous]
+//!     desc_store C, acc
+//! } with {
+//!   for tile in ..                         the producer: one thread, which computes coordinates and nothing else
+//!     for k in ..
+//!       wait empty[slot], phase
+//!       arrive full[slot], expecting the bytes of both blocks
+//!       tma_load A -> a[slot], full[slot]; tma_load B -> b[slot], full[slot]
+//!       advance (slot, phase)
+//! }
+//! ```
+//!
+//! Slot and phase run on from tile to tile, so the producer is up to `stages` iterations ahead, across the ends of
+//! tiles: while the consumers store a tile, the factors of the next one arrive. Neither side knows how many
+//! iterations there are; loops that run never, once or a few times need nothing special.
+//!
+//! Tiles go out in pieces, by the warps that computed them: see [`outgoing`]. The products of an iteration wait for
+//! nobody but its barriers either, so groups of four warps fall out of step, and some store while others multiply.
+//!
+//! The first iteration of a tile has no slot before it to release. It releases one slot that nobody waits for, beyond
+//! the ring, which costs less than a condition in every iteration.
+//!
+//! Loops with `#[warp_specialize]`, and those in them, are divided where that is possible; others where all factors of
+//! all products come by descriptors, and where it pays: mostly, where the program goes on to another tile. Where the
+//! kernel has no room as a whole, these are divided too: see [`Specialize`]. The report says why
+//! a loop was not specialised. Assertions are hoisted above the split; if they cannot be, the kernel stays whole: see
+//! [`prologue`].
+
+mod consume;
+mod find;
+mod needs;
+mod outgoing;
+mod ping_pong;
+mod prologue;
+mod send;
+mod split;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
+use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId, view};
+use kernel_core::passes::dce;
+
+use crate::analysis::exchange::conversion_bytes;
+use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start};
+use crate::error::CodegenError;
+use crate::occupancy::{Occupancy, words};
+use crate::report::LoopReport;
+use find::{FedLoop, NotFed};
+use kernel_core::backend::nvidia::Options;
+use kernel_core::target::{BARRIER_BYTES, GROUP_WARPS, MAX_WARPS, SWIZZLE_ALIGNMENT, Target};
+use needs::Needs;
+use outgoing::{Outgoing, staging_bytes, widen};
+use prologue::Prologue;
+use split::{Ring, Side, Split, Turn};
+
+const PASS: &str = "warp_specialize";
+
+/// Registers of a thread that only fetches.
+const PRODUCER_REGISTERS: u32 = 40;
+/// The most registers of a thread that multiplies.
+const MAX_REGISTERS: u32 = 240;
+/// Warps of which seldom two programs share a multiprocessor.
+const MANY_WARPS: u32 = 2 * GROUP_WARPS;
+/// Registers of a thread beside the tiles that a loop carries, and the sums of its products.
+const BESIDE_TILES: u32 = 40;
+/// Bytes that a reduction takes at most.
+const REDUCTION_BYTES: u32 = 8 * 1024;
+
+/// Which of the loops that nobody asked to divide are divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Specialize {
+    /// Those that gain from it.
+    IfProfitable,
+    /// All that can be, since the kernel as a whole takes more than there is: a divided kernel sends what it stores in
+    /// pieces, and takes as many slots as there is room for.
+    IfLegal,
+}
+
+/// Whether the pass might find something to divide.
+pub(crate) fn might_divide(func: &Func, target: Target) -> bool {
+    let mut multiplies = false;
+    walk(func, &mut |id| multiplies |= matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })));
+    multiplies && target.has_wgmma()
+}
+
+/// Runs the pass: whether the kernel was divided, and what became of each loop that was to be.
+///
+/// # Errors
+/// If the kernel it writes breaks a type rule, which is a mistake in this pass.
+pub(crate) fn run(
+    func: &mut Func,
+    target: Target,
+    options: &Options,
+    division: Specialize,
+) -> Result<(bool, Vec<LoopReport>), CodegenError> {
+    let marked = find::marked(func);
+    if !target.has_wgmma() {
+        let what = format!("not specialised: {} has no warp groups", target.name());
+        return Ok((false, marked.into_iter().map(|span| LoopReport { span, what: what.clone() }).collect()));
+    }
+    let (mut channels, mut refusals) = find::channels(func, options.num_stages);
+    let structure = Structure::new(func);
+    match division {
+        Specialize::IfProfitable => {
+            channels.retain(|channel| channel.asked || pays(func, target, &structure, channel, options.num_warps));
+        }
+        // The lack of room asks for it.
+        Specialize::IfLegal => channels.iter_mut().for_each(|channel| channel.asked = true),
+    }
+    if channels.is_empty() {
+        if refusals.is_empty() {
+            refusals
+                .extend(marked.into_iter().map(|span| NotFed::new(span, "nothing in it multiplies by warp groups")));
+        }
+        return Ok((false, refusals.iter().map(NotFed::report).collect()));
+    }
+    let asked = channels.iter().any(|channel| channel.asked);
+    let mut outgoing = Outgoing::all(func);
+    let mut tiles = None;
+    let needs = obstacle(func, &channels, options.num_warps)
+        .and_then(|()| {
+            tiles = ping_pong::tile_loop(func, &channels, &outgoing, options.num_warps);
+            fit(func, target, &mut channels, &mut outgoing, tiles.is_some())
+        })
+        .and_then(|()| Ok((Needs::of(func, &structure, &channels)?, Prologue::of(func)?)));
+    let mut loops: Vec<LoopReport> = refusals.iter().map(NotFed::report).collect();
+    match needs {
+        Ok((needs, prologue)) => {
+            too_many(func, target, &channels, &outgoing, tiles.is_some())?;
+            loops.extend(channels.iter().map(|channel| described(func, channel, tiles.is_some())));
+            let plan = Plan { channels: &channels, outgoing: &outgoing, prologue: &prologue, tiles };
+            divide(func, target, plan, &structure, &needs, options.num_warps)?;
+            Ok((true, loops))
+        }
+        Err(refusal) => {
+            loops.extend(asked.then(|| refusal.report()));
+            Ok((false, loops))
+        }
+    }
+}
+
+/// Whether a kernel gains from the division where nobody asked for it. Measured on an H100:
+///
+/// - *A program that goes on to another tile* gains 1.01 to 1.4 times, and up to 1.6 times where two groups take
+///   turns: the factors of the next tile come while this one is stored. Of four warps, a second program may have room
+///   beside it; two then took 0.8 to 1.04 times as long as the divided one, and one alone 1.03 to 1.2 times.
+/// - *A program of one tile that only multiplies* has nothing to fetch by then. Over 26 tiles with two to eight slots
+///   and 12 sizes of 1024 to 8192 it took 1.05 times as long on average; up to 1.6 times where several programs would
+///   have shared a multiprocessor, and 1.00 to 1.01 times with tiles of 128 x 256.
+/// - *A program of one tile that computes with its products in each iteration*, as attention does, gains 1.01 to 1.08
+///   times if its eight warps have the multiprocessor for themselves. Two that share one overlap by themselves, and
+///   took 1.29 times as long divided.
+fn pays(func: &Func, target: Target, structure: &Structure, channel: &FedLoop, num_warps: u32) -> bool {
+    let is_loop = |id: OpId| matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
+    let stays = structure.around(channel.owner).any(is_loop);
+    let is_wide = num_warps >= MANY_WARPS;
+    (stays && is_wide)
+        || ((stays || (is_wide && channel.carried_products.is_empty())) && is_alone(func, target, channel, num_warps))
+}
+
+/// Whether a multiprocessor has no room for a second program, undivided.
+fn is_alone(func: &Func, target: Target, channel: &FedLoop, num_warps: u32) -> bool {
+    let owner = func.op(channel.owner);
+    let mut tiles: BTreeSet<ValueId> = owner.results.iter().copied().collect();
+    let carried = |value: &ValueId| func.yielded(owner.regions[0]).contains(value);
+    for &wait in &channel.waits {
+        tiles.extend(func.op(wait).results.iter().filter(|value| !carried(value)));
+    }
+    let registers = BESIDE_TILES + tiles.iter().map(|&tile| words(func, tile)).sum::<u32>();
+    Occupancy::new(target, num_warps, channel.ring_bytes(), Some(registers)).programs() < 2
+}
+
+/// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the
+/// lowering of conversions and reductions takes.
+fn shared_bytes(func: &Func, channels: &[FedLoop], outgoing: &[Outgoing], turns: bool) -> u32 {
+    let groups = if turns { ping_pong::GROUPS } else { 1 };
+    let barriers: u32 = channels.iter().map(|channel| (2 * channel.stages + 1) * BARRIER_BYTES).sum();
+    let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
+    let rings: u32 = channels.iter().map(FedLoop::ring_bytes).sum();
+    let scratch = scratch_bytes(func, channels);
+    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
+}
+
+/// Bytes that conversions and reductions of the consumers take, beside everything else.
+fn scratch_bytes(func: &Func, channels: &[FedLoop]) -> u32 {
+    let replaced: BTreeSet<ValueId> =
+        channels.iter().flat_map(|channel| &channel.stores).map(|&store| func.op(store).operands[1]).collect();
+    let mut most = 0;
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        if let Some(convert) = view::ConvertLayout::of(operation) {
+            if !replaced.contains(&operation.results[0]) {
+                most = most.max(converted_bytes(func, convert.tile, operation.results[0]));
+            }
+        } else if operation.op.cost() == Cost::Exchange {
+            most = most.max(REDUCTION_BYTES);
+        }
+    });
+    most
+}
+
+fn converted_bytes(func: &Func, from: ValueId, to: ValueId) -> u32 {
+    let bits = func.ty(from).dtype().map_or(64, |dtype| dtype.bytes() * 8);
+    func.layout(from).zip(func.layout(to)).map_or(0, |(from, to)| conversion_bytes(from, to, bits))
+}
+
+/// Takes as many slots as fit into shared memory, where nobody asked for a number. Numbers that were asked for stay as
+/// they are. What is left goes to blocks on their way out.
+fn fit(
+    func: &Func,
+    target: Target,
+    channels: &mut [FedLoop],
+    outgoing: &mut [Outgoing],
+    turns: bool,
+) -> Result<(), NotFed> {
+    let limit = target.max_shared_bytes();
+    while shared_bytes(func, channels, outgoing, turns) > limit {
+        let largest = channels.iter_mut().filter(|channel| !channel.fixed && channel.stages > channel.least_stages());
+        match largest.max_by_key(|channel| channel.ring_bytes()) {
+            Some(channel) => channel.stages -= 1,
+            None => break,
+        }
+    }
+    widen(outgoing, |outgoing| shared_bytes(func, channels, outgoing, turns) <= limit);
+    let needs = shared_bytes(func, channels, outgoing, turns);
+    let free = channels.iter().find(|channel| !channel.fixed);
+    match free.filter(|_| needs > limit) {
+        Some(channel) => {
+            let reason =
+                format!("{} slots and all else take {needs} bytes of shared memory, of {limit}", channel.stages);
+            Err(NotFed::new(func.op(channel.owner).span, reason))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An error if a loop asks for more slots than fit.
+fn too_many(
+    func: &Func,
+    target: Target,
+    channels: &[FedLoop],
+    outgoing: &[Outgoing],
+    turns: bool,
+) -> Result<(), CodegenError> {
+    let (needed, limit) = (shared_bytes(func, channels, outgoing, turns), target.max_shared_bytes());
+    let Some(channel) = channels.iter().find(|channel| channel.fixed).filter(|_| needed > limit) else { return Ok(()) };
+    let slot = channel.ring_bytes() / channel.stages;
+    let fitting = channel.stages.saturating_sub((needed - limit).div_ceil(slot));
+    let what = format!("bytes of shared memory in a loop with {} stages", channel.stages);
+    let error = CodegenError::refuse(func, func.op(channel.owner).span, what);
+    Err(error.amounts(u64::from(needed), u64::from(limit)).help(match fitting {
+        0 | 1 => "two stages do not fit: use smaller tiles".to_string(),
+        _ => format!("the largest number that fits is `#[stages({fitting})]`; smaller tiles allow more"),
+    }))
+}
+
+/// What became of a loop, for a person to read.
+fn described(func: &Func, channel: &FedLoop, turns: bool) -> LoopReport {
+    let bytes: u32 = channel.copies.iter().map(|copy| copy.bytes).sum();
+    let flight = match channel.carried_products.len() {
+        0 => "products are waited for in each iteration".to_string(),
+        1 => "one product in flight".to_string(),
+        many => format!("{many} products in flight"),
+    };
+    let stages = channel.stages;
+    let groups = if turns { ", two warp groups in ping-pong" } else { "" };
+    let what = format!("fed by warps of their own through {stages} slots of {bytes} bytes, {flight}{groups}");
+    LoopReport { span: func.op(channel.owner).span, what }
+}
+
+/// What keeps a whole kernel from being divided.
+fn obstacle(func: &Func, channels: &[FedLoop], num_warps: u32) -> Result<(), NotFed> {
+    let span = channels.first().map_or(Span::UNKNOWN, |channel| func.op(channel.owner).span);
+    if !num_warps.is_multiple_of(GROUP_WARPS) || num_warps + GROUP_WARPS > MAX_WARPS {
+        let reason = format!("{num_warps} warps multiply; it takes 4, 8 or 16 of them, and 4 more that fetch");
+        return Err(NotFed::new(span, reason));
+    }
+    let written = find::written_tensors(func);
+    for copy in channels.iter().flat_map(|channel| &channel.copies) {
+        let load = func.op(copy.load);
+        let tensor = load.operands.first().and_then(|&value| func.ty(value).descriptor());
+        if let Some(tensor) = tensor.filter(|tensor| written.contains(tensor)) {
+            let reason =
+                format!("the kernel also writes `{}`, which a producer would read ahead", func.param(tensor).name);
+            return Err(NotFed::new(load.span, reason));
+        }
+    }
+    if let Some(tensor) = find::torn_tensor(func, channels) {
+        let reason = format!("blocks of `{}` are wanted in two forms", func.param(tensor).name);
+        return Err(NotFed::new(span, reason));
+    }
+    let mut found = Ok(());
+    walk(func, &mut |id| {
+        let operation = func.op(id);
+        let phased = matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::MbarrierAlloc { .. }));
+        if phased && found.is_ok() {
+            found = Err(NotFed::new(operation.span, "the kernel has barriers with phases already"));
+        }
+    });
+    found
+}
+
+/// Registers per thread of the consumers and of the producer: 0 leaves them as they are.
+///
+/// At the start all threads have as many as the register file gives each. What the producer gives back, the consumers
+/// take; a single group of consumers has all that a thread can have as it is.
+fn registers(target: Target, num_warps: u32) -> (u8, u8) {
+    let groups = num_warps / GROUP_WARPS;
+    let at_start = registers_at_start(target, num_warps + GROUP_WARPS);
+    let left = (at_start * (groups + 1)).saturating_sub(PRODUCER_REGISTERS) / groups;
+    let consumer = left.min(MAX_REGISTERS) / REGISTER_UNIT * REGISTER_UNIT;
+    if groups < 2 || at_start <= PRODUCER_REGISTERS { (0, 0) } else { (consumer as u8, PRODUCER_REGISTERS as u8) }
+}
+
+/// How a kernel is divided.
+#[derive(Clone, Copy)]
+struct Plan<'a> {
+    channels: &'a [FedLoop],
+    outgoing: &'a [Outgoing],
+    prologue: &'a Prologue,
+    /// The loop over tiles, if groups take them in turns.
+    tiles: Option<OpId>,
+}
+
+/// Writes the divided kernel.
+fn divide(
+    func: &mut Func,
+    target: Target,
+    Plan { channels, outgoing, prologue, tiles }: Plan<'_>,
+    structure: &Structure,
+    needs: &Needs,
+    num_warps: u32,
+) -> edit::Result<()> {
+    let mut inside: BTreeMap<OpId, Vec<usize>> = BTreeMap::new();
+    for (number, channel) in channels.iter().enumerate() {
+        for owner in structure.around(channel.owner) {
+            inside.entry(owner).or_default().push(number);
+        }
+    }
+    let mut map = HashMap::new();
+    let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| clone_op(func, id, &mut map)).collect();
+    let mut rings = Vec::new();
+    for channel in channels {
+        rings.push(ring(&mut Cursor::new(func, &mut out, PASS), channel)?);
+    }
+    let turns = GpuOp::MbarrierAlloc { slots: ping_pong::GROUPS, count: 1 };
+    let turns = tiles.map(|_| Cursor::new(func, &mut out, PASS).value(turns, &[])).transpose()?;
+    let mut regions = Vec::new();
+    for own in 0..if tiles.is_some() { ping_pong::GROUPS } else { 1 } {
+        let ways = outgoing::allocate(&mut Cursor::new(func, &mut out, PASS), outgoing)?;
+        let mut split = Split::new(func, channels, &rings, &inside, &ways, Side::Consumer);
+        split.turn = tiles.zip(turns).map(|(tiles, barriers)| Turn { tiles, barriers, own: own as i32 });
+        regions.push(split.region()?);
+    }
+    let consumers = regions.len();
+    let ways = BTreeMap::new();
+    regions.push(Split::new(func, channels, &rings, &inside, &ways, Side::Producer(needs)).region()?);
+    let (many, few) = registers(target, num_warps * consumers as u32);
+    let groups = GpuOp::WarpGroups {
+        warps: one_more(consumers, num_warps as u8, GROUP_WARPS as u8),
+        roles: one_more(consumers, GroupRole::Consumer, GroupRole::Producer),
+        registers: one_more(consumers, many, few),
+    };
+    let mut cursor = Cursor::new(func, &mut out, PASS);
+    cursor.op(groups, &[], &regions)?;
+    cursor.op(ControlOp::Return, &[], &[])?;
+    func.regions[func.body.index()].ops = out;
+    dce::run(func);
+    compact(func);
+    Ok(())
+}
+
+/// What each of so many groups has, and what the last one.
+fn one_more<T: Clone>(groups: usize, each: T, last: T) -> Vec<T> {
+    std::iter::repeat_n(each, groups).chain([last]).collect()
+}
+
+/// Shared memory and barriers for a loop.
+fn ring(cursor: &mut Cursor<'_>, channel: &FedLoop) -> edit::Result<Ring> {
+    let mut slots = Vec::new();
+    for copy in &channel.copies {
+        let mut shape = vec![Dim::Const(i64::from(channel.stages))];
+        shape.extend(copy.shape.iter().cloned());
+        let layout = cursor.func.intern(&copy.layout);
+        slots.push(cursor.placed(GpuOp::SharedAlloc { shape, dtype: copy.dtype }, &[], Some(layout))?);
+    }
+    let barriers = |slots: u32| GpuOp::MbarrierAlloc { slots, count: 1 };
+    let full = cursor.value(barriers(channel.stages), &[])?;
+    let spare = u32::from(!channel.carried_products.is_empty());
+    let empty = cursor.value(barriers(channel.stages + spare), &[])?;
+    Ok(Ring { slots, full, empty })
+}

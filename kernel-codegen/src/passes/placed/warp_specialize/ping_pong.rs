@@ -1,0 +1,182 @@
+//! Ping-pong: two groups of four warps that take tiles in turns, one in its epilogue while the other multiplies.
+//!
+//! ```text
+//! for tile in ..                           each group goes through all tiles, and
+//!   if it is its turn {
+//!     wait until the other has fetched its last factors
+//!     for k in ..                          multiplies every second one as a whole
+//!     tell the other
+//!     store
+//!   } else { go on by as many slots as the other takes }
+//! ```
+//!
+//! While one group stores a tile, the other has the tensor cores for itself. That hides all that there is between two
+//! tiles, for tiles that four warps can hold: 128 x 128 sums in f32.
+//!
+//! The wait is needed for more than the order: a barrier with phases tells its last phase from the one before and
+//! from nothing older, so nobody may wait for a slot that still is a round behind. Once the other has seen all its
+//! slots full, none is.
+//!
+//! A kernel qualifies if its body is one loop over tiles, which do not depend on each other, around one loop of
+//! products with bounds that are the same for all tiles. Tiles leave through tensor copies; nothing else is written.
+
+use kernel_core::edit::{Result, walk_region};
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, DType, Func, GpuOp, Literal, Op, OpId, ParamKind, Span, Ty, ValueId, view,
+};
+use kernel_core::target::GROUP_WARPS;
+
+use super::find::FedLoop;
+use super::outgoing::Outgoing;
+use super::scratch_bytes;
+use super::split::{Position, Split, Turn, quiet};
+
+/// Groups that take turns.
+pub(super) const GROUPS: u32 = 2;
+
+/// The loop over tiles of a kernel whose tiles two groups may take in turns.
+pub(super) fn tile_loop(func: &Func, channels: &[FedLoop], outgoing: &[Outgoing], num_warps: u32) -> Option<OpId> {
+    let [channel] = channels else { return None };
+    if num_warps != GROUP_WARPS || scratch_bytes(func, channels) > 0 {
+        return None;
+    }
+    // A mark on the loop of products alone asks for what it says: that warps fetch.
+    let holds = |id: &&OpId| {
+        let operation = func.op(**id);
+        let Op::Control(ControlOp::For { warp_specialize, .. }) = operation.op else { return false };
+        (warp_specialize || !channel.asked) && func.region(operation.regions[0]).ops.contains(&channel.owner)
+    };
+    let around = func.region(func.body).ops.iter().find(holds).copied()?;
+    let operation = func.op(around);
+    let body = func.region(operation.regions[0]);
+    let carries = operation.operands.len() > 3;
+    let bounds = &func.op(channel.owner).operands[..3];
+    let mut inside = body.args.clone();
+    walk_region(func, operation.regions[0], &mut |id| inside.extend(&func.op(id).results));
+    let is_fixed = |bound: &ValueId| !inside.contains(bound) && *func.ty(*bound) == Ty::scalar(DType::I32);
+    let apart = body.ops.iter().all(|&id| id == channel.owner || is_apart(func, id, outgoing));
+    let alone = func.region(func.body).ops.iter().all(|&id| id == around || is_apart(func, id, &[]));
+    let fits = bounds.iter().all(is_fixed) && !carries && apart && alone;
+    (fits && computes_only(func, channel)).then_some(around)
+}
+
+/// Whether an operation beside the products may happen in any order with those of other tiles, without other warps.
+fn is_apart(func: &Func, id: OpId, outgoing: &[Outgoing]) -> bool {
+    let operation = func.op(id);
+    if let Some(load) = view::Load::of(operation) {
+        let buffer = func.ty(load.pointer).pointee().map(|param| &func.param(param).kind);
+        return matches!(buffer, Some(ParamKind::Ptr { mutable: false, .. }));
+    }
+    operation.op.is_arithmetic() || operation.op.is_terminator() || outgoing.iter().any(|one| one.store == id)
+}
+
+/// Whether a loop does nothing but load, compute and multiply.
+fn computes_only(func: &Func, channel: &FedLoop) -> bool {
+    let region = func.op(channel.owner).regions[0];
+    func.region(region).ops.iter().all(|&id| {
+        let Op::Gpu(op) = &func.op(id).op else {
+            return is_apart(func, id, &[]) || channel.copies.iter().any(|copy| copy.load == id);
+        };
+        match op {
+            GpuOp::SharedStore => channel.stores.contains(&id),
+            op => !matches!(op, GpuOp::AsyncCopy | GpuOp::TmaStore { .. } | GpuOp::SharedLoad),
+        }
+    })
+}
+
+impl Split<'_> {
+    /// The loop over tiles of a group that takes turns.
+    pub(super) fn take_turns(&mut self, turn: Turn) -> Result<()> {
+        let operation = self.func.op(turn.tiles).clone();
+        let (Op::Control(op), body) = (&operation.op, operation.regions[0]) else { return Ok(()) };
+        let ahead = self.ahead()?;
+        let mut operands: Vec<ValueId> = operation.operands[..3].iter().map(|&bound| self.mapped(bound)).collect();
+        operands.extend(self.state(&[0]));
+        // Whose turn it is, and the phase to wait for. On a fresh barrier the one before the first counts as complete.
+        operands.push(self.number(0)?);
+        operands.push(self.number(i32::from(turn.own == 0))?);
+        let copy = self.func.new_region([]);
+        self.argument(copy, self.func.region(body).args[0]);
+        self.positions[0] = self.position_argument(copy, 0);
+        let whose = self.func.add_region_arg(copy, Ty::scalar(DType::I32));
+        let phase = self.func.add_region_arg(copy, Ty::scalar(DType::I32));
+        let around = std::mem::take(&mut self.out);
+
+        let (own, one) = (self.number(turn.own)?, self.number(1)?);
+        let is_own = self.cursor(operation.span).value(Op::compare(CmpOp::Eq), &[whose, own])?;
+        let next = self.cursor(operation.span).value(Op::binary(BinaryOp::Xor), &[whose, one])?;
+        let outer = std::mem::take(&mut self.out);
+        let begin = self.positions[0];
+        self.cursor(operation.span).effect(GpuOp::MbarrierWait, &[turn.barriers, own, phase])?;
+        // One thread tells the other group for all four warps, so they have to be here together: one that still waits
+        // for this phase when the next one is complete would wait for ever.
+        self.cursor(operation.span).effect(GpuOp::WarpgroupBarrier, &[])?;
+        self.block(body)?;
+        let turned = self.cursor(operation.span).value(Op::binary(BinaryOp::Xor), &[phase, one])?;
+        let values: Vec<ValueId> = self.state(&[0]).into_iter().chain([turned]).collect();
+        let mine = self.yielding(&values)?;
+        let Position { slot, phase: round } = self.further(begin, ahead)?;
+        let others = self.yielding(&[slot, round, phase])?;
+        self.out = outer;
+        let branch = self.cursor(operation.span).op(ControlOp::If, &[is_own], &[mine, others])?;
+        let results = self.func.op(branch).results.clone();
+        let values = [results[0], results[1], next, results[2]];
+        self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
+        self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, around);
+
+        let tiles = self.cursor(operation.span).op(quiet(op), &operands, &[copy])?;
+        let results = self.func.op(tiles).results.clone();
+        self.positions[0] = Position { slot: results[0], phase: results[1] };
+        Ok(())
+    }
+
+    /// Lets the other group begin: all slots of this one's tile have been full.
+    pub(super) fn pass_turn(&mut self) -> Result<()> {
+        let Some(turn) = self.turn else { return Ok(()) };
+        let other = self.number(1 - turn.own)?;
+        self.cursor(Span::UNKNOWN).effect(GpuOp::MbarrierArrive, &[turn.barriers, other]).map(|_| ())
+    }
+
+    /// How far a tile takes the ring, of two rounds: more are as good as none.
+    fn ahead(&mut self) -> Result<ValueId> {
+        let channel = &self.channels[0];
+        let (bounds, rounds) = (self.func.op(channel.owner).operands[..3].to_vec(), 2 * channel.stages);
+        let bounds: Vec<ValueId> = bounds.iter().map(|&bound| self.mapped(bound)).collect();
+        let mut cursor = self.cursor(Span::UNKNOWN);
+        let mut wide = Vec::new();
+        for &bound in &bounds {
+            wide.push(cursor.cast(bound, DType::U32)?);
+        }
+        // Exact in unsigned arithmetic where the loop runs at all.
+        let one = cursor.constant(Literal::Int(1), DType::U32)?;
+        let rounds = cursor.constant(Literal::Int(rounds.into()), DType::U32)?;
+        let zero = cursor.i32(0)?;
+        let span = cursor.binary(BinaryOp::Sub, wide[1], wide[0])?;
+        let last = cursor.binary(BinaryOp::Sub, span, one)?;
+        let before = cursor.binary(BinaryOp::Div, last, wide[2])?;
+        let iterations = cursor.binary(BinaryOp::Add, before, one)?;
+        let rest = cursor.binary(BinaryOp::Rem, iterations, rounds)?;
+        let rest = cursor.cast(rest, DType::I32)?;
+        let runs = cursor.compare(CmpOp::Lt, bounds[0], bounds[1])?;
+        let forward = cursor.compare(CmpOp::Gt, bounds[2], zero)?;
+        let some = cursor.select(runs, rest, zero)?;
+        cursor.select(forward, some, zero)
+    }
+
+    /// A position so many slots further, fewer than two rounds.
+    fn further(&mut self, at: Position, ahead: ValueId) -> Result<Position> {
+        let stages = self.channels[0].stages as i32;
+        let mut cursor = self.cursor(Span::UNKNOWN);
+        let (one, stages) = (cursor.i32(1)?, cursor.i32(stages)?);
+        let mut slot = cursor.binary(BinaryOp::Add, at.slot, ahead)?;
+        let mut phase = at.phase;
+        for _ in 0..2 {
+            let less = cursor.binary(BinaryOp::Sub, slot, stages)?;
+            let turned = cursor.binary(BinaryOp::Xor, phase, one)?;
+            let is_beyond = cursor.compare(CmpOp::Ge, slot, stages)?;
+            slot = cursor.select(is_beyond, less, slot)?;
+            phase = cursor.select(is_beyond, turned, phase)?;
+        }
+        Ok(Position { slot, phase })
+    }
+}

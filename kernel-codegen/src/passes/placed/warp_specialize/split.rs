@@ -1,0 +1,346 @@
+//! Writes the kernel twice: for the warps that multiply, and for the one thread that fetches.
+//!
+//! Each loop that is fed has a ring of slots in shared memory. Both sides go through it on their own, with a slot
+//! number and the parity of the round ("phase"), which all control flow around the loop carries on: a tile begins
+//! where the one before it ended.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kernel_core::edit::{Cursor, Result, clone_op};
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ControlOp, DType, Func, GpuOp, Op, OpId, Operation, RegionId, Span, Unroll, ValueId,
+};
+
+use super::PASS;
+use super::find::FedLoop;
+use super::needs::Needs;
+use super::outgoing::Way;
+use super::prologue::is_assert;
+use crate::analysis::control::operands_before_carried;
+
+/// What both sides share: the slots of a loop and who may use them.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    /// Shared memory, per copy of the loop.
+    pub(super) slots: Vec<ValueId>,
+    /// A slot is full when its bytes have arrived.
+    pub(super) full: ValueId,
+    /// A slot is empty when it has been read. One slot more that nobody waits for takes the first release of each tile,
+    /// which has nothing to release.
+    pub(super) empty: ValueId,
+}
+
+/// Which side is being written.
+pub(super) enum Side<'n> {
+    /// The warps that do everything but fetch.
+    Consumer,
+    /// The thread that fetches; it does only what is needed for that.
+    Producer(&'n Needs),
+}
+
+/// What a group that takes turns knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    /// The loop over tiles.
+    pub(super) tiles: OpId,
+    /// A barrier per group, which the other arrives at when it has fetched its last factors.
+    pub(super) barriers: ValueId,
+    /// The number of the group.
+    pub(super) own: i32,
+}
+
+/// Where a side is in a ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    pub(super) slot: ValueId,
+    pub(super) phase: ValueId,
+}
+
+/// Copies the operations of the kernel's body into regions.
+pub(super) struct Split<'f> {
+    pub(super) func: &'f mut Func,
+    pub(super) channels: &'f [FedLoop],
+    pub(super) rings: &'f [Ring],
+    /// Per operation of control flow, the channels in it.
+    pub(super) inside: &'f BTreeMap<OpId, Vec<usize>>,
+    /// Per store of a block, how it gets out.
+    pub(super) outgoing: &'f BTreeMap<OpId, Way>,
+    pub(super) side: Side<'f>,
+    /// What a group knows that takes turns with another.
+    pub(super) turn: Option<Turn>,
+    /// Per loop, what is computed behind it instead of before.
+    pub(super) late: BTreeMap<OpId, Vec<OpId>>,
+    pub(super) map: HashMap<ValueId, ValueId>,
+    pub(super) positions: Vec<Position>,
+    pub(super) out: Vec<OpId>,
+}
+
+impl<'f> Split<'f> {
+    pub(super) fn new(
+        func: &'f mut Func,
+        channels: &'f [FedLoop],
+        rings: &'f [Ring],
+        inside: &'f BTreeMap<OpId, Vec<usize>>,
+        outgoing: &'f BTreeMap<OpId, Way>,
+        side: Side<'f>,
+    ) -> Split<'f> {
+        let (late, map, positions, out) = (BTreeMap::new(), HashMap::new(), Vec::new(), Vec::new());
+        Split { func, channels, rings, inside, outgoing, side, turn: None, late, map, positions, out }
+    }
+
+    /// A region with one side of the kernel, without arguments and results.
+    pub(super) fn region(mut self) -> Result<RegionId> {
+        // On a fresh barrier the phase before the first counts as complete: all slots are empty.
+        let first_phase = i32::from(matches!(self.side, Side::Producer(_)));
+        for _ in self.channels {
+            let slot = self.number(0)?;
+            let phase = self.number(first_phase)?;
+            self.positions.push(Position { slot, phase });
+        }
+        self.block(self.func.body)?;
+        if matches!(self.side, Side::Consumer) && !self.outgoing.is_empty() {
+            // Shared memory lasts until the last copy out of it has read it.
+            self.cursor(Span::UNKNOWN).effect(GpuOp::TmaStoreWait { pending: 0 }, &[])?;
+        }
+        self.yielding(&[])
+    }
+
+    /// Appends operations to what is being written, for a line of the source.
+    pub(super) fn cursor(&mut self, span: Span) -> Cursor<'_> {
+        Cursor::new(&mut *self.func, &mut self.out, PASS).at(span)
+    }
+
+    /// A number that comes from no line.
+    pub(super) fn number(&mut self, value: i32) -> Result<ValueId> {
+        self.cursor(Span::UNKNOWN).i32(value)
+    }
+
+    pub(super) fn mapped(&self, value: ValueId) -> ValueId {
+        self.map.get(&value).copied().unwrap_or(value)
+    }
+
+    /// Assertions have been made before.
+    fn is_needed(&self, id: OpId) -> bool {
+        match self.side {
+            Side::Consumer => !is_assert(&self.func.op(id).op),
+            Side::Producer(needs) => needs.ops.contains(&id),
+        }
+    }
+
+    /// Whether this side carries a value through control flow.
+    fn carries(&self, value: ValueId) -> bool {
+        match self.side {
+            Side::Consumer => true,
+            Side::Producer(needs) => needs.values.contains(&value),
+        }
+    }
+
+    /// The operations of a block but its terminator.
+    pub(super) fn block(&mut self, region: RegionId) -> Result<()> {
+        self.put_off(region);
+        for id in self.func.region(region).ops.clone() {
+            let is_late = self.late.values().flatten().any(|late| *late == id);
+            if !self.func.op(id).op.is_terminator() && self.is_needed(id) && !is_late {
+                self.operation(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn operation(&mut self, id: OpId) -> Result<()> {
+        let operation = self.func.op(id);
+        let mut control = None;
+        if let Op::Control(op) = &operation.op
+            && operation.op.is_loop_or_branch()
+        {
+            control = Some(op.clone());
+        }
+        match control {
+            Some(op) => self.control(id, &op),
+            None if self.outgoing.contains_key(&id) => self.send(id),
+            None => {
+                let copy = clone_op(self.func, id, &mut self.map);
+                self.out.push(copy);
+                Ok(())
+            }
+        }
+    }
+
+    fn control(&mut self, id: OpId, op: &ControlOp) -> Result<()> {
+        if let Some(number) = self.channels.iter().position(|channel| channel.owner == id) {
+            return match self.side {
+                Side::Consumer => self.consume(number),
+                Side::Producer(_) => self.produce(number),
+            };
+        }
+        if let Some(turn) = self.turn.filter(|turn| turn.tiles == id) {
+            return self.take_turns(turn);
+        }
+        let inside = self.inside.get(&id).cloned().unwrap_or_default();
+        let operation = self.func.op(id).clone();
+        let before = operands_before_carried(op);
+        let kept: Vec<usize> = (0..operation.results.len()).filter(|&i| self.carries(operation.results[i])).collect();
+        let mut operands: Vec<ValueId> = operation.operands[..before].iter().map(|&v| self.mapped(v)).collect();
+        let is_loop = !matches!(op, ControlOp::If);
+        if is_loop {
+            operands.extend(kept.iter().map(|&index| self.mapped(operation.operands[before + index])));
+            operands.extend(self.state(&inside));
+        }
+        let around = self.positions.clone();
+        let mut regions = Vec::new();
+        for (number, &region) in operation.regions.iter().enumerate() {
+            self.positions.clone_from(&around);
+            let is_test = matches!(op, ControlOp::While) && number == 0;
+            regions.push(self.nested(region, op, &kept, &inside, is_test)?);
+        }
+        self.positions = around;
+        let op = if inside.is_empty() { op.clone() } else { quiet(op) };
+        self.finish(&operation, op, operands, regions, &kept, &inside)
+    }
+
+    /// A region of control flow, with the positions in the rings behind what it carries and yields.
+    fn nested(
+        &mut self,
+        region: RegionId,
+        op: &ControlOp,
+        kept: &[usize],
+        inside: &[usize],
+        is_test: bool,
+    ) -> Result<RegionId> {
+        let copy = self.func.new_region([]);
+        let first = usize::from(matches!(op, ControlOp::For { .. }));
+        let args = self.func.region(region).args.clone();
+        if !matches!(op, ControlOp::If) {
+            let named = args[..first].iter().chain(kept.iter().map(|&index| &args[first + index]));
+            for &arg in named.collect::<Vec<_>>() {
+                self.argument(copy, arg);
+            }
+            for &channel in inside {
+                self.positions[channel] = self.position_argument(copy, channel);
+            }
+        }
+        let outer = std::mem::take(&mut self.out);
+        self.block(region)?;
+        let yields = self.func.yielded(region).to_vec();
+        let mut values: Vec<ValueId>;
+        if is_test {
+            values = yields.iter().map(|&value| self.mapped(value)).collect();
+        } else {
+            values = kept.iter().map(|&index| self.mapped(yields[index])).collect();
+            values.extend(self.state(inside));
+        }
+        self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
+        self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
+        Ok(copy)
+    }
+
+    pub(super) fn argument(&mut self, region: RegionId, like: ValueId) -> ValueId {
+        let value = self.func.add_region_arg(region, self.func.ty(like).clone());
+        self.func.values[value.index()].layout = self.func.value(like).layout;
+        self.map.insert(like, value);
+        value
+    }
+
+    pub(super) fn position_argument(&mut self, region: RegionId, channel: usize) -> Position {
+        let ty = self.func.ty(self.positions[channel].slot).clone();
+        let slot = self.func.add_region_arg(region, ty.clone());
+        let phase = self.func.add_region_arg(region, ty);
+        Position { slot, phase }
+    }
+
+    pub(super) fn state(&self, inside: &[usize]) -> Vec<ValueId> {
+        inside.iter().flat_map(|&channel| [self.positions[channel].slot, self.positions[channel].phase]).collect()
+    }
+
+    /// The operation with its new regions; names its results.
+    pub(super) fn finish(
+        &mut self,
+        original: &Operation,
+        op: ControlOp,
+        operands: Vec<ValueId>,
+        regions: Vec<RegionId>,
+        kept: &[usize],
+        inside: &[usize],
+    ) -> Result<()> {
+        let mut cursor = self.cursor(original.span).flags(original.flags);
+        let id = cursor.op(op, &operands, &regions)?;
+        let results = self.func.op(id).results.clone();
+        for (&index, &result) in kept.iter().zip(&results) {
+            let old = original.results[index];
+            self.func.values[result.index()].layout = self.func.value(old).layout;
+            self.map.insert(old, result);
+        }
+        for (&channel, pair) in inside.iter().zip(results[kept.len()..].chunks(2)) {
+            self.positions[channel] = Position { slot: pair[0], phase: pair[1] };
+        }
+        Ok(())
+    }
+
+    /// The slot after this one; the phase turns over with the last.
+    pub(super) fn advance(&mut self, at: Position, stages: u32) -> Result<Position> {
+        let mut cursor = self.cursor(Span::UNKNOWN);
+        let (one, zero, count) = (cursor.i32(1)?, cursor.i32(0)?, cursor.i32(stages as i32)?);
+        let next = cursor.binary(BinaryOp::Add, at.slot, one)?;
+        let wraps = cursor.compare(CmpOp::Eq, next, count)?;
+        let slot = cursor.select(wraps, zero, next)?;
+        let turn = cursor.cast(wraps, DType::I32)?;
+        let phase = cursor.binary(BinaryOp::Xor, at.phase, turn)?;
+        Ok(Position { slot, phase })
+    }
+
+    /// A loop that fetches: waits for a slot, says how much will come, and asks for it.
+    fn produce(&mut self, number: usize) -> Result<()> {
+        let (channel, ring) = (self.channels[number].clone(), self.rings[number].clone());
+        let operation = self.func.op(channel.owner).clone();
+        let Op::Control(op) = &operation.op else { return Ok(()) };
+        let kept: Vec<usize> = (0..operation.results.len()).filter(|&i| self.carries(operation.results[i])).collect();
+        let mut operands: Vec<ValueId> = operation.operands[..3].iter().map(|&v| self.mapped(v)).collect();
+        operands.extend(kept.iter().map(|&index| self.mapped(operation.operands[3 + index])));
+        operands.extend(self.state(&[number]));
+        let body = operation.regions[0];
+        let copy = self.func.new_region([]);
+        let args = self.func.region(body).args.clone();
+        self.argument(copy, args[0]);
+        for &index in &kept {
+            self.argument(copy, args[1 + index]);
+        }
+        let at = self.position_argument(copy, number);
+        let outer = std::mem::take(&mut self.out);
+        self.block(body)?;
+        let span = operation.span;
+        self.cursor(span).effect(GpuOp::MbarrierWait, &[ring.empty, at.slot, at.phase])?;
+        let bytes = self.number(channel.copies.iter().map(|copy| copy.bytes as i32).sum())?;
+        self.cursor(span).effect(GpuOp::MbarrierArrive, &[ring.full, at.slot, bytes])?;
+        for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
+            let view = self.slot(slots, at.slot, span)?;
+            let load = self.func.op(copy.load).clone();
+            let mut operands = vec![load.operands[0], view, ring.full, at.slot];
+            operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
+            self.cursor(load.span).effect(GpuOp::TmaLoad, &operands)?;
+        }
+        let next = self.advance(at, channel.stages)?;
+        let yields = self.func.yielded(body).to_vec();
+        let mut values: Vec<ValueId> = kept.iter().map(|&index| self.mapped(yields[index])).collect();
+        values.extend([next.slot, next.phase]);
+        self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
+        self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
+        self.finish(&operation, quiet(op), operands, vec![copy], &kept, &[number])
+    }
+
+    /// The view of a slot, in the layout of the block.
+    pub(super) fn slot(&mut self, slots: ValueId, slot: ValueId, span: Span) -> Result<ValueId> {
+        let layout = self.func.value(slots).layout;
+        self.cursor(span).placed(GpuOp::SharedIndex, &[slots, slot], layout)
+    }
+}
+
+/// The same control flow, with the wishes about it that have been met taken away.
+pub(super) fn quiet(op: &ControlOp) -> ControlOp {
+    match op {
+        ControlOp::For { reverse, runs, no_wrap, .. } => {
+            let (reverse, runs, no_wrap) = (*reverse, *runs, *no_wrap);
+            ControlOp::For { reverse, unroll: Unroll::Never, stages: 1, warp_specialize: false, runs, no_wrap }
+        }
+        other => other.clone(),
+    }
+}
