@@ -45,6 +45,8 @@ pub enum Call {
     Shape(ShapeCall),
     /// A reduction by one operation.
     Fold(BinaryOp),
+    /// `softmax(x, axis = 1)`
+    Softmax,
     /// A reduction to the index of the extreme: largest if true.
     ArgExtreme(bool),
     /// `reduce(x, axis = 0, |a, b| ..)`
@@ -176,6 +178,7 @@ const XN: &[&str] = &["x", "n"];
 const AB: &[&str] = &["a", "b"];
 const PV: &[&str] = &["pointer", "value"];
 const AXES: &[&str] = &["axis", "keep_dims"];
+const EXTREME: &[&str] = &["axis", "keep_dims", "return_indices"];
 const SCAN: &[&str] = &["axis", "reverse"];
 const ATOMIC: &[&str] = &["mask", "order", "scope"];
 
@@ -210,8 +213,13 @@ const OPERATIONS: &[Row] = &[
     row("permute", Call::Shape(ShapeCall::Permute), &["x", "axes"]),
     row("join", Call::Shape(ShapeCall::Join), AB),
     row("sum", Call::Fold(BinaryOp::Add), X).options(AXES),
-    row("max", Call::Fold(BinaryOp::Max), X).options(AXES),
-    row("min", Call::Fold(BinaryOp::Min), X).options(AXES),
+    row("prod", Call::Fold(BinaryOp::Mul), X).options(AXES),
+    row("xor_sum", Call::Fold(BinaryOp::Xor), X).options(AXES),
+    row("all", Call::Fold(BinaryOp::And), X).options(AXES),
+    row("any", Call::Fold(BinaryOp::Or), X).options(AXES),
+    row("max", Call::Fold(BinaryOp::Max), X).options(EXTREME),
+    row("min", Call::Fold(BinaryOp::Min), X).options(EXTREME),
+    row("softmax", Call::Softmax, X).options(&["axis"]),
     row("argmax", Call::ArgExtreme(true), X).options(AXES),
     row("argmin", Call::ArgExtreme(false), X).options(AXES),
     row("reduce", Call::Reduce, &["x", "closure"]).options(AXES),

@@ -83,8 +83,6 @@ pub const SPELLINGS: &[Spelling] = &[
     row("relu", "x", "maximum({x}, 0.0)").but("; NaN becomes 0, but stays with `propagate_nan = true`"),
     row("silu swish", "x", "{x} * sigmoid({x})"),
     row("gelu", "x", "0.5 * {x} * (1.0 + erf({x} * 0.70710678119))"),
-    row("softmax", "x", "exp({x} - max({x})) / sum(exp({x} - max({x})))")
-        .but(" of one row; of several, `max` and `sum` take `axis = 1, keep_dims = true`"),
     row("mean", "x", "sum({x}) / n as f32").but(" of `n` elements"),
     row("matmul", "a b", "dot({a}, {b})"),
     row("mma gemm", "a b c", "dot({a}, {b}, acc = {c})"),
@@ -111,10 +109,6 @@ pub const SPELLINGS: &[Spelling] = &[
         .but(", and with `== 1` the second half; for integers write `0`"),
     row("flip", "x", "load(pointer + (N - 1 - arange(0, N)))").but(", which loads the `N` elements in that order"),
     // Reductions and scans
-    row("any", "x", "reduce({x}, axis = 0, |a, b| a | b)"),
-    row("all", "x", "reduce({x}, axis = 0, |a, b| a & b)"),
-    row("prod", "x", "reduce({x}, axis = 0, |a, b| a * b)"),
-    row("xor_sum", "x", "reduce({x}, axis = 0, |a, b| a ^ b)"),
     row("max_element", "x", "max({x}, axis = 0)"),
     row("scan", "x", "associative_scan({x}, axis = 0, |a, b| a + b)"),
     row("cummax", "x", "associative_scan({x}, axis = 0, |a, b| maximum(a, b))"),

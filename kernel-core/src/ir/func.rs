@@ -47,6 +47,7 @@ pub struct Value {
     pub bank: Option<BankId>,
 }
 
+#[cfg(feature = "passes")]
 impl Value {
     /// Puts it where another value is.
     pub(crate) fn lie_as(&mut self, other: &Value) {

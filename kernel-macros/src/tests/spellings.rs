@@ -23,8 +23,7 @@ fn statements(row: &Spelling) -> String {
             .replace("dot(a, b", &format!("dot({matrix}, {matrix}"))
             .replace("= c", "= dot(broadcast_to(x, [16, 16]), broadcast_to(x, [16, 16]))"),
         "transpose" => code.replace("(x)", &format!("({matrix})")),
-        "any" | "all" => code.replace("(x", "(x > 0.0"),
-        "xor_sum" | "from_bits" => code.replace("(x", "(x as i32"),
+        "from_bits" => code.replace("(x", "(x as i32"),
         "histogram" => code.replace("x[", "(x as i32)[").replace("BINS", "4"),
         "ravel" => code.replace("(x,", "(broadcast_to(x, [M, 16]),").replace("N]", "16]"),
         "split" => code.replace(" x,", " reshape(x, [8, 2]),"),

@@ -291,10 +291,6 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "out_dtype" if takes("out") => "write `out = f16`",
         "dim" if takes("axis") => "write `axis = ..`",
         "keepdim" if takes("keep_dims") => "write `keep_dims = true`",
-        "return_indices" => match row.name {
-            "max" => "write `argmax(x, axis = ..)` for the index, or `reduce` a tuple of values and indices for both",
-            _ => "write `argmin(x, axis = ..)` for the index, or `reduce` a tuple of values and indices for both",
-        },
         "dtype" if row.turbofish != Turbofish::None => "write it in front of the arguments: `zeros::<f32>([N])`",
         "dtype" => "convert the operand or the result: `x as f32`",
         "propagate_nan" if matches!(row.name, "max" | "min") => {

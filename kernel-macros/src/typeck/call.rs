@@ -5,6 +5,8 @@ use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathAr
 
 use super::args::Args;
 use super::{Binding, Checker, Operand, Val};
+use kernel_core::ir::BinaryOp;
+
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
@@ -44,7 +46,8 @@ impl Checker<'_> {
         let Some(row) = row else {
             return Err(self.unknown_function(&name, call, name_place));
         };
-        if matches!(row.call, Call::Fold(_)) && name != "sum" && call.args.len() == 2 && !named_second(call) {
+        if matches!(row.call, Call::Fold(BinaryOp::Max | BinaryOp::Min)) && call.args.len() == 2 && !named_second(call)
+        {
             let other = if name == "max" { "maximum" } else { "minimum" };
             let message = format!("`{name}` reduces a tile along an axis");
             let help = Help::write(name_place, other).said(format!("of two values write `{other}(a, b)`"));
@@ -230,7 +233,8 @@ impl Checker<'_> {
             Call::To => self.to(args),
             Call::Bitcast => self.bitcast(args),
             Call::Shape(op) => self.shape_call(args, op),
-            Call::Fold(op) => self.fold(args, op),
+            Call::Fold(op) => return self.fold(args, op),
+            Call::Softmax => self.softmax(args),
             Call::ArgExtreme(largest) => self.arg_extreme(args, largest),
             Call::Running(op) => self.running(args, op),
             Call::Atomic(op) => self.atomic(args, op),

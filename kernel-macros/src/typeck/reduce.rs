@@ -1,12 +1,14 @@
 //! Reductions by an operation and to an index, and the axis of a reduction.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, DTypeBound, Dim, ElementwiseOp, Op, ShapeOp};
+use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, DType, DTypeBound, Dim, ElementwiseOp, Op, ShapeOp, UnaryOp};
+use kernel_core::math::MathFn;
+use syn::Expr;
 
 use super::args::Args;
-use super::{Checker, Operand};
+use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
-use crate::source_range::SourceRange;
+use crate::source_range::{SourceRange, bare};
 use crate::tree::{Fold, NodeId};
 use crate::types::{BOOL, DtRef, VElem, VTy};
 
@@ -20,22 +22,124 @@ pub(super) struct Along {
 }
 
 impl Checker<'_> {
-    /// `sum`, `max`, `min`
-    pub(super) fn fold(&mut self, args: &Args<'_>, op: BinaryOp) -> Checked<Operand> {
+    /// `sum`, `max`, `all` and their kind.
+    pub(super) fn fold(&mut self, args: &Args<'_>, op: BinaryOp) -> Checked<Val> {
         let what = format!("`{}`", args.row.name);
+        if self.flag(args, "return_indices")? {
+            let ([values, indices], along) = self.extreme_pair(args, op == BinaryOp::Max)?;
+            let values = self.finish_axis(values, &along, args.place)?;
+            let indices = self.finish_axis(indices, &along, args.place)?;
+            return Ok(Val::Tuple(vec![Val::One(values), Val::One(indices)], args.place));
+        }
         let [x] = self.arg_values(args)?;
-        self.need(x, Needs::Bound(DTypeBound::Num), &what)?;
+        match op {
+            BinaryOp::And | BinaryOp::Or => self.truths(x, args.row.name)?,
+            BinaryOp::Xor => self.need(x, Needs::Bits, &what)?,
+            _ => self.need(x, Needs::Bound(DTypeBound::Num), &what)?,
+        }
+        if let Some(axes) = self.several_axes(args, x)? {
+            return self.fold_all(args, op, x, axes).map(Val::One);
+        }
         let (inputs, along) = self.along(args, &[x], &what)?;
-        let place = args.place;
-        let results = self.combination(&inputs, Fold::Reduce, along.axis, place, |c, a, b| {
+        let result = self.fold_along(inputs[0], op, along.axis, args.place);
+        self.finish_axis(result, &along, args.place).map(Val::One)
+    }
+
+    /// All elements along an axis combined by one operation; the axis is gone.
+    fn fold_along(&mut self, x: Operand, op: BinaryOp, axis: u8, place: SourceRange) -> NodeId {
+        let results = self.combination(&[x], Fold::Reduce, axis, place, |c, a, b| {
             let ty = c.node(a[0]).ty.clone();
             vec![c.op(Op::binary(op), vec![a[0], b[0]], ty, place)]
         });
-        self.finish_axis(results[0], &along, place)
+        results[0]
     }
 
-    /// `argmax`, `argmin`: of equal values the first; NaN loses against every number.
+    /// The axes of `axis = [0, 2]`, in order, if there is a list.
+    fn several_axes(&mut self, args: &Args<'_>, x: Operand) -> Checked<Option<Vec<u8>>> {
+        let list: Vec<&Expr> = match args.named("axis").map(bare) {
+            Some(Expr::Array(array)) => array.elems.iter().collect(),
+            Some(Expr::Tuple(tuple)) => tuple.elems.iter().collect(),
+            _ => return Ok(None),
+        };
+        let place = args.named("axis").map_or(args.place, SourceRange::of);
+        if list.is_empty() {
+            return Err(self.report_help(place, "no axis is named", "without `axis` all are reduced"));
+        }
+        let rank = self.ty(x).shape.len();
+        let mut axes = Vec::new();
+        for expr in list {
+            let axis = self.axis(expr, rank, "the tile")?;
+            if axes.contains(&axis) {
+                return Err(self.report(SourceRange::of(expr), format!("axis {axis} is named twice")));
+            }
+            axes.push(axis);
+        }
+        axes.sort_unstable();
+        Ok(Some(axes))
+    }
+
+    /// A reduction along several axes, the last first.
+    fn fold_all(&mut self, args: &Args<'_>, op: BinaryOp, x: Operand, axes: Vec<u8>) -> Checked<Operand> {
+        let (keep, place) = (self.flag(args, "keep_dims")?, args.place);
+        let mut node = x.node;
+        for &axis in axes.iter().rev() {
+            node = self.fold_along(Operand { node, place }, op, axis, place);
+        }
+        for &axis in axes.iter().filter(|_| keep) {
+            node = self.finish_axis(node, &Along { axis, keep, all: None }, place)?.node;
+        }
+        Ok(Operand { node, place })
+    }
+
+    /// Refuses what is no tile of truth values.
+    fn truths(&mut self, x: Operand, name: &str) -> Checked<()> {
+        let dt = self.data(x, &format!("`{name}`"))?;
+        if self.types.resolve(dt) == BOOL {
+            return Ok(());
+        }
+        let message = format!("`{name}` needs truth values, found {}", self.show(x));
+        let zero = if self.may_be_float(dt) { "0.0" } else { "0" };
+        Err(self.report_help(x.place, message, format!("compare them: `{name}({} != {zero})`", self.source(x))))
+    }
+
+    /// `softmax(x, axis = 1)`: `exp(x - max(x)) / sum(exp(x - max(x)))` along the axis, the last one if none is named.
+    pub(super) fn softmax(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let what = format!("`{}`", args.row.name);
+        let [x] = self.arg_values(args)?;
+        self.need(x, Needs::Bound(DTypeBound::Float), &what)?;
+        let (ty, place) = (self.ty(x).clone(), args.place);
+        let rank = ty.shape.len();
+        let axis = match args.named("axis") {
+            _ if rank == 0 => {
+                let message = format!("{what} needs a tile, found {}", self.show(x));
+                return Err(self.report_help(x.place, message, "the softmax of one number is 1.0"));
+            }
+            Some(expr) => self.axis(expr, rank, "the tile")?,
+            None => rank as u8 - 1,
+        };
+        let kept = Along { axis, keep: true, all: None };
+        let row = |c: &mut Self, of: NodeId, op| {
+            let result = c.fold_along(Operand { node: of, place }, op, axis, place);
+            let result = c.finish_axis(result, &kept, place)?.node;
+            Ok(c.expand(result, &ty.shape, place))
+        };
+        let largest = row(self, x.node, BinaryOp::Max)?;
+        let below = self.op(Op::binary(BinaryOp::Sub), vec![x.node, largest], ty.clone(), place);
+        let exp = Op::unary(UnaryOp::Math(MathFn::Exp));
+        let powers = self.op(exp, vec![below], ty.clone(), place);
+        let sum = row(self, powers, BinaryOp::Add)?;
+        let node = self.op(Op::binary(BinaryOp::Div), vec![powers, sum], ty.clone(), place);
+        Ok(Operand { node, place })
+    }
+
+    /// `argmax`, `argmin`.
     pub(super) fn arg_extreme(&mut self, args: &Args<'_>, largest: bool) -> Checked<Operand> {
+        let ([_, index], along) = self.extreme_pair(args, largest)?;
+        self.finish_axis(index, &along, args.place)
+    }
+
+    /// The extremes along an axis and their indices: of equal values the first; NaN loses against every number.
+    fn extreme_pair(&mut self, args: &Args<'_>, largest: bool) -> Checked<([NodeId; 2], Along)> {
         let what = format!("`{}`", args.row.name);
         let [x] = self.arg_values(args)?;
         self.need(x, Needs::Bound(DTypeBound::Num), &what)?;
@@ -50,7 +154,7 @@ impl Checker<'_> {
         let results = self.combination(&[tile, indices], Fold::Reduce, along.axis, place, |c, a, b| {
             c.better(largest, nan, [a[0], a[1]], [b[0], b[1]], place)
         });
-        self.finish_axis(results[1], &along, place)
+        Ok(([results[0], results[1]], along))
     }
 
     /// The index along an axis of each element of a tile, i32.

@@ -35,6 +35,7 @@ mod lints;
 mod no_iterations;
 mod operations;
 mod products;
+mod reductions;
 mod running;
 mod sizes;
 mod stores_in_loops;
