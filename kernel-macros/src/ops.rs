@@ -67,8 +67,30 @@ pub enum Call {
     Assume,
     /// `dot(a, b, acc = ..)`
     Dot,
+    /// `rand(seed, offset)` and its kind.
+    Random(Random),
     /// An operation of a tensor descriptor.
     Desc(DescCall),
+}
+
+/// Which random numbers a call gives, from one word of the generator each or from all four.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Random {
+    /// u32
+    Int {
+        /// How many.
+        words: usize,
+    },
+    /// f32 in [0, 1)
+    Uniform {
+        /// How many.
+        words: usize,
+    },
+    /// f32, normally distributed
+    Normal {
+        /// How many.
+        words: usize,
+    },
 }
 
 /// How a call rearranges elements.
@@ -173,6 +195,10 @@ impl Row {
     }
 }
 
+const fn random(name: &'static str, random: Random) -> Row {
+    row(name, Call::Random(random), &["seed", "offset"]).options(&["n_rounds"]).function()
+}
+
 const X: &[&str] = &["x"];
 const XN: &[&str] = &["x", "n"];
 const AB: &[&str] = &["a", "b"];
@@ -239,6 +265,12 @@ const OPERATIONS: &[Row] = &[
     row("max_contiguous", Call::Runs(HintKind::Contiguous), XN).options(&["multiple_of", "axis"]),
     row("max_constancy", Call::Runs(HintKind::Constant), XN).options(&["axis"]),
     row("assume", Call::Assume, &["condition"]).function(),
+    random("randint", Random::Int { words: 1 }),
+    random("randint4x", Random::Int { words: 4 }),
+    random("rand", Random::Uniform { words: 1 }),
+    random("rand4x", Random::Uniform { words: 4 }),
+    random("randn", Random::Normal { words: 1 }),
+    random("randn4x", Random::Normal { words: 4 }),
 ];
 
 /// The elementary functions, under their names in the text form.

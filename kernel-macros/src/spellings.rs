@@ -141,10 +141,7 @@ pub const SPELLINGS: &[Spelling] = &[
     remark("static_assert", "it is a macro: `static_assert!(condition)`"),
     remark("device_print static_print print printf", "store what you want to see through a `PtrMut` parameter"),
     remark("range static_range", "a loop runs over a range: `for i in lo..hi`, with `#[unroll]` unrolled"),
-    remark(
-        "rand randn randint rand4x randint4x philox random",
-        "kernels have no random numbers: write a generator that counts (Philox) with `umulhi`, `*` and `^`",
-    ),
+    remark("philox random", "write `randint4x(seed, offset)`, which gives the four words of Philox 4x32, or `rand`, or `randn`"),
 ];
 
 /// The row of a name.

@@ -36,6 +36,10 @@ const UNREACHED: &[(&str, &str)] = &[
         r#"| ParamKind::DescStride { .. } => Err(self.report(pointer.place, "this does not point into a buffer")),"#,
     ),
     ("typeck/pattern.rs", r#"self.report(place, "this has no value");"#),
+    (
+        "typeck/random.rs",
+        r#"return Err(self.report(args.place, format!("internal error: the body of {what} cannot be read")));"#,
+    ),
 ];
 
 /// Adds the places that find the mistakes of a kernel.

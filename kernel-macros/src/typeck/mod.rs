@@ -23,6 +23,7 @@ mod macros;
 mod memory;
 mod pattern;
 mod product;
+mod random;
 mod reduce;
 mod scan;
 mod shape;

@@ -35,6 +35,7 @@ mod lints;
 mod no_iterations;
 mod operations;
 mod products;
+mod random;
 mod reductions;
 mod running;
 mod sizes;
