@@ -27,9 +27,7 @@ fn rows(m: usize, n: usize) -> Vec<i32> {
 fn rows_are_multiplied_and_asked() {
     check(|device| {
         for m in [1, 4, 32] {
-            let run = |n: usize,
-                       launch: &dyn Fn(&Buffer<i32>, Outputs<'_>) -> Result<(), tilewright::Error>|
-             -> Result<(), tilewright::Error> {
+            let run = |n: usize, launch: &Launch<'_>| -> Result<(), tilewright::Error> {
                 let xs = rows(m, n);
                 let (mut p, mut q) = (device.zeros::<i32>(m)?, device.zeros::<i32>(m)?);
                 let (mut a, mut b) = (device.zeros::<bool>(m)?, device.zeros::<bool>(m)?);
@@ -58,6 +56,8 @@ fn rows_are_multiplied_and_asked() {
         Ok(())
     });
 }
+
+type Launch<'a> = dyn Fn(&Buffer<i32>, Outputs<'_>) -> Result<(), tilewright::Error> + 'a;
 
 type Outputs<'a> = (&'a mut Buffer<i32>, &'a mut Buffer<i32>, &'a mut Buffer<bool>, &'a mut Buffer<bool>);
 
