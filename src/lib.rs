@@ -104,13 +104,15 @@ pub mod guide;
 mod markers;
 pub mod prelude;
 
-pub use kernel_macros::kernel;
+#[doc(hidden)]
+pub use kernel_macros::inline_device_function;
+pub use kernel_macros::{device, kernel};
 pub use kernel_runtime::launch::{self, Target};
 pub use kernel_runtime::{
     Access, Buffer, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result, Signed,
     Stream, TensorDesc, TensorDescMut, View, ViewMut,
 };
-pub use markers::{Const, Ptr, PtrMut, Tile};
+pub use markers::{Const, KernelOnly, Ptr, PtrMut, Tile};
 
 /// The 16-bit floats, which are dtypes like those of Rust.
 pub use half;

@@ -165,7 +165,7 @@ impl Checker<'_> {
     }
 
     /// Refuses what may stand in front of a closure and means nothing here.
-    fn plain_closure(&mut self, closure: &ExprClosure) {
+    pub(super) fn plain_closure(&mut self, closure: &ExprClosure) {
         let words = [
             closure.lifetimes.as_ref().map(SourceRange::of_tokens),
             closure.constness.as_ref().map(SourceRange::of_tokens),
