@@ -21,7 +21,7 @@ pub mod function;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident, quote};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::Parser;
 use syn::{FnArg, Pat, Path, Token, Visibility};
@@ -251,6 +251,13 @@ fn export(
     let cfgs: Vec<_> = attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
     let written = format!("```text\n{}\n```", declaration(sig));
     let bundle = braced(bundle.clone());
+    // On the user's tokens, so that rustc's notes about it point there.
+    let span = ident.span();
+    let rules = quote_spanned! {span=>
+        macro_rules! #name {
+            ({ $($next:tt)* } $($state:tt)*) => { $($next)* ! { #bundle $($state)* } };
+        }
+    };
     quote! {
         #(#attrs)*
         ///
@@ -263,9 +270,7 @@ fn export(
         #[doc(hidden)]
         #[allow(unused_macros)]
         #exported
-        macro_rules! #name {
-            ({ $($next:tt)* } $($state:tt)*) => { $($next)* ! { #bundle $($state)* } };
-        }
+        #rules
 
         #(#cfgs)*
         #[doc(hidden)]

@@ -155,6 +155,7 @@ impl Checker<'_> {
         let scopes = std::mem::replace(&mut self.scopes, vec![inside]);
         let frame = std::mem::replace(&mut self.frame, Rc::clone(&named.frame));
         let source = std::mem::replace(&mut self.source, Rc::clone(&named.source));
+        let (in_offset, compared) = (std::mem::take(&mut self.in_offset), self.compared.take());
         let before = self.errors.list().len();
         for (pat, arg) in named.closure.inputs.iter().zip(args) {
             self.bind_argument(pat, arg);
@@ -168,6 +169,7 @@ impl Checker<'_> {
             self.errors.since(before).iter_mut().for_each(|mistake| mistake.is_own = true);
         }
         (self.scopes, self.frame, self.source) = (scopes, frame, source);
+        (self.in_offset, self.compared) = (in_offset, compared);
         self.open_calls -= 1;
         named.is_wrong.set(val.is_err());
         val.map(|val| val.at(place))
