@@ -48,7 +48,11 @@ impl Checker<'_> {
             Some(Expr::Closure(closure)) => closure,
             other => {
                 let at = other.map_or(place, SourceRange::of);
-                let help = "write how two elements combine: `|a, b| a + b`";
+                let name = other.and_then(|expr| self.closure_name(expr));
+                let help = match name.filter(|_| !tuple) {
+                    Some(name) => format!("write `|a, b| {name}(a, b)`"),
+                    None => "write how two elements combine: `|a, b| a + b`".to_string(),
+                };
                 return Err(self.report_help(at, format!("{what} needs a closure"), help));
             }
         };

@@ -106,6 +106,13 @@ impl Checker<'_> {
         args.into_iter().collect()
     }
 
+    /// The name, if it is that of a closure.
+    pub(super) fn closure_name(&self, expr: &Expr) -> Option<String> {
+        let Expr::Path(path) = expr else { return None };
+        let name = path.path.get_ident()?.to_string();
+        matches!(self.lookup(&name), Some((Binding::Closure(_), _))).then_some(name)
+    }
+
     fn argument(&mut self, arg: &Expr) -> Checked<Arg> {
         let place = SourceRange::of(arg);
         match bare(arg) {
