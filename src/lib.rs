@@ -67,6 +67,41 @@
 //! Readers get the oldest error that nobody has taken, other buffers stay readable. An error that nobody takes is logged
 //! when the stream drops.
 //!
+//! # Functions
+//!
+//! `#[device]` makes a function that kernels of any module and crate call, and that is inlined: [`macro@device`].
+//!
+//! ```
+//! use tilewright::prelude::*;
+//!
+//! /// `x * sigmoid(x)`
+//! #[device]
+//! pub fn silu<T: Float, const N: usize>(x: Tile<T, { [N] }>) -> Tile<T, { [N] }> {
+//!     x * sigmoid(x)
+//! }
+//!
+//! mod layers {
+//!     use crate::silu;
+//!     use tilewright::prelude::*;
+//!
+//!     #[kernel]
+//!     pub fn gate<T: Float, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i32) {
+//!         let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+//!         let read = |from| load(from + offsets, mask = offsets < n);
+//!         store(out + offsets, silu(read(x)) * read(y), mask = offsets < n);
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), Error> {
+//!     let device = Device::best()?;
+//!     let (x, y) = (device.upload(&[0.0f32, 100.0])?, device.upload(&[1.0f32, 2.0])?);
+//!     let mut out = device.zeros::<f32>(2)?;
+//!     layers::gate::<_, 64>(&x, &y, &mut out, 2).grid(1).launch(&device)?;
+//!     assert_eq!(out.to_vec()?, [0.0, 200.0]);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! # Looking at the code
 //!
 //! Every stage of a kernel's way can be printed for every target, without a GPU:
@@ -104,13 +139,15 @@ pub mod guide;
 mod markers;
 pub mod prelude;
 
-pub use kernel_macros::kernel;
+#[doc(hidden)]
+pub use kernel_macros::inline_device_function;
+pub use kernel_macros::{device, kernel};
 pub use kernel_runtime::launch::{self, Target};
 pub use kernel_runtime::{
     Access, Buffer, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result, Signed,
     Stream, TensorDesc, TensorDescMut, View, ViewMut,
 };
-pub use markers::{Const, Ptr, PtrMut, Tile};
+pub use markers::{Const, KernelOnly, Ptr, PtrMut, Tile};
 
 /// The 16-bit floats, which are dtypes like those of Rust.
 pub use half;

@@ -24,5 +24,8 @@ pub struct Const<T>(Never, PhantomData<T>);
 /// The braces are Rust's, around the shape.
 pub struct Tile<T>(Never, PhantomData<T>);
 
+/// What a `#[device]` function takes outside of kernels: nothing can be made of this type, so that only kernels call it.
+pub struct KernelOnly(#[allow(dead_code)] Never);
+
 /// Nothing of this type can be made.
 enum Never {}

@@ -5,7 +5,7 @@
 
 pub use crate::{
     Buffer, Const, DType, Device, Error, Float, Int, Num, Ptr, PtrMut, Signed, Stream, Target, TensorDesc,
-    TensorDescMut, Tile, kernel,
+    TensorDescMut, Tile, device, kernel,
 };
 pub use half::{bf16, f16};
 pub use kernel_runtime::dtype::{F8E4M3, F8E5M2};

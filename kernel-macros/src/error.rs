@@ -32,6 +32,8 @@ pub struct Mistake {
     pub message: String,
     /// What to write instead.
     pub help: Option<Help>,
+    /// Whether it stands in the kernel itself although a function is being inlined: in a closure that it was given.
+    pub is_own: bool,
     /// The line of the front end that found it.
     #[cfg(test)]
     pub found_at: &'static std::panic::Location<'static>,
@@ -64,6 +66,7 @@ impl Errors {
             place,
             message,
             help,
+            is_own: false,
             #[cfg(test)]
             found_at,
         });
@@ -96,6 +99,11 @@ impl Errors {
     /// Takes back what was found after the first `count` mistakes: one that says it better follows.
     pub fn forget(&mut self, count: usize) {
         self.list.truncate(count);
+    }
+
+    /// The mistakes found after the first `count`, for whoever says where they come from.
+    pub fn since(&mut self, count: usize) -> &mut [Mistake] {
+        self.list.get_mut(count..).unwrap_or_default()
     }
 
     /// Whether nothing is wrong.

@@ -2,25 +2,30 @@
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
-use syn::Block;
-use syn::parse::{ParseStream, Parser};
 
+use crate::device::bundle::Functions;
+use crate::device::{self, Found, Owner, function};
 use crate::error::Errors;
 use crate::launcher::Body;
 use crate::signature::{KernelItem, Signature};
 use crate::source::Source;
 use crate::{attr, attributes, guard, launcher, lints, lower, parse_errors, signature, source_lines, typeck};
 
-/// Expands `#[kernel(attr)] item`.
+/// Expands `#[kernel(attr)] item`: at once, or in steps if it calls functions.
 pub fn expand(attr: TokenStream, item: TokenStream) -> TokenStream {
+    device::begin(Owner::Kernel, &attr, &item).unwrap_or_else(|| finish(attr, item, &Found::new()))
+}
+
+/// Expands a kernel whose functions have been found.
+pub fn finish(attr: TokenStream, item: TokenStream, found: &Found) -> TokenStream {
     let mut errors = Errors::default();
-    let tokens = expand_into(attr, item, &mut errors);
+    let tokens = expand_into(attr, item, found, &mut errors);
     let messages = errors.to_tokens();
     quote!(#tokens #messages)
 }
 
 /// Expands and collects mistakes in `errors`.
-pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) -> TokenStream {
+pub fn expand_into(attr: TokenStream, item: TokenStream, found: &Found, errors: &mut Errors) -> TokenStream {
     if guard::check(attr.clone(), errors).is_err() || guard::check(item.clone(), errors).is_err() {
         return TokenStream::new();
     }
@@ -56,12 +61,12 @@ pub fn expand_into(attr: TokenStream, item: TokenStream, errors: &mut Errors) ->
         Some(path) => quote!(#path),
         None => quote!(::tilewright),
     };
-    let body = body(&signature, &tokens, &braces, attr.contract, &krate, errors);
+    let body = body(&signature, &tokens, &braces, attr.contract, &Functions::read(found), &krate, errors);
     launcher::emit(&signature, &attr, &krate, &body, intact)
 }
 
 /// Whether an item is a function with a body, though one that may not be readable.
-fn is_function(item: &TokenStream) -> bool {
+pub fn is_function(item: &TokenStream) -> bool {
     let has_name = item.clone().into_iter().any(|token| matches!(token, TokenTree::Ident(word) if word == "fn"));
     let last = item.clone().into_iter().last();
     has_name && matches!(last, Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace)
@@ -73,13 +78,11 @@ fn body(
     tokens: &TokenStream,
     braces: &Group,
     contract: bool,
+    functions: &Functions,
     krate: &TokenStream,
     errors: &mut Errors,
 ) -> Body {
-    // Inner attributes come first: `#![..]` inside a function.
-    let parse =
-        |input: ParseStream<'_>| Ok((input.call(syn::Attribute::parse_inner)?, input.call(Block::parse_within)?));
-    let (inner, stmts) = match parse.parse2(braces.stream()) {
+    let (inner, stmts) = match function::body(braces) {
         Ok(read) => read,
         Err(error) => {
             parse_errors::report(braces.stream(), &error, errors);
@@ -87,16 +90,21 @@ fn body(
         }
     };
     attributes::check_body(&inner, &stmts, braces.stream(), errors);
-    let mut tree = typeck::check(signature, &stmts, Source::new(braces), errors);
+    if functions.is_broken {
+        // Reported where the function is declared.
+        return Body::default();
+    }
+    let mut tree = typeck::check(signature, &stmts, functions, Source::new(braces), errors);
     if !errors.is_empty() {
         return Body::default();
     }
-    let Ok(lowered) = lower::lower(&tree, contract, errors) else { return Body::default() };
+    let own = (!functions.is_empty()).then(|| signature.ident.span().file());
+    let Ok(lowered) = lower::lower(&tree, contract, own, errors) else { return Body::default() };
     let unsafe_blocks = std::mem::take(&mut tree.unsafe_blocks);
     let constant = |&index: &usize| Body::constant(&tree.constants[index], &tree.types, krate);
     Body {
         ir: kernel_core::text::print(&lowered.func),
-        lines: source_lines::collect(&lowered.func, tokens, braces),
+        files: source_lines::collect(&lowered.func, tokens, braces, functions),
         consts: lowered.consts.iter().map(constant).collect(),
         scalars: lowered.scalars.iter().map(constant).collect(),
         unsafe_blocks,

@@ -11,6 +11,7 @@ use crate::attr::KernelAttr;
 use crate::lints;
 use crate::names::camel_case;
 use crate::signature::{Generic, KernelParam, ParamTy, Signature};
+use crate::source_lines::Lines;
 use crate::source_range::SourceRange;
 use crate::tree::Constant;
 use crate::typeck::UnsafeBlock;
@@ -21,8 +22,8 @@ use crate::types::{DtRef, Types};
 pub struct Body {
     /// The IR as text; empty if the body is wrong.
     pub ir: String,
-    /// Source lines.
-    pub lines: Vec<(u32, String)>,
+    /// Source files with lines: the kernel's own, whose name is not known here, then those of functions.
+    pub files: Vec<(String, Lines)>,
     /// Constants of the user's crate: type and expression. First those that are constexprs, in order.
     pub consts: Vec<(TokenStream, TokenStream)>,
     /// Then those that are folded parameters.
@@ -80,7 +81,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
     let compile = launcher.compile(body, intact);
     let kernel = launcher.kernel(attr, body);
     let checks = constants(body);
-    let (unsafe_blocks, lints) = (unsafe_blocks(body), &body.lints);
+    let (unsafe_blocks, lints) = (unsafe_blocks(&body.unsafe_blocks), &body.lints);
     quote! {
         #function
 
@@ -122,8 +123,8 @@ fn constants(body: &Body) -> TokenStream {
 
 /// The user's `unsafe` blocks again, so that rustc warns of those that nothing needs, and refuses them where the user's
 /// crate forbids `unsafe`.
-fn unsafe_blocks(body: &Body) -> TokenStream {
-    let items = body.unsafe_blocks.iter().enumerate().map(|(i, UnsafeBlock { attrs, token, braces, is_used })| {
+pub fn unsafe_blocks(blocks: &[UnsafeBlock]) -> TokenStream {
+    let items = blocks.iter().enumerate().map(|(i, UnsafeBlock { attrs, token, braces, is_used })| {
         let name = Ident::new(&format!("UNSAFE_{i}"), Span::mixed_site());
         let needs_it = is_used.then(|| quote!(promised()));
         // Lints pass over what is not the user's own, and a block ends with its brace.
@@ -380,7 +381,14 @@ impl Launcher<'_> {
         let krate = self.krate;
         let name = self.signature.ident.unraw().to_string();
         let ir = &body.ir;
-        let lines = body.lines.iter().map(|(line, text)| quote!((#line, #text)));
+        let file = |(index, (name, lines)): (usize, &(String, Lines))| {
+            let lines = lines.iter().map(|(line, text)| quote!((#line, #text)));
+            let name = if index == 0 { quote!(::core::file!()) } else { quote!(#name) };
+            quote!(#krate::launch::SourceFile { name: #name, lines: &[#(#lines),*] })
+        };
+        let unread = [(String::new(), Vec::new())];
+        let files = if body.files.is_empty() { unread.as_slice() } else { &body.files };
+        let files = files.iter().enumerate().map(file);
         let option = |value: Option<u32>| match value {
             Some(value) => quote!(::core::option::Option::Some(#value)),
             None => quote!(::core::option::Option::None),
@@ -391,7 +399,7 @@ impl Launcher<'_> {
                 static KERNEL: #krate::launch::Kernel = #krate::launch::Kernel::new(#krate::launch::KernelSource {
                     name: #name,
                     module: ::core::module_path!(),
-                    files: &[#krate::launch::SourceFile { name: ::core::file!(), lines: &[#(#lines),*] }],
+                    files: &[#(#files),*],
                     ir: #ir,
                     num_warps: #num_warps,
                     num_stages: #num_stages,

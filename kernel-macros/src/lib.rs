@@ -8,6 +8,7 @@
 //!                                 └───────────────── launcher ──────────────────────┘
 //! ```
 //!
+//! - `device` finds the functions that a body calls, which `typeck` inlines;
 //! - `guard` refuses nesting that would overflow a stack, without recursion;
 //! - `signature` reads dtype parameters, constexprs and parameters;
 //! - `typeck` types the body, shapes included, and collects every mistake, on the user's tokens;
@@ -20,6 +21,7 @@
 
 mod attr;
 mod attributes;
+mod device;
 mod error;
 mod expand;
 mod foreign;
@@ -48,4 +50,36 @@ mod types;
 #[proc_macro_attribute]
 pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     expand::expand(attr.into(), item.into()).into()
+}
+
+/// A function that kernels inline: it works on tiles, scalars and pointers, and is called like any function.
+///
+/// ```ignore
+/// use tilewright::prelude::*;
+///
+/// /// `x * sigmoid(x)`
+/// #[device]
+/// pub fn silu<T: Float, const N: usize>(x: Tile<T, { [N] }>) -> Tile<T, { [N] }> {
+///     x * sigmoid(x)
+/// }
+///
+/// #[kernel]
+/// pub fn activate<T: Float, const BLOCK: usize>(x: Ptr<T>, out: PtrMut<T>, n: i32) {
+///     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
+///     let mask = offsets < n;
+///     store(out + offsets, silu(load(x + offsets, mask = mask)), mask = mask);
+/// }
+/// ```
+///
+/// The section *Functions* of the documentation of [`kernel`](macro@kernel) says what they take and give.
+#[proc_macro_attribute]
+pub fn device(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    device::expand(attr.into(), item.into()).into()
+}
+
+/// What the macro of a `#[device]` function hands its tokens to.
+#[doc(hidden)]
+#[proc_macro]
+pub fn inline_device_function(tokens: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    device::inline(tokens.into()).into()
 }

@@ -25,6 +25,7 @@ use syn::punctuated::Punctuated;
 use syn::{Attribute, BinOp, Block, Expr, ExprIf, Macro, Meta, Pat, Stmt, Token};
 
 use crate::attributes::LEVELS;
+use crate::device::function::Function;
 use crate::signature::Signature;
 use crate::source_range::{SourceRange, bare};
 use crate::typeck::assigns;
@@ -36,8 +37,6 @@ const LINTS: [&str; 6] =
 /// The function, as an associated one. `inner` are the attributes at the beginning of the body.
 pub fn function(signature: &Signature, inner: &[Attribute], stmts: &[Stmt]) -> TokenStream {
     let mut writer = Writer::default();
-    let name = Ident::new("written", Span::mixed_site());
-    let levels = signature.attrs.iter().chain(inner).filter_map(about_bodies);
     let params: Vec<TokenStream> = signature
         .params
         .iter()
@@ -47,17 +46,24 @@ pub fn function(signature: &Signature, inner: &[Attribute], stmts: &[Stmt]) -> T
             quote!(#(#levels)* #mutable #ident: ::core::primitive::u8)
         })
         .collect();
-    let body = writer.statements(stmts);
+    writer.written(&signature.attrs, inner, &params, stmts)
+}
+
+/// The body of a `#[device]` function.
+pub fn device_function(function: &Function) -> TokenStream {
+    let mut writer = Writer::default();
+    let params: Vec<TokenStream> = function
+        .params
+        .iter()
+        .map(|param| {
+            let (pat, ty) = writer.pattern(&param.pat);
+            quote!(#pat: #ty)
+        })
+        .collect();
+    let written = writer.written(&function.signature.attrs, &function.inner, &params, &function.stmts);
     quote! {
-        #[allow(clippy::all, clippy::nursery, clippy::pedantic, clippy::restriction)]
-        #(#levels)*
-        fn #name(#(#params),*) {
-            type __Value = ::core::primitive::u8;
-            fn __any<R>(_: &[__Value]) -> R {
-                loop {}
-            }
-            #body
-        }
+        type __Value = ::core::primitive::u8;
+        #written
     }
 }
 
@@ -103,6 +109,30 @@ struct Writer {
 }
 
 impl Writer {
+    /// The function with the parameters that have been declared.
+    fn written(
+        &mut self,
+        attrs: &[Attribute],
+        inner: &[Attribute],
+        params: &[TokenStream],
+        stmts: &[Stmt],
+    ) -> TokenStream {
+        let name = Ident::new("written", Span::mixed_site());
+        let levels = attrs.iter().chain(inner).filter_map(about_bodies);
+        let body = self.statements(stmts);
+        quote! {
+            #[allow(clippy::all, clippy::nursery, clippy::pedantic, clippy::restriction)]
+            #(#levels)*
+            fn #name(#(#params),*) {
+                type __Value = ::core::primitive::u8;
+                fn __any<R>(_: &[__Value]) -> R {
+                    loop {}
+                }
+                #body
+            }
+        }
+    }
+
     /// Declares a variable. Its uses are written with the identifier of its declaration: names in a kernel are matched
     /// by their text, also where rustc tells those of a `macro_rules!` from those of its caller.
     fn declare(&mut self, ident: &Ident) -> Ident {
@@ -347,7 +377,11 @@ impl Writer {
                 self.uses(&index.index, out);
             }
             Expr::Binary(_) => self.chain(expr, out),
-            Expr::Call(call) => call.args.iter().for_each(|arg| self.argument(arg, out)),
+            Expr::Call(call) => {
+                // A closure is read where it is called.
+                self.uses(&call.func, out);
+                call.args.iter().for_each(|arg| self.argument(arg, out));
+            }
             Expr::MethodCall(call) => {
                 self.uses(&call.receiver, out);
                 call.args.iter().for_each(|arg| self.argument(arg, out));

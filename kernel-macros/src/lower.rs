@@ -11,7 +11,7 @@
 use kernel_core::ir::{AttrMap, BinaryOp, ConstParam, ConstTy, DTypeBound, IntTy, UnaryOp};
 use kernel_core::ir::{
     Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, ElementwiseOp, FloatFlags, Func, Literal, Op, ParamKind,
-    RegionId, ShapeOp, Ty, TypeError, ValueId,
+    RegionId, ShapeOp, Span, Ty, TypeError, ValueId,
 };
 
 use kernel_core::text::MAX_REGIONS;
@@ -48,6 +48,8 @@ struct Lower<'t> {
     constants: Vec<Const>,
     /// Whether an `if` becomes a `select`: inside closures, which stay straight-line code.
     flat: bool,
+    /// The kernel's file, if functions were inlined, which may come from others.
+    own_file: Option<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -64,8 +66,8 @@ struct Refused {
 
 type Lowering<T> = Result<T, Refused>;
 
-/// Lowers a checked kernel.
-pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowered> {
+/// Lowers a checked kernel. `own_file` is where it stands, if functions were inlined.
+pub fn lower(tree: &Tree, contract: bool, own_file: Option<String>, errors: &mut Errors) -> Checked<Lowered> {
     let mut func = tree.func.clone();
     let (mut consts, mut scalars, mut constants) = (Vec::new(), Vec::new(), Vec::new());
     // Those that a shape needs are constexprs already, in this order.
@@ -107,6 +109,7 @@ pub fn lower(tree: &Tree, contract: bool, errors: &mut Errors) -> Checked<Lowere
         variables: vec![None; tree.variables],
         constants,
         flat: false,
+        own_file,
     };
     lower.blocks();
     let place = SourceRange::at(proc_macro2::Span::call_site());
@@ -146,10 +149,23 @@ impl Lower<'_> {
         place: SourceRange,
     ) -> Lowering<Vec<ValueId>> {
         let flags = FloatFlags { contract: self.contract && self.contracts(&op, operands) };
+        let span = self.span(place);
         let mut builder = Builder::new(&mut self.func, self.region);
         builder.flags = flags;
-        let id = builder.op(op, operands, regions, place.ir_span()).map_err(|error| Refused { error, place })?;
+        let id = builder.op(op, operands, regions, span).map_err(|error| Refused { error, place })?;
         Ok(self.func.op(id).results.clone())
+    }
+
+    /// The place with its file.
+    fn span(&mut self, place: SourceRange) -> Span {
+        let span = place.ir_span();
+        let Some(own) = self.own_file.as_deref().filter(|_| span != Span::UNKNOWN) else { return span };
+        let file = place.start.file();
+        if file == own {
+            return span;
+        }
+        // Beyond 65535 files the place is not known.
+        self.func.files.add(&file).map_or(Span::UNKNOWN, |id| span.in_file(id))
     }
 
     fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], place: SourceRange) -> Lowering<ValueId> {

@@ -137,9 +137,33 @@ impl Signature {
 
 /// Reads the signature; each mistake is reported and left out.
 pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
+    let inputs = item.sig.inputs.clone();
+    if let syn::ReturnType::Type(_, ty) = &item.sig.output {
+        let help = "store results through a `PtrMut<T>` parameter";
+        errors.report_help(SourceRange::of_type(ty), "a kernel cannot be given a return type", help);
+    }
+    let mut signature = read_head(item, "a kernel", errors);
+    for arg in &inputs {
+        if let Some(param) = read_param(arg, &signature, errors) {
+            signature.params.push(param);
+        }
+    }
+    duplicates(&mut signature, errors);
+    signature
+}
+
+/// Reads the name and the generic parameters of a `#[device]` function.
+pub fn read_function(item: KernelItem, errors: &mut Errors) -> Signature {
+    let mut signature = read_head(item, "a `#[device]` function", errors);
+    duplicates(&mut signature, errors);
+    signature
+}
+
+/// What stands around the parameters.
+fn read_head(item: KernelItem, what: &str, errors: &mut Errors) -> Signature {
     let KernelItem { attrs, vis, sig, body: _ } = item;
-    let mut refuse = |place: SourceRange, what: &str, help: &str| {
-        errors.report_help(place, format!("a kernel cannot be {what}"), help);
+    let mut refuse = |place: SourceRange, word: &str, help: &str| {
+        errors.report_help(place, format!("{what} cannot be {word}"), help);
     };
     if let Some(token) = &sig.constness {
         refuse(SourceRange::at(token.span), "`const`", "remove `const`");
@@ -160,9 +184,6 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
             "write the bound at the parameter: `<T: Num>`",
         );
     }
-    if let syn::ReturnType::Type(_, ty) = &sig.output {
-        refuse(SourceRange::of_type(ty), "given a return type", "store results through a `PtrMut<T>` parameter");
-    }
     let mut signature = Signature {
         attrs,
         vis,
@@ -173,13 +194,7 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
         returns: matches!(sig.output, syn::ReturnType::Type(..)),
         broken: Vec::new(),
     };
-    read_generics(&sig.generics, &mut signature, errors);
-    for arg in &sig.inputs {
-        if let Some(param) = read_param(arg, &signature, errors) {
-            signature.params.push(param);
-        }
-    }
-    duplicates(&mut signature, errors);
+    read_generics(&sig.generics, what, &mut signature, errors);
     signature
 }
 
@@ -200,16 +215,13 @@ fn duplicates(signature: &mut Signature, errors: &mut Errors) {
     }
 }
 
-fn read_generics(generics: &syn::Generics, signature: &mut Signature, errors: &mut Errors) {
+fn read_generics(generics: &syn::Generics, what: &str, signature: &mut Signature, errors: &mut Errors) {
     for param in &generics.params {
         let read = match param {
             GenericParam::Lifetime(lifetime) => {
                 let place = SourceRange::of_tokens(lifetime);
-                errors.report_help(
-                    place,
-                    "a kernel has no lifetime parameters",
-                    "remove it; the launcher adds its own",
-                );
+                let help = "remove it; the launcher adds its own";
+                errors.report_help(place, format!("{what} has no lifetime parameters"), help);
                 continue;
             }
             GenericParam::Type(param) => {

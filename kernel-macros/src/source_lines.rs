@@ -8,28 +8,49 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernel_core::ir::Func;
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 
-/// Line numbers and texts, of those lines that the IR mentions.
-pub fn collect(func: &Func, signature: &TokenStream, body: &Group) -> Vec<(u32, String)> {
-    let mut wanted: BTreeSet<u32> = func.ops.iter().map(|op| op.span.line).collect();
-    wanted.extend(func.params.iter().map(|p| p.span.line));
-    wanted.remove(&0);
-    let mut lines = BTreeMap::new();
-    rebuild(signature.clone(), &mut lines);
+use crate::device::bundle::Functions;
+
+/// Line numbers and texts.
+pub type Lines = Vec<(u32, String)>;
+
+/// The files of a kernel with those of their lines that the IR mentions: its own first, which has no name here.
+pub fn collect(func: &Func, signature: &TokenStream, body: &Group, functions: &Functions) -> Vec<(String, Lines)> {
+    let mut files: Vec<BTreeMap<usize, String>> = vec![BTreeMap::new(); func.files.others().len() + 1];
+    add(&mut files[0], signature, body);
+    for function in functions.all() {
+        // Of a function in the kernel's own file the name is not listed.
+        let file = func.files.find(&function.ident().span().file()).unwrap_or_default();
+        if let Some(lines) = files.get_mut(file.index()) {
+            add(lines, &function.tokens, &function.braces);
+        }
+    }
+    let names = std::iter::once(String::new()).chain(func.files.others().iter().cloned());
+    let spans = || func.ops.iter().map(|op| op.span).chain(func.params.iter().map(|p| p.span));
+    let pick = |(index, (name, lines)): (usize, (String, BTreeMap<usize, String>))| {
+        let wanted: BTreeSet<u32> =
+            spans().filter(|span| span.file.index() == index && span.line > 0).map(|span| span.line).collect();
+        let known = |line: u32| lines.get(&(line as usize)).map(|text| (line, text.trim_end().to_string()));
+        (name, wanted.into_iter().filter_map(known).collect())
+    };
+    names.zip(files).enumerate().map(pick).collect()
+}
+
+/// The lines of a function.
+fn add(lines: &mut BTreeMap<usize, String>, signature: &TokenStream, body: &Group) {
+    rebuild(signature.clone(), lines);
     match body.span().source_text() {
         Some(text) => {
             let start = body.span().start();
             for (line, text) in (start.line..).zip(text.lines()) {
                 if line == start.line {
-                    place(&mut lines, line, start.column, text);
+                    place(lines, line, start.column, text);
                 } else {
                     lines.insert(line, text.to_string());
                 }
             }
         }
-        None => rebuild(TokenStream::from(TokenTree::from(body.clone())), &mut lines),
+        None => rebuild(TokenStream::from(TokenTree::from(body.clone())), lines),
     }
-    let known = |line: u32| lines.get(&(line as usize)).map(|text| (line, text.trim_end().to_string()));
-    wanted.into_iter().filter_map(known).collect()
 }
 
 /// Puts each token at its place.

@@ -13,6 +13,7 @@
 //! | [`devices`] | the devices to test on |
 //! | [`sources`] | the sources of the workspace, for tests of what they must not contain |
 //! | [`factors`] | whether the hardware multiplies by what the PTX says |
+//! | [`functions`] | `#[device]` functions for kernels of other crates |
 //!
 //! The reference shares no code with the interpreter, so that a mistake has to be made twice to pass.
 //!
@@ -42,6 +43,7 @@ pub mod data;
 pub mod devices;
 pub mod expect;
 pub mod factors;
+pub mod functions;
 pub mod reference;
 pub mod rounding;
 pub mod samples;

@@ -4,10 +4,6 @@ use tilewright::prelude::*;
 
 pub const LIMIT: i32 = 4;
 
-pub fn helper(x: i32) -> i32 {
-    x + 1
-}
-
 #[kernel]
 fn variables<const BLOCK: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
     let offsets = program_id(0) * BLOCK + arange(0, BLOCK);
@@ -20,7 +16,7 @@ fn variables<const BLOCK: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
 fn operations(x: Ptr<f32>, out: PtrMut<f32>) {
     let i = arange(0, 16);
     let a = laod(x + i);
-    let b = helper(3) + i.helper();
+    let b = i.helper();
     let c = x.lenght();
     let d = load(x + i).transpose();
     let e = load(x + i).arange(0, 4);

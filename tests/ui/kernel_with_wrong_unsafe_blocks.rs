@@ -14,7 +14,7 @@ fn blocks<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, stride: i32) {
     store(out + inner + i, load(x + i));
     unsafe { multiple_of(stride, 16) };
     let c = unsafe { *x };
-    loop_forever(unsafe { return });
+    store(out, abs(unsafe { return }));
 }
 
 fn main() {}

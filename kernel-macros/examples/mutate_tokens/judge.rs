@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use kernel_core::{text, verify};
 use proc_macro2::{TokenStream, TokenTree};
 
+use crate::device::Found;
 use crate::error::Errors;
 use crate::expand::expand_into;
 use crate::kernels::Kernel;
@@ -49,7 +50,7 @@ pub fn judge(kernel: &Kernel) -> Verdict {
     let (attr, item) = (kernel.attr.clone(), kernel.item.clone());
     let expanded = catch_unwind(AssertUnwindSafe(|| {
         let mut errors = Errors::default();
-        let tokens = expand_into(attr, item, &mut errors);
+        let tokens = expand_into(attr, item, &Found::new(), &mut errors);
         // What rustc gets.
         let _ = errors.to_tokens();
         let messages: Vec<String> = errors.list().iter().map(|mistake| mistake.text()).collect();

@@ -14,6 +14,9 @@
 mod attr;
 #[path = "../../src/attributes.rs"]
 mod attributes;
+#[path = "../../src/device/mod.rs"]
+#[allow(dead_code, reason = "kernels alone are mutated")]
+mod device;
 #[path = "../../src/error.rs"]
 mod error;
 #[path = "../../src/expand.rs"]

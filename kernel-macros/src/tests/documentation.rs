@@ -18,15 +18,21 @@ fn examples_compile() {
     let mut kernels = 0;
     for example in examples() {
         let file: syn::File = syn::parse_str(example).unwrap_or_else(|e| panic!("{e}\n{example}"));
+        let mut functions = String::new();
         for item in file.items {
             let syn::Item::Fn(mut function) = item else { continue };
-            function.attrs.retain(|attr| !attr.path().is_ident("kernel"));
-            let (_, messages) = expand("", &function.to_token_stream().to_string());
+            function.attrs.retain(|attr| attr.path().is_ident("device"));
+            let code = function.to_token_stream().to_string();
+            if function.attrs.iter().any(|attr| attr.path().is_ident("device")) {
+                functions.push_str(&code);
+                continue;
+            }
+            let (_, messages) = expand("", &format!("{functions}{code}"));
             assert!(messages.is_empty(), "{example}\n{}", messages.join("\n"));
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 9);
+    assert_eq!(kernels, 10);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.

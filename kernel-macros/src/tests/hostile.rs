@@ -5,6 +5,7 @@ use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenS
 use kernel_core::{text, verify};
 
 use super::support::{expand, literal_after};
+use crate::device::{self, Found};
 use crate::error::Errors;
 use crate::expand::expand_into;
 
@@ -150,7 +151,7 @@ fn random_tokens_do_not_panic() {
 fn sound(attr: TokenStream, item: TokenStream) {
     let mut errors = Errors::default();
     let source = item.to_string();
-    let tokens = expand_into(attr, item, &mut errors);
+    let tokens = expand_into(attr, item, &Found::new(), &mut errors);
     for mistake in errors.list() {
         assert!(!mistake.message.contains("this cannot be compiled"), "{}\n{source}", mistake.message);
     }
@@ -307,4 +308,23 @@ fn names_may_be_raw_and_begin_with_digits_after_an_underscore() {
     assert!(messages[0].contains("is used for two parameters"), "{messages:?}");
     let messages = expand("", "fn k<const r#fn: usize, r#fn: Num>(r#fn: i32) { }").1;
     assert!(messages[0].contains("is used for two parameters"), "{messages:?}");
+}
+
+/// A function with a token less, or with one twice.
+#[test]
+fn damaged_functions_do_not_panic() {
+    let source = "fn f<T: Num, const N: usize>(x: Tile<T, { [N] }>, (a, b): (i32, i32), g: impl Fn(T) -> T) -> T \
+                  { let h = |y| g(y) + f2(x); reduce(x, axis = 0, |a, b| h(a)) }";
+    let tokens: TokenStream = source.parse().expect("tokens");
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    for at in 0..tokens.len() {
+        let less = tokens.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, token)| token.clone());
+        let twice = tokens.iter().enumerate().flat_map(|(i, token)| vec![token.clone(); if i == at { 2 } else { 1 }]);
+        for item in [less.collect::<TokenStream>(), twice.collect()] {
+            let step = device::begin(device::Owner::Device, &TokenStream::new(), &item);
+            let mut errors = Errors::default();
+            device::finish_into(TokenStream::new(), item.clone(), &Found::new(), &mut errors);
+            device::inline(step.unwrap_or(item));
+        }
+    }
 }

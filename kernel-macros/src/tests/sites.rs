@@ -10,9 +10,9 @@ use std::str::FromStr;
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
+use super::support::expand_program;
 use super::{cases, limits};
 use crate::error::Errors;
-use crate::expand::expand_into;
 
 /// A file and line of the front end.
 type Site = (String, u32);
@@ -45,7 +45,7 @@ const UNREACHED: &[(&str, &str)] = &[
 /// Adds the places that find the mistakes of a kernel.
 fn reach(attr: TokenStream, item: TokenStream, reached: &mut BTreeSet<Site>) {
     let mut errors = Errors::default();
-    expand_into(attr, item, &mut errors);
+    expand_program(attr, item, &mut errors);
     let sites = errors.list().iter().map(|mistake| (file(mistake.found_at.file()), mistake.found_at.line()));
     reached.extend(sites);
 }

@@ -4,10 +4,56 @@ use std::str::FromStr;
 
 use kernel_core::ir::Func;
 use kernel_core::{text, verify};
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
+use crate::device::{self, Found, bundle, collect, function};
 use crate::error::Errors;
 use crate::expand::expand_into;
+use crate::signature::KernelItem;
+
+/// Expands a kernel behind the `#[device]` functions that it calls, as rustc and the macros of the functions do it.
+pub fn expand_program(attr: TokenStream, program: TokenStream, errors: &mut Errors) -> TokenStream {
+    let mut known: Vec<(String, TokenStream)> = Vec::new();
+    let mut rest: Vec<TokenTree> = program.into_iter().collect();
+    while let Some(arguments) = rest.get(1).and_then(device_arguments) {
+        // Shapes in a signature have braces too, before `>`.
+        let is = |at: usize, c| matches!(rest.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == c);
+        let body = |at: &usize| bundle::group(rest[*at].clone()).is_some_and(|g| g.delimiter() == Delimiter::Brace);
+        let end = (2..rest.len()).find(|at| body(at) && !is(at + 1, '>')).expect("a body");
+        let item: TokenStream = rest.drain(..=end).skip(2).collect();
+        let found = found(&item, &known);
+        let exported = device::finish_into(arguments, item.clone(), &found, errors);
+        let name = syn::parse2::<KernelItem>(item).map(|item| item.sig.ident.to_string());
+        if let (Some(exported), Ok(name)) = (exported, name) {
+            known.push((name, exported.bundle));
+        }
+    }
+    let item = TokenStream::from_iter(rest);
+    let found = found(&item, &known);
+    expand_into(attr, item, &found, errors)
+}
+
+/// What is in `#[device]` or `#[device(..)]`.
+fn device_arguments(attribute: &TokenTree) -> Option<TokenStream> {
+    let mut tokens = bundle::group(attribute.clone())?.stream().into_iter();
+    let is_device = matches!(tokens.next(), Some(TokenTree::Ident(name)) if name == "device");
+    is_device.then(|| tokens.next().and_then(bundle::group).map(|group| group.stream()).unwrap_or_default())
+}
+
+fn found(item: &TokenStream, known: &[(String, TokenStream)]) -> Found {
+    // What is nested too deep to be parsed calls nothing.
+    if known.is_empty() {
+        return Found::new();
+    }
+    let Ok(item) = syn::parse2::<KernelItem>(item.clone()) else { return Found::new() };
+    let Ok((_, stmts)) = function::body(&item.body) else { return Found::new() };
+    let bundle = |path: syn::Path| {
+        let name = path.segments.last()?.ident.to_string();
+        let (_, bundle) = known.iter().find(|(known, _)| *known == name)?;
+        Some((path, bundle.clone()))
+    };
+    collect::calls(&item.sig.inputs, &stmts).into_iter().filter_map(bundle).collect()
+}
 
 /// Expands a kernel given as source and returns the tokens and the messages as `line:column: text`.
 pub fn expand(attr: &str, source: &str) -> (TokenStream, Vec<String>) {
@@ -15,7 +61,7 @@ pub fn expand(attr: &str, source: &str) -> (TokenStream, Vec<String>) {
     // Positions count from the start of the item: the source is lexed first, so that it lies at the front of its file.
     let item = tokens(source);
     let mut errors = Errors::default();
-    let expansion = expand_into(tokens(attr), item, &mut errors);
+    let expansion = expand_program(tokens(attr), item, &mut errors);
     let mut list: Vec<_> = errors.list().iter().map(|m| (m.place.start.start(), m.text())).collect();
     list.sort_by_key(|(at, _)| (at.line, at.column));
     (expansion, list.into_iter().map(|(at, text)| format!("{}:{}: {text}", at.line, at.column + 1)).collect())
@@ -27,7 +73,7 @@ pub fn expand(attr: &str, source: &str) -> (TokenStream, Vec<String>) {
 pub fn follow(source: &str) -> (Vec<String>, Option<String>) {
     let item = TokenStream::from_str(source).unwrap_or_else(|e| panic!("{source}: {e}"));
     let mut errors = Errors::default();
-    expand_into(TokenStream::new(), item, &mut errors);
+    expand_program(TokenStream::new(), item, &mut errors);
     let lines: Vec<&str> = source.split('\n').collect();
     let offset = |at: proc_macro2::LineColumn| {
         let before: usize = lines[..at.line - 1].iter().map(|line| line.len() + 1).sum();

@@ -110,10 +110,16 @@ impl Checker<'_> {
 
     /// Makes a value have an annotated type.
     pub(super) fn annotate(&mut self, val: Val, annotation: &Annotation) -> Checked<Val> {
+        self.have_type(val, annotation, "the annotation says")
+    }
+
+    /// Makes a value have the type that something says, as in `the annotation says`.
+    pub(super) fn have_type(&mut self, val: Val, annotation: &Annotation, says: &str) -> Checked<Val> {
         match (val, annotation) {
             (val, Annotation::Inferred) => Ok(val),
             (Val::Tuple(vals, place), Annotation::Tuple(annotations)) if vals.len() == annotations.len() => {
-                let parts: Vec<_> = vals.into_iter().zip(annotations).map(|(v, a)| self.annotate(v, a)).collect();
+                let parts: Vec<_> =
+                    vals.into_iter().zip(annotations).map(|(v, a)| self.have_type(v, a, says)).collect();
                 Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
             }
             (val, Annotation::Tuple(annotations)) => {
@@ -134,15 +140,14 @@ impl Checker<'_> {
                 match self.ty(operand).elem {
                     VElem::Ptr(param) if self.func.param(param).kind == wanted => Ok(Val::One(operand)),
                     VElem::Ptr(_) | VElem::Data(_) => {
-                        let message =
-                            format!("the annotation says a pointer of another type; this is {}", self.show(operand));
+                        let message = format!("{says} a pointer of another type; this is {}", self.show(operand));
                         Err(self.report(operand.place, message))
                     }
                 }
             }
             (val, Annotation::Data(ty)) => {
                 let operand = self.one(val)?;
-                self.has_type(operand, ty)?;
+                self.has_type(operand, ty, says)?;
                 // A constexpr whose type is given no longer adapts.
                 let node = self.node(operand.node).clone();
                 let fixed = self.new_or_same(operand, node);
@@ -159,11 +164,11 @@ impl Checker<'_> {
         Operand { node: self.new_node(node), place: operand.place }
     }
 
-    fn has_type(&mut self, operand: Operand, ty: &VTy) -> Checked<()> {
+    fn has_type(&mut self, operand: Operand, ty: &VTy, says: &str) -> Checked<()> {
         let own = self.ty(operand).clone();
         let VElem::Data(dt) = ty.elem else { return Ok(()) };
         if !self.same_shape(&own.shape, &ty.shape) {
-            let message = format!("the annotation says {}, but this is {}", self.show_ty(ty), self.show_ty(&own));
+            let message = format!("{says} {}, but this is {}", self.show_ty(ty), self.show_ty(&own));
             return Err(self.report(operand.place, message));
         }
         self.expect(operand, dt, "the value")

@@ -73,6 +73,11 @@ impl Checker<'_> {
     /// Whether `return` may stand here.
     pub(super) fn return_stmt(&mut self, expr: &syn::ExprReturn) -> bool {
         let place = SourceRange::at(expr.return_token.span);
+        if self.open_calls > 0 {
+            let message = "`return` in a closure or `#[device]` function is not supported";
+            self.report_help(place, message, "end it with an expression");
+            return true;
+        }
         if let Some(value) = expr.expr.as_ref().filter(|_| !self.signature.returns) {
             let help = "store results through a `PtrMut<T>` parameter";
             self.report_help(SourceRange::of(value), "a kernel returns nothing", help);
@@ -97,7 +102,8 @@ impl Checker<'_> {
 
     /// Says that an expression has no value because it returns, unless that `return` has been refused itself.
     pub(super) fn no_value(&mut self, place: SourceRange, message: &str) -> Reported {
-        let refused = self.contexts.iter().any(|c| matches!(c, Context::Loop | Context::Head | Context::Closure));
+        let refused = self.open_calls > 0
+            || self.contexts.iter().any(|c| matches!(c, Context::Loop | Context::Head | Context::Closure));
         if refused { Reported::earlier() } else { self.report(place, message) }
     }
 }

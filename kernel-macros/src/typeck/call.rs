@@ -1,12 +1,12 @@
 //! Calls: finds the operation and hands its arguments to the code for its kind.
 
+use kernel_core::ir::BinaryOp;
 use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments, PathSegment, Token};
 
 use super::args::Args;
 use super::{Binding, Checker, Operand, Val};
-use kernel_core::ir::BinaryOp;
-
+use crate::device::collect::path_text;
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, dtype_of_other_languages};
@@ -34,6 +34,9 @@ impl Checker<'_> {
             let rest: Punctuated<Expr, Token![,]> = call.args.iter().skip(1).cloned().collect();
             return self.desc_call(param, (&name, name_place), &rest, turbofish_of(last), place);
         }
+        if let Some(val) = self.inlined_call(call, &path.path, place) {
+            return val;
+        }
         let row = ops::find(&name).filter(|_| own);
         if row.is_none()
             && own
@@ -55,6 +58,23 @@ impl Checker<'_> {
         }
         let args = self.args(row, None, &call.args, turbofish_of(last), place)?;
         self.dispatch(&args)
+    }
+
+    /// A call of a closure or a `#[device]` function.
+    fn inlined_call(&mut self, call: &ExprCall, path: &syn::Path, place: SourceRange) -> Option<Checked<Val>> {
+        let last = path.segments.last()?;
+        if let Some(ident) = path.get_ident() {
+            let name = ident.to_string();
+            if let Some((Binding::Closure(callable), _)) = self.lookup(&name) {
+                return Some(self.call_closure(&callable, &name, &call.args, place));
+            }
+        }
+        if self.frame.calls.is_empty() {
+            return None;
+        }
+        let function = self.functions.find(&self.frame.calls, &path_text(path))?;
+        let name_place = SourceRange::of_path(path);
+        Some(self.call_function(&function, &call.args, turbofish_of(last), name_place, place))
     }
 
     /// `receiver.name(arguments)`
@@ -105,7 +125,16 @@ impl Checker<'_> {
             }
             _ => vec![name.to_string()],
         };
-        let message = format!("`{}` is not an operation; a kernel can call nothing else", path.join("::"));
+        let message = match path.as_slice() {
+            [name] if self.frame.name.as_deref() == Some(name) => {
+                let message = format!("`{name}` calls itself, and a function is inlined where it is called");
+                return self.report_help(place, message, "write a loop, or a second function");
+            }
+            [name] if self.lookup(name).is_none() && self.dtype_by_name(name).is_none() => {
+                format!("`{name}` is not an operation; a function of that name is called as `self::{name}(..)`")
+            }
+            _ => format!("`{}` is not an operation", path.join("::")),
+        };
         let whole = SourceRange { start: place.start, end: call.paren_token.span.close() };
         if let Some(help) = self.foreign_conversion(&path, call, whole) {
             return self.report_help(place, message, help);
@@ -124,7 +153,7 @@ impl Checker<'_> {
             None if self.lookup(name).is_some() => "this is a value, which cannot be called".into(),
             None => match closest(name, ops::rows().map(|r| r.name)) {
                 Some(close) => Help::meant(place, close),
-                None => "write the code of the function here".into(),
+                None => format!("declare the function: `#[device] fn {name}(..) -> .. {{ .. }}`").into(),
             },
         };
         // Mistakes in the arguments are reported too.

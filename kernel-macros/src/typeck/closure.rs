@@ -48,7 +48,11 @@ impl Checker<'_> {
             Some(Expr::Closure(closure)) => closure,
             other => {
                 let at = other.map_or(place, SourceRange::of);
-                let help = "write how two elements combine: `|a, b| a + b`";
+                let name = other.and_then(|expr| self.closure_name(expr));
+                let help = match name.filter(|_| !tuple) {
+                    Some(name) => format!("write `|a, b| {name}(a, b)`"),
+                    None => "write how two elements combine: `|a, b| a + b`".to_string(),
+                };
                 return Err(self.report_help(at, format!("{what} needs a closure"), help));
             }
         };
@@ -165,7 +169,7 @@ impl Checker<'_> {
     }
 
     /// Refuses what may stand in front of a closure and means nothing here.
-    fn plain_closure(&mut self, closure: &ExprClosure) {
+    pub(super) fn plain_closure(&mut self, closure: &ExprClosure) {
         let words = [
             closure.lifetimes.as_ref().map(SourceRange::of_tokens),
             closure.constness.as_ref().map(SourceRange::of_tokens),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprLit, Lit, Path};
 
-use super::{Binding, Checker, Operand, Val};
+use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::{closest, is_screaming};
@@ -66,7 +66,7 @@ impl Checker<'_> {
                 }
                 Ok(Val::One(Operand { node: *node, place }))
             }
-            Binding::Var(_) if outside => Err(self.captured(name, place)),
+            Binding::Var(_) if outside => Err(self.captured_variable(name, place)),
             Binding::Var(var) => {
                 let ty = self.variables[var.0].ty.clone();
                 let node = self.slot(ty, place);
@@ -88,6 +88,10 @@ impl Checker<'_> {
                 let help = format!("read a block of the tensor: `{name}.load([i, j])`");
                 Err(self.report_help(place, message, help))
             }
+            Binding::Closure(_) => {
+                let help = format!("call it, `{name}(..)`, or pass it to a `#[device]` function");
+                Err(self.report_help(place, format!("`{name}` is a closure, which is no value"), help))
+            }
             Binding::Poison => Err(Reported::earlier()),
         }
     }
@@ -95,6 +99,14 @@ impl Checker<'_> {
     fn captured(&mut self, name: &str, place: SourceRange) -> Reported {
         let message = format!("the closure uses `{name}`; it sees only its own arguments, literals and constexprs");
         self.report_help(place, message, "apply it to the tile before or after the call")
+    }
+
+    fn captured_variable(&mut self, name: &str, place: SourceRange) -> Reported {
+        if self.contexts.contains(&Context::Closure) {
+            return self.captured(name, place);
+        }
+        let message = format!("the closure uses the mutable variable `{name}`, which may change before it is called");
+        self.report_help(place, message, format!("copy it in front of the closure, `let now = {name};`, or pass it"))
     }
 
     pub(super) fn unknown_name(&mut self, name: &str, place: SourceRange) -> Reported {
@@ -143,7 +155,12 @@ impl Checker<'_> {
 
     /// The dtype or dtype parameter of that name.
     pub(super) fn dtype_by_name(&self, name: &str) -> Option<Dt> {
-        dtype_param(&self.func, name).map(Dt::Param).or_else(|| DType::from_name(name).map(Dt::Known))
+        let param = match &self.frame.dtypes {
+            // A function sees its own dtype parameters, and not those of the kernel.
+            Some(own) => own.iter().find(|(own, _)| own == name).map(|(_, dt)| *dt),
+            None => dtype_param(&self.func, name).map(Dt::Param),
+        };
+        param.or_else(|| DType::from_name(name).map(Dt::Known))
     }
 
     /// `T::MIN`, `f32::NEG_INFINITY`.
@@ -182,8 +199,17 @@ impl Checker<'_> {
         Ok(Operand { node: self.eval(VOp::Limit(kind), Vec::new(), ty, place), place })
     }
 
+    /// Refuses a constant in a function: where it is inlined, the name may mean something else.
+    fn no_constant(&mut self, name: &str, place: SourceRange) -> Checked<()> {
+        let Some(function) = self.frame.name.clone() else { return Ok(()) };
+        let message = format!("a `#[device]` function sees no constants of its module, as `{name}`");
+        let help = format!("write the number, or let the caller give it: `fn {function}<const {name}: usize>(..)`");
+        Err(self.report_help(place, message, help))
+    }
+
     /// A constant of the user's crate.
     pub(super) fn constant(&mut self, tokens: TokenStream, name: &str, place: SourceRange) -> Checked<Operand> {
+        self.no_constant(name, place)?;
         let key = key(&tokens);
         let index = match self.constants.iter().position(|c| self::key(&c.tokens) == key) {
             Some(index) => index,
@@ -211,6 +237,8 @@ impl Checker<'_> {
 
     /// `LIMIT as i32`, which rustc computes: the constant may then have any type.
     pub(super) fn converted_constant(&mut self, path: &Path, to: DType, place: SourceRange) -> Checked<Operand> {
+        let written = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+        self.no_constant(&written, place)?;
         // Rust's `as` knows no f16, bf16 and 8-bit floats; those are rounded from f32.
         let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
         let through = if narrow { DType::F32 } else { to };

@@ -254,7 +254,10 @@ impl Checker<'_> {
             Expr::Continue(_) => ("`continue` is", "put the rest of the body in an `if`"),
             Expr::Return(_) => ("`return` inside an expression is", "write it as a statement: `if .. { return; }`"),
             Expr::Assign(_) => ("an assignment as a value is", "write it as a statement of its own"),
-            Expr::Closure(_) => ("a closure here is", "closures are the last argument of `reduce`"),
+            Expr::Closure(_) => (
+                "a closure here is",
+                "give it a name, `let f = |a| ..;`, or pass it to `reduce` or a `#[device]` function",
+            ),
             Expr::Array(_) => ("an array as a value is", "make a tile: `full([N], value)`, `zeros::<f32>([N])`"),
             Expr::Repeat(_) => ("an array as a value is", "make a tile: `full([N], value)`"),
             Expr::Range(_) => ("a range here is", "make a tile of it: `arange(lo, hi)`"),

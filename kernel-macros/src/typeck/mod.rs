@@ -18,9 +18,11 @@ mod descriptor;
 mod elementwise;
 mod expr;
 mod finish;
+mod function;
 mod hints;
 mod macros;
 mod memory;
+mod named;
 mod pattern;
 mod product;
 mod random;
@@ -33,9 +35,11 @@ mod ty;
 mod unsafety;
 
 pub use binary::assigns;
+pub use function::check_function;
 pub use unsafety::UnsafeBlock;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{
@@ -44,6 +48,9 @@ use kernel_core::ir::{
 
 use syn::ext::IdentExt;
 
+use self::function::Frame;
+use self::named::Callable;
+use crate::device::bundle::Functions;
 use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
 use crate::signature::{ParamTy, Signature};
@@ -110,6 +117,8 @@ enum Binding {
     Desc(ParamId),
     /// A tuple.
     Tuple(Vec<Binding>),
+    /// A closure.
+    Closure(Callable),
     /// Its declaration was wrong.
     Poison,
 }
@@ -140,13 +149,15 @@ enum Context {
 /// Names of ended blocks that are remembered at most.
 const MAX_ENDED: usize = 10_000;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Scope {
     names: Vec<(String, Binding)>,
     /// Those that a `let` declares, with their lines.
     declared: Vec<(String, usize)>,
     /// Whether this is the outermost scope of a closure, which sees no values from outside.
     closure: bool,
+    /// What surrounds a closure that has a name: the scopes where it stands.
+    around: Option<Rc<Vec<Scope>>>,
 }
 
 struct Deferred {
@@ -159,7 +170,14 @@ struct Deferred {
 /// The state of the walk.
 pub struct Checker<'a> {
     signature: &'a Signature,
-    source: Source,
+    functions: &'a Functions,
+    /// The function whose body is checked.
+    frame: Rc<Frame>,
+    /// How many functions and closures are being inlined, one in another.
+    open_calls: usize,
+    /// How many have been inlined.
+    inlined: usize,
+    source: Rc<Source>,
     errors: &'a mut Errors,
     func: Func,
     types: Types,
@@ -192,8 +210,14 @@ pub struct Checker<'a> {
 }
 
 /// Checks the body of a kernel. The tree may be lowered only if nothing was reported.
-pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: &mut Errors) -> Tree {
-    let mut checker = Checker::new(signature, source, errors);
+pub fn check(
+    signature: &Signature,
+    body: &[syn::Stmt],
+    functions: &Functions,
+    source: Source,
+    errors: &mut Errors,
+) -> Tree {
+    let mut checker = Checker::new(signature, functions, source, errors);
     let blocks: Vec<syn::Expr> = signature.params.iter().filter_map(|p| syn::parse2(p.block.clone()?).ok()).collect();
     checker.shape_constants = constant::collect_shape_constants(body, &blocks);
     checker.bind_signature();
@@ -206,7 +230,7 @@ pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: 
 }
 
 impl<'a> Checker<'a> {
-    fn new(signature: &'a Signature, source: Source, errors: &'a mut Errors) -> Checker<'a> {
+    fn new(signature: &'a Signature, functions: &'a Functions, source: Source, errors: &'a mut Errors) -> Checker<'a> {
         let safety = if signature.is_unsafe { Safety::Unsafe } else { Safety::Safe };
         let mut func = Func::new(&signature.ident.unraw().to_string(), "", safety);
         let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam { name: ident.to_string(), bound });
@@ -215,7 +239,11 @@ impl<'a> Checker<'a> {
         func.const_params = consts.collect();
         Checker {
             signature,
-            source,
+            functions,
+            frame: Rc::new(Frame::outermost(functions)),
+            open_calls: 0,
+            inlined: 0,
+            source: Rc::new(source),
             errors,
             func,
             types: Types::default(),
@@ -240,6 +268,11 @@ impl<'a> Checker<'a> {
     }
 
     fn bind_signature(&mut self) {
+        self.bind_constexprs();
+        self.bind_parameters();
+    }
+
+    fn bind_constexprs(&mut self) {
         for (index, param) in (0u32..).zip(self.func.const_params.clone()) {
             let id = ConstId::new(index);
             let binding = match param.ty {
@@ -249,6 +282,9 @@ impl<'a> Checker<'a> {
             };
             self.bind(&param.name, binding);
         }
+    }
+
+    fn bind_parameters(&mut self) {
         let signature = self.signature;
         for param in &signature.params {
             let name = param.ident.to_string();
@@ -365,16 +401,23 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What a name stands for, and whether a closure lies between here and its declaration.
+    /// What a name stands for, and whether a closure lies between here and its declaration that cannot use it there.
     fn lookup(&self, name: &str) -> Option<(Binding, bool)> {
         let mut outside = false;
-        for scope in self.scopes.iter().rev() {
-            if let Some((_, binding)) = scope.names.iter().rev().find(|(n, _)| n == name) {
-                return Some((binding.clone(), outside));
+        let mut scopes: &[Scope] = &self.scopes;
+        // Variables may change between the closure and its calls.
+        let mut named = false;
+        loop {
+            for scope in scopes.iter().rev() {
+                if let Some((_, binding)) = scope.names.iter().rev().find(|(n, _)| n == name) {
+                    let outside = outside || named && matches!(binding, Binding::Var(_));
+                    return Some((binding.clone(), outside));
+                }
+                outside |= scope.closure;
             }
-            outside |= scope.closure;
+            named = true;
+            scopes = scopes.first()?.around.as_deref()?;
         }
-        None
     }
 
     /// Checks something in a scope and a statement list of its own.

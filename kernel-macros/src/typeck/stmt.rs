@@ -74,6 +74,9 @@ impl Checker<'_> {
             syn::Pat::Type(typed) => (&*typed.pat, Some(&*typed.ty)),
             pat => (pat, None),
         };
+        if self.named_closure(local) {
+            return;
+        }
         let annotation = ty.map(|ty| self.annotation(ty));
         let val = match &local.init {
             Some(init) => {
@@ -180,6 +183,7 @@ impl Checker<'_> {
                     | Binding::Dim(_)
                     | Binding::ConstBool(_)
                     | Binding::Desc(_)
+                    | Binding::Closure(_)
                     | Binding::Poison => {
                         format!("declare it with `let mut {name}`")
                     }

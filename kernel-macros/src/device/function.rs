@@ -1,0 +1,113 @@
+//! A `#[device]` function: its signature and body.
+
+use proc_macro2::{Group, TokenStream};
+use syn::parse::{ParseStream, Parser};
+use syn::{Attribute, Block, FnArg, Ident, Pat, ReturnType, Stmt, Type};
+
+use super::bundle::Calls;
+use crate::error::Errors;
+use crate::signature::{self, KernelItem, Signature, strip};
+use crate::source_range::SourceRange;
+use crate::{attributes, parse_errors};
+
+/// A parameter of a function.
+pub struct FunctionParam {
+    /// Its pattern.
+    pub pat: Pat,
+    /// Its type.
+    pub ty: Type,
+}
+
+/// A function that is inlined where it is called.
+pub struct Function {
+    /// Its name and generic parameters; those of the function are not among its parameters.
+    pub signature: Signature,
+    /// Its parameters.
+    pub params: Vec<FunctionParam>,
+    /// What it gives.
+    pub output: Option<Type>,
+    /// Attributes at the beginning of its body.
+    pub inner: Vec<Attribute>,
+    /// Its body.
+    pub stmts: Vec<Stmt>,
+    /// The braces around it.
+    pub braces: Group,
+    /// The tokens of its signature.
+    pub tokens: TokenStream,
+    /// The functions that it calls.
+    pub calls: std::rc::Rc<Calls>,
+}
+
+impl Function {
+    /// Its name.
+    pub fn ident(&self) -> &Ident {
+        &self.signature.ident
+    }
+}
+
+/// Reads a function that was read without mistakes where it is declared.
+pub fn read_inlined(item: TokenStream, calls: Calls) -> Option<Function> {
+    let mut errors = Errors::default();
+    let item = syn::parse2::<KernelItem>(item).ok()?;
+    let function = read(item, calls, &mut errors)?;
+    errors.is_empty().then_some(function)
+}
+
+/// Reads a function; nothing if its body cannot be parsed.
+pub fn read(item: KernelItem, calls: Calls, errors: &mut Errors) -> Option<Function> {
+    let tokens = quote::ToTokens::to_token_stream(&item.sig);
+    attributes::check_signature(&item.sig, errors);
+    let (inputs, braces) = (item.sig.inputs.clone(), item.body.clone());
+    let output = match &item.sig.output {
+        ReturnType::Default => None,
+        ReturnType::Type(_, ty) => Some((**ty).clone()),
+    };
+    if let Some(token) = &item.sig.unsafety {
+        let help = "remove it; hints stand in an `unsafe` block in its body";
+        errors.report_help(SourceRange::at(token.span), "a `#[device]` function cannot be `unsafe`", help);
+    }
+    let (inner, stmts) = match body(&braces) {
+        Ok(body) => body,
+        Err(error) => {
+            parse_errors::report(braces.stream(), &error, errors);
+            return None;
+        }
+    };
+    attributes::check_body(&inner, &stmts, braces.stream(), errors);
+    let params = inputs.iter().filter_map(|input| parameter(input, errors)).collect();
+    let signature = signature::read_function(item, errors);
+    Some(Function { signature, params, output, inner, stmts, braces, tokens, calls: std::rc::Rc::new(calls) })
+}
+
+/// The statements of a body, and the attributes in front of them: `#![..]`.
+pub fn body(braces: &Group) -> syn::Result<(Vec<Attribute>, Vec<Stmt>)> {
+    let parse = |input: ParseStream<'_>| Ok((input.call(Attribute::parse_inner)?, input.call(Block::parse_within)?));
+    parse.parse2(braces.stream())
+}
+
+fn parameter(input: &FnArg, errors: &mut Errors) -> Option<FunctionParam> {
+    let FnArg::Typed(typed) = input else { return None };
+    let last = match strip(&typed.ty) {
+        Type::Path(path) => path.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default(),
+        Type::Reference(reference) => {
+            let help = "values are copied: write the type without `&`";
+            errors.report_help(SourceRange::of_tokens(reference), "a parameter cannot be a reference", help);
+            return None;
+        }
+        _ => String::new(),
+    };
+    let place = SourceRange::of_type(&typed.ty);
+    match last.as_str() {
+        "usize" | "isize" => {
+            let help = "make it a const generic, `const N: usize`, or write `i32`";
+            errors.report_help(place, format!("a parameter cannot be `{last}`"), help);
+            None
+        }
+        "TensorDesc" | "TensorDescMut" | "Const" => {
+            let help = "pass what the kernel makes of it: a tile, a pointer or a scalar";
+            errors.report_help(place, format!("a `#[device]` function cannot take a `{last}`"), help);
+            None
+        }
+        _ => Some(FunctionParam { pat: (*typed.pat).clone(), ty: (*typed.ty).clone() }),
+    }
+}

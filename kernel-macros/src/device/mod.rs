@@ -1,0 +1,316 @@
+//! `#[device]`: functions that kernels and other functions inline.
+//!
+//! A macro sees only the item that it stands on. So each function exports its tokens through a `macro_rules!` of the same
+//! name, which is imported, re-exported and hidden as the function is, and a body that calls functions is expanded in
+//! several steps: it becomes a call of the first function's macro, which hands its tokens, and all that it was given, to
+//! [`inline`], which goes on with the next, until all are known.
+//!
+//! ```text
+//! #[kernel] fn k(..) { silu(x) }     =>  silu! { {inline} kernel {attr} {fn k ..} {} {} }
+//! macro_rules! silu of #[device]     =>  inline! { {bundle of silu} kernel {attr} {fn k ..} {} {} }
+//! inline                             =>  the launcher
+//! ```
+//!
+//! `#[device]` collects what its function calls in the same way before it exports it: names mean what they mean in the
+//! function's own module, and a function that calls itself can never be exported.
+
+pub mod bundle;
+pub mod collect;
+pub mod function;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::parse::Parser;
+use syn::{FnArg, Pat, Path, Token, Visibility};
+
+use self::bundle::{Functions, braced, group, macro_path};
+use crate::error::Errors;
+use crate::signature::KernelItem;
+use crate::source::Source;
+use crate::source_range::SourceRange;
+use crate::{expand, guard, launcher, lints, parse_errors, typeck};
+
+/// Functions that a body calls, with their bundles.
+pub type Found = Vec<(Path, TokenStream)>;
+
+/// What is expanded in steps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// A kernel.
+    Kernel,
+    /// A function.
+    Device,
+}
+
+/// An expansion that waits for functions.
+struct State {
+    owner: Owner,
+    attr: TokenStream,
+    item: TokenStream,
+    /// The functions that are still to be found.
+    pending: Vec<Path>,
+    found: Found,
+}
+
+/// The first step: finds the functions that the body calls, if there are any.
+pub fn begin(owner: Owner, attr: &TokenStream, item: &TokenStream) -> Option<TokenStream> {
+    let mut errors = Errors::default();
+    if guard::check(attr.clone(), &mut errors).is_err() || guard::check(item.clone(), &mut errors).is_err() {
+        return None;
+    }
+    let read = syn::parse2::<KernelItem>(item.clone()).ok()?;
+    let (_, stmts) = function::body(&read.body).ok()?;
+    let mut pending = collect::calls(&read.sig.inputs, &stmts);
+    if owner == Owner::Device {
+        // A call of itself is refused by whoever finds no function for it.
+        pending.retain(|path| path.get_ident() != Some(&read.sig.ident));
+    }
+    let state = State { owner, attr: attr.clone(), item: item.clone(), pending, found: Found::new() };
+    (!state.pending.is_empty()).then(|| state.next())
+}
+
+impl State {
+    /// Asks the macro of the next function, or finishes.
+    fn next(mut self) -> TokenStream {
+        if self.pending.is_empty() {
+            return match self.owner {
+                Owner::Kernel => expand::finish(self.attr, self.item, &self.found),
+                Owner::Device => finish(self.attr, self.item, &self.found),
+            };
+        }
+        let path = self.pending.remove(0);
+        let (name, krate) = (macro_path(&path), self.krate());
+        let owner = Ident::new(if self.owner == Owner::Kernel { "kernel" } else { "device" }, Span::call_site());
+        let (attr, item, pending) = (self.attr, self.item, self.pending);
+        let (paths, bundles): (Vec<Path>, Vec<TokenStream>) = self.found.into_iter().unzip();
+        quote! {
+            #name! {
+                { #krate::inline_device_function } #owner { #attr } { #item }
+                { (#path) #((#pending))* } { #((#paths) { #bundles })* }
+            }
+        }
+    }
+
+    fn krate(&self) -> TokenStream {
+        krate(&self.attr)
+    }
+}
+
+fn krate(attr: &TokenStream) -> TokenStream {
+    match crate::attr::parse(attr.clone(), &mut Errors::default()).krate {
+        Some(path) => quote!(#path),
+        None => quote!(::tilewright),
+    }
+}
+
+/// A further step: `{bundle} owner {attr} {item} {path of the bundle, paths to come} {paths and bundles so far}`.
+pub fn inline(tokens: TokenStream) -> TokenStream {
+    let Some((state, bundle)) = read_state(tokens) else {
+        let message = "this macro belongs to `#[device]`: a function is called inside kernels, as `name(..)`";
+        return quote!(::core::compile_error! { #message });
+    };
+    let State { owner, attr, item, mut pending, mut found } = state;
+    found.push((pending.remove(0), bundle));
+    State { owner, attr, item, pending, found }.next()
+}
+
+fn read_state(tokens: TokenStream) -> Option<(State, TokenStream)> {
+    let mut tokens = tokens.into_iter();
+    let mut stream = || tokens.next();
+    let bundle = group(stream()?)?.stream();
+    let owner = if stream()?.to_string() == "kernel" { Owner::Kernel } else { Owner::Device };
+    let (attr, item) = (group(stream()?)?.stream(), group(stream()?)?.stream());
+    let path = |token| syn::parse2::<Path>(group(token)?.stream()).ok();
+    let pending: Option<Vec<Path>> = group(stream()?)?.stream().into_iter().map(path).collect();
+    let done: Vec<TokenTree> = group(stream()?)?.stream().into_iter().collect();
+    let pair = |pair: &[TokenTree]| match pair {
+        [name, bundle] => Some((path(name.clone())?, group(bundle.clone())?.stream())),
+        _ => None,
+    };
+    let found: Option<Found> = done.chunks(2).map(pair).collect();
+    let pending = pending.filter(|paths| !paths.is_empty())?;
+    Some((State { owner, attr, item, pending, found: found? }, bundle))
+}
+
+/// Expands `#[device(attr)] item`.
+pub fn expand(attr: TokenStream, item: TokenStream) -> TokenStream {
+    begin(Owner::Device, &attr, &item).unwrap_or_else(|| finish(attr, item, &Found::new()))
+}
+
+/// The last step: checks the function and exports it.
+fn finish(attr: TokenStream, item: TokenStream, found: &Found) -> TokenStream {
+    let mut errors = Errors::default();
+    let tokens = finish_into(attr, item, found, &mut errors).map(|exported| exported.tokens);
+    let messages = errors.to_tokens();
+    quote!(#tokens #messages)
+}
+
+/// What a function becomes.
+pub struct Exported {
+    /// Its items.
+    pub tokens: TokenStream,
+    /// Itself and what it calls.
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub bundle: TokenStream,
+}
+
+/// Checks and exports a function, and collects mistakes in `errors`.
+pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: &mut Errors) -> Option<Exported> {
+    if guard::check(attr.clone(), errors).is_err() || guard::check(item.clone(), errors).is_err() {
+        return None;
+    }
+    arguments(&attr, errors);
+    let read = match syn::parse2::<KernelItem>(item.clone()) {
+        Ok(read) if read.sig.receiver().is_none() => read,
+        Ok(read) => {
+            let place = SourceRange::of_tokens(&read.sig.receiver());
+            errors.report_help(place, "a `#[device]` function has no `self`", "move it out of the `impl`");
+            return None;
+        }
+        Err(error) if expand::is_function(&item) => {
+            parse_errors::report(item, &error, errors);
+            return None;
+        }
+        Err(error) => {
+            let message = format!("`#[device]` belongs on a function: {error}");
+            errors.report_help(SourceRange::at(error.span()), message, "write `fn name(..) -> .. { .. }`");
+            return None;
+        }
+    };
+    let name = read.sig.ident.to_string();
+    if collect::is_operation(&name) {
+        let message = format!("`{name}` is an operation, which a function cannot be called");
+        errors.report_help(SourceRange::at(read.sig.ident.span()), message, "give it another name");
+    }
+    let (attrs, vis, sig) = (read.attrs.clone(), read.vis.clone(), read.sig.clone());
+    let (before, functions) = (errors.list().len(), Functions::read(found));
+    let calls = functions.calls.as_ref().clone();
+    let mut checks = TokenStream::new();
+    if let Some(function) = function::read(read, calls, errors)
+        && errors.list().len() == before
+        && !functions.is_broken
+    {
+        let source = Source::new(&function.braces);
+        let blocks = launcher::unsafe_blocks(&typeck::check_function(&function, &functions, source, errors));
+        if errors.list().len() == before {
+            let lints = lints::device_function(&function);
+            checks = quote! {
+                #[allow(dead_code, non_snake_case)]
+                const _: () = { #blocks #lints };
+            };
+        }
+    }
+    let is_right = errors.list().len() == before;
+    let key = key(&sig.ident, &item);
+    let inlined = if is_right { item } else { TokenStream::new() };
+    let bundle = bundle::write(&key, &inlined, found);
+    let items = export(&attrs, &vis, &sig, &key, &bundle, &krate(&attr));
+    Some(Exported { tokens: quote!(#items #checks), bundle })
+}
+
+/// `#[device]` takes where the facade lives, and nothing else.
+fn arguments(attr: &TokenStream, errors: &mut Errors) {
+    let parse = |input: syn::parse::ParseStream<'_>| {
+        if input.is_empty() {
+            return Ok(());
+        }
+        input.parse::<Token![crate]>()?;
+        input.parse::<Token![=]>()?;
+        input.call(Path::parse_mod_style).map(|_| ())
+    };
+    if let Err(error) = parse.parse2(attr.clone()) {
+        let help = "launch options belong to `#[kernel]`";
+        errors.report_help(SourceRange::at(error.span()), "`#[device]` takes `crate = path` at most", help);
+    }
+}
+
+/// What tells the function from all others.
+fn key(ident: &Ident, item: &TokenStream) -> Ident {
+    let (start, mut hasher) = (ident.span().start(), DefaultHasher::new());
+    (ident.span().file(), start.line, start.column, item.to_string()).hash(&mut hasher);
+    format_ident!("{}_device_function_{:016x}", ident.unraw(), hasher.finish())
+}
+
+/// The macro, and a function of that name for imports, editors and documentation.
+fn export(
+    attrs: &[syn::Attribute],
+    vis: &Visibility,
+    sig: &syn::Signature,
+    key: &Ident,
+    bundle: &TokenStream,
+    krate: &TokenStream,
+) -> TokenStream {
+    let ident = &sig.ident;
+    let is_public = matches!(vis, Visibility::Public(_));
+    let exported = is_public.then(|| quote!(#[macro_export]));
+    // The macros of all public functions of a crate share its root.
+    let name = if is_public { key.clone() } else { format_ident!("{}_device_function", ident.unraw()) };
+    let cfgs: Vec<_> = attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
+    let written = format!("```text\n{}\n```", declaration(sig));
+    let bundle = braced(bundle.clone());
+    // On the user's tokens, so that rustc's notes about it point there.
+    let span = ident.span();
+    let rules = quote_spanned! {span=>
+        macro_rules! #name {
+            ({ $($next:tt)* } $($state:tt)*) => { $($next)* ! { #bundle $($state)* } };
+        }
+    };
+    quote! {
+        #(#attrs)*
+        ///
+        /// Called inside kernels and `#[device]` functions:
+        #[doc = #written]
+        #[allow(dead_code, unused_variables)]
+        #vis fn #ident(only_kernels_call_this: #krate::KernelOnly) {}
+
+        #(#cfgs)*
+        #[doc(hidden)]
+        #[allow(unused_macros)]
+        #exported
+        #rules
+
+        #(#cfgs)*
+        #[doc(hidden)]
+        #[allow(unused_imports)]
+        #vis use #name as #ident;
+    }
+}
+
+/// The declaration as the user wrote it, for the documentation.
+fn declaration(sig: &syn::Signature) -> String {
+    let inputs = sig.inputs.iter().map(|input| match input {
+        FnArg::Typed(typed) => {
+            let name = match &*typed.pat {
+                Pat::Ident(name) => name.ident.to_string(),
+                _ => "_".to_string(),
+            };
+            format!("{name}: {}", text(&typed.ty.to_token_stream()))
+        }
+        FnArg::Receiver(_) => String::new(),
+    });
+    let inputs: Vec<String> = inputs.collect();
+    let (generics, output) = (text(&sig.generics.to_token_stream()), text(&sig.output.to_token_stream()));
+    let space = if output.is_empty() { "" } else { " " };
+    format!("fn {}{generics}({}){space}{output}", sig.ident, inputs.join(", "))
+}
+
+/// Tokens with the spaces of rustfmt.
+pub fn text(tokens: &TokenStream) -> String {
+    let text = tokens.to_string();
+    [
+        (" < ", "<"),
+        (" <", "<"),
+        ("< ", "<"),
+        (" >", ">"),
+        (" ,", ","),
+        (" :", ":"),
+        ("- >", "->"),
+        ("[ ", "["),
+        (" ]", "]"),
+    ]
+    .iter()
+    .fold(text, |text, (from, to)| text.replace(from, to))
+}

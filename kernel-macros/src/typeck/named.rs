@@ -1,0 +1,233 @@
+//! Closures with names, `let silu = |x| x * sigmoid(x);`, and those that functions are given: inlined at each call.
+//!
+//! A closure sees what is visible where it stands, except mutable variables, which may have changed when it is called.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+use syn::punctuated::Punctuated;
+use syn::{
+    Expr, ExprClosure, Local, ParenthesizedGenericArguments, Pat, PatIdent, ReturnType, Token, Type, TypeParamBound,
+};
+
+use super::function::Frame;
+use super::{Binding, Checker, Context, Scope, Val};
+use crate::error::{Checked, Reported};
+use crate::signature::strip;
+use crate::source::Source;
+use crate::source_range::{SourceRange, bare};
+
+/// What can be called besides operations and functions.
+#[derive(Clone)]
+pub(super) enum Callable {
+    /// A closure, where it stands.
+    Closure(Rc<Closure>),
+    /// The parameter `f: impl Fn(A, B) -> C` of a function that is checked by itself.
+    Parameter(Rc<ParenthesizedGenericArguments>),
+}
+
+impl fmt::Debug for Callable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("closure")
+    }
+}
+
+/// A closure, where it stands.
+pub(super) struct Closure {
+    closure: ExprClosure,
+    /// What is visible there.
+    around: Rc<Vec<Scope>>,
+    frame: Rc<Frame>,
+    source: Rc<Source>,
+    /// How many closures of `reduce` and scans surround it.
+    combines: usize,
+    /// Whether its body has been found wrong, which is said once.
+    is_wrong: Cell<bool>,
+}
+
+impl Closure {
+    /// How many arguments it takes.
+    pub(super) fn takes(&self) -> usize {
+        self.closure.inputs.len()
+    }
+}
+
+/// An argument: closures are no values.
+pub(super) enum Arg {
+    /// A value.
+    Val(Val),
+    /// A closure.
+    Closure(Callable, SourceRange),
+}
+
+impl Checker<'_> {
+    /// `let name = |..| ..;`, if it is that.
+    pub(super) fn named_closure(&mut self, local: &Local) -> bool {
+        let init = local.init.as_ref().map(|init| bare(&init.expr));
+        let (Pat::Ident(name), Some(Expr::Closure(closure))) = (&local.pat, init) else { return false };
+        self.bind_closure(name, closure);
+        true
+    }
+
+    fn bind_closure(&mut self, name: &PatIdent, closure: &ExprClosure) {
+        if let Some(token) = &name.mutability {
+            self.report_help(SourceRange::at(token.span), "a closure is not mutable", "remove `mut`");
+        }
+        let callable = self.callable(closure);
+        let ident = name.ident.to_string();
+        self.bind(&ident, Binding::Closure(callable));
+        let line = name.ident.span().start().line;
+        self.scopes.last_mut().into_iter().for_each(|scope| scope.declared.push((ident.clone(), line)));
+    }
+
+    fn callable(&mut self, closure: &ExprClosure) -> Callable {
+        self.plain_closure(closure);
+        let pats: Vec<&Pat> = closure.inputs.iter().collect();
+        self.unique(&pats);
+        Callable::Closure(Rc::new(Closure {
+            closure: closure.clone(),
+            around: Rc::new(self.scopes.clone()),
+            frame: Rc::clone(&self.frame),
+            source: Rc::clone(&self.source),
+            combines: self.combines(),
+            is_wrong: Cell::new(false),
+        }))
+    }
+
+    /// How many closures of `reduce` and scans surround this place.
+    fn combines(&self) -> usize {
+        self.contexts.iter().filter(|context| **context == Context::Closure).count()
+    }
+
+    /// The arguments of a call. All are checked, also after a mistake.
+    pub(super) fn arguments(&mut self, args: &Punctuated<Expr, Token![,]>) -> Checked<Vec<Arg>> {
+        let args: Vec<Checked<Arg>> = args.iter().map(|arg| self.argument(arg)).collect();
+        args.into_iter().collect()
+    }
+
+    /// The name, if it is that of a closure.
+    pub(super) fn closure_name(&self, expr: &Expr) -> Option<String> {
+        let Expr::Path(path) = expr else { return None };
+        let name = path.path.get_ident()?.to_string();
+        matches!(self.lookup(&name), Some((Binding::Closure(_), _))).then_some(name)
+    }
+
+    fn argument(&mut self, arg: &Expr) -> Checked<Arg> {
+        let place = SourceRange::of(arg);
+        match bare(arg) {
+            Expr::Closure(closure) => Ok(Arg::Closure(self.callable(closure), place)),
+            Expr::Path(path) if let Some(ident) = path.path.get_ident() => match self.lookup(&ident.to_string()) {
+                Some((Binding::Closure(callable), _)) => Ok(Arg::Closure(callable, place)),
+                _ => self.expr(arg).map(Arg::Val),
+            },
+            Expr::Assign(_) => {
+                Err(self.report_help(place, "only operations have named arguments", "write the value alone"))
+            }
+            _ => self.expr(arg).map(Arg::Val),
+        }
+    }
+
+    /// `name(arguments)` where the name is a closure's.
+    pub(super) fn call_closure(
+        &mut self,
+        callable: &Callable,
+        name: &str,
+        args: &Punctuated<Expr, Token![,]>,
+        place: SourceRange,
+    ) -> Checked<Val> {
+        let args = self.arguments(args)?;
+        let takes = match callable {
+            Callable::Closure(closure) => closure.takes(),
+            Callable::Parameter(types) => types.inputs.len(),
+        };
+        if args.len() != takes {
+            let s = if takes == 1 { "" } else { "s" };
+            return Err(self.report(place, format!("`{name}` takes {takes} argument{s}, found {}", args.len())));
+        }
+        match callable {
+            Callable::Closure(closure) => self.inline_closure(closure, args, place),
+            Callable::Parameter(types) => self.assume_closure(types, args, place),
+        }
+    }
+
+    fn inline_closure(&mut self, named: &Closure, args: Vec<Arg>, place: SourceRange) -> Checked<Val> {
+        if named.is_wrong.get() {
+            return Err(Reported::earlier());
+        }
+        self.enter_call(place)?;
+        // What a combination of two elements calls sees no values from outside either.
+        let closure = self.combines() > named.combines;
+        let inside = Scope { closure, around: Some(Rc::clone(&named.around)), ..Scope::default() };
+        let scopes = std::mem::replace(&mut self.scopes, vec![inside]);
+        let frame = std::mem::replace(&mut self.frame, Rc::clone(&named.frame));
+        let source = std::mem::replace(&mut self.source, Rc::clone(&named.source));
+        let (in_offset, compared) = (std::mem::take(&mut self.in_offset), self.compared.take());
+        let before = self.errors.list().len();
+        for (pat, arg) in named.closure.inputs.iter().zip(args) {
+            self.bind_argument(pat, arg);
+        }
+        let mut val = self.expr(&named.closure.body);
+        if let (Ok(found), ReturnType::Type(_, ty)) = (&val, &named.closure.output) {
+            let found = found.clone();
+            val = self.annotation(ty).and_then(|annotation| self.annotate(found, &annotation));
+        }
+        if self.frame.name.is_none() {
+            self.errors.since(before).iter_mut().for_each(|mistake| mistake.is_own = true);
+        }
+        (self.scopes, self.frame, self.source) = (scopes, frame, source);
+        (self.in_offset, self.compared) = (in_offset, compared);
+        self.open_calls -= 1;
+        named.is_wrong.set(val.is_err());
+        val.map(|val| val.at(place))
+    }
+
+    /// Binds the parameter of a closure or function.
+    pub(super) fn bind_argument(&mut self, pat: &Pat, arg: Arg) {
+        match (pat, arg) {
+            (Pat::Ident(name), Arg::Closure(callable, _)) => {
+                self.bind(&name.ident.to_string(), Binding::Closure(callable));
+            }
+            (pat, Arg::Closure(_, place)) => {
+                let reported = self.report(place, "a closure cannot be taken apart");
+                self.bind_pattern(pat, Err(reported));
+            }
+            (pat, Arg::Val(val)) => self.bind_pattern(pat, Ok(val)),
+        }
+    }
+
+    /// What a function's own parameter gives is what its type says.
+    fn assume_closure(
+        &mut self,
+        types: &ParenthesizedGenericArguments,
+        args: Vec<Arg>,
+        place: SourceRange,
+    ) -> Checked<Val> {
+        for (ty, arg) in types.inputs.iter().zip(args) {
+            if let Arg::Val(val) = arg {
+                let annotation = self.annotation(ty)?;
+                self.annotate(val, &annotation)?;
+            }
+        }
+        match &types.output {
+            ReturnType::Default => Ok(Val::Unit(place)),
+            ReturnType::Type(_, ty) => self.any_value(ty, "", place),
+        }
+    }
+}
+
+/// `(A, B) -> C` of `impl Fn(A, B) -> C`.
+pub(super) fn closure_type(ty: &Type) -> Option<&ParenthesizedGenericArguments> {
+    let Type::ImplTrait(bounds) = strip(ty) else { return None };
+    let mut bounds = bounds.bounds.iter();
+    match (bounds.next(), bounds.next()) {
+        (Some(TypeParamBound::Trait(bound)), None) => {
+            let last = bound.path.segments.last().filter(|segment| segment.ident == "Fn")?;
+            match &last.arguments {
+                syn::PathArguments::Parenthesized(types) => Some(types),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}

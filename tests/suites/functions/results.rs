@@ -1,0 +1,159 @@
+//! What kernels with functions compute.
+
+use tilewright::prelude::*;
+use tilewright_tests::devices::check;
+use tilewright_tests::functions::{activations, doubled};
+
+mod local {
+    use tilewright::prelude::*;
+
+    /// The sum of a row and its largest element: two scalars of a tile.
+    #[device]
+    pub(super) fn sum_and_max<T: Num, const N: usize>(x: Tile<T, { [N] }>) -> (T, T) {
+        (sum(x), max(x))
+    }
+
+    /// Rows against columns.
+    #[device]
+    pub(super) fn outer<const M: usize, const N: usize>(
+        (a, b): (Tile<f32, { [M] }>, Tile<f32, { [N] }>),
+    ) -> Tile<f32, { [M, N] }> {
+        a[(.., None)] * b[(None, ..)]
+    }
+
+    /// Loads, combines with a closure, and stores: what has effects need not give a value.
+    #[device]
+    pub(super) fn update<T: Num, const N: usize>(
+        out: PtrMut<T>,
+        offsets: Tile<i32, { [N] }>,
+        value: Tile<T, { [N] }>,
+        combine: impl Fn(Tile<T, { [N] }>, Tile<T, { [N] }>) -> Tile<T, { [N] }>,
+    ) {
+        store(out + offsets, combine(load(out + offsets), value));
+    }
+
+    /// A loop, a mutable parameter and a constexpr that no argument tells.
+    #[device]
+    pub(super) fn power<T: Num, const N: usize, const P: usize>(mut x: Tile<T, { [N] }>) -> Tile<T, { [N] }> {
+        let base = x;
+        for _ in 1..P {
+            x = x * base;
+        }
+        x
+    }
+}
+
+// A function may stand behind the kernels that call it, and have the name of a parameter of another.
+use local::{outer, power, sum_and_max, update};
+
+#[kernel]
+fn uses_all<const N: usize>(x: Ptr<i32>, out: PtrMut<i32>, pair: PtrMut<i32>, halved: i32) {
+    let offsets = arange(0, N);
+    let tile = load(x + offsets);
+    let (total, largest) = sum_and_max(tile);
+    store(pair, total);
+    store(pair + 1, self::half(largest));
+    let halved = halved;
+    update(out, offsets, power::<_, _, 3>(doubled(tile)), |old, new| new - old * halved);
+}
+
+/// Half of a scalar. The name is that of a dtype elsewhere, so that it is called by a path.
+#[device]
+fn half(x: i32) -> i32 {
+    x / 2
+}
+
+#[test]
+fn functions_compute_what_plain_rust_does() {
+    check(|device| {
+        let values: Vec<i32> = (0..64).map(|i| i * 7 % 23 - 5).collect();
+        let before: Vec<i32> = (0..64).collect();
+        let (x, mut out, mut pair) = (device.upload(&values)?, device.upload(&before)?, device.zeros::<i32>(2)?);
+        uses_all::<64>(&x, &mut out, &mut pair, 3).grid(1).launch(device)?;
+        let wanted: Vec<i32> = values.iter().zip(&before).map(|(v, b)| (2 * v).pow(3) - b * 3).collect();
+        assert_eq!(out.to_vec()?, wanted);
+        let largest = values.iter().copied().max().unwrap_or_default();
+        assert_eq!(pair.to_vec()?, [values.iter().sum::<i32>(), largest / 2]);
+        Ok(())
+    });
+}
+
+#[kernel]
+fn products<const M: usize, const N: usize>(a: Ptr<f32>, b: Ptr<f32>, out: PtrMut<f32>) {
+    let (rows, columns) = (arange(0, M), arange(0, N));
+    let tile = outer((load(a + rows), load(b + columns)));
+    store(out + (rows[(.., None)] * N + columns[(None, ..)]), tile);
+}
+
+#[test]
+fn shapes_are_those_of_the_arguments() {
+    check(|device| {
+        let (a, b): (Vec<f32>, Vec<f32>) =
+            ((0..8).map(|i| i as f32).collect(), (0..32).map(|i| i as f32 - 9.0).collect());
+        let (x, y, mut out) = (device.upload(&a)?, device.upload(&b)?, device.zeros::<f32>(256)?);
+        products::<8, 32>(&x, &y, &mut out).grid(1).launch(device)?;
+        let wanted: Vec<f32> = a.iter().flat_map(|a| b.iter().map(move |b| a * b)).collect();
+        assert_eq!(out.to_vec()?, wanted);
+        Ok(())
+    });
+}
+
+#[kernel]
+fn named_closures<T: Float, const N: usize>(x: Ptr<T>, out: PtrMut<T>) {
+    let offsets = arange(0, N);
+    let two = 2 as T;
+    let scaled = |x, by| x * by + two;
+    let larger = |a, b| if a > b { a } else { b };
+    let tile = scaled(load(x + offsets), two);
+    store(out + offsets, scaled(tile, tile));
+    store(out + N, reduce(tile, axis = 0, |a, b| larger(a, b)));
+}
+
+#[test]
+fn closures_with_names_are_inlined() {
+    check(|device| {
+        let values: Vec<f32> = (0..32).map(|i| (i * 5 % 17) as f32 - 8.0).collect();
+        let (x, mut out) = (device.upload(&values)?, device.zeros::<f32>(33)?);
+        named_closures::<_, 32>(&x, &mut out).grid(1).launch(device)?;
+        let tile: Vec<f32> = values.iter().map(|x| x * 2.0 + 2.0).collect();
+        let mut wanted: Vec<f32> = tile.iter().map(|x| x * x + 2.0).collect();
+        wanted.push(tile.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        assert_eq!(out.to_vec()?, wanted);
+        Ok(())
+    });
+}
+
+#[kernel]
+fn paths<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>) {
+    let tile = load(x + arange(0, N));
+    let silu = activations::silu(tile);
+    store(out + arange(0, N), silu - tilewright_tests::functions::activate(tile));
+}
+
+#[test]
+fn functions_are_called_by_paths_and_other_names() {
+    check(|device| {
+        let (x, mut out) = (device.upload(&[1.5f32; 16])?, device.upload(&[9.0f32; 16])?);
+        paths::<16>(&x, &mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [0.0; 16]);
+        Ok(())
+    });
+}
+
+#[test]
+fn kernels_and_functions_may_stand_in_functions() {
+    #[device]
+    fn negated(x: i32) -> i32 {
+        -x
+    }
+    #[kernel]
+    fn inner(out: PtrMut<i32>) {
+        store(out, negated(7));
+    }
+    check(|device| {
+        let mut out = device.zeros::<i32>(1)?;
+        inner(&mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, [-7]);
+        Ok(())
+    });
+}
