@@ -19,6 +19,8 @@ mod elementwise;
 mod expr;
 mod finish;
 mod hints;
+mod jump;
+mod loops;
 mod macros;
 mod memory;
 mod pattern;
@@ -50,6 +52,7 @@ use crate::source::Source;
 use crate::source_range::SourceRange;
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Class, DtRef, Types, VElem, VTy};
+use jump::LoopScope;
 
 /// A checked kernel.
 pub struct Tree {
@@ -172,8 +175,14 @@ pub struct Checker<'a> {
     /// Statements of the block that is being checked.
     stmts: Vec<Stmt>,
     facts: BTreeMap<ConstId, Dim>,
-    /// Whether a `return` stands before this place.
+    /// Whether a `return`, or a loop that may never end, stands before this place.
     may_return: bool,
+    /// The loops around the place, the outermost first.
+    loops: Vec<LoopScope>,
+    /// Loops so far.
+    loop_count: usize,
+    /// Whether the condition of the `while` that is being checked changes variables outside, or jumps.
+    active_head: bool,
     deferred: Vec<Deferred>,
     /// Literals whose dtype an annotation gives, used or not.
     annotated: Vec<NodeId>,
@@ -200,7 +209,7 @@ pub fn check(signature: &Signature, body: &[syn::Stmt], source: Source, errors: 
     checker.finish();
     let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, .. } = checker;
     let mut variables = variables.len();
-    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables, errors);
+    let body = crate::jumps::eliminate(stmts, &mut nodes, &mut variables, &types, errors);
     Tree { func, nodes, variables, body, types, constants, facts, unsafe_blocks }
 }
 
@@ -227,6 +236,9 @@ impl<'a> Checker<'a> {
             stmts: Vec::new(),
             facts: BTreeMap::new(),
             may_return: false,
+            loops: Vec::new(),
+            loop_count: 0,
+            active_head: false,
             deferred: Vec::new(),
             annotated: Vec::new(),
             unsafe_blocks: Vec::new(),
