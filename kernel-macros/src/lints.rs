@@ -10,8 +10,8 @@
 //! }                                          }
 //! ```
 //!
-//! So the names and levels of the lints are rustc's own (`unused_variables`, `unused_mut`, `unused_assignments`,
-//! `unreachable_code`), `#[allow]` on the kernel or around it silences them, and `#![deny(warnings)]` makes them errors.
+//! So the names and levels of the lints are rustc's own (`unused_variables`, `unused_mut`, `unreachable_code` and others),
+//! `#[allow]` on the kernel or around it silences them, and `#![deny(warnings)]` makes them errors.
 //!
 //! It is written for kernels without mistakes only. A name counts as read wherever it stands among tokens that this
 //! module does not know, so that what is in doubt gives no warning.
@@ -30,8 +30,8 @@ use crate::source_range::{SourceRange, bare};
 use crate::typeck::assigns;
 
 /// The lints that speak about bodies, and the groups that they are in.
-const LINTS: [&str; 6] =
-    ["unused_variables", "unused_mut", "unused_assignments", "unreachable_code", "unused", "warnings"];
+const LINTS: [&str; 7] =
+    ["unused_variables", "unused_mut", "unused_assignments", "unused_labels", "unreachable_code", "unused", "warnings"];
 
 /// The function, as an associated one. `inner` are the attributes at the beginning of the body.
 pub fn function(signature: &Signature, inner: &[Attribute], stmts: &[Stmt]) -> TokenStream {
@@ -332,7 +332,9 @@ impl Writer {
     /// A block on the user's braces; `want` says whether it gives a value.
     fn block(&mut self, block: &Block, want: bool) -> TokenStream {
         let inside = self.scoped(|w| match block.stmts.split_last() {
-            Some((Stmt::Expr(last, None), rest)) if want && !is_jump(bare(last)) => {
+            Some((Stmt::Expr(last, None), rest))
+                if want && !matches!(bare(last), Expr::Return(_) | Expr::Break(_) | Expr::Continue(_)) =>
+            {
                 let stmts = w.statements(rest);
                 let value = match bare(last) {
                     Expr::If(stmt) => w.if_expr(stmt, true),
@@ -381,10 +383,7 @@ impl Writer {
                 let stmt = self.if_expr(stmt, true);
                 out.push(stmt);
             }
-            Expr::Loop(stmt) => {
-                let written = self.endless_loop(stmt);
-                out.push(written);
-            }
+            Expr::Loop(stmt) => out.push(self.endless_loop(stmt)),
             Expr::Block(block) => out.push(self.block(&block.block, true)),
             Expr::Unsafe(block) => out.push(self.block(&block.block, true)),
             Expr::Closure(closure) => out.push(self.closure(closure)),
@@ -474,10 +473,6 @@ fn effect(uses: &[TokenStream], place: SourceRange, semi: Option<Span>) -> Token
     let (name, arguments) = call(uses, place);
     let semi = semicolon(semi.unwrap_or(place.end));
     quote!(#name::<()> #arguments #semi)
-}
-
-fn is_jump(expr: &Expr) -> bool {
-    matches!(expr, Expr::Return(_) | Expr::Break(_) | Expr::Continue(_))
 }
 
 fn semicolon(span: Span) -> Token![;] {
