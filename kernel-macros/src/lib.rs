@@ -4,15 +4,15 @@
 //! in any release.
 //!
 //! ```text
-//! tokens ── guard ──> syn ── signature ──> typeck ──> tree ── returns ──> lower ──> tile IR text
-//!                                 └───────────────── launcher ──────────────────────┘
+//! tokens ── guard ──> syn ── signature ──> typeck ──> tree ── jumps ──> lower ──> tile IR text
+//!                                 └──────────────── launcher ─────────────────────┘
 //! ```
 //!
 //! - `device` finds the functions that a body calls, which `typeck` inlines;
 //! - `guard` refuses nesting that would overflow a stack, without recursion;
 //! - `signature` reads dtype parameters, constexprs and parameters;
 //! - `typeck` types the body, shapes included, and collects every mistake, on the user's tokens;
-//! - `returns` turns early `return` into structure;
+//! - `jumps` turns `return`, `break` and `continue` into structure, and ranges into those that the IR has;
 //! - `lower` settles dtypes and turns mutable variables into carried values;
 //! - `launcher` writes the typed launcher around the text of the IR;
 //! - `lints` writes the body once more, for rustc to warn of what nobody uses.
@@ -27,6 +27,7 @@ mod expand;
 mod foreign;
 mod guard;
 mod help;
+mod jumps;
 mod launcher;
 mod lints;
 mod lower;
@@ -34,7 +35,6 @@ mod names;
 mod ops;
 mod parse_errors;
 mod quotient;
-mod returns;
 mod signature;
 mod source;
 mod source_lines;

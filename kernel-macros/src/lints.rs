@@ -10,8 +10,8 @@
 //! }                                          }
 //! ```
 //!
-//! So the names and levels of the lints are rustc's own (`unused_variables`, `unused_mut`, `unused_assignments`,
-//! `unreachable_code`), `#[allow]` on the kernel or around it silences them, and `#![deny(warnings)]` makes them errors.
+//! So the names and levels of the lints are rustc's own (`unused_variables`, `unused_mut`, `unreachable_code` and others),
+//! `#[allow]` on the kernel or around it silences them, and `#![deny(warnings)]` makes them errors.
 //!
 //! It is written for kernels without mistakes only. A name counts as read wherever it stands among tokens that this
 //! module does not know, so that what is in doubt gives no warning.
@@ -22,7 +22,7 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
-use syn::{Attribute, BinOp, Block, Expr, ExprIf, Macro, Meta, Pat, Stmt, Token};
+use syn::{Attribute, BinOp, Block, Expr, ExprIf, ExprLoop, Macro, Meta, Pat, Stmt, Token};
 
 use crate::attributes::LEVELS;
 use crate::device::function::Function;
@@ -31,8 +31,8 @@ use crate::source_range::{SourceRange, bare};
 use crate::typeck::assigns;
 
 /// The lints that speak about bodies, and the groups that they are in.
-const LINTS: [&str; 6] =
-    ["unused_variables", "unused_mut", "unused_assignments", "unreachable_code", "unused", "warnings"];
+const LINTS: [&str; 7] =
+    ["unused_variables", "unused_mut", "unused_assignments", "unused_labels", "unreachable_code", "unused", "warnings"];
 
 /// The function, as an associated one. `inner` are the attributes at the beginning of the body.
 pub fn function(signature: &Signature, inner: &[Attribute], stmts: &[Stmt]) -> TokenStream {
@@ -222,13 +222,26 @@ impl Writer {
                     let (pat, _) = w.pattern(&stmt.pat);
                     (pat, w.block(&stmt.body, false))
                 });
-                let (for_token, in_token) = (stmt.for_token, stmt.in_token);
-                quote!(#for_token #pat #in_token __any::<::core::ops::Range<__Value>>(&[#(#bounds),*]) #body)
+                let (label, for_token, in_token) = (&stmt.label, stmt.for_token, stmt.in_token);
+                quote!(#label #for_token #pat #in_token __any::<::core::ops::Range<__Value>>(&[#(#bounds),*]) #body)
             }
             Expr::While(stmt) => {
-                let (token, condition) = (stmt.while_token, self.condition(&stmt.cond));
+                let (label, token, condition) = (&stmt.label, stmt.while_token, self.condition(&stmt.cond));
                 let body = self.block(&stmt.body, false);
-                quote!(#token #condition #body)
+                quote!(#label #token #condition #body)
+            }
+            Expr::Loop(stmt) => {
+                let (written, semi) = (self.endless_loop(stmt), semi.map(semicolon));
+                quote!(#written #semi)
+            }
+            Expr::Break(stmt) => {
+                let (token, label, semi) = (stmt.break_token, &stmt.label, semicolon(semi.unwrap_or(place.end)));
+                let value = stmt.expr.as_ref().map(|value| self.value_of(Some(value), Vec::new()));
+                quote!(#token #label #value #semi)
+            }
+            Expr::Continue(stmt) => {
+                let (token, label, semi) = (stmt.continue_token, &stmt.label, semicolon(semi.unwrap_or(place.end)));
+                quote!(#token #label #semi)
             }
             Expr::Block(block) => self.block(&block.block, false),
             Expr::Unsafe(block) => self.block(&block.block, false),
@@ -341,13 +354,21 @@ impl Writer {
         quote!(#token #condition #then #otherwise)
     }
 
+    fn endless_loop(&mut self, stmt: &ExprLoop) -> TokenStream {
+        let (label, token, body) = (&stmt.label, stmt.loop_token, self.block(&stmt.body, false));
+        quote!(#label #token #body)
+    }
+
     /// A block on the user's braces; `want` says whether it gives a value.
     fn block(&mut self, block: &Block, want: bool) -> TokenStream {
         let inside = self.scoped(|w| match block.stmts.split_last() {
-            Some((Stmt::Expr(last, None), rest)) if want && !matches!(bare(last), Expr::Return(_)) => {
+            Some((Stmt::Expr(last, None), rest))
+                if want && !matches!(bare(last), Expr::Return(_) | Expr::Break(_) | Expr::Continue(_)) =>
+            {
                 let stmts = w.statements(rest);
                 let value = match bare(last) {
                     Expr::If(stmt) => w.if_expr(stmt, true),
+                    Expr::Loop(stmt) => w.endless_loop(stmt),
                     other => w.value_of(Some(other), Vec::new()),
                 };
                 quote!(#stmts #value)
@@ -396,6 +417,7 @@ impl Writer {
                 let stmt = self.if_expr(stmt, true);
                 out.push(stmt);
             }
+            Expr::Loop(stmt) => out.push(self.endless_loop(stmt)),
             Expr::Block(block) => out.push(self.block(&block.block, true)),
             Expr::Unsafe(block) => out.push(self.block(&block.block, true)),
             Expr::Closure(closure) => out.push(self.closure(closure)),
@@ -500,6 +522,7 @@ fn attrs_of(expr: &Expr) -> &[Attribute] {
         Expr::Call(e) => &e.attrs,
         Expr::ForLoop(e) => &e.attrs,
         Expr::If(e) => &e.attrs,
+        Expr::Loop(e) => &e.attrs,
         Expr::Macro(e) => &e.attrs,
         Expr::MethodCall(e) => &e.attrs,
         Expr::Return(e) => &e.attrs,

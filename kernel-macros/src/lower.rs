@@ -18,7 +18,7 @@ use kernel_core::text::MAX_REGIONS;
 
 use crate::error::{Checked, Errors};
 use crate::source_range::SourceRange;
-use crate::tree::{Fold, ForStmt, IfStmt, Kind, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt};
+use crate::tree::{Fold, ForStmt, IfStmt, Kind, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt, assigned};
 use crate::typeck::Tree;
 use crate::types::{VElem, VTy, may_be};
 
@@ -331,8 +331,8 @@ impl Lower<'_> {
                 Stmt::For(stmt) => self.for_stmt(stmt)?,
                 Stmt::While(stmt) => self.while_stmt(stmt)?,
                 Stmt::Reduce(stmt) => self.reduce(stmt)?,
-                // Removed by `returns`.
-                Stmt::Return(_) => {}
+                // Removed by `jumps`.
+                Stmt::Jump(..) => {}
             }
         }
         Ok(())
@@ -347,7 +347,7 @@ impl Lower<'_> {
     ) -> Lowering<RegionId> {
         // The launch could not read a deeper one.
         if self.depth == MAX_REGIONS {
-            let what = "with what follows each early `return`";
+            let what = "with what follows each early `return`, `break` and `continue`";
             let message = format!("blocks, {what}, nest more than {MAX_REGIONS} deep");
             return Err(Refused { error: TypeError { message }, place });
         }
@@ -513,19 +513,5 @@ impl Lower<'_> {
             self.values[slot.0] = Some(value);
         }
         Ok(())
-    }
-}
-
-/// The variables that statements assign, those in nested blocks included.
-fn assigned<'s>(stmts: impl Iterator<Item = &'s Stmt>, out: &mut Vec<VarId>) {
-    for stmt in stmts {
-        match stmt {
-            Stmt::Assign(var, _) => out.push(*var),
-            Stmt::If(stmt) => assigned(stmt.then.iter().chain(&stmt.otherwise), out),
-            Stmt::For(stmt) => assigned(stmt.body.iter(), out),
-            Stmt::While(stmt) => assigned(stmt.head.iter().chain(&stmt.body), out),
-            Stmt::Reduce(stmt) => assigned(stmt.body.iter(), out),
-            Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Alias(..) | Stmt::Return(_) => {}
-        }
     }
 }

@@ -16,6 +16,21 @@ pub struct NodeId(pub usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct VarId(pub usize);
 
+/// A loop, by index: loops inside have greater ones.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LoopId(pub usize);
+
+/// Where control goes instead of to the next statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Jump {
+    /// To the end of the kernel.
+    Return,
+    /// Behind a loop around the place.
+    Break(LoopId),
+    /// To the next iteration of a loop around the place.
+    Continue(LoopId),
+}
+
 /// A value.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -105,8 +120,8 @@ pub enum Stmt {
     While(Box<WhileStmt>),
     /// Combines tiles along an axis.
     Reduce(Box<ReduceStmt>),
-    /// Ends the kernel.
-    Return(SourceRange),
+    /// Leaves the block.
+    Jump(Jump, SourceRange),
 }
 
 /// `if condition { then } else { otherwise }`.
@@ -118,7 +133,7 @@ pub struct IfStmt {
     pub then: Vec<Stmt>,
     /// Runs if it does not.
     pub otherwise: Vec<Stmt>,
-    /// Slots and their values in each block; a block that ends the kernel gives none.
+    /// Slots and their values in each block; a block that is left gives none.
     pub results: Vec<(NodeId, Option<NodeId>, Option<NodeId>)>,
     /// The statement.
     pub place: SourceRange,
@@ -127,12 +142,16 @@ pub struct IfStmt {
 /// `for i in lo..hi step`.
 #[derive(Clone, Debug)]
 pub struct ForStmt {
+    /// What jumps name it by.
+    pub id: LoopId,
     /// The slot of the loop variable.
     pub index: NodeId,
     /// First value.
     pub lo: NodeId,
-    /// First value beyond.
+    /// First value beyond; the last one if `inclusive`.
     pub hi: NodeId,
+    /// Whether the range holds `hi`: `lo..=hi`. `jumps` writes such ranges in others.
+    pub inclusive: bool,
     /// Distance.
     pub step: NodeId,
     /// The body.
@@ -156,15 +175,23 @@ pub struct LoopHints {
     pub warp_specialize: bool,
 }
 
-/// `while condition { body }`.
+/// `while condition { body }`, or `loop { body }`.
 #[derive(Clone, Debug)]
 pub struct WhileStmt {
+    /// What jumps name it by.
+    pub id: LoopId,
     /// Evaluates the condition.
     pub head: Vec<Stmt>,
-    /// A scalar `bool` of the head.
+    /// A scalar `bool` of the head; of a `loop`, `true`.
     pub condition: NodeId,
+    /// Whether this is a `loop`, which only jumps end.
+    pub endless: bool,
+    /// Whether the head changes variables outside or jumps, which heads of the IR cannot. `jumps` moves it into the body.
+    pub active_head: bool,
     /// The body.
     pub body: Vec<Stmt>,
+    /// Slots of the value of a `loop`, and the variables to which each `break` assigns it.
+    pub results: Vec<(NodeId, VarId)>,
     /// The statement.
     pub place: SourceRange,
 }
@@ -200,4 +227,39 @@ pub struct ReduceStmt {
     pub results: Vec<NodeId>,
     /// The call.
     pub place: SourceRange,
+}
+
+/// The variables that statements assign, those in nested blocks included.
+pub fn assigned<'s>(stmts: impl Iterator<Item = &'s Stmt>, out: &mut Vec<VarId>) {
+    for stmt in stmts {
+        match stmt {
+            Stmt::Assign(var, _) => out.push(*var),
+            Stmt::If(stmt) => assigned(stmt.then.iter().chain(&stmt.otherwise), out),
+            Stmt::For(stmt) => assigned(stmt.body.iter(), out),
+            Stmt::While(stmt) => assigned(stmt.head.iter().chain(&stmt.body), out),
+            Stmt::Reduce(stmt) => assigned(stmt.body.iter(), out),
+            Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Alias(..) | Stmt::Jump(..) => {}
+        }
+    }
+}
+
+/// The jumps among statements, those in nested blocks and loops included, in order.
+pub fn jumps(stmts: &[Stmt], out: &mut Vec<(Jump, SourceRange)>) {
+    for stmt in stmts {
+        match stmt {
+            Stmt::Jump(jump, place) => out.push((*jump, *place)),
+            Stmt::If(stmt) => {
+                jumps(&stmt.then, out);
+                jumps(&stmt.otherwise, out);
+            }
+            Stmt::For(stmt) => jumps(&stmt.body, out),
+            Stmt::While(stmt) => {
+                jumps(&stmt.head, out);
+                jumps(&stmt.body, out);
+            }
+            // Nothing jumps out of a closure.
+            Stmt::Reduce(_) => {}
+            Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Assign(..) | Stmt::Alias(..) => {}
+        }
+    }
 }

@@ -21,6 +21,12 @@ impl From<DType> for DtRef {
     }
 }
 
+impl From<Dt> for DtRef {
+    fn from(dt: Dt) -> DtRef {
+        DtRef::Fixed(dt)
+    }
+}
+
 /// `bool`, which conditions and masks are.
 pub const BOOL: DtRef = DtRef::Fixed(Dt::Known(DType::Bool));
 
@@ -233,4 +239,15 @@ pub fn dt_name(func: &Func, dt: Dt) -> String {
 pub fn dtype_param(func: &Func, name: &str) -> Option<DtypeId> {
     let index = func.dtype_params.iter().position(|p| p.name == name)?;
     Some(DtypeId::new(index as u32))
+}
+
+/// The unsigned dtype of the same width. Of a dtype parameter nothing is known: it stays as it is.
+pub fn unsigned_of(dt: Dt) -> Dt {
+    match dt {
+        Dt::Known(DType::I8) => Dt::Known(DType::U8),
+        Dt::Known(DType::I16) => Dt::Known(DType::U16),
+        Dt::Known(DType::I32) => Dt::Known(DType::U32),
+        Dt::Known(DType::I64) => Dt::Known(DType::U64),
+        other => other,
+    }
 }

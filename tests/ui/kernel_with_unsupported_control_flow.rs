@@ -4,21 +4,13 @@ use tilewright::prelude::*;
 
 #[kernel]
 fn flow(out: PtrMut<i32>, n: i32) {
-    for i in 0..=n {
-        store(out + i, i);
-    }
     for i in (0..n).step_by(0) {
-        break;
+        store(out, i);
     }
-    'outer: while n > 0 {
-        continue;
+    'block: {
+        store(out, 1);
     }
-    for i in 0..n {
-        if i > 3 {
-            return;
-        }
-    }
-    loop {
+    while let 1 = n {
         store(out, 1);
     }
     let value = match n {

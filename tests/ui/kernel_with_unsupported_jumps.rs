@@ -4,23 +4,41 @@ use tilewright::prelude::*;
 
 #[kernel]
 fn jumps(x: Ptr<i32>, out: PtrMut<i32>, n: i32) {
+    if n > 0 {
+        break;
+    }
     for i in 0..n {
         if load(x + i) == 0 {
-            break;
+            break i;
         }
         if load(x + i) == 1 {
+            continue 'rows;
+        }
+    }
+    #[stages(3)]
+    'row: for i in 0..n {
+        for j in 0..i {
+            if load(x + j) == 0 {
+                break 'rows;
+            }
+            if load(x + j) == 1 {
+                break 'row;
+            }
+        }
+    }
+    while {
+        if n > 3 {
             continue;
         }
-        if load(x + i) == 2 {
-            return;
+        n > 2
+    } {}
+    let value = loop {
+        if n > 4 {
+            break 1;
         }
-    }
-    while n > 0 {
-        return;
-    }
-    loop {
-        store(out, 1);
-    }
+        break (1, 2);
+    };
+    let never = 1 + loop {};
     if n > 0 {
         return 1;
     }

@@ -31,6 +31,25 @@ fn code_behind_a_return(out: PtrMut<f32>, n: i32) {
     let _a = n;
 }
 
+#[kernel]
+fn code_behind_jumps(out: PtrMut<f32>, n: i32) {
+    for i in 0..=n {
+        if i > 3 {
+            continue;
+            store(out, 1.0);
+        }
+        break;
+        store(out, 2.0);
+    }
+    'unused: loop {
+        store(out, 3.0);
+        if n > 3 {
+            return;
+        }
+    }
+    store(out, 4.0);
+}
+
 macro_rules! from_a_macro {
     ($name:ident, $value:ident) => {
         #[kernel]

@@ -27,8 +27,6 @@ fn immutable<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i32, eps: Const<f
     let mut e;
     e = 1;
     let f = (c = 4);
-    let mut g = 0;
-    while { g += 1; g < n } {}
 }
 
 fn main() {}

@@ -4,7 +4,8 @@ use tilewright::prelude::*;
 
 #[kernel]
 fn ranges<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i32, m: i64, f: f32) {
-    for i in 0..=n {}
+    for i in 0..=f {}
+    for i in ..=n {}
     for i in n {}
     for i in 0.. {}
     for i in ..n {}
@@ -22,8 +23,7 @@ fn ranges<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i32, m: i64, f: f32)
     for i in (0..n).step_by(m) {}
     for (i, j) in 0..n {}
     for mut i in 0..n {}
-    'outer: for i in 0..n {}
-    'outer: while n > 0 {}
+    for i in (0..=n).step_by(0) {}
     for i in range(0, n) {}
 }
 

@@ -28,6 +28,8 @@ mod foreign;
 mod guard;
 #[path = "../../src/help.rs"]
 mod help;
+#[path = "../../src/jumps/mod.rs"]
+mod jumps;
 #[path = "../../src/launcher.rs"]
 mod launcher;
 #[path = "../../src/lints.rs"]
@@ -42,8 +44,6 @@ mod ops;
 mod parse_errors;
 #[path = "../../src/quotient.rs"]
 mod quotient;
-#[path = "../../src/returns.rs"]
-mod returns;
 #[path = "../../src/signature.rs"]
 mod signature;
 #[path = "../../src/source.rs"]

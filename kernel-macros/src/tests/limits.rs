@@ -45,6 +45,17 @@ fn a_hundred_early_returns_compile_and_more_are_refused() {
 }
 
 #[test]
+fn a_hundred_jumps_in_a_loop_compile_and_more_are_refused() {
+    for (jump, may) in [("break", "a loop may `break`"), ("continue", "a loop may `continue`")] {
+        let body = |times: usize| format!("for i in 0..n {{\n{}}}", format!("if i > 7 {{ {jump}; }}\n").repeat(times));
+        func(&kernel(&body(100)));
+        for times in [101, 300, 2000] {
+            refused(&body(times), &format!("102:12: {may} 100 times in a row"));
+        }
+    }
+}
+
+#[test]
 fn returns_in_deep_blocks_are_refused_before_the_launch_cannot_read_them() {
     let inner = |returns: usize| {
         let chain: String = (0..115).map(|i| format!("if n == {i} {{ }} else ")).collect();

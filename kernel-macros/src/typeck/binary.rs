@@ -368,7 +368,7 @@ impl Checker<'_> {
             | Stmt::For(_)
             | Stmt::While(_)
             | Stmt::Reduce(_)
-            | Stmt::Return(_) => false,
+            | Stmt::Jump(..) => false,
         }
     }
 

@@ -2,16 +2,15 @@
 
 use syn::{Expr, Stmt as SynStmt};
 
-use super::{Checker, Context, Val};
-use crate::error::{Checked, Reported};
+use super::{Checker, Val};
+use crate::error::Checked;
 use crate::source_range::{SourceRange, bare};
-use crate::tree::Stmt;
 
 /// How a block ends.
 pub(super) enum Flow {
     /// It gives a value (nothing, if none was wanted).
     Value(Checked<Val>),
-    /// It ends the kernel.
+    /// Control never reaches its end.
     Diverges,
 }
 
@@ -66,57 +65,22 @@ impl Checker<'_> {
     fn tail(&mut self, expr: &Expr) -> Flow {
         match bare(expr) {
             Expr::If(stmt) => self.if_expr(stmt, true),
+            Expr::Loop(stmt) => self.endless_loop(stmt),
             other => Flow::Value(self.expr(other)),
         }
-    }
-
-    /// Whether `return` may stand here.
-    pub(super) fn return_stmt(&mut self, expr: &syn::ExprReturn) -> bool {
-        let place = SourceRange::at(expr.return_token.span);
-        if self.open_calls > 0 {
-            let message = "`return` in a closure or `#[device]` function is not supported";
-            self.report_help(place, message, "end it with an expression");
-            return true;
-        }
-        if let Some(value) = expr.expr.as_ref().filter(|_| !self.signature.returns) {
-            let help = "store results through a `PtrMut<T>` parameter";
-            self.report_help(SourceRange::of(value), "a kernel returns nothing", help);
-            return true;
-        }
-        let inside = self.contexts.iter().rev().find(|c| matches!(c, Context::Loop | Context::Head | Context::Closure));
-        match inside {
-            Some(Context::Closure) => {
-                self.report_help(place, "`return` in a closure is not supported", "end it with an expression");
-            }
-            Some(Context::Loop | Context::Head | Context::Branch | Context::ValueBranch) => {
-                let help = "loop with `while i < n && !done { .. }` and set `done`, or mask what follows";
-                self.report_help(place, "`return` inside a loop is not supported", help);
-            }
-            None => {
-                self.may_return = true;
-                self.stmts.push(Stmt::Return(place));
-            }
-        }
-        true
-    }
-
-    /// Says that an expression has no value because it returns, unless that `return` has been refused itself.
-    pub(super) fn no_value(&mut self, place: SourceRange, message: &str) -> Reported {
-        let refused = self.open_calls > 0
-            || self.contexts.iter().any(|c| matches!(c, Context::Loop | Context::Head | Context::Closure));
-        if refused { Reported::earlier() } else { self.report(place, message) }
     }
 }
 
 /// Expressions that are written for their value.
 fn is_value(expr: &Expr) -> bool {
-    !is_statement(expr) && !matches!(bare(expr), Expr::If(_) | Expr::Block(_) | Expr::Unsafe(_) | Expr::Macro(_))
+    !is_statement(expr)
+        && !matches!(bare(expr), Expr::If(_) | Expr::Loop(_) | Expr::Block(_) | Expr::Unsafe(_) | Expr::Macro(_))
 }
 
 /// Expressions that are statements by nature.
 fn is_statement(expr: &Expr) -> bool {
     match bare(expr) {
-        Expr::Return(_) | Expr::Assign(_) | Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_) => true,
+        Expr::Return(_) | Expr::Assign(_) | Expr::ForLoop(_) | Expr::While(_) => true,
         Expr::Break(_) | Expr::Continue(_) => true,
         Expr::Binary(binary) => super::binary::operator(&binary.op).is_some_and(|(_, assigns)| assigns),
         _ => false,

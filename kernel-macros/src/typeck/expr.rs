@@ -71,6 +71,10 @@ impl Checker<'_> {
                 Flow::Value(val) => val,
                 Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "this block never gives a value")),
             },
+            Expr::Loop(stmt) => {
+                let flow = self.endless_loop(stmt);
+                self.loop_value(flow, expr)
+            }
             other => Err(self.unsupported(other)),
         }
     }
@@ -242,16 +246,10 @@ impl Checker<'_> {
                     help,
                 );
             }
-            Expr::Loop(e) => {
-                let help = "write `while condition { .. }`";
-                return self.report_help(
-                    SourceRange::at(e.loop_token.span),
-                    "`loop` is not supported in kernels",
-                    help,
-                );
+            Expr::Break(_) => ("`break` inside an expression is", "write it as a statement: `if .. { break; }`"),
+            Expr::Continue(_) => {
+                ("`continue` inside an expression is", "write it as a statement: `if .. { continue; }`")
             }
-            Expr::Break(_) => ("`break` is", "make it part of the condition: `while i < n && !done { .. }`"),
-            Expr::Continue(_) => ("`continue` is", "put the rest of the body in an `if`"),
             Expr::Return(_) => ("`return` inside an expression is", "write it as a statement: `if .. { return; }`"),
             Expr::Assign(_) => ("an assignment as a value is", "write it as a statement of its own"),
             Expr::Closure(_) => (
@@ -268,10 +266,12 @@ impl Checker<'_> {
             Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),
             Expr::Await(_) | Expr::Async(_) => ("`async` is", "remove it"),
             Expr::Try(_) => ("`?` is", "a failed `assert!` ends the program and is reported by the launch"),
-            Expr::ForLoop(_) | Expr::While(_) => ("a loop as a value is", "assign to a `let mut` variable in it"),
+            Expr::ForLoop(_) | Expr::While(_) => {
+                ("a `for` or `while` as a value is", "assign to a `let mut` variable in it; a `loop` has a value")
+            }
             Expr::Const(_) => ("a `const` block is", "declare a `const` outside the kernel"),
             Expr::Infer(_) => ("`_` as a value is", "name a value"),
-            Expr::Block(_) => ("a label is", "remove it"),
+            Expr::Block(_) => ("a label on a block is", "labels stand on loops: `'outer: for ..`"),
             Expr::Path(_) => ("`<T>::` is", "write `T::MAX`"),
             _ => ("this is", "the documentation of `#[kernel]` lists what is"),
         };

@@ -50,7 +50,7 @@ impl Checker<'_> {
                 }
             }
             Stmt::Effect(_, args, _) => out.extend(args),
-            Stmt::Read(..) | Stmt::Return(_) => {}
+            Stmt::Read(..) | Stmt::Jump(..) => {}
             Stmt::Assign(_, node) | Stmt::Alias(_, node) => out.push(*node),
             Stmt::If(stmt) => {
                 out.push(stmt.condition);

@@ -353,7 +353,7 @@ impl Checker<'_> {
         self.ended.truncate(ended);
         (self.scopes, self.frame, self.source, self.open_unsafe) = (scopes, outer_frame, source, open_unsafe);
         (self.in_offset, self.compared) = (in_offset, compared);
-        self.open_calls -= 1;
+        self.leave_call();
         val.map(|val| val.at(place))
     }
 
@@ -413,7 +413,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Counts a call in which another body is inlined; its end takes one off `open_calls`.
+    /// Begins a call in which another body is inlined.
     pub(super) fn enter_call(&mut self, place: SourceRange) -> Checked<()> {
         if self.open_calls == MAX_DEPTH {
             return Err(self.report(place, format!("calls nest at most {MAX_DEPTH} deep")));
@@ -423,7 +423,14 @@ impl Checker<'_> {
         }
         self.open_calls += 1;
         self.inlined += 1;
+        self.calls.push((self.contexts.len(), self.loops.len()));
         Ok(())
+    }
+
+    /// Ends such a call.
+    pub(super) fn leave_call(&mut self) {
+        self.open_calls -= 1;
+        self.calls.pop();
     }
 }
 

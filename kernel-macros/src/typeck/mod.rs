@@ -20,6 +20,8 @@ mod expr;
 mod finish;
 mod function;
 mod hints;
+mod jump;
+mod loops;
 mod macros;
 mod memory;
 mod named;
@@ -58,6 +60,7 @@ use crate::source::Source;
 use crate::source_range::SourceRange;
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Class, DtRef, Types, VElem, VTy};
+use jump::LoopScope;
 
 /// A checked kernel.
 pub struct Tree {
@@ -175,6 +178,8 @@ pub struct Checker<'a> {
     frame: Rc<Frame>,
     /// How many functions and closures are being inlined, one in another.
     open_calls: usize,
+    /// How many contexts and loops are around each of them.
+    calls: Vec<(usize, usize)>,
     /// How many have been inlined.
     inlined: usize,
     source: Rc<Source>,
@@ -191,8 +196,14 @@ pub struct Checker<'a> {
     /// Statements of the block that is being checked.
     stmts: Vec<Stmt>,
     facts: BTreeMap<ConstId, Dim>,
-    /// Whether a `return` stands before this place.
+    /// Whether a `return`, or a loop that may never end, stands before this place.
     may_return: bool,
+    /// The loops around the place, the outermost first.
+    loops: Vec<LoopScope>,
+    /// Loops so far.
+    loop_count: usize,
+    /// Whether the condition of the `while` that is being checked changes variables outside, or jumps.
+    active_head: bool,
     deferred: Vec<Deferred>,
     /// Literals whose dtype an annotation gives, used or not.
     annotated: Vec<NodeId>,
@@ -225,7 +236,7 @@ pub fn check(
     checker.finish();
     let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, .. } = checker;
     let mut variables = variables.len();
-    let body = crate::returns::eliminate(stmts, &mut nodes, &mut variables, errors);
+    let body = crate::jumps::eliminate(stmts, &mut nodes, &mut variables, &types, errors);
     Tree { func, nodes, variables, body, types, constants, facts, unsafe_blocks }
 }
 
@@ -242,6 +253,7 @@ impl<'a> Checker<'a> {
             functions,
             frame: Rc::new(Frame::outermost(functions)),
             open_calls: 0,
+            calls: Vec::new(),
             inlined: 0,
             source: Rc::new(source),
             errors,
@@ -256,6 +268,9 @@ impl<'a> Checker<'a> {
             stmts: Vec::new(),
             facts: BTreeMap::new(),
             may_return: false,
+            loops: Vec::new(),
+            loop_count: 0,
+            active_head: false,
             deferred: Vec::new(),
             annotated: Vec::new(),
             unsafe_blocks: Vec::new(),

@@ -177,7 +177,7 @@ impl Checker<'_> {
         }
         (self.scopes, self.frame, self.source) = (scopes, frame, source);
         (self.in_offset, self.compared) = (in_offset, compared);
-        self.open_calls -= 1;
+        self.leave_call();
         named.is_wrong.set(val.is_err());
         val.map(|val| val.at(place))
     }

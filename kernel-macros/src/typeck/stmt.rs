@@ -12,7 +12,7 @@ use crate::tree::{Kind, Stmt, VOp, VarId};
 use crate::types::VElem;
 
 impl Checker<'_> {
-    /// An expression as a statement. Returns whether it ends the kernel.
+    /// An expression as a statement. Returns whether control never reaches what follows.
     pub(super) fn expr_stmt(&mut self, expr: &Expr) -> bool {
         match expr {
             Expr::Assign(assign) => {
@@ -37,7 +37,16 @@ impl Checker<'_> {
                 matches!(self.scoped(|c| c.block(&block.block.stmts, false, end)), Flow::Diverges)
             }
             Expr::Unsafe(block) => matches!(self.unsafe_block(block, false), Flow::Diverges),
+            Expr::Loop(stmt) => match self.endless_loop(stmt) {
+                Flow::Diverges => true,
+                Flow::Value(val) => {
+                    self.unused(val);
+                    false
+                }
+            },
             Expr::Return(stmt) => self.return_stmt(stmt),
+            Expr::Break(stmt) => self.break_stmt(stmt),
+            Expr::Continue(stmt) => self.continue_stmt(stmt),
             Expr::Macro(mac) => {
                 self.macro_stmt(&mac.mac);
                 false
@@ -46,14 +55,20 @@ impl Checker<'_> {
             // A semicolon alone.
             Expr::Verbatim(tokens) if tokens.is_empty() => false,
             other => {
-                if let Ok(val @ (Val::One(_) | Val::Tuple(..))) = self.expr(other)
-                    && !self.is_atomic(&val)
-                {
-                    let help = "name it, `let name = ..;`, store it, or remove it";
-                    self.report_help(val.place(), "this value is not used", help);
-                }
+                let val = self.expr(other);
+                self.unused(val);
                 false
             }
+        }
+    }
+
+    /// Refuses a value that nobody uses.
+    fn unused(&mut self, val: Checked<Val>) {
+        if let Ok(val @ (Val::One(_) | Val::Tuple(..))) = val
+            && !self.is_atomic(&val)
+        {
+            let help = "name it, `let name = ..;`, store it, or remove it";
+            self.report_help(val.place(), "this value is not used", help);
         }
     }
 
@@ -155,11 +170,10 @@ impl Checker<'_> {
             return Err(self.report_help(place, "this cannot be assigned to", "assign to a `let mut` variable"));
         };
         match self.lookup(&name) {
-            Some((Binding::Var(var), false)) if self.outside_head(var) => {
-                let message = "the condition of a `while` cannot assign to variables outside";
-                Err(self.report_help(place, message, "assign before the loop and at the end of its body"))
+            Some((Binding::Var(var), false)) => {
+                self.active_head |= self.outside_head(var);
+                Ok(var)
             }
-            Some((Binding::Var(var), false)) => Ok(var),
             Some((Binding::Poison, _)) => Err(Reported::earlier()),
             Some((Binding::Desc(_), _)) => {
                 let message = format!("`{name}` is a tensor descriptor, which cannot be assigned to");
@@ -196,9 +210,8 @@ impl Checker<'_> {
 
     /// Whether this is the condition of a `while`, and the variable belongs to the code around the loop.
     fn outside_head(&self, var: VarId) -> bool {
-        let repeats = |c: &Context| matches!(c, Context::Loop | Context::Head | Context::Closure);
-        let innermost = self.contexts.iter().rposition(repeats);
-        innermost.is_some_and(|i| self.contexts[i] == Context::Head && self.variables[var.0].depth <= i)
+        let declared = self.variables[var.0].depth;
+        self.contexts.iter().skip(declared).any(|context| *context == Context::Head)
     }
 
     /// Gives a variable a value of its own type.

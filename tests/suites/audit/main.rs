@@ -6,6 +6,7 @@
 //! | `language` | literals, scopes, pointers, parameters of every type |
 //! | `operations` | reductions, shapes, conversions |
 //! | `flow` | early return, short circuits, branches, loops, swaps |
+//! | `loops` | loops that are left early, ranges up to the ends of their dtypes |
 //! | `hints` | promises that hold, and ones that do not |
 //! | `products` | matrix products, 8-bit floats |
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
@@ -32,6 +33,7 @@ mod hints;
 mod language;
 mod launches;
 mod lints;
+mod loops;
 mod no_iterations;
 mod operations;
 mod products;

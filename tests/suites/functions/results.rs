@@ -157,3 +157,44 @@ fn kernels_and_functions_may_stand_in_functions() {
         Ok(())
     });
 }
+
+/// The first multiple of `d` above `n`, found one by one.
+#[device]
+fn next_multiple(n: i32, d: i32) -> i32 {
+    let mut at = n;
+    loop {
+        at += 1;
+        if at % d == 0 {
+            break;
+        }
+    }
+    at
+}
+
+#[kernel]
+fn multiples(out: PtrMut<i32>, n: i32) {
+    let mut sum = 0;
+    for i in 1..=n {
+        if i % 5 == 0 {
+            continue;
+        }
+        if i > 90 {
+            break;
+        }
+        sum += next_multiple(i, 7);
+    }
+    store(out, sum);
+}
+
+#[test]
+fn a_loop_in_a_function_is_left_without_leaving_that_around_the_call() {
+    check(|device| {
+        for n in [0, 1, 40, 200] {
+            let mut out = device.zeros::<i32>(1)?;
+            multiples(&mut out, n).grid(1).launch(device)?;
+            let want: i32 = (1..=n).filter(|i| i % 5 != 0).take_while(|i| *i <= 90).map(|i| i / 7 * 7 + 7).sum();
+            assert_eq!(out.to_vec()?, [want], "n = {n}");
+        }
+        Ok(())
+    });
+}

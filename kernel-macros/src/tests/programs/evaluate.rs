@@ -2,12 +2,23 @@
 
 use kernel_core::ir::{BinaryOp, CmpOp};
 
-use super::{Condition, Expr, MEMORY, Order, Stmt, ValueBlock};
+use super::{Condition, Expr, MEMORY, Numbers, Order, Stmt, ValueBlock};
 
-/// The program has returned.
-struct Returned;
+/// Where control goes instead of to the next statement.
+enum Jump {
+    Return,
+    /// Out of the loop of that label, with its value.
+    Break(String, Option<i32>),
+    Continue(String),
+}
 
-type Flow<T> = Result<T, Returned>;
+type Flow<T> = Result<T, Jump>;
+
+/// How an iteration has ended.
+enum Turn {
+    Next,
+    Last(Option<i32>),
+}
 
 struct Machine {
     memory: Vec<i32>,
@@ -96,12 +107,22 @@ impl Machine {
     fn value_block(&mut self, (stmts, value): &ValueBlock) -> Flow<i32> {
         self.scope(|m| {
             m.stmts(stmts)?;
-            value.as_ref().map_or(Err(Returned), |value| m.expr(value))
+            value.as_ref().map_or(Err(Jump::Return), |value| m.expr(value))
         })
     }
 
     fn stmts(&mut self, stmts: &[Stmt]) -> Flow<()> {
         stmts.iter().try_for_each(|stmt| self.stmt(stmt))
+    }
+
+    /// An iteration of a loop.
+    fn turn(&mut self, label: &str, f: impl FnOnce(&mut Self) -> Flow<()>) -> Flow<Turn> {
+        match self.scope(f) {
+            Ok(()) => Ok(Turn::Next),
+            Err(Jump::Break(target, value)) if target == label => Ok(Turn::Last(value)),
+            Err(Jump::Continue(target)) if target == label => Ok(Turn::Next),
+            Err(other) => Err(other),
+        }
     }
 
     fn stmt(&mut self, stmt: &Stmt) -> Flow<()> {
@@ -132,36 +153,66 @@ impl Machine {
                 let chosen = if self.condition(condition)? { then } else { otherwise };
                 self.scope(|m| m.stmts(chosen))?;
             }
-            Stmt::For { name, lo, hi, order, body } => {
-                let range = self.expr(lo)?..self.expr(hi)?;
-                for i in numbers(range, *order) {
-                    self.scope(|m| {
+            Stmt::For { label, name, numbers: Numbers { lo, hi, inclusive, order }, body, .. } => {
+                let (lo, hi) = (self.expr(lo)?, self.expr(hi)?);
+                let all = if *inclusive { numbers(lo..=hi, *order) } else { numbers(lo..hi, *order) };
+                for i in all {
+                    let turn = self.turn(label, |m| {
                         m.names.push((name.clone(), i));
                         m.stmts(body)
                     })?;
+                    if matches!(turn, Turn::Last(_)) {
+                        break;
+                    }
                 }
             }
-            Stmt::While { counter, turns, condition, body } => {
+            Stmt::While { label, counter, turns, condition, body } => {
                 let turns = self.expr(turns)?;
                 self.names.push((counter.clone(), turns));
                 while *self.slot(counter) > 0 && self.condition(condition)? {
                     *self.slot(counter) -= 1;
-                    self.scope(|m| m.stmts(body))?;
+                    if matches!(self.turn(label, |m| m.stmts(body))?, Turn::Last(_)) {
+                        break;
+                    }
                 }
             }
-            Stmt::Return => return Err(Returned),
+            Stmt::Loop { label, counter, turns, body, name, last } => {
+                let turns = self.expr(turns)?;
+                self.names.push((counter.clone(), turns));
+                let value = loop {
+                    if *self.slot(counter) <= 0 {
+                        break last.as_ref().map(|last| self.expr(last)).transpose()?;
+                    }
+                    *self.slot(counter) -= 1;
+                    if let Turn::Last(value) = self.turn(label, |m| m.stmts(body))? {
+                        break value;
+                    }
+                };
+                self.names.extend(name.clone().zip(value));
+            }
+            Stmt::Return => return Err(Jump::Return),
+            Stmt::Break(target, value) => {
+                let value = value.as_ref().map(|value| self.expr(value)).transpose()?;
+                return Err(Jump::Break(target.label.clone(), value));
+            }
+            Stmt::Continue(target) => return Err(Jump::Continue(target.label.clone())),
         }
         Ok(())
     }
 }
 
 /// The numbers of a loop, by Rust's own iterators.
-fn numbers(range: std::ops::Range<i32>, order: Order) -> Vec<i32> {
+fn numbers(range: impl DoubleEndedIterator<Item = i32>, order: Order) -> Vec<i32> {
     match order {
         Order::Forward => range.collect(),
         Order::Reverse => range.rev().collect(),
         Order::Step(step) => range.step_by(step as usize).collect(),
-        Order::StepReverse(step) => range.step_by(step as usize).rev().collect(),
+        Order::StepReverse(step) => {
+            // `StepBy` goes backwards over ranges of known length only.
+            let mut all: Vec<i32> = range.step_by(step as usize).collect();
+            all.reverse();
+            all
+        }
         Order::ReverseStep(step) => range.rev().step_by(step as usize).collect(),
     }
 }

@@ -3,7 +3,7 @@
 use kernel_core::ir::{BinaryOp, CmpOp};
 
 use super::super::hostile::Random;
-use super::{Condition, Expr, MEMORY, Order, Stmt, ValueBlock};
+use super::{Condition, Expr, MEMORY, Numbers, Order, Stmt, Target, ValueBlock};
 
 const OPERATORS: [BinaryOp; 8] = [
     BinaryOp::Add,
@@ -25,11 +25,9 @@ struct Generator {
     random: Random,
     /// Names in scope and whether they are mutable, innermost last.
     names: Vec<(String, bool)>,
-    /// Whether a loop surrounds the place, inside which nothing returns.
-    looping: bool,
-    /// Whether this is the condition of a `while`, which assigns nothing outside.
-    head: bool,
-    /// Loops so far, for names of counters.
+    /// Labels of the loops around the place, innermost last, and whether their `break` takes a value.
+    around: Vec<(String, bool)>,
+    /// Loops so far, for their names.
     loops: usize,
 }
 
@@ -37,7 +35,7 @@ struct Generator {
 pub fn program(seed: u64) -> Vec<Stmt> {
     let random = Random::new(seed);
     let names = vec![("n".to_string(), false)];
-    let mut generator = Generator { random, names, looping: false, head: false, loops: 0 };
+    let mut generator = Generator { random, names, around: Vec::new(), loops: 0 };
     let mut stmts = generator.stmts(8, 0);
     // What is in the variables at the end is seen.
     for index in 0..3 {
@@ -75,9 +73,6 @@ impl Generator {
 
     /// A variable that can be assigned to: the innermost of its name is mutable.
     fn variable(&mut self) -> Option<String> {
-        if self.head {
-            return None;
-        }
         let name = self.visible();
         let (_, mutable) = self.names.iter().rev().find(|(other, _)| *other == name)?;
         mutable.then_some(name)
@@ -154,7 +149,7 @@ impl Generator {
         let mut stmts = Vec::new();
         for _ in 0..=self.random.next(count) {
             let stmt = self.stmt(depth);
-            let ends = matches!(stmt, Some(Stmt::Return));
+            let ends = stmt.as_ref().is_some_and(is_jump);
             stmts.extend(stmt);
             if ends {
                 break;
@@ -170,31 +165,53 @@ impl Generator {
     fn value_block(&mut self, depth: usize) -> ValueBlock {
         self.scope(|g| {
             let mut stmts = g.stmts(3, depth + 1);
-            if matches!(stmts.last(), Some(Stmt::Return)) {
+            if stmts.last().is_some_and(is_jump) {
                 return (stmts, None);
             }
-            if !g.looping && g.chance(5) {
-                stmts.push(Stmt::Return);
+            if g.chance(5) {
+                stmts.push(g.jump());
                 return (stmts, None);
             }
             (stmts, Some(add(Expr::Name("n".to_string()), g.expr(1))))
         })
     }
 
-    fn in_loop<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
-        let outer = std::mem::replace(&mut self.looping, true);
+    fn in_loop<T>(&mut self, label: &str, valued: bool, f: impl FnOnce(&mut Self) -> T) -> T {
+        self.around.push((label.to_string(), valued));
         let result = self.scope(f);
-        self.looping = outer;
+        self.around.pop();
         result
     }
 
+    /// A jump out of the block; seldom out of the program, as little would be left of it.
+    fn jump(&mut self) -> Stmt {
+        if self.around.is_empty() || self.chance(6) {
+            return Stmt::Return;
+        }
+        let innermost = self.around.len() - 1;
+        let index = if self.chance(2) { innermost } else { self.random.next(self.around.len()) };
+        let (label, valued) = self.around[index].clone();
+        let target = Target { label, named: index < innermost || self.chance(3) };
+        if self.chance(2) {
+            return Stmt::Continue(target);
+        }
+        let value = valued.then(|| add(Expr::Name("n".to_string()), self.leaf()));
+        Stmt::Break(target, value)
+    }
+
+    /// Names of a new loop and its counter.
+    fn new_loop(&mut self) -> (String, String) {
+        self.loops += 1;
+        (format!("loop{}", self.loops), format!("turn{}", self.loops))
+    }
+
     fn stmt(&mut self, depth: usize) -> Option<Stmt> {
-        let kinds = if depth < 3 { 14 } else { 8 };
+        let kinds = if depth < 3 { 16 } else { 8 };
         match self.random.next(kinds) {
             0 | 1 => Some(self.binding(0)),
             2..=4 => self.assignment(0),
             5 | 6 => Some(Stmt::Store(self.random.next(MEMORY), self.expr(0))),
-            7 if !self.looping && depth > 0 && self.chance(2) => Some(Stmt::Return),
+            7 if depth > 0 && self.chance(2) => Some(self.jump()),
             7 => None,
             8 | 9 => {
                 let condition = self.condition(1);
@@ -202,7 +219,8 @@ impl Generator {
                 Some(Stmt::If(condition, self.block(depth), otherwise))
             }
             10 | 11 => self.let_if(depth),
-            12 => Some(self.for_loop(depth)),
+            12 | 13 => Some(self.for_loop(depth)),
+            14 => Some(self.endless_loop(depth)),
             _ => Some(self.while_loop(depth)),
         }
     }
@@ -218,25 +236,45 @@ impl Generator {
     }
 
     fn for_loop(&mut self, depth: usize) -> Stmt {
-        let (lo, hi) = (and(self.expr(1), 3), and(self.expr(1), 7));
+        let unroll = self.chance(4);
+        let (lo, hi) = if unroll {
+            (Expr::Const(self.random.next(4) as i32), Expr::Const(self.random.next(8) as i32))
+        } else {
+            (and(self.expr(1), 3), and(self.expr(1), 7))
+        };
         let step = 1 + self.random.next(3) as i32;
         let orders =
             [Order::Forward, Order::Reverse, Order::Step(step), Order::StepReverse(step), Order::ReverseStep(step)];
-        let order = *self.random.pick(&orders);
-        self.in_loop(|g| {
-            let name = g.declare(false);
-            Stmt::For { name, lo, hi, order, body: g.block(depth) }
+        let (order, inclusive) = (*self.random.pick(&orders), self.chance(2));
+        // The greatest numbers, behind which there is none.
+        let below = |number| Expr::Binary(BinaryOp::Sub, Box::new(Expr::Const(i32::MAX)), Box::new(number));
+        let (lo, hi) = if !unroll && self.chance(4) { (below(hi), below(lo)) } else { (lo, hi) };
+        let (label, _) = self.new_loop();
+        self.in_loop(&label, false, |g| {
+            let (name, numbers) = (g.declare(false), Numbers { lo, hi, inclusive, order });
+            Stmt::For { label: label.clone(), unroll, name, numbers, body: g.block(depth) }
         })
     }
 
     fn while_loop(&mut self, depth: usize) -> Stmt {
-        self.loops += 1;
-        let counter = format!("turn{}", self.loops);
+        let (label, counter) = self.new_loop();
         let turns = and(self.expr(1), 3);
-        let outer = std::mem::replace(&mut self.head, true);
+        // It may assign to variables outside.
         let condition = self.condition(1);
-        self.head = outer;
-        let body = self.in_loop(|g| g.block(depth));
-        Stmt::While { counter, turns, condition, body }
+        let body = self.in_loop(&label, false, |g| g.block(depth));
+        Stmt::While { label, counter, turns, condition, body }
     }
+
+    fn endless_loop(&mut self, depth: usize) -> Stmt {
+        let (label, counter) = self.new_loop();
+        let (turns, valued) = (and(self.expr(1), 3), self.chance(2));
+        let last = valued.then(|| add(Expr::Name("n".to_string()), self.expr(1)));
+        let body = self.in_loop(&label, valued, |g| g.block(depth));
+        let name = valued.then(|| self.declare(false));
+        Stmt::Loop { label, counter, turns, body, name, last }
+    }
+}
+
+fn is_jump(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Return | Stmt::Break(..) | Stmt::Continue(_))
 }

@@ -1,7 +1,7 @@
 //! Random programs of scalar integers: the lowered kernel, run by the interpreter, does what the source says.
 //!
 //! `generate` makes programs with every kind of statement that has to become structure (assignments in branches and
-//! loops, shadowing, early returns, conditions that short-circuit), `evaluate` runs the source itself.
+//! loops, shadowing, jumps of all kinds, conditions that short-circuit), `evaluate` runs the source itself.
 
 mod evaluate;
 mod generate;
@@ -16,7 +16,7 @@ use super::support::{expand, literal_after};
 /// Elements of the buffer that programs read and write.
 const MEMORY: usize = 8;
 /// How many programs are made.
-const PROGRAMS: u64 = 200;
+const PROGRAMS: u64 = 300;
 
 /// An expression of dtype `i32`.
 enum Expr {
@@ -46,20 +46,67 @@ enum Order {
     ReverseStep(i32),
 }
 
-/// A block of an `if` that gives a value, unless it returns.
+/// Where a jump leads: a label, and whether the jump names it.
+#[derive(Clone)]
+struct Target {
+    label: String,
+    named: bool,
+}
+
+/// A range of numbers.
+struct Numbers {
+    lo: Expr,
+    hi: Expr,
+    inclusive: bool,
+    order: Order,
+}
+
+/// A block of an `if` that gives a value, unless it jumps.
 type ValueBlock = (Vec<Stmt>, Option<Expr>);
 
 enum Stmt {
-    Let { name: String, mutable: bool, value: Expr },
-    LetIf { name: String, condition: Condition, then: ValueBlock, otherwise: ValueBlock },
+    Let {
+        name: String,
+        mutable: bool,
+        value: Expr,
+    },
+    LetIf {
+        name: String,
+        condition: Condition,
+        then: ValueBlock,
+        otherwise: ValueBlock,
+    },
     Assign(String, Expr),
     Compound(String, BinaryOp, Expr),
     Swap(String, String),
     Store(usize, Expr),
     If(Condition, Vec<Stmt>, Vec<Stmt>),
-    For { name: String, lo: Expr, hi: Expr, order: Order, body: Vec<Stmt> },
-    While { counter: String, turns: Expr, condition: Condition, body: Vec<Stmt> },
+    For {
+        label: String,
+        unroll: bool,
+        name: String,
+        numbers: Numbers,
+        body: Vec<Stmt>,
+    },
+    While {
+        label: String,
+        counter: String,
+        turns: Expr,
+        condition: Condition,
+        body: Vec<Stmt>,
+    },
+    /// Ends by itself after some turns; then a value is that of `last`.
+    Loop {
+        label: String,
+        counter: String,
+        turns: Expr,
+        body: Vec<Stmt>,
+        name: Option<String>,
+        last: Option<Expr>,
+    },
     Return,
+    Break(Target, Option<Expr>),
+    Continue(Target),
 }
 
 fn symbol(op: BinaryOp) -> &'static str {
@@ -123,6 +170,17 @@ impl Condition {
     }
 }
 
+impl Target {
+    fn source(&self) -> String {
+        if self.named { format!(" '{}", self.label) } else { String::new() }
+    }
+}
+
+/// What a `break` gives.
+fn given(value: Option<&Expr>) -> String {
+    value.map(|value| format!(" {}", value.source())).unwrap_or_default()
+}
+
 impl Stmt {
     fn source(&self) -> String {
         match self {
@@ -142,8 +200,10 @@ impl Stmt {
             Stmt::If(condition, then, otherwise) => {
                 format!("if {} {} else {}", condition.source(), block(then), block(otherwise))
             }
-            Stmt::For { name, lo, hi, order, body } => {
-                let range = format!("({}..{})", lo.source(), hi.source());
+            Stmt::For { label, unroll, name, numbers: Numbers { lo, hi, inclusive, order }, body } => {
+                let dots = if *inclusive { "..=" } else { ".." };
+                let range = format!("({}{dots}{})", lo.source(), hi.source());
+                let unroll = if *unroll { "#[unroll]\n" } else { "" };
                 let range = match order {
                     Order::Forward => range,
                     Order::Reverse => format!("{range}.rev()"),
@@ -151,15 +211,25 @@ impl Stmt {
                     Order::StepReverse(step) => format!("{range}.step_by({step}).rev()"),
                     Order::ReverseStep(step) => format!("{range}.rev().step_by({step})"),
                 };
-                format!("for {name} in {range} {}", block(body))
+                format!("{unroll}'{label}: for {name} in {range} {}", block(body))
             }
-            Stmt::While { counter, turns, condition, body } => format!(
-                "let mut {counter} = {};\nwhile {counter} > 0 && {} {{ {counter} -= 1; {} }}",
+            Stmt::While { label, counter, turns, condition, body } => format!(
+                "let mut {counter} = {};\n'{label}: while {counter} > 0 && {} {{ {counter} -= 1; {} }}",
                 turns.source(),
                 condition.source(),
                 block(body)
             ),
+            Stmt::Loop { label, counter, turns, body, name, last } => format!(
+                "let mut {counter} = {};\n{}'{label}: loop {{ if {counter} <= 0 {{ break{}; }} {counter} -= 1; {} }}{}",
+                turns.source(),
+                name.as_ref().map(|name| format!("let {name} = ")).unwrap_or_default(),
+                given(last.as_ref()),
+                block(body),
+                if name.is_some() { ";" } else { "" },
+            ),
             Stmt::Return => "return;".to_string(),
+            Stmt::Break(target, value) => format!("break{}{};", target.source(), given(value.as_ref())),
+            Stmt::Continue(target) => format!("continue{};", target.source()),
         }
     }
 }

@@ -1,0 +1,373 @@
+//! `for`, `while` and `loop`.
+
+use std::collections::BTreeSet;
+
+use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, Dim, Dt, ElementwiseOp, MemoryOp, Op, ParamKind, Unroll};
+use syn::{Expr, ExprForLoop, ExprLoop, ExprRange, ExprWhile, Label, RangeLimits};
+
+use super::block::Flow;
+use super::jump::LoopScope;
+use super::macros::bool_scalar;
+use super::{Binding, Checker, Context, Operand, Val};
+use crate::error::Checked;
+use crate::source_range::SourceRange;
+use crate::tree::{ForStmt, Kind, LoopHints, LoopId, Node, NodeId, Stmt, VOp, WhileStmt};
+use crate::types::{BOOL, DtRef, VElem, VTy, unsigned_of};
+
+/// A range with its adapters.
+struct Range<'e> {
+    range: &'e ExprRange,
+    step: Option<&'e Expr>,
+    reverse: bool,
+    /// `.rev().step_by(s)`: starts at the last number instead of ending at the first.
+    from_end: bool,
+}
+
+impl Range<'_> {
+    /// `lo..=hi`
+    fn inclusive(&self) -> bool {
+        matches!(self.range.limits, RangeLimits::Closed(_))
+    }
+}
+
+/// What the head of a `for` says.
+struct Counter {
+    /// lo, hi and step as they are written.
+    written: [Operand; 3],
+    /// Those of the loop.
+    bounds: [NodeId; 3],
+    /// The slot of the loop's counter.
+    slot: NodeId,
+}
+
+impl Checker<'_> {
+    /// Enters a loop. Its scope ends with [`Checker::leave_loop`].
+    fn enter_loop(&mut self, label: Option<&Label>, takes_value: bool, place: SourceRange) -> LoopId {
+        if self.contexts.contains(&Context::Closure) {
+            self.report(place, "loops in a closure are not supported");
+        }
+        let id = LoopId(self.loop_count);
+        self.loop_count += 1;
+        let label = label.map(|label| label.name.ident.to_string());
+        self.loops.push(LoopScope { id, label, takes_value, ..LoopScope::default() });
+        id
+    }
+
+    /// What the loop has been found to do.
+    fn leave_loop(&mut self) -> LoopScope {
+        self.loops.pop().unwrap_or_default()
+    }
+
+    /// `while condition { .. }`
+    pub(super) fn while_loop(&mut self, stmt: &ExprWhile) {
+        let place = SourceRange { start: stmt.while_token.span, end: SourceRange::of(&stmt.cond).end };
+        let id = self.enter_loop(stmt.label.as_ref(), false, place);
+        let around = std::mem::replace(&mut self.active_head, false);
+        let (condition, head) = self.nested(Context::Head, |c| {
+            let operand = c.operand(&stmt.cond)?;
+            c.condition(operand, "the condition of `while`").map(|()| operand.node)
+        });
+        let active_head = self.active_head;
+        self.active_head |= around;
+        let end = stmt.body.brace_token.span.close();
+        let (_, body) = self.nested(Context::Loop, |c| c.block(&stmt.body.stmts, false, end));
+        self.leave_loop();
+        let Ok(condition) = condition else { return };
+        let (endless, results) = (false, Vec::new());
+        self.stmts.push(Stmt::While(Box::new(WhileStmt {
+            id,
+            head,
+            condition,
+            endless,
+            active_head,
+            body,
+            results,
+            place,
+        })));
+    }
+
+    /// `loop { .. }`, which is left by jumps, and gives what `break` gives.
+    pub(super) fn endless_loop(&mut self, stmt: &ExprLoop) -> Flow {
+        let place = SourceRange::at(stmt.loop_token.span);
+        let id = self.enter_loop(stmt.label.as_ref(), true, place);
+        // What follows may never run.
+        self.may_return = true;
+        self.active_head |= self.contexts.contains(&Context::Head);
+        let end = stmt.body.brace_token.span.close();
+        let (_, body) = self.nested(Context::Loop, |c| c.block(&stmt.body.stmts, false, end));
+        let LoopScope { breaks, value, results, .. } = self.leave_loop();
+        let kind = Kind::Bool(true);
+        let condition = self.new_node(Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
+        let (head, endless, active_head) = (Vec::new(), true, false);
+        self.stmts.push(Stmt::While(Box::new(WhileStmt {
+            id,
+            head,
+            condition,
+            endless,
+            active_head,
+            body,
+            results,
+            place,
+        })));
+        if breaks { Flow::Value(value.unwrap_or(Ok(Val::Unit(place)))) } else { Flow::Diverges }
+    }
+
+    /// `for i in (lo..hi).step_by(s) { .. }`
+    pub(super) fn for_loop(&mut self, stmt: &ExprForLoop) {
+        let hints = self.loop_hints(&stmt.attrs);
+        let place = SourceRange { start: stmt.for_token.span, end: SourceRange::of(&stmt.expr).end };
+        let range = self.range(&stmt.expr).and_then(|range| self.bounds(&range).map(|written| (range, written)));
+        let id = self.enter_loop(stmt.label.as_ref(), false, place);
+        if let (Ok((_, written)), Unroll::Full) = (&range, hints.unroll) {
+            self.unrollable(written);
+        }
+        let end = stmt.body.brace_token.span.close();
+        let counter = match &range {
+            Ok((range, written)) => {
+                let bounds = if range.from_end {
+                    self.count_down(*written, range.inclusive(), place)
+                } else {
+                    written.map(|bound| bound.node)
+                };
+                let own = self.node(bounds[0]).ty.clone();
+                let slot = self.slot(own, SourceRange::of_pat(&stmt.pat));
+                Ok(Counter { written: *written, bounds, slot })
+            }
+            Err(reported) => Err(*reported),
+        };
+        let ((), body) = self.nested(Context::Loop, |c| {
+            let value = match (&counter, &range) {
+                (Ok(counter), Ok((range, _))) if range.from_end => {
+                    Ok(c.index_from_end(counter, range.inclusive(), place))
+                }
+                (Ok(counter), _) => Ok(counter.slot),
+                (Err(reported), _) => Err(*reported),
+            };
+            c.bind_index(&stmt.pat, value);
+            c.block(&stmt.body.stmts, false, end);
+        });
+        if self.leave_loop().left {
+            self.unpipelined(stmt, hints);
+        }
+        let (Ok(Counter { bounds: [lo, hi, step], slot: index, .. }), Ok((range, _))) = (counter, range) else {
+            return;
+        };
+        let (inclusive, reverse) = (range.inclusive(), range.reverse);
+        let stmt = ForStmt { id, index, lo, hi, inclusive, step, body, reverse, hints, place };
+        self.stmts.push(Stmt::For(Box::new(stmt)));
+    }
+
+    /// Refuses attributes that do nothing for a loop that is left early.
+    fn unpipelined(&mut self, stmt: &ExprForLoop, hints: LoopHints) {
+        if hints.unroll == Unroll::Full {
+            return;
+        }
+        for attr in &stmt.attrs {
+            if let Some(name) = ["stages", "warp_specialize"].into_iter().find(|name| attr.path().is_ident(name)) {
+                let message = format!("`#[{name}]` does nothing for a loop that is left early");
+                let help = "remove it, or run all iterations and mask what they do";
+                self.report_help(SourceRange::of_tokens(attr), message, help);
+            }
+        }
+    }
+
+    /// Refuses `#[unroll]` over what only the launch knows. Loops inside may depend on counters of unrolled ones.
+    fn unrollable(&mut self, bounds: &[Operand; 3]) {
+        if let Some(operand) = bounds.iter().find(|o| self.is_launch_value(o.node)) {
+            let message = "`#[unroll]` needs to know how often the loop runs, but that depends on the launch";
+            self.report_help(operand.place, message, "make bounds and step constexprs, or remove `#[unroll]`");
+        }
+    }
+
+    /// Whether a value is computed from an argument, the grid or memory, whatever the constexprs are.
+    fn is_launch_value(&self, node: NodeId) -> bool {
+        let (mut stack, mut seen) = (vec![node], BTreeSet::new());
+        while let Some(id) = stack.pop() {
+            if !seen.insert(id.0) {
+                continue;
+            }
+            match &self.node(id).kind {
+                Kind::Param(param) => {
+                    if matches!(self.func.param(*param).kind, ParamKind::Scalar(_)) {
+                        return true;
+                    }
+                }
+                Kind::Op(VOp::Cast | VOp::Bitcast, args) => stack.extend(args),
+                Kind::Op(VOp::Ready(op), args) => {
+                    let grid = matches!(op, Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. }));
+                    if grid || op.buffer_access().is_some() || *op == Op::Memory(MemoryOp::AddPtr) {
+                        return true;
+                    }
+                    // Which of its operands a selection gives, a constexpr may decide.
+                    if op.is_elementwise() && *op != Op::Elementwise(ElementwiseOp::Select) {
+                        stack.extend(args);
+                    }
+                }
+                Kind::Op(VOp::Limit(_) | VOp::Zero, _) => {}
+                // Variables may hold what is known.
+                Kind::Slot => {}
+                Kind::Int(_)
+                | Kind::BigInt(_)
+                | Kind::Float(..)
+                | Kind::Bool(_)
+                | Kind::ConstBool(_)
+                | Kind::Constant(_) => {}
+            }
+        }
+        false
+    }
+
+    fn bind_index(&mut self, pat: &syn::Pat, value: Checked<NodeId>) {
+        match pat {
+            syn::Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() && p.mutability.is_none() => {
+                let binding = value.map_or(Binding::Poison, Binding::Value);
+                self.bind(&p.ident.to_string(), binding);
+            }
+            syn::Pat::Wild(_) => {}
+            other => {
+                let help = "write `for i in ..`, and `let mut j = i;` for a copy that changes";
+                let reported = self.report_help(SourceRange::of_pat(other), "the variable of a loop is a name", help);
+                if matches!(other, syn::Pat::Tuple(_) | syn::Pat::Ident(_)) {
+                    self.bind_pattern(other, Err(reported));
+                }
+            }
+        }
+    }
+
+    fn loop_hints(&mut self, attrs: &[syn::Attribute]) -> LoopHints {
+        let mut hints = LoopHints { unroll: Unroll::Auto, stages: 0, warp_specialize: false };
+        for attr in attrs {
+            let name = attr.path().get_ident().map(ToString::to_string).unwrap_or_default();
+            let place = SourceRange::of_tokens(attr);
+            let plain = matches!(attr.meta, syn::Meta::Path(_));
+            match (name.as_str(), plain) {
+                ("unroll", true) => hints.unroll = Unroll::Full,
+                ("warp_specialize", true) => hints.warp_specialize = true,
+                ("unroll" | "warp_specialize", false) => {
+                    self.report_help(place, format!("`{name}` takes no arguments"), format!("write `#[{name}]`"));
+                }
+                ("stages", _) => {
+                    let stages = attr.parse_args::<syn::LitInt>().ok().and_then(|n| n.base10_parse::<u8>().ok());
+                    match stages {
+                        Some(n @ 1..=16) => hints.stages = n,
+                        Some(_) | None => {
+                            self.report_help(place, "`stages` takes a number from 1 to 16", "write `#[stages(3)]`");
+                        }
+                    }
+                }
+                // What else may stand on a loop has been checked.
+                _ => {}
+            }
+        }
+        hints
+    }
+
+    fn range<'e>(&mut self, expr: &'e Expr) -> Checked<Range<'e>> {
+        match expr {
+            Expr::Paren(paren) => self.range(&paren.expr),
+            Expr::Group(group) => self.range(&group.expr),
+            Expr::Range(range) => Ok(Range { range, step: None, reverse: false, from_end: false }),
+            Expr::MethodCall(call) if call.method == "rev" && call.args.is_empty() => {
+                let inner = self.range(&call.receiver)?;
+                if inner.from_end {
+                    let help = "write `(lo..hi).rev()` or `(lo..hi).step_by(s).rev()`";
+                    return Err(self.report_help(
+                        SourceRange::of(expr),
+                        "this order of adapters is not supported",
+                        help,
+                    ));
+                }
+                Ok(Range { reverse: !inner.reverse, ..inner })
+            }
+            Expr::MethodCall(call) if call.method == "step_by" && call.args.len() == 1 => {
+                let inner = self.range(&call.receiver)?;
+                if inner.step.is_some() {
+                    let place = SourceRange::at(call.method.span());
+                    return Err(self.report_help(place, "a range has one step", "multiply the two"));
+                }
+                Ok(Range { step: call.args.first(), from_end: inner.reverse, reverse: false, ..inner })
+            }
+            other => {
+                let help = "write `for i in lo..hi`, `(lo..hi).step_by(s)` or `(lo..hi).rev()`";
+                Err(self.report_help(SourceRange::of(other), "a loop runs over a range of integers", help))
+            }
+        }
+    }
+
+    /// lo, hi and step, of one integer dtype.
+    fn bounds(&mut self, range: &Range<'_>) -> Checked<[Operand; 3]> {
+        let place = SourceRange::of_tokens(range.range);
+        let (Some(lo), Some(hi)) = (&range.range.start, &range.range.end) else {
+            return Err(self.report_help(place, "a loop needs both ends of its range", "write `lo..hi`"));
+        };
+        let (lo, hi) = (self.operand(lo), self.operand(hi));
+        let step = match range.step {
+            Some(step) => self.operand(step),
+            None => {
+                let node = self.int(Dim::Const(1), place);
+                Ok(Operand { node, place })
+            }
+        };
+        let bounds = [lo?, hi?, step?];
+        for operand in bounds {
+            if !self.ty(operand).is_scalar() {
+                let message = format!("the bounds of a loop are integers, found {}", self.show(operand));
+                return Err(self.report(operand.place, message));
+            }
+            let int = kernel_core::ir::infer::Needs::Bound(kernel_core::ir::DTypeBound::Int);
+            self.need(operand, int, "the range of a loop")?;
+        }
+        let step_value = self.node(bounds[2].node).dim.as_ref().and_then(Dim::as_const);
+        if step_value.is_some_and(|s| s <= 0) {
+            let help = "to count down write `(lo..hi).rev()`";
+            return Err(self.report_help(bounds[2].place, "the step of a range is positive", help));
+        }
+        self.unify(bounds[0], bounds[1], "a range", place)?;
+        self.unify(bounds[1], bounds[2], "a range", bounds[2].place)?;
+        Ok(bounds)
+    }
+
+    /// The bounds of a loop that counts how far it is from the end, in unsigned numbers, which hold every distance.
+    fn count_down(&mut self, [lo, hi, step]: [Operand; 3], inclusive: bool, place: SourceRange) -> [NodeId; 3] {
+        let VElem::Data(dt) = self.ty(lo).elem else { return [lo.node, hi.node, step.node] };
+        let settled = self.types.settled(dt);
+        // What is still open is i32 from here on.
+        let _ = self.types.unify(dt, DtRef::Fixed(settled), &self.func);
+        let zero = self.typed_int(0, dt, place);
+        let scalar = VTy::scalar(dt);
+        let above = if inclusive { CmpOp::Ge } else { CmpOp::Gt };
+        let forward = self.op(Op::compare(above), vec![hi.node, lo.node], bool_scalar(), place);
+        let positive = self.op(Op::compare(CmpOp::Gt), vec![step.node, zero], bool_scalar(), place);
+        let runs = self.op(Op::binary(BinaryOp::And), vec![forward, positive], bool_scalar(), place);
+        let distance = self.op(Op::binary(BinaryOp::Sub), vec![hi.node, lo.node], scalar.clone(), place);
+        let last = self.op(ElementwiseOp::Select, vec![runs, distance, zero], scalar, place);
+        let unsigned = unsigned_of(settled);
+        let mut first = self.typed_int(0, DtRef::Fixed(unsigned), place);
+        let ty = VTy::scalar(DtRef::Fixed(unsigned));
+        if inclusive {
+            // 1..=0 is empty.
+            let one = self.typed_int(1, DtRef::Fixed(unsigned), place);
+            first = self.op(ElementwiseOp::Select, vec![runs, first, one], ty.clone(), place);
+        }
+        let [last, step] = [last, step.node].map(|node| self.bits(node, settled, unsigned, &ty, place));
+        [first, last, step]
+    }
+
+    fn bits(&mut self, node: NodeId, from: Dt, to: Dt, ty: &VTy, place: SourceRange) -> NodeId {
+        if from == to { node } else { self.eval(VOp::Bitcast, vec![node], ty.clone(), place) }
+    }
+
+    /// The loop variable from its distance to the last number: `hi - 1 - distance`.
+    fn index_from_end(&mut self, counter: &Counter, inclusive: bool, place: SourceRange) -> NodeId {
+        let (hi, ty) = (counter.written[1].node, self.ty(counter.written[0]).clone());
+        let VElem::Data(dt) = ty.elem else { return counter.slot };
+        let settled = self.types.settled(dt);
+        let distance = self.bits(counter.slot, unsigned_of(settled), settled, &ty, place);
+        let mut last = hi;
+        if !inclusive {
+            let one = self.typed_int(1, dt, place);
+            last = self.op(Op::binary(BinaryOp::Sub), vec![hi, one], ty.clone(), place);
+        }
+        self.op(Op::binary(BinaryOp::Sub), vec![last, distance], ty, place)
+    }
+}
