@@ -222,7 +222,7 @@ macro_rules! machine {
                 self.ir.mul(a, b)
             }
             fn umulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
-                self.ir.umulhi(a, b)
+                self.ir.mulhi(a, b, false)
             }
             fn and(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
                 self.ir.and(a, b)
@@ -342,14 +342,14 @@ impl<'ctx> Ir<'ctx> {
         }
     }
 
-    /// The upper half of the product of two integers read as unsigned.
-    pub(super) fn umulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+    /// The upper half of the product of two integers.
+    pub(super) fn mulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
         let bits = a.get_type().get_bit_width();
         let wide = match bits {
             64 => self.context.i128_type(),
             bits => self.int_type(bits * 2),
         };
-        let (x, y) = (self.resize(a, wide, false), self.resize(b, wide, false));
+        let (x, y) = (self.resize(a, wide, signed), self.resize(b, wide, signed));
         let high = self.lshr(self.mul(x, y), wide.const_int(u64::from(bits), false));
         self.resize(high, a.get_type(), false)
     }
