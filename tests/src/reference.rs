@@ -50,6 +50,7 @@ fn math_function(function: MathFn, x: f64) -> f64 {
     match function {
         MathFn::Sqrt => x.sqrt(),
         MathFn::Rsqrt => 1.0 / x.sqrt(),
+        MathFn::Cbrt => x.cbrt(),
         MathFn::Exp => x.exp(),
         MathFn::Exp2 => x.exp2(),
         MathFn::Expm1 => x.exp_m1(),
@@ -58,10 +59,24 @@ fn math_function(function: MathFn, x: f64) -> f64 {
         MathFn::Log1p => x.ln_1p(),
         MathFn::Sin => x.sin(),
         MathFn::Cos => x.cos(),
+        MathFn::Exp10 => libm::exp10(x),
+        MathFn::Log10 => x.log10(),
+        MathFn::Tan => x.tan(),
+        MathFn::Asin => x.asin(),
+        MathFn::Acos => x.acos(),
+        MathFn::Atan => x.atan(),
+        MathFn::Sinh => x.sinh(),
+        MathFn::Cosh => x.cosh(),
+        MathFn::Asinh => libm::asinh(x),
+        // `libm` gives numbers for negative ones.
+        MathFn::Acosh if x < 1.0 => f64::NAN,
+        MathFn::Acosh => libm::acosh(x),
+        MathFn::Atanh => libm::atanh(x),
         MathFn::Tanh => x.tanh(),
         // Below 1e-10 the cubic term is lost in rounding; `libm` is off by several ulps for tiny numbers.
         MathFn::Erf if x.abs() < 1e-10 => x * std::f64::consts::FRAC_2_SQRT_PI,
         MathFn::Erf => libm::erf(x),
+        MathFn::Erfc => libm::erfc(x),
         MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }

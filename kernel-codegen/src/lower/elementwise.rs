@@ -321,6 +321,7 @@ fn wave(op: &ElementwiseOp) -> Option<math::Trig> {
     match op {
         ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Sin) } => Some(math::Trig::Sin),
         ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Cos) } => Some(math::Trig::Cos),
+        ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Tan) } => Some(math::Trig::Tan),
         ElementwiseOp::Unary { .. }
         | ElementwiseOp::Binary { .. }
         | ElementwiseOp::Compare { .. }

@@ -19,11 +19,12 @@ pub(super) fn apply_f64<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ct
     double::apply(&F64 { ir }, function, x)
 }
 
-/// The two functions that reduce an angle.
+/// The functions that reduce an angle.
 #[derive(Clone, Copy)]
 pub(super) enum Trig {
     Sin,
     Cos,
+    Tan,
 }
 
 /// `wave` of the f32 or f64 registers of a tile.
@@ -264,6 +265,7 @@ macro_rules! machine {
                 match wave {
                     Trig::Sin => $functions::sin_of_reduced(self, x, reduced),
                     Trig::Cos => $functions::cos_of_reduced(self, reduced),
+                    Trig::Tan => $functions::tan_of_reduced(self, x, reduced),
                 }
             }
         }

@@ -138,9 +138,5 @@ fn mathematics_under_other_names_is_right_for_all_inputs() {
     check("square", 0.5, |x| x * x, all);
     check("ln_1p", 2.0, f64::ln_1p, all);
     check("exp_m1", 2.0, f64::exp_m1, all);
-    // The exponential is within 2 + 1.25 |x| units.
-    check("sinh", 12.0, f64::sinh, |x| x.abs() < 4.0);
-    check("sinh", 110.0, f64::sinh, |x| x.abs() <= 80.0);
-    check("cosh", 110.0, f64::cosh, |x| x.abs() <= 80.0);
-    check("tan", 8.0, f64::tan, |x| x.abs() <= 20.0);
+    check("arctan", 2.0, f64::atan, all);
 }
