@@ -248,15 +248,12 @@ fn binary(func: &Func, op: BinaryOp, a: ValueId, b: ValueId) -> Option<Same> {
         BinaryOp::Or => either(left, right, 0, a, b),
         BinaryOp::Xor if a == b => Some(zero),
         BinaryOp::Xor => either(left, right, 0, a, b),
-        BinaryOp::Shl | BinaryOp::Shr if left == Some(0) => Some(zero),
-        BinaryOp::Shl | BinaryOp::Shr => {
+        BinaryOp::Shl | BinaryOp::Shr | BinaryOp::RotateLeft | BinaryOp::RotateRight if left == Some(0) => Some(zero),
+        BinaryOp::Shl | BinaryOp::Shr | BinaryOp::RotateLeft | BinaryOp::RotateRight => {
             // Counts are taken modulo the width.
             (right? & i128::from(dtype.bits() - 1) == 0).then_some(value(a))
         }
         BinaryOp::Umulhi | BinaryOp::Mulhi => (left == Some(0) || right == Some(0)).then_some(zero),
-        BinaryOp::RotateLeft | BinaryOp::RotateRight => {
-            (right? & i128::from(dtype.bits() - 1) == 0).then_some(value(a))
-        }
         BinaryOp::SaturatingAdd => either(left, right, 0, a, b),
         BinaryOp::SaturatingSub if a == b => Some(zero),
         BinaryOp::SaturatingSub => (right == Some(0)).then_some(value(a)),
