@@ -191,6 +191,14 @@ fn int_binary(name: &str, ty: &str, a: u64, b: u64) -> Option<u64> {
     })
 }
 
+/// `add.sat` and `sub.sat`.
+fn saturated(name: &str, ty: &str, a: u64, b: u64) -> u64 {
+    let (x, y) = (i128::from(signed(a, ty)), i128::from(signed(b, ty)));
+    let exact = if name == "add" { x + y } else { x - y };
+    let limit = 1i128 << (bits(ty) - 1);
+    exact.clamp(-limit, limit - 1) as u64
+}
+
 /// Another type's nearest value.
 fn converted(modifiers: &[&str], ty: &str, a: &[u64]) -> u64 {
     let has = |name: &str| modifiers.contains(&name);
@@ -303,6 +311,10 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         }
         "mad" if has("wide") => (mask(a[0], ty) * mask(a[1], ty)).wrapping_add(a[2]),
         "mad" => a[0].wrapping_mul(a[1]).wrapping_add(a[2]),
+        "popc" => u64::from(mask(a[0], ty).count_ones()),
+        "clz" => u64::from(mask(a[0], ty).leading_zeros() + bits(ty) - 64),
+        "brev" => mask(a[0], ty).reverse_bits() >> (64 - bits(ty)),
+        "add" | "sub" if has("sat") && !is_float(ty) => saturated(name, ty, a[0], a[1]),
         "bfe" | "bfi" | "prmt" | "shf" => bit_fields(name, &modifiers, ty, a),
         "add" | "sub" | "mul" | "div" | "min" | "max" | "copysign" if is_float(ty) => {
             float_binary(name, ty, has("NaN"), a[0], a[1])?

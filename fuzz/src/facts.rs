@@ -159,13 +159,21 @@ fn corners(a: Fact, b: Fact, f: impl Fn(f64, f64) -> f64) -> (f64, f64) {
 
 /// The fact of a unary operation; `None` where its bits are not fixed.
 pub fn unary(op: UnaryOp, a: Fact, dtype: DType) -> Option<Fact> {
+    let rounded = |f: fn(f64) -> f64| Fact { low: f(a.low), high: f(a.high), step: a.step.map(|s| s.max(0)), ..a };
     let fact = match op {
         UnaryOp::Neg => Fact { low: -a.high, high: -a.low, ..a },
         UnaryOp::Abs => Fact { low: 0.0, high: a.magnitude(), open_zero: false, ..a },
         UnaryOp::Not if dtype == DType::Bool => Fact::exact(0.0, 1.0, 0),
         UnaryOp::Not => Fact::any(dtype),
-        UnaryOp::Floor => Fact { low: a.low.floor(), high: a.high.floor(), step: a.step.map(|s| s.max(0)), ..a },
-        UnaryOp::Ceil => Fact { low: a.low.ceil(), high: a.high.ceil(), step: a.step.map(|s| s.max(0)), ..a },
+        UnaryOp::Floor => rounded(f64::floor),
+        UnaryOp::Ceil => rounded(f64::ceil),
+        UnaryOp::Trunc => rounded(f64::trunc),
+        UnaryOp::Round => rounded(f64::round),
+        UnaryOp::RoundTiesEven => rounded(f64::round_ties_even),
+        UnaryOp::CountOnes | UnaryOp::LeadingZeros | UnaryOp::TrailingZeros => {
+            Fact::exact(0.0, f64::from(dtype.bits()), 0)
+        }
+        UnaryOp::ReverseBits => Fact::any(dtype),
         // Correctly rounded, and so inexact for most.
         UnaryOp::SqrtRn if a.low >= 0.0 => Fact { low: 0.0, high: a.high.max(1.0), step: None, ..a },
         UnaryOp::SqrtRn => return Some(Fact::any(dtype)),
@@ -208,7 +216,18 @@ pub fn binary(op: BinaryOp, a: Fact, b: Fact, dtype: DType) -> Option<Fact> {
         }
         BinaryOp::And if a.low >= 0.0 && b.low >= 0.0 => of((0.0, a.high.min(b.high)), Some(0)),
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor if dtype == DType::Bool => Fact::exact(0.0, 1.0, 0),
-        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Umulhi => Fact::any(dtype),
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight => Fact::any(dtype),
+        BinaryOp::SaturatingAdd | BinaryOp::SaturatingSub => Fact::any(dtype),
+        // The sign of a NaN or of such a zero is anyone's choice.
+        BinaryOp::CopySign if b.special || b.has_open_zero() => return None,
+        BinaryOp::CopySign => Fact { open_zero: false, ..of((-a.magnitude(), a.magnitude()), a.step) },
         BinaryOp::Shr => of((a.low.min(0.0), a.high.max(0.0)), Some(0)),
     };
     Some(fact.in_dtype(dtype))

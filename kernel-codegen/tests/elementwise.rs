@@ -189,6 +189,27 @@ fn every_operation_on_every_dtype_does_what_the_interpreter_does() {
 }
 
 #[test]
+fn bits_and_roundings_are_single_instructions() {
+    let (one, two) = (|op| (ElementwiseOp::Unary { op }, 1), |op| (ElementwiseOp::Binary { op }, 2));
+    for (dtype, op, instruction) in [
+        (DType::I32, one(UnaryOp::CountOnes), "popc.b32"),
+        (DType::U64, one(UnaryOp::CountOnes), "popc.b64"),
+        (DType::U32, one(UnaryOp::LeadingZeros), "clz.b32"),
+        (DType::I64, one(UnaryOp::ReverseBits), "brev.b64"),
+        (DType::I32, two(BinaryOp::Mulhi), "mul.hi.s32"),
+        (DType::I64, two(BinaryOp::Mulhi), "mul.hi.s64"),
+        (DType::U32, two(BinaryOp::RotateLeft), "shf.l.wrap.b32"),
+        (DType::I32, two(BinaryOp::RotateRight), "shf.r.wrap.b32"),
+        (DType::F32, one(UnaryOp::Trunc), "cvt.rzi.f32.f32"),
+        (DType::F32, one(UnaryOp::Round), "cvt.rzi.f32.f32"),
+        (DType::F64, one(UnaryOp::RoundTiesEven), "cvt.rni.f64.f64"),
+    ] {
+        let compiled = support::compile_for_hopper(&kernel("bits", dtype, &[op]));
+        assert_eq!(support::count(&compiled.ptx, instruction), 2, "{instruction}: {}", compiled.ptx);
+    }
+}
+
+#[test]
 fn an_exponential_is_a_product_and_what_ptxas_makes_of_its_instruction() {
     let compiled = support::compile_for_hopper(&kernel(
         "exp",

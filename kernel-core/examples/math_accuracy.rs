@@ -35,10 +35,21 @@ fn reference(function: MathFn, x: f64) -> f64 {
         MathFn::Log1p => x.ln_1p(),
         MathFn::Sin => x.sin(),
         MathFn::Cos => x.cos(),
+        MathFn::Exp10 => 10.0_f64.powf(x),
+        MathFn::Log10 => x.log10(),
+        MathFn::Tan => x.tan(),
+        MathFn::Asin => x.asin(),
+        MathFn::Acos => x.acos(),
+        MathFn::Atan => x.atan(),
+        MathFn::Sinh => x.sinh(),
+        MathFn::Cosh => x.cosh(),
         MathFn::Tanh => x.tanh(),
         MathFn::Sqrt => x.sqrt(),
         MathFn::Rsqrt => 1.0 / x.sqrt(),
-        MathFn::Erf | MathFn::Sigmoid => evaluate_f64(function, x),
+        MathFn::Cbrt => x.cbrt(),
+        MathFn::Asinh | MathFn::Acosh | MathFn::Atanh | MathFn::Erf | MathFn::Erfc | MathFn::Sigmoid => {
+            evaluate_f64(function, x)
+        }
     }
 }
 
@@ -86,16 +97,29 @@ fn main() {
     println!("{:8} {:>6} {:>6} {:>9} {:>14} {:>6}", "function", "ex2", "rcp", "ulp", "at", "bound");
     for &function in MathFn::ALL {
         let errors: &[(f64, f64)] = match function {
-            MathFn::Exp | MathFn::Exp2 | MathFn::Erf => &[(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0)],
-            MathFn::Tanh | MathFn::Sigmoid => &[(0.0, 0.0), (1.0, 0.5), (1.0, -0.5), (-1.0, 0.5), (-1.0, -0.5)],
+            MathFn::Exp | MathFn::Exp2 | MathFn::Exp10 | MathFn::Erf | MathFn::Erfc => {
+                &[(0.0, 0.0), (1.0, 0.0), (-1.0, 0.0)]
+            }
+            MathFn::Sinh | MathFn::Cosh | MathFn::Tanh | MathFn::Sigmoid => {
+                &[(0.0, 0.0), (1.0, 0.5), (1.0, -0.5), (-1.0, 0.5), (-1.0, -0.5)]
+            }
             MathFn::Expm1
             | MathFn::Log
             | MathFn::Log2
+            | MathFn::Log10
             | MathFn::Log1p
+            | MathFn::Tan
+            | MathFn::Asin
+            | MathFn::Acos
+            | MathFn::Atan
+            | MathFn::Asinh
+            | MathFn::Acosh
+            | MathFn::Atanh
             | MathFn::Sin
             | MathFn::Cos
             | MathFn::Sqrt
-            | MathFn::Rsqrt => &[(0.0, 0.0)],
+            | MathFn::Rsqrt
+            | MathFn::Cbrt => &[(0.0, 0.0)],
         };
         for &(ex2, rcp) in errors {
             let error = ApproximationError { ex2, rcp, ..ApproximationError::default() };

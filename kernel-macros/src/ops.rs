@@ -25,18 +25,18 @@ pub enum Call {
     Store,
     /// One operand.
     Unary(UnaryOp),
+    /// One integer operand; the result counts bits, in `u32`.
+    Count(UnaryOp),
     /// Two operands of one dtype.
     Binary(BinaryOp),
     /// The smaller of two, or with `propagate_nan` the second operation.
     Extreme(BinaryOp, BinaryOp),
     /// `select(condition, a, b)`
     Select,
-    /// `clamp(x, lo, hi)`
-    Clamp,
     /// `fma(a, b, c)`
     Fma,
-    /// `cdiv(a, b)`
-    Cdiv,
+    /// A function that is expanded into operations.
+    Composed(Composed),
     /// `x.to::<T>()`
     To,
     /// `bitcast::<T>(x)`
@@ -91,6 +91,23 @@ pub enum Random {
         /// How many.
         words: usize,
     },
+}
+
+/// A function that is expanded into operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Composed {
+    /// `clamp(x, lo, hi)`
+    Clamp,
+    /// `cdiv(a, b)`
+    Cdiv,
+    /// `fract(x)`
+    Fract,
+    /// `is_nan(x)`
+    IsNan,
+    /// `is_infinite(x)`
+    IsInfinite,
+    /// `is_finite(x)`
+    IsFinite,
 }
 
 /// How a call rearranges elements.
@@ -221,14 +238,31 @@ const OPERATIONS: &[Row] = &[
     row("abs", Call::Unary(UnaryOp::Abs), X),
     row("floor", Call::Unary(UnaryOp::Floor), X),
     row("ceil", Call::Unary(UnaryOp::Ceil), X),
+    row("trunc", Call::Unary(UnaryOp::Trunc), X),
+    row("round", Call::Unary(UnaryOp::Round), X),
+    row("round_ties_even", Call::Unary(UnaryOp::RoundTiesEven), X),
+    row("count_ones", Call::Count(UnaryOp::CountOnes), X),
+    row("leading_zeros", Call::Count(UnaryOp::LeadingZeros), X),
+    row("trailing_zeros", Call::Count(UnaryOp::TrailingZeros), X),
+    row("reverse_bits", Call::Unary(UnaryOp::ReverseBits), X),
     row("sqrt_rn", Call::Unary(UnaryOp::SqrtRn), X),
     row("minimum", Call::Extreme(BinaryOp::Min, BinaryOp::MinNan), AB).options(&["propagate_nan"]),
     row("maximum", Call::Extreme(BinaryOp::Max, BinaryOp::MaxNan), AB).options(&["propagate_nan"]),
     row("div_rn", Call::Binary(BinaryOp::DivRn), AB),
     row("umulhi", Call::Binary(BinaryOp::Umulhi), AB),
-    row("cdiv", Call::Cdiv, AB),
+    row("mulhi", Call::Binary(BinaryOp::Mulhi), AB),
+    row("rotate_left", Call::Binary(BinaryOp::RotateLeft), XN),
+    row("rotate_right", Call::Binary(BinaryOp::RotateRight), XN),
+    row("saturating_add", Call::Binary(BinaryOp::SaturatingAdd), AB),
+    row("saturating_sub", Call::Binary(BinaryOp::SaturatingSub), AB),
+    row("copysign", Call::Binary(BinaryOp::CopySign), &["magnitude", "sign"]),
+    row("cdiv", Call::Composed(Composed::Cdiv), AB),
+    row("fract", Call::Composed(Composed::Fract), X),
+    row("is_nan", Call::Composed(Composed::IsNan), X),
+    row("is_infinite", Call::Composed(Composed::IsInfinite), X),
+    row("is_finite", Call::Composed(Composed::IsFinite), X),
     row("select", Call::Select, &["condition", "a", "b"]).function(),
-    row("clamp", Call::Clamp, &["x", "lo", "hi"]),
+    row("clamp", Call::Composed(Composed::Clamp), &["x", "lo", "hi"]),
     row("fma", Call::Fma, &["a", "b", "c"]),
     row("to", Call::To, X).turbofish(Turbofish::Required),
     row("bitcast", Call::Bitcast, X).turbofish(Turbofish::Required),

@@ -34,9 +34,14 @@ pub fn unary(op: UnaryOp, dtype: DType, x: u64) -> Answer {
         UnaryOp::Abs => Answer::Exactly(x & !sign),
         UnaryOp::Floor => Answer::Exactly(from_f64(dtype, v.floor())),
         UnaryOp::Ceil => Answer::Exactly(from_f64(dtype, v.ceil())),
+        UnaryOp::Trunc => Answer::Exactly(from_f64(dtype, v.trunc())),
+        UnaryOp::Round => Answer::Exactly(from_f64(dtype, v.round())),
+        UnaryOp::RoundTiesEven => Answer::Exactly(from_f64(dtype, v.round_ties_even())),
         UnaryOp::SqrtRn => Answer::Exactly(from_f64(dtype, v.sqrt())),
         UnaryOp::Math(function) => Answer::Near(math_function(function, v), ulp_bound_at(function, float_ty(dtype), v)),
-        UnaryOp::Not => panic!("`not` is not defined for floats"),
+        UnaryOp::Not | UnaryOp::CountOnes | UnaryOp::LeadingZeros | UnaryOp::TrailingZeros | UnaryOp::ReverseBits => {
+            panic!("{} is not defined for floats", op.name())
+        }
     }
 }
 
@@ -45,6 +50,7 @@ fn math_function(function: MathFn, x: f64) -> f64 {
     match function {
         MathFn::Sqrt => x.sqrt(),
         MathFn::Rsqrt => 1.0 / x.sqrt(),
+        MathFn::Cbrt => x.cbrt(),
         MathFn::Exp => x.exp(),
         MathFn::Exp2 => x.exp2(),
         MathFn::Expm1 => x.exp_m1(),
@@ -53,10 +59,24 @@ fn math_function(function: MathFn, x: f64) -> f64 {
         MathFn::Log1p => x.ln_1p(),
         MathFn::Sin => x.sin(),
         MathFn::Cos => x.cos(),
+        MathFn::Exp10 => libm::exp10(x),
+        MathFn::Log10 => x.log10(),
+        MathFn::Tan => x.tan(),
+        MathFn::Asin => x.asin(),
+        MathFn::Acos => x.acos(),
+        MathFn::Atan => x.atan(),
+        MathFn::Sinh => x.sinh(),
+        MathFn::Cosh => x.cosh(),
+        MathFn::Asinh => libm::asinh(x),
+        // `libm` gives numbers for negative ones.
+        MathFn::Acosh if x < 1.0 => f64::NAN,
+        MathFn::Acosh => libm::acosh(x),
+        MathFn::Atanh => libm::atanh(x),
         MathFn::Tanh => x.tanh(),
         // Below 1e-10 the cubic term is lost in rounding; `libm` is off by several ulps for tiny numbers.
         MathFn::Erf if x.abs() < 1e-10 => x * std::f64::consts::FRAC_2_SQRT_PI,
         MathFn::Erf => libm::erf(x),
+        MathFn::Erfc => libm::erfc(x),
         MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }
@@ -68,7 +88,17 @@ fn int_unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
         UnaryOp::Neg => from_int(dtype, -v),
         UnaryOp::Abs => from_int(dtype, v.abs()),
         UnaryOp::Not => !x & mask(dtype),
-        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => {
+        UnaryOp::CountOnes => (0..dtype.bits()).map(|bit| x >> bit & 1).sum(),
+        UnaryOp::LeadingZeros => (0..dtype.bits()).rev().take_while(|bit| x >> bit & 1 == 0).count() as u64,
+        UnaryOp::TrailingZeros => (0..dtype.bits()).take_while(|bit| x >> bit & 1 == 0).count() as u64,
+        UnaryOp::ReverseBits => (0..dtype.bits()).fold(0, |reversed, bit| reversed << 1 | x >> bit & 1),
+        UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Trunc
+        | UnaryOp::Round
+        | UnaryOp::RoundTiesEven
+        | UnaryOp::SqrtRn
+        | UnaryOp::Math(_) => {
             panic!("{} is not defined for integers", op.name())
         }
     }
@@ -100,7 +130,21 @@ fn float_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
         BinaryOp::MinNan | BinaryOp::MaxNan if any_nan => exactly(f64::NAN),
         BinaryOp::MinNan => pick(x < y),
         BinaryOp::MaxNan => pick(x > y),
-        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => {
+        BinaryOp::CopySign => {
+            let sign = 1u64 << (dtype.bits() - 1);
+            Answer::Exactly(a & !sign | b & sign)
+        }
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub => {
             panic!("{} is not defined for floats", op.name())
         }
     }
@@ -124,7 +168,16 @@ fn int_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> u64 {
         BinaryOp::Shl => wrap(x << count),
         BinaryOp::Shr => wrap(x >> count),
         BinaryOp::Umulhi => ((u128::from(a) * u128::from(b)) >> dtype.bits()) as u64,
-        BinaryOp::DivRn => panic!("div_rn is not defined for integers"),
+        BinaryOp::Mulhi if dtype.is_signed_int() => wrap((x * y) >> dtype.bits()),
+        BinaryOp::Mulhi => int_binary(BinaryOp::Umulhi, dtype, a, b),
+        BinaryOp::RotateRight => int_binary(BinaryOp::RotateLeft, dtype, a, from_int(dtype, -y)),
+        BinaryOp::RotateLeft => {
+            let high = a << count & mask(dtype);
+            high | (u128::from(a) >> (dtype.bits() - count)) as u64
+        }
+        BinaryOp::SaturatingAdd => wrap((x + y).clamp(dtype.int_min(), dtype.int_max())),
+        BinaryOp::SaturatingSub => wrap((x - y).clamp(dtype.int_min(), dtype.int_max())),
+        BinaryOp::DivRn | BinaryOp::CopySign => panic!("{} is not defined for integers", op.name()),
     }
 }
 

@@ -9,8 +9,23 @@ use super::writer::Writer;
 use crate::facts::Fact;
 use kernel_core::math::{FloatTy, MathFn, divide_ulp_bound, ulp_bound};
 
+/// Operations with one operand whose bits are fixed.
+const UNARY: [UnaryOp; 12] = [
+    UnaryOp::Neg,
+    UnaryOp::Abs,
+    UnaryOp::Not,
+    UnaryOp::Floor,
+    UnaryOp::Ceil,
+    UnaryOp::Trunc,
+    UnaryOp::Round,
+    UnaryOp::RoundTiesEven,
+    UnaryOp::CountOnes,
+    UnaryOp::LeadingZeros,
+    UnaryOp::TrailingZeros,
+    UnaryOp::ReverseBits,
+];
 /// Operations that integers have.
-const INTEGERS: [BinaryOp; 13] = [
+const INTEGERS: [BinaryOp; 18] = [
     BinaryOp::Add,
     BinaryOp::Sub,
     BinaryOp::Mul,
@@ -24,9 +39,14 @@ const INTEGERS: [BinaryOp; 13] = [
     BinaryOp::Shl,
     BinaryOp::Shr,
     BinaryOp::Umulhi,
+    BinaryOp::Mulhi,
+    BinaryOp::RotateLeft,
+    BinaryOp::RotateRight,
+    BinaryOp::SaturatingAdd,
+    BinaryOp::SaturatingSub,
 ];
 /// Operations that floats have, by how often they are wanted.
-const FLOATS: [BinaryOp; 11] = [
+const FLOATS: [BinaryOp; 12] = [
     BinaryOp::Add,
     BinaryOp::Add,
     BinaryOp::Sub,
@@ -38,6 +58,7 @@ const FLOATS: [BinaryOp; 11] = [
     BinaryOp::MaxNan,
     BinaryOp::Rem,
     BinaryOp::DivRn,
+    BinaryOp::CopySign,
 ];
 
 /// One random operation.
@@ -46,7 +67,7 @@ pub fn step(w: &mut Writer) -> Option<ValueId> {
     let (dtype, shape) = (w.dtype(a), w.shape(a));
     let value = match w.random.below(12) {
         0 => {
-            let op = w.random.pick(&[UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Not, UnaryOp::Floor, UnaryOp::Ceil]);
+            let op = w.random.pick(&UNARY);
             w.unary(op, a)
         }
         1 | 2 => {

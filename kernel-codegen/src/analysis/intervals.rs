@@ -339,9 +339,18 @@ impl<'f> Describer<'f> {
                     None => self.unknown(lanes.value),
                 }
             }
-            BinaryOp::DivRn | BinaryOp::MinNan | BinaryOp::MaxNan | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi => {
-                self.unknown(lanes.value)
-            }
+            BinaryOp::DivRn
+            | BinaryOp::MinNan
+            | BinaryOp::MaxNan
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::Umulhi
+            | BinaryOp::Mulhi
+            | BinaryOp::RotateLeft
+            | BinaryOp::RotateRight
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingSub
+            | BinaryOp::CopySign => self.unknown(lanes.value),
         }
     }
 

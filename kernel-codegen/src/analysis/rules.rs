@@ -100,7 +100,16 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
             _ => both_or_decided(dtype, a, b),
         },
         BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => extreme(op, a, b),
-        BinaryOp::DivRn | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi => pure(&[a.clone(), b.clone()]),
+        BinaryOp::DivRn
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => pure(&[a.clone(), b.clone()]),
     }
 }
 
@@ -116,7 +125,18 @@ fn fold(op: BinaryOp, dtype: DType, x: i64, y: i64) -> Option<i64> {
         BinaryOp::Max | BinaryOp::MaxNan => Some(x.max(y)),
         BinaryOp::Div if y != 0 => x.checked_div(y),
         BinaryOp::Rem if y != 0 => x.checked_rem(y),
-        BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => None,
+        BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::DivRn
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => None,
     };
     value.filter(|&v| i128::from(v) >= dtype.int_min() && i128::from(v) <= dtype.int_max())
 }

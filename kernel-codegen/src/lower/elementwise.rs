@@ -101,6 +101,9 @@ impl<'ctx> Lower<'_, 'ctx> {
             let negates = matches!(op, ElementwiseOp::Unary { op: UnaryOp::Neg });
             return if negates { ir.xor(byte, sign) } else { ir.and(byte, ir.not(sign)) }.into();
         }
+        if let (true, ElementwiseOp::Binary { op: BinaryOp::CopySign }) = (dtype.is_fp8(), op) {
+            return ir.with_sign(ir.int(a[0]), ir.int(a[1])).into();
+        }
         if dtype.is_fp8() && !moves {
             // In f32, with one rounding.
             let wide: Vec<Value> = a.iter().map(|&value| ir.cast(dtype, DType::F32, value)).collect();
@@ -147,10 +150,17 @@ impl<'ctx> Lower<'_, 'ctx> {
             UnaryOp::Abs => ir.float_call(Intrinsic::Abs, &[wide()]),
             UnaryOp::Floor => ir.float_call(Intrinsic::Floor, &[wide()]),
             UnaryOp::Ceil => ir.float_call(Intrinsic::Ceil, &[wide()]),
+            UnaryOp::Trunc => ir.float_call(Intrinsic::Trunc, &[wide()]),
+            UnaryOp::Round => ir.round(wide()),
+            UnaryOp::RoundTiesEven => ir.float_call(Intrinsic::RoundEven, &[wide()]),
             UnaryOp::SqrtRn => ir.float_call(Intrinsic::Sqrt, &[wide()]),
             UnaryOp::Math(function) => self.function(function, wide()),
-            UnaryOp::Not => {
-                ir.bug("`not` of a float");
+            UnaryOp::Not
+            | UnaryOp::CountOnes
+            | UnaryOp::LeadingZeros
+            | UnaryOp::TrailingZeros
+            | UnaryOp::ReverseBits => {
+                ir.bug(format!("`{}` of a float", op.name()));
                 narrow
             }
         };
@@ -173,7 +183,17 @@ impl<'ctx> Lower<'_, 'ctx> {
             UnaryOp::Abs if dtype.is_signed_int() => ir.int_call(Intrinsic::SMax, &[a, negated()]),
             UnaryOp::Abs => a,
             UnaryOp::Not => ir.not(a),
-            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => {
+            UnaryOp::CountOnes => ir.int_call(Intrinsic::CountOnes, &[a]),
+            UnaryOp::LeadingZeros => ir.int_call(Intrinsic::LeadingZeros, &[a, ir.bool(false)]),
+            UnaryOp::TrailingZeros => ir.int_call(Intrinsic::TrailingZeros, &[a, ir.bool(false)]),
+            UnaryOp::ReverseBits => ir.int_call(Intrinsic::ReverseBits, &[a]),
+            UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Trunc
+            | UnaryOp::Round
+            | UnaryOp::RoundTiesEven
+            | UnaryOp::SqrtRn
+            | UnaryOp::Math(_) => {
                 ir.bug(format!("`{}` of an integer", op.name()));
                 a
             }
@@ -202,7 +222,18 @@ impl<'ctx> Lower<'_, 'ctx> {
             BinaryOp::Max => ir.float_call(Intrinsic::MaxNum, &[x, y]),
             BinaryOp::MinNan => ir.float_call(Intrinsic::Minimum, &[x, y]),
             BinaryOp::MaxNan => ir.float_call(Intrinsic::Maximum, &[x, y]),
-            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => {
+            BinaryOp::CopySign => return ir.copysign(a, b).into(),
+            BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::Shl
+            | BinaryOp::Shr
+            | BinaryOp::Umulhi
+            | BinaryOp::Mulhi
+            | BinaryOp::RotateLeft
+            | BinaryOp::RotateRight
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingSub => {
                 ir.bug(format!("`{}` of floats", op.name()));
                 x
             }
@@ -218,7 +249,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             BinaryOp::Add => ir.add(a, b),
             BinaryOp::Sub => ir.sub(a, b),
             BinaryOp::Mul => ir.mul(a, b),
-            BinaryOp::Div | BinaryOp::DivRn => {
+            BinaryOp::Div => {
                 let quotient = ir.divide(a, ir.safe_divisor(a, b, signed), signed);
                 ir.iselect(ir.is_zero(b), a.get_type().const_zero(), quotient)
             }
@@ -237,7 +268,18 @@ impl<'ctx> Lower<'_, 'ctx> {
             BinaryOp::Shl => ir.shl(a, count()),
             BinaryOp::Shr if signed => ir.ashr(a, count()),
             BinaryOp::Shr => ir.lshr(a, count()),
-            BinaryOp::Umulhi => ir.umulhi(a, b),
+            BinaryOp::Umulhi => ir.mulhi(a, b, false),
+            BinaryOp::Mulhi => ir.mulhi(a, b, signed),
+            BinaryOp::RotateLeft => ir.int_call(Intrinsic::FunnelShiftLeft, &[a, a, b]),
+            BinaryOp::RotateRight => ir.int_call(Intrinsic::FunnelShiftRight, &[a, a, b]),
+            BinaryOp::SaturatingAdd if signed => ir.int_call(Intrinsic::SaturatingAddSigned, &[a, b]),
+            BinaryOp::SaturatingAdd => ir.int_call(Intrinsic::SaturatingAddUnsigned, &[a, b]),
+            BinaryOp::SaturatingSub if signed => ir.int_call(Intrinsic::SaturatingSubSigned, &[a, b]),
+            BinaryOp::SaturatingSub => ir.int_call(Intrinsic::SaturatingSubUnsigned, &[a, b]),
+            BinaryOp::DivRn | BinaryOp::CopySign => {
+                ir.bug(format!("`{}` of integers", op.name()));
+                a
+            }
         }
     }
 
@@ -279,6 +321,7 @@ fn wave(op: &ElementwiseOp) -> Option<math::Trig> {
     match op {
         ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Sin) } => Some(math::Trig::Sin),
         ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Cos) } => Some(math::Trig::Cos),
+        ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Tan) } => Some(math::Trig::Tan),
         ElementwiseOp::Unary { .. }
         | ElementwiseOp::Binary { .. }
         | ElementwiseOp::Compare { .. }
@@ -304,6 +347,36 @@ impl<'ctx> Ir<'ctx> {
             DType::F16 | DType::BF16 => self.fptrunc(value, self.float_type(dtype)),
             _ => value,
         }
+    }
+
+    /// Rounded to an integral f32 or f64, halves away from zero: what the largest number below one half is added to,
+    /// away from zero, goes beyond the next integral value only from its half on.
+    fn round(&self, x: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        let below_half = match x.get_type().get_bit_width() {
+            64 => 0.5_f64.next_down(),
+            _ => f64::from(0.5_f32.next_down()),
+        };
+        let below_half = self.float_call(Intrinsic::CopySign, &[x.get_type().const_float(below_half), x]);
+        self.float_call(Intrinsic::Trunc, &[self.fadd(x, below_half)])
+    }
+
+    /// The magnitude of one number with the sign of another. Of f16 and bf16 in their bits: as f32 a NaN has no sign.
+    fn copysign(&self, magnitude: FloatValue<'ctx>, sign: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        match magnitude.get_type().get_bit_width() {
+            16 => {
+                let bits = |value| self.int(self.bitcast(value, self.int_type(16)));
+                let bits = self.with_sign(bits(magnitude), bits(sign));
+                self.float(self.bitcast(bits, magnitude.get_type()))
+            }
+            _ => self.float_call(Intrinsic::CopySign, &[magnitude, sign]),
+        }
+    }
+
+    /// The bits of one number with the highest bit of another.
+    fn with_sign(&self, magnitude: IntValue<'ctx>, sign: IntValue<'ctx>) -> IntValue<'ctx> {
+        let ty = magnitude.get_type();
+        let highest = ty.const_int(1 << (ty.get_bit_width() - 1), false);
+        self.or(self.and(magnitude, self.not(highest)), self.and(sign, highest))
     }
 
     fn is_zero(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {

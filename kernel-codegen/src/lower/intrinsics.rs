@@ -40,6 +40,8 @@ pub(super) enum Intrinsic {
     Ceil,
     /// f32, f64.
     Trunc,
+    /// To the nearest, halves to the even one; f32, f64.
+    RoundEven,
     /// f32, f64.
     CopySign,
     /// A NaN operand is ignored; f32, f64.
@@ -62,6 +64,26 @@ pub(super) enum Intrinsic {
     UMin,
     /// Integers.
     UMax,
+    /// Integers.
+    CountOnes,
+    /// With whether zero may give anything; integers.
+    LeadingZeros,
+    /// As `LeadingZeros`.
+    TrailingZeros,
+    /// Integers.
+    ReverseBits,
+    /// Upper and lower word, and by how much they are shifted to the left, modulo the width; integers.
+    FunnelShiftLeft,
+    /// Upper and lower word, and by how much they are shifted to the right, modulo the width; integers.
+    FunnelShiftRight,
+    /// Integers.
+    SaturatingAddSigned,
+    /// Integers.
+    SaturatingAddUnsigned,
+    /// Integers.
+    SaturatingSubSigned,
+    /// Integers.
+    SaturatingSubUnsigned,
 }
 
 impl Intrinsic {
@@ -88,6 +110,7 @@ impl Intrinsic {
             Intrinsic::Floor => "llvm.floor",
             Intrinsic::Ceil => "llvm.ceil",
             Intrinsic::Trunc => "llvm.trunc",
+            Intrinsic::RoundEven => "llvm.roundeven",
             Intrinsic::CopySign => "llvm.copysign",
             Intrinsic::MinNum => "llvm.minnum",
             Intrinsic::MaxNum => "llvm.maxnum",
@@ -99,6 +122,16 @@ impl Intrinsic {
             Intrinsic::SMax => "llvm.smax",
             Intrinsic::UMin => "llvm.umin",
             Intrinsic::UMax => "llvm.umax",
+            Intrinsic::CountOnes => "llvm.ctpop",
+            Intrinsic::LeadingZeros => "llvm.ctlz",
+            Intrinsic::TrailingZeros => "llvm.cttz",
+            Intrinsic::ReverseBits => "llvm.bitreverse",
+            Intrinsic::FunnelShiftLeft => "llvm.fshl",
+            Intrinsic::FunnelShiftRight => "llvm.fshr",
+            Intrinsic::SaturatingAddSigned => "llvm.sadd.sat",
+            Intrinsic::SaturatingAddUnsigned => "llvm.uadd.sat",
+            Intrinsic::SaturatingSubSigned => "llvm.ssub.sat",
+            Intrinsic::SaturatingSubUnsigned => "llvm.usub.sat",
         }
     }
 }

@@ -19,11 +19,12 @@ pub(super) fn apply_f64<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ct
     double::apply(&F64 { ir }, function, x)
 }
 
-/// The two functions that reduce an angle.
+/// The functions that reduce an angle.
 #[derive(Clone, Copy)]
 pub(super) enum Trig {
     Sin,
     Cos,
+    Tan,
 }
 
 /// `wave` of the f32 or f64 registers of a tile.
@@ -222,7 +223,7 @@ macro_rules! machine {
                 self.ir.mul(a, b)
             }
             fn umulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
-                self.ir.umulhi(a, b)
+                self.ir.mulhi(a, b, false)
             }
             fn and(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
                 self.ir.and(a, b)
@@ -264,6 +265,7 @@ macro_rules! machine {
                 match wave {
                     Trig::Sin => $functions::sin_of_reduced(self, x, reduced),
                     Trig::Cos => $functions::cos_of_reduced(self, reduced),
+                    Trig::Tan => $functions::tan_of_reduced(self, x, reduced),
                 }
             }
         }
@@ -342,14 +344,14 @@ impl<'ctx> Ir<'ctx> {
         }
     }
 
-    /// The upper half of the product of two integers read as unsigned.
-    pub(super) fn umulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
+    /// The upper half of the product of two integers.
+    pub(super) fn mulhi(&self, a: IntValue<'ctx>, b: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
         let bits = a.get_type().get_bit_width();
         let wide = match bits {
             64 => self.context.i128_type(),
             bits => self.int_type(bits * 2),
         };
-        let (x, y) = (self.resize(a, wide, false), self.resize(b, wide, false));
+        let (x, y) = (self.resize(a, wide, signed), self.resize(b, wide, signed));
         let high = self.lshr(self.mul(x, y), wide.const_int(u64::from(bits), false));
         self.resize(high, a.get_type(), false)
     }

@@ -189,8 +189,19 @@ pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
             | BinaryOp::And
             | BinaryOp::Or
             | BinaryOp::Xor
-            | BinaryOp::Umulhi => true,
-            BinaryOp::Sub | BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn | BinaryOp::Shl | BinaryOp::Shr => false,
+            | BinaryOp::Umulhi
+            | BinaryOp::Mulhi
+            | BinaryOp::SaturatingAdd => true,
+            BinaryOp::Sub
+            | BinaryOp::Div
+            | BinaryOp::Rem
+            | BinaryOp::DivRn
+            | BinaryOp::Shl
+            | BinaryOp::Shr
+            | BinaryOp::RotateLeft
+            | BinaryOp::RotateRight
+            | BinaryOp::SaturatingSub
+            | BinaryOp::CopySign => false,
         };
         commutes && (operands == pair || operands == [pair[1], pair[0]])
     })

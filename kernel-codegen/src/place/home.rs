@@ -59,7 +59,18 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
     let float = dtype.is_some_and(DType::is_float);
     match op {
         ElementwiseOp::Unary { op } => match op {
-            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not | UnaryOp::Floor | UnaryOp::Ceil => true,
+            UnaryOp::Neg
+            | UnaryOp::Abs
+            | UnaryOp::Not
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Trunc
+            | UnaryOp::Round
+            | UnaryOp::RoundTiesEven
+            | UnaryOp::CountOnes
+            | UnaryOp::LeadingZeros
+            | UnaryOp::TrailingZeros
+            | UnaryOp::ReverseBits => true,
             UnaryOp::SqrtRn | UnaryOp::Math(_) => false,
         },
         ElementwiseOp::Binary { op } => match op {
@@ -77,7 +88,13 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
             | BinaryOp::Xor
             | BinaryOp::Shl
             | BinaryOp::Shr
-            | BinaryOp::Umulhi => true,
+            | BinaryOp::Umulhi
+            | BinaryOp::Mulhi
+            | BinaryOp::RotateLeft
+            | BinaryOp::RotateRight
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingSub
+            | BinaryOp::CopySign => true,
         },
         ElementwiseOp::Compare { .. }
         | ElementwiseOp::Select

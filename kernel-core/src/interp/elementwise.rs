@@ -32,9 +32,21 @@ pub(super) trait Int: Copy + Ord + 'static {
     fn shr(self, count: Self) -> Self;
     /// The upper half of the product of the operands read as unsigned.
     fn umulhi(self, other: Self) -> Self;
+    /// The upper half of the product.
+    fn mulhi(self, other: Self) -> Self;
+    /// The count is taken modulo the width.
+    fn rotate_left(self, count: Self) -> Self;
+    /// The count is taken modulo the width.
+    fn rotate_right(self, count: Self) -> Self;
+    fn saturating_add(self, other: Self) -> Self;
+    fn saturating_sub(self, other: Self) -> Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
     fn not(self) -> Self;
+    fn count_ones(self) -> Self;
+    fn leading_zeros(self) -> Self;
+    fn trailing_zeros(self) -> Self;
+    fn reverse_bits(self) -> Self;
 }
 
 macro_rules! int {
@@ -54,9 +66,21 @@ macro_rules! int {
                 let product = (self as $unsigned as $wide) * (other as $unsigned as $wide);
                 (product >> <$ty>::BITS) as $ty
             }
+            fn mulhi(self, other: $ty) -> $ty {
+                // What leaves 128 bits, of two u64, are none of those that are kept.
+                (i128::from(self).wrapping_mul(i128::from(other)) >> <$ty>::BITS) as $ty
+            }
+            fn rotate_left(self, count: $ty) -> $ty { <$ty>::rotate_left(self, count as u32 & (<$ty>::BITS - 1)) }
+            fn rotate_right(self, count: $ty) -> $ty { <$ty>::rotate_right(self, count as u32 & (<$ty>::BITS - 1)) }
+            fn saturating_add(self, other: $ty) -> $ty { <$ty>::saturating_add(self, other) }
+            fn saturating_sub(self, other: $ty) -> $ty { <$ty>::saturating_sub(self, other) }
             fn neg(self) -> $ty { self.wrapping_neg() }
             fn abs(self) -> $ty { $abs!(self) }
             fn not(self) -> $ty { !self }
+            fn count_ones(self) -> $ty { <$ty>::count_ones(self) as $ty }
+            fn leading_zeros(self) -> $ty { <$ty>::leading_zeros(self) as $ty }
+            fn trailing_zeros(self) -> $ty { <$ty>::trailing_zeros(self) as $ty }
+            fn reverse_bits(self) -> $ty { <$ty>::reverse_bits(self) }
         }
     )*};
 }
@@ -135,7 +159,12 @@ fn int_binary<T: Int>(op: BinaryOp) -> Option<Fn2> {
         BinaryOp::Shl => lift2(T::shl),
         BinaryOp::Shr => lift2(T::shr),
         BinaryOp::Umulhi => lift2(T::umulhi),
-        BinaryOp::DivRn => return None,
+        BinaryOp::Mulhi => lift2(T::mulhi),
+        BinaryOp::RotateLeft => lift2(T::rotate_left),
+        BinaryOp::RotateRight => lift2(T::rotate_right),
+        BinaryOp::SaturatingAdd => lift2(T::saturating_add),
+        BinaryOp::SaturatingSub => lift2(T::saturating_sub),
+        BinaryOp::DivRn | BinaryOp::CopySign => return None,
     })
 }
 
@@ -152,15 +181,32 @@ macro_rules! float_binary {
             BinaryOp::Max => $lift(<$ty as Extremes>::maximum),
             BinaryOp::MinNan => $lift(<$ty as Extremes>::minimum_nan),
             BinaryOp::MaxNan => $lift(<$ty as Extremes>::maximum_nan),
-            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => {
-                return None
-            }
+            BinaryOp::CopySign => $lift(|a: $ty, b: $ty| a.copysign(b)),
+            BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::Shl
+            | BinaryOp::Shr
+            | BinaryOp::Umulhi
+            | BinaryOp::Mulhi
+            | BinaryOp::RotateLeft
+            | BinaryOp::RotateRight
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingSub => return None,
         })
     };
 }
 
 fn half_binary<H: Half>(op: BinaryOp) -> Option<Fn2> {
     float_binary!(op, f32, lift2_half::<H, _>)
+}
+
+/// As [`f8_unary`].
+fn f8_binary<H: Half>(op: BinaryOp) -> Option<Fn2> {
+    if op == BinaryOp::CopySign {
+        return Some(lift2(|a: u8, b: u8| a & 0x7f | b & 0x80));
+    }
+    half_binary::<H>(op)
 }
 
 fn f32_binary(op: BinaryOp) -> Option<Fn2> {
@@ -187,7 +233,13 @@ fn bool_binary(op: BinaryOp) -> Option<Fn2> {
         | BinaryOp::MaxNan
         | BinaryOp::Shl
         | BinaryOp::Shr
-        | BinaryOp::Umulhi => None,
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => None,
     }
 }
 
@@ -203,8 +255,8 @@ pub(super) fn binary(op: BinaryOp, dtype: DType) -> Option<Fn2> {
         DType::U16 => int_binary::<u16>(op),
         DType::U32 => int_binary::<u32>(op),
         DType::U64 => int_binary::<u64>(op),
-        DType::F8E4M3 => half_binary::<F8E4M3>(op),
-        DType::F8E5M2 => half_binary::<F8E5M2>(op),
+        DType::F8E4M3 => f8_binary::<F8E4M3>(op),
+        DType::F8E5M2 => f8_binary::<F8E5M2>(op),
         DType::F16 => half_binary::<f16>(op),
         DType::BF16 => half_binary::<bf16>(op),
         DType::F32 => f32_binary(op),
@@ -217,7 +269,17 @@ fn int_unary<T: Int>(op: UnaryOp) -> Option<Fn1> {
         UnaryOp::Neg => Some(lift1(T::neg)),
         UnaryOp::Abs => Some(lift1(T::abs)),
         UnaryOp::Not => Some(lift1(T::not)),
-        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => None,
+        UnaryOp::CountOnes => Some(lift1(T::count_ones)),
+        UnaryOp::LeadingZeros => Some(lift1(T::leading_zeros)),
+        UnaryOp::TrailingZeros => Some(lift1(T::trailing_zeros)),
+        UnaryOp::ReverseBits => Some(lift1(T::reverse_bits)),
+        UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Trunc
+        | UnaryOp::Round
+        | UnaryOp::RoundTiesEven
+        | UnaryOp::SqrtRn
+        | UnaryOp::Math(_) => None,
     }
 }
 
@@ -228,9 +290,12 @@ macro_rules! float_unary {
             UnaryOp::Abs => $lift(|x: $ty| x.abs()),
             UnaryOp::Floor => $lift(|x: $ty| x.floor()),
             UnaryOp::Ceil => $lift(|x: $ty| x.ceil()),
+            UnaryOp::Trunc => $lift(|x: $ty| x.trunc()),
+            UnaryOp::Round => $lift(|x: $ty| x.round()),
+            UnaryOp::RoundTiesEven => $lift(|x: $ty| x.round_ties_even()),
             UnaryOp::SqrtRn => $lift(|x: $ty| x.sqrt()),
             UnaryOp::Math(function) => specialise!(function, F => $lift(|x: $ty| $evaluate(F, x))),
-            UnaryOp::Not => return None,
+            UnaryOp::Not | UnaryOp::CountOnes | UnaryOp::LeadingZeros | UnaryOp::TrailingZeros | UnaryOp::ReverseBits => return None,
         })
     };
 }
@@ -244,7 +309,18 @@ fn f8_unary<H: Half>(op: UnaryOp) -> Option<Fn1> {
     match op {
         UnaryOp::Neg => Some(lift1(|x: u8| x ^ 0x80)),
         UnaryOp::Abs => Some(lift1(|x: u8| x & 0x7f)),
-        UnaryOp::Not | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => half_unary::<H>(op),
+        UnaryOp::Not
+        | UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Trunc
+        | UnaryOp::Round
+        | UnaryOp::RoundTiesEven
+        | UnaryOp::SqrtRn
+        | UnaryOp::Math(_)
+        | UnaryOp::CountOnes
+        | UnaryOp::LeadingZeros
+        | UnaryOp::TrailingZeros
+        | UnaryOp::ReverseBits => half_unary::<H>(op),
     }
 }
 

@@ -104,8 +104,22 @@ name_enum! {
     Floor = "floor";
     /// Rounds up to an integral value (floats).
     Ceil = "ceil";
+    /// Rounds towards zero to an integral value (floats).
+    Trunc = "trunc";
+    /// Rounds to the nearest integral value, halves away from zero (floats).
+    Round = "round";
+    /// Rounds to the nearest integral value, halves to the even one (floats).
+    RoundTiesEven = "round_ties_even";
     /// Square root, correctly rounded (floats).
     SqrtRn = "sqrt_rn";
+    /// The number of ones among the bits (integers).
+    CountOnes = "count_ones";
+    /// The number of zeros above the highest one; the width of 0 (integers).
+    LeadingZeros = "leading_zeros";
+    /// The number of zeros below the lowest one; the width of 0 (integers).
+    TrailingZeros = "trailing_zeros";
+    /// The bits in reverse order (integers).
+    ReverseBits = "reverse_bits";
     ..
     /// An elementary function (floats).
     Math(MathFn);
@@ -146,6 +160,18 @@ name_enum! {
     Shr = "shr";
     /// Upper half of the double-width product of the operands read as unsigned (integers).
     Umulhi = "umulhi";
+    /// Upper half of the double-width product (integers).
+    Mulhi = "mulhi";
+    /// Shift left in which the bits that leave come back from the right; the count is taken modulo the width (integers).
+    RotateLeft = "rotate_left";
+    /// Shift right in which the bits that leave come back from the left; the count is taken modulo the width (integers).
+    RotateRight = "rotate_right";
+    /// Sum, the nearest number of the dtype where it is none (integers).
+    SaturatingAdd = "saturating_add";
+    /// Difference, the nearest number of the dtype where it is none (integers).
+    SaturatingSub = "saturating_sub";
+    /// The magnitude of the first with the sign of the second, zeros and NaN included (floats).
+    CopySign = "copysign";
 }
 
 name_enum! {

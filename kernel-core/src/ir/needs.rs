@@ -73,7 +73,16 @@ impl UnaryOp {
             UnaryOp::Neg => Needs::Bound(DTypeBound::Signed),
             UnaryOp::Abs => Needs::Bound(DTypeBound::Num),
             UnaryOp::Not => Needs::Bits,
-            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => Needs::Bound(DTypeBound::Float),
+            UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Trunc
+            | UnaryOp::Round
+            | UnaryOp::RoundTiesEven
+            | UnaryOp::SqrtRn
+            | UnaryOp::Math(_) => Needs::Bound(DTypeBound::Float),
+            UnaryOp::CountOnes | UnaryOp::LeadingZeros | UnaryOp::TrailingZeros | UnaryOp::ReverseBits => {
+                Needs::Bound(DTypeBound::Int)
+            }
         }
     }
 }
@@ -91,9 +100,16 @@ impl BinaryOp {
             | BinaryOp::Max
             | BinaryOp::MinNan
             | BinaryOp::MaxNan => Needs::Bound(DTypeBound::Num),
-            BinaryOp::DivRn => Needs::Bound(DTypeBound::Float),
+            BinaryOp::DivRn | BinaryOp::CopySign => Needs::Bound(DTypeBound::Float),
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Needs::Bits,
-            BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => Needs::Bound(DTypeBound::Int),
+            BinaryOp::Shl
+            | BinaryOp::Shr
+            | BinaryOp::Umulhi
+            | BinaryOp::Mulhi
+            | BinaryOp::RotateLeft
+            | BinaryOp::RotateRight
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingSub => Needs::Bound(DTypeBound::Int),
         }
     }
 }

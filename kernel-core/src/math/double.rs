@@ -5,7 +5,14 @@
 //! branch. The polynomials are minimax fits, by Remez's algorithm, to the weighted error named
 //! beside them; the forms that keep rounding errors small follow Sun's fdlibm.
 
+mod complement;
+mod cube_root;
+mod decimal;
+mod hyperbolic;
+
 use super::MathFn;
+use super::area;
+use super::inverse;
 use super::machine::{Angle, Machine, Reduced, polynomial};
 use super::reduction::{self, DOUBLE_ROUNDER};
 
@@ -32,15 +39,28 @@ pub fn apply<M: Machine<Scalar = f64>>(m: &M, function: MathFn, x: M::Float) -> 
     match function {
         MathFn::Exp => exp(m, x),
         MathFn::Exp2 => exp2(m, x),
+        MathFn::Exp10 => decimal::exp10(m, x),
         MathFn::Expm1 => expm1(m, x),
         MathFn::Log => log(m, x),
         MathFn::Log2 => log2(m, x),
+        MathFn::Log10 => decimal::log10(m, x),
         MathFn::Log1p => log1p(m, x),
         MathFn::Sin => sin(m, x),
         MathFn::Cos => cos(m, x),
+        MathFn::Tan => tan(m, x),
+        MathFn::Asin => inverse::asin(m, &inverse::DOUBLE, x),
+        MathFn::Acos => inverse::acos(m, &inverse::DOUBLE, x),
+        MathFn::Atan => inverse::atan(m, &inverse::DOUBLE, x),
+        MathFn::Sinh => hyperbolic::sinh(m, x),
+        MathFn::Cosh => hyperbolic::cosh(m, x),
         MathFn::Tanh => tanh(m, x),
+        MathFn::Asinh => area::asinh(m, &area::DOUBLE, x, |u| log1p(m, u)),
+        MathFn::Acosh => area::acosh(m, &area::DOUBLE, x, |u| log1p(m, u)),
+        MathFn::Atanh => area::atanh(m, &area::DOUBLE, x, |u| log1p(m, u)),
         MathFn::Erf => erf(m, x),
+        MathFn::Erfc => complement::erfc(m, x),
         MathFn::Sigmoid => sigmoid(m, x),
+        MathFn::Cbrt => cube_root::cbrt(m, x),
         MathFn::Sqrt => m.sqrt(x),
         MathFn::Rsqrt => m.div(m.float(1.0), m.sqrt(x)),
     }
@@ -426,10 +446,10 @@ pub fn cos_of_reduced<M: Machine<Scalar = f64>>(m: &M, reduced: Reduced<M>) -> M
     sin_of_quadrant(m, Reduced { quadrant, ..reduced })
 }
 
-/// The sine of a reduced angle.
+/// Sine and cosine of what remains of a reduced angle.
 #[inline]
-fn sin_of_quadrant<M: Machine<Scalar = f64>>(m: &M, angle: Reduced<M>) -> M::Float {
-    let Reduced { high: r, low, quadrant } = angle;
+fn waves<M: Machine<Scalar = f64>>(m: &M, angle: Reduced<M>) -> (M::Float, M::Float) {
+    let Reduced { high: r, low, .. } = angle;
     let square = m.mul(r, r);
     let half_square = m.mul(square, m.float(0.5));
     // sin(r + low) = r + (r³·S + low·(1 - r²/2)).
@@ -443,9 +463,33 @@ fn sin_of_quadrant<M: Machine<Scalar = f64>>(m: &M, angle: Reduced<M>) -> M::Flo
     let cos_tail = m.mul(m.mul(square, square), polynomial(m, square, &COS));
     let cos_tail = m.fma(m.neg(r), low, cos_tail);
     let cos = m.add(w, m.add(w_error, cos_tail));
+    (sin, cos)
+}
 
+/// The sine of a reduced angle.
+#[inline]
+fn sin_of_quadrant<M: Machine<Scalar = f64>>(m: &M, angle: Reduced<M>) -> M::Float {
+    let quadrant = angle.quadrant;
+    let (sin, cos) = waves(m, angle);
     let even = m.ieq(m.and(quadrant, m.int(1)), m.int(0));
     let result = m.select(even, sin, cos);
     let sign = m.shl_by(m.and(quadrant, m.int(2)), 62);
     m.from_bits(m.xor(m.to_bits(result), sign))
+}
+
+/// tan(x) within 3 ulp for every finite x.
+#[inline]
+pub fn tan<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> M::Float {
+    tan_of_reduced(m, x, reduced(m, x))
+}
+
+/// tan(x), given x reduced.
+#[inline]
+pub fn tan_of_reduced<M: Machine<Scalar = f64>>(m: &M, x: M::Float, reduced: Reduced<M>) -> M::Float {
+    let quadrant = reduced.quadrant;
+    let (sin, cos) = waves(m, reduced);
+    let even = m.ieq(m.and(quadrant, m.int(1)), m.int(0));
+    let result = m.div(m.select(even, sin, m.neg(cos)), m.select(even, cos, sin));
+    // The reduction loses the sign of -0.
+    m.select(m.eq(x, m.float(0.0)), x, result)
 }

@@ -22,8 +22,10 @@
 //! ```
 
 mod accuracy;
+mod area;
 pub mod double;
 mod host;
+mod inverse;
 mod machine;
 mod reduction;
 pub mod single;

@@ -6,7 +6,14 @@
 //! a branch. The polynomials are minimax fits, by Remez's algorithm, to the weighted error named
 //! beside them.
 
+mod complement;
+mod cube_root;
+mod decimal;
+mod hyperbolic;
+
 use super::MathFn;
+use super::area;
+use super::inverse;
 use super::machine::{Angle, FastMachine, Machine, Reduced, polynomial};
 use super::reduction::{self, SINGLE_ROUNDER};
 
@@ -29,15 +36,28 @@ pub fn apply<M: FastMachine>(m: &M, function: MathFn, x: M::Float) -> M::Float {
     match function {
         MathFn::Exp => exp(m, x),
         MathFn::Exp2 => exp2(m, x),
+        MathFn::Exp10 => decimal::exp10(m, x),
         MathFn::Expm1 => expm1(m, x),
         MathFn::Log => log(m, x),
         MathFn::Log2 => log2(m, x),
+        MathFn::Log10 => decimal::log10(m, x),
         MathFn::Log1p => log1p(m, x),
         MathFn::Sin => sin(m, x),
         MathFn::Cos => cos(m, x),
+        MathFn::Tan => tan(m, x),
+        MathFn::Asin => inverse::asin(m, &inverse::SINGLE, x),
+        MathFn::Acos => inverse::acos(m, &inverse::SINGLE, x),
+        MathFn::Atan => inverse::atan(m, &inverse::SINGLE, x),
+        MathFn::Sinh => hyperbolic::sinh(m, x),
+        MathFn::Cosh => hyperbolic::cosh(m, x),
         MathFn::Tanh => tanh(m, x),
+        MathFn::Asinh => area::asinh(m, &area::SINGLE, x, |u| log1p(m, u)),
+        MathFn::Acosh => area::acosh(m, &area::SINGLE, x, |u| log1p(m, u)),
+        MathFn::Atanh => area::atanh(m, &area::SINGLE, x, |u| log1p(m, u)),
         MathFn::Erf => erf(m, x),
+        MathFn::Erfc => complement::erfc(m, x),
         MathFn::Sigmoid => sigmoid(m, x),
+        MathFn::Cbrt => cube_root::cbrt(m, x),
         MathFn::Sqrt => m.sqrt_approx(x),
         MathFn::Rsqrt => m.rsqrt_approx(x),
     }
@@ -340,3 +360,26 @@ fn sin_of_quadrant<M: Machine<Scalar = f32>>(m: &M, r: M::Float, quadrant: M::In
     let sign = m.shl_by(m.and(quadrant, m.int(2)), 30);
     m.from_bits(m.xor(m.to_bits(result), sign))
 }
+
+/// tan(x) within 3 ulp for every finite x: 107 instructions, 82 of them rare as for [`sin`].
+#[inline]
+pub fn tan<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> M::Float {
+    tan_of_reduced(m, x, reduced(m, x))
+}
+
+/// tan(x), given x reduced.
+#[inline]
+pub fn tan_of_reduced<M: Machine<Scalar = f32>>(m: &M, x: M::Float, reduced: Reduced<M>) -> M::Float {
+    let Reduced { high: r, quadrant, .. } = reduced;
+    let square = m.mul(r, r);
+    let tan = m.fma(m.mul(polynomial(m, square, &TAN), square), r, r);
+    // The tangent, or a quarter turn on -1/tan.
+    let one = m.float(1.0);
+    let even = m.ieq(m.and(quadrant, m.int(1)), m.int(0));
+    let result = m.div(m.select(even, tan, m.float(-1.0)), m.select(even, one, tan));
+    // The reduction loses the sign of -0.
+    m.select(m.eq(x, m.float(0.0)), x, result)
+}
+
+/// (tan r - r) / r³ in r², for |r| ≤ π/4, to 2^-29.5 of tan r.
+const TAN: [f32; 7] = [0.3333335, 0.13332663, 0.05405993, 0.021282135, 0.010835937, 8.939133e-5, 0.004376341];

@@ -82,6 +82,9 @@ functions! { $
     Exp = "exp" { single: Ulps::growing(2.0, 1.25), double: Ulps::at_most(1.0), instructions: 2 }
     /// 2 to the power of x.
     Exp2 = "exp2" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 1 }
+    /// 10 to the power of x.
+    // 2 of `ex2`, and one rounding of its correction.
+    Exp10 = "exp10" { single: Ulps::at_most(3.0), double: Ulps::at_most(1.0), instructions: 11 }
     /// e to the power of x, less 1; accurate for tiny x too.
     // A rounding of the fraction, doubled where e^x is just below √2, and two of sums.
     Expm1 = "expm1" { single: Ulps::at_most(2.0), double: Ulps::at_most(2.0), instructions: 19 }
@@ -89,6 +92,8 @@ functions! { $
     Log = "log" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 27 }
     /// The logarithm to base 2.
     Log2 = "log2" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 28 }
+    /// The logarithm to base 10.
+    Log10 = "log10" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 29 }
     /// The natural logarithm of 1 + x; accurate for tiny x too.
     Log1p = "log1p" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 27 }
     /// The square root; for f32 the approximate one.
@@ -97,14 +102,40 @@ functions! { $
     /// The reciprocal square root; for f32 the approximate one.
     // The hardware's, 2^-22.9 of the result; for f64 one division of a rounded root.
     Rsqrt = "rsqrt" { single: Ulps::at_most(2.5), double: Ulps::at_most(1.5), instructions: 1 }
+    /// The cube root, also of negative numbers.
+    Cbrt = "cbrt" { single: Ulps::at_most(1.0), double: Ulps::at_most(1.0), instructions: 28 }
     /// The sine of an angle in radians.
     Sin = "sin" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 109 }
     /// The cosine of an angle in radians.
     Cos = "cos" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.0), instructions: 108 }
+    /// The tangent of an angle in radians.
+    // Those of sine and cosine, and that of their quotient.
+    Tan = "tan" { single: Ulps::at_most(3.0), double: Ulps::at_most(3.0), instructions: 107 }
+    /// The angle in radians, from -π/2 to π/2, whose sine is x.
+    Asin = "asin" { single: Ulps::at_most(2.0), double: Ulps::at_most(2.0), instructions: 24 }
+    /// The angle in radians, from 0 to π, whose cosine is x.
+    Acos = "acos" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.5), instructions: 29 }
+    /// The angle in radians, from -π/2 to π/2, whose tangent is x.
+    Atan = "atan" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.5), instructions: 24 }
+    /// The hyperbolic sine.
+    // 2.1 of the exponential, which double in the worst binade.
+    Sinh = "sinh" { single: Ulps::at_most(5.0), double: Ulps::at_most(2.5), instructions: 20 }
+    /// The hyperbolic cosine.
+    Cosh = "cosh" { single: Ulps::at_most(3.0), double: Ulps::at_most(2.0), instructions: 13 }
     /// The hyperbolic tangent.
     Tanh = "tanh" { single: Ulps::at_most(2.5), double: Ulps::at_most(3.0), instructions: 15 }
+    /// The inverse of the hyperbolic sine.
+    // Two of the logarithm, and those of its argument, which its derivative keeps from growing.
+    Asinh = "asinh" { single: Ulps::at_most(4.0), double: Ulps::at_most(3.0), instructions: 38 }
+    /// The inverse of the hyperbolic cosine, from 0 on.
+    Acosh = "acosh" { single: Ulps::at_most(4.0), double: Ulps::at_most(3.0), instructions: 38 }
+    /// The inverse of the hyperbolic tangent.
+    Atanh = "atanh" { single: Ulps::at_most(4.0), double: Ulps::at_most(3.0), instructions: 37 }
     /// The error function, 2/√π · ∫₀ˣ e^(-t²) dt.
     Erf = "erf" { single: Ulps::at_most(2.0), double: Ulps::at_most(1.5), instructions: 20 }
+    /// What the error function lacks of 1; accurate where that is tiny.
+    // Those of the exponential and of its factor, which double in the worst binade.
+    Erfc = "erfc" { single: Ulps::at_most(6.0), double: Ulps::at_most(5.0), instructions: 39 }
     /// The logistic function, 1 / (1 + e^-x).
     // 3 of `ex2`, whose errors double in the worst binade, 1 of the rounded denominator.
     Sigmoid = "sigmoid" { single: Ulps::at_most(4.5), double: Ulps::at_most(3.0), instructions: 15 }

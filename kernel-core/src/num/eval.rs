@@ -11,6 +11,11 @@ pub fn wrap(value: i128, dtype: DType) -> i128 {
     if dtype.is_signed_int() { value << unused >> unused } else { ((value as u128) << unused >> unused) as i128 }
 }
 
+/// The bits of an integer of that dtype.
+fn unsigned(value: i128, dtype: DType) -> u128 {
+    value as u128 & (u128::MAX >> (128 - dtype.bits()))
+}
+
 /// A float operation in the precision that the dtype computes in, then rounded to the dtype.
 fn float(dtype: DType, single: impl FnOnce() -> f32, double: impl FnOnce() -> f64) -> Option<Literal> {
     match dtype {
@@ -35,26 +40,46 @@ pub fn unary(op: UnaryOp, dtype: DType, a: Literal) -> Option<Literal> {
     match a {
         Literal::Bool(a) => (op == UnaryOp::Not).then_some(Literal::Bool(!a)),
         Literal::Int(a) => {
+            let bits = unsigned(a, dtype);
             let value = match op {
                 UnaryOp::Neg => -a,
                 UnaryOp::Abs => a.abs(),
                 UnaryOp::Not => !a,
-                UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::SqrtRn | UnaryOp::Math(_) => return None,
+                UnaryOp::CountOnes => i128::from(bits.count_ones()),
+                UnaryOp::LeadingZeros => i128::from(bits.leading_zeros() + dtype.bits() - 128),
+                UnaryOp::TrailingZeros => i128::from(bits.trailing_zeros().min(dtype.bits())),
+                UnaryOp::ReverseBits => (bits.reverse_bits() >> (128 - dtype.bits())) as i128,
+                UnaryOp::Floor
+                | UnaryOp::Ceil
+                | UnaryOp::Trunc
+                | UnaryOp::Round
+                | UnaryOp::RoundTiesEven
+                | UnaryOp::SqrtRn
+                | UnaryOp::Math(_) => return None,
             };
             Some(Literal::Int(wrap(value, dtype)))
         }
         Literal::Float(bits) => {
             let a = f64::from_bits(bits);
+            // Exact, but no operation gives an 8-bit float's infinity.
+            let whole = |value| Some(Literal::float(round(value, dtype)));
             match op {
                 // On the bits, so that NaNs behave as in hardware.
                 UnaryOp::Neg => Some(Literal::Float(bits ^ 1 << 63)),
                 UnaryOp::Abs => Some(Literal::Float(bits & !(1 << 63))),
-                UnaryOp::Floor => Some(Literal::float(a.floor())),
-                UnaryOp::Ceil => Some(Literal::float(a.ceil())),
+                UnaryOp::Floor => whole(a.floor()),
+                UnaryOp::Ceil => whole(a.ceil()),
+                UnaryOp::Trunc => whole(a.trunc()),
+                UnaryOp::Round => whole(a.round()),
+                UnaryOp::RoundTiesEven => whole(a.round_ties_even()),
                 UnaryOp::SqrtRn | UnaryOp::Math(MathFn::Sqrt) => float(dtype, || (a as f32).sqrt(), || a.sqrt()),
                 // The others are known to within their bounds only.
                 UnaryOp::Math(_) => None,
-                UnaryOp::Not => None,
+                UnaryOp::Not
+                | UnaryOp::CountOnes
+                | UnaryOp::LeadingZeros
+                | UnaryOp::TrailingZeros
+                | UnaryOp::ReverseBits => None,
             }
         }
     }
@@ -79,7 +104,13 @@ pub fn binary(op: BinaryOp, dtype: DType, a: Literal, b: Literal) -> Option<Lite
             | BinaryOp::MaxNan
             | BinaryOp::Shl
             | BinaryOp::Shr
-            | BinaryOp::Umulhi => None,
+            | BinaryOp::Umulhi
+            | BinaryOp::Mulhi
+            | BinaryOp::RotateLeft
+            | BinaryOp::RotateRight
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingSub
+            | BinaryOp::CopySign => None,
         },
         (Literal::Int(a), Literal::Int(b)) => binary_int(op, dtype, a, b).map(|v| Literal::Int(wrap(v, dtype))),
         (Literal::Float(a), Literal::Float(b)) => binary_float(op, dtype, f64::from_bits(a), f64::from_bits(b)),
@@ -96,7 +127,7 @@ fn binary_int(op: BinaryOp, dtype: DType, a: i128, b: i128) -> Option<i128> {
         BinaryOp::Mul => a.wrapping_mul(b),
         BinaryOp::Div => a.checked_div(b).unwrap_or(0),
         BinaryOp::Rem => a.checked_rem(b).unwrap_or(a),
-        BinaryOp::DivRn => return None,
+        BinaryOp::DivRn | BinaryOp::CopySign => return None,
         BinaryOp::Min | BinaryOp::MinNan => a.min(b),
         BinaryOp::Max | BinaryOp::MaxNan => a.max(b),
         BinaryOp::And => a & b,
@@ -105,9 +136,19 @@ fn binary_int(op: BinaryOp, dtype: DType, a: i128, b: i128) -> Option<i128> {
         BinaryOp::Shl => a << (b & (width - 1)),
         BinaryOp::Shr => a >> (b & (width - 1)),
         BinaryOp::Umulhi => {
-            let unsigned = |v: i128| v as u128 & (u128::MAX >> (128 - dtype.bits()));
-            ((unsigned(a) * unsigned(b)) >> dtype.bits()) as i128
+            let product = unsigned(a, dtype) * unsigned(b, dtype);
+            (product >> dtype.bits()) as i128
         }
+        // The product of two u64 may leave i128.
+        BinaryOp::Mulhi if !dtype.is_signed_int() => return binary_int(BinaryOp::Umulhi, dtype, a, b),
+        BinaryOp::Mulhi => (a * b) >> width,
+        BinaryOp::RotateLeft => {
+            let (bits, count) = (unsigned(a, dtype), b & (width - 1));
+            (bits << count | bits >> (width - count)) as i128
+        }
+        BinaryOp::RotateRight => return binary_int(BinaryOp::RotateLeft, dtype, a, -b),
+        BinaryOp::SaturatingAdd => (a + b).clamp(dtype.int_min(), dtype.int_max()),
+        BinaryOp::SaturatingSub => (a - b).clamp(dtype.int_min(), dtype.int_max()),
     })
 }
 
@@ -124,7 +165,19 @@ fn binary_float(op: BinaryOp, dtype: DType, a: f64, b: f64) -> Option<Literal> {
             extreme(op, round(a, dtype), round(b, dtype))
         }
         BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => extreme(op, a, b),
-        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Umulhi => None,
+        // On the bits, as negation.
+        BinaryOp::CopySign => Some(Literal::float(a.copysign(b))),
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub => None,
     }
 }
 

@@ -102,7 +102,7 @@ fn integer_arithmetic_is_total() {
     };
     for dtype in DType::ALL.into_iter().filter(|d| d.is_int()) {
         let (min, max) = (dtype.int_min(), dtype.int_max());
-        for op in BinaryOp::ALL.iter().copied().filter(|&op| op != BinaryOp::DivRn) {
+        for op in BinaryOp::ALL.iter().copied().filter(|op| !matches!(op, BinaryOp::DivRn | BinaryOp::CopySign)) {
             for a in [min, max, 0, 1, 7] {
                 for b in [min, max, 0, 1, 7] {
                     let v = int(op, dtype, a, b);
@@ -120,6 +120,17 @@ fn integer_arithmetic_is_total() {
     assert_eq!(int(BinaryOp::Shl, DType::I32, 1, 33), 2);
     assert_eq!(int(BinaryOp::Shr, DType::I8, -128, -1), -1);
     assert_eq!(int(BinaryOp::Umulhi, DType::I32, -1, -1), -2);
+    assert_eq!(int(BinaryOp::Mulhi, DType::I32, -1, -1), 0);
+    assert_eq!(int(BinaryOp::Mulhi, DType::I64, i64::MIN.into(), i64::MIN.into()), 1 << 62);
+    assert_eq!(int(BinaryOp::Mulhi, DType::U64, u64::MAX.into(), u64::MAX.into()), i128::from(u64::MAX - 1));
+    assert_eq!(int(BinaryOp::RotateLeft, DType::I8, -127, 1), 3);
+    assert_eq!(int(BinaryOp::RotateLeft, DType::U64, 1, -1), 1 << 63);
+    assert_eq!(int(BinaryOp::RotateLeft, DType::U32, 0x8000_0001, 32), 0x8000_0001);
+    assert_eq!(int(BinaryOp::RotateRight, DType::U8, 1, 1), 128);
+    assert_eq!(int(BinaryOp::RotateRight, DType::I16, 0x1234, -4), 0x2341);
+    assert_eq!(int(BinaryOp::SaturatingAdd, DType::I8, 100, 100), 127);
+    assert_eq!(int(BinaryOp::SaturatingSub, DType::I8, -100, 100), -128);
+    assert_eq!(int(BinaryOp::SaturatingSub, DType::U8, 1, 2), 0);
     assert_eq!(int(BinaryOp::Umulhi, DType::U64, u64::MAX.into(), u64::MAX.into()), i128::from(u64::MAX - 1));
 }
 

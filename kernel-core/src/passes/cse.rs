@@ -141,7 +141,18 @@ fn commutes(op: BinaryOp, func: &Func, operand: ValueId) -> bool {
         BinaryOp::Add | BinaryOp::Mul => true,
         // Which zero or NaN comes out may depend on the order.
         BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => !float,
-        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi => true,
-        BinaryOp::Sub | BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn | BinaryOp::Shl | BinaryOp::Shr => false,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi | BinaryOp::Mulhi | BinaryOp::SaturatingAdd => {
+            true
+        }
+        BinaryOp::Sub
+        | BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::DivRn
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => false,
     }
 }

@@ -248,13 +248,16 @@ fn binary(func: &Func, op: BinaryOp, a: ValueId, b: ValueId) -> Option<Same> {
         BinaryOp::Or => either(left, right, 0, a, b),
         BinaryOp::Xor if a == b => Some(zero),
         BinaryOp::Xor => either(left, right, 0, a, b),
-        BinaryOp::Shl | BinaryOp::Shr if left == Some(0) => Some(zero),
-        BinaryOp::Shl | BinaryOp::Shr => {
+        BinaryOp::Shl | BinaryOp::Shr | BinaryOp::RotateLeft | BinaryOp::RotateRight if left == Some(0) => Some(zero),
+        BinaryOp::Shl | BinaryOp::Shr | BinaryOp::RotateLeft | BinaryOp::RotateRight => {
             // Counts are taken modulo the width.
             (right? & i128::from(dtype.bits() - 1) == 0).then_some(value(a))
         }
-        BinaryOp::Umulhi => (left == Some(0) || right == Some(0)).then_some(zero),
-        BinaryOp::DivRn => None,
+        BinaryOp::Umulhi | BinaryOp::Mulhi => (left == Some(0) || right == Some(0)).then_some(zero),
+        BinaryOp::SaturatingAdd => either(left, right, 0, a, b),
+        BinaryOp::SaturatingSub if a == b => Some(zero),
+        BinaryOp::SaturatingSub => (right == Some(0)).then_some(value(a)),
+        BinaryOp::DivRn | BinaryOp::CopySign => None,
     }
 }
 
@@ -291,7 +294,13 @@ fn binary_bool(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, righ
         | BinaryOp::MaxNan
         | BinaryOp::Shl
         | BinaryOp::Shr
-        | BinaryOp::Umulhi => None,
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => None,
     }
 }
 
@@ -313,7 +322,13 @@ fn binary_float(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, rig
         | BinaryOp::Xor
         | BinaryOp::Shl
         | BinaryOp::Shr
-        | BinaryOp::Umulhi => None,
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => None,
     }
 }
 

@@ -217,7 +217,16 @@ impl Checker<'_> {
                 let (Some(a), Some(b)) = (a.as_const(), b.as_const()) else { return Ok(None) };
                 return Ok(fold_bits(op, a, b).map(Dim::Const));
             }
-            BinaryOp::DivRn | BinaryOp::MinNan | BinaryOp::MaxNan | BinaryOp::Umulhi => return Ok(None),
+            BinaryOp::DivRn
+            | BinaryOp::MinNan
+            | BinaryOp::MaxNan
+            | BinaryOp::Umulhi
+            | BinaryOp::Mulhi
+            | BinaryOp::RotateLeft
+            | BinaryOp::RotateRight
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingSub
+            | BinaryOp::CopySign => return Ok(None),
         };
         self.dim_result(result, place).map(Some)
     }
@@ -456,7 +465,13 @@ fn fold_bits(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
         | BinaryOp::Max
         | BinaryOp::MinNan
         | BinaryOp::MaxNan
-        | BinaryOp::Umulhi => None,
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => None,
     }
 }
 

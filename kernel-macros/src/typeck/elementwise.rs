@@ -1,7 +1,7 @@
 //! Operations on each element.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, DType, DTypeBound, Dim, Dt, ElementwiseOp, Op, UnaryOp};
+use kernel_core::ir::{BinaryOp, DType, DTypeBound, Dt, ElementwiseOp, Op, UnaryOp};
 
 use super::args::Args;
 use super::{Checker, Operand};
@@ -22,6 +22,12 @@ impl Checker<'_> {
         self.need(x, op.needs(), &called(args))?;
         let ty = self.ty(x).clone();
         Ok(Operand { node: self.op(Op::unary(op), vec![x.node], ty, args.place), place: args.place })
+    }
+
+    /// A number of bits, as `u32`, whatever the width of the operand.
+    pub(super) fn count(&mut self, args: &Args<'_>, op: UnaryOp) -> Checked<Operand> {
+        let count = self.unary_op(args, op)?;
+        self.cast(count, Dt::Known(DType::U32), args.place)
     }
 
     pub(super) fn binary_op(&mut self, args: &Args<'_>, op: BinaryOp) -> Checked<Operand> {
@@ -71,14 +77,6 @@ impl Checker<'_> {
         Ok(Operand { node: self.op(op, nodes, VTy { elem, shape }, place), place })
     }
 
-    pub(super) fn clamp(&mut self, args: &Args<'_>) -> Checked<Operand> {
-        let [x, lo, hi] = self.arg_values(args)?;
-        let low = self.arith(BinaryOp::Max, "`clamp`", x, lo, args.place, args.place)?;
-        // A message about the upper bound quotes the value.
-        let low = Operand { place: x.place, ..low };
-        self.arith(BinaryOp::Min, "`clamp`", low, hi, args.place, args.place)
-    }
-
     pub(super) fn fma(&mut self, args: &Args<'_>) -> Checked<Operand> {
         let [a, b, c] = self.arg_values(args)?;
         let floats = [a, b, c].map(|operand| self.need(operand, Needs::Bound(DTypeBound::Float), "`fma`"));
@@ -86,19 +84,6 @@ impl Checker<'_> {
         let dt = self.unify(a, b, "`fma`", args.place)?;
         self.unify(a, c, "`fma`", args.place)?;
         self.elementwise(ElementwiseOp::Fma, &[a, b, c], VElem::Data(dt), args)
-    }
-
-    /// `(a + (b - 1)) / b`
-    pub(super) fn cdiv(&mut self, args: &Args<'_>) -> Checked<Operand> {
-        let [a, b] = self.arg_values(args)?;
-        let place = args.place;
-        let integers = [a, b].map(|operand| self.need(operand, Needs::Bound(DTypeBound::Int), "`cdiv`"));
-        integers.into_iter().collect::<Checked<()>>()?;
-        self.unify(a, b, "`cdiv`", place)?;
-        let one = Operand { node: self.int(Dim::Const(1), place), place };
-        let below = self.arith(BinaryOp::Sub, "`cdiv`", b, one, place, place)?;
-        let sum = self.arith(BinaryOp::Add, "`cdiv`", a, below, place, place)?;
-        self.arith(BinaryOp::Div, "`cdiv`", sum, b, place, place)
     }
 
     pub(super) fn to(&mut self, args: &Args<'_>) -> Checked<Operand> {

@@ -10,6 +10,7 @@ mod binary;
 mod block;
 mod call;
 mod closure;
+mod composed;
 mod constant;
 mod control;
 mod convert;

@@ -140,14 +140,144 @@ float_functions! {
     run_sqrt: sqrt;
     run_sqrt_rn: sqrt_rn;
     run_rsqrt: rsqrt;
+    run_cbrt: cbrt;
     run_sin: sin;
     run_cos: cos;
+    run_exp10: exp10;
+    run_log10: log10;
+    run_tan: tan;
+    run_asin: asin;
+    run_acos: acos;
+    run_atan: atan;
+    run_sinh: sinh;
+    run_cosh: cosh;
+    run_asinh: asinh;
+    run_acosh: acosh;
+    run_atanh: atanh;
     run_tanh: tanh;
     run_erf: erf;
+    run_erfc: erfc;
     run_sigmoid: sigmoid;
     run_floor: floor;
+    run_trunc: trunc;
+    run_round: round;
+    run_round_ties_even: round_ties_even;
     run_ceil: ceil;
     run_abs: abs;
+}
+
+#[kernel]
+fn classes(x: Ptr<f32>, y: Ptr<f32>, fraction: PtrMut<f32>, signed: PtrMut<f32>, classes: PtrMut<i32>, n: i32) {
+    let i = program_id(0) * 128 + arange(0, 128);
+    let mask = i < n;
+    let v = load(x + i, mask = mask);
+    store(fraction + i, fract(v), mask = mask);
+    store(signed + i, copysign(v, load(y + i, mask = mask)), mask = mask);
+    let class = is_nan(v) as i32 + 2 * is_infinite(v) as i32 + 4 * v.is_finite() as i32;
+    store(classes + i, class, mask = mask);
+}
+
+#[test]
+fn fractions_signs_and_classes_of_floats_are_rusts() {
+    let (a, b) = samples::pairs(kernel_core::ir::DType::F32, 200, 32);
+    let floats = |data: &Data| data.bits.iter().map(|&v| f32::from_bits(v as u32)).collect::<Vec<_>>();
+    let (xs, ys) = (floats(&a), floats(&b));
+    on_every_device(|device| {
+        let run = || {
+            let (x, y) = (device.upload(&xs)?, device.upload(&ys)?);
+            let (mut fraction, mut signed) = (device.zeros::<f32>(xs.len())?, device.zeros::<f32>(xs.len())?);
+            let mut class = device.zeros::<i32>(xs.len())?;
+            classes(&x, &y, &mut fraction, &mut signed, &mut class, xs.len() as i32)
+                .grid(xs.len().div_ceil(128))
+                .launch(device)?;
+            Ok::<_, Error>((fraction.to_vec()?, signed.to_vec()?, class.to_vec()?))
+        };
+        let (fraction, signed, class) = run().unwrap_or_else(|error| panic!("{error}"));
+        for (i, (&x, &y)) in xs.iter().zip(&ys).enumerate() {
+            let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+            assert!(same(fraction[i], x.fract()), "fract({x:e}) is {:e}", fraction[i]);
+            assert!(same(signed[i], x.copysign(y)), "copysign({x:e}, {y:e}) is {:e}", signed[i]);
+            let want = i32::from(x.is_nan()) + 2 * i32::from(x.is_infinite()) + 4 * i32::from(x.is_finite());
+            assert_eq!(class[i], want, "{x:e}");
+        }
+    });
+}
+
+#[kernel]
+fn small_floats_are_classified(x: Ptr<f8e4m3>, classes: PtrMut<i32>) {
+    let v = load(x + arange(0, 256));
+    store(classes + arange(0, 256), is_nan(v) as i32 + 2 * is_infinite(v) as i32 + 4 * is_finite(v) as i32);
+}
+
+#[test]
+fn a_dtype_without_infinities_has_none() {
+    on_every_device(|device| {
+        let bytes: Vec<F8E4M3> = (0..=255u8).map(F8E4M3::from_bits).collect();
+        let run = || {
+            let mut classes = device.zeros::<i32>(256)?;
+            small_floats_are_classified(&device.upload(&bytes)?, &mut classes).grid(1).launch(device)?;
+            classes.to_vec()
+        };
+        let classes = run().unwrap_or_else(|error| panic!("{error}"));
+        for (bits, class) in classes.into_iter().enumerate() {
+            assert_eq!(class, if bits & 0x7f == 0x7f { 1 } else { 4 }, "{bits:#x}");
+        }
+    });
+}
+
+#[kernel]
+fn bits_of<T: Int>(x: Ptr<T>, y: Ptr<T>, counts: PtrMut<u32>, words: PtrMut<T>, n: i32) {
+    let i = program_id(0) * 128 + arange(0, 128);
+    let mask = i < n;
+    let a = load(x + i, mask = mask);
+    let b = load(y + i, mask = mask);
+    store(counts + i, count_ones(a), mask = mask);
+    store(counts + n + i, a.leading_zeros(), mask = mask);
+    store(counts + 2 * n + i, trailing_zeros(a), mask = mask);
+    store(words + i, reverse_bits(a), mask = mask);
+    store(words + n + i, a.rotate_left(b), mask = mask);
+    store(words + 2 * n + i, rotate_right(a, b), mask = mask);
+    store(words + 3 * n + i, a.saturating_add(b), mask = mask);
+    store(words + 4 * n + i, saturating_sub(a, b), mask = mask);
+    store(words + 5 * n + i, mulhi(a, b), mask = mask);
+}
+
+macro_rules! bits_are_rusts {
+    ($device:expr; $($ty:ty)*) => {$({
+        let (a, b) = samples::pairs(<$ty as Element>::DTYPE, 200, 33);
+        let values = |data: &Data| data.bits.iter().map(|&v| v as $ty).collect::<Vec<_>>();
+        let (xs, ys) = (values(&a), values(&b));
+        let n = xs.len();
+        let (mut counts, mut words) = ($device.zeros::<u32>(3 * n)?, $device.zeros::<$ty>(6 * n)?);
+        bits_of(&$device.upload(&xs)?, &$device.upload(&ys)?, &mut counts, &mut words, n as i32)
+            .grid(n.div_ceil(128))
+            .launch($device)?;
+        let (counts, words) = (counts.to_vec()?, words.to_vec()?);
+        for (i, (&x, &y)) in xs.iter().zip(&ys).enumerate() {
+            let got = [counts[i], counts[n + i], counts[2 * n + i]];
+            assert_eq!(got, [x.count_ones(), x.leading_zeros(), x.trailing_zeros()], "{x}");
+            let count = y as u32 % <$ty>::BITS;
+            let high = (x as i128).wrapping_mul(y as i128) >> <$ty>::BITS;
+            let got: Vec<$ty> = (0..6).map(|k| words[k * n + i]).collect();
+            let want = [
+                x.reverse_bits(),
+                x.rotate_left(count),
+                x.rotate_right(count),
+                x.saturating_add(y),
+                x.saturating_sub(y),
+                high as $ty,
+            ];
+            assert_eq!(got, want, "{x} and {y}");
+        }
+    })*};
+}
+
+#[test]
+fn bits_are_counted_and_moved_and_sums_saturate_as_in_rust() {
+    check(|device| {
+        bits_are_rusts!(device; i8 i16 i32 i64 u8 u16 u32 u64);
+        Ok(())
+    });
 }
 
 #[kernel]

@@ -262,7 +262,21 @@ fn shuffle(author: &mut Author, x: ValueId, b: u16, c: u16) -> ValueId {
 }
 
 fn unary(author: &mut Author, x: ValueId, dtype: DType, which: u16) -> ValueId {
-    let exact = [UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Not, UnaryOp::Floor, UnaryOp::Ceil, UnaryOp::SqrtRn];
+    let exact = [
+        UnaryOp::Neg,
+        UnaryOp::Abs,
+        UnaryOp::Not,
+        UnaryOp::Floor,
+        UnaryOp::Ceil,
+        UnaryOp::Trunc,
+        UnaryOp::Round,
+        UnaryOp::RoundTiesEven,
+        UnaryOp::SqrtRn,
+        UnaryOp::CountOnes,
+        UnaryOp::LeadingZeros,
+        UnaryOp::TrailingZeros,
+        UnaryOp::ReverseBits,
+    ];
     let func = kernel_core::ir::Func::new("", "", kernel_core::ir::Safety::Safe);
     let ops: Vec<UnaryOp> = exact.into_iter().filter(|op| op.needs().admits(&func, dtype.into())).collect();
     author.one(Op::unary(ops[usize::from(which) % ops.len()]), &[x])

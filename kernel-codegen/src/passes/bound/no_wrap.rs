@@ -131,7 +131,13 @@ fn exact_node(op: BinaryOp) -> Option<fn(NodeId, NodeId) -> Node> {
         | BinaryOp::Xor
         | BinaryOp::Shl
         | BinaryOp::Shr
-        | BinaryOp::Umulhi => None,
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => None,
     }
 }
 

@@ -166,6 +166,12 @@ fn binary_is_natural(op: BinaryOp, of: &dyn Fn(usize) -> bool) -> bool {
         | BinaryOp::Or
         | BinaryOp::Xor
         | BinaryOp::Shl
-        | BinaryOp::Umulhi => false,
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => false,
     }
 }

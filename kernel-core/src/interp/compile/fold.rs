@@ -202,7 +202,18 @@ fn is_commutative(op: BinaryOp) -> bool {
         | BinaryOp::And
         | BinaryOp::Or
         | BinaryOp::Xor
-        | BinaryOp::Umulhi => true,
-        BinaryOp::Sub | BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn | BinaryOp::Shl | BinaryOp::Shr => false,
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::SaturatingAdd => true,
+        BinaryOp::Sub
+        | BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::DivRn
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => false,
     }
 }

@@ -432,7 +432,13 @@ fn symbolic(op: BinaryOp) -> Symbolic {
         | BinaryOp::Xor
         | BinaryOp::Shl
         | BinaryOp::Shr
-        | BinaryOp::Umulhi => Symbolic::Opaque,
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::RotateLeft
+        | BinaryOp::RotateRight
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingSub
+        | BinaryOp::CopySign => Symbolic::Opaque,
     }
 }
 

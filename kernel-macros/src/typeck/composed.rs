@@ -1,0 +1,80 @@
+//! Functions that are expanded into operations here, for want of an operation of their own.
+
+use kernel_core::ir::infer::Needs;
+use kernel_core::ir::{BinaryOp, CmpOp, DTypeBound, Dim, LimitKind, Op, UnaryOp};
+
+use super::args::Args;
+use super::binary::Operator;
+use super::{Checker, Operand};
+use crate::error::Checked;
+use crate::ops::Composed;
+use crate::tree::VOp;
+
+impl Checker<'_> {
+    /// The expansion of a call, all of it at the place of the call.
+    pub(super) fn composed(&mut self, args: &Args<'_>, which: Composed) -> Checked<Operand> {
+        match which {
+            Composed::Clamp => self.clamp(args),
+            Composed::Cdiv => self.cdiv(args),
+            Composed::Fract => self.fract(args),
+            Composed::IsNan => self.is_nan(args),
+            Composed::IsInfinite => self.against_largest(args, CmpOp::Gt, "`is_infinite`"),
+            Composed::IsFinite => self.against_largest(args, CmpOp::Le, "`is_finite`"),
+        }
+    }
+
+    /// `minimum(maximum(x, lo), hi)`
+    fn clamp(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let [x, lo, hi] = self.arg_values(args)?;
+        let low = self.arith(BinaryOp::Max, "`clamp`", x, lo, args.place, args.place)?;
+        // A message about the upper bound quotes the value.
+        let low = Operand { place: x.place, ..low };
+        self.arith(BinaryOp::Min, "`clamp`", low, hi, args.place, args.place)
+    }
+
+    /// `(a + (b - 1)) / b`
+    fn cdiv(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let [a, b] = self.arg_values(args)?;
+        let place = args.place;
+        let integers = [a, b].map(|operand| self.need(operand, Needs::Bound(DTypeBound::Int), "`cdiv`"));
+        integers.into_iter().collect::<Checked<()>>()?;
+        self.unify(a, b, "`cdiv`", place)?;
+        let one = Operand { node: self.int(Dim::Const(1), place), place };
+        let below = self.arith(BinaryOp::Sub, "`cdiv`", b, one, place, place)?;
+        let sum = self.arith(BinaryOp::Add, "`cdiv`", a, below, place, place)?;
+        self.arith(BinaryOp::Div, "`cdiv`", sum, b, place, place)
+    }
+
+    /// `x - trunc(x)`
+    fn fract(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let x = self.float_argument(args, "`fract`")?;
+        let whole = self.of_one(UnaryOp::Trunc, x, args);
+        self.arith(BinaryOp::Sub, "`fract`", x, whole, args.place, args.place)
+    }
+
+    /// `x != x`
+    fn is_nan(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let x = self.float_argument(args, "`is_nan`")?;
+        self.binary(Operator::Compare(CmpOp::Ne, "`is_nan`"), x, x, args.place, args.place)
+    }
+
+    /// `abs(x) > T::MAX`, or `<=`. The limit is not `T::INFINITY`, which is a number where the dtype has no infinities.
+    fn against_largest(&mut self, args: &Args<'_>, op: CmpOp, what: &'static str) -> Checked<Operand> {
+        let x = self.float_argument(args, what)?;
+        let magnitude = self.of_one(UnaryOp::Abs, x, args);
+        let ty = self.ty(x).with_shape(Vec::new());
+        let largest = Operand { node: self.eval(VOp::Limit(LimitKind::Max), Vec::new(), ty, args.place), ..magnitude };
+        self.binary(Operator::Compare(op, what), magnitude, largest, args.place, args.place)
+    }
+
+    fn float_argument(&mut self, args: &Args<'_>, what: &str) -> Checked<Operand> {
+        let [x] = self.arg_values(args)?;
+        self.need(x, Needs::Bound(DTypeBound::Float), what)?;
+        Ok(x)
+    }
+
+    fn of_one(&mut self, op: UnaryOp, x: Operand, args: &Args<'_>) -> Operand {
+        let ty = self.ty(x).clone();
+        Operand { node: self.op(Op::unary(op), vec![x.node], ty, args.place), place: args.place }
+    }
+}
