@@ -38,7 +38,9 @@ impl Format {
     /// The spacing of the format's numbers around `x`, as a power of two; that of the smallest near zero.
     pub fn ulp(self, x: f64) -> f64 {
         let exponent = if x == 0.0 { i32::MIN } else { exponent_of(x) - self.field_bits() };
-        2f64.powi(exponent.max(self.min_exponent))
+        // In two halves: `powi` inverts a power, which is infinite from 2^1024 on.
+        let exponent = exponent.max(self.min_exponent);
+        2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2)
     }
 }
 
@@ -152,5 +154,7 @@ mod tests {
         assert_eq!(Format::of(DType::F32).ulp(1.0), f64::from(f32::EPSILON));
         assert_eq!(Format::of(DType::F32).ulp(1e-45), 2f64.powi(-149));
         assert_eq!(Format::of(DType::F16).ulp(-3.0), 2f64.powi(-9));
+        assert_eq!(Format::of(DType::F64).ulp(5e-324), 5e-324);
+        assert_eq!(Format::of(DType::F64).ulp(f64::MIN_POSITIVE), 5e-324);
     }
 }
