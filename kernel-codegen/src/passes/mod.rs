@@ -2,4 +2,5 @@
 
 pub(crate) mod bound;
 pub(crate) mod list;
+pub(crate) mod pass;
 pub(crate) mod placed;

@@ -18,10 +18,7 @@ use quote::{ToTokens, quote};
 use syn::Path;
 
 use super::collect::path_text;
-use super::function::{self, Function};
-
-/// The functions that are called by each path in a body: their keys.
-pub type Calls = BTreeMap<String, String>;
+use super::function::{self, Calls, Function};
 
 /// The functions that a kernel or a function inlines.
 #[derive(Default)]

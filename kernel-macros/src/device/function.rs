@@ -1,14 +1,18 @@
 //! A `#[device]` function: its signature and body.
 
+use std::collections::BTreeMap;
+
 use proc_macro2::{Group, TokenStream};
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Block, FnArg, Ident, Pat, ReturnType, Stmt, Type};
 
-use super::bundle::Calls;
 use crate::error::Errors;
 use crate::signature::{self, KernelItem, Signature, strip};
 use crate::source_range::SourceRange;
 use crate::{attributes, parse_errors};
+
+/// The functions that are called by each path in a body: their keys.
+pub type Calls = BTreeMap<String, String>;
 
 /// A parameter of a function.
 pub struct FunctionParam {

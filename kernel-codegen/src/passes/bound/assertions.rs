@@ -25,7 +25,7 @@ use crate::analysis::intervals::{Describer, Source};
 use crate::analysis::lanes::{Lanes, MAX_DEPTH, constant, strip};
 use crate::checks::Kept;
 use crate::error::CodegenError;
-use crate::passes::list::Unit;
+use crate::passes::pass::Unit;
 
 /// Leaves assertions to the host, of a kernel whose launches it decides about.
 ///

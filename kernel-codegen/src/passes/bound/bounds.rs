@@ -28,7 +28,7 @@ use kernel_core::ir::{
 use crate::analysis::intervals::Describer;
 use crate::checks::{Access, AccessKind, Class};
 use crate::error::CodegenError;
-use crate::passes::list::Unit;
+use crate::passes::pass::Unit;
 
 /// Classifies every access, and inserts the checks that the variant needs.
 ///

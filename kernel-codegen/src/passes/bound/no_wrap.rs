@@ -27,7 +27,7 @@ use super::bounds::decided_offset;
 use crate::analysis::intervals::Describer;
 use crate::analysis::lanes::{Lanes, MAX_DEPTH, strip};
 use crate::error::CodegenError;
-use crate::passes::list::Unit;
+use crate::passes::pass::Unit;
 
 /// Marks loops in which offsets do not wrap, in a kernel whose launches the host decides about.
 ///

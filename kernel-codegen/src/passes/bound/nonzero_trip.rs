@@ -17,7 +17,7 @@ use kernel_core::ir::{Bound, ControlOp, Func, Op, OpId};
 use crate::analysis::intervals::{Describer, Source};
 use crate::analysis::lanes::constant;
 use crate::error::CodegenError;
-use crate::passes::list::Unit;
+use crate::passes::pass::Unit;
 
 /// Marks loops of products that run, in a kernel whose launches the host decides about.
 ///

@@ -18,7 +18,7 @@ use kernel_core::edit::{Cursor, Result};
 use kernel_core::ir::{BinaryOp, Bound, DType, Func, Literal, MemoryOp, Op, OpId, ParamId, RegionId, Span, ValueId};
 
 use crate::error::CodegenError;
-use crate::passes::list::Unit;
+use crate::passes::pass::Unit;
 
 /// What stands for a pointer value.
 #[derive(Clone, Copy)]

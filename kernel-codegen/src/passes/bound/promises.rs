@@ -34,7 +34,7 @@ use kernel_core::ir::{
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::{Kept, Promise};
 use crate::error::CodegenError;
-use crate::passes::list::Unit;
+use crate::passes::pass::Unit;
 
 /// Puts a check before every hint that needs one, and lists all hints and assertions.
 ///

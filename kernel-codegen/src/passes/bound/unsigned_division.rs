@@ -37,7 +37,7 @@ use crate::analysis::control::sources;
 use crate::analysis::intervals::Describer;
 use crate::analysis::lanes::MAX_DEPTH;
 use crate::error::CodegenError;
-use crate::passes::list::Unit;
+use crate::passes::pass::Unit;
 
 /// Divides without signs where addresses gain by it, in a kernel whose launches the host decides about.
 ///
