@@ -48,7 +48,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// [`Error::Compile`] if the text is not that of a kernel, which the macro of the same version
+    /// [`crate::Error::Compile`] if the text is not that of a kernel, which the macro of the same version
     /// never embeds.
     pub fn generic(&self) -> Result<&Generic> {
         self.definition.generic()
