@@ -1,6 +1,8 @@
 //! The typed launcher: a function with the kernel's name, and a struct of its constexprs.
 //!
-//! It follows from the signature alone, so call sites type-check even when the body is wrong.
+//! It follows from the signature alone, so call sites type-check even when the body is wrong, or calls a function that
+//! does not exist and is never expanded. What the body adds is an `impl` of its own: the kernel with its IR, and how the
+//! constants of the user's crate are handed over. Without that `impl` the trait `WithoutBody` has them.
 
 use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
@@ -64,12 +66,10 @@ struct Launcher<'a> {
 }
 
 /// The launcher's items. `intact` says whether the signature has no mistake; else the functions have no bodies.
-pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body: &Body, intact: bool) -> TokenStream {
-    let lifetime = syn::Lifetime::new("'buffers", Span::mixed_site());
-    let launcher = Launcher { signature, krate, lifetime };
-    let Signature { vis, ident, .. } = signature;
-    let attrs = &signature.attrs;
-    let cfgs: Vec<_> = attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
+pub fn emit(signature: &Signature, krate: &TokenStream, intact: bool) -> TokenStream {
+    let launcher = Launcher::new(signature, krate);
+    let Signature { vis, ident, attrs, .. } = signature;
+    let cfgs = cfgs(signature);
     let consts = launcher.consts_name();
     let fields = signature.consts().map(|(name, _, ty)| {
         let doc = format!("The constexpr `{name}`.");
@@ -77,15 +77,12 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
     });
     let doc = format!("Constexprs of [`{ident}`].");
     let function = launcher.function(attrs, intact);
-    let call = launcher.call(body, intact);
-    let compile = launcher.compile(body, intact);
-    let kernel = launcher.kernel(attr, body);
-    let checks = constants(body);
-    let (unsafe_blocks, lints) = (unsafe_blocks(&body.unsafe_blocks), &body.lints);
+    let call = launcher.call(intact);
+    let compile = launcher.compile(intact);
     quote! {
         #function
 
-        #(#cfgs)*
+        #cfgs
         #[doc = #doc]
         #[derive(
             ::core::clone::Clone,
@@ -98,17 +95,40 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
         #[allow(non_snake_case, non_camel_case_types, dead_code)]
         #vis struct #consts { #(#fields),* }
 
-        #(#cfgs)*
+        #cfgs
         #[allow(dead_code, non_snake_case, clippy::all, clippy::pedantic)]
         impl #consts {
             #call
             #compile
+        }
+    }
+}
+
+/// What the body adds to the launcher.
+pub fn emit_body(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body: &Body) -> TokenStream {
+    let launcher = Launcher::new(signature, krate);
+    let (cfgs, consts) = (cfgs(signature), launcher.consts_name());
+    let kernel = launcher.kernel(attr, body);
+    let handed = launcher.handed(body);
+    let constants = constants(body);
+    let (unsafe_blocks, lints) = (unsafe_blocks(&body.unsafe_blocks), &body.lints);
+    quote! {
+        #cfgs
+        #[allow(dead_code, non_snake_case, clippy::all, clippy::pedantic)]
+        impl #consts {
             #kernel
-            #checks
+            #handed
+            #constants
             #unsafe_blocks
             #lints
         }
     }
+}
+
+/// The conditions under which the kernel exists.
+fn cfgs(signature: &Signature) -> TokenStream {
+    let cfgs = signature.attrs.iter().filter(|a| a.path().is_ident("cfg"));
+    quote!(#(#cfgs)*)
 }
 
 /// Associated constants through which rustc checks the types of the user's constants, once each, on the user's tokens.
@@ -151,7 +171,12 @@ fn constant_name(index: usize) -> Ident {
     Ident::new(&format!("CONSTANT_{index}"), Span::mixed_site())
 }
 
-impl Launcher<'_> {
+impl<'a> Launcher<'a> {
+    fn new(signature: &'a Signature, krate: &'a TokenStream) -> Self {
+        let lifetime = syn::Lifetime::new("'buffers", Span::mixed_site());
+        Launcher { signature, krate, lifetime }
+    }
+
     fn consts_name(&self) -> Ident {
         let name = format!("{}Consts", camel_case(&self.signature.ident.to_string()));
         Ident::new(&name, self.signature.ident.span())
@@ -289,29 +314,44 @@ impl Launcher<'_> {
         }
     }
 
-    /// `.dtype::<T>().constant(..)`, the constants of the user's crate included.
-    fn keys(&self, body: &Body) -> TokenStream {
+    /// `.dtype::<T>().constant(..)`
+    fn keys(&self) -> TokenStream {
         let dtypes = self.signature.dtypes().map(|(ident, _)| quote!(.dtype::<#ident>()));
         let consts = self.signature.consts().map(|(name, ty, _)| match ty {
             ConstTy::Int(_) | ConstTy::Bool => quote!(.constant(self.#name as ::core::primitive::i64)),
         });
-        let own = (0..body.consts.len()).map(|i| {
-            let name = constant_name(i);
-            quote!(.constant(Self::#name as ::core::primitive::i64))
-        });
-        quote!(#(#dtypes)* #(#consts)* #(#own)*)
+        quote!(#(#dtypes)* #(#consts)*)
     }
 
-    /// The folded parameters that constants of the user's crate have become.
-    fn own_scalars(&self, body: &Body) -> TokenStream {
-        let scalars = (0..body.scalars.len()).map(|i| {
-            let name = constant_name(body.consts.len() + i);
-            quote!(.const_scalar(Self::#name))
-        });
-        quote!(#(#scalars)*)
+    /// Functions that hand over the constants of the user's crate: those that have become constexprs, and those that
+    /// have become folded parameters.
+    fn handed(&self, body: &Body) -> TokenStream {
+        let krate = self.krate;
+        let (taker, own) = (Ident::new("taker", Span::mixed_site()), body.consts.len());
+        let consts = (0..own).map(constant_name);
+        let scalars = (own..own + body.scalars.len()).map(constant_name);
+        quote! {
+            fn constants<T: #krate::launch::TakesConstants>(#taker: T) -> T {
+                #taker #(.constant(Self::#consts as ::core::primitive::i64))*
+            }
+
+            fn scalars<T: #krate::launch::TakesConstants>(#taker: T) -> T {
+                #taker #(.const_scalar(Self::#scalars))*
+            }
+        }
     }
 
-    fn call(&self, body: &Body, intact: bool) -> TokenStream {
+    /// A call or a request with all that it takes.
+    fn filled(&self, new: &TokenStream, args: &TokenStream) -> TokenStream {
+        let (krate, keys) = (self.krate, self.keys());
+        quote! {
+            #[allow(unused_imports)]
+            use #krate::launch::WithoutBody as _;
+            Self::scalars(Self::constants(#new #keys) #args)
+        }
+    }
+
+    fn call(&self, intact: bool) -> TokenStream {
         let (krate, lifetime, generics, params) = (self.krate, &self.lifetime, self.dtype_generics(), self.params());
         let result = self.call_ty();
         let name = Ident::new(if self.signature.is_unsafe { "UnsafeCall" } else { "Call" }, Span::mixed_site());
@@ -326,9 +366,8 @@ impl Launcher<'_> {
                 Some(ParamTy::Scalar(_)) | None => quote!(.scalar(#ident)),
             }
         });
-        let (keys, own) = (self.keys(body), self.own_scalars(body));
         let body = if intact {
-            quote!(#krate::launch::#name::new(Self::kernel(), self) #keys #(#args)* #own)
+            self.filled(&quote!(#krate::launch::#name::new(Self::kernel(), self)), &quote!(#(#args)*))
         } else {
             quote!(::core::unreachable!())
         };
@@ -343,7 +382,7 @@ impl Launcher<'_> {
         }
     }
 
-    fn compile(&self, body: &Body, intact: bool) -> TokenStream {
+    fn compile(&self, intact: bool) -> TokenStream {
         let krate = self.krate;
         let generics = self.dtype_generics();
         let folded: Vec<&KernelParam> =
@@ -354,9 +393,11 @@ impl Launcher<'_> {
             quote!(.const_scalar(#ident))
         });
         let target = Ident::new("target", Span::mixed_site());
-        let (keys, own, unused) = (self.keys(body), self.own_scalars(body), unused(intact));
+        let unused = unused(intact);
         let body = if intact {
-            quote!(#krate::launch::CompileRequest::new(Self::kernel()) #keys #(#args)* #own .compile(#target))
+            let new = quote!(#krate::launch::CompileRequest::new(Self::kernel()));
+            let filled = self.filled(&new, &quote!(#(#args)*));
+            quote!({ #filled }.compile(#target))
         } else {
             quote!(::core::unreachable!())
         };

@@ -40,4 +40,10 @@ fn other(x: i32) -> i32 {
     one(x)
 }
 
-fn main() {}
+fn main() {
+    // The launchers are there nevertheless.
+    let device = Device::cpu();
+    let mut out = device.zeros::<i32>(1).unwrap();
+    calls_an_ordinary_function(&mut out).grid(1).launch(&device).unwrap();
+    let _ = CallsNothingConsts {}.compile(Target::sm_90a());
+}

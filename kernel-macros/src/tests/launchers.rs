@@ -28,8 +28,7 @@ fn a_launcher_has_a_function_and_a_struct() {
     let items = items("", ADD);
     assert!(matches!(&items[0], Item::Fn(f) if f.sig.ident == "add_rows" && f.sig.inputs.len() == 4));
     assert!(matches!(&items[1], Item::Struct(s) if s.ident == "AddRowsConsts" && s.fields.len() == 2));
-    assert!(matches!(&items[2], Item::Impl(_)));
-    assert_eq!(items.len(), 3);
+    assert!(matches!(&items[2..], [Item::Impl(_), Item::Impl(_)]));
 }
 
 #[test]
@@ -38,7 +37,7 @@ fn keys_and_arguments_are_in_order() {
     let parts = [
         ". dtype :: < T > ()",
         ". constant (self . BLOCK as :: core :: primitive :: i64)",
-        ". constant (self . FLAG as :: core :: primitive :: i64)",
+        ". constant (self . FLAG as :: core :: primitive :: i64))",
         ". ptr (x)",
         ". ptr_mut (out)",
         ". scalar (n)",
@@ -95,6 +94,16 @@ fn a_wrong_body_leaves_the_launcher_as_it_is() {
     let wrong: String = tokens.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     let head = |text: &str| text.split("fn kernel").next().map(|t| t.split_whitespace().collect::<String>());
     assert_eq!(head(&right), head(&wrong));
+}
+
+#[test]
+fn a_function_that_is_not_found_leaves_the_launcher_as_it_is() {
+    let source = ADD.replace("load(x + i, mask = i < n)", "missing(x)");
+    let steps = crate::expand::expand(proc_macro2::TokenStream::new(), source.parse().expect("tokens"));
+    let file: File = syn::parse2(steps).expect("items");
+    let launcher = |items: &[Item]| items.iter().take(3).map(|i| i.to_token_stream().to_string()).collect::<String>();
+    assert_eq!(launcher(&file.items), launcher(&items("", ADD)));
+    assert!(matches!(&file.items[3..], [Item::Macro(call)] if call.mac.path.is_ident("missing")));
 }
 
 #[test]

@@ -50,6 +50,36 @@ impl HasGrid for Grid {
     }
 }
 
+/// What takes the constants of the user's crate that the body of a kernel uses: a call, or a request to compile.
+pub trait TakesConstants: Sized {
+    /// The next constexpr; `false` is 0 and `true` is 1.
+    fn constant(self, value: i64) -> Self;
+
+    /// The next folded parameter.
+    fn const_scalar(self, value: impl Scalar) -> Self;
+}
+
+/// Stands in for the body of a kernel that calls a function which does not exist: its launcher type-checks, so that
+/// rustc reports the function alone. What `#[kernel]` makes of a body takes precedence.
+pub trait WithoutBody: Sized {
+    /// The kernel.
+    fn kernel() -> &'static Kernel {
+        unreachable!("a kernel without a body does not compile")
+    }
+
+    /// Hands over constexprs.
+    fn constants<T: TakesConstants>(taker: T) -> T {
+        taker
+    }
+
+    /// Hands over folded parameters.
+    fn scalars<T: TakesConstants>(taker: T) -> T {
+        taker
+    }
+}
+
+impl<C> WithoutBody for C {}
+
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
@@ -128,6 +158,18 @@ macro_rules! calls {
             pub fn const_scalar(mut self, value: impl Scalar) -> Self {
                 self.invocation.add_arg(Arg::constant(value.value()));
                 self
+            }
+        }
+
+        impl<C> TakesConstants for $call<'_, C> {
+            #[inline]
+            fn constant(self, value: i64) -> Self {
+                self.constant(value)
+            }
+
+            #[inline]
+            fn const_scalar(self, value: impl Scalar) -> Self {
+                self.const_scalar(value)
             }
         }
 

@@ -52,7 +52,7 @@ mod tile_size;
 
 pub use crate::tensor::{DescArg, DescMutArg, DescRef, DescRefMut};
 pub use args::{BufferArg, BufferArgMut, PtrArg, PtrMutArg};
-pub use call::{Call, Grid, HasGrid, NoGrid, UnsafeCall};
+pub use call::{Call, Grid, HasGrid, NoGrid, TakesConstants, UnsafeCall, WithoutBody};
 pub use compiled::CompiledKernel;
 pub use definition::{KernelSource, SourceFile};
 pub(crate) use gpu::MISSING_COMPILER;

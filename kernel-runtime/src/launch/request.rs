@@ -1,6 +1,7 @@
 //! Compiling without arguments: what `AddConsts { BLOCK: 1024 }.compile::<f32>(target)` does.
 
 use super::bind::element_type;
+use super::call::TakesConstants;
 use super::compiled::CompiledKernel;
 use super::definition::user_params;
 use super::kernel::Kernel;
@@ -22,6 +23,16 @@ pub struct CompileRequest {
     constants: SmallVec<[i64; 8]>,
     const_scalars: SmallVec<[ScalarValue; 4]>,
     tuning: Tuning,
+}
+
+impl TakesConstants for CompileRequest {
+    fn constant(self, value: i64) -> Self {
+        self.constant(value)
+    }
+
+    fn const_scalar(self, value: impl Scalar) -> Self {
+        self.const_scalar(value)
+    }
 }
 
 impl CompileRequest {

@@ -26,28 +26,28 @@ use super::split::{Position, Ring, Side, Split, quiet};
 impl Split<'_> {
     /// A loop that multiplies what has been fetched.
     pub(super) fn consume(&mut self, number: usize) -> Result<()> {
-        let operation = self.func.op(self.channels[number].owner).clone();
+        let operation = self.func.op(self.fed_loops[number].owner).clone();
         self.multiply(number, &operation)
     }
 
     /// The carried values, by number, that products of a loop add to.
-    fn sums(&self, channel: &FedLoop, args: &[ValueId]) -> impl Iterator<Item = usize> + use<> {
+    fn sums(&self, fed: &FedLoop, args: &[ValueId]) -> impl Iterator<Item = usize> + use<> {
         let of =
             |product: &OpId| args.iter().position(|&arg| arg == self.func.op(*product).operands[2])?.checked_sub(1);
-        channel.carried_products.iter().filter_map(of).collect::<Vec<_>>().into_iter()
+        fed.carried_products.iter().filter_map(of).collect::<Vec<_>>().into_iter()
     }
 
     /// Has what only comes after a loop computed behind it, as there the last products are in flight.
     pub(super) fn put_off(&mut self, region: RegionId) {
         let overlapping = |id: &OpId| {
-            let own = self.channels.iter().find(|channel| channel.owner == *id);
-            own.filter(|channel| !channel.carried_products.is_empty())
+            let own = self.fed_loops.iter().find(|fed| fed.owner == *id);
+            own.filter(|fed| !fed.carried_products.is_empty())
         };
         let ops = self.func.region(region).ops.clone();
         let found = ops.iter().enumerate().find_map(|(at, id)| Some((at, overlapping(id)?)));
-        let Some((at, channel)) = found.filter(|_| matches!(self.side, Side::Consumer)) else { return };
+        let Some((at, fed)) = found.filter(|_| matches!(self.side, Side::Consumer)) else { return };
         // What the loop itself needs, and what stands before it and is not put off.
-        let mut needed = self.needed_by(channel);
+        let mut needed = self.needed_by(fed);
         let mut late = Vec::new();
         for &id in ops[..at].iter().rev() {
             let operation = self.func.op(id);
@@ -67,12 +67,12 @@ impl Split<'_> {
     }
 
     /// What a loop needs when the blocks that it loads are fetched by others.
-    fn needed_by(&self, channel: &FedLoop) -> BTreeSet<ValueId> {
-        let operation = self.func.op(channel.owner);
+    fn needed_by(&self, fed: &FedLoop) -> BTreeSet<ValueId> {
+        let operation = self.func.op(fed.owner);
         let mut needed: BTreeSet<ValueId> = operation.operands.iter().copied().collect();
         for &id in self.func.region(operation.regions[0]).ops.iter().rev() {
             let inner = self.func.op(id);
-            let is_fetched = channel.copies.iter().any(|copy| copy.load == id) || channel.stores.contains(&id);
+            let is_fetched = fed.copies.iter().any(|copy| copy.load == id) || fed.stores.contains(&id);
             let is_pure = inner.op.is_arithmetic();
             if is_fetched || (is_pure && !inner.results.iter().any(|value| needed.contains(value))) {
                 continue;
@@ -103,14 +103,14 @@ impl Split<'_> {
 
     /// The loop itself, and the wait for what it leaves in flight.
     fn multiply(&mut self, number: usize, operation: &Operation) -> Result<()> {
-        let (channel, ring) = (self.channels[number].clone(), self.rings[number].clone());
+        let (fed, ring) = (self.fed_loops[number].clone(), self.rings[number].clone());
         let Op::Control(op) = &operation.op else { return Ok(()) };
-        let overlaps = !channel.carried_products.is_empty();
+        let overlaps = !fed.carried_products.is_empty();
         let mut operands: Vec<ValueId> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
         operands.extend(self.state(&[number]));
         // What the iteration before has read: nothing before the first, which is said of a slot that is nobody's.
         if overlaps {
-            operands.push(self.number(channel.stages as i32)?);
+            operands.push(self.number(fed.stages as i32)?);
         }
         let body = operation.regions[0];
         let copy = self.func.new_region([]);
@@ -120,19 +120,19 @@ impl Split<'_> {
         let at = self.position_argument(copy, number);
         let previous = overlaps.then(|| self.func.add_region_arg(copy, self.func.ty(at.slot).clone()));
         let outer = std::mem::take(&mut self.out);
-        let adds = previous.map(|previous| self.adds(previous, &channel)).transpose()?;
-        self.iteration(&channel, &ring, body, at)?;
+        let adds = previous.map(|previous| self.adds(previous, &fed)).transpose()?;
+        self.iteration(&fed, &ring, body, at)?;
         match previous {
             Some(previous) => {
-                self.overwrite(&channel, operation, adds);
-                self.wait_for(&channel, channel.carried_products.len() as u8)?;
+                self.overwrite(&fed, operation, adds);
+                self.wait_for(&fed, fed.carried_products.len() as u8)?;
                 self.cursor(operation.span).effect(GpuOp::MbarrierArrive, &[ring.empty, previous])?;
             }
             None => {
                 self.cursor(operation.span).effect(GpuOp::MbarrierArrive, &[ring.empty, at.slot])?;
             }
         }
-        let next = self.advance(at, channel.stages)?;
+        let next = self.advance(at, fed.stages)?;
         let mut values: Vec<ValueId> = self.func.yielded(body).to_vec();
         values.iter_mut().for_each(|value| *value = self.mapped(*value));
         values.extend([next.slot, next.phase]);
@@ -146,20 +146,20 @@ impl Split<'_> {
         }
         let last = self.out.last().map(|&id| self.func.op(id).results.clone()).unwrap_or_default();
         self.pass_turn()?;
-        self.compute_late(channel.owner)?;
-        self.drain(&channel, &ring, operation, &last)
+        self.compute_late(fed.owner)?;
+        self.drain(&fed, &ring, operation, &last)
     }
 
     /// Whether an iteration is not the first.
-    fn adds(&mut self, previous: ValueId, channel: &FedLoop) -> Result<ValueId> {
-        let nobodys = self.number(channel.stages as i32)?;
+    fn adds(&mut self, previous: ValueId, fed: &FedLoop) -> Result<ValueId> {
+        let nobodys = self.number(fed.stages as i32)?;
         self.cursor(Span::UNKNOWN).value(Op::compare(CmpOp::Ne), &[previous, nobodys])
     }
 
     /// The products that begin with zeros do not add to them.
-    fn overwrite(&mut self, channel: &FedLoop, operation: &Operation, adds: Option<ValueId>) {
+    fn overwrite(&mut self, fed: &FedLoop, operation: &Operation, adds: Option<ValueId>) {
         let args = self.func.region(operation.regions[0]).args.clone();
-        for (&product, index) in channel.carried_products.iter().zip(self.sums(channel, &args)) {
+        for (&product, index) in fed.carried_products.iter().zip(self.sums(fed, &args)) {
             let copy = self.mapped(self.func.op(product).results[0]);
             if let (Def::Result(copy, _), true) =
                 (self.func.value(copy).def, is_zero(self.func, operation.operands[3 + index]))
@@ -170,19 +170,19 @@ impl Split<'_> {
     }
 
     /// The operations of one iteration, on the slot that it has waited for.
-    fn iteration(&mut self, channel: &FedLoop, ring: &Ring, body: RegionId, at: Position) -> Result<()> {
+    fn iteration(&mut self, fed: &FedLoop, ring: &Ring, body: RegionId, at: Position) -> Result<()> {
         let replaced: BTreeSet<OpId> =
-            channel.copies.iter().map(|copy| copy.alloc).chain(channel.obsolete.iter().copied()).collect();
-        let overlaps = !channel.carried_products.is_empty();
+            fed.copies.iter().map(|copy| copy.alloc).chain(fed.obsolete.iter().copied()).collect();
+        let overlaps = !fed.carried_products.is_empty();
         let mut waited = false;
         for id in self.func.region(body).ops.clone() {
-            if channel.stores.contains(&id) {
+            if fed.stores.contains(&id) {
                 if !std::mem::replace(&mut waited, true) {
-                    self.arrived(channel, ring, at, self.func.op(id).span)?;
+                    self.arrived(fed, ring, at, self.func.op(id).span)?;
                 }
                 continue;
             }
-            let late = overlaps && channel.waits.contains(&id);
+            let late = overlaps && fed.waits.contains(&id);
             if self.func.op(id).op.is_terminator() || replaced.contains(&id) || late {
                 continue;
             }
@@ -192,9 +192,9 @@ impl Split<'_> {
     }
 
     /// Waits for a slot; its views stand for the allocations.
-    fn arrived(&mut self, channel: &FedLoop, ring: &Ring, at: Position, span: Span) -> Result<()> {
+    fn arrived(&mut self, fed: &FedLoop, ring: &Ring, at: Position, span: Span) -> Result<()> {
         self.cursor(span).effect(GpuOp::MbarrierWait, &[ring.full, at.slot, at.phase])?;
-        for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
+        for (copy, &slots) in fed.copies.iter().zip(&ring.slots) {
             let mut view = self.slot(slots, at.slot, span)?;
             for layout in &copy.narrower {
                 let (layout, first) = (self.func.intern(layout), self.number(0)?);
@@ -211,10 +211,10 @@ impl Split<'_> {
     }
 
     /// Waits until at most the `pending` latest products are in flight.
-    fn wait_for(&mut self, channel: &FedLoop, pending: u8) -> Result<()> {
-        let sums: Vec<ValueId> = channel.carried_products.iter().map(|&id| self.func.op(id).results[0]).collect();
+    fn wait_for(&mut self, fed: &FedLoop, pending: u8) -> Result<()> {
+        let sums: Vec<ValueId> = fed.carried_products.iter().map(|&id| self.func.op(id).results[0]).collect();
         let results = self.wait(&sums.iter().map(|&sum| self.mapped(sum)).collect::<Vec<_>>(), pending)?;
-        for &wait in &channel.waits {
+        for &wait in &fed.waits {
             let operation = self.func.op(wait).clone();
             for (&operand, &result) in operation.operands.iter().zip(&operation.results) {
                 if let Some(position) = sums.iter().position(|&sum| sum == operand) {
@@ -235,9 +235,9 @@ impl Split<'_> {
     }
 
     /// After the loop: waits for the last products, and releases what they read.
-    fn drain(&mut self, channel: &FedLoop, ring: &Ring, operation: &Operation, last: &[ValueId]) -> Result<()> {
+    fn drain(&mut self, fed: &FedLoop, ring: &Ring, operation: &Operation, last: &[ValueId]) -> Result<()> {
         let args = self.func.region(operation.regions[0]).args.clone();
-        let sums: Vec<ValueId> = self.sums(channel, &args).map(|index| operation.results[index]).collect();
+        let sums: Vec<ValueId> = self.sums(fed, &args).map(|index| operation.results[index]).collect();
         let tiles: Vec<ValueId> = sums.iter().map(|&sum| self.mapped(sum)).collect();
         let results = self.wait(&tiles, 0)?;
         for (sum, result) in sums.into_iter().zip(results) {

@@ -48,15 +48,15 @@ pub(super) struct FedLoop {
     /// Slots of the ring.
     pub(super) stages: u32,
     /// Whether a person asked for that number.
-    pub(super) fixed: bool,
+    pub(super) stages_given: bool,
     /// Whether a person asked for it.
-    pub(super) asked: bool,
+    pub(super) requested: bool,
 }
 
 impl FedLoop {
     /// The fewest slots with which it pays to divide a kernel: with two, a fetch has as long as one product takes.
     pub(super) fn least_stages(&self) -> u32 {
-        if self.asked { 2 } else { 3 }
+        if self.requested { 2 } else { 3 }
     }
 
     /// The bytes of all slots.
@@ -89,7 +89,7 @@ impl NotFed {
 #[derive(Clone, Copy)]
 struct Loop {
     id: OpId,
-    asked: bool,
+    requested: bool,
 }
 
 /// The loops with the mark.
@@ -105,34 +105,34 @@ pub(super) fn marked(func: &Func) -> Vec<Span> {
 
 /// Finds the loops of a kernel that can be fed by a producer. A loop that was asked for and cannot be is in the second
 /// list.
-pub(super) fn channels(func: &Func, default_stages: u32) -> (Vec<FedLoop>, Vec<NotFed>) {
+pub(super) fn fed_loops(func: &Func, default_stages: u32) -> (Vec<FedLoop>, Vec<NotFed>) {
     let mut loops = Vec::new();
     innermost(func, func.body, false, &mut loops);
     let users = Uses::new(func);
-    let (mut channels, mut refusals) = (Vec::new(), Vec::new());
-    for Loop { id, asked } in loops {
-        match channel(func, &users, id, asked, default_stages) {
-            Ok(channel) => channels.push(channel),
-            Err(refusal) if asked => refusals.push(refusal),
+    let (mut fed_loops, mut refusals) = (Vec::new(), Vec::new());
+    for Loop { id, requested } in loops {
+        match fed(func, &users, id, requested, default_stages) {
+            Ok(fed) => fed_loops.push(fed),
+            Err(refusal) if requested => refusals.push(refusal),
             Err(_) => {}
         }
     }
-    (channels, refusals)
+    (fed_loops, refusals)
 }
 
 /// Innermost loops that multiply, in program order.
-fn innermost(func: &Func, region: RegionId, asked: bool, loops: &mut Vec<Loop>) {
+fn innermost(func: &Func, region: RegionId, requested: bool, loops: &mut Vec<Loop>) {
     for &id in &func.region(region).ops {
         let operation = func.op(id);
         let marked = matches!(operation.op, Op::Control(ControlOp::For { warp_specialize: true, .. }));
         if let Op::Control(ControlOp::For { .. }) = operation.op {
             let body = operation.regions[0];
             if multiplies(func, body) || (marked && !has_loop(func, body)) {
-                loops.push(Loop { id, asked: asked || marked });
+                loops.push(Loop { id, requested: requested || marked });
             }
         }
         for &inner in &operation.regions {
-            innermost(func, inner, asked || marked, loops);
+            innermost(func, inner, requested || marked, loops);
         }
     }
 }
@@ -150,7 +150,7 @@ fn has_loop(func: &Func, region: RegionId) -> bool {
     found
 }
 
-fn channel(func: &Func, users: &Uses, owner: OpId, asked: bool, default_stages: u32) -> Result<FedLoop, NotFed> {
+fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: u32) -> Result<FedLoop, NotFed> {
     let operation = func.op(owner);
     let refuse = |reason: &str| NotFed::new(operation.span, reason);
     let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return Err(refuse("it is no `for` loop")) };
@@ -171,7 +171,7 @@ fn channel(func: &Func, users: &Uses, owner: OpId, asked: bool, default_stages: 
     if copies.is_empty() {
         return Err(refuse("no factor comes from a tensor descriptor as it is"));
     }
-    if !asked && !all_from(func, &products, &copies) {
+    if !requested && !all_from(func, &products, &copies) {
         return Err(refuse("not all factors come from tensor descriptors"));
     }
     let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
@@ -186,10 +186,10 @@ fn channel(func: &Func, users: &Uses, owner: OpId, asked: bool, default_stages: 
     }
     let carried = !others && are_carried(func, users, body, &products, &waits);
     let carried_products = if carried { products } else { Vec::new() };
-    let (fixed, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
+    let (stages_given, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
     // The slot of a product in flight is not free before the next one has been waited for.
     let stages = stages.max(if carried { 2 } else { 1 });
-    Ok(FedLoop { owner, copies, stores, obsolete, carried_products, waits, stages, fixed, asked })
+    Ok(FedLoop { owner, copies, stores, obsolete, carried_products, waits, stages, stages_given, requested })
 }
 
 /// What goes into shared memory in an iteration.
@@ -307,9 +307,9 @@ fn are_carried(func: &Func, users: &Uses, body: RegionId, products: &[OpId], wai
 }
 
 /// A tensor whose blocks would lie in shared memory in two ways, where one map says how they lie.
-pub(super) fn torn_tensor(func: &Func, channels: &[FedLoop]) -> Option<ParamId> {
+pub(super) fn torn_tensor(func: &Func, fed_loops: &[FedLoop]) -> Option<ParamId> {
     let mut known: Vec<(ParamId, LinearLayout)> = Vec::new();
-    let fed = |id: OpId| channels.iter().flat_map(|channel| &channel.copies).filter(move |copy| copy.load == id);
+    let fed = |id: OpId| fed_loops.iter().flat_map(|fed| &fed.copies).filter(move |copy| copy.load == id);
     let mut torn = None;
     walk(func, &mut |id| {
         let operation = func.op(id);

@@ -121,42 +121,42 @@ pub(crate) fn run(
         let what = format!("not specialised: {} has no warp groups", target.name());
         return Ok((false, marked.into_iter().map(|span| LoopReport { span, what: what.clone() }).collect()));
     }
-    let (mut channels, mut refusals) = find::channels(func, options.num_stages);
+    let (mut fed_loops, mut refusals) = find::fed_loops(func, options.num_stages);
     let structure = Structure::new(func);
     match division {
         Specialize::IfProfitable => {
-            channels.retain(|channel| channel.asked || pays(func, target, &structure, channel, options.num_warps));
+            fed_loops.retain(|fed| fed.requested || pays(func, target, &structure, fed, options.num_warps));
         }
         // The lack of room asks for it.
-        Specialize::IfLegal => channels.iter_mut().for_each(|channel| channel.asked = true),
+        Specialize::IfLegal => fed_loops.iter_mut().for_each(|fed| fed.requested = true),
     }
-    if channels.is_empty() {
+    if fed_loops.is_empty() {
         if refusals.is_empty() {
             refusals
                 .extend(marked.into_iter().map(|span| NotFed::new(span, "nothing in it multiplies by warp groups")));
         }
         return Ok((false, refusals.iter().map(NotFed::report).collect()));
     }
-    let asked = channels.iter().any(|channel| channel.asked);
+    let requested = fed_loops.iter().any(|fed| fed.requested);
     let mut outgoing = Outgoing::all(func);
     let mut tiles = None;
-    let needs = obstacle(func, &channels, options.num_warps)
+    let needs = obstacle(func, &fed_loops, options.num_warps)
         .and_then(|()| {
-            tiles = ping_pong::tile_loop(func, &channels, &outgoing, options.num_warps);
-            fit(func, target, &mut channels, &mut outgoing, tiles.is_some())
+            tiles = ping_pong::tile_loop(func, &fed_loops, &outgoing, options.num_warps);
+            fit(func, target, &mut fed_loops, &mut outgoing, tiles.is_some())
         })
-        .and_then(|()| Ok((Needs::of(func, &structure, &channels)?, Prologue::of(func)?)));
+        .and_then(|()| Ok((Needs::of(func, &structure, &fed_loops)?, Prologue::of(func)?)));
     let mut loops: Vec<LoopReport> = refusals.iter().map(NotFed::report).collect();
     match needs {
         Ok((needs, prologue)) => {
-            too_many(func, target, &channels, &outgoing, tiles.is_some())?;
-            loops.extend(channels.iter().map(|channel| described(func, channel, tiles.is_some())));
-            let plan = Plan { channels: &channels, outgoing: &outgoing, prologue: &prologue, tiles };
+            too_many(func, target, &fed_loops, &outgoing, tiles.is_some())?;
+            loops.extend(fed_loops.iter().map(|fed| described(func, fed, tiles.is_some())));
+            let plan = Plan { fed_loops: &fed_loops, outgoing: &outgoing, prologue: &prologue, tiles };
             divide(func, target, plan, &structure, &needs, options.num_warps)?;
             Ok((true, loops))
         }
         Err(refusal) => {
-            loops.extend(asked.then(|| refusal.report()));
+            loops.extend(requested.then(|| refusal.report()));
             Ok((false, loops))
         }
     }
@@ -173,41 +173,41 @@ pub(crate) fn run(
 /// - *A program of one tile that computes with its products in each iteration*, as attention does, gains 1.01 to 1.08
 ///   times if its eight warps have the multiprocessor for themselves. Two that share one overlap by themselves, and
 ///   took 1.29 times as long divided.
-fn pays(func: &Func, target: Target, structure: &Structure, channel: &FedLoop, num_warps: u32) -> bool {
+fn pays(func: &Func, target: Target, structure: &Structure, fed: &FedLoop, num_warps: u32) -> bool {
     let is_loop = |id: OpId| matches!(func.op(id).op, Op::Control(ControlOp::For { .. } | ControlOp::While));
-    let stays = structure.around(channel.owner).any(is_loop);
+    let stays = structure.around(fed.owner).any(is_loop);
     let is_wide = num_warps >= MANY_WARPS;
     (stays && is_wide)
-        || ((stays || (is_wide && channel.carried_products.is_empty())) && is_alone(func, target, channel, num_warps))
+        || ((stays || (is_wide && fed.carried_products.is_empty())) && is_alone(func, target, fed, num_warps))
 }
 
 /// Whether a multiprocessor has no room for a second program, undivided.
-fn is_alone(func: &Func, target: Target, channel: &FedLoop, num_warps: u32) -> bool {
-    let owner = func.op(channel.owner);
+fn is_alone(func: &Func, target: Target, fed: &FedLoop, num_warps: u32) -> bool {
+    let owner = func.op(fed.owner);
     let mut tiles: BTreeSet<ValueId> = owner.results.iter().copied().collect();
     let carried = |value: &ValueId| func.yielded(owner.regions[0]).contains(value);
-    for &wait in &channel.waits {
+    for &wait in &fed.waits {
         tiles.extend(func.op(wait).results.iter().filter(|value| !carried(value)));
     }
     let registers = BESIDE_TILES + tiles.iter().map(|&tile| words(func, tile)).sum::<u32>();
-    Occupancy::new(target, num_warps, channel.ring_bytes(), Some(registers)).programs() < 2
+    Occupancy::new(target, num_warps, fed.ring_bytes(), Some(registers)).programs() < 2
 }
 
 /// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the
 /// lowering of conversions and reductions takes.
-fn shared_bytes(func: &Func, channels: &[FedLoop], outgoing: &[Outgoing], turns: bool) -> u32 {
+fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], turns: bool) -> u32 {
     let groups = if turns { ping_pong::GROUPS } else { 1 };
-    let barriers: u32 = channels.iter().map(|channel| (2 * channel.stages + 1) * BARRIER_BYTES).sum();
+    let barriers: u32 = fed_loops.iter().map(|fed| (2 * fed.stages + 1) * BARRIER_BYTES).sum();
     let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
-    let rings: u32 = channels.iter().map(FedLoop::ring_bytes).sum();
-    let scratch = scratch_bytes(func, channels);
+    let rings: u32 = fed_loops.iter().map(FedLoop::ring_bytes).sum();
+    let scratch = scratch_bytes(func, fed_loops);
     barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
 }
 
 /// Bytes that conversions and reductions of the consumers take, beside everything else.
-fn scratch_bytes(func: &Func, channels: &[FedLoop]) -> u32 {
+fn scratch_bytes(func: &Func, fed_loops: &[FedLoop]) -> u32 {
     let replaced: BTreeSet<ValueId> =
-        channels.iter().flat_map(|channel| &channel.stores).map(|&store| func.op(store).operands[1]).collect();
+        fed_loops.iter().flat_map(|fed| &fed.stores).map(|&store| func.op(store).operands[1]).collect();
     let mut most = 0;
     walk(func, &mut |id| {
         let operation = func.op(id);
@@ -232,26 +232,25 @@ fn converted_bytes(func: &Func, from: ValueId, to: ValueId) -> u32 {
 fn fit(
     func: &Func,
     target: Target,
-    channels: &mut [FedLoop],
+    fed_loops: &mut [FedLoop],
     outgoing: &mut [Outgoing],
     turns: bool,
 ) -> Result<(), NotFed> {
     let limit = target.max_shared_bytes();
-    while shared_bytes(func, channels, outgoing, turns) > limit {
-        let largest = channels.iter_mut().filter(|channel| !channel.fixed && channel.stages > channel.least_stages());
-        match largest.max_by_key(|channel| channel.ring_bytes()) {
-            Some(channel) => channel.stages -= 1,
+    while shared_bytes(func, fed_loops, outgoing, turns) > limit {
+        let largest = fed_loops.iter_mut().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
+        match largest.max_by_key(|fed| fed.ring_bytes()) {
+            Some(fed) => fed.stages -= 1,
             None => break,
         }
     }
-    widen(outgoing, |outgoing| shared_bytes(func, channels, outgoing, turns) <= limit);
-    let needs = shared_bytes(func, channels, outgoing, turns);
-    let free = channels.iter().find(|channel| !channel.fixed);
+    widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, turns) <= limit);
+    let needs = shared_bytes(func, fed_loops, outgoing, turns);
+    let free = fed_loops.iter().find(|fed| !fed.stages_given);
     match free.filter(|_| needs > limit) {
-        Some(channel) => {
-            let reason =
-                format!("{} slots and all else take {needs} bytes of shared memory, of {limit}", channel.stages);
-            Err(NotFed::new(func.op(channel.owner).span, reason))
+        Some(fed) => {
+            let reason = format!("{} slots and all else take {needs} bytes of shared memory, of {limit}", fed.stages);
+            Err(NotFed::new(func.op(fed.owner).span, reason))
         }
         None => Ok(()),
     }
@@ -261,16 +260,16 @@ fn fit(
 fn too_many(
     func: &Func,
     target: Target,
-    channels: &[FedLoop],
+    fed_loops: &[FedLoop],
     outgoing: &[Outgoing],
     turns: bool,
 ) -> Result<(), CodegenError> {
-    let (needed, limit) = (shared_bytes(func, channels, outgoing, turns), target.max_shared_bytes());
-    let Some(channel) = channels.iter().find(|channel| channel.fixed).filter(|_| needed > limit) else { return Ok(()) };
-    let slot = channel.ring_bytes() / channel.stages;
-    let fitting = channel.stages.saturating_sub((needed - limit).div_ceil(slot));
-    let what = format!("bytes of shared memory in a loop with {} stages", channel.stages);
-    let error = CodegenError::refuse(func, func.op(channel.owner).span, what);
+    let (needed, limit) = (shared_bytes(func, fed_loops, outgoing, turns), target.max_shared_bytes());
+    let Some(fed) = fed_loops.iter().find(|fed| fed.stages_given).filter(|_| needed > limit) else { return Ok(()) };
+    let slot = fed.ring_bytes() / fed.stages;
+    let fitting = fed.stages.saturating_sub((needed - limit).div_ceil(slot));
+    let what = format!("bytes of shared memory in a loop with {} stages", fed.stages);
+    let error = CodegenError::refuse(func, func.op(fed.owner).span, what);
     Err(error.amounts(u64::from(needed), u64::from(limit)).help(match fitting {
         0 | 1 => "two stages do not fit: use smaller tiles".to_string(),
         _ => format!("the largest number that fits is `#[stages({fitting})]`; smaller tiles allow more"),
@@ -278,28 +277,28 @@ fn too_many(
 }
 
 /// What became of a loop, for a person to read.
-fn described(func: &Func, channel: &FedLoop, turns: bool) -> LoopReport {
-    let bytes: u32 = channel.copies.iter().map(|copy| copy.bytes).sum();
-    let flight = match channel.carried_products.len() {
+fn described(func: &Func, fed: &FedLoop, turns: bool) -> LoopReport {
+    let bytes: u32 = fed.copies.iter().map(|copy| copy.bytes).sum();
+    let flight = match fed.carried_products.len() {
         0 => "products are waited for in each iteration".to_string(),
         1 => "one product in flight".to_string(),
         many => format!("{many} products in flight"),
     };
-    let stages = channel.stages;
+    let stages = fed.stages;
     let groups = if turns { ", two warp groups in ping-pong" } else { "" };
     let what = format!("fed by warps of their own through {stages} slots of {bytes} bytes, {flight}{groups}");
-    LoopReport { span: func.op(channel.owner).span, what }
+    LoopReport { span: func.op(fed.owner).span, what }
 }
 
 /// What keeps a whole kernel from being divided.
-fn obstacle(func: &Func, channels: &[FedLoop], num_warps: u32) -> Result<(), NotFed> {
-    let span = channels.first().map_or(Span::UNKNOWN, |channel| func.op(channel.owner).span);
+fn obstacle(func: &Func, fed_loops: &[FedLoop], num_warps: u32) -> Result<(), NotFed> {
+    let span = fed_loops.first().map_or(Span::UNKNOWN, |fed| func.op(fed.owner).span);
     if !num_warps.is_multiple_of(GROUP_WARPS) || num_warps + GROUP_WARPS > MAX_WARPS {
         let reason = format!("{num_warps} warps multiply; it takes 4, 8 or 16 of them, and 4 more that fetch");
         return Err(NotFed::new(span, reason));
     }
     let written = find::written_tensors(func);
-    for copy in channels.iter().flat_map(|channel| &channel.copies) {
+    for copy in fed_loops.iter().flat_map(|fed| &fed.copies) {
         let load = func.op(copy.load);
         let tensor = load.operands.first().and_then(|&value| func.ty(value).descriptor());
         if let Some(tensor) = tensor.filter(|tensor| written.contains(tensor)) {
@@ -308,7 +307,7 @@ fn obstacle(func: &Func, channels: &[FedLoop], num_warps: u32) -> Result<(), Not
             return Err(NotFed::new(load.span, reason));
         }
     }
-    if let Some(tensor) = find::torn_tensor(func, channels) {
+    if let Some(tensor) = find::torn_tensor(func, fed_loops) {
         let reason = format!("blocks of `{}` are wanted in two forms", func.param(tensor).name);
         return Err(NotFed::new(span, reason));
     }
@@ -338,7 +337,7 @@ fn registers(target: Target, num_warps: u32) -> (u8, u8) {
 /// How a kernel is divided.
 #[derive(Clone, Copy)]
 struct Plan<'a> {
-    channels: &'a [FedLoop],
+    fed_loops: &'a [FedLoop],
     outgoing: &'a [Outgoing],
     prologue: &'a Prologue,
     /// The loop over tiles, if groups take them in turns.
@@ -349,35 +348,35 @@ struct Plan<'a> {
 fn divide(
     func: &mut Func,
     target: Target,
-    Plan { channels, outgoing, prologue, tiles }: Plan<'_>,
+    Plan { fed_loops, outgoing, prologue, tiles }: Plan<'_>,
     structure: &Structure,
     needs: &Needs,
     num_warps: u32,
 ) -> edit::Result<()> {
     let mut inside: BTreeMap<OpId, Vec<usize>> = BTreeMap::new();
-    for (number, channel) in channels.iter().enumerate() {
-        for owner in structure.around(channel.owner) {
+    for (number, fed) in fed_loops.iter().enumerate() {
+        for owner in structure.around(fed.owner) {
             inside.entry(owner).or_default().push(number);
         }
     }
     let mut map = HashMap::new();
     let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| clone_op(func, id, &mut map)).collect();
     let mut rings = Vec::new();
-    for channel in channels {
-        rings.push(ring(&mut Cursor::new(func, &mut out, PASS), channel)?);
+    for fed in fed_loops {
+        rings.push(ring(&mut Cursor::new(func, &mut out, PASS), fed)?);
     }
     let turns = GpuOp::MbarrierAlloc { slots: ping_pong::GROUPS, count: 1 };
     let turns = tiles.map(|_| Cursor::new(func, &mut out, PASS).value(turns, &[])).transpose()?;
     let mut regions = Vec::new();
     for own in 0..if tiles.is_some() { ping_pong::GROUPS } else { 1 } {
         let ways = outgoing::allocate(&mut Cursor::new(func, &mut out, PASS), outgoing)?;
-        let mut split = Split::new(func, channels, &rings, &inside, &ways, Side::Consumer);
+        let mut split = Split::new(func, fed_loops, &rings, &inside, &ways, Side::Consumer);
         split.turn = tiles.zip(turns).map(|(tiles, barriers)| Turn { tiles, barriers, own: own as i32 });
         regions.push(split.region()?);
     }
     let consumers = regions.len();
     let ways = BTreeMap::new();
-    regions.push(Split::new(func, channels, &rings, &inside, &ways, Side::Producer(needs)).region()?);
+    regions.push(Split::new(func, fed_loops, &rings, &inside, &ways, Side::Producer(needs)).region()?);
     let (many, few) = registers(target, num_warps * consumers as u32);
     let groups = GpuOp::WarpGroups {
         warps: one_more(consumers, num_warps as u8, GROUP_WARPS as u8),
@@ -399,17 +398,17 @@ fn one_more<T: Clone>(groups: usize, each: T, last: T) -> Vec<T> {
 }
 
 /// Shared memory and barriers for a loop.
-fn ring(cursor: &mut Cursor<'_>, channel: &FedLoop) -> edit::Result<Ring> {
+fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop) -> edit::Result<Ring> {
     let mut slots = Vec::new();
-    for copy in &channel.copies {
-        let mut shape = vec![Dim::Const(i64::from(channel.stages))];
+    for copy in &fed.copies {
+        let mut shape = vec![Dim::Const(i64::from(fed.stages))];
         shape.extend(copy.shape.iter().cloned());
         let layout = cursor.func.intern(&copy.layout);
         slots.push(cursor.placed(GpuOp::SharedAlloc { shape, dtype: copy.dtype }, &[], Some(layout))?);
     }
     let barriers = |slots: u32| GpuOp::MbarrierAlloc { slots, count: 1 };
-    let full = cursor.value(barriers(channel.stages), &[])?;
-    let spare = u32::from(!channel.carried_products.is_empty());
-    let empty = cursor.value(barriers(channel.stages + spare), &[])?;
+    let full = cursor.value(barriers(fed.stages), &[])?;
+    let spare = u32::from(!fed.carried_products.is_empty());
+    let empty = cursor.value(barriers(fed.stages + spare), &[])?;
     Ok(Ring { slots, full, empty })
 }

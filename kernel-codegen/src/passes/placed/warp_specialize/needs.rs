@@ -21,11 +21,11 @@ impl Needs {
     ///
     /// # Errors
     /// If that is more than scalars that any thread can compute.
-    pub(super) fn of(func: &Func, structure: &Structure, channels: &[FedLoop]) -> Result<Needs, NotFed> {
+    pub(super) fn of(func: &Func, structure: &Structure, fed_loops: &[FedLoop]) -> Result<Needs, NotFed> {
         let mut search = Search { func, structure, needs: Needs::default(), work: Vec::new() };
-        for channel in channels {
-            search.operation(channel.owner);
-            for copy in &channel.copies {
+        for fed in fed_loops {
+            search.operation(fed.owner);
+            for copy in &fed.copies {
                 search.work.extend(func.op(copy.load).operands.iter().skip(1));
             }
         }

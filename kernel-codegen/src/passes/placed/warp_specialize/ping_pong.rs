@@ -35,29 +35,29 @@ use super::split::{Position, Split, Turn, quiet};
 pub(super) const GROUPS: u32 = 2;
 
 /// The loop over tiles of a kernel whose tiles two groups may take in turns.
-pub(super) fn tile_loop(func: &Func, channels: &[FedLoop], outgoing: &[Outgoing], num_warps: u32) -> Option<OpId> {
-    let [channel] = channels else { return None };
-    if num_warps != GROUP_WARPS || scratch_bytes(func, channels) > 0 {
+pub(super) fn tile_loop(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], num_warps: u32) -> Option<OpId> {
+    let [fed] = fed_loops else { return None };
+    if num_warps != GROUP_WARPS || scratch_bytes(func, fed_loops) > 0 {
         return None;
     }
     // A mark on the loop of products alone asks for what it says: that warps fetch.
     let holds = |id: &&OpId| {
         let operation = func.op(**id);
         let Op::Control(ControlOp::For { warp_specialize, .. }) = operation.op else { return false };
-        (warp_specialize || !channel.asked) && func.region(operation.regions[0]).ops.contains(&channel.owner)
+        (warp_specialize || !fed.requested) && func.region(operation.regions[0]).ops.contains(&fed.owner)
     };
     let around = func.region(func.body).ops.iter().find(holds).copied()?;
     let operation = func.op(around);
     let body = func.region(operation.regions[0]);
     let carries = operation.operands.len() > 3;
-    let bounds = &func.op(channel.owner).operands[..3];
+    let bounds = &func.op(fed.owner).operands[..3];
     let mut inside = body.args.clone();
     walk_region(func, operation.regions[0], &mut |id| inside.extend(&func.op(id).results));
     let is_fixed = |bound: &ValueId| !inside.contains(bound) && *func.ty(*bound) == Ty::scalar(DType::I32);
-    let apart = body.ops.iter().all(|&id| id == channel.owner || is_apart(func, id, outgoing));
+    let apart = body.ops.iter().all(|&id| id == fed.owner || is_apart(func, id, outgoing));
     let alone = func.region(func.body).ops.iter().all(|&id| id == around || is_apart(func, id, &[]));
     let fits = bounds.iter().all(is_fixed) && !carries && apart && alone;
-    (fits && computes_only(func, channel)).then_some(around)
+    (fits && computes_only(func, fed)).then_some(around)
 }
 
 /// Whether an operation beside the products may happen in any order with those of other tiles, without other warps.
@@ -71,14 +71,14 @@ fn is_apart(func: &Func, id: OpId, outgoing: &[Outgoing]) -> bool {
 }
 
 /// Whether a loop does nothing but load, compute and multiply.
-fn computes_only(func: &Func, channel: &FedLoop) -> bool {
-    let region = func.op(channel.owner).regions[0];
+fn computes_only(func: &Func, fed: &FedLoop) -> bool {
+    let region = func.op(fed.owner).regions[0];
     func.region(region).ops.iter().all(|&id| {
         let Op::Gpu(op) = &func.op(id).op else {
-            return is_apart(func, id, &[]) || channel.copies.iter().any(|copy| copy.load == id);
+            return is_apart(func, id, &[]) || fed.copies.iter().any(|copy| copy.load == id);
         };
         match op {
-            GpuOp::SharedStore => channel.stores.contains(&id),
+            GpuOp::SharedStore => fed.stores.contains(&id),
             op => !matches!(op, GpuOp::AsyncCopy | GpuOp::TmaStore { .. } | GpuOp::SharedLoad),
         }
     })
@@ -139,8 +139,8 @@ impl Split<'_> {
 
     /// How far a tile takes the ring, of two rounds: more are as good as none.
     fn ahead(&mut self) -> Result<ValueId> {
-        let channel = &self.channels[0];
-        let (bounds, rounds) = (self.func.op(channel.owner).operands[..3].to_vec(), 2 * channel.stages);
+        let fed = &self.fed_loops[0];
+        let (bounds, rounds) = (self.func.op(fed.owner).operands[..3].to_vec(), 2 * fed.stages);
         let bounds: Vec<ValueId> = bounds.iter().map(|&bound| self.mapped(bound)).collect();
         let mut cursor = self.cursor(Span::UNKNOWN);
         let mut wide = Vec::new();
@@ -165,7 +165,7 @@ impl Split<'_> {
 
     /// A position so many slots further, fewer than two rounds.
     fn further(&mut self, at: Position, ahead: ValueId) -> Result<Position> {
-        let stages = self.channels[0].stages as i32;
+        let stages = self.fed_loops[0].stages as i32;
         let mut cursor = self.cursor(Span::UNKNOWN);
         let (one, stages) = (cursor.i32(1)?, cursor.i32(stages)?);
         let mut slot = cursor.binary(BinaryOp::Add, at.slot, ahead)?;

@@ -59,9 +59,9 @@ pub(super) struct Position {
 /// Copies the operations of the kernel's body into regions.
 pub(super) struct Split<'f> {
     pub(super) func: &'f mut Func,
-    pub(super) channels: &'f [FedLoop],
+    pub(super) fed_loops: &'f [FedLoop],
     pub(super) rings: &'f [Ring],
-    /// Per operation of control flow, the channels in it.
+    /// Per operation of control flow, the fed loops in it.
     pub(super) inside: &'f BTreeMap<OpId, Vec<usize>>,
     /// Per store of a block, how it gets out.
     pub(super) outgoing: &'f BTreeMap<OpId, Way>,
@@ -78,21 +78,21 @@ pub(super) struct Split<'f> {
 impl<'f> Split<'f> {
     pub(super) fn new(
         func: &'f mut Func,
-        channels: &'f [FedLoop],
+        fed_loops: &'f [FedLoop],
         rings: &'f [Ring],
         inside: &'f BTreeMap<OpId, Vec<usize>>,
         outgoing: &'f BTreeMap<OpId, Way>,
         side: Side<'f>,
     ) -> Split<'f> {
         let (late, map, positions, out) = (BTreeMap::new(), HashMap::new(), Vec::new(), Vec::new());
-        Split { func, channels, rings, inside, outgoing, side, turn: None, late, map, positions, out }
+        Split { func, fed_loops, rings, inside, outgoing, side, turn: None, late, map, positions, out }
     }
 
     /// A region with one side of the kernel, without arguments and results.
     pub(super) fn region(mut self) -> Result<RegionId> {
         // On a fresh barrier the phase before the first counts as complete: all slots are empty.
         let first_phase = i32::from(matches!(self.side, Side::Producer(_)));
-        for _ in self.channels {
+        for _ in self.fed_loops {
             let slot = self.number(0)?;
             let phase = self.number(first_phase)?;
             self.positions.push(Position { slot, phase });
@@ -167,7 +167,7 @@ impl<'f> Split<'f> {
     }
 
     fn control(&mut self, id: OpId, op: &ControlOp) -> Result<()> {
-        if let Some(number) = self.channels.iter().position(|channel| channel.owner == id) {
+        if let Some(number) = self.fed_loops.iter().position(|fed| fed.owner == id) {
             return match self.side {
                 Side::Consumer => self.consume(number),
                 Side::Producer(_) => self.produce(number),
@@ -215,8 +215,8 @@ impl<'f> Split<'f> {
             for &arg in named.collect::<Vec<_>>() {
                 self.argument(copy, arg);
             }
-            for &channel in inside {
-                self.positions[channel] = self.position_argument(copy, channel);
+            for &fed in inside {
+                self.positions[fed] = self.position_argument(copy, fed);
             }
         }
         let outer = std::mem::take(&mut self.out);
@@ -241,15 +241,15 @@ impl<'f> Split<'f> {
         value
     }
 
-    pub(super) fn position_argument(&mut self, region: RegionId, channel: usize) -> Position {
-        let ty = self.func.ty(self.positions[channel].slot).clone();
+    pub(super) fn position_argument(&mut self, region: RegionId, fed: usize) -> Position {
+        let ty = self.func.ty(self.positions[fed].slot).clone();
         let slot = self.func.add_region_arg(region, ty.clone());
         let phase = self.func.add_region_arg(region, ty);
         Position { slot, phase }
     }
 
     pub(super) fn state(&self, inside: &[usize]) -> Vec<ValueId> {
-        inside.iter().flat_map(|&channel| [self.positions[channel].slot, self.positions[channel].phase]).collect()
+        inside.iter().flat_map(|&fed| [self.positions[fed].slot, self.positions[fed].phase]).collect()
     }
 
     /// The operation with its new regions; names its results.
@@ -270,8 +270,8 @@ impl<'f> Split<'f> {
             self.func.values[result.index()].layout = self.func.value(old).layout;
             self.map.insert(old, result);
         }
-        for (&channel, pair) in inside.iter().zip(results[kept.len()..].chunks(2)) {
-            self.positions[channel] = Position { slot: pair[0], phase: pair[1] };
+        for (&fed, pair) in inside.iter().zip(results[kept.len()..].chunks(2)) {
+            self.positions[fed] = Position { slot: pair[0], phase: pair[1] };
         }
         Ok(())
     }
@@ -290,8 +290,8 @@ impl<'f> Split<'f> {
 
     /// A loop that fetches: waits for a slot, says how much will come, and asks for it.
     fn produce(&mut self, number: usize) -> Result<()> {
-        let (channel, ring) = (self.channels[number].clone(), self.rings[number].clone());
-        let operation = self.func.op(channel.owner).clone();
+        let (fed, ring) = (self.fed_loops[number].clone(), self.rings[number].clone());
+        let operation = self.func.op(fed.owner).clone();
         let Op::Control(op) = &operation.op else { return Ok(()) };
         let kept: Vec<usize> = (0..operation.results.len()).filter(|&i| self.carries(operation.results[i])).collect();
         let mut operands: Vec<ValueId> = operation.operands[..3].iter().map(|&v| self.mapped(v)).collect();
@@ -309,16 +309,16 @@ impl<'f> Split<'f> {
         self.block(body)?;
         let span = operation.span;
         self.cursor(span).effect(GpuOp::MbarrierWait, &[ring.empty, at.slot, at.phase])?;
-        let bytes = self.number(channel.copies.iter().map(|copy| copy.bytes as i32).sum())?;
+        let bytes = self.number(fed.copies.iter().map(|copy| copy.bytes as i32).sum())?;
         self.cursor(span).effect(GpuOp::MbarrierArrive, &[ring.full, at.slot, bytes])?;
-        for (copy, &slots) in channel.copies.iter().zip(&ring.slots) {
+        for (copy, &slots) in fed.copies.iter().zip(&ring.slots) {
             let view = self.slot(slots, at.slot, span)?;
             let load = self.func.op(copy.load).clone();
             let mut operands = vec![load.operands[0], view, ring.full, at.slot];
             operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
             self.cursor(load.span).effect(GpuOp::TmaLoad, &operands)?;
         }
-        let next = self.advance(at, channel.stages)?;
+        let next = self.advance(at, fed.stages)?;
         let yields = self.func.yielded(body).to_vec();
         let mut values: Vec<ValueId> = kept.iter().map(|&index| self.mapped(yields[index])).collect();
         values.extend([next.slot, next.phase]);
