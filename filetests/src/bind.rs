@@ -28,7 +28,7 @@ pub fn bindings(func: &Func, arguments: &[&str]) -> Result<Bindings, String> {
         let name = value(&param.name)?;
         bindings.dtypes.push(DType::from_name(name).ok_or_else(|| format!("`{name}` is no dtype"))?);
     }
-    for param in &func.const_params {
+    for (_, param) in func.given_consts() {
         let text = value(&param.name)?;
         let number = match text {
             "true" => 1,

@@ -318,7 +318,9 @@ impl<'a> Launcher<'a> {
     fn keys(&self) -> TokenStream {
         let dtypes = self.signature.dtypes().map(|(ident, _)| quote!(.dtype::<#ident>()));
         let consts = self.signature.consts().map(|(name, ty, _)| match ty {
-            ConstTy::Int(_) | ConstTy::Bool => quote!(.constant(self.#name as ::core::primitive::i64)),
+            ConstTy::Int(_) | ConstTy::Bool | ConstTy::Counter => {
+                quote!(.constant(self.#name as ::core::primitive::i64))
+            }
         });
         quote!(#(#dtypes)* #(#consts)*)
     }

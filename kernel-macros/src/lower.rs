@@ -457,6 +457,7 @@ impl Lower<'_> {
         let op = ControlOp::For {
             reverse: stmt.reverse,
             unroll: hints.unroll,
+            counter: stmt.counter,
             stages: hints.stages,
             warp_specialize: hints.warp_specialize,
             runs: false,

@@ -146,6 +146,8 @@ pub struct ForStmt {
     pub id: LoopId,
     /// The slot of the loop variable.
     pub index: NodeId,
+    /// The constexpr that the loop variable is, in an unrolled loop.
+    pub counter: Option<ConstId>,
     /// First value.
     pub lo: NodeId,
     /// First value beyond; the last one if `inclusive`.

@@ -221,8 +221,8 @@ pub fn accumulate(w: &mut Writer, plan: &Plan) -> Option<()> {
 fn specialized(w: &mut Writer, op: ControlOp) -> ControlOp {
     w.has(Feature::Specialized);
     match op {
-        ControlOp::For { reverse, unroll, stages, runs, no_wrap, .. } => {
-            ControlOp::For { reverse, unroll, stages, warp_specialize: true, runs, no_wrap }
+        ControlOp::For { reverse, unroll, counter, stages, runs, no_wrap, .. } => {
+            ControlOp::For { reverse, unroll, counter, stages, warp_specialize: true, runs, no_wrap }
         }
         other => other,
     }

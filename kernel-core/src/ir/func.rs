@@ -5,7 +5,7 @@
 //! by nesting, so there are no branches, no blocks and no phi nodes.
 
 use super::dtype::DType;
-use super::ids::{BankId, LayoutId, OpId, ParamId, RegionId, ValueId};
+use super::ids::{BankId, ConstId, LayoutId, OpId, ParamId, RegionId, ValueId};
 use super::layouts::LayoutTable;
 use super::level::Level;
 use super::ops::Operation;
@@ -114,6 +114,11 @@ impl Func {
             layouts: LayoutTable::default(),
             programs: None,
         }
+    }
+
+    /// The constexprs whose values the launch gives, in the order in which it gives them.
+    pub fn given_consts(&self) -> impl Iterator<Item = (ConstId, &ConstParam)> {
+        (0..).map(ConstId::new).zip(&self.const_params).filter(|(_, param)| param.is_given())
     }
 
     /// Adds a parameter and returns its identifier; its value is `self.params[id].value`.

@@ -22,6 +22,9 @@ pub enum ConstTy {
     Int(IntTy),
     /// `const FLAG: bool`, valued 0 or 1.
     Bool,
+    /// The counter of a loop that binding unrolls: has a value inside that loop, another in each iteration. The launch
+    /// gives it none.
+    Counter,
 }
 
 /// The Rust integer types that a constexpr may have.
@@ -45,6 +48,14 @@ pub struct ConstParam {
 }
 
 impl ConstParam {
+    /// Whether the launch gives its value.
+    pub fn is_given(&self) -> bool {
+        match self.ty {
+            ConstTy::Int(_) | ConstTy::Bool => true,
+            ConstTy::Counter => false,
+        }
+    }
+
     /// Its value as the user wrote it: `true` rather than 1, and numbers of unsigned 64-bit types that do not fit the
     /// signed 64 bits in which values are kept.
     pub fn show(&self, value: i64) -> String {
@@ -52,7 +63,7 @@ impl ConstParam {
             ConstTy::Bool if value == 0 => format!("{} = false", self.name),
             ConstTy::Bool if value == 1 => format!("{} = true", self.name),
             ConstTy::Int(IntTy::Usize | IntTy::Fixed(DType::U64)) => format!("{} = {}", self.name, value as u64),
-            ConstTy::Bool | ConstTy::Int(_) => format!("{} = {value}", self.name),
+            ConstTy::Bool | ConstTy::Int(_) | ConstTy::Counter => format!("{} = {value}", self.name),
         }
     }
 }

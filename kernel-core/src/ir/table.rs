@@ -2,6 +2,7 @@
 //! name, the printer and parser of the attributes, their binding, and the documentation.
 
 use super::dim::Dim;
+use super::ids::ConstId;
 use super::level::Levels;
 use super::names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
@@ -251,6 +252,7 @@ macro_rules! fixed {
 fixed! {
     bool, u8, u32, String, Vec<u8>, Vec<GroupRole>, Literal, Option<DotInstruction>, AtomicOp, BinaryOp, CacheModifier, CmpOp,
     DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    Option<ConstId>,
 }
 
 /// The type of an operand in a view.

@@ -12,7 +12,6 @@ pub mod fold;
 pub mod licm;
 pub mod simplify;
 pub mod uniform;
-pub mod unroll;
 pub mod widen_reduce;
 
 #[cfg(test)]
@@ -51,10 +50,9 @@ pub struct Pass {
 }
 
 /// Every pass but `bind`.
-pub const PASSES: &[Pass] = &[FOLD, UNROLL, SIMPLIFY, UNIFORM, BROADCAST, CSE, LICM, DCE, COMPACT];
+pub const PASSES: &[Pass] = &[FOLD, SIMPLIFY, UNIFORM, BROADCAST, CSE, LICM, DCE, COMPACT];
 
 const FOLD: Pass = Pass { name: "fold", run: |func| told(fold::run(func)) };
-const UNROLL: Pass = Pass { name: "unroll", run: unroll::run };
 const SIMPLIFY: Pass = Pass { name: "simplify", run: |func| told(simplify::run(func)) };
 const UNIFORM: Pass = Pass { name: "uniform", run: |func| told(uniform::run(func)) };
 const BROADCAST: Pass = Pass { name: "broadcast", run: |func| told(broadcast::run(func)) };
@@ -80,13 +78,11 @@ const MAX_ROUNDS: usize = 8;
 /// Brings a bound kernel to the form that code generation and interpreter start from.
 ///
 /// # Errors
-/// If a loop asks to be unrolled that cannot be. With [`PassOptions::verify`], also if a pass broke a rule of the
-/// verifier, which is a mistake in that pass.
+/// With [`PassOptions::verify`], if a pass broke a rule of the verifier, which is a mistake in that pass.
 pub fn optimise(kernel: &mut Bound, options: &PassOptions) -> Result<(), Vec<Diagnostic>> {
     let func = kernel.func_mut();
     let mut run = |pass: &Pass| run_pass(func, pass, options);
     run(&FOLD)?;
-    run(&UNROLL)?;
     for _ in 0..MAX_ROUNDS {
         let mut changed = false;
         for pass in [FOLD, SIMPLIFY, UNIFORM, BROADCAST, CSE] {

@@ -10,8 +10,8 @@ use std::fmt;
 use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotInstruction, DotPrecision, Dt, EvictionPolicy, FenceKind, Func,
-    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, ConstId, Dim, DotInstruction, DotPrecision, Dt, EvictionPolicy,
+    FenceKind, Func, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
 };
 
 /// Text that is not tile IR: where and why.
@@ -368,6 +368,25 @@ impl Attr for Option<DotInstruction> {
     }
 
     fn implied(_name: &str, _result: Option<&Ty>) -> Option<Option<DotInstruction>> {
+        Some(None)
+    }
+}
+
+/// What is not there is left out of the text.
+impl Attr for Option<ConstId> {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        let Some(id) = *self else { return };
+        dims::print(printer.out, printer.func, &Dim::param(id));
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Option<ConstId>, ParseError> {
+        let name = parser.lexer.name("a constexpr's name")?;
+        let index = parser.func.const_params.iter().position(|param| param.name == name);
+        let index = index.ok_or_else(|| parser.lexer.expected("the name of a constexpr"))?;
+        Ok(Some(ConstId::new(index as u32)))
+    }
+
+    fn implied(_name: &str, _result: Option<&Ty>) -> Option<Option<ConstId>> {
         Some(None)
     }
 }

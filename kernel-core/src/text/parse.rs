@@ -162,10 +162,11 @@ impl<'t> Parser<'t> {
             Token::Ident("usize") => Some(ConstTy::Int(IntTy::Usize)),
             Token::Ident("isize") => Some(ConstTy::Int(IntTy::Isize)),
             Token::Ident("bool") => Some(ConstTy::Bool),
+            Token::Ident("counter") => Some(ConstTy::Counter),
             Token::Ident(word) => DType::from_name(word).filter(|d| d.is_int()).map(|d| ConstTy::Int(IntTy::Fixed(d))),
             _ => None,
         };
-        let ty = ty.ok_or_else(|| self.lexer.expected("an integer type or `bool`"))?;
+        let ty = ty.ok_or_else(|| self.lexer.expected("an integer type, `bool` or `counter`"))?;
         self.lexer.next();
         self.func.const_params.push(ConstParam { name, ty });
         Ok(())

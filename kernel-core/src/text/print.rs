@@ -34,6 +34,7 @@ pub(super) fn level_name(level: Level) -> &'static str {
 pub(super) fn const_ty_name(ty: ConstTy) -> &'static str {
     match ty {
         ConstTy::Bool => "bool",
+        ConstTy::Counter => "counter",
         ConstTy::Int(IntTy::Usize) => "usize",
         ConstTy::Int(IntTy::Isize) => "isize",
         ConstTy::Int(IntTy::Fixed(dtype)) => dtype.name(),

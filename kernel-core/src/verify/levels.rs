@@ -3,13 +3,14 @@
 use super::{Errors, MAX_ELEMENTS};
 use crate::ir::infer::yield_types;
 use crate::ir::{
-    Atom, AttrMap, ControlOp, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op,
-    Operation, Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty, ValueId, result_types,
+    Atom, AttrMap, ConstId, ConstTy, ControlOp, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal,
+    MAX_TENSOR_RANK, Op, Operation, Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty, Unroll, ValueId,
+    result_types,
 };
 use crate::num;
 
 pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
-    let mut checker = Checker { func, errors };
+    let mut checker = Checker { func, errors, open: Vec::new(), counters: Vec::new() };
     checker.header();
     checker.region(func.body);
 }
@@ -17,21 +18,25 @@ pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
 struct Checker<'c, 'f> {
     func: &'f Func,
     errors: &'c mut Errors<'f>,
+    /// The counters of the loops around the place.
+    open: Vec<ConstId>,
+    /// The counters of all loops so far.
+    counters: Vec<ConstId>,
 }
 
-/// Whether every constexpr in the dimension is one of the kernel's.
-fn is_closed(func: &Func, dim: &Dim) -> bool {
+/// Whether every constexpr in the dimension is one of the kernel's, or the counter of a loop around the place.
+fn is_closed(func: &Func, open: &[ConstId], dim: &Dim) -> bool {
     let Dim::Poly(poly) = dim else { return true };
     poly.terms.iter().flat_map(|term| &term.0).all(|atom| match atom {
-        Atom::Const(id) => id.index() < func.const_params.len(),
+        Atom::Const(id) => func.const_params.get(id.index()).is_some_and(|param| param.is_given() || open.contains(id)),
         Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
-            is_closed(func, a) && is_closed(func, b)
+            is_closed(func, open, a) && is_closed(func, open, b)
         }
     })
 }
 
 /// Leaves attributes as they are, and fails on dimensions that are not closed.
-struct Closed<'f>(&'f Func);
+struct Closed<'c>(&'c Func, &'c [ConstId]);
 
 impl AttrMap for Closed<'_> {
     fn dt(&mut self, dt: Dt) -> Option<Dt> {
@@ -39,7 +44,7 @@ impl AttrMap for Closed<'_> {
     }
 
     fn dim(&mut self, dim: &Dim) -> Option<Dim> {
-        is_closed(self.0, dim).then(|| dim.clone())
+        is_closed(self.0, self.1, dim).then(|| dim.clone())
     }
 
     fn shape(&mut self, shape: &[Dim]) -> Option<Vec<Dim>> {
@@ -128,14 +133,31 @@ impl Checker<'_, '_> {
     fn region(&mut self, id: RegionId) {
         let func = self.func;
         for (_, operation) in func.region_ops(id) {
+            let counter = self.counter(operation);
+            self.open.extend(counter);
             for &inner in &operation.regions {
                 for &arg in &func.region(inner).args {
                     self.value(arg, operation.span, operation.op.name());
                 }
                 self.region(inner);
             }
+            self.open.truncate(self.open.len() - usize::from(counter.is_some()));
             self.operation(operation);
         }
+    }
+
+    /// L14: the constexpr that is the counter of a loop, of one alone.
+    fn counter(&mut self, operation: &Operation) -> Option<ConstId> {
+        let Op::Control(ControlOp::For { unroll, counter: Some(counter), .. }) = operation.op else { return None };
+        let ty = self.func.const_params.get(counter.index()).map(|param| param.ty);
+        let name = operation.op.name();
+        if ty != Some(ConstTy::Counter) || unroll != Unroll::Full {
+            self.errors.push(operation.span, format!("`{name}`: only an unrolled loop has a counter, of that kind"));
+        } else if self.counters.contains(&counter) {
+            self.errors.push(operation.span, format!("`{name}`: another loop has the same counter"));
+        }
+        self.counters.push(counter);
+        Some(counter)
     }
 
     fn operation(&mut self, operation: &Operation) {
@@ -161,8 +183,8 @@ impl Checker<'_, '_> {
         if let Op::Create(CreateOp::Const { value, dtype }) = &operation.op {
             self.literal(*value, *dtype, span);
         }
-        if self.generic() && operation.op.map_attrs(&mut Closed(func)).is_none() {
-            self.errors.push(span, format!("`{name}`: a dimension names a constexpr that does not exist"));
+        if self.generic() && operation.op.map_attrs(&mut Closed(func, &self.open)).is_none() {
+            self.errors.push(span, format!("`{name}`: a dimension names a constexpr that does not exist there"));
         }
         for &result in &operation.results {
             self.value(result, span, name);
@@ -279,8 +301,8 @@ impl Checker<'_, '_> {
 
     fn ty(&mut self, ty: &Ty, span: Span, name: &str) {
         if self.generic() {
-            if !ty.shape.iter().all(|d| is_closed(self.func, d)) {
-                self.errors.push(span, format!("`{name}`: a dimension names a constexpr that does not exist"));
+            if !ty.shape.iter().all(|d| is_closed(self.func, &self.open, d)) {
+                self.errors.push(span, format!("`{name}`: a dimension names a constexpr that does not exist there"));
             }
             return;
         }

@@ -39,6 +39,8 @@
 //!   goes on with the tile in a bank finds it there: nothing else was put there since, in no iteration. What a loop
 //!   carries in a bank stays in it, and so does what is waited for.
 //! - L13 (generic): no loop says what the host has found before a launch (`runs`, `no_wrap`).
+//! - L14 (generic): a constexpr of kind `counter` is that of one loop, which binding unrolls, and is mentioned inside it
+//!   alone.
 
 mod banks;
 mod flight;

@@ -330,7 +330,15 @@ impl Generator<'_> {
         });
         let unroll = if known && self.below(2) == 1 { Unroll::Full } else { Unroll::Auto };
         let reverse = self.below(2) == 1;
-        let op = ControlOp::For { reverse, unroll, stages: 0, warp_specialize: false, runs: false, no_wrap: false };
+        let op = ControlOp::For {
+            reverse,
+            unroll,
+            counter: None,
+            stages: 0,
+            warp_specialize: false,
+            runs: false,
+            no_wrap: false,
+        };
         self.op(op, &operands, &[region]);
     }
 

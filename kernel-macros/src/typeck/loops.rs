@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::ir::{BinaryOp, CmpOp, CreateOp, Dim, Dt, ElementwiseOp, MemoryOp, Op, ParamKind, Unroll};
+use kernel_core::ir::{
+    BinaryOp, CmpOp, ConstId, ConstParam, ConstTy, CreateOp, Dim, Dt, ElementwiseOp, MemoryOp, Op, ParamKind, Unroll,
+};
 use syn::{Expr, ExprForLoop, ExprLoop, ExprRange, ExprWhile, Label, RangeLimits};
 
 use super::block::Flow;
@@ -38,6 +40,8 @@ struct Counter {
     bounds: [NodeId; 3],
     /// The slot of the loop's counter.
     slot: NodeId,
+    /// The constexpr that counts, if the loop is unrolled, and what the loop variable is in it.
+    constexpr: Option<(ConstId, Dim)>,
 }
 
 impl Checker<'_> {
@@ -131,17 +135,22 @@ impl Checker<'_> {
                 };
                 let own = self.node(bounds[0]).ty.clone();
                 let slot = self.slot(own, SourceRange::of_pat(&stmt.pat));
-                Ok(Counter { written: *written, bounds, slot })
+                let constexpr = match hints.unroll {
+                    Unroll::Full => self.counter(range, written, &stmt.pat),
+                    Unroll::Auto | Unroll::Never => None,
+                };
+                Ok(Counter { written: *written, bounds, slot, constexpr })
             }
             Err(reported) => Err(*reported),
         };
         let ((), body) = self.nested(Context::Loop, |c| {
             let value = match (&counter, &range) {
+                (Ok(Counter { constexpr: Some((_, dim)), .. }), _) => Binding::Dim(dim.clone()),
                 (Ok(counter), Ok((range, _))) if range.from_end => {
-                    Ok(c.index_from_end(counter, range.inclusive(), place))
+                    Binding::Value(c.index_from_end(counter, range.inclusive(), place))
                 }
-                (Ok(counter), _) => Ok(counter.slot),
-                (Err(reported), _) => Err(*reported),
+                (Ok(counter), _) => Binding::Value(counter.slot),
+                (Err(_), _) => Binding::Poison,
             };
             c.bind_index(&stmt.pat, value);
             c.block(&stmt.body.stmts, false, end);
@@ -149,12 +158,49 @@ impl Checker<'_> {
         if self.leave_loop().left {
             self.unpipelined(stmt, hints);
         }
-        let (Ok(Counter { bounds: [lo, hi, step], slot: index, .. }), Ok((range, _))) = (counter, range) else {
+        let (Ok(Counter { bounds: [lo, hi, step], slot: index, constexpr, .. }), Ok((range, _))) = (counter, range)
+        else {
             return;
         };
-        let (inclusive, reverse) = (range.inclusive(), range.reverse);
-        let stmt = ForStmt { id, index, lo, hi, inclusive, step, body, reverse, hints, place };
+        let (inclusive, reverse, counter) = (range.inclusive(), range.reverse, constexpr.map(|(id, _)| id));
+        let stmt = ForStmt { id, index, counter, lo, hi, inclusive, step, body, reverse, hints, place };
         self.stmts.push(Stmt::For(Box::new(stmt)));
+    }
+
+    /// The constexpr that the variable of an unrolled loop is. Where the end of the range is not made of constexprs, what
+    /// counts may be something else than the variable, which is then a value like any other.
+    fn counter(&mut self, range: &Range<'_>, written: &[Operand; 3], pat: &syn::Pat) -> Option<(ConstId, Dim)> {
+        let hi = self.node(written[1].node).dim.clone();
+        let counts_numbers = match (range.inclusive(), range.from_end) {
+            (false, false) => true,
+            (true, false) => hi.as_ref().is_some_and(|hi| hi.as_const() != Some(i64::MAX)),
+            (inclusive, true) => hi.is_some() && !(inclusive && self.has_64_bits(written[0])),
+        };
+        if !counts_numbers {
+            return None;
+        }
+        let name = match pat {
+            syn::Pat::Ident(name) => name.ident.to_string(),
+            _ => "i".to_string(),
+        };
+        let name = crate::names::free_name(&self.func, &name);
+        let id = ConstId::new(self.func.const_params.len() as u32);
+        let dim = match hi {
+            Some(hi) if range.from_end => {
+                let last = if range.inclusive() { Ok(hi) } else { hi.sub(&Dim::Const(1)) };
+                last.and_then(|last| last.sub(&Dim::param(id))).ok()?
+            }
+            Some(_) | None => Dim::param(id),
+        };
+        self.func.const_params.push(ConstParam { name, ty: ConstTy::Counter });
+        Some((id, dim))
+    }
+
+    fn has_64_bits(&self, operand: Operand) -> bool {
+        match self.ty(operand).elem {
+            VElem::Data(dt) => self.types.settled(dt).known().is_none_or(|dtype| dtype.bits() == 64),
+            VElem::Ptr(_) => true,
+        }
     }
 
     /// Refuses attributes that do nothing for a loop that is left early.
@@ -217,11 +263,10 @@ impl Checker<'_> {
         false
     }
 
-    fn bind_index(&mut self, pat: &syn::Pat, value: Checked<NodeId>) {
+    fn bind_index(&mut self, pat: &syn::Pat, value: Binding) {
         match pat {
             syn::Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() && p.mutability.is_none() => {
-                let binding = value.map_or(Binding::Poison, Binding::Value);
-                self.bind(&p.ident.to_string(), binding);
+                self.bind(&p.ident.to_string(), value);
             }
             syn::Pat::Wild(_) => {}
             other => {

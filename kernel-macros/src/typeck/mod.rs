@@ -293,7 +293,7 @@ impl<'a> Checker<'a> {
             let id = ConstId::new(index);
             let binding = match param.ty {
                 _ if self.signature.broken.contains(&param.name) => Binding::Poison,
-                ConstTy::Int(_) => Binding::Dim(Dim::param(id)),
+                ConstTy::Int(_) | ConstTy::Counter => Binding::Dim(Dim::param(id)),
                 ConstTy::Bool => Binding::ConstBool(id),
             };
             self.bind(&param.name, binding);

@@ -153,9 +153,17 @@ impl Checker<'_> {
         fits.then(|| format!("to line up with the first axis insert one behind: `{}[({index})]`", self.source(operand)))
     }
 
+    /// Whether a dimension depends on the variable of an unrolled loop.
+    pub(super) fn mentions_counter(&self, dim: &Dim) -> bool {
+        constexprs(dim).iter().any(|id| !self.func.const_params[id.index()].is_given())
+    }
+
     /// How to say that two dimensions of different constexprs are equal. What is learnt of an equation is what a single
     /// constexpr stands for.
     pub(super) fn equation_help(&self, a: &Dim, b: &Dim) -> String {
+        if self.mentions_counter(a) || self.mentions_counter(b) {
+            return "they must be equal in every iteration of the unrolled loop".to_string();
+        }
         let (x, y) = (self.dim_source(a), self.dim_source(b));
         if single(a).is_some() || single(b).is_some() {
             return format!("if `{x}` is `{y}`, say so at the top of the kernel: `static_assert!({x} == {y});`");

@@ -47,7 +47,7 @@ pub(super) fn compile_error(kernel: &Definition, errors: Vec<Diagnostic>, values
 /// `in kernel `add` with T = f32, BLOCK = 1000`.
 pub(super) fn values(func: &Func, spec: &Spec<'_>) -> String {
     let dtypes = func.dtype_params.iter().zip(spec.dtypes).map(|(param, dtype)| format!("{} = {dtype}", param.name));
-    let constants = func.const_params.iter().zip(spec.constants).map(|(param, &value)| param.show(value));
+    let constants = func.given_consts().zip(spec.constants).map(|((_, param), &value)| param.show(value));
     let values: Vec<String> = dtypes.chain(constants).collect();
     match values.as_slice() {
         [] => String::new(),
@@ -75,7 +75,7 @@ fn check_signature(kernel: &Definition, func: &Func, spec: &Spec<'_>) -> Result<
         return Err(mismatch("it is an `unsafe fn`, use `UnsafeCall`".into()));
     }
     count("dtype parameters", func.dtype_params.len(), spec.dtypes.len())?;
-    count("constexprs", func.const_params.len(), spec.constants.len())?;
+    count("constexprs", func.given_consts().count(), spec.constants.len())?;
     count("parameters", user_params(func).count(), spec.params.len())?;
     for (param, dtype) in func.dtype_params.iter().zip(spec.dtypes) {
         if !param.bound.admits(*dtype) {

@@ -16,6 +16,7 @@
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
 //! | `stores_in_loops` | blocks of tensors that iterations of a loop store to the same elements; assertions before products |
+//! | `unrolled` | loops whose variables are constexprs |
 //! | `no_iterations` | products whose loops do not run |
 //! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
@@ -42,4 +43,5 @@ mod reductions;
 mod running;
 mod sizes;
 mod stores_in_loops;
+mod unrolled;
 mod waiting;

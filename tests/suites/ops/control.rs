@@ -6,7 +6,15 @@ use tilewright_tests::data::{Data, from_int};
 use tilewright_tests::expect::{Answer, exactly};
 
 fn plain_loop(reverse: bool) -> ControlOp {
-    ControlOp::For { reverse, unroll: Unroll::Auto, stages: 0, warp_specialize: false, runs: false, no_wrap: false }
+    ControlOp::For {
+        reverse,
+        unroll: Unroll::Auto,
+        counter: None,
+        stages: 0,
+        warp_specialize: false,
+        runs: false,
+        no_wrap: false,
+    }
 }
 
 /// The values of `i` that a loop runs through, by the definition: without wrapping, never if the step is not positive.

@@ -147,6 +147,7 @@ fn counted_loop(
     let op = ControlOp::For {
         reverse: iterations == 3,
         unroll,
+        counter: None,
         stages: 0,
         warp_specialize: false,
         runs: false,

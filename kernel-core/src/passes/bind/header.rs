@@ -1,7 +1,9 @@
 //! Binding a kernel's parameters.
 
 use super::Binder;
-use crate::ir::{Builder, ConstTy, DType, Dim, Facts, IntTy, Level, Literal, Op, Param, ParamKind, Span, ValueId};
+use crate::ir::{
+    Builder, ConstTy, DType, Dim, Facts, IntTy, Level, Literal, Op, Param, ParamKind, RegionId, Span, ValueId,
+};
 use crate::num;
 
 impl Binder<'_> {
@@ -9,7 +11,7 @@ impl Binder<'_> {
     pub(super) fn header(&mut self) {
         debug_assert_eq!(self.source.level, Level::Generic);
         self.count("dtypes", self.source.dtype_params.len(), self.bindings.dtypes.len());
-        self.count("constexpr values", self.source.const_params.len(), self.bindings.consts.len());
+        self.count("constexpr values", self.source.given_consts().count(), self.bindings.consts.len());
         let is_const = |p: &&Param| matches!(p.kind, ParamKind::ConstScalar(_));
         let const_scalars = self.source.params.iter().filter(is_const).count();
         self.count("values of `Const` parameters", const_scalars, self.bindings.const_scalars.len());
@@ -46,8 +48,10 @@ impl Binder<'_> {
     }
 
     fn consts(&mut self) {
-        for (param, &value) in self.source.const_params.iter().zip(&self.bindings.consts) {
+        for ((_, param), &value) in self.source.given_consts().zip(&self.bindings.consts) {
             let (name, min, max) = match param.ty {
+                // The launch gives none.
+                ConstTy::Counter => continue,
                 ConstTy::Bool => ("bool", 0, 1),
                 // As on the 64-bit hosts that kernels are written for; the value itself has 64 bits.
                 ConstTy::Int(IntTy::Usize) => ("usize", 0, i128::from(u64::MAX)),
@@ -128,15 +132,26 @@ impl Binder<'_> {
     /// Appends a constant to the start of the body.
     fn constant(&mut self, value: Literal, dtype: DType, span: Span) -> Option<ValueId> {
         let body = self.func.body;
-        Builder::new(&mut self.func, body).one(Op::constant(value, dtype), &[], span).ok()
+        self.constant_in(value, dtype, span, body)
+    }
+
+    /// Appends a constant to a region.
+    pub(super) fn constant_in(
+        &mut self,
+        value: Literal,
+        dtype: DType,
+        span: Span,
+        region: RegionId,
+    ) -> Option<ValueId> {
+        Builder::new(&mut self.func, region).one(Op::constant(value, dtype), &[], span).ok()
     }
 
     /// ` with BLOCK = 64, N = 0`: the values of the constexprs that dimensions mention; empty if they mention none.
     pub(super) fn with_values(&self, dims: &[&Dim]) -> String {
         let mut list = Vec::new();
-        for (id, param) in (0..).map(crate::ir::ConstId::new).zip(&self.source.const_params) {
-            if dims.iter().any(|dim| super::shapes::mentions(dim, id)) {
-                list.push(format!("{} = {}", param.name, self.bindings.consts[id.index()]));
+        for (id, value) in (0..).map(crate::ir::ConstId::new).zip(&self.consts) {
+            if let Some(value) = value.filter(|_| dims.iter().any(|dim| super::shapes::mentions(dim, id))) {
+                list.push(format!("{} = {value}", self.const_name(id)));
             }
         }
         if list.is_empty() { String::new() } else { format!(" with {}", list.join(", ")) }

@@ -18,12 +18,15 @@
 //! decided. What only the values decide is checked here: that dimensions are positive powers of two, that a tile has
 //! at most 2^20 elements, that values fit their dtypes. All mistakes are reported at once; a value that comes out of
 //! a mistake silences what follows from it. No values make this panic.
+//!
+//! Loops that ask for it are unrolled: inside them, a shape may depend on their counter.
 
 mod header;
 mod operation;
 mod shapes;
 #[cfg(test)]
 mod tests;
+mod unroll;
 
 use crate::diag::Diagnostic;
 use crate::ir::{
@@ -71,6 +74,8 @@ pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<Bound, Vec<Diagnos
 struct Binder<'b> {
     source: &'b Func,
     bindings: &'b Bindings,
+    /// Per constexpr, its value; counters have none outside their loops.
+    consts: Vec<Option<i64>>,
     /// The bound kernel as far as it is.
     func: Func,
     /// Per value of the generic kernel, its value in the bound one; `None` if a mistake made it, or it is not reached.
@@ -78,6 +83,8 @@ struct Binder<'b> {
     errors: Vec<Diagnostic>,
     /// Dimensions that an error was reported for.
     reported: Vec<Dim>,
+    /// How many operations unrolling may still add.
+    budget: u128,
 }
 
 impl<'b> Binder<'b> {
@@ -86,7 +93,12 @@ impl<'b> Binder<'b> {
         func.files = source.files.clone();
         func.level = Level::Bound;
         let map = vec![None; source.values.len()];
-        Binder { source, bindings, func, map, errors: Vec::new(), reported: Vec::new() }
+        let mut consts = vec![None; source.const_params.len()];
+        for ((id, _), &value) in source.given_consts().zip(&bindings.consts) {
+            consts[id.index()] = Some(value);
+        }
+        let (errors, reported, budget) = (Vec::new(), Vec::new(), unroll::MAX_ADDED);
+        Binder { source, bindings, consts, func, map, errors, reported, budget }
     }
 
     fn error(&mut self, span: Span, message: String, help: Option<String>) {
@@ -119,7 +131,7 @@ impl<'b> Binder<'b> {
     }
 
     fn dim(&self, dim: &Dim) -> Result<i64, DimError> {
-        let bound = dim.substitute(&|id| Dim::Const(self.bindings.consts[id.index()]))?;
+        let bound = dim.substitute(&|id| self.consts[id.index()].map_or_else(|| Dim::param(id), Dim::Const))?;
         bound.as_const().ok_or(DimError::Overflow)
     }
 

@@ -4,7 +4,7 @@ use super::Binder;
 use crate::ir::known::constant;
 use crate::ir::{
     AttrMap, Builder, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Literal, Op, OpId, Operation, RegionId, Span,
-    ValueId,
+    Unroll, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
@@ -51,6 +51,9 @@ impl Binder<'_> {
                     }
                 }
                 ControlOp::StaticAssert { message } => return self.static_assert(operation, message),
+                ControlOp::For { reverse, unroll: Unroll::Full, counter, .. } => {
+                    return self.unrolled(id, *reverse, *counter, to);
+                }
                 ControlOp::For { .. }
                 | ControlOp::While
                 | ControlOp::Reduce { .. }
@@ -134,8 +137,8 @@ impl Binder<'_> {
         match constant(&self.func, condition) {
             Some(Literal::Bool(true)) => {}
             Some(_) => {
-                let consts = self.source.const_params.iter().zip(&self.bindings.consts);
-                let values: Vec<String> = consts.map(|(p, v)| format!("{} = {v}", p.name)).collect();
+                let consts = self.source.const_params.iter().zip(&self.consts);
+                let values: Vec<String> = consts.filter_map(|(p, v)| v.map(|v| format!("{} = {v}", p.name))).collect();
                 let what = if message.is_empty() { String::new() } else { format!(": {message}") };
                 let with = if values.is_empty() { String::new() } else { format!(" (with {})", values.join(", ")) };
                 self.error(operation.span, format!("static assertion failed{what}{with}"), None);

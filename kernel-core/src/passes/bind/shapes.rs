@@ -119,7 +119,8 @@ impl Binder<'_> {
             return Some("use smaller tiles and more programs".to_string());
         }
         let power = (value as u64).next_power_of_two();
-        Some(match lone_constexpr(dim) {
+        let given = |id: &ConstId| self.source.const_params[id.index()].is_given();
+        Some(match lone_constexpr(dim).filter(given) {
             Some(id) => format!("use {} = {power} and a mask", self.const_name(id)),
             None => format!("use a power of two, such as {power}, and a mask"),
         })

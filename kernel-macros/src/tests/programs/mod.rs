@@ -246,7 +246,15 @@ fn compile(source: &str) -> Option<Bound> {
     let ir = literal_after(tokens, "ir").unwrap_or_else(|| panic!("no IR for {source}"));
     let func = text::parse(&ir).unwrap_or_else(|e| panic!("{e}\n{ir}"));
     let generic = Generic::new(func).unwrap_or_else(|_| panic!("not generic\n{ir}"));
-    Some(bind(&generic, &Bindings::default()).unwrap_or_else(|e| panic!("{e:?}\n{source}\n{ir}")))
+    match bind(&generic, &Bindings::default()) {
+        Ok(bound) => Some(bound),
+        // So is that of the counters of unrolled loops, once their values are there.
+        Err(errors) => {
+            let refused = |text: &str| text.contains("divides by zero") || text.contains("does not fit");
+            assert!(errors.iter().all(|e| refused(&e.message)), "{errors:?}\n{source}\n{ir}");
+            None
+        }
+    }
 }
 
 /// What the kernel leaves in memory.

@@ -339,7 +339,15 @@ pub(super) fn quiet(op: &ControlOp) -> ControlOp {
     match op {
         ControlOp::For { reverse, runs, no_wrap, .. } => {
             let (reverse, runs, no_wrap) = (*reverse, *runs, *no_wrap);
-            ControlOp::For { reverse, unroll: Unroll::Never, stages: 1, warp_specialize: false, runs, no_wrap }
+            ControlOp::For {
+                reverse,
+                unroll: Unroll::Never,
+                counter: None,
+                stages: 1,
+                warp_specialize: false,
+                runs,
+                no_wrap,
+            }
         }
         other => other.clone(),
     }
