@@ -1,7 +1,10 @@
-//! How kernels become fast, step by step, with what each step gains.
+//! How kernels become fast, step by step, with what each step gains, and how the language compares to Triton's.
 //!
 //! | guide | about |
 //! |---|---|
 //! | [`matmul`] | a matrix product, from the obvious kernel to one that is as fast as the vendor's library |
+//! | [`conformance`] | Triton's own tests of its language, and its functions beside ours |
 
+#[doc = include_str!("conformance.md")]
+pub mod conformance {}
 pub mod matmul;

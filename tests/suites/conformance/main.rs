@@ -1,0 +1,42 @@
+//! Triton's own tests of its language, row by row: what each demands, on every device, against plain Rust.
+//!
+//! A row is a test of Triton with as many parameters; a case is one choice of them. Rows are numbered as the page
+//! `src/guide/conformance.md` lists them, which this suite writes: `TILEWRIGHT_BLESS=1 cargo test -p tilewright-tests
+//! --test conformance`.
+//!
+//! ```text
+//! cargo test -p tilewright-tests --test conformance -- C25           the rows whose names contain `C25`
+//! cargo test -p tilewright-tests --test conformance -- --results F   writes a line per row to the file F
+//! ```
+//!
+//! `gpu.csv` holds the results of the last run on a GPU.
+//!
+//! | module | rows |
+//! |---|---|
+//! | `arithmetic` | operators and functions on elements: C01 to C17 |
+//! | `shapes` | new shapes: C18 to C24 |
+//! | `reductions` | reductions: C25 to C31 |
+
+mod arithmetic;
+mod elements;
+mod page;
+mod reductions;
+mod runner;
+mod shapes;
+
+use std::process::ExitCode;
+
+use runner::{Options, Row};
+
+/// All rows, in order.
+fn rows() -> Vec<Row> {
+    [arithmetic::rows(), shapes::rows(), reductions::rows()].concat()
+}
+
+fn main() -> ExitCode {
+    let options = Options::read(std::env::args().skip(1));
+    let rows = rows();
+    let done = runner::run(&rows, &options);
+    let page = options.filter.is_none().then(|| page::check(&rows)).unwrap_or(true);
+    if done && page { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
