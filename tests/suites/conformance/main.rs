@@ -13,12 +13,14 @@
 //!
 //! | module | rows |
 //! |---|---|
-//! | `arithmetic` | operators and functions on elements: C01 to C17 |
+//! | `arithmetic` | operators on elements: C01 to C08 |
+//! | `math` | functions of elements, conversions: C09 to C17 |
 //! | `shapes` | new shapes: C18 to C24 |
 //! | `reductions` | reductions: C25 to C31 |
 
 mod arithmetic;
 mod elements;
+mod math;
 mod page;
 mod reductions;
 mod runner;
@@ -30,7 +32,7 @@ use runner::{Options, Row};
 
 /// All rows, in order.
 fn rows() -> Vec<Row> {
-    [arithmetic::rows(), shapes::rows(), reductions::rows()].concat()
+    [arithmetic::rows(), math::rows(), shapes::rows(), reductions::rows()].concat()
 }
 
 fn main() -> ExitCode {
