@@ -46,8 +46,8 @@ pub enum AccessKind {
 pub enum Class {
     /// By an inequality that the host evaluates at launch.
     LaunchCondition,
-    /// By a check that joins its mask.
-    Residual,
+    /// By a check that joins its mask, and why the host cannot tell.
+    Residual(Open),
     /// By its tensor descriptor: the host has proved that the tensor lies in the buffer, and nothing else is accessed.
     Described,
 }
@@ -57,8 +57,35 @@ impl Class {
     pub fn name(self) -> &'static str {
         match self {
             Class::LaunchCondition => "decided at launch",
-            Class::Residual => "checked per lane",
+            Class::Residual(open) => open.name(),
             Class::Described => "inside its tensor",
+        }
+    }
+}
+
+/// Why the host cannot tell where an access goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Open {
+    /// Nothing bounds its offsets below.
+    Below,
+    /// Nothing bounds them above.
+    Above,
+    /// Nothing bounds them at all.
+    Both,
+    /// They are remainders of loaded numbers, which may be negative.
+    Sign,
+    /// It can, but this variant is for launches in which something is not so.
+    Asked,
+}
+
+impl Open {
+    fn name(self) -> &'static str {
+        match self {
+            Open::Below => "checked per lane: nothing bounds its offsets below",
+            Open::Above => "checked per lane: nothing bounds its offsets above",
+            Open::Both => "checked per lane: nothing bounds its offsets",
+            Open::Sign => "checked per lane: a remainder of what is loaded may be negative",
+            Open::Asked => "checked per lane",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use kernel_codegen::checks::{CheckPlan, Checks, Class, LaunchEnv};
+use kernel_codegen::checks::{CheckPlan, Checks, Class, LaunchEnv, Open};
 use kernel_core::ir::{Func, MemoryOp, Op};
 use kernel_core::text;
 use support::checked::prepare;
@@ -262,11 +262,11 @@ fn gather(dtype: &str, clamp: &str) -> String {
 #[test]
 fn a_gather_by_data_is_checked_per_lane() {
     let free = gather("i32", "%t: bool = const true\n  %m: bool[64] = splat %t");
-    assert_eq!(classes(&free), [Class::LaunchCondition, Class::Residual]);
+    assert_eq!(classes(&free), [Class::LaunchCondition, Class::Residual(Open::Both)]);
     let (func, _) = prepare(&free, Checks::AtLaunch);
     assert_eq!(checks_in(&func), 1);
     // An upper bound alone does not keep a negative index out.
-    assert_eq!(classes(&gather("i32", "%m: bool[64] = cmp.lt %13, %14"))[1], Class::Residual);
+    assert_eq!(classes(&gather("i32", "%m: bool[64] = cmp.lt %13, %14"))[1], Class::Residual(Open::Below));
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn believed_bounds_bound_accesses() {
         plan.accesses.iter().map(|access| access.class.name()).collect()
     };
     let launch = "decided at launch";
-    assert_eq!(classes(false), [launch, "checked per lane", launch, launch]);
+    assert_eq!(classes(false), [launch, "checked per lane: nothing bounds its offsets", launch, launch]);
     assert_eq!(classes(true), [launch; 4]);
     let source = kernel("", &body(true));
     assert!(host(&source, 16, 0, 1));

@@ -81,6 +81,23 @@ pub(crate) struct Hypothesis {
     pub(crate) limit: Lanes,
     pub(crate) above: bool,
     pub(crate) plus: i8,
+    /// Whether it holds in all lanes of the subject, whichever of them are accessed.
+    pub(crate) everywhere: bool,
+}
+
+impl Hypothesis {
+    /// What it says of a value in these lanes.
+    pub(crate) fn of(&self, lanes: &Lanes) -> Option<Hypothesis> {
+        if self.subject == *lanes {
+            return Some(self.clone());
+        }
+        if !self.everywhere || self.subject.value != lanes.value {
+            return None;
+        }
+        // The limit is a scalar, or a tile in the same lanes.
+        let along = if self.limit.along.is_empty() { Vec::new() } else { lanes.along.clone() };
+        Some(Hypothesis { subject: lanes.clone(), limit: Lanes { value: self.limit.value, along }, ..self.clone() })
+    }
 }
 
 /// Chains of operations longer than this are not followed: their value counts as unknown.
@@ -132,8 +149,8 @@ fn conjuncts(func: &Func, condition: Lanes, holds: bool, out: &mut Vec<Hypothesi
 fn comparison(func: &Func, op: CmpOp, holds: bool, a: Lanes, b: Lanes, out: &mut Vec<Hypothesis>) {
     let (a, b) = (strip(func, a), strip(func, b));
     let mut at_most = |x: &Lanes, y: &Lanes, plus: i8| {
-        out.push(Hypothesis { subject: x.clone(), limit: y.clone(), above: true, plus });
-        out.push(Hypothesis { subject: y.clone(), limit: x.clone(), above: false, plus: -plus });
+        out.push(Hypothesis { subject: x.clone(), limit: y.clone(), above: true, plus, everywhere: false });
+        out.push(Hypothesis { subject: y.clone(), limit: x.clone(), above: false, plus: -plus, everywhere: false });
     };
     match (op, holds) {
         (CmpOp::Lt, true) | (CmpOp::Ge, false) => at_most(&a, &b, -1),

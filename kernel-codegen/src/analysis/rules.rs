@@ -79,6 +79,7 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
         BinaryOp::Div => match b.constant {
             Some(divisor) if divisor > 0 && not_negative(dtype, a) => quotient(a, b, divisor),
             None if not_negative(dtype, a) => quotient_by_any(dtype, a, b),
+            Some(divisor) if divisor > 0 => exact_quotient(a, b, divisor),
             _ => pure(&[a.clone(), b.clone()]),
         },
         // An arithmetic shift rounds down, so negative numbers are no exception.
@@ -212,6 +213,21 @@ fn quotient(a: &AxisInfo, b: &AxisInfo, divisor: i64) -> AxisInfo {
         constancy: a.constancy.max(group(a, divisor)),
     });
     let range = a.range.map(|(lo, hi)| (lo.div_euclid(divisor), hi.div_euclid(divisor)));
+    AxisInfo { dims, constant: None, range }
+}
+
+/// `a / divisor` rounded towards zero, which is exact where all of `a` are multiples.
+fn exact_quotient(a: &AxisInfo, b: &AxisInfo, divisor: i64) -> AxisInfo {
+    let divides = |dim: &DimInfo| dim.divisibility_at(1).is_multiple_of(divisor.unsigned_abs());
+    if !a.dims.iter().all(divides) {
+        return pure(&[a.clone(), b.clone()]);
+    }
+    let dims = zip(a, b, |a, _| DimInfo {
+        contiguity: 1,
+        divisibility: a.divisibility_at(1) / divisor.unsigned_abs(),
+        constancy: a.constancy,
+    });
+    let range = a.range.map(|(lo, hi)| (lo / divisor, hi / divisor));
     AxisInfo { dims, constant: None, range }
 }
 

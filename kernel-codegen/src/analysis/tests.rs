@@ -221,6 +221,14 @@ fn known_cases() {
 
 /// Pointers, as the tests of Triton's analysis have them: shared rows, transposed tiles, four dimensions.
 #[test]
+fn quotients_of_multiples_keep_their_divisors() {
+    // `n` is a multiple of 16, of either sign.
+    let quotient = |divisor: i32| format!("%d: i32 = const {divisor}\n %q: i32 = div %n, %d\n %r: i32[64] = splat %q");
+    let divisors = [1, 2, 8, 16, 32, 3].map(|divisor| dims(&quotient(divisor))[0].1);
+    assert_eq!(divisors, [16, 8, 2, 1, 1, 1]);
+}
+
+#[test]
 fn known_cases_of_several_dimensions() {
     let all = MAX_DIVISOR;
     let line = "%r: i32[128] = arange {lo = 0, hi = 128}

@@ -8,6 +8,7 @@
 //! | `flow` | early return, short circuits, branches, loops, swaps |
 //! | `loops` | loops that are left early, ranges up to the ends of their dtypes |
 //! | `hints` | promises that hold, and ones that do not |
+//! | `indices` | loaded indices, bounded in the usual ways |
 //! | `products` | matrix products, 8-bit floats |
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `running` | scans and atomics |
@@ -31,6 +32,7 @@ mod descriptors;
 mod flow;
 mod held_factors;
 mod hints;
+mod indices;
 mod language;
 mod launches;
 mod lints;

@@ -39,6 +39,6 @@ fn main() -> ExitCode {
     let options = Options::read(std::env::args().skip(1));
     let rows = rows();
     let done = runner::run(&rows, &options);
-    let page = options.filter.is_none().then(|| page::check(&rows)).unwrap_or(true);
+    let page = options.filter.is_some() || page::check(&rows);
     if done && page { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -285,10 +285,7 @@ fn filled<T: Num, const N: usize, const FORM: i32>(value: T, out: PtrMut<T>) {
 }
 
 fn fills() -> Row {
-    fn case<T: Element, const N: usize>(device: &Device, form: i32) -> Outcome
-    where
-        T: tilewright::launch::Scalar,
-    {
+    fn case<T: Element + tilewright::launch::Scalar, const N: usize>(device: &Device, form: i32) -> Outcome {
         let value = T::from_int(3);
         let mut out = device.upload(&[T::from_int(7); N])?;
         FilledConsts { N, FORM: form }.call(value, &mut out).grid(1).launch(device)?;

@@ -26,7 +26,7 @@ use kernel_core::ir::{
 };
 
 use crate::analysis::intervals::Describer;
-use crate::checks::{Access, AccessKind, Class};
+use crate::checks::{Access, AccessKind, Class, Open};
 use crate::error::CodegenError;
 use crate::passes::pass::Unit;
 
@@ -48,9 +48,9 @@ pub(crate) fn run(kernel: &mut Bound, unit: &mut Unit) -> std::result::Result<()
         let Some(param) = describer.func.ty(operation.operands[0]).pointee() else { return };
         let class = match checks {
             Checks::AtLaunch => classify(describer, id, param),
-            Checks::EveryAccess => Class::Residual,
+            Checks::EveryAccess => Class::Residual(Open::Asked),
         };
-        residual[id.index()] = class == Class::Residual;
+        residual[id.index()] = matches!(class, Class::Residual(_));
         accesses.push(Access { span: operation.span, kind, param, class });
     });
     let mut lengths = Lengths::default();
@@ -103,8 +103,13 @@ fn classify(describer: &mut Describer<'_>, id: OpId, buffer: ParamId) -> Class {
         return Class::LaunchCondition;
     };
     let described = describer.under_mask(operation, |describer| describer.describe_value(offset));
-    if !described.is_bounded() {
-        return Class::Residual;
+    match (described.bounded_below, described.bounded_above) {
+        (false, false) => return Class::Residual(Open::Both),
+        (false, true) => return Class::Residual(Open::Below),
+        (true, false) => return Class::Residual(Open::Above),
+        // The condition would hold in no launch.
+        (true, true) if described.signed_by_data => return Class::Residual(Open::Sign),
+        (true, true) => {}
     }
     describer.require(Condition::Inside { offset: described.node, buffer });
     Class::LaunchCondition

@@ -11,15 +11,17 @@
 //! A [`Describer`] belongs to one pass over one kernel, and adds to that kernel's [`LaunchConditions`]. Equal nodes
 //! are one, whichever pass asks for them.
 
+mod arithmetic;
+
 use std::collections::HashMap;
 
 use kernel_core::edit::Structure;
 use kernel_core::ir::{
     BinaryOp, ControlOp, CreateOp, DType, Def, Elements, ElementwiseOp, Func, HintKind, Literal, Op, OpId, Operation,
-    RegionId, ShapeOp, UnaryOp, ValueId,
+    RegionId, ShapeOp, ValueId,
 };
 
-use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, constant, hypotheses, strip};
+use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, hypotheses, strip};
 use kernel_core::backend::conditions::{Condition, LaunchConditions, Node, NodeId};
 
 /// What a value is made from, and thereby what may differ between its occurrences in one launch.
@@ -42,6 +44,8 @@ pub(crate) struct Described {
     pub(crate) bounded_below: bool,
     /// Whether they bound it from above.
     pub(crate) bounded_above: bool,
+    /// Whether memory decides its sign, within those bounds: `x % n` of loaded numbers lies between `1 - n` and `n - 1`.
+    pub(crate) signed_by_data: bool,
     /// What it is made from.
     pub(crate) source: Source,
 }
@@ -50,6 +54,11 @@ impl Described {
     /// Whether the interval is worth evaluating at launch.
     pub(crate) fn is_bounded(self) -> bool {
         self.bounded_below && self.bounded_above
+    }
+
+    /// The same, bounded where another one is: it grows with that, and never leaves its dtype.
+    fn bounded_as(self, other: Described) -> Described {
+        Described { bounded_below: other.bounded_below, bounded_above: other.bounded_above, ..self }
     }
 
     /// The same, made from that too.
@@ -66,13 +75,19 @@ pub(crate) struct Describer<'f> {
     hypotheses: Vec<Hypothesis>,
     memo: HashMap<Lanes, Described>,
     depth: usize,
+    /// How many selections deep the value is whose branches are told apart.
+    selections: usize,
 }
+
+/// Deeper than that, both branches of a selection are described alike: what is known in one is not in the other, so that
+/// each takes a description of its own.
+const MAX_SELECTIONS: usize = 4;
 
 impl<'f> Describer<'f> {
     /// A describer without hypotheses.
     pub(crate) fn new(func: &'f Func, conditions: &'f mut LaunchConditions) -> Describer<'f> {
         let structure = Structure::new(func);
-        Describer { func, structure, conditions, hypotheses: Vec::new(), memo: HashMap::new(), depth: 0 }
+        Describer { func, structure, conditions, hypotheses: Vec::new(), memo: HashMap::new(), depth: 0, selections: 0 }
     }
 
     /// Visits every operation of the kernel in program order, each under what holds wherever it is reached.
@@ -98,8 +113,8 @@ impl<'f> Describer<'f> {
                 operation.op,
                 Op::Control(ControlOp::Assert { .. }) | Op::Shape(ShapeOp::Hint { kind: HintKind::Holds, .. })
             );
-            if holds && func.ty(operation.operands[0]).is_scalar() {
-                self.assume(operation.operands[0], true);
+            if holds {
+                self.assume_of_all(operation.operands[0]);
             }
         }
         self.forget(mark);
@@ -138,6 +153,19 @@ impl<'f> Describer<'f> {
         }
     }
 
+    /// Adds what follows from a condition that holds in all of its lanes.
+    fn assume_of_all(&mut self, condition: ValueId) {
+        let added = hypotheses(self.func, Lanes::of(self.func, condition), true);
+        // What compares lanes of two tiles otherwise is of these lanes alone.
+        let of_all = |h: &Hypothesis| h.limit.along.is_empty() || h.limit.along == h.subject.along;
+        let added: Vec<Hypothesis> =
+            added.into_iter().filter(of_all).map(|h| Hypothesis { everywhere: true, ..h }).collect();
+        if !added.is_empty() {
+            self.hypotheses.extend(added);
+            self.memo.clear();
+        }
+    }
+
     /// Demands something of the launch.
     pub(crate) fn require(&mut self, condition: Condition) {
         self.conditions.require(condition);
@@ -165,7 +193,7 @@ impl<'f> Describer<'f> {
             _ => self.by_definition(&lanes),
         };
         self.depth -= 1;
-        let clips: Vec<Hypothesis> = self.hypotheses.iter().filter(|h| h.subject == lanes).cloned().collect();
+        let clips: Vec<Hypothesis> = self.hypotheses.iter().filter_map(|h| h.of(&lanes)).collect();
         for clip in clips {
             // Limits are described without hypotheses, so that `a < b`, which bounds both, comes to an end.
             let (hypotheses, memo) = (std::mem::take(&mut self.hypotheses), std::mem::take(&mut self.memo));
@@ -177,6 +205,7 @@ impl<'f> Describer<'f> {
             } else {
                 result.node = self.node(Node::ClipBelow(result.node, limit.node, clip.plus));
                 result.bounded_below |= limit.bounded_below;
+                result.signed_by_data &= limit.signed_by_data;
             }
         }
         self.memo.insert(lanes, result);
@@ -196,7 +225,8 @@ impl<'f> Describer<'f> {
         };
         let small = dtype.bits() < 32;
         let node = self.node(Node::Fixed(lo, hi));
-        Described { node, bounded_below: small || lo == 0, bounded_above: small, source: Source::Data }
+        let (bounded_below, bounded_above) = (small || lo == 0, small);
+        Described { node, bounded_below, bounded_above, signed_by_data: false, source: Source::Data }
     }
 
     fn exact(&mut self, node: Node) -> Described {
@@ -204,7 +234,8 @@ impl<'f> Describer<'f> {
     }
 
     fn within(&mut self, node: Node, source: Source) -> Described {
-        Described { node: self.node(node), bounded_below: true, bounded_above: true, source }
+        let node = self.node(node);
+        Described { node, bounded_below: true, bounded_above: true, signed_by_data: false, source }
     }
 
     fn by_definition(&mut self, lanes: &Lanes) -> Described {
@@ -264,94 +295,9 @@ impl<'f> Describer<'f> {
         let Some(node) = node else { return self.unknown(lanes.value) };
         let bounded_below = parts.iter().all(|part| part.bounded_below);
         let bounded_above = parts.iter().all(|part| part.bounded_above);
+        let signed_by_data = parts.iter().any(|part| part.signed_by_data);
         let source = parts.iter().map(|part| part.source).max().unwrap_or(Source::Data);
-        Described { node, bounded_below, bounded_above, source }.among(Source::Programs)
-    }
-
-    fn combine(&mut self, lanes: &Lanes, parts: &[Described], node: Node) -> Described {
-        let raw = self.node(node);
-        let bounded = parts.iter().all(|d| d.is_bounded());
-        let source = parts.iter().map(|d| d.source).max().unwrap_or(Source::Launch);
-        let node = self.node(Node::Fits(raw, self.dtype(lanes.value)));
-        Described { node, bounded_below: bounded, bounded_above: bounded, source }
-    }
-
-    fn elementwise(&mut self, lanes: &Lanes, op: &ElementwiseOp, args: &[ValueId]) -> Described {
-        if !self.dtype(lanes.value).is_int() {
-            return self.unknown(lanes.value);
-        }
-        match op {
-            ElementwiseOp::Binary { op } => self.binary(lanes, *op, args),
-            ElementwiseOp::Unary { op: UnaryOp::Neg } => {
-                let x = self.describe(lanes.operand(args[0]));
-                let zero = self.node(Node::Fixed(0, 0));
-                self.combine(lanes, &[x], Node::Sub(zero, x.node))
-            }
-            ElementwiseOp::Unary { op: UnaryOp::Abs } => {
-                let x = self.describe(lanes.operand(args[0]));
-                let zero = self.node(Node::Fixed(0, 0));
-                let negated = self.node(Node::Sub(zero, x.node));
-                self.combine(lanes, &[x], Node::Max(x.node, negated))
-            }
-            ElementwiseOp::Select => {
-                let (a, b) = (self.describe(lanes.operand(args[1])), self.describe(lanes.operand(args[2])));
-                self.combine(lanes, &[a, b], Node::Either(a.node, b.node)).among(Source::Programs)
-            }
-            ElementwiseOp::Cast { .. } => match self.dtype(args[0]) {
-                DType::Bool => self.within(Node::Fixed(0, 1), Source::Data),
-                from if from.is_int() => {
-                    let x = self.describe(lanes.operand(args[0]));
-                    Described { node: self.node(Node::Fits(x.node, self.dtype(lanes.value))), ..x }
-                }
-                _ => self.unknown(lanes.value),
-            },
-            ElementwiseOp::Unary { .. }
-            | ElementwiseOp::Compare { .. }
-            | ElementwiseOp::Fma
-            | ElementwiseOp::Bitcast { .. } => self.unknown(lanes.value),
-        }
-    }
-
-    fn binary(&mut self, lanes: &Lanes, op: BinaryOp, args: &[ValueId]) -> Described {
-        let (a, b) = (self.describe(lanes.operand(args[0])), self.describe(lanes.operand(args[1])));
-        let (x, y) = (a.node, b.node);
-        match op {
-            BinaryOp::Add => self.combine(lanes, &[a, b], Node::Add(x, y)),
-            BinaryOp::Sub => self.combine(lanes, &[a, b], Node::Sub(x, y)),
-            BinaryOp::Mul => self.combine(lanes, &[a, b], Node::Mul(x, y)),
-            BinaryOp::Div => self.combine(lanes, &[a, b], Node::Div(x, y)),
-            // The remainder is bounded by the divisor whatever the dividend, unless that is zero.
-            BinaryOp::Rem => self.combine(lanes, &[b], Node::Rem(x, y)).among(a.source),
-            BinaryOp::Min => self.combine(lanes, &[a, b], Node::Min(x, y)),
-            BinaryOp::Max => self.combine(lanes, &[a, b], Node::Max(x, y)),
-            BinaryOp::And if constant(self.func, args[1]).is_some_and(|c| c >= 0) => {
-                self.combine(lanes, &[b], Node::And(x, y)).among(a.source)
-            }
-            BinaryOp::And => self.combine(lanes, &[a, b], Node::And(x, y)),
-            BinaryOp::Shl | BinaryOp::Shr => {
-                let bits = i128::from(self.dtype(lanes.value).bits());
-                match constant(self.func, args[1]).filter(|c| (0..bits).contains(c)) {
-                    Some(count) if op == BinaryOp::Shl => {
-                        let factor = self.node(Node::Fixed(1 << count, 1 << count));
-                        self.combine(lanes, &[a], Node::Mul(x, factor))
-                    }
-                    Some(count) => self.combine(lanes, &[a], Node::Shr(x, count as u8)),
-                    None => self.unknown(lanes.value),
-                }
-            }
-            BinaryOp::DivRn
-            | BinaryOp::MinNan
-            | BinaryOp::MaxNan
-            | BinaryOp::Or
-            | BinaryOp::Xor
-            | BinaryOp::Umulhi
-            | BinaryOp::Mulhi
-            | BinaryOp::RotateLeft
-            | BinaryOp::RotateRight
-            | BinaryOp::SaturatingAdd
-            | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => self.unknown(lanes.value),
-        }
+        Described { node, bounded_below, bounded_above, signed_by_data, source }.among(Source::Programs)
     }
 
     fn control_result(&mut self, lanes: &Lanes, op: &ControlOp, operation: &Operation, index: usize) -> Described {
@@ -360,17 +306,14 @@ impl<'f> Describer<'f> {
         }
         match op {
             ControlOp::If => {
-                let mut parts = [None; 2];
-                for (part, &region) in parts.iter_mut().zip(&operation.regions) {
-                    let Some(&value) = self.func.yielded(region).get(index) else {
-                        return self.unknown(lanes.value);
-                    };
-                    *part = Some(self.describe(lanes.operand(value)));
-                }
-                match parts {
-                    [Some(a), Some(b)] => {
-                        self.combine(lanes, &[a, b], Node::Either(a.node, b.node)).among(Source::Programs)
-                    }
+                let given: Vec<ValueId> = operation
+                    .regions
+                    .iter()
+                    .filter_map(|&region| self.func.yielded(region).get(index))
+                    .copied()
+                    .collect();
+                match given.as_slice() {
+                    &[a, b] => self.chosen(lanes, operation.operands[0], [a, b]),
                     _ => self.unknown(lanes.value),
                 }
             }
@@ -395,7 +338,7 @@ impl<'f> Describer<'f> {
                 let bounded = lo.bounded_below && hi.bounded_above && step.is_bounded();
                 let node = self.node(Node::Counter(lo.node, hi.node, step.node));
                 let source = lo.source.max(hi.source).max(step.source).max(Source::Programs);
-                Described { node, bounded_below: bounded, bounded_above: bounded, source }
+                Described { node, bounded_below: bounded, bounded_above: bounded, signed_by_data: false, source }
             }
             Some(_) | None => self.unknown(lanes.value),
         }
