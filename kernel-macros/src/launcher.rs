@@ -76,7 +76,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
         quote!(#[doc = #doc] pub #name: #ty)
     });
     let doc = format!("Constexprs of [`{ident}`].");
-    let function = launcher.function(attrs, intact);
+    let (function, new) = (launcher.function(attrs, intact), launcher.new());
     let call = launcher.call(body, intact);
     let compile = launcher.compile(body, intact);
     let kernel = launcher.kernel(attr, body);
@@ -101,6 +101,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
         #(#cfgs)*
         #[allow(dead_code, non_snake_case, clippy::all, clippy::pedantic)]
         impl #consts {
+            #new
             #call
             #compile
             #kernel
@@ -196,13 +197,16 @@ impl Launcher<'_> {
         self.signature.generics.iter().filter_map(one).collect()
     }
 
-    /// Generic parameters in the order of the source.
+    /// Generic parameters in the order of the source, but for those that have defaults.
     fn all_generics(&self) -> Vec<TokenStream> {
-        let one = |generic: &Generic| match generic {
-            Generic::Dtype(ident, bound, place) => self.dtype_generic(ident, *bound, *place),
-            Generic::Const(ident, _, ty) => quote!(const #ident: #ty),
+        let one = |generic: &Generic| {
+            Some(match generic {
+                Generic::Dtype(ident, bound, place) => self.dtype_generic(ident, *bound, *place),
+                Generic::Const(ident, _, ty, None) => quote!(const #ident: #ty),
+                Generic::Const(.., Some(_)) => return None,
+            })
         };
-        self.signature.generics.iter().map(one).collect()
+        self.signature.generics.iter().filter_map(one).collect()
     }
 
     /// `impl PtrArg<'buffers, T>` on the tokens of `Ptr<T>`.
@@ -261,15 +265,10 @@ impl Launcher<'_> {
     fn function(&self, attrs: &[syn::Attribute], intact: bool) -> TokenStream {
         let Signature { vis, ident, .. } = self.signature;
         let (lifetime, generics, params, result) = (&self.lifetime, self.all_generics(), self.params(), self.call_ty());
-        let consts = self.consts_name();
-        let names = self.signature.consts().map(|(name, ..)| name);
+        let consts = self.consts();
         let args = self.signature.params.iter().map(|p| &p.ident);
         let turbofish = self.turbofish();
-        let body = if intact {
-            quote!(#consts { #(#names),* }.call #turbofish (#(#args),*))
-        } else {
-            quote!(::core::unreachable!())
-        };
+        let body = if intact { quote!(#consts.call #turbofish (#(#args),*)) } else { quote!(::core::unreachable!()) };
         let docs = if attrs.iter().any(|a| a.path().is_ident("doc")) {
             TokenStream::new()
         } else {
@@ -285,6 +284,43 @@ impl Launcher<'_> {
             #unused
             #vis fn #ident<#lifetime, #(#generics),*>(#(#params),*) -> #result {
                 #body
+            }
+        }
+    }
+
+    /// The constexprs without defaults, in order.
+    fn needed(&self) -> impl Iterator<Item = (&Ident, &TokenStream)> {
+        self.signature.generics.iter().filter_map(|generic| match generic {
+            Generic::Const(ident, _, ty, None) => Some((ident, ty)),
+            Generic::Dtype(..) | Generic::Const(.., Some(_)) => None,
+        })
+    }
+
+    /// The struct of the constexprs, of variables with their names.
+    fn consts(&self) -> TokenStream {
+        let consts = self.consts_name();
+        let names = self.needed().map(|(name, _)| name);
+        match self.signature.defaults().next() {
+            Some(_) => quote!(#consts::new(#(#names),*)),
+            None => quote!(#consts { #(#names),* }),
+        }
+    }
+
+    /// `new`, which takes the constexprs without defaults.
+    fn new(&self) -> TokenStream {
+        if self.signature.defaults().next().is_none() {
+            return TokenStream::new();
+        }
+        let params = self.needed().map(|(name, ty)| quote!(#name: #ty));
+        let values = self.signature.defaults().map(|(name, ty, default)| quote!(let #name: #ty = #default;));
+        let names = self.signature.consts().map(|(name, ..)| name);
+        let consts = self.consts_name();
+        let doc = format!("The constexprs with the defaults of [`{}`].", self.signature.ident);
+        quote! {
+            #[doc = #doc]
+            pub const fn new(#(#params),*) -> Self {
+                #(#values)*
+                #consts { #(#names),* }
             }
         }
     }

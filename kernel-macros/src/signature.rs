@@ -5,7 +5,7 @@ use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
+    Attribute, Expr, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
 };
 
 use crate::error::{Checked, Errors, Reported};
@@ -51,12 +51,11 @@ fn braces(mut tree: TokenTree) -> syn::Result<Group> {
 }
 
 /// A generic parameter, in the order of the source.
-#[derive(Debug)]
 pub enum Generic {
     /// `T: Num`, with the place of the bound.
     Dtype(Ident, DTypeBound, SourceRange),
-    /// `const N: usize`, with the type's tokens.
-    Const(Ident, ConstTy, TokenStream),
+    /// `const N: usize = 16`, with the type's tokens and the default.
+    Const(Ident, ConstTy, TokenStream, Option<Expr>),
 }
 
 /// What a parameter is.
@@ -125,7 +124,15 @@ impl Signature {
     pub fn consts(&self) -> impl Iterator<Item = (&Ident, ConstTy, &TokenStream)> {
         self.generics.iter().filter_map(|g| match g {
             Generic::Dtype(..) => None,
-            Generic::Const(ident, ty, tokens) => Some((ident, *ty, tokens)),
+            Generic::Const(ident, ty, tokens, _) => Some((ident, *ty, tokens)),
+        })
+    }
+
+    /// The constexprs that have defaults, with those.
+    pub fn defaults(&self) -> impl Iterator<Item = (&Ident, &TokenStream, &Expr)> {
+        self.generics.iter().filter_map(|g| match g {
+            Generic::Const(ident, _, tokens, Some(default)) => Some((ident, tokens, default)),
+            Generic::Dtype(..) | Generic::Const(.., None) => None,
         })
     }
 
@@ -155,6 +162,11 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
 /// Reads the name and the generic parameters of a `#[device]` function.
 pub fn read_function(item: KernelItem, errors: &mut Errors) -> Signature {
     let mut signature = read_head(item, "a `#[device]` function", errors);
+    for (_, _, default) in signature.defaults() {
+        let help = "remove it: constexprs follow from the arguments, or are said at the call, `name::<16>(..)`";
+        let message = "a constexpr of a `#[device]` function has no default";
+        errors.report_help(SourceRange::of(default), message, help);
+    }
     duplicates(&mut signature, errors);
     signature
 }
@@ -227,16 +239,22 @@ fn read_generics(generics: &syn::Generics, what: &str, signature: &mut Signature
             GenericParam::Type(param) => {
                 let bound = read_bound(param, generics.where_clause.is_some(), errors)
                     .map_err(|_| signature.broken.push(param.ident.to_string()));
+                if let Some(default) = &param.default {
+                    let help = "remove it: the arguments say what the dtype is, or the caller does";
+                    errors.report_help(SourceRange::of_type(default), "a dtype parameter has no default", help);
+                }
                 let place =
                     param.bounds.first().map_or_else(|| SourceRange::at(param.ident.span()), SourceRange::of_tokens);
                 Generic::Dtype(param.ident.clone(), bound.unwrap_or(DTypeBound::Num), place)
             }
             GenericParam::Const(param) => match read_const(param, errors) {
-                Ok((ty, tokens)) => Generic::Const(param.ident.clone(), ty, tokens),
+                Ok((ty, tokens)) => Generic::Const(param.ident.clone(), ty, tokens, default_of(param)),
                 Err(_) => {
                     signature.broken.push(param.ident.to_string());
                     let ty = ConstTy::Int(IntTy::Usize);
-                    Generic::Const(param.ident.clone(), ty, quote::quote!(::core::primitive::usize))
+                    // Calls leave it out, and its type is not what the default fits.
+                    let default = param.default.as_ref().map(|_| syn::parse_quote!(0));
+                    Generic::Const(param.ident.clone(), ty, quote::quote!(::core::primitive::usize), default)
                 }
             },
         };
@@ -307,12 +325,15 @@ fn read_const(param: &syn::ConstParam, errors: &mut Errors) -> Checked<(ConstTy,
             }
         },
     };
-    if let Some(default) = &param.default {
-        errors.report(SourceRange::of_tokens(default), "a constexpr of a kernel has no default");
-    }
     let span = place.start;
     let ident = Ident::new(&name, span);
     Ok((ty, quote::quote_spanned!(span=> ::core::primitive::#ident)))
+}
+
+/// The default of a constexpr, without the braces that generic arguments need.
+fn default_of(param: &syn::ConstParam) -> Option<Expr> {
+    let default = param.default.as_ref()?;
+    braced(&GenericArgument::Const(default.clone())).or(Some(default)).cloned()
 }
 
 fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option<KernelParam> {

@@ -33,6 +33,24 @@ fn a_launcher_has_a_function_and_a_struct() {
 }
 
 #[test]
+fn constexprs_with_defaults_are_left_out_where_they_are_not_said() {
+    let source = "fn rows<T: Num, const HALF: usize = { BLOCK / 2 }, const BLOCK: usize, const CAUSAL: bool = true>(
+        out: PtrMut<T>,
+    ) { store(out + arange(0, HALF), 1 as T); }";
+    let text = text("", source);
+    for part in [
+        "fn rows < 'buffers , T : :: tilewright :: Num , const BLOCK : :: core :: primitive :: usize > (",
+        "RowsConsts :: new (BLOCK) . call :: < T > (out)",
+        "pub const fn new (BLOCK : :: core :: primitive :: usize) -> Self",
+        "let HALF : :: core :: primitive :: usize = BLOCK / 2 ; let CAUSAL : :: core :: primitive :: bool = true ;",
+        "RowsConsts { HALF , BLOCK , CAUSAL }",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!self::text("", ADD).contains("const fn new"), "without defaults the struct is written out");
+}
+
+#[test]
 fn keys_and_arguments_are_in_order() {
     let text = text("", ADD);
     let parts = [

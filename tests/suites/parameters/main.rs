@@ -1,0 +1,3 @@
+//! What a kernel is given, and what it knows of it when it is compiled, on every device.
+
+mod defaults;
