@@ -17,6 +17,9 @@ use crate::tree::Constant;
 use crate::typeck::UnsafeBlock;
 use crate::types::{DtRef, Types};
 
+/// The warps of a kernel whose code depends on their number, where nobody chooses one.
+const WARPS_WHERE_ASKED: u32 = 4;
+
 /// What the body adds to the launcher.
 #[derive(Default)]
 pub struct Body {
@@ -30,6 +33,8 @@ pub struct Body {
     pub scalars: Vec<(TokenStream, TokenStream)>,
     /// `unsafe` blocks.
     pub unsafe_blocks: Vec<UnsafeBlock>,
+    /// Whether the code depends on the number of warps.
+    pub asks_for_warps: bool,
     /// The body once more, for rustc's lints.
     pub lints: TokenStream,
 }
@@ -76,7 +81,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
         quote!(#[doc = #doc] pub #name: #ty)
     });
     let doc = format!("Constexprs of [`{ident}`].");
-    let (function, new) = (launcher.function(attrs, intact), launcher.new());
+    let (function, constructor) = (launcher.function(attrs, intact), launcher.constructor());
     let call = launcher.call(body, intact);
     let compile = launcher.compile(body, intact);
     let kernel = launcher.kernel(attr, body);
@@ -101,7 +106,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
         #(#cfgs)*
         #[allow(dead_code, non_snake_case, clippy::all, clippy::pedantic)]
         impl #consts {
-            #new
+            #constructor
             #call
             #compile
             #kernel
@@ -307,7 +312,7 @@ impl Launcher<'_> {
     }
 
     /// `new`, which takes the constexprs without defaults.
-    fn new(&self) -> TokenStream {
+    fn constructor(&self) -> TokenStream {
         if self.signature.defaults().next().is_none() {
             return TokenStream::new();
         }
@@ -429,7 +434,9 @@ impl Launcher<'_> {
             Some(value) => quote!(::core::option::Option::Some(#value)),
             None => quote!(::core::option::Option::None),
         };
-        let (num_warps, num_stages) = (option(attr.num_warps), option(attr.num_stages));
+        // The largest tile cannot decide where tiles depend on the warps.
+        let asked = body.asks_for_warps.then_some(WARPS_WHERE_ASKED);
+        let (num_warps, num_stages) = (option(attr.num_warps.or(asked)), option(attr.num_stages));
         quote! {
             fn kernel() -> &'static #krate::launch::Kernel {
                 static KERNEL: #krate::launch::Kernel = #krate::launch::Kernel::new(#krate::launch::KernelSource {

@@ -55,7 +55,7 @@ pub enum Generic {
     /// `T: Num`, with the place of the bound.
     Dtype(Ident, DTypeBound, SourceRange),
     /// `const N: usize = 16`, with the type's tokens and the default.
-    Const(Ident, ConstTy, TokenStream, Option<Expr>),
+    Const(Ident, ConstTy, TokenStream, Option<Box<Expr>>),
 }
 
 /// What a parameter is.
@@ -131,7 +131,7 @@ impl Signature {
     /// The constexprs that have defaults, with those.
     pub fn defaults(&self) -> impl Iterator<Item = (&Ident, &TokenStream, &Expr)> {
         self.generics.iter().filter_map(|g| match g {
-            Generic::Const(ident, _, tokens, Some(default)) => Some((ident, tokens, default)),
+            Generic::Const(ident, _, tokens, Some(default)) => Some((ident, tokens, &**default)),
             Generic::Dtype(..) | Generic::Const(.., None) => None,
         })
     }
@@ -253,7 +253,7 @@ fn read_generics(generics: &syn::Generics, what: &str, signature: &mut Signature
                     signature.broken.push(param.ident.to_string());
                     let ty = ConstTy::Int(IntTy::Usize);
                     // Calls leave it out, and its type is not what the default fits.
-                    let default = param.default.as_ref().map(|_| syn::parse_quote!(0));
+                    let default = param.default.as_ref().map(|_| Box::new(syn::parse_quote!(0)));
                     Generic::Const(param.ident.clone(), ty, quote::quote!(::core::primitive::usize), default)
                 }
             },
@@ -331,9 +331,9 @@ fn read_const(param: &syn::ConstParam, errors: &mut Errors) -> Checked<(ConstTy,
 }
 
 /// The default of a constexpr, without the braces that generic arguments need.
-fn default_of(param: &syn::ConstParam) -> Option<Expr> {
+fn default_of(param: &syn::ConstParam) -> Option<Box<Expr>> {
     let default = param.default.as_ref()?;
-    braced(&GenericArgument::Const(default.clone())).or(Some(default)).cloned()
+    braced(&GenericArgument::Const(default.clone())).or(Some(default)).cloned().map(Box::new)
 }
 
 fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option<KernelParam> {
@@ -502,6 +502,11 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         };
         return Err(errors.report_help(SourceRange::of_type(ty), message, help));
     }
+    if associated(ty) {
+        let message = "a parameter has a dtype, or a dtype parameter of its own";
+        let help = "declare one, `fn name<T: Num, A: Num>(..)`, and let the caller pass what fits";
+        return Err(errors.report_help(SourceRange::of_type(ty), message, help));
+    }
     let names = DType::ALL.map(DType::name);
     let close = closest(&name, params.iter().map(String::as_str).chain(names).chain(["Ptr", "PtrMut", "Const"]));
     let message = format!("this is not a dtype; dtypes are {}", names.map(|n| format!("`{n}`")).join(", "));
@@ -513,6 +518,11 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".into(),
     };
     Err(errors.report_help(SourceRange::of_type(ty), message, help))
+}
+
+/// Whether a type is of the form `T::Acc`.
+fn associated(ty: &Type) -> bool {
+    matches!(strip(ty), Type::Path(path) if path.path.segments.len() == 2 && path.path.segments[1].ident == "Acc")
 }
 
 /// The last segment of a type that is a path with generic arguments.

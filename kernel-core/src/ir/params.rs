@@ -2,7 +2,7 @@
 
 use super::dim::Dim;
 use super::dtype::{DType, DTypeBound};
-use super::ids::{ParamId, ValueId};
+use super::ids::{DtypeId, ParamId, ValueId};
 use super::span::Span;
 use super::types::Dt;
 
@@ -13,6 +13,20 @@ pub struct DtypeParam {
     pub name: String,
     /// What its dtype must satisfy.
     pub bound: DTypeBound,
+    /// The dtype parameter before it whose [accumulator](DType::accumulator) it is; `None` if the launch says what it is.
+    pub accumulator_of: Option<DtypeId>,
+}
+
+impl DtypeParam {
+    /// A dtype parameter that the launch gives.
+    pub fn given(name: impl Into<String>, bound: DTypeBound) -> DtypeParam {
+        DtypeParam { name: name.into(), bound, accumulator_of: None }
+    }
+
+    /// Whether the launch says what it is.
+    pub fn is_given(&self) -> bool {
+        self.accumulator_of.is_none()
+    }
 }
 
 /// The type of a constexpr.
@@ -42,9 +56,36 @@ pub struct ConstParam {
     pub name: String,
     /// Its type.
     pub ty: ConstTy,
+    /// Where its value comes from.
+    pub origin: ConstOrigin,
+}
+
+/// Where the value of a constexpr comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConstOrigin {
+    /// The launch gives it.
+    Launch,
+    /// `T::BITS`: the width of a dtype parameter.
+    Bits(DtypeId),
+    /// `T == f16`: whether a dtype parameter is that dtype.
+    IsDtype(DtypeId, Dt),
+    /// `num_warps()`: the warps of a program.
+    NumWarps,
+    /// `capability()`: what the kernel is compiled for.
+    Capability,
 }
 
 impl ConstParam {
+    /// A constexpr that the launch gives.
+    pub fn given(name: impl Into<String>, ty: ConstTy) -> ConstParam {
+        ConstParam { name: name.into(), ty, origin: ConstOrigin::Launch }
+    }
+
+    /// Whether the launch gives its value.
+    pub fn is_given(&self) -> bool {
+        self.origin == ConstOrigin::Launch
+    }
+
     /// Its value as the user wrote it: `true` rather than 1, and numbers of unsigned 64-bit types that do not fit the
     /// signed 64 bits in which values are kept.
     pub fn show(&self, value: i64) -> String {

@@ -7,7 +7,9 @@
 //! ```text
 //! kernel add "src/main.rs" safe generic {
 //!   dtype T: Num                              ; dtype parameters and their bounds
+//!   dtype "T::Acc": Num = accumulator T       ; those that follow from others
 //!   const BLOCK: usize                        ; constexprs and their types
+//!   const "T::BITS": usize = bits T           ; those that binding computes: `is T f16`, `num_warps`
 //!   param %0 x: ptr T @3:5+1                  ; parameters; @ is the place in the source: line, column, length
 //!   param %1 out: ptr_mut T {div = 16}        ; in braces what is known of the argument
 //!   param %2 n: i32

@@ -3,8 +3,9 @@
 use super::{Errors, MAX_ELEMENTS};
 use crate::ir::infer::yield_types;
 use crate::ir::{
-    Atom, AttrMap, ControlOp, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op,
-    Operation, Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty, ValueId, result_types,
+    Atom, AttrMap, ConstOrigin, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, Dim, Dt, DtypeId, Elem, Func,
+    GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation, Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty,
+    ValueId, result_types,
 };
 use crate::num;
 
@@ -60,11 +61,15 @@ impl Checker<'_, '_> {
             self.errors.push(unknown, "a bound kernel has no dtype parameters and no constexprs");
         }
         for (i, param) in func.dtype_params.iter().enumerate() {
+            if param.accumulator_of.is_some_and(|of| of.index() >= i) {
+                self.errors.push(unknown, format!("dtype parameter `{}` follows from one before it", param.name));
+            }
             if func.dtype_params[..i].iter().any(|p| p.name == param.name) {
                 self.errors.push(unknown, format!("two dtype parameters are named `{}`", param.name));
             }
         }
         for (i, param) in func.const_params.iter().enumerate() {
+            self.const_param(param);
             if func.const_params[..i].iter().any(|p| p.name == param.name) {
                 self.errors.push(unknown, format!("two constexprs are named `{}`", param.name));
             }
@@ -94,6 +99,26 @@ impl Checker<'_, '_> {
                 self.errors.push(param.span, format!("the dtype of parameter `{}` is not bound", param.name));
             }
             self.value(param.value, param.span, "parameter");
+        }
+    }
+
+    /// What the value of a constexpr comes from exists, and is of its type.
+    fn const_param(&mut self, param: &ConstParam) {
+        let exists = |of: DtypeId| of.index() < self.func.dtype_params.len();
+        let fits = match param.origin {
+            ConstOrigin::Launch => true,
+            ConstOrigin::NumWarps | ConstOrigin::Capability => param.ty != ConstTy::Bool,
+            ConstOrigin::Bits(of) => exists(of) && param.ty != ConstTy::Bool,
+            ConstOrigin::IsDtype(of, dt) => {
+                let known = match dt {
+                    Dt::Known(_) => true,
+                    Dt::Param(id) => exists(id),
+                };
+                exists(of) && known && param.ty == ConstTy::Bool
+            }
+        };
+        if !fits {
+            self.errors.push(Span::UNKNOWN, format!("constexpr `{}` cannot be computed", param.name));
         }
     }
 

@@ -81,6 +81,17 @@ fn attributes_set_defaults_and_the_path() {
 }
 
 #[test]
+fn kernels_that_ask_for_warps_have_a_default() {
+    let source = "fn k(out: PtrMut<i32>) { store(out, num_warps()); }";
+    let option = |attr, value: &str| {
+        let text = text(attr, source);
+        assert!(text.contains(&format!("num_warps : :: core :: option :: Option :: {value}")), "{text}");
+    };
+    option("", "Some (4u32)");
+    option("num_warps = 16", "Some (16u32)");
+}
+
+#[test]
 fn contraction_can_be_forbidden() {
     let source = "fn k(x: Ptr<f32>, out: PtrMut<f32>) { store(out, load(x) * 2.0 + 1.0); }";
     let fused = |attr| func_with(attr, source).ops.iter().filter(|op| op.flags.contract).count();

@@ -1,6 +1,6 @@
 //! Calls: finds the operation and hands its arguments to the code for its kind.
 
-use kernel_core::ir::BinaryOp;
+use kernel_core::ir::{BinaryOp, ConstOrigin};
 use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments, PathSegment, Token};
 
@@ -248,6 +248,8 @@ impl Checker<'_> {
             Call::Reduce | Call::Scan => return self.closure_call(args),
             Call::ProgramId => self.program_id(args, true),
             Call::NumPrograms => self.program_id(args, false),
+            Call::NumWarps => Ok(self.machine("num_warps()", ConstOrigin::NumWarps, args.place)),
+            Call::Capability => Ok(self.machine("capability()", ConstOrigin::Capability, args.place)),
             Call::Arange => self.arange(args),
             Call::Full => self.full(args),
             Call::Zeros => self.zeros(args),

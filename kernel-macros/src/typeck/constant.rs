@@ -27,10 +27,10 @@ impl Checker<'_> {
             return self.name(&ident.to_string(), path, place);
         }
         let names: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
-        if let [dtype, limit] = names.as_slice()
-            && let Some(dt) = self.dtype_by_name(dtype)
+        if let Some((limit, dtype)) = names.split_last()
+            && let Some(dt) = self.dtype_of_names(dtype)
         {
-            return self.limit(dt, dtype, limit, place).map(Val::One);
+            return self.limit(dt, &dtype.join("::"), limit, place).map(Val::One);
         }
         match names.last() {
             Some(last) if is_screaming(last) => self.constant(path.to_token_stream(), last, place).map(Val::One),
@@ -173,8 +173,9 @@ impl Checker<'_> {
             "NAN" => LimitKind::Nan,
             "EPSILON" => LimitKind::Epsilon,
             "MIN_POSITIVE" => LimitKind::MinPositive,
+            "BITS" => return Ok(self.width_of(dt, place)),
             _ => {
-                let names = ["MIN", "MAX", "INFINITY", "NEG_INFINITY", "NAN", "EPSILON", "MIN_POSITIVE"];
+                let names = ["MIN", "MAX", "INFINITY", "NEG_INFINITY", "NAN", "EPSILON", "MIN_POSITIVE", "BITS"];
                 let message = format!("`{dtype}::{name}` is not a constant that kernels know");
                 let help = match closest(name, names) {
                     Some(close) => Help::meant(place, &format!("{dtype}::{close}")),
@@ -216,7 +217,8 @@ impl Checker<'_> {
             None => {
                 let shape = self.shape_constants.contains(&key).then(|| {
                     let ty = ConstTy::Int(IntTy::Usize);
-                    self.func.const_params.push(ConstParam { name: crate::names::free_name(&self.func, name), ty });
+                    let name = crate::names::free_name(&self.func, name);
+                    self.func.const_params.push(ConstParam::given(name, ty));
                     ConstId::new(self.func.const_params.len() as u32 - 1)
                 });
                 let dt = self.types.fresh_constant();

@@ -38,6 +38,11 @@ impl Checker<'_> {
             condition => self.operand(condition),
         };
         let condition = condition.and_then(|c| self.condition(c, "the condition of `if`").map(|()| c));
+        if let Ok(condition) = condition
+            && let Some(holds) = self.known_in_function(condition)
+        {
+            return self.taken(stmt, holds, want, place);
+        }
         let context = if want { Context::ValueBranch } else { Context::Branch };
         let end = stmt.then_branch.brace_token.span.close();
         let (then_flow, then) = self.nested(context, |c| c.block(&stmt.then_branch.stmts, want, end));
@@ -71,6 +76,18 @@ impl Checker<'_> {
         let condition = condition.node;
         self.stmts.push(Stmt::If(Box::new(IfStmt { condition, then, otherwise, results, place })));
         flow
+    }
+
+    /// The branch of an `if` whose condition is known.
+    fn taken(&mut self, stmt: &ExprIf, holds: bool, want: bool, place: SourceRange) -> Flow {
+        match &stmt.else_branch {
+            _ if holds => {
+                let end = stmt.then_branch.brace_token.span.close();
+                self.scoped(|c| c.block(&stmt.then_branch.stmts, want, end))
+            }
+            Some((_, branch)) => self.scoped(|c| c.else_branch(branch, want)),
+            None => Flow::Value(Ok(Val::Unit(place))),
+        }
     }
 
     fn else_branch(&mut self, branch: &Expr, want: bool) -> Flow {

@@ -15,6 +15,7 @@ mod constant;
 mod control;
 mod convert;
 mod create;
+mod derived;
 mod descriptor;
 mod elementwise;
 mod expr;
@@ -245,9 +246,9 @@ impl<'a> Checker<'a> {
     fn new(signature: &'a Signature, functions: &'a Functions, source: Source, errors: &'a mut Errors) -> Checker<'a> {
         let safety = if signature.is_unsafe { Safety::Unsafe } else { Safety::Safe };
         let mut func = Func::new(&signature.ident.unraw().to_string(), "", safety);
-        let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam { name: ident.to_string(), bound });
+        let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam::given(ident.to_string(), bound));
         func.dtype_params = dtypes.collect();
-        let consts = signature.consts().map(|(ident, ty, _)| ConstParam { name: ident.to_string(), ty });
+        let consts = signature.consts().map(|(ident, ty, _)| ConstParam::given(ident.to_string(), ty));
         func.const_params = consts.collect();
         Checker {
             signature,

@@ -134,7 +134,7 @@ macro_rules! calls {
         impl<'a, C, G> $call<'a, C, G> {
             /// Warps of 32 threads per program: a power of two up to 32. Without it the kernel's
             /// attribute says, or the size of the largest tile: 4 warps up to 1024 elements, 8 below 8192, 16 up to 2^19,
-            /// else 32. A thread holds up to 1024 elements of a tile; a launch with too few warps is refused.
+            /// else 32; a kernel that asks for `num_warps()` has 4. A thread holds up to 1024 elements of a tile; a launch with too few warps is refused.
             #[inline]
             pub fn num_warps(mut self, warps: u32) -> Self {
                 self.invocation.tuning.num_warps = Some(warps);

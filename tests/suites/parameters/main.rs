@@ -1,3 +1,5 @@
 //! What a kernel is given, and what it knows of it when it is compiled, on every device.
 
 mod defaults;
+mod dtypes;
+mod machine;

@@ -1,15 +1,19 @@
 //! Binding a kernel's parameters.
 
 use super::Binder;
-use crate::ir::{Builder, ConstTy, DType, Dim, Facts, IntTy, Level, Literal, Op, Param, ParamKind, Span, ValueId};
+use crate::ir::{
+    Builder, ConstOrigin, ConstTy, DType, Dim, Dt, Facts, IntTy, Level, Literal, Op, Param, ParamKind, Span, ValueId,
+};
 use crate::num;
 
 impl Binder<'_> {
     /// Checks the bindings against the kernel's parameters, and adds the parameters to the bound kernel.
     pub(super) fn header(&mut self) {
         debug_assert_eq!(self.source.level, Level::Generic);
-        self.count("dtypes", self.source.dtype_params.len(), self.bindings.dtypes.len());
-        self.count("constexpr values", self.source.const_params.len(), self.bindings.consts.len());
+        let given = self.source.dtype_params.iter().filter(|p| p.is_given()).count();
+        self.count("dtypes", given, self.bindings.dtypes.len());
+        let given = self.source.const_params.iter().filter(|p| p.is_given()).count();
+        self.count("constexpr values", given, self.bindings.consts.len());
         let is_const = |p: &&Param| matches!(p.kind, ParamKind::ConstScalar(_));
         let const_scalars = self.source.params.iter().filter(is_const).count();
         self.count("values of `Const` parameters", const_scalars, self.bindings.const_scalars.len());
@@ -32,7 +36,15 @@ impl Binder<'_> {
     }
 
     fn dtypes(&mut self) {
-        for (param, &dtype) in self.source.dtype_params.iter().zip(&self.bindings.dtypes) {
+        let mut given = self.bindings.dtypes.iter().copied();
+        for param in &self.source.dtype_params {
+            let dtype = match param.accumulator_of {
+                // It stands before.
+                Some(of) => self.dtypes.get(of.index()).map(|dtype| dtype.accumulator()),
+                None => given.next(),
+            };
+            let Some(dtype) = dtype else { return };
+            self.dtypes.push(dtype);
             if !param.bound.admits(dtype) {
                 let allowed: Vec<&str> =
                     DType::ALL.into_iter().filter(|&d| param.bound.admits(d)).map(DType::name).collect();
@@ -46,7 +58,16 @@ impl Binder<'_> {
     }
 
     fn consts(&mut self) {
-        for (param, &value) in self.source.const_params.iter().zip(&self.bindings.consts) {
+        let mut given = self.bindings.consts.iter().copied();
+        for param in &self.source.const_params {
+            let value = match param.origin {
+                ConstOrigin::Launch => given.next().unwrap_or_default(),
+                ConstOrigin::NumWarps => self.num_warps().into(),
+                ConstOrigin::Capability => self.bindings.capability.into(),
+                ConstOrigin::Bits(of) => self.dtype(Dt::Param(of)).bits().into(),
+                ConstOrigin::IsDtype(of, dt) => (self.dtype(Dt::Param(of)) == self.dtype(dt)).into(),
+            };
+            self.consts.push(value);
             let (name, min, max) = match param.ty {
                 ConstTy::Bool => ("bool", 0, 1),
                 // As on the 64-bit hosts that kernels are written for; the value itself has 64 bits.
@@ -66,6 +87,14 @@ impl Binder<'_> {
                 self.error(Span::UNKNOWN, problem, Some(help));
             }
         }
+    }
+
+    fn num_warps(&mut self) -> u32 {
+        if self.bindings.num_warps.is_none() {
+            let message = "the kernel asks for the number of its warps, which is not given".to_string();
+            self.error(Span::UNKNOWN, message, None);
+        }
+        self.bindings.num_warps.unwrap_or(1)
     }
 
     fn param<'l>(&mut self, param: &Param, facts: Facts, scalars: &mut impl Iterator<Item = &'l Literal>) {
@@ -136,7 +165,7 @@ impl Binder<'_> {
         let mut list = Vec::new();
         for (id, param) in (0..).map(crate::ir::ConstId::new).zip(&self.source.const_params) {
             if dims.iter().any(|dim| super::shapes::mentions(dim, id)) {
-                list.push(format!("{} = {}", param.name, self.bindings.consts[id.index()]));
+                list.push(format!("{} = {}", param.name, self.consts[id.index()]));
             }
         }
         if list.is_empty() { String::new() } else { format!(" with {}", list.join(", ")) }

@@ -35,12 +35,16 @@ use crate::verify::verify;
 /// The values that a generic kernel is bound to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Bindings {
-    /// One dtype per dtype parameter.
+    /// One dtype per dtype parameter that is [given](crate::ir::DtypeParam::is_given).
     pub dtypes: Vec<DType>,
-    /// One value per constexpr; `bool`s are 0 or 1.
+    /// One value per constexpr that is [given](crate::ir::ConstParam::is_given); `bool`s are 0 or 1.
     pub consts: Vec<i64>,
     /// One constant per `Const` parameter, in order.
     pub const_scalars: Vec<Literal>,
+    /// The warps of a program. Kernels that ask for them cannot do without.
+    pub num_warps: Option<u32>,
+    /// What the kernel is compiled for, as [`Target::capability`](crate::target::Target::capability) says it; 0 on the CPU.
+    pub capability: u32,
     /// What is known of each parameter's argument; may be shorter than the parameters.
     pub facts: Vec<Facts>,
 }
@@ -71,6 +75,9 @@ pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<Bound, Vec<Diagnos
 struct Binder<'b> {
     source: &'b Func,
     bindings: &'b Bindings,
+    /// One dtype per dtype parameter, and one value per constexpr, those that follow from others included.
+    dtypes: Vec<DType>,
+    consts: Vec<i64>,
     /// The bound kernel as far as it is.
     func: Func,
     /// Per value of the generic kernel, its value in the bound one; `None` if a mistake made it, or it is not reached.
@@ -86,7 +93,8 @@ impl<'b> Binder<'b> {
         func.files = source.files.clone();
         func.level = Level::Bound;
         let map = vec![None; source.values.len()];
-        Binder { source, bindings, func, map, errors: Vec::new(), reported: Vec::new() }
+        let (dtypes, consts) = (Vec::new(), Vec::new());
+        Binder { source, bindings, dtypes, consts, func, map, errors: Vec::new(), reported: Vec::new() }
     }
 
     fn error(&mut self, span: Span, message: String, help: Option<String>) {
@@ -114,12 +122,12 @@ impl<'b> Binder<'b> {
         match dt {
             Dt::Known(dtype) => dtype,
             // The header has checked that there is a dtype for each parameter.
-            Dt::Param(id) => self.bindings.dtypes[id.index()],
+            Dt::Param(id) => self.dtypes[id.index()],
         }
     }
 
     fn dim(&self, dim: &Dim) -> Result<i64, DimError> {
-        let bound = dim.substitute(&|id| Dim::Const(self.bindings.consts[id.index()]))?;
+        let bound = dim.substitute(&|id| Dim::Const(self.consts[id.index()]))?;
         bound.as_const().ok_or(DimError::Overflow)
     }
 

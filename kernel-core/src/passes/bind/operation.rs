@@ -3,8 +3,8 @@
 use super::Binder;
 use crate::ir::known::constant;
 use crate::ir::{
-    AttrMap, Builder, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Literal, Op, OpId, Operation, RegionId, Span,
-    ValueId,
+    AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Literal, Op, OpId, Operation,
+    RegionId, Span, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
@@ -134,7 +134,8 @@ impl Binder<'_> {
         match constant(&self.func, condition) {
             Some(Literal::Bool(true)) => {}
             Some(_) => {
-                let consts = self.source.const_params.iter().zip(&self.bindings.consts);
+                let consts = self.source.const_params.iter().zip(&self.consts);
+                let consts = consts.filter(|(param, _)| !matches!(param.origin, ConstOrigin::IsDtype(..)));
                 let values: Vec<String> = consts.map(|(p, v)| format!("{} = {v}", p.name)).collect();
                 let what = if message.is_empty() { String::new() } else { format!(": {message}") };
                 let with = if values.is_empty() { String::new() } else { format!(" (with {})", values.join(", ")) };
