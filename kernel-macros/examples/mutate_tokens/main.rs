@@ -30,7 +30,7 @@ mod guard;
 mod help;
 #[path = "../../src/jumps/mod.rs"]
 mod jumps;
-#[path = "../../src/launcher.rs"]
+#[path = "../../src/launcher/mod.rs"]
 mod launcher;
 #[path = "../../src/lints.rs"]
 mod lints;

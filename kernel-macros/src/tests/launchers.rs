@@ -29,7 +29,29 @@ fn a_launcher_has_a_function_and_a_struct() {
     assert!(matches!(&items[0], Item::Fn(f) if f.sig.ident == "add_rows" && f.sig.inputs.len() == 4));
     assert!(matches!(&items[1], Item::Struct(s) if s.ident == "AddRowsConsts" && s.fields.len() == 2));
     assert!(matches!(&items[2], Item::Impl(_)));
-    assert_eq!(items.len(), 3);
+    assert!(matches!(&items[3], Item::Struct(s) if s.ident == "AddRowsArgs" && s.fields.len() == 4));
+    assert!(matches!(&items[4], Item::Impl(_)));
+    assert_eq!(items.len(), 5);
+}
+
+#[test]
+fn arguments_by_name_have_the_types_that_the_launcher_takes() {
+    let source = "pub fn k<T: Num, A: Num, const N: usize>(x: Ptr<T>, x_arg: PtrMut<A>, alpha: T, n: Const<i32>) {}";
+    let text = text("", source);
+    for part in [
+        "pub struct KArgs < T : :: tilewright :: Num , XArg , XArgArg > {",
+        "pub x : XArg ,",
+        "pub x_arg : XArgArg ,",
+        "pub alpha : T ,",
+        "pub n : :: core :: primitive :: i32 }",
+        "impl < T : :: tilewright :: Num , XArg , XArgArg > KArgs < T , XArg , XArgArg > {",
+        "pub fn call < 'buffers , A : :: tilewright :: Num > (self , consts : KConsts)",
+        "XArg : :: tilewright :: launch :: PtrArg < 'buffers , T >",
+        "consts . call :: < T , A > (self . x , self . x_arg , self . alpha , self . n)",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert_eq!(items("", "fn k() {}").len(), 3, "without parameters there is nothing to name");
 }
 
 #[test]

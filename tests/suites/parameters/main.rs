@@ -3,3 +3,4 @@
 mod defaults;
 mod dtypes;
 mod machine;
+mod named;

@@ -2,6 +2,8 @@
 //!
 //! It follows from the signature alone, so call sites type-check even when the body is wrong.
 
+mod named;
+
 use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
@@ -85,7 +87,7 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
     let call = launcher.call(body, intact);
     let compile = launcher.compile(body, intact);
     let kernel = launcher.kernel(attr, body);
-    let checks = constants(body);
+    let (checks, named) = (constants(body), launcher.named(&cfgs, intact));
     let (unsafe_blocks, lints) = (unsafe_blocks(&body.unsafe_blocks), &body.lints);
     quote! {
         #function
@@ -114,6 +116,8 @@ pub fn emit(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, body:
             #unsafe_blocks
             #lints
         }
+
+        #named
     }
 }
 
@@ -159,7 +163,12 @@ fn constant_name(index: usize) -> Ident {
 
 impl Launcher<'_> {
     fn consts_name(&self) -> Ident {
-        let name = format!("{}Consts", camel_case(&self.signature.ident.to_string()));
+        self.struct_name("Consts")
+    }
+
+    /// The name of a struct beside the function.
+    fn struct_name(&self, of: &str) -> Ident {
+        let name = format!("{}{of}", camel_case(&self.signature.ident.to_string()));
         Ident::new(&name, self.signature.ident.span())
     }
 
@@ -214,28 +223,24 @@ impl Launcher<'_> {
         self.signature.generics.iter().filter_map(one).collect()
     }
 
-    /// `impl PtrArg<'buffers, T>` on the tokens of `Ptr<T>`.
-    fn pointer(&self, name: &str, dt: Dt, place: SourceRange) -> TokenStream {
-        let SourceRange { start, end } = place;
-        let (krate, dt) = (self.krate_at(start), self.dt(dt, end));
+    /// `PtrArg<'buffers, T>` on the tokens of `Ptr<T>`, `DescArg<'buffers, T, 2>` on those of `TensorDesc<T, { [M, N] }>`:
+    /// what the argument implements; `None` for scalars, whose type is known.
+    fn bound(&self, param: &KernelParam) -> Option<TokenStream> {
+        let SourceRange { start, end } = param.place;
+        let (name, dt, rank) = match param.ty? {
+            ParamTy::Ptr(dt) => ("PtrArg", dt, None),
+            ParamTy::PtrMut(dt) => ("PtrMutArg", dt, None),
+            ParamTy::Desc(dt, rank) => ("DescArg", dt, Some(rank)),
+            ParamTy::DescMut(dt, rank) => ("DescMutArg", dt, Some(rank)),
+            ParamTy::Scalar(_) | ParamTy::Const(_) => return None,
+        };
+        let (krate, dt, rank) = (self.krate_at(start), self.dt(dt, end), rank.into_iter());
         let mut lifetime = self.lifetime.clone();
         lifetime.apostrophe = start;
         let name = Ident::new(name, start);
-        let open = quote_spanned!(start=> impl #krate::launch::#name<#lifetime, #dt);
+        let open = quote_spanned!(start=> #krate::launch::#name<#lifetime, #dt #(, #rank)*);
         let close = quote_spanned!(end=> >);
-        quote!(#open #close)
-    }
-
-    /// `impl DescArg<'buffers, T, 2>` on the tokens of `TensorDesc<T, { [M, N] }>`.
-    fn descriptor(&self, name: &str, dt: Dt, rank: usize, place: SourceRange) -> TokenStream {
-        let SourceRange { start, end } = place;
-        let (krate, dt) = (self.krate_at(start), self.dt(dt, end));
-        let mut lifetime = self.lifetime.clone();
-        lifetime.apostrophe = start;
-        let name = Ident::new(name, start);
-        let open = quote_spanned!(start=> impl #krate::launch::#name<#lifetime, #dt, #rank);
-        let close = quote_spanned!(end=> >);
-        quote!(#open #close)
+        Some(quote!(#open #close))
     }
 
     fn turbofish(&self) -> TokenStream {
@@ -245,15 +250,20 @@ impl Launcher<'_> {
 
     fn param(&self, param: &KernelParam) -> TokenStream {
         let ident = &param.ident;
-        let ty = match param.ty {
-            Some(ParamTy::Ptr(dt)) => self.pointer("PtrArg", dt, param.place),
-            Some(ParamTy::PtrMut(dt)) => self.pointer("PtrMutArg", dt, param.place),
-            Some(ParamTy::Desc(dt, rank)) => self.descriptor("DescArg", dt, rank, param.place),
-            Some(ParamTy::DescMut(dt, rank)) => self.descriptor("DescMutArg", dt, rank, param.place),
-            Some(ParamTy::Scalar(dt) | ParamTy::Const(dt)) => self.dt(dt, param.place.start),
-            None => quote!(impl ::core::marker::Sized),
+        let ty = match (self.bound(param), self.scalar(param)) {
+            (Some(bound), _) => quote_spanned!(param.place.start=> impl #bound),
+            (None, Some(dt)) => self.dt(dt, param.place.start),
+            (None, None) => quote!(impl ::core::marker::Sized),
         };
         quote!(#ident: #ty)
+    }
+
+    /// The dtype of a scalar.
+    fn scalar(&self, param: &KernelParam) -> Option<Dt> {
+        match param.ty? {
+            ParamTy::Scalar(dt) | ParamTy::Const(dt) => Some(dt),
+            ParamTy::Ptr(_) | ParamTy::PtrMut(_) | ParamTy::Desc(..) | ParamTy::DescMut(..) => None,
+        }
     }
 
     fn params(&self) -> Vec<TokenStream> {
