@@ -73,6 +73,20 @@ pub enum ConstOrigin {
     NumWarps,
     /// `capability()`: what the kernel is compiled for.
     Capability,
+    /// Whether the launch passes an argument for a parameter.
+    Given(ParamId),
+}
+
+/// Whether a launch must pass an argument for a parameter (generic level).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Passing {
+    /// It must.
+    #[default]
+    Always,
+    /// `Option<Ptr<T>>` and its kind: the kernel looks whether there is one.
+    Optional,
+    /// `#[in_place(out)]`: without one, the kernel reads that other parameter's buffer instead.
+    InPlace(ParamId),
 }
 
 impl ConstParam {
@@ -182,6 +196,8 @@ pub struct Facts {
     pub stride_divisible_by: u32,
     /// For a tensor: elements outside read as NaN, not as zero.
     pub pads_with_nan: bool,
+    /// No argument is passed: a bound kernel does not use the parameter, and its code does not have it.
+    pub omitted: bool,
 }
 
 /// A parameter of the kernel.
@@ -191,6 +207,8 @@ pub struct Param {
     pub name: String,
     /// What it is.
     pub kind: ParamKind,
+    /// Whether there is always an argument (generic level).
+    pub passing: Passing,
     /// What is known of the argument (bound and placed levels).
     pub facts: Facts,
     /// The value that stands for it in the body.

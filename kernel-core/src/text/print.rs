@@ -4,7 +4,7 @@ use super::attr::AttrPrinter;
 use super::lexer::{write_name, write_string};
 use super::{dims, layouts, types};
 use crate::ir::{
-    ConstOrigin, ConstTy, Dt, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind,
+    ConstOrigin, ConstTy, Dt, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, Passing,
     RegionId, Regions, Safety, Span, ValueId,
 };
 use crate::layout::SyncScope;
@@ -143,6 +143,7 @@ impl<'f> Printer<'f> {
             ConstOrigin::Launch => {}
             ConstOrigin::NumWarps => self.out.push_str(" = num_warps"),
             ConstOrigin::Capability => self.out.push_str(" = capability"),
+            ConstOrigin::Given(of) => self.out.push_str(&format!(" = given {}", of.index())),
             ConstOrigin::Bits(of) => {
                 self.out.push_str(" = bits ");
                 types::print_dt(&mut self.out, func, Dt::Param(of));
@@ -193,6 +194,11 @@ impl<'f> Printer<'f> {
                 types::print_param(&mut self.out, self.func, *of);
             }
         }
+        match param.passing {
+            Passing::Always => {}
+            Passing::Optional => self.out.push_str(" optional"),
+            Passing::InPlace(of) => self.out.push_str(&format!(" in_place {}", of.index())),
+        }
         self.facts(&param.facts);
         self.span(param.span);
         self.out.push('\n');
@@ -214,6 +220,9 @@ impl<'f> Printer<'f> {
         }
         if facts.equals_one {
             known.push("one".to_string());
+        }
+        if facts.omitted {
+            known.push("omitted".to_string());
         }
         if !known.is_empty() {
             self.out.push_str(&format!(" {{{}}}", known.join(", ")));

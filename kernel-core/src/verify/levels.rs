@@ -4,8 +4,8 @@ use super::{Errors, MAX_ELEMENTS};
 use crate::ir::infer::yield_types;
 use crate::ir::{
     Atom, AttrMap, ConstOrigin, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, Dim, Dt, DtypeId, Elem, Func,
-    GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation, Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty,
-    ValueId, result_types,
+    GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation, Param, ParamId, ParamKind, Passing, RegionId, SharedRange,
+    Span, Ty, ValueId, result_types,
 };
 use crate::num;
 
@@ -94,6 +94,7 @@ impl Checker<'_, '_> {
             if ![facts.divisible_by, facts.len_divisible_by, facts.stride_divisible_by].into_iter().all(power) {
                 self.errors.push(param.span, format!("a divisor of `{}` is not a power of two", param.name));
             }
+            self.passing(param);
             let dt = param.kind.dt();
             if !self.generic() && matches!(dt, Some(Dt::Param(_))) {
                 self.errors.push(param.span, format!("the dtype of parameter `{}` is not bound", param.name));
@@ -108,6 +109,10 @@ impl Checker<'_, '_> {
         let fits = match param.origin {
             ConstOrigin::Launch => true,
             ConstOrigin::NumWarps | ConstOrigin::Capability => param.ty != ConstTy::Bool,
+            ConstOrigin::Given(of) => {
+                let optional = |param: &Param| param.passing == Passing::Optional;
+                self.func.params.get(of.index()).is_some_and(optional) && param.ty == ConstTy::Bool
+            }
             ConstOrigin::Bits(of) => exists(of) && param.ty != ConstTy::Bool,
             ConstOrigin::IsDtype(of, dt) => {
                 let known = match dt {
@@ -119,6 +124,24 @@ impl Checker<'_, '_> {
         };
         if !fits {
             self.errors.push(Span::UNKNOWN, format!("constexpr `{}` cannot be computed", param.name));
+        }
+    }
+
+    /// What a parameter stands for without an argument exists, and is of its kind.
+    fn passing(&mut self, param: &Param) {
+        if param.passing != Passing::Always && !self.generic() {
+            self.errors.push(param.span, format!("whether `{}` has an argument is not bound", param.name));
+        }
+        if let Passing::InPlace(of) = param.passing {
+            let dtypes = match (&param.kind, self.func.params.get(of.index())) {
+                (ParamKind::Ptr { dt, mutable: false }, Some(other)) if other.passing == Passing::Always => {
+                    Some((*dt, &other.kind))
+                }
+                _ => None,
+            };
+            if !dtypes.is_some_and(|(dt, other)| *other == ParamKind::Ptr { dt, mutable: true }) {
+                self.errors.push(param.span, format!("`{}` cannot be in place of that parameter", param.name));
+            }
         }
     }
 

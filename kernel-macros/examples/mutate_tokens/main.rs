@@ -44,7 +44,7 @@ mod ops;
 mod parse_errors;
 #[path = "../../src/quotient.rs"]
 mod quotient;
-#[path = "../../src/signature.rs"]
+#[path = "../../src/signature/mod.rs"]
 mod signature;
 #[path = "../../src/source.rs"]
 mod source;

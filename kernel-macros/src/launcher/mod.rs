@@ -12,7 +12,7 @@ use syn::ext::IdentExt;
 use crate::attr::KernelAttr;
 use crate::lints;
 use crate::names::camel_case;
-use crate::signature::{Generic, KernelParam, ParamTy, Signature};
+use crate::signature::{Generic, KernelParam, ParamTy, Passing, Signature};
 use crate::source_lines::Lines;
 use crate::source_range::SourceRange;
 use crate::tree::Constant;
@@ -227,12 +227,17 @@ impl Launcher<'_> {
     /// what the argument implements; `None` for scalars, whose type is known.
     fn bound(&self, param: &KernelParam) -> Option<TokenStream> {
         let SourceRange { start, end } = param.place;
-        let (name, dt, rank) = match param.ty? {
-            ParamTy::Ptr(dt) => ("PtrArg", dt, None),
-            ParamTy::PtrMut(dt) => ("PtrMutArg", dt, None),
-            ParamTy::Desc(dt, rank) => ("DescArg", dt, Some(rank)),
-            ParamTy::DescMut(dt, rank) => ("DescMutArg", dt, Some(rank)),
-            ParamTy::Scalar(_) | ParamTy::Const(_) => return None,
+        let (name, dt, rank) = match (param.ty?, &param.passing) {
+            (ParamTy::Ptr(dt), Passing::Always) => ("PtrArg", dt, None),
+            (ParamTy::Ptr(dt), Passing::Optional) => ("OptionalPtrArg", dt, None),
+            (ParamTy::Ptr(dt), Passing::InPlace(_)) => ("InPlaceArg", dt, None),
+            (ParamTy::PtrMut(dt), Passing::Optional) => ("OptionalPtrMutArg", dt, None),
+            (ParamTy::PtrMut(dt), _) => ("PtrMutArg", dt, None),
+            (ParamTy::Desc(dt, rank), Passing::Optional) => ("OptionalDescArg", dt, Some(rank)),
+            (ParamTy::Desc(dt, rank), _) => ("DescArg", dt, Some(rank)),
+            (ParamTy::DescMut(dt, rank), Passing::Optional) => ("OptionalDescMutArg", dt, Some(rank)),
+            (ParamTy::DescMut(dt, rank), _) => ("DescMutArg", dt, Some(rank)),
+            (ParamTy::Scalar(_) | ParamTy::Const(_), _) => return None,
         };
         let (krate, dt, rank) = (self.krate_at(start), self.dt(dt, end), rank.into_iter());
         let mut lifetime = self.lifetime.clone();
@@ -250,12 +255,21 @@ impl Launcher<'_> {
 
     fn param(&self, param: &KernelParam) -> TokenStream {
         let ident = &param.ident;
-        let ty = match (self.bound(param), self.scalar(param)) {
+        let ty = match (self.bound(param), self.scalar_ty(param)) {
             (Some(bound), _) => quote_spanned!(param.place.start=> impl #bound),
-            (None, Some(dt)) => self.dt(dt, param.place.start),
+            (None, Some(ty)) => ty,
             (None, None) => quote!(impl ::core::marker::Sized),
         };
         quote!(#ident: #ty)
+    }
+
+    /// The type of a scalar.
+    fn scalar_ty(&self, param: &KernelParam) -> Option<TokenStream> {
+        let dt = self.dt(self.scalar(param)?, param.place.start);
+        Some(match param.passing {
+            Passing::Optional => quote_spanned!(param.place.start=> ::core::option::Option<#dt>),
+            Passing::Always | Passing::InPlace(_) => dt,
+        })
     }
 
     /// The dtype of a scalar.
@@ -368,14 +382,22 @@ impl Launcher<'_> {
         let name = Ident::new(if self.signature.is_unsafe { "UnsafeCall" } else { "Call" }, Span::mixed_site());
         let args = self.signature.params.iter().map(|p| {
             let ident = &p.ident;
-            match p.ty {
-                Some(ParamTy::Ptr(_)) => quote!(.ptr(#ident)),
-                Some(ParamTy::PtrMut(_)) => quote!(.ptr_mut(#ident)),
-                Some(ParamTy::Desc(..)) => quote!(.desc(#ident)),
-                Some(ParamTy::DescMut(..)) => quote!(.desc_mut(#ident)),
-                Some(ParamTy::Const(_)) => quote!(.const_scalar(#ident)),
-                Some(ParamTy::Scalar(_)) | None => quote!(.scalar(#ident)),
-            }
+            let method = match (p.ty, &p.passing) {
+                (Some(ParamTy::Ptr(_)), Passing::InPlace(_)) => "ptr_or_in_place",
+                (Some(ParamTy::Ptr(_)), Passing::Optional) => "optional_ptr",
+                (Some(ParamTy::Ptr(_)), Passing::Always) => "ptr",
+                (Some(ParamTy::PtrMut(_)), Passing::Optional) => "optional_ptr_mut",
+                (Some(ParamTy::PtrMut(_)), _) => "ptr_mut",
+                (Some(ParamTy::Desc(..)), Passing::Optional) => "optional_desc",
+                (Some(ParamTy::Desc(..)), _) => "desc",
+                (Some(ParamTy::DescMut(..)), Passing::Optional) => "optional_desc_mut",
+                (Some(ParamTy::DescMut(..)), _) => "desc_mut",
+                (Some(ParamTy::Const(_)), _) => "const_scalar",
+                (Some(ParamTy::Scalar(_)) | None, Passing::Optional) => "optional_scalar",
+                (Some(ParamTy::Scalar(_)) | None, _) => "scalar",
+            };
+            let method = Ident::new(method, Span::mixed_site());
+            quote!(.#method(#ident))
         });
         let (keys, own) = (self.keys(body), self.own_scalars(body));
         let body = if intact {
@@ -397,13 +419,18 @@ impl Launcher<'_> {
     fn compile(&self, body: &Body, intact: bool) -> TokenStream {
         let krate = self.krate;
         let generics = self.dtype_generics();
-        let folded: Vec<&KernelParam> =
-            self.signature.params.iter().filter(|p| matches!(p.ty, Some(ParamTy::Const(_)))).collect();
-        let params = folded.iter().map(|p| self.param(p));
-        let args = folded.iter().map(|p| {
+        // What is part of the code: folded values, and whether there are arguments.
+        let chosen = self.signature.params.iter().filter_map(|p| {
             let ident = &p.ident;
-            quote!(.const_scalar(#ident))
+            match (p.ty, &p.passing) {
+                (_, Passing::Optional | Passing::InPlace(_)) => {
+                    Some((quote!(#ident: ::core::primitive::bool), quote!(.given(#ident))))
+                }
+                (Some(ParamTy::Const(_)), Passing::Always) => Some((self.param(p), quote!(.const_scalar(#ident)))),
+                (_, Passing::Always) => None,
+            }
         });
+        let (params, args): (Vec<_>, Vec<_>) = chosen.unzip();
         let target = Ident::new("target", Span::mixed_site());
         let (keys, own, unused) = (self.keys(body), self.own_scalars(body), unused(intact));
         let body = if intact {
@@ -413,7 +440,8 @@ impl Launcher<'_> {
         };
         quote! {
             /// Compiles for a target without arguments, as if buffers were aligned to 16 bytes and their lengths and
-            /// all integers divisible by 16.
+            /// all integers divisible by 16. For parameters that may be without an argument, `true` says that
+            /// there is one.
             ///
             /// # Errors
             /// What is wrong with the kernel for these constexprs and dtypes.

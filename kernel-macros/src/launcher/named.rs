@@ -102,8 +102,8 @@ impl Launcher<'_> {
     }
 
     fn field(&self, param: &KernelParam, own: Option<&Ident>) -> TokenStream {
-        match (own, self.scalar(param)) {
-            (None, Some(dt)) => self.dt(dt, param.place.start),
+        match (own, self.scalar_ty(param)) {
+            (None, Some(ty)) => ty,
             (own, _) => quote!(#own),
         }
     }

@@ -114,6 +114,25 @@ fn kernels_that_ask_for_warps_have_a_default() {
 }
 
 #[test]
+fn optional_arguments_have_methods_of_their_own() {
+    let source = "fn k<T: Num>(
+        b: Option<Ptr<T>>, c: Option<PtrMut<T>>, a: Option<TensorDesc<T, { [16] }>>, s: Option<f32>,
+        #[in_place(out)] x: Ptr<T>, e: Const<i32>, out: PtrMut<T>,
+    ) {}";
+    let text = text("", source);
+    for part in [
+        "fn k < 'buffers , T : :: tilewright :: Num > (b : impl :: tilewright :: launch :: OptionalPtrArg < 'buffers , T > ,",
+        "s : :: core :: option :: Option < :: core :: primitive :: f32 > ,",
+        "x : impl :: tilewright :: launch :: InPlaceArg < 'buffers , T > ,",
+        ". optional_ptr (b) . optional_ptr_mut (c) . optional_desc (a) . optional_scalar (s) . ptr_or_in_place (x)",
+        "target : :: tilewright :: Target , b : :: core :: primitive :: bool , c : :: core :: primitive :: bool ,",
+        ". given (b) . given (c) . given (a) . given (s) . given (x) . const_scalar (e) . compile (target)",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
 fn contraction_can_be_forbidden() {
     let source = "fn k(x: Ptr<f32>, out: PtrMut<f32>) { store(out, load(x) * 2.0 + 1.0); }";
     let fused = |attr| func_with(attr, source).ops.iter().filter(|op| op.flags.contract).count();

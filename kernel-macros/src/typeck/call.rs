@@ -81,6 +81,9 @@ impl Checker<'_> {
     pub(super) fn method(&mut self, call: &ExprMethodCall, place: SourceRange) -> Checked<Val> {
         let name = call.method.to_string();
         let name_place = SourceRange::at(call.method.span());
+        if let Some((param, _)) = self.option(&call.receiver) {
+            return self.option_method(param, call, place).map(Val::One);
+        }
         if let Some(param) = self.descriptor(&call.receiver) {
             return self.desc_call(param, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
         }

@@ -88,6 +88,10 @@ impl Checker<'_> {
                 let help = format!("read a block of the tensor: `{name}.load([i, j])`");
                 Err(self.report_help(place, message, help))
             }
+            Binding::Option(..) => {
+                let help = format!("take it where it is there: `if let Some({name}) = {name} {{ .. }}`");
+                Err(self.report_help(place, format!("there may be no argument for `{name}`"), help))
+            }
             Binding::Closure(_) => {
                 let help = format!("call it, `{name}(..)`, or pass it to a `#[device]` function");
                 Err(self.report_help(place, format!("`{name}` is a closure, which is no value"), help))
@@ -341,7 +345,7 @@ fn foreign_value(name: &str, place: SourceRange) -> Option<Help> {
         "True" => Help::write(place, "true"),
         "False" => Help::write(place, "false"),
         "None" => {
-            "an argument that is not needed is left out; whether a buffer is there says a `const HAS_X: bool`".into()
+            "an argument that is not needed is left out; whether a parameter is there says `parameter.is_none()`".into()
         }
         "math" | "np" | "torch" | "jnp" => {
             "operations are called by their names alone, `sqrt(x)`; infinity is `f32::INFINITY`".into()

@@ -35,6 +35,7 @@ impl Checker<'_> {
                 let sign = SourceRange::at(assign.eq_token.span);
                 Err(self.report_help(sign, "an assignment is no condition", Help::write(sign, "==")))
             }
+            Expr::Let(given) => return self.if_given(stmt, given, want, place),
             condition => self.operand(condition),
         };
         let condition = condition.and_then(|c| self.condition(c, "the condition of `if`").map(|()| c));
@@ -43,9 +44,24 @@ impl Checker<'_> {
         {
             return self.taken(stmt, holds, want, place);
         }
+        self.branches(stmt, condition, |c| c.bind_refused(&stmt.cond), want, place)
+    }
+
+    /// Both branches of an `if`, the first of them behind what `before` binds.
+    pub(super) fn branches(
+        &mut self,
+        stmt: &ExprIf,
+        condition: Checked<Operand>,
+        before: impl FnOnce(&mut Self),
+        want: bool,
+        place: SourceRange,
+    ) -> Flow {
         let context = if want { Context::ValueBranch } else { Context::Branch };
         let end = stmt.then_branch.brace_token.span.close();
-        let (then_flow, then) = self.nested(context, |c| c.block(&stmt.then_branch.stmts, want, end));
+        let (then_flow, then) = self.nested(context, |c| {
+            before(c);
+            c.block(&stmt.then_branch.stmts, want, end)
+        });
         let (else_flow, otherwise) = match &stmt.else_branch {
             Some((_, branch)) => self.nested(context, |c| c.else_branch(branch, want)),
             None if want => {

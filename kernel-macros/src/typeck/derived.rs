@@ -18,7 +18,7 @@ const ACCUMULATOR: &str = "Acc";
 
 impl Checker<'_> {
     /// The constexpr with that origin, which becomes one of the kernel's where it is used first.
-    fn derived(&mut self, name: impl FnOnce(&Self) -> String, ty: ConstTy, origin: ConstOrigin) -> ConstId {
+    pub(super) fn derived(&mut self, name: impl FnOnce(&Self) -> String, ty: ConstTy, origin: ConstOrigin) -> ConstId {
         let known = self.func.const_params.iter().position(|param| param.origin == origin);
         let index = known.unwrap_or_else(|| {
             let name = name(self);

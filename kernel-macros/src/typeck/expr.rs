@@ -272,7 +272,9 @@ impl Checker<'_> {
             Expr::Range(_) => ("a range here is", "make a tile of it: `arange(lo, hi)`"),
             Expr::Reference(_) => ("`&` is", "values are copied: write the name alone"),
             Expr::RawAddr(_) => ("`&raw` is", "values are copied: write the name alone"),
-            Expr::Let(_) => ("`let` in a condition is", "write a `let` statement in front"),
+            Expr::Let(_) => {
+                ("`let` here is", "it stands alone in `if let Some(x) = x { .. }`, where `x` is an optional parameter")
+            }
             Expr::Struct(_) => ("a struct is", "use a tuple"),
             Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),
             Expr::Await(_) | Expr::Async(_) => ("`async` is", "remove it"),

@@ -70,7 +70,10 @@ impl Checker<'_> {
         let active_head = self.active_head;
         self.active_head |= around;
         let end = stmt.body.brace_token.span.close();
-        let (_, body) = self.nested(Context::Loop, |c| c.block(&stmt.body.stmts, false, end));
+        let (_, body) = self.nested(Context::Loop, |c| {
+            c.bind_refused(&stmt.cond);
+            c.block(&stmt.body.stmts, false, end)
+        });
         self.leave_loop();
         let Ok(condition) = condition else { return };
         let (endless, results) = (false, Vec::new());

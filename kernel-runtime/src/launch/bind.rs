@@ -7,7 +7,7 @@ use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use kernel_core::backend::Timings;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{Bound, ConstParam, Dt, DtypeParam, Func, ParamKind, Safety};
+use kernel_core::ir::{Bound, ConstParam, Dt, DtypeParam, Func, ParamKind, Passing, Safety};
 use kernel_core::passes::{self, Bindings, PassOptions};
 
 /// The kernel with everything that `spec` says put in, optimised as far as no target is needed. Kernels may ask what they
@@ -28,7 +28,10 @@ pub(super) fn bind(
             .iter()
             .filter_map(|param| match param {
                 ParamSpec::Const(value) => Some(value.literal()),
-                ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Tensor { .. } => None,
+                ParamSpec::Buffer { .. }
+                | ParamSpec::Scalar { .. }
+                | ParamSpec::Omitted(_)
+                | ParamSpec::Tensor { .. } => None,
             })
             .collect(),
         facts: spec.params.iter().map(|param| param.facts()).collect(),
@@ -114,6 +117,7 @@ fn check_signature(kernel: &Definition, func: &Func, spec: &Spec<'_>) -> Result<
             (ParamKind::Scalar(dt), ParamSpec::Scalar { .. }) | (ParamKind::ConstScalar(dt), ParamSpec::Const(_)) => {
                 Some(*dt)
             }
+            (kind, ParamSpec::Omitted(_)) => kind.dt().filter(|_| param.passing != Passing::Always),
             (
                 _,
                 ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Const(_) | ParamSpec::Tensor { .. },
@@ -138,6 +142,7 @@ fn given_kind(param: &ParamSpec) -> &'static str {
         ParamSpec::Scalar { .. } => "scalar",
         ParamSpec::Const(_) => "constant",
         ParamSpec::Tensor { .. } => "tensor",
+        ParamSpec::Omitted(_) => "absence",
     }
 }
 

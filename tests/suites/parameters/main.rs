@@ -2,5 +2,7 @@
 
 mod defaults;
 mod dtypes;
+mod in_place;
 mod machine;
 mod named;
+mod optional;

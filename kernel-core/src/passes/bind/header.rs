@@ -2,7 +2,8 @@
 
 use super::Binder;
 use crate::ir::{
-    Builder, ConstOrigin, ConstTy, DType, Dim, Dt, Facts, IntTy, Level, Literal, Op, Param, ParamKind, Span, ValueId,
+    Builder, ConstOrigin, ConstTy, DType, Dim, Dt, Facts, IntTy, Level, Literal, Op, Param, ParamId, ParamKind,
+    Passing, Span, ValueId,
 };
 use crate::num;
 
@@ -26,6 +27,12 @@ impl Binder<'_> {
         for (index, param) in self.source.params.iter().enumerate() {
             let facts = self.bindings.facts.get(index).cloned().unwrap_or_default();
             self.param(param, facts, &mut scalars);
+        }
+        for (id, param) in (0u32..).map(ParamId::new).zip(&self.source.params) {
+            let own = self.stands_for(id);
+            if own != id {
+                self.map[param.value.index()] = self.func.params.get(own.index()).map(|other| other.value);
+            }
         }
     }
 
@@ -64,6 +71,7 @@ impl Binder<'_> {
                 ConstOrigin::Launch => given.next().unwrap_or_default(),
                 ConstOrigin::NumWarps => self.num_warps().into(),
                 ConstOrigin::Capability => self.bindings.capability.into(),
+                ConstOrigin::Given(of) => (!self.is_omitted(of)).into(),
                 ConstOrigin::Bits(of) => self.dtype(Dt::Param(of)).bits().into(),
                 ConstOrigin::IsDtype(of, dt) => (self.dtype(Dt::Param(of)) == self.dtype(dt)).into(),
             };
@@ -86,6 +94,19 @@ impl Binder<'_> {
                 };
                 self.error(Span::UNKNOWN, problem, Some(help));
             }
+        }
+    }
+
+    /// Whether no argument is passed for a parameter.
+    fn is_omitted(&self, id: ParamId) -> bool {
+        self.bindings.facts.get(id.index()).is_some_and(|facts| facts.omitted)
+    }
+
+    /// The parameter whose buffer is read through this one.
+    pub(super) fn stands_for(&self, id: ParamId) -> ParamId {
+        match self.source.param(id).passing {
+            Passing::InPlace(of) if self.is_omitted(id) => of,
+            Passing::InPlace(_) | Passing::Always | Passing::Optional => id,
         }
     }
 
@@ -121,7 +142,11 @@ impl Binder<'_> {
             len_divisible_by: power(facts.len_divisible_by),
             stride_divisible_by: power(facts.stride_divisible_by),
             pads_with_nan: facts.pads_with_nan && matches!(kind, ParamKind::Desc { .. }),
+            omitted: facts.omitted,
         };
+        if facts.omitted && param.passing == Passing::Always {
+            self.error(param.span, format!("no argument is passed for parameter `{}`", param.name), None);
+        }
         let is_one = facts.equals_one;
         self.func.params[id.index()].facts = facts;
         let stands_for = match kind {

@@ -136,7 +136,8 @@ impl<'b> Binder<'b> {
         let elem = match ty.elem {
             Elem::Data(dt) => Elem::Data(self.dtype(dt).into()),
             Elem::Shared(dt) => Elem::Shared(self.dtype(dt).into()),
-            Elem::Ptr(_) | Elem::Desc(_) | Elem::Token | Elem::Barrier => ty.elem,
+            Elem::Ptr(param) => Elem::Ptr(self.stands_for(param)),
+            Elem::Desc(_) | Elem::Token | Elem::Barrier => ty.elem,
         };
         let shape = ty.shape.iter().map(|d| self.dim(d).map(Dim::Const)).collect::<Result<_, _>>().ok()?;
         Some(Ty { elem, shape })

@@ -135,7 +135,8 @@ impl Binder<'_> {
             Some(Literal::Bool(true)) => {}
             Some(_) => {
                 let consts = self.source.const_params.iter().zip(&self.consts);
-                let consts = consts.filter(|(param, _)| !matches!(param.origin, ConstOrigin::IsDtype(..)));
+                let consts = consts
+                    .filter(|(param, _)| !matches!(param.origin, ConstOrigin::IsDtype(..) | ConstOrigin::Given(_)));
                 let values: Vec<String> = consts.map(|(p, v)| format!("{} = {v}", p.name)).collect();
                 let what = if message.is_empty() { String::new() } else { format!(": {message}") };
                 let with = if values.is_empty() { String::new() } else { format!(" (with {})", values.join(", ")) };

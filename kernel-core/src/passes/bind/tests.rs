@@ -169,3 +169,53 @@ fn only_what_is_reached_must_fit_the_bindings() {
     let missing = "the kernel asks for the number of its warps, which is not given";
     assert_eq!(errors([DType::F32, DType::U8], None)[0], missing);
 }
+
+/// Parameters that may be without an argument.
+const PASSED: &str = r#"kernel k "k.rs" safe generic {
+  const "b.is_some()": bool = given 1
+  param %x x: ptr i32 in_place 2
+  param %b b: ptr i32 optional
+  param %out out: ptr_mut i32
+  %zero: i32 = const 0
+  %one: i32 = const 1
+  %p: *x = for %zero, %one, %one, %x (%i: i32, %q: *x) {
+    %r: *x = add_ptr %q, %one
+    yield %r
+  }
+  %v: i32 = load %p
+  %has: bool = const_expr "b.is_some()"
+  %w: i32 = if %has {
+    %u: i32 = load %b
+    yield %u
+  } else {
+    yield %v
+  }
+  store %out, %w
+  return
+}"#;
+
+fn passed(omitted: [bool; 3]) -> Bindings {
+    let facts = omitted.map(|omitted| Facts { omitted, ..Facts::default() });
+    Bindings { facts: facts.to_vec(), ..Bindings::default() }
+}
+
+#[test]
+fn arguments_that_are_not_passed_leave_no_trace() {
+    let text = |omitted| {
+        let bound = bind(&generic(PASSED), &passed(omitted)).expect("it is bound");
+        crate::text::print(bound.func())
+    };
+    let both = text([false; 3]);
+    assert!(both.contains("%0 x: ptr i32\n") && both.contains("*x = add_ptr") && both.contains("load %1"), "{both}");
+    let none = text([true, true, false]);
+    assert!(none.contains("%0 x: ptr i32 {omitted}") && none.contains("%1 b: ptr i32 {omitted}"), "{none}");
+    // The pointer is that of the output, through the loop too.
+    assert!(none.contains("%2 (") && none.contains("*out = add_ptr") && !none.contains("*x"), "{none}");
+    assert!(!none.contains("load %1"), "{none}");
+}
+
+#[test]
+fn arguments_that_are_needed_must_be_passed() {
+    let errors = bind(&generic(PASSED), &passed([false, false, true])).expect_err("`out` is needed");
+    assert_eq!(&*errors[0].message, "no argument is passed for parameter `out`");
+}

@@ -2,7 +2,8 @@
 
 use super::{Parser, Result};
 use crate::ir::{
-    ConstOrigin, ConstParam, ConstTy, DType, DTypeBound, Dt, DtypeId, DtypeParam, Facts, IntTy, ParamKind,
+    ConstOrigin, ConstParam, ConstTy, DType, DTypeBound, Dt, DtypeId, DtypeParam, Facts, IntTy, ParamId, ParamKind,
+    Passing,
 };
 use crate::text::lexer::Token;
 use crate::text::{dims, types};
@@ -126,7 +127,25 @@ impl Parser<'_> {
         if self.lexer.eat_word("capability") {
             return Ok(ConstOrigin::Capability);
         }
-        Err(self.lexer.expected("`bits`, `is`, `num_warps` or `capability`"))
+        if self.lexer.eat_word("given") {
+            return Ok(ConstOrigin::Given(self.param_number()?));
+        }
+        Err(self.lexer.expected("`bits`, `is`, `num_warps`, `capability` or `given`"))
+    }
+
+    /// The number of a parameter that may come later; the verifier says whether it does.
+    fn param_number(&mut self) -> Result<ParamId> {
+        Ok(ParamId::new(self.lexer.unsigned(u64::from(u32::MAX))? as u32))
+    }
+
+    fn passing(&mut self) -> Result<Passing> {
+        if self.lexer.eat_word("optional") {
+            return Ok(Passing::Optional);
+        }
+        match self.lexer.eat_word("in_place") {
+            true => self.param_number().map(Passing::InPlace),
+            false => Ok(Passing::Always),
+        }
     }
 
     fn param(&mut self) -> Result<()> {
@@ -175,11 +194,12 @@ impl Parser<'_> {
             }
             _ => ParamKind::Scalar(types::parse_dt(&mut self.lexer, &self.func)?),
         };
+        let passing = self.passing()?;
         let facts = self.facts()?;
         let span = self.span(at)?;
         let id = self.func.add_param(&name, kind, span);
         let param = &mut self.func.params[id.index()];
-        param.facts = facts;
+        (param.passing, param.facts) = (passing, facts);
         let id = param.value;
         self.define(at, value, id)
     }
@@ -215,10 +235,12 @@ impl Parser<'_> {
                 facts.stride_divisible_by = self.lexer.unsigned(max)? as u32;
             } else if self.lexer.eat_word("pad_nan") {
                 facts.pads_with_nan = true;
+            } else if self.lexer.eat_word("omitted") {
+                facts.omitted = true;
             } else if self.lexer.eat_word("one") {
                 facts.equals_one = true;
             } else {
-                return Err(self.lexer.expected("`div`, `len_div`, `stride_div`, `pad_nan` or `one`"));
+                return Err(self.lexer.expected("`div`, `len_div`, `stride_div`, `pad_nan`, `omitted` or `one`"));
             }
             if !self.lexer.eat(b',') {
                 break;
