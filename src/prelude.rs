@@ -4,7 +4,7 @@
 //! inside kernels only, where the attribute knows them by name.
 
 pub use crate::{
-    Buffer, Const, DType, Device, Error, Float, Int, Num, Ptr, PtrMut, Signed, Stream, Target, TensorDesc,
+    Buffer, Const, DType, Device, Error, Float, InPlace, Int, Num, Ptr, PtrMut, Signed, Stream, Target, TensorDesc,
     TensorDescMut, Tile, device, kernel,
 };
 pub use half::{bf16, f16};

@@ -23,8 +23,13 @@ pub fn bindings(func: &Func, arguments: &[&str]) -> Result<Bindings, String> {
         let found = arguments.iter().filter_map(|a| a.split_once('=')).find(|(n, _)| *n == name);
         found.map(|(_, value)| value).ok_or_else(|| format!("`{name}` is not bound"))
     };
-    let mut bindings = Bindings::default();
-    for param in &func.dtype_params {
+    let number = |name: &str| value(name).ok().and_then(|text| text.parse().ok());
+    let mut bindings = Bindings {
+        num_warps: number("num_warps"),
+        capability: number("capability").unwrap_or(0),
+        ..Bindings::default()
+    };
+    for param in func.dtype_params.iter().filter(|param| param.is_given()) {
         let name = value(&param.name)?;
         bindings.dtypes.push(DType::from_name(name).ok_or_else(|| format!("`{name}` is no dtype"))?);
     }

@@ -215,6 +215,19 @@ impl Target {
         self.0.name
     }
 
+    /// The compute capability of the first GPU that runs it, as `capability()` gives it in kernels: 90 for 9.0.
+    ///
+    /// ```
+    /// use kernel_core::target::Target;
+    /// assert_eq!(Target::sm_90a().capability(), 90);
+    /// assert_eq!(Target::for_compute_capability(8, 6).map(Target::capability), Some(80));
+    /// ```
+    pub fn capability(self) -> u32 {
+        match self.0.runs_on {
+            RunsOn::From(major, minor) | RunsOn::Only(major, minor) => 10 * major + minor,
+        }
+    }
+
     /// The PTX versions that its code needs.
     pub fn ptx(self) -> PtxVersions {
         self.0.ptx

@@ -18,6 +18,7 @@ use syn::{Attribute, Expr, ExprForLoop, FnArg, Macro, Meta, Stmt, Token};
 
 use crate::error::Errors;
 use crate::names::closest;
+use crate::signature::IN_PLACE;
 use crate::source_range::SourceRange;
 
 /// Attributes of loops.
@@ -122,6 +123,7 @@ impl Walk<'_> {
             _ if !alone && TOOLS.contains(&first.as_str()) => {}
             (hint, Owner::Loop) if alone && LOOPS.contains(&hint) => {}
             ("doc", Owner::Loop | Owner::Other) if alone => {}
+            (IN_PLACE, Owner::Parameter) if alone => {}
             ("doc", Owner::Parameter) if alone => {
                 let help = "describe it above the kernel";
                 self.errors.report_help(place, "a parameter has no documentation of its own", help);
@@ -166,6 +168,7 @@ fn purpose(name: &str) -> &'static str {
     match name {
         "unroll" => "it belongs on a `for` loop, which it unrolls",
         "stages" => "it belongs on a `for` loop, whose loads it starts that many iterations ahead",
+        IN_PLACE => "it belongs on a `Ptr<T>` parameter of a kernel, which may be read from an output",
         "warp_specialize" => "it belongs on a `for` loop, whose iterations it lets overlap",
         _ => "remove it",
     }

@@ -1,5 +1,6 @@
 //! From the attribute and its item to the launcher and its IR: the way of a kernel through this crate.
 
+use kernel_core::ir::ConstOrigin;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 
@@ -133,6 +134,7 @@ impl Read {
             consts: lowered.consts.iter().map(constant).collect(),
             scalars: lowered.scalars.iter().map(constant).collect(),
             unsafe_blocks,
+            asks_for_warps: lowered.func.const_params.iter().any(|param| param.origin == ConstOrigin::NumWarps),
             lints: lints::function(signature, &inner, &stmts),
         }
     }

@@ -22,7 +22,7 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
-use syn::{Attribute, BinOp, Block, Expr, ExprIf, ExprLoop, Macro, Meta, Pat, Stmt, Token};
+use syn::{Attribute, BinOp, Block, Expr, ExprIf, ExprLet, ExprLoop, Macro, Meta, Pat, Stmt, Token};
 
 use crate::attributes::LEVELS;
 use crate::device::function::Function;
@@ -338,8 +338,11 @@ impl Writer {
     }
 
     fn if_expr(&mut self, stmt: &ExprIf, want: bool) -> TokenStream {
-        let (token, condition) = (stmt.if_token, self.condition(&stmt.cond));
-        let then = self.block(&stmt.then_branch, want);
+        let token = stmt.if_token;
+        let (condition, then) = match bare(&stmt.cond) {
+            Expr::Let(given) => self.given(given, &stmt.then_branch, want),
+            condition => (self.condition(condition), self.block(&stmt.then_branch, want)),
+        };
         let otherwise = stmt.else_branch.as_ref().map(|(token, branch)| {
             let branch = match bare(branch) {
                 Expr::If(stmt) => self.if_expr(stmt, want),
@@ -352,6 +355,21 @@ impl Writer {
             quote!(#token #branch)
         });
         quote!(#token #condition #then #otherwise)
+    }
+
+    /// `let Some(value) = parameter` and the block behind it.
+    fn given(&mut self, given: &ExprLet, block: &Block, want: bool) -> (TokenStream, TokenStream) {
+        let mut uses = Vec::new();
+        self.uses(&given.expr, &mut uses);
+        self.scoped(|w| {
+            let pat = match &*given.pat {
+                Pat::TupleStruct(some) => some.elems.first().map(|pat| w.pattern(pat).0),
+                _ => None,
+            };
+            let (token, pat) = (given.let_token, pat.unwrap_or_else(|| quote!(_)));
+            let value = quote!(__any::<::core::option::Option<__Value>>(&[#(#uses),*]));
+            (quote!(#token ::core::option::Option::Some(#pat) = #value), w.block(block, want))
+        })
     }
 
     fn endless_loop(&mut self, stmt: &ExprLoop) -> TokenStream {

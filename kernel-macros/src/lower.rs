@@ -93,7 +93,7 @@ pub fn lower(tree: &Tree, contract: bool, own_file: Option<String>, errors: &mut
                 Dt::Param(_) => ConstTy::Int(IntTy::Fixed(DType::I64)),
             };
             let name = crate::names::free_name(&func, &constant.name);
-            func.const_params.push(ConstParam { name, ty });
+            func.const_params.push(ConstParam::given(name, ty));
             constants.push(Const::Expr(kernel_core::ir::ConstId::new(func.const_params.len() as u32 - 1)));
             consts.push(index);
         }

@@ -13,6 +13,10 @@ pub enum Call {
     ProgramId,
     /// `num_programs(axis)`
     NumPrograms,
+    /// `num_warps()`
+    NumWarps,
+    /// `capability()`
+    Capability,
     /// `arange(lo, hi)`
     Arange,
     /// `full(shape, value)`
@@ -229,6 +233,8 @@ const ATOMIC: &[&str] = &["mask", "order", "scope"];
 const OPERATIONS: &[Row] = &[
     row("program_id", Call::ProgramId, &["axis"]).function(),
     row("num_programs", Call::NumPrograms, &["axis"]).function(),
+    row("num_warps", Call::NumWarps, &[]).function(),
+    row("capability", Call::Capability, &[]).function(),
     row("arange", Call::Arange, &["lo", "hi"]).function(),
     row("full", Call::Full, &["shape", "value"]).turbofish(Turbofish::Optional).function(),
     row("zeros", Call::Zeros, &["shape"]).turbofish(Turbofish::Optional).function(),

@@ -13,7 +13,7 @@ fn two_bounds<T: Num + Copy>(x: Ptr<T>) {}
 fn unknown_bounds<T: Nums, U: Copy, V: 'static>(x: Ptr<T>, y: Ptr<U>, z: Ptr<V>) {}
 
 #[kernel]
-fn constexprs<const EPS: f32, const C: char, const N: usize = 4>(out: PtrMut<f32>) {
+fn constexprs<const EPS: f32, const C: char, const N: usize = true>(out: PtrMut<f32>) {
     store(out + arange(0, N), EPS);
 }
 
@@ -24,6 +24,16 @@ fn names<f32: Float, Num: Num>(x: Ptr<f32>) {}
 fn float_constexpr_used<const EPS: f32>(out: PtrMut<f32>) {
     let a = EPS * 2.0;
     store(out, a);
+}
+
+#[kernel]
+fn dtype_with_a_default<T: Num = f32>(out: PtrMut<T>) {
+    store(out, 1 as T);
+}
+
+#[kernel]
+fn default_of_another_type<const N: usize = -4>(out: PtrMut<f32>) {
+    store(out + arange(0, N), 1.0);
 }
 
 fn main() {}

@@ -43,6 +43,7 @@ pub(super) fn parameters(func: &Func) -> Result<Vec<AbiParam>> {
         let id = ParamId::new(index as u32);
         let is_used = used[param.value.index()];
         match &param.kind {
+            _ if param.facts.omitted => {}
             ParamKind::Ptr { .. } => shown.push(AbiParam::Buffer(id)),
             ParamKind::Desc { .. } if is_used => shown.extend(tma::map_of(func, id).map(AbiParam::TensorMap)),
             ParamKind::Scalar(dt) => match dt.known() {

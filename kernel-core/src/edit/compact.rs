@@ -16,6 +16,7 @@ pub fn compact(func: &mut Func) {
     for param in &func.params {
         let id = new.add_param(&param.name, param.kind.clone(), param.span);
         new.params[id.index()].facts = param.facts.clone();
+        new.params[id.index()].passing = param.passing;
         let value = new.params[id.index()].value;
         new.values[value.index()].lie_as(func.value(param.value));
         map[param.value.index()] = Some(value);

@@ -284,6 +284,10 @@ fn run(program: &Program, func: &Func, given: Given<'_>, grid: [u32; 3]) -> Resu
     let mut tensors = given.tensors.iter();
     let mut args = Vec::new();
     for (id, param) in (0u32..).map(ParamId::new).zip(&func.params) {
+        if param.facts.omitted {
+            args.push(Arg::Scalar(0));
+            continue;
+        }
         let (expected, found) = match &param.kind {
             ParamKind::Ptr { dt, .. } | ParamKind::Desc { dt, .. } => {
                 let buffer = buffers.next();

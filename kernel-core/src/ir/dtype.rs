@@ -123,6 +123,24 @@ impl DType {
         !self.is_float() && self != DType::Bool
     }
 
+    /// The dtype in which sums of many values of this dtype are kept, `T::Acc` in kernels: one that adding them does not
+    /// leave at once, and in which `dot` can sum.
+    ///
+    /// ```
+    /// use kernel_core::ir::DType;
+    ///
+    /// assert_eq!(DType::BF16.accumulator(), DType::F32);
+    /// assert_eq!(DType::U8.accumulator(), DType::I32);
+    /// assert_eq!(DType::F64.accumulator(), DType::F64);
+    /// ```
+    pub const fn accumulator(self) -> DType {
+        match self {
+            DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 => DType::F32,
+            DType::Bool | DType::I8 | DType::I16 | DType::I32 | DType::U8 | DType::U16 => DType::I32,
+            DType::I64 | DType::U32 | DType::U64 | DType::F64 => self,
+        }
+    }
+
     /// A signed integer.
     pub fn is_signed_int(self) -> bool {
         matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
@@ -185,6 +203,14 @@ impl DTypeBound {
     /// The bound of that name, if there is one.
     pub fn from_name(name: &str) -> Option<DTypeBound> {
         DTypeBound::ALL.into_iter().find(|b| b.name() == name)
+    }
+
+    /// What the accumulators of dtypes that satisfy this bound satisfy.
+    pub fn of_accumulator(self) -> DTypeBound {
+        match self {
+            DTypeBound::DType => DTypeBound::Num,
+            DTypeBound::Num | DTypeBound::Int | DTypeBound::Float | DTypeBound::Signed => self,
+        }
     }
 
     /// Whether `dtype` satisfies this bound.

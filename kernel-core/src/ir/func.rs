@@ -9,7 +9,7 @@ use super::ids::{BankId, ConstId, LayoutId, OpId, ParamId, RegionId, ValueId};
 use super::layouts::LayoutTable;
 use super::level::Level;
 use super::ops::Operation;
-use super::params::{ConstParam, DtypeParam, Facts, Param, ParamKind};
+use super::params::{ConstParam, DtypeParam, Facts, Param, ParamKind, Passing};
 use super::span::{Files, Span};
 use super::types::{Dt, Ty};
 use crate::layout::LinearLayout;
@@ -132,7 +132,8 @@ impl Func {
             ParamKind::Length(_) | ParamKind::DescShape { .. } | ParamKind::DescStride { .. } => Ty::scalar(DType::I64),
         };
         let value = self.new_value(ty, Def::Param(id));
-        self.params.push(Param { name: name.to_string(), kind, facts: Facts::default(), value, span });
+        let (passing, facts) = (Passing::Always, Facts::default());
+        self.params.push(Param { name: name.to_string(), kind, passing, facts, value, span });
         id
     }
 

@@ -44,7 +44,7 @@ pub use names::{
 pub use ops::{
     ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, view,
 };
-pub use params::{ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind};
+pub use params::{ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
 pub use shared_range::SharedRange;
 pub use span::{FileId, Files, Span};
 pub use table::{AttrMap, Cost, Does, Elements, Given, OpRow, Regions, Threads, Touched};

@@ -2,7 +2,7 @@
 
 use super::dim::Dim;
 use super::dtype::{DType, DTypeBound};
-use super::ids::{ParamId, ValueId};
+use super::ids::{DtypeId, ParamId, ValueId};
 use super::span::Span;
 use super::types::Dt;
 
@@ -13,6 +13,20 @@ pub struct DtypeParam {
     pub name: String,
     /// What its dtype must satisfy.
     pub bound: DTypeBound,
+    /// The dtype parameter before it whose [accumulator](DType::accumulator) it is; `None` if the launch says what it is.
+    pub accumulator_of: Option<DtypeId>,
+}
+
+impl DtypeParam {
+    /// A dtype parameter that the launch gives.
+    pub fn given(name: impl Into<String>, bound: DTypeBound) -> DtypeParam {
+        DtypeParam { name: name.into(), bound, accumulator_of: None }
+    }
+
+    /// Whether the launch says what it is.
+    pub fn is_given(&self) -> bool {
+        self.accumulator_of.is_none()
+    }
 }
 
 /// The type of a constexpr.
@@ -22,9 +36,6 @@ pub enum ConstTy {
     Int(IntTy),
     /// `const FLAG: bool`, valued 0 or 1.
     Bool,
-    /// The counter of a loop that binding unrolls: has a value inside that loop, another in each iteration. The launch
-    /// gives it none.
-    Counter,
 }
 
 /// The Rust integer types that a constexpr may have.
@@ -45,15 +56,50 @@ pub struct ConstParam {
     pub name: String,
     /// Its type.
     pub ty: ConstTy,
+    /// Where its value comes from.
+    pub origin: ConstOrigin,
+}
+
+/// Where the value of a constexpr comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConstOrigin {
+    /// The launch gives it.
+    Launch,
+    /// `T::BITS`: the width of a dtype parameter.
+    Bits(DtypeId),
+    /// `T == f16`: whether a dtype parameter is that dtype.
+    IsDtype(DtypeId, Dt),
+    /// `num_warps()`: the warps of a program.
+    NumWarps,
+    /// `capability()`: what the kernel is compiled for.
+    Capability,
+    /// Whether the launch passes an argument for a parameter.
+    Given(ParamId),
+    /// The counter of a loop that binding unrolls: has a value inside that loop, another in each iteration.
+    Counter,
+}
+
+/// Whether a launch must pass an argument for a parameter (generic level).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Passing {
+    /// It must.
+    #[default]
+    Always,
+    /// `Option<Ptr<T>>` and its kind: the kernel looks whether there is one.
+    Optional,
+    /// `#[in_place(out)]`: without one, the kernel reads that other parameter's buffer instead.
+    InPlace(ParamId),
 }
 
 impl ConstParam {
+    /// A constexpr that the launch gives.
+    pub fn given(name: impl Into<String>, ty: ConstTy) -> ConstParam {
+        ConstParam { name: name.into(), ty, origin: ConstOrigin::Launch }
+    }
+
     /// Whether the launch gives its value.
     pub fn is_given(&self) -> bool {
-        match self.ty {
-            ConstTy::Int(_) | ConstTy::Bool => true,
-            ConstTy::Counter => false,
-        }
+        self.origin == ConstOrigin::Launch
     }
 
     /// Its value as the user wrote it: `true` rather than 1, and numbers of unsigned 64-bit types that do not fit the
@@ -63,7 +109,7 @@ impl ConstParam {
             ConstTy::Bool if value == 0 => format!("{} = false", self.name),
             ConstTy::Bool if value == 1 => format!("{} = true", self.name),
             ConstTy::Int(IntTy::Usize | IntTy::Fixed(DType::U64)) => format!("{} = {}", self.name, value as u64),
-            ConstTy::Bool | ConstTy::Int(_) | ConstTy::Counter => format!("{} = {value}", self.name),
+            ConstTy::Bool | ConstTy::Int(_) => format!("{} = {value}", self.name),
         }
     }
 }
@@ -152,6 +198,8 @@ pub struct Facts {
     pub stride_divisible_by: u32,
     /// For a tensor: elements outside read as NaN, not as zero.
     pub pads_with_nan: bool,
+    /// No argument is passed: a bound kernel does not use the parameter, and its code does not have it.
+    pub omitted: bool,
 }
 
 /// A parameter of the kernel.
@@ -161,6 +209,8 @@ pub struct Param {
     pub name: String,
     /// What it is.
     pub kind: ParamKind,
+    /// Whether there is always an argument (generic level).
+    pub passing: Passing,
     /// What is known of the argument (bound and placed levels).
     pub facts: Facts,
     /// The value that stands for it in the body.

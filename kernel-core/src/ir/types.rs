@@ -23,6 +23,12 @@ impl Dt {
     }
 }
 
+impl From<DtypeId> for Dt {
+    fn from(id: DtypeId) -> Dt {
+        Dt::Param(id)
+    }
+}
+
 impl From<DType> for Dt {
     fn from(d: DType) -> Dt {
         Dt::Known(d)

@@ -7,10 +7,12 @@
 //! ```text
 //! kernel add "src/main.rs" safe generic {
 //!   dtype T: Num                              ; dtype parameters and their bounds
+//!   dtype "T::Acc": Num = accumulator T       ; those that follow from others
 //!   const BLOCK: usize                        ; constexprs and their types
+//!   const "T::BITS": usize = bits T           ; those that binding computes: `is T f16`, `num_warps`
 //!   param %0 x: ptr T @3:5+1                  ; parameters; @ is the place in the source: line, column, length
 //!   param %1 out: ptr_mut T {div = 16}        ; in braces what is known of the argument
-//!   param %2 n: i32
+//!   param %2 n: i32                           ; `optional` or `in_place 1` behind the type: there may be no argument
 //!   %3: i32 = program_id {axis = 0} @7:10+13  ; results with their types, operation, attributes, place
 //!   %4: i32 = const_expr BLOCK
 //!   %5: i32 = mul %3, %4

@@ -4,8 +4,8 @@ use super::attr::AttrPrinter;
 use super::lexer::{write_name, write_string};
 use super::{dims, layouts, types};
 use crate::ir::{
-    ConstTy, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, RegionId, Regions,
-    Safety, Span, ValueId,
+    ConstOrigin, ConstTy, Dt, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, Passing,
+    RegionId, Regions, Safety, Span, ValueId,
 };
 use crate::layout::SyncScope;
 
@@ -34,7 +34,6 @@ pub(super) fn level_name(level: Level) -> &'static str {
 pub(super) fn const_ty_name(ty: ConstTy) -> &'static str {
     match ty {
         ConstTy::Bool => "bool",
-        ConstTy::Counter => "counter",
         ConstTy::Int(IntTy::Usize) => "usize",
         ConstTy::Int(IntTy::Isize) => "isize",
         ConstTy::Int(IntTy::Fixed(dtype)) => dtype.name(),
@@ -107,12 +106,19 @@ impl<'f> Printer<'f> {
         for param in &func.dtype_params {
             self.out.push_str("  dtype ");
             types::print_name(&mut self.out, &param.name);
-            self.out.push_str(&format!(": {}\n", param.bound.name()));
+            self.out.push_str(&format!(": {}", param.bound.name()));
+            if let Some(of) = param.accumulator_of {
+                self.out.push_str(" = accumulator ");
+                types::print_dt(&mut self.out, func, Dt::Param(of));
+            }
+            self.out.push('\n');
         }
         for param in &func.const_params {
             self.out.push_str("  const ");
             write_name(&mut self.out, &param.name, &[]);
-            self.out.push_str(&format!(": {}\n", const_ty_name(param.ty)));
+            self.out.push_str(&format!(": {}", const_ty_name(param.ty)));
+            self.origin(param.origin);
+            self.out.push('\n');
         }
         for param in &func.params {
             self.param(param);
@@ -128,6 +134,28 @@ impl<'f> Printer<'f> {
         self.region_ops(func.body);
         self.out.push_str("}\n");
         self.out
+    }
+
+    /// ` = bits T`: where the value of a constexpr comes from.
+    fn origin(&mut self, origin: ConstOrigin) {
+        let func = self.func;
+        match origin {
+            ConstOrigin::Launch => {}
+            ConstOrigin::Counter => self.out.push_str(" = counter"),
+            ConstOrigin::NumWarps => self.out.push_str(" = num_warps"),
+            ConstOrigin::Capability => self.out.push_str(" = capability"),
+            ConstOrigin::Given(of) => self.out.push_str(&format!(" = given {}", of.index())),
+            ConstOrigin::Bits(of) => {
+                self.out.push_str(" = bits ");
+                types::print_dt(&mut self.out, func, Dt::Param(of));
+            }
+            ConstOrigin::IsDtype(of, dt) => {
+                self.out.push_str(" = is ");
+                types::print_dt(&mut self.out, func, Dt::Param(of));
+                self.out.push(' ');
+                types::print_dt(&mut self.out, func, dt);
+            }
+        }
     }
 
     fn param(&mut self, param: &Param) {
@@ -167,6 +195,11 @@ impl<'f> Printer<'f> {
                 types::print_param(&mut self.out, self.func, *of);
             }
         }
+        match param.passing {
+            Passing::Always => {}
+            Passing::Optional => self.out.push_str(" optional"),
+            Passing::InPlace(of) => self.out.push_str(&format!(" in_place {}", of.index())),
+        }
         self.facts(&param.facts);
         self.span(param.span);
         self.out.push('\n');
@@ -188,6 +221,9 @@ impl<'f> Printer<'f> {
         }
         if facts.equals_one {
             known.push("one".to_string());
+        }
+        if facts.omitted {
+            known.push("omitted".to_string());
         }
         if !known.is_empty() {
             self.out.push_str(&format!(" {{{}}}", known.join(", ")));

@@ -3,9 +3,9 @@
 use super::{Errors, MAX_ELEMENTS};
 use crate::ir::infer::yield_types;
 use crate::ir::{
-    Atom, AttrMap, ConstId, ConstTy, ControlOp, CreateOp, DType, Def, Dim, Dt, Elem, Func, GpuOp, Level, Literal,
-    MAX_TENSOR_RANK, Op, Operation, Param, ParamId, ParamKind, RegionId, SharedRange, Span, Ty, Unroll, ValueId,
-    result_types,
+    Atom, AttrMap, ConstId, ConstOrigin, ConstParam, ConstTy, ControlOp, CreateOp, DType, Def, Dim, Dt, DtypeId, Elem,
+    Func, GpuOp, Level, Literal, MAX_TENSOR_RANK, Op, Operation, Param, ParamId, ParamKind, Passing, RegionId,
+    SharedRange, Span, Ty, Unroll, ValueId, result_types,
 };
 use crate::num;
 
@@ -28,7 +28,10 @@ struct Checker<'c, 'f> {
 fn is_closed(func: &Func, open: &[ConstId], dim: &Dim) -> bool {
     let Dim::Poly(poly) = dim else { return true };
     poly.terms.iter().flat_map(|term| &term.0).all(|atom| match atom {
-        Atom::Const(id) => func.const_params.get(id.index()).is_some_and(|param| param.is_given() || open.contains(id)),
+        Atom::Const(id) => func
+            .const_params
+            .get(id.index())
+            .is_some_and(|param| param.origin != ConstOrigin::Counter || open.contains(id)),
         Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
             is_closed(func, open, a) && is_closed(func, open, b)
         }
@@ -65,11 +68,15 @@ impl Checker<'_, '_> {
             self.errors.push(unknown, "a bound kernel has no dtype parameters and no constexprs");
         }
         for (i, param) in func.dtype_params.iter().enumerate() {
+            if param.accumulator_of.is_some_and(|of| of.index() >= i) {
+                self.errors.push(unknown, format!("dtype parameter `{}` follows from one before it", param.name));
+            }
             if func.dtype_params[..i].iter().any(|p| p.name == param.name) {
                 self.errors.push(unknown, format!("two dtype parameters are named `{}`", param.name));
             }
         }
         for (i, param) in func.const_params.iter().enumerate() {
+            self.const_param(param);
             if func.const_params[..i].iter().any(|p| p.name == param.name) {
                 self.errors.push(unknown, format!("two constexprs are named `{}`", param.name));
             }
@@ -94,11 +101,55 @@ impl Checker<'_, '_> {
             if ![facts.divisible_by, facts.len_divisible_by, facts.stride_divisible_by].into_iter().all(power) {
                 self.errors.push(param.span, format!("a divisor of `{}` is not a power of two", param.name));
             }
+            self.passing(param);
             let dt = param.kind.dt();
             if !self.generic() && matches!(dt, Some(Dt::Param(_))) {
                 self.errors.push(param.span, format!("the dtype of parameter `{}` is not bound", param.name));
             }
             self.value(param.value, param.span, "parameter");
+        }
+    }
+
+    /// What the value of a constexpr comes from exists, and is of its type.
+    fn const_param(&mut self, param: &ConstParam) {
+        let exists = |of: DtypeId| of.index() < self.func.dtype_params.len();
+        let fits = match param.origin {
+            ConstOrigin::Counter => matches!(param.ty, ConstTy::Int(_)),
+            ConstOrigin::Launch => true,
+            ConstOrigin::NumWarps | ConstOrigin::Capability => param.ty != ConstTy::Bool,
+            ConstOrigin::Given(of) => {
+                let optional = |param: &Param| param.passing == Passing::Optional;
+                self.func.params.get(of.index()).is_some_and(optional) && param.ty == ConstTy::Bool
+            }
+            ConstOrigin::Bits(of) => exists(of) && param.ty != ConstTy::Bool,
+            ConstOrigin::IsDtype(of, dt) => {
+                let known = match dt {
+                    Dt::Known(_) => true,
+                    Dt::Param(id) => exists(id),
+                };
+                exists(of) && known && param.ty == ConstTy::Bool
+            }
+        };
+        if !fits {
+            self.errors.push(Span::UNKNOWN, format!("constexpr `{}` cannot be computed", param.name));
+        }
+    }
+
+    /// What a parameter stands for without an argument exists, and is of its kind.
+    fn passing(&mut self, param: &Param) {
+        if param.passing != Passing::Always && !self.generic() {
+            self.errors.push(param.span, format!("whether `{}` has an argument is not bound", param.name));
+        }
+        if let Passing::InPlace(of) = param.passing {
+            let dtypes = match (&param.kind, self.func.params.get(of.index())) {
+                (ParamKind::Ptr { dt, mutable: false }, Some(other)) if other.passing == Passing::Always => {
+                    Some((*dt, &other.kind))
+                }
+                _ => None,
+            };
+            if !dtypes.is_some_and(|(dt, other)| *other == ParamKind::Ptr { dt, mutable: true }) {
+                self.errors.push(param.span, format!("`{}` cannot be in place of that parameter", param.name));
+            }
         }
     }
 
@@ -149,9 +200,9 @@ impl Checker<'_, '_> {
     /// L14: the constexpr that is the counter of a loop, of one alone.
     fn counter(&mut self, operation: &Operation) -> Option<ConstId> {
         let Op::Control(ControlOp::For { unroll, counter: Some(counter), .. }) = operation.op else { return None };
-        let ty = self.func.const_params.get(counter.index()).map(|param| param.ty);
+        let origin = self.func.const_params.get(counter.index()).map(|param| param.origin);
         let name = operation.op.name();
-        if ty != Some(ConstTy::Counter) || unroll != Unroll::Full {
+        if origin != Some(ConstOrigin::Counter) || unroll != Unroll::Full {
             self.errors.push(operation.span, format!("`{name}`: only an unrolled loop has a counter, of that kind"));
         } else if self.counters.contains(&counter) {
             self.errors.push(operation.span, format!("`{name}`: another loop has the same counter"));

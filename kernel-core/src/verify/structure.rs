@@ -1,7 +1,7 @@
 //! The rules S1 to S5.
 
 use super::Errors;
-use crate::ir::{ControlOp, Def, Dt, Elem, Func, Op, OpId, ParamId, RegionId, Span, Ty, ValueId};
+use crate::ir::{ControlOp, Def, Dt, Elem, Func, Level, Op, OpId, ParamId, RegionId, Span, Ty, ValueId};
 
 pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
     let mut checker = Checker {
@@ -48,6 +48,14 @@ impl Checker<'_, '_> {
         match dt {
             Dt::Known(_) => true,
             Dt::Param(id) => id.index() < self.func.dtype_params.len(),
+        }
+    }
+
+    /// Whether a value is a parameter that a launch has no argument for.
+    fn is_omitted(&self, value: ValueId) -> bool {
+        match self.func.value(value).def {
+            Def::Param(id) => self.func.level != Level::Generic && self.func.param(id).facts.omitted,
+            Def::Arg(..) | Def::Result(..) => false,
         }
     }
 
@@ -131,6 +139,9 @@ impl Checker<'_, '_> {
         self.source_file(operation.span);
         for operand in &operation.operands {
             match self.visible.get(operand.index()) {
+                Some(true) if self.is_omitted(*operand) => {
+                    self.errors.push(operation.span, format!("`{name}`: a parameter without an argument is used"));
+                }
                 Some(true) => {}
                 Some(false) => self.errors.push(operation.span, format!("`{name}`: an operand is not defined here")),
                 None => self.errors.push(operation.span, format!("`{name}`: an operand does not exist")),

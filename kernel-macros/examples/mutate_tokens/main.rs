@@ -30,7 +30,7 @@ mod guard;
 mod help;
 #[path = "../../src/jumps/mod.rs"]
 mod jumps;
-#[path = "../../src/launcher.rs"]
+#[path = "../../src/launcher/mod.rs"]
 mod launcher;
 #[path = "../../src/lints.rs"]
 mod lints;
@@ -44,7 +44,7 @@ mod ops;
 mod parse_errors;
 #[path = "../../src/quotient.rs"]
 mod quotient;
-#[path = "../../src/signature.rs"]
+#[path = "../../src/signature/mod.rs"]
 mod signature;
 #[path = "../../src/source.rs"]
 mod source;

@@ -62,6 +62,15 @@ pub fn read(item: KernelItem, calls: Calls, errors: &mut Errors) -> Option<Funct
     let tokens = quote::ToTokens::to_token_stream(&item.sig);
     attributes::check_signature(&item.sig, errors);
     let (inputs, braces) = (item.sig.inputs.clone(), item.body.clone());
+    let attrs = inputs.iter().filter_map(|arg| match arg {
+        FnArg::Typed(arg) => Some(&arg.attrs),
+        FnArg::Receiver(_) => None,
+    });
+    if let Some(attr) = attrs.flatten().find(|attr| attr.path().is_ident(signature::IN_PLACE)) {
+        let help = "remove it: the kernel that calls the function declares it";
+        let message = "a `#[device]` function takes no argument in place of another";
+        errors.report_help(SourceRange::of_tokens(attr), message, help);
+    }
     let output = match &item.sig.output {
         ReturnType::Default => None,
         ReturnType::Type(_, ty) => Some((**ty).clone()),

@@ -28,7 +28,47 @@ fn a_launcher_has_a_function_and_a_struct() {
     let items = items("", ADD);
     assert!(matches!(&items[0], Item::Fn(f) if f.sig.ident == "add_rows" && f.sig.inputs.len() == 4));
     assert!(matches!(&items[1], Item::Struct(s) if s.ident == "AddRowsConsts" && s.fields.len() == 2));
-    assert!(matches!(&items[2..], [Item::Impl(_), Item::Impl(_)]));
+    assert!(matches!(&items[2], Item::Impl(_)));
+    assert!(matches!(&items[3], Item::Struct(s) if s.ident == "AddRowsArgs" && s.fields.len() == 4));
+    assert!(matches!(&items[4..], [Item::Impl(_), Item::Impl(_)]));
+}
+
+#[test]
+fn arguments_by_name_have_the_types_that_the_launcher_takes() {
+    let source = "pub fn k<T: Num, A: Num, const N: usize>(x: Ptr<T>, x_arg: PtrMut<A>, alpha: T, n: Const<i32>) {}";
+    let text = text("", source);
+    for part in [
+        "pub struct KArgs < T : :: tilewright :: Num , XArg , XArgArg > {",
+        "pub x : XArg ,",
+        "pub x_arg : XArgArg ,",
+        "pub alpha : T ,",
+        "pub n : :: core :: primitive :: i32 }",
+        "impl < T : :: tilewright :: Num , XArg , XArgArg > KArgs < T , XArg , XArgArg > {",
+        "pub fn call < 'buffers , A : :: tilewright :: Num > (self , consts : KConsts)",
+        "XArg : :: tilewright :: launch :: PtrArg < 'buffers , T >",
+        "consts . call :: < T , A > (self . x , self . x_arg , self . alpha , self . n)",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert_eq!(items("", "fn k() {}").len(), 4, "without parameters there is nothing to name");
+}
+
+#[test]
+fn constexprs_with_defaults_are_left_out_where_they_are_not_said() {
+    let source = "fn rows<T: Num, const HALF: usize = { BLOCK / 2 }, const BLOCK: usize, const CAUSAL: bool = true>(
+        out: PtrMut<T>,
+    ) { store(out + arange(0, HALF), 1 as T); }";
+    let text = text("", source);
+    for part in [
+        "fn rows < 'buffers , T : :: tilewright :: Num , const BLOCK : :: core :: primitive :: usize > (",
+        "RowsConsts :: new (BLOCK) . call :: < T > (out)",
+        "pub const fn new (BLOCK : :: core :: primitive :: usize) -> Self",
+        "let HALF : :: core :: primitive :: usize = BLOCK / 2 ; let CAUSAL : :: core :: primitive :: bool = true ;",
+        "RowsConsts { HALF , BLOCK , CAUSAL }",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!self::text("", ADD).contains("const fn new"), "without defaults the struct is written out");
 }
 
 #[test]
@@ -59,6 +99,36 @@ fn attributes_set_defaults_and_the_path() {
     assert!(text.contains("num_warps : :: core :: option :: Option :: Some (8u32)"), "{text}");
     assert!(text.contains("num_stages : :: core :: option :: Option :: Some (3u32)"), "{text}");
     assert!(text.contains("other :: tiles :: launch :: Call") && !text.contains(":: tilewright"), "{text}");
+}
+
+#[test]
+fn kernels_that_ask_for_warps_have_a_default() {
+    let source = "fn k(out: PtrMut<i32>) { store(out, num_warps()); }";
+    let option = |attr, value: &str| {
+        let text = text(attr, source);
+        assert!(text.contains(&format!("num_warps : :: core :: option :: Option :: {value}")), "{text}");
+    };
+    option("", "Some (4u32)");
+    option("num_warps = 16", "Some (16u32)");
+}
+
+#[test]
+fn optional_arguments_have_methods_of_their_own() {
+    let source = "fn k<T: Num>(
+        b: Option<Ptr<T>>, c: Option<PtrMut<T>>, a: Option<TensorDesc<T, { [16] }>>, s: Option<f32>,
+        #[in_place(out)] x: Ptr<T>, e: Const<i32>, out: PtrMut<T>,
+    ) {}";
+    let text = text("", source);
+    for part in [
+        "fn k < 'buffers , T : :: tilewright :: Num > (b : impl :: tilewright :: launch :: OptionalPtrArg < 'buffers , T > ,",
+        "s : :: core :: option :: Option < :: core :: primitive :: f32 > ,",
+        "x : impl :: tilewright :: launch :: InPlaceArg < 'buffers , T > ,",
+        ". optional_ptr (b) . optional_ptr_mut (c) . optional_desc (a) . optional_scalar (s) . ptr_or_in_place (x)",
+        "target : :: tilewright :: Target , b : :: core :: primitive :: bool , c : :: core :: primitive :: bool ,",
+        ". given (b) . given (c) . given (a) . given (s) . given (x) . const_scalar (e)) } . compile (target)",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
 }
 
 #[test]
@@ -101,9 +171,9 @@ fn a_function_that_is_not_found_leaves_the_launcher_as_it_is() {
     let source = ADD.replace("load(x + i, mask = i < n)", "missing(x)");
     let steps = crate::expand::expand(proc_macro2::TokenStream::new(), source.parse().expect("tokens"));
     let file: File = syn::parse2(steps).expect("items");
-    let launcher = |items: &[Item]| items.iter().take(3).map(|i| i.to_token_stream().to_string()).collect::<String>();
+    let launcher = |items: &[Item]| items.iter().take(5).map(|i| i.to_token_stream().to_string()).collect::<String>();
     assert_eq!(launcher(&file.items), launcher(&items("", ADD)));
-    assert!(matches!(&file.items[3..], [Item::Macro(call)] if call.mac.path.is_ident("missing")));
+    assert!(matches!(&file.items[5..], [Item::Macro(call)] if call.mac.path.is_ident("missing")));
 }
 
 #[test]

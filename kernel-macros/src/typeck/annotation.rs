@@ -78,6 +78,9 @@ impl Checker<'_> {
 
     /// The dtype that a type names.
     pub(super) fn dtype(&mut self, ty: &Type) -> Checked<Dt> {
+        if let Some(dt) = self.associated_dtype(ty) {
+            return dt;
+        }
         let place = SourceRange::of_type(ty);
         let name = type_name(ty).unwrap_or_default();
         if self.signature.broken.contains(&name) {

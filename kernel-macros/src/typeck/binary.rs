@@ -73,7 +73,14 @@ impl Checker<'_> {
         let start = SourceRange::of(leftmost).start;
         // What this chain as a whole is compared with.
         let compared = self.compared.take();
-        let mut left = self.operand(leftmost);
+        let dtypes = spine.last().and_then(|binary| self.dtype_comparison(binary));
+        let mut left = match dtypes {
+            Some(is) => {
+                spine.pop();
+                is
+            }
+            None => self.operand(leftmost),
+        };
         for (outer, binary) in spine.iter().enumerate().rev() {
             let place = SourceRange { start, end: SourceRange::of(&binary.right).end };
             let sign = SourceRange::of_tokens(&binary.op);
@@ -328,6 +335,11 @@ impl Checker<'_> {
         place: SourceRange,
         sign: SourceRange,
     ) -> Checked<Operand> {
+        if let Ok(left) = left
+            && let Some(holds) = self.known_in_function(left)
+        {
+            return if holds == and { self.operand(right) } else { Ok(Operand { place, ..left }) };
+        }
         let what = if and { "`&&`" } else { "`||`" };
         let (right, stmts) = self.nested(Context::Branch, |c| c.operand(right));
         let (left, right) = (left?, right?);
@@ -339,7 +351,9 @@ impl Checker<'_> {
             }
             self.expect(operand, BOOL, "an operand of a logical operator")?;
         }
-        if stmts.iter().all(|stmt| self.is_pure(stmt)) {
+        // As an `if`, it is decided together with its left side.
+        let decided = self.node(left.node).constexpr && !self.node(right.node).constexpr;
+        if !decided && stmts.iter().all(|stmt| self.is_pure(stmt)) {
             self.stmts.extend(stmts);
             let op = if and { BinaryOp::And } else { BinaryOp::Or };
             let node = self.op(Op::binary(op), vec![left.node, right.node], VTy::scalar(BOOL), place);

@@ -1,6 +1,6 @@
 //! Calls: finds the operation and hands its arguments to the code for its kind.
 
-use kernel_core::ir::BinaryOp;
+use kernel_core::ir::{BinaryOp, ConstOrigin};
 use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprCall, ExprMethodCall, PathArguments, PathSegment, Token};
 
@@ -81,6 +81,9 @@ impl Checker<'_> {
     pub(super) fn method(&mut self, call: &ExprMethodCall, place: SourceRange) -> Checked<Val> {
         let name = call.method.to_string();
         let name_place = SourceRange::at(call.method.span());
+        if let Some((param, _)) = self.option(&call.receiver) {
+            return self.option_method(param, call, place).map(Val::One);
+        }
         if let Some(param) = self.descriptor(&call.receiver) {
             return self.desc_call(param, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
         }
@@ -248,6 +251,8 @@ impl Checker<'_> {
             Call::Reduce | Call::Scan => return self.closure_call(args),
             Call::ProgramId => self.program_id(args, true),
             Call::NumPrograms => self.program_id(args, false),
+            Call::NumWarps => Ok(self.machine("num_warps()", ConstOrigin::NumWarps, args.place)),
+            Call::Capability => Ok(self.machine("capability()", ConstOrigin::Capability, args.place)),
             Call::Arange => self.arange(args),
             Call::Full => self.full(args),
             Call::Zeros => self.zeros(args),

@@ -27,10 +27,10 @@ impl Checker<'_> {
             return self.name(&ident.to_string(), path, place);
         }
         let names: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
-        if let [dtype, limit] = names.as_slice()
-            && let Some(dt) = self.dtype_by_name(dtype)
+        if let Some((limit, dtype)) = names.split_last()
+            && let Some(dt) = self.dtype_of_names(dtype)
         {
-            return self.limit(dt, dtype, limit, place).map(Val::One);
+            return self.limit(dt, &dtype.join("::"), limit, place).map(Val::One);
         }
         match names.last() {
             Some(last) if is_screaming(last) => self.constant(path.to_token_stream(), last, place).map(Val::One),
@@ -87,6 +87,10 @@ impl Checker<'_> {
                 let message = format!("`{name}` is a tensor descriptor, which is no value");
                 let help = format!("read a block of the tensor: `{name}.load([i, j])`");
                 Err(self.report_help(place, message, help))
+            }
+            Binding::Option(..) => {
+                let help = format!("take it where it is there: `if let Some({name}) = {name} {{ .. }}`");
+                Err(self.report_help(place, format!("there may be no argument for `{name}`"), help))
             }
             Binding::Closure(_) => {
                 let help = format!("call it, `{name}(..)`, or pass it to a `#[device]` function");
@@ -173,8 +177,9 @@ impl Checker<'_> {
             "NAN" => LimitKind::Nan,
             "EPSILON" => LimitKind::Epsilon,
             "MIN_POSITIVE" => LimitKind::MinPositive,
+            "BITS" => return Ok(self.width_of(dt, place)),
             _ => {
-                let names = ["MIN", "MAX", "INFINITY", "NEG_INFINITY", "NAN", "EPSILON", "MIN_POSITIVE"];
+                let names = ["MIN", "MAX", "INFINITY", "NEG_INFINITY", "NAN", "EPSILON", "MIN_POSITIVE", "BITS"];
                 let message = format!("`{dtype}::{name}` is not a constant that kernels know");
                 let help = match closest(name, names) {
                     Some(close) => Help::meant(place, &format!("{dtype}::{close}")),
@@ -216,7 +221,8 @@ impl Checker<'_> {
             None => {
                 let shape = self.shape_constants.contains(&key).then(|| {
                     let ty = ConstTy::Int(IntTy::Usize);
-                    self.func.const_params.push(ConstParam { name: crate::names::free_name(&self.func, name), ty });
+                    let name = crate::names::free_name(&self.func, name);
+                    self.func.const_params.push(ConstParam::given(name, ty));
                     ConstId::new(self.func.const_params.len() as u32 - 1)
                 });
                 let dt = self.types.fresh_constant();
@@ -339,7 +345,7 @@ fn foreign_value(name: &str, place: SourceRange) -> Option<Help> {
         "True" => Help::write(place, "true"),
         "False" => Help::write(place, "false"),
         "None" => {
-            "an argument that is not needed is left out; whether a buffer is there says a `const HAS_X: bool`".into()
+            "an argument that is not needed is left out; whether a parameter is there says `parameter.is_none()`".into()
         }
         "math" | "np" | "torch" | "jnp" => {
             "operations are called by their names alone, `sqrt(x)`; infinity is `f32::INFINITY`".into()

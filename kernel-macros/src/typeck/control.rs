@@ -35,12 +35,33 @@ impl Checker<'_> {
                 let sign = SourceRange::at(assign.eq_token.span);
                 Err(self.report_help(sign, "an assignment is no condition", Help::write(sign, "==")))
             }
+            Expr::Let(given) => return self.if_given(stmt, given, want, place),
             condition => self.operand(condition),
         };
         let condition = condition.and_then(|c| self.condition(c, "the condition of `if`").map(|()| c));
+        if let Ok(condition) = condition
+            && let Some(holds) = self.known_in_function(condition)
+        {
+            return self.taken(stmt, holds, want, place);
+        }
+        self.branches(stmt, condition, |c| c.bind_refused(&stmt.cond), want, place)
+    }
+
+    /// Both branches of an `if`, the first of them behind what `before` binds.
+    pub(super) fn branches(
+        &mut self,
+        stmt: &ExprIf,
+        condition: Checked<Operand>,
+        before: impl FnOnce(&mut Self),
+        want: bool,
+        place: SourceRange,
+    ) -> Flow {
         let context = if want { Context::ValueBranch } else { Context::Branch };
         let end = stmt.then_branch.brace_token.span.close();
-        let (then_flow, then) = self.nested(context, |c| c.block(&stmt.then_branch.stmts, want, end));
+        let (then_flow, then) = self.nested(context, |c| {
+            before(c);
+            c.block(&stmt.then_branch.stmts, want, end)
+        });
         let (else_flow, otherwise) = match &stmt.else_branch {
             Some((_, branch)) => self.nested(context, |c| c.else_branch(branch, want)),
             None if want => {
@@ -71,6 +92,18 @@ impl Checker<'_> {
         let condition = condition.node;
         self.stmts.push(Stmt::If(Box::new(IfStmt { condition, then, otherwise, results, place })));
         flow
+    }
+
+    /// The branch of an `if` whose condition is known.
+    fn taken(&mut self, stmt: &ExprIf, holds: bool, want: bool, place: SourceRange) -> Flow {
+        match &stmt.else_branch {
+            _ if holds => {
+                let end = stmt.then_branch.brace_token.span.close();
+                self.scoped(|c| c.block(&stmt.then_branch.stmts, want, end))
+            }
+            Some((_, branch)) => self.scoped(|c| c.else_branch(branch, want)),
+            None => Flow::Value(Ok(Val::Unit(place))),
+        }
     }
 
     fn else_branch(&mut self, branch: &Expr, want: bool) -> Flow {

@@ -111,7 +111,8 @@ impl Checker<'_> {
         let dt = dt_name(&self.func, descriptor.dt);
         let message = format!("`{name}` is a `TensorDesc<{dt}, ..>`, which is read only");
         let block = self.shape_source(&descriptor.block);
-        let help = format!("declare the parameter as `{name}: TensorDescMut<{dt}, {{ {block} }}>`");
+        let ty = self.optional(descriptor.param, format!("TensorDescMut<{dt}, {{ {block} }}>"));
+        let help = format!("declare the parameter as `{name}: {ty}`");
         Err(self.report_help(place, message, help))
     }
 

@@ -137,12 +137,22 @@ impl Checker<'_> {
             UnOp::Neg(_) => self.negate(operand, place).map(Val::One),
             UnOp::Not(_) => {
                 self.need(operand, Needs::Bits, "`!`")?;
-                let ty = self.ty(operand).clone();
-                let node = self.op(Op::unary(UnaryOp::Not), vec![operand.node], ty, place);
-                Ok(Val::One(Operand { node, place }))
+                Ok(Val::One(self.not(operand, place)))
             }
             _ => Err(self.report(place, "this operator is not supported in kernels")),
         }
+    }
+
+    /// `!x`, of what has bits.
+    pub(super) fn not(&mut self, operand: Operand, place: SourceRange) -> Operand {
+        let ty = self.ty(operand).clone();
+        let node = match self.node(operand.node).kind {
+            Kind::Bool(value) => {
+                self.new_node(Node { kind: Kind::Bool(!value), ty, dim: None, constexpr: true, place })
+            }
+            _ => self.op(Op::unary(UnaryOp::Not), vec![operand.node], ty, place),
+        };
+        Operand { node, place }
     }
 
     /// `-x`
@@ -187,10 +197,11 @@ impl Checker<'_> {
     }
 
     /// Whether a path names a constant of the user's crate that no shape needs.
-    fn is_value_constant(&self, path: &syn::Path) -> bool {
+    fn is_value_constant(&mut self, path: &syn::Path) -> bool {
         let Some(last) = path.segments.last().map(|s| s.ident.to_string()) else { return false };
         let local = path.get_ident().is_some() && self.lookup(&last).is_some();
-        let limit = path.segments.len() == 2 && self.dtype_by_name(&path.segments[0].ident.to_string()).is_some();
+        let names: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
+        let limit = names.split_last().is_some_and(|(_, dtype)| self.dtype_of_names(dtype).is_some());
         let shape = self.shape_constants.contains(&quote::ToTokens::to_token_stream(path).to_string());
         is_screaming(&last) && !local && !limit && !shape && self.dtype_by_name(&last).is_none()
     }
@@ -261,7 +272,9 @@ impl Checker<'_> {
             Expr::Range(_) => ("a range here is", "make a tile of it: `arange(lo, hi)`"),
             Expr::Reference(_) => ("`&` is", "values are copied: write the name alone"),
             Expr::RawAddr(_) => ("`&raw` is", "values are copied: write the name alone"),
-            Expr::Let(_) => ("`let` in a condition is", "write a `let` statement in front"),
+            Expr::Let(_) => {
+                ("`let` here is", "it stands alone in `if let Some(x) = x { .. }`, where `x` is an optional parameter")
+            }
             Expr::Struct(_) => ("a struct is", "use a tuple"),
             Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),
             Expr::Await(_) | Expr::Async(_) => ("`async` is", "remove it"),

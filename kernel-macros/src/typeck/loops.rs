@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::{
-    BinaryOp, CmpOp, ConstId, ConstParam, ConstTy, CreateOp, Dim, Dt, ElementwiseOp, MemoryOp, Op, ParamKind, Unroll,
+    BinaryOp, CmpOp, ConstId, ConstOrigin, ConstParam, ConstTy, CreateOp, Dim, Dt, ElementwiseOp, IntTy, MemoryOp, Op,
+    ParamKind, Unroll,
 };
 use syn::{Expr, ExprForLoop, ExprLoop, ExprRange, ExprWhile, Label, RangeLimits};
 
@@ -74,7 +75,10 @@ impl Checker<'_> {
         let active_head = self.active_head;
         self.active_head |= around;
         let end = stmt.body.brace_token.span.close();
-        let (_, body) = self.nested(Context::Loop, |c| c.block(&stmt.body.stmts, false, end));
+        let (_, body) = self.nested(Context::Loop, |c| {
+            c.bind_refused(&stmt.cond);
+            c.block(&stmt.body.stmts, false, end)
+        });
         self.leave_loop();
         let Ok(condition) = condition else { return };
         let (endless, results) = (false, Vec::new());
@@ -192,7 +196,8 @@ impl Checker<'_> {
             }
             Some(_) | None => Dim::param(id),
         };
-        self.func.const_params.push(ConstParam { name, ty: ConstTy::Counter });
+        let ty = ConstTy::Int(IntTy::Isize);
+        self.func.const_params.push(ConstParam { name, ty, origin: ConstOrigin::Counter });
         Some((id, dim))
     }
 

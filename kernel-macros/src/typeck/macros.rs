@@ -129,6 +129,9 @@ impl Checker<'_> {
                 self.learn(&binary.right);
             }
             Expr::Binary(binary) if matches!(binary.op, BinOp::Eq(_)) => {
+                if self.dtype_comparison(binary).is_some() {
+                    return;
+                }
                 let (left, right) = (self.quiet_dim(&binary.left), self.quiet_dim(&binary.right));
                 if let (Some(left), Some(right)) = (left, right) {
                     self.learn_equal(&left, &right);

@@ -80,7 +80,8 @@ impl Checker<'_> {
         let written = self.show_pointer(param);
         let message = format!("`{name}` is a {written}, which is read only");
         let ty = self.show_fixed(dt).replace('`', "");
-        let help = format!("declare the parameter as `{name}: PtrMut<{ty}>`");
+        let ty = self.optional(param, format!("PtrMut<{ty}>"));
+        let help = format!("declare the parameter as `{name}: {ty}`");
         Err(self.report_help(pointer.place, message, help))
     }
 

@@ -15,6 +15,7 @@ mod constant;
 mod control;
 mod convert;
 mod create;
+mod derived;
 mod descriptor;
 mod elementwise;
 mod expr;
@@ -26,6 +27,7 @@ mod loops;
 mod macros;
 mod memory;
 mod named;
+mod parameters;
 mod pattern;
 mod product;
 mod random;
@@ -45,9 +47,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{
-    ConstId, ConstParam, ConstTy, CreateOp, Dim, Dt, DtypeParam, Func, Op, ParamId, ParamKind, Safety,
-};
+use kernel_core::ir::{ConstId, ConstParam, CreateOp, Dim, DtypeParam, Func, Op, ParamId, Safety};
 
 use syn::ext::IdentExt;
 
@@ -56,7 +56,7 @@ use self::named::Callable;
 use crate::device::bundle::Functions;
 use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
-use crate::signature::{ParamTy, Signature};
+use crate::signature::Signature;
 use crate::source::Source;
 use crate::source_range::SourceRange;
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
@@ -119,6 +119,8 @@ enum Binding {
     ConstBool(ConstId),
     /// A tensor descriptor, which only its operations take.
     Desc(ParamId),
+    /// A parameter that may be without an argument, and what it holds.
+    Option(ParamId, Box<Binding>),
     /// A tuple.
     Tuple(Vec<Binding>),
     /// A closure.
@@ -245,9 +247,9 @@ impl<'a> Checker<'a> {
     fn new(signature: &'a Signature, functions: &'a Functions, source: Source, errors: &'a mut Errors) -> Checker<'a> {
         let safety = if signature.is_unsafe { Safety::Unsafe } else { Safety::Safe };
         let mut func = Func::new(&signature.ident.unraw().to_string(), "", safety);
-        let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam { name: ident.to_string(), bound });
+        let dtypes = signature.dtypes().map(|(ident, bound)| DtypeParam::given(ident.to_string(), bound));
         func.dtype_params = dtypes.collect();
-        let consts = signature.consts().map(|(ident, ty, _)| ConstParam { name: ident.to_string(), ty });
+        let consts = signature.consts().map(|(ident, ty, _)| ConstParam::given(ident.to_string(), ty));
         func.const_params = consts.collect();
         Checker {
             signature,
@@ -281,83 +283,6 @@ impl<'a> Checker<'a> {
             compared: None,
             ended: Vec::new(),
         }
-    }
-
-    fn bind_signature(&mut self) {
-        self.bind_constexprs();
-        self.bind_parameters();
-    }
-
-    fn bind_constexprs(&mut self) {
-        for (index, param) in (0u32..).zip(self.func.const_params.clone()) {
-            let id = ConstId::new(index);
-            let binding = match param.ty {
-                _ if self.signature.broken.contains(&param.name) => Binding::Poison,
-                ConstTy::Int(_) | ConstTy::Counter => Binding::Dim(Dim::param(id)),
-                ConstTy::Bool => Binding::ConstBool(id),
-            };
-            self.bind(&param.name, binding);
-        }
-    }
-
-    fn bind_parameters(&mut self) {
-        let signature = self.signature;
-        for param in &signature.params {
-            let name = param.ident.to_string();
-            let place = SourceRange::at(param.ident.span());
-            let broken = |dt: Dt| match dt {
-                Dt::Known(_) => false,
-                Dt::Param(p) => {
-                    signature.dtype_ident(p).is_some_and(|ident| signature.broken.contains(&ident.to_string()))
-                }
-            };
-            let Some(ty) = param.ty else {
-                self.bind(&name, Binding::Poison);
-                continue;
-            };
-            let (kind, dt) = match ty {
-                ParamTy::Desc(dt, _) | ParamTy::DescMut(dt, _) => {
-                    let mutable = matches!(ty, ParamTy::DescMut(..));
-                    let binding = match self.descriptor_param(param, dt, mutable, place) {
-                        Ok(id) if !broken(dt) => Binding::Desc(id),
-                        Ok(_) | Err(_) => Binding::Poison,
-                    };
-                    self.bind(&name, binding);
-                    continue;
-                }
-                ParamTy::Ptr(dt) => (ParamKind::Ptr { dt, mutable: false }, dt),
-                ParamTy::PtrMut(dt) => (ParamKind::Ptr { dt, mutable: true }, dt),
-                ParamTy::Scalar(dt) => (ParamKind::Scalar(dt), dt),
-                ParamTy::Const(dt) => (ParamKind::ConstScalar(dt), dt),
-            };
-            let id = self.func.add_param(&name, kind.clone(), place.ir_span());
-            if broken(dt) {
-                self.bind(&name, Binding::Poison);
-                continue;
-            }
-            let node = self.param_node(id, &kind, place);
-            if param.mutable.is_some() {
-                let ty = self.node(node).ty.clone();
-                let var = self.new_variable(&name, ty, node);
-                self.bind(&name, Binding::Var(var));
-            } else {
-                self.bind(&name, Binding::Value(node));
-            }
-        }
-    }
-
-    fn param_node(&mut self, id: ParamId, kind: &ParamKind, place: SourceRange) -> NodeId {
-        let ty = match kind {
-            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => VTy::scalar(DtRef::Fixed(*dt)),
-            ParamKind::Ptr { .. }
-            | ParamKind::Desc { .. }
-            | ParamKind::ReportSlot
-            | ParamKind::Length(_)
-            | ParamKind::DescShape { .. }
-            | ParamKind::DescStride { .. } => VTy { elem: VElem::Ptr(id), shape: Vec::new() },
-        };
-        let constexpr = matches!(kind, ParamKind::ConstScalar(_));
-        self.new_node(Node { kind: Kind::Param(id), ty, dim: None, constexpr, place })
     }
 
     // Nodes and statements

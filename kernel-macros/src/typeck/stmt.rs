@@ -189,6 +189,9 @@ impl Checker<'_> {
                 let constexpr = self.func.const_params.iter().any(|p| p.name == name);
                 let message = format!("`{name}` is not mutable");
                 let help = match binding {
+                    Binding::Option(..) => {
+                        format!("copy what it holds, if that is there: `if let Some(mut {name}) = {name} {{ .. }}`")
+                    }
                     _ if parameter => format!("declare the parameter as `mut {name}: ..`"),
                     _ if constexpr => format!("copy it: `let mut value = {name};`"),
                     Binding::Tuple(_) => format!("take the tuple apart: `let (mut a, mut b) = {name};`"),

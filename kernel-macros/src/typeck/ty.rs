@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{Atom, ConstId, DTypeBound, Dim, ShapeOp};
+use kernel_core::ir::{Atom, ConstId, ConstOrigin, DTypeBound, Dim, ShapeOp};
 
 use super::convert::default_of;
 use super::macros::single;
@@ -155,7 +155,7 @@ impl Checker<'_> {
 
     /// Whether a dimension depends on the variable of an unrolled loop.
     pub(super) fn mentions_counter(&self, dim: &Dim) -> bool {
-        constexprs(dim).iter().any(|id| !self.func.const_params[id.index()].is_given())
+        constexprs(dim).iter().any(|id| self.func.const_params[id.index()].origin == ConstOrigin::Counter)
     }
 
     /// How to say that two dimensions of different constexprs are equal. What is learnt of an equation is what a single

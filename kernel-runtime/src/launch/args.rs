@@ -151,6 +151,8 @@ pub(super) enum ArgKind {
     Desc,
     /// A tensor in an exclusive buffer.
     DescMut,
+    /// Nothing.
+    Omitted,
 }
 
 impl ArgKind {
@@ -159,7 +161,7 @@ impl ArgKind {
     pub(super) fn is_written(self) -> bool {
         match self {
             ArgKind::PtrMut | ArgKind::DescMut => true,
-            ArgKind::Ptr | ArgKind::Desc | ArgKind::Scalar | ArgKind::Const => false,
+            ArgKind::Ptr | ArgKind::Desc | ArgKind::Scalar | ArgKind::Const | ArgKind::Omitted => false,
         }
     }
 }
@@ -227,6 +229,12 @@ impl<'a> Arg<'a> {
         Self::value([bits, 0], ArgKind::Const, element, ParamSpec::Const(value).unit())
     }
 
+    /// No argument for a parameter of this dtype.
+    #[inline]
+    pub(super) fn omitted(element: ElementType) -> Self {
+        Self::value([0; 2], ArgKind::Omitted, element, ParamSpec::Omitted(element).unit())
+    }
+
     #[inline(always)]
     fn value(words: [u64; 2], kind: ArgKind, element: ElementType, unit: u16) -> Self {
         Arg { words, storage: None, tensor: None, start: 0, unit, kind, element }
@@ -248,6 +256,7 @@ impl<'a> Arg<'a> {
         match self.kind {
             ArgKind::Scalar => ParamSpec::scalar(ScalarValue { bits, element }),
             ArgKind::Const => ParamSpec::Const(ScalarValue { bits, element }),
+            ArgKind::Omitted => ParamSpec::Omitted(element),
             ArgKind::Ptr | ArgKind::PtrMut => ParamSpec::buffer(element, self.kind.is_written(), bits, fact),
             ArgKind::Desc | ArgKind::DescMut => {
                 let facts = self.as_desc().map_or(TensorFacts::NOTHING, Inner::facts);
@@ -292,7 +301,7 @@ impl<'a> Arg<'a> {
     pub(super) fn as_value(&self) -> Option<ScalarValue> {
         match self.kind {
             ArgKind::Scalar | ArgKind::Const => Some(ScalarValue { bits: self.bits(), element: self.element }),
-            ArgKind::Ptr | ArgKind::PtrMut | ArgKind::Desc | ArgKind::DescMut => None,
+            ArgKind::Ptr | ArgKind::PtrMut | ArgKind::Desc | ArgKind::DescMut | ArgKind::Omitted => None,
         }
     }
 

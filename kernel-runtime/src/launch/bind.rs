@@ -2,15 +2,22 @@
 
 use super::definition::{Definition, user_params};
 use super::spec::{ParamSpec, Spec};
+use super::target::Target;
 use crate::dtype::ElementType;
 use crate::error::{Error, Result};
 use kernel_core::backend::Timings;
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{Bound, Dt, Func, ParamKind, Safety};
+use kernel_core::ir::{Bound, ConstParam, Dt, DtypeParam, Func, ParamKind, Passing, Safety};
 use kernel_core::passes::{self, Bindings, PassOptions};
 
-/// The kernel with everything that `spec` says put in, optimised as far as no target is needed.
-pub(super) fn bind(kernel: &Definition, spec: &Spec<'_>, timings: &mut Timings) -> Result<Bound> {
+/// The kernel with everything that `spec` says put in, optimised as far as no target is needed. Kernels may ask what they
+/// are compiled for: `target`, or the CPU.
+pub(super) fn bind(
+    kernel: &Definition,
+    spec: &Spec<'_>,
+    target: Option<Target>,
+    timings: &mut Timings,
+) -> Result<Bound> {
     let generic = timings.stage("parse", || kernel.generic())?;
     check_signature(kernel, generic.func(), spec)?;
     let bindings = Bindings {
@@ -21,10 +28,15 @@ pub(super) fn bind(kernel: &Definition, spec: &Spec<'_>, timings: &mut Timings) 
             .iter()
             .filter_map(|param| match param {
                 ParamSpec::Const(value) => Some(value.literal()),
-                ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Tensor { .. } => None,
+                ParamSpec::Buffer { .. }
+                | ParamSpec::Scalar { .. }
+                | ParamSpec::Omitted(_)
+                | ParamSpec::Tensor { .. } => None,
             })
             .collect(),
         facts: spec.params.iter().map(|param| param.facts()).collect(),
+        num_warps: spec.tuning.num_warps,
+        capability: target.map_or(0, Target::capability),
     };
     let refused = |errors: Vec<_>| compile_error(kernel, errors, &values(generic.func(), spec));
     let mut bound = timings.stage("bind", || passes::bind(generic, &bindings)).map_err(refused)?;
@@ -46,13 +58,23 @@ pub(super) fn compile_error(kernel: &Definition, errors: Vec<Diagnostic>, values
 
 /// `in kernel `add` with T = f32, BLOCK = 1000`.
 pub(super) fn values(func: &Func, spec: &Spec<'_>) -> String {
-    let dtypes = func.dtype_params.iter().zip(spec.dtypes).map(|(param, dtype)| format!("{} = {dtype}", param.name));
-    let constants = func.given_consts().zip(spec.constants).map(|((_, param), &value)| param.show(value));
+    let dtypes = given_dtypes(func).zip(spec.dtypes).map(|(param, dtype)| format!("{} = {dtype}", param.name));
+    let constants = given_constants(func).zip(spec.constants).map(|(param, &value)| param.show(value));
     let values: Vec<String> = dtypes.chain(constants).collect();
     match values.as_slice() {
         [] => String::new(),
         values => format!("in kernel `{}` with {}", func.name, values.join(", ")),
     }
+}
+
+/// The dtype parameters that a call gives.
+fn given_dtypes(func: &Func) -> impl Iterator<Item = &DtypeParam> {
+    func.dtype_params.iter().filter(|param| param.is_given())
+}
+
+/// The constexprs that a call gives.
+fn given_constants(func: &Func) -> impl Iterator<Item = &ConstParam> {
+    func.const_params.iter().filter(|param| param.is_given())
 }
 
 /// [`values`] of a kernel that may be unreadable.
@@ -74,10 +96,10 @@ fn check_signature(kernel: &Definition, func: &Func, spec: &Spec<'_>) -> Result<
     if func.safety == Safety::Unsafe && spec.safety == Safety::Safe {
         return Err(mismatch("it is an `unsafe fn`, use `UnsafeCall`".into()));
     }
-    count("dtype parameters", func.dtype_params.len(), spec.dtypes.len())?;
-    count("constexprs", func.given_consts().count(), spec.constants.len())?;
+    count("dtype parameters", given_dtypes(func).count(), spec.dtypes.len())?;
+    count("constexprs", given_constants(func).count(), spec.constants.len())?;
     count("parameters", user_params(func).count(), spec.params.len())?;
-    for (param, dtype) in func.dtype_params.iter().zip(spec.dtypes) {
+    for (param, dtype) in given_dtypes(func).zip(spec.dtypes) {
         if !param.bound.admits(*dtype) {
             return Err(mismatch(format!("`{}` must be {}, `{dtype}` is not", param.name, param.bound.name())));
         }
@@ -95,6 +117,7 @@ fn check_signature(kernel: &Definition, func: &Func, spec: &Spec<'_>) -> Result<
             (ParamKind::Scalar(dt), ParamSpec::Scalar { .. }) | (ParamKind::ConstScalar(dt), ParamSpec::Const(_)) => {
                 Some(*dt)
             }
+            (kind, ParamSpec::Omitted(_)) => kind.dt().filter(|_| param.passing != Passing::Always),
             (
                 _,
                 ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Const(_) | ParamSpec::Tensor { .. },
@@ -119,10 +142,11 @@ fn given_kind(param: &ParamSpec) -> &'static str {
         ParamSpec::Scalar { .. } => "scalar",
         ParamSpec::Const(_) => "constant",
         ParamSpec::Tensor { .. } => "tensor",
+        ParamSpec::Omitted(_) => "absence",
     }
 }
 
-/// What a dtype of the kernel is in this call.
+/// What a dtype of a parameter of the kernel is in this call.
 pub(super) fn element_type(dt: Dt, dtypes: &[ElementType]) -> Option<ElementType> {
     match dt {
         Dt::Known(dtype) => Some(dtype),

@@ -13,6 +13,7 @@ use super::compiled::CompiledKernel;
 use super::grid::IntoGrid;
 use super::invocation::Invocation;
 use super::kernel::Kernel;
+use super::optional::{InPlaceArg, OptionalDescArg, OptionalDescMutArg, OptionalPtrArg, OptionalPtrMutArg};
 use super::scalar::Scalar;
 use super::target::Target;
 use crate::device::Device;
@@ -132,6 +133,54 @@ macro_rules! calls {
                 self
             }
 
+            /// The next argument, for an `Option<Ptr<T>>`.
+            #[inline]
+            pub fn optional_ptr<T: DType>(mut self, buffer: impl OptionalPtrArg<'a, T>) -> Self {
+                self.invocation.add_optional::<T, _>(buffer.into_optional(), Arg::ptr);
+                self
+            }
+
+            /// The next argument, for a `Ptr<T>` that may be read from the buffer of another parameter.
+            #[inline]
+            pub fn ptr_or_in_place<T: DType>(mut self, buffer: impl InPlaceArg<'a, T>) -> Self {
+                self.invocation.add_optional::<T, _>(buffer.into_arg_or_none(), Arg::ptr);
+                self
+            }
+
+            /// The next argument, for an `Option<PtrMut<T>>`.
+            #[inline]
+            pub fn optional_ptr_mut<T: DType>(mut self, buffer: impl OptionalPtrMutArg<'a, T>) -> Self {
+                self.invocation.add_optional::<T, _>(buffer.into_optional_mut(), Arg::ptr_mut);
+                self
+            }
+
+            /// The next argument, for an `Option<TensorDesc<T, { [..] }>>` with blocks of `RANK` dimensions.
+            #[inline]
+            pub fn optional_desc<T: DType, const RANK: usize>(
+                mut self,
+                tensor: impl OptionalDescArg<'a, T, RANK>,
+            ) -> Self {
+                self.invocation.add_optional::<T, _>(tensor.into_optional_desc(), Arg::desc);
+                self
+            }
+
+            /// The next argument, for an `Option<TensorDescMut<T, { [..] }>>` with blocks of `RANK` dimensions.
+            #[inline]
+            pub fn optional_desc_mut<T: DType, const RANK: usize>(
+                mut self,
+                tensor: impl OptionalDescMutArg<'a, T, RANK>,
+            ) -> Self {
+                self.invocation.add_optional::<T, _>(tensor.into_optional_desc_mut(), Arg::desc_mut);
+                self
+            }
+
+            /// The next argument, for an `Option` of a scalar.
+            #[inline]
+            pub fn optional_scalar<T: Scalar + DType>(mut self, value: Option<T>) -> Self {
+                self.invocation.add_optional::<T, _>(value.map(Scalar::value), Arg::scalar);
+                self
+            }
+
             /// The next argument, for a `TensorDesc<T, { [..] }>` with blocks of `RANK` dimensions.
             #[inline]
             pub fn desc<T: DType, const RANK: usize>(mut self, tensor: impl DescArg<'a, T, RANK>) -> Self {
@@ -176,7 +225,7 @@ macro_rules! calls {
         impl<'a, C, G> $call<'a, C, G> {
             /// Warps of 32 threads per program: a power of two up to 32. Without it the kernel's
             /// attribute says, or the size of the largest tile: 4 warps up to 1024 elements, 8 below 8192, 16 up to 2^19,
-            /// else 32. A thread holds up to 1024 elements of a tile; a launch with too few warps is refused.
+            /// else 32; a kernel that asks for `num_warps()` has 4. A thread holds up to 1024 elements of a tile; a launch with too few warps is refused.
             #[inline]
             pub fn num_warps(mut self, warps: u32) -> Self {
                 self.invocation.tuning.num_warps = Some(warps);

@@ -3,7 +3,7 @@
 use super::spec::Tuning;
 use crate::error::{Error, Result};
 use kernel_core::diag::Diagnostic;
-use kernel_core::ir::{Func, Generic};
+use kernel_core::ir::{ConstOrigin, ConstParam, Func, Generic};
 use kernel_core::text;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,6 +81,12 @@ impl Definition {
     /// The generic tile IR, read on first use. Binding verifies it.
     pub(super) fn generic(&self) -> Result<&Generic> {
         self.generic.get_or_init(|| self.parse()).as_ref().map_err(Error::clone)
+    }
+
+    /// Whether the kernel's code depends on the number of warps.
+    pub(super) fn asks_for_warps(&self) -> bool {
+        let asks = |param: &ConstParam| param.origin == ConstOrigin::NumWarps;
+        self.generic().is_ok_and(|generic| generic.func().const_params.iter().any(asks))
     }
 
     fn parse(&self) -> Result<Generic> {

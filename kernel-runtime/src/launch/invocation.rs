@@ -7,7 +7,7 @@ use super::key::{Digest, KeyHead, Words};
 use super::list::List;
 use super::spec::{ParamSpecs, Spec, Tuning};
 use crate::device::Device;
-use crate::dtype::ElementType;
+use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use kernel_core::backend::Checks;
@@ -92,6 +92,12 @@ impl<'a> Invocation<'a> {
     pub(super) fn add_arg(&mut self, arg: Arg<'a>) {
         self.digest = arg.mix_into(self.digest);
         self.args.push(arg);
+    }
+
+    /// The next argument, for a parameter of the dtype `T`, if there is one.
+    #[inline]
+    pub(super) fn add_optional<T: DType, V>(&mut self, value: Option<V>, arg: impl FnOnce(V) -> Arg<'a>) {
+        self.add_arg(value.map_or_else(|| Arg::omitted(T::ELEMENT), arg));
     }
 
     /// Learns again what the key says of the arguments.

@@ -201,6 +201,8 @@ mod tests {
             key(&[], &[512], &[buffer], None),
             key(&[], &[512], &[buffer.without_facts()], None),
             key(&[], &[512], &[assumed_buffer(f32, true)], None),
+            key(&[], &[512], &[ParamSpec::Omitted(f32)], None),
+            key(&[], &[512], &[ParamSpec::Omitted(i32)], None),
             key(&[], &[], &[ParamSpec::Const(0.5f32.value())], None),
             key(&[], &[], &[ParamSpec::Const(0.25f32.value())], None),
             key(&[], &[], &many, None),

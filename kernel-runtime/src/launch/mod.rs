@@ -3,7 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `call` | [`Call`], [`UnsafeCall`]: a kernel with its arguments, what launchers return |
-//! | `args`, `scalar`, `grid` | what may be passed for a parameter and for a grid |
+//! | `args`, `optional`, `scalar`, `grid` | what may be passed for a parameter and for a grid |
 //! | `definition` | the tile IR that `#[kernel]` embeds |
 //! | `kernel` | [`Kernel`]: a definition with the caches of its variants |
 //! | `invocation`, `start` | a call without its types, and what every launch does before it comes to a backend |
@@ -43,6 +43,7 @@ mod kernel;
 mod key;
 mod list;
 mod loads;
+mod optional;
 mod request;
 mod scalar;
 mod spec;
@@ -59,6 +60,7 @@ pub(crate) use gpu::MISSING_COMPILER;
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
 pub use kernel::Kernel;
 pub use kernel_core::backend::Timings;
+pub use optional::{InPlace, InPlaceArg, OptionalDescArg, OptionalDescMutArg, OptionalPtrArg, OptionalPtrMutArg};
 pub use request::CompileRequest;
 pub use scalar::{Scalar, ScalarValue};
 pub use target::Target;

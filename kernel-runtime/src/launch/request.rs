@@ -10,7 +10,7 @@ use super::spec::{ParamSpec, ParamSpecs, Spec, Tuning, assumed_buffer, assumed_s
 use super::target::Target;
 use crate::dtype::{DType, ElementType};
 use crate::error::{Error, Result};
-use kernel_core::ir::{Func, ParamKind};
+use kernel_core::ir::{Func, ParamKind, Passing};
 use smallvec::SmallVec;
 
 /// A kernel to be compiled without arguments. Buffers are taken to be aligned to 16 bytes, their
@@ -22,6 +22,8 @@ pub struct CompileRequest {
     dtypes: SmallVec<[ElementType; 4]>,
     constants: SmallVec<[i64; 8]>,
     const_scalars: SmallVec<[ScalarValue; 4]>,
+    /// Whether there are arguments for the parameters that may be without, in order.
+    given: SmallVec<[bool; 4]>,
     tuning: Tuning,
 }
 
@@ -43,6 +45,7 @@ impl CompileRequest {
             dtypes: SmallVec::new(),
             constants: SmallVec::new(),
             const_scalars: SmallVec::new(),
+            given: SmallVec::new(),
             tuning: Tuning::default(),
         }
     }
@@ -62,6 +65,12 @@ impl CompileRequest {
     /// The value of the next `Const<T>` parameter.
     pub fn const_scalar(mut self, value: impl Scalar) -> Self {
         self.const_scalars.push(value.value());
+        self
+    }
+
+    /// Whether there is an argument for the next parameter that may be without.
+    pub fn given(mut self, given: bool) -> Self {
+        self.given.push(given);
         self
     }
 
@@ -98,11 +107,13 @@ impl CompileRequest {
 
     /// What the parameters are assumed to be.
     fn params(&self, func: &Func) -> Result<ParamSpecs> {
-        let mut const_scalars = self.const_scalars.iter();
+        let (mut const_scalars, mut given) = (self.const_scalars.iter(), self.given.iter());
         let mut params = ParamSpecs::new();
         for param in user_params(func) {
             let element = |dt| element_type(dt, &self.dtypes);
+            let is_given = param.passing == Passing::Always || given.next() != Some(&false);
             let assumed = match &param.kind {
+                kind if !is_given => kind.dt().and_then(element).map(ParamSpec::Omitted),
                 ParamKind::Ptr { dt, mutable } => element(*dt).map(|element| assumed_buffer(element, *mutable)),
                 ParamKind::Desc { dt, block, mutable } => {
                     element(*dt).map(|element| assumed_tensor(element, *mutable, block.len()))

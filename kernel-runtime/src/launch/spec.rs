@@ -89,6 +89,8 @@ pub(super) enum ParamSpec {
         one: bool,
     },
     Const(ScalarValue),
+    /// Nothing is passed.
+    Omitted(ElementType),
     /// A tensor behind a descriptor, in memory aligned to 16 bytes if `aligned`.
     Tensor {
         element: ElementType,
@@ -130,7 +132,7 @@ impl ParamSpec {
                 ParamSpec::Buffer { element, mutable, alignment: 1, len_divisor: 1 }
             }
             ParamSpec::Scalar { element, .. } => ParamSpec::Scalar { element, divisor: 1, one: false },
-            ParamSpec::Const(value) => ParamSpec::Const(value),
+            ParamSpec::Const(_) | ParamSpec::Omitted(_) => self,
             ParamSpec::Tensor { element, mutable, facts, .. } => {
                 ParamSpec::Tensor { element, mutable, aligned: false, facts: facts.unknown() }
             }
@@ -143,7 +145,7 @@ impl ParamSpec {
             ParamSpec::Buffer { element, mutable, alignment, .. } => {
                 ParamSpec::Buffer { element, mutable, alignment, len_divisor: 1 }
             }
-            ParamSpec::Scalar { .. } | ParamSpec::Const(_) | ParamSpec::Tensor { .. } => self,
+            ParamSpec::Scalar { .. } | ParamSpec::Const(_) | ParamSpec::Omitted(_) | ParamSpec::Tensor { .. } => self,
         }
     }
 
@@ -157,6 +159,7 @@ impl ParamSpec {
                 Facts { divisible_by: known(divisor), equals_one: one, ..Facts::default() }
             }
             ParamSpec::Const(_) => Facts::default(),
+            ParamSpec::Omitted(_) => Facts { omitted: true, ..Facts::default() },
             ParamSpec::Tensor { element, aligned, facts, .. } => {
                 let unit = MAX_ALIGNMENT / element.size() as u32;
                 // Memory that is known to be aligned, with strides that are, can be copied by the hardware.
@@ -182,6 +185,7 @@ impl ParamSpec {
             | ParamSpec::Scalar { element, .. }
             | ParamSpec::Tensor { element, .. } => element,
             ParamSpec::Const(value) => value.element,
+            ParamSpec::Omitted(element) => element,
         }
     }
 
@@ -199,6 +203,7 @@ impl ParamSpec {
                 let flags = flags.into_iter().rev().fold(0, |bits, flag| bits << 1 | u16::from(flag));
                 (4 + u16::from(mutable), element, flags << 3 | u16::from(facts.rank))
             }
+            ParamSpec::Omitted(element) => (6, element, 0),
         };
         pack(kind, element, facts)
     }
@@ -207,7 +212,9 @@ impl ParamSpec {
     pub(super) fn value(self) -> Option<u64> {
         match self {
             ParamSpec::Const(value) => Some(value.bits),
-            ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Tensor { .. } => None,
+            ParamSpec::Buffer { .. } | ParamSpec::Scalar { .. } | ParamSpec::Omitted(_) | ParamSpec::Tensor { .. } => {
+                None
+            }
         }
     }
 }

@@ -92,6 +92,7 @@ impl<'f> Compiler<'f> {
                 None => unsupported(format!("the dtype of parameter `{}` is not known", param.name), param.span),
             };
             plans.push(match &param.kind {
+                _ if param.facts.omitted => ParamPlan::Null { reg },
                 ParamKind::Ptr { dt, mutable } => ParamPlan::Buffer { reg, dtype: known(*dt)?, mutable: *mutable },
                 ParamKind::Desc { block, mutable, .. } => {
                     ParamPlan::Tensor { reg, rank: block.len(), mutable: *mutable }

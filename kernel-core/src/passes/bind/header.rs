@@ -2,7 +2,8 @@
 
 use super::Binder;
 use crate::ir::{
-    Builder, ConstTy, DType, Dim, Facts, IntTy, Level, Literal, Op, Param, ParamKind, RegionId, Span, ValueId,
+    Builder, ConstOrigin, ConstTy, DType, Dim, Dt, Facts, IntTy, Level, Literal, Op, Param, ParamId, ParamKind,
+    Passing, RegionId, Span, ValueId,
 };
 use crate::num;
 
@@ -10,8 +11,10 @@ impl Binder<'_> {
     /// Checks the bindings against the kernel's parameters, and adds the parameters to the bound kernel.
     pub(super) fn header(&mut self) {
         debug_assert_eq!(self.source.level, Level::Generic);
-        self.count("dtypes", self.source.dtype_params.len(), self.bindings.dtypes.len());
-        self.count("constexpr values", self.source.given_consts().count(), self.bindings.consts.len());
+        let given = self.source.dtype_params.iter().filter(|p| p.is_given()).count();
+        self.count("dtypes", given, self.bindings.dtypes.len());
+        let given = self.source.given_consts().count();
+        self.count("constexpr values", given, self.bindings.consts.len());
         let is_const = |p: &&Param| matches!(p.kind, ParamKind::ConstScalar(_));
         let const_scalars = self.source.params.iter().filter(is_const).count();
         self.count("values of `Const` parameters", const_scalars, self.bindings.const_scalars.len());
@@ -25,6 +28,12 @@ impl Binder<'_> {
             let facts = self.bindings.facts.get(index).cloned().unwrap_or_default();
             self.param(param, facts, &mut scalars);
         }
+        for (id, param) in (0u32..).map(ParamId::new).zip(&self.source.params) {
+            let own = self.stands_for(id);
+            if own != id {
+                self.map[param.value.index()] = self.func.params.get(own.index()).map(|other| other.value);
+            }
+        }
     }
 
     fn count(&mut self, what: &str, wanted: usize, given: usize) {
@@ -34,7 +43,15 @@ impl Binder<'_> {
     }
 
     fn dtypes(&mut self) {
-        for (param, &dtype) in self.source.dtype_params.iter().zip(&self.bindings.dtypes) {
+        let mut given = self.bindings.dtypes.iter().copied();
+        for param in &self.source.dtype_params {
+            let dtype = match param.accumulator_of {
+                // It stands before.
+                Some(of) => self.dtypes.get(of.index()).map(|dtype| dtype.accumulator()),
+                None => given.next(),
+            };
+            let Some(dtype) = dtype else { return };
+            self.dtypes.push(dtype);
             if !param.bound.admits(dtype) {
                 let allowed: Vec<&str> =
                     DType::ALL.into_iter().filter(|&d| param.bound.admits(d)).map(DType::name).collect();
@@ -48,10 +65,23 @@ impl Binder<'_> {
     }
 
     fn consts(&mut self) {
-        for ((_, param), &value) in self.source.given_consts().zip(&self.bindings.consts) {
+        let mut given = self.bindings.consts.iter().copied();
+        for param in &self.source.const_params {
+            let value = match param.origin {
+                // Each iteration of its loop gives one.
+                ConstOrigin::Counter => {
+                    self.consts.push(None);
+                    continue;
+                }
+                ConstOrigin::Launch => given.next().unwrap_or_default(),
+                ConstOrigin::NumWarps => self.num_warps().into(),
+                ConstOrigin::Capability => self.bindings.capability.into(),
+                ConstOrigin::Given(of) => (!self.is_omitted(of)).into(),
+                ConstOrigin::Bits(of) => self.dtype(Dt::Param(of)).bits().into(),
+                ConstOrigin::IsDtype(of, dt) => (self.dtype(Dt::Param(of)) == self.dtype(dt)).into(),
+            };
+            self.consts.push(Some(value));
             let (name, min, max) = match param.ty {
-                // The launch gives none.
-                ConstTy::Counter => continue,
                 ConstTy::Bool => ("bool", 0, 1),
                 // As on the 64-bit hosts that kernels are written for; the value itself has 64 bits.
                 ConstTy::Int(IntTy::Usize) => ("usize", 0, i128::from(u64::MAX)),
@@ -70,6 +100,27 @@ impl Binder<'_> {
                 self.error(Span::UNKNOWN, problem, Some(help));
             }
         }
+    }
+
+    /// Whether no argument is passed for a parameter.
+    fn is_omitted(&self, id: ParamId) -> bool {
+        self.bindings.facts.get(id.index()).is_some_and(|facts| facts.omitted)
+    }
+
+    /// The parameter whose buffer is read through this one.
+    pub(super) fn stands_for(&self, id: ParamId) -> ParamId {
+        match self.source.param(id).passing {
+            Passing::InPlace(of) if self.is_omitted(id) => of,
+            Passing::InPlace(_) | Passing::Always | Passing::Optional => id,
+        }
+    }
+
+    fn num_warps(&mut self) -> u32 {
+        if self.bindings.num_warps.is_none() {
+            let message = "the kernel asks for the number of its warps, which is not given".to_string();
+            self.error(Span::UNKNOWN, message, None);
+        }
+        self.bindings.num_warps.unwrap_or(1)
     }
 
     fn param<'l>(&mut self, param: &Param, facts: Facts, scalars: &mut impl Iterator<Item = &'l Literal>) {
@@ -96,7 +147,11 @@ impl Binder<'_> {
             len_divisible_by: power(facts.len_divisible_by),
             stride_divisible_by: power(facts.stride_divisible_by),
             pads_with_nan: facts.pads_with_nan && matches!(kind, ParamKind::Desc { .. }),
+            omitted: facts.omitted,
         };
+        if facts.omitted && param.passing == Passing::Always {
+            self.error(param.span, format!("no argument is passed for parameter `{}`", param.name), None);
+        }
         let is_one = facts.equals_one;
         self.func.params[id.index()].facts = facts;
         let stands_for = match kind {

@@ -38,12 +38,16 @@ use crate::verify::verify;
 /// The values that a generic kernel is bound to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Bindings {
-    /// One dtype per dtype parameter.
+    /// One dtype per dtype parameter that is [given](crate::ir::DtypeParam::is_given).
     pub dtypes: Vec<DType>,
-    /// One value per constexpr; `bool`s are 0 or 1.
+    /// One value per constexpr that is [given](crate::ir::ConstParam::is_given); `bool`s are 0 or 1.
     pub consts: Vec<i64>,
     /// One constant per `Const` parameter, in order.
     pub const_scalars: Vec<Literal>,
+    /// The warps of a program. Kernels that ask for them cannot do without.
+    pub num_warps: Option<u32>,
+    /// What the kernel is compiled for, as [`Target::capability`](crate::target::Target::capability) says it; 0 on the CPU.
+    pub capability: u32,
     /// What is known of each parameter's argument; may be shorter than the parameters.
     pub facts: Vec<Facts>,
 }
@@ -74,7 +78,9 @@ pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<Bound, Vec<Diagnos
 struct Binder<'b> {
     source: &'b Func,
     bindings: &'b Bindings,
-    /// Per constexpr, its value; counters have none outside their loops.
+    /// One dtype per dtype parameter, and one value per constexpr, those that follow from others included. Counters of
+    /// loops have none outside these.
+    dtypes: Vec<DType>,
     consts: Vec<Option<i64>>,
     /// The bound kernel as far as it is.
     func: Func,
@@ -93,12 +99,9 @@ impl<'b> Binder<'b> {
         func.files = source.files.clone();
         func.level = Level::Bound;
         let map = vec![None; source.values.len()];
-        let mut consts = vec![None; source.const_params.len()];
-        for ((id, _), &value) in source.given_consts().zip(&bindings.consts) {
-            consts[id.index()] = Some(value);
-        }
+        let (dtypes, consts) = (Vec::new(), Vec::new());
         let (errors, reported, budget) = (Vec::new(), Vec::new(), unroll::MAX_ADDED);
-        Binder { source, bindings, consts, func, map, errors, reported, budget }
+        Binder { source, bindings, dtypes, consts, func, map, errors, reported, budget }
     }
 
     fn error(&mut self, span: Span, message: String, help: Option<String>) {
@@ -126,7 +129,7 @@ impl<'b> Binder<'b> {
         match dt {
             Dt::Known(dtype) => dtype,
             // The header has checked that there is a dtype for each parameter.
-            Dt::Param(id) => self.bindings.dtypes[id.index()],
+            Dt::Param(id) => self.dtypes[id.index()],
         }
     }
 
@@ -140,7 +143,8 @@ impl<'b> Binder<'b> {
         let elem = match ty.elem {
             Elem::Data(dt) => Elem::Data(self.dtype(dt).into()),
             Elem::Shared(dt) => Elem::Shared(self.dtype(dt).into()),
-            Elem::Ptr(_) | Elem::Desc(_) | Elem::Token | Elem::Barrier => ty.elem,
+            Elem::Ptr(param) => Elem::Ptr(self.stands_for(param)),
+            Elem::Desc(_) | Elem::Token | Elem::Barrier => ty.elem,
         };
         let shape = ty.shape.iter().map(|d| self.dim(d).map(Dim::Const)).collect::<Result<_, _>>().ok()?;
         Some(Ty { elem, shape })

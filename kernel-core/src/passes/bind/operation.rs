@@ -3,8 +3,8 @@
 use super::Binder;
 use crate::ir::known::constant;
 use crate::ir::{
-    AttrMap, Builder, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Literal, Op, OpId, Operation, RegionId, Span,
-    Unroll, ValueId,
+    AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Literal, Op, OpId, Operation,
+    RegionId, Span, Unroll, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
@@ -138,6 +138,8 @@ impl Binder<'_> {
             Some(Literal::Bool(true)) => {}
             Some(_) => {
                 let consts = self.source.const_params.iter().zip(&self.consts);
+                let consts = consts
+                    .filter(|(param, _)| !matches!(param.origin, ConstOrigin::IsDtype(..) | ConstOrigin::Given(_)));
                 let values: Vec<String> = consts.filter_map(|(p, v)| v.map(|v| format!("{} = {v}", p.name))).collect();
                 let what = if message.is_empty() { String::new() } else { format!(": {message}") };
                 let with = if values.is_empty() { String::new() } else { format!(" (with {})", values.join(", ")) };

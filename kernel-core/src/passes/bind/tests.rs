@@ -65,6 +65,7 @@ fn no_values_make_binding_panic() {
                         consts: vec![m, n, k, flag],
                         const_scalars: vec![Literal::float(f64::from_bits(m as u64))],
                         facts,
+                        ..Bindings::default()
                     };
                     match bind(&kernel, &bindings) {
                         Ok(_) => bound += 1,
@@ -107,4 +108,114 @@ fn constants_of_the_wrong_kind_are_errors() {
 fn a_kernel_that_breaks_the_rules_is_refused() {
     let kernel = generic("kernel k \"\" safe generic { %a: i32 = const 1 %b: f32 = add %a, %a return }");
     assert!(bind(&kernel, &Bindings::default()).is_err());
+}
+
+/// Constexprs and dtypes that follow from others.
+const DERIVED: &str = r#"kernel k "k.rs" safe generic {
+  dtype T: Float
+  dtype U: DType
+  dtype "T::Acc": Float = accumulator T
+  dtype "U::Acc": Num = accumulator U
+  const "T::BITS": usize = bits T
+  const "T == f32": bool = is T f32
+  const N: usize
+  const "U::Acc == i32": bool = is "U::Acc" i32
+  const "num_warps()": usize = num_warps
+  const "capability()": usize = capability
+  param %x x: ptr_mut i32
+  %t: i32["T::BITS"] = arange {lo = 0, hi = "T::BITS"}
+  %f: "T::Acc"["T::BITS"] = cast %t
+  %lanes: i32[N * "num_warps()"] = arange {lo = 0, hi = N * "num_warps()"}
+  %small: bool = const_expr "U::Acc == i32"
+  static_assert %small {message = "U is small"}
+  %wide: bool = const_expr "T == f32"
+  %r: i32 = if %wide {
+    %c: i32 = const_expr "capability()"
+    yield %c
+  } else {
+    %z: T = limit {kind = max}
+    %b: i32 = bitcast %z
+    yield %b
+  }
+  store %x, %r
+  return
+}"#;
+
+fn bindings(dtypes: [DType; 2], num_warps: Option<u32>) -> Bindings {
+    Bindings { dtypes: dtypes.to_vec(), consts: vec![32], num_warps, capability: 90, ..Bindings::default() }
+}
+
+#[test]
+fn what_follows_from_the_bindings_is_computed() {
+    let bound = bind(&generic(DERIVED), &bindings([DType::F32, DType::U8], Some(8))).expect("it is bound");
+    let text = crate::text::print(bound.func());
+    for part in ["%1: i32[32] =", "f32[32] = cast", "i32[256] = arange", "const 90"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("if ") && !text.contains("bitcast"), "{text}");
+}
+
+#[test]
+fn only_what_is_reached_must_fit_the_bindings() {
+    let errors = |dtypes, warps| -> Vec<String> {
+        let errors = bind(&generic(DERIVED), &bindings(dtypes, warps)).expect_err("it does not fit");
+        errors.iter().map(|error| error.message.to_string()).collect()
+    };
+    let bitcast = "a bitcast keeps the width, but f16 has 16 bits and i32 has 32";
+    assert_eq!(errors([DType::F16, DType::Bool], Some(4)), [bitcast]);
+    let values = "T::BITS = 32, N = 32, num_warps() = 4, capability() = 90";
+    let failed = format!("static assertion failed: U is small (with {values})");
+    assert_eq!(errors([DType::F32, DType::U64], Some(4)), [failed]);
+    let missing = "the kernel asks for the number of its warps, which is not given";
+    assert_eq!(errors([DType::F32, DType::U8], None)[0], missing);
+}
+
+/// Parameters that may be without an argument.
+const PASSED: &str = r#"kernel k "k.rs" safe generic {
+  const "b.is_some()": bool = given 1
+  param %x x: ptr i32 in_place 2
+  param %b b: ptr i32 optional
+  param %out out: ptr_mut i32
+  %zero: i32 = const 0
+  %one: i32 = const 1
+  %p: *x = for %zero, %one, %one, %x (%i: i32, %q: *x) {
+    %r: *x = add_ptr %q, %one
+    yield %r
+  }
+  %v: i32 = load %p
+  %has: bool = const_expr "b.is_some()"
+  %w: i32 = if %has {
+    %u: i32 = load %b
+    yield %u
+  } else {
+    yield %v
+  }
+  store %out, %w
+  return
+}"#;
+
+fn passed(omitted: [bool; 3]) -> Bindings {
+    let facts = omitted.map(|omitted| Facts { omitted, ..Facts::default() });
+    Bindings { facts: facts.to_vec(), ..Bindings::default() }
+}
+
+#[test]
+fn arguments_that_are_not_passed_leave_no_trace() {
+    let text = |omitted| {
+        let bound = bind(&generic(PASSED), &passed(omitted)).expect("it is bound");
+        crate::text::print(bound.func())
+    };
+    let both = text([false; 3]);
+    assert!(both.contains("%0 x: ptr i32\n") && both.contains("*x = add_ptr") && both.contains("load %1"), "{both}");
+    let none = text([true, true, false]);
+    assert!(none.contains("%0 x: ptr i32 {omitted}") && none.contains("%1 b: ptr i32 {omitted}"), "{none}");
+    // The pointer is that of the output, through the loop too.
+    assert!(none.contains("%2 (") && none.contains("*out = add_ptr") && !none.contains("*x"), "{none}");
+    assert!(!none.contains("load %1"), "{none}");
+}
+
+#[test]
+fn arguments_that_are_needed_must_be_passed() {
+    let errors = bind(&generic(PASSED), &passed([false, false, true])).expect_err("`out` is needed");
+    assert_eq!(&*errors[0].message, "no argument is passed for parameter `out`");
 }

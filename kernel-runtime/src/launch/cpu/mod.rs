@@ -40,11 +40,14 @@ struct CpuLaunch {
 /// Runs the kernel, or records it.
 pub(super) fn launch(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
     let kernel = call.kernel;
-    let variant = call.with_spec(Tuning::default(), |spec| -> Result<_> {
+    let num_warps = call.tuning()?.num_warps;
+    // The number of warps is nothing to the interpreter, but perhaps to the kernel.
+    let asked = num_warps.filter(|_| kernel.definition().asks_for_warps());
+    let variant = call.with_spec(Tuning { num_warps: asked, ..Tuning::default() }, |spec| -> Result<_> {
         let variant = variant(kernel, spec)?;
-        variant.largest.check(kernel.definition(), &variant.names.files, call.tuning()?.num_warps, || {
-            shown_values(kernel.definition(), spec)
-        })?;
+        variant
+            .largest
+            .check(kernel.definition(), &variant.names.files, num_warps, || shown_values(kernel.definition(), spec))?;
         Ok(variant)
     })?;
     let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
@@ -95,7 +98,7 @@ impl HostLaunch for CpuLaunch {
 }
 
 /// The variant for these constexprs and dtypes, made if nobody has. The interpreter gains nothing
-/// from knowing arguments or options, so they are left out of the key.
+/// from knowing arguments, nor from options that the kernel does not ask for, so they are left out of the key.
 fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVariant> {
     let params: ParamSpecs = spec.params.iter().map(|param| param.without_facts()).collect();
     let spec = Spec { params: &params, ..*spec };

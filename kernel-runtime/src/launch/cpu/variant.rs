@@ -22,7 +22,7 @@ impl CpuVariant {
     /// Prepares the kernel.
     pub(in super::super) fn new(kernel: &Definition, spec: &Spec<'_>) -> Result<CpuVariant> {
         let mut timings = Timings::default();
-        let bound = bind(kernel, spec, &mut timings)?;
+        let bound = bind(kernel, spec, None, &mut timings)?;
         let artifact = Interpreter.compile(&bound, (), &()).map_err(|error| Error::Internal {
             message: format!("kernel `{}` cannot be interpreted: {error}", kernel.name()).into(),
         })?;

@@ -46,7 +46,7 @@ pub(in super::super) fn compile_on(
 
 fn generated(kernel: &'static Definition, spec: &Spec<'_>, target: Target) -> Result<(Bound, Artifact<Ptx>, Timings)> {
     let mut timings = Timings::default();
-    let bound = bind(kernel, spec, &mut timings)?;
+    let bound = bind(kernel, spec, Some(target), &mut timings)?;
     let artifact = generate(kernel, spec, &bound, target, Checks::AtLaunch, Texts::Kept, &mut timings)?;
     kernel.count_compilation();
     Ok((bound, artifact, timings))

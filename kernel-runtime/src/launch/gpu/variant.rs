@@ -40,7 +40,7 @@ impl Variant {
         checks: Checks,
     ) -> Result<Variant> {
         let mut timings = Timings::default();
-        let bound = bind(kernel, spec, &mut timings)?;
+        let bound = bind(kernel, spec, Some(target), &mut timings)?;
         let artifact = generate(kernel, spec, &bound, target, checks, Texts::Dropped, &mut timings)?;
         Ok(Variant::of(kernel, &bound, artifact, timings))
     }

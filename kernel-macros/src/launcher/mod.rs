@@ -4,6 +4,8 @@
 //! does not exist and is never expanded. What the body adds is an `impl` of its own: the kernel with its IR, and how the
 //! constants of the user's crate are handed over. Without that `impl` the trait `WithoutBody` has them.
 
+mod named;
+
 use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
@@ -12,12 +14,15 @@ use syn::ext::IdentExt;
 use crate::attr::KernelAttr;
 use crate::lints;
 use crate::names::camel_case;
-use crate::signature::{Generic, KernelParam, ParamTy, Signature};
+use crate::signature::{Generic, KernelParam, ParamTy, Passing, Signature};
 use crate::source_lines::Lines;
 use crate::source_range::SourceRange;
 use crate::tree::Constant;
 use crate::typeck::UnsafeBlock;
 use crate::types::{DtRef, Types};
+
+/// The warps of a kernel whose code depends on their number, where nobody chooses one.
+const WARPS_WHERE_ASKED: u32 = 4;
 
 /// What the body adds to the launcher.
 #[derive(Default)]
@@ -32,6 +37,8 @@ pub struct Body {
     pub scalars: Vec<(TokenStream, TokenStream)>,
     /// `unsafe` blocks.
     pub unsafe_blocks: Vec<UnsafeBlock>,
+    /// Whether the code depends on the number of warps.
+    pub asks_for_warps: bool,
     /// The body once more, for rustc's lints.
     pub lints: TokenStream,
 }
@@ -76,9 +83,10 @@ pub fn emit(signature: &Signature, krate: &TokenStream, intact: bool) -> TokenSt
         quote!(#[doc = #doc] pub #name: #ty)
     });
     let doc = format!("Constexprs of [`{ident}`].");
-    let function = launcher.function(attrs, intact);
+    let (function, constructor) = (launcher.function(attrs, intact), launcher.constructor());
     let call = launcher.call(intact);
     let compile = launcher.compile(intact);
+    let named = launcher.named(&cfgs, intact);
     quote! {
         #function
 
@@ -98,9 +106,12 @@ pub fn emit(signature: &Signature, krate: &TokenStream, intact: bool) -> TokenSt
         #cfgs
         #[allow(dead_code, non_snake_case, clippy::all, clippy::pedantic)]
         impl #consts {
+            #constructor
             #call
             #compile
         }
+
+        #named
     }
 }
 
@@ -178,7 +189,12 @@ impl<'a> Launcher<'a> {
     }
 
     fn consts_name(&self) -> Ident {
-        let name = format!("{}Consts", camel_case(&self.signature.ident.to_string()));
+        self.struct_name("Consts")
+    }
+
+    /// The name of a struct beside the function.
+    fn struct_name(&self, of: &str) -> Ident {
+        let name = format!("{}{of}", camel_case(&self.signature.ident.to_string()));
         Ident::new(&name, self.signature.ident.span())
     }
 
@@ -221,37 +237,41 @@ impl<'a> Launcher<'a> {
         self.signature.generics.iter().filter_map(one).collect()
     }
 
-    /// Generic parameters in the order of the source.
+    /// Generic parameters in the order of the source, but for those that have defaults.
     fn all_generics(&self) -> Vec<TokenStream> {
-        let one = |generic: &Generic| match generic {
-            Generic::Dtype(ident, bound, place) => self.dtype_generic(ident, *bound, *place),
-            Generic::Const(ident, _, ty) => quote!(const #ident: #ty),
+        let one = |generic: &Generic| {
+            Some(match generic {
+                Generic::Dtype(ident, bound, place) => self.dtype_generic(ident, *bound, *place),
+                Generic::Const(ident, _, ty, None) => quote!(const #ident: #ty),
+                Generic::Const(.., Some(_)) => return None,
+            })
         };
-        self.signature.generics.iter().map(one).collect()
+        self.signature.generics.iter().filter_map(one).collect()
     }
 
-    /// `impl PtrArg<'buffers, T>` on the tokens of `Ptr<T>`.
-    fn pointer(&self, name: &str, dt: Dt, place: SourceRange) -> TokenStream {
-        let SourceRange { start, end } = place;
-        let (krate, dt) = (self.krate_at(start), self.dt(dt, end));
+    /// `PtrArg<'buffers, T>` on the tokens of `Ptr<T>`, `DescArg<'buffers, T, 2>` on those of `TensorDesc<T, { [M, N] }>`:
+    /// what the argument implements; `None` for scalars, whose type is known.
+    fn bound(&self, param: &KernelParam) -> Option<TokenStream> {
+        let SourceRange { start, end } = param.place;
+        let (name, dt, rank) = match (param.ty?, &param.passing) {
+            (ParamTy::Ptr(dt), Passing::Always) => ("PtrArg", dt, None),
+            (ParamTy::Ptr(dt), Passing::Optional) => ("OptionalPtrArg", dt, None),
+            (ParamTy::Ptr(dt), Passing::InPlace(_)) => ("InPlaceArg", dt, None),
+            (ParamTy::PtrMut(dt), Passing::Optional) => ("OptionalPtrMutArg", dt, None),
+            (ParamTy::PtrMut(dt), _) => ("PtrMutArg", dt, None),
+            (ParamTy::Desc(dt, rank), Passing::Optional) => ("OptionalDescArg", dt, Some(rank)),
+            (ParamTy::Desc(dt, rank), _) => ("DescArg", dt, Some(rank)),
+            (ParamTy::DescMut(dt, rank), Passing::Optional) => ("OptionalDescMutArg", dt, Some(rank)),
+            (ParamTy::DescMut(dt, rank), _) => ("DescMutArg", dt, Some(rank)),
+            (ParamTy::Scalar(_) | ParamTy::Const(_), _) => return None,
+        };
+        let (krate, dt, rank) = (self.krate_at(start), self.dt(dt, end), rank.into_iter());
         let mut lifetime = self.lifetime.clone();
         lifetime.apostrophe = start;
         let name = Ident::new(name, start);
-        let open = quote_spanned!(start=> impl #krate::launch::#name<#lifetime, #dt);
+        let open = quote_spanned!(start=> #krate::launch::#name<#lifetime, #dt #(, #rank)*);
         let close = quote_spanned!(end=> >);
-        quote!(#open #close)
-    }
-
-    /// `impl DescArg<'buffers, T, 2>` on the tokens of `TensorDesc<T, { [M, N] }>`.
-    fn descriptor(&self, name: &str, dt: Dt, rank: usize, place: SourceRange) -> TokenStream {
-        let SourceRange { start, end } = place;
-        let (krate, dt) = (self.krate_at(start), self.dt(dt, end));
-        let mut lifetime = self.lifetime.clone();
-        lifetime.apostrophe = start;
-        let name = Ident::new(name, start);
-        let open = quote_spanned!(start=> impl #krate::launch::#name<#lifetime, #dt, #rank);
-        let close = quote_spanned!(end=> >);
-        quote!(#open #close)
+        Some(quote!(#open #close))
     }
 
     fn turbofish(&self) -> TokenStream {
@@ -261,15 +281,29 @@ impl<'a> Launcher<'a> {
 
     fn param(&self, param: &KernelParam) -> TokenStream {
         let ident = &param.ident;
-        let ty = match param.ty {
-            Some(ParamTy::Ptr(dt)) => self.pointer("PtrArg", dt, param.place),
-            Some(ParamTy::PtrMut(dt)) => self.pointer("PtrMutArg", dt, param.place),
-            Some(ParamTy::Desc(dt, rank)) => self.descriptor("DescArg", dt, rank, param.place),
-            Some(ParamTy::DescMut(dt, rank)) => self.descriptor("DescMutArg", dt, rank, param.place),
-            Some(ParamTy::Scalar(dt) | ParamTy::Const(dt)) => self.dt(dt, param.place.start),
-            None => quote!(impl ::core::marker::Sized),
+        let ty = match (self.bound(param), self.scalar_ty(param)) {
+            (Some(bound), _) => quote_spanned!(param.place.start=> impl #bound),
+            (None, Some(ty)) => ty,
+            (None, None) => quote!(impl ::core::marker::Sized),
         };
         quote!(#ident: #ty)
+    }
+
+    /// The type of a scalar.
+    fn scalar_ty(&self, param: &KernelParam) -> Option<TokenStream> {
+        let dt = self.dt(self.scalar(param)?, param.place.start);
+        Some(match param.passing {
+            Passing::Optional => quote_spanned!(param.place.start=> ::core::option::Option<#dt>),
+            Passing::Always | Passing::InPlace(_) => dt,
+        })
+    }
+
+    /// The dtype of a scalar.
+    fn scalar(&self, param: &KernelParam) -> Option<Dt> {
+        match param.ty? {
+            ParamTy::Scalar(dt) | ParamTy::Const(dt) => Some(dt),
+            ParamTy::Ptr(_) | ParamTy::PtrMut(_) | ParamTy::Desc(..) | ParamTy::DescMut(..) => None,
+        }
     }
 
     fn params(&self) -> Vec<TokenStream> {
@@ -286,15 +320,10 @@ impl<'a> Launcher<'a> {
     fn function(&self, attrs: &[syn::Attribute], intact: bool) -> TokenStream {
         let Signature { vis, ident, .. } = self.signature;
         let (lifetime, generics, params, result) = (&self.lifetime, self.all_generics(), self.params(), self.call_ty());
-        let consts = self.consts_name();
-        let names = self.signature.consts().map(|(name, ..)| name);
+        let consts = self.consts();
         let args = self.signature.params.iter().map(|p| &p.ident);
         let turbofish = self.turbofish();
-        let body = if intact {
-            quote!(#consts { #(#names),* }.call #turbofish (#(#args),*))
-        } else {
-            quote!(::core::unreachable!())
-        };
+        let body = if intact { quote!(#consts.call #turbofish (#(#args),*)) } else { quote!(::core::unreachable!()) };
         let docs = if attrs.iter().any(|a| a.path().is_ident("doc")) {
             TokenStream::new()
         } else {
@@ -314,11 +343,48 @@ impl<'a> Launcher<'a> {
         }
     }
 
+    /// The constexprs without defaults, in order.
+    fn needed(&self) -> impl Iterator<Item = (&Ident, &TokenStream)> {
+        self.signature.generics.iter().filter_map(|generic| match generic {
+            Generic::Const(ident, _, ty, None) => Some((ident, ty)),
+            Generic::Dtype(..) | Generic::Const(.., Some(_)) => None,
+        })
+    }
+
+    /// The struct of the constexprs, of variables with their names.
+    fn consts(&self) -> TokenStream {
+        let consts = self.consts_name();
+        let names = self.needed().map(|(name, _)| name);
+        match self.signature.defaults().next() {
+            Some(_) => quote!(#consts::new(#(#names),*)),
+            None => quote!(#consts { #(#names),* }),
+        }
+    }
+
+    /// `new`, which takes the constexprs without defaults.
+    fn constructor(&self) -> TokenStream {
+        if self.signature.defaults().next().is_none() {
+            return TokenStream::new();
+        }
+        let params = self.needed().map(|(name, ty)| quote!(#name: #ty));
+        let values = self.signature.defaults().map(|(name, ty, default)| quote!(let #name: #ty = #default;));
+        let names = self.signature.consts().map(|(name, ..)| name);
+        let consts = self.consts_name();
+        let doc = format!("The constexprs with the defaults of [`{}`].", self.signature.ident);
+        quote! {
+            #[doc = #doc]
+            pub const fn new(#(#params),*) -> Self {
+                #(#values)*
+                #consts { #(#names),* }
+            }
+        }
+    }
+
     /// `.dtype::<T>().constant(..)`
     fn keys(&self) -> TokenStream {
         let dtypes = self.signature.dtypes().map(|(ident, _)| quote!(.dtype::<#ident>()));
         let consts = self.signature.consts().map(|(name, ty, _)| match ty {
-            ConstTy::Int(_) | ConstTy::Bool | ConstTy::Counter => {
+            ConstTy::Int(_) | ConstTy::Bool => {
                 quote!(.constant(self.#name as ::core::primitive::i64))
             }
         });
@@ -359,14 +425,22 @@ impl<'a> Launcher<'a> {
         let name = Ident::new(if self.signature.is_unsafe { "UnsafeCall" } else { "Call" }, Span::mixed_site());
         let args = self.signature.params.iter().map(|p| {
             let ident = &p.ident;
-            match p.ty {
-                Some(ParamTy::Ptr(_)) => quote!(.ptr(#ident)),
-                Some(ParamTy::PtrMut(_)) => quote!(.ptr_mut(#ident)),
-                Some(ParamTy::Desc(..)) => quote!(.desc(#ident)),
-                Some(ParamTy::DescMut(..)) => quote!(.desc_mut(#ident)),
-                Some(ParamTy::Const(_)) => quote!(.const_scalar(#ident)),
-                Some(ParamTy::Scalar(_)) | None => quote!(.scalar(#ident)),
-            }
+            let method = match (p.ty, &p.passing) {
+                (Some(ParamTy::Ptr(_)), Passing::InPlace(_)) => "ptr_or_in_place",
+                (Some(ParamTy::Ptr(_)), Passing::Optional) => "optional_ptr",
+                (Some(ParamTy::Ptr(_)), Passing::Always) => "ptr",
+                (Some(ParamTy::PtrMut(_)), Passing::Optional) => "optional_ptr_mut",
+                (Some(ParamTy::PtrMut(_)), _) => "ptr_mut",
+                (Some(ParamTy::Desc(..)), Passing::Optional) => "optional_desc",
+                (Some(ParamTy::Desc(..)), _) => "desc",
+                (Some(ParamTy::DescMut(..)), Passing::Optional) => "optional_desc_mut",
+                (Some(ParamTy::DescMut(..)), _) => "desc_mut",
+                (Some(ParamTy::Const(_)), _) => "const_scalar",
+                (Some(ParamTy::Scalar(_)) | None, Passing::Optional) => "optional_scalar",
+                (Some(ParamTy::Scalar(_)) | None, _) => "scalar",
+            };
+            let method = Ident::new(method, Span::mixed_site());
+            quote!(.#method(#ident))
         });
         let body = if intact {
             self.filled(&quote!(#krate::launch::#name::new(Self::kernel(), self)), &quote!(#(#args)*))
@@ -387,13 +461,18 @@ impl<'a> Launcher<'a> {
     fn compile(&self, intact: bool) -> TokenStream {
         let krate = self.krate;
         let generics = self.dtype_generics();
-        let folded: Vec<&KernelParam> =
-            self.signature.params.iter().filter(|p| matches!(p.ty, Some(ParamTy::Const(_)))).collect();
-        let params = folded.iter().map(|p| self.param(p));
-        let args = folded.iter().map(|p| {
+        // What is part of the code: folded values, and whether there are arguments.
+        let chosen = self.signature.params.iter().filter_map(|p| {
             let ident = &p.ident;
-            quote!(.const_scalar(#ident))
+            match (p.ty, &p.passing) {
+                (_, Passing::Optional | Passing::InPlace(_)) => {
+                    Some((quote!(#ident: ::core::primitive::bool), quote!(.given(#ident))))
+                }
+                (Some(ParamTy::Const(_)), Passing::Always) => Some((self.param(p), quote!(.const_scalar(#ident)))),
+                (_, Passing::Always) => None,
+            }
         });
+        let (params, args): (Vec<_>, Vec<_>) = chosen.unzip();
         let target = Ident::new("target", Span::mixed_site());
         let unused = unused(intact);
         let body = if intact {
@@ -405,7 +484,8 @@ impl<'a> Launcher<'a> {
         };
         quote! {
             /// Compiles for a target without arguments, as if buffers were aligned to 16 bytes and their lengths and
-            /// all integers divisible by 16.
+            /// all integers divisible by 16. For parameters that may be without an argument, `true` says that
+            /// there is one.
             ///
             /// # Errors
             /// What is wrong with the kernel for these constexprs and dtypes.
@@ -436,7 +516,9 @@ impl<'a> Launcher<'a> {
             Some(value) => quote!(::core::option::Option::Some(#value)),
             None => quote!(::core::option::Option::None),
         };
-        let (num_warps, num_stages) = (option(attr.num_warps), option(attr.num_stages));
+        // The largest tile cannot decide where tiles depend on the warps.
+        let asked = body.asks_for_warps.then_some(WARPS_WHERE_ASKED);
+        let (num_warps, num_stages) = (option(attr.num_warps.or(asked)), option(attr.num_stages));
         quote! {
             fn kernel() -> &'static #krate::launch::Kernel {
                 static KERNEL: #krate::launch::Kernel = #krate::launch::Kernel::new(#krate::launch::KernelSource {

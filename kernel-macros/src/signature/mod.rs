@@ -1,16 +1,18 @@
 //! The signature of a kernel: dtype parameters, constexprs and parameters.
 
-use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt, DtypeId, IntTy, MAX_TENSOR_RANK};
+mod params;
+
+pub use params::IN_PLACE;
+
+use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt, DtypeId, IntTy};
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{
-    Attribute, FnArg, GenericArgument, GenericParam, Ident, Pat, PathArguments, Type, TypeParamBound, Visibility,
-};
+use syn::{Attribute, Expr, GenericArgument, GenericParam, Ident, PathArguments, Type, TypeParamBound, Visibility};
 
 use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
-use crate::names::{closest, dtype_of_other_languages};
+use crate::names::closest;
 use crate::source_range::SourceRange;
 
 /// A kernel's tokens, split into the signature and an unread body.
@@ -51,12 +53,11 @@ fn braces(mut tree: TokenTree) -> syn::Result<Group> {
 }
 
 /// A generic parameter, in the order of the source.
-#[derive(Debug)]
 pub enum Generic {
     /// `T: Num`, with the place of the bound.
     Dtype(Ident, DTypeBound, SourceRange),
-    /// `const N: usize`, with the type's tokens.
-    Const(Ident, ConstTy, TokenStream),
+    /// `const N: usize = 16`, with the type's tokens and the default.
+    Const(Ident, ConstTy, TokenStream, Option<Box<Expr>>),
 }
 
 /// What a parameter is.
@@ -76,6 +77,17 @@ pub enum ParamTy {
     DescMut(Dt, usize),
 }
 
+/// Whether the caller passes an argument.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Passing {
+    /// Always.
+    Always,
+    /// `Option<Ptr<T>>` and its kind.
+    Optional,
+    /// `#[in_place(out)]`: that, or nothing where that parameter's buffer is read.
+    InPlace(Ident),
+}
+
 /// A parameter of the kernel.
 pub struct KernelParam {
     /// Its name.
@@ -86,6 +98,8 @@ pub struct KernelParam {
     pub mutable: Option<syn::Token![mut]>,
     /// What it is; `None` after a mistake.
     pub ty: Option<ParamTy>,
+    /// Whether there is an argument.
+    pub passing: Passing,
     /// The blocks of a descriptor: an array in brackets.
     pub block: Option<TokenStream>,
     /// The place of its type.
@@ -125,7 +139,15 @@ impl Signature {
     pub fn consts(&self) -> impl Iterator<Item = (&Ident, ConstTy, &TokenStream)> {
         self.generics.iter().filter_map(|g| match g {
             Generic::Dtype(..) => None,
-            Generic::Const(ident, ty, tokens) => Some((ident, *ty, tokens)),
+            Generic::Const(ident, ty, tokens, _) => Some((ident, *ty, tokens)),
+        })
+    }
+
+    /// The constexprs that have defaults, with those.
+    pub fn defaults(&self) -> impl Iterator<Item = (&Ident, &TokenStream, &Expr)> {
+        self.generics.iter().filter_map(|g| match g {
+            Generic::Const(ident, _, tokens, Some(default)) => Some((ident, tokens, &**default)),
+            Generic::Dtype(..) | Generic::Const(.., None) => None,
         })
     }
 
@@ -144,10 +166,11 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
     }
     let mut signature = read_head(item, "a kernel", errors);
     for arg in &inputs {
-        if let Some(param) = read_param(arg, &signature, errors) {
+        if let Some(param) = params::read(arg, &signature, errors) {
             signature.params.push(param);
         }
     }
+    params::check_in_place(&signature, errors);
     duplicates(&mut signature, errors);
     signature
 }
@@ -155,6 +178,11 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
 /// Reads the name and the generic parameters of a `#[device]` function.
 pub fn read_function(item: KernelItem, errors: &mut Errors) -> Signature {
     let mut signature = read_head(item, "a `#[device]` function", errors);
+    for (_, _, default) in signature.defaults() {
+        let help = "remove it: constexprs follow from the arguments, or are said at the call, `name::<16>(..)`";
+        let message = "a constexpr of a `#[device]` function has no default";
+        errors.report_help(SourceRange::of(default), message, help);
+    }
     duplicates(&mut signature, errors);
     signature
 }
@@ -227,16 +255,22 @@ fn read_generics(generics: &syn::Generics, what: &str, signature: &mut Signature
             GenericParam::Type(param) => {
                 let bound = read_bound(param, generics.where_clause.is_some(), errors)
                     .map_err(|_| signature.broken.push(param.ident.to_string()));
+                if let Some(default) = &param.default {
+                    let help = "remove it: the arguments say what the dtype is, or the caller does";
+                    errors.report_help(SourceRange::of_type(default), "a dtype parameter has no default", help);
+                }
                 let place =
                     param.bounds.first().map_or_else(|| SourceRange::at(param.ident.span()), SourceRange::of_tokens);
                 Generic::Dtype(param.ident.clone(), bound.unwrap_or(DTypeBound::Num), place)
             }
             GenericParam::Const(param) => match read_const(param, errors) {
-                Ok((ty, tokens)) => Generic::Const(param.ident.clone(), ty, tokens),
+                Ok((ty, tokens)) => Generic::Const(param.ident.clone(), ty, tokens, default_of(param)),
                 Err(_) => {
                     signature.broken.push(param.ident.to_string());
                     let ty = ConstTy::Int(IntTy::Usize);
-                    Generic::Const(param.ident.clone(), ty, quote::quote!(::core::primitive::usize))
+                    // Calls leave it out, and its type is not what the default fits.
+                    let default = param.default.as_ref().map(|_| Box::new(syn::parse_quote!(0)));
+                    Generic::Const(param.ident.clone(), ty, quote::quote!(::core::primitive::usize), default)
                 }
             },
         };
@@ -307,50 +341,15 @@ fn read_const(param: &syn::ConstParam, errors: &mut Errors) -> Checked<(ConstTy,
             }
         },
     };
-    if let Some(default) = &param.default {
-        errors.report(SourceRange::of_tokens(default), "a constexpr of a kernel has no default");
-    }
     let span = place.start;
     let ident = Ident::new(&name, span);
     Ok((ty, quote::quote_spanned!(span=> ::core::primitive::#ident)))
 }
 
-fn read_param(arg: &FnArg, signature: &Signature, errors: &mut Errors) -> Option<KernelParam> {
-    let arg = match arg {
-        // Refused before.
-        FnArg::Receiver(_) => return None,
-        FnArg::Typed(arg) => arg,
-    };
-    let place = SourceRange::of_type(&arg.ty);
-    let (ident, mutable) = match &*arg.pat {
-        Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => (p.ident.clone(), p.mutability),
-        other => {
-            errors.report_help(
-                SourceRange::of_pat(other),
-                "a parameter of a kernel needs a name",
-                "write `name: type`",
-            );
-            let ident = Ident::new(&format!("argument_{}", signature.params.len()), Span::mixed_site());
-            return Some(KernelParam { ident, attrs: Vec::new(), mutable: None, ty: None, block: None, place });
-        }
-    };
-    let ty = read_param_ty(&arg.ty, signature, errors).ok();
-    let block = block_of(&arg.ty).map(quote::ToTokens::into_token_stream);
-    if let (Some(_), Some(ParamTy::Desc(..) | ParamTy::DescMut(..))) = (mutable, ty) {
-        let message = "a descriptor cannot be `mut`: it always describes the tensor that the launch passes";
-        errors.report_help(SourceRange::of_pat(&arg.pat), message, "remove `mut`");
-    }
-    Some(KernelParam { ident, attrs: arg.attrs.clone(), mutable, ty, block, place })
-}
-
-/// `[BM, BK]` of `TensorDesc<T, { [BM, BK] }>`.
-fn block_of(ty: &Type) -> Option<&syn::ExprArray> {
-    let Type::Path(path) = strip(ty) else { return None };
-    let PathArguments::AngleBracketed(args) = &path.path.segments.last()?.arguments else { return None };
-    match args.args.iter().nth(1).and_then(braced) {
-        Some(syn::Expr::Array(array)) => Some(array),
-        _ => None,
-    }
+/// The default of a constexpr, without the braces that generic arguments need.
+fn default_of(param: &syn::ConstParam) -> Option<Box<Expr>> {
+    let default = param.default.as_ref()?;
+    braced(&GenericArgument::Const(default.clone())).or(Some(default)).cloned().map(Box::new)
 }
 
 /// The expression of a const argument, without its braces.
@@ -363,135 +362,6 @@ pub fn braced(argument: &GenericArgument) -> Option<&syn::Expr> {
         GenericArgument::Const(expr) => Some(expr),
         _ => None,
     }
-}
-
-/// `TensorDesc<T, { [BM, BK] }>`
-fn read_descriptor(ty: &Type, last: &syn::PathSegment, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
-    let name = last.ident.to_string();
-    let help = format!("write `{name}<f32, {{ [BLOCK_M, BLOCK_N] }}>`");
-    let args: Vec<&GenericArgument> = match &last.arguments {
-        PathArguments::AngleBracketed(args) => args.args.iter().collect(),
-        PathArguments::None | PathArguments::Parenthesized(_) => Vec::new(),
-    };
-    let [GenericArgument::Type(inner), shape] = args.as_slice() else {
-        let message = format!("a `{name}` has a dtype and the shape of its blocks");
-        return Err(errors.report_help(SourceRange::of_type(ty), message, help));
-    };
-    let dt = read_dt(inner, signature, errors);
-    let Some(block) = block_of(ty) else {
-        let message = "the blocks of a descriptor have a shape in braces";
-        return Err(errors.report_help(SourceRange::of_tokens(shape), message, help));
-    };
-    let rank = block.elems.len();
-    if !(1..=MAX_TENSOR_RANK).contains(&rank) {
-        let message = format!("a tensor has 1 to {MAX_TENSOR_RANK} dimensions, these blocks have {rank}");
-        let help = "merge dimensions that are adjacent in memory";
-        return Err(errors.report_help(SourceRange::of_tokens(block), message, help));
-    }
-    let of = if name == "TensorDescMut" { ParamTy::DescMut } else { ParamTy::Desc };
-    dt.map(|dt| of(dt, rank))
-}
-
-fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<ParamTy> {
-    let place = SourceRange::of_type(ty);
-    let refuse = |errors: &mut Errors, help: Help| {
-        let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
-        Err(errors.report_help(place, message, help))
-    };
-    let path = match strip(ty) {
-        Type::Path(path) if path.qself.is_none() => &path.path,
-        Type::Reference(reference)
-            if generic_name(&reference.elem).is_some_and(|name| name.starts_with("TensorDesc")) =>
-        {
-            return refuse(errors, "write it without `&`: the caller lends the descriptor".into());
-        }
-        Type::Reference(reference) => {
-            let inner = match &*reference.elem {
-                Type::Slice(slice) => type_name(&slice.elem),
-                other => type_name(other),
-            };
-            if inner.as_deref() == Some("str") {
-                return refuse(errors, TEXTS.into());
-            }
-            let pointer = if reference.mutability.is_some() { "PtrMut" } else { "Ptr" };
-            return refuse(
-                errors,
-                Help::write(place, format!("{pointer}<{}>", inner.unwrap_or_else(|| "T".to_string()))),
-            );
-        }
-        Type::Ptr(pointer) => {
-            let name = if pointer.mutability.is_some() { "PtrMut" } else { "Ptr" };
-            let inner = type_name(&pointer.elem).unwrap_or_else(|| "T".into());
-            return refuse(errors, Help::write(place, format!("{name}<{inner}>")));
-        }
-        _ => return refuse(errors, "for a buffer write `Ptr<T>`, for a scalar its dtype".into()),
-    };
-    let Some(last) = path.segments.last() else { return refuse(errors, "write a dtype".into()) };
-    let name = last.ident.to_string();
-    let of = match name.as_str() {
-        "Ptr" => ParamTy::Ptr,
-        "PtrMut" => ParamTy::PtrMut,
-        "Const" => ParamTy::Const,
-        "usize" | "isize" => {
-            let message = format!("a parameter of a kernel cannot be `{name}`, whose width depends on the host");
-            let help = "write `i32`, `i64` or `u32`, and convert at the call: `n as i32`";
-            return Err(errors.report_help(place, message, help));
-        }
-        "TensorDesc" | "TensorDescMut" => return read_descriptor(ty, last, signature, errors),
-        "Tile" => return refuse(errors, "tiles exist inside kernels only: pass a `Ptr<T>` and `load` it".into()),
-        _ => return read_dt(ty, signature, errors).map(ParamTy::Scalar),
-    };
-    let PathArguments::AngleBracketed(args) = &last.arguments else {
-        return refuse(errors, Help::write(place, format!("{name}<f32>")));
-    };
-    let mut args = args.args.iter();
-    match (args.next(), args.next()) {
-        (Some(GenericArgument::Type(inner)), None) => read_dt(inner, signature, errors).map(of),
-        _ => refuse(errors, Help::write(place, format!("{name}<f32>"))),
-    }
-}
-
-/// What stands for a text.
-const TEXTS: &str =
-    "kernels have no texts: pass a number, or a `const MODE: i32` for what is decided when it is compiled";
-
-/// The dtype or dtype parameter that a type names.
-fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt> {
-    let params: Vec<String> = signature.dtypes().map(|(ident, _)| ident.to_string()).collect();
-    let name = type_name(ty).unwrap_or_default();
-    if let Some(index) = params.iter().position(|p| *p == name) {
-        return Ok(Dt::Param(DtypeId::new(index as u32)));
-    }
-    if let Some(dtype) = DType::from_name(&name) {
-        return Ok(Dt::Known(dtype));
-    }
-    if name == "String" {
-        return Err(errors.report_help(SourceRange::of_type(ty), "this is not a dtype", TEXTS));
-    }
-    if let Some(written) = generic_name(ty) {
-        let message = "a parameter of a kernel is a `Ptr<T>`, a `PtrMut<T>`, a scalar or a `Const<T>`";
-        if written == "Option" {
-            let help = "pass a `const HAS_X: bool` beside the pointer, and an empty buffer where there is none";
-            return Err(errors.report_help(SourceRange::of_type(ty), message, help));
-        }
-        let help = match closest(&written, ["Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut"]) {
-            Some(close) if close != written => format!("did you mean `{close}`?"),
-            Some(_) => "a pointer points to a dtype: `Ptr<f32>`".to_string(),
-            None => "for a buffer write `Ptr<f32>`, or `PtrMut<f32>` if the kernel stores into it".to_string(),
-        };
-        return Err(errors.report_help(SourceRange::of_type(ty), message, help));
-    }
-    let names = DType::ALL.map(DType::name);
-    let close = closest(&name, params.iter().map(String::as_str).chain(names).chain(["Ptr", "PtrMut", "Const"]));
-    let message = format!("this is not a dtype; dtypes are {}", names.map(|n| format!("`{n}`")).join(", "));
-    let place = SourceRange::of_type(ty);
-    let help = match (close, name.as_str()) {
-        (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".into(),
-        (_, alias) if let Some(ours) = dtype_of_other_languages(alias) => Help::write(place, ours),
-        (Some(close), _) => Help::meant(place, close),
-        (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".into(),
-    };
-    Err(errors.report_help(SourceRange::of_type(ty), message, help))
 }
 
 /// The last segment of a type that is a path with generic arguments.

@@ -1,0 +1,220 @@
+//! The parameters of a kernel, and those that may be without an argument.
+
+use kernel_core::ir::{ConstId, ConstOrigin, ConstTy, Dim, Dt, ParamId, ParamKind, Passing};
+use syn::{BinOp, Expr, ExprIf, ExprLet, ExprMethodCall, Ident, Pat};
+
+use super::block::Flow;
+use super::{Binding, Checker, Operand, Val};
+use crate::error::{Checked, Reported};
+use crate::signature::{self, KernelParam, ParamTy};
+use crate::source_range::{SourceRange, bare};
+use crate::tree::{Kind, Node, NodeId};
+use crate::types::{BOOL, DtRef, VElem, VTy};
+
+impl Checker<'_> {
+    /// Binds constexprs and parameters.
+    pub(super) fn bind_signature(&mut self) {
+        self.bind_constexprs();
+        self.bind_parameters();
+    }
+
+    pub(super) fn bind_constexprs(&mut self) {
+        for (index, param) in (0u32..).zip(self.func.const_params.clone()) {
+            let id = ConstId::new(index);
+            let binding = match param.ty {
+                _ if self.signature.broken.contains(&param.name) => Binding::Poison,
+                ConstTy::Int(_) => Binding::Dim(Dim::param(id)),
+                ConstTy::Bool => Binding::ConstBool(id),
+            };
+            self.bind(&param.name, binding);
+        }
+    }
+
+    fn bind_parameters(&mut self) {
+        let signature = self.signature;
+        for param in &signature.params {
+            let (name, before) = (param.ident.to_string(), self.func.params.len());
+            let binding = self.parameter(param, &name);
+            // After a mistake in its type there is none.
+            let id = (self.func.params.len() > before).then(|| ParamId::new(before as u32));
+            let binding = match (id, &param.passing) {
+                (Some(id), signature::Passing::Optional) if !matches!(binding, Binding::Poison) => {
+                    self.func.params[id.index()].passing = Passing::Optional;
+                    Binding::Option(id, Box::new(binding))
+                }
+                _ => binding,
+            };
+            self.bind(&name, binding);
+        }
+        self.bind_in_place();
+    }
+
+    /// Says which parameters may be read from the buffers of others. What is wrong about that was reported.
+    fn bind_in_place(&mut self) {
+        for param in &self.signature.params {
+            let signature::Passing::InPlace(of) = &param.passing else { continue };
+            let id = |ident: &Ident| self.func.params.iter().position(|param| *ident == param.name);
+            if let (Some(own), Some(of)) = (id(&param.ident), id(of)) {
+                self.func.params[own].passing = Passing::InPlace(ParamId::new(of as u32));
+            }
+        }
+    }
+
+    /// What the name of a parameter stands for.
+    fn parameter(&mut self, param: &KernelParam, name: &str) -> Binding {
+        let signature = self.signature;
+        let place = SourceRange::at(param.ident.span());
+        let broken = |dt: Dt| match dt {
+            Dt::Known(_) => false,
+            Dt::Param(p) => signature.dtype_ident(p).is_some_and(|ident| signature.broken.contains(&ident.to_string())),
+        };
+        let Some(ty) = param.ty else { return Binding::Poison };
+        let (kind, dt) = match ty {
+            ParamTy::Desc(dt, _) | ParamTy::DescMut(dt, _) => {
+                let mutable = matches!(ty, ParamTy::DescMut(..));
+                return match self.descriptor_param(param, dt, mutable, place) {
+                    Ok(id) if !broken(dt) => Binding::Desc(id),
+                    Ok(_) | Err(_) => Binding::Poison,
+                };
+            }
+            ParamTy::Ptr(dt) => (ParamKind::Ptr { dt, mutable: false }, dt),
+            ParamTy::PtrMut(dt) => (ParamKind::Ptr { dt, mutable: true }, dt),
+            ParamTy::Scalar(dt) => (ParamKind::Scalar(dt), dt),
+            ParamTy::Const(dt) => (ParamKind::ConstScalar(dt), dt),
+        };
+        let id = self.func.add_param(name, kind.clone(), place.ir_span());
+        if broken(dt) {
+            return Binding::Poison;
+        }
+        let node = self.param_node(id, &kind, place);
+        match (param.mutable, &param.passing) {
+            (Some(_), signature::Passing::Always | signature::Passing::InPlace(_)) => {
+                let ty = self.node(node).ty.clone();
+                Binding::Var(self.new_variable(name, ty, node))
+            }
+            _ => Binding::Value(node),
+        }
+    }
+
+    pub(super) fn param_node(&mut self, id: ParamId, kind: &ParamKind, place: SourceRange) -> NodeId {
+        let ty = match kind {
+            ParamKind::Scalar(dt) | ParamKind::ConstScalar(dt) => VTy::scalar(DtRef::Fixed(*dt)),
+            ParamKind::Ptr { .. }
+            | ParamKind::Desc { .. }
+            | ParamKind::ReportSlot
+            | ParamKind::Length(_)
+            | ParamKind::DescShape { .. }
+            | ParamKind::DescStride { .. } => VTy { elem: VElem::Ptr(id), shape: Vec::new() },
+        };
+        let constexpr = matches!(kind, ParamKind::ConstScalar(_));
+        self.new_node(Node { kind: Kind::Param(id), ty, dim: None, constexpr, place })
+    }
+
+    /// The optional parameter that an expression names, and what it holds.
+    pub(super) fn option(&self, expr: &Expr) -> Option<(ParamId, Binding)> {
+        let Expr::Path(path) = bare(expr) else { return None };
+        match self.lookup(&path.path.get_ident()?.to_string())? {
+            (Binding::Option(param, held), _) => Some((param, *held)),
+            _ => None,
+        }
+    }
+
+    /// The type of a parameter that holds `ty`, as the signature has it.
+    pub(super) fn optional(&self, param: ParamId, ty: String) -> String {
+        match self.func.param(param).passing {
+            Passing::Optional => format!("Option<{ty}>"),
+            Passing::Always | Passing::InPlace(_) => ty,
+        }
+    }
+
+    /// Whether there is an argument for a parameter: a constexpr.
+    fn given(&mut self, param: ParamId, place: SourceRange) -> Operand {
+        let name = |c: &Self| format!("{}.is_some()", c.func.param(param).name);
+        let kind = Kind::ConstBool(self.derived(name, ConstTy::Bool, ConstOrigin::Given(param)));
+        let node = Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place };
+        Operand { node: self.new_node(node), place }
+    }
+
+    /// `bias.is_some()` and `bias.is_none()`.
+    pub(super) fn option_method(
+        &mut self,
+        param: ParamId,
+        call: &ExprMethodCall,
+        place: SourceRange,
+    ) -> Checked<Operand> {
+        let given = self.given(param, place);
+        match (call.method.to_string().as_str(), call.args.is_empty()) {
+            ("is_some", true) => Ok(given),
+            ("is_none", true) => Ok(self.not(given, place)),
+            _ => {
+                let name = self.func.param(param).name.clone();
+                let message = format!("there may be no argument for `{name}`");
+                let help = format!(
+                    "take it where it is there, `if let Some({name}) = {name} {{ .. }}`, or ask `{name}.is_some()`"
+                );
+                Err(self.report_help(SourceRange::at(call.method.span()), message, help))
+            }
+        }
+    }
+
+    /// `if let Some(b) = bias { .. } else { .. }`
+    pub(super) fn if_given(&mut self, stmt: &ExprIf, given: &ExprLet, want: bool, place: SourceRange) -> Flow {
+        let pat = match &*given.pat {
+            Pat::TupleStruct(some) if some.path.is_ident("Some") && some.elems.len() == 1 => some.elems.first(),
+            _ => None,
+        };
+        let found = match (pat, self.option(&given.expr)) {
+            (Some(_), Some(found)) => Ok(found),
+            (None, Some(_)) => {
+                let help = "write `if let Some(name) = ..`; for the opposite `if parameter.is_none()`";
+                let at = SourceRange::of_pat(&given.pat);
+                Err(self.report_help(at, "an optional parameter is looked at as `Some(name)`", help))
+            }
+            (_, None) => {
+                let help =
+                    "it asks whether there is an argument for a parameter declared as `Option<Ptr<T>>` or its kind";
+                let at = SourceRange::of(&given.expr);
+                Err(self.report_help(at, "`if let` takes optional parameters only", help))
+            }
+        };
+        let at = SourceRange::of(&given.expr);
+        let condition = found.as_ref().map(|(param, _)| *param).map_err(|reported| *reported);
+        let condition = condition.map(|param| self.given(param, at));
+        let before = |c: &mut Self| match (found, pat) {
+            (Ok((_, Binding::Value(node))), Some(pat)) => {
+                c.bind_pattern(pat, Ok(Val::One(Operand { node, place: at })));
+            }
+            (Ok((_, held)), Some(pat)) => c.bind_held(pat, held),
+            (Err(_), Some(pat)) => c.bind_silent(pat),
+            (_, None) => c.bind_silent(&given.pat),
+        };
+        self.branches(stmt, condition, before, want, place)
+    }
+
+    /// Binds the names of a `let` in a condition that cannot have one, which was reported.
+    pub(super) fn bind_refused(&mut self, condition: &Expr) {
+        match bare(condition) {
+            Expr::Let(refused) => self.bind_silent(&refused.pat),
+            Expr::Binary(binary) if matches!(binary.op, BinOp::And(_)) => {
+                self.bind_refused(&binary.left);
+                self.bind_refused(&binary.right);
+            }
+            _ => {}
+        }
+    }
+
+    /// Names what is no value: a descriptor.
+    fn bind_held(&mut self, pat: &Pat, held: Binding) {
+        match pat {
+            Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() && ident.mutability.is_none() => {
+                self.bind(&ident.ident.to_string(), held);
+            }
+            Pat::Wild(_) => {}
+            other => {
+                let message = "a tensor descriptor is given a name here";
+                self.report_help(SourceRange::of_pat(other), message, "write `Some(name)`, without `mut`");
+                self.bind_pattern(other, Err(Reported::earlier()));
+            }
+        }
+    }
+}
