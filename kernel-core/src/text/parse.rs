@@ -8,7 +8,7 @@ use super::{ParseError, dims, layouts, types};
 use crate::ir::{
     BankId, BinaryOp, CmpOp, ConstParam, ConstTy, ControlOp, CreateOp, DType, DTypeBound, Def, DescOp, DotOp,
     DtypeParam, ElementwiseOp, Facts, FileId, FloatFlags, Func, GpuOp, IntTy, LayoutId, Level, MemoryOp, Op, OpId,
-    Operation, ParamKind, RegionId, Safety, ShapeOp, SharedRange, Span, Ty, UnaryOp, ValueId,
+    Operation, ParamKind, RegionId, Safety, ShapeOp, SharedRange, Span, TileOp, Ty, UnaryOp, ValueId,
 };
 use crate::layout::SyncScope;
 
@@ -468,6 +468,7 @@ impl<'t> Parser<'t> {
         let op = CreateOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Create));
         let op = op.or_else(|| ElementwiseOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Elementwise)));
         let op = op.or_else(|| ShapeOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Shape)));
+        let op = op.or_else(|| TileOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Tile)));
         let op = op.or_else(|| MemoryOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Memory)));
         let op = op.or_else(|| DotOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Dot)));
         let op = op.or_else(|| DescOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Desc)));

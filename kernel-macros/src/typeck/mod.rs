@@ -34,6 +34,7 @@ mod scan;
 mod shape;
 mod show;
 mod stmt;
+mod tile;
 mod ty;
 mod unsafety;
 
