@@ -12,6 +12,7 @@ mod layer_norm_backward;
 mod rms_norm;
 mod softmax;
 mod sums;
+mod tiles;
 mod transpose;
 
 use tilewright_bench::{Failure, Stage};
@@ -20,7 +21,7 @@ use tilewright_bench::{Failure, Stage};
 type Bench = fn(&mut Stage) -> Result<(), Failure>;
 
 /// All works by the names that `--only` takes.
-const ALL: [(&str, Bench); 15] = [
+const ALL: [(&str, Bench); 21] = [
     ("copy", copy::contests),
     ("add", add::contests),
     ("cos_sin", chains::cos_sin_contests),
@@ -36,6 +37,12 @@ const ALL: [(&str, Bench); 15] = [
     ("column_sum", sums::column_contests),
     ("transpose", transpose::contests),
     ("gather", gather::contests),
+    ("sort", tiles::sort_contests),
+    ("topk", tiles::topk_contests),
+    ("histogram", tiles::histogram_contests),
+    ("cumsum", tiles::cumsum_contests),
+    ("rand", tiles::rand_contests),
+    ("gather_tile", tiles::gather_contests),
 ];
 
 /// Holds all contests that the stage wants.

@@ -128,6 +128,14 @@ def configurations():
         for variant in ("aligned", "ragged", "offset"):
             for m, n, warps in [(32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 64, 4), (64, 64, 8), (128, 64, 8), (64, 128, 8)]:
                 yield "transpose", "transpose", dtype, variant, "", {"M": m, "N": n}, warps
+    for work, constants in [("sort", {}), ("topk", {"K": 64}), ("cumsum", {}), ("gather_tile", {})]:
+        kernel = {"gather_tile": "gather_rows"}.get(work, work + "_rows")
+        for warps in warps_for(4096):
+            yield work, kernel, "f32", "aligned", "", {"BLOCK": 4096} | constants, warps
+    for block, warps in [(1024, 4), (2048, 4), (4096, 4), (2048, 8), (4096, 8), (8192, 8)]:
+        yield "histogram", "histogram_parts", "f32", "aligned", "", {"BLOCK": block, "BINS": 256}, warps
+    for block, warps in [(512, 4), (1024, 4), (1024, 8), (2048, 4), (2048, 8)]:
+        yield "rand", "uniform", "f32", "aligned", "", {"BLOCK": block}, warps
 
 
 def compile_one(job):

@@ -336,3 +336,44 @@ def gather_tiles(table, ids, out, rows, columns, M: tl.constexpr, BLOCK: tl.cons
     id = tl.load(ids + row, mask=row < rows, other=0)
     values = tl.load(table + id[:, None] * columns + column[None, :], mask=mask)
     tl.store(out + row[:, None] * columns + column[None, :], values, mask=mask)
+
+
+@triton.jit
+def sort_rows(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.sort(tl.load(x + at)))
+
+
+@triton.jit
+def topk_rows(x, out, BLOCK: tl.constexpr, K: tl.constexpr):
+    row = tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))
+    tl.store(out + tl.program_id(0) * K + tl.arange(0, K), tl.topk(row, K))
+
+
+@triton.jit
+def cumsum_rows(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.cumsum(tl.load(x + at), axis=0))
+
+
+@triton.jit
+def gather_rows(x, ids, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.gather(tl.load(x + at), tl.load(ids + at), axis=0))
+
+
+@triton.jit
+def histogram_parts(ids, out, share, BLOCK: tl.constexpr, BINS: tl.constexpr):
+    start = tl.program_id(0) * share
+    counts = tl.zeros([BINS], tl.int32)
+    for first in range(0, share, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        inside = at < share
+        counts += tl.histogram(tl.load(ids + start + at, mask=inside, other=0), BINS, mask=inside)
+    tl.store(out + tl.program_id(0) * BINS + tl.arange(0, BINS), counts.to(tl.float32))
+
+
+@triton.jit
+def uniform(out, n, seed, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.rand(seed, at), mask=at < n)

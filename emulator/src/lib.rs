@@ -10,6 +10,7 @@ mod host;
 mod matrix;
 mod parse;
 mod run;
+mod shared;
 
 pub use host::{Given, bytes, emulate, emulate_placed, emulate_with_tensors, from_bytes, numbers};
 pub use run::{Launch, Memory};

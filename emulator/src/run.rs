@@ -284,6 +284,7 @@ impl Block<'_> {
             "ld" | "st" => self.access(thread, instruction, memory),
             "cp" => self.copy(thread, instruction, memory),
             "mbarrier" => self.phase_barrier(thread, instruction),
+            "atom" if has("shared") => self.update_shared(thread, instruction),
             "atom" => {
                 let size = (bits(instruction.modifiers.last().expect("a type")) / 8) as usize;
                 let sources: Vec<u64> = operands[2..].iter().map(|operand| self.value(thread, operand)).collect();

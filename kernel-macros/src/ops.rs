@@ -47,6 +47,8 @@ pub enum Call {
     Bitcast,
     /// Elements in another place or shape.
     Shape(ShapeCall),
+    /// Elements in order, at indices, counted.
+    Tile(TileCall),
     /// A reduction by one operation.
     Fold(BinaryOp),
     /// `softmax(x, axis = 1)`
@@ -129,6 +131,31 @@ pub enum ShapeCall {
     Permute,
     /// `join(a, b)`
     Join,
+}
+
+/// What a call does with a whole tile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TileCall {
+    /// `split(x)`
+    Split,
+    /// `cat(a, b)`
+    Cat,
+    /// `interleave(a, b)`
+    Interleave,
+    /// `flip(x)`
+    Flip,
+    /// `gather(x, index)`
+    Gather,
+    /// `scatter(x, index, value)`
+    Scatter,
+    /// `histogram(x, bins)`
+    Histogram,
+    /// `sort(x)`
+    Sort,
+    /// `argsort(x)`
+    Argsort,
+    /// `topk(x, k)`
+    TopK,
 }
 
 /// What a call does with a block of a tensor.
@@ -278,6 +305,16 @@ const OPERATIONS: &[Row] = &[
     row("trans", Call::Shape(ShapeCall::Trans), X),
     row("permute", Call::Shape(ShapeCall::Permute), &["x", "axes"]),
     row("join", Call::Shape(ShapeCall::Join), AB),
+    row("split", Call::Tile(TileCall::Split), X),
+    row("cat", Call::Tile(TileCall::Cat), AB).options(&["axis"]),
+    row("interleave", Call::Tile(TileCall::Interleave), AB),
+    row("flip", Call::Tile(TileCall::Flip), X).options(&["axis"]),
+    row("gather", Call::Tile(TileCall::Gather), &["x", "index"]).options(&["axis"]),
+    row("scatter", Call::Tile(TileCall::Scatter), &["x", "index", "value"]).options(&["axis"]),
+    row("histogram", Call::Tile(TileCall::Histogram), &["x", "bins"]).options(&["mask"]),
+    row("sort", Call::Tile(TileCall::Sort), X).options(&["axis", "descending"]),
+    row("argsort", Call::Tile(TileCall::Argsort), X).options(&["axis", "descending"]),
+    row("topk", Call::Tile(TileCall::TopK), &["x", "k"]).options(&["axis", "smallest", "return_indices"]),
     row("sum", Call::Fold(BinaryOp::Add), X).options(AXES),
     row("prod", Call::Fold(BinaryOp::Mul), X).options(AXES),
     row("xor_sum", Call::Fold(BinaryOp::Xor), X).options(AXES),

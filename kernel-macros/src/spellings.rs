@@ -108,28 +108,11 @@ pub const SPELLINGS: &[Spelling] = &[
     row("zeros_like empty_like", "x", "zeros::<f32>([N])").but(" with the dtype and the shape of `x`"),
     row("ones_like full_like", "x", "full([N], 1.0)").but(" with the shape of `x`"),
     row("make_range", "lo hi", "arange({lo}, {hi})"),
-    row("interleave", "a b", "reshape(join({a}, {b}), [2 * N])").but(" of tiles `[N]`"),
-    row("cat", "a b", "reshape(select((arange(0, 2) == 0)[(.., None)], {a}[(None, ..)], {b}[(None, ..)]), [2 * N])")
-        .but(" of tiles `[N]`"),
-    row("split", "x", "sum(select(arange(0, 2) == 0, {x}, -0.0), axis = -1)")
-        .but(", and with `== 1` the second half; for integers write `0`"),
-    row("flip", "x", "load(pointer + (N - 1 - arange(0, N)))").but(", which loads the `N` elements in that order"),
     // Reductions and scans
     row("max_element", "x", "max({x}, axis = 0)"),
     row("scan", "x", "associative_scan({x}, axis = 0, |a, b| a + b)"),
     row("cummax", "x", "associative_scan({x}, axis = 0, |a, b| maximum(a, b))"),
     row("cummin", "x", "associative_scan({x}, axis = 0, |a, b| minimum(a, b))"),
-    row("histogram", "x", "sum(({x}[(None, ..)] == arange(0, BINS)[(.., None)]) as i32, axis = 1)")
-        .but(" of an `i32` tile `[N]`"),
-    remark(
-        "sort argsort",
-        "store each element at its rank: in a loop `for j in 0..N` load the scalar `w = load(x + j)` and count \
-         `rank += ((w < v) | ((w == v) & (j < i))) as i32`, then `store(out + rank, v)`; NaN has no rank",
-    ),
-    remark(
-        "topk",
-        "take the largest in turn: `let at = argmax(x);`, then `x = select(arange(0, N) == at, f32::NEG_INFINITY, x);`",
-    ),
     // Memory and the grid
     row("atomic_xchg atomic_swap", "pointer value", "atomic_exchange({pointer}, {value})"),
     row("atomic_sub", "pointer value", "atomic_add({pointer}, -{value})").but("; an unsigned number is `0 - value`"),

@@ -5,13 +5,6 @@ use tilewright::prelude::*;
 #[kernel]
 fn operations<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>) {
     let a = load(x + arange(0, N));
-    let b = join(a, a);
-    let c = interleave(a, a);
-    let d = cat(a, a);
-    let (e, f) = split(b);
-    let g = sort(a);
-    let h = flip(a);
-    let i = histogram(a as i32, 4);
     let j = a.ravel();
     let k = fdiv(a, 2.0);
     let l = a.mean();

@@ -72,6 +72,8 @@ features! {
     Ordered = "scan that does not commute";
     /// A shape operation.
     Shape = "shape operation";
+    /// A tile sorted, counted, or with elements by index.
+    Tile = "operation on a whole tile";
     /// A load whose addresses are data.
     Gather = "gather";
     /// A load with a mask.

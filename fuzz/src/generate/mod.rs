@@ -1,7 +1,7 @@
 //! Random kernels of the whole language, valid by construction.
 //!
 //! [`generate`] makes a [`Case`] of a seed: a bound kernel, how it is compiled, and its launch. Each group of features is
-//! a file: [`elementwise`], [`shape`], [`memory`], [`control`], [`folds`], [`products`], [`descriptors`], [`atomics`].
+//! a file: [`elementwise`], [`shape`], [`tiles`], [`memory`], [`control`], [`folds`], [`products`], [`descriptors`], [`atomics`].
 //! They build through a [`writer::Writer`], which knows of every value whether its bits are fixed by the language (see
 //! [`crate::facts`]) and appends nothing else. So every way to run the kernel must leave the same bits.
 //!
@@ -20,6 +20,7 @@ pub mod folds;
 pub mod memory;
 pub mod products;
 pub mod shape;
+pub mod tiles;
 pub mod writer;
 
 use kernel_codegen::{Checks, Options, Target, TensorCopies};
@@ -52,7 +53,8 @@ fn step(w: &mut Writer, depth: u32) -> Option<()> {
         0..10 => elementwise::step(w).map(drop_id),
         10..15 => shape::step(w).map(drop_id),
         15..19 => memory::load_step(w).map(drop_id),
-        19..23 => folds::step(w),
+        19..22 => folds::step(w),
+        22 => tiles::step(w).map(drop_id),
         23..26 => memory::in_place(w),
         26 | 27 => atomics::step(w),
         28 => descriptors::step(w),

@@ -3,7 +3,7 @@
 use kernel_core::ir::{
     BinaryOp, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, DotOp, Elements, ElementwiseOp,
     EvictionPolicy, FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety, ShapeOp,
-    Span, UnaryOp, ValueId,
+    Span, TileOp, UnaryOp, ValueId,
 };
 
 use super::features::{Feature, Features};
@@ -178,6 +178,16 @@ impl Writer {
             }
             Op::Memory(MemoryOp::AddPtr) => of(0),
             Op::Dot(DotOp::Dot { .. }) => self.product_fact(operands)?,
+            Op::Tile(TileOp::Gather { .. } | TileOp::Sort { indices: false, .. }) => of(0),
+            Op::Tile(TileOp::Scatter { .. }) => of(0).hull(of(2)),
+            Op::Tile(TileOp::Histogram { .. }) => {
+                Fact::exact(0.0, self.shape(operands[0]).iter().product::<i64>() as f64, 0)
+            }
+            // The order of zeros depends on their signs.
+            Op::Tile(TileOp::Sort { .. }) if of(0).has_open_zero() => return None,
+            Op::Tile(TileOp::Sort { axis, .. }) => {
+                Fact::exact(0.0, self.shape(operands[0])[usize::from(*axis)] as f64 - 1.0, 0)
+            }
             Op::Shape(_) | Op::Memory(_) | Op::Desc(_) | Op::Control(_) | Op::Gpu(_) => return None,
         })
     }

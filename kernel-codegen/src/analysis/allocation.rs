@@ -189,7 +189,13 @@ impl Lifetimes<'_> {
             },
             // A view that control flow hands on may be used anywhere.
             Op::Control(_) => kernel,
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) => at + 1,
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Tile(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_) => at + 1,
         }
     }
 

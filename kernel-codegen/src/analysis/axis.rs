@@ -181,6 +181,7 @@ impl AxisAnalysis {
                 None => return,
             },
             Op::Shape(op) => self.shape(func, operation, op),
+            Op::Tile(_) => return,
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => {
                     let width = func.ty(operation.operands[1]).dtype();

@@ -26,7 +26,7 @@
 
 use kernel_core::ir::{
     BinaryOp, ControlOp, Cost, CreateOp, DType, Def, Elem, ElementwiseOp, Func, GpuOp, MemoryOp, Op, OpId, Operation,
-    ParamId, ParamKind, RegionId, Regions, Span, ValueId,
+    ParamId, ParamKind, RegionId, Regions, Span, TileOp, ValueId,
 };
 use kernel_core::layout::LayoutDim;
 
@@ -113,7 +113,9 @@ enum Meets {
 fn meets(op: &Op) -> Meets {
     match op.cost() {
         Cost::Free | Cost::Arithmetic | Cost::Memory => Meets::No,
-        Cost::Exchange if matches!(op, Op::Control(ControlOp::Scan { .. })) => Meets::WithPartners,
+        Cost::Exchange if matches!(op, Op::Control(ControlOp::Scan { .. }) | Op::Tile(TileOp::Sort { .. })) => {
+            Meets::WithPartners
+        }
         Cost::Wait if matches!(op, Op::Gpu(GpuOp::WgmmaWait { .. })) => Meets::WithResults,
         Cost::Product => Meets::WithResults,
         Cost::Exchange | Cost::Wait => Meets::WithoutResults,

@@ -36,6 +36,8 @@ mod reduce;
 mod scan;
 mod shape;
 mod shared;
+mod sort;
+mod tiles;
 mod tma;
 mod views;
 mod warp_groups;
@@ -309,6 +311,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             Op::Create(op) => self.create(operation, op),
             Op::Elementwise(op) => self.elementwise(operation, op),
             Op::Shape(op) => self.shape(operation, op),
+            Op::Tile(op) => self.tile(operation, op),
             Op::Memory(op) => match op {
                 MemoryOp::AddPtr => {
                     self.add_pointer(operation);

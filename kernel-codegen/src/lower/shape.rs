@@ -17,6 +17,10 @@ impl Lower<'_, '_> {
         let coordinates: Vec<Vec<u32>> = match op {
             ShapeOp::ConvertLayout => return self.convert(operation),
             ShapeOp::Join => return self.join(operation),
+            ShapeOp::Half { upper } => self.map(result, |mut at| {
+                at.push(u32::from(*upper));
+                at
+            }),
             // A promise has done its work when the code is laid out.
             ShapeOp::Hint { .. } => {
                 let registers = self.registers(source).to_vec();

@@ -2,7 +2,7 @@
 
 use kernel_core::ir::{ControlOp, LayoutId, MemoryOp, Op, OpId, RegionId, ValueId};
 
-use super::{Home, Placement, coalesce, product, transfer};
+use super::{Home, Placement, coalesce, product, tile, transfer};
 use crate::analysis::control::operands_before_carried;
 use crate::error::CodegenError;
 
@@ -38,6 +38,10 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
     }
     if op.multiplies() {
         product::demand(p, id);
+        return Ok(());
+    }
+    if p.products.contains_key(&id) {
+        tile::demand(p, id);
         return Ok(());
     }
     if let Op::Memory(MemoryOp::Load { .. }) = op {

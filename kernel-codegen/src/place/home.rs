@@ -6,7 +6,7 @@ use kernel_core::ir::{
 };
 use kernel_core::layout::{WARP_SIZE, reduction};
 
-use super::{Home, Placement, coalesce, product, transfer};
+use super::{Home, Placement, coalesce, product, tile, transfer};
 use crate::error::CodegenError;
 
 type Result<T> = std::result::Result<T, CodegenError>;
@@ -33,6 +33,7 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
             inherited(p, &operation.operands, cheap)
         }
         Op::Shape(op) => return shape(p, id, op),
+        Op::Tile(op) => return tile::home(p, id, op),
         Op::Memory(op) => return memory(p, id, op),
         Op::Control(op) => return control(p, id, op),
         Op::Dot(DotOp::Dot { .. }) => return product::home(p, id),
@@ -143,7 +144,7 @@ fn joined(p: &mut Placement<'_>, id: OpId) -> Result<()> {
 }
 
 /// The layout in which a value is computed, or that of its shape.
-fn settled(p: &mut Placement<'_>, id: OpId, value: ValueId) -> Result<LayoutId> {
+pub(super) fn settled(p: &mut Placement<'_>, id: OpId, value: ValueId) -> Result<LayoutId> {
     match p.home(value) {
         Home::At(layout) => Ok(layout),
         Home::Rematerialise | Home::AnyOne => coalesce::default_layout(p, id, value),

@@ -40,6 +40,7 @@ mod demand;
 mod home;
 mod product;
 mod rewrite;
+mod tile;
 pub(crate) mod transfer;
 
 use std::collections::BTreeMap;
@@ -90,8 +91,8 @@ struct Placement<'f> {
     access: Vec<Option<LayoutId>>,
     /// The layout in which an operation with effects, a reduction or a loop works, by operation.
     chosen: Vec<Option<LayoutId>>,
-    /// The layouts of a matrix product's operands, by operation.
-    products: BTreeMap<OpId, [LayoutId; 3]>,
+    /// The layouts of the operands of a matrix product or an operation on whole tiles, by operation.
+    products: BTreeMap<OpId, Vec<LayoutId>>,
     /// Per value.
     homes: Vec<Home>,
     /// Per value, the layouts asked for, the first first.

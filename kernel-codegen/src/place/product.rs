@@ -52,7 +52,7 @@ pub(super) fn home(p: &mut Placement<'_>, id: OpId) -> Result<()> {
             [settled(p, id, a)?, settled(p, id, b)?, sum]
         }
     };
-    p.products.insert(id, layouts);
+    p.products.insert(id, layouts.to_vec());
     p.homes[operation.results[0].index()] = Home::At(layouts[2]);
     Ok(())
 }
@@ -60,7 +60,7 @@ pub(super) fn home(p: &mut Placement<'_>, id: OpId) -> Result<()> {
 /// Backwards: wants the operands where they were decided to be.
 pub(super) fn demand(p: &mut Placement<'_>, id: OpId) {
     let operation = p.func.op(id);
-    let Some(layouts) = p.products.get(&id).copied() else { return };
+    let Some(layouts) = p.products.get(&id).cloned() else { return };
     if p.demands[operation.results[0].index()].is_empty() {
         return;
     }

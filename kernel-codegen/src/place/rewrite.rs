@@ -14,7 +14,7 @@ type Result<T> = std::result::Result<T, CodegenError>;
 /// What the steps before decided, as in [`super::Placement`].
 pub(super) struct Decisions {
     pub(super) chosen: Vec<Option<LayoutId>>,
-    pub(super) products: BTreeMap<OpId, [LayoutId; 3]>,
+    pub(super) products: BTreeMap<OpId, Vec<LayoutId>>,
     pub(super) homes: Vec<Home>,
     pub(super) demands: Vec<Vec<LayoutId>>,
 }
@@ -23,7 +23,7 @@ struct Convert<'a> {
     func: Func,
     table: Table,
     chosen: &'a [Option<LayoutId>],
-    products: &'a BTreeMap<OpId, [LayoutId; 3]>,
+    products: &'a BTreeMap<OpId, Vec<LayoutId>>,
     homes: &'a [Home],
     demands: &'a [Vec<LayoutId>],
     /// Per value of the original kernel, the values that hold it, by layout.
@@ -92,7 +92,7 @@ impl Convert<'_> {
         if let Op::Control(op) = &op {
             return self.control(id, op, homes, out);
         }
-        if op.multiplies() {
+        if self.products.contains_key(&id) {
             return self.product(id, out);
         }
         // What nobody sees goes where its result is wanted, everything else stays where it is.
@@ -141,7 +141,7 @@ impl Convert<'_> {
         Ok(())
     }
 
-    /// A matrix product, whose operands have layouts of their own; nothing if nobody wants the result.
+    /// A matrix product or an operation on whole tiles, whose operands have layouts of their own; nothing if nobody wants the result.
     fn product(&mut self, id: OpId, out: &mut Vec<OpId>) -> Result<()> {
         let operation = self.func.op(id);
         let (result, span) = (operation.results[0], operation.span);

@@ -37,6 +37,7 @@ pub(super) fn operand_layouts(
             };
             return Ok(vec![Some(table.intern(&half)); operation.operands.len()]);
         }
+        ShapeOp::Half { .. } => layout.join()?,
         // Later passes take parts of tiles that have a layout.
         ShapeOp::Slice { .. } => return Ok(vec![None]),
     };
@@ -44,7 +45,7 @@ pub(super) fn operand_layouts(
 }
 
 /// The layout of a shape operation's result whose operand stays in `source`; `None` for a broadcast,
-/// which would have to invent places for the copies.
+/// which would have to invent places for the copies, and for the half of a tile whose halves are in other threads.
 pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Result<Option<LinearLayout>, LayoutError> {
     let operation = func.op(id);
     let Op::Shape(shape) = &operation.op else { return Ok(Some(source.clone())) };
@@ -55,6 +56,8 @@ pub(super) fn result_layout(func: &Func, id: OpId, source: &LinearLayout) -> Res
         ShapeOp::Permute { perm } => source.permute(perm)?,
         ShapeOp::Reshape { .. } => source.reshape(&func.tile_shape(operation.results[0]))?,
         ShapeOp::Join => source.join()?,
+        // Both halves are wanted in one thread.
+        ShapeOp::Half { .. } => return Ok(source.split().map(|(half, _)| half)),
         ShapeOp::Hint { .. } | ShapeOp::ConvertLayout => source.clone(),
     }))
 }

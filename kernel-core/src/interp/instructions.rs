@@ -9,6 +9,7 @@ use super::fault::Access;
 use super::lanes::{Bits, Fn1, Fn2, Fn3};
 use super::product::Product;
 use super::registers::{Holders, LoopId, Part, Parts, Pc, RegId};
+use super::tiles::{ByIndex, Histogram, Sort};
 
 /// One exchange of values through shared memory.
 #[derive(Clone, Debug)]
@@ -338,6 +339,9 @@ pub(super) enum Inst {
     Store(Box<Store>),
     Atomic(Box<Atomic>),
     CheckBounds(Box<CheckBounds>),
+    ByIndex(Box<ByIndex>),
+    Histogram(Box<Histogram>),
+    Sort(Box<Sort>),
     Hint(Box<Hint>),
     Fold(Box<Fold>),
     Assert {

@@ -59,6 +59,18 @@ impl Bits {
         }
     }
 
+    /// The element that lies in these bytes.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Bits {
+        let mut out = Bits::ZERO;
+        out.0[..bytes.len()].copy_from_slice(bytes);
+        out
+    }
+
+    /// All bytes, from the first of the element.
+    pub(super) fn bytes(&self) -> &[u8; 8] {
+        &self.0
+    }
+
     /// An integer or truth value.
     pub(super) fn to_int(self, dtype: DType) -> i128 {
         let raw = self.to_raw(dtype.bytes() as usize);

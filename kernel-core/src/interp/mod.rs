@@ -80,6 +80,7 @@ mod registers;
 mod round;
 mod schedule;
 mod storage;
+mod tiles;
 mod turn;
 
 pub use buffers::Tensor;

@@ -10,6 +10,7 @@ use super::hint;
 use super::ids::{RegionId, ValueId};
 use super::infer_dot::{desc, dot};
 use super::infer_gpu::gpu;
+use super::infer_tile::tile;
 use super::names::LimitKind;
 pub use super::needs::{Needs, TypeError, dt_admits};
 use super::needs::{Result, data, ensure, fail, is_bool, mask_fits, permuted};
@@ -31,6 +32,7 @@ pub fn result_types(func: &Func, op: &Op, operands: &[ValueId], regions: &[Regio
         Op::Create(op) => create(func, op, &tys).map(|t| vec![t]),
         Op::Elementwise(op) => elementwise(func, op, &tys).map(|t| vec![t]),
         Op::Shape(op) => shape(func, op, &tys).map(|t| vec![t]),
+        Op::Tile(op) => tile(func, op, &tys).map(|t| vec![t]),
         Op::Memory(op) => memory(func, op, &tys),
         Op::Control(op) => control(func, op, &tys, regions),
         Op::Dot(op) => dot(func, op, &tys),
@@ -156,6 +158,12 @@ fn shape(func: &Func, op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
             let mut shape = ty.shape.clone();
             shape.push(Dim::Const(2));
             Ok(ty.with_shape(shape))
+        }
+        ShapeOp::Half { .. } => {
+            let Some((last, rest)) = ty.shape.split_last() else { return fail("expects a tile") };
+            ensure(!rest.is_empty(), "the half of a tile of one dimension would be a scalar")?;
+            ensure(last.as_const() == Some(2), "the last dimension must have size 2")?;
+            Ok(ty.with_shape(rest.to_vec()))
         }
         ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
             hint::result_type(func, *kind, n, multiple, *axis, ty)

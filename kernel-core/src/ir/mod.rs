@@ -14,6 +14,7 @@ mod ids;
 pub mod infer;
 mod infer_dot;
 mod infer_gpu;
+mod infer_tile;
 pub mod known;
 mod layouts;
 mod level;
@@ -42,7 +43,8 @@ pub use names::{
     HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 pub use ops::{
-    ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, view,
+    ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, TileOp,
+    view,
 };
 pub use params::{ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
 pub use shared_range::SharedRange;

@@ -107,6 +107,10 @@ op_group! {
     /// is b.
     Join = "join" @ ALL (a: One, b: One) -> One,
         Joined, Free, Alone, Straight, [];
+    /// Half of a tile whose last dimension has size 2, without that dimension: `[.., 1]` if `upper`, else `[.., 0]`.
+    Half = "half" @ ALL (tile: One) -> One,
+        Moved(tile), Free, Alone, Straight, []
+        { upper: bool };
     /// The same value, with a promise that the compiler relies on: what breaks it ends the program in the interpreter
     /// and in safe kernels, and is undefined on a GPU in `unsafe` ones and where it is `believed`.
     Hint = "hint" @ ALL (tile: One) -> One,
@@ -119,6 +123,32 @@ op_group! {
     /// The same tile in another layout; the result's layout says which.
     ConvertLayout = "convert_layout" @ PLACED (tile: One) -> One,
         Moved(tile), Exchange, Together, Straight, [];
+}
+
+op_group! {
+    /// Operations that need a whole tile for each element of the result: order, places known when the kernel runs, counts.
+    TileOp: "tile", Tile, tile;
+    /// `(tile, index)`: along `axis`, each element is that of the tile at the index there, modulo the tile's size; the
+    /// result has the index's shape, which along all other dimensions is the tile's.
+    Gather = "gather" @ ALL (tile: One, index: One) -> One,
+        Other, Exchange, Together, Straight, []
+        { axis: u8 };
+    /// `(tile, index, value)`: the tile with each value written, along `axis`, to the index there, modulo the tile's
+    /// size. Of several values for one place it is one of them. Values and index have one shape, which along all other
+    /// dimensions is the tile's.
+    Scatter = "scatter" @ ALL (tile: One, index: One, value: One) -> One,
+        Other, Exchange, Together, Straight, []
+        { axis: u8 };
+    /// `(tile [, mask])`: how often each of the integers from 0 up to `bins` occurs where the mask holds; i32.
+    Histogram = "histogram" @ ALL (tile: One, mask: Optional) -> One,
+        Other, Exchange, Together, Straight, []
+        { bins: Dim };
+    /// `(tile)`: the first `keep` elements along `axis` in ascending or descending order, or with `indices` where in the
+    /// tile they are (i32), the lower index first where elements are equal. Below all else is -inf, above all else NaN
+    /// of either sign, which comes out as one NaN; -0 is below +0.
+    Sort = "sort" @ ALL (tile: One) -> One,
+        Other, Exchange, Together, Straight, []
+        { axis: u8, descending: bool, keep: Dim, indices: bool };
 }
 
 op_group! {
@@ -329,6 +359,8 @@ pub enum Op {
     Elementwise(ElementwiseOp),
     /// Rearranging elements.
     Shape(ShapeOp),
+    /// Whole tiles: order, places known when the kernel runs, counts.
+    Tile(TileOp),
     /// Pointers and global memory.
     Memory(MemoryOp),
     /// Matrix products.
@@ -348,6 +380,7 @@ macro_rules! in_group {
             Op::Create($inner) => $result,
             Op::Elementwise($inner) => $result,
             Op::Shape($inner) => $result,
+            Op::Tile($inner) => $result,
             Op::Memory($inner) => $result,
             Op::Dot($inner) => $result,
             Op::Desc($inner) => $result,
@@ -364,6 +397,7 @@ impl Op {
             CreateOp::ROWS,
             ElementwiseOp::ROWS,
             ShapeOp::ROWS,
+            TileOp::ROWS,
             MemoryOp::ROWS,
             DotOp::ROWS,
             DescOp::ROWS,
@@ -483,4 +517,5 @@ pub mod view {
     pub use super::gpu::*;
     pub use super::memory::*;
     pub use super::shape::*;
+    pub use super::tile::*;
 }

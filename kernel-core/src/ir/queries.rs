@@ -4,7 +4,7 @@
 //! forgotten. The facts themselves stand in the rows of [`super::ops`].
 
 use super::ids::{RegionId, ValueId};
-use super::ops::{ControlOp, DotOp, GpuOp, MemoryOp, Op, Operation, ShapeOp};
+use super::ops::{ControlOp, DotOp, GpuOp, MemoryOp, Op, Operation};
 use super::table::{Cost, Does, Elements, Regions, Threads, Touched};
 
 impl Op {
@@ -46,9 +46,8 @@ impl Op {
     /// Whether its threads may pass each other values through shared memory of its own.
     pub fn may_exchange(&self) -> bool {
         let changes = matches!(self, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
-        let combines = matches!(self, Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }));
-        let moves = matches!(self, Op::Shape(ShapeOp::ConvertLayout) | Op::Memory(MemoryOp::Load { .. }));
-        changes || combines || moves || matches!(self, Op::Dot(DotOp::Dot { .. }))
+        let reads = matches!(self, Op::Memory(MemoryOp::Load { .. }));
+        self.cost() == Cost::Exchange || changes || reads || matches!(self, Op::Dot(DotOp::Dot { .. }))
     }
 
     /// Whether its regions run again and again.

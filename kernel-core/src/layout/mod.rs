@@ -28,6 +28,7 @@
 //! | can a matrix instruction take it from registers? | [`is_mma_v2`], [`wgmma_columns`] |
 //! | is an instruction's tile a factor of the layout? | [`LinearLayout::divide_left`] |
 //! | what does a reduction combine? | [`reduction`] |
+//! | what does sorting compare? | [`sort()`] |
 //!
 //! # Example
 //!
@@ -72,6 +73,7 @@ mod query;
 mod reduce;
 mod shape;
 mod shuffle;
+mod sort;
 mod swizzle;
 
 #[cfg(test)]
@@ -96,4 +98,5 @@ pub use product::{is_mma_v2, wgmma_columns};
 pub use query::{BroadcastRemoved, Vectors};
 pub use reduce::{ReductionPlan, reduction};
 pub use shuffle::{Exchange, SelectLevel, ShuffleKind, ShufflePlan};
+pub use sort::{SortPlan, SortStep, sort};
 pub use swizzle::{SharedPlan, SwizzleOptions, SyncScope, optimal_swizzle};

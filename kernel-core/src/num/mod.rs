@@ -14,6 +14,7 @@
 
 mod eval;
 mod float8;
+pub mod order;
 #[cfg(test)]
 mod tests;
 

@@ -9,7 +9,8 @@ use super::lexer::{Lexer, Token};
 use super::{ParseError, layouts, types};
 use crate::ir::{
     BankId, BinaryOp, CmpOp, ControlOp, CreateOp, Def, DescOp, DotOp, ElementwiseOp, FileId, FloatFlags, Func, GpuOp,
-    LayoutId, Level, MemoryOp, Op, OpId, Operation, RegionId, Safety, ShapeOp, SharedRange, Span, Ty, UnaryOp, ValueId,
+    LayoutId, Level, MemoryOp, Op, OpId, Operation, RegionId, Safety, ShapeOp, SharedRange, Span, TileOp, Ty, UnaryOp,
+    ValueId,
 };
 use crate::layout::SyncScope;
 
@@ -282,6 +283,7 @@ impl<'t> Parser<'t> {
         let op = CreateOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Create));
         let op = op.or_else(|| ElementwiseOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Elementwise)));
         let op = op.or_else(|| ShapeOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Shape)));
+        let op = op.or_else(|| TileOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Tile)));
         let op = op.or_else(|| MemoryOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Memory)));
         let op = op.or_else(|| DotOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Dot)));
         let op = op.or_else(|| DescOp::parse(mnemonic, &mut attrs).map(|r| r.map(Op::Desc)));

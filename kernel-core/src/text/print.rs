@@ -344,6 +344,7 @@ impl<'f> Printer<'f> {
             ) => {}
             Op::Elementwise(op) => op.print_attrs(&mut printer),
             Op::Shape(op) => op.print_attrs(&mut printer),
+            Op::Tile(op) => op.print_attrs(&mut printer),
             Op::Memory(op) => op.print_attrs(&mut printer),
             Op::Dot(op) => op.print_attrs(&mut printer),
             Op::Desc(op) => op.print_attrs(&mut printer),

@@ -24,9 +24,7 @@ fn statements(row: &Spelling) -> String {
             .replace("= c", "= dot(broadcast_to(x, [16, 16]), broadcast_to(x, [16, 16]))"),
         "transpose" => code.replace("(x)", &format!("({matrix})")),
         "from_bits" | "popc" | "clz" | "ctz" | "brev" | "rotl" | "rotr" => code.replace("(x", "(x as i32"),
-        "histogram" => code.replace("x[", "(x as i32)[").replace("BINS", "4"),
         "ravel" => code.replace("(x,", "(broadcast_to(x, [M, 16]),").replace("N]", "16]"),
-        "split" => code.replace(" x,", " reshape(x, [8, 2]),"),
         "wrapping_add" => "n + n".to_string(),
         "div_ceil" => "cdiv(n, 4)".to_string(),
         "make_range" => "arange(0, 16)".to_string(),
@@ -35,8 +33,7 @@ fn statements(row: &Spelling) -> String {
         "view" | "broadcast" => code.replace(", shape", ", [16]"),
         "compare_exchange" => "atomic_cas(counters, 1, 2)".to_string(),
         "device_assert" => return format!("{};", code.replace("message", "\"x is positive\"")),
-        "flip" => code.replace("pointer", "input").replace('N', "16"),
-        "squeeze" | "zeros_like" | "ones_like" | "interleave" | "cat" => code.replace("N]", "16]"),
+        "squeeze" | "zeros_like" | "ones_like" => code.replace("N]", "16]"),
         _ => code,
     };
     format!("let result = {code};")

@@ -38,14 +38,6 @@ impl Checker<'_> {
             return val;
         }
         let row = ops::find(&name).filter(|_| own);
-        if row.is_none()
-            && own
-            && let Some(row) = ops::find_desc(&name)
-        {
-            let message = format!("`{name}` needs a tensor descriptor");
-            self.check_values(&call.args);
-            return Err(self.report_help(name_place, message, format!("write `{}`", row.usage())));
-        }
         let Some(row) = row else {
             return Err(self.unknown_function(&name, call, name_place));
         };
@@ -210,9 +202,6 @@ impl Checker<'_> {
                 let code = if self.source.binds_tighter(whole) { format!("({code})") } else { code };
                 Help::write(whole, code)
             }
-            (None, None, _) if let Some(row) = ops::find_desc(name) => {
-                format!("it is a method of tensor descriptors: `{}`", row.usage()).into()
-            }
             (Some(row), ..) => {
                 let args = call.args.iter().map(|arg| self.source.operand(SourceRange::of(arg)));
                 let args: Vec<String> = [source].into_iter().chain(args).collect();
@@ -267,6 +256,7 @@ impl Checker<'_> {
             Call::To => self.to(args),
             Call::Bitcast => self.bitcast(args),
             Call::Shape(op) => self.shape_call(args, op),
+            Call::Tile(op) => return self.tile_call(args, op),
             Call::Fold(op) => return self.fold(args, op),
             Call::Softmax => self.softmax(args),
             Call::ArgExtreme(largest) => self.arg_extreme(args, largest),

@@ -110,7 +110,7 @@ impl Checker<'_> {
         }
     }
 
-    fn mask(&mut self, mask: Operand, shape: &[Dim], what: &str) -> Checked<NodeId> {
+    pub(super) fn mask(&mut self, mask: Operand, shape: &[Dim], what: &str) -> Checked<NodeId> {
         self.expect(mask, BOOL, "`mask`")?;
         self.fit(mask, shape, "`mask`", what)
     }

@@ -36,6 +36,7 @@ mod scan;
 mod shape;
 mod show;
 mod stmt;
+mod tile;
 mod ty;
 mod unsafety;
 

@@ -158,7 +158,7 @@ impl Checker<'_> {
     }
 
     /// The index along an axis of each element of a tile, i32.
-    fn indices(&mut self, shape: &[Dim], axis: u8, place: SourceRange) -> NodeId {
+    pub(super) fn indices(&mut self, shape: &[Dim], axis: u8, place: SourceRange) -> NodeId {
         let i32s = |shape: Vec<Dim>| VTy { elem: VElem::Data(DType::I32.into()), shape };
         let len = shape[usize::from(axis)].clone();
         let range = CreateOp::Arange { lo: Dim::Const(0), hi: len.clone() };

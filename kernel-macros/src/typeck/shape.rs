@@ -184,7 +184,7 @@ impl Checker<'_> {
         self.permuted(x, axes, args.place)
     }
 
-    fn permuted(&mut self, x: Operand, perm: Vec<u8>, place: SourceRange) -> Checked<Operand> {
+    pub(super) fn permuted(&mut self, x: Operand, perm: Vec<u8>, place: SourceRange) -> Checked<Operand> {
         let own = self.ty(x).clone();
         let shape = perm.iter().map(|&p| own.shape[usize::from(p)].clone()).collect();
         let ty = own.with_shape(shape);
@@ -193,8 +193,11 @@ impl Checker<'_> {
 
     /// Two tiles side by side along a new last axis. Scalars are tiles of one element meanwhile.
     fn join(&mut self, args: &Args<'_>) -> Checked<Operand> {
-        let (place, what) = (args.place, "`join`");
         let [a, b] = self.arg_values(args)?;
+        self.joined(a, b, "`join`", args.place)
+    }
+
+    pub(super) fn joined(&mut self, a: Operand, b: Operand, what: &str, place: SourceRange) -> Checked<Operand> {
         let dt = self.unify(a, b, what, place)?;
         let common = self.common_shape(&[a, b], what, place)?;
         let half = if common.is_empty() { vec![Dim::Const(1)] } else { common.clone() };

@@ -12,6 +12,7 @@
 //! | `products` | matrix products, 8-bit floats |
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `running` | scans and atomics |
+//! | `tiles` | order, elements by index, counts, tiles side by side |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
@@ -45,5 +46,6 @@ mod reductions;
 mod running;
 mod sizes;
 mod stores_in_loops;
+mod tiles;
 mod unrolled;
 mod waiting;

@@ -9,3 +9,4 @@ mod memory;
 mod reduce;
 mod shape;
 mod table;
+mod tiles;

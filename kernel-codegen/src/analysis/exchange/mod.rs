@@ -4,6 +4,9 @@
 //! convert_layout ..     writes, meets, reads; larger tiles in several passes
 //! reduce ..             each warp writes its partial result, all meet, all read those of others
 //! scan ..               an exchange per bit of the coordinate that warps hold
+//! gather, histogram     the whole tile, counters
+//! scatter               the tile, and the values behind it
+//! sort                  half of the elements, for each swap between warps
 //! dot by fma            both factors
 //! load, atomics         what one thread read for all
 //! ```
@@ -13,6 +16,7 @@
 mod convert;
 mod reduce;
 mod scan;
+mod tiles;
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{
@@ -29,6 +33,8 @@ use kernel_core::target::{GROUP_WARPS, Target};
 pub(crate) use convert::{MAX_BYTES, MatrixPlan, Route, conversion_bytes};
 pub(crate) use reduce::{WarpExchange, row_major_shared, shared_in_order};
 pub(crate) use scan::{Holders, holders, slots_of};
+
+pub(crate) use tiles::{Counters, KeyWords, sort_plan, tile_bytes, tile_exchange};
 
 use scan::warp_exchanges;
 
@@ -133,6 +139,11 @@ impl Exchanges {
         }
         if let Op::Control(ControlOp::Scan { axis, .. }) = op {
             return self.scan(func, operation, *axis);
+        }
+        if let Op::Tile(op) = op {
+            let step = tile_exchange(func, operation, op, self.num_warps)
+                .map_err(|error| CodegenError::internal(func, operation.span, PASS, error.to_string()))?;
+            return Ok(step.into_iter().collect());
         }
         let mut bytes = None;
         if let Op::Dot(DotOp::Dot { by: Some(DotInstruction::Fma), .. }) = op {

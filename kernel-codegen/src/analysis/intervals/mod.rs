@@ -280,7 +280,9 @@ impl<'f> Describer<'f> {
             Op::Elementwise(op) => self.elementwise(lanes, op, &operation.operands),
             Op::Control(op) => self.control_result(lanes, op, operation, index),
             // Nothing is known of what memory holds, and of what is made from several elements.
-            Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => self.unknown(lanes.value),
+            Op::Shape(_) | Op::Tile(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) | Op::Gpu(_) => {
+                self.unknown(lanes.value)
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod control;
 mod fold;
 mod matrix;
 mod ops;
+mod tiles;
 
 use std::collections::BTreeMap;
 

@@ -32,6 +32,7 @@ impl Compiler<'_> {
             Op::Create(op) => self.create(op, operation),
             Op::Elementwise(op) => self.elementwise(op, operation),
             Op::Shape(op) => self.shape(op, operation),
+            Op::Tile(op) => self.tile(op, operation),
             Op::Memory(op) => self.memory(op, operation),
             Op::Dot(op) => self.dot(op, operation),
             Op::Desc(op) => self.desc(op, operation),
@@ -152,6 +153,11 @@ impl Compiler<'_> {
             ShapeOp::Join => {
                 let from = [a, self.operand(operation, 1)?].map(|tile| Part { tile, first: 0 });
                 Inst::Take { out, from: from.into(), strides: row_major(&self.info(a).dims).into_iter().collect() }
+            }
+            ShapeOp::Half { upper } => {
+                let mut strides = row_major(&self.info(a).dims);
+                strides.pop();
+                Inst::Take { out, from: [Part { tile: a, first: usize::from(*upper) }].into(), strides: strides.into() }
             }
             ShapeOp::Hint { kind, n, multiple, axis, believed: _ } => {
                 let number = |dim: &crate::ir::Dim| dim.as_const().map_or(1, |value| value.max(1) as usize);

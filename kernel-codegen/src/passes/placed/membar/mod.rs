@@ -117,7 +117,13 @@ impl Membar<'_> {
                 pending.extend(self.views.accesses(self.func, id));
                 self.finish(id, op, pending);
             }
-            Op::Create(_) | Op::Elementwise(_) | Op::Shape(_) | Op::Memory(_) | Op::Dot(_) | Op::Desc(_) => {}
+            Op::Create(_)
+            | Op::Elementwise(_)
+            | Op::Shape(_)
+            | Op::Tile(_)
+            | Op::Memory(_)
+            | Op::Dot(_)
+            | Op::Desc(_) => {}
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use kernel_core::ir::{
 
 use super::LoopNest;
 use super::find::Found;
-use crate::analysis::exchange::conversion_bytes;
+use crate::analysis::exchange::{conversion_bytes, tile_bytes};
 
 /// Bytes that the default number of stages leaves at least for reductions and conversions.
 pub(super) const MARGIN: u32 = 16 * 1024;
@@ -27,7 +27,7 @@ fn needed(func: &Func, id: OpId, margin: u32) -> u32 {
     let op = &operation.op;
     match op.cost() {
         Cost::Exchange if *op == Op::Shape(ShapeOp::ConvertLayout) => margin.max(conversion(func, operation)),
-        Cost::Exchange => margin,
+        Cost::Exchange => margin.max(tile_bytes(func, operation)),
         Cost::Product => {
             // Asynchronous products read the views where they are.
             let Op::Dot(DotOp::Dot { by, .. }) = op else { return 0 };

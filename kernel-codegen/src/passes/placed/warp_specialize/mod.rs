@@ -63,7 +63,7 @@ use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
 use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId, view};
 use kernel_core::passes::dce;
 
-use crate::analysis::exchange::conversion_bytes;
+use crate::analysis::exchange::{conversion_bytes, tile_bytes};
 use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start};
 use crate::error::CodegenError;
 use crate::occupancy::{Occupancy, words};
@@ -216,7 +216,7 @@ fn scratch_bytes(func: &Func, fed_loops: &[FedLoop]) -> u32 {
                 most = most.max(converted_bytes(func, convert.tile, operation.results[0]));
             }
         } else if operation.op.cost() == Cost::Exchange {
-            most = most.max(REDUCTION_BYTES);
+            most = most.max(REDUCTION_BYTES).max(tile_bytes(func, operation));
         }
     });
     most
