@@ -4,7 +4,7 @@
 //! Adding an operation whose kind exists is one row here; elementary functions have theirs in [`kernel_core::math`].
 
 use kernel_core::ir::{AtomicOp, BinaryOp, HintKind, UnaryOp};
-use kernel_core::math::MathFn;
+use kernel_core::math::{BinaryMathFn, FloatIntFn, MathFn};
 
 /// What a call does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +29,8 @@ pub enum Call {
     Count(UnaryOp),
     /// Two operands of one dtype.
     Binary(BinaryOp),
+    /// A float and an `i32`.
+    FloatInt(FloatIntFn),
     /// The smaller of two, or with `propagate_nan` the second operation.
     Extreme(BinaryOp, BinaryOp),
     /// `select(condition, a, b)`
@@ -102,6 +104,8 @@ pub enum Composed {
     Cdiv,
     /// `fract(x)`
     Fract,
+    /// `fdim(x, y)`
+    Fdim,
     /// `is_nan(x)`
     IsNan,
     /// `is_infinite(x)`
@@ -218,6 +222,8 @@ const fn random(name: &'static str, random: Random) -> Row {
 
 const X: &[&str] = &["x"];
 const XN: &[&str] = &["x", "n"];
+const XY: &[&str] = &["x", "y"];
+const YX: &[&str] = &["y", "x"];
 const AB: &[&str] = &["a", "b"];
 const PV: &[&str] = &["pointer", "value"];
 const AXES: &[&str] = &["axis", "keep_dims"];
@@ -225,7 +231,7 @@ const EXTREME: &[&str] = &["axis", "keep_dims", "return_indices"];
 const SCAN: &[&str] = &["axis", "reverse"];
 const ATOMIC: &[&str] = &["mask", "order", "scope"];
 
-/// All operations but the elementary functions.
+/// All operations but the elementary functions of floats alone.
 const OPERATIONS: &[Row] = &[
     row("program_id", Call::ProgramId, &["axis"]).function(),
     row("num_programs", Call::NumPrograms, &["axis"]).function(),
@@ -256,6 +262,10 @@ const OPERATIONS: &[Row] = &[
     row("saturating_add", Call::Binary(BinaryOp::SaturatingAdd), AB),
     row("saturating_sub", Call::Binary(BinaryOp::SaturatingSub), AB),
     row("copysign", Call::Binary(BinaryOp::CopySign), &["magnitude", "sign"]),
+    row("nextafter", Call::Binary(BinaryOp::NextAfter), XY),
+    row("powi", Call::FloatInt(FloatIntFn::Powi), XN),
+    row("ldexp", Call::FloatInt(FloatIntFn::Ldexp), XN),
+    row("fdim", Call::Composed(Composed::Fdim), XY),
     row("cdiv", Call::Composed(Composed::Cdiv), AB),
     row("fract", Call::Composed(Composed::Fract), X),
     row("is_nan", Call::Composed(Composed::IsNan), X),
@@ -319,9 +329,21 @@ static FUNCTIONS: [Row; MathFn::ALL.len()] = {
     rows
 };
 
+static BINARY_FUNCTIONS: [Row; BinaryMathFn::ALL.len()] = {
+    let mut rows = [row("", Call::ProgramId, X); BinaryMathFn::ALL.len()];
+    let mut at = 0;
+    while at < rows.len() {
+        let function = BinaryMathFn::ALL[at];
+        let params = if matches!(function, BinaryMathFn::Atan2) { YX } else { XY };
+        rows[at] = row(function.name(), Call::Binary(BinaryOp::Math(function)), params);
+        at += 1;
+    }
+    rows
+};
+
 /// All operations.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    OPERATIONS.iter().chain(&FUNCTIONS)
+    OPERATIONS.iter().chain(&FUNCTIONS).chain(&BINARY_FUNCTIONS)
 }
 
 const COORDINATES: &[&str] = &["[i, j]"];

@@ -37,11 +37,8 @@ impl Spelling {
 /// All rows.
 pub const SPELLINGS: &[Spelling] = &[
     // Mathematics
-    row("pow powf", "x y", "exp2(log2({x}) * {y})")
-        .but(" where `x > 0`, with fewer right digits the larger the power is"),
-    row("powi", "x n", "exp2(log2({x}) * {n} as f32)").but(" where `x > 0`, or `x * x` and its kind"),
+    row("powf", "x y", "pow({x}, {y})"),
     row("square sqr", "x", "{x} * {x}"),
-    row("hypot", "x y", "sqrt({x} * {x} + {y} * {y})").but(", infinite where a square is"),
     row("ln", "x", "log({x})"),
     row("ln_1p", "x", "log1p({x})"),
     row("exp_m1", "x", "expm1({x})"),
@@ -51,14 +48,15 @@ pub const SPELLINGS: &[Spelling] = &[
     row("arcsinh", "x", "asinh({x})"),
     row("arccosh", "x", "acosh({x})"),
     row("arctanh", "x", "atanh({x})"),
-    row("atan2 arctan2", "y x", "atan({y} / {x})")
-        .but(" where `x > 0`; elsewhere add or subtract π, as the sign of `y` says"),
+    row("arctan2", "y x", "atan2({y}, {x})"),
+    row("scalbn", "x n", "ldexp({x}, {n})"),
+    row("next_up", "x", "nextafter({x}, f32::INFINITY)").but(" of `f32`"),
+    row("next_down", "x", "nextafter({x}, f32::NEG_INFINITY)").but(" of `f32`"),
     remark("lgamma tgamma gamma ln_gamma erfinv", "kernels lack it: write a polynomial for the range that you need"),
     row("rint roundeven nearbyint", "x", "round_ties_even({x})"),
     row("frac", "x", "fract({x})"),
     row("fmod", "x y", "{x} % {y}"),
     row("sign signum", "x", "select({x} > 0.0, 1.0, select({x} < 0.0, -1.0, 0.0))").but(", 0 for zeros and NaN"),
-    row("fdim", "x y", "maximum({x} - {y}, 0.0)").but(", 0 where one is NaN, and not NaN"),
     row("isnan", "x", "is_nan({x})"),
     row("is_inf isinf isinfd", "x", "is_infinite({x})"),
     row("isfinite isfinited finitef", "x", "is_finite({x})"),
@@ -183,9 +181,6 @@ impl Spelling {
             return self.remark.into();
         }
         let names: Vec<&str> = self.args.split(' ').filter(|name| !name.is_empty()).collect();
-        if let Some(help) = power(self, args, place, parentheses) {
-            return help;
-        }
         let known = args.iter().all(|arg| arg != "(..)") && args.len() == names.len();
         if known && self.replaces() {
             let code = names.iter().zip(args).fold(self.code.to_string(), |code, (name, arg)| put(&code, name, arg));
@@ -237,15 +232,4 @@ fn closes_at_end(code: &str) -> bool {
         }
     }
     true
-}
-
-/// `pow(x, 2)` is a product, of integers too.
-fn power(row: &Spelling, args: &[String], place: SourceRange, parentheses: bool) -> Option<Help> {
-    let [x, exponent] = args else { return None };
-    let power: usize = exponent.trim_end_matches(".0").parse().ok()?;
-    if !row.names.starts_with("pow") || !(1..=4).contains(&power) || x == "(..)" {
-        return None;
-    }
-    let code = vec![x.as_str(); power].join(" * ");
-    Some(Help::write(place, within(code, parentheses)))
 }

@@ -5,7 +5,9 @@
 //! innocuous?", 1995); f64 by the standard library and the crate `libm`.
 
 use kernel_core::ir::{BinaryOp, CmpOp, DType, UnaryOp};
-use kernel_core::math::{FloatTy, MathFn, divide_ulp_bound, ulp_bound_at};
+use kernel_core::math::{
+    BinaryMathFn, FloatIntFn, FloatTy, MathFn, binary_ulp_bound, divide_ulp_bound, float_int_ulp_bound, ulp_bound_at,
+};
 
 use crate::data::{from_f64, from_int, is_nan, mask, to_f64, to_int};
 use crate::expect::Answer;
@@ -135,6 +137,10 @@ fn float_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
             let sign = 1u64 << (dtype.bits() - 1);
             Answer::Exactly(a & !sign | b & sign)
         }
+        BinaryOp::NextAfter => Answer::Exactly(next_after(dtype, a, b)),
+        BinaryOp::Math(function) => {
+            Answer::Near(binary_function(function, x, y), binary_ulp_bound(function, float_ty(dtype)))
+        }
         BinaryOp::And
         | BinaryOp::Or
         | BinaryOp::Xor
@@ -149,6 +155,42 @@ fn float_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
             panic!("{} is not defined for floats", op.name())
         }
     }
+}
+
+/// A function of two arguments; the platform's are within an ulp.
+fn binary_function(function: BinaryMathFn, x: f64, y: f64) -> f64 {
+    match function {
+        BinaryMathFn::Pow => x.powf(y),
+        BinaryMathFn::Atan2 => x.atan2(y),
+        BinaryMathFn::Hypot => x.hypot(y),
+    }
+}
+
+/// The neighbour among all bit patterns, which are in the order of the magnitudes.
+fn next_after(dtype: DType, a: u64, b: u64) -> u64 {
+    let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
+    let sign = 1u64 << (dtype.bits() - 1);
+    if x.is_nan() || y.is_nan() {
+        return from_f64(dtype, f64::NAN);
+    }
+    let upwards = y > x;
+    match () {
+        () if x == y => b,
+        () if x == 0.0 && upwards => 1,
+        () if x == 0.0 => sign | 1,
+        () if upwards == (a & sign == 0) => a + 1,
+        () => a - 1,
+    }
+}
+
+/// The result of an operation with a float and an i32.
+pub fn float_int(op: FloatIntFn, dtype: DType, a: u64, n: i32) -> Answer {
+    let x = to_f64(dtype, a);
+    let value = match op {
+        FloatIntFn::Powi => x.powf(f64::from(n)),
+        FloatIntFn::Ldexp => libm::ldexp(x, n),
+    };
+    Answer::Near(value, float_int_ulp_bound(op, float_ty(dtype)))
 }
 
 fn int_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> u64 {
@@ -178,7 +220,9 @@ fn int_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> u64 {
         }
         BinaryOp::SaturatingAdd => wrap((x + y).clamp(dtype.int_min(), dtype.int_max())),
         BinaryOp::SaturatingSub => wrap((x - y).clamp(dtype.int_min(), dtype.int_max())),
-        BinaryOp::DivRn | BinaryOp::CopySign => panic!("{} is not defined for integers", op.name()),
+        BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => {
+            panic!("{} is not defined for integers", op.name())
+        }
     }
 }
 

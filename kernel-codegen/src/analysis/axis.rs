@@ -228,7 +228,7 @@ impl AxisAnalysis {
                 (Some(from), Some(to)) => rules::cast(from, to, &infos[0]),
                 _ => rules::pure(&infos),
             },
-            ElementwiseOp::Unary { .. } | ElementwiseOp::Fma => rules::pure(&infos),
+            ElementwiseOp::Unary { .. } | ElementwiseOp::FloatInt { .. } | ElementwiseOp::Fma => rules::pure(&infos),
         })
     }
 

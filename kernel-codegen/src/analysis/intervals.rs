@@ -307,6 +307,7 @@ impl<'f> Describer<'f> {
             },
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Compare { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Fma
             | ElementwiseOp::Bitcast { .. } => self.unknown(lanes.value),
         }
@@ -350,7 +351,9 @@ impl<'f> Describer<'f> {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => self.unknown(lanes.value),
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter
+            | BinaryOp::Math(_) => self.unknown(lanes.value),
         }
     }
 

@@ -201,7 +201,9 @@ pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
             | BinaryOp::RotateLeft
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => false,
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter
+            | BinaryOp::Math(_) => false,
         };
         commutes && (operands == pair || operands == [pair[1], pair[0]])
     })

@@ -75,7 +75,7 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
         },
         ElementwiseOp::Binary { op } => match op {
             BinaryOp::Div | BinaryOp::Rem => !float,
-            BinaryOp::DivRn => false,
+            BinaryOp::DivRn | BinaryOp::Math(_) => false,
             BinaryOp::Add
             | BinaryOp::Sub
             | BinaryOp::Mul
@@ -94,8 +94,10 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => true,
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter => true,
         },
+        ElementwiseOp::FloatInt { .. } => false,
         ElementwiseOp::Compare { .. }
         | ElementwiseOp::Select
         | ElementwiseOp::Fma

@@ -96,6 +96,12 @@ fn elementwise(func: &Func, op: &ElementwiseOp, tys: &[&Ty]) -> Result<Ty> {
             ensure(op.needs().admits(func, data(tys[0])?), "the operation is not defined for this dtype")?;
             Ok(tys[0].clone())
         }
+        ElementwiseOp::FloatInt { .. } => {
+            let admitted = dt_admits(func, data(tys[0])?, DTypeBound::Float);
+            ensure(admitted, "the operation is defined for floats")?;
+            ensure(*tys[1] == tys[0].with_dt(DType::I32), "the second operand must be `i32` of the first one's shape")?;
+            Ok(tys[0].clone())
+        }
         ElementwiseOp::Compare { op } => {
             same(tys[0], tys[1])?;
             if tys[0].pointee().is_none() {

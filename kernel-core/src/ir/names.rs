@@ -3,7 +3,7 @@
 //! Each choice is declared once with the name that the text form prints, from which its printer and its parser follow:
 //! [`UnaryOp::Neg`] is printed as `neg`, and [`CacheModifier::Cg`] as `cache = cg`.
 
-use crate::math::MathFn;
+use crate::math::{BinaryMathFn, MathFn};
 
 /// A constant: a truth value, an integer or a float, to be read in the dtype beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -172,6 +172,11 @@ name_enum! {
     SaturatingSub = "saturating_sub";
     /// The magnitude of the first with the sign of the second, zeros and NaN included (floats).
     CopySign = "copysign";
+    /// The number next to the first on the way to the second, which it is where both are equal (floats).
+    NextAfter = "nextafter";
+    ..
+    /// An elementary function (floats).
+    Math(BinaryMathFn);
 }
 
 name_enum! {

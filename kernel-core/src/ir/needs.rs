@@ -100,7 +100,9 @@ impl BinaryOp {
             | BinaryOp::Max
             | BinaryOp::MinNan
             | BinaryOp::MaxNan => Needs::Bound(DTypeBound::Num),
-            BinaryOp::DivRn | BinaryOp::CopySign => Needs::Bound(DTypeBound::Float),
+            BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => {
+                Needs::Bound(DTypeBound::Float)
+            }
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Needs::Bits,
             BinaryOp::Shl
             | BinaryOp::Shr

@@ -18,6 +18,7 @@ use super::shared_range::SharedRange;
 use super::span::Span;
 use super::table::{AttrMap, OpRow, op_group};
 use super::types::Dt;
+use crate::math::FloatIntFn;
 
 op_group! {
     /// Operations that make a value from nothing, from a scalar or from the launch.
@@ -63,6 +64,10 @@ op_group! {
     Binary = "binary" @ ALL (a: One, b: One) -> One,
         Each, Arithmetic, Alone, Straight, []
         { op: BinaryOp };
+    /// A float and an i32; the result has the type of the float.
+    FloatInt = "float_int" @ ALL (a: One, n: One) -> One,
+        Each, Arithmetic, Alone, Straight, []
+        { op: FloatIntFn };
     /// Two operands of one type (pointers into one buffer too); the result is `bool`.
     Compare = "compare" @ ALL (a: One, b: One) -> One,
         Each, Arithmetic, Alone, Straight, []
@@ -384,6 +389,7 @@ impl Op {
         match op {
             ElementwiseOp::Unary { op } => op.name(),
             ElementwiseOp::Binary { op } => op.name(),
+            ElementwiseOp::FloatInt { op } => op.name(),
             ElementwiseOp::Compare { op } => match op {
                 CmpOp::Eq => "cmp.eq",
                 CmpOp::Ne => "cmp.ne",

@@ -8,6 +8,7 @@ use super::names::{
     HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::types::Dt;
+use crate::math::FloatIntFn;
 
 /// How often an operand, a result or the like is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,7 +251,7 @@ macro_rules! fixed {
 
 fixed! {
     bool, u8, u32, String, Vec<u8>, Vec<GroupRole>, Literal, Option<DotInstruction>, AtomicOp, BinaryOp, CacheModifier, CmpOp,
-    DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    FloatIntFn, DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 }
 
 /// The type of an operand in a view.

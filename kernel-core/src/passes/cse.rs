@@ -153,6 +153,8 @@ fn commutes(op: BinaryOp, func: &Func, operand: ValueId) -> bool {
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => false,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => false,
     }
 }

@@ -65,6 +65,7 @@ pub fn evaluate(func: &Func, op: &Op, operands: &[ValueId]) -> Option<(Literal, 
         (
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Compare { .. }
             | ElementwiseOp::Select
             | ElementwiseOp::Fma
@@ -164,6 +165,7 @@ fn elementwise(func: &Func, op: &ElementwiseOp, operands: &[ValueId]) -> Option<
         (
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Compare { .. }
             | ElementwiseOp::Select
             | ElementwiseOp::Fma
@@ -257,7 +259,7 @@ fn binary(func: &Func, op: BinaryOp, a: ValueId, b: ValueId) -> Option<Same> {
         BinaryOp::SaturatingAdd => either(left, right, 0, a, b),
         BinaryOp::SaturatingSub if a == b => Some(zero),
         BinaryOp::SaturatingSub => (right == Some(0)).then_some(value(a)),
-        BinaryOp::DivRn | BinaryOp::CopySign => None,
+        BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => None,
     }
 }
 
@@ -300,7 +302,9 @@ fn binary_bool(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, righ
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 
@@ -328,7 +332,9 @@ fn binary_float(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, rig
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 

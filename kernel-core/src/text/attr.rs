@@ -13,6 +13,7 @@ use crate::ir::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotInstruction, DotPrecision, Dt, EvictionPolicy, FenceKind, Func,
     GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
 };
+use crate::math::FloatIntFn;
 
 /// Text that is not tile IR: where and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -405,6 +406,7 @@ name_attrs! {
     LimitKind;
     UnaryOp;
     BinaryOp;
+    FloatIntFn;
     CmpOp;
     CacheModifier = Default;
     EvictionPolicy = Normal;

@@ -11,6 +11,7 @@ use crate::ir::{
     Operation, ParamKind, RegionId, Safety, ShapeOp, SharedRange, Span, Ty, UnaryOp, ValueId,
 };
 use crate::layout::SyncScope;
+use crate::math::FloatIntFn;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
@@ -460,6 +461,9 @@ impl<'t> Parser<'t> {
         }
         if let Some(op) = BinaryOp::from_name(mnemonic) {
             return Ok(Op::binary(op));
+        }
+        if let Some(op) = FloatIntFn::from_name(mnemonic) {
+            return Ok(ElementwiseOp::FloatInt { op }.into());
         }
         if let Some(op) = mnemonic.strip_prefix("cmp.").and_then(CmpOp::from_name) {
             return Ok(Op::compare(op));

@@ -226,7 +226,9 @@ impl Checker<'_> {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => return Ok(None),
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter
+            | BinaryOp::Math(_) => return Ok(None),
         };
         self.dim_result(result, place).map(Some)
     }
@@ -471,7 +473,9 @@ fn fold_bits(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 

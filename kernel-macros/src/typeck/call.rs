@@ -256,6 +256,7 @@ impl Checker<'_> {
             Call::Count(op) => self.count(args, op),
             Call::Binary(op) => self.binary_op(args, op),
             Call::Extreme(op, nan) => self.extreme(args, op, nan),
+            Call::FloatInt(function) => self.float_int(args, function),
             Call::Select => self.select(args),
             Call::Composed(which) => self.composed(args, which),
             Call::Fma => self.fma(args),

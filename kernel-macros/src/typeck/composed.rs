@@ -1,7 +1,7 @@
 //! Functions that are expanded into operations here, for want of an operation of their own.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, CmpOp, DTypeBound, Dim, LimitKind, Op, UnaryOp};
+use kernel_core::ir::{BinaryOp, CmpOp, DTypeBound, Dim, ElementwiseOp, LimitKind, Op, UnaryOp};
 
 use super::args::Args;
 use super::binary::Operator;
@@ -17,6 +17,7 @@ impl Checker<'_> {
             Composed::Clamp => self.clamp(args),
             Composed::Cdiv => self.cdiv(args),
             Composed::Fract => self.fract(args),
+            Composed::Fdim => self.fdim(args),
             Composed::IsNan => self.is_nan(args),
             Composed::IsInfinite => self.against_largest(args, CmpOp::Gt, "`is_infinite`"),
             Composed::IsFinite => self.against_largest(args, CmpOp::Le, "`is_finite`"),
@@ -50,6 +51,20 @@ impl Checker<'_> {
         let x = self.float_argument(args, "`fract`")?;
         let whole = self.of_one(UnaryOp::Trunc, x, args);
         self.arith(BinaryOp::Sub, "`fract`", x, whole, args.place, args.place)
+    }
+
+    /// `select(x <= y, 0, x - y)`: NaN is not less or equal, and stays in the difference.
+    fn fdim(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let [x, y] = self.arg_values(args)?;
+        self.need_both(x, y, Needs::Bound(DTypeBound::Float), "`fdim`")?;
+        let place = args.place;
+        let difference = self.arith(BinaryOp::Sub, "`fdim`", x, y, place, place)?;
+        let below = self.binary(Operator::Compare(CmpOp::Le, "`fdim`"), x, y, place, place)?;
+        let ty = self.ty(difference).clone();
+        let zero = self.eval(VOp::Zero, Vec::new(), ty.with_shape(Vec::new()), place);
+        let zero = self.expand(zero, &ty.shape, place);
+        let node = self.op(ElementwiseOp::Select, vec![below.node, zero, difference.node], ty, place);
+        Ok(Operand { node, place })
     }
 
     /// `x != x`

@@ -5,7 +5,7 @@ use tilewright_tests::sources;
 
 /// What the modules beside this one run, by mnemonic; operations with an enum of their own run all of it.
 const TESTED: &[(&str, &[&str])] = &[
-    ("elementwise", &["unary", "binary", "compare", "select", "fma", "cast", "bitcast"]),
+    ("elementwise", &["unary", "binary", "float_int", "compare", "select", "fma", "cast", "bitcast"]),
     ("reduce", &["reduce", "scan"]),
     ("shape", &["expand_dims", "broadcast", "reshape", "permute", "join", "const", "limit", "splat", "arange"]),
     ("shape (grid)", &["program_id", "num_programs"]),

@@ -137,7 +137,9 @@ fn exact_node(op: BinaryOp) -> Option<fn(NodeId, NodeId) -> Node> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 

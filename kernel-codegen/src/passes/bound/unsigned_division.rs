@@ -172,6 +172,8 @@ fn binary_is_natural(op: BinaryOp, of: &dyn Fn(usize) -> bool) -> bool {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => false,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => false,
     }
 }

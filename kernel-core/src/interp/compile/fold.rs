@@ -214,6 +214,8 @@ fn is_commutative(op: BinaryOp) -> bool {
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => false,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => false,
     }
 }

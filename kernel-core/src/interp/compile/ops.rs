@@ -11,6 +11,7 @@ use crate::num::to_bits;
 use super::super::cast::cast;
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
+use super::super::float_int::float_int;
 use super::super::instructions::{Atomic, AtomicKind, CheckBounds, Hint, Inst, Load, Step, Store, Strides, Symbolic};
 use super::super::lanes::{Bits, Fn2};
 use super::super::registers::{Holders, Lane, Part, Parts, RegId};
@@ -121,6 +122,10 @@ impl Compiler<'_> {
             ElementwiseOp::Binary { op } => {
                 let f = self.known(binary(*op, self.dtype(a)?))?;
                 Inst::Binary { f, symbolic: symbolic(*op), a, b, out }
+            }
+            ElementwiseOp::FloatInt { op } => {
+                let f = self.known(float_int(*op, self.dtype(a)?))?;
+                Inst::Binary { f, symbolic: Symbolic::Opaque, a, b, out }
             }
             ElementwiseOp::Compare { op } => Inst::Compare { f: compare(*op, lane.dtype()), op: *op, a, b, out },
             ElementwiseOp::Select => {
@@ -438,7 +443,9 @@ fn symbolic(op: BinaryOp) -> Symbolic {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => Symbolic::Opaque,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => Symbolic::Opaque,
     }
 }
 

@@ -64,7 +64,7 @@ fn errors() -> Vec<ApproximationError> {
 }
 
 /// The error of `got` in ulps; infinite if the two differ in kind.
-fn error_in_ulps(got: f32, want: f64) -> f64 {
+pub(super) fn error_in_ulps(got: f32, want: f64) -> f64 {
     let rounded = want as f32;
     if want.is_nan() || got.is_nan() {
         return if want.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
