@@ -225,7 +225,7 @@ pub fn binary(op: BinaryOp, a: Fact, b: Fact, dtype: DType) -> Option<Fact> {
         | BinaryOp::Mulhi
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight => Fact::any(dtype),
-        BinaryOp::SaturatingAdd | BinaryOp::SaturatingSub => Fact::any(dtype),
+        BinaryOp::SaturatingAdd | BinaryOp::SaturatingSub | BinaryOp::SaturatingMul => Fact::any(dtype),
         // The sign of a NaN or of such a zero is anyone's choice.
         BinaryOp::NextAfter if special || a.has_open_zero() || b.has_open_zero() => return None,
         BinaryOp::NextAfter => Fact::any(dtype),

@@ -37,6 +37,8 @@ pub enum Call {
     Select,
     /// `fma(a, b, c)`
     Fma,
+    /// The wrapped result, and whether it has wrapped.
+    Overflowing(Wrapping),
     /// A function that is expanded into operations.
     Composed(Composed),
     /// `x.to::<T>()`
@@ -49,6 +51,10 @@ pub enum Call {
     Fold(BinaryOp),
     /// `softmax(x, axis = 1)`
     Softmax,
+    /// `mean(x, axis = 1)`
+    Mean,
+    /// `var(x, axis = 1, correction = 0)`
+    Var,
     /// A reduction to the index of the extreme: largest if true.
     ArgExtreme(bool),
     /// `reduce(x, axis = 0, |a, b| ..)`
@@ -73,6 +79,17 @@ pub enum Call {
     Random(Random),
     /// An operation of a tensor descriptor.
     Desc(DescCall),
+}
+
+/// What wraps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wrapping {
+    /// A sum.
+    Add,
+    /// A difference.
+    Sub,
+    /// A product.
+    Mul,
 }
 
 /// Which random numbers a call gives, from one word of the generator each or from all four.
@@ -261,6 +278,10 @@ const OPERATIONS: &[Row] = &[
     row("rotate_right", Call::Binary(BinaryOp::RotateRight), XN),
     row("saturating_add", Call::Binary(BinaryOp::SaturatingAdd), AB),
     row("saturating_sub", Call::Binary(BinaryOp::SaturatingSub), AB),
+    row("saturating_mul", Call::Binary(BinaryOp::SaturatingMul), AB),
+    row("overflowing_add", Call::Overflowing(Wrapping::Add), AB),
+    row("overflowing_sub", Call::Overflowing(Wrapping::Sub), AB),
+    row("overflowing_mul", Call::Overflowing(Wrapping::Mul), AB),
     row("copysign", Call::Binary(BinaryOp::CopySign), &["magnitude", "sign"]),
     row("nextafter", Call::Binary(BinaryOp::NextAfter), XY),
     row("powi", Call::FloatInt(FloatIntFn::Powi), XN),
@@ -289,6 +310,8 @@ const OPERATIONS: &[Row] = &[
     row("any", Call::Fold(BinaryOp::Or), X).options(AXES),
     row("max", Call::Fold(BinaryOp::Max), X).options(EXTREME),
     row("min", Call::Fold(BinaryOp::Min), X).options(EXTREME),
+    row("mean", Call::Mean, X).options(AXES),
+    row("var", Call::Var, X).options(&["axis", "keep_dims", "correction"]),
     row("softmax", Call::Softmax, X).options(&["axis"]),
     row("argmax", Call::ArgExtreme(true), X).options(AXES),
     row("argmin", Call::ArgExtreme(false), X).options(AXES),

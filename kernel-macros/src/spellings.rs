@@ -70,9 +70,9 @@ pub const SPELLINGS: &[Spelling] = &[
     row("wrapping_mul", "a b", "{a} * {b}"),
     row("abs_diff", "a b", "maximum({a}, {b}) - minimum({a}, {b})").but(", which wraps as all differences do"),
     remark(
-        "checked_add checked_sub checked_mul overflowing_add overflowing_sub overflowing_mul",
-        "kernels have no `Option`: `a + b` wraps, and of unsigned integers it has done so where `a + b < a`; \
-         `saturating_add` and `saturating_sub` do not wrap",
+        "checked_add checked_sub checked_mul",
+        "kernels have no `Option`: `let (sum, wrapped) = overflowing_add(a, b);` says whether the sum has wrapped, and \
+         `overflowing_sub` and `overflowing_mul` do so of differences and products",
     ),
     row("popc popcount ctpop bit_count", "x", "count_ones({x})"),
     row("clz ctlz", "x", "leading_zeros({x})"),
@@ -87,7 +87,6 @@ pub const SPELLINGS: &[Spelling] = &[
     row("relu", "x", "maximum({x}, 0.0)").but("; NaN becomes 0, but stays with `propagate_nan = true`"),
     row("silu swish", "x", "{x} * sigmoid({x})"),
     row("gelu", "x", "0.5 * {x} * (1.0 + erf({x} * 0.70710678119))"),
-    row("mean", "x", "sum({x}) / n as f32").but(" of `n` elements"),
     row("matmul", "a b", "dot({a}, {b})"),
     row("mma gemm", "a b c", "dot({a}, {b}, acc = {c})"),
     // Dtypes

@@ -151,7 +151,8 @@ fn float_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
-        | BinaryOp::SaturatingSub => {
+        | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul => {
             panic!("{} is not defined for floats", op.name())
         }
     }
@@ -219,6 +220,7 @@ fn int_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> u64 {
             high | (u128::from(a) >> (dtype.bits() - count)) as u64
         }
         BinaryOp::SaturatingAdd => wrap((x + y).clamp(dtype.int_min(), dtype.int_max())),
+        BinaryOp::SaturatingMul => wrap(x.saturating_mul(y).clamp(dtype.int_min(), dtype.int_max())),
         BinaryOp::SaturatingSub => wrap((x - y).clamp(dtype.int_min(), dtype.int_max())),
         BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => {
             panic!("{} is not defined for integers", op.name())

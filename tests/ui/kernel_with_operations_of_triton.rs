@@ -14,7 +14,6 @@ fn operations<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>) {
     let i = histogram(a as i32, 4);
     let j = a.ravel();
     let k = fdiv(a, 2.0);
-    let l = a.mean();
     store(out + arange(0, N), a);
 }
 

@@ -27,7 +27,7 @@ const UNARY: [UnaryOp; 12] = [
     UnaryOp::ReverseBits,
 ];
 /// Operations that integers have.
-const INTEGERS: [BinaryOp; 18] = [
+const INTEGERS: [BinaryOp; 19] = [
     BinaryOp::Add,
     BinaryOp::Sub,
     BinaryOp::Mul,
@@ -46,6 +46,7 @@ const INTEGERS: [BinaryOp; 18] = [
     BinaryOp::RotateRight,
     BinaryOp::SaturatingAdd,
     BinaryOp::SaturatingSub,
+    BinaryOp::SaturatingMul,
 ];
 /// Operations that floats have, by how often they are wanted.
 const FLOATS: [BinaryOp; 13] = [

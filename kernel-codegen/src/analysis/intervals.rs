@@ -351,6 +351,7 @@ impl<'f> Describer<'f> {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul
             | BinaryOp::CopySign
             | BinaryOp::NextAfter
             | BinaryOp::Math(_) => self.unknown(lanes.value),

@@ -250,6 +250,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul
             | BinaryOp::NextAfter => {
                 ir.bug(format!("`{}` of floats", op.name()));
                 x
@@ -315,6 +316,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             BinaryOp::SaturatingAdd => ir.int_call(Intrinsic::SaturatingAddUnsigned, &[a, b]),
             BinaryOp::SaturatingSub if signed => ir.int_call(Intrinsic::SaturatingSubSigned, &[a, b]),
             BinaryOp::SaturatingSub => ir.int_call(Intrinsic::SaturatingSubUnsigned, &[a, b]),
+            BinaryOp::SaturatingMul => ir.saturating_mul(a, b, signed),
             BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => {
                 ir.bug(format!("`{}` of integers", op.name()));
                 a
@@ -417,6 +419,21 @@ impl<'ctx> Ir<'ctx> {
         let ty = magnitude.get_type();
         let highest = ty.const_int(1 << (ty.get_bit_width() - 1), false);
         self.or(self.and(magnitude, self.not(highest)), self.and(sign, highest))
+    }
+
+    /// The product, or the limit on its side of zero where its upper half is more than the sign of the lower.
+    fn saturating_mul(&self, a: IntValue<'ctx>, b: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
+        let ty = a.get_type();
+        let (low, high) = (self.mul(a, b), self.mulhi(a, b, signed));
+        let sign = ty.const_int(u64::from(ty.get_bit_width() - 1), false);
+        let ones = ty.const_all_ones();
+        if !signed {
+            return self.iselect(self.is_zero(high), low, ones);
+        }
+        let fits = self.icmp(IntPredicate::EQ, high, self.ashr(low, sign));
+        let largest = self.lshr(ones, ty.const_int(1, false));
+        let limit = self.xor(self.ashr(self.xor(a, b), sign), largest);
+        self.iselect(fits, low, limit)
     }
 
     fn is_zero(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {

@@ -191,7 +191,8 @@ pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
             | BinaryOp::Xor
             | BinaryOp::Umulhi
             | BinaryOp::Mulhi
-            | BinaryOp::SaturatingAdd => true,
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingMul => true,
             BinaryOp::Sub
             | BinaryOp::Div
             | BinaryOp::Rem

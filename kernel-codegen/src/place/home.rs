@@ -94,6 +94,7 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul
             | BinaryOp::CopySign
             | BinaryOp::NextAfter => true,
         },

@@ -44,6 +44,7 @@ pub(super) trait Int: Copy + Ord + 'static {
     fn rotate_right(self, count: Self) -> Self;
     fn saturating_add(self, other: Self) -> Self;
     fn saturating_sub(self, other: Self) -> Self;
+    fn saturating_mul(self, other: Self) -> Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
     fn not(self) -> Self;
@@ -78,6 +79,7 @@ macro_rules! int {
             fn rotate_right(self, count: $ty) -> $ty { <$ty>::rotate_right(self, count as u32 & (<$ty>::BITS - 1)) }
             fn saturating_add(self, other: $ty) -> $ty { <$ty>::saturating_add(self, other) }
             fn saturating_sub(self, other: $ty) -> $ty { <$ty>::saturating_sub(self, other) }
+            fn saturating_mul(self, other: $ty) -> $ty { <$ty>::saturating_mul(self, other) }
             fn neg(self) -> $ty { self.wrapping_neg() }
             fn abs(self) -> $ty { $abs!(self) }
             fn not(self) -> $ty { !self }
@@ -168,6 +170,7 @@ fn int_binary<T: Int>(op: BinaryOp) -> Option<Fn2> {
         BinaryOp::RotateRight => lift2(T::rotate_right),
         BinaryOp::SaturatingAdd => lift2(T::saturating_add),
         BinaryOp::SaturatingSub => lift2(T::saturating_sub),
+        BinaryOp::SaturatingMul => lift2(T::saturating_mul),
         BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => return None,
     })
 }
@@ -200,6 +203,7 @@ macro_rules! float_binary {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul
             | BinaryOp::NextAfter => return None,
         })
     };
@@ -247,6 +251,7 @@ fn bool_binary(op: BinaryOp) -> Option<Fn2> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
         | BinaryOp::CopySign
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => None,

@@ -170,6 +170,8 @@ name_enum! {
     SaturatingAdd = "saturating_add";
     /// Difference, the nearest number of the dtype where it is none (integers).
     SaturatingSub = "saturating_sub";
+    /// Product, the nearest number of the dtype where it is none (integers).
+    SaturatingMul = "saturating_mul";
     /// The magnitude of the first with the sign of the second, zeros and NaN included (floats).
     CopySign = "copysign";
     /// The number next to the first on the way to the second, which it is where both are equal (floats).

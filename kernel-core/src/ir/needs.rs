@@ -111,7 +111,8 @@ impl BinaryOp {
             | BinaryOp::RotateLeft
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
-            | BinaryOp::SaturatingSub => Needs::Bound(DTypeBound::Int),
+            | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul => Needs::Bound(DTypeBound::Int),
         }
     }
 }

@@ -110,6 +110,7 @@ pub fn binary(op: BinaryOp, dtype: DType, a: Literal, b: Literal) -> Option<Lite
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul
             | BinaryOp::CopySign
             | BinaryOp::NextAfter
             | BinaryOp::Math(_) => None,
@@ -150,6 +151,8 @@ fn binary_int(op: BinaryOp, dtype: DType, a: i128, b: i128) -> Option<i128> {
         }
         BinaryOp::RotateRight => return binary_int(BinaryOp::RotateLeft, dtype, a, -b),
         BinaryOp::SaturatingAdd => (a + b).clamp(dtype.int_min(), dtype.int_max()),
+        // The product of two u64 may leave i128.
+        BinaryOp::SaturatingMul => a.saturating_mul(b).clamp(dtype.int_min(), dtype.int_max()),
         BinaryOp::SaturatingSub => (a - b).clamp(dtype.int_min(), dtype.int_max()),
     })
 }
@@ -180,6 +183,7 @@ fn binary_float(op: BinaryOp, dtype: DType, a: f64, b: f64) -> Option<Literal> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => None,
     }

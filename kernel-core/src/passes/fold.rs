@@ -257,6 +257,8 @@ fn binary(func: &Func, op: BinaryOp, a: ValueId, b: ValueId) -> Option<Same> {
         }
         BinaryOp::Umulhi | BinaryOp::Mulhi => (left == Some(0) || right == Some(0)).then_some(zero),
         BinaryOp::SaturatingAdd => either(left, right, 0, a, b),
+        BinaryOp::SaturatingMul if left == Some(0) || right == Some(0) => Some(zero),
+        BinaryOp::SaturatingMul => either(left, right, 1, a, b),
         BinaryOp::SaturatingSub if a == b => Some(zero),
         BinaryOp::SaturatingSub => (right == Some(0)).then_some(value(a)),
         BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => None,
@@ -302,6 +304,7 @@ fn binary_bool(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, righ
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
         | BinaryOp::CopySign
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => None,
@@ -332,6 +335,7 @@ fn binary_float(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, rig
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
         | BinaryOp::CopySign
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => None,

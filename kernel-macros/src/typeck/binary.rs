@@ -226,6 +226,7 @@ impl Checker<'_> {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul
             | BinaryOp::CopySign
             | BinaryOp::NextAfter
             | BinaryOp::Math(_) => return Ok(None),
@@ -473,6 +474,7 @@ fn fold_bits(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
         | BinaryOp::CopySign
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => None,

@@ -25,6 +25,7 @@ mod jump;
 mod loops;
 mod macros;
 mod memory;
+mod moments;
 mod named;
 mod pattern;
 mod product;

@@ -303,6 +303,14 @@ fn bits_of<T: Int>(x: Ptr<T>, y: Ptr<T>, counts: PtrMut<u32>, words: PtrMut<T>, 
     store(words + 3 * n + i, a.saturating_add(b), mask = mask);
     store(words + 4 * n + i, saturating_sub(a, b), mask = mask);
     store(words + 5 * n + i, mulhi(a, b), mask = mask);
+    store(words + 6 * n + i, saturating_mul(a, b), mask = mask);
+    let (sum, carry) = overflowing_add(a, b);
+    let (difference, borrow) = a.overflowing_sub(b);
+    let (product, wide) = overflowing_mul(a, b);
+    store(words + 7 * n + i, sum, mask = mask);
+    store(words + 8 * n + i, difference, mask = mask);
+    store(words + 9 * n + i, product, mask = mask);
+    store(counts + 3 * n + i, carry as u32 + 2 * (borrow as u32) + 4 * (wide as u32), mask = mask);
 }
 
 macro_rules! bits_are_rusts {
@@ -311,7 +319,7 @@ macro_rules! bits_are_rusts {
         let values = |data: &Data| data.bits.iter().map(|&v| v as $ty).collect::<Vec<_>>();
         let (xs, ys) = (values(&a), values(&b));
         let n = xs.len();
-        let (mut counts, mut words) = ($device.zeros::<u32>(3 * n)?, $device.zeros::<$ty>(6 * n)?);
+        let (mut counts, mut words) = ($device.zeros::<u32>(4 * n)?, $device.zeros::<$ty>(10 * n)?);
         bits_of(&$device.upload(&xs)?, &$device.upload(&ys)?, &mut counts, &mut words, n as i32)
             .grid(n.div_ceil(128))
             .launch($device)?;
@@ -321,7 +329,7 @@ macro_rules! bits_are_rusts {
             assert_eq!(got, [x.count_ones(), x.leading_zeros(), x.trailing_zeros()], "{x}");
             let count = y as u32 % <$ty>::BITS;
             let high = (x as i128).wrapping_mul(y as i128) >> <$ty>::BITS;
-            let got: Vec<$ty> = (0..6).map(|k| words[k * n + i]).collect();
+            let got: Vec<$ty> = (0..10).map(|k| words[k * n + i]).collect();
             let want = [
                 x.reverse_bits(),
                 x.rotate_left(count),
@@ -329,8 +337,15 @@ macro_rules! bits_are_rusts {
                 x.saturating_add(y),
                 x.saturating_sub(y),
                 high as $ty,
+                x.saturating_mul(y),
+                x.wrapping_add(y),
+                x.wrapping_sub(y),
+                x.wrapping_mul(y),
             ];
             assert_eq!(got, want, "{x} and {y}");
+            let [carry, borrow, wide] = [x.overflowing_add(y).1, x.overflowing_sub(y).1, x.overflowing_mul(y).1];
+            let want = u32::from(carry) + 2 * u32::from(borrow) + 4 * u32::from(wide);
+            assert_eq!(counts[3 * n + i], want, "overflows of {x} and {y}");
         }
     })*};
 }

@@ -137,6 +137,7 @@ fn exact_node(op: BinaryOp) -> Option<fn(NodeId, NodeId) -> Node> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
         | BinaryOp::CopySign
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => None,

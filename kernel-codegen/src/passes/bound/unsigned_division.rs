@@ -172,6 +172,7 @@ fn binary_is_natural(op: BinaryOp, of: &dyn Fn(usize) -> bool) -> bool {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
         | BinaryOp::CopySign
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => false,

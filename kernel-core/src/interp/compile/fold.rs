@@ -204,7 +204,8 @@ fn is_commutative(op: BinaryOp) -> bool {
         | BinaryOp::Xor
         | BinaryOp::Umulhi
         | BinaryOp::Mulhi
-        | BinaryOp::SaturatingAdd => true,
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingMul => true,
         BinaryOp::Sub
         | BinaryOp::Div
         | BinaryOp::Rem

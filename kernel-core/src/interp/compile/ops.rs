@@ -443,6 +443,7 @@ fn symbolic(op: BinaryOp) -> Symbolic {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
         | BinaryOp::CopySign
         | BinaryOp::NextAfter
         | BinaryOp::Math(_) => Symbolic::Opaque,
