@@ -67,6 +67,12 @@ pub enum Call {
     Atomic(AtomicOp),
     /// `atomic_cas(pointer, expected, value)`
     AtomicCas,
+    /// `atomic_load(pointer)`
+    AtomicLoad,
+    /// `atomic_store(pointer, value)`
+    AtomicStore,
+    /// `atomic_poll(pointer, |value| ..)`
+    AtomicPoll,
     /// `multiple_of(x, n)`
     MultipleOf,
     /// `max_contiguous(x, n)` and its kind.
@@ -328,6 +334,9 @@ const OPERATIONS: &[Row] = &[
     row("atomic_xor", Call::Atomic(AtomicOp::Xor), PV).options(ATOMIC),
     row("atomic_exchange", Call::Atomic(AtomicOp::Exchange), PV).options(ATOMIC),
     row("atomic_cas", Call::AtomicCas, &["pointer", "expected", "value"]).options(ATOMIC),
+    row("atomic_load", Call::AtomicLoad, &["pointer"]).options(ATOMIC),
+    row("atomic_store", Call::AtomicStore, PV).options(ATOMIC),
+    row("atomic_poll", Call::AtomicPoll, &["pointer", "closure"]).options(&["order", "scope"]),
     row("multiple_of", Call::MultipleOf, XN),
     row("max_contiguous", Call::Runs(HintKind::Contiguous), XN).options(&["multiple_of", "axis"]),
     row("max_constancy", Call::Runs(HintKind::Constant), XN).options(&["axis"]),

@@ -244,6 +244,7 @@ impl Checker<'_> {
     pub(super) fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
         let one = match args.row.call {
             Call::Store => return self.store(args).map(|()| Val::Unit(args.place)),
+            Call::AtomicStore => return self.atomic_store(args).map(|()| Val::Unit(args.place)),
             Call::Assume => return self.assume(args).map(|()| Val::Unit(args.place)),
             Call::Reduce | Call::Scan => return self.closure_call(args),
             Call::ProgramId => self.program_id(args, true),
@@ -272,6 +273,8 @@ impl Checker<'_> {
             Call::Running(op) => self.running(args, op),
             Call::Atomic(op) => self.atomic(args, op),
             Call::AtomicCas => self.atomic_cas(args),
+            Call::AtomicLoad => self.atomic_load(args),
+            Call::AtomicPoll => self.atomic_poll(args),
             Call::MultipleOf => self.multiple_of(args),
             Call::Runs(kind) => self.runs(args, kind),
             Call::Dot => self.dot(args),
