@@ -124,6 +124,28 @@ fn what_a_releasing_atomic_changes_is_read_behind_a_barrier() {
     assert_eq!((support::count(before, "bar.sync"), support::count(behind, "bar.sync")), (1, 1), "{}", compiled.ptx);
 }
 
+/// Threads read their own clock, but not where it decides what all of them do.
+#[test]
+fn a_time_that_decides_is_that_of_one_thread() {
+    for (uses, barriers) in [("store %out, %time", 0), ("if %late () { store %out, %time\n yield } else { yield }", 1)]
+    {
+        let text = format!(
+            "kernel time \"time.rs\" unsafe bound {{
+               param %out out: ptr_mut i64 {{div = 16}}
+               %limit: i64 = const 7
+               %time: i64 = counter {{which = clock}}
+               %late: bool = cmp.lt %limit, %time
+               {uses}
+               return
+             }}"
+        );
+        let compiled = support::compile_for_hopper(&support::kernel(&text));
+        support::assemble(&compiled);
+        assert_eq!(support::count(&compiled.ptx, "%clock64"), 1, "{}", compiled.ptx);
+        assert_eq!(support::count(&compiled.ptx, "bar.sync"), barriers, "{}", compiled.ptx);
+    }
+}
+
 /// A compare-and-swap of a value for itself, which is how the front end writes an atomic load.
 #[test]
 fn a_swap_of_a_value_for_itself_is_a_load() {

@@ -3,7 +3,7 @@
 //! Every operation is a function; where the row says so it is also a method of its first argument.
 //! Adding an operation whose kind exists is one row here; elementary functions have theirs in [`kernel_core::math`].
 
-use kernel_core::ir::{AtomicOp, BinaryOp, HintKind, UnaryOp};
+use kernel_core::ir::{AtomicOp, BinaryOp, CounterKind, HintKind, UnaryOp};
 use kernel_core::math::{BinaryMathFn, FloatIntFn, MathFn};
 
 /// What a call does.
@@ -13,6 +13,8 @@ pub enum Call {
     ProgramId,
     /// `num_programs(axis)`
     NumPrograms,
+    /// `clock()` and its kind
+    Counter(CounterKind),
     /// `arange(lo, hi)`
     Arange,
     /// `full(shape, value)`
@@ -258,6 +260,9 @@ const ATOMIC: &[&str] = &["mask", "order", "scope"];
 const OPERATIONS: &[Row] = &[
     row("program_id", Call::ProgramId, &["axis"]).function(),
     row("num_programs", Call::NumPrograms, &["axis"]).function(),
+    row("clock", Call::Counter(CounterKind::Clock), &[]).function(),
+    row("globaltimer", Call::Counter(CounterKind::GlobalTimer), &[]).function(),
+    row("smid", Call::Counter(CounterKind::Smid), &[]).function(),
     row("arange", Call::Arange, &["lo", "hi"]).function(),
     row("full", Call::Full, &["shape", "value"]).turbofish(Turbofish::Optional).function(),
     row("zeros", Call::Zeros, &["shape"]).turbofish(Turbofish::Optional).function(),

@@ -159,7 +159,9 @@ impl Writer {
             }
             Op::Create(CreateOp::ProgramId { .. }) => Fact::exact(0.0, f64::from(self.grid) - 1.0, 0),
             Op::Create(CreateOp::NumPrograms { .. }) => Fact::exact(1.0, f64::from(self.grid), 0),
-            Op::Create(CreateOp::Splat { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. }) => return None,
+            Op::Create(
+                CreateOp::Splat { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } | CreateOp::Counter { .. },
+            ) => return None,
             Op::Elementwise(ElementwiseOp::Unary { op }) => facts::unary(*op, of(0), dtype)?,
             Op::Elementwise(ElementwiseOp::Binary { op }) => facts::binary(*op, of(0), of(1), dtype)?,
             Op::Elementwise(ElementwiseOp::FloatInt { .. }) => return None,

@@ -174,7 +174,7 @@ impl AxisAnalysis {
                 CreateOp::NumPrograms { .. } => {
                     AxisInfo { range: Some((1, i64::from(i32::MAX))), ..AxisInfo::scalar(1) }
                 }
-                CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => AxisInfo::unknown(0),
+                CreateOp::Counter { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => AxisInfo::unknown(0),
             },
             Op::Elementwise(op) => match self.elementwise(func, op, operation) {
                 Some(info) => info,

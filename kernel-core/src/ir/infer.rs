@@ -73,6 +73,7 @@ fn create(func: &Func, op: &CreateOp, tys: &[&Ty]) -> Result<Ty> {
             ensure(dt_admits(func, *dtype, bound), "the dtype has no such value")?;
             Ok(Ty::scalar(*dtype))
         }
+        CreateOp::Counter { which } => Ok(Ty::scalar(which.dtype())),
         CreateOp::ProgramId { axis } | CreateOp::NumPrograms { axis } => {
             ensure(*axis < 3, "a grid has the axes 0, 1 and 2")?;
             Ok(Ty::scalar(DType::I32))

@@ -3,6 +3,7 @@
 //! Each choice is declared once with the name that the text form prints, from which its printer and its parser follow:
 //! [`UnaryOp::Neg`] is printed as `neg`, and [`CacheModifier::Cg`] as `cache = cg`.
 
+use super::dtype::DType;
 use crate::math::{BinaryMathFn, MathFn};
 
 /// A constant: a truth value, an integer or a float, to be read in the dtype beside it.
@@ -89,6 +90,27 @@ name_enum! {
     Epsilon = "epsilon";
     /// `T::MIN_POSITIVE`, the smallest normal number (floats)
     MinPositive = "min_positive";
+}
+
+name_enum! {
+    /// What a program can ask of the hardware while it runs.
+    CounterKind;
+    /// Clock cycles of the SM, i64.
+    Clock = "clock";
+    /// Nanoseconds, i64.
+    GlobalTimer = "globaltimer";
+    /// The number of the SM that runs the program, i32.
+    Smid = "smid";
+}
+
+impl CounterKind {
+    /// The dtype of its numbers.
+    pub fn dtype(self) -> DType {
+        match self {
+            CounterKind::Clock | CounterKind::GlobalTimer => DType::I64,
+            CounterKind::Smid => DType::I32,
+        }
+    }
 }
 
 name_enum! {

@@ -11,8 +11,8 @@ use super::dtype::DType;
 use super::ids::{RegionId, ValueId};
 use super::level::Levels;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
-    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
+    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::shared_range::SharedRange;
 use super::span::Span;
@@ -43,6 +43,10 @@ op_group! {
     NumPrograms = "num_programs" @ ALL () -> One,
         Made, Arithmetic, Alone, Straight, []
         { axis: u8 };
+    /// A number that the hardware counts, or that says where the program runs.
+    Counter = "counter" @ ALL () -> One,
+        Made, Arithmetic, Alone, Straight, [Observes]
+        { which: CounterKind };
     /// The integers `lo..hi` as an i32 tile of rank 1.
     Arange = "arange" @ ALL () -> One,
         Made, Arithmetic, Alone, Straight, []

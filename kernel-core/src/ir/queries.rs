@@ -4,7 +4,7 @@
 //! forgotten. The facts themselves stand in the rows of [`super::ops`].
 
 use super::ids::{RegionId, ValueId};
-use super::ops::{ControlOp, DotOp, GpuOp, MemoryOp, Op, Operation, ShapeOp};
+use super::ops::{ControlOp, CreateOp, DotOp, GpuOp, MemoryOp, Op, Operation, ShapeOp};
 use super::table::{Cost, Does, Elements, Regions, Threads, Touched};
 
 impl Op {
@@ -48,7 +48,8 @@ impl Op {
         let changes = matches!(self, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
         let combines = matches!(self, Op::Control(ControlOp::Reduce { .. } | ControlOp::Scan { .. }));
         let moves = matches!(self, Op::Shape(ShapeOp::ConvertLayout) | Op::Memory(MemoryOp::Load { .. }));
-        changes || combines || moves || matches!(self, Op::Dot(DotOp::Dot { .. }))
+        let looks = matches!(self, Op::Create(CreateOp::Counter { .. }));
+        changes || combines || moves || looks || matches!(self, Op::Dot(DotOp::Dot { .. }))
     }
 
     /// Whether its regions run again and again.
@@ -85,7 +86,7 @@ impl Op {
     /// Whether it touches a buffer, shared memory, or what is in flight.
     pub fn touches_memory(&self) -> bool {
         self.does().iter().any(|does| match does {
-            Does::Promises | Does::Reports | Does::Ends => false,
+            Does::Promises | Does::Reports | Does::Observes | Does::Ends => false,
             Does::Reads(_) | Does::Writes(_) | Does::Updates(_) => true,
         })
     }
@@ -97,6 +98,7 @@ impl Op {
             Does::Writes(Touched::Buffer(_)) | Does::Updates(Touched::Buffer(_)) => Some(true),
             Does::Promises
             | Does::Reports
+            | Does::Observes
             | Does::Ends
             | Does::Reads(Touched::Shared | Touched::Barriers)
             | Does::Writes(Touched::Shared | Touched::Barriers)

@@ -4,8 +4,8 @@
 use super::dim::Dim;
 use super::level::Levels;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
-    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
+    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::types::Dt;
 use crate::math::FloatIntFn;
@@ -112,6 +112,8 @@ pub enum Does {
     Promises,
     /// Reports a fault, from the place where it stands.
     Reports,
+    /// Looks at what is another thing at another time or place. Neither moved nor merged nor dropped.
+    Observes,
     /// May end the program, or keep it from ending.
     Ends,
     /// Reads.
@@ -251,7 +253,7 @@ macro_rules! fixed {
 
 fixed! {
     bool, u8, u32, String, Vec<u8>, Vec<GroupRole>, Literal, Option<DotInstruction>, AtomicOp, BinaryOp, CacheModifier, CmpOp,
-    FloatIntFn, DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    FloatIntFn, DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, CounterKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 }
 
 /// The type of an operand in a view.

@@ -10,8 +10,8 @@ use std::fmt;
 use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, Dim, DotInstruction, DotPrecision, Dt, EvictionPolicy, FenceKind, Func,
-    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, Dim, DotInstruction, DotPrecision, Dt, EvictionPolicy,
+    FenceKind, Func, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
 };
 use crate::math::FloatIntFn;
 
@@ -404,6 +404,7 @@ macro_rules! name_attrs {
 name_attrs! {
     HintKind;
     LimitKind;
+    CounterKind;
     UnaryOp;
     BinaryOp;
     FloatIntFn;

@@ -249,6 +249,7 @@ impl Checker<'_> {
             Call::Reduce | Call::Scan => return self.closure_call(args),
             Call::ProgramId => self.program_id(args, true),
             Call::NumPrograms => self.program_id(args, false),
+            Call::Counter(which) => self.counter(args, which),
             Call::Arange => self.arange(args),
             Call::Full => self.full(args),
             Call::Zeros => self.zeros(args),

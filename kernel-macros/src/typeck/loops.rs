@@ -194,7 +194,12 @@ impl Checker<'_> {
                 }
                 Kind::Op(VOp::Cast | VOp::Bitcast, args) => stack.extend(args),
                 Kind::Op(VOp::Ready(op), args) => {
-                    let grid = matches!(op, Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. }));
+                    let grid = matches!(
+                        op,
+                        Op::Create(
+                            CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } | CreateOp::Counter { .. }
+                        )
+                    );
                     if grid || op.buffer_access().is_some() || *op == Op::Memory(MemoryOp::AddPtr) {
                         return true;
                     }

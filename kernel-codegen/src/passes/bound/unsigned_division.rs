@@ -138,7 +138,9 @@ fn is_natural(func: &Func, value: ValueId, depth: usize) -> bool {
             CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } => true,
             CreateOp::Arange { lo, .. } => lo.as_const().is_some_and(|lo| lo >= 0),
             CreateOp::Splat { .. } => of(0),
-            CreateOp::Const { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => false,
+            CreateOp::Const { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } | CreateOp::Counter { .. } => {
+                false
+            }
         };
     }
     if let Op::Elementwise(ElementwiseOp::Binary { op }) = &operation.op {

@@ -90,6 +90,10 @@ impl Compiler<'_> {
                 let out = self.result(operation)?;
                 self.emit(Inst::NumPrograms { out, axis: *axis });
             }
+            CreateOp::Counter { which } => {
+                let out = self.result(operation)?;
+                self.emit(Inst::Counter { out, which: *which });
+            }
             CreateOp::Arange { lo, hi } => {
                 let bounds = (lo.as_const(), hi.as_const());
                 let (Some(lo), Some(hi)) = bounds else { return unsupported("unknown bounds of arange", self.span) };
