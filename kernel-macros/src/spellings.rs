@@ -52,7 +52,7 @@ pub const SPELLINGS: &[Spelling] = &[
     row("scalbn", "x n", "ldexp({x}, {n})"),
     row("next_up", "x", "nextafter({x}, f32::INFINITY)").but(" of `f32`"),
     row("next_down", "x", "nextafter({x}, f32::NEG_INFINITY)").but(" of `f32`"),
-    remark("lgamma tgamma gamma ln_gamma erfinv", "kernels lack it: write a polynomial for the range that you need"),
+    remark("lgamma tgamma gamma ln_gamma", "kernels lack it: write a polynomial for the range that you need"),
     row("rint roundeven nearbyint", "x", "round_ties_even({x})"),
     row("frac", "x", "fract({x})"),
     row("fmod", "x y", "{x} % {y}"),

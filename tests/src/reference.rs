@@ -80,9 +80,32 @@ fn math_function(function: MathFn, x: f64) -> f64 {
         MathFn::Erf if x.abs() < 1e-10 => x * std::f64::consts::FRAC_2_SQRT_PI,
         MathFn::Erf => libm::erf(x),
         MathFn::Erfc => libm::erfc(x),
+        MathFn::Erfinv => erfinv(x),
         MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }
+}
+
+/// By Newton's method upon `libm`, from the series for small numbers or the asymptote for large ones.
+fn erfinv(x: f64) -> f64 {
+    let magnitude = x.abs();
+    if magnitude >= 1.0 || x.is_nan() {
+        return if magnitude == 1.0 { f64::INFINITY.copysign(x) } else { f64::NAN };
+    }
+    if magnitude < 1e-10 {
+        return x / std::f64::consts::FRAC_2_SQRT_PI;
+    }
+    let rest = 1.0 - magnitude;
+    let mut z = if magnitude < 0.7 { magnitude * 0.89 } else { (-rest.ln()).sqrt() * 0.8 };
+    for _ in 0..40 {
+        // Of the logarithm of what is left of 1, which is nearly a parabola, where that is little.
+        let slope = std::f64::consts::FRAC_2_SQRT_PI * (-z * z).exp();
+        z += match magnitude < 0.7 {
+            true => (magnitude - libm::erf(z)) / slope,
+            false => (libm::erfc(z) / rest).ln() * libm::erfc(z) / slope,
+        };
+    }
+    z.copysign(x)
 }
 
 fn int_unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {

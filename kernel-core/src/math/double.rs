@@ -9,6 +9,7 @@ mod complement;
 mod cube_root;
 mod decimal;
 mod hyperbolic;
+mod inverse_error;
 mod power;
 
 use super::angle;
@@ -63,6 +64,7 @@ pub fn apply<M: Machine<Scalar = f64>>(m: &M, function: MathFn, x: M::Float) -> 
         MathFn::Atanh => area::atanh(m, &area::DOUBLE, x, |u| log1p(m, u)),
         MathFn::Erf => erf(m, x),
         MathFn::Erfc => complement::erfc(m, x),
+        MathFn::Erfinv => inverse_error::erfinv(m, x),
         MathFn::Sigmoid => sigmoid(m, x),
         MathFn::Cbrt => cube_root::cbrt(m, x),
         MathFn::Sqrt => m.sqrt(x),

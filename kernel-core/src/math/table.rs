@@ -138,6 +138,9 @@ functions! { $
     /// What the error function lacks of 1; accurate where that is tiny.
     // Those of the exponential and of its factor, which double in the worst binade.
     Erfc = "erfc" { single: Ulps::at_most(6.0), double: Ulps::at_most(5.0), instructions: 39 }
+    /// The number whose error function is x.
+    // Two of the logarithm, halved, one of the product, and those of the polynomial.
+    Erfinv = "erfinv" { single: Ulps::at_most(3.0), double: Ulps::at_most(4.0), instructions: 55 }
     /// The logistic function, 1 / (1 + e^-x).
     // 3 of `ex2`, whose errors double in the worst binade, 1 of the rounded denominator.
     Sigmoid = "sigmoid" { single: Ulps::at_most(4.5), double: Ulps::at_most(3.0), instructions: 15 }

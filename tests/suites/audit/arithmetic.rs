@@ -158,6 +158,7 @@ float_functions! {
     run_tanh: tanh;
     run_erf: erf;
     run_erfc: erfc;
+    run_erfinv: erfinv;
     run_sigmoid: sigmoid;
     run_floor: floor;
     run_trunc: trunc;

@@ -34,7 +34,7 @@ fn reference(function: MathFn, x: f64) -> f64 {
         MathFn::Asinh | MathFn::Acosh | MathFn::Atanh => evaluate_f64(function, x),
         MathFn::Tanh => x.tanh(),
         // Held against 200-bit values in the tests of f64.
-        MathFn::Erf | MathFn::Erfc => evaluate_f64(function, x),
+        MathFn::Erf | MathFn::Erfc | MathFn::Erfinv => evaluate_f64(function, x),
         MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         MathFn::Sqrt => x.sqrt(),
@@ -156,6 +156,7 @@ fn sigmoid_functions_are_within_their_bounds() {
     check_all(MathFn::Sigmoid);
     check_all(MathFn::Erf);
     check_all(MathFn::Erfc);
+    check_all(MathFn::Erfinv);
 }
 
 #[test]
