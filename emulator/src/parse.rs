@@ -129,7 +129,10 @@ impl Parser {
             return Operand::Address(register, offset);
         }
         match text {
-            _ if ["%tid", "%ctaid", "%nctaid", "%nsmid"].iter().any(|name| text.starts_with(name)) => {
+            _ if ["%tid", "%ctaid", "%nctaid", "%nsmid", "%smid", "%clock64", "%globaltimer"]
+                .iter()
+                .any(|name| text.starts_with(name)) =>
+            {
                 Operand::Special(text.to_string())
             }
             "again" => Operand::Label(self.own_label()),

@@ -229,6 +229,9 @@ impl Block<'_> {
                     }
                     Some("%ctaid") => u64::from(self.id[axis]),
                     Some("%nsmid") => PROCESSORS,
+                    Some("%smid") => 0,
+                    // No time passes.
+                    Some("%clock64" | "%globaltimer") => 1,
                     _ => u64::from(self.launch.grid[axis]),
                 }
             }

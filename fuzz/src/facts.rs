@@ -194,6 +194,7 @@ pub fn binary(op: BinaryOp, a: Fact, b: Fact, dtype: DType) -> Option<Fact> {
         BinaryOp::Mul => of(corners(a, b, |a, b| a * b), a.step.zip(b.step).map(|(a, b)| a + b)),
         BinaryOp::Div if dtype.is_float() => return None,
         // Infinity has the sign of the zero that something is divided by.
+        BinaryOp::Math(_) => return None,
         BinaryOp::DivRn if b.has_open_zero() => return None,
         BinaryOp::DivRn => return Some(Fact::any(dtype)),
         BinaryOp::Rem if dtype.is_float() => {
@@ -224,8 +225,10 @@ pub fn binary(op: BinaryOp, a: Fact, b: Fact, dtype: DType) -> Option<Fact> {
         | BinaryOp::Mulhi
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight => Fact::any(dtype),
-        BinaryOp::SaturatingAdd | BinaryOp::SaturatingSub => Fact::any(dtype),
+        BinaryOp::SaturatingAdd | BinaryOp::SaturatingSub | BinaryOp::SaturatingMul => Fact::any(dtype),
         // The sign of a NaN or of such a zero is anyone's choice.
+        BinaryOp::NextAfter if special || a.has_open_zero() || b.has_open_zero() => return None,
+        BinaryOp::NextAfter => Fact::any(dtype),
         BinaryOp::CopySign if b.special || b.has_open_zero() => return None,
         BinaryOp::CopySign => Fact { open_zero: false, ..of((-a.magnitude(), a.magnitude()), a.step) },
         BinaryOp::Shr => of((a.low.min(0.0), a.high.max(0.0)), Some(0)),

@@ -124,6 +124,52 @@ fn what_a_releasing_atomic_changes_is_read_behind_a_barrier() {
     assert_eq!((support::count(before, "bar.sync"), support::count(behind, "bar.sync")), (1, 1), "{}", compiled.ptx);
 }
 
+/// Threads read their own clock, but not where it decides what all of them do.
+#[test]
+fn a_time_that_decides_is_that_of_one_thread() {
+    for (uses, barriers) in [("store %out, %time", 0), ("if %late () { store %out, %time\n yield } else { yield }", 1)]
+    {
+        let text = format!(
+            "kernel time \"time.rs\" unsafe bound {{
+               param %out out: ptr_mut i64 {{div = 16}}
+               %limit: i64 = const 7
+               %time: i64 = counter {{which = clock}}
+               %late: bool = cmp.lt %limit, %time
+               {uses}
+               return
+             }}"
+        );
+        let compiled = support::compile_for_hopper(&support::kernel(&text));
+        support::assemble(&compiled);
+        assert_eq!(support::count(&compiled.ptx, "%clock64"), 1, "{}", compiled.ptx);
+        assert_eq!(support::count(&compiled.ptx, "bar.sync"), barriers, "{}", compiled.ptx);
+    }
+}
+
+/// A compare-and-swap of a value for itself, which is how the front end writes an atomic load.
+#[test]
+fn a_swap_of_a_value_for_itself_is_a_load() {
+    for (order, expected) in
+        [("relaxed", "ld.relaxed.gpu"), ("acquire", "ld.acquire.gpu"), ("acq_rel", "atom.acq_rel.gpu")]
+    {
+        let text = format!(
+            "kernel swap \"swap.rs\" unsafe bound {{
+               param %x x: ptr_mut i32 {{div = 16}}
+               param %out out: ptr_mut i32 {{div = 16}}
+               %zero: i32 = const 0
+               %old: i32 = atomic_cas %x, %zero, %zero {{order = {order}, scope = device}}
+               store %out, %old
+               return
+             }}"
+        );
+        let compiled = support::compile_for_hopper(&support::kernel(&text));
+        support::assemble(&compiled);
+        assert!(compiled.ptx.contains(expected), "{expected}: {}", compiled.ptx);
+        let swaps = support::count(&compiled.ptx, ".cas.");
+        assert_eq!(swaps, usize::from(order == "acq_rel"), "{}", compiled.ptx);
+    }
+}
+
 /// A loop that waits for what another program stores reads past the first cache, which would never see it.
 #[test]
 fn waiting_loops_read_what_other_programs_write() {

@@ -62,9 +62,11 @@ fn result(op: &ElementwiseOp, dtype: DType) -> DType {
     match op {
         ElementwiseOp::Compare { .. } => DType::Bool,
         ElementwiseOp::Cast { to } | ElementwiseOp::Bitcast { to } => to.known().unwrap(),
-        ElementwiseOp::Unary { .. } | ElementwiseOp::Binary { .. } | ElementwiseOp::Select | ElementwiseOp::Fma => {
-            dtype
-        }
+        ElementwiseOp::Unary { .. }
+        | ElementwiseOp::Binary { .. }
+        | ElementwiseOp::FloatInt { .. }
+        | ElementwiseOp::Select
+        | ElementwiseOp::Fma => dtype,
     }
 }
 

@@ -47,9 +47,13 @@ fn reference(function: MathFn, x: f64) -> f64 {
         MathFn::Sqrt => x.sqrt(),
         MathFn::Rsqrt => 1.0 / x.sqrt(),
         MathFn::Cbrt => x.cbrt(),
-        MathFn::Asinh | MathFn::Acosh | MathFn::Atanh | MathFn::Erf | MathFn::Erfc | MathFn::Sigmoid => {
-            evaluate_f64(function, x)
-        }
+        MathFn::Asinh
+        | MathFn::Acosh
+        | MathFn::Atanh
+        | MathFn::Erf
+        | MathFn::Erfc
+        | MathFn::Erfinv
+        | MathFn::Sigmoid => evaluate_f64(function, x),
     }
 }
 
@@ -119,7 +123,8 @@ fn main() {
             | MathFn::Cos
             | MathFn::Sqrt
             | MathFn::Rsqrt
-            | MathFn::Cbrt => &[(0.0, 0.0)],
+            | MathFn::Cbrt
+            | MathFn::Erfinv => &[(0.0, 0.0)],
         };
         for &(ex2, rcp) in errors {
             let error = ApproximationError { ex2, rcp, ..ApproximationError::default() };

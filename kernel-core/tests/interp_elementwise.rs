@@ -358,6 +358,36 @@ fn select_of_every_width() {
 }
 
 #[test]
+fn functions_of_two_arguments_are_those_of_math() {
+    use kernel_core::math::{BinaryMathFn, FloatIntFn, evaluate_binary_f32, evaluate_float_int_f32};
+    let (xs, ys) = (vec![0.5f32, -2.0, 1e30, f32::NAN], vec![2.5f32, 3.0, -0.0, 1.0]);
+    let ns = vec![3i32, -1, 40, 0];
+    let same = |got: f32, want: f32| got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+    for &f in BinaryMathFn::ALL {
+        let values = vec![xs.clone().into(), ys.clone().into()];
+        let got = elements::<f32>(&map(&format!("{} %a, %b", f.name()), values, DType::F32));
+        for i in 0..4 {
+            assert!(same(got[i], evaluate_binary_f32(f, xs[i], ys[i])), "{f:?} {}", xs[i]);
+        }
+    }
+    for &f in FloatIntFn::ALL {
+        let values = vec![xs.clone().into(), ns.clone().into()];
+        let got = elements::<f32>(&map(&format!("{} %a, %b", f.name()), values, DType::F32));
+        for i in 0..4 {
+            assert!(same(got[i], evaluate_float_int_f32(f, xs[i], ns[i])), "{f:?} {}", xs[i]);
+        }
+    }
+    let values = vec![vec![1.0f32, 0.0, -0.0, f32::MAX].into(), vec![2.0f32, -1.0, 0.0, f32::INFINITY].into()];
+    let got = elements::<f32>(&map("nextafter %a, %b", values, DType::F32));
+    let want = [1.0f32.next_up(), -f32::from_bits(1), 0.0, f32::INFINITY];
+    assert_eq!(got.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), want.map(f32::to_bits));
+    let values = vec![vec![f16::ONE, f16::NAN].into(), vec![f16::ZERO, f16::ONE].into()];
+    let got = elements::<f16>(&map("nextafter %a, %b", values, DType::F16));
+    assert_eq!(got[0].to_bits(), f16::ONE.to_bits() - 1);
+    assert!(got[1].is_nan());
+}
+
+#[test]
 fn elementary_functions_are_those_of_math() {
     use kernel_core::math::{MathFn, evaluate_f32, evaluate_f64};
     let xs: Vec<f32> = vec![0.0, -0.0, 0.1, 1.0, -1.0, 2.5, 30.0, -30.0, 1e5, 88.8, f32::INFINITY, f32::NAN];

@@ -3,8 +3,8 @@
 //! Every operation is a function; where the row says so it is also a method of its first argument.
 //! Adding an operation whose kind exists is one row here; elementary functions have theirs in [`kernel_core::math`].
 
-use kernel_core::ir::{AtomicOp, BinaryOp, HintKind, UnaryOp};
-use kernel_core::math::MathFn;
+use kernel_core::ir::{AtomicOp, BinaryOp, CounterKind, HintKind, UnaryOp};
+use kernel_core::math::{BinaryMathFn, FloatIntFn, MathFn};
 
 /// What a call does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +17,8 @@ pub enum Call {
     NumWarps,
     /// `capability()`
     Capability,
+    /// `clock()` and its kind
+    Counter(CounterKind),
     /// `arange(lo, hi)`
     Arange,
     /// `full(shape, value)`
@@ -33,12 +35,16 @@ pub enum Call {
     Count(UnaryOp),
     /// Two operands of one dtype.
     Binary(BinaryOp),
+    /// A float and an `i32`.
+    FloatInt(FloatIntFn),
     /// The smaller of two, or with `propagate_nan` the second operation.
     Extreme(BinaryOp, BinaryOp),
     /// `select(condition, a, b)`
     Select,
     /// `fma(a, b, c)`
     Fma,
+    /// The wrapped result, and whether it has wrapped.
+    Overflowing(Wrapping),
     /// A function that is expanded into operations.
     Composed(Composed),
     /// `x.to::<T>()`
@@ -53,6 +59,10 @@ pub enum Call {
     Fold(BinaryOp),
     /// `softmax(x, axis = 1)`
     Softmax,
+    /// `mean(x, axis = 1)`
+    Mean,
+    /// `var(x, axis = 1, correction = 0)`
+    Var,
     /// A reduction to the index of the extreme: largest if true.
     ArgExtreme(bool),
     /// `reduce(x, axis = 0, |a, b| ..)`
@@ -65,6 +75,12 @@ pub enum Call {
     Atomic(AtomicOp),
     /// `atomic_cas(pointer, expected, value)`
     AtomicCas,
+    /// `atomic_load(pointer)`
+    AtomicLoad,
+    /// `atomic_store(pointer, value)`
+    AtomicStore,
+    /// `atomic_poll(pointer, |value| ..)`
+    AtomicPoll,
     /// `multiple_of(x, n)`
     MultipleOf,
     /// `max_contiguous(x, n)` and its kind.
@@ -77,6 +93,17 @@ pub enum Call {
     Random(Random),
     /// An operation of a tensor descriptor.
     Desc(DescCall),
+}
+
+/// What wraps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wrapping {
+    /// A sum.
+    Add,
+    /// A difference.
+    Sub,
+    /// A product.
+    Mul,
 }
 
 /// Which random numbers a call gives, from one word of the generator each or from all four.
@@ -108,6 +135,8 @@ pub enum Composed {
     Cdiv,
     /// `fract(x)`
     Fract,
+    /// `fdim(x, y)`
+    Fdim,
     /// `is_nan(x)`
     IsNan,
     /// `is_infinite(x)`
@@ -249,6 +278,8 @@ const fn random(name: &'static str, random: Random) -> Row {
 
 const X: &[&str] = &["x"];
 const XN: &[&str] = &["x", "n"];
+const XY: &[&str] = &["x", "y"];
+const YX: &[&str] = &["y", "x"];
 const AB: &[&str] = &["a", "b"];
 const PV: &[&str] = &["pointer", "value"];
 const AXES: &[&str] = &["axis", "keep_dims"];
@@ -256,12 +287,15 @@ const EXTREME: &[&str] = &["axis", "keep_dims", "return_indices"];
 const SCAN: &[&str] = &["axis", "reverse"];
 const ATOMIC: &[&str] = &["mask", "order", "scope"];
 
-/// All operations but the elementary functions.
+/// All operations but the elementary functions of floats alone.
 const OPERATIONS: &[Row] = &[
     row("program_id", Call::ProgramId, &["axis"]).function(),
     row("num_programs", Call::NumPrograms, &["axis"]).function(),
     row("num_warps", Call::NumWarps, &[]).function(),
     row("capability", Call::Capability, &[]).function(),
+    row("clock", Call::Counter(CounterKind::Clock), &[]).function(),
+    row("globaltimer", Call::Counter(CounterKind::GlobalTimer), &[]).function(),
+    row("smid", Call::Counter(CounterKind::Smid), &[]).function(),
     row("arange", Call::Arange, &["lo", "hi"]).function(),
     row("full", Call::Full, &["shape", "value"]).turbofish(Turbofish::Optional).function(),
     row("zeros", Call::Zeros, &["shape"]).turbofish(Turbofish::Optional).function(),
@@ -288,7 +322,15 @@ const OPERATIONS: &[Row] = &[
     row("rotate_right", Call::Binary(BinaryOp::RotateRight), XN),
     row("saturating_add", Call::Binary(BinaryOp::SaturatingAdd), AB),
     row("saturating_sub", Call::Binary(BinaryOp::SaturatingSub), AB),
+    row("saturating_mul", Call::Binary(BinaryOp::SaturatingMul), AB),
+    row("overflowing_add", Call::Overflowing(Wrapping::Add), AB),
+    row("overflowing_sub", Call::Overflowing(Wrapping::Sub), AB),
+    row("overflowing_mul", Call::Overflowing(Wrapping::Mul), AB),
     row("copysign", Call::Binary(BinaryOp::CopySign), &["magnitude", "sign"]),
+    row("nextafter", Call::Binary(BinaryOp::NextAfter), XY),
+    row("powi", Call::FloatInt(FloatIntFn::Powi), XN),
+    row("ldexp", Call::FloatInt(FloatIntFn::Ldexp), XN),
+    row("fdim", Call::Composed(Composed::Fdim), XY),
     row("cdiv", Call::Composed(Composed::Cdiv), AB),
     row("fract", Call::Composed(Composed::Fract), X),
     row("is_nan", Call::Composed(Composed::IsNan), X),
@@ -322,6 +364,8 @@ const OPERATIONS: &[Row] = &[
     row("any", Call::Fold(BinaryOp::Or), X).options(AXES),
     row("max", Call::Fold(BinaryOp::Max), X).options(EXTREME),
     row("min", Call::Fold(BinaryOp::Min), X).options(EXTREME),
+    row("mean", Call::Mean, X).options(AXES),
+    row("var", Call::Var, X).options(&["axis", "keep_dims", "correction"]),
     row("softmax", Call::Softmax, X).options(&["axis"]),
     row("argmax", Call::ArgExtreme(true), X).options(AXES),
     row("argmin", Call::ArgExtreme(false), X).options(AXES),
@@ -338,6 +382,9 @@ const OPERATIONS: &[Row] = &[
     row("atomic_xor", Call::Atomic(AtomicOp::Xor), PV).options(ATOMIC),
     row("atomic_exchange", Call::Atomic(AtomicOp::Exchange), PV).options(ATOMIC),
     row("atomic_cas", Call::AtomicCas, &["pointer", "expected", "value"]).options(ATOMIC),
+    row("atomic_load", Call::AtomicLoad, &["pointer"]).options(ATOMIC),
+    row("atomic_store", Call::AtomicStore, PV).options(ATOMIC),
+    row("atomic_poll", Call::AtomicPoll, &["pointer", "closure"]).options(&["order", "scope"]),
     row("multiple_of", Call::MultipleOf, XN),
     row("max_contiguous", Call::Runs(HintKind::Contiguous), XN).options(&["multiple_of", "axis"]),
     row("max_constancy", Call::Runs(HintKind::Constant), XN).options(&["axis"]),
@@ -362,9 +409,21 @@ static FUNCTIONS: [Row; MathFn::ALL.len()] = {
     rows
 };
 
+static BINARY_FUNCTIONS: [Row; BinaryMathFn::ALL.len()] = {
+    let mut rows = [row("", Call::ProgramId, X); BinaryMathFn::ALL.len()];
+    let mut at = 0;
+    while at < rows.len() {
+        let function = BinaryMathFn::ALL[at];
+        let params = if matches!(function, BinaryMathFn::Atan2) { YX } else { XY };
+        rows[at] = row(function.name(), Call::Binary(BinaryOp::Math(function)), params);
+        at += 1;
+    }
+    rows
+};
+
 /// All operations.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    OPERATIONS.iter().chain(&FUNCTIONS)
+    OPERATIONS.iter().chain(&FUNCTIONS).chain(&BINARY_FUNCTIONS)
 }
 
 const COORDINATES: &[&str] = &["[i, j]"];

@@ -37,11 +37,8 @@ impl Spelling {
 /// All rows.
 pub const SPELLINGS: &[Spelling] = &[
     // Mathematics
-    row("pow powf", "x y", "exp2(log2({x}) * {y})")
-        .but(" where `x > 0`, with fewer right digits the larger the power is"),
-    row("powi", "x n", "exp2(log2({x}) * {n} as f32)").but(" where `x > 0`, or `x * x` and its kind"),
+    row("powf", "x y", "pow({x}, {y})"),
     row("square sqr", "x", "{x} * {x}"),
-    row("hypot", "x y", "sqrt({x} * {x} + {y} * {y})").but(", infinite where a square is"),
     row("ln", "x", "log({x})"),
     row("ln_1p", "x", "log1p({x})"),
     row("exp_m1", "x", "expm1({x})"),
@@ -51,14 +48,15 @@ pub const SPELLINGS: &[Spelling] = &[
     row("arcsinh", "x", "asinh({x})"),
     row("arccosh", "x", "acosh({x})"),
     row("arctanh", "x", "atanh({x})"),
-    row("atan2 arctan2", "y x", "atan({y} / {x})")
-        .but(" where `x > 0`; elsewhere add or subtract π, as the sign of `y` says"),
-    remark("lgamma tgamma gamma ln_gamma erfinv", "kernels lack it: write a polynomial for the range that you need"),
+    row("arctan2", "y x", "atan2({y}, {x})"),
+    row("scalbn", "x n", "ldexp({x}, {n})"),
+    row("next_up", "x", "nextafter({x}, f32::INFINITY)").but(" of `f32`"),
+    row("next_down", "x", "nextafter({x}, f32::NEG_INFINITY)").but(" of `f32`"),
+    remark("lgamma tgamma gamma ln_gamma", "kernels lack it: write a polynomial for the range that you need"),
     row("rint roundeven nearbyint", "x", "round_ties_even({x})"),
     row("frac", "x", "fract({x})"),
     row("fmod", "x y", "{x} % {y}"),
     row("sign signum", "x", "select({x} > 0.0, 1.0, select({x} < 0.0, -1.0, 0.0))").but(", 0 for zeros and NaN"),
-    row("fdim", "x y", "maximum({x} - {y}, 0.0)").but(", 0 where one is NaN, and not NaN"),
     row("isnan", "x", "is_nan({x})"),
     row("is_inf isinf isinfd", "x", "is_infinite({x})"),
     row("isfinite isfinited finitef", "x", "is_finite({x})"),
@@ -72,9 +70,9 @@ pub const SPELLINGS: &[Spelling] = &[
     row("wrapping_mul", "a b", "{a} * {b}"),
     row("abs_diff", "a b", "maximum({a}, {b}) - minimum({a}, {b})").but(", which wraps as all differences do"),
     remark(
-        "checked_add checked_sub checked_mul overflowing_add overflowing_sub overflowing_mul",
-        "kernels have no `Option`: `a + b` wraps, and of unsigned integers it has done so where `a + b < a`; \
-         `saturating_add` and `saturating_sub` do not wrap",
+        "checked_add checked_sub checked_mul",
+        "kernels have no `Option`: `let (sum, wrapped) = overflowing_add(a, b);` says whether the sum has wrapped, and \
+         `overflowing_sub` and `overflowing_mul` do so of differences and products",
     ),
     row("popc popcount ctpop bit_count", "x", "count_ones({x})"),
     row("clz ctlz", "x", "leading_zeros({x})"),
@@ -89,7 +87,6 @@ pub const SPELLINGS: &[Spelling] = &[
     row("relu", "x", "maximum({x}, 0.0)").but("; NaN becomes 0, but stays with `propagate_nan = true`"),
     row("silu swish", "x", "{x} * sigmoid({x})"),
     row("gelu", "x", "0.5 * {x} * (1.0 + erf({x} * 0.70710678119))"),
-    row("mean", "x", "sum({x}) / n as f32").but(" of `n` elements"),
     row("matmul", "a b", "dot({a}, {b})"),
     row("mma gemm", "a b c", "dot({a}, {b}, acc = {c})"),
     // Dtypes
@@ -166,9 +163,6 @@ impl Spelling {
             return self.remark.into();
         }
         let names: Vec<&str> = self.args.split(' ').filter(|name| !name.is_empty()).collect();
-        if let Some(help) = power(self, args, place, parentheses) {
-            return help;
-        }
         let known = args.iter().all(|arg| arg != "(..)") && args.len() == names.len();
         if known && self.replaces() {
             let code = names.iter().zip(args).fold(self.code.to_string(), |code, (name, arg)| put(&code, name, arg));
@@ -220,15 +214,4 @@ fn closes_at_end(code: &str) -> bool {
         }
     }
     true
-}
-
-/// `pow(x, 2)` is a product, of integers too.
-fn power(row: &Spelling, args: &[String], place: SourceRange, parentheses: bool) -> Option<Help> {
-    let [x, exponent] = args else { return None };
-    let power: usize = exponent.trim_end_matches(".0").parse().ok()?;
-    if !row.names.starts_with("pow") || !(1..=4).contains(&power) || x == "(..)" {
-        return None;
-    }
-    let code = vec![x.as_str(); power].join(" * ");
-    Some(Help::write(place, within(code, parentheses)))
 }

@@ -5,7 +5,9 @@
 //! innocuous?", 1995); f64 by the standard library and the crate `libm`.
 
 use kernel_core::ir::{BinaryOp, CmpOp, DType, UnaryOp};
-use kernel_core::math::{FloatTy, MathFn, divide_ulp_bound, ulp_bound_at};
+use kernel_core::math::{
+    BinaryMathFn, FloatIntFn, FloatTy, MathFn, binary_ulp_bound, divide_ulp_bound, float_int_ulp_bound, ulp_bound_at,
+};
 
 use crate::data::{from_f64, from_int, is_nan, mask, to_f64, to_int};
 use crate::expect::Answer;
@@ -78,9 +80,32 @@ fn math_function(function: MathFn, x: f64) -> f64 {
         MathFn::Erf if x.abs() < 1e-10 => x * std::f64::consts::FRAC_2_SQRT_PI,
         MathFn::Erf => libm::erf(x),
         MathFn::Erfc => libm::erfc(x),
+        MathFn::Erfinv => erfinv(x),
         MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }
+}
+
+/// By Newton's method upon `libm`, from the series for small numbers or the asymptote for large ones.
+fn erfinv(x: f64) -> f64 {
+    let magnitude = x.abs();
+    if magnitude >= 1.0 || x.is_nan() {
+        return if magnitude == 1.0 { f64::INFINITY.copysign(x) } else { f64::NAN };
+    }
+    if magnitude < 1e-10 {
+        return x / std::f64::consts::FRAC_2_SQRT_PI;
+    }
+    let rest = 1.0 - magnitude;
+    let mut z = if magnitude < 0.7 { magnitude * 0.89 } else { (-rest.ln()).sqrt() * 0.8 };
+    for _ in 0..40 {
+        // Of the logarithm of what is left of 1, which is nearly a parabola, where that is little.
+        let slope = std::f64::consts::FRAC_2_SQRT_PI * (-z * z).exp();
+        z += match magnitude < 0.7 {
+            true => (magnitude - libm::erf(z)) / slope,
+            false => (libm::erfc(z) / rest).ln() * libm::erfc(z) / slope,
+        };
+    }
+    z.copysign(x)
 }
 
 fn int_unary(op: UnaryOp, dtype: DType, x: u64) -> u64 {
@@ -135,6 +160,10 @@ fn float_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
             let sign = 1u64 << (dtype.bits() - 1);
             Answer::Exactly(a & !sign | b & sign)
         }
+        BinaryOp::NextAfter => Answer::Exactly(next_after(dtype, a, b)),
+        BinaryOp::Math(function) => {
+            Answer::Near(binary_function(function, x, y), binary_ulp_bound(function, float_ty(dtype)))
+        }
         BinaryOp::And
         | BinaryOp::Or
         | BinaryOp::Xor
@@ -145,10 +174,47 @@ fn float_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> Answer {
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
-        | BinaryOp::SaturatingSub => {
+        | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul => {
             panic!("{} is not defined for floats", op.name())
         }
     }
+}
+
+/// A function of two arguments; the platform's are within an ulp.
+fn binary_function(function: BinaryMathFn, x: f64, y: f64) -> f64 {
+    match function {
+        BinaryMathFn::Pow => x.powf(y),
+        BinaryMathFn::Atan2 => x.atan2(y),
+        BinaryMathFn::Hypot => x.hypot(y),
+    }
+}
+
+/// The neighbour among all bit patterns, which are in the order of the magnitudes.
+fn next_after(dtype: DType, a: u64, b: u64) -> u64 {
+    let (x, y) = (to_f64(dtype, a), to_f64(dtype, b));
+    let sign = 1u64 << (dtype.bits() - 1);
+    if x.is_nan() || y.is_nan() {
+        return from_f64(dtype, f64::NAN);
+    }
+    let upwards = y > x;
+    match () {
+        () if x == y => b,
+        () if x == 0.0 && upwards => 1,
+        () if x == 0.0 => sign | 1,
+        () if upwards == (a & sign == 0) => a + 1,
+        () => a - 1,
+    }
+}
+
+/// The result of an operation with a float and an i32.
+pub fn float_int(op: FloatIntFn, dtype: DType, a: u64, n: i32) -> Answer {
+    let x = to_f64(dtype, a);
+    let value = match op {
+        FloatIntFn::Powi => x.powf(f64::from(n)),
+        FloatIntFn::Ldexp => libm::ldexp(x, n),
+    };
+    Answer::Near(value, float_int_ulp_bound(op, float_ty(dtype)))
 }
 
 fn int_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> u64 {
@@ -177,8 +243,11 @@ fn int_binary(op: BinaryOp, dtype: DType, a: u64, b: u64) -> u64 {
             high | (u128::from(a) >> (dtype.bits() - count)) as u64
         }
         BinaryOp::SaturatingAdd => wrap((x + y).clamp(dtype.int_min(), dtype.int_max())),
+        BinaryOp::SaturatingMul => wrap(x.saturating_mul(y).clamp(dtype.int_min(), dtype.int_max())),
         BinaryOp::SaturatingSub => wrap((x - y).clamp(dtype.int_min(), dtype.int_max())),
-        BinaryOp::DivRn | BinaryOp::CopySign => panic!("{} is not defined for integers", op.name()),
+        BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => {
+            panic!("{} is not defined for integers", op.name())
+        }
     }
 }
 

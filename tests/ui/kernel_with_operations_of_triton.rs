@@ -7,7 +7,6 @@ fn operations<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>) {
     let a = load(x + arange(0, N));
     let j = a.ravel();
     let k = fdiv(a, 2.0);
-    let l = a.mean();
     store(out + arange(0, N), a);
 }
 

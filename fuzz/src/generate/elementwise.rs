@@ -7,7 +7,9 @@ use super::memory::store_output;
 use super::some_dtype;
 use super::writer::Writer;
 use crate::facts::Fact;
-use kernel_core::math::{FloatTy, MathFn, divide_ulp_bound, ulp_bound};
+use kernel_core::math::{
+    BinaryMathFn, FloatIntFn, FloatTy, MathFn, binary_ulp_bound, divide_ulp_bound, float_int_ulp_bound, ulp_bound,
+};
 
 /// Operations with one operand whose bits are fixed.
 const UNARY: [UnaryOp; 12] = [
@@ -25,7 +27,7 @@ const UNARY: [UnaryOp; 12] = [
     UnaryOp::ReverseBits,
 ];
 /// Operations that integers have.
-const INTEGERS: [BinaryOp; 18] = [
+const INTEGERS: [BinaryOp; 19] = [
     BinaryOp::Add,
     BinaryOp::Sub,
     BinaryOp::Mul,
@@ -44,9 +46,10 @@ const INTEGERS: [BinaryOp; 18] = [
     BinaryOp::RotateRight,
     BinaryOp::SaturatingAdd,
     BinaryOp::SaturatingSub,
+    BinaryOp::SaturatingMul,
 ];
 /// Operations that floats have, by how often they are wanted.
-const FLOATS: [BinaryOp; 12] = [
+const FLOATS: [BinaryOp; 13] = [
     BinaryOp::Add,
     BinaryOp::Add,
     BinaryOp::Sub,
@@ -59,6 +62,7 @@ const FLOATS: [BinaryOp; 12] = [
     BinaryOp::Rem,
     BinaryOp::DivRn,
     BinaryOp::CopySign,
+    BinaryOp::NextAfter,
 ];
 
 /// One random operation.
@@ -131,15 +135,25 @@ pub fn rough(w: &mut Writer) -> Option<()> {
         DType::F64 => FloatTy::F64,
         _ => FloatTy::F32,
     };
-    let function = w.random.pick(MathFn::ALL);
-    let quotient = w.random.chance(20);
-    let (result, bound) = if quotient {
-        let shape = w.shape(value);
-        let by = w.filled(3.0, dtype, &shape);
-        (w.raw(Op::binary(BinaryOp::Div), &[value, by], &[])?[0], divide_ulp_bound(ty))
-    } else {
-        (w.raw(Op::unary(UnaryOp::Math(function)), &[value], &[])?[0], ulp_bound(function, ty))
+    let shape = w.shape(value);
+    let (op, operands, bound) = match w.random.below(10) {
+        0 | 1 => (Op::binary(BinaryOp::Div), vec![value, w.filled(3.0, dtype, &shape)], divide_ulp_bound(ty)),
+        2 | 3 => {
+            let function = w.random.pick(BinaryMathFn::ALL);
+            let other = w.filled(2.5, dtype, &shape);
+            (Op::binary(BinaryOp::Math(function)), vec![value, other], binary_ulp_bound(function, ty))
+        }
+        4 => {
+            let function = w.random.pick(FloatIntFn::ALL);
+            let n = w.filled(-3.0, DType::I32, &shape);
+            (ElementwiseOp::FloatInt { op: function }.into(), vec![value, n], float_int_ulp_bound(function, ty))
+        }
+        _ => {
+            let function = w.random.pick(MathFn::ALL);
+            (Op::unary(UnaryOp::Math(function)), vec![value], ulp_bound(function, ty))
+        }
     };
+    let result = w.raw(op, &operands, &[])?[0];
     w.has(Feature::Rough);
     w.know(result, Fact::any(dtype));
     // Each of two ways may be off by the bound, and the distance is counted from a rounded result.

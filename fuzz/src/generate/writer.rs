@@ -159,9 +159,12 @@ impl Writer {
             }
             Op::Create(CreateOp::ProgramId { .. }) => Fact::exact(0.0, f64::from(self.grid) - 1.0, 0),
             Op::Create(CreateOp::NumPrograms { .. }) => Fact::exact(1.0, f64::from(self.grid), 0),
-            Op::Create(CreateOp::Splat { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. }) => return None,
+            Op::Create(
+                CreateOp::Splat { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } | CreateOp::Counter { .. },
+            ) => return None,
             Op::Elementwise(ElementwiseOp::Unary { op }) => facts::unary(*op, of(0), dtype)?,
             Op::Elementwise(ElementwiseOp::Binary { op }) => facts::binary(*op, of(0), of(1), dtype)?,
+            Op::Elementwise(ElementwiseOp::FloatInt { .. }) => return None,
             Op::Elementwise(ElementwiseOp::Compare { .. }) => Fact::exact(0.0, 1.0, 0),
             Op::Elementwise(ElementwiseOp::Select) => of(1).hull(of(2)),
             Op::Elementwise(ElementwiseOp::Fma) => {

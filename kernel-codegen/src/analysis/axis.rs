@@ -174,7 +174,7 @@ impl AxisAnalysis {
                 CreateOp::NumPrograms { .. } => {
                     AxisInfo { range: Some((1, i64::from(i32::MAX))), ..AxisInfo::scalar(1) }
                 }
-                CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => AxisInfo::unknown(0),
+                CreateOp::Counter { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => AxisInfo::unknown(0),
             },
             Op::Elementwise(op) => match self.elementwise(func, op, operation) {
                 Some(info) => info,
@@ -229,7 +229,7 @@ impl AxisAnalysis {
                 (Some(from), Some(to)) => rules::cast(from, to, &infos[0]),
                 _ => rules::pure(&infos),
             },
-            ElementwiseOp::Unary { .. } | ElementwiseOp::Fma => rules::pure(&infos),
+            ElementwiseOp::Unary { .. } | ElementwiseOp::FloatInt { .. } | ElementwiseOp::Fma => rules::pure(&infos),
         })
     }
 

@@ -139,6 +139,7 @@ fn conjuncts(func: &Func, condition: Lanes, holds: bool, out: &mut Vec<Hypothesi
         }
         ElementwiseOp::Unary { .. }
         | ElementwiseOp::Binary { .. }
+        | ElementwiseOp::FloatInt { .. }
         | ElementwiseOp::Select
         | ElementwiseOp::Fma
         | ElementwiseOp::Cast { .. }

@@ -110,7 +110,10 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &AxisInfo, b: &AxisInfo) -> 
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => pure(&[a.clone(), b.clone()]),
+        | BinaryOp::SaturatingMul
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => pure(&[a.clone(), b.clone()]),
     }
 }
 
@@ -137,7 +140,10 @@ fn fold(op: BinaryOp, dtype: DType, x: i64, y: i64) -> Option<i64> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::SaturatingMul
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     };
     value.filter(|&v| i128::from(v) >= dtype.int_min() && i128::from(v) <= dtype.int_max())
 }

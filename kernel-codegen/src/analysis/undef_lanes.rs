@@ -81,7 +81,10 @@ fn is_simple(func: &Func) -> bool {
 fn is_plain(op: &ElementwiseOp) -> bool {
     match op {
         ElementwiseOp::Unary { op } => matches!(op, UnaryOp::Neg | UnaryOp::Not | UnaryOp::Abs),
-        ElementwiseOp::Binary { op } => !matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn),
+        ElementwiseOp::Binary { op } => {
+            !matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::DivRn | BinaryOp::Math(_))
+        }
+        ElementwiseOp::FloatInt { .. } => false,
         ElementwiseOp::Compare { .. }
         | ElementwiseOp::Select
         | ElementwiseOp::Fma

@@ -46,9 +46,15 @@ impl<'ctx> Lower<'_, 'ctx> {
             let what = format!("a compare-and-swap on {dtype}, which has fewer than 16 bits");
             return Err(CodegenError::refuse(self.func, operation.span, what).help("use i32"));
         }
-        let instruction = format!("atom{}{}.global.cas.b{bits}", order_suffix(order), scope_suffix(scope));
-        let method = Method::Instruction(instruction);
+        let how = format!("{}{}.global", order_suffix(order), scope_suffix(scope));
         let mask = operation.operands.get(3).copied();
+        // A value that is exchanged for itself changes nothing.
+        let reads = matches!(order, MemOrder::Relaxed | MemOrder::Acquire);
+        if reads && operation.operands[1] == operation.operands[2] {
+            let method = Method::Instruction(format!("ld{how}.b{bits}"));
+            return self.atomic(operation, &method, &[], mask);
+        }
+        let method = Method::Instruction(format!("atom{how}.cas.b{bits}"));
         self.atomic(operation, &method, &operation.operands[1..3], mask)
     }
 
@@ -94,14 +100,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         words: Words,
     ) -> Value<'ctx> {
         let letter = words.constraint();
-        let list: Vec<String> = (2..arguments.len() + 1).map(|i| format!("${i}")).collect();
-        let mut constraints = format!("={letter},l{}", format!(",{letter}").repeat(list.len()));
+        let list: String = (2..arguments.len() + 1).map(|i| format!(", ${i}")).collect();
+        let mut constraints = format!("={letter},l{}", format!(",{letter}").repeat(arguments.len() - 1));
         let guard = predicate.map_or(String::new(), |predicate| {
             arguments.push(predicate.into());
             constraints.push_str(",b");
             format!("mov.b{} $0, 0;\n\t@${} ", words.register_bits(), arguments.len())
         });
-        let assembly = format!("{guard}{instruction} $0, [$1], {};", list.join(", "));
+        let assembly = format!("{guard}{instruction} $0, [$1]{list};");
         let ty = self.ir.int_type(words.register_bits());
         let old = self.ir.asm(&[ty.into()], &assembly, &constraints, &arguments, AsmEffects::Memory);
         old.first().copied().unwrap_or_else(|| ty.const_zero().into())

@@ -1,7 +1,8 @@
 //! Values from nothing, from a scalar or from the launch.
 
-use kernel_core::ir::{CreateOp, Operation};
+use kernel_core::ir::{CounterKind, CreateOp, Operation};
 use kernel_core::layout::LayoutDim;
+use kernel_llvm::AsmEffects;
 
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
@@ -15,6 +16,10 @@ impl<'ctx> Lower<'_, 'ctx> {
             CreateOp::Const { value, .. } => vec![self.ir.literal(*value, self.dtype(result))],
             CreateOp::ProgramId { axis } => vec![self.launch_number(Intrinsic::BlockId(*axis))],
             CreateOp::NumPrograms { axis } => vec![self.launch_number(Intrinsic::GridSize(*axis))],
+            CreateOp::Counter { which } => {
+                let value = self.counter(*which);
+                vec![if operation.shared.is_empty() { value } else { self.broadcast_from_first(value) }]
+            }
             CreateOp::Splat { .. } => {
                 let scalar = self.scalar(operation.operands[0]);
                 vec![scalar; self.register_count(result)]
@@ -40,6 +45,18 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         self.set(result, registers);
         Ok(())
+    }
+
+    /// What a special register holds. Nothing moves across a look at the time.
+    fn counter(&self, which: CounterKind) -> Value<'ctx> {
+        let (register, letter) = match which {
+            CounterKind::Clock => ("mov.u64 $0, %clock64;", "=l"),
+            CounterKind::GlobalTimer => ("mov.u64 $0, %globaltimer;", "=l"),
+            CounterKind::Smid => ("mov.u32 $0, %smid;", "=r"),
+        };
+        let ty = self.ir.int_type(which.dtype().bits());
+        let value = self.ir.asm(&[ty.into()], register, letter, &[], AsmEffects::Memory);
+        value.first().copied().unwrap_or_else(|| ty.const_zero().into())
     }
 
     /// A number of the launch, which every thread reads for itself.

@@ -82,6 +82,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             (
                 ElementwiseOp::Unary { .. }
                 | ElementwiseOp::Binary { .. }
+                | ElementwiseOp::FloatInt { .. }
                 | ElementwiseOp::Compare { .. }
                 | ElementwiseOp::Select
                 | ElementwiseOp::Fma
@@ -104,9 +105,14 @@ impl<'ctx> Lower<'_, 'ctx> {
         if let (true, ElementwiseOp::Binary { op: BinaryOp::CopySign }) = (dtype.is_fp8(), op) {
             return ir.with_sign(ir.int(a[0]), ir.int(a[1])).into();
         }
+        if let ElementwiseOp::Binary { op: BinaryOp::NextAfter } = op {
+            return self.next_after(dtype, a[0], a[1]);
+        }
         if dtype.is_fp8() && !moves {
             // In f32, with one rounding.
-            let wide: Vec<Value> = a.iter().map(|&value| ir.cast(dtype, DType::F32, value)).collect();
+            let floats = if matches!(op, ElementwiseOp::FloatInt { .. }) { 1 } else { a.len() };
+            let wide = |(at, &value)| if at < floats { ir.cast(dtype, DType::F32, value) } else { value };
+            let wide: Vec<Value> = a.iter().enumerate().map(wide).collect();
             let result = if to.is_fp8() { DType::F32 } else { to };
             let value = self.element(op, DType::F32, result, false, &wide);
             return ir.cast(result, to, value);
@@ -118,6 +124,14 @@ impl<'ctx> Lower<'_, 'ctx> {
                 self.float_binary(*op, dtype, contract, ir.float(a[0]), ir.float(a[1]))
             }
             ElementwiseOp::Binary { op } => self.int_binary(*op, dtype, ir.int(a[0]), ir.int(a[1])).into(),
+            ElementwiseOp::FloatInt { op } => {
+                let (x, n) = (ir.widen(ir.float(a[0])), ir.int(a[1]));
+                let result = match dtype {
+                    DType::F64 => math::apply_float_int_f64(ir, *op, x, n),
+                    _ => math::apply_float_int_f32(ir, *op, x, n),
+                };
+                ir.narrow(result, dtype).into()
+            }
             ElementwiseOp::Compare { op } => self.compare(*op, dtype, a[0], a[1]).into(),
             ElementwiseOp::Select => ir.select(ir.int(a[0]), a[1], a[2]),
             ElementwiseOp::Fma => {
@@ -223,6 +237,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             BinaryOp::MinNan => ir.float_call(Intrinsic::Minimum, &[x, y]),
             BinaryOp::MaxNan => ir.float_call(Intrinsic::Maximum, &[x, y]),
             BinaryOp::CopySign => return ir.copysign(a, b).into(),
+            BinaryOp::Math(function) if is_double => math::apply_binary_f64(ir, function, x, y),
+            BinaryOp::Math(function) => math::apply_binary_f32(ir, function, x, y),
             BinaryOp::And
             | BinaryOp::Or
             | BinaryOp::Xor
@@ -233,12 +249,36 @@ impl<'ctx> Lower<'_, 'ctx> {
             | BinaryOp::RotateLeft
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
-            | BinaryOp::SaturatingSub => {
+            | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul
+            | BinaryOp::NextAfter => {
                 ir.bug(format!("`{}` of floats", op.name()));
                 x
             }
         };
         ir.narrow(result, dtype).into()
+    }
+
+    /// The float next to one on the way to another, in their bits.
+    fn next_after(&self, dtype: DType, a: Value<'ctx>, b: Value<'ctx>) -> Value<'ctx> {
+        let ir = &self.ir;
+        let wide = |value| match dtype {
+            DType::F64 => ir.float(value),
+            _ => ir.float(ir.cast(dtype, DType::F32, value)),
+        };
+        let ty = ir.int_type(dtype.bits());
+        let bits = |value: Value<'ctx>| if dtype.is_fp8() { ir.int(value) } else { ir.int(ir.bitcast(value, ty)) };
+        let (x, y, a, b) = (wide(a), wide(b), bits(a), bits(b));
+        let (zero, one) = (x.get_type().const_zero(), ty.const_int(1, false));
+        let is = |predicate, x, y| ir.fcmp(predicate, x, y);
+        let outwards = ir.icmp(IntPredicate::EQ, is(FloatPredicate::OLT, x, y), is(FloatPredicate::OGT, x, zero));
+        let next = ir.iselect(outwards, ir.add(a, one), ir.sub(a, one));
+        let smallest = ir.with_sign(one, b);
+        let next = ir.iselect(is(FloatPredicate::OEQ, x, zero), smallest, next);
+        let next = ir.iselect(is(FloatPredicate::OEQ, x, y), b, next);
+        let next = ir.iselect(is(FloatPredicate::UNO, y, y), b, next);
+        let next = ir.iselect(is(FloatPredicate::UNO, x, x), a, next);
+        if dtype.is_fp8() { next.into() } else { ir.bitcast(next, ir.float_type(dtype)) }
     }
 
     fn int_binary(&self, op: BinaryOp, dtype: DType, a: IntValue<'ctx>, b: IntValue<'ctx>) -> IntValue<'ctx> {
@@ -276,7 +316,8 @@ impl<'ctx> Lower<'_, 'ctx> {
             BinaryOp::SaturatingAdd => ir.int_call(Intrinsic::SaturatingAddUnsigned, &[a, b]),
             BinaryOp::SaturatingSub if signed => ir.int_call(Intrinsic::SaturatingSubSigned, &[a, b]),
             BinaryOp::SaturatingSub => ir.int_call(Intrinsic::SaturatingSubUnsigned, &[a, b]),
-            BinaryOp::DivRn | BinaryOp::CopySign => {
+            BinaryOp::SaturatingMul => ir.saturating_mul(a, b, signed),
+            BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => {
                 ir.bug(format!("`{}` of integers", op.name()));
                 a
             }
@@ -324,6 +365,7 @@ fn wave(op: &ElementwiseOp) -> Option<math::Trig> {
         ElementwiseOp::Unary { op: UnaryOp::Math(MathFn::Tan) } => Some(math::Trig::Tan),
         ElementwiseOp::Unary { .. }
         | ElementwiseOp::Binary { .. }
+        | ElementwiseOp::FloatInt { .. }
         | ElementwiseOp::Compare { .. }
         | ElementwiseOp::Select
         | ElementwiseOp::Fma
@@ -377,6 +419,21 @@ impl<'ctx> Ir<'ctx> {
         let ty = magnitude.get_type();
         let highest = ty.const_int(1 << (ty.get_bit_width() - 1), false);
         self.or(self.and(magnitude, self.not(highest)), self.and(sign, highest))
+    }
+
+    /// The product, or the limit on its side of zero where its upper half is more than the sign of the lower.
+    fn saturating_mul(&self, a: IntValue<'ctx>, b: IntValue<'ctx>, signed: bool) -> IntValue<'ctx> {
+        let ty = a.get_type();
+        let (low, high) = (self.mul(a, b), self.mulhi(a, b, signed));
+        let sign = ty.const_int(u64::from(ty.get_bit_width() - 1), false);
+        let ones = ty.const_all_ones();
+        if !signed {
+            return self.iselect(self.is_zero(high), low, ones);
+        }
+        let fits = self.icmp(IntPredicate::EQ, high, self.ashr(low, sign));
+        let largest = self.lshr(ones, ty.const_int(1, false));
+        let limit = self.xor(self.ashr(self.xor(a, b), sign), largest);
+        self.iselect(fits, low, limit)
     }
 
     fn is_zero(&self, value: IntValue<'ctx>) -> IntValue<'ctx> {

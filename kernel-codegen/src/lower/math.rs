@@ -1,6 +1,6 @@
 //! The elementary functions: the algorithms of [`kernel_core::math`] on a machine that emits instructions.
 
-use kernel_core::math::{Angle, FastMachine, Machine, MathFn, Reduced, double, single};
+use kernel_core::math::{Angle, BinaryMathFn, FastMachine, FloatIntFn, Machine, MathFn, Reduced, double, single};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::{FloatType, IntType};
 use kernel_llvm::inkwell::values::{FloatValue, IntValue};
@@ -17,6 +17,47 @@ pub(super) fn apply_f32<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ct
 /// `function` of an f64.
 pub(super) fn apply_f64<'ctx>(ir: &Ir<'ctx>, function: MathFn, x: FloatValue<'ctx>) -> FloatValue<'ctx> {
     double::apply(&F64 { ir }, function, x)
+}
+
+/// `function` of two f32.
+pub(super) fn apply_binary_f32<'ctx>(
+    ir: &Ir<'ctx>,
+    function: BinaryMathFn,
+    x: FloatValue<'ctx>,
+    y: FloatValue<'ctx>,
+) -> FloatValue<'ctx> {
+    single::apply_binary(&F32 { ir }, function, x, y)
+}
+
+/// `function` of two f64.
+pub(super) fn apply_binary_f64<'ctx>(
+    ir: &Ir<'ctx>,
+    function: BinaryMathFn,
+    x: FloatValue<'ctx>,
+    y: FloatValue<'ctx>,
+) -> FloatValue<'ctx> {
+    double::apply_binary(&F64 { ir }, function, x, y)
+}
+
+/// `function` of an f32 and an i32.
+pub(super) fn apply_float_int_f32<'ctx>(
+    ir: &Ir<'ctx>,
+    function: FloatIntFn,
+    x: FloatValue<'ctx>,
+    n: IntValue<'ctx>,
+) -> FloatValue<'ctx> {
+    single::apply_float_int(&F32 { ir }, function, x, n)
+}
+
+/// `function` of an f64 and an i32.
+pub(super) fn apply_float_int_f64<'ctx>(
+    ir: &Ir<'ctx>,
+    function: FloatIntFn,
+    x: FloatValue<'ctx>,
+    n: IntValue<'ctx>,
+) -> FloatValue<'ctx> {
+    let n = ir.resize(n, ir.context.i64_type(), true);
+    double::apply_float_int(&F64 { ir }, function, x, n)
 }
 
 /// The functions that reduce an angle.

@@ -191,7 +191,8 @@ pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
             | BinaryOp::Xor
             | BinaryOp::Umulhi
             | BinaryOp::Mulhi
-            | BinaryOp::SaturatingAdd => true,
+            | BinaryOp::SaturatingAdd
+            | BinaryOp::SaturatingMul => true,
             BinaryOp::Sub
             | BinaryOp::Div
             | BinaryOp::Rem
@@ -201,7 +202,9 @@ pub(super) fn is_commutative(func: &Func, region: RegionId) -> bool {
             | BinaryOp::RotateLeft
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => false,
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter
+            | BinaryOp::Math(_) => false,
         };
         commutes && (operands == pair || operands == [pair[1], pair[0]])
     })

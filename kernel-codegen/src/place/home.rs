@@ -76,7 +76,7 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
         },
         ElementwiseOp::Binary { op } => match op {
             BinaryOp::Div | BinaryOp::Rem => !float,
-            BinaryOp::DivRn => false,
+            BinaryOp::DivRn | BinaryOp::Math(_) => false,
             BinaryOp::Add
             | BinaryOp::Sub
             | BinaryOp::Mul
@@ -95,8 +95,11 @@ fn is_cheap(op: &ElementwiseOp, dtype: Option<DType>) -> bool {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => true,
+            | BinaryOp::SaturatingMul
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter => true,
         },
+        ElementwiseOp::FloatInt { .. } => false,
         ElementwiseOp::Compare { .. }
         | ElementwiseOp::Select
         | ElementwiseOp::Fma

@@ -7,11 +7,15 @@
 use half::{bf16, f16};
 
 use crate::ir::{BinaryOp, CmpOp, DType, UnaryOp};
-use crate::math::{evaluate_f32, evaluate_f64, specialise};
+use crate::math::{
+    evaluate_binary_f32, evaluate_binary_f64, evaluate_f32, evaluate_f64, specialise, specialise_binary,
+};
 use crate::num::{F8E4M3, F8E5M2};
 
+use super::float_int::next_after;
 use super::lanes::{
-    Fn1, Fn2, Fn3, Half, lift1, lift1_fma, lift1_half, lift2, lift2_half, lift2_half_compare, lift3, lift3_fma,
+    Fn1, Fn2, Fn3, Half, lift1, lift1_fma, lift1_half, lift2, lift2_fma, lift2_half, lift2_half_compare, lift3,
+    lift3_fma,
 };
 
 /// The total, wrapping arithmetic of an integer dtype.
@@ -40,6 +44,7 @@ pub(super) trait Int: Copy + Ord + 'static {
     fn rotate_right(self, count: Self) -> Self;
     fn saturating_add(self, other: Self) -> Self;
     fn saturating_sub(self, other: Self) -> Self;
+    fn saturating_mul(self, other: Self) -> Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
     fn not(self) -> Self;
@@ -74,6 +79,7 @@ macro_rules! int {
             fn rotate_right(self, count: $ty) -> $ty { <$ty>::rotate_right(self, count as u32 & (<$ty>::BITS - 1)) }
             fn saturating_add(self, other: $ty) -> $ty { <$ty>::saturating_add(self, other) }
             fn saturating_sub(self, other: $ty) -> $ty { <$ty>::saturating_sub(self, other) }
+            fn saturating_mul(self, other: $ty) -> $ty { <$ty>::saturating_mul(self, other) }
             fn neg(self) -> $ty { self.wrapping_neg() }
             fn abs(self) -> $ty { $abs!(self) }
             fn not(self) -> $ty { !self }
@@ -164,13 +170,14 @@ fn int_binary<T: Int>(op: BinaryOp) -> Option<Fn2> {
         BinaryOp::RotateRight => lift2(T::rotate_right),
         BinaryOp::SaturatingAdd => lift2(T::saturating_add),
         BinaryOp::SaturatingSub => lift2(T::saturating_sub),
-        BinaryOp::DivRn | BinaryOp::CopySign => return None,
+        BinaryOp::SaturatingMul => lift2(T::saturating_mul),
+        BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => return None,
     })
 }
 
 /// The float operations, with a lift and the type that computes.
 macro_rules! float_binary {
-    ($op:expr, $ty:ty, $lift:path) => {
+    ($op:expr, $ty:ty, $lift:path, $lift_fma:path, $evaluate:path) => {
         Some(match $op {
             BinaryOp::Add => $lift(|a: $ty, b: $ty| a + b),
             BinaryOp::Sub => $lift(|a: $ty, b: $ty| a - b),
@@ -182,6 +189,9 @@ macro_rules! float_binary {
             BinaryOp::MinNan => $lift(<$ty as Extremes>::minimum_nan),
             BinaryOp::MaxNan => $lift(<$ty as Extremes>::maximum_nan),
             BinaryOp::CopySign => $lift(|a: $ty, b: $ty| a.copysign(b)),
+            BinaryOp::Math(function) => {
+                specialise_binary!(function, F => $lift_fma(|a: $ty, b: $ty| $evaluate(F, a, b)))
+            }
             BinaryOp::And
             | BinaryOp::Or
             | BinaryOp::Xor
@@ -192,13 +202,15 @@ macro_rules! float_binary {
             | BinaryOp::RotateLeft
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
-            | BinaryOp::SaturatingSub => return None,
+            | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul
+            | BinaryOp::NextAfter => return None,
         })
     };
 }
 
 fn half_binary<H: Half>(op: BinaryOp) -> Option<Fn2> {
-    float_binary!(op, f32, lift2_half::<H, _>)
+    float_binary!(op, f32, lift2_half::<H, _>, lift2_half::<H, _>, evaluate_binary_f32)
 }
 
 /// As [`f8_unary`].
@@ -210,11 +222,11 @@ fn f8_binary<H: Half>(op: BinaryOp) -> Option<Fn2> {
 }
 
 fn f32_binary(op: BinaryOp) -> Option<Fn2> {
-    float_binary!(op, f32, lift2)
+    float_binary!(op, f32, lift2, lift2_fma, evaluate_binary_f32)
 }
 
 fn f64_binary(op: BinaryOp) -> Option<Fn2> {
-    float_binary!(op, f64, lift2)
+    float_binary!(op, f64, lift2, lift2_fma, evaluate_binary_f64)
 }
 
 /// Truth values are the bytes 0 and 1.
@@ -239,12 +251,18 @@ fn bool_binary(op: BinaryOp) -> Option<Fn2> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::SaturatingMul
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 
 /// The tile function of a binary operation.
 pub(super) fn binary(op: BinaryOp, dtype: DType) -> Option<Fn2> {
+    if op == BinaryOp::NextAfter {
+        return next_after(dtype);
+    }
     match dtype {
         DType::Bool => bool_binary(op),
         DType::I8 => int_binary::<i8>(op),

@@ -7,7 +7,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::{self, NonNull};
 
-use crate::ir::{ParamId, Span};
+use crate::ir::{CounterKind, ParamId, Span};
 
 use super::affine::{Affine, MAX_RANK};
 use super::buffers::{Buffer, TensorMemory};
@@ -116,6 +116,8 @@ pub(super) struct Executor<'a> {
     arena: Arena,
     pub(super) loops: Vec<LoopState>,
     pub program_id: [u32; 3],
+    /// How often the program has looked at a clock.
+    looks: i128,
     /// The first fault of the program that runs.
     pub fault: Option<Fault>,
     pub gpu: Gpu,
@@ -147,6 +149,7 @@ impl<'a> Executor<'a> {
             arena,
             loops: vec![LoopState::default(); code.loops],
             program_id: [0; 3],
+            looks: 0,
             fault: None,
             gpu: Gpu::new(launch.ordered),
             turn: Turn::new(1, None),
@@ -166,6 +169,7 @@ impl<'a> Executor<'a> {
     /// Makes the next turn the first one of that program. What the last one left behind is forgotten.
     pub(super) fn begin(&mut self, program_id: [u32; 3]) {
         self.program_id = program_id;
+        self.looks = 0;
         self.fault = None;
         self.gpu = Gpu::new(self.launch.ordered);
     }
@@ -205,6 +209,7 @@ impl<'a> Executor<'a> {
             Inst::Const { out, bits } => self.set_splat(*out, *bits),
             Inst::ProgramId { out, axis } => self.set_u32(*out, self.program_id[usize::from(*axis)]),
             Inst::NumPrograms { out, axis } => self.set_u32(*out, self.launch.grid[usize::from(*axis)]),
+            Inst::Counter { out, which } => self.counter(*out, *which),
             Inst::Arange { out, lo } => self.arange(*out, *lo),
             Inst::Splat { out, scalar } => self.set_splat(*out, self.scalar(*scalar)),
             Inst::Unary { f, a, out } => self.unary(*f, *a, *out),
@@ -361,6 +366,17 @@ impl<'a> Executor<'a> {
         reg.data = data;
         reg.view = view;
         reg.flight = 0;
+    }
+
+    /// Time is how often the program has asked, so that it rises and is the same in each run; there is one SM.
+    fn counter(&mut self, out: RegId, which: CounterKind) {
+        match which {
+            CounterKind::Clock | CounterKind::GlobalTimer => {
+                self.looks += 1;
+                self.set_int(out, self.looks);
+            }
+            CounterKind::Smid => self.set_u32(out, 0),
+        }
     }
 
     fn set_u32(&mut self, out: RegId, value: u32) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::ir::{CmpOp, DType, HintKind, LayoutId, ParamId};
+use crate::ir::{CmpOp, CounterKind, DType, HintKind, LayoutId, ParamId};
 use crate::layout::SyncScope;
 
 use super::fault::Access;
@@ -242,6 +242,10 @@ pub(super) enum Inst {
     NumPrograms {
         out: RegId,
         axis: u8,
+    },
+    Counter {
+        out: RegId,
+        which: CounterKind,
     },
     Arange {
         out: RegId,

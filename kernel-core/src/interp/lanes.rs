@@ -170,6 +170,14 @@ unsafe fn map1_fma<A: Copy, R, F: Fn(A) -> R + Copy>(a: *const u8, out: *mut u8,
     unsafe { map1::<A, R, F>(a, out, n) }
 }
 
+/// As [`map1_fma`], of two operands.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn map2_fma<A: Copy, B: Copy, R, F: Fn(A, B) -> R + Copy>(a: *const u8, b: *const u8, out: *mut u8, n: usize) {
+    // SAFETY: passed on.
+    unsafe { map2::<A, B, R, F>(a, b, out, n) }
+}
+
 /// As [`map1_fma`], of three operands.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
@@ -205,6 +213,15 @@ pub(super) fn lift1_fma<A: Copy, R, F: Fn(A) -> R + Copy>(_: F) -> Fn1 {
 
 /// The tile function of an operation with two operands.
 pub(super) fn lift2<A: Copy, B: Copy, R, F: Fn(A, B) -> R + Copy>(_: F) -> Fn2 {
+    map2::<A, B, R, F>
+}
+
+/// [`lift2`] for functions with fused multiply-adds inside.
+pub(super) fn lift2_fma<A: Copy, B: Copy, R, F: Fn(A, B) -> R + Copy>(_: F) -> Fn2 {
+    #[cfg(target_arch = "x86_64")]
+    if has_fma() {
+        return map2_fma::<A, B, R, F>;
+    }
     map2::<A, B, R, F>
 }
 

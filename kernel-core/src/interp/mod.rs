@@ -63,6 +63,7 @@ mod desc;
 mod elementwise;
 mod executor;
 mod fault;
+mod float_int;
 mod fold;
 mod gpu;
 mod gpu_state;

@@ -75,6 +75,7 @@ fn create(func: &Func, op: &CreateOp, tys: &[&Ty]) -> Result<Ty> {
             ensure(dt_admits(func, *dtype, bound), "the dtype has no such value")?;
             Ok(Ty::scalar(*dtype))
         }
+        CreateOp::Counter { which } => Ok(Ty::scalar(which.dtype())),
         CreateOp::ProgramId { axis } | CreateOp::NumPrograms { axis } => {
             ensure(*axis < 3, "a grid has the axes 0, 1 and 2")?;
             Ok(Ty::scalar(DType::I32))
@@ -96,6 +97,12 @@ fn elementwise(func: &Func, op: &ElementwiseOp, tys: &[&Ty]) -> Result<Ty> {
         ElementwiseOp::Binary { op } => {
             same(tys[0], tys[1])?;
             ensure(op.needs().admits(func, data(tys[0])?), "the operation is not defined for this dtype")?;
+            Ok(tys[0].clone())
+        }
+        ElementwiseOp::FloatInt { .. } => {
+            let admitted = dt_admits(func, data(tys[0])?, DTypeBound::Float);
+            ensure(admitted, "the operation is defined for floats")?;
+            ensure(*tys[1] == tys[0].with_dt(DType::I32), "the second operand must be `i32` of the first one's shape")?;
             Ok(tys[0].clone())
         }
         ElementwiseOp::Compare { op } => {

@@ -3,7 +3,8 @@
 //! Each choice is declared once with the name that the text form prints, from which its printer and its parser follow:
 //! [`UnaryOp::Neg`] is printed as `neg`, and [`CacheModifier::Cg`] as `cache = cg`.
 
-use crate::math::MathFn;
+use super::dtype::DType;
+use crate::math::{BinaryMathFn, MathFn};
 
 /// A constant: a truth value, an integer or a float, to be read in the dtype beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -92,6 +93,27 @@ name_enum! {
 }
 
 name_enum! {
+    /// What a program can ask of the hardware while it runs.
+    CounterKind;
+    /// Clock cycles of the SM, i64.
+    Clock = "clock";
+    /// Nanoseconds, i64.
+    GlobalTimer = "globaltimer";
+    /// The number of the SM that runs the program, i32.
+    Smid = "smid";
+}
+
+impl CounterKind {
+    /// The dtype of its numbers.
+    pub fn dtype(self) -> DType {
+        match self {
+            CounterKind::Clock | CounterKind::GlobalTimer => DType::I64,
+            CounterKind::Smid => DType::I32,
+        }
+    }
+}
+
+name_enum! {
     /// Elementwise operations with one operand; the result has its type.
     UnaryOp;
     /// Negation; wraps on signed integers.
@@ -170,8 +192,15 @@ name_enum! {
     SaturatingAdd = "saturating_add";
     /// Difference, the nearest number of the dtype where it is none (integers).
     SaturatingSub = "saturating_sub";
+    /// Product, the nearest number of the dtype where it is none (integers).
+    SaturatingMul = "saturating_mul";
     /// The magnitude of the first with the sign of the second, zeros and NaN included (floats).
     CopySign = "copysign";
+    /// The number next to the first on the way to the second, which it is where both are equal (floats).
+    NextAfter = "nextafter";
+    ..
+    /// An elementary function (floats).
+    Math(BinaryMathFn);
 }
 
 name_enum! {

@@ -100,7 +100,9 @@ impl BinaryOp {
             | BinaryOp::Max
             | BinaryOp::MinNan
             | BinaryOp::MaxNan => Needs::Bound(DTypeBound::Num),
-            BinaryOp::DivRn | BinaryOp::CopySign => Needs::Bound(DTypeBound::Float),
+            BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => {
+                Needs::Bound(DTypeBound::Float)
+            }
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => Needs::Bits,
             BinaryOp::Shl
             | BinaryOp::Shr
@@ -109,7 +111,8 @@ impl BinaryOp {
             | BinaryOp::RotateLeft
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
-            | BinaryOp::SaturatingSub => Needs::Bound(DTypeBound::Int),
+            | BinaryOp::SaturatingSub
+            | BinaryOp::SaturatingMul => Needs::Bound(DTypeBound::Int),
         }
     }
 }

@@ -11,13 +11,14 @@ use super::dtype::DType;
 use super::ids::{ConstId, RegionId, ValueId};
 use super::level::Levels;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
-    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
+    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::shared_range::SharedRange;
 use super::span::Span;
 use super::table::{AttrMap, OpRow, op_group};
 use super::types::Dt;
+use crate::math::FloatIntFn;
 
 op_group! {
     /// Operations that make a value from nothing, from a scalar or from the launch.
@@ -42,6 +43,10 @@ op_group! {
     NumPrograms = "num_programs" @ ALL () -> One,
         Made, Arithmetic, Alone, Straight, []
         { axis: u8 };
+    /// A number that the hardware counts, or that says where the program runs.
+    Counter = "counter" @ ALL () -> One,
+        Made, Arithmetic, Alone, Straight, [Observes]
+        { which: CounterKind };
     /// The integers `lo..hi` as an i32 tile of rank 1.
     Arange = "arange" @ ALL () -> One,
         Made, Arithmetic, Alone, Straight, []
@@ -63,6 +68,10 @@ op_group! {
     Binary = "binary" @ ALL (a: One, b: One) -> One,
         Each, Arithmetic, Alone, Straight, []
         { op: BinaryOp };
+    /// A float and an i32; the result has the type of the float.
+    FloatInt = "float_int" @ ALL (a: One, n: One) -> One,
+        Each, Arithmetic, Alone, Straight, []
+        { op: FloatIntFn };
     /// Two operands of one type (pointers into one buffer too); the result is `bool`.
     Compare = "compare" @ ALL (a: One, b: One) -> One,
         Each, Arithmetic, Alone, Straight, []
@@ -419,6 +428,7 @@ impl Op {
         match op {
             ElementwiseOp::Unary { op } => op.name(),
             ElementwiseOp::Binary { op } => op.name(),
+            ElementwiseOp::FloatInt { op } => op.name(),
             ElementwiseOp::Compare { op } => match op {
                 CmpOp::Eq => "cmp.eq",
                 CmpOp::Ne => "cmp.ne",

@@ -4,7 +4,7 @@
 //! forgotten. The facts themselves stand in the rows of [`super::ops`].
 
 use super::ids::{RegionId, ValueId};
-use super::ops::{ControlOp, DotOp, GpuOp, MemoryOp, Op, Operation};
+use super::ops::{ControlOp, CreateOp, DotOp, GpuOp, MemoryOp, Op, Operation};
 use super::table::{Cost, Does, Elements, Regions, Threads, Touched};
 
 impl Op {
@@ -47,7 +47,8 @@ impl Op {
     pub fn may_exchange(&self) -> bool {
         let changes = matches!(self, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
         let reads = matches!(self, Op::Memory(MemoryOp::Load { .. }));
-        self.cost() == Cost::Exchange || changes || reads || matches!(self, Op::Dot(DotOp::Dot { .. }))
+        let looks = matches!(self, Op::Create(CreateOp::Counter { .. }));
+        looks || self.cost() == Cost::Exchange || changes || reads || matches!(self, Op::Dot(DotOp::Dot { .. }))
     }
 
     /// Whether its regions run again and again.
@@ -84,7 +85,7 @@ impl Op {
     /// Whether it touches a buffer, shared memory, or what is in flight.
     pub fn touches_memory(&self) -> bool {
         self.does().iter().any(|does| match does {
-            Does::Promises | Does::Reports | Does::Ends => false,
+            Does::Promises | Does::Reports | Does::Observes | Does::Ends => false,
             Does::Reads(_) | Does::Writes(_) | Does::Updates(_) => true,
         })
     }
@@ -96,6 +97,7 @@ impl Op {
             Does::Writes(Touched::Buffer(_)) | Does::Updates(Touched::Buffer(_)) => Some(true),
             Does::Promises
             | Does::Reports
+            | Does::Observes
             | Does::Ends
             | Does::Reads(Touched::Shared | Touched::Barriers)
             | Does::Writes(Touched::Shared | Touched::Barriers)

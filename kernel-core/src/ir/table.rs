@@ -5,10 +5,11 @@ use super::dim::Dim;
 use super::ids::ConstId;
 use super::level::Levels;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, DotInstruction, DotPrecision, EvictionPolicy, FenceKind, GroupRole,
-    HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
+    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
 use super::types::Dt;
+use crate::math::FloatIntFn;
 
 /// How often an operand, a result or the like is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +113,8 @@ pub enum Does {
     Promises,
     /// Reports a fault, from the place where it stands.
     Reports,
+    /// Looks at what is another thing at another time or place. Neither moved nor merged nor dropped.
+    Observes,
     /// May end the program, or keep it from ending.
     Ends,
     /// Reads.
@@ -251,7 +254,7 @@ macro_rules! fixed {
 
 fixed! {
     bool, u8, u32, String, Vec<u8>, Vec<GroupRole>, Literal, Option<DotInstruction>, AtomicOp, BinaryOp, CacheModifier, CmpOp,
-    DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    FloatIntFn, DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, CounterKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
     Option<ConstId>,
 }
 

@@ -1,6 +1,7 @@
 //! How accurate the functions are, as data.
 
-use super::MathFn;
+use super::table::FunctionRow;
+use super::{BinaryMathFn, FloatIntFn, MathFn};
 
 /// The floating types that kernels do mathematics on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,11 +48,30 @@ pub const fn ulp_bound(function: MathFn, ty: FloatTy) -> f64 {
 /// assert_eq!(ulp_bound_at(MathFn::Exp, FloatTy::F32, -8.0), 12.0);
 /// ```
 pub const fn ulp_bound_at(function: MathFn, ty: FloatTy, x: f64) -> f64 {
+    bound_at(function.row(), ty, x)
+}
+
+/// The largest error of a function of two arguments, counted as that of [`ulp_bound_at`].
+///
+/// ```
+/// use kernel_core::math::{BinaryMathFn, FloatTy, binary_ulp_bound};
+/// assert_eq!(binary_ulp_bound(BinaryMathFn::Pow, FloatTy::F64), 1.0);
+/// ```
+pub const fn binary_ulp_bound(function: BinaryMathFn, ty: FloatTy) -> f64 {
+    bound_at(function.row(), ty, f64::INFINITY)
+}
+
+/// The largest error of a function of a float and an integer, counted as that of [`ulp_bound_at`].
+pub const fn float_int_ulp_bound(function: FloatIntFn, ty: FloatTy) -> f64 {
+    bound_at(function.row(), ty, f64::INFINITY)
+}
+
+const fn bound_at(row: &FunctionRow, ty: FloatTy, x: f64) -> f64 {
     match ty {
-        FloatTy::F16 => rounded_from_f32(function.row().single.at(x), 24 - 11),
-        FloatTy::Bf16 => rounded_from_f32(function.row().single.at(x), 24 - 8),
-        FloatTy::F32 => function.row().single.at(x),
-        FloatTy::F64 => function.row().double.at(x),
+        FloatTy::F16 => rounded_from_f32(row.single.at(x), 24 - 11),
+        FloatTy::Bf16 => rounded_from_f32(row.single.at(x), 24 - 8),
+        FloatTy::F32 => row.single.at(x),
+        FloatTy::F64 => row.double.at(x),
     }
 }
 

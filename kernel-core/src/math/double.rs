@@ -9,12 +9,17 @@ mod complement;
 mod cube_root;
 mod decimal;
 mod hyperbolic;
+mod inverse_error;
+mod power;
 
-use super::MathFn;
+use super::angle;
 use super::area;
+use super::hypotenuse;
 use super::inverse;
 use super::machine::{Angle, Machine, Reduced, polynomial};
 use super::reduction::{self, DOUBLE_ROUNDER};
+use super::scaling;
+use super::{BinaryMathFn, FloatIntFn, MathFn};
 
 /// log2(e) rounded to f64.
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
@@ -59,10 +64,30 @@ pub fn apply<M: Machine<Scalar = f64>>(m: &M, function: MathFn, x: M::Float) -> 
         MathFn::Atanh => area::atanh(m, &area::DOUBLE, x, |u| log1p(m, u)),
         MathFn::Erf => erf(m, x),
         MathFn::Erfc => complement::erfc(m, x),
+        MathFn::Erfinv => inverse_error::erfinv(m, x),
         MathFn::Sigmoid => sigmoid(m, x),
         MathFn::Cbrt => cube_root::cbrt(m, x),
         MathFn::Sqrt => m.sqrt(x),
         MathFn::Rsqrt => m.div(m.float(1.0), m.sqrt(x)),
+    }
+}
+
+/// Applies `function` to two f64.
+#[inline]
+pub fn apply_binary<M: Machine<Scalar = f64>>(m: &M, function: BinaryMathFn, x: M::Float, y: M::Float) -> M::Float {
+    match function {
+        BinaryMathFn::Pow => power::pow(m, x, y),
+        BinaryMathFn::Atan2 => angle::atan2(m, &inverse::DOUBLE, x, y),
+        BinaryMathFn::Hypot => hypotenuse::hypot(m, &hypotenuse::DOUBLE, x, y),
+    }
+}
+
+/// Applies `function` to an f64 and an integer of its width that an i32 holds.
+#[inline]
+pub fn apply_float_int<M: Machine<Scalar = f64>>(m: &M, function: FloatIntFn, x: M::Float, n: M::Int) -> M::Float {
+    match function {
+        FloatIntFn::Powi => power::powi(m, x, n),
+        FloatIntFn::Ldexp => scaling::ldexp(m, &scaling::DOUBLE, x, n),
     }
 }
 

@@ -16,8 +16,14 @@ pub(super) struct Inverse<S: 'static> {
     pub quarter_pi: S,
     /// What rounding lost.
     pub quarter_pi_low: S,
+    /// 3π/4, rounded.
+    pub three_quarters_pi: S,
+    /// What rounding lost.
+    pub three_quarters_pi_low: S,
     /// π, rounded.
     pub pi: S,
+    /// What rounding lost.
+    pub pi_low: S,
     /// tan(3π/8).
     pub tan_3_eighths_pi: S,
     pub zero: S,
@@ -35,7 +41,10 @@ pub(super) const SINGLE: Inverse<f32> = Inverse {
     half_pi_low: -4.371139e-8,
     quarter_pi: std::f32::consts::FRAC_PI_4,
     quarter_pi_low: -2.1855694e-8,
+    three_quarters_pi: 2.3561945,
+    three_quarters_pi_low: -5.9624403e-9,
     pi: std::f32::consts::PI,
+    pi_low: -8.742278e-8,
     tan_3_eighths_pi: 2.4142135,
     zero: 0.0,
     half: 0.5,
@@ -80,7 +89,10 @@ pub(super) const DOUBLE: Inverse<f64> = Inverse {
     half_pi_low: 6.123233995736766e-17,
     quarter_pi: std::f64::consts::FRAC_PI_4,
     quarter_pi_low: 3.061616997868383e-17,
+    three_quarters_pi: 2.356194490192345,
+    three_quarters_pi_low: 9.184850993605148e-17,
     pi: std::f64::consts::PI,
+    pi_low: 1.2246467991473532e-16,
     tan_3_eighths_pi: 2.414213562373095,
     zero: 0.0,
     half: 0.5,

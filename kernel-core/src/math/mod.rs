@@ -6,7 +6,8 @@
 //! operations in the same order, and differ only where the GPU has approximation instructions
 //! ([`FastMachine`]).
 //!
-//! - [`MathFn`] is the table of them, with what is to be known of each;
+//! - [`MathFn`] is the table of those of one argument, with what is to be known of each, [`BinaryMathFn`] that of two, and
+//!   [`FloatIntFn`] that of a float and an integer;
 //! - [`single`] has those of f32; f16 and bf16 arguments are converted to f32, and the result rounded once;
 //! - [`double`] has those of f64;
 //! - [`ulp_bound_at`] and [`ulp_bound`] say how accurate each is.
@@ -22,24 +23,28 @@
 //! ```
 
 mod accuracy;
+mod angle;
 mod area;
 pub mod double;
 mod host;
+mod hypotenuse;
 mod inverse;
 mod machine;
+mod power;
 mod reduction;
+mod scaling;
 pub mod single;
 mod table;
 #[cfg(test)]
 mod tests;
 mod ulps;
 
-pub use accuracy::{FloatTy, divide_ulp_bound, ulp_bound, ulp_bound_at};
+pub use accuracy::{FloatTy, binary_ulp_bound, divide_ulp_bound, float_int_ulp_bound, ulp_bound, ulp_bound_at};
 pub use host::{ApproximationError, Host};
 pub use machine::{Angle, FastMachine, Machine, Reduced};
+pub use table::{BinaryMathFn, FloatIntFn, FunctionRow, MathFn};
 #[cfg(feature = "interp")]
-pub(crate) use table::specialise;
-pub use table::{FunctionRow, MathFn};
+pub(crate) use table::{specialise, specialise_binary, specialise_float_int};
 pub use ulps::Ulps;
 
 /// `function` of an f32, on the CPU.
@@ -50,4 +55,24 @@ pub fn evaluate_f32(function: MathFn, x: f32) -> f32 {
 /// `function` of an f64, on the CPU.
 pub fn evaluate_f64(function: MathFn, x: f64) -> f64 {
     double::apply(&Host::<f64>::new(), function, x)
+}
+
+/// `function` of two f32, on the CPU.
+pub fn evaluate_binary_f32(function: BinaryMathFn, x: f32, y: f32) -> f32 {
+    single::apply_binary(&Host::<f32>::new(), function, x, y)
+}
+
+/// `function` of two f64, on the CPU.
+pub fn evaluate_binary_f64(function: BinaryMathFn, x: f64, y: f64) -> f64 {
+    double::apply_binary(&Host::<f64>::new(), function, x, y)
+}
+
+/// `function` of an f32 and an integer, on the CPU.
+pub fn evaluate_float_int_f32(function: FloatIntFn, x: f32, n: i32) -> f32 {
+    single::apply_float_int(&Host::<f32>::new(), function, x, n)
+}
+
+/// `function` of an f64 and an integer, on the CPU.
+pub fn evaluate_float_int_f64(function: FloatIntFn, x: f64, n: i32) -> f64 {
+    double::apply_float_int(&Host::<f64>::new(), function, x, i64::from(n))
 }

@@ -10,12 +10,17 @@ mod complement;
 mod cube_root;
 mod decimal;
 mod hyperbolic;
+mod inverse_error;
+mod power;
 
-use super::MathFn;
+use super::angle;
 use super::area;
+use super::hypotenuse;
 use super::inverse;
 use super::machine::{Angle, FastMachine, Machine, Reduced, polynomial};
 use super::reduction::{self, SINGLE_ROUNDER};
+use super::scaling;
+use super::{BinaryMathFn, FloatIntFn, MathFn};
 
 /// log2(e) rounded to f32.
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
@@ -56,10 +61,30 @@ pub fn apply<M: FastMachine>(m: &M, function: MathFn, x: M::Float) -> M::Float {
         MathFn::Atanh => area::atanh(m, &area::SINGLE, x, |u| log1p(m, u)),
         MathFn::Erf => erf(m, x),
         MathFn::Erfc => complement::erfc(m, x),
+        MathFn::Erfinv => inverse_error::erfinv(m, x),
         MathFn::Sigmoid => sigmoid(m, x),
         MathFn::Cbrt => cube_root::cbrt(m, x),
         MathFn::Sqrt => m.sqrt_approx(x),
         MathFn::Rsqrt => m.rsqrt_approx(x),
+    }
+}
+
+/// Applies `function` to two f32.
+#[inline]
+pub fn apply_binary<M: Machine<Scalar = f32>>(m: &M, function: BinaryMathFn, x: M::Float, y: M::Float) -> M::Float {
+    match function {
+        BinaryMathFn::Pow => power::pow(m, x, y),
+        BinaryMathFn::Atan2 => angle::atan2(m, &inverse::SINGLE, x, y),
+        BinaryMathFn::Hypot => hypotenuse::hypot(m, &hypotenuse::SINGLE, x, y),
+    }
+}
+
+/// Applies `function` to an f32 and an integer of its width that an i32 holds.
+#[inline]
+pub fn apply_float_int<M: Machine<Scalar = f32>>(m: &M, function: FloatIntFn, x: M::Float, n: M::Int) -> M::Float {
+    match function {
+        FloatIntFn::Powi => power::powi(m, x, n),
+        FloatIntFn::Ldexp => scaling::ldexp(m, &scaling::SINGLE, x, n),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The table of elementary functions: one row each, with all that is to be known of a function beside how it is computed.
 //!
-//! From a row follow the variant of [`MathFn`], the operation of the IR with its text form, type rule and cost, the
-//! interpreter's and the code generator's choice of it, its name in kernels, and its error bounds. What a row cannot say
-//! is the algorithm: `apply` in [`single`](super::single) and [`double`](super::double) names those.
+//! From a row follow the variant of [`MathFn`], of [`BinaryMathFn`] if it has two arguments or
+//! of [`FloatIntFn`] if the second is an integer, the operation of the IR
+//! with its text form, type rule and cost, the interpreter's and the code generator's choice of it, its name in kernels,
+//! and its error bounds. What a row cannot say is the algorithm: `apply` and its kind in
+//! [`single`](super::single) and [`double`](super::double) name those.
 
 use super::ulps::Ulps;
 
@@ -21,62 +23,62 @@ pub struct FunctionRow {
     pub instructions: usize,
 }
 
-/// Declares the functions.
+/// Declares functions: their type, and the macro that compiles code for each.
 macro_rules! functions {
     (
-        $d:tt
+        $d:tt $(#[doc = $type_doc:literal])* $Fn:ident, $specialise:ident;
         $( $(#[doc = $doc:literal])* $Var:ident = $name:literal { $( $field:ident: $value:expr ),* $(,)? } )*
     ) => {
-        /// An elementary function of one float; the result has its dtype.
+        $(#[doc = $type_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum MathFn { $( $(#[doc = $doc])* $Var ),* }
+        pub enum $Fn { $( $(#[doc = $doc])* $Var ),* }
 
-        impl MathFn {
+        impl $Fn {
             /// Every function, in the order of the table.
-            pub const ALL: &'static [MathFn] = &[ $( MathFn::$Var ),* ];
+            pub const ALL: &'static [$Fn] = &[ $( $Fn::$Var ),* ];
+
+            /// The name in the text form, and in kernels.
+            pub const fn name(self) -> &'static str {
+                self.row().name
+            }
+
+            /// What it is, in a sentence.
+            pub const fn doc(self) -> &'static str {
+                self.row().doc
+            }
 
             /// The row of the table.
             pub const fn row(self) -> &'static FunctionRow {
-                match self { $( MathFn::$Var => const {
+                match self { $( $Fn::$Var => const {
                     &FunctionRow { name: $name, doc: concat!($($doc),*).trim_ascii(), $( $field: $value ),* }
                 } ),* }
             }
 
             /// The function of that name.
-            pub fn from_name(name: &str) -> Option<MathFn> {
-                match name { $( $name => Some(MathFn::$Var), )* _ => None }
+            pub fn from_name(name: &str) -> Option<$Fn> {
+                match name { $( $name => Some($Fn::$Var), )* _ => None }
             }
         }
 
         /// `body` with `Constant` for the function: a closure that captures nothing, and that is compiled for each
         /// function by itself.
         #[cfg(feature = "interp")]
-        macro_rules! specialise {
+        macro_rules! $specialise {
             ($d function:expr, $d Constant:ident => $d body:expr) => {
-                match $d function { $( $crate::math::MathFn::$Var => {
-                    const $d Constant: $crate::math::MathFn = $crate::math::MathFn::$Var;
+                match $d function { $( $crate::math::$Fn::$Var => {
+                    const $d Constant: $crate::math::$Fn = $crate::math::$Fn::$Var;
                     $d body
                 } )* }
             };
         }
         #[cfg(feature = "interp")]
-        pub(crate) use specialise;
+        pub(crate) use $specialise;
     };
 }
 
-impl MathFn {
-    /// The name in the text form, and in kernels.
-    pub const fn name(self) -> &'static str {
-        self.row().name
-    }
-
-    /// What it is, in a sentence.
-    pub const fn doc(self) -> &'static str {
-        self.row().doc
-    }
-}
-
 functions! { $
+    /// An elementary function of one float; the result has its dtype.
+    MathFn, specialise;
     /// e to the power of x.
     // 2 of `ex2`, and the rounding of its argument, x · log2 e.
     Exp = "exp" { single: Ulps::growing(2.0, 1.25), double: Ulps::at_most(1.0), instructions: 2 }
@@ -136,7 +138,31 @@ functions! { $
     /// What the error function lacks of 1; accurate where that is tiny.
     // Those of the exponential and of its factor, which double in the worst binade.
     Erfc = "erfc" { single: Ulps::at_most(6.0), double: Ulps::at_most(5.0), instructions: 39 }
+    /// The number whose error function is x.
+    // Two of the logarithm, halved, one of the product, and those of the polynomial.
+    Erfinv = "erfinv" { single: Ulps::at_most(3.0), double: Ulps::at_most(4.0), instructions: 55 }
     /// The logistic function, 1 / (1 + e^-x).
     // 3 of `ex2`, whose errors double in the worst binade, 1 of the rounded denominator.
     Sigmoid = "sigmoid" { single: Ulps::at_most(4.5), double: Ulps::at_most(3.0), instructions: 15 }
+}
+
+functions! { $
+    /// An elementary function of two floats of one dtype, which the result has too.
+    BinaryMathFn, specialise_binary;
+    /// x to the power of y.
+    Pow = "pow" { single: Ulps::at_most(1.5), double: Ulps::at_most(1.0), instructions: 106 }
+    /// The angle in radians, from -π to π, from the axis of x to the point (x, y); the first argument is y.
+    Atan2 = "atan2" { single: Ulps::at_most(2.0), double: Ulps::at_most(2.0), instructions: 46 }
+    /// √(x² + y²), also where a square is no number.
+    // Half a rounding of the smaller square, half of the sum, and one of the root.
+    Hypot = "hypot" { single: Ulps::at_most(1.25), double: Ulps::at_most(1.25), instructions: 19 }
+}
+
+functions! { $
+    /// An elementary function of a float and an i32; the result has the dtype of the float.
+    FloatIntFn, specialise_float_int;
+    /// x to the power of n.
+    Powi = "powi" { single: Ulps::at_most(1.5), double: Ulps::at_most(1.0), instructions: 94 }
+    /// x times 2 to the power of n, rounded once.
+    Ldexp = "ldexp" { single: Ulps::at_most(0.5), double: Ulps::at_most(0.5), instructions: 34 }
 }

@@ -110,7 +110,10 @@ pub fn binary(op: BinaryOp, dtype: DType, a: Literal, b: Literal) -> Option<Lite
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => None,
+            | BinaryOp::SaturatingMul
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter
+            | BinaryOp::Math(_) => None,
         },
         (Literal::Int(a), Literal::Int(b)) => binary_int(op, dtype, a, b).map(|v| Literal::Int(wrap(v, dtype))),
         (Literal::Float(a), Literal::Float(b)) => binary_float(op, dtype, f64::from_bits(a), f64::from_bits(b)),
@@ -127,7 +130,7 @@ fn binary_int(op: BinaryOp, dtype: DType, a: i128, b: i128) -> Option<i128> {
         BinaryOp::Mul => a.wrapping_mul(b),
         BinaryOp::Div => a.checked_div(b).unwrap_or(0),
         BinaryOp::Rem => a.checked_rem(b).unwrap_or(a),
-        BinaryOp::DivRn | BinaryOp::CopySign => return None,
+        BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => return None,
         BinaryOp::Min | BinaryOp::MinNan => a.min(b),
         BinaryOp::Max | BinaryOp::MaxNan => a.max(b),
         BinaryOp::And => a & b,
@@ -148,6 +151,8 @@ fn binary_int(op: BinaryOp, dtype: DType, a: i128, b: i128) -> Option<i128> {
         }
         BinaryOp::RotateRight => return binary_int(BinaryOp::RotateLeft, dtype, a, -b),
         BinaryOp::SaturatingAdd => (a + b).clamp(dtype.int_min(), dtype.int_max()),
+        // The product of two u64 may leave i128.
+        BinaryOp::SaturatingMul => a.saturating_mul(b).clamp(dtype.int_min(), dtype.int_max()),
         BinaryOp::SaturatingSub => (a - b).clamp(dtype.int_min(), dtype.int_max()),
     })
 }
@@ -177,7 +182,10 @@ fn binary_float(op: BinaryOp, dtype: DType, a: f64, b: f64) -> Option<Literal> {
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
-        | BinaryOp::SaturatingSub => None,
+        | BinaryOp::SaturatingSub
+        | BinaryOp::SaturatingMul
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 
@@ -287,4 +295,21 @@ pub fn bitcast(value: Literal, from: DType, to: DType) -> Option<Literal> {
         return None;
     }
     to_bits(value, from).map(|bits| from_bits(bits, to))
+}
+
+/// The bits of the float next to the first of two on the way to the second, given the bits of both, their values and
+/// how wide they are; the second where they are equal, and NaN where one is.
+#[cfg(feature = "interp")]
+pub(crate) fn next_after([a, b]: [u64; 2], [x, y]: [f64; 2], width: u32) -> u64 {
+    if x.is_nan() {
+        a
+    } else if x == y || y.is_nan() {
+        b
+    } else if x == 0.0 {
+        b & 1 << (width - 1) | 1
+    } else if (x < y) == (x > 0.0) {
+        a + 1
+    } else {
+        a - 1
+    }
 }

@@ -18,6 +18,8 @@ pub mod order;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "interp")]
+pub(crate) use eval::next_after;
 pub use eval::{binary, bitcast, cast, compare, fma, select, unary, wrap};
 pub use float8::{F8E4M3, F8E5M2};
 

@@ -141,9 +141,13 @@ fn commutes(op: BinaryOp, func: &Func, operand: ValueId) -> bool {
         BinaryOp::Add | BinaryOp::Mul => true,
         // Which zero or NaN comes out may depend on the order.
         BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan => !float,
-        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Umulhi | BinaryOp::Mulhi | BinaryOp::SaturatingAdd => {
-            true
-        }
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Umulhi
+        | BinaryOp::Mulhi
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingMul => true,
         BinaryOp::Sub
         | BinaryOp::Div
         | BinaryOp::Rem
@@ -153,6 +157,8 @@ fn commutes(op: BinaryOp, func: &Func, operand: ValueId) -> bool {
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => false,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => false,
     }
 }

@@ -65,6 +65,7 @@ pub fn evaluate(func: &Func, op: &Op, operands: &[ValueId]) -> Option<(Literal, 
         (
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Compare { .. }
             | ElementwiseOp::Select
             | ElementwiseOp::Fma
@@ -164,6 +165,7 @@ fn elementwise(func: &Func, op: &ElementwiseOp, operands: &[ValueId]) -> Option<
         (
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Compare { .. }
             | ElementwiseOp::Select
             | ElementwiseOp::Fma
@@ -255,9 +257,11 @@ fn binary(func: &Func, op: BinaryOp, a: ValueId, b: ValueId) -> Option<Same> {
         }
         BinaryOp::Umulhi | BinaryOp::Mulhi => (left == Some(0) || right == Some(0)).then_some(zero),
         BinaryOp::SaturatingAdd => either(left, right, 0, a, b),
+        BinaryOp::SaturatingMul if left == Some(0) || right == Some(0) => Some(zero),
+        BinaryOp::SaturatingMul => either(left, right, 1, a, b),
         BinaryOp::SaturatingSub if a == b => Some(zero),
         BinaryOp::SaturatingSub => (right == Some(0)).then_some(value(a)),
-        BinaryOp::DivRn | BinaryOp::CopySign => None,
+        BinaryOp::DivRn | BinaryOp::CopySign | BinaryOp::NextAfter | BinaryOp::Math(_) => None,
     }
 }
 
@@ -300,7 +304,10 @@ fn binary_bool(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, righ
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::SaturatingMul
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 
@@ -328,7 +335,10 @@ fn binary_float(op: BinaryOp, a: ValueId, b: ValueId, left: Option<Literal>, rig
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::SaturatingMul
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 

@@ -10,9 +10,11 @@ use std::fmt;
 use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, ConstId, Dim, DotInstruction, DotPrecision, Dt, EvictionPolicy,
-    FenceKind, Func, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, ConstId, CounterKind, Dim, DotInstruction, DotPrecision, Dt,
+    EvictionPolicy, FenceKind, Func, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty,
+    UnaryOp, Unroll,
 };
+use crate::math::FloatIntFn;
 
 /// Text that is not tile IR: where and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -422,8 +424,10 @@ macro_rules! name_attrs {
 name_attrs! {
     HintKind;
     LimitKind;
+    CounterKind;
     UnaryOp;
     BinaryOp;
+    FloatIntFn;
     CmpOp;
     CacheModifier = Default;
     EvictionPolicy = Normal;

@@ -13,6 +13,7 @@ use crate::ir::{
     ValueId,
 };
 use crate::layout::SyncScope;
+use crate::math::FloatIntFn;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
@@ -275,6 +276,9 @@ impl<'t> Parser<'t> {
         }
         if let Some(op) = BinaryOp::from_name(mnemonic) {
             return Ok(Op::binary(op));
+        }
+        if let Some(op) = FloatIntFn::from_name(mnemonic) {
+            return Ok(ElementwiseOp::FloatInt { op }.into());
         }
         if let Some(op) = mnemonic.strip_prefix("cmp.").and_then(CmpOp::from_name) {
             return Ok(Op::compare(op));

@@ -340,7 +340,10 @@ impl<'f> Printer<'f> {
             Op::Create(op) => op.print_attrs(&mut printer),
             // Their one attribute is the mnemonic.
             Op::Elementwise(
-                ElementwiseOp::Unary { .. } | ElementwiseOp::Binary { .. } | ElementwiseOp::Compare { .. },
+                ElementwiseOp::Unary { .. }
+                | ElementwiseOp::Binary { .. }
+                | ElementwiseOp::FloatInt { .. }
+                | ElementwiseOp::Compare { .. },
             ) => {}
             Op::Elementwise(op) => op.print_attrs(&mut printer),
             Op::Shape(op) => op.print_attrs(&mut printer),

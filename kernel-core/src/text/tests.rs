@@ -4,6 +4,7 @@ use super::{parse, print, print_without_spans};
 use crate::ir::{
     BinaryOp, Builder, CmpOp, CreateOp, DType, Func, Level, Literal, Op, ParamKind, Safety, Span, UnaryOp,
 };
+use crate::math::FloatIntFn;
 
 const GENERIC: &str = r#"kernel add "src/main.rs" safe generic {
   dtype T: Num
@@ -134,8 +135,9 @@ fn places_in_other_files_name_them() {
 
 #[test]
 fn no_two_operations_share_a_name() {
-    let ops = Op::rows().map(|row| row.mnemonic).filter(|m| !["unary", "binary", "compare"].contains(m));
+    let ops = Op::rows().map(|row| row.mnemonic).filter(|m| !["unary", "binary", "float_int", "compare"].contains(m));
     let own = UnaryOp::ALL.iter().map(|op| op.name()).chain(BinaryOp::ALL.iter().map(|op| op.name()));
+    let own = own.chain(FloatIntFn::ALL.iter().map(|op| op.name()));
     let mut seen = HashSet::new();
     for name in ops.chain(own) {
         assert!(seen.insert(name), "{name}");

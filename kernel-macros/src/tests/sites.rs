@@ -37,6 +37,10 @@ const UNREACHED: &[(&str, &str)] = &[
     ),
     ("typeck/pattern.rs", r#"self.report(place, "this has no value");"#),
     (
+        "typeck/atomic.rs",
+        r#"return Err(self.report(args.place, format!("internal error: the body of `{name}` cannot be read")));"#,
+    ),
+    (
         "typeck/random.rs",
         r#"return Err(self.report(args.place, format!("internal error: the body of {what} cannot be read")));"#,
     ),

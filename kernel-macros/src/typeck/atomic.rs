@@ -1,16 +1,34 @@
-//! Atomic read-modify-write operations and compare-and-swap.
+//! Atomic read-modify-write operations, compare-and-swap, and what is written with them.
+//!
+//! ```text
+//! atomic_load(p)             atomic_cas(p, 0, 0), which never changes anything: the code generator loads
+//! atomic_store(p, v)         atomic_exchange(p, v)
+//! atomic_poll(p, |v| c)      let mut v = atomic_load(p); while !c { v = atomic_load(p); } v
+//! ```
 
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{AtomicOp, DTypeBound, Dt, MemOrder, MemScope, MemoryOp, Op};
 
+use proc_macro2::{Delimiter, Group, Ident, TokenStream};
+use quote::quote_spanned;
+use syn::{Block, Expr};
+
 use super::args::Args;
-use super::{Checker, Operand};
-use crate::error::Checked;
+use super::block::Flow;
+use super::{Binding, Checker, Operand};
+use crate::error::{Checked, Reported};
 use crate::source_range::{SourceRange, bare};
-use crate::types::{DtRef, VElem, may_be};
+use crate::tree::VOp;
+use crate::types::{DtRef, VElem, VTy, may_be};
 
 /// Dtypes narrower than this have no atomics in hardware.
 const MIN_BITS: u32 = 16;
+/// The orders of an operation that reads and writes, the usual one last.
+const ORDERS: [MemOrder; 4] = [MemOrder::Relaxed, MemOrder::Acquire, MemOrder::Release, MemOrder::AcqRel];
+/// Those of one that reads.
+const LOAD_ORDERS: [MemOrder; 2] = [MemOrder::Relaxed, MemOrder::Acquire];
+/// Those of one that writes.
+const STORE_ORDERS: [MemOrder; 2] = [MemOrder::Relaxed, MemOrder::Release];
 
 impl Checker<'_> {
     /// `atomic_add(pointer, value, mask = .., order = .., scope = ..)` and its kind: gives what was there before.
@@ -19,7 +37,7 @@ impl Checker<'_> {
         let pointer = self.mutable_pointer(args, name);
         let value = self.arg(args, 1);
         let mask = self.named_value(args, "mask");
-        let (order, scope) = (self.order(args), self.scope(args));
+        let (order, scope) = (self.order(args, &ORDERS), self.scope(args));
         let (pointer, dt) = pointer?;
         self.atomic_dtype(dt, needs(op), name, pointer.place)?;
         let operands = self.access(pointer, dt, &[("the value", value?)], mask?, name)?;
@@ -33,13 +51,103 @@ impl Checker<'_> {
         let pointer = self.mutable_pointer(args, name);
         let (expected, value) = (self.arg(args, 1), self.arg(args, 2));
         let mask = self.named_value(args, "mask");
-        let (order, scope) = (self.order(args), self.scope(args));
+        let (order, scope) = (self.order(args, &ORDERS), self.scope(args));
         let (pointer, dt) = pointer?;
         self.atomic_dtype(dt, Needs::Any, name, pointer.place)?;
         let values = [("the expected value", expected?), ("the value", value?)];
         let operands = self.access(pointer, dt, &values, mask?, name)?;
         let op = MemoryOp::AtomicCas { order: order?, scope: scope? };
         Ok(self.atomic_result(op.into(), pointer, dt, operands, args.place))
+    }
+
+    /// `atomic_load(pointer, mask = .., order = .., scope = ..)`
+    pub(super) fn atomic_load(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let name = args.row.name;
+        let pointer = self.mutable_pointer(args, name);
+        let mask = self.named_value(args, "mask");
+        let (order, scope) = (self.order(args, &LOAD_ORDERS), self.scope(args));
+        let (pointer, dt) = pointer?;
+        self.atomic_dtype(dt, Needs::Any, name, pointer.place)?;
+        let zero = self.eval(VOp::Zero, Vec::new(), VTy::scalar(DtRef::Fixed(dt)), args.place);
+        let zero = ("the value", Operand { node: zero, place: args.place });
+        let operands = self.access(pointer, dt, &[zero, zero], mask?, name)?;
+        let op = MemoryOp::AtomicCas { order: order?, scope: scope? };
+        Ok(self.atomic_result(op.into(), pointer, dt, operands, args.place))
+    }
+
+    /// `atomic_store(pointer, value, mask = .., order = .., scope = ..)`
+    pub(super) fn atomic_store(&mut self, args: &Args<'_>) -> Checked<()> {
+        let name = args.row.name;
+        let pointer = self.mutable_pointer(args, name);
+        let value = self.arg(args, 1);
+        let mask = self.named_value(args, "mask");
+        let (order, scope) = (self.order(args, &STORE_ORDERS), self.scope(args));
+        let (pointer, dt) = pointer?;
+        self.atomic_dtype(dt, Needs::Any, name, pointer.place)?;
+        let operands = self.access(pointer, dt, &[("the value", value?)], mask?, name)?;
+        let op = MemoryOp::AtomicRmw { op: AtomicOp::Exchange, order: order?, scope: scope? };
+        self.atomic_result(op.into(), pointer, dt, operands, args.place);
+        Ok(())
+    }
+
+    /// `atomic_poll(pointer, |value| value >= 3, order = .., scope = ..)`: gives the value that was waited for.
+    pub(super) fn atomic_poll(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let name = args.row.name;
+        let (pointer, _) = self.mutable_pointer(args, name)?;
+        if !self.ty(pointer).is_scalar() {
+            let message = format!("`{name}` waits for one element, found {}", self.show(pointer));
+            return Err(self.report_help(pointer.place, message, "load a tile in a `while` loop of your own"));
+        }
+        let Some(closure) = args.expr(1).map(bare) else { return Err(Reported::earlier()) };
+        let span = args.place.start;
+        let (given, met, asked) = match closure {
+            Expr::Closure(closure) => {
+                let asked = SourceRange::of(&closure.body);
+                (quote_spanned!(span=> let __met = #closure;), Ident::new("__met", asked.start), asked)
+            }
+            other => match self.closure_name(other) {
+                Some(name) => {
+                    let asked = SourceRange::of(other);
+                    (TokenStream::new(), Ident::new(&name, asked.start), asked)
+                }
+                None => {
+                    let message = format!("`{name}` needs a closure");
+                    let help = "write what it waits for: `|v| v > 0`";
+                    return Err(self.report_help(SourceRange::of(other), message, help));
+                }
+            },
+        };
+        // A message about the answer stands where the closure gives it.
+        let mut polled = Group::new(Delimiter::Parenthesis, quote_spanned!(span=> __polled));
+        polled.set_span(asked.end);
+        let waits = quote_spanned!(asked.start=> !#met #polled);
+        let option = |name: &str| {
+            args.named(name).map(|value| {
+                let name = Ident::new(name, span);
+                quote_spanned!(span=> , #name = #value)
+            })
+        };
+        let (order, scope) = (option("order"), option("scope"));
+        let load = quote_spanned!(span=> atomic_load(__polled_at #order #scope));
+        let tokens = quote_spanned! {span=> {
+            #given
+            let mut __polled = #load;
+            while #waits {
+                __polled = #load;
+            }
+            __polled
+        }};
+        let Ok(block) = syn::parse2::<Block>(tokens) else {
+            return Err(self.report(args.place, format!("internal error: the body of `{name}` cannot be read")));
+        };
+        let value = self.scoped(|c| {
+            c.bind("__polled_at", Binding::Value(pointer.node));
+            c.block(&block.stmts, true, args.place.end)
+        });
+        match value {
+            Flow::Value(value) => value.and_then(|value| self.one(value)),
+            Flow::Diverges => Err(Reported::earlier()),
+        }
     }
 
     fn atomic_result(
@@ -78,10 +186,11 @@ impl Checker<'_> {
         Err(self.report_help(place, message, help))
     }
 
-    fn order(&mut self, args: &Args<'_>) -> Checked<MemOrder> {
-        let Some(expr) = args.named("order") else { return Ok(MemOrder::AcqRel) };
-        let orders = [MemOrder::Relaxed, MemOrder::Acquire, MemOrder::Release, MemOrder::AcqRel];
-        self.keyword(bare(expr), "order", &orders.map(|order| (order.name(), order)))
+    /// One of the orders, the last if none is named.
+    fn order(&mut self, args: &Args<'_>, orders: &[MemOrder]) -> Checked<MemOrder> {
+        let Some(expr) = args.named("order") else { return Ok(orders.last().copied().unwrap_or(MemOrder::AcqRel)) };
+        let orders: Vec<_> = orders.iter().map(|order| (order.name(), *order)).collect();
+        self.keyword(bare(expr), "order", &orders)
     }
 
     fn scope(&mut self, args: &Args<'_>) -> Checked<MemScope> {

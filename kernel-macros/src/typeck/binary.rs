@@ -233,7 +233,10 @@ impl Checker<'_> {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => return Ok(None),
+            | BinaryOp::SaturatingMul
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter
+            | BinaryOp::Math(_) => return Ok(None),
         };
         self.dim_result(result, place).map(Some)
     }
@@ -485,7 +488,10 @@ fn fold_bits(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => None,
+        | BinaryOp::SaturatingMul
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => None,
     }
 }
 

@@ -1,14 +1,15 @@
 //! Functions that are expanded into operations here, for want of an operation of their own.
 
 use kernel_core::ir::infer::Needs;
-use kernel_core::ir::{BinaryOp, CmpOp, DTypeBound, Dim, LimitKind, Op, UnaryOp};
+use kernel_core::ir::{BinaryOp, CmpOp, DTypeBound, Dim, ElementwiseOp, LimitKind, Op, UnaryOp};
 
 use super::args::Args;
 use super::binary::Operator;
-use super::{Checker, Operand};
+use super::{Checker, Operand, Val};
 use crate::error::Checked;
-use crate::ops::Composed;
-use crate::tree::VOp;
+use crate::ops::{Composed, Wrapping};
+use crate::tree::{NodeId, VOp};
+use crate::types::{BOOL, VElem, VTy};
 
 impl Checker<'_> {
     /// The expansion of a call, all of it at the place of the call.
@@ -17,10 +18,46 @@ impl Checker<'_> {
             Composed::Clamp => self.clamp(args),
             Composed::Cdiv => self.cdiv(args),
             Composed::Fract => self.fract(args),
+            Composed::Fdim => self.fdim(args),
             Composed::IsNan => self.is_nan(args),
             Composed::IsInfinite => self.against_largest(args, CmpOp::Gt, "`is_infinite`"),
             Composed::IsFinite => self.against_largest(args, CmpOp::Le, "`is_finite`"),
         }
+    }
+
+    /// `(a + b, a + b != saturating_add(a, b))`, differences alike, and `(a * b, mulhi(a, b) != mulhi(a * b, 1))`: the
+    /// upper half of a product that fits is all sign, as that of the lower half times one is.
+    pub(super) fn overflowing(&mut self, args: &Args<'_>, op: Wrapping) -> Checked<Val> {
+        let (what, place) = (format!("`{}`", args.row.name), args.place);
+        let [a, b] = self.arg_values(args)?;
+        self.need_both(a, b, Needs::Bound(DTypeBound::Int), &what)?;
+        let dt = self.unify(a, b, &what, place)?;
+        let shape = self.common_shape(&[a, b], &what, place)?;
+        let operands = [a, b].map(|operand| self.expand(operand.node, &shape, place));
+        let ty = VTy { elem: VElem::Data(dt), shape };
+        let of = |c: &mut Self, op, operands: [NodeId; 2]| c.op(Op::binary(op), operands.to_vec(), ty.clone(), place);
+        let (wrapped, [left, right]) = match op {
+            Wrapping::Add => {
+                let sum = of(self, BinaryOp::Add, operands);
+                (sum, [sum, of(self, BinaryOp::SaturatingAdd, operands)])
+            }
+            Wrapping::Sub => {
+                let difference = of(self, BinaryOp::Sub, operands);
+                (difference, [difference, of(self, BinaryOp::SaturatingSub, operands)])
+            }
+            Wrapping::Mul => {
+                let product = of(self, BinaryOp::Mul, operands);
+                let one = self.int(Dim::Const(1), place);
+                let one = Operand { node: one, place };
+                self.unify(one, Operand { node: product, place }, &what, place)?;
+                let one = self.expand(one.node, &ty.shape, place);
+                let upper = of(self, BinaryOp::Mulhi, operands);
+                (product, [upper, of(self, BinaryOp::Mulhi, [product, one])])
+            }
+        };
+        let overflows = self.op(Op::compare(CmpOp::Ne), vec![left, right], ty.with_dt(BOOL), place);
+        let parts = [wrapped, overflows].map(|node| Val::One(Operand { node, place })).to_vec();
+        Ok(Val::Tuple(parts, place))
     }
 
     /// `minimum(maximum(x, lo), hi)`
@@ -50,6 +87,20 @@ impl Checker<'_> {
         let x = self.float_argument(args, "`fract`")?;
         let whole = self.of_one(UnaryOp::Trunc, x, args);
         self.arith(BinaryOp::Sub, "`fract`", x, whole, args.place, args.place)
+    }
+
+    /// `select(x <= y, 0, x - y)`: NaN is not less or equal, and stays in the difference.
+    fn fdim(&mut self, args: &Args<'_>) -> Checked<Operand> {
+        let [x, y] = self.arg_values(args)?;
+        self.need_both(x, y, Needs::Bound(DTypeBound::Float), "`fdim`")?;
+        let place = args.place;
+        let difference = self.arith(BinaryOp::Sub, "`fdim`", x, y, place, place)?;
+        let below = self.binary(Operator::Compare(CmpOp::Le, "`fdim`"), x, y, place, place)?;
+        let ty = self.ty(difference).clone();
+        let zero = self.eval(VOp::Zero, Vec::new(), ty.with_shape(Vec::new()), place);
+        let zero = self.expand(zero, &ty.shape, place);
+        let node = self.op(ElementwiseOp::Select, vec![below.node, zero, difference.node], ty, place);
+        Ok(Operand { node, place })
     }
 
     /// `x != x`

@@ -1,6 +1,6 @@
 //! Values from nothing: program ids, ranges, constant tiles; and shapes.
 
-use kernel_core::ir::{CreateOp, DType, Dim};
+use kernel_core::ir::{CounterKind, CreateOp, DType, Dim};
 use syn::{BinOp, Expr};
 
 use super::args::Args;
@@ -24,6 +24,13 @@ impl Checker<'_> {
         };
         let op = if id { CreateOp::ProgramId { axis } } else { CreateOp::NumPrograms { axis } };
         Ok(Operand { node: self.op(op, Vec::new(), VTy::scalar(DType::I32), place), place })
+    }
+
+    /// `clock()`, `globaltimer()`, `smid()`
+    pub(super) fn counter(&mut self, args: &Args<'_>, which: CounterKind) -> Checked<Operand> {
+        let [] = self.arg_values(args)?;
+        let (op, ty) = (CreateOp::Counter { which }, VTy::scalar(which.dtype()));
+        Ok(Operand { node: self.op(op, Vec::new(), ty, args.place), place: args.place })
     }
 
     pub(super) fn arange(&mut self, args: &Args<'_>) -> Checked<Operand> {

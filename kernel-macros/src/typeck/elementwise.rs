@@ -3,6 +3,8 @@
 use kernel_core::ir::infer::Needs;
 use kernel_core::ir::{BinaryOp, DType, DTypeBound, Dt, ElementwiseOp, Op, UnaryOp};
 
+use kernel_core::math::FloatIntFn;
+
 use super::args::Args;
 use super::{Checker, Operand};
 use crate::error::Checked;
@@ -33,6 +35,16 @@ impl Checker<'_> {
     pub(super) fn binary_op(&mut self, args: &Args<'_>, op: BinaryOp) -> Checked<Operand> {
         let [a, b] = self.arg_values(args)?;
         self.arith(op, &called(args), a, b, args.place, args.place)
+    }
+
+    pub(super) fn float_int(&mut self, args: &Args<'_>, op: FloatIntFn) -> Checked<Operand> {
+        let [x, n] = self.arg_values(args)?;
+        let what = called(args);
+        let float = self.need(x, Needs::Bound(DTypeBound::Float), &what);
+        self.expect(n, DType::I32.into(), &format!("the second operand of {what}"))?;
+        float?;
+        let elem = self.ty(x).elem;
+        self.elementwise(ElementwiseOp::FloatInt { op }, &[x, n], elem, args)
     }
 
     pub(super) fn extreme(&mut self, args: &Args<'_>, op: BinaryOp, nan: BinaryOp) -> Checked<Operand> {

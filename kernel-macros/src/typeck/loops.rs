@@ -140,7 +140,7 @@ impl Checker<'_> {
                 let own = self.node(bounds[0]).ty.clone();
                 let slot = self.slot(own, SourceRange::of_pat(&stmt.pat));
                 let constexpr = match hints.unroll {
-                    Unroll::Full => self.counter(range, written, &stmt.pat),
+                    Unroll::Full => self.loop_constexpr(range, written, &stmt.pat),
                     Unroll::Auto | Unroll::Never => None,
                 };
                 Ok(Counter { written: *written, bounds, slot, constexpr })
@@ -173,7 +173,7 @@ impl Checker<'_> {
 
     /// The constexpr that the variable of an unrolled loop is. Where the end of the range is not made of constexprs, what
     /// counts may be something else than the variable, which is then a value like any other.
-    fn counter(&mut self, range: &Range<'_>, written: &[Operand; 3], pat: &syn::Pat) -> Option<(ConstId, Dim)> {
+    fn loop_constexpr(&mut self, range: &Range<'_>, written: &[Operand; 3], pat: &syn::Pat) -> Option<(ConstId, Dim)> {
         let hi = self.node(written[1].node).dim.clone();
         let counts_numbers = match (range.inclusive(), range.from_end) {
             (false, false) => true,
@@ -245,7 +245,12 @@ impl Checker<'_> {
                 }
                 Kind::Op(VOp::Cast | VOp::Bitcast, args) => stack.extend(args),
                 Kind::Op(VOp::Ready(op), args) => {
-                    let grid = matches!(op, Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. }));
+                    let grid = matches!(
+                        op,
+                        Op::Create(
+                            CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } | CreateOp::Counter { .. }
+                        )
+                    );
                     if grid || op.buffer_access().is_some() || *op == Op::Memory(MemoryOp::AddPtr) {
                         return true;
                     }

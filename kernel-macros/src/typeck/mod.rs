@@ -26,6 +26,7 @@ mod jump;
 mod loops;
 mod macros;
 mod memory;
+mod moments;
 mod named;
 mod parameters;
 mod pattern;
@@ -309,7 +310,12 @@ impl<'a> Checker<'a> {
     /// Appends an operation with a result of type `ty`.
     fn eval(&mut self, op: VOp, args: Vec<NodeId>, ty: VTy, place: SourceRange) -> NodeId {
         let pure = !matches!(op, VOp::Ready(Op::Memory(_) | Op::Desc(_))) && !matches!(ty.elem, VElem::Ptr(_));
-        let launch = matches!(&op, VOp::Ready(Op::Create(CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. })));
+        let launch = matches!(
+            &op,
+            VOp::Ready(Op::Create(
+                CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } | CreateOp::Counter { .. }
+            ))
+        );
         let constexpr = pure && !launch && ty.is_scalar() && args.iter().all(|&a| self.node(a).constexpr);
         let node = self.new_node(Node { kind: Kind::Op(op, args), ty, dim: None, constexpr, place });
         self.stmts.push(Stmt::Eval(node));

@@ -16,9 +16,9 @@ use crate::types::{BOOL, DtRef, VElem, VTy};
 pub(super) struct Along {
     /// The axis.
     pub axis: u8,
-    keep: bool,
+    pub keep: bool,
     /// The rank before a reduction over all axes made it one.
-    all: Option<usize>,
+    pub all: Option<usize>,
 }
 
 impl Checker<'_> {
@@ -46,7 +46,7 @@ impl Checker<'_> {
     }
 
     /// All elements along an axis combined by one operation; the axis is gone.
-    fn fold_along(&mut self, x: Operand, op: BinaryOp, axis: u8, place: SourceRange) -> NodeId {
+    pub(super) fn fold_along(&mut self, x: Operand, op: BinaryOp, axis: u8, place: SourceRange) -> NodeId {
         let results = self.combination(&[x], Fold::Reduce, axis, place, |c, a, b| {
             let ty = c.node(a[0]).ty.clone();
             vec![c.op(Op::binary(op), vec![a[0], b[0]], ty, place)]
@@ -55,7 +55,7 @@ impl Checker<'_> {
     }
 
     /// The axes of `axis = [0, 2]`, in order, if there is a list.
-    fn several_axes(&mut self, args: &Args<'_>, x: Operand) -> Checked<Option<Vec<u8>>> {
+    pub(super) fn several_axes(&mut self, args: &Args<'_>, x: Operand) -> Checked<Option<Vec<u8>>> {
         let list: Vec<&Expr> = match args.named("axis").map(bare) {
             Some(Expr::Array(array)) => array.elems.iter().collect(),
             Some(Expr::Tuple(tuple)) => tuple.elems.iter().collect(),

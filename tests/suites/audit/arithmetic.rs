@@ -1,6 +1,7 @@
 //! Operators and functions mean what Rust means by them.
 
-use kernel_core::ir::{BinaryOp, UnaryOp};
+use kernel_core::ir::{BinaryOp, DType, UnaryOp};
+use kernel_core::math::{BinaryMathFn, FloatIntFn};
 use tilewright::prelude::*;
 use tilewright_tests::data::{self, Data};
 use tilewright_tests::devices::{check, on_every_device};
@@ -157,6 +158,7 @@ float_functions! {
     run_tanh: tanh;
     run_erf: erf;
     run_erfc: erfc;
+    run_erfinv: erfinv;
     run_sigmoid: sigmoid;
     run_floor: floor;
     run_trunc: trunc;
@@ -226,6 +228,68 @@ fn a_dtype_without_infinities_has_none() {
 }
 
 #[kernel]
+fn of_two<T: Float>(x: Ptr<T>, y: Ptr<T>, k: Ptr<i32>, out: PtrMut<T>, n: i32) {
+    let i = program_id(0) * 128 + arange(0, 128);
+    let mask = i < n;
+    let a = load(x + i, mask = mask);
+    let b = load(y + i, mask = mask);
+    let count = load(k + i, mask = mask);
+    store(out + i, pow(a, b), mask = mask);
+    store(out + n + i, a.atan2(b), mask = mask);
+    store(out + 2 * n + i, hypot(a, b), mask = mask);
+    store(out + 3 * n + i, nextafter(a, b), mask = mask);
+    store(out + 4 * n + i, fdim(a, b), mask = mask);
+    store(out + 5 * n + i, a.powi(count), mask = mask);
+    store(out + 6 * n + i, ldexp(a, count), mask = mask);
+}
+
+fn check_of_two<T: Float>(device: &Device, dtype: DType, of: fn(u64) -> T, bits: fn(T) -> u64) -> Result<(), Error> {
+    let (a, b) = samples::pairs(dtype, 300, 37);
+    let n = a.len();
+    let counts: Vec<i32> = (0..n as i32).map(|i| i * 37 % 301 - 150).collect();
+    let upload = |data: &Data| device.upload(&data.bits.iter().map(|&v| of(v)).collect::<Vec<_>>());
+    let mut out = device.zeros::<T>(7 * n)?;
+    of_two(&upload(&a)?, &upload(&b)?, &device.upload(&counts)?, &mut out, n as i32)
+        .grid(n.div_ceil(128))
+        .launch(device)?;
+    let out = out.to_vec()?;
+    let difference = |i: usize| {
+        let (x, y) = (data::to_f64(dtype, a.bits[i]), data::to_f64(dtype, b.bits[i]));
+        Answer::Exactly(data::from_f64(dtype, if x <= y { 0.0 } else { x - y }))
+    };
+    let binary = |op, i: usize| reference::binary(op, dtype, a.bits[i], b.bits[i]);
+    let with_int = |op, i: usize| reference::float_int(op, dtype, a.bits[i], counts[i]);
+    for k in 0..7 {
+        let want: Vec<Answer> = (0..n)
+            .map(|i| match k {
+                0 => binary(BinaryOp::Math(BinaryMathFn::Pow), i),
+                1 => binary(BinaryOp::Math(BinaryMathFn::Atan2), i),
+                2 => binary(BinaryOp::Math(BinaryMathFn::Hypot), i),
+                3 => binary(BinaryOp::NextAfter, i),
+                4 => difference(i),
+                5 => with_int(FloatIntFn::Powi, i),
+                _ => with_int(FloatIntFn::Ldexp, i),
+            })
+            .collect();
+        let got: Vec<u64> = out[k * n..(k + 1) * n].iter().map(|&v| bits(v)).collect();
+        let inputs =
+            |i: usize| format!(" {} {} {}", data::show(dtype, a.bits[i]), data::show(dtype, b.bits[i]), counts[i]);
+        compare(dtype, &got, &want, &inputs).unwrap_or_else(|wrong| panic!("function {k} of {dtype}: {wrong}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn functions_of_two_arguments_are_within_their_bounds() {
+    check(|device| {
+        check_of_two::<f32>(device, DType::F32, |v| f32::from_bits(v as u32), |v| u64::from(v.to_bits()))?;
+        check_of_two::<f64>(device, DType::F64, f64::from_bits, f64::to_bits)?;
+        check_of_two::<f16>(device, DType::F16, |v| f16::from_bits(v as u16), |v| u64::from(v.to_bits()))?;
+        check_of_two::<bf16>(device, DType::BF16, |v| bf16::from_bits(v as u16), |v| u64::from(v.to_bits()))
+    });
+}
+
+#[kernel]
 fn bits_of<T: Int>(x: Ptr<T>, y: Ptr<T>, counts: PtrMut<u32>, words: PtrMut<T>, n: i32) {
     let i = program_id(0) * 128 + arange(0, 128);
     let mask = i < n;
@@ -240,6 +304,14 @@ fn bits_of<T: Int>(x: Ptr<T>, y: Ptr<T>, counts: PtrMut<u32>, words: PtrMut<T>, 
     store(words + 3 * n + i, a.saturating_add(b), mask = mask);
     store(words + 4 * n + i, saturating_sub(a, b), mask = mask);
     store(words + 5 * n + i, mulhi(a, b), mask = mask);
+    store(words + 6 * n + i, saturating_mul(a, b), mask = mask);
+    let (sum, carry) = overflowing_add(a, b);
+    let (difference, borrow) = a.overflowing_sub(b);
+    let (product, wide) = overflowing_mul(a, b);
+    store(words + 7 * n + i, sum, mask = mask);
+    store(words + 8 * n + i, difference, mask = mask);
+    store(words + 9 * n + i, product, mask = mask);
+    store(counts + 3 * n + i, carry as u32 + 2 * (borrow as u32) + 4 * (wide as u32), mask = mask);
 }
 
 macro_rules! bits_are_rusts {
@@ -248,7 +320,7 @@ macro_rules! bits_are_rusts {
         let values = |data: &Data| data.bits.iter().map(|&v| v as $ty).collect::<Vec<_>>();
         let (xs, ys) = (values(&a), values(&b));
         let n = xs.len();
-        let (mut counts, mut words) = ($device.zeros::<u32>(3 * n)?, $device.zeros::<$ty>(6 * n)?);
+        let (mut counts, mut words) = ($device.zeros::<u32>(4 * n)?, $device.zeros::<$ty>(10 * n)?);
         bits_of(&$device.upload(&xs)?, &$device.upload(&ys)?, &mut counts, &mut words, n as i32)
             .grid(n.div_ceil(128))
             .launch($device)?;
@@ -258,7 +330,7 @@ macro_rules! bits_are_rusts {
             assert_eq!(got, [x.count_ones(), x.leading_zeros(), x.trailing_zeros()], "{x}");
             let count = y as u32 % <$ty>::BITS;
             let high = (x as i128).wrapping_mul(y as i128) >> <$ty>::BITS;
-            let got: Vec<$ty> = (0..6).map(|k| words[k * n + i]).collect();
+            let got: Vec<$ty> = (0..10).map(|k| words[k * n + i]).collect();
             let want = [
                 x.reverse_bits(),
                 x.rotate_left(count),
@@ -266,8 +338,15 @@ macro_rules! bits_are_rusts {
                 x.saturating_add(y),
                 x.saturating_sub(y),
                 high as $ty,
+                x.saturating_mul(y),
+                x.wrapping_add(y),
+                x.wrapping_sub(y),
+                x.wrapping_mul(y),
             ];
             assert_eq!(got, want, "{x} and {y}");
+            let [carry, borrow, wide] = [x.overflowing_add(y).1, x.overflowing_sub(y).1, x.overflowing_mul(y).1];
+            let want = u32::from(carry) + 2 * u32::from(borrow) + 4 * u32::from(wide);
+            assert_eq!(counts[3 * n + i], want, "overflows of {x} and {y}");
         }
     })*};
 }

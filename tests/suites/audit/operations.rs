@@ -285,3 +285,40 @@ fn operations_of_triton_in_a_line() {
         Ok(())
     });
 }
+
+/// Time passes, and is the same for all threads where they decide by it.
+#[kernel]
+fn times(out: PtrMut<i64>, place: PtrMut<i32>, data: PtrMut<f32>) {
+    let p = program_id(0);
+    let (begin, early) = (clock(), globaltimer());
+    let i = arange(0, 256);
+    let mut v = load(data + p * 256 + i);
+    while clock() - begin < 3 {
+        v += 1.0;
+    }
+    store(data + p * 256 + i, v);
+    store(out + 3 * p, begin);
+    store(out + 3 * p + 1, clock());
+    store(out + 3 * p + 2, globaltimer() - early);
+    store(place + p, smid());
+}
+
+#[test]
+fn clocks_run_and_programs_have_a_place() {
+    check(|device| {
+        let programs = 8;
+        let (mut out, mut place) = (device.zeros::<i64>(3 * programs)?, device.full(programs, -1)?);
+        let mut data = device.zeros::<f32>(256 * programs)?;
+        times(&mut out, &mut place, &mut data).grid(programs).launch(device)?;
+        for times in out.to_vec()?.chunks(3) {
+            assert!(times[1] - times[0] >= 3, "{times:?}");
+            assert!(times[2] >= 0, "{times:?}");
+        }
+        assert!(place.to_vec()?.iter().all(|&place| place >= 0));
+        let data = data.to_vec()?;
+        for own in data.chunks(256) {
+            assert!(own.iter().all(|&v| v == own[0]), "threads have left the loop at different times");
+        }
+        Ok(())
+    });
+}

@@ -125,6 +125,63 @@ fn extremes_come_with_the_first_of_their_places() {
 }
 
 #[kernel]
+fn moments<const M: usize, const N: usize>(x: Ptr<f32>, h: Ptr<f16>, out: PtrMut<f32>, halves: PtrMut<f16>) {
+    let at = arange(0, M)[(.., None)] * N + arange(0, N)[(None, ..)];
+    let (t, g) = (load(x + at), load(h + at));
+    let (row, column) = (arange(0, M), arange(0, N));
+    store(out + row, mean(t, axis = 1));
+    store(out + M + row, t.var(axis = 1));
+    store(out + 2 * M + column, var(t, axis = 0, correction = 1));
+    store(out + 2 * M + N, mean(t));
+    store(out + 2 * M + N + 1, var(t, axis = [0, 1], correction = 1));
+    store(out + 2 * M + N + 2 + at, t - mean(t, axis = 1, keep_dims = true));
+    store(halves + row, mean(g, axis = 1));
+    store(halves + M + row, var(g, axis = 1));
+}
+
+#[test]
+fn moments_are_those_of_f64_and_do_not_overflow_in_f16() {
+    check(|device| {
+        let (m, n) = (8, 256);
+        let xs: Vec<f32> = (0..m * n).map(|i| ((i * 97) % 31) as f32 * 0.5 + 100.0 * (i / n) as f32).collect();
+        // Sums of 256 and of squares are beyond 65,504.
+        let hs: Vec<f16> = (0..m * n).map(|i| f16::from_f32(1000.0 + ((i * 53) % 64) as f32 * 8.0)).collect();
+        let (mut out, mut halves) = (device.zeros::<f32>(2 * m + n + 2 + m * n)?, device.zeros::<f16>(2 * m)?);
+        moments::<8, 256>(&device.upload(&xs)?, &device.upload(&hs)?, &mut out, &mut halves).grid(1).launch(device)?;
+        let (out, halves) = (out.to_vec()?, halves.to_vec()?);
+        let mean = |line: &[f64]| line.iter().sum::<f64>() / line.len() as f64;
+        let var = |line: &[f64], correction: usize| {
+            let mean = mean(line);
+            line.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / (line.len() - correction) as f64
+        };
+        // A sum of 2,048 takes 11 roundings of halves in a tree; the distances have errors of the mean, 800 of 7.
+        let close = |got: f32, want: f64| (f64::from(got) - want).abs() <= want.abs() * 32.0 * f64::from(f32::EPSILON);
+        let wide: Vec<f64> = xs.iter().map(|&x| f64::from(x)).collect();
+        for i in 0..m {
+            let row = &wide[i * n..][..n];
+            assert!(close(out[i], mean(row)), "mean of row {i}: {} not {}", out[i], mean(row));
+            let distances = &out[2 * m + n + 2 + i * n..][..n];
+            assert!((0..n).all(|k| distances[k] == xs[i * n + k] - out[i]), "distances in row {i}");
+            // The error of the mean squared is far below that of the squares.
+            assert!(close(out[m + i], var(row, 0)), "variance of row {i}: {} not {}", out[m + i], var(row, 0));
+            let row: Vec<f64> = hs[i * n..][..n].iter().map(|h| h.to_f64()).collect();
+            for (got, want) in [(halves[i], mean(&row)), (halves[m + i], var(&row, 0))] {
+                // One rounding, of a value that is off by a few of f32's.
+                let unit = want.abs() * f64::from(f16::EPSILON);
+                assert!((got.to_f64() - want).abs() <= 0.51 * unit, "{got} not {want} in row {i}");
+            }
+        }
+        for k in 0..n {
+            let column: Vec<f64> = (0..m).map(|i| wide[i * n + k]).collect();
+            assert!(close(out[2 * m + k], var(&column, 1)), "variance of column {k}");
+        }
+        assert!(close(out[2 * m + n], mean(&wide)), "mean of all");
+        assert!(close(out[2 * m + n + 1], var(&wide, 1)), "variance of all");
+        Ok(())
+    });
+}
+
+#[kernel]
 fn probabilities<T: Float, const M: usize, const N: usize>(x: Ptr<T>, rows: PtrMut<T>, columns: PtrMut<T>) {
     let at = arange(0, M)[(.., None)] * N + arange(0, N)[(None, ..)];
     let t = load(x + at);

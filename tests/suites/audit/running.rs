@@ -133,3 +133,70 @@ fn atomics_combine_what_all_programs_give() {
         Ok(())
     });
 }
+
+/// Each program waits for the one before it, and reads what that one wrote.
+#[kernel]
+fn relay<const BLOCK: usize>(flags: PtrMut<i32>, data: PtrMut<f32>) {
+    let p = program_id(0);
+    let i = arange(0, BLOCK);
+    let step = 2;
+    let seen = atomic_poll(flags + p, |v| v >= step / 2, order = acquire);
+    let before = load(data + p * BLOCK + i);
+    store(data + (p + 1) * BLOCK + i, before + seen as f32);
+    atomic_store(flags + p + 1, seen + 1, order = release);
+}
+
+#[test]
+fn a_program_that_polls_sees_what_was_written_before_the_flag() {
+    check(|device| {
+        let programs = 40;
+        let mut flags = vec![0; programs + 1];
+        flags[0] = 1;
+        let (mut flags, mut data) = (device.upload(&flags)?, device.zeros::<f32>(64 * (programs + 1))?);
+        relay::<64>(&mut flags, &mut data).grid(programs).launch(device)?;
+        assert_eq!(flags.to_vec()?, (1..=programs as i32 + 1).collect::<Vec<_>>());
+        let data = data.to_vec()?;
+        for p in 0..=programs {
+            // 1 + 2 + .. + p
+            assert!(data[p * 64..][..64].iter().all(|&v| v == (p * (p + 1) / 2) as f32), "program {p}");
+        }
+        Ok(())
+    });
+}
+
+#[kernel]
+fn loads_and_stores<T: Float>(x: PtrMut<T>, y: PtrMut<T>, n: i32) {
+    let i = arange(0, 128);
+    let v = atomic_load(x + i, mask = i < n, order = relaxed, scope = system);
+    (y + i).atomic_store(v + v, mask = i < n, scope = block);
+    let done = |v| v == v;
+    store(y + 127, (x + 2).atomic_poll(done));
+}
+
+#[test]
+fn atomic_loads_and_stores_keep_to_their_mask() {
+    check(|device| {
+        let xs: Vec<f32> = (0..128).map(|i| if i == 1 { -0.0 } else { i as f32 }).collect();
+        let (mut x, mut y) = (device.upload(&xs)?, device.full(128, 9.0f32)?);
+        loads_and_stores(&mut x, &mut y, 100).grid(1).launch(device)?;
+        let want: Vec<f32> = (0..128)
+            .map(|i| {
+                if i == 127 {
+                    2.0
+                } else if i < 100 {
+                    2.0 * xs[i]
+                } else {
+                    9.0
+                }
+            })
+            .collect();
+        assert_eq!(y.to_vec()?, want);
+        let same = x.to_vec()?.iter().zip(&xs).all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(same, "a load has changed what it reads");
+        let halves: Vec<f16> = xs.iter().map(|&v| f16::from_f32(v)).collect();
+        let (mut x, mut y) = (device.upload(&halves)?, device.full(128, f16::ONE)?);
+        loads_and_stores(&mut x, &mut y, 3).grid(1).launch(device)?;
+        assert_eq!(y.to_vec()?[2..4], [f16::from_f32(4.0), f16::ONE]);
+        Ok(())
+    });
+}

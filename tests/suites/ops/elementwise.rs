@@ -1,6 +1,7 @@
 //! Unary and binary operations, comparisons, selection, fused multiply-add, conversions.
 
 use kernel_core::ir::{BinaryOp, CmpOp, DType, ElementwiseOp, Func, Op, Safety, UnaryOp};
+use kernel_core::math::FloatIntFn;
 use tilewright_tests::author::{Author, BLOCK};
 use tilewright_tests::data::{Data, mask};
 use tilewright_tests::expect::{Answer, exactly};
@@ -39,6 +40,25 @@ fn binary(dtype: DType) {
     for &op in BinaryOp::ALL.iter().filter(|op| op.needs().admits(&empty(), dtype.into())) {
         let result = author.one(Op::binary(op), &[x, y]);
         author.store(op.name(), result, answers2(&a, &b, |a, b| reference::binary(op, dtype, a, b)));
+    }
+    author.finish().check_on_every_device();
+}
+
+/// All operations of a float and an i32 in one kernel.
+fn float_int(dtype: DType) {
+    let x = samples::one(dtype, 600, 7);
+    // Small integers, and the ends of the range.
+    let few = [0, 1, 2, 3, -1, -2, 5, -7, 24, -30, 100, -126, 127, -149, 200, -300, 1000, -1074, 2100, -2100];
+    let ends = [i32::MAX, i32::MIN, i32::MIN + 1, 16_777_217, -16_777_217];
+    let ints: Vec<i32> = few.into_iter().chain(ends).collect();
+    let n: Vec<i32> = (0..x.len()).map(|i| ints[i * 7 % ints.len()]).collect();
+    let counts = Data { dtype: DType::I32, bits: n.iter().map(|&n| u64::from(n as u32)).collect() };
+    let mut author = Author::elementwise(&format!("float_int_{dtype}"), x.len());
+    let (value, count) = (author.load(&x), author.load(&counts));
+    for &op in FloatIntFn::ALL {
+        let result = author.one(ElementwiseOp::FloatInt { op }, &[value, count]);
+        let want = (0..x.len()).map(|i| reference::float_int(op, dtype, x.bits[i], n[i])).collect();
+        author.store(op.name(), result, want);
     }
     author.finish().check_on_every_device();
 }
@@ -168,6 +188,7 @@ for_each_dtype! {
         on_u64 = U64 on_f8e4m3 = F8E4M3 on_f8e5m2 = F8E5M2 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
     cast: from_bool = Bool from_i8 = I8 from_i16 = I16 from_i32 = I32 from_i64 = I64 from_u8 = U8 from_u16 = U16
         from_u32 = U32 from_u64 = U64 from_f8e4m3 = F8E4M3 from_f8e5m2 = F8E5M2 from_f16 = F16 from_bf16 = BF16 from_f32 = F32 from_f64 = F64;
+    float_int: on_f8e4m3 = F8E4M3 on_f8e5m2 = F8E5M2 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
     fma: on_f8e4m3 = F8E4M3 on_f8e5m2 = F8E5M2 on_f16 = F16 on_bf16 = BF16 on_f32 = F32 on_f64 = F64;
     limits_of_three: on_i8 = I8 on_i16 = I16 on_i32 = I32 on_i64 = I64;
     wrapping_chain: on_i8 = I8 on_i16 = I16 on_i32 = I32 on_i64 = I64 on_u8 = U8 on_u16 = U16 on_u32 = U32 on_u64 = U64;

@@ -5,7 +5,7 @@ use tilewright_tests::sources;
 
 /// What the modules beside this one run, by mnemonic; operations with an enum of their own run all of it.
 const TESTED: &[(&str, &[&str])] = &[
-    ("elementwise", &["unary", "binary", "compare", "select", "fma", "cast", "bitcast"]),
+    ("elementwise", &["unary", "binary", "float_int", "compare", "select", "fma", "cast", "bitcast"]),
     ("reduce", &["reduce", "scan"]),
     ("shape", &["expand_dims", "broadcast", "reshape", "permute", "join", "const", "limit", "splat", "arange"]),
     ("tiles", &["half", "gather", "scatter", "histogram", "sort"]),
@@ -17,7 +17,7 @@ const TESTED: &[(&str, &[&str])] = &[
         "the file tests of `kernel-core`, on the CPU and on the GPU",
         &["hint", "desc_load", "desc_store", "desc_reduce", "desc_gather", "desc_scatter"],
     ),
-    ("the suite `audit`, through `#[kernel]`", &["assert", "static_assert", "const_expr", "check_bounds"]),
+    ("the suite `audit`, through `#[kernel]`", &["assert", "static_assert", "const_expr", "check_bounds", "counter"]),
 ];
 
 #[test]

@@ -178,7 +178,10 @@ fn pick_like(author: &Author, pool: &Pool, like: ValueId, at: u16) -> ValueId {
 fn is_exact(op: BinaryOp, dtype: DType) -> bool {
     let admitted = op.needs().admits(&kernel_core::ir::Func::new("", "", kernel_core::ir::Safety::Safe), dtype.into());
     // `/` on floats may be the hardware's fast form; minimum and maximum may take either of two zeros.
-    let inexact = matches!(op, BinaryOp::Div | BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan);
+    let inexact = matches!(
+        op,
+        BinaryOp::Div | BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan | BinaryOp::Math(_)
+    );
     admitted && !(dtype.is_float() && inexact)
 }
 

@@ -9,6 +9,7 @@
 //! sort                  half of the elements, for each swap between warps
 //! dot by fma            both factors
 //! load, atomics         what one thread read for all
+//! counter               the time of one thread, where control depends on it
 //! ```
 //!
 //! The pass `exchanges` gives each its bytes; lowering asks here again for the plan that fits them.
@@ -20,7 +21,8 @@ mod tiles;
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{
-    ControlOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, RegionId, ShapeOp, ValueId,
+    ControlOp, CounterKind, CreateOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, RegionId,
+    ShapeOp, ValueId,
 };
 use kernel_core::layout::{LayoutDim, LinearLayout, SyncScope, reduction};
 
@@ -151,6 +153,11 @@ impl Exchanges {
         } else if let Op::Memory(MemoryOp::Load { .. }) = op {
             let passed = threads != Threads::One && is_read_once(func, &self.steering, operation);
             bytes = passed.then(|| bits(func, operation.results[0]) / 8);
+        } else if let Op::Create(CreateOp::Counter { which: CounterKind::Clock | CounterKind::GlobalTimer }) = op {
+            // Each thread has another time; where it decides, that of one is everyone's.
+            let result = operation.results[0];
+            let passed = threads != Threads::One && self.steering[result.index()];
+            bytes = passed.then(|| bits(func, result) / 8);
         } else if let Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) = op {
             let result = operation.results[0];
             let elements = func.layout(result).map_or(1, |layout| 1u32 << layout.total_out_bits());

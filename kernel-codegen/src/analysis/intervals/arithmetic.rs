@@ -102,6 +102,7 @@ impl Describer<'_> {
             },
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Compare { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Fma
             | ElementwiseOp::Bitcast { .. } => self.unknown(lanes.value),
         }
@@ -152,7 +153,10 @@ impl Describer<'_> {
             | BinaryOp::RotateRight
             | BinaryOp::SaturatingAdd
             | BinaryOp::SaturatingSub
-            | BinaryOp::CopySign => self.unknown(lanes.value),
+            | BinaryOp::SaturatingMul
+            | BinaryOp::CopySign
+            | BinaryOp::NextAfter
+            | BinaryOp::Math(_) => self.unknown(lanes.value),
         }
     }
 }

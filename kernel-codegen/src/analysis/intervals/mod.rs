@@ -273,6 +273,7 @@ impl<'f> Describer<'f> {
                     _ => self.unknown(lanes.value),
                 },
                 CreateOp::Const { value: Literal::Float(_), .. }
+                | CreateOp::Counter { .. }
                 | CreateOp::ConstExpr { .. }
                 | CreateOp::Limit { .. }
                 | CreateOp::Splat { .. } => self.unknown(lanes.value),

@@ -100,6 +100,7 @@ impl Decider<'_, '_> {
             },
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Select
             | ElementwiseOp::Fma
             | ElementwiseOp::Cast { .. }

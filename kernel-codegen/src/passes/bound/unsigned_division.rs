@@ -138,7 +138,9 @@ fn is_natural(func: &Func, value: ValueId, depth: usize) -> bool {
             CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } => true,
             CreateOp::Arange { lo, .. } => lo.as_const().is_some_and(|lo| lo >= 0),
             CreateOp::Splat { .. } => of(0),
-            CreateOp::Const { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } => false,
+            CreateOp::Const { .. } | CreateOp::ConstExpr { .. } | CreateOp::Limit { .. } | CreateOp::Counter { .. } => {
+                false
+            }
         };
     }
     if let Op::Elementwise(ElementwiseOp::Binary { op }) = &operation.op {
@@ -172,6 +174,9 @@ fn binary_is_natural(op: BinaryOp, of: &dyn Fn(usize) -> bool) -> bool {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => false,
+        | BinaryOp::SaturatingMul
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => false,
     }
 }

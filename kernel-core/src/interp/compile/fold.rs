@@ -204,7 +204,8 @@ fn is_commutative(op: BinaryOp) -> bool {
         | BinaryOp::Xor
         | BinaryOp::Umulhi
         | BinaryOp::Mulhi
-        | BinaryOp::SaturatingAdd => true,
+        | BinaryOp::SaturatingAdd
+        | BinaryOp::SaturatingMul => true,
         BinaryOp::Sub
         | BinaryOp::Div
         | BinaryOp::Rem
@@ -214,6 +215,8 @@ fn is_commutative(op: BinaryOp) -> bool {
         | BinaryOp::RotateLeft
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => false,
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => false,
     }
 }

@@ -11,6 +11,7 @@ use crate::num::to_bits;
 use super::super::cast::cast;
 use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
 use super::super::fault::Access;
+use super::super::float_int::float_int;
 use super::super::instructions::{Atomic, AtomicKind, CheckBounds, Hint, Inst, Load, Step, Store, Strides, Symbolic};
 use super::super::lanes::{Bits, Fn2};
 use super::super::registers::{Holders, Lane, Part, Parts, RegId};
@@ -90,6 +91,10 @@ impl Compiler<'_> {
                 let out = self.result(operation)?;
                 self.emit(Inst::NumPrograms { out, axis: *axis });
             }
+            CreateOp::Counter { which } => {
+                let out = self.result(operation)?;
+                self.emit(Inst::Counter { out, which: *which });
+            }
             CreateOp::Arange { lo, hi } => {
                 let bounds = (lo.as_const(), hi.as_const());
                 let (Some(lo), Some(hi)) = bounds else { return unsupported("unknown bounds of arange", self.span) };
@@ -122,6 +127,10 @@ impl Compiler<'_> {
             ElementwiseOp::Binary { op } => {
                 let f = self.known(binary(*op, self.dtype(a)?))?;
                 Inst::Binary { f, symbolic: symbolic(*op), a, b, out }
+            }
+            ElementwiseOp::FloatInt { op } => {
+                let f = self.known(float_int(*op, self.dtype(a)?))?;
+                Inst::Binary { f, symbolic: Symbolic::Opaque, a, b, out }
             }
             ElementwiseOp::Compare { op } => Inst::Compare { f: compare(*op, lane.dtype()), op: *op, a, b, out },
             ElementwiseOp::Select => {
@@ -444,7 +453,10 @@ fn symbolic(op: BinaryOp) -> Symbolic {
         | BinaryOp::RotateRight
         | BinaryOp::SaturatingAdd
         | BinaryOp::SaturatingSub
-        | BinaryOp::CopySign => Symbolic::Opaque,
+        | BinaryOp::SaturatingMul
+        | BinaryOp::CopySign
+        | BinaryOp::NextAfter
+        | BinaryOp::Math(_) => Symbolic::Opaque,
     }
 }
 

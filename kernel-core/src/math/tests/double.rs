@@ -11,7 +11,7 @@ use crate::math::{FloatTy, MathFn, evaluate_f64, ulp_bound};
 const VALUES: &str = include_str!("double_values.txt");
 
 /// The spacing of f64 numbers in the binade of `x`.
-fn ulp(x: f64) -> f64 {
+pub(super) fn ulp(x: f64) -> f64 {
     let exponent = ((x.to_bits() >> 52) & 0x7ff).max(1);
     if exponent > 52 { f64::from_bits((exponent - 52) << 52) } else { f64::from_bits(1 << (exponent - 1)) }
 }

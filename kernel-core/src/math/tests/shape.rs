@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use crate::math::{FastMachine, Host, Machine, MathFn, double, evaluate_f32, evaluate_f64, single};
+use crate::math::{
+    BinaryMathFn, FastMachine, FloatIntFn, Host, Machine, MathFn, double, evaluate_f32, evaluate_f64, single,
+};
 
 /// A machine that computes and counts instructions, as a code generator emits them: both arms of
 /// every choice. Constants and bitcasts take none; negation and absolute value are operand
@@ -112,5 +114,31 @@ fn f64_functions_are_straight() {
             machine.count.get()
         });
         assert!(counts.iter().all(|&count| count == counts[0]), "{function:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn functions_of_two_arguments_are_straight_and_as_short_as_documented() {
+    for &function in BinaryMathFn::ALL {
+        for (x, y) in ARGUMENTS.iter().flat_map(|&x| ARGUMENTS.map(|y| (x, y))) {
+            let narrow = Counting::<f32>::new();
+            single::apply_binary(&narrow, function, x as f32, y as f32);
+            assert_eq!(narrow.count.get(), function.row().instructions, "{function:?}({x:e}, {y:e})");
+            let (wide, first) = (Counting::<f64>::new(), Counting::<f64>::new());
+            double::apply_binary(&wide, function, x, y);
+            double::apply_binary(&first, function, 1.0, 1.0);
+            assert_eq!(wide.count.get(), first.count.get(), "{function:?}({x:e}, {y:e})");
+        }
+    }
+    for &function in FloatIntFn::ALL {
+        for (x, n) in ARGUMENTS.iter().flat_map(|&x| [0, 1, -1, 2100, i32::MIN].map(|n| (x, n))) {
+            let narrow = Counting::<f32>::new();
+            single::apply_float_int(&narrow, function, x as f32, n);
+            assert_eq!(narrow.count.get(), function.row().instructions, "{function:?}({x:e}, {n})");
+            let (wide, first) = (Counting::<f64>::new(), Counting::<f64>::new());
+            double::apply_float_int(&wide, function, x, i64::from(n));
+            double::apply_float_int(&first, function, 1.0, 1);
+            assert_eq!(wide.count.get(), first.count.get(), "{function:?}({x:e}, {n})");
+        }
     }
 }

@@ -34,7 +34,7 @@ fn reference(function: MathFn, x: f64) -> f64 {
         MathFn::Asinh | MathFn::Acosh | MathFn::Atanh => evaluate_f64(function, x),
         MathFn::Tanh => x.tanh(),
         // Held against 200-bit values in the tests of f64.
-        MathFn::Erf | MathFn::Erfc => evaluate_f64(function, x),
+        MathFn::Erf | MathFn::Erfc | MathFn::Erfinv => evaluate_f64(function, x),
         MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         MathFn::Sqrt => x.sqrt(),
@@ -64,7 +64,7 @@ fn errors() -> Vec<ApproximationError> {
 }
 
 /// The error of `got` in ulps; infinite if the two differ in kind.
-fn error_in_ulps(got: f32, want: f64) -> f64 {
+pub(super) fn error_in_ulps(got: f32, want: f64) -> f64 {
     let rounded = want as f32;
     if want.is_nan() || got.is_nan() {
         return if want.is_nan() && got.is_nan() { 0.0 } else { f64::INFINITY };
@@ -156,6 +156,7 @@ fn sigmoid_functions_are_within_their_bounds() {
     check_all(MathFn::Sigmoid);
     check_all(MathFn::Erf);
     check_all(MathFn::Erfc);
+    check_all(MathFn::Erfinv);
 }
 
 #[test]

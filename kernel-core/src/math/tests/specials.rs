@@ -53,6 +53,10 @@ const VALUES: &[(MathFn, &[(f64, f64)])] = &[
         &[(0.0, 1.0), (-0.0, 1.0), (INF, 0.0), (-INF, 2.0), (NAN, NAN), (30.0, 0.0), (-7.0, 2.0), (1e30, 0.0)],
     ),
     (MathFn::Erfc, &[(-1e30, 2.0), (1e-30, 1.0), (1e-42, 1.0)]),
+    (
+        MathFn::Erfinv,
+        &[(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (1.5, NAN), (-2.0, NAN), (INF, NAN), (NAN, NAN)],
+    ),
     (MathFn::Sigmoid, &[(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (-INF, 0.0), (NAN, NAN), (50.0, 1.0), (-1e5, 0.0)]),
     (MathFn::Sqrt, &[(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-1.0, NAN), (NAN, NAN), (4.0, 2.0)]),
     (MathFn::Cbrt, &[(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -INF), (NAN, NAN), (27.0, 3.0), (-8.0, -2.0)]),
@@ -110,7 +114,7 @@ fn subnormal_arguments_are_kept() {
     assert_eq!(evaluate_f32(MathFn::Sqrt, x), (f64::from(x).sqrt()) as f32);
 }
 
-const ODD: [MathFn; 10] = [
+const ODD: [MathFn; 11] = [
     MathFn::Cbrt,
     MathFn::Sin,
     MathFn::Tan,
@@ -121,6 +125,7 @@ const ODD: [MathFn; 10] = [
     MathFn::Atanh,
     MathFn::Tanh,
     MathFn::Erf,
+    MathFn::Erfinv,
 ];
 
 #[test]

@@ -200,9 +200,10 @@ impl Binder<'_> {
                 let (lo, hi) = self.arange(lo, hi, span)?;
                 CreateOp::Arange { lo: lo.into(), hi: hi.into() }.into()
             }
-            CreateOp::ProgramId { .. } | CreateOp::NumPrograms { .. } | CreateOp::Splat { .. } => {
-                op.map_attrs(&mut DTypeBound { binder: self, span })?.into()
-            }
+            CreateOp::ProgramId { .. }
+            | CreateOp::NumPrograms { .. }
+            | CreateOp::Counter { .. }
+            | CreateOp::Splat { .. } => op.map_attrs(&mut DTypeBound { binder: self, span })?.into(),
         })
     }
 

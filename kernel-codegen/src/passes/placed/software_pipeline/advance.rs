@@ -194,6 +194,7 @@ impl Emit<'_> {
             }
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Compare { .. }
             | ElementwiseOp::Select
             | ElementwiseOp::Fma
@@ -255,6 +256,7 @@ impl Emit<'_> {
             }
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Select
             | ElementwiseOp::Fma
             | ElementwiseOp::Cast { .. }
@@ -298,6 +300,7 @@ impl Emit<'_> {
             }
             ElementwiseOp::Unary { .. }
             | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
             | ElementwiseOp::Compare { .. }
             | ElementwiseOp::Select
             | ElementwiseOp::Fma
