@@ -21,18 +21,24 @@
 //! | `atomics` | atomics: C50 to C54 |
 //! | `flow` | loops and conditions: C71 to C74 |
 //! | `functions` | calls: C75 |
+//! | `specialisation` | constexprs, and what a launch compiles for: C76 to C81 |
+//! | `random` | random numbers: C84, C85 |
+//! | `diagnostics` | what is refused and reported: C86 to C91 |
 
 mod arithmetic;
 mod atomics;
+mod diagnostics;
 mod elements;
 mod flow;
 mod functions;
 mod memory;
 mod page;
+mod random;
 mod reductions;
 mod runner;
 mod scans;
 mod shapes;
+mod specialisation;
 
 use std::process::ExitCode;
 
@@ -49,6 +55,9 @@ fn rows() -> Vec<Row> {
         atomics::rows(),
         flow::rows(),
         functions::rows(),
+        specialisation::rows(),
+        random::rows(),
+        diagnostics::rows(),
     ]
     .concat()
 }

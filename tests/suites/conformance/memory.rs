@@ -24,12 +24,12 @@ pub fn rows() -> Vec<Row> {
 }
 
 /// Fails unless the text holds.
-fn ensure(holds: bool, what: &str, text: &str) -> Outcome {
+pub fn ensure(holds: bool, what: &str, text: &str) -> Outcome {
     if holds { Ok(()) } else { Err(Failure(format!("{what}:\n{text}"))) }
 }
 
 /// The mnemonics of the instructions that begin so, their guards left out.
-fn instructions<'a>(ptx: &'a str, name: &str) -> Vec<&'a str> {
+pub fn instructions<'a>(ptx: &'a str, name: &str) -> Vec<&'a str> {
     let words = ptx.lines().filter_map(|line| line.split_whitespace().find(|word| !word.starts_with('@')));
     words.filter(|word| word.starts_with(name)).collect()
 }
