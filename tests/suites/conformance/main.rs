@@ -17,14 +17,30 @@
 //! | `math` | functions of elements, conversions: C09 to C17 |
 //! | `shapes` | new shapes: C18 to C24 |
 //! | `reductions` | reductions: C25 to C31 |
+//! | `scans` | scans: C32 to C34 |
+//! | `memory` | loads, stores and their code: C40 to C49 |
+//! | `atomics` | atomics: C50 to C54 |
+//! | `flow` | loops and conditions: C71 to C74 |
+//! | `functions` | calls: C75 |
+//! | `specialisation` | constexprs, and what a launch compiles for: C76 to C81 |
+//! | `random` | random numbers: C84, C85 |
+//! | `diagnostics` | what is refused and reported: C86 to C91 |
 
 mod arithmetic;
+mod atomics;
+mod diagnostics;
 mod elements;
+mod flow;
+mod functions;
 mod math;
+mod memory;
 mod page;
+mod random;
 mod reductions;
 mod runner;
+mod scans;
 mod shapes;
+mod specialisation;
 
 use std::process::ExitCode;
 
@@ -32,7 +48,21 @@ use runner::{Options, Row};
 
 /// All rows, in order.
 fn rows() -> Vec<Row> {
-    [arithmetic::rows(), math::rows(), shapes::rows(), reductions::rows()].concat()
+    [
+        arithmetic::rows(),
+        math::rows(),
+        shapes::rows(),
+        reductions::rows(),
+        scans::rows(),
+        memory::rows(),
+        atomics::rows(),
+        flow::rows(),
+        functions::rows(),
+        specialisation::rows(),
+        random::rows(),
+        diagnostics::rows(),
+    ]
+    .concat()
 }
 
 fn main() -> ExitCode {
