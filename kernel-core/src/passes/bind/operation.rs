@@ -3,8 +3,8 @@
 use super::Binder;
 use crate::ir::known::constant;
 use crate::ir::{
-    AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, Dim, Dt, ElementwiseOp, Literal, Op, OpId, Operation,
-    RegionId, Span, Unroll, ValueId,
+    AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, DescOp, Dim, Dt, ElementwiseOp, Literal, MemoryOp, Op,
+    OpId, Operation, RegionId, Span, Unroll, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
@@ -68,7 +68,7 @@ impl Binder<'_> {
         let operands: Option<Vec<ValueId>> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
         // What is missing was reported where it went missing.
         let (Some(op), Some(operands)) = (op, operands) else { return };
-        if !self.bitcast_fits(&op, &operands, operation.span) {
+        if !self.bitcast_fits(&op, &operands, operation.span) || !self.atomic_fits(&op, &operands, operation.span) {
             return;
         }
         let yields_missing = regions.iter().any(|&r| !self.ends(r));
@@ -215,6 +215,19 @@ impl Binder<'_> {
                 .map(|max| format!("the largest {dtype} is {}", show_literal(max)))
         };
         self.error(span, format!("{what} does not fit {dtype}"), help);
+    }
+
+    /// Whether memory can be changed at once in elements of that dtype.
+    fn atomic_fits(&mut self, op: &Op, operands: &[ValueId], span: Span) -> bool {
+        let is_atomic = matches!(
+            op,
+            Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) | Op::Desc(DescOp::DescReduce { .. })
+        );
+        let dtype = operands.get(1).filter(|_| is_atomic).and_then(|&v| self.func.ty(v).dtype());
+        let Some(dtype) = dtype.filter(|dtype| dtype.bits() < 16) else { return true };
+        let message = format!("atomics work on dtypes of at least 16 bits, {dtype} has {}", dtype.bits());
+        self.error(span, message, Some("use i32 in memory".to_string()));
+        false
     }
 
     /// Whether a bitcast keeps the width, which only the dtypes decide.
