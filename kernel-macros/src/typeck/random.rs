@@ -93,9 +93,11 @@ fn body(random: Random, wide: bool, rounds: u32) -> String {
     let [a, b] = MULTIPLIERS;
     for round in 0..rounds {
         let [grown0, grown1] = WEYL.map(|weyl| weyl.wrapping_mul(round));
+        // Both halves of a product at once: one instruction.
         code += &format!(
-            "let (c0, c1, c2, c3) = (umulhi({b}, c2) ^ c1 ^ (k0 + {grown0}), {b} * c2,
-                umulhi({a}, c0) ^ c3 ^ (k1 + {grown1}), {a} * c0);"
+            "let (low, high) = ({a}u64 * c0 as u64, {b}u64 * c2 as u64);
+            let (c0, c1, c2, c3) = ((high >> 32) as u32 ^ c1 ^ (k0 + {grown0}), high as u32,
+                (low >> 32) as u32 ^ c3 ^ (k1 + {grown1}), low as u32);"
         );
     }
     code += &match random {
