@@ -4,6 +4,7 @@
 //! Every one can be switched off by its name ([`PassOptions::disabled`]), after which a kernel computes the same:
 //! bit for bit on integers and exact floats.
 
+pub mod accumulate;
 pub mod bind;
 pub mod broadcast;
 pub mod cse;
@@ -50,9 +51,10 @@ pub struct Pass {
 }
 
 /// Every pass but `bind`.
-pub const PASSES: &[Pass] = &[FOLD, SIMPLIFY, UNIFORM, BROADCAST, CSE, LICM, DCE, COMPACT];
+pub const PASSES: &[Pass] = &[FOLD, ACCUMULATE, SIMPLIFY, UNIFORM, BROADCAST, CSE, LICM, DCE, COMPACT];
 
 const FOLD: Pass = Pass { name: "fold", run: |func| told(fold::run(func)) };
+const ACCUMULATE: Pass = Pass { name: "accumulate", run: |func| told(accumulate::run(func)) };
 const SIMPLIFY: Pass = Pass { name: "simplify", run: |func| told(simplify::run(func)) };
 const UNIFORM: Pass = Pass { name: "uniform", run: |func| told(uniform::run(func)) };
 const BROADCAST: Pass = Pass { name: "broadcast", run: |func| told(broadcast::run(func)) };
@@ -83,6 +85,7 @@ pub fn optimise(kernel: &mut Bound, options: &PassOptions) -> Result<(), Vec<Dia
     let func = kernel.func_mut();
     let mut run = |pass: &Pass| run_pass(func, pass, options);
     run(&FOLD)?;
+    run(&ACCUMULATE)?;
     for _ in 0..MAX_ROUNDS {
         let mut changed = false;
         for pass in [FOLD, SIMPLIFY, UNIFORM, BROADCAST, CSE] {

@@ -10,4 +10,5 @@ mod reports;
 mod room;
 mod safety;
 mod shape;
+mod sums;
 mod tensors;
