@@ -284,10 +284,19 @@ mod tests {
         for fault in &faults {
             by_file.entry(&fault.file).or_default().push(fault);
         }
+        let mut wrong = Vec::new();
         for (file, faults) in by_file {
             let path = package.join("..").join(file);
             let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
-            plant::plant(&source, &faults).unwrap_or_else(|error| panic!("{error}"));
+            let parses = |faults: &[&Fault]| match plant::plant(&source, faults) {
+                Ok(planted) => syn::parse_file(&planted).is_ok(),
+                Err(error) => panic!("{error}"),
+            };
+            // What a `let` names would be known inside the switch alone.
+            let binds = |fault: &Fault| fault.from.starts_with("let ") && fault.from.matches(';').count() == 1;
+            wrong.extend(faults.iter().filter(|fault| !parses(&[fault]) || binds(fault)).map(|fault| fault.id.clone()));
+            assert!(!wrong.is_empty() || parses(&faults), "{file} with its faults is no Rust");
         }
+        assert!(wrong.is_empty(), "no expressions or statements are replaced by {wrong:?}");
     }
 }

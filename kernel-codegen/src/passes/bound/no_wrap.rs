@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 use kernel_core::backend::conditions::{Condition, Node, NodeId};
 use kernel_core::ir::known::known_trip_count;
-use kernel_core::ir::{BinaryOp, Bound, ControlOp, DType, Def, ElementwiseOp, Func, Op, OpId, RegionId, Unroll};
+use kernel_core::ir::{BinaryOp, Bound, ControlOp, DType, Def, ElementwiseOp, Func, Op, OpId, RegionId};
 
 use super::bounds::decided_offset;
 use crate::analysis::intervals::Describer;
@@ -64,7 +64,6 @@ fn is_loop(op: &Op) -> bool {
 fn dissolves(func: &Func, id: OpId) -> bool {
     let operation = func.op(id);
     match operation.op {
-        Op::Control(ControlOp::For { unroll: Unroll::Full, .. }) => true,
         Op::Control(ControlOp::For { .. }) => {
             known_trip_count(func, operation).is_some_and(|iterations| iterations <= 1)
         }

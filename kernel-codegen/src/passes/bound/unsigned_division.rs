@@ -56,9 +56,10 @@ pub(crate) fn run(kernel: &mut Bound, unit: &mut Unit) -> std::result::Result<()
         if !is_candidate(describer.func, operation) || !of_offsets[operation.results[0].index()] {
             return;
         }
-        let [a, b] = [0, 1].map(|i| describer.describe_value(operation.operands[i]));
-        if a.is_bounded() && b.is_bounded() {
-            [a, b].iter().for_each(|operand| describer.require(Condition::NotNegative(operand.node)));
+        let operands = [0, 1].map(|i| describer.describe_value(operation.operands[i]));
+        // Of numbers whose sign data decides, the condition would hold in no launch.
+        if operands.iter().all(|operand| operand.is_bounded() && !operand.signed_by_data) {
+            operands.iter().for_each(|operand| describer.require(Condition::NotNegative(operand.node)));
             found.insert(id);
         }
     });
