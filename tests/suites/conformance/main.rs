@@ -17,14 +17,20 @@
 //! | `math` | functions of elements, conversions: C09 to C17 |
 //! | `shapes` | new shapes: C18 to C24 |
 //! | `reductions` | reductions: C25 to C31 |
+//! | `tiles` | operations on whole tiles: C35 to C39 |
+//! | `products` | matrix products: C55 to C58 |
+//! | `batches` | batches of products, long sums, accumulators: C59 to C62 |
 
 mod arithmetic;
+mod batches;
 mod elements;
 mod math;
 mod page;
+mod products;
 mod reductions;
 mod runner;
 mod shapes;
+mod tiles;
 
 use std::process::ExitCode;
 
@@ -32,7 +38,16 @@ use runner::{Options, Row};
 
 /// All rows, in order.
 fn rows() -> Vec<Row> {
-    [arithmetic::rows(), math::rows(), shapes::rows(), reductions::rows()].concat()
+    [
+        arithmetic::rows(),
+        math::rows(),
+        shapes::rows(),
+        reductions::rows(),
+        tiles::rows(),
+        products::rows(),
+        batches::rows(),
+    ]
+    .concat()
 }
 
 fn main() -> ExitCode {
