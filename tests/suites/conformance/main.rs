@@ -20,15 +20,23 @@
 //! | `tiles` | operations on whole tiles: C35 to C39 |
 //! | `products` | matrix products: C55 to C58 |
 //! | `batches` | batches of products, long sums, accumulators: C59 to C62 |
+//! | `matmuls` | products in loops, loads that run ahead: C64 to C70 |
+//! | `descriptors` | tensor descriptors: C92 to C96 |
+//! | `runtime` | launches, and what is below the language: C98 to C103 |
+//! | `regressions` | kernels that Triton once compiled wrongly: C106 |
 
 mod arithmetic;
 mod batches;
+mod descriptors;
 mod elements;
 mod math;
+mod matmuls;
 mod page;
 mod products;
 mod reductions;
+mod regressions;
 mod runner;
+mod runtime;
 mod shapes;
 mod tiles;
 
@@ -46,6 +54,10 @@ fn rows() -> Vec<Row> {
         tiles::rows(),
         products::rows(),
         batches::rows(),
+        matmuls::rows(),
+        descriptors::rows(),
+        runtime::rows(),
+        regressions::rows(),
     ]
     .concat()
 }
