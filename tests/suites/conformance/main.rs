@@ -18,29 +18,43 @@
 //! | `shapes` | new shapes: C18 to C24 |
 //! | `reductions` | reductions: C25 to C31 |
 //! | `scans` | scans: C32 to C34 |
+//! | `tiles` | operations on whole tiles: C35 to C39 |
 //! | `memory` | loads, stores and their code: C40 to C49 |
 //! | `atomics` | atomics: C50 to C54 |
+//! | `products` | matrix products: C55 to C58 |
+//! | `batches` | batches of products, long sums, accumulators: C59 to C62 |
+//! | `matmuls` | products in loops, loads that run ahead: C64 to C70 |
 //! | `flow` | loops and conditions: C71 to C74 |
 //! | `functions` | calls: C75 |
 //! | `specialisation` | constexprs, and what a launch compiles for: C76 to C81 |
 //! | `random` | random numbers: C84, C85 |
 //! | `diagnostics` | what is refused and reported: C86 to C91 |
+//! | `descriptors` | tensor descriptors: C92 to C96 |
+//! | `runtime` | launches, and what is below the language: C98 to C103 |
+//! | `regressions` | kernels that Triton once compiled wrongly: C106 |
 
 mod arithmetic;
 mod atomics;
+mod batches;
+mod descriptors;
 mod diagnostics;
 mod elements;
 mod flow;
 mod functions;
 mod math;
+mod matmuls;
 mod memory;
 mod page;
+mod products;
 mod random;
 mod reductions;
+mod regressions;
 mod runner;
+mod runtime;
 mod scans;
 mod shapes;
 mod specialisation;
+mod tiles;
 
 use std::process::ExitCode;
 
@@ -48,21 +62,30 @@ use runner::{Options, Row};
 
 /// All rows, in order.
 fn rows() -> Vec<Row> {
-    [
+    let mut rows = [
         arithmetic::rows(),
         math::rows(),
         shapes::rows(),
         reductions::rows(),
         scans::rows(),
+        tiles::rows(),
         memory::rows(),
         atomics::rows(),
+        products::rows(),
+        batches::rows(),
+        matmuls::rows(),
         flow::rows(),
         functions::rows(),
         specialisation::rows(),
         random::rows(),
         diagnostics::rows(),
+        descriptors::rows(),
+        runtime::rows(),
+        regressions::rows(),
     ]
-    .concat()
+    .concat();
+    rows.sort_by_key(|row| row.id[1..].parse::<u32>().unwrap_or_default());
+    rows
 }
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! The page that lists the rows with their results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use tilewright_tests::sources::workspace;
@@ -10,9 +10,16 @@ use crate::runner::Row;
 const PAGE: &str = "src/guide/conformance.md";
 const FUNCTIONS: &str = include_str!("functions.csv");
 const GPU: &str = include_str!("gpu.csv");
+/// The language page, which names all operations.
+const LANGUAGE: &str = include_str!("../../../kernel-macros/src/language.md");
 
 /// Compares the page with what it must say, or writes it.
 pub fn check(rows: &[Row]) -> bool {
+    let unknown = unknown_operations();
+    if !unknown.is_empty() {
+        eprintln!("functions.csv names operations that are not on the language page: {unknown:?}");
+        return false;
+    }
     let (text, path) = (write(rows), workspace().join(PAGE));
     if std::env::var_os("TILEWRIGHT_BLESS").is_some() {
         std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -23,6 +30,30 @@ pub fn check(rows: &[Row]) -> bool {
         eprintln!("{PAGE} is not what this suite writes: run it with TILEWRIGHT_BLESS=1");
     }
     same
+}
+
+/// The operations of `functions.csv` that the language page does not have.
+fn unknown_operations() -> Vec<&'static str> {
+    let words = |code: &'static str| code.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let named: BTreeSet<&str> = code_of(LANGUAGE).flat_map(words).collect();
+    let ours = FUNCTIONS.lines().skip(1).filter_map(|line| line.split(';').nth(1));
+    ours.flat_map(code_of).flat_map(calls).filter(|name| !named.contains(name)).collect()
+}
+
+/// What stands between backticks.
+fn code_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The names in `name(..)`, `name::<T>(..)` and `name!(..)`.
+fn calls(code: &str) -> impl Iterator<Item = &str> {
+    code.match_indices('(').filter_map(|(at, _)| {
+        let before = code[..at].trim_end_matches('!');
+        let before =
+            if before.ends_with('>') { before.rsplit_once("::<").map_or("", |(name, _)| name) } else { before };
+        let start = before.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
+        Some(&before[start..]).filter(|name| !name.is_empty())
+    })
 }
 
 fn write(rows: &[Row]) -> String {

@@ -229,30 +229,132 @@ fn reshapes() -> Row {
 }
 
 #[kernel]
-fn joined<T: Num, const N: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>) {
-    let (a, b) = (load(x + arange(0, N)), load(y + arange(0, N)));
-    let places = arange(0, N)[(.., None)] * 2 + arange(0, 2)[(None, ..)];
-    store(out + places, join(a, b));
-    store(out + 2 * N + arange(0, 2 * N), a.join(b).reshape([2 * N]));
+fn joined<T: Num, const N: usize, const FORM: i32>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>) {
+    let (i, both) = (arange(0, N), arange(0, 2 * N));
+    let (a, b) = (load(x + i), load(y + i));
+    let places = i[(.., None)] * 2 + arange(0, 2);
+    if FORM == 0 {
+        store(out + places, join(a, b));
+    } else if FORM == 1 {
+        store(out + both, a.join(b).reshape([2 * N]));
+    } else if FORM == 2 {
+        store(out + both, interleave(a, b));
+    } else if FORM == 3 {
+        // Scalars are joined as tiles of one element.
+        store(out + arange(0, 2), join(full([1], load(x)), full([1], load(y))).reshape([2]));
+    } else {
+        store(out + both, cat(a, b));
+    }
+}
+
+#[kernel]
+fn divided<T: Num, const N: usize, const FORM: i32>(x: Ptr<T>, out: PtrMut<T>) {
+    let i = arange(0, N);
+    if FORM == 0 {
+        let (a, b) = split(load(x + (i[(.., None)] * 2 + arange(0, 2))));
+        store(out + i, a);
+        store(out + N + i, b);
+    } else if FORM == 1 {
+        let (a, b) = reshape(load(x + arange(0, 2 * N)), [N, 2]).split();
+        store(out + i, a);
+        store(out + N + i, b);
+    } else {
+        let (a, b) = split(reshape(join(load(x + i), load(x + N + i)), [N, 2]));
+        store(out + 2 * i, a);
+        store(out + (2 * i + 1), b);
+    }
+}
+
+#[kernel]
+fn behind<T: Num, const M: usize, const N: usize, const AXIS: i32>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>) {
+    let at = arange(0, M)[(.., None)] * N + arange(0, N);
+    let (a, b) = (load(x + at), load(y + at));
+    if AXIS == 0 {
+        store(out + (arange(0, 2 * M)[(.., None)] * N + arange(0, N)), cat(a, b, axis = 0));
+    } else {
+        store(out + (arange(0, M)[(.., None)] * (2 * N) + arange(0, 2 * N)), a.cat(b, axis = 1));
+    }
+}
+
+#[kernel]
+fn joined_factor(x: Ptr<f16>, y: Ptr<f16>, w: Ptr<f16>, out: PtrMut<f32>) {
+    let (i, j) = (arange(0, 32), arange(0, 16));
+    let at = i[(.., None)] * 16 + j;
+    let left = reshape(join(load(x + at), load(y + at)), [32, 32]);
+    store(out + (i[(.., None)] * 32 + i), dot(left, load(w + (i[(.., None)] * 32 + i))));
+}
+
+/// The elements of two lists in turn.
+fn in_turn<T: Element>(x: &[T], y: &[T]) -> Vec<T> {
+    x.iter().zip(y).flat_map(|(&a, &b)| [a, b]).collect()
 }
 
 fn joins() -> Row {
-    fn case<T: Element, const N: usize>(device: &Device) -> Outcome {
+    fn join<T: Element>(device: &Device, n: usize, form: i32) -> Outcome {
         let mut random = Random::new(23);
-        let (x, y): (Vec<T>, Vec<T>) = (random.elements(N), random.elements(N));
-        let mut out = device.zeros::<T>(4 * N)?;
-        joined::<T, N>(&device.upload(&x)?, &device.upload(&y)?, &mut out).grid(1).launch(device)?;
-        let both: Vec<T> = x.iter().zip(&y).flat_map(|(&a, &b)| [a, b]).collect();
-        equal(&out.to_vec()?, &both.repeat(2))
+        let (x, y): (Vec<T>, Vec<T>) = (random.elements(n), random.elements(n));
+        let count = if form == 3 { 2 } else { 2 * n };
+        let mut out = device.zeros::<T>(count)?;
+        let consts = JoinedConsts { N: n, FORM: form };
+        consts.call(&device.upload(&x)?, &device.upload(&y)?, &mut out).grid(1).launch(device)?;
+        let want = if form == 4 { [x, y].concat() } else { in_turn(&x, &y) };
+        equal(&out.to_vec()?, &want[..count])
     }
-    let mut row = Row::new("C22", "test_join, test_interleave");
+    fn split<T: Element>(device: &Device, n: usize, form: i32) -> Outcome {
+        let x: Vec<T> = Random::new(24).elements(2 * n);
+        let mut out = device.zeros::<T>(2 * n)?;
+        DividedConsts { N: n, FORM: form }.call(&device.upload(&x)?, &mut out).grid(1).launch(device)?;
+        let (low, high) = x.split_at(n);
+        let part = |from: usize| x.iter().skip(from).step_by(2).copied();
+        let want = if form == 2 { in_turn(low, high) } else { part(0).chain(part(1)).collect() };
+        equal(&out.to_vec()?, &want)
+    }
+    fn cat<T: Element>(device: &Device, [m, n]: [usize; 2], axis: i32, warps: u32) -> Outcome {
+        let mut random = Random::new(25);
+        let (x, y): (Vec<T>, Vec<T>) = (random.elements(m * n), random.elements(m * n));
+        let mut out = device.zeros::<T>(2 * m * n)?;
+        let (left, right) = (device.upload(&x)?, device.upload(&y)?);
+        let consts = BehindConsts { M: m, N: n, AXIS: axis };
+        consts.call(&left, &right, &mut out).grid(1).num_warps(warps).launch(device)?;
+        let rows = x.chunks(n).zip(y.chunks(n));
+        let want = if axis == 0 { [x, y].concat() } else { rows.flat_map(|(a, b)| [a, b].concat()).collect() };
+        equal(&out.to_vec()?, &want)
+    }
+    fn product(device: &Device) -> Outcome {
+        let mut random = Random::new(26);
+        let (x, y): (Vec<f16>, Vec<f16>) = (random.small(512, -2, 2), random.small(512, -2, 2));
+        let w: Vec<f16> = random.small(1024, -2, 2);
+        let mut out = device.zeros::<f32>(1024)?;
+        let (left, right) = (device.upload(&x)?, device.upload(&y)?);
+        joined_factor(&left, &right, &device.upload(&w)?, &mut out).grid(1).launch(device)?;
+        let both = in_turn(&x, &y);
+        let sum = |i: usize| (0..32).map(|k| both[i / 32 * 32 + k].to_f32() * w[k * 32 + i % 32].to_f32()).sum();
+        equal(&out.to_vec()?, &(0..1024).map(sum).collect::<Vec<f32>>())
+    }
+    let mut row = Row::new("C22", "test_join, test_split, test_interleave, test_cat, test_cat_nd")
+        .remarks("scalars are joined as tiles of one element; `cat` keeps the order of the elements");
     macro_rules! each {
         ($t:ident) => {
-            row.case(format!("{} 1", $t::NAME), |device| case::<$t, 1>(device));
-            row.case(format!("{} 128", $t::NAME), |device| case::<$t, 128>(device));
+            for n in [1, 128] {
+                for (form, name) in (0..).zip(["join", "join and reshape", "interleave", "scalars", "cat"]) {
+                    row.case(format!("{name} {} {n}", $t::NAME), move |device| join::<$t>(device, n, form));
+                }
+                for (form, name) in (0..).zip(["split", "reshape and split", "join and split"]) {
+                    row.case(format!("{name} {} {n}", $t::NAME), move |device| split::<$t>(device, n, form));
+                }
+            }
+            for axis in 0..2 {
+                for size in [[4, 32], [128, 1], [1, 256], [64, 64]] {
+                    for warps in [1, 4] {
+                        let name = format!("cat {} {size:?} along {axis}, {warps} warps", $t::NAME);
+                        row.case(name, move |device| cat::<$t>(device, size, axis, warps));
+                    }
+                }
+            }
         };
     }
     for_numbers!(each);
+    row.case("product of what is joined", product);
     row
 }
 
