@@ -64,7 +64,7 @@ impl Checker<'_> {
         if self.frame.calls.is_empty() {
             return None;
         }
-        let function = self.functions.find(&self.frame.calls, &path_text(path))?;
+        let function = self.functions.find(&self.frame.calls, &path_text(path)).filter(|found| !found.is_struct)?;
         let name_place = SourceRange::of_path(path);
         Some(self.call_function(&function, &call.args, turbofish_of(last), name_place, place))
     }
@@ -85,7 +85,7 @@ impl Checker<'_> {
         };
         let turbofish: Option<&AngleBracketedGenericArguments> = call.turbofish.as_ref();
         let receiver = match (receiver, row.call) {
-            (Ok(Val::Tuple(parts, _)), Call::Reduce | Call::Scan) => {
+            (Ok(Val::Tuple(parts, _)), Call::Reduce | Call::Scan) if parts.record.is_none() => {
                 let parts: Vec<Operand> = parts.into_iter().map(|p| self.one(p)).collect::<Checked<_>>()?;
                 return self.tuple_method(row, &parts, call, place);
             }

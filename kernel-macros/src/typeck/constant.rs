@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprLit, Lit, Path};
 
+use super::record::Parts;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
@@ -79,9 +80,11 @@ impl Checker<'_> {
                 let node = self.new_node(Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
                 Ok(Val::One(Operand { node, place }))
             }
-            Binding::Tuple(parts) => {
+            Binding::Tuple(parts, record) => {
                 let parts = parts.iter().map(|part| self.use_binding(part, name, outside, place));
-                Ok(Val::Tuple(parts.collect::<Checked<_>>()?, place))
+                let mut parts = parts.collect::<Checked<Parts>>()?;
+                parts.record.clone_from(record);
+                Ok(Val::Tuple(parts, place))
             }
             Binding::Desc(_) => {
                 let message = format!("`{name}` is a tensor descriptor, which is no value");

@@ -4,3 +4,4 @@
 mod code;
 mod places;
 mod results;
+mod structs;
