@@ -56,6 +56,31 @@ pub mod statistics {
     }
 }
 
+pub mod limits {
+    //! Functions that name constants of their module, which nobody else sees.
+
+    use tilewright::prelude::*;
+
+    const SLOPE: f32 = 0.125;
+    const SHIFT: i64 = 3;
+
+    mod deeper {
+        pub(super) const LIMIT: i32 = 20;
+        pub(super) const ENABLED: bool = true;
+    }
+
+    #[device]
+    fn sloped(x: f32) -> f32 {
+        if deeper::ENABLED { x * SLOPE } else { x }
+    }
+
+    /// At most a limit, and less steep.
+    #[device]
+    pub fn limited(x: i32) -> f32 {
+        sloped(minimum(x, deeper::LIMIT) as f32) + SHIFT as f32
+    }
+}
+
 pub use activations::silu as activate;
 
 /// `2 * x`, of a module below.

@@ -22,17 +22,26 @@ pub struct Export<'a> {
     pub written: String,
     /// What rustc knows of it.
     pub item: TokenStream,
+    /// Where the facade lives.
+    pub krate: &'a TokenStream,
 }
+
+/// A field, and the type and value of the constant in it.
+pub type ConstantField = (Ident, (TokenStream, TokenStream));
 
 impl Export<'_> {
     /// The item, and the macro that hands on the bundle.
-    pub fn tokens(&self, key: &Ident, bundle: &TokenStream) -> TokenStream {
-        let Export { attrs, vis, ident, written, item } = self;
+    pub fn tokens(&self, key: &Ident, bundle: &TokenStream, constants: &[ConstantField]) -> TokenStream {
+        let Export { attrs, vis, ident, written, item, krate: _ } = self;
+        let (fields, with_constants) = self.constants(key, constants);
+        // rustc knows a function with constants as what gives those.
+        let item = if constants.is_empty() { item } else { &with_constants };
+        let fields = (!constants.is_empty()).then_some(fields);
         let is_public = matches!(vis, Visibility::Public(_));
         let exported = is_public.then(|| quote!(#[macro_export]));
         // The macros of all public functions of a crate share its root.
         let name = if is_public { key.clone() } else { format_ident!("{}_device_function", ident.unraw()) };
-        let cfgs: Vec<_> = attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
+        let cfgs = cfgs(attrs);
         let written = format!("```text\n{written}\n```");
         let bundle = braced(bundle.clone());
         // On the user's tokens, so that rustc's notes about it point there.
@@ -43,6 +52,8 @@ impl Export<'_> {
             }
         };
         quote! {
+            #fields
+
             #(#attrs)*
             ///
             /// Inside kernels and `#[device]` functions:
@@ -62,6 +73,33 @@ impl Export<'_> {
             #vis use #name as #ident;
         }
     }
+
+    /// A struct with a field for each constant that kernels need of the module, and the function that gives it.
+    ///
+    /// The function is imported as the macro is. The constants may be private: these are copies, whose types rustc checks
+    /// here.
+    fn constants(&self, key: &Ident, constants: &[ConstantField]) -> (TokenStream, TokenStream) {
+        let (vis, ident, krate) = (self.vis, self.ident, self.krate);
+        let (cfgs, carrier) = (cfgs(self.attrs), format_ident!("{key}_constants"));
+        let declared = constants.iter().map(|(field, (ty, _))| quote!(pub #field: #ty));
+        let values = constants.iter().map(|(field, (_, value))| quote!(#field: #value));
+        let fields = quote! {
+            #(#cfgs)*
+            #[doc(hidden)]
+            #[allow(non_camel_case_types, non_snake_case, missing_docs, unreachable_pub, dead_code)]
+            #vis struct #carrier { #(#declared),* }
+        };
+        let function = quote! {
+            #vis const fn #ident(only_kernels_call_this: ::core::marker::PhantomData<#krate::KernelOnly>) -> #carrier {
+                #carrier { #(#values),* }
+            }
+        };
+        (fields, function)
+    }
+}
+
+fn cfgs(attrs: &[Attribute]) -> Vec<&Attribute> {
+    attrs.iter().filter(|a| a.path().is_ident("cfg")).collect()
 }
 
 /// A function, as rustc knows it.

@@ -1,6 +1,6 @@
 //! A `#[device]` function: its signature and body.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Group, TokenStream};
 use syn::parse::{ParseStream, Parser};
@@ -10,6 +10,7 @@ use super::record;
 use crate::error::Errors;
 use crate::signature::{self, KernelItem, Signature, strip};
 use crate::source_range::SourceRange;
+use crate::typeck::collect_shape_constants;
 use crate::{attributes, parse_errors};
 
 /// The functions that are called by each path in a body: their keys.
@@ -41,6 +42,10 @@ pub struct Function {
     pub tokens: TokenStream,
     /// The functions that it calls.
     pub calls: std::rc::Rc<Calls>,
+    /// What tells it from all others.
+    pub key: String,
+    /// Paths of constants that its shapes need.
+    pub shape_constants: BTreeSet<String>,
     /// Whether it is a struct, whose fields are its parameters.
     pub is_struct: bool,
 }
@@ -53,17 +58,17 @@ impl Function {
 }
 
 /// Reads a function that was read without mistakes where it is declared.
-pub fn read_inlined(item: TokenStream, calls: Calls) -> Option<Function> {
+pub fn read_inlined(key: &str, item: TokenStream, calls: Calls) -> Option<Function> {
     let mut errors = Errors::default();
     let function = match record::is_struct(&item) {
-        true => record::read(syn::parse2(item).ok()?, calls, &mut errors)?,
-        false => read(syn::parse2(item).ok()?, calls, &mut errors)?,
+        true => record::read(key, syn::parse2(item).ok()?, calls, &mut errors)?,
+        false => read(key, syn::parse2(item).ok()?, calls, &mut errors)?,
     };
     errors.is_empty().then_some(function)
 }
 
 /// Reads a function; nothing if its body cannot be parsed.
-pub fn read(item: KernelItem, calls: Calls, errors: &mut Errors) -> Option<Function> {
+pub fn read(key: &str, item: KernelItem, calls: Calls, errors: &mut Errors) -> Option<Function> {
     let tokens = quote::ToTokens::to_token_stream(&item.sig);
     attributes::check_signature(&item.sig, errors);
     let (inputs, braces) = (item.sig.inputs.clone(), item.body.clone());
@@ -92,10 +97,25 @@ pub fn read(item: KernelItem, calls: Calls, errors: &mut Errors) -> Option<Funct
         }
     };
     attributes::check_body(&inner, &stmts, braces.stream(), errors);
-    let params = inputs.iter().filter_map(|input| parameter(input, errors)).collect();
+    let params: Vec<FunctionParam> = inputs.iter().filter_map(|input| parameter(input, errors)).collect();
+    let types = params.iter().map(|param| &param.ty).chain(&output);
+    let shape_constants = collect_shape_constants(&stmts, &[], types);
     let signature = signature::read_function(item, "a `#[device]` function", errors);
     let calls = std::rc::Rc::new(calls);
-    Some(Function { signature, params, output, inner, stmts, braces, tokens, calls, is_struct: false })
+    let key = key.to_string();
+    Some(Function {
+        signature,
+        params,
+        output,
+        inner,
+        stmts,
+        braces,
+        tokens,
+        calls,
+        key,
+        shape_constants,
+        is_struct: false,
+    })
 }
 
 /// The statements of a body, and the attributes in front of them: `#![..]`.

@@ -11,6 +11,9 @@
 //! inline                             =>  the launcher
 //! ```
 //!
+//! What such a body names is not visible to the kernel. Functions and structs travel along; of each constant the function
+//! exports a copy, as a field of what a `const fn` of its name gives, which is imported as the macro is.
+//!
 //! `#[device]` collects what its function calls in the same way before it exports it: names mean what they mean in the
 //! function's own module, and a function that calls itself can never be exported.
 
@@ -33,6 +36,7 @@ use crate::error::Errors;
 use crate::signature::KernelItem;
 use crate::source::Source;
 use crate::source_range::SourceRange;
+use crate::tree::Constant;
 use crate::{expand, guard, launcher, lints, parse_errors, typeck};
 
 /// Functions that a body calls, with their bundles.
@@ -198,10 +202,17 @@ pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: 
         errors.report_help(SourceRange::at(read.sig.ident.span()), message, "give it another name");
     }
     let (attrs, vis, sig) = (read.attrs.clone(), read.vis.clone(), read.sig.clone());
-    let exported = export::function(&vis, &sig.ident, &krate(&attr));
-    let head =
-        Export { attrs: &attrs, vis: &vis, ident: &sig.ident, written: export::declaration(&sig), item: exported };
-    let read = |calls, errors: &mut Errors| function::read(read, calls, errors);
+    let krate = krate(&attr);
+    let exported = export::function(&vis, &sig.ident, &krate);
+    let head = Export {
+        attrs: &attrs,
+        vis: &vis,
+        ident: &sig.ident,
+        written: export::declaration(&sig),
+        item: exported,
+        krate: &krate,
+    };
+    let read = |key: &str, calls, errors: &mut Errors| function::read(key, read, calls, errors);
     Some(finish_read(read, &head, &item, found, errors))
 }
 
@@ -215,17 +226,19 @@ fn finish_struct(attr: &TokenStream, item: TokenStream, found: &Found, errors: &
         }
     };
     let (attrs, vis, ident) = (read.attrs.clone(), read.vis.clone(), read.ident.clone());
-    let (written, exported) = (export::declaration_of_struct(&read), export::record(&vis, &ident, &krate(attr)));
+    let krate = krate(attr);
+    let (written, exported) = (export::declaration_of_struct(&read), export::record(&vis, &ident, &krate));
     // rustc has evaluated these where the struct stands.
     let known = |attr: &&syn::Attribute| !attr.path().is_ident("derive") && !attr.path().is_ident("repr");
     let attrs: Vec<syn::Attribute> = attrs.iter().filter(known).cloned().collect();
-    let head = Export { attrs: &attrs, vis: &vis, ident: &ident, written, item: exported };
-    Some(finish_read(|calls, errors| record::read(read, calls, errors), &head, &item, found, errors))
+    let head = Export { attrs: &attrs, vis: &vis, ident: &ident, written, item: exported, krate: &krate };
+    let read = |key: &str, calls, errors: &mut Errors| record::read(key, read, calls, errors);
+    Some(finish_read(read, &head, &item, found, errors))
 }
 
 /// Checks and exports what `read` reads.
 fn finish_read(
-    read: impl FnOnce(function::Calls, &mut Errors) -> Option<Function>,
+    read: impl FnOnce(&str, function::Calls, &mut Errors) -> Option<Function>,
     head: &Export<'_>,
     item: &TokenStream,
     found: &Found,
@@ -233,13 +246,21 @@ fn finish_read(
 ) -> Exported {
     let (before, functions) = (errors.list().len(), Functions::read(found));
     let calls = functions.calls.as_ref().clone();
-    let mut checks = TokenStream::new();
-    if let Some(function) = read(calls, errors)
+    let (mut checks, mut constants) = (TokenStream::new(), Vec::new());
+    let key = export::key(head.ident, item);
+    if let Some(function) = read(&key.to_string(), calls, errors)
         && errors.list().len() == before
         && !functions.is_broken
     {
         let source = Source::new(&function.braces);
-        let blocks = launcher::unsafe_blocks(&typeck::check_function(&function, &functions, source, errors));
+        let found = typeck::check_function(&function, &functions, source, errors);
+        let blocks = launcher::unsafe_blocks(&found.unsafe_blocks);
+        if errors.list().len() == before {
+            let constant = |constant: &Constant| {
+                (constant.field.clone(), launcher::Body::constant(constant, &found.types, head.krate))
+            };
+            constants = found.constants.iter().map(constant).collect();
+        }
         if errors.list().len() == before && !function.is_struct {
             let lints = lints::device_function(&function);
             checks = quote! {
@@ -249,10 +270,9 @@ fn finish_read(
         }
     }
     let is_right = errors.list().len() == before;
-    let key = export::key(head.ident, item);
     let inlined = if is_right { item.clone() } else { TokenStream::new() };
     let bundle = bundle::write(&key, &inlined, found);
-    let items = head.tokens(&key, &bundle);
+    let items = head.tokens(&key, &bundle, &constants);
     Exported { tokens: quote!(#items #checks), bundle }
 }
 

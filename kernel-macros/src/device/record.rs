@@ -12,6 +12,7 @@ use crate::attributes::LEVELS;
 use crate::error::Errors;
 use crate::signature::{self, KernelItem};
 use crate::source_range::SourceRange;
+use crate::typeck::collect_shape_constants;
 
 /// Whether an item is a struct, though one that may not be readable.
 pub fn is_struct(item: &TokenStream) -> bool {
@@ -29,7 +30,7 @@ pub fn head(item: &ItemStruct) -> syn::Signature {
 }
 
 /// Reads a struct; nothing if its fields have no names.
-pub fn read(item: ItemStruct, calls: Calls, errors: &mut Errors) -> Option<Function> {
+pub fn read(key: &str, item: ItemStruct, calls: Calls, errors: &mut Errors) -> Option<Function> {
     let Fields::Named(fields) = &item.fields else {
         let help = "name them: `struct Stats { max: f32, sum: f32 }`; values without names are a tuple";
         let place = SourceRange::at(item.ident.span());
@@ -63,7 +64,21 @@ pub fn read(item: ItemStruct, calls: Calls, errors: &mut Errors) -> Option<Funct
     let head = KernelItem { attrs: item.attrs.clone(), vis: item.vis.clone(), sig, body: braces.clone() };
     let signature = signature::read_function(head, "a `#[device]` struct", errors);
     let (inner, stmts, calls) = (Vec::new(), Vec::new(), std::rc::Rc::new(calls));
-    Some(Function { signature, params, output: None, inner, stmts, braces, tokens, calls, is_struct: true })
+    let shape_constants = collect_shape_constants(&[], &[], params.iter().map(|param| &param.ty));
+    let key = key.to_string();
+    Some(Function {
+        signature,
+        params,
+        output: None,
+        inner,
+        stmts,
+        braces,
+        tokens,
+        calls,
+        key,
+        shape_constants,
+        is_struct: true,
+    })
 }
 
 fn check_attribute(attr: &Attribute, errors: &mut Errors) {

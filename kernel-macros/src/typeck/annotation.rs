@@ -41,7 +41,7 @@ impl Checker<'_> {
         };
         let Some(last) = path.segments.last() else { return Err(self.bad_annotation(place)) };
         if let Some(record) = self.record(path) {
-            return self.record_type(&record, last, place);
+            return self.record_type(&record, path, place);
         }
         self.not_itself(path)?;
         let name = last.ident.to_string();

@@ -54,7 +54,6 @@ impl Checker<'_> {
 
     /// A call of a closure or a `#[device]` function.
     fn inlined_call(&mut self, call: &ExprCall, path: &syn::Path, place: SourceRange) -> Option<Checked<Val>> {
-        let last = path.segments.last()?;
         if let Some(ident) = path.get_ident() {
             let name = ident.to_string();
             if let Some((Binding::Closure(callable), _)) = self.lookup(&name) {
@@ -65,8 +64,7 @@ impl Checker<'_> {
             return None;
         }
         let function = self.functions.find(&self.frame.calls, &path_text(path)).filter(|found| !found.is_struct)?;
-        let name_place = SourceRange::of_path(path);
-        Some(self.call_function(&function, &call.args, turbofish_of(last), name_place, place))
+        Some(self.call_function(&function, &call.args, path, place))
     }
 
     /// `receiver.name(arguments)`
@@ -281,7 +279,7 @@ impl Checker<'_> {
     }
 }
 
-fn turbofish_of(last: &PathSegment) -> Option<&AngleBracketedGenericArguments> {
+pub(super) fn turbofish_of(last: &PathSegment) -> Option<&AngleBracketedGenericArguments> {
     match &last.arguments {
         PathArguments::AngleBracketed(args) => Some(args),
         PathArguments::None | PathArguments::Parenthesized(_) => None,

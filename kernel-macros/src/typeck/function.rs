@@ -6,22 +6,26 @@
 use std::rc::Rc;
 
 use kernel_core::ir::{Dt, DtypeId, ParamKind};
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
-use syn::{AngleBracketedGenericArguments, Expr, Token, Type};
+use syn::{Expr, Path, Token, Type};
 
 use super::annotation::Annotation;
 use super::block::Flow;
+use super::call::turbofish_of;
 use super::generics::Generics;
 use super::named::{Arg, Callable, closure_type};
 use super::record::Parts;
 use super::{Checker, Operand, Scope, UnsafeBlock, Val};
-use crate::device::bundle::Functions;
+use crate::device::bundle::{Functions, macro_path};
 use crate::device::function::{Calls, Function};
 use crate::device::text;
 use crate::error::{Checked, Errors, Reported};
 use crate::source::Source;
 use crate::source_range::SourceRange;
+use crate::tree::Constant;
+use crate::types::Types;
 
 /// How deep calls may nest: each takes room on the stack of the compiler.
 const MAX_DEPTH: usize = 16;
@@ -34,6 +38,10 @@ pub(super) struct Frame {
     pub(super) name: Option<String>,
     /// What it calls.
     pub(super) calls: Rc<Calls>,
+    /// What tells it from all others.
+    pub(super) key: String,
+    /// The path by which the kernel, or the function that is checked by itself, calls what has led here; `None` there.
+    pub(super) via: Option<TokenStream>,
     /// What its dtype parameters stand for; `None` for the kernel.
     pub(super) dtypes: Option<Vec<(String, Dt)>>,
 }
@@ -41,30 +49,36 @@ pub(super) struct Frame {
 impl Frame {
     /// The kernel.
     pub(super) fn outermost(functions: &Functions) -> Frame {
-        Frame { name: None, calls: Rc::clone(&functions.calls), dtypes: None }
+        Frame { name: None, calls: Rc::clone(&functions.calls), key: String::new(), via: None, dtypes: None }
     }
 }
 
-/// Checks a function where it is declared: whatever its parameters are. Gives its `unsafe` blocks.
-pub fn check_function(
-    function: &Function,
-    functions: &Functions,
-    source: Source,
-    errors: &mut Errors,
-) -> Vec<UnsafeBlock> {
+/// What follows from a function that has been checked where it is declared.
+pub struct Checks {
+    /// Its `unsafe` blocks.
+    pub unsafe_blocks: Vec<UnsafeBlock>,
+    /// The constants that it names, and those that it calls.
+    pub constants: Vec<Constant>,
+    /// The dtypes of these.
+    pub types: Types,
+}
+
+/// Checks a function where it is declared: whatever its parameters are.
+pub fn check_function(function: &Function, functions: &Functions, source: Source, errors: &mut Errors) -> Checks {
     let mut checker = Checker::new(&function.signature, functions, source, errors);
     let dtypes = function.signature.dtypes().enumerate();
     let dtypes = dtypes.map(|(i, (ident, _))| (ident.to_string(), Dt::Param(DtypeId::new(i as u32)))).collect();
     let name = Some(function.ident().to_string());
-    checker.frame = Rc::new(Frame { name, calls: Rc::clone(&function.calls), dtypes: Some(dtypes) });
+    let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
+    checker.frame = Rc::new(Frame { name, calls, key, via: None, dtypes: Some(dtypes) });
+    checker.shape_constants.clone_from(&function.shape_constants);
     checker.open_calls = 1;
     checker.bind_constexprs();
     if function.is_struct {
         for param in &function.params {
             let _ = checker.any_value(&param.ty, "", SourceRange::of_type(&param.ty));
         }
-        checker.finish();
-        return Vec::new();
+        return checker.checks();
     }
     let pats: Vec<&syn::Pat> = function.params.iter().map(|param| &param.pat).collect();
     checker.unique(&pats);
@@ -81,11 +95,15 @@ pub fn check_function(
     }
     // What it gives has been checked with it.
     let _ = checker.function_body(function);
-    checker.finish();
-    checker.unsafe_blocks
+    checker.checks()
 }
 
 impl Checker<'_> {
+    fn checks(mut self) -> Checks {
+        self.finish();
+        Checks { unsafe_blocks: self.unsafe_blocks, constants: self.constants, types: self.types }
+    }
+
     /// Some value of a type.
     pub(super) fn any_value(&mut self, ty: &Type, name: &str, place: SourceRange) -> Checked<Val> {
         let annotation = self.annotation(ty)?;
@@ -127,15 +145,21 @@ impl Checker<'_> {
         self.have_type(val, &annotation, "the function gives")
     }
 
+    /// The path that leads to what a path names, from where the kernel stands.
+    pub(super) fn via(&self, path: &Path) -> TokenStream {
+        self.frame.via.clone().unwrap_or_else(|| macro_path(path))
+    }
+
     /// `name::<..>(arguments)` where the name is a function's.
     pub(super) fn call_function(
         &mut self,
         function: &Rc<Function>,
         args: &Punctuated<Expr, Token![,]>,
-        turbofish: Option<&AngleBracketedGenericArguments>,
-        name_place: SourceRange,
+        path: &Path,
         place: SourceRange,
     ) -> Checked<Val> {
+        let name_place = SourceRange::of_path(path);
+        let turbofish = path.segments.last().and_then(turbofish_of);
         let args = self.arguments(args)?;
         let (name, takes) = (function.ident().to_string(), function.params.len());
         if args.len() != takes {
@@ -152,7 +176,7 @@ impl Checker<'_> {
                 self.infer(function, &param.ty, val, &mut generics);
             }
         }
-        let frame = self.settle(function, &generics, name_place)?;
+        let frame = self.settle(function, &generics, self.via(path), name_place)?;
         self.inline_function(function, frame, generics, args, place)
     }
 
@@ -189,6 +213,7 @@ impl Checker<'_> {
         self.enter_call(place)?;
         let scopes = std::mem::replace(&mut self.scopes, vec![Scope::default()]);
         let outer_frame = std::mem::replace(&mut self.frame, Rc::new(frame));
+        let shape_constants = std::mem::replace(&mut self.shape_constants, function.shape_constants.clone());
         let open_unsafe = std::mem::take(&mut self.open_unsafe);
         let (in_offset, compared) = (std::mem::take(&mut self.in_offset), self.compared.take());
         let (blocks, deferred, ended) = (self.unsafe_blocks.len(), self.deferred.len(), self.ended.len());
@@ -207,7 +232,7 @@ impl Checker<'_> {
         self.unsafe_blocks.truncate(blocks);
         self.ended.truncate(ended);
         (self.scopes, self.frame, self.open_unsafe) = (scopes, outer_frame, open_unsafe);
-        (self.in_offset, self.compared) = (in_offset, compared);
+        (self.in_offset, self.compared, self.shape_constants) = (in_offset, compared, shape_constants);
         self.leave_call();
         result
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kernel_core::ir::{ConstTy, Dt, ParamKind};
+use proc_macro2::TokenStream;
 use syn::{AngleBracketedGenericArguments, Expr, GenericArgument, PathArguments, Type};
 
 use super::function::{Frame, declared};
@@ -166,7 +167,13 @@ impl Checker<'_> {
     }
 
     /// The dtypes of the function's parameters in this call.
-    pub(super) fn settle(&mut self, function: &Function, generics: &Generics, place: SourceRange) -> Checked<Frame> {
+    pub(super) fn settle(
+        &mut self,
+        function: &Function,
+        generics: &Generics,
+        via: TokenStream,
+        place: SourceRange,
+    ) -> Checked<Frame> {
         let name = function.ident().to_string();
         let unknown = |c: &mut Self, generic: &str| {
             let each = function.signature.generics.iter().map(|g| match g {
@@ -221,6 +228,7 @@ impl Checker<'_> {
                 }
             }
         }
-        Ok(Frame { name: Some(name), calls: Rc::clone(&function.calls), dtypes: Some(dtypes) })
+        let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
+        Ok(Frame { name: Some(name), calls, key, via: Some(via), dtypes: Some(dtypes) })
     }
 }

@@ -44,6 +44,7 @@ mod ty;
 mod unsafety;
 
 pub use binary::assigns;
+pub use constant::collect_shape_constants;
 pub use function::check_function;
 pub use unsafety::UnsafeBlock;
 
@@ -238,7 +239,7 @@ pub fn check(
 ) -> Tree {
     let mut checker = Checker::new(signature, functions, source, errors);
     let blocks: Vec<syn::Expr> = signature.params.iter().filter_map(|p| syn::parse2(p.block.clone()?).ok()).collect();
-    checker.shape_constants = constant::collect_shape_constants(body, &blocks);
+    checker.shape_constants = collect_shape_constants(body, &blocks, std::iter::empty());
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();

@@ -4,9 +4,10 @@ use std::fmt;
 use std::rc::Rc;
 
 use quote::ToTokens;
-use syn::{AngleBracketedGenericArguments, ExprStruct, Member, PatStruct, Path, PathArguments, PathSegment};
+use syn::{ExprStruct, Member, PatStruct, Path, PathArguments, PathSegment};
 
 use super::annotation::Annotation;
+use super::call::turbofish_of;
 use super::function::{declared, line_of};
 use super::generics::Generics;
 use super::{Binding, Checker, Val};
@@ -151,12 +152,8 @@ impl Checker<'_> {
     }
 
     /// `Stats<T, N>` as a type.
-    pub(super) fn record_type(
-        &mut self,
-        record: &Record,
-        last: &PathSegment,
-        place: SourceRange,
-    ) -> Checked<Annotation> {
+    pub(super) fn record_type(&mut self, record: &Record, path: &Path, place: SourceRange) -> Checked<Annotation> {
+        let Some(last) = path.segments.last() else { return Err(Reported::earlier()) };
         let mut generics = Generics::default();
         match &last.arguments {
             PathArguments::AngleBracketed(args) => self.read_turbofish(&record.0, args, &mut generics)?,
@@ -166,14 +163,20 @@ impl Checker<'_> {
                 return Err(self.report_help(place, message, declared(&record.0)));
             }
         }
-        let types = self.field_types(record, generics, place)?;
+        let types = self.field_types(record, generics, path, place)?;
         Ok(Annotation::Tuple(types, Some(record.clone())))
     }
 
     /// The types of the fields of a struct whose generic parameters are known.
-    fn field_types(&mut self, record: &Record, generics: Generics, place: SourceRange) -> Checked<Vec<Annotation>> {
+    fn field_types(
+        &mut self,
+        record: &Record,
+        generics: Generics,
+        path: &Path,
+        place: SourceRange,
+    ) -> Checked<Vec<Annotation>> {
         let function = &record.0;
-        let frame = self.settle(function, &generics, place)?;
+        let frame = self.settle(function, &generics, self.via(path), place)?;
         self.inside(function, frame, generics, place, |c| {
             let types: Vec<_> = function.params.iter().map(|param| c.annotation(&param.ty)).collect();
             types.into_iter().collect()
@@ -210,11 +213,7 @@ impl Checker<'_> {
             return Err(self.report_help(SourceRange::of_path(&literal.path), message, help));
         }
         let vals: Vec<Val> = vals.into_iter().flatten().collect::<Checked<_>>()?;
-        let turbofish = literal.path.segments.last().and_then(|last| match &last.arguments {
-            PathArguments::AngleBracketed(args) => Some(args),
-            PathArguments::None | PathArguments::Parenthesized(_) => None,
-        });
-        self.make(&record, vals, turbofish, SourceRange::of_path(&literal.path), place)
+        self.make(&record, vals, &literal.path, place)
     }
 
     /// Takes what is not given from `..base`.
@@ -234,23 +233,16 @@ impl Checker<'_> {
     }
 
     /// A struct of these values of its fields.
-    fn make(
-        &mut self,
-        record: &Record,
-        vals: Vec<Val>,
-        turbofish: Option<&AngleBracketedGenericArguments>,
-        name_place: SourceRange,
-        place: SourceRange,
-    ) -> Checked<Val> {
+    fn make(&mut self, record: &Record, vals: Vec<Val>, path: &Path, place: SourceRange) -> Checked<Val> {
         let function = &record.0;
         let mut generics = Generics::default();
-        if let Some(turbofish) = turbofish {
+        if let Some(turbofish) = path.segments.last().and_then(turbofish_of) {
             self.read_turbofish(function, turbofish, &mut generics)?;
         }
         for (param, val) in function.params.iter().zip(&vals) {
             self.infer(function, &param.ty, val, &mut generics);
         }
-        let types = self.field_types(record, generics, name_place)?;
+        let types = self.field_types(record, generics, path, SourceRange::of_path(path))?;
         let mut parts = Vec::new();
         for ((param, says), val) in function.params.iter().zip(&types).zip(vals) {
             let before = self.errors.list().len();
