@@ -36,6 +36,8 @@ pub fn path_text(path: &Path) -> String {
 
 /// Types that are no structs.
 const TYPES: [&str; 8] = ["Tile", "Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut", "Option", "Self"];
+/// Types of the standard library that people write from habit.
+const STANDARD: [&str; 6] = ["Vec", "Box", "String", "Result", "Rc", "Arc"];
 
 /// The functions that a body calls and the structs that it names, each once, in the order of their first places.
 pub fn calls(owner: Owner, sig: &Signature, stmts: &[Stmt]) -> Vec<Path> {
@@ -178,7 +180,7 @@ impl Calls {
     fn is_struct(&self, path: &Path) -> bool {
         let (Some(first), Some(last)) = (path.segments.first(), path.segments.last()) else { return false };
         let (first, name) = (first.ident.to_string(), last.ident.to_string());
-        let known = TYPES.contains(&name.as_str()) || DTypeBound::from_name(&name).is_some();
+        let known = TYPES.iter().chain(&STANDARD).any(|ty| *ty == name) || DTypeBound::from_name(&name).is_some();
         let dtype = DType::from_name(&name.to_lowercase()).is_some() || dtype_of_other_languages(&name).is_some();
         let foreign = dtype || FOREIGN.contains(&first.as_str());
         let slip = TYPES.iter().any(|ty| is_slip(&name, ty));
