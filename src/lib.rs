@@ -69,7 +69,8 @@
 //!
 //! # Functions
 //!
-//! `#[device]` makes a function that kernels of any module and crate call, and that is inlined: [`macro@device`].
+//! `#[device]` makes a function that kernels of any module and crate call, and that is inlined, and structs that such
+//! functions take and give: [`macro@device`].
 //!
 //! ```
 //! use tilewright::prelude::*;

@@ -8,7 +8,7 @@
 //!                                 └──────────────── launcher ─────────────────────┘
 //! ```
 //!
-//! - `device` finds the functions that a body calls, which `typeck` inlines;
+//! - `device` finds the functions and structs that a body names, which `typeck` inlines;
 //! - `guard` refuses nesting that would overflow a stack, without recursion;
 //! - `signature` reads dtype parameters, constexprs and parameters;
 //! - `typeck` types the body, shapes included, and collects every mistake, on the user's tokens;
@@ -52,7 +52,9 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
     expand::expand(attr.into(), item.into()).into()
 }
 
-/// A function that kernels inline: it works on tiles, scalars and pointers, and is called like any function.
+/// A function that kernels inline, or a struct that they pass on.
+///
+/// The function works on tiles, scalars and pointers, and is called like any function.
 ///
 /// ```ignore
 /// use tilewright::prelude::*;
@@ -71,7 +73,18 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
 /// }
 /// ```
 ///
-/// The section *Functions* of the documentation of [`kernel`](macro@kernel) says what they take and give.
+/// A struct has tiles, scalars, pointers and other structs as its fields:
+///
+/// ```ignore
+/// #[device]
+/// pub struct Stats<T: Float, const N: usize> {
+///     pub max: Tile<T, { [N] }>,
+///     pub sum: Tile<T, { [N] }>,
+///     pub count: i32,
+/// }
+/// ```
+///
+/// The sections *Functions* and *Structs* of the documentation of [`kernel`](macro@kernel) say what they take and give.
 #[proc_macro_attribute]
 pub fn device(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     device::expand(attr.into(), item.into()).into()

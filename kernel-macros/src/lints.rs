@@ -210,7 +210,7 @@ impl Writer {
                 let (name, arguments) = call(&uses, SourceRange::of(&binary.right));
                 // Numbers can be added to by more than numbers.
                 let value = quote!(#name::<__Value> #arguments);
-                let (target, op) = (self.target(&binary.left), &binary.op);
+                let (target, op) = (self.base(&binary.left), &binary.op);
                 let semi = semicolon(semi.unwrap_or(place.end));
                 target.map_or_else(TokenStream::new, |target| quote!(#target #op #value #semi))
             }
@@ -262,6 +262,13 @@ impl Writer {
     /// `a = value;`, or `(a, b) = value;`, which assigns to one after the other.
     fn assignment(&mut self, left: &Expr, right: &Expr, place: SourceRange, semi: Option<Span>) -> TokenStream {
         let end = semi.unwrap_or(place.end);
+        if let Expr::Field(field) = bare(left)
+            && let Some(target) = self.base(&field.base)
+        {
+            // The other fields stay.
+            let (value, semi) = (self.value_of(Some(right), vec![target.to_token_stream()]), semicolon(end));
+            return quote_spanned!(end=> #target = #value #semi);
+        }
         if let Some(target) = self.target(left) {
             let (value, semi) = (self.value_of(Some(right), Vec::new()), semicolon(end));
             return quote_spanned!(end=> #target = #value #semi);
@@ -278,6 +285,14 @@ impl Writer {
             }
         }
         out
+    }
+
+    /// The variable whose field is assigned to.
+    fn base(&self, expr: &Expr) -> Option<Ident> {
+        match bare(expr) {
+            Expr::Field(field) => self.base(&field.base),
+            other => self.target(other),
+        }
     }
 
     /// The variable that is assigned to.
@@ -302,6 +317,11 @@ impl Writer {
             Pat::Type(typed) => self.pattern(&typed.pat),
             Pat::Tuple(tuple) => {
                 let (pats, types): (Vec<_>, Vec<_>) = tuple.elems.iter().map(|pat| self.pattern(pat)).unzip();
+                (quote!((#(#pats,)*)), quote!((#(#types,)*)))
+            }
+            Pat::Struct(fields) => {
+                let fields = fields.fields.iter().map(|field| self.pattern(&field.pat));
+                let (pats, types): (Vec<_>, Vec<_>) = fields.unzip();
                 (quote!((#(#pats,)*)), quote!((#(#types,)*)))
             }
             _ => (quote!(_), quote!(__Value)),
@@ -426,6 +446,10 @@ impl Writer {
                 call.args.iter().for_each(|arg| self.argument(arg, out));
             }
             Expr::Tuple(tuple) => tuple.elems.iter().for_each(|e| self.uses(e, out)),
+            Expr::Struct(literal) => {
+                literal.fields.iter().for_each(|field| self.uses(&field.expr, out));
+                literal.rest.iter().for_each(|base| self.uses(base, out));
+            }
             Expr::Array(array) => array.elems.iter().for_each(|e| self.uses(e, out)),
             Expr::Range(range) => {
                 let ends = range.start.iter().chain(&range.end);

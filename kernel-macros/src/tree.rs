@@ -89,8 +89,11 @@ pub enum VOp {
 pub struct Constant {
     /// Its name, for the IR.
     pub name: String,
-    /// The expression that gives it: the path, with the user's spans, or `PATH as dtype`.
+    /// The expression that gives it: the path, with the user's spans, or `PATH as dtype`; of a constant that an inlined
+    /// function names, the field of what that exports.
     pub tokens: proc_macro2::TokenStream,
+    /// The field that exports it, if this is a function.
+    pub field: proc_macro2::Ident,
     /// Its dtype; of a constant used in a shape, that of the constexpr it has become.
     pub dt: DtRef,
     /// The constexpr that it has become, if a shape needs it: then it is a `usize`.

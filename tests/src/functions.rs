@@ -26,6 +26,61 @@ pub mod activations {
     }
 }
 
+pub mod statistics {
+    //! A struct, and functions that take and give it.
+
+    use tilewright::prelude::*;
+
+    /// Running statistics of rows.
+    #[device]
+    pub struct Stats<T: Float, const N: usize> {
+        /// The largest elements.
+        pub max: Tile<T, { [N] }>,
+        /// The sums.
+        pub sum: Tile<T, { [N] }>,
+        /// How many rows there were.
+        pub count: i32,
+    }
+
+    /// Of no rows.
+    #[device]
+    pub fn nothing<T: Float, const N: usize>() -> Stats<T, N> {
+        Stats { max: full([N], T::NEG_INFINITY), sum: zeros([N]), count: 0 }
+    }
+
+    /// With one more row.
+    #[device]
+    pub fn extended<T: Float, const N: usize>(stats: Stats<T, N>, row: Tile<T, { [N] }>) -> Stats<T, N> {
+        let Stats { max, sum, count } = stats;
+        Stats { max: maximum(max, row), sum: sum + row, count: count + 1 }
+    }
+}
+
+pub mod limits {
+    //! Functions that name constants of their module, which nobody else sees.
+
+    use tilewright::prelude::*;
+
+    const SLOPE: f32 = 0.125;
+    const SHIFT: i64 = 3;
+
+    mod deeper {
+        pub(super) const LIMIT: i32 = 20;
+        pub(super) const ENABLED: bool = true;
+    }
+
+    #[device]
+    fn sloped(x: f32) -> f32 {
+        if deeper::ENABLED { x * SLOPE } else { x }
+    }
+
+    /// At most a limit, and less steep.
+    #[device]
+    pub fn limited(x: i32) -> f32 {
+        sloped(minimum(x, deeper::LIMIT) as f32) + SHIFT as f32
+    }
+}
+
 pub use activations::silu as activate;
 
 /// `2 * x`, of a module below.

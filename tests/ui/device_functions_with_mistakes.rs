@@ -28,7 +28,7 @@ fn repeats(x: i32) -> i32 {
 }
 
 #[device(num_warps = 4)]
-struct Function;
+enum Function {}
 
 #[kernel]
 fn kernel<const N: usize>(out: PtrMut<i32>) {

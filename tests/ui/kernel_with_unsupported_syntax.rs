@@ -2,10 +2,6 @@
 
 use tilewright::prelude::*;
 
-pub struct Point {
-    pub x: f32,
-}
-
 #[kernel]
 fn expressions(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
     let a = match n {
@@ -17,7 +13,6 @@ fn expressions(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
     let d = &n;
     let e = &mut n;
     let ea = &raw const n;
-    let g = Point { x: 1.0 };
     let h = n?;
     let i = |a| a + 1;
     let j = 0..n;

@@ -55,7 +55,7 @@ impl Functions {
     }
 
     fn add(&mut self, Entry { key, item, calls }: Entry) {
-        match function::read_inlined(item, calls) {
+        match function::read_inlined(&key, item, calls) {
             Some(function) => drop(self.entries.insert(key, Rc::new(function))),
             None => self.is_broken = true,
         }

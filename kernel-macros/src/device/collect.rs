@@ -1,4 +1,4 @@
-//! Which `#[device]` functions a body calls.
+//! Which `#[device]` functions and structs a body names.
 //!
 //! A macro sees no items but its own, so names that no operation has are taken for functions, and rustc looks them up.
 //! An operation's name with a slip of the pen, or one that another language has for it, is a mistake far more often than
@@ -6,13 +6,18 @@
 
 use std::collections::BTreeSet;
 
-use kernel_core::ir::DType;
+use kernel_core::ir::{DType, DTypeBound};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Block, Expr, ExprCall, ExprClosure, FnArg, Local, Macro, PatIdent, Path, Stmt, Token};
+use syn::{
+    Block, Expr, ExprCall, ExprCast, ExprClosure, ExprStruct, GenericArgument, Generics, ItemStruct, Local, Macro,
+    PatIdent, PatStruct, Path, Signature, Stmt, Token, Type, TypeParamBound,
+};
 
+use super::Owner;
 use crate::names::dtype_of_other_languages;
+use crate::signature::strip;
 use crate::source_range::bare;
 use crate::{ops, spellings};
 
@@ -29,11 +34,32 @@ pub fn path_text(path: &Path) -> String {
     format!("{}{}", if path.leading_colon.is_some() { "::" } else { "" }, names.join("::"))
 }
 
-/// The functions that a body calls, each once, in the order of their first calls.
-pub fn calls(inputs: &Punctuated<FnArg, Token![,]>, stmts: &[Stmt]) -> Vec<Path> {
-    let mut calls = Calls::default();
-    inputs.iter().for_each(|input| calls.visit_fn_arg(input));
+/// Types that are no structs.
+const TYPES: [&str; 8] = ["Tile", "Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut", "Option", "Self"];
+/// Types of the standard library that people write from habit.
+const STANDARD: [&str; 6] = ["Vec", "Box", "String", "Result", "Rc", "Arc"];
+
+/// The functions that a body calls and the structs that it names, each once, in the order of their first places.
+pub fn calls(owner: Owner, sig: &Signature, stmts: &[Stmt]) -> Vec<Path> {
+    let mut calls = Calls::within(&sig.generics);
+    for input in &sig.inputs {
+        match (owner, input) {
+            // A kernel takes no structs, whatever its parameters are.
+            (Owner::Kernel, syn::FnArg::Typed(typed)) => calls.visit_pat(&typed.pat),
+            (Owner::Kernel | Owner::Device, input) => calls.visit_fn_arg(input),
+        }
+    }
+    if let (Owner::Device, syn::ReturnType::Type(_, ty)) = (owner, &sig.output) {
+        calls.visit_type(ty);
+    }
     stmts.iter().for_each(|stmt| calls.visit_stmt(stmt));
+    calls.found
+}
+
+/// The structs that the fields of another are.
+pub fn fields(item: &ItemStruct) -> Vec<Path> {
+    let mut calls = Calls::within(&item.generics);
+    item.fields.iter().for_each(|field| calls.visit_type(&field.ty));
     calls.found
 }
 
@@ -41,6 +67,8 @@ pub fn calls(inputs: &Punctuated<FnArg, Token![,]>, stmts: &[Stmt]) -> Vec<Path>
 struct Calls {
     /// Visible variables: calls of these are no functions'.
     variables: BTreeSet<String>,
+    /// Generic parameters: these are no structs.
+    generics: BTreeSet<String>,
     seen: BTreeSet<String>,
     found: Vec<Path>,
 }
@@ -72,11 +100,47 @@ impl<'ast> Visit<'ast> for Calls {
         if let Expr::Path(path) = bare(&call.func)
             && path.qself.is_none()
             && self.is_function(&path.path)
-            && self.seen.insert(path_text(&path.path))
         {
-            self.found.push(path.path.clone());
+            self.find(&path.path);
         }
         visit::visit_expr_call(self, call);
+    }
+
+    /// The type of a value; those inside of `Tile<..>` and its kind are dtypes.
+    fn visit_type(&mut self, ty: &'ast Type) {
+        match strip(ty) {
+            Type::Tuple(tuple) => tuple.elems.iter().for_each(|ty| self.visit_type(ty)),
+            Type::ImplTrait(closure) => {
+                for bound in &closure.bounds {
+                    let TypeParamBound::Trait(bound) = bound else { continue };
+                    let types = bound.path.segments.iter().map(|segment| &segment.arguments);
+                    types.for_each(|types| self.visit_closure_types(types));
+                }
+            }
+            Type::Path(path) if path.qself.is_none() && self.is_struct(&path.path) => self.find(&path.path),
+            _ => {}
+        }
+    }
+
+    fn visit_generic_argument(&mut self, argument: &'ast GenericArgument) {
+        if let GenericArgument::Const(expr) = argument {
+            self.visit_expr(expr);
+        }
+    }
+
+    /// Numbers are converted to dtypes.
+    fn visit_expr_cast(&mut self, cast: &'ast ExprCast) {
+        self.visit_expr(&cast.expr);
+    }
+
+    fn visit_expr_struct(&mut self, literal: &'ast ExprStruct) {
+        self.find(&literal.path);
+        visit::visit_expr_struct(self, literal);
+    }
+
+    fn visit_pat_struct(&mut self, pat: &'ast PatStruct) {
+        self.find(&pat.path);
+        visit::visit_pat_struct(self, pat);
     }
 
     fn visit_macro(&mut self, mac: &'ast Macro) {
@@ -88,6 +152,41 @@ impl<'ast> Visit<'ast> for Calls {
 }
 
 impl Calls {
+    fn within(generics: &Generics) -> Calls {
+        let name = |param: &syn::GenericParam| match param {
+            syn::GenericParam::Type(param) => param.ident.to_string(),
+            syn::GenericParam::Const(param) => param.ident.to_string(),
+            syn::GenericParam::Lifetime(param) => param.lifetime.to_string(),
+        };
+        Calls { generics: generics.params.iter().map(name).collect(), ..Calls::default() }
+    }
+
+    fn find(&mut self, path: &Path) {
+        if self.seen.insert(path_text(path)) {
+            self.found.push(path.clone());
+        }
+    }
+
+    /// The types of `(A, B) -> C`.
+    fn visit_closure_types(&mut self, types: &syn::PathArguments) {
+        let syn::PathArguments::Parenthesized(types) = types else { return };
+        types.inputs.iter().for_each(|ty| self.visit_type(ty));
+        if let syn::ReturnType::Type(_, ty) = &types.output {
+            self.visit_type(ty);
+        }
+    }
+
+    /// Whether a type that values have is a struct.
+    fn is_struct(&self, path: &Path) -> bool {
+        let (Some(first), Some(last)) = (path.segments.first(), path.segments.last()) else { return false };
+        let (first, name) = (first.ident.to_string(), last.ident.to_string());
+        let known = TYPES.iter().chain(&STANDARD).any(|ty| *ty == name) || DTypeBound::from_name(&name).is_some();
+        let dtype = DType::from_name(&name.to_lowercase()).is_some() || dtype_of_other_languages(&name).is_some();
+        let foreign = dtype || FOREIGN.contains(&first.as_str());
+        let slip = TYPES.iter().any(|ty| is_slip(&name, ty));
+        name.starts_with(char::is_uppercase) && !known && !foreign && !slip && !self.generics.contains(&first)
+    }
+
     fn is_function(&self, path: &Path) -> bool {
         let (Some(first), Some(last)) = (path.segments.first(), path.segments.last()) else { return false };
         let (first, last) = (first.ident.to_string(), last.ident.to_string());

@@ -1,14 +1,16 @@
 //! A `#[device]` function: its signature and body.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Group, TokenStream};
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Block, FnArg, Ident, Pat, ReturnType, Stmt, Type};
 
+use super::record;
 use crate::error::Errors;
 use crate::signature::{self, KernelItem, Signature, strip};
 use crate::source_range::SourceRange;
+use crate::typeck::collect_shape_constants;
 use crate::{attributes, parse_errors};
 
 /// The functions that are called by each path in a body: their keys.
@@ -40,6 +42,12 @@ pub struct Function {
     pub tokens: TokenStream,
     /// The functions that it calls.
     pub calls: std::rc::Rc<Calls>,
+    /// What tells it from all others.
+    pub key: String,
+    /// Paths of constants that its shapes need.
+    pub shape_constants: BTreeSet<String>,
+    /// Whether it is a struct, whose fields are its parameters.
+    pub is_struct: bool,
 }
 
 impl Function {
@@ -50,15 +58,17 @@ impl Function {
 }
 
 /// Reads a function that was read without mistakes where it is declared.
-pub fn read_inlined(item: TokenStream, calls: Calls) -> Option<Function> {
+pub fn read_inlined(key: &str, item: TokenStream, calls: Calls) -> Option<Function> {
     let mut errors = Errors::default();
-    let item = syn::parse2::<KernelItem>(item).ok()?;
-    let function = read(item, calls, &mut errors)?;
+    let function = match record::is_struct(&item) {
+        true => record::read(key, syn::parse2(item).ok()?, calls, &mut errors)?,
+        false => read(key, syn::parse2(item).ok()?, calls, &mut errors)?,
+    };
     errors.is_empty().then_some(function)
 }
 
 /// Reads a function; nothing if its body cannot be parsed.
-pub fn read(item: KernelItem, calls: Calls, errors: &mut Errors) -> Option<Function> {
+pub fn read(key: &str, item: KernelItem, calls: Calls, errors: &mut Errors) -> Option<Function> {
     let tokens = quote::ToTokens::to_token_stream(&item.sig);
     attributes::check_signature(&item.sig, errors);
     let (inputs, braces) = (item.sig.inputs.clone(), item.body.clone());
@@ -87,9 +97,25 @@ pub fn read(item: KernelItem, calls: Calls, errors: &mut Errors) -> Option<Funct
         }
     };
     attributes::check_body(&inner, &stmts, braces.stream(), errors);
-    let params = inputs.iter().filter_map(|input| parameter(input, errors)).collect();
-    let signature = signature::read_function(item, errors);
-    Some(Function { signature, params, output, inner, stmts, braces, tokens, calls: std::rc::Rc::new(calls) })
+    let params: Vec<FunctionParam> = inputs.iter().filter_map(|input| parameter(input, errors)).collect();
+    let types = params.iter().map(|param| &param.ty).chain(&output);
+    let shape_constants = collect_shape_constants(&stmts, &[], types);
+    let signature = signature::read_function(item, "a `#[device]` function", errors);
+    let calls = std::rc::Rc::new(calls);
+    let key = key.to_string();
+    Some(Function {
+        signature,
+        params,
+        output,
+        inner,
+        stmts,
+        braces,
+        tokens,
+        calls,
+        key,
+        shape_constants,
+        is_struct: false,
+    })
 }
 
 /// The statements of a body, and the attributes in front of them: `#![..]`.
@@ -100,27 +126,33 @@ pub fn body(braces: &Group) -> syn::Result<(Vec<Attribute>, Vec<Stmt>)> {
 
 fn parameter(input: &FnArg, errors: &mut Errors) -> Option<FunctionParam> {
     let FnArg::Typed(typed) = input else { return None };
-    let last = match strip(&typed.ty) {
+    let ty = value_type(&typed.ty, "parameter", errors)?;
+    Some(FunctionParam { pat: (*typed.pat).clone(), ty })
+}
+
+/// The type of a parameter or field, if values can have it.
+pub fn value_type(ty: &Type, what: &str, errors: &mut Errors) -> Option<Type> {
+    let last = match strip(ty) {
         Type::Path(path) => path.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default(),
         Type::Reference(reference) => {
             let help = "values are copied: write the type without `&`";
-            errors.report_help(SourceRange::of_tokens(reference), "a parameter cannot be a reference", help);
+            errors.report_help(SourceRange::of_tokens(reference), format!("a {what} cannot be a reference"), help);
             return None;
         }
         _ => String::new(),
     };
-    let place = SourceRange::of_type(&typed.ty);
+    let place = SourceRange::of_type(ty);
     match last.as_str() {
         "usize" | "isize" => {
             let help = "make it a const generic, `const N: usize`, or write `i32`";
-            errors.report_help(place, format!("a parameter cannot be `{last}`"), help);
+            errors.report_help(place, format!("a {what} cannot be `{last}`"), help);
             None
         }
         "TensorDesc" | "TensorDescMut" | "Const" => {
             let help = "pass what the kernel makes of it: a tile, a pointer or a scalar";
-            errors.report_help(place, format!("a `#[device]` function cannot take a `{last}`"), help);
+            errors.report_help(place, format!("a {what} cannot be a `{last}`"), help);
             None
         }
-        _ => Some(FunctionParam { pat: (*typed.pat).clone(), ty: (*typed.ty).clone() }),
+        _ => Some(ty.clone()),
     }
 }

@@ -1,4 +1,4 @@
-//! `#[device]`: functions that kernels and other functions inline.
+//! `#[device]`: functions that kernels and other functions inline, and structs that they pass on.
 //!
 //! A macro sees only the item that it stands on. So each function exports its tokens through a `macro_rules!` of the same
 //! name, which is imported, re-exported and hidden as the function is, and a body that calls functions is expanded in
@@ -11,26 +11,32 @@
 //! inline                             =>  the launcher
 //! ```
 //!
+//! What such a body names is not visible to the kernel. Functions and structs travel along; of each constant the function
+//! exports a copy, as a field of what a `const fn` of its name gives, which is imported as the macro is.
+//!
 //! `#[device]` collects what its function calls in the same way before it exports it: names mean what they mean in the
 //! function's own module, and a function that calls itself can never be exported.
 
 pub mod bundle;
 pub mod collect;
+pub mod export;
 pub mod function;
-
-use std::hash::{DefaultHasher, Hash, Hasher};
+pub mod record;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::ext::IdentExt;
+use quote::quote;
 use syn::parse::Parser;
-use syn::{FnArg, Pat, Path, Token, Visibility};
+use syn::{ItemStruct, Path, Token};
 
-use self::bundle::{Functions, braced, group, macro_path};
+use self::bundle::{Functions, group, macro_path};
+use self::export::Export;
+pub use self::export::text;
+use self::function::Function;
 use crate::error::Errors;
 use crate::signature::KernelItem;
 use crate::source::Source;
 use crate::source_range::SourceRange;
+use crate::tree::Constant;
 use crate::{expand, guard, launcher, lints, parse_errors, typeck};
 
 /// Functions that a body calls, with their bundles.
@@ -61,12 +67,19 @@ pub fn begin(owner: Owner, attr: &TokenStream, item: &TokenStream) -> Option<Tok
     if guard::check(attr.clone(), &mut errors).is_err() || guard::check(item.clone(), &mut errors).is_err() {
         return None;
     }
-    let read = syn::parse2::<KernelItem>(item.clone()).ok()?;
-    let (_, stmts) = function::body(&read.body).ok()?;
-    let mut pending = collect::calls(&read.sig.inputs, &stmts);
+    let (ident, mut pending) = if owner == Owner::Device && record::is_struct(item) {
+        let read = syn::parse2::<ItemStruct>(item.clone()).ok()?;
+        let fields = collect::fields(&read);
+        (read.ident, fields)
+    } else {
+        let read = syn::parse2::<KernelItem>(item.clone()).ok()?;
+        let (_, stmts) = function::body(&read.body).ok()?;
+        let calls = collect::calls(owner, &read.sig, &stmts);
+        (read.sig.ident, calls)
+    };
     if owner == Owner::Device {
-        // A call of itself is refused by whoever finds no function for it.
-        pending.retain(|path| path.get_ident() != Some(&read.sig.ident));
+        // A function that calls itself is refused by whoever finds none for the call.
+        pending.retain(|path| path.get_ident() != Some(&ident));
     }
     let state = State { owner, attr: attr.clone(), item: item.clone(), pending, found: Found::new() };
     (!state.pending.is_empty()).then(|| state.next())
@@ -163,6 +176,9 @@ pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: 
         return None;
     }
     arguments(&attr, errors);
+    if record::is_struct(&item) {
+        return finish_struct(&attr, item, found, errors);
+    }
     let read = match syn::parse2::<KernelItem>(item.clone()) {
         Ok(read) if read.sig.receiver().is_none() => read,
         Ok(read) => {
@@ -175,7 +191,7 @@ pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: 
             return None;
         }
         Err(error) => {
-            let message = format!("`#[device]` belongs on a function: {error}");
+            let message = format!("`#[device]` belongs on a function or a struct: {error}");
             errors.report_help(SourceRange::at(error.span()), message, "write `fn name(..) -> .. { .. }`");
             return None;
         }
@@ -186,16 +202,66 @@ pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: 
         errors.report_help(SourceRange::at(read.sig.ident.span()), message, "give it another name");
     }
     let (attrs, vis, sig) = (read.attrs.clone(), read.vis.clone(), read.sig.clone());
+    let krate = krate(&attr);
+    let exported = export::function(&vis, &sig.ident, &krate);
+    let head = Export {
+        attrs: &attrs,
+        vis: &vis,
+        ident: &sig.ident,
+        written: export::declaration(&sig),
+        item: exported,
+        krate: &krate,
+    };
+    let read = |key: &str, calls, errors: &mut Errors| function::read(key, read, calls, errors);
+    Some(finish_read(read, &head, &item, found, errors))
+}
+
+/// Checks and exports a struct.
+fn finish_struct(attr: &TokenStream, item: TokenStream, found: &Found, errors: &mut Errors) -> Option<Exported> {
+    let read = match syn::parse2::<ItemStruct>(item.clone()) {
+        Ok(read) => read,
+        Err(error) => {
+            parse_errors::report(item, &error, errors);
+            return None;
+        }
+    };
+    let (attrs, vis, ident) = (read.attrs.clone(), read.vis.clone(), read.ident.clone());
+    let krate = krate(attr);
+    let (written, exported) = (export::declaration_of_struct(&read), export::record(&vis, &ident, &krate));
+    // rustc has evaluated these where the struct stands.
+    let known = |attr: &&syn::Attribute| !attr.path().is_ident("derive") && !attr.path().is_ident("repr");
+    let attrs: Vec<syn::Attribute> = attrs.iter().filter(known).cloned().collect();
+    let head = Export { attrs: &attrs, vis: &vis, ident: &ident, written, item: exported, krate: &krate };
+    let read = |key: &str, calls, errors: &mut Errors| record::read(key, read, calls, errors);
+    Some(finish_read(read, &head, &item, found, errors))
+}
+
+/// Checks and exports what `read` reads.
+fn finish_read(
+    read: impl FnOnce(&str, function::Calls, &mut Errors) -> Option<Function>,
+    head: &Export<'_>,
+    item: &TokenStream,
+    found: &Found,
+    errors: &mut Errors,
+) -> Exported {
     let (before, functions) = (errors.list().len(), Functions::read(found));
     let calls = functions.calls.as_ref().clone();
-    let mut checks = TokenStream::new();
-    if let Some(function) = function::read(read, calls, errors)
+    let (mut checks, mut constants) = (TokenStream::new(), Vec::new());
+    let key = export::key(head.ident, item);
+    if let Some(function) = read(&key.to_string(), calls, errors)
         && errors.list().len() == before
         && !functions.is_broken
     {
         let source = Source::new(&function.braces);
-        let blocks = launcher::unsafe_blocks(&typeck::check_function(&function, &functions, source, errors));
+        let found = typeck::check_function(&function, &functions, source, errors);
+        let blocks = launcher::unsafe_blocks(&found.unsafe_blocks);
         if errors.list().len() == before {
+            let constant = |constant: &Constant| {
+                (constant.field.clone(), launcher::Body::constant(constant, &found.types, head.krate))
+            };
+            constants = found.constants.iter().map(constant).collect();
+        }
+        if errors.list().len() == before && !function.is_struct {
             let lints = lints::device_function(&function);
             checks = quote! {
                 #[allow(dead_code, non_snake_case)]
@@ -204,11 +270,10 @@ pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: 
         }
     }
     let is_right = errors.list().len() == before;
-    let key = key(&sig.ident, &item);
-    let inlined = if is_right { item } else { TokenStream::new() };
+    let inlined = if is_right { item.clone() } else { TokenStream::new() };
     let bundle = bundle::write(&key, &inlined, found);
-    let items = export(&attrs, &vis, &sig, &key, &bundle, &krate(&attr));
-    Some(Exported { tokens: quote!(#items #checks), bundle })
+    let items = head.tokens(&key, &bundle, &constants);
+    Exported { tokens: quote!(#items #checks), bundle }
 }
 
 /// `#[device]` takes where the facade lives, and nothing else.
@@ -225,92 +290,4 @@ fn arguments(attr: &TokenStream, errors: &mut Errors) {
         let help = "launch options belong to `#[kernel]`";
         errors.report_help(SourceRange::at(error.span()), "`#[device]` takes `crate = path` at most", help);
     }
-}
-
-/// What tells the function from all others.
-fn key(ident: &Ident, item: &TokenStream) -> Ident {
-    let (start, mut hasher) = (ident.span().start(), DefaultHasher::new());
-    (ident.span().file(), start.line, start.column, item.to_string()).hash(&mut hasher);
-    format_ident!("{}_device_function_{:016x}", ident.unraw(), hasher.finish())
-}
-
-/// The macro, and a function of that name for imports, editors and documentation.
-fn export(
-    attrs: &[syn::Attribute],
-    vis: &Visibility,
-    sig: &syn::Signature,
-    key: &Ident,
-    bundle: &TokenStream,
-    krate: &TokenStream,
-) -> TokenStream {
-    let ident = &sig.ident;
-    let is_public = matches!(vis, Visibility::Public(_));
-    let exported = is_public.then(|| quote!(#[macro_export]));
-    // The macros of all public functions of a crate share its root.
-    let name = if is_public { key.clone() } else { format_ident!("{}_device_function", ident.unraw()) };
-    let cfgs: Vec<_> = attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
-    let written = format!("```text\n{}\n```", declaration(sig));
-    let bundle = braced(bundle.clone());
-    // On the user's tokens, so that rustc's notes about it point there.
-    let span = ident.span();
-    let rules = quote_spanned! {span=>
-        macro_rules! #name {
-            ({ $($next:tt)* } $($state:tt)*) => { $($next)* ! { #bundle $($state)* } };
-        }
-    };
-    quote! {
-        #(#attrs)*
-        ///
-        /// Called inside kernels and `#[device]` functions:
-        #[doc = #written]
-        #[allow(dead_code, unused_variables)]
-        #vis fn #ident(only_kernels_call_this: #krate::KernelOnly) {}
-
-        #(#cfgs)*
-        #[doc(hidden)]
-        #[allow(unused_macros)]
-        #exported
-        #rules
-
-        #(#cfgs)*
-        #[doc(hidden)]
-        #[allow(unused_imports)]
-        #vis use #name as #ident;
-    }
-}
-
-/// The declaration as the user wrote it, for the documentation.
-fn declaration(sig: &syn::Signature) -> String {
-    let inputs = sig.inputs.iter().map(|input| match input {
-        FnArg::Typed(typed) => {
-            let name = match &*typed.pat {
-                Pat::Ident(name) => name.ident.to_string(),
-                _ => "_".to_string(),
-            };
-            format!("{name}: {}", text(&typed.ty.to_token_stream()))
-        }
-        FnArg::Receiver(_) => String::new(),
-    });
-    let inputs: Vec<String> = inputs.collect();
-    let (generics, output) = (text(&sig.generics.to_token_stream()), text(&sig.output.to_token_stream()));
-    let space = if output.is_empty() { "" } else { " " };
-    format!("fn {}{generics}({}){space}{output}", sig.ident, inputs.join(", "))
-}
-
-/// Tokens with the spaces of rustfmt.
-pub fn text(tokens: &TokenStream) -> String {
-    let text = tokens.to_string();
-    [
-        (" < ", "<"),
-        (" <", "<"),
-        ("< ", "<"),
-        (" >", ">"),
-        (" ,", ","),
-        (" :", ":"),
-        ("- >", "->"),
-        ("[ ", "["),
-        (" ]", "]"),
-    ]
-    .iter()
-    .fold(text, |text, (from, to)| text.replace(from, to))
 }

@@ -175,12 +175,12 @@ pub fn read(item: KernelItem, errors: &mut Errors) -> Signature {
     signature
 }
 
-/// Reads the name and the generic parameters of a `#[device]` function.
-pub fn read_function(item: KernelItem, errors: &mut Errors) -> Signature {
-    let mut signature = read_head(item, "a `#[device]` function", errors);
+/// Reads the name and the generic parameters of a `#[device]` function or struct, which is `what`.
+pub fn read_function(item: KernelItem, what: &str, errors: &mut Errors) -> Signature {
+    let mut signature = read_head(item, what, errors);
     for (_, _, default) in signature.defaults() {
         let help = "remove it: constexprs follow from the arguments, or are said at the call, `name::<16>(..)`";
-        let message = "a constexpr of a `#[device]` function has no default";
+        let message = format!("a constexpr of {what} has no default");
         errors.report_help(SourceRange::of(default), message, help);
     }
     duplicates(&mut signature, errors);

@@ -219,6 +219,9 @@ fn read_param_ty(ty: &Type, signature: &Signature, errors: &mut Errors) -> Check
 const TEXTS: &str =
     "kernels have no texts: pass a number, or a `const MODE: i32` for what is decided when it is compiled";
 
+/// What stands for a struct.
+const STRUCTS: &str = "a struct exists inside kernels only: pass its values, and make it there";
+
 /// The dtype or dtype parameter that a type names.
 fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt> {
     let params: Vec<String> = signature.dtypes().map(|(ident, _)| ident.to_string()).collect();
@@ -241,7 +244,7 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         let help = match closest(&written, ["Ptr", "PtrMut", "Const", "TensorDesc", "TensorDescMut"]) {
             Some(close) if close != written => format!("did you mean `{close}`?"),
             Some(_) => "a pointer points to a dtype: `Ptr<f32>`".to_string(),
-            None => "for a buffer write `Ptr<f32>`, or `PtrMut<f32>` if the kernel stores into it".to_string(),
+            None => format!("for a buffer write `Ptr<f32>`, or `PtrMut<f32>` if the kernel stores into it; {STRUCTS}"),
         };
         return Err(errors.report_help(SourceRange::of_type(ty), message, help));
     }
@@ -258,6 +261,7 @@ fn read_dt(ty: &Type, signature: &Signature, errors: &mut Errors) -> Checked<Dt>
         (_, "usize" | "isize") => "write `i32`, `i64` or `u32`".into(),
         (_, alias) if let Some(ours) = dtype_of_other_languages(alias) => Help::write(place, ours),
         (Some(close), _) => Help::meant(place, close),
+        (None, name) if name.starts_with(char::is_uppercase) && name.len() > 1 => STRUCTS.into(),
         (None, _) => "for any dtype, declare a parameter: `fn name<T: Num>(..)`".into(),
     };
     Err(errors.report_help(SourceRange::of_type(ty), message, help))

@@ -20,6 +20,11 @@ fn examples_compile() {
         let file: syn::File = syn::parse_str(example).unwrap_or_else(|e| panic!("{e}\n{example}"));
         let mut functions = String::new();
         for item in file.items {
+            if let syn::Item::Struct(mut item) = item {
+                item.attrs.retain(|attr| attr.path().is_ident("device"));
+                functions.push_str(&item.to_token_stream().to_string());
+                continue;
+            }
             let syn::Item::Fn(mut function) = item else { continue };
             function.attrs.retain(|attr| attr.path().is_ident("device"));
             let code = function.to_token_stream().to_string();
@@ -32,7 +37,7 @@ fn examples_compile() {
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 13);
+    assert_eq!(kernels, 14);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.

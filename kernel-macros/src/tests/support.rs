@@ -6,7 +6,7 @@ use kernel_core::ir::Func;
 use kernel_core::{text, verify};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use crate::device::{self, Found, bundle, collect, function};
+use crate::device::{self, Found, Owner, bundle, collect, function, record};
 use crate::error::Errors;
 use crate::expand::expand_into;
 use crate::signature::KernelItem;
@@ -19,17 +19,20 @@ pub fn expand_program(attr: TokenStream, program: TokenStream, errors: &mut Erro
         // Shapes in a signature have braces too, before `>`.
         let is = |at: usize, c| matches!(rest.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == c);
         let body = |at: &usize| bundle::group(rest[*at].clone()).is_some_and(|g| g.delimiter() == Delimiter::Brace);
-        let end = (2..rest.len()).find(|at| body(at) && !is(at + 1, '>')).expect("a body");
+        let end = (2..rest.len()).find(|at| body(at) && !is(at + 1, '>') || is(*at, ';')).expect("a body");
         let item: TokenStream = rest.drain(..=end).skip(2).collect();
-        let found = found(&item, &known);
+        let found = found(Owner::Device, &item, &known);
         let exported = device::finish_into(arguments, item.clone(), &found, errors);
-        let name = syn::parse2::<KernelItem>(item).map(|item| item.sig.ident.to_string());
+        let name = match record::is_struct(&item) {
+            true => syn::parse2::<syn::ItemStruct>(item).map(|item| item.ident.to_string()),
+            false => syn::parse2::<KernelItem>(item).map(|item| item.sig.ident.to_string()),
+        };
         if let (Some(exported), Ok(name)) = (exported, name) {
             known.push((name, exported.bundle));
         }
     }
     let item = TokenStream::from_iter(rest);
-    let found = found(&item, &known);
+    let found = found(Owner::Kernel, &item, &known);
     expand_into(attr, item, &found, errors)
 }
 
@@ -40,19 +43,23 @@ fn device_arguments(attribute: &TokenTree) -> Option<TokenStream> {
     is_device.then(|| tokens.next().and_then(bundle::group).map(|group| group.stream()).unwrap_or_default())
 }
 
-fn found(item: &TokenStream, known: &[(String, TokenStream)]) -> Found {
+fn found(owner: Owner, item: &TokenStream, known: &[(String, TokenStream)]) -> Found {
     // What is nested too deep to be parsed calls nothing.
     if known.is_empty() {
         return Found::new();
     }
-    let Ok(item) = syn::parse2::<KernelItem>(item.clone()) else { return Found::new() };
-    let Ok((_, stmts)) = function::body(&item.body) else { return Found::new() };
+    let paths = match record::is_struct(item) {
+        true => syn::parse2::<syn::ItemStruct>(item.clone()).map(|item| collect::fields(&item)),
+        false => syn::parse2::<KernelItem>(item.clone())
+            .and_then(|item| Ok(collect::calls(owner, &item.sig, &function::body(&item.body)?.1))),
+    };
+    let Ok(paths) = paths else { return Found::new() };
     let bundle = |path: syn::Path| {
         let name = path.segments.last()?.ident.to_string();
         let (_, bundle) = known.iter().find(|(known, _)| *known == name)?;
         Some((path, bundle.clone()))
     };
-    collect::calls(&item.sig.inputs, &stmts).into_iter().filter_map(bundle).collect()
+    paths.into_iter().filter_map(bundle).collect()
 }
 
 /// Expands a kernel given as source and returns the tokens and the messages as `line:column: text`.

@@ -3,6 +3,7 @@
 use kernel_core::ir::{DType, DTypeBound, Dt, ParamKind};
 use syn::{GenericArgument, PathArguments, Type};
 
+use super::record::Record;
 use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
@@ -21,8 +22,8 @@ pub(super) enum Annotation {
     Pointer(Dt, bool),
     /// `usize`: a constexpr.
     Constexpr,
-    /// A tuple of them.
-    Tuple(Vec<Annotation>),
+    /// A tuple of them, or a struct.
+    Tuple(Vec<Annotation>, Option<Record>),
 }
 
 impl Checker<'_> {
@@ -33,12 +34,16 @@ impl Checker<'_> {
             Type::Infer(_) => return Ok(Annotation::Inferred),
             Type::Tuple(tuple) => {
                 let parts: Vec<_> = tuple.elems.iter().map(|t| self.annotation(t)).collect();
-                return parts.into_iter().collect::<Checked<_>>().map(Annotation::Tuple);
+                return Ok(Annotation::Tuple(parts.into_iter().collect::<Checked<_>>()?, None));
             }
             Type::Path(path) if path.qself.is_none() => &path.path,
             _ => return Err(self.bad_annotation(place)),
         };
         let Some(last) = path.segments.last() else { return Err(self.bad_annotation(place)) };
+        if let Some(record) = self.record(path) {
+            return self.record_type(&record, path, place);
+        }
+        self.not_itself(path)?;
         let name = last.ident.to_string();
         match (&last.arguments, name.as_str()) {
             (PathArguments::None, "usize" | "isize") => Ok(Annotation::Constexpr),
@@ -120,13 +125,16 @@ impl Checker<'_> {
     pub(super) fn have_type(&mut self, val: Val, annotation: &Annotation, says: &str) -> Checked<Val> {
         match (val, annotation) {
             (val, Annotation::Inferred) => Ok(val),
-            (Val::Tuple(vals, place), Annotation::Tuple(annotations)) if vals.len() == annotations.len() => {
-                let parts: Vec<_> =
-                    vals.into_iter().zip(annotations).map(|(v, a)| self.have_type(v, a, says)).collect();
-                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+            (Val::Tuple(vals, place), Annotation::Tuple(annotations, record))
+                if vals.record == *record && vals.len() == annotations.len() =>
+            {
+                Ok(Val::Tuple(self.have_types(&vals, annotations, says)?, place))
             }
-            (val, Annotation::Tuple(annotations)) => {
-                let message = format!("expected a tuple of {} values", annotations.len());
+            (val, Annotation::Tuple(annotations, record)) => {
+                let message = match record {
+                    Some(record) => format!("{says} the struct `{record:?}`, but this is {}", self.show_val(&val)),
+                    None => format!("expected a tuple of {} values", annotations.len()),
+                };
                 Err(self.report(val.place(), message))
             }
             (val, Annotation::Constexpr) => {
@@ -184,8 +192,10 @@ impl Checker<'_> {
                 Some(dim) => Binding::Dim(dim.clone()),
                 None => Binding::Value(operand.node),
             },
-            Val::Tuple(parts, _) => Binding::Tuple(parts.iter().map(|p| self.binding_of(p)).collect()),
-            Val::Unit(_) => Binding::Tuple(Vec::new()),
+            Val::Tuple(parts, _) => {
+                Binding::Tuple(parts.iter().map(|p| self.binding_of(p)).collect(), parts.record.clone())
+            }
+            Val::Unit(_) => Binding::Tuple(Vec::new(), None),
         }
     }
 }

@@ -54,7 +54,6 @@ impl Checker<'_> {
 
     /// A call of a closure or a `#[device]` function.
     fn inlined_call(&mut self, call: &ExprCall, path: &syn::Path, place: SourceRange) -> Option<Checked<Val>> {
-        let last = path.segments.last()?;
         if let Some(ident) = path.get_ident() {
             let name = ident.to_string();
             if let Some((Binding::Closure(callable), _)) = self.lookup(&name) {
@@ -64,9 +63,8 @@ impl Checker<'_> {
         if self.frame.calls.is_empty() {
             return None;
         }
-        let function = self.functions.find(&self.frame.calls, &path_text(path))?;
-        let name_place = SourceRange::of_path(path);
-        Some(self.call_function(&function, &call.args, turbofish_of(last), name_place, place))
+        let function = self.functions.find(&self.frame.calls, &path_text(path)).filter(|found| !found.is_struct)?;
+        Some(self.call_function(&function, &call.args, path, place))
     }
 
     /// `receiver.name(arguments)`
@@ -85,7 +83,7 @@ impl Checker<'_> {
         };
         let turbofish: Option<&AngleBracketedGenericArguments> = call.turbofish.as_ref();
         let receiver = match (receiver, row.call) {
-            (Ok(Val::Tuple(parts, _)), Call::Reduce | Call::Scan) => {
+            (Ok(Val::Tuple(parts, _)), Call::Reduce | Call::Scan) if parts.record.is_none() => {
                 let parts: Vec<Operand> = parts.into_iter().map(|p| self.one(p)).collect::<Checked<_>>()?;
                 return self.tuple_method(row, &parts, call, place);
             }
@@ -281,7 +279,7 @@ impl Checker<'_> {
     }
 }
 
-fn turbofish_of(last: &PathSegment) -> Option<&AngleBracketedGenericArguments> {
+pub(super) fn turbofish_of(last: &PathSegment) -> Option<&AngleBracketedGenericArguments> {
     match &last.arguments {
         PathArguments::AngleBracketed(args) => Some(args),
         PathArguments::None | PathArguments::Parenthesized(_) => None,

@@ -17,7 +17,7 @@ impl Checker<'_> {
         let (inputs, tuple) = match (args.receiver, args.expr(0)) {
             (Some(receiver), _) => (vec![receiver], false),
             (None, Some(expr)) => match self.expr(expr)? {
-                Val::Tuple(parts, _) => {
+                Val::Tuple(parts, _) if parts.record.is_none() => {
                     let parts: Vec<Checked<Operand>> = parts.into_iter().map(|p| self.one(p)).collect();
                     (parts.into_iter().collect::<Checked<Vec<_>>>()?, true)
                 }
@@ -134,8 +134,8 @@ impl Checker<'_> {
             Err(reported) => return Err(self.whole_tuples([left, right], tuple, before, reported)),
         };
         let values = match (val, tuple) {
-            (Val::Tuple(parts, _), true) => parts,
-            (val, _) => vec![val],
+            (Val::Tuple(parts, _), true) if parts.record.is_none() => parts,
+            (val, _) => vec![val].into(),
         };
         if values.len() != a.len() {
             let message = format!("the closure must give {} values, found {}", a.len(), values.len());
@@ -150,7 +150,7 @@ impl Checker<'_> {
         let annotation = self.annotation(ty)?;
         let parts = match &annotation {
             Annotation::Inferred => return Ok(()),
-            Annotation::Tuple(parts) if tuple => parts.as_slice(),
+            Annotation::Tuple(parts, None) if tuple => parts.as_slice(),
             other => std::slice::from_ref(other),
         };
         let agrees = |part: &Annotation, arg: NodeId| match part {
@@ -159,7 +159,7 @@ impl Checker<'_> {
                 let own = self.node_dt(arg).and_then(|dt| self.types.known(dt));
                 shape.is_empty() && own.is_none_or(|own| self.types.known(*says) == Some(own))
             }
-            Annotation::Data(_) | Annotation::Pointer(..) | Annotation::Constexpr | Annotation::Tuple(_) => false,
+            Annotation::Data(_) | Annotation::Pointer(..) | Annotation::Constexpr | Annotation::Tuple(..) => false,
         };
         if parts.len() == a.len() && parts.iter().zip(a).all(|(part, &arg)| agrees(part, arg)) {
             return Ok(());

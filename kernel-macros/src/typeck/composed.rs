@@ -57,7 +57,7 @@ impl Checker<'_> {
         };
         let overflows = self.op(Op::compare(CmpOp::Ne), vec![left, right], ty.with_dt(BOOL), place);
         let parts = [wrapped, overflows].map(|node| Val::One(Operand { node, place })).to_vec();
-        Ok(Val::Tuple(parts, place))
+        Ok(Val::Tuple(parts.into(), place))
     }
 
     /// `minimum(maximum(x, lo), hi)`

@@ -1,12 +1,14 @@
 //! Names and constants: variables, constexprs, `f32::MAX`, and constants of the user's crate.
 
 use kernel_core::ir::{ConstId, ConstParam, ConstTy, DType, DTypeBound, Dim, Dt, IntTy, LimitKind};
-use proc_macro2::{TokenStream, TokenTree};
-use quote::ToTokens;
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote};
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprLit, Lit, Path};
 
+use super::record::Parts;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
@@ -79,9 +81,11 @@ impl Checker<'_> {
                 let node = self.new_node(Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
                 Ok(Val::One(Operand { node, place }))
             }
-            Binding::Tuple(parts) => {
+            Binding::Tuple(parts, record) => {
                 let parts = parts.iter().map(|part| self.use_binding(part, name, outside, place));
-                Ok(Val::Tuple(parts.collect::<Checked<_>>()?, place))
+                let mut parts = parts.collect::<Checked<Parts>>()?;
+                parts.record.clone_from(record);
+                Ok(Val::Tuple(parts, place))
             }
             Binding::Desc(_) => {
                 let message = format!("`{name}` is a tensor descriptor, which is no value");
@@ -204,29 +208,46 @@ impl Checker<'_> {
         Ok(Operand { node: self.eval(VOp::Limit(kind), Vec::new(), ty, place), place })
     }
 
-    /// Refuses a constant in a function: where it is inlined, the name may mean something else.
-    fn no_constant(&mut self, name: &str, place: SourceRange) -> Checked<()> {
-        let Some(function) = self.frame.name.clone() else { return Ok(()) };
-        let message = format!("a `#[device]` function sees no constants of its module, as `{name}`");
-        let help = format!("write the number, or let the caller give it: `fn {function}<const {name}: usize>(..)`");
-        Err(self.report_help(place, message, help))
+    /// What names a constant where the kernel stands, and the field that exports it, if this is a function.
+    ///
+    /// The names that an inlined function uses mean nothing there. What the function has exported has a field for each.
+    fn exported(&self, tokens: TokenStream, name: &str) -> (TokenStream, Ident) {
+        let mut hasher = DefaultHasher::new();
+        (&self.frame.key, key(&tokens)).hash(&mut hasher);
+        let field = Ident::new(&format!("{name}_{:016x}", hasher.finish()), Span::call_site());
+        match &self.frame.via {
+            Some(via) => (quote!(#via(::core::marker::PhantomData).#field), field),
+            None => (tokens, field),
+        }
+    }
+
+    /// Refuses a constant in a shape of a function: two functions that name it would not be known to mean the same number.
+    fn no_shape(&mut self, name: &str, place: SourceRange) -> Reported {
+        let message = format!("a shape in a `#[device]` function or struct has no constants, as `{name}`");
+        let owner = self.frame.name.clone().unwrap_or_default();
+        let help = format!("let the caller give it: `{owner}<const {name}: usize>`");
+        self.report_help(place, message, help)
     }
 
     /// A constant of the user's crate.
     pub(super) fn constant(&mut self, tokens: TokenStream, name: &str, place: SourceRange) -> Checked<Operand> {
-        self.no_constant(name, place)?;
+        let is_shape = self.shape_constants.contains(&key(&tokens));
+        if is_shape && self.frame.name.is_some() {
+            return Err(self.no_shape(name, place));
+        }
+        let (tokens, field) = self.exported(tokens, name);
         let key = key(&tokens);
         let index = match self.constants.iter().position(|c| self::key(&c.tokens) == key) {
             Some(index) => index,
             None => {
-                let shape = self.shape_constants.contains(&key).then(|| {
+                let shape = is_shape.then(|| {
                     let ty = ConstTy::Int(IntTy::Usize);
                     let name = crate::names::free_name(&self.func, name);
                     self.func.const_params.push(ConstParam::given(name, ty));
                     ConstId::new(self.func.const_params.len() as u32 - 1)
                 });
                 let dt = self.types.fresh_constant();
-                self.constants.push(Constant { name: name.to_string(), tokens, dt, shape, place });
+                self.constants.push(Constant { name: name.to_string(), tokens, field, dt, shape, place });
                 self.constants.len() - 1
             }
         };
@@ -243,8 +264,6 @@ impl Checker<'_> {
 
     /// `LIMIT as i32`, which rustc computes: the constant may then have any type.
     pub(super) fn converted_constant(&mut self, path: &Path, to: DType, place: SourceRange) -> Checked<Operand> {
-        let written = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
-        self.no_constant(&written, place)?;
         // Rust's `as` knows no f16, bf16 and 8-bit floats; those are rounded from f32.
         let narrow = matches!(to, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16);
         let through = if narrow { DType::F32 } else { to };
@@ -252,10 +271,11 @@ impl Checker<'_> {
         let ident = proc_macro2::Ident::new(through.name(), span);
         let tokens = quote::quote_spanned!(span=> (#path as ::core::primitive::#ident));
         let name = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+        let (tokens, field) = self.exported(tokens, &name);
         let index = match self.constants.iter().position(|c| key(&c.tokens) == key(&tokens)) {
             Some(index) => index,
             None => {
-                self.constants.push(Constant { name, tokens, dt: through.into(), shape: None, place });
+                self.constants.push(Constant { name, tokens, field, dt: through.into(), shape: None, place });
                 self.constants.len() - 1
             }
         };
@@ -360,13 +380,20 @@ fn key(tokens: &TokenStream) -> String {
 }
 
 /// Paths in SCREAMING_CASE that occur where a shape is written. They are taken to be `usize`, as constexprs are.
-pub(super) fn collect_shape_constants(body: &[syn::Stmt], blocks: &[Expr]) -> BTreeSet<String> {
+pub fn collect_shape_constants<'t>(
+    body: &[syn::Stmt],
+    blocks: &[Expr],
+    types: impl Iterator<Item = &'t syn::Type>,
+) -> BTreeSet<String> {
     let mut collector = Collector { depth: 0, found: BTreeSet::new() };
     for block in blocks {
         collector.visit_expr(block);
     }
     for stmt in body {
         collector.visit_stmt(stmt);
+    }
+    for ty in types {
+        collector.visit_type(ty);
     }
     collector.found
 }
@@ -399,7 +426,15 @@ impl<'ast> Visit<'ast> for Collector {
         }
     }
 
+    fn visit_path_arguments(&mut self, arguments: &'ast syn::PathArguments) {
+        self.inside(|c| visit::visit_path_arguments(c, arguments));
+    }
+
     fn visit_type_path(&mut self, path: &'ast syn::TypePath) {
+        // The name of a constant looks like a type where it is a generic argument.
+        if self.depth > 0 && path.path.segments.last().is_some_and(|s| is_screaming(&s.ident.to_string())) {
+            self.found.insert(key(&path.path.to_token_stream()));
+        }
         self.inside(|c| visit::visit_type_path(c, path));
     }
 

@@ -136,21 +136,21 @@ impl Checker<'_> {
                 results.push((slot, a.is_some().then_some(one.node), b.is_some().then_some(one.node)));
                 Ok(Val::One(Operand { node: slot, place }))
             }
-            (Some(Val::Tuple(xs, _)), Some(Val::Tuple(ys, _))) if xs.len() == ys.len() => {
+            (Some(Val::Tuple(xs, _)), Some(Val::Tuple(ys, _))) if xs.has_form_of(ys) => {
                 let parts: Vec<_> =
-                    xs.iter().zip(ys).map(|(x, y)| self.merge(Some(x), Some(y), results, place)).collect();
-                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+                    xs.iter().zip(ys.iter()).map(|(x, y)| self.merge(Some(x), Some(y), results, place)).collect();
+                Ok(Val::Tuple(xs.with(parts.into_iter().collect::<Checked<_>>()?), place))
             }
             (Some(Val::Tuple(xs, _)), None) => {
                 let parts: Vec<_> = xs.iter().map(|x| self.merge(Some(x), None, results, place)).collect();
-                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+                Ok(Val::Tuple(xs.with(parts.into_iter().collect::<Checked<_>>()?), place))
             }
             (None, Some(Val::Tuple(ys, _))) => {
                 let parts: Vec<_> = ys.iter().map(|y| self.merge(None, Some(y), results, place)).collect();
-                Ok(Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place))
+                Ok(Val::Tuple(ys.with(parts.into_iter().collect::<Checked<_>>()?), place))
             }
-            (Some(_), Some(other)) => {
-                let message = "the branches give different numbers of values";
+            (Some(one), Some(other)) => {
+                let message = one.forms_differ(other, BRANCHES.all);
                 Err(self.report_help(other.place(), message, "both branches must give the same"))
             }
         }

@@ -45,17 +45,9 @@ impl Checker<'_> {
                     return Ok(Val::Unit(place));
                 }
                 let val = Val::Tuple(parts.into_iter().collect::<Checked<_>>()?, place);
-                let (size, levels) = val.size();
-                if size > MAX_TUPLE || levels > MAX_LEVELS {
-                    let message = if size > MAX_TUPLE {
-                        format!("a tuple has at most {MAX_TUPLE} parts, those of its parts included")
-                    } else {
-                        format!("tuples nest at most {MAX_LEVELS} deep")
-                    };
-                    return Err(self.report_help(place, message, "give its parts names of their own"));
-                }
-                Ok(val)
+                self.bounded(val, place)
             }
+            Expr::Struct(literal) => self.struct_literal(literal, SourceRange::of(expr)),
             Expr::Field(field) => self.field(field),
             Expr::If(stmt) => match self.if_expr(stmt, true) {
                 Flow::Value(val) => val,
@@ -93,19 +85,29 @@ impl Checker<'_> {
         result
     }
 
+    /// Refuses a tuple that is too large.
+    pub(super) fn bounded(&mut self, val: Val, place: SourceRange) -> Checked<Val> {
+        let (size, levels) = val.size();
+        if size <= MAX_TUPLE && levels <= MAX_LEVELS {
+            return Ok(val);
+        }
+        let message = if size > MAX_TUPLE {
+            format!("a tuple has at most {MAX_TUPLE} parts, those of its parts included")
+        } else {
+            format!("tuples nest at most {MAX_LEVELS} deep")
+        };
+        Err(self.report_help(place, message, "give its parts names of their own"))
+    }
+
     fn field(&mut self, field: &ExprField) -> Checked<Val> {
         let place =
             SourceRange { start: SourceRange::of(&field.base).start, end: SourceRange::of_tokens(&field.member).end };
         let base = self.expr(&field.base)?;
         match (&base, &field.member) {
-            (Val::Tuple(parts, _), Member::Unnamed(index)) => match parts.get(index.index as usize) {
-                Some(Val::One(operand)) => Ok(Val::One(Operand { place, ..*operand })),
-                Some(part) => Ok(part.clone()),
-                None => {
-                    let message = format!("the tuple has {} values, counted from 0", parts.len());
-                    Err(self.report(SourceRange::of_tokens(&field.member), message))
-                }
-            },
+            (Val::Tuple(parts, _), member) => {
+                let index = self.part(parts.record.as_ref(), parts.len(), member)?;
+                Ok(parts[index].clone().at(place))
+            }
             (_, Member::Named(name)) => {
                 let name = name.to_string();
                 let help = match name.as_str() {
@@ -275,7 +277,6 @@ impl Checker<'_> {
             Expr::Let(_) => {
                 ("`let` here is", "it stands alone in `if let Some(x) = x { .. }`, where `x` is an optional parameter")
             }
-            Expr::Struct(_) => ("a struct is", "use a tuple"),
             Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),
             Expr::Await(_) | Expr::Async(_) => ("`async` is", "remove it"),
             Expr::Try(_) => ("`?` is", "a failed `assert!` ends the program and is reported by the launch"),

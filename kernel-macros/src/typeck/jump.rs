@@ -166,7 +166,7 @@ impl Checker<'_> {
                 Val::One(Operand { node: slot, place: operand.place })
             }
             Val::Tuple(parts, place) => {
-                Val::Tuple(parts.iter().map(|part| self.first_value(target, part)).collect(), *place)
+                Val::Tuple(parts.with(parts.iter().map(|part| self.first_value(target, part)).collect()), *place)
             }
             Val::Unit(place) => Val::Unit(*place),
         }
@@ -176,7 +176,7 @@ impl Checker<'_> {
     fn give_again(&mut self, target: usize, earlier: Val, value: &Val) -> Checked<Val> {
         let (mut slots, mut operands) = (Vec::new(), Vec::new());
         if !pairs(&earlier, value, &mut slots, &mut operands) {
-            let message = "the `break`s of this loop give different numbers of values";
+            let message = earlier.forms_differ(value, BREAKS.all);
             return Err(self.report_help(value.place(), message, "each `break` must give the same"));
         }
         for (slot, operand) in slots.into_iter().zip(operands) {
@@ -214,7 +214,7 @@ fn pairs(a: &Val, b: &Val, left: &mut Vec<Operand>, right: &mut Vec<Operand>) ->
             true
         }
         (Val::Tuple(a, _), Val::Tuple(b, _)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| pairs(a, b, left, right))
+            a.has_form_of(b) && a.iter().zip(b.iter()).all(|(a, b)| pairs(a, b, left, right))
         }
         (Val::Unit(_), Val::Unit(_)) => true,
         (Val::One(_) | Val::Tuple(..) | Val::Unit(_), _) => false,

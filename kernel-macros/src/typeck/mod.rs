@@ -21,6 +21,7 @@ mod elementwise;
 mod expr;
 mod finish;
 mod function;
+mod generics;
 mod hints;
 mod jump;
 mod loops;
@@ -32,6 +33,7 @@ mod parameters;
 mod pattern;
 mod product;
 mod random;
+mod record;
 mod reduce;
 mod scan;
 mod shape;
@@ -42,6 +44,7 @@ mod ty;
 mod unsafety;
 
 pub use binary::assigns;
+pub use constant::collect_shape_constants;
 pub use function::check_function;
 pub use unsafety::UnsafeBlock;
 
@@ -55,6 +58,7 @@ use syn::ext::IdentExt;
 
 use self::function::Frame;
 use self::named::Callable;
+use self::record::{Parts, Record};
 use crate::device::bundle::Functions;
 use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
@@ -87,11 +91,11 @@ pub struct Tree {
 
 /// A value of an expression, where it stands.
 #[derive(Clone, Debug)]
-pub enum Val {
+enum Val {
     /// A scalar, a tile or a pointer.
     One(Operand),
-    /// A tuple.
-    Tuple(Vec<Val>, SourceRange),
+    /// A tuple or a struct.
+    Tuple(Parts, SourceRange),
     /// Nothing: what `store` gives.
     Unit(SourceRange),
 }
@@ -123,8 +127,8 @@ enum Binding {
     Desc(ParamId),
     /// A parameter that may be without an argument, and what it holds.
     Option(ParamId, Box<Binding>),
-    /// A tuple.
-    Tuple(Vec<Binding>),
+    /// A tuple or a struct; of a mutable one all parts are variables.
+    Tuple(Vec<Binding>, Option<Record>),
     /// A closure.
     Closure(Callable),
     /// Its declaration was wrong.
@@ -235,7 +239,7 @@ pub fn check(
 ) -> Tree {
     let mut checker = Checker::new(signature, functions, source, errors);
     let blocks: Vec<syn::Expr> = signature.params.iter().filter_map(|p| syn::parse2(p.block.clone()?).ok()).collect();
-    checker.shape_constants = constant::collect_shape_constants(body, &blocks);
+    checker.shape_constants = collect_shape_constants(body, &blocks, std::iter::empty());
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
@@ -358,7 +362,7 @@ impl<'a> Checker<'a> {
         loop {
             for scope in scopes.iter().rev() {
                 if let Some((_, binding)) = scope.names.iter().rev().find(|(n, _)| n == name) {
-                    let outside = outside || named && matches!(binding, Binding::Var(_));
+                    let outside = outside || named && binding.varies();
                     return Some((binding.clone(), outside));
                 }
                 outside |= scope.closure;
@@ -404,8 +408,31 @@ impl<'a> Checker<'a> {
     fn one(&mut self, val: Val) -> Checked<Operand> {
         match val {
             Val::One(operand) => Ok(operand),
-            Val::Tuple(_, place) => Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`")),
+            Val::Tuple(parts, place) => {
+                if parts.record.is_some() {
+                    let message = format!("{} cannot stand here", parts.show());
+                    return Err(self.report_help(place, message, "name one of its fields"));
+                }
+                Err(self.report_help(place, TUPLE, "take it apart: `let (a, b) = ..`"))
+            }
             Val::Unit(place) => Err(self.report(place, "this has no value")),
+        }
+    }
+}
+
+impl Binding {
+    /// Whether it is a mutable variable, or holds one.
+    fn varies(&self) -> bool {
+        match self {
+            Binding::Var(_) => true,
+            Binding::Tuple(parts, _) => parts.iter().any(Binding::varies),
+            Binding::Option(_, inner) => inner.varies(),
+            Binding::Value(_)
+            | Binding::Dim(_)
+            | Binding::ConstBool(_)
+            | Binding::Desc(_)
+            | Binding::Closure(_)
+            | Binding::Poison => false,
         }
     }
 }

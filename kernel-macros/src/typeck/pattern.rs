@@ -1,4 +1,4 @@
-//! Patterns of `let` and of closures: names and tuples.
+//! Patterns of `let` and of closures: names, tuples and structs.
 
 use std::collections::BTreeMap;
 
@@ -49,23 +49,20 @@ impl Checker<'_> {
                 self.bind_pattern(&typed.pat, val);
             }
             Pat::Tuple(tuple) => match val {
-                Ok(Val::Tuple(vals, _)) if vals.len() == tuple.elems.len() => {
+                Ok(Val::Tuple(vals, _)) if vals.len() == tuple.elems.len() && vals.record.is_none() => {
                     for (pat, val) in tuple.elems.iter().zip(vals) {
                         self.bind_pattern(pat, Ok(val));
                     }
                 }
                 Ok(val) => {
-                    let found = match &val {
-                        Val::Tuple(vals, _) => format!("a tuple of {}", vals.len()),
-                        Val::One(operand) => self.show(*operand),
-                        Val::Unit(_) => "nothing".to_string(),
-                    };
+                    let found = self.show_val(&val);
                     let message = format!("this pattern takes {} values, found {found}", tuple.elems.len());
                     let reported = self.report(SourceRange::of_pat(pat), message);
                     self.poison_all(tuple.elems.iter(), reported);
                 }
                 Err(reported) => self.poison_all(tuple.elems.iter(), reported),
             },
+            Pat::Struct(fields) => self.bind_struct(fields, val),
             other => {
                 let help = "write a name or a tuple of names";
                 self.report_help(SourceRange::of_pat(other), "this pattern is not supported in kernels", help);
@@ -103,17 +100,14 @@ impl Checker<'_> {
         }
     }
 
-    fn mutable(&mut self, name: &str, val: Val) -> Binding {
+    /// A mutable variable, or one for each part.
+    pub(super) fn mutable(&mut self, name: &str, val: Val) -> Binding {
         match val {
             Val::One(operand) => {
                 let ty = self.ty(operand).clone();
                 Binding::Var(self.new_variable(name, ty, operand.node))
             }
-            Val::Tuple(_, place) => {
-                let help = "take it apart: `let (mut a, mut b) = ..`";
-                self.report_help(place, "a tuple cannot be a mutable variable", help);
-                Binding::Poison
-            }
+            Val::Tuple(parts, _) => self.mutable_parts(name, parts),
             Val::Unit(place) => {
                 self.report(place, "this has no value");
                 Binding::Poison
@@ -129,6 +123,7 @@ fn names_of<'p>(pat: &'p Pat, out: &mut Vec<&'p Ident>) {
         Pat::Paren(p) => names_of(&p.pat, out),
         Pat::Type(p) => names_of(&p.pat, out),
         Pat::Tuple(p) => p.elems.iter().for_each(|pat| names_of(pat, out)),
+        Pat::Struct(p) => p.fields.iter().for_each(|field| names_of(&field.pat, out)),
         // Refused when it is bound.
         _ => {}
     }

@@ -29,7 +29,7 @@ impl Checker<'_> {
             let ([values, indices], along) = self.extreme_pair(args, op == BinaryOp::Max)?;
             let values = self.finish_axis(values, &along, args.place)?;
             let indices = self.finish_axis(indices, &along, args.place)?;
-            return Ok(Val::Tuple(vec![Val::One(values), Val::One(indices)], args.place));
+            return Ok(Val::Tuple(vec![Val::One(values), Val::One(indices)].into(), args.place));
         }
         let [x] = self.arg_values(args)?;
         match op {

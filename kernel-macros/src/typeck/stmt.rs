@@ -1,7 +1,7 @@
 //! Statements: `let`, assignment, expressions as statements.
 
 use kernel_core::ir::{MemoryOp, Op};
-use syn::{Expr, ExprAssign, ExprBinary, Local};
+use syn::{Expr, ExprAssign, ExprBinary, ExprField, Local};
 
 use super::binary::operator;
 use super::block::Flow;
@@ -128,7 +128,9 @@ impl Checker<'_> {
             (Expr::Paren(paren), val) => self.assign_to(&paren.expr, val),
             (Expr::Group(group), val) => self.assign_to(&group.expr, val),
             (Expr::Infer(_), _) => {}
-            (Expr::Tuple(targets), Ok(Val::Tuple(vals, _))) if targets.elems.len() == vals.len() => {
+            (Expr::Tuple(targets), Ok(Val::Tuple(vals, _)))
+                if targets.elems.len() == vals.len() && vals.record.is_none() =>
+            {
                 for (target, val) in targets.elems.iter().zip(vals) {
                     self.assign_to(target, Ok(val));
                 }
@@ -143,19 +145,60 @@ impl Checker<'_> {
                 }
             }
             (target, val) => {
-                let Ok(var) = self.assignable(target) else { return };
-                let Ok(operand) = val.and_then(|val| self.one(val)) else { return };
+                let Ok(variable) = self.assignable(target) else { return };
+                let Ok(val) = val else { return };
                 // A wrong type has been reported; the variable keeps its own.
-                let _ = self.set(var, operand);
+                let _ = self.set_all(&variable, val);
             }
         }
     }
 
-    /// The variable that an expression names, if it may be assigned to.
-    fn assignable(&mut self, target: &Expr) -> Checked<VarId> {
+    /// Assigns to a variable, or to those of a tuple or struct.
+    fn set_all(&mut self, variable: &Binding, val: Val) -> Checked<()> {
+        match (variable, val) {
+            (Binding::Var(var), val) => {
+                let operand = self.one(val)?;
+                self.set(*var, operand)
+            }
+            (Binding::Tuple(variables, record), Val::Tuple(parts, _))
+                if parts.record == *record && parts.len() == variables.len() =>
+            {
+                let outcomes: Vec<_> = variables.iter().zip(parts).map(|(var, part)| self.set_all(var, part)).collect();
+                outcomes.into_iter().collect()
+            }
+            (Binding::Tuple(variables, record), val) => {
+                let message = match record {
+                    Some(record) => format!("this must be the struct `{record:?}`, found {}", self.show_val(&val)),
+                    None => format!("this must be a tuple of {}, found {}", variables.len(), self.show_val(&val)),
+                };
+                Err(self.report_help(val.place(), message, "a variable keeps its type: use a second one"))
+            }
+            (_, _) => Err(Reported::earlier()),
+        }
+    }
+
+    /// The variable that `target.field` is.
+    fn assignable_field(&mut self, field: &ExprField) -> Checked<Binding> {
+        match self.assignable(&field.base)? {
+            Binding::Tuple(mut parts, record) => {
+                let index = self.part(record.as_ref(), parts.len(), &field.member)?;
+                Ok(parts.swap_remove(index))
+            }
+            _ => {
+                let place = SourceRange::of_tokens(&field.member);
+                Err(self.report(place, "only structs have fields that are assigned to"))
+            }
+        }
+    }
+
+    /// The variable that an expression names, or those of a tuple or struct, if it may be assigned to.
+    fn assignable(&mut self, target: &Expr) -> Checked<Binding> {
         let place = SourceRange::of(target);
         let name = match target {
             Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
+            Expr::Paren(paren) => return self.assignable(&paren.expr),
+            Expr::Group(group) => return self.assignable(&group.expr),
+            Expr::Field(field) => return self.assignable_field(field),
             Expr::Index(_) => {
                 let help = "write `store(pointer + i, value)`; tiles are changed as a whole: `select(mask, a, b)`";
                 return Err(self.report_help(place, "elements are not assigned to", help));
@@ -170,9 +213,9 @@ impl Checker<'_> {
             return Err(self.report_help(place, "this cannot be assigned to", "assign to a `let mut` variable"));
         };
         match self.lookup(&name) {
-            Some((Binding::Var(var), false)) => {
-                self.active_head |= self.outside_head(var);
-                Ok(var)
+            Some((binding, false)) if binding.varies() => {
+                self.active_head |= self.outside_head(&binding);
+                Ok(binding)
             }
             Some((Binding::Poison, _)) => Err(Reported::earlier()),
             Some((Binding::Desc(_), _)) => {
@@ -194,8 +237,8 @@ impl Checker<'_> {
                     }
                     _ if parameter => format!("declare the parameter as `mut {name}: ..`"),
                     _ if constexpr => format!("copy it: `let mut value = {name};`"),
-                    Binding::Tuple(_) => format!("take the tuple apart: `let (mut a, mut b) = {name};`"),
                     Binding::Value(_)
+                    | Binding::Tuple(..)
                     | Binding::Var(_)
                     | Binding::Dim(_)
                     | Binding::ConstBool(_)
@@ -212,8 +255,12 @@ impl Checker<'_> {
     }
 
     /// Whether this is the condition of a `while`, and the variable belongs to the code around the loop.
-    fn outside_head(&self, var: VarId) -> bool {
-        let declared = self.variables[var.0].depth;
+    fn outside_head(&self, variable: &Binding) -> bool {
+        let declared = match variable {
+            Binding::Var(var) => self.variables[var.0].depth,
+            Binding::Tuple(parts, _) => return parts.iter().any(|part| self.outside_head(part)),
+            _ => return false,
+        };
         self.contexts.iter().skip(declared).any(|context| *context == Context::Head)
     }
 
@@ -273,7 +320,12 @@ impl Checker<'_> {
     fn compound(&mut self, binary: &ExprBinary) {
         let right = self.operand(&binary.right);
         let var = self.assignable(&binary.left);
-        let (Ok(right), Ok(var), Some((op, _))) = (right, var, operator(&binary.op)) else { return };
+        if let Ok(Binding::Tuple(..)) = &var {
+            let left = self.expr(&binary.left);
+            let _ = left.and_then(|left| self.one(left));
+            return;
+        }
+        let (Ok(right), Ok(Binding::Var(var)), Some((op, _))) = (right, var, operator(&binary.op)) else { return };
         let place = SourceRange { start: SourceRange::of(&binary.left).start, end: SourceRange::of(&binary.right).end };
         let left_place = SourceRange::of(&binary.left);
         let ty = self.variables[var.0].ty.clone();

@@ -59,7 +59,7 @@ impl Checker<'_> {
             let half = Operand { node: self.op(ShapeOp::Half { upper }, vec![pairs.node], ty, place), place };
             halves.push(Val::One(if rest.is_empty() { self.reshaped(half, Vec::new(), place)? } else { half }));
         }
-        Ok(Val::Tuple(halves, place))
+        Ok(Val::Tuple(halves.into(), place))
     }
 
     /// Two tiles of one shape, one behind the other along an axis.
@@ -218,7 +218,7 @@ impl Checker<'_> {
         }
         let ty = VTy { elem: self.ty(x).elem, shape: self.ty(first).shape.clone() };
         let values = self.op(TileOp::Gather { axis }, vec![x.node, node], ty, place);
-        Ok(Val::Tuple(vec![Val::One(Operand { node: values, place }), Val::One(first)], place))
+        Ok(Val::Tuple(vec![Val::One(Operand { node: values, place }), Val::One(first)].into(), place))
     }
 
     /// Whether `1 <= keep <= size`; of what binding decides a static assertion.

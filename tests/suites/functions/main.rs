@@ -2,5 +2,7 @@
 //! as that of a kernel in one piece.
 
 mod code;
+mod constants;
 mod places;
 mod results;
+mod structs;
