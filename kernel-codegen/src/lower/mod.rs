@@ -32,6 +32,7 @@ mod mbarrier;
 mod memory;
 mod mma;
 mod packing;
+mod print;
 mod reduce;
 mod scan;
 mod shape;

@@ -318,6 +318,9 @@ fn obstacle(func: &Func, fed_loops: &[FedLoop], num_warps: u32) -> Result<(), No
         if phased && found.is_ok() {
             found = Err(NotFed::new(operation.span, "the kernel has barriers with phases already"));
         }
+        if matches!(operation.op, Op::Control(ControlOp::Print { .. })) && found.is_ok() {
+            found = Err(NotFed::new(operation.span, "the kernel prints, which both sides would do"));
+        }
     });
     found
 }

@@ -1,4 +1,4 @@
-//! Assertions of divided kernels.
+//! Assertions of divided kernels, and prints, which keep a kernel in one piece.
 
 use kernel_core::edit::ops_in_order;
 use kernel_core::interp::Fault;
@@ -42,4 +42,19 @@ fn assertions_are_made_before_the_sides_part() {
             assert_eq!(want, got, "{case} {programs}: what other programs do");
         }
     }
+}
+
+#[test]
+fn kernels_that_print_are_not_divided() {
+    let text = Kernel { mark: Mark::Outer, ..PLAIN }.text();
+    let text = text.replacen("for %first", "print %first {text = \"{}\"}\nfor %first", 1);
+    let mut func = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let options = Options { num_stages: PLAIN.stages, num_warps: PLAIN.warps(), ..Options::default() };
+    let (divided, loops) =
+        run(&mut func, Target::sm_90a(), &options, Specialize::IfProfitable).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!divided);
+    assert_eq!(
+        loops.iter().map(|report| report.what.as_str()).collect::<Vec<_>>(),
+        ["not specialised: the kernel prints, which both sides would do"]
+    );
 }
