@@ -405,3 +405,18 @@ fn prints_are_calls() {
     let compiled = support::compile_for_hopper(&support::kernel(one));
     assert!(compiled.ptx.contains("%tid.x"), "{}", compiled.ptx);
 }
+
+/// ptxas takes a limit of registers without a number of programs beside it, and keeps to it.
+#[test]
+fn registers_are_limited_on_request() {
+    let text = include_str!("kernels/layernorm.tile");
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        let options = Options { max_registers: Some(40), ..Options::default() };
+        let compiled = compile(&support::kernel(text), &target, &options).unwrap_or_else(|error| panic!("{error}"));
+        support::assemble(&compiled);
+        assert!(compiled.ptx.contains(".maxnreg 40"), "{}", compiled.ptx);
+        assert!(!compiled.ptx.contains(".minnctapersm"), "{}", compiled.ptx);
+        assert_eq!((compiled.min_programs, compiled.alternatives().count()), (None, 0));
+        assert!(compiled.report().to_string().contains("at most 40 registers per thread"), "{}", compiled.report());
+    }
+}
