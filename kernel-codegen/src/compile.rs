@@ -165,7 +165,13 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
         abi: lowered.abi,
         sites: lowered.sites,
         conditions: plan.conditions,
-        notes: Notes { accesses: plan.accesses, promises: plan.promises, loops, need },
+        notes: Notes {
+            accesses: plan.accesses,
+            promises: plan.promises,
+            loops,
+            need,
+            max_registers: options.max_registers,
+        },
         layout_warps: options.num_warps,
         timings,
     })

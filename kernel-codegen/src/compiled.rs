@@ -58,8 +58,13 @@ impl Compiled {
 
     /// What to try, one after the other, as long as the PTX makes the driver spill registers: see [`Ptx::alternatives`].
     pub fn alternatives(&self) -> impl Iterator<Item = (Option<u32>, String)> {
+        nvidia::alternatives(&self.ptx, self.min_programs, self.sets_registers())
+    }
+
+    /// Whether the PTX itself says how many registers threads have.
+    fn sets_registers(&self) -> bool {
         // Groups of warps that change their numbers of registers need a multiprocessor of their own.
-        nvidia::alternatives(&self.ptx, self.min_programs, sets_registers(self.placed.func()))
+        self.notes.max_registers.is_some() || sets_registers(self.placed.func())
     }
 
     /// What was decided, for a person to read.
@@ -80,7 +85,7 @@ impl Compiled {
 
 impl From<Compiled> for Artifact<Ptx> {
     fn from(compiled: Compiled) -> Artifact<Ptx> {
-        let sets_registers = sets_registers(compiled.placed.func());
+        let sets_registers = compiled.sets_registers();
         let (target, num_warps) = (compiled.target, compiled.layout_warps);
         let stages = compiled.llvm_ir.as_ref().map(|_| ("placed", compiled.placed_ir()));
         let reported = Reported { placed: compiled.placed, target, num_warps, notes: compiled.notes };

@@ -239,6 +239,7 @@ fn wanted_programs(func: &Func, target: Target, num_warps: u32, shared_bytes: u3
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }
+            | ControlOp::Print { .. }
             | ControlOp::StaticAssert { .. } => {}
         }
     });

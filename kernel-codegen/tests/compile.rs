@@ -362,3 +362,61 @@ fn memory_that_may_change_is_read_each_time() {
     let constant = memory_text(again).replace("%x x: ptr_mut", "%x x: ptr");
     assert_eq!(counts(&support::compile_for_hopper(&support::kernel(&constant)).ptx), [0, 1]);
 }
+
+/// One call per element and thread that owns it, inside loops and branches too.
+#[test]
+fn prints_are_calls() {
+    let text = "kernel prints \"prints.rs\" unsafe bound {
+           param %n n: i32
+           param %x x: ptr f32 {div = 16}
+           %lo: i32 = const 0
+           %step: i32 = const 1
+           %i: i32[1024] = arange {lo = 0, hi = 1024}
+           %xs: *x[1024] = splat %x
+           %xp: *x[1024] = add_ptr %xs, %i
+           %v: f32[1024] = load %xp
+           %positive: bool[1024] = cmp.lt %i, %i
+           for %lo, %n, %step (%k: i32) {
+             %odd: bool = cmp.lt %lo, %k
+             if %odd () {
+               print %v, %positive {text = \"50% of {} {}\"}
+               yield
+             } else {
+               print %k {text = \"k = {:?}\"}
+               yield
+             }
+             yield
+           }
+           return
+         }";
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        let compiled = compile(&support::kernel(text), &target, &Options { num_warps: 4, ..Options::default() });
+        let compiled = compiled.unwrap_or_else(|error| panic!("{error}"));
+        support::assemble(&compiled);
+        // A thread has eight of the elements, and one thread has the scalar.
+        assert_eq!(support::count(&compiled.ptx, "vprintf, "), 9, "{}", compiled.ptx);
+    }
+    // What all threads have, one of them prints.
+    let one = "kernel one \"one.rs\" unsafe bound {
+           param %n n: i32
+           print %n {text = \"{}\"}
+           return
+         }";
+    let compiled = support::compile_for_hopper(&support::kernel(one));
+    assert!(compiled.ptx.contains("%tid.x"), "{}", compiled.ptx);
+}
+
+/// ptxas takes a limit of registers without a number of programs beside it, and keeps to it.
+#[test]
+fn registers_are_limited_on_request() {
+    let text = include_str!("kernels/layernorm.tile");
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        let options = Options { max_registers: Some(40), ..Options::default() };
+        let compiled = compile(&support::kernel(text), &target, &options).unwrap_or_else(|error| panic!("{error}"));
+        support::assemble(&compiled);
+        assert!(compiled.ptx.contains(".maxnreg 40"), "{}", compiled.ptx);
+        assert!(!compiled.ptx.contains(".minnctapersm"), "{}", compiled.ptx);
+        assert_eq!((compiled.min_programs, compiled.alternatives().count()), (None, 0));
+        assert!(compiled.report().to_string().contains("at most 40 registers per thread"), "{}", compiled.report());
+    }
+}

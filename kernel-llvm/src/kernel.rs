@@ -30,12 +30,14 @@ pub struct KernelBounds {
     /// The least number of blocks per multiprocessor (`.minnctapersm`). Kernels that use
     /// `setmaxnreg` need 1 here: ptxas ignores `setmaxnreg` in small kernels otherwise.
     pub min_blocks: Option<u32>,
+    /// The most registers of a thread (`.maxnreg`); the rest is spilled. ptxas takes no `min_blocks` beside it.
+    pub max_registers: Option<u32>,
 }
 
 impl KernelBounds {
     /// Blocks of `threads` threads in x, and no other promise.
     pub const fn block(threads: u32) -> Self {
-        KernelBounds { block: [threads, 1, 1], min_blocks: None }
+        KernelBounds { block: [threads, 1, 1], min_blocks: None, max_registers: None }
     }
 }
 
@@ -50,6 +52,7 @@ pub fn mark_kernel(function: FunctionValue<'_>, bounds: &KernelBounds) {
     let attributes = [
         ("nvvm.reqntid", Some(triple(bounds.block))),
         ("nvvm.minctasm", bounds.min_blocks.map(|count| count.to_string())),
+        ("nvvm.maxnreg", bounds.max_registers.map(|count| count.to_string())),
     ];
     for (key, value) in attributes {
         if let Some(value) = value {

@@ -189,7 +189,7 @@ fn bounds_parameters_and_shared_memory_appear_in_the_header() -> Result<(), Erro
     let global = context.ptr_type(AddressSpace::from(space::GLOBAL));
     let ty = context.void_type().fn_type(&[global.into(), generic.into(), global.into()], false);
     let function = module.add_function("k", ty, None);
-    let bounds = KernelBounds { block: [384, 1, 1], min_blocks: Some(1) };
+    let bounds = KernelBounds { min_blocks: Some(1), ..KernelBounds::block(384) };
     mark_kernel(function, &bounds);
     for fact in [ParameterFact::NoAlias, ParameterFact::ReadOnly, ParameterFact::Aligned(16)] {
         mark_parameter(function, 0, fact);

@@ -15,13 +15,15 @@ pub struct KernelAttr {
     pub num_warps: Option<u32>,
     /// Default number of pipeline stages.
     pub num_stages: Option<u32>,
+    /// The most registers of a thread, by default.
+    pub max_registers: Option<u32>,
     /// Whether float operations may be fused.
     pub contract: bool,
     /// Where the facade lives.
     pub krate: Option<Path>,
 }
 
-const KEYS: [&str; 4] = ["num_warps", "num_stages", "contract", "crate"];
+const KEYS: [&str; 5] = ["num_warps", "num_stages", "max_registers", "contract", "crate"];
 
 enum Value {
     Path(Path),
@@ -49,7 +51,7 @@ impl Parse for Argument {
 
 /// Reads the arguments; mistakes leave the default.
 pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
-    let mut attr = KernelAttr { num_warps: None, num_stages: None, contract: true, krate: None };
+    let mut attr = KernelAttr { num_warps: None, num_stages: None, max_registers: None, contract: true, krate: None };
     let arguments = match Punctuated::<Argument, Token![,]>::parse_terminated.parse2(tokens) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -69,6 +71,9 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
         match (name.as_str(), value) {
             ("num_warps", Some(Value::Expr(e))) => attr.num_warps = number(&e, errors, "num_warps", 1, 32, true),
             ("num_stages", Some(Value::Expr(e))) => attr.num_stages = number(&e, errors, "num_stages", 1, 16, false),
+            ("max_registers", Some(Value::Expr(e))) => {
+                attr.max_registers = number(&e, errors, "max_registers", 16, 255, false);
+            }
             ("contract", Some(Value::Expr(e))) => match boolean(&e) {
                 Some(value) => attr.contract = value,
                 None => {

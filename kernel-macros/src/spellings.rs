@@ -129,7 +129,8 @@ pub const SPELLINGS: &[Spelling] = &[
     // The rest
     row("device_assert", "condition message", "assert!({condition}, {message})").but(", a statement"),
     remark("static_assert", "it is a macro: `static_assert!(condition)`"),
-    remark("device_print static_print print printf", "store what you want to see through a `PtrMut` parameter"),
+    remark("device_print print printf", "write `println!(\"x = {}\", x)`"),
+    remark("static_print", "store what you want to see through a `PtrMut` parameter"),
     remark("range static_range", "a loop runs over a range: `for i in lo..hi`, with `#[unroll]` unrolled"),
     remark(
         "philox random",

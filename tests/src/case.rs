@@ -154,6 +154,7 @@ pub fn leak(name: &str, ir: &str) -> &'static Kernel {
         ir: String::leak(ir.to_string()),
         num_warps: None,
         num_stages: None,
+        max_registers: None,
     })))
 }
 

@@ -39,7 +39,7 @@ fn statements(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
     use std::fmt;
     struct Inner;
     let Some(a) = n else { return };
-    println!("{}", n);
+    print!("{}", n);
     panic!("stop");
     assert_eq!(n, 4);
     assert_ne!(n, 4);

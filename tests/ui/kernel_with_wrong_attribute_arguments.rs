@@ -14,6 +14,9 @@ fn no_value() {}
 #[kernel(num_stages = 2, num_stages = 3)]
 fn twice() {}
 
+#[kernel(max_registers = 8)]
+fn too_few_registers() {}
+
 #[kernel(cluster = 2)]
 fn unknown() {}
 

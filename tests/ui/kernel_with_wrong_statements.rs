@@ -16,7 +16,7 @@ fn statements(x: Ptr<f32>, out: PtrMut<f32>, n: i32) {
     let array = [1, 2];
     let reference = &n;
     fn inner() {}
-    println!("{}", n);
+    print!("{}", n);
     panic!("no");
     #[cfg(debug_assertions)]
     let debug = 1;

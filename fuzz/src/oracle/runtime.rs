@@ -120,6 +120,7 @@ fn embedded(case: &Case) -> Checked<&'static Kernel> {
         ir: String::leak(text),
         num_warps: None,
         num_stages: None,
+        max_registers: None,
     }))))
 }
 

@@ -270,7 +270,7 @@ impl AxisAnalysis {
                 }
             }
             ControlOp::Assert { .. } => self.learn(func, operation.operands[0]),
-            ControlOp::Yield | ControlOp::Return | ControlOp::StaticAssert { .. } => {}
+            ControlOp::Yield | ControlOp::Return | ControlOp::Print { .. } | ControlOp::StaticAssert { .. } => {}
         }
     }
 

@@ -67,9 +67,12 @@ pub(crate) fn operands_before_carried(op: &ControlOp) -> usize {
     match op {
         ControlOp::For { .. } => 3,
         ControlOp::If | ControlOp::Assert { .. } | ControlOp::StaticAssert { .. } => 1,
-        ControlOp::While | ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Yield | ControlOp::Return => {
-            0
-        }
+        ControlOp::While
+        | ControlOp::Reduce { .. }
+        | ControlOp::Scan { .. }
+        | ControlOp::Print { .. }
+        | ControlOp::Yield
+        | ControlOp::Return => 0,
     }
 }
 

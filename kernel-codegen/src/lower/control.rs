@@ -34,6 +34,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             ControlOp::Reduce { axis } => self.reduce(operation, *axis),
             ControlOp::Scan { axis, reverse } => self.scan(operation, *axis, *reverse),
             ControlOp::Assert { message } => self.assert(operation, message),
+            ControlOp::Print { text } => self.print(operation, text),
             // Whoever lowers a region reads what it yields.
             ControlOp::Yield => Ok(()),
             ControlOp::Return => {

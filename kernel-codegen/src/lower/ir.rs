@@ -65,7 +65,7 @@ impl<'ctx> Ir<'ctx> {
         self.error.borrow_mut().get_or_insert(Error::Builder(message.into()));
     }
 
-    fn ok<T>(&self, result: Result<T, BuilderError>, fallback: impl FnOnce() -> T) -> T {
+    pub(super) fn ok<T>(&self, result: Result<T, BuilderError>, fallback: impl FnOnce() -> T) -> T {
         result.unwrap_or_else(|error| {
             self.error.borrow_mut().get_or_insert(error.into());
             fallback()

@@ -32,6 +32,7 @@ mod mbarrier;
 mod memory;
 mod mma;
 mod packing;
+mod print;
 mod reduce;
 mod scan;
 mod shape;
@@ -111,7 +112,8 @@ pub(crate) fn lower<'ctx>(
     lower.finish_exit();
     lower.ir.finish().map_err(|error| lower.refused(error))?;
     let threads = lower.block_warps * WARP_SIZE;
-    mark_kernel(lower.blocks.function, &KernelBounds { min_blocks: func.programs, ..KernelBounds::block(threads) });
+    let (min_blocks, max_registers) = (func.programs, options.max_registers);
+    mark_kernel(lower.blocks.function, &KernelBounds { min_blocks, max_registers, ..KernelBounds::block(threads) });
     Ok(Lowered {
         shared_bytes: shared_bytes(func),
         block_warps: lower.block_warps,

@@ -197,12 +197,15 @@ impl<'ctx> Lower<'_, 'ctx> {
         walk_region(self.func, region, &mut |id| {
             let operation = self.func.op(id);
             let is_assertion = matches!(operation.op, Op::Control(ControlOp::Assert { .. }));
+            let prints = matches!(operation.op, Op::Control(ControlOp::Print { .. }));
             let what = if is_assertion {
                 "an assertion in a warp group, which the others would wait for"
+            } else if prints {
+                "a print in a warp group"
             } else {
                 "tiles, or barriers of threads, in a warp group that one thread runs"
             };
-            if is_assertion || (group.single && !is_for_one_thread(self.func, operation)) {
+            if is_assertion || prints || (group.single && !is_for_one_thread(self.func, operation)) {
                 wrong.get_or_insert((operation.span, what));
             }
         });

@@ -89,7 +89,10 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     }),
     Pass::needed("accumulator_banks", |kernel, _| accumulator_banks::run(kernel.func_mut())),
     Pass::needed("residency", |kernel, unit| {
-        unit.need = residency::run(kernel.func_mut(), unit.target, unit.options.num_warps);
+        // ptxas takes one or the other.
+        if unit.options.max_registers.is_none() {
+            unit.need = residency::run(kernel.func_mut(), unit.target, unit.options.num_warps);
+        }
         Ok(())
     }),
     // The last, so that no decision depends on it.

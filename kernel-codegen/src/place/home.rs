@@ -260,9 +260,9 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
             }
             Ok(())
         }
-        ControlOp::Assert { .. } => {
-            if p.is_tile(operation.operands[0]) {
-                p.chosen[id.index()] = Some(settled(p, id, operation.operands[0])?);
+        ControlOp::Assert { .. } | ControlOp::Print { .. } => {
+            if let Some(&first) = operation.operands.first().filter(|&&first| p.is_tile(first)) {
+                p.chosen[id.index()] = Some(settled(p, id, first)?);
             }
             Ok(())
         }

@@ -193,7 +193,7 @@ impl Convert<'_> {
                 Ok(())
             }
             // The region of a reduction deals in scalars and stays.
-            ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. } => {
+            ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. } | ControlOp::Print { .. } => {
                 self.effect(id, self.chosen[id.index()], out)
             }
             ControlOp::Yield => {

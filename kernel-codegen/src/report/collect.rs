@@ -29,6 +29,8 @@ pub(crate) struct Notes {
     pub(crate) loops: Vec<LoopReport>,
     /// What the kernel needs, if because of that there is less room for programs.
     pub(crate) need: Option<Need>,
+    /// The most registers of a thread, if that was asked for.
+    pub(crate) max_registers: Option<u32>,
 }
 
 /// All that a report is made from.
@@ -71,6 +73,7 @@ impl Reported {
             shared_bytes: shared_bytes(func),
             barriers: meetings(func, func.body, Threads::Program(warps)),
             min_programs: func.programs,
+            max_registers: self.notes.max_registers,
             need: self.notes.need,
             usage: None,
             accesses: seen.accesses,

@@ -141,6 +141,8 @@ pub struct Report {
     pub barriers: u32,
     /// For how many programs per multiprocessor ptxas is asked to make room, if it is.
     pub min_programs: Option<u32>,
+    /// The most registers of a thread, if that was asked for.
+    pub max_registers: Option<u32>,
     /// What the kernel needs, if it is asked differently for that.
     pub need: Option<Need>,
     /// Registers and spills, once a driver has compiled the kernel.
@@ -194,6 +196,9 @@ impl Report {
                     None => writeln!(f)?,
                 }
             }
+        }
+        if let Some(most) = self.max_registers {
+            writeln!(f, "  at most {most} registers per thread, as `max_registers` says")?;
         }
         self.write_need(f)?;
         writeln!(f, "  occupancy: {}", self.occupancy())

@@ -33,6 +33,8 @@ pub(super) struct Launch<'a> {
     pub ordered: bool,
     /// When its programs are stopped, if they have not ended.
     pub deadline: Option<Deadline>,
+    /// Who gets the lines that it prints.
+    pub prints: fn(&str),
 }
 
 /// What a register holds.
@@ -238,6 +240,7 @@ impl<'a> Executor<'a> {
             Inst::Hint(hint) => return self.hint(pc, hint),
             Inst::Fold(fold) => return self.fold(pc, fold),
             Inst::Assert { condition, message } => return self.assert(pc, *condition, message),
+            Inst::Print(print) => self.print(print),
             Inst::ForBegin { state, bounds, index, exit } => return self.for_begin(*state, bounds, *index, *exit),
             Inst::ForNext { state, index, body } => return self.for_next(pc, *state, *index, *body),
             Inst::Again { to, waits } => return self.again(pc, *to, *waits),

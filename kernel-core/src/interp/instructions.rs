@@ -7,6 +7,7 @@ use crate::layout::SyncScope;
 
 use super::fault::Access;
 use super::lanes::{Bits, Fn1, Fn2, Fn3};
+use super::print::Print;
 use super::product::Product;
 use super::registers::{Holders, LoopId, Part, Parts, Pc, RegId};
 use super::tiles::{ByIndex, Histogram, Sort};
@@ -352,6 +353,7 @@ pub(super) enum Inst {
         condition: RegId,
         message: Box<str>,
     },
+    Print(Box<Print>),
     /// Begins a loop at the next instruction, or goes to `exit`.
     ForBegin {
         state: LoopId,

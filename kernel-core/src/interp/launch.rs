@@ -26,6 +26,8 @@ pub struct Program {
     files: Files,
     /// Whether unordered accesses to shared memory are faults.
     ordered: bool,
+    /// Who gets the lines that it prints.
+    prints: fn(&str),
 }
 
 /// The backend that interprets kernels: nothing is chosen, and nothing is left for the launch to check.
@@ -93,13 +95,18 @@ impl Program {
         let code = compile(func);
         let visible = func.params.iter().filter(|param| !param.kind.is_hidden());
         let names = visible.map(|param| param.name.clone()).collect();
-        Program { code, names, files: func.files.clone(), ordered: false }
+        Program { code, names, files: func.files.clone(), ordered: false, prints: |_| {} }
     }
 
     /// The same kernel, whose runs report accesses to shared memory that no barrier, wait or fence orders: for placed
     /// kernels that have their barriers.
     pub fn checks_order(self) -> Program {
         Program { ordered: true, ..self }
+    }
+
+    /// The same kernel, which hands over each line that it prints. Programs run at the same time, and so do the calls.
+    pub fn prints_to(self, prints: fn(&str)) -> Program {
+        Program { prints, ..self }
     }
 
     /// Runs the kernel once for every point of the grid, `x` fastest, on the threads of the current rayon pool.
@@ -165,6 +172,7 @@ impl Program {
             grid,
             ordered: self.ordered,
             deadline: None,
+            prints: self.prints,
         };
         for (index, plan) in code.params.iter().enumerate() {
             let name = || self.names.get(index).map_or("", String::as_str);

@@ -76,6 +76,7 @@ mod launch;
 mod loops;
 mod memory;
 mod order;
+mod print;
 mod product;
 mod registers;
 mod round;

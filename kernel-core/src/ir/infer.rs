@@ -5,6 +5,7 @@
 
 use super::dim::Dim;
 use super::dtype::{DType, DTypeBound};
+use super::format;
 use super::func::Func;
 use super::hint;
 use super::ids::{RegionId, ValueId};
@@ -317,10 +318,18 @@ fn control(func: &Func, op: &ControlOp, tys: &[&Ty], regions: &[RegionId]) -> Re
         }
         ControlOp::Yield | ControlOp::Return => Ok(Vec::new()),
         ControlOp::Assert { .. } => ensure(is_bool(tys[0]), "the condition must be `bool`").map(|()| Vec::new()),
+        ControlOp::Print { text } => print(text, tys).map(|()| Vec::new()),
         ControlOp::StaticAssert { .. } => {
             ensure(is_bool(tys[0]) && tys[0].is_scalar(), "the condition must be a scalar `bool`").map(|()| Vec::new())
         }
     }
+}
+
+fn print(text: &str, tys: &[&Ty]) -> Result<()> {
+    let pieces = format::pieces(text).map_err(|error| TypeError { message: error.explain().0.to_string() })?;
+    ensure(format::values(&pieces) == tys.len(), "the text has places for another number of values")?;
+    ensure(tys.iter().all(|ty| ty.shape == tys[0].shape), "values that are printed together have one shape")?;
+    tys.iter().try_for_each(|ty| data(ty).map(|_| ()))
 }
 
 fn drop_axis(ty: &Ty, axis: u8) -> Ty {

@@ -8,6 +8,7 @@ mod builder;
 pub mod dim;
 pub mod dtype;
 pub mod effects;
+pub mod format;
 pub mod func;
 pub mod hint;
 mod ids;

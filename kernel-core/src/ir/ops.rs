@@ -266,6 +266,11 @@ op_group! {
     Assert = "assert" @ ALL (condition: One) -> No,
         Other, Control, Alone, Straight, [Ends]
         { message: String };
+    /// `(values...)` of one shape: prints the text with the values in the places of its `{}`, on a line that begins with
+    /// the program, and of tiles one line per element, with its index.
+    Print = "print" @ ALL (values: Many) -> No,
+        Other, Control, Alone, Straight, [Reports]
+        { text: String };
     /// `(condition)`: must be known and true when the kernel is bound.
     StaticAssert = "static_assert" @ GENERIC (condition: One) -> No,
         Other, Control, Alone, Straight, [Ends]

@@ -111,7 +111,7 @@ pub enum Touched {
 pub enum Does {
     /// Makes a promise; if it is broken, the program may end. Made twice it is the same promise.
     Promises,
-    /// Reports a fault, from the place where it stands.
+    /// Reports a fault, or prints, from the place where it stands.
     Reports,
     /// Looks at what is another thing at another time or place. Neither moved nor merged nor dropped.
     Observes,

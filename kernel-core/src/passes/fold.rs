@@ -386,6 +386,7 @@ fn control(rewriter: &mut Rewriter<'_>, id: OpId) -> Action {
         | ControlOp::Scan { .. }
         | ControlOp::Yield
         | ControlOp::Return
+        | ControlOp::Print { .. }
         | ControlOp::StaticAssert { .. } => Action::Keep,
     }
 }

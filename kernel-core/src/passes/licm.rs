@@ -69,6 +69,7 @@ impl Licm<'_> {
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }
+            | ControlOp::Print { .. }
             | ControlOp::StaticAssert { .. } => return,
         };
         let regions = operation.regions.clone();

@@ -74,6 +74,7 @@ impl Flight<'_> {
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }
+            | ControlOp::Print { .. }
             | ControlOp::StaticAssert { .. } => return,
         };
         let carries = !matches!(op, ControlOp::If);

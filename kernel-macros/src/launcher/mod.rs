@@ -519,6 +519,7 @@ impl<'a> Launcher<'a> {
         // The largest tile cannot decide where tiles depend on the warps.
         let asked = body.asks_for_warps.then_some(WARPS_WHERE_ASKED);
         let (num_warps, num_stages) = (option(attr.num_warps.or(asked)), option(attr.num_stages));
+        let max_registers = option(attr.max_registers);
         quote! {
             fn kernel() -> &'static #krate::launch::Kernel {
                 static KERNEL: #krate::launch::Kernel = #krate::launch::Kernel::new(#krate::launch::KernelSource {
@@ -528,6 +529,7 @@ impl<'a> Launcher<'a> {
                     ir: #ir,
                     num_warps: #num_warps,
                     num_stages: #num_stages,
+                    max_registers: #max_registers,
                 });
                 &KERNEL
             }

@@ -95,9 +95,10 @@ fn an_unsafe_kernel_has_an_unsafe_call_and_a_safe_launcher() {
 
 #[test]
 fn attributes_set_defaults_and_the_path() {
-    let text = text("num_warps = 8, num_stages = 3, crate = other::tiles", ADD);
+    let text = text("num_warps = 8, num_stages = 3, max_registers = 96, crate = other::tiles", ADD);
     assert!(text.contains("num_warps : :: core :: option :: Option :: Some (8u32)"), "{text}");
     assert!(text.contains("num_stages : :: core :: option :: Option :: Some (3u32)"), "{text}");
+    assert!(text.contains("max_registers : :: core :: option :: Option :: Some (96u32)"), "{text}");
     assert!(text.contains("other :: tiles :: launch :: Call") && !text.contains(":: tilewright"), "{text}");
 }
 
@@ -189,9 +190,10 @@ fn wrong_arguments_of_the_attribute_are_refused() {
     for (attr, message) in [
         (
             "num_warp = 8",
-            "1:1: unknown argument `num_warp`; `#[kernel]` takes `num_warps`, `num_stages`, `contract`, `crate`\nhelp: did you mean `num_warps`?",
+            "1:1: unknown argument `num_warp`; `#[kernel]` takes `num_warps`, `num_stages`, `max_registers`, `contract`, `crate`\nhelp: did you mean `num_warps`?",
         ),
         ("num_warps = 3", "1:13: `num_warps` is a power of two from 1 to 32"),
+        ("max_registers = 300", "1:17: `max_registers` is a number from 16 to 255"),
         ("num_warps", "1:1: `num_warps` needs a value\nhelp: write `num_warps = ..`"),
         ("contract = 1", "1:12: `contract` is `true` or `false`"),
         ("num_stages = 2, num_stages = 3", "1:17: `num_stages` is given twice"),

@@ -277,7 +277,9 @@ impl Checker<'_> {
             Expr::Let(_) => {
                 ("`let` here is", "it stands alone in `if let Some(x) = x { .. }`, where `x` is an optional parameter")
             }
-            Expr::Macro(_) => ("a macro as a value is", "kernels have `assert!` and `static_assert!`, as statements"),
+            Expr::Macro(_) => {
+                ("a macro as a value is", "kernels have `assert!`, `static_assert!` and `println!`, as statements")
+            }
             Expr::Await(_) | Expr::Async(_) => ("`async` is", "remove it"),
             Expr::Try(_) => ("`?` is", "a failed `assert!` ends the program and is reported by the launch"),
             Expr::ForLoop(_) | Expr::While(_) => {

@@ -1,15 +1,19 @@
-//! `assert!` and `static_assert!`.
+//! `assert!`, `static_assert!` and `println!`.
 
-use kernel_core::ir::{Atom, ConstId, ControlOp, Dim, Op};
+use kernel_core::ir::infer::Needs;
+use kernel_core::ir::{Atom, ConstId, ControlOp, Dim, Op, format};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::{BinOp, Expr, ExprLit, Lit, LitStr, Macro, Token};
 
-use super::{Checker, Context};
+use super::{Checker, Context, Operand};
 use crate::error::Checked;
 use crate::source_range::{SourceRange, bare};
 use crate::tree::{Kind, Stmt};
 use crate::types::{BOOL, VTy};
+
+/// The most values in one text: C's `printf` takes 32 on a GPU, the program and the index among them.
+const MAX_PRINTED: usize = 16;
 
 impl Checker<'_> {
     /// A macro call as a statement.
@@ -18,21 +22,26 @@ impl Checker<'_> {
         let place = SourceRange::of_path(&mac.path);
         // Rust's own may be written with its path; what another module calls so may be anything.
         let path: Vec<String> = mac.path.segments.iter().map(|s| s.ident.to_string()).collect();
-        let own = path.len() == 1 || matches!(path.join("::").as_str(), "std::assert" | "core::assert");
+        let own =
+            path.len() == 1 || matches!(path.join("::").as_str(), "std::assert" | "core::assert" | "std::println");
         let help = match name.as_str() {
-            "assert" | "static_assert" if !own => "write it without the path",
-            "assert" | "static_assert" => {
+            "assert" | "static_assert" | "println" if !own => "write it without the path",
+            "assert" | "static_assert" | "println" => {
                 // A mistake inside has been reported.
-                let _ = if name == "assert" { self.assertion(mac, place) } else { self.static_assertion(mac, place) };
+                let _ = match name.as_str() {
+                    "assert" => self.assertion(mac, place),
+                    "println" => self.printing(mac, place),
+                    _ => self.static_assertion(mac, place),
+                };
                 return;
             }
             "assert_eq" => "write `assert!(a == b, \"..\")`",
             "assert_ne" => "write `assert!(a != b, \"..\")`",
             "debug_assert" => "write `assert!(condition, \"..\")`",
             "panic" | "unreachable" | "todo" | "unimplemented" => "write `assert!(condition, \"..\")`",
-            "println" | "print" | "eprintln" | "dbg" => "store what you want to see through a `PtrMut` parameter",
+            "print" | "eprint" | "eprintln" | "dbg" => "write `println!(\"x = {}\", x)`",
             "vec" => "make a tile: `full([N], value)`",
-            _ => "kernels have `assert!` and `static_assert!`",
+            _ => "kernels have `assert!`, `static_assert!` and `println!`",
         };
         self.report_help(place, format!("`{name}!` is not supported in kernels"), help);
     }
@@ -117,6 +126,44 @@ impl Checker<'_> {
         if self.contexts.is_empty() && !self.may_return {
             self.learn(&condition);
         }
+        Ok(())
+    }
+
+    /// `println!("x = {}", x)`
+    fn printing(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
+        if self.contexts.contains(&Context::Closure) {
+            return Err(self.report(place, "`println!` in a closure is not supported"));
+        }
+        let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
+        let args = match parser.parse2(mac.tokens.clone()) {
+            Ok(args) => args,
+            Err(error) => return Err(self.errors.report_syn(&mac.tokens, &error)),
+        };
+        let mut args = args.iter();
+        let Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) = args.next() else {
+            let help = "write `println!(\"x = {}\", x)`";
+            return Err(self.report_help(place, "`println!` begins with a literal text", help));
+        };
+        let at = SourceRange::at(text.span());
+        let pieces = format::pieces(&text.value()).map_err(|error| {
+            let (message, help) = error.explain();
+            self.report_help(at, message, help)
+        })?;
+        let (places, given) = (format::values(&pieces), args.len());
+        if places != given {
+            let message = format!("the text has {places} `{{}}`, and {given} values follow it");
+            return Err(self.report(at, message));
+        }
+        if given > MAX_PRINTED {
+            return Err(self.report(at, format!("`println!` takes at most {MAX_PRINTED} values")));
+        }
+        let operands: Vec<Operand> = args.map(|arg| self.operand(arg)).collect::<Checked<_>>()?;
+        for &operand in &operands {
+            self.need(operand, Needs::Any, "`println!`")?;
+        }
+        let shape = self.common_shape(&operands, "`println!`", place)?;
+        let values = operands.iter().map(|operand| self.expand(operand.node, &shape, operand.place)).collect();
+        self.stmts.push(Stmt::Effect(ControlOp::Print { text: text.value() }.into(), values, place));
         Ok(())
     }
 

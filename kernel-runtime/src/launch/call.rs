@@ -242,6 +242,15 @@ macro_rules! calls {
                 self
             }
 
+            /// The most registers of a thread on a GPU, from 16 to 255: fewer let more programs run at once, and spill
+            /// what has no room to memory. Without it the code generator and the driver's compiler decide. A kernel
+            /// with a limit is not divided among warp groups.
+            #[inline]
+            pub fn max_registers(mut self, registers: u32) -> Self {
+                self.invocation.tuning.max_registers = Some(registers);
+                self
+            }
+
             /// How long the launch may take on the CPU, where nothing limits it otherwise: the way out of
             /// loops that never end. Its programs are stopped at the ends of the loops that they are in,
             /// a little later, and who reads what they write gets an

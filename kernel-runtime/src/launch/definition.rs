@@ -23,6 +23,8 @@ pub struct KernelSource {
     pub num_warps: Option<u32>,
     /// `#[kernel(num_stages = ..)]`.
     pub num_stages: Option<u32>,
+    /// `#[kernel(max_registers = ..)]`.
+    pub max_registers: Option<u32>,
 }
 
 /// A source file of a kernel.
@@ -42,7 +44,8 @@ impl KernelSource {
 
     /// The options of the kernel's attribute.
     pub(super) fn tuning(&self) -> Tuning {
-        Tuning { num_warps: self.num_warps, num_stages: self.num_stages, delays: None }
+        let KernelSource { num_warps, num_stages, max_registers, .. } = *self;
+        Tuning { num_warps, num_stages, max_registers, delays: None }
     }
 }
 

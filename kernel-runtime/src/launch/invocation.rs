@@ -207,7 +207,15 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_and_holds_nothing_of_the_last_call() {
-        let source = KernelSource { name: "k", module: "", files: &[], ir: "", num_warps: None, num_stages: None };
+        let source = KernelSource {
+            name: "k",
+            module: "",
+            files: &[],
+            ir: "",
+            num_warps: None,
+            num_stages: None,
+            max_registers: None,
+        };
         let kernel: &'static Kernel = Box::leak(Box::new(Kernel::new(source)));
         let mut first = Invocation::new(kernel, Safety::Unsafe);
         first.add_arg(Arg::scalar(1i32.value()));

@@ -161,6 +161,7 @@ impl KeyHead {
             | (self.tuning.delays.is_some() as u64) << 2
             | option(self.tuning.num_warps) << 8
             | option(self.tuning.num_stages) << 16
+            | option(self.tuning.max_registers) << 24
     }
 
     /// The digest of a key with this head, from that of everything else.
@@ -215,15 +216,23 @@ mod tests {
 
     #[test]
     fn keys_differ_by_every_option() {
-        let key = |num_warps, num_stages, checks, safety| {
-            let tuning = Tuning { num_warps, num_stages, ..Tuning::default() };
+        let key = |[num_warps, num_stages, max_registers]: [Option<u32>; 3], checks, safety| {
+            let tuning = Tuning { num_warps, num_stages, max_registers, ..Tuning::default() };
             Key::new(&Spec { dtypes: &[], constants: &[], params: &[], tuning, safety }, 0, checks)
         };
         let mut keys = Vec::new();
-        for (warps, stages) in [(None, None), (Some(4), None), (None, Some(4)), (Some(4), Some(3)), (Some(3), Some(4))]
-        {
+        let (three, four, most) = (Some(3), Some(4), Some(255));
+        for options in [
+            [None; 3],
+            [four, None, None],
+            [None, four, None],
+            [None, None, Some(16)],
+            [four, three, None],
+            [three, four, None],
+            [three, four, most],
+        ] {
             for checks in [Checks::AtLaunch, Checks::EveryAccess] {
-                keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(warps, stages, checks, safety)));
+                keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(options, checks, safety)));
             }
         }
         for (index, a) in keys.iter().enumerate() {

@@ -86,6 +86,12 @@ impl CompileRequest {
         self
     }
 
+    /// The most registers of a thread, from 16 to 255.
+    pub fn max_registers(mut self, registers: u32) -> Self {
+        self.tuning.max_registers = Some(registers);
+        self
+    }
+
     /// Compiles for `target`, without a GPU.
     ///
     /// # Errors

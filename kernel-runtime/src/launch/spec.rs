@@ -22,12 +22,16 @@ const DIVISORS: [u32; 2] = [DIVISOR, 8];
 /// The deepest software pipeline that anybody can ask for.
 const MAX_STAGES: u32 = 16;
 
+/// The limits that anybody can ask for: a call needs some registers, and no instruction names more than 255.
+const REGISTERS: std::ops::RangeInclusive<u32> = 16..=255;
+
 /// What a launch may choose about how its kernel is compiled. `None` leaves it to the kernel's
 /// attribute, then to a heuristic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tuning {
     pub(super) num_warps: Option<u32>,
     pub(super) num_stages: Option<u32>,
+    pub(super) max_registers: Option<u32>,
     /// The seed of random delays, in tests.
     pub(super) delays: Option<u64>,
 }
@@ -39,6 +43,7 @@ impl Tuning {
         Tuning {
             num_warps: self.num_warps.or(other.num_warps),
             num_stages: self.num_stages.or(other.num_stages),
+            max_registers: self.max_registers.or(other.max_registers),
             delays: self.delays.or(other.delays),
         }
     }
@@ -51,7 +56,7 @@ impl Tuning {
     /// Whether a kernel can have these.
     #[inline]
     pub(super) fn is_valid(self) -> bool {
-        self.has_valid_warps() && self.num_stages.is_none_or(|stages| (1..=MAX_STAGES).contains(&stages))
+        self.has_valid_warps() && self.has_valid_stages() && self.has_valid_registers()
     }
 
     #[inline]
@@ -59,13 +64,26 @@ impl Tuning {
         self.num_warps.is_none_or(|warps| warps.is_power_of_two() && warps <= MAX_WARPS)
     }
 
+    #[inline]
+    fn has_valid_stages(self) -> bool {
+        self.num_stages.is_none_or(|stages| (1..=MAX_STAGES).contains(&stages))
+    }
+
+    #[inline]
+    fn has_valid_registers(self) -> bool {
+        self.max_registers.is_none_or(|registers| REGISTERS.contains(&registers))
+    }
+
     /// What is wrong with options that are not valid.
     #[cold]
     pub(super) fn refusal(self) -> Error {
-        let (name, value, expected) = if self.has_valid_warps() {
+        let (name, value, expected) = if !self.has_valid_warps() {
+            ("num_warps", self.num_warps, format!("a power of two from 1 to {MAX_WARPS}"))
+        } else if !self.has_valid_stages() {
             ("num_stages", self.num_stages, format!("a number from 1 to {MAX_STAGES}"))
         } else {
-            ("num_warps", self.num_warps, format!("a power of two from 1 to {MAX_WARPS}"))
+            let (least, most) = (REGISTERS.start(), REGISTERS.end());
+            ("max_registers", self.max_registers, format!("a number from {least} to {most}"))
         };
         let value = value.map_or_else(String::new, |value| value.to_string());
         Error::InvalidSetting { name: name.into(), value: value.into(), expected: expected.into() }
@@ -333,8 +351,13 @@ mod tests {
             let tuning = Tuning { num_stages: Some(stages), ..Tuning::default() };
             assert!(matches!(tuning.check(), Err(Error::InvalidSetting { .. })), "{stages}");
         }
+        for registers in [0, 15, 256] {
+            let tuning = Tuning { max_registers: Some(registers), ..Tuning::default() };
+            let Err(Error::InvalidSetting { name, .. }) = tuning.check() else { panic!("{registers}") };
+            assert_eq!(&*name, "max_registers");
+        }
         for warps in [1, 2, 4, 8, 16, 32] {
-            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), delays: None };
+            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), max_registers: Some(255), delays: None };
             assert_eq!(tuning.check(), Ok(tuning));
         }
     }

@@ -12,6 +12,7 @@ const fn source(name: &'static str, ir: &'static str) -> KernelSource {
         ir,
         num_warps: Some(1),
         num_stages: None,
+        max_registers: None,
     }
 }
 

@@ -51,6 +51,7 @@ pub const ADD: KernelSource = KernelSource {
     }"#,
     num_warps: None,
     num_stages: None,
+    max_registers: None,
 };
 
 /// The constexprs of [`ADD`].
@@ -114,6 +115,7 @@ pub const GATHER: KernelSource = KernelSource {
     }"#,
     num_warps: None,
     num_stages: None,
+    max_registers: None,
 };
 
 /// The launcher of [`GATHER`].
@@ -144,6 +146,7 @@ pub const COUNT: KernelSource = KernelSource {
     }"#,
     num_warps: Some(4),
     num_stages: None,
+    max_registers: None,
 };
 
 /// The launcher of [`COUNT`].
@@ -185,6 +188,7 @@ pub const INLINED: KernelSource = KernelSource {
     }"#,
     num_warps: Some(1),
     num_stages: None,
+    max_registers: None,
 };
 
 /// The launcher of [`INLINED`].

@@ -183,3 +183,25 @@ fn a_stream_of_another_device_is_refused() {
         Ok(())
     });
 }
+
+#[kernel(max_registers = 64)]
+fn sums(x: Ptr<f32>, out: PtrMut<f32>) {
+    let v = load(x + arange(0, 1024));
+    store(out + arange(0, 1024), cumsum(v, axis = 0));
+}
+
+#[test]
+fn registers_are_limited_by_kernels_and_calls() {
+    check(|device| {
+        let x = device.full(1024, 1.0f32)?;
+        let mut out = device.zeros::<f32>(1024)?;
+        sums(&x, &mut out).grid(1).launch(device)?;
+        sums(&x, &mut out).max_registers(32).grid(1).launch(device)?;
+        assert!(out.to_vec()?.iter().enumerate().all(|(i, &v)| v == i as f32 + 1.0));
+        for registers in [0, 8, 256] {
+            let launched = sums(&x, &mut out).max_registers(registers).grid(1).launch(device);
+            assert!(matches!(launched, Err(Error::InvalidSetting { .. })), "{registers}");
+        }
+        Ok(())
+    });
+}

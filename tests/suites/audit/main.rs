@@ -13,6 +13,7 @@
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `running` | scans and atomics |
 //! | `tiles` | order, elements by index, counts, tiles side by side |
+//! | `printing` | what kernels print |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
@@ -40,6 +41,7 @@ mod lints;
 mod loops;
 mod no_iterations;
 mod operations;
+mod printing;
 mod products;
 mod random;
 mod reductions;

@@ -17,7 +17,10 @@ const TESTED: &[(&str, &[&str])] = &[
         "the file tests of `kernel-core`, on the CPU and on the GPU",
         &["hint", "desc_load", "desc_store", "desc_reduce", "desc_gather", "desc_scatter"],
     ),
-    ("the suite `audit`, through `#[kernel]`", &["assert", "static_assert", "const_expr", "check_bounds", "counter"]),
+    (
+        "the suite `audit`, through `#[kernel]`",
+        &["assert", "print", "static_assert", "const_expr", "check_bounds", "counter"],
+    ),
 ];
 
 #[test]

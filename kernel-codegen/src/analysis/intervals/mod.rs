@@ -327,6 +327,7 @@ impl<'f> Describer<'f> {
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }
+            | ControlOp::Print { .. }
             | ControlOp::StaticAssert { .. } => self.unknown(lanes.value),
         }
     }

@@ -30,6 +30,9 @@ pub struct Options {
     pub num_warps: u32,
     /// Depth of software pipelines.
     pub num_stages: u32,
+    /// The most registers of a thread; without it ptxas decides, and the number of programs that it is asked to make
+    /// room for.
+    pub max_registers: Option<u32>,
     /// Which bounds checks the kernel has.
     pub checks: Checks,
     /// Where tensor copies are used.
@@ -48,6 +51,7 @@ impl Default for Options {
         Options {
             num_warps: 4,
             num_stages: 3,
+            max_registers: None,
             checks: Checks::default(),
             tensor_copies: TensorCopies::default(),
             disabled_passes: Vec::new(),
@@ -78,7 +82,8 @@ pub struct Ptx {
     /// For how many programs per multiprocessor the PTX asks ptxas to make room; `None` if it decides alone.
     /// [`with_min_programs`] changes it.
     pub min_programs: Option<u32>,
-    /// Whether groups of warps change their numbers of registers, for which they need a multiprocessor of their own.
+    /// Whether the PTX itself says how many registers threads have: the options limit them, or groups of warps change
+    /// them, for which they need a multiprocessor of their own.
     pub sets_registers: bool,
     /// The kernel's parameters, in order.
     pub abi: Vec<AbiParam>,

@@ -1,8 +1,9 @@
 //! Control flow: loops, branches, warp groups.
 
-use crate::ir::{ControlOp, Func, OpId, Operation, ParamKind, RegionId, Resource, ValueId};
+use crate::ir::{ControlOp, Func, OpId, Operation, ParamKind, RegionId, Resource, ValueId, format};
 
 use super::super::instructions::{ForBounds, Inst};
+use super::super::print::Print;
 use super::super::registers::{LoopId, Pc, RegId};
 use super::{Compiler, Result, Yields, unsupported};
 
@@ -20,6 +21,7 @@ impl Compiler<'_> {
                 self.emit(Inst::Assert { condition, message: message.as_str().into() });
                 Ok(())
             }
+            ControlOp::Print { text } => self.print(operation, text),
             ControlOp::StaticAssert { .. } => {
                 unsupported("`static_assert` remains: the kernel is not bound", self.span)
             }
@@ -28,6 +30,14 @@ impl Compiler<'_> {
                 unsupported(format!("operation {} ends a region in its middle", id.index()), self.span)
             }
         }
+    }
+
+    fn print(&mut self, operation: &Operation, text: &str) -> Result<()> {
+        let Ok(pieces) = format::pieces(text) else { return unsupported("a text that is none", self.span) };
+        let values = (0..operation.operands.len()).map(|index| self.operand(operation, index));
+        let values = values.map(|reg| reg.and_then(|reg| Ok((reg, self.dtype(reg)?)))).collect::<Result<_>>()?;
+        self.emit(Inst::Print(Box::new(Print { pieces, values })));
+        Ok(())
     }
 
     pub(super) fn sub_region(&self, operation: &Operation, index: usize) -> Result<RegionId> {

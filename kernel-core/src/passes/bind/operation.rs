@@ -60,6 +60,7 @@ impl Binder<'_> {
                 | ControlOp::Scan { .. }
                 | ControlOp::Yield
                 | ControlOp::Return
+                | ControlOp::Print { .. }
                 | ControlOp::Assert { .. } => {}
             }
         }

@@ -30,7 +30,8 @@ impl CpuVariant {
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
         let (names, loads) = (Names::of(bound.func()), Loads::of(bound.func()));
-        Ok(CpuVariant { program: artifact.code, names, loads, largest: LargestTile::of(&bound) })
+        let program = artifact.code.prints_to(|line| println!("{line}"));
+        Ok(CpuVariant { program, names, loads, largest: LargestTile::of(&bound) })
     }
 
     /// The interpreter's fault as an error of this launch.

@@ -39,6 +39,7 @@ const COPY: KernelSource = KernelSource {
     }"#,
     num_warps: None,
     num_stages: None,
+    max_registers: None,
 };
 
 fn leak() -> &'static Kernel {
@@ -159,6 +160,7 @@ const SHIFT: KernelSource = KernelSource {
     }"#,
     num_warps: None,
     num_stages: None,
+    max_registers: None,
 };
 
 #[test]

@@ -98,6 +98,7 @@ pub(super) fn generate(
     let options = Options {
         num_warps: spec.tuning.num_warps.unwrap_or_else(|| largest.default_warps()),
         num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
+        max_registers: spec.tuning.max_registers,
         checks,
         keep_llvm_ir: texts == Texts::Kept,
         delays: spec.tuning.delays,

@@ -273,6 +273,7 @@ impl Membar<'_> {
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }
+            | ControlOp::Print { .. }
             | ControlOp::StaticAssert { .. } => {}
         }
         Ok(())

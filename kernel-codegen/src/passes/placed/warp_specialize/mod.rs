@@ -140,7 +140,7 @@ pub(crate) fn run(
     let requested = fed_loops.iter().any(|fed| fed.requested);
     let mut outgoing = Outgoing::all(func);
     let mut tiles = None;
-    let needs = obstacle(func, &fed_loops, options.num_warps)
+    let needs = obstacle(func, &fed_loops, options)
         .and_then(|()| {
             tiles = ping_pong::tile_loop(func, &fed_loops, &outgoing, options.num_warps);
             fit(func, target, &mut fed_loops, &mut outgoing, tiles.is_some())
@@ -291,11 +291,15 @@ fn described(func: &Func, fed: &FedLoop, turns: bool) -> LoopReport {
 }
 
 /// What keeps a whole kernel from being divided.
-fn obstacle(func: &Func, fed_loops: &[FedLoop], num_warps: u32) -> Result<(), NotFed> {
+fn obstacle(func: &Func, fed_loops: &[FedLoop], options: &Options) -> Result<(), NotFed> {
+    let num_warps = options.num_warps;
     let span = fed_loops.first().map_or(Span::UNKNOWN, |fed| func.op(fed.owner).span);
     if !num_warps.is_multiple_of(GROUP_WARPS) || num_warps + GROUP_WARPS > MAX_WARPS {
         let reason = format!("{num_warps} warps multiply; it takes 4, 8 or 16 of them, and 4 more that fetch");
         return Err(NotFed::new(span, reason));
+    }
+    if options.max_registers.is_some() {
+        return Err(NotFed::new(span, "`max_registers` is given, and the sides would share out registers otherwise"));
     }
     let written = find::written_tensors(func);
     for copy in fed_loops.iter().flat_map(|fed| &fed.copies) {
@@ -317,6 +321,9 @@ fn obstacle(func: &Func, fed_loops: &[FedLoop], num_warps: u32) -> Result<(), No
         let phased = matches!(operation.op, Op::Gpu(GpuOp::WarpGroups { .. } | GpuOp::MbarrierAlloc { .. }));
         if phased && found.is_ok() {
             found = Err(NotFed::new(operation.span, "the kernel has barriers with phases already"));
+        }
+        if matches!(operation.op, Op::Control(ControlOp::Print { .. })) && found.is_ok() {
+            found = Err(NotFed::new(operation.span, "the kernel prints, which both sides would do"));
         }
     });
     found

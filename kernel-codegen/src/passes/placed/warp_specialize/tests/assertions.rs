@@ -1,4 +1,4 @@
-//! Assertions of divided kernels.
+//! Assertions of divided kernels, and prints, which keep a kernel in one piece.
 
 use kernel_core::edit::ops_in_order;
 use kernel_core::interp::Fault;
@@ -42,4 +42,29 @@ fn assertions_are_made_before_the_sides_part() {
             assert_eq!(want, got, "{case} {programs}: what other programs do");
         }
     }
+}
+
+/// What becomes of a kernel that nothing else keeps in one piece.
+fn refusal(text: &str, options: &Options) -> Vec<String> {
+    let mut func = parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let options = Options { num_stages: PLAIN.stages, num_warps: PLAIN.warps(), ..options.clone() };
+    let (divided, loops) =
+        run(&mut func, Target::sm_90a(), &options, Specialize::IfProfitable).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!divided, "{loops:?}");
+    loops.into_iter().map(|report| report.what).collect()
+}
+
+#[test]
+fn kernels_that_print_are_not_divided() {
+    let text = Kernel { mark: Mark::Outer, ..PLAIN }.text();
+    let text = text.replacen("for %first", "print %first {text = \"{}\"}\nfor %first", 1);
+    let expected = "not specialised: the kernel prints, which both sides would do";
+    assert_eq!(refusal(&text, &Options::default()), [expected]);
+}
+
+#[test]
+fn kernels_with_a_limit_of_registers_are_not_divided() {
+    let options = Options { max_registers: Some(128), ..Options::default() };
+    let found = refusal(&Kernel { mark: Mark::Outer, ..PLAIN }.text(), &options);
+    assert!(found.len() == 1 && found[0].contains("`max_registers` is given"), "{found:?}");
 }
