@@ -89,6 +89,10 @@ pub enum Call {
     Assume,
     /// `dot(a, b, acc = ..)`
     Dot,
+    /// `map_elementwise(x, y, |a, b| ..)`
+    Map,
+    /// `inline_ptx("..", x, y, |a, b| ..)`
+    InlinePtx,
     /// `rand(seed, offset)` and its kind.
     Random(Random),
     /// An operation of a tensor descriptor.
@@ -370,6 +374,8 @@ const OPERATIONS: &[Row] = &[
     row("argmax", Call::ArgExtreme(true), X).options(AXES),
     row("argmin", Call::ArgExtreme(false), X).options(AXES),
     row("reduce", Call::Reduce, &["x", "closure"]).options(AXES),
+    row("map_elementwise", Call::Map, &["x, ..", "closure"]).function(),
+    row("inline_ptx", Call::InlinePtx, &["text", "x, ..", "closure"]).options(&["pack", "pure"]).function(),
     row("cumsum", Call::Running(BinaryOp::Add), X).options(SCAN),
     row("cumprod", Call::Running(BinaryOp::Mul), X).options(SCAN),
     row("associative_scan", Call::Scan, &["x", "closure"]).options(SCAN),

@@ -264,7 +264,7 @@ impl AxisAnalysis {
                     self.set(result, info);
                 }
             }
-            ControlOp::Reduce { .. } | ControlOp::Scan { .. } => {
+            ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Map { .. } => {
                 for &region in &operation.regions {
                     self.region(func, region);
                 }

@@ -72,7 +72,7 @@ fn is_simple(func: &Func) -> bool {
         if let Op::Elementwise(op) = op {
             return is_plain(op);
         }
-        *op == Op::Control(ControlOp::Return) || (op.cost() <= Cost::Memory && !op.is_together())
+        *op == Op::Control(ControlOp::Return) || (op.cost() <= Cost::Memory && !op.is_together() && !op.applies())
     };
     computed <= FEW && loaded(func, func.body) <= FEW_LOADED && ops.iter().all(|&id| plain(id))
 }

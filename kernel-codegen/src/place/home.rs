@@ -260,6 +260,19 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
             }
             Ok(())
         }
+        // As other operations on elements, but in one place alone: a region is a lot to do again.
+        ControlOp::Map { .. } => {
+            let Some(&result) = operation.results.first().filter(|&&result| p.is_tile(result)) else { return Ok(()) };
+            let home = match inherited(p, &operation.operands, false) {
+                Home::At(layout) => layout,
+                Home::Rematerialise | Home::AnyOne => home(p, id, &[], result)?,
+            };
+            p.chosen[id.index()] = Some(home);
+            for &result in &operation.results {
+                p.homes[result.index()] = Home::At(home);
+            }
+            Ok(())
+        }
         ControlOp::Assert { .. } | ControlOp::Print { .. } => {
             if let Some(&first) = operation.operands.first().filter(|&&first| p.is_tile(first)) {
                 p.chosen[id.index()] = Some(settled(p, id, first)?);

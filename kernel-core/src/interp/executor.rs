@@ -239,6 +239,7 @@ impl<'a> Executor<'a> {
             Inst::Rows(rows) => self.rows(rows),
             Inst::Hint(hint) => return self.hint(pc, hint),
             Inst::Fold(fold) => return self.fold(pc, fold),
+            Inst::Map(map) => return self.map(map),
             Inst::Assert { condition, message } => return self.assert(pc, *condition, message),
             Inst::Print(print) => self.print(print),
             Inst::ForBegin { state, bounds, index, exit } => return self.for_begin(*state, bounds, *index, *exit),

@@ -152,6 +152,18 @@ pub(super) struct Fold {
     pub work: Box<[[usize; 2]]>,
 }
 
+/// A region for each element of tiles: its arguments are on the left side of the code.
+#[derive(Clone, Debug)]
+pub(super) struct Map {
+    pub code: RegionCode,
+    /// Whether the region computes on all elements at once.
+    pub vectorised: bool,
+    pub inputs: Box<[RegId]>,
+    pub outputs: Box<[RegId]>,
+    /// How many elements.
+    pub n: usize,
+}
+
 /// Where a block of a tensor is.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
@@ -349,6 +361,7 @@ pub(super) enum Inst {
     Sort(Box<Sort>),
     Hint(Box<Hint>),
     Fold(Box<Fold>),
+    Map(Box<Map>),
     Assert {
         condition: RegId,
         message: Box<str>,

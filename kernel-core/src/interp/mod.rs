@@ -74,6 +74,7 @@ mod instructions;
 mod lanes;
 mod launch;
 mod loops;
+mod map;
 mod memory;
 mod order;
 mod print;

@@ -54,6 +54,9 @@ impl Func {
             // A broken promise ends the program. What is reported must not depend on where the operation sits, so it is
             // neither moved nor dropped. A loop that may run for ever must not be optimised away or duplicated.
             Does::Promises | Does::Reports | Does::Observes | Does::Ends => Effect::write(Resource::Control),
+            Does::Orders => {
+                Effect { order: MemOrder::AcqRel, scope: MemScope::System, ..Effect::write(Resource::Control) }
+            }
             Does::Reads(touched) => Effect::read(self.resource(operation, touched)?),
             Does::Writes(touched) => Effect::write(self.resource(operation, touched)?),
             Does::Updates(touched) => {

@@ -23,6 +23,7 @@ pub mod names;
 mod needs;
 pub mod ops;
 mod params;
+pub mod ptx;
 pub mod queries;
 mod shared_range;
 pub mod span;
@@ -48,6 +49,7 @@ pub use ops::{
     view,
 };
 pub use params::{ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
+pub use ptx::InlinePtx;
 pub use shared_range::SharedRange;
 pub use span::{FileId, Files, Span};
 pub use table::{AttrMap, Cost, Does, Elements, Given, OpRow, Regions, Threads, Touched};

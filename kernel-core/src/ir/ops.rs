@@ -14,6 +14,7 @@ use super::names::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
     GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
 };
+use super::ptx::InlinePtx;
 use super::shared_range::SharedRange;
 use super::span::Span;
 use super::table::{AttrMap, OpRow, op_group};
@@ -255,6 +256,12 @@ op_group! {
     Scan = "scan" @ ALL (tiles: Many) -> Many,
         Yielded, Exchange, Together, Combine(1), []
         { axis: u8, reverse: bool };
+    /// `(tiles...)` of one shape, a region `(a...)` of scalars that yields an element of each result: runs it for each
+    /// element. `ptx` are instructions that compute the same, which a code generator takes instead; those that are not
+    /// pure do more than that.
+    Map = "map" @ ALL (tiles: Many) -> Many,
+        Each, Arithmetic, Alone, Apply(1), []
+        { ptx: Option<InlinePtx> };
     /// Ends a region with its values.
     Yield = "yield" @ ALL (values: Many) -> No,
         Other, Control, Alone, Straight, [];

@@ -384,6 +384,7 @@ fn control(rewriter: &mut Rewriter<'_>, id: OpId) -> Action {
         ControlOp::While
         | ControlOp::Reduce { .. }
         | ControlOp::Scan { .. }
+        | ControlOp::Map { .. }
         | ControlOp::Yield
         | ControlOp::Return
         | ControlOp::Print { .. }

@@ -45,7 +45,7 @@ pub(super) fn separator(op: &Op) -> &'static str {
     match op.regions() {
         Regions::Branch(_) => "else",
         Regions::Loop(_) => "do",
-        Regions::Straight | Regions::Combine(_) | Regions::Concurrent => "with",
+        Regions::Straight | Regions::Combine(_) | Regions::Apply(_) | Regions::Concurrent => "with",
     }
 }
 

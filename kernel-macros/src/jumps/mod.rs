@@ -257,6 +257,11 @@ impl Pass<'_> {
                         }
                     }
                 }
+                // Its jumps stay in it.
+                Stmt::Map(mut stmt) => {
+                    (stmt.body, _) = self.frame(None, std::mem::take(&mut stmt.body));
+                    out.push(Stmt::Map(stmt));
+                }
                 other @ (Stmt::Eval(_)
                 | Stmt::Effect(..)
                 | Stmt::Read(..)

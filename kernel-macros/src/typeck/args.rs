@@ -8,7 +8,7 @@ use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
-use crate::ops::{Row, Turbofish};
+use crate::ops::{Call, Row, Turbofish};
 use crate::source_range::{SourceRange, bare};
 
 /// The arguments of a call, matched with the operation's row.
@@ -40,6 +40,28 @@ impl<'e> Args<'e> {
     }
 }
 
+/// The arguments of an operation on each element: a text if it has one, any number of tiles, and a closure.
+pub(super) struct Elements<'e> {
+    /// The operation.
+    pub row: &'static Row,
+    /// The whole call.
+    pub place: SourceRange,
+    /// What stands in front of the tiles.
+    pub text: Option<&'e Expr>,
+    /// The tiles.
+    pub inputs: Vec<&'e Expr>,
+    /// What stands behind the tiles.
+    pub closure: Option<&'e Expr>,
+    named: Vec<(&'static str, &'e Expr)>,
+}
+
+impl<'e> Elements<'e> {
+    /// The expression of a named argument.
+    pub fn named(&self, name: &str) -> Option<&'e Expr> {
+        self.named.iter().find(|(n, _)| *n == name).map(|(_, e)| *e)
+    }
+}
+
 /// The name and the value of a named argument.
 fn as_named(expr: &Expr) -> Option<(&syn::Ident, &Expr)> {
     match bare(expr) {
@@ -51,7 +73,58 @@ fn as_named(expr: &Expr) -> Option<(&syn::Ident, &Expr)> {
     }
 }
 
+/// Arguments with names and without.
+struct Split<'e> {
+    positional: Vec<&'e Expr>,
+    named: Vec<(&'static str, &'e Expr)>,
+    wrong: Option<Reported>,
+}
+
 impl Checker<'_> {
+    fn split_args<'e>(&mut self, row: &Row, exprs: &'e Punctuated<Expr, Token![,]>) -> Split<'e> {
+        let (mut positional, mut named, mut wrong) = (Vec::new(), Vec::new(), None);
+        for expr in exprs {
+            let Some((name, value)) = as_named(expr) else {
+                positional.push(expr);
+                continue;
+            };
+            let place = SourceRange::at(name.span());
+            let name = name.to_string();
+            match row.options.iter().find(|o| **o == name) {
+                Some(option) if named.iter().any(|(n, _)| n == option) => {
+                    wrong = Some(self.report(place, format!("`{name}` is given twice")));
+                }
+                Some(option) => named.push((*option, value)),
+                None => wrong = Some(self.unknown_option(row, &name, place)),
+            }
+        }
+        Split { positional, named, wrong }
+    }
+
+    /// The arguments of an operation on each element, which takes any number of tiles.
+    pub(super) fn elements<'e>(
+        &mut self,
+        row: &'static Row,
+        exprs: &'e Punctuated<Expr, Token![,]>,
+        turbofish: Option<&AngleBracketedGenericArguments>,
+        place: SourceRange,
+    ) -> Checked<Elements<'e>> {
+        let Split { mut positional, named, wrong } = self.split_args(row, exprs);
+        let turbofish = self.turbofish(row, turbofish, place);
+        if let Some(reported) = wrong {
+            self.check_values(exprs);
+            return Err(reported);
+        }
+        turbofish?;
+        let text = (row.call == Call::InlinePtx && !positional.is_empty()).then(|| positional.remove(0));
+        let closure = positional.pop();
+        if closure.is_none() || (row.call == Call::Map && positional.is_empty()) {
+            let message = format!("`{}` needs {}", row.name, if closure.is_none() { "a closure" } else { "a tile" });
+            return Err(self.report_help(place, message, format!("write `{}`", row.usage())));
+        }
+        Ok(Elements { row, place, text, inputs: positional, closure, named })
+    }
+
     /// Matches the arguments of a call with the operation's row.
     pub(super) fn args<'e>(
         &mut self,
@@ -61,24 +134,8 @@ impl Checker<'_> {
         turbofish: Option<&AngleBracketedGenericArguments>,
         place: SourceRange,
     ) -> Checked<Args<'e>> {
-        let (positional, named) = (Vec::new(), Vec::new());
+        let Split { positional, named, mut wrong } = self.split_args(row, exprs);
         let mut args = Args { row, place, receiver, descriptor: None, positional, named, dtype: None };
-        let mut wrong = None;
-        for expr in exprs {
-            let Some((name, value)) = as_named(expr) else {
-                args.positional.push(expr);
-                continue;
-            };
-            let place = SourceRange::at(name.span());
-            let name = name.to_string();
-            match row.options.iter().find(|o| **o == name) {
-                Some(option) if args.named.iter().any(|(n, _)| n == option) => {
-                    wrong = Some(self.report(place, format!("`{name}` is given twice")));
-                }
-                Some(option) => args.named.push((*option, value)),
-                None => wrong = Some(self.unknown_option(row, &name, place)),
-            }
-        }
         if wrong.is_none()
             && turbofish.is_none()
             && let Some(reported) = self.positional_dtype(&args, exprs)
@@ -235,13 +292,14 @@ impl Checker<'_> {
 
     /// A named argument that is `true` or `false`.
     pub(super) fn flag(&mut self, args: &Args<'_>, name: &str) -> Checked<bool> {
-        match args.named(name).map(bare) {
-            None => Ok(false),
-            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => Ok(value.value),
-            Some(other) => {
-                let message = format!("`{name}` is `true` or `false`");
-                Err(self.report(SourceRange::of(other), message))
-            }
+        args.named(name).map_or(Ok(false), |expr| self.truth_literal(expr, name))
+    }
+
+    /// `true` or `false`
+    pub(super) fn truth_literal(&mut self, expr: &Expr, name: &str) -> Checked<bool> {
+        match bare(expr) {
+            Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
+            other => Err(self.report(SourceRange::of(other), format!("`{name}` is `true` or `false`"))),
         }
     }
 

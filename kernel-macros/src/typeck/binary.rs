@@ -394,6 +394,7 @@ impl Checker<'_> {
             | Stmt::For(_)
             | Stmt::While(_)
             | Stmt::Reduce(_)
+            | Stmt::Map(_)
             | Stmt::Jump(..) => false,
         }
     }

@@ -48,6 +48,13 @@ impl Checker<'_> {
             let help = Help::write(name_place, other).said(format!("of two values write `{other}(a, b)`"));
             return Err(self.report_help(name_place, message, help));
         }
+        if matches!(row.call, Call::Map | Call::InlinePtx) {
+            if self.on_an_element() {
+                return Err(self.more_than_arithmetic(row.name, name_place));
+            }
+            let args = self.elements(row, &call.args, turbofish_of(last), place)?;
+            return if row.call == Call::Map { self.map_elementwise(&args) } else { self.inline_ptx(&args) };
+        }
         let args = self.args(row, None, &call.args, turbofish_of(last), place)?;
         self.dispatch(&args)
     }
@@ -232,7 +239,10 @@ impl Checker<'_> {
     }
 
     pub(super) fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
+        self.fits_element(args)?;
         let one = match args.row.call {
+            // These take any number of tiles, and have no method.
+            Call::Map | Call::InlinePtx => return Err(Reported::earlier()),
             Call::Store => return self.store(args).map(|()| Val::Unit(args.place)),
             Call::AtomicStore => return self.atomic_store(args).map(|()| Val::Unit(args.place)),
             Call::Assume => return self.assume(args).map(|()| Val::Unit(args.place)),

@@ -8,7 +8,7 @@ use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, Token};
 
 use super::args::Args;
-use super::{Binding, Checker, Context, Operand, Val};
+use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
@@ -80,7 +80,7 @@ impl Checker<'_> {
 
     /// An operation of a descriptor.
     pub(super) fn descriptor_op(&mut self, args: &Args<'_>, call: DescCall) -> Checked<Val> {
-        if self.contexts.contains(&Context::Closure) {
+        if self.in_closure() {
             let message = format!("`{}` in a closure is not supported", args.row.name);
             let help = "access memory before or after the call that takes the closure";
             return Err(self.report_help(args.place, message, help));

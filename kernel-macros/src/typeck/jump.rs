@@ -50,7 +50,7 @@ impl Checker<'_> {
             self.report_help(SourceRange::of(value), "a kernel returns nothing", help);
             return true;
         }
-        if self.contexts.contains(&Context::Closure) {
+        if self.in_closure() {
             self.report_help(place, "`return` in a closure is not supported", "end it with an expression");
             return true;
         }
@@ -113,9 +113,9 @@ impl Checker<'_> {
                     let message = format!("`{what}` in a closure is not supported");
                     Err(self.report_help(place, message, "end it with an expression"))
                 }
-                Some(Context::Branch | Context::ValueBranch) | None => {
+                Some(Context::Branch | Context::ValueBranch | Context::Element) | None => {
                     let message = format!("`{what}` outside of a loop");
-                    let help = if self.open_calls > 0 {
+                    let help = if self.open_calls > 0 || self.on_an_element() {
                         "end the closure or function with an expression"
                     } else {
                         "`return;` ends the program"
@@ -190,7 +190,7 @@ impl Checker<'_> {
 
     /// Says that an expression has no value because it jumps, unless that jump has been refused itself.
     pub(super) fn no_value(&mut self, place: SourceRange, message: &str) -> Reported {
-        let refused = self.open_calls > 0 || self.contexts.contains(&Context::Closure);
+        let refused = self.open_calls > 0 || self.in_closure();
         if refused { Reported::earlier() } else { self.report(place, message) }
     }
 

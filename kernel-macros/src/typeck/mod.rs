@@ -26,6 +26,7 @@ mod hints;
 mod jump;
 mod loops;
 mod macros;
+mod map;
 mod memory;
 mod moments;
 mod named;
@@ -154,8 +155,10 @@ enum Context {
     Loop,
     /// The condition of a `while`.
     Head,
-    /// A closure.
+    /// A closure that combines elements.
     Closure,
+    /// A closure for single elements, which may branch, loop and read the scalars around it.
+    Element,
 }
 
 /// Names of ended blocks that are remembered at most.

@@ -13,6 +13,7 @@
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `running` | scans and atomics |
 //! | `tiles` | order, elements by index, counts, tiles side by side |
+//! | `maps` | closures for single elements, PTX of the kernel's own |
 //! | `printing` | what kernels print |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
@@ -39,6 +40,7 @@ mod language;
 mod launches;
 mod lints;
 mod loops;
+mod maps;
 mod no_iterations;
 mod operations;
 mod printing;

@@ -2,11 +2,13 @@
 
 mod abi;
 mod header;
+mod inline_ptx;
 
 use std::fmt;
 
 pub use abi::{AbiParam, MapSwizzle, TensorMap};
 pub use header::with_min_programs;
+pub use inline_ptx::{RefusedText, refused_text, text_marker};
 
 use super::Checks;
 use crate::target::WARP_SIZE;

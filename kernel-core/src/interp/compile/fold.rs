@@ -75,7 +75,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles a region `(a..., b...) -> combined...`, on tiles of at most `lanes` elements if that is given.
-    fn region_code(&mut self, region: RegionId, lanes: Option<usize>) -> Result<RegionCode> {
+    pub(super) fn region_code(&mut self, region: RegionId, lanes: Option<usize>) -> Result<RegionCode> {
         let func = self.func;
         let first = self.regs.len() as u32;
         let around = std::mem::replace(&mut self.lanes, lanes);
@@ -152,7 +152,7 @@ fn is_defined_in(func: &Func, region: RegionId, value: ValueId) -> bool {
 }
 
 /// Whether a region computes with scalars only, without memory and loops, so that it can run on tiles of elements.
-fn is_elementwise(func: &Func, region: RegionId) -> bool {
+pub(super) fn is_elementwise(func: &Func, region: RegionId) -> bool {
     let mut pending = vec![region];
     while let Some(region) = pending.pop() {
         for (_, operation) in func.region_ops(region) {

@@ -58,6 +58,7 @@ impl Binder<'_> {
                 | ControlOp::While
                 | ControlOp::Reduce { .. }
                 | ControlOp::Scan { .. }
+                | ControlOp::Map { .. }
                 | ControlOp::Yield
                 | ControlOp::Return
                 | ControlOp::Print { .. }

@@ -270,6 +270,7 @@ impl Membar<'_> {
             // Their regions deal in scalars.
             ControlOp::Reduce { .. }
             | ControlOp::Scan { .. }
+            | ControlOp::Map { .. }
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }
