@@ -144,8 +144,8 @@ fn tiles_broadcast_and_functions_are_called() {
         let lows: Vec<f32> = (0..m).map(|row| row as f32 / 16.0 - 1.0).collect();
         for warps in [1, 4, 8] {
             let (mut out, mut total) = (device.zeros::<f32>(m * n)?, device.zeros::<i32>(1)?);
-            let call = broadcast_together::<16, 64>(&device.upload(&xs)?, &device.upload(&lows)?, &mut out, &mut total);
-            call.grid(1).num_warps(warps).launch(device)?;
+            let (x, lo) = (device.upload(&xs)?, device.upload(&lows)?);
+            broadcast_together::<16, 64>(&x, &lo, &mut out, &mut total).grid(1).num_warps(warps).launch(device)?;
             let clamped: Vec<f32> = xs.iter().enumerate().map(|(i, &x)| x.max(lows[i / n]).min(2.0)).collect();
             for (i, got) in out.to_vec()?.into_iter().enumerate() {
                 let column: f64 = clamped.iter().skip(i % n).step_by(n).map(|&x| f64::from(x)).sum();
@@ -264,8 +264,8 @@ fn small_elements_are_packed() {
         let (xs, ys) = (of(37), of(101));
         for warps in [1, 4, 8] {
             let (mut sums, mut products) = (device.zeros::<i8>(N)?, device.zeros::<f32>(N)?);
-            let call = packed_bytes::<N>(&device.upload(&xs)?, &device.upload(&ys)?, &mut sums, &mut products);
-            call.grid(1).num_warps(warps).launch(device)?;
+            let (x, y) = (device.upload(&xs)?, device.upload(&ys)?);
+            packed_bytes::<N>(&x, &y, &mut sums, &mut products).grid(1).num_warps(warps).launch(device)?;
             let pairs = || xs.iter().zip(&ys);
             assert_eq!(sums.to_vec()?, pairs().map(|(x, y)| x.wrapping_add(*y)).collect::<Vec<_>>());
             let product = |(x, y): (&i8, &i8)| f32::from(i16::from(*x) * i16::from(*y));
