@@ -45,13 +45,13 @@ impl Checker<'_> {
             self.report_help(place, message, "end it with an expression");
             return true;
         }
+        if self.in_closure() {
+            self.report_help(place, "`return` in a closure is not supported", "end it with an expression");
+            return true;
+        }
         if let Some(value) = expr.expr.as_ref().filter(|_| !self.signature.returns) {
             let help = "store results through a `PtrMut<T>` parameter";
             self.report_help(SourceRange::of(value), "a kernel returns nothing", help);
-            return true;
-        }
-        if self.in_closure() {
-            self.report_help(place, "`return` in a closure is not supported", "end it with an expression");
             return true;
         }
         self.may_return = true;

@@ -5,7 +5,7 @@
 
 use kernel_core::ir::ptx::{PACKS, PtxError};
 use kernel_core::ir::{Dt, InlinePtx, Safety};
-use syn::{Expr, ExprClosure, ExprLit, Lit, Pat, ReturnType};
+use syn::{Expr, ExprClosure, ExprLit, Lit, Pat, ReturnType, Type};
 
 use super::args::{Args, Elements};
 use super::{Checker, Context, Operand, Val};
@@ -126,8 +126,9 @@ impl Checker<'_> {
         };
         if closure.inputs.len() != count {
             let place = SourceRange { start: closure.or1_token.span, end: closure.or2_token.span };
-            let (s, found) = (if count == 1 { "" } else { "s" }, closure.inputs.len());
-            let message = format!("{what} has {count} tile{s}, and its closure takes {found} elements");
+            let (found, s) = (closure.inputs.len(), |n: usize| if n == 1 { "" } else { "s" });
+            let (tiles, elements) = (s(count), s(found));
+            let message = format!("{what} has {count} tile{tiles}, and its closure takes {found} element{elements}");
             return Err(self.report_help(place, message, format!("write `|{names}| ..`")));
         }
         self.plain_closure(closure);
@@ -139,7 +140,11 @@ impl Checker<'_> {
     fn element(&mut self, closure: &ExprClosure, slots: &[NodeId], what: &str) -> Checked<(Vec<NodeId>, bool)> {
         for (pat, &node) in closure.inputs.iter().zip(slots) {
             let place = SourceRange::of_pat(pat);
-            self.bind_pattern(pat, Ok(Val::One(Operand { node, place })));
+            let val = self.typed_element(pat, node, what).map(|()| Val::One(Operand { node, place }));
+            match pat {
+                Pat::Type(typed) if val.is_err() => self.bind_pattern(&typed.pat, val),
+                pat => self.bind_pattern(pat, val),
+            }
         }
         let mut val = self.expr(&closure.body)?;
         if let ReturnType::Type(_, ty) = &closure.output {
@@ -161,6 +166,23 @@ impl Checker<'_> {
             yields.push(operand.node);
         }
         Ok((yields, tuple))
+    }
+
+    /// Refuses `|a: f32|` over another dtype.
+    fn typed_element(&mut self, pat: &Pat, node: NodeId, what: &str) -> Checked<()> {
+        let Pat::Type(typed) = pat else { return Ok(()) };
+        if matches!(*typed.ty, Type::Infer(_)) {
+            return Ok(());
+        }
+        let (own, says) = (self.node_dt(node).and_then(|dt| self.types.known(dt)), self.dtype(&typed.ty)?);
+        match own {
+            Some(own) if own != says => {
+                let (own, says) = (self.show_fixed(own), self.show_fixed(says));
+                let message = format!("the closure of {what} is given {own}, and says {says}");
+                Err(self.report_help(SourceRange::of_pat(pat), message, "leave the type out, or convert the tile"))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Whether this is code for single elements.

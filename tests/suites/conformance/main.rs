@@ -27,6 +27,7 @@
 //! | `flow` | loops and conditions: C71 to C74 |
 //! | `functions` | calls: C75 |
 //! | `specialisation` | constexprs, and what a launch compiles for: C76 to C81 |
+//! | `maps` | code for single elements, in Rust and in PTX: C82, C83 |
 //! | `random` | random numbers: C84, C85 |
 //! | `diagnostics` | what is refused and reported: C86 to C91 |
 //! | `descriptors` | tensor descriptors: C92 to C96 |
@@ -41,6 +42,7 @@ mod diagnostics;
 mod elements;
 mod flow;
 mod functions;
+mod maps;
 mod math;
 mod matmuls;
 mod memory;
@@ -77,6 +79,7 @@ fn rows() -> Vec<Row> {
         flow::rows(),
         functions::rows(),
         specialisation::rows(),
+        maps::rows(),
         random::rows(),
         diagnostics::rows(),
         descriptors::rows(),

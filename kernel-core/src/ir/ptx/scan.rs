@@ -153,7 +153,9 @@ impl Scan {
             };
             return Err(PtxError::new(message, order));
         }
-        if let Some(missing) = (0..results).find(|result| !self.used.contains(result)) {
+        // Of other instructions it is not known what they write.
+        let given = if self.beyond.is_none() { &self.written } else { &self.used };
+        if let Some(missing) = (0..results).find(|result| !given.contains(result)) {
             return Err(PtxError::new(format!("nothing in the text writes the result `${missing}`"), order));
         }
         if let Some(argument) = self.written.iter().find(|&&written| written >= results) {

@@ -52,6 +52,8 @@ fn texts_that_ptx_would_not_be_are_refused() {
 fn operands_are_those_of_the_values() {
     use DType::{Bool, F16, F64, I32, I64};
     assert_eq!(operands("add.s32 $0, $1, $2;", &[I32, I32], &[I32]), "accepted");
+    assert_eq!(operands("neg.s32 $0, $1;", &[I32], &[I32, I32]), "nothing in the text writes the result `$1`");
+    assert_eq!(operands("vote.sync.any.pred $0, $1;", &[I32], &[I32]), "accepted");
     let beyond = "the text names `$3`, but its operands are `$0` to `$2`";
     assert_eq!(operands("add.s32 $0, $1, $3;", &[I32, I32], &[I32]), beyond);
     assert_eq!(operands("mov.u32 $0, $1;", &[], &[I32]), "the text names `$1`, but its only operand is `$0`");
