@@ -239,6 +239,15 @@ fn a_text_that_ptxas_refuses_is_found() {
     let found = found.unwrap();
     assert_eq!(found.place, "src/map.rs:7:9");
     assert!(found.text.starts_with("add.rn.s32 %r"), "{}", found.text);
+    // What ptxas itself says leads there, too.
+    match std::panic::catch_unwind(|| assemble(&compiled)) {
+        Ok(None) => {}
+        Ok(Some(_)) => panic!("ptxas takes {}", compiled.ptx),
+        Err(panic) => {
+            let log = panic.downcast::<String>().unwrap();
+            assert_eq!(refused_text(&compiled.ptx, &log).map(|found| found.place).as_deref(), Some("src/map.rs:7:9"));
+        }
+    }
     // A dollar in the name of a file is no operand.
     let mut func = compiled.placed.func().clone();
     func.files.set_own("a$1.rs");

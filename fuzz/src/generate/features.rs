@@ -74,6 +74,8 @@ features! {
     Shape = "shape operation";
     /// A tile sorted, counted, or with elements by index.
     Tile = "operation on a whole tile";
+    /// A region for each element.
+    Map = "region for single elements";
     /// A load whose addresses are data.
     Gather = "gather";
     /// A load with a mask.

@@ -1,7 +1,7 @@
 //! Random kernels of the whole language, valid by construction.
 //!
 //! [`generate`] makes a [`Case`] of a seed: a bound kernel, how it is compiled, and its launch. Each group of features is
-//! a file: [`elementwise`], [`shape`], [`tiles`], [`memory`], [`control`], [`folds`], [`products`], [`descriptors`], [`atomics`].
+//! a file: [`elementwise`], [`shape`], [`tiles`], [`memory`], [`control`], [`folds`], [`maps`], [`products`], [`descriptors`], [`atomics`].
 //! They build through a [`writer::Writer`], which knows of every value whether its bits are fixed by the language (see
 //! [`crate::facts`]) and appends nothing else. So every way to run the kernel must leave the same bits.
 //!
@@ -17,6 +17,7 @@ pub mod descriptors;
 pub mod elementwise;
 pub mod features;
 pub mod folds;
+pub mod maps;
 pub mod memory;
 pub mod products;
 pub mod shape;
@@ -62,7 +63,8 @@ fn step(w: &mut Writer, depth: u32) -> Option<()> {
             let plan = products::plan(w, false);
             products::single(w, &plan).map(drop_id)
         }
-        29 | 30 => elementwise::step(w).map(drop_id),
+        29 => elementwise::step(w).map(drop_id),
+        30 => maps::step(w),
         31..35 => control::repeat(w, depth),
         35..39 => control::branch(w, depth),
         _ => control::count(w, depth),

@@ -6,6 +6,7 @@ mod kernels;
 mod names;
 mod negations;
 mod pressed;
+mod ptx;
 mod reports;
 mod room;
 mod safety;
