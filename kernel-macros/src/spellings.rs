@@ -121,6 +121,10 @@ pub const SPELLINGS: &[Spelling] = &[
         "make_block_ptr make_tensor_descriptor",
         "take a descriptor as a parameter: `a: TensorDesc<f32, { [M, N] }>`",
     ),
+    remark(
+        "inline_asm_elementwise inline_asm asm",
+        "PTX and a closure that says what it computes: `inline_ptx(\"neg.f32 $0, $1;\", x, |a| -a)`",
+    ),
     remark("advance", "move the pointer, `pointer += step`, or the coordinates of a descriptor"),
     remark(
         "debug_barrier barrier syncthreads __syncthreads sync_threads",

@@ -89,3 +89,75 @@ fn ptxas_takes_what_kernels_write() -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// Regions of scalars are before the loop and in it, and one of tiles is behind each product; with `FED`, a region says
+/// where the blocks are.
+#[kernel]
+fn specialised<const M: usize, const N: usize, const K: usize, const FED: bool>(
+    a: TensorDesc<f16, { [M, K] }>,
+    b: TensorDesc<f16, { [K, N] }>,
+    c: TensorDescMut<f16, { [M, N] }>,
+    rows: i32,
+    columns: i32,
+    k: i32,
+) {
+    let wide = cdiv(columns, N);
+    let limit = map_elementwise(k, |k| if k < 64 { 1.0 } else { 2.0 });
+    #[warp_specialize]
+    for tile in (program_id(0)..cdiv(rows, M) * wide).step_by(num_programs(0)) {
+        let (i, j) = if FED {
+            map_elementwise(tile, |tile| (tile / wide * M, tile % wide * N))
+        } else {
+            (tile / wide * M, tile % wide * N)
+        };
+        let mut acc = zeros::<f32>([M, N]);
+        for t in (0..k).step_by(K) {
+            acc = dot(a.load([i, t]), b.load([t, j]), acc = acc);
+        }
+        let steps = map_elementwise(acc, |x| {
+            let mut y = x;
+            while y > limit {
+                y = y * 0.5;
+            }
+            y
+        });
+        c.store([i, j], steps as f16);
+    }
+}
+
+/// The same, with PTX that only one side of a kernel may run.
+#[kernel]
+fn not_specialised<const M: usize, const N: usize, const K: usize>(
+    a: TensorDesc<f16, { [M, K] }>,
+    b: TensorDesc<f16, { [K, N] }>,
+    c: TensorDescMut<f16, { [M, N] }>,
+    rows: i32,
+    k: i32,
+) {
+    #[warp_specialize]
+    for tile in (program_id(0)..cdiv(rows, M)).step_by(num_programs(0)) {
+        let mut acc = zeros::<f32>([M, N]);
+        for t in (0..k).step_by(K) {
+            acc = dot(a.load([tile * M, t]), b.load([t, 0]), acc = acc);
+        }
+        c.store([tile * M, 0], inline_ptx("neg.f32 $0, $1;", acc, |x| -x, pure = false) as f16);
+    }
+}
+
+#[test]
+fn kernels_with_regions_of_elements_are_divided_among_warps() {
+    let told = |report: String| report.lines().filter(|line| line.contains("both sides")).count();
+    for fed in [false, true] {
+        let consts = SpecialisedConsts { M: 128, N: 128, K: 64, FED: fed };
+        let compiled = consts.compile(Target::sm_90a()).unwrap_or_else(|error| panic!("{error}"));
+        if let Some(assembled) = assemble(compiled.ptx(), "sm_90a") {
+            assert_eq!(assembled.spills, 0, "{}", assembled.log);
+        }
+        let report = compiled.report().to_string();
+        assert_eq!(report.contains("not specialised"), fed, "{report}");
+        assert_eq!(told(report), 0);
+    }
+    let consts = NotSpecialisedConsts { M: 128, N: 128, K: 64 };
+    let compiled = consts.compile(Target::sm_90a()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(told(compiled.report().to_string()), 1, "{}", compiled.report());
+}
