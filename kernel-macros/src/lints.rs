@@ -247,7 +247,8 @@ impl Writer {
             Expr::Unsafe(block) => self.block(&block.block, false),
             Expr::Return(stmt) => {
                 let (token, semi) = (stmt.return_token, semicolon(semi.unwrap_or(place.end)));
-                quote!(#token #semi)
+                let value = stmt.expr.as_ref().map(|value| self.value_of(Some(value), Vec::new()));
+                quote!(#token #value #semi)
             }
             Expr::Verbatim(_) => TokenStream::new(),
             other => {

@@ -62,7 +62,7 @@ impl Checker<'_> {
     }
 
     /// The expression at the end of a block whose value is used.
-    fn tail(&mut self, expr: &Expr) -> Flow {
+    pub(super) fn tail(&mut self, expr: &Expr) -> Flow {
         match bare(expr) {
             Expr::If(stmt) => self.if_expr(stmt, true),
             Expr::Loop(stmt) => self.endless_loop(stmt),

@@ -36,10 +36,24 @@ const BREAKS: Givers = Givers {
     inside: "in front of each `break`",
 };
 
+const RETURNS: Givers = Givers {
+    value: "the value of a closure",
+    all: "the `return`s and the end of this closure",
+    both: "each `return` of a closure",
+    inside: "in front of each `return`",
+};
+
 impl Checker<'_> {
     /// `return;` Whether control ends here: always.
     pub(super) fn return_stmt(&mut self, expr: &ExprReturn) -> bool {
         let place = SourceRange::at(expr.return_token.span);
+        if let Some((target, calls)) = self.element_end
+            && calls == self.open_calls
+        {
+            let value = expr.expr.as_ref().map_or(Ok(Val::Unit(place)), |value| self.expr(value));
+            self.end_element(target, value, place);
+            return true;
+        }
         if self.open_calls > 0 {
             let message = "`return` in a closure or `#[device]` function is not supported";
             self.report_help(place, message, "end it with an expression");
@@ -85,6 +99,18 @@ impl Checker<'_> {
         let Ok(target) = self.target("continue", expr.label.as_ref(), place) else { return true };
         self.leave(Jump::Continue(self.loops[target].id), target + 1, place);
         true
+    }
+
+    /// Ends the code of an element with its results.
+    pub(super) fn end_element(&mut self, target: usize, value: Checked<Val>, place: SourceRange) {
+        self.give(target, value);
+        self.loops[target].breaks = true;
+        self.leave(Jump::Break(self.loops[target].id), target, place);
+    }
+
+    /// What gives the value of a loop, or of the code of an element.
+    fn givers(&self, target: usize) -> &'static Givers {
+        if self.element_end.is_some_and(|(end, _)| end == target) { &RETURNS } else { &BREAKS }
     }
 
     /// Jumps out of the loops from `outermost` on.
@@ -176,11 +202,14 @@ impl Checker<'_> {
     fn give_again(&mut self, target: usize, earlier: Val, value: &Val) -> Checked<Val> {
         let (mut slots, mut operands) = (Vec::new(), Vec::new());
         if !pairs(&earlier, value, &mut slots, &mut operands) {
-            let message = earlier.forms_differ(value, BREAKS.all);
-            return Err(self.report_help(value.place(), message, "each `break` must give the same"));
+            let givers = self.givers(target);
+            let message = earlier.forms_differ(value, givers.all);
+            let help =
+                if givers.all == BREAKS.all { "each `break` must give the same" } else { "each must give the same" };
+            return Err(self.report_help(value.place(), message, help));
         }
         for (slot, operand) in slots.into_iter().zip(operands) {
-            self.same_type(slot, operand, &BREAKS)?;
+            self.same_type(slot, operand, self.givers(target))?;
             let results = &self.loops[target].results;
             let var = results.iter().find(|(result, _)| *result == slot.node).map(|(_, var)| *var);
             self.stmts.extend(var.map(|var| Stmt::Assign(var, operand.node)));
@@ -190,7 +219,7 @@ impl Checker<'_> {
 
     /// Says that an expression has no value because it jumps, unless that jump has been refused itself.
     pub(super) fn no_value(&mut self, place: SourceRange, message: &str) -> Reported {
-        let refused = self.open_calls > 0 || self.in_closure();
+        let refused = (self.open_calls > 0 || self.in_closure()) && !self.errors.is_empty();
         if refused { Reported::earlier() } else { self.report(place, message) }
     }
 

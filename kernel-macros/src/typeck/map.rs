@@ -5,9 +5,11 @@
 
 use kernel_core::ir::ptx::{PACKS, PtxError};
 use kernel_core::ir::{Dt, InlinePtx, Safety};
-use syn::{Expr, ExprClosure, ExprLit, Lit, Pat, ReturnType, Type};
+use syn::visit::Visit;
+use syn::{Expr, ExprClosure, ExprLit, ExprReturn, Lit, Pat, ReturnType, Type};
 
 use super::args::{Args, Elements};
+use super::block::Flow;
 use super::{Checker, Context, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::ops::Call;
@@ -146,7 +148,16 @@ impl Checker<'_> {
                 pat => self.bind_pattern(pat, val),
             }
         }
-        let mut val = self.expr(&closure.body)?;
+        let mut ends = Returns(false);
+        ends.visit_expr(&closure.body);
+        let mut val = match ends.0 {
+            false => self.expr(&closure.body)?,
+            true => match self.left_by_return(&closure.body) {
+                Flow::Value(val) => val?,
+                // A `return` has been refused.
+                Flow::Diverges => return Err(Reported::earlier()),
+            },
+        };
         if let ReturnType::Type(_, ty) = &closure.output {
             let annotation = self.annotation(ty)?;
             val = self.annotate(val, &annotation)?;
@@ -232,6 +243,17 @@ impl Checker<'_> {
             self.report_help(*at, message, help);
         }
     }
+}
+
+/// Whether code has a `return` of its own.
+struct Returns(bool);
+
+impl<'ast> Visit<'ast> for Returns {
+    fn visit_expr_return(&mut self, _: &'ast ExprReturn) {
+        self.0 = true;
+    }
+
+    fn visit_expr_closure(&mut self, _: &'ast ExprClosure) {}
 }
 
 /// Whether an operation computes scalars of scalars.

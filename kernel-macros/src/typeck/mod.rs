@@ -212,6 +212,8 @@ pub struct Checker<'a> {
     may_return: bool,
     /// The loops around the place, the outermost first.
     loops: Vec<LoopScope>,
+    /// The loop that the code of an element is, if it has a `return`, and how many functions are being inlined there.
+    element_end: Option<(usize, usize)>,
     /// Loops so far.
     loop_count: usize,
     /// Whether the condition of the `while` that is being checked changes variables outside, or jumps.
@@ -281,6 +283,7 @@ impl<'a> Checker<'a> {
             facts: BTreeMap::new(),
             may_return: false,
             loops: Vec::new(),
+            element_end: None,
             loop_count: 0,
             active_head: false,
             deferred: Vec::new(),

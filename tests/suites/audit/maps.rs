@@ -109,6 +109,57 @@ fn loops_of_elements_are_left_early_and_read_scalars_around_them() {
     });
 }
 
+#[kernel]
+fn rooted<const N: usize>(x: Ptr<i32>, out: PtrMut<i32>, most: i32) {
+    let at = arange(0, N);
+    let (root, way) = map_elementwise(load(x + at), |x| {
+        if x < 0 {
+            return (-1, 0);
+        }
+        let limit = if x > 300 { return (most, 1) } else { x };
+        for i in 0..limit {
+            let mut j = 0;
+            while j < 2 {
+                if i * i + j > limit {
+                    return (i, 2 + j);
+                }
+                j += 1;
+            }
+        }
+        (limit, 4)
+    });
+    store(out + at, root * 10 + way);
+}
+
+#[test]
+fn elements_return_early() {
+    let want = |x: i32, most: i32| {
+        if x < 0 {
+            return -10;
+        }
+        if x > 300 {
+            return most * 10 + 1;
+        }
+        for i in 0..x {
+            for j in 0..2 {
+                if i * i + j > x {
+                    return i * 10 + 2 + j;
+                }
+            }
+        }
+        x * 10 + 4
+    };
+    check(|device| {
+        let xs = numbers(512);
+        for warps in [1, 4] {
+            let mut out = device.zeros::<i32>(512)?;
+            rooted::<512>(&device.upload(&xs)?, &mut out, 77).grid(1).num_warps(warps).launch(device)?;
+            assert_eq!(out.to_vec()?, xs.iter().map(|&x| want(x, 77)).collect::<Vec<_>>());
+        }
+        Ok(())
+    });
+}
+
 #[device]
 fn clamped(x: f32, lo: f32, hi: f32) -> f32 {
     if x < lo {
