@@ -50,7 +50,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let mut all = Vec::with_capacity(results.len());
         for (dtype, registers) in results {
             let own: Vec<Value> = words.by_ref().take(registers.count).collect();
-            all.push(own.into_iter().flat_map(|word| self.from_register(word, dtype, registers)).collect());
+            all.push(own.into_iter().flat_map(|word| self.out_of_register(word, dtype, registers)).collect());
         }
         Ok(all)
     }
@@ -82,7 +82,7 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// The elements of a register.
-    fn from_register(&self, word: Value<'ctx>, dtype: DType, registers: PtxRegisters) -> Vec<Value<'ctx>> {
+    fn out_of_register(&self, word: Value<'ctx>, dtype: DType, registers: PtxRegisters) -> Vec<Value<'ctx>> {
         let BasicTypeEnum::IntType(ty) = self.register_type(registers.register) else { return vec![word] };
         let (word, element) = (self.ir.int(word), self.ir.int_type(dtype.bits()));
         let part = |place: usize| {
