@@ -89,6 +89,8 @@ pub enum Call {
     Assume,
     /// `dot(a, b, acc = ..)`
     Dot,
+    /// `dot_scaled(a, b, a_scale = ..)`
+    DotScaled,
     /// `rand(seed, offset)` and its kind.
     Random(Random),
     /// An operation of a tensor descriptor.
@@ -374,6 +376,7 @@ const OPERATIONS: &[Row] = &[
     row("cumprod", Call::Running(BinaryOp::Mul), X).options(SCAN),
     row("associative_scan", Call::Scan, &["x", "closure"]).options(SCAN),
     row("dot", Call::Dot, AB).options(&["acc", "precision", "out"]).last("acc"),
+    row("dot_scaled", Call::DotScaled, AB).options(&["a_scale", "b_scale", "a_format", "b_format", "acc"]),
     row("atomic_add", Call::Atomic(AtomicOp::Add), PV).options(ATOMIC),
     row("atomic_min", Call::Atomic(AtomicOp::Min), PV).options(ATOMIC),
     row("atomic_max", Call::Atomic(AtomicOp::Max), PV).options(ATOMIC),

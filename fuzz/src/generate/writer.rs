@@ -181,6 +181,7 @@ impl Writer {
             }
             Op::Memory(MemoryOp::AddPtr) => of(0),
             Op::Dot(DotOp::Dot { .. }) => self.product_fact(operands)?,
+            Op::Dot(DotOp::DotScaled { .. }) => return None,
             Op::Tile(TileOp::Gather { .. } | TileOp::Sort { indices: false, .. }) => of(0),
             Op::Tile(TileOp::Scatter { .. }) => of(0).hull(of(2)),
             Op::Tile(TileOp::Histogram { .. }) => {

@@ -35,6 +35,7 @@ mod product;
 mod random;
 mod record;
 mod reduce;
+mod scaled;
 mod scan;
 mod shape;
 mod show;
