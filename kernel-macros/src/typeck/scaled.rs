@@ -31,8 +31,8 @@ impl Checker<'_> {
         let ([a_scale, b_scale], [a_format, b_format]) = (scales, formats);
         let (a, b, acc, a_scale, b_scale) = (a?, b?, acc?, a_scale?, b_scale?);
         let [a, b] = self.scaled_factors([(a, a_format?), (b, b_format?)])?;
-        self.scaled_shapes([&a, &b], args.place)?;
         self.scaled_dtypes([&a, &b], args.place)?;
+        self.scaled_shapes([&a, &b], args.place)?;
         for (name, scale, factor) in [("a_scale", a_scale, &a), ("b_scale", b_scale, &b)] {
             if let Some(scale) = scale {
                 self.scale_fits(name, scale, factor, [&a, &b])?;
@@ -61,7 +61,7 @@ impl Checker<'_> {
         };
         let factor = name.trim_end_matches("_format");
         let message = format!("`{name}` is `e2m1`; other formats are dtypes of the factor");
-        let help = format!("leave `{name}` out, with an `{factor}` of dtype `{dtype}`");
+        let help = format!("leave `{name}` out, and give `{factor}` the dtype `{dtype}`");
         Err(self.report_help(SourceRange::of(expr), message, help))
     }
 
@@ -73,8 +73,8 @@ impl Checker<'_> {
         let shown = self.show_factors([&shapes[0], &shapes[1]]);
         let ([a_batch @ .., m, a_k], [b_batch @ .., b_k, n]) = (shapes[0].as_slice(), shapes[1].as_slice()) else {
             let message = format!("`dot_scaled` multiplies tiles of shape `[.., M, K]` and `[.., K, N]`, {shown}");
-            let wrong = if shapes[0].len() < 2 { factors[0].0 } else { factors[1].0 };
-            let help = format!("make it a matrix: `reshape({}, [M, K])`", self.source(wrong));
+            let (wrong, shape) = if shapes[0].len() < 2 { (factors[0].0, "[M, K]") } else { (factors[1].0, "[K, N]") };
+            let help = format!("make it a matrix: `reshape({}, {shape})`", self.source(wrong));
             return Err(self.report_help(wrong.place, message, help));
         };
         let [(a, a_format), (b, b_format)] = factors;
