@@ -320,12 +320,12 @@ name_enum! {
     Tf32 = "tf32";
     /// Three products of a split into a large and a small tf32 part: close to f32.
     Tf32x3 = "tf32x3";
-    /// Factors as they are.
-    Ieee = "ieee";
     /// Three products of a split into two bf16 terms.
     Bf16x3 = "bf16x3";
     /// Six products of a split into three bf16 terms: as close as f32.
     Bf16x6 = "bf16x6";
+    /// Factors as they are.
+    Ieee = "ieee";
 }
 
 name_enum! {
