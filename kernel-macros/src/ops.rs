@@ -93,6 +93,8 @@ pub enum Call {
     Map,
     /// `inline_ptx("..", x, y, |a, b| ..)`
     InlinePtx,
+    /// `dot_scaled(a, b, a_scale = ..)`
+    DotScaled,
     /// `rand(seed, offset)` and its kind.
     Random(Random),
     /// An operation of a tensor descriptor.
@@ -380,6 +382,7 @@ const OPERATIONS: &[Row] = &[
     row("cumprod", Call::Running(BinaryOp::Mul), X).options(SCAN),
     row("associative_scan", Call::Scan, &["x", "closure"]).options(SCAN),
     row("dot", Call::Dot, AB).options(&["acc", "precision", "out"]).last("acc"),
+    row("dot_scaled", Call::DotScaled, AB).options(&["a_scale", "b_scale", "a_format", "b_format", "acc"]),
     row("atomic_add", Call::Atomic(AtomicOp::Add), PV).options(ATOMIC),
     row("atomic_min", Call::Atomic(AtomicOp::Min), PV).options(ATOMIC),
     row("atomic_max", Call::Atomic(AtomicOp::Max), PV).options(ATOMIC),

@@ -36,6 +36,8 @@ features! {
     Wgmma = "wgmma";
     /// A product of other shapes or targets.
     OtherProduct = "mma.sync or scalar product";
+    /// A product of factors with scales.
+    ScaledProduct = "scaled product";
     /// A `for`.
     For = "for";
     /// A loop in a loop.

@@ -20,6 +20,7 @@ pub mod folds;
 pub mod maps;
 pub mod memory;
 pub mod products;
+pub mod scaled;
 pub mod shape;
 pub mod tiles;
 pub mod writer;
@@ -113,6 +114,7 @@ fn central_product(w: &mut Writer, large: bool) {
     w.shapes[0] = vec![m, n];
     w.room = w.room.max(m * n);
     let done = match w.random.below(10) {
+        0 if w.random.chance(60) => scaled::single(w).map(drop_id),
         0 | 1 => products::single(w, &plan).map(drop_id),
         2 => products::persistent(w, &plan),
         3 | 4 if large => products::persistent(w, &plan),

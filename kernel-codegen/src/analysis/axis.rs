@@ -155,7 +155,7 @@ impl AxisAnalysis {
         let info = match &operation.op {
             Op::Control(op) => return self.control(func, id, op),
             // Of matrix products and of what memory holds, nothing is known.
-            Op::Dot(DotOp::Dot { .. })
+            Op::Dot(DotOp::Dot { .. } | DotOp::DotScaled { .. })
             | Op::Desc(
                 DescOp::DescLoad
                 | DescOp::DescStore

@@ -329,7 +329,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             },
             Op::Control(op) => self.control(operation, op),
             &Op::Dot(DotOp::Dot { by, .. }) => self.dot(operation, by),
-            Op::Desc(_) => {
+            Op::Dot(DotOp::DotScaled { .. }) | Op::Desc(_) => {
                 let what = format!("`{}` is not lowered", operation.op.mnemonic());
                 Err(CodegenError::refuse(func, operation.span, what))
             }

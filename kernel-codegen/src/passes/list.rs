@@ -9,7 +9,7 @@ use kernel_core::verify::verify;
 
 use super::bound::{
     assertions, bounds, choose_products, descriptors, hoist_loads, no_wrap, nonzero_trip, pointers, promises,
-    unsigned_division,
+    split_products, unsigned_division,
 };
 use super::pass::{Pass, Unit, broken};
 use super::placed::warp_specialize::Specialize;
@@ -38,6 +38,7 @@ pub(crate) const BOUND: &[Pass<Bound>] = &[
         unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied)?);
         Ok(())
     }),
+    Pass::needed("split_products", |kernel, _| Ok(split_products::run(kernel.func_mut())?)),
     Pass::needed("choose_products", |kernel, unit| {
         Ok(choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps)?)
     }),

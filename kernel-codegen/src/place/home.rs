@@ -37,6 +37,10 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         Op::Memory(op) => return memory(p, id, op),
         Op::Control(op) => return control(p, id, op),
         Op::Dot(DotOp::Dot { .. }) => return product::home(p, id),
+        Op::Dot(DotOp::DotScaled { .. }) => {
+            let what = "a product of scaled factors has not been written in terms of others";
+            return Err(CodegenError::internal(func, operation.span, "place", what));
+        }
         Op::Desc(op) => return descriptor(p, id, op),
         Op::Gpu(_) => return Ok(()),
     };

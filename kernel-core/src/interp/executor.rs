@@ -235,6 +235,7 @@ impl<'a> Executor<'a> {
             Inst::Histogram(histogram) => self.histogram(histogram),
             Inst::Sort(sort) => self.sort(sort),
             Inst::Dot(dot) => self.dot(dot),
+            Inst::DotScaled(dot) => self.dot_scaled(dot),
             Inst::Block { block, access } => self.block(block, *access),
             Inst::Rows(rows) => self.rows(rows),
             Inst::Hint(hint) => return self.hint(pc, hint),

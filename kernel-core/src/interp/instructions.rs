@@ -10,6 +10,7 @@ use super::lanes::{Bits, Fn1, Fn2, Fn3};
 use super::print::Print;
 use super::product::Product;
 use super::registers::{Holders, LoopId, Part, Parts, Pc, RegId};
+use super::scaled::ScaledProduct;
 use super::tiles::{ByIndex, Histogram, Sort};
 
 /// One exchange of values through shared memory.
@@ -217,6 +218,18 @@ pub(super) struct Dot {
     pub room: usize,
 }
 
+/// A product of factors with scales.
+#[derive(Clone, Debug)]
+pub(super) struct DotScaled {
+    pub product: ScaledProduct,
+    pub factors: [RegId; 2],
+    pub scales: [Option<RegId>; 2],
+    pub acc: RegId,
+    pub out: RegId,
+    /// Room in the arena.
+    pub room: usize,
+}
+
 /// An asynchronous product.
 #[derive(Clone, Debug)]
 pub(super) struct Wgmma {
@@ -346,6 +359,7 @@ pub(super) enum Inst {
     },
     Load(Box<Load>),
     Dot(Box<Dot>),
+    DotScaled(Box<DotScaled>),
     /// A block of a tensor is loaded, stored or combined.
     Block {
         block: Box<Block>,

@@ -7,6 +7,7 @@ use super::names::AtomicOp;
 use super::needs::{Result, data, ensure, fail};
 use super::ops::{DescOp, DotOp};
 use super::params::ParamKind;
+use super::scaled;
 use super::types::{Dt, Elem, Ty};
 
 /// The largest rank of a tensor that a descriptor describes.
@@ -35,7 +36,7 @@ fn show(func: &Func, dim: &Dim) -> String {
     dim.display(&|id| func.const_params[id.index()].name.clone()).to_string()
 }
 
-fn show_shape(func: &Func, shape: &[Dim]) -> String {
+pub(super) fn show_shape(func: &Func, shape: &[Dim]) -> String {
     let dims: Vec<String> = shape.iter().map(|d| show(func, d)).collect();
     format!("[{}]", dims.join(", "))
 }
@@ -126,6 +127,7 @@ pub(super) fn dot(func: &Func, op: &DotOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             product_dtypes(func, data(tys[0])?, data(tys[1])?, data(tys[2])?)?;
             Ok(vec![tys[2].clone()])
         }
+        DotOp::DotScaled { a_format, b_format, scaled } => scaled::infer(func, [*a_format, *b_format], *scaled, tys),
     }
 }
 

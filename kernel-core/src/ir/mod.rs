@@ -25,6 +25,7 @@ pub mod ops;
 mod params;
 pub mod ptx;
 pub mod queries;
+pub mod scaled;
 mod shared_range;
 pub mod span;
 pub mod table;
@@ -41,8 +42,8 @@ pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
 pub use layouts::LayoutTable;
 pub use level::{Level, Levels};
 pub use names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
-    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
+    FenceKind, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
 };
 pub use ops::{
     ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, TileOp,

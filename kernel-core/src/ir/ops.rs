@@ -11,8 +11,8 @@ use super::dtype::DType;
 use super::ids::{ConstId, RegionId, ValueId};
 use super::level::Levels;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
-    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
+    FenceKind, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
 };
 use super::ptx::InlinePtx;
 use super::shared_range::SharedRange;
@@ -202,6 +202,12 @@ op_group! {
     Dot = "dot" @ ALL (a: One, b: One, acc: One) -> One,
         Other, Product, Together, Straight, []
         { precision: DotPrecision, by: Option<DotInstruction> };
+    /// `(a [.., M, K], b [.., K, N], acc [.., M, N], scales...)`: `acc` plus the product of factors that share scales, as
+    /// [`super::scaled`] says. Each is multiplied by its scale in f32, rounded to bf16, or to f16 if one of them is f16,
+    /// and then they are multiplied as by `dot`.
+    DotScaled = "dot_scaled" @ UNPLACED (a: One, b: One, acc: One, scales: Many) -> One,
+        Other, Product, Together, Straight, []
+        { a_format: FactorFormat, b_format: FactorFormat, scaled: ScaledFactors };
 }
 
 op_group! {

@@ -346,6 +346,13 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "allow_tf32" | "input_precision" if takes("precision") => {
             "write `precision = ieee` for `f32` arithmetic, `precision = tf32` for the fast one"
         }
+        "lhs_scale" if takes("a_scale") => "write `a_scale = ..`",
+        "rhs_scale" if takes("b_scale") => "write `b_scale = ..`",
+        "lhs_format" if takes("a_format") => "write `a_format = e2m1`; other formats are dtypes",
+        "rhs_format" if takes("b_format") => "write `b_format = e2m1`; other formats are dtypes",
+        "lhs_k_pack" | "rhs_k_pack" if takes("a_format") => "bytes of `e2m1` hold neighbours along K",
+        "fast_math" if takes("a_format") => "leave it out: scales of 255 are NaN, which costs as good as nothing",
+        "out_dtype" if takes("a_format") => "sums are `f32`: write `dot_scaled(..) as f16`",
         "out_dtype" if takes("out") => "write `out = f16`",
         "dim" if takes("axis") => "write `axis = ..`",
         "keepdim" if takes("keep_dims") => "write `keep_dims = true`",

@@ -282,6 +282,7 @@ impl Checker<'_> {
             Call::MultipleOf => self.multiple_of(args),
             Call::Runs(kind) => self.runs(args, kind),
             Call::Dot => self.dot(args),
+            Call::DotScaled => self.dot_scaled(args),
             Call::Random(random) => return self.random(args, random),
             Call::Desc(op) => return self.descriptor_op(args, op),
         };

@@ -36,6 +36,7 @@ mod product;
 mod random;
 mod record;
 mod reduce;
+mod scaled;
 mod scan;
 mod shape;
 mod show;

@@ -10,6 +10,7 @@
 //! | `hints` | promises that hold, and ones that do not |
 //! | `indices` | loaded indices, bounded in the usual ways |
 //! | `products` | matrix products, 8-bit floats |
+//! | `scaled` | factors with scales and split factors, in loops and outside |
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `running` | scans and atomics |
 //! | `tiles` | order, elements by index, counts, tiles side by side |
@@ -48,6 +49,7 @@ mod products;
 mod random;
 mod reductions;
 mod running;
+mod scaled;
 mod sizes;
 mod stores_in_loops;
 mod tiles;

@@ -23,6 +23,7 @@
 //! | `atomics` | atomics: C50 to C54 |
 //! | `products` | matrix products: C55 to C58 |
 //! | `batches` | batches of products, long sums, accumulators: C59 to C62 |
+//! | `scaled` | products of factors with scales: C63 |
 //! | `matmuls` | products in loops, loads that run ahead: C64 to C70 |
 //! | `flow` | loops and conditions: C71 to C74 |
 //! | `functions` | calls: C75 |
@@ -53,6 +54,7 @@ mod reductions;
 mod regressions;
 mod runner;
 mod runtime;
+mod scaled;
 mod scans;
 mod shapes;
 mod specialisation;
@@ -75,6 +77,7 @@ fn rows() -> Vec<Row> {
         atomics::rows(),
         products::rows(),
         batches::rows(),
+        scaled::rows(),
         matmuls::rows(),
         flow::rows(),
         functions::rows(),

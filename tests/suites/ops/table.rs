@@ -13,6 +13,7 @@ const TESTED: &[(&str, &[&str])] = &[
     ("memory", &["add_ptr", "load", "store", "atomic_rmw", "atomic_cas"]),
     ("control", &["for", "while", "if", "yield", "return"]),
     ("dot", &["dot"]),
+    ("scaled", &["dot_scaled"]),
     (
         "the file tests of `kernel-core`, on the CPU and on the GPU",
         &["hint", "desc_load", "desc_store", "desc_reduce", "desc_gather", "desc_scatter"],
