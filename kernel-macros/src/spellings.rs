@@ -118,9 +118,11 @@ pub const SPELLINGS: &[Spelling] = &[
     row("grid_dim num_blocks", "", "num_programs(0)"),
     remark("thread_idx thread_id", "a program works on whole tiles, whose elements `arange(0, BLOCK)` numbers"),
     remark(
-        "make_block_ptr make_tensor_descriptor",
-        "take a descriptor as a parameter: `a: TensorDesc<f32, { [M, N] }>`",
+        "make_block_ptr",
+        "make a descriptor, `let a = tensor_desc(x, [m, n], [n, 1], [M, N]);`, and `a.load([i, j])`",
     ),
+    row("make_tensor_descriptor", "pointer shape strides block", "tensor_desc({pointer}, {shape}, {strides}, {block})")
+        .but(", in a `let`: `let a = tensor_desc(..);`"),
     remark("advance", "move the pointer, `pointer += step`, or the coordinates of a descriptor"),
     remark(
         "debug_barrier barrier syncthreads __syncthreads sync_threads",

@@ -24,6 +24,7 @@ mod needs;
 pub mod ops;
 mod params;
 pub mod queries;
+pub mod recipe;
 mod shared_range;
 pub mod span;
 pub mod table;
@@ -47,7 +48,8 @@ pub use ops::{
     ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, TileOp,
     view,
 };
-pub use params::{ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
+pub use params::{ByPointers, ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
+pub use recipe::Recipe;
 pub use shared_range::SharedRange;
 pub use span::{FileId, Files, Span};
 pub use table::{AttrMap, Cost, Does, Elements, Given, OpRow, Regions, Threads, Touched};

@@ -34,6 +34,8 @@ pub(super) struct Tuning {
     pub(super) max_registers: Option<u32>,
     /// The seed of random delays, in tests.
     pub(super) delays: Option<u64>,
+    /// The tensors made by the kernel of which the variant must take nothing for granted, a bit each.
+    pub(super) rough_tensors: u32,
 }
 
 impl Tuning {
@@ -45,6 +47,7 @@ impl Tuning {
             num_stages: self.num_stages.or(other.num_stages),
             max_registers: self.max_registers.or(other.max_registers),
             delays: self.delays.or(other.delays),
+            rough_tensors: self.rough_tensors | other.rough_tensors,
         }
     }
 
