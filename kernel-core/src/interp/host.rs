@@ -202,17 +202,17 @@ impl HostTensor {
             Some(&Arg::Scalar(bits)) => bits,
             Some(Arg::Buffer { .. } | Arg::Tensor(_)) | None => 0,
         });
-        let (sizes, strides) = extents.lists()?;
+        let (sizes, strides) = extents.lists().map_err(|problem| format!("it {problem}"))?;
         let wide = |list: &[usize]| list[..extents.rank].iter().map(|&n| n as u64).collect();
         let tensor =
             HostTensor { shape: wide(&sizes), strides: wide(&strides), pads_with_nan: param.facts.pads_with_nan };
         let (Some(&Arg::Buffer { ptr, len }), Some(dtype)) =
             (args.get(recipe.base.index()), param.kind.dt().and_then(Dt::known))
         else {
-            return Err("lies in no buffer".to_string());
+            return Err("it lies in no buffer".to_string());
         };
         let offset = usize::try_from(extents.offset).ok().filter(|offset| *offset <= len);
-        let offset = offset.ok_or_else(|| format!("begins at element {} of {len}", extents.offset))?;
+        let offset = offset.ok_or_else(|| format!("it begins at element {} of {len}", extents.offset))?;
         let first = ptr.wrapping_add(offset * dtype.bytes() as usize);
         tensor.of(first, len - offset).map(Arg::Tensor)
     }
@@ -311,7 +311,7 @@ fn run(program: &Program, func: &Func, given: Given<'_>, grid: [u32; 3]) -> Resu
         }
         if let Some(recipe) = &param.recipe {
             let made = HostTensor::made(param, recipe, &args)
-                .map_err(|problem| invalid(format!("the tensor `{}` {problem}", param.name)))?;
+                .map_err(|problem| invalid(format!("the tensor `{}`: {problem}", param.name)))?;
             args.push(made);
             continue;
         }
