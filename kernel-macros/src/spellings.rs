@@ -121,8 +121,10 @@ pub const SPELLINGS: &[Spelling] = &[
         "make_block_ptr",
         "make a descriptor, `let a = tensor_desc(x, [m, n], [n, 1], [M, N]);`, and `a.load([i, j])`",
     ),
-    row("make_tensor_descriptor", "pointer shape strides block", "tensor_desc({pointer}, {shape}, {strides}, {block})")
-        .but(", in a `let`: `let a = tensor_desc(..);`"),
+    remark(
+        "make_tensor_descriptor",
+        "write `let a = tensor_desc(x, [m, n], [n, 1], [M, N]);`: the shape of the blocks is last",
+    ),
     remark("advance", "move the pointer, `pointer += step`, or the coordinates of a descriptor"),
     remark(
         "debug_barrier barrier syncthreads __syncthreads sync_threads",

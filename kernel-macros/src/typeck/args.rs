@@ -297,6 +297,7 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "propagate_nan" if matches!(row.name, "max" | "min") => {
             "write `reduce(x, axis = .., |a, b| maximum(a, b, propagate_nan = true))`, or `minimum`"
         }
+        "padding_option" if takes("padding") => "write `padding = nan`, a word without quotes",
         "boundary_check" | "padding_option" => "write `mask = .., other = ..`; blocks of descriptors need neither",
         _ => return None,
     })

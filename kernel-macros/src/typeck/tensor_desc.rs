@@ -147,14 +147,16 @@ impl Checker<'_> {
     ) -> Checked<Vec<NodeId>> {
         let expr = args.expr(index).ok_or_else(Reported::earlier)?;
         let Expr::Array(array) = bare(expr) else {
-            let message = format!("{what} of a tensor is written in brackets, one number for each dimension");
+            let message = format!("{what} of a tensor must stand in brackets, one number for each dimension");
             let help = "write `tensor_desc(pointer, [m, k], [k, 1], [M, K])`";
             return Err(self.report_help(SourceRange::of(expr), message, help));
         };
         let values: Vec<Checked<NodeId>> = array.elems.iter().map(|expr| self.extent(expr, one)).collect();
         if let Some(rank) = rank.filter(|&rank| rank != array.elems.len()) {
-            let message = format!("the blocks have {rank} dimensions, but {what} {}", array.elems.len());
-            let help = "write as many numbers as the block has dimensions";
+            let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+            let (given, wanted) = (plural(array.elems.len(), "number"), plural(rank, "dimension"));
+            let message = format!("{what} must have one number for each of the blocks' {wanted}, found {given}");
+            let help = "write `tensor_desc(pointer, [m, k], [k, 1], [M, K])`";
             return Err(self.report_help(SourceRange::of(expr), message, help));
         }
         values.into_iter().collect()
@@ -171,7 +173,7 @@ impl Checker<'_> {
         {
             return Ok(value.node);
         }
-        self.expect(value, DtRef::from(DType::I64), &format!("{what} of a tensor (or `i32`)"))?;
+        self.expect(value, DtRef::from(DType::I64), &format!("{what} of a tensor, if it is no `i32`,"))?;
         Ok(value.node)
     }
 
