@@ -19,7 +19,7 @@ const TESTED: &[(&str, &[&str])] = &[
     ),
     (
         "the suite `audit`, through `#[kernel]`",
-        &["assert", "print", "static_assert", "const_expr", "check_bounds", "counter"],
+        &["assert", "print", "static_assert", "const_expr", "check_bounds", "counter", "make_desc"],
     ),
 ];
 
