@@ -20,7 +20,7 @@ const INLINE: usize = 4;
 pub(super) type Tensors<'a> = SmallVec<[Inner<'a>; INLINE]>;
 
 /// The arguments of a launch, those of hidden parameters too.
-pub(super) type AllArgs<'a> = SmallVec<[Arg<'a>; 16]>;
+pub(super) type AllArgs<'a> = SmallVec<[Arg<'a>; 24]>;
 
 /// What a variant's launches must make.
 pub(super) struct Recipes {
@@ -211,4 +211,138 @@ fn known_maps(address: u64, layout: &TensorLayout) -> Arc<MapCache> {
     });
     // While the thread is being torn down there is nothing to keep.
     found.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::{PtrArg, PtrMutArg};
+    use super::super::definition::KernelSource;
+    use super::super::scalar::Scalar;
+    use super::*;
+    use crate::counting::allocations;
+    use crate::device::Device;
+    use kernel_core::ir::Generic;
+    use kernel_core::passes::{self, Bindings};
+    use kernel_core::text;
+
+    /// Reads `[m, n]` of rows that are `s` apart from the element `first` on, and writes `[m, n]` without gaps.
+    const COPY: &str = r#"kernel copy "src/copy.rs" safe generic {
+        param %x x: ptr f32
+        param %out out: ptr_mut f32
+        param %m m: i32
+        param %n n: i32
+        param %s s: i32
+        param %t t: i32
+        param %first first: i32
+        %one: i64 = const 1
+        %p: *x = add_ptr %x, %first
+        %from: desc x[4, 8] = make_desc %p, %m, %n, %s, %t {block = [4, 8], pads_with_nan = false, name = "from"} @7:9+4
+        %to: desc out[4, 8] = make_desc %out, %m, %n, %n, %one {block = [4, 8], pads_with_nan = false, name = "to"} @8:9+2
+        %zero: i32 = const 0
+        %v: f32[4, 8] = desc_load %from, %zero, %zero
+        desc_store %to, %v, %zero, %zero
+        return
+    }"#;
+
+    const SOURCE: KernelSource = KernelSource {
+        name: "copy",
+        module: "",
+        files: &[],
+        ir: COPY,
+        num_warps: None,
+        num_stages: None,
+        max_registers: None,
+    };
+
+    fn recipes(rough_tensors: u32) -> Recipes {
+        let generic = text::parse(COPY).ok().and_then(|func| Generic::new(func).ok()).expect("it parses");
+        let bound = passes::bind(&generic, &Bindings { rough_tensors, ..Bindings::default() }).expect("it binds");
+        Recipes::of(bound.func())
+    }
+
+    /// What the recipes give for a launch: the bits of rough tensors, or how many tensors there are.
+    fn outcome([m, n, s, t, first]: [i32; 5], rough: u32, purpose: For) -> Result<std::result::Result<usize, u32>> {
+        let device = Device::cpu();
+        let (x, mut out) = (device.zeros::<f32>(64)?, device.zeros::<f32>(64)?);
+        let mut args = vec![Arg::ptr(x.into_arg_of()), Arg::ptr_mut((&mut out).into_arg_mut())];
+        args.extend([m, n, s, t, first].map(|number| Arg::scalar(number.value())));
+        let made = recipes(rough).make(&Definition::new(SOURCE), &args, rough, purpose)?;
+        Ok(match made {
+            Outcome::Tensors(tensors) => Ok(tensors.len()),
+            Outcome::Rough(bits) => Err(bits),
+        })
+    }
+
+    trait IntoArgOf<'a> {
+        fn into_arg_of(self) -> crate::launch::BufferArg<'a>;
+    }
+
+    impl<'a> IntoArgOf<'a> for &'a crate::buffer::Buffer<f32> {
+        fn into_arg_of(self) -> crate::launch::BufferArg<'a> {
+            PtrArg::<f32>::into_arg(self)
+        }
+    }
+
+    #[test]
+    fn what_copies_cannot_use_is_told() -> Result<()> {
+        let gpu = |numbers| outcome(numbers, 0, For::Gpu);
+        assert_eq!(gpu([4, 8, 12, 1, 0])?, Ok(2));
+        assert_eq!(gpu([4, 8, 12, 1, 4])?, Ok(2), "the first element is at 16 bytes");
+        assert_eq!(gpu([4, 8, 12, 1, 1])?, Err(1), "the first element is at 4 bytes");
+        assert_eq!(gpu([4, 8, 10, 1, 0])?, Err(1), "rows are 40 bytes apart");
+        assert_eq!(gpu([4, 8, 0, 1, 0])?, Err(1), "rows are one");
+        assert_eq!(gpu([4, 6, 12, 1, 0])?, Err(2), "rows that are written have 24 bytes, and are as far apart");
+        assert_eq!(gpu([1, 6, 12, 1, 0])?, Err(2), "rows that are written have 24 bytes");
+        assert_eq!(gpu([0, 8, 12, 1, 0])?, Err(3), "there is nothing to copy");
+        assert_eq!(gpu([4, 8, 1, 4, 0])?, Err(1), "columns are adjacent");
+        // The interpreter minds only what is no tensor of the host.
+        assert_eq!(outcome([4, 8, 10, 1, 1], 0, For::Cpu)?, Ok(2));
+        assert_eq!(outcome([4, 8, 1, 4, 0], 0, For::Cpu)?, Err(1));
+        // What is known to be rough is no news, and without adjacent elements it is no tensor of the host.
+        assert_eq!(outcome([4, 8, 10, 1, 1], 1, For::Gpu)?, Ok(1));
+        assert_eq!(outcome([4, 6, 12, 1, 0], 2, For::Gpu)?, Ok(2));
+        Ok(())
+    }
+
+    #[test]
+    fn tensors_outside_are_errors_with_their_line() {
+        let problem = |numbers| match outcome(numbers, 0, For::Gpu) {
+            Err(Error::InvalidTensor { tensor, problem, .. }) => format!("{tensor} {problem}"),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            problem([5, 8, 16, 1, 0]),
+            "`from` of kernel `copy` (src/copy.rs:7:9), a tensor of shape [5, 8] and strides [16, 1], needs 72 elements, \
+             its buffer has 64"
+        );
+        assert!(problem([4, 8, 12, 1, 65]).contains("begins at element 65, its buffer has 64"));
+        assert!(problem([4, 8, 12, 1, -1]).contains("begins at element -1, its buffer has 64"));
+        assert!(problem([2, 33, 31, 1, 0]).starts_with("`to` of kernel `copy` (src/copy.rs:8:9)"));
+        assert!(problem([-4, 8, 12, 1, 0]).contains("has -4 elements along dimension 0"));
+    }
+
+    #[test]
+    fn tensors_like_those_before_cost_no_memory() -> Result<()> {
+        let device = Device::cpu();
+        let (x, mut out) = (device.zeros::<f32>(64)?, device.zeros::<f32>(64)?);
+        let numbers = [4, 8, 12, 1, 0].map(|number: i32| Arg::scalar(number.value()));
+        let [m, n, s, t, first] = numbers;
+        let args = [Arg::ptr(x.into_arg_of()), Arg::ptr_mut((&mut out).into_arg_mut()), m, n, s, t, first];
+        let (recipes, definition) = (recipes(0), Definition::new(SOURCE));
+        let maps = || -> Result<Vec<*const MapCache>> {
+            match recipes.make(&definition, &args, 0, For::Gpu)? {
+                Outcome::Tensors(tensors) => Ok(tensors.iter().map(|tensor| Arc::as_ptr(&tensor.maps)).collect()),
+                Outcome::Rough(_) => Ok(Vec::new()),
+            }
+        };
+        let before = maps()?;
+        assert_eq!(before.len(), 2);
+        assert_eq!(maps()?, before, "the driver need not encode a map again");
+        let (count, all) = allocations(|| match recipes.make(&definition, &args, 0, For::Gpu) {
+            Ok(Outcome::Tensors(tensors)) => recipes.extend(&args, &tensors).len(),
+            Ok(Outcome::Rough(_)) | Err(_) => 0,
+        });
+        assert_eq!((count, all), (0, args.len() + 2));
+        Ok(())
+    }
 }

@@ -360,7 +360,8 @@ mod tests {
             assert_eq!(&*name, "max_registers");
         }
         for warps in [1, 2, 4, 8, 16, 32] {
-            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), max_registers: Some(255), delays: None };
+            let (num_warps, num_stages, max_registers) = (Some(warps), Some(3), Some(255));
+            let tuning = Tuning { num_warps, num_stages, max_registers, ..Tuning::default() };
             assert_eq!(tuning.check(), Ok(tuning));
         }
     }
