@@ -1,6 +1,6 @@
 //! Launches of kernels that make tensors themselves.
 
-use crate::kernels::leak;
+use crate::kernels::{GATHER, gather, leak};
 use crate::on_devices;
 use kernel_runtime::launch::{Call, KernelSource};
 use kernel_runtime::{Device, Error, Result};
@@ -92,5 +92,27 @@ fn a_launch_of_no_programs_is_not_refused() -> Result<()> {
         let (x, mut out) = (device.zeros::<f32>(1)?, device.zeros::<f32>(1)?);
         let call = Call::new(leak(COPY), ()).ptr::<f32>(&x).ptr_mut::<f32>(&mut out);
         call.scalar(100i32).scalar(100i32).scalar(1i64).scalar(1i32).grid(0).launch(device)
+    })
+}
+
+/// What is copied through a tensor that the kernel makes depends on the buffer in which that lies.
+#[test]
+fn errors_follow_the_data_through_tensors() -> Result<()> {
+    on_devices(|device| {
+        let (gathers, copies) = (leak(GATHER), leak(COPY));
+        let x = device.upload(&[1.0f32, 2.0, 3.0])?;
+        let (mut bad, mut out) = (device.zeros::<f32>(2)?, device.zeros::<f32>(2)?);
+        gather(gathers, &x, &mut bad, 3, 1.0).grid(2).launch(device)?;
+        let call = Call::new(copies, ()).ptr::<f32>(&bad).ptr_mut::<f32>(&mut out);
+        call.scalar(1i32).scalar(2i32).scalar(2i64).scalar(1i32).grid(1).launch(device)?;
+        assert!(matches!(out.to_vec(), Err(Error::OutOfBounds { .. })), "the second element was never loaded");
+        assert_eq!(out.to_vec()?, [1.0, 0.0]);
+        // What is written anew depends on nothing.
+        let (fresh, mut out) = (device.upload(&[5.0f32, 6.0])?, bad);
+        let call = Call::new(copies, ()).ptr::<f32>(&fresh).ptr_mut::<f32>(&mut out);
+        call.scalar(1i32).scalar(2i32).scalar(2i64).scalar(1i32).grid(1).launch(device)?;
+        let _ = out.to_vec();
+        assert_eq!(out.to_vec()?, [5.0, 6.0]);
+        Ok(())
     })
 }
