@@ -99,6 +99,8 @@ pub enum Call {
     Random(Random),
     /// An operation of a tensor descriptor.
     Desc(DescCall),
+    /// `tensor_desc(pointer, shape, strides, block)`
+    TensorDesc,
 }
 
 /// What wraps.
@@ -394,6 +396,7 @@ const OPERATIONS: &[Row] = &[
     row("atomic_load", Call::AtomicLoad, &["pointer"]).options(ATOMIC),
     row("atomic_store", Call::AtomicStore, PV).options(ATOMIC),
     row("atomic_poll", Call::AtomicPoll, &["pointer", "closure"]).options(&["order", "scope"]),
+    row("tensor_desc", Call::TensorDesc, &["pointer", "shape", "strides", "block"]).options(&["padding"]).function(),
     row("multiple_of", Call::MultipleOf, XN),
     row("max_contiguous", Call::Runs(HintKind::Contiguous), XN).options(&["multiple_of", "axis"]),
     row("max_constancy", Call::Runs(HintKind::Constant), XN).options(&["axis"]),

@@ -118,8 +118,12 @@ pub const SPELLINGS: &[Spelling] = &[
     row("grid_dim num_blocks", "", "num_programs(0)"),
     remark("thread_idx thread_id", "a program works on whole tiles, whose elements `arange(0, BLOCK)` numbers"),
     remark(
-        "make_block_ptr make_tensor_descriptor",
-        "take a descriptor as a parameter: `a: TensorDesc<f32, { [M, N] }>`",
+        "make_block_ptr",
+        "make a descriptor, `let a = tensor_desc(x, [m, n], [n, 1], [M, N]);`, and `a.load([i, j])`",
+    ),
+    remark(
+        "make_tensor_descriptor",
+        "write `let a = tensor_desc(x, [m, n], [n, 1], [M, N]);`: the shape of the blocks is last",
     ),
     remark(
         "inline_asm_elementwise inline_asm asm",

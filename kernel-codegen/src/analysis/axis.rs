@@ -157,7 +157,8 @@ impl AxisAnalysis {
             // Of matrix products and of what memory holds, nothing is known.
             Op::Dot(DotOp::Dot { .. } | DotOp::DotScaled { .. })
             | Op::Desc(
-                DescOp::DescLoad
+                DescOp::MakeDesc { .. }
+                | DescOp::DescLoad
                 | DescOp::DescStore
                 | DescOp::DescReduce { .. }
                 | DescOp::DescGather

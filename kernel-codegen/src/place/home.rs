@@ -202,8 +202,8 @@ fn descriptor(p: &mut Placement<'_>, id: OpId, op: &DescOp) -> Result<()> {
         DescOp::DescStore | DescOp::DescReduce { .. } => {
             p.chosen[id.index()] = Some(settled(p, id, operation.operands[1])?);
         }
-        // Rows by number are accessed by pointers.
-        DescOp::DescGather | DescOp::DescScatter => {
+        // Rows by number are accessed by pointers, and binding makes parameters of descriptors.
+        DescOp::DescGather | DescOp::DescScatter | DescOp::MakeDesc { .. } => {
             let what = format!("`{}` by tensor copies", operation.op.mnemonic());
             return Err(CodegenError::refuse(p.func, operation.span, what));
         }

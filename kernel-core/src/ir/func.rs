@@ -9,7 +9,7 @@ use super::ids::{BankId, ConstId, LayoutId, OpId, ParamId, RegionId, ValueId};
 use super::layouts::LayoutTable;
 use super::level::Level;
 use super::ops::Operation;
-use super::params::{ConstParam, DtypeParam, Facts, Param, ParamKind, Passing};
+use super::params::{ByPointers, ConstParam, DtypeParam, Facts, Param, ParamKind, Passing};
 use super::span::{Files, Span};
 use super::types::{Dt, Ty};
 use crate::layout::LinearLayout;
@@ -94,6 +94,8 @@ pub struct Func {
     /// For how many programs per multiprocessor a back end shall make room (placed level); `None` leaves it to the
     /// back end.
     pub programs: Option<u32>,
+    /// Tensors that the kernel makes and accesses through pointers (bound and placed levels), for the report.
+    pub by_pointers: Vec<ByPointers>,
 }
 
 impl Func {
@@ -113,6 +115,7 @@ impl Func {
             body: RegionId::new(0),
             layouts: LayoutTable::default(),
             programs: None,
+            by_pointers: Vec::new(),
         }
     }
 
@@ -133,7 +136,7 @@ impl Func {
         };
         let value = self.new_value(ty, Def::Param(id));
         let (passing, facts) = (Passing::Always, Facts::default());
-        self.params.push(Param { name: name.to_string(), kind, passing, facts, value, span });
+        self.params.push(Param { name: name.to_string(), kind, passing, facts, recipe: None, value, span });
         id
     }
 

@@ -145,6 +145,11 @@ pub(super) fn described(func: &Func, ty: &Ty) -> Result<Described> {
             ensure(!block.is_empty() && block.len() <= MAX_TENSOR_RANK, "a tensor has 1 to 5 dimensions")?;
             Ok(Described { dt: *dt, block: block.clone(), mutable: *mutable })
         }
+        // One that the kernel makes: its type says what the blocks are.
+        ParamKind::Ptr { dt, mutable } if !ty.shape.is_empty() => {
+            ensure(ty.rank() <= MAX_TENSOR_RANK, "a tensor has 1 to 5 dimensions")?;
+            Ok(Described { dt: *dt, block: ty.shape.clone(), mutable: *mutable })
+        }
         ParamKind::Ptr { .. }
         | ParamKind::Scalar(_)
         | ParamKind::ConstScalar(_)
@@ -182,7 +187,28 @@ fn rows(tensor: &Described, rows: &Ty, column: &Ty) -> Result<Vec<Dim>> {
     Ok(vec![rows.shape[0].clone(), columns.clone()])
 }
 
+/// The type of a descriptor that the kernel makes: the pointer's buffer, and the shape of the blocks.
+fn made(func: &Func, block: &[Dim], tys: &[&Ty]) -> Result<Vec<Ty>> {
+    let (Some((pointer, extents)), rank) = (tys.split_first(), block.len()) else { return fail("expects a pointer") };
+    let Some(param) = pointer.pointee().filter(|_| pointer.is_scalar()) else { return fail("expects a pointer") };
+    ensure(matches!(func.param(param).kind, ParamKind::Ptr { .. }), "expects a pointer into a buffer")?;
+    ensure((1..=MAX_TENSOR_RANK).contains(&rank), "a tensor has 1 to 5 dimensions")?;
+    if extents.len() != 2 * rank {
+        return fail(format!(
+            "a tensor of {rank} dimensions has {} sizes and strides, found {}",
+            2 * rank,
+            extents.len()
+        ));
+    }
+    let is_extent = |ty: &&Ty| **ty == Ty::scalar(DType::I32) || **ty == Ty::scalar(DType::I64);
+    ensure(extents.iter().all(is_extent), "sizes and strides are i32 or i64 scalars")?;
+    Ok(vec![Ty { elem: Elem::Desc(param), shape: block.to_vec() }])
+}
+
 pub(super) fn desc(func: &Func, op: &DescOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
+    if let DescOp::MakeDesc { block, .. } = op {
+        return made(func, block, tys);
+    }
     let Some((first, rest)) = tys.split_first() else { return fail("expects a tensor descriptor") };
     let tensor = described(func, first)?;
     let block = Ty::tile(tensor.dt, tensor.block.clone());
@@ -207,6 +233,7 @@ pub(super) fn desc(func: &Func, op: &DescOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             coordinates(&tensor.block, &rest[1..])?;
             Ok(Vec::new())
         }
+        DescOp::MakeDesc { .. } => fail("a descriptor is made of a pointer"),
         DescOp::DescGather => Ok(vec![Ty::tile(tensor.dt, rows(&tensor, rest[0], rest[1])?)]),
         DescOp::DescScatter => {
             writable(&tensor)?;

@@ -25,6 +25,7 @@ pub mod ops;
 mod params;
 pub mod ptx;
 pub mod queries;
+pub mod recipe;
 pub mod scaled;
 mod shared_range;
 pub mod span;
@@ -49,8 +50,9 @@ pub use ops::{
     ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, TileOp,
     view,
 };
-pub use params::{ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
+pub use params::{ByPointers, ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
 pub use ptx::InlinePtx;
+pub use recipe::Recipe;
 pub use shared_range::SharedRange;
 pub use span::{FileId, Files, Span};
 pub use table::{AttrMap, Cost, Does, Elements, Given, OpRow, Regions, Threads, Touched};

@@ -214,6 +214,11 @@ op_group! {
     /// Blocks of tensors in global memory, through descriptors. Coordinates are i32 scalars, one per dimension, in
     /// elements of the tensor; they may be negative or beyond it.
     DescOp: "desc", Desc, desc;
+    /// `(pointer, sizes..., strides...)`: the descriptor of a tensor that begins at a scalar pointer, with a size and a
+    /// stride in elements per dimension, i32 or i64 scalars. Binding makes a parameter of it, or pointers.
+    MakeDesc = "make_desc" @ GENERIC (pointer: One, extents: Many) -> One,
+        Other, Arithmetic, Alone, Straight, []
+        { block: Vec<Dim>, pads_with_nan: bool, name: String };
     /// `(descriptor, coordinates...)`: the block that begins there. Elements outside the tensor read as zero, or as
     /// NaN if the descriptor was made so.
     DescLoad = "desc_load" @ ALL (descriptor: One, coordinates: Many) -> One,

@@ -2,7 +2,7 @@
 
 use super::attr::AttrPrinter;
 use super::lexer::{write_name, write_string};
-use super::{dims, layouts, types};
+use super::{dims, layouts, recipes, types};
 use crate::ir::{
     ConstOrigin, ConstTy, Dt, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, Passing,
     RegionId, Regions, Safety, Span, ValueId,
@@ -123,6 +123,14 @@ impl<'f> Printer<'f> {
         for param in &func.params {
             self.param(param);
         }
+        for made in &func.by_pointers {
+            self.out.push_str("  by_pointers ");
+            write_name(&mut self.out, &made.name, &[]);
+            self.out.push(' ');
+            write_string(&mut self.out, &made.why);
+            self.span(made.span);
+            self.out.push('\n');
+        }
         for (index, layout) in func.layouts.iter().enumerate() {
             self.out.push_str(&format!("  layout #{index} = "));
             layouts::print(&mut self.out, layout);
@@ -199,6 +207,9 @@ impl<'f> Printer<'f> {
             Passing::Always => {}
             Passing::Optional => self.out.push_str(" optional"),
             Passing::InPlace(of) => self.out.push_str(&format!(" in_place {}", of.index())),
+        }
+        if let Some(recipe) = &param.recipe {
+            recipes::print(&mut self.out, self.func, recipe);
         }
         self.facts(&param.facts);
         self.span(param.span);

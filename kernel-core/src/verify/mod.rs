@@ -44,12 +44,15 @@
 //! - L13 (generic): no loop says what the host has found before a launch (`runs`, `no_wrap`).
 //! - L14 (generic): a constexpr of kind `counter` is that of one loop, which binding unrolls, and is mentioned inside it
 //!   alone.
+//! - L15: a generic kernel leaves no tensor to the host. What the host computes of one lies in the buffer of an earlier
+//!   parameter, in steps of integers and truth values that name earlier ones.
 
 mod banks;
 mod flight;
 mod levels;
 mod maps;
 mod products;
+mod recipes;
 mod structure;
 #[cfg(test)]
 mod tests;
@@ -75,6 +78,7 @@ pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
     if errors.list.is_empty() {
         maps::check(func, &mut errors);
         products::check(func, &mut errors);
+        recipes::check(func, &mut errors);
     }
     if errors.list.is_empty() && func.level == Level::Placed {
         flight::check(func, &mut errors);

@@ -37,7 +37,7 @@ fn examples_compile() {
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 18);
+    assert_eq!(kernels, 19);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.

@@ -1,9 +1,10 @@
 //! Arguments of calls: positional ones, named ones (`mask = m`), a dtype in a turbofish.
 
-use kernel_core::ir::{Dt, ParamId};
+use kernel_core::ir::Dt;
 use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
 
+use super::tensor_desc::Descriptor;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
@@ -20,7 +21,7 @@ pub(super) struct Args<'e> {
     /// The receiver of a method, which is the first positional argument.
     pub receiver: Option<Operand>,
     /// The tensor of an operation of descriptors; it is not among the arguments.
-    pub descriptor: Option<ParamId>,
+    pub descriptor: Option<Descriptor>,
     positional: Vec<&'e Expr>,
     named: Vec<(&'static str, &'e Expr)>,
     /// The dtype in the turbofish.
@@ -361,6 +362,7 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "propagate_nan" if matches!(row.name, "max" | "min") => {
             "write `reduce(x, axis = .., |a, b| maximum(a, b, propagate_nan = true))`, or `minimum`"
         }
+        "padding_option" if takes("padding") => "write `padding = nan`, a word without quotes",
         "boundary_check" | "padding_option" => "write `mask = .., other = ..`; blocks of descriptors need neither",
         _ => return None,
     })

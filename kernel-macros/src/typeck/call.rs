@@ -28,11 +28,11 @@ impl Checker<'_> {
         // Operations are no items, so that no path leads to one: what `tl::load` names may be anything.
         let own = path.path.segments.len() == 1 && path.path.leading_colon.is_none();
         let descriptor = call.args.first().and_then(|first| self.descriptor(first));
-        if let (true, Some(param)) = (own, descriptor)
+        if let (true, Some(descriptor)) = (own, descriptor)
             && ops::find_desc(&name).is_some()
         {
             let rest: Punctuated<Expr, Token![,]> = call.args.iter().skip(1).cloned().collect();
-            return self.desc_call(param, (&name, name_place), &rest, turbofish_of(last), place);
+            return self.desc_call(descriptor, (&name, name_place), &rest, turbofish_of(last), place);
         }
         if let Some(val) = self.inlined_call(call, &path.path, place) {
             return val;
@@ -81,8 +81,8 @@ impl Checker<'_> {
         if let Some((param, _)) = self.option(&call.receiver) {
             return self.option_method(param, call, place).map(Val::One);
         }
-        if let Some(param) = self.descriptor(&call.receiver) {
-            return self.desc_call(param, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
+        if let Some(descriptor) = self.descriptor(&call.receiver) {
+            return self.desc_call(descriptor, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
         }
         let receiver = self.expr(&call.receiver);
         let Some(row) = self.method_row(&name, call) else {
@@ -285,6 +285,7 @@ impl Checker<'_> {
             Call::DotScaled => self.dot_scaled(args),
             Call::Random(random) => return self.random(args, random),
             Call::Desc(op) => return self.descriptor_op(args, op),
+            Call::TensorDesc => return Err(self.unnamed_descriptor(args)),
         };
         one.map(Val::One)
     }

@@ -297,6 +297,7 @@ fn computes(call: Call) -> bool {
         | Call::AtomicStore
         | Call::AtomicPoll
         | Call::MultipleOf
+        | Call::DotScaled
         | Call::Runs(_)
         | Call::Assume
         | Call::Dot

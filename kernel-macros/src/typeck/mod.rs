@@ -41,6 +41,7 @@ mod scan;
 mod shape;
 mod show;
 mod stmt;
+mod tensor_desc;
 mod tile;
 mod ty;
 mod unsafety;
@@ -61,6 +62,7 @@ use syn::ext::IdentExt;
 use self::function::Frame;
 use self::named::Callable;
 use self::record::{Parts, Record};
+use self::tensor_desc::Descriptor;
 use crate::device::bundle::Functions;
 use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
@@ -126,7 +128,7 @@ enum Binding {
     /// A `bool` constexpr.
     ConstBool(ConstId),
     /// A tensor descriptor, which only its operations take.
-    Desc(ParamId),
+    Desc(Descriptor),
     /// A parameter that may be without an argument, and what it holds.
     Option(ParamId, Box<Binding>),
     /// A tuple or a struct; of a mutable one all parts are variables.

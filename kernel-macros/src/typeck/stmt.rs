@@ -89,7 +89,7 @@ impl Checker<'_> {
             syn::Pat::Type(typed) => (&*typed.pat, Some(&*typed.ty)),
             pat => (pat, None),
         };
-        if self.named_closure(local) {
+        if self.named_closure(local) || self.named_descriptor(local) {
             return;
         }
         let annotation = ty.map(|ty| self.annotation(ty));

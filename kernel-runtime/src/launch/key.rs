@@ -130,6 +130,9 @@ fn for_each_word(
     if let Some(seed) = head.tuning.delays {
         give(seed);
     }
+    if head.tuning.rough_tensors != 0 {
+        give(head.tuning.rough_tensors.into());
+    }
     dtypes.iter().for_each(|element| give(*element as u64));
     for (unit, value) in params {
         give(unit.into());
@@ -159,6 +162,7 @@ impl KeyHead {
         (self.checks as u64)
             | ((self.safety == Safety::Unsafe) as u64) << 1
             | (self.tuning.delays.is_some() as u64) << 2
+            | ((self.tuning.rough_tensors != 0) as u64) << 3
             | option(self.tuning.num_warps) << 8
             | option(self.tuning.num_stages) << 16
             | option(self.tuning.max_registers) << 24

@@ -34,6 +34,8 @@ pub(super) struct Tuning {
     pub(super) max_registers: Option<u32>,
     /// The seed of random delays, in tests.
     pub(super) delays: Option<u64>,
+    /// The tensors made by the kernel of which the variant must take nothing for granted, a bit each.
+    pub(super) rough_tensors: u32,
 }
 
 impl Tuning {
@@ -45,6 +47,7 @@ impl Tuning {
             num_stages: self.num_stages.or(other.num_stages),
             max_registers: self.max_registers.or(other.max_registers),
             delays: self.delays.or(other.delays),
+            rough_tensors: self.rough_tensors | other.rough_tensors,
         }
     }
 
@@ -357,7 +360,8 @@ mod tests {
             assert_eq!(&*name, "max_registers");
         }
         for warps in [1, 2, 4, 8, 16, 32] {
-            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), max_registers: Some(255), delays: None };
+            let (num_warps, num_stages, max_registers) = (Some(warps), Some(3), Some(255));
+            let tuning = Tuning { num_warps, num_stages, max_registers, ..Tuning::default() };
             assert_eq!(tuning.check(), Ok(tuning));
         }
     }

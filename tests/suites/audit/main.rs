@@ -20,6 +20,7 @@
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
+//! | `made_descriptors` | the same of tensors that kernels make themselves |
 //! | `stores_in_loops` | blocks of tensors that iterations of a loop store to the same elements; assertions before products |
 //! | `unrolled` | loops whose variables are constexprs |
 //! | `no_iterations` | products whose loops do not run |
@@ -41,6 +42,7 @@ mod language;
 mod launches;
 mod lints;
 mod loops;
+mod made_descriptors;
 mod maps;
 mod no_iterations;
 mod operations;

@@ -3,6 +3,8 @@
 mod determinism;
 mod held_factors;
 mod kernels;
+mod made_kernels;
+mod made_tensors;
 mod names;
 mod negations;
 mod pressed;

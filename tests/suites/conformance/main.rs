@@ -32,6 +32,8 @@
 //! | `random` | random numbers: C84, C85 |
 //! | `diagnostics` | what is refused and reported: C86 to C91 |
 //! | `descriptors` | tensor descriptors: C92 to C96 |
+//! | `made` | the same of descriptors that kernels make |
+//! | `groups` | products by groups of warps: C104 |
 //! | `runtime` | launches, and what is below the language: C98 to C103 |
 //! | `regressions` | kernels that Triton once compiled wrongly: C106 |
 
@@ -43,6 +45,8 @@ mod diagnostics;
 mod elements;
 mod flow;
 mod functions;
+mod groups;
+mod made;
 mod maps;
 mod math;
 mod matmuls;
@@ -86,6 +90,7 @@ fn rows() -> Vec<Row> {
         random::rows(),
         diagnostics::rows(),
         descriptors::rows(),
+        groups::rows(),
         runtime::rows(),
         regressions::rows(),
     ]

@@ -20,7 +20,7 @@ const TESTED: &[(&str, &[&str])] = &[
     ),
     (
         "the suite `audit`, through `#[kernel]`",
-        &["assert", "print", "static_assert", "const_expr", "check_bounds", "counter", "map"],
+        &["assert", "print", "static_assert", "const_expr", "check_bounds", "counter", "map", "make_desc"],
     ),
 ];
 

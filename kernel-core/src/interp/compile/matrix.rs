@@ -110,6 +110,9 @@ impl Compiler<'_> {
 
     pub(super) fn desc(&mut self, op: &DescOp, operation: &Operation) -> Result<()> {
         match op {
+            DescOp::MakeDesc { .. } => {
+                return unsupported("`make_desc` has no place in a bound kernel", self.span);
+            }
             DescOp::DescLoad => {
                 let block = self.block(operation, 1)?;
                 let out = self.result(operation)?;

@@ -65,6 +65,12 @@ impl Binder<'_> {
                 | ControlOp::Assert { .. } => {}
             }
         }
+        // Blocks that nothing reads or writes may have any shape.
+        if matches!(operation.op, Op::Desc(DescOp::MakeDesc { .. }))
+            && operation.results.iter().all(|&result| !self.used[result.index()])
+        {
+            return;
+        }
         let regions: Vec<RegionId> = operation.regions.iter().map(|&region| self.inner_region(region)).collect();
         let op = self.op(&operation.op, operation.span);
         let operands: Option<Vec<ValueId>> = operation.operands.iter().map(|&v| self.mapped(v)).collect();

@@ -25,6 +25,7 @@ pub(super) struct Plan {
     threads: u32,
     shared_bytes: u32,
     has_conditions: bool,
+    makes_tensors: bool,
     loads: Loads,
     sources: Sources,
 }
@@ -72,6 +73,7 @@ impl Plan {
             threads: code.threads(),
             shared_bytes: code.shared_bytes,
             has_conditions: !variant.artifact.conditions.is_empty(),
+            makes_tensors: !variant.made.is_empty(),
             loads: variant.loads,
             sources: sources(&code.abi),
         }
@@ -98,6 +100,12 @@ impl Plan {
     #[inline]
     pub(super) fn has_conditions(&self) -> bool {
         self.has_conditions
+    }
+
+    /// Whether a launch must make tensors.
+    #[inline]
+    pub(super) fn makes_tensors(&self) -> bool {
+        self.makes_tensors
     }
 
     /// The parameters that the kernel loads from.

@@ -101,7 +101,7 @@ impl Params {
     }
 }
 
-/// Gives the kernel to the stream.
+/// Gives the kernel to the stream. `args` are those of the call, and behind them those of hidden parameters.
 #[inline(always)]
 pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dispatch: &Dispatch<'_>) -> Result<()> {
     let stream = dispatch.stream;
@@ -111,7 +111,7 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dis
         true => None,
         false => Some(prepare(call, stream)?),
     };
-    let record = note(args, ready, stream)?;
+    let record = note(&args[..call.args.len()], ready, stream)?;
     let report_slot = record.as_ref().map_or(0, RecordHandle::device_ptr);
     let (mut pointers, mut others) = ([const { MaybeUninit::uninit() }; INLINE_PARAMS], None);
     let params = match ready.plan.sources().pack(args, &report_slot, &mut pointers) {
@@ -222,11 +222,10 @@ fn no_handle(dispatch: &Dispatch<'_>) -> Error {
 
 /// Adds the kernel to the graph that this thread records.
 #[cold]
-pub(super) fn record(call: &Invocation<'_>, ready: &Ready, dispatch: &Dispatch<'_>) -> Result<()> {
+pub(super) fn record(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dispatch: &Dispatch<'_>) -> Result<()> {
     call.check_buffers(dispatch.stream)?;
-    let args = &*call.args;
     capture::record(dispatch.stream, |recording| {
-        for (index, arg) in args.iter().enumerate() {
+        for (index, arg) in call.args.iter().enumerate() {
             arg.note(recording, ready.variant.loads.loads_from(index));
         }
         recording.add_kernel(ready.variant.reports.is_some(), |graph, launch| {
