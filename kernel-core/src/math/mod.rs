@@ -26,6 +26,7 @@ mod accuracy;
 mod angle;
 mod area;
 pub mod double;
+mod gamma;
 mod host;
 mod hypotenuse;
 mod inverse;

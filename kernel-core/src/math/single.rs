@@ -9,6 +9,7 @@
 mod complement;
 mod cube_root;
 mod decimal;
+mod gamma;
 mod hyperbolic;
 mod inverse_error;
 mod power;
@@ -62,6 +63,8 @@ pub fn apply<M: FastMachine>(m: &M, function: MathFn, x: M::Float) -> M::Float {
         MathFn::Erf => erf(m, x),
         MathFn::Erfc => complement::erfc(m, x),
         MathFn::Erfinv => inverse_error::erfinv(m, x),
+        MathFn::Lgamma => gamma::lgamma(m, x),
+        MathFn::Tgamma => gamma::tgamma(m, x),
         MathFn::Sigmoid => sigmoid(m, x),
         MathFn::Cbrt => cube_root::cbrt(m, x),
         MathFn::Sqrt => m.sqrt_approx(x),
