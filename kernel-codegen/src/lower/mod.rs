@@ -49,7 +49,7 @@ use std::rc::Rc;
 
 use kernel_core::ir::{
     DType, DotOp, Elem, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
-    ValueId,
+    Subnormals, ValueId,
 };
 use kernel_core::layout::{LayoutDim, LinearForm, LinearLayout, WARP_SIZE};
 use kernel_llvm::inkwell::IntPredicate;
@@ -59,7 +59,7 @@ use kernel_llvm::inkwell::module::Module;
 use kernel_llvm::inkwell::targets::TargetMachine;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
-use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
+use kernel_llvm::{AsmEffects, KernelBounds, mark_flushing, mark_kernel, new_module};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::banks::Banks;
@@ -106,7 +106,7 @@ pub(crate) fn lower<'ctx>(
     target: Target,
     options: &Options,
 ) -> Result<Lowered<'ctx>> {
-    let ir = Ir::new(context, new_module(context, &func.name, machine), target.has_f8_conversions());
+    let ir = Ir::new(context, new_module(context, &func.name, machine), target.has_f8_conversions(), func.subnormals);
     let mut lower = Lower::new(ir, func, axis, target, options)?;
     lower.region(func.body)?;
     lower.finish_exit();
@@ -114,6 +114,10 @@ pub(crate) fn lower<'ctx>(
     let threads = lower.block_warps * WARP_SIZE;
     let (min_blocks, max_registers) = (func.programs, options.max_registers);
     mark_kernel(lower.blocks.function, &KernelBounds { min_blocks, max_registers, ..KernelBounds::block(threads) });
+    match func.subnormals {
+        Subnormals::Kept => {}
+        Subnormals::Flushed => mark_flushing(lower.blocks.function),
+    }
     Ok(Lowered {
         shared_bytes: shared_bytes(func),
         block_warps: lower.block_warps,

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `arithmetic` | operators and functions mean what Rust means by them |
+//! | `flush` | kernels that flush subnormal numbers |
 //! | `language` | literals, scopes, pointers, parameters of every type |
 //! | `operations` | reductions, shapes, conversions |
 //! | `flow` | early return, short circuits, branches, loops, swaps |
@@ -32,6 +33,7 @@ mod bounds;
 mod constants;
 mod descriptors;
 mod flow;
+mod flush;
 mod held_factors;
 mod hints;
 mod indices;

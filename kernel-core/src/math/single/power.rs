@@ -1,7 +1,7 @@
 //! Powers.
 
 use super::super::power::{SINGLE, of_magnitude, of_magnitude_to_integer, with_infinities};
-use super::{FIELD, LN_2, Machine, SINGLE_ROUNDER, polynomial};
+use super::{FIELD, LN_2, Machine, SINGLE_ROUNDER, normal, polynomial};
 
 /// 2·log2(e) rounded to f32.
 const TWICE_LOG2_E: f32 = 2.88539;
@@ -21,9 +21,7 @@ const LARGEST_EXPONENT: f32 = 200.0;
 /// The logarithm of a positive, finite number to base 2, as high + low, to 2^-33 of it.
 #[inline]
 pub(super) fn log2<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> (M::Float, M::Float) {
-    let tiny = m.lt(x, m.float(f32::MIN_POSITIVE));
-    let x = m.select(tiny, m.mul(x, m.float(8388608.0)), x);
-    let correction = m.select(tiny, m.float(-23.0), m.float(0.0));
+    let (x, correction) = normal(m, x);
     // The distance from √½ in bit patterns has the exponent in its upper bits.
     let root = i64::from(std::f32::consts::FRAC_1_SQRT_2.to_bits());
     let field = m.and(m.isub(m.to_bits(x), m.int(root)), m.int(!((1 << FIELD) - 1)));
