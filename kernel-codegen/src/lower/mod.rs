@@ -127,6 +127,11 @@ pub(crate) fn lower<'ctx>(
     })
 }
 
+/// Whether a kernel waits for the launches before it, and so may begin before they have ended.
+pub(crate) fn begins_early(func: &Func) -> bool {
+    func.region(func.body).ops.iter().any(|&id| func.op(id).op == Op::Gpu(GpuOp::GridWait))
+}
+
 /// The registers of a value.
 type Registers<'ctx> = Rc<[Value<'ctx>]>;
 
@@ -198,6 +203,8 @@ struct Lower<'a, 'ctx> {
     unseen: Vec<bool>,
     /// Whether the kernel allocates shared memory.
     allocates: bool,
+    /// Whether the kernel may begin before the launches before it have ended.
+    begins_early: bool,
     /// The places of the exchanges that the operation is still to make.
     exchanges: std::vec::IntoIter<SharedRange>,
     abi: Vec<AbiParam>,
@@ -246,6 +253,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             steering: steering_values(func),
             unseen: undef_lanes(func),
             allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),
+            begins_early: begins_early(func),
             exchanges: Vec::new().into_iter(),
             abi,
             checks: Checks::default(),
@@ -362,8 +370,15 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::TmaStoreWait { pending } => self.tma_store_wait(*pending),
             GpuOp::WarpGroups { .. } => return self.warp_groups(operation),
             &GpuOp::Delay { seed, longest } => self.delay(seed, longest),
+            GpuOp::LaunchDependents => self.grid_control("griddepcontrol.launch_dependents;"),
+            GpuOp::GridWait => self.grid_control("griddepcontrol.wait;"),
         }
         Ok(())
+    }
+
+    /// An instruction about the launches before and behind this one. No access to memory moves over it.
+    fn grid_control(&mut self, assembly: &str) {
+        self.ir.asm(&[], assembly, "", &[], AsmEffects::ConvergentMemory);
     }
 
     /// Orders accesses between the proxies of shared memory. Targets without asynchronous proxies have nothing to

@@ -41,9 +41,12 @@
 //! - L13 (generic): no loop says what the host has found before a launch (`runs`, `no_wrap`).
 //! - L14 (generic): a constexpr of kind `counter` is that of one loop, which binding unrolls, and is mentioned inside it
 //!   alone.
+//! - L15 (placed): a kernel that may begin before the launches before it have ended (`launch_dependents`, `grid_wait`) waits
+//!   for them once, in its body, and touches neither memory nor anything else that others see before that.
 
 mod banks;
 mod flight;
+mod launches;
 mod levels;
 mod products;
 mod structure;
@@ -73,6 +76,7 @@ pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
     }
     if errors.list.is_empty() && func.level == Level::Placed {
         flight::check(func, &mut errors);
+        launches::check(func, &mut errors);
     }
     if errors.list.is_empty() {
         banks::check(func, &mut errors);

@@ -32,6 +32,8 @@ pub(super) struct Tuning {
     pub(super) num_warps: Option<u32>,
     pub(super) num_stages: Option<u32>,
     pub(super) max_registers: Option<u32>,
+    /// Whether the launch may begin before those before it in the stream have ended.
+    pub(super) dependent_launch: bool,
     /// The seed of random delays, in tests.
     pub(super) delays: Option<u64>,
 }
@@ -44,6 +46,7 @@ impl Tuning {
             num_warps: self.num_warps.or(other.num_warps),
             num_stages: self.num_stages.or(other.num_stages),
             max_registers: self.max_registers.or(other.max_registers),
+            dependent_launch: self.dependent_launch || other.dependent_launch,
             delays: self.delays.or(other.delays),
         }
     }
@@ -357,7 +360,8 @@ mod tests {
             assert_eq!(&*name, "max_registers");
         }
         for warps in [1, 2, 4, 8, 16, 32] {
-            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), max_registers: Some(255), delays: None };
+            let tuning =
+                Tuning { num_warps: Some(warps), num_stages: Some(3), max_registers: Some(255), ..Tuning::default() };
             assert_eq!(tuning.check(), Ok(tuning));
         }
     }

@@ -24,6 +24,7 @@
 //! | `no_iterations` | products whose loops do not run |
 //! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
+//! | `dependent` | launches that may begin before those before them have ended |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
 
@@ -31,6 +32,7 @@ mod arithmetic;
 mod bad_input;
 mod bounds;
 mod constants;
+mod dependent;
 mod descriptors;
 mod flow;
 mod flush;

@@ -393,7 +393,8 @@ impl Compiler<'_> {
             GpuOp::WarpGroups { .. } => self.warp_groups(operation)?,
             // Nothing to wait for: asynchronous work is as late as its wait allows anyway, and races are found by what
             // orders accesses, not by when they happen.
-            GpuOp::Delay { .. } => {}
+            // Launches follow each other.
+            GpuOp::Delay { .. } | GpuOp::LaunchDependents | GpuOp::GridWait => {}
         }
         Ok(())
     }
