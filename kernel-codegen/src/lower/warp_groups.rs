@@ -232,6 +232,8 @@ fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
                 | GpuOp::Fence { .. }
                 | GpuOp::Barrier
                 | GpuOp::Delay { .. }
+                | GpuOp::LaunchDependents
+                | GpuOp::GridWait
         )
     };
     *op == Op::Control(ControlOp::Return) || matches!(op, Op::Gpu(op) if prepares(op))

@@ -14,8 +14,8 @@ use super::bound::{
 use super::pass::{Pass, Unit, broken};
 use super::placed::warp_specialize::Specialize;
 use super::placed::{
-    accumulator_banks, delays, dot_operands, exchanges, membar, peel_masked_tail, residency, software_pipeline,
-    tensor_copies, warp_specialize,
+    accumulator_banks, delays, dependent_launch, dot_operands, exchanges, membar, peel_masked_tail, residency,
+    software_pipeline, tensor_copies, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::CheckPlan;
@@ -96,6 +96,14 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         }
         Ok(())
     }),
+    Pass::asked(
+        "dependent_launch",
+        |options| options.dependent_launch,
+        |kernel, unit| match unit.target.has_dependent_launches() {
+            true => Ok(dependent_launch::run(kernel.func_mut())?),
+            false => Ok(()),
+        },
+    ),
     // The last, so that no decision depends on it.
     Pass::asked(
         "delays",

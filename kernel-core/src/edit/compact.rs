@@ -8,6 +8,7 @@ pub fn compact(func: &mut Func) {
     let mut new = Func::new(&func.name, "", func.safety);
     new.files = func.files.clone();
     new.level = func.level;
+    new.subnormals = func.subnormals;
     new.dtype_params = std::mem::take(&mut func.dtype_params);
     new.const_params = std::mem::take(&mut func.const_params);
     new.layouts = std::mem::take(&mut func.layouts);

@@ -65,6 +65,7 @@ mod elementwise;
 mod executor;
 mod fault;
 mod float_int;
+mod flush;
 mod fold;
 mod gpu;
 mod gpu_state;

@@ -64,6 +64,17 @@ pub struct Region {
     pub ops: Vec<OpId>,
 }
 
+/// What the arithmetic of f32 does with subnormal numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Subnormals {
+    /// They are numbers like others.
+    #[default]
+    Kept,
+    /// They are taken for zeros of their sign, where they go into arithmetic, comparisons and elementary functions and where
+    /// they come out: PTX's `.ftz`. So may be those of bf16, which is computed in f32. Signs are changed in bits.
+    Flushed,
+}
+
 /// A kernel at any level. Use [`Generic`], [`Bound`] and [`Placed`] in signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Func {
@@ -75,6 +86,8 @@ pub struct Func {
     pub level: Level,
     /// Whether accesses are checked.
     pub safety: Safety,
+    /// What f32 does with subnormal numbers.
+    pub subnormals: Subnormals,
     /// dtype parameters. Empty after `bind`.
     pub dtype_params: Vec<DtypeParam>,
     /// Constexprs. Empty after `bind`.
@@ -106,6 +119,7 @@ impl Func {
             files: Files::new(file),
             level: Level::Generic,
             safety,
+            subnormals: Subnormals::default(),
             dtype_params: Vec::new(),
             const_params: Vec::new(),
             params: Vec::new(),

@@ -36,7 +36,7 @@ pub use builder::Builder;
 pub use dim::{Atom, Dim, DimError, Poly};
 pub use dtype::{DType, DTypeBound};
 pub use effects::{Effect, Resource};
-pub use func::{Bound, Def, Func, Generic, Placed, Region, Safety, Value};
+pub use func::{Bound, Def, Func, Generic, Placed, Region, Safety, Subnormals, Value};
 pub use ids::{BankId, ConstId, DtypeId, LayoutId, OpId, ParamId, RegionId, ValueId};
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};

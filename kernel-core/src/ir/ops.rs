@@ -380,6 +380,14 @@ op_group! {
     Delay = "delay" @ PLACED () -> No,
         Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)]
         { seed: u32, longest: u32 };
+    /// Lets the launch behind this one begin, if it may before this one has ended: when all programs have come here or
+    /// ended.
+    LaunchDependents = "launch_dependents" @ PLACED () -> No,
+        Other, Arithmetic, Alone, Straight, [Writes(shared), Writes(barriers)];
+    /// Waits until the launches before this one have ended, and sees what they wrote. At once in a launch that did not
+    /// begin early.
+    GridWait = "grid_wait" @ PLACED () -> No,
+        Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)];
 }
 
 /// An operation of the tile IR with its attributes.

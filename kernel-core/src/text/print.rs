@@ -5,7 +5,7 @@ use super::lexer::{write_name, write_string};
 use super::{dims, layouts, recipes, types};
 use crate::ir::{
     ConstOrigin, ConstTy, Dt, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, Passing,
-    RegionId, Regions, Safety, Span, ValueId,
+    RegionId, Regions, Safety, Span, Subnormals, ValueId,
 };
 use crate::layout::SyncScope;
 
@@ -93,6 +93,10 @@ impl<'f> Printer<'f> {
         self.out.push_str(match func.safety {
             Safety::Safe => " safe ",
             Safety::Unsafe => " unsafe ",
+        });
+        self.out.push_str(match func.subnormals {
+            Subnormals::Kept => "",
+            Subnormals::Flushed => "flush ",
         });
         self.out.push_str(level_name(func.level));
         self.out.push_str(" {\n");

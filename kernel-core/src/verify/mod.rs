@@ -46,9 +46,12 @@
 //!   alone.
 //! - L15: a generic kernel leaves no tensor to the host. What the host computes of one lies in the buffer of an earlier
 //!   parameter, in steps of integers and truth values that name earlier ones.
+//! - L16 (placed): a kernel that may begin before the launches before it have ended (`launch_dependents`, `grid_wait`) waits
+//!   for them once, in its body, and touches neither memory nor anything else that others see before that.
 
 mod banks;
 mod flight;
+mod launches;
 mod levels;
 mod maps;
 mod products;
@@ -82,6 +85,7 @@ pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
     }
     if errors.list.is_empty() && func.level == Level::Placed {
         flight::check(func, &mut errors);
+        launches::check(func, &mut errors);
     }
     if errors.list.is_empty() {
         banks::check(func, &mut errors);

@@ -298,6 +298,7 @@ fn computes(call: Call) -> bool {
         | Call::AtomicPoll
         | Call::MultipleOf
         | Call::DotScaled
+        | Call::TensorDesc
         | Call::Runs(_)
         | Call::Assume
         | Call::Dot

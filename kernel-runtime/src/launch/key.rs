@@ -163,6 +163,7 @@ impl KeyHead {
             | ((self.safety == Safety::Unsafe) as u64) << 1
             | (self.tuning.delays.is_some() as u64) << 2
             | ((self.tuning.rough_tensors != 0) as u64) << 3
+            | (self.tuning.dependent_launch as u64) << 4
             | option(self.tuning.num_warps) << 8
             | option(self.tuning.num_stages) << 16
             | option(self.tuning.max_registers) << 24
@@ -237,6 +238,11 @@ mod tests {
         ] {
             for checks in [Checks::AtLaunch, Checks::EveryAccess] {
                 keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(options, checks, safety)));
+                let tuning = Tuning { num_warps: options[0], dependent_launch: true, ..Tuning::default() };
+                let spec = Spec { dtypes: &[], constants: &[], params: &[], tuning, safety: Safety::Safe };
+                if options[1..] == [None; 2] {
+                    keys.push(Key::new(&spec, 0, checks));
+                }
             }
         }
         for (index, a) in keys.iter().enumerate() {

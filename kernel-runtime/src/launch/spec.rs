@@ -32,6 +32,8 @@ pub(super) struct Tuning {
     pub(super) num_warps: Option<u32>,
     pub(super) num_stages: Option<u32>,
     pub(super) max_registers: Option<u32>,
+    /// Whether the launch may begin before those before it in the stream have ended.
+    pub(super) dependent_launch: bool,
     /// The seed of random delays, in tests.
     pub(super) delays: Option<u64>,
     /// The tensors made by the kernel of which the variant must take nothing for granted, a bit each.
@@ -46,6 +48,7 @@ impl Tuning {
             num_warps: self.num_warps.or(other.num_warps),
             num_stages: self.num_stages.or(other.num_stages),
             max_registers: self.max_registers.or(other.max_registers),
+            dependent_launch: self.dependent_launch || other.dependent_launch,
             delays: self.delays.or(other.delays),
             rough_tensors: self.rough_tensors | other.rough_tensors,
         }

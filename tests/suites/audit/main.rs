@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `arithmetic` | operators and functions mean what Rust means by them |
+//! | `flush` | kernels that flush subnormal numbers |
 //! | `language` | literals, scopes, pointers, parameters of every type |
 //! | `operations` | reductions, shapes, conversions |
 //! | `flow` | early return, short circuits, branches, loops, swaps |
@@ -26,6 +27,7 @@
 //! | `no_iterations` | products whose loops do not run |
 //! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
+//! | `dependent` | launches that may begin before those before them have ended |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
 
@@ -33,8 +35,10 @@ mod arithmetic;
 mod bad_input;
 mod bounds;
 mod constants;
+mod dependent;
 mod descriptors;
 mod flow;
+mod flush;
 mod held_factors;
 mod hints;
 mod indices;

@@ -104,6 +104,7 @@ struct Binder<'b> {
 impl<'b> Binder<'b> {
     fn new(source: &'b Func, bindings: &'b Bindings) -> Binder<'b> {
         let mut func = Func::new(&source.name, "", source.safety);
+        func.subnormals = source.subnormals;
         func.files = source.files.clone();
         func.level = Level::Bound;
         let map = vec![None; source.values.len()];

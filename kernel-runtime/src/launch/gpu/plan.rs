@@ -26,6 +26,7 @@ pub(super) struct Plan {
     shared_bytes: u32,
     has_conditions: bool,
     makes_tensors: bool,
+    begins_early: bool,
     loads: Loads,
     sources: Sources,
 }
@@ -74,6 +75,7 @@ impl Plan {
             shared_bytes: code.shared_bytes,
             has_conditions: !variant.artifact.conditions.is_empty(),
             makes_tensors: !variant.made.is_empty(),
+            begins_early: code.dependent_launch,
             loads: variant.loads,
             sources: sources(&code.abi),
         }
@@ -106,6 +108,12 @@ impl Plan {
     #[inline]
     pub(super) fn makes_tensors(&self) -> bool {
         self.makes_tensors
+    }
+
+    /// Whether a launch may begin before those before it in the stream have ended, which the kernel waits for.
+    #[inline]
+    pub(super) fn begins_early(&self) -> bool {
+        self.begins_early
     }
 
     /// The parameters that the kernel loads from.

@@ -112,6 +112,7 @@ pub(super) fn generate(
         checks,
         keep_llvm_ir: texts == Texts::Kept,
         delays: spec.tuning.delays,
+        dependent_launch: spec.tuning.dependent_launch,
         ..defaults
     };
     let mut artifact =

@@ -251,7 +251,9 @@ impl Membar<'_> {
             | GpuOp::TmaLoad
             | GpuOp::TmaStore { .. }
             | GpuOp::WarpGroups { .. }
-            | GpuOp::Delay { .. } => {}
+            | GpuOp::Delay { .. }
+            | GpuOp::LaunchDependents
+            | GpuOp::GridWait => {}
         }
     }
 
