@@ -63,7 +63,8 @@ pub enum Node {
     Shr(NodeId, u8),
     /// One of two values.
     Either(NodeId, NodeId),
-    /// The counter of a loop from the first to below the second by the third.
+    /// The counter of a loop from the first to below the second by the third: it ends at the last step, so that loops
+    /// over whole blocks access whole blocks.
     Counter(NodeId, NodeId, NodeId),
     /// The start, and the increment (last) added up to once less often than the loop (lo, hi, step) runs;
     /// as often as it runs if `after` it.
@@ -205,7 +206,7 @@ impl LaunchConditions {
     /// Evaluates all nodes into `values`, which has room for them.
     fn hold_in<T: Number>(&self, values: &mut [Known<T>], env: &impl LaunchValues) -> Result<bool, TooNarrow> {
         for (index, node) in self.nodes.iter().enumerate() {
-            values[index] = evaluate(node, values, env)?;
+            values[index] = evaluate(node, &self.nodes, values, env)?;
         }
         Ok(self.conditions.iter().all(|condition| self.holds(*condition, values, env)))
     }
