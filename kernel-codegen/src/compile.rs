@@ -171,6 +171,7 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
             loops,
             need,
             max_registers: options.max_registers,
+            warps_by_tile: options.warps_by_tile,
         },
         layout_warps: options.num_warps,
         timings,

@@ -31,6 +31,8 @@ pub(crate) struct Notes {
     pub(crate) need: Option<Need>,
     /// The most registers of a thread, if that was asked for.
     pub(crate) max_registers: Option<u32>,
+    /// The elements of the largest tile, if that has decided how many warps there are.
+    pub(crate) warps_by_tile: Option<i64>,
 }
 
 /// All that a report is made from.
@@ -74,6 +76,7 @@ impl Reported {
             barriers: meetings(func, func.body, Threads::Program(warps)),
             min_programs: func.programs,
             max_registers: self.notes.max_registers,
+            warps_by_tile: self.notes.warps_by_tile,
             need: self.notes.need,
             usage: None,
             accesses: seen.accesses,

@@ -143,6 +143,8 @@ pub struct Report {
     pub min_programs: Option<u32>,
     /// The most registers of a thread, if that was asked for.
     pub max_registers: Option<u32>,
+    /// The elements of the largest tile, if that has decided how many warps there are, as nobody else has.
+    pub warps_by_tile: Option<i64>,
     /// What the kernel needs, if it is asked differently for that.
     pub need: Option<Need>,
     /// Registers and spills, once a driver has compiled the kernel.
@@ -274,6 +276,9 @@ impl fmt::Display for Report {
         write!(f, "kernel {} for {target}: {warps} warp{}", self.kernel, if warps == 1 { "" } else { "s" })?;
         let barriers = if self.barriers == 1 { "barrier" } else { "barriers" };
         writeln!(f, ", {} bytes of shared memory, {} {barriers}", self.shared_bytes, self.barriers)?;
+        if let Some(elements) = self.warps_by_tile {
+            writeln!(f, "  warps: the largest tile, of {elements} elements, decides, as nobody has said how many")?;
+        }
         self.write_resources(f)?;
         for access in &self.accesses {
             self.write_access(f, access)?;

@@ -1,5 +1,6 @@
 //! A compiled kernel to look at: every stage of its way, as text.
 
+use super::chosen::LaunchVariant;
 use kernel_core::backend::Timings;
 use std::fmt;
 
@@ -15,6 +16,7 @@ pub struct CompiledKernel {
     pub(super) ptx: String,
     pub(super) report: String,
     pub(super) timings: Timings,
+    pub(super) variant: LaunchVariant,
 }
 
 impl CompiledKernel {
@@ -69,6 +71,11 @@ impl CompiledKernel {
     /// ```
     pub fn report(&self) -> &str {
         &self.report
+    }
+
+    /// Which variant of the kernel this is, and of a call with a grid, why a launch runs it.
+    pub fn variant(&self) -> &LaunchVariant {
+        &self.variant
     }
 
     /// How long the stages took.

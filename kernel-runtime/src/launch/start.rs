@@ -83,13 +83,14 @@ impl Invocation<'_> {
         }
     }
 
-    pub(super) fn compile(&self, target: Target) -> Result<CompiledKernel> {
-        let tuning = self.tuning()?;
-        self.with_spec(tuning, |spec| gpu::compile(self.kernel.definition(), spec, target))
+    /// Compiles what a launch with this grid runs.
+    pub(super) fn compile(&self, target: Target, grid: Option<[i64; 3]>) -> Result<CompiledKernel> {
+        let (tuning, grid) = (self.tuning()?, grid.map(grid::check).transpose()?);
+        self.with_spec(tuning, |spec| gpu::compile_call(self, spec, target, grid))
     }
 
-    pub(super) fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
-        let tuning = self.tuning()?;
-        self.with_spec(tuning, |spec| gpu::compile_on(self.kernel.definition(), spec, device))
+    pub(super) fn compile_on(&self, device: &Device, grid: Option<[i64; 3]>) -> Result<CompiledKernel> {
+        let (tuning, grid) = (self.tuning()?, grid.map(grid::check).transpose()?);
+        self.with_spec(tuning, |spec| gpu::compile_on(self, spec, device, grid))
     }
 }

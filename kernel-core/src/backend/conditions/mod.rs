@@ -12,13 +12,15 @@
 
 use std::collections::HashMap;
 
-use crate::ir::{DType, ParamId};
+use crate::ir::{DType, ParamId, Span};
 
 use divisors::divides;
 use evaluate::{Known, Number, TooNarrow, evaluate};
+pub use failures::Failure;
 
 mod divisors;
 mod evaluate;
+mod failures;
 #[cfg(test)]
 mod tests;
 
@@ -151,6 +153,8 @@ pub struct LaunchConditions {
     /// Where each node is.
     known: HashMap<Node, NodeId>,
     conditions: Vec<Condition>,
+    /// Where the kernel asks for each first.
+    spans: Vec<Span>,
 }
 
 /// Programs of up to this many nodes, which are most, are evaluated in little memory.
@@ -169,11 +173,17 @@ impl LaunchConditions {
         })
     }
 
-    /// Adds a condition.
-    pub fn require(&mut self, condition: Condition) {
+    /// Adds a condition that something at `span` asks for.
+    pub fn require_at(&mut self, condition: Condition, span: Span) {
         if !self.conditions.contains(&condition) {
             self.conditions.push(condition);
+            self.spans.push(span);
         }
+    }
+
+    /// Adds a condition.
+    pub fn require(&mut self, condition: Condition) {
+        self.require_at(condition, Span::UNKNOWN);
     }
 
     /// Whether there is nothing to evaluate.
