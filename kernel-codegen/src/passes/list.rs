@@ -39,7 +39,8 @@ pub(crate) const BOUND: &[Pass<Bound>] = &[
         Ok(())
     }),
     Pass::needed("choose_products", |kernel, unit| {
-        Ok(choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps)?)
+        unit.waits.extend(choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps)?);
+        Ok(())
     }),
     Pass::needed("clean_up", |kernel, unit| {
         let options = PassOptions { disabled: unit.options.disabled_passes.clone(), ..PassOptions::default() };
@@ -73,7 +74,10 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     }),
     Pass::optional("software_pipeline", |kernel, unit| {
         if !unit.divided {
-            unit.loops.extend(software_pipeline::run(kernel.func_mut(), unit.target, &unit.options)?);
+            let told = software_pipeline::run(kernel.func_mut(), unit.target, &unit.options)?;
+            unit.loops.extend(told.loops);
+            unit.stays.extend(told.stays);
+            unit.waits.extend(told.waits);
         }
         Ok(())
     }),

@@ -38,6 +38,7 @@
 //! everything else allows.
 
 mod collect;
+mod reasons;
 
 use std::fmt;
 
@@ -45,6 +46,7 @@ use kernel_core::backend::nvidia::Usage;
 use kernel_core::ir::{Files, LayoutId, ParamId, Span};
 
 pub(crate) use collect::{Notes, Reported};
+pub use reasons::{Narrow, StayReport, WaitReport};
 
 use crate::checks::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
@@ -76,6 +78,8 @@ pub struct AccessReport {
     pub vector: u32,
     /// Bytes per instruction of a thread.
     pub bytes: u32,
+    /// What keeps an instruction from accessing 16 bytes, if anything does.
+    pub narrow: Option<Narrow>,
     /// Instructions of a thread.
     pub instructions: u32,
     /// Whether lanes can be masked off.
@@ -157,6 +161,10 @@ pub struct Report {
     pub conversions: Vec<ConversionReport>,
     /// The loops that asked to be pipelined, or that multiply matrices.
     pub loops: Vec<LoopReport>,
+    /// Loads of tiles in loops that are not fetched in an iteration before, and why.
+    pub stays: Vec<StayReport>,
+    /// Matrix products that are waited for where they stand, and why.
+    pub waits: Vec<WaitReport>,
     /// Names of the parameters.
     pub params: Vec<String>,
     /// The layouts, by number.
@@ -240,6 +248,23 @@ impl Report {
         }
     }
 
+    /// What is not as fast as it could be, and why.
+    fn write_reasons(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |param: ParamId| self.params.get(param.index()).map_or("?", String::as_str);
+        for access in &self.accesses {
+            let Some(why) = access.narrow else { continue };
+            let (place, param) = (self.place(access.span), name(access.param));
+            writeln!(f, "  {place}: `{param}` is accessed by {} bytes at once, not 16: {why}", access.bytes)?;
+        }
+        for StayReport { span, param, why } in &self.stays {
+            writeln!(f, "  {}: `{}` is not fetched ahead: {why}", self.place(*span), name(*param))?;
+        }
+        for WaitReport { span, why } in &self.waits {
+            writeln!(f, "  {}: the product is waited for at once: {why}", self.place(*span))?;
+        }
+        Ok(())
+    }
+
     fn write_conversion(&self, f: &mut fmt::Formatter<'_>, conversion: &ConversionReport) -> fmt::Result {
         let (from, to) = (conversion.from.index(), conversion.to.index());
         write!(f, "  {}: conversion from #{from} to #{to}", self.place(conversion.span))?;
@@ -283,6 +308,7 @@ impl fmt::Display for Report {
         for access in &self.accesses {
             self.write_access(f, access)?;
         }
+        self.write_reasons(f)?;
         for Promise { span, what, kept, .. } in &self.promises {
             writeln!(f, "  {}: {what}, {}", self.place(*span), kept.name())?;
         }
