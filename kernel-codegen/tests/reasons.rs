@@ -5,6 +5,7 @@ mod support;
 use kernel_codegen::report::{Narrow, Report};
 use kernel_codegen::{Checks, Options, Target, compile};
 use kernel_core::ir::Bound;
+use support::written::{compiled, placed};
 
 /// What a report says of a kernel's accesses: the line and the reason.
 fn narrow(report: &Report) -> Vec<(u32, Option<Narrow>)> {
@@ -321,5 +322,96 @@ fn products_that_are_waited_for_say_why() {
     ];
     for (target, options, text, why) in cases {
         assert_eq!(waits(&text, target, &options), [(7, why)]);
+    }
+    let of = |text: &str| waits(text, hopper, &options);
+    let dot = "%new: f32[128, 128] = dot %av, %bv, %acc {precision = tf32} @7:11+3";
+    let apart = products("f16", large, "%all: f32[128, 128] = add %acc, %new", "%all");
+    let not_carried = "its sum, or that of another product in the loop, is not what the next iteration adds to";
+    assert_eq!(of(&apart.replace("%bv, %acc", "%bv, %none")), [(7, not_carried)]);
+    let chosen = "%c1: bool = cmp.lt %t, %step
+    %new: f32[128, 128] = if %c1 {
+      %d: f32[128, 128] = dot %av, %bv, %acc {precision = tf32} @7:11+3
+      yield %d
+    } else {
+      yield %acc
+    }";
+    let conditional = "it, or another product in the loop, stands under a condition";
+    assert_eq!(of(&plain.replace(dot, chosen).replace("%none (%t", "%none {stages = 3} (%t")), [(7, conditional)]);
+    let written = products("f16", large, "store %bp, %bv", "%new").replace("b: ptr f16", "b: ptr_mut f16");
+    assert_eq!(of(&written), [(7, "a factor of it, or of another product in the loop, is not fetched ahead")]);
+    let once = plain.replace("for %zero, %depth, %step", "for %zero, %step, %step");
+    assert_eq!(of(&once), [(7, "there is no loop around it, in which something else could be done meanwhile")]);
+}
+
+#[test]
+fn loads_beside_products_say_why_they_stay() {
+    let options = Options { num_warps: 8, ..Options::default() };
+    let told = |text: &str| stays(&report_of(text, Target::sm_90a(), &options));
+    let beside = "%xp: *x[128] = add_ptr %xs, %r\n    %xv: f32[128] = load %xp {cache = cg} @9:1+1\n    store %xq, %xv";
+    let plain = products("f16", [128, 128, 64], "", "%new")
+        .replace("load %ap", "load %ap @4:1+1")
+        .replace("load %bp", "load %bp @5:1+1");
+    assert_eq!(told(&plain), []);
+    let with = products("f16", [128, 128, 64], beside, "%new")
+        .replace("  param %depth", "  param %x x: ptr f32 {div = 16}\n  param %y y: ptr_mut f32 {div = 16}\n  param %depth")
+        .replace("%wide: i32 = const", "%xs: *x[128] = splat %x\n  %ys: *y[128] = splat %y\n  %xq: *y[128] = add_ptr %ys, %r\n  %wide: i32 = const")
+        .replace("add_ptr %xs, %r", "add_ptr %xs, %xo")
+        .replace("    %xp:", "    %ts: i32[128] = splat %t\n    %xo: i32[128] = add %r, %ts\n    %xp:");
+    let unused = "no product takes it in every iteration; `#[stages(..)]` on the loop fetches all that it loads";
+    assert_eq!(told(&with), [(9, unused)]);
+    let large = products("f32", [128, 256, 128], "", "%new")
+        .replace("load %ap", "load %ap @4:1+1")
+        .replace("load %bp", "load %bp @5:1+1");
+    let room = "shared memory has no room for a second tile of it";
+    assert_eq!(told(&large), [(4, room), (5, room)]);
+}
+
+#[test]
+fn loads_in_while_loops_say_so() {
+    let text = r#"kernel waits "waits.rs" unsafe bound {
+  param %x x: ptr f32 {div = 16}
+  param %out out: ptr_mut f32 {div = 16}
+  param %n n: i32 {div = 16}
+  %zero: i32 = const 0
+  %step: i32 = const 1024
+  %i: i32[1024] = arange {lo = 0, hi = 1024}
+  %xs: *x[1024] = splat %x
+  %os: *out[1024] = splat %out
+  %last: i32 = while %zero (%c: i32) {
+    %go: bool = cmp.lt %c, %n
+    yield %go
+  } do (%d: i32) {
+    %ds: i32[1024] = splat %d
+    %o: i32[1024] = add %ds, %i
+    %p: *x[1024] = add_ptr %xs, %o
+    %v: f32[1024] = load %p @4:9+4
+    %q: *out[1024] = add_ptr %os, %o
+    store %q, %v
+    %next: i32 = add %d, %step
+    yield %next
+  }
+  return
+}
+"#;
+    assert_eq!(stays(&on_hopper(text)), [(4, "a `while` loop is not pipelined")]);
+}
+
+/// In layouts that placement would not choose, it is the layout.
+#[test]
+fn accesses_in_other_layouts_say_that_it_is_the_layout() {
+    let quads = "register [1] [2], lane [4] [8] [16] [32] [64], warp [128] [256] -> dim0 512";
+    let apart = "register [128] [256], lane [1] [2] [4] [8] [16], warp [32] [64] -> dim0 512";
+    let pairs = "register [1] [256], lane [2] [4] [8] [16] [32], warp [64] [128] -> dim0 512";
+    let body = "  %i: i32[512] #0 = arange {lo = 0, hi = 512}
+  %xs: *x[512] #0 = splat %x
+  %xp: *x[512] #0 = add_ptr %xs, %i
+  %v: i32[512] #0 = load %xp
+  %os: *out[512] #0 = splat %out
+  %op: *out[512] #0 = add_ptr %os, %i
+  store %op, %v";
+    for (layout, expected) in [(quads, None), (apart, Some(Narrow::Layout(1))), (pairs, Some(Narrow::Layout(2)))] {
+        let kernel = placed(&["%x x: ptr i32 {div = 16}", "%out out: ptr_mut i32 {div = 16}"], &[layout], body);
+        let report = compiled(&kernel, 4).report();
+        assert_eq!(narrow(&report).iter().map(|(_, why)| *why).collect::<Vec<_>>(), [expected; 2], "{report}");
     }
 }

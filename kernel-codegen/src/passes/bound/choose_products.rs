@@ -211,6 +211,23 @@ mod tests {
     }
 
     #[test]
+    fn products_that_wait_for_their_instruction_say_why() {
+        let why = |problem: &Problem, target, num_warps| Available { target, num_warps }.why_no_wgmma(problem);
+        let (large, hopper) = (problem(DType::BF16, 128, 256, 64), Target::sm_90a());
+        assert_eq!(why(&large, hopper, 8), None);
+        let of = |problem: &Problem| why(problem, hopper, 8).unwrap_or_default();
+        let (form, small) = ("no form for its dtypes", "at least 64 rows, 8 columns and 32 bytes");
+        assert!(of(&Problem { acc: DType::F16, a: DType::F16, b: DType::F16, ..large.clone() }).contains(form));
+        assert!(of(&problem(DType::F64, 128, 128, 64)).contains(form));
+        assert!(of(&Problem { batch: vec![2], ..large.clone() }).contains("batched"));
+        for [m, n, k] in [[32, 256, 64], [128, 4, 64], [128, 256, 8]] {
+            assert!(of(&problem(DType::F16, m, n, k)).contains(small), "{m} {n} {k}");
+        }
+        assert!(why(&large, hopper, 2).is_some_and(|why| why.contains("four warps")));
+        assert!(why(&large, Target::sm_89(), 8).is_some_and(|why| why.contains("no `wgmma`")));
+    }
+
+    #[test]
     fn columns_of_an_instruction_are_those_of_its_warp_group() {
         for (m, n, num_warps, columns) in [(128, 256, 8, 256), (64, 256, 8, 128), (256, 512, 8, 256), (64, 8, 4, 8)] {
             let problem = problem(DType::F16, m, n, 64);

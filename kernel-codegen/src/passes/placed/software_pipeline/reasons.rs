@@ -61,7 +61,10 @@ impl Reasons {
 
     /// What was found in a loop, and whether there is room for it.
     pub(super) fn of_loads(&mut self, id: OpId, found: &Found, fits: bool) {
-        self.of_loop(id, "no product depends on it; `#[stages(..)]` on the loop fetches all that it loads");
+        self.of_loop(
+            id,
+            "no product takes it in every iteration; `#[stages(..)]` on the loop fetches all that it loads",
+        );
         for candidate in &found.candidates {
             let why = (!fits).then_some("shared memory has no room for a second tile of it");
             self.of_loads.insert(candidate.op, why);
