@@ -76,28 +76,28 @@ pub enum AssumedTensor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Assumed {
     /// Of a buffer.
-    Buffer(AssumedBuffer),
+    OfBuffer(AssumedBuffer),
     /// Of a scalar.
-    Scalar(AssumedScalar),
+    OfScalar(AssumedScalar),
     /// Of a tensor.
-    Tensor(AssumedTensor),
+    OfTensor(AssumedTensor),
 }
 
 impl From<AssumedBuffer> for Assumed {
     fn from(buffer: AssumedBuffer) -> Assumed {
-        Assumed::Buffer(buffer)
+        Assumed::OfBuffer(buffer)
     }
 }
 
 impl From<AssumedScalar> for Assumed {
     fn from(scalar: AssumedScalar) -> Assumed {
-        Assumed::Scalar(scalar)
+        Assumed::OfScalar(scalar)
     }
 }
 
 impl From<AssumedTensor> for Assumed {
     fn from(tensor: AssumedTensor) -> Assumed {
-        Assumed::Tensor(tensor)
+        Assumed::OfTensor(tensor)
     }
 }
 

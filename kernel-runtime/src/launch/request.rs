@@ -155,16 +155,18 @@ impl<A: Assumes> CompileRequest<A> {
             let known = match &param.kind {
                 kind if !is_given => kind.dt().and_then(element).map(ParamSpec::Omitted),
                 ParamKind::Ptr { dt, mutable } => match said.unwrap_or(AssumedBuffer::default().into()) {
-                    Assumed::Buffer(buffer) => element(*dt).map(|element| buffer.spec(element, *mutable)),
-                    Assumed::Scalar(_) | Assumed::Tensor(_) => None,
+                    Assumed::OfBuffer(buffer) => element(*dt).map(|element| buffer.spec(element, *mutable)),
+                    Assumed::OfScalar(_) | Assumed::OfTensor(_) => None,
                 },
                 ParamKind::Desc { dt, block, mutable } => match said.unwrap_or(AssumedTensor::default().into()) {
-                    Assumed::Tensor(tensor) => element(*dt).map(|element| tensor.spec(element, *mutable, block.len())),
-                    Assumed::Scalar(_) | Assumed::Buffer(_) => None,
+                    Assumed::OfTensor(tensor) => {
+                        element(*dt).map(|element| tensor.spec(element, *mutable, block.len()))
+                    }
+                    Assumed::OfScalar(_) | Assumed::OfBuffer(_) => None,
                 },
                 ParamKind::Scalar(dt) => match said.unwrap_or(AssumedScalar::default().into()) {
-                    Assumed::Scalar(scalar) => element(*dt).map(|element| scalar.spec(element)),
-                    Assumed::Buffer(_) | Assumed::Tensor(_) => None,
+                    Assumed::OfScalar(scalar) => element(*dt).map(|element| scalar.spec(element)),
+                    Assumed::OfBuffer(_) | Assumed::OfTensor(_) => None,
                 },
                 ParamKind::ConstScalar(_) => const_scalars.next().copied().map(ParamSpec::Const),
                 ParamKind::ReportSlot
