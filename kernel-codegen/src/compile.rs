@@ -126,7 +126,7 @@ pub fn compile_placed(kernel: &Placed, target: &Target, options: &Options) -> Re
 
 /// From a placed kernel to PTX.
 fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled, CodegenError> {
-    let Unit { target, options, plan, loops, need, axis, .. } = unit;
+    let Unit { target, options, plan, loops, stays, waits, need, axis, .. } = unit;
     let start = Instant::now();
     let llvm = load()?;
     let versions = target.ptx();
@@ -173,8 +173,11 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
             accesses: plan.accesses,
             promises: plan.promises,
             loops,
+            stays,
+            waits,
             need,
             max_registers: options.max_registers,
+            warps_by_tile: options.warps_by_tile,
         },
         layout_warps: options.num_warps,
         timings,

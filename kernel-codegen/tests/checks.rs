@@ -361,9 +361,9 @@ fn offsets_that_wrap_in_a_loop_are_not_trusted_even_where_they_stay_inside() {
         assert!(claims(&func));
         plan.conditions.hold(&LaunchEnv { scalars: &[None, Some(n), Some(k)], lengths: &[len, 0, 0], grid: [1, 1, 1] })
     };
-    // The counter is below 64, as far as intervals tell, and its lanes go up to 15 more.
-    assert!(launch(0, 1000, 64, 78_001));
-    assert!(!launch(0, 1000, 64, 78_000));
+    // The last step of the counter is 48, and its lanes go up to 15 more.
+    assert!(launch(0, 1000, 64, 63_001));
+    assert!(!launch(0, 1000, 64, 63_000));
     assert!(!launch(0, 1 << 26, 64, 1 << 40), "it may wrap to a negative number");
     // Moved up by enough, what has wrapped lies in the buffer too.
     assert!(launch(half as i64, 1000, 64, 1 << 40));
@@ -508,6 +508,54 @@ fn a_loop_over_rows_is_decided_at_launch() {
     assert!(launch(0, 240, 0, 132) && launch(1000, 0, 0, 132));
     // An offset of the last row wraps.
     assert!(!launch(1 << 24, 256, 1 << 33, 132));
+}
+
+/// A loop over whole blocks without a mask needs a buffer of whole blocks, and not more.
+#[test]
+fn a_loop_over_whole_blocks_fits_their_buffer() {
+    let text = |from: &str, step: &str| {
+        format!(
+            r#"kernel blocks "k.rs" safe bound {{
+  param %x x: ptr f32
+  param %out out: ptr_mut f32
+  param %n n: i32
+  %zero: i32 = const 0
+  %size: i32 = const 64
+  %pid: i32 = program_id {{axis = 0}}
+  %programs: i32 = num_programs {{axis = 0}}
+  %mine: i32 = mul %pid, %size
+  %stride: i32 = mul %programs, %size
+  %lanes: i32[64] = arange {{lo = 0, hi = 64}}
+  %xs: *x[64] = splat %x
+  %os: *out[64] = splat %out
+  for {from}, %n, {step} (%k: i32) {{
+    %ks: i32[64] = splat %k
+    %at: i32[64] = add %ks, %lanes
+    %xp: *x[64] = add_ptr %xs, %at
+    %v: f32[64] = load %xp
+    %op: *out[64] = add_ptr %os, %at
+    store %op, %v
+    yield
+  }}
+  return
+}}
+"#
+        )
+    };
+    for (from, step, grid) in [("%zero", "%size", 1), ("%mine", "%stride", 5), ("%mine", "%size", 5)] {
+        let text = text(from, step);
+        let launch =
+            |n, length| holds(&text, &Launch { scalars: &[None, None, Some(n)], lengths: &[length, length, 0], grid });
+        assert!(launch(640, 640) && launch(64, 64) && launch(0, 0), "{from} {step}");
+        assert!(!launch(640, 639), "{from} {step}");
+        assert!(!launch(641, 641) && !launch(641, 703) && launch(641, 704), "{from} {step}: a block more");
+    }
+    // Blocks that begin elsewhere end elsewhere.
+    let shifted = text("%programs", "%size");
+    let launch = |n, length| {
+        holds(&shifted, &Launch { scalars: &[None, None, Some(n)], lengths: &[length, length, 0], grid: 3 })
+    };
+    assert!(launch(67, 67) && !launch(67, 66) && launch(64, 67) && !launch(68, 130) && launch(68, 131));
 }
 
 /// A sum of products, in a loop from `from` to `to`.

@@ -331,10 +331,85 @@ fn what_one_thread_knows_is_passed_on_behind_a_barrier() {
         %kp: *out[64] = add_ptr %ks, %j
         store %kp, %old";
     for body in [steers, few] {
-        let ptx = memory_kernel(body).ptx;
-        let names = [("st.shared", 'S'), ("bar.sync", '|'), ("ld.shared", 'L')];
-        let letter = |line: &str| names.iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| *letter);
-        assert_eq!(ptx.lines().filter_map(letter).collect::<String>(), "S|L", "{ptx}");
+        assert_eq!(passed_on(body).0, "S|L");
+    }
+}
+
+/// The stores, barriers and loads of shared memory, a letter each, and the PTX.
+fn passed_on(body: &str) -> (String, String) {
+    let text = memory_text(body).replace("%zero: i32", "param %fixed fixed: ptr i32 {div = 16}\n%zero: i32");
+    let compiled = support::compile_for_hopper(&support::kernel(&text));
+    support::assemble(&compiled);
+    let ptx = compiled.ptx;
+    let names = [("st.shared", 'S'), ("bar.sync", '|'), ("ld.shared", 'L')];
+    let letter = |line: &str| names.iter().find(|(name, _)| line.contains(name)).map(|(_, letter)| *letter);
+    (ptx.lines().filter_map(letter).collect(), ptx)
+}
+
+/// A number taken from a tile that each thread reads for itself is that of the first thread, where it decides.
+#[test]
+fn what_a_tile_decides_is_passed_on_behind_a_barrier() {
+    let body = |size: u32, buffer: &str, one: &str, then: &str| {
+        format!(
+            "%j: i32[{size}] = arange {{lo = 0, hi = {size}}}
+            %js: *{buffer}[{size}] = splat %{buffer}
+            %jp: *{buffer}[{size}] = add_ptr %js, %j
+            %tile: i32[{size}] = load %jp
+            {one}
+            {then}"
+        )
+    };
+    let of_one = "%t: i32 = reshape %tile {shape = []}";
+    let of_some = "%square: i32[2, 2] = reshape %tile {shape = [2, 2]}
+            %half: i32[2] = half %square {upper = true}
+            %row: i32[1, 2] = reshape %half {shape = [1, 2]}
+            %part: i32[1] = half %row {upper = false}
+            %t: i32 = reshape %part {shape = []}";
+    let decides = "%more: bool = cmp.gt %t, %zero
+        if %more {
+          store %op, %i
+          yield
+        } else {
+          yield
+        }";
+    let is_stored = "%all: i32[512] = splat %t
+        store %op, %all";
+    let (passed, ptx) = passed_on(&body(1, "x", of_one, decides));
+    assert_eq!(passed, "S|L", "{ptx}");
+    assert!(ptx.contains("ld.relaxed.gpu.global"), "what others write has to arrive: {ptx}");
+    let (passed, ptx) = passed_on(&body(4, "x", of_some, decides));
+    assert_eq!(passed, "S|L", "{ptx}");
+    for (body, why) in [
+        (body(1, "x", of_one, is_stored), "it decides nothing"),
+        (body(4, "x", of_some, is_stored), "it decides nothing"),
+        (body(1, "fixed", of_one, decides), "nobody changes it"),
+    ] {
+        let (passed, ptx) = passed_on(&body);
+        assert_eq!(passed, "", "{why}: {ptx}");
+        assert!(!ptx.contains("ld.relaxed"), "{why}: {ptx}");
+    }
+    // What one thread has seen or done for all is the same in all tiles that are made of it.
+    let atomic = "atomic_rmw %jp, %j {op = add, order = relaxed, scope = device}";
+    let (passed, ptx) = passed_on(&body(1, "x", of_one, decides).replace("load %jp", atomic));
+    assert_eq!(passed, "S|L", "{ptx}");
+}
+
+/// Where a program runs, and when, is what the first thread sees, where it decides.
+#[test]
+fn what_the_hardware_counts_is_passed_on_where_it_decides() {
+    for (which, ty) in [("clock", "i64"), ("globaltimer", "i64"), ("smid", "i32")] {
+        let body = |then: &str| {
+            format!(
+                "%t: {ty} = counter {{which = {which}}}
+                %none: {ty} = const 0
+                %more: bool = cmp.gt %t, %none
+                {then}"
+            )
+        };
+        let decides = body("if %more {\nstore %op, %i\nyield\n} else {\nyield\n}");
+        assert_eq!(passed_on(&decides).0, "S|L", "{which}");
+        let masks = body("%m: bool[512] = splat %more\nstore %op, %i, %m");
+        assert_eq!(passed_on(&masks).0, "", "{which}");
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod support;
 
-use kernel_codegen::report::ConversionKind;
+use kernel_codegen::report::{ConversionKind, Narrow};
 use kernel_core::interp::HostBuffer;
 use kernel_core::layout::{SwizzleWidth, nvmma_shared, wgmma_accumulator};
 use support::differential::{emulate_placed, ints};
@@ -246,6 +246,8 @@ fn copies_are_as_wide_as_both_sides_allow() {
         let layouts = [tile, row, column, high, wide, &shared];
         let kernel = placed(&["%x x: ptr i32 {div = 16}", "%out out: ptr_mut i32 {div = 16}"], &layouts, body);
         let compiled = check(&kernel, 1, &[ints(512, 4), vec![0i32; 512].into()]);
+        let narrow = compiled.report().accesses[0].narrow;
+        assert_eq!(narrow, (bytes < 16).then_some(Narrow::Shared), "{}", compiled.report());
         let of = |bytes: u32| {
             let end = format!("], {bytes};");
             compiled.ptx.lines().filter(|line| line.contains("cp.async.c") && line.ends_with(&end)).count()

@@ -31,6 +31,7 @@ use kernel_core::ir::{
 use super::info::pow2_divisor;
 pub use super::info::{AxisInfo, DimInfo, MAX_DIVISOR};
 use super::{facts, rules};
+use crate::report::Narrow;
 
 /// Whether a pointer points into a buffer that the kernel cannot write.
 fn reads_constants(func: &Func, pointer: ValueId) -> bool {
@@ -75,9 +76,30 @@ impl AxisAnalysis {
     /// Elements along `axis` that one access at these pointers may cover, limited by contiguity and the alignment
     /// of the address, not by the width of instructions.
     pub fn pointer_run(&self, func: &Func, pointer: ValueId, axis: u8) -> u64 {
-        let info = self.of(func, pointer);
-        let run = info.dims.get(usize::from(axis)).map_or(1, DimInfo::aligned_run);
-        run.min(buffer_alignment(func, pointer)).max(1)
+        self.limited_run(func, pointer, axis).0
+    }
+
+    /// [`AxisAnalysis::pointer_run`], and what keeps it from being longer.
+    pub fn limited_run(&self, func: &Func, pointer: ValueId, axis: u8) -> (u64, Narrow) {
+        let dim = self.of(func, pointer).dims.get(usize::from(axis)).copied().unwrap_or(DimInfo::UNKNOWN);
+        let (contiguous, first) = (dim.aligned_contiguity(), dim.divisibility);
+        let buffer = buffer_alignment(func, pointer);
+        let run = contiguous.min(first).min(buffer).max(1);
+        // Offsets that may wrap in the middle of a run, as they begin anywhere, are contiguous for that alone.
+        let offsets = match func.def_op(pointer) {
+            Some(op) if op.op == Op::Memory(MemoryOp::AddPtr) => {
+                op.operands.get(1).map(|&offset| self.of(func, offset))
+            }
+            Some(_) | None => None,
+        };
+        let dim = offsets.and_then(|info| info.dims.get(usize::from(axis)).copied());
+        let wraps = dim.is_some_and(|dim| dim.aligned_contiguity() > contiguous);
+        let why = match run {
+            run if run == contiguous && !wraps => Narrow::Contiguity(run),
+            run if run == buffer => Narrow::Buffer(run),
+            run => Narrow::Offsets(run),
+        };
+        (run, why)
     }
 
     /// The constancy of a mask along `axis`.

@@ -3,10 +3,13 @@
 //! All threads of a program take the same way through its loops and conditions, because barriers stand in them.
 //! So a scalar that a condition or a bound depends on must be the same number in every thread. That is so of
 //! everything computed from parameters, program ids and memory that does not change; a value read from memory
-//! that other programs may change must be read once. This analysis finds the values that matter.
+//! that other programs may change must be read once, and a scalar taken from a tile that each thread has read for
+//! itself must be that of one thread. This analysis finds the values that matter.
 
 use kernel_core::edit::{Structure, walk};
-use kernel_core::ir::{ControlOp, Def, Func, Op, Operation, ParamId, ParamKind, RegionId, ValueId};
+use kernel_core::ir::{
+    ControlOp, Def, Effect, Func, Op, OpId, Operation, ParamId, ParamKind, RegionId, Resource, ValueId,
+};
 
 /// Per value, whether a loop, a condition or an `assert` depends on it.
 pub(crate) fn steering_values(func: &Func) -> Vec<bool> {
@@ -83,6 +86,43 @@ pub(crate) fn is_read_once(func: &Func, steering: &[bool], load: &Operation) -> 
     let (&[pointer, ..], &[result]) = (load.operands.as_slice(), load.results.as_slice()) else { return false };
     let mutable = func.ty(pointer).pointee().is_some_and(|param| is_mutable(func, param));
     mutable && func.value(result).layout.is_none() && steering[result.index()]
+}
+
+/// Whether a load reads what a loop or a condition may wait for, a number or a tile of one element: what another program
+/// writes meanwhile has to arrive.
+pub(crate) fn is_awaited(func: &Func, steering: &[bool], load: &Operation) -> bool {
+    let (&[pointer, ..], &[result]) = (load.operands.as_slice(), load.results.as_slice()) else { return false };
+    let mutable = func.ty(pointer).pointee().is_some_and(|param| is_mutable(func, param));
+    mutable && steering[result.index()] && func.tile_shape(result).iter().product::<u32>() == 1
+}
+
+/// Whether threads that have computed a steering value for themselves may have different ones, where it should be one:
+/// it depends on memory that may change while each of them reads it.
+///
+/// What they read from shared memory is the same for all, and so is what one of them passes on to the others whenever
+/// it steers: the result of an atomic, and what the hardware counts.
+pub(crate) fn may_differ(func: &Func, value: ValueId) -> bool {
+    let structure = Structure::new(func);
+    let (mut seen, mut work) = (vec![false; func.values.len()], vec![value]);
+    while let Some(value) = work.pop() {
+        if std::mem::replace(&mut seen[value.index()], true) {
+            continue;
+        }
+        if matches!(func.value(value).def, Def::Result(op, _) if reads_what_changes(func, op)) {
+            return true;
+        }
+        sources(func, &structure, value, &mut work);
+    }
+    false
+}
+
+/// Whether an operation reads a buffer that the kernel or another may write meanwhile.
+fn reads_what_changes(func: &Func, id: OpId) -> bool {
+    let changes = |effect: &Effect| match effect.resource {
+        Resource::Buffer(param) => !effect.writes && is_mutable(func, param),
+        Resource::Shared | Resource::Barriers | Resource::Control => false,
+    };
+    func.own_effects(id).iter().any(changes)
 }
 
 /// Whether any operation has the value as an operand.

@@ -29,7 +29,12 @@ impl DimInfo {
 
     /// Consecutive values that start at a multiple of their number: what one vector access can cover.
     pub fn aligned_run(&self) -> u64 {
-        pow2_divisor(self.contiguity).min(self.divisibility)
+        self.aligned_contiguity().min(self.divisibility)
+    }
+
+    /// Consecutive values, of which groups of that size may follow each other.
+    pub fn aligned_contiguity(&self) -> u64 {
+        pow2_divisor(self.contiguity)
     }
 }
 

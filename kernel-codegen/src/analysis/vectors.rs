@@ -7,6 +7,7 @@ use kernel_core::ir::{DType, Func, Operation, ValueId};
 use kernel_core::layout::{LayoutDim, LayoutError, LinearLayout, SharedAccess, shared_access};
 
 use super::axis::AxisAnalysis;
+use crate::report::Narrow;
 
 /// Bits of the widest access of a thread.
 const MAX_ACCESS_BITS: u32 = 128;
@@ -17,6 +18,8 @@ pub(crate) struct Vectors {
     pub(crate) width: u32,
     /// The registers of each access, in order of their address.
     pub(crate) groups: Vec<Vec<u32>>,
+    /// What keeps an access from being wider, if anything does.
+    pub(crate) narrow: Option<Narrow>,
 }
 
 /// The dtype of a data value, or that which a pointer points to.
@@ -33,20 +36,28 @@ fn layout_of(func: &Func, value: ValueId) -> Option<&LinearLayout> {
 
 impl Vectors {
     /// Each of these registers alone.
-    fn single(registers: impl Iterator<Item = u32>) -> Vectors {
-        Vectors { width: 1, groups: registers.map(|register| vec![register]).collect() }
+    fn single(registers: impl Iterator<Item = u32>, narrow: Option<Narrow>) -> Vectors {
+        Vectors { width: 1, groups: registers.map(|register| vec![register]).collect(), narrow }
     }
 
     /// Those of a load or store at `pointer`.
     pub(crate) fn at(func: &Func, axis: &AxisAnalysis, pointer: ValueId, mask: Option<ValueId>) -> Vectors {
-        let Some(layout) = layout_of(func, pointer) else { return Vectors::single(0..1) };
+        let Some(layout) = layout_of(func, pointer) else { return Vectors::single(0..1, None) };
         let along = axis.order(func, pointer).first().copied().unwrap_or(0);
-        let run = axis.pointer_run(func, pointer, along);
+        let (run, why) = axis.limited_run(func, pointer, along);
         let equal = mask.map_or(u64::MAX, |mask| axis.mask_run(func, mask, along));
         let bytes = element_dtype(func, pointer).map_or(MAX_ACCESS_BITS / 8, DType::bytes);
         let limit = u64::from(MAX_ACCESS_BITS / (8 * bytes));
-        let vectors = layout.vectors(LayoutDim::Axis(along), run.min(equal).min(limit) as u32);
-        Vectors { width: vectors.width, groups: vectors.groups }
+        let most = run.min(equal).min(limit) as u32;
+        let vectors = layout.vectors(LayoutDim::Axis(along), most);
+        let narrow = match vectors.width {
+            width if u64::from(width) >= limit => None,
+            width if width < most && vectors.groups.len() == 1 => Some(Narrow::Share(width)),
+            width if width < most => Some(Narrow::Layout(width)),
+            _ if equal < run => Some(Narrow::Mask(equal)),
+            _ => Some(why),
+        };
+        Vectors { width: vectors.width, groups: vectors.groups, narrow }
     }
 
     /// Those of an asynchronous copy from tiles of one layout to a view of another, as wide as both memories allow.
@@ -70,7 +81,7 @@ impl Vectors {
             (first..).zip(group).all(|(offset, &register)| offset_of(register) == offset)
         };
         if vectors.width > access.width || !vectors.groups.iter().all(contiguous) {
-            vectors = Vectors::single(vectors.groups.concat().into_iter());
+            vectors = Vectors::single(vectors.groups.concat().into_iter(), Some(Narrow::Shared));
         }
         let offsets = vectors.groups.iter().map(|group| offset_of(group[0])).collect();
         Ok(Copy { vectors, access, offsets })
@@ -82,9 +93,9 @@ impl Vectors {
         match layout_of(func, pointer).map(LinearLayout::remove_broadcast_registers) {
             Some(copies) => {
                 let kept = 0..copies.remove.result_len();
-                Vectors::single(kept.map(|element| copies.remove.source_of(element) as u32))
+                Vectors::single(kept.map(|element| copies.remove.source_of(element) as u32), Some(Narrow::Atomic))
             }
-            None => Vectors::single(0..1),
+            None => Vectors::single(0..1, None),
         }
     }
 }

@@ -18,7 +18,7 @@ use kernel_llvm::inkwell::values::{IntValue, PointerValue};
 use super::ir::Value;
 use super::packing::{Words, memory_bits};
 use super::{Lower, Result};
-use crate::analysis::control::{is_mutable, is_read_once};
+use crate::analysis::control::{is_awaited, is_mutable, is_read_once};
 use crate::analysis::vectors::Vectors;
 
 impl<'ctx> Lower<'_, 'ctx> {
@@ -60,7 +60,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         let others = other.map(|other| self.registers(other));
         let read_once = is_read_once(self.func, &self.steering, operation);
         let owner = if read_once { self.owner(None) } else { None };
-        let instruction = match read_once {
+        let instruction = match is_awaited(self.func, &self.steering, operation) {
             // It may wait for another program: what that writes has to arrive, which a line of the first cache never
             // does.
             true => "ld.relaxed.gpu.global".to_string(),

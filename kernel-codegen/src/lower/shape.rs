@@ -60,6 +60,11 @@ impl Lower<'_, '_> {
         let registers = self.registers(source);
         let found = coordinates.iter().map(|at| places.get(at).and_then(|&r| registers.get(r)).copied());
         match found.collect::<Option<Vec<_>>>() {
+            // It decides where control goes, and threads may have read different elements.
+            Some(found) if !operation.shared.is_empty() => {
+                let passed = found.into_iter().map(|value| self.broadcast_from_first(value)).collect();
+                self.set(result, passed);
+            }
             Some(found) => self.set(result, found),
             None => self.ir.bug(format!("`{}` would move data between threads", op.mnemonic())),
         }

@@ -40,7 +40,8 @@ pub(crate) const BOUND: &[Pass<Bound>] = &[
     }),
     Pass::needed("split_products", |kernel, _| Ok(split_products::run(kernel.func_mut())?)),
     Pass::needed("choose_products", |kernel, unit| {
-        Ok(choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps)?)
+        unit.waits.extend(choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps)?);
+        Ok(())
     }),
     Pass::needed("clean_up", |kernel, unit| {
         let options = PassOptions { disabled: unit.options.disabled_passes.clone(), ..PassOptions::default() };
@@ -74,7 +75,10 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
     }),
     Pass::optional("software_pipeline", |kernel, unit| {
         if !unit.divided {
-            unit.loops.extend(software_pipeline::run(kernel.func_mut(), unit.target, &unit.options)?);
+            let told = software_pipeline::run(kernel.func_mut(), unit.target, &unit.options)?;
+            unit.loops.extend(told.loops);
+            unit.stays.extend(told.stays);
+            unit.waits.extend(told.waits);
         }
         Ok(())
     }),

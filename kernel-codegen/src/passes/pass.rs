@@ -12,7 +12,7 @@ use crate::analysis::axis::AxisAnalysis;
 use crate::checks::{CheckPlan, Checks};
 use crate::error::CodegenError;
 use crate::occupancy::Need;
-use crate::report::LoopReport;
+use crate::report::{LoopReport, StayReport, WaitReport};
 
 /// A pass over a kernel of the level `K`.
 pub(crate) struct Pass<K> {
@@ -75,6 +75,10 @@ pub(crate) struct Unit {
     pub(super) divided: bool,
     /// What became of its loops.
     pub(crate) loops: Vec<LoopReport>,
+    /// The loads in loops that are not fetched ahead.
+    pub(crate) stays: Vec<StayReport>,
+    /// The products that are waited for.
+    pub(crate) waits: Vec<WaitReport>,
     /// What the kernel needs, if because of that there is less room for programs.
     pub(crate) need: Option<Need>,
     /// What is known of the placed kernel's numbers.
@@ -90,6 +94,8 @@ impl Unit {
             copied: BTreeSet::new(),
             divided: false,
             loops: Vec::new(),
+            stays: Vec::new(),
+            waits: Vec::new(),
             need: None,
             axis: None,
         }

@@ -8,7 +8,9 @@ use kernel_core::ir::{Func, GpuOp, Op, Operation, ParamId, Placed, ShapeOp, Span
 use kernel_core::layout::Conversion;
 use kernel_core::target::Target;
 
-use super::{AccessReport, ConversionKind, ConversionReport, LoopReport, Mover, Report, TensorReport};
+use super::{
+    AccessReport, ConversionKind, ConversionReport, LoopReport, Mover, Report, StayReport, TensorReport, WaitReport,
+};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::exchange::{Route, Threads};
 use crate::analysis::exchange::{meetings, shared_bytes};
@@ -27,10 +29,16 @@ pub(crate) struct Notes {
     pub(crate) promises: Vec<Promise>,
     /// What became of the loops.
     pub(crate) loops: Vec<LoopReport>,
+    /// Loads in loops that are not fetched ahead.
+    pub(crate) stays: Vec<StayReport>,
+    /// Products that are waited for.
+    pub(crate) waits: Vec<WaitReport>,
     /// What the kernel needs, if because of that there is less room for programs.
     pub(crate) need: Option<Need>,
     /// The most registers of a thread, if that was asked for.
     pub(crate) max_registers: Option<u32>,
+    /// The elements of the largest tile, if that has decided how many warps there are.
+    pub(crate) warps_by_tile: Option<i64>,
 }
 
 /// All that a report is made from.
@@ -74,6 +82,7 @@ impl Reported {
             barriers: meetings(func, func.body, Threads::Program(warps)),
             min_programs: func.programs,
             max_registers: self.notes.max_registers,
+            warps_by_tile: self.notes.warps_by_tile,
             need: self.notes.need,
             usage: None,
             accesses: seen.accesses,
@@ -81,6 +90,8 @@ impl Reported {
             conversions: seen.conversions,
             loops: self.notes.loops.clone(),
             tensors: tensors(func),
+            stays: self.notes.stays.clone(),
+            waits: self.notes.waits.clone(),
             params: func.params.iter().map(|param| param.name.clone()).collect(),
             layouts: func.layouts.iter().map(ToString::to_string).collect(),
         }
@@ -153,6 +164,7 @@ impl Collect<'_> {
             mover: Mover::Threads,
             vector: vectors.width,
             bytes: vectors.width * dtype.bytes(),
+            narrow: vectors.narrow,
             instructions: vectors.groups.len() as u32,
             // A mask that always holds is dropped.
             masked: mask.is_some_and(|mask| self.axis.of(self.func, mask).constant != Some(1)),
@@ -174,6 +186,7 @@ impl Collect<'_> {
             mover: Mover::TensorCopy,
             vector: boxes.side.iter().product(),
             bytes: boxes.bytes,
+            narrow: None,
             instructions: boxes.starts.len() as u32,
             masked: false,
             layout: None,

@@ -38,6 +38,7 @@
 //! everything else allows.
 
 mod collect;
+mod reasons;
 
 use std::fmt;
 
@@ -45,6 +46,7 @@ use kernel_core::backend::nvidia::Usage;
 use kernel_core::ir::{Files, LayoutId, ParamId, Span};
 
 pub(crate) use collect::{Notes, Reported};
+pub use reasons::{Narrow, StayReport, WaitReport};
 
 use crate::checks::{AccessKind, Class, Promise};
 use crate::occupancy::{Need, Occupancy};
@@ -76,6 +78,8 @@ pub struct AccessReport {
     pub vector: u32,
     /// Bytes per instruction of a thread.
     pub bytes: u32,
+    /// What keeps an instruction from accessing 16 bytes, if anything does.
+    pub narrow: Option<Narrow>,
     /// Instructions of a thread.
     pub instructions: u32,
     /// Whether lanes can be masked off.
@@ -154,6 +158,8 @@ pub struct Report {
     pub min_programs: Option<u32>,
     /// The most registers of a thread, if that was asked for.
     pub max_registers: Option<u32>,
+    /// The elements of the largest tile, if that has decided how many warps there are, as nobody else has.
+    pub warps_by_tile: Option<i64>,
     /// What the kernel needs, if it is asked differently for that.
     pub need: Option<Need>,
     /// Registers and spills, once a driver has compiled the kernel.
@@ -168,6 +174,10 @@ pub struct Report {
     pub loops: Vec<LoopReport>,
     /// The tensors that the kernel makes itself.
     pub tensors: Vec<TensorReport>,
+    /// Loads of tiles in loops that are not fetched in an iteration before, and why.
+    pub stays: Vec<StayReport>,
+    /// Matrix products that are waited for where they stand, and why.
+    pub waits: Vec<WaitReport>,
     /// Names of the parameters.
     pub params: Vec<String>,
     /// The layouts, by number.
@@ -251,6 +261,23 @@ impl Report {
         }
     }
 
+    /// What is not as fast as it could be, and why.
+    fn write_reasons(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |param: ParamId| self.params.get(param.index()).map_or("?", String::as_str);
+        for access in &self.accesses {
+            let Some(why) = access.narrow else { continue };
+            let (place, param) = (self.place(access.span), name(access.param));
+            writeln!(f, "  {place}: `{param}` is accessed by {} bytes at once, not 16: {why}", access.bytes)?;
+        }
+        for StayReport { span, param, why } in &self.stays {
+            writeln!(f, "  {}: `{}` is not fetched ahead: {why}", self.place(*span), name(*param))?;
+        }
+        for WaitReport { span, why } in &self.waits {
+            writeln!(f, "  {}: the product is waited for at once: {why}", self.place(*span))?;
+        }
+        Ok(())
+    }
+
     fn write_conversion(&self, f: &mut fmt::Formatter<'_>, conversion: &ConversionReport) -> fmt::Result {
         let (from, to) = (conversion.from.index(), conversion.to.index());
         write!(f, "  {}: conversion from #{from} to #{to}", self.place(conversion.span))?;
@@ -287,10 +314,14 @@ impl fmt::Display for Report {
         write!(f, "kernel {} for {target}: {warps} warp{}", self.kernel, if warps == 1 { "" } else { "s" })?;
         let barriers = if self.barriers == 1 { "barrier" } else { "barriers" };
         writeln!(f, ", {} bytes of shared memory, {} {barriers}", self.shared_bytes, self.barriers)?;
+        if let Some(elements) = self.warps_by_tile {
+            writeln!(f, "  warps: the largest tile, of {elements} elements, decides, as nobody has said how many")?;
+        }
         self.write_resources(f)?;
         for access in &self.accesses {
             self.write_access(f, access)?;
         }
+        self.write_reasons(f)?;
         for Promise { span, what, kept, .. } in &self.promises {
             writeln!(f, "  {}: {what}, {}", self.place(*span), kept.name())?;
         }

@@ -4,7 +4,7 @@
 //! forgotten. The facts themselves stand in the rows of [`super::ops`].
 
 use super::ids::{RegionId, ValueId};
-use super::ops::{ControlOp, CreateOp, DotOp, GpuOp, MemoryOp, Op, Operation};
+use super::ops::{ControlOp, CreateOp, DotOp, GpuOp, MemoryOp, Op, Operation, ShapeOp};
 use super::ptx::InlinePtx;
 use super::table::{Cost, Does, Elements, Regions, Threads, Touched};
 
@@ -63,7 +63,14 @@ impl Op {
         let changes = matches!(self, Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }));
         let reads = matches!(self, Op::Memory(MemoryOp::Load { .. }));
         let looks = matches!(self, Op::Create(CreateOp::Counter { .. }));
-        looks || self.cost() == Cost::Exchange || changes || reads || matches!(self, Op::Dot(DotOp::Dot { .. }))
+        // Into a scalar, that is.
+        let decides = matches!(self, Op::Shape(ShapeOp::Reshape { .. }));
+        looks
+            || decides
+            || self.cost() == Cost::Exchange
+            || changes
+            || reads
+            || matches!(self, Op::Dot(DotOp::Dot { .. }))
     }
 
     /// Whether its regions run again and again.

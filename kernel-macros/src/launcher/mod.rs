@@ -4,6 +4,7 @@
 //! does not exist and is never expanded. What the body adds is an `impl` of its own: the kernel with its IR, and how the
 //! constants of the user's crate are handed over. Without that `impl` the trait `WithoutBody` has them.
 
+mod looking;
 mod named;
 
 use kernel_core::ir::{ConstTy, DType, DTypeBound, Dt};
@@ -85,7 +86,8 @@ pub fn emit(signature: &Signature, krate: &TokenStream, intact: bool) -> TokenSt
     let doc = format!("Constexprs of [`{ident}`].");
     let (function, constructor) = (launcher.function(attrs, intact), launcher.constructor());
     let call = launcher.call(intact);
-    let compile = launcher.compile(intact);
+    let looking = launcher.looking(intact);
+    let assumed = launcher.assumed(&cfgs);
     let named = launcher.named(&cfgs, intact);
     quote! {
         #function
@@ -108,10 +110,11 @@ pub fn emit(signature: &Signature, krate: &TokenStream, intact: bool) -> TokenSt
         impl #consts {
             #constructor
             #call
-            #compile
+            #looking
         }
 
         #named
+        #assumed
     }
 }
 
@@ -453,48 +456,6 @@ impl<'a> Launcher<'a> {
             #[doc = #doc]
             #unused
             pub fn call<#lifetime, #(#generics),*>(self, #(#params),*) -> #result {
-                #body
-            }
-        }
-    }
-
-    fn compile(&self, intact: bool) -> TokenStream {
-        let krate = self.krate;
-        let generics = self.dtype_generics();
-        // What is part of the code: folded values, and whether there are arguments.
-        let chosen = self.signature.params.iter().filter_map(|p| {
-            let ident = &p.ident;
-            match (p.ty, &p.passing) {
-                (_, Passing::Optional | Passing::InPlace(_)) => {
-                    Some((quote!(#ident: ::core::primitive::bool), quote!(.given(#ident))))
-                }
-                (Some(ParamTy::Const(_)), Passing::Always) => Some((self.param(p), quote!(.const_scalar(#ident)))),
-                (_, Passing::Always) => None,
-            }
-        });
-        let (params, args): (Vec<_>, Vec<_>) = chosen.unzip();
-        let target = Ident::new("target", Span::mixed_site());
-        let unused = unused(intact);
-        let body = if intact {
-            let new = quote!(#krate::launch::CompileRequest::new(Self::kernel()));
-            let filled = self.filled(&new, &quote!(#(#args)*));
-            quote!({ #filled }.compile(#target))
-        } else {
-            quote!(::core::unreachable!())
-        };
-        quote! {
-            /// Compiles for a target without arguments, as if buffers were aligned to 16 bytes and their lengths and
-            /// all integers divisible by 16. For parameters that may be without an argument, `true` says that
-            /// there is one.
-            ///
-            /// # Errors
-            /// What is wrong with the kernel for these constexprs and dtypes.
-            #unused
-            pub fn compile<#(#generics),*>(
-                self,
-                #target: #krate::Target,
-                #(#params),*
-            ) -> #krate::Result<#krate::launch::CompiledKernel> {
                 #body
             }
         }

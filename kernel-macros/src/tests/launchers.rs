@@ -32,7 +32,27 @@ fn a_launcher_has_a_function_and_a_struct() {
     assert!(matches!(&items[1], Item::Struct(s) if s.ident == "AddRowsConsts" && s.fields.len() == 2));
     assert!(matches!(&items[2], Item::Impl(_)));
     assert!(matches!(&items[3], Item::Struct(s) if s.ident == "AddRowsArgs" && s.fields.len() == 4));
-    assert!(matches!(&items[4..], [Item::Impl(_), Item::Impl(_)]));
+    assert!(matches!(&items[5], Item::Struct(s) if s.ident == "AddRowsAssumed" && s.fields.len() == 3));
+    assert!(matches!(&items[4..], [Item::Impl(_), _, Item::Impl(_), Item::Impl(_)]));
+}
+
+#[test]
+fn what_is_assumed_has_a_field_for_each_argument_that_is_not_folded() {
+    let source = "fn k<T: Num>(x: Ptr<T>, out: PtrMut<T>, t: TensorDesc<T, { [4, 4] }>, eps: Const<f32>, o: Option<Ptr<T>>, n: T) {}";
+    let text = text("", source);
+    for part in [
+        "struct KAssumed {",
+        "pub x : :: tilewright :: launch :: AssumedBuffer ,",
+        "pub out : :: tilewright :: launch :: AssumedBuffer ,",
+        "pub t : :: tilewright :: launch :: AssumedTensor ,",
+        "pub o : :: tilewright :: launch :: AssumedBuffer ,",
+        "pub n : :: tilewright :: launch :: AssumedScalar }",
+        ":: tilewright :: launch :: CompileRequest :: < KAssumed >",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let folded = super::launchers::text("", "fn k(eps: Const<f32>) {}");
+    assert!(folded.contains("CompileRequest :: < () >") && !folded.contains("KAssumed"), "{folded}");
 }
 
 #[test]
@@ -179,9 +199,9 @@ fn a_function_that_is_not_found_leaves_the_launcher_as_it_is() {
     let source = ADD.replace("load(x + i, mask = i < n)", "missing(x)");
     let steps = crate::expand::expand(proc_macro2::TokenStream::new(), source.parse().expect("tokens"));
     let file: File = syn::parse2(steps).expect("items");
-    let launcher = |items: &[Item]| items.iter().take(5).map(|i| i.to_token_stream().to_string()).collect::<String>();
+    let launcher = |items: &[Item]| items.iter().take(7).map(|i| i.to_token_stream().to_string()).collect::<String>();
     assert_eq!(launcher(&file.items), launcher(&items("", ADD)));
-    assert!(matches!(&file.items[5..], [Item::Macro(call)] if call.mac.path.is_ident("missing")));
+    assert!(matches!(&file.items[7..], [Item::Macro(call)] if call.mac.path.is_ident("missing")));
 }
 
 #[test]

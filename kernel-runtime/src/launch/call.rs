@@ -40,7 +40,7 @@ pub struct Grid([i64; 3]);
     label = "how many programs shall run?",
     note = "say it with `.grid(n.div_ceil(BLOCK))`, `.grid((x, y))` or `.grid_with(|c| ..)` before `.launch(&device)`"
 )]
-pub trait HasGrid {
+pub trait HasGrid: MaybeGrid {
     /// The programs along each axis.
     fn programs(self) -> [i64; 3];
 }
@@ -48,6 +48,24 @@ pub trait HasGrid {
 impl HasGrid for Grid {
     fn programs(self) -> [i64; 3] {
         self.0
+    }
+}
+
+/// What is known of a call's grid, for looking at its code.
+pub trait MaybeGrid {
+    /// The programs along each axis, if the call says.
+    fn known(&self) -> Option<[i64; 3]>;
+}
+
+impl MaybeGrid for Grid {
+    fn known(&self) -> Option<[i64; 3]> {
+        Some(self.0)
+    }
+}
+
+impl MaybeGrid for NoGrid {
+    fn known(&self) -> Option<[i64; 3]> {
+        None
     }
 }
 
@@ -290,17 +308,23 @@ macro_rules! calls {
             pub fn consts(&self) -> &C {
                 &self.consts
             }
+        }
 
+        impl<'a, C, G: MaybeGrid> $call<'a, C, G> {
             /// The code that a launch with these arguments runs on a GPU of that kind. Needs no
             /// GPU.
+            ///
+            /// With a grid, [`CompiledKernel::variant`] says which variant that is: the fast one, or the one that checks
+            /// every access, and then which launch conditions do not hold, and why. Without a grid it is the fast one.
             ///
             /// # Errors
             ///
             /// Those of a first launch: [`Error::Compile`](crate::Error::Compile),
             /// [`Error::Resources`](crate::Error::Resources),
-            /// [`Error::Llvm`](crate::Error::Llvm).
+            /// [`Error::Llvm`](crate::Error::Llvm),
+            /// [`Error::InvalidGrid`](crate::Error::InvalidGrid).
             pub fn compile(&self, target: Target) -> Result<CompiledKernel> {
-                self.invocation.compile(target)
+                self.invocation.compile(target, self.grid.known())
             }
 
             /// As `compile`, for the GPU `device` and loaded there, so that the report says how
@@ -312,7 +336,7 @@ macro_rules! calls {
             /// As for `compile`; [`Error::Unsupported`](crate::Error::Unsupported) on the CPU,
             /// which compiles nothing.
             pub fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
-                self.invocation.compile_on(device)
+                self.invocation.compile_on(device, self.grid.known())
             }
         }
 

@@ -1,5 +1,6 @@
 //! A compiled kernel to look at: every stage of its way, as text.
 
+use super::chosen::LaunchVariant;
 use kernel_core::backend::Timings;
 use std::fmt;
 
@@ -15,6 +16,7 @@ pub struct CompiledKernel {
     pub(super) ptx: String,
     pub(super) report: String,
     pub(super) timings: Timings,
+    pub(super) variant: LaunchVariant,
 }
 
 impl CompiledKernel {
@@ -56,7 +58,8 @@ impl CompiledKernel {
     /// What was decided and what it costs: launch options, shared memory, how many programs a
     /// multiprocessor holds at once, every access with how it is kept inside its buffer, every
     /// conversion between layouts with its bank conflicts; registers and spills too, if it was
-    /// loaded on a GPU.
+    /// loaded on a GPU. And why: what keeps accesses below 16 bytes, loads in loops from being
+    /// fetched in an iteration before, and matrix products from going on while others begin.
     ///
     /// ```text
     /// kernel softmax for sm_90a: 8 warps, 64 bytes of shared memory, 2 barriers
@@ -69,6 +72,11 @@ impl CompiledKernel {
     /// ```
     pub fn report(&self) -> &str {
         &self.report
+    }
+
+    /// Which variant of the kernel this is, and of a call with a grid, why a launch runs it.
+    pub fn variant(&self) -> &LaunchVariant {
+        &self.variant
     }
 
     /// How long the stages took.

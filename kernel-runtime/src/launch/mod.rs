@@ -14,7 +14,7 @@
 //! | `bind` | from generic to bound tile IR, with errors that show the source |
 //! | `cpu`, `gpu` | running variants: the interpreter; what a [`Backend`](kernel_core::backend::Backend) has compiled, by the driver |
 //! | `fault` | what failing programs report, as [`Error`](crate::Error)s |
-//! | `compiled`, `request` | looking at what is compiled, without a GPU |
+//! | `compiled`, `request`, `assumed`, `chosen` | looking at what is compiled, without a GPU: the stages, what to compile for, which variant a launch runs |
 //!
 //! A launch like one before takes no lock, allocates nothing and hashes nothing but a few words:
 //!
@@ -30,9 +30,11 @@
 //! 6. the kernel is given to the stream, with parameters that are read where the call has them.
 
 mod args;
+mod assumed;
 mod bind;
 mod cache;
 mod call;
+mod chosen;
 mod compiled;
 mod cpu;
 mod definition;
@@ -55,7 +57,9 @@ mod tile_size;
 
 pub use crate::tensor::{DescArg, DescMutArg, DescRef, DescRefMut};
 pub use args::{BufferArg, BufferArgMut, PtrArg, PtrMutArg};
-pub use call::{Call, Grid, HasGrid, NoGrid, TakesConstants, UnsafeCall, WithoutBody};
+pub use assumed::{Alignment, Assumed, AssumedBuffer, AssumedLength, AssumedScalar, AssumedTensor, Assumes};
+pub use call::{Call, Grid, HasGrid, MaybeGrid, NoGrid, TakesConstants, UnsafeCall, WithoutBody};
+pub use chosen::{ConditionFailure, FailedCondition, LaunchVariant};
 pub use compiled::CompiledKernel;
 pub use definition::{KernelSource, SourceFile};
 pub(crate) use gpu::MISSING_COMPILER;

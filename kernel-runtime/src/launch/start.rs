@@ -87,9 +87,10 @@ impl Invocation<'_> {
         }
     }
 
-    pub(super) fn compile(&self, target: Target) -> Result<CompiledKernel> {
-        let tuning = self.tuning_for(target)?;
-        self.with_spec(tuning, |spec| gpu::compile(self.kernel.definition(), spec, target))
+    /// Compiles what a launch with this grid runs.
+    pub(super) fn compile(&self, target: Target, grid: Option<[i64; 3]>) -> Result<CompiledKernel> {
+        let (tuning, grid) = (self.tuning_for(target)?, grid.map(grid::check).transpose()?);
+        self.with_spec(tuning, |spec| gpu::compile_call(self, spec, target, grid))
     }
 
     /// The options of the variant that a launch with these arguments runs on such a GPU.
@@ -106,8 +107,9 @@ impl Invocation<'_> {
         }
     }
 
-    pub(super) fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
+    pub(super) fn compile_on(&self, device: &Device, grid: Option<[i64; 3]>) -> Result<CompiledKernel> {
         let tuning = device.target().map_or_else(|| self.tuning(), |target| self.tuning_for(target))?;
-        self.with_spec(tuning, |spec| gpu::compile_on(self.kernel.definition(), spec, device))
+        let grid = grid.map(grid::check).transpose()?;
+        self.with_spec(tuning, |spec| gpu::compile_on(self, spec, device, grid))
     }
 }

@@ -43,6 +43,11 @@ impl LargestTile {
         }
     }
 
+    /// How many elements it has.
+    pub(super) fn elements(self) -> i64 {
+        self.elements
+    }
+
     /// Refuses a number of warps whose threads cannot hold the tile.
     ///
     /// # Errors

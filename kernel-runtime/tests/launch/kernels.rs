@@ -74,7 +74,7 @@ impl AddConsts {
     }
 
     pub fn compile<T: DType>(self, kernel: &'static Kernel, target: Target) -> Result<CompiledKernel> {
-        CompileRequest::new(kernel).dtype::<T>().constant(self.BLOCK as i64).compile(target)
+        CompileRequest::<()>::new(kernel).dtype::<T>().constant(self.BLOCK as i64).compile(target)
     }
 }
 

@@ -52,6 +52,74 @@ fn on_the_cpu_any_number_of_programs_may_wait() -> Result<(), Error> {
     Ok(())
 }
 
+#[kernel]
+fn wait_for_the_tile_before(flags: PtrMut<i32>) {
+    let p = program_id(0);
+    let one = arange(0, 1);
+    while p > 0 && reshape(load(flags + p - 1 + one), []) != 1 {}
+    atomic_exchange(flags + p + one, 1);
+}
+
+#[test]
+fn programs_wait_for_a_tile_of_one_element() {
+    check(|device| {
+        for n in [1, 2, 4, 64] {
+            let mut flags = device.zeros::<i32>(n)?;
+            wait_for_the_tile_before(&mut flags).grid(n).launch(device)?;
+            assert_eq!(flags.to_vec()?, vec![1; n]);
+        }
+        Ok(())
+    });
+}
+
+/// All programs count on while each decides by what it has seen: what its threads do together, they all do.
+#[kernel]
+fn decided_by_tile<const N: usize>(counter: PtrMut<i32>, out: PtrMut<i32>, sums: PtrMut<i32>) {
+    let p = program_id(0);
+    let (one, two, i) = (arange(0, 1), arange(0, 2), arange(0, N));
+    let mut v = zeros::<i32>([N]);
+    let mut total = 0;
+    for _ in 0..64 {
+        let ticket = reshape(atomic_add(counter + one, 1), []);
+        let now = reshape(load(counter + one), []);
+        let (other, _) = split(load(counter + two));
+        // Sums pass through shared memory, where all threads meet.
+        if now % 3 == 1 {
+            v += now;
+            total += sum(v);
+        }
+        if (ticket + other) % 3 == 1 {
+            v += other;
+            total += sum(v);
+        }
+        let mut turns = now % 4;
+        while turns > 0 {
+            v += 1;
+            total += max(v);
+            turns -= 1;
+        }
+    }
+    store(out + p * N + i, v);
+    store(sums + p, total);
+}
+
+#[test]
+fn what_a_tile_decides_is_the_same_for_all_threads() {
+    check(|device| {
+        for (programs, warps) in [(1, 1), (8, 4), (64, 8)] {
+            let mut counter = device.zeros::<i32>(2)?;
+            let (mut out, mut sums) = (device.zeros::<i32>(256 * programs)?, device.zeros::<i32>(programs)?);
+            let call = decided_by_tile::<256>(&mut counter, &mut out, &mut sums);
+            call.grid(programs).num_warps(warps).launch(device)?;
+            assert_eq!(counter.to_vec()?, [64 * programs as i32, 0]);
+            for own in out.to_vec()?.chunks(256) {
+                assert!(own.iter().all(|&v| v == own[0]), "threads have gone different ways: {own:?}");
+            }
+        }
+        Ok(())
+    });
+}
+
 /// One pass over the data: each program sums its block, and finds the sum of all before by looking back, from one to the
 /// next, until one has its own running sum. `state` is 1 once a block's sum is there, 2 once its running sum is.
 #[kernel]

@@ -3,6 +3,7 @@
 mod determinism;
 mod held_factors;
 mod kernels;
+mod looking;
 mod made_kernels;
 mod made_tensors;
 mod names;

@@ -9,7 +9,8 @@
 //! sort                  half of the elements, for each swap between warps
 //! dot by fma            both factors
 //! load, atomics         what one thread read for all
-//! counter               the time of one thread, where control depends on it
+//! counter               what one thread sees, where control depends on it
+//! reshape               the one element of a tile, where control depends on it and threads may have read others
 //! ```
 //!
 //! The pass `exchanges` gives each its bytes; lowering asks here again for the plan that fits them.
@@ -21,12 +22,11 @@ mod tiles;
 
 use kernel_core::edit::walk;
 use kernel_core::ir::{
-    ControlOp, CounterKind, CreateOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, RegionId,
-    ShapeOp, ValueId,
+    ControlOp, CreateOp, DotInstruction, DotOp, Func, GpuOp, MemoryOp, Op, OpId, Operation, RegionId, ShapeOp, ValueId,
 };
 use kernel_core::layout::{LayoutDim, LinearLayout, SyncScope, reduction};
 
-use super::control::{is_read_once, is_used, steering_values, writes_memory};
+use super::control::{is_read_once, is_used, may_differ, steering_values, writes_memory};
 use super::warp_groups::{Group, groups_of};
 use crate::dot::Problem;
 use crate::error::CodegenError;
@@ -153,11 +153,17 @@ impl Exchanges {
         } else if let Op::Memory(MemoryOp::Load { .. }) = op {
             let passed = threads != Threads::One && is_read_once(func, &self.steering, operation);
             bytes = passed.then(|| bits(func, operation.results[0]) / 8);
-        } else if let Op::Create(CreateOp::Counter { which: CounterKind::Clock | CounterKind::GlobalTimer }) = op {
-            // Each thread has another time; where it decides, that of one is everyone's.
+        } else if let Op::Create(CreateOp::Counter { .. }) = op {
+            // Each thread has another time, and a program that is interrupted may go on elsewhere; where it decides, what
+            // one has seen is everyone's.
             let result = operation.results[0];
             let passed = threads != Threads::One && self.steering[result.index()];
             bytes = passed.then(|| bits(func, result) / 8);
+        } else if let Op::Shape(ShapeOp::Reshape { .. }) = op {
+            let (tile, result) = (operation.operands[0], operation.results[0]);
+            let decides = func.layout(result).is_none() && self.steering[result.index()];
+            let copies = threads != Threads::One && func.layout(tile).is_some_and(has_copies);
+            bytes = (decides && copies && may_differ(func, tile)).then(|| bits(func, result) / 8);
         } else if let Op::Memory(MemoryOp::AtomicRmw { .. } | MemoryOp::AtomicCas { .. }) = op {
             let result = operation.results[0];
             let elements = func.layout(result).map_or(1, |layout| 1u32 << layout.total_out_bits());

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use kernel_core::edit::Structure;
 use kernel_core::ir::{
     BinaryOp, ControlOp, CreateOp, DType, Def, Elements, ElementwiseOp, Func, HintKind, Literal, Op, OpId, Operation,
-    RegionId, ShapeOp, ValueId,
+    RegionId, ShapeOp, Span, ValueId,
 };
 
 use super::lanes::{Hypothesis, Lanes, MAX_DEPTH, hypotheses, strip};
@@ -72,6 +72,8 @@ pub(crate) struct Describer<'f> {
     pub(crate) func: &'f Func,
     pub(crate) structure: Structure,
     conditions: &'f mut LaunchConditions,
+    /// Where the operation is that is visited.
+    at: Span,
     hypotheses: Vec<Hypothesis>,
     memo: HashMap<Lanes, Described>,
     depth: usize,
@@ -87,7 +89,9 @@ impl<'f> Describer<'f> {
     /// A describer without hypotheses.
     pub(crate) fn new(func: &'f Func, conditions: &'f mut LaunchConditions) -> Describer<'f> {
         let structure = Structure::new(func);
-        Describer { func, structure, conditions, hypotheses: Vec::new(), memo: HashMap::new(), depth: 0, selections: 0 }
+        let at = Span::UNKNOWN;
+        let (hypotheses, memo) = (Vec::new(), HashMap::new());
+        Describer { func, structure, conditions, at, hypotheses, memo, depth: 0, selections: 0 }
     }
 
     /// Visits every operation of the kernel in program order, each under what holds wherever it is reached.
@@ -99,6 +103,7 @@ impl<'f> Describer<'f> {
         let func = self.func;
         let mark = self.mark();
         for (id, operation) in func.region_ops(region) {
+            self.at = operation.span;
             visitor(self, id);
             for (index, &inner) in operation.regions.iter().enumerate() {
                 let mark = self.mark();
@@ -166,9 +171,9 @@ impl<'f> Describer<'f> {
         }
     }
 
-    /// Demands something of the launch.
+    /// Demands something of the launch, for the operation that is visited.
     pub(crate) fn require(&mut self, condition: Condition) {
-        self.conditions.require(condition);
+        self.conditions.require_at(condition, self.at);
     }
 
     /// Adds a node, or finds an equal one.

@@ -21,14 +21,16 @@ use kernel_core::edit::{Cursor, Result};
 use kernel_core::ir::{DType, DotInstruction, DotOp, Func, Op, OpId, RegionId};
 
 use crate::dot::{GROUP_ROWS, Kind, MAX_COLUMNS, Problem, WARP_TILE};
+use crate::report::WaitReport;
 use kernel_core::target::{GROUP_WARPS, Target};
 
-/// Runs the pass on all regions of a bound kernel.
+/// Runs the pass on all regions of a bound kernel. Says which products are no asynchronous ones, and why.
 ///
 /// # Errors
 /// If the pass writes an operation that breaks a type rule, which is a mistake in it.
-pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) -> Result<()> {
+pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) -> Result<Vec<WaitReport>> {
     let machine = Available { target, num_warps };
+    let mut waits = Vec::new();
     for index in 0..func.regions.len() {
         let region = RegionId::new(index as u32);
         let ops = func.region(region).ops.clone();
@@ -36,6 +38,9 @@ pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) -> Result<()>
         for id in ops {
             if let Some(problem) = Problem::of(func, func.op(id)) {
                 let choice = machine.choose(&problem);
+                let why = machine.why_no_wgmma(&choice.multiplied(problem));
+                let wait = why.map(|why| WaitReport { span: func.op(id).span, why });
+                waits.extend(wait.filter(|wait| !waits.contains(wait)));
                 if choice.factors == Factors::Halves {
                     widen(func, id, &mut out)?;
                 }
@@ -47,7 +52,7 @@ pub(crate) fn run(func: &mut Func, target: Target, num_warps: u32) -> Result<()>
         }
         func.regions[region.index()].ops = out;
     }
-    Ok(())
+    Ok(waits)
 }
 
 /// In which dtype factors are multiplied.
@@ -66,6 +71,21 @@ struct Choice {
     factors: Factors,
 }
 
+impl Choice {
+    /// The product that is computed.
+    fn multiplied(self, problem: Problem) -> Problem {
+        match self.factors {
+            Factors::AsTheyAre => problem,
+            Factors::Halves => halves(&problem),
+        }
+    }
+}
+
+/// The same product of factors that are f16.
+fn halves(problem: &Problem) -> Problem {
+    Problem { a: DType::F16, b: DType::F16, ..problem.clone() }
+}
+
 /// What computes.
 #[derive(Clone, Copy)]
 struct Available {
@@ -79,8 +99,7 @@ impl Available {
         if own.instruction != DotInstruction::Fma || !problem.a.is_fp8() {
             return own;
         }
-        let halves = Problem { a: DType::F16, b: DType::F16, ..problem.clone() };
-        match self.instruction(&halves) {
+        match self.instruction(&halves(problem)) {
             DotInstruction::Fma => own,
             instruction => Choice { instruction, factors: Factors::Halves },
         }
@@ -89,7 +108,7 @@ impl Available {
     /// The instruction for factors of their own dtype.
     fn instruction(self, problem: &Problem) -> DotInstruction {
         match problem.kind() {
-            Some(kind) if self.has_wgmma(problem, kind) => {
+            Some(_) if self.why_no_wgmma(problem).is_none() => {
                 let [_, along_n] = problem.group_warps(self.num_warps);
                 DotInstruction::Wgmma { columns: (problem.n / along_n).clamp(8, MAX_COLUMNS) }
             }
@@ -98,14 +117,27 @@ impl Available {
         }
     }
 
-    fn has_wgmma(self, problem: &Problem, kind: Kind) -> bool {
-        let has_form = match kind {
+    /// Why a product is not done by `wgmma`, which goes on while the threads do something else; nothing if it is.
+    fn why_no_wgmma(self, problem: &Problem) -> Option<&'static str> {
+        let kind = problem.kind();
+        let has_form = kind.is_some_and(|kind| match kind {
             Kind::F16 | Kind::Bf16 | Kind::Tf32 | Kind::Int8 { .. } | Kind::F8 { .. } => problem.acc != DType::F16,
             Kind::Tf32x3 | Kind::F64 => false,
-        };
-        let large = problem.m >= GROUP_ROWS && problem.n >= 8 && problem.k >= kind.k_tile();
-        let whole_groups = self.num_warps.is_multiple_of(GROUP_WARPS);
-        self.target.has_wgmma() && has_form && problem.batch.is_empty() && large && whole_groups
+        });
+        let deep = kind.is_some_and(|kind| problem.k >= kind.k_tile());
+        if !self.target.has_wgmma() {
+            Some("the target has no `wgmma`, the product that runs on its own")
+        } else if !has_form {
+            Some("`wgmma` has no form for its dtypes and precision")
+        } else if !problem.batch.is_empty() {
+            Some("it is batched, and `wgmma` is not")
+        } else if problem.m < GROUP_ROWS || problem.n < 8 || !deep {
+            Some("`wgmma` multiplies at least 64 rows, 8 columns and 32 bytes of a row")
+        } else if !self.num_warps.is_multiple_of(GROUP_WARPS) {
+            Some("`wgmma` is done by four warps, or a multiple")
+        } else {
+            None
+        }
     }
 
     fn has_mma(self, problem: &Problem, kind: Kind) -> bool {
@@ -176,6 +208,23 @@ mod tests {
             (DotInstruction::Mma, Factors::Halves)
         );
         assert_eq!(choice(&Problem { k: 8, ..bytes }, Target::sm_89(), 4), (DotInstruction::Fma, Factors::AsTheyAre));
+    }
+
+    #[test]
+    fn products_that_wait_for_their_instruction_say_why() {
+        let why = |problem: &Problem, target, num_warps| Available { target, num_warps }.why_no_wgmma(problem);
+        let (large, hopper) = (problem(DType::BF16, 128, 256, 64), Target::sm_90a());
+        assert_eq!(why(&large, hopper, 8), None);
+        let of = |problem: &Problem| why(problem, hopper, 8).unwrap_or_default();
+        let (form, small) = ("no form for its dtypes", "at least 64 rows, 8 columns and 32 bytes");
+        assert!(of(&Problem { acc: DType::F16, a: DType::F16, b: DType::F16, ..large.clone() }).contains(form));
+        assert!(of(&problem(DType::F64, 128, 128, 64)).contains(form));
+        assert!(of(&Problem { batch: vec![2], ..large.clone() }).contains("batched"));
+        for [m, n, k] in [[32, 256, 64], [128, 4, 64], [128, 256, 8]] {
+            assert!(of(&problem(DType::F16, m, n, k)).contains(small), "{m} {n} {k}");
+        }
+        assert!(why(&large, hopper, 2).is_some_and(|why| why.contains("four warps")));
+        assert!(why(&large, Target::sm_89(), 8).is_some_and(|why| why.contains("no `wgmma`")));
     }
 
     #[test]

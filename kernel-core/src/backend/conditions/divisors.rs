@@ -15,9 +15,12 @@ use super::{INLINE_NODES, Node, NodeId};
 
 /// Whether every value of the node is a multiple of a number. `values` are the intervals of all nodes.
 pub(super) fn divides<T: Number>(nodes: &[Node], values: &[Known<T>], node: NodeId, of: u64) -> bool {
-    if values[node.index()] == Known::Never {
-        return true;
-    }
+    values[node.index()] == Known::Never || divisor(nodes, values, node).is_multiple_of(of.into())
+}
+
+/// What divides every value of the node, of which there are some: 0 if all are 0. `values` are the intervals of all nodes
+/// up to it.
+pub(super) fn divisor<T: Number>(nodes: &[Node], values: &[Known<T>], node: NodeId) -> u128 {
     let count = node.index() + 1;
     let (mut some, mut many) = ([0; INLINE_NODES], Vec::new());
     let divisors = match some.get_mut(..count) {
@@ -33,7 +36,7 @@ pub(super) fn divides<T: Number>(nodes: &[Node], values: &[Known<T>], node: Node
             Known::In(_) | Known::Nothing | Known::Never => of_node(node, values, divisors),
         };
     }
-    divisors[node.index()].is_multiple_of(of.into())
+    divisors[node.index()]
 }
 
 fn magnitude<T: Number>(value: T) -> u128 {
@@ -69,6 +72,7 @@ fn power_of_two(divisor: u128, bits: u32) -> u128 {
     }
 }
 
-fn gcd(a: u128, b: u128) -> u128 {
+/// The greatest common divisor; the other number if one is 0.
+pub(super) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

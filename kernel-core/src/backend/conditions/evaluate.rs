@@ -1,5 +1,6 @@
 //! Interval arithmetic on [`Node`]s for one launch, in 64 bits or, where a number does not fit, in 128.
 
+use super::divisors::{divisor, gcd};
 use super::{LaunchValues, Node, NodeId};
 
 /// A set of consecutive integers.
@@ -139,7 +140,13 @@ fn both<T: Number>(a: Known<T>, b: Known<T>, f: impl FnOnce(Interval<T>, Interva
     }
 }
 
-pub(super) fn evaluate<T: Number>(node: &Node, values: &[Known<T>], env: &impl LaunchValues) -> Evaluated<T> {
+/// The values of a node, one of `nodes`, of which those before it have `values`.
+pub(super) fn evaluate<T: Number>(
+    node: &Node,
+    nodes: &[Node],
+    values: &[Known<T>],
+    env: &impl LaunchValues,
+) -> Evaluated<T> {
     let at = |id: &NodeId| values[id.index()];
     let fixed = |lo: i128, hi: i128| Ok(interval(T::of(lo)?, T::of(hi)?));
     Ok(match node {
@@ -166,10 +173,9 @@ pub(super) fn evaluate<T: Number>(node: &Node, values: &[Known<T>], env: &impl L
             (Known::Never, other) | (other, Known::Never) => other,
             (Known::In(a), Known::In(b)) => interval(a.lo.min(b.lo), a.hi.max(b.hi)),
         },
-        Node::Counter(lo, hi, step) => match at(step) {
+        Node::Counter(first, hi, step) => match at(step) {
             Known::In(s) if s.lo >= T::of(1)? => {
-                let one = T::of(1)?;
-                both(at(lo), at(hi), |lo, hi| between(Some(lo.lo), hi.hi.sub(one)))?
+                both(at(first), at(hi), |lo, hi| counter(lo, hi, s, || divisor(nodes, values, *first)))?
             }
             Known::In(_) | Known::Never | Known::Nothing => Known::Nothing,
         },
@@ -203,6 +209,34 @@ pub(super) fn evaluate<T: Number>(node: &Node, values: &[Known<T>], env: &impl L
             Known::Never => Known::Never,
         },
     })
+}
+
+/// The values of a loop's counter: up to the last step below the end. Where it begins is a multiple of `divisor`, if that
+/// is not one number.
+fn counter<T: Number>(
+    lo: Interval<T>,
+    hi: Interval<T>,
+    step: Interval<T>,
+    divisor: impl FnOnce() -> u128,
+) -> Evaluated<T> {
+    let one = T::of(1)?;
+    let Some(below) = T::settle(hi.hi.sub(one))? else { return Ok(Known::Nothing) };
+    // All values are as far apart from `origin` as a multiple of `stride`, if that is known.
+    let known = match (lo.single(), step.single()) {
+        (Some(lo), Some(step)) => Some((lo, step)),
+        (None, Some(step)) => Some((T::of(0)?, T::of(common(divisor(), step.wide()))?)),
+        (_, None) => None,
+    };
+    let Some((origin, stride)) = known.filter(|(origin, _)| *origin <= below) else {
+        return between(Some(lo.lo), Some(below));
+    };
+    let last = below.sub(origin).and_then(|distance| distance.sub(distance.rem(stride))?.add(origin));
+    between(Some(lo.lo), last)
+}
+
+/// What divides both the numbers that `divisor` divides and those that `step`, which is positive, divides.
+fn common(divisor: u128, step: i128) -> i128 {
+    i128::try_from(gcd(divisor, step.unsigned_abs())).unwrap_or(1)
 }
 
 fn bitwise_and<T: Number>(a: Interval<T>, b: Interval<T>) -> Evaluated<T> {

@@ -12,13 +12,15 @@
 
 use std::collections::HashMap;
 
-use crate::ir::{DType, ParamId};
+use crate::ir::{DType, ParamId, Span};
 
 use divisors::divides;
 use evaluate::{Known, Number, TooNarrow, evaluate};
+pub use failures::Failure;
 
 mod divisors;
 mod evaluate;
+mod failures;
 #[cfg(test)]
 mod tests;
 
@@ -63,7 +65,8 @@ pub enum Node {
     Shr(NodeId, u8),
     /// One of two values.
     Either(NodeId, NodeId),
-    /// The counter of a loop from the first to below the second by the third.
+    /// The counter of a loop from the first to below the second by the third: it ends at the last step, so that loops
+    /// over whole blocks access whole blocks.
     Counter(NodeId, NodeId, NodeId),
     /// The start, and the increment (last) added up to once less often than the loop (lo, hi, step) runs;
     /// as often as it runs if `after` it.
@@ -150,6 +153,8 @@ pub struct LaunchConditions {
     /// Where each node is.
     known: HashMap<Node, NodeId>,
     conditions: Vec<Condition>,
+    /// Where the kernel asks for each first.
+    spans: Vec<Span>,
 }
 
 /// Programs of up to this many nodes, which are most, are evaluated in little memory.
@@ -168,11 +173,17 @@ impl LaunchConditions {
         })
     }
 
-    /// Adds a condition.
-    pub fn require(&mut self, condition: Condition) {
+    /// Adds a condition that something at `span` asks for.
+    pub fn require_at(&mut self, condition: Condition, span: Span) {
         if !self.conditions.contains(&condition) {
             self.conditions.push(condition);
+            self.spans.push(span);
         }
+    }
+
+    /// Adds a condition.
+    pub fn require(&mut self, condition: Condition) {
+        self.require_at(condition, Span::UNKNOWN);
     }
 
     /// Whether there is nothing to evaluate.
@@ -205,7 +216,7 @@ impl LaunchConditions {
     /// Evaluates all nodes into `values`, which has room for them.
     fn hold_in<T: Number>(&self, values: &mut [Known<T>], env: &impl LaunchValues) -> Result<bool, TooNarrow> {
         for (index, node) in self.nodes.iter().enumerate() {
-            values[index] = evaluate(node, values, env)?;
+            values[index] = evaluate(node, &self.nodes, values, env)?;
         }
         Ok(self.conditions.iter().all(|condition| self.holds(*condition, values, env)))
     }

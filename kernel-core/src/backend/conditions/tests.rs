@@ -74,7 +74,7 @@ fn ways_that_meet_and_counters_hold_every_value() {
                 other => panic!("{other:?}"),
             })
             .collect();
-        evaluate::<i64>(&last, &values, &env(&[], &[], 1))
+        evaluate::<i64>(&last, nodes, &values, &env(&[], &[], 1))
     };
     let mut c = LaunchConditions::default();
     let fixed = [Node::Fixed(0, 3), Node::Fixed(5, 9), Node::Fixed(1, 2), Node::Fixed(-1, 2)];
@@ -123,10 +123,10 @@ fn evaluation_contains_every_value() {
                 let node = [Node::Add, Node::Sub, Node::Mul, Node::Div, Node::Rem, Node::Min, Node::Max, Node::And]
                     [kind](a, b);
                 let values = [interval(alo, ahi), interval(blo, bhi)];
-                let known = evaluate::<i128>(&node, &values, &env(&[], &[], 1));
+                let known = evaluate::<i128>(&node, &[], &values, &env(&[], &[], 1));
                 let narrow = |i: i128| i as i64;
                 let values = [(alo, ahi), (blo, bhi)].map(|(lo, hi)| interval(narrow(lo), narrow(hi)));
-                match (known, evaluate::<i64>(&node, &values, &env(&[], &[], 1))) {
+                match (known, evaluate::<i64>(&node, &[], &values, &env(&[], &[], 1))) {
                     (Ok(Known::In(wide)), Ok(Known::In(narrow))) => {
                         assert_eq!((wide.lo, wide.hi), (narrow.lo.into(), narrow.hi.into()), "{node:?}");
                     }
@@ -143,6 +143,37 @@ fn evaluation_contains_every_value() {
             }
         }
     }
+}
+
+/// A counter ends at its last step, wherever the loop begins and ends; where steps differ, below its end.
+#[test]
+fn counters_end_at_their_last_step() {
+    let largest = |lo: (i128, i128), factor: i128, hi: (i128, i128), step: (i128, i128)| {
+        let mut c = LaunchConditions::default();
+        let [lo, factor, hi, step] =
+            [lo, (factor, factor), hi, step].map(|(least, most)| c.node(Node::Fixed(least, most)));
+        let first = c.node(Node::Mul(lo, factor));
+        let counter = c.node(Node::Counter(first, hi, step));
+        // The smallest buffer that the counter is inside of.
+        c.require(Condition::Inside { offset: counter, buffer: ParamId::new(0) });
+        (0..300u64).find(|&len| c.hold(&env(&[None], &[len], 1))).map(|len| i128::from(len) - 1)
+    };
+    for (least, most, factor) in [(0, 0, 1), (3, 3, 1), (0, 3, 1), (0, 3, 6), (1, 2, 16), (2, 5, 4)] {
+        for step in [1, 4, 16, 24] {
+            for end in [0, 1, 7, 16, 17, 64, 100] {
+                let values = (least..=most).flat_map(|lo| (lo * factor..end).step_by(step as usize));
+                let found = largest((least, most), factor, (end - 5, end), (step, step));
+                let actual = values.max().unwrap_or(-1);
+                assert!(found.is_some_and(|found| found >= actual), "{least}..={most} * {factor}, {end}, {step}");
+                let exact = (least == most || factor % step == 0) && actual >= 0;
+                assert!(!exact || found == Some(actual), "{least}..={most} * {factor}, {end}, {step}: {found:?}");
+            }
+        }
+    }
+    assert_eq!(largest((0, 0), 1, (64, 64), (16, 16)), Some(48));
+    assert_eq!(largest((0, 7), 16, (64, 64), (128, 128)), Some(48), "programs that take turns");
+    assert_eq!(largest((0, 0), 1, (64, 64), (16, 17)), Some(63), "one of two steps");
+    assert_eq!(largest((5, 5), 1, (3, 3), (2, 2)), Some(-1), "it does not run");
 }
 
 #[test]

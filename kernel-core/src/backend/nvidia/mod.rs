@@ -30,6 +30,8 @@ pub enum TensorCopies {
 pub struct Options {
     /// Warps per program: a power of two up to 32.
     pub num_warps: u32,
+    /// The elements of the largest tile, where that has decided how many warps there are: for the report.
+    pub warps_by_tile: Option<i64>,
     /// Depth of software pipelines.
     pub num_stages: u32,
     /// The most registers of a thread; without it ptxas decides, and the number of programs that it is asked to make
@@ -55,6 +57,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             num_warps: 4,
+            warps_by_tile: None,
             num_stages: 3,
             max_registers: None,
             checks: Checks::default(),

@@ -1,10 +1,13 @@
 //! Compiling a kernel to look at it.
 
 use super::super::bind::bind;
+use super::super::chosen::{self, LaunchVariant};
 use super::super::compiled::CompiledKernel;
 use super::super::definition::Definition;
+use super::super::invocation::Invocation;
 use super::super::spec::Spec;
 use super::super::target::Target;
+use super::submit::Launch;
 use super::variant::{Texts, generate};
 use super::{module, target_of};
 use crate::device::Device;
@@ -14,51 +17,101 @@ use kernel_core::backend::{Artifact, Checks, Timings};
 use kernel_core::ir::Bound;
 use kernel_core::text;
 
-/// Compiles for a target, without a GPU.
+/// What is compiled, before it is shown.
+struct Looked {
+    bound: Bound,
+    artifact: Artifact<Ptx>,
+    timings: Timings,
+    variant: LaunchVariant,
+}
+
+/// Compiles for a target, without arguments.
 pub(in super::super) fn compile(
     kernel: &'static Definition,
     spec: &Spec<'_>,
     target: Target,
+    checks: Checks,
 ) -> Result<CompiledKernel> {
-    let (bound, artifact, timings) = generated(kernel, spec, target)?;
+    let (bound, artifact, timings) = generated(kernel, spec, target, checks)?;
+    let variant = match checks {
+        Checks::EveryAccess => LaunchVariant::Checked(Vec::new()),
+        Checks::AtLaunch if artifact.conditions.is_empty() => LaunchVariant::Fast,
+        Checks::AtLaunch => LaunchVariant::Undecided,
+    };
     let report = artifact.code.report.report(None);
-    Ok(stages(kernel, &bound, artifact, report, timings))
+    Ok(stages(kernel, Looked { bound, artifact, timings, variant }, report))
 }
 
-/// Compiles for a GPU and loads the code there.
+/// Compiles what a launch runs, without a GPU.
+pub(in super::super) fn compile_call(
+    call: &Invocation<'_>,
+    spec: &Spec<'_>,
+    target: Target,
+    grid: Option<[u32; 3]>,
+) -> Result<CompiledKernel> {
+    let looked = chosen(call, spec, target, grid)?;
+    let report = looked.artifact.code.report.report(None);
+    Ok(stages(call.kernel.definition(), looked, report))
+}
+
+/// Compiles what a launch runs on a GPU and loads the code there.
 pub(in super::super) fn compile_on(
-    kernel: &'static Definition,
+    call: &Invocation<'_>,
     spec: &Spec<'_>,
     device: &Device,
+    grid: Option<[u32; 3]>,
 ) -> Result<CompiledKernel> {
-    let (bound, mut artifact, mut timings) = generated(kernel, spec, target_of(kernel, device)?)?;
-    let code = &mut artifact.code;
+    let kernel = call.kernel.definition();
+    let mut looked = chosen(call, spec, target_of(kernel, device)?, grid)?;
+    let code = &mut looked.artifact.code;
     let report = match device.cuda_context() {
         Some(ctx) => {
-            let loaded = timings.stage("driver", || module::load(kernel, code, device, ctx))?;
+            let loaded = looked.timings.stage("driver", || module::load(kernel, code, device, ctx))?;
             code.text = with_min_programs(&code.text, loaded.usage().min_programs);
             code.report.report(Some(loaded.usage()))
         }
         None => code.report.report(None),
     };
-    Ok(stages(kernel, &bound, artifact, report, timings))
+    Ok(stages(kernel, looked, report))
 }
 
-fn generated(kernel: &'static Definition, spec: &Spec<'_>, target: Target) -> Result<(Bound, Artifact<Ptx>, Timings)> {
+/// The variant that a launch with this grid runs; the fast one if the grid is not known.
+fn chosen(call: &Invocation<'_>, spec: &Spec<'_>, target: Target, grid: Option<[u32; 3]>) -> Result<Looked> {
+    let kernel = call.kernel.definition();
+    let (bound, artifact, timings) = generated(kernel, spec, target, Checks::AtLaunch)?;
+    let variant = match grid {
+        _ if artifact.conditions.is_empty() => LaunchVariant::Fast,
+        None => LaunchVariant::Undecided,
+        Some(grid) => {
+            let launch = Launch { args: &call.args, grid };
+            match artifact.conditions.hold(&launch) {
+                true => LaunchVariant::Fast,
+                false => LaunchVariant::Checked(chosen::failed(kernel, bound.func(), &artifact.conditions, &launch)),
+            }
+        }
+    };
+    if let LaunchVariant::Checked(_) = variant {
+        let (bound, artifact, timings) = generated(kernel, spec, target, Checks::EveryAccess)?;
+        return Ok(Looked { bound, artifact, timings, variant });
+    }
+    Ok(Looked { bound, artifact, timings, variant })
+}
+
+fn generated(
+    kernel: &'static Definition,
+    spec: &Spec<'_>,
+    target: Target,
+    checks: Checks,
+) -> Result<(Bound, Artifact<Ptx>, Timings)> {
     let mut timings = Timings::default();
     let bound = bind(kernel, spec, Some(target), &mut timings)?;
-    let artifact = generate(kernel, spec, &bound, target, Checks::AtLaunch, Texts::Kept, &mut timings)?;
+    let artifact = generate(kernel, spec, &bound, target, checks, Texts::Kept, &mut timings)?;
     kernel.count_compilation();
     Ok((bound, artifact, timings))
 }
 
-fn stages(
-    kernel: &'static Definition,
-    bound: &Bound,
-    artifact: Artifact<Ptx>,
-    report: String,
-    timings: Timings,
-) -> CompiledKernel {
+fn stages(kernel: &'static Definition, looked: Looked, report: String) -> CompiledKernel {
+    let Looked { bound, artifact, timings, variant } = looked;
     let text = |stage| artifact.stages.iter().find(|(name, _)| *name == stage).map(|(_, text)| text.clone());
     let text = |stage| text(stage).unwrap_or_default();
     CompiledKernel {
@@ -71,5 +124,6 @@ fn stages(
         ptx: artifact.code.text,
         report,
         timings,
+        variant,
     }
 }

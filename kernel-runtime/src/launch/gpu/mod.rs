@@ -44,7 +44,7 @@ use std::sync::Arc;
 use variant::Variant;
 
 pub(crate) use compiler::MISSING as MISSING_COMPILER;
-pub(super) use inspect::{compile, compile_on};
+pub(super) use inspect::{compile, compile_call, compile_on};
 
 /// Marks the key of a variant whose code knows nothing of lengths.
 const ANY_LENGTHS: u64 = 1 << 32;

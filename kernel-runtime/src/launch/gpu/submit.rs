@@ -26,9 +26,9 @@ use std::mem::MaybeUninit;
 const LOOK_EVERY: u64 = 512;
 
 /// A launch as its conditions see it.
-struct Launch<'l> {
-    args: &'l [Arg<'l>],
-    grid: [u32; 3],
+pub(super) struct Launch<'l> {
+    pub(super) args: &'l [Arg<'l>],
+    pub(super) grid: [u32; 3],
 }
 
 impl LaunchValues for Launch<'_> {

@@ -107,6 +107,7 @@ pub(super) fn generate(
     largest.check(kernel, &bound.func().files, spec.tuning.num_warps, || shown_values(kernel, spec))?;
     let options = Options {
         num_warps: spec.tuning.num_warps.unwrap_or_else(|| largest.default_warps()),
+        warps_by_tile: spec.tuning.num_warps.is_none().then(|| largest.elements()),
         num_stages: spec.tuning.num_stages.unwrap_or(defaults.num_stages),
         max_registers: spec.tuning.max_registers,
         checks,

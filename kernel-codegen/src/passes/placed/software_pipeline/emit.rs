@@ -12,7 +12,7 @@ use kernel_core::ir::{
 use super::LoopNest;
 use super::carry;
 use super::find::{Candidate, Found};
-use super::flight::{self, Flight};
+use super::flight::{self, Flight, Flown};
 use crate::analysis::axis::AxisAnalysis;
 
 /// What is known of numbers.
@@ -24,17 +24,29 @@ pub(super) struct Numbers<'f> {
 }
 
 /// Rewrites the loop with so many slots; returns whether products stay in flight.
-pub(super) fn emit(func: &mut Func, axis: &AxisAnalysis, place: &LoopNest, found: &Found, stages: u32) -> Result<bool> {
+pub(super) fn emit(
+    func: &mut Func,
+    axis: &AxisAnalysis,
+    place: &LoopNest,
+    found: &Found,
+    stages: u32,
+) -> Result<Flown> {
     let no_wrap = matches!(func.op(place.id).op, Op::Control(ControlOp::For { no_wrap: true, .. }));
     let numbers = Numbers { axis, no_wrap };
     let body = func.op(place.id).regions[0];
-    let flight = if stages > 2 { flight::find(func, body, found) } else { None };
+    let (flight, flown) = match flight::find(func, body, found) {
+        Ok(flight) if stages > 2 => (Some(flight), Flown::InFlight),
+        Ok(_) => {
+            (None, Flown::Waits("with two stages, what it reads is overwritten next; a third would let it run on"))
+        }
+        Err(why) => (None, Flown::Waits(why)),
+    };
     let span = func.op(place.id).span;
     let ahead = stages - 1;
     let yields = func.yielded(body).to_vec();
     let mut emit = Emit { func, numbers, found, span, out: Vec::new(), stages, ahead, yields, advances: Vec::new() };
     emit.pipeline(place, body, flight.as_ref())?;
-    Ok(flight.is_some())
+    Ok(flown)
 }
 
 /// An iteration that may not exist, and what its addresses depend on.

@@ -80,8 +80,17 @@ pub(super) struct Found {
     pub(super) slice: Vec<OpId>,
     /// Positions of the carried values to be computed ahead.
     pub(super) carried: Vec<usize>,
-    /// Parameters whose loads stay, with the reason.
-    pub(super) refused: Vec<(String, &'static str)>,
+    /// Loads that stay.
+    pub(super) refused: Vec<Refused>,
+}
+
+/// A load that stays where it is.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    pub(super) op: OpId,
+    /// The name of the parameter.
+    pub(super) param: String,
+    pub(super) why: &'static str,
 }
 
 /// What the search looks at.
@@ -131,7 +140,7 @@ pub(super) fn find(func: &Func, axis: &AxisAnalysis, id: OpId, asked: bool) -> F
                 slice.extend(ops);
                 carried.extend(positions);
             }
-            Err(reason) => found.refused.push((param_name(func, func.op(op).operands[0]), reason)),
+            Err(why) => found.refused.push(Refused { op, param: param_name(func, func.op(op).operands[0]), why }),
         }
     }
     found.slice = func.region(body).ops.iter().copied().filter(|op| slice.contains(op)).collect();
@@ -146,7 +155,8 @@ pub(super) fn param_name(func: &Func, source: ValueId) -> String {
     param.map_or_else(String::new, |param| func.param(param).name.clone())
 }
 
-fn is_load(func: &Func, id: OpId) -> bool {
+/// Whether an operation loads a tile from a buffer or a tensor.
+pub(super) fn is_load(func: &Func, id: OpId) -> bool {
     let operation = func.op(id);
     let tile = operation.results.first().is_some_and(|&result| !func.ty(result).is_scalar());
     tile && matches!(operation.op, Op::Memory(MemoryOp::Load { .. }) | Op::Desc(DescOp::DescLoad))

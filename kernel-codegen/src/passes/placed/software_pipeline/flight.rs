@@ -24,8 +24,29 @@ pub(super) struct Flight {
     pub(super) count: u8,
 }
 
-/// Looks for accumulators in flight; `None` if a product has to be waited for in its iteration.
-pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight> {
+/// What becomes of a loop's products.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flown {
+    /// They stay in flight over the end of an iteration.
+    InFlight,
+    /// They are waited for, as this says.
+    Waits(&'static str),
+}
+
+/// An accumulator is looked at before the iteration is over.
+const LOOKED_AT: &str = "its sum, or that of another product in the loop, is used in the same iteration";
+/// It is no accumulator of the loop.
+const NOT_CARRIED: &str = "its sum, or that of another product in the loop, is not what the next iteration adds to";
+/// It may not run.
+const CONDITIONAL: &str = "it, or another product in the loop, stands under a condition";
+/// What it reads may be overwritten.
+const NO_SLOT: &str = "a factor of it, or of another product in the loop, is not fetched ahead";
+
+/// Looks for accumulators in flight.
+///
+/// # Errors
+/// Why a product has to be waited for in its iteration.
+pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Result<Flight, &'static str> {
     let (mut products, mut waits) = (BTreeSet::new(), BTreeSet::new());
     let uses = Uses::within(func, body);
     walk_region(func, body, &mut |id| {
@@ -38,12 +59,13 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
         }
     });
     let own = &func.region(body).ops;
-    let last = *own.iter().rev().find(|id| products.contains(id))?;
-    let end = *own.last()?;
-    if !products.iter().chain(&waits).all(|id| own.contains(id))
-        || !products.iter().all(|&id| reads_slots(func, id, found))
-    {
-        return None;
+    let last = *own.iter().rev().find(|id| products.contains(id)).ok_or(CONDITIONAL)?;
+    let end = *own.last().ok_or(CONDITIONAL)?;
+    if !products.iter().chain(&waits).all(|id| own.contains(id)) {
+        return Err(CONDITIONAL);
+    }
+    if !products.iter().all(|&id| reads_slots(func, id, found)) {
+        return Err(NO_SLOT);
     }
     let mut chains = Vec::new();
     let (mut left, mut waits_left) = (products.clone(), waits.clone());
@@ -52,32 +74,32 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
         let (mut product, mut carried) = (first, arg);
         let result = loop {
             if func.op(product).operands[2] != carried || !left.remove(&product) {
-                return None;
+                return Err(LOOKED_AT);
             }
             let raw = func.op(product).results[0];
-            carried = match uses.only(raw)? {
+            carried = match uses.only(raw).ok_or(LOOKED_AT)? {
                 wait if waits.contains(&wait) => {
                     if func.op(wait).operands != [raw] || !waits_left.remove(&wait) {
-                        return None;
+                        return Err(LOOKED_AT);
                     }
                     func.op(wait).results[0]
                 }
                 _ => raw,
             };
-            match uses.only(carried)? {
+            match uses.only(carried).ok_or(LOOKED_AT)? {
                 next if products.contains(&next) => product = next,
                 user if user == end => break raw,
-                _ => return None,
+                _ => return Err(LOOKED_AT),
             }
         };
         if func.yielded(body).get(position) != Some(&carried) {
-            return None;
+            return Err(NOT_CARRIED);
         }
         chains.push((position, result));
     }
     let whole = left.is_empty() && waits_left.is_empty() && !chains.is_empty();
-    let count = u8::try_from(products.len()).ok()?;
-    whole.then_some(Flight { chains, waits: waits.into_iter().collect(), last, count })
+    let count = u8::try_from(products.len()).map_err(|_| "the loop has too many products to count")?;
+    if whole { Ok(Flight { chains, waits: waits.into_iter().collect(), last, count }) } else { Err(NOT_CARRIED) }
 }
 
 /// Whether both factors of a product lie in slots of the pipeline.

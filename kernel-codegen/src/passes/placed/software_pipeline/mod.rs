@@ -42,6 +42,7 @@ mod build;
 mod emit;
 mod find;
 mod flight;
+mod reasons;
 mod replace;
 mod scratch;
 #[cfg(test)]
@@ -55,53 +56,72 @@ use crate::analysis::allocation::view_bytes;
 use crate::analysis::axis::AxisAnalysis;
 use crate::error::CodegenError;
 use crate::passes::placed::stored_blocks;
-use crate::report::LoopReport;
+use crate::report::{LoopReport, StayReport, WaitReport};
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{SWIZZLE_ALIGNMENT, Target};
 
 use super::carry::{self, EnclosingRegion};
-use find::{Candidate, Found};
+use find::{Candidate, Found, Refused};
+use flight::Flown;
+use reasons::Reasons;
 
 /// A pipeline with one slot is none.
 const MIN_STAGES: u32 = 2;
 
-/// Runs the pass; says of each loop that was looked at what became of it.
+/// What the pass says of a kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// What became of each loop that was looked at.
+    pub(crate) loops: Vec<LoopReport>,
+    /// The loads in loops that are not fetched ahead.
+    pub(crate) stays: Vec<StayReport>,
+    /// The products that are waited for in their iteration.
+    pub(crate) waits: Vec<WaitReport>,
+}
+
+/// Runs the pass.
 ///
 /// # Errors
 /// If a loop asks for more stages than fit the shared memory of the target.
-pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<Vec<LoopReport>, CodegenError> {
+pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<Told, CodegenError> {
     let mut loops = Vec::new();
     collect(func, func.body, &mut Vec::new(), &mut loops);
-    let mut reports = refused(func, &loops);
-    if loops.is_empty() || !target.has_async_copies() {
-        return Ok(reports);
-    }
-    let axis = AxisAnalysis::new(func);
+    let mut told = Told { loops: refused(func, &loops), ..Told::default() };
+    let mut reasons = Reasons::new(func);
+    let axis = (!loops.is_empty()).then(|| AxisAnalysis::new(func));
     let mut changed = false;
-    for place in loops {
-        let asked = stages_of(func, place.id, options);
-        if asked.wanted < MIN_STAGES {
+    for (place, axis) in loops.into_iter().zip(axis.iter().cycle()) {
+        if !target.has_async_copies() {
+            reasons.of_loop(place.id, "the target has no asynchronous copies");
             continue;
         }
-        let found = find::find(func, &axis, place.id, asked.by_loop);
+        let asked = stages_of(func, place.id, options);
+        if asked.wanted < MIN_STAGES {
+            reasons.of_loop(place.id, asked.why_one());
+            continue;
+        }
+        let found = find::find(func, axis, place.id, asked.by_loop);
         let span = func.op(place.id).span;
         let stages = match fitting_stages(func, &place, &found, target, asked) {
             Fit::All => asked.wanted,
             Fit::Fewer(shortage) if !asked.asked => shortage.stages,
             Fit::Fewer(shortage) => return Err(too_many(func, span, target, asked.wanted, shortage)),
         };
+        reasons.of_loads(place.id, &found, stages >= MIN_STAGES);
         if found.candidates.is_empty() || stages < MIN_STAGES {
-            reports.push(LoopReport { span, what: why_not(&found, stages) });
+            told.loops.push(LoopReport { span, what: why_not(&found, stages) });
             continue;
         }
-        let in_flight = emit::emit(func, &axis, &place, &found, stages)?;
-        reports.push(LoopReport { span, what: describe(func, &found, stages, in_flight) });
+        let flight = emit::emit(func, axis, &place, &found, stages)?;
+        reasons.of_products(place.id, flight);
+        told.loops.push(LoopReport { span, what: describe(func, &found, stages, flight == Flown::InFlight) });
         changed = true;
     }
+    (told.stays, told.waits) = reasons.told();
     if changed {
         dce::run(func);
     }
-    Ok(reports)
+    Ok(told)
 }
 
 /// Loops that ask for stages in vain.
@@ -161,21 +181,33 @@ struct Stages {
     by_loop: bool,
     /// Whether somebody asked for them, so that fewer will not do: more than the default is nobody's default.
     asked: bool,
+    /// Whether the loop multiplies matrices.
+    products: bool,
+}
+
+impl Stages {
+    /// Why there is one stage.
+    fn why_one(self) -> &'static str {
+        match (self.by_loop, self.products) {
+            (false, false) => "its loop multiplies no matrices and asks for no stages; `#[stages(3)]` would",
+            (true, _) | (_, true) => "its loop has one stage, as it was asked for",
+        }
+    }
 }
 
 fn stages_of(func: &Func, id: OpId, options: &Options) -> Stages {
     let operation = func.op(id);
-    let none = Stages { wanted: 1, by_loop: false, asked: false };
+    let none = Stages { wanted: 1, by_loop: false, asked: false, products: false };
     let Op::Control(ControlOp::For { stages, .. }) = operation.op else { return none };
     if stages > 0 {
-        return Stages { wanted: u32::from(stages), by_loop: true, asked: true };
+        return Stages { wanted: u32::from(stages), by_loop: true, asked: true, products: false };
     }
     let mut products = false;
     walk_region(func, operation.regions[0], &mut |id| {
         products |= func.op(id).op.multiplies();
     });
     let asked = options.num_stages > Options::default().num_stages;
-    if products { Stages { wanted: options.num_stages, by_loop: false, asked } } else { none }
+    if products { Stages { wanted: options.num_stages, by_loop: false, asked, products } } else { none }
 }
 
 enum Fit {
@@ -251,8 +283,8 @@ fn why_not(found: &Found, stages: u32) -> String {
     } else if found.refused.is_empty() {
         what.push_str(": nothing that is loaded feeds a product");
     }
-    for (param, reason) in &found.refused {
-        what.push_str(&format!("; `{param}`: {reason}"));
+    for Refused { param, why, .. } in &found.refused {
+        what.push_str(&format!("; `{param}`: {why}"));
     }
     what
 }
@@ -264,8 +296,8 @@ fn describe(func: &Func, found: &Found, stages: u32, in_flight: bool) -> String 
     if in_flight {
         what.push_str("; products stay in flight");
     }
-    for (param, reason) in &found.refused {
-        what.push_str(&format!("; not `{param}`: {reason}"));
+    for Refused { param, why, .. } in &found.refused {
+        what.push_str(&format!("; not `{param}`: {why}"));
     }
     what
 }

@@ -39,7 +39,7 @@ fn verified(func: &Func) {
 
 fn pipelined(text: &str, target: Target, options: &Options) -> Result<(Func, String), CodegenError> {
     let mut func = placed(text, target, options.num_warps);
-    let reports = super::run(&mut func, target, options)?;
+    let reports = super::run(&mut func, target, options)?.loops;
     verified(&func);
     let again = parse(&print(&func)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(print(&again), print(&func), "the text form round-iterations");
