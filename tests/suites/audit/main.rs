@@ -11,6 +11,7 @@
 //! | `indices` | loaded indices, bounded in the usual ways |
 //! | `products` | matrix products, 8-bit floats |
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
+//! | `kept_factors` | factors that no loop around a product changes |
 //! | `running` | scans and atomics |
 //! | `tiles` | order, elements by index, counts, tiles side by side |
 //! | `printing` | what kernels print |
@@ -35,6 +36,7 @@ mod flow;
 mod held_factors;
 mod hints;
 mod indices;
+mod kept_factors;
 mod language;
 mod launches;
 mod lints;

@@ -1,7 +1,8 @@
 //! Products that may stay in flight over the end of an iteration.
 //!
 //! They may if nothing in the loop looks at an accumulator: each is carried from product to product and on to the next
-//! iteration, and what the products read lies in slots that are not written again before they are over.
+//! iteration, and what the products read lies in slots that are not written again before they are over, or in memory
+//! that the loop leaves as it is.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +42,7 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
     let last = *own.iter().rev().find(|id| products.contains(id))?;
     let end = *own.last()?;
     if !products.iter().chain(&waits).all(|id| own.contains(id))
-        || !products.iter().all(|&id| reads_slots(func, id, found))
+        || !products.iter().all(|&id| reads_slots(func, body, id, found))
     {
         return None;
     }
@@ -80,12 +81,20 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Option<Flight>
     whole.then_some(Flight { chains, waits: waits.into_iter().collect(), last, count })
 }
 
-/// Whether both factors of a product lie in slots of the pipeline.
-fn reads_slots(func: &Func, product: OpId, found: &Found) -> bool {
+/// Whether both factors of a product lie in slots of the pipeline, or were stored before the loop: nothing is written
+/// to an allocation that stands there and feeds products.
+fn reads_slots(func: &Func, body: RegionId, product: OpId, found: &Found) -> bool {
     func.op(product).operands[..2].iter().all(|&factor| {
         matches!(func.ty(factor).elem, Elem::Shared(_))
             && root(func, factor).is_some_and(|alloc| {
-                found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == alloc))
+                !is_inside(func, body, alloc)
+                    || found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == alloc))
             })
     })
+}
+
+fn is_inside(func: &Func, body: RegionId, id: OpId) -> bool {
+    let mut inside = false;
+    walk_region(func, body, &mut |other| inside |= other == id);
+    inside
 }

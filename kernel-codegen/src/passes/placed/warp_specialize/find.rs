@@ -171,7 +171,7 @@ fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: 
     if copies.is_empty() {
         return Err(refuse("no factor comes from a tensor descriptor as it is"));
     }
-    if !requested && !all_from(func, &products, &copies) {
+    if !requested && !all_from(func, body, &products, &copies) {
         return Err(refuse("not all factors come from tensor descriptors"));
     }
     let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
@@ -269,13 +269,15 @@ fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> 
     Some(Copy { load, alloc, axes, shape, dtype: Dt::Known(dtype), layout, narrower, bytes })
 }
 
-/// Whether the factors of all products in shared memory are copies, and none is in registers.
-fn all_from(func: &Func, products: &[OpId], copies: &[Copy]) -> bool {
-    let is_copy = |value: &ValueId| {
+/// Whether the factors of all products are in shared memory: copies, or what was stored there before the loop.
+fn all_from(func: &Func, body: RegionId, products: &[OpId], copies: &[Copy]) -> bool {
+    let is_there = |value: &ValueId| {
         matches!(func.ty(*value).elem, Elem::Shared(_))
-            && copies.iter().any(|copy| func.op(copy.alloc).results[0] == *value)
+            && func.defining_op(*value).is_some_and(|alloc| {
+                copies.iter().any(|copy| copy.alloc == alloc) || !func.region(body).ops.contains(&alloc)
+            })
     };
-    products.iter().all(|&product| func.op(product).operands[..2].iter().all(is_copy))
+    products.iter().all(|&product| func.op(product).operands[..2].iter().all(is_there))
 }
 
 /// Whether the sum of each product is an argument of the loop, and goes nowhere but into the next iteration.

@@ -59,10 +59,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
+use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk, walk_region};
 use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId, view};
 use kernel_core::passes::dce;
 
+use crate::analysis::allocation::{root, view_bytes};
 use crate::analysis::exchange::{conversion_bytes, tile_bytes};
 use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start};
 use crate::error::CodegenError;
@@ -193,15 +194,31 @@ fn is_alone(func: &Func, target: Target, fed: &FedLoop, num_warps: u32) -> bool 
     Occupancy::new(target, num_warps, fed.ring_bytes(), Some(registers)).programs() < 2
 }
 
-/// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the
-/// lowering of conversions and reductions takes.
+/// Bytes of shared memory that the divided kernel has: rings, barriers, factors that are not fetched, blocks on their
+/// way out, and what the lowering of conversions and reductions takes.
 fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], turns: bool) -> u32 {
     let groups = if turns { ping_pong::GROUPS } else { 1 };
     let barriers: u32 = fed_loops.iter().map(|fed| (2 * fed.stages + 1) * BARRIER_BYTES).sum();
     let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
     let rings: u32 = fed_loops.iter().map(FedLoop::ring_bytes).sum();
     let scratch = scratch_bytes(func, fed_loops);
-    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
+    let own = staging_bytes(outgoing) + factor_bytes(func, fed_loops);
+    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * own
+}
+
+/// Bytes of the factors that the consumers store before their loops.
+fn factor_bytes(func: &Func, fed_loops: &[FedLoop]) -> u32 {
+    let (mut inside, mut read) = (BTreeSet::new(), BTreeSet::new());
+    for fed in fed_loops {
+        walk_region(func, func.op(fed.owner).regions[0], &mut |id| {
+            inside.insert(id);
+            if matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })) {
+                read.extend(func.op(id).operands[..2].iter().filter_map(|&factor| root(func, factor)));
+            }
+        });
+    }
+    let held = read.difference(&inside).map(|&alloc| view_bytes(func, func.op(alloc).results[0]));
+    held.map(|bytes| bytes.next_multiple_of(SWIZZLE_ALIGNMENT)).sum()
 }
 
 /// Bytes that conversions and reductions of the consumers take, beside everything else.
