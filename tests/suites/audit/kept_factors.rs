@@ -61,6 +61,22 @@ kept!(in_turn, |first, i, q, k, v, acc, len, flag| {
         acc = dot(s as f16, v.load([start, 0]), acc = acc);
     }
 });
+// Two loops that one ring feeds, the second of which may have no iterations, in a loop around both.
+kept!(in_turn_and_divided, |first, i, q, k, v, acc, len, flag| {
+    #[warp_specialize]
+    for half in 0..2 {
+        let x = q.load([first, 0]);
+        for start in (half * N..flag).step_by(2 * N) {
+            let s = dot(x, k.load([start, 0]).trans());
+            acc = dot(s as f16, v.load([start, 0]), acc = acc);
+        }
+        let begin = flag + (half * N + flag) % (2 * N);
+        for start in (begin..len).step_by(2 * N) {
+            let s = select(i[(.., None)] >= start + arange(0, N), dot(x, k.load([start, 0]).trans()), 0.0);
+            acc = dot(s as f16, v.load([start, 0]), acc = acc);
+        }
+    }
+});
 // The outer loop changes nothing of the factor, and takes every second block.
 kept!(nested, |first, i, q, k, v, acc, len, flag| {
     let x = q.load([first, 0]) + q.load([first, 0]);
@@ -143,9 +159,9 @@ macro_rules! run {
 #[test]
 fn factors_that_stay_in_shared_memory() {
     check(|device| {
-        run!(device, [64, 64, 64, 4, 2], plain divided in_turn nested renewed renewed_and_divided conditional right);
-        run!(device, [64, 64, 32, 4, 3], plain divided in_turn nested renewed renewed_and_divided conditional);
-        run!(device, [128, 128, 64, 8, 2], plain divided in_turn renewed renewed_and_divided);
+        run!(device, [64, 64, 64, 4, 2], plain divided in_turn in_turn_and_divided nested renewed renewed_and_divided conditional right);
+        run!(device, [64, 64, 32, 4, 3], plain divided in_turn in_turn_and_divided nested renewed renewed_and_divided conditional);
+        run!(device, [128, 128, 64, 8, 2], plain divided in_turn in_turn_and_divided renewed renewed_and_divided);
         run!(device, [32, 64, 128, 4, 1], plain in_turn nested conditional right);
         Ok(())
     });

@@ -70,3 +70,38 @@ fn kept_factors_take_room() {
         assert!(report.contains(stages), "{report}");
     }
 }
+
+/// Causal attention: blocks that every row sees, then those on the diagonal.
+#[kernel(num_warps = 8)]
+fn causal<const D: usize, const M: usize, const N: usize>(
+    q: TensorDesc<f16, { [M, D] }>,
+    k: TensorDesc<f16, { [N, D] }>,
+    v: TensorDesc<f16, { [N, D] }>,
+    out: PtrMut<f32>,
+) {
+    let first = program_id(0) * M;
+    let x = q.load([first, 0]);
+    let mut acc = zeros::<f32>([M, D]);
+    #[warp_specialize]
+    for start in (0..first).step_by(N) {
+        let s = exp2(dot(x, k.load([start, 0]).trans()));
+        acc = dot(s as f16, v.load([start, 0]), acc = acc);
+    }
+    #[warp_specialize]
+    for start in (first..first + M).step_by(N) {
+        let s = exp2(dot(x, k.load([start, 0]).trans()));
+        let seen = first + arange(0, M)[(.., None)] >= start + arange(0, N);
+        acc = dot(select(seen, s, 0.0) as f16, v.load([start, 0]), acc = acc);
+    }
+    store(out + (first + arange(0, M))[(.., None)] * D + arange(0, D), acc);
+}
+
+/// Two rings would take twice the memory that there is.
+#[test]
+fn loops_that_follow_each_other_share_a_ring() {
+    let compiled = CausalConsts { D: 128, M: 128, N: 128 }.compile(Target::sm_90a());
+    let compiled = compiled.unwrap_or_else(|error| panic!("{error}"));
+    let report = compiled.report().to_string();
+    assert_eq!(report.matches("through 2 slots of 65536 bytes").count(), 2, "{report}");
+    assert_eq!(compiled.placed_ir().matches("shared f16[2, 128, 128]").count(), 2, "a ring for `k`, and one for `v`");
+}

@@ -103,11 +103,11 @@ impl Split<'_> {
 
     /// The loop itself, and the wait for what it leaves in flight.
     fn multiply(&mut self, number: usize, operation: &Operation) -> Result<()> {
-        let (fed, ring) = (self.fed_loops[number].clone(), self.rings[number].clone());
+        let (fed, ring) = (self.fed_loops[number].clone(), self.ring_of(number));
         let Op::Control(op) = &operation.op else { return Ok(()) };
         let overlaps = !fed.carried_products.is_empty();
         let mut operands: Vec<ValueId> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
-        operands.extend(self.state(&[number]));
+        operands.extend(self.state(&[fed.ring]));
         // What the iteration before has read: nothing before the first, which is said of a slot that is nobody's.
         if overlaps {
             operands.push(self.number(fed.stages as i32)?);
@@ -117,7 +117,7 @@ impl Split<'_> {
         for arg in self.func.region(body).args.clone() {
             self.argument(copy, arg);
         }
-        let at = self.position_argument(copy, number);
+        let at = self.position_argument(copy, fed.ring);
         let previous = overlaps.then(|| self.func.add_region_arg(copy, self.func.ty(at.slot).clone()));
         let outer = std::mem::take(&mut self.out);
         let adds = previous.map(|previous| self.adds(previous, &fed)).transpose()?;
@@ -140,7 +140,7 @@ impl Split<'_> {
         self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
         let kept: Vec<usize> = (0..operation.results.len()).collect();
-        self.finish(operation, quiet(op), operands, vec![copy], &kept, &[number])?;
+        self.finish(operation, quiet(op), operands, vec![copy], &kept, &[fed.ring])?;
         if !overlaps {
             return self.pass_turn();
         }

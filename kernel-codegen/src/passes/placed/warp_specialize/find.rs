@@ -51,9 +51,21 @@ pub(super) struct FedLoop {
     pub(super) stages_given: bool,
     /// Whether a person asked for it.
     pub(super) requested: bool,
+    /// The number of its ring, which loops that run one after the other share if its slots are what they need.
+    pub(super) ring: usize,
 }
 
 impl FedLoop {
+    /// Whether the slots of a ring serve both loops.
+    fn fits_ring_of(&self, other: &FedLoop) -> bool {
+        let slots = |fed: &FedLoop| -> Vec<_> {
+            let slot = |copy: &Copy| (copy.shape.clone(), copy.dtype, copy.layout.clone());
+            fed.copies.iter().map(slot).collect()
+        };
+        let wishes = |fed: &FedLoop| (fed.stages, fed.stages_given, fed.requested, fed.carried_products.is_empty());
+        wishes(self) == wishes(other) && slots(self) == slots(other)
+    }
+
     /// The fewest slots with which it pays to divide a kernel: with two, a fetch has as long as one product takes.
     pub(super) fn least_stages(&self) -> u32 {
         if self.requested { 2 } else { 3 }
@@ -118,6 +130,24 @@ pub(super) fn fed_loops(func: &Func, default_stages: u32) -> (Vec<FedLoop>, Vec<
         }
     }
     (fed_loops, refusals)
+}
+
+/// Numbers the rings of loops. None of these is in another, so they run one after the other, and what one leaves free
+/// the next one fills.
+pub(super) fn number_rings(fed_loops: &mut [FedLoop]) {
+    let mut count = 0;
+    for at in 0..fed_loops.len() {
+        let (before, rest) = fed_loops.split_at_mut(at);
+        let fed = &mut rest[0];
+        fed.ring = before.iter().find(|other| other.fits_ring_of(fed)).map_or(count, |other| other.ring);
+        count = count.max(fed.ring + 1);
+    }
+}
+
+/// A loop of each ring.
+pub(super) fn rings(fed_loops: &[FedLoop]) -> impl Iterator<Item = &FedLoop> {
+    let first = |at: usize| fed_loops[..at].iter().all(|other| other.ring != fed_loops[at].ring);
+    (0..fed_loops.len()).filter(move |&at| first(at)).map(|at| &fed_loops[at])
 }
 
 /// Innermost loops that multiply, in program order.
@@ -189,7 +219,8 @@ fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: 
     let (stages_given, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
     // The slot of a product in flight is not free before the next one has been waited for.
     let stages = stages.max(if carried { 2 } else { 1 });
-    Ok(FedLoop { owner, copies, stores, obsolete, carried_products, waits, stages, stages_given, requested })
+    let ring = 0;
+    Ok(FedLoop { owner, copies, stores, obsolete, carried_products, waits, stages, stages_given, requested, ring })
 }
 
 /// What goes into shared memory in an iteration.

@@ -33,6 +33,9 @@
 //! tiles: while the consumers store a tile, the factors of the next one arrive. Neither side knows how many
 //! iterations there are; loops that run never, once or a few times need nothing special.
 //!
+//! Loops that follow each other share a ring if their blocks are of the same form, and go on in it where the one before
+//! has ended, as tiles do.
+//!
 //! Tiles go out in pieces, by the warps that computed them: see [`outgoing`]. The products of an iteration wait for
 //! nobody but its barriers either, so groups of four warps fall out of step, and some store while others multiply.
 //!
@@ -131,6 +134,7 @@ pub(crate) fn run(
         // The lack of room asks for it.
         Specialize::IfLegal => fed_loops.iter_mut().for_each(|fed| fed.requested = true),
     }
+    find::number_rings(&mut fed_loops);
     if fed_loops.is_empty() {
         if refusals.is_empty() {
             refusals
@@ -198,9 +202,9 @@ fn is_alone(func: &Func, target: Target, fed: &FedLoop, num_warps: u32) -> bool 
 /// way out, and what the lowering of conversions and reductions takes.
 fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], turns: bool) -> u32 {
     let groups = if turns { ping_pong::GROUPS } else { 1 };
-    let barriers: u32 = fed_loops.iter().map(|fed| (2 * fed.stages + 1) * BARRIER_BYTES).sum();
+    let barriers: u32 = find::rings(fed_loops).map(|fed| (2 * fed.stages + 1) * BARRIER_BYTES).sum();
     let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
-    let rings: u32 = fed_loops.iter().map(FedLoop::ring_bytes).sum();
+    let rings: u32 = find::rings(fed_loops).map(FedLoop::ring_bytes).sum();
     let scratch = scratch_bytes(func, fed_loops);
     let own = staging_bytes(outgoing) + factor_bytes(func, fed_loops);
     barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * own
@@ -255,11 +259,9 @@ fn fit(
 ) -> Result<(), NotFed> {
     let limit = target.max_shared_bytes();
     while shared_bytes(func, fed_loops, outgoing, turns) > limit {
-        let largest = fed_loops.iter_mut().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
-        match largest.max_by_key(|fed| fed.ring_bytes()) {
-            Some(fed) => fed.stages -= 1,
-            None => break,
-        }
+        let largest = fed_loops.iter().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
+        let Some(ring) = largest.max_by_key(|fed| fed.ring_bytes()).map(|fed| fed.ring) else { break };
+        fed_loops.iter_mut().filter(|fed| fed.ring == ring).for_each(|fed| fed.stages -= 1);
     }
     widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, turns) <= limit);
     let needs = shared_bytes(func, fed_loops, outgoing, turns);
@@ -378,15 +380,18 @@ fn divide(
     num_warps: u32,
 ) -> edit::Result<()> {
     let mut inside: BTreeMap<OpId, Vec<usize>> = BTreeMap::new();
-    for (number, fed) in fed_loops.iter().enumerate() {
+    for fed in fed_loops {
         for owner in structure.around(fed.owner) {
-            inside.entry(owner).or_default().push(number);
+            let rings = inside.entry(owner).or_default();
+            if !rings.contains(&fed.ring) {
+                rings.push(fed.ring);
+            }
         }
     }
     let mut map = HashMap::new();
     let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| clone_op(func, id, &mut map)).collect();
     let mut rings = Vec::new();
-    for fed in fed_loops {
+    for fed in find::rings(fed_loops) {
         rings.push(ring(&mut Cursor::new(func, &mut out, PASS), fed)?);
     }
     let turns = GpuOp::MbarrierAlloc { slots: ping_pong::GROUPS, count: 1 };
