@@ -460,8 +460,15 @@ pub fn attention(w: &mut Writer, plan: &Plan) -> Option<()> {
     let bounds = bounds(w, &[1, 2, 3, 3, 4]);
     let op = attributes(w, &bounds);
     let most = bounds.most.max(1);
+    let divided = plan.wgmma && w.random.chance(40);
+    let op = if divided { specialized(w, op) } else { op };
     let q = source(w, plan.factor, [m, head], i64::from(w.grid));
-    let [k, v] = [[head, keys], [keys, head]].map(|shape| source(w, plan.factor, shape, most));
+    let [k, v] = [[head, keys], [keys, head]].map(|shape| {
+        let blocks = divided || w.random.chance(40);
+        source_by(w, plan.factor, shape, most, blocks)
+    });
+    // Sometimes the keys are the values too: a block in two orders.
+    let both = w.random.chance(30);
     let program = w.program();
     let x = factor(w, q, [m, head], program, i64::from(w.grid))?;
     let x = before_loop(w, plan, x, head)?;
@@ -485,7 +492,10 @@ pub fn attention(w: &mut Writer, plan: &Plan) -> Option<()> {
             acc = rescale(w, acc)?;
         }
         let factor_p = w.cast(p, plan.factor);
-        let right = factor(w, v, [keys, head], number, most)?;
+        let right = match both {
+            true => w.emit(ShapeOp::Permute { perm: vec![1, 0] }, &[right])?,
+            false => factor(w, v, [keys, head], number, most)?,
+        };
         let acc = multiply(w, &value, factor_p, right, acc)?;
         let total = w.binary(BinaryOp::Add, carried[1], weights)?;
         more_steps(w);

@@ -140,6 +140,65 @@ kept!(right, |first, i, q, k, v, acc, len, flag| {
     }
 });
 
+/// What is fetched once is read in two orders, and by two products in the second: `k` is its own `v`.
+#[kernel]
+fn two_orders<const D: usize, const M: usize, const N: usize, const DIVIDED: bool>(
+    q: TensorDesc<f16, { [M, D] }>,
+    k: TensorDesc<f16, { [N, D] }>,
+    out: PtrMut<f32>,
+    len: i32,
+) {
+    let x = q.load([program_id(0) * M, 0]);
+    let mut acc = zeros::<f32>([M, D]);
+    if DIVIDED {
+        #[warp_specialize]
+        for start in (0..len).step_by(N) {
+            let block = k.load([start, 0]);
+            let s = dot(x, block.trans());
+            acc = dot(s as f16, block, acc = acc);
+            acc = dot((s + s) as f16, block, acc = acc);
+        }
+    } else {
+        for start in (0..len).step_by(N) {
+            let block = k.load([start, 0]);
+            let s = dot(x, block.trans());
+            acc = dot(s as f16, block, acc = acc);
+            acc = dot((s + s) as f16, block, acc = acc);
+        }
+    }
+    store(out + (program_id(0) * M + arange(0, M))[(.., None)] * D + arange(0, D), acc);
+}
+
+macro_rules! run_two_orders {
+    ($device:expr, $([$D:literal, $M:literal, $N:literal, $warps:literal])*) => {$({
+        let Numbers { q, k, .. } = Numbers::new($D);
+        let numbers = Numbers { q, v: k.iter().map(|x| 3 * x).collect(), k };
+        let upload = |values: &[i32]| $device.upload(&values.iter().map(|&x| f16::from_f32(x as f32)).collect::<Vec<f16>>());
+        let (q, k) = (upload(&numbers.q)?, upload(&numbers.k)?);
+        let (q, k) = (TensorDesc::new(&q, [ROWS, $D])?, TensorDesc::new(&k, [KEYS, $D])?);
+        let wanted = numbers.sums($D, $N, KEYS, 0);
+        macro_rules! form {
+            ($divided:literal) => {
+                let mut out = $device.zeros::<f32>(ROWS * $D)?;
+                let call = two_orders::<$D, $M, $N, $divided>(&q, &k, &mut out, KEYS as i32);
+                call.grid(ROWS / $M).num_warps($warps).num_stages(2).launch($device)?;
+                let found: Vec<f64> = out.to_vec()?.into_iter().map(f64::from).collect();
+                assert!(found == wanted, "{}x{}x{}, divided {} on {}", $M, $N, $D, $divided, $device);
+            };
+        }
+        form!(true);
+        form!(false);
+    })*};
+}
+
+#[test]
+fn blocks_that_are_read_in_two_orders() {
+    check(|device| {
+        run_two_orders!(device, [64, 64, 64, 4] [128, 64, 64, 4] [64, 128, 128, 8] [128, 128, 32, 8]);
+        Ok(())
+    });
+}
+
 macro_rules! run {
     ($device:expr, [$D:literal, $M:literal, $N:literal, $warps:literal, $stages:literal], $($kernel:ident)*) => {$({
         let numbers = Numbers::new($D);

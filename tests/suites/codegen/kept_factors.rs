@@ -105,3 +105,50 @@ fn loops_that_follow_each_other_share_a_ring() {
     assert_eq!(report.matches("through 2 slots of 65536 bytes").count(), 2, "{report}");
     assert_eq!(compiled.placed_ir().matches("shared f16[2, 128, 128]").count(), 2, "a ring for `k`, and one for `v`");
 }
+
+/// Keys are read before values are needed: their part of a slot is waited for, and is free for the next, by itself.
+#[test]
+fn what_another_product_reads_comes_and_goes_by_itself() {
+    let compiled = WeighConsts { D: 128, M: 128, N: 64, DIVIDED: true }.compile(Target::sm_90a());
+    let compiled = compiled.unwrap_or_else(|error| panic!("{error}"));
+    let steps = ["mbarrier_wait", "= wgmma ", "= wgmma_wait", "mbarrier_arrive", "= exp2"];
+    let found: Vec<&str> = loop_of_products(compiled.placed_ir())
+        .iter()
+        .filter_map(|line| steps.iter().find(|step| line.contains(*step)).copied())
+        .collect();
+    let wanted = [&steps[..], &steps[..4]].concat();
+    assert_eq!(found, wanted);
+}
+
+/// Scores and sums of one block of keys, as gradients of attention need them.
+#[kernel(num_warps = 8)]
+fn two_orders<const D: usize, const M: usize, const N: usize>(
+    q: TensorDesc<f16, { [M, D] }>,
+    k: TensorDesc<f16, { [N, D] }>,
+    out: PtrMut<f32>,
+    len: i32,
+) {
+    let x = q.load([program_id(0) * M, 0]);
+    let mut acc = zeros::<f32>([M, D]);
+    #[warp_specialize]
+    for start in (0..len).step_by(N) {
+        let block = k.load([start, 0]);
+        let s = exp2(dot(x, block.trans()));
+        acc = dot(s as f16, block, acc = acc);
+    }
+    store(out + arange(0, M)[(.., None)] * D + arange(0, D), acc);
+}
+
+#[test]
+fn a_block_that_is_read_in_two_orders_is_fetched_once() {
+    let compiled = TwoOrdersConsts { D: 128, M: 128, N: 64 }.compile(Target::sm_90a());
+    let compiled = compiled.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        compiled.placed_ir().matches("tma_load").count(),
+        2,
+        "one of `q`, one of `k`:\n{}",
+        compiled.placed_ir()
+    );
+    let report = compiled.report().to_string();
+    assert!(report.contains("slots of 16384 bytes"), "{report}");
+}

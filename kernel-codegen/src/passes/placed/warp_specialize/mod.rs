@@ -202,7 +202,8 @@ fn is_alone(func: &Func, target: Target, fed: &FedLoop, num_warps: u32) -> bool 
 /// way out, and what the lowering of conversions and reductions takes.
 fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], turns: bool) -> u32 {
     let groups = if turns { ping_pong::GROUPS } else { 1 };
-    let barriers: u32 = find::rings(fed_loops).map(|fed| (2 * fed.stages + 1) * BARRIER_BYTES).sum();
+    let barriers: u32 =
+        find::rings(fed_loops).map(|fed| fed.releases.len() as u32 * (2 * fed.stages + 1) * BARRIER_BYTES).sum();
     let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
     let rings: u32 = find::rings(fed_loops).map(FedLoop::ring_bytes).sum();
     let scratch = scratch_bytes(func, fed_loops);
@@ -297,7 +298,7 @@ fn too_many(
 
 /// What became of a loop, for a person to read.
 fn described(func: &Func, fed: &FedLoop, turns: bool) -> LoopReport {
-    let bytes: u32 = fed.copies.iter().map(|copy| copy.bytes).sum();
+    let bytes: u32 = fed.blocks().map(|copy| copy.bytes).sum();
     let flight = match fed.carried_products.len() {
         0 => "products are waited for in each iteration".to_string(),
         1 => "one product in flight".to_string(),
@@ -429,15 +430,18 @@ fn one_more<T: Clone>(groups: usize, each: T, last: T) -> Vec<T> {
 /// Shared memory and barriers for a loop.
 fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop) -> edit::Result<Ring> {
     let mut slots = Vec::new();
-    for copy in &fed.copies {
+    for copy in fed.blocks() {
         let mut shape = vec![Dim::Const(i64::from(fed.stages))];
         shape.extend(copy.shape.iter().cloned());
         let layout = cursor.func.intern(&copy.layout);
         slots.push(cursor.placed(GpuOp::SharedAlloc { shape, dtype: copy.dtype }, &[], Some(layout))?);
     }
     let barriers = |slots: u32| GpuOp::MbarrierAlloc { slots, count: 1 };
-    let full = cursor.value(barriers(fed.stages), &[])?;
     let spare = u32::from(!fed.carried_products.is_empty());
-    let empty = cursor.value(barriers(fed.stages + spare), &[])?;
+    let (mut full, mut empty) = (Vec::new(), Vec::new());
+    for _ in &fed.releases {
+        full.push(cursor.value(barriers(fed.stages), &[])?);
+        empty.push(cursor.value(barriers(fed.stages + spare), &[])?);
+    }
     Ok(Ring { slots, full, empty })
 }

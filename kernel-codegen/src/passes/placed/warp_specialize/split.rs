@@ -21,13 +21,13 @@ use crate::analysis::control::operands_before_carried;
 /// What both sides share: the slots of a loop and who may use them.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
-    /// Shared memory, per copy of the loop.
+    /// Shared memory, per block of the loop.
     pub(super) slots: Vec<ValueId>,
-    /// A slot is full when its bytes have arrived.
-    pub(super) full: ValueId,
-    /// A slot is empty when it has been read. One slot more that nobody waits for takes the first release of each tile,
+    /// Per part of a slot: it is full when its bytes have arrived.
+    pub(super) full: Vec<ValueId>,
+    /// Per part of a slot: it is empty when it has been read. One slot more that nobody waits for takes the first release of each tile,
     /// which has nothing to release.
-    pub(super) empty: ValueId,
+    pub(super) empty: Vec<ValueId>,
 }
 
 /// Which side is being written.
@@ -308,15 +308,18 @@ impl<'f> Split<'f> {
         let outer = std::mem::take(&mut self.out);
         self.block(body)?;
         let span = operation.span;
-        self.cursor(span).effect(GpuOp::MbarrierWait, &[ring.empty, at.slot, at.phase])?;
-        let bytes = self.number(fed.copies.iter().map(|copy| copy.bytes as i32).sum())?;
-        self.cursor(span).effect(GpuOp::MbarrierArrive, &[ring.full, at.slot, bytes])?;
-        for (copy, &slots) in fed.copies.iter().zip(&ring.slots) {
-            let view = self.slot(slots, at.slot, span)?;
-            let load = self.func.op(copy.load).clone();
-            let mut operands = vec![load.operands[0], view, ring.full, at.slot];
-            operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
-            self.cursor(load.span).effect(GpuOp::TmaLoad, &operands)?;
+        for (part, (&full, &empty)) in ring.full.iter().zip(&ring.empty).enumerate() {
+            let copies = || fed.blocks().zip(&ring.slots).filter(|(copy, _)| copy.part == part);
+            self.cursor(span).effect(GpuOp::MbarrierWait, &[empty, at.slot, at.phase])?;
+            let bytes = self.number(copies().map(|(copy, _)| copy.bytes as i32).sum())?;
+            self.cursor(span).effect(GpuOp::MbarrierArrive, &[full, at.slot, bytes])?;
+            for (copy, &slots) in copies() {
+                let view = self.slot(slots, at.slot, span)?;
+                let load = self.func.op(copy.load).clone();
+                let mut operands = vec![load.operands[0], view, full, at.slot];
+                operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
+                self.cursor(load.span).effect(GpuOp::TmaLoad, &operands)?;
+            }
         }
         let next = self.advance(at, fed.stages)?;
         let yields = self.func.yielded(body).to_vec();
