@@ -30,6 +30,8 @@ features! {
     Persistent = "persistent";
     /// An accumulator that is scaled in each trip.
     Rescaled = "rescaled accumulator";
+    /// A factor that the loop around its product does not change.
+    Kept = "factor from before its loop";
     /// A factor or a score under a mask.
     MaskedProduct = "masked product";
     /// A product whose shape and target give `wgmma`.

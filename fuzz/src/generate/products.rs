@@ -202,9 +202,10 @@ pub fn accumulate(w: &mut Writer, plan: &Plan) -> Option<()> {
     let first = w.small(first, plan.acc);
     let sums = sum_fact(plan, most, if twice { 2.0 } else { 1.0 })?;
     let scaled = !plain && w.random.chance(25);
+    let before = [kept(w, left, [m, k], most)?, kept(w, right, [k, n], most)?];
     let results = product_loop(w, &bounds, op, &[first], &[sums], |w, number, carried| {
-        let mut a = factor(w, left, [m, k], number, most)?;
-        let b = factor(w, right, [k, n], number, most)?;
+        let mut a = factor_or(before[0], w, left, [m, k], number, most)?;
+        let b = factor_or(before[1], w, right, [k, n], number, most)?;
         if plain {
             return Some(vec![multiply(w, plan, a, b, carried[0])?]);
         }
@@ -222,6 +223,31 @@ pub fn accumulate(w: &mut Writer, plan: &Plan) -> Option<()> {
         Some(vec![acc])
     })?;
     finish(w, results[0])
+}
+
+/// A factor that is loaded before the loop, sometimes.
+fn kept(w: &mut Writer, source: Source, shape: [i64; 2], most: i64) -> Option<Option<ValueId>> {
+    if !w.random.chance(15) {
+        return Some(None);
+    }
+    w.has(Feature::Kept);
+    let first = w.int(0);
+    factor(w, source, shape, first, most).map(Some)
+}
+
+/// A factor that was loaded before the loop, or that of a trip.
+fn factor_or(
+    before: Option<ValueId>,
+    w: &mut Writer,
+    source: Source,
+    shape: [i64; 2],
+    number: ValueId,
+    most: i64,
+) -> Option<ValueId> {
+    match before {
+        Some(before) => Some(before),
+        None => factor(w, source, shape, number, most),
+    }
 }
 
 /// The loop with the mark that asks for warps that fetch.
@@ -242,12 +268,15 @@ fn specialized(w: &mut Writer, op: ControlOp) -> ControlOp {
 ///     acc = 0; for trip { acc += a[tile, trip] * b[trip] }; c.store([tile, 0], acc)
 /// }
 /// ```
+///
+/// sometimes with a second loop behind the first, and with a factor that is the same for the whole tile.
 pub fn persistent(w: &mut Writer, plan: &Plan) -> Option<()> {
     let [m, n, k] = plan.sizes;
     let inner = bounds(w, &[1, 2, 3, 4]);
     let most = inner.most.max(1);
     let (tiles, grid) = (w.random.range(1, 5), i64::from(w.grid));
-    let sums = sum_fact(plan, most, 1.0)?;
+    let again = w.random.chance(25);
+    let sums = sum_fact(plan, most, if again { 2.0 } else { 1.0 })?;
     let left = source_by(w, plan.factor, [m, k], tiles * most, true);
     let right = source_by(w, plan.factor, [k, n], most, true);
     let to = if w.random.chance(50) { plan.acc } else { w.random.pick(&[DType::F16, DType::BF16, DType::F32]) };
@@ -268,15 +297,26 @@ pub fn persistent(w: &mut Writer, plan: &Plan) -> Option<()> {
         let tile = *w.counters.last()?;
         w.know(tile, Fact::exact(0.0, tiles as f64, 0));
         let zero = w.filled(0.0, plan.acc, &[m, n]);
-        let results = product_loop(w, &inner, inner_op, &[zero], &[sums], |w, number, carried| {
-            let trips = w.int(most);
-            let first = w.binary(BinaryOp::Mul, tile, trips)?;
-            let at = w.binary(BinaryOp::Add, first, number)?;
-            let a = factor(w, left, [m, k], at, most * tiles)?;
-            let b = factor(w, right, [k, n], number, most)?;
-            Some(vec![multiply(w, plan, a, b, carried[0])?])
-        })?;
-        let mut acc = results[0];
+        let before = if w.random.chance(25) {
+            w.has(Feature::Kept);
+            Some(factor(w, left, [m, k], tile, most * tiles)?)
+        } else {
+            None
+        };
+        let loops = |w: &mut Writer, start: ValueId| {
+            product_loop(w, &inner, inner_op.clone(), &[start], &[sums], |w, number, carried| {
+                let trips = w.int(most);
+                let first = w.binary(BinaryOp::Mul, tile, trips)?;
+                let at = w.binary(BinaryOp::Add, first, number)?;
+                let a = factor_or(before, w, left, [m, k], at, most * tiles)?;
+                let b = factor(w, right, [k, n], number, most)?;
+                Some(vec![multiply(w, plan, a, b, carried[0])?])
+            })
+        };
+        let mut acc = loops(w, zero)?[0];
+        if again {
+            acc = loops(w, acc)?[0];
+        }
         if w.random.chance(30) {
             acc = w.small(acc, plan.acc);
         }
@@ -427,8 +467,15 @@ pub fn attention(w: &mut Writer, plan: &Plan) -> Option<()> {
     let bounds = bounds(w, &[1, 2, 3, 3, 4]);
     let op = attributes(w, &bounds);
     let most = bounds.most.max(1);
+    let divided = plan.wgmma && w.random.chance(40);
+    let op = if divided { specialized(w, op) } else { op };
     let q = source(w, plan.factor, [m, head], i64::from(w.grid));
-    let [k, v] = [[head, keys], [keys, head]].map(|shape| source(w, plan.factor, shape, most));
+    let [k, v] = [[head, keys], [keys, head]].map(|shape| {
+        let blocks = divided || w.random.chance(40);
+        source_by(w, plan.factor, shape, most, blocks)
+    });
+    // Sometimes the keys are the values too: a block in two orders.
+    let both = w.random.chance(30);
     let program = w.program();
     let x = factor(w, q, [m, head], program, i64::from(w.grid))?;
     let x = before_loop(w, plan, x, head)?;
@@ -452,7 +499,10 @@ pub fn attention(w: &mut Writer, plan: &Plan) -> Option<()> {
             acc = rescale(w, acc)?;
         }
         let factor_p = w.cast(p, plan.factor);
-        let right = factor(w, v, [keys, head], number, most)?;
+        let right = match both {
+            true => w.emit(ShapeOp::Permute { perm: vec![1, 0] }, &[right])?,
+            false => factor(w, v, [keys, head], number, most)?,
+        };
         let acc = multiply(w, &value, factor_p, right, acc)?;
         let total = w.binary(BinaryOp::Add, carried[1], weights)?;
         more_steps(w);

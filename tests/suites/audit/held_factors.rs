@@ -11,8 +11,8 @@ use tilewright_tests::devices::check;
 use tilewright_tests::factors::check_sass;
 
 /// The products of all kernels are exact: sums of few small integers.
-const KEYS: usize = 256;
-const ROWS: usize = 128;
+pub(crate) const KEYS: usize = 256;
+pub(crate) const ROWS: usize = 128;
 
 /// `out = p * v`, where `p` is `x * k`, without what lies above the diagonal if `MASKED`, and `x` is the result of a
 /// product before the loop, in the layout of a left factor.
@@ -138,14 +138,14 @@ looped!(carried, |x, y, k, v, i, acc, len, flag| {
 });
 
 /// Factors of small integers: of a row of `k` seven numbers count, so that no score exceeds 7.
-struct Numbers {
-    q: Vec<i32>,
-    k: Vec<i32>,
-    v: Vec<i32>,
+pub(crate) struct Numbers {
+    pub(crate) q: Vec<i32>,
+    pub(crate) k: Vec<i32>,
+    pub(crate) v: Vec<i32>,
 }
 
 impl Numbers {
-    fn new(depth: usize) -> Numbers {
+    pub(crate) fn new(depth: usize) -> Numbers {
         let hash = |i: usize, salt: usize| (i.wrapping_add(salt * 7919).wrapping_mul(2_654_435_769) >> 13) % 1021;
         let sparse =
             |i: usize| if (i % depth + 5 * (i / depth)) % depth < 7 { hash(i, 2) as i32 % 2 * 2 - 1 } else { 0 };
@@ -158,7 +158,7 @@ impl Numbers {
 
     /// What the kernels compute: `above` times the scores above the diagonal, of keys in iterations that end behind
     /// `flag`.
-    fn sums(&self, depth: usize, iteration: usize, flag: usize, above: i32) -> Vec<f64> {
+    pub(crate) fn sums(&self, depth: usize, iteration: usize, flag: usize, above: i32) -> Vec<f64> {
         let score = |i: usize, j: usize| {
             let score: i32 = (0..depth).map(|d| self.q[i * depth + d] * self.k[j * depth + d]).sum();
             let is_masked = (j / iteration + 1) * iteration > flag && j > i;

@@ -13,6 +13,7 @@
 //! | `products` | matrix products, 8-bit floats |
 //! | `scaled` | factors with scales and split factors, in loops and outside |
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
+//! | `kept_factors` | factors that no loop around a product changes |
 //! | `running` | scans and atomics |
 //! | `tiles` | order, elements by index, counts, tiles side by side |
 //! | `maps` | closures for single elements, PTX of the kernel's own |
@@ -42,6 +43,7 @@ mod flush;
 mod held_factors;
 mod hints;
 mod indices;
+mod kept_factors;
 mod language;
 mod launches;
 mod lints;

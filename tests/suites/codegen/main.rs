@@ -2,6 +2,7 @@
 
 mod determinism;
 mod held_factors;
+mod kept_factors;
 mod kernels;
 mod looking;
 mod made_kernels;

@@ -20,14 +20,25 @@
 //! %o = convert_layout %a                    %v = shared_alloc; barrier; shared_store %v, %a; barrier; %o = shared_load %v
 //! ```
 //!
+//! A factor of `wgmma` that does not change in the loops around a product is stored before the outermost of them, and
+//! stays there. Products behind it find it where it is:
+//!
+//! ```text
+//! for { %s = dot %q, %k, .. }               %vq = shared_alloc; barrier; shared_store %vq, %q; fence; barrier
+//! for { %t = dot %q, %l, .. }               for { .. wgmma %vq, %vk, .. }
+//!                                           for { .. wgmma %vq, %vl, .. }
+//! ```
+//!
+//! So it costs no registers in the loop, and no barriers there, which would keep groups of warps in step.
+//!
 //! The pass is a function of the placed kernel: what a product needs can be read off its instruction and layouts.
 
 use std::collections::BTreeSet;
 
-use kernel_core::edit::{Cursor, Result as Edit, ops_in_order};
+use kernel_core::edit::{Cursor, Result as Edit, Structure, ops_in_order};
 use kernel_core::ir::{
-    DType, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, Op, OpId, RegionId, ShapeOp, ValueId,
-    view,
+    DType, Def, DescOp, DotInstruction, DotOp, DotPrecision, FenceKind, Func, GpuOp, Op, OpId, RegionId, ShapeOp,
+    ValueId, view,
 };
 use kernel_core::layout::{
     Conversion, LayoutDim, LinearLayout, Operand, SwizzleWidth, convert, matrix_access, nvmma_shared,
@@ -48,13 +59,37 @@ pub(crate) fn run(func: &mut Func) -> Result<(), CodegenError> {
             factors.extend(&func.op(id).operands[..2]);
         }
     }
-    Dots { func, factors }.region(body)
+    let structure = Structure::new(func);
+    Dots { func, structure, factors, around: Vec::new(), held: Vec::new() }.region(body)
 }
 
 struct Dots<'f> {
     func: &'f mut Func,
+    /// The kernel as it was.
+    structure: Structure,
     /// Factors of products.
     factors: BTreeSet<ValueId>,
+    /// What is around the place that is looked at, from the outermost.
+    around: Vec<Around>,
+    /// Factors that have been stored before loops.
+    held: Vec<Held>,
+}
+
+/// An operation with regions that is being looked at.
+struct Around {
+    op: OpId,
+    is_loop: bool,
+    /// What goes before it.
+    before: Vec<OpId>,
+}
+
+/// A factor in shared memory that stays as it is.
+struct Held {
+    value: ValueId,
+    shared: Shared,
+    /// The region in which it was stored.
+    region: RegionId,
+    view: ValueId,
 }
 
 impl Dots<'_> {
@@ -62,8 +97,12 @@ impl Dots<'_> {
         let ops = std::mem::take(&mut self.func.regions[region.index()].ops);
         let mut out = Vec::with_capacity(ops.len());
         for id in ops {
-            for inner in self.func.op(id).regions.clone() {
-                self.region(inner)?;
+            let inner = self.func.op(id).regions.clone();
+            if !inner.is_empty() {
+                let is_loop = self.func.op(id).op.is_loop();
+                self.around.push(Around { op: id, is_loop, before: Vec::new() });
+                inner.into_iter().try_for_each(|inner| self.region(inner))?;
+                out.extend(self.around.pop().map(|around| around.before).unwrap_or_default());
             }
             let operation = self.func.op(id);
             let mut replaced = None;
@@ -96,20 +135,58 @@ impl Dots<'_> {
         let left = (!self.is_left_operand(a, acc)).then(|| self.shared(a, Operand::A, GROUP_ROWS));
         let right = self.shared(b, Operand::B, columns);
         let (None | Some(Some(_)), Some(right)) = (&left, right) else { return Ok(None) };
-        let mut cursor = self.cursor(id, out);
-        let left = left.flatten().map(|left| view(&mut cursor, a, &left)).transpose()?;
-        let right = view(&mut cursor, b, &right)?;
-        cursor.effect(GpuOp::Barrier, &[])?;
-        if let Some(left) = left {
-            cursor.effect(GpuOp::SharedStore, &[left, a])?;
+        // Those that change are stored together, between one pair of barriers.
+        let (mut operands, mut here) = (vec![a, b, acc], Vec::new());
+        for (index, shared) in [(0, left.flatten()), (1, Some(right))] {
+            let Some(shared) = shared else { continue };
+            match self.loop_around(operands[index]) {
+                Some(position) => operands[index] = self.hold(id, operands[index], shared, position)?,
+                None => here.push((index, shared)),
+            }
         }
-        cursor.effect(GpuOp::SharedStore, &[right, b])?;
-        cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
-        cursor.effect(GpuOp::Barrier, &[])?;
-        let product = cursor.like(GpuOp::Wgmma { precision }, &[left.unwrap_or(a), right, acc], acc)?;
+        let stored: Vec<(ValueId, Shared)> =
+            here.iter().map(|(index, shared)| (operands[*index], shared.clone())).collect();
+        let mut cursor = self.cursor(id, out);
+        for ((index, _), view) in here.iter().zip(store(&mut cursor, &stored)?) {
+            operands[*index] = view;
+        }
+        let product = cursor.like(GpuOp::Wgmma { precision }, &operands, acc)?;
         // The product's own operation becomes the wait, so that its result keeps its users.
         cursor.turn(id, GpuOp::WgmmaWait { pending: 0 }, &[product])?;
         Ok(Some(()))
+    }
+
+    /// The position in `around` of the outermost loop around the place that is looked at in which a value does not
+    /// change.
+    fn loop_around(&self, value: ValueId) -> Option<usize> {
+        let owners: Vec<OpId> = match self.func.value(value).def {
+            Def::Param(_) => Vec::new(),
+            Def::Arg(region, _) => {
+                let owner = self.structure.owner(region);
+                owner.into_iter().flat_map(|op| [op].into_iter().chain(self.structure.around(op))).collect()
+            }
+            Def::Result(op, _) => self.structure.around(op).collect(),
+        };
+        self.around.iter().position(|around| around.is_loop && !owners.contains(&around.op))
+    }
+
+    /// The view of a factor that does not change in the loop at a position of `around`: it is stored before that loop,
+    /// unless it has been stored before.
+    fn hold(&mut self, product: OpId, value: ValueId, shared: Shared, position: usize) -> Edit<ValueId> {
+        let of = self.around[position].op;
+        let region = self.structure.region_of(of).unwrap_or(self.func.body);
+        let known = self
+            .held
+            .iter()
+            .find(|held| held.value == value && held.shared == shared && self.structure.encloses(held.region, region));
+        if let Some(held) = known {
+            return Ok(held.view);
+        }
+        let mut before = std::mem::take(&mut self.around[position].before);
+        let views = store(&mut self.cursor(product, &mut before), &[(value, shared.clone())])?;
+        self.around[position].before = before;
+        self.held.push(Held { value, shared, region, view: views[0] });
+        Ok(views[0])
     }
 
     /// A factor that has to change threads for `mma.sync`: it is read from shared memory by `ldmatrix`.
@@ -186,9 +263,16 @@ impl Dots<'_> {
         if let Some(convert) = view::ConvertLayout::of(operation) {
             return self.tensor_axis(convert.tile);
         }
-        let Op::Shape(ShapeOp::Permute { perm }) = &operation.op else { return None };
-        let axis = self.tensor_axis(operation.moved_operand()?)?;
-        perm.iter().position(|&from| from == axis).map(|position| position as u8)
+        let moved = operation.moved_operand()?;
+        let axis = self.tensor_axis(moved)?;
+        let position = if let Op::Shape(ShapeOp::Permute { perm }) = &operation.op {
+            perm.iter().position(|&from| from == axis)?
+        } else if let Op::Shape(ShapeOp::Reshape { .. }) = operation.op {
+            same_but_ones(&self.func.tile_shape(moved), &self.func.tile_shape(value), usize::from(axis))?
+        } else {
+            return None;
+        };
+        u8::try_from(position).ok()
     }
 
     fn dtype(&self, value: ValueId) -> Option<DType> {
@@ -196,7 +280,23 @@ impl Dots<'_> {
     }
 }
 
+/// Stores tiles to shared memory, where products see them; returns their views.
+fn store(cursor: &mut Cursor<'_>, tiles: &[(ValueId, Shared)]) -> Edit<Vec<ValueId>> {
+    if tiles.is_empty() {
+        return Ok(Vec::new());
+    }
+    let views = tiles.iter().map(|(tile, shared)| view(cursor, *tile, shared)).collect::<Edit<Vec<ValueId>>>()?;
+    cursor.effect(GpuOp::Barrier, &[])?;
+    for (&view, (tile, _)) in views.iter().zip(tiles) {
+        cursor.effect(GpuOp::SharedStore, &[view, *tile])?;
+    }
+    cursor.effect(GpuOp::Fence { kind: FenceKind::ProxyAsync }, &[])?;
+    cursor.effect(GpuOp::Barrier, &[])?;
+    Ok(views)
+}
+
 /// How a tile lies in shared memory.
+#[derive(Clone, PartialEq, Eq)]
 struct Shared {
     layout: LinearLayout,
     dtype: DType,
@@ -206,6 +306,16 @@ struct Shared {
 fn view(cursor: &mut Cursor<'_>, tile: ValueId, shared: &Shared) -> Edit<ValueId> {
     let (shape, layout) = (cursor.func.ty(tile).shape.clone(), cursor.func.intern(&shared.layout));
     cursor.placed(GpuOp::SharedAlloc { shape, dtype: shared.dtype.into() }, &[], Some(layout))
+}
+
+/// What becomes of an axis where a shape gets or loses dimensions of 1 and no other; `None` where it is one of them, or
+/// where the shapes differ otherwise.
+fn same_but_ones(from: &[u32], to: &[u32], axis: usize) -> Option<usize> {
+    let wide = |shape: &[u32]| -> Vec<usize> { (0..shape.len()).filter(|&axis| shape[axis] > 1).collect() };
+    let (old, new) = (wide(from), wide(to));
+    let sizes = |shape: &[u32], axes: &[usize]| -> Vec<u32> { axes.iter().map(|&axis| shape[axis]).collect() };
+    (sizes(from, &old) == sizes(to, &new)).then_some(())?;
+    old.iter().position(|&wide| wide == axis).map(|position| new[position])
 }
 
 /// Whether a thread holds more neighbours along `axis` than along `other`; none on either side counts for neither.

@@ -1,7 +1,8 @@
 //! Products that may stay in flight over the end of an iteration.
 //!
 //! They may if nothing in the loop looks at an accumulator: each is carried from product to product and on to the next
-//! iteration, and what the products read lies in slots that are not written again before they are over.
+//! iteration, and what the products read lies in slots that are not written again before they are over, or in memory
+//! that the loop leaves as it is.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +65,7 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Result<Flight,
     if !products.iter().chain(&waits).all(|id| own.contains(id)) {
         return Err(CONDITIONAL);
     }
-    if !products.iter().all(|&id| reads_slots(func, id, found)) {
+    if !products.iter().all(|&id| reads_slots(func, body, id, found)) {
         return Err(NO_SLOT);
     }
     let mut chains = Vec::new();
@@ -102,12 +103,20 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Result<Flight,
     if whole { Ok(Flight { chains, waits: waits.into_iter().collect(), last, count }) } else { Err(NOT_CARRIED) }
 }
 
-/// Whether both factors of a product lie in slots of the pipeline.
-fn reads_slots(func: &Func, product: OpId, found: &Found) -> bool {
+/// Whether both factors of a product lie in slots of the pipeline, or were stored before the loop: nothing is written
+/// to an allocation that stands there and feeds products.
+fn reads_slots(func: &Func, body: RegionId, product: OpId, found: &Found) -> bool {
     func.op(product).operands[..2].iter().all(|&factor| {
         matches!(func.ty(factor).elem, Elem::Shared(_))
             && root(func, factor).is_some_and(|alloc| {
-                found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == alloc))
+                !is_inside(func, body, alloc)
+                    || found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == alloc))
             })
     })
+}
+
+fn is_inside(func: &Func, body: RegionId, id: OpId) -> bool {
+    let mut inside = false;
+    walk_region(func, body, &mut |other| inside |= other == id);
+    inside
 }

@@ -48,8 +48,8 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
-use kernel_core::edit::{walk, walk_region};
-use kernel_core::ir::{ControlOp, Func, GpuOp, Op, OpId, RegionId, Span};
+use kernel_core::edit::{Structure, Uses, walk, walk_region};
+use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, RegionId, Span};
 use kernel_core::passes::dce;
 
 use crate::analysis::allocation::view_bytes;
@@ -234,10 +234,14 @@ fn fitting_stages(func: &Func, place: &LoopNest, found: &Found, target: Target, 
     }
     // Barriers lie before everything that is swizzled.
     let mut others = if found.candidates.iter().any(Candidate::is_tensor) { SWIZZLE_ALIGNMENT } else { 0 };
+    let (structure, uses) = (Structure::new(func), Uses::new(func));
     walk(func, &mut |id| {
         let operation = func.op(id);
         let goes = found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == id));
-        if matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. })) && !goes && lives_with(func, place, id) {
+        if matches!(operation.op, Op::Gpu(GpuOp::SharedAlloc { .. }))
+            && !goes
+            && lives_with(func, &structure, &uses, place, id)
+        {
             others += view_bytes(func, operation.results[0]);
         }
     });
@@ -257,12 +261,18 @@ fn fitting_stages(func: &Func, place: &LoopNest, found: &Found, target: Target, 
     }
 }
 
-/// Whether an allocation is in the loop, or is used both before its end and after its beginning: only the first is
-/// looked at, since pipelined loops are innermost and allocations stand where they are used.
-fn lives_with(func: &Func, place: &LoopNest, alloc: OpId) -> bool {
-    let mut inside = false;
-    walk_region(func, func.op(place.id).regions[0], &mut |id| inside |= id == alloc);
-    inside
+/// Whether an allocation is in the loop, or stands before its end and is used behind its beginning.
+fn lives_with(func: &Func, structure: &Structure, uses: &Uses, place: &LoopNest, alloc: OpId) -> bool {
+    let (own, around) = (structure.extent(alloc), structure.extent(place.id));
+    let mut work = func.op(alloc).results.clone();
+    let mut last = own.start;
+    while let Some(view) = work.pop() {
+        for &user in uses.of(view) {
+            last = last.max(structure.extent(user).start);
+            work.extend(func.op(user).results.iter().filter(|&&value| matches!(func.ty(value).elem, Elem::Shared(_))));
+        }
+    }
+    around.contains(&own.start) || (own.start < around.start && last > around.start)
 }
 
 fn too_many(func: &Func, span: Span, target: Target, wanted: u32, shortage: Shortage) -> CodegenError {

@@ -103,11 +103,11 @@ impl Split<'_> {
 
     /// The loop itself, and the wait for what it leaves in flight.
     fn multiply(&mut self, number: usize, operation: &Operation) -> Result<()> {
-        let (fed, ring) = (self.fed_loops[number].clone(), self.rings[number].clone());
+        let (fed, ring) = (self.fed_loops[number].clone(), self.ring_of(number));
         let Op::Control(op) = &operation.op else { return Ok(()) };
         let overlaps = !fed.carried_products.is_empty();
         let mut operands: Vec<ValueId> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
-        operands.extend(self.state(&[number]));
+        operands.extend(self.state(&[fed.ring]));
         // What the iteration before has read: nothing before the first, which is said of a slot that is nobody's.
         if overlaps {
             operands.push(self.number(fed.stages as i32)?);
@@ -117,7 +117,7 @@ impl Split<'_> {
         for arg in self.func.region(body).args.clone() {
             self.argument(copy, arg);
         }
-        let at = self.position_argument(copy, number);
+        let at = self.position_argument(copy, fed.ring);
         let previous = overlaps.then(|| self.func.add_region_arg(copy, self.func.ty(at.slot).clone()));
         let outer = std::mem::take(&mut self.out);
         let adds = previous.map(|previous| self.adds(previous, &fed)).transpose()?;
@@ -126,10 +126,13 @@ impl Split<'_> {
             Some(previous) => {
                 self.overwrite(&fed, operation, adds);
                 self.wait_for(&fed, fed.carried_products.len() as u8)?;
-                self.cursor(operation.span).effect(GpuOp::MbarrierArrive, &[ring.empty, previous])?;
+                self.release(&ring, previous, operation.span)?;
             }
             None => {
-                self.cursor(operation.span).effect(GpuOp::MbarrierArrive, &[ring.empty, at.slot])?;
+                let unread = fed.releases.iter().zip(&ring.empty).filter(|(release, _)| release.is_none());
+                for (_, &empty) in unread {
+                    self.cursor(operation.span).effect(GpuOp::MbarrierArrive, &[empty, at.slot])?;
+                }
             }
         }
         let next = self.advance(at, fed.stages)?;
@@ -140,7 +143,7 @@ impl Split<'_> {
         self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
         let kept: Vec<usize> = (0..operation.results.len()).collect();
-        self.finish(operation, quiet(op), operands, vec![copy], &kept, &[number])?;
+        self.finish(operation, quiet(op), operands, vec![copy], &kept, &[fed.ring])?;
         if !overlaps {
             return self.pass_turn();
         }
@@ -174,11 +177,12 @@ impl Split<'_> {
         let replaced: BTreeSet<OpId> =
             fed.copies.iter().map(|copy| copy.alloc).chain(fed.obsolete.iter().copied()).collect();
         let overlaps = !fed.carried_products.is_empty();
-        let mut waited = false;
+        let mut waited = BTreeSet::new();
         for id in self.func.region(body).ops.clone() {
-            if fed.stores.contains(&id) {
-                if !std::mem::replace(&mut waited, true) {
-                    self.arrived(fed, ring, at, self.func.op(id).span)?;
+            if let Some(store) = fed.stores.iter().position(|&store| store == id) {
+                let part = fed.copies[store].part;
+                if waited.insert(part) {
+                    self.arrived(fed, ring, part, at, self.func.op(id).span)?;
                 }
                 continue;
             }
@@ -187,15 +191,26 @@ impl Split<'_> {
                 continue;
             }
             self.operation(id)?;
+            let read = fed.releases.iter().zip(&ring.empty).filter(|(release, _)| **release == Some(id));
+            for (_, &empty) in read {
+                self.cursor(self.func.op(id).span).effect(GpuOp::MbarrierArrive, &[empty, at.slot])?;
+            }
         }
         Ok(())
     }
 
-    /// Waits for a slot; its views stand for the allocations.
-    fn arrived(&mut self, fed: &FedLoop, ring: &Ring, at: Position, span: Span) -> Result<()> {
-        self.cursor(span).effect(GpuOp::MbarrierWait, &[ring.full, at.slot, at.phase])?;
-        for (copy, &slots) in fed.copies.iter().zip(&ring.slots) {
-            let mut view = self.slot(slots, at.slot, span)?;
+    /// Lets a whole slot be filled again.
+    fn release(&mut self, ring: &Ring, slot: ValueId, span: Span) -> Result<()> {
+        ring.empty
+            .iter()
+            .try_for_each(|&empty| self.cursor(span).effect(GpuOp::MbarrierArrive, &[empty, slot]).map(|_| ()))
+    }
+
+    /// Waits for a part of a slot; its views stand for the allocations.
+    fn arrived(&mut self, fed: &FedLoop, ring: &Ring, part: usize, at: Position, span: Span) -> Result<()> {
+        self.cursor(span).effect(GpuOp::MbarrierWait, &[ring.full[part], at.slot, at.phase])?;
+        for copy in fed.copies.iter().filter(|copy| copy.part == part) {
+            let mut view = self.slot(ring.slots[copy.block], at.slot, span)?;
             for layout in &copy.narrower {
                 let (layout, first) = (self.func.intern(layout), self.number(0)?);
                 view = self.cursor(span).placed(GpuOp::SharedIndex, &[view, first], Some(layout))?;
@@ -245,13 +260,13 @@ impl Split<'_> {
         }
         let Some(&previous) = last.last() else { return Ok(()) };
         if matches!(operation.op, Op::Control(ControlOp::For { runs: true, .. })) {
-            return self.cursor(operation.span).effect(GpuOp::MbarrierArrive, &[ring.empty, previous]).map(|_| ());
+            return self.release(ring, previous, operation.span);
         }
         // A loop that has not run has read nothing.
         let runs = [self.mapped(operation.operands[0]), self.mapped(operation.operands[1])];
         let runs = self.cursor(operation.span).value(Op::compare(CmpOp::Lt), &runs)?;
         let outer = std::mem::take(&mut self.out);
-        self.cursor(operation.span).effect(GpuOp::MbarrierArrive, &[ring.empty, previous])?;
+        self.release(ring, previous, operation.span)?;
         let regions = vec![self.yielding(&[])?, self.yielding(&[])?];
         self.out = outer;
         let condition = Operation { results: Vec::new(), ..operation.clone() };

@@ -28,6 +28,10 @@ pub(super) struct Copy {
     pub(super) narrower: Vec<LinearLayout>,
     /// The bytes that arrive.
     pub(super) bytes: u32,
+    /// Which of the blocks of an iteration it is: what is read in two orders is fetched once.
+    pub(super) block: usize,
+    /// The part of a slot that it is in: what the same products read arrives together and is released together.
+    pub(super) part: usize,
 }
 
 /// A loop whose products read what one thread can fetch ahead.
@@ -45,15 +49,29 @@ pub(super) struct FedLoop {
     pub(super) carried_products: Vec<OpId>,
     /// The waits of the products.
     pub(super) waits: Vec<OpId>,
+    /// Per part of a slot, the wait behind which nobody reads it any more; `None` for the end of the iteration.
+    pub(super) releases: Vec<Option<OpId>>,
     /// Slots of the ring.
     pub(super) stages: u32,
     /// Whether a person asked for that number.
     pub(super) stages_given: bool,
     /// Whether a person asked for it.
     pub(super) requested: bool,
+    /// The number of its ring, which loops that run one after the other share if its slots are what they need.
+    pub(super) ring: usize,
 }
 
 impl FedLoop {
+    /// Whether the slots of a ring serve both loops.
+    fn fits_ring_of(&self, other: &FedLoop) -> bool {
+        let slots = |fed: &FedLoop| -> Vec<_> {
+            let slot = |copy: &Copy| (copy.shape.clone(), copy.dtype, copy.layout.clone(), copy.part);
+            fed.blocks().map(slot).collect()
+        };
+        let wishes = |fed: &FedLoop| (fed.stages, fed.stages_given, fed.requested, fed.carried_products.is_empty());
+        wishes(self) == wishes(other) && slots(self) == slots(other)
+    }
+
     /// The fewest slots with which it pays to divide a kernel: with two, a fetch has as long as one product takes.
     pub(super) fn least_stages(&self) -> u32 {
         if self.requested { 2 } else { 3 }
@@ -62,7 +80,13 @@ impl FedLoop {
     /// The bytes of all slots.
     pub(super) fn ring_bytes(&self) -> u32 {
         let slot = |copy: &Copy| copy.bytes.next_multiple_of(SWIZZLE_ALIGNMENT);
-        self.stages * self.copies.iter().map(slot).sum::<u32>()
+        self.stages * self.blocks().map(slot).sum::<u32>()
+    }
+
+    /// A copy of each block, in their order.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &Copy> {
+        let first = |at: usize| self.copies[..at].iter().all(|other| other.block != self.copies[at].block);
+        (0..self.copies.len()).filter(move |&at| first(at)).map(|at| &self.copies[at])
     }
 }
 
@@ -120,6 +144,24 @@ pub(super) fn fed_loops(func: &Func, default_stages: u32) -> (Vec<FedLoop>, Vec<
     (fed_loops, refusals)
 }
 
+/// Numbers the rings of loops. None of these is in another, so they run one after the other, and what one leaves free
+/// the next one fills.
+pub(super) fn number_rings(fed_loops: &mut [FedLoop]) {
+    let mut count = 0;
+    for at in 0..fed_loops.len() {
+        let (before, rest) = fed_loops.split_at_mut(at);
+        let fed = &mut rest[0];
+        fed.ring = before.iter().find(|other| other.fits_ring_of(fed)).map_or(count, |other| other.ring);
+        count = count.max(fed.ring + 1);
+    }
+}
+
+/// A loop of each ring.
+pub(super) fn rings(fed_loops: &[FedLoop]) -> impl Iterator<Item = &FedLoop> {
+    let first = |at: usize| fed_loops[..at].iter().all(|other| other.ring != fed_loops[at].ring);
+    (0..fed_loops.len()).filter(move |&at| first(at)).map(|at| &fed_loops[at])
+}
+
 /// Innermost loops that multiply, in program order.
 fn innermost(func: &Func, region: RegionId, requested: bool, loops: &mut Vec<Loop>) {
     for &id in &func.region(region).ops {
@@ -166,12 +208,12 @@ fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: 
     if has_loop(func, body) {
         return Err(refuse("it has a loop in it"));
     }
-    let Traffic { copies, stores, others } =
+    let Traffic { mut copies, stores, others } =
         traffic(func, users, body).ok_or_else(|| refuse("its copies are asynchronous already"))?;
     if copies.is_empty() {
         return Err(refuse("no factor comes from a tensor descriptor as it is"));
     }
-    if !requested && !all_from(func, &products, &copies) {
+    if !requested && !all_from(func, body, &products, &copies) {
         return Err(refuse("not all factors come from tensor descriptors"));
     }
     let fence = GpuOp::Fence { kind: FenceKind::ProxyAsync };
@@ -185,11 +227,29 @@ fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: 
         return Err(refuse("its products are asynchronous already"));
     }
     let carried = !others && are_carried(func, users, body, &products, &waits);
+    let releases = match carried {
+        // What is in flight is released an iteration later, all of it.
+        true => vec![None],
+        false => parts(func, &mut copies, &products, &waits),
+    };
     let carried_products = if carried { products } else { Vec::new() };
     let (stages_given, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
     // The slot of a product in flight is not free before the next one has been waited for.
     let stages = stages.max(if carried { 2 } else { 1 });
-    Ok(FedLoop { owner, copies, stores, obsolete, carried_products, waits, stages, stages_given, requested })
+    let ring = 0;
+    Ok(FedLoop {
+        owner,
+        copies,
+        stores,
+        obsolete,
+        carried_products,
+        waits,
+        releases,
+        stages,
+        stages_given,
+        requested,
+        ring,
+    })
 }
 
 /// What goes into shared memory in an iteration.
@@ -208,7 +268,10 @@ fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
         let Op::Gpu(op) = &func.op(id).op else { continue };
         match op {
             GpuOp::SharedStore => match copy(func, users, body, id) {
-                Some(copy) => {
+                Some(mut copy) => {
+                    let blocks = traffic.copies.iter().map(|other| other.block + 1).max().unwrap_or(0);
+                    let same = |other: &&Copy| other.load == copy.load && other.layout == copy.layout;
+                    copy.block = traffic.copies.iter().find(same).map_or(blocks, |other| other.block);
                     traffic.copies.push(copy);
                     traffic.stores.push(id);
                 }
@@ -268,16 +331,47 @@ fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> 
     let (layout, narrower) = (layouts.next()?, layouts.collect());
     boxes_of(&layout, dtype.bytes() * 8)?;
     let bytes = shape.iter().map(|dim| dim.as_const().unwrap_or(1)).product::<i64>() as u32 * dtype.bytes();
-    Some(Copy { load, alloc, axes, shape, dtype: Dt::Known(dtype), layout, narrower, bytes })
+    Some(Copy { load, alloc, axes, shape, dtype: Dt::Known(dtype), layout, narrower, bytes, block: 0, part: 0 })
 }
 
-/// Whether the factors of all products in shared memory are copies, and none is in registers.
-fn all_from(func: &Func, products: &[OpId], copies: &[Copy]) -> bool {
-    let is_copy = |value: &ValueId| {
-        matches!(func.ty(*value).elem, Elem::Shared(_))
-            && copies.iter().any(|copy| func.op(copy.alloc).results[0] == *value)
+/// Divides copies into parts of a slot, in the order in which they are needed: those that one product reads are of one
+/// part. Gives for each the wait for the last product that reads it.
+fn parts(func: &Func, copies: &mut [Copy], products: &[OpId], waits: &[OpId]) -> Vec<Option<OpId>> {
+    let reads = |product: OpId, copy: &Copy| {
+        let view = func.op(copy.alloc).results[0];
+        func.op(product).operands[..2].contains(&view)
     };
-    products.iter().all(|&product| func.op(product).operands[..2].iter().all(is_copy))
+    // Each block in a part of its own, until a product reads two.
+    copies.iter_mut().for_each(|copy| copy.part = copy.block);
+    for &product in products {
+        let read: Vec<usize> = copies.iter().filter(|copy| reads(product, copy)).map(|copy| copy.part).collect();
+        let Some(&first) = read.iter().min() else { continue };
+        copies.iter_mut().filter(|copy| read.contains(&copy.part)).for_each(|copy| copy.part = first);
+    }
+    let mut known: Vec<usize> = copies.iter().map(|copy| copy.part).collect();
+    known.sort_unstable();
+    known.dedup();
+    for copy in copies.iter_mut() {
+        copy.part = known.iter().position(|&part| part == copy.part).unwrap_or_default();
+    }
+    let last = |part: usize| {
+        let readers =
+            products.iter().filter(|&&product| copies.iter().any(|copy| copy.part == part && reads(product, copy)));
+        let product = *readers.last()?;
+        waits.iter().copied().find(|&wait| func.op(wait).operands.contains(&func.op(product).results[0]))
+    };
+    (0..known.len()).map(last).collect()
+}
+
+/// Whether the factors of all products are in shared memory: copies, or what was stored there before the loop.
+fn all_from(func: &Func, body: RegionId, products: &[OpId], copies: &[Copy]) -> bool {
+    let is_there = |value: &ValueId| {
+        matches!(func.ty(*value).elem, Elem::Shared(_))
+            && func.defining_op(*value).is_some_and(|alloc| {
+                copies.iter().any(|copy| copy.alloc == alloc) || !func.region(body).ops.contains(&alloc)
+            })
+    };
+    products.iter().all(|&product| func.op(product).operands[..2].iter().all(is_there))
 }
 
 /// Whether the sum of each product is an argument of the loop, and goes nowhere but into the next iteration.

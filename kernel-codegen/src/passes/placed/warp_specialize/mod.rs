@@ -33,6 +33,9 @@
 //! tiles: while the consumers store a tile, the factors of the next one arrive. Neither side knows how many
 //! iterations there are; loops that run never, once or a few times need nothing special.
 //!
+//! Loops that follow each other share a ring if their blocks are of the same form, and go on in it where the one before
+//! has ended, as tiles do.
+//!
 //! Tiles go out in pieces, by the warps that computed them: see [`outgoing`]. The products of an iteration wait for
 //! nobody but its barriers either, so groups of four warps fall out of step, and some store while others multiply.
 //!
@@ -59,10 +62,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
+use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk, walk_region};
 use kernel_core::ir::{ControlOp, Cost, Dim, Does, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId, view};
 use kernel_core::passes::dce;
 
+use crate::analysis::allocation::{root, view_bytes};
 use crate::analysis::exchange::{conversion_bytes, tile_bytes};
 use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start};
 use crate::error::CodegenError;
@@ -130,6 +134,7 @@ pub(crate) fn run(
         // The lack of room asks for it.
         Specialize::IfLegal => fed_loops.iter_mut().for_each(|fed| fed.requested = true),
     }
+    find::number_rings(&mut fed_loops);
     if fed_loops.is_empty() {
         if refusals.is_empty() {
             refusals
@@ -193,15 +198,32 @@ fn is_alone(func: &Func, target: Target, fed: &FedLoop, num_warps: u32) -> bool 
     Occupancy::new(target, num_warps, fed.ring_bytes(), Some(registers)).programs() < 2
 }
 
-/// Bytes of shared memory that the divided kernel has: rings, barriers, blocks on their way out, and what the
-/// lowering of conversions and reductions takes.
+/// Bytes of shared memory that the divided kernel has: rings, barriers, factors that are not fetched, blocks on their
+/// way out, and what the lowering of conversions and reductions takes.
 fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], turns: bool) -> u32 {
     let groups = if turns { ping_pong::GROUPS } else { 1 };
-    let barriers: u32 = fed_loops.iter().map(|fed| (2 * fed.stages + 1) * BARRIER_BYTES).sum();
+    let barriers: u32 =
+        find::rings(fed_loops).map(|fed| fed.releases.len() as u32 * (2 * fed.stages + 1) * BARRIER_BYTES).sum();
     let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
-    let rings: u32 = fed_loops.iter().map(FedLoop::ring_bytes).sum();
+    let rings: u32 = find::rings(fed_loops).map(FedLoop::ring_bytes).sum();
     let scratch = scratch_bytes(func, fed_loops);
-    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * staging_bytes(outgoing)
+    let own = staging_bytes(outgoing) + factor_bytes(func, fed_loops);
+    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * own
+}
+
+/// Bytes of the factors that the consumers store before their loops.
+fn factor_bytes(func: &Func, fed_loops: &[FedLoop]) -> u32 {
+    let (mut inside, mut read) = (BTreeSet::new(), BTreeSet::new());
+    for fed in fed_loops {
+        walk_region(func, func.op(fed.owner).regions[0], &mut |id| {
+            inside.insert(id);
+            if matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })) {
+                read.extend(func.op(id).operands[..2].iter().filter_map(|&factor| root(func, factor)));
+            }
+        });
+    }
+    let held = read.difference(&inside).map(|&alloc| view_bytes(func, func.op(alloc).results[0]));
+    held.map(|bytes| bytes.next_multiple_of(SWIZZLE_ALIGNMENT)).sum()
 }
 
 /// Bytes that conversions and reductions of the consumers take, beside everything else.
@@ -238,11 +260,9 @@ fn fit(
 ) -> Result<(), NotFed> {
     let limit = target.max_shared_bytes();
     while shared_bytes(func, fed_loops, outgoing, turns) > limit {
-        let largest = fed_loops.iter_mut().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
-        match largest.max_by_key(|fed| fed.ring_bytes()) {
-            Some(fed) => fed.stages -= 1,
-            None => break,
-        }
+        let largest = fed_loops.iter().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
+        let Some(ring) = largest.max_by_key(|fed| fed.ring_bytes()).map(|fed| fed.ring) else { break };
+        fed_loops.iter_mut().filter(|fed| fed.ring == ring).for_each(|fed| fed.stages -= 1);
     }
     widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, turns) <= limit);
     let needs = shared_bytes(func, fed_loops, outgoing, turns);
@@ -278,7 +298,7 @@ fn too_many(
 
 /// What became of a loop, for a person to read.
 fn described(func: &Func, fed: &FedLoop, turns: bool) -> LoopReport {
-    let bytes: u32 = fed.copies.iter().map(|copy| copy.bytes).sum();
+    let bytes: u32 = fed.blocks().map(|copy| copy.bytes).sum();
     let flight = match fed.carried_products.len() {
         0 => "products are waited for in each iteration".to_string(),
         1 => "one product in flight".to_string(),
@@ -364,15 +384,18 @@ fn divide(
     num_warps: u32,
 ) -> edit::Result<()> {
     let mut inside: BTreeMap<OpId, Vec<usize>> = BTreeMap::new();
-    for (number, fed) in fed_loops.iter().enumerate() {
+    for fed in fed_loops {
         for owner in structure.around(fed.owner) {
-            inside.entry(owner).or_default().push(number);
+            let rings = inside.entry(owner).or_default();
+            if !rings.contains(&fed.ring) {
+                rings.push(fed.ring);
+            }
         }
     }
     let mut map = HashMap::new();
     let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| clone_op(func, id, &mut map)).collect();
     let mut rings = Vec::new();
-    for fed in fed_loops {
+    for fed in find::rings(fed_loops) {
         rings.push(ring(&mut Cursor::new(func, &mut out, PASS), fed)?);
     }
     let turns = GpuOp::MbarrierAlloc { slots: ping_pong::GROUPS, count: 1 };
@@ -410,15 +433,18 @@ fn one_more<T: Clone>(groups: usize, each: T, last: T) -> Vec<T> {
 /// Shared memory and barriers for a loop.
 fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop) -> edit::Result<Ring> {
     let mut slots = Vec::new();
-    for copy in &fed.copies {
+    for copy in fed.blocks() {
         let mut shape = vec![Dim::Const(i64::from(fed.stages))];
         shape.extend(copy.shape.iter().cloned());
         let layout = cursor.func.intern(&copy.layout);
         slots.push(cursor.placed(GpuOp::SharedAlloc { shape, dtype: copy.dtype }, &[], Some(layout))?);
     }
     let barriers = |slots: u32| GpuOp::MbarrierAlloc { slots, count: 1 };
-    let full = cursor.value(barriers(fed.stages), &[])?;
     let spare = u32::from(!fed.carried_products.is_empty());
-    let empty = cursor.value(barriers(fed.stages + spare), &[])?;
+    let (mut full, mut empty) = (Vec::new(), Vec::new());
+    for _ in &fed.releases {
+        full.push(cursor.value(barriers(fed.stages), &[])?);
+        empty.push(cursor.value(barriers(fed.stages + spare), &[])?);
+    }
     Ok(Ring { slots, full, empty })
 }

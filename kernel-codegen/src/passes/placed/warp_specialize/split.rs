@@ -21,13 +21,13 @@ use crate::analysis::control::operands_before_carried;
 /// What both sides share: the slots of a loop and who may use them.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
-    /// Shared memory, per copy of the loop.
+    /// Shared memory, per block of the loop.
     pub(super) slots: Vec<ValueId>,
-    /// A slot is full when its bytes have arrived.
-    pub(super) full: ValueId,
-    /// A slot is empty when it has been read. One slot more that nobody waits for takes the first release of each tile,
+    /// Per part of a slot: it is full when its bytes have arrived.
+    pub(super) full: Vec<ValueId>,
+    /// Per part of a slot: it is empty when it has been read. One slot more that nobody waits for takes the first release of each tile,
     /// which has nothing to release.
-    pub(super) empty: ValueId,
+    pub(super) empty: Vec<ValueId>,
 }
 
 /// Which side is being written.
@@ -61,7 +61,7 @@ pub(super) struct Split<'f> {
     pub(super) func: &'f mut Func,
     pub(super) fed_loops: &'f [FedLoop],
     pub(super) rings: &'f [Ring],
-    /// Per operation of control flow, the fed loops in it.
+    /// Per operation of control flow, the rings of the fed loops in it.
     pub(super) inside: &'f BTreeMap<OpId, Vec<usize>>,
     /// Per store of a block, how it gets out.
     pub(super) outgoing: &'f BTreeMap<OpId, Way>,
@@ -92,7 +92,7 @@ impl<'f> Split<'f> {
     pub(super) fn region(mut self) -> Result<RegionId> {
         // On a fresh barrier the phase before the first counts as complete: all slots are empty.
         let first_phase = i32::from(matches!(self.side, Side::Producer(_)));
-        for _ in self.fed_loops {
+        for _ in self.rings {
             let slot = self.number(0)?;
             let phase = self.number(first_phase)?;
             self.positions.push(Position { slot, phase });
@@ -215,8 +215,8 @@ impl<'f> Split<'f> {
             for &arg in named.collect::<Vec<_>>() {
                 self.argument(copy, arg);
             }
-            for &fed in inside {
-                self.positions[fed] = self.position_argument(copy, fed);
+            for &ring in inside {
+                self.positions[ring] = self.position_argument(copy, ring);
             }
         }
         let outer = std::mem::take(&mut self.out);
@@ -241,15 +241,15 @@ impl<'f> Split<'f> {
         value
     }
 
-    pub(super) fn position_argument(&mut self, region: RegionId, fed: usize) -> Position {
-        let ty = self.func.ty(self.positions[fed].slot).clone();
+    pub(super) fn position_argument(&mut self, region: RegionId, ring: usize) -> Position {
+        let ty = self.func.ty(self.positions[ring].slot).clone();
         let slot = self.func.add_region_arg(region, ty.clone());
         let phase = self.func.add_region_arg(region, ty);
         Position { slot, phase }
     }
 
     pub(super) fn state(&self, inside: &[usize]) -> Vec<ValueId> {
-        inside.iter().flat_map(|&fed| [self.positions[fed].slot, self.positions[fed].phase]).collect()
+        inside.iter().flat_map(|&ring| [self.positions[ring].slot, self.positions[ring].phase]).collect()
     }
 
     /// The operation with its new regions; names its results.
@@ -270,8 +270,8 @@ impl<'f> Split<'f> {
             self.func.values[result.index()].layout = self.func.value(old).layout;
             self.map.insert(old, result);
         }
-        for (&fed, pair) in inside.iter().zip(results[kept.len()..].chunks(2)) {
-            self.positions[fed] = Position { slot: pair[0], phase: pair[1] };
+        for (&ring, pair) in inside.iter().zip(results[kept.len()..].chunks(2)) {
+            self.positions[ring] = Position { slot: pair[0], phase: pair[1] };
         }
         Ok(())
     }
@@ -290,13 +290,13 @@ impl<'f> Split<'f> {
 
     /// A loop that fetches: waits for a slot, says how much will come, and asks for it.
     fn produce(&mut self, number: usize) -> Result<()> {
-        let (fed, ring) = (self.fed_loops[number].clone(), self.rings[number].clone());
+        let (fed, ring) = (self.fed_loops[number].clone(), self.ring_of(number));
         let operation = self.func.op(fed.owner).clone();
         let Op::Control(op) = &operation.op else { return Ok(()) };
         let kept: Vec<usize> = (0..operation.results.len()).filter(|&i| self.carries(operation.results[i])).collect();
         let mut operands: Vec<ValueId> = operation.operands[..3].iter().map(|&v| self.mapped(v)).collect();
         operands.extend(kept.iter().map(|&index| self.mapped(operation.operands[3 + index])));
-        operands.extend(self.state(&[number]));
+        operands.extend(self.state(&[fed.ring]));
         let body = operation.regions[0];
         let copy = self.func.new_region([]);
         let args = self.func.region(body).args.clone();
@@ -304,19 +304,22 @@ impl<'f> Split<'f> {
         for &index in &kept {
             self.argument(copy, args[1 + index]);
         }
-        let at = self.position_argument(copy, number);
+        let at = self.position_argument(copy, fed.ring);
         let outer = std::mem::take(&mut self.out);
         self.block(body)?;
         let span = operation.span;
-        self.cursor(span).effect(GpuOp::MbarrierWait, &[ring.empty, at.slot, at.phase])?;
-        let bytes = self.number(fed.copies.iter().map(|copy| copy.bytes as i32).sum())?;
-        self.cursor(span).effect(GpuOp::MbarrierArrive, &[ring.full, at.slot, bytes])?;
-        for (copy, &slots) in fed.copies.iter().zip(&ring.slots) {
-            let view = self.slot(slots, at.slot, span)?;
-            let load = self.func.op(copy.load).clone();
-            let mut operands = vec![load.operands[0], view, ring.full, at.slot];
-            operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
-            self.cursor(load.span).effect(GpuOp::TmaLoad, &operands)?;
+        for (part, (&full, &empty)) in ring.full.iter().zip(&ring.empty).enumerate() {
+            let copies = || fed.blocks().zip(&ring.slots).filter(|(copy, _)| copy.part == part);
+            self.cursor(span).effect(GpuOp::MbarrierWait, &[empty, at.slot, at.phase])?;
+            let bytes = self.number(copies().map(|(copy, _)| copy.bytes as i32).sum())?;
+            self.cursor(span).effect(GpuOp::MbarrierArrive, &[full, at.slot, bytes])?;
+            for (copy, &slots) in copies() {
+                let view = self.slot(slots, at.slot, span)?;
+                let load = self.func.op(copy.load).clone();
+                let mut operands = vec![load.operands[0], view, full, at.slot];
+                operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
+                self.cursor(load.span).effect(GpuOp::TmaLoad, &operands)?;
+            }
         }
         let next = self.advance(at, fed.stages)?;
         let yields = self.func.yielded(body).to_vec();
@@ -324,7 +327,12 @@ impl<'f> Split<'f> {
         values.extend([next.slot, next.phase]);
         self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
-        self.finish(&operation, quiet(op), operands, vec![copy], &kept, &[number])
+        self.finish(&operation, quiet(op), operands, vec![copy], &kept, &[fed.ring])
+    }
+
+    /// The ring of a fed loop.
+    pub(super) fn ring_of(&self, number: usize) -> Ring {
+        self.rings[self.fed_loops[number].ring].clone()
     }
 
     /// The view of a slot, in the layout of the block.
