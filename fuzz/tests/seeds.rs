@@ -67,7 +67,7 @@ fn kernels_have_every_feature_and_a_third_have_products() {
 #[test]
 fn kernels_of_products_reach_the_passes_for_them() {
     let mut counts = [0; 4];
-    for seed in 0..2500 {
+    for seed in 0..5000 {
         let (case, features) = generate(seed);
         if !features.contains(Feature::Wgmma) {
             continue;

@@ -266,12 +266,12 @@ mod tests {
         let seen = seen(&Options::default());
         let names: Vec<&str> = seen.iter().map(|&(pass, _)| pass).collect();
         let expected = "promises pointers assertions nonzero_trip bounds no_wrap unsigned_division descriptors \
-                        choose_products clean_up hoist_loads place peel_masked_tail dot_operands warp_specialize software_pipeline \
+                        split_products choose_products clean_up hoist_loads place peel_masked_tail dot_operands warp_specialize software_pipeline \
                         tensor_copies membar exchanges accumulator_banks residency";
         assert_eq!(names.join(" "), expected);
         use kernel_core::ir::Level;
-        assert!(seen[..11].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");
-        assert!(seen[11..].iter().all(|&(_, level)| level == Level::Placed), "{seen:?}");
+        assert!(seen[..12].iter().all(|&(_, level)| level == Level::Bound), "{seen:?}");
+        assert!(seen[12..].iter().all(|&(_, level)| level == Level::Placed), "{seen:?}");
         assert_eq!(delayed, [seen, vec![("delays", Level::Placed)]].concat());
     }
 

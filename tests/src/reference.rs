@@ -40,7 +40,11 @@ pub fn unary(op: UnaryOp, dtype: DType, x: u64) -> Answer {
         UnaryOp::Round => Answer::Exactly(from_f64(dtype, v.round())),
         UnaryOp::RoundTiesEven => Answer::Exactly(from_f64(dtype, v.round_ties_even())),
         UnaryOp::SqrtRn => Answer::Exactly(from_f64(dtype, v.sqrt())),
-        UnaryOp::Math(function) => Answer::Near(math_function(function, v), ulp_bound_at(function, float_ty(dtype), v)),
+        UnaryOp::Math(function) => {
+            // The reference for the gamma function of f64 is itself off by up to 5 ulp, against 60 digits.
+            let own = if function == MathFn::Tgamma && dtype == DType::F64 { 5.0 } else { 0.0 };
+            Answer::Near(math_function(function, v), ulp_bound_at(function, float_ty(dtype), v) + own)
+        }
         UnaryOp::Not | UnaryOp::CountOnes | UnaryOp::LeadingZeros | UnaryOp::TrailingZeros | UnaryOp::ReverseBits => {
             panic!("{} is not defined for floats", op.name())
         }

@@ -17,6 +17,9 @@ fn twice() {}
 #[kernel(max_registers = 8)]
 fn too_few_registers() {}
 
+#[kernel(flush = 1)]
+fn flush_is_no_number() {}
+
 #[kernel(cluster = 2)]
 fn unknown() {}
 

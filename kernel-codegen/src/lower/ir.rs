@@ -50,6 +50,17 @@ macro_rules! binary {
     )*};
 }
 
+/// One of LLVM's methods with two floats. Constants are folded as they are made, before LLVM asks what their function does
+/// with subnormal numbers, so those of f32 are flushed here if they are to be.
+macro_rules! flushing {
+    ($($name:ident = $build:ident;)*) => {$(
+        pub(super) fn $name(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
+            let (a, b) = (self.flushed(a), self.flushed(b));
+            self.flushed(self.ok(self.builder.$build(a, b, ""), || a.get_type().const_zero()))
+        }
+    )*};
+}
+
 impl<'ctx> Ir<'ctx> {
     /// A builder without position.
     pub(super) fn new(
@@ -101,10 +112,13 @@ impl<'ctx> Ir<'ctx> {
         urem = build_int_unsigned_rem(IntValue);
         /// As [`Ir::sdiv`].
         srem = build_int_signed_rem(IntValue);
-        fadd = build_float_add(FloatValue);
-        fsub = build_float_sub(FloatValue);
-        fmul = build_float_mul(FloatValue);
-        fdiv = build_float_div(FloatValue);
+    }
+
+    flushing! {
+        fadd = build_float_add;
+        fsub = build_float_sub;
+        fmul = build_float_mul;
+        fdiv = build_float_div;
     }
 
     /// The count must be below the width.
@@ -125,6 +139,21 @@ impl<'ctx> Ir<'ctx> {
         self.ok(self.builder.build_float_neg(a, ""), || a)
     }
 
+    /// Zero of the same sign instead of a constant of f32 that is subnormal, in a kernel that flushes.
+    fn flushed(&self, value: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        let single = self.context.f32_type();
+        if self.subnormals == Subnormals::Kept || value.get_type() != single || !value.is_const() {
+            return value;
+        }
+        let bits = self.int(self.bitcast(value, self.context.i32_type()));
+        match bits.get_zero_extended_constant() {
+            Some(bits) if f32::from_bits(bits as u32).is_subnormal() => {
+                single.const_float(f64::from(0.0_f32.copysign(f32::from_bits(bits as u32))))
+            }
+            Some(_) | None => value,
+        }
+    }
+
     /// Allows fusing the operation that made `value` with its neighbours.
     pub(super) fn contract(&self, value: FloatValue<'ctx>, allowed: bool) -> FloatValue<'ctx> {
         if allowed {
@@ -138,6 +167,7 @@ impl<'ctx> Ir<'ctx> {
     }
 
     pub(super) fn fcmp(&self, predicate: FloatPredicate, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> IntValue<'ctx> {
+        let (a, b) = (self.flushed(a), self.flushed(b));
         self.ok(self.builder.build_float_compare(predicate, a, b, ""), || self.bool(false))
     }
 
@@ -162,11 +192,12 @@ impl<'ctx> Ir<'ctx> {
     }
 
     pub(super) fn fpext(&self, a: FloatValue<'ctx>, to: FloatType<'ctx>) -> FloatValue<'ctx> {
+        let a = if to.get_bit_width() == 64 { self.flushed(a) } else { a };
         self.ok(self.builder.build_float_ext(a, to, ""), || to.const_zero())
     }
 
     pub(super) fn fptrunc(&self, a: FloatValue<'ctx>, to: FloatType<'ctx>) -> FloatValue<'ctx> {
-        self.ok(self.builder.build_float_trunc(a, to, ""), || to.const_zero())
+        self.flushed(self.ok(self.builder.build_float_trunc(a, to, ""), || to.const_zero()))
     }
 
     pub(super) fn fptrunc_vector(&self, a: VectorValue<'ctx>, to: FloatType<'ctx>) -> VectorValue<'ctx> {

@@ -214,8 +214,8 @@ op_group! {
     /// Blocks of tensors in global memory, through descriptors. Coordinates are i32 scalars, one per dimension, in
     /// elements of the tensor; they may be negative or beyond it.
     DescOp: "desc", Desc, desc;
-    /// `(pointer, sizes..., strides...)`: the descriptor of a tensor that begins at a scalar pointer, with a size and a
-    /// stride in elements per dimension, i32 or i64 scalars. Binding makes a parameter of it, or pointers.
+    /// `(pointer, extents...)`: the descriptor of a tensor that begins at a scalar pointer. The extents are i32 or i64
+    /// scalars: a size per dimension, then a stride in elements per dimension. Binding makes a parameter of it, or pointers.
     MakeDesc = "make_desc" @ GENERIC (pointer: One, extents: Many) -> One,
         Other, Arithmetic, Alone, Straight, []
         { block: Vec<Dim>, pads_with_nan: bool, name: String };

@@ -38,12 +38,12 @@ pub struct Step {
     /// An integer dtype, or `bool`.
     pub dtype: DType,
     /// Where it comes from.
-    pub from: From,
+    pub from: Source,
 }
 
 /// Where a scalar of a recipe comes from. Numbers name earlier steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum From {
+pub enum Source {
     /// Itself; `bool`s are 0 or 1.
     Const(i128),
     /// The argument of a scalar parameter.
@@ -60,14 +60,14 @@ pub enum From {
     Cast(u16),
 }
 
-impl From {
+impl Source {
     /// The steps that it names.
     pub fn operands(&self) -> impl Iterator<Item = u16> {
         let (all, count) = match *self {
-            From::Const(_) | From::Arg(_) => ([0; 3], 0),
-            From::Unary(_, a) | From::Cast(a) => ([a, 0, 0], 1),
-            From::Binary(_, a, b) | From::Compare(_, a, b) => ([a, b, 0], 2),
-            From::Select(a, b, c) => ([a, b, c], 3),
+            Source::Const(_) | Source::Arg(_) => ([0; 3], 0),
+            Source::Unary(_, a) | Source::Cast(a) => ([a, 0, 0], 1),
+            Source::Binary(_, a, b) | Source::Compare(_, a, b) => ([a, b, 0], 2),
+            Source::Select(a, b, c) => ([a, b, c], 3),
         };
         all.into_iter().take(count)
     }
@@ -91,7 +91,6 @@ impl Extents {
     ///
     /// # Errors
     /// A problem, as the end of a sentence about the tensor, if a number is negative.
-    #[expect(clippy::type_complexity, reason = "two lists, and what is wrong")]
     pub fn lists(&self) -> Result<([usize; MAX_TENSOR_RANK], [usize; MAX_TENSOR_RANK]), String> {
         let (mut sizes, mut strides) = ([1; MAX_TENSOR_RANK], [0; MAX_TENSOR_RANK]);
         for axis in 0..self.rank.min(MAX_TENSOR_RANK) {
@@ -136,16 +135,16 @@ impl Recipe {
     fn step(&self, step: &Step, values: &[u64; MAX_STEPS], arg: &impl Fn(ParamId) -> u64) -> u64 {
         let at = |index: u16| self.literal(index, values);
         let result = match step.from {
-            From::Arg(param) => return arg(param),
-            From::Const(value) => match step.dtype {
+            Source::Arg(param) => return arg(param),
+            Source::Const(value) => match step.dtype {
                 DType::Bool => Some(Literal::Bool(value != 0)),
                 _ => Some(Literal::Int(value)),
             },
-            From::Unary(op, a) => unary(op, step.dtype, at(a)),
-            From::Binary(op, a, b) => binary(op, step.dtype, at(a), at(b)),
-            From::Compare(op, a, b) => compare(op, at(a), at(b)).map(Literal::Bool),
-            From::Select(condition, a, b) => crate::num::select(at(condition), at(a), at(b)),
-            From::Cast(a) => cast(at(a), step.dtype),
+            Source::Unary(op, a) => unary(op, step.dtype, at(a)),
+            Source::Binary(op, a, b) => binary(op, step.dtype, at(a), at(b)),
+            Source::Compare(op, a, b) => compare(op, at(a), at(b)).map(Literal::Bool),
+            Source::Select(condition, a, b) => crate::num::select(at(condition), at(a), at(b)),
+            Source::Cast(a) => cast(at(a), step.dtype),
         };
         // Of what a recipe may have, everything has a result: see `is_total`.
         result.and_then(|value| to_bits(value, step.dtype)).unwrap_or(0)
@@ -159,13 +158,13 @@ impl Recipe {
         for (index, step) in self.steps.iter().enumerate().take(MAX_STEPS) {
             let at = |index: u16| divisors.get(usize::from(index)).copied().unwrap_or(1);
             let divisor = match step.from {
-                From::Const(value) => 1 << value.trailing_zeros().min(MOST.trailing_zeros()),
-                From::Arg(param) => known(param).max(1),
-                From::Cast(a) => at(a),
-                From::Binary(BinaryOp::Mul, a, b) => at(a).saturating_mul(at(b)),
-                From::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Min | BinaryOp::Max, a, b)
-                | From::Select(_, a, b) => at(a).min(at(b)),
-                From::Binary(..) | From::Unary(..) | From::Compare(..) => 1,
+                Source::Const(value) => 1 << value.trailing_zeros().min(MOST.trailing_zeros()),
+                Source::Arg(param) => known(param).max(1),
+                Source::Cast(a) => at(a),
+                Source::Binary(BinaryOp::Mul, a, b) => at(a).saturating_mul(at(b)),
+                Source::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Min | BinaryOp::Max, a, b)
+                | Source::Select(_, a, b) => at(a).min(at(b)),
+                Source::Binary(..) | Source::Unary(..) | Source::Compare(..) => 1,
             };
             divisors[index] = if step.dtype.is_int() { divisor.min(MOST) } else { 1 };
         }
@@ -190,7 +189,7 @@ pub fn is_total_unary(op: UnaryOp, dtype: DType) -> bool {
 mod tests {
     use super::*;
 
-    fn step(dtype: DType, from: From) -> Step {
+    fn step(dtype: DType, from: Source) -> Step {
         Step { dtype, from }
     }
 
@@ -203,11 +202,11 @@ mod tests {
             sizes: vec![1, 3],
             strides: vec![3, 4],
             steps: vec![
-                step(DType::I32, From::Arg(ParamId::new(1))),
-                step(DType::I32, From::Binary(BinaryOp::Mul, 0, 0)),
-                step(DType::I64, From::Cast(0)),
-                step(DType::I64, From::Binary(BinaryOp::Mul, 2, 2)),
-                step(DType::I64, From::Const(1)),
+                step(DType::I32, Source::Arg(ParamId::new(1))),
+                step(DType::I32, Source::Binary(BinaryOp::Mul, 0, 0)),
+                step(DType::I64, Source::Cast(0)),
+                step(DType::I64, Source::Binary(BinaryOp::Mul, 2, 2)),
+                step(DType::I64, Source::Const(1)),
             ],
         }
     }

@@ -4,7 +4,7 @@
 use super::ParseError;
 use super::lexer::{Lexer, Token};
 use super::types;
-use crate::ir::recipe::{From, MAX_STEPS, Step};
+use crate::ir::recipe::{MAX_STEPS, Source, Step};
 use crate::ir::{BinaryOp, CmpOp, DType, Func, Recipe, UnaryOp};
 
 type Result<T> = std::result::Result<T, ParseError>;
@@ -25,17 +25,17 @@ pub(super) fn print(out: &mut String, func: &Func, recipe: &Recipe) {
         out.push_str(step.dtype.name());
         out.push(' ');
         match step.from {
-            From::Const(value) if value < 0 => out.push_str(&format!("const_neg {}", value.unsigned_abs())),
-            From::Const(value) => out.push_str(&format!("const {value}")),
-            From::Arg(param) => {
+            Source::Const(value) if value < 0 => out.push_str(&format!("const_neg {}", value.unsigned_abs())),
+            Source::Const(value) => out.push_str(&format!("const {value}")),
+            Source::Arg(param) => {
                 out.push_str("arg ");
                 types::print_param(out, func, param);
             }
-            From::Unary(op, _) => out.push_str(op.name()),
-            From::Binary(op, ..) => out.push_str(op.name()),
-            From::Compare(op, ..) => out.push_str(&format!("cmp.{}", op.name())),
-            From::Select(..) => out.push_str("select"),
-            From::Cast(_) => out.push_str("cast"),
+            Source::Unary(op, _) => out.push_str(op.name()),
+            Source::Binary(op, ..) => out.push_str(op.name()),
+            Source::Compare(op, ..) => out.push_str(&format!("cmp.{}", op.name())),
+            Source::Select(..) => out.push_str("select"),
+            Source::Cast(_) => out.push_str("cast"),
         }
         for operand in step.from.operands() {
             out.push_str(&format!(" {operand}"));
@@ -99,18 +99,18 @@ fn step(lexer: &mut Lexer<'_>, func: &Func) -> Result<Step> {
     let at = lexer.position();
     lexer.next();
     let from = match name {
-        "const" => From::Const(lexer.unsigned(u64::MAX)?.into()),
-        "const_neg" => From::Const(-i128::from(lexer.unsigned(u64::MAX)?)),
-        "arg" => From::Arg(types::parse_param(lexer, func)?),
-        "select" => From::Select(number(lexer)?, number(lexer)?, number(lexer)?),
-        "cast" => From::Cast(number(lexer)?),
+        "const" => Source::Const(lexer.unsigned(u64::MAX)?.into()),
+        "const_neg" => Source::Const(-i128::from(lexer.unsigned(u64::MAX)?)),
+        "arg" => Source::Arg(types::parse_param(lexer, func)?),
+        "select" => Source::Select(number(lexer)?, number(lexer)?, number(lexer)?),
+        "cast" => Source::Cast(number(lexer)?),
         name => {
             if let Some(op) = UnaryOp::from_name(name) {
-                From::Unary(op, number(lexer)?)
+                Source::Unary(op, number(lexer)?)
             } else if let Some(op) = BinaryOp::from_name(name) {
-                From::Binary(op, number(lexer)?, number(lexer)?)
+                Source::Binary(op, number(lexer)?, number(lexer)?)
             } else if let Some(op) = name.strip_prefix("cmp.").and_then(CmpOp::from_name) {
-                From::Compare(op, number(lexer)?, number(lexer)?)
+                Source::Compare(op, number(lexer)?, number(lexer)?)
             } else {
                 return Err(lexer.error_at(at, format!("recipes have no step `{name}`")));
             }

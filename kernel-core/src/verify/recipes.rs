@@ -1,7 +1,7 @@
 //! L15: what the host computes of a tensor that the kernel makes.
 
 use super::Errors;
-use crate::ir::recipe::{From, MAX_STEPS, is_total, is_total_unary};
+use crate::ir::recipe::{MAX_STEPS, Source, is_total, is_total_unary};
 use crate::ir::{DType, Dt, Func, Level, Param, ParamKind, Recipe};
 
 /// Checks the recipes of all parameters.
@@ -46,14 +46,14 @@ fn wrong(func: &Func, index: usize, param: &Param, recipe: &Recipe) -> Option<St
         let before = step.from.operands().all(|operand| usize::from(operand) < number);
         let is = |operand: u16, wanted: DType| dtype(operand) == Some(wanted);
         let fits = match step.from {
-            From::Const(value) if step.dtype == DType::Bool => matches!(value, 0 | 1),
-            From::Const(value) => (step.dtype.int_min()..=step.dtype.int_max()).contains(&value),
-            From::Arg(id) => earlier(id).is_some_and(|arg| arg.kind == ParamKind::Scalar(Dt::Known(step.dtype))),
-            From::Unary(op, a) => is(a, step.dtype) && is_total_unary(op, step.dtype),
-            From::Binary(op, a, b) => is(a, step.dtype) && is(b, step.dtype) && is_total(op, step.dtype),
-            From::Compare(_, a, b) => step.dtype == DType::Bool && dtype(a) == dtype(b),
-            From::Select(condition, a, b) => is(condition, DType::Bool) && is(a, step.dtype) && is(b, step.dtype),
-            From::Cast(_) => true,
+            Source::Const(value) if step.dtype == DType::Bool => matches!(value, 0 | 1),
+            Source::Const(value) => (step.dtype.int_min()..=step.dtype.int_max()).contains(&value),
+            Source::Arg(id) => earlier(id).is_some_and(|arg| arg.kind == ParamKind::Scalar(Dt::Known(step.dtype))),
+            Source::Unary(op, a) => is(a, step.dtype) && is_total_unary(op, step.dtype),
+            Source::Binary(op, a, b) => is(a, step.dtype) && is(b, step.dtype) && is_total(op, step.dtype),
+            Source::Compare(_, a, b) => step.dtype == DType::Bool && dtype(a) == dtype(b),
+            Source::Select(condition, a, b) => is(condition, DType::Bool) && is(a, step.dtype) && is(b, step.dtype),
+            Source::Cast(_) => true,
         };
         if step.dtype.is_float() || !before || !fits {
             return Some(format!("step {number} does not fit its operands"));

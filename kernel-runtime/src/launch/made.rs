@@ -49,6 +49,7 @@ pub(super) enum For {
 }
 
 /// What the recipes give for a launch.
+#[expect(clippy::large_enum_variant, reason = "tensors are the usual outcome, and cost no memory of their own")]
 pub(super) enum Outcome<'a> {
     /// These tensors.
     Tensors(Tensors<'a>),

@@ -95,7 +95,7 @@ fn by_made<T: Float, const M: usize, const N: usize, const K: usize, const LEFT:
 
 /// Where the factors come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum From {
+enum Factors {
     Pointers,
     Passed,
     Made,
@@ -104,7 +104,7 @@ enum From {
 /// A launch.
 #[derive(Clone, Copy)]
 struct Form {
-    from: From,
+    from: Factors,
     size: [usize; 3],
     tile: [usize; 3],
     warps: u32,
@@ -132,15 +132,15 @@ fn with<T: Float>(
         }};
     }
     Ok(match form.from {
-        From::Pointers => {
+        Factors::Pointers => {
             let consts = ByPointersConsts { M: bm, N: bn, K: bk, LEFT: left, RIGHT: right };
             finish!(consts.call(x, y, out, rows, columns, depth))
         }
-        From::Made => {
+        Factors::Made => {
             let consts = ByMadeConsts { M: bm, N: bn, K: bk, LEFT: left, RIGHT: right };
             finish!(consts.call(x, y, out, rows, columns, depth))
         }
-        From::Passed => {
+        Factors::Passed => {
             let (a, a_turned) = (TensorDesc::new(x, [m, k])?, TensorDesc::new(x, [k, m])?);
             let (b, b_turned) = (TensorDesc::new(y, [k, n])?, TensorDesc::new(y, [n, k])?);
             let mut c = TensorDescMut::new(out, [m, n])?;
@@ -181,7 +181,7 @@ fn groups() -> Row {
     let tiles = [([128, 128, 64], 4), ([128, 128, 64], 8), ([128, 256, 64], 8), ([64, 64, 32], 4), ([128, 64, 16], 4)];
     macro_rules! each {
         ($($t:ident)*) => {$(
-            for from in [From::Pointers, From::Passed, From::Made] {
+            for from in [Factors::Pointers, Factors::Passed, Factors::Made] {
                 for (tile, warps) in tiles {
                     for stages in [2, 3, 4] {
                         for turned in [[false, false], [true, false], [false, true], [true, true]] {
@@ -197,7 +197,7 @@ fn groups() -> Row {
         )*};
     }
     each!(f16 bf16);
-    for from in [From::Passed, From::Made] {
+    for from in [Factors::Passed, Factors::Made] {
         for (tile, warps) in tiles {
             row.host(format!("a group of warps fetches: {from:?} {tile:?} warps={warps}"), move || {
                 let form = Form { from, size: [256, 256, 128], tile, warps, stages: 3, turned: [false; 2] };

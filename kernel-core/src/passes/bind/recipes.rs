@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::ir::known::constant;
-use crate::ir::recipe::{From, MAX_STEPS, Step, is_total, is_total_unary};
+use crate::ir::recipe::{MAX_STEPS, Source, Step, is_total, is_total_unary};
 use crate::ir::{
     CreateOp, DType, Def, Dt, ElementwiseOp, Func, Literal, Op, ParamId, ParamKind, Recipe, ValueId, view,
 };
@@ -84,7 +84,7 @@ impl<'f> Search<'f> {
             return Err(Problem::TooLong);
         }
         let from = match self.func.value(value).def {
-            Def::Param(id) if self.func.param(id).kind == ParamKind::Scalar(Dt::Known(dtype)) => From::Arg(id),
+            Def::Param(id) if self.func.param(id).kind == ParamKind::Scalar(Dt::Known(dtype)) => Source::Arg(id),
             Def::Param(_) | Def::Arg(..) => return Err(Problem::Varies),
             Def::Result(op, _) => {
                 let operation = self.func.op(op);
@@ -115,7 +115,7 @@ impl<'f> Search<'f> {
         operands: &[ValueId],
         dtype: DType,
         depth: usize,
-    ) -> Result<From, Problem> {
+    ) -> Result<Source, Problem> {
         let possible = match op {
             ElementwiseOp::Unary { op } => is_total_unary(*op, dtype),
             ElementwiseOp::Binary { op } => is_total(*op, dtype),
@@ -127,11 +127,11 @@ impl<'f> Search<'f> {
         }
         let steps: Vec<u16> = operands.iter().map(|&v| self.step(v, depth + 1)).collect::<Result<_, _>>()?;
         Ok(match (op, steps.as_slice()) {
-            (ElementwiseOp::Unary { op }, &[a]) => From::Unary(*op, a),
-            (ElementwiseOp::Binary { op }, &[a, b]) => From::Binary(*op, a, b),
-            (ElementwiseOp::Compare { op }, &[a, b]) => From::Compare(*op, a, b),
-            (ElementwiseOp::Select, &[condition, a, b]) => From::Select(condition, a, b),
-            (ElementwiseOp::Cast { .. }, &[a]) => From::Cast(a),
+            (ElementwiseOp::Unary { op }, &[a]) => Source::Unary(*op, a),
+            (ElementwiseOp::Binary { op }, &[a, b]) => Source::Binary(*op, a, b),
+            (ElementwiseOp::Compare { op }, &[a, b]) => Source::Compare(*op, a, b),
+            (ElementwiseOp::Select, &[condition, a, b]) => Source::Select(condition, a, b),
+            (ElementwiseOp::Cast { .. }, &[a]) => Source::Cast(a),
             (_, _) => return Err(Problem::Varies),
         })
     }
@@ -145,10 +145,10 @@ enum Problem {
     TooLong,
 }
 
-fn number(value: Literal) -> Result<From, Problem> {
+fn number(value: Literal) -> Result<Source, Problem> {
     match value {
-        Literal::Int(value) => Ok(From::Const(value)),
-        Literal::Bool(value) => Ok(From::Const(value.into())),
+        Literal::Int(value) => Ok(Source::Const(value)),
+        Literal::Bool(value) => Ok(Source::Const(value.into())),
         Literal::Float(_) => Err(Problem::Varies),
     }
 }
