@@ -355,9 +355,9 @@ fn parts(func: &Func, copies: &mut [Copy], products: &[OpId], waits: &[OpId]) ->
         copy.part = known.iter().position(|&part| part == copy.part).unwrap_or_default();
     }
     let last = |part: usize| {
-        let readers =
+        let mut readers =
             products.iter().filter(|&&product| copies.iter().any(|copy| copy.part == part && reads(product, copy)));
-        let product = *readers.last()?;
+        let product = *readers.next_back()?;
         waits.iter().copied().find(|&wait| func.op(wait).operands.contains(&func.op(product).results[0]))
     };
     (0..known.len()).map(last).collect()
