@@ -106,6 +106,8 @@ struct Writer {
     /// The names that each block declares.
     scopes: Vec<Vec<String>>,
     renamed: usize,
+    /// Whether this is inside a closure.
+    in_closure: bool,
 }
 
 impl Writer {
@@ -247,7 +249,10 @@ impl Writer {
             Expr::Unsafe(block) => self.block(&block.block, false),
             Expr::Return(stmt) => {
                 let (token, semi) = (stmt.return_token, semicolon(semi.unwrap_or(place.end)));
-                quote!(#token #semi)
+                // A closure that returns gives something here, whatever that is.
+                let value = stmt.expr.as_ref().map(|value| self.value_of(Some(value), Vec::new()));
+                let value = value.or_else(|| self.in_closure.then(|| quote!(__any(&[]))));
+                quote!(#token #value #semi)
             }
             Expr::Verbatim(_) => TokenStream::new(),
             other => {
@@ -513,7 +518,10 @@ impl Writer {
                     quote!(#pat: #ty)
                 })
                 .collect();
-            (params, w.value_of(Some(&closure.body), Vec::new()))
+            let outer = std::mem::replace(&mut w.in_closure, true);
+            let body = w.value_of(Some(&closure.body), Vec::new());
+            w.in_closure = outer;
+            (params, body)
         });
         quote!({ let _ = |#(#params),*| -> __Value { #body }; __any(&[#(#outside),*]) })
     }

@@ -332,7 +332,7 @@ impl Lower<'_> {
                 Stmt::While(stmt) => self.while_stmt(stmt)?,
                 Stmt::Reduce(stmt) => self.reduce(stmt)?,
                 // Removed by `jumps`.
-                Stmt::Jump(..) => {}
+                Stmt::Body(_) | Stmt::Jump(..) => {}
             }
         }
         Ok(())

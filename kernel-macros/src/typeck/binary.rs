@@ -393,6 +393,7 @@ impl Checker<'_> {
             | Stmt::If(_)
             | Stmt::For(_)
             | Stmt::While(_)
+            | Stmt::Body(_)
             | Stmt::Reduce(_)
             | Stmt::Jump(..) => false,
         }

@@ -12,16 +12,16 @@ use syn::punctuated::Punctuated;
 use syn::{Expr, Path, Token, Type};
 
 use super::annotation::Annotation;
-use super::block::Flow;
 use super::call::turbofish_of;
 use super::generics::Generics;
+use super::jump::Gives;
 use super::named::{Arg, Callable, closure_type};
 use super::record::Parts;
 use super::{Checker, Operand, Scope, UnsafeBlock, Val};
 use crate::device::bundle::{Functions, macro_path};
 use crate::device::function::{Calls, Function};
 use crate::device::text;
-use crate::error::{Checked, Errors, Reported};
+use crate::error::{Checked, Errors};
 use crate::source::Source;
 use crate::source_range::SourceRange;
 use crate::tree::Constant;
@@ -73,6 +73,7 @@ pub fn check_function(function: &Function, functions: &Functions, source: Source
     checker.frame = Rc::new(Frame { name, calls, key, via: None, dtypes: Some(dtypes) });
     checker.shape_constants.clone_from(&function.shape_constants);
     checker.open_calls = 1;
+    checker.calls.push((0, 0));
     checker.bind_constexprs();
     if function.is_struct {
         for param in &function.params {
@@ -135,14 +136,11 @@ impl Checker<'_> {
     /// The statements of a function, and its value, which has the type that the function says.
     fn function_body(&mut self, function: &Function) -> Checked<Val> {
         let (end, want) = (function.braces.span_close(), function.output.is_some());
-        let val = match self.block(&function.stmts, want, end) {
-            Flow::Value(val) => val?,
-            // `return` has been refused.
-            Flow::Diverges => return Err(Reported::earlier()),
+        let gives = match &function.output {
+            Some(ty) => Gives::Type(self.annotation(ty)),
+            None => Gives::Nothing,
         };
-        let Some(ty) = &function.output else { return Ok(val) };
-        let annotation = self.annotation(ty)?;
-        self.have_type(val, &annotation, "the function gives")
+        self.inlined_body(gives, SourceRange::at(function.ident().span()), |c| c.block(&function.stmts, want, end))
     }
 
     /// The path that leads to what a path names, from where the kernel stands.

@@ -205,11 +205,11 @@ pub struct Checker<'a> {
     /// Statements of the block that is being checked.
     stmts: Vec<Stmt>,
     facts: BTreeMap<ConstId, Dim>,
-    /// Whether a `return`, or a loop that may never end, stands before this place.
+    /// Whether a `return` of the kernel, or a loop that may never end, stands before this place.
     may_return: bool,
-    /// The loops around the place, the outermost first.
+    /// The loops and inlined bodies around the place, the outermost first.
     loops: Vec<LoopScope>,
-    /// Loops so far.
+    /// Loops and inlined bodies so far.
     loop_count: usize,
     /// Whether the condition of the `while` that is being checked changes variables outside, or jumps.
     active_head: bool,

@@ -12,6 +12,7 @@ use syn::{
 };
 
 use super::function::Frame;
+use super::jump::Gives;
 use super::{Binding, Checker, Context, Scope, Val};
 use crate::error::{Checked, Reported};
 use crate::signature::strip;
@@ -167,7 +168,7 @@ impl Checker<'_> {
         for (pat, arg) in named.closure.inputs.iter().zip(args) {
             self.bind_argument(pat, arg);
         }
-        let mut val = self.expr(&named.closure.body);
+        let mut val = self.inlined_body(Gives::Anything, place, |c| c.tail(&named.closure.body));
         if let (Ok(found), ReturnType::Type(_, ty)) = (&val, &named.closure.output) {
             let found = found.clone();
             val = self.annotation(ty).and_then(|annotation| self.annotate(found, &annotation));

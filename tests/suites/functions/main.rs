@@ -5,4 +5,5 @@ mod code;
 mod constants;
 mod places;
 mod results;
+mod returns;
 mod structs;
