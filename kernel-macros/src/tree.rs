@@ -5,7 +5,7 @@
 
 use kernel_core::ir::{ConstId, Dim, LimitKind, Op, ParamId, Unroll};
 
-use crate::source_range::SourceRange;
+use crate::source_range::{CallRef, SourceRange};
 use crate::types::{DtRef, VTy};
 
 /// A node, by index.
@@ -247,6 +247,35 @@ pub struct ReduceStmt {
     pub results: Vec<NodeId>,
     /// The call.
     pub place: SourceRange,
+}
+
+/// Says of statements that a call has inlined them, where none in it has.
+pub fn inlined_by(stmts: &mut [Stmt], call: CallRef) {
+    for stmt in stmts {
+        match stmt {
+            Stmt::Effect(_, _, place) | Stmt::Jump(_, place) => *place = place.in_call(call),
+            Stmt::If(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.then, call);
+                inlined_by(&mut stmt.otherwise, call);
+            }
+            Stmt::For(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.body, call);
+            }
+            Stmt::While(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.head, call);
+                inlined_by(&mut stmt.body, call);
+            }
+            Stmt::Body(stmt) => inlined_by(&mut stmt.body, call),
+            Stmt::Reduce(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.body, call);
+            }
+            Stmt::Eval(_) | Stmt::Read(..) | Stmt::Assign(..) | Stmt::Alias(..) => {}
+        }
+    }
 }
 
 /// The variables that statements assign, those in nested blocks included.

@@ -49,6 +49,6 @@ pub use ops::{
 };
 pub use params::{ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
 pub use shared_range::SharedRange;
-pub use span::{FileId, Files, Span};
+pub use span::{CallId, FileId, Files, Span};
 pub use table::{AttrMap, Cost, Does, Elements, Given, OpRow, Regions, Threads, Touched};
 pub use types::{Dt, Elem, Ty};

@@ -128,7 +128,7 @@ impl Checker<'_> {
             }
             _ => format!("`{}` is not an operation", path.join("::")),
         };
-        let whole = SourceRange { start: place.start, end: call.paren_token.span.close() };
+        let whole = SourceRange::between(place.start, call.paren_token.span.close());
         if let Some(help) = self.foreign_conversion(&path, call, whole) {
             return self.report_help(place, message, help);
         }
@@ -190,7 +190,7 @@ impl Checker<'_> {
     fn unknown_method(&mut self, name: &str, call: &ExprMethodCall, receiver: Checked<Val>) -> Reported {
         let place = SourceRange::at(call.method.span());
         let message = format!("values in a kernel have no method `{name}`");
-        let whole = SourceRange { start: SourceRange::of(&call.receiver).start, end: call.paren_token.span.close() };
+        let whole = SourceRange::between(SourceRange::of(&call.receiver).start, call.paren_token.span.close());
         let source = self.source.operand(SourceRange::of(&call.receiver));
         let target = name.strip_prefix("to_").filter(|target| self.dtype_by_name(target).is_some());
         let help = match (spellings::find(name), ops::find(name), target) {

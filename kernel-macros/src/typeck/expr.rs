@@ -100,8 +100,7 @@ impl Checker<'_> {
     }
 
     fn field(&mut self, field: &ExprField) -> Checked<Val> {
-        let place =
-            SourceRange { start: SourceRange::of(&field.base).start, end: SourceRange::of_tokens(&field.member).end };
+        let place = SourceRange::between(SourceRange::of(&field.base).start, SourceRange::of_tokens(&field.member).end);
         let base = self.expr(&field.base)?;
         match (&base, &field.member) {
             (Val::Tuple(parts, _), member) => {

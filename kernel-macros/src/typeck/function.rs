@@ -23,7 +23,7 @@ use crate::device::function::{Calls, Function};
 use crate::device::text;
 use crate::error::{Checked, Errors};
 use crate::source::Source;
-use crate::source_range::SourceRange;
+use crate::source_range::{CallRef, SourceRange};
 use crate::tree::Constant;
 use crate::types::Types;
 
@@ -296,11 +296,12 @@ impl Checker<'_> {
         if self.open_calls == MAX_DEPTH {
             return Err(self.report(place, format!("calls nest at most {MAX_DEPTH} deep")));
         }
-        if self.inlined == MAX_CALLS {
+        if self.inlined.len() == MAX_CALLS {
             return Err(self.report(place, format!("a kernel inlines at most {MAX_CALLS} calls")));
         }
         self.open_calls += 1;
-        self.inlined += 1;
+        self.inlined.push(place.in_call(self.call));
+        self.call = CallRef(self.inlined.len());
         self.calls.push((self.contexts.len(), self.loops.len()));
         Ok(())
     }
@@ -309,6 +310,7 @@ impl Checker<'_> {
     pub(super) fn leave_call(&mut self) {
         self.open_calls -= 1;
         self.calls.pop();
+        self.call = self.call.0.checked_sub(1).map_or(CallRef::default(), |index| self.inlined[index].call);
     }
 }
 

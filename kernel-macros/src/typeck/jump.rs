@@ -12,7 +12,7 @@ use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
 use crate::source_range::SourceRange;
-use crate::tree::{BodyStmt, Jump, LoopId, NodeId, Stmt, VarId};
+use crate::tree::{BodyStmt, Jump, LoopId, NodeId, Stmt, VarId, inlined_by};
 
 /// A loop around the place, or an inlined body.
 #[derive(Default)]
@@ -159,7 +159,8 @@ impl Checker<'_> {
             }
             Flow::Diverges => self.loops[body].value.clone(),
         };
-        let stmts = std::mem::replace(&mut self.stmts, outer);
+        let mut stmts = std::mem::replace(&mut self.stmts, outer);
+        inlined_by(&mut stmts, self.call);
         let LoopScope { breaks, results, .. } = self.loops.pop().unwrap_or_default();
         if breaks {
             self.stmts.push(Stmt::Body(Box::new(BodyStmt { id, body: stmts, results })));
@@ -242,7 +243,7 @@ impl Checker<'_> {
                 }
             };
         };
-        let at = SourceRange { start: label.apostrophe, end: label.ident.span() };
+        let at = SourceRange::between(label.apostrophe, label.ident.span());
         if self.contexts.contains(&Context::Closure) {
             let message = format!("`{what}` in a closure is not supported");
             return Err(self.report_help(place, message, "end it with an expression"));

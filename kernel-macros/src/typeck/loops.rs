@@ -65,7 +65,7 @@ impl Checker<'_> {
 
     /// `while condition { .. }`
     pub(super) fn while_loop(&mut self, stmt: &ExprWhile) {
-        let place = SourceRange { start: stmt.while_token.span, end: SourceRange::of(&stmt.cond).end };
+        let place = SourceRange::between(stmt.while_token.span, SourceRange::of(&stmt.cond).end);
         let id = self.enter_loop(stmt.label.as_ref(), false, place);
         let around = std::mem::replace(&mut self.active_head, false);
         let (condition, head) = self.nested(Context::Head, |c| {
@@ -123,7 +123,7 @@ impl Checker<'_> {
     /// `for i in (lo..hi).step_by(s) { .. }`
     pub(super) fn for_loop(&mut self, stmt: &ExprForLoop) {
         let hints = self.loop_hints(&stmt.attrs);
-        let place = SourceRange { start: stmt.for_token.span, end: SourceRange::of(&stmt.expr).end };
+        let place = SourceRange::between(stmt.for_token.span, SourceRange::of(&stmt.expr).end);
         let range = self.range(&stmt.expr).and_then(|range| self.bounds(&range).map(|written| (range, written)));
         let id = self.enter_loop(stmt.label.as_ref(), false, place);
         if let (Ok((_, written)), Unroll::Full) = (&range, hints.unroll) {

@@ -64,7 +64,7 @@ use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
 use crate::signature::Signature;
 use crate::source::Source;
-use crate::source_range::SourceRange;
+use crate::source_range::{CallRef, SourceRange};
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Class, DtRef, Types, VElem, VTy};
 use jump::LoopScope;
@@ -83,6 +83,8 @@ pub struct Tree {
     pub types: Types,
     /// Constants of the user's crate.
     pub constants: Vec<Constant>,
+    /// The places of the calls that have been inlined.
+    pub calls: Vec<SourceRange>,
     /// What `static_assert!` has made equal: the constexpr is the dimension.
     pub facts: BTreeMap<ConstId, Dim>,
     /// The `unsafe` blocks, for rustc to see.
@@ -189,8 +191,10 @@ pub struct Checker<'a> {
     open_calls: usize,
     /// How many contexts and loops are around each of them.
     calls: Vec<(usize, usize)>,
-    /// How many have been inlined.
-    inlined: usize,
+    /// The places of those that have been inlined so far.
+    inlined: Vec<SourceRange>,
+    /// The innermost of those that are being inlined.
+    call: CallRef,
     source: Rc<Source>,
     errors: &'a mut Errors,
     func: Func,
@@ -243,10 +247,11 @@ pub fn check(
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
-    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, .. } = checker;
+    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, inlined, .. } =
+        checker;
     let mut variables = variables.len();
     let body = crate::jumps::eliminate(stmts, &mut nodes, &mut variables, &types, errors);
-    Tree { func, nodes, variables, body, types, constants, facts, unsafe_blocks }
+    Tree { func, nodes, variables, body, types, constants, calls: inlined, facts, unsafe_blocks }
 }
 
 impl<'a> Checker<'a> {
@@ -263,7 +268,8 @@ impl<'a> Checker<'a> {
             frame: Rc::new(Frame::outermost(functions)),
             open_calls: 0,
             calls: Vec::new(),
-            inlined: 0,
+            inlined: Vec::new(),
+            call: CallRef::default(),
             source: Rc::new(source),
             errors,
             func,
@@ -294,7 +300,8 @@ impl<'a> Checker<'a> {
     // Nodes and statements
 
     fn new_node(&mut self, node: Node) -> NodeId {
-        self.nodes.push(node);
+        let place = node.place.in_call(self.call);
+        self.nodes.push(Node { place, ..node });
         NodeId(self.nodes.len() - 1)
     }
 

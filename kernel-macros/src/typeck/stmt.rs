@@ -326,7 +326,7 @@ impl Checker<'_> {
             return;
         }
         let (Ok(right), Ok(Binding::Var(var)), Some((op, _))) = (right, var, operator(&binary.op)) else { return };
-        let place = SourceRange { start: SourceRange::of(&binary.left).start, end: SourceRange::of(&binary.right).end };
+        let place = SourceRange::between(SourceRange::of(&binary.left).start, SourceRange::of(&binary.right).end);
         let left_place = SourceRange::of(&binary.left);
         let ty = self.variables[var.0].ty.clone();
         let node = self.slot(ty, left_place);
