@@ -84,6 +84,23 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
 /// }
 /// ```
 ///
+/// `#[device(methods)]` in front of a struct and `#[device]` in front of an `impl` in its module give it methods:
+///
+/// ```ignore
+/// #[device(methods)]
+/// pub struct Counter {
+///     pub value: i32,
+/// }
+///
+/// #[device]
+/// impl Counter {
+///     pub fn next(&mut self) -> i32 {
+///         self.value += 1;
+///         self.value
+///     }
+/// }
+/// ```
+///
 /// The sections *Functions* and *Structs* of the documentation of [`kernel`](macro@kernel) say what they take and give.
 #[proc_macro_attribute]
 pub fn device(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {

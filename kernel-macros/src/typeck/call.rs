@@ -63,6 +63,9 @@ impl Checker<'_> {
         if self.frame.calls.is_empty() {
             return None;
         }
+        if let Some(val) = self.associated_call(call, path, place) {
+            return Some(val);
+        }
         let function = self.functions.find(&self.frame.calls, &path_text(path)).filter(|found| !found.is_struct)?;
         Some(self.call_function(&function, &call.args, path, place))
     }
@@ -78,6 +81,16 @@ impl Checker<'_> {
             return self.desc_call(param, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
         }
         let receiver = self.expr(&call.receiver);
+        if let Ok(val) = &receiver
+            && let Some(val) = self.record_method(call, val, place)
+        {
+            return val;
+        }
+        if let Err(reported) = receiver
+            && self.functions.has_method(&name)
+        {
+            return Err(reported);
+        }
         let Some(row) = self.method_row(&name, call) else {
             return Err(self.unknown_method(&name, call, receiver));
         };

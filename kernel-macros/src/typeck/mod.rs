@@ -27,6 +27,7 @@ mod jump;
 mod loops;
 mod macros;
 mod memory;
+mod method;
 mod moments;
 mod named;
 mod parameters;

@@ -60,6 +60,8 @@ pub(super) enum Arg {
     Val(Val),
     /// A closure.
     Closure(Callable, SourceRange),
+    /// The variable that `&mut self` stands for, and its value.
+    Variable(Binding, Val),
 }
 
 impl Checker<'_> {
@@ -193,7 +195,8 @@ impl Checker<'_> {
                 let reported = self.report(place, "a closure cannot be taken apart");
                 self.bind_pattern(pat, Err(reported));
             }
-            (pat, Arg::Val(val)) => self.bind_pattern(pat, Ok(val)),
+            (Pat::Ident(name), Arg::Variable(variable, _)) => self.bind(&name.ident.to_string(), variable),
+            (pat, Arg::Val(val) | Arg::Variable(_, val)) => self.bind_pattern(pat, Ok(val)),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod code;
 mod constants;
+mod methods;
 mod places;
 mod results;
 mod returns;
