@@ -51,7 +51,8 @@
 //!
 //! A launcher returns a [`launch::Call`]. `.grid(..)` says how many programs run: a number, or a
 //! tuple or array of up to three; `.grid_with(|c| ..)` computes it from the constexprs. Options are
-//! `.num_warps(8)`, `.num_stages(3)`, `.max_registers(96)`, `.stream(&stream)` and, on the CPU, `.time_limit(duration)`.
+//! `.num_warps(8)`, `.num_stages(3)`, `.max_registers(96)`, `.dependent_launch()`, `.stream(&stream)` and, on the CPU,
+//! `.time_limit(duration)`.
 //! `.launch(&device)` starts the kernel and returns. An error while it runs is returned by the next operation that reads
 //! data which depends on the launch, or by `synchronize`:
 //!

@@ -10,6 +10,7 @@ mod gather;
 mod layer_norm;
 mod layer_norm_backward;
 mod rms_norm;
+mod scaled;
 mod softmax;
 mod sums;
 mod tiles;
@@ -21,7 +22,7 @@ use tilewright_bench::{Failure, Stage};
 type Bench = fn(&mut Stage) -> Result<(), Failure>;
 
 /// All works by the names that `--only` takes.
-const ALL: [(&str, Bench); 21] = [
+const ALL: [(&str, Bench); 23] = [
     ("copy", copy::contests),
     ("add", add::contests),
     ("cos_sin", chains::cos_sin_contests),
@@ -43,6 +44,8 @@ const ALL: [(&str, Bench); 21] = [
     ("cumsum", tiles::cumsum_contests),
     ("rand", tiles::rand_contests),
     ("gather_tile", tiles::gather_contests),
+    ("scaled_e4m3", scaled::e4m3_contests),
+    ("scaled_e2m1", scaled::e2m1_contests),
 ];
 
 /// Holds all contests that the stage wants.

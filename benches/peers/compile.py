@@ -24,7 +24,9 @@ DTYPES = {"f32": "*fp32", "f16": "*fp16", "bf16": "*bf16"}
 DATA = {"x", "y", "out", "gate", "up", "weight", "bias", "dy", "dx", "table", "weight_gradient", "bias_gradient"}
 FLOATS = {"means", "rstds", "losses", "partial_weights", "partial_biases"}
 INTEGERS = {"labels", "ids", "locks"}
-SIZES = {"n", "columns", "rows", "parts", "share", "seed"}
+SIZES = {"n", "k", "columns", "rows", "parts", "share", "seed"}
+# Pointers to bytes.
+BYTES = {"a", "a_scale", "b", "b_scale"}
 # Divisible by 16 in no variant.
 ODD = {"seed", "parts"}
 # Not off by one where the data are: buffers of the bench's own.
@@ -46,6 +48,8 @@ def parameters(kernel, work, dtype):
             types[name] = "*fp32"
         elif name in INTEGERS:
             types[name] = "*i32"
+        elif name in BYTES:
+            types[name] = "*u8"
         else:
             types[name] = "i32" if name in SIZES else "fp32"
     return types
@@ -136,6 +140,9 @@ def configurations():
         yield "histogram", "histogram_parts", "f32", "aligned", "", {"BLOCK": block, "BINS": 256}, warps
     for block, warps in [(512, 4), (1024, 4), (1024, 8), (2048, 4), (2048, 8)]:
         yield "rand", "uniform", "f32", "aligned", "", {"BLOCK": block}, warps
+    for m, n, k, warps in [(64, 64, 64, 4), (128, 64, 64, 4), (128, 128, 64, 4), (128, 128, 64, 8), (128, 128, 128, 8), (128, 256, 64, 8)]:
+        for work in ("scaled_e4m3", "scaled_e2m1"):
+            yield work, work, "f32", "aligned", "", {"M": m, "N": n, "K": k}, warps
 
 
 def compile_one(job):

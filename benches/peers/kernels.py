@@ -377,3 +377,35 @@ def histogram_parts(ids, out, share, BLOCK: tl.constexpr, BINS: tl.constexpr):
 def uniform(out, n, seed, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.rand(seed, at), mask=at < n)
+
+
+@triton.jit
+def scaled_e4m3(a, a_scale, b, b_scale, out, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows = tl.program_id(0) * M + tl.arange(0, M)
+    columns = tl.program_id(1) * N + tl.arange(0, N)
+    acc = tl.zeros([M, N], tl.float32)
+    for step in range(0, k // K):
+        inner = step * K + tl.arange(0, K)
+        blocks = step * (K // 32) + tl.arange(0, K // 32)
+        x = tl.load(a + rows[:, None] * k + inner[None, :])
+        s = tl.load(a_scale + rows[:, None] * (k // 32) + blocks[None, :])
+        y = tl.load(b + columns[None, :] * k + inner[:, None])
+        t = tl.load(b_scale + columns[:, None] * (k // 32) + blocks[None, :])
+        acc = tl.dot_scaled(x, s, "e4m3", y, t, "e4m3", acc)
+    tl.store(out + rows[:, None] * n + columns[None, :], acc)
+
+
+@triton.jit
+def scaled_e2m1(a, a_scale, b, b_scale, out, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows = tl.program_id(0) * M + tl.arange(0, M)
+    columns = tl.program_id(1) * N + tl.arange(0, N)
+    acc = tl.zeros([M, N], tl.float32)
+    for step in range(0, k // K):
+        pairs = step * (K // 2) + tl.arange(0, K // 2)
+        blocks = step * (K // 32) + tl.arange(0, K // 32)
+        x = tl.load(a + rows[:, None] * (k // 2) + pairs[None, :])
+        s = tl.load(a_scale + rows[:, None] * (k // 32) + blocks[None, :])
+        y = tl.load(b + columns[None, :] * (k // 2) + pairs[:, None])
+        t = tl.load(b_scale + columns[:, None] * (k // 32) + blocks[None, :])
+        acc = tl.dot_scaled(x, s, "e2m1", y, t, "e2m1", acc)
+    tl.store(out + rows[:, None] * n + columns[None, :], acc)

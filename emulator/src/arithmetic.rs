@@ -38,9 +38,26 @@ fn float(value: u64, ty: &str) -> f64 {
     }
 }
 
-/// Zero instead of what is subnormal as an f32.
-fn flushed(value: f64) -> f64 {
-    if value.abs() < f64::from(f32::MIN_POSITIVE) { 0.0_f64.copysign(value) } else { value }
+/// The sign instead of the bits of a subnormal f32.
+fn flushed(bits: u64) -> u64 {
+    if f32::from_bits(bits as u32).is_subnormal() { bits & 1 << 31 } else { bits }
+}
+
+/// The result of an instruction that takes subnormal f32 for zeros.
+fn flushing(instruction: &Instruction, a: &[u64]) -> Option<u64> {
+    let mut kept = instruction.clone();
+    kept.modifiers.retain(|modifier| modifier != "ftz");
+    let (from, to) = match (kept.name.as_str(), kept.modifiers.as_slice()) {
+        ("cvt", [.., to, from]) => (from.as_str(), to.as_str()),
+        ("setp", [.., ty]) => (ty.as_str(), "pred"),
+        (_, [.., ty]) => (ty.as_str(), ty.as_str()),
+        (_, []) => return None,
+    };
+    let single = |ty: &str| ty == "f32";
+    // Conversions to pairs say f32 last, and the pair before.
+    let operands: Vec<u64> = a.iter().map(|&bits| if single(from) { flushed(bits) } else { bits }).collect();
+    let result = compute(&kept, &operands)?;
+    Some(if single(to) { flushed(result) } else { result })
 }
 
 fn from_float(value: f64, ty: &str) -> u64 {
@@ -277,6 +294,9 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         };
         return Some(part(0)? | part(16)? << 16);
     }
+    if has("ftz") {
+        return flushing(instruction, a);
+    }
     let value = match name {
         "mov" => a[0],
         "setp" => u64::from(compare(modifiers[0], ty, a[0], a[1])),
@@ -296,7 +316,6 @@ pub fn compute(instruction: &Instruction, a: &[u64]) -> Option<u64> {
         "cvt" => converted(&modifiers, ty, a),
         "fma" => fma(ty, a[0], a[1], a[2]),
         "ex2" => from_float(float(a[0], ty).exp2(), ty),
-        "rcp" if has("ftz") => from_float(flushed(1.0 / flushed(float(a[0], ty))), ty),
         "rcp" => from_float(1.0 / float(a[0], ty), ty),
         "sqrt" => from_float(float(a[0], ty).sqrt(), ty),
         "rsqrt" => from_float(1.0 / float(a[0], ty).sqrt(), ty),

@@ -2,7 +2,7 @@
 
 use kernel_codegen::{AbiParam, Compiled};
 use kernel_core::interp::{HostBuffer, HostTensor};
-use kernel_core::ir::{Bound, DType, Func, ParamKind};
+use kernel_core::ir::{Bound, DType, Func, ParamId, ParamKind};
 use kernel_core::num::{F8E4M3, F8E5M2};
 
 use crate::run::{Launch, Memory};
@@ -55,13 +55,24 @@ fn emulate_func(
     let mut memory = Memory::default();
     let addresses: Vec<u64> = buffers.iter().map(|buffer| memory.add(bytes(buffer))).collect();
     let record = memory.add(vec![0; 64]);
-    let number = |wanted: kernel_core::ir::ParamId, is: fn(&ParamKind) -> bool| {
+    let number = |wanted: ParamId, is: fn(&ParamKind) -> bool| {
         func.params[..wanted.index()].iter().filter(|param| is(&param.kind)).count()
     };
     let is_buffer = |kind: &ParamKind| matches!(kind, ParamKind::Ptr { .. } | ParamKind::Desc { .. });
     let is_tensor = |kind: &ParamKind| matches!(kind, ParamKind::Desc { .. });
     let is_scalar = |kind: &ParamKind| matches!(kind, ParamKind::Scalar(_));
+    let scalar = |id: ParamId| scalars[number(id, is_scalar)] as u32 as u64;
+    let made = |id: ParamId| {
+        let param = compiled.placed.func().param(id);
+        let bytes = param.kind.dt().and_then(|dt| dt.known()).map_or(1, DType::bytes);
+        param.recipe.as_ref().map(|recipe| (recipe.base, recipe.evaluate(scalar), i64::from(bytes)))
+    };
     let params = compiled.abi.iter().map(|param| match param {
+        AbiParam::Buffer(id) if let Some((base, made, bytes)) = made(*id) => {
+            addresses[number(base, is_buffer)].wrapping_add_signed(made.offset * bytes)
+        }
+        AbiParam::Shape(id, axis) if let Some((_, made, _)) = made(*id) => made.sizes[usize::from(*axis)] as u64,
+        AbiParam::Stride(id, axis) if let Some((_, made, _)) = made(*id) => made.strides[usize::from(*axis)] as u64,
         AbiParam::Buffer(id) => addresses[number(*id, is_buffer)],
         AbiParam::Scalar(id, _) => scalars[number(*id, is_scalar)] as u32 as u64,
         AbiParam::Length(id) => buffers[number(*id, is_buffer)].len() as u64,

@@ -76,6 +76,8 @@ struct Thread {
     /// Copies that have not landed: they do at the wait, and no earlier.
     copies: Vec<Copy>,
     committed: u64,
+    /// Whether it has waited for the launches before.
+    waited: bool,
 }
 
 pub(super) struct Block<'a> {
@@ -83,6 +85,9 @@ pub(super) struct Block<'a> {
     launch: &'a Launch<'a>,
     id: [u32; 3],
     threads: Vec<Thread>,
+    /// Whether the launch may begin before those before it have ended: then what they write is not there before each thread
+    /// has waited for it.
+    begins_early: bool,
     pub(super) shared: Vec<u8>,
 }
 
@@ -90,6 +95,7 @@ impl Launch<'_> {
     /// Runs all programs of the grid.
     pub fn run(&self, memory: &mut Memory) {
         let program = parse(&self.compiled.ptx, &self.compiled.entry);
+        let begins_early = program.instructions.iter().any(|instruction| instruction.name == "griddepcontrol");
         let mut random = Random(self.seed | 1);
         for z in 0..self.grid[2] {
             for y in 0..self.grid[1] {
@@ -97,7 +103,8 @@ impl Launch<'_> {
                     let threads = (0..self.compiled.threads()).map(|_| Thread::new(program.registers)).collect();
                     // Nothing may be read before it is written.
                     let shared = (0..self.compiled.shared_bytes).map(|_| random.next() as u8).collect();
-                    Block { program: &program, launch: self, id: [x, y, z], threads, shared }.run(memory, &mut random);
+                    let block = Block { program: &program, launch: self, id: [x, y, z], threads, begins_early, shared };
+                    block.run(memory, &mut random);
                 }
             }
         }
@@ -117,7 +124,14 @@ impl Random {
 
 impl Thread {
     fn new(registers: usize) -> Thread {
-        Thread { registers: vec![0; registers], pc: 0, state: State::Ready, copies: Vec::new(), committed: 0 }
+        Thread {
+            registers: vec![0; registers],
+            pc: 0,
+            state: State::Ready,
+            copies: Vec::new(),
+            committed: 0,
+            waited: false,
+        }
     }
 }
 
@@ -262,7 +276,15 @@ impl Block<'_> {
             return;
         }
         match instruction.name.as_str() {
-            "ret" => self.threads[thread].state = State::Done,
+            "ret" => {
+                let overtakes = self.begins_early && !self.threads[thread].waited;
+                assert!(!overtakes, "a thread ends before the launches before it");
+                self.threads[thread].state = State::Done;
+            }
+            "griddepcontrol" => {
+                self.threads[thread].waited |= instruction.modifiers[0] == "wait";
+                self.threads[thread].pc += 1;
+            }
             "bra" => {
                 let Operand::Label(label) = &instruction.operands[0] else { panic!("{}", instruction.text) };
                 self.threads[thread].pc = program.labels[label];
@@ -283,6 +305,8 @@ impl Block<'_> {
     fn single(&mut self, thread: usize, instruction: &Instruction, memory: &mut Memory) {
         let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
         let operands = &instruction.operands;
+        let early = self.begins_early && !self.threads[thread].waited;
+        assert!(!(early && has("global")), "before the launches before have ended: {}", instruction.text);
         match instruction.name.as_str() {
             "ld" | "st" => self.access(thread, instruction, memory),
             "cp" => self.copy(thread, instruction, memory),

@@ -66,7 +66,8 @@ impl<'l> RunLine<'l> {
             return Err(format!("no buffer `{name}`"));
         }
         let mut arguments = Vec::new();
-        for param in &func.params {
+        // What is made of other arguments is none.
+        for param in func.params.iter().filter(|param| param.recipe.is_none()) {
             match &param.kind {
                 ParamKind::Ptr { .. } | ParamKind::Desc { .. } => {
                     let (name, dtype) = (param.name.clone(), dtype(param)?);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kernel_core::backend::nvidia::Ptx;
 use kernel_core::backend::{Artifact, Backend, CompileError, Timings};
-use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, Placed, Span, ValueId};
+use kernel_core::ir::{Bound, DType, ElementwiseOp, Func, Op, Placed, Span, Subnormals, ValueId};
 use kernel_llvm::{SlpVectorize, emit_ptx, kept_machine, load, new_context, optimise};
 
 use crate::analysis::axis::AxisAnalysis;
@@ -14,7 +14,7 @@ use crate::error::CodegenError;
 use crate::passes::list::{self, Watcher};
 use crate::passes::pass::{Pass, Unit};
 use crate::report::Notes;
-use crate::{dot, lower, negations};
+use crate::{dot, flush, lower, negations};
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{MAX_WARPS, Target};
 
@@ -150,6 +150,10 @@ fn generate(placed: Placed, unit: Unit, mut timings: Timings) -> Result<Compiled
 
     let start = Instant::now();
     let ptx = negations::keep(emit_ptx(&lowered.module, &machine)?);
+    let ptx = match placed.func().subnormals {
+        Subnormals::Kept => ptx,
+        Subnormals::Flushed => flush::of_f32_alone(&ptx),
+    };
     timings.push("emit", start.elapsed());
 
     let min_programs = placed.func().programs;

@@ -5,6 +5,7 @@ use kernel_core::backend::{Artifact, LaunchConditions, Site, Timings};
 use kernel_core::ir::Placed;
 
 use crate::analysis::warp_groups::sets_registers;
+use crate::lower::begins_early;
 use crate::report::{Notes, Report, Reported};
 use kernel_core::target::Target;
 
@@ -86,6 +87,7 @@ impl Compiled {
 impl From<Compiled> for Artifact<Ptx> {
     fn from(compiled: Compiled) -> Artifact<Ptx> {
         let sets_registers = compiled.sets_registers();
+        let dependent_launch = begins_early(compiled.placed.func());
         let (target, num_warps) = (compiled.target, compiled.layout_warps);
         let stages = compiled.llvm_ir.as_ref().map(|_| ("placed", compiled.placed_ir()));
         let reported = Reported { placed: compiled.placed, target, num_warps, notes: compiled.notes };
@@ -102,6 +104,7 @@ impl From<Compiled> for Artifact<Ptx> {
                 num_warps: compiled.num_warps,
                 min_programs: compiled.min_programs,
                 sets_registers,
+                dependent_launch,
                 abi: compiled.abi,
                 report: Box::new(reported),
             },

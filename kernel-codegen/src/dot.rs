@@ -129,7 +129,8 @@ impl Problem {
     pub(crate) fn kind(&self) -> Option<Kind> {
         match (product_kind(self.a, self.b)?, self.precision) {
             (Kind::Tf32, DotPrecision::Tf32x3) => Some(Kind::Tf32x3),
-            (Kind::Tf32, DotPrecision::Ieee) => None,
+            // Those of bf16 terms have been written as such.
+            (Kind::Tf32, DotPrecision::Ieee | DotPrecision::Bf16x3 | DotPrecision::Bf16x6) => None,
             (kind, _) => Some(kind),
         }
     }

@@ -27,6 +27,7 @@ mod compile;
 mod compiled;
 mod dot;
 mod error;
+mod flush;
 mod lower;
 mod negations;
 pub mod occupancy;

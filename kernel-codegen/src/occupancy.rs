@@ -235,6 +235,7 @@ fn wanted_programs(func: &Func, target: Target, num_warps: u32, shared_bytes: u3
                 let loaded: u32 = operation.regions.iter().map(|&region| loaded(func, region)).sum();
                 needed = needed.max(tiles + BESIDE_TILES).max(tiles + loaded + BESIDE_LOADS);
             }
+            ControlOp::Map { .. } => plain = false,
             ControlOp::If
             | ControlOp::Yield
             | ControlOp::Return

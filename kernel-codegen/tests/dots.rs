@@ -223,7 +223,9 @@ fn every_transposition() {
 
 #[test]
 fn singles_in_each_precision() {
-    for (precision, tolerance) in [("tf32", 1.0 / 512.0), ("tf32x3", 4e-6), ("ieee", 4e-6)] {
+    for (precision, tolerance) in
+        [("tf32", 1.0 / 512.0), ("tf32x3", 4e-6), ("ieee", 4e-6), ("bf16x3", 4e-6 + 1.0 / 32768.0), ("bf16x6", 4e-6)]
+    {
         let case = Case { precision, ..Case::of("f32", "f32") };
         everywhere(case, 0.0);
         everywhere(case, tolerance);

@@ -6,7 +6,7 @@
 //! ; check: async_copy
 //! ```
 //!
-//! - `on TARGET [warps=N] [stages=N] [copies=always|never] [checks=every_access] [delays=SEED]`: what the stages behind
+//! - `on TARGET [warps=N] [stages=N] [copies=always|never] [checks=every_access] [delays=SEED] [dependent]`: what the stages behind
 //!   it are given. Without it: `sm_90a`, 4 warps, 3 stages.
 //! - `pass NAME ..`: runs passes.
 //! - `upto NAME`: runs all passes in their order, up to that one.
@@ -31,6 +31,7 @@ impl Settings {
         for word in words {
             let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{word}` has no number"));
             match word.split_once('=') {
+                None if *word == "dependent" => settings.options.dependent_launch = true,
                 None => {
                     let found = Target::named(word);
                     settings.target = found.ok_or_else(|| format!("there is no target `{word}`"))?;

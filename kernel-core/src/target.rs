@@ -100,6 +100,7 @@ enum Feature {
     Stmatrix,
     F8Conversions,
     Bf16Atomics,
+    DependentLaunches,
 }
 
 const A100: Multiprocessor = Multiprocessor { registers: 64 * 1024, warps: 64, programs: 32, shared_bytes: 164 * 1024 };
@@ -115,6 +116,7 @@ const SINCE_HOPPER: &[Feature] = &[
     Feature::Stmatrix,
     Feature::F8Conversions,
     Feature::Bf16Atomics,
+    Feature::DependentLaunches,
 ];
 
 /// Predicates of asynchronous copies need PTX 7.5, eviction priorities 7.4, sm_89 needs 7.8, sm_90 needs 7.8 and its barriers
@@ -290,6 +292,11 @@ impl Target {
     /// Whether there are conversions of 8-bit floats.
     pub fn has_f8_conversions(self) -> bool {
         self.has(Feature::F8Conversions)
+    }
+
+    /// Whether a launch may begin before the one before it has ended (`griddepcontrol`).
+    pub fn has_dependent_launches(self) -> bool {
+        self.has(Feature::DependentLaunches)
     }
 
     /// Whether `atom.add` takes bf16 (PTX: sm_90 and later).

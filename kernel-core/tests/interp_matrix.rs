@@ -116,9 +116,11 @@ fn product<A: Element, B: Element, C: Element>(
 const DIMS: &[[usize; 4]] =
     &[[1, 1, 1, 1], [1, 16, 64, 8], [1, 1, 128, 32], [1, 64, 2, 1], [4, 8, 16, 32], [2, 1, 4, 1]];
 
+const PRECISIONS: [&str; 5] = ["tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"];
+
 fn exact_on_integers<A: Element, B: Element, C: Element>() {
     for &dims in DIMS {
-        for precision in ["tf32", "tf32x3", "ieee"] {
+        for precision in PRECISIONS {
             let [found, exact, _] = product::<A, B, C>(dims, precision, integers);
             assert_eq!(found, exact, "{} * {} in {}, {dims:?}, {precision}", A::NAME, B::NAME, C::NAME);
         }
@@ -162,6 +164,9 @@ fn products_are_exact_and_sums_are_in_f32() {
     // Each factor loses half a unit of its tenth bit.
     within::<f32, f32, f32>("tf32", sums + f64::powi(2.0, -10) * 1.01);
     within::<f32, f32, f32>("tf32x3", 4.0 * sums);
+    // What the terms leave out; the sums of the small products are small themselves.
+    within::<f32, f32, f32>("bf16x3", 1.1 * sums + 1.01 * f64::powi(2.0, -15));
+    within::<f32, f32, f32>("bf16x6", 1.1 * sums + 1.01 * f64::powi(2.0, -24));
     within::<f64, f64, f64>("ieee", 130.0 * f64::EPSILON);
     within::<f16, f16, f16>("tf32", sums + f64::powi(2.0, -11));
 }
@@ -179,8 +184,22 @@ fn tf32_rounds_and_three_products_do_not() {
 }
 
 #[test]
+fn terms_of_bf16_lose_what_is_said() {
+    // Single products, so that nothing is summed: three roundings of the sums of terms.
+    let error = |precision: &str| {
+        let [found, exact, bound] = product::<f32, f32, f32>([64, 4, 1, 8], precision, noise);
+        let errors = found.iter().zip(&exact).zip(&bound).map(|((f, e), b)| (f - e).abs() / b);
+        errors.fold(0.0, f64::max)
+    };
+    let (three, six) = (error("bf16x3"), error("bf16x6"));
+    let bits = |bits: i32| f64::powi(2.0, -bits);
+    assert!(three > bits(18) && three < 1.01 * bits(15) + 3.0 * bits(24), "{three}");
+    assert!(six > 0.0 && six < 1.01 * bits(24) + 3.0 * bits(24), "{six}");
+}
+
+#[test]
 fn infinities_and_nans_arrive() {
-    for precision in ["tf32", "tf32x3", "ieee"] {
+    for precision in PRECISIONS {
         let mut body = load("a", "f32", "[1, 2]", 2) + &load("b", "f32", "[2, 2]", 4);
         body += &load("c", "f32", "[1, 2]", 2);
         body += &format!("%r: f32[1, 2] = dot %av, %bv, %cv {{precision = {precision}}}\nstore %cp, %r");
@@ -190,6 +209,10 @@ fn infinities_and_nans_arrive() {
         let buffers = run(&bound(params, &body), vec![a.into(), b.into(), vec![0f32; 2].into()], &[], [1, 1, 1]);
         let found = elements::<f32>(&buffers[2]);
         assert!(found[0] == f32::INFINITY && found[1].is_nan(), "{precision}: {found:?}");
+        // Infinity times infinity, of which the small parts are no numbers.
+        let (a, b) = (vec![f32::INFINITY, 1.0], vec![f32::NEG_INFINITY, f32::INFINITY, 2.0, 3.0]);
+        let buffers = run(&bound(params, &body), vec![a.into(), b.into(), vec![0f32; 2].into()], &[], [1, 1, 1]);
+        assert_eq!(elements::<f32>(&buffers[2]), [f32::NEG_INFINITY, f32::INFINITY], "{precision}");
     }
 }
 

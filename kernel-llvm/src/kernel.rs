@@ -61,6 +61,11 @@ pub fn mark_kernel(function: FunctionValue<'_>, bounds: &KernelBounds) {
     }
 }
 
+/// Makes f32 instructions of a function take subnormal numbers for zeros of their sign (`.ftz`).
+pub fn mark_flushing(function: FunctionValue<'_>) {
+    add_string(function, AttributeLoc::Function, "denormal-fp-math-f32", "preserve-sign,preserve-sign");
+}
+
 /// What is known about a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterFact {

@@ -75,8 +75,8 @@ pub use instructions::{
     set_volatile,
 };
 pub use kernel::{
-    KernelBounds, PTX_KERNEL, ParameterFact, dynamic_shared_memory, mark_grid_constant, mark_kernel, mark_parameter,
-    space,
+    KernelBounds, PTX_KERNEL, ParameterFact, dynamic_shared_memory, mark_flushing, mark_grid_constant, mark_kernel,
+    mark_parameter, space,
 };
 #[cfg(not(feature = "link-llvm"))]
 pub use load::check;

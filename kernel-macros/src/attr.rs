@@ -19,11 +19,13 @@ pub struct KernelAttr {
     pub max_registers: Option<u32>,
     /// Whether float operations may be fused.
     pub contract: bool,
+    /// Whether f32 may take subnormal numbers for zeros.
+    pub flush: bool,
     /// Where the facade lives.
     pub krate: Option<Path>,
 }
 
-const KEYS: [&str; 5] = ["num_warps", "num_stages", "max_registers", "contract", "crate"];
+const KEYS: [&str; 6] = ["num_warps", "num_stages", "max_registers", "contract", "flush", "crate"];
 
 enum Value {
     Path(Path),
@@ -51,7 +53,14 @@ impl Parse for Argument {
 
 /// Reads the arguments; mistakes leave the default.
 pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
-    let mut attr = KernelAttr { num_warps: None, num_stages: None, max_registers: None, contract: true, krate: None };
+    let mut attr = KernelAttr {
+        num_warps: None,
+        num_stages: None,
+        max_registers: None,
+        contract: true,
+        flush: false,
+        krate: None,
+    };
     let arguments = match Punctuated::<Argument, Token![,]>::parse_terminated.parse2(tokens) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -78,6 +87,12 @@ pub fn parse(tokens: TokenStream, errors: &mut Errors) -> KernelAttr {
                 Some(value) => attr.contract = value,
                 None => {
                     errors.report(SourceRange::of(&e), "`contract` is `true` or `false`");
+                }
+            },
+            ("flush", Some(Value::Expr(e))) => match boolean(&e) {
+                Some(value) => attr.flush = value,
+                None => {
+                    errors.report(SourceRange::of(&e), "`flush` is `true` or `false`");
                 }
             },
             ("crate", Some(Value::Path(path))) => attr.krate = Some(path),

@@ -1,6 +1,6 @@
 //! From the attribute and its item to the launcher and its IR: the way of a kernel through this crate.
 
-use kernel_core::ir::ConstOrigin;
+use kernel_core::ir::{ConstOrigin, Subnormals};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 
@@ -125,6 +125,9 @@ impl Read {
             return Body::default();
         }
         let own = (!functions.is_empty()).then(|| signature.ident.span().file());
+        if self.attr.flush {
+            tree.func.subnormals = Subnormals::Flushed;
+        }
         let Ok(lowered) = lower::lower(&tree, self.attr.contract, own, errors) else { return Body::default() };
         let unsafe_blocks = std::mem::take(&mut tree.unsafe_blocks);
         let constant = |&index: &usize| Body::constant(&tree.constants[index], &tree.types, &self.krate);

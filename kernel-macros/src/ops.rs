@@ -89,10 +89,18 @@ pub enum Call {
     Assume,
     /// `dot(a, b, acc = ..)`
     Dot,
+    /// `map_elementwise(x, y, |a, b| ..)`
+    Map,
+    /// `inline_ptx("..", x, y, |a, b| ..)`
+    InlinePtx,
+    /// `dot_scaled(a, b, a_scale = ..)`
+    DotScaled,
     /// `rand(seed, offset)` and its kind.
     Random(Random),
     /// An operation of a tensor descriptor.
     Desc(DescCall),
+    /// `tensor_desc(pointer, shape, strides, block)`
+    TensorDesc,
 }
 
 /// What wraps.
@@ -370,10 +378,13 @@ const OPERATIONS: &[Row] = &[
     row("argmax", Call::ArgExtreme(true), X).options(AXES),
     row("argmin", Call::ArgExtreme(false), X).options(AXES),
     row("reduce", Call::Reduce, &["x", "closure"]).options(AXES),
+    row("map_elementwise", Call::Map, &["x, ..", "closure"]).function(),
+    row("inline_ptx", Call::InlinePtx, &["text", "x, ..", "closure"]).options(&["pack", "pure"]).function(),
     row("cumsum", Call::Running(BinaryOp::Add), X).options(SCAN),
     row("cumprod", Call::Running(BinaryOp::Mul), X).options(SCAN),
     row("associative_scan", Call::Scan, &["x", "closure"]).options(SCAN),
     row("dot", Call::Dot, AB).options(&["acc", "precision", "out"]).last("acc"),
+    row("dot_scaled", Call::DotScaled, AB).options(&["a_scale", "b_scale", "a_format", "b_format", "acc"]),
     row("atomic_add", Call::Atomic(AtomicOp::Add), PV).options(ATOMIC),
     row("atomic_min", Call::Atomic(AtomicOp::Min), PV).options(ATOMIC),
     row("atomic_max", Call::Atomic(AtomicOp::Max), PV).options(ATOMIC),
@@ -385,6 +396,7 @@ const OPERATIONS: &[Row] = &[
     row("atomic_load", Call::AtomicLoad, &["pointer"]).options(ATOMIC),
     row("atomic_store", Call::AtomicStore, PV).options(ATOMIC),
     row("atomic_poll", Call::AtomicPoll, &["pointer", "closure"]).options(&["order", "scope"]),
+    row("tensor_desc", Call::TensorDesc, &["pointer", "shape", "strides", "block"]).options(&["padding"]).function(),
     row("multiple_of", Call::MultipleOf, XN),
     row("max_contiguous", Call::Runs(HintKind::Contiguous), XN).options(&["multiple_of", "axis"]),
     row("max_constancy", Call::Runs(HintKind::Constant), XN).options(&["axis"]),

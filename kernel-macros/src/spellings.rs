@@ -52,7 +52,8 @@ pub const SPELLINGS: &[Spelling] = &[
     row("scalbn", "x n", "ldexp({x}, {n})"),
     row("next_up", "x", "nextafter({x}, f32::INFINITY)").but(" of `f32`"),
     row("next_down", "x", "nextafter({x}, f32::NEG_INFINITY)").but(" of `f32`"),
-    remark("lgamma tgamma gamma ln_gamma", "kernels lack it: write a polynomial for the range that you need"),
+    row("gamma", "x", "tgamma({x})"),
+    row("ln_gamma gammaln", "x", "lgamma({x})"),
     row("rint roundeven nearbyint", "x", "round_ties_even({x})"),
     row("frac", "x", "fract({x})"),
     row("fmod", "x y", "{x} % {y}"),
@@ -118,8 +119,16 @@ pub const SPELLINGS: &[Spelling] = &[
     row("grid_dim num_blocks", "", "num_programs(0)"),
     remark("thread_idx thread_id", "a program works on whole tiles, whose elements `arange(0, BLOCK)` numbers"),
     remark(
-        "make_block_ptr make_tensor_descriptor",
-        "take a descriptor as a parameter: `a: TensorDesc<f32, { [M, N] }>`",
+        "make_block_ptr",
+        "make a descriptor, `let a = tensor_desc(x, [m, n], [n, 1], [M, N]);`, and `a.load([i, j])`",
+    ),
+    remark(
+        "make_tensor_descriptor",
+        "write `let a = tensor_desc(x, [m, n], [n, 1], [M, N]);`: the shape of the blocks is last",
+    ),
+    remark(
+        "inline_asm_elementwise inline_asm asm",
+        "PTX and a closure that says what it computes: `inline_ptx(\"neg.f32 $0, $1;\", x, |a| -a)`",
     ),
     remark("advance", "move the pointer, `pointer += step`, or the coordinates of a descriptor"),
     remark(

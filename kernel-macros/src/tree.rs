@@ -3,7 +3,7 @@
 //! Expressions have been flattened into a list of [`Stmt`]s in evaluation order, whose operands are [`Node`]s.
 //! Constants are no statements: the lowering makes one wherever a constant is used.
 
-use kernel_core::ir::{ConstId, Dim, LimitKind, Op, ParamId, Unroll};
+use kernel_core::ir::{ConstId, Dim, InlinePtx, LimitKind, Op, ParamId, Unroll};
 
 use crate::source_range::{CallRef, SourceRange};
 use crate::types::{DtRef, VTy};
@@ -127,6 +127,8 @@ pub enum Stmt {
     Body(Box<BodyStmt>),
     /// Combines tiles along an axis.
     Reduce(Box<ReduceStmt>),
+    /// Computes each element.
+    Map(Box<MapStmt>),
     /// Leaves the block.
     Jump(Jump, SourceRange),
 }
@@ -249,6 +251,25 @@ pub struct ReduceStmt {
     pub place: SourceRange,
 }
 
+/// An operation on each element.
+#[derive(Clone, Debug)]
+pub struct MapStmt {
+    /// The PTX that computes it, and where that stands.
+    pub ptx: Option<(InlinePtx, SourceRange)>,
+    /// Tiles of one shape, or scalars.
+    pub inputs: Vec<NodeId>,
+    /// Slots: an element of each.
+    pub args: Vec<NodeId>,
+    /// Computes an element of each result.
+    pub body: Vec<Stmt>,
+    /// Those elements.
+    pub yields: Vec<NodeId>,
+    /// Slots of the results.
+    pub results: Vec<NodeId>,
+    /// The call.
+    pub place: SourceRange,
+}
+
 /// Says of statements that a call has inlined them, where none in it has.
 pub fn inlined_by(stmts: &mut [Stmt], call: CallRef) {
     for stmt in stmts {
@@ -273,6 +294,10 @@ pub fn inlined_by(stmts: &mut [Stmt], call: CallRef) {
                 stmt.place = stmt.place.in_call(call);
                 inlined_by(&mut stmt.body, call);
             }
+            Stmt::Map(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.body, call);
+            }
             Stmt::Eval(_) | Stmt::Read(..) | Stmt::Assign(..) | Stmt::Alias(..) => {}
         }
     }
@@ -288,6 +313,8 @@ pub fn assigned<'s>(stmts: impl Iterator<Item = &'s Stmt>, out: &mut Vec<VarId>)
             Stmt::While(stmt) => assigned(stmt.head.iter().chain(&stmt.body), out),
             Stmt::Body(stmt) => assigned(stmt.body.iter(), out),
             Stmt::Reduce(stmt) => assigned(stmt.body.iter(), out),
+            // What it assigns is its own.
+            Stmt::Map(_) => {}
             Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Alias(..) | Stmt::Jump(..) => {}
         }
     }
@@ -309,7 +336,7 @@ pub fn jumps(stmts: &[Stmt], out: &mut Vec<(Jump, SourceRange)>) {
             }
             Stmt::Body(stmt) => jumps(&stmt.body, out),
             // Nothing jumps out of a closure.
-            Stmt::Reduce(_) => {}
+            Stmt::Reduce(_) | Stmt::Map(_) => {}
             Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Assign(..) | Stmt::Alias(..) => {}
         }
     }

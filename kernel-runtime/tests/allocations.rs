@@ -4,7 +4,7 @@
 #[path = "launch/kernels.rs"]
 mod kernels;
 
-use kernel_runtime::launch::UnsafeCall;
+use kernel_runtime::launch::{Call, KernelSource, UnsafeCall};
 use kernel_runtime::{Device, Result};
 use kernels::{ADD, COUNT, add, count, leak};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -60,6 +60,29 @@ fn a_call_allocates_nothing() -> Result<()> {
     Ok(())
 }
 
+/// Makes two tensors, and doubles one.
+const DOUBLE: KernelSource = KernelSource {
+    name: "double",
+    module: "tests",
+    files: &[],
+    ir: r#"kernel double "src/double.rs" safe generic {
+        param %x x: ptr f32
+        param %out out: ptr_mut f32
+        param %n n: i32
+        %one: i32 = const 1
+        %from: desc x[64] = make_desc %x, %n, %one {block = [64], pads_with_nan = false, name = "from"}
+        %to: desc out[64] = make_desc %out, %n, %one {block = [64], pads_with_nan = false, name = "to"}
+        %zero: i32 = const 0
+        %v: f32[64] = desc_load %from, %zero
+        %w: f32[64] = add %v, %v
+        desc_store %to, %w, %zero
+        return
+    }"#,
+    num_warps: None,
+    num_stages: None,
+    max_registers: None,
+};
+
 #[test]
 fn a_warm_launch_on_a_gpu_allocates_nothing() -> Result<()> {
     if Device::cuda_count() == 0 || !cfg!(jit) {
@@ -82,8 +105,18 @@ fn a_warm_launch_on_a_gpu_allocates_nothing() -> Result<()> {
         // SAFETY: the mask keeps every access inside the buffers of 64 elements.
         unsafe { call.ptr_mut::<f32>(&mut out).scalar(64i32).grid(1).launch(&device) }
     };
-    let launches: [(&str, &mut dyn FnMut() -> Result<()>); 3] =
-        [("safe", &mut safe), ("with a record", &mut reporting), ("unsafe", &mut without_checks)];
+    let making = leak(DOUBLE);
+    let mut twice = device.zeros::<f32>(64)?;
+    let mut making = || {
+        let call = Call::new(making, ()).ptr::<f32>(&x).ptr_mut::<f32>(&mut twice);
+        call.scalar(64i32).grid(1).launch(&device)
+    };
+    let launches: [(&str, &mut dyn FnMut() -> Result<()>); 4] = [
+        ("safe", &mut safe),
+        ("with a record", &mut reporting),
+        ("unsafe", &mut without_checks),
+        ("with tensors", &mut making),
+    ];
     for (what, launch) in launches {
         launch()?;
         device.synchronize()?;

@@ -81,6 +81,8 @@ fn math_function(function: MathFn, x: f64) -> f64 {
         MathFn::Erf => libm::erf(x),
         MathFn::Erfc => libm::erfc(x),
         MathFn::Erfinv => erfinv(x),
+        MathFn::Lgamma => libm::lgamma(x),
+        MathFn::Tgamma => libm::tgamma(x),
         MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }

@@ -36,6 +36,8 @@ features! {
     Wgmma = "wgmma";
     /// A product of other shapes or targets.
     OtherProduct = "mma.sync or scalar product";
+    /// A product of factors with scales.
+    ScaledProduct = "scaled product";
     /// A `for`.
     For = "for";
     /// A loop in a loop.
@@ -74,6 +76,8 @@ features! {
     Shape = "shape operation";
     /// A tile sorted, counted, or with elements by index.
     Tile = "operation on a whole tile";
+    /// A region for each element.
+    Map = "region for single elements";
     /// A load whose addresses are data.
     Gather = "gather";
     /// A load with a mask.

@@ -1,7 +1,7 @@
 //! Random kernels of the whole language, valid by construction.
 //!
 //! [`generate`] makes a [`Case`] of a seed: a bound kernel, how it is compiled, and its launch. Each group of features is
-//! a file: [`elementwise`], [`shape`], [`tiles`], [`memory`], [`control`], [`folds`], [`products`], [`descriptors`], [`atomics`].
+//! a file: [`elementwise`], [`shape`], [`tiles`], [`memory`], [`control`], [`folds`], [`maps`], [`products`], [`descriptors`], [`atomics`].
 //! They build through a [`writer::Writer`], which knows of every value whether its bits are fixed by the language (see
 //! [`crate::facts`]) and appends nothing else. So every way to run the kernel must leave the same bits.
 //!
@@ -17,8 +17,10 @@ pub mod descriptors;
 pub mod elementwise;
 pub mod features;
 pub mod folds;
+pub mod maps;
 pub mod memory;
 pub mod products;
+pub mod scaled;
 pub mod shape;
 pub mod tiles;
 pub mod writer;
@@ -62,7 +64,8 @@ fn step(w: &mut Writer, depth: u32) -> Option<()> {
             let plan = products::plan(w, false);
             products::single(w, &plan).map(drop_id)
         }
-        29 | 30 => elementwise::step(w).map(drop_id),
+        29 => elementwise::step(w).map(drop_id),
+        30 => maps::step(w),
         31..35 => control::repeat(w, depth),
         35..39 => control::branch(w, depth),
         _ => control::count(w, depth),
@@ -111,6 +114,7 @@ fn central_product(w: &mut Writer, large: bool) {
     w.shapes[0] = vec![m, n];
     w.room = w.room.max(m * n);
     let done = match w.random.below(10) {
+        0 if w.random.chance(60) => scaled::single(w).map(drop_id),
         0 | 1 => products::single(w, &plan).map(drop_id),
         2 => products::persistent(w, &plan),
         3 | 4 if large => products::persistent(w, &plan),

@@ -43,7 +43,14 @@ pub fn plan(w: &mut Writer, large: bool) -> Plan {
         DType::F64,
     ]);
     let acc = w.random.pick(accumulators(factor));
-    let precision = w.random.pick(&[DotPrecision::Tf32, DotPrecision::Tf32, DotPrecision::Tf32x3, DotPrecision::Ieee]);
+    let precision = w.random.pick(&[
+        DotPrecision::Tf32,
+        DotPrecision::Tf32,
+        DotPrecision::Tf32x3,
+        DotPrecision::Bf16x3,
+        DotPrecision::Bf16x6,
+        DotPrecision::Ieee,
+    ]);
     // What one instruction takes along the inner dimension.
     let unit = match factor {
         DType::F64 => 8,
@@ -170,7 +177,7 @@ pub fn single(w: &mut Writer, plan: &Plan) -> Option<ValueId> {
     Some(w.keep(value))
 }
 
-fn factor_from_values(w: &mut Writer, dtype: DType, shape: &[i64]) -> ValueId {
+pub(super) fn factor_from_values(w: &mut Writer, dtype: DType, shape: &[i64]) -> ValueId {
     let own = if w.random.chance(70) { dtype } else { super::some_dtype(&mut w.random) };
     let value = w.like(own, shape);
     w.small(value, dtype)

@@ -2,8 +2,8 @@
 
 use kernel_core::ir::{
     BinaryOp, Builder, CacheModifier, CmpOp, ControlOp, CreateOp, DType, Dim, DotOp, Elements, ElementwiseOp,
-    EvictionPolicy, FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety, ShapeOp,
-    Span, TileOp, UnaryOp, ValueId,
+    EvictionPolicy, FactorFormat, FloatFlags, Func, Level, Literal, MemoryOp, Op, ParamId, ParamKind, RegionId, Safety,
+    ScaledFactors, ShapeOp, Span, TileOp, UnaryOp, ValueId,
 };
 
 use super::features::{Feature, Features};
@@ -181,6 +181,9 @@ impl Writer {
             }
             Op::Memory(MemoryOp::AddPtr) => of(0),
             Op::Dot(DotOp::Dot { .. }) => self.product_fact(operands)?,
+            Op::Dot(DotOp::DotScaled { a_format, b_format, scaled }) => {
+                self.scaled_fact([*a_format, *b_format], *scaled, operands)?
+            }
             Op::Tile(TileOp::Gather { .. } | TileOp::Sort { indices: false, .. }) => of(0),
             Op::Tile(TileOp::Scatter { .. }) => of(0).hull(of(2)),
             Op::Tile(TileOp::Histogram { .. }) => {
@@ -198,23 +201,28 @@ impl Writer {
     /// What is known of a matrix product: nothing may round.
     fn product_fact(&self, operands: &[ValueId]) -> Option<Fact> {
         let [a, b, acc] = [0, 1, 2].map(|i| self.fact(operands[i]));
-        let dtype = self.dtype(operands[2]);
-        let depth = *self.shape(operands[0]).last()? as f64;
-        let product = Fact::exact(0.0, 0.0, 0).hull(Fact {
-            low: -a.magnitude() * b.magnitude() * depth,
-            high: a.magnitude() * b.magnitude() * depth,
-            step: Some(a.step? + b.step?),
-            special: a.special || b.special || acc.special,
-            open_zero: true,
-        });
-        let sum = Fact {
-            low: product.low + acc.low,
-            high: product.high + acc.high,
-            step: product.step.zip(acc.step).map(|(a, b)| a.min(b)),
-            special: product.special,
-            open_zero: true,
+        let depth = *self.shape(operands[0]).last()?;
+        sum_of_products(a, b, acc, depth as f64, self.dtype(operands[2]))
+    }
+
+    /// The same of factors with scales, which must not round where they are multiplied by them.
+    fn scaled_fact(&self, formats: [FactorFormat; 2], scaled: ScaledFactors, operands: &[ValueId]) -> Option<Fact> {
+        let scales = scaled.pair(&operands[3..]);
+        let factor = |i: usize| {
+            let own = match formats[i] {
+                FactorFormat::Own => self.fact(operands[i]),
+                FactorFormat::E2m1 => Fact::exact(-6.0, 6.0, -1).with_open_zero(),
+            };
+            let Some(scale) = scales[i].map(|scale| self.fact(scale)) else { return Some(own) };
+            let near = |bound: f64| (bound - 127.0).abs() < 8.0;
+            let [low, high] = [scale.low, scale.high].map(|bound| near(bound).then_some(bound as i32 - 127));
+            let most = own.magnitude() * 2f64.powi(high?);
+            let fact = Fact { low: -most, high: most, step: Some(own.step? + low?), ..own };
+            // The bits of bf16.
+            Fact { special: false, ..fact }.needs_at_most(8).then_some(fact)
         };
-        sum.summed(dtype)
+        let depth = *self.shape(operands[0]).last()? * formats[0].pack();
+        sum_of_products(factor(0)?, factor(1)?, self.fact(operands[2]), depth as f64, DType::F32)
     }
 
     /// A scalar constant.
@@ -449,4 +457,23 @@ fn constant(value: Literal, dtype: DType) -> Fact {
             Fact { low: value, high: value, step, special: false, open_zero: false }
         }
     }
+}
+
+/// What is known of sums of so many products, onto an accumulator: nothing may round.
+fn sum_of_products(a: Fact, b: Fact, acc: Fact, depth: f64, dtype: DType) -> Option<Fact> {
+    let product = Fact::exact(0.0, 0.0, 0).hull(Fact {
+        low: -a.magnitude() * b.magnitude() * depth,
+        high: a.magnitude() * b.magnitude() * depth,
+        step: Some(a.step? + b.step?),
+        special: a.special || b.special || acc.special,
+        open_zero: true,
+    });
+    let sum = Fact {
+        low: product.low + acc.low,
+        high: product.high + acc.high,
+        step: product.step.zip(acc.step).map(|(a, b)| a.min(b)),
+        special: product.special,
+        open_zero: true,
+    };
+    sum.summed(dtype)
 }

@@ -184,7 +184,9 @@ impl Lifetimes<'_> {
                 | GpuOp::MbarrierWait
                 | GpuOp::WgmmaWait { .. }
                 | GpuOp::TmaStoreWait { .. }
-                | GpuOp::Delay { .. } => at + 1,
+                | GpuOp::Delay { .. }
+                | GpuOp::LaunchDependents
+                | GpuOp::GridWait => at + 1,
                 GpuOp::WarpGroups { .. } => kernel,
             },
             // A view that control flow hands on may be used anywhere.

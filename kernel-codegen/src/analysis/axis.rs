@@ -155,9 +155,10 @@ impl AxisAnalysis {
         let info = match &operation.op {
             Op::Control(op) => return self.control(func, id, op),
             // Of matrix products and of what memory holds, nothing is known.
-            Op::Dot(DotOp::Dot { .. })
+            Op::Dot(DotOp::Dot { .. } | DotOp::DotScaled { .. })
             | Op::Desc(
-                DescOp::DescLoad
+                DescOp::MakeDesc { .. }
+                | DescOp::DescLoad
                 | DescOp::DescStore
                 | DescOp::DescReduce { .. }
                 | DescOp::DescGather
@@ -264,7 +265,7 @@ impl AxisAnalysis {
                     self.set(result, info);
                 }
             }
-            ControlOp::Reduce { .. } | ControlOp::Scan { .. } => {
+            ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Map { .. } => {
                 for &region in &operation.regions {
                     self.region(func, region);
                 }

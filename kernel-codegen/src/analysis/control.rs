@@ -70,6 +70,7 @@ pub(crate) fn operands_before_carried(op: &ControlOp) -> usize {
         ControlOp::While
         | ControlOp::Reduce { .. }
         | ControlOp::Scan { .. }
+        | ControlOp::Map { .. }
         | ControlOp::Print { .. }
         | ControlOp::Yield
         | ControlOp::Return => 0,

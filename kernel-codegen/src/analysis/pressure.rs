@@ -121,7 +121,9 @@ fn meets(op: &Op) -> Meets {
         Cost::Exchange | Cost::Wait => Meets::WithoutResults,
         Cost::Control => match op.regions() {
             Regions::Straight => Meets::No,
-            Regions::Loop(_) | Regions::Branch(_) | Regions::Combine(_) | Regions::Concurrent => Meets::WithoutResults,
+            Regions::Loop(_) | Regions::Branch(_) | Regions::Combine(_) | Regions::Apply(_) | Regions::Concurrent => {
+                Meets::WithoutResults
+            }
         },
     }
 }
@@ -188,8 +190,8 @@ impl Walk<'_> {
         match operation.op.regions() {
             Regions::Loop(_) => self.repeated(id),
             Regions::Branch(_) | Regions::Concurrent => self.either(&operation.regions),
-            // What combines elements is about single ones.
-            Regions::Combine(_) | Regions::Straight => {}
+            // What combines or computes elements is about single ones.
+            Regions::Combine(_) | Regions::Apply(_) | Regions::Straight => {}
         }
         for &value in &operation.operands {
             self.begin(value);

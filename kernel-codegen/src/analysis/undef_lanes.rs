@@ -72,7 +72,7 @@ fn is_simple(func: &Func) -> bool {
         if let Op::Elementwise(op) = op {
             return is_plain(op);
         }
-        *op == Op::Control(ControlOp::Return) || (op.cost() <= Cost::Memory && !op.is_together())
+        *op == Op::Control(ControlOp::Return) || (op.cost() <= Cost::Memory && !op.is_together() && !op.applies())
     };
     computed <= FEW && loaded(func, func.body) <= FEW_LOADED && ops.iter().all(|&id| plain(id))
 }
@@ -171,6 +171,8 @@ mod tests {
         assert_eq!(loads(&format!("{body}{branch}")), [false]);
         let sine = "%11: f32[8] = load %8, %5\n%12: f32[8] = sin %11\nstore %10, %12, %5";
         assert_eq!((loads(sine), loads(&sine.replace("sin", "neg"))), (vec![false], vec![true]));
+        let map = "%12: f32[8] = load %8, %6\n%13: f32[8] = map %12 (%14: f32) { yield %14 }\nstore %10, %13, %6";
+        assert_eq!(loads(&format!("{body}{map}")), [false, false], "a region may be long");
         let sums = |n: usize| (0..n).map(|i| format!("%{}: f32[8] = add %11, %11\n", 12 + i)).collect::<String>();
         assert_eq!(
             (loads(&format!("{body}{}", sums(FEW - 2))), loads(&format!("{body}{}", sums(FEW - 1)))),

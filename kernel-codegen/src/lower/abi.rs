@@ -44,6 +44,8 @@ pub(super) fn parameters(func: &Func) -> Result<Vec<AbiParam>> {
         let is_used = used[param.value.index()];
         match &param.kind {
             _ if param.facts.omitted => {}
+            // The host need not make a tensor that nothing uses.
+            ParamKind::Ptr { .. } if param.recipe.is_some() && !is_used => {}
             ParamKind::Ptr { .. } => shown.push(AbiParam::Buffer(id)),
             ParamKind::Desc { .. } if is_used => shown.extend(tma::map_of(func, id).map(AbiParam::TensorMap)),
             ParamKind::Scalar(dt) => match dt.known() {

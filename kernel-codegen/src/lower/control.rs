@@ -33,6 +33,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             ControlOp::If => self.condition(operation),
             ControlOp::Reduce { axis } => self.reduce(operation, *axis),
             ControlOp::Scan { axis, reverse } => self.scan(operation, *axis, *reverse),
+            ControlOp::Map { ptx } => self.map_elements(operation, ptx.as_ref()),
             ControlOp::Assert { message } => self.assert(operation, message),
             ControlOp::Print { text } => self.print(operation, text),
             // Whoever lowers a region reads what it yields.

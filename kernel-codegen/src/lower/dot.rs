@@ -49,6 +49,10 @@ impl<'ctx> Lower<'_, 'ctx> {
         let Some(problem) = Problem::of(self.func, operation).filter(|_| has_layouts) else {
             return Err(CodegenError::refuse(self.func, operation.span, "a matrix product without layouts"));
         };
+        if problem.a == DType::F32 && problem.precision.split().is_some() {
+            let what = "a product of bf16 terms has not been written as such";
+            return Err(CodegenError::internal(self.func, operation.span, "lowering", what));
+        }
         match (by, problem.kind()) {
             (Some(DotInstruction::Fma), _) => self.scalar_dot(operation, &problem),
             (Some(DotInstruction::Mma), Some(Kind::F8 { .. })) if !self.target.has_f8_mma() => {

@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use kernel_core::ir::Subnormals;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::builder::{Builder, BuilderError};
 use kernel_llvm::inkwell::context::Context;
@@ -33,6 +34,8 @@ pub(super) struct Ir<'ctx> {
     pub(super) builder: Builder<'ctx>,
     /// Whether the target converts 8-bit floats.
     pub(super) has_f8_conversions: bool,
+    /// What f32 does with subnormal numbers.
+    pub(super) subnormals: Subnormals,
     error: RefCell<Option<Error>>,
     intrinsics: RefCell<BTreeMap<(Intrinsic, u32), FunctionValue<'ctx>>>,
 }
@@ -49,10 +52,15 @@ macro_rules! binary {
 
 impl<'ctx> Ir<'ctx> {
     /// A builder without position.
-    pub(super) fn new(context: &'ctx Context, module: Module<'ctx>, has_f8_conversions: bool) -> Ir<'ctx> {
+    pub(super) fn new(
+        context: &'ctx Context,
+        module: Module<'ctx>,
+        has_f8_conversions: bool,
+        subnormals: Subnormals,
+    ) -> Ir<'ctx> {
         let builder = context.create_builder();
         let (error, intrinsics) = (RefCell::new(None), RefCell::new(BTreeMap::new()));
-        Ir { context, module, builder, has_f8_conversions, error, intrinsics }
+        Ir { context, module, builder, has_f8_conversions, subnormals, error, intrinsics }
     }
 
     /// The first refusal, if there was one.

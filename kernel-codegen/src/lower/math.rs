@@ -1,5 +1,6 @@
 //! The elementary functions: the algorithms of [`kernel_core::math`] on a machine that emits instructions.
 
+use kernel_core::ir::Subnormals;
 use kernel_core::math::{Angle, BinaryMathFn, FastMachine, FloatIntFn, Machine, MathFn, Reduced, double, single};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::types::{FloatType, IntType};
@@ -124,6 +125,12 @@ pub(super) fn divide_f32<'ctx>(ir: &Ir<'ctx>, a: FloatValue<'ctx>, b: FloatValue
 pub(super) fn divide_by_shared_f32<'ctx>(ir: &Ir<'ctx>, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
     let m = F32 { ir };
     let magnitude = m.abs(b);
+    if ir.subnormals == Subnormals::Flushed {
+        // There are no tiny ones.
+        let huge = m.lt(m.float(HUGE_DIVISOR), magnitude);
+        let scale = m.select(huge, m.float(SHRINK), m.float(1.0));
+        return m.mul(m.mul(a, scale), m.rcp_approx_ftz(m.mul(b, scale)));
+    }
     let (huge, tiny) = (m.lt(m.float(HUGE_DIVISOR), magnitude), m.lt(magnitude, m.float(TINY_DIVISOR)));
     let scale = m.select(huge, m.float(SHRINK), m.float(1.0));
     let scale = m.select(tiny, m.float(GROW), scale);
@@ -177,6 +184,11 @@ macro_rules! machine {
             type Float = FloatValue<'ctx>;
             type Int = IntValue<'ctx>;
             type Bool = IntValue<'ctx>;
+
+            fn keeps_subnormals(&self) -> bool {
+                // f64 does, whatever the kernel says.
+                self.ir.subnormals == Subnormals::Kept || <$scalar>::MAX_EXP > f32::MAX_EXP
+            }
 
             fn float(&self, value: $scalar) -> FloatValue<'ctx> {
                 // By its bits, so that no conversion through f64 can touch it.
@@ -323,6 +335,14 @@ const EX2_WITH_SUBNORMALS: &str = "{\n\t.reg .pred %small;\n\tsetp.lt.f32 %small
     @%small mul.rn.f32 $0, $0, $0;\n\t}";
 
 impl<'ctx> F32<'_, 'ctx> {
+    /// One or the other form of an instruction.
+    fn form(&self, kept: &'static str, flushed: &'static str) -> &'static str {
+        match self.ir.subnormals {
+            Subnormals::Kept => kept,
+            Subnormals::Flushed => flushed,
+        }
+    }
+
     fn special(&self, instruction: &str, arguments: &[FloatValue<'ctx>]) -> FloatValue<'ctx> {
         let operands = ["$1", "$1, $2"][arguments.len() - 1];
         let constraints = ["=f,f", "=f,f,f"][arguments.len() - 1];
@@ -336,6 +356,9 @@ impl<'ctx> F32<'_, 'ctx> {
 
 impl<'ctx> FastMachine for F32<'_, 'ctx> {
     fn ex2_approx(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
+        if self.ir.subnormals == Subnormals::Flushed {
+            return self.ex2_approx_ftz(a);
+        }
         let assembly = EX2_WITH_SUBNORMALS;
         let result = self.ir.asm(&[self.float_type().into()], assembly, "=f,f", &[a.into()], AsmEffects::Pure);
         result.first().map_or(a, |&value| self.ir.float(value))
@@ -347,13 +370,13 @@ impl<'ctx> FastMachine for F32<'_, 'ctx> {
         self.special("rcp.approx.ftz.f32", &[a])
     }
     fn rsqrt_approx(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
-        self.special("rsqrt.approx.f32", &[a])
+        self.special(self.form("rsqrt.approx.f32", "rsqrt.approx.ftz.f32"), &[a])
     }
     fn sqrt_approx(&self, a: FloatValue<'ctx>) -> FloatValue<'ctx> {
-        self.special("sqrt.approx.f32", &[a])
+        self.special(self.form("sqrt.approx.f32", "sqrt.approx.ftz.f32"), &[a])
     }
     fn div_full(&self, a: FloatValue<'ctx>, b: FloatValue<'ctx>) -> FloatValue<'ctx> {
-        self.special("div.full.f32", &[a, b])
+        self.special(self.form("div.full.f32", "div.full.ftz.f32"), &[a, b])
     }
 }
 

@@ -53,6 +53,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (pointer, result) = (operation.operands[0], operation.results[0]);
         let (mask, other) = (operation.operands.get(1).copied(), operation.operands.get(2).copied());
         let (_, mutable) = self.buffer(pointer);
+        // The launches before may still write when this one begins, so its memory does change during the launch.
+        let mutable = mutable || self.begins_early;
         let vectors = self.vectors(pointer, mask);
         let (pointers, masks) = (self.registers(pointer), mask.map(|mask| self.registers(mask)));
         let others = other.map(|other| self.registers(other));

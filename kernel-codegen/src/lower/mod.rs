@@ -25,8 +25,10 @@ mod elementwise;
 mod float8;
 mod fmod;
 mod held_factors;
+mod inline_ptx;
 mod intrinsics;
 mod ir;
+mod map;
 mod math;
 mod mbarrier;
 mod memory;
@@ -49,7 +51,7 @@ use std::rc::Rc;
 
 use kernel_core::ir::{
     DType, DotOp, Elem, FenceKind, Func, GpuOp, LayoutId, MemoryOp, Op, OpId, Operation, RegionId, SharedRange, Span,
-    ValueId,
+    Subnormals, ValueId,
 };
 use kernel_core::layout::{LayoutDim, LinearForm, LinearLayout, WARP_SIZE};
 use kernel_llvm::inkwell::IntPredicate;
@@ -59,7 +61,7 @@ use kernel_llvm::inkwell::module::Module;
 use kernel_llvm::inkwell::targets::TargetMachine;
 use kernel_llvm::inkwell::types::BasicTypeEnum;
 use kernel_llvm::inkwell::values::{FunctionValue, IntValue};
-use kernel_llvm::{AsmEffects, KernelBounds, mark_kernel, new_module};
+use kernel_llvm::{AsmEffects, KernelBounds, mark_flushing, mark_kernel, new_module};
 
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::banks::Banks;
@@ -106,7 +108,7 @@ pub(crate) fn lower<'ctx>(
     target: Target,
     options: &Options,
 ) -> Result<Lowered<'ctx>> {
-    let ir = Ir::new(context, new_module(context, &func.name, machine), target.has_f8_conversions());
+    let ir = Ir::new(context, new_module(context, &func.name, machine), target.has_f8_conversions(), func.subnormals);
     let mut lower = Lower::new(ir, func, axis, target, options)?;
     lower.region(func.body)?;
     lower.finish_exit();
@@ -114,6 +116,10 @@ pub(crate) fn lower<'ctx>(
     let threads = lower.block_warps * WARP_SIZE;
     let (min_blocks, max_registers) = (func.programs, options.max_registers);
     mark_kernel(lower.blocks.function, &KernelBounds { min_blocks, max_registers, ..KernelBounds::block(threads) });
+    match func.subnormals {
+        Subnormals::Kept => {}
+        Subnormals::Flushed => mark_flushing(lower.blocks.function),
+    }
     Ok(Lowered {
         shared_bytes: shared_bytes(func),
         block_warps: lower.block_warps,
@@ -121,6 +127,11 @@ pub(crate) fn lower<'ctx>(
         sites: lower.checks.sites,
         module: lower.ir.module,
     })
+}
+
+/// Whether a kernel waits for the launches before it, and so may begin before they have ended.
+pub(crate) fn begins_early(func: &Func) -> bool {
+    func.region(func.body).ops.iter().any(|&id| func.op(id).op == Op::Gpu(GpuOp::GridWait))
 }
 
 /// The registers of a value.
@@ -194,6 +205,8 @@ struct Lower<'a, 'ctx> {
     unseen: Vec<bool>,
     /// Whether the kernel allocates shared memory.
     allocates: bool,
+    /// Whether the kernel may begin before the launches before it have ended.
+    begins_early: bool,
     /// The places of the exchanges that the operation is still to make.
     exchanges: std::vec::IntoIter<SharedRange>,
     abi: Vec<AbiParam>,
@@ -242,6 +255,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             steering: steering_values(func),
             unseen: undef_lanes(func),
             allocates: func.ops.iter().any(|operation| operation.op.allocates_shared()),
+            begins_early: begins_early(func),
             exchanges: Vec::new().into_iter(),
             abi,
             checks: Checks::default(),
@@ -327,7 +341,7 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             },
             Op::Control(op) => self.control(operation, op),
             &Op::Dot(DotOp::Dot { by, .. }) => self.dot(operation, by),
-            Op::Desc(_) => {
+            Op::Dot(DotOp::DotScaled { .. }) | Op::Desc(_) => {
                 let what = format!("`{}` is not lowered", operation.op.mnemonic());
                 Err(CodegenError::refuse(func, operation.span, what))
             }
@@ -358,8 +372,15 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::TmaStoreWait { pending } => self.tma_store_wait(*pending),
             GpuOp::WarpGroups { .. } => return self.warp_groups(operation),
             &GpuOp::Delay { seed, longest } => self.delay(seed, longest),
+            GpuOp::LaunchDependents => self.grid_control("griddepcontrol.launch_dependents;"),
+            GpuOp::GridWait => self.grid_control("griddepcontrol.wait;"),
         }
         Ok(())
+    }
+
+    /// An instruction about the launches before and behind this one. No access to memory moves over it.
+    fn grid_control(&mut self, assembly: &str) {
+        self.ir.asm(&[], assembly, "", &[], AsmEffects::ConvergentMemory);
     }
 
     /// Orders accesses between the proxies of shared memory. Targets without asynchronous proxies have nothing to

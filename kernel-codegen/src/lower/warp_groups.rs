@@ -220,7 +220,8 @@ impl<'ctx> Lower<'_, 'ctx> {
 fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
     let scalar = |value: &ValueId| func.ty(*value).is_scalar();
     let op = &operation.op;
-    if op.is_local() || matches!(op, Op::Control(ControlOp::Assert { .. })) {
+    let computes = op.is_local() || op.applies() && op.does().is_empty();
+    if computes || matches!(op, Op::Control(ControlOp::Assert { .. })) {
         return operation.operands.iter().chain(&operation.results).all(scalar);
     }
     let prepares = |op: &GpuOp| {
@@ -231,6 +232,8 @@ fn runs_anywhere(func: &Func, operation: &Operation) -> bool {
                 | GpuOp::Fence { .. }
                 | GpuOp::Barrier
                 | GpuOp::Delay { .. }
+                | GpuOp::LaunchDependents
+                | GpuOp::GridWait
         )
     };
     *op == Op::Control(ControlOp::Return) || matches!(op, Op::Gpu(op) if prepares(op))

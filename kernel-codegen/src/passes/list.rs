@@ -9,13 +9,13 @@ use kernel_core::verify::verify;
 
 use super::bound::{
     assertions, bounds, choose_products, descriptors, hoist_loads, no_wrap, nonzero_trip, pointers, promises,
-    unsigned_division,
+    split_products, unsigned_division,
 };
 use super::pass::{Pass, Unit, broken};
 use super::placed::warp_specialize::Specialize;
 use super::placed::{
-    accumulator_banks, delays, dot_operands, exchanges, membar, peel_masked_tail, residency, software_pipeline,
-    tensor_copies, warp_specialize,
+    accumulator_banks, delays, dependent_launch, dot_operands, exchanges, membar, peel_masked_tail, residency,
+    software_pipeline, tensor_copies, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::CheckPlan;
@@ -38,6 +38,7 @@ pub(crate) const BOUND: &[Pass<Bound>] = &[
         unit.plan.accesses.extend(descriptors::expand(kernel.func_mut(), &unit.copied)?);
         Ok(())
     }),
+    Pass::needed("split_products", |kernel, _| Ok(split_products::run(kernel.func_mut())?)),
     Pass::needed("choose_products", |kernel, unit| {
         Ok(choose_products::run(kernel.func_mut(), unit.target, unit.options.num_warps)?)
     }),
@@ -95,6 +96,14 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         }
         Ok(())
     }),
+    Pass::asked(
+        "dependent_launch",
+        |options| options.dependent_launch,
+        |kernel, unit| match unit.target.has_dependent_launches() {
+            true => Ok(dependent_launch::run(kernel.func_mut())?),
+            false => Ok(()),
+        },
+    ),
     // The last, so that no decision depends on it.
     Pass::asked(
         "delays",

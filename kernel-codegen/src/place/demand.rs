@@ -115,7 +115,11 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
             }
             want_at_home(p, &operation.operands[operands_before_carried(op)..], &operation.results);
         }
-        ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. } | ControlOp::Print { .. } => {
+        ControlOp::Reduce { .. }
+        | ControlOp::Scan { .. }
+        | ControlOp::Map { .. }
+        | ControlOp::Assert { .. }
+        | ControlOp::Print { .. } => {
             if let Some(layout) = p.chosen[id.index()] {
                 want_all(p, &operation.operands, layout);
             }

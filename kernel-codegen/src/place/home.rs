@@ -37,6 +37,10 @@ fn operation(p: &mut Placement<'_>, id: OpId) -> Result<()> {
         Op::Memory(op) => return memory(p, id, op),
         Op::Control(op) => return control(p, id, op),
         Op::Dot(DotOp::Dot { .. }) => return product::home(p, id),
+        Op::Dot(DotOp::DotScaled { .. }) => {
+            let what = "a product of scaled factors has not been written in terms of others";
+            return Err(CodegenError::internal(func, operation.span, "place", what));
+        }
         Op::Desc(op) => return descriptor(p, id, op),
         Op::Gpu(_) => return Ok(()),
     };
@@ -198,8 +202,8 @@ fn descriptor(p: &mut Placement<'_>, id: OpId, op: &DescOp) -> Result<()> {
         DescOp::DescStore | DescOp::DescReduce { .. } => {
             p.chosen[id.index()] = Some(settled(p, id, operation.operands[1])?);
         }
-        // Rows by number are accessed by pointers.
-        DescOp::DescGather | DescOp::DescScatter => {
+        // Rows by number are accessed by pointers, and binding makes parameters of descriptors.
+        DescOp::DescGather | DescOp::DescScatter | DescOp::MakeDesc { .. } => {
             let what = format!("`{}` by tensor copies", operation.op.mnemonic());
             return Err(CodegenError::refuse(p.func, operation.span, what));
         }
@@ -257,6 +261,19 @@ fn control(p: &mut Placement<'_>, id: OpId, op: &ControlOp) -> Result<()> {
             p.chosen[id.index()] = Some(layout);
             for &result in &operation.results {
                 p.homes[result.index()] = Home::At(layout);
+            }
+            Ok(())
+        }
+        // As other operations on elements, but in one place alone: a region is a lot to do again.
+        ControlOp::Map { .. } => {
+            let Some(&result) = operation.results.first().filter(|&&result| p.is_tile(result)) else { return Ok(()) };
+            let home = match inherited(p, &operation.operands, false) {
+                Home::At(layout) => layout,
+                Home::Rematerialise | Home::AnyOne => home(p, id, &[], result)?,
+            };
+            p.chosen[id.index()] = Some(home);
+            for &result in &operation.results {
+                p.homes[result.index()] = Home::At(home);
             }
             Ok(())
         }

@@ -192,10 +192,12 @@ impl Convert<'_> {
                 }
                 Ok(())
             }
-            // The region of a reduction deals in scalars and stays.
-            ControlOp::Reduce { .. } | ControlOp::Scan { .. } | ControlOp::Assert { .. } | ControlOp::Print { .. } => {
-                self.effect(id, self.chosen[id.index()], out)
-            }
+            // The regions of these deal in scalars and stay.
+            ControlOp::Reduce { .. }
+            | ControlOp::Scan { .. }
+            | ControlOp::Map { .. }
+            | ControlOp::Assert { .. }
+            | ControlOp::Print { .. } => self.effect(id, self.chosen[id.index()], out),
             ControlOp::Yield => {
                 let placed = self.at_home(&operands, homes);
                 self.func.ops[id.index()].operands = placed;

@@ -8,7 +8,7 @@ use kernel_core::ir::{Func, GpuOp, Op, Operation, ParamId, Placed, ShapeOp, Span
 use kernel_core::layout::Conversion;
 use kernel_core::target::Target;
 
-use super::{AccessReport, ConversionKind, ConversionReport, LoopReport, Mover, Report};
+use super::{AccessReport, ConversionKind, ConversionReport, LoopReport, Mover, Report, TensorReport};
 use crate::analysis::axis::AxisAnalysis;
 use crate::analysis::exchange::{Route, Threads};
 use crate::analysis::exchange::{meetings, shared_bytes};
@@ -80,10 +80,23 @@ impl Reported {
             promises: self.notes.promises.clone(),
             conversions: seen.conversions,
             loops: self.notes.loops.clone(),
+            tensors: tensors(func),
             params: func.params.iter().map(|param| param.name.clone()).collect(),
             layouts: func.layouts.iter().map(ToString::to_string).collect(),
         }
     }
+}
+
+/// The tensors that the kernel makes itself: those of the host, then the others.
+fn tensors(func: &Func) -> Vec<TensorReport> {
+    let made = func.params.iter().filter(|param| param.recipe.is_some());
+    let made = made.map(|param| TensorReport { span: param.span, name: param.name.clone(), by_pointers: None });
+    let others = func.by_pointers.iter().map(|made| TensorReport {
+        span: made.span,
+        name: made.name.clone(),
+        by_pointers: Some(made.why.clone()),
+    });
+    made.chain(others).collect()
 }
 
 /// One walk over a kernel.

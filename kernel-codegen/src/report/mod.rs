@@ -93,6 +93,17 @@ pub struct LoopReport {
     pub what: String,
 }
 
+/// What became of a tensor that the kernel makes itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorReport {
+    /// Where it is made.
+    pub span: Span,
+    /// Its name.
+    pub name: String,
+    /// Why each program accesses it through pointers; `None` if the host makes it at each launch.
+    pub by_pointers: Option<String>,
+}
+
 /// How values get from one layout to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConversionKind {
@@ -155,6 +166,8 @@ pub struct Report {
     pub conversions: Vec<ConversionReport>,
     /// The loops that asked to be pipelined, or that multiply matrices.
     pub loops: Vec<LoopReport>,
+    /// The tensors that the kernel makes itself.
+    pub tensors: Vec<TensorReport>,
     /// Names of the parameters.
     pub params: Vec<String>,
     /// The layouts, by number.
@@ -280,6 +293,13 @@ impl fmt::Display for Report {
         }
         for Promise { span, what, kept, .. } in &self.promises {
             writeln!(f, "  {}: {what}, {}", self.place(*span), kept.name())?;
+        }
+        for TensorReport { span, name, by_pointers } in &self.tensors {
+            write!(f, "  {}: tensor `{name}`: ", self.place(*span))?;
+            match by_pointers {
+                Some(why) => writeln!(f, "accessed through pointers: {why}")?,
+                None => writeln!(f, "made by the host at each launch")?,
+            }
         }
         for one in &self.loops {
             writeln!(f, "  {}: loop {}", self.place(one.span), one.what)?;

@@ -36,11 +36,23 @@ pub fn agrees_with_tensors(
 
 /// As [`agrees_with_tensors`], with these numbers of warps.
 pub fn agrees_in_warps(warps: &[u32], kernel: &Bound, given: &Given<'_>, grid: u32, agreement: Agreement) {
+    agrees_with_options(warps, &Options::default(), kernel, given, grid, agreement);
+}
+
+/// As [`agrees_in_warps`], with options whose number of warps does not count.
+pub fn agrees_with_options(
+    warps: &[u32],
+    options: &Options,
+    kernel: &Bound,
+    given: &Given<'_>,
+    grid: u32,
+    agreement: Agreement,
+) {
     let Given { buffers, tensors, scalars } = *given;
     let mut expected = buffers.to_vec();
     let fault = run_with_tensors(kernel, &mut expected, tensors, &host(scalars), [grid, 1, 1]).err();
     for &num_warps in warps {
-        let options = Options { num_warps, ..Options::default() };
+        let options = Options { num_warps, ..options.clone() };
         let compiled = compile(kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
         let mut placed = buffers.to_vec();
         let scalars_there = host(scalars);

@@ -8,15 +8,18 @@ pub fn compact(func: &mut Func) {
     let mut new = Func::new(&func.name, "", func.safety);
     new.files = func.files.clone();
     new.level = func.level;
+    new.subnormals = func.subnormals;
     new.dtype_params = std::mem::take(&mut func.dtype_params);
     new.const_params = std::mem::take(&mut func.const_params);
     new.layouts = std::mem::take(&mut func.layouts);
     new.programs = func.programs;
+    new.by_pointers = std::mem::take(&mut func.by_pointers);
     let mut map = vec![None; func.values.len()];
     for param in &func.params {
         let id = new.add_param(&param.name, param.kind.clone(), param.span);
         new.params[id.index()].facts = param.facts.clone();
         new.params[id.index()].passing = param.passing;
+        new.params[id.index()].recipe = param.recipe.clone();
         let value = new.params[id.index()].value;
         new.values[value.index()].lie_as(func.value(param.value));
         map[param.value.index()] = Some(value);

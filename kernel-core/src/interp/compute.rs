@@ -6,7 +6,7 @@ use crate::ir::CmpOp;
 
 use super::affine::Affine;
 use super::executor::{Executor, Form};
-use super::instructions::{Dot, Symbolic};
+use super::instructions::{Dot, DotScaled, Symbolic};
 use super::lanes::{Bits, Fn1, Fn2, Fn3};
 use super::registers::{Part, RegId};
 
@@ -16,6 +16,16 @@ impl Executor<'_> {
         let (out, room) = (self.reg(dot.out).home, self.arena(dot.room));
         // SAFETY: the product was made for these registers, the room for it, and homes of live registers are disjoint.
         unsafe { dot.product.compute(a, b, acc, out, room) };
+        self.set_dense(dot.out);
+    }
+
+    pub(super) fn dot_scaled(&mut self, dot: &DotScaled) {
+        let factors = dot.factors.map(|factor| self.dense(factor));
+        let scales = dot.scales.map(|scale| scale.map(|scale| self.dense(scale)));
+        let acc = self.dense(dot.acc);
+        let (out, room) = (self.reg(dot.out).home, self.arena(dot.room));
+        // SAFETY: the product was made for these registers, the room for it, and homes of live registers are disjoint.
+        unsafe { dot.product.compute(factors, scales, acc, out, room) };
         self.set_dense(dot.out);
     }
 

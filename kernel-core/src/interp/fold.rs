@@ -220,7 +220,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn run_region(&mut self, code: &RegionCode) -> Result<(), Exit> {
+    pub(super) fn run_region(&mut self, code: &RegionCode) -> Result<(), Exit> {
         let mut from = code.start;
         loop {
             match self.exec(from) {

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::ir::{Bound, DType, Func, MAX_TENSOR_RANK, Param, ParamId, ParamKind, Placed};
+use crate::ir::{Bound, DType, Dt, Func, MAX_TENSOR_RANK, Param, ParamId, ParamKind, Placed, Recipe};
 use crate::num::{F8E4M3, F8E5M2};
 
 use super::buffers::Tensor;
@@ -196,6 +196,27 @@ impl HostTensor {
         HostTensor { shape: shape.to_vec(), strides, pads_with_nan: false }
     }
 
+    /// The tensor that a kernel makes itself of the arguments before it.
+    fn made(param: &Param, recipe: &Recipe, args: &[Arg]) -> Result<Arg, String> {
+        let extents = recipe.evaluate(|id| match args.get(id.index()) {
+            Some(&Arg::Scalar(bits)) => bits,
+            Some(Arg::Buffer { .. } | Arg::Tensor(_)) | None => 0,
+        });
+        let (sizes, strides) = extents.lists().map_err(|problem| format!("it {problem}"))?;
+        let wide = |list: &[usize]| list[..extents.rank].iter().map(|&n| n as u64).collect();
+        let tensor =
+            HostTensor { shape: wide(&sizes), strides: wide(&strides), pads_with_nan: param.facts.pads_with_nan };
+        let (Some(&Arg::Buffer { ptr, len }), Some(dtype)) =
+            (args.get(recipe.base.index()), param.kind.dt().and_then(Dt::known))
+        else {
+            return Err("it lies in no buffer".to_string());
+        };
+        let offset = usize::try_from(extents.offset).ok().filter(|offset| *offset <= len);
+        let offset = offset.ok_or_else(|| format!("it begins at element {} of {len}", extents.offset))?;
+        let first = ptr.wrapping_add(offset * dtype.bytes() as usize);
+        tensor.of(first, len - offset).map(Arg::Tensor)
+    }
+
     /// The tensor in a buffer, if it fits.
     fn of(&self, ptr: *mut u8, len: usize) -> Result<Tensor, String> {
         let rank = self.shape.len();
@@ -286,6 +307,12 @@ fn run(program: &Program, func: &Func, given: Given<'_>, grid: [u32; 3]) -> Resu
     for (id, param) in (0u32..).map(ParamId::new).zip(&func.params) {
         if param.facts.omitted {
             args.push(Arg::Scalar(0));
+            continue;
+        }
+        if let Some(recipe) = &param.recipe {
+            let made = HostTensor::made(param, recipe, &args)
+                .map_err(|problem| invalid(format!("the tensor `{}`: {problem}", param.name)))?;
+            args.push(made);
             continue;
         }
         let (expected, found) = match &param.kind {

@@ -10,6 +10,7 @@ use super::lanes::{Bits, Fn1, Fn2, Fn3};
 use super::print::Print;
 use super::product::Product;
 use super::registers::{Holders, LoopId, Part, Parts, Pc, RegId};
+use super::scaled::ScaledProduct;
 use super::tiles::{ByIndex, Histogram, Sort};
 
 /// One exchange of values through shared memory.
@@ -152,6 +153,18 @@ pub(super) struct Fold {
     pub work: Box<[[usize; 2]]>,
 }
 
+/// A region for each element of tiles: its arguments are on the left side of the code.
+#[derive(Clone, Debug)]
+pub(super) struct Map {
+    pub code: RegionCode,
+    /// Whether the region computes on all elements at once.
+    pub vectorised: bool,
+    pub inputs: Box<[RegId]>,
+    pub outputs: Box<[RegId]>,
+    /// How many elements.
+    pub n: usize,
+}
+
 /// Where a block of a tensor is.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
@@ -199,6 +212,18 @@ pub(super) struct Dot {
     pub product: Product,
     pub a: RegId,
     pub b: RegId,
+    pub acc: RegId,
+    pub out: RegId,
+    /// Room in the arena.
+    pub room: usize,
+}
+
+/// A product of factors with scales.
+#[derive(Clone, Debug)]
+pub(super) struct DotScaled {
+    pub product: ScaledProduct,
+    pub factors: [RegId; 2],
+    pub scales: [Option<RegId>; 2],
     pub acc: RegId,
     pub out: RegId,
     /// Room in the arena.
@@ -334,6 +359,7 @@ pub(super) enum Inst {
     },
     Load(Box<Load>),
     Dot(Box<Dot>),
+    DotScaled(Box<DotScaled>),
     /// A block of a tensor is loaded, stored or combined.
     Block {
         block: Box<Block>,
@@ -349,6 +375,7 @@ pub(super) enum Inst {
     Sort(Box<Sort>),
     Hint(Box<Hint>),
     Fold(Box<Fold>),
+    Map(Box<Map>),
     Assert {
         condition: RegId,
         message: Box<str>,

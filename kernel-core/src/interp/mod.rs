@@ -12,6 +12,7 @@
 //!   Elementary functions are those of [`crate::math`].
 //! - **Matrix products** multiply exactly and sum in f32 (f64, wrapping i32), one product after the other; an f16 accumulator
 //!   is rounded at the end. `tf32` rounds the factors first, `tf32x3` adds the products of a large and a small part.
+//!   `bf16x3` and `bf16x6` multiply terms that are bf16 ([`crate::ir::scaled`]).
 //! - **Reductions** are balanced trees, described in the module that computes them; a sum or product of 8-bit
 //!   floats, f16 or bf16 accumulates in f32.
 //! - **Blocks of tensors** read zero, or NaN, outside their tensor and write nothing there; coordinates never wrap.
@@ -64,6 +65,7 @@ mod elementwise;
 mod executor;
 mod fault;
 mod float_int;
+mod flush;
 mod fold;
 mod gpu;
 mod gpu_state;
@@ -74,12 +76,14 @@ mod instructions;
 mod lanes;
 mod launch;
 mod loops;
+mod map;
 mod memory;
 mod order;
 mod print;
 mod product;
 mod registers;
 mod round;
+mod scaled;
 mod schedule;
 mod storage;
 mod tiles;

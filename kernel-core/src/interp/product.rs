@@ -3,6 +3,9 @@
 //! Factors are converted to the type that sums are in (f32, f64 or i32) and multiplied row by row, so that the inner
 //! loop runs along rows of `b` and of the result. Every step is one fused multiply-add: products are exact.
 
+use half::bf16;
+
+use crate::ir::scaled::Split;
 use crate::ir::{DType, DotPrecision};
 
 use super::cast::cast;
@@ -16,6 +19,8 @@ enum Sum {
     Tf32,
     /// With factors split into two tf32 parts.
     Tf32x3,
+    /// With factors split into bf16 terms.
+    Bf16(Split),
     F64,
     I32,
 }
@@ -23,7 +28,7 @@ enum Sum {
 impl Sum {
     fn bytes(self) -> usize {
         match self {
-            Sum::F32 | Sum::Tf32 | Sum::Tf32x3 | Sum::I32 => 4,
+            Sum::F32 | Sum::Tf32 | Sum::Tf32x3 | Sum::Bf16(_) | Sum::I32 => 4,
             Sum::F64 => 8,
         }
     }
@@ -32,6 +37,7 @@ impl Sum {
     fn parts(self) -> usize {
         match self {
             Sum::Tf32x3 => 2,
+            Sum::Bf16(split) => split.terms,
             Sum::F32 | Sum::Tf32 | Sum::F64 | Sum::I32 => 1,
         }
     }
@@ -70,6 +76,7 @@ impl Product {
                 DotPrecision::Tf32 => (Sum::Tf32, DType::F32),
                 DotPrecision::Tf32x3 => (Sum::Tf32x3, DType::F32),
                 DotPrecision::Ieee => (Sum::F32, DType::F32),
+                DotPrecision::Bf16x3 | DotPrecision::Bf16x6 => (Sum::Bf16(precision.split()?), DType::F32),
             },
             DType::F32 | DType::F16 => (Sum::F32, DType::F32),
             DType::Bool
@@ -113,7 +120,9 @@ impl Product {
     pub(super) fn room(&self) -> Option<usize> {
         let factors = self.m.checked_mul(self.k)?.checked_add(self.k.checked_mul(self.n)?)?;
         let factors = factors.checked_mul(self.sum.parts())?;
-        factors.checked_add(self.m.checked_mul(self.n)?)?.checked_mul(self.sum.bytes())
+        // Products of split factors are summed by themselves.
+        let sums = if matches!(self.sum, Sum::Bf16(_)) { 2 } else { 1 };
+        factors.checked_add(self.m.checked_mul(self.n)?.checked_mul(sums)?)?.checked_mul(self.sum.bytes())
     }
 
     /// Writes the accumulator plus the product to `out`.
@@ -131,6 +140,7 @@ impl Product {
                     Sum::F32 => self.matrices::<f32>(matrices, room.cast(), |x| (x, x)),
                     Sum::Tf32 => self.matrices::<f32>(matrices, room.cast(), |x| (tf32(x), x)),
                     Sum::Tf32x3 => self.matrices::<f32>(matrices, room.cast(), split),
+                    Sum::Bf16(split) => self.split_matrices(matrices, room.cast(), split),
                     Sum::F64 => self.matrices::<f64>(matrices, room.cast(), |x| (x, x)),
                     Sum::I32 => self.matrices::<i32>(matrices, room.cast(), |x| (x, x)),
                 }
@@ -194,6 +204,59 @@ impl Product {
                 Some((_, narrow)) => narrow(sums.as_ptr().cast(), out, m * n),
                 None => std::ptr::copy_nonoverlapping(sums.as_ptr(), out.cast::<T>(), m * n),
             }
+        }
+    }
+}
+
+impl Product {
+    /// One matrix of the batch, of factors that are split into bf16 terms.
+    ///
+    /// # Safety
+    /// As of [`Product::compute`].
+    unsafe fn split_matrices(
+        &self,
+        (a, b, acc, out): (*const u8, *const u8, *const u8, *mut u8),
+        room: *mut f32,
+        split: Split,
+    ) {
+        let (m, k, n) = (self.m, self.k, self.n);
+        let (a_len, b_len) = (m * k * split.terms, k * n * split.terms);
+        // SAFETY: the room holds the terms of both factors and two tiles of sums; nothing else names them. Zeros are
+        // numbers of f32.
+        let (a_terms, b_terms, sums, total) = unsafe {
+            std::ptr::write_bytes(room, 0, a_len + b_len + 2 * m * n);
+            let sums = room.add(a_len + b_len);
+            (self.widen_a)(a, room.cast(), m * k);
+            (self.widen_b)(b, room.add(a_len).cast(), k * n);
+            std::ptr::copy_nonoverlapping(acc.cast::<f32>(), sums.add(m * n), m * n);
+            (
+                std::slice::from_raw_parts_mut(room, a_len),
+                std::slice::from_raw_parts_mut(room.add(a_len), b_len),
+                std::slice::from_raw_parts_mut(sums, m * n),
+                std::slice::from_raw_parts_mut(sums.add(m * n), m * n),
+            )
+        };
+        bf16_terms(a_terms, m * k);
+        bf16_terms(b_terms, k * n);
+        let (term_a, term_b) = (|i: usize| &a_terms[i * m * k..][..m * k], |i: usize| &b_terms[i * k * n..][..k * n]);
+        for &(i, j) in split.small {
+            multiply(term_a(i), term_b(j), sums, k, n);
+        }
+        sums.iter_mut().filter(|sum| sum.is_nan()).for_each(|sum| *sum = 0.0);
+        multiply(term_a(0), term_b(0), sums, k, n);
+        total.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += sum);
+        // SAFETY: the result has as many elements as the sums.
+        unsafe { std::ptr::copy_nonoverlapping(total.as_ptr(), out.cast::<f32>(), m * n) };
+    }
+}
+
+/// Splits the first `len` numbers into terms that are bf16, one behind the other.
+fn bf16_terms(numbers: &mut [f32], len: usize) {
+    for i in 0..len {
+        let mut rest = numbers[i];
+        for term in numbers[i..].iter_mut().step_by(len) {
+            *term = bf16::from_f32(rest).to_f32();
+            rest -= *term;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What an operation does besides computing its results.
 
 use super::func::Func;
-use super::ids::{OpId, ParamId};
+use super::ids::{OpId, ParamId, RegionId};
 use super::names::{MemOrder, MemScope};
 use super::ops::{MemoryOp, Op, Operation};
 use super::table::{Does, Touched};
@@ -43,6 +43,21 @@ impl Effect {
 }
 
 impl Func {
+    /// Whether an operation, or one in its regions, touches what others see: the memory of buffers, reports, what is
+    /// printed, clocks; or may end the program.
+    pub fn reaches_out(&self, id: OpId) -> bool {
+        let operation = self.op(id);
+        let outside = |does: &Does| match does {
+            Does::Promises | Does::Reports | Does::Observes | Does::Ends | Does::Orders => true,
+            Does::Reads(touched) | Does::Writes(touched) | Does::Updates(touched) => match touched {
+                Touched::Buffer(_) => true,
+                Touched::Shared | Touched::Barriers => false,
+            },
+        };
+        let inside = |&region: &RegionId| self.region(region).ops.iter().any(|&inner| self.reaches_out(inner));
+        operation.op.does().iter().any(outside) || operation.regions.iter().any(inside)
+    }
+
     /// The effects of an operation itself, without those of the operations in its regions.
     pub fn own_effects(&self, id: OpId) -> Vec<Effect> {
         let operation = self.op(id);
@@ -54,6 +69,9 @@ impl Func {
             // A broken promise ends the program. What is reported must not depend on where the operation sits, so it is
             // neither moved nor dropped. A loop that may run for ever must not be optimised away or duplicated.
             Does::Promises | Does::Reports | Does::Observes | Does::Ends => Effect::write(Resource::Control),
+            Does::Orders => {
+                Effect { order: MemOrder::AcqRel, scope: MemScope::System, ..Effect::write(Resource::Control) }
+            }
             Does::Reads(touched) => Effect::read(self.resource(operation, touched)?),
             Does::Writes(touched) => Effect::write(self.resource(operation, touched)?),
             Does::Updates(touched) => {

@@ -9,7 +9,7 @@ use super::ids::{BankId, ConstId, LayoutId, OpId, ParamId, RegionId, ValueId};
 use super::layouts::LayoutTable;
 use super::level::Level;
 use super::ops::Operation;
-use super::params::{ConstParam, DtypeParam, Facts, Param, ParamKind, Passing};
+use super::params::{ByPointers, ConstParam, DtypeParam, Facts, Param, ParamKind, Passing};
 use super::span::{Files, Span};
 use super::types::{Dt, Ty};
 use crate::layout::LinearLayout;
@@ -64,6 +64,17 @@ pub struct Region {
     pub ops: Vec<OpId>,
 }
 
+/// What the arithmetic of f32 does with subnormal numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Subnormals {
+    /// They are numbers like others.
+    #[default]
+    Kept,
+    /// They are taken for zeros of their sign, where they go into arithmetic, comparisons and elementary functions and where
+    /// they come out: PTX's `.ftz`. So may be those of bf16, which is computed in f32. Signs are changed in bits.
+    Flushed,
+}
+
 /// A kernel at any level. Use [`Generic`], [`Bound`] and [`Placed`] in signatures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Func {
@@ -75,6 +86,8 @@ pub struct Func {
     pub level: Level,
     /// Whether accesses are checked.
     pub safety: Safety,
+    /// What f32 does with subnormal numbers.
+    pub subnormals: Subnormals,
     /// dtype parameters. Empty after `bind`.
     pub dtype_params: Vec<DtypeParam>,
     /// Constexprs. Empty after `bind`.
@@ -94,6 +107,8 @@ pub struct Func {
     /// For how many programs per multiprocessor a back end shall make room (placed level); `None` leaves it to the
     /// back end.
     pub programs: Option<u32>,
+    /// Tensors that the kernel makes and accesses through pointers (bound and placed levels), for the report.
+    pub by_pointers: Vec<ByPointers>,
 }
 
 impl Func {
@@ -104,6 +119,7 @@ impl Func {
             files: Files::new(file),
             level: Level::Generic,
             safety,
+            subnormals: Subnormals::default(),
             dtype_params: Vec::new(),
             const_params: Vec::new(),
             params: Vec::new(),
@@ -113,6 +129,7 @@ impl Func {
             body: RegionId::new(0),
             layouts: LayoutTable::default(),
             programs: None,
+            by_pointers: Vec::new(),
         }
     }
 
@@ -133,7 +150,7 @@ impl Func {
         };
         let value = self.new_value(ty, Def::Param(id));
         let (passing, facts) = (Passing::Always, Facts::default());
-        self.params.push(Param { name: name.to_string(), kind, passing, facts, value, span });
+        self.params.push(Param { name: name.to_string(), kind, passing, facts, recipe: None, value, span });
         id
     }
 

@@ -17,6 +17,7 @@ pub use super::needs::{Needs, TypeError, dt_admits};
 use super::needs::{Result, data, ensure, fail, is_bool, mask_fits, permuted};
 use super::ops::{ControlOp, CreateOp, ElementwiseOp, MemoryOp, Op, ShapeOp};
 use super::params::ParamKind;
+use super::ptx::{self, InlinePtx};
 use super::table::Regions;
 use super::types::{Dt, Elem, Ty};
 
@@ -50,7 +51,9 @@ fn counts(op: &Op, operands: usize, regions: usize) -> Result<()> {
     }
     let fits = match row.regions {
         Regions::Straight => regions == 0,
-        Regions::Loop(count) | Regions::Branch(count) | Regions::Combine(count) => regions == count,
+        Regions::Loop(count) | Regions::Branch(count) | Regions::Combine(count) | Regions::Apply(count) => {
+            regions == count
+        }
         Regions::Concurrent => true,
     };
     ensure(fits, if row.regions == Regions::Straight { "it has no regions" } else { "wrong number of regions" })
@@ -316,6 +319,7 @@ fn control(func: &Func, op: &ControlOp, tys: &[&Ty], regions: &[RegionId]) -> Re
             let keeps = matches!(op, ControlOp::Scan { .. });
             Ok(tys.iter().map(|t| if keeps { (*t).clone() } else { drop_axis(t, *axis) }).collect())
         }
+        ControlOp::Map { ptx } => map(func, ptx.as_ref(), tys, regions[0]),
         ControlOp::Yield | ControlOp::Return => Ok(Vec::new()),
         ControlOp::Assert { .. } => ensure(is_bool(tys[0]), "the condition must be `bool`").map(|()| Vec::new()),
         ControlOp::Print { text } => print(text, tys).map(|()| Vec::new()),
@@ -323,6 +327,23 @@ fn control(func: &Func, op: &ControlOp, tys: &[&Ty], regions: &[RegionId]) -> Re
             ensure(is_bool(tys[0]) && tys[0].is_scalar(), "the condition must be a scalar `bool`").map(|()| Vec::new())
         }
     }
+}
+
+/// An operation on each element: its region says what it gives.
+fn map(func: &Func, ptx: Option<&InlinePtx>, tys: &[&Ty], region: RegionId) -> Result<Vec<Ty>> {
+    let shape = tys.first().map_or(&[][..], |ty| &ty.shape);
+    ensure(tys.iter().all(|ty| ty.shape == shape), "tiles must have one shape")?;
+    let arguments = tys.iter().map(|ty| data(ty)).collect::<Result<Vec<Dt>>>()?;
+    let yields = yield_types(func, region)?;
+    ensure(!yields.is_empty(), "the region yields nothing")?;
+    ensure(yields.iter().all(Ty::is_scalar), "the region yields scalars")?;
+    let results = yields.iter().map(data).collect::<Result<Vec<Dt>>>()?;
+    let scalars: Vec<Ty> = arguments.iter().map(|&dt| Ty::scalar(dt)).collect();
+    region_is(func, region, &scalars.iter().collect::<Vec<_>>(), &yields)?;
+    if let Some(ptx) = ptx {
+        ptx::fits(ptx, &arguments, &results)?;
+    }
+    Ok(yields.iter().map(|ty| ty.with_shape(shape.to_vec())).collect())
 }
 
 fn print(text: &str, tys: &[&Ty]) -> Result<()> {

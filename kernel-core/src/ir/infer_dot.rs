@@ -7,6 +7,7 @@ use super::names::AtomicOp;
 use super::needs::{Result, data, ensure, fail};
 use super::ops::{DescOp, DotOp};
 use super::params::ParamKind;
+use super::scaled;
 use super::types::{Dt, Elem, Ty};
 
 /// The largest rank of a tensor that a descriptor describes.
@@ -35,7 +36,7 @@ fn show(func: &Func, dim: &Dim) -> String {
     dim.display(&|id| func.const_params[id.index()].name.clone()).to_string()
 }
 
-fn show_shape(func: &Func, shape: &[Dim]) -> String {
+pub(super) fn show_shape(func: &Func, shape: &[Dim]) -> String {
     let dims: Vec<String> = shape.iter().map(|d| show(func, d)).collect();
     format!("[{}]", dims.join(", "))
 }
@@ -126,6 +127,7 @@ pub(super) fn dot(func: &Func, op: &DotOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             product_dtypes(func, data(tys[0])?, data(tys[1])?, data(tys[2])?)?;
             Ok(vec![tys[2].clone()])
         }
+        DotOp::DotScaled { a_format, b_format, scaled } => scaled::infer(func, [*a_format, *b_format], *scaled, tys),
     }
 }
 
@@ -142,6 +144,11 @@ pub(super) fn described(func: &Func, ty: &Ty) -> Result<Described> {
         ParamKind::Desc { dt, block, mutable } => {
             ensure(!block.is_empty() && block.len() <= MAX_TENSOR_RANK, "a tensor has 1 to 5 dimensions")?;
             Ok(Described { dt: *dt, block: block.clone(), mutable: *mutable })
+        }
+        // One that the kernel makes: its type says what the blocks are.
+        ParamKind::Ptr { dt, mutable } if !ty.shape.is_empty() => {
+            ensure(ty.rank() <= MAX_TENSOR_RANK, "a tensor has 1 to 5 dimensions")?;
+            Ok(Described { dt: *dt, block: ty.shape.clone(), mutable: *mutable })
         }
         ParamKind::Ptr { .. }
         | ParamKind::Scalar(_)
@@ -180,7 +187,28 @@ fn rows(tensor: &Described, rows: &Ty, column: &Ty) -> Result<Vec<Dim>> {
     Ok(vec![rows.shape[0].clone(), columns.clone()])
 }
 
+/// The type of a descriptor that the kernel makes: the pointer's buffer, and the shape of the blocks.
+fn made(func: &Func, block: &[Dim], tys: &[&Ty]) -> Result<Vec<Ty>> {
+    let (Some((pointer, extents)), rank) = (tys.split_first(), block.len()) else { return fail("expects a pointer") };
+    let Some(param) = pointer.pointee().filter(|_| pointer.is_scalar()) else { return fail("expects a pointer") };
+    ensure(matches!(func.param(param).kind, ParamKind::Ptr { .. }), "expects a pointer into a buffer")?;
+    ensure((1..=MAX_TENSOR_RANK).contains(&rank), "a tensor has 1 to 5 dimensions")?;
+    if extents.len() != 2 * rank {
+        return fail(format!(
+            "a tensor of {rank} dimensions has {} sizes and strides, found {}",
+            2 * rank,
+            extents.len()
+        ));
+    }
+    let is_extent = |ty: &&Ty| **ty == Ty::scalar(DType::I32) || **ty == Ty::scalar(DType::I64);
+    ensure(extents.iter().all(is_extent), "sizes and strides are i32 or i64 scalars")?;
+    Ok(vec![Ty { elem: Elem::Desc(param), shape: block.to_vec() }])
+}
+
 pub(super) fn desc(func: &Func, op: &DescOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
+    if let DescOp::MakeDesc { block, .. } = op {
+        return made(func, block, tys);
+    }
     let Some((first, rest)) = tys.split_first() else { return fail("expects a tensor descriptor") };
     let tensor = described(func, first)?;
     let block = Ty::tile(tensor.dt, tensor.block.clone());
@@ -205,6 +233,7 @@ pub(super) fn desc(func: &Func, op: &DescOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
             coordinates(&tensor.block, &rest[1..])?;
             Ok(Vec::new())
         }
+        DescOp::MakeDesc { .. } => fail("a descriptor is made of a pointer"),
         DescOp::DescGather => Ok(vec![Ty::tile(tensor.dt, rows(&tensor, rest[0], rest[1])?)]),
         DescOp::DescScatter => {
             writable(&tensor)?;

@@ -121,6 +121,8 @@ pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
         | GpuOp::WarpgroupBarrier
         | GpuOp::Fence { .. }
         | GpuOp::TmaStoreWait { .. }
+        | GpuOp::LaunchDependents
+        | GpuOp::GridWait
         | GpuOp::WarpGroups { .. } => Ok(Vec::new()),
     }
 }

@@ -18,6 +18,8 @@ pub struct Levels(pub u8);
 impl Levels {
     /// Generic, bound and placed.
     pub const ALL: Levels = Levels(7);
+    /// Before layouts are assigned: generic and bound.
+    pub const UNPLACED: Levels = Levels(3);
     /// Only before `bind`.
     pub const GENERIC: Levels = Levels(1);
     /// After `bind`: bound and placed.

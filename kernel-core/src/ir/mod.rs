@@ -23,7 +23,10 @@ pub mod names;
 mod needs;
 pub mod ops;
 mod params;
+pub mod ptx;
 pub mod queries;
+pub mod recipe;
+pub mod scaled;
 mod shared_range;
 pub mod span;
 pub mod table;
@@ -33,21 +36,23 @@ pub use builder::Builder;
 pub use dim::{Atom, Dim, DimError, Poly};
 pub use dtype::{DType, DTypeBound};
 pub use effects::{Effect, Resource};
-pub use func::{Bound, Def, Func, Generic, Placed, Region, Safety, Value};
+pub use func::{Bound, Def, Func, Generic, Placed, Region, Safety, Subnormals, Value};
 pub use ids::{BankId, ConstId, DtypeId, LayoutId, OpId, ParamId, RegionId, ValueId};
 pub use infer::{TypeError, result_types};
 pub use infer_dot::{MAX_TENSOR_RANK, accumulators, product_dtypes};
 pub use layouts::LayoutTable;
 pub use level::{Level, Levels};
 pub use names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
-    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
+    FenceKind, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
 };
 pub use ops::{
     ControlOp, CreateOp, DescOp, DotOp, ElementwiseOp, FloatFlags, GpuOp, MemoryOp, Op, Operation, ShapeOp, TileOp,
     view,
 };
-pub use params::{ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
+pub use params::{ByPointers, ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts, IntTy, Param, ParamKind, Passing};
+pub use ptx::InlinePtx;
+pub use recipe::Recipe;
 pub use shared_range::SharedRange;
 pub use span::{CallId, FileId, Files, Span};
 pub use table::{AttrMap, Cost, Does, Elements, Given, OpRow, Regions, Threads, Touched};

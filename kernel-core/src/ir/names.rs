@@ -320,8 +320,35 @@ name_enum! {
     Tf32 = "tf32";
     /// Three products of a split into a large and a small tf32 part: close to f32.
     Tf32x3 = "tf32x3";
+    /// Three products of a split into two bf16 terms.
+    Bf16x3 = "bf16x3";
+    /// Six products of a split into three bf16 terms: as close as f32.
+    Bf16x6 = "bf16x6";
     /// Factors as they are.
     Ieee = "ieee";
+}
+
+name_enum! {
+    /// How the bytes of a factor of a scaled product are read.
+    FactorFormat;
+    /// As the dtype says: an 8-bit float, bf16 or f16.
+    Own = "own";
+    /// Two 4-bit floats in each `u8`, neighbours along K: a sign, two bits of exponent, one of fraction. The first is in
+    /// the lower half.
+    E2m1 = "e2m1";
+}
+
+name_enum! {
+    /// Which factors of a scaled product have scales.
+    ScaledFactors;
+    /// Both: that of `a` first.
+    Both = "both";
+    /// `a` alone.
+    Left = "left";
+    /// `b` alone.
+    Right = "right";
+    /// None.
+    Neither = "neither";
 }
 
 /// The instruction that computes a matrix product.

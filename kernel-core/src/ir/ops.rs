@@ -11,9 +11,10 @@ use super::dtype::DType;
 use super::ids::{ConstId, RegionId, ValueId};
 use super::level::Levels;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
-    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
+    FenceKind, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
 };
+use super::ptx::InlinePtx;
 use super::shared_range::SharedRange;
 use super::span::Span;
 use super::table::{AttrMap, OpRow, op_group};
@@ -201,12 +202,23 @@ op_group! {
     Dot = "dot" @ ALL (a: One, b: One, acc: One) -> One,
         Other, Product, Together, Straight, []
         { precision: DotPrecision, by: Option<DotInstruction> };
+    /// `(a [.., M, K], b [.., K, N], acc [.., M, N], scales...)`: `acc` plus the product of factors that share scales, as
+    /// [`super::scaled`] says. Each is multiplied by its scale in f32, rounded to bf16, or to f16 if one of them is f16,
+    /// and then they are multiplied as by `dot`.
+    DotScaled = "dot_scaled" @ UNPLACED (a: One, b: One, acc: One, scales: Many) -> One,
+        Other, Product, Together, Straight, []
+        { a_format: FactorFormat, b_format: FactorFormat, scaled: ScaledFactors };
 }
 
 op_group! {
     /// Blocks of tensors in global memory, through descriptors. Coordinates are i32 scalars, one per dimension, in
     /// elements of the tensor; they may be negative or beyond it.
     DescOp: "desc", Desc, desc;
+    /// `(pointer, sizes..., strides...)`: the descriptor of a tensor that begins at a scalar pointer, with a size and a
+    /// stride in elements per dimension, i32 or i64 scalars. Binding makes a parameter of it, or pointers.
+    MakeDesc = "make_desc" @ GENERIC (pointer: One, extents: Many) -> One,
+        Other, Arithmetic, Alone, Straight, []
+        { block: Vec<Dim>, pads_with_nan: bool, name: String };
     /// `(descriptor, coordinates...)`: the block that begins there. Elements outside the tensor read as zero, or as
     /// NaN if the descriptor was made so.
     DescLoad = "desc_load" @ ALL (descriptor: One, coordinates: Many) -> One,
@@ -255,6 +267,12 @@ op_group! {
     Scan = "scan" @ ALL (tiles: Many) -> Many,
         Yielded, Exchange, Together, Combine(1), []
         { axis: u8, reverse: bool };
+    /// `(tiles...)` of one shape, a region `(a...)` of scalars that yields an element of each result: runs it for each
+    /// element. `ptx` are instructions that compute the same, which a code generator takes instead; those that are not
+    /// pure do more than that.
+    Map = "map" @ ALL (tiles: Many) -> Many,
+        Each, Arithmetic, Alone, Apply(1), []
+        { ptx: Option<InlinePtx> };
     /// Ends a region with its values.
     Yield = "yield" @ ALL (values: Many) -> No,
         Other, Control, Alone, Straight, [];
@@ -362,6 +380,14 @@ op_group! {
     Delay = "delay" @ PLACED () -> No,
         Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)]
         { seed: u32, longest: u32 };
+    /// Lets the launch behind this one begin, if it may before this one has ended: when all programs have come here or
+    /// ended.
+    LaunchDependents = "launch_dependents" @ PLACED () -> No,
+        Other, Arithmetic, Alone, Straight, [Writes(shared), Writes(barriers)];
+    /// Waits until the launches before this one have ended, and sees what they wrote. At once in a launch that did not
+    /// begin early.
+    GridWait = "grid_wait" @ PLACED () -> No,
+        Other, Wait, Alone, Straight, [Writes(shared), Writes(barriers)];
 }
 
 /// An operation of the tile IR with its attributes.

@@ -3,6 +3,7 @@
 use super::dim::Dim;
 use super::dtype::{DType, DTypeBound};
 use super::ids::{DtypeId, ParamId, ValueId};
+use super::recipe::Recipe;
 use super::span::Span;
 use super::types::Dt;
 
@@ -213,8 +214,22 @@ pub struct Param {
     pub passing: Passing,
     /// What is known of the argument (bound and placed levels).
     pub facts: Facts,
+    /// How the host finds its argument, if the launch passes none: the kernel makes the tensor itself (bound and placed
+    /// levels). Such parameters stand behind those that the launch passes arguments for.
+    pub recipe: Option<Box<Recipe>>,
     /// The value that stands for it in the body.
     pub value: ValueId,
     /// Where it is declared.
+    pub span: Span,
+}
+
+/// A tensor that the kernel makes itself, and that binding could not leave to the host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ByPointers {
+    /// Its name in the source.
+    pub name: String,
+    /// Why each program accesses it through pointers.
+    pub why: String,
+    /// Where it is made.
     pub span: Span,
 }

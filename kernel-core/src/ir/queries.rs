@@ -5,6 +5,7 @@
 
 use super::ids::{RegionId, ValueId};
 use super::ops::{ControlOp, CreateOp, DotOp, GpuOp, MemoryOp, Op, Operation};
+use super::ptx::InlinePtx;
 use super::table::{Cost, Does, Elements, Regions, Threads, Touched};
 
 impl Op {
@@ -30,7 +31,21 @@ impl Op {
 
     /// What it does besides computing its results.
     pub fn does(&self) -> &'static [Does] {
-        self.row().does
+        // What a text in PTX does, an attribute says.
+        match self.ptx() {
+            Some(ptx) if !ptx.pure => &[Does::Orders],
+            Some(_) | None => self.row().does,
+        }
+    }
+
+    /// The PTX that computes it, if the kernel has written some.
+    pub fn ptx(&self) -> Option<&InlinePtx> {
+        if let Op::Control(ControlOp::Map { ptx }) = self { ptx.as_ref() } else { None }
+    }
+
+    /// Whether it runs a region for each element.
+    pub fn applies(&self) -> bool {
+        matches!(self.regions(), Regions::Apply(_))
     }
 
     /// Whether this ends a region.
@@ -86,7 +101,7 @@ impl Op {
     pub fn touches_memory(&self) -> bool {
         self.does().iter().any(|does| match does {
             Does::Promises | Does::Reports | Does::Observes | Does::Ends => false,
-            Does::Reads(_) | Does::Writes(_) | Does::Updates(_) => true,
+            Does::Orders | Does::Reads(_) | Does::Writes(_) | Does::Updates(_) => true,
         })
     }
 
@@ -99,6 +114,7 @@ impl Op {
             | Does::Reports
             | Does::Observes
             | Does::Ends
+            | Does::Orders
             | Does::Reads(Touched::Shared | Touched::Barriers)
             | Does::Writes(Touched::Shared | Touched::Barriers)
             | Does::Updates(Touched::Shared | Touched::Barriers) => None,
@@ -178,7 +194,7 @@ impl Operation {
         match self.op.regions() {
             Regions::Loop(_) => &self.operands[..self.op.carried().unwrap_or(self.operands.len())],
             Regions::Branch(_) => &self.operands,
-            Regions::Straight | Regions::Combine(_) | Regions::Concurrent => &[],
+            Regions::Straight | Regions::Combine(_) | Regions::Apply(_) | Regions::Concurrent => &[],
         }
     }
 
@@ -186,9 +202,12 @@ impl Operation {
     pub fn condition_region(&self) -> Option<RegionId> {
         match self.op.regions() {
             Regions::Loop(2) => self.regions.first().copied(),
-            Regions::Straight | Regions::Loop(_) | Regions::Branch(_) | Regions::Combine(_) | Regions::Concurrent => {
-                None
-            }
+            Regions::Straight
+            | Regions::Loop(_)
+            | Regions::Branch(_)
+            | Regions::Combine(_)
+            | Regions::Apply(_)
+            | Regions::Concurrent => None,
         }
     }
 

@@ -5,9 +5,10 @@ use super::dim::Dim;
 use super::ids::ConstId;
 use super::level::Levels;
 use super::names::{
-    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FenceKind,
-    GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
+    AtomicOp, BinaryOp, CacheModifier, CmpOp, CounterKind, DotInstruction, DotPrecision, EvictionPolicy, FactorFormat,
+    FenceKind, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, ScaledFactors, StoreMode, UnaryOp, Unroll,
 };
+use super::ptx::InlinePtx;
 use super::types::Dt;
 use crate::math::FloatIntFn;
 
@@ -91,6 +92,8 @@ pub enum Regions {
     Branch(usize),
     /// Combines elements with them.
     Combine(usize),
+    /// Computes each element of its results with them, from those of its operands in the same place.
+    Apply(usize),
     /// Any number, run at the same time by different threads.
     Concurrent,
 }
@@ -117,6 +120,8 @@ pub enum Does {
     Observes,
     /// May end the program, or keep it from ending.
     Ends,
+    /// Does what the compiler does not see. Neither moved nor merged nor dropped, and no access moves across it.
+    Orders,
     /// Reads.
     Reads(Touched),
     /// Writes.
@@ -254,8 +259,7 @@ macro_rules! fixed {
 
 fixed! {
     bool, u8, u32, String, Vec<u8>, Vec<GroupRole>, Literal, Option<DotInstruction>, AtomicOp, BinaryOp, CacheModifier, CmpOp,
-    FloatIntFn, DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, CounterKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll,
-    Option<ConstId>,
+    FloatIntFn, DotPrecision, EvictionPolicy, FenceKind, GroupRole, HintKind, CounterKind, LimitKind, MemOrder, MemScope, StoreMode, UnaryOp, Unroll, Option<ConstId>, Option<InlinePtx>, FactorFormat, ScaledFactors,
 }
 
 /// The type of an operand in a view.

@@ -8,6 +8,7 @@
 mod complement;
 mod cube_root;
 mod decimal;
+mod gamma;
 mod hyperbolic;
 mod inverse_error;
 mod power;
@@ -65,6 +66,8 @@ pub fn apply<M: Machine<Scalar = f64>>(m: &M, function: MathFn, x: M::Float) -> 
         MathFn::Erf => erf(m, x),
         MathFn::Erfc => complement::erfc(m, x),
         MathFn::Erfinv => inverse_error::erfinv(m, x),
+        MathFn::Lgamma => gamma::lgamma(m, x),
+        MathFn::Tgamma => gamma::tgamma(m, x),
         MathFn::Sigmoid => sigmoid(m, x),
         MathFn::Cbrt => cube_root::cbrt(m, x),
         MathFn::Sqrt => m.sqrt(x),
@@ -147,10 +150,15 @@ fn rounded_to_int<M: Machine<Scalar = f64>>(m: &M, rounded: M::Float) -> M::Int 
 /// 2^power · (1 + fraction), rounding once where that is subnormal, for |power| ≤ 2000.
 #[inline]
 fn scale<M: Machine<Scalar = f64>>(m: &M, Power { power, fraction }: Power<M>) -> M::Float {
+    scale_number(m, m.add(m.float(1.0), fraction), power)
+}
+
+/// value · 2^power, as [`scale`].
+#[inline]
+fn scale_number<M: Machine<Scalar = f64>>(m: &M, value: M::Float, power: M::Int) -> M::Float {
     // 2^power itself may be out of range, so it comes in two halves.
     let half = m.ashr_by(power, 1);
     let rest = m.isub(power, half);
-    let value = m.add(m.float(1.0), fraction);
     let value = m.mul(value, power_of_two(m, half));
     m.mul(value, power_of_two(m, rest))
 }

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::double;
+use super::flush::flush;
 use super::machine::{FastMachine, Machine};
 
 /// A [`Machine`] over real numbers, for the interpreter, constant folding and tests.
@@ -69,12 +70,6 @@ fn approximate(exact: f64, ulps: f64) -> f32 {
 pub(super) fn ulp_f32(x: f64) -> f64 {
     let exponent = ((x.to_bits() >> 52) & 0x7ff) as i64 - 1023;
     f64::from_bits(((exponent.max(-126) - 23 + 1023) as u64) << 52)
-}
-
-/// Flushes subnormal numbers to zero, as `.ftz` instructions do.
-#[inline]
-fn flush(x: f32) -> f32 {
-    if x.is_subnormal() { 0.0_f32.copysign(x) } else { x }
 }
 
 macro_rules! host_machine {

@@ -24,7 +24,8 @@
 //!
 //! # What an implementation owes
 //!
-//! - Float operations round once, to nearest even, and keep subnormals. **No fast-math flags**
+//! - Float operations round once, to nearest even, and keep subnormals, unless
+//!   [`keeps_subnormals`](Machine::keeps_subnormals) says otherwise. **No fast-math flags**
 //!   (no `contract`, `reassoc`, `nnan`, `ninf`, `nsz`, `arcp`, `afn`): the algorithms recover
 //!   rounding errors by subtracting sums that are equal in real arithmetic.
 //! - Integer operations wrap; no `nsw`, `nuw` or `exact`. Shift counts are always below the
@@ -46,6 +47,11 @@ pub trait Machine {
     type Int: Copy;
     /// A truth value.
     type Bool: Copy;
+
+    /// Whether arithmetic keeps subnormal numbers. If not, it takes them for zeros, and what only serves them is left out.
+    fn keeps_subnormals(&self) -> bool {
+        true
+    }
 
     /// A float constant.
     fn float(&self, value: Self::Scalar) -> Self::Float;

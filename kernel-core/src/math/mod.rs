@@ -26,6 +26,8 @@ mod accuracy;
 mod angle;
 mod area;
 pub mod double;
+mod flush;
+mod gamma;
 mod host;
 mod hypotenuse;
 mod inverse;
@@ -40,6 +42,7 @@ mod tests;
 mod ulps;
 
 pub use accuracy::{FloatTy, binary_ulp_bound, divide_ulp_bound, float_int_ulp_bound, ulp_bound, ulp_bound_at};
+pub use flush::{Flushing, evaluate_binary_flushing, evaluate_float_int_flushing, evaluate_flushing, flush};
 pub use host::{ApproximationError, Host};
 pub use machine::{Angle, FastMachine, Machine, Reduced};
 pub use table::{BinaryMathFn, FloatIntFn, FunctionRow, MathFn};

@@ -21,12 +21,20 @@ pub(super) const SINGLE: Power<f32> =
 pub(super) const DOUBLE: Power<f64> =
     Power { whole: 4503599627370496.0, zero: 0.0, half: 0.5, one: 1.0, infinity: f64::INFINITY, nan: f64::NAN };
 
+/// The integer nearest to a number without a sign, and a number whose lowest bit is that of the integer if the number
+/// is none itself.
+#[inline]
+pub(super) fn whole_part<M: Machine>(m: &M, c: &Power<M::Scalar>, magnitude: M::Float) -> (M::Float, M::Float) {
+    let whole = m.float(c.whole);
+    let sum = m.add(magnitude, whole);
+    let rounded = m.sub(sum, whole);
+    (m.select(m.lt(magnitude, whole), rounded, magnitude), sum)
+}
+
 /// Whether a number without a sign is an integer.
 #[inline]
 fn is_integer<M: Machine>(m: &M, c: &Power<M::Scalar>, magnitude: M::Float) -> M::Bool {
-    let whole = m.float(c.whole);
-    let rounded = m.sub(m.add(magnitude, whole), whole);
-    m.eq(m.select(m.lt(magnitude, whole), rounded, magnitude), magnitude)
+    m.eq(whole_part(m, c, magnitude).0, magnitude)
 }
 
 /// The logarithm of |x|, infinite for zero and infinity.

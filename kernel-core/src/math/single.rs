@@ -9,6 +9,7 @@
 mod complement;
 mod cube_root;
 mod decimal;
+mod gamma;
 mod hyperbolic;
 mod inverse_error;
 mod power;
@@ -62,6 +63,8 @@ pub fn apply<M: FastMachine>(m: &M, function: MathFn, x: M::Float) -> M::Float {
         MathFn::Erf => erf(m, x),
         MathFn::Erfc => complement::erfc(m, x),
         MathFn::Erfinv => inverse_error::erfinv(m, x),
+        MathFn::Lgamma => gamma::lgamma(m, x),
+        MathFn::Tgamma => gamma::tgamma(m, x),
         MathFn::Sigmoid => sigmoid(m, x),
         MathFn::Cbrt => cube_root::cbrt(m, x),
         MathFn::Sqrt => m.sqrt_approx(x),
@@ -287,12 +290,21 @@ struct Split<M: Machine> {
     excess: M::Float,
 }
 
+/// A positive number whose bits have an exponent, and what that lacks.
+#[inline]
+fn normal<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> (M::Float, M::Float) {
+    if !m.keeps_subnormals() {
+        return (x, m.float(0.0));
+    }
+    let tiny = m.lt(x, m.float(f32::MIN_POSITIVE));
+    let number = m.select(tiny, m.mul(x, m.float(8388608.0)), x);
+    (number, m.select(tiny, m.float(-23.0), m.float(0.0)))
+}
+
 /// Splits a positive, finite number; anything else gives anything.
 #[inline]
 fn split<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> Split<M> {
-    let tiny = m.lt(x, m.float(f32::MIN_POSITIVE));
-    let x = m.select(tiny, m.mul(x, m.float(8388608.0)), x);
-    let correction = m.select(tiny, m.float(-23.0), m.float(0.0));
+    let (x, correction) = normal(m, x);
     let scale = exponent_field(m, x);
     let mantissa = m.from_bits(m.isub(m.to_bits(x), scale));
     let exponent = m.fma(m.from_int(scale), m.float(1.0 / 8388608.0), correction);

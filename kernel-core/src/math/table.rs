@@ -141,6 +141,16 @@ functions! { $
     /// The number whose error function is x.
     // Two of the logarithm, halved, one of the product, and those of the polynomial.
     Erfinv = "erfinv" { single: Ulps::at_most(3.0), double: Ulps::at_most(4.0), instructions: 55 }
+    /// The natural logarithm of the magnitude of the gamma function.
+    // Those of Stirling's formula and of the reflection's logarithm, which cancel at the zeros below -2.
+    Lgamma = "lgamma" {
+        single: Ulps::at_most(3.5).of_terms_below(-2.0),
+        double: Ulps::at_most(4.0).of_terms_below(-2.0),
+        instructions: 176,
+    }
+    /// The gamma function, ∫₀^∞ t^(x-1) e^(-t) dt for positive x.
+    // One of the power, one of the quotient; of negative numbers also two of the sine and those of its products.
+    Tgamma = "tgamma" { single: Ulps::at_most(4.5), double: Ulps::at_most(3.5), instructions: 161 }
     /// The logistic function, 1 / (1 + e^-x).
     // 3 of `ex2`, whose errors double in the worst binade, 1 of the rounded denominator.
     Sigmoid = "sigmoid" { single: Ulps::at_most(4.5), double: Ulps::at_most(3.0), instructions: 15 }

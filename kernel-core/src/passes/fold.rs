@@ -13,13 +13,15 @@
 //!
 //! Only what is exact is done: the arithmetic of [`crate::num`], and identities that hold for every value, on floats
 //! for infinities, NaNs and both zeros too (`x * 1.0` and `x - 0.0`, but neither `x + 0.0` nor `x * 0.0`).
+//! In kernels that flush, arithmetic of f32 is left alone where a subnormal number goes in or comes out, and there are no
+//! identities of f32: `x * 1.0` is zero there for some `x`.
 //! It pays because binding turns constexprs into constants: conditions, strides and masks fall together.
 
 use crate::edit::{Action, Result, Rewriter};
 use crate::ir::known::{constant, known_trip_count, uniform_constant};
 use crate::ir::{
-    BinaryOp, CmpOp, ControlOp, DType, Dt, ElementwiseOp, Func, Level, Literal, MemoryOp, Op, OpId, Operation, UnaryOp,
-    ValueId, view,
+    BinaryOp, CmpOp, ControlOp, DType, Dt, ElementwiseOp, Func, Level, Literal, MemoryOp, Op, OpId, Operation,
+    Subnormals, UnaryOp, ValueId, view,
 };
 use crate::num;
 
@@ -52,7 +54,43 @@ pub fn evaluate(func: &Func, op: &Op, operands: &[ValueId]) -> Option<(Literal, 
     let Op::Elementwise(op) = op else { return None };
     let values: Vec<Literal> = operands.iter().map(|&v| constant(func, v)).collect::<Option<_>>()?;
     let dtype = func.ty(*operands.first()?).dtype()?;
-    match (op, values.as_slice()) {
+    let (value, to) = folded(func, op, operands, &values, dtype)?;
+    if flushes(func, op) && (values.iter().any(|&value| is_flushed(value)) || is_flushed(value)) {
+        return None;
+    }
+    Some((value, to))
+}
+
+/// Whether the operation takes subnormal numbers of f32 for zeros. One of another dtype than f32 is not kept from folding
+/// by being asked.
+fn flushes(func: &Func, op: &ElementwiseOp) -> bool {
+    func.subnormals == Subnormals::Flushed
+        && match op {
+            ElementwiseOp::Unary { .. }
+            | ElementwiseOp::Binary { .. }
+            | ElementwiseOp::FloatInt { .. }
+            | ElementwiseOp::Compare { .. }
+            | ElementwiseOp::Fma
+            | ElementwiseOp::Cast { .. } => true,
+            ElementwiseOp::Select | ElementwiseOp::Bitcast { .. } => false,
+        }
+}
+
+/// Whether a constant is subnormal as an f32, or may have been before it was rounded.
+fn is_flushed(value: Literal) -> bool {
+    let Literal::Float(bits) = value else { return false };
+    let magnitude = f64::from_bits(bits).abs();
+    magnitude > 0.0 && magnitude <= f64::from(f32::MIN_POSITIVE)
+}
+
+fn folded(
+    func: &Func,
+    op: &ElementwiseOp,
+    operands: &[ValueId],
+    values: &[Literal],
+    dtype: DType,
+) -> Option<(Literal, DType)> {
+    match (op, values) {
         (ElementwiseOp::Unary { op }, &[a]) => num::unary(*op, dtype, a).map(|v| (v, dtype)),
         (ElementwiseOp::Binary { op }, &[a, b]) => num::binary(*op, dtype, a, b).map(|v| (v, dtype)),
         (ElementwiseOp::Compare { op }, &[a, b]) => num::compare(*op, a, b).map(|v| (Literal::Bool(v), DType::Bool)),
@@ -111,6 +149,10 @@ fn fill(rewriter: &mut Rewriter<'_>, id: OpId, value: Literal) -> Result<Action>
 
 fn identity(func: &Func, operation: &Operation) -> Option<Same> {
     if let Op::Elementwise(op) = &operation.op {
+        let single = |v: &ValueId| matches!(func.ty(*v).dtype(), Some(DType::F32 | DType::BF16));
+        if flushes(func, op) && operation.operands.iter().chain(&operation.results).any(single) {
+            return None;
+        }
         return elementwise(func, op, &operation.operands);
     }
     if let Some(view::AddPtr { pointer, offset, .. }) = view::AddPtr::of(operation) {
@@ -384,6 +426,7 @@ fn control(rewriter: &mut Rewriter<'_>, id: OpId) -> Action {
         ControlOp::While
         | ControlOp::Reduce { .. }
         | ControlOp::Scan { .. }
+        | ControlOp::Map { .. }
         | ControlOp::Yield
         | ControlOp::Return
         | ControlOp::Print { .. }

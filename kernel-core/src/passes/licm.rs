@@ -66,6 +66,7 @@ impl Licm<'_> {
             ControlOp::If
             | ControlOp::Reduce { .. }
             | ControlOp::Scan { .. }
+            | ControlOp::Map { .. }
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }
@@ -124,7 +125,7 @@ impl Licm<'_> {
             Regions::Straight if operation.op.is_pure() => !operation.op.is_terminator(),
             // No block leaves its tensor, so it does no harm to read one that the source does not.
             Regions::Straight => reads_constant_memory(self.func, id) && (loads || matches!(operation.op, Op::Desc(_))),
-            Regions::Combine(_) => self.func.effects(id).is_empty(),
+            Regions::Combine(_) | Regions::Apply(_) => self.func.effects(id).is_empty(),
             Regions::Loop(_) | Regions::Branch(_) | Regions::Concurrent => false,
         }
     }

@@ -6,6 +6,7 @@
 
 pub mod accumulate;
 pub mod bind;
+pub mod blocks;
 pub mod broadcast;
 pub mod cse;
 pub mod dce;

@@ -42,7 +42,9 @@ fn uniform(rewriter: &mut Rewriter<'_>, id: OpId) -> Result<Action> {
     }
     let reads = |does: &Does| matches!(does, Does::Reads(_));
     let takes_part = operation.op.elements() == Elements::Each && operation.op.does().iter().all(reads);
-    let (&[result], true) = (operation.results.as_slice(), takes_part) else { return Ok(Action::Keep) };
+    let (&[result], true) = (operation.results.as_slice(), takes_part && operation.regions.is_empty()) else {
+        return Ok(Action::Keep);
+    };
     let sources = operation.operands.iter().map(|&v| splat_source(rewriter.func, v));
     let Some(scalars) = sources.collect::<Option<Vec<ValueId>>>().filter(|scalars| !scalars.is_empty()) else {
         return Ok(Action::Keep);

@@ -11,8 +11,8 @@ use super::lexer::{Lexer, Token, write_name, write_string};
 use super::{dims, types};
 use crate::ir::{
     AtomicOp, BinaryOp, CacheModifier, CmpOp, ConstId, CounterKind, Dim, DotInstruction, DotPrecision, Dt,
-    EvictionPolicy, FenceKind, Func, GroupRole, HintKind, LimitKind, Literal, MemOrder, MemScope, StoreMode, Ty,
-    UnaryOp, Unroll,
+    EvictionPolicy, FactorFormat, FenceKind, Func, GroupRole, HintKind, InlinePtx, LimitKind, Literal, MemOrder,
+    MemScope, ScaledFactors, StoreMode, Ty, UnaryOp, Unroll,
 };
 use crate::math::FloatIntFn;
 
@@ -393,6 +393,35 @@ impl Attr for Option<ConstId> {
     }
 }
 
+/// `pure("neg.f32 $0, $1;", 1)` or `ordered(..)`: the text and how many elements it takes. What is not there is left out.
+impl Attr for Option<InlinePtx> {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        let Some(ptx) = self else { return };
+        printer.out.push_str(if ptx.pure { "pure(" } else { "ordered(" });
+        write_string(printer.out, &ptx.text);
+        printer.out.push_str(&format!(", {})", ptx.pack));
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Option<InlinePtx>, ParseError> {
+        let pure = match parser.lexer.peek() {
+            Token::Ident("pure") => true,
+            Token::Ident("ordered") => false,
+            _ => return Err(parser.lexer.expected("one of pure(TEXT, PACK), ordered(TEXT, PACK)")),
+        };
+        parser.lexer.next();
+        parser.lexer.expect(b'(')?;
+        let text = String::parse(parser)?;
+        parser.lexer.expect(b',')?;
+        let pack = u8::parse(parser)?;
+        parser.lexer.expect(b')')?;
+        Ok(Some(InlinePtx { text, pack, pure }))
+    }
+
+    fn implied(_name: &str, _result: Option<&Ty>) -> Option<Option<InlinePtx>> {
+        Some(None)
+    }
+}
+
 /// Names as attributes; the one behind `=` is left out of the text.
 macro_rules! name_attrs {
     ($($Enum:ident $(= $usual:ident)?;)*) => {$(
@@ -433,6 +462,8 @@ name_attrs! {
     EvictionPolicy = Normal;
     AtomicOp;
     DotPrecision = Tf32;
+    FactorFormat = Own;
+    ScaledFactors = Both;
     StoreMode = Store;
     MemOrder;
     MemScope;

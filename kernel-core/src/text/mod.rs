@@ -45,6 +45,7 @@ mod layouts;
 mod lexer;
 mod parse;
 mod print;
+mod recipes;
 mod types;
 
 #[cfg(test)]

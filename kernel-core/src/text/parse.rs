@@ -9,8 +9,8 @@ use super::lexer::{Lexer, Token};
 use super::{ParseError, layouts, types};
 use crate::ir::{
     BankId, BinaryOp, CallId, CmpOp, ControlOp, CreateOp, Def, DescOp, DotOp, ElementwiseOp, FileId, FloatFlags, Func,
-    GpuOp, LayoutId, Level, MemoryOp, Op, OpId, Operation, RegionId, Safety, ShapeOp, SharedRange, Span, TileOp, Ty,
-    UnaryOp, ValueId,
+    GpuOp, LayoutId, Level, MemoryOp, Op, OpId, Operation, RegionId, Safety, ShapeOp, SharedRange, Span, Subnormals,
+    TileOp, Ty, UnaryOp, ValueId,
 };
 use crate::layout::SyncScope;
 use crate::math::FloatIntFn;
@@ -65,6 +65,9 @@ impl<'t> Parser<'t> {
             _ => return Err(self.lexer.expected("`safe` or `unsafe`")),
         };
         self.lexer.next();
+        if self.lexer.eat_word("flush") {
+            self.func.subnormals = Subnormals::Flushed;
+        }
         self.func.level = match self.lexer.peek() {
             Token::Ident("generic") => Level::Generic,
             Token::Ident("bound") => Level::Bound,

@@ -2,10 +2,10 @@
 
 use super::attr::AttrPrinter;
 use super::lexer::{write_name, write_string};
-use super::{dims, layouts, types};
+use super::{dims, layouts, recipes, types};
 use crate::ir::{
     CallId, ConstOrigin, ConstTy, Dt, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind,
-    Passing, RegionId, Regions, Safety, Span, ValueId,
+    Passing, RegionId, Regions, Safety, Span, Subnormals, ValueId,
 };
 use crate::layout::SyncScope;
 
@@ -45,7 +45,7 @@ pub(super) fn separator(op: &Op) -> &'static str {
     match op.regions() {
         Regions::Branch(_) => "else",
         Regions::Loop(_) => "do",
-        Regions::Straight | Regions::Combine(_) | Regions::Concurrent => "with",
+        Regions::Straight | Regions::Combine(_) | Regions::Apply(_) | Regions::Concurrent => "with",
     }
 }
 
@@ -94,6 +94,10 @@ impl<'f> Printer<'f> {
             Safety::Safe => " safe ",
             Safety::Unsafe => " unsafe ",
         });
+        self.out.push_str(match func.subnormals {
+            Subnormals::Kept => "",
+            Subnormals::Flushed => "flush ",
+        });
         self.out.push_str(level_name(func.level));
         self.out.push_str(" {\n");
         if self.spans {
@@ -127,6 +131,14 @@ impl<'f> Printer<'f> {
         }
         for param in &func.params {
             self.param(param);
+        }
+        for made in &func.by_pointers {
+            self.out.push_str("  by_pointers ");
+            write_name(&mut self.out, &made.name, &[]);
+            self.out.push(' ');
+            write_string(&mut self.out, &made.why);
+            self.span(made.span);
+            self.out.push('\n');
         }
         for (index, layout) in func.layouts.iter().enumerate() {
             self.out.push_str(&format!("  layout #{index} = "));
@@ -204,6 +216,9 @@ impl<'f> Printer<'f> {
             Passing::Always => {}
             Passing::Optional => self.out.push_str(" optional"),
             Passing::InPlace(of) => self.out.push_str(&format!(" in_place {}", of.index())),
+        }
+        if let Some(recipe) = &param.recipe {
+            recipes::print(&mut self.out, self.func, recipe);
         }
         self.facts(&param.facts);
         self.span(param.span);

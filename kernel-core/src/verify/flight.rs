@@ -71,6 +71,7 @@ impl Flight<'_> {
             ControlOp::While | ControlOp::If => (0, 0),
             ControlOp::Reduce { .. }
             | ControlOp::Scan { .. }
+            | ControlOp::Map { .. }
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }

@@ -16,6 +16,9 @@
 //!   `registers`, without arguments and yields.
 //! - T3: a constant is of the kind of its dtype: truth values for `bool`, integers in range for integers. At the bound
 //!   and placed levels a float constant is a float that its dtype represents exactly.
+//! - T4: the region of `map` computes with scalars of data, without memory, effects or other regions than those of
+//!   loops and conditions.
+//! - T5: in a safe kernel PTX computes in registers alone.
 //!
 //! **Levels**
 //! - L1: the op table allows the operation at the kernel's level.
@@ -23,7 +26,7 @@
 //! - L3 (bound, placed): no dtype parameters, no constexprs, no symbolic dimension, and no use of a `const` parameter.
 //! - L4 (bound, placed): dimensions are powers of two; a tile has at most [`MAX_ELEMENTS`] elements.
 //! - L5 (placed): every tile of data or pointers has a layout of its shape; scalars have none. Before, nothing has one.
-//! - L6 (placed): operands and results of elementwise operations have one layout.
+//! - L6 (placed): operands and results of elementwise operations have one layout, those of `map` too.
 //! - L7: `length` names a buffer parameter, `desc_shape` and `desc_stride` a tensor, whose blocks are tiles of rank 1 to 5;
 //!   facts are powers of two or 0.
 //! - L8 (placed): the result of `wgmma` is, until it is waited for, used once at most: as the accumulator of a further
@@ -41,11 +44,18 @@
 //! - L13 (generic): no loop says what the host has found before a launch (`runs`, `no_wrap`).
 //! - L14 (generic): a constexpr of kind `counter` is that of one loop, which binding unrolls, and is mentioned inside it
 //!   alone.
+//! - L15: a generic kernel leaves no tensor to the host. What the host computes of one lies in the buffer of an earlier
+//!   parameter, in steps of integers and truth values that name earlier ones.
+//! - L16 (placed): a kernel that may begin before the launches before it have ended (`launch_dependents`, `grid_wait`) waits
+//!   for them once, in its body, and touches neither memory nor anything else that others see before that.
 
 mod banks;
 mod flight;
+mod launches;
 mod levels;
+mod maps;
 mod products;
+mod recipes;
 mod structure;
 #[cfg(test)]
 mod tests;
@@ -69,10 +79,13 @@ pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
         levels::check(func, &mut errors);
     }
     if errors.list.is_empty() {
+        maps::check(func, &mut errors);
         products::check(func, &mut errors);
+        recipes::check(func, &mut errors);
     }
     if errors.list.is_empty() && func.level == Level::Placed {
         flight::check(func, &mut errors);
+        launches::check(func, &mut errors);
     }
     if errors.list.is_empty() {
         banks::check(func, &mut errors);

@@ -65,6 +65,10 @@ fn chosen(
 /// Whether an instruction multiplies factors of a dtype, in a precision, into sums of another.
 fn has_form(instruction: DotInstruction, dtype: DType, sums: DType, precision: DotPrecision) -> bool {
     let single = dtype == DType::F32;
+    // These are products of bf16 by then.
+    if single && precision.split().is_some() {
+        return false;
+    }
     match instruction {
         DotInstruction::Fma => true,
         DotInstruction::Mma => {

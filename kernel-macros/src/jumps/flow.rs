@@ -44,7 +44,8 @@ pub fn flow_of(stmts: &[Stmt]) -> Flow {
             | Stmt::Read(..)
             | Stmt::Assign(..)
             | Stmt::Alias(..)
-            | Stmt::Reduce(_) => {}
+            | Stmt::Reduce(_)
+            | Stmt::Map(_) => {}
         }
     }
     flow
@@ -116,6 +117,7 @@ pub fn forget(stmts: &mut Vec<Stmt>, flag: VarId) {
             forget(&mut stmt.body, flag);
             true
         }
-        Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Alias(..) | Stmt::Reduce(_) | Stmt::Jump(..) => true,
+        Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Alias(..) => true,
+        Stmt::Reduce(_) | Stmt::Map(_) | Stmt::Jump(..) => true,
     });
 }

@@ -273,6 +273,11 @@ impl Pass<'_> {
                     (stmt.body, _) = self.block(std::mem::take(&mut stmt.body));
                     out.push(Stmt::Reduce(stmt));
                 }
+                // Its jumps stay in it.
+                Stmt::Map(mut stmt) => {
+                    (stmt.body, _) = self.frame(None, std::mem::take(&mut stmt.body));
+                    out.push(Stmt::Map(stmt));
+                }
                 other @ (Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Assign(..) | Stmt::Alias(..)) => {
                     out.push(other);
                 }

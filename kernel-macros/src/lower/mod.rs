@@ -20,7 +20,7 @@ use kernel_core::text::MAX_REGIONS;
 
 use crate::error::{Checked, Errors};
 use crate::source_range::SourceRange;
-use crate::tree::{Fold, ForStmt, IfStmt, Kind, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt, assigned};
+use crate::tree::{Fold, ForStmt, IfStmt, Kind, MapStmt, NodeId, ReduceStmt, Stmt, VOp, VarId, WhileStmt, assigned};
 use crate::typeck::Tree;
 use crate::types::{VElem, VTy, may_be};
 
@@ -324,6 +324,7 @@ impl Lower<'_> {
                 Stmt::For(stmt) => self.for_stmt(stmt)?,
                 Stmt::While(stmt) => self.while_stmt(stmt)?,
                 Stmt::Reduce(stmt) => self.reduce(stmt)?,
+                Stmt::Map(stmt) => self.map(stmt)?,
                 // Removed by `jumps`.
                 Stmt::Body(_) | Stmt::Jump(..) => {}
             }
@@ -503,6 +504,28 @@ impl Lower<'_> {
             Fold::Scan { reverse } => ControlOp::Scan { axis: stmt.axis, reverse },
         };
         let results = self.build(op.into(), &operands, &[region], stmt.place)?;
+        for (slot, value) in stmt.results.iter().zip(results) {
+            self.values[slot.0] = Some(value);
+        }
+        Ok(())
+    }
+
+    /// Variables of the closure are gone behind it.
+    fn map(&mut self, stmt: &MapStmt) -> Lowering<()> {
+        let operands = self.values(&stmt.inputs)?;
+        let args: Vec<Ty> = stmt.args.iter().map(|a| self.ty(&self.tree.nodes[a.0].ty)).collect();
+        let (outer, before) = (std::mem::replace(&mut self.flat, false), self.variables.clone());
+        let region = self.region(args, stmt.place, |l, args| {
+            for (slot, value) in stmt.args.iter().zip(args) {
+                l.values[slot.0] = Some(*value);
+            }
+            l.block(&stmt.body)?;
+            let yields = l.values(&stmt.yields)?;
+            l.effect(ControlOp::Yield, &yields, &[], stmt.place)
+        })?;
+        (self.flat, self.variables) = (outer, before);
+        let ptx = stmt.ptx.as_ref().map(|(ptx, _)| ptx.clone());
+        let results = self.build(ControlOp::Map { ptx }.into(), &operands, &[region], stmt.place)?;
         for (slot, value) in stmt.results.iter().zip(results) {
             self.values[slot.0] = Some(value);
         }

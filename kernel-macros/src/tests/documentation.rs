@@ -44,7 +44,7 @@ fn examples_compile() {
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 15);
+    assert_eq!(kernels, 20);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.

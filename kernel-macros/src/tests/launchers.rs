@@ -3,6 +3,8 @@
 use quote::ToTokens;
 use syn::{File, Item};
 
+use kernel_core::ir::Subnormals;
+
 use super::support::{expand, func_with, literal_after};
 
 const ADD: &str = "/// Adds.\npub fn add_rows<T: Num, const BLOCK: usize, const FLAG: bool>(x: Ptr<T>, out: PtrMut<T>, n: i32, eps: Const<f32>) {
@@ -137,6 +139,11 @@ fn contraction_can_be_forbidden() {
     let source = "fn k(x: Ptr<f32>, out: PtrMut<f32>) { store(out, load(x) * 2.0 + 1.0); }";
     let fused = |attr| func_with(attr, source).ops.iter().filter(|op| op.flags.contract).count();
     assert_eq!((fused(""), fused("contract = false")), (2, 0));
+    let subnormals = |attr| func_with(attr, source).subnormals;
+    assert_eq!(
+        ["", "flush = false", "flush = true"].map(subnormals),
+        [Subnormals::Kept, Subnormals::Kept, Subnormals::Flushed]
+    );
 }
 
 #[test]
@@ -190,12 +197,14 @@ fn wrong_arguments_of_the_attribute_are_refused() {
     for (attr, message) in [
         (
             "num_warp = 8",
-            "1:1: unknown argument `num_warp`; `#[kernel]` takes `num_warps`, `num_stages`, `max_registers`, `contract`, `crate`\nhelp: did you mean `num_warps`?",
+            "1:1: unknown argument `num_warp`; `#[kernel]` takes `num_warps`, `num_stages`, `max_registers`, `contract`, `flush`, `crate`\nhelp: did you mean `num_warps`?",
         ),
         ("num_warps = 3", "1:13: `num_warps` is a power of two from 1 to 32"),
         ("max_registers = 300", "1:17: `max_registers` is a number from 16 to 255"),
         ("num_warps", "1:1: `num_warps` needs a value\nhelp: write `num_warps = ..`"),
         ("contract = 1", "1:12: `contract` is `true` or `false`"),
+        ("flush = yes", "1:9: `flush` is `true` or `false`"),
+        ("flush", "1:1: `flush` needs a value\nhelp: write `flush = ..`"),
         ("num_stages = 2, num_stages = 3", "1:17: `num_stages` is given twice"),
     ] {
         assert_eq!(expand(attr, source).1, [message], "{attr}");

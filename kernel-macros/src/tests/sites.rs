@@ -31,6 +31,7 @@ const UNREACHED: &[(&str, &str)] = &[
     ("typeck/constant.rs", r#"return Err(self.report(place, "this is not a float"));"#),
     ("typeck/convert.rs", "None => self.report(place, message),"),
     ("typeck/expr.rs", r#"_ => Err(self.report(place, "this operator is not supported in kernels")),"#),
+    ("typeck/map.rs", "return Err(self.report(operand.place, message));"),
     (
         "typeck/memory.rs",
         r#"| ParamKind::DescStride { .. } => Err(self.report(pointer.place, "this does not point into a buffer")),"#,

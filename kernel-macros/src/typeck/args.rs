@@ -1,14 +1,15 @@
 //! Arguments of calls: positional ones, named ones (`mask = m`), a dtype in a turbofish.
 
-use kernel_core::ir::{Dt, ParamId};
+use kernel_core::ir::Dt;
 use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, ExprLit, GenericArgument, Lit, Token, UnOp};
 
+use super::tensor_desc::Descriptor;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
-use crate::ops::{Row, Turbofish};
+use crate::ops::{Call, Row, Turbofish};
 use crate::source_range::{SourceRange, bare};
 
 /// The arguments of a call, matched with the operation's row.
@@ -20,7 +21,7 @@ pub(super) struct Args<'e> {
     /// The receiver of a method, which is the first positional argument.
     pub receiver: Option<Operand>,
     /// The tensor of an operation of descriptors; it is not among the arguments.
-    pub descriptor: Option<ParamId>,
+    pub descriptor: Option<Descriptor>,
     positional: Vec<&'e Expr>,
     named: Vec<(&'static str, &'e Expr)>,
     /// The dtype in the turbofish.
@@ -40,6 +41,28 @@ impl<'e> Args<'e> {
     }
 }
 
+/// The arguments of an operation on each element: a text if it has one, any number of tiles, and a closure.
+pub(super) struct Elements<'e> {
+    /// The operation.
+    pub row: &'static Row,
+    /// The whole call.
+    pub place: SourceRange,
+    /// What stands in front of the tiles.
+    pub text: Option<&'e Expr>,
+    /// The tiles.
+    pub inputs: Vec<&'e Expr>,
+    /// What stands behind the tiles.
+    pub closure: Option<&'e Expr>,
+    named: Vec<(&'static str, &'e Expr)>,
+}
+
+impl<'e> Elements<'e> {
+    /// The expression of a named argument.
+    pub fn named(&self, name: &str) -> Option<&'e Expr> {
+        self.named.iter().find(|(n, _)| *n == name).map(|(_, e)| *e)
+    }
+}
+
 /// The name and the value of a named argument.
 fn as_named(expr: &Expr) -> Option<(&syn::Ident, &Expr)> {
     match bare(expr) {
@@ -51,7 +74,58 @@ fn as_named(expr: &Expr) -> Option<(&syn::Ident, &Expr)> {
     }
 }
 
+/// Arguments with names and without.
+struct Split<'e> {
+    positional: Vec<&'e Expr>,
+    named: Vec<(&'static str, &'e Expr)>,
+    wrong: Option<Reported>,
+}
+
 impl Checker<'_> {
+    fn split_args<'e>(&mut self, row: &Row, exprs: &'e Punctuated<Expr, Token![,]>) -> Split<'e> {
+        let (mut positional, mut named, mut wrong) = (Vec::new(), Vec::new(), None);
+        for expr in exprs {
+            let Some((name, value)) = as_named(expr) else {
+                positional.push(expr);
+                continue;
+            };
+            let place = SourceRange::at(name.span());
+            let name = name.to_string();
+            match row.options.iter().find(|o| **o == name) {
+                Some(option) if named.iter().any(|(n, _)| n == option) => {
+                    wrong = Some(self.report(place, format!("`{name}` is given twice")));
+                }
+                Some(option) => named.push((*option, value)),
+                None => wrong = Some(self.unknown_option(row, &name, place)),
+            }
+        }
+        Split { positional, named, wrong }
+    }
+
+    /// The arguments of an operation on each element, which takes any number of tiles.
+    pub(super) fn elements<'e>(
+        &mut self,
+        row: &'static Row,
+        exprs: &'e Punctuated<Expr, Token![,]>,
+        turbofish: Option<&AngleBracketedGenericArguments>,
+        place: SourceRange,
+    ) -> Checked<Elements<'e>> {
+        let Split { mut positional, named, wrong } = self.split_args(row, exprs);
+        let turbofish = self.turbofish(row, turbofish, place);
+        if let Some(reported) = wrong {
+            self.check_values(exprs);
+            return Err(reported);
+        }
+        turbofish?;
+        let text = (row.call == Call::InlinePtx && !positional.is_empty()).then(|| positional.remove(0));
+        let closure = positional.pop();
+        if closure.is_none() || (row.call == Call::Map && positional.is_empty()) {
+            let message = format!("`{}` needs {}", row.name, if closure.is_none() { "a closure" } else { "a tile" });
+            return Err(self.report_help(place, message, format!("write `{}`", row.usage())));
+        }
+        Ok(Elements { row, place, text, inputs: positional, closure, named })
+    }
+
     /// Matches the arguments of a call with the operation's row.
     pub(super) fn args<'e>(
         &mut self,
@@ -61,24 +135,8 @@ impl Checker<'_> {
         turbofish: Option<&AngleBracketedGenericArguments>,
         place: SourceRange,
     ) -> Checked<Args<'e>> {
-        let (positional, named) = (Vec::new(), Vec::new());
+        let Split { positional, named, mut wrong } = self.split_args(row, exprs);
         let mut args = Args { row, place, receiver, descriptor: None, positional, named, dtype: None };
-        let mut wrong = None;
-        for expr in exprs {
-            let Some((name, value)) = as_named(expr) else {
-                args.positional.push(expr);
-                continue;
-            };
-            let place = SourceRange::at(name.span());
-            let name = name.to_string();
-            match row.options.iter().find(|o| **o == name) {
-                Some(option) if args.named.iter().any(|(n, _)| n == option) => {
-                    wrong = Some(self.report(place, format!("`{name}` is given twice")));
-                }
-                Some(option) => args.named.push((*option, value)),
-                None => wrong = Some(self.unknown_option(row, &name, place)),
-            }
-        }
         if wrong.is_none()
             && turbofish.is_none()
             && let Some(reported) = self.positional_dtype(&args, exprs)
@@ -235,13 +293,14 @@ impl Checker<'_> {
 
     /// A named argument that is `true` or `false`.
     pub(super) fn flag(&mut self, args: &Args<'_>, name: &str) -> Checked<bool> {
-        match args.named(name).map(bare) {
-            None => Ok(false),
-            Some(Expr::Lit(ExprLit { lit: Lit::Bool(value), .. })) => Ok(value.value),
-            Some(other) => {
-                let message = format!("`{name}` is `true` or `false`");
-                Err(self.report(SourceRange::of(other), message))
-            }
+        args.named(name).map_or(Ok(false), |expr| self.truth_literal(expr, name))
+    }
+
+    /// `true` or `false`
+    pub(super) fn truth_literal(&mut self, expr: &Expr, name: &str) -> Checked<bool> {
+        match bare(expr) {
+            Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
+            other => Err(self.report(SourceRange::of(other), format!("`{name}` is `true` or `false`"))),
         }
     }
 
@@ -288,6 +347,13 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "allow_tf32" | "input_precision" if takes("precision") => {
             "write `precision = ieee` for `f32` arithmetic, `precision = tf32` for the fast one"
         }
+        "lhs_scale" if takes("a_scale") => "write `a_scale = ..`",
+        "rhs_scale" if takes("b_scale") => "write `b_scale = ..`",
+        "lhs_format" if takes("a_format") => "write `a_format = e2m1`; other formats are dtypes",
+        "rhs_format" if takes("b_format") => "write `b_format = e2m1`; other formats are dtypes",
+        "lhs_k_pack" | "rhs_k_pack" if takes("a_format") => "bytes of `e2m1` hold neighbours along K",
+        "fast_math" if takes("a_format") => "leave it out: scales of 255 are NaN, which costs as good as nothing",
+        "out_dtype" if takes("a_format") => "sums are `f32`: write `dot_scaled(..) as f16`",
         "out_dtype" if takes("out") => "write `out = f16`",
         "dim" if takes("axis") => "write `axis = ..`",
         "keepdim" if takes("keep_dims") => "write `keep_dims = true`",
@@ -296,6 +362,7 @@ fn foreign_option(row: &Row, name: &str) -> Option<&'static str> {
         "propagate_nan" if matches!(row.name, "max" | "min") => {
             "write `reduce(x, axis = .., |a, b| maximum(a, b, propagate_nan = true))`, or `minimum`"
         }
+        "padding_option" if takes("padding") => "write `padding = nan`, a word without quotes",
         "boundary_check" | "padding_option" => "write `mask = .., other = ..`; blocks of descriptors need neither",
         _ => return None,
     })

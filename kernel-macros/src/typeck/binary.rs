@@ -393,6 +393,7 @@ impl Checker<'_> {
             | Stmt::While(_)
             | Stmt::Body(_)
             | Stmt::Reduce(_)
+            | Stmt::Map(_)
             | Stmt::Jump(..) => false,
         }
     }

@@ -28,11 +28,11 @@ impl Checker<'_> {
         // Operations are no items, so that no path leads to one: what `tl::load` names may be anything.
         let own = path.path.segments.len() == 1 && path.path.leading_colon.is_none();
         let descriptor = call.args.first().and_then(|first| self.descriptor(first));
-        if let (true, Some(param)) = (own, descriptor)
+        if let (true, Some(descriptor)) = (own, descriptor)
             && ops::find_desc(&name).is_some()
         {
             let rest: Punctuated<Expr, Token![,]> = call.args.iter().skip(1).cloned().collect();
-            return self.desc_call(param, (&name, name_place), &rest, turbofish_of(last), place);
+            return self.desc_call(descriptor, (&name, name_place), &rest, turbofish_of(last), place);
         }
         if let Some(val) = self.inlined_call(call, &path.path, place) {
             return val;
@@ -47,6 +47,13 @@ impl Checker<'_> {
             let message = format!("`{name}` reduces a tile along an axis");
             let help = Help::write(name_place, other).said(format!("of two values write `{other}(a, b)`"));
             return Err(self.report_help(name_place, message, help));
+        }
+        if matches!(row.call, Call::Map | Call::InlinePtx) {
+            if self.on_an_element() {
+                return Err(self.more_than_arithmetic(row.name, name_place));
+            }
+            let args = self.elements(row, &call.args, turbofish_of(last), place)?;
+            return if row.call == Call::Map { self.map_elementwise(&args) } else { self.inline_ptx(&args) };
         }
         let args = self.args(row, None, &call.args, turbofish_of(last), place)?;
         self.dispatch(&args)
@@ -77,8 +84,8 @@ impl Checker<'_> {
         if let Some((param, _)) = self.option(&call.receiver) {
             return self.option_method(param, call, place).map(Val::One);
         }
-        if let Some(param) = self.descriptor(&call.receiver) {
-            return self.desc_call(param, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
+        if let Some(descriptor) = self.descriptor(&call.receiver) {
+            return self.desc_call(descriptor, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
         }
         let receiver = self.expr(&call.receiver);
         if let Ok(val) = &receiver
@@ -245,7 +252,10 @@ impl Checker<'_> {
     }
 
     pub(super) fn dispatch(&mut self, args: &Args<'_>) -> Checked<Val> {
+        self.fits_element(args)?;
         let one = match args.row.call {
+            // These take any number of tiles, and have no method.
+            Call::Map | Call::InlinePtx => return Err(Reported::earlier()),
             Call::Store => return self.store(args).map(|()| Val::Unit(args.place)),
             Call::AtomicStore => return self.atomic_store(args).map(|()| Val::Unit(args.place)),
             Call::Assume => return self.assume(args).map(|()| Val::Unit(args.place)),
@@ -285,8 +295,10 @@ impl Checker<'_> {
             Call::MultipleOf => self.multiple_of(args),
             Call::Runs(kind) => self.runs(args, kind),
             Call::Dot => self.dot(args),
+            Call::DotScaled => self.dot_scaled(args),
             Call::Random(random) => return self.random(args, random),
             Call::Desc(op) => return self.descriptor_op(args, op),
+            Call::TensorDesc => return Err(self.unnamed_descriptor(args)),
         };
         one.map(Val::One)
     }

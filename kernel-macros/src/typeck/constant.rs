@@ -66,12 +66,15 @@ impl Checker<'_> {
                 if outside && !constant {
                     return Err(self.captured(name, place));
                 }
-                Ok(Val::One(Operand { node: *node, place }))
+                let operand = Operand { node: *node, place };
+                self.seen_by_element(operand, name)?;
+                Ok(Val::One(operand))
             }
             Binding::Var(_) if outside => Err(self.captured_variable(name, place)),
             Binding::Var(var) => {
                 let ty = self.variables[var.0].ty.clone();
                 let node = self.slot(ty, place);
+                self.seen_by_element(Operand { node, place }, name)?;
                 self.stmts.push(Stmt::Read(node, *var));
                 Ok(Val::One(Operand { node, place }))
             }

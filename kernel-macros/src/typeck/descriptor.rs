@@ -1,6 +1,6 @@
 //! Tensor descriptors: their parameters, and the operations on blocks of their tensors.
 //!
-//! A descriptor is no value: it is named by its parameter only, as the receiver of a method or as the first argument
+//! A descriptor is no value: it is named by its parameter, or by the `let` that makes it, only as the receiver of a method or as the first argument
 //! of a function.
 
 use kernel_core::ir::{AtomicOp, DType, DescOp, Dim, Dt, Op, ParamId, ParamKind};
@@ -8,7 +8,8 @@ use syn::punctuated::Punctuated;
 use syn::{AngleBracketedGenericArguments, Expr, Token};
 
 use super::args::Args;
-use super::{Binding, Checker, Context, Operand, Val};
+use super::tensor_desc::Descriptor;
+use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
@@ -19,8 +20,10 @@ use crate::tree::{Kind, Node, NodeId, Stmt};
 use crate::types::{DtRef, VElem, VTy, dt_name};
 
 /// What is known of a descriptor where it is used.
-struct Descriptor {
-    param: ParamId,
+struct Described {
+    /// What the name stands for.
+    descriptor: Descriptor,
+    name: String,
     dt: Dt,
     block: Vec<Dim>,
     mutable: bool,
@@ -45,18 +48,30 @@ impl Checker<'_> {
     }
 
     /// The descriptor that an expression names.
-    pub(super) fn descriptor(&self, expr: &Expr) -> Option<ParamId> {
+    pub(super) fn descriptor(&self, expr: &Expr) -> Option<Descriptor> {
         let Expr::Path(path) = bare(expr) else { return None };
         match self.lookup(&path.path.get_ident()?.to_string())? {
-            (Binding::Desc(param), _) => Some(param),
+            (Binding::Desc(descriptor), _) => Some(descriptor),
             _ => None,
         }
+    }
+
+    fn described(&self, descriptor: &Descriptor) -> Checked<Described> {
+        let (name, dt, block, mutable) = match descriptor {
+            Descriptor::Made(made) => (made.name.clone(), made.dt, made.block.clone(), made.mutable),
+            Descriptor::Param(param) => {
+                let param = self.func.param(*param);
+                let ParamKind::Desc { dt, block, mutable } = &param.kind else { return Err(Reported::earlier()) };
+                (param.name.clone(), *dt, block.clone(), *mutable)
+            }
+        };
+        Ok(Described { descriptor: descriptor.clone(), name, dt, block, mutable })
     }
 
     /// `descriptor.name(arguments)`
     pub(super) fn desc_call(
         &mut self,
-        param: ParamId,
+        descriptor: Descriptor,
         (name, name_place): (&str, SourceRange),
         exprs: &Punctuated<Expr, Token![,]>,
         turbofish: Option<&AngleBracketedGenericArguments>,
@@ -74,21 +89,19 @@ impl Checker<'_> {
             return Err(self.report_help(name_place, message, help));
         };
         let mut args = self.args(row, None, exprs, turbofish, place)?;
-        args.descriptor = Some(param);
+        args.descriptor = Some(descriptor);
         self.dispatch(&args)
     }
 
     /// An operation of a descriptor.
     pub(super) fn descriptor_op(&mut self, args: &Args<'_>, call: DescCall) -> Checked<Val> {
-        if self.contexts.contains(&Context::Closure) {
+        if self.in_closure() {
             let message = format!("`{}` in a closure is not supported", args.row.name);
             let help = "access memory before or after the call that takes the closure";
             return Err(self.report_help(args.place, message, help));
         }
-        let descriptor = match args.descriptor.map(|param| (param, self.func.param(param).kind.clone())) {
-            Some((param, ParamKind::Desc { dt, block, mutable })) => Descriptor { param, dt, block, mutable },
-            Some(_) | None => return Err(Reported::earlier()),
-        };
+        let descriptor = args.descriptor.as_ref().ok_or_else(Reported::earlier)?;
+        let descriptor = self.described(descriptor)?;
         let writable = match call {
             DescCall::Load | DescCall::Gather => Ok(()),
             DescCall::Store | DescCall::Scatter | DescCall::Reduce(_) => self.writable(&descriptor, args.place),
@@ -103,27 +116,39 @@ impl Checker<'_> {
         writable.and(result)
     }
 
-    fn writable(&mut self, descriptor: &Descriptor, place: SourceRange) -> Checked<()> {
+    fn writable(&mut self, descriptor: &Described, place: SourceRange) -> Checked<()> {
         if descriptor.mutable {
             return Ok(());
         }
-        let name = self.func.param(descriptor.param).name.clone();
-        let dt = dt_name(&self.func, descriptor.dt);
+        let (name, dt) = (&descriptor.name, dt_name(&self.func, descriptor.dt));
+        let param = match &descriptor.descriptor {
+            Descriptor::Param(param) => *param,
+            Descriptor::Made(made) => {
+                let base = self.func.param(made.base).name.clone();
+                let message = format!("`{name}` lies in the buffer of `{base}`, a `Ptr<{dt}>`, which is read only");
+                let ty = self.optional(made.base, format!("PtrMut<{dt}>"));
+                return Err(self.report_help(place, message, format!("declare the parameter as `{base}: {ty}`")));
+            }
+        };
         let message = format!("`{name}` is a `TensorDesc<{dt}, ..>`, which is read only");
         let block = self.shape_source(&descriptor.block);
-        let ty = self.optional(descriptor.param, format!("TensorDescMut<{dt}, {{ {block} }}>"));
+        let ty = self.optional(param, format!("TensorDescMut<{dt}, {{ {block} }}>"));
         let help = format!("declare the parameter as `{name}: {ty}`");
         Err(self.report_help(place, message, help))
     }
 
     /// The descriptor as an operand.
-    fn descriptor_node(&mut self, descriptor: &Descriptor, place: SourceRange) -> NodeId {
+    fn descriptor_node(&mut self, descriptor: &Described, place: SourceRange) -> NodeId {
+        let param = match &descriptor.descriptor {
+            Descriptor::Param(param) => *param,
+            Descriptor::Made(made) => return made.node,
+        };
         // Only its parameter matters: no other operation ever sees the node.
-        let ty = VTy { elem: VElem::Ptr(descriptor.param), shape: Vec::new() };
-        self.new_node(Node { kind: Kind::Param(descriptor.param), ty, dim: None, constexpr: false, place })
+        let ty = VTy { elem: VElem::Ptr(param), shape: Vec::new() };
+        self.new_node(Node { kind: Kind::Param(param), ty, dim: None, constexpr: false, place })
     }
 
-    fn desc_load(&mut self, descriptor: &Descriptor, args: &Args<'_>) -> Checked<Operand> {
+    fn desc_load(&mut self, descriptor: &Described, args: &Args<'_>) -> Checked<Operand> {
         let coordinates = self.coordinates(descriptor, args)?;
         let mut operands = vec![self.descriptor_node(descriptor, args.place)];
         operands.extend(coordinates);
@@ -131,12 +156,12 @@ impl Checker<'_> {
         Ok(Operand { node: self.op(DescOp::DescLoad, operands, ty, args.place), place: args.place })
     }
 
-    fn desc_reduce(&mut self, descriptor: &Descriptor, args: &Args<'_>, op: AtomicOp) -> Checked<Val> {
+    fn desc_reduce(&mut self, descriptor: &Described, args: &Args<'_>, op: AtomicOp) -> Checked<Val> {
         self.atomic_dtype(descriptor.dt, super::atomic::needs(op), args.row.name, args.place)?;
         self.desc_write(descriptor, args, DescOp::DescReduce { op })
     }
 
-    fn desc_write(&mut self, descriptor: &Descriptor, args: &Args<'_>, op: DescOp) -> Checked<Val> {
+    fn desc_write(&mut self, descriptor: &Described, args: &Args<'_>, op: DescOp) -> Checked<Val> {
         let coordinates = self.coordinates(descriptor, args);
         if coordinates.is_err() && matches!(args.expr(1).map(bare), Some(Expr::Array(_))) {
             // The two have changed places: one mistake.
@@ -150,14 +175,14 @@ impl Checker<'_> {
         Ok(Val::Unit(args.place))
     }
 
-    fn gather(&mut self, descriptor: &Descriptor, args: &Args<'_>) -> Checked<Operand> {
+    fn gather(&mut self, descriptor: &Described, args: &Args<'_>) -> Checked<Operand> {
         let (rows, column, shape) = self.rows(descriptor, args)?;
         let operands = vec![self.descriptor_node(descriptor, args.place), rows, column];
         let ty = VTy { elem: VElem::Data(DtRef::Fixed(descriptor.dt)), shape };
         Ok(Operand { node: self.op(DescOp::DescGather, operands, ty, args.place), place: args.place })
     }
 
-    fn scatter(&mut self, descriptor: &Descriptor, args: &Args<'_>) -> Checked<Val> {
+    fn scatter(&mut self, descriptor: &Described, args: &Args<'_>) -> Checked<Val> {
         let rows = self.rows(descriptor, args);
         let value = self.arg(args, 2)?;
         let (rows, column, shape) = rows?;
@@ -168,15 +193,18 @@ impl Checker<'_> {
     }
 
     /// The rows and the column of a gather or scatter, and the shape of what they name.
-    fn rows(&mut self, descriptor: &Descriptor, args: &Args<'_>) -> Checked<(NodeId, NodeId, Vec<Dim>)> {
-        let name = self.func.param(descriptor.param).name.clone();
+    fn rows(&mut self, descriptor: &Described, args: &Args<'_>) -> Checked<(NodeId, NodeId, Vec<Dim>)> {
+        let name = descriptor.name.clone();
         let [Dim::Const(1), columns] = descriptor.block.as_slice() else {
             let block = self.show_shape(&descriptor.block);
             let message = format!(
                 "`{}` takes rows of a matrix, but the blocks of `{name}` have the shape {block}",
                 args.row.name
             );
-            let help = "declare blocks of one row: `{ [1, COLUMNS] }`";
+            let help = match descriptor.descriptor {
+                Descriptor::Param(_) => "declare blocks of one row: `{ [1, COLUMNS] }`",
+                Descriptor::Made(_) => "make it with blocks of one row: `[1, COLUMNS]`",
+            };
             return Err(self.report_help(args.place, message, help));
         };
         let (rows, column) = (self.arg(args, 0), self.arg(args, 1));
@@ -197,10 +225,10 @@ impl Checker<'_> {
     }
 
     /// `[i, j]`: an i32 scalar per dimension.
-    fn coordinates(&mut self, descriptor: &Descriptor, args: &Args<'_>) -> Checked<Vec<NodeId>> {
+    fn coordinates(&mut self, descriptor: &Described, args: &Args<'_>) -> Checked<Vec<NodeId>> {
         let Some(expr) = args.expr(0) else { return Err(Reported::earlier()) };
         let rank = descriptor.block.len();
-        let name = self.func.param(descriptor.param).name.clone();
+        let name = descriptor.name.clone();
         let example: Vec<&str> = ["i", "j", "k", "l", "m"].into_iter().take(rank).collect();
         let help = format!(
             "write `{name}.{}([{}]{})`",
@@ -242,7 +270,7 @@ impl Checker<'_> {
     /// A value that is written, broadcast to the shape.
     fn block_value(
         &mut self,
-        descriptor: &Descriptor,
+        descriptor: &Described,
         value: Operand,
         shape: &[Dim],
         whose: &str,
@@ -255,7 +283,7 @@ impl Checker<'_> {
         if fits {
             return Ok(self.expand(value.node, shape, value.place));
         }
-        let name = self.func.param(descriptor.param).name.clone();
+        let name = descriptor.name.clone();
         let message = format!(
             "the value of this `{call}` has the shape {}, but {whose} `{name}` have {}",
             self.show_shape(&own),

@@ -71,6 +71,13 @@ impl Checker<'_> {
                     self.operands_of(stmt, out);
                 }
             }
+            Stmt::Map(stmt) => {
+                self.ptx_fits(stmt);
+                out.extend(stmt.inputs.iter().chain(&stmt.yields));
+                for stmt in &stmt.body {
+                    self.operands_of(stmt, out);
+                }
+            }
             Stmt::Body(stmt) => {
                 for stmt in &stmt.body {
                     self.operands_of(stmt, out);

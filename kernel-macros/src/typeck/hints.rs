@@ -86,7 +86,7 @@ impl Checker<'_> {
     }
 
     fn outside_closures(&mut self, args: &Args<'_>) -> Checked<()> {
-        match self.contexts.contains(&Context::Closure) {
+        match self.in_closure() {
             true => Err(self.report(args.place, format!("`{}` in a closure is not supported", args.row.name))),
             false => Ok(()),
         }

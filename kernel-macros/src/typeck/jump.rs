@@ -67,13 +67,13 @@ impl Checker<'_> {
             self.return_from(body, expr, place);
             return true;
         }
+        if self.in_closure() {
+            self.combination_returns(place);
+            return true;
+        }
         if let Some(value) = expr.expr.as_ref().filter(|_| !self.signature.returns) {
             let help = "store results through a `PtrMut<T>` parameter";
             self.report_help(SourceRange::of(value), "a kernel returns nothing", help);
-            return true;
-        }
-        if self.contexts.contains(&Context::Closure) {
-            self.combination_returns(place);
             return true;
         }
         self.may_return = true;
@@ -233,7 +233,7 @@ impl Checker<'_> {
                     let message = format!("`{what}` in a closure is not supported");
                     Err(self.report_help(place, message, "end it with an expression"))
                 }
-                Some(Context::Branch | Context::ValueBranch) | None => {
+                Some(Context::Branch | Context::ValueBranch | Context::Element) | None => {
                     let message = format!("`{what}` outside of a loop");
                     let help = match self.body_around() {
                         Some(_) => "`return` ends the function or closure",

@@ -96,7 +96,7 @@ impl Checker<'_> {
     }
 
     fn assertion(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
-        if self.contexts.contains(&Context::Closure) {
+        if self.in_closure() {
             return Err(self.report(place, "`assert!` in a closure is not supported"));
         }
         let (condition, message) = self.assert_parts(mac, place, "assert")?;
@@ -107,7 +107,7 @@ impl Checker<'_> {
     }
 
     fn static_assertion(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
-        if self.contexts.contains(&Context::Closure) {
+        if self.in_closure() {
             return Err(self.report(place, "`static_assert!` in a closure is not supported"));
         }
         let (condition, message) = self.assert_parts(mac, place, "static_assert")?;
@@ -131,7 +131,7 @@ impl Checker<'_> {
 
     /// `println!("x = {}", x)`
     fn printing(&mut self, mac: &Macro, place: SourceRange) -> Checked<()> {
-        if self.contexts.contains(&Context::Closure) {
+        if self.in_closure() {
             return Err(self.report(place, "`println!` in a closure is not supported"));
         }
         let parser = Punctuated::<Expr, Token![,]>::parse_terminated;

@@ -4,7 +4,7 @@ use kernel_core::ir::{CacheModifier, Dim, Dt, EvictionPolicy, MemoryOp, Op, Para
 use syn::Expr;
 
 use super::args::Args;
-use super::{Checker, Context, Operand};
+use super::{Checker, Operand};
 use crate::error::Checked;
 use crate::help::Help;
 use crate::names::closest;
@@ -87,7 +87,7 @@ impl Checker<'_> {
 
     /// The pointer of an access, its parameter, the dtype there, and whether it may be written.
     fn pointer(&mut self, args: &Args<'_>, what: &str) -> Checked<(Operand, ParamId, Dt, bool)> {
-        if self.contexts.contains(&Context::Closure) {
+        if self.in_closure() {
             let help = "access memory before or after the call that takes the closure";
             return Err(self.report_help(args.place, format!("`{what}` in a closure is not supported"), help));
         }

@@ -26,6 +26,7 @@ mod hints;
 mod jump;
 mod loops;
 mod macros;
+mod map;
 mod memory;
 mod method;
 mod moments;
@@ -36,10 +37,12 @@ mod product;
 mod random;
 mod record;
 mod reduce;
+mod scaled;
 mod scan;
 mod shape;
 mod show;
 mod stmt;
+mod tensor_desc;
 mod tile;
 mod ty;
 mod unsafety;
@@ -60,6 +63,7 @@ use syn::ext::IdentExt;
 use self::function::Frame;
 use self::named::Callable;
 use self::record::{Parts, Record};
+use self::tensor_desc::Descriptor;
 use crate::device::bundle::Functions;
 use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
@@ -127,7 +131,7 @@ enum Binding {
     /// A `bool` constexpr.
     ConstBool(ConstId),
     /// A tensor descriptor, which only its operations take.
-    Desc(ParamId),
+    Desc(Descriptor),
     /// A parameter that may be without an argument, and what it holds.
     Option(ParamId, Box<Binding>),
     /// A tuple or a struct; of a mutable one all parts are variables.
@@ -157,8 +161,10 @@ enum Context {
     Loop,
     /// The condition of a `while`.
     Head,
-    /// A closure.
+    /// A closure that combines elements.
     Closure,
+    /// A closure for single elements, which may branch, loop and read the scalars around it.
+    Element,
 }
 
 /// Names of ended blocks that are remembered at most.

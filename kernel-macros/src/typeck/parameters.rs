@@ -4,6 +4,7 @@ use kernel_core::ir::{ConstId, ConstOrigin, ConstTy, Dim, Dt, ParamId, ParamKind
 use syn::{BinOp, Expr, ExprIf, ExprLet, ExprMethodCall, Ident, Pat};
 
 use super::block::Flow;
+use super::tensor_desc::Descriptor;
 use super::{Binding, Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::signature::{self, KernelParam, ParamTy};
@@ -73,7 +74,7 @@ impl Checker<'_> {
             ParamTy::Desc(dt, _) | ParamTy::DescMut(dt, _) => {
                 let mutable = matches!(ty, ParamTy::DescMut(..));
                 return match self.descriptor_param(param, dt, mutable, place) {
-                    Ok(id) if !broken(dt) => Binding::Desc(id),
+                    Ok(id) if !broken(dt) => Binding::Desc(Descriptor::Param(id)),
                     Ok(_) | Err(_) => Binding::Poison,
                 };
             }

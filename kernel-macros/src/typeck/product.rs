@@ -201,17 +201,7 @@ impl Checker<'_> {
             let zero = self.eval(VOp::Zero, Vec::new(), VTy::scalar(DtRef::Fixed(sums)), place);
             return Ok(self.expand(zero, product, place));
         };
-        let own = self.ty(acc).shape.clone();
-        if !self.same_shape(&own, product) {
-            let found = if own.is_empty() { "a scalar".to_string() } else { self.show_shape(&own) };
-            let message = format!("the product has the shape {}, `acc` is {found}", self.show_shape(product));
-            let help = if own.len() <= product.len() && self.broadcasts(&own, product) {
-                format!("repeat it: `acc = broadcast_to({}, {})`", self.source(acc), self.shape_source(product))
-            } else {
-                format!("begin with `zeros({})`", self.shape_source(product))
-            };
-            return Err(self.report_help(acc.place, message, help));
-        }
+        self.accumulator_shape(acc, product)?;
         let sums = self.data(acc, "`acc`")?;
         if let Some((wanted, at)) = out {
             self.expect(acc, DtRef::Fixed(wanted), "`acc`, as `out` says,")?;
@@ -228,6 +218,22 @@ impl Checker<'_> {
         };
         self.sums_fit(dt, b, sums, acc.place)?;
         Ok(acc.node)
+    }
+
+    /// Refuses an accumulator of another shape than the product has.
+    pub(super) fn accumulator_shape(&mut self, acc: Operand, product: &[Dim]) -> Checked<()> {
+        let own = self.ty(acc).shape.clone();
+        if !self.same_shape(&own, product) {
+            let found = if own.is_empty() { "a scalar".to_string() } else { self.show_shape(&own) };
+            let message = format!("the product has the shape {}, `acc` is {found}", self.show_shape(product));
+            let help = if own.len() <= product.len() && self.broadcasts(&own, product) {
+                format!("repeat it: `acc = broadcast_to({}, {})`", self.source(acc), self.shape_source(product))
+            } else {
+                format!("begin with `zeros({})`", self.shape_source(product))
+            };
+            return Err(self.report_help(acc.place, message, help));
+        }
+        Ok(())
     }
 
     fn broadcasts(&self, own: &[Dim], to: &[Dim]) -> bool {

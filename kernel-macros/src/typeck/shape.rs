@@ -45,6 +45,9 @@ impl Checker<'_> {
 
     /// `x[(.., None)]`
     pub(super) fn index(&mut self, index: &ExprIndex, place: SourceRange) -> Checked<Operand> {
+        if self.on_an_element() {
+            return Err(self.more_than_arithmetic("[..]", place));
+        }
         let x = self.operand(&index.expr)?;
         let single = [&*index.index];
         let parts: Vec<&Expr> = match bare(&index.index) {

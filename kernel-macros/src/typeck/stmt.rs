@@ -89,7 +89,7 @@ impl Checker<'_> {
             syn::Pat::Type(typed) => (&*typed.pat, Some(&*typed.ty)),
             pat => (pat, None),
         };
-        if self.named_closure(local) {
+        if self.named_closure(local) || self.named_descriptor(local) {
             return;
         }
         let annotation = ty.map(|ty| self.annotation(ty));
@@ -215,8 +215,12 @@ impl Checker<'_> {
             return Err(self.report_help(place, "this cannot be assigned to", "assign to a `let mut` variable"));
         };
         match self.lookup(&name) {
+            Some((binding, false)) if self.outside(&binding, Context::Element) => {
+                let help = "a closure gives its results as values: take them from the call";
+                Err(self.report_help(place, format!("the closure assigns to `{name}` outside"), help))
+            }
             Some((binding, false)) if binding.varies() => {
-                self.active_head |= self.outside_head(&binding);
+                self.active_head |= self.outside(&binding, Context::Head);
                 Ok(binding)
             }
             Some((Binding::Poison, _)) => Err(Reported::earlier()),
@@ -257,14 +261,14 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether this is the condition of a `while`, and the variable belongs to the code around the loop.
-    fn outside_head(&self, variable: &Binding) -> bool {
+    /// Whether such a context, the condition of a `while` or a closure, lies between here and the variable's declaration.
+    fn outside(&self, variable: &Binding, of: Context) -> bool {
         let declared = match variable {
             Binding::Var(var) => self.variables[var.0].depth,
-            Binding::Tuple(parts, _) => return parts.iter().any(|part| self.outside_head(part)),
+            Binding::Tuple(parts, _) => return parts.iter().any(|part| self.outside(part, of)),
             _ => return false,
         };
-        self.contexts.iter().skip(declared).any(|context| *context == Context::Head)
+        self.contexts.iter().skip(declared).any(|context| *context == of)
     }
 
     /// Gives a variable a value of its own type.

@@ -80,6 +80,14 @@ impl<'a> BufferArg<'a> {
     }
 }
 
+impl BufferArg<'_> {
+    /// What lies behind that many elements, if there are as many.
+    pub(crate) fn from(self, offset: usize) -> Option<Self> {
+        let len = self.len.checked_sub(offset)?;
+        Some(BufferArg { start: self.start + offset * self.element.size(), len, ..self })
+    }
+}
+
 impl<'a> From<BufferArgMut<'a>> for BufferArg<'a> {
     #[inline]
     fn from(BufferArgMut(buffer): BufferArgMut<'a>) -> Self {
@@ -168,6 +176,7 @@ impl ArgKind {
 
 /// One argument, in the order of the kernel's parameters. What launches need of all kinds is in the
 /// same fields, so that they need not tell them apart.
+#[derive(Clone, Copy)]
 pub(super) struct Arg<'a> {
     /// The bits of a scalar, or the address of the first element. Then what conditions on a launch
     /// may speak of: the elements of a buffer, the bits of an integer. Code takes parameters from here.
@@ -201,6 +210,12 @@ impl<'a> Arg<'a> {
 
     pub(super) fn desc_mut(DescRefMut(tensor): DescRefMut<'a>) -> Self {
         Self::tensor(ArgKind::DescMut, tensor)
+    }
+
+    /// A tensor that the kernel makes. No key says anything of it.
+    pub(super) fn made(tensor: &'a Inner<'a>, writes: bool) -> Self {
+        let kind = if writes { ArgKind::DescMut } else { ArgKind::Desc };
+        Arg { kind, tensor: Some(tensor), ..Self::buffer(ArgKind::Ptr, tensor.buffer) }
     }
 
     fn tensor(kind: ArgKind, tensor: &'a Inner<'a>) -> Self {
@@ -327,6 +342,12 @@ impl<'a> Arg<'a> {
     #[inline]
     pub(super) fn as_buffer(&self) -> Option<(Address, usize)> {
         self.storage.map(|storage| (storage.address(self.start), self.len()))
+    }
+
+    /// A buffer as it was passed.
+    pub(super) fn buffer_arg(&self) -> Option<BufferArg<'a>> {
+        let (storage, start, len) = (self.storage?, self.start, self.len());
+        Some(BufferArg { storage, start, len, element: self.element })
     }
 
     #[inline]

@@ -37,6 +37,7 @@ pub(super) fn bind(
         facts: spec.params.iter().map(|param| param.facts()).collect(),
         num_warps: spec.tuning.num_warps,
         capability: target.map_or(0, Target::capability),
+        rough_tensors: spec.tuning.rough_tensors,
     };
     let refused = |errors: Vec<_>| compile_error(kernel, errors, &values(generic.func(), spec));
     let mut bound = timings.stage("bind", || passes::bind(generic, &bindings)).map_err(refused)?;

@@ -251,6 +251,19 @@ macro_rules! calls {
                 self
             }
 
+            /// Lets the launch begin before the launches before it in its stream have ended (programmatic dependent
+            /// launch): what its programs do before they touch memory, and the launch itself, then cost no time. The kernel
+            /// waits before its first access until those have ended, so results, errors and the order of everything in the
+            /// stream are those of an ordinary launch. Chains of short kernels gain most, of which each launch has this.
+            ///
+            /// It needs a GPU of compute capability 9.0 or later; elsewhere, on the CPU, and in a captured
+            /// graph, whose launches follow each other, it is an ordinary launch. The kernel is compiled for it once more.
+            #[inline]
+            pub fn dependent_launch(mut self) -> Self {
+                self.invocation.tuning.dependent_launch = true;
+                self
+            }
+
             /// How long the launch may take on the CPU, where nothing limits it otherwise: the way out of
             /// loops that never end. Its programs are stopped at the ends of the loops that they are in,
             /// a little later, and who reads what they write gets an

@@ -45,7 +45,7 @@ impl KernelSource {
     /// The options of the kernel's attribute.
     pub(super) fn tuning(&self) -> Tuning {
         let KernelSource { num_warps, num_stages, max_registers, .. } = *self;
-        Tuning { num_warps, num_stages, max_registers, delays: None }
+        Tuning { num_warps, num_stages, max_registers, ..Tuning::default() }
     }
 }
 

@@ -130,6 +130,9 @@ fn for_each_word(
     if let Some(seed) = head.tuning.delays {
         give(seed);
     }
+    if head.tuning.rough_tensors != 0 {
+        give(head.tuning.rough_tensors.into());
+    }
     dtypes.iter().for_each(|element| give(*element as u64));
     for (unit, value) in params {
         give(unit.into());
@@ -159,6 +162,8 @@ impl KeyHead {
         (self.checks as u64)
             | ((self.safety == Safety::Unsafe) as u64) << 1
             | (self.tuning.delays.is_some() as u64) << 2
+            | ((self.tuning.rough_tensors != 0) as u64) << 3
+            | (self.tuning.dependent_launch as u64) << 4
             | option(self.tuning.num_warps) << 8
             | option(self.tuning.num_stages) << 16
             | option(self.tuning.max_registers) << 24
@@ -233,6 +238,11 @@ mod tests {
         ] {
             for checks in [Checks::AtLaunch, Checks::EveryAccess] {
                 keys.extend([Safety::Safe, Safety::Unsafe].map(|safety| key(options, checks, safety)));
+                let tuning = Tuning { num_warps: options[0], dependent_launch: true, ..Tuning::default() };
+                let spec = Spec { dtypes: &[], constants: &[], params: &[], tuning, safety: Safety::Safe };
+                if options[1..] == [None; 2] {
+                    keys.push(Key::new(&spec, 0, checks));
+                }
             }
         }
         for (index, a) in keys.iter().enumerate() {

@@ -22,6 +22,8 @@ impl Loads {
                 if let Resource::Buffer(param) = effect.resource
                     && (!effect.writes || !operation.results.is_empty())
                 {
+                    // A tensor that the kernel makes lies in the buffer of another argument.
+                    let param = func.param(param).recipe.as_ref().map_or(param, |recipe| recipe.base);
                     self.0 |= 1u64.checked_shl(param.index() as u32).unwrap_or(0);
                 }
             }

@@ -9,6 +9,7 @@
 //! | `invocation`, `start` | a call without its types, and what every launch does before it comes to a backend |
 //! | `spec`, `key`, `cache` | what variants are made from, their keys, one compilation per key |
 //! | `list` | the short lists that calls are made of |
+//! | `made` | tensors that a kernel makes itself of its arguments |
 //! | `loads` | which buffers what a launch writes can depend on |
 //! | `bind` | from generic to bound tile IR, with errors that show the source |
 //! | `cpu`, `gpu` | running variants: the interpreter; what a [`Backend`](kernel_core::backend::Backend) has compiled, by the driver |
@@ -43,6 +44,7 @@ mod kernel;
 mod key;
 mod list;
 mod loads;
+mod made;
 mod optional;
 mod request;
 mod scalar;

@@ -92,6 +92,12 @@ impl CompileRequest {
         self
     }
 
+    /// As for a launch that may begin before those before it in the stream have ended.
+    pub fn dependent_launch(mut self) -> Self {
+        self.tuning.dependent_launch = true;
+        self
+    }
+
     /// Compiles for `target`, without a GPU.
     ///
     /// # Errors

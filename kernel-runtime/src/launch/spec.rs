@@ -32,8 +32,12 @@ pub(super) struct Tuning {
     pub(super) num_warps: Option<u32>,
     pub(super) num_stages: Option<u32>,
     pub(super) max_registers: Option<u32>,
+    /// Whether the launch may begin before those before it in the stream have ended.
+    pub(super) dependent_launch: bool,
     /// The seed of random delays, in tests.
     pub(super) delays: Option<u64>,
+    /// The tensors made by the kernel of which the variant must take nothing for granted, a bit each.
+    pub(super) rough_tensors: u32,
 }
 
 impl Tuning {
@@ -44,7 +48,9 @@ impl Tuning {
             num_warps: self.num_warps.or(other.num_warps),
             num_stages: self.num_stages.or(other.num_stages),
             max_registers: self.max_registers.or(other.max_registers),
+            dependent_launch: self.dependent_launch || other.dependent_launch,
             delays: self.delays.or(other.delays),
+            rough_tensors: self.rough_tensors | other.rough_tensors,
         }
     }
 
@@ -357,7 +363,8 @@ mod tests {
             assert_eq!(&*name, "max_registers");
         }
         for warps in [1, 2, 4, 8, 16, 32] {
-            let tuning = Tuning { num_warps: Some(warps), num_stages: Some(3), max_registers: Some(255), delays: None };
+            let (num_warps, num_stages, max_registers) = (Some(warps), Some(3), Some(255));
+            let tuning = Tuning { num_warps, num_stages, max_registers, ..Tuning::default() };
             assert_eq!(tuning.check(), Ok(tuning));
         }
     }

@@ -1,12 +1,16 @@
 //! Where calls go: the checks that need no code, then the interpreter or the driver.
 
+use super::bind::bind;
 use super::compiled::CompiledKernel;
 use super::invocation::{Dispatch, Invocation};
+use super::made::{For, Outcome, Recipes};
+use super::spec::Tuning;
 use super::target::Target;
 use super::{cpu, gpu, grid};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::settings;
+use kernel_core::backend::Timings;
 
 impl Invocation<'_> {
     /// Starts the kernel on `device`.
@@ -84,12 +88,26 @@ impl Invocation<'_> {
     }
 
     pub(super) fn compile(&self, target: Target) -> Result<CompiledKernel> {
-        let tuning = self.tuning()?;
+        let tuning = self.tuning_for(target)?;
         self.with_spec(tuning, |spec| gpu::compile(self.kernel.definition(), spec, target))
     }
 
+    /// The options of the variant that a launch with these arguments runs on such a GPU.
+    fn tuning_for(&self, target: Target) -> Result<Tuning> {
+        let (definition, mut tuning) = (self.kernel.definition(), self.tuning()?);
+        loop {
+            let bound = self.with_spec(tuning, |spec| bind(definition, spec, Some(target), &mut Timings::default()))?;
+            let recipes = Recipes::of(bound.func());
+            // Of tensors that no launch could make, the code is that of ordinary ones.
+            match recipes.make(definition, &self.args, tuning.rough_tensors, For::Gpu) {
+                Ok(Outcome::Rough(bits)) => tuning.rough_tensors |= bits,
+                Ok(Outcome::Tensors(_)) | Err(_) => return Ok(tuning),
+            }
+        }
+    }
+
     pub(super) fn compile_on(&self, device: &Device) -> Result<CompiledKernel> {
-        let tuning = self.tuning()?;
+        let tuning = device.target().map_or_else(|| self.tuning(), |target| self.tuning_for(target))?;
         self.with_spec(tuning, |spec| gpu::compile_on(self.kernel.definition(), spec, device))
     }
 }

@@ -173,6 +173,10 @@ impl TensorLayout {
         self.padding = Padding::Nan;
     }
 
+    pub(crate) fn set_padding(&mut self, padding: Padding) {
+        self.padding = padding;
+    }
+
     pub(super) fn element(&self) -> ElementType {
         self.element
     }

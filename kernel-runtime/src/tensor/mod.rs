@@ -43,6 +43,7 @@ pub use layout::MAX_RANK;
 pub(crate) use layout::{Padding, TensorFacts, TensorLayout};
 pub(crate) use map::{Encoded, Map, MapCache};
 use std::fmt;
+use std::sync::Arc;
 
 /// A tensor of `RANK` dimensions in a buffer that kernels read: the argument of a parameter
 /// `TensorDesc<T, { [..] }>`.
@@ -63,13 +64,13 @@ pub(crate) struct Inner<'a> {
     pub(crate) buffer: BufferArg<'a>,
     pub(crate) layout: TensorLayout,
     /// What the driver has made of it.
-    pub(crate) maps: MapCache,
+    pub(crate) maps: Arc<MapCache>,
 }
 
 impl<'a> Inner<'a> {
     fn new(buffer: BufferArg<'a>, element: ElementType, shape: &[usize], strides: Option<&[usize]>) -> Result<Self> {
         let layout = TensorLayout::new(element, buffer.len(), shape, strides)?;
-        Ok(Inner { buffer, layout, maps: MapCache::default() })
+        Ok(Inner { buffer, layout, maps: Arc::default() })
     }
 
     /// What code may know of the tensor.
@@ -141,7 +142,7 @@ macro_rules! descriptors {
             pub fn with_nan_padding(mut self) -> Self {
                 self.inner.layout.pad_with_nan();
                 // What the driver was told is no longer so.
-                self.inner.maps = MapCache::default();
+                self.inner.maps = Arc::default();
                 self
             }
         }

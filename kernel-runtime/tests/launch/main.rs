@@ -1,6 +1,7 @@
 //! Launches: arguments, grids, caches, errors. On the CPU, and on the first GPU if there is one.
 
 mod kernels;
+mod made;
 
 use kernel_runtime::launch::{Call, GRID_LIMITS, Kernel, Target, UnsafeCall};
 use kernel_runtime::{Access, Device, Error, Result};

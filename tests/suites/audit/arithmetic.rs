@@ -159,6 +159,8 @@ float_functions! {
     run_erf: erf;
     run_erfc: erfc;
     run_erfinv: erfinv;
+    run_lgamma: lgamma;
+    run_tgamma: tgamma;
     run_sigmoid: sigmoid;
     run_floor: floor;
     run_trunc: trunc;

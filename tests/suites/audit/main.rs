@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `arithmetic` | operators and functions mean what Rust means by them |
+//! | `flush` | kernels that flush subnormal numbers |
 //! | `language` | literals, scopes, pointers, parameters of every type |
 //! | `operations` | reductions, shapes, conversions |
 //! | `flow` | early return, short circuits, branches, loops, swaps |
@@ -10,19 +11,23 @@
 //! | `hints` | promises that hold, and ones that do not |
 //! | `indices` | loaded indices, bounded in the usual ways |
 //! | `products` | matrix products, 8-bit floats |
+//! | `scaled` | factors with scales and split factors, in loops and outside |
 //! | `held_factors` | left factors that outlive an iteration of a loop, beside others that do not |
 //! | `running` | scans and atomics |
 //! | `tiles` | order, elements by index, counts, tiles side by side |
+//! | `maps` | closures for single elements, PTX of the kernel's own |
 //! | `printing` | what kernels print |
 //! | `sizes` | lengths that are prime, one more, one less, zero, near the largest |
 //! | `bounds` | accesses out of bounds, failed assertions: reported, suppressed, survived |
 //! | `bad_input` | misaligned views, strides of zero, overflow inside a tile, buffers that are gone, kernels too large |
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
+//! | `made_descriptors` | the same of tensors that kernels make themselves |
 //! | `stores_in_loops` | blocks of tensors that iterations of a loop store to the same elements; assertions before products |
 //! | `unrolled` | loops whose variables are constexprs |
 //! | `no_iterations` | products whose loops do not run |
 //! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
+//! | `dependent` | launches that may begin before those before them have ended |
 //! | `lints` | launchers under the strictest lints and among shadowing names |
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
 
@@ -30,8 +35,10 @@ mod arithmetic;
 mod bad_input;
 mod bounds;
 mod constants;
+mod dependent;
 mod descriptors;
 mod flow;
+mod flush;
 mod held_factors;
 mod hints;
 mod indices;
@@ -39,6 +46,8 @@ mod language;
 mod launches;
 mod lints;
 mod loops;
+mod made_descriptors;
+mod maps;
 mod no_iterations;
 mod operations;
 mod printing;
@@ -46,6 +55,7 @@ mod products;
 mod random;
 mod reductions;
 mod running;
+mod scaled;
 mod sizes;
 mod stores_in_loops;
 mod tiles;

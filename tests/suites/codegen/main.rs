@@ -3,9 +3,12 @@
 mod determinism;
 mod held_factors;
 mod kernels;
+mod made_kernels;
+mod made_tensors;
 mod names;
 mod negations;
 mod pressed;
+mod ptx;
 mod reports;
 mod room;
 mod safety;

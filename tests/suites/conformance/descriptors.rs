@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use tilewright::prelude::*;
 
 use crate::elements::{Element, Random, equal};
+use crate::made;
 use crate::products::{contains, integers, multiplied};
 use crate::runner::{Outcome, Row};
 
@@ -163,7 +164,7 @@ fn blocks() -> Row {
         "C92",
         "test_tensor_descriptor_load, _store, _load3d, _store3d, _load_nd, _store_nd, _functional_interface",
     )
-    .remarks("descriptors are made by the host");
+    .remarks("descriptors are made by the host, and by kernels");
     macro_rules! each {
         ($t:ident) => {
             for size in [[2, 16], [8, 16], [8, 32], [8, 128], [512, 32], [1, 1024]] {
@@ -183,6 +184,7 @@ fn blocks() -> Row {
         };
     }
     for_copied!(each);
+    made::add_blocks(&mut row);
     row
 }
 
@@ -212,6 +214,7 @@ fn padding() -> Row {
         )*};
     }
     each!(f16 bf16 f32 f64);
+    made::add_padding(&mut row);
     row
 }
 
@@ -273,6 +276,7 @@ fn matmuls() -> Row {
         let load = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes";
         contains(compiled.ptx(), &[load, "cp.async.bulk.tensor.2d.global.shared::cta", "wgmma.mma_async"])
     });
+    made::add_matmuls(&mut row);
     row
 }
 
@@ -401,6 +405,7 @@ fn atomics() -> Row {
     }
     of_numbers!(i16 i32 i64 u16 u32 u64 f16 bf16 f32 f64);
     of_bits!(i16 i32 i64 u16 u32 u64);
+    made::add_atomics(&mut row);
     row
 }
 
@@ -458,5 +463,6 @@ fn rows_by_number() -> Row {
         )*};
     }
     each!(i8 f16 bf16 f32 i32 f64);
+    made::add_rows_by_number(&mut row);
     row
 }

@@ -23,13 +23,17 @@
 //! | `atomics` | atomics: C50 to C54 |
 //! | `products` | matrix products: C55 to C58 |
 //! | `batches` | batches of products, long sums, accumulators: C59 to C62 |
+//! | `scaled` | products of factors with scales: C63 |
 //! | `matmuls` | products in loops, loads that run ahead: C64 to C70 |
 //! | `flow` | loops and conditions: C71 to C74 |
 //! | `functions` | calls: C75 |
 //! | `specialisation` | constexprs, and what a launch compiles for: C76 to C81 |
+//! | `maps` | code for single elements, in Rust and in PTX: C82, C83 |
 //! | `random` | random numbers: C84, C85 |
 //! | `diagnostics` | what is refused and reported: C86 to C91 |
 //! | `descriptors` | tensor descriptors: C92 to C96 |
+//! | `made` | the same of descriptors that kernels make |
+//! | `groups` | products by groups of warps: C104 |
 //! | `runtime` | launches, and what is below the language: C98 to C103 |
 //! | `regressions` | kernels that Triton once compiled wrongly: C106 |
 
@@ -41,6 +45,9 @@ mod diagnostics;
 mod elements;
 mod flow;
 mod functions;
+mod groups;
+mod made;
+mod maps;
 mod math;
 mod matmuls;
 mod memory;
@@ -51,6 +58,7 @@ mod reductions;
 mod regressions;
 mod runner;
 mod runtime;
+mod scaled;
 mod scans;
 mod shapes;
 mod specialisation;
@@ -73,13 +81,16 @@ fn rows() -> Vec<Row> {
         atomics::rows(),
         products::rows(),
         batches::rows(),
+        scaled::rows(),
         matmuls::rows(),
         flow::rows(),
         functions::rows(),
         specialisation::rows(),
+        maps::rows(),
         random::rows(),
         diagnostics::rows(),
         descriptors::rows(),
+        groups::rows(),
         runtime::rows(),
         regressions::rows(),
     ]

@@ -37,6 +37,10 @@ fn product<
         dot(a, b, out = A)
     } else if PRECISION == 1 {
         dot(a, b, precision = tf32x3, out = A)
+    } else if PRECISION == 3 {
+        dot(a, b, precision = bf16x3, out = A)
+    } else if PRECISION == 4 {
+        dot(a, b, precision = bf16x6, out = A)
     } else {
         dot(a, b, precision = ieee, out = A)
     };
@@ -216,7 +220,7 @@ pub fn contains(code: &str, wanted: &[&str]) -> Outcome {
 }
 
 const EPILOGUES: [&str; 7] = ["none", "trans", "add-matrix", "add-rows", "add-cols", "softmax", "chain-dot"];
-const PRECISIONS: [&str; 3] = ["tf32", "tf32x3", "ieee"];
+const PRECISIONS: [&str; 5] = ["tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"];
 
 fn epilogues() -> Row {
     let mut row = Row::new("C55", "test_dot: epilogues and precisions")
@@ -233,7 +237,7 @@ fn epilogues() -> Row {
             }
         )*)*};
     }
-    each!(f16 f16 0; f16 f32 0; bf16 f32 0; f32 f32 0 1 2; f64 f64 2;);
+    each!(f16 f16 0; f16 f32 0; bf16 f32 0; f32 f32 0 1 2 3 4; f64 f64 2;);
     row.host("instructions of 64 x 64 x 64", || {
         let form = Form::of([64, 64, 64], 4);
         contains(&code::<f16, f32>(form)?, &["wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"])?;
@@ -246,6 +250,16 @@ fn epilogues() -> Row {
         contains(&code::<f16, f16>(form)?, &["mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"])?;
         contains(&code::<f32, f32>(form)?, &["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"])?;
         contains(&code::<f64, f64>(form)?, &["mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"])
+    });
+    row.host("products of bf16 terms", || {
+        for (precision, terms) in [(3, 3), (4, 6)] {
+            let code = code::<f32, f32>(Form { precision, ..Form::of([64, 64, 64], 4) })?;
+            let found = code.matches("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16").count();
+            if found != 4 * terms {
+                return Err(Failure(format!("{found} instructions, not four for each of {terms} products: {code}")));
+            }
+        }
+        Ok(())
     });
     row.host("products in ieee are no matrix instructions", || {
         let code = code::<f32, f32>(Form { precision: 2, ..Form::of([64, 64, 64], 4) })?;

@@ -319,9 +319,27 @@ fn apart(x: Ptr<f32>, out: PtrMut<f32>) {
     store(out + i, load(x + i) * 1.7 + 1.1);
 }
 
+#[kernel(flush = true)]
+fn flushed(x: Ptr<f32>, out: PtrMut<f32>) {
+    let i = arange(0, 128);
+    store(out + i, exp(load(x + i)));
+}
+
+#[kernel]
+fn doubled(x: Ptr<f32>, out: PtrMut<f32>) {
+    let i = arange(0, 128);
+    store(out + i, load(x + i) * 2.0);
+}
+
+#[kernel(flush = true)]
+fn doubled_flushed(x: Ptr<f32>, out: PtrMut<f32>) {
+    let i = arange(0, 128);
+    store(out + i, load(x + i) * 2.0);
+}
+
 fn fusion() -> Row {
     let mut row = Row::new("C81", "test_enable_fp_fusion, test_enable_reflect_ftz")
-        .remarks("`contract = false` of the attribute; no option flushes to zero");
+        .remarks("`contract = false` and `flush = true` of the attribute");
     row.case("fused or not", |device| {
         let x: Vec<f32> = Random::new(81).elements(128);
         let mut out = device.zeros::<f32>(128)?;
@@ -344,7 +362,19 @@ fn fusion() -> Row {
         ensure(fused.ptx().contains("fma.rn.f32"), "an fma", fused.ptx())?;
         ensure(!apart.ptx().contains("fma.rn.f32"), "no fma", apart.ptx())?;
         ensure(apart.ptx().contains("mul.rn.f32") && apart.ptx().contains("add.rn.f32"), "two", apart.ptx())?;
-        ensure(!fused.ptx().contains(".ftz"), "no flush", fused.ptx())
+        ensure(!fused.ptx().contains(".ftz"), "no flush", fused.ptx())?;
+        let flushed = flushed(&x, &mut out).grid(1).compile(Target::sm_90a())?;
+        ensure(flushed.ptx().contains("ex2.approx.ftz.f32"), "the short exponential", flushed.ptx())?;
+        ensure(flushed.ptx().contains("mul.rn.ftz.f32"), "flush", flushed.ptx())
+    });
+    row.case("flushed or not", |device| {
+        // Twice a subnormal number would be a normal one.
+        let x = vec![f32::MIN_POSITIVE / 2.0; 128];
+        let (mut kept, mut zeros) = (device.zeros::<f32>(128)?, device.zeros::<f32>(128)?);
+        doubled(&device.upload(&x)?, &mut kept).grid(1).launch(device)?;
+        doubled_flushed(&device.upload(&x)?, &mut zeros).grid(1).launch(device)?;
+        equal(&kept.to_vec()?, &vec![f32::MIN_POSITIVE; 128])?;
+        equal(&zeros.to_vec()?, &vec![0.0; 128])
     });
     row
 }

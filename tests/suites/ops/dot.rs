@@ -42,6 +42,9 @@ impl Product {
                 // The product of two small parts, 2^-22 of the whole, is left out.
                 DotPrecision::Tf32x3 => 4.0 * f32_sums + 4.0 * unit(22),
                 DotPrecision::Ieee => f32_sums,
+                // What is left out of the products, and sums of small products, which are small.
+                DotPrecision::Bf16x3 => 1.1 * f32_sums + 1.01 * unit(15),
+                DotPrecision::Bf16x6 => 1.1 * f32_sums + 1.01 * unit(24),
             },
             _ => f32_sums,
         }
@@ -155,6 +158,8 @@ products! {
     f32_as_tf32: F32 * F32 in F32, Tf32;
     f32_as_three_tf32: F32 * F32 in F32, Tf32x3;
     f32_as_it_is: F32 * F32 in F32, Ieee;
+    f32_as_three_bf16: F32 * F32 in F32, Bf16x3;
+    f32_as_six_bf16: F32 * F32 in F32, Bf16x6;
     f64_in_f64: F64 * F64 in F64, Ieee;
     i8_in_i32: I8 * I8 in I32, Tf32;
     u8_in_i32: U8 * U8 in I32, Tf32;

@@ -7,6 +7,7 @@ mod dot;
 mod elementwise;
 mod memory;
 mod reduce;
+mod scaled;
 mod shape;
 mod table;
 mod tiles;

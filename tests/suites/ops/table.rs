@@ -13,13 +13,14 @@ const TESTED: &[(&str, &[&str])] = &[
     ("memory", &["add_ptr", "load", "store", "atomic_rmw", "atomic_cas"]),
     ("control", &["for", "while", "if", "yield", "return"]),
     ("dot", &["dot"]),
+    ("scaled", &["dot_scaled"]),
     (
         "the file tests of `kernel-core`, on the CPU and on the GPU",
         &["hint", "desc_load", "desc_store", "desc_reduce", "desc_gather", "desc_scatter"],
     ),
     (
         "the suite `audit`, through `#[kernel]`",
-        &["assert", "print", "static_assert", "const_expr", "check_bounds", "counter"],
+        &["assert", "print", "static_assert", "const_expr", "check_bounds", "counter", "map", "make_desc"],
     ),
 ];
 

@@ -352,7 +352,8 @@ fn small(author: &mut Author, x: ValueId, mask: i32, dtype: DType) -> ValueId {
 }
 
 fn product(author: &mut Author, factors: [ValueId; 2], start: ValueId, which: u16) -> ValueId {
-    const PRECISIONS: [DotPrecision; 3] = [DotPrecision::Tf32, DotPrecision::Tf32x3, DotPrecision::Ieee];
+    const PRECISIONS: [DotPrecision; 5] =
+        [DotPrecision::Tf32, DotPrecision::Tf32x3, DotPrecision::Ieee, DotPrecision::Bf16x3, DotPrecision::Bf16x6];
     let mut turn = |factor: ValueId, turned: bool| match turned {
         true => author.one(ShapeOp::Permute { perm: vec![1, 0] }, &[factor]),
         false => factor,

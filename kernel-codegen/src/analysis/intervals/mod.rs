@@ -324,6 +324,7 @@ impl<'f> Describer<'f> {
             ControlOp::While
             | ControlOp::Reduce { .. }
             | ControlOp::Scan { .. }
+            | ControlOp::Map { .. }
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }

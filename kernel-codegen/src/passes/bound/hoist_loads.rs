@@ -89,6 +89,8 @@ fn role(op: &Op) -> Role {
     match op.regions() {
         Regions::Combine(_) => Role::Meets,
         Regions::Loop(_) | Regions::Branch(_) | Regions::Concurrent => Role::Bars,
+        Regions::Apply(_) if !op.does().is_empty() => Role::Bars,
+        Regions::Apply(_) => Role::Other,
         Regions::Straight if op.is_together() || op.does().contains(&Does::Ends) => Role::Bars,
         Regions::Straight => Role::Other,
     }

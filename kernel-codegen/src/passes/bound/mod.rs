@@ -9,4 +9,5 @@ pub(crate) mod no_wrap;
 pub(crate) mod nonzero_trip;
 pub(crate) mod pointers;
 pub(crate) mod promises;
+pub(crate) mod split_products;
 pub(crate) mod unsigned_division;

@@ -122,7 +122,7 @@ impl<'f> Uses<'f> {
         while let Some((owner, outer)) = self.outwards(region) {
             match self.func.op(owner).op.regions() {
                 Regions::Branch(_) | Regions::Concurrent => region = outer,
-                Regions::Loop(_) | Regions::Combine(_) | Regions::Straight => return Some(owner),
+                Regions::Loop(_) | Regions::Combine(_) | Regions::Apply(_) | Regions::Straight => return Some(owner),
             }
         }
         None

@@ -109,7 +109,9 @@ fn is_asynchronous(op: &GpuOp) -> bool {
         | GpuOp::MbarrierWait
         | GpuOp::TmaLoad
         | GpuOp::TmaStore { .. }
-        | GpuOp::TmaStoreWait { .. } => true,
+        | GpuOp::TmaStoreWait { .. }
+        | GpuOp::LaunchDependents
+        | GpuOp::GridWait => true,
         GpuOp::SharedAlloc { .. }
         | GpuOp::SharedIndex
         | GpuOp::SharedPermute { .. }

@@ -4,6 +4,7 @@ pub(crate) mod accumulator_banks;
 mod axes;
 mod carry;
 pub(crate) mod delays;
+pub(crate) mod dependent_launch;
 pub(crate) mod dot_operands;
 pub(crate) mod exchanges;
 pub(crate) mod membar;

@@ -226,7 +226,7 @@ pub(crate) fn run(func: &mut Func) -> Result<()> {
                 }
             }
             // Rows by number go one by one: `descriptors` has made pointers of them.
-            DescOp::DescGather | DescOp::DescScatter => {}
+            DescOp::DescGather | DescOp::DescScatter | DescOp::MakeDesc { .. } => {}
         }
     }
     pass.finish()

@@ -2,11 +2,13 @@
 
 mod abi;
 mod header;
+mod inline_ptx;
 
 use std::fmt;
 
 pub use abi::{AbiParam, MapSwizzle, TensorMap};
 pub use header::with_min_programs;
+pub use inline_ptx::{RefusedText, refused_text, text_marker};
 
 use super::Checks;
 use crate::target::WARP_SIZE;
@@ -37,6 +39,9 @@ pub struct Options {
     pub checks: Checks,
     /// Where tensor copies are used.
     pub tensor_copies: TensorCopies,
+    /// Whether launches may begin before those before them in the stream have ended: the kernel then waits before its
+    /// first access to memory. Targets that do not have this leave it out.
+    pub dependent_launch: bool,
     /// Names of optimisation passes to leave out (see `kernel_codegen::optional_passes`).
     pub disabled_passes: Vec<String>,
     /// Whether to keep the texts of the stages, those of the LLVM IR among them.
@@ -54,6 +59,7 @@ impl Default for Options {
             max_registers: None,
             checks: Checks::default(),
             tensor_copies: TensorCopies::default(),
+            dependent_launch: false,
             disabled_passes: Vec::new(),
             keep_llvm_ir: false,
             delays: None,
@@ -85,6 +91,8 @@ pub struct Ptx {
     /// Whether the PTX itself says how many registers threads have: the options limit them, or groups of warps change
     /// them, for which they need a multiprocessor of their own.
     pub sets_registers: bool,
+    /// Whether a launch may begin before those before it in the stream have ended: the kernel waits for them.
+    pub dependent_launch: bool,
     /// The kernel's parameters, in order.
     pub abi: Vec<AbiParam>,
     /// What was decided.

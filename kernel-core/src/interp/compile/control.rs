@@ -16,6 +16,8 @@ impl Compiler<'_> {
             ControlOp::If => self.branch(operation),
             ControlOp::Reduce { axis } => self.reduce(operation, usize::from(*axis)),
             ControlOp::Scan { axis, reverse } => self.scan(operation, usize::from(*axis), *reverse),
+            // What the PTX of an operation computes, its region says.
+            ControlOp::Map { ptx: _ } => self.map(operation),
             ControlOp::Assert { message } => {
                 let condition = self.operand(operation, 0)?;
                 self.emit(Inst::Assert { condition, message: message.as_str().into() });

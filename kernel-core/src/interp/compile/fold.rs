@@ -3,7 +3,7 @@
 use crate::ir::{BinaryOp, ControlOp, DType, Elements, ElementwiseOp, Func, Op, Operation, RegionId, Regions, ValueId};
 
 use super::super::cast::cast;
-use super::super::elementwise::binary;
+use super::super::flush::Lanes;
 use super::super::instructions::{Combine, Fold, FoldKind, Inst, RegionCode};
 use super::super::registers::{Pc, RegId};
 use super::{Compiler, Result, for_each_operand, unsupported};
@@ -75,7 +75,7 @@ impl Compiler<'_> {
     }
 
     /// Compiles a region `(a..., b...) -> combined...`, on tiles of at most `lanes` elements if that is given.
-    fn region_code(&mut self, region: RegionId, lanes: Option<usize>) -> Result<RegionCode> {
+    pub(super) fn region_code(&mut self, region: RegionId, lanes: Option<usize>) -> Result<RegionCode> {
         let func = self.func;
         let first = self.regs.len() as u32;
         let around = std::mem::replace(&mut self.lanes, lanes);
@@ -152,7 +152,7 @@ fn is_defined_in(func: &Func, region: RegionId, value: ValueId) -> bool {
 }
 
 /// Whether a region computes with scalars only, without memory and loops, so that it can run on tiles of elements.
-fn is_elementwise(func: &Func, region: RegionId) -> bool {
+pub(super) fn is_elementwise(func: &Func, region: RegionId) -> bool {
     let mut pending = vec![region];
     while let Some(region) = pending.pop() {
         for (_, operation) in func.region_ops(region) {
@@ -173,7 +173,7 @@ fn is_elementwise(func: &Func, region: RegionId) -> bool {
 
 /// The combination of a region that is one commutative operation on its arguments.
 fn single_operation(func: &Func, region: RegionId, dtype: DType) -> Option<Combine> {
-    let body = func.region(region);
+    let (body, lanes) = (func.region(region), Lanes(func.subnormals));
     let ([a, b], [first, last]) = (body.args.as_slice(), body.ops.as_slice()) else { return None };
     let (first, last) = (func.op(*first), func.op(*last));
     let Op::Elementwise(ElementwiseOp::Binary { op }) = first.op else { return None };
@@ -185,10 +185,10 @@ fn single_operation(func: &Func, region: RegionId, dtype: DType) -> Option<Combi
     if matches!(dtype, DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16)
         && matches!(op, BinaryOp::Add | BinaryOp::Mul)
     {
-        let f = binary(op, DType::F32)?;
+        let f = lanes.binary(op, DType::F32)?;
         return Some(Combine::Single { f, widen: Some((cast(dtype, DType::F32), cast(DType::F32, dtype))) });
     }
-    Some(Combine::Single { f: binary(op, dtype)?, widen: None })
+    Some(Combine::Single { f: lanes.binary(op, dtype)?, widen: None })
 }
 
 fn is_commutative(op: BinaryOp) -> bool {

@@ -1,11 +1,14 @@
 //! Matrix products, blocks of tensors, and their asynchronous forms.
 
-use crate::ir::{AtomicOp, DType, DescOp, DotOp, DotPrecision, Operation, ParamId, StoreMode, ValueId};
+use crate::ir::{
+    AtomicOp, DType, DescOp, DotOp, DotPrecision, FactorFormat, Operation, ParamId, ScaledFactors, StoreMode, ValueId,
+};
 
-use super::super::instructions::{Block, BlockAccess, Dot, Inst, Rows, Wgmma};
+use super::super::instructions::{Block, BlockAccess, Dot, DotScaled, Inst, Rows, Wgmma};
 use super::super::lanes::Fn2;
 use super::super::product::Product;
 use super::super::registers::{Parts, RegId};
+use super::super::scaled::{ScaledProduct, Sizes};
 use super::{Compiler, Result, unsupported};
 
 impl Compiler<'_> {
@@ -26,14 +29,51 @@ impl Compiler<'_> {
     }
 
     pub(super) fn dot(&mut self, op: &DotOp, operation: &Operation) -> Result<()> {
-        // Every instruction computes the same product.
-        let DotOp::Dot { precision, by: _ } = op;
-        let product = self.product(*precision, operation)?;
+        match op {
+            // Every instruction computes the same product.
+            DotOp::Dot { precision, by: _ } => self.plain_dot(*precision, operation),
+            DotOp::DotScaled { a_format, b_format, scaled } => {
+                self.scaled_dot([*a_format, *b_format], *scaled, operation)
+            }
+        }
+    }
+
+    fn plain_dot(&mut self, precision: DotPrecision, operation: &Operation) -> Result<()> {
+        let product = self.product(precision, operation)?;
         let room = self.storage.alloc(product.room());
         let (a, b) = (self.operand(operation, 0)?, self.operand(operation, 1)?);
         let acc = self.operand(operation, 2)?;
         let out = self.result(operation)?;
         self.emit(Inst::Dot(Box::new(Dot { product, a, b, acc, out, room: room.offset })));
+        self.storage.free(room);
+        Ok(())
+    }
+
+    fn scaled_dot(&mut self, formats: [FactorFormat; 2], scaled: ScaledFactors, operation: &Operation) -> Result<()> {
+        let [a, b, acc, scales @ ..] = operation.operands.as_slice() else {
+            return unsupported("a product has two factors and an accumulator", self.span);
+        };
+        let dims = [a, b, acc].map(|&v| self.dims(self.func.ty(v)));
+        let [a_dims, b_dims, acc_dims] = dims;
+        let ([.., k_elements], [batch @ .., m, n]) = (&*a_dims?, &*acc_dims?) else {
+            return unsupported("factors are matrices", self.span);
+        };
+        let dtypes = [a, b].map(|&v| self.func.ty(v).dtype());
+        let sizes = Sizes { batch: batch.iter().product(), m: *m, n: *n, k: k_elements * formats[0].pack() as usize };
+        debug_assert_eq!(b_dims?.last(), Some(n));
+        let [Some(a), Some(b)] = dtypes else {
+            return unsupported("a dtype is not known: the kernel is not bound", self.span);
+        };
+        let Some(product) = ScaledProduct::new([a, b], formats, sizes) else {
+            return unsupported(format!("there is no scaled product of {a} and {b}"), self.span);
+        };
+        let scales: Vec<RegId> = (3..3 + scales.len()).map(|i| self.operand(operation, i)).collect::<Result<_>>()?;
+        let room = self.storage.alloc(product.room());
+        let factors = [self.operand(operation, 0)?, self.operand(operation, 1)?];
+        let acc = self.operand(operation, 2)?;
+        let out = self.result(operation)?;
+        let scales = scaled.pair(&scales);
+        self.emit(Inst::DotScaled(Box::new(DotScaled { product, factors, scales, acc, out, room: room.offset })));
         self.storage.free(room);
         Ok(())
     }
@@ -70,6 +110,9 @@ impl Compiler<'_> {
 
     pub(super) fn desc(&mut self, op: &DescOp, operation: &Operation) -> Result<()> {
         match op {
+            DescOp::MakeDesc { .. } => {
+                return unsupported("`make_desc` has no place in a bound kernel", self.span);
+            }
             DescOp::DescLoad => {
                 let block = self.block(operation, 1)?;
                 let out = self.result(operation)?;

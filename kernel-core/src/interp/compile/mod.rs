@@ -5,6 +5,7 @@
 
 mod control;
 mod fold;
+mod map;
 mod matrix;
 mod ops;
 mod tiles;
@@ -131,6 +132,7 @@ impl<'f> Compiler<'f> {
                     code.end = target;
                 }
             }
+            Inst::Map(map) => map.code.end = target,
             // Only instructions that go elsewhere are ever landed.
             other => debug_assert!(false, "{other:?} goes nowhere"),
         }

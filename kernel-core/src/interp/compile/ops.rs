@@ -9,9 +9,9 @@ use crate::ir::hint::broken;
 use crate::num::to_bits;
 
 use super::super::cast::cast;
-use super::super::elementwise::{add_ptr, binary, compare, fma, select, unary};
+use super::super::elementwise::{add_ptr, binary, select};
 use super::super::fault::Access;
-use super::super::float_int::float_int;
+use super::super::flush::Lanes;
 use super::super::instructions::{Atomic, AtomicKind, CheckBounds, Hint, Inst, Load, Step, Store, Strides, Symbolic};
 use super::super::lanes::{Bits, Fn2};
 use super::super::registers::{Holders, Lane, Part, Parts, RegId};
@@ -122,25 +122,26 @@ impl Compiler<'_> {
         let c = self.optional(operation, 2)?.unwrap_or(a);
         let lane = self.info(a).lane;
         let out = self.result(operation)?;
+        let lanes = Lanes(self.func.subnormals);
         let inst = match op {
-            ElementwiseOp::Unary { op } => Inst::Unary { f: self.known(unary(*op, self.dtype(a)?))?, a, out },
+            ElementwiseOp::Unary { op } => Inst::Unary { f: self.known(lanes.unary(*op, self.dtype(a)?))?, a, out },
             ElementwiseOp::Binary { op } => {
-                let f = self.known(binary(*op, self.dtype(a)?))?;
+                let f = self.known(lanes.binary(*op, self.dtype(a)?))?;
                 Inst::Binary { f, symbolic: symbolic(*op), a, b, out }
             }
             ElementwiseOp::FloatInt { op } => {
-                let f = self.known(float_int(*op, self.dtype(a)?))?;
+                let f = self.known(lanes.float_int(*op, self.dtype(a)?))?;
                 Inst::Binary { f, symbolic: Symbolic::Opaque, a, b, out }
             }
-            ElementwiseOp::Compare { op } => Inst::Compare { f: compare(*op, lane.dtype()), op: *op, a, b, out },
+            ElementwiseOp::Compare { op } => Inst::Compare { f: lanes.compare(*op, lane.dtype()), op: *op, a, b, out },
             ElementwiseOp::Select => {
                 let f = select(self.info(out).lane.bytes());
                 Inst::Select { f, condition: a, a: b, b: c, out }
             }
-            ElementwiseOp::Fma => Inst::Fma { f: self.known(fma(self.dtype(a)?))?, a, b, c, out },
+            ElementwiseOp::Fma => Inst::Fma { f: self.known(lanes.fma(self.dtype(a)?))?, a, b, c, out },
             // A conversion to its own dtype keeps what others saturate.
             ElementwiseOp::Cast { .. } if self.dtype(a)? == self.dtype(out)? => Inst::CopyLanes { a, out },
-            ElementwiseOp::Cast { .. } => Inst::Cast { f: cast(self.dtype(a)?, self.dtype(out)?), a, out },
+            ElementwiseOp::Cast { .. } => Inst::Cast { f: lanes.cast(self.dtype(a)?, self.dtype(out)?), a, out },
             ElementwiseOp::Bitcast { .. } => Inst::CopyLanes { a, out },
         };
         self.emit(inst);
@@ -392,7 +393,8 @@ impl Compiler<'_> {
             GpuOp::WarpGroups { .. } => self.warp_groups(operation)?,
             // Nothing to wait for: asynchronous work is as late as its wait allows anyway, and races are found by what
             // orders accesses, not by when they happen.
-            GpuOp::Delay { .. } => {}
+            // Launches follow each other.
+            GpuOp::Delay { .. } | GpuOp::LaunchDependents | GpuOp::GridWait => {}
         }
         Ok(())
     }

@@ -30,9 +30,9 @@ const LARGEST_EXPONENT: f64 = 1200.0;
 
 /// A number as a sum, of which the second part is below the digits of the first.
 #[derive(Clone, Copy)]
-struct Pair<F> {
-    high: F,
-    low: F,
+pub(super) struct Pair<F> {
+    pub(super) high: F,
+    pub(super) low: F,
 }
 
 /// The product of two pairs.
@@ -53,7 +53,7 @@ fn sum<M: Machine<Scalar = f64>>(m: &M, a: Pair<M::Float>, b: Pair<M::Float>) ->
 
 /// The logarithm of a positive, finite number to base 2, to 2^-65 of it.
 #[inline]
-fn log2<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Pair<M::Float> {
+pub(super) fn log2<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Pair<M::Float> {
     let tiny = m.lt(x, m.float(f64::MIN_POSITIVE));
     let x = m.select(tiny, m.mul(x, m.float(18014398509481984.0)), x);
     let correction = m.iselect(tiny, m.int(-54), m.int(0));
@@ -74,14 +74,9 @@ fn log2<M: Machine<Scalar = f64>>(m: &M, x: M::Float) -> Pair<M::Float> {
     sum(m, Pair { high: m.from_int(m.iadd(power, correction)), low: zero }, mantissa)
 }
 
-/// |x|^y, where neither is NaN, within 1 ulp.
+/// 2^(product + product_low), to [`scale`]; of what is beyond the range, only the first counts.
 #[inline]
-fn of_absolute<M: Machine<Scalar = f64>>(m: &M, x: M::Float, y: M::Float) -> M::Float {
-    let magnitude = m.abs(x);
-    let log = log2(m, magnitude);
-    let high = with_infinities(m, &DOUBLE, magnitude, log.high);
-    let product = m.mul(y, high);
-    let product_low = m.fma(y, log.low, m.fma(y, high, m.neg(product)));
+pub(super) fn exp2_of_sum<M: Machine<Scalar = f64>>(m: &M, product: M::Float, product_low: M::Float) -> Power<M> {
     let limit = m.float(LARGEST_EXPONENT);
     let low = m.select(m.lt(m.abs(product), limit), product_low, m.float(0.0));
     let exponent = m.max(m.min(product, limit), m.float(-LARGEST_EXPONENT));
@@ -96,7 +91,18 @@ fn of_absolute<M: Machine<Scalar = f64>>(m: &M, x: M::Float, y: M::Float) -> M::
     let tail = m.fma(rest, m.float(LN_2_LOW), tail);
     let tail = m.fma(low, m.float(LN_2), tail);
     let fraction = exp_minus_one(m, high, tail);
-    scale(m, Power { power: rounded_to_int(m, rounded), fraction })
+    Power { power: rounded_to_int(m, rounded), fraction }
+}
+
+/// |x|^y, where neither is NaN, within 1 ulp.
+#[inline]
+fn of_absolute<M: Machine<Scalar = f64>>(m: &M, x: M::Float, y: M::Float) -> M::Float {
+    let magnitude = m.abs(x);
+    let log = log2(m, magnitude);
+    let high = with_infinities(m, &DOUBLE, magnitude, log.high);
+    let product = m.mul(y, high);
+    let product_low = m.fma(y, log.low, m.fma(y, high, m.neg(product)));
+    scale(m, exp2_of_sum(m, product, product_low))
 }
 
 /// x^y within 1 ulp.

@@ -1,7 +1,7 @@
 //! Powers.
 
 use super::super::power::{SINGLE, of_magnitude, of_magnitude_to_integer, with_infinities};
-use super::{FIELD, LN_2, Machine, SINGLE_ROUNDER, polynomial};
+use super::{FIELD, LN_2, Machine, SINGLE_ROUNDER, normal, polynomial};
 
 /// 2·log2(e) rounded to f32.
 const TWICE_LOG2_E: f32 = 2.88539;
@@ -20,10 +20,8 @@ const LARGEST_EXPONENT: f32 = 200.0;
 
 /// The logarithm of a positive, finite number to base 2, as high + low, to 2^-33 of it.
 #[inline]
-fn log2<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> (M::Float, M::Float) {
-    let tiny = m.lt(x, m.float(f32::MIN_POSITIVE));
-    let x = m.select(tiny, m.mul(x, m.float(8388608.0)), x);
-    let correction = m.select(tiny, m.float(-23.0), m.float(0.0));
+pub(super) fn log2<M: Machine<Scalar = f32>>(m: &M, x: M::Float) -> (M::Float, M::Float) {
+    let (x, correction) = normal(m, x);
     // The distance from √½ in bit patterns has the exponent in its upper bits.
     let root = i64::from(std::f32::consts::FRAC_1_SQRT_2.to_bits());
     let field = m.and(m.isub(m.to_bits(x), m.int(root)), m.int(!((1 << FIELD) - 1)));
@@ -61,6 +59,34 @@ fn power_of_two<M: Machine<Scalar = f32>>(m: &M, power: M::Int) -> M::Float {
     m.from_bits(m.shl_by(m.iadd(power, m.int(127)), FIELD))
 }
 
+/// 2^(product + product_low) as a number near 1 and a power of two; of what is beyond the range, only the first counts.
+#[inline]
+pub(super) fn exp2_of_sum<M: Machine<Scalar = f32>>(
+    m: &M,
+    product: M::Float,
+    product_low: M::Float,
+) -> (M::Float, M::Int) {
+    let limit = m.float(LARGEST_EXPONENT);
+    let low = m.select(m.lt(m.abs(product), limit), product_low, m.float(0.0));
+    let exponent = m.max(m.min(product, limit), m.float(-LARGEST_EXPONENT));
+    let rounder = m.float(SINGLE_ROUNDER);
+    let rounded = m.add(exponent, rounder);
+    let fraction = m.sub(exponent, m.sub(rounded, rounder));
+    // Adding the low part to the fraction would lose digits.
+    let value = m.fma(polynomial(m, fraction, &EXP2), fraction, m.float(1.0));
+    let value = m.fma(m.mul(value, m.float(LN_2)), low, value);
+    (value, m.isub(m.to_bits(rounded), m.int(i64::from(SINGLE_ROUNDER.to_bits()))))
+}
+
+/// value · 2^power, rounding once where that is subnormal.
+#[inline]
+pub(super) fn scale<M: Machine<Scalar = f32>>(m: &M, value: M::Float, power: M::Int) -> M::Float {
+    // 2^power itself may be out of range, so it comes in two halves.
+    let half = m.ashr_by(power, 1);
+    let value = m.mul(value, power_of_two(m, half));
+    m.mul(value, power_of_two(m, m.isub(power, half)))
+}
+
 /// |x|^y, where neither is NaN, within 1.5 ulp. The logarithm has more digits than f32. `more` adds to the exponent's
 /// low part, given the logarithm, what y lacks.
 #[inline]
@@ -75,20 +101,8 @@ fn of_absolute<M: Machine<Scalar = f32>>(
     let log = with_infinities(m, &SINGLE, magnitude, log);
     let product = m.mul(y, log);
     let product_low = more(log, m.fma(y, log_low, m.fma(y, log, m.neg(product))));
-    let limit = m.float(LARGEST_EXPONENT);
-    let low = m.select(m.lt(m.abs(product), limit), product_low, m.float(0.0));
-    let exponent = m.max(m.min(product, limit), m.float(-LARGEST_EXPONENT));
-    let rounder = m.float(SINGLE_ROUNDER);
-    let rounded = m.add(exponent, rounder);
-    let fraction = m.sub(exponent, m.sub(rounded, rounder));
-    // Adding the low part to the fraction would lose digits.
-    let value = m.fma(polynomial(m, fraction, &EXP2), fraction, m.float(1.0));
-    let value = m.fma(m.mul(value, m.float(LN_2)), low, value);
-    // 2^power itself may be out of range, so it comes in two halves.
-    let power = m.isub(m.to_bits(rounded), m.int(i64::from(SINGLE_ROUNDER.to_bits())));
-    let half = m.ashr_by(power, 1);
-    let value = m.mul(value, power_of_two(m, half));
-    m.mul(value, power_of_two(m, m.isub(power, half)))
+    let (value, power) = exp2_of_sum(m, product, product_low);
+    scale(m, value, power)
 }
 
 /// x^y within 1.5 ulp.

@@ -34,7 +34,7 @@ fn reference(function: MathFn, x: f64) -> f64 {
         MathFn::Asinh | MathFn::Acosh | MathFn::Atanh => evaluate_f64(function, x),
         MathFn::Tanh => x.tanh(),
         // Held against 200-bit values in the tests of f64.
-        MathFn::Erf | MathFn::Erfc | MathFn::Erfinv => evaluate_f64(function, x),
+        MathFn::Erf | MathFn::Erfc | MathFn::Erfinv | MathFn::Lgamma | MathFn::Tgamma => evaluate_f64(function, x),
         MathFn::Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         MathFn::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         MathFn::Sqrt => x.sqrt(),
@@ -157,6 +157,44 @@ fn sigmoid_functions_are_within_their_bounds() {
     check_all(MathFn::Erf);
     check_all(MathFn::Erfc);
     check_all(MathFn::Erfinv);
+}
+
+#[test]
+fn the_gamma_function_and_its_logarithm_are_within_their_bounds() {
+    check_all(MathFn::Lgamma);
+    check_all(MathFn::Tgamma);
+}
+
+/// What a stride over all bit patterns seldom meets: the zeros of the logarithm and the neighbours of poles.
+#[test]
+fn the_gamma_function_is_right_next_to_poles_and_zeros() {
+    let zeros = [1.0, 2.0, -2.4570248, -2.7476826, -3.1435809, -3.9552943, -4.039361, -4.9915444, -5.008218];
+    let poles = (1..45).map(|n| -(n as f32));
+    for around in zeros.into_iter().chain(poles) {
+        let (mut up, mut down) = (around, around);
+        for _ in 0..200 {
+            for x in [up, down] {
+                for function in [MathFn::Lgamma, MathFn::Tgamma] {
+                    let got = single::apply(&Host::<f32>::new(), function, x);
+                    let ulps = error_in_ulps(got, reference(function, f64::from(x)));
+                    let bound = ulp_bound_at(function, FloatTy::F32, f64::from(x));
+                    assert!(ulps <= bound, "{function:?}({x:e}) = {got:e}: {ulps} ulp, not {bound}");
+                }
+            }
+            (up, down) = (up.next_up(), down.next_down());
+        }
+    }
+}
+
+/// Rounded values of Γ(n) = (n - 1)! and of Γ at halves, from which the argument's own rounding takes nothing.
+#[test]
+fn factorials_are_within_a_unit() {
+    let mut factorial = 1.0_f64;
+    for n in 1..35 {
+        let got = single::apply(&Host::<f32>::new(), MathFn::Tgamma, n as f32);
+        assert!(error_in_ulps(got, factorial) <= 1.5, "Γ({n}) = {got:e}, not {factorial:e}");
+        factorial *= f64::from(n);
+    }
 }
 
 #[test]

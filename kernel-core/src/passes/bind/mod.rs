@@ -22,7 +22,9 @@
 //! Loops that ask for it are unrolled: inside them, a shape may depend on their counter.
 
 mod header;
+pub mod made;
 mod operation;
+mod recipes;
 mod shapes;
 #[cfg(test)]
 mod tests;
@@ -50,6 +52,9 @@ pub struct Bindings {
     pub capability: u32,
     /// What is known of each parameter's argument; may be shorter than the parameters.
     pub facts: Vec<Facts>,
+    /// Of the tensors that the kernel makes itself, those of which nothing may be assumed: one [bit](made::bit()) each. Of
+    /// the others it is assumed that the hardware's tensor copies can use them, which whoever launches must see to.
+    pub rough_tensors: u32,
 }
 
 /// Binds a generic kernel.
@@ -70,6 +75,7 @@ pub fn bind(generic: &Generic, bindings: &Bindings) -> Result<Bound, Vec<Diagnos
         return Err(binder.errors);
     }
     let mut func = binder.func;
+    made::run(&mut func, bindings.rough_tensors).map_err(|error| vec![error.into()])?;
     widen_reduce::run(&mut func).map_err(|error| vec![error.into()])?;
     debug_assert_eq!(verify(&func), Ok(()), "binding breaks a rule of the verifier");
     Bound::new(func).map_err(|func| vec![Diagnostic::at(&func.files, Span::UNKNOWN, "the kernel is not bound")])
@@ -86,6 +92,8 @@ struct Binder<'b> {
     func: Func,
     /// Per value of the generic kernel, its value in the bound one; `None` if a mistake made it, or it is not reached.
     map: Vec<Option<ValueId>>,
+    /// Per value of the generic kernel, whether anything uses it.
+    used: Vec<bool>,
     errors: Vec<Diagnostic>,
     /// Dimensions that an error was reported for.
     reported: Vec<Dim>,
@@ -96,12 +104,15 @@ struct Binder<'b> {
 impl<'b> Binder<'b> {
     fn new(source: &'b Func, bindings: &'b Bindings) -> Binder<'b> {
         let mut func = Func::new(&source.name, "", source.safety);
+        func.subnormals = source.subnormals;
         func.files = source.files.clone();
         func.level = Level::Bound;
         let map = vec![None; source.values.len()];
+        let mut used = vec![false; source.values.len()];
+        source.ops.iter().flat_map(|operation| &operation.operands).for_each(|value| used[value.index()] = true);
         let (dtypes, consts) = (Vec::new(), Vec::new());
         let (errors, reported, budget) = (Vec::new(), Vec::new(), unroll::MAX_ADDED);
-        Binder { source, bindings, dtypes, consts, func, map, errors, reported, budget }
+        Binder { source, bindings, dtypes, consts, func, map, used, errors, reported, budget }
     }
 
     fn error(&mut self, span: Span, message: String, help: Option<String>) {
@@ -144,7 +155,8 @@ impl<'b> Binder<'b> {
             Elem::Data(dt) => Elem::Data(self.dtype(dt).into()),
             Elem::Shared(dt) => Elem::Shared(self.dtype(dt).into()),
             Elem::Ptr(param) => Elem::Ptr(self.stands_for(param)),
-            Elem::Desc(_) | Elem::Token | Elem::Barrier => ty.elem,
+            Elem::Desc(param) => Elem::Desc(self.stands_for(param)),
+            Elem::Token | Elem::Barrier => ty.elem,
         };
         let shape = ty.shape.iter().map(|d| self.dim(d).map(Dim::Const)).collect::<Result<_, _>>().ok()?;
         Some(Ty { elem, shape })

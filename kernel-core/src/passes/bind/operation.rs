@@ -58,11 +58,18 @@ impl Binder<'_> {
                 | ControlOp::While
                 | ControlOp::Reduce { .. }
                 | ControlOp::Scan { .. }
+                | ControlOp::Map { .. }
                 | ControlOp::Yield
                 | ControlOp::Return
                 | ControlOp::Print { .. }
                 | ControlOp::Assert { .. } => {}
             }
+        }
+        // Blocks that nothing reads or writes may have any shape.
+        if matches!(operation.op, Op::Desc(DescOp::MakeDesc { .. }))
+            && operation.results.iter().all(|&result| !self.used[result.index()])
+        {
+            return;
         }
         let regions: Vec<RegionId> = operation.regions.iter().map(|&region| self.inner_region(region)).collect();
         let op = self.op(&operation.op, operation.span);

@@ -2,11 +2,11 @@
 
 use super::{Parser, Result};
 use crate::ir::{
-    ConstOrigin, ConstParam, ConstTy, DType, DTypeBound, Dt, DtypeId, DtypeParam, Facts, IntTy, ParamId, ParamKind,
-    Passing,
+    ByPointers, ConstOrigin, ConstParam, ConstTy, DType, DTypeBound, Dt, DtypeId, DtypeParam, Facts, IntTy, ParamId,
+    ParamKind, Passing,
 };
 use crate::text::lexer::Token;
-use crate::text::{dims, types};
+use crate::text::{dims, recipes, types};
 
 impl Parser<'_> {
     pub(super) fn header(&mut self) -> Result<()> {
@@ -18,6 +18,7 @@ impl Parser<'_> {
                 Token::Ident("const") => self.const_param()?,
                 Token::Ident("param") => self.param()?,
                 Token::Ident("layout") => self.layout()?,
+                Token::Ident("by_pointers") => self.by_pointers()?,
                 Token::Ident("programs") => {
                     self.lexer.next();
                     self.func.programs = Some(self.number()?);
@@ -224,13 +225,30 @@ impl Parser<'_> {
             _ => ParamKind::Scalar(types::parse_dt(&mut self.lexer, &self.func)?),
         };
         let passing = self.passing()?;
+        let recipe = match self.lexer.eat_word("made") {
+            true => Some(Box::new(recipes::parse(&mut self.lexer, &self.func)?)),
+            false => None,
+        };
         let facts = self.facts()?;
         let span = self.span(at)?;
         let id = self.func.add_param(&name, kind, span);
         let param = &mut self.func.params[id.index()];
-        (param.passing, param.facts) = (passing, facts);
+        (param.passing, param.facts, param.recipe) = (passing, facts, recipe);
         let id = param.value;
         self.define(at, value, id)
+    }
+
+    /// A tensor that the kernel makes and accesses through pointers.
+    fn by_pointers(&mut self) -> Result<()> {
+        let at = self.lexer.position();
+        self.lexer.next();
+        let name = self.lexer.name("a tensor's name")?;
+        let Token::Str(raw) = self.lexer.peek() else { return Err(self.lexer.expected("a reason in quotes")) };
+        let why = self.lexer.unescape(raw)?;
+        self.lexer.next();
+        let span = self.span(at)?;
+        self.func.by_pointers.push(ByPointers { name, why, span });
+        Ok(())
     }
 
     /// `f16[BM, BK]`: the dtype of a tensor and the shape of its blocks.

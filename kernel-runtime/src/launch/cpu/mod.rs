@@ -11,13 +11,14 @@ use super::invocation::{Dispatch, Invocation};
 use super::kernel::Kernel;
 use super::key::Key;
 use super::loads;
+use super::made::{For, Outcome};
 use super::spec::{ParamSpecs, Spec, Tuning};
 use crate::error::{Error, Result};
 use crate::graph::{HostLaunch, capture};
 use crate::report_slot::LaunchId;
 use crate::settings;
 use crate::storage::Address;
-use crate::tensor::Padding;
+use crate::tensor::{Inner, Padding};
 use kernel_core::backend::Checks;
 use kernel_core::interp;
 use smallvec::SmallVec;
@@ -43,14 +44,19 @@ pub(super) fn launch(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>) -> Resu
     let num_warps = call.tuning()?.num_warps;
     // The number of warps is nothing to the interpreter, but perhaps to the kernel.
     let asked = num_warps.filter(|_| kernel.definition().asks_for_warps());
-    let variant = call.with_spec(Tuning { num_warps: asked, ..Tuning::default() }, |spec| -> Result<_> {
-        let variant = variant(kernel, spec)?;
-        variant
-            .largest
-            .check(kernel.definition(), &variant.names.files, num_warps, || shown_values(kernel.definition(), spec))?;
-        Ok(variant)
-    })?;
-    let inputs = call.args.iter().map(|arg| input(kernel, arg)).collect::<Result<_>>()?;
+    let mut tuning = Tuning { num_warps: asked, ..Tuning::default() };
+    let (variant, inputs) = loop {
+        let variant = call.with_spec(tuning, |spec| -> Result<_> {
+            let variant = variant(kernel, spec)?;
+            let shown = || shown_values(kernel.definition(), spec);
+            variant.largest.check(kernel.definition(), &variant.names.files, num_warps, shown)?;
+            Ok(variant)
+        })?;
+        match variant.made.make(kernel.definition(), &call.args, tuning.rough_tensors, For::Cpu)? {
+            Outcome::Tensors(tensors) => break (variant, inputs(kernel, variant, &call.args, &tensors)?),
+            Outcome::Rough(bits) => tuning.rough_tensors |= bits,
+        }
+    };
     let limit = call.time_limit.map_or_else(settings::time_limit, |limit| Ok(Some(limit)))?;
     let launch = CpuLaunch { kernel, variant, inputs, grid: dispatch.grid, limit };
     if capture::is_active() {
@@ -103,6 +109,19 @@ fn variant(kernel: &'static Kernel, spec: &Spec<'_>) -> Result<&'static CpuVaria
     let params: ParamSpecs = spec.params.iter().map(|param| param.without_facts()).collect();
     let spec = Spec { params: &params, ..*spec };
     kernel.cpu.get_or_make(&Key::new(&spec, CPU, Checks::EveryAccess), || CpuVariant::new(kernel.definition(), &spec))
+}
+
+/// The arguments as the interpreter takes them.
+fn inputs(
+    kernel: &Kernel,
+    variant: &CpuVariant,
+    args: &[Arg<'_>],
+    tensors: &[Inner<'_>],
+) -> Result<SmallVec<[interp::Arg; 12]>> {
+    if variant.made.is_empty() {
+        return args.iter().map(|arg| input(kernel, arg)).collect();
+    }
+    variant.made.extend(args, tensors).iter().map(|arg| input(kernel, arg)).collect()
 }
 
 /// An argument as the interpreter takes it.

@@ -4,6 +4,7 @@ use super::super::bind::bind;
 use super::super::definition::Definition;
 use super::super::fault::{FaultAt, Names};
 use super::super::loads::Loads;
+use super::super::made::Recipes;
 use super::super::spec::Spec;
 use super::super::tile_size::LargestTile;
 use crate::error::{Access, Error, Result};
@@ -15,6 +16,7 @@ pub(in super::super) struct CpuVariant {
     pub(super) program: Program,
     pub(super) names: Names,
     pub(super) loads: Loads,
+    pub(super) made: Recipes,
     pub(super) largest: LargestTile,
 }
 
@@ -29,9 +31,9 @@ impl CpuVariant {
         timings.append(artifact.timings);
         kernel.count_compilation();
         log::debug!("prepared kernel `{}` for the CPU: {timings}", kernel.name());
-        let (names, loads) = (Names::of(bound.func()), Loads::of(bound.func()));
+        let (names, loads, made) = (Names::of(bound.func()), Loads::of(bound.func()), Recipes::of(bound.func()));
         let program = artifact.code.prints_to(|line| println!("{line}"));
-        Ok(CpuVariant { program, names, loads, largest: LargestTile::of(&bound) })
+        Ok(CpuVariant { program, names, loads, made, largest: LargestTile::of(&bound) })
     }
 
     /// The interpreter's fault as an error of this launch.

@@ -9,6 +9,7 @@
 //! | `plan` | what a launch reads of both |
 //! | `memo` | the last launch that met its conditions |
 //! | `submit` | a launch: addresses and values as the code takes them, the call of the driver |
+//! | `tensors` | launches for which the host makes tensors |
 //! | `inspect` | compiling to look at the stages |
 
 pub(super) mod caches;
@@ -18,6 +19,7 @@ mod memo;
 mod module;
 mod plan;
 mod submit;
+mod tensors;
 #[cfg(all(test, jit))]
 mod tests;
 mod variant;
@@ -79,21 +81,24 @@ fn has_refused_maps(call: &Invocation<'_>) -> bool {
 }
 
 #[inline(never)]
-fn relaunch_without_maps(call: &Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
+fn relaunch_without_maps(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
     launch_variant(call, dispatch)
 }
 
 #[inline(always)]
-fn launch_variant(call: &Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
-    let args = call.args.as_slice();
-    let fast = ready(call, args, dispatch, Checks::AtLaunch)?;
+fn launch_variant(call: &mut Invocation<'_>, dispatch: &Dispatch<'_>) -> Result<()> {
+    let fast = ready(call, &call.args, dispatch, Checks::AtLaunch)?;
+    if fast.plan.makes_tensors() {
+        return tensors::launch(call, dispatch, fast);
+    }
+    let (call, args) = (&*call, call.args.as_slice());
     let ready = match !fast.plan.has_conditions() || meets_conditions(fast, args, dispatch.grid) {
         true => fast,
         false => ready_checked(call, dispatch)?,
     };
     match capture::is_active() {
         false => submit::launch(call, args, ready, dispatch),
-        true => submit::record(call, ready, dispatch),
+        true => submit::record(call, args, ready, dispatch),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::driver::wrap;
 use crate::error::{Error, Result};
 use cudarc::driver::result::DriverError;
 use cudarc::driver::{CudaContext, result as cu, sys};
-use kernel_core::backend::nvidia::{Ptx, Usage};
+use kernel_core::backend::nvidia::{Ptx, Usage, refused_text};
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
@@ -163,15 +163,17 @@ fn load_module(kernel: &Definition, ptx: &str) -> Result<(sys::CUmodule, String)
     };
     match status.result() {
         Ok(()) => Ok((module, text(&info))),
-        Err(error) => Err(refused(kernel, error, &text(&errors))),
+        Err(error) => Err(refused(kernel, error, ptx, &text(&errors))),
     }
 }
 
-/// What the driver's compiler did not accept, with its log.
-fn refused(kernel: &Definition, error: DriverError, log: &str) -> Error {
+/// What the driver's compiler did not accept, with its log, and with the place in the source if that is PTX too.
+fn refused(kernel: &Definition, error: DriverError, ptx: &str, log: &str) -> Error {
     match wrap("cuModuleLoadDataEx")(error) {
         Error::Driver { call, code, name, message } => {
-            let text = format!("{message}, for kernel `{}`: {log}", kernel.name());
+            let from = refused_text(ptx, log)
+                .map_or_else(String::new, |found| format!(", which has the PTX `{}` at {}", found.text, found.place));
+            let text = format!("{message}, for kernel `{}`{from}: {log}", kernel.name());
             let text = text.trim_end_matches([':', ' ']);
             Error::Driver { call, code, name, message: text.into() }
         }

@@ -25,6 +25,8 @@ pub(super) struct Plan {
     threads: u32,
     shared_bytes: u32,
     has_conditions: bool,
+    makes_tensors: bool,
+    begins_early: bool,
     loads: Loads,
     sources: Sources,
 }
@@ -72,6 +74,8 @@ impl Plan {
             threads: code.threads(),
             shared_bytes: code.shared_bytes,
             has_conditions: !variant.artifact.conditions.is_empty(),
+            makes_tensors: !variant.made.is_empty(),
+            begins_early: code.dependent_launch,
             loads: variant.loads,
             sources: sources(&code.abi),
         }
@@ -98,6 +102,18 @@ impl Plan {
     #[inline]
     pub(super) fn has_conditions(&self) -> bool {
         self.has_conditions
+    }
+
+    /// Whether a launch must make tensors.
+    #[inline]
+    pub(super) fn makes_tensors(&self) -> bool {
+        self.makes_tensors
+    }
+
+    /// Whether a launch may begin before those before it in the stream have ended, which the kernel waits for.
+    #[inline]
+    pub(super) fn begins_early(&self) -> bool {
+        self.begins_early
     }
 
     /// The parameters that the kernel loads from.

@@ -101,7 +101,7 @@ impl Params {
     }
 }
 
-/// Gives the kernel to the stream.
+/// Gives the kernel to the stream. `args` are those of the call, and behind them those of hidden parameters.
 #[inline(always)]
 pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dispatch: &Dispatch<'_>) -> Result<()> {
     let stream = dispatch.stream;
@@ -111,7 +111,7 @@ pub(super) fn launch(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dis
         true => None,
         false => Some(prepare(call, stream)?),
     };
-    let record = note(args, ready, stream)?;
+    let record = note(&args[..call.args.len()], ready, stream)?;
     let report_slot = record.as_ref().map_or(0, RecordHandle::device_ptr);
     let (mut pointers, mut others) = ([const { MaybeUninit::uninit() }; INLINE_PARAMS], None);
     let params = match ready.plan.sources().pack(args, &report_slot, &mut pointers) {
@@ -222,11 +222,10 @@ fn no_handle(dispatch: &Dispatch<'_>) -> Error {
 
 /// Adds the kernel to the graph that this thread records.
 #[cold]
-pub(super) fn record(call: &Invocation<'_>, ready: &Ready, dispatch: &Dispatch<'_>) -> Result<()> {
+pub(super) fn record(call: &Invocation<'_>, args: &[Arg<'_>], ready: &Ready, dispatch: &Dispatch<'_>) -> Result<()> {
     call.check_buffers(dispatch.stream)?;
-    let args = &*call.args;
     capture::record(dispatch.stream, |recording| {
-        for (index, arg) in args.iter().enumerate() {
+        for (index, arg) in call.args.iter().enumerate() {
             arg.note(recording, ready.variant.loads.loads_from(index));
         }
         recording.add_kernel(ready.variant.reports.is_some(), |graph, launch| {
@@ -301,6 +300,13 @@ unsafe fn submit(
     stream: StreamHandle,
     params: &mut [*mut c_void],
 ) -> Result<(), DriverError> {
+    // The kernel waits for the launches before it by itself, in every program.
+    let mut early = sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+    };
+    let (attrs, count) = if plan.begins_early() { (&raw mut early, 1) } else { (std::ptr::null_mut(), 0) };
     let config = sys::CUlaunchConfig {
         gridDimX: x,
         gridDimY: y,
@@ -310,8 +316,8 @@ unsafe fn submit(
         blockDimZ: 1,
         sharedMemBytes: plan.shared_bytes(),
         hStream: stream.get(),
-        attrs: std::ptr::null_mut(),
-        numAttrs: 0,
+        attrs,
+        numAttrs: count,
     };
     // Without attributes this is what `cuLaunchKernel` does. The driver takes up to forty nanoseconds less for it.
     // SAFETY: promised by the caller; the function is alive as long as what was loaded, which the plan lies beside.

@@ -4,6 +4,7 @@ use super::super::bind::{bind, compile_error, shown_values};
 use super::super::definition::Definition;
 use super::super::fault::{FaultAt, Names};
 use super::super::loads::Loads;
+use super::super::made::Recipes;
 use super::super::spec::Spec;
 use super::super::target::Target;
 use super::super::tile_size::LargestTile;
@@ -26,6 +27,8 @@ pub(super) struct Variant {
     pub(super) reports: Option<Arc<dyn ReportSource>>,
     /// The parameters that it loads from.
     pub(super) loads: Loads,
+    /// The tensors that launches make for it.
+    pub(super) made: Recipes,
     pub(super) timings: Timings,
     /// By context. Few, so a list.
     loaded: Mutex<Vec<Arc<Loaded>>>,
@@ -54,7 +57,14 @@ impl Variant {
                 names: Names::of(bound.func()),
             })
         });
-        Variant { artifact, reports, loads: Loads::of(bound.func()), timings, loaded: Mutex::default() }
+        Variant {
+            artifact,
+            reports,
+            loads: Loads::of(bound.func()),
+            made: Recipes::of(bound.func()),
+            timings,
+            loaded: Mutex::default(),
+        }
     }
 
     /// Whether the code depends on what is known of buffers' lengths.
@@ -102,6 +112,7 @@ pub(super) fn generate(
         checks,
         keep_llvm_ir: texts == Texts::Kept,
         delays: spec.tuning.delays,
+        dependent_launch: spec.tuning.dependent_launch,
         ..defaults
     };
     let mut artifact =

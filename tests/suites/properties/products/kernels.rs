@@ -403,6 +403,7 @@ products! {
     singles: f32 in f32 to f32, tf32, f32, f32, f32;
     precise_singles: f32 in f32 to f32, ieee, f32, f32, f32;
     tripled_singles: f32 in f32 to f32, tf32x3, f32, f32, f32;
+    singles_of_six: f32 in f32 to f32, bf16x6, f32, f32, f32;
     e4m3: f8e4m3 in f32 to f16, tf32, F8E4M3, f32, f16;
     e5m2: f8e5m2 in f32 to f32, tf32, F8E5M2, f32, f32;
     signed_bytes: i8 in i32 to i32, tf32, i8, i32, i32;

@@ -9,6 +9,9 @@ mod codegen;
 #[allow(dead_code, reason = "nothing is launched")]
 #[path = "../../delays/kernels.rs"]
 mod delays;
+#[allow(dead_code, reason = "the suite compares them with others")]
+#[path = "../../codegen/made_kernels.rs"]
+mod made;
 #[path = "../../codegen/pressed.rs"]
 mod pressed;
 
@@ -21,6 +24,9 @@ pub(super) fn compile(to: &mut Collector<'_>) {
             to.add(&format!("codegen/{name}"), |_| Ok(safe));
             to.add(&format!("codegen/{name} unchecked"), |_| Ok(unchecked));
         }
+    }
+    for (form, name) in (0..).zip(["before the loop", "in the loop", "by each program"]) {
+        to.add(&format!("made tensors {name}"), |target| Ok(made::of_made(form, target, made::SIZE, 0)?.0));
     }
     for pressed::Sample { name, compiled } in pressed::products(to.target).into_iter().chain(pressed::rows(to.target)) {
         to.add(&format!("pressed/{name}"), |_| Ok(compiled.ptx().to_string()));

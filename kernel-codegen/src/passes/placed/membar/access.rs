@@ -267,7 +267,9 @@ impl Views {
             | GpuOp::WgmmaWait { .. }
             | GpuOp::TmaStoreWait { .. }
             | GpuOp::WarpGroups { .. }
-            | GpuOp::Delay { .. } => Vec::new(),
+            | GpuOp::Delay { .. }
+            | GpuOp::LaunchDependents
+            | GpuOp::GridWait => Vec::new(),
         };
         found.into_iter().flatten().collect()
     }

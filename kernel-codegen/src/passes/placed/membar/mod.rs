@@ -251,7 +251,9 @@ impl Membar<'_> {
             | GpuOp::TmaLoad
             | GpuOp::TmaStore { .. }
             | GpuOp::WarpGroups { .. }
-            | GpuOp::Delay { .. } => {}
+            | GpuOp::Delay { .. }
+            | GpuOp::LaunchDependents
+            | GpuOp::GridWait => {}
         }
     }
 
@@ -270,6 +272,7 @@ impl Membar<'_> {
             // Their regions deal in scalars.
             ControlOp::Reduce { .. }
             | ControlOp::Scan { .. }
+            | ControlOp::Map { .. }
             | ControlOp::Yield
             | ControlOp::Return
             | ControlOp::Assert { .. }

@@ -229,7 +229,9 @@ fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
             | GpuOp::WgmmaWait { .. }
             | GpuOp::TmaStoreWait { .. }
             | GpuOp::WarpGroups { .. }
-            | GpuOp::Delay { .. } => {}
+            | GpuOp::Delay { .. }
+            | GpuOp::LaunchDependents
+            | GpuOp::GridWait => {}
         }
     }
     Some(traffic)

@@ -60,7 +60,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernel_core::edit::{self, Cursor, Structure, clone_op, compact, walk};
-use kernel_core::ir::{ControlOp, Cost, Dim, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId, view};
+use kernel_core::ir::{ControlOp, Cost, Dim, Does, Func, GpuOp, GroupRole, Op, OpId, Span, ValueId, view};
 use kernel_core::passes::dce;
 
 use crate::analysis::exchange::{conversion_bytes, tile_bytes};
@@ -324,6 +324,9 @@ fn obstacle(func: &Func, fed_loops: &[FedLoop], options: &Options) -> Result<(),
         }
         if matches!(operation.op, Op::Control(ControlOp::Print { .. })) && found.is_ok() {
             found = Err(NotFed::new(operation.span, "the kernel prints, which both sides would do"));
+        }
+        if operation.op.does().contains(&Does::Orders) && found.is_ok() {
+            found = Err(NotFed::new(operation.span, "the kernel has PTX that is not pure, which both sides would run"));
         }
     });
     found

@@ -82,7 +82,7 @@ impl Search<'_> {
                             self.work.extend(self.func.yielded(region).get(index as usize));
                         }
                     }
-                    Regions::Straight | Regions::Combine(_) | Regions::Concurrent => {
+                    Regions::Straight | Regions::Combine(_) | Regions::Apply(_) | Regions::Concurrent => {
                         self.is_scalar_work(id)?;
                         self.work.extend(&self.func.op(id).operands);
                     }
