@@ -367,7 +367,8 @@ impl Compiler<'_> {
             GpuOp::Fence { kind: FenceKind::ProxyAsync } => {
                 self.emit(Inst::ProxyFence);
             }
-            GpuOp::Fence { kind: FenceKind::BarrierInit } => {}
+            // Whose turn it is changes no value.
+            GpuOp::TurnBegin | GpuOp::TurnEnd | GpuOp::Fence { kind: FenceKind::BarrierInit } => {}
             GpuOp::MbarrierAlloc { slots, count } => {
                 let out = self.result(operation)?;
                 self.emit(Inst::MbarrierAlloc { out, slots: *slots, count: *count });
