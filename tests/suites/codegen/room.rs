@@ -25,8 +25,8 @@ fn rows_are_not_spilled_to_make_room() {
     }
 }
 
-/// No other advice spills less by more than 8 % or one register, which is what ptxas varies by without a reason (6.8 % in
-/// a kernel that spills 3 KB).
+/// No other advice spills less by more than 5 %, which is what ptxas varies by without a reason. Two kernels of `wgmma`
+/// are known to do so by a little more: by one register of four, and by 6.8 % of 3 KB.
 #[test]
 fn products_get_the_registers_that_there_are() {
     // ptxas takes its time for these: with `mma.sync` and `wgmma`.
@@ -40,7 +40,12 @@ fn products_get_the_registers_that_there_are() {
             for programs in [None, Some(1)] {
                 let other = spills(&with_min_programs(compiled.ptx(), programs)).unwrap_or(spilled);
                 let told = format!("{name} for {}: {spilled} bytes, {other} with {programs:?}", target.name());
-                assert!(spilled * 100 <= other * 108 + 4 * 100, "{told}\n{}", compiled.report());
+                let known = match name.as_str() {
+                    "two 128/128/128 warps=16" => other * 5 / 100 + 4,
+                    "two 128/128/256 warps=4" => other * 7 / 100,
+                    _ => other * 5 / 100,
+                };
+                assert!(spilled <= other + known, "{told}\n{}", compiled.report());
             }
         }
     }
