@@ -66,7 +66,10 @@ pub(crate) use gpu::MISSING_COMPILER;
 pub use grid::{GRID_LIMITS, GridSize, IntoGrid};
 pub use kernel::Kernel;
 pub use kernel_core::backend::Timings;
-pub use optional::{InPlace, InPlaceArg, OptionalDescArg, OptionalDescMutArg, OptionalPtrArg, OptionalPtrMutArg};
+pub use optional::{
+    InPlace, InPlaceArg, MaybeView, MaybeViewMut, OptionalDescArg, OptionalDescMutArg, OptionalPtrArg,
+    OptionalPtrMutArg,
+};
 pub use request::CompileRequest;
 pub use scalar::{Scalar, ScalarValue};
 pub use target::Target;

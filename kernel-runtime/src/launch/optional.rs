@@ -15,7 +15,7 @@ use crate::view::{View, ViewMut};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for an `Option<Ptr<{T}>>` parameter",
     label = "expected `None`, `Some(&Buffer<{T}>)`, `View<{T}>`, `&View<{T}>` or `&ViewMut<{T}>`",
-    note = "a view is passed without `Some`"
+    note = "a view is passed without `Some`, an `Option` of one as `launch::MaybeView::from(view)`"
 )]
 pub trait OptionalPtrArg<'a, T: DType> {
     /// The buffer behind it, if there is one.
@@ -26,7 +26,7 @@ pub trait OptionalPtrArg<'a, T: DType> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for an `Option<PtrMut<{T}>>` parameter",
     label = "expected `None`, `Some(&mut Buffer<{T}>)`, `ViewMut<{T}>` or `&mut ViewMut<{T}>`",
-    note = "a view is passed without `Some`"
+    note = "a view is passed without `Some`, an `Option` of one as `launch::MaybeViewMut::from(view)`"
 )]
 pub trait OptionalPtrMutArg<'a, T: DType> {
     /// The buffer behind it, if there is one.
@@ -112,6 +112,55 @@ impl<'a, T: DType> InPlaceArg<'a, T> for InPlace {
     #[inline]
     fn into_arg_or_none(self) -> Option<BufferArg<'a>> {
         None
+    }
+}
+
+/// A view or nothing, for a parameter `Option<Ptr<T>>` where only the running program knows which.
+///
+/// `Some(view)` itself cannot be passed, because then the dtype of a bare `None` could not be inferred.
+///
+/// ```
+/// use kernel_runtime::launch::MaybeView;
+/// use kernel_runtime::{Device, View};
+///
+/// # fn main() -> kernel_runtime::Result<()> {
+/// let bias = Device::cpu().upload(&[1.0f32])?;
+/// let given: Option<View<f32>> = Some(bias.as_view());
+/// let argument = MaybeView::from(given); // goes to a launch like `None` or `Some(&buffer)`
+/// # let _ = argument;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct MaybeView<'a, T: DType>(Option<View<'a, T>>);
+
+/// A view that is written or nothing, for a parameter `Option<PtrMut<T>>` where only the running program knows which.
+#[derive(Debug)]
+pub struct MaybeViewMut<'a, T: DType>(Option<ViewMut<'a, T>>);
+
+impl<'a, T: DType> From<Option<View<'a, T>>> for MaybeView<'a, T> {
+    fn from(view: Option<View<'a, T>>) -> Self {
+        MaybeView(view)
+    }
+}
+
+impl<'a, T: DType> From<Option<ViewMut<'a, T>>> for MaybeViewMut<'a, T> {
+    fn from(view: Option<ViewMut<'a, T>>) -> Self {
+        MaybeViewMut(view)
+    }
+}
+
+impl<'a, T: DType> OptionalPtrArg<'a, T> for MaybeView<'a, T> {
+    #[inline]
+    fn into_optional(self) -> Option<BufferArg<'a>> {
+        self.0.map(PtrArg::into_arg)
+    }
+}
+
+impl<'a, T: DType> OptionalPtrMutArg<'a, T> for MaybeViewMut<'a, T> {
+    #[inline]
+    fn into_optional_mut(self) -> Option<BufferArgMut<'a>> {
+        self.0.map(PtrMutArg::into_arg_mut)
     }
 }
 

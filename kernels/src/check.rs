@@ -1,0 +1,100 @@
+//! Checks of arguments, before anything is launched or allocated.
+
+use crate::tensor::layout::{Layout, Run, collapse};
+use crate::tensor::{TensorView, TensorViewMut};
+use tilewright::{DType, Error, Result};
+
+/// The error of an argument that does not fit: what it is, what is wrong with it, and what would be right.
+pub(crate) fn invalid(argument: &str, problem: impl Into<Box<str>>, hint: impl Into<Box<str>>) -> Error {
+    Error::InvalidTensor { tensor: format!("`{argument}`").into(), problem: problem.into(), hint: hint.into() }
+}
+
+/// Checks that an argument has the shape that others ask for.
+pub(crate) fn shape<const R: usize>(argument: &str, actual: [usize; R], expected: [usize; R]) -> Result<()> {
+    if actual == expected {
+        return Ok(());
+    }
+    Err(invalid(argument, format!("has the shape {actual:?}"), format!("the other arguments ask for {expected:?}")))
+}
+
+/// A size as the `i32` that kernels compute with.
+pub(crate) fn size(argument: &str, size: usize) -> Result<i32> {
+    i32::try_from(size).map_err(|_| {
+        invalid(
+            argument,
+            format!("has a dimension of {size}"),
+            format!("dimensions have at most {} elements", i32::MAX),
+        )
+    })
+}
+
+/// A tensor as rows: all dimensions but the last as one, the last contiguous.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows {
+    /// How many there are.
+    pub rows: usize,
+    /// Elements of each.
+    pub columns: usize,
+    /// Elements from the beginning of one to the next.
+    pub stride: usize,
+}
+
+impl Rows {
+    /// The last dimension of at least one, as rows.
+    pub(crate) fn of<const R: usize>(argument: &str, layout: Layout<R>) -> Result<Rows> {
+        const { assert!(R > 0, "a tensor of rows has at least one dimension") }
+        let columns = layout.shape[R - 1];
+        if columns > 1 && layout.strides[R - 1] != 1 {
+            return Err(apart(argument, &layout, "its last dimension is not contiguous"));
+        }
+        match collapse(&layout.shape[..R - 1], &layout.strides[..R - 1]) {
+            Some(Run { size, stride }) => Ok(Rows { rows: size, columns, stride }),
+            None => Err(apart(argument, &layout, "its rows do not follow each other at one distance")),
+        }
+    }
+}
+
+/// A tensor around one of its dimensions: `outer` times `len` times `inner`.
+#[derive(Debug, Clone, Copy)]
+#[allow(dead_code)]
+pub(crate) struct Around {
+    pub outer: Run,
+    pub axis: Run,
+    pub inner: Run,
+}
+
+#[allow(dead_code)]
+impl Around {
+    pub(crate) fn of<const R: usize>(argument: &str, layout: Layout<R>, axis: usize) -> Result<Around> {
+        layout.check_axis(axis)?;
+        let run = |range: std::ops::Range<usize>| {
+            collapse(&layout.shape[range.clone()], &layout.strides[range]).ok_or_else(|| {
+                apart(argument, &layout, &format!("the dimensions on one side of {axis} do not follow each other"))
+            })
+        };
+        Ok(Around { outer: run(0..axis)?, axis: run(axis..axis + 1)?, inner: run(axis + 1..R)? })
+    }
+}
+
+fn apart<const R: usize>(argument: &str, layout: &Layout<R>, problem: &str) -> Error {
+    let Layout { shape, strides } = layout;
+    invalid(
+        argument,
+        format!("has the shape {shape:?} and strides {strides:?}: {problem}"),
+        "copy it with `general::contiguous` first",
+    )
+}
+
+impl<T: DType, const R: usize> TensorView<'_, T, R> {
+    /// The tensor as rows of its last dimension.
+    pub(crate) fn rows(&self, argument: &str) -> Result<Rows> {
+        Rows::of(argument, self.layout())
+    }
+}
+
+impl<T: DType, const R: usize> TensorViewMut<'_, T, R> {
+    /// The tensor as rows of its last dimension.
+    pub(crate) fn rows(&self, argument: &str) -> Result<Rows> {
+        Rows::of(argument, self.layout())
+    }
+}

@@ -1,0 +1,36 @@
+//! Ready kernels, written in [Tilewright](tilewright) as its users write them: read them to learn, call them to compute.
+//!
+//! Each is a typed function over [tensors](Tensor), on a GPU or on the CPU. Shapes are checked before anything is launched.
+//! `f(&cx, &x)` allocates its result; `f_into(&cx, &x, &mut out)` writes one that is given. What a function needs beside
+//! its results is a tensor that it says; nothing is allocated behind the caller's back but results.
+//!
+//! ```
+//! use tilewright::prelude::*;
+//! use tilewright_kernels::{Context, Tensor, rows};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let cx = Context::new(&Device::best()?);
+//! let x = Tensor::upload(cx.device(), &[0.0f32, 0.0, 0.0, 3.0, 3.0, 3.0], [2, 3])?;
+//! let y = rows::softmax(&cx, &x)?;
+//! assert_eq!(y.shape(), [2, 3]);
+//! assert!(y.to_vec()?.iter().all(|p| (p - 1.0 / 3.0).abs() < 1e-6));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | functions |
+//! |---|---|
+//! | [`rows`] | softmax |
+//! | [`general`] | copies of strided tensors |
+
+pub mod config;
+pub mod general;
+pub mod rows;
+pub mod tensor;
+
+mod check;
+mod context;
+
+pub use config::Table;
+pub use context::Context;
+pub use tensor::{Tensor, TensorView, TensorViewMut};

@@ -1,0 +1,121 @@
+//! What the tests of all families share.
+
+use tilewright::prelude::*;
+use tilewright_kernels::{Context, Tensor};
+
+/// A float that the host can compute with.
+pub trait Real: Float {
+    /// The largest relative error of rounding to this dtype.
+    const ROUNDING: f64;
+    /// The largest relative error of one operation in the dtype that sums of this one are kept in.
+    const STEP: f64 = f32::ROUNDING;
+    /// Half the smallest subnormal: the error of rounding next to zero.
+    const TINY: f64;
+    fn of(value: f64) -> Self;
+    fn real(self) -> f64;
+}
+
+macro_rules! real {
+    ($($dtype:ty, $bits:expr, $least:expr, $of:expr, $real:expr;)*) => {$(
+        impl Real for $dtype {
+            const ROUNDING: f64 = 1.0 / (1u64 << $bits) as f64;
+            const TINY: f64 = $least;
+            fn of(value: f64) -> Self { $of(value) }
+            fn real(self) -> f64 { $real(self) }
+        }
+    )*};
+}
+
+real! {
+    f16, 11, 2.98e-8, f16::from_f64, f16::to_f64;
+    bf16, 8, 4.6e-41, bf16::from_f64, bf16::to_f64;
+    f32, 24, 7.1e-46, |value| value as f32, f64::from;
+}
+
+impl Real for f64 {
+    const ROUNDING: f64 = 1.0 / (1u64 << 53) as f64;
+    const STEP: f64 = f64::ROUNDING;
+    const TINY: f64 = 0.0;
+    fn of(value: f64) -> Self {
+        value
+    }
+    fn real(self) -> f64 {
+        self
+    }
+}
+
+/// Random numbers: xorshift64*, the same on every machine.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// Uniform in 0..1.
+    pub fn uniform(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Uniform in 0..`limit`.
+    #[allow(dead_code)]
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.uniform() * limit as f64) as usize
+    }
+
+    /// Normal with mean 0 and deviation 1 (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let (a, b) = (1.0 - self.uniform(), self.uniform());
+        (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+    }
+
+    /// Normal elements, rounded to a dtype.
+    pub fn normals<T: Real>(&mut self, len: usize) -> Vec<T> {
+        (0..len).map(|_| T::of(self.normal())).collect()
+    }
+
+    /// A tensor of normal elements, and they as f64.
+    pub fn tensor<T: Real, const R: usize>(&mut self, cx: &Context, shape: [usize; R]) -> (Tensor<T, R>, Vec<f64>) {
+        let elements = self.normals::<T>(shape.iter().product());
+        let reals = elements.iter().map(|x| x.real()).collect();
+        (Tensor::upload(cx.device(), &elements, shape).unwrap(), reals)
+    }
+}
+
+/// Runs a test on the CPU, then on the GPU if there is one.
+pub fn on_every_device(test: impl Fn(&Context) -> Result<(), Error>) {
+    tilewright_tests::devices::check(|device| test(&Context::new(device)));
+}
+
+/// Asserts that each element is within its bound of what it should be. `bound` takes the index and the expected value, and
+/// says the error before the result is rounded to its dtype.
+#[track_caller]
+pub fn assert_close<T: Real>(what: &str, got: &[T], want: &[f64], bound: impl Fn(usize, f64) -> f64) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (at, (got, &want)) in got.iter().zip(want).enumerate() {
+        let before = bound(at, want);
+        let limit = before + T::ROUNDING * (want.abs() + before) + T::TINY;
+        let error = (got.real() - want).abs();
+        let same = got.real() == want || (got.real().is_nan() && want.is_nan());
+        assert!(
+            same || error <= limit,
+            "{what}: element {at} is {got:?}, not {want}: off by {error:e}, at most {limit:e}"
+        );
+    }
+}
+
+/// The message of an error that must be.
+#[track_caller]
+pub fn message<T>(result: Result<T, Error>) -> String {
+    match result {
+        Ok(_) => panic!("this should have been refused"),
+        Err(error) => error.to_string(),
+    }
+}
