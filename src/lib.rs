@@ -146,8 +146,8 @@ pub use kernel_macros::inline_device_function;
 pub use kernel_macros::{device, kernel};
 pub use kernel_runtime::launch::{self, InPlace, Target};
 pub use kernel_runtime::{
-    Access, Buffer, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result, Signed,
-    Stream, TensorDesc, TensorDescMut, View, ViewMut,
+    Access, Buffer, CallSite, DType, Device, Diagnostic, ElementType, Error, Event, Float, Graph, Int, Num, Result,
+    Signed, Stream, TensorDesc, TensorDescMut, View, ViewMut,
 };
 pub use markers::{Const, KernelOnly, Ptr, PtrMut, Tile};
 

@@ -64,10 +64,11 @@ impl Diagnostic {
         }
     }
 
-    /// A diagnostic about a place in a kernel with these source files.
+    /// A diagnostic about a place in a kernel with these source files. The calls that led there are its notes.
     pub fn at(files: &Files, span: Span, message: impl Into<Box<str>>) -> Self {
         let width = u32::from(span.len).max(1);
-        Self { width, ..Self::new(message, files.name(span), span.line, span.column) }
+        let notes = files.calls_to(span).map(|call| format!("called at {}", files.place(call)).into()).collect();
+        Self { width, notes, ..Self::new(message, files.name(span), span.line, span.column) }
     }
 
     /// The place in a kernel with these source files.

@@ -187,7 +187,7 @@ fn collect(tokens: TokenStream, out: &mut Vec<SourceRange>) {
         let before = |n: usize| at.checked_sub(n).and_then(|i| tokens.get(i));
         let pound = if is(before(1), '#') { before(1) } else { before(2).filter(|_| is(before(1), '!')) };
         if let Some(pound) = pound.filter(|p| is(Some(p), '#')) {
-            out.push(SourceRange { start: pound.span(), end: group.span_close() });
+            out.push(SourceRange::between(pound.span(), group.span_close()));
         }
     }
 }

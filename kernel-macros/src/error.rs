@@ -138,7 +138,7 @@ impl Mistake {
 
     /// `::core::compile_error! { "…" }`. rustc underlines from the first token's span to the last one's.
     fn to_tokens(&self) -> TokenStream {
-        let SourceRange { start, end } = self.place;
+        let SourceRange { start, end, .. } = self.place;
         let punct = |c, spacing, span: Span| {
             let mut p = Punct::new(c, spacing);
             p.set_span(span);

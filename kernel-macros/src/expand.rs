@@ -138,7 +138,7 @@ impl Read {
             scalars: lowered.scalars.iter().map(constant).collect(),
             unsafe_blocks,
             asks_for_warps: lowered.func.const_params.iter().any(|param| param.origin == ConstOrigin::NumWarps),
-            lints: lints::function(signature, &inner, &stmts),
+            lints: lints::function(signature, &inner, &stmts, functions),
         }
     }
 }

@@ -122,7 +122,7 @@ fn text(lexemes: &[Lexeme]) -> String {
 }
 
 fn place(lexemes: &[Lexeme]) -> Option<SourceRange> {
-    Some(SourceRange { start: lexemes.first()?.place.start, end: lexemes.last()?.place.end })
+    Some(SourceRange::between(lexemes.first()?.place.start, lexemes.last()?.place.end))
 }
 
 fn is_comparison(lexeme: &Lexeme) -> bool {

@@ -54,7 +54,8 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
 
 /// A function that kernels inline, or a struct that they pass on.
 ///
-/// The function works on tiles, scalars and pointers, and is called like any function.
+/// The function works on tiles, scalars and pointers, and is called like any function. `return` ends it early, and not the
+/// kernel. An error of a launch names the place in the function, and the calls that led there.
 ///
 /// ```ignore
 /// use tilewright::prelude::*;
@@ -81,6 +82,23 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
 ///     pub max: Tile<T, { [N] }>,
 ///     pub sum: Tile<T, { [N] }>,
 ///     pub count: i32,
+/// }
+/// ```
+///
+/// `#[device(methods)]` in front of a struct and `#[device]` in front of an `impl` in its module give it methods:
+///
+/// ```ignore
+/// #[device(methods)]
+/// pub struct Counter {
+///     pub value: i32,
+/// }
+///
+/// #[device]
+/// impl Counter {
+///     pub fn next(&mut self) -> i32 {
+///         self.value += 1;
+///         self.value
+///     }
 /// }
 /// ```
 ///

@@ -16,15 +16,16 @@
 //! It is written for kernels without mistakes only. A name counts as read wherever it stands among tokens that this
 //! module does not know, so that what is in doubt gives no warning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
-use syn::{Attribute, BinOp, Block, Expr, ExprIf, ExprLet, ExprLoop, Macro, Meta, Pat, Stmt, Token};
+use syn::{Attribute, BinOp, Block, Expr, ExprIf, ExprLet, ExprLoop, ExprMethodCall, Macro, Meta, Pat, Stmt, Token};
 
 use crate::attributes::LEVELS;
+use crate::device::bundle::Functions;
 use crate::device::function::Function;
 use crate::signature::Signature;
 use crate::source_range::{SourceRange, bare};
@@ -35,13 +36,13 @@ const LINTS: [&str; 7] =
     ["unused_variables", "unused_mut", "unused_assignments", "unused_labels", "unreachable_code", "unused", "warnings"];
 
 /// The function, as an associated one. `inner` are the attributes at the beginning of the body.
-pub fn function(signature: &Signature, inner: &[Attribute], stmts: &[Stmt]) -> TokenStream {
-    let mut writer = Writer::default();
+pub fn function(signature: &Signature, inner: &[Attribute], stmts: &[Stmt], functions: &Functions) -> TokenStream {
+    let mut writer = Writer { changing: functions.changing(), ..Writer::default() };
     let params: Vec<TokenStream> = signature
         .params
         .iter()
         .map(|param| {
-            let ident = writer.declare(&param.ident);
+            let ident = writer.declare(&param.ident, param.mutable.is_some());
             let (levels, mutable) = (param.attrs.iter().filter_map(about_bodies), &param.mutable);
             quote!(#(#levels)* #mutable #ident: ::core::primitive::u8)
         })
@@ -50,8 +51,8 @@ pub fn function(signature: &Signature, inner: &[Attribute], stmts: &[Stmt]) -> T
 }
 
 /// The body of a `#[device]` function.
-pub fn device_function(function: &Function) -> TokenStream {
-    let mut writer = Writer::default();
+pub fn device_function(function: &Function, functions: &Functions) -> TokenStream {
+    let mut writer = Writer { changing: functions.changing(), ..Writer::default() };
     let params: Vec<TokenStream> = function
         .params
         .iter()
@@ -101,11 +102,15 @@ fn restricted(attr: &Attribute, wanted: impl Fn(&str) -> bool) -> Option<TokenSt
 
 #[derive(Default)]
 struct Writer {
-    /// Visible variables by name: the identifiers that declare them, the innermost last.
-    names: BTreeMap<String, Vec<Ident>>,
+    /// Visible variables by name: the identifiers that declare them, the innermost last, and whether they are mutable.
+    names: BTreeMap<String, Vec<(Ident, bool)>>,
     /// The names that each block declares.
     scopes: Vec<Vec<String>>,
     renamed: usize,
+    /// Methods with `&mut self`.
+    changing: BTreeSet<String>,
+    /// Whether this is inside a closure.
+    in_closure: bool,
 }
 
 impl Writer {
@@ -135,16 +140,16 @@ impl Writer {
 
     /// Declares a variable. Its uses are written with the identifier of its declaration: names in a kernel are matched
     /// by their text, also where rustc tells those of a `macro_rules!` from those of its caller.
-    fn declare(&mut self, ident: &Ident) -> Ident {
+    fn declare(&mut self, ident: &Ident, mutable: bool) -> Ident {
         let name = ident.to_string();
         // Such a name may be that of a constant, which a pattern of Rust would compare with.
-        let own = if name.chars().any(char::is_uppercase) {
+        let own = if name.chars().any(char::is_uppercase) || name == "self" {
             self.renamed += 1;
             Ident::new(&format!("_v{}", self.renamed), Span::mixed_site())
         } else {
             ident.clone()
         };
-        self.names.entry(name.clone()).or_default().push(own.clone());
+        self.names.entry(name.clone()).or_default().push((own.clone(), mutable));
         if let Some(scope) = self.scopes.last_mut() {
             scope.push(name);
         }
@@ -153,7 +158,7 @@ impl Writer {
 
     /// The variable that an identifier names, where it stands.
     fn variable(&self, ident: &Ident) -> Option<Ident> {
-        let mut found = self.names.get(&ident.to_string())?.last()?.clone();
+        let (mut found, _) = self.names.get(&ident.to_string())?.last()?.clone();
         found.set_span(found.span().located_at(ident.span()));
         Some(found)
     }
@@ -247,7 +252,9 @@ impl Writer {
             Expr::Unsafe(block) => self.block(&block.block, false),
             Expr::Return(stmt) => {
                 let (token, semi) = (stmt.return_token, semicolon(semi.unwrap_or(place.end)));
+                // A closure that returns gives something here, whatever that is.
                 let value = stmt.expr.as_ref().map(|value| self.value_of(Some(value), Vec::new()));
+                let value = value.or_else(|| self.in_closure.then(|| quote!(__any(&[]))));
                 quote!(#token #value #semi)
             }
             Expr::Verbatim(_) => TokenStream::new(),
@@ -311,7 +318,7 @@ impl Writer {
     fn pattern(&mut self, pat: &Pat) -> (TokenStream, TokenStream) {
         match pat {
             Pat::Ident(p) => {
-                let (ident, mutable) = (self.declare(&p.ident), &p.mutability);
+                let (ident, mutable) = (self.declare(&p.ident, p.mutability.is_some()), &p.mutability);
                 (quote!(#mutable #ident), quote!(__Value))
             }
             Pat::Paren(paren) => self.pattern(&paren.pat),
@@ -445,6 +452,7 @@ impl Writer {
             Expr::MethodCall(call) => {
                 self.uses(&call.receiver, out);
                 call.args.iter().for_each(|arg| self.argument(arg, out));
+                out.extend(self.changed(call));
             }
             Expr::Tuple(tuple) => tuple.elems.iter().for_each(|e| self.uses(e, out)),
             Expr::Struct(literal) => {
@@ -467,6 +475,16 @@ impl Writer {
             Expr::Macro(mac) => self.macro_uses(&mac.mac, out),
             other => self.token_uses(other.to_token_stream(), out),
         }
+    }
+
+    /// The variable that a method of a struct changes.
+    fn changed(&self, call: &ExprMethodCall) -> Option<TokenStream> {
+        if !self.changing.contains(&call.method.to_string()) {
+            return None;
+        }
+        let target = self.base(&call.receiver)?;
+        let (_, mutable) = self.names.values().flatten().rev().find(|(ident, _)| *ident == target)?;
+        mutable.then(|| quote!({ #target = __any(&[#target]); #target }))
     }
 
     /// An argument: of `mask = m` only the value is read.
@@ -514,7 +532,10 @@ impl Writer {
                     quote!(#pat: #ty)
                 })
                 .collect();
-            (params, w.value_of(Some(&closure.body), Vec::new()))
+            let outer = std::mem::replace(&mut w.in_closure, true);
+            let body = w.value_of(Some(&closure.body), Vec::new());
+            w.in_closure = outer;
+            (params, body)
         });
         quote!({ let _ = |#(#params),*| -> __Value { #body }; __any(&[#(#outside),*]) })
     }

@@ -16,12 +16,29 @@ pub struct SourceRange {
     pub start: Span,
     /// The last token.
     pub end: Span,
+    /// The call in whose place this has been inlined, once that is known.
+    pub call: CallRef,
 }
 
+/// A call that has been inlined: a number of [`crate::typeck::Tree::calls`], from 1; 0 for the kernel's own code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CallRef(pub usize);
+
 impl SourceRange {
+    /// From a token to another.
+    pub fn between(start: Span, end: Span) -> SourceRange {
+        SourceRange { start, end, call: CallRef::default() }
+    }
+
+    /// The place in what a call has inlined, unless that is known already.
+    #[must_use]
+    pub fn in_call(self, call: CallRef) -> SourceRange {
+        SourceRange { call: if self.call == CallRef::default() { call } else { self.call }, ..self }
+    }
+
     /// The place of one token.
     pub fn at(span: Span) -> SourceRange {
-        SourceRange { start: span, end: span }
+        SourceRange::between(span, span)
     }
 
     /// The place of any syntax, through its tokens.
@@ -30,12 +47,12 @@ impl SourceRange {
         let Some(first) = tokens.next() else { return SourceRange::at(Span::call_site()) };
         let start = first.span();
         let end = tokens.last().map_or(start, |t| t.span());
-        SourceRange { start, end }
+        SourceRange::between(start, end)
     }
 
     /// The place of an expression.
     pub fn of(expr: &Expr) -> SourceRange {
-        SourceRange { start: start_of(expr), end: end_of(expr) }
+        SourceRange::between(start_of(expr), end_of(expr))
     }
 
     /// The place of a pattern.
@@ -54,7 +71,7 @@ impl SourceRange {
     /// The place of a path.
     pub fn of_path(path: &Path) -> SourceRange {
         let start = path.leading_colon.map(|c| c.spans[0]).or(path.segments.first().map(|s| s.ident.span()));
-        SourceRange { start: start.unwrap_or_else(Span::call_site), end: path_end(path) }
+        SourceRange::between(start.unwrap_or_else(Span::call_site), path_end(path))
     }
 
     /// The place as the IR keeps it: a line, a column and a length within that line.

@@ -5,7 +5,7 @@
 
 use kernel_core::ir::{ConstId, Dim, InlinePtx, LimitKind, Op, ParamId, Unroll};
 
-use crate::source_range::SourceRange;
+use crate::source_range::{CallRef, SourceRange};
 use crate::types::{DtRef, VTy};
 
 /// A node, by index.
@@ -16,7 +16,7 @@ pub struct NodeId(pub usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct VarId(pub usize);
 
-/// A loop, by index: loops inside have greater ones.
+/// A loop or an inlined body, by index: those inside have greater ones.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LoopId(pub usize);
 
@@ -25,6 +25,8 @@ pub struct LoopId(pub usize);
 pub enum Jump {
     /// To the end of the kernel.
     Return,
+    /// To the end of an inlined function or closure.
+    End(LoopId),
     /// Behind a loop around the place.
     Break(LoopId),
     /// To the next iteration of a loop around the place.
@@ -121,6 +123,8 @@ pub enum Stmt {
     For(Box<ForStmt>),
     /// Runs a block while a condition holds.
     While(Box<WhileStmt>),
+    /// An inlined function that returns early.
+    Body(Box<BodyStmt>),
     /// Combines tiles along an axis.
     Reduce(Box<ReduceStmt>),
     /// Computes each element.
@@ -203,6 +207,17 @@ pub struct WhileStmt {
     pub place: SourceRange,
 }
 
+/// The body of an inlined function or closure that ends early on some path.
+#[derive(Clone, Debug)]
+pub struct BodyStmt {
+    /// What its jumps name it by.
+    pub id: LoopId,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// Slots of its value, and the variables to which each way out assigns it.
+    pub results: Vec<(NodeId, VarId)>,
+}
+
 /// What a combination along an axis leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fold {
@@ -255,6 +270,39 @@ pub struct MapStmt {
     pub place: SourceRange,
 }
 
+/// Says of statements that a call has inlined them, where none in it has.
+pub fn inlined_by(stmts: &mut [Stmt], call: CallRef) {
+    for stmt in stmts {
+        match stmt {
+            Stmt::Effect(_, _, place) | Stmt::Jump(_, place) => *place = place.in_call(call),
+            Stmt::If(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.then, call);
+                inlined_by(&mut stmt.otherwise, call);
+            }
+            Stmt::For(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.body, call);
+            }
+            Stmt::While(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.head, call);
+                inlined_by(&mut stmt.body, call);
+            }
+            Stmt::Body(stmt) => inlined_by(&mut stmt.body, call),
+            Stmt::Reduce(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.body, call);
+            }
+            Stmt::Map(stmt) => {
+                stmt.place = stmt.place.in_call(call);
+                inlined_by(&mut stmt.body, call);
+            }
+            Stmt::Eval(_) | Stmt::Read(..) | Stmt::Assign(..) | Stmt::Alias(..) => {}
+        }
+    }
+}
+
 /// The variables that statements assign, those in nested blocks included.
 pub fn assigned<'s>(stmts: impl Iterator<Item = &'s Stmt>, out: &mut Vec<VarId>) {
     for stmt in stmts {
@@ -263,6 +311,7 @@ pub fn assigned<'s>(stmts: impl Iterator<Item = &'s Stmt>, out: &mut Vec<VarId>)
             Stmt::If(stmt) => assigned(stmt.then.iter().chain(&stmt.otherwise), out),
             Stmt::For(stmt) => assigned(stmt.body.iter(), out),
             Stmt::While(stmt) => assigned(stmt.head.iter().chain(&stmt.body), out),
+            Stmt::Body(stmt) => assigned(stmt.body.iter(), out),
             Stmt::Reduce(stmt) => assigned(stmt.body.iter(), out),
             // What it assigns is its own.
             Stmt::Map(_) => {}
@@ -285,6 +334,7 @@ pub fn jumps(stmts: &[Stmt], out: &mut Vec<(Jump, SourceRange)>) {
                 jumps(&stmt.head, out);
                 jumps(&stmt.body, out);
             }
+            Stmt::Body(stmt) => jumps(&stmt.body, out),
             // Nothing jumps out of a closure.
             Stmt::Reduce(_) | Stmt::Map(_) => {}
             Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Assign(..) | Stmt::Alias(..) => {}

@@ -148,8 +148,8 @@ pub enum Error {
     /// one program, any of them may be named, and another one the next time.
     #[error(
         "{file}:{line}:{column}: kernel `{kernel}` {access} element {offset} of `{argument}`, which has {len} elements, \
-         in program ({}, {}, {}); the access was suppressed; mask it, or fix the grid or the length passed to the kernel",
-        program_id[0], program_id[1], program_id[2]
+         in program ({}, {}, {}); the access was suppressed; mask it, or fix the grid or the length passed to the kernel{}",
+        program_id[0], program_id[1], program_id[2], called(calls)
     )]
     OutOfBounds {
         /// The kernel.
@@ -160,6 +160,8 @@ pub enum Error {
         line: u32,
         /// Its column, from 1.
         column: u32,
+        /// The calls of functions and closures that led there, the innermost first.
+        calls: Box<[CallSite]>,
         /// The program that made the access: one of them, if several programs failed.
         program_id: [u32; 3],
         /// The offset in elements from the start of the argument.
@@ -176,8 +178,8 @@ pub enum Error {
     ///
     /// If several programs fail, one of them is named: see [`Error::OutOfBounds`].
     #[error(
-        "{file}:{line}:{column}: kernel `{kernel}`: assertion failed in program ({}, {}, {}): {message}",
-        program_id[0], program_id[1], program_id[2]
+        "{file}:{line}:{column}: kernel `{kernel}`: assertion failed in program ({}, {}, {}): {message}{}",
+        program_id[0], program_id[1], program_id[2], called(calls)
     )]
     AssertFailed {
         /// The kernel.
@@ -188,6 +190,8 @@ pub enum Error {
         line: u32,
         /// Its column, from 1.
         column: u32,
+        /// The calls of functions and closures that led there, the innermost first.
+        calls: Box<[CallSite]>,
         /// The program in which it failed.
         program_id: [u32; 3],
         /// The assertion's message.
@@ -201,8 +205,8 @@ pub enum Error {
     /// a limit where `.time_limit(..)` or the variable `TILEWRIGHT_TIME_LIMIT` gives them one.
     #[error(
         "{file}:{line}:{column}: kernel `{kernel}` was stopped after its limit of {limit:?}; program ({}, {}, {}) was here; \
-         look for a loop that never ends or waits for what no program does, or raise the limit",
-        program_id[0], program_id[1], program_id[2]
+         look for a loop that never ends or waits for what no program does, or raise the limit{}",
+        program_id[0], program_id[1], program_id[2], called(calls)
     )]
     TimeLimit {
         /// The kernel.
@@ -213,6 +217,8 @@ pub enum Error {
         line: u32,
         /// Its column, from 1.
         column: u32,
+        /// The calls of functions and closures that led there, the innermost first.
+        calls: Box<[CallSite]>,
         /// The program with the smallest index (the first axis of the grid runs fastest) of those that had begun and
         /// not ended; if there is none, one that had not begun.
         program_id: [u32; 3],
@@ -258,6 +264,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The calls of `#[device]` functions and closures that led to the place in a kernel where it happened, the innermost
+    /// first; none where the kernel itself did it, or the host.
+    pub fn calls(&self) -> &[CallSite] {
+        match self {
+            Error::OutOfBounds { calls, .. } | Error::AssertFailed { calls, .. } | Error::TimeLimit { calls, .. } => {
+                calls
+            }
+            _ => &[],
+        }
+    }
+
     /// Whether the error was reported by a running kernel, rather than by a call of the host.
     pub fn is_from_kernel(&self) -> bool {
         matches!(self, Error::OutOfBounds { .. } | Error::AssertFailed { .. } | Error::TimeLimit { .. })
@@ -275,6 +292,17 @@ impl From<Diagnostic> for Error {
     fn from(diagnostic: Diagnostic) -> Self {
         Error::Compile(Box::new(diagnostic))
     }
+}
+
+/// Where a kernel, or a function of it, calls a function.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CallSite {
+    /// The source file.
+    pub file: Box<str>,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
 }
 
 /// What an access does to memory.
@@ -296,6 +324,11 @@ impl fmt::Display for Access {
             Access::Atomic => "atomically updates",
         })
     }
+}
+
+/// A line for each call.
+fn called(calls: &[CallSite]) -> String {
+    calls.iter().map(|CallSite { file, line, column }| format!("\n  called at {file}:{line}:{column}")).collect()
 }
 
 fn device_range(count: usize) -> String {
@@ -367,6 +400,7 @@ mod tests {
                 file: "src/add.rs".into(),
                 line: 4,
                 column: 9,
+                calls: Box::new([]),
                 program_id: [7, 0, 0],
                 offset: -1,
                 len: 100,
@@ -375,6 +409,21 @@ mod tests {
             },
             "src/add.rs:4:9: kernel `add` stores to element -1 of `out`, which has 100 elements, in program (7, 0, 0); \
              the access was suppressed; mask it, or fix the grid or the length passed to the kernel",
+        );
+        let calls = [("src/rows.rs", 20, 5), ("src/main.rs", 12, 9)];
+        let calls = calls.map(|(file, line, column)| CallSite { file: file.into(), line, column }).into();
+        check(
+            Error::AssertFailed {
+                kernel: "add".into(),
+                file: "src/add.rs".into(),
+                line: 4,
+                column: 9,
+                calls,
+                program_id: [7, 0, 0],
+                message: "n > 0".into(),
+            },
+            "src/add.rs:4:9: kernel `add`: assertion failed in program (7, 0, 0): n > 0\n  called at src/rows.rs:20:5\n  \
+             called at src/main.rs:12:9",
         );
         check(
             Error::WrongDevice { argument: "x".into(), actual: "cpu".into(), expected: "cuda:0".into() },

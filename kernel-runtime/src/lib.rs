@@ -50,7 +50,7 @@ pub mod view;
 pub use buffer::Buffer;
 pub use device::Device;
 pub use dtype::{DType, ElementType, Float, Int, Num, Signed};
-pub use error::{Access, Error, Result};
+pub use error::{Access, CallSite, Error, Result};
 pub use event::Event;
 pub use graph::Graph;
 pub use kernel_core::diag::Diagnostic;

@@ -34,6 +34,7 @@ fn out_of_bounds(site: u32) -> Error {
         file: "kernel.rs".into(),
         line: site,
         column: 1,
+        calls: Box::new([]),
         program_id: [1, 2, 3],
         offset: -5,
         len: 4,

@@ -56,6 +56,66 @@ pub mod statistics {
     }
 }
 
+pub mod online {
+    //! A struct with methods, one of which names a constant that nobody else sees.
+
+    use tilewright::prelude::*;
+
+    /// Added to the sum before it divides.
+    const EPS: f32 = 0.5;
+
+    /// The softmax of rows that come in pieces: their largest element and the sum of their weights so far.
+    #[device(methods)]
+    pub struct Softmax<T: Float, const N: usize> {
+        /// The largest elements.
+        pub max: Tile<T, { [N] }>,
+        /// The sums of weights.
+        pub sum: Tile<T, { [N] }>,
+        /// How many pieces there were.
+        pub pieces: i32,
+    }
+
+    #[device]
+    impl<T: Float, const N: usize> Softmax<T, N> {
+        /// Of no pieces.
+        pub fn new() -> Self {
+            Self { max: full([N], T::NEG_INFINITY), sum: zeros([N]), pieces: 0 }
+        }
+
+        /// Takes one more piece of each row.
+        pub fn update(&mut self, piece: Tile<T, { [N] }>) {
+            let max = maximum(self.max, piece);
+            self.sum = self.sum * exp(self.max - max) + exp(piece - max);
+            self.max = max;
+            self.count(1);
+        }
+
+        fn count(&mut self, by: i32) {
+            self.pieces += by;
+        }
+
+        /// The weight of a piece.
+        pub fn weight(&self, piece: Tile<T, { [N] }>) -> Tile<T, { [N] }> {
+            if self.pieces == 0 {
+                return zeros([N]);
+            }
+            exp(piece - self.max) / self.total()
+        }
+
+        fn total(self) -> Tile<T, { [N] }> {
+            self.sum + (EPS as f32 as T)
+        }
+    }
+
+    /// One of a piece.
+    #[device]
+    pub fn of_one<T: Float, const N: usize>(piece: Tile<T, { [N] }>) -> Softmax<T, N> {
+        let mut softmax = Softmax::<T, N>::new();
+        softmax.update(piece);
+        softmax
+    }
+}
+
 pub mod limits {
     //! Functions that name constants of their module, which nobody else sees.
 

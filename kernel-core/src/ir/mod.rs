@@ -54,6 +54,6 @@ pub use params::{ByPointers, ConstOrigin, ConstParam, ConstTy, DtypeParam, Facts
 pub use ptx::InlinePtx;
 pub use recipe::Recipe;
 pub use shared_range::SharedRange;
-pub use span::{FileId, Files, Span};
+pub use span::{CallId, FileId, Files, Span};
 pub use table::{AttrMap, Cost, Does, Elements, Given, OpRow, Regions, Threads, Touched};
 pub use types::{Dt, Elem, Ty};

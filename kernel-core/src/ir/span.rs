@@ -21,6 +21,25 @@ impl FileId {
     }
 }
 
+/// A call that was inlined: a number of [`Files::calls`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct CallId(u32);
+
+impl CallId {
+    /// None: the kernel's own code.
+    pub const NONE: CallId = CallId(0);
+
+    /// The call with that number, from 1.
+    pub const fn new(number: u32) -> CallId {
+        CallId(number)
+    }
+
+    /// Its number, from 1; 0 for none.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// A place in the user's source: line and column count from 1, the length is in characters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Span {
@@ -32,21 +51,29 @@ pub struct Span {
     pub len: u16,
     /// The file: another than the kernel's own where a function of it was inlined.
     pub file: FileId,
+    /// The call that led here, where a function or closure was inlined.
+    pub call: CallId,
 }
 
 impl Span {
     /// No known place.
-    pub const UNKNOWN: Span = Span { line: 0, column: 0, len: 0, file: FileId::OWN };
+    pub const UNKNOWN: Span = Span { line: 0, column: 0, len: 0, file: FileId::OWN, call: CallId::NONE };
 
     /// A place in the kernel's own file. Of more than 65535 characters, so many are underlined.
     pub fn new(line: u32, column: u32, len: u32) -> Span {
-        Span { line, column, len: u16::try_from(len).unwrap_or(u16::MAX), file: FileId::OWN }
+        Span { line, column, len: u16::try_from(len).unwrap_or(u16::MAX), ..Span::UNKNOWN }
     }
 
     /// The same place in another file.
     #[must_use]
     pub fn in_file(self, file: FileId) -> Span {
         Span { file, ..self }
+    }
+
+    /// The same place in what that call has inlined.
+    #[must_use]
+    pub fn in_call(self, call: CallId) -> Span {
+        Span { call, ..self }
     }
 }
 
@@ -60,17 +87,19 @@ impl fmt::Display for Span {
     }
 }
 
-/// The source files of a kernel, as rustc names them: its own, and those of functions that were inlined into it.
+/// The source files of a kernel, as rustc names them: its own, and those of functions that were inlined into it. And the
+/// places of the calls of these functions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Files {
     own: String,
     others: Vec<String>,
+    calls: Vec<Span>,
 }
 
 impl Files {
     /// Of a kernel without functions from elsewhere.
     pub fn new(own: &str) -> Files {
-        Files { own: own.to_string(), others: Vec::new() }
+        Files { own: own.to_string(), others: Vec::new(), calls: Vec::new() }
     }
 
     /// The file that the kernel itself is in.
@@ -120,6 +149,34 @@ impl Files {
         self.get(span.file).unwrap_or(&self.own)
     }
 
+    /// The places of all calls that were inlined, from `CallId::new(1)` on. That of a call in an inlined function names
+    /// the call of that, which comes before it.
+    pub fn calls(&self) -> &[Span] {
+        &self.calls
+    }
+
+    /// The number of a call at a place, added if it is not there yet; `None` if there are 4294967295 others.
+    pub fn add_call(&mut self, place: Span) -> Option<CallId> {
+        let known = self.calls.iter().position(|call| *call == place);
+        let number = u32::try_from(known.unwrap_or(self.calls.len()) + 1).ok()?;
+        if known.is_none() {
+            self.calls.push(place);
+        }
+        Some(CallId(number))
+    }
+
+    /// Whether a place's file and call are listed here; if it is that of a call, `before` it.
+    pub fn lists(&self, span: Span, before: usize) -> bool {
+        self.get(span.file).is_some() && span.call.number() as usize <= before.min(self.calls.len())
+    }
+
+    /// The places of the calls that led to a place, the innermost first.
+    pub fn calls_to(&self, span: Span) -> impl Iterator<Item = Span> + '_ {
+        let of = |span: Span| Some(*self.calls.get(span.call.number().checked_sub(1)? as usize)?);
+        // Each call names one before it, which the verifier sees to.
+        std::iter::successors(of(span), move |call| of(*call).filter(|outer| outer.call < call.call))
+    }
+
     /// `src/add.rs:3:5`, or the file alone where the place is unknown.
     pub fn place(&self, span: Span) -> String {
         let name = self.name(span);
@@ -132,8 +189,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_three_words() {
-        assert_eq!(size_of::<Span>(), 12);
+    fn a_span_is_four_words() {
+        assert_eq!(size_of::<Span>(), 16);
         assert_eq!(Span::new(1, 2, u32::MAX).len, u16::MAX);
     }
 
@@ -149,5 +206,21 @@ mod tests {
         );
         assert_eq!((span.to_string(), span.in_file(dep).to_string()), ("3:5".into(), "f1:3:5".into()));
         assert_eq!((files.place(Span::UNKNOWN), files.get(FileId::new(2))), ("src/add.rs".into(), None));
+    }
+
+    #[test]
+    fn places_know_the_calls_that_led_to_them() {
+        let mut files = Files::new("src/add.rs");
+        let outer = files.add_call(Span::new(9, 1, 4)).expect("a call");
+        let inner = files.add_call(Span::new(5, 2, 4).in_call(outer)).expect("a second call");
+        let again = files.add_call(Span::new(5, 2, 4)).expect("the same place in the kernel itself");
+        assert_eq!((files.add_call(Span::new(9, 1, 4)), files.calls().len()), (Some(outer), 3));
+        let lines = |call| files.calls_to(Span::new(1, 1, 1).in_call(call)).map(|call| call.line).collect::<Vec<_>>();
+        assert_eq!(
+            (lines(CallId::NONE), lines(outer), lines(inner), lines(again)),
+            (vec![], vec![9], vec![5, 9], vec![5])
+        );
+        assert!(files.lists(Span::UNKNOWN.in_call(again), 3) && !files.lists(Span::UNKNOWN.in_call(again), 2));
+        assert!(!files.lists(Span::UNKNOWN.in_call(CallId::new(4)), 9));
     }
 }

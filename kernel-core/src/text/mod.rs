@@ -35,7 +35,7 @@
 //! An operation's regions follow it: `for %lo, %hi, %step, %init (%i: i32, %acc: f32) { .. }`,
 //! `if %c { .. } else { .. }`, `while %a (%b: i32) { .. } do (%c: i32) { .. }`; other regions are joined by `with`.
 //! What was inlined from another source file than the kernel's names it: `  file f1 = "dep/src/lib.rs"` first of all, and
-//! `@f1:3:5+1`. Line ends mean nothing, `;` starts a comment, values may have any name when read and are numbered when printed.
+//! `@f1:3:5+1`. So does what a call has led to: `  call c1 @9:1+4`, and `@c1:f1:3:5+1`. Line ends mean nothing, `;` starts a comment, values may have any name when read and are numbered when printed.
 //! Names that are no plain words are quoted. At the placed level `layout #0 = ..` lines list the layouts,
 //! and a value's layout stands behind its type: `%3: f32[64] #0`.
 

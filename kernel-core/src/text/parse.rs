@@ -8,9 +8,9 @@ use super::attr::AttrParser;
 use super::lexer::{Lexer, Token};
 use super::{ParseError, layouts, types};
 use crate::ir::{
-    BankId, BinaryOp, CmpOp, ControlOp, CreateOp, Def, DescOp, DotOp, ElementwiseOp, FileId, FloatFlags, Func, GpuOp,
-    LayoutId, Level, MemoryOp, Op, OpId, Operation, RegionId, Safety, ShapeOp, SharedRange, Span, Subnormals, TileOp,
-    Ty, UnaryOp, ValueId,
+    BankId, BinaryOp, CallId, CmpOp, ControlOp, CreateOp, Def, DescOp, DotOp, ElementwiseOp, FileId, FloatFlags, Func,
+    GpuOp, LayoutId, Level, MemoryOp, Op, OpId, Operation, RegionId, Safety, ShapeOp, SharedRange, Span, Subnormals,
+    TileOp, Ty, UnaryOp, ValueId,
 };
 use crate::layout::SyncScope;
 use crate::math::FloatIntFn;
@@ -109,6 +109,18 @@ impl<'t> Parser<'t> {
         if !self.lexer.eat(b'@') {
             return Ok(if self.located { self.lexer.span_at(at) } else { Span::UNKNOWN });
         }
+        let call = match self.lexer.peek() {
+            Token::Ident(word) if word.starts_with('c') => {
+                let at = self.lexer.position();
+                let number = self.call_number()?;
+                let known = self.func.files.calls().len();
+                let id = u32::try_from(number).ok().filter(|&id| id as usize <= known).map(CallId::new);
+                let id = id.ok_or_else(|| self.lexer.error_at(at, format!("there is no call c{number}")))?;
+                self.lexer.expect(b':')?;
+                id
+            }
+            _ => CallId::NONE,
+        };
         let file = match self.lexer.peek() {
             Token::Ident(_) => {
                 let at = self.lexer.position();
@@ -126,7 +138,7 @@ impl<'t> Parser<'t> {
         let column = self.lexer.unsigned(max)? as u32;
         self.lexer.expect(b'+')?;
         let len = self.lexer.unsigned(u16::MAX.into())? as u16;
-        Ok(Span { line, column, len, file })
+        Ok(Span { line, column, len, file, call })
     }
 
     fn value_name(&mut self) -> Result<&'t str> {

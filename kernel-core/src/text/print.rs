@@ -4,8 +4,8 @@ use super::attr::AttrPrinter;
 use super::lexer::{write_name, write_string};
 use super::{dims, layouts, recipes, types};
 use crate::ir::{
-    ConstOrigin, ConstTy, Dt, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind, Passing,
-    RegionId, Regions, Safety, Span, Subnormals, ValueId,
+    CallId, ConstOrigin, ConstTy, Dt, ElementwiseOp, Facts, Func, IntTy, Level, Op, OpId, Operation, Param, ParamKind,
+    Passing, RegionId, Regions, Safety, Span, Subnormals, ValueId,
 };
 use crate::layout::SyncScope;
 
@@ -104,6 +104,11 @@ impl<'f> Printer<'f> {
             for (index, name) in func.files.others().iter().enumerate() {
                 self.out.push_str(&format!("  file f{} = ", index + 1));
                 write_string(&mut self.out, name);
+                self.out.push('\n');
+            }
+            for (index, call) in func.files.calls().iter().enumerate() {
+                self.out.push_str(&format!("  call c{}", index + 1));
+                self.span(*call);
                 self.out.push('\n');
             }
         }
@@ -247,7 +252,11 @@ impl<'f> Printer<'f> {
 
     fn span(&mut self, span: Span) {
         if self.spans && span != Span::UNKNOWN {
-            self.out.push_str(&format!(" @{span}+{}", span.len));
+            self.out.push_str(" @");
+            if span.call != CallId::NONE {
+                self.out.push_str(&format!("c{}:", span.call.number()));
+            }
+            self.out.push_str(&format!("{span}+{}", span.len));
         }
     }
 

@@ -134,6 +134,38 @@ fn places_in_other_files_name_them() {
 }
 
 #[test]
+fn places_name_the_calls_that_led_to_them() {
+    let text = r#"kernel demo "demo.rs" safe generic {
+  file f1 = "dep/src/lib.rs"
+  call c1 @9:1+4
+  call c2 @c1:f1:5:2+4
+  param %0 n: i32 @1:2+3
+  %1: i32 = neg %0 @c1:4:5+6
+  %2: i32 = neg %1 @c2:f1:7:8+9
+}
+"#;
+    let func = parse(text).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(print(&func), text);
+    assert_eq!(parse(&print(&func)), Ok(func.clone()));
+    let calls =
+        |op: usize| func.files.calls_to(func.ops[op].span).map(|call| func.files.place(call)).collect::<Vec<_>>();
+    assert_eq!(
+        (calls(0), calls(1)),
+        (vec!["demo.rs:9:1".into()], vec!["dep/src/lib.rs:5:2".into(), "demo.rs:9:1".into()])
+    );
+    assert!(!print_without_spans(&func).contains("call"));
+    for (from, to, error) in [
+        ("call c2 @c1", "call c2 @c2", "there is no call c2"),
+        ("call c2", "call c3", "calls are numbered in order; the next is c2"),
+        ("call c2 @c1:f1:5:2+4", "call c2 @9:1+4", "that is c1"),
+        ("@c1:4:5", "@c:4:5", "a call (`c1`)"),
+    ] {
+        let found = parse(&text.replace(from, to)).expect_err(to).to_string();
+        assert!(found.contains(error), "{to}: {found}");
+    }
+}
+
+#[test]
 fn no_two_operations_share_a_name() {
     let ops = Op::rows().map(|row| row.mnemonic).filter(|m| !["unary", "binary", "float_int", "compare"].contains(m));
     let own = UnaryOp::ALL.iter().map(|op| op.name()).chain(BinaryOp::ALL.iter().map(|op| op.name()));

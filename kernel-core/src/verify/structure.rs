@@ -33,13 +33,16 @@ struct Checker<'c, 'f> {
 
 impl Checker<'_, '_> {
     fn params(&mut self) {
+        for (before, call) in self.func.files.calls().iter().enumerate() {
+            self.source_place(*call, before);
+        }
         for (index, param) in self.func.params.iter().enumerate() {
             let id = ParamId::new(index as u32);
             let dt = param.kind.dt();
             if dt.is_some_and(|dt| !self.dt_exists(dt)) {
                 self.errors.push(param.span, format!("parameter `{}` has an unknown dtype parameter", param.name));
             }
-            self.source_file(param.span);
+            self.source_place(param.span, usize::MAX);
             self.define(param.value, Def::Param(id), param.span);
         }
     }
@@ -59,9 +62,10 @@ impl Checker<'_, '_> {
         }
     }
 
-    fn source_file(&mut self, span: Span) {
-        if self.func.files.get(span.file).is_none() {
-            self.errors.push(span, "a place names a source file that does not exist");
+    /// The place of a call names another of those `before` it only.
+    fn source_place(&mut self, span: Span, before: usize) {
+        if !self.func.files.lists(span, before) {
+            self.errors.push(span, "a place names a source file or call that does not exist");
         }
     }
 
@@ -136,7 +140,7 @@ impl Checker<'_, '_> {
             self.errors.push(operation.span, format!("`{name}` stands in two places"));
             return;
         }
-        self.source_file(operation.span);
+        self.source_place(operation.span, usize::MAX);
         for operand in &operation.operands {
             match self.visible.get(operand.index()) {
                 Some(true) if self.is_omitted(*operand) => {

@@ -25,7 +25,20 @@ fn source_files_exist() {
     func.ops[1].span = Span::new(1, 2, 3).in_file(dep);
     assert_eq!(messages(&func), [""; 0]);
     func.files = crate::ir::Files::new("k.rs");
-    assert_eq!(messages(&func), ["a place names a source file that does not exist"]);
+    assert_eq!(messages(&func), ["a place names a source file or call that does not exist"]);
+}
+
+#[test]
+fn calls_exist_and_come_before_those_in_them() {
+    let none = "a place names a source file or call that does not exist";
+    let mut func = sample();
+    let call = func.files.add_call(Span::new(1, 2, 3)).unwrap();
+    func.ops[1].span = Span::new(4, 5, 6).in_call(call);
+    assert_eq!(messages(&func), [""; 0]);
+    func.ops[1].span = Span::new(4, 5, 6).in_call(crate::ir::CallId::new(2));
+    assert_eq!(messages(&func), [none]);
+    func.files.add_call(Span::new(1, 2, 3).in_call(crate::ir::CallId::new(2))).unwrap();
+    assert_eq!(messages(&func), [none]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ mod jumps;
 mod launcher;
 #[path = "../../src/lints.rs"]
 mod lints;
-#[path = "../../src/lower.rs"]
+#[path = "../../src/lower/mod.rs"]
 mod lower;
 #[path = "../../src/names.rs"]
 mod names;

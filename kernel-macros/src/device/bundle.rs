@@ -6,11 +6,12 @@
 //! ```text
 //! { silu_5f3a { fn silu<..>(..) -> .. { .. } } { { (math::half) half_81c0 } .. } }     the function
 //! { half_81c0 { fn half<..>(..) -> .. { .. } } { } }                                   one that it calls
+//! { S_17ab { struct S { .. } } { } { (new) new_5d20 } }                                a struct with a method
 //! ```
 //!
 //! The body of a function with mistakes, which have been reported, is left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
@@ -19,11 +20,16 @@ use syn::Path;
 
 use super::collect::path_text;
 use super::function::{self, Calls, Function};
+use super::methods::Receiver;
 
 /// The functions that a kernel or a function inlines.
 #[derive(Default)]
 pub struct Functions {
     entries: BTreeMap<String, Rc<Function>>,
+    /// How the body itself names what it calls, by its key.
+    paths: BTreeMap<String, TokenStream>,
+    /// The key of the struct whose methods these are for: its constants are at hand.
+    pub own: Option<String>,
     /// What the body itself calls.
     pub calls: Rc<Calls>,
     /// Whether one of them has mistakes.
@@ -31,10 +37,33 @@ pub struct Functions {
 }
 
 /// One function of a bundle, as tokens.
-struct Entry {
-    key: String,
-    item: TokenStream,
+pub struct Entry {
+    /// What tells it from all others.
+    pub key: String,
+    /// Its tokens.
+    pub item: TokenStream,
+    /// What it calls, as keys, with the paths by which it does.
     calls: Calls,
+    /// The calls as tokens.
+    pub written: TokenStream,
+    /// The keys of its methods, by their names.
+    methods: BTreeMap<String, String>,
+    /// All of it.
+    pub whole: TokenTree,
+}
+
+/// A struct that is exported with its methods.
+pub struct Joint<'j> {
+    /// The struct's key.
+    pub key: &'j Ident,
+    /// Its name.
+    pub ident: &'j Ident,
+    /// Its tokens.
+    pub fields: &'j TokenStream,
+    /// What its fields name.
+    pub calls: &'j TokenStream,
+    /// The keys of its methods, by their names.
+    pub methods: &'j BTreeMap<String, String>,
 }
 
 impl Functions {
@@ -46,6 +75,7 @@ impl Functions {
             for (index, entry) in entries(bundle.clone()).into_iter().enumerate() {
                 if index == 0 {
                     calls.insert(path_text(path), entry.key.clone());
+                    functions.paths.entry(entry.key.clone()).or_insert_with(|| macro_path(path));
                 }
                 functions.add(entry);
             }
@@ -54,8 +84,8 @@ impl Functions {
         functions
     }
 
-    fn add(&mut self, Entry { key, item, calls }: Entry) {
-        match function::read_inlined(&key, item, calls) {
+    fn add(&mut self, Entry { key, item, calls, methods, .. }: Entry) {
+        match function::read_inlined(&key, item, calls, methods) {
             Some(function) => drop(self.entries.insert(key, Rc::new(function))),
             None => self.is_broken = true,
         }
@@ -64,6 +94,29 @@ impl Functions {
     /// The function that a path calls, in a body with those calls.
     pub fn find(&self, calls: &Calls, path: &str) -> Option<Rc<Function>> {
         calls.get(path).and_then(|key| self.entries.get(key)).cloned()
+    }
+
+    /// The function with that key.
+    pub fn of_key(&self, key: &str) -> Option<Rc<Function>> {
+        self.entries.get(key).cloned()
+    }
+
+    /// Whether a struct has a method of that name.
+    pub fn has_method(&self, name: &str) -> bool {
+        self.entries.values().any(|entry| entry.methods.contains_key(name))
+    }
+
+    /// The names of the methods that take `&mut self`.
+    pub fn changing(&self) -> BTreeSet<String> {
+        let changes = |function: &&Rc<Function>| {
+            function.method.as_ref().is_some_and(|method| method.receiver == Some(Receiver::Mutable))
+        };
+        self.entries.values().filter(changes).map(|function| function.ident().to_string()).collect()
+    }
+
+    /// How the body itself names a function or struct, if it does.
+    pub fn path_of(&self, key: &str) -> Option<&TokenStream> {
+        self.paths.get(key)
     }
 
     /// Whether nothing is called.
@@ -95,9 +148,34 @@ pub fn write(key: &Ident, item: &TokenStream, found: &[(Path, TokenStream)]) -> 
     quote!({ #key { #item } { #calls } } #(#others)*)
 }
 
-fn entries(bundle: TokenStream) -> Vec<Entry> {
-    let entry = |token| {
-        let mut tokens = group(token)?.stream().into_iter();
+/// The bundle of a struct with its methods, which are left out after a mistake, and all that these and its fields name.
+pub fn write_joint(
+    of: &Joint<'_>,
+    methods: &[(Ident, TokenStream)],
+    fields: &[Entry],
+    found: &[(Path, TokenStream)],
+    is_right: bool,
+) -> TokenStream {
+    let Joint { key, ident, fields: item, calls, methods: named } = of;
+    let item = is_right.then_some(item);
+    // What the methods call and what travels with that, as of a function that calls all of it.
+    let mut tokens = write(key, &TokenStream::new(), found).into_iter();
+    let head: Vec<TokenTree> =
+        tokens.next().and_then(group).map(|g| g.stream().into_iter().collect()).unwrap_or_default();
+    let called = head.into_iter().nth(2).and_then(group).map(|group| group.stream()).unwrap_or_default();
+    let names = named.iter().map(|(name, key)| {
+        let (name, key) = (Ident::new(name, ident.span()), Ident::new(key, ident.span()));
+        quote!({ (#name) #key })
+    });
+    let methods = methods.iter().map(|(method, item)| quote!({ #method { #item } { { (#ident) #key } #called } }));
+    let fields = fields.iter().map(|entry| &entry.whole);
+    quote!({ #key { #item } { #calls } { #(#names)* } } #(#methods)* #(#fields)* #(#tokens)*)
+}
+
+/// The functions of a bundle.
+pub fn entries(bundle: TokenStream) -> Vec<Entry> {
+    let entry = |whole: TokenTree| {
+        let mut tokens = group(whole.clone())?.stream().into_iter();
         let key = tokens.next()?.to_string();
         let (item, calls) = (group(tokens.next()?)?.stream(), group(tokens.next()?)?.stream());
         let call = |token| {
@@ -105,7 +183,9 @@ fn entries(bundle: TokenStream) -> Vec<Entry> {
             let path = syn::parse2::<Path>(group(tokens.next()?)?.stream()).ok()?;
             Some((path_text(&path), tokens.next()?.to_string()))
         };
-        Some(Entry { key, item, calls: calls.into_iter().filter_map(call).collect() })
+        let methods = tokens.next().and_then(group).map(|group| group.stream()).unwrap_or_default();
+        let [read, methods] = [calls.clone(), methods].map(|calls| calls.into_iter().filter_map(call).collect());
+        Some(Entry { key, item, calls: read, written: calls, methods, whole })
     };
     bundle.into_iter().filter_map(entry).collect()
 }

@@ -15,7 +15,7 @@ use syn::{
     PatIdent, PatStruct, Path, Signature, Stmt, Token, Type, TypeParamBound,
 };
 
-use super::Owner;
+use super::{Owner, methods};
 use crate::names::dtype_of_other_languages;
 use crate::signature::strip;
 use crate::source_range::bare;
@@ -99,9 +99,13 @@ impl<'ast> Visit<'ast> for Calls {
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
         if let Expr::Path(path) = bare(&call.func)
             && path.qself.is_none()
-            && self.is_function(&path.path)
         {
-            self.find(&path.path);
+            match methods::associated(&path.path) {
+                // `Stats::new(..)`
+                Some((of, _)) if self.is_struct(&of) => self.find(&of),
+                _ if self.is_function(&path.path) => self.find(&path.path),
+                _ => {}
+            }
         }
         visit::visit_expr_call(self, call);
     }
@@ -192,7 +196,8 @@ impl Calls {
         let (first, last) = (first.ident.to_string(), last.ident.to_string());
         let capital = |name: &str| name.starts_with(char::is_uppercase);
         let dtype = DType::from_name(&first).is_some() || dtype_of_other_languages(&first).is_some();
-        if dtype || capital(&first) || capital(&last) {
+        let typed = path.segments.iter().any(|segment| capital(&segment.ident.to_string()));
+        if dtype || typed {
             return false;
         }
         // No function has such a name.

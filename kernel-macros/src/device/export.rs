@@ -32,17 +32,38 @@ pub type ConstantField = (Ident, (TokenStream, TokenStream));
 impl Export<'_> {
     /// The item, and the macro that hands on the bundle.
     pub fn tokens(&self, key: &Ident, bundle: &TokenStream, constants: &[ConstantField]) -> TokenStream {
-        let Export { attrs, vis, ident, written, item, krate: _ } = self;
+        let Export { written, item, .. } = self;
         let (fields, with_constants) = self.constants(key, constants);
         // rustc knows a function with constants as what gives those.
         let item = if constants.is_empty() { item } else { &with_constants };
         let fields = (!constants.is_empty()).then_some(fields);
+        let (declared, rules) =
+            (Export { item: item.clone(), written: written.clone(), ..*self }.declared(), self.rules(key, bundle));
+        quote!(#fields #declared #rules)
+    }
+
+    /// The item that rustc knows, with its documentation.
+    pub fn declared(&self) -> TokenStream {
+        let Export { attrs, written, item, .. } = self;
+        let written = format!("```text\n{written}\n```");
+        quote! {
+            #(#attrs)*
+            ///
+            /// Inside kernels and `#[device]` functions:
+            #[doc = #written]
+            #[allow(dead_code, unused_variables)]
+            #item
+        }
+    }
+
+    /// The macro that hands on the bundle, under the name of the item.
+    pub fn rules(&self, key: &Ident, bundle: &TokenStream) -> TokenStream {
+        let Export { attrs, vis, ident, .. } = self;
         let is_public = matches!(vis, Visibility::Public(_));
         let exported = is_public.then(|| quote!(#[macro_export]));
         // The macros of all public functions of a crate share its root.
         let name = if is_public { key.clone() } else { format_ident!("{}_device_function", ident.unraw()) };
         let cfgs = cfgs(attrs);
-        let written = format!("```text\n{written}\n```");
         let bundle = braced(bundle.clone());
         // On the user's tokens, so that rustc's notes about it point there.
         let span = ident.span();
@@ -52,15 +73,6 @@ impl Export<'_> {
             }
         };
         quote! {
-            #fields
-
-            #(#attrs)*
-            ///
-            /// Inside kernels and `#[device]` functions:
-            #[doc = #written]
-            #[allow(dead_code, unused_variables)]
-            #item
-
             #(#cfgs)*
             #[doc(hidden)]
             #[allow(unused_macros)]
@@ -78,7 +90,7 @@ impl Export<'_> {
     ///
     /// The function is imported as the macro is. The constants may be private: these are copies, whose types rustc checks
     /// here.
-    fn constants(&self, key: &Ident, constants: &[ConstantField]) -> (TokenStream, TokenStream) {
+    pub fn constants(&self, key: &Ident, constants: &[ConstantField]) -> (TokenStream, TokenStream) {
         let (vis, ident, krate) = (self.vis, self.ident, self.krate);
         let (cfgs, carrier) = (cfgs(self.attrs), format_ident!("{key}_constants"));
         let declared = constants.iter().map(|(field, (ty, _))| quote!(pub #field: #ty));
@@ -89,7 +101,9 @@ impl Export<'_> {
             #[allow(non_camel_case_types, non_snake_case, missing_docs, unreachable_pub, dead_code)]
             #vis struct #carrier { #(#declared),* }
         };
+        // `LIMIT as f32` is right in a kernel also where rustc would know the constant to be one.
         let function = quote! {
+            #[allow(clippy::all, clippy::nursery, clippy::pedantic, clippy::restriction)]
             #vis const fn #ident(only_kernels_call_this: ::core::marker::PhantomData<#krate::KernelOnly>) -> #carrier {
                 #carrier { #(#values),* }
             }
@@ -98,7 +112,8 @@ impl Export<'_> {
     }
 }
 
-fn cfgs(attrs: &[Attribute]) -> Vec<&Attribute> {
+/// The conditions among attributes.
+pub fn cfgs(attrs: &[Attribute]) -> Vec<&Attribute> {
     attrs.iter().filter(|a| a.path().is_ident("cfg")).collect()
 }
 
@@ -129,7 +144,7 @@ pub fn declaration(sig: &Signature) -> String {
             };
             format!("{name}: {}", text(&typed.ty.to_token_stream()))
         }
-        FnArg::Receiver(_) => String::new(),
+        FnArg::Receiver(receiver) => text(&receiver.to_token_stream()).replace("& ", "&"),
     });
     let inputs: Vec<String> = inputs.collect();
     let (generics, output) = (text(&sig.generics.to_token_stream()), text(&sig.output.to_token_stream()));

@@ -6,9 +6,10 @@ use proc_macro2::{Group, TokenStream};
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Block, FnArg, Ident, Pat, ReturnType, Stmt, Type};
 
+use super::methods::{self, Method};
 use super::record;
 use crate::error::Errors;
-use crate::signature::{self, KernelItem, Signature, strip};
+use crate::signature::{self, Generic, KernelItem, Signature, strip};
 use crate::source_range::SourceRange;
 use crate::typeck::collect_shape_constants;
 use crate::{attributes, parse_errors};
@@ -48,6 +49,10 @@ pub struct Function {
     pub shape_constants: BTreeSet<String>,
     /// Whether it is a struct, whose fields are its parameters.
     pub is_struct: bool,
+    /// The keys of the methods of a struct, by their names.
+    pub methods: BTreeMap<String, String>,
+    /// Of which struct it is a method, and what it takes that as.
+    pub method: Option<Method>,
 }
 
 impl Function {
@@ -55,16 +60,33 @@ impl Function {
     pub fn ident(&self) -> &Ident {
         &self.signature.ident
     }
+
+    /// What messages call it.
+    pub fn name(&self) -> String {
+        match &self.method {
+            Some(method) => format!("{}::{}", method.of, self.ident()),
+            None => self.ident().to_string(),
+        }
+    }
+
+    /// The generic parameters that a turbofish behind its name gives.
+    pub fn own_generics(&self) -> &[Generic] {
+        let outer = self.method.as_ref().map_or(0, |method| method.generics);
+        self.signature.generics.get(outer..).unwrap_or_default()
+    }
 }
 
 /// Reads a function that was read without mistakes where it is declared.
-pub fn read_inlined(key: &str, item: TokenStream, calls: Calls) -> Option<Function> {
+pub fn read_inlined(key: &str, item: TokenStream, calls: Calls, methods: BTreeMap<String, String>) -> Option<Function> {
     let mut errors = Errors::default();
-    let function = match record::is_struct(&item) {
-        true => record::read(key, syn::parse2(item).ok()?, calls, &mut errors)?,
-        false => read(key, syn::parse2(item).ok()?, calls, &mut errors)?,
+    let function = if record::is_struct(&item) {
+        record::read(key, syn::parse2(item).ok()?, calls, &mut errors)?
+    } else if methods::is_impl(&item) {
+        methods::read_inlined(key, item, calls, &mut errors)?
+    } else {
+        read(key, syn::parse2(item).ok()?, calls, &mut errors)?
     };
-    errors.is_empty().then_some(function)
+    errors.is_empty().then_some(Function { methods, ..function })
 }
 
 /// Reads a function; nothing if its body cannot be parsed.
@@ -115,6 +137,8 @@ pub fn read(key: &str, item: KernelItem, calls: Calls, errors: &mut Errors) -> O
         key,
         shape_constants,
         is_struct: false,
+        methods: BTreeMap::new(),
+        method: None,
     })
 }
 

@@ -21,6 +21,7 @@ pub mod bundle;
 pub mod collect;
 pub mod export;
 pub mod function;
+pub mod methods;
 pub mod record;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
@@ -66,6 +67,17 @@ pub fn begin(owner: Owner, attr: &TokenStream, item: &TokenStream) -> Option<Tok
     let mut errors = Errors::default();
     if guard::check(attr.clone(), &mut errors).is_err() || guard::check(item.clone(), &mut errors).is_err() {
         return None;
+    }
+    if owner == Owner::Device && methods::is_impl(item) {
+        let state = State {
+            owner,
+            attr: attr.clone(),
+            item: item.clone(),
+            pending: methods::pending(item)?,
+            found: Found::new(),
+        };
+        let (proof, steps) = (methods::proof(item), state.next());
+        return Some(quote!(#proof #steps));
     }
     let (ident, mut pending) = if owner == Owner::Device && record::is_struct(item) {
         let read = syn::parse2::<ItemStruct>(item.clone()).ok()?;
@@ -113,7 +125,11 @@ impl State {
 }
 
 fn krate(attr: &TokenStream) -> TokenStream {
-    match crate::attr::parse(attr.clone(), &mut Errors::default()).krate {
+    let krate = match arguments(attr, &mut Errors::default()).krate {
+        Some(path) => Some(path),
+        None => crate::attr::parse(attr.clone(), &mut Errors::default()).krate,
+    };
+    match krate {
         Some(path) => quote!(#path),
         None => quote!(::tilewright),
     }
@@ -175,15 +191,24 @@ pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: 
     if guard::check(attr.clone(), errors).is_err() || guard::check(item.clone(), errors).is_err() {
         return None;
     }
-    arguments(&attr, errors);
+    let arguments = arguments(&attr, errors);
     if record::is_struct(&item) {
-        return finish_struct(&attr, item, found, errors);
+        return finish_struct(&attr, item, arguments.methods.is_some(), found, errors);
+    }
+    if let Some(word) = arguments.methods {
+        let help = "it stands on the struct that has them";
+        errors.report_help(SourceRange::at(word.span()), "only a struct has methods", help);
+        return None;
+    }
+    if methods::is_impl(&item) {
+        return methods::finish(&attr, item, found, errors);
     }
     let read = match syn::parse2::<KernelItem>(item.clone()) {
         Ok(read) if read.sig.receiver().is_none() => read,
         Ok(read) => {
             let place = SourceRange::of_tokens(&read.sig.receiver());
-            errors.report_help(place, "a `#[device]` function has no `self`", "move it out of the `impl`");
+            let help = "put `#[device]` in front of the `impl`, and `#[device(methods)]` in front of its struct";
+            errors.report_help(place, "a `#[device]` function has no `self`", help);
             return None;
         }
         Err(error) if expand::is_function(&item) => {
@@ -217,7 +242,13 @@ pub fn finish_into(attr: TokenStream, item: TokenStream, found: &Found, errors: 
 }
 
 /// Checks and exports a struct.
-fn finish_struct(attr: &TokenStream, item: TokenStream, found: &Found, errors: &mut Errors) -> Option<Exported> {
+fn finish_struct(
+    attr: &TokenStream,
+    item: TokenStream,
+    has_methods: bool,
+    found: &Found,
+    errors: &mut Errors,
+) -> Option<Exported> {
     let read = match syn::parse2::<ItemStruct>(item.clone()) {
         Ok(read) => read,
         Err(error) => {
@@ -233,7 +264,12 @@ fn finish_struct(attr: &TokenStream, item: TokenStream, found: &Found, errors: &
     let attrs: Vec<syn::Attribute> = attrs.iter().filter(known).cloned().collect();
     let head = Export { attrs: &attrs, vis: &vis, ident: &ident, written, item: exported, krate: &krate };
     let read = |key: &str, calls, errors: &mut Errors| record::read(key, read, calls, errors);
-    Some(finish_read(read, &head, &item, found, errors))
+    let exported = finish_read(read, &head, &item, found, errors);
+    if !has_methods {
+        return Some(exported);
+    }
+    let tokens = methods::of_struct(&head, &exported.bundle);
+    Some(Exported { tokens, ..exported })
 }
 
 /// Checks and exports what `read` reads.
@@ -262,7 +298,7 @@ fn finish_read(
             constants = found.constants.iter().map(constant).collect();
         }
         if errors.list().len() == before && !function.is_struct {
-            let lints = lints::device_function(&function);
+            let lints = lints::device_function(&function, &functions);
             checks = quote! {
                 #[allow(dead_code, non_snake_case)]
                 const _: () = { #blocks #lints };
@@ -276,18 +312,41 @@ fn finish_read(
     Exported { tokens: quote!(#items #checks), bundle }
 }
 
-/// `#[device]` takes where the facade lives, and nothing else.
-fn arguments(attr: &TokenStream, errors: &mut Errors) {
+/// What `#[device(..)]` says.
+#[derive(Default)]
+struct Arguments {
+    /// `crate = path`: where the facade lives.
+    krate: Option<Path>,
+    /// `methods`: an `impl` of the same module has some.
+    methods: Option<Ident>,
+}
+
+/// `#[device]` takes where the facade lives and, on a struct, whether it has methods.
+fn arguments(attr: &TokenStream, errors: &mut Errors) -> Arguments {
+    let mut arguments = Arguments::default();
     let parse = |input: syn::parse::ParseStream<'_>| {
-        if input.is_empty() {
-            return Ok(());
+        while !input.is_empty() {
+            if input.peek(Token![crate]) {
+                input.parse::<Token![crate]>()?;
+                input.parse::<Token![=]>()?;
+                arguments.krate = Some(input.call(Path::parse_mod_style)?);
+            } else {
+                let word = input.parse::<Ident>()?;
+                if word != "methods" {
+                    return Err(syn::Error::new(word.span(), "neither `crate` nor `methods`"));
+                }
+                arguments.methods = Some(word);
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
         }
-        input.parse::<Token![crate]>()?;
-        input.parse::<Token![=]>()?;
-        input.call(Path::parse_mod_style).map(|_| ())
+        Ok(())
     };
     if let Err(error) = parse.parse2(attr.clone()) {
         let help = "launch options belong to `#[kernel]`";
-        errors.report_help(SourceRange::at(error.span()), "`#[device]` takes `crate = path` at most", help);
+        let message = "`#[device]` takes `crate = path` and, on a struct, `methods` at most";
+        errors.report_help(SourceRange::at(error.span()), message, help);
     }
+    arguments
 }

@@ -3,6 +3,8 @@
 //! To type checking it is the function that makes one of its fields, so that it travels, is generic and infers its
 //! parameters as functions do. A value of it is a tuple whose parts have names.
 
+use std::collections::BTreeMap;
+
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Attribute, Fields, ItemStruct, Pat, PatIdent};
@@ -43,8 +45,11 @@ pub fn read(key: &str, item: ItemStruct, calls: Calls, errors: &mut Errors) -> O
         return None;
     }
     // rustc evaluates the conditions of the whole struct only.
-    item.attrs.iter().filter(|attr| !attr.path().is_ident("cfg")).for_each(|attr| check_attribute(attr, errors));
-    fields.named.iter().flat_map(|field| &field.attrs).for_each(|attr| check_attribute(attr, errors));
+    item.attrs
+        .iter()
+        .filter(|attr| !attr.path().is_ident("cfg"))
+        .for_each(|attr| check_attribute(attr, "struct", errors));
+    fields.named.iter().flat_map(|field| &field.attrs).for_each(|attr| check_attribute(attr, "struct", errors));
     let mut params: Vec<FunctionParam> = Vec::new();
     for field in &fields.named {
         let Some(ident) = &field.ident else { continue };
@@ -78,10 +83,13 @@ pub fn read(key: &str, item: ItemStruct, calls: Calls, errors: &mut Errors) -> O
         key,
         shape_constants,
         is_struct: true,
+        methods: BTreeMap::new(),
+        method: None,
     })
 }
 
-fn check_attribute(attr: &Attribute, errors: &mut Errors) {
+/// Refuses an attribute that means nothing on a `#[device]` struct or `impl`.
+pub fn check_attribute(attr: &Attribute, what: &str, errors: &mut Errors) {
     let path = attr.path();
     if path.is_ident("doc") || LEVELS.iter().any(|level| path.is_ident(level)) {
         return;
@@ -90,6 +98,6 @@ fn check_attribute(attr: &Attribute, errors: &mut Errors) {
         true => "remove it: values of kernels are copied anyway, and exist nowhere else",
         false => "remove it",
     };
-    let message = format!("`#[{}]` is not supported on a `#[device]` struct", path.to_token_stream());
+    let message = format!("`#[{}]` is not supported on a `#[device]` {what}", path.to_token_stream());
     errors.report_help(SourceRange::of_tokens(attr), message, help);
 }

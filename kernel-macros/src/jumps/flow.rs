@@ -1,7 +1,7 @@
 //! Where control goes: what is known of a block before its jumps are gone.
 
 use crate::source_range::SourceRange;
-use crate::tree::{Jump, LoopId, Stmt, VarId, WhileStmt, jumps};
+use crate::tree::{BodyStmt, Jump, LoopId, Stmt, VarId, WhileStmt, jumps};
 
 /// Whether control reaches the end of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,10 @@ pub fn flow_of(stmts: &[Stmt]) -> Flow {
                 Flow::Maybe => flow = Flow::Maybe,
                 Flow::Leaves => return Flow::Leaves,
             },
+            Stmt::Body(stmt) => match body_flow(stmt) {
+                Flow::Falls | Flow::Maybe => {}
+                Flow::Leaves => return Flow::Leaves,
+            },
             Stmt::Eval(_)
             | Stmt::Effect(..)
             | Stmt::Read(..)
@@ -45,6 +49,15 @@ pub fn flow_of(stmts: &[Stmt]) -> Flow {
         }
     }
     flow
+}
+
+/// Whether control reaches what follows an inlined body: unless all its paths lead into loops that never end. Its jumps
+/// lead nowhere else.
+pub fn body_flow(stmt: &BodyStmt) -> Flow {
+    let mut all = Vec::new();
+    jumps(&stmt.body, &mut all);
+    let ends = all.iter().any(|(jump, _)| *jump == Jump::End(stmt.id));
+    if ends || flow_of(&stmt.body) != Flow::Leaves { Flow::Falls } else { Flow::Leaves }
 }
 
 /// Whether control reaches what follows a `while` or `loop`.
@@ -64,7 +77,7 @@ pub fn while_flow(stmt: &WhileStmt) -> Flow {
 fn is_beyond(jump: Jump, id: LoopId) -> bool {
     match jump {
         Jump::Return => true,
-        Jump::Break(target) | Jump::Continue(target) => target < id,
+        Jump::End(target) | Jump::Break(target) | Jump::Continue(target) => target < id,
     }
 }
 
@@ -97,6 +110,10 @@ pub fn forget(stmts: &mut Vec<Stmt>, flag: VarId) {
         }
         Stmt::While(stmt) => {
             forget(&mut stmt.head, flag);
+            forget(&mut stmt.body, flag);
+            true
+        }
+        Stmt::Body(stmt) => {
             forget(&mut stmt.body, flag);
             true
         }

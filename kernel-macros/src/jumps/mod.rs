@@ -32,6 +32,9 @@
 //!
 //! A jump out of several loops sets the variables of each. `ranges` has the loops over ranges. Loops that no jump leaves
 //! stay as they are.
+//!
+//! `return` in an inlined function leaves the statements of the function only, by the same means, and assigns what the
+//! function gives to variables, which are read behind them.
 
 mod flow;
 mod ranges;
@@ -40,17 +43,17 @@ use kernel_core::ir::{CreateOp, DType};
 
 use crate::error::Errors;
 use crate::source_range::SourceRange;
-use crate::tree::{ForStmt, IfStmt, Jump, Kind, LoopId, Node, NodeId, Stmt, VOp, VarId, WhileStmt};
+use crate::tree::{BodyStmt, ForStmt, IfStmt, Jump, Kind, LoopId, Node, NodeId, Stmt, VOp, VarId, WhileStmt};
 use crate::types::{BOOL, Types, VElem, VTy};
-use flow::{Flow, first_beyond, first_jump, flow_of, forget, while_flow};
+use flow::{Flow, body_flow, first_beyond, first_jump, flow_of, forget, while_flow};
 
 /// Early exits one after the other: what follows each nests one level deeper.
 const MAX_JUMPS: usize = 100;
 
-/// The body of the kernel or of a loop.
+/// The body of the kernel, of a loop or of an inlined function.
 #[derive(Default)]
 struct Frame {
-    /// The loop.
+    /// The loop or function.
     id: Option<LoopId>,
     /// The variable that remembers that the body has been left, once one is needed.
     left: Option<(VarId, SourceRange)>,
@@ -89,6 +92,7 @@ pub fn eliminate(
             Jump::Return => {
                 ("a kernel may return early", "join conditions: `if a || b { return; }`, or mask what follows")
             }
+            Jump::End(_) => ("a function may return early", "join conditions: `if a || b { return c; }`"),
             Jump::Break(_) => ("a loop may `break`", "join conditions: `if a || b { break; }`"),
             Jump::Continue(_) => ("a loop may `continue`", "join conditions: `if a || b { continue; }`"),
         };
@@ -99,7 +103,7 @@ pub fn eliminate(
 }
 
 impl Pass<'_> {
-    /// The body of the kernel or of a loop, and the variable that says whether the loop still runs.
+    /// The body of the kernel, of a loop or of a function, and the variable that says whether the loop still runs.
     fn frame(&mut self, id: Option<LoopId>, stmts: Vec<Stmt>) -> (Vec<Stmt>, Option<VarId>) {
         self.frames.push(Frame { id, ..Frame::default() });
         let (mut stmts, _) = self.block(stmts);
@@ -186,7 +190,7 @@ impl Pass<'_> {
         let (outermost, stopped) = match jump {
             Jump::Return => (0, 1),
             Jump::Break(id) => (frame_of(id), frame_of(id)),
-            Jump::Continue(id) => (frame_of(id), frame_of(id) + 1),
+            Jump::End(id) | Jump::Continue(id) => (frame_of(id), frame_of(id) + 1),
         };
         for frame in outermost..self.frames.len() {
             let (left, yes) = (self.left(frame, place), self.bool(true, place));
@@ -257,17 +261,26 @@ impl Pass<'_> {
                         }
                     }
                 }
+                Stmt::Body(stmt) => {
+                    let leaves = body_flow(&stmt) == Flow::Leaves;
+                    self.inlined_body(*stmt, &mut out);
+                    if leaves {
+                        return (out, Flow::Leaves);
+                    }
+                }
+                Stmt::Reduce(mut stmt) => {
+                    // Functions that return early are called in closures too; nothing else jumps there.
+                    (stmt.body, _) = self.block(std::mem::take(&mut stmt.body));
+                    out.push(Stmt::Reduce(stmt));
+                }
                 // Its jumps stay in it.
                 Stmt::Map(mut stmt) => {
                     (stmt.body, _) = self.frame(None, std::mem::take(&mut stmt.body));
                     out.push(Stmt::Map(stmt));
                 }
-                other @ (Stmt::Eval(_)
-                | Stmt::Effect(..)
-                | Stmt::Read(..)
-                | Stmt::Assign(..)
-                | Stmt::Alias(..)
-                | Stmt::Reduce(_)) => out.push(other),
+                other @ (Stmt::Eval(_) | Stmt::Effect(..) | Stmt::Read(..) | Stmt::Assign(..) | Stmt::Alias(..)) => {
+                    out.push(other);
+                }
             }
         }
         (out, Flow::Falls)
@@ -327,6 +340,17 @@ impl Pass<'_> {
         let condition = self.read(left, place, out);
         let then = Vec::new();
         out.push(Stmt::If(Box::new(IfStmt { condition, then, otherwise, results: Vec::new(), place })));
+    }
+
+    /// The statements of an inlined function, and its value.
+    fn inlined_body(&mut self, stmt: BodyStmt, out: &mut Vec<Stmt>) {
+        for (slot, var) in &stmt.results {
+            let zero = self.zero(*slot, out);
+            out.push(Stmt::Assign(*var, zero));
+        }
+        let (body, _) = self.frame(Some(stmt.id), stmt.body);
+        out.extend(body);
+        out.extend(stmt.results.iter().map(|(slot, var)| Stmt::Read(*slot, *var)));
     }
 
     // Loops

@@ -255,7 +255,7 @@ impl<'a> Launcher<'a> {
     /// `PtrArg<'buffers, T>` on the tokens of `Ptr<T>`, `DescArg<'buffers, T, 2>` on those of `TensorDesc<T, { [M, N] }>`:
     /// what the argument implements; `None` for scalars, whose type is known.
     fn bound(&self, param: &KernelParam) -> Option<TokenStream> {
-        let SourceRange { start, end } = param.place;
+        let SourceRange { start, end, .. } = param.place;
         let (name, dt, rank) = match (param.ty?, &param.passing) {
             (ParamTy::Ptr(dt), Passing::Always) => ("PtrArg", dt, None),
             (ParamTy::Ptr(dt), Passing::Optional) => ("OptionalPtrArg", dt, None),

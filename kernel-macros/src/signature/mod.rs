@@ -60,6 +60,15 @@ pub enum Generic {
     Const(Ident, ConstTy, TokenStream, Option<Box<Expr>>),
 }
 
+impl Generic {
+    /// Its name.
+    pub fn ident(&self) -> &Ident {
+        match self {
+            Generic::Dtype(ident, ..) | Generic::Const(ident, ..) => ident,
+        }
+    }
+}
+
 /// What a parameter is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParamTy {

@@ -20,9 +20,16 @@ fn examples_compile() {
         let file: syn::File = syn::parse_str(example).unwrap_or_else(|e| panic!("{e}\n{example}"));
         let mut functions = String::new();
         for item in file.items {
-            if let syn::Item::Struct(mut item) = item {
-                item.attrs.retain(|attr| attr.path().is_ident("device"));
-                functions.push_str(&item.to_token_stream().to_string());
+            let declared = match item.clone() {
+                syn::Item::Struct(mut item) => {
+                    item.attrs.retain(|attr| attr.path().is_ident("device"));
+                    Some(item.to_token_stream())
+                }
+                syn::Item::Impl(item) => Some(item.to_token_stream()),
+                _ => None,
+            };
+            if let Some(declared) = declared {
+                functions.push_str(&declared.to_string());
                 continue;
             }
             let syn::Item::Fn(mut function) = item else { continue };
@@ -37,7 +44,7 @@ fn examples_compile() {
             kernels += 1;
         }
     }
-    assert_eq!(kernels, 19);
+    assert_eq!(kernels, 20);
 }
 
 /// The operations that the reference lists, and whether it marks them as methods.

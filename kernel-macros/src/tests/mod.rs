@@ -8,6 +8,7 @@ mod hostile;
 mod launchers;
 mod limits;
 mod lints;
+mod places;
 mod programs;
 mod sites;
 mod speed;

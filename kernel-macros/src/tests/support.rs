@@ -6,7 +6,7 @@ use kernel_core::ir::Func;
 use kernel_core::{text, verify};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use crate::device::{self, Found, Owner, bundle, collect, function, record};
+use crate::device::{self, Found, Owner, bundle, collect, function, methods, record};
 use crate::error::Errors;
 use crate::expand::expand_into;
 use crate::signature::KernelItem;
@@ -22,12 +22,20 @@ pub fn expand_program(attr: TokenStream, program: TokenStream, errors: &mut Erro
         let end = (2..rest.len()).find(|at| body(at) && !is(at + 1, '>') || is(*at, ';')).expect("a body");
         let item: TokenStream = rest.drain(..=end).skip(2).collect();
         let found = found(Owner::Device, &item, &known);
+        let has_methods = record::is_struct(&item) && arguments.to_string() == "methods";
         let exported = device::finish_into(arguments, item.clone(), &found, errors);
-        let name = match record::is_struct(&item) {
-            true => syn::parse2::<syn::ItemStruct>(item).map(|item| item.ident.to_string()),
-            false => syn::parse2::<KernelItem>(item).map(|item| item.sig.ident.to_string()),
+        let name = if record::is_struct(&item) {
+            syn::parse2::<syn::ItemStruct>(item).ok().map(|item| match has_methods {
+                true => methods::macro_of(&item.ident).to_string(),
+                false => item.ident.to_string(),
+            })
+        } else if methods::is_impl(&item) {
+            let own = found.first().and_then(|(path, _)| path.segments.last().map(|last| last.ident.to_string()));
+            own.map(|own| own.trim_start_matches("device_methods_of_").to_string())
+        } else {
+            syn::parse2::<KernelItem>(item).ok().map(|item| item.sig.ident.to_string())
         };
-        if let (Some(exported), Ok(name)) = (exported, name) {
+        if let (Some(exported), Some(name)) = (exported, name) {
             known.push((name, exported.bundle));
         }
     }
@@ -48,12 +56,19 @@ fn found(owner: Owner, item: &TokenStream, known: &[(String, TokenStream)]) -> F
     if known.is_empty() {
         return Found::new();
     }
+    if owner == Owner::Device && methods::is_impl(item) {
+        return with_bundles(methods::pending(item).unwrap_or_default(), known);
+    }
     let paths = match record::is_struct(item) {
         true => syn::parse2::<syn::ItemStruct>(item.clone()).map(|item| collect::fields(&item)),
         false => syn::parse2::<KernelItem>(item.clone())
             .and_then(|item| Ok(collect::calls(owner, &item.sig, &function::body(&item.body)?.1))),
     };
     let Ok(paths) = paths else { return Found::new() };
+    with_bundles(paths, known)
+}
+
+fn with_bundles(paths: Vec<syn::Path>, known: &[(String, TokenStream)]) -> Found {
     let bundle = |path: syn::Path| {
         let name = path.segments.last()?.ident.to_string();
         let (_, bundle) = known.iter().find(|(known, _)| *known == name)?;

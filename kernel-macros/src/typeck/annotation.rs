@@ -13,6 +13,7 @@ use crate::source_range::SourceRange;
 use crate::types::{DtRef, VElem, VTy};
 
 /// What a type annotation says.
+#[derive(Clone)]
 pub(super) enum Annotation {
     /// `_`
     Inferred,

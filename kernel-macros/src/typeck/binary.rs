@@ -82,20 +82,18 @@ impl Checker<'_> {
             None => self.operand(leftmost),
         };
         for (outer, binary) in spine.iter().enumerate().rev() {
-            let place = SourceRange { start, end: SourceRange::of(&binary.right).end };
+            let place = SourceRange::between(start, SourceRange::of(&binary.right).end);
             let sign = SourceRange::of_tokens(&binary.op);
             let above = outer.checked_sub(1).map(|outer| spine[outer]);
             let compared = match above.filter(|_| is_bitwise(&binary.op)) {
                 Some(above) if is_comparison(&above.op) => {
-                    let meant = SourceRange {
-                        start: SourceRange::of(&binary.right).start,
-                        end: SourceRange::of(first_of(&above.right)).end,
-                    };
+                    let (right, first) = (SourceRange::of(&binary.right), SourceRange::of(first_of(&above.right)));
+                    let meant = SourceRange::between(right.start, first.end);
                     Some(Comparison { meant, side: Side::Behind })
                 }
                 Some(_) => None,
                 None => compared.filter(|_| is_bitwise(&binary.op)).map(|left| {
-                    let meant = SourceRange { start: left.start, end: SourceRange::of(leftmost).end };
+                    let meant = SourceRange::between(left.start, SourceRange::of(leftmost).end);
                     Comparison { meant, side: Side::InFront }
                 }),
             };
@@ -393,6 +391,7 @@ impl Checker<'_> {
             | Stmt::If(_)
             | Stmt::For(_)
             | Stmt::While(_)
+            | Stmt::Body(_)
             | Stmt::Reduce(_)
             | Stmt::Map(_)
             | Stmt::Jump(..) => false,

@@ -32,6 +32,10 @@ impl Checker<'_> {
     pub(super) fn block(&mut self, stmts: &[SynStmt], want: bool, end: proc_macro2::Span) -> Flow {
         let mut diverges = false;
         for (i, stmt) in stmts.iter().enumerate() {
+            // What is never reached has been checked where the function is declared, and may not fit this call.
+            if diverges && self.frame.via.is_some() {
+                return Flow::Diverges;
+            }
             let last = i + 1 == stmts.len();
             match stmt {
                 SynStmt::Expr(expr, None) if last && want && !is_statement(expr) => {
@@ -66,6 +70,10 @@ impl Checker<'_> {
         match bare(expr) {
             Expr::If(stmt) => self.if_expr(stmt, true),
             Expr::Loop(stmt) => self.endless_loop(stmt),
+            Expr::Block(block) if block.label.is_none() => {
+                let end = block.block.brace_token.span.close();
+                self.scoped(|c| c.block(&block.block.stmts, true, end))
+            }
             other => Flow::Value(self.expr(other)),
         }
     }

@@ -70,6 +70,9 @@ impl Checker<'_> {
         if self.frame.calls.is_empty() {
             return None;
         }
+        if let Some(val) = self.associated_call(call, path, place) {
+            return Some(val);
+        }
         let function = self.functions.find(&self.frame.calls, &path_text(path)).filter(|found| !found.is_struct)?;
         Some(self.call_function(&function, &call.args, path, place))
     }
@@ -85,6 +88,16 @@ impl Checker<'_> {
             return self.desc_call(descriptor, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
         }
         let receiver = self.expr(&call.receiver);
+        if let Ok(val) = &receiver
+            && let Some(val) = self.record_method(call, val, place)
+        {
+            return val;
+        }
+        if let Err(reported) = receiver
+            && self.functions.has_method(&name)
+        {
+            return Err(reported);
+        }
         let Some(row) = self.method_row(&name, call) else {
             return Err(self.unknown_method(&name, call, receiver));
         };
@@ -135,7 +148,7 @@ impl Checker<'_> {
             }
             _ => format!("`{}` is not an operation", path.join("::")),
         };
-        let whole = SourceRange { start: place.start, end: call.paren_token.span.close() };
+        let whole = SourceRange::between(place.start, call.paren_token.span.close());
         if let Some(help) = self.foreign_conversion(&path, call, whole) {
             return self.report_help(place, message, help);
         }
@@ -197,7 +210,7 @@ impl Checker<'_> {
     fn unknown_method(&mut self, name: &str, call: &ExprMethodCall, receiver: Checked<Val>) -> Reported {
         let place = SourceRange::at(call.method.span());
         let message = format!("values in a kernel have no method `{name}`");
-        let whole = SourceRange { start: SourceRange::of(&call.receiver).start, end: call.paren_token.span.close() };
+        let whole = SourceRange::between(SourceRange::of(&call.receiver).start, call.paren_token.span.close());
         let source = self.source.operand(SourceRange::of(&call.receiver));
         let target = name.strip_prefix("to_").filter(|target| self.dtype_by_name(target).is_some());
         let help = match (spellings::find(name), ops::find(name), target) {

@@ -107,12 +107,12 @@ impl Checker<'_> {
     ) -> Checked<Vec<NodeId>> {
         let pats: Vec<&Pat> = closure.inputs.iter().collect();
         let [left, right] = pats.as_slice() else {
-            let place = SourceRange { start: closure.or1_token.span, end: closure.or2_token.span };
+            let place = SourceRange::between(closure.or1_token.span, closure.or2_token.span);
             let help = if tuple { "write `|(a, b), (c, d)| ..`" } else { "write `|a, b| ..`" };
             return Err(self.report_help(place, format!("the closure of {what} takes two arguments"), help));
         };
         if let (false, Pat::Tuple(_), Pat::Tuple(_)) = (tuple, left, right) {
-            let place = SourceRange { start: SourceRange::of_pat(left).start, end: SourceRange::of_pat(right).end };
+            let place = SourceRange::between(SourceRange::of_pat(left).start, SourceRange::of_pat(right).end);
             let help = "write `|a, b| ..`, or give it a tuple of tiles";
             return Err(self.report_help(place, "of one tile the closure takes two elements", help));
         }
@@ -204,7 +204,7 @@ impl Checker<'_> {
             return reported;
         }
         self.errors.forget(before);
-        let place = SourceRange { start: SourceRange::of_pat(pats[0]).start, end: SourceRange::of_pat(pats[1]).end };
+        let place = SourceRange::between(SourceRange::of_pat(pats[0]).start, SourceRange::of_pat(pats[1]).end);
         let message = "of a tuple of tiles the closure takes two tuples";
         self.report_help(place, message, "take them apart: `|(a, i), (b, j)| ..`")
     }

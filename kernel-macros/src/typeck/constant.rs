@@ -224,6 +224,12 @@ impl Checker<'_> {
         }
     }
 
+    /// Refuses a constant that a method needs of a struct which the kernel does not name: nothing leads there.
+    fn unnamed(&mut self, name: &str, place: SourceRange) -> Reported {
+        let message = format!("the constant `{name}` is out of reach where nothing names the struct");
+        self.report_help(place, message, "say the type of the value where it is made: `let mut value: State<..> = ..;`")
+    }
+
     /// Refuses a constant in a shape of a function: two functions that name it would not be known to mean the same number.
     fn no_shape(&mut self, name: &str, place: SourceRange) -> Reported {
         let message = format!("a shape in a `#[device]` function or struct has no constants, as `{name}`");
@@ -237,6 +243,9 @@ impl Checker<'_> {
         let is_shape = self.shape_constants.contains(&key(&tokens));
         if is_shape && self.frame.name.is_some() {
             return Err(self.no_shape(name, place));
+        }
+        if self.frame.via.as_ref().is_some_and(TokenStream::is_empty) {
+            return Err(self.unnamed(name, place));
         }
         let (tokens, field) = self.exported(tokens, name);
         let key = key(&tokens);
@@ -274,6 +283,9 @@ impl Checker<'_> {
         let ident = proc_macro2::Ident::new(through.name(), span);
         let tokens = quote::quote_spanned!(span=> (#path as ::core::primitive::#ident));
         let name = path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+        if self.frame.via.as_ref().is_some_and(TokenStream::is_empty) {
+            return Err(self.unnamed(&name, place));
+        }
         let (tokens, field) = self.exported(tokens, &name);
         let index = match self.constants.iter().position(|c| key(&c.tokens) == key(&tokens)) {
             Some(index) => index,

@@ -113,7 +113,7 @@ impl Checker<'_> {
             return None;
         }
         let left = self.dtype_of_path(&left.path)?;
-        let place = SourceRange { start: SourceRange::of(&binary.left).start, end: SourceRange::of(&binary.right).end };
+        let place = SourceRange::between(SourceRange::of(&binary.left).start, SourceRange::of(&binary.right).end);
         let right = match bare(&binary.right) {
             Expr::Path(path) => self.dtype_of_path(&path.path),
             _ => None,

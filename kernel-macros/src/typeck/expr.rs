@@ -5,6 +5,7 @@ use kernel_core::ir::{DType, DTypeBound, Dim, Dt, Op, UnaryOp};
 use syn::{Expr, ExprCast, ExprField, ExprUnary, Member, UnOp};
 
 use super::block::Flow;
+use super::stmt::is_self;
 use super::{Checker, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::names::is_screaming;
@@ -100,8 +101,7 @@ impl Checker<'_> {
     }
 
     fn field(&mut self, field: &ExprField) -> Checked<Val> {
-        let place =
-            SourceRange { start: SourceRange::of(&field.base).start, end: SourceRange::of_tokens(&field.member).end };
+        let place = SourceRange::between(SourceRange::of(&field.base).start, SourceRange::of_tokens(&field.member).end);
         let base = self.expr(&field.base)?;
         match (&base, &field.member) {
             (Val::Tuple(parts, _), member) => {
@@ -121,6 +121,9 @@ impl Checker<'_> {
     }
 
     fn unary(&mut self, unary: &ExprUnary, place: SourceRange) -> Checked<Val> {
+        if is_self(unary) {
+            return self.expr(&unary.expr).map(|val| val.at(place));
+        }
         if let UnOp::Deref(_) = unary.op {
             let operand = self.operand(&unary.expr)?;
             return Err(match self.ty(operand).elem {

@@ -78,6 +78,11 @@ impl Checker<'_> {
                     self.operands_of(stmt, out);
                 }
             }
+            Stmt::Body(stmt) => {
+                for stmt in &stmt.body {
+                    self.operands_of(stmt, out);
+                }
+            }
             Stmt::Reduce(stmt) => {
                 out.extend(stmt.inputs.iter().chain(&stmt.yields));
                 for stmt in &stmt.body {

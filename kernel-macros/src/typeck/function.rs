@@ -12,18 +12,18 @@ use syn::punctuated::Punctuated;
 use syn::{Expr, Path, Token, Type};
 
 use super::annotation::Annotation;
-use super::block::Flow;
 use super::call::turbofish_of;
 use super::generics::Generics;
+use super::jump::Gives;
 use super::named::{Arg, Callable, closure_type};
 use super::record::Parts;
 use super::{Checker, Operand, Scope, UnsafeBlock, Val};
 use crate::device::bundle::{Functions, macro_path};
 use crate::device::function::{Calls, Function};
 use crate::device::text;
-use crate::error::{Checked, Errors, Reported};
+use crate::error::{Checked, Errors};
 use crate::source::Source;
-use crate::source_range::SourceRange;
+use crate::source_range::{CallRef, SourceRange};
 use crate::tree::Constant;
 use crate::types::Types;
 
@@ -40,16 +40,20 @@ pub(super) struct Frame {
     pub(super) calls: Rc<Calls>,
     /// What tells it from all others.
     pub(super) key: String,
-    /// The path by which the kernel, or the function that is checked by itself, calls what has led here; `None` there.
+    /// The path by which the kernel, or the function that is checked by itself, calls what has led here; `None` there, and
+    /// in methods that call each other.
     pub(super) via: Option<TokenStream>,
     /// What its dtype parameters stand for; `None` for the kernel.
     pub(super) dtypes: Option<Vec<(String, Dt)>>,
+    /// The functions whose bodies this stands in, itself included.
+    pub(super) callers: Vec<String>,
 }
 
 impl Frame {
     /// The kernel.
     pub(super) fn outermost(functions: &Functions) -> Frame {
-        Frame { name: None, calls: Rc::clone(&functions.calls), key: String::new(), via: None, dtypes: None }
+        let (calls, callers) = (Rc::clone(&functions.calls), Vec::new());
+        Frame { name: None, calls, key: String::new(), via: None, dtypes: None, callers }
     }
 }
 
@@ -70,9 +74,11 @@ pub fn check_function(function: &Function, functions: &Functions, source: Source
     let dtypes = dtypes.map(|(i, (ident, _))| (ident.to_string(), Dt::Param(DtypeId::new(i as u32)))).collect();
     let name = Some(function.ident().to_string());
     let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
-    checker.frame = Rc::new(Frame { name, calls, key, via: None, dtypes: Some(dtypes) });
+    let callers = vec![key.clone()];
+    checker.frame = Rc::new(Frame { name, calls, key, via: None, dtypes: Some(dtypes), callers });
     checker.shape_constants.clone_from(&function.shape_constants);
     checker.open_calls = 1;
+    checker.calls.push((0, 0));
     checker.bind_constexprs();
     if function.is_struct {
         for param in &function.params {
@@ -135,19 +141,16 @@ impl Checker<'_> {
     /// The statements of a function, and its value, which has the type that the function says.
     fn function_body(&mut self, function: &Function) -> Checked<Val> {
         let (end, want) = (function.braces.span_close(), function.output.is_some());
-        let val = match self.block(&function.stmts, want, end) {
-            Flow::Value(val) => val?,
-            // `return` has been refused.
-            Flow::Diverges => return Err(Reported::earlier()),
+        let gives = match &function.output {
+            Some(ty) => Gives::Type(self.annotation(ty)),
+            None => Gives::Nothing,
         };
-        let Some(ty) = &function.output else { return Ok(val) };
-        let annotation = self.annotation(ty)?;
-        self.have_type(val, &annotation, "the function gives")
+        self.inlined_body(gives, SourceRange::at(function.ident().span()), |c| c.block(&function.stmts, want, end))
     }
 
     /// The path that leads to what a path names, from where the kernel stands.
-    pub(super) fn via(&self, path: &Path) -> TokenStream {
-        self.frame.via.clone().unwrap_or_else(|| macro_path(path))
+    pub(super) fn via(&self, path: &Path) -> Option<TokenStream> {
+        self.frame.via.clone().or_else(|| Some(macro_path(path)))
     }
 
     /// `name::<..>(arguments)` where the name is a function's.
@@ -161,12 +164,7 @@ impl Checker<'_> {
         let name_place = SourceRange::of_path(path);
         let turbofish = path.segments.last().and_then(turbofish_of);
         let args = self.arguments(args)?;
-        let (name, takes) = (function.ident().to_string(), function.params.len());
-        if args.len() != takes {
-            let s = if takes == 1 { "" } else { "s" };
-            let message = format!("`{name}` takes {takes} argument{s}, found {}", args.len());
-            return Err(self.report_help(place, message, declared(function)));
-        }
+        self.takes(function, args.len(), function.params.len(), place)?;
         let mut generics = Generics::default();
         if let Some(turbofish) = turbofish {
             self.read_turbofish(function, turbofish, &mut generics)?;
@@ -181,7 +179,7 @@ impl Checker<'_> {
     }
 
     /// Checks the body of a function in the place of its call.
-    fn inline_function(
+    pub(super) fn inline_function(
         &mut self,
         function: &Function,
         frame: Frame,
@@ -189,6 +187,10 @@ impl Checker<'_> {
         args: Vec<Arg>,
         place: SourceRange,
     ) -> Checked<Val> {
+        if self.frame.callers.contains(&function.key) {
+            let message = format!("`{}` calls itself, and a function is inlined where it is called", function.name());
+            return Err(self.report_help(place, message, "write a loop, or a second function"));
+        }
         let val = self.inside(function, frame, generics, place, |c| {
             let bound = c.bind_arguments(function, args);
             let source = std::mem::replace(&mut c.source, Rc::new(Source::new(&function.braces)));
@@ -247,6 +249,11 @@ impl Checker<'_> {
                     let annotation = self.annotation(&param.ty);
                     annotation.and_then(|says| self.have_type(val, &says, "the parameter takes")).map(Arg::Val)
                 }
+                (Arg::Variable(variable, val), _) => {
+                    let annotation = self.annotation(&param.ty);
+                    let fits = annotation.and_then(|says| self.have_type(val.clone(), &says, "the method takes"));
+                    fits.map(|_| Arg::Variable(variable, val))
+                }
                 (Arg::Closure(callable, place), Some(types)) => self.fitting(callable, types.inputs.len(), place),
                 (Arg::Val(val), Some(_)) => {
                     Err(self.report_help(val.place(), "this must be a closure", "write `|a| ..`"))
@@ -255,7 +262,9 @@ impl Checker<'_> {
             };
             let at = SourceRange::of_pat(&param.pat).start;
             let (name, says) = (text(&param.pat.to_token_stream()), text(&param.ty.to_token_stream()));
-            let note = format!("parameter `{name}: {says}` of `{}`, {}", function.ident(), line_of(at));
+            // A receiver's type is written out.
+            let (name, says) = (name.replace("mut self", "self"), says.replace("::<", "<"));
+            let note = format!("parameter `{name}: {says}` of `{}`, {}", function.name(), line_of(at));
             for mistake in self.errors.since(before) {
                 mistake.message = format!("{}\nnote: {note}", mistake.message);
             }
@@ -282,7 +291,7 @@ impl Checker<'_> {
 
     /// A mistake that only this call's arguments bring about is the caller's, with a note where in the function it shows.
     fn blame_caller(&mut self, function: &Function, before: usize, place: SourceRange) {
-        let name = function.ident();
+        let name = function.name();
         // One says enough: the others follow from the same arguments.
         self.errors.forget(before + 1);
         for mistake in self.errors.since(before).iter_mut().filter(|mistake| !mistake.is_own) {
@@ -298,11 +307,12 @@ impl Checker<'_> {
         if self.open_calls == MAX_DEPTH {
             return Err(self.report(place, format!("calls nest at most {MAX_DEPTH} deep")));
         }
-        if self.inlined == MAX_CALLS {
+        if self.inlined.len() == MAX_CALLS {
             return Err(self.report(place, format!("a kernel inlines at most {MAX_CALLS} calls")));
         }
         self.open_calls += 1;
-        self.inlined += 1;
+        self.inlined.push(place.in_call(self.call));
+        self.call = CallRef(self.inlined.len());
         self.calls.push((self.contexts.len(), self.loops.len()));
         Ok(())
     }
@@ -311,6 +321,7 @@ impl Checker<'_> {
     pub(super) fn leave_call(&mut self) {
         self.open_calls -= 1;
         self.calls.pop();
+        self.call = self.call.0.checked_sub(1).map_or(CallRef::default(), |index| self.inlined[index].call);
     }
 }
 

@@ -31,10 +31,10 @@ impl Checker<'_> {
         turbofish: &AngleBracketedGenericArguments,
         generics: &mut Generics,
     ) -> Checked<()> {
-        let declares = &function.signature.generics;
+        let declares = function.own_generics();
         if turbofish.args.len() != declares.len() {
             let s = if declares.len() == 1 { "" } else { "s" };
-            let message = format!("`{}` has {} generic parameter{s}", function.ident(), declares.len());
+            let message = format!("`{}` has {} generic parameter{s}", function.name(), declares.len());
             return Err(self.report_help(SourceRange::of_tokens(turbofish), message, declared(function)));
         }
         for (generic, arg) in declares.iter().zip(&turbofish.args) {
@@ -171,12 +171,12 @@ impl Checker<'_> {
         &mut self,
         function: &Function,
         generics: &Generics,
-        via: TokenStream,
+        via: Option<TokenStream>,
         place: SourceRange,
     ) -> Checked<Frame> {
-        let name = function.ident().to_string();
+        let name = function.name();
         let unknown = |c: &mut Self, generic: &str| {
-            let each = function.signature.generics.iter().map(|g| match g {
+            let each = function.own_generics().iter().map(|g| match g {
                 Generic::Dtype(ident, ..) => {
                     if ident == generic {
                         "f32"
@@ -193,7 +193,14 @@ impl Checker<'_> {
                 }
             });
             let (of, rest) = if function.is_struct { ("fields", " { .. }") } else { ("arguments", "(..)") };
-            let help = format!("say what it is: `{name}::<{}>{rest}`", each.collect::<Vec<_>>().join(", "));
+            let each = each.collect::<Vec<_>>().join(", ");
+            let help = match &function.method {
+                // Those of the `impl` are the struct's.
+                Some(method) if function.own_generics().iter().all(|own| own.ident() != generic) => {
+                    format!("say what it is: `{}::<..>::{}{rest}`", method.of, function.ident())
+                }
+                Some(_) | None => format!("say what it is: `{name}::<{each}>{rest}`"),
+            };
             c.report_help(place, format!("the {of} of `{name}` do not say what `{generic}` is"), help)
         };
         let mut dtypes = Vec::new();
@@ -229,6 +236,8 @@ impl Checker<'_> {
             }
         }
         let (calls, key) = (Rc::clone(&function.calls), function.key.clone());
-        Ok(Frame { name: Some(name), calls, key, via: Some(via), dtypes: Some(dtypes) })
+        let mut callers = self.frame.callers.clone();
+        callers.push(key.clone());
+        Ok(Frame { name: Some(name), calls, key, via, dtypes: Some(dtypes), callers })
     }
 }

@@ -1,16 +1,20 @@
 //! `return`, `break` and `continue`.
+//!
+//! An inlined function or closure is a loop that runs once, to whose end `return` leads.
 
 use syn::{Expr, ExprBreak, ExprContinue, ExprReturn, Lifetime};
 
+use super::annotation::Annotation;
+use super::block::Flow;
 use super::control::Givers;
 use super::{Checker, Context, Operand, Val, Variable};
 use crate::error::{Checked, Reported};
 use crate::help::Help;
 use crate::names::closest;
 use crate::source_range::SourceRange;
-use crate::tree::{Jump, LoopId, NodeId, Stmt, VarId};
+use crate::tree::{BodyStmt, Jump, LoopId, NodeId, Stmt, VarId, inlined_by};
 
-/// A loop around the place.
+/// A loop around the place, or an inlined body.
 #[derive(Default)]
 pub(super) struct LoopScope {
     /// The loop.
@@ -19,14 +23,27 @@ pub(super) struct LoopScope {
     pub label: Option<String>,
     /// Whether this is a `loop`, whose `break` may have a value.
     pub takes_value: bool,
-    /// Whether a `break` leads behind it.
+    /// What is known of the value of an inlined body.
+    pub inlined: Option<Gives>,
+    /// Whether a `break`, or the `return` of an inlined body, leads behind it.
     pub breaks: bool,
     /// Whether any jump leads out of it.
     pub left: bool,
-    /// Its value, once a `break` has given one; in slots.
+    /// Its value, once a `break` or `return` has given one; in slots.
     pub value: Option<Checked<Val>>,
-    /// Those slots, and the variables that `break` assigns to.
+    /// Those slots, and the variables that `break` or `return` assigns to.
     pub results: Vec<(NodeId, VarId)>,
+}
+
+/// What an inlined body gives.
+#[derive(Clone)]
+pub(super) enum Gives {
+    /// Nothing.
+    Nothing,
+    /// A value of this type.
+    Type(Checked<Annotation>),
+    /// A closure that says nothing of its value.
+    Anything,
 }
 
 const BREAKS: Givers = Givers {
@@ -35,11 +52,10 @@ const BREAKS: Givers = Givers {
     both: "each `break` of a loop",
     inside: "in front of each `break`",
 };
-
 const RETURNS: Givers = Givers {
-    value: "the value of a closure",
-    all: "the `return`s and the end of this closure",
-    both: "each `return` of a closure",
+    value: "what is returned",
+    all: "the ways out of this body",
+    both: "each way out of a body",
     inside: "in front of each `return`",
 };
 
@@ -47,20 +63,12 @@ impl Checker<'_> {
     /// `return;` Whether control ends here: always.
     pub(super) fn return_stmt(&mut self, expr: &ExprReturn) -> bool {
         let place = SourceRange::at(expr.return_token.span);
-        if let Some((target, calls)) = self.element_end
-            && calls == self.open_calls
-        {
-            let value = expr.expr.as_ref().map_or(Ok(Val::Unit(place)), |value| self.expr(value));
-            self.end_element(target, value, place);
-            return true;
-        }
-        if self.open_calls > 0 {
-            let message = "`return` in a closure or `#[device]` function is not supported";
-            self.report_help(place, message, "end it with an expression");
+        if let Some(body) = self.body_around() {
+            self.return_from(body, expr, place);
             return true;
         }
         if self.in_closure() {
-            self.report_help(place, "`return` in a closure is not supported", "end it with an expression");
+            self.combination_returns(place);
             return true;
         }
         if let Some(value) = expr.expr.as_ref().filter(|_| !self.signature.returns) {
@@ -71,6 +79,99 @@ impl Checker<'_> {
         self.may_return = true;
         self.leave(Jump::Return, 0, place);
         true
+    }
+
+    fn combination_returns(&mut self, place: SourceRange) {
+        let message = "`return` in a closure that combines elements is not supported";
+        self.report_help(place, message, "end it with an expression");
+    }
+
+    /// `return value;` in an inlined function or closure.
+    fn return_from(&mut self, body: usize, expr: &ExprReturn, place: SourceRange) {
+        let (contexts, _) = self.calls.last().copied().unwrap_or_default();
+        let gives = self.loops[body].inlined.clone().unwrap_or(Gives::Nothing);
+        let value = match (&expr.expr, &gives) {
+            (Some(value), Gives::Nothing) => {
+                let help = "say what it gives: `fn name(..) -> f32`";
+                Err(self.report_help(SourceRange::of(value), "this function gives nothing", help))
+            }
+            (None, Gives::Type(_)) => {
+                let help = "write `return value;`";
+                Err(self.report_help(place, "this function gives a value", help))
+            }
+            (Some(value), Gives::Type(_) | Gives::Anything) => self.expr(value),
+            (None, Gives::Nothing | Gives::Anything) => Ok(Val::Unit(place)),
+        };
+        if self.contexts[contexts..].contains(&Context::Closure) {
+            self.combination_returns(place);
+            return;
+        }
+        let value = value.and_then(|value| self.returned(value, &gives));
+        self.give(body, value);
+        self.loops[body].breaks = true;
+        self.leave(Jump::End(self.loops[body].id), body + 1, place);
+    }
+
+    /// A value of the type that a body says it gives.
+    fn returned(&mut self, value: Val, gives: &Gives) -> Checked<Val> {
+        match gives {
+            Gives::Nothing | Gives::Anything => Ok(value),
+            Gives::Type(annotation) => {
+                let annotation = annotation.as_ref().map_err(|reported| *reported)?;
+                self.have_type(value, annotation, "the function gives")
+            }
+        }
+    }
+
+    /// The innermost inlined body, unless this is the kernel's own.
+    fn body_around(&self) -> Option<usize> {
+        let (_, loops) = self.calls.last()?;
+        self.loops.get(*loops).filter(|scope| scope.inlined.is_some()).map(|_| *loops)
+    }
+
+    /// Whether this is behind a `return` of an inlined body.
+    pub(super) fn may_have_ended(&self) -> bool {
+        self.loops.iter().any(|scope| scope.inlined.is_some() && scope.breaks)
+    }
+
+    /// The value of the body of a function or closure, which `check` checks. Where it returns early, variables carry it.
+    pub(super) fn inlined_body(
+        &mut self,
+        gives: Gives,
+        place: SourceRange,
+        check: impl FnOnce(&mut Self) -> Flow,
+    ) -> Checked<Val> {
+        let id = LoopId(self.loop_count);
+        self.loop_count += 1;
+        let body = self.loops.len();
+        self.loops.push(LoopScope { id, inlined: Some(gives.clone()), ..LoopScope::default() });
+        let outer = std::mem::take(&mut self.stmts);
+        let value = match check(self) {
+            Flow::Value(value) => {
+                let value = value.and_then(|value| self.returned(value, &gives));
+                match self.loops[body].breaks {
+                    true => {
+                        self.give(body, value);
+                        self.loops[body].value.clone()
+                    }
+                    false => Some(value),
+                }
+            }
+            Flow::Diverges => self.loops[body].value.clone(),
+        };
+        let mut stmts = std::mem::replace(&mut self.stmts, outer);
+        inlined_by(&mut stmts, self.call);
+        let LoopScope { breaks, results, .. } = self.loops.pop().unwrap_or_default();
+        if breaks {
+            self.stmts.push(Stmt::Body(Box::new(BodyStmt { id, body: stmts, results })));
+        } else {
+            self.stmts.extend(stmts);
+        }
+        match (value, gives) {
+            (Some(value), _) => value,
+            (None, Gives::Nothing) => Ok(Val::Unit(place)),
+            (None, Gives::Type(_) | Gives::Anything) => Err(self.report(place, "this never gives a value")),
+        }
     }
 
     /// `break;`, `break value;`, `break 'label;`
@@ -101,24 +202,17 @@ impl Checker<'_> {
         true
     }
 
-    /// Ends the code of an element with its results.
-    pub(super) fn end_element(&mut self, target: usize, value: Checked<Val>, place: SourceRange) {
-        self.give(target, value);
-        self.loops[target].breaks = true;
-        self.leave(Jump::Break(self.loops[target].id), target, place);
-    }
-
-    /// What gives the value of a loop, or of the code of an element.
-    fn givers(&self, target: usize) -> &'static Givers {
-        if self.element_end.is_some_and(|(end, _)| end == target) { &RETURNS } else { &BREAKS }
-    }
-
     /// Jumps out of the loops from `outermost` on.
     fn leave(&mut self, jump: Jump, outermost: usize, place: SourceRange) {
         for scope in self.loops.iter_mut().skip(outermost) {
             scope.left = true;
         }
-        self.active_head |= self.contexts.contains(&Context::Head);
+        // What returns in the head of a loop around the call stays in it.
+        let contexts = match jump {
+            Jump::End(_) => self.calls.last().map_or(0, |(contexts, _)| *contexts),
+            Jump::Return | Jump::Break(_) | Jump::Continue(_) => 0,
+        };
+        self.active_head |= self.contexts[contexts..].contains(&Context::Head);
         self.stmts.push(Stmt::Jump(jump, place));
     }
 
@@ -141,16 +235,15 @@ impl Checker<'_> {
                 }
                 Some(Context::Branch | Context::ValueBranch | Context::Element) | None => {
                     let message = format!("`{what}` outside of a loop");
-                    let help = if self.open_calls > 0 || self.on_an_element() {
-                        "end the closure or function with an expression"
-                    } else {
-                        "`return;` ends the program"
+                    let help = match self.body_around() {
+                        Some(_) => "`return` ends the function or closure",
+                        None => "`return;` ends the program",
                     };
                     Err(self.report_help(place, message, help))
                 }
             };
         };
-        let at = SourceRange { start: label.apostrophe, end: label.ident.span() };
+        let at = SourceRange::between(label.apostrophe, label.ident.span());
         if self.contexts.contains(&Context::Closure) {
             let message = format!("`{what}` in a closure is not supported");
             return Err(self.report_help(place, message, "end it with an expression"));
@@ -168,7 +261,7 @@ impl Checker<'_> {
         Err(self.report_help(at, format!("no loop around this has the label `'{name}`"), help))
     }
 
-    /// A `break` gives the loop its value.
+    /// A `break` gives the loop its value, or a `return` a function.
     fn give(&mut self, target: usize, value: Checked<Val>) {
         let earlier = self.loops[target].value.clone();
         let value = match (earlier, value) {
@@ -198,18 +291,19 @@ impl Checker<'_> {
         }
     }
 
-    /// Assigns to the variables that an earlier `break` has made.
+    /// Assigns to the variables that an earlier `break` or `return` has made.
     fn give_again(&mut self, target: usize, earlier: Val, value: &Val) -> Checked<Val> {
+        let (givers, help) = match self.loops[target].inlined {
+            Some(_) => (&RETURNS, "each way out must give the same"),
+            None => (&BREAKS, "each `break` must give the same"),
+        };
         let (mut slots, mut operands) = (Vec::new(), Vec::new());
         if !pairs(&earlier, value, &mut slots, &mut operands) {
-            let givers = self.givers(target);
             let message = earlier.forms_differ(value, givers.all);
-            let help =
-                if givers.all == BREAKS.all { "each `break` must give the same" } else { "each must give the same" };
             return Err(self.report_help(value.place(), message, help));
         }
         for (slot, operand) in slots.into_iter().zip(operands) {
-            self.same_type(slot, operand, self.givers(target))?;
+            self.same_type(slot, operand, givers)?;
             let results = &self.loops[target].results;
             let var = results.iter().find(|(result, _)| *result == slot.node).map(|(_, var)| *var);
             self.stmts.extend(var.map(|var| Stmt::Assign(var, operand.node)));
@@ -219,7 +313,8 @@ impl Checker<'_> {
 
     /// Says that an expression has no value because it jumps, unless that jump has been refused itself.
     pub(super) fn no_value(&mut self, place: SourceRange, message: &str) -> Reported {
-        let refused = (self.open_calls > 0 || self.in_closure()) && !self.errors.is_empty();
+        // So it was in a closure that combines elements.
+        let refused = self.contexts.contains(&Context::Closure);
         if refused { Reported::earlier() } else { self.report(place, message) }
     }
 

@@ -13,7 +13,7 @@ use super::jump::LoopScope;
 use super::macros::bool_scalar;
 use super::{Binding, Checker, Context, Operand, Val};
 use crate::error::Checked;
-use crate::source_range::{SourceRange, bare};
+use crate::source_range::SourceRange;
 use crate::tree::{ForStmt, Kind, LoopHints, LoopId, Node, NodeId, Stmt, VOp, WhileStmt};
 use crate::types::{BOOL, DtRef, VElem, VTy, unsigned_of};
 
@@ -65,7 +65,7 @@ impl Checker<'_> {
 
     /// `while condition { .. }`
     pub(super) fn while_loop(&mut self, stmt: &ExprWhile) {
-        let place = SourceRange { start: stmt.while_token.span, end: SourceRange::of(&stmt.cond).end };
+        let place = SourceRange::between(stmt.while_token.span, SourceRange::of(&stmt.cond).end);
         let id = self.enter_loop(stmt.label.as_ref(), false, place);
         let around = std::mem::replace(&mut self.active_head, false);
         let (condition, head) = self.nested(Context::Head, |c| {
@@ -103,10 +103,6 @@ impl Checker<'_> {
         self.active_head |= self.contexts.contains(&Context::Head);
         let end = stmt.body.brace_token.span.close();
         let (_, body) = self.nested(Context::Loop, |c| c.block(&stmt.body.stmts, false, end));
-        self.leave_endless_loop(id, body, place)
-    }
-
-    fn leave_endless_loop(&mut self, id: LoopId, body: Vec<Stmt>, place: SourceRange) -> Flow {
         let LoopScope { breaks, value, results, .. } = self.leave_loop();
         let kind = Kind::Bool(true);
         let condition = self.new_node(Node { kind, ty: VTy::scalar(BOOL), dim: None, constexpr: true, place });
@@ -124,33 +120,10 @@ impl Checker<'_> {
         if breaks { Flow::Value(value.unwrap_or(Ok(Val::Unit(place)))) } else { Flow::Diverges }
     }
 
-    /// Code with `return` as a loop that runs once, which each `return` leaves.
-    pub(super) fn left_by_return(&mut self, body: &Expr) -> Flow {
-        let place = SourceRange::of(body);
-        let id = self.enter_loop(None, true, place);
-        let target = self.loops.len() - 1;
-        let around = self.element_end.replace((target, self.open_calls));
-        // For `break` it is no loop.
-        let (_, stmts) = self.nested(Context::Branch, |c| {
-            let flow = match bare(body) {
-                Expr::Block(block) if block.label.is_none() => {
-                    c.block(&block.block.stmts, true, block.block.brace_token.span.close())
-                }
-                other => c.tail(other),
-            };
-            if let Flow::Value(value) = flow {
-                c.end_element(target, value, place);
-            }
-        });
-        let flow = self.leave_endless_loop(id, stmts, place);
-        self.element_end = around;
-        flow
-    }
-
     /// `for i in (lo..hi).step_by(s) { .. }`
     pub(super) fn for_loop(&mut self, stmt: &ExprForLoop) {
         let hints = self.loop_hints(&stmt.attrs);
-        let place = SourceRange { start: stmt.for_token.span, end: SourceRange::of(&stmt.expr).end };
+        let place = SourceRange::between(stmt.for_token.span, SourceRange::of(&stmt.expr).end);
         let range = self.range(&stmt.expr).and_then(|range| self.bounds(&range).map(|written| (range, written)));
         let id = self.enter_loop(stmt.label.as_ref(), false, place);
         if let (Ok((_, written)), Unroll::Full) = (&range, hints.unroll) {

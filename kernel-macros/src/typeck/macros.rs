@@ -123,7 +123,7 @@ impl Checker<'_> {
         let op = Op::from(ControlOp::StaticAssert { message });
         self.stmts.push(Stmt::Effect(op, vec![operand.node], operand.place));
         // What holds in a branch only, or only if the kernel has not returned, says nothing about the rest.
-        if self.contexts.is_empty() && !self.may_return {
+        if self.contexts.is_empty() && !self.may_return && !self.may_have_ended() {
             self.learn(&condition);
         }
         Ok(())

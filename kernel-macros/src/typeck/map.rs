@@ -5,11 +5,10 @@
 
 use kernel_core::ir::ptx::{PACKS, PtxError};
 use kernel_core::ir::{Dt, InlinePtx, Safety};
-use syn::visit::Visit;
-use syn::{Expr, ExprClosure, ExprLit, ExprReturn, Lit, Pat, ReturnType, Type};
+use syn::{Expr, ExprClosure, ExprLit, Lit, Pat, ReturnType, Type};
 
 use super::args::{Args, Elements};
-use super::block::Flow;
+use super::jump::Gives;
 use super::{Checker, Context, Operand, Val};
 use crate::error::{Checked, Reported};
 use crate::ops::Call;
@@ -127,7 +126,7 @@ impl Checker<'_> {
             }
         };
         if closure.inputs.len() != count {
-            let place = SourceRange { start: closure.or1_token.span, end: closure.or2_token.span };
+            let place = SourceRange::between(closure.or1_token.span, closure.or2_token.span);
             let (found, s) = (closure.inputs.len(), |n: usize| if n == 1 { "" } else { "s" });
             let (tiles, elements) = (s(count), s(found));
             let message = format!("{what} has {count} tile{tiles}, and its closure takes {found} element{elements}");
@@ -148,16 +147,8 @@ impl Checker<'_> {
                 pat => self.bind_pattern(pat, val),
             }
         }
-        let mut ends = Returns(false);
-        ends.visit_expr(&closure.body);
-        let mut val = match ends.0 {
-            false => self.expr(&closure.body)?,
-            true => match self.left_by_return(&closure.body) {
-                Flow::Value(val) => val?,
-                // A `return` has been refused.
-                Flow::Diverges => return Err(Reported::earlier()),
-            },
-        };
+        let body = SourceRange::of(&closure.body);
+        let mut val = self.inlined_body(Gives::Anything, body, |c| c.tail(&closure.body))?;
         if let ReturnType::Type(_, ty) = &closure.output {
             let annotation = self.annotation(ty)?;
             val = self.annotate(val, &annotation)?;
@@ -243,17 +234,6 @@ impl Checker<'_> {
             self.report_help(*at, message, help);
         }
     }
-}
-
-/// Whether code has a `return` of its own.
-struct Returns(bool);
-
-impl<'ast> Visit<'ast> for Returns {
-    fn visit_expr_return(&mut self, _: &'ast ExprReturn) {
-        self.0 = true;
-    }
-
-    fn visit_expr_closure(&mut self, _: &'ast ExprClosure) {}
 }
 
 /// Whether an operation computes scalars of scalars.

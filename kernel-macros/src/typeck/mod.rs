@@ -28,6 +28,7 @@ mod loops;
 mod macros;
 mod map;
 mod memory;
+mod method;
 mod moments;
 mod named;
 mod parameters;
@@ -68,7 +69,7 @@ use crate::error::{Checked, Errors, Reported};
 use crate::help::Help;
 use crate::signature::Signature;
 use crate::source::Source;
-use crate::source_range::SourceRange;
+use crate::source_range::{CallRef, SourceRange};
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Class, DtRef, Types, VElem, VTy};
 use jump::LoopScope;
@@ -87,6 +88,8 @@ pub struct Tree {
     pub types: Types,
     /// Constants of the user's crate.
     pub constants: Vec<Constant>,
+    /// The places of the calls that have been inlined.
+    pub calls: Vec<SourceRange>,
     /// What `static_assert!` has made equal: the constexpr is the dimension.
     pub facts: BTreeMap<ConstId, Dim>,
     /// The `unsafe` blocks, for rustc to see.
@@ -195,8 +198,10 @@ pub struct Checker<'a> {
     open_calls: usize,
     /// How many contexts and loops are around each of them.
     calls: Vec<(usize, usize)>,
-    /// How many have been inlined.
-    inlined: usize,
+    /// The places of those that have been inlined so far.
+    inlined: Vec<SourceRange>,
+    /// The innermost of those that are being inlined.
+    call: CallRef,
     source: Rc<Source>,
     errors: &'a mut Errors,
     func: Func,
@@ -211,13 +216,11 @@ pub struct Checker<'a> {
     /// Statements of the block that is being checked.
     stmts: Vec<Stmt>,
     facts: BTreeMap<ConstId, Dim>,
-    /// Whether a `return`, or a loop that may never end, stands before this place.
+    /// Whether a `return` of the kernel, or a loop that may never end, stands before this place.
     may_return: bool,
-    /// The loops around the place, the outermost first.
+    /// The loops and inlined bodies around the place, the outermost first.
     loops: Vec<LoopScope>,
-    /// The loop that the code of an element is, if it has a `return`, and how many functions are being inlined there.
-    element_end: Option<(usize, usize)>,
-    /// Loops so far.
+    /// Loops and inlined bodies so far.
     loop_count: usize,
     /// Whether the condition of the `while` that is being checked changes variables outside, or jumps.
     active_head: bool,
@@ -251,10 +254,11 @@ pub fn check(
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
-    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, .. } = checker;
+    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, inlined, .. } =
+        checker;
     let mut variables = variables.len();
     let body = crate::jumps::eliminate(stmts, &mut nodes, &mut variables, &types, errors);
-    Tree { func, nodes, variables, body, types, constants, facts, unsafe_blocks }
+    Tree { func, nodes, variables, body, types, constants, calls: inlined, facts, unsafe_blocks }
 }
 
 impl<'a> Checker<'a> {
@@ -271,7 +275,8 @@ impl<'a> Checker<'a> {
             frame: Rc::new(Frame::outermost(functions)),
             open_calls: 0,
             calls: Vec::new(),
-            inlined: 0,
+            inlined: Vec::new(),
+            call: CallRef::default(),
             source: Rc::new(source),
             errors,
             func,
@@ -286,7 +291,6 @@ impl<'a> Checker<'a> {
             facts: BTreeMap::new(),
             may_return: false,
             loops: Vec::new(),
-            element_end: None,
             loop_count: 0,
             active_head: false,
             deferred: Vec::new(),
@@ -303,7 +307,8 @@ impl<'a> Checker<'a> {
     // Nodes and statements
 
     fn new_node(&mut self, node: Node) -> NodeId {
-        self.nodes.push(node);
+        let place = node.place.in_call(self.call);
+        self.nodes.push(Node { place, ..node });
         NodeId(self.nodes.len() - 1)
     }
 

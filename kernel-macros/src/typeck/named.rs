@@ -12,6 +12,7 @@ use syn::{
 };
 
 use super::function::Frame;
+use super::jump::Gives;
 use super::{Binding, Checker, Context, Scope, Val};
 use crate::error::{Checked, Reported};
 use crate::signature::strip;
@@ -59,6 +60,8 @@ pub(super) enum Arg {
     Val(Val),
     /// A closure.
     Closure(Callable, SourceRange),
+    /// The variable that `&mut self` stands for, and its value.
+    Variable(Binding, Val),
 }
 
 impl Checker<'_> {
@@ -167,7 +170,7 @@ impl Checker<'_> {
         for (pat, arg) in named.closure.inputs.iter().zip(args) {
             self.bind_argument(pat, arg);
         }
-        let mut val = self.expr(&named.closure.body);
+        let mut val = self.inlined_body(Gives::Anything, place, |c| c.tail(&named.closure.body));
         if let (Ok(found), ReturnType::Type(_, ty)) = (&val, &named.closure.output) {
             let found = found.clone();
             val = self.annotation(ty).and_then(|annotation| self.annotate(found, &annotation));
@@ -192,7 +195,8 @@ impl Checker<'_> {
                 let reported = self.report(place, "a closure cannot be taken apart");
                 self.bind_pattern(pat, Err(reported));
             }
-            (pat, Arg::Val(val)) => self.bind_pattern(pat, Ok(val)),
+            (Pat::Ident(name), Arg::Variable(variable, _)) => self.bind(&name.ident.to_string(), variable),
+            (pat, Arg::Val(val) | Arg::Variable(_, val)) => self.bind_pattern(pat, Ok(val)),
         }
     }
 

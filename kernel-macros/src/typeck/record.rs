@@ -21,7 +21,7 @@ use crate::source_range::SourceRange;
 
 /// Where a struct is declared. Its fields are the parameters of that function.
 #[derive(Clone)]
-pub(super) struct Record(Rc<Function>);
+pub(super) struct Record(pub(super) Rc<Function>);
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,6 +43,16 @@ impl Record {
     /// The names of its fields.
     pub(super) fn fields(&self) -> impl Iterator<Item = String> + '_ {
         self.0.params.iter().map(field_name)
+    }
+
+    /// The names of its methods.
+    pub(super) fn methods(&self) -> impl Iterator<Item = &str> {
+        self.0.methods.keys().map(String::as_str)
+    }
+
+    /// The key of a method.
+    pub(super) fn method(&self, name: &str) -> Option<&str> {
+        self.0.methods.get(name).map(String::as_str)
     }
 
     /// Which field has a name.

@@ -192,7 +192,7 @@ impl Checker<'_> {
     }
 
     /// The variable that an expression names, or those of a tuple or struct, if it may be assigned to.
-    fn assignable(&mut self, target: &Expr) -> Checked<Binding> {
+    pub(super) fn assignable(&mut self, target: &Expr) -> Checked<Binding> {
         let place = SourceRange::of(target);
         let name = match target {
             Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
@@ -203,6 +203,8 @@ impl Checker<'_> {
                 let help = "write `store(pointer + i, value)`; tiles are changed as a whole: `select(mask, a, b)`";
                 return Err(self.report_help(place, "elements are not assigned to", help));
             }
+            // `*self = ..` in a method.
+            Expr::Unary(unary) if is_self(unary) => return self.assignable(&unary.expr),
             Expr::Unary(_) => {
                 let help = "write `store(pointer, value)`";
                 return Err(self.report_help(place, "pointers are not dereferenced with `*`", help));
@@ -239,6 +241,7 @@ impl Checker<'_> {
                     Binding::Option(..) => {
                         format!("copy what it holds, if that is there: `if let Some(mut {name}) = {name} {{ .. }}`")
                     }
+                    _ if name == "self" => "take it as `&mut self`, or a copy as `mut self`".to_string(),
                     _ if parameter => format!("declare the parameter as `mut {name}: ..`"),
                     _ if constexpr => format!("copy it: `let mut value = {name};`"),
                     Binding::Value(_)
@@ -330,7 +333,7 @@ impl Checker<'_> {
             return;
         }
         let (Ok(right), Ok(Binding::Var(var)), Some((op, _))) = (right, var, operator(&binary.op)) else { return };
-        let place = SourceRange { start: SourceRange::of(&binary.left).start, end: SourceRange::of(&binary.right).end };
+        let place = SourceRange::between(SourceRange::of(&binary.left).start, SourceRange::of(&binary.right).end);
         let left_place = SourceRange::of(&binary.left);
         let ty = self.variables[var.0].ty.clone();
         let node = self.slot(ty, left_place);
@@ -339,4 +342,10 @@ impl Checker<'_> {
         let Ok(result) = self.binary(op, left, right, place, SourceRange::of_tokens(&binary.op)) else { return };
         let _ = self.set(var, result);
     }
+}
+
+/// `*self`
+pub(super) fn is_self(unary: &syn::ExprUnary) -> bool {
+    let is_self = matches!(&*unary.expr, Expr::Path(path) if path.path.is_ident("self"));
+    is_self && matches!(unary.op, syn::UnOp::Deref(_))
 }

@@ -1,7 +1,7 @@
 //! What failing programs report, as errors that name the kernel, the place and the argument.
 
 use super::definition::Definition;
-use crate::error::{Access, Error};
+use crate::error::{Access, CallSite, Error};
 use kernel_core::ir::{Files, Func, ParamId, Span};
 use std::time::Duration;
 
@@ -14,6 +14,14 @@ pub(super) struct FaultAt<'f> {
 }
 
 impl FaultAt<'_> {
+    fn calls(&self) -> Box<[CallSite]> {
+        let site = |call: Span| {
+            let file = self.files.name(call).into();
+            CallSite { file, line: call.line, column: call.column }
+        };
+        self.files.calls_to(self.span).map(site).collect()
+    }
+
     /// An access outside the buffer of `argument`.
     pub(super) fn out_of_bounds(&self, argument: &str, access: Access, offset: i64, len: u64) -> Error {
         Error::OutOfBounds {
@@ -21,6 +29,7 @@ impl FaultAt<'_> {
             file: self.files.name(self.span).into(),
             line: self.span.line,
             column: self.span.column,
+            calls: self.calls(),
             program_id: self.program_id,
             offset,
             len,
@@ -36,6 +45,7 @@ impl FaultAt<'_> {
             file: self.files.name(self.span).into(),
             line: self.span.line,
             column: self.span.column,
+            calls: self.calls(),
             program_id: self.program_id,
             message: message.into(),
         }
@@ -48,6 +58,7 @@ impl FaultAt<'_> {
             file: self.files.name(self.span).into(),
             line: self.span.line,
             column: self.span.column,
+            calls: self.calls(),
             program_id: self.program_id,
             limit,
         }

@@ -214,6 +214,7 @@ fn past_the_end(program: u32, offset: i64, len: u64) -> Error {
         file: "src/gather.rs".into(),
         line: 4,
         column: 17,
+        calls: Box::new([]),
         program_id: [program, 0, 0],
         offset,
         len,
@@ -257,6 +258,7 @@ fn a_failed_assertion_names_its_place_and_message() -> Result<()> {
                 file: "src/count.rs".into(),
                 line: 4,
                 column: 5,
+                calls: Box::new([]),
                 program_id: [0, 2, 0],
                 message: "too many".into(),
             }

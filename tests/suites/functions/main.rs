@@ -3,6 +3,8 @@
 
 mod code;
 mod constants;
+mod methods;
 mod places;
 mod results;
+mod returns;
 mod structs;

@@ -13,6 +13,7 @@ impl Parser<'_> {
         loop {
             match self.lexer.peek() {
                 Token::Ident("file") => self.file()?,
+                Token::Ident("call") => self.call()?,
                 Token::Ident("dtype") => self.dtype_param()?,
                 Token::Ident("const") => self.const_param()?,
                 Token::Ident("param") => self.param()?,
@@ -47,14 +48,39 @@ impl Parser<'_> {
         }
     }
 
+    fn call(&mut self) -> Result<()> {
+        self.lexer.next();
+        let at = self.lexer.position();
+        let expected = self.func.files.calls().len() + 1;
+        let number = self.call_number()?;
+        if number != expected as u64 {
+            return Err(self.lexer.error_at(at, format!("calls are numbered in order; the next is c{expected}")));
+        }
+        let place = self.span(at)?;
+        match self.func.files.add_call(place) {
+            Some(id) if id.number() as usize == expected => Ok(()),
+            Some(id) => Err(self.lexer.error_at(at, format!("that is c{}", id.number()))),
+            None => Err(self.lexer.error_at(at, "a kernel has up to 4294967295 calls".to_string())),
+        }
+    }
+
     /// `f1`
     pub(super) fn file_number(&mut self) -> Result<u64> {
+        self.numbered('f', "a file (`f1`)")
+    }
+
+    /// `c1`
+    pub(super) fn call_number(&mut self) -> Result<u64> {
+        self.numbered('c', "a call (`c1`)")
+    }
+
+    fn numbered(&mut self, letter: char, what: &str) -> Result<u64> {
         let number = match self.lexer.peek() {
-            Token::Ident(word) => word.strip_prefix('f').filter(|digits| !digits.starts_with('0')),
+            Token::Ident(word) => word.strip_prefix(letter).filter(|digits| !digits.starts_with('0')),
             _ => None,
         };
         let number = number.and_then(|digits| digits.parse().ok());
-        let number = number.ok_or_else(|| self.lexer.expected("a file (`f1`)"))?;
+        let number = number.ok_or_else(|| self.lexer.expected(what))?;
         self.lexer.next();
         Ok(number)
     }

@@ -26,12 +26,12 @@ struct Machine {
     names: Vec<(String, i32)>,
 }
 
-/// What the program leaves in memory.
-pub fn run(program: &[Stmt], n: i32) -> Vec<i32> {
+/// What the program leaves in memory, and whether it returned before its end.
+pub fn run(program: &[Stmt], n: i32) -> (Vec<i32>, bool) {
     let memory = (0..MEMORY as i32).collect();
     let mut machine = Machine { memory, names: vec![("n".to_string(), n)] };
-    let _ = machine.stmts(program);
-    machine.memory
+    let returned = machine.stmts(program).is_err();
+    (machine.memory, returned)
 }
 
 fn binary(op: BinaryOp, a: i32, b: i32) -> i32 {

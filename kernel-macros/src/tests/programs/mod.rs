@@ -274,7 +274,37 @@ fn lowered_programs_do_what_their_source_says() {
         let source = format!("fn k(out: PtrMut<i32>, n: i32) {{\n{}\n}}", lines.join("\n"));
         let Some(kernel) = compile(&source) else { continue };
         for n in [0, 3, -7] {
-            assert_eq!(run(&kernel, n), evaluate::run(&program, n), "seed {seed}, n = {n}\n{source}");
+            assert_eq!(run(&kernel, n), evaluate::run(&program, n).0, "seed {seed}, n = {n}\n{source}");
+        }
+        ran += 1;
+    }
+    assert!(ran > PROGRAMS / 2, "{ran} programs ran");
+}
+
+/// Programs as functions that are called in a branch of a loop: what `return` ends is the function.
+#[test]
+fn programs_that_are_functions_do_what_their_source_says() {
+    let mut ran = 0;
+    for seed in 1..=PROGRAMS {
+        let program = generate::program(seed);
+        let lines: Vec<String> = program.iter().map(Stmt::source).collect();
+        let body = lines.join("\n").replace("return;", "return (n + 1, -1);");
+        let source = format!(
+            "#[device] fn f(out: PtrMut<i32>, n: i32) -> (i32, i32) {{\n{body}\n(n, 1)\n}}
+            fn k(out: PtrMut<i32>, n: i32) {{
+                for i in 0..1 {{
+                    if n != i + 100 {{ let (a, b) = f(out, n); store(out, load(out) * 7 + a * b); }}
+                    store(out + 1, load(out + 1) + 5);
+                }}
+            }}"
+        );
+        let Some(kernel) = compile(&source) else { continue };
+        for n in [0, 3, -7] {
+            let (mut wanted, returned) = evaluate::run(&program, n);
+            let value = if returned { -n.wrapping_add(1) } else { n };
+            wanted[0] = wanted[0].wrapping_mul(7).wrapping_add(value);
+            wanted[1] = wanted[1].wrapping_add(5);
+            assert_eq!(run(&kernel, n), wanted, "seed {seed}, n = {n}\n{source}");
         }
         ran += 1;
     }

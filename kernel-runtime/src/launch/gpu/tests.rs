@@ -287,6 +287,7 @@ fn records_become_errors_that_name_the_place() -> Result<()> {
         file: file.into(),
         line,
         column,
+        calls: Box::new([]),
         program_id: [1, 2, 3],
         offset: 77,
         len: 70,

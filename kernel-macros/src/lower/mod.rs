@@ -8,10 +8,12 @@
 //! store(out, acc);                        store %out, %1
 //! ```
 
+mod places;
+
 use kernel_core::ir::{AttrMap, BinaryOp, ConstParam, ConstTy, DTypeBound, IntTy, UnaryOp};
 use kernel_core::ir::{
-    Builder, ControlOp, CreateOp, DType, Dim, Dt, Elem, ElementwiseOp, FloatFlags, Func, Literal, Op, ParamKind,
-    RegionId, ShapeOp, Span, Ty, TypeError, ValueId,
+    Builder, CallId, ControlOp, CreateOp, DType, Dim, Dt, Elem, ElementwiseOp, FloatFlags, Func, Literal, Op,
+    ParamKind, RegionId, ShapeOp, Ty, TypeError, ValueId,
 };
 
 use kernel_core::text::MAX_REGIONS;
@@ -50,6 +52,8 @@ struct Lower<'t> {
     flat: bool,
     /// The kernel's file, if functions were inlined, which may come from others.
     own_file: Option<String>,
+    /// What each inlined call is in the IR, once something is named by it.
+    calls: Vec<Option<CallId>>,
 }
 
 #[derive(Clone, Copy)]
@@ -110,6 +114,7 @@ pub fn lower(tree: &Tree, contract: bool, own_file: Option<String>, errors: &mut
         constants,
         flat: false,
         own_file,
+        calls: vec![None; tree.calls.len()],
     };
     lower.blocks();
     let place = SourceRange::at(proc_macro2::Span::call_site());
@@ -154,18 +159,6 @@ impl Lower<'_> {
         builder.flags = flags;
         let id = builder.op(op, operands, regions, span).map_err(|error| Refused { error, place })?;
         Ok(self.func.op(id).results.clone())
-    }
-
-    /// The place with its file.
-    fn span(&mut self, place: SourceRange) -> Span {
-        let span = place.ir_span();
-        let Some(own) = self.own_file.as_deref().filter(|_| span != Span::UNKNOWN) else { return span };
-        let file = place.start.file();
-        if file == own {
-            return span;
-        }
-        // Beyond 65535 files the place is not known.
-        self.func.files.add(&file).map_or(Span::UNKNOWN, |id| span.in_file(id))
     }
 
     fn one(&mut self, op: impl Into<Op>, operands: &[ValueId], place: SourceRange) -> Lowering<ValueId> {
@@ -333,7 +326,7 @@ impl Lower<'_> {
                 Stmt::Reduce(stmt) => self.reduce(stmt)?,
                 Stmt::Map(stmt) => self.map(stmt)?,
                 // Removed by `jumps`.
-                Stmt::Jump(..) => {}
+                Stmt::Body(_) | Stmt::Jump(..) => {}
             }
         }
         Ok(())
