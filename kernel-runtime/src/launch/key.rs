@@ -125,7 +125,7 @@ fn for_each_word(
     constants: &[i64],
     mut give: impl FnMut(u64),
 ) {
-    give(head.options() | (dtypes.len() as u64) << 24 | (params.len() as u64) << 40);
+    give(head.options() | (dtypes.len() as u64) << 32 | (params.len() as u64) << 48);
     give(head.place);
     if let Some(seed) = head.tuning.delays {
         give(seed);
@@ -247,6 +247,27 @@ mod tests {
         }
         for (index, a) in keys.iter().enumerate() {
             assert_eq!(keys.iter().position(|b| a == b), Some(index));
+        }
+    }
+
+    /// The fields of the first word do not run into each other.
+    #[test]
+    fn keys_differ_by_options_whatever_else_they_have() {
+        let key = |max_registers: u32, dtypes: &[ElementType]| {
+            let tuning = Tuning { max_registers: Some(max_registers), ..Tuning::default() };
+            let params = [ParamSpec::scalar(1i32.value())];
+            Key::new(
+                &Spec { dtypes, constants: &[], params: &params, tuning, safety: Safety::Safe },
+                0,
+                Checks::AtLaunch,
+            )
+        };
+        let f32 = ElementType::F32;
+        for dtypes in [&[][..], &[f32], &[f32; 2], &[f32; 3]] {
+            let keys: Vec<Key> = (24..32).map(|registers| key(registers, dtypes)).collect();
+            for (index, a) in keys.iter().enumerate() {
+                assert_eq!(keys.iter().position(|b| a == b), Some(index), "{dtypes:?}");
+            }
         }
     }
 
