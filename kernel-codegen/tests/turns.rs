@@ -3,12 +3,12 @@
 
 mod support;
 
-use kernel_codegen::{Compiled, Options, Target, compile_placed};
-use kernel_core::interp::{HostBuffer, run_ordered};
-use kernel_core::ir::{Func, Placed};
-use support::assemble;
-use support::differential::emulate_placed;
+use kernel_codegen::{Compiled, Options, Target, compile, compile_placed};
+use kernel_core::interp::{HostBuffer, HostTensor, run_ordered, run_with_tensors};
+use kernel_core::ir::{Bound, Func, Placed};
+use support::differential::{Agreement, compare, emulate_placed, from_bytes};
 use support::registers::Registers;
+use support::{assemble, kernel};
 
 /// What a thread of each half does in its turn: it counts it.
 const COUNT: &str =
@@ -173,4 +173,50 @@ fn each_half_waits_for_the_other() {
         "{arrivals:?}\n{}",
         compiled.ptx
     );
+}
+
+/// The kernels of the pass's file tests, with turns and without, as they are written and placed: of no iteration, of one, of
+/// a part of one, and of more than there are slots.
+#[test]
+fn kernels_with_turns_compute_the_same() {
+    let ends = |text: &str| text.find("\n}\n").map_or(text.len(), |end| end + 3);
+    let kernels = include_str!("passes/turns.tile").split("kernel attention").skip(1);
+    let (mut with_turns, mut count) = (0, 0);
+    for text in kernels.map(|text| format!("kernel attention{}", &text[..ends(text)])) {
+        let kernel = kernel(&text);
+        let options = Options { num_warps: 8, num_stages: 2, ..Options::default() };
+        let compiled = compile(&kernel, &Target::sm_90a(), &options).unwrap_or_else(|error| panic!("{error}"));
+        with_turns += usize::from(compiled.placed_ir().contains("turn_begin"));
+        count += 1;
+        // The persistent one counts tiles, the others keys.
+        let sizes = if text.contains("%tile") { [0, 1, 2, 3] } else { [0, 1, 384, 700] };
+        for n in sizes {
+            agrees(&kernel, &compiled, n);
+        }
+    }
+    // Those that have one slot or four warps in the file test have more here.
+    assert_eq!((with_turns, count), (5, 9));
+}
+
+/// Compares a kernel as written with the placed one. All sums are exact: a row of `q` has one number, so that scores are
+/// small integers, of which the exponentials are powers of two.
+fn agrees(kernel: &Bound, compiled: &Compiled, n: i32) {
+    const ROWS: usize = 512;
+    let halves = |at: &dyn Fn(usize, usize) -> i32| {
+        let numbers = (0..ROWS * 64).map(|i| half::f16::from_f32(at(i / 64, i % 64) as f32));
+        from_bytes(kernel_core::ir::DType::F16, &numbers.flat_map(half::f16::to_le_bytes).collect::<Vec<u8>>())
+    };
+    let small = |i: usize| (i.wrapping_mul(2_654_435_769) >> 20) as i32 % 7 - 3;
+    let q = halves(&|row, column| i32::from(row % 64 == column));
+    let (k, v) = (halves(&|row, column| small(64 * row + column)), halves(&|row, column| small(column + 91 * row)));
+    let tensor = |columns: u64| HostTensor::contiguous(&[ROWS as u64, columns]);
+    let tensors = [tensor(64), tensor(64), tensor(64), tensor(128)];
+    let mut expected = [q, k, v, vec![0f32; ROWS * 128].into()];
+    let mut found = expected.clone();
+    run_with_tensors(kernel, &mut expected, &tensors, &[n.into()], [1, 1, 1]).unwrap_or_else(|fault| panic!("{fault}"));
+    run_ordered(&compiled.placed, &mut found, &tensors, &[n.into()], [1, 1, 1])
+        .unwrap_or_else(|fault| panic!("{fault} with {n}\n{}", compiled.placed_ir()));
+    for (want, got) in expected.iter().zip(&found) {
+        compare(want, got, Agreement::Exact, &compiled.placed_ir());
+    }
 }

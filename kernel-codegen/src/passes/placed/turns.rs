@@ -1,4 +1,5 @@
-//! Turns: of two groups of four warps that compute with their products, one multiplies while the other computes.
+//! Turns: of the two halves of a group of eight warps that compute with their products, one multiplies while the other
+//! computes.
 //!
 //! ```text
 //! for {                                  turn_begin
@@ -12,16 +13,37 @@
 //!                                        turn_end
 //! ```
 //!
-//! Both groups run the same code on their own rows, and a multiprocessor has one set of tensor cores. Where both
-//! multiply at the same time, both compute at the same time too, and the tensor cores stand still. With turns, a group
+//! Both halves run the same code on their own rows, and a multiprocessor has one set of tensor cores. Where both
+//! multiply at the same time, both compute at the same time too, and the tensor cores stand still. With turns, a half
 //! issues the last product of an iteration and the first one of the next while the other computes. That is what
 //! FlashAttention-3 does with named barriers (Shah et al., 2024).
 //!
-//! A turn is about time alone: a group that has it waits for nobody but the copies of its own factors. So the loop may
-//! have no other barriers between its warps, and two slots, so that these copies need nothing of the other group.
+//! # Why nobody waits for ever
+//!
+//! A loop takes turns if it has two products, the second of which reads from registers, and if
+//!
+//! - *nothing in it makes all eight warps meet*: no barrier, no exchange between warps, no copy that they wait for;
+//! - *its factors come through rings of two slots or more*, and an iteration releases no slots but those that it has waited
+//!   for itself.
+//!
+//! Both halves run one program's code, whose conditions and bounds are scalars, the same for all of its threads. So both go
+//! through the same turns, numbered 1, 2, .. through all loops and iterations: a loop of `n` iterations has `n + 1`, one that
+//! does not run has one, and a way around a loop skips its turns for both. Begins and ends alternate on every way (the
+//! verifier's rule L17), and the halves alternate too: turn `m` of the first half begins when turn `m - 1` of the second has
+//! ended, and turn `m` of the second when turn `m` of the first has. The first turn of all is given where the group begins.
+//! One arrival more than there are waits is left when the program ends, and nobody waits for it.
+//!
+//! It remains to show that a turn ends. The half that has it waits for nothing but copies, which wait for slots that both
+//! halves release. Let it be in turn `m`, which it begins in iteration `j` (counted through all loops of a ring) and ends in
+//! iteration `j + 1` at the latest. The copies up to iteration `j + 1` go into slots of iterations up to `j - 1`, as there are
+//! two or more. The half itself has been through these. The other half has ended turn `m - 1`, and before its own turn `m`
+//! waits for no turn: it gets to iteration `j`, and has released what it read in the iterations before. What it waits for on
+//! its way are copies for iterations up to `j`, so the same holds for these. The first turn of a loop is shorter: all loops
+//! before it are behind both halves, or before the other one without a turn in between. Where neither half has a turn, both
+//! may meet: neither waits for the other's turn without this one being on its way to it.
 
 use kernel_core::edit::{Cursor, Place, Result, Structure, splice, walk_region};
-use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, RegionId};
+use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
 use kernel_core::target::GROUP_WARPS;
 
 use crate::analysis::exchange::{Threads, meetings};
@@ -40,7 +62,7 @@ pub(crate) fn run(func: &mut Func) -> Result<()> {
         .filter(|(group, _)| !group.single && group.warps == 2 * GROUP_WARPS)
         .map(|(_, region)| region)
         .collect();
-    // Two groups that run code of their own take turns by tiles already.
+    // Groups that run code of their own take turns by tiles already.
     let &[region] = consumers.as_slice() else { return Ok(()) };
     let mut loops = Vec::new();
     walk_region(func, region, &mut |id| {
@@ -60,43 +82,50 @@ pub(crate) fn run(func: &mut Func) -> Result<()> {
 /// The two products of an iteration, the second of which reads from registers what is computed of the first.
 fn products(func: &Func, owner: OpId) -> Option<[OpId; 2]> {
     let body = func.op(owner).regions[0];
-    let (mut all, mut top) = (0, Vec::new());
-    walk_region(func, body, &mut |id| all += usize::from(is_product(func, id)));
-    top.extend(func.region(body).ops.iter().copied().filter(|&id| is_product(func, id)));
-    let &[first, second] = top.as_slice() else { return None };
+    let &[first, second] = of_iterations(func, body, &|op| matches!(op, GpuOp::Wgmma { .. }))?.as_slice() else {
+        return None;
+    };
     let computes = !matches!(func.ty(func.op(second).operands[0]).elem, Elem::Shared(_));
     let meets = meetings(func, body, Threads::Group(2 * GROUP_WARPS)) > 0;
-    (all == 2 && computes && !meets && is_fed_ahead(func, body)).then_some([first, second])
+    (computes && !meets && is_fed_ahead(func, body)).then_some([first, second])
 }
 
-fn is_product(func: &Func, id: OpId) -> bool {
-    matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. }))
+/// Operations that each iteration of a loop comes to, once; none if others of the kind are in other regions in it.
+fn of_iterations(func: &Func, body: RegionId, kind: &dyn Fn(&GpuOp) -> bool) -> Option<Vec<OpId>> {
+    let is_wanted = |id: OpId| matches!(&func.op(id).op, Op::Gpu(op) if kind(op));
+    let mut all = 0;
+    walk_region(func, body, &mut |id| all += usize::from(is_wanted(id)));
+    let found: Vec<OpId> = func.region(body).ops.iter().copied().filter(|&id| is_wanted(id)).collect();
+    (found.len() == all).then_some(found)
 }
 
-/// Whether the loop waits for copies into at least two slots, and makes none itself.
+/// Whether all that an iteration waits for are copies into slots of two or more, and all that it releases are these.
 fn is_fed_ahead(func: &Func, body: RegionId) -> bool {
-    let (mut waits, mut fine) = (false, true);
+    let waits = of_iterations(func, body, &|op| *op == GpuOp::MbarrierWait).unwrap_or_default();
+    let arrivals = of_iterations(func, body, &|op| *op == GpuOp::MbarrierArrive);
+    let is_ring = |id: &OpId| {
+        let slots = func.def_op(func.op(*id).operands[0]).map(|alloc| &alloc.op);
+        matches!(slots, Some(Op::Gpu(GpuOp::MbarrierAlloc { slots: 2.., .. })))
+    };
+    let slot = |id: &OpId| func.op(*id).operands[1];
+    let waited: Vec<ValueId> = waits.iter().map(slot).collect();
+    let releases_own = arrivals.is_some_and(|all| all.iter().all(|id| waited.contains(&slot(id))));
+    let mut copies = false;
     walk_region(func, body, &mut |id| {
-        let operation = func.op(id);
-        let Op::Gpu(op) = &operation.op else { return };
-        if let GpuOp::MbarrierWait = op {
-            let slots = func.def_op(operation.operands[0]).map(|alloc| &alloc.op);
-            fine &= matches!(slots, Some(Op::Gpu(GpuOp::MbarrierAlloc { slots: 2.., .. })));
-            waits = true;
-        }
-        fine &= !matches!(op, GpuOp::AsyncCopy | GpuOp::TmaLoad | GpuOp::TmaStore { .. } | GpuOp::SharedStore);
+        let makes =
+            |op: &GpuOp| matches!(op, GpuOp::AsyncCopy | GpuOp::TmaLoad | GpuOp::TmaStore { .. } | GpuOp::SharedStore);
+        copies |= matches!(&func.op(id).op, Op::Gpu(op) if makes(op));
     });
-    waits && fine
+    !waits.is_empty() && waits.iter().all(is_ring) && releases_own && !copies
 }
 
 fn take_turns(func: &mut Func, around: RegionId, owner: OpId, [first, second]: [OpId; 2]) -> Result<()> {
     let body = func.op(owner).regions[0];
-    let mut places = vec![
-        (around, owner, [GpuOp::TurnBegin, GpuOp::TurnEnd].map(Some)),
-        (body, first, [None, Some(GpuOp::TurnEnd)]),
-        (body, second, [Some(GpuOp::TurnBegin), None]),
-    ];
-    for (region, at, [before, behind]) in places.drain(..) {
+    for (region, at, before, behind) in [
+        (around, owner, Some(GpuOp::TurnBegin), Some(GpuOp::TurnEnd)),
+        (body, first, None, Some(GpuOp::TurnEnd)),
+        (body, second, Some(GpuOp::TurnBegin), None),
+    ] {
         let span = func.op(at).span;
         let mut ops = Vec::new();
         if let Some(op) = before {
