@@ -141,7 +141,8 @@ impl<'ctx> Lower<'_, 'ctx> {
     fn meet_for_turn(&mut self, how: Intrinsic, number: IntValue<'ctx>, group: Group) {
         let first = self.group_barriers() + group.warps / GROUP_WARPS;
         let barrier = self.ir.add(number, self.ir.i32(first as i32));
-        self.ir.call(how, &[], &[barrier.into(), self.ir.i32(group.threads() as i32).into()]);
+        let both = 2 * GROUP_WARPS * WARP_SIZE;
+        self.ir.call(how, &[], &[barrier.into(), self.ir.i32(both as i32).into()]);
     }
 
     /// Lets the first four warps of a group that takes turns have the first one: the others say so.

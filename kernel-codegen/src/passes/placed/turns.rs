@@ -82,9 +82,8 @@ pub(crate) fn run(func: &mut Func) -> Result<()> {
 /// The two products of an iteration, the second of which reads from registers what is computed of the first.
 fn products(func: &Func, owner: OpId) -> Option<[OpId; 2]> {
     let body = func.op(owner).regions[0];
-    let &[first, second] = of_iterations(func, body, &|op| matches!(op, GpuOp::Wgmma { .. }))?.as_slice() else {
-        return None;
-    };
+    let products = of_iterations(func, body, &|op| matches!(op, GpuOp::Wgmma { .. }))?;
+    let &[first, second] = products.as_slice() else { return None };
     let computes = !matches!(func.ty(func.op(second).operands[0]).elem, Elem::Shared(_));
     let meets = meetings(func, body, Threads::Group(2 * GROUP_WARPS)) > 0;
     (computes && !meets && is_fed_ahead(func, body)).then_some([first, second])
@@ -110,13 +109,10 @@ fn is_fed_ahead(func: &Func, body: RegionId) -> bool {
     let slot = |id: &OpId| func.op(*id).operands[1];
     let waited: Vec<ValueId> = waits.iter().map(slot).collect();
     let releases_own = arrivals.is_some_and(|all| all.iter().all(|id| waited.contains(&slot(id))));
-    let mut copies = false;
-    walk_region(func, body, &mut |id| {
-        let makes =
-            |op: &GpuOp| matches!(op, GpuOp::AsyncCopy | GpuOp::TmaLoad | GpuOp::TmaStore { .. } | GpuOp::SharedStore);
-        copies |= matches!(&func.op(id).op, Op::Gpu(op) if makes(op));
-    });
-    !waits.is_empty() && waits.iter().all(is_ring) && releases_own && !copies
+    // One thread asks for a copy, and the half that it is not in would wait for it.
+    let mut asks = false;
+    walk_region(func, body, &mut |id| asks |= matches!(func.op(id).op, Op::Gpu(GpuOp::TmaLoad)));
+    !waits.is_empty() && waits.iter().all(is_ring) && releases_own && !asks
 }
 
 fn take_turns(func: &mut Func, around: RegionId, owner: OpId, [first, second]: [OpId; 2]) -> Result<()> {
