@@ -92,7 +92,12 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         unit.axis = Some(Rc::clone(&axis));
         exchanges::run(kernel.func_mut(), &axis, unit.target, unit.options.num_warps)
     }),
-    Pass::optional("turns", |kernel, _| Ok(turns::run(kernel.func_mut())?)),
+    Pass::optional("turns", |kernel, unit| {
+        let turned = turns::run(kernel.func_mut())?;
+        let told = unit.loops.iter_mut().filter(|told| turned.contains(&told.span));
+        told.for_each(|told| told.what.push_str(", two warp groups take turns at products"));
+        Ok(())
+    }),
     Pass::needed("accumulator_banks", |kernel, _| accumulator_banks::run(kernel.func_mut())),
     Pass::needed("residency", |kernel, unit| {
         // ptxas takes one or the other.

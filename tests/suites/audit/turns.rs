@@ -3,6 +3,7 @@
 //!
 //! Whoever waited for a turn that nobody gives would wait for ever, so each of these also has to end.
 
+use kernel_runtime::testing::Delays;
 use tilewright::prelude::*;
 use tilewright_tests::devices::check;
 
@@ -165,10 +166,17 @@ macro_rules! run {
             let taken = call.compile(Target::sm_90a())?.placed_ir().matches("turn_begin").count();
             assert_eq!(taken, $turns, "{what}: two for each loop");
         }
-        call.launch($device)?;
         let keys = $keys;
         let wanted: Vec<f32> = (0..TILES).flat_map(|tile| case.tile(tile, keys(tile).into_iter())).collect();
+        call.launch($device)?;
         assert!(out.to_vec()? == wanted, "{what} on {}", $device);
+        // However long anything takes.
+        for seed in 1..=if $device.is_cuda() { 4 } else { 0 } {
+            let mut out = $device.zeros::<f32>(TILES * M * $D)?;
+            let call = $kernel::<$D, $N>(&q, &k, &v, &mut out, $len as i32, $flag as i32);
+            call.grid($programs).num_stages($stages).delays(seed).launch($device)?;
+            assert!(out.to_vec()? == wanted, "{what} with delays from seed {seed} on {}", $device);
+        }
     }};
 }
 

@@ -43,7 +43,7 @@
 //! may meet: neither waits for the other's turn without this one being on its way to it.
 
 use kernel_core::edit::{Cursor, Place, Result, Structure, splice, walk_region};
-use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, RegionId, ValueId};
+use kernel_core::ir::{ControlOp, Elem, Func, GpuOp, Op, OpId, RegionId, Span, ValueId};
 use kernel_core::target::GROUP_WARPS;
 
 use crate::analysis::exchange::{Threads, meetings};
@@ -51,19 +51,20 @@ use crate::analysis::warp_groups::{groups_of, warp_groups_of};
 
 const PASS: &str = "turns";
 
-/// Runs the pass.
+/// Runs the pass. Gives the lines of the loops whose halves take turns.
 ///
 /// # Errors
 /// If it breaks a type rule, which is a mistake in it.
-pub(crate) fn run(func: &mut Func) -> Result<()> {
-    let Some(operation) = warp_groups_of(func) else { return Ok(()) };
+pub(crate) fn run(func: &mut Func) -> Result<Vec<Span>> {
+    let mut turned = Vec::new();
+    let Some(operation) = warp_groups_of(func) else { return Ok(turned) };
     let consumers: Vec<RegionId> = groups_of(operation)
         .into_iter()
         .filter(|(group, _)| !group.single && group.warps == 2 * GROUP_WARPS)
         .map(|(_, region)| region)
         .collect();
     // Groups that run code of their own take turns by tiles already.
-    let &[region] = consumers.as_slice() else { return Ok(()) };
+    let &[region] = consumers.as_slice() else { return Ok(turned) };
     let mut loops = Vec::new();
     walk_region(func, region, &mut |id| {
         if matches!(func.op(id).op, Op::Control(ControlOp::For { .. })) {
@@ -75,8 +76,9 @@ pub(crate) fn run(func: &mut Func) -> Result<()> {
         let Some(products) = products(func, owner) else { continue };
         let Some(around) = structure.region_of(owner) else { continue };
         take_turns(func, around, owner, products)?;
+        turned.push(func.op(owner).span);
     }
-    Ok(())
+    Ok(turned)
 }
 
 /// The two products of an iteration, the second of which reads from registers what is computed of the first.
