@@ -11,7 +11,8 @@
 //! - The number of a warp is read from its first lane, which tells ptxas that all lanes go the same way.
 //! - All warps of a group say how many registers they need (`setmaxnreg`), before any of them does anything. ptxas
 //!   honours that only if it knows the size of the block and that a multiprocessor runs one of them.
-//! - Threads of a group meet at a barrier with a number of their own.
+//! - Threads of a group meet at a barrier with a number of their own. Each half of a group that takes turns has one more, at
+//!   which it waits for its turn; the other half arrives there when it has had its own, and goes on.
 //! - Outside of the groups all warps run the same, which may only be scalars, allocations, and assertions about
 //!   scalars, which end all threads together.
 
