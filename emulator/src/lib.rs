@@ -6,6 +6,7 @@
 //! some order, an access out of bounds or of uninitialised shared memory as a panic or as noise.
 
 mod arithmetic;
+mod barriers;
 mod host;
 mod matrix;
 mod parse;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use kernel_codegen::Compiled;
 
 use super::arithmetic::{bits, compute};
+use super::barriers::counts_threads;
 use super::parse::{Instruction, Operand, Program, parse};
 
 pub(super) const WARP: usize = 32;
@@ -55,7 +56,7 @@ pub struct Launch<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+pub(super) enum State {
     Ready,
     /// At the instruction at its `pc`, which threads do together.
     Waiting,
@@ -69,10 +70,10 @@ struct Copy {
     group: Option<u64>,
 }
 
-struct Thread {
+pub(super) struct Thread {
     registers: Vec<u64>,
-    pc: usize,
-    state: State,
+    pub(super) pc: usize,
+    pub(super) state: State,
     /// Copies that have not landed: they do at the wait, and no earlier.
     copies: Vec<Copy>,
     committed: u64,
@@ -81,14 +82,16 @@ struct Thread {
 }
 
 pub(super) struct Block<'a> {
-    program: &'a Program,
+    pub(super) program: &'a Program,
     launch: &'a Launch<'a>,
     id: [u32; 3],
-    threads: Vec<Thread>,
+    pub(super) threads: Vec<Thread>,
     /// Whether the launch may begin before those before it have ended: then what they write is not there before each thread
     /// has waited for it.
     begins_early: bool,
     pub(super) shared: Vec<u8>,
+    /// Of barriers with numbers, the threads that have arrived and gone on.
+    pub(super) arrivals: BTreeMap<u64, u64>,
 }
 
 impl Launch<'_> {
@@ -103,7 +106,8 @@ impl Launch<'_> {
                     let threads = (0..self.compiled.threads()).map(|_| Thread::new(program.registers)).collect();
                     // Nothing may be read before it is written.
                     let shared = (0..self.compiled.shared_bytes).map(|_| random.next() as u8).collect();
-                    let block = Block { program: &program, launch: self, id: [x, y, z], threads, begins_early, shared };
+                    let (program, arrivals) = (&program, BTreeMap::new());
+                    let block = Block { program, launch: self, id: [x, y, z], threads, begins_early, shared, arrivals };
                     block.run(memory, &mut random);
                 }
             }
@@ -170,6 +174,7 @@ impl Block<'_> {
                 progress |= self.together(&warp, false);
             }
             progress |= self.together(&(0..count).collect::<Vec<_>>(), true);
+            progress |= self.meet();
             let ready = self.threads.iter().any(|thread| thread.state == State::Ready);
             assert!(progress || (ready && idle < IDLE), "deadlock: {:?}", self.waiting());
             if progress {
@@ -195,6 +200,9 @@ impl Block<'_> {
         let ready = running.iter().all(|&t| self.threads[t].state == State::Waiting && self.threads[t].pc == pc);
         let program = self.program;
         let Some(instruction) = program.instructions.get(pc).filter(|_| ready) else { return false };
+        if counts_threads(instruction) {
+            return false;
+        }
         let is_block = matches!(instruction.name.as_str(), "bar" | "barrier") && instruction.modifiers[0] != "warp";
         if is_block != whole_block {
             return false;
@@ -292,6 +300,10 @@ impl Block<'_> {
             // What does nothing that shows here.
             "fence" => self.threads[thread].pc += 1,
             "wgmma" if instruction.modifiers[0] != "mma_async" => self.threads[thread].pc += 1,
+            "bar" | "barrier" if counts_threads(instruction) && instruction.modifiers.iter().any(|m| m == "arrive") => {
+                self.threads[thread].pc += 1;
+                self.arrive(thread, instruction);
+            }
             "bar" | "barrier" | "shfl" | "vote" | "ldmatrix" | "stmatrix" | "mma" | "wgmma" => {
                 self.threads[thread].state = State::Waiting
             }

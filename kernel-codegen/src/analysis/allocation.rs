@@ -178,6 +178,8 @@ impl Lifetimes<'_> {
                 | GpuOp::AsyncWait { .. }
                 | GpuOp::Barrier
                 | GpuOp::WarpgroupBarrier
+                | GpuOp::TurnBegin
+                | GpuOp::TurnEnd
                 | GpuOp::Fence { .. }
                 | GpuOp::MbarrierAlloc { .. }
                 | GpuOp::MbarrierArrive

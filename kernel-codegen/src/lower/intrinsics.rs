@@ -18,6 +18,8 @@ pub(super) enum Intrinsic {
     BlockBarrier,
     /// So many threads meet at a barrier with a number.
     NamedBarrier,
+    /// Threads arrive at a barrier with a number, at which others wait for so many.
+    NamedArrival,
     /// All threads of the block meet; whether any passed true.
     BlockBarrierOr,
     /// All threads of the warp meet.
@@ -99,6 +101,7 @@ impl Intrinsic {
             Intrinsic::GridSize(_) => "llvm.nvvm.read.ptx.sreg.nctaid.z",
             Intrinsic::BlockBarrier => "llvm.nvvm.barrier.cta.sync.aligned.all",
             Intrinsic::NamedBarrier => "llvm.nvvm.barrier.cta.sync.aligned.count",
+            Intrinsic::NamedArrival => "llvm.nvvm.barrier.cta.arrive.aligned.count",
             Intrinsic::BlockBarrierOr => "llvm.nvvm.barrier.cta.red.or.aligned.all",
             Intrinsic::WarpBarrier => "llvm.nvvm.bar.warp.sync",
             Intrinsic::WarpAny => "llvm.nvvm.vote.any.sync",

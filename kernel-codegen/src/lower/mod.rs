@@ -361,6 +361,8 @@ impl<'a, 'ctx> Lower<'a, 'ctx> {
             GpuOp::AsyncWait { pending } => self.async_wait(operation, *pending),
             GpuOp::Barrier => self.barrier(),
             GpuOp::WarpgroupBarrier => self.warpgroup_barrier(),
+            GpuOp::TurnBegin => self.warp_turn(operation, Intrinsic::NamedBarrier, 0)?,
+            GpuOp::TurnEnd => self.warp_turn(operation, Intrinsic::NamedArrival, 1)?,
             GpuOp::Fence { kind } => self.fence(*kind),
             GpuOp::Wgmma { .. } => return self.wgmma(operation),
             GpuOp::WgmmaWait { pending } => self.wgmma_wait(operation, *pending),

@@ -11,7 +11,8 @@
 //! - The number of a warp is read from its first lane, which tells ptxas that all lanes go the same way.
 //! - All warps of a group say how many registers they need (`setmaxnreg`), before any of them does anything. ptxas
 //!   honours that only if it knows the size of the block and that a multiprocessor runs one of them.
-//! - Threads of a group meet at a barrier with a number of their own.
+//! - Threads of a group meet at a barrier with a number of their own. Each half of a group that takes turns has one more, at
+//!   which it waits for its turn; the other half arrives there when it has had its own, and goes on.
 //! - Outside of the groups all warps run the same, which may only be scalars, allocations, and assertions about
 //!   scalars, which end all threads together.
 
@@ -110,6 +111,7 @@ impl<'ctx> Lower<'_, 'ctx> {
             self.ir.branch(done);
             self.ir.builder.position_at_end(done);
         } else {
+            self.give_first_turn(group, region);
             self.region(region)?;
         }
         self.group = outer;
@@ -125,6 +127,54 @@ impl<'ctx> Lower<'_, 'ctx> {
         self.ir.call(Intrinsic::NamedBarrier, &[], &arguments);
     }
 
+    /// The threads of each four warps meet at the barrier of their own turn, or arrive at that of the others'. These have
+    /// the numbers behind those of each four warps.
+    pub(super) fn warp_turn(&mut self, operation: &Operation, how: Intrinsic, others: i32) -> Result<()> {
+        let Some(group) = self.group.filter(|group| takes_turns(*group)) else {
+            return Err(self.malformed(operation));
+        };
+        let number = self.four_warps(group.warps);
+        self.meet_for_turn(how, self.ir.xor(number, self.ir.i32(others)), group);
+        Ok(())
+    }
+
+    /// Four warps and those who let them have their turn meet at its barrier.
+    fn meet_for_turn(&mut self, how: Intrinsic, number: IntValue<'ctx>, group: Group) {
+        let first = self.group_barriers() + group.warps / GROUP_WARPS;
+        let barrier = self.ir.add(number, self.ir.i32(first as i32));
+        let both = 2 * GROUP_WARPS * WARP_SIZE;
+        self.ir.call(how, &[], &[barrier.into(), self.ir.i32(both as i32).into()]);
+    }
+
+    /// Lets the first four warps of a group that takes turns have the first one: the others say so.
+    fn give_first_turn(&mut self, group: Group, region: RegionId) {
+        let mut turns = false;
+        walk_region(self.func, region, &mut |id| turns |= self.func.op(id).op == Op::Gpu(GpuOp::TurnBegin));
+        if !turns || !takes_turns(group) {
+            return;
+        }
+        let (second, go_on) = (self.block("group.second"), self.block("group.turns"));
+        let number = self.four_warps(group.warps);
+        let is_second = self.ir.icmp(IntPredicate::NE, number, self.ir.i32(0));
+        self.ir.branch_if(is_second, second, go_on);
+        self.ir.builder.position_at_end(second);
+        self.meet_for_turn(Intrinsic::NamedArrival, self.ir.i32(0), group);
+        self.ir.branch(go_on);
+        self.ir.builder.position_at_end(go_on);
+    }
+
+    /// The number of the four warps that a warp is one of, within its group.
+    fn four_warps(&mut self, warps: u32) -> IntValue<'ctx> {
+        let number = (0..(warps / GROUP_WARPS).ilog2()).map(|bit| 1 << bit);
+        let number = std::iter::repeat_n(0, GROUP_WARPS.ilog2() as usize).chain(number).collect();
+        self.uniform_form(&LinearForm { bases: vec![(LayoutDim::Warp, number)] })
+    }
+
+    /// The first number of a barrier of four warps.
+    fn group_barriers(&self) -> u32 {
+        1 + warp_groups_of(self.func).map_or(0, |operation| groups_of(operation).len() as u32)
+    }
+
     /// The threads of each four warps meet: at barriers with numbers behind those of the groups that run different
     /// code.
     pub(super) fn warpgroup_barrier(&mut self) {
@@ -132,11 +182,8 @@ impl<'ctx> Lower<'_, 'ctx> {
         if warps <= GROUP_WARPS || self.group.is_some_and(|group| group.single) {
             return self.barrier();
         }
-        let taken = warp_groups_of(self.func).map_or(0, |operation| groups_of(operation).len() as u32);
-        let number = (0..(warps / GROUP_WARPS).ilog2()).map(|bit| 1 << bit);
-        let number = std::iter::repeat_n(0, GROUP_WARPS.ilog2() as usize).chain(number).collect();
-        let number = self.uniform_form(&LinearForm { bases: vec![(LayoutDim::Warp, number)] });
-        let barrier = self.ir.add(number, self.ir.i32(taken as i32 + 1));
+        let number = self.four_warps(warps);
+        let barrier = self.ir.add(number, self.ir.i32(self.group_barriers() as i32));
         let arguments = [barrier.into(), self.ir.i32((GROUP_WARPS * WARP_SIZE) as i32).into()];
         self.ir.call(Intrinsic::NamedBarrier, &[], &arguments);
     }
@@ -214,6 +261,11 @@ impl<'ctx> Lower<'_, 'ctx> {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a group is twice four warps, which can take turns.
+fn takes_turns(group: Group) -> bool {
+    !group.single && group.warps == 2 * GROUP_WARPS
 }
 
 /// Whether all warps of a block may run an operation, whatever group they are in.

@@ -15,7 +15,7 @@ use super::pass::{Pass, Unit, broken};
 use super::placed::warp_specialize::Specialize;
 use super::placed::{
     accumulator_banks, delays, dependent_launch, dot_operands, exchanges, membar, peel_masked_tail, residency,
-    software_pipeline, tensor_copies, warp_specialize,
+    software_pipeline, tensor_copies, turns, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::CheckPlan;
@@ -91,6 +91,12 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         let axis = Rc::new(AxisAnalysis::new(kernel.func()));
         unit.axis = Some(Rc::clone(&axis));
         exchanges::run(kernel.func_mut(), &axis, unit.target, unit.options.num_warps)
+    }),
+    Pass::optional("turns", |kernel, unit| {
+        let turned = turns::run(kernel.func_mut())?;
+        let told = unit.loops.iter_mut().filter(|told| turned.contains(&told.span));
+        told.for_each(|told| told.what.push_str(", two warp groups take turns at products"));
+        Ok(())
     }),
     Pass::needed("accumulator_banks", |kernel, _| accumulator_banks::run(kernel.func_mut())),
     Pass::needed("residency", |kernel, unit| {

@@ -13,6 +13,10 @@ impl<'a> Registers<'a> {
         let mut set = BTreeMap::new();
         for line in ptx.lines().filter_map(|line| line.trim().strip_suffix(';')) {
             let Some((name, operands)) = line.split_once(char::is_whitespace) else { continue };
+            // Their first operand is the number of a barrier.
+            if name.starts_with("bar.") {
+                continue;
+            }
             let mut operands = operands.split(',').map(str::trim);
             let Some(to) = operands.next().filter(|to| to.starts_with("%r") || to.starts_with("%p")) else { continue };
             let instruction = (name, operands.collect());

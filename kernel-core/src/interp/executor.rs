@@ -251,7 +251,7 @@ impl<'a> Executor<'a> {
             Inst::Jump { to } => return Flow::Goto(*to),
             Inst::RegionEnd => return Flow::Exit(Exit::RegionEnd),
             Inst::Return => return Flow::Exit(Exit::Returned),
-            Inst::Exchange { steps } => self.exchange(pc, steps),
+            Inst::Exchange { steps } => return self.exchange(pc, steps),
             Inst::SharedAlloc { out, offset, bytes } => self.shared_alloc(*out, *offset, *bytes),
             Inst::SharedIndex { view, index, out, count, bytes, element } => {
                 return self.shared_index(pc, *view, *index, *out, (*count, *bytes, *element));
@@ -259,8 +259,13 @@ impl<'a> Executor<'a> {
             Inst::SharedPermute { view, out, dims, perm } => self.shared_permute(*view, *out, dims, perm),
             Inst::SharedLoad { view, out, holders } => self.shared_load(pc, *view, *out, *holders),
             Inst::SharedStore { view, value, holders } => self.shared_store(pc, *view, *value, *holders),
-            Inst::Barrier => self.barrier_all(),
+            Inst::Barrier => {
+                self.barrier_all();
+                return self.all_come(pc);
+            }
             Inst::WarpgroupBarrier => self.warpgroup_barrier(),
+            Inst::TurnBegin => return self.turn_begin(pc),
+            Inst::TurnEnd => return self.turn_end(pc),
             Inst::ProxyFence => self.proxy_fence(),
             Inst::AsyncCopy { view, load, token, layout } => self.async_copy(pc, *view, load, *token, *layout),
             Inst::AsyncCommit { token } => self.async_commit(*token),

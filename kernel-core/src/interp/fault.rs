@@ -83,6 +83,11 @@ pub enum FaultKind {
         /// The parity of the phase.
         phase: i32,
     },
+    /// Half of a warp group waits for a turn that cannot come, or is not where the other half needs it. The program ended.
+    Turn {
+        /// What stands where it may not.
+        message: String,
+    },
     /// Accesses to shared memory that nothing orders, in a run that checks it. The program went on.
     Race {
         /// What meets what.
@@ -131,6 +136,7 @@ impl fmt::Display for Fault {
             FaultKind::Deadlock { slot, phase } => {
                 write!(f, "deadlock: nothing can complete phase {phase} of barrier {slot}")?;
             }
+            FaultKind::Turn { message } => write!(f, "deadlock: {message}")?,
             FaultKind::TimeLimit { limit } => write!(f, "the launch took longer than its limit of {limit:?}")?,
             FaultKind::Race { message } => f.write_str(message)?,
             FaultKind::InvalidLaunch { message } | FaultKind::Unsupported { message } => {

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::ptr;
 
 use crate::ir::{DType, LayoutId, Span};
+use crate::layout::SyncScope;
 
 use super::executor::{Executor, Flow};
 use super::fault::FaultKind;
@@ -199,7 +200,7 @@ impl Executor<'_> {
     }
 
     /// Threads pass each other values through these bytes. What was there before is lost.
-    pub(super) fn exchange(&mut self, pc: Pc, steps: &[Step]) {
+    pub(super) fn exchange(&mut self, pc: Pc, steps: &[Step]) -> Flow {
         for step in steps {
             self.poison(step.bytes.start, step.bytes.len());
             if step.meets {
@@ -207,6 +208,8 @@ impl Executor<'_> {
             }
             self.in_order(pc, |order, agent, span| order.exchange(agent, step.bytes.clone(), step.scope, span));
         }
+        let meet = steps.iter().any(|step| step.meets || step.scope == SyncScope::Block);
+        if meet { self.all_come(pc) } else { Flow::Next }
     }
 
     pub(super) fn barrier_all(&mut self) {
@@ -340,26 +343,34 @@ impl Executor<'_> {
     }
 
     pub(super) fn mbarrier_arrive(&mut self, pc: Pc, barrier: RegId, slot: RegId, bytes: Option<RegId>) -> Flow {
-        let bytes = bytes.map_or(0, |reg| self.scalar(reg).to_int(DType::I32).max(0) as usize);
+        let expected = bytes.map_or(0, |reg| self.scalar(reg).to_int(DType::I32).max(0) as usize);
         match self.barrier(barrier, slot) {
             Ok(position) => {
                 let agent = self.gpu.current as Agent;
                 if let Some(order) = &mut self.gpu.order {
                     order.arrive(agent, position);
                 }
-                // A phase that only waits for its copies is over before the next one begins.
-                if self.gpu.barriers[position].ready() {
-                    self.complete(position);
-                }
-                let barrier = &mut self.gpu.barriers[position];
-                barrier.arrived += 1;
-                barrier.expected += bytes;
-                if barrier.ready() && barrier.copies.is_empty() {
-                    self.complete(position);
+                // One thread says for all how many bytes will come; of what was read, each half of a group says so.
+                if bytes.is_some() || !self.arrives_late(position) {
+                    self.arrived(position, expected);
                 }
                 Flow::Next
             }
             Err((index, len)) => self.stop(pc, FaultKind::SharedOutOfBounds { index, len }),
+        }
+    }
+
+    /// Counts an arrival at a barrier, of which so many bytes are to be expected.
+    pub(super) fn arrived(&mut self, position: usize, bytes: usize) {
+        // A phase that only waits for its copies is over before the next one begins.
+        if self.gpu.barriers[position].ready() {
+            self.complete(position);
+        }
+        let barrier = &mut self.gpu.barriers[position];
+        barrier.arrived += 1;
+        barrier.expected += bytes;
+        if barrier.ready() && barrier.copies.is_empty() {
+            self.complete(position);
         }
     }
 

@@ -8,6 +8,7 @@ use super::instructions::Wgmma;
 use super::lanes::Fn2;
 use super::order::{Order, Owner};
 use super::registers::Pc;
+use super::warp_turns::Late;
 
 /// What poisoned shared memory is filled with: NaN in every float dtype.
 pub(super) const POISON: u8 = 0xff;
@@ -64,6 +65,8 @@ pub(super) struct Queue {
     pub(super) copies: Vec<Copy>,
     pub(super) committed: u64,
     pub(super) flights: Flights,
+    /// While half of the group has its turn, how the other half is late.
+    pub(super) turn: Option<Vec<Late>>,
 }
 
 /// What a program's GPU operations have done so far.

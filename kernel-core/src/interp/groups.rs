@@ -63,7 +63,10 @@ impl Executor<'_> {
             self.gpu.current = running.first_queue + i;
             self.turn.refill();
             match self.exec(at) {
-                Exit::RegionEnd => (*group, progress) = (None, true),
+                Exit::RegionEnd => {
+                    (*group, progress) = (None, true);
+                    self.last_turn(at);
+                }
                 Exit::Blocked { at, moved } => {
                     *group = Some(at);
                     progress |= moved;

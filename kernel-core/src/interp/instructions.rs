@@ -450,6 +450,10 @@ pub(super) enum Inst {
     Barrier,
     /// The threads of each four warps meet.
     WarpgroupBarrier,
+    /// Half of the group has its turn, for which the other half waits.
+    TurnBegin,
+    /// The other half has had its turn, too.
+    TurnEnd,
     /// Ordinary writes become visible to asynchronous readers.
     ProxyFence,
     /// The load's result is the data in flight.

@@ -88,6 +88,7 @@ mod schedule;
 mod storage;
 mod tiles;
 mod turn;
+mod warp_turns;
 
 pub use buffers::Tensor;
 pub use fault::{Access, Fault, FaultKind};

@@ -132,6 +132,7 @@ impl Grid<'_> {
                 | FaultKind::Assert { .. }
                 | FaultKind::SharedOutOfBounds { .. }
                 | FaultKind::Deadlock { .. }
+                | FaultKind::Turn { .. }
                 | FaultKind::Race { .. } => Rank::Program,
                 FaultKind::InvalidLaunch { .. } | FaultKind::Unsupported { .. } => Rank::Unsupported,
             };

@@ -119,6 +119,8 @@ pub(super) fn gpu(func: &Func, op: &GpuOp, tys: &[&Ty]) -> Result<Vec<Ty>> {
         }
         GpuOp::Barrier
         | GpuOp::WarpgroupBarrier
+        | GpuOp::TurnBegin
+        | GpuOp::TurnEnd
         | GpuOp::Fence { .. }
         | GpuOp::TmaStoreWait { .. }
         | GpuOp::LaunchDependents

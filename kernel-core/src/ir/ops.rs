@@ -331,6 +331,13 @@ op_group! {
     /// The threads of each four warps meet; what each of them accessed before is seen by the others after it.
     WarpgroupBarrier = "warpgroup_barrier" @ PLACED () -> No,
         Other, Wait, Together, Straight, [Writes(shared), Writes(barriers)];
+    /// Each four warps of a group of eight wait for their turn; the first four have the first one. It orders when code
+    /// runs, and no accesses.
+    TurnBegin = "turn_begin" @ PLACED () -> No,
+        Other, Wait, Together, Straight, [Writes(barriers)];
+    /// They let the other four have theirs, which is behind the one that they have had.
+    TurnEnd = "turn_end" @ PLACED () -> No,
+        Other, Arithmetic, Together, Straight, [Writes(barriers)];
     /// Orders accesses between memory proxies.
     Fence = "fence" @ PLACED () -> No,
         Other, Arithmetic, Together, Straight, [Writes(shared), Writes(barriers)]

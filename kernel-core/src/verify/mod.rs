@@ -48,6 +48,8 @@
 //!   parameter, in steps of integers and truth values that name earlier ones.
 //! - L16 (placed): a kernel that may begin before the launches before it have ended (`launch_dependents`, `grid_wait`) waits
 //!   for them once, in its body, and touches neither memory nor anything else that others see before that.
+//! - L17 (placed): turns are taken in one group of eight warps that consume. On every way through it each turn that begins
+//!   ends before the next one and before the group does, and in a turn all threads of the group never meet.
 
 mod banks;
 mod flight;
@@ -59,6 +61,7 @@ mod recipes;
 mod structure;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use flight::tiles_in_flight;
 
@@ -86,6 +89,7 @@ pub fn verify(func: &Func) -> Result<(), Vec<Diagnostic>> {
     if errors.list.is_empty() && func.level == Level::Placed {
         flight::check(func, &mut errors);
         launches::check(func, &mut errors);
+        turns::check(func, &mut errors);
     }
     if errors.list.is_empty() {
         banks::check(func, &mut errors);

@@ -144,6 +144,51 @@ pub const GROUPS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
       yield
     }";
 
+/// A producer that copies through two slots, and a consumer whose halves take turns at two products.
+pub const TURNS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
+    %sb: shared f32[4, 4] = shared_alloc
+    %full: barrier[2] = mbarrier_alloc {slots = 2, count = 1}
+    %empty: barrier[2] = mbarrier_alloc {slots = 2, count = 1}
+    fence {kind = barrier_init}
+    %y: f32[4, 4] = desc_load %b, %zero, %zero
+    shared_store %sb, %y
+    fence {kind = proxy_async}
+    warp_groups {warps = [8, 4], roles = [consumer, producer], registers = [232, 40]} {
+      turn_begin
+      %r: f32[4, 4] = for %zero, %eight, %one, %c (%m: i32, %acc: f32[4, 4]) {
+        %mslot: i32 = rem %m, %two
+        %mturn: i32 = div %m, %two
+        %mphase: i32 = rem %mturn, %two
+        mbarrier_wait %full, %mslot, %mphase
+        %u: shared f32[4, 4] = shared_index %s, %mslot
+        %d: f32[4, 4] = wgmma %u, %sb, %c
+        turn_end
+        %w: f32[4, 4] = wgmma_wait %d {pending = 0}
+        %x: f32[4, 4] = add %w, %w
+        turn_begin
+        %e: f32[4, 4] = wgmma %x, %sb, %acc
+        %z: f32[4, 4] = wgmma_wait %e {pending = 0}
+        mbarrier_arrive %empty, %mslot
+        yield %z
+      }
+      turn_end
+      desc_store %out, %r, %zero, %zero
+      yield
+    } with {
+      for %zero, %eight, %one (%k: i32) {
+        %slot: i32 = rem %k, %two
+        %turn: i32 = div %k, %two
+        %phase: i32 = rem %turn, %two
+        %free: i32 = xor %phase, %one
+        mbarrier_wait %empty, %slot, %free
+        %v: shared f32[4, 4] = shared_index %s, %slot
+        mbarrier_arrive %full, %slot, %bytes
+        tma_load %a, %v, %full, %slot, %k, %zero
+        yield
+      }
+      yield
+    }";
+
 /// Tensor copies into one place, which threads read: a copy may overtake a load, unless there is a fence before the
 /// barrier.
 pub const REFILLS: &str = "%s: shared f32[4, 4] = shared_alloc
@@ -210,6 +255,7 @@ pub const KERNELS: &[(&str, &str)] = &[
     ("products", PRODUCTS),
     ("tensors", TENSORS),
     ("groups", GROUPS),
+    ("turns", TURNS),
     ("refills", REFILLS),
     ("stores", STORES),
 ];

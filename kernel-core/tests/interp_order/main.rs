@@ -9,7 +9,8 @@ mod kernels;
 
 use interp_support::{elements, placed};
 use kernel_core::interp::{Fault, HostTensor, run_ordered};
-use kernels::{KERNELS, NUMBERS, PARAMS, PRODUCTS, REFILLS, STORES};
+use kernels::{KERNELS, NUMBERS, PARAMS, PRODUCTS, REFILLS, STORES, TURNS};
+
 fn run(body: &str) -> (Vec<f32>, Result<(), Fault>) {
     let a: Vec<f32> = (0..32).map(|i| (i * 7 % 11) as f32).collect();
     let b: Vec<f32> = (0..16).map(|i| (i * 5 % 7) as f32 - 3.0).collect();
@@ -34,7 +35,15 @@ fn mutants(body: &str) -> Vec<(String, String)> {
     };
     for (index, line) in lines.iter().enumerate() {
         let op = line.trim();
-        let bare = ["barrier", "fence {kind = proxy_async}", "mbarrier_wait", "mbarrier_arrive", "tma_store_wait"];
+        let bare = [
+            "barrier",
+            "fence {kind = proxy_async}",
+            "mbarrier_wait",
+            "mbarrier_arrive",
+            "tma_store_wait",
+            "turn_begin",
+            "turn_end",
+        ];
         if bare.iter().any(|b| op == *b || op.starts_with(&format!("{b} "))) {
             with(index, None);
         }
@@ -395,4 +404,45 @@ fn a_wait_sees_what_arrived_for_its_phase() {
         }";
     let message = run(kernel).1.expect_err("the store is for the next phase").to_string();
     assert!(message.contains("without a wait for the other warps"), "{message}");
+}
+
+/// In a turn, the other half of the group releases nothing: with one slot, whoever has the turn waits for a copy that waits
+/// for the other.
+#[test]
+fn a_turn_waits_for_no_slot_that_the_other_half_reads() {
+    let one_slot = TURNS.replace("[2, 4, 4]", "[1, 4, 4]").replace("barrier[2]", "barrier[1]");
+    let one_slot = one_slot.replace("slots = 2", "slots = 1").replace("%two", "%ring");
+    let one_slot = format!("%ring: i32 = const 1\n{one_slot}");
+    // With one slot the phase changes in each iteration.
+    let one_slot =
+        one_slot.replace("rem %mturn, %ring", "rem %mturn, %two").replace("rem %turn, %ring", "rem %turn, %two");
+    let message = run(&one_slot).1.expect_err("the slot is not free in the turn").to_string();
+    assert!(message.contains("deadlock: nothing can complete phase 1 of barrier 0"), "{message}");
+    let alone: String =
+        one_slot.lines().filter(|line| !line.contains("turn_")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(run(&alone), run(TURNS));
+}
+
+#[test]
+fn turns_that_cannot_come_are_deadlocks() {
+    let (begins, ends) = ("a turn begins in a turn", "a turn ends that has not begun");
+    for (right, wrong, why) in [
+        ("        turn_begin\n", "", ends),
+        ("        turn_begin\n", "turn_begin\nturn_begin\n", begins),
+        ("        turn_end\n", "", begins),
+        ("        turn_end\n", "turn_end\nturn_end\n", ends),
+        ("turn_end\n      desc", "barrier\n turn_end\n desc", "threads meet in a turn"),
+        ("%x: f32[4, 4] = add", "turn_begin\n barrier\n %x: f32[4, 4] = add", "threads meet in a turn"),
+        (
+            "turn_end\n      desc_store %out, %r",
+            "%moved: f32[4, 4] = convert_layout %r in shared [256..320]\n turn_end\n desc_store %out, %moved",
+            "threads meet in a turn",
+        ),
+        ("turn_end\n      desc", "desc", "a warp group ends in a turn"),
+    ] {
+        let body = TURNS.replacen(right, wrong, 1);
+        assert_ne!(body, TURNS);
+        let message = run(&body).1.expect_err("it waits for ever").to_string();
+        assert!(message.starts_with("deadlock: ") && message.contains(why), "{message}\n{body}");
+    }
 }

@@ -61,5 +61,6 @@ mod scaled;
 mod sizes;
 mod stores_in_loops;
 mod tiles;
+mod turns;
 mod unrolled;
 mod waiting;

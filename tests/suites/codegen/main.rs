@@ -17,3 +17,4 @@ mod safety;
 mod shape;
 mod sums;
 mod tensors;
+mod turns;

@@ -102,6 +102,8 @@ fn is_asynchronous(op: &GpuOp) -> bool {
         | GpuOp::AsyncWait { .. }
         | GpuOp::Barrier
         | GpuOp::WarpgroupBarrier
+        | GpuOp::TurnBegin
+        | GpuOp::TurnEnd
         | GpuOp::Fence { .. }
         | GpuOp::Wgmma { .. }
         | GpuOp::WgmmaWait { .. }

@@ -368,6 +368,12 @@ impl Compiler<'_> {
             GpuOp::Fence { kind: FenceKind::ProxyAsync } => {
                 self.emit(Inst::ProxyFence);
             }
+            GpuOp::TurnBegin => {
+                self.emit(Inst::TurnBegin);
+            }
+            GpuOp::TurnEnd => {
+                self.emit(Inst::TurnEnd);
+            }
             GpuOp::Fence { kind: FenceKind::BarrierInit } => {}
             GpuOp::MbarrierAlloc { slots, count } => {
                 let out = self.result(operation)?;

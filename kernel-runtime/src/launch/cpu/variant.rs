@@ -52,6 +52,7 @@ impl CpuVariant {
             FaultKind::TimeLimit { limit } => at.late(*limit),
             FaultKind::SharedOutOfBounds { .. }
             | FaultKind::Deadlock { .. }
+            | FaultKind::Turn { .. }
             | FaultKind::Race { .. }
             | FaultKind::InvalidLaunch { .. }
             | FaultKind::Unsupported { .. } => Error::Unsupported {

@@ -263,6 +263,8 @@ impl Views {
             | GpuOp::AsyncWait { .. }
             | GpuOp::Barrier
             | GpuOp::WarpgroupBarrier
+            | GpuOp::TurnBegin
+            | GpuOp::TurnEnd
             | GpuOp::Fence { .. }
             | GpuOp::WgmmaWait { .. }
             | GpuOp::TmaStoreWait { .. }

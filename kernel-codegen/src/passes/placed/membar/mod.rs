@@ -245,6 +245,8 @@ impl Membar<'_> {
             | GpuOp::AsyncCommit
             | GpuOp::Fence { kind: FenceKind::BarrierInit }
             | GpuOp::WarpgroupBarrier
+            | GpuOp::TurnBegin
+            | GpuOp::TurnEnd
             | GpuOp::MbarrierAlloc { .. }
             | GpuOp::MbarrierArrive
             | GpuOp::Wgmma { .. }

@@ -286,6 +286,8 @@ fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
             | GpuOp::AsyncWait { .. }
             | GpuOp::Barrier
             | GpuOp::WarpgroupBarrier
+            | GpuOp::TurnBegin
+            | GpuOp::TurnEnd
             | GpuOp::Fence { .. }
             | GpuOp::MbarrierAlloc { .. }
             | GpuOp::Wgmma { .. }

@@ -1,0 +1,51 @@
+//! Barriers with numbers, at which so many threads meet: some wait there, others arrive and go on.
+
+use std::collections::BTreeMap;
+
+use super::parse::Instruction;
+use super::run::{Block, State};
+
+/// Whether an instruction is a barrier that says how many threads come to it.
+pub(super) fn counts_threads(instruction: &Instruction) -> bool {
+    let is_barrier = matches!(instruction.name.as_str(), "bar" | "barrier");
+    let has = |name: &str| instruction.modifiers.iter().any(|modifier| modifier == name);
+    is_barrier && !has("warp") && !has("red") && instruction.operands.len() == 2
+}
+
+impl Block<'_> {
+    /// A thread arrives at a barrier, and waits for nobody.
+    pub(super) fn arrive(&mut self, thread: usize, instruction: &Instruction) {
+        let [number, count] = [0, 1].map(|operand| self.value(thread, &instruction.operands[operand]));
+        let arrived = self.arrivals.entry(number).or_default();
+        *arrived += 1;
+        assert!(*arrived < count, "nobody waits for {arrived} threads that have arrived: {}", instruction.text);
+    }
+
+    /// Lets the threads go on that wait at barriers to which all have come.
+    pub(super) fn meet(&mut self) -> bool {
+        let mut waiting: BTreeMap<u64, (u64, Vec<usize>)> = BTreeMap::new();
+        for (thread, state) in self.threads.iter().enumerate() {
+            let Some(instruction) = self.program.instructions.get(state.pc) else { continue };
+            if state.state == State::Waiting && counts_threads(instruction) {
+                let [number, count] = [0, 1].map(|operand| self.value(thread, &instruction.operands[operand]));
+                let (expected, threads) = waiting.entry(number).or_insert((count, Vec::new()));
+                assert_eq!(*expected, count, "threads expect others in other numbers: {}", instruction.text);
+                threads.push(thread);
+            }
+        }
+        let mut progress = false;
+        for (number, (count, threads)) in waiting {
+            let all = self.arrivals.get(&number).copied().unwrap_or_default() + threads.len() as u64;
+            assert!(all <= count, "{all} threads at barrier {number}, to which {count} come");
+            if all == count {
+                self.arrivals.remove(&number);
+                for thread in threads {
+                    self.threads[thread].pc += 1;
+                    self.threads[thread].state = State::Ready;
+                }
+                progress = true;
+            }
+        }
+        progress
+    }
+}
