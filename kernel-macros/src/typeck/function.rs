@@ -16,6 +16,7 @@ use super::call::turbofish_of;
 use super::generics::Generics;
 use super::jump::Gives;
 use super::named::{Arg, Callable, closure_type};
+use super::namesakes::Equation;
 use super::record::Parts;
 use super::{Checker, Operand, Scope, UnsafeBlock, Val};
 use crate::device::bundle::{Functions, macro_path};
@@ -65,6 +66,8 @@ pub struct Checks {
     pub constants: Vec<Constant>,
     /// The dtypes of these.
     pub types: Types,
+    /// Those of them that must be one number.
+    pub equations: Vec<Equation>,
 }
 
 /// Checks a function where it is declared: whatever its parameters are.
@@ -107,7 +110,8 @@ pub fn check_function(function: &Function, functions: &Functions, source: Source
 impl Checker<'_> {
     fn checks(mut self) -> Checks {
         self.finish();
-        Checks { unsafe_blocks: self.unsafe_blocks, constants: self.constants, types: self.types }
+        let equations = self.equations.take();
+        Checks { unsafe_blocks: self.unsafe_blocks, constants: self.constants, types: self.types, equations }
     }
 
     /// Some value of a type.
@@ -315,6 +319,13 @@ impl Checker<'_> {
         self.call = CallRef(self.inlined.len());
         self.calls.push((self.contexts.len(), self.loops.len()));
         Ok(())
+    }
+
+    /// The call of the kernel that has led to what is being checked, if a function other than its own is.
+    pub(super) fn outermost_call(&self) -> Option<SourceRange> {
+        self.frame.via.as_ref()?;
+        let of = |call: CallRef| call.0.checked_sub(1).map(|index| self.inlined[index]);
+        std::iter::successors(of(self.call), |place| of(place.call)).last()
     }
 
     /// Ends such a call.
