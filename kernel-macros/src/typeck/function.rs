@@ -167,6 +167,7 @@ impl Checker<'_> {
     ) -> Checked<Val> {
         let name_place = SourceRange::of_path(path);
         let turbofish = path.segments.last().and_then(turbofish_of);
+        self.no_names_of_functions(function, args)?;
         let args = self.arguments(args)?;
         self.takes(function, args.len(), function.params.len(), place)?;
         let mut generics = Generics::default();
@@ -180,6 +181,20 @@ impl Checker<'_> {
         }
         let frame = self.settle(function, &generics, self.via(path), name_place)?;
         self.inline_function(function, frame, generics, args, place)
+    }
+
+    /// Refuses the name of a function where a closure is wanted: the macro knows the functions that a body calls only.
+    fn no_names_of_functions(&mut self, function: &Function, args: &Punctuated<Expr, Token![,]>) -> Checked<()> {
+        let wanted = function.params.iter().zip(args).filter_map(|(param, arg)| Some((closure_type(&param.ty)?, arg)));
+        let mut outcome = Ok(());
+        for (types, arg) in wanted {
+            let Some(name) = self.name_to_call(arg).filter(|name| self.lookup(name).is_none()) else { continue };
+            let names: Vec<String> = ('a'..='z').take(types.inputs.len()).map(String::from).collect();
+            let names = names.join(", ");
+            let help = format!("write `|{names}| {name}({names})`");
+            outcome = Err(self.report_help(SourceRange::of(arg), "this must be a closure", help));
+        }
+        outcome
     }
 
     /// Checks the body of a function in the place of its call.

@@ -24,6 +24,12 @@ mod local {
         const_of(if FIRST { x * LIMIT } else { x - LIMIT })
     }
 
+    /// Two ways lead to one constant.
+    #[device]
+    pub(super) fn both_ways(x: i32) -> i32 {
+        chosen::<true>(x) + const_of(x)
+    }
+
     #[device]
     fn const_of(x: i32) -> i32 {
         x + LIMIT
@@ -35,17 +41,18 @@ fn constants(out: PtrMut<f32>) {
     store(out, limited(16 + LIMIT - 1000));
     store(out + 1 + arange(0, 4), local::steps::<4>(3));
     store(out + 5, (local::chosen::<true>(7) * LIMIT + local::chosen::<false>(7)) as f32);
+    store(out + 6, local::both_ways(7) as f32);
 }
 
 #[test]
 fn functions_see_the_constants_of_their_modules() {
     check(|device| {
-        let mut out = device.zeros::<f32>(6)?;
+        let mut out = device.zeros::<f32>(7)?;
         constants(&mut out).grid(1).launch(device)?;
         let limited = |x: i32| x.min(20) as f32 * 0.125 + 3.0;
         let mut wanted = vec![limited(16)];
         wanted.extend((0..4).map(|i| (i * 10) as f32 + limited(3)));
-        wanted.push(80.0 * 1000.0 + 7.0);
+        wanted.extend([80.0 * 1000.0 + 7.0, 80.0 + 17.0]);
         assert_eq!(out.to_vec()?, wanted);
         Ok(())
     });
