@@ -96,12 +96,22 @@ pub struct Constant {
     pub tokens: proc_macro2::TokenStream,
     /// The field that exports it, if this is a function.
     pub field: proc_macro2::Ident,
+    /// The call of the kernel that has led to it, if an inlined function names it: `tokens` are the field of what that exports.
+    pub through: Option<SourceRange>,
     /// Its dtype; of a constant used in a shape, that of the constexpr it has become.
     pub dt: DtRef,
     /// The constexpr that it has become, if a shape needs it: then it is a `usize`.
     pub shape: Option<ConstId>,
     /// Where it is used first.
     pub place: SourceRange,
+}
+
+impl Constant {
+    /// Whether it is what an expression gives. What two functions export in fields of one name is one constant,
+    /// whichever of them leads there.
+    pub fn is(&self, tokens: &proc_macro2::TokenStream, field: &proc_macro2::Ident) -> bool {
+        self.field == *field || self.tokens.to_string() == tokens.to_string()
+    }
 }
 
 /// A statement.

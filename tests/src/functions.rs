@@ -141,6 +141,78 @@ pub mod limits {
     }
 }
 
+pub mod lanes {
+    //! Constants of modules in shapes.
+
+    use tilewright::prelude::*;
+
+    /// How many lanes a group has.
+    pub const LANES: usize = 32;
+    /// Of another module that has one of this name.
+    const WIDTH: usize = 8;
+
+    /// The running sums of groups.
+    #[device(methods)]
+    pub struct Groups<const M: usize> {
+        /// A group in each row.
+        pub sums: Tile<f32, { [M, LANES] }>,
+    }
+
+    #[device]
+    impl<const M: usize> Groups<M> {
+        /// Of nothing.
+        pub fn new() -> Self {
+            Self { sums: zeros([M, LANES]) }
+        }
+
+        /// Adds one more row to each group.
+        pub fn add(&mut self, rows: Tile<f32, { [M, LANES] }>) {
+            self.sums += rows;
+        }
+    }
+
+    /// A group from memory.
+    #[device]
+    pub fn group(x: Ptr<f32>) -> Tile<f32, { [LANES] }> {
+        load(x + arange(0, LANES))
+    }
+
+    /// A group as it is.
+    #[device]
+    pub fn same(group: Tile<f32, { [LANES] }>) -> Tile<f32, { [LANES] }> {
+        group
+    }
+
+    /// The first half of a group and the second.
+    #[device]
+    pub fn halves(group: Tile<f32, { [LANES] }>) -> Tile<f32, { [LANES / 2, 2] }> {
+        static_assert!(LANES % 2 == 0);
+        trans(reshape(group, [2, LANES / 2]))
+    }
+
+    /// The sums of eight neighbours in a group.
+    #[device]
+    pub fn eighths(group: Tile<f32, { [LANES] }>) -> Tile<f32, { [4] }> {
+        static_assert!(LANES == 4 * WIDTH);
+        sum(reshape(group, [4, WIDTH]), axis = 1)
+    }
+}
+
+pub mod widths {
+    //! A constant that has the name of another one, and another value.
+
+    use tilewright::prelude::*;
+
+    /// How many numbers there are.
+    pub const WIDTH: usize = 4;
+
+    /// The numbers up to a width.
+    #[device]
+    pub fn numbers() -> Tile<i32, { [WIDTH] }> {
+        arange(0, WIDTH)
+    }
+}
+
 pub use activations::silu as activate;
 
 /// `2 * x`, of a module below.

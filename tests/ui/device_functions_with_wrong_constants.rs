@@ -10,9 +10,20 @@ fn of_another_type(x: i32) -> i32 {
     x + HALF
 }
 
+mod elsewhere {
+    use tilewright::prelude::*;
+
+    const WIDTH: usize = 32;
+
+    #[device]
+    pub fn in_a_shape() -> Tile<i32, { [WIDTH] }> {
+        zeros([WIDTH])
+    }
+}
+
 #[device]
-fn in_a_shape() -> Tile<i32, { [WIDTH] }> {
-    zeros([WIDTH])
+fn of_two_widths(x: Tile<i32, { [WIDTH] }>) -> Tile<i32, { [WIDTH] }> {
+    x + elsewhere::in_a_shape()
 }
 
 #[device]
@@ -22,7 +33,7 @@ fn of_any_type<T: Float>(x: T) -> T {
 
 #[kernel]
 fn calls(out: PtrMut<i32>) {
-    store(out, of_another_type(1) + sum(in_a_shape()));
+    store(out, of_another_type(1) + sum(of_two_widths(zeros([WIDTH]))));
 }
 
 fn main() {}

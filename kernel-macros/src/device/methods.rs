@@ -31,6 +31,7 @@ use crate::launcher::{self, Body};
 use crate::signature::{KernelItem, strip};
 use crate::source::Source;
 use crate::source_range::SourceRange;
+use crate::typeck::{Checks, namesakes};
 use crate::{lints, parse_errors, typeck};
 
 /// How a method takes its struct.
@@ -317,6 +318,17 @@ struct Checked {
     checks: TokenStream,
 }
 
+impl Checked {
+    fn export(&mut self, found: &Checks, krate: &TokenStream) {
+        for constant in &found.constants {
+            let field = constant.field.clone();
+            if !self.constants.iter().any(|(known, _)| *known == field) {
+                self.constants.push((field, Body::constant(constant, &found.types, krate)));
+            }
+        }
+    }
+}
+
 fn check(
     read: &Impl,
     travelling: &[(Ident, TokenStream)],
@@ -325,6 +337,11 @@ fn check(
     errors: &mut Errors,
 ) -> Checked {
     let mut checked = Checked::default();
+    // The constants in the shapes of its fields.
+    if let Some(fields) = functions.own.as_ref().and_then(|key| functions.of_key(key)) {
+        let found = typeck::check_function(&fields, functions, Source::new(&fields.braces), &mut Errors::default());
+        checked.export(&found, krate);
+    }
     for (method, (key, _)) in read.methods.iter().zip(travelling) {
         let before = errors.list().len();
         let (item, method) = read.function(method);
@@ -335,17 +352,13 @@ fn check(
         if errors.list().len() > before {
             continue;
         }
-        for constant in &found.constants {
-            let field = constant.field.clone();
-            if !checked.constants.iter().any(|(known, _)| *known == field) {
-                checked.constants.push((field, Body::constant(constant, &found.types, krate)));
-            }
-        }
+        checked.export(&found, krate);
         let blocks = launcher::unsafe_blocks(&found.unsafe_blocks);
         let lints = lints::device_function(&function, functions);
+        let asked = namesakes::asked(&found.equations, &found.constants);
         checked.checks.extend(quote! {
             #[allow(dead_code, non_snake_case)]
-            const _: () = { #blocks #lints };
+            const _: () = { #blocks #lints #asked };
         });
     }
     checked

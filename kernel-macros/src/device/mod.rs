@@ -38,6 +38,7 @@ use crate::signature::KernelItem;
 use crate::source::Source;
 use crate::source_range::SourceRange;
 use crate::tree::Constant;
+use crate::typeck::namesakes;
 use crate::{expand, guard, launcher, lints, parse_errors, typeck};
 
 /// Functions that a body calls, with their bundles.
@@ -299,9 +300,10 @@ fn finish_read(
         }
         if errors.list().len() == before && !function.is_struct {
             let lints = lints::device_function(&function, &functions);
+            let asked = namesakes::asked(&found.equations, &found.constants);
             checks = quote! {
                 #[allow(dead_code, non_snake_case)]
-                const _: () = { #blocks #lints };
+                const _: () = { #blocks #lints #asked };
             };
         }
     }

@@ -38,6 +38,8 @@ pub struct Body {
     pub scalars: Vec<(TokenStream, TokenStream)>,
     /// `unsafe` blocks.
     pub unsafe_blocks: Vec<UnsafeBlock>,
+    /// What rustc is asked about constants in shapes.
+    pub asked: TokenStream,
     /// Whether the code depends on the number of warps.
     pub asks_for_warps: bool,
     /// The body once more, for rustc's lints.
@@ -125,7 +127,14 @@ pub fn emit_body(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, 
     let kernel = launcher.kernel(attr, body);
     let handed = launcher.handed(body);
     let constants = constants(body);
-    let (unsafe_blocks, lints) = (unsafe_blocks(&body.unsafe_blocks), &body.lints);
+    let (unsafe_blocks, lints, asked) = (unsafe_blocks(&body.unsafe_blocks), &body.lints, &body.asked);
+    let asked = (!asked.is_empty()).then(|| {
+        quote! {
+            #cfgs
+            #[allow(clippy::all, clippy::nursery, clippy::pedantic, clippy::restriction)]
+            const _: () = { #asked };
+        }
+    });
     quote! {
         #cfgs
         #[allow(dead_code, non_snake_case, clippy::all, clippy::pedantic)]
@@ -136,6 +145,8 @@ pub fn emit_body(signature: &Signature, attr: &KernelAttr, krate: &TokenStream, 
             #unsafe_blocks
             #lints
         }
+
+        #asked
     }
 }
 

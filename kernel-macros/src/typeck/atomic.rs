@@ -105,7 +105,7 @@ impl Checker<'_> {
                 let asked = SourceRange::of(&closure.body);
                 (quote_spanned!(span=> let __met = #closure;), Ident::new("__met", asked.start), asked)
             }
-            other => match self.closure_name(other) {
+            other => match self.name_to_call(other) {
                 Some(name) => {
                     let asked = SourceRange::of(other);
                     (TokenStream::new(), Ident::new(&name, asked.start), asked)

@@ -48,8 +48,7 @@ impl Checker<'_> {
             Some(Expr::Closure(closure)) => closure,
             other => {
                 let at = other.map_or(place, SourceRange::of);
-                let name = other.and_then(|expr| self.closure_name(expr));
-                let help = match name.filter(|_| !tuple) {
+                let help = match other.and_then(|expr| self.name_to_call(expr)) {
                     Some(name) => format!("write `|a, b| {name}(a, b)`"),
                     None => "write how two elements combine: `|a, b| a + b`".to_string(),
                 };

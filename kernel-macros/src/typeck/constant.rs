@@ -230,26 +230,15 @@ impl Checker<'_> {
         self.report_help(place, message, "say the type of the value where it is made: `let mut value: State<..> = ..;`")
     }
 
-    /// Refuses a constant in a shape of a function: two functions that name it would not be known to mean the same number.
-    fn no_shape(&mut self, name: &str, place: SourceRange) -> Reported {
-        let message = format!("a shape in a `#[device]` function or struct has no constants, as `{name}`");
-        let owner = self.frame.name.clone().unwrap_or_default();
-        let help = format!("let the caller give it: `{owner}<const {name}: usize>`");
-        self.report_help(place, message, help)
-    }
-
     /// A constant of the user's crate.
     pub(super) fn constant(&mut self, tokens: TokenStream, name: &str, place: SourceRange) -> Checked<Operand> {
         let is_shape = self.shape_constants.contains(&key(&tokens));
-        if is_shape && self.frame.name.is_some() {
-            return Err(self.no_shape(name, place));
-        }
         if self.frame.via.as_ref().is_some_and(TokenStream::is_empty) {
             return Err(self.unnamed(name, place));
         }
         let (tokens, field) = self.exported(tokens, name);
-        let key = key(&tokens);
-        let index = match self.constants.iter().position(|c| self::key(&c.tokens) == key) {
+        let is_known = |known: &Constant| known.is(&tokens, &field) && (known.shape.is_some() || !is_shape);
+        let index = match self.constants.iter().position(is_known) {
             Some(index) => index,
             None => {
                 let shape = is_shape.then(|| {
@@ -259,7 +248,8 @@ impl Checker<'_> {
                     ConstId::new(self.func.const_params.len() as u32 - 1)
                 });
                 let dt = self.types.fresh_constant();
-                self.constants.push(Constant { name: name.to_string(), tokens, field, dt, shape, place });
+                let (name, through) = (name.to_string(), self.outermost_call());
+                self.constants.push(Constant { name, tokens, field, through, dt, shape, place });
                 self.constants.len() - 1
             }
         };
@@ -287,10 +277,11 @@ impl Checker<'_> {
             return Err(self.unnamed(&name, place));
         }
         let (tokens, field) = self.exported(tokens, &name);
-        let index = match self.constants.iter().position(|c| key(&c.tokens) == key(&tokens)) {
+        let index = match self.constants.iter().position(|known| known.is(&tokens, &field)) {
             Some(index) => index,
             None => {
-                self.constants.push(Constant { name, tokens, field, dt: through.into(), shape: None, place });
+                let (dt, shape, through) = (through.into(), None, self.outermost_call());
+                self.constants.push(Constant { name, tokens, field, through, dt, shape, place });
                 self.constants.len() - 1
             }
         };
@@ -469,15 +460,24 @@ impl<'ast> Visit<'ast> for Collector {
 }
 
 impl Collector {
-    /// Single names among the tokens of a macro.
+    /// Names and paths among the tokens of a macro.
     fn screaming(&mut self, tokens: TokenStream) {
+        let mut path = TokenStream::new();
         for token in tokens {
             match token {
-                TokenTree::Ident(ident) if is_screaming(&ident.to_string()) => {
-                    self.found.insert(ident.to_string());
+                TokenTree::Ident(ident) => {
+                    let is_last = is_screaming(&ident.to_string());
+                    path.extend([TokenTree::Ident(ident)]);
+                    if is_last {
+                        self.found.insert(key(&std::mem::take(&mut path)));
+                    }
                 }
-                TokenTree::Group(group) => self.screaming(group.stream()),
-                TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+                TokenTree::Punct(punct) if punct.as_char() == ':' => path.extend([TokenTree::Punct(punct)]),
+                TokenTree::Group(group) => {
+                    path = TokenStream::new();
+                    self.screaming(group.stream());
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => path = TokenStream::new(),
             }
         }
     }

@@ -16,6 +16,7 @@ use super::call::turbofish_of;
 use super::generics::Generics;
 use super::jump::Gives;
 use super::named::{Arg, Callable, closure_type};
+use super::namesakes::Equation;
 use super::record::Parts;
 use super::{Checker, Operand, Scope, UnsafeBlock, Val};
 use crate::device::bundle::{Functions, macro_path};
@@ -65,6 +66,8 @@ pub struct Checks {
     pub constants: Vec<Constant>,
     /// The dtypes of these.
     pub types: Types,
+    /// Those of them that must be one number.
+    pub equations: Vec<Equation>,
 }
 
 /// Checks a function where it is declared: whatever its parameters are.
@@ -107,7 +110,8 @@ pub fn check_function(function: &Function, functions: &Functions, source: Source
 impl Checker<'_> {
     fn checks(mut self) -> Checks {
         self.finish();
-        Checks { unsafe_blocks: self.unsafe_blocks, constants: self.constants, types: self.types }
+        let equations = self.equations.take();
+        Checks { unsafe_blocks: self.unsafe_blocks, constants: self.constants, types: self.types, equations }
     }
 
     /// Some value of a type.
@@ -163,6 +167,7 @@ impl Checker<'_> {
     ) -> Checked<Val> {
         let name_place = SourceRange::of_path(path);
         let turbofish = path.segments.last().and_then(turbofish_of);
+        self.no_names_of_functions(function, args)?;
         let args = self.arguments(args)?;
         self.takes(function, args.len(), function.params.len(), place)?;
         let mut generics = Generics::default();
@@ -176,6 +181,20 @@ impl Checker<'_> {
         }
         let frame = self.settle(function, &generics, self.via(path), name_place)?;
         self.inline_function(function, frame, generics, args, place)
+    }
+
+    /// Refuses the name of a function where a closure is wanted: the macro knows the functions that a body calls only.
+    fn no_names_of_functions(&mut self, function: &Function, args: &Punctuated<Expr, Token![,]>) -> Checked<()> {
+        let wanted = function.params.iter().zip(args).filter_map(|(param, arg)| Some((closure_type(&param.ty)?, arg)));
+        let mut outcome = Ok(());
+        for (types, arg) in wanted {
+            let Some(name) = self.name_to_call(arg).filter(|name| self.lookup(name).is_none()) else { continue };
+            let names: Vec<String> = ('a'..='z').take(types.inputs.len()).map(String::from).collect();
+            let names = names.join(", ");
+            let help = format!("write `|{names}| {name}({names})`");
+            outcome = Err(self.report_help(SourceRange::of(arg), "this must be a closure", help));
+        }
+        outcome
     }
 
     /// Checks the body of a function in the place of its call.
@@ -315,6 +334,13 @@ impl Checker<'_> {
         self.call = CallRef(self.inlined.len());
         self.calls.push((self.contexts.len(), self.loops.len()));
         Ok(())
+    }
+
+    /// The call of the kernel that has led to what is being checked, if a function other than its own is.
+    pub(super) fn outermost_call(&self) -> Option<SourceRange> {
+        self.frame.via.as_ref()?;
+        let of = |call: CallRef| call.0.checked_sub(1).map(|index| self.inlined[index]);
+        std::iter::successors(of(self.call), |place| of(place.call)).last()
     }
 
     /// Ends such a call.

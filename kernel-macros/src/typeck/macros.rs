@@ -195,7 +195,7 @@ impl Checker<'_> {
         Some(self.norm(&dim))
     }
 
-    fn learn_equal(&mut self, a: &Dim, b: &Dim) {
+    pub(super) fn learn_equal(&self, a: &Dim, b: &Dim) {
         // What holds in an iteration of an unrolled loop is no fact of the kernel.
         if self.mentions_counter(a) || self.mentions_counter(b) {
             return;
@@ -210,20 +210,19 @@ impl Checker<'_> {
         };
         for (name, value) in [(&a, &b), (&b, &a)] {
             let Some(id) = single(name) else { continue };
-            if a == b || self.facts.contains_key(&id) {
+            if a == b || self.facts.borrow().contains_key(&id) {
                 continue;
             }
-            let mut facts = self.facts.clone();
-            std::mem::swap(&mut self.facts, &mut facts);
-            self.facts.insert(id, value.clone());
-            let updated: Vec<(ConstId, Dim)> = self.facts.iter().map(|(k, v)| (*k, self.norm(v))).collect();
+            let facts = self.facts.borrow().clone();
+            self.facts.borrow_mut().insert(id, value.clone());
+            let updated: Vec<(ConstId, Dim)> = self.facts.borrow().iter().map(|(k, v)| (*k, self.norm(v))).collect();
             // The normal form must be reached in one step, or two spellings of one dimension could differ.
             let settled = updated.iter().all(|(_, v)| self.norm(v) == *v) && self.norm(value) == *value;
             if settled {
-                self.facts = updated.into_iter().collect();
+                self.facts.replace(updated.into_iter().collect());
                 return;
             }
-            self.facts = facts;
+            self.facts.replace(facts);
         }
     }
 }

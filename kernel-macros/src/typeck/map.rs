@@ -115,7 +115,7 @@ impl Checker<'_> {
             Some(Expr::Closure(closure)) => closure,
             other => {
                 let at = other.map_or(args.place, SourceRange::of);
-                let help = match other.and_then(|expr| self.closure_name(expr)) {
+                let help = match other.and_then(|expr| self.name_to_call(expr)) {
                     Some(name) => format!("write `|{names}| {name}({names})`"),
                     None if args.row.call == Call::InlinePtx => {
                         "say what the text computes, which is what the CPU does: `|a, b| a + b`".to_string()

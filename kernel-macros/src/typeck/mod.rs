@@ -31,6 +31,7 @@ mod memory;
 mod method;
 mod moments;
 mod named;
+pub mod namesakes;
 mod parameters;
 mod pattern;
 mod product;
@@ -49,9 +50,10 @@ mod unsafety;
 
 pub use binary::assigns;
 pub use constant::collect_shape_constants;
-pub use function::check_function;
+pub use function::{Checks, check_function};
 pub use unsafety::UnsafeBlock;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -73,6 +75,7 @@ use crate::source_range::{CallRef, SourceRange};
 use crate::tree::{Constant, Kind, Node, NodeId, Stmt, VOp, VarId};
 use crate::types::{Class, DtRef, Types, VElem, VTy};
 use jump::LoopScope;
+use namesakes::Equation;
 
 /// A checked kernel.
 pub struct Tree {
@@ -92,6 +95,8 @@ pub struct Tree {
     pub calls: Vec<SourceRange>,
     /// What `static_assert!` has made equal: the constexpr is the dimension.
     pub facts: BTreeMap<ConstId, Dim>,
+    /// Constants that must be one number, for rustc to see.
+    pub equations: Vec<Equation>,
     /// The `unsafe` blocks, for rustc to see.
     pub unsafe_blocks: Vec<UnsafeBlock>,
 }
@@ -215,7 +220,9 @@ pub struct Checker<'a> {
     contexts: Vec<Context>,
     /// Statements of the block that is being checked.
     stmts: Vec<Stmt>,
-    facts: BTreeMap<ConstId, Dim>,
+    facts: RefCell<BTreeMap<ConstId, Dim>>,
+    /// Constants that shapes need to be one number.
+    equations: RefCell<Vec<Equation>>,
     /// Whether a `return` of the kernel, or a loop that may never end, stands before this place.
     may_return: bool,
     /// The loops and inlined bodies around the place, the outermost first.
@@ -254,11 +261,11 @@ pub fn check(
     checker.bind_signature();
     checker.kernel_body(body);
     checker.finish();
-    let Checker { func, mut nodes, variables, stmts, types, constants, facts, unsafe_blocks, errors, inlined, .. } =
-        checker;
+    let (facts, equations) = (checker.facts.take(), checker.equations.take());
+    let Checker { func, mut nodes, variables, stmts, types, constants, unsafe_blocks, errors, inlined, .. } = checker;
     let mut variables = variables.len();
     let body = crate::jumps::eliminate(stmts, &mut nodes, &mut variables, &types, errors);
-    Tree { func, nodes, variables, body, types, constants, calls: inlined, facts, unsafe_blocks }
+    Tree { func, nodes, variables, body, types, constants, calls: inlined, facts, equations, unsafe_blocks }
 }
 
 impl<'a> Checker<'a> {
@@ -288,7 +295,8 @@ impl<'a> Checker<'a> {
             scopes: vec![Scope::default()],
             contexts: Vec::new(),
             stmts: Vec::new(),
-            facts: BTreeMap::new(),
+            facts: RefCell::default(),
+            equations: RefCell::default(),
             may_return: false,
             loops: Vec::new(),
             loop_count: 0,

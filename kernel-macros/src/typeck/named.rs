@@ -14,7 +14,9 @@ use syn::{
 use super::function::Frame;
 use super::jump::Gives;
 use super::{Binding, Checker, Context, Scope, Val};
+use crate::device::collect::path_text;
 use crate::error::{Checked, Reported};
+use crate::names::is_screaming;
 use crate::signature::strip;
 use crate::source::Source;
 use crate::source_range::{SourceRange, bare};
@@ -109,11 +111,17 @@ impl Checker<'_> {
         args.into_iter().collect()
     }
 
-    /// The name, if it is that of a closure.
-    pub(super) fn closure_name(&self, expr: &Expr) -> Option<String> {
+    /// The name of what can be called where a closure is written: another closure, or what may be a function.
+    pub(super) fn name_to_call(&self, expr: &Expr) -> Option<String> {
         let Expr::Path(path) = expr else { return None };
-        let name = path.path.get_ident()?.to_string();
-        matches!(self.lookup(&name), Some((Binding::Closure(_), _))).then_some(name)
+        let of_closure = |name: &str| match self.lookup(name) {
+            Some((Binding::Closure(_), _)) => true,
+            Some(_) => false,
+            // A macro knows the functions that a body calls only.
+            None => !is_screaming(name),
+        };
+        let name = path_text(&path.path);
+        (path.path.get_ident().is_none() || of_closure(&name)).then_some(name)
     }
 
     fn argument(&mut self, arg: &Expr) -> Checked<Arg> {

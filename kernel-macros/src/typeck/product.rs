@@ -1,7 +1,7 @@
 //! Matrix products: `dot(a, b, acc = c, precision = tf32x3)`.
 
 use kernel_core::ir::{DType, DTypeBound, Dim, DotOp, DotPrecision, Dt, Op, accumulators, product_dtypes};
-use syn::Expr;
+use syn::{Expr, Type, TypePath};
 
 use super::args::Args;
 use super::{Checker, Operand};
@@ -40,7 +40,14 @@ impl Checker<'_> {
     /// The dtype that `out` names.
     fn product_dtype(&mut self, expr: &Expr) -> Checked<Dt> {
         let dt = match bare(expr) {
-            Expr::Path(path) => path.path.get_ident().and_then(|name| self.dtype_by_name(&name.to_string())),
+            Expr::Path(path) => {
+                // `T::Acc` too.
+                let ty = Type::Path(TypePath { qself: None, path: path.path.clone() });
+                if let Some(dt) = self.associated_dtype(&ty) {
+                    return dt;
+                }
+                path.path.get_ident().and_then(|name| self.dtype_by_name(&name.to_string()))
+            }
             _ => None,
         };
         dt.ok_or_else(|| {

@@ -108,13 +108,18 @@ impl Checker<'_> {
 
     /// A dimension with what `static_assert!` has said.
     pub(super) fn norm(&self, dim: &Dim) -> Dim {
-        let value = |id| self.facts.get(&id).cloned().unwrap_or_else(|| Dim::param(id));
+        let facts = self.facts.borrow();
+        let value = |id| facts.get(&id).cloned().unwrap_or_else(|| Dim::param(id));
         dim.substitute(&value).unwrap_or_else(|_| dim.clone())
     }
 
     /// Whether two dimensions agree.
     pub(super) fn same_dim(&self, a: &Dim, b: &Dim) -> bool {
-        a == b || self.norm(a) == self.norm(b)
+        if a == b {
+            return true;
+        }
+        let (a, b) = (self.norm(a), self.norm(b));
+        a == b || self.agree_as_namesakes(&a, &b)
     }
 
     /// Whether two shapes agree.
@@ -165,6 +170,9 @@ impl Checker<'_> {
             return "they must be equal in every iteration of the unrolled loop".to_string();
         }
         let (x, y) = (self.dim_source(a), self.dim_source(b));
+        if let Some(help) = self.exported_help(a, b) {
+            return help;
+        }
         if single(a).is_some() || single(b).is_some() {
             return format!("if `{x}` is `{y}`, say so at the top of the kernel: `static_assert!({x} == {y});`");
         }

@@ -53,6 +53,8 @@ fn messages_show_no_internal_names() {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         for (number, line) in text.lines().enumerate() {
             let place = format!("{}:{}: {line}", file.display(), number + 1);
+            // rustc's words for a constant assertion that fails; the macro itself has not panicked.
+            let line = line.replacen("error[E0080]: evaluation panicked: ", "", 1);
             for word in INTERNAL {
                 assert!(!line.contains(word), "`{word}` in {place}");
             }

@@ -66,7 +66,7 @@ fn what_is_wrong_with_constexprs_shows_the_line_of_the_function() {
             out.to_vec().map(drop)
         };
         let error = run().expect_err("17 is odd");
-        faults(&error, "src/functions.rs", line_with(other, "static_assert!"));
+        faults(&error, "src/functions.rs", line_with(other, "static_assert!(N % 2 == 0)"));
         let text = error.to_string();
         assert!(text.contains("static_assert!(N % 2 == 0);"), "no snippet in {text}");
     });

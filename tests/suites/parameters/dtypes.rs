@@ -79,6 +79,36 @@ fn accumulators_hold_sums_of_many() {
     });
 }
 
+/// Products, summed in `T::Acc` from the first on.
+#[kernel]
+fn products<T: Num, A: Num, const N: usize>(x: Ptr<T>, out: PtrMut<A>) {
+    static_assert!(T::Acc == A);
+    let at = arange(0, N)[(.., None)] * N + arange(0, N);
+    let x = load(x + at);
+    let twice = dot(x, x, acc = dot(x, x, out = T::Acc, precision = ieee), out = T::Acc, precision = ieee);
+    store(out + at, twice as A);
+}
+
+#[test]
+fn products_are_summed_in_accumulators() {
+    const N: usize = 16;
+    fn of<T: Num, A: Num + PartialEq + std::fmt::Debug>(device: &Device, x: T, wanted: A) -> Result<(), Error> {
+        let mut out = device.zeros::<A>(N * N)?;
+        products::<T, A, N>(&device.full(N * N, x)?, &mut out).grid(1).launch(device)?;
+        assert_eq!(out.to_vec()?, vec![wanted; N * N]);
+        Ok(())
+    }
+    check(|device| {
+        of(device, f16::from_f32(300.0), 32.0 * 90000.0f32)?;
+        of(device, bf16::from_f32(-1.5), 72.0f32)?;
+        of(device, 3.0f32, 288.0f32)?;
+        of(device, 2f64.powi(200), 32.0 * 2f64.powi(400))?;
+        of(device, 0.5f64, 8.0f64)?;
+        of(device, -128i8, 32 * 16384)?;
+        of(device, 255u8, 32 * 65025)
+    });
+}
+
 #[test]
 fn a_wrong_dtype_is_an_error_of_the_assertion() {
     check(|device| {
