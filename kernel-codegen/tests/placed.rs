@@ -342,7 +342,7 @@ fn multiplying(body: &str) -> Placed {
 }
 
 /// Bodies of [`multiplying`], with the number of banks that their accumulators need.
-const ACCUMULATORS: [(&str, usize, &str); 9] = [
+const ACCUMULATORS: [(&str, usize, &str); 13] = [
     (
         "two products go on from one accumulator, which is read as well",
         3,
@@ -387,6 +387,54 @@ const ACCUMULATORS: [(&str, usize, &str); 9] = [
     %o: f32[64, 64] #6 = wgmma %s, %s, %half
     %o1: f32[64, 64] #6 = wgmma_wait %o {pending = 0}
     yield %o1
+  }",
+    ),
+    (
+        "a loop that computes with its sum before it goes on",
+        1,
+        "  %t: f32[64, 64] #6 = for %pid, %three, %one, %p1 (%i: i32, %y: f32[64, 64] #6) {
+    %m: f32[64, 64] #6 = sub %zs, %y
+    %q: f32[64, 64] #6 = wgmma %s, %s, %m
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+    yield %q1
+  }",
+    ),
+    (
+        "a loop that computes with its sum at the end",
+        1,
+        "  %t: f32[64, 64] #6 = for %pid, %three, %one, %p1 (%i: i32, %y: f32[64, 64] #6) {
+    %q: f32[64, 64] #6 = wgmma %s, %s, %y
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+    %m: f32[64, 64] #6 = sub %zs, %q1
+    yield %m
+  }",
+    ),
+    (
+        "a loop in which another product goes on with the sum before and behind the one that is computed with",
+        4,
+        "  %t: f32[64, 64] #6 = for %pid, %three, %one, %p1 (%i: i32, %y: f32[64, 64] #6) {
+    %m: f32[64, 64] #6 = sub %zs, %y
+    %q: f32[64, 64] #6 = wgmma %s, %s, %m
+    %o: f32[64, 64] #6 = wgmma %s, %s, %y
+    %o1: f32[64, 64] #6 = wgmma_wait %o {pending = 0}
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+    %hh: f32[64, 64] #6 = sub %q1, %o1
+    %rr: f32[64, 64] #6 = wgmma %s, %s, %hh
+    %r1: f32[64, 64] #6 = wgmma_wait %rr {pending = 0}
+    yield %q1
+  }",
+    ),
+    (
+        "a loop that computes with its sum and exchanges it with another",
+        2,
+        "  %a: f32[64, 64] #6, %t: f32[64, 64] #6 = for %pid, %three, %one, %p1, %zs (%i: i32, %x1: f32[64, 64] #6, %x2: f32[64, 64] #6) {
+    %q: f32[64, 64] #6 = wgmma %s, %s, %x1
+    %q1: f32[64, 64] #6 = wgmma_wait %q {pending = 0}
+    %o: f32[64, 64] #6 = wgmma %s, %s, %x2
+    %o1: f32[64, 64] #6 = wgmma_wait %o {pending = 0}
+    %m1: f32[64, 64] #6 = sub %q1, %o1
+    %m2: f32[64, 64] #6 = add %q1, %o1
+    yield %m2, %m1
   }",
     ),
     (

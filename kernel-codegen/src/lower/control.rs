@@ -161,6 +161,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
         let latch = self.here();
         let yields = func.yielded(body_region);
+        args[1..].iter().zip(yields).for_each(|(&arg, &next)| self.fill(next, arg));
         let nexts: Vec<Vec<Value>> =
             args[1..].iter().zip(yields).map(|(&arg, &next)| self.next_registers(body_region, arg, next)).collect();
         let (remaining, index) = (self.ir.int(left.as_basic_value()), self.ir.int(counter.as_basic_value()));

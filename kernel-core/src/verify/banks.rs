@@ -64,10 +64,10 @@ impl Banks<'_, '_> {
         self.region(body, Some(id));
         self.holds.retain(|bank, _| !written.contains(bank));
         let args = self.func.region(body).args.get(1..).unwrap_or_default();
-        for ((&arg, &next), &result) in args.iter().zip(self.func.yielded(body)).zip(&operation.results) {
+        for (&arg, &result) in args.iter().zip(&operation.results) {
             let bank = |value| self.func.value(value).bank;
-            if bank(arg).is_some() && bank(next) != bank(arg) || bank(result) != bank(arg) {
-                self.errors.push(operation.span, "`for`: what a loop carries in a bank stays there in each iteration");
+            if bank(result) != bank(arg) {
+                self.errors.push(operation.span, "`for`: what a loop carries in a bank is there behind it");
             }
         }
     }

@@ -40,7 +40,8 @@
 //!   values between threads have some.
 //! - L12 (placed): a bank holds tiles of one type and layout, of asynchronous products, waits, loops and conditions. Who
 //!   goes on with the tile in a bank finds it there: nothing else was put there since, in no iteration. What a loop
-//!   carries in a bank stays in it, and so does what is waited for.
+//!   carries in a bank is in it behind the loop: it stays there in each iteration, or is put back at its end. What is
+//!   waited for stays.
 //! - L13 (generic): no loop says what the host has found before a launch (`runs`, `no_wrap`).
 //! - L14 (generic): a constexpr of kind `counter` is that of one loop, which binding unrolls, and is mentioned inside it
 //!   alone.

@@ -15,6 +15,17 @@
 //! bank afterwards: a product goes on with its accumulator, a loop carries a bank around, both branches of a
 //! condition leave their tile in one. Wherever a value does not stay it is copied. What other operations need of a
 //! bank is read where the value is defined, and is an ordinary tile from there on.
+//!
+//! A sum that each iteration computes with, as attention rescales its own, returns to the bank that the loop carries:
+//! where a product begins with what was computed, or at the end of the iteration.
+//!
+//! ```text
+//! for .. (%1 = %0) { %2 = mul %1, %alpha; %3 = wgmma %a, %b, %2; %4 = wgmma_wait %3; yield %4 }     all in one bank
+//! for .. (%1 = %0) { %2 = wgmma %a, %b, %1; %3 = wgmma_wait %2; %4 = mul %3, %alpha; yield %4 }     but %4
+//! ```
+//!
+//! Carried as values of LLVM, and filled into a bank in each iteration, it would cost a move per register: ptxas gives
+//! the registers of a bank to others where it is not needed.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +57,8 @@ pub(crate) fn run(func: &mut Func) -> Result<(), CodegenError> {
 fn banks(func: &Func) -> Vec<Option<BankId>> {
     let uses = Uses::new(func);
     let mut copied = BTreeSet::new();
-    // A loop carries a tile in a bank if each iteration leaves it there, which a walk that assumes so finds out.
+    // A loop carries a tile in a bank if each iteration leaves it there or puts it back, which a walk that assumes so
+    // finds out.
     loop {
         let mut walk = Walk::new(func, &uses, &copied);
         walk.region(func.body);
@@ -233,12 +245,41 @@ impl<'a, 'f> Walk<'a, 'f> {
         let Some(&end) = func.region(body).ops.last() else { return };
         for ((&(_, arg), &next), &result) in carried.iter().zip(func.yielded(body)).zip(&operation.results) {
             let Some(bank) = self.banks[arg.index()] else { continue };
-            if self.taken(next, arg, end) == Some(bank) {
-                self.banks[result.index()] = Some(bank);
-            } else {
-                self.failed.push(arg);
+            match self.taken(next, arg, end) {
+                Some(other) if other != bank && !self.return_to(bank, other, body) => self.failed.push(arg),
+                // What lies in no bank is put into this one at the end of the iteration.
+                Some(_) | None => self.banks[result.index()] = Some(bank),
             }
         }
+    }
+
+    /// Has a tile that an iteration begins in a bank of its own, and carries on as what lies in `bank`, begin there; if
+    /// nobody goes on with that by then.
+    fn return_to(&mut self, bank: BankId, other: BankId, body: RegionId) -> bool {
+        let func = self.func;
+        let ops = &func.region(body).ops;
+        let position = |id: OpId| ops.iter().position(|&op| op == id);
+        let values = |wanted: BankId| -> Vec<ValueId> {
+            let all = (0..).map(ValueId::new).zip(&self.banks);
+            all.filter(|(_, bank)| **bank == Some(wanted)).map(|(value, _)| value).collect()
+        };
+        let mut first = ops.len();
+        for value in values(other) {
+            let Def::Result(op, _) = func.value(value).def else { return false };
+            let Some(at) = position(op) else { return false };
+            first = first.min(at);
+        }
+        let is_over = |found: &Use| found.region == body && position(found.op).is_some_and(|at| at < first);
+        let goes_on = |value: ValueId| self.uses.going_on[value.index()].iter();
+        let inside = values(bank).into_iter().filter(|&value| self.uses.definition(value) == body);
+        let is_free = inside.flat_map(goes_on).all(is_over);
+        if is_free {
+            for place in self.banks.iter_mut().filter(|place| **place == Some(other)) {
+                *place = Some(bank);
+            }
+            self.multiplied[bank.index()] |= self.multiplied[other.index()];
+        }
+        is_free
     }
 
     /// Both branches leave a result in the bank in which one of them has it.
