@@ -17,6 +17,7 @@ use super::{Binding, Checker, Context, Scope, Val};
 use crate::device::collect::path_text;
 use crate::error::{Checked, Reported};
 use crate::names::is_screaming;
+use crate::ops;
 use crate::signature::strip;
 use crate::source::Source;
 use crate::source_range::{SourceRange, bare};
@@ -118,7 +119,7 @@ impl Checker<'_> {
             Some((Binding::Closure(_), _)) => true,
             Some(_) => false,
             // A macro knows the functions that a body calls only.
-            None => !is_screaming(name),
+            None => !is_screaming(name) && ops::find(name).is_none(),
         };
         let name = path_text(&path.path);
         (path.path.get_ident().is_none() || of_closure(&name)).then_some(name)
