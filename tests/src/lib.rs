@@ -10,6 +10,7 @@
 //! | [`author`] | writes kernels in the tile IR |
 //! | [`case`] | a kernel, its arguments and what must come out, run on a device |
 //! | [`assembler`] | ptxas, where it is installed |
+//! | [`attention`] | attention, forward and backward |
 //! | [`devices`] | the devices to test on |
 //! | [`sources`] | the sources of the workspace, for tests of what they must not contain |
 //! | [`factors`] | whether the hardware multiplies by what the PTX says |
@@ -37,6 +38,7 @@
 //! not done after half a minute.
 
 pub mod assembler;
+pub mod attention;
 pub mod author;
 pub mod case;
 pub mod data;

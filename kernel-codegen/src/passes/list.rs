@@ -12,10 +12,11 @@ use super::bound::{
     split_products, unsigned_division,
 };
 use super::pass::{Pass, Unit, broken};
+use super::placed::late_waits::Room;
 use super::placed::warp_specialize::Specialize;
 use super::placed::{
-    accumulator_banks, delays, dependent_launch, dot_operands, exchanges, membar, peel_masked_tail, residency,
-    software_pipeline, tensor_copies, turns, warp_specialize,
+    accumulator_banks, delays, dependent_launch, dot_operands, exchanges, late_waits, membar, peel_masked_tail,
+    residency, software_pipeline, tensor_copies, turns, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::CheckPlan;
@@ -83,6 +84,9 @@ pub(crate) const PLACED: &[Pass<Placed>] = &[
         Ok(())
     }),
     Pass::needed("tensor_copies", |kernel, _| Ok(tensor_copies::run(kernel.func_mut())?)),
+    Pass::optional("late_waits", |kernel, unit| {
+        Ok(late_waits::run(kernel.func_mut(), Room::Programs(unit.target, unit.options.num_warps))?)
+    }),
     Pass::needed("membar", |kernel, _| {
         membar::run(kernel.func_mut())?;
         Ok(())

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Errors;
+use super::flight::tiles_in_flight;
 use crate::ir::banks::stays;
 use crate::ir::{BankId, ControlOp, Func, GpuOp, Level, Op, OpId, Operation, RegionId, Span, ValueId};
 
@@ -14,7 +15,8 @@ pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
         errors.push(Span::UNKNOWN, "only values of a placed kernel live in banks");
         return;
     }
-    let mut banks = Banks { func, errors, samples: BTreeMap::new(), holds: BTreeMap::new() };
+    let flying = tiles_in_flight(func);
+    let mut banks = Banks { func, errors, flying, samples: BTreeMap::new(), holds: BTreeMap::new() };
     for param in &func.params {
         banks.define(param.value, param.span);
     }
@@ -25,6 +27,8 @@ pub(super) fn check<'f>(func: &'f Func, errors: &mut Errors<'f>) {
 struct Banks<'f, 'e> {
     func: &'f Func,
     errors: &'e mut Errors<'f>,
+    /// Per value, whether a product may still be writing it.
+    flying: Vec<bool>,
     /// Per bank, the first value that lives there.
     samples: BTreeMap<BankId, ValueId>,
     /// Per bank, the value whose tile it holds; none where nobody can tell.
@@ -45,6 +49,11 @@ impl Banks<'_, '_> {
                     self.errors.push(operation.span, message);
                 }
             }
+            if let Op::Gpu(GpuOp::Wgmma { .. }) = operation.op
+                && stays(func, id, 2, owner).is_none()
+            {
+                operation.results.iter().for_each(|&result| self.fill(result, operation));
+            }
             if let Op::Control(ControlOp::For { .. }) = operation.op {
                 self.for_loop(id, operation);
             } else {
@@ -62,8 +71,13 @@ impl Banks<'_, '_> {
             self.define(arg, operation.span);
         }
         self.region(body, Some(id));
-        self.holds.retain(|bank, _| !written.contains(bank));
         let args = self.func.region(body).args.get(1..).unwrap_or_default();
+        for (&arg, &next) in args.iter().zip(self.func.yielded(body)) {
+            if self.func.value(next).bank != self.func.value(arg).bank {
+                self.fill(arg, operation);
+            }
+        }
+        self.holds.retain(|bank, _| !written.contains(bank));
         for (&arg, &result) in args.iter().zip(&operation.results) {
             let bank = |value| self.func.value(value).bank;
             if bank(result) != bank(arg) {
@@ -113,6 +127,16 @@ impl Banks<'_, '_> {
                 self.errors.push(operation.span, message);
             }
             self.define(result, operation.span);
+        }
+    }
+
+    /// Checks that nothing is written to the bank of a value while a product may be.
+    fn fill(&mut self, value: ValueId, operation: &Operation) {
+        let Some(bank) = self.func.value(value).bank else { return };
+        if self.holds.get(&bank).is_some_and(|holds| self.flying[holds.index()]) {
+            let message =
+                format!("`{}`: bank {} is filled while a product writes it", operation.op.name(), bank.index());
+            self.errors.push(operation.span, message);
         }
     }
 

@@ -30,7 +30,8 @@
 //! - L7: `length` names a buffer parameter, `desc_shape` and `desc_stride` a tensor, whose blocks are tiles of rank 1 to 5;
 //!   facts are powers of two or 0.
 //! - L8 (placed): the result of `wgmma` is, until it is waited for, used once at most: as the accumulator of a further
-//!   product, as a carried or yielded value, or by `wgmma_wait`.
+//!   product, as a carried or yielded value, or by `wgmma_wait`. A wait that leaves products in flight is one for those
+//!   alone since which so many others have begun, on every way to it.
 //! - L9 (placed): the layout of a view has the shape of the view's innermost dimensions.
 //! - L10: a placed product says which instruction computes it, a generic one does not. The instruction has a form for
 //!   the product's dtypes, precision and sizes. In a placed kernel accumulator and result have one layout; what
@@ -41,7 +42,7 @@
 //! - L12 (placed): a bank holds tiles of one type and layout, of asynchronous products, waits, loops and conditions. Who
 //!   goes on with the tile in a bank finds it there: nothing else was put there since, in no iteration. What a loop
 //!   carries in a bank is in it behind the loop: it stays there in each iteration, or is put back at its end. What is
-//!   waited for stays.
+//!   waited for stays. Nothing is put into a bank that a product may still be writing.
 //! - L13 (generic): no loop says what the host has found before a launch (`runs`, `no_wrap`).
 //! - L14 (generic): a constexpr of kind `counter` is that of one loop, which binding unrolls, and is mentioned inside it
 //!   alone.

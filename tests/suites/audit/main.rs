@@ -33,6 +33,7 @@
 //! | `constants` | constexprs, module constants, `Const` parameters, checks when they are bound |
 
 mod arithmetic;
+mod attention;
 mod bad_input;
 mod bounds;
 mod constants;

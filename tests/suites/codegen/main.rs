@@ -1,5 +1,7 @@
 //! Generated code, looked at without a GPU.
 
+mod attention;
+mod attention_kernels;
 mod determinism;
 mod held_factors;
 mod kept_factors;

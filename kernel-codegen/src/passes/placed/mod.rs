@@ -7,6 +7,7 @@ pub(crate) mod delays;
 pub(crate) mod dependent_launch;
 pub(crate) mod dot_operands;
 pub(crate) mod exchanges;
+pub(crate) mod late_waits;
 pub(crate) mod membar;
 pub(crate) mod peel_masked_tail;
 pub(crate) mod residency;

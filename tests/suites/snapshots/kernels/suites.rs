@@ -4,6 +4,8 @@ use tilewright::prelude::*;
 
 use super::Collector;
 
+#[path = "../../codegen/attention_kernels.rs"]
+mod attention;
 #[path = "../../codegen/kernels.rs"]
 mod codegen;
 #[allow(dead_code, reason = "nothing is launched")]
@@ -23,6 +25,9 @@ pub(super) fn compile(to: &mut Collector<'_>) {
         for codegen::Sample { name, safe, unchecked, .. } in codegen::all() {
             to.add(&format!("codegen/{name}"), |_| Ok(safe));
             to.add(&format!("codegen/{name} unchecked"), |_| Ok(unchecked));
+        }
+        for (name, compiled) in attention::all().unwrap_or_else(|error| panic!("{error}")) {
+            to.add(&format!("attention/{name}"), |_| Ok(compiled.ptx().to_string()));
         }
     }
     for (form, name) in (0..).zip(["before the loop", "in the loop", "by each program"]) {

@@ -14,6 +14,7 @@ use super::carry;
 use super::find::{Candidate, Found};
 use super::flight::{self, Flight, Flown};
 use crate::analysis::axis::AxisAnalysis;
+use crate::passes::placed::late_waits::{self, Applied, Room};
 
 /// What is known of numbers.
 #[derive(Clone, Copy)]
@@ -30,11 +31,12 @@ pub(super) fn emit(
     place: &LoopNest,
     found: &Found,
     stages: u32,
+    room: Room,
 ) -> Result<Flown> {
     let no_wrap = matches!(func.op(place.id).op, Op::Control(ControlOp::For { no_wrap: true, .. }));
     let numbers = Numbers { axis, no_wrap };
     let body = func.op(place.id).regions[0];
-    let (flight, flown) = match flight::find(func, body, found) {
+    let (flight, mut flown) = match flight::find(func, body, found) {
         Ok(flight) if stages > 2 => (Some(flight), Flown::InFlight),
         Ok(_) => {
             (None, Flown::Waits("with two stages, what it reads is overwritten next; a third would let it run on"))
@@ -44,7 +46,20 @@ pub(super) fn emit(
     let span = func.op(place.id).span;
     let ahead = stages - 1;
     let yields = func.yielded(body).to_vec();
-    let mut emit = Emit { func, numbers, found, span, out: Vec::new(), stages, ahead, yields, advances: Vec::new() };
+    let mut late = None;
+    if flight.is_none() {
+        let stays = |func: &Func, product| stages > 2 && flight::may_read_longer(func, body, product, found);
+        late = late_waits::wait_late(func, place.id, room, "software_pipeline", &stays)?;
+    }
+    if late.as_ref().is_some_and(|late| !late.crossing.is_empty()) {
+        flown = Flown::InFlight;
+    }
+    let yields = match late {
+        Some(_) => func.yielded(body).to_vec(),
+        None => yields,
+    };
+    let out = Vec::new();
+    let mut emit = Emit { func, numbers, found, span, out, stages, ahead, yields, advances: Vec::new(), late };
     emit.pipeline(place, body, flight.as_ref())?;
     Ok(flown)
 }
@@ -111,6 +126,8 @@ pub(super) struct Emit<'f> {
     pub(super) yields: Vec<ValueId>,
     /// Per candidate, what each iteration adds to its pointers, if they go on from iteration to iteration.
     advances: Vec<Option<ValueId>>,
+    /// The waits of products, if they stand where something looks at their sums.
+    late: Option<Applied>,
 }
 
 impl Emit<'_> {
@@ -402,17 +419,18 @@ impl Emit<'_> {
         let gone = self.replace_loads(&old, end, args, buffers, flight)?;
         // Ahead of the products, so that ptxas can put the arithmetic between them.
         let mut addresses = Some(self.addresses(body, &args.iteration)?);
+        let carried = self.late.as_ref().and_then(|late| late.carried);
         let mut next = None;
         let mut issue = |this: &mut Self| -> Result<Option<Iteration>> {
             // The slot that is written was read in the iteration before: by everybody who has not come to a barrier
             // since. The one for shared copies will do, but not while products still read.
-            if flight.is_some() || (!shares && buffers.barrier.is_some()) {
+            if flight.is_some() || carried.is_some() || (!shares && buffers.barrier.is_some()) {
                 this.cursor().effect(GpuOp::Barrier, &[])?;
             }
             let copies = |addresses| this.copies(&args.iteration, addresses, bounds, buffers, args.write);
             addresses.take().map(copies).transpose()
         };
-        if flight.is_none() {
+        if flight.is_none() && carried.is_none() {
             next = issue(self)?;
         }
         for id in old {
@@ -421,6 +439,9 @@ impl Emit<'_> {
             }
             if let Some(flight) = flight.filter(|flight| flight.last == id) {
                 self.wait_for_others(end, flight)?;
+                next = issue(self)?;
+            }
+            if carried == Some(id) {
                 next = issue(self)?;
             }
         }
@@ -486,9 +507,10 @@ impl Emit<'_> {
     /// Behind the loop nothing is in flight.
     fn epilogue(&mut self, id: OpId, flight: Option<&Flight>) -> Result<()> {
         self.span = self.func.op(id).span;
-        if let Some(flight) = flight {
-            let results: Vec<ValueId> =
-                flight.chains.iter().map(|&(position, _)| self.func.op(id).results[position]).collect();
+        let mut positions: Vec<usize> = self.late.iter().flat_map(|late| late.crossing.clone()).collect();
+        positions.extend(flight.iter().flat_map(|flight| &flight.chains).map(|&(position, _)| position));
+        if !positions.is_empty() {
+            let results: Vec<ValueId> = positions.iter().map(|&position| self.func.op(id).results[position]).collect();
             let waited = self.wait(&results, 0)?;
             let wait = self.out.last().copied();
             for (&from, &to) in results.iter().zip(&waited) {

@@ -106,13 +106,22 @@ pub(super) fn find(func: &Func, body: RegionId, found: &Found) -> Result<Flight,
 /// Whether both factors of a product lie in slots of the pipeline, or were stored before the loop: nothing is written
 /// to an allocation that stands there and feeds products.
 fn reads_slots(func: &Func, body: RegionId, product: OpId, found: &Found) -> bool {
-    func.op(product).operands[..2].iter().all(|&factor| {
-        matches!(func.ty(factor).elem, Elem::Shared(_))
-            && root(func, factor).is_some_and(|alloc| {
-                !is_inside(func, body, alloc)
-                    || found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == alloc))
-            })
-    })
+    func.op(product).operands[..2].iter().all(|&factor| reads_slot(func, body, factor, found))
+}
+
+fn reads_slot(func: &Func, body: RegionId, factor: ValueId, found: &Found) -> bool {
+    matches!(func.ty(factor).elem, Elem::Shared(_))
+        && root(func, factor).is_some_and(|alloc| {
+            !is_inside(func, body, alloc)
+                || found.candidates.iter().any(|candidate| candidate.feeds.iter().any(|feed| feed.alloc == alloc))
+        })
+}
+
+/// The same of the factors of a product that lie in shared memory.
+pub(super) fn may_read_longer(func: &Func, body: RegionId, product: OpId, found: &Found) -> bool {
+    let [left, right] = [0, 1].map(|index| func.op(product).operands[index]);
+    let in_registers = !matches!(func.ty(left).elem, Elem::Shared(_));
+    (in_registers || reads_slot(func, body, left, found)) && reads_slot(func, body, right, found)
 }
 
 fn is_inside(func: &Func, body: RegionId, id: OpId) -> bool {

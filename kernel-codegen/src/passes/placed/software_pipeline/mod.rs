@@ -55,6 +55,7 @@ use kernel_core::passes::dce;
 use crate::analysis::allocation::view_bytes;
 use crate::analysis::axis::AxisAnalysis;
 use crate::error::CodegenError;
+use crate::passes::placed::late_waits::Room;
 use crate::passes::placed::stored_blocks;
 use crate::report::{LoopReport, StayReport, WaitReport};
 use kernel_core::backend::nvidia::Options;
@@ -112,7 +113,8 @@ pub(crate) fn run(func: &mut Func, target: Target, options: &Options) -> Result<
             told.loops.push(LoopReport { span, what: why_not(&found, stages) });
             continue;
         }
-        let flight = emit::emit(func, axis, &place, &found, stages)?;
+        let room = Room::Programs(target, options.num_warps);
+        let flight = emit::emit(func, axis, &place, &found, stages, room)?;
         reasons.of_products(place.id, flight);
         told.loops.push(LoopReport { span, what: describe(func, &found, stages, flight == Flown::InFlight) });
         changed = true;

@@ -105,11 +105,11 @@ impl Split<'_> {
     fn multiply(&mut self, number: usize, operation: &Operation) -> Result<()> {
         let (fed, ring) = (self.fed_loops[number].clone(), self.ring_of(number));
         let Op::Control(op) = &operation.op else { return Ok(()) };
-        let overlaps = !fed.carried_products.is_empty();
+        let (overlaps, trails) = (!fed.carried_products.is_empty(), fed.trails());
         let mut operands: Vec<ValueId> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
         operands.extend(self.state(&[fed.ring]));
         // What the iteration before has read: nothing before the first, which is said of a slot that is nobody's.
-        if overlaps {
+        if trails {
             operands.push(self.number(fed.stages as i32)?);
         }
         let body = operation.regions[0];
@@ -118,15 +118,15 @@ impl Split<'_> {
             self.argument(copy, arg);
         }
         let at = self.position_argument(copy, fed.ring);
-        let previous = overlaps.then(|| self.func.add_region_arg(copy, self.func.ty(at.slot).clone()));
+        let previous = trails.then(|| self.func.add_region_arg(copy, self.func.ty(at.slot).clone()));
         let outer = std::mem::take(&mut self.out);
-        let adds = previous.map(|previous| self.adds(previous, &fed)).transpose()?;
-        self.iteration(&fed, &ring, body, at)?;
-        match previous {
+        let adds = previous.filter(|_| overlaps).map(|previous| self.adds(previous, &fed)).transpose()?;
+        self.iteration(&fed, &ring, body, at, previous)?;
+        match previous.filter(|_| overlaps) {
             Some(previous) => {
                 self.overwrite(&fed, operation, adds);
                 self.wait_for(&fed, fed.carried_products.len() as u8)?;
-                self.release(&ring, previous, operation.span)?;
+                self.release(&fed, &ring, previous, operation.span)?;
             }
             None => {
                 let unread = fed.releases.iter().zip(&ring.empty).filter(|(release, _)| release.is_none());
@@ -144,7 +144,7 @@ impl Split<'_> {
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
         let kept: Vec<usize> = (0..operation.results.len()).collect();
         self.finish(operation, quiet(op), operands, vec![copy], &kept, &[fed.ring])?;
-        if !overlaps {
+        if !trails {
             return self.pass_turn();
         }
         let last = self.out.last().map(|&id| self.func.op(id).results.clone()).unwrap_or_default();
@@ -173,7 +173,14 @@ impl Split<'_> {
     }
 
     /// The operations of one iteration, on the slot that it has waited for.
-    fn iteration(&mut self, fed: &FedLoop, ring: &Ring, body: RegionId, at: Position) -> Result<()> {
+    fn iteration(
+        &mut self,
+        fed: &FedLoop,
+        ring: &Ring,
+        body: RegionId,
+        at: Position,
+        previous: Option<ValueId>,
+    ) -> Result<()> {
         let replaced: BTreeSet<OpId> =
             fed.copies.iter().map(|copy| copy.alloc).chain(fed.obsolete.iter().copied()).collect();
         let overlaps = !fed.carried_products.is_empty();
@@ -191,19 +198,22 @@ impl Split<'_> {
                 continue;
             }
             self.operation(id)?;
-            let read = fed.releases.iter().zip(&ring.empty).filter(|(release, _)| **release == Some(id));
-            for (_, &empty) in read {
-                self.cursor(self.func.op(id).span).effect(GpuOp::MbarrierArrive, &[empty, at.slot])?;
+            let releases = fed.releases.iter().zip(&fed.late).zip(&ring.empty);
+            for ((_, &late), &empty) in releases.filter(|((release, _), _)| **release == Some(id)) {
+                let slot = previous.filter(|_| late).unwrap_or(at.slot);
+                self.cursor(self.func.op(id).span).effect(GpuOp::MbarrierArrive, &[empty, slot])?;
             }
         }
         Ok(())
     }
 
-    /// Lets a whole slot be filled again.
-    fn release(&mut self, ring: &Ring, slot: ValueId, span: Span) -> Result<()> {
-        ring.empty
-            .iter()
-            .try_for_each(|&empty| self.cursor(span).effect(GpuOp::MbarrierArrive, &[empty, slot]).map(|_| ()))
+    /// Lets a slot be filled again: all of it, or the parts that are released late.
+    fn release(&mut self, fed: &FedLoop, ring: &Ring, slot: ValueId, span: Span) -> Result<()> {
+        let all = !fed.carried_products.is_empty();
+        for (&empty, _) in ring.empty.iter().zip(&fed.late).filter(|(_, late)| all || **late) {
+            self.cursor(span).effect(GpuOp::MbarrierArrive, &[empty, slot])?;
+        }
+        Ok(())
     }
 
     /// Waits for a part of a slot; its views stand for the allocations.
@@ -252,7 +262,8 @@ impl Split<'_> {
     /// After the loop: waits for the last products, and releases what they read.
     fn drain(&mut self, fed: &FedLoop, ring: &Ring, operation: &Operation, last: &[ValueId]) -> Result<()> {
         let args = self.func.region(operation.regions[0]).args.clone();
-        let sums: Vec<ValueId> = self.sums(fed, &args).map(|index| operation.results[index]).collect();
+        let positions = self.sums(fed, &args).chain(fed.crossing.iter().copied());
+        let sums: Vec<ValueId> = positions.map(|index| operation.results[index]).collect();
         let tiles: Vec<ValueId> = sums.iter().map(|&sum| self.mapped(sum)).collect();
         let results = self.wait(&tiles, 0)?;
         for (sum, result) in sums.into_iter().zip(results) {
@@ -260,13 +271,13 @@ impl Split<'_> {
         }
         let Some(&previous) = last.last() else { return Ok(()) };
         if matches!(operation.op, Op::Control(ControlOp::For { runs: true, .. })) {
-            return self.release(ring, previous, operation.span);
+            return self.release(fed, ring, previous, operation.span);
         }
         // A loop that has not run has read nothing.
         let runs = [self.mapped(operation.operands[0]), self.mapped(operation.operands[1])];
         let runs = self.cursor(operation.span).value(Op::compare(CmpOp::Lt), &runs)?;
         let outer = std::mem::take(&mut self.out);
-        self.release(ring, previous, operation.span)?;
+        self.release(fed, ring, previous, operation.span)?;
         let regions = vec![self.yielding(&[])?, self.yielding(&[])?];
         self.out = outer;
         let condition = Operation { results: Vec::new(), ..operation.clone() };

@@ -7,8 +7,11 @@ use kernel_core::ir::{
 use kernel_core::layout::LinearLayout;
 use kernel_core::target::SWIZZLE_ALIGNMENT;
 
+use super::PASS;
 use crate::boxes::{box_layout, boxes_of};
+use crate::error::CodegenError;
 use crate::passes::placed::axes::Axes;
+use crate::passes::placed::late_waits::{self, Room};
 use crate::report::LoopReport;
 
 /// A block that comes from global memory into shared memory in each iteration of a loop.
@@ -51,6 +54,10 @@ pub(super) struct FedLoop {
     pub(super) waits: Vec<OpId>,
     /// Per part of a slot, the wait behind which nobody reads it any more; `None` for the end of the iteration.
     pub(super) releases: Vec<Option<OpId>>,
+    /// Per part of a slot, whether that wait stands in the next iteration.
+    pub(super) late: Vec<bool>,
+    /// The positions of the carried sums that stay in flight until that wait, where others are looked at.
+    pub(super) crossing: Vec<usize>,
     /// Slots of the ring.
     pub(super) stages: u32,
     /// Whether a person asked for that number.
@@ -75,6 +82,11 @@ impl FedLoop {
     /// The fewest slots with which it pays to divide a kernel: with two, a fetch has as long as one product takes.
     pub(super) fn least_stages(&self) -> u32 {
         if self.requested { 2 } else { 3 }
+    }
+
+    /// Whether products stay in flight over the end of an iteration, so that parts of a slot are released in the next one.
+    pub(super) fn trails(&self) -> bool {
+        !self.carried_products.is_empty() || !self.crossing.is_empty()
     }
 
     /// The bytes of all slots.
@@ -232,6 +244,7 @@ fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: 
         true => vec![None],
         false => parts(func, &mut copies, &products, &waits),
     };
+    let late = vec![false; releases.len()];
     let carried_products = if carried { products } else { Vec::new() };
     let (stages_given, stages) = if stages > 0 { (true, u32::from(stages)) } else { (false, default_stages) };
     // The slot of a product in flight is not free before the next one has been waited for.
@@ -245,6 +258,8 @@ fn fed(func: &Func, users: &Uses, owner: OpId, requested: bool, default_stages: 
         carried_products,
         waits,
         releases,
+        late,
+        crossing: Vec::new(),
         stages,
         stages_given,
         requested,
@@ -339,14 +354,10 @@ fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> 
 /// Divides copies into parts of a slot, in the order in which they are needed: those that one product reads are of one
 /// part. Gives for each the wait for the last product that reads it.
 fn parts(func: &Func, copies: &mut [Copy], products: &[OpId], waits: &[OpId]) -> Vec<Option<OpId>> {
-    let reads = |product: OpId, copy: &Copy| {
-        let view = func.op(copy.alloc).results[0];
-        func.op(product).operands[..2].contains(&view)
-    };
     // Each block in a part of its own, until a product reads two.
     copies.iter_mut().for_each(|copy| copy.part = copy.block);
     for &product in products {
-        let read: Vec<usize> = copies.iter().filter(|copy| reads(product, copy)).map(|copy| copy.part).collect();
+        let read: Vec<usize> = copies.iter().filter(|copy| reads(func, product, copy)).map(|copy| copy.part).collect();
         let Some(&first) = read.iter().min() else { continue };
         copies.iter_mut().filter(|copy| read.contains(&copy.part)).for_each(|copy| copy.part = first);
     }
@@ -357,12 +368,53 @@ fn parts(func: &Func, copies: &mut [Copy], products: &[OpId], waits: &[OpId]) ->
         copy.part = known.iter().position(|&part| part == copy.part).unwrap_or_default();
     }
     let last = |part: usize| {
-        let mut readers =
-            products.iter().filter(|&&product| copies.iter().any(|copy| copy.part == part && reads(product, copy)));
+        let mut readers = products
+            .iter()
+            .filter(|&&product| copies.iter().any(|copy| copy.part == part && reads(func, product, copy)));
         let product = *readers.next_back()?;
         waits.iter().copied().find(|&wait| func.op(wait).operands.contains(&func.op(product).results[0]))
     };
     (0..known.len()).map(last).collect()
+}
+
+/// Has the products of a loop in which something looks at sums waited for where that is, those of which nothing does in
+/// the next iteration.
+///
+/// # Errors
+/// If a wait breaks a type rule, which is a mistake of this crate.
+pub(super) fn wait_late(func: &mut Func, fed: &mut FedLoop, registers: u32) -> Result<(), CodegenError> {
+    if !fed.carried_products.is_empty() {
+        return Ok(());
+    }
+    let body = func.op(fed.owner).regions[0];
+    let stays = |func: &Func, product: OpId| {
+        func.op(product).operands[..2].iter().all(|&value| {
+            let is_copied = |alloc| fed.copies.iter().any(|copy| copy.alloc == alloc);
+            !matches!(func.ty(value).elem, Elem::Shared(_))
+                || func.defining_op(value).is_some_and(|id| is_copied(id) || !func.region(body).ops.contains(&id))
+        })
+    };
+    let Some(waits) = late_waits::wait_late(func, fed.owner, Room::Registers(registers), PASS, &stays)? else {
+        return Ok(());
+    };
+    let of_kind = |wanted: &dyn Fn(&Op) -> bool| -> Vec<OpId> {
+        func.region_ops(body).filter(|(_, operation)| wanted(&operation.op)).map(|(id, _)| id).collect()
+    };
+    let products = of_kind(&|op| matches!(op, Op::Gpu(GpuOp::Wgmma { .. })));
+    for (part, (release, late)) in fed.releases.iter_mut().zip(&mut fed.late).enumerate() {
+        let is_read = |product: &&OpId| fed.copies.iter().any(|copy| copy.part == part && reads(func, **product, copy));
+        let last = products.iter().rfind(is_read);
+        *release = last.and_then(|product| waits.over.get(product).copied());
+        *late = last.is_some_and(|product| waits.last.contains(product));
+    }
+    fed.waits = of_kind(&|op| matches!(op, Op::Gpu(GpuOp::WgmmaWait { .. })));
+    fed.crossing = waits.crossing;
+    Ok(())
+}
+
+/// Whether a product reads what a copy brings.
+fn reads(func: &Func, product: OpId, copy: &Copy) -> bool {
+    func.op(product).operands[..2].contains(&func.op(copy.alloc).results[0])
 }
 
 /// Whether the factors of all products are in shared memory: copies, or what was stored there before the loop.

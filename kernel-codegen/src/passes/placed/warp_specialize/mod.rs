@@ -155,6 +155,13 @@ pub(crate) fn run(
     match needs {
         Ok((needs, prologue)) => {
             too_many(func, target, &fed_loops, &outgoing, tiles.is_some())?;
+            let registers = match registers(target, options.num_warps) {
+                (0, _) => registers_at_start(target, options.num_warps + GROUP_WARPS),
+                (consumer, _) => u32::from(consumer),
+            };
+            if tiles.is_none() {
+                fed_loops.iter_mut().try_for_each(|fed| find::wait_late(func, fed, registers))?;
+            }
             loops.extend(fed_loops.iter().map(|fed| described(func, fed, tiles.is_some())));
             let plan = Plan { fed_loops: &fed_loops, outgoing: &outgoing, prologue: &prologue, tiles };
             divide(func, target, plan, &structure, &needs, options.num_warps)?;
@@ -299,7 +306,7 @@ fn too_many(
 /// What became of a loop, for a person to read.
 fn described(func: &Func, fed: &FedLoop, turns: bool) -> LoopReport {
     let bytes: u32 = fed.blocks().map(|copy| copy.bytes).sum();
-    let flight = match fed.carried_products.len() {
+    let flight = match fed.carried_products.len() + fed.crossing.len() {
         0 => "products are waited for in each iteration".to_string(),
         1 => "one product in flight".to_string(),
         many => format!("{many} products in flight"),
@@ -396,7 +403,8 @@ fn divide(
     let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| clone_op(func, id, &mut map)).collect();
     let mut rings = Vec::new();
     for fed in find::rings(fed_loops) {
-        rings.push(ring(&mut Cursor::new(func, &mut out, PASS), fed)?);
+        let trails = fed_loops.iter().any(|other| other.ring == fed.ring && other.trails());
+        rings.push(ring(&mut Cursor::new(func, &mut out, PASS), fed, trails)?);
     }
     let turns = GpuOp::MbarrierAlloc { slots: ping_pong::GROUPS, count: 1 };
     let turns = tiles.map(|_| Cursor::new(func, &mut out, PASS).value(turns, &[])).transpose()?;
@@ -430,8 +438,8 @@ fn one_more<T: Clone>(groups: usize, each: T, last: T) -> Vec<T> {
     std::iter::repeat_n(each, groups).chain([last]).collect()
 }
 
-/// Shared memory and barriers for a loop.
-fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop) -> edit::Result<Ring> {
+/// Shared memory and barriers for a ring of a loop, with a slot beyond it if loops release slots an iteration later.
+fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop, trails: bool) -> edit::Result<Ring> {
     let mut slots = Vec::new();
     for copy in fed.blocks() {
         let mut shape = vec![Dim::Const(i64::from(fed.stages))];
@@ -440,7 +448,7 @@ fn ring(cursor: &mut Cursor<'_>, fed: &FedLoop) -> edit::Result<Ring> {
         slots.push(cursor.placed(GpuOp::SharedAlloc { shape, dtype: copy.dtype }, &[], Some(layout))?);
     }
     let barriers = |slots: u32| GpuOp::MbarrierAlloc { slots, count: 1 };
-    let spare = u32::from(!fed.carried_products.is_empty());
+    let spare = u32::from(trails);
     let (mut full, mut empty) = (Vec::new(), Vec::new());
     for _ in &fed.releases {
         full.push(cursor.value(barriers(fed.stages), &[])?);

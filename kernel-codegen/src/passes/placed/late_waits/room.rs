@@ -1,0 +1,91 @@
+//! The registers that the tiles of a loop take.
+
+use std::collections::BTreeMap;
+
+use kernel_core::edit::walk_region;
+use kernel_core::ir::{Cost, DType, Elem, Func, GpuOp, Op, OpId, ValueId};
+
+use super::Applied;
+use crate::occupancy::words;
+
+/// The most registers that floats and sums take in an iteration, where all elements of a thread have to be there:
+/// behind products, waits and what threads pass each other. Operations on elements are computed one after the other.
+pub(super) fn registers(func: &Func, owner: OpId, applied: &Applied) -> u32 {
+    let operation = func.op(owner);
+    let body = operation.regions[0];
+    let ops = &func.region(body).ops;
+    let end = ops.len();
+    // Where each value is used last; what comes from outside stays throughout.
+    let mut until: BTreeMap<ValueId, usize> = BTreeMap::new();
+    let mut since: BTreeMap<ValueId, usize> = BTreeMap::new();
+    let mut inside: Vec<ValueId> = Vec::new();
+    for (at, &id) in ops.iter().enumerate() {
+        since.extend(func.op(id).results.iter().map(|&value| (value, at)));
+        let mut look = |inner: OpId| until.extend(func.op(inner).operands.iter().map(|&value| (root(func, value), at)));
+        look(id);
+        for &region in &func.op(id).regions {
+            walk_region(func, region, &mut look);
+            walk_region(func, region, &mut |inner| inside.extend(&func.op(inner).results));
+        }
+    }
+    since.extend(func.region(body).args.iter().map(|&value| (value, 0)));
+    // What is read in registers stays there until the product is over.
+    let mut across = Vec::new();
+    for (product, wait) in &applied.over {
+        let factor = root(func, func.op(*product).operands[0]);
+        let Some(at) = ops.iter().position(|id| id == wait) else { continue };
+        if applied.last.contains(product) {
+            until.insert(factor, end);
+            across.push((factor, at));
+        } else if let Some(until) = until.get_mut(&factor) {
+            *until = (*until).max(at);
+        }
+    }
+    let size = |value: &ValueId| if counts(func, *value) { packed(func, *value) } else { 0 };
+    let alive = |at: usize| -> u32 {
+        let values = until.iter().filter(|(value, last)| {
+            !inside.contains(value)
+                && match since.get(value) {
+                    Some(&since) => since <= at && at < **last,
+                    None => true,
+                }
+        });
+        let factors = across.iter().filter(|(_, over)| at < *over);
+        values.map(|(value, _)| size(value)).sum::<u32>() + factors.map(|(value, _)| size(value)).sum::<u32>()
+    };
+    let meets = |&at: &usize| {
+        let op = &func.op(ops[at]).op;
+        matches!(op, Op::Gpu(GpuOp::Wgmma { .. } | GpuOp::WgmmaWait { .. })) || op.cost() == Cost::Exchange
+    };
+    (0..end).filter(meets).map(alive).max().unwrap_or_default()
+}
+
+/// The value whose registers a value has, where an operation only gives them other names.
+fn root(func: &Func, mut value: ValueId) -> ValueId {
+    while let Some(operation) = func.def_op(value)
+        && operation.op.cost() == Cost::Free
+        && let &[source] = operation.element_sources()
+    {
+        value = source;
+    }
+    value
+}
+
+/// Whether a value is a tile of floats or sums: others are constants, masks and coordinates, which are computed where
+/// they are used.
+fn counts(func: &Func, value: ValueId) -> bool {
+    let floats = func.ty(value).dtype().is_some_and(DType::is_float);
+    let made = func.def_op(value).map(|operation| &operation.op);
+    let sums = made.is_some_and(Op::multiplies);
+    let is_constant = matches!(made, Some(Op::Create(_)));
+    matches!(func.ty(value).elem, Elem::Data(_))
+        && func.value(value).layout.is_some()
+        && (floats || sums)
+        && !is_constant
+}
+
+/// Registers of a tile; short elements lie side by side.
+fn packed(func: &Func, value: ValueId) -> u32 {
+    let bits = func.ty(value).dtype().map_or(32, DType::bits);
+    if bits < 32 { (words(func, value) * bits).div_ceil(32) } else { words(func, value) }
+}
