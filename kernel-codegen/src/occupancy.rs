@@ -78,7 +78,7 @@ const BESIDE_ALIVE: u32 = 8;
 /// The same beside what is alive around matrix products: parts of their factors, and the addresses that copies ahead
 /// need. Single products of large tiles leave 59 and are not spilled; of two products in turns, those that leave 32
 /// are.
-const BESIDE_PRODUCTS: u32 = 40;
+pub(crate) const BESIDE_PRODUCTS: u32 = 40;
 
 /// The most registers that an instruction can name.
 const MOST_REGISTERS: u32 = 255;

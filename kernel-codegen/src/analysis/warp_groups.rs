@@ -7,6 +7,12 @@ use kernel_core::target::{GROUP_WARPS, Target};
 /// Numbers of registers of a thread are multiples of this.
 pub(crate) const REGISTER_UNIT: u32 = 8;
 
+/// Registers of a thread that only fetches.
+const PRODUCER_REGISTERS: u32 = 40;
+
+/// The most registers of a thread that multiplies.
+const MAX_REGISTERS: u32 = 240;
+
 /// The most registers that an instruction can name.
 const MOST_REGISTERS: u32 = 255;
 
@@ -65,8 +71,17 @@ pub(crate) fn sets_registers(func: &Func) -> bool {
     matches!(op, Some(Op::Gpu(GpuOp::WarpGroups { registers, .. })) if registers.iter().any(|&count| count > 0))
 }
 
-/// Registers of each thread when a block of so many warps starts, if it has a multiprocessor alone.
-pub(crate) fn registers_at_start(target: Target, warps: u32) -> u32 {
-    let all = target.multiprocessor().registers / (warps.max(1) * WARP_SIZE);
+/// Registers of each thread when a block of so many warps starts, if a multiprocessor runs so many of them.
+pub(crate) fn registers_at_start(target: Target, warps: u32, programs: u32) -> u32 {
+    let all = target.multiprocessor().registers / (warps.max(1) * programs.max(1) * WARP_SIZE);
     all.min(MOST_REGISTERS) / REGISTER_UNIT * REGISTER_UNIT
+}
+
+/// Registers per thread of so many groups of four warps that multiply and of one that fetches, if a multiprocessor runs so
+/// many programs: what the producer gives back, the consumers take. `None` if there is nothing to give.
+pub(crate) fn shared_out(target: Target, groups: u32, programs: u32) -> Option<(u8, u8)> {
+    let at_start = registers_at_start(target, (groups + 1) * GROUP_WARPS, programs);
+    let left = (at_start * (groups + 1)).saturating_sub(PRODUCER_REGISTERS) / groups;
+    let consumer = left.min(MAX_REGISTERS) / REGISTER_UNIT * REGISTER_UNIT;
+    (consumer > at_start && at_start > PRODUCER_REGISTERS).then_some((consumer as u8, PRODUCER_REGISTERS as u8))
 }

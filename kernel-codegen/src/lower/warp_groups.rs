@@ -10,7 +10,7 @@
 //!
 //! - The number of a warp is read from its first lane, which tells ptxas that all lanes go the same way.
 //! - All warps of a group say how many registers they need (`setmaxnreg`), before any of them does anything. ptxas
-//!   honours that only if it knows the size of the block and that a multiprocessor runs one of them.
+//!   honours that only if it knows the size of the block and how many of them a multiprocessor runs.
 //! - Threads of a group meet at a barrier with a number of their own. Each half of a group that takes turns has one more, at
 //!   which it waits for its turn; the other half arrives there when it has had its own, and goes on.
 //! - Outside of the groups all warps run the same, which may only be scalars, allocations, and assertions about
@@ -67,7 +67,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         };
         let groups = groups_of(operation);
         self.check_groups(operation, &groups, registers)?;
-        let at_start = registers_at_start(self.target, self.block_warps);
+        let at_start = self.registers_at_start();
         let ir = &self.ir;
         let own = ir.lshr(self.ids.thread, ir.i32(WARP_SIZE.ilog2() as i32));
         let warp = self.shuffle(Intrinsic::ShuffleIndex, own.into(), self.ir.i32(0));
@@ -91,6 +91,11 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         self.ir.builder.position_at_end(end);
         Ok(())
+    }
+
+    /// Registers of each thread when a program starts.
+    fn registers_at_start(&self) -> u32 {
+        registers_at_start(self.target, self.block_warps, self.func.programs.unwrap_or(1))
     }
 
     /// One group's code.
@@ -219,7 +224,7 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         let wanted =
             groups.iter().zip(registers).map(|((group, _), &count)| group.warps * u32::from(count)).sum::<u32>();
-        let has = registers_at_start(self.target, self.block_warps) * self.block_warps;
+        let has = self.registers_at_start() * self.block_warps;
         if wanted > has {
             let error = CodegenError::refuse(self.func, operation.span, "registers in warp groups");
             return Err(error.amounts(u64::from(wanted * WARP_SIZE), u64::from(has * WARP_SIZE)));

@@ -67,3 +67,24 @@ fn turns_cost_no_registers() -> Result<(), Error> {
     look!([128, 128, false] [128, 128, true] [128, 64, false] [128, 64, true] [64, 128, false] [64, 128, true] [64, 64, false]);
     Ok(())
 }
+
+/// One group of four warps that multiplies, and one that fetches: the registers that the latter gives away make room for a
+/// second program, without spilling.
+#[test]
+fn a_second_program_has_room_beside_one_group() -> Result<(), Error> {
+    let device = Device::cpu();
+    let (factor, mut out) = (device.zeros::<f16>(128 * 64)?, device.zeros::<f16>(128 * 64)?);
+    let factor = TensorDesc::new(&factor, [128, 64])?;
+    let mut out = TensorDescMut::new(&mut out, [128, 64])?;
+    let call = attention::<64, 64, true>(&factor, &factor, &factor, &mut out, 128, 1.0);
+    let compiled = call.grid(1).num_warps(4).num_stages(2).compile(Target::sm_90a())?;
+    let ptx = compiled.ptx();
+    for wanted in ["setmaxnreg.inc.sync.aligned.u32 216;", "setmaxnreg.dec.sync.aligned.u32 40;", ".minnctapersm 2"] {
+        assert!(ptx.contains(wanted), "{wanted}: {}\n{ptx}", compiled.report());
+    }
+    if let Some(assembled) = assemble(ptx, "sm_90a") {
+        assert_eq!((assembled.registers, assembled.spills), (128, 0), "{}", assembled.log);
+        assert!(!assembled.log.contains("C75"), "{}", assembled.log);
+    }
+    Ok(())
+}

@@ -68,7 +68,7 @@ use kernel_core::passes::dce;
 
 use crate::analysis::allocation::{root, view_bytes};
 use crate::analysis::exchange::{conversion_bytes, tile_bytes};
-use crate::analysis::warp_groups::{REGISTER_UNIT, registers_at_start};
+use crate::analysis::warp_groups::shared_out;
 use crate::error::CodegenError;
 use crate::occupancy::{Occupancy, words};
 use crate::report::LoopReport;
@@ -82,10 +82,6 @@ use split::{Ring, Side, Split, Turn};
 
 const PASS: &str = "warp_specialize";
 
-/// Registers of a thread that only fetches.
-const PRODUCER_REGISTERS: u32 = 40;
-/// The most registers of a thread that multiplies.
-const MAX_REGISTERS: u32 = 240;
 /// Warps of which seldom two programs share a multiprocessor.
 const MANY_WARPS: u32 = 2 * GROUP_WARPS;
 /// Registers of a thread beside the tiles that a loop carries, and the sums of its products.
@@ -361,14 +357,11 @@ fn obstacle(func: &Func, fed_loops: &[FedLoop], options: &Options) -> Result<(),
 
 /// Registers per thread of the consumers and of the producer: 0 leaves them as they are.
 ///
-/// At the start all threads have as many as the register file gives each. What the producer gives back, the consumers
-/// take; a single group of consumers has all that a thread can have as it is.
+/// A single group of consumers has all that a thread can have as it is; whether it shall do with less, so that a second
+/// program has room, is decided when all is placed (`residency`).
 fn registers(target: Target, num_warps: u32) -> (u8, u8) {
     let groups = num_warps / GROUP_WARPS;
-    let at_start = registers_at_start(target, num_warps + GROUP_WARPS);
-    let left = (at_start * (groups + 1)).saturating_sub(PRODUCER_REGISTERS) / groups;
-    let consumer = left.min(MAX_REGISTERS) / REGISTER_UNIT * REGISTER_UNIT;
-    if groups < 2 || at_start <= PRODUCER_REGISTERS { (0, 0) } else { (consumer as u8, PRODUCER_REGISTERS as u8) }
+    if groups < 2 { (0, 0) } else { shared_out(target, groups, 1).unwrap_or_default() }
 }
 
 /// How a kernel is divided.
