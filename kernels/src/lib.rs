@@ -28,8 +28,10 @@ pub mod general;
 pub mod rows;
 pub mod tensor;
 
+mod arguments;
 mod check;
 mod context;
+mod device;
 
 pub use config::Table;
 pub use context::Context;
