@@ -27,6 +27,7 @@ pub mod config;
 pub mod general;
 pub mod rows;
 pub mod tensor;
+pub mod training;
 
 mod arguments;
 mod check;
