@@ -1,8 +1,8 @@
 //! Tensors of one dtype in one buffer.
 
 use crate::{Context, TensorView, TensorViewMut};
+use tilewright::Result;
 use tilewright::prelude::*;
-use tilewright::{Error, Result};
 
 /// Where tensors lie in a buffer: one after another, each from a multiple of [`Pack::ALIGNMENT`] elements on, so that a
 /// program of an optimiser works on one tensor only. What lies between them stays zero.
