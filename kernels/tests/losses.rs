@@ -19,8 +19,8 @@ fn check_log_softmax<T: Real>(cx: &Context, columns: usize) -> Result<(), Error>
     let mut random = Random::new(columns as u64);
     let (x, x_reals) = random.tensor::<T, 2>(cx, [3, columns]);
     let y = rows::log_softmax(cx, &x)?;
-    let want: Vec<f64> =
-        x_reals.chunks(columns).flat_map(|row| row.iter().map(|x| x - lse(row)).collect::<Vec<_>>()).collect();
+    let shifted = |row: &[f64], all: f64| row.iter().map(|x| x - all).collect::<Vec<_>>();
+    let want: Vec<f64> = x_reals.chunks(columns).flat_map(|row| shifted(row, lse(row))).collect();
     assert_close("log softmax", &y.to_vec()?, &want, |_, want| {
         bound::<T>(columns) + 4.0 * T::STEP * (want.abs() + 6.0)
     });
@@ -275,8 +275,8 @@ fn linear_cross_entropy_in_chunks() {
 /// Rows of logarithms of probabilities, rounded to a dtype.
 fn logarithms<T: Real>(random: &mut Random, cx: &Context, [rows, columns]: [usize; 2]) -> (Tensor<T, 2>, Vec<f64>) {
     let x: Vec<f64> = (0..rows * columns).map(|_| random.normal()).collect();
-    let logs: Vec<T> =
-        x.chunks(columns).flat_map(|row| row.iter().map(|x| T::of(x - lse(row))).collect::<Vec<_>>()).collect();
+    let shifted = |row: &[f64], all: f64| row.iter().map(|x| T::of(x - all)).collect::<Vec<_>>();
+    let logs: Vec<T> = x.chunks(columns).flat_map(|row| shifted(row, lse(row))).collect();
     let values = reals(&logs);
     (Tensor::upload(cx.device(), &logs, [rows, columns]).unwrap(), values)
 }

@@ -52,8 +52,7 @@ fn adamw_steps() {
                     });
                 assert_close("mean", &mean.to_vec()?, &means, |_, _| off * 6.0);
                 assert_close("square", &square.to_vec()?, &squares, |_, want| off * want);
-                // A step is the mean over the root, and errs as they do: by 6 over the root's least, which the tests' gradients
-                // make no smaller than a hundredth of a step.
+                // A step is the mean, with a correction of 10 at most, times the rate of 0.01, over the root.
                 let step_bound = |at: usize| {
                     let root = (squares[at] / (1.0 - 0.999f64.powi(step))).sqrt() + 1e-8;
                     off * (wants[at].abs() + 0.01 * 6.0 / 0.1 / root)

@@ -76,7 +76,7 @@ impl CrossEntropy {
 
 /// `scale[0] = 1 / (the number of targets that are not ignored)`, by one program.
 #[kernel]
-fn count_targets<I: Int, const BLOCK: usize>(targets: Ptr<I>, scale: PtrMut<f32>, ignore: i64, rows: i32) {
+pub(super) fn count_targets<I: Int, const BLOCK: usize>(targets: Ptr<I>, scale: PtrMut<f32>, ignore: i64, rows: i32) {
     let mut counts = zeros::<i32>([BLOCK]);
     for first in (0..rows).step_by(BLOCK) {
         let row = first + arange(0, BLOCK);
@@ -110,8 +110,8 @@ fn statistics<T: Float, const BLOCK: usize>(x: Ptr<T>, columns: i32) -> (T::Acc,
 }
 
 /// The loss of each row.
-#[kernel]
-fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize>(
+#[kernel(flush = true)]
+pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize>(
     logits: Ptr<T>,
     targets: Ptr<I>,
     losses: PtrMut<f32>,
@@ -141,8 +141,8 @@ fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize>(
 }
 
 /// The gradient of each row's loss, times `scale[0]` and `dloss[row * dloss_stride]`, and the loss.
-#[kernel]
-fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const WHOLE: bool>(
+#[kernel(flush = true)]
+pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const WHOLE: bool>(
     #[in_place(dlogits)] logits: Ptr<T>,
     targets: Ptr<I>,
     scale: Option<Ptr<f32>>,
@@ -328,7 +328,7 @@ pub(super) fn reduced(
 ///
 /// # Numerics
 ///
-/// Computed in f32 (f64 for f64); losses are f32. They are added up in the same order at every launch.
+/// Computed in f32 (f64 for f64), where numbers below 2^-126 count as zeros; losses are f32. They are added up in the same order at every launch.
 ///
 /// # Errors
 ///

@@ -35,8 +35,8 @@ pub enum KlTarget {
 }
 
 /// The sum over a row of `p (log p - input)`.
-#[kernel]
-fn kl_losses<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
+#[kernel(flush = true)]
+pub(super) fn kl_losses<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
     input: Ptr<T>,
     target: Ptr<T>,
     losses: PtrMut<f32>,
@@ -60,8 +60,8 @@ fn kl_losses<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
 }
 
 /// `dinput = -p * scale * dloss`.
-#[kernel]
-fn kl_gradient<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
+#[kernel(flush = true)]
+pub(super) fn kl_gradient<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
     target: Ptr<T>,
     dloss: Ptr<f32>,
     out: PtrMut<T>,
@@ -97,8 +97,8 @@ fn part<A: Float, const N: usize>(a: Tile<A, { [N] }>, b: Tile<A, { [N] }>, c: T
 }
 
 /// The loss of a row with `x = log q` and `y = log p`, and its gradient for `x`.
-#[kernel]
-fn jsd_rows<T: Float, const BLOCK: usize>(
+#[kernel(flush = true)]
+pub(super) fn jsd_rows<T: Float, const BLOCK: usize>(
     x: Ptr<T>,
     y: Ptr<T>,
     losses: Option<PtrMut<f32>>,
@@ -156,7 +156,7 @@ fn scale(reduction: Reduction, rows: usize) -> f32 {
 ///
 /// # Numerics
 ///
-/// Computed in f32 (f64 for f64); losses are f32, and added up in the same order at every launch.
+/// Computed in f32 (f64 for f64), where numbers below 2^-126 count as zeros; losses are f32, and added up in the same order at every launch.
 ///
 /// # Errors
 ///
@@ -240,7 +240,7 @@ pub fn kl_divergence_backward<'a, 'b, T: Float>(
 ///
 /// # Numerics
 ///
-/// Computed in f32 (f64 for f64); losses are f32, and added up in the same order at every launch.
+/// Computed in f32 (f64 for f64), where numbers below 2^-126 count as zeros; losses are f32, and added up in the same order at every launch.
 ///
 /// # Errors
 ///

@@ -27,7 +27,7 @@ pub struct Dropout {
 
 /// `out = x * scale` where a random word is at least `threshold`, else 0. Four elements share a call of Philox.
 #[kernel]
-fn drop_elements<T: Float, const BLOCK: usize>(
+pub(super) fn drop_elements<T: Float, const BLOCK: usize>(
     #[in_place(out)] x: Ptr<T>,
     out: PtrMut<T>,
     n: i64,

@@ -27,7 +27,7 @@ impl EmbeddingConfig {
 
 /// `out[i] = table[ids[i]]`, blocks of rows and columns.
 #[kernel]
-fn gather_rows<T: DType, I: Int, const ROWS: usize, const BLOCK: usize>(
+pub(super) fn gather_rows<T: DType, I: Int, const ROWS: usize, const BLOCK: usize>(
     table: Ptr<T>,
     ids: Ptr<I>,
     out: PtrMut<T>,
@@ -48,7 +48,7 @@ fn gather_rows<T: DType, I: Int, const ROWS: usize, const BLOCK: usize>(
 
 /// `dtable[ids[i]] += dy[i]`, in any order.
 #[kernel]
-fn scatter_rows<T: Float, G: Float, I: Int, const ROWS: usize, const BLOCK: usize>(
+pub(super) fn scatter_rows<T: Float, G: Float, I: Int, const ROWS: usize, const BLOCK: usize>(
     dy: Ptr<T>,
     ids: Ptr<I>,
     dtable: PtrMut<G>,
@@ -70,7 +70,7 @@ fn scatter_rows<T: Float, G: Float, I: Int, const ROWS: usize, const BLOCK: usiz
 /// `dtable[id] = sum of dy[i]` over those `i` with `ids[i] = id`, in the order in which `order` lists them. A program for each
 /// index works where a run of equal ones begins.
 #[kernel]
-fn sum_runs<T: Float, G: Float, I: Int, const BLOCK: usize>(
+pub(super) fn sum_runs<T: Float, G: Float, I: Int, const BLOCK: usize>(
     dy: Ptr<T>,
     ids: Ptr<I>,
     order: Ptr<i32>,
@@ -96,6 +96,7 @@ fn sum_runs<T: Float, G: Float, I: Int, const BLOCK: usize>(
     let mut row = load(order + first);
     let mut more = true;
     while more {
+        assert!(row >= 0 && row < n, "`order` lists a position that does not exist");
         sums += load(dy + row as i64 * dy_stride + column, mask = mask) as T::Acc;
         at += 1;
         if at < n {

@@ -63,8 +63,8 @@ fn gate<A: Float, const N: usize, const KIND: i32>(a: Tile<A, { [N] }>) -> (Tile
 }
 
 /// `out = gate(a) * b`, blocks of rows.
-#[kernel]
-fn gated<T: Float, const BLOCK: usize, const KIND: i32>(
+#[kernel(flush = true)]
+pub(super) fn gated<T: Float, const BLOCK: usize, const KIND: i32>(
     a: Ptr<T>,
     b: Ptr<T>,
     out: PtrMut<T>,
@@ -83,8 +83,8 @@ fn gated<T: Float, const BLOCK: usize, const KIND: i32>(
 }
 
 /// `da = dy * b * gate'(a)` and `db = dy * gate(a)`, perhaps in place.
-#[kernel]
-fn gated_gradient<T: Float, const BLOCK: usize, const KIND: i32>(
+#[kernel(flush = true)]
+pub(super) fn gated_gradient<T: Float, const BLOCK: usize, const KIND: i32>(
     #[in_place(da)] a: Ptr<T>,
     #[in_place(db)] b: Ptr<T>,
     dy: Ptr<T>,
@@ -177,7 +177,7 @@ fn backward<T: Float, const R: usize>(
 ///
 /// # Numerics
 ///
-/// Computed in f32 (f64 for f64) and rounded once.
+/// Computed in f32 (f64 for f64) and rounded once. f32 numbers below 2^-126 count as zeros.
 ///
 /// # Errors
 ///
@@ -273,7 +273,7 @@ fn gradients<T: Float, const R: usize>(
 ///
 /// # Numerics
 ///
-/// Computed in f32 (f64 for f64) and rounded once.
+/// Computed in f32 (f64 for f64) and rounded once. f32 numbers below 2^-126 count as zeros.
 ///
 /// # Errors
 ///

@@ -33,7 +33,7 @@ impl GroupNormConfig {
 /// it (Welford, "Note on a Method for Calculating Corrected Sums of Squares and Products", 1962), which are combined at the
 /// end.
 #[kernel]
-fn group_statistics<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>(
+pub(super) fn group_statistics<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>(
     x: Ptr<T>,
     statistics: PtrMut<P>,
     channels: i32,
@@ -66,7 +66,7 @@ fn group_statistics<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usiz
 
 /// `out = (x - mean) * rstd * weight + bias`, blocks of channels.
 #[kernel]
-fn group_scale<T: Float, P: Float, const BLOCK: usize>(
+pub(super) fn group_scale<T: Float, P: Float, const BLOCK: usize>(
     x: Ptr<T>,
     statistics: Ptr<P>,
     weight: Option<Ptr<T>>,
@@ -92,7 +92,7 @@ fn group_scale<T: Float, P: Float, const BLOCK: usize>(
 
 /// The sums of `dy * (x - mean)` and of `dy` over a channel of a sample.
 #[kernel]
-fn channel_sums<T: Float, P: Float, const BLOCK: usize>(
+pub(super) fn channel_sums<T: Float, P: Float, const BLOCK: usize>(
     x: Ptr<T>,
     dy: Ptr<T>,
     statistics: Ptr<P>,
@@ -118,7 +118,7 @@ fn channel_sums<T: Float, P: Float, const BLOCK: usize>(
 /// `dx = rstd * (w * dy - mean(w * dy) - (x - mean) * rstd^2 * mean(w * dy * (x - mean)))`, blocks of channels; the means
 /// over a group are made of the sums of its channels.
 #[kernel]
-fn group_gradient<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>(
+pub(super) fn group_gradient<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>(
     x: Ptr<T>,
     dy: Ptr<T>,
     statistics: Ptr<P>,
@@ -164,7 +164,7 @@ fn group_gradient<T: Float, P: Float, const CHANNELS: usize, const BLOCK: usize>
 
 /// `dweight` and `dbias`: the sums of channels over samples, one program for a block of channels.
 #[kernel]
-fn group_weights<T: Float, P: Float, const BLOCK: usize>(
+pub(super) fn group_weights<T: Float, P: Float, const BLOCK: usize>(
     statistics: Ptr<P>,
     sums: Ptr<P>,
     dweight: Option<PtrMut<T>>,

@@ -9,7 +9,7 @@ use tilewright::{Result, View, ViewMut};
 
 /// `c = a * b`, or `c += a * b`, where each matrix has any strides.
 #[kernel(num_warps = 8, num_stages = 3)]
-fn product<T: Float, C: Float, const M: usize, const N: usize, const K: usize, const ADD: bool>(
+pub(super) fn product<T: Float, C: Float, const M: usize, const N: usize, const K: usize, const ADD: bool>(
     a: Ptr<T>,
     b: Ptr<T>,
     c: PtrMut<C>,

@@ -27,7 +27,7 @@ impl LogSoftmaxConfig {
 
 /// A row, in registers if `WHOLE`, else in pieces that are read twice.
 #[kernel]
-fn log_softmax_rows<T: Float, const BLOCK: usize, const WHOLE: bool>(
+pub(super) fn log_softmax_rows<T: Float, const BLOCK: usize, const WHOLE: bool>(
     x: Ptr<T>,
     out: PtrMut<T>,
     x_stride: i64,
@@ -62,9 +62,9 @@ fn log_softmax_rows<T: Float, const BLOCK: usize, const WHOLE: bool>(
     }
 }
 
-/// `dx = dy - exp(y) * sum(dy)`, a row in pieces; one piece is read once.
+/// `dx = dy - exp(y) * sum(dy)`, a row in registers if `WHOLE`, else in pieces.
 #[kernel]
-fn log_softmax_gradient<T: Float, const BLOCK: usize>(
+pub(super) fn log_softmax_gradient<T: Float, const BLOCK: usize, const WHOLE: bool>(
     y: Ptr<T>,
     dy: Ptr<T>,
     dx: PtrMut<T>,
@@ -75,17 +75,24 @@ fn log_softmax_gradient<T: Float, const BLOCK: usize>(
 ) {
     let row = program_id(0) as i64;
     let (y, dy, dx) = (y + row * y_stride, dy + row * dy_stride, dx + row * dx_stride);
-    let mut sums = zeros::<T::Acc>([BLOCK]);
-    for first in (0..columns).step_by(BLOCK) {
-        let column = first + arange(0, BLOCK);
-        sums += load(dy + column, mask = column < columns) as T::Acc;
-    }
-    let total = sum(sums, axis = 0);
-    for first in (0..columns).step_by(BLOCK) {
-        let column = first + arange(0, BLOCK);
-        let mask = column < columns;
-        let (y, dy) = (load(y + column, mask = mask) as T::Acc, load(dy + column, mask = mask) as T::Acc);
-        store(dx + column, (dy - exp(y) * total) as T, mask = mask);
+    let lane = arange(0, BLOCK);
+    if WHOLE {
+        let mask = lane < columns;
+        let (y, dy) = (load(y + lane, mask = mask) as T::Acc, load(dy + lane, mask = mask) as T::Acc);
+        store(dx + lane, (dy - exp(y) * sum(dy, axis = 0)) as T, mask = mask);
+    } else {
+        let mut sums = zeros::<T::Acc>([BLOCK]);
+        for first in (0..columns).step_by(BLOCK) {
+            let column = first + lane;
+            sums += load(dy + column, mask = column < columns) as T::Acc;
+        }
+        let total = sum(sums, axis = 0);
+        for first in (0..columns).step_by(BLOCK) {
+            let column = first + lane;
+            let mask = column < columns;
+            let (y, dy) = (load(y + column, mask = mask) as T::Acc, load(dy + column, mask = mask) as T::Acc);
+            store(dx + column, (dy - exp(y) * total) as T, mask = mask);
+        }
     }
 }
 
@@ -179,7 +186,7 @@ pub fn log_softmax_backward_into<'a, 'b, 'c, T: Float, const R: usize>(
     let columns = check::size("y", from.columns)?;
     let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || LogSoftmaxConfig::choose(from.columns))?;
     let strides = [from.stride, grads.stride, to.stride].map(|stride| stride as i64);
-    LogSoftmaxGradientConsts { BLOCK: config.block }
+    LogSoftmaxGradientConsts { BLOCK: config.block, WHOLE: from.columns <= config.block }
         .call(y.elements(), dy.elements(), dx.elements(), strides[0], strides[1], strides[2], columns)
         .grid(from.rows)
         .num_warps(config.num_warps as u32)

@@ -74,7 +74,7 @@ impl<'a, T: DType> Norm<'a, T> {
 
 /// Rows in registers. With `residual`, the sum of both is normalised, and written there.
 #[kernel]
-fn norm_whole<T: Float, const ROWS: usize, const BLOCK: usize, const CENTRE: bool>(
+pub(super) fn norm_whole<T: Float, const ROWS: usize, const BLOCK: usize, const CENTRE: bool>(
     x: Ptr<T>,
     residual: Option<PtrMut<T>>,
     weight: Option<Ptr<T>>,
@@ -114,7 +114,7 @@ fn norm_whole<T: Float, const ROWS: usize, const BLOCK: usize, const CENTRE: boo
 
 /// A row in pieces, read once for each sum and once to be written.
 #[kernel]
-fn norm_pieces<T: Float, const BLOCK: usize, const CENTRE: bool>(
+pub(super) fn norm_pieces<T: Float, const BLOCK: usize, const CENTRE: bool>(
     x: Ptr<T>,
     residual: Option<PtrMut<T>>,
     weight: Option<Ptr<T>>,

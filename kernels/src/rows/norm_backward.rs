@@ -34,17 +34,16 @@ impl NormBackwardConfig {
     fn choose(columns: usize) -> Self {
         let block = columns.next_power_of_two().clamp(16, Self::WHOLE);
         let rows = (1024 / block).max(1);
-        // 8 elements a thread; 16 of the longest rows.
-        let num_warps = (rows * block / 256).clamp(2, 16);
-        // 1024 threads a multiprocessor: 64 registers each; 512 with 128 for the longest.
-        let programs = if block == Self::WHOLE { 1 } else { 32 / num_warps };
+        // 16 elements a thread, of five tiles: up to 128 registers, so that a multiprocessor holds 512 threads.
+        let num_warps = (rows * block / 512).clamp(2, 16);
+        let programs = 16 / num_warps;
         NormBackwardConfig { rows, block, num_warps, programs }
     }
 }
 
 /// The gradient of rows in registers; `sums` of `weight` and `bias` are written for each program.
 #[kernel]
-fn norm_gradient<T: Float, P: Float, const ROWS: usize, const BLOCK: usize, const CENTRE: bool>(
+pub(super) fn norm_gradient<T: Float, P: Float, const ROWS: usize, const BLOCK: usize, const CENTRE: bool>(
     x: Ptr<T>,
     dy: Ptr<T>,
     weight: Option<Ptr<T>>,
@@ -94,19 +93,18 @@ fn norm_gradient<T: Float, P: Float, const ROWS: usize, const BLOCK: usize, cons
         weights += gradient * centred * scale;
         biases += gradient;
     }
-    let column = arange(0, BLOCK);
     let start = program_id(0) as i64 * columns as i64;
     if let Some(weight_sums) = weight_sums {
-        store(weight_sums + start + column, sum(weights, axis = 0) as P, mask = column < columns);
+        store(weight_sums + start + column, sum(weights, axis = 0, keep_dims = true) as P, mask = inside);
     }
     if let Some(bias_sums) = bias_sums {
-        store(bias_sums + start + column, sum(biases, axis = 0) as P, mask = column < columns);
+        store(bias_sums + start + column, sum(biases, axis = 0, keep_dims = true) as P, mask = inside);
     }
 }
 
 /// The same for a row in pieces. The sums of a program stay in its part of memory.
 #[kernel]
-fn norm_gradient_pieces<T: Float, P: Float, const BLOCK: usize, const CENTRE: bool>(
+pub(super) fn norm_gradient_pieces<T: Float, P: Float, const BLOCK: usize, const CENTRE: bool>(
     x: Ptr<T>,
     dy: Ptr<T>,
     weight: Option<Ptr<T>>,
@@ -189,7 +187,7 @@ fn norm_gradient_pieces<T: Float, P: Float, const BLOCK: usize, const CENTRE: bo
 
 /// Adds up the rows of one matrix or of two, `M` rows of `N` columns at a time.
 #[kernel]
-fn column_sums<T: Float, P: Float, const M: usize, const N: usize>(
+pub(super) fn column_sums<T: Float, P: Float, const M: usize, const N: usize>(
     parts: Ptr<P>,
     out: PtrMut<T>,
     rows: i32,

@@ -25,7 +25,13 @@ impl Reduction {
 
 /// `out[0] = factor * sum(x)`, by one program: the order of the sum is the same at every launch.
 #[kernel]
-fn total<T: Float, const BLOCK: usize>(x: Ptr<T>, factor: Option<Ptr<T>>, scale: f32, out: PtrMut<T>, n: i32) {
+pub(super) fn total<T: Float, const BLOCK: usize>(
+    x: Ptr<T>,
+    factor: Option<Ptr<T>>,
+    scale: f32,
+    out: PtrMut<T>,
+    n: i32,
+) {
     let mut sums = zeros::<T::Acc>([BLOCK]);
     for first in (0..n).step_by(BLOCK) {
         let at = first + arange(0, BLOCK);

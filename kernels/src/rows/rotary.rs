@@ -73,7 +73,7 @@ impl<'a> Rotary<'a> {
 
 /// A block of tokens times a block of heads. Strides are those of batch, token and head.
 #[kernel]
-fn rotate<
+pub(super) fn rotate<
     T: Float,
     C: Float,
     const TOKENS: usize,

@@ -43,7 +43,7 @@ pub struct AdamWState<'a> {
 
 /// One step for a block of parameters. `decays` has a number for each block.
 #[kernel]
-fn adamw_step<T: Float, G: Float, const BLOCK: usize>(
+pub(super) fn adamw_step<T: Float, G: Float, const BLOCK: usize>(
     parameters: PtrMut<T>,
     gradients: Ptr<G>,
     means: PtrMut<f32>,

@@ -11,7 +11,7 @@ const WARPS: u32 = 8;
 
 /// The sum of squares of the elements that a program takes, one block of `num_programs` at a time.
 #[kernel]
-fn square_sums<T: Float, const BLOCK: usize>(x: Ptr<T>, sums: PtrMut<f32>, n: i64) {
+pub(super) fn square_sums<T: Float, const BLOCK: usize>(x: Ptr<T>, sums: PtrMut<f32>, n: i64) {
     let mut squares = zeros::<f32>([BLOCK]);
     let step = num_programs(0) as i64 * BLOCK as i64;
     for first in (program_id(0) as i64 * BLOCK as i64..n).step_by(step) {
@@ -24,7 +24,7 @@ fn square_sums<T: Float, const BLOCK: usize>(x: Ptr<T>, sums: PtrMut<f32>, n: i6
 
 /// `norm[0] = sqrt(sum(sums))`, by one program.
 #[kernel]
-fn root_of_sum<const BLOCK: usize>(sums: Ptr<f32>, norm: PtrMut<f32>, n: i32) {
+pub(super) fn root_of_sum<const BLOCK: usize>(sums: Ptr<f32>, norm: PtrMut<f32>, n: i32) {
     let mut total = zeros::<f32>([BLOCK]);
     for first in (0..n).step_by(BLOCK) {
         let at = first + arange(0, BLOCK);
@@ -34,14 +34,14 @@ fn root_of_sum<const BLOCK: usize>(sums: Ptr<f32>, norm: PtrMut<f32>, n: i32) {
 }
 
 #[kernel]
-fn factor(norm: Ptr<f32>, factor: PtrMut<f32>, most: f32) {
+pub(super) fn factor(norm: Ptr<f32>, factor: PtrMut<f32>, most: f32) {
     let norm = load(norm);
     // A norm that is NaN shows in what is scaled.
     store(factor, select(norm <= most, 1.0, most / norm));
 }
 
 #[kernel]
-fn scale_elements<T: Float, const BLOCK: usize>(x: PtrMut<T>, factor: Ptr<f32>, n: i64) {
+pub(super) fn scale_elements<T: Float, const BLOCK: usize>(x: PtrMut<T>, factor: Ptr<f32>, n: i64) {
     let at = program_id(0) as i64 * BLOCK as i64 + arange(0, BLOCK) as i64;
     let values = load(x + at, mask = at < n) as T::Acc;
     store(x + at, (values * load(factor) as T::Acc) as T, mask = at < n);

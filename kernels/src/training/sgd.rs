@@ -17,7 +17,7 @@ pub struct Sgd {
 }
 
 #[kernel]
-fn sgd_step<T: Float, G: Float, const BLOCK: usize>(
+pub(super) fn sgd_step<T: Float, G: Float, const BLOCK: usize>(
     parameters: PtrMut<T>,
     gradients: Ptr<G>,
     velocities: Option<PtrMut<f32>>,
