@@ -20,8 +20,9 @@
 //!
 //! | module | functions |
 //! |---|---|
-//! | [`rows`] | softmax |
+//! | [`rows`] | softmax and its logarithm; layer, RMS and group norm; cross entropy, also with the last linear layer; divergences; rotary embedding; gated activations; dropout; embeddings; each with its gradient |
 //! | [`general`] | copies of strided tensors |
+//! | [`training`] | AdamW and gradient descent, of one tensor or of many in one launch; norms of gradients, clipping |
 
 pub mod config;
 pub mod general;
@@ -31,6 +32,8 @@ pub mod training;
 
 mod arguments;
 mod check;
+#[cfg(all(test, feature = "jit"))]
+mod code;
 mod context;
 mod device;
 

@@ -24,7 +24,7 @@ impl CrossEntropyConfig {
     /// Logits of a longer row that are taken at a time, 16 a thread.
     const PIECE: usize = 8192;
 
-    fn choose(classes: usize) -> Self {
+    pub(super) fn choose(classes: usize) -> Self {
         let whole = classes.next_power_of_two().max(64);
         let block = if whole <= Self::WHOLE { whole } else { Self::PIECE };
         CrossEntropyConfig { block, num_warps: (block / 512).clamp(1, 16) }

@@ -17,7 +17,7 @@ config! {
 }
 
 impl DivergenceConfig {
-    fn choose(columns: usize) -> Self {
+    pub(super) fn choose(columns: usize) -> Self {
         let block = columns.next_power_of_two().clamp(32, 4096);
         // 8 elements a thread: 16 bytes of 16-bit elements.
         DivergenceConfig { block, num_warps: (block / 256).clamp(1, 16) }
@@ -96,8 +96,9 @@ fn part<A: Float, const N: usize>(a: Tile<A, { [N] }>, b: Tile<A, { [N] }>, c: T
     select(a > 0.0, a * (b - c), 0.0)
 }
 
-/// The loss of a row with `x = log q` and `y = log p`, and its gradient for `x`.
-#[kernel(flush = true)]
+/// The loss of a row with `x = log q` and `y = log p`, and its gradient for `x`. In 64 registers, which would leave room for a
+/// second program, its logarithms spill.
+#[kernel(flush = true, max_registers = 128)]
 pub(super) fn jsd_rows<T: Float, const BLOCK: usize>(
     x: Ptr<T>,
     y: Ptr<T>,

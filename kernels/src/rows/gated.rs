@@ -18,7 +18,7 @@ config! {
 }
 
 /// 8 elements a thread: 16 bytes of 16-bit elements.
-const GATED: GatedConfig = GatedConfig { block: 1024, num_warps: 4 };
+pub(super) const GATED: GatedConfig = GatedConfig { block: 1024, num_warps: 4 };
 
 /// How [`geglu`] computes `gelu(x) = x * P(X <= x)` for a normal `X` (Hendrycks and Gimpel, "Gaussian Error Linear Units",
 /// 2016).

@@ -22,7 +22,7 @@ config! {
 }
 
 impl GroupNormConfig {
-    fn choose(channels: usize, inner: usize) -> Self {
+    pub(super) fn choose(channels: usize, inner: usize) -> Self {
         let block = inner.next_power_of_two().clamp(16, 4096);
         let channels = channels.next_power_of_two().min(4096 / block);
         GroupNormConfig { channels, block, num_warps: (channels * block / 256).clamp(1, 16) }

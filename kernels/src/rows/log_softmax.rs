@@ -19,7 +19,7 @@ impl LogSoftmaxConfig {
     /// The longest row that is kept in registers.
     const WHOLE: usize = 16_384;
 
-    fn choose(columns: usize) -> Self {
+    pub(super) fn choose(columns: usize) -> Self {
         let block = columns.next_power_of_two().clamp(32, Self::WHOLE);
         LogSoftmaxConfig { block, num_warps: (block / 512).clamp(1, 16) }
     }

@@ -3,7 +3,7 @@
 //! The dimensions before the last may have any strides that let one index run over them; the last is contiguous.
 //! [`crate::general::contiguous`] makes a copy that is so.
 
-#[cfg(test)]
+#[cfg(all(test, feature = "jit"))]
 mod code;
 mod cross_entropy;
 mod divergence;

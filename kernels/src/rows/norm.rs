@@ -22,7 +22,7 @@ impl NormConfig {
     /// The longest row that is kept in registers.
     const WHOLE: usize = 16_384;
 
-    fn choose(columns: usize) -> Self {
+    pub(super) fn choose(columns: usize) -> Self {
         let block = columns.next_power_of_two().clamp(16, Self::WHOLE);
         // Tiles of 1024 elements at least, so that a thread loads 16 bytes of 16-bit elements.
         let rows = (1024 / block).max(1);
@@ -89,7 +89,8 @@ pub(super) fn norm_whole<T: Float, const ROWS: usize, const BLOCK: usize, const 
 ) {
     let row = (program_id(0) * ROWS + arange(0, ROWS))[(.., None)];
     let column = arange(0, BLOCK)[(None, ..)];
-    let mask = (row < rows) & (column < columns);
+    let inside = column < columns;
+    let mask = if ROWS == 1 { broadcast_to(inside, [ROWS, BLOCK]) } else { (row < rows) & inside };
     let row = row as i64;
     let values = load(x + row * x_stride + column, mask = mask) as T::Acc;
     let values = if let Some(residual) = residual {
@@ -105,7 +106,6 @@ pub(super) fn norm_whole<T: Float, const ROWS: usize, const BLOCK: usize, const 
     let values = if CENTRE { select(mask, values - sum(values, axis = 1, keep_dims = true) / n, 0.0) } else { values };
     let scale = rsqrt(sum(values * values, axis = 1, keep_dims = true) / n + eps as T::Acc);
     let result = values * scale;
-    let inside = column < columns;
     let result =
         if let Some(weight) = weight { result * load(weight + column, mask = inside) as T::Acc } else { result };
     let result = if let Some(bias) = bias { result + load(bias + column, mask = inside) as T::Acc } else { result };

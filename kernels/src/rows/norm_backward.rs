@@ -31,13 +31,20 @@ impl NormBackwardConfig {
     /// The longest row that is kept in registers: beside it there are its gradient, the weight, and sums for weight and bias.
     const WHOLE: usize = 8192;
 
-    fn choose(columns: usize) -> Self {
+    pub(super) fn choose(columns: usize) -> Self {
         let block = columns.next_power_of_two().clamp(16, Self::WHOLE);
         let rows = (1024 / block).max(1);
-        // 16 elements a thread, of five tiles: up to 128 registers, so that a multiprocessor holds 512 threads.
-        let num_warps = (rows * block / 512).clamp(2, 16);
-        let programs = 16 / num_warps;
+        // 8 elements a thread, of five tiles: 64 registers, so that a multiprocessor holds 1024 threads. Tiles of several
+        // rows need more: 16 elements, and 512 threads.
+        let num_warps = if rows > 1 { 2 } else { (block / 256).clamp(4, 32) };
+        let programs = if rows > 1 { 8 } else { 32 / num_warps };
         NormBackwardConfig { rows, block, num_warps, programs }
+    }
+
+    /// What a multiprocessor has for a thread: as many programs run as it holds at once.
+    pub(super) fn registers(&self) -> u32 {
+        let threads = 32 * self.num_warps * self.programs;
+        (65_536 / threads.max(1)).clamp(32, 255) as u32
     }
 }
 
@@ -66,7 +73,8 @@ pub(super) fn norm_gradient<T: Float, P: Float, const ROWS: usize, const BLOCK: 
     let mut biases = zeros::<T::Acc>([ROWS, BLOCK]);
     for first in (program_id(0) * ROWS..rows).step_by(num_programs(0) * ROWS) {
         let row = (first + arange(0, ROWS))[(.., None)];
-        let mask = (row < rows) & inside;
+        // Of one row, the loop says that it is there; a mask of columns alone leaves registers for the sums.
+        let mask = if ROWS == 1 { broadcast_to(inside, [ROWS, BLOCK]) } else { (row < rows) & inside };
         let row = row as i64;
         let values = load(x + row * x_stride + column, mask = mask) as T::Acc;
         let gradient = load(dy + row * dy_stride + column, mask = mask) as T::Acc;
@@ -77,7 +85,7 @@ pub(super) fn norm_gradient<T: Float, P: Float, const ROWS: usize, const BLOCK: 
         };
         let (centred, mean) = if CENTRE {
             let (total, mean) = row_sums(values, along);
-            (select(mask, values - total / n, 0.0), mean / n)
+            (select(inside, values - total / n, 0.0), mean / n)
         } else {
             (values, zeros::<T::Acc>([ROWS, 1]))
         };
@@ -93,12 +101,14 @@ pub(super) fn norm_gradient<T: Float, P: Float, const ROWS: usize, const BLOCK: 
         weights += gradient * centred * scale;
         biases += gradient;
     }
+    // Tiles of another shape, so that these few stores of f32 do not decide the layout of the loop's loads.
     let start = program_id(0) as i64 * columns as i64;
+    let column = arange(0, BLOCK);
     if let Some(weight_sums) = weight_sums {
-        store(weight_sums + start + column, sum(weights, axis = 0, keep_dims = true) as P, mask = inside);
+        store(weight_sums + start + column, sum(weights, axis = 0) as P, mask = column < columns);
     }
     if let Some(bias_sums) = bias_sums {
-        store(bias_sums + start + column, sum(biases, axis = 0, keep_dims = true) as P, mask = inside);
+        store(bias_sums + start + column, sum(biases, axis = 0) as P, mask = column < columns);
     }
 }
 
@@ -333,6 +343,7 @@ pub(super) fn backward<T: Float, P: Float, const R: usize, const CENTRE: bool>(
             .call(x, dy, weight, extra, dx, weight_sums, bias_sums, a, b, c, d, rows, columns, norm.eps)
             .grid(programs)
             .num_warps(warps)
+            .max_registers(config.registers())
             .stream(cx.stream())
             .launch(cx.device())?;
     } else {
@@ -340,6 +351,7 @@ pub(super) fn backward<T: Float, P: Float, const R: usize, const CENTRE: bool>(
             .call(x, dy, weight, extra, dx, weight_sums, bias_sums, a, b, c, d, rows, columns, norm.eps)
             .grid(programs)
             .num_warps(warps)
+            .max_registers(config.registers())
             .stream(cx.stream())
             .launch(cx.device())?;
     }

@@ -19,7 +19,7 @@ config! {
 }
 
 impl RotaryConfig {
-    fn choose(heads: usize, half: usize) -> Self {
+    pub(super) fn choose(heads: usize, half: usize) -> Self {
         // 1024 pairs a program, of as few tokens as the heads allow: a token's angles are then read once.
         let rows = (1024 / half.next_power_of_two()).max(1);
         let heads = heads.next_power_of_two().min(rows);

@@ -9,6 +9,8 @@
 
 mod adamw;
 mod clip;
+#[cfg(all(test, feature = "jit"))]
+mod code;
 mod pack;
 mod sgd;
 
