@@ -1,7 +1,7 @@
 use crate::common::{Random, Real, additions, assert_close, message, on_every_device, reals};
 use tilewright::prelude::*;
 use tilewright_kernels::Tensor;
-use tilewright_kernels::training::{self, AdamW, AdamWState, Pack, Sgd};
+use tilewright_kernels::training::{self, AdamW, AdamWState, Pack, Sgd, Step};
 
 /// One element's step in f64: the parameter, the mean, the mean square.
 fn adamw(options: &AdamW, step: i32, g: f64, (x, mean, square): (f64, f64, f64)) -> (f64, f64, f64) {
@@ -40,7 +40,7 @@ fn adamw_steps() {
                     square: square.view_mut(),
                     master: has_master.then(|| master.view_mut()),
                 };
-                training::adamw(cx, &mut x, &g, state, &options, step as u64, None)?;
+                training::adamw(cx, &mut x, &g, state, &options, Step::new(step as u64))?;
                 // A dozen roundings; of the mean, relative to its terms, which are below 6.
                 let off = 16.0 * f32::ROUNDING;
                 let (wants, means, squares): (Vec<f64>, Vec<f64>, Vec<f64>) =
@@ -91,22 +91,24 @@ fn adamw_of_a_pack() {
         let factor = Tensor::upload(cx.device(), &[0.5f32], [1])?;
         let options = AdamW::default();
         let state = AdamWState { mean: mean.all_mut()?, square: square.all_mut()?, master: None };
-        let scale = Some(factor.view());
-        training::adamw_packed(cx, &mut parameters, &gradients, state, &options, 1, scale, Some(&decays))?;
+        let table = pack.per_tensor(cx, &decays)?;
+        let step = Step::new(1).scale(&factor);
+        training::adamw(cx, parameters.all_mut()?, gradients.all()?, state, &options, step.decays(&table))?;
         for (index, (mut x, g)) in alone.into_iter().enumerate() {
             let len = lens[index];
             let zeros = || Tensor::<f32, 1>::zeros(cx.device(), [len]);
             let (mut mean, mut square) = (zeros()?, zeros()?);
             let state = AdamWState { mean: mean.view_mut(), square: square.view_mut(), master: None };
-            training::adamw(cx, &mut x, &g, state, &AdamW { decay: decays[index], ..options }, 1, scale)?;
+            training::adamw(cx, &mut x, &g, state, &AdamW { decay: decays[index], ..options }, step)?;
             assert_eq!(parameters.tensor(index, [len])?.to_vec()?, x.to_vec()?, "tensor {index}");
         }
         // What lies between tensors stays zero.
         assert_eq!(parameters.all()?.to_vec()?[7..1024], [0.0; 1017]);
+        assert_eq!(message(pack.per_tensor(cx, &[0.0])), "`values` has 1 numbers; give one for each of the 4 tensors");
         let state = AdamWState { mean: mean.all_mut()?, square: square.all_mut()?, master: None };
         assert_eq!(
-            message(training::adamw_packed(cx, &mut parameters, &gradients, state, &options, 1, None, Some(&[0.0]))),
-            "`decays` has 1 numbers; give one for each of the 4 tensors"
+            message(training::adamw(cx, parameters.all_mut()?, gradients.all()?, state, &options, Step::new(0))),
+            "the step of adamw is set to `0`; expected 1 for the first step"
         );
         assert!(message(parameters.tensor(4, [1]).map(|_| ())).contains("the pack has 4"));
         Ok(())

@@ -203,12 +203,12 @@ fn embeddings_are_compiled_well() {
     let Data { x, mut out, mut sums, ids, .. } = data();
     let (s, n) = (4096i64, 4096i32);
     let ids = ids.slice(..16).unwrap();
-    let call = GatherRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, &ids, &mut out, s, s, 16, 16, n);
+    let call = GatherRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, ids, &mut out, s, s, 16, 16, n);
     check("gather", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids"]);
-    let call = ScatterRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, &ids, &mut sums, s, s, 16, 16, n);
+    let call = ScatterRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, ids, &mut sums, s, s, 16, 16, n);
     check("scatter", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids", "dtable"]);
     let order = Device::cpu().zeros::<i32>(16).unwrap();
-    let call = SumRunsConsts { BLOCK: 1024 }.call(&x, &ids, &order, &mut sums, s, s, 16, 16, n);
+    let call = SumRunsConsts { BLOCK: 1024 }.call(&x, ids, &order, &mut sums, s, s, 16, 16, n);
     // The f32 sums decide the layout: 4 elements a thread.
     check("runs", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["dy"]);
 }

@@ -256,7 +256,7 @@ pub fn jsd<'a, 'b, T: Float>(
 ) -> Result<Tensor<f32, 1>> {
     let (x, y) = (x.into(), y.into());
     let mut losses = Tensor::zeros(cx.device(), [x.shape()[0]])?;
-    launch_jsd(cx, x, y, beta, Some(losses.view_mut()), None, 1.0)?;
+    launch_jsd(cx, x, y, beta, Some(losses.view_mut()), None)?;
     reduced(cx, losses, reduction)
 }
 
@@ -282,9 +282,15 @@ pub fn jsd_backward<'a, 'b, 'c, T: Float>(
     let rows = x.shape()[0];
     crate::arguments::vector("dloss", &dloss, reduction.len(rows))?;
     let mut dx = Tensor::zeros(cx.device(), x.shape())?;
-    let dloss = (dloss, i64::from(reduction == Reduction::None));
-    launch_jsd(cx, x, y, beta, None, Some((dloss, dx.view_mut())), scale(reduction, rows))?;
+    launch_jsd(cx, x, y, beta, None, Some(JsdGradient { dloss, reduction, dx: dx.view_mut() }))?;
     Ok(dx)
+}
+
+/// What the gradient of [`jsd`] reads and writes beside the logarithms.
+struct JsdGradient<'a, T: DType> {
+    dloss: TensorView<'a, f32, 1>,
+    reduction: Reduction,
+    dx: TensorViewMut<'a, T, 2>,
 }
 
 fn launch_jsd<T: Float>(
@@ -293,8 +299,7 @@ fn launch_jsd<T: Float>(
     y: TensorView<'_, T, 2>,
     beta: f64,
     losses: Option<TensorViewMut<'_, f32, 1>>,
-    gradient: Option<((TensorView<'_, f32, 1>, i64), TensorViewMut<'_, T, 2>)>,
-    scale: f32,
+    gradient: Option<JsdGradient<'_, T>>,
 ) -> Result<()> {
     check::shape("y", y.shape(), x.shape())?;
     if !(0.0..=1.0).contains(&beta) {
@@ -310,11 +315,12 @@ fn launch_jsd<T: Float>(
         return Ok(());
     }
     let config = cx.config(T::ELEMENT, &x.shape(), || DivergenceConfig::choose(a.columns))?;
-    let (mut dloss, mut dloss_stride, mut dx, mut dx_stride) = (None, 0, None, 0);
-    if let Some(((given, stride), target)) = gradient {
-        (dloss, dloss_stride) = (Some(given), stride);
-        dx_stride = target.rows("dx")?.stride as i64;
-        dx = Some(target);
+    let (mut dloss, mut dloss_stride, mut dx, mut dx_stride, mut factor) = (None, 0, None, 0, 1.0);
+    if let Some(gradient) = gradient {
+        dloss_stride = i64::from(gradient.reduction == Reduction::None);
+        factor = scale(gradient.reduction, a.rows);
+        dx_stride = gradient.dx.rows("dx")?.stride as i64;
+        (dloss, dx) = (Some(gradient.dloss), Some(gradient.dx));
     }
     JsdRowsConsts { BLOCK: config.block }
         .call(
@@ -329,7 +335,7 @@ fn launch_jsd<T: Float>(
             dx_stride,
             check::size("x", a.columns)?,
             beta,
-            scale,
+            factor,
         )
         .grid(a.rows)
         .num_warps(config.num_warps as u32)

@@ -113,8 +113,9 @@ pub struct LinearCrossEntropyMut<'a, T: DType, W: DType> {
 }
 
 /// [`cross_entropy`](super::cross_entropy()) of `logits = x * weight^T`, with the gradients of `x` and `weight` for a `dloss` of
-/// 1. Logits are made for a chunk of rows at a time, and become their gradient in place (Hsu et al., "Liger Kernel: Efficient
-/// Triton Kernels for LLM Training", 2024), so that they need `chunk * classes` elements rather than `rows * classes`.
+/// one. Logits are made for a chunk of rows at a time, and become their gradient in place, so that they need
+/// `chunk * classes` elements rather than `rows * classes` (Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM
+/// Training", 2024).
 ///
 /// The chunk is such that its logits take about as much memory as `x`; [`linear_cross_entropy_into`] takes a workspace of any
 /// size. Allocates the results and that workspace.

@@ -1,9 +1,8 @@
 //! AdamW.
 
-use super::pack::Packed;
-use crate::arguments::{maybe, packed, vector};
-use crate::{Context, TensorView, TensorViewMut, check};
-use tilewright::launch::MaybeViewMut;
+use super::Pack;
+use crate::arguments::{maybe, maybe_mut, packed, vector};
+use crate::{Context, TensorView, TensorViewMut};
 use tilewright::prelude::*;
 use tilewright::{Error, Result};
 
@@ -39,6 +38,33 @@ pub struct AdamWState<'a> {
     /// The parameters in f32, of which those of 16 bits are rounded copies. Without them, the parameters themselves are
     /// updated, and small steps of 16-bit parameters are lost to rounding.
     pub master: Option<TensorViewMut<'a, f32, 1>>,
+}
+
+/// Which step it is, and what else changes with it.
+#[derive(Debug, Clone, Copy)]
+pub struct Step<'a> {
+    number: u64,
+    scale: Option<TensorView<'a, f32, 1>>,
+    decays: Option<TensorView<'a, f32, 1>>,
+}
+
+impl<'a> Step<'a> {
+    /// Step `number`, 1 for the first.
+    pub fn new(number: u64) -> Self {
+        Step { number, scale: None, decays: None }
+    }
+
+    /// What gradients are multiplied by first, `[1]`, as by [`clip_factor`](super::clip_factor): the host need not know it.
+    pub fn scale(mut self, scale: impl Into<TensorView<'a, f32, 1>>) -> Self {
+        self.scale = Some(scale.into());
+        self
+    }
+
+    /// The weight decay of each tensor of a pack, as [`Pack::per_tensor`] gives it, in place of that of the options.
+    pub fn decays(mut self, decays: impl Into<TensorView<'a, f32, 1>>) -> Self {
+        self.decays = Some(decays.into());
+        self
+    }
 }
 
 /// One step for a block of parameters. `decays` has a number for each block.
@@ -84,45 +110,64 @@ pub(super) fn adamw_step<T: Float, G: Float, const BLOCK: usize>(
     store(parameters + at, after as T, mask = mask);
 }
 
-/// Parameters of a program: 8 a thread, 16 bytes of 16-bit ones. A pack's tensors begin at multiples of it.
+/// Parameters of a program: 8 a thread, 32 bytes of their f32 state. A pack's tensors begin at multiples of it.
 const BLOCK: usize = super::Pack::ALIGNMENT;
 
-fn launch<T: Float, G: Float>(
+/// One step of AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), in place:
+///
+/// ```text
+/// mean   = beta1 mean   + (1 - beta1) g
+/// square = beta2 square + (1 - beta2) g^2
+/// x = x - rate (decay x + (mean / (1 - beta1^step)) / (sqrt(square / (1 - beta2^step)) + eps))
+/// ```
+///
+/// All tensors of a [`Packed`](super::Packed) take it in one launch: give `all_mut()` and `all()`.
+///
+/// # Shapes
+///
+/// `parameters` and `gradients` are `[n]`, of any floats, and so are the tensors of the state.
+///
+/// # Numerics
+///
+/// Computed in f32. With `master`, the parameters are its values, rounded once. `1 - beta^step` is computed in f64 on the host:
+/// a captured graph repeats the step that it was captured with.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if shapes differ or there are gaps, [`Error::InvalidSetting`] if the step is 0; those of a launch.
+pub fn adamw<'a, 'b, T: Float, G: Float>(
     cx: &Context,
-    parameters: TensorViewMut<'_, T, 1>,
-    gradients: TensorView<'_, G, 1>,
+    parameters: impl Into<TensorViewMut<'a, T, 1>>,
+    gradients: impl Into<TensorView<'b, G, 1>>,
     state: AdamWState<'_>,
-    (options, step): (&AdamW, u64),
-    scale: Option<TensorView<'_, f32, 1>>,
-    decays: Option<&Buffer<f32>>,
+    options: &AdamW,
+    step: Step<'_>,
 ) -> Result<()> {
+    let (parameters, gradients) = (parameters.into(), gradients.into());
     let len = parameters.len();
     packed("parameters", parameters.is_contiguous())?;
     vector("gradients", &gradients, len)?;
     vector("mean", &state.mean.as_view(), len)?;
     vector("square", &state.square.as_view(), len)?;
     state.master.as_ref().map_or(Ok(()), |master| vector("master", &master.as_view(), len))?;
-    scale.as_ref().map_or(Ok(()), |scale| vector("scale", scale, 1))?;
-    if step == 0 {
-        let expected = "1 for the first step";
-        return Err(Error::InvalidSetting {
-            name: "`step` of adamw".into(),
-            value: "0".into(),
-            expected: expected.into(),
-        });
+    step.scale.as_ref().map_or(Ok(()), |scale| vector("scale", scale, 1))?;
+    step.decays.as_ref().map_or(Ok(()), |decays| vector("decays", decays, len.div_ceil(BLOCK)))?;
+    if step.number == 0 {
+        let expected = "1 for the first step".into();
+        return Err(Error::InvalidSetting { name: "the step of adamw".into(), value: "0".into(), expected });
     }
-    // In f64 on the host: 1 - 0.999^t in f32 has lost four digits at the first step.
+    // 1 - 0.999^t in f32 would have lost four digits at the first step.
     let (beta1, beta2) = (f64::from(options.beta1), f64::from(options.beta2));
-    let correction = |beta: f64| 1.0 / (1.0 - beta.powf(step as f64));
+    let correction = |beta: f64| 1.0 / (1.0 - beta.powf(step.number as f64));
     AdamwStepConsts { BLOCK }
         .call(
             parameters.elements(),
             gradients.elements(),
             state.mean.elements(),
             state.square.elements(),
-            MaybeViewMut::from(state.master.map(|master| master.elements())),
-            maybe(scale),
-            tilewright::launch::MaybeView::from(decays.map(|decays| decays.as_view())),
+            maybe_mut(state.master),
+            maybe(step.scale),
+            maybe(step.decays),
             len as i64,
             options.rate,
             options.beta1,
@@ -138,70 +183,4 @@ fn launch<T: Float, G: Float>(
         .num_warps(4)
         .stream(cx.stream())
         .launch(cx.device())
-}
-
-/// One step of AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), in place:
-///
-/// ```text
-/// mean   = beta1 mean   + (1 - beta1) g
-/// square = beta2 square + (1 - beta2) g^2
-/// x = x - rate (decay x + (mean / (1 - beta1^step)) / (sqrt(square / (1 - beta2^step)) + eps))
-/// ```
-///
-/// # Shapes
-///
-/// `parameters` and `gradients` are `[n]`, of any floats, and so are the tensors of the state. `step` is 1 for the first step.
-/// `scale` is `[1]`: what gradients are multiplied by first, as by [`clip_factor`](super::clip_factor), which the host need not
-/// know.
-///
-/// # Numerics
-///
-/// Computed in f32. With `master`, the parameters are its values, rounded once.
-///
-/// # Errors
-///
-/// [`Error::InvalidTensor`] if shapes differ or there are gaps, [`Error::InvalidSetting`] if `step` is 0; those of a launch.
-pub fn adamw<'a, 'b, T: Float, G: Float>(
-    cx: &Context,
-    parameters: impl Into<TensorViewMut<'a, T, 1>>,
-    gradients: impl Into<TensorView<'b, G, 1>>,
-    state: AdamWState<'_>,
-    options: &AdamW,
-    step: u64,
-    scale: Option<TensorView<'_, f32, 1>>,
-) -> Result<()> {
-    launch(cx, parameters.into(), gradients.into(), state, (options, step), scale, None)
-}
-
-/// [`adamw`] of all tensors of a pack, by one launch. `decays` has the weight decay of each tensor, in place of that of
-/// `options`; it becomes a small buffer at each call.
-///
-/// # Errors
-///
-/// As [`adamw`], and [`Error::InvalidTensor`] if the layouts differ or there is another number of decays than tensors.
-pub fn adamw_packed<T: Float, G: Float>(
-    cx: &Context,
-    parameters: &mut Packed<T>,
-    gradients: &Packed<G>,
-    state: AdamWState<'_>,
-    options: &AdamW,
-    step: u64,
-    scale: Option<TensorView<'_, f32, 1>>,
-    decays: Option<&[f32]>,
-) -> Result<()> {
-    if parameters.pack() != gradients.pack() {
-        return Err(check::invalid("gradients", "has another layout than `parameters`", "use one `Pack` for both"));
-    }
-    let decays = match decays {
-        None => None,
-        Some(decays) if decays.len() == parameters.pack().tensors() => {
-            Some(cx.device().upload(&parameters.pack().per_block(decays))?)
-        }
-        Some(decays) => {
-            let problem = format!("has {} numbers", decays.len());
-            let hint = format!("give one for each of the {} tensors", parameters.pack().tensors());
-            return Err(check::invalid("decays", problem, hint));
-        }
-    };
-    launch(cx, parameters.all_mut()?, gradients.all()?, state, (options, step), scale, decays.as_ref())
 }

@@ -4,8 +4,8 @@
 //!
 //! A kernel takes a fixed number of buffers, and memory holds no addresses. One launch over many tensors is one launch
 //! over one buffer that holds them all: a [`Pack`] lays tensors out one after another and gives each as a view. Models
-//! whose parameters, gradients and moments live in packs are updated by one launch for all of them; the options that
-//! differ between tensors (weight decay) are numbers for each tensor.
+//! whose parameters, gradients and moments live in packs are updated by one launch for all of them; what
+//! differs between tensors (weight decay) is a table of numbers, by [`Pack::per_tensor`].
 
 mod adamw;
 mod clip;
@@ -14,7 +14,7 @@ mod code;
 mod pack;
 mod sgd;
 
-pub use adamw::{AdamW, AdamWState, adamw, adamw_packed};
+pub use adamw::{AdamW, AdamWState, Step, adamw};
 pub use clip::{clip_factor, global_norm, global_norm_into, scale_in_place};
 pub use pack::{Pack, Packed};
 pub use sgd::{Sgd, sgd};

@@ -1,6 +1,6 @@
 //! Tensors of one dtype in one buffer.
 
-use crate::{Context, TensorView, TensorViewMut};
+use crate::{Context, Tensor, TensorView, TensorViewMut};
 use tilewright::Result;
 use tilewright::prelude::*;
 
@@ -70,10 +70,21 @@ impl Pack {
         Ok(Packed { buffer: cx.device().zeros(self.len)?, pack: self.clone() })
     }
 
-    /// A number for each block of [`Pack::ALIGNMENT`] elements, from one for each tensor.
-    pub(super) fn per_block(&self, values: &[f32]) -> Vec<f32> {
+    /// A number for each tensor, as an optimiser reads it: for each [`Pack::ALIGNMENT`] elements, that of their tensor.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidTensor`] if there is another number of values than of tensors, [`Error::OutOfMemory`].
+    pub fn per_tensor(&self, cx: &Context, values: &[f32]) -> Result<Tensor<f32, 1>> {
+        if values.len() != self.tensors.len() {
+            let problem = format!("has {} numbers", values.len());
+            let hint = format!("give one for each of the {} tensors", self.tensors.len());
+            return Err(crate::check::invalid("values", problem, hint));
+        }
         let blocks = |&(_, len): &(usize, usize)| len.div_ceil(Self::ALIGNMENT);
-        self.tensors.iter().zip(values).flat_map(|(tensor, &value)| vec![value; blocks(tensor)]).collect()
+        let table: Vec<f32> =
+            self.tensors.iter().zip(values).flat_map(|(tensor, &value)| vec![value; blocks(tensor)]).collect();
+        Tensor::upload(cx.device(), &table, [table.len()])
     }
 
     fn range(&self, index: usize) -> Result<std::ops::Range<usize>> {
