@@ -111,7 +111,7 @@ pub(super) fn adamw_step<T: Float, G: Float, const BLOCK: usize>(
 }
 
 /// Parameters of a program: 8 a thread, 32 bytes of their f32 state. A pack's tensors begin at multiples of it.
-const BLOCK: usize = super::Pack::ALIGNMENT;
+const BLOCK: usize = Pack::ALIGNMENT;
 
 /// One step of AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019), in place:
 ///
