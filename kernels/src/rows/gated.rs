@@ -320,6 +320,23 @@ pub fn geglu_backward<'a, 'b, 'c, T: Float, const R: usize>(
     gradients(cx, gelu.kind(), a.into(), b.into(), dy.into())
 }
 
+/// [`geglu_backward`], into tensors of the same shape.
+///
+/// # Errors
+///
+/// As [`swiglu`].
+pub fn geglu_backward_into<'a, 'b, 'c, 'd, 'e, T: Float, const R: usize>(
+    cx: &Context,
+    a: impl Into<TensorView<'a, T, R>>,
+    b: impl Into<TensorView<'b, T, R>>,
+    gelu: Gelu,
+    dy: impl Into<TensorView<'c, T, R>>,
+    da: impl Into<TensorViewMut<'d, T, R>>,
+    db: impl Into<TensorViewMut<'e, T, R>>,
+) -> Result<()> {
+    backward(cx, gelu.kind(), Some((a.into(), b.into())), dy.into(), da.into(), db.into())
+}
+
 /// [`geglu_backward`], in place: `a` and `b` become their gradients.
 ///
 /// # Errors

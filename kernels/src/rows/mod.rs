@@ -30,8 +30,8 @@ pub use embedding::{
     EmbeddingConfig, embedding, embedding_backward, embedding_backward_ordered, embedding_into, positions_in_order,
 };
 pub use gated::{
-    GatedConfig, Gelu, geglu, geglu_backward, geglu_backward_in_place, geglu_into, swiglu, swiglu_backward,
-    swiglu_backward_in_place, swiglu_backward_into, swiglu_into,
+    GatedConfig, Gelu, geglu, geglu_backward, geglu_backward_in_place, geglu_backward_into, geglu_into, swiglu,
+    swiglu_backward, swiglu_backward_in_place, swiglu_backward_into, swiglu_into,
 };
 pub use group_norm::{GroupNormConfig, group_norm, group_norm_backward};
 pub use layer_norm::{
