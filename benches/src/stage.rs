@@ -89,11 +89,19 @@ impl Stage {
     /// # Errors
     /// If the file system refuses.
     pub fn finish(&mut self) -> Result<(), Failure> {
+        report::write("attempts.csv", &self.attempts)?;
+        self.finish_as("bandwidth")
+    }
+
+    /// The same into a file of another name, without the attempts.
+    ///
+    /// # Errors
+    /// If the file system refuses.
+    pub fn finish_as(&mut self, name: &str) -> Result<(), Failure> {
         let (after, arguments) = (report::machine(), report::arguments());
         self.machine = format!("before: {}; after: {after}; arguments: {arguments}", self.machine);
         println!("{}", self.machine);
-        report::write("attempts.csv", &self.attempts)?;
-        Ok(report::write("bandwidth.csv", &report::csv(&self.machine, &self.outcomes))?)
+        Ok(report::write(&format!("{name}.csv"), &report::csv(&self.machine, &self.outcomes))?)
     }
 
     /// What went wrong.

@@ -20,16 +20,22 @@
 //!
 //! | module | functions |
 //! |---|---|
-//! | [`rows`] | softmax |
+//! | [`rows`] | softmax and its logarithm; layer, RMS and group norm; cross entropy, also with the last linear layer; divergences; rotary embedding; gated activations; dropout; embeddings; each with its gradient |
 //! | [`general`] | copies of strided tensors |
+//! | [`training`] | AdamW and gradient descent, of one tensor or of many in one launch; norms of gradients, clipping |
 
 pub mod config;
 pub mod general;
 pub mod rows;
 pub mod tensor;
+pub mod training;
 
+mod arguments;
 mod check;
+#[cfg(all(test, feature = "jit"))]
+mod code;
 mod context;
+mod device;
 
 pub use config::Table;
 pub use context::Context;

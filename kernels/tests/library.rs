@@ -2,5 +2,9 @@
 
 mod common;
 
+mod activations;
 mod general;
+mod losses;
+mod norms;
 mod rows;
+mod training;

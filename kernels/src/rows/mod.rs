@@ -3,6 +3,50 @@
 //! The dimensions before the last may have any strides that let one index run over them; the last is contiguous.
 //! [`crate::general::contiguous`] makes a copy that is so.
 
+#[cfg(all(test, feature = "jit"))]
+mod code;
+mod cross_entropy;
+mod divergence;
+mod dropout;
+mod embedding;
+mod gated;
+mod group_norm;
+mod layer_norm;
+mod linear_cross_entropy;
+mod log_softmax;
+mod norm;
+mod norm_backward;
+mod reduction;
+mod rotary;
 mod softmax;
 
+pub use cross_entropy::{
+    CrossEntropy, CrossEntropyConfig, cross_entropy, cross_entropy_backward, cross_entropy_backward_into,
+    cross_entropy_in_place,
+};
+pub use divergence::{DivergenceConfig, KlTarget, jsd, jsd_backward, kl_divergence, kl_divergence_backward};
+pub use dropout::{Dropout, DropoutConfig, dropout, dropout_in_place, dropout_into};
+pub use embedding::{
+    EmbeddingConfig, embedding, embedding_backward, embedding_backward_ordered, embedding_into, positions_in_order,
+};
+pub use gated::{
+    GatedConfig, Gelu, geglu, geglu_backward, geglu_backward_in_place, geglu_backward_into, geglu_into, swiglu,
+    swiglu_backward, swiglu_backward_in_place, swiglu_backward_into, swiglu_into,
+};
+pub use group_norm::{GroupNormConfig, group_norm, group_norm_backward};
+pub use layer_norm::{
+    add_rms_norm, add_rms_norm_backward, add_rms_norm_backward_into, add_rms_norm_into, layer_norm,
+    layer_norm_backward, layer_norm_backward_into, layer_norm_into, rms_norm, rms_norm_backward,
+    rms_norm_backward_into, rms_norm_into,
+};
+pub use linear_cross_entropy::{
+    LinearCrossEntropy, LinearCrossEntropyMut, linear_cross_entropy, linear_cross_entropy_into,
+};
+pub use log_softmax::{
+    LogSoftmaxConfig, log_softmax, log_softmax_backward, log_softmax_backward_into, log_softmax_into,
+};
+pub use norm::{Norm, NormConfig};
+pub use norm_backward::{NormBackwardConfig, NormGradients, NormGradientsMut, norm_programs};
+pub use reduction::Reduction;
+pub use rotary::{Pairs, Rotary, RotaryConfig, rotary, rotary_in_place, rotary_into, rotary_tables};
 pub use softmax::{SoftmaxConfig, softmax, softmax_backward, softmax_backward_into, softmax_into};

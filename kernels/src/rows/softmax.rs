@@ -28,7 +28,7 @@ impl SoftmaxConfig {
 
 /// A row in registers.
 #[kernel]
-fn softmax_whole<T: Float, const BLOCK: usize>(
+pub(super) fn softmax_whole<T: Float, const BLOCK: usize>(
     x: Ptr<T>,
     out: PtrMut<T>,
     x_stride: i64,
@@ -46,7 +46,7 @@ fn softmax_whole<T: Float, const BLOCK: usize>(
 /// A row in pieces, read twice: each lane keeps a running maximum and the sum relative to it
 /// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 #[kernel]
-fn softmax_pieces<T: Float, const BLOCK: usize>(
+pub(super) fn softmax_pieces<T: Float, const BLOCK: usize>(
     x: Ptr<T>,
     out: PtrMut<T>,
     x_stride: i64,
@@ -74,9 +74,9 @@ fn softmax_pieces<T: Float, const BLOCK: usize>(
     }
 }
 
-/// `dx = y * (dy - sum(y * dy))`, a row in pieces; one piece is read once.
+/// `dx = y * (dy - sum(y * dy))`, a row in registers if `WHOLE`, else in pieces.
 #[kernel]
-fn softmax_gradient<T: Float, const BLOCK: usize>(
+pub(super) fn softmax_gradient<T: Float, const BLOCK: usize, const WHOLE: bool>(
     y: Ptr<T>,
     dy: Ptr<T>,
     dx: PtrMut<T>,
@@ -87,18 +87,25 @@ fn softmax_gradient<T: Float, const BLOCK: usize>(
 ) {
     let row = program_id(0) as i64;
     let (y, dy, dx) = (y + row * y_stride, dy + row * dy_stride, dx + row * dx_stride);
-    let mut products = zeros::<T::Acc>([BLOCK]);
-    for first in (0..columns).step_by(BLOCK) {
-        let column = first + arange(0, BLOCK);
-        let mask = column < columns;
-        products += load(y + column, mask = mask) as T::Acc * load(dy + column, mask = mask) as T::Acc;
-    }
-    let total = sum(products, axis = 0);
-    for first in (0..columns).step_by(BLOCK) {
-        let column = first + arange(0, BLOCK);
-        let mask = column < columns;
-        let (y, dy) = (load(y + column, mask = mask) as T::Acc, load(dy + column, mask = mask) as T::Acc);
-        store(dx + column, (y * (dy - total)) as T, mask = mask);
+    let lane = arange(0, BLOCK);
+    if WHOLE {
+        let mask = lane < columns;
+        let (y, dy) = (load(y + lane, mask = mask) as T::Acc, load(dy + lane, mask = mask) as T::Acc);
+        store(dx + lane, (y * (dy - sum(y * dy, axis = 0))) as T, mask = mask);
+    } else {
+        let mut products = zeros::<T::Acc>([BLOCK]);
+        for first in (0..columns).step_by(BLOCK) {
+            let column = first + lane;
+            let mask = column < columns;
+            products += load(y + column, mask = mask) as T::Acc * load(dy + column, mask = mask) as T::Acc;
+        }
+        let total = sum(products, axis = 0);
+        for first in (0..columns).step_by(BLOCK) {
+            let column = first + lane;
+            let mask = column < columns;
+            let (y, dy) = (load(y + column, mask = mask) as T::Acc, load(dy + column, mask = mask) as T::Acc);
+            store(dx + column, (y * (dy - total)) as T, mask = mask);
+        }
     }
 }
 
@@ -191,7 +198,7 @@ pub fn softmax_backward_into<'a, 'b, 'c, T: Float, const R: usize>(
     }
     let columns = check::size("y", from.columns)?;
     let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || SoftmaxConfig::choose(from.columns))?;
-    SoftmaxGradientConsts { BLOCK: config.block }
+    SoftmaxGradientConsts { BLOCK: config.block, WHOLE: from.columns <= config.block }
         .call(
             y.elements(),
             dy.elements(),

@@ -119,3 +119,43 @@ pub fn message<T>(result: Result<T, Error>) -> String {
         Err(error) => error.to_string(),
     }
 }
+
+/// The gradient of `sum(dy * f(x))` at some elements of `x`, by central differences in f64. They err by the third
+/// derivative times `STEP_OF_DIFFERENCES^2 / 6`, and by the rounding of the sum over the step.
+pub fn differences(x: &[f64], dy: &[f64], at: &[usize], f: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
+    let total = |x: &[f64]| -> f64 { f(x).iter().zip(dy).map(|(y, dy)| y * dy).sum() };
+    let mut moved = x.to_vec();
+    let mut slopes = Vec::new();
+    for &at in at {
+        moved[at] = x[at] + STEP_OF_DIFFERENCES;
+        let above = total(&moved);
+        moved[at] = x[at] - STEP_OF_DIFFERENCES;
+        let below = total(&moved);
+        moved[at] = x[at];
+        slopes.push((above - below) / (2.0 * STEP_OF_DIFFERENCES));
+    }
+    slopes
+}
+
+pub const STEP_OF_DIFFERENCES: f64 = 1e-4;
+
+/// Asserts that a gradient agrees with differences: third derivatives of what the tests look at are below 100 for elements
+/// and weights near 1, and sums are below 1e3, so that rounding is below 1e-13 / 1e-4.
+#[track_caller]
+pub fn assert_slopes(what: &str, gradient: &[f64], at: &[usize], slopes: &[f64]) {
+    for (&at, slope) in at.iter().zip(slopes) {
+        let error = (gradient[at] - slope).abs();
+        let limit = 100.0 * STEP_OF_DIFFERENCES * STEP_OF_DIFFERENCES / 6.0 + 2e-9;
+        assert!(error <= limit, "{what}: the gradient of element {at} is {}, differences say {slope}", gradient[at]);
+    }
+}
+
+/// How many roundings a sum of `len` terms goes through: a tree over lanes, and a chain of what each lane adds.
+pub fn additions(len: usize) -> f64 {
+    16.0 + len as f64 / 32.0
+}
+
+/// The elements of a tensor as f64.
+pub fn reals<T: Real>(elements: &[T]) -> Vec<f64> {
+    elements.iter().map(|x| x.real()).collect()
+}

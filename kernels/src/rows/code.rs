@@ -1,0 +1,231 @@
+//! What the hardware would run: the code of the family's kernels for an H100, as launches of bf16 and usual sizes run it with
+//! the configurations that the library chooses.
+
+use super::cross_entropy::{CrossEntropyConfig, CrossEntropyGradientConsts, CrossEntropyLossesConsts};
+use super::divergence::{DivergenceConfig, JsdRowsConsts, KlGradientConsts, KlLossesConsts};
+use super::dropout::DropElementsConsts;
+use super::embedding::{GatherRowsConsts, ScatterRowsConsts, SumRunsConsts};
+use super::gated::{GATED, GatedConsts, GatedGradientConsts};
+use super::group_norm::{
+    ChannelSumsConsts, GroupGradientConsts, GroupNormConfig, GroupScaleConsts, GroupStatisticsConsts,
+};
+use super::linear_cross_entropy::ProductConsts;
+use super::log_softmax::{LogSoftmaxConfig, LogSoftmaxGradientConsts, LogSoftmaxRowsConsts};
+use super::norm::{NormConfig, NormPiecesConsts, NormWholeConsts};
+use super::norm_backward::{ColumnSumsConsts, NormBackwardConfig, NormGradientConsts, NormGradientPiecesConsts};
+use super::rotary::{RotaryConfig, RotateConsts};
+use super::softmax::SoftmaxGradientConsts;
+use crate::code::{H100, check};
+use tilewright::prelude::*;
+
+/// Buffers on the CPU that calls are compiled with.
+struct Data {
+    x: Buffer<bf16>,
+    y: Buffer<bf16>,
+    out: Buffer<bf16>,
+    out2: Buffer<bf16>,
+    sums: Buffer<f32>,
+    sums2: Buffer<f32>,
+    few: Buffer<f32>,
+    few_out: Buffer<f32>,
+    ids: Buffer<i64>,
+}
+
+const LEN: usize = 1 << 16;
+
+fn data() -> Data {
+    let cpu = Device::cpu();
+    let elements = || cpu.zeros::<bf16>(LEN).unwrap();
+    let numbers = |len| cpu.zeros::<f32>(len).unwrap();
+    let (x, y, out, out2) = (elements(), elements(), elements(), elements());
+    let (sums, sums2, few, few_out) = (numbers(LEN), numbers(LEN), numbers(64), numbers(64));
+    Data { x, y, out, out2, sums, sums2, few, few_out, ids: cpu.zeros(64).unwrap() }
+}
+
+#[test]
+fn norms_are_compiled_well() {
+    let Data { x, y, mut out, mut out2, .. } = data();
+    for columns in [128, 2048, 4096, 16_384] {
+        let NormConfig { rows, block, num_warps } = NormConfig::choose(columns);
+        let (all, s, n, warps) = (LEN / columns, columns as i64, columns as i32, num_warps as u32);
+        for centre in [false, true] {
+            let consts = || NormWholeConsts { ROWS: rows, BLOCK: block, CENTRE: centre };
+            let plain = consts().call(&x, None, Some(&y), Some(&y), &mut out, s, 0, s, all as i32, n, 1e-5);
+            let grid = all.div_ceil(rows);
+            let resident = if columns > 8192 { 16 } else { 32 };
+            check("norm", plain.grid(grid).num_warps(warps).compile(H100), resident, &[]);
+            let sum = consts().call(&x, Some(&mut out2), Some(&y), None, &mut out, s, s, s, all as i32, n, 1e-5);
+            check("norm of a sum", sum.grid(grid).num_warps(warps).compile(H100), resident, &[]);
+        }
+    }
+    let NormConfig { block, num_warps, .. } = NormConfig::choose(1 << 15);
+    let call = NormPiecesConsts { BLOCK: block, CENTRE: true }
+        .call(&x, None, Some(&y), None, &mut out, 1 << 15, 0, 1 << 15, 1 << 15, 1e-5)
+        .grid(2);
+    check("norm of long rows", call.num_warps(num_warps as u32).compile(H100), 16, &[]);
+}
+
+#[test]
+fn gradients_of_norms_are_compiled_well() {
+    let Data { x, y, mut out, mut sums, mut sums2, .. } = data();
+    for columns in [128, 2048, 4096, 8192] {
+        let config = NormBackwardConfig::choose(columns);
+        let NormBackwardConfig { rows, block, num_warps, programs } = config;
+        let (all, s, n) = (LEN / columns, columns as i64, columns as i32);
+        for centre in [false, true] {
+            let call = NormGradientConsts { ROWS: rows, BLOCK: block, CENTRE: centre }
+                .call(
+                    &x,
+                    &y,
+                    Some(&x),
+                    None,
+                    &mut out,
+                    Some(&mut sums),
+                    Some(&mut sums2),
+                    s,
+                    s,
+                    0,
+                    s,
+                    all as i32,
+                    n,
+                    1e-5,
+                )
+                .grid(all.div_ceil(rows))
+                .num_warps(num_warps as u32)
+                .max_registers(config.registers());
+            check(&format!("gradient of {columns}, {centre}"), call.compile(H100), programs * num_warps, &[]);
+        }
+    }
+    let config = NormBackwardConfig::choose(1 << 14);
+    let NormBackwardConfig { block, num_warps, .. } = config;
+    let s = 1 << 14;
+    let call = NormGradientPiecesConsts { BLOCK: block, CENTRE: false }
+        .call(&x, &y, Some(&x), None, &mut out, Some(&mut sums), None, s, s, 0, s, 4, 1 << 14, 1e-5)
+        .grid(4)
+        .num_warps(num_warps as u32)
+        .max_registers(config.registers());
+    // The f32 sums decide the layout: 4 elements a thread.
+    check("gradient of long rows", call.compile(H100), num_warps, &["x", "dy", "weight", "dx"]);
+    let call = ColumnSumsConsts { M: 32, N: 32 }.call(&sums, &mut out, 16, 4096).grid(128).num_warps(4);
+    check("sums of columns", call.compile(H100), 32, &["out"]);
+}
+
+#[test]
+fn activations_are_compiled_well() {
+    let Data { x, y, mut out, mut out2, .. } = data();
+    let warps = GATED.num_warps as u32;
+    let (blocks, n) = ((LEN / GATED.block) as i32, LEN as i32);
+    for kind in 0..3 {
+        let consts = || GatedGradientConsts { BLOCK: GATED.block, KIND: kind };
+        let call = GatedConsts { BLOCK: GATED.block, KIND: kind }.call(&x, &y, &mut out, 0, 0, 0, blocks, n);
+        check("gated", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
+        let call = consts().call(&x, &y, &x, &mut out, &mut out2, 0, 0, 0, 0, 0, blocks, n);
+        check("gradient", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
+        let call = consts().call(InPlace, InPlace, &x, &mut out, &mut out2, 0, 0, 0, 0, 0, blocks, n);
+        check("in place", call.grid(blocks as usize).num_warps(warps).compile(H100), 32, &[]);
+    }
+    for interleaved in [false, true] {
+        let RotaryConfig { tokens, heads, num_warps } = RotaryConfig::choose(16, 64);
+        let consts = RotateConsts { TOKENS: tokens, HEADS: heads, HALF: 64, INTERLEAVED: interleaved, BACKWARD: false };
+        let table = Device::cpu().zeros::<f32>(32 * 64).unwrap();
+        let none = None::<&Buffer<i32>>;
+        let call = consts
+            .call(InPlace, &table, &table, none, &mut out, 65536, 2048, 128, 65536, 2048, 128, 64, 32, 32, 16, 64);
+        let call = call.grid((32 / tokens, 16 / heads)).num_warps(num_warps as u32);
+        check("rotary", call.compile(H100), 32, &[]);
+    }
+    let call = DropElementsConsts { BLOCK: 1024 }.call(&x, &mut out, LEN as i64, 1, 1000u64, 2.0);
+    check("dropout", call.grid(LEN / 1024).num_warps(4).compile(H100), 32, &[]);
+}
+
+#[test]
+fn softmax_and_losses_are_compiled_well() {
+    let Data { x, y, mut out, few, mut few_out, ids, .. } = data();
+    let (s, n) = (4096i64, 4096i32);
+    let LogSoftmaxConfig { block, num_warps } = LogSoftmaxConfig::choose(4096);
+    let warps = num_warps as u32;
+    let call = LogSoftmaxRowsConsts { BLOCK: block, WHOLE: true }.call(&x, &mut out, s, s, n);
+    check("log softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
+    let call = LogSoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
+    check("its gradient", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
+    let call = SoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
+    check("that of softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
+    for classes in [1 << 14, 1 << 15] {
+        let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose(classes);
+        let (s, n, warps) = (classes as i64, classes as i32, num_warps as u32);
+        let none = None::<&Buffer<f32>>;
+        let call = CrossEntropyGradientConsts { BLOCK: block, WHOLE: classes <= block }.call(
+            InPlace,
+            &ids,
+            Some(&few),
+            none,
+            Some(&mut few_out),
+            &mut out,
+            s,
+            s,
+            0,
+            n,
+            -100,
+            0.0,
+            0.0,
+        );
+        check("cross entropy", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
+        let call = CrossEntropyLossesConsts { BLOCK: block }.call(&x, &ids, &mut few_out, s, n, -100, 0.1, 0.0);
+        check("its loss", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
+    }
+    let DivergenceConfig { block, num_warps } = DivergenceConfig::choose(1 << 15);
+    let (s, n, warps) = (1 << 15, 1 << 15, num_warps as u32);
+    let call = KlLossesConsts { BLOCK: block, LOGARITHMS: true }.call(&x, &y, &mut few_out, s, s, n);
+    check("kl", call.grid(2).num_warps(warps).compile(H100), 32, &[]);
+    let per_row = n / block as i32;
+    let call = KlGradientConsts { BLOCK: block, LOGARITHMS: true }.call(&x, &few, &mut out, s, 0, s, per_row, n, 1.0);
+    check("its gradient", call.grid(2 * per_row as usize).num_warps(warps).compile(H100), 32, &[]);
+    let (none, nothing) = (None::<&Buffer<f32>>, None::<&mut Buffer<f32>>);
+    let call = JsdRowsConsts { BLOCK: block }.call(&x, &y, nothing, none, Some(&mut out), s, s, 0, s, n, 0.5, 1.0);
+    check("jsd", call.grid(2).num_warps(warps).compile(H100), 16, &[]);
+}
+
+#[test]
+fn products_of_linear_cross_entropy_use_the_tensor_cores() {
+    let Data { x, y, mut sums, .. } = data();
+    for (a, b) in [((256, 1), (1, 256)), ((256, 1), (256, 1)), ((1, 256), (256, 1))] {
+        let call = ProductConsts { M: 128, N: 128, K: 64, ADD: true }
+            .call(&x, &y, &mut sums, 256, 256, 256, a.0, a.1, b.0, b.1, 256)
+            .grid((2, 2));
+        let kernel = call.compile(H100).unwrap();
+        assert!(kernel.ptx().contains("wgmma.mma_async"), "{}", kernel.report());
+        check("product", Ok(kernel), 8, &[]);
+    }
+}
+
+#[test]
+fn embeddings_are_compiled_well() {
+    let Data { x, mut out, mut sums, ids, .. } = data();
+    let (s, n) = (4096i64, 4096i32);
+    let ids = ids.slice(..16).unwrap();
+    let call = GatherRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, ids, &mut out, s, s, 16, 16, n);
+    check("gather", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids"]);
+    let call = ScatterRowsConsts { ROWS: 1, BLOCK: 1024 }.call(&x, ids, &mut sums, s, s, 16, 16, n);
+    check("scatter", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["ids", "dtable"]);
+    let order = Device::cpu().zeros::<i32>(16).unwrap();
+    let call = SumRunsConsts { BLOCK: 1024 }.call(&x, ids, &order, &mut sums, s, s, 16, 16, n);
+    // The f32 sums decide the layout: 4 elements a thread.
+    check("runs", call.grid((16, 4)).num_warps(4).compile(H100), 32, &["dy"]);
+}
+
+#[test]
+fn group_norm_is_compiled_well() {
+    let Data { x, y, mut out, sums, mut sums2, .. } = data();
+    let GroupNormConfig { channels, block, num_warps } = GroupNormConfig::choose(4, 1024);
+    let call = GroupStatisticsConsts { CHANNELS: channels, BLOCK: block }.call(&x, &mut sums2, 4, 1024, 1e-5);
+    check("statistics", call.grid(16).num_warps(num_warps as u32).compile(H100), 32, &[]);
+    let weight = x.slice(..16).unwrap();
+    let call = GroupScaleConsts { BLOCK: 1024 }.call(&x, &sums, weight, weight, &mut out, 1, 16, 4, 1024);
+    check("scale", call.grid(64).num_warps(4).compile(H100), 32, &[]);
+    let call = ChannelSumsConsts { BLOCK: 1024 }.call(&x, &y, &sums, &mut sums2, 4, 1024);
+    check("sums", call.grid(64).num_warps(4).compile(H100), 32, &[]);
+    let call =
+        GroupGradientConsts { CHANNELS: 4, BLOCK: 1024 }.call(&x, &y, &sums, &sums2, weight, &mut out, 1, 16, 4, 1024);
+    // A few numbers of the group's channels.
+    check("gradient", call.grid(64).num_warps(4).compile(H100), 32, &["sums", "weight"]);
+}

@@ -1,0 +1,429 @@
+//! Cross entropy of rows of logits, and its gradient.
+
+use super::reduction::{Reduction, reduce};
+use crate::arguments::{Source, packed};
+use crate::config::config;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::launch::{MaybeView, MaybeViewMut};
+use tilewright::prelude::*;
+use tilewright::{Result, View};
+
+config! {
+    /// How cross entropy runs; sizes are rows and classes.
+    "cross_entropy": pub struct CrossEntropyConfig {
+        /// Logits that a program takes at a time. A whole row if it is that long: the row is then read once.
+        pub block,
+        /// Warps of a program.
+        pub num_warps,
+    }
+}
+
+impl CrossEntropyConfig {
+    /// The longest row that is kept in registers.
+    const WHOLE: usize = 16_384;
+    /// Logits of a longer row that are taken at a time, 16 a thread.
+    const PIECE: usize = 8192;
+
+    pub(super) fn choose(classes: usize) -> Self {
+        let whole = classes.next_power_of_two().max(64);
+        let block = if whole <= Self::WHOLE { whole } else { Self::PIECE };
+        CrossEntropyConfig { block, num_warps: (block / 512).clamp(1, 16) }
+    }
+}
+
+/// Options of [`cross_entropy`] and its kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CrossEntropy {
+    pub(super) reduction: Reduction,
+    pub(super) ignore_index: i64,
+    pub(super) label_smoothing: f32,
+    pub(super) z_loss: f32,
+}
+
+/// The mean, no smoothing, no z-loss; rows with the target -100 are ignored.
+impl Default for CrossEntropy {
+    fn default() -> Self {
+        CrossEntropy { reduction: Reduction::Mean, ignore_index: -100, label_smoothing: 0.0, z_loss: 0.0 }
+    }
+}
+
+impl CrossEntropy {
+    /// What becomes of the losses of rows. A mean is over those rows that are not ignored; of none it is NaN.
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.reduction = reduction;
+        self
+    }
+
+    /// Rows with this target have no loss and no gradient.
+    pub fn ignore_index(mut self, target: i64) -> Self {
+        self.ignore_index = target;
+        self
+    }
+
+    /// The share of each target's weight that all classes have alike, from 0 to 1 (Szegedy et al., "Rethinking the Inception
+    /// Architecture for Computer Vision", 2016). Each value is compiled for.
+    pub fn label_smoothing(mut self, share: f32) -> Self {
+        self.label_smoothing = share;
+        self
+    }
+
+    /// Adds `weight * log(sum(exp(x)))^2` to each row's loss (Chowdhery et al., "PaLM", 2022).
+    pub fn z_loss(mut self, weight: f32) -> Self {
+        self.z_loss = weight;
+        self
+    }
+}
+
+/// `scale[0] = 1 / (the number of targets that are not ignored)`, by one program.
+#[kernel]
+pub(super) fn count_targets<I: Int, const BLOCK: usize>(targets: Ptr<I>, scale: PtrMut<f32>, ignore: i64, rows: i32) {
+    let mut counts = zeros::<i32>([BLOCK]);
+    for first in (0..rows).step_by(BLOCK) {
+        let row = first + arange(0, BLOCK);
+        let target = load(targets + row, mask = row < rows) as i64;
+        counts += ((row < rows) & (target != ignore)) as i32;
+    }
+    store(scale, 1.0 / sum(counts) as f32);
+}
+
+/// The logarithm of `sum(exp(x))` and `sum(x)` of a row, in pieces. Eight neighbours, which a thread holds, share a running
+/// maximum and a sum relative to it (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that
+/// there are nine exponentials for them instead of sixteen.
+#[device]
+fn statistics<T: Float, const BLOCK: usize>(x: Ptr<T>, columns: i32) -> (T::Acc, T::Acc) {
+    static_assert!(BLOCK % 8 == 0);
+    let mut peaks = full([BLOCK / 8], T::Acc::MIN);
+    let mut exponentials = zeros::<T::Acc>([BLOCK / 8]);
+    let mut sums = zeros::<T::Acc>([BLOCK / 8]);
+    for first in (0..columns).step_by(BLOCK) {
+        let column = first + arange(0, BLOCK);
+        let mask = column < columns;
+        let values = load(x + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
+        let groups = reshape(values, [BLOCK / 8, 8]);
+        let higher = maximum(peaks, max(groups, axis = 1));
+        exponentials = exponentials * exp(peaks - higher) + sum(exp(groups - higher[(.., None)]), axis = 1);
+        peaks = higher;
+        sums += sum(reshape(select(mask, values, 0.0), [BLOCK / 8, 8]), axis = 1);
+    }
+    let peak = max(peaks, axis = 0);
+    (peak + log(sum(exponentials * exp(peaks - peak), axis = 0)), sum(sums, axis = 0))
+}
+
+/// The loss of each row.
+#[kernel(flush = true)]
+pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize>(
+    logits: Ptr<T>,
+    targets: Ptr<I>,
+    losses: PtrMut<f32>,
+    stride: i64,
+    columns: i32,
+    ignore: i64,
+    smoothing: Const<f32>,
+    z: f32,
+) {
+    static_assert!(BLOCK % 8 == 0);
+    let row = program_id(0);
+    let target = load(targets + row) as i64;
+    if target == ignore {
+        store(losses + row, 0.0);
+        return;
+    }
+    assert!(target >= 0 && target < columns as i64, "a target is no class, and is not ignored");
+    let x = logits + row as i64 * stride;
+    let (lse, total) = statistics::<T, BLOCK>(x, columns);
+    let chosen = load(x + target) as T::Acc;
+    let nll = if smoothing > 0.0 {
+        lse - (1.0 - smoothing) as T::Acc * chosen - smoothing as T::Acc * (total / columns as T::Acc)
+    } else {
+        lse - chosen
+    };
+    store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
+}
+
+/// The gradient of each row's loss, times `scale[0]` and `dloss[row * dloss_stride]`, and the loss.
+#[kernel(flush = true)]
+pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const WHOLE: bool>(
+    #[in_place(dlogits)] logits: Ptr<T>,
+    targets: Ptr<I>,
+    scale: Option<Ptr<f32>>,
+    dloss: Option<Ptr<f32>>,
+    losses: Option<PtrMut<f32>>,
+    dlogits: PtrMut<T>,
+    stride: i64,
+    out_stride: i64,
+    dloss_stride: i64,
+    columns: i32,
+    ignore: i64,
+    smoothing: Const<f32>,
+    z: f32,
+) {
+    static_assert!(BLOCK % 8 == 0);
+    let row = program_id(0);
+    let target = load(targets + row) as i64;
+    let (x, out) = (logits + row as i64 * stride, dlogits + row as i64 * out_stride);
+    if target == ignore {
+        for first in (0..columns).step_by(BLOCK) {
+            let column = first + arange(0, BLOCK);
+            store(out + column, zeros::<T>([BLOCK]), mask = column < columns);
+        }
+        if let Some(losses) = losses {
+            store(losses + row, 0.0);
+        }
+        return;
+    }
+    assert!(target >= 0 && target < columns as i64, "a target is no class, and is not ignored");
+    let factor = if let Some(scale) = scale { load(scale) as T::Acc } else { 1.0 };
+    let factor =
+        if let Some(dloss) = dloss { factor * load(dloss + row as i64 * dloss_stride) as T::Acc } else { factor };
+    let chosen = load(x + target) as T::Acc;
+    let target = target as i32;
+    let share = smoothing as T::Acc / columns as T::Acc;
+    let hit = factor * (1.0 - smoothing) as T::Acc;
+    let (lse, total) = if WHOLE {
+        let column = arange(0, BLOCK);
+        let mask = column < columns;
+        let values = load(x + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
+        let peak = max(values, axis = 0);
+        let numerator = exp(values - peak);
+        let exponentials = sum(numerator, axis = 0);
+        let lse = peak + log(exponentials);
+        let weight = factor * (1.0 + 2.0 * z as T::Acc * lse) / exponentials;
+        let gradient = numerator * weight - select(column == target, hit, 0.0);
+        let gradient = if smoothing > 0.0 { gradient - factor * share } else { gradient };
+        store(out + column, gradient as T, mask = mask);
+        (lse, if smoothing > 0.0 { sum(select(mask, values, 0.0), axis = 0) } else { 0.0 })
+    } else {
+        let (lse, total) = statistics::<T, BLOCK>(x, columns);
+        let weight = factor * (1.0 + 2.0 * z as T::Acc * lse);
+        for first in (0..columns).step_by(BLOCK) {
+            let column = first + arange(0, BLOCK);
+            let mask = column < columns;
+            let values = load(x + column, mask = mask) as T::Acc;
+            let gradient = exp(values - lse) * weight - select(column == target, hit, 0.0);
+            let gradient = if smoothing > 0.0 { gradient - factor * share } else { gradient };
+            store(out + column, gradient as T, mask = mask);
+        }
+        (lse, total)
+    };
+    if let Some(losses) = losses {
+        let nll =
+            if smoothing > 0.0 { lse - (1.0 - smoothing) as T::Acc * chosen - share * total } else { lse - chosen };
+        store(losses + row, (nll + z as T::Acc * lse * lse) as f32);
+    }
+}
+
+/// Logits and targets that fit each other.
+pub(super) fn check<T: DType, I: DType>(logits: &TensorView<'_, T, 2>, targets: &TensorView<'_, I, 1>) -> Result<()> {
+    check::shape("targets", targets.shape(), [logits.shape()[0]])?;
+    packed("targets", targets.is_contiguous())
+}
+
+/// What divides the sum of losses: nothing, or the number of targets that count, which is not known on the host.
+pub(super) fn mean_scale<I: Int>(
+    cx: &Context,
+    targets: View<'_, I>,
+    options: &CrossEntropy,
+) -> Result<Option<Buffer<f32>>> {
+    if options.reduction != Reduction::Mean {
+        return Ok(None);
+    }
+    let mut scale = cx.device().zeros::<f32>(1)?;
+    let rows = check::size("targets", targets.len())?;
+    CountTargetsConsts { BLOCK: 1024 }
+        .call(targets, &mut scale, options.ignore_index, rows)
+        .grid(1)
+        .num_warps(8)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok(Some(scale))
+}
+
+/// What a launch of the gradient reads and writes. Without `logits` it works in place.
+pub(super) struct Gradient<'a, T: DType, I: DType> {
+    pub(super) logits: Option<TensorView<'a, T, 2>>,
+    pub(super) targets: View<'a, I>,
+    pub(super) scale: Option<View<'a, f32>>,
+    pub(super) dloss: Option<View<'a, f32>>,
+    pub(super) losses: Option<tilewright::ViewMut<'a, f32>>,
+    pub(super) dlogits: TensorViewMut<'a, T, 2>,
+}
+
+/// Launches the gradient of at least one row.
+pub(super) fn gradient<T: Float, I: Int>(cx: &Context, work: Gradient<'_, T, I>, options: &CrossEntropy) -> Result<()> {
+    let to = work.dlogits.rows("dlogits")?;
+    let from = work.logits.as_ref().map_or(Ok(to), |logits| logits.rows("logits"))?;
+    if to.rows == 0 || to.columns == 0 {
+        return Ok(());
+    }
+    let config = cx.config(T::ELEMENT, &[to.rows, to.columns], || CrossEntropyConfig::choose(to.columns))?;
+    let dloss_stride = i64::from(work.dloss.is_some_and(|dloss| dloss.len() > 1));
+    CrossEntropyGradientConsts { BLOCK: config.block, WHOLE: to.columns <= config.block }
+        .call(
+            Source(work.logits.map(|logits| logits.elements())),
+            work.targets,
+            MaybeView::from(work.scale),
+            MaybeView::from(work.dloss),
+            MaybeViewMut::from(work.losses),
+            work.dlogits.elements(),
+            from.stride as i64,
+            to.stride as i64,
+            dloss_stride,
+            check::size("logits", to.columns)?,
+            options.ignore_index,
+            options.label_smoothing,
+            options.z_loss,
+        )
+        .grid(to.rows)
+        .num_warps(config.num_warps as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
+}
+
+/// Launches the losses of rows.
+pub(super) fn losses<T: Float, I: Int>(
+    cx: &Context,
+    logits: TensorView<'_, T, 2>,
+    targets: View<'_, I>,
+    out: tilewright::ViewMut<'_, f32>,
+    options: &CrossEntropy,
+) -> Result<()> {
+    let from = logits.rows("logits")?;
+    if from.rows == 0 {
+        return Ok(());
+    }
+    let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || CrossEntropyConfig::choose(from.columns))?;
+    let (columns, stride) = (check::size("logits", from.columns)?, from.stride as i64);
+    let (ignore, smoothing, z) = (options.ignore_index, options.label_smoothing, options.z_loss);
+    CrossEntropyLossesConsts { BLOCK: config.block }
+        .call(logits.elements(), targets, out, stride, columns, ignore, smoothing, z)
+        .grid(from.rows)
+        .num_warps(config.num_warps as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
+}
+
+/// What a reduction makes of the losses of rows.
+pub(super) fn reduced(
+    cx: &Context,
+    losses: Tensor<f32, 1>,
+    scale: Option<&Buffer<f32>>,
+    options: &CrossEntropy,
+) -> Result<Tensor<f32, 1>> {
+    if options.reduction == Reduction::None {
+        return Ok(losses);
+    }
+    let mut out = Tensor::zeros(cx.device(), [1])?;
+    reduce(cx, losses.view(), scale, 1.0, out.view_mut())?;
+    Ok(out)
+}
+
+/// Cross entropy of rows of logits with a class for each row:
+/// `loss = log(sum(exp(x))) - x[target]`, with label smoothing `s`
+/// `log(sum(exp(x))) - (1 - s) x[target] - s mean(x)`, and with a z-loss `z log(sum(exp(x)))^2` more.
+///
+/// # Shapes
+///
+/// `logits` is `[rows, classes]`, of any float; `targets` is `[rows]`, of `i32`, `i64` or another integer. The result is
+/// `[1]`, or `[rows]` for [`Reduction::None`]. Allocates the losses of rows beside it.
+///
+/// # Numerics
+///
+/// Computed in f32 (f64 for f64), where numbers below 2^-126 count as zeros; losses are f32. They are added up in the same order at every launch.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if shapes do not fit, or rows have gaps; [`Error::OutOfMemory`], those of a launch. A target that is
+/// neither a class nor ignored is reported when the result is read.
+pub fn cross_entropy<'a, 'b, T: Float, I: Int>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    targets: impl Into<TensorView<'b, I, 1>>,
+    options: CrossEntropy,
+) -> Result<Tensor<f32, 1>> {
+    let (logits, targets) = (logits.into(), targets.into());
+    check(&logits, &targets)?;
+    let scale = mean_scale(cx, targets.elements(), &options)?;
+    let mut rows = Tensor::zeros(cx.device(), targets.shape())?;
+    losses(cx, logits, targets.elements(), rows.view_mut().elements(), &options)?;
+    reduced(cx, rows, scale.as_ref(), &options)
+}
+
+/// The gradient of [`cross_entropy`]: for each row `(softmax(x) (1 + 2 z log(sum(exp(x)))) - (1 - s) [j = target] - s / classes)`
+/// times `dloss`, over the number of rows that count if their mean is asked for.
+///
+/// # Shapes
+///
+/// As [`cross_entropy`]; `dloss` is the gradient of its result and has its shape.
+///
+/// # Errors
+///
+/// As [`cross_entropy`].
+pub fn cross_entropy_backward<'a, 'b, 'c, T: Float, I: Int>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    targets: impl Into<TensorView<'b, I, 1>>,
+    options: CrossEntropy,
+    dloss: impl Into<TensorView<'c, f32, 1>>,
+) -> Result<Tensor<T, 2>> {
+    let logits = logits.into();
+    let mut dlogits = Tensor::zeros(cx.device(), logits.shape())?;
+    cross_entropy_backward_into(cx, logits, targets, options, dloss, &mut dlogits)?;
+    Ok(dlogits)
+}
+
+/// [`cross_entropy_backward`], into a tensor of the shape of `logits`.
+///
+/// # Errors
+///
+/// As [`cross_entropy`].
+pub fn cross_entropy_backward_into<'a, 'b, 'c, 'd, T: Float, I: Int>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    targets: impl Into<TensorView<'b, I, 1>>,
+    options: CrossEntropy,
+    dloss: impl Into<TensorView<'c, f32, 1>>,
+    dlogits: impl Into<TensorViewMut<'d, T, 2>>,
+) -> Result<()> {
+    let (logits, targets, dloss, dlogits) = (logits.into(), targets.into(), dloss.into(), dlogits.into());
+    check(&logits, &targets)?;
+    check::shape("dlogits", dlogits.shape(), logits.shape())?;
+    check::shape("dloss", dloss.shape(), [options.reduction.len(targets.len())])?;
+    packed("dloss", dloss.is_contiguous())?;
+    let scale = mean_scale(cx, targets.elements(), &options)?;
+    let work = Gradient {
+        logits: Some(logits),
+        targets: targets.elements(),
+        scale: scale.as_ref().map(|scale| scale.as_view()),
+        dloss: Some(dloss.elements()),
+        losses: None,
+        dlogits,
+    };
+    gradient(cx, work, &options)
+}
+
+/// [`cross_entropy`] and its gradient for a `dloss` of 1 at once: `logits` become their gradient.
+///
+/// # Errors
+///
+/// As [`cross_entropy`].
+pub fn cross_entropy_in_place<'a, 'b, T: Float, I: Int>(
+    cx: &Context,
+    logits: impl Into<TensorViewMut<'a, T, 2>>,
+    targets: impl Into<TensorView<'b, I, 1>>,
+    options: CrossEntropy,
+) -> Result<Tensor<f32, 1>> {
+    let (logits, targets) = (logits.into(), targets.into());
+    check(&logits.as_view(), &targets)?;
+    let scale = mean_scale(cx, targets.elements(), &options)?;
+    let mut rows = Tensor::zeros(cx.device(), targets.shape())?;
+    let work = Gradient {
+        logits: None,
+        targets: targets.elements(),
+        scale: scale.as_ref().map(|scale| scale.as_view()),
+        dloss: None,
+        losses: Some(rows.view_mut().elements()),
+        dlogits: logits,
+    };
+    gradient(cx, work, &options)?;
+    reduced(cx, rows, scale.as_ref(), &options)
+}

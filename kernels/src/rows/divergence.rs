@@ -1,0 +1,344 @@
+//! Divergences between rows of logarithms of probabilities: of Kullback and Leibler, and of Jensen and Shannon.
+
+use super::reduction::{Reduction, reduced};
+use crate::config::config;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::Result;
+use tilewright::prelude::*;
+
+config! {
+    /// How divergences run; sizes are rows and columns.
+    "divergence": pub struct DivergenceConfig {
+        /// Elements of a row that a program takes at a time.
+        pub block,
+        /// Warps of a program.
+        pub num_warps,
+    }
+}
+
+impl DivergenceConfig {
+    pub(super) fn choose(columns: usize) -> Self {
+        let block = columns.next_power_of_two().clamp(32, 4096);
+        // 8 elements a thread: 16 bytes of 16-bit elements.
+        DivergenceConfig { block, num_warps: (block / 256).clamp(1, 16) }
+    }
+}
+
+/// What a target row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KlTarget {
+    /// Logarithms of probabilities.
+    #[default]
+    Logarithms,
+    /// Probabilities.
+    Probabilities,
+}
+
+/// The sum over a row of `p (log p - input)`.
+#[kernel(flush = true)]
+pub(super) fn kl_losses<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
+    input: Ptr<T>,
+    target: Ptr<T>,
+    losses: PtrMut<f32>,
+    input_stride: i64,
+    target_stride: i64,
+    columns: i32,
+) {
+    let row = program_id(0) as i64;
+    let (input, target) = (input + row * input_stride, target + row * target_stride);
+    let mut sums = zeros::<T::Acc>([BLOCK]);
+    for first in (0..columns).step_by(BLOCK) {
+        let column = first + arange(0, BLOCK);
+        let mask = column < columns;
+        let x = load(input + column, mask = mask) as T::Acc;
+        let t = load(target + column, mask = mask) as T::Acc;
+        let (p, log_p) = if LOGARITHMS { (exp(t), t) } else { (t, log(t)) };
+        // What has no probability has no loss, whatever its logarithm.
+        sums += select(mask & (p > 0.0), p * (log_p - x), 0.0);
+    }
+    store(losses + row, sum(sums, axis = 0) as f32);
+}
+
+/// `dinput = -p * scale * dloss`.
+#[kernel(flush = true)]
+pub(super) fn kl_gradient<T: Float, const BLOCK: usize, const LOGARITHMS: bool>(
+    target: Ptr<T>,
+    dloss: Ptr<f32>,
+    out: PtrMut<T>,
+    target_stride: i64,
+    dloss_stride: i64,
+    out_stride: i64,
+    per_row: i32,
+    columns: i32,
+    scale: f32,
+) {
+    let row = (program_id(0) / per_row) as i64;
+    let column = program_id(0) % per_row * BLOCK + arange(0, BLOCK);
+    let mask = column < columns;
+    let t = load(target + row * target_stride + column, mask = mask) as T::Acc;
+    let p = if LOGARITHMS { exp(t) } else { t };
+    let factor = -(scale * load(dloss + row * dloss_stride)) as T::Acc;
+    store(out + row * out_stride + column, (p * factor) as T, mask = mask);
+}
+
+/// The logarithm of the mixture `beta p + (1 - beta) q`.
+#[device]
+fn log_mixture<A: Float, const N: usize>(x: Tile<A, { [N] }>, y: Tile<A, { [N] }>, beta: A) -> Tile<A, { [N] }> {
+    let peak = maximum(x, y);
+    // Both may be -inf, whose difference is none.
+    let shift = select(peak > A::MIN, peak, 0.0);
+    shift + log(beta * exp(y - shift) + (1.0 - beta) * exp(x - shift))
+}
+
+/// `a (b - c)`, 0 where `a` is, whatever the logarithms.
+#[device]
+fn part<A: Float, const N: usize>(a: Tile<A, { [N] }>, b: Tile<A, { [N] }>, c: Tile<A, { [N] }>) -> Tile<A, { [N] }> {
+    select(a > 0.0, a * (b - c), 0.0)
+}
+
+/// The loss of a row with `x = log q` and `y = log p`, and its gradient for `x`. In 64 registers, which would leave room for a
+/// second program, its logarithms spill.
+#[kernel(flush = true, max_registers = 128)]
+pub(super) fn jsd_rows<T: Float, const BLOCK: usize>(
+    x: Ptr<T>,
+    y: Ptr<T>,
+    losses: Option<PtrMut<f32>>,
+    dloss: Option<Ptr<f32>>,
+    dx: Option<PtrMut<T>>,
+    x_stride: i64,
+    y_stride: i64,
+    dloss_stride: i64,
+    dx_stride: i64,
+    columns: i32,
+    beta: Const<f64>,
+    scale: f32,
+) {
+    let row = program_id(0) as i64;
+    let mut sums = zeros::<T::Acc>([BLOCK]);
+    let factor = if let Some(dloss) = dloss { scale * load(dloss + row * dloss_stride) } else { 1.0 };
+    for first in (0..columns).step_by(BLOCK) {
+        let column = first + arange(0, BLOCK);
+        let mask = column < columns;
+        let log_q = load(x + row * x_stride + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
+        let log_p = load(y + row * y_stride + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
+        let (q, p) = (exp(log_q), exp(log_p));
+        let (loss, gradient) = if beta == 0.0 {
+            (part(p, log_p, log_q), -p)
+        } else if beta == 1.0 {
+            let loss = part(q, log_q, log_p);
+            (loss, loss + q)
+        } else {
+            let log_m = log_mixture(log_q, log_p, beta as T::Acc);
+            let of_q = (1.0 - beta) as T::Acc * part(q, log_q, log_m);
+            (beta as T::Acc * part(p, log_p, log_m) + of_q, of_q)
+        };
+        sums += loss;
+        if let Some(dx) = dx {
+            store(dx + row * dx_stride + column, (gradient * factor as T::Acc) as T, mask = mask);
+        }
+    }
+    if let Some(losses) = losses {
+        store(losses + row, sum(sums, axis = 0) as f32);
+    }
+}
+
+/// What a gradient is multiplied by for the mean over rows.
+fn scale(reduction: Reduction, rows: usize) -> f32 {
+    if reduction == Reduction::Mean { 1.0 / rows as f32 } else { 1.0 }
+}
+
+/// The Kullback-Leibler divergence of each row, `sum(p (log p - input))`, where `input` holds logarithms of probabilities
+/// and `target` the probabilities `p` or their logarithms. Terms with `p = 0` are 0.
+///
+/// # Shapes
+///
+/// `input` and `target` have one shape, `[rows, columns]`, of any float. The result is `[1]`, or `[rows]` for
+/// [`Reduction::None`]; a mean is over rows. Allocates the losses of rows beside it.
+///
+/// # Numerics
+///
+/// Computed in f32 (f64 for f64), where numbers below 2^-126 count as zeros; losses are f32, and added up in the same order at every launch.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if shapes differ or rows have gaps; [`Error::OutOfMemory`], those of a launch.
+pub fn kl_divergence<'a, 'b, T: Float>(
+    cx: &Context,
+    input: impl Into<TensorView<'a, T, 2>>,
+    target: impl Into<TensorView<'b, T, 2>>,
+    kind: KlTarget,
+    reduction: Reduction,
+) -> Result<Tensor<f32, 1>> {
+    let (input, target) = (input.into(), target.into());
+    check::shape("target", target.shape(), input.shape())?;
+    let (from, to) = (input.rows("input")?, target.rows("target")?);
+    let mut losses = Tensor::zeros(cx.device(), [from.rows])?;
+    let config = cx.config(T::ELEMENT, &input.shape(), || DivergenceConfig::choose(from.columns))?;
+    let (columns, strides) = (check::size("input", from.columns)?, (from.stride as i64, to.stride as i64));
+    KlLossesConsts { BLOCK: config.block, LOGARITHMS: kind == KlTarget::Logarithms }
+        .call(input.elements(), target.elements(), losses.buffer_mut(), strides.0, strides.1, columns)
+        .grid(from.rows)
+        .num_warps(config.num_warps as u32)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    reduced(cx, losses, reduction)
+}
+
+/// The gradient of [`kl_divergence`] for `input`: `-p * dloss`, over the number of rows if their mean is asked for.
+///
+/// # Shapes
+///
+/// As [`kl_divergence`]; `dloss` is the gradient of its result and has its shape.
+///
+/// # Errors
+///
+/// As [`kl_divergence`].
+pub fn kl_divergence_backward<'a, 'b, T: Float>(
+    cx: &Context,
+    target: impl Into<TensorView<'a, T, 2>>,
+    kind: KlTarget,
+    reduction: Reduction,
+    dloss: impl Into<TensorView<'b, f32, 1>>,
+) -> Result<Tensor<T, 2>> {
+    let (target, dloss) = (target.into(), dloss.into());
+    let from = target.rows("target")?;
+    crate::arguments::vector("dloss", &dloss, reduction.len(from.rows))?;
+    let mut out = Tensor::zeros(cx.device(), target.shape())?;
+    if target.is_empty() {
+        return Ok(out);
+    }
+    let config = cx.config(T::ELEMENT, &target.shape(), || DivergenceConfig::choose(from.columns))?;
+    let per_row = from.columns.div_ceil(config.block.max(1));
+    let columns = check::size("target", from.columns)?;
+    let dloss_stride = i64::from(reduction == Reduction::None);
+    KlGradientConsts { BLOCK: config.block, LOGARITHMS: kind == KlTarget::Logarithms }
+        .call(
+            target.elements(),
+            dloss.elements(),
+            out.buffer_mut(),
+            from.stride as i64,
+            dloss_stride,
+            from.columns as i64,
+            per_row as i32,
+            columns,
+            scale(reduction, from.rows),
+        )
+        .grid(from.rows * per_row)
+        .num_warps(config.num_warps as u32)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok(out)
+}
+
+/// The generalised Jensen-Shannon divergence of each row (Agarwal et al., "On-Policy Distillation of Language Models",
+/// 2024): with `m = beta p + (1 - beta) q`, it is `beta KL(p || m) + (1 - beta) KL(q || m)`, where `x` holds `log q` and `y`
+/// holds `log p`. For a `beta` of 0 it is `KL(p || q)`, for 1 it is `KL(q || p)`. Each `beta` is compiled for.
+///
+/// # Shapes
+///
+/// `x` and `y` have one shape, `[rows, columns]`, of any float. The result is `[1]`, or `[rows]` for [`Reduction::None`]; a mean
+/// is over rows. Allocates the losses of rows beside it.
+///
+/// # Numerics
+///
+/// Computed in f32 (f64 for f64), where numbers below 2^-126 count as zeros; losses are f32, and added up in the same order at every launch.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if shapes differ or rows have gaps, [`Error::InvalidSetting`] if `beta` is not from 0 to 1;
+/// [`Error::OutOfMemory`], those of a launch.
+pub fn jsd<'a, 'b, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    y: impl Into<TensorView<'b, T, 2>>,
+    beta: f64,
+    reduction: Reduction,
+) -> Result<Tensor<f32, 1>> {
+    let (x, y) = (x.into(), y.into());
+    let mut losses = Tensor::zeros(cx.device(), [x.shape()[0]])?;
+    launch_jsd(cx, x, y, beta, Some(losses.view_mut()), None)?;
+    reduced(cx, losses, reduction)
+}
+
+/// The gradient of [`jsd`] for `x`: `(1 - beta) q (log q - log m) * dloss`, for a `beta` of 0 `-p * dloss` and for 1
+/// `q (log q - log p + 1) * dloss`; over the number of rows if their mean is asked for.
+///
+/// # Shapes
+///
+/// As [`jsd`]; `dloss` is the gradient of its result and has its shape.
+///
+/// # Errors
+///
+/// As [`jsd`].
+pub fn jsd_backward<'a, 'b, 'c, T: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    y: impl Into<TensorView<'b, T, 2>>,
+    beta: f64,
+    reduction: Reduction,
+    dloss: impl Into<TensorView<'c, f32, 1>>,
+) -> Result<Tensor<T, 2>> {
+    let (x, y, dloss) = (x.into(), y.into(), dloss.into());
+    let rows = x.shape()[0];
+    crate::arguments::vector("dloss", &dloss, reduction.len(rows))?;
+    let mut dx = Tensor::zeros(cx.device(), x.shape())?;
+    launch_jsd(cx, x, y, beta, None, Some(JsdGradient { dloss, reduction, dx: dx.view_mut() }))?;
+    Ok(dx)
+}
+
+/// What the gradient of [`jsd`] reads and writes beside the logarithms.
+struct JsdGradient<'a, T: DType> {
+    dloss: TensorView<'a, f32, 1>,
+    reduction: Reduction,
+    dx: TensorViewMut<'a, T, 2>,
+}
+
+fn launch_jsd<T: Float>(
+    cx: &Context,
+    x: TensorView<'_, T, 2>,
+    y: TensorView<'_, T, 2>,
+    beta: f64,
+    losses: Option<TensorViewMut<'_, f32, 1>>,
+    gradient: Option<JsdGradient<'_, T>>,
+) -> Result<()> {
+    check::shape("y", y.shape(), x.shape())?;
+    if !(0.0..=1.0).contains(&beta) {
+        let value = beta.to_string().into();
+        return Err(Error::InvalidSetting {
+            name: "`beta` of jsd".into(),
+            value,
+            expected: "a number from 0 to 1".into(),
+        });
+    }
+    let (a, b) = (x.rows("x")?, y.rows("y")?);
+    if a.rows == 0 {
+        return Ok(());
+    }
+    let config = cx.config(T::ELEMENT, &x.shape(), || DivergenceConfig::choose(a.columns))?;
+    let (mut dloss, mut dloss_stride, mut dx, mut dx_stride, mut factor) = (None, 0, None, 0, 1.0);
+    if let Some(gradient) = gradient {
+        dloss_stride = i64::from(gradient.reduction == Reduction::None);
+        factor = scale(gradient.reduction, a.rows);
+        dx_stride = gradient.dx.rows("dx")?.stride as i64;
+        (dloss, dx) = (Some(gradient.dloss), Some(gradient.dx));
+    }
+    JsdRowsConsts { BLOCK: config.block }
+        .call(
+            x.elements(),
+            y.elements(),
+            crate::arguments::maybe_mut(losses),
+            crate::arguments::maybe(dloss),
+            crate::arguments::maybe_mut(dx),
+            a.stride as i64,
+            b.stride as i64,
+            dloss_stride,
+            dx_stride,
+            check::size("x", a.columns)?,
+            beta,
+            factor,
+        )
+        .grid(a.rows)
+        .num_warps(config.num_warps as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
+}

@@ -1,0 +1,242 @@
+//! Cross entropy fused with the linear layer before it: the logits of all rows never exist at once.
+
+use super::cross_entropy::{CrossEntropy, Gradient, gradient, losses, mean_scale};
+use super::reduction::{Reduction, reduce};
+use crate::arguments::packed;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::prelude::*;
+use tilewright::{Result, View, ViewMut};
+
+/// `c = a * b`, or `c += a * b`, where each matrix has any strides.
+#[kernel(num_warps = 8, num_stages = 3)]
+pub(super) fn product<T: Float, C: Float, const M: usize, const N: usize, const K: usize, const ADD: bool>(
+    a: Ptr<T>,
+    b: Ptr<T>,
+    c: PtrMut<C>,
+    m: i32,
+    n: i32,
+    k: i32,
+    a_m: i64,
+    a_k: i64,
+    b_k: i64,
+    b_n: i64,
+    c_m: i64,
+) {
+    let (rows, columns) = (program_id(0) * M + arange(0, M), program_id(1) * N + arange(0, N));
+    let (row, column) = (rows[(.., None)] as i64, columns[(None, ..)] as i64);
+    let mut acc = zeros::<T::Acc>([M, N]);
+    for first in (0..k).step_by(K) {
+        let inner = first + arange(0, K);
+        let (across, down) = (inner[(None, ..)] as i64, inner[(.., None)] as i64);
+        let x = load(a + (row * a_m + across * a_k), mask = (rows < m)[(.., None)] & (inner < k)[(None, ..)]);
+        let y = load(b + (down * b_k + column * b_n), mask = (inner < k)[(.., None)] & (columns < n)[(None, ..)]);
+        acc = dot(x, y, acc = acc, precision = tf32x3);
+    }
+    let (place, mask) = (c + (row * c_m + column), (rows < m)[(.., None)] & (columns < n)[(None, ..)]);
+    if ADD {
+        acc += load(place, mask = mask) as T::Acc;
+    }
+    store(place, acc as C, mask = mask);
+}
+
+/// A factor of a product: elements, and the strides of its two dimensions.
+#[derive(Clone, Copy)]
+struct Factor<'a, T: DType> {
+    elements: View<'a, T>,
+    strides: [usize; 2],
+}
+
+impl<'a, T: DType> Factor<'a, T> {
+    fn of(matrix: TensorView<'a, T, 2>) -> Self {
+        Factor { elements: matrix.elements(), strides: matrix.strides() }
+    }
+
+    fn transposed(self) -> Self {
+        let [rows, columns] = self.strides;
+        Factor { strides: [columns, rows], ..self }
+    }
+}
+
+/// `c (+)= a * b`, of `[m, k]` and `[k, n]`.
+fn multiply<T: Float, C: Float>(
+    cx: &Context,
+    a: Factor<'_, T>,
+    b: Factor<'_, T>,
+    (c, c_m): (ViewMut<'_, C>, usize),
+    [m, n, k]: [usize; 3],
+    add: bool,
+) -> Result<()> {
+    // Half as many numbers along the inner dimension where each has twice the size, or three products.
+    let (block, inner) = if size_of::<T>() <= 2 { (128, 64) } else { (64, 32) };
+    let [a_m, a_k] = a.strides.map(|stride| stride as i64);
+    let [b_k, b_n] = b.strides.map(|stride| stride as i64);
+    ProductConsts { M: block, N: block, K: inner, ADD: add }
+        .call(
+            a.elements,
+            b.elements,
+            c,
+            check::size("x", m)?,
+            check::size("x", n)?,
+            check::size("x", k)?,
+            a_m,
+            a_k,
+            b_k,
+            b_n,
+            c_m as i64,
+        )
+        .grid((m.div_ceil(block), n.div_ceil(block)))
+        .stream(cx.stream())
+        .launch(cx.device())
+}
+
+/// What [`linear_cross_entropy`] returns.
+#[derive(Debug)]
+pub struct LinearCrossEntropy<T: DType> {
+    /// `[1]`, or `[rows]` for [`Reduction::None`].
+    pub loss: Tensor<f32, 1>,
+    /// The gradient of `x`.
+    pub dx: Tensor<T, 2>,
+    /// The gradient of the weight.
+    pub dweight: Tensor<f32, 2>,
+}
+
+/// Where [`linear_cross_entropy_into`] writes.
+#[derive(Debug)]
+pub struct LinearCrossEntropyMut<'a, T: DType, W: DType> {
+    /// `[1]`, or `[rows]` for [`Reduction::None`].
+    pub loss: TensorViewMut<'a, f32, 1>,
+    /// The gradient of `x`, `[rows, hidden]`, and that of the weight, `[classes, hidden]`; without them there is the loss
+    /// alone. The weight's gradient is rounded to its dtype after each chunk: `f32` keeps the digits of many.
+    pub gradients: Option<(TensorViewMut<'a, T, 2>, TensorViewMut<'a, W, 2>)>,
+    /// Workspace for logits, `[chunk, classes]`: as many rows are taken at a time.
+    pub logits: TensorViewMut<'a, T, 2>,
+}
+
+/// [`cross_entropy`](super::cross_entropy()) of `logits = x * weight^T`, with the gradients of `x` and `weight` for a `dloss` of
+/// one. Logits are made for a chunk of rows at a time, and become their gradient in place, so that they need
+/// `chunk * classes` elements rather than `rows * classes` (Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM
+/// Training", 2024).
+///
+/// The chunk is such that its logits take about as much memory as `x`; [`linear_cross_entropy_into`] takes a workspace of any
+/// size. Allocates the results and that workspace.
+///
+/// # Shapes
+///
+/// `x` is `[rows, hidden]`, `weight` is `[classes, hidden]`, `targets` is `[rows]`, of any integer.
+///
+/// # Numerics
+///
+/// Products are summed in f32 (f64 for f64); logits and their gradient are rounded to the dtype of `x`.
+///
+/// # Errors
+///
+/// As [`cross_entropy`](super::cross_entropy()).
+pub fn linear_cross_entropy<'a, 'b, 'c, T: Float, I: Int>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    weight: impl Into<TensorView<'b, T, 2>>,
+    targets: impl Into<TensorView<'c, I, 1>>,
+    options: CrossEntropy,
+) -> Result<LinearCrossEntropy<T>> {
+    let (x, weight, targets) = (x.into(), weight.into(), targets.into());
+    let ([rows, hidden], [classes, _]) = (x.shape(), weight.shape());
+    let chunks = classes.div_ceil(hidden.max(1)).max(1);
+    let chunk = rows.div_ceil(chunks).next_power_of_two().min(rows.max(1));
+    let device = cx.device();
+    let mut loss = Tensor::zeros(device, [options.reduction.len(rows)])?;
+    let mut dx = Tensor::zeros(device, x.shape())?;
+    let mut dweight = Tensor::zeros(device, weight.shape())?;
+    let mut logits = Tensor::zeros(device, [chunk, classes])?;
+    let out = LinearCrossEntropyMut {
+        loss: loss.view_mut(),
+        gradients: Some((dx.view_mut(), dweight.view_mut())),
+        logits: logits.view_mut(),
+    };
+    linear_cross_entropy_into(cx, x, weight, targets, options, out)?;
+    Ok(LinearCrossEntropy { loss, dx, dweight })
+}
+
+/// [`linear_cross_entropy`], into tensors that are given. Allocates the losses of rows where they are reduced.
+///
+/// # Errors
+///
+/// As [`linear_cross_entropy`], and [`Error::InvalidTensor`] if the workspace has no rows.
+pub fn linear_cross_entropy_into<'a, 'b, 'c, T: Float, I: Int, W: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    weight: impl Into<TensorView<'b, T, 2>>,
+    targets: impl Into<TensorView<'c, I, 1>>,
+    options: CrossEntropy,
+    out: LinearCrossEntropyMut<'_, T, W>,
+) -> Result<()> {
+    let (x, weight, targets) = (x.into(), weight.into(), targets.into());
+    let LinearCrossEntropyMut { loss, mut gradients, mut logits } = out;
+    let ([rows, hidden], [classes, _]) = (x.shape(), weight.shape());
+    check_arguments(&x, &weight, &targets, &loss, &gradients, &logits, &options)?;
+    let chunk = logits.shape()[0];
+    let stride = logits.strides()[0];
+    let scale = mean_scale(cx, targets.elements(), &options)?;
+    let mut row_losses = Tensor::<f32, 1>::zeros(cx.device(), [rows])?;
+    for first in (0..rows).step_by(chunk) {
+        let last = (first + chunk).min(rows);
+        let part = x.narrow(0, first..last)?;
+        let targets = targets.narrow(0, first..last)?.elements();
+        let mut logits = logits.reborrow().narrow(0, 0..last - first)?;
+        let sizes = [last - first, classes, hidden];
+        let (a, b) = (Factor::of(part), Factor::of(weight));
+        multiply(cx, a, b.transposed(), (logits.elements_mut(), stride), sizes, false)?;
+        let mut losses_here = row_losses.view_mut().narrow(0, first..last)?;
+        let Some((dx, dweight)) = &mut gradients else {
+            losses(cx, logits.as_view(), targets, losses_here.elements_mut(), &options)?;
+            continue;
+        };
+        let work = Gradient {
+            logits: None,
+            targets,
+            scale: scale.as_ref().map(|scale| scale.as_view()),
+            dloss: None,
+            losses: Some(losses_here.elements_mut()),
+            dlogits: logits.reborrow(),
+        };
+        gradient(cx, work, &options)?;
+        let grads = Factor::of(logits.as_view());
+        let (dx_stride, dw_stride) = (dx.strides()[0], dweight.strides()[0]);
+        let dx = dx.reborrow().narrow(0, first..last)?;
+        multiply(cx, grads, b, (dx.elements(), dx_stride), [last - first, hidden, classes], false)?;
+        let sizes = [classes, hidden, last - first];
+        multiply(cx, grads.transposed(), a, (dweight.elements_mut(), dw_stride), sizes, first > 0)?;
+    }
+    if options.reduction == Reduction::None {
+        return crate::general::copy_into(cx, &row_losses, loss);
+    }
+    reduce(cx, row_losses.view(), scale.as_ref(), 1.0, loss)
+}
+
+fn check_arguments<T: DType, I: DType, W: DType>(
+    x: &TensorView<'_, T, 2>,
+    weight: &TensorView<'_, T, 2>,
+    targets: &TensorView<'_, I, 1>,
+    loss: &TensorViewMut<'_, f32, 1>,
+    gradients: &Option<(TensorViewMut<'_, T, 2>, TensorViewMut<'_, W, 2>)>,
+    logits: &TensorViewMut<'_, T, 2>,
+    options: &CrossEntropy,
+) -> Result<()> {
+    let ([rows, hidden], [classes, _]) = (x.shape(), weight.shape());
+    check::shape("weight", weight.shape(), [classes, hidden])?;
+    check::shape("targets", targets.shape(), [rows])?;
+    packed("targets", targets.is_contiguous())?;
+    check::shape("loss", loss.shape(), [options.reduction.len(rows)])?;
+    if let Some((dx, dweight)) = gradients {
+        check::shape("dx", dx.shape(), x.shape())?;
+        check::shape("dweight", dweight.shape(), weight.shape())?;
+        dx.rows("dx")?;
+        dweight.rows("dweight")?;
+    }
+    logits.rows("logits")?;
+    if logits.shape()[0] == 0 || logits.shape()[1] != classes {
+        let problem = format!("has the shape {:?}", logits.shape());
+        let hint = format!("give a workspace of one row or more, of {classes} logits each");
+        return Err(check::invalid("logits", problem, hint));
+    }
+    Ok(())
+}

@@ -1,0 +1,387 @@
+use crate::common::{Random, Real, additions, assert_close, message, on_every_device, reals};
+use tilewright::prelude::*;
+use tilewright_kernels::rows::{self, CrossEntropy, CrossEntropyConfig, KlTarget, LinearCrossEntropyMut, Reduction};
+use tilewright_kernels::{Context, Table, Tensor, TensorView};
+
+/// The logarithm of the sum of exponentials.
+fn lse(x: &[f64]) -> f64 {
+    let peak = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    peak + x.iter().map(|x| (x - peak).exp()).sum::<f64>().ln()
+}
+
+/// The relative error of the sum of exponentials: `exp` errs by 4 + 2.5 |x - peak| roundings for |x - peak| below 16, and
+/// then come the additions.
+fn bound<T: Real>(columns: usize) -> f64 {
+    T::STEP * (2.0 * (2.0 + 1.25 * 16.0) + additions(columns) + 8.0)
+}
+
+fn check_log_softmax<T: Real>(cx: &Context, columns: usize) -> Result<(), Error> {
+    let mut random = Random::new(columns as u64);
+    let (x, x_reals) = random.tensor::<T, 2>(cx, [3, columns]);
+    let y = rows::log_softmax(cx, &x)?;
+    let shifted = |row: &[f64], all: f64| row.iter().map(|x| x - all).collect::<Vec<_>>();
+    let want: Vec<f64> = x_reals.chunks(columns).flat_map(|row| shifted(row, lse(row))).collect();
+    assert_close("log softmax", &y.to_vec()?, &want, |_, want| {
+        bound::<T>(columns) + 4.0 * T::STEP * (want.abs() + 6.0)
+    });
+    let (dy, dy_reals) = random.tensor::<T, 2>(cx, [3, columns]);
+    let (mut want, mut size) = (Vec::new(), Vec::new());
+    for (y, dy) in reals(&y.to_vec()?).chunks(columns).zip(dy_reals.chunks(columns)) {
+        let (total, all) = (dy.iter().sum::<f64>(), dy.iter().map(|dy| dy.abs()).sum::<f64>());
+        want.extend(y.iter().zip(dy).map(|(y, dy)| dy - y.exp() * total));
+        size.extend(y.iter().zip(dy).map(|(y, dy)| dy.abs() + y.exp() * all));
+    }
+    let dx = rows::log_softmax_backward(cx, &y, &dy)?;
+    assert_close("backward", &dx.to_vec()?, &want, |at, _| bound::<T>(columns) * size[at]);
+    Ok(())
+}
+
+#[test]
+fn log_softmax_in_every_dtype() {
+    on_every_device(|cx| {
+        for columns in [1, 3, 128, 1000, 20_000] {
+            check_log_softmax::<f32>(cx, columns)?;
+        }
+        check_log_softmax::<f16>(cx, 130)?;
+        check_log_softmax::<bf16>(cx, 500)?;
+        check_log_softmax::<f64>(cx, 77)
+    });
+}
+
+#[derive(Clone, Copy)]
+struct Options {
+    reduction: Reduction,
+    smoothing: f64,
+    z: f64,
+}
+
+const IGNORED: i64 = 7;
+
+impl Options {
+    fn options(self) -> CrossEntropy {
+        let options = CrossEntropy::default().reduction(self.reduction).ignore_index(IGNORED);
+        options.label_smoothing(self.smoothing as f32).z_loss(self.z as f32)
+    }
+
+    /// Losses of rows, gradients of their sum.
+    fn rows(self, x: &[f64], classes: usize, targets: &[i64]) -> (Vec<f64>, Vec<f64>) {
+        let (s, z) = (f64::from(self.smoothing as f32), f64::from(self.z as f32));
+        let (mut losses, mut gradients) = (Vec::new(), Vec::new());
+        for (x, target) in x.chunks(classes).zip(targets) {
+            if *target == IGNORED {
+                losses.push(0.0);
+                gradients.extend(vec![0.0; classes]);
+                continue;
+            }
+            let all = lse(x);
+            let mean = x.iter().sum::<f64>() / classes as f64;
+            losses.push(all - (1.0 - s) * x[*target as usize] - s * mean + z * all * all);
+            gradients.extend(x.iter().enumerate().map(|(i, x)| {
+                let hit = if i as i64 == *target { 1.0 - s } else { 0.0 };
+                (x - all).exp() * (1.0 + 2.0 * z * all) - hit - s / classes as f64
+            }));
+        }
+        (losses, gradients)
+    }
+}
+
+fn targets(random: &mut Random, rows: usize, classes: usize) -> Vec<i64> {
+    (0..rows).map(|row| if row % 4 == 1 { IGNORED } else { random.below(classes.min(7)) as i64 }).collect()
+}
+
+/// The losses, the gradient out of place with a `dloss`, and both at once in place.
+fn check_cross_entropy<T: Real>(cx: &Context, classes: usize, options: Options) -> Result<(), Error> {
+    let rows = 6;
+    let mut random = Random::new(classes as u64);
+    let (mut x, x_reals) = random.tensor::<T, 2>(cx, [rows, classes]);
+    let targets = targets(&mut random, rows, classes);
+    let given = Tensor::upload(cx.device(), &targets, [rows])?;
+    let (losses, gradients) = options.rows(&x_reals, classes, &targets);
+    let count = targets.iter().filter(|target| **target != IGNORED).count() as f64;
+    let scale = if options.reduction == Reduction::Mean { 1.0 / count } else { 1.0 };
+    let want = match options.reduction {
+        Reduction::None => losses.clone(),
+        _ => vec![losses.iter().sum::<f64>() * scale],
+    };
+    // Each loss errs as its logarithm of a sum, of which z-loss takes 2 z times it, and by its sums of terms below 32.
+    let each = bound::<T>(classes) * (1.0 + 2.0 * options.z * 12.0) + f32::STEP * 8.0 * 32.0;
+    let loss_bound = each * if want.len() == 1 { rows as f64 * scale } else { 1.0 };
+    let loss = rows::cross_entropy(cx, &x, &given, options.options())?;
+    assert_close("loss", &loss.to_vec()?, &want, |_, _| loss_bound);
+
+    let dloss: Vec<f32> = random.normals(want.len());
+    let upstream = Tensor::upload(cx.device(), &dloss, [want.len()])?;
+    let factor = |at: usize| scale * f64::from(dloss[if want.len() == 1 { 0 } else { at / classes }]);
+    let scaled: Vec<f64> = gradients.iter().enumerate().map(|(at, gradient)| gradient * factor(at)).collect();
+    let step = 2.0 * bound::<T>(classes) * (1.0 + 2.0 * options.z * 12.0) + 8.0 * f32::STEP;
+    let dx = rows::cross_entropy_backward(cx, &x, &given, options.options(), &upstream)?;
+    assert_close("gradient", &dx.to_vec()?, &scaled, |at, _| step * factor(at).abs());
+
+    let loss = rows::cross_entropy_in_place(cx, &mut x, &given, options.options())?;
+    assert_close("loss", &loss.to_vec()?, &want, |_, _| loss_bound);
+    let scaled: Vec<f64> = gradients.iter().map(|gradient| gradient * scale).collect();
+    assert_close("in place", &x.to_vec()?, &scaled, |_, _| step * scale);
+    Ok(())
+}
+
+#[test]
+fn cross_entropy_in_every_dtype() {
+    on_every_device(|cx| {
+        for reduction in [Reduction::None, Reduction::Sum, Reduction::Mean] {
+            for (smoothing, z) in [(0.0, 0.0), (0.1, 0.0), (0.2, 0.01)] {
+                check_cross_entropy::<f32>(cx, 100, Options { reduction, smoothing, z })?;
+            }
+        }
+        let plain = Options { reduction: Reduction::Mean, smoothing: 0.0, z: 0.0 };
+        let full = Options { reduction: Reduction::Mean, smoothing: 0.1, z: 1e-3 };
+        check_cross_entropy::<f32>(cx, 7, plain)?;
+        check_cross_entropy::<f16>(cx, 500, full)?;
+        check_cross_entropy::<bf16>(cx, 1000, plain)?;
+        check_cross_entropy::<f64>(cx, 64, full)
+    });
+}
+
+#[test]
+fn cross_entropy_of_long_rows() {
+    on_every_device(|cx| {
+        let mut table = Table::new();
+        let config = CrossEntropyConfig { block: 64, num_warps: 1 };
+        table.insert(cx.device().name(), f32::ELEMENT, &[6, 300], config);
+        let cx = cx.clone().with_table(table);
+        check_cross_entropy::<f32>(&cx, 300, Options { reduction: Reduction::Mean, smoothing: 0.1, z: 1e-3 })?;
+        check_cross_entropy::<f32>(&cx, 257, Options { reduction: Reduction::None, smoothing: 0.0, z: 0.0 })
+    });
+}
+
+/// A class that is impossible, and one that is sure.
+#[test]
+fn cross_entropy_of_infinite_logits() {
+    on_every_device(|cx| {
+        let x = [f32::NEG_INFINITY, 0.0, 0.0, f32::NEG_INFINITY];
+        let mut x = Tensor::upload(cx.device(), &x, [1, 4])?;
+        let targets = Tensor::upload(cx.device(), &[2u8], [1])?;
+        let loss = rows::cross_entropy_in_place(cx, &mut x, &targets, CrossEntropy::default())?;
+        assert_close("loss", &loss.to_vec()?, &[2f64.ln()], |_, _| 1e-6);
+        assert_close("gradient", &x.to_vec()?, &[0.0, 0.5, -0.5, 0.0], |_, _| 1e-6);
+        Ok(())
+    });
+}
+
+#[test]
+fn targets_that_are_no_classes_are_reported() {
+    on_every_device(|cx| {
+        let x = Tensor::<f32, 2>::zeros(cx.device(), [2, 5])?;
+        for wrong in [5, -1] {
+            let targets = Tensor::upload(cx.device(), &[0, wrong], [2])?;
+            let error = message(rows::cross_entropy(cx, &x, &targets, CrossEntropy::default())?.to_vec());
+            assert!(error.contains("a target is no class, and is not ignored"), "{error}");
+        }
+        let targets = Tensor::upload(cx.device(), &[0, 1, 2], [3])?;
+        assert_eq!(
+            message(rows::cross_entropy(cx, &x, &targets, CrossEntropy::default())),
+            "`targets` has the shape [3]; the other arguments ask for [2]"
+        );
+        let (none, no_targets) = (x.view().narrow(0, 0..0)?, targets.view().narrow(0, 0..0)?);
+        let sum = CrossEntropy::default().reduction(Reduction::Sum);
+        assert_eq!(rows::cross_entropy(cx, none, no_targets, sum)?.to_vec()?, [0.0]);
+        Ok(())
+    });
+}
+
+/// Products of rows of `a` and rows of `b`.
+fn product(
+    a: &[f64],
+    b: &[f64],
+    [m, n, k]: [usize; 3],
+    at: impl Fn(usize, usize, usize) -> (usize, usize),
+) -> Vec<f64> {
+    let mut out = vec![0.0; m * n];
+    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+        out[i * n + j] = (0..k).map(|l| at(i, j, l)).map(|(x, y)| a[x] * b[y]).sum();
+    }
+    out
+}
+
+fn check_linear<T: Real>(cx: &Context, chunk: usize, reduction: Reduction) -> Result<(), Error> {
+    let (rows, hidden, classes) = (11, 20, 37);
+    let mut random = Random::new(chunk as u64);
+    let (x, x_reals) = random.tensor::<T, 2>(cx, [rows, hidden]);
+    let (weight, weights) = random.tensor::<T, 2>(cx, [classes, hidden]);
+    let targets = targets(&mut random, rows, classes);
+    let given = Tensor::upload(cx.device(), &targets, [rows])?;
+    let options = Options { reduction, smoothing: 0.1, z: 0.0 };
+    let logits = product(&x_reals, &weights, [rows, classes, hidden], |i, j, l| (i * hidden + l, j * hidden + l));
+    let (losses, mut gradients) = options.rows(&logits, classes, &targets);
+    let count = targets.iter().filter(|target| **target != IGNORED).count() as f64;
+    let scale = if reduction == Reduction::Mean { 1.0 / count } else { 1.0 };
+    gradients.iter_mut().for_each(|gradient| *gradient *= scale);
+    let want = if reduction == Reduction::None { losses } else { vec![losses.iter().sum::<f64>() * scale] };
+    let dx_want = product(&gradients, &weights, [rows, hidden, classes], |i, j, l| (i * classes + l, l * hidden + j));
+    let dw_want = product(&gradients, &x_reals, [classes, hidden, rows], |i, j, l| (l * classes + i, l * hidden + j));
+
+    // Logits are below 32 and are rounded to their dtype; an error of each moves the loss by no more, and a gradient by twice
+    // that, which then is rounded itself. f32 products by three tf32 ones err by 2^-20 each.
+    let product_step = if T::ELEMENT == f32::ELEMENT { 2f64.powi(-20) } else { T::STEP };
+    let rounding = |terms: usize| T::ROUNDING + product_step * (terms as f64 + 2.0);
+    let logit = 32.0 * rounding(hidden) + bound::<T>(classes);
+    let loss_bound = (logit + 256.0 * f32::STEP) * if want.len() == 1 { rows as f64 * scale } else { 1.0 };
+    let gradient = scale * (2.0 * logit + rounding(classes) + 16.0 * f32::STEP);
+    let sizes = |values: &[f64]| values.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+    // Sums of a row's gradients are below 2, their errors add up over classes or rows.
+    let dx_bound = sizes(&weights) * (gradient * classes as f64 + 2.0 * scale * rounding(classes));
+    let dw_bound = sizes(&x_reals) * (gradient * rows as f64 + 2.0 * scale * rows as f64 * rounding(rows));
+
+    let mut loss = Tensor::zeros(cx.device(), [want.len()])?;
+    let mut dx = Tensor::zeros(cx.device(), [rows, hidden])?;
+    let mut dweight = Tensor::<f32, 2>::zeros(cx.device(), [classes, hidden])?;
+    let mut logits = Tensor::zeros(cx.device(), [chunk, classes])?;
+    let out = LinearCrossEntropyMut {
+        loss: loss.view_mut(),
+        gradients: Some((dx.view_mut(), dweight.view_mut())),
+        logits: logits.view_mut(),
+    };
+    rows::linear_cross_entropy_into(cx, &x, &weight, &given, options.options(), out)?;
+    assert_close("loss", &loss.to_vec()?, &want, |_, _| loss_bound);
+    assert_close("dx", &dx.to_vec()?, &dx_want, |_, _| dx_bound);
+    assert_close("dweight", &dweight.to_vec()?, &dw_want, |_, _| dw_bound);
+
+    let got = rows::linear_cross_entropy(cx, &x, &weight, &given, options.options())?;
+    assert_close("loss", &got.loss.to_vec()?, &want, |_, _| loss_bound);
+    assert_close("dx", &got.dx.to_vec()?, &dx_want, |_, _| dx_bound);
+    let out = LinearCrossEntropyMut::<T, f32> { loss: loss.view_mut(), gradients: None, logits: logits.view_mut() };
+    rows::linear_cross_entropy_into(cx, &x, &weight, &given, options.options(), out)?;
+    assert_close("loss alone", &loss.to_vec()?, &want, |_, _| loss_bound);
+    Ok(())
+}
+
+#[test]
+fn linear_cross_entropy_in_chunks() {
+    on_every_device(|cx| {
+        check_linear::<f32>(cx, 4, Reduction::Mean)?;
+        check_linear::<f32>(cx, 16, Reduction::None)?;
+        check_linear::<bf16>(cx, 3, Reduction::Mean)?;
+        check_linear::<f16>(cx, 11, Reduction::Sum)?;
+        let x = Tensor::<f32, 2>::zeros(cx.device(), [4, 5])?;
+        let weight = Tensor::<f32, 2>::zeros(cx.device(), [3, 6])?;
+        let targets = Tensor::<i32, 1>::zeros(cx.device(), [4])?;
+        assert_eq!(
+            message(rows::linear_cross_entropy(cx, &x, &weight, &targets, CrossEntropy::default())),
+            "`weight` has the shape [3, 6]; the other arguments ask for [3, 5]"
+        );
+        Ok(())
+    });
+}
+
+/// Rows of logarithms of probabilities, rounded to a dtype.
+fn logarithms<T: Real>(random: &mut Random, cx: &Context, [rows, columns]: [usize; 2]) -> (Tensor<T, 2>, Vec<f64>) {
+    let x: Vec<f64> = (0..rows * columns).map(|_| random.normal()).collect();
+    let shifted = |row: &[f64], all: f64| row.iter().map(|x| T::of(x - all)).collect::<Vec<_>>();
+    let logs: Vec<T> = x.chunks(columns).flat_map(|row| shifted(row, lse(row))).collect();
+    let values = reals(&logs);
+    (Tensor::upload(cx.device(), &logs, [rows, columns]).unwrap(), values)
+}
+
+fn reduced(losses: &[f64], reduction: Reduction) -> (Vec<f64>, f64) {
+    match reduction {
+        Reduction::None => (losses.to_vec(), 1.0),
+        Reduction::Sum => (vec![losses.iter().sum()], 1.0),
+        Reduction::Mean => (vec![losses.iter().sum::<f64>() / losses.len() as f64], 1.0 / losses.len() as f64),
+    }
+}
+
+fn check_kl<T: Real>(cx: &Context, columns: usize, kind: KlTarget, reduction: Reduction) -> Result<(), Error> {
+    let rows = 3;
+    let mut random = Random::new(columns as u64);
+    let (input, inputs) = logarithms::<T>(&mut random, cx, [rows, columns]);
+    let (target, logs) = logarithms::<T>(&mut random, cx, [rows, columns]);
+    let (target, p): (_, Vec<f64>) = match kind {
+        KlTarget::Logarithms => (target, logs.iter().map(|log| log.exp()).collect()),
+        KlTarget::Probabilities => {
+            let mut rounded: Vec<T> = logs.iter().map(|log| T::of(log.exp())).collect();
+            rounded[0] = T::of(0.0);
+            (Tensor::upload(cx.device(), &rounded, [rows, columns])?, reals(&rounded))
+        }
+    };
+    let term = |p: f64, x: f64| if p > 0.0 { p * (p.ln() - x) } else { 0.0 };
+    let losses: Vec<f64> =
+        (0..rows).map(|row| (row * columns..(row + 1) * columns).map(|at| term(p[at], inputs[at])).sum()).collect();
+    let (want, scale) = reduced(&losses, reduction);
+    let got = rows::kl_divergence(cx, &input, &target, kind, reduction)?;
+    // Probabilities sum to about 1, and logarithms are above -24.
+    assert_close("kl", &got.to_vec()?, &want, |_, _| rows as f64 * 24.0 * (bound::<T>(columns) + 8.0 * f32::STEP));
+    let dloss: Vec<f32> = random.normals(want.len());
+    let upstream = Tensor::upload(cx.device(), &dloss, [want.len()])?;
+    let dx = rows::kl_divergence_backward(cx, &target, kind, reduction, &upstream)?;
+    let factor = |at: usize| scale * f64::from(dloss[if want.len() == 1 { 0 } else { at / columns }]);
+    let want: Vec<f64> = p.iter().enumerate().map(|(at, p)| -p * factor(at)).collect();
+    assert_close("backward", &dx.to_vec()?, &want, |_, want| want.abs() * (bound::<T>(1) + 8.0 * f32::STEP));
+    Ok(())
+}
+
+#[test]
+fn kl_divergence_in_every_dtype() {
+    on_every_device(|cx| {
+        for kind in [KlTarget::Logarithms, KlTarget::Probabilities] {
+            check_kl::<f32>(cx, 1, kind, Reduction::Mean)?;
+            check_kl::<f32>(cx, 5000, kind, Reduction::None)?;
+            check_kl::<bf16>(cx, 100, kind, Reduction::Mean)?;
+            check_kl::<f16>(cx, 100, kind, Reduction::Sum)?;
+            check_kl::<f64>(cx, 33, kind, Reduction::Mean)?;
+        }
+        Ok(())
+    });
+}
+
+fn check_jsd<T: Real>(cx: &Context, columns: usize, beta: f64, reduction: Reduction) -> Result<(), Error> {
+    let rows = 3;
+    let mut random = Random::new(columns as u64);
+    let (x, log_q) = logarithms::<T>(&mut random, cx, [rows, columns]);
+    let (y, log_p) = logarithms::<T>(&mut random, cx, [rows, columns]);
+    let (mut losses, mut gradients) = (vec![0.0; rows], Vec::new());
+    for (at, (x, y)) in log_q.iter().zip(&log_p).enumerate() {
+        let (q, p) = (x.exp(), y.exp());
+        let m = (beta * p + (1.0 - beta) * q).ln();
+        losses[at / columns] += match beta {
+            0.0 => p * (y - x),
+            1.0 => q * (x - y),
+            _ => beta * p * (y - m) + (1.0 - beta) * q * (x - m),
+        };
+        gradients.push(match beta {
+            0.0 => -p,
+            1.0 => q * (x - y) + q,
+            _ => (1.0 - beta) * q * (x - m),
+        });
+    }
+    let (want, scale) = reduced(&losses, reduction);
+    let step = 24.0 * (bound::<T>(columns) + 8.0 * f32::STEP);
+    let got = rows::jsd(cx, &x, &y, beta, reduction)?;
+    assert_close("jsd", &got.to_vec()?, &want, |_, _| rows as f64 * step);
+    let dloss: Vec<f32> = random.normals(want.len());
+    let upstream = Tensor::upload(cx.device(), &dloss, [want.len()])?;
+    let dx = rows::jsd_backward(cx, &x, &y, beta, reduction, &upstream)?;
+    let factor = |at: usize| scale * f64::from(dloss[if want.len() == 1 { 0 } else { at / columns }]);
+    let want: Vec<f64> = gradients.iter().enumerate().map(|(at, gradient)| gradient * factor(at)).collect();
+    let size = |at: usize| (log_q[at].exp() + log_p[at].exp()) * factor(at).abs();
+    assert_close("backward", &dx.to_vec()?, &want, |at, _| step * size(at));
+    Ok(())
+}
+
+#[test]
+fn jsd_in_every_dtype() {
+    on_every_device(|cx| {
+        for beta in [0.0, 0.1, 0.5, 1.0] {
+            check_jsd::<f32>(cx, 1, beta, Reduction::Sum)?;
+            check_jsd::<f32>(cx, 4500, beta, Reduction::Mean)?;
+            check_jsd::<bf16>(cx, 100, beta, Reduction::None)?;
+            check_jsd::<f64>(cx, 20, beta, Reduction::Mean)?;
+        }
+        let x = Tensor::<f32, 2>::zeros(cx.device(), [2, 5])?;
+        assert_eq!(
+            message(rows::jsd(cx, &x, &x, 1.5, Reduction::Mean)),
+            "`beta` of jsd is set to `1.5`; expected a number from 0 to 1"
+        );
+        let none = TensorView::new(x.buffer(), [0, 5])?;
+        assert_eq!(rows::jsd(cx, none, none, 0.5, Reduction::Sum)?.to_vec()?, [0.0]);
+        Ok(())
+    });
+}
