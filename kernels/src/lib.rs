@@ -23,6 +23,7 @@
 //! | [`rows`] | softmax |
 //! | [`general`] | copies of strided tensors |
 
+pub mod attention;
 pub mod config;
 pub mod general;
 pub mod rows;

@@ -2,5 +2,6 @@
 
 mod common;
 
+mod attention;
 mod general;
 mod rows;

@@ -1,0 +1,11 @@
+//! Attention: forward and backward, over packed sequences, over caches and pages, and the merging of partial results.
+
+#[cfg(test)]
+mod code;
+mod device;
+mod forward;
+mod options;
+mod shape;
+
+pub use forward::{ForwardConfig, forward, forward_into, forward_packed};
+pub use options::Attention;

@@ -1,0 +1,2 @@
+mod forward;
+mod reference;
