@@ -1,6 +1,8 @@
 //! What the kernels become for a GPU, without one.
 
-use super::forward::AttentionConsts;
+use super::backward::BackwardConfig;
+use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
+use super::forward::{AttentionConsts, ForwardConfig};
 use tilewright::launch::{CompiledKernel, Target};
 use tilewright::prelude::*;
 use tilewright_tests::assembler::{assemble_to, disassemble};
@@ -81,24 +83,78 @@ impl Code {
     }
 }
 
+const HOPPER: Option<(u32, u32)> = Some((9, 0));
+
+/// The forward kernel of f16 as Hopper runs it.
+fn forward(d: usize, dv: usize, [bias, packed, cap]: [bool; 3]) -> Option<Code> {
+    let config = ForwardConfig::rule(HOPPER, 16, d.max(dv), !bias && !cap);
+    let compiled = AttentionConsts { BM: config.block_q, BN: config.block_k, D: d, DV: dv }
+        .request::<f16>(bias, packed, packed, cap)
+        .num_warps(config.num_warps as u32)
+        .num_stages(config.num_stages as u32)
+        .compile(Target::sm_90a());
+    code(&format!("forward {d} {dv}, bias {bias}, packed {packed}, cap {cap}"), compiled, "sm_90a")
+}
+
 #[test]
-fn forward_look() {
-    fn one<T: Float>(d: usize, dv: usize, packed: bool, cap: bool, bias: bool, target: Target, arch: &str) {
-        let cc = match arch { "sm_80" => (8, 0), _ => (9, 0) };
-        let c = super::forward::ForwardConfig::rule(Some(cc), 8 * size_of::<T>(), d.max(dv), !cap && !bias);
-        let compiled = AttentionConsts { BM: c.block_q, BN: c.block_k, D: d, DV: dv }
-            .request::<T>(bias, packed, packed, cap).num_warps(c.num_warps as u32).num_stages(c.num_stages as u32).compile(target);
-        let name = format!("{} d{d} {dv} packed {packed} cap {cap} bias {bias}", T::ELEMENT);
-        match &compiled { Err(e) => println!("{name} {arch}: {e}"), Ok(_) => { code(&name, compiled, arch); } }
+fn forward_is_fed_and_spills_nothing() {
+    for (d, dv) in [(64, 64), (128, 128), (256, 128), (256, 256)] {
+        let Some(code) = forward(d, dv, [false; 3]) else { return };
+        code.assert_clean("plain");
+        code.assert_fed("plain");
+        assert!(code.loops.iter().all(|trip| trip.stores == 0), "{:?}", code.loops);
     }
-    for (t, a) in [(Target::sm_80 as fn() -> Target, "sm_80"), (Target::sm_90a, "sm_90a")] {
-        for (d, dv) in [(32, 32), (64, 64), (128, 128), (256, 128), (256, 256)] {
-            one::<f16>(d, dv, false, false, false, t(), a);
-            one::<f32>(d, dv, false, false, false, t(), a);
-            one::<f64>(d, dv, false, false, false, t(), a);
+    for options in [[true, false, false], [false, true, false], [false, false, true]] {
+        let Some(code) = forward(128, 128, options) else { return };
+        code.assert_clean("with options");
+        code.assert_fed("with options");
+    }
+}
+
+/// Both kernels of the backward pass of f16 as Hopper runs them.
+fn backward(d: usize, [bias, packed, cap]: [bool; 3]) -> Option<[Code; 2]> {
+    let config = BackwardConfig::rule(HOPPER, 16, d, !bias && !packed && !cap);
+    let keys = AttentionKeysBackwardConsts { BM: config.keys_block_q, BN: config.keys_block_k, D: d, DV: d };
+    let keys = keys.request::<f16>(bias, packed, packed, cap).num_warps(8).num_stages(2).compile(Target::sm_90a());
+    let queries =
+        AttentionQueriesBackwardConsts { BM: config.queries_block_q, BN: config.queries_block_k, D: d, DV: d };
+    let queries = queries.request::<f16>(bias, packed, packed, cap).num_warps(8).num_stages(2);
+    let name = format!("{d}, bias {bias}, packed {packed}, cap {cap}");
+    Some([
+        code(&format!("keys {name}"), keys, "sm_90a")?,
+        code(&format!("queries {name}"), queries.compile(Target::sm_90a()), "sm_90a")?,
+    ])
+}
+
+#[test]
+fn backward_is_fed_and_spills_nothing() {
+    let options = [[true, false, false], [false, true, false], [false, false, true]];
+    let plain = [64, 128, 256].map(|d| (d, [false; 3]));
+    for (d, options) in plain.into_iter().chain(options.map(|options| (128, options))) {
+        let Some(codes) = backward(d, options) else { return };
+        for code in codes {
+            code.assert_clean("backward");
+            code.assert_fed("backward");
         }
-        one::<f16>(128, 128, true, false, false, t(), a);
-        one::<f16>(128, 128, false, true, false, t(), a);
-        one::<f16>(128, 128, false, false, true, t(), a);
+    }
+}
+
+#[test]
+fn look_others() {
+    for (cc, target, arch) in [((8, 0), Target::sm_80(), "sm_80"), ((9, 0), Target::sm_90a(), "sm_90a")] {
+        for d in [64, 128, 256] {
+            let c = BackwardConfig::rule(Some(cc), 32, d, true);
+            let k = AttentionKeysBackwardConsts { BM: c.keys_block_q, BN: c.keys_block_k, D: d, DV: d };
+            let q = AttentionQueriesBackwardConsts { BM: c.queries_block_q, BN: c.queries_block_k, D: d, DV: d };
+            code(&format!("LOOK f32 keys {d}"), k.request::<f32>(false,false,false,false).num_warps(8).num_stages(c.num_stages as u32).compile(target), arch);
+            code(&format!("LOOK f32 queries {d}"), q.request::<f32>(false,false,false,false).num_warps(8).num_stages(c.num_stages as u32).compile(target), arch);
+            if arch == "sm_80" {
+                let c = BackwardConfig::rule(Some(cc), 16, d, true);
+                let k = AttentionKeysBackwardConsts { BM: c.keys_block_q, BN: c.keys_block_k, D: d, DV: d };
+                let q = AttentionQueriesBackwardConsts { BM: c.queries_block_q, BN: c.queries_block_k, D: d, DV: d };
+                code(&format!("LOOK f16 keys {d}"), k.request::<f16>(false,false,false,false).num_warps(8).num_stages(c.num_stages as u32).compile(target), arch);
+                code(&format!("LOOK f16 queries {d}"), q.request::<f16>(false,false,false,false).num_warps(8).num_stages(c.num_stages as u32).compile(target), arch);
+            }
+        }
     }
 }

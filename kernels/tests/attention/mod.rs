@@ -1,2 +1,3 @@
+mod backward;
 mod forward;
 mod reference;

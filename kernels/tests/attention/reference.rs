@@ -1,7 +1,6 @@
 //! Attention in f64, and how far a result may be from it.
 
 use crate::common::{Random, Real};
-use tilewright::prelude::*;
 use tilewright_kernels::attention::Attention;
 use tilewright_kernels::{Context, Tensor};
 
@@ -218,4 +217,89 @@ pub fn expected<T: Real>(case: &Case, x: &Reals) -> Expected {
 pub fn rows(case: &Case) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
     let Case { batch, heads, queries, .. } = *case;
     (0..batch).flat_map(move |b| (0..heads).flat_map(move |h| (0..queries).map(move |i| (b, h, i))))
+}
+
+/// The inputs of a backward pass beside those of the forward pass.
+pub struct Upstream {
+    pub out: Vec<f64>,
+    pub lse: Vec<f64>,
+    pub dout: Vec<f64>,
+    pub dlse: Option<Vec<f64>>,
+}
+
+/// Gradients that should be, and the errors that they may have before they are rounded.
+pub struct ExpectedGradients {
+    pub dq: Vec<f64>,
+    pub dq_bounds: Vec<f64>,
+    pub dk: Vec<f64>,
+    pub dk_bounds: Vec<f64>,
+    pub dv: Vec<f64>,
+    pub dv_bounds: Vec<f64>,
+}
+
+/// The gradients from the `out` and `lse` that are given.
+pub fn expected_gradients<T: Real>(case: &Case, x: &Reals, up: &Upstream) -> ExpectedGradients {
+    let (d, dv) = (case.d, case.dv);
+    let zeros = |like: &Vec<f64>| vec![0.0; like.len()];
+    let mut want = ExpectedGradients {
+        dq: zeros(&x.q),
+        dq_bounds: zeros(&x.q),
+        dk: zeros(&x.k),
+        dk_bounds: zeros(&x.k),
+        dv: zeros(&x.v),
+        dv_bounds: zeros(&x.v),
+    };
+    let (relative, tiny) = weight_rounding::<T>();
+    let keys_error = product_error::<T>() + sum_error::<T>(case.keys);
+    let queries_error = product_error::<T>() + sum_error::<T>(case.queries * case.heads / case.kv_heads);
+    for (batch, head, query) in rows(case) {
+        let at = row(case, batch, head, query);
+        let scores = scores::<T>(case, x, (batch, head, query));
+        let lse = up.lse[at];
+        if lse == f64::NEG_INFINITY {
+            continue;
+        }
+        let dout = &up.dout[at * dv..(at + 1) * dv];
+        let products = |other: &[f64]| -> (f64, f64) {
+            let terms = || dout.iter().zip(other).map(|(a, b)| a * b);
+            (terms().sum(), terms().map(f64::abs).sum())
+        };
+        let (mut delta, delta_size) = products(&up.out[at * dv..(at + 1) * dv]);
+        let mut delta_error = delta_size * sum_error::<T>(dv);
+        if let Some(dlse) = &up.dlse {
+            delta -= dlse[at];
+            // Both are kept in f32.
+            delta_error += 4.0 * f32::ROUNDING * dlse[at].abs();
+        }
+        delta_error += 4.0 * f32::ROUNDING * delta.abs();
+        // That of the scores, and of the logarithm that is kept to base 2 in f32.
+        let weight_error = weight_error::<T>(&scores) + 4.0 * f32::ROUNDING * (lse.abs() + 1.0);
+        for key in (0..case.keys).filter(|key| scores.values[*key].is_finite()) {
+            let of = key_row(case, batch, head, key);
+            let weight = (scores.values[key] - lse).exp();
+            let (dweight, size) = products(&x.v[of * dv..(of + 1) * dv]);
+            let dweight_error = size * (product_error::<T>() + sum_error::<T>(dv));
+            let bend = scores.slopes[key] / case.scale;
+            let dscore = weight * (dweight - delta) * bend;
+            let mut dscore_error = weight * (dweight_error + delta_error) * bend;
+            dscore_error += dscore.abs() * (weight_error + 8.0 * T::STEP);
+            // The slope of `tanh` is off by twice its error.
+            dscore_error += weight * (dweight - delta).abs() * if case.cap.is_some() { 32.0 * T::STEP } else { 0.0 };
+            let dscore_error = dscore_error + (dscore.abs() + dscore_error) * relative + tiny;
+            for column in 0..dv {
+                let (to, g) = (of * dv + column, dout[column]);
+                want.dv[to] += weight * g;
+                want.dv_bounds[to] += g.abs() * (weight * (weight_error + relative + queries_error) + tiny);
+            }
+            for column in 0..d {
+                let (q_at, k_at) = (at * d + column, of * d + column);
+                let (q, k) = (x.q[q_at], x.k[k_at]);
+                want.dq[q_at] += case.scale * dscore * k;
+                want.dk[k_at] += case.scale * dscore * q;
+                want.dq_bounds[q_at] += case.scale * k.abs() * (dscore_error + dscore.abs() * keys_error);
+                want.dk_bounds[k_at] += case.scale * q.abs() * (dscore_error + dscore.abs() * queries_error);
+            }
+        }
+    }
+    want
 }
