@@ -140,21 +140,12 @@ fn backward_is_fed_and_spills_nothing() {
 }
 
 #[test]
-fn look_others() {
-    for (cc, target, arch) in [((8, 0), Target::sm_80(), "sm_80"), ((9, 0), Target::sm_90a(), "sm_90a")] {
-        for d in [64, 128, 256] {
-            let c = BackwardConfig::rule(Some(cc), 32, d, true);
-            let k = AttentionKeysBackwardConsts { BM: c.keys_block_q, BN: c.keys_block_k, D: d, DV: d };
-            let q = AttentionQueriesBackwardConsts { BM: c.queries_block_q, BN: c.queries_block_k, D: d, DV: d };
-            code(&format!("LOOK f32 keys {d}"), k.request::<f32>(false,false,false,false).num_warps(8).num_stages(c.num_stages as u32).compile(target), arch);
-            code(&format!("LOOK f32 queries {d}"), q.request::<f32>(false,false,false,false).num_warps(8).num_stages(c.num_stages as u32).compile(target), arch);
-            if arch == "sm_80" {
-                let c = BackwardConfig::rule(Some(cc), 16, d, true);
-                let k = AttentionKeysBackwardConsts { BM: c.keys_block_q, BN: c.keys_block_k, D: d, DV: d };
-                let q = AttentionQueriesBackwardConsts { BM: c.queries_block_q, BN: c.queries_block_k, D: d, DV: d };
-                code(&format!("LOOK f16 keys {d}"), k.request::<f16>(false,false,false,false).num_warps(8).num_stages(c.num_stages as u32).compile(target), arch);
-                code(&format!("LOOK f16 queries {d}"), q.request::<f16>(false,false,false,false).num_warps(8).num_stages(c.num_stages as u32).compile(target), arch);
-            }
-        }
+fn look_serving() {
+    use super::serving::kernels::AttentionCachedConsts as C;
+    for (paged, bm, bn, page, warps, stages) in [(true, 16, 64, 64, 4, 3), (true, 16, 64, 16, 4, 3), (true, 16, 32, 16, 4, 3), (false, 16, 64, 1, 4, 3), (true, 128, 64, 64, 8, 3), (true, 128, 32, 64, 8, 3), (true, 64, 64, 64, 4, 3), (true, 128, 64, 16, 8, 2)] {
+        let c = C { BM: bm, BN: bn, D: 128, DV: 128, PAGE: page };
+        let r = c.request::<f16, f16, f32>(paged, true, bm == 128, false, false, false).num_warps(warps).num_stages(stages).compile(Target::sm_90a());
+
+        code(&format!("LOOK cached {bm}x{bn} page {page} paged {paged}"), r, "sm_90a");
     }
 }

@@ -5,9 +5,13 @@ mod backward;
 mod code;
 mod device;
 mod forward;
+mod merge;
 mod options;
+mod serving;
 mod shape;
 
 pub use backward::{BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed};
 pub use forward::{ForwardConfig, forward, forward_into, forward_packed};
+pub use merge::{merge, merge_into, merge_states};
 pub use options::Attention;
+pub use serving::{DecodeConfig, PagedCache, PrefillConfig, decode, paged_decode, paged_prefill};

@@ -6,7 +6,7 @@ use crate::{TensorView, check};
 use tilewright::{DType, Result, TensorDesc};
 
 /// The largest dimension of a head.
-const MAX_HEAD: usize = 256;
+pub(super) const MAX_HEAD: usize = 256;
 
 /// What the shapes of `q`, `k` and `v` say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

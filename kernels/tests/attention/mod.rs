@@ -1,3 +1,4 @@
 mod backward;
 mod forward;
 mod reference;
+mod serving;
