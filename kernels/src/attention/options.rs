@@ -38,6 +38,18 @@ impl Attention {
         Attention { scale: Some(scale), ..self }
     }
 
+    /// The same, if a scale was given.
+    pub(super) fn with_scale(self, of: &str) -> Result<Self> {
+        if self.scale.is_some() {
+            return Ok(self);
+        }
+        Err(Error::InvalidSetting {
+            name: "the scale of attention".into(),
+            value: "nothing".into(),
+            expected: format!("`Attention::scale`, 1 / sqrt(d) of {of}").into(),
+        })
+    }
+
     /// Scaled scores `s` become `cap * tanh(s / cap)`.
     pub fn soft_cap(self, cap: f64) -> Self {
         Attention { soft_cap: Some(cap), ..self }

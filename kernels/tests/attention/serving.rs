@@ -1,7 +1,7 @@
 use super::reference::{Case, Inputs, PLAIN, Reals, expected};
 use crate::common::{Random, Real, assert_close, message, on_every_device};
 use tilewright::prelude::*;
-use tilewright_kernels::attention::{self, Attention, DecodeConfig, PagedCache};
+use tilewright_kernels::attention::{self, Attention, DecodeConfig, LatentCache, PagedCache};
 use tilewright_kernels::{Context, Table, Tensor};
 
 /// What merging may add to an error: a part is scaled by `exp2` of a logarithm, which is kept in f32, and summed in it.
@@ -152,7 +152,7 @@ where
     let (out, lse) = attention::paged_decode(cx, &q, &cache, &options)?;
     let (out, lse) = (out.to_vec()?, lse.to_vec()?);
 
-    // The same queries, token after token, with one more token in front of the second sequence.
+    // The same queries, token after token.
     let mut tokens: Vec<T> = vec![];
     for sequence in 0..LENGTHS.len() {
         for (query, head) in (0..queries).flat_map(|query| (0..heads).map(move |head| (query, head))) {
@@ -241,6 +241,60 @@ fn states_merge() {
         let nothing = attention::merge_states(cx, (&none.0, &none.1), (&none.0, &none.1))?;
         assert!(nothing.0.to_vec()?.iter().all(|x| *x == 0.0));
         assert!(nothing.1.to_vec()?.iter().all(|x| *x == f32::NEG_INFINITY));
+        Ok(())
+    });
+}
+
+/// A sequence's tokens are its keys, and their latent parts its values.
+fn check_latent<T: Real>(cx: &Context, page: usize, heads: usize, queries: usize) -> Result<(), Error> {
+    let (rank, width, lengths) = (32, 48, [50, 3, 64]);
+    let most = 64usize.div_ceil(page);
+    let pages = lengths.len() * most;
+    let mut random = Random::new(page as u64);
+    let (tokens, reals) = random.tensor::<T, 3>(cx, [pages, page, width]);
+    // Backwards.
+    let numbers: Vec<i32> = (0..pages as i32).rev().collect();
+    let table = Tensor::upload(cx.device(), &numbers, [lengths.len(), most])?;
+    let on_device = Tensor::upload(cx.device(), &lengths.map(|length| length as i32), [lengths.len()])?;
+    let (q, q_reals) = random.tensor::<T, 4>(cx, [lengths.len(), heads, queries, width]);
+    let cache = LatentCache { tokens: tokens.view(), table: table.view(), lengths: on_device.view(), rank };
+    let options = Attention::default().scale(0.25).causal();
+    let (out, lse) = attention::mla_decode(cx, &q, &cache, &options)?;
+    let (out, lse) = (out.to_vec()?, lse.to_vec()?);
+    for (sequence, length) in lengths.into_iter().enumerate() {
+        let token = |key: usize| {
+            let at = numbers[sequence * most + key / page] as usize * page + key % page;
+            &reals[at * width..(at + 1) * width]
+        };
+        let k: Vec<f64> = (0..length).flat_map(|key| token(key).to_vec()).collect();
+        let v: Vec<f64> = (0..length).flat_map(|key| token(key)[..rank].to_vec()).collect();
+        let rows = heads * queries;
+        let x = Reals { q: q_reals[sequence * rows * width..][..rows * width].to_vec(), k, v, bias: None };
+        let shape = Case { batch: 1, heads, kv_heads: 1, queries, keys: length, d: width, dv: rank, ..PLAIN };
+        let want = expected::<T>(&Case { causal: true, ..shape }, &x);
+        let more = merging(&want.lse, &x.v);
+        let got = &out[sequence * rows * rank..][..rows * rank];
+        assert_close("latent", got, &want.out, |at, _| want.out_bounds[at] + more);
+        let more = merging(&want.lse, &[1.0]);
+        assert_close("lse", &lse[sequence * rows..][..rows], &want.lse, |at, _| want.lse_bounds[at] + more);
+    }
+    Ok(())
+}
+
+#[test]
+fn latent_attention() {
+    on_every_device(|cx| {
+        check_latent::<f16>(cx, 16, 20, 1)?;
+        check_latent::<bf16>(cx, 64, 3, 2)?;
+        let q = Tensor::<f16, 4>::zeros(cx.device(), [1, 1, 1, 48])?;
+        let (tokens, table) =
+            (Tensor::zeros(cx.device(), [1, 16, 48])?, Tensor::zeros(cx.device(), [1, 1])?);
+        let lengths = Tensor::zeros(cx.device(), [1])?;
+        let cache = LatentCache { tokens: tokens.view(), table: table.view(), lengths: lengths.view(), rank: 32 };
+        assert_eq!(
+            message(attention::mla_decode(cx, &q, &cache, &Attention::default())),
+            "the scale of attention is set to `nothing`; expected `Attention::scale`, 1 / sqrt(d) of heads before the absorption"
+        );
         Ok(())
     });
 }
