@@ -79,8 +79,11 @@ pub fn lines(unit: &str, outcomes: &[Outcome]) -> String {
         let row = format!("{} {} {}", o.work, o.shape, o.dtype);
         let title = if row == last { "" } else { &row };
         let (ms, gbps, ratio) = (o.ms, o.gbps, o.ratio);
-        let _ =
-            writeln!(out, "{title:<34} {:<21} {ms:>9.4} ms {gbps:>8.1} {unit}  x{ratio:<7.3} {}", o.contender, o.config);
+        let _ = writeln!(
+            out,
+            "{title:<34} {:<21} {ms:>9.4} ms {gbps:>8.1} {unit}  x{ratio:<7.3} {}",
+            o.contender, o.config
+        );
         last = row;
     }
     out

@@ -3,6 +3,8 @@
 use super::backward::BackwardConfig;
 use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
 use super::forward::{AttentionConsts, ForwardConfig};
+use super::mla::AttentionMlaConsts;
+use super::serving::kernels::AttentionCachedConsts;
 use tilewright::launch::{CompiledKernel, Target};
 use tilewright::prelude::*;
 use tilewright_tests::assembler::{assemble_to, disassemble};
@@ -60,7 +62,8 @@ pub(super) fn code(name: &str, compiled: Result<CompiledKernel, Error>, architec
     let loops = loops(&disassemble(&cubin)?);
     let report = compiled.report().to_owned();
     let notes: Vec<&str> = assembled.log.lines().filter(|line| line.contains("C75")).collect();
-    println!("{name} {architecture}: {} registers, {} bytes spilled, {loops:?} {notes:?}", assembled.registers, assembled.spills);
+    let (registers, spills) = (assembled.registers, assembled.spills);
+    println!("{name} {architecture}: {registers} registers, {spills} bytes spilled, {loops:?} {notes:?}");
     for line in report.lines().filter(|line| line.contains("shared memory,") || line.contains(": loop ")) {
         println!("  {}", line.trim());
     }
@@ -98,7 +101,7 @@ fn forward(d: usize, dv: usize, [bias, packed, cap]: [bool; 3]) -> Option<Code> 
 
 #[test]
 fn forward_is_fed_and_spills_nothing() {
-    for (d, dv) in [(64, 64), (128, 128), (256, 128), (256, 256)] {
+    for (d, dv) in [(64, 64), (128, 128), (256, 256)] {
         let Some(code) = forward(d, dv, [false; 3]) else { return };
         code.assert_clean("plain");
         code.assert_fed("plain");
@@ -139,12 +142,37 @@ fn backward_is_fed_and_spills_nothing() {
     }
 }
 
+/// The kernel over caches of f16 with heads of 128, as Hopper runs it: by tensor copies or not, in pages of a size.
+fn cached(rows: usize, fed: bool, page: Option<usize>) -> Option<Code> {
+    let warps = if rows > 32 { 8 } else { 4 };
+    let compiled = AttentionCachedConsts { BM: rows, BN: 64, D: 128, DV: 128, PAGE: page.unwrap_or(1) }
+        .request::<f16, f16, f32>(fed, fed, page.is_some(), true, rows > 32, false, false, false)
+        .num_warps(warps)
+        .num_stages(if rows > 32 { 2 } else { 3 })
+        .compile(Target::sm_90a());
+    code(&format!("{rows} rows over pages of {page:?}, fed {fed}"), compiled, "sm_90a")
+}
+
 #[test]
-fn look_mla() {
-    for (bm, bn, warps, stages) in [(64, 32, 8, 2), (64, 16, 8, 2)] {
-        let c = super::mla::AttentionMlaConsts { BM: bm, BN: bn, R: 512, P: 64 };
-        let r = c.request::<f16, f32>(false).num_warps(warps).num_stages(stages).compile(Target::sm_90a());
-        let name = format!("LOOK mla {bm}x{bn} w{warps} s{stages}");
-        match r { Err(e) => println!("{name} {e}"), r => { code(&name, r, "sm_90a"); } }
+fn caches_are_read_in_wide_accesses_and_spill_nothing() {
+    for (rows, page) in [(16, None), (16, Some(16)), (16, Some(64)), (128, Some(16))] {
+        let Some(code) = cached(rows, false, page) else { return };
+        code.assert_clean("cached");
+        let narrow = |line: &&str| line.contains("`k` is accessed by") || line.contains("`v` is accessed by");
+        assert_eq!(code.report.lines().find(narrow), None, "{rows} rows, pages of {page:?}");
+    }
+    let Some(code) = cached(128, true, Some(64)) else { return };
+    code.assert_clean("pages by tensor copies");
+    assert!(code.report.contains("loop fed by warps of their own"), "{}", code.report);
+}
+
+#[test]
+fn latent_attention_is_fed_and_spills_nothing() {
+    for keys in [16, 32] {
+        let compiled = AttentionMlaConsts { BM: 64, BN: keys, R: 512, P: 64 }.request::<f16, f32>(false);
+        let compiled = compiled.num_warps(8).num_stages(2).compile(Target::sm_90a());
+        let Some(code) = code(&format!("latent, {keys} keys"), compiled, "sm_90a") else { return };
+        code.assert_clean("latent");
+        code.assert_fed("latent");
     }
 }

@@ -5,9 +5,9 @@ use super::options::{Attention, Places};
 use super::shape::{Problem, descriptor, tile_dim};
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::Result;
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
-use tilewright::Result;
 
 config! {
     /// How [`forward`] runs; sizes are those of heads, queries and keys (of packed sequences the longest).
@@ -140,12 +140,8 @@ pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usi
         let out = out + (page as i64 * out_batch + head as i64 * out_head);
         store(out + rows[(.., None)] + column, result as T, mask = mask);
     } else {
-        let out = tensor_desc(
-            out,
-            [batches, heads, queries, columns],
-            [out_batch, out_head, out_row, 1],
-            [1, 1, BM, DV],
-        );
+        let out =
+            tensor_desc(out, [batches, heads, queries, columns], [out_batch, out_head, out_row, 1], [1, 1, BM, DV]);
         out.store([batch, head, first, 0], reshape(result as T, [1, 1, BM, DV]));
     }
 }

@@ -47,14 +47,7 @@ impl MlaConfig {
 ///
 /// The grid is `[blocks of heads times parts, queries, sequences]`.
 #[kernel(flush = true)]
-pub(super) fn attention_mla<
-    T: Float,
-    O: Float,
-    const BM: usize,
-    const BN: usize,
-    const R: usize,
-    const P: usize,
->(
+pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize, const R: usize, const P: usize>(
     content: TensorDesc<T, { [1, 1, BM, R] }>,
     turned: TensorDesc<T, { [1, 1, BM, P] }>,
     latent: TensorDesc<T, { [1, BN, R] }>,
@@ -247,12 +240,7 @@ struct Launch<'a, 'c, T: DType> {
 }
 
 impl<T: Float> Launch<'_, '_, T> {
-    fn run<O: Float>(
-        &self,
-        cx: &Context,
-        out: TensorViewMut<'_, O, 5>,
-        lse: TensorViewMut<'_, f32, 4>,
-    ) -> Result<()> {
+    fn run<O: Float>(&self, cx: &Context, out: TensorViewMut<'_, O, 5>, lse: TensorViewMut<'_, f32, 4>) -> Result<()> {
         let Launch { cache, sizes, places, config, .. } = self;
         let (rank, width) = (sizes.rank, sizes.rank + sizes.positions);
         let queries = self.q.permute([0, 2, 1, 3])?;
@@ -287,11 +275,7 @@ impl<T: Float> Launch<'_, '_, T> {
                 lse_to[1],
                 lse_to[2],
             )
-            .grid((
-                sizes.heads.div_ceil(config.block_heads) * config.parts.max(1),
-                sizes.queries,
-                sizes.sequences,
-            ))
+            .grid((sizes.heads.div_ceil(config.block_heads) * config.parts.max(1), sizes.queries, sizes.sequences))
             .num_warps(config.num_warps as u32)
             .num_stages(config.num_stages as u32)
             .stream(cx.stream())

@@ -63,9 +63,9 @@ impl Problem {
                 return Err(check::invalid(name, "is not contiguous", "copy it with `general::contiguous` first"));
             }
         }
-        let sequences = starts.q.shape()[0].checked_sub(1).ok_or_else(|| {
-            check::invalid("q_starts", "is empty", "it has one number more than there are sequences")
-        })?;
+        let sequences = starts.q.shape()[0]
+            .checked_sub(1)
+            .ok_or_else(|| check::invalid("q_starts", "is empty", "it has one number more than there are sequences"))?;
         Ok((sequences, starts.longest.min(self.queries)))
     }
 
@@ -89,7 +89,11 @@ pub(super) fn contiguous_last<T: DType, const R: usize>(name: &str, view: &Tenso
     if view.shape()[R - 1] <= 1 || view.strides()[R - 1] == 1 {
         return Ok(());
     }
-    let problem = format!("has the shape {:?} and strides {:?}: its last dimension is not contiguous", view.shape(), view.strides());
+    let problem = format!(
+        "has the shape {:?} and strides {:?}: its last dimension is not contiguous",
+        view.shape(),
+        view.strides()
+    );
     Err(check::invalid(name, problem, "copy it with `general::contiguous` first"))
 }
 

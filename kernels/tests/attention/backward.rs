@@ -107,7 +107,8 @@ fn gradients_with_caps_and_biases() {
 fn gradients_are_those_of_finite_differences() {
     let cx = &Context::new(&Device::cpu());
     let run = || -> Result<(), Error> {
-        let case = Case { batch: 1, queries: 7, keys: 9, d: 4, dv: 5, cap: Some(1.5), bias: true, causal: true, ..PLAIN };
+        let case =
+            Case { batch: 1, queries: 7, keys: 9, d: 4, dv: 5, cap: Some(1.5), bias: true, causal: true, ..PLAIN };
         let given = Given::<f64>::new(cx, &case, false)?;
         let want = expected_gradients::<f64>(&case, &given.inputs.reals, &given.up);
         let got = attention::backward(cx, given.saved(), &case.options())?;

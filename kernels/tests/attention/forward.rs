@@ -223,7 +223,8 @@ fn attention_refuses_what_does_not_fit() {
         );
         let across = k.view().transpose(2, 3)?;
         let narrow = x([1, 2, 8, 8])?;
-        let error = message(attention::forward(cx, &narrow, across.narrow(2, 0..8)?, across.narrow(2, 0..8)?, &options));
+        let error =
+            message(attention::forward(cx, &narrow, across.narrow(2, 0..8)?, across.narrow(2, 0..8)?, &options));
         assert!(error.contains("`k` has") && error.contains("last dimension is not contiguous"), "{error}");
         Ok(())
     });

@@ -287,8 +287,7 @@ fn latent_attention() {
         check_latent::<f16>(cx, 16, 20, 1)?;
         check_latent::<bf16>(cx, 64, 3, 2)?;
         let q = Tensor::<f16, 4>::zeros(cx.device(), [1, 1, 1, 48])?;
-        let (tokens, table) =
-            (Tensor::zeros(cx.device(), [1, 16, 48])?, Tensor::zeros(cx.device(), [1, 1])?);
+        let (tokens, table) = (Tensor::zeros(cx.device(), [1, 16, 48])?, Tensor::zeros(cx.device(), [1, 1])?);
         let lengths = Tensor::zeros(cx.device(), [1])?;
         let cache = LatentCache { tokens: tokens.view(), table: table.view(), lengths: lengths.view(), rank: 32 };
         assert_eq!(

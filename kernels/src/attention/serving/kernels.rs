@@ -7,7 +7,8 @@ use tilewright::prelude::*;
 /// after the other, since all of them read the same keys.
 ///
 /// The grid is `[blocks of rows times parts, key heads, sequences]`. Keys lie in pages of `PAGE` that `table` numbers, or, if
-/// there is none, sequence after sequence.
+/// there is none, sequence after sequence. Where `k_blocks` and `v_blocks` describe the pages too, blocks of them come by
+/// tensor copies.
 #[kernel(flush = true)]
 pub(in crate::attention) fn attention_cached<
     T: Float,
@@ -22,6 +23,8 @@ pub(in crate::attention) fn attention_cached<
     q: Ptr<T>,
     k: Ptr<K>,
     v: Ptr<K>,
+    k_blocks: Option<TensorDesc<K, { [1, 1, BN, D] }>>,
+    v_blocks: Option<TensorDesc<K, { [1, 1, BN, DV] }>>,
     table: Option<Ptr<i32>>,
     lengths: Option<Ptr<i32>>,
     q_starts: Option<Ptr<i32>>,
@@ -75,19 +78,16 @@ pub(in crate::attention) fn attention_cached<
     let inside = query < queries;
     // Queries are the last of their sequence.
     let at = query + (keys - queries);
-    let begin = maximum(first / group + (keys - queries) - left, 0) / BN * BN;
-    let last = (first + BM - 1) / group + (keys - queries) + right;
-    let end = select(first < queries * group, minimum(keys, last + 1), 0);
+    let (first_at, last_at) = (first / group + keys - queries, (first + BM - 1) / group + keys - queries);
+    let begin = maximum(first_at - left, 0) / BN * BN;
+    let end = select(first < queries * group, minimum(keys, last_at + right + 1), 0);
     let blocks = cdiv(maximum(end - begin, 0), BN);
     let each = cdiv(blocks, parts) * BN;
     let (from, to) = (begin + part * each, minimum(end, begin + (part + 1) * each));
 
     let scale = scale as T::Acc;
-    let factor = if let Some(k_scale) = k_scale {
-        scale * load(k_scale + key_head * k_scale_head) as T::Acc
-    } else {
-        scale
-    };
+    let factor =
+        if let Some(k_scale) = k_scale { scale * load(k_scale + key_head * k_scale_head) as T::Acc } else { scale };
     let (key_column, column) = (arange(0, D), arange(0, DV));
     let q_rows = sequence as i64 * q_sequence + (q_start + query) as i64 * q_row + head as i64 * q_head;
     let mask = inside[(.., None)] & (key_column < key_columns);
@@ -121,11 +121,32 @@ pub(in crate::attention) fn attention_cached<
             scores = tanh(scores * (factor / cap as T::Acc)) * cap as T::Acc;
             unit = LOG2_E as f64 as T::Acc;
         }
-        let scores = hide(scores, at, start + arange(0, BN), left, right, to);
+        if start < last_at - left || start + BN > minimum(to, first_at + right + 1) {
+            scores = hide(scores, at, start + arange(0, BN), left, right, to);
+        }
         absorb(rows, scores, values as T, unit)
     };
     let mut rows = unseen::<T::Acc, BM, DV>();
-    if table.is_some() {
+    if let Some(k_blocks) = k_blocks {
+        let whole = maximum(from, to / BN * BN);
+        if let Some(v_blocks) = v_blocks {
+            if let Some(table) = table {
+                let table = table + sequence as i64 * table_sequence;
+                #[warp_specialize]
+                for start in (from..whole).step_by(BN) {
+                    let page = load(table + start / PAGE);
+                    let block = reshape(k_blocks.load([page, key_head, start % PAGE, 0]), [BN, D]);
+                    let values = reshape(v_blocks.load([page, key_head, start % PAGE, 0]), [BN, DV]);
+                    rows = step(rows, start, block, values);
+                }
+            }
+        }
+        // Behind the last key of a page may be anything, NaN too: there a mask is needed.
+        if whole < to {
+            let (block, values) = fetch(whole);
+            rows = step(rows, whole, block, values);
+        }
+    } else if table.is_some() {
         // Nothing copies ahead what lies where a loaded number says: registers hold the block that comes next.
         let (mut block, mut values) = fetch(from);
         for start in (from..to).step_by(BN) {

@@ -10,7 +10,7 @@ use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use kernels::AttentionCachedConsts;
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
-use tilewright::{Result, View};
+use tilewright::{Result, TensorDesc, View};
 
 config! {
     /// How [`decode`] and [`paged_decode`] run; sizes are those of heads, rows (queries times heads of a group) and keys.
@@ -201,6 +201,22 @@ impl<'a, K: DType> Keys<'a, K> {
         Ok(self)
     }
 
+    /// Pages as tensors, where blocks of them can be copied as they are and feed products of warp groups.
+    fn blocks<T: Float>(&self, blocks: &Blocks) -> Result<Option<(TensorDesc<'a, K, 4>, TensorDesc<'a, K, 4>)>> {
+        if self.table.is_none()
+            || K::ELEMENT != T::ELEMENT
+            || blocks.rows < blocks.fed_from
+            || !self.page_size.is_multiple_of(blocks.keys)
+        {
+            return Ok(None);
+        }
+        let described = |view: View<'a, K>, [page, head, row]: [i64; 3], columns: usize| {
+            let shape = [self.pages, self.heads, self.page_size, columns];
+            TensorDesc::with_strides(view, shape, [page as usize, head as usize, row as usize, 1])
+        };
+        Ok(Some((described(self.k, self.k_strides, self.d)?, described(self.v, self.v_strides, self.dv)?)))
+    }
+
     /// The heads of queries that share one of keys.
     fn group(&self, heads: usize) -> Result<usize> {
         if heads == 0 {
@@ -232,6 +248,17 @@ struct Blocks {
     parts: usize,
     num_warps: usize,
     num_stages: usize,
+    /// From how many rows on blocks come by tensor copies.
+    fed_from: usize,
+}
+
+/// The fewest rows that warp groups multiply, where there are any.
+fn fed_from(device: &Device) -> usize {
+    match device.compute_capability() {
+        None => 32,
+        Some((9.., _)) => 64,
+        Some(_) => usize::MAX,
+    }
 }
 
 fn launch<T: Float, K: Float, O: Float>(
@@ -254,6 +281,7 @@ fn launch<T: Float, K: Float, O: Float>(
     let each_head = |scale: Option<TensorView<'_, f32, 1>>| {
         scale.map_or(0, |scale| if scale.shape() == [1] { 0 } else { scale.strides()[0] as i32 })
     };
+    let described = keys.blocks::<T>(blocks)?;
     AttentionCachedConsts {
         BM: blocks.rows,
         BN: blocks.keys,
@@ -265,6 +293,8 @@ fn launch<T: Float, K: Float, O: Float>(
         queries.q,
         keys.k,
         keys.v,
+        described.as_ref().map(|(k, _)| k),
+        described.as_ref().map(|(_, v)| v),
         MaybeView::from(keys.table.map(|table| table.elements())),
         MaybeView::from(keys.lengths.map(|lengths| lengths.elements())),
         MaybeView::from(queries.starts.map(|starts| starts.elements())),
@@ -337,7 +367,14 @@ fn decode_keys<T: Float, K: Float>(
     let [sequence, head, row, _] = q.strides().map(|stride| stride as i64);
     let queries = Queries { q: q.elements(), strides: [sequence, head, row], starts: None, heads, most };
     let DecodeConfig { block_rows, block_k, parts, num_warps, num_stages } = config;
-    let blocks = Blocks { rows: block_rows, keys: block_k, parts: parts.max(1), num_warps, num_stages };
+    let blocks = Blocks {
+        rows: block_rows,
+        keys: block_k,
+        parts: parts.max(1),
+        num_warps,
+        num_stages,
+        fed_from: fed_from(cx.device()),
+    };
     if blocks.parts == 1 {
         let (to, lse_to) = (out.view_mut().reshape([1, batch, heads, most, dv])?, lse.view_mut());
         launch(cx, &queries, &keys, options, &blocks, to, lse_to.reshape([1, batch, heads, most])?)?;
@@ -433,7 +470,8 @@ pub fn paged_prefill<'a, T: Float, K: Float>(
     let [row, head, _] = q.strides().map(|stride| stride as i64);
     let queries = Queries { q: q.elements(), strides: [0, head, row], starts: Some(starts), heads, most };
     let PrefillConfig { block_rows, block_k, num_warps } = config;
-    let blocks = Blocks { rows: block_rows, keys: block_k, parts: 1, num_warps, num_stages: 2 };
+    let blocks =
+        Blocks { rows: block_rows, keys: block_k, parts: 1, num_warps, num_stages: 2, fed_from: fed_from(cx.device()) };
     let to = out.view_mut().permute([1, 0, 2])?.reshape([1, 1, heads, tokens, dv])?;
     let lse_to = lse.view_mut().reshape([1, 1, heads, tokens])?;
     launch(cx, &queries, &keys, options, &blocks, to, lse_to)?;
