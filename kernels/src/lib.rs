@@ -20,6 +20,7 @@
 //!
 //! | module | functions |
 //! |---|---|
+//! | [`attention`] | flash attention, its gradients, packed sequences, decoding, pages, latent attention, merging |
 //! | [`rows`] | softmax |
 //! | [`general`] | copies of strided tensors |
 

@@ -95,7 +95,7 @@ fn forward<T: Element>(stage: &mut Stage, size: Size) -> Result<(), Failure> {
         let cx = context::<T, _>(&device, size, config);
         ours.config(format!("BM={block_q} BN={block_k} warps={num_warps} stages={num_stages}"), move |_| {
             let (mut o, mut l) = (o.lock(), l.lock());
-            let [q, k, v] = [q, k, v].map(|x| Ok::<_, Error>(TensorView::new(x.view()?, shape(size))?));
+            let [q, k, v] = [q, k, v].map(|x| TensorView::new(x.view()?, shape(size)));
             let to = TensorViewMut::new(o.view()?, shape(size))?;
             let lse = TensorViewMut::new(l.view()?, [1, size.heads, size.length])?;
             Ok(attention::forward_into(&cx, q?, k?, v?, None, &options(size), to, lse)?)
@@ -133,7 +133,7 @@ struct Passed<T: Element> {
 
 impl<T: Element> Passed<T> {
     fn new(device: &Device, size: Size, x: [&Input<T>; 3]) -> Result<Self, Failure> {
-        let [q, k, v] = x.map(|x| Ok::<_, Error>(TensorView::new(x.view()?, shape(size))?));
+        let [q, k, v] = x.map(|x| TensorView::new(x.view()?, shape(size)));
         let (out, lse) = attention::forward(&Context::new(device), q?, k?, v?, &options(size))?;
         Ok(Passed { out: Input::from_buffer(out.into_buffer()), lse: Input::from_buffer(lse.into_buffer()) })
     }

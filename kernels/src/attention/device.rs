@@ -47,9 +47,10 @@ pub(super) fn absorb<T: Float, A: Float, const M: usize, const N: usize, const D
 pub(super) fn finish<A: Float, const M: usize, const D: usize>(
     rows: Rows<A, M, D>,
 ) -> (Tile<A, { [M, D] }>, Tile<A, { [M] }>) {
+    let unit: f64 = LN_2;
     let empty = rows.total == 0.0;
     let total = select(empty, 1.0, rows.total);
-    let log = select(empty, A::NEG_INFINITY, (rows.peak + log2(total)) * (LN_2 as f64 as A));
+    let log = select(empty, A::NEG_INFINITY, (rows.peak + log2(total)) * (unit as A));
     (rows.acc * (1.0 / total)[(.., None)], log)
 }
 

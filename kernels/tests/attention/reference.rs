@@ -286,8 +286,8 @@ pub fn expected_gradients<T: Real>(case: &Case, x: &Reals, up: &Upstream) -> Exp
             // The slope of `tanh` is off by twice its error.
             dscore_error += weight * (dweight - delta).abs() * if case.cap.is_some() { 32.0 * T::STEP } else { 0.0 };
             let dscore_error = dscore_error + (dscore.abs() + dscore_error) * relative + tiny;
-            for column in 0..dv {
-                let (to, g) = (of * dv + column, dout[column]);
+            for (column, g) in dout.iter().enumerate() {
+                let to = of * dv + column;
                 want.dv[to] += weight * g;
                 want.dv_bounds[to] += g.abs() * (weight * (weight_error + relative + queries_error) + tiny);
             }

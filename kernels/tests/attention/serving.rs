@@ -124,18 +124,18 @@ impl<K: DType> Pages<K> {
     }
 }
 
+/// From f64 and back.
+type Conversions<K> = (fn(f64) -> K, fn(K) -> f64);
+
 const LENGTHS: [usize; 3] = [100, 16, 41];
 
 /// `scales` are those of keys and of values, for each head.
-fn check_paged<T: Real, K: DType>(
+fn check_paged<T: Real, K: Float>(
     cx: &Context,
     page: usize,
-    (of, real): (fn(f64) -> K, fn(K) -> f64),
+    (of, real): Conversions<K>,
     scales: Option<([f32; KV_HEADS], [f32; 1])>,
-) -> Result<(), Error>
-where
-    K: Float,
-{
+) -> Result<(), Error> {
     let pages = Pages::new(cx, &LENGTHS, page, of, real)?;
     let (queries, heads) = (2, 6);
     let (q, q_reals) = Random::new(5).tensor::<T, 4>(cx, [LENGTHS.len(), heads, queries, D]);
