@@ -92,7 +92,7 @@ const HOPPER: Option<(u32, u32)> = Some((9, 0));
 fn forward(d: usize, dv: usize, [bias, packed, cap]: [bool; 3]) -> Option<Code> {
     let config = ForwardConfig::rule(HOPPER, 16, d.max(dv), !bias && !cap);
     let compiled = AttentionConsts { BM: config.block_q, BN: config.block_k, D: d, DV: dv }
-        .request::<f16>(bias, packed, packed, cap)
+        .request::<f16>(bias, packed, packed, cap, false)
         .num_warps(config.num_warps as u32)
         .num_stages(config.num_stages as u32)
         .compile(Target::sm_90a());
@@ -118,10 +118,10 @@ fn forward_is_fed_and_spills_nothing() {
 fn backward(d: usize, [bias, packed, cap]: [bool; 3]) -> Option<[Code; 2]> {
     let config = BackwardConfig::rule(HOPPER, 16, d, !bias && !packed && !cap);
     let keys = AttentionKeysBackwardConsts { BM: config.keys_block_q, BN: config.keys_block_k, D: d, DV: d };
-    let keys = keys.request::<f16>(bias, packed, packed, cap).num_warps(8).num_stages(2).compile(Target::sm_90a());
+    let keys = keys.request::<f16>(bias, packed, packed, cap, false).num_warps(8).num_stages(2).compile(Target::sm_90a());
     let queries =
         AttentionQueriesBackwardConsts { BM: config.queries_block_q, BN: config.queries_block_k, D: d, DV: d };
-    let queries = queries.request::<f16>(bias, packed, packed, cap).num_warps(8).num_stages(2);
+    let queries = queries.request::<f16>(bias, packed, packed, cap, false).num_warps(8).num_stages(2);
     let name = format!("{d}, bias {bias}, packed {packed}, cap {cap}");
     Some([
         code(&format!("keys {name}"), keys, "sm_90a")?,

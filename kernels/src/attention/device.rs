@@ -54,17 +54,23 @@ pub(super) fn finish<A: Float, const M: usize, const D: usize>(
     (rows.acc * (1.0 / total)[(.., None)], log)
 }
 
-/// Minus infinity for keys that a row does not see: with `at` the row's own place among the keys, it sees those from
-/// `at - left` to `at + right` of the first `keys`.
+/// Minus infinity for keys that a row does not see: it sees those from `from` up to, but not with, `to`.
 #[device]
 pub(super) fn hide<A: Float, const M: usize, const N: usize>(
     scores: Tile<A, { [M, N] }>,
-    at: Tile<i32, { [M] }>,
     key: Tile<i32, { [N] }>,
-    left: i32,
-    right: i32,
-    keys: i32,
+    from: Tile<i32, { [M] }>,
+    to: Tile<i32, { [M] }>,
 ) -> Tile<A, { [M, N] }> {
-    let at = at[(.., None)];
-    select((key < keys) & (key <= at + right) & (key >= at - left), scores, A::NEG_INFINITY)
+    select((key >= from[(.., None)]) & (key < to[(.., None)]), scores, A::NEG_INFINITY)
+}
+
+/// The same of keys that have no first one: it takes half the comparisons.
+#[device]
+pub(super) fn hide_later<A: Float, const M: usize, const N: usize>(
+    scores: Tile<A, { [M, N] }>,
+    key: Tile<i32, { [N] }>,
+    to: Tile<i32, { [M] }>,
+) -> Tile<A, { [M, N] }> {
+    select(key < to[(.., None)], scores, A::NEG_INFINITY)
 }

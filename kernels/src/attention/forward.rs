@@ -1,6 +1,6 @@
 //! Attention: results and logarithms of sums.
 
-use super::device::{LOG2_E, absorb, finish, hide, unseen};
+use super::device::{LOG2_E, absorb, finish, hide, hide_later, unseen};
 use super::options::{Attention, Places};
 use super::shape::{Problem, descriptor, tile_dim};
 use crate::config::config;
@@ -66,7 +66,7 @@ pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usi
     group: i32,
     scale: f64,
     soft_cap: Option<f64>,
-    left: i32,
+    left: Option<i32>,
     right: i32,
     bias_batch: i64,
     bias_head: i64,
@@ -97,10 +97,11 @@ pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usi
     // Queries and keys end together: the place of a query among the keys.
     let place = first + keys - queries;
     let at = place + arange(0, BM);
-    let begin = maximum(place - left, 0) / BN * BN;
+    let upto = minimum(at + (right + 1), keys);
+    let begin = if let Some(left) = left { maximum(place - left, 0) / BN * BN } else { 0 };
     let end = select(first < queries, minimum(keys, place + BM + right), 0);
     // All rows see all keys of blocks between these.
-    let whole_from = place + BM - 1 - left;
+    let whole_from = if let Some(left) = left { place + BM - 1 - left } else { 0 };
     let whole_to = minimum(keys, place + right + 1);
 
     let scale = scale as T::Acc;
@@ -124,7 +125,11 @@ pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usi
             factor = LOG2_E as f64 as T::Acc;
         }
         if start < whole_from || start + BN > whole_to {
-            scores = hide(scores, at, key, left, right, keys);
+            scores = if let Some(left) = left {
+                hide(scores, key, at - left, upto)
+            } else {
+                hide_later(scores, key, upto)
+            };
         }
         let values = reshape(v.load([page, head / group, k_start + start, 0]), [BN, DV]);
         rows = absorb(rows, scores, values, factor);

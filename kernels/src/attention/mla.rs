@@ -264,7 +264,7 @@ impl<T: Float> Launch<'_, '_, T> {
                 check::size("tokens", sizes.page_size)?,
                 places.scale,
                 self.soft_cap,
-                places.left,
+                places.left.unwrap_or(FAR),
                 places.right,
                 cache.table.strides()[0] as i64,
                 to[0],

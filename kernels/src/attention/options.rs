@@ -60,8 +60,8 @@ impl Attention {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     pub(super) scale: f64,
-    /// How many keys a query sees before and after its own.
-    pub(super) left: i32,
+    /// How many keys a query sees before its own, if that is limited, and after it.
+    pub(super) left: Option<i32>,
     pub(super) right: i32,
 }
 
@@ -72,8 +72,8 @@ impl Places {
         if let Some(cap) = options.soft_cap {
             positive("the soft cap of attention", cap)?;
         }
-        let keys = |count: Option<usize>| count.map_or(FAR, |count| count.min(FAR as usize) as i32);
-        Ok(Places { scale, left: keys(options.left), right: keys(options.right) })
+        let keys = |count: usize| count.min(FAR as usize) as i32;
+        Ok(Places { scale, left: options.left.map(keys), right: options.right.map_or(FAR, keys) })
     }
 }
 

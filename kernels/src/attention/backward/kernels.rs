@@ -1,6 +1,6 @@
 //! The kernels of the backward pass.
 
-use crate::attention::device::{LOG2_E, hide};
+use crate::attention::device::{LOG2_E, hide, hide_later};
 use tilewright::prelude::*;
 
 /// What the backward pass needs of each query beside its scores: the sum of `out * dout`, and the logarithm of its sum to
@@ -76,7 +76,7 @@ pub(in crate::attention) fn attention_keys_backward<
     group: i32,
     scale: f64,
     soft_cap: Option<f64>,
-    left: i32,
+    left: Option<i32>,
     right: i32,
     bias_batch: i64,
     bias_head: i64,
@@ -107,9 +107,14 @@ pub(in crate::attention) fn attention_keys_backward<
     // Queries that see a key of the block, and those that see all of it.
     let place = first + queries - keys;
     let begin = maximum(place - right, 0) / BM * BM;
-    let end = select(first < keys, minimum(queries, place + BN + left), 0);
+    let (seeing, seeing_all) = if let Some(left) = left {
+        (minimum(queries, place + BN + left), minimum(queries, place + left + 1))
+    } else {
+        (queries, queries)
+    };
+    let end = select(first < keys, seeing, 0);
     let whole_from = place + BN - 1 - right;
-    let whole_to = select(first + BN <= keys, minimum(queries, place + left + 1), 0);
+    let whole_to = select(first + BN <= keys, seeing_all, 0);
 
     let scale = scale as T::Acc;
     let block = reshape(k.load([page, key_head, k_start + first, 0]), [BN, D]);
@@ -141,8 +146,14 @@ pub(in crate::attention) fn attention_keys_backward<
                 factor = LOG2_E as f64 as T::Acc;
             }
             if start < whole_from || start + BM > whole_to {
-                let seen = hide(scores.trans(), row + (keys - queries), key, left, right, keys).trans();
-                scores = select(inside, seen, T::Acc::NEG_INFINITY);
+                let at = row + (keys - queries);
+                let upto = select(inside, minimum(at + (right + 1), keys), 0);
+                let seen = if let Some(left) = left {
+                    hide(scores.trans(), key, at - left, upto)
+                } else {
+                    hide_later(scores.trans(), key, upto)
+                };
+                scores = seen.trans();
             }
             let weights = exp2(scores * factor - log);
             let gradient = reshape(dout.load([page, head, q_start + start, 0]), [BM, DV]);
@@ -191,7 +202,7 @@ pub(in crate::attention) fn attention_queries_backward<
     group: i32,
     scale: f64,
     soft_cap: Option<f64>,
-    left: i32,
+    left: Option<i32>,
     right: i32,
     bias_batch: i64,
     bias_head: i64,
@@ -218,9 +229,10 @@ pub(in crate::attention) fn attention_queries_backward<
     let row = first + arange(0, BM);
     let place = first + keys - queries;
     let at = place + arange(0, BM);
-    let begin = maximum(place - left, 0) / BN * BN;
+    let upto = minimum(at + (right + 1), keys);
+    let begin = if let Some(left) = left { maximum(place - left, 0) / BN * BN } else { 0 };
     let end = select(first < queries, minimum(keys, place + BM + right), 0);
-    let whole_from = place + BM - 1 - left;
+    let whole_from = if let Some(left) = left { place + BM - 1 - left } else { 0 };
     let whole_to = minimum(keys, place + right + 1);
 
     let scale = scale as T::Acc;
@@ -251,7 +263,11 @@ pub(in crate::attention) fn attention_queries_backward<
             factor = LOG2_E as f64 as T::Acc;
         }
         if start < whole_from || start + BN > whole_to {
-            scores = hide(scores, at, key, left, right, keys);
+            scores = if let Some(left) = left {
+                hide(scores, key, at - left, upto)
+            } else {
+                hide_later(scores, key, upto)
+            };
         }
         let weights = exp2(scores * factor - log[(.., None)]);
         let values = reshape(v.load([page, head / group, k_start + start, 0]), [BN, DV]);

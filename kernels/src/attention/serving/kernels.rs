@@ -122,7 +122,7 @@ pub(in crate::attention) fn attention_cached<
             unit = LOG2_E as f64 as T::Acc;
         }
         if start < last_at - left || start + BN > minimum(to, first_at + right + 1) {
-            scores = hide(scores, at, start + arange(0, BN), left, right, to);
+            scores = hide(scores, start + arange(0, BN), at - left, minimum(at + (right + 1), to));
         }
         absorb(rows, scores, values as T, unit)
     };

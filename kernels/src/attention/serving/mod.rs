@@ -311,7 +311,7 @@ fn launch<T: Float, K: Float, O: Float>(
         check::size("q", group)?,
         places.scale,
         options.soft_cap,
-        places.left,
+        places.left.unwrap_or(FAR),
         places.right,
         each_head(keys.k_scale),
         each_head(keys.v_scale),
