@@ -88,26 +88,30 @@ impl Code {
 
 const HOPPER: Option<(u32, u32)> = Some((9, 0));
 
+/// A bias, packed sequences, a soft cap, a window that begins.
+const OPTIONS: [[bool; 4]; 4] =
+    [[true, false, false, false], [false, true, false, false], [false, false, true, false], [false, true, false, true]];
+
 /// The forward kernel of f16 as Hopper runs it.
-fn forward(d: usize, dv: usize, [bias, packed, cap]: [bool; 3]) -> Option<Code> {
+fn forward(d: usize, dv: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<Code> {
     let config = ForwardConfig::rule(HOPPER, 16, d.max(dv), !bias && !cap);
     let compiled = AttentionConsts { BM: config.block_q, BN: config.block_k, D: d, DV: dv }
-        .request::<f16>(bias, packed, packed, cap, false)
+        .request::<f16>(bias, packed, packed, cap, window)
         .num_warps(config.num_warps as u32)
         .num_stages(config.num_stages as u32)
         .compile(Target::sm_90a());
-    code(&format!("forward {d} {dv}, bias {bias}, packed {packed}, cap {cap}"), compiled, "sm_90a")
+    code(&format!("forward {d} {dv}, bias {bias}, packed {packed}, cap {cap}, window {window}"), compiled, "sm_90a")
 }
 
 #[test]
 fn forward_is_fed_and_spills_nothing() {
     for (d, dv) in [(64, 64), (128, 128), (256, 256)] {
-        let Some(code) = forward(d, dv, [false; 3]) else { return };
+        let Some(code) = forward(d, dv, [false; 4]) else { return };
         code.assert_clean("plain");
         code.assert_fed("plain");
         assert!(code.loops.iter().all(|trip| trip.stores == 0), "{:?}", code.loops);
     }
-    for options in [[true, false, false], [false, true, false], [false, false, true]] {
+    for options in OPTIONS {
         let Some(code) = forward(128, 128, options) else { return };
         code.assert_clean("with options");
         code.assert_fed("with options");
@@ -115,14 +119,15 @@ fn forward_is_fed_and_spills_nothing() {
 }
 
 /// Both kernels of the backward pass of f16 as Hopper runs them.
-fn backward(d: usize, [bias, packed, cap]: [bool; 3]) -> Option<[Code; 2]> {
-    let config = BackwardConfig::rule(HOPPER, 16, d, !bias && !packed && !cap);
+fn backward(d: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<[Code; 2]> {
+    let config = BackwardConfig::rule(HOPPER, 16, d, !bias && !cap && !(packed && window));
     let keys = AttentionKeysBackwardConsts { BM: config.keys_block_q, BN: config.keys_block_k, D: d, DV: d };
-    let keys = keys.request::<f16>(bias, packed, packed, cap, false).num_warps(8).num_stages(2).compile(Target::sm_90a());
+    let keys =
+        keys.request::<f16>(bias, packed, packed, cap, window).num_warps(8).num_stages(2).compile(Target::sm_90a());
     let queries =
         AttentionQueriesBackwardConsts { BM: config.queries_block_q, BN: config.queries_block_k, D: d, DV: d };
-    let queries = queries.request::<f16>(bias, packed, packed, cap, false).num_warps(8).num_stages(2);
-    let name = format!("{d}, bias {bias}, packed {packed}, cap {cap}");
+    let queries = queries.request::<f16>(bias, packed, packed, cap, window).num_warps(8).num_stages(2);
+    let name = format!("{d}, bias {bias}, packed {packed}, cap {cap}, window {window}");
     Some([
         code(&format!("keys {name}"), keys, "sm_90a")?,
         code(&format!("queries {name}"), queries.compile(Target::sm_90a()), "sm_90a")?,
@@ -131,9 +136,8 @@ fn backward(d: usize, [bias, packed, cap]: [bool; 3]) -> Option<[Code; 2]> {
 
 #[test]
 fn backward_is_fed_and_spills_nothing() {
-    let options = [[true, false, false], [false, true, false], [false, false, true]];
-    let plain = [64, 128, 256].map(|d| (d, [false; 3]));
-    for (d, options) in plain.into_iter().chain(options.map(|options| (128, options))) {
+    let plain = [64, 128, 256].map(|d| (d, [false; 4]));
+    for (d, options) in plain.into_iter().chain(OPTIONS.map(|options| (128, options))) {
         let Some(codes) = backward(d, options) else { return };
         for code in codes {
             code.assert_clean("backward");

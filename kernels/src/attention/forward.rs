@@ -125,11 +125,8 @@ pub(super) fn attention<T: Float, const BM: usize, const BN: usize, const D: usi
             factor = LOG2_E as f64 as T::Acc;
         }
         if start < whole_from || start + BN > whole_to {
-            scores = if let Some(left) = left {
-                hide(scores, key, at - left, upto)
-            } else {
-                hide_later(scores, key, upto)
-            };
+            scores =
+                if let Some(left) = left { hide(scores, key, at - left, upto) } else { hide_later(scores, key, upto) };
         }
         let values = reshape(v.load([page, head / group, k_start + start, 0]), [BN, DV]);
         rows = absorb(rows, scores, values, factor);

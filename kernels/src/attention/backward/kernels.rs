@@ -263,11 +263,8 @@ pub(in crate::attention) fn attention_queries_backward<
             factor = LOG2_E as f64 as T::Acc;
         }
         if start < whole_from || start + BN > whole_to {
-            scores = if let Some(left) = left {
-                hide(scores, key, at - left, upto)
-            } else {
-                hide_later(scores, key, upto)
-            };
+            scores =
+                if let Some(left) = left { hide(scores, key, at - left, upto) } else { hide_later(scores, key, upto) };
         }
         let weights = exp2(scores * factor - log[(.., None)]);
         let values = reshape(v.load([page, head / group, k_start + start, 0]), [BN, DV]);

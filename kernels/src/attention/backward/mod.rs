@@ -31,7 +31,8 @@ config! {
 }
 
 impl BackwardConfig {
-    /// `d` is the larger dimension of the tiles, `plain` says that there is no bias, no soft cap and no packed sequence.
+    /// `d` is the larger dimension of the tiles, `plain` says that there is no bias, no soft cap and no window
+    /// over packed sequences.
     pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, plain: bool) -> Self {
         let [keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_warps, num_stages] =
             match (capability, bits) {
@@ -233,7 +234,8 @@ fn launch<T: Float>(
     let places = Places::of(options, d)?;
     let (starts, longest_keys) = starts.map_or((None, problem.keys), |(starts, keys)| (Some(starts), keys));
     let (sequences, longest) = problem.sequences(&starts)?;
-    let plain = saved.bias.is_none() && options.soft_cap.is_none() && starts.is_none();
+    let window = places.left.is_some();
+    let plain = saved.bias.is_none() && options.soft_cap.is_none() && !(starts.is_some() && window);
     let keys = longest_keys.min(problem.keys);
     let config = cx.config(T::ELEMENT, &[d, longest, keys], || {
         let capability = cx.device().compute_capability();
