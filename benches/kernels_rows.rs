@@ -10,8 +10,11 @@
 mod rows;
 
 use tilewright::prelude::*;
-use tilewright_bench::stage::Mode;
+use tilewright_bench::stage::{Mode, Page};
 use tilewright_bench::{Failure, Stage, report};
+
+const PAGE: Page =
+    Page { results: "kernels_rows.csv", attempts: "kernels_rows_attempts.csv", unit: "GB/s", cubins: "" };
 
 fn main() -> Result<(), Failure> {
     let device = Device::best()?;
@@ -21,10 +24,10 @@ fn main() -> Result<(), Failure> {
         println!("no CUDA device: nothing is timed, functions are checked at small sizes");
     }
     let only = report::argument("--only").map(|o| o.split(',').map(str::to_string).collect()).unwrap_or_default();
-    let mut stage = Stage::new(&device, mode.clone(), only, Vec::new())?;
+    let mut stage = Stage::of(PAGE, &device, mode.clone(), only, Vec::new())?;
     rows::all(&mut stage)?;
     if mode == Mode::Time {
-        stage.finish_as("kernels_rows")?;
+        stage.finish()?;
     }
     match stage.failures() {
         [] => Ok(()),

@@ -57,6 +57,11 @@ impl<T: DType> Input<T> {
         Ok(Input { buffer: device.upload(data)?, start: 0 })
     }
 
+    /// What a device has computed.
+    pub fn from_buffer(buffer: Buffer<T>) -> Input<T> {
+        Input { buffer, start: 0 }
+    }
+
     /// The data.
     ///
     /// # Errors

@@ -44,12 +44,10 @@ pub fn without_folders(text: &str) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// The columns of a CSV file.
-const HEADER: &str = "work,shape,dtype,contender,config,ms,GB/s,rate relative to the row's first";
-
-/// The outcomes as CSV, under a comment line with the machine.
-pub fn csv(machine: &str, outcomes: &[Outcome]) -> String {
-    let mut out = format!("# {machine}\n{HEADER}\n");
+/// The outcomes as CSV, under a comment line with the machine; rates are in this unit.
+pub fn csv(machine: &str, unit: &str, outcomes: &[Outcome]) -> String {
+    let columns = format!("work,shape,dtype,contender,config,ms,{unit},rate relative to the row's first");
+    let mut out = format!("# {machine}\n{columns}\n");
     for o in outcomes {
         let (work, shape, dtype, contender, config) = (&o.work, &o.shape, &o.dtype, &o.contender, &o.config);
         let _ = writeln!(out, "{work},{shape},{dtype},{contender},{config},{:.5},{:.1},{:.4}", o.ms, o.gbps, o.ratio);
@@ -74,15 +72,18 @@ pub fn parse(text: &str) -> (Vec<String>, Vec<Outcome>) {
 }
 
 /// The outcomes as lines to read while a benchmark runs.
-pub fn lines(outcomes: &[Outcome]) -> String {
+pub fn lines(unit: &str, outcomes: &[Outcome]) -> String {
     let mut out = String::new();
     let mut last = String::new();
     for o in outcomes {
         let row = format!("{} {} {}", o.work, o.shape, o.dtype);
         let title = if row == last { "" } else { &row };
         let (ms, gbps, ratio) = (o.ms, o.gbps, o.ratio);
-        let _ =
-            writeln!(out, "{title:<34} {:<21} {ms:>9.4} ms {gbps:>8.1} GB/s  x{ratio:<7.3} {}", o.contender, o.config);
+        let _ = writeln!(
+            out,
+            "{title:<34} {:<21} {ms:>9.4} ms {gbps:>8.1} {unit}  x{ratio:<7.3} {}",
+            o.contender, o.config
+        );
         last = row;
     }
     out
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn outcomes_survive_a_file() {
         let all = [outcome("triton", "8x16", 100.0, 1.0), outcome("tilewright", "8x16", 150.5, 1.5)];
-        let (comments, read) = parse(&csv("a GPU", &all));
+        let (comments, read) = parse(&csv("a GPU", "GB/s", &all));
         assert_eq!(comments, ["a GPU"]);
         assert_eq!(read, all);
     }

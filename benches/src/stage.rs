@@ -42,6 +42,22 @@ pub enum Mode {
     Look(Look),
 }
 
+/// Where results go, and what rates are counted in.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// The file of results.
+    pub results: &'static str,
+    /// The file of attempts.
+    pub attempts: &'static str,
+    /// The unit of rates: a contest's `bytes` over its time in milliseconds, divided by a million.
+    pub unit: &'static str,
+    /// The folder of Triton's kernels inside that of all.
+    pub cubins: &'static str,
+}
+
+/// The page of kernels that memory limits.
+const BANDWIDTH: Page = Page { results: "bandwidth.csv", attempts: "attempts.csv", unit: "GB/s", cubins: "" };
+
 /// Everything that contests share: the device, the peers, and what came out so far.
 pub struct Stage {
     device: Device,
@@ -57,6 +73,7 @@ pub struct Stage {
     /// Every configuration's time when it was tried, as lines of a CSV file.
     attempts: String,
     failures: Vec<String>,
+    page: Page,
 }
 
 impl Stage {
@@ -66,12 +83,27 @@ impl Stage {
     /// # Errors
     /// If there is no memory for flushing the cache.
     pub fn new(device: &Device, mode: Mode, only: Vec<String>, shapes: Vec<String>) -> Result<Stage, Failure> {
+        Stage::of(BANDWIDTH, device, mode, only, shapes)
+    }
+
+    /// The same, for another page.
+    ///
+    /// # Errors
+    /// As [`Stage::new`].
+    pub fn of(
+        page: Page,
+        device: &Device,
+        mode: Mode,
+        only: Vec<String>,
+        shapes: Vec<String>,
+    ) -> Result<Stage, Failure> {
         let flush = if mode == Mode::Time { Some(device.zeros(FLUSH_BYTES)?) } else { None };
-        let entries = if device.is_cuda() { cubin::index(&report::cubins()) } else { Vec::new() };
+        let folder = report::cubins().join(page.cubins);
+        let entries = if device.is_cuda() { cubin::index(&folder) } else { Vec::new() };
         let (started, machine) = (Instant::now(), report::machine());
         let (device, outcomes, failures) = (device.clone(), Vec::new(), Vec::new());
         let attempts = String::from("work,shape,dtype,contender,config,ms\n");
-        Ok(Stage { device, mode, only, shapes, flush, entries, started, machine, outcomes, attempts, failures })
+        Ok(Stage { device, mode, only, shapes, flush, entries, started, machine, outcomes, attempts, failures, page })
     }
 
     /// The device of all buffers.
@@ -89,19 +121,11 @@ impl Stage {
     /// # Errors
     /// If the file system refuses.
     pub fn finish(&mut self) -> Result<(), Failure> {
-        report::write("attempts.csv", &self.attempts)?;
-        self.finish_as("bandwidth")
-    }
-
-    /// The same into a file of another name, without the attempts.
-    ///
-    /// # Errors
-    /// If the file system refuses.
-    pub fn finish_as(&mut self, name: &str) -> Result<(), Failure> {
         let (after, arguments) = (report::machine(), report::arguments());
         self.machine = format!("before: {}; after: {after}; arguments: {arguments}", self.machine);
         println!("{}", self.machine);
-        Ok(report::write(&format!("{name}.csv"), &report::csv(&self.machine, &self.outcomes))?)
+        report::write(self.page.attempts, &self.attempts)?;
+        Ok(report::write(self.page.results, &report::csv(&self.machine, self.page.unit, &self.outcomes))?)
     }
 
     /// What went wrong.
@@ -158,14 +182,26 @@ impl Stage {
         arguments: Vec<Argument>,
         grid: impl Fn(&Entry) -> Option<[usize; 3]>,
     ) -> Result<Vec<Peer<'a>>, Failure> {
+        self.peers_of((work, dtype, variant), |entry| Ok(grid(entry).map(|grid| (arguments.clone(), grid))))
+    }
+
+    /// The same, where arguments depend on the kernel, as descriptors do.
+    ///
+    /// # Errors
+    /// If the driver refuses a kernel, or those of `call`.
+    pub fn peers_of<'a>(
+        &self,
+        (work, dtype, variant): (&str, &str, Variant),
+        call: impl Fn(&Entry) -> Result<Option<(Vec<Argument>, [usize; 3])>, Failure>,
+    ) -> Result<Vec<Peer<'a>>, Failure> {
         let mut all: Vec<Peer<'a>> = Vec::new();
         for entry in self.entries.iter().filter(|e| e.is(work, dtype, variant)) {
-            let Some(grid) = grid(entry) else { continue };
+            let Some((arguments, grid)) = call(entry)? else { continue };
             let grid = grid.map(|g| g as u32);
             let stream = self.device.default_stream();
             stream.bind()?;
             let Some(stream) = stream.cudarc().cloned() else { continue };
-            let (kernel, arguments) = (Cubin::load(entry)?, arguments.clone());
+            let kernel = Cubin::load(entry)?;
             // SAFETY: the arguments are those of the kernel, whose masks keep it inside the buffers.
             let launch = move || unsafe { kernel.launch(&stream, grid, &arguments, 0) }.map_err(Failure::from);
             all.push((entry.clone(), Rc::new(launch)));
@@ -345,10 +381,10 @@ impl Stage {
                 ratio: median(&mut ratios),
             });
         }
-        print!("{:6.1} s\n{}", self.started.elapsed().as_secs_f64(), report::lines(&rows));
+        print!("{:6.1} s\n{}", self.started.elapsed().as_secs_f64(), report::lines(self.page.unit, &rows));
         self.outcomes.extend(rows);
         // After each row, so that a run that is cut short leaves what it has.
-        report::write("bandwidth.csv", &report::csv(&self.machine, &self.outcomes))?;
+        report::write(self.page.results, &report::csv(&self.machine, self.page.unit, &self.outcomes))?;
         Ok(())
     }
 }

@@ -21,9 +21,11 @@
 //! | module | functions |
 //! |---|---|
 //! | [`rows`] | softmax and its logarithm; layer, RMS and group norm; cross entropy, also with the last linear layer; divergences; rotary embedding; gated activations; dropout; embeddings; each with its gradient |
+//! | [`attention`] | flash attention, its gradients, packed sequences, decoding, pages, latent attention, merging |
 //! | [`general`] | copies of strided tensors |
 //! | [`training`] | AdamW and gradient descent, of one tensor or of many in one launch; norms of gradients, clipping |
 
+pub mod attention;
 pub mod config;
 pub mod general;
 pub mod rows;

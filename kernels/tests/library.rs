@@ -3,6 +3,7 @@
 mod common;
 
 mod activations;
+mod attention;
 mod general;
 mod losses;
 mod norms;

@@ -68,7 +68,7 @@ impl Checker<'_> {
     }
 
     /// The dtype that a path names: `f16`, `T` or `T::Acc`.
-    fn dtype_of_path(&mut self, path: &Path) -> Option<Dt> {
+    pub(super) fn dtype_of_path(&mut self, path: &Path) -> Option<Dt> {
         let names: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
         self.dtype_of_names(&names)
     }

@@ -40,14 +40,7 @@ impl Checker<'_> {
     /// The dtype that `out` names.
     fn product_dtype(&mut self, expr: &Expr) -> Checked<Dt> {
         let dt = match bare(expr) {
-            Expr::Path(path) => {
-                // `T::Acc` too.
-                let ty = Type::Path(TypePath { qself: None, path: path.path.clone() });
-                if let Some(dt) = self.associated_dtype(&ty) {
-                    return dt;
-                }
-                path.path.get_ident().and_then(|name| self.dtype_by_name(&name.to_string()))
-            }
+            Expr::Path(path) => self.dtype_of_path(&path.path),
             _ => None,
         };
         dt.ok_or_else(|| {

@@ -1,0 +1,423 @@
+//! Gradients of attention.
+
+pub(super) mod kernels;
+
+use super::forward::{Starts, one_batch};
+use super::options::{Attention, Places};
+use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
+use crate::config::config;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use kernels::{AttentionDeltasConsts, AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
+use tilewright::launch::MaybeView;
+use tilewright::prelude::*;
+use tilewright::{Result, TensorDesc};
+
+config! {
+    /// How [`backward`] runs; sizes are those of heads, queries and keys (of packed sequences the longest).
+    "attention_backward": pub struct BackwardConfig {
+        /// Queries that a program for keys and values takes at a time.
+        pub keys_block_q,
+        /// Keys of such a program.
+        pub keys_block_k,
+        /// Queries of a program for queries.
+        pub queries_block_q,
+        /// Keys that such a program takes at a time.
+        pub queries_block_k,
+        /// Warps of programs of both kinds.
+        pub num_warps,
+        /// Blocks that are on their way at once.
+        pub num_stages,
+    }
+}
+
+impl BackwardConfig {
+    /// `d` is the larger dimension of the tiles, `plain` says that there is no bias, no soft cap and no window
+    /// over packed sequences.
+    pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, plain: bool) -> Self {
+        let [keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_warps, num_stages] =
+            match (capability, bits) {
+                (None, _) => [32, 32, 32, 32, 4, 2],
+                (Some((9.., _)), 16) if d <= 64 => [64, 128, 128, if plain { 128 } else { 64 }, 8, 2],
+                (Some((9.., _)), 16) if d <= 128 => [if plain { 64 } else { 32 }, 128, 128, 64, 8, 2],
+                (Some((9.., _)), 16) => [32, 64, 64, 32, 8, 2],
+                (_, 16) if d <= 64 => [32, 128, 128, 32, 8, 2],
+                (_, 16) if d <= 128 => [32, 64, 64, 32, 8, 2],
+                (_, 32) if d <= 64 => [32, 32, 32, 32, 8, 2],
+                _ => [16, 32, 32, 16, 8, 1],
+            };
+        BackwardConfig { keys_block_q, keys_block_k, queries_block_q, queries_block_k, num_warps, num_stages }
+    }
+}
+
+/// What [`forward`](super::forward) read and gave, and the gradient of its result, with the shapes that it says.
+#[derive(Debug, Clone, Copy)]
+pub struct Saved<'a, T: DType> {
+    /// Queries.
+    pub q: TensorView<'a, T, 4>,
+    /// Keys.
+    pub k: TensorView<'a, T, 4>,
+    /// Values.
+    pub v: TensorView<'a, T, 4>,
+    /// What was added to scores. Its own gradient is not computed.
+    pub bias: Option<TensorView<'a, T, 4>>,
+    /// The result.
+    pub out: TensorView<'a, T, 4>,
+    /// The logarithms of sums.
+    pub lse: TensorView<'a, f32, 3>,
+    /// The gradient of the result.
+    pub dout: TensorView<'a, T, 4>,
+    /// The gradient of `lse`, if something depends on it.
+    pub dlse: Option<TensorView<'a, f32, 3>>,
+}
+
+/// Gradients of the inputs of attention, with their shapes.
+#[derive(Debug)]
+pub struct Gradients<T: DType, const R: usize> {
+    /// Of queries.
+    pub dq: Tensor<T, R>,
+    /// Of keys.
+    pub dk: Tensor<T, R>,
+    /// Of values.
+    pub dv: Tensor<T, R>,
+}
+
+/// The gradients of [`forward`](super::forward): with `p` the weights, `dp = dout v^T` and
+/// `ds = p * (dp - rowsum(out * dout) + dlse)`, they are `dv = p^T dout`, `dk = scale * ds^T q` and `dq = scale * ds k`.
+///
+/// Weights are computed again from `lse`. Gradients of keys and values are the sums over the heads of a group. Nothing is
+/// added up in an order that may change: two runs give the same bits. It allocates the results, and
+/// [`backward_into`]'s workspace.
+///
+/// # Numerics
+///
+/// As for [`forward`](super::forward); weights and `ds` are rounded to the dtype before they are multiplied.
+///
+/// # Errors
+///
+/// As [`forward`](super::forward).
+pub fn backward<T: Float>(cx: &Context, saved: Saved<'_, T>, options: &Attention) -> Result<Gradients<T, 4>> {
+    Problem::of(&saved.q, &saved.k, &saved.v)?;
+    let [batch, heads, queries, _] = saved.q.shape();
+    let mut gradients = Gradients {
+        dq: Tensor::zeros(cx.device(), saved.q.shape())?,
+        dk: Tensor::zeros(cx.device(), saved.k.shape())?,
+        dv: Tensor::zeros(cx.device(), saved.v.shape())?,
+    };
+    let mut workspace = Tensor::zeros(cx.device(), [2, batch, heads, queries])?;
+    let Gradients { dq, dk, dv } = &mut gradients;
+    backward_into(cx, saved, options, &mut workspace, dq, dk, dv)?;
+    Ok(gradients)
+}
+
+/// [`backward`], into tensors of the shapes of `q`, `k` and `v`. `workspace` is `[2, batch, heads, queries]`, without gaps;
+/// what it holds does not matter.
+///
+/// # Errors
+///
+/// As [`forward`](super::forward).
+pub fn backward_into<'b, T: Float>(
+    cx: &Context,
+    saved: Saved<'_, T>,
+    options: &Attention,
+    workspace: impl Into<TensorViewMut<'b, f32, 4>>,
+    dq: impl Into<TensorViewMut<'b, T, 4>>,
+    dk: impl Into<TensorViewMut<'b, T, 4>>,
+    dv: impl Into<TensorViewMut<'b, T, 4>>,
+) -> Result<()> {
+    launch(cx, saved, None, options, workspace.into(), [dq.into(), dk.into(), dv.into()])
+}
+
+/// What [`forward_packed`](super::forward_packed) read and gave, and the gradient of its result, with the shapes that it
+/// says.
+#[derive(Debug, Clone, Copy)]
+pub struct SavedPacked<'a, T: DType> {
+    /// Queries.
+    pub q: TensorView<'a, T, 3>,
+    /// Keys.
+    pub k: TensorView<'a, T, 3>,
+    /// Values.
+    pub v: TensorView<'a, T, 3>,
+    /// The result.
+    pub out: TensorView<'a, T, 3>,
+    /// The logarithms of sums.
+    pub lse: TensorView<'a, f32, 2>,
+    /// The gradient of the result.
+    pub dout: TensorView<'a, T, 3>,
+    /// Where sequences begin among the queries.
+    pub q_starts: TensorView<'a, i32, 1>,
+    /// Where they begin among the keys.
+    pub k_starts: TensorView<'a, i32, 1>,
+    /// The most queries of a sequence.
+    pub longest: usize,
+    /// The most keys of a sequence.
+    pub longest_keys: usize,
+}
+
+/// [`backward`] of packed sequences. Gradients of tokens that no sequence has are 0.
+///
+/// # Errors
+///
+/// As [`forward`](super::forward).
+pub fn backward_packed<T: Float>(
+    cx: &Context,
+    saved: SavedPacked<'_, T>,
+    options: &Attention,
+) -> Result<Gradients<T, 3>> {
+    let (q, k, v) = (one_batch(&saved.q)?, one_batch(&saved.k)?, one_batch(&saved.v)?);
+    Problem::of(&q, &k, &v)?;
+    let [tokens, heads, _] = saved.q.shape();
+    check::shape("lse", saved.lse.shape(), [heads, tokens])?;
+    let mut gradients = Gradients {
+        dq: Tensor::zeros(cx.device(), saved.q.shape())?,
+        dk: Tensor::zeros(cx.device(), saved.k.shape())?,
+        dv: Tensor::zeros(cx.device(), saved.v.shape())?,
+    };
+    let mut workspace = Tensor::zeros(cx.device(), [2, 1, heads, tokens])?;
+    let starts = Starts { q: saved.q_starts, k: saved.k_starts, longest: saved.longest };
+    let lse = saved.lse.reshape([1, heads, tokens])?;
+    let (out, dout) = (one_batch(&saved.out)?, one_batch(&saved.dout)?);
+    let dense = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
+    let Gradients { dq, dk, dv } = &mut gradients;
+    let into = [one_batch_mut(dq)?, one_batch_mut(dk)?, one_batch_mut(dv)?];
+    launch(cx, dense, Some((starts, saved.longest_keys)), options, workspace.view_mut(), into)?;
+    Ok(gradients)
+}
+
+/// Packed tokens `[tokens, heads, d]` as `[1, heads, tokens, d]`.
+fn one_batch_mut<T: DType>(x: &mut Tensor<T, 3>) -> Result<TensorViewMut<'_, T, 4>> {
+    let [tokens, heads, d] = x.shape();
+    x.view_mut().permute([1, 0, 2])?.reshape([1, heads, tokens, d])
+}
+
+/// What both kernels of the gradients are given.
+struct Launch<'a, T: DType> {
+    problem: Problem,
+    places: Places,
+    soft_cap: Option<f64>,
+    config: BackwardConfig,
+    saved: Saved<'a, T>,
+    starts: Option<Starts<'a>>,
+    /// How many sequences there are, and the most queries and keys of one.
+    sequences: usize,
+    queries: usize,
+    keys: usize,
+}
+
+fn launch<T: Float>(
+    cx: &Context,
+    saved: Saved<'_, T>,
+    starts: Option<(Starts<'_>, usize)>,
+    options: &Attention,
+    workspace: TensorViewMut<'_, f32, 4>,
+    [dq, dk, dv]: [TensorViewMut<'_, T, 4>; 3],
+) -> Result<()> {
+    let problem = Problem::of(&saved.q, &saved.k, &saved.v)?;
+    let Problem { batch, heads, queries, d, dv: d_values, .. } = problem;
+    check::shape("out", saved.out.shape(), [batch, heads, queries, d_values])?;
+    check::shape("dout", saved.dout.shape(), [batch, heads, queries, d_values])?;
+    check::shape("lse", saved.lse.shape(), [batch, heads, queries])?;
+    check::shape("workspace", workspace.shape(), [2, batch, heads, queries])?;
+    for (name, given, wanted) in [("dq", &dq, &saved.q), ("dk", &dk, &saved.k), ("dv", &dv, &saved.v)] {
+        check::shape(name, given.shape(), wanted.shape())?;
+        contiguous_last(name, &given.as_view())?;
+    }
+    if !workspace.is_contiguous() {
+        return Err(check::invalid("workspace", "has gaps", "give a tensor without"));
+    }
+    for (name, view) in [("lse", Some(&saved.lse)), ("dlse", saved.dlse.as_ref())] {
+        if let Some(view) = view {
+            check::shape(name, view.shape(), [batch, heads, queries])?;
+            contiguous_last(name, view)?;
+        }
+    }
+    let saved = Saved { bias: saved.bias.map(|bias| problem.bias(bias)).transpose()?, ..saved };
+    let places = Places::of(options, d)?;
+    let (starts, longest_keys) = starts.map_or((None, problem.keys), |(starts, keys)| (Some(starts), keys));
+    let (sequences, longest) = problem.sequences(&starts)?;
+    let window = places.left.is_some();
+    let plain = saved.bias.is_none() && options.soft_cap.is_none() && !(starts.is_some() && window);
+    let keys = longest_keys.min(problem.keys);
+    let config = cx.config(T::ELEMENT, &[d, longest, keys], || {
+        let capability = cx.device().compute_capability();
+        BackwardConfig::rule(capability, 8 * size_of::<T>(), tile_dim(d.max(d_values)), plain)
+    })?;
+    if heads == 0 || sequences == 0 {
+        return Ok(());
+    }
+    let (mut logs, mut deltas) = halves(workspace)?;
+    prepare(cx, &problem, &saved, logs.reborrow(), deltas.reborrow())?;
+    let soft_cap = options.soft_cap;
+    let launch = Launch { problem, places, soft_cap, config, saved, starts, sequences, queries: longest, keys };
+    launch.keys(cx, logs.as_view(), deltas.as_view(), dk, dv)?;
+    launch.queries(cx, logs.as_view(), deltas.as_view(), dq)
+}
+
+/// A workspace as two tensors.
+fn halves(workspace: TensorViewMut<'_, f32, 4>) -> Result<(TensorViewMut<'_, f32, 3>, TensorViewMut<'_, f32, 3>)> {
+    let [_, batch, heads, queries] = workspace.shape();
+    let (first, second) = workspace.elements().split_at_mut(batch * heads * queries)?;
+    let shape = [batch, heads, queries];
+    Ok((TensorViewMut::new(first, shape)?, TensorViewMut::new(second, shape)?))
+}
+
+fn prepare<T: Float>(
+    cx: &Context,
+    problem: &Problem,
+    saved: &Saved<'_, T>,
+    logs: TensorViewMut<'_, f32, 3>,
+    deltas: TensorViewMut<'_, f32, 3>,
+) -> Result<()> {
+    let Problem { batch, heads, queries, dv, .. } = *problem;
+    if logs.is_empty() {
+        return Ok(());
+    }
+    let (out, dout) = (problem.last_contiguous("out", &saved.out)?, problem.last_contiguous("dout", &saved.dout)?);
+    let (lse, dlse) = (saved.lse.strides(), saved.dlse.map_or([0; 3], |dlse| dlse.strides()));
+    let columns = tile_dim(dv);
+    // 32 elements a thread.
+    let rows = 4096 / columns;
+    AttentionDeltasConsts { BM: rows, DV: columns }
+        .call(
+            saved.out.elements(),
+            saved.dout.elements(),
+            saved.lse.elements(),
+            MaybeView::from(saved.dlse.map(|dlse| dlse.elements())),
+            deltas.elements(),
+            logs.elements(),
+            check::size("q", queries)?,
+            check::size("v", dv)?,
+            out[0],
+            out[1],
+            out[2],
+            dout[0],
+            dout[1],
+            dout[2],
+            lse[0] as i64,
+            lse[1] as i64,
+            dlse[0] as i64,
+            dlse[1] as i64,
+        )
+        .grid((queries.div_ceil(rows), heads, batch))
+        .num_warps(4)
+        .stream(cx.stream())
+        .launch(cx.device())
+}
+
+/// Numbers for each query, for kernels that read blocks of them.
+fn rows_of<'a>(view: &TensorView<'a, f32, 3>) -> Result<TensorDesc<'a, f32, 3>> {
+    TensorDesc::with_strides(view.elements(), view.shape(), view.strides())
+}
+
+impl<T: Float> Launch<'_, T> {
+    fn bias_strides(&self) -> [i64; 4] {
+        self.saved.bias.map_or([0; 4], |bias| bias.strides().map(|stride| stride as i64))
+    }
+
+    fn keys(
+        &self,
+        cx: &Context,
+        logs: TensorView<'_, f32, 3>,
+        deltas: TensorView<'_, f32, 3>,
+        dk: TensorViewMut<'_, T, 4>,
+        dv: TensorViewMut<'_, T, 4>,
+    ) -> Result<()> {
+        let Launch { problem, places, saved, starts, config, .. } = self;
+        if self.keys == 0 {
+            return Ok(());
+        }
+        let (bias, dk_strides, dv_strides) = (self.bias_strides(), dk.strides(), dv.strides());
+        AttentionKeysBackwardConsts {
+            BM: config.keys_block_q,
+            BN: config.keys_block_k,
+            D: tile_dim(problem.d),
+            DV: tile_dim(problem.dv),
+        }
+        .call(
+            &descriptor("q", &saved.q)?,
+            &descriptor("k", &saved.k)?,
+            &descriptor("v", &saved.v)?,
+            &descriptor("dout", &saved.dout)?,
+            &rows_of(&logs)?,
+            &rows_of(&deltas)?,
+            MaybeView::from(saved.bias.map(|bias| bias.elements())),
+            MaybeView::from(starts.map(|starts| starts.q.elements())),
+            MaybeView::from(starts.map(|starts| starts.k.elements())),
+            dk.elements(),
+            dv.elements(),
+            check::size("q", problem.queries)?,
+            check::size("k", problem.keys)?,
+            check::size("k", problem.d)?,
+            check::size("v", problem.dv)?,
+            check::size("q", problem.group)?,
+            places.scale,
+            self.soft_cap,
+            places.left,
+            places.right,
+            bias[0],
+            bias[1],
+            bias[2],
+            dk_strides[0] as i64,
+            dk_strides[1] as i64,
+            dk_strides[2] as i64,
+            dv_strides[0] as i64,
+            dv_strides[1] as i64,
+            dv_strides[2] as i64,
+        )
+        .grid((self.keys.div_ceil(config.keys_block_k), problem.heads / problem.group, self.sequences))
+        .num_warps(config.num_warps as u32)
+        .num_stages(config.num_stages as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
+    }
+
+    fn queries(
+        &self,
+        cx: &Context,
+        logs: TensorView<'_, f32, 3>,
+        deltas: TensorView<'_, f32, 3>,
+        dq: TensorViewMut<'_, T, 4>,
+    ) -> Result<()> {
+        let Launch { problem, places, saved, starts, config, .. } = self;
+        if self.queries == 0 {
+            return Ok(());
+        }
+        let (bias, dq_strides) = (self.bias_strides(), dq.strides());
+        AttentionQueriesBackwardConsts {
+            BM: config.queries_block_q,
+            BN: config.queries_block_k,
+            D: tile_dim(problem.d),
+            DV: tile_dim(problem.dv),
+        }
+        .call(
+            &descriptor("q", &saved.q)?,
+            &descriptor("k", &saved.k)?,
+            &descriptor("v", &saved.v)?,
+            &descriptor("dout", &saved.dout)?,
+            &rows_of(&logs)?,
+            &rows_of(&deltas)?,
+            MaybeView::from(saved.bias.map(|bias| bias.elements())),
+            MaybeView::from(starts.map(|starts| starts.q.elements())),
+            MaybeView::from(starts.map(|starts| starts.k.elements())),
+            dq.elements(),
+            check::size("q", problem.queries)?,
+            check::size("k", problem.keys)?,
+            check::size("k", problem.d)?,
+            check::size("q", problem.group)?,
+            places.scale,
+            self.soft_cap,
+            places.left,
+            places.right,
+            bias[0],
+            bias[1],
+            bias[2],
+            dq_strides[0] as i64,
+            dq_strides[1] as i64,
+            dq_strides[2] as i64,
+        )
+        .grid((self.queries.div_ceil(config.queries_block_q), problem.heads, self.sequences))
+        .num_warps(config.num_warps as u32)
+        .num_stages(config.num_stages as u32)
+        .stream(cx.stream())
+        .launch(cx.device())
+    }
+}

@@ -1,0 +1,182 @@
+//! What the kernels become for a GPU, without one.
+
+use super::backward::BackwardConfig;
+use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
+use super::forward::{AttentionConsts, ForwardConfig};
+use super::mla::AttentionMlaConsts;
+use super::serving::kernels::AttentionCachedConsts;
+use tilewright::launch::{CompiledKernel, Target};
+use tilewright::prelude::*;
+use tilewright_tests::assembler::{assemble_to, disassemble};
+
+/// What a kernel became.
+pub(super) struct Code {
+    pub(super) report: String,
+    /// Bytes of registers that were stored to memory.
+    pub(super) spills: u32,
+    /// What ptxas said.
+    pub(super) log: String,
+    /// Instructions of the innermost loops with products.
+    pub(super) loops: Vec<Trip>,
+}
+
+/// One trip through a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Trip {
+    pub(super) instructions: usize,
+    pub(super) wgmma: usize,
+    pub(super) mma: usize,
+    /// Stores of registers to shared memory.
+    pub(super) stores: usize,
+}
+
+/// The innermost loops with products of a program's text.
+fn loops(sass: &str) -> Vec<Trip> {
+    let lines: Vec<&str> = sass.lines().map(str::trim).collect();
+    let label = |name: &str| lines.iter().position(|line| line.strip_suffix(':') == Some(name));
+    let mut found: Vec<(usize, Trip)> = vec![];
+    for (end, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("BRA")) {
+        let Some(target) = line.find(".L_").map(|at| &line[at..]) else { continue };
+        let target = &target[..target.find([')', '`', ';', ' ']).unwrap_or(target.len())];
+        let Some(begin) = label(target).filter(|begin| *begin < end) else { continue };
+        let body = &lines[begin..=end];
+        let count = |what: &str| body.iter().filter(|line| line.contains(what)).count();
+        let trip = Trip {
+            instructions: body.iter().filter(|line| line.contains("/*") && line.contains(';')).count(),
+            wgmma: count("HGMMA"),
+            mma: count("HMMA.") + count("DMMA"),
+            stores: count("STS"),
+        };
+        let inner = found.iter().any(|(other, _)| *other >= begin);
+        if trip.wgmma + trip.mma > 0 && count("EXIT") == 0 && !inner {
+            found.push((begin, trip));
+        }
+    }
+    found.into_iter().map(|(_, trip)| trip).collect()
+}
+
+/// `None` where ptxas or nvdisasm is missing.
+pub(super) fn code(name: &str, compiled: Result<CompiledKernel, Error>, architecture: &str) -> Option<Code> {
+    let compiled = compiled.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let (assembled, cubin) = assemble_to(compiled.ptx(), architecture)?;
+    let loops = loops(&disassemble(&cubin)?);
+    let report = compiled.report().to_owned();
+    let notes: Vec<&str> = assembled.log.lines().filter(|line| line.contains("C75")).collect();
+    let (registers, spills) = (assembled.registers, assembled.spills);
+    println!("{name} {architecture}: {registers} registers, {spills} bytes spilled, {loops:?} {notes:?}");
+    for line in report.lines().filter(|line| line.contains("shared memory,") || line.contains(": loop ")) {
+        println!("  {}", line.trim());
+    }
+    Some(Code { report, spills: assembled.spills, log: assembled.log, loops })
+}
+
+impl Code {
+    /// Asserts that nothing is spilled, and that ptxas changes no products.
+    #[track_caller]
+    pub(super) fn assert_clean(&self, name: &str) {
+        assert_eq!(self.spills, 0, "{name}");
+        assert!(!self.log.contains("C75"), "{name}: {}", self.log);
+    }
+
+    /// Asserts that products are those of warp groups, fed by tensor copies of warps of their own.
+    #[track_caller]
+    pub(super) fn assert_fed(&self, name: &str) {
+        assert!(self.report.contains("loop fed by warps of their own"), "{name}: {}", self.report);
+        assert!(self.loops.iter().all(|trip| trip.wgmma > 0 && trip.mma == 0), "{name}: {:?}", self.loops);
+    }
+}
+
+const HOPPER: Option<(u32, u32)> = Some((9, 0));
+
+/// A bias, packed sequences, a soft cap, a window that begins.
+const OPTIONS: [[bool; 4]; 4] =
+    [[true, false, false, false], [false, true, false, false], [false, false, true, false], [false, true, false, true]];
+
+/// The forward kernel of f16 as Hopper runs it.
+fn forward(d: usize, dv: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<Code> {
+    let config = ForwardConfig::rule(HOPPER, 16, d.max(dv), !bias && !cap);
+    let compiled = AttentionConsts { BM: config.block_q, BN: config.block_k, D: d, DV: dv }
+        .request::<f16>(bias, packed, packed, cap, window)
+        .num_warps(config.num_warps as u32)
+        .num_stages(config.num_stages as u32)
+        .compile(Target::sm_90a());
+    code(&format!("forward {d} {dv}, bias {bias}, packed {packed}, cap {cap}, window {window}"), compiled, "sm_90a")
+}
+
+#[test]
+fn forward_is_fed_and_spills_nothing() {
+    for (d, dv) in [(64, 64), (128, 128), (256, 256)] {
+        let Some(code) = forward(d, dv, [false; 4]) else { return };
+        code.assert_clean("plain");
+        code.assert_fed("plain");
+        assert!(code.loops.iter().all(|trip| trip.stores == 0), "{:?}", code.loops);
+    }
+    for options in OPTIONS {
+        let Some(code) = forward(128, 128, options) else { return };
+        code.assert_clean("with options");
+        code.assert_fed("with options");
+    }
+}
+
+/// Both kernels of the backward pass of f16 as Hopper runs them.
+fn backward(d: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<[Code; 2]> {
+    let config = BackwardConfig::rule(HOPPER, 16, d, !bias && !cap && !(packed && window));
+    let keys = AttentionKeysBackwardConsts { BM: config.keys_block_q, BN: config.keys_block_k, D: d, DV: d };
+    let keys =
+        keys.request::<f16>(bias, packed, packed, cap, window).num_warps(8).num_stages(2).compile(Target::sm_90a());
+    let queries =
+        AttentionQueriesBackwardConsts { BM: config.queries_block_q, BN: config.queries_block_k, D: d, DV: d };
+    let queries = queries.request::<f16>(bias, packed, packed, cap, window).num_warps(8).num_stages(2);
+    let name = format!("{d}, bias {bias}, packed {packed}, cap {cap}, window {window}");
+    Some([
+        code(&format!("keys {name}"), keys, "sm_90a")?,
+        code(&format!("queries {name}"), queries.compile(Target::sm_90a()), "sm_90a")?,
+    ])
+}
+
+#[test]
+fn backward_is_fed_and_spills_nothing() {
+    let plain = [64, 128, 256].map(|d| (d, [false; 4]));
+    for (d, options) in plain.into_iter().chain(OPTIONS.map(|options| (128, options))) {
+        let Some(codes) = backward(d, options) else { return };
+        for code in codes {
+            code.assert_clean("backward");
+            code.assert_fed("backward");
+        }
+    }
+}
+
+/// The kernel over caches of f16 with heads of 128, as Hopper runs it: by tensor copies or not, in pages of a size.
+fn cached(rows: usize, fed: bool, page: Option<usize>) -> Option<Code> {
+    let warps = if rows > 32 { 8 } else { 4 };
+    let compiled = AttentionCachedConsts { BM: rows, BN: 64, D: 128, DV: 128, PAGE: page.unwrap_or(1) }
+        .request::<f16, f16, f32>(fed, fed, page.is_some(), true, rows > 32, false, false, false)
+        .num_warps(warps)
+        .num_stages(if rows > 32 { 2 } else { 3 })
+        .compile(Target::sm_90a());
+    code(&format!("{rows} rows over pages of {page:?}, fed {fed}"), compiled, "sm_90a")
+}
+
+#[test]
+fn caches_are_read_in_wide_accesses_and_spill_nothing() {
+    for (rows, page) in [(16, None), (16, Some(16)), (16, Some(64)), (128, Some(16))] {
+        let Some(code) = cached(rows, false, page) else { return };
+        code.assert_clean("cached");
+        let narrow = |line: &&str| line.contains("`k` is accessed by") || line.contains("`v` is accessed by");
+        assert_eq!(code.report.lines().find(narrow), None, "{rows} rows, pages of {page:?}");
+    }
+    let Some(code) = cached(128, true, Some(64)) else { return };
+    code.assert_clean("pages by tensor copies");
+    assert!(code.report.contains("loop fed by warps of their own"), "{}", code.report);
+}
+
+#[test]
+fn latent_attention_is_fed_and_spills_nothing() {
+    for keys in [16, 32] {
+        let compiled = AttentionMlaConsts { BM: 64, BN: keys, R: 512, P: 64 }.request::<f16, f32>(false);
+        let compiled = compiled.num_warps(8).num_stages(2).compile(Target::sm_90a());
+        let Some(code) = code(&format!("latent, {keys} keys"), compiled, "sm_90a") else { return };
+        code.assert_clean("latent");
+        code.assert_fed("latent");
+    }
+}

@@ -1,0 +1,76 @@
+//! What the kernels of attention share: scores, and the sums that a loop over keys carries.
+
+use tilewright::prelude::*;
+
+/// log2(e): weights are powers of two, which is what the hardware computes.
+pub(super) const LOG2_E: f64 = std::f64::consts::LOG2_E;
+/// 1 / log2(e).
+pub(super) const LN_2: f64 = std::f64::consts::LN_2;
+
+/// What a loop over keys carries for each row of queries.
+#[device]
+pub(super) struct Rows<A: Float, const M: usize, const D: usize> {
+    /// Sums of values with weights relative to `peak`.
+    pub acc: Tile<A, { [M, D] }>,
+    /// The largest score so far, times log2(e). Finite, so that no infinity is subtracted from another.
+    pub peak: Tile<A, { [M] }>,
+    /// The sum of weights.
+    pub total: Tile<A, { [M] }>,
+}
+
+/// Rows that have seen no key.
+#[device]
+pub(super) fn unseen<A: Float, const M: usize, const D: usize>() -> Rows<A, M, D> {
+    Rows { acc: zeros::<A>([M, D]), peak: full::<A>([M], A::MIN), total: zeros::<A>([M]) }
+}
+
+/// Adds a block of keys to what rows have seen (Milakov and Gimelshein, 2018; Dao et al., 2022). A weight is
+/// `exp2(scores * factor - peak)`; scores of keys that a row does not see are minus infinity.
+#[device]
+pub(super) fn absorb<T: Float, A: Float, const M: usize, const N: usize, const D: usize>(
+    rows: Rows<A, M, D>,
+    scores: Tile<A, { [M, N] }>,
+    values: Tile<T, { [N, D] }>,
+    factor: A,
+) -> Rows<A, M, D> {
+    let peak = maximum(rows.peak, max(scores, axis = 1) * factor);
+    let old = exp2(rows.peak - peak);
+    let weights = exp2(scores * factor - peak[(.., None)]);
+    let total = rows.total * old + sum(weights, axis = 1);
+    let acc = dot(weights as T, values, acc = rows.acc * old[(.., None)], precision = tf32x3);
+    Rows { acc, peak, total }
+}
+
+/// The mean of values by their weights, and the natural logarithm of the sum of exponentials: 0 and minus infinity for rows
+/// that have seen nothing.
+#[device]
+pub(super) fn finish<A: Float, const M: usize, const D: usize>(
+    rows: Rows<A, M, D>,
+) -> (Tile<A, { [M, D] }>, Tile<A, { [M] }>) {
+    let unit: f64 = LN_2;
+    let empty = rows.total == 0.0;
+    let total = select(empty, 1.0, rows.total);
+    let log = select(empty, A::NEG_INFINITY, (rows.peak + log2(total)) * (unit as A));
+    (rows.acc * (1.0 / total)[(.., None)], log)
+}
+
+/// Minus infinity for keys that a row does not see: it sees those from `from` up to, but not with, `to`.
+#[device]
+pub(super) fn hide<A: Float, const M: usize, const N: usize>(
+    scores: Tile<A, { [M, N] }>,
+    key: Tile<i32, { [N] }>,
+    from: Tile<i32, { [M] }>,
+    to: Tile<i32, { [M] }>,
+) -> Tile<A, { [M, N] }> {
+    select((key >= from[(.., None)]) & (key < to[(.., None)]), scores, A::NEG_INFINITY)
+}
+
+/// The same of keys that have no first one: it takes half the comparisons.
+#[device]
+pub(super) fn hide_later<A: Float, const M: usize, const N: usize>(
+    scores: Tile<A, { [M, N] }>,
+    key: Tile<i32, { [N] }>,
+    to: Tile<i32, { [M] }>,
+) -> Tile<A, { [M, N] }> {
+    select(key < to[(.., None)], scores, A::NEG_INFINITY)
+}

@@ -1,0 +1,284 @@
+//! Multi-head latent attention over a cache, with absorbed projections.
+
+use super::device::{LOG2_E, absorb, finish, unseen};
+use super::merge::merge_into;
+use super::options::{Attention, FAR, Places};
+use super::shape::contiguous_last;
+use crate::config::config;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::prelude::*;
+use tilewright::{Result, TensorDesc};
+
+config! {
+    /// How [`mla_decode`] runs; sizes are those of the latent part, heads and keys.
+    "attention_mla": pub struct MlaConfig {
+        /// Heads of a program.
+        pub block_heads,
+        /// Keys that it takes at a time: a power of two that divides the page size.
+        pub block_k,
+        /// Into how many parts the keys of a sequence are divided.
+        pub parts,
+        /// Warps of a program.
+        pub num_warps,
+        /// Blocks of keys that are on their way at once.
+        pub num_stages,
+    }
+}
+
+impl MlaConfig {
+    /// `programs` are those of one part, if each has 64 heads.
+    pub(super) fn rule(device: &Device, keys: usize, page: usize, programs: usize) -> Self {
+        // The largest power of two that divides the page size, up to a limit.
+        let block = |most: usize| most.min(1 << page.trailing_zeros());
+        if !device.is_cuda() {
+            return MlaConfig { block_heads: 16, block_k: block(16), parts: 2, num_warps: 4, num_stages: 1 };
+        }
+        let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
+        let block_k = block(if hopper { 32 } else { 16 });
+        let wanted = device.multiprocessor_count().div_ceil(programs.max(1));
+        let parts = wanted.min(keys / (4 * block_k)).clamp(1, 128);
+        let (block_heads, num_stages) = if hopper { (64, 2) } else { (16, 1) };
+        MlaConfig { block_heads, block_k, parts, num_warps: 8, num_stages }
+    }
+}
+
+/// A key is a latent vector of `R` elements, which is the value too, and `P` elements of position behind it. All heads read
+/// the same keys: a tile has a row for each.
+///
+/// The grid is `[blocks of heads times parts, queries, sequences]`.
+#[kernel(flush = true)]
+pub(super) fn attention_mla<T: Float, O: Float, const BM: usize, const BN: usize, const R: usize, const P: usize>(
+    content: TensorDesc<T, { [1, 1, BM, R] }>,
+    turned: TensorDesc<T, { [1, 1, BM, P] }>,
+    latent: TensorDesc<T, { [1, BN, R] }>,
+    position: TensorDesc<T, { [1, BN, P] }>,
+    table: Ptr<i32>,
+    lengths: Ptr<i32>,
+    out: PtrMut<O>,
+    lse: PtrMut<f32>,
+    parts: i32,
+    heads: i32,
+    queries: i32,
+    keys: i32,
+    page_size: i32,
+    scale: f64,
+    soft_cap: Option<f64>,
+    left: i32,
+    right: i32,
+    table_sequence: i64,
+    out_part: i64,
+    out_sequence: i64,
+    out_head: i64,
+    out_row: i64,
+    lse_part: i64,
+    lse_sequence: i64,
+    lse_head: i64,
+) {
+    let (part, query, sequence) = (program_id(0) % parts, program_id(1), program_id(2));
+    let first = program_id(0) / parts * BM;
+    let head = first + arange(0, BM);
+    // Queries are the last of their sequence.
+    let keys = clamp(load(lengths + sequence), 0, keys);
+    let at = query + keys - queries;
+    let (begin, end) = (maximum(at - left, 0), minimum(keys, at + right + 1));
+    let from = begin / BN * BN;
+    let each = cdiv(cdiv(maximum(end - from, 0), BN), parts) * BN;
+    let (from, to) = (from + part * each, minimum(end, from + (part + 1) * each));
+
+    let content = reshape(content.load([sequence, query, first, 0]), [BM, R]);
+    let turned = reshape(turned.load([sequence, query, first, 0]), [BM, P]);
+    let table = table + sequence as i64 * table_sequence;
+    let scale = scale as T::Acc;
+    let mut rows = unseen::<T::Acc, BM, R>();
+    #[warp_specialize]
+    for start in (from..to).step_by(BN) {
+        let page = load(table + start / page_size);
+        let block = reshape(latent.load([page, start % page_size, 0]), [BN, R]);
+        let turn = reshape(position.load([page, start % page_size, 0]), [BN, P]);
+        let mut scores = dot(content, block.trans(), out = T::Acc, precision = tf32x3);
+        scores = dot(turned, turn.trans(), acc = scores, precision = tf32x3);
+        let mut factor = scale * (LOG2_E as f64 as T::Acc);
+        if let Some(cap) = soft_cap {
+            scores = tanh(scores * (scale / cap as T::Acc)) * cap as T::Acc;
+            factor = LOG2_E as f64 as T::Acc;
+        }
+        if start < begin || start + BN > to {
+            let key = start + arange(0, BN);
+            scores = select((key >= begin) & (key < to), scores, T::Acc::NEG_INFINITY);
+        }
+        rows = absorb(rows, scores, block, factor);
+    }
+    let (result, log) = finish(rows);
+    let to = part as i64 * out_part + sequence as i64 * out_sequence;
+    let out_rows = to + query as i64 * out_row + head as i64 * out_head;
+    let inside = head < heads;
+    store(out + out_rows[(.., None)] + arange(0, R), result as O, mask = inside[(.., None)]);
+    let to = part as i64 * lse_part + sequence as i64 * lse_sequence;
+    store(lse + (to + query as i64 + head as i64 * lse_head), log as f32, mask = inside);
+}
+
+/// The cache of multi-head latent attention: for each token a latent vector, and what has the token's position in it.
+///
+/// Sequence `i` has `lengths[i]` tokens, the first of them in page `table[i][0]`, and so on. What lies in a page behind the
+/// last token of a sequence counts with weight 0, so it must be finite: a cache begins with zeros.
+#[derive(Debug, Clone, Copy)]
+pub struct LatentCache<'a, T: DType> {
+    /// `[pages, page size, rank + positions]`, the last dimension contiguous.
+    pub tokens: TensorView<'a, T, 3>,
+    /// `[sequences, most pages of one]`, the last dimension contiguous.
+    pub table: TensorView<'a, i32, 2>,
+    /// `[sequences]`.
+    pub lengths: TensorView<'a, i32, 1>,
+    /// The elements of a latent vector, a power of two up to 512. Behind them are the positions, a power of two as well.
+    pub rank: usize,
+}
+
+/// Shapes of a launch.
+struct Sizes {
+    sequences: usize,
+    heads: usize,
+    queries: usize,
+    rank: usize,
+    positions: usize,
+    page_size: usize,
+    /// The most keys of a sequence.
+    keys: usize,
+}
+
+fn sizes<T: DType>(q: &TensorView<'_, T, 4>, cache: &LatentCache<'_, T>) -> Result<Sizes> {
+    let ([sequences, heads, queries, d], [pages, page_size, width]) = (q.shape(), cache.tokens.shape());
+    let [rows, most_pages] = cache.table.shape();
+    check::shape("q", q.shape(), [rows, heads, queries, width])?;
+    check::shape("lengths", cache.lengths.shape(), [sequences])?;
+    contiguous_last("q", q)?;
+    contiguous_last("tokens", &cache.tokens)?;
+    contiguous_last("table", &cache.table)?;
+    contiguous_last("lengths", &cache.lengths)?;
+    let (rank, positions) = (cache.rank, d.saturating_sub(cache.rank));
+    let fits = |size: usize| size.is_power_of_two() && (16..=512).contains(&size);
+    if !fits(rank) || !fits(positions) {
+        let problem = format!("has tokens of {width} elements, of which {rank} are latent");
+        return Err(check::invalid("tokens", problem, "both parts must be powers of two from 16 to 512"));
+    }
+    let keys = most_pages.saturating_mul(page_size);
+    if page_size == 0 || (pages == 0 && most_pages > 0) {
+        return Err(check::invalid("tokens", "has no page", "make at least one page of at least one token"));
+    }
+    if keys >= FAR as usize {
+        let problem = format!("has room for {keys} tokens in a sequence");
+        return Err(check::invalid("table", problem, format!("there are at most {FAR}")));
+    }
+    Ok(Sizes { sequences, heads, queries, rank, positions, page_size, keys })
+}
+
+/// Multi-head latent attention for few queries, with absorbed projections: keys are the tokens of the cache, values their
+/// latent vectors, and all heads share them.
+///
+/// # Shapes
+///
+/// `q` is `[sequences, heads, queries, rank + positions]`: queries projected to the latent space, and their part with
+/// positions. They are the last queries of sequences whose tokens are in the cache already. Results are
+/// `[sequences, heads, queries, rank]`, still to be projected up, and the logarithms of sums, `[sequences, heads, queries]`.
+///
+/// The scale is that of heads before the absorption, `1 / sqrt(d)` of their size: it has to be given. Biases are not
+/// supported, masks and the soft cap are those of [`forward`](super::forward).
+///
+/// It allocates the results, and `4 * parts * sequences * heads * queries * (rank + 1)` bytes for those of parts, in f32.
+///
+/// DeepSeek-AI, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model", 2024.
+///
+/// # Errors
+///
+/// As [`forward`](super::forward), and [`Error::InvalidSetting`] without a scale.
+pub fn mla_decode<'a, T: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    cache: &LatentCache<'_, T>,
+    options: &Attention,
+) -> Result<(Tensor<T, 4>, Tensor<f32, 3>)> {
+    let q = q.into();
+    let sizes = sizes(&q, cache)?;
+    let Sizes { sequences, heads, queries, rank, .. } = sizes;
+    let places = Places::of(&options.with_scale("heads before the absorption")?, rank)?;
+    let mut out = Tensor::zeros(cx.device(), [sequences, heads, queries, rank])?;
+    let mut lse = Tensor::zeros(cx.device(), [sequences, heads, queries])?;
+    if out.is_empty() {
+        return Ok((out, lse));
+    }
+    let config = cx.config(T::ELEMENT, &[rank, heads, sizes.keys], || {
+        let programs = heads.div_ceil(64) * queries * sequences;
+        MlaConfig::rule(cx.device(), sizes.keys, sizes.page_size, programs)
+    })?;
+    if config.block_k == 0 || !sizes.page_size.is_multiple_of(config.block_k) {
+        return Err(Error::InvalidSetting {
+            name: "block_k of attention_mla".into(),
+            value: config.block_k.to_string().into(),
+            expected: format!("a divisor of the page size, {}", sizes.page_size).into(),
+        });
+    }
+    let launch = Launch { q, cache, sizes, places, soft_cap: options.soft_cap, config };
+    if config.parts <= 1 {
+        let to = out.view_mut().reshape([1, sequences, heads, queries, rank])?;
+        launch.run(cx, to, lse.view_mut().reshape([1, sequences, heads, queries])?)?;
+        return Ok((out, lse));
+    }
+    let mut sums = Tensor::<f32, 5>::zeros(cx.device(), [config.parts, sequences, heads, queries, rank])?;
+    let mut logs = Tensor::zeros(cx.device(), [config.parts, sequences, heads, queries])?;
+    launch.run(cx, sums.view_mut(), logs.view_mut())?;
+    merge_into(cx, &sums, &logs, &mut out, &mut lse)?;
+    Ok((out, lse))
+}
+
+/// What a launch is given.
+struct Launch<'a, 'c, T: DType> {
+    q: TensorView<'a, T, 4>,
+    cache: &'c LatentCache<'c, T>,
+    sizes: Sizes,
+    places: Places,
+    soft_cap: Option<f64>,
+    config: MlaConfig,
+}
+
+impl<T: Float> Launch<'_, '_, T> {
+    fn run<O: Float>(&self, cx: &Context, out: TensorViewMut<'_, O, 5>, lse: TensorViewMut<'_, f32, 4>) -> Result<()> {
+        let Launch { cache, sizes, places, config, .. } = self;
+        let (rank, width) = (sizes.rank, sizes.rank + sizes.positions);
+        let queries = self.q.permute([0, 2, 1, 3])?;
+        let (content, turned) = (queries.narrow(3, 0..rank)?, queries.narrow(3, rank..width)?);
+        let (latent, position) = (cache.tokens.narrow(2, 0..rank)?, cache.tokens.narrow(2, rank..width)?);
+        let (to, lse_to) = (out.strides().map(|stride| stride as i64), lse.strides().map(|stride| stride as i64));
+        AttentionMlaConsts { BM: config.block_heads, BN: config.block_k, R: rank, P: sizes.positions }
+            .call(
+                &TensorDesc::with_strides(content.elements(), content.shape(), content.strides())?,
+                &TensorDesc::with_strides(turned.elements(), turned.shape(), turned.strides())?,
+                &TensorDesc::with_strides(latent.elements(), latent.shape(), latent.strides())?,
+                &TensorDesc::with_strides(position.elements(), position.shape(), position.strides())?,
+                cache.table.elements(),
+                cache.lengths.elements(),
+                out.elements(),
+                lse.elements(),
+                check::size("parts", config.parts.max(1))?,
+                check::size("q", sizes.heads)?,
+                check::size("q", sizes.queries)?,
+                check::size("tokens", sizes.keys)?,
+                check::size("tokens", sizes.page_size)?,
+                places.scale,
+                self.soft_cap,
+                places.left.unwrap_or(FAR),
+                places.right,
+                cache.table.strides()[0] as i64,
+                to[0],
+                to[1],
+                to[2],
+                to[3],
+                lse_to[0],
+                lse_to[1],
+                lse_to[2],
+            )
+            .grid((sizes.heads.div_ceil(config.block_heads) * config.parts.max(1), sizes.queries, sizes.sequences))
+            .num_warps(config.num_warps as u32)
+            .num_stages(config.num_stages as u32)
+            .stream(cx.stream())
+            .launch(cx.device())
+    }
+}

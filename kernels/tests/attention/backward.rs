@@ -1,0 +1,237 @@
+use super::reference::{Case, Inputs, PLAIN, Upstream, expected, expected_gradients};
+use crate::common::{Random, Real, assert_close, message, on_every_device};
+use tilewright::prelude::*;
+use tilewright_kernels::attention::{self, BackwardConfig, Saved, SavedPacked};
+use tilewright_kernels::{Context, Table, Tensor};
+
+/// What a backward pass is given, and the same as f64.
+struct Given<T: Real> {
+    inputs: Inputs<T>,
+    out: Tensor<T, 4>,
+    lse: Tensor<f32, 3>,
+    dout: Tensor<T, 4>,
+    dlse: Option<Tensor<f32, 3>>,
+    up: Upstream,
+}
+
+impl<T: Real> Given<T> {
+    fn new(cx: &Context, case: &Case, dlse: bool) -> Result<Self, Error> {
+        let inputs = Inputs::<T>::new(cx, case, case.keys as u64);
+        let want = expected::<T>(case, &inputs.reals);
+        let mut random = Random::new(77);
+        let shape = [case.batch, case.heads, case.queries, case.dv];
+        let out: Vec<T> = want.out.iter().map(|x| T::of(*x)).collect();
+        let lse: Vec<f32> = want.lse.iter().map(|x| *x as f32).collect();
+        let (dout, dout_reals) = random.tensor::<T, 4>(cx, shape);
+        let rows = [case.batch, case.heads, case.queries];
+        let (dlse, dlse_reals) = dlse.then(|| random.tensor::<f32, 3>(cx, rows)).unzip();
+        let up = Upstream {
+            out: out.iter().map(|x| x.real()).collect(),
+            lse: lse.iter().map(|x| f64::from(*x)).collect(),
+            dout: dout_reals,
+            dlse: dlse_reals,
+        };
+        let (out, lse) = (Tensor::upload(cx.device(), &out, shape)?, Tensor::upload(cx.device(), &lse, rows)?);
+        Ok(Given { inputs, out, lse, dout, dlse, up })
+    }
+
+    fn saved(&self) -> Saved<'_, T> {
+        Saved {
+            q: self.inputs.q.view(),
+            k: self.inputs.k.view(),
+            v: self.inputs.v.view(),
+            bias: self.inputs.bias.as_ref().map(Tensor::view),
+            out: self.out.view(),
+            lse: self.lse.view(),
+            dout: self.dout.view(),
+            dlse: self.dlse.as_ref().map(Tensor::view),
+        }
+    }
+}
+
+fn check<T: Real>(cx: &Context, case: Case, dlse: bool) -> Result<(), Error> {
+    let given = Given::<T>::new(cx, &case, dlse)?;
+    let want = expected_gradients::<T>(&case, &given.inputs.reals, &given.up);
+    let got = attention::backward(cx, given.saved(), &case.options())?;
+    assert_close(&format!("dv, {case:?}"), &got.dv.to_vec()?, &want.dv, |at, _| want.dv_bounds[at]);
+    assert_close(&format!("dk, {case:?}"), &got.dk.to_vec()?, &want.dk, |at, _| want.dk_bounds[at]);
+    assert_close(&format!("dq, {case:?}"), &got.dq.to_vec()?, &want.dq, |at, _| want.dq_bounds[at]);
+    Ok(())
+}
+
+#[test]
+fn gradients_in_every_dtype() {
+    on_every_device(|cx| {
+        let small = Case { batch: 1, ..PLAIN };
+        check::<f16>(cx, small, false)?;
+        check::<bf16>(cx, Case { causal: true, ..small }, false)?;
+        check::<f32>(cx, small, true)?;
+        check::<f64>(cx, Case { causal: true, ..small }, false)
+    });
+}
+
+#[test]
+fn gradients_under_masks() {
+    on_every_device(|cx| {
+        let small = Case { batch: 1, ..PLAIN };
+        for (queries, keys) in [(1, 1), (1, 70), (40, 3), (33, 64), (65, 40)] {
+            check::<f16>(cx, Case { queries, keys, causal: true, ..small }, false)?;
+            check::<f32>(cx, Case { queries, keys, window: Some((5, 3)), ..small }, false)?;
+        }
+        check::<f32>(cx, Case { window: Some((30, 40)), causal: true, keys: 90, ..small }, false)
+    });
+}
+
+#[test]
+fn gradients_of_heads_of_any_size() {
+    on_every_device(|cx| {
+        let small = Case { batch: 1, queries: 20, keys: 33, ..PLAIN };
+        check::<f16>(cx, Case { d: 80, dv: 80, heads: 3, kv_heads: 1, ..small }, false)?;
+        check::<bf16>(cx, Case { d: 24, dv: 40, heads: 4, kv_heads: 2, batch: 2, ..small }, false)?;
+        check::<f32>(cx, Case { d: 1, dv: 3, ..small }, false)
+    });
+}
+
+#[test]
+fn gradients_with_caps_and_biases() {
+    on_every_device(|cx| {
+        let small = Case { batch: 1, ..PLAIN };
+        check::<f16>(cx, Case { cap: Some(2.0), ..small }, false)?;
+        check::<f32>(cx, Case { bias: true, causal: true, ..small }, false)?;
+        check::<f32>(cx, Case { bias: true, cap: Some(3.0), window: Some((20, 20)), ..small }, true)
+    });
+}
+
+/// The sum of `out * dout` of an f64 run, as an input moves.
+#[test]
+fn gradients_are_those_of_finite_differences() {
+    let cx = &Context::new(&Device::cpu());
+    let run = || -> Result<(), Error> {
+        let case =
+            Case { batch: 1, queries: 7, keys: 9, d: 4, dv: 5, cap: Some(1.5), bias: true, causal: true, ..PLAIN };
+        let given = Given::<f64>::new(cx, &case, false)?;
+        let want = expected_gradients::<f64>(&case, &given.inputs.reals, &given.up);
+        let got = attention::backward(cx, given.saved(), &case.options())?;
+        let x = &given.inputs.reals;
+        let loss = |q: &[f64], k: &[f64], v: &[f64]| -> Result<f64, Error> {
+            let q = Tensor::upload(cx.device(), q, given.inputs.q.shape())?;
+            let k = Tensor::upload(cx.device(), k, given.inputs.k.shape())?;
+            let v = Tensor::upload(cx.device(), v, given.inputs.v.shape())?;
+            let mut out = Tensor::zeros(cx.device(), given.out.shape())?;
+            let mut lse = Tensor::zeros(cx.device(), given.lse.shape())?;
+            let bias = given.inputs.bias.as_ref().map(Tensor::view);
+            attention::forward_into(cx, &q, &k, &v, bias, &case.options(), &mut out, &mut lse)?;
+            Ok(out.to_vec()?.iter().zip(&given.up.dout).map(|(a, b)| a * b).sum())
+        };
+        let step = 1e-3;
+        for at in (0..case.d * 9).step_by(7) {
+            for (which, gradient, bound) in [
+                (0, &got.dq, want.dq_bounds.get(at)),
+                (1, &got.dk, want.dk_bounds.get(at)),
+                (2, &got.dv, want.dv_bounds.get(at)),
+            ] {
+                let (Some(bound), Some(gradient)) = (bound, gradient.to_vec()?.get(at).copied()) else { continue };
+                let moved = |by: f64| {
+                    let mut x = [x.q.clone(), x.k.clone(), x.v.clone()];
+                    x[which][at] += by;
+                    loss(&x[0], &x[1], &x[2])
+                };
+                // Five points: the error of the formula is step^4 / 30 of the fifth derivative, that of rounding 1e-15 / step.
+                let near = moved(step)? - moved(-step)?;
+                let far = moved(2.0 * step)? - moved(-2.0 * step)?;
+                let difference = (8.0 * near - far) / (12.0 * step);
+                let error = (difference - gradient).abs();
+                assert!(error <= bound + 1e-9, "input {which}, element {at}: {gradient}, not {difference}, {bound:e}");
+            }
+        }
+        Ok(())
+    };
+    run().unwrap();
+}
+
+#[test]
+fn gradients_of_packed_sequences() {
+    on_every_device(|cx| {
+        // One batch of two sequences, and the same packed.
+        let case = Case { batch: 1, heads: 2, kv_heads: 1, queries: 20, keys: 35, causal: true, ..PLAIN };
+        let other = Case { queries: 40, keys: 33, ..case };
+        let (first, second) = (Given::<f32>::new(cx, &case, false)?, Given::<f32>::new(cx, &other, false)?);
+        let join = |a: &Tensor<f32, 4>, b: &Tensor<f32, 4>| -> Result<Tensor<f32, 3>, Error> {
+            let [_, heads, rows, d] = a.shape();
+            let mut all = a.view().permute([0, 2, 1, 3])?.to_vec()?;
+            all.extend(b.view().permute([0, 2, 1, 3])?.to_vec()?);
+            Tensor::upload(cx.device(), &all, [rows + b.shape()[2], heads, d])
+        };
+        let (q, k) = (join(&first.inputs.q, &second.inputs.q)?, join(&first.inputs.k, &second.inputs.k)?);
+        let (v, out) = (join(&first.inputs.v, &second.inputs.v)?, join(&first.out, &second.out)?);
+        let dout = join(&first.dout, &second.dout)?;
+        let (a, b) = (first.lse.to_vec()?, second.lse.to_vec()?);
+        let lse = [&a[..20], &b[..40], &a[20..], &b[40..]].concat();
+        let lse = Tensor::upload(cx.device(), &lse, [2, 60])?;
+        let q_starts = Tensor::upload(cx.device(), &[0, 20, 60], [3])?;
+        let k_starts = Tensor::upload(cx.device(), &[0, 35, 68], [3])?;
+        let saved = SavedPacked {
+            q: q.view(),
+            k: k.view(),
+            v: v.view(),
+            out: out.view(),
+            lse: lse.view(),
+            dout: dout.view(),
+            q_starts: q_starts.view(),
+            k_starts: k_starts.view(),
+            longest: 40,
+            longest_keys: 35,
+        };
+        let got = attention::backward_packed(cx, saved, &case.options())?;
+        for (given, case, q_rows, k_rows) in [(&first, case, 0..20, 0..35), (&second, other, 20..60, 35..68)] {
+            let want = expected_gradients::<f32>(&case, &given.inputs.reals, &given.up);
+            let part = |x: &Tensor<f32, 3>, rows: std::ops::Range<usize>| {
+                x.view().narrow(0, rows)?.permute([1, 0, 2])?.to_vec()
+            };
+            assert_close("dq", &part(&got.dq, q_rows)?, &want.dq, |at, _| want.dq_bounds[at]);
+            assert_close("dk", &part(&got.dk, k_rows.clone())?, &want.dk, |at, _| want.dk_bounds[at]);
+            assert_close("dv", &part(&got.dv, k_rows)?, &want.dv, |at, _| want.dv_bounds[at]);
+        }
+        Ok(())
+    });
+}
+
+/// The blocks that the GPU takes, and two runs that give the same bits.
+#[test]
+fn gradients_in_blocks_of_other_sizes() {
+    on_every_device(|cx| {
+        let case = Case { batch: 1, queries: 130, keys: 140, causal: true, ..PLAIN };
+        let mut table = Table::new();
+        let config = BackwardConfig {
+            keys_block_q: 64,
+            keys_block_k: 128,
+            queries_block_q: 128,
+            queries_block_k: 16,
+            num_warps: 8,
+            num_stages: 2,
+        };
+        table.insert(cx.device().name(), f16::ELEMENT, &[16, 130, 140], config);
+        let cx = &cx.clone().with_table(table);
+        check::<f16>(cx, case, false)?;
+        let given = Given::<f16>::new(cx, &case, false)?;
+        let twice = [(); 2].map(|()| attention::backward(cx, given.saved(), &case.options()));
+        let [a, b] = twice;
+        let (a, b) = (a?, b?);
+        assert_eq!(a.dk.to_vec()?, b.dk.to_vec()?);
+        assert_eq!(a.dq.to_vec()?, b.dq.to_vec()?);
+        Ok(())
+    });
+}
+
+#[test]
+fn backward_refuses_what_does_not_fit() {
+    on_every_device(|cx| {
+        let given = Given::<f32>::new(cx, &PLAIN, false)?;
+        let short = given.dout.view().narrow(2, 0..5)?;
+        assert_eq!(
+            message(attention::backward(cx, Saved { dout: short, ..given.saved() }, &PLAIN.options())),
+            "`dout` has the shape [2, 2, 5, 16]; the other arguments ask for [2, 2, 37, 16]"
+        );
+        Ok(())
+    });
+}

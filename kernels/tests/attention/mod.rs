@@ -1,0 +1,4 @@
+mod backward;
+mod forward;
+mod reference;
+mod serving;
