@@ -25,6 +25,7 @@
 
 pub mod config;
 pub mod general;
+pub mod products;
 pub mod rows;
 pub mod tensor;
 

@@ -3,4 +3,5 @@
 mod common;
 
 mod general;
+mod products;
 mod rows;
