@@ -5,6 +5,8 @@
 //! factors can be copied by the hardware, blocks come by tensor descriptors, otherwise through pointers.
 
 mod activation;
+#[cfg(test)]
+mod code;
 mod matmul;
 mod tiles;
 

@@ -42,6 +42,28 @@ fn filled(tiles: usize, processors: usize) -> f64 {
     tiles as f64 / (tiles.div_ceil(processors).max(1) * processors) as f64
 }
 
+/// What decides about tiles besides sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Work {
+    pub(super) dtype: ElementType,
+    pub(super) precision: Precision,
+    /// Elements of the result are computed from much besides sums: then they take registers that large tiles do not leave.
+    pub(super) heavy: bool,
+}
+
+/// The GPU that decides about tiles: its compute capability, none of a CPU, and its multiprocessors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Machine {
+    pub(super) capability: Option<(u32, u32)>,
+    pub(super) processors: usize,
+}
+
+impl Machine {
+    pub(super) fn of(device: &Device) -> Machine {
+        Machine { capability: device.compute_capability(), processors: device.multiprocessor_count() }
+    }
+}
+
 impl MatmulConfig {
     /// The tiles of a result.
     pub(super) fn tiles(&self, problem: &Problem) -> usize {
@@ -49,16 +71,20 @@ impl MatmulConfig {
     }
 
     /// What was fastest on an H100 for sizes like these (`benches/results/matmul.md`); of smaller GPUs what fits.
-    pub(super) fn choose(problem: &Problem, dtype: ElementType, precision: Precision, device: &Device) -> Self {
-        let chosen = match device.compute_capability() {
+    pub(super) fn choose(problem: &Problem, work: Work, machine: Machine) -> Self {
+        let Work { dtype, precision, heavy } = work;
+        let bytes = dtype.size();
+        let chosen = match machine.capability {
             None => once(32, 32, 32, 2, 4),
             _ if dtype == ElementType::F64 => once(64, 64, 16, 3, 4),
             _ if dtype == ElementType::F32 && precision != Precision::Tf32 => Self::exact(problem, precision),
-            Some(capability) if capability < (9, 0) => Self::older(problem, 64 / dtype.size()),
-            Some(_) => Self::hopper(problem, 128 / dtype.size(), device.multiprocessor_count()),
+            Some(capability) if capability < (9, 0) => Self::older(problem, 64 / bytes),
+            // Blocks of 8-bit and 32-bit factors go to the tensor cores as they lie only if sums run along their rows.
+            Some(_) if heavy || (bytes != 2 && problem.b[1] != 1) => Self::hopper_heavy(problem, 128 / bytes, machine),
+            Some(_) => Self::hopper(problem, 128 / bytes, machine),
         };
-        let most = if dtype == ElementType::F64 { 1 } else { chosen.most_splits(problem, device) };
-        MatmulConfig { splits: most, ..chosen }
+        let splits = if dtype == ElementType::F64 { 1 } else { chosen.most_splits(problem, machine) };
+        MatmulConfig { splits, ..chosen }
     }
 
     /// Factors of f32 that are split into terms, or multiplied as they are.
@@ -78,39 +104,47 @@ impl MatmulConfig {
         }
     }
 
-    /// `bk` is 128 bytes, which is what a row of a block in shared memory has.
-    fn hopper(problem: &Problem, bk: usize, processors: usize) -> Self {
-        let &Problem { m, n, k, .. } = problem;
+    /// Few rows or columns: memory's latency is most of the time. `bk` is 128 bytes, which a row of a block in shared
+    /// memory has.
+    fn hopper_few(problem: &Problem, bk: usize, processors: usize) -> Option<Self> {
+        let &Problem { m, n, .. } = problem;
         if m <= 16 {
-            return staying(16, 64, 2 * bk, 4, 4);
+            Some(staying(16, 64, 2 * bk, 4, 4))
+        } else if m <= 64 {
+            Some(once(64, if n <= 64 { 64 } else { 128 }, bk, 6, 4))
+        } else if n <= 64 {
+            Some(once(128, 64, bk, 6, 4))
+        } else if m <= 128 || once(128, 128, bk, 1, 4).tiles(problem) < processors * 3 / 4 {
+            Some(once(64, 128, 2 * bk, 4, 4))
+        } else {
+            None
         }
-        if m <= 64 {
-            return once(64, if n <= 64 { 64 } else { 128 }, bk, 6, 4);
-        }
-        if n <= 64 {
-            return once(128, 64, bk, 6, 4);
-        }
-        let square = staying(128, 128, bk, 6, 4);
-        let tiles = square.tiles(problem);
-        if tiles < processors * 3 / 4 || m <= 128 {
-            return once(64, 128, 2 * bk, 4, 4);
+    }
+
+    fn hopper_heavy(problem: &Problem, bk: usize, machine: Machine) -> Self {
+        Self::hopper_few(problem, bk, machine.processors).unwrap_or(staying(128, 128, bk, 4, 8))
+    }
+
+    fn hopper(problem: &Problem, bk: usize, machine: Machine) -> Self {
+        if let Some(few) = Self::hopper_few(problem, bk, machine.processors) {
+            return few;
         }
         // Two groups of warps that take tiles in turns hide how results are written, which is much of the time of short
         // sums; larger tiles read less.
+        let square = staying(128, 128, bk, 6, 4);
         let wide = MatmulConfig { group: 16, ..staying(128, 256, bk, if bk == 128 { 3 } else { 4 }, 8) };
-        let gain = if k <= 1024 { 1.05 } else { 0.95 };
-        let better = filled(tiles, processors) * gain > filled(wide.tiles(problem), processors);
-        if better { square } else { wide }
+        let gain = if problem.k <= 1024 { 1.05 } else { 0.95 };
+        let share = |config: &Self| filled(config.tiles(problem), machine.processors);
+        if share(&square) * gain > share(&wide) { square } else { wide }
     }
 
     /// How many programs share a tile: as many as find a multiprocessor, if each then has some steps to take. Sharing
     /// writes and reads sums once more, which does not pay where a third of the multiprocessors works anyway.
-    fn most_splits(&self, problem: &Problem, device: &Device) -> usize {
+    fn most_splits(&self, problem: &Problem, machine: Machine) -> usize {
         let (tiles, steps) = (self.tiles(problem).max(1), problem.k.div_ceil(self.bk));
-        let processors = device.multiprocessor_count();
-        if tiles * 3 > processors || !device.is_cuda() {
+        if tiles * 3 > machine.processors || machine.capability.is_none() {
             return 1;
         }
-        (processors / tiles).min(steps / 4).clamp(1, 16)
+        (machine.processors / tiles).min(steps / 4).clamp(1, 16)
     }
 }

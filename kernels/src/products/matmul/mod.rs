@@ -1,11 +1,14 @@
 //! Products of matrices, with what often follows them.
 
+#[cfg(test)]
+mod code_tests;
 mod config;
 pub(super) mod kernels;
 mod launch;
 mod problem;
 
 pub use config::MatmulConfig;
+use config::{Machine, Work};
 
 use super::Activation;
 use crate::tensor::layout::Layout;
@@ -229,7 +232,11 @@ impl<'a, R: Float> Matmul<'a, R> {
 
     fn config(&self, cx: &Context, dtype: ElementType, problem: &Problem) -> Result<MatmulConfig> {
         let &Problem { batch, m, n, k, .. } = problem;
-        let choose = || MatmulConfig::choose(problem, dtype, self.precision, cx.device());
+        let ends =
+            [self.bias.is_some(), self.activation != Activation::None, self.a_scale.is_some(), self.b_scale.is_some()];
+        let heavy = self.residual.is_some() || ends.iter().filter(|given| **given).count() > 1;
+        let work = Work { dtype, precision: self.precision, heavy };
+        let choose = || MatmulConfig::choose(problem, work, Machine::of(cx.device()));
         let config = cx.config(dtype, &[batch, m, n, k], choose)?;
         Ok(MatmulConfig { splits: if dtype == ElementType::F64 { 1 } else { config.splits.max(1) }, ..config })
     }
