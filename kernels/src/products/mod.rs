@@ -7,6 +7,7 @@
 mod activation;
 #[cfg(test)]
 mod code;
+pub mod fp8;
 mod matmul;
 mod tiles;
 

@@ -1,4 +1,4 @@
-use super::{UNIT, lost, product};
+use super::{UNIT, lost, lost_of_bytes, product};
 use crate::common::{Random, Real, assert_close, message, on_every_device};
 use tilewright::prelude::*;
 use tilewright_kernels::products::{Activation, Matmul, MatmulConfig, Precision, matmul, matmul_into};
@@ -80,7 +80,7 @@ fn eight_bit_factors_make_wider_results() {
             let (a, b) = (Tensor::upload(cx.device(), &a, [m, k])?, Tensor::upload(cx.device(), &b, [k, n])?);
             let mut y = Tensor::<bf16, 2>::zeros(cx.device(), [m, n])?;
             matmul_into(cx, &a, &b, &mut y)?;
-            assert_close("fp8", &y.to_vec()?, &want.sums, |at, _| want.sizes[at] * lost(k));
+            assert_close("fp8", &y.to_vec()?, &want.sums, |at, _| want.sizes[at] * lost_of_bytes(k));
         }
         Ok(())
     });

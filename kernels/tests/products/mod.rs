@@ -1,5 +1,6 @@
 //! Products of matrices, against f64 on the host.
 
+mod fp8;
 mod matmul;
 
 /// The largest relative error of an f32.
@@ -29,4 +30,9 @@ pub fn product(a: &[f64], b: &[f64], [m, n, k]: [usize; 3]) -> Reference {
 /// What `k` additions lose, relative to the sum of absolute values: a tensor core may drop a bit in each, and one more.
 pub fn lost(k: usize) -> f64 {
     (k as f64 + 2.0) * 2.0 * UNIT
+}
+
+/// The same for 8-bit floats, of which Hopper adds up 32 products at a time, keeping 13 bits of the largest.
+pub fn lost_of_bytes(k: usize) -> f64 {
+    lost(k) + (k as f64 / 32.0 + 2.0) * 2.0 / (1u64 << 13) as f64
 }

@@ -5,7 +5,7 @@ mod code_tests;
 mod config;
 pub(super) mod kernels;
 mod launch;
-mod problem;
+pub(super) mod problem;
 
 pub use config::MatmulConfig;
 use config::{Machine, Work};

@@ -6,31 +6,31 @@ use crate::{TensorView, TensorViewMut};
 use tilewright::{DType, Result};
 
 /// Strides of matrix, row and column, in elements.
-pub(super) type Strides = [usize; 3];
+pub(in crate::products) type Strides = [usize; 3];
 
 /// `c[z] = a[z] @ b[z]` for each `z` below `batch`; a stride of 0 repeats a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) batch: usize,
-    pub(super) m: usize,
-    pub(super) n: usize,
-    pub(super) k: usize,
-    pub(super) a: Strides,
-    pub(super) b: Strides,
-    pub(super) c: Strides,
+pub(in crate::products) struct Problem {
+    pub(in crate::products) batch: usize,
+    pub(in crate::products) m: usize,
+    pub(in crate::products) n: usize,
+    pub(in crate::products) k: usize,
+    pub(in crate::products) a: Strides,
+    pub(in crate::products) b: Strides,
+    pub(in crate::products) c: Strides,
     /// Zeros where there is none.
-    pub(super) residual: Strides,
+    pub(in crate::products) residual: Strides,
 }
 
 /// A matrix, or some of them, as some of them.
-pub(super) fn matrices<const R: usize>(layout: Layout<R>) -> Layout<3> {
+pub(in crate::products) fn matrices<const R: usize>(layout: Layout<R>) -> Layout<3> {
     const { assert!(R == 2 || R == 3, "a factor is a matrix or has one more dimension, that of the products") }
     let last = |values: [usize; R], first| [if R == 3 { values[0] } else { first }, values[R - 2], values[R - 1]];
     Layout { shape: last(layout.shape, 1), strides: last(layout.strides, 0) }
 }
 
 /// The shape of a product.
-pub(super) fn result<const R: usize, const S: usize>(a: [usize; R], b: [usize; S]) -> [usize; R] {
+pub(in crate::products) fn result<const R: usize, const S: usize>(a: [usize; R], b: [usize; S]) -> [usize; R] {
     let mut shape = a;
     shape[R - 1] = b[S - 1];
     if R == 3 && S == 3 && shape[0] == 1 {
@@ -41,7 +41,7 @@ pub(super) fn result<const R: usize, const S: usize>(a: [usize; R], b: [usize; S
 
 impl Problem {
     /// Checks shapes. Of each, `None` of a residual is one that is nowhere.
-    pub(super) fn new<const R: usize, const S: usize>(
+    pub(in crate::products) fn new<const R: usize, const S: usize>(
         a: Layout<R>,
         b: Layout<S>,
         c: Layout<R>,
@@ -93,7 +93,7 @@ impl Problem {
     }
 
     /// The largest offset of all, with whole tiles beyond the end.
-    pub(super) fn reach(&self, [bm, bn, bk]: [usize; 3]) -> usize {
+    pub(in crate::products) fn reach(&self, [bm, bn, bk]: [usize; 3]) -> usize {
         let (m, n, k) = (self.m.next_multiple_of(bm), self.n.next_multiple_of(bn), self.k.next_multiple_of(bk));
         let span = |strides: Strides, rows: usize, columns: usize| {
             rows.saturating_mul(strides[1]).saturating_add(columns.saturating_mul(strides[2]))
@@ -105,7 +105,7 @@ impl Problem {
 
 /// Which dimension of a matrix is contiguous, so that blocks of it can be copied by the hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(in crate::products) enum Order {
     /// Rows.
     Across,
     /// Columns: it is the transpose of a matrix whose rows are.
@@ -116,7 +116,7 @@ pub(super) enum Order {
 const UNIT: usize = 16;
 
 /// The order of matrices of `rows` times `columns` that the hardware can copy, if it can.
-pub(super) fn order(strides: Strides, [rows, columns]: [usize; 2], bytes: usize) -> Option<Order> {
+pub(in crate::products) fn order(strides: Strides, [rows, columns]: [usize; 2], bytes: usize) -> Option<Order> {
     let whole = |stride: usize| (stride * bytes).is_multiple_of(UNIT);
     let fits = |far: usize, near: usize, size: usize| near == 1 && (size == 1 || (far > 0 && whole(far)));
     if rows == 0 || columns == 0 || !whole(strides[0]) {
@@ -131,13 +131,17 @@ pub(super) fn order(strides: Strides, [rows, columns]: [usize; 2], bytes: usize)
 }
 
 /// The tensor as matrices, one behind the other.
-pub(super) fn lifted<'a, T: DType, const R: usize>(view: TensorView<'a, T, R>) -> Result<TensorView<'a, T, 3>> {
+pub(in crate::products) fn lifted<'a, T: DType, const R: usize>(
+    view: TensorView<'a, T, R>,
+) -> Result<TensorView<'a, T, 3>> {
     let Layout { shape, strides } = matrices(view.layout());
     TensorView::with_strides(view.elements(), shape, strides)
 }
 
 /// The same for one that is written.
-pub(super) fn lifted_mut<T: DType, const R: usize>(view: TensorViewMut<'_, T, R>) -> Result<TensorViewMut<'_, T, 3>> {
+pub(in crate::products) fn lifted_mut<T: DType, const R: usize>(
+    view: TensorViewMut<'_, T, R>,
+) -> Result<TensorViewMut<'_, T, 3>> {
     let Layout { shape, strides } = matrices(view.layout());
     TensorViewMut::with_strides(view.elements(), shape, strides)
 }
