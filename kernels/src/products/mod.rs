@@ -9,6 +9,7 @@ mod activation;
 mod code;
 pub mod fp8;
 mod matmul;
+pub mod quantised;
 mod tiles;
 
 pub use activation::Activation;

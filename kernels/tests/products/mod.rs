@@ -2,6 +2,7 @@
 
 mod fp8;
 mod matmul;
+mod quantised;
 
 /// The largest relative error of an f32.
 const UNIT: f64 = 1.0 / (1u64 << 24) as f64;

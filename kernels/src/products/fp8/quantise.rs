@@ -22,7 +22,7 @@ fn scale_of<const N: usize>(largest: Tile<f32, { [N] }>) -> Tile<f32, { [N] }> {
 
 /// A scale for each row of each block of columns, or one for the whole tile if `SQUARE`.
 #[kernel]
-fn quantise_tiles<T: Float, const ROWS: usize, const COLUMNS: usize, const SQUARE: bool>(
+pub(super) fn quantise_tiles<T: Float, const ROWS: usize, const COLUMNS: usize, const SQUARE: bool>(
     x: Ptr<T>,
     out: PtrMut<f8e4m3>,
     scales: PtrMut<f32>,

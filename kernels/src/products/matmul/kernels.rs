@@ -197,7 +197,7 @@ by_blocks! {
 
 /// Adds up the sums of programs that shared a product, `parts[matrix * splits + part][i][j]`.
 #[kernel]
-pub(super) fn finish<R: Float, const BM: usize, const BN: usize, const ACTIVATION: usize>(
+pub(in crate::products) fn finish<R: Float, const BM: usize, const BN: usize, const ACTIVATION: usize>(
     parts: Ptr<f32>,
     c: PtrMut<R>,
     a_scale: Option<Ptr<f32>>,

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod code_tests;
 mod config;
-pub(super) mod kernels;
+pub(in crate::products) mod kernels;
 mod launch;
 pub(super) mod problem;
 
