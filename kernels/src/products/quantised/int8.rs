@@ -1,7 +1,7 @@
 //! 8-bit integers with a scale per column.
 
 use super::kernels::Int8ProductConsts;
-use super::launch::{Launch, Packed, TALL, contiguous};
+use super::launch::{Launch, Packed, QuantisedConfig, TALL, contiguous};
 use crate::{Context, Tensor, TensorView, check};
 use tilewright::prelude::*;
 use tilewright::{Result, View, ViewMut};
@@ -34,6 +34,16 @@ impl<F: Float> Packed<F> for Int8<'_> {
 
     fn step(&self) -> usize {
         usize::MAX
+    }
+
+    /// Blocks of weights have another shape than tiles of the result: then each is loaded 16 bytes at a time, as tiles of one
+    /// shape are loaded and stored alike.
+    fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+        match config.bm {
+            64 => QuantisedConfig { bk: 128, num_stages: 3, ..config },
+            128 => QuantisedConfig { bk: 64, num_stages: 4, ..config },
+            _ => config,
+        }
     }
 
     fn launch<R: Float>(&self, launch: Launch<'_>, x: View<'_, F>, out: ViewMut<'_, R>) -> Result<()> {

@@ -40,13 +40,13 @@ pub(super) fn int4_product<
     let part = program_id(0) / tiles;
     let (row, column) = corner::<BM, BN, TALL>(program_id(0) % tiles, m, n);
     let (i, j) = (row + arange(0, BM), column + arange(0, BN));
-    let share = cdiv(cdiv(k, BK), splits) * BK;
+    let share = cdiv(cdiv(k, BK), splits);
     let in_word = column / 8 + arange(0, BN / 8);
     let mut acc = zeros::<f32>([BM, BN]);
-    for t in (part * share..minimum(part * share + share, k)).step_by(BK) {
-        let along = t + arange(0, BK);
+    for step in part * share..minimum(part * share + share, cdiv(k, BK)) {
+        let along = step * BK + arange(0, BK);
         let left = load(x + (i[(.., None)] as i64 * x_row + along as i64), mask = (i < m)[(.., None)] & (along < k));
-        let of = t / group;
+        let of = step * BK / group;
         let scale = load(scales + of * n + j, mask = j < n);
         let zero = if let Some(zeros) = zeros {
             let word = load(zeros + of * eights + in_word, mask = in_word < eights);
@@ -61,7 +61,7 @@ pub(super) fn int4_product<
                 load(words + along[(.., None)] * eights + in_word, mask = (along < k)[(.., None)] & (in_word < eights));
             reshape(word[(.., .., None)] >> awq_shift(), [BK, BN])
         } else {
-            let down = t / 8 + arange(0, BK / 8);
+            let down = step * (BK / 8) + arange(0, BK / 8);
             let word = load(words + down[(.., None)] * n + j, mask = (down < k / 8)[(.., None)] & (j < n));
             let shift = arange(0, 8) * 4;
             reshape(word[(.., None, ..)] >> shift[(.., None)], [BK, BN])
@@ -101,10 +101,10 @@ pub(super) fn int8_product<F: Float, R: Float, const BM: usize, const BN: usize,
     let part = program_id(0) / tiles;
     let (row, column) = corner::<BM, BN, TALL>(program_id(0) % tiles, m, n);
     let (i, j) = (row + arange(0, BM), column + arange(0, BN));
-    let share = cdiv(cdiv(k, BK), splits) * BK;
+    let share = cdiv(cdiv(k, BK), splits);
     let mut acc = zeros::<f32>([BM, BN]);
-    for t in (part * share..minimum(part * share + share, k)).step_by(BK) {
-        let along = t + arange(0, BK);
+    for step in part * share..minimum(part * share + share, cdiv(k, BK)) {
+        let along = step * BK + arange(0, BK);
         let left = load(x + (i[(.., None)] as i64 * x_row + along as i64), mask = (i < m)[(.., None)] & (along < k));
         let down = along[(.., None)];
         let right =
@@ -128,8 +128,8 @@ pub(super) fn nf4_product<F: Float, R: Float, const BM: usize, const BN: usize, 
     k: i32,
     splits: i32,
     x_row: i64,
-    halves: i64,
-    blocks: i64,
+    halves: i32,
+    blocks: i32,
     out_row: i64,
     out_part: i64,
 ) {
@@ -138,17 +138,17 @@ pub(super) fn nf4_product<F: Float, R: Float, const BM: usize, const BN: usize, 
     let part = program_id(0) / tiles;
     let (row, column) = corner::<BM, BN, TALL>(program_id(0) % tiles, m, n);
     let (i, j) = (row + arange(0, BM), column + arange(0, BN));
-    let share = cdiv(cdiv(k, BK), splits) * BK;
+    let share = cdiv(cdiv(k, BK), splits);
     let mut acc = zeros::<f32>([BM, BN]);
-    for t in (part * share..minimum(part * share + share, k)).step_by(BK) {
-        let along = t + arange(0, BK);
+    for step in part * share..minimum(part * share + share, cdiv(k, BK)) {
+        let along = step * BK + arange(0, BK);
         let left = load(x + (i[(.., None)] as i64 * x_row + along as i64), mask = (i < m)[(.., None)] & (along < k));
-        let half = t / 2 + arange(0, BK / 2);
-        let mask = (j < n)[(.., None)] & (half < k / 2);
-        let pair = load(bytes + (j[(.., None)] as i64 * halves + half as i64), mask = mask);
-        let block = t / 64 + arange(0, BK / 64);
-        let mask = (j < n)[(.., None)] & (block < k / 64);
-        let size = load(largest + (j[(.., None)] as i64 * blocks + block as i64), mask = mask);
+        let half = step * (BK / 2) + arange(0, BK / 2);
+        let mask = (j < n)[(.., None)] & (half < halves);
+        let pair = load(bytes + (j[(.., None)] as i64 * halves as i64 + half as i64), mask = mask);
+        let block = step * (BK / 64) + arange(0, BK / 64);
+        let mask = (j < n)[(.., None)] & (block < blocks);
+        let size = load(largest + (j[(.., None)] as i64 * blocks as i64 + block as i64), mask = mask);
         let size = broadcast_to(size[(.., .., None)], [BN, BK / 64, 64]);
         let number = nf4_number::<BN, BK>(interleave(pair >> 4, pair & 15));
         let right = (number * reshape(size, [BN, BK])) as F;

@@ -25,18 +25,19 @@ config! {
 }
 
 impl QuantisedConfig {
-    fn choose([m, n, k]: [usize; 3], device: &Device) -> Self {
+    fn choose<F: Float, W: Packed<F>>([m, n, k]: [usize; 3], weights: &W, device: &Device) -> Self {
         let of = |bm, bn, bk, num_stages, num_warps| QuantisedConfig { bm, bn, bk, splits: 1, num_warps, num_stages };
         let chosen = match device.compute_capability() {
             None => of(32, 32, 64, 2, 4),
             _ if m <= 16 => of(16, 128, 64, 4, 4),
             _ if m <= 32 => of(32, 128, 64, 4, 4),
             _ if m <= 128 => of(64, 128, 64, 4, 4),
-            _ => of(128, 128, 64, 4, 8),
+            _ => of(128, 128, 128, 3, 8),
         };
         if !device.is_cuda() {
             return chosen;
         }
+        let chosen = weights.adjusted(chosen);
         // Few rows take the time that it takes to read the weights: two programs for each multiprocessor read at once.
         let (tiles, steps) = (m.div_ceil(chosen.bm) * n.div_ceil(chosen.bn), k.div_ceil(chosen.bk));
         let splits = (2 * device.multiprocessor_count() / tiles.max(1)).min(steps / 4).clamp(1, 16);
@@ -81,6 +82,10 @@ mod sealed {
         fn shape(&self) -> [usize; 2];
         /// The largest step that a product of these weights can take.
         fn step(&self) -> usize;
+        /// What suits these weights where the other kinds take `config`.
+        fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+            config
+        }
         /// Launches the product into the result, or into the sums of each program that shares a tile.
         fn launch<R: Float>(&self, launch: Launch<'_>, x: View<'_, F>, out: ViewMut<'_, R>) -> Result<()>;
     }
@@ -189,7 +194,7 @@ fn sizes<F: Float, W: Weights<F>>(x: &TensorView<'_, F, 2>, weights: &W) -> Resu
 }
 
 fn config<F: Float, W: Weights<F>>(cx: &Context, sizes: [usize; 3], weights: &W) -> Result<QuantisedConfig> {
-    let config = cx.config(F::ELEMENT, &sizes, || QuantisedConfig::choose(sizes, cx.device()))?;
+    let config = cx.config(F::ELEMENT, &sizes, || QuantisedConfig::choose(sizes, weights, cx.device()))?;
     Ok(QuantisedConfig { bk: config.bk.min(weights.step()), splits: config.splits.max(1), ..config })
 }
 

@@ -1,7 +1,7 @@
 //! NF4: 16 numbers that normally distributed weights are spread over evenly.
 
 use super::kernels::Nf4ProductConsts;
-use super::launch::{Launch, Packed, TALL, contiguous};
+use super::launch::{Launch, Packed, QuantisedConfig, TALL, contiguous};
 use super::unpack::nf4_number;
 use crate::{Context, Tensor, TensorView, check};
 use tilewright::prelude::*;
@@ -46,7 +46,12 @@ impl<F: Float> Packed<F> for Nf4<'_> {
     }
 
     fn step(&self) -> usize {
-        BLOCK
+        usize::MAX
+    }
+
+    /// Narrow tiles leave registers for unpacking.
+    fn adjusted(&self, config: QuantisedConfig) -> QuantisedConfig {
+        if config.bm == 16 { QuantisedConfig { bn: 64, bk: 128, num_stages: 3, ..config } } else { config }
     }
 
     fn launch<R: Float>(&self, launch: Launch<'_>, x: View<'_, F>, out: ViewMut<'_, R>) -> Result<()> {
@@ -62,8 +67,8 @@ impl<F: Float> Packed<F> for Nf4<'_> {
                 k,
                 splits,
                 launch.x_row,
-                i64::from(k / 2),
-                i64::from(k / 64),
+                k / 2,
+                k / 64,
                 launch.out_row,
                 launch.out_part,
             )
