@@ -8,6 +8,7 @@ mod activation;
 #[cfg(test)]
 mod code;
 pub mod fp8;
+pub mod grouped;
 mod matmul;
 pub mod quantised;
 mod tiles;
