@@ -22,6 +22,7 @@
 //! |---|---|
 //! | [`rows`] | softmax |
 //! | [`general`] | copies of strided tensors |
+//! | [`products`] | matrix products with bias, activation and residual; of 8-bit floats with scales ([`fp8`](products::fp8)); with 4-bit, 8-bit and NF4 weights ([`quantised`](products::quantised)); mixtures of experts ([`grouped`](products::grouped)) |
 
 pub mod config;
 pub mod general;

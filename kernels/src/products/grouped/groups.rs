@@ -29,11 +29,19 @@ pub struct Groups {
 }
 
 /// Pairs that a program counts and places.
-const CHUNK: usize = 128;
+pub(super) const CHUNK: usize = 64;
+
+/// Elements of a tile of the one program that places experts: more would not stay in registers.
+pub(super) const PART: usize = 2048;
 
 /// How many pairs of a chunk each expert has.
 #[kernel]
-fn count_pairs<const CHUNK: usize, const E: usize>(chosen: Ptr<i32>, counts: PtrMut<i32>, pairs: i32, experts: i32) {
+pub(super) fn count_pairs<const CHUNK: usize, const E: usize>(
+    chosen: Ptr<i32>,
+    counts: PtrMut<i32>,
+    pairs: i32,
+    experts: i32,
+) {
     let pair = program_id(0) * CHUNK + arange(0, CHUNK);
     let expert = load(chosen + pair, mask = pair < pairs);
     store(counts + program_id(0) * E + arange(0, E), histogram(expert, E, mask = (pair < pairs) & (expert < experts)));
@@ -41,7 +49,7 @@ fn count_pairs<const CHUNK: usize, const E: usize>(chosen: Ptr<i32>, counts: Ptr
 
 /// Where each expert's rows of each chunk begin, instead of their counts; whose each block is, and how many there are.
 #[kernel]
-fn place_experts<const E: usize, const CHUNKS: usize, const BLOCKS: usize>(
+pub(super) fn place_experts<const E: usize, const CHUNKS: usize, const BLOCKS: usize>(
     counts: PtrMut<i32>,
     owners: PtrMut<i32>,
     used: PtrMut<i32>,
@@ -73,8 +81,8 @@ fn place_experts<const E: usize, const CHUNKS: usize, const BLOCKS: usize>(
 }
 
 /// The row of each pair, and the pair of each row.
-#[kernel]
-fn place_pairs<const CHUNK: usize, const E: usize>(
+#[kernel(max_registers = 96)]
+pub(super) fn place_pairs<const CHUNK: usize, const E: usize>(
     chosen: Ptr<i32>,
     starts: Ptr<i32>,
     rows: PtrMut<i32>,
@@ -84,11 +92,10 @@ fn place_pairs<const CHUNK: usize, const E: usize>(
 ) {
     let pair = program_id(0) * CHUNK + arange(0, CHUNK);
     let own = load(chosen + pair, mask = pair < count, other = -1);
-    let is_own = (own[(.., None)] == arange(0, E)) as i32;
-    let before = cumsum(is_own, axis = 0) - 1;
-    let start = load(starts + program_id(0) * E + arange(0, E));
     let is_expert = (own >= 0) & (own < experts);
-    let row = select(is_expert, sum(is_own * (start + before), axis = 1), -1);
+    let start = load(starts + program_id(0) * E + own, mask = is_expert);
+    let is_before = (own[(None, ..)] == own[(.., None)]) & (pair < pair[(.., None)]);
+    let row = select(is_expert, start + sum(is_before as i32, axis = 1), -1);
     store(rows + pair, row, mask = pair < count);
     store(pairs + row, pair, mask = is_expert);
 }
@@ -157,7 +164,7 @@ impl Groups {
             .num_warps(4)
             .stream(cx.stream())
             .launch(device)?;
-        PlaceExpertsConsts { E: wide, CHUNKS: (4096 / wide).min(64), BLOCKS: (8192 / wide).min(64) }
+        PlaceExpertsConsts { E: wide, CHUNKS: (PART / wide).min(64), BLOCKS: (PART / wide).min(64) }
             .call(&mut counts, &mut groups.owners, &mut groups.used, chunks as i32, block as i32, most as i32)
             .grid(1)
             .num_warps(8)
@@ -166,7 +173,7 @@ impl Groups {
         PlacePairsConsts { CHUNK, E: wide }
             .call(chosen.elements(), &counts, &mut groups.rows, &mut groups.pairs, count as i32, experts as i32)
             .grid(chunks)
-            .num_warps(8)
+            .num_warps(4)
             .stream(cx.stream())
             .launch(device)?;
         Ok(groups)

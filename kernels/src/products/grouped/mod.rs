@@ -4,6 +4,8 @@
 //! expert, [`gather`] brings their rows together, [`matmul`] and [`matmul_gated`] multiply the rows of each expert with a matrix
 //! of its own, and [`combine`] adds up what the experts of each token say.
 
+#[cfg(test)]
+mod code_tests;
 mod groups;
 mod kernels;
 mod products;
