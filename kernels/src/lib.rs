@@ -24,10 +24,12 @@
 //! | [`attention`] | flash attention, its gradients, packed sequences, decoding, pages, latent attention, merging |
 //! | [`general`] | copies of strided tensors |
 //! | [`training`] | AdamW and gradient descent, of one tensor or of many in one launch; norms of gradients, clipping |
+//! | [`products`] | matrix products with bias, activation and residual; of 8-bit floats with scales ([`fp8`](products::fp8)); with 4-bit, 8-bit and NF4 weights ([`quantised`](products::quantised)); mixtures of experts ([`grouped`](products::grouped)) |
 
 pub mod attention;
 pub mod config;
 pub mod general;
+pub mod products;
 pub mod rows;
 pub mod tensor;
 pub mod training;

@@ -7,5 +7,6 @@ mod attention;
 mod general;
 mod losses;
 mod norms;
+mod products;
 mod rows;
 mod training;

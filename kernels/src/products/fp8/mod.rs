@@ -1,0 +1,41 @@
+//! Products of 8-bit floats with scales: per tensor, per row and column, or per block of 128.
+
+#[cfg(test)]
+mod code_tests;
+mod kernels;
+mod launch;
+mod quantise;
+
+pub use launch::{Fp8BlocksConfig, matmul_blocks, matmul_blocks_into};
+pub use quantise::{BLOCK, LARGEST, quantise_blocks, quantise_rows, quantise_squares, quantise_tensor};
+
+use super::Matmul;
+use crate::{Context, Tensor, TensorView};
+use tilewright::Result;
+use tilewright::prelude::*;
+
+/// `(a * a_scale) @ (b * b_scale)` with scales per tensor, or per row of `a` and per column of `b`.
+///
+/// # Shapes
+///
+/// `a` is `[m, k]` and `b` is `[k, n]`; `a_scale` is `[1]` or `[m]`, `b_scale` is `[1]` or `[n]`. Weights that are stored as
+/// `[n, k]` are the fastest: give their transpose as a view. The result is `[m, n]`, of any float dtype. [`Matmul`] adds a
+/// bias, a function and a residual in the same pass.
+///
+/// # Numerics
+///
+/// Products are exact, sums are in f32 and multiplied by both scales at the end.
+///
+/// # Errors
+///
+/// As [`Matmul::run`].
+pub fn matmul<'a, 'b, 'c, 'd, F: Float, R: Float>(
+    cx: &Context,
+    a: impl Into<TensorView<'a, F, 2>>,
+    a_scale: impl Into<TensorView<'b, f32, 1>>,
+    b: impl Into<TensorView<'c, F, 2>>,
+    b_scale: impl Into<TensorView<'d, f32, 1>>,
+) -> Result<Tensor<R, 2>> {
+    let (a_scale, b_scale) = (a_scale.into(), b_scale.into());
+    Matmul::default().a_scale(a_scale).b_scale(b_scale).run(cx, a, b)
+}

@@ -1,0 +1,267 @@
+//! Launches of the products of experts.
+
+use super::Scaled;
+use super::groups::Groups;
+use super::kernels::{ExpertsConsts, GatedExpertsConsts};
+use crate::config::config;
+use crate::products::Activation;
+use crate::products::fp8::BLOCK;
+use crate::products::tiles::balanced;
+use crate::{Context, Tensor, TensorView, check};
+use tilewright::launch::MaybeView;
+use tilewright::prelude::*;
+use tilewright::{Result, View};
+
+config! {
+    /// How products of experts run; sizes are the rows of a block, columns, the length of sums, and 1 for products with a
+    /// gate, else 0. The rows of a tile are those of a block.
+    "grouped": pub struct GroupedConfig {
+        /// Columns of a tile: at most 128 with scales.
+        pub bn,
+        /// Elements of each sum in a step, without scales.
+        pub bk,
+        /// Blocks that neighbouring programs go down before the next column begins.
+        pub group,
+        /// Warps of a program.
+        pub num_warps,
+        /// Steps in flight.
+        pub num_stages,
+    }
+}
+
+/// What a product of experts is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Gated,
+    Scaled,
+}
+
+impl GroupedConfig {
+    pub(super) fn choose(block: usize, bytes: usize, kind: Kind, capability: Option<(u32, u32)>) -> Self {
+        let of = |bn, bk, num_stages, num_warps| GroupedConfig { bn, bk, group: 8, num_warps, num_stages };
+        let bk = 128 / bytes;
+        match (capability, kind, block) {
+            (None, ..) => of(32, 32, 2, 4),
+            (Some(capability), ..) if capability < (9, 0) => of(64, bk / 2, 3, 4),
+            (_, _, ..64) => of(64, bk, 5, 4),
+            (_, Kind::Scaled, 64) => of(128, bk, 6, 4),
+            (_, Kind::Scaled, _) => of(128, bk, 5, 8),
+            (_, Kind::Gated, 64) => of(64, bk, 6, 4),
+            (_, Kind::Gated, _) => of(128, bk, 4, 8),
+            (_, Kind::Plain, 64) => of(128, bk, 6, 4),
+            (_, Kind::Plain, _) => of(256, bk, 4, 8),
+        }
+    }
+}
+
+/// Weights as descriptors take them: a stride for experts and one for rows, of the matrices or of their transposes.
+struct Weights<'a, F: Float> {
+    desc: TensorDesc<'a, F, 3>,
+    down: bool,
+    /// Experts, the length of sums, columns.
+    shape: [usize; 3],
+}
+
+impl<'a, F: Float> Weights<'a, F> {
+    fn new(weights: TensorView<'a, F, 3>) -> Result<Self> {
+        let ([experts, k, n], [step, row, column]) = (weights.shape(), weights.strides());
+        let (shape, far, down) = if column == 1 || n == 1 {
+            ([experts, k, n], row, false)
+        } else if row == 1 || k == 1 {
+            ([experts, n, k], column, true)
+        } else {
+            let problem = format!("has strides {:?}", weights.strides());
+            let hint = "one dimension of each matrix is contiguous: copy it with `general::contiguous` first";
+            return Err(check::invalid("weights", problem, hint));
+        };
+        let desc = TensorDesc::with_strides(weights.elements(), shape, [step, far, 1])?;
+        Ok(Weights { desc, down, shape: [experts, k, n] })
+    }
+
+    fn across(&self) -> Option<&TensorDesc<'a, F, 3>> {
+        (!self.down).then_some(&self.desc)
+    }
+
+    fn transposed(&self) -> Option<&TensorDesc<'a, F, 3>> {
+        self.down.then_some(&self.desc)
+    }
+}
+
+/// Checks rows and weights, and gives the columns of the weights and the length of sums.
+fn sizes<F: Float>(x: &TensorView<'_, F, 2>, weights: &Weights<'_, F>, groups: &Groups) -> Result<[i32; 3]> {
+    let [experts, k, n] = weights.shape;
+    check::shape("x", x.shape(), [groups.height(), k])?;
+    check::shape("weights", [experts, k, n], [groups.experts, k, n])?;
+    Ok([check::size("weights", n)?, check::size("weights", k)?, check::size("x", groups.height())?])
+}
+
+fn rows<'a, F: Float>(x: TensorView<'a, F, 2>) -> Result<TensorDesc<'a, F, 2>> {
+    let rows = x.rows("x")?;
+    TensorDesc::with_strides(x.elements(), [rows.rows, rows.columns], [rows.stride, 1])
+}
+
+fn config<F: Float>(cx: &Context, groups: &Groups, [n, k]: [i32; 2], kind: Kind) -> Result<GroupedConfig> {
+    let sizes = [groups.block, n as usize, k as usize, usize::from(kind == Kind::Gated)];
+    let choose = || GroupedConfig::choose(groups.block, F::ELEMENT.size(), kind, cx.device().compute_capability());
+    cx.config(F::ELEMENT, &sizes, choose)
+}
+
+/// As many programs as run at the same time, or as there are tiles at most.
+fn programs(cx: &Context, groups: &Groups, n: i32, config: GroupedConfig) -> usize {
+    let tiles = groups.height() / groups.block * (n as usize).div_ceil(config.bn);
+    balanced(tiles, cx.device().multiprocessor_count())
+}
+
+/// Scales of rows and weights.
+struct Scales<'a> {
+    rows: View<'a, f32>,
+    row: i32,
+    weights: View<'a, f32>,
+    strides: [i32; 3],
+}
+
+fn launch<F: Float, R: Float>(
+    cx: &Context,
+    x: TensorView<'_, F, 2>,
+    weights: TensorView<'_, F, 3>,
+    scales: Option<Scales<'_>>,
+    groups: &Groups,
+) -> Result<Tensor<R, 2>> {
+    let weights = Weights::new(weights)?;
+    let [n, k, height] = sizes(&x, &weights, groups)?;
+    let mut out = Tensor::zeros(cx.device(), [groups.height(), n as usize])?;
+    if out.is_empty() {
+        return Ok(out);
+    }
+    let kind = if scales.is_some() { Kind::Scaled } else { Kind::Plain };
+    let config = config::<F>(cx, groups, [n, k], kind)?;
+    let shape = out.shape();
+    let mut to = TensorDescMut::new(out.buffer_mut(), shape)?;
+    let strides = scales.as_ref().map_or([0; 3], |scales| scales.strides);
+    let bk = if scales.is_some() { BLOCK } else { config.bk };
+    ExpertsConsts { BM: groups.block, BN: config.bn, BK: bk, GROUP: config.group }
+        .call(
+            &rows(x)?,
+            weights.across(),
+            weights.transposed(),
+            MaybeView::from(scales.as_ref().map(|scales| scales.rows)),
+            MaybeView::from(scales.as_ref().map(|scales| scales.weights)),
+            &groups.owners,
+            &groups.used,
+            &mut to,
+            n,
+            k,
+            height,
+            scales.as_ref().map_or(0, |scales| scales.row),
+            strides[0],
+            strides[1],
+            strides[2],
+        )
+        .grid(programs(cx, groups, n, config))
+        .num_warps(config.num_warps as u32)
+        .num_stages(config.num_stages as u32)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok(out)
+}
+
+/// `out[i] = x[i] @ weights[expert of row i]`; padding is multiplied too.
+///
+/// # Shapes
+///
+/// `x` is `[groups.height(), k]`, `weights` is `[experts, k, n]`, of which `k` or `n` is contiguous; the result is
+/// `[groups.height(), n]`, of any float dtype. Sums are in f32.
+///
+/// # Gradients
+///
+/// That of `x` is the product of the result's gradient with `weights.transpose(1, 2)?`, by the same groups.
+///
+/// # Errors
+///
+/// [`Error::InvalidTensor`] if shapes or strides do not fit, [`Error::OutOfMemory`], those of a launch.
+pub fn matmul<'a, 'b, F: Float, R: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, F, 2>>,
+    weights: impl Into<TensorView<'b, F, 3>>,
+    groups: &Groups,
+) -> Result<Tensor<R, 2>> {
+    launch(cx, x.into(), weights.into(), None, groups)
+}
+
+/// [`matmul`] of 8-bit floats with scales, `x_scale` one for each row and 128 neighbours of it, `[groups.height(), ceil(k /
+/// 128)]`.
+///
+/// # Errors
+///
+/// As [`matmul`].
+pub fn matmul_blocks<'a, 'b, R: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, F8E4M3, 2>>,
+    x_scale: impl Into<TensorView<'b, f32, 2>>,
+    weights: Scaled<'_>,
+    groups: &Groups,
+) -> Result<Tensor<R, 2>> {
+    let (x, x_scale) = (x.into(), x_scale.into());
+    let ([experts, k, n], [height, _]) = (weights.weights.shape(), x.shape());
+    check::shape("x_scale", x_scale.shape(), [height, k.div_ceil(BLOCK)])?;
+    check::shape("weights.scales", weights.scales.shape(), [experts, k.div_ceil(BLOCK), n.div_ceil(BLOCK)])?;
+    for span in [x_scale.elements().len(), weights.scales.elements().len()] {
+        // Offsets of scales are i32.
+        check::size("scales", span)?;
+    }
+    let scales = Scales {
+        rows: x_scale.elements(),
+        row: x_scale.rows("x_scale")?.stride as i32,
+        weights: weights.scales.elements(),
+        strides: weights.scales.strides().map(|stride| stride as i32),
+    };
+    launch(cx, x, weights.weights, Some(scales), groups)
+}
+
+/// `out[i] = activation(x[i] @ gate) * (x[i] @ up)`, with `gate` and `up` of row i's expert, which lie side by side.
+///
+/// # Shapes
+///
+/// `x` is `[groups.height(), k]`, `weights` is `[experts, k, 2 * inner]`, the columns of `gate` first; the result is
+/// `[groups.height(), inner]`. Sums and the activation are in f32.
+///
+/// # Errors
+///
+/// As [`matmul`], and [`Error::InvalidTensor`] if the number of columns is odd.
+pub fn matmul_gated<'a, 'b, F: Float, R: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, F, 2>>,
+    weights: impl Into<TensorView<'b, F, 3>>,
+    groups: &Groups,
+    activation: Activation,
+) -> Result<Tensor<R, 2>> {
+    let (x, weights) = (x.into(), Weights::new(weights.into())?);
+    let [both, k, height] = sizes(&x, &weights, groups)?;
+    if both % 2 != 0 {
+        let problem = format!("has {both} columns");
+        return Err(check::invalid("weights", problem, "half of them are the gate's, half are multiplied by it"));
+    }
+    let inner = both / 2;
+    let mut out = Tensor::zeros(cx.device(), [groups.height(), inner as usize])?;
+    if out.is_empty() {
+        return Ok(out);
+    }
+    let config = config::<F>(cx, groups, [inner, k], Kind::Gated)?;
+    let shape = out.shape();
+    let mut to = TensorDescMut::new(out.buffer_mut(), shape)?;
+    GatedExpertsConsts {
+        BM: groups.block,
+        BN: config.bn,
+        BK: config.bk,
+        GROUP: config.group,
+        ACTIVATION: activation.code(),
+    }
+    .call(&rows(x)?, weights.across(), weights.transposed(), &groups.owners, &groups.used, &mut to, inner, k, height)
+    .grid(programs(cx, groups, inner, config))
+    .num_warps(config.num_warps as u32)
+    .num_stages(config.num_stages as u32)
+    .stream(cx.stream())
+    .launch(cx.device())?;
+    Ok(out)
+}

@@ -1,0 +1,77 @@
+//! What the hardware would run: packed weights are loaded 16 bytes at a time, whatever is made of them.
+
+use super::kernels::{
+    Int4ProductAssumed, Int4ProductConsts, Int8ProductAssumed, Int8ProductConsts, Nf4ProductAssumed, Nf4ProductConsts,
+};
+use super::launch::TALL;
+use crate::products::code::Code;
+use tilewright::launch::{AssumedScalar, CompiledKernel};
+use tilewright::prelude::*;
+
+/// Tiles of rows, columns and steps, stages and warps: of few rows, some, and many.
+type Tile = ([usize; 3], u32, u32);
+const FEW: Tile = ([16, 128, 64], 4, 4);
+const SOME: Tile = ([64, 128, 64], 4, 4);
+const MANY: Tile = ([128, 128, 128], 3, 8);
+
+fn check(what: &str, compiled: tilewright::Result<CompiledKernel>, packed: &str, rows: usize) {
+    let compiled = compiled.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let loads: Vec<&str> =
+        compiled.report().lines().filter(|line| line.contains(&format!("load `{packed}`"))).collect();
+    assert!(!loads.is_empty() && loads.iter().all(|line| line.contains(" x 16 bytes")), "{what}: {loads:?}");
+    let Some(code) = Code::of(&compiled) else { return };
+    println!("{what}: {}", code.summary());
+    code.assert_clean(what);
+    assert_eq!(code.count(&["GMMA.64x"]) > 0, rows >= 64, "{what}: {}", code.summary());
+    assert!(code.count(&["LDGSTS", ".128"]) > 0, "{what}: {}", code.summary());
+}
+
+#[test]
+fn words_of_4_bit_numbers() {
+    for ([bm, bn, bk], stages, warps) in [FEW, SOME, MANY] {
+        for awq in [false, true] {
+            let compiled = Int4ProductConsts { BM: bm, BN: bn, BK: bk, TALL, AWQ: awq }
+                .request::<f16, f16>(true)
+                .assume(Int4ProductAssumed { splits: AssumedScalar::One, ..Default::default() })
+                .num_warps(warps)
+                .num_stages(stages)
+                .compile(Target::sm_90a());
+            check(&format!("{bm} x {bn} x {bk}, AWQ: {awq}"), compiled, "words", bm);
+        }
+    }
+}
+
+#[test]
+fn numbers_of_8_bits_in_both_orders() {
+    let tiles = [FEW, ([64, 128, 128], 3, 4), ([128, 128, 64], 4, 8)];
+    for ([bm, bn, bk], stages, warps) in tiles {
+        for down in [false, true] {
+            let stride = |one: bool| if one { AssumedScalar::One } else { AssumedScalar::MultipleOf16 };
+            let compiled = Int8ProductConsts { BM: bm, BN: bn, BK: bk, TALL }
+                .request::<bf16, bf16>()
+                .assume(Int8ProductAssumed {
+                    splits: AssumedScalar::One,
+                    weights_row: stride(down),
+                    weights_column: stride(!down),
+                    ..Default::default()
+                })
+                .num_warps(warps)
+                .num_stages(stages)
+                .compile(Target::sm_90a());
+            check(&format!("{bm} x {bn} x {bk}, by columns: {down}"), compiled, "weights", bm);
+        }
+    }
+}
+
+#[test]
+fn bytes_of_nf4() {
+    for ([bm, bn, bk], stages, warps) in [([16, 64, 128], 3, 4), SOME, MANY] {
+        let compiled = Nf4ProductConsts { BM: bm, BN: bn, BK: bk, TALL }
+            .request::<bf16, bf16>()
+            .assume(Nf4ProductAssumed { splits: AssumedScalar::One, ..Default::default() })
+            .num_warps(warps)
+            .num_stages(stages)
+            .compile(Target::sm_90a());
+        check(&format!("{bm} x {bn} x {bk}"), compiled, "bytes", bm);
+    }
+}

@@ -1,0 +1,159 @@
+//! Products with weights that are unpacked on the way: of a step's weights a program loads the packed words, 16 bytes at a
+//! time, and multiplies what they stand for in the dtype of `x`.
+//!
+//! Programs may share a tile: each sums a part of `k` and leaves its sums in a matrix of its own.
+
+use super::unpack::{int4_number, nf4_number};
+use crate::products::tiles::corner;
+use tilewright::prelude::*;
+
+/// 4-bit weights with a scale and a zero for each group of rows. `AWQ` words hold 8 columns of a row, others 8 rows of a
+/// column.
+#[kernel]
+pub(super) fn int4_product<
+    F: Float,
+    R: Float,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const TALL: usize,
+    const AWQ: bool,
+>(
+    x: Ptr<F>,
+    words: Ptr<i32>,
+    scales: Ptr<F>,
+    zeros: Option<Ptr<i32>>,
+    out: PtrMut<R>,
+    m: i32,
+    n: i32,
+    k: i32,
+    group: i32,
+    splits: i32,
+    eights: i32,
+    x_row: i64,
+    out_row: i64,
+    out_part: i64,
+) {
+    static_assert!(BK % 8 == 0);
+    static_assert!(BN % 8 == 0);
+    let tiles = cdiv(m, BM) * cdiv(n, BN);
+    let part = program_id(0) / tiles;
+    let (row, column) = corner::<BM, BN, TALL>(program_id(0) % tiles, m, n);
+    let (i, j) = (row + arange(0, BM), column + arange(0, BN));
+    let share = cdiv(cdiv(k, BK), splits);
+    let in_word = column / 8 + arange(0, BN / 8);
+    let mut acc = zeros::<f32>([BM, BN]);
+    for step in part * share..minimum(part * share + share, cdiv(k, BK)) {
+        let along = step * BK + arange(0, BK);
+        let left = load(x + (i[(.., None)] as i64 * x_row + along as i64), mask = (i < m)[(.., None)] & (along < k));
+        let of = step * BK / group;
+        let scale = load(scales + of * n + j, mask = j < n);
+        let zero = if let Some(zeros) = zeros {
+            let word = load(zeros + of * eights + in_word, mask = in_word < eights);
+            let each = word[(.., None)] >> (if AWQ { awq_shift() } else { arange(0, 8) * 4 });
+            // What GPTQ stores is one less.
+            (reshape(each, [BN]) & 15) + (if AWQ { 0 } else { 1 })
+        } else {
+            full([BN], 8)
+        };
+        let number = if AWQ {
+            let word =
+                load(words + along[(.., None)] * eights + in_word, mask = (along < k)[(.., None)] & (in_word < eights));
+            reshape(word[(.., .., None)] >> awq_shift(), [BK, BN])
+        } else {
+            let down = step * (BK / 8) + arange(0, BK / 8);
+            let word = load(words + down[(.., None)] * n + j, mask = (down < k / 8)[(.., None)] & (j < n));
+            let shift = arange(0, 8) * 4;
+            reshape(word[(.., None, ..)] >> shift[(.., None)], [BK, BN])
+        };
+        let right = int4_number::<F, BK, BN>(number, zero, scale);
+        acc = dot(left, right, acc = acc);
+    }
+    let mask = (i < m)[(.., None)] & (j < n);
+    store(out + part as i64 * out_part + (i[(.., None)] as i64 * out_row + j as i64), acc as R, mask = mask);
+}
+
+/// Where the 8 columns of a word are: those of even numbers come first.
+#[device]
+pub(super) fn awq_shift() -> Tile<i32, { [8] }> {
+    let column = arange(0, 8);
+    (column % 2 * 4 + column / 2) * 4
+}
+
+/// 8-bit weights with a scale for each column, which multiplies the sums.
+#[kernel]
+pub(super) fn int8_product<F: Float, R: Float, const BM: usize, const BN: usize, const BK: usize, const TALL: usize>(
+    x: Ptr<F>,
+    weights: Ptr<i8>,
+    scales: Ptr<f32>,
+    out: PtrMut<R>,
+    m: i32,
+    n: i32,
+    k: i32,
+    splits: i32,
+    x_row: i64,
+    weights_row: i64,
+    weights_column: i64,
+    out_row: i64,
+    out_part: i64,
+) {
+    let tiles = cdiv(m, BM) * cdiv(n, BN);
+    let part = program_id(0) / tiles;
+    let (row, column) = corner::<BM, BN, TALL>(program_id(0) % tiles, m, n);
+    let (i, j) = (row + arange(0, BM), column + arange(0, BN));
+    let share = cdiv(cdiv(k, BK), splits);
+    let mut acc = zeros::<f32>([BM, BN]);
+    for step in part * share..minimum(part * share + share, cdiv(k, BK)) {
+        let along = step * BK + arange(0, BK);
+        let left = load(x + (i[(.., None)] as i64 * x_row + along as i64), mask = (i < m)[(.., None)] & (along < k));
+        let down = along[(.., None)];
+        let right =
+            load(weights + (down as i64 * weights_row + j as i64 * weights_column), mask = (down < k) & (j < n));
+        acc = dot(left, right as F, acc = acc);
+    }
+    acc = acc * load(scales + j, mask = j < n);
+    let mask = (i < m)[(.., None)] & (j < n);
+    store(out + part as i64 * out_part + (i[(.., None)] as i64 * out_row + j as i64), acc as R, mask = mask);
+}
+
+/// NF4 weights: rows are outputs, bytes hold two neighbours of a row, the first in the upper half.
+#[kernel]
+pub(super) fn nf4_product<F: Float, R: Float, const BM: usize, const BN: usize, const BK: usize, const TALL: usize>(
+    x: Ptr<F>,
+    bytes: Ptr<u8>,
+    largest: Ptr<f32>,
+    out: PtrMut<R>,
+    m: i32,
+    n: i32,
+    k: i32,
+    splits: i32,
+    x_row: i64,
+    halves: i32,
+    blocks: i32,
+    out_row: i64,
+    out_part: i64,
+) {
+    static_assert!(BK % 64 == 0);
+    let tiles = cdiv(m, BM) * cdiv(n, BN);
+    let part = program_id(0) / tiles;
+    let (row, column) = corner::<BM, BN, TALL>(program_id(0) % tiles, m, n);
+    let (i, j) = (row + arange(0, BM), column + arange(0, BN));
+    let share = cdiv(cdiv(k, BK), splits);
+    let mut acc = zeros::<f32>([BM, BN]);
+    for step in part * share..minimum(part * share + share, cdiv(k, BK)) {
+        let along = step * BK + arange(0, BK);
+        let left = load(x + (i[(.., None)] as i64 * x_row + along as i64), mask = (i < m)[(.., None)] & (along < k));
+        let half = step * (BK / 2) + arange(0, BK / 2);
+        let mask = (j < n)[(.., None)] & (half < halves);
+        let pair = load(bytes + (j[(.., None)] as i64 * halves as i64 + half as i64), mask = mask);
+        let block = step * (BK / 64) + arange(0, BK / 64);
+        let mask = (j < n)[(.., None)] & (block < blocks);
+        let size = load(largest + (j[(.., None)] as i64 * blocks as i64 + block as i64), mask = mask);
+        let size = broadcast_to(size[(.., .., None)], [BN, BK / 64, 64]);
+        let number = nf4_number::<BN, BK>(interleave(pair >> 4, pair & 15));
+        let right = (number * reshape(size, [BN, BK])) as F;
+        acc = dot(left, right.trans(), acc = acc);
+    }
+    let mask = (i < m)[(.., None)] & (j < n);
+    store(out + part as i64 * out_part + (i[(.., None)] as i64 * out_row + j as i64), acc as R, mask = mask);
+}

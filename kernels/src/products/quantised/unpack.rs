@@ -1,0 +1,61 @@
+//! What packed numbers stand for.
+
+use tilewright::prelude::*;
+
+/// `(number - zero) * scale`, where the lower 4 bits of `number` count. The difference is exact, the product rounds once.
+///
+/// The bits are put into the fraction of a float whose unit in the last place is 1 (1024 in f16, 128 in bf16), which is
+/// the number that is subtracted with `zero`: no conversion from integers.
+#[device]
+pub(super) fn int4_number<F: Float, const K: usize, const N: usize>(
+    number: Tile<i32, { [K, N] }>,
+    zero: Tile<i32, { [N] }>,
+    scale: Tile<F, { [N] }>,
+) -> Tile<F, { [K, N] }> {
+    if F == f16 {
+        let number = bitcast::<f16>(((number & 15) | 0x6400) as i16);
+        (number - (zero + 1024) as f16) as F * scale
+    } else if F == bf16 {
+        let number = bitcast::<bf16>(((number & 15) | 0x4300) as i16);
+        (number - (zero + 128) as bf16) as F * scale
+    } else {
+        ((number & 15) - zero) as F * scale
+    }
+}
+
+/// The 16 numbers of NF4 by a tree of comparisons with bits: of 4 bits the third to first choose among halves.
+#[device]
+pub(super) fn nf4_number<const N: usize, const K: usize>(code: Tile<u8, { [N, K] }>) -> Tile<f32, { [N, K] }> {
+    let (one, two, four) = (code & 1 != 0, code & 2 != 0, code & 4 != 0);
+    let negative = select(
+        four,
+        select(two, select(one, 0.0, -0.091_050_036), select(one, -0.184_773_43, -0.284_441_38)),
+        select(two, select(one, -0.394_917_5, -0.525_073_05), select(one, -0.696_192_8, -1.0)),
+    );
+    let positive = select(
+        four,
+        select(two, select(one, 1.0, 0.722_956_84), select(one, 0.562_617, 0.440_709_83)),
+        select(two, select(one, 0.337_915_24, 0.246_112_3), select(one, 0.160_930_2, 0.079_580_3)),
+    );
+    select(code & 8 != 0, positive, negative)
+}
+
+/// The numbers of NF4 (Dettmers, Pagnoni, Holtzman and Zettlemoyer, "QLoRA", 2023, appendix E).
+pub const NF4: [f32; 16] = [
+    -1.0,
+    -0.696_192_8,
+    -0.525_073_05,
+    -0.394_917_5,
+    -0.284_441_38,
+    -0.184_773_43,
+    -0.091_050_036,
+    0.0,
+    0.079_580_3,
+    0.160_930_2,
+    0.246_112_3,
+    0.337_915_24,
+    0.440_709_83,
+    0.562_617,
+    0.722_956_84,
+    1.0,
+];
