@@ -1,3 +1,8 @@
+//! Functions over tensors of any shape.
+
+mod elementwise;
+mod reduce;
+
 use crate::common::{Random, message, on_every_device};
 use tilewright_kernels::{Tensor, TensorView, TensorViewMut, general};
 

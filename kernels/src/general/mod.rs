@@ -1,5 +1,29 @@
 //! Functions over tensors of any shape.
 
+mod arg;
+mod axis;
 mod copy;
+mod elementwise;
+mod number;
+mod pointwise;
+mod reduce;
+mod truth;
+mod walk;
 
+pub use arg::{argmax, argmax_into, argmin, argmin_into};
 pub use copy::{contiguous, copy_into};
+#[doc(hidden)]
+pub use elementwise::parts;
+pub use number::{Number, Real};
+pub use pointwise::{
+    add, add_into, affine, affine_into, div, div_into, gelu, gelu_backward, gelu_backward_into, gelu_into, mul,
+    mul_into, relu, relu_backward, relu_backward_into, relu_into, sigmoid, sigmoid_backward, sigmoid_backward_into,
+    sigmoid_into, silu, silu_backward, silu_backward_into, silu_into, sub, sub_into, tanh, tanh_backward,
+    tanh_backward_into, tanh_into,
+};
+pub use reduce::{
+    max, max_all, max_into, mean, mean_all, mean_into, min, min_all, min_into, norm_l1, norm_l1_all, norm_l1_into,
+    norm_l2, norm_l2_all, norm_l2_into, norm_max, norm_max_all, norm_max_into, prod, prod_all, prod_into, sum, sum_all,
+    sum_into,
+};
+pub use truth::{all, all_into, any, any_into};
