@@ -2,6 +2,7 @@
 
 mod elementwise;
 mod reduce;
+mod scan;
 
 use crate::common::{Random, message, on_every_device};
 use tilewright_kernels::{Tensor, TensorView, TensorViewMut, general};

@@ -90,7 +90,7 @@ fn extremes_of_pieces<T: Num, const LARGEST: bool, const BK: usize, const BP: us
 }
 
 /// A launch of [`extremes`].
-fn first_pass<T: Num>(
+pub(super) fn first_pass<T: Num>(
     cx: &Context,
     work: &Work,
     (largest, lowest): (bool, T),
@@ -154,14 +154,26 @@ fn run<T: Num, const R: usize>(
         (partial.as_view_mut(), strides),
         (partial_places.as_view_mut(), strides),
     )?;
+    last_pass(cx, &work, how, (&partial, &partial_places), (values, to), (places, place_to))
+}
+
+/// A launch of [`extremes_of_pieces`].
+pub(super) fn last_pass<T: Num>(
+    cx: &Context,
+    work: &Work,
+    (largest, lowest): (bool, T),
+    (partial, partial_places): (&Buffer<T>, &Buffer<i32>),
+    (values, to): (ViewMut<'_, T>, Kept),
+    (places, place_to): (ViewMut<'_, i32>, Kept),
+) -> Result<()> {
     let last = work.of_pieces();
-    ExtremesOfPiecesConsts { LARGEST: how.0, BK: last.block_kept, BP: last.block_axis }
+    ExtremesOfPiecesConsts { LARGEST: largest, BK: last.block_kept, BP: last.block_axis }
         .call(
-            &partial,
-            &partial_places,
+            partial,
+            partial_places,
             values,
             places,
-            how.1,
+            lowest,
             last.kept.size as i32,
             last.beside.size as i32,
             work.pieces as i32,

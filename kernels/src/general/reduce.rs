@@ -11,7 +11,7 @@ use tilewright::{Result, View, ViewMut};
 /// the `FIRST` launch makes the results that the `LAST` one combines.
 macro_rules! reduction {
     ($name:ident<$bound:ident>, |$v:ident| $map:expr, |$a:ident, $b:ident| $combine:expr, |$total:ident, $n:ident| $finish:expr) => {
-        mod $name {
+        pub(super) mod $name {
             use super::*;
 
             #[kernel]
@@ -60,7 +60,7 @@ macro_rules! reduction {
                 store(out + program_id(1) as i64 * out_piece + i as i64 * out_kept, result, mask = i < kept);
             }
 
-            fn pass<T: $bound, A: $bound, O: $bound>(
+            pub fn pass<T: $bound, A: $bound, O: $bound>(
                 cx: &Context,
                 work: &Work,
                 (first, last): (bool, bool),
