@@ -3,6 +3,7 @@
 mod elementwise;
 mod reduce;
 mod scan;
+mod sort;
 
 use crate::common::{Random, message, on_every_device};
 use tilewright_kernels::{Tensor, TensorView, TensorViewMut, general};

@@ -9,6 +9,7 @@ mod pointwise;
 mod reduce;
 mod scan;
 mod scan_arg;
+mod sort;
 mod truth;
 mod walk;
 
@@ -30,4 +31,5 @@ pub use reduce::{
 };
 pub use scan::{Direction, cumprod, cumprod_into, cumsum, cumsum_into};
 pub use scan_arg::{cummax, cummax_into, cummin, cummin_into};
+pub use sort::{Order, argsort, sort, sort_into, sort_values};
 pub use truth::{all, all_into, any, any_into};
