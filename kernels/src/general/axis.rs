@@ -63,6 +63,13 @@ impl Work {
         Ok(work)
     }
 
+    /// The work in blocks of these sizes, divided anew.
+    pub(crate) fn with_blocks(mut self, block_kept: usize, block_axis: usize) -> Work {
+        (self.block_kept, self.block_axis) = (block_kept, block_axis);
+        self.divide();
+        self
+    }
+
     /// Divides the dimension where there are too few programs without it. A piece has four blocks or more.
     fn divide(&mut self) {
         let wanted = PROGRAMS.div_ceil(self.programs().max(1));

@@ -7,9 +7,11 @@ mod elementwise;
 mod number;
 mod pointwise;
 mod reduce;
+mod sample;
 mod scan;
 mod scan_arg;
 mod sort;
+mod topk;
 mod truth;
 mod walk;
 
@@ -29,7 +31,9 @@ pub use reduce::{
     norm_l2, norm_l2_all, norm_l2_into, norm_max, norm_max_all, norm_max_into, prod, prod_all, prod_into, sum, sum_all,
     sum_into,
 };
+pub use sample::{Sampling, sample};
 pub use scan::{Direction, cumprod, cumprod_into, cumsum, cumsum_into};
 pub use scan_arg::{cummax, cummax_into, cummin, cummin_into};
 pub use sort::{Order, argsort, sort, sort_into, sort_values};
+pub use topk::{Extreme, topk, topk_into};
 pub use truth::{all, all_into, any, any_into};
