@@ -243,3 +243,25 @@ functions! {
     /// The smallest elements along a dimension, and their indices.
     false, HIGHEST, argmin, argmin_into
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+    use tilewright::launch::AssumedScalar::One;
+
+    #[test]
+    fn extremes_load_wide_along_both_dimensions() {
+        let consts = |bk, bl| ExtremesConsts { LARGEST: true, BK: bk, BL: bl };
+        let inner = ExtremesAssumed { x_axis: One, ..Default::default() };
+        let outer = ExtremesAssumed { x_kept: One, values_kept: One, places_kept: One, ..Default::default() };
+        let target = Target::sm_90a();
+        let compiled = consts(1, 4096).request::<f32>().num_warps(8).assume(inner).compile(target);
+        check("argmax of rows", compiled, &["ld.global.nc.v4.b32"]);
+        let compiled = consts(128, 32).request::<f32>().num_warps(8).assume(outer).compile(target);
+        check("argmax of columns", compiled, &["ld.global.nc.v4.b32"]);
+        let compiled = consts(128, 32).request::<bf16>().num_warps(8).assume(outer).compile(target);
+        check("argmax of columns, bf16", compiled, &["ld.global.nc.v4.b32"]);
+    }
+}

@@ -1,45 +1,48 @@
-//! What the GPU would run: registers, spills and the width of accesses of kernels as they are launched.
+//! What a GPU would run: whether registers suffice, and how wide accesses are.
 
+use tilewright::Result;
 use tilewright::launch::CompiledKernel;
-use tilewright::{Result, Target};
 use tilewright_tests::assembler;
 
-/// What is asked of a kernel.
-pub(crate) struct Code {
-    pub ptx: String,
-    pub report: String,
-    pub name: &'static str,
-}
-
-/// Compiles a kernel for Hopper. `None` where there is no LLVM.
-pub(crate) fn code(name: &'static str, compile: impl FnOnce(Target) -> Result<CompiledKernel>) -> Option<Code> {
-    let compiled = match compile(Target::sm_90a()) {
-        Ok(compiled) => compiled,
-        Err(error) => panic!("{name}: {error}"),
-    };
-    Some(Code { ptx: compiled.ptx().to_owned(), report: compiled.report().to_string(), name })
-}
-
-impl Code {
-    /// How often an instruction with this beginning occurs.
-    pub(crate) fn count(&self, instruction: &str) -> usize {
-        self.ptx.lines().filter(|line| line.contains(instruction)).count()
+/// Asserts that a kernel for Hopper fits into registers, and that the PTX has these instructions. Skipped without ptxas.
+#[track_caller]
+pub(crate) fn check(name: &str, compiled: Result<CompiledKernel>, instructions: &[&str]) {
+    let compiled = compiled.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let ptx = compiled.ptx();
+    for instruction in instructions {
+        assert!(ptx.contains(instruction), "{name} has no {instruction}:\n{}", compiled.report());
     }
-
-    /// Asserts that ptxas spills nothing, and returns the registers of a thread, if it is installed.
-    #[track_caller]
-    pub(crate) fn fits(&self) -> Option<u32> {
-        let assembled = assembler::assemble_as_loaded(&self.ptx, "sm_90a")?;
-        eprintln!("{}: {} registers, {} bytes spilled, {} instructions, loads {:?}", self.name, assembled.registers, assembled.spills, assembled.instructions, self.accesses());
-        Some(assembled.registers)
-    }
-
-    /// The kinds of accesses to global memory, with their number.
-    pub(crate) fn accesses(&self) -> std::collections::BTreeMap<String, usize> {
-        let mut kinds = std::collections::BTreeMap::new();
-        for word in self.ptx.split_whitespace().filter(|word| word.starts_with("ld.global") || word.starts_with("st.global")) {
-            *kinds.entry(word.to_owned()).or_default() += 1;
+    let Some(assembled) = assembler::assemble_as_loaded(ptx, "sm_90a") else { return };
+    if std::env::var_os("LOOK").is_some() {
+        let mut kinds = std::collections::BTreeMap::<&str, usize>::new();
+        for word in ptx.split_whitespace() {
+            let of = [
+                "ld.global",
+                "st.global",
+                "atom",
+                "red.",
+                "wgmma.mma",
+                "mma.sync",
+                "cp.async",
+                "bar.sync",
+                "shfl",
+                "ld.shared",
+                "st.shared",
+            ];
+            if of.iter().any(|prefix| word.starts_with(prefix)) {
+                *kinds.entry(word).or_default() += 1;
+            }
         }
-        kinds
+        eprintln!(
+            "== {name}: {} registers, {} spilled, {} instructions {kinds:?}",
+            assembled.registers, assembled.spills, assembled.instructions
+        );
+        for line in assembled.log.lines().filter(|line| line.contains("C7")) {
+            eprintln!("{line}");
+        }
+        if std::env::var("LOOK").is_ok_and(|v| v == "2") {
+            eprintln!("{}", compiled.report());
+        }
     }
+    assert_eq!(assembled.spills, 0, "{name}:\n{}", assembled.log);
 }

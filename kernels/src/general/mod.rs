@@ -2,6 +2,8 @@
 
 mod arg;
 mod axis;
+#[cfg(test)]
+mod code;
 mod copy;
 mod elementwise;
 mod number;

@@ -15,7 +15,7 @@ macro_rules! reduction {
             use super::*;
 
             #[kernel]
-            pub fn kernel<
+            pub(super) fn kernel<
                 T: $bound,
                 A: $bound,
                 O: $bound,
@@ -293,4 +293,28 @@ functions! {
     /// The largest magnitude along a dimension: the maximum norm. NaN where an element is NaN; no elements give 0.
     Real -> T, largest_magnitudes::<T::Sums>(T::Sums::ZERO), any_shape;
     norm_max, norm_max_into, norm_max_all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+    use tilewright::launch::AssumedScalar::One;
+
+    #[test]
+    fn reductions_load_wide_along_both_dimensions() {
+        let consts = |bk, bl| sums::KernelConsts { FIRST: true, LAST: true, BK: bk, BL: bl };
+        let inner = sums::KernelAssumed { x_axis: One, out_kept: One, ..Default::default() };
+        let outer = sums::KernelAssumed { x_kept: One, out_kept: One, ..Default::default() };
+        let target = Target::sm_90a();
+        let compiled = consts(1, 4096).request::<f32, f32, f32>().num_warps(8).assume(inner).compile(target);
+        check("sum of long rows", compiled, &["ld.global.nc.v4.b32"]);
+        let compiled = consts(32, 128).request::<f16, f32, f16>().num_warps(8).assume(inner).compile(target);
+        check("sum of short rows", compiled, &["ld.global.nc.v4.b32"]);
+        let compiled = consts(128, 32).request::<f32, f32, f32>().num_warps(8).assume(outer).compile(target);
+        check("sum of columns", compiled, &["ld.global.nc.v4.b32"]);
+        let compiled = consts(128, 32).request::<f16, f32, f16>().num_warps(8).assume(outer).compile(target);
+        check("sum of columns, f16", compiled, &["ld.global.nc.v4.b32"]);
+    }
 }

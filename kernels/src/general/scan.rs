@@ -26,7 +26,7 @@ macro_rules! scan {
             use super::*;
 
             #[kernel]
-            fn kernel<T: Num, A: Num, O: Num, const BACKWARD: bool, const BK: usize, const BL: usize>(
+            pub(super) fn kernel<T: Num, A: Num, O: Num, const BACKWARD: bool, const BK: usize, const BL: usize>(
                 x: Ptr<T>,
                 carries: Option<Ptr<A>>,
                 out: PtrMut<O>,
@@ -199,4 +199,27 @@ functions! {
 functions! {
     /// Running products along a dimension.
     ONE, running_products, cumprod, cumprod_into
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+    use tilewright::launch::AssumedScalar::One;
+
+    #[test]
+    fn scans_access_wide_along_both_dimensions() {
+        let consts = |bk, bl| running_sums::KernelConsts { BACKWARD: false, BK: bk, BL: bl };
+        let inner = running_sums::KernelAssumed { x_axis: One, out_axis: One, ..Default::default() };
+        let outer = running_sums::KernelAssumed { x_kept: One, out_kept: One, ..Default::default() };
+        let target = Target::sm_90a();
+        let wide = ["ld.global.nc.v4.b32", "st.global.v4.b32"];
+        for carried in [false, true] {
+            let request = consts(1, 4096).request::<f32, f32, f32>(carried).num_warps(8).assume(inner);
+            check("cumsum of rows", request.compile(target), &wide);
+        }
+        let request = consts(128, 32).request::<f32, f32, f32>(false).num_warps(8).assume(outer);
+        check("cumsum of columns", request.compile(target), &wide);
+    }
 }

@@ -41,7 +41,9 @@ fn sort_runs<T: Num, const DESCENDING: bool, const BLOCK: usize>(
         let order = if DESCENDING { argsort(v, descending = true) } else { argsort(v) };
         store(places + row * places_stride + column, first + order, mask = mask);
         if let Some(values) = values {
-            store(values + row * values_stride + column, gather(v, order, axis = 0), mask = mask);
+            // Read again, as the row is in the cache: so the sort has the registers of what it would otherwise keep.
+            let sorted = load(x + row * x_stride + first + order, mask = mask);
+            store(values + row * values_stride + column, sorted, mask = mask);
         }
     } else {
         if let Some(values) = values {
@@ -343,4 +345,24 @@ pub fn argsort<'a, T: Number, const R: usize>(
     let mut places = Tensor::zeros(cx.device(), x.shape())?;
     run(cx, x, order, None, Some(places.view_mut()))?;
     Ok(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+
+    #[test]
+    fn sorts_fit_into_registers() {
+        let target = Target::sm_90a();
+        let runs = |block: usize| SortRunsConsts { DESCENDING: false, BLOCK: block };
+        let warps = |block: usize| (block / 512).clamp(1, 32) as u32;
+        for block in [1024, 4096, RUN] {
+            let compiled = runs(block).request::<f32>(true, true).num_warps(warps(block)).compile(target);
+            check(&format!("sort {block}"), compiled, &["ld.global.nc.v4.b32"]);
+        }
+        let merge = MergeRunsConsts { DESCENDING: false, BLOCK: MERGED };
+        check("merge", merge.request::<f32>(true).num_warps(8).compile(target), &[]);
+    }
 }

@@ -281,3 +281,27 @@ fn check_k<T: Number, const R: usize>(x: TensorView<'_, T, R>, k: usize) -> Resu
     }
     Ok(Rows { elements: x.elements(), rows: from.rows, columns: from.columns, stride: from.stride })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+
+    #[test]
+    fn groups_are_read_wide() {
+        let target = Target::sm_90a();
+        for (g, bg) in [(16, 256), (128, 32)] {
+            let groups = GroupExtremesConsts { SMALLEST: false, G: g, BG: bg };
+            let compiled = groups.request::<bf16>().num_warps(8).compile(target);
+            check(&format!("extremes of groups of {g}"), compiled, &["ld.global.nc.v4.b32"]);
+        }
+        let whole = TopkWholeConsts { SMALLEST: false, K: 64, BLOCK: SHORT };
+        check("topk of a row", whole.request::<bf16>(true).num_warps(8).compile(target), &["ld.global.nc.v4.b32"]);
+        for (k, g) in [(64, 32), (1024, 16)] {
+            let of_groups = TopkOfGroupsConsts { SMALLEST: false, K: k, G: g };
+            let compiled = of_groups.request::<bf16>(true).num_warps((k * g / 512) as u32).compile(target);
+            check(&format!("topk {k} of groups of {g}"), compiled, &["ld.global.nc.v4.b32"]);
+        }
+    }
+}
