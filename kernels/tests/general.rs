@@ -1,6 +1,7 @@
 //! Functions over tensors of any shape.
 
 mod elementwise;
+mod gather;
 mod reduce;
 mod scan;
 mod sort;

@@ -6,6 +6,8 @@ mod axis;
 mod code;
 mod copy;
 mod elementwise;
+mod gather;
+mod histogram;
 mod number;
 mod pointwise;
 mod reduce;
@@ -21,6 +23,10 @@ pub use arg::{argmax, argmax_into, argmin, argmin_into};
 pub use copy::{contiguous, copy_into};
 #[doc(hidden)]
 pub use elementwise::parts;
+pub use gather::{
+    gather, gather_into, index_add_into, index_select, index_select_into, scatter_add_into, scatter_into,
+};
+pub use histogram::{bincount, histogram};
 pub use number::{Number, Real};
 pub use pointwise::{
     add, add_into, affine, affine_into, div, div_into, gelu, gelu_backward, gelu_backward_into, gelu_into, mul,
