@@ -2,6 +2,7 @@
 
 mod elementwise;
 mod gather;
+mod quantise;
 mod reduce;
 mod scan;
 mod sort;

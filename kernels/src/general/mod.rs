@@ -10,6 +10,7 @@ mod gather;
 mod histogram;
 mod number;
 mod pointwise;
+mod quantise;
 mod reduce;
 mod sample;
 mod scan;
@@ -34,6 +35,7 @@ pub use pointwise::{
     sigmoid_into, silu, silu_backward, silu_backward_into, silu_into, sub, sub_into, tanh, tanh_backward,
     tanh_backward_into, tanh_into,
 };
+pub use quantise::{Quantised, Scales, dequantise, quantise, quantise_into};
 pub use reduce::{
     max, max_all, max_into, mean, mean_all, mean_into, min, min_all, min_into, norm_l1, norm_l1_all, norm_l1_into,
     norm_l2, norm_l2_all, norm_l2_into, norm_max, norm_max_all, norm_max_into, prod, prod_all, prod_into, sum, sum_all,
