@@ -1,5 +1,6 @@
 //! Functions over tensors of any shape.
 
+mod conv;
 mod elementwise;
 mod gather;
 mod quantise;

@@ -4,6 +4,7 @@ mod arg;
 mod axis;
 #[cfg(test)]
 mod code;
+mod conv;
 mod copy;
 mod elementwise;
 mod gather;
@@ -21,6 +22,7 @@ mod truth;
 mod walk;
 
 pub use arg::{argmax, argmax_into, argmin, argmin_into};
+pub use conv::{Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_weight};
 pub use copy::{contiguous, copy_into};
 #[doc(hidden)]
 pub use elementwise::parts;

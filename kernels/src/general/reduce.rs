@@ -125,6 +125,16 @@ reduction!(sums_of_magnitudes<Float>, |v| abs(v), |a, b| a + b, |total, _n| tota
 reduction!(roots_of_squares<Float>, |v| v * v, |a, b| a + b, |total, _n| sqrt_rn(total));
 reduction!(largest_magnitudes<Float>, |v| abs(v), |a, b| maximum(a, b, propagate_nan = true), |total, _n| total);
 
+/// Sums of what is already in the dtype of sums, rounded to another one.
+pub(super) fn sum_as<T: Real, const R: usize>(
+    cx: &Context,
+    x: TensorView<'_, T::Sums, R>,
+    axis: usize,
+    out: TensorViewMut<'_, T, R>,
+) -> Result<()> {
+    sums::run(cx, x, axis, out, T::Sums::ZERO)
+}
+
 /// Checks that `out` has the shape of `x` but for one element in dimension `axis`.
 pub(super) fn reduced_shape<const R: usize>(
     argument: &str,
