@@ -3,6 +3,7 @@
 mod conv;
 mod elementwise;
 mod gather;
+mod pool;
 mod quantise;
 mod reduce;
 mod scan;

@@ -11,6 +11,7 @@ mod gather;
 mod histogram;
 mod number;
 mod pointwise;
+mod pool;
 mod quantise;
 mod reduce;
 mod sample;
@@ -23,7 +24,7 @@ mod walk;
 
 pub use arg::{argmax, argmax_into, argmin, argmin_into};
 pub use conv::{Convolution, conv1d, conv2d, conv2d_backward_input, conv2d_backward_weight};
-pub use copy::{contiguous, copy_into};
+pub use copy::{contiguous, copy_into, transpose};
 #[doc(hidden)]
 pub use elementwise::parts;
 pub use gather::{
@@ -37,6 +38,7 @@ pub use pointwise::{
     sigmoid_into, silu, silu_backward, silu_backward_into, silu_into, sub, sub_into, tanh, tanh_backward,
     tanh_backward_into, tanh_into,
 };
+pub use pool::{Counted, Pooling, avg_pool2d, avg_pool2d_backward, max_pool2d, max_pool2d_backward};
 pub use quantise::{Quantised, Scales, dequantise, quantise, quantise_into};
 pub use reduce::{
     max, max_all, max_into, mean, mean_all, mean_into, min, min_all, min_into, norm_l1, norm_l1_all, norm_l1_into,
