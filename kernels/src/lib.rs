@@ -21,11 +21,13 @@
 //! | module | functions |
 //! |---|---|
 //! | [`rows`] | softmax |
-//! | [`general`] | copies of strided tensors |
+//! | [`general`] | copies and transposition; elementwise functions from expressions ([`elementwise!`]); reductions, extremes with their places and scans along any dimension; sorts, top-k, sampling; elements at indices, histograms; quantisation to 8 bits; convolutions and pooling |
+//! | [`sequence`] | selective scan (Mamba), state-space duality (Mamba-2), gated linear attention, gated delta rule |
 
 pub mod config;
 pub mod general;
 pub mod rows;
+pub mod sequence;
 pub mod tensor;
 
 mod check;

@@ -4,3 +4,4 @@ mod common;
 
 mod general;
 mod rows;
+mod sequence;

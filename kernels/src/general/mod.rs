@@ -3,7 +3,7 @@
 mod arg;
 mod axis;
 #[cfg(test)]
-mod code;
+pub(crate) mod code;
 mod conv;
 mod copy;
 mod elementwise;
