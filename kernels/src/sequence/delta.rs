@@ -9,8 +9,10 @@ use tilewright::prelude::*;
 
 /// Steps of a chunk.
 const CHUNK: usize = 32;
-/// Channels of the values of a program.
-const VALUES: usize = 64;
+/// Warps of a program.
+const WARPS: u32 = 8;
+/// Elements of the state of a program, so that it fits into registers beside the matrices of a chunk.
+const STATE: usize = 4096;
 
 /// `(I + m)^-1` of a strictly lower triangular `m`, whose 32nd power is 0:
 /// `(I - m)(I + m^2)(I + m^4)(I + m^8)(I + m^16)`.
@@ -144,7 +146,8 @@ pub fn gated_delta_rule<'a, T: Real>(
     if batch * heads == 0 {
         return Ok((y, last));
     }
-    let (bk, bv) = (keys.next_power_of_two().max(16), values.next_power_of_two().clamp(16, VALUES));
+    let (bk, bv) = (keys.next_power_of_two().max(16), values.next_power_of_two().clamp(16, 64));
+    let bv = bv.min(STATE / bk);
     DeltaRuleConsts { C: CHUNK, BK: bk, BV: bv }
         .call(
             q.elements(),
@@ -162,7 +165,7 @@ pub fn gated_delta_rule<'a, T: Real>(
             values as i32,
         )
         .grid((values.div_ceil(bv), heads, batch))
-        .num_warps(if bk > 64 { 8 } else { 4 })
+        .num_warps(WARPS)
         .stream(cx.stream())
         .launch(cx.device())?;
     Ok((y, last))
@@ -176,9 +179,9 @@ mod tests {
 
     #[test]
     fn chunks_fit_into_registers() {
-        for (keys, warps) in [(64, 4), (128, 8)] {
-            let consts = DeltaRuleConsts { C: CHUNK, BK: keys, BV: VALUES };
-            let compiled = consts.request::<bf16, f32>(false).num_warps(warps).compile(Target::sm_90a());
+        for (keys, values) in [(64, 64), (128, 32)] {
+            let consts = DeltaRuleConsts { C: CHUNK, BK: keys, BV: values };
+            let compiled = consts.request::<bf16, f32>(false).num_warps(WARPS).compile(Target::sm_90a());
             check(&format!("gated delta rule, {keys} keys"), compiled, &["mma"]);
         }
     }
