@@ -121,6 +121,67 @@ fn state_space_duality_is_its_recurrence() {
     });
 }
 
+/// Every gradient of the scan of Mamba-2 against differences of its results in f64, which are those of the recurrence.
+#[test]
+fn gradients_of_state_space_duality_are_differences() {
+    on_every_device(|cx| {
+        let [batch, len, heads, p, groups, n] = [1, 70, 2, 3, 1, 2];
+        let mut random = Random::new(85);
+        let mut normal = |len: usize, factor: f64| -> Vec<f64> { (0..len).map(|_| random.normal() * factor).collect() };
+        let tokens = batch * len * heads;
+        let mut inputs = [
+            normal(tokens * p, 1.0),
+            normal(tokens, 0.3).iter().map(|x| x.abs()).collect(),
+            normal(heads, 1.0).iter().map(|x| -x.abs()).collect(),
+            normal(batch * len * groups * n, 1.0),
+            normal(batch * len * groups * n, 1.0),
+            normal(heads, 1.0),
+            normal(batch * heads * n * p, 1.0),
+        ];
+        let (dy, dlast) = (normal(tokens * p, 1.0), normal(batch * heads * n * p, 1.0));
+        let (tokens_shape, state) = ([batch, len, heads, p], [batch, heads, n, p]);
+        let (grad, grad_last) = (upload::<f64, 4>(cx, &dy, tokens_shape)?, upload::<f64, 4>(cx, &dlast, state)?);
+        let tensors = |inputs: &[Vec<f64>; 7]| {
+            let x = upload::<f64, 4>(cx, &inputs[0], tokens_shape)?;
+            let dt = upload::<f64, 3>(cx, &inputs[1], [batch, len, heads])?;
+            let (a, skip) = (upload::<f64, 1>(cx, &inputs[2], [heads])?, upload::<f64, 1>(cx, &inputs[5], [heads])?);
+            let b = upload::<f64, 4>(cx, &inputs[3], [batch, len, groups, n])?;
+            let c = upload::<f64, 4>(cx, &inputs[4], [batch, len, groups, n])?;
+            Ok::<_, Error>((x, dt, a, b, c, skip, upload::<f64, 4>(cx, &inputs[6], state)?))
+        };
+        let loss = |inputs: &[Vec<f64>; 7]| {
+            let (x, dt, a, b, c, skip, initial) = tensors(inputs)?;
+            let (y, last) = sequence::ssd(cx, &x, &dt, &a, &b, &c, Some(skip.view()), Some(initial.view()))?;
+            let products = |x: Vec<f64>, y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+            Ok::<f64, Error>(products(y.to_vec()?, &dy) + products(last.to_vec()?, &dlast))
+        };
+        let (x, dt, a, b, c, skip, initial) = tensors(&inputs)?;
+        let (skip, initial, last) = (Some(skip.view()), Some(initial.view()), Some(grad_last.view()));
+        let got = sequence::ssd_backward(cx, &x, &dt, &a, &b, &c, skip, initial, &grad, last)?;
+        let skips = got.skip.map_or(Ok(Vec::new()), |skip| skip.to_vec())?;
+        let (b, c, initial) = (got.b.to_vec()?, got.c.to_vec()?, got.initial.to_vec()?);
+        let got = [got.x.to_vec()?, got.dt.to_vec()?, got.a.to_vec()?, b, c, skips, initial];
+        for (which, got) in got.into_iter().enumerate() {
+            assert_eq!(got.len(), inputs[which].len());
+            let every = got.len().div_ceil(6);
+            for at in (0..got.len()).step_by(every) {
+                let h = 1e-5;
+                let mut losses = [0.0; 2];
+                for (one, by) in losses.iter_mut().zip([h, -h]) {
+                    inputs[which][at] += by;
+                    *one = loss(&inputs)?;
+                    inputs[which][at] -= by;
+                }
+                let want = (losses[0] - losses[1]) / (2.0 * h);
+                // Losses are below 1e4 and have 15 digits; the third derivative is below 1e4.
+                let error = (got[at] - want).abs();
+                assert!(error <= 1e4 * 1e-15 / h * 4.0 + 1e4 * h * h, "{which} {at}: {} {want}", got[at]);
+            }
+        }
+        Ok(())
+    });
+}
+
 fn check_linear<T: Real + general::Real>(
     cx: &Context,
     [batch, len, heads, keys, values]: [usize; 5],
@@ -338,7 +399,8 @@ fn gradients_of_a_selective_scan_are_differences() {
         let bias = upload::<f64, 1>(cx, &inputs.bias, [channels])?;
         let options = SelectiveScan::default().skip(&skip).bias(&bias).softplus();
         let got = sequence::selective_scan_backward(cx, &u, &delta, &a, &b, &c, options, &dy)?;
-        let fields: [(&str, Vec<f64>, fn(&mut Selective) -> &mut Vec<f64>); 7] = [
+        type Field = fn(&mut Selective) -> &mut Vec<f64>;
+        let fields: [(&str, Vec<f64>, Field); 7] = [
             ("u", got.u.to_vec()?, |x| &mut x.u),
             ("delta", got.delta.to_vec()?, |x| &mut x.delta),
             ("a", got.a.to_vec()?, |x| &mut x.a),

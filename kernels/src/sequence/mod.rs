@@ -5,12 +5,14 @@ mod linear;
 mod selective;
 mod selective_backward;
 mod ssd;
+mod ssd_backward;
 
 pub use delta::gated_delta_rule;
 pub use linear::gated_linear_attention;
 pub use selective::{SelectiveScan, selective_scan};
 pub use selective_backward::{SelectiveScanGradients, selective_scan_backward};
 pub use ssd::ssd;
+pub use ssd_backward::{SsdGradients, ssd_backward};
 
 use crate::check;
 use tilewright::{DType, Result};
