@@ -85,6 +85,14 @@ fn apart<const R: usize>(argument: &str, layout: &Layout<R>, problem: &str) -> E
     )
 }
 
+/// Checks that a tensor lies in row-major order without gaps.
+pub(crate) fn packed<T: DType, const R: usize>(argument: &str, tensor: &TensorView<'_, T, R>) -> Result<()> {
+    if tensor.is_contiguous() {
+        return Ok(());
+    }
+    Err(apart(argument, &tensor.layout(), "it is not in row-major order without gaps"))
+}
+
 impl<T: DType, const R: usize> TensorView<'_, T, R> {
     /// The tensor as rows of its last dimension.
     pub(crate) fn rows(&self, argument: &str) -> Result<Rows> {

@@ -1,3 +1,14 @@
+//! Functions over tensors of any shape.
+
+mod conv;
+mod elementwise;
+mod gather;
+mod pool;
+mod quantise;
+mod reduce;
+mod scan;
+mod sort;
+
 use crate::common::{Random, message, on_every_device};
 use tilewright_kernels::{Tensor, TensorView, TensorViewMut, general};
 

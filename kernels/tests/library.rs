@@ -10,3 +10,4 @@ mod norms;
 mod products;
 mod rows;
 mod training;
+mod sequence;

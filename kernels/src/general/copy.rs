@@ -162,3 +162,32 @@ pub fn contiguous<'a, T: DType, const R: usize>(
     copy_into(cx, x, &mut out)?;
     Ok(out)
 }
+
+/// The last two dimensions exchanged, in row-major order: blocks of 64 x 64 are read along rows and written along columns.
+///
+/// # Errors
+///
+/// Those of [`contiguous`]; [`tilewright::Error::InvalidTensor`] if there are fewer than two dimensions.
+pub fn transpose<'a, T: DType, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+) -> Result<Tensor<T, R>> {
+    contiguous(cx, x.into().transpose(R.wrapping_sub(2), R.wrapping_sub(1))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+    use tilewright::launch::AssumedScalar::One;
+
+    #[test]
+    fn transposition_is_wide_on_both_sides() {
+        let assumed = CopyBlocksAssumed { x_m: One, out_n: One, ..Default::default() };
+        let consts = CopyBlocksConsts { BM: 64, BN: 64 };
+        let wide = ["ld.global.nc.v4", "st.global.v4"];
+        check("transpose f32", consts.request::<f32>().assume(assumed).compile(Target::sm_90a()), &wide);
+        check("transpose f16", consts.request::<f16>().assume(assumed).compile(Target::sm_90a()), &wide);
+    }
+}

@@ -1,0 +1,173 @@
+//! How often values occur.
+
+use super::number::Real;
+use crate::{Context, Tensor, TensorView, check};
+use tilewright::Result;
+use tilewright::prelude::*;
+
+/// Bins that a program counts by itself before it adds them to memory.
+const PRIVATE: usize = 4096;
+/// Elements of a tile.
+const BLOCK: usize = 4096;
+/// Programs that keep a large GPU busy.
+const PROGRAMS: usize = 528;
+
+/// Counts of integers from 0 up to `bins`. A program counts its tiles in a histogram of its own (`PRIVATE`), or each element
+/// in memory.
+#[kernel]
+fn count<T: Int, const PRIVATE: bool, const BINS: usize, const BLOCK: usize>(
+    x: Ptr<T>,
+    counts: PtrMut<i32>,
+    len: i64,
+    bins: i32,
+) {
+    let lane = arange(0, BINS);
+    let mut own = zeros::<i32>([BINS]);
+    for step in (program_id(0) as i64 * BLOCK..len).step_by(num_programs(0) as i64 * BLOCK) {
+        let at = step + arange(0, BLOCK) as i64;
+        let v = load(x + at, mask = at < len);
+        // Compared in 64 bits; the greatest u64 are negative there, and not counted either.
+        let counted = (at < len) & (v as i64 >= 0) & ((v as i64) < bins as i64);
+        if PRIVATE {
+            own += histogram(select(counted, v as i32, 0), BINS, mask = counted);
+        } else {
+            atomic_add(counts + select(counted, v as i32, 0), 1, mask = counted, order = relaxed);
+        }
+    }
+    if PRIVATE {
+        atomic_add(counts + lane, own, mask = (lane < bins) & (own > 0), order = relaxed);
+    }
+}
+
+/// Counts of floats in bins of one width.
+#[kernel]
+fn count_floats<T: Float, const PRIVATE: bool, const BINS: usize, const BLOCK: usize>(
+    x: Ptr<T>,
+    counts: PtrMut<i32>,
+    len: i64,
+    bins: i32,
+    low: f64,
+    high: f64,
+) {
+    let lane = arange(0, BINS);
+    let (low, high) = (low as T::Acc, high as T::Acc);
+    let mut own = zeros::<i32>([BINS]);
+    for step in (program_id(0) as i64 * BLOCK..len).step_by(num_programs(0) as i64 * BLOCK) {
+        let at = step + arange(0, BLOCK) as i64;
+        let v = load(x + at, mask = at < len) as T::Acc;
+        let counted = (at < len) & (v >= low) & (v <= high);
+        let bin = minimum(((v - low) / (high - low) * bins as T::Acc) as i32, bins - 1);
+        let bin = select(counted, bin, 0);
+        if PRIVATE {
+            own += histogram(bin, BINS, mask = counted);
+        } else {
+            atomic_add(counts + bin, 1, mask = counted, order = relaxed);
+        }
+    }
+    if PRIVATE {
+        atomic_add(counts + lane, own, mask = (lane < bins) & (own > 0), order = relaxed);
+    }
+}
+
+/// What both kernels are launched with: whether programs count by themselves, bins of a tile, programs.
+fn plan(len: usize, bins: usize) -> (bool, usize, usize) {
+    let private = bins <= PRIVATE;
+    let blocks = len.div_ceil(BLOCK);
+    let tile = if private { bins.next_power_of_two().max(32) } else { 32 };
+    (private, tile, if private { blocks.min(PROGRAMS) } else { blocks.min(PROGRAMS * 4) })
+}
+
+/// How often each integer from 0 up to `bins` occurs; others are not counted.
+///
+/// # Shapes
+///
+/// `x` is of any shape, in row-major order without gaps, and has fewer than 2^31 elements; the result is `[bins]`.
+///
+/// # Method
+///
+/// Up to 4096 bins each program counts by itself, and adds what it has counted to memory; more are counted in memory.
+///
+/// # Errors
+///
+/// [`tilewright::Error::InvalidTensor`] if `x` has gaps or too many elements; [`tilewright::Error::OutOfMemory`]; those of a
+/// launch.
+pub fn bincount<'a, T: Int, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    bins: usize,
+) -> Result<Tensor<i32, 1>> {
+    let x = x.into();
+    let x = x.reshape([x.len()])?;
+    check::size("x", x.len())?;
+    let most = check::size("bins", bins)?;
+    let mut counts = Tensor::zeros(cx.device(), [bins])?;
+    if x.is_empty() || bins == 0 {
+        return Ok(counts);
+    }
+    let (private, tile, programs) = plan(x.len(), bins);
+    CountConsts { PRIVATE: private, BINS: tile, BLOCK }
+        .call(x.elements(), counts.buffer_mut(), x.len() as i64, most)
+        .grid(programs)
+        .num_warps(8)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok(counts)
+}
+
+/// How many elements are in each of `bins` parts of `low..=high`, which have one width. The last one has its upper end, `high`.
+/// NaN and what is outside are not counted.
+///
+/// # Numerics
+///
+/// The bin is `(x - low) / (high - low) * bins`, computed in f32 (f64 for f64): an element that close to the border of two
+/// bins may be counted in either.
+///
+/// # Errors
+///
+/// Those of [`bincount`], and if `low` is not below `high`.
+pub fn histogram<'a, T: Real, const R: usize>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, R>>,
+    bins: usize,
+    low: f64,
+    high: f64,
+) -> Result<Tensor<i32, 1>> {
+    let x = x.into();
+    let x = x.reshape([x.len()])?;
+    if !(low < high && (high - low).is_finite()) {
+        return Err(check::invalid("low", format!("is {low} for `high` = {high}"), "give finite numbers in order"));
+    }
+    check::size("x", x.len())?;
+    let most = check::size("bins", bins)?;
+    let mut counts = Tensor::zeros(cx.device(), [bins])?;
+    if x.is_empty() || bins == 0 {
+        return Ok(counts);
+    }
+    let (private, tile, programs) = plan(x.len(), bins);
+    CountFloatsConsts { PRIVATE: private, BINS: tile, BLOCK }
+        .call(x.elements(), counts.buffer_mut(), x.len() as i64, most, low, high)
+        .grid(programs)
+        .num_warps(8)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+
+    #[test]
+    fn counts_are_made_in_shared_memory() {
+        for bins in [256, PRIVATE] {
+            let consts = CountConsts { PRIVATE: true, BINS: bins, BLOCK };
+            let compiled = consts.request::<i32>().num_warps(8).compile(Target::sm_90a());
+            check(&format!("{bins} bins"), compiled, &["ld.global.nc.v4.b32"]);
+        }
+        let consts = CountFloatsConsts { PRIVATE: true, BINS: 256, BLOCK };
+        let compiled = consts.request::<f32>().num_warps(8).compile(Target::sm_90a());
+        check("256 bins of floats", compiled, &["ld.global.nc.v4.b32"]);
+    }
+}

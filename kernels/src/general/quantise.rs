@@ -1,0 +1,321 @@
+//! Numbers of 8 bits with scales.
+
+use super::number::Real;
+use super::reduce::norm_max_all;
+use crate::{Context, Tensor, TensorView, TensorViewMut, check};
+use tilewright::Result;
+use tilewright::prelude::*;
+
+/// Elements of a tile, and of the longest group that is kept in registers.
+const TILE: usize = 4096;
+const WHOLE: usize = 16_384;
+
+/// A dtype of 8 bits that [`quantise`] makes.
+pub trait Quantised: Num {
+    /// The largest magnitude that it is scaled to.
+    const LARGEST: f32;
+}
+
+impl Quantised for F8E4M3 {
+    const LARGEST: f32 = 448.0;
+}
+
+impl Quantised for F8E5M2 {
+    const LARGEST: f32 = 57_344.0;
+}
+
+impl Quantised for i8 {
+    const LARGEST: f32 = 127.0;
+}
+
+/// The elements that share a scale.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Scales {
+    /// All: the scales are `[1, 1]`.
+    Tensor,
+    /// A row: `[rows, 1]`.
+    #[default]
+    Row,
+    /// So many neighbours of a row, a power of two from 16 to 1024: `[rows, columns / group]`, rounded up.
+    Group(usize),
+}
+
+/// `q = x / scale`, rounded to the nearest, ties to even.
+#[device]
+fn quantised<Q: Num, const R: usize, const G: usize>(
+    v: Tile<f32, { [R, G] }>,
+    scale: Tile<f32, { [R, 1] }>,
+) -> Tile<Q, { [R, G] }> {
+    let ratio = v / scale;
+    if Q == i8 { round_ties_even(ratio) as Q } else { ratio as Q }
+}
+
+/// Groups of up to `G` neighbours, `R` of them at a time.
+#[kernel]
+fn quantise_groups<T: Float, Q: Num, const G: usize, const R: usize>(
+    x: Ptr<T>,
+    q: PtrMut<Q>,
+    scales: PtrMut<f32>,
+    groups: i32,
+    per_row: i32,
+    columns: i32,
+    largest: f32,
+    x_stride: i64,
+    q_stride: i64,
+) {
+    let group = program_id(0) * R + arange(0, R);
+    let row = (group / per_row) as i64;
+    let column = (group % per_row * G)[(.., None)] + arange(0, G);
+    let mask = (group < groups)[(.., None)] & (column < columns);
+    let v = load(x + ((row * x_stride)[(.., None)] + column as i64), mask = mask) as f32;
+    let peak = max(abs(v), axis = 1);
+    let scale = select(peak > 0.0, peak / largest, 1.0);
+    store(q + ((row * q_stride)[(.., None)] + column as i64), quantised::<Q, R, G>(v, scale[(.., None)]), mask = mask);
+    store(scales + group, scale, mask = group < groups);
+}
+
+/// A row that is longer than a tile, read twice.
+#[kernel]
+fn quantise_rows<T: Float, Q: Num, const BLOCK: usize>(
+    x: Ptr<T>,
+    q: PtrMut<Q>,
+    scales: PtrMut<f32>,
+    columns: i32,
+    largest: f32,
+    x_stride: i64,
+    q_stride: i64,
+) {
+    let row = program_id(0) as i64;
+    let (x, q) = (x + row * x_stride, q + row * q_stride);
+    let mut peaks = zeros::<f32>([1, BLOCK]);
+    for at in (0..columns).step_by(BLOCK) {
+        let column = at + arange(0, BLOCK)[(None, ..)];
+        peaks = maximum(peaks, abs(load(x + column, mask = column < columns) as f32));
+    }
+    let peak = max(peaks, axis = 1);
+    let scale = select(peak > 0.0, peak / largest, 1.0);
+    for at in (0..columns).step_by(BLOCK) {
+        let column = at + arange(0, BLOCK)[(None, ..)];
+        let v = load(x + column, mask = column < columns) as f32;
+        store(q + column, quantised::<Q, 1, BLOCK>(v, scale[(.., None)]), mask = column < columns);
+    }
+    store(scales + row + arange(0, 1), scale);
+}
+
+/// All elements with one scale, which follows from the largest magnitude.
+#[kernel]
+fn quantise_all<T: Float, Q: Num, const BLOCK: usize>(
+    x: Ptr<T>,
+    peak: Ptr<T>,
+    q: PtrMut<Q>,
+    scales: PtrMut<f32>,
+    len: i64,
+    largest: f32,
+) {
+    let at = program_id(0) as i64 * BLOCK + arange(0, BLOCK)[(None, ..)] as i64;
+    let peak = load(peak) as f32;
+    let scale = select(peak > 0.0, peak / largest, 1.0);
+    let v = load(x + at, mask = at < len) as f32;
+    store(q + at, quantised::<Q, 1, BLOCK>(v, full([1, 1], scale)), mask = at < len);
+    if program_id(0) == 0 {
+        store(scales, scale);
+    }
+}
+
+/// `out = q * scale`, groups of `G` neighbours.
+#[kernel]
+fn dequantise_groups<T: Float, Q: Num, const R: usize, const BLOCK: usize>(
+    q: Ptr<Q>,
+    scales: Ptr<f32>,
+    out: PtrMut<T>,
+    rows: i32,
+    columns: i32,
+    group: i32,
+    scale_stride: i64,
+    q_stride: i64,
+    out_stride: i64,
+) {
+    let blocks = cdiv(columns, BLOCK);
+    let row = (program_id(0) / blocks * R + arange(0, R))[(.., None)];
+    let column = program_id(0) % blocks * BLOCK + arange(0, BLOCK);
+    let mask = (row < rows) & (column < columns);
+    let row = row as i64;
+    let v = load(q + (row * q_stride + column as i64), mask = mask) as f32;
+    let scale = load(scales + (row * scale_stride + (column / group) as i64), mask = mask);
+    store(out + (row * out_stride + column as i64), (v * scale) as T, mask = mask);
+}
+
+/// The shape of scales for a matrix, and the elements of a group.
+fn scale_shape([rows, columns]: [usize; 2], scales: Scales) -> Result<([usize; 2], usize)> {
+    match scales {
+        Scales::Tensor => Ok(([1, 1], columns)),
+        Scales::Row => Ok(([rows, 1], columns)),
+        Scales::Group(group) if group.is_power_of_two() && (16..=1024).contains(&group) => {
+            Ok(([rows, columns.div_ceil(group)], group))
+        }
+        Scales::Group(group) => {
+            let hint = "groups are powers of two from 16 to 1024";
+            Err(check::invalid("scales", format!("asks for groups of {group}"), hint))
+        }
+    }
+}
+
+/// Rounds numbers to 8 bits after dividing them by scales: `q = x / scale` with `scale = max |x| / L`, where `L` is 448 for
+/// e4m3, 57344 for e5m2 and 127 for i8, and the maximum is over the elements that share the scale.
+///
+/// # Shapes
+///
+/// `x` is `[rows, columns]` of any float, `q` has its shape, and the scales have that of [`Scales`].
+///
+/// # Numerics
+///
+/// In f32; `q` is rounded to the nearest, ties to even. A scale of zeros is 1. NaN stays NaN in floats and is 0 in i8, and has
+/// no part in the maximum; with an infinite element finite ones are 0.
+///
+/// # Errors
+///
+/// [`tilewright::Error::InvalidTensor`] if rows have gaps, or a tensor of one scale has any, or for a group that is none;
+/// [`tilewright::Error::OutOfMemory`]; those of a launch.
+pub fn quantise<'a, Q: Quantised, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    scales: Scales,
+) -> Result<(Tensor<Q, 2>, Tensor<f32, 2>)> {
+    let x = x.into();
+    let mut q = Tensor::zeros(cx.device(), x.shape())?;
+    let mut out_scales = Tensor::zeros(cx.device(), scale_shape(x.shape(), scales)?.0)?;
+    quantise_into(cx, x, scales, &mut q, &mut out_scales)?;
+    Ok((q, out_scales))
+}
+
+/// [`quantise`], into tensors. One scale for all takes the largest magnitude, which is allocated for the call.
+///
+/// # Errors
+///
+/// As [`quantise`], and if the shapes do not fit, or `out_scales` has gaps.
+pub fn quantise_into<'a, 'b, 'c, Q: Quantised, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 2>>,
+    scales: Scales,
+    q: impl Into<TensorViewMut<'b, Q, 2>>,
+    out_scales: impl Into<TensorViewMut<'c, f32, 2>>,
+) -> Result<()> {
+    let (x, q, mut out_scales) = (x.into(), q.into(), out_scales.into());
+    let (shape, group) = scale_shape(x.shape(), scales)?;
+    check::shape("q", q.shape(), x.shape())?;
+    check::shape("out_scales", out_scales.shape(), shape)?;
+    if !out_scales.is_contiguous() {
+        return Err(check::invalid("out_scales", "has gaps", "give a tensor in row-major order without gaps"));
+    }
+    let (from, to) = (x.rows("x")?, q.rows("q")?);
+    let columns = check::size("x", from.columns)?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let (stream, strides) = (cx.stream(), (from.stride as i64, to.stride as i64));
+    if scales == Scales::Tensor {
+        if !q.is_contiguous() {
+            return Err(check::invalid("q", "has gaps", "give a tensor in row-major order without gaps"));
+        }
+        let peak = norm_max_all(cx, x)?;
+        return QuantiseAllConsts { BLOCK: TILE }
+            .call(x.elements(), peak.buffer(), q.elements(), out_scales.elements_mut(), x.len() as i64, Q::LARGEST)
+            .grid(x.len().div_ceil(TILE))
+            .num_warps(8)
+            .stream(stream)
+            .launch(cx.device());
+    }
+    if group > WHOLE {
+        return QuantiseRowsConsts { BLOCK: TILE }
+            .call(x.elements(), q.elements(), out_scales.elements_mut(), columns, Q::LARGEST, strides.0, strides.1)
+            .grid(from.rows)
+            .num_warps(8)
+            .stream(stream)
+            .launch(cx.device());
+    }
+    let tile = group.next_power_of_two();
+    let groups = shape[0] * shape[1];
+    let rows = (TILE / tile).clamp(1, groups.next_power_of_two());
+    QuantiseGroupsConsts { G: tile, R: rows }
+        .call(
+            x.elements(),
+            q.elements(),
+            out_scales.elements_mut(),
+            check::size("out_scales", groups)?,
+            shape[1] as i32,
+            columns,
+            Q::LARGEST,
+            strides.0,
+            strides.1,
+        )
+        .grid(groups.div_ceil(rows))
+        .num_warps((rows * tile / 512).clamp(1, 16) as u32)
+        .stream(stream)
+        .launch(cx.device())
+}
+
+/// `out = q * scale`: what [`quantise`] has rounded.
+///
+/// # Shapes
+///
+/// `q` is `[rows, columns]`, the scales have the shape of [`Scales`]; the result has the shape of `q`.
+///
+/// # Errors
+///
+/// Those of [`quantise`].
+pub fn dequantise<'a, 'b, T: Real, Q: Quantised>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, Q, 2>>,
+    in_scales: impl Into<TensorView<'b, f32, 2>>,
+    scales: Scales,
+) -> Result<Tensor<T, 2>> {
+    let (q, in_scales) = (q.into(), in_scales.into());
+    let (shape, group) = scale_shape(q.shape(), scales)?;
+    check::shape("in_scales", in_scales.shape(), shape)?;
+    if !in_scales.is_contiguous() {
+        return Err(check::invalid("in_scales", "has gaps", "copy it with `general::contiguous` first"));
+    }
+    let mut out = Tensor::zeros(cx.device(), q.shape())?;
+    let from = q.rows("q")?;
+    if q.is_empty() {
+        return Ok(out);
+    }
+    let (rows, columns) = (check::size("q", from.rows)?, check::size("q", from.columns)?);
+    let block = from.columns.next_power_of_two().min(1024);
+    let tile = (TILE / block).min(from.rows.next_power_of_two());
+    DequantiseGroupsConsts { R: tile, BLOCK: block }
+        .call(
+            q.elements(),
+            in_scales.elements(),
+            out.buffer_mut(),
+            rows,
+            columns,
+            group as i32,
+            if shape[0] == 1 && from.rows > 1 { 0 } else { shape[1] as i64 },
+            from.stride as i64,
+            from.columns as i64,
+        )
+        .grid(from.rows.div_ceil(tile) * from.columns.div_ceil(block))
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+
+    #[test]
+    fn groups_are_read_and_written_wide() {
+        let (target, wide) = (Target::sm_90a(), ["ld.global.nc.v4.b32", "st.global"]);
+        for (g, r) in [(128, 32), (TILE, 1), (WHOLE, 1)] {
+            let consts = QuantiseGroupsConsts { G: g, R: r };
+            let compiled = consts.request::<bf16, F8E4M3>().num_warps((g * r / 512).min(16) as u32).compile(target);
+            check(&format!("groups of {g}"), compiled, &wide);
+        }
+        let consts = QuantiseAllConsts { BLOCK: TILE };
+        check("one scale", consts.request::<bf16, F8E4M3>().num_warps(8).compile(target), &wide);
+    }
+}

@@ -1,0 +1,216 @@
+//! Drawing tokens from logits.
+
+use super::arg::last_pass;
+use super::axis::{Kept, Work};
+use super::number::Real;
+use super::topk::{self, Extreme};
+use crate::{Context, Tensor, TensorView, check};
+use tilewright::Result;
+use tilewright::prelude::*;
+
+/// What [`sample`] draws from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    temperature: f32,
+    top_k: Option<usize>,
+    top_p: f32,
+    seed: u32,
+}
+
+impl Default for Sampling {
+    /// All tokens, by their probabilities, with seed 0.
+    fn default() -> Self {
+        Sampling { temperature: 1.0, top_k: None, top_p: 1.0, seed: 0 }
+    }
+}
+
+impl Sampling {
+    /// Logits are divided by this. 0 takes the largest.
+    pub fn temperature(mut self, temperature: f32) -> Self {
+        self.temperature = temperature;
+        self
+    }
+
+    /// Only the `k` most likely tokens, up to 1024.
+    pub fn top_k(mut self, k: usize) -> Self {
+        self.top_k = Some(k);
+        self
+    }
+
+    /// Only the most likely tokens that together have the probability `p`, the one included that reaches it (Holtzman, Buys,
+    /// Du, Forbes and Choi, "The Curious Case of Neural Text Degeneration", 2019). Probabilities are relative to the `k` most
+    /// likely tokens. Without [`Sampling::top_k`], these are the 1024 most likely ones.
+    pub fn top_p(mut self, p: f32) -> Self {
+        self.top_p = p;
+        self
+    }
+
+    /// The same seed draws the same tokens. Every call takes another one.
+    pub fn seed(mut self, seed: u32) -> Self {
+        self.seed = seed;
+        self
+    }
+}
+
+/// Draws one of `k` logits of each row, which are in descending order.
+#[kernel]
+fn draw<T: Float, const K: usize>(
+    logits: Ptr<T>,
+    tokens: Ptr<i32>,
+    out: PtrMut<i32>,
+    k: i32,
+    inverse_temperature: f32,
+    top_p: f32,
+    seed: u32,
+) {
+    let row = program_id(0);
+    let lane = arange(0, K);
+    let mask = lane < k;
+    let v = load(logits + row as i64 * k as i64 + lane, mask = mask, other = T::NEG_INFINITY) as f32;
+    let v = v - max(v, axis = 0);
+    let p = select(mask, exp(v * inverse_temperature), 0.0);
+    let before = cumsum(p, axis = 0) - p;
+    let p = select((before < top_p * sum(p, axis = 0)) | (lane == 0), p, 0.0);
+    let up_to = cumsum(p, axis = 0);
+    let at = rand(seed, row) * sum(p, axis = 0);
+    // The first one beyond the point, of those that have a probability: rounding may put the point behind the last.
+    let last = max(select(p > 0.0, lane, 0), axis = 0);
+    let chosen = minimum(min(select(up_to > at, lane, K as i32), axis = 0), last);
+    let token = load(tokens + row as i64 * k as i64 + chosen);
+    store(out + row, token);
+}
+
+/// The largest of `logit / temperature + noise` in each piece of a row, where the noise has Gumbel's distribution: that is a
+/// draw from the softmax of the row (Gumbel, 1954).
+#[kernel]
+fn draw_all<T: Float, const BLOCK: usize>(
+    logits: Ptr<T>,
+    values: PtrMut<f32>,
+    places: PtrMut<i32>,
+    columns: i32,
+    per_piece: i32,
+    stride: i64,
+    inverse_temperature: f32,
+    seed: u32,
+) {
+    let row = program_id(0);
+    let first = program_id(1) * per_piece;
+    let end = minimum(first + per_piece, columns);
+    let mut best = full([BLOCK], f32::NEG_INFINITY);
+    let mut best_at = full([BLOCK], i32::MAX);
+    // The seed of a row: seeds and rows in the two halves of Philox's key.
+    let key = ((row as i64) << 32) | seed as i64;
+    for at in (first..end).step_by(BLOCK) {
+        let column = at + arange(0, BLOCK);
+        let mask = column < end;
+        let v = load(logits + row as i64 * stride + column, mask = mask, other = T::NEG_INFINITY) as f32;
+        let noise = -log(-log(rand(key, column)));
+        let noisy = select(mask, v * inverse_temperature + noise, f32::NEG_INFINITY);
+        let better = (noisy > best) | ((noisy != noisy) & (best == best));
+        best = select(better, noisy, best);
+        best_at = select(better, column, best_at);
+    }
+    let (value, place) = reduce((best, best_at), axis = 0, |(a, i), (b, j)| {
+        let same = a == b || a != a && b != b;
+        if a > b || a != a && b == b || same && i < j { (a, i) } else { (b, j) }
+    });
+    let result = program_id(1) as i64 * num_programs(0) as i64 + row as i64;
+    store(values + result, value);
+    store(places + result, select(place == i32::MAX, first, place));
+}
+
+/// Draws a token of each row of logits.
+///
+/// A token's probability is `exp(logit / temperature)` over the sum of those that may be drawn: see [`Sampling`]. A row in
+/// which an element is NaN, or no element is above `-inf`, gives some index of the row.
+///
+/// # Shapes
+///
+/// `logits` is `[rows, columns]` of any float with 2^27 columns at most; the result is `[rows]`.
+///
+/// # Method
+///
+/// With [`Sampling::top_k`] or [`Sampling::top_p`] one of the most likely tokens is drawn, which [`topk`](super::topk) finds;
+/// otherwise each logit gets noise of Gumbel's distribution, and the largest is taken. Random numbers are those of Philox
+/// 4x32 by seed, row and column. Likely tokens and results of pieces are allocated for the call.
+///
+/// # Errors
+///
+/// [`tilewright::Error::InvalidTensor`] if rows have gaps, are empty or too long, or for a temperature below 0, a `top_p` not
+/// in `0..=1` or a `top_k` not in `1..=1024`; [`tilewright::Error::OutOfMemory`]; those of a launch.
+pub fn sample<'a, T: Real>(
+    cx: &Context,
+    logits: impl Into<TensorView<'a, T, 2>>,
+    sampling: Sampling,
+) -> Result<Tensor<i32, 1>> {
+    let logits = logits.into();
+    let Sampling { temperature, top_k, top_p, seed } = sampling;
+    let [rows, columns] = logits.shape();
+    let wrong = |name: &str, value: String, range: &str| Err(check::invalid(name, format!("is {value}"), range));
+    if temperature.is_nan() || temperature < 0.0 {
+        return wrong("temperature", temperature.to_string(), "it is at least 0");
+    }
+    if !(0.0..=1.0).contains(&top_p) {
+        return wrong("top_p", top_p.to_string(), "it is between 0 and 1");
+    }
+    if top_k.is_some_and(|k| k == 0 || k > topk::MOST) {
+        return wrong("top_k", format!("{top_k:?}"), "it is between 1 and 1024");
+    }
+    if rows > 0 && columns == 0 {
+        return wrong("logits", "without columns".into(), "give it one at least");
+    }
+    let mut out = Tensor::zeros(cx.device(), [rows])?;
+    if rows == 0 {
+        return Ok(out);
+    }
+    if top_k.is_none() && top_p == 1.0 && temperature > 0.0 {
+        draw_of_all(cx, logits, 1.0 / temperature, seed, &mut out)?;
+        return Ok(out);
+    }
+    let k = if temperature == 0.0 { 1 } else { top_k.unwrap_or(topk::MOST).min(columns) };
+    let (values, tokens) = topk::topk(cx, logits, k, Extreme::Largest)?;
+    let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature };
+    let block = k.next_power_of_two();
+    DrawConsts { K: block }
+        .call(values.buffer(), tokens.buffer(), out.buffer_mut(), k as i32, inverse, top_p, seed)
+        .grid(rows)
+        .num_warps((block / 256).clamp(1, 4) as u32)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok(out)
+}
+
+/// Draws from whole rows, in pieces where there are few.
+fn draw_of_all<T: Real>(
+    cx: &Context,
+    logits: TensorView<'_, T, 2>,
+    inverse_temperature: f32,
+    seed: u32,
+    out: &mut Tensor<i32, 1>,
+) -> Result<()> {
+    let from = logits.rows("logits")?;
+    let columns = check::size("logits", from.columns)?;
+    let block = from.columns.next_power_of_two().min(2048);
+    let work = Work::of("logits", logits.layout(), 1, true)?.with_blocks(1, block);
+    let mut values = cx.device().zeros::<f32>(work.pieces * from.rows)?;
+    let mut places = cx.device().zeros::<i32>(work.pieces * from.rows)?;
+    DrawAllConsts { BLOCK: block }
+        .call(
+            logits.elements(),
+            &mut values,
+            &mut places,
+            columns,
+            work.per_piece as i32,
+            from.stride as i64,
+            inverse_temperature,
+            seed,
+        )
+        .grid((from.rows, work.pieces))
+        .num_warps((block / 256).clamp(1, 8) as u32)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    let mut best = cx.device().zeros::<f32>(from.rows)?;
+    let to = Kept { kept: 1, beside: from.rows as i64, axis: 0 };
+    let how = (true, f32::NEG_INFINITY);
+    last_pass(cx, &work, how, (&values, &places), (best.as_view_mut(), to), (out.buffer_mut().as_view_mut(), to))
+}

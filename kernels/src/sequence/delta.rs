@@ -1,0 +1,188 @@
+//! The gated delta rule.
+
+use super::{check_input, check_state};
+use crate::general::Real;
+use crate::{Context, Tensor, TensorView, check};
+use tilewright::Result;
+use tilewright::launch::MaybeView;
+use tilewright::prelude::*;
+
+/// Steps of a chunk.
+const CHUNK: usize = 32;
+/// Warps of a program.
+const WARPS: u32 = 8;
+/// Elements of the state of a program, so that it fits into registers beside the matrices of a chunk.
+const STATE: usize = 4096;
+
+/// `(I + m)^-1` of a strictly lower triangular `m`, whose 32nd power is 0:
+/// `(I - m)(I + m^2)(I + m^4)(I + m^8)(I + m^16)`.
+#[device]
+fn inverse<A: Float, const C: usize>(m: Tile<A, { [C, C] }>) -> Tile<A, { [C, C] }> {
+    let order = arange(0, C);
+    let one = select(order[(.., None)] == order[(None, ..)], full([C, C], 1 as A), 0 as A);
+    let mut result = one - m;
+    let mut power = m;
+    #[unroll]
+    for _step in 0..4 {
+        power = dot(power, power, acc = zeros::<A>([C, C]), precision = tf32x3);
+        result = dot(result, power, acc = result, precision = tf32x3);
+    }
+    result
+}
+
+/// One head of a sequence, chunk by chunk, for `BV` channels of the values. Within a chunk the state is
+/// `d[t] h + sum over s <= t of (d[t] / d[s]) k[s] w[s]^T`, where `d` are products of decays from its beginning; the `w` solve
+/// a triangular system (the WY form: Bischof and Van Loan, 1987).
+#[kernel]
+fn delta_rule<T: Float, A: Float, const C: usize, const BK: usize, const BV: usize>(
+    q: Ptr<T>,
+    k: Ptr<T>,
+    v: Ptr<T>,
+    gate: Ptr<A>,
+    beta: Ptr<A>,
+    initial: Option<Ptr<A>>,
+    y: PtrMut<T>,
+    last: PtrMut<A>,
+    scale: A,
+    len: i32,
+    heads: i32,
+    keys: i32,
+    values: i32,
+) {
+    let (head, batch) = (program_id(1), program_id(2) as i64);
+    let (i, j) = (arange(0, BK), program_id(0) * BV + arange(0, BV));
+    let own = (batch * heads as i64 + head as i64) * (keys as i64 * values as i64);
+    let of_state = own + ((i * values)[(.., None)] + j) as i64;
+    let state_mask = (i < keys)[(.., None)] & (j < values);
+    let mut state = if let Some(initial) = initial {
+        load(initial + of_state, mask = state_mask) as T::Acc
+    } else {
+        zeros::<T::Acc>([BK, BV])
+    };
+    let order = arange(0, C);
+    let earlier = order[(.., None)] >= order[(None, ..)];
+    let before = order[(.., None)] > order[(None, ..)];
+    for first in (0..len).step_by(C) {
+        let t = first + order;
+        let row = (batch * len as i64 + t as i64) * heads as i64 + head as i64;
+        let key_mask = (t < len)[(.., None)] & (i < keys);
+        let of_key = (row * keys as i64)[(.., None)] + i as i64;
+        let value_mask = (t < len)[(.., None)] & (j < values);
+        let of_value = (row * values as i64)[(.., None)] + j as i64;
+        let g = load(gate + row, mask = t < len) as T::Acc;
+        let rate = load(beta + row, mask = t < len) as T::Acc;
+        let qs = load(q + of_key, mask = key_mask);
+        let ks = load(k + of_key, mask = key_mask);
+        let vs = load(v + of_value, mask = value_mask) as T::Acc;
+        let reach = cumsum(g, axis = 0);
+        let total = sum(g, axis = 0);
+        let decay = exp(select(earlier, reach[(.., None)] - reach[(None, ..)], 0.0));
+
+        let alike = dot(ks, ks.trans(), acc = zeros::<T::Acc>([C, C]), precision = tf32x3);
+        let m = select(before, alike * decay * rate[(.., None)], 0.0);
+        let known = dot(ks, state as T, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3);
+        let new = (vs - known * exp(reach)[(.., None)]) * rate[(.., None)];
+        let w = dot(inverse(m), new, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3) as T;
+
+        let pairs = dot(qs, ks.trans(), acc = zeros::<T::Acc>([C, C]), precision = tf32x3);
+        let pairs = select(earlier, pairs * decay, 0.0) as T;
+        let result = dot(qs, state as T, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3) * exp(reach)[(.., None)];
+        let result = dot(pairs, w, acc = result, precision = tf32x3) * scale as T::Acc;
+        store(y + of_value, result as T, mask = value_mask);
+        let kept = (ks as T::Acc * exp(total - reach)[(.., None)]) as T;
+        state = dot(kept.trans(), w, acc = state * exp(total), precision = tf32x3);
+    }
+    store(last + of_state, state as A, mask = state_mask);
+}
+
+/// The gated delta rule (Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024): for each sequence and head,
+///
+/// `h = exp(gate[t]) (I - beta[t] k[t] k[t]^T) h + beta[t] k[t] v[t]^T`, from `initial` or 0, and `y[t] = scale h^T q[t]`. Returns
+/// `y` and the last `h`. With gates of 0 it is the delta rule.
+///
+/// # Shapes
+///
+/// `q` and `k` are `[batch, len, heads, keys]`, `v` and `y` are `[batch, len, heads, values]`, `gate` (logarithms, at most 0)
+/// and `beta` are `[batch, len, heads]`, `h` and `initial` are `[batch, heads, keys, values]`, with 1 to 128 keys and 1 to 256
+/// values; all in row-major order without gaps. Gates, `beta` and states are f32 (f64 for f64).
+///
+/// # Numerics
+///
+/// In chunks of 32 steps. Sums are f32 (f64 for f64); products of matrices take factors in the dtype of `q`, to which states
+/// and weights are rounded, and f32 is multiplied as `tf32x3`; the triangular system is solved in f32 by powers of its matrix,
+/// which is accurate for `beta |k|^2` of at most 1, where the recurrence is stable too.
+///
+/// # Errors
+///
+/// [`tilewright::Error::InvalidTensor`] if shapes do not fit or a tensor has gaps; [`tilewright::Error::OutOfMemory`]; those of
+/// a launch.
+#[allow(clippy::too_many_arguments)]
+pub fn gated_delta_rule<'a, T: Real>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    k: impl Into<TensorView<'a, T, 4>>,
+    v: impl Into<TensorView<'a, T, 4>>,
+    gate: impl Into<TensorView<'a, T::Sums, 3>>,
+    beta: impl Into<TensorView<'a, T::Sums, 3>>,
+    scale: T::Sums,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+) -> Result<(Tensor<T, 4>, Tensor<T::Sums, 4>)> {
+    let (q, k, v, gate, beta) = (q.into(), k.into(), v.into(), gate.into(), beta.into());
+    let ([batch, len, heads, keys], [_, _, _, values]) = (q.shape(), v.shape());
+    check_state("q", keys)?;
+    check_state("v", values)?;
+    if keys > 128 {
+        return Err(check::invalid("q", format!("has {keys} keys"), "there are at most 128"));
+    }
+    check::packed("q", &q)?;
+    check_input("k", &k, [batch, len, heads, keys])?;
+    check_input("v", &v, [batch, len, heads, values])?;
+    check_input("gate", &gate, [batch, len, heads])?;
+    check_input("beta", &beta, [batch, len, heads])?;
+    initial.map(|initial| check_input("initial", &initial, [batch, heads, keys, values])).transpose()?;
+    let steps = check::size("q", len)?;
+    let mut y = Tensor::zeros(cx.device(), v.shape())?;
+    let mut last = Tensor::zeros(cx.device(), [batch, heads, keys, values])?;
+    if batch * heads == 0 {
+        return Ok((y, last));
+    }
+    let (bk, bv) = (keys.next_power_of_two().max(16), values.next_power_of_two().clamp(16, 64));
+    let bv = bv.min(STATE / bk);
+    DeltaRuleConsts { C: CHUNK, BK: bk, BV: bv }
+        .call(
+            q.elements(),
+            k.elements(),
+            v.elements(),
+            gate.elements(),
+            beta.elements(),
+            MaybeView::from(initial.map(|initial| initial.elements())),
+            y.buffer_mut(),
+            last.buffer_mut(),
+            scale,
+            steps,
+            heads as i32,
+            keys as i32,
+            values as i32,
+        )
+        .grid((values.div_ceil(bv), heads, batch))
+        .num_warps(WARPS)
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok((y, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::general::code::check;
+    use tilewright::Target;
+
+    #[test]
+    fn chunks_fit_into_registers() {
+        for (keys, values) in [(64, 64), (128, 32)] {
+            let consts = DeltaRuleConsts { C: CHUNK, BK: keys, BV: values };
+            let compiled = consts.request::<bf16, f32>(false).num_warps(WARPS).compile(Target::sm_90a());
+            check(&format!("gated delta rule, {keys} keys"), compiled, &["mma"]);
+        }
+    }
+}

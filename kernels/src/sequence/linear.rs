@@ -1,0 +1,156 @@
+//! Gated linear attention.
+
+use super::{check_input, check_state};
+use crate::general::Real;
+use crate::{Context, Tensor, TensorView, check};
+use tilewright::Result;
+use tilewright::launch::MaybeView;
+use tilewright::prelude::*;
+
+/// Steps of a chunk: pairs of them are weighed for each channel of the keys, which makes a tile of `CHUNK^2 * keys`.
+const CHUNK: usize = 16;
+/// Channels of the values of a program.
+const VALUES: usize = 64;
+
+/// One head of a sequence, chunk by chunk, for `BV` channels of the values. Decays of pairs are `exp` of sums of log decays
+/// between them, which are at most 0: nothing overflows, whatever the gates.
+#[kernel]
+fn attend<T: Float, A: Float, const C: usize, const BK: usize, const BV: usize>(
+    q: Ptr<T>,
+    k: Ptr<T>,
+    v: Ptr<T>,
+    gate: Ptr<A>,
+    initial: Option<Ptr<A>>,
+    y: PtrMut<T>,
+    last: PtrMut<A>,
+    scale: A,
+    len: i32,
+    heads: i32,
+    keys: i32,
+    values: i32,
+) {
+    let (head, batch) = (program_id(1), program_id(2) as i64);
+    let (i, j) = (arange(0, BK), program_id(0) * BV + arange(0, BV));
+    let own = (batch * heads as i64 + head as i64) * (keys as i64 * values as i64);
+    let of_state = own + ((i * values)[(.., None)] + j) as i64;
+    let state_mask = (i < keys)[(.., None)] & (j < values);
+    let mut state = if let Some(initial) = initial {
+        load(initial + of_state, mask = state_mask) as T::Acc
+    } else {
+        zeros::<T::Acc>([BK, BV])
+    };
+    let order = arange(0, C);
+    let earlier = order[(.., None)] >= order[(None, ..)];
+    for first in (0..len).step_by(C) {
+        let t = first + order;
+        let row = (batch * len as i64 + t as i64) * heads as i64 + head as i64;
+        let key_mask = (t < len)[(.., None)] & (i < keys);
+        let of_key = (row * keys as i64)[(.., None)] + i as i64;
+        let value_mask = (t < len)[(.., None)] & (j < values);
+        let of_value = (row * values as i64)[(.., None)] + j as i64;
+        let g = load(gate + of_key, mask = key_mask) as T::Acc;
+        let reach = cumsum(g, axis = 0);
+        let total = sum(g, axis = 0);
+        let qs = load(q + of_key, mask = key_mask) as T::Acc * scale as T::Acc;
+        let ks = load(k + of_key, mask = key_mask) as T::Acc;
+        let vs = load(v + of_value, mask = value_mask);
+
+        let between = minimum(reach[(.., None, ..)] - reach[(None, .., ..)], 0.0);
+        let pairs = sum(qs[(.., None, ..)] * ks[(None, .., ..)] * exp(between), axis = 2);
+        let pairs = select(earlier, pairs, 0.0);
+        let reached = (qs * exp(reach)) as T;
+        let result = dot(reached, state as T, acc = zeros::<T::Acc>([C, BV]), precision = tf32x3);
+        let result = dot(pairs as T, vs, acc = result, precision = tf32x3);
+        store(y + of_value, result as T, mask = value_mask);
+        let kept = (ks * exp(total[(None, ..)] - reach)) as T;
+        state = dot(kept.trans(), vs, acc = state * exp(total)[(.., None)], precision = tf32x3);
+    }
+    store(last + of_state, state as A, mask = state_mask);
+}
+
+/// Gated linear attention (Yang, Wang, Shen, Panda and Kim, "Gated Linear Attention Transformers with Hardware-Efficient
+/// Training", 2023): for each sequence and head,
+///
+/// `h = diag(exp(gate[t])) h + k[t] v[t]^T`, from `initial` or 0, and `y[t] = scale h^T q[t]`. Returns `y` and the last `h`.
+///
+/// # Shapes
+///
+/// `q` and `k` are `[batch, len, heads, keys]`, `v` and `y` are `[batch, len, heads, values]`, `gate` (logarithms, at most 0)
+/// has the shape of `k`, `h` and `initial` are `[batch, heads, keys, values]`, with 1 to 128 keys and 1 to 256 values; all in
+/// row-major order without gaps. Gates and states are f32 (f64 for f64).
+///
+/// # Numerics
+///
+/// In chunks of 16 steps. Sums are f32 (f64 for f64); products of matrices take factors in the dtype of `q`, to which states
+/// and weights are rounded, and f32 is multiplied as `tf32x3`. Gates of any size below 0 are exact, `-inf` is not allowed.
+///
+/// # Errors
+///
+/// [`tilewright::Error::InvalidTensor`] if shapes do not fit or a tensor has gaps; [`tilewright::Error::OutOfMemory`]; those of
+/// a launch.
+#[allow(clippy::too_many_arguments)]
+pub fn gated_linear_attention<'a, T: Real>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    k: impl Into<TensorView<'a, T, 4>>,
+    v: impl Into<TensorView<'a, T, 4>>,
+    gate: impl Into<TensorView<'a, T::Sums, 4>>,
+    scale: T::Sums,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+) -> Result<(Tensor<T, 4>, Tensor<T::Sums, 4>)> {
+    let (q, k, v, gate) = (q.into(), k.into(), v.into(), gate.into());
+    let ([batch, len, heads, keys], [_, _, _, values]) = (q.shape(), v.shape());
+    check_state("q", keys)?;
+    check_state("v", values)?;
+    if keys > 128 {
+        return Err(check::invalid("q", format!("has {keys} keys"), "there are at most 128"));
+    }
+    check::packed("q", &q)?;
+    check_input("k", &k, [batch, len, heads, keys])?;
+    check_input("v", &v, [batch, len, heads, values])?;
+    check_input("gate", &gate, [batch, len, heads, keys])?;
+    initial.map(|initial| check_input("initial", &initial, [batch, heads, keys, values])).transpose()?;
+    let steps = check::size("q", len)?;
+    let mut y = Tensor::zeros(cx.device(), v.shape())?;
+    let mut last = Tensor::zeros(cx.device(), [batch, heads, keys, values])?;
+    if batch * heads == 0 {
+        return Ok((y, last));
+    }
+    let (bk, bv) = (keys.next_power_of_two().max(16), values.next_power_of_two().clamp(16, VALUES));
+    AttendConsts { C: CHUNK, BK: bk, BV: bv }
+        .call(
+            q.elements(),
+            k.elements(),
+            v.elements(),
+            gate.elements(),
+            MaybeView::from(initial.map(|initial| initial.elements())),
+            y.buffer_mut(),
+            last.buffer_mut(),
+            scale,
+            steps,
+            heads as i32,
+            keys as i32,
+            values as i32,
+        )
+        .grid((values.div_ceil(bv), heads, batch))
+        .num_warps(if bk > 64 { 8 } else { 4 })
+        .stream(cx.stream())
+        .launch(cx.device())?;
+    Ok((y, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::general::code::check;
+    use tilewright::Target;
+
+    #[test]
+    fn chunks_fit_into_registers() {
+        for (keys, warps) in [(64, 4), (128, 8)] {
+            let consts = AttendConsts { C: CHUNK, BK: keys, BV: VALUES };
+            let compiled = consts.request::<bf16, f32>(false).num_warps(warps).compile(Target::sm_90a());
+            check(&format!("gated linear attention, {keys} keys"), compiled, &["mma"]);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Models of sequences with a state: selective scans, state-space duality, gated linear attention, the gated delta rule.
+
+mod delta;
+mod linear;
+mod selective;
+mod selective_backward;
+mod ssd;
+mod ssd_backward;
+
+pub use delta::gated_delta_rule;
+pub use linear::gated_linear_attention;
+pub use selective::{SelectiveScan, selective_scan};
+pub use selective_backward::{SelectiveScanGradients, selective_scan_backward};
+pub use ssd::ssd;
+pub use ssd_backward::{SsdGradients, ssd_backward};
+
+use crate::check;
+use tilewright::{DType, Result};
+
+/// The largest state along one dimension that kernels keep in registers.
+const LARGEST: usize = 256;
+
+/// Checks that a dimension of a state is not too large.
+fn check_state(argument: &str, size: usize) -> Result<()> {
+    if (1..=LARGEST).contains(&size) {
+        return Ok(());
+    }
+    Err(check::invalid(argument, format!("has a state of {size}"), format!("a state has 1 to {LARGEST} elements")))
+}
+
+/// Checks an input's shape, and that it has no gaps.
+fn check_input<T: DType, const R: usize>(
+    argument: &str,
+    tensor: &crate::TensorView<'_, T, R>,
+    shape: [usize; R],
+) -> Result<()> {
+    check::shape(argument, tensor.shape(), shape)?;
+    check::packed(argument, tensor)
+}

@@ -1,0 +1,229 @@
+//! The gradient of the scan of Mamba-2.
+
+use super::ssd::{CHUNK, Inputs, Passing, Sizes, pass, states};
+use crate::general::Real;
+use crate::{Context, Tensor, TensorView};
+use tilewright::Result;
+use tilewright::launch::{MaybeView, MaybeViewMut};
+use tilewright::prelude::*;
+
+/// The gradients of a chunk, from the state before it and the gradient of the state behind it. With `e` for the decays
+/// between pairs of steps, results are `((c b^T) e dt) x + exp(reach) c state`, and the state behind is
+/// `exp(total) state + b^T (exp(total - reach) dt x)`: each line below is the derivative of one of their factors.
+#[kernel]
+fn scan_chunks_back<T: Float, A: Float, const Q: usize, const BN: usize, const BP: usize>(
+    x: Ptr<T>,
+    dt: Ptr<A>,
+    a: Ptr<A>,
+    b: Ptr<T>,
+    c: Ptr<T>,
+    skip: Option<Ptr<A>>,
+    states: Ptr<A>,
+    gradients: Ptr<A>,
+    dy: Ptr<T>,
+    dx: PtrMut<T>,
+    ddt: PtrMut<A>,
+    da: PtrMut<A>,
+    db: PtrMut<A>,
+    dc: PtrMut<A>,
+    dskip: Option<PtrMut<A>>,
+    len: i32,
+    heads: i32,
+    groups: i32,
+    n: i32,
+    p: i32,
+) {
+    let (chunk, head, batch) = (program_id(0), program_id(1), program_id(2) as i64);
+    let t = chunk * Q + arange(0, Q);
+    let (i, j) = (arange(0, BN), arange(0, BP));
+    let token = batch * len as i64 + t as i64;
+    let of_step = token * heads as i64 + head as i64;
+    let step = load(dt + of_step, mask = t < len) as T::Acc;
+    let factor = load(a + head) as T::Acc;
+    let reach = cumsum(step * factor, axis = 0);
+    let total = sum(step * factor, axis = 0);
+    let of_b = ((token * groups as i64 + (head / (heads / groups)) as i64) * n as i64)[(.., None)] + i as i64;
+    let b_mask = (t < len)[(.., None)] & (i < n);
+    let (bs, cs) = (load(b + of_b, mask = b_mask), load(c + of_b, mask = b_mask));
+    let of_x = (of_step * p as i64)[(.., None)] + j as i64;
+    let x_mask = (t < len)[(.., None)] & (j < p);
+    let (xs, ys) = (load(x + of_x, mask = x_mask), load(dy + of_x, mask = x_mask));
+    let place = (batch * num_programs(0) as i64 + chunk as i64) * heads as i64 + head as i64;
+    let of_state = place * (n as i64 * p as i64) + ((i * p)[(.., None)] + j) as i64;
+    let state_mask = (i < n)[(.., None)] & (j < p);
+    let state = load(states + of_state, mask = state_mask);
+    let gradient = load(gradients + of_state, mask = state_mask);
+
+    // Pairs of steps of the chunk.
+    let order = arange(0, Q);
+    let earlier = order[(.., None)] >= order[(None, ..)];
+    let decay = exp(select(earlier, reach[(.., None)] - reach[(None, ..)], 0.0));
+    let decay = select(earlier, decay, 0.0);
+    let scores = dot(cs, bs.trans(), acc = zeros::<T::Acc>([Q, Q]), precision = tf32x3) * decay;
+    let dpairs = dot(ys, xs.trans(), acc = zeros::<T::Acc>([Q, Q]), precision = tf32x3);
+    let by_step = sum(dpairs * scores, axis = 0);
+    let by_reach = sum(dpairs * scores * step[(None, ..)], axis = 1) - by_step * step;
+    let dscores = (dpairs * decay * step[(None, ..)]) as T;
+    let pairs = (scores * step[(None, ..)]) as T;
+    let inner = dot(pairs.trans(), ys, acc = zeros::<T::Acc>([Q, BP]), precision = tf32x3);
+
+    // The state before the chunk.
+    let through_state = dot(ys, (state as T).trans(), acc = zeros::<T::Acc>([Q, BN]), precision = tf32x3);
+    let through_state = through_state * exp(reach)[(.., None)];
+    let by_reach = by_reach + sum(through_state * cs as T::Acc, axis = 1);
+    let grad_c = dot(dscores, bs, acc = through_state, precision = tf32x3);
+    atomic_add(dc + of_b, grad_c as A, mask = b_mask, order = relaxed);
+
+    // The state behind it.
+    let left = exp(total - reach);
+    let through_gradient = dot(xs, (gradient as T).trans(), acc = zeros::<T::Acc>([Q, BN]), precision = tf32x3);
+    let kept = sum(through_gradient * bs as T::Acc, axis = 1) * left;
+    let grad_b = dot(dscores.trans(), cs, acc = through_gradient * (left * step)[(.., None)], precision = tf32x3);
+    atomic_add(db + of_b, grad_b as A, mask = b_mask, order = relaxed);
+    let outer = dot(bs, gradient as T, acc = zeros::<T::Acc>([Q, BP]), precision = tf32x3);
+    let grad_x = inner + outer * (left * step)[(.., None)];
+    let by_reach = by_reach - kept * step;
+    let by_total = sum(kept * step, axis = 0) + exp(total) * sum(state as T::Acc * gradient as T::Acc);
+
+    // `reach` and `total` are sums of `a dt`.
+    let by_decay = cumsum(by_reach, axis = 0, reverse = true) + by_total;
+    store(ddt + of_step, (by_step + kept + by_decay * factor) as A, mask = t < len);
+    atomic_add(da + head, sum(by_decay * step, axis = 0) as A, order = relaxed);
+    let grad_x = if let Some(skip) = skip { grad_x + ys as T::Acc * load(skip + head) as T::Acc } else { grad_x };
+    store(dx + of_x, grad_x as T, mask = x_mask);
+    if let Some(dskip) = dskip {
+        atomic_add(dskip + head, sum(ys as T::Acc * xs as T::Acc) as A, order = relaxed);
+    }
+}
+
+/// The gradients of [`ssd`](super::ssd), each of its input's shape. Those of what several heads or steps share are f32 (f64
+/// for f64), as are those of `dt` and states.
+pub struct SsdGradients<T: Real> {
+    /// Of `x`.
+    pub x: Tensor<T, 4>,
+    /// Of `dt`.
+    pub dt: Tensor<T::Sums, 3>,
+    /// Of `a`.
+    pub a: Tensor<T::Sums, 1>,
+    /// Of `b`.
+    pub b: Tensor<T::Sums, 4>,
+    /// Of `c`.
+    pub c: Tensor<T::Sums, 4>,
+    /// Of the skip, if there is one.
+    pub skip: Option<Tensor<T::Sums, 1>>,
+    /// Of the initial state, or of the zeros in its place.
+    pub initial: Tensor<T::Sums, 4>,
+}
+
+/// The gradients of [`ssd`](super::ssd) for its inputs, from those of its results: `dy`, and `dlast` of the last state, zeros
+/// if there is none.
+///
+/// # Shapes
+///
+/// Those of [`ssd`](super::ssd); `dy` has the shape of `x`, `dlast` that of a state.
+///
+/// # Method
+///
+/// The states before chunks are computed again, the gradients of those behind them are passed from the last chunk to the first
+/// in the same way, and then all chunks are taken at once. States and gradients of all chunks are allocated for the call.
+///
+/// # Numerics
+///
+/// As [`ssd`](super::ssd). Gradients of `a`, `b`, `c` and skip are added in memory atomically, in no certain order: they may
+/// differ from call to call in their last digits.
+///
+/// # Errors
+///
+/// Those of [`ssd`](super::ssd).
+#[allow(clippy::too_many_arguments)]
+pub fn ssd_backward<'a, T: Real>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, T, 4>>,
+    dt: impl Into<TensorView<'a, T::Sums, 3>>,
+    a: impl Into<TensorView<'a, T::Sums, 1>>,
+    b: impl Into<TensorView<'a, T, 4>>,
+    c: impl Into<TensorView<'a, T, 4>>,
+    skip: Option<TensorView<'a, T::Sums, 1>>,
+    initial: Option<TensorView<'a, T::Sums, 4>>,
+    dy: impl Into<TensorView<'a, T, 4>>,
+    dlast: Option<TensorView<'a, T::Sums, 4>>,
+) -> Result<SsdGradients<T>> {
+    let inputs = Inputs { x: x.into(), dt: dt.into(), a: a.into(), b: b.into(), c: c.into(), skip, initial };
+    let (sizes, dy, device) = (inputs.check()?, dy.into(), cx.device());
+    super::check_input("dy", &dy, inputs.x.shape())?;
+    dlast.map(|dlast| super::check_input("dlast", &dlast, sizes.state())).transpose()?;
+    let skips = inputs.skip.map(|_| Tensor::zeros(device, [sizes.heads])).transpose()?;
+    let mut gradients = SsdGradients::<T> {
+        x: Tensor::zeros(device, inputs.x.shape())?,
+        dt: Tensor::zeros(device, inputs.dt.shape())?,
+        a: Tensor::zeros(device, [sizes.heads])?,
+        b: Tensor::zeros(device, inputs.b.shape())?,
+        c: Tensor::zeros(device, inputs.c.shape())?,
+        skip: skips,
+        initial: Tensor::zeros(device, sizes.state())?,
+    };
+    if sizes.batch * sizes.heads == 0 {
+        return Ok(gradients);
+    }
+    let mut last = device.zeros(sizes.batch * sizes.heads * sizes.n * sizes.p)?;
+    let before = states(cx, &inputs, &sizes, &mut last)?;
+    let passing = Passing { keys: inputs.c, values: dy, first: dlast, last: gradients.initial.buffer_mut() };
+    let behind = pass(cx, &inputs, &sizes, true, passing)?;
+    launch(cx, &inputs, &sizes, (&before, &behind), dy, &mut gradients)?;
+    Ok(gradients)
+}
+
+fn launch<T: Real>(
+    cx: &Context,
+    inputs: &Inputs<'_, T>,
+    sizes: &Sizes,
+    (before, behind): (&Buffer<T::Sums>, &Buffer<T::Sums>),
+    dy: TensorView<'_, T, 4>,
+    gradients: &mut SsdGradients<T>,
+) -> Result<()> {
+    let [h, g, n, p] = sizes.numbers();
+    ScanChunksBackConsts { Q: CHUNK, BN: sizes.block_n(), BP: sizes.block_p() }
+        .call(
+            inputs.x.elements(),
+            inputs.dt.elements(),
+            inputs.a.elements(),
+            inputs.b.elements(),
+            inputs.c.elements(),
+            MaybeView::from(inputs.skip.map(|skip| skip.elements())),
+            before,
+            behind,
+            dy.elements(),
+            gradients.x.buffer_mut(),
+            gradients.dt.buffer_mut(),
+            gradients.a.buffer_mut(),
+            gradients.b.buffer_mut(),
+            gradients.c.buffer_mut(),
+            MaybeViewMut::from(gradients.skip.as_mut().map(|skip| skip.buffer_mut().as_view_mut())),
+            sizes.len as i32,
+            h,
+            g,
+            n,
+            p,
+        )
+        .grid((sizes.chunks(), sizes.heads, sizes.batch))
+        .num_warps(WARPS)
+        .stream(cx.stream())
+        .launch(cx.device())
+}
+
+/// Warps of a program.
+const WARPS: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::general::code::check;
+    use tilewright::Target;
+
+    #[test]
+    fn gradients_of_chunks_fit_into_registers() {
+        let consts = ScanChunksBackConsts { Q: CHUNK, BN: 128, BP: 64 };
+        let request = consts.request::<bf16, f32>(true, true).num_warps(WARPS);
+        check("gradients of chunks", request.compile(Target::sm_90a()), &["mma"]);
+    }
+}

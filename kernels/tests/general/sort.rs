@@ -1,0 +1,179 @@
+//! Sorting, the largest elements, and sampling.
+
+use crate::common::{Random, message, on_every_device};
+use tilewright::prelude::*;
+use tilewright_kernels::general::{self, Extreme, Order, Sampling};
+use tilewright_kernels::{Context, Tensor, TensorViewMut};
+
+/// Floats with many ties, zeros of both signs, infinities and NaNs.
+fn floats(random: &mut Random, len: usize) -> Vec<f32> {
+    let special = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0];
+    let one = |random: &mut Random| match random.below(4) {
+        0 => special[random.below(6)],
+        1 => random.below(9) as f32 - 4.0,
+        _ => random.normal() as f32,
+    };
+    (0..len).map(|_| one(random)).collect()
+}
+
+/// A key that orders floats as `sort` does.
+fn key(x: f32) -> i64 {
+    if x.is_nan() {
+        return i64::MAX;
+    }
+    let bits = x.to_bits() as i32;
+    i64::from(if bits < 0 { i32::MIN - bits - 1 } else { bits })
+}
+
+/// The indices of a row in order.
+fn order<E: Copy>(row: &[E], descending: bool, key: impl Fn(E) -> i64) -> Vec<i32> {
+    let mut order: Vec<i32> = (0..row.len() as i32).collect();
+    let of = |at: &i32| key(row[*at as usize]);
+    order.sort_by(|a, b| if descending { of(b).cmp(&of(a)) } else { of(a).cmp(&of(b)) });
+    order
+}
+
+fn check_sort(cx: &Context, rows: usize, columns: usize) -> Result<(), Error> {
+    let x = floats(&mut Random::new(columns as u64), rows * columns);
+    let tensor = Tensor::upload(cx.device(), &x, [rows, columns])?;
+    for (direction, descending) in [(Order::Ascending, false), (Order::Descending, true)] {
+        let want: Vec<i32> = x.chunks(columns).flat_map(|row| order(row, descending, key)).collect();
+        let (values, places) = general::sort(cx, &tensor, direction)?;
+        assert_eq!(places.to_vec()?, want, "{columns} {direction:?}");
+        let sorted: Vec<i64> =
+            want.iter().enumerate().map(|(at, &place)| key(x[at / columns * columns + place as usize])).collect();
+        let keys = |x: Tensor<f32, 2>| Ok::<_, Error>(x.to_vec()?.into_iter().map(key).collect::<Vec<_>>());
+        assert_eq!(keys(values)?, sorted, "{columns} {direction:?}");
+        if columns < 1000 {
+            assert_eq!(keys(general::sort_values(cx, &tensor, direction)?)?, sorted);
+            assert_eq!(general::argsort(cx, &tensor, direction)?.to_vec()?, want);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_are_sorted_in_registers() {
+    on_every_device(|cx| {
+        for columns in [1, 2, 7, 64, 300] {
+            check_sort(cx, 3, columns)?;
+        }
+        Ok(())
+    });
+}
+
+/// Three runs: two that are merged, and a short one that is merged with both.
+#[test]
+fn long_rows_are_sorted_in_runs() {
+    on_every_device(|cx| check_sort(cx, 1, 2 * 16_384 + 77));
+}
+
+#[test]
+fn integers_are_sorted_into_parts() {
+    on_every_device(|cx| {
+        let mut random = Random::new(30);
+        let x: Vec<i8> = (0..2 * 50).map(|_| random.bits() as i8).collect();
+        let tensor = Tensor::upload(cx.device(), &x, [2, 50])?;
+        let (mut values, mut places) = (cx.device().full(128, 1i8)?, cx.device().full(100, -1i32)?);
+        let part = TensorViewMut::with_strides(&mut values, [2, 50], [64, 1])?;
+        general::sort_into(cx, &tensor, Order::Descending, part, TensorViewMut::new(&mut places, [2, 50])?)?;
+        let want: Vec<i32> = x.chunks(50).flat_map(|row| order(row, true, i64::from)).collect();
+        assert_eq!(places.to_vec()?, want);
+        let values = values.to_vec()?;
+        assert_eq!(values[64..114], want[50..].iter().map(|&at| x[50 + at as usize]).collect::<Vec<_>>());
+        assert_eq!(values[50..64], [1; 14]);
+        let refused = message(general::sort(cx, tensor.view().permute([1, 0])?, Order::Ascending));
+        assert!(refused.contains("its last dimension is not contiguous"), "{refused}");
+        Ok(())
+    });
+}
+
+#[test]
+fn the_largest_and_smallest_elements_are_the_first_of_a_sort() {
+    on_every_device(|cx| {
+        // Rows in one piece, in groups, and in groups of groups.
+        for (rows, columns, ks) in [(3, 50, &[1, 7, 50][..]), (2, 5000, &[1, 10]), (1, 530_001, &[3])] {
+            let x = floats(&mut Random::new(columns as u64), rows * columns);
+            let tensor = Tensor::upload(cx.device(), &x, [rows, columns])?;
+            for &k in ks {
+                for (extreme, descending) in [(Extreme::Largest, true), (Extreme::Smallest, false)] {
+                    let first = |row: &[f32]| order(row, descending, key).into_iter().take(k).collect::<Vec<_>>();
+                    let want: Vec<i32> = x.chunks(columns).flat_map(first).collect();
+                    let (values, places) = general::topk(cx, &tensor, k, extreme)?;
+                    assert_eq!(places.to_vec()?, want, "{k} of {columns} {extreme:?}");
+                    let values: Vec<i64> = values.to_vec()?.into_iter().map(key).collect();
+                    let at = |(at, place): (usize, &i32)| key(x[at / k * columns + *place as usize]);
+                    assert_eq!(values, want.iter().enumerate().map(at).collect::<Vec<_>>());
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn elements_that_cannot_be_taken() {
+    on_every_device(|cx| {
+        let x = Tensor::upload(cx.device(), &[3i32, i32::MIN, i32::MIN], [1, 3])?;
+        assert_eq!(general::topk(cx, &x, 3, Extreme::Largest)?.1.to_vec()?, [0, 1, 2]);
+        assert_eq!(general::topk(cx, &x, 0, Extreme::Largest)?.1.len(), 0);
+        let refused = message(general::topk(cx, &x, 4, Extreme::Largest));
+        assert_eq!(refused, "`k` is 4; `k` is at most 3, of rows of 3");
+        let y = Tensor::<f32, 2>::zeros(cx.device(), [2, 3])?;
+        let refused = message(general::sample(cx, &y, Sampling::default().top_k(0)));
+        assert_eq!(refused, "`top_k` is Some(0); it is between 1 and 1024");
+        let refused = message(general::sample(cx, &y, Sampling::default().top_p(1.5)));
+        assert_eq!(refused, "`top_p` is 1.5; it is between 0 and 1");
+        Ok(())
+    });
+}
+
+/// Counts of draws against probabilities: each count is within 5 standard deviations, which 1 in 1.7e6 misses; the seeds
+/// are fixed.
+fn check_draws(cx: &Context, sampling: Sampling, allowed: &[f64]) -> Result<(), Error> {
+    let rows = 300;
+    let logits: Vec<f32> = vec![0.0, 1.0, 3.0, 2.0, -1.0, f32::NEG_INFINITY, 2.5];
+    let x = Tensor::upload(cx.device(), &logits.repeat(rows), [rows, logits.len()])?;
+    let total: f64 = allowed.iter().sum();
+    let mut counts = vec![0; logits.len()];
+    let drawn = general::sample(cx, &x, sampling)?.to_vec()?;
+    drawn.iter().for_each(|&token| counts[token as usize] += 1);
+    for (count, weight) in counts.iter().zip(allowed) {
+        let p = weight / total;
+        let deviation = (rows as f64 * p * (1.0 - p)).sqrt();
+        let off = (f64::from(*count) - rows as f64 * p).abs();
+        assert!(off <= 5.0 * deviation, "{counts:?}: {count} of {rows} for {p}");
+    }
+    let few = x.view().narrow(0, 0..20)?;
+    assert_eq!(general::sample(cx, few, sampling)?.to_vec()?, drawn[..20], "the same seed");
+    assert_ne!(general::sample(cx, few, sampling.seed(77))?.to_vec()?, drawn[..20], "another seed");
+    Ok(())
+}
+
+#[test]
+fn tokens_are_drawn_by_their_probabilities() {
+    on_every_device(|cx| {
+        let e = |x: f64| x.exp();
+        check_draws(cx, Sampling::default().seed(5), &[e(0.0), e(1.0), e(3.0), e(2.0), e(-1.0), 0.0, e(2.5)])?;
+        let two = [e(0.0), e(0.5), e(1.5), e(1.0), e(-0.5), 0.0, e(1.25)];
+        check_draws(cx, Sampling::default().temperature(2.0).seed(6), &two)?;
+        check_draws(cx, Sampling::default().top_k(3).seed(7), &[0.0, 0.0, e(3.0), e(2.0), 0.0, 0.0, e(2.5)])?;
+        // The probabilities are 0.45, 0.27, 0.17, 0.06, ..: the third reaches 0.8.
+        check_draws(cx, Sampling::default().top_p(0.8).seed(8), &[0.0, 0.0, e(3.0), e(2.0), 0.0, 0.0, e(2.5)])?;
+        check_draws(cx, Sampling::default().top_p(0.6).top_k(3).seed(9), &[0.0, 0.0, e(3.0), 0.0, 0.0, 0.0, e(2.5)])
+    });
+}
+
+#[test]
+fn the_likeliest_token_of_long_rows() {
+    on_every_device(|cx| {
+        let columns = 40_000;
+        let mut x: Vec<f32> = Random::new(3).normals(2 * columns);
+        (x[17_001], x[columns + 39_999]) = (60.0, 60.0);
+        let x = Tensor::upload(cx.device(), &x, [2, columns])?;
+        for sampling in [Sampling::default(), Sampling::default().temperature(0.0), Sampling::default().top_p(0.9)] {
+            assert_eq!(general::sample(cx, &x, sampling)?.to_vec()?, [17_001, 39_999]);
+        }
+        Ok(())
+    });
+}

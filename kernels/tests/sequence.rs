@@ -1,0 +1,451 @@
+//! Models of sequences, against their recurrences step by step in f64.
+
+use crate::common::{Random, Real, assert_close, message, on_every_device};
+use tilewright::prelude::*;
+use tilewright_kernels::sequence::{self, SelectiveScan};
+use tilewright_kernels::{Context, Tensor, general};
+
+/// What the recurrences give, and how large the terms are that they add up.
+struct Expected {
+    y: Vec<f64>,
+    size: Vec<f64>,
+}
+
+/// `y[t] = h^T q[t]` where `h` is first multiplied by `decay(t, key)`, then changed by `update`: `h` and the sizes of what it
+/// is the sum of, `[keys, values]`, in row-major order.
+fn recurrence(
+    (len, keys, values): (usize, usize, usize),
+    state: &mut (Vec<f64>, Vec<f64>),
+    decay: impl Fn(usize, usize) -> f64,
+    update: impl Fn(usize, &mut Vec<f64>, &mut Vec<f64>),
+    q: impl Fn(usize, usize) -> f64,
+) -> Expected {
+    let mut expected = Expected { y: Vec::new(), size: Vec::new() };
+    for t in 0..len {
+        for at in 0..keys * values {
+            state.0[at] *= decay(t, at / values);
+            state.1[at] *= decay(t, at / values);
+        }
+        update(t, &mut state.0, &mut state.1);
+        for j in 0..values {
+            expected.y.push((0..keys).map(|i| q(t, i) * state.0[i * values + j]).sum());
+            expected.size.push((0..keys).map(|i| (q(t, i) * state.1[i * values + j]).abs()).sum());
+        }
+    }
+    expected
+}
+
+/// The relative error of a result of these sizes: each rounding of a factor to the dtype of inputs, of which at most 6 are on
+/// the way of a product, what `tf32x3` loses, and sums in the dtype of sums.
+fn bound<T: Real>(len: usize) -> f64 {
+    let factors = if T::STEP == T::ROUNDING { 0.0 } else { 6.0 * T::ROUNDING };
+    let split = if T::ELEMENT == f64::ELEMENT { 0.0 } else { 4.0 * 0.5f64.powi(20) };
+    factors + split + T::STEP * (4.0 * len as f64 + 100.0)
+}
+
+/// Elements of `0..1` or around them in the dtype of sums.
+fn between<T: general::Real + Real>(
+    cx: &Context,
+    random: &mut Random,
+    low: f64,
+    high: f64,
+    len: usize,
+) -> (Tensor<T::Sums, 1>, Vec<f64>)
+where
+    T::Sums: Real,
+{
+    let elements: Vec<T::Sums> = (0..len).map(|_| T::Sums::of(low + (high - low) * random.uniform())).collect();
+    let reals = elements.iter().map(|x| x.real()).collect();
+    (Tensor::upload(cx.device(), &elements, [len]).unwrap(), reals)
+}
+
+/// Elements of deviation `factor` in the dtype.
+fn normals<T: Real, const R: usize>(
+    cx: &Context,
+    random: &mut Random,
+    shape: [usize; R],
+    factor: f64,
+) -> (Tensor<T, R>, Vec<f64>) {
+    let elements: Vec<T> = (0..shape.iter().product()).map(|_| T::of(random.normal() * factor)).collect();
+    let reals = elements.iter().map(|x| x.real()).collect();
+    (Tensor::upload(cx.device(), &elements, shape).unwrap(), reals)
+}
+
+fn check_ssd<T: Real + general::Real>(cx: &Context, [batch, len, heads, p, groups, n]: [usize; 6]) -> Result<(), Error>
+where
+    T::Sums: Real,
+{
+    let mut random = Random::new(80);
+    let (x, xs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, p], 1.0);
+    let (b, bs) = normals::<T, 4>(cx, &mut random, [batch, len, groups, n], 1.0);
+    let (c, cs) = normals::<T, 4>(cx, &mut random, [batch, len, groups, n], 1.0);
+    let (dt, dts) = between::<T>(cx, &mut random, 0.01, 0.3, batch * len * heads);
+    let (a, factors) = between::<T>(cx, &mut random, -2.0, -0.1, heads);
+    let (skip, skips) = between::<T>(cx, &mut random, -1.0, 1.0, heads);
+    let (initial, before) = normals::<T::Sums, 4>(cx, &mut random, [batch, heads, n, p], 1.0);
+    let times = dt.view().reshape([batch, len, heads])?;
+    let (y, last) = sequence::ssd(cx, &x, times, &a, &b, &c, Some(skip.view()), Some(initial.view()))?;
+    let (y, last) = (y.to_vec()?, last.to_vec()?);
+    for (one, head) in (0..batch).flat_map(|one| (0..heads).map(move |head| (one, head))) {
+        let own = (one * heads + head) * n * p;
+        let start = before[own..own + n * p].to_vec();
+        let mut state = (start.clone(), start.iter().map(|x| x.abs()).collect());
+        let token = |t: usize| (one * len + t) * heads + head;
+        let of_group = |t: usize, i: usize| ((one * len + t) * groups + head / (heads / groups)) * n + i;
+        let update = |t: usize, h: &mut Vec<f64>, size: &mut Vec<f64>| {
+            for at in 0..n * p {
+                let term = dts[token(t)] * bs[of_group(t, at / p)] * xs[token(t) * p + at % p];
+                h[at] += term;
+                size[at] += term.abs();
+            }
+        };
+        let decay = |t: usize, _: usize| (dts[token(t)] * factors[head]).exp();
+        let want = recurrence((len, n, p), &mut state, decay, update, |t, i| cs[of_group(t, i)]);
+        let place = |at: usize| token(at / p) * p + at % p;
+        let got: Vec<T> = (0..len * p).map(|at| y[place(at)]).collect();
+        let skipped = |at: usize| skips[head] * xs[place(at)];
+        let all: Vec<f64> = want.y.iter().enumerate().map(|(at, y)| y + skipped(at)).collect();
+        assert_close("ssd", &got, &all, |at, _| bound::<T>(len) * (want.size[at] + skipped(at).abs()));
+        assert_close("ssd state", &last[own..own + n * p], &state.0, |at, _| bound::<T>(len) * state.1[at]);
+    }
+    Ok(())
+}
+
+#[test]
+fn state_space_duality_is_its_recurrence() {
+    on_every_device(|cx| {
+        check_ssd::<f64>(cx, [2, 150, 4, 8, 2, 5])?;
+        check_ssd::<f32>(cx, [1, 65, 2, 16, 1, 20])?;
+        check_ssd::<bf16>(cx, [1, 64, 1, 3, 1, 16])?;
+        check_ssd::<f64>(cx, [1, 0, 1, 3, 1, 2])
+    });
+}
+
+/// Every gradient of the scan of Mamba-2 against differences of its results in f64, which are those of the recurrence.
+#[test]
+fn gradients_of_state_space_duality_are_differences() {
+    on_every_device(|cx| {
+        let [batch, len, heads, p, groups, n] = [1, 70, 2, 3, 1, 2];
+        let mut random = Random::new(85);
+        let mut normal = |len: usize, factor: f64| -> Vec<f64> { (0..len).map(|_| random.normal() * factor).collect() };
+        let tokens = batch * len * heads;
+        let mut inputs = [
+            normal(tokens * p, 1.0),
+            normal(tokens, 0.3).iter().map(|x| x.abs()).collect(),
+            normal(heads, 1.0).iter().map(|x| -x.abs()).collect(),
+            normal(batch * len * groups * n, 1.0),
+            normal(batch * len * groups * n, 1.0),
+            normal(heads, 1.0),
+            normal(batch * heads * n * p, 1.0),
+        ];
+        let (dy, dlast) = (normal(tokens * p, 1.0), normal(batch * heads * n * p, 1.0));
+        let (tokens_shape, state) = ([batch, len, heads, p], [batch, heads, n, p]);
+        let (grad, grad_last) = (upload::<f64, 4>(cx, &dy, tokens_shape)?, upload::<f64, 4>(cx, &dlast, state)?);
+        let tensors = |inputs: &[Vec<f64>; 7]| {
+            let x = upload::<f64, 4>(cx, &inputs[0], tokens_shape)?;
+            let dt = upload::<f64, 3>(cx, &inputs[1], [batch, len, heads])?;
+            let (a, skip) = (upload::<f64, 1>(cx, &inputs[2], [heads])?, upload::<f64, 1>(cx, &inputs[5], [heads])?);
+            let b = upload::<f64, 4>(cx, &inputs[3], [batch, len, groups, n])?;
+            let c = upload::<f64, 4>(cx, &inputs[4], [batch, len, groups, n])?;
+            Ok::<_, Error>((x, dt, a, b, c, skip, upload::<f64, 4>(cx, &inputs[6], state)?))
+        };
+        let loss = |inputs: &[Vec<f64>; 7]| {
+            let (x, dt, a, b, c, skip, initial) = tensors(inputs)?;
+            let (y, last) = sequence::ssd(cx, &x, &dt, &a, &b, &c, Some(skip.view()), Some(initial.view()))?;
+            let products = |x: Vec<f64>, y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+            Ok::<f64, Error>(products(y.to_vec()?, &dy) + products(last.to_vec()?, &dlast))
+        };
+        let (x, dt, a, b, c, skip, initial) = tensors(&inputs)?;
+        let (skip, initial, last) = (Some(skip.view()), Some(initial.view()), Some(grad_last.view()));
+        let got = sequence::ssd_backward(cx, &x, &dt, &a, &b, &c, skip, initial, &grad, last)?;
+        let skips = got.skip.map_or(Ok(Vec::new()), |skip| skip.to_vec())?;
+        let (b, c, initial) = (got.b.to_vec()?, got.c.to_vec()?, got.initial.to_vec()?);
+        let got = [got.x.to_vec()?, got.dt.to_vec()?, got.a.to_vec()?, b, c, skips, initial];
+        for (which, got) in got.into_iter().enumerate() {
+            assert_eq!(got.len(), inputs[which].len());
+            let every = got.len().div_ceil(6);
+            for at in (0..got.len()).step_by(every) {
+                let h = 1e-5;
+                let mut losses = [0.0; 2];
+                for (one, by) in losses.iter_mut().zip([h, -h]) {
+                    inputs[which][at] += by;
+                    *one = loss(&inputs)?;
+                    inputs[which][at] -= by;
+                }
+                let want = (losses[0] - losses[1]) / (2.0 * h);
+                // Losses are below 1e4 and have 15 digits; the third derivative is below 1e4.
+                let error = (got[at] - want).abs();
+                assert!(error <= 1e4 * 1e-15 / h * 4.0 + 1e4 * h * h, "{which} {at}: {} {want}", got[at]);
+            }
+        }
+        Ok(())
+    });
+}
+
+fn check_linear<T: Real + general::Real>(
+    cx: &Context,
+    [batch, len, heads, keys, values]: [usize; 5],
+) -> Result<(), Error>
+where
+    T::Sums: Real,
+{
+    let mut random = Random::new(81);
+    let (q, qs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, keys], 1.0);
+    let (k, ks) = normals::<T, 4>(cx, &mut random, [batch, len, heads, keys], 1.0);
+    let (v, vs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, values], 1.0);
+    // Gates that keep nearly all, and such that forget all.
+    let (gate, gates) = between::<T>(cx, &mut random, -3.0, 0.0, batch * len * heads * keys);
+    let (initial, before) = normals::<T::Sums, 4>(cx, &mut random, [batch, heads, keys, values], 1.0);
+    let view = gate.view().reshape([batch, len, heads, keys])?;
+    let half = T::Sums::of(0.5);
+    let (y, last) = sequence::gated_linear_attention(cx, &q, &k, &v, view, half, Some(initial.view()))?;
+    let (y, last) = (y.to_vec()?, last.to_vec()?);
+    for (one, head) in (0..batch).flat_map(|one| (0..heads).map(move |head| (one, head))) {
+        let own = (one * heads + head) * keys * values;
+        let start = before[own..own + keys * values].to_vec();
+        let mut state = (start.clone(), start.iter().map(|x| x.abs()).collect());
+        let token = |t: usize| (one * len + t) * heads + head;
+        let update = |t: usize, h: &mut Vec<f64>, size: &mut Vec<f64>| {
+            for at in 0..keys * values {
+                let term = ks[token(t) * keys + at / values] * vs[token(t) * values + at % values];
+                h[at] += term;
+                size[at] += term.abs();
+            }
+        };
+        let decay = |t: usize, i: usize| gates[token(t) * keys + i].exp();
+        let want = recurrence((len, keys, values), &mut state, decay, update, |t, i| 0.5 * qs[token(t) * keys + i]);
+        let got: Vec<T> = (0..len * values).map(|at| y[token(at / values) * values + at % values]).collect();
+        assert_close("linear", &got, &want.y, |at, _| bound::<T>(len) * want.size[at]);
+        assert_close("linear state", &last[own..own + keys * values], &state.0, |at, _| bound::<T>(len) * state.1[at]);
+    }
+    Ok(())
+}
+
+#[test]
+fn gated_linear_attention_is_its_recurrence() {
+    on_every_device(|cx| {
+        check_linear::<f64>(cx, [2, 40, 2, 5, 7])?;
+        check_linear::<f32>(cx, [1, 17, 1, 16, 70])?;
+        check_linear::<bf16>(cx, [1, 33, 1, 16, 16])?;
+        check_linear::<f64>(cx, [1, 0, 1, 3, 2])
+    });
+}
+
+fn check_delta<T: Real + general::Real>(
+    cx: &Context,
+    [batch, len, heads, keys, values]: [usize; 5],
+) -> Result<(), Error>
+where
+    T::Sums: Real,
+{
+    let mut random = Random::new(82);
+    let small = 0.5 / (keys as f64).sqrt();
+    let (q, qs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, keys], 1.0);
+    let (k, ks) = normals::<T, 4>(cx, &mut random, [batch, len, heads, keys], small);
+    let (v, vs) = normals::<T, 4>(cx, &mut random, [batch, len, heads, values], 1.0);
+    let (gate, gates) = between::<T>(cx, &mut random, -1.0, 0.0, batch * len * heads);
+    let (beta, rates) = between::<T>(cx, &mut random, 0.0, 1.0, batch * len * heads);
+    let (initial, before) = normals::<T::Sums, 4>(cx, &mut random, [batch, heads, keys, values], 1.0);
+    let by_time = [batch, len, heads];
+    let (gate, beta) = (gate.view().reshape(by_time)?, beta.view().reshape(by_time)?);
+    let half = T::Sums::of(0.5);
+    let (y, last) = sequence::gated_delta_rule(cx, &q, &k, &v, gate, beta, half, Some(initial.view()))?;
+    let (y, last) = (y.to_vec()?, last.to_vec()?);
+    for (one, head) in (0..batch).flat_map(|one| (0..heads).map(move |head| (one, head))) {
+        let own = (one * heads + head) * keys * values;
+        let start = before[own..own + keys * values].to_vec();
+        let mut state = (start.clone(), start.iter().map(|x| x.abs()).collect());
+        let token = |t: usize| (one * len + t) * heads + head;
+        let key = |t: usize, i: usize| ks[token(t) * keys + i];
+        let update = |t: usize, h: &mut Vec<f64>, size: &mut Vec<f64>| {
+            for j in 0..values {
+                let known: f64 = (0..keys).map(|i| key(t, i) * h[i * values + j]).sum();
+                let known_size: f64 = (0..keys).map(|i| (key(t, i) * size[i * values + j]).abs()).sum();
+                let value = vs[token(t) * values + j];
+                for i in 0..keys {
+                    h[i * values + j] += rates[token(t)] * key(t, i) * (value - known);
+                    size[i * values + j] += rates[token(t)] * key(t, i).abs() * (value.abs() + known_size);
+                }
+            }
+        };
+        let decay = |t: usize, _: usize| gates[token(t)].exp();
+        let want = recurrence((len, keys, values), &mut state, decay, update, |t, i| 0.5 * qs[token(t) * keys + i]);
+        let got: Vec<T> = (0..len * values).map(|at| y[token(at / values) * values + at % values]).collect();
+        assert_close("delta", &got, &want.y, |at, _| bound::<T>(len) * want.size[at]);
+        assert_close("delta state", &last[own..own + keys * values], &state.0, |at, _| bound::<T>(len) * state.1[at]);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_gated_delta_rule_is_its_recurrence() {
+    on_every_device(|cx| {
+        check_delta::<f64>(cx, [2, 70, 2, 5, 7])?;
+        check_delta::<f32>(cx, [1, 40, 1, 16, 70])?;
+        check_delta::<bf16>(cx, [1, 33, 1, 16, 16])?;
+        check_delta::<f64>(cx, [1, 0, 1, 3, 2])
+    });
+}
+
+/// The inputs of a selective scan.
+struct Selective {
+    shape: [usize; 4],
+    u: Vec<f64>,
+    delta: Vec<f64>,
+    a: Vec<f64>,
+    b: Vec<f64>,
+    c: Vec<f64>,
+    skip: Vec<f64>,
+    bias: Vec<f64>,
+}
+
+impl Selective {
+    fn new<T: Real>(shape @ [batch, channels, len, state]: [usize; 4]) -> Self {
+        let mut random = Random::new(83);
+        let mut rounded = |len: usize, factor: f64| -> Vec<f64> {
+            (0..len).map(|_| T::of(random.normal() * factor).real()).collect()
+        };
+        Selective {
+            shape,
+            u: rounded(batch * channels * len, 1.0),
+            delta: rounded(batch * channels * len, 1.0),
+            a: rounded(channels * state, 1.0).iter().map(|a| -a.abs()).collect(),
+            b: rounded(batch * state * len, 1.0),
+            c: rounded(batch * state * len, 1.0),
+            skip: rounded(channels, 1.0),
+            bias: rounded(channels, 0.5),
+        }
+    }
+
+    /// The results, with the sizes of what they add up.
+    fn expected(&self) -> Expected {
+        let [batch, channels, len, state] = self.shape;
+        let mut expected = Expected { y: Vec::new(), size: Vec::new() };
+        for (one, d) in (0..batch).flat_map(|one| (0..channels).map(move |d| (one, d))) {
+            let (mut h, mut size) = (vec![0.0; state], vec![0.0; state]);
+            for t in 0..len {
+                let at = (one * channels + d) * len + t;
+                let step = (self.delta[at] + self.bias[d]).exp().ln_1p();
+                let skipped = self.skip[d] * self.u[at];
+                let (mut y, mut total) = (skipped, skipped.abs());
+                for n in 0..state {
+                    let place = (one * state + n) * len + t;
+                    let (decay, gain) = ((step * self.a[d * state + n]).exp(), step * self.b[place] * self.u[at]);
+                    (h[n], size[n]) = (decay * h[n] + gain, decay * size[n] + gain.abs());
+                    y += self.c[place] * h[n];
+                    total += self.c[place].abs() * size[n];
+                }
+                expected.y.push(y);
+                expected.size.push(total);
+            }
+        }
+        expected
+    }
+
+    /// The loss whose gradient is taken: the products of results and `dy`.
+    fn loss(&self, dy: &[f64]) -> f64 {
+        self.expected().y.iter().zip(dy).map(|(y, dy)| y * dy).sum()
+    }
+}
+
+fn upload<T: Real, const R: usize>(cx: &Context, reals: &[f64], shape: [usize; R]) -> Result<Tensor<T, R>, Error> {
+    Tensor::upload(cx.device(), &reals.iter().map(|x| T::of(*x)).collect::<Vec<_>>(), shape)
+}
+
+fn check_selective<T: Real + general::Real>(cx: &Context, shape: [usize; 4]) -> Result<(), Error>
+where
+    T::Sums: Real,
+{
+    let [batch, channels, len, state] = shape;
+    let inputs = Selective::new::<T>(shape);
+    let u = upload::<T, 3>(cx, &inputs.u, [batch, channels, len])?;
+    let delta = upload::<T, 3>(cx, &inputs.delta, [batch, channels, len])?;
+    let a = upload::<T::Sums, 2>(cx, &inputs.a, [channels, state])?;
+    let b = upload::<T, 3>(cx, &inputs.b, [batch, state, len])?;
+    let c = upload::<T, 3>(cx, &inputs.c, [batch, state, len])?;
+    let skip = upload::<T::Sums, 1>(cx, &inputs.skip, [channels])?;
+    let bias = upload::<T::Sums, 1>(cx, &inputs.bias, [channels])?;
+    let options = SelectiveScan::default().skip(&skip).bias(&bias).softplus();
+    let (y, _) = sequence::selective_scan(cx, &u, &delta, &a, &b, &c, options)?;
+    let want = inputs.expected();
+    // Of each step an exponential (2 + 1.25 |x| units, of its argument, which is off by 8), and products.
+    let relative = T::STEP * (40.0 + 8.0 * len as f64);
+    assert_close("selective scan", &y.to_vec()?, &want.y, |at, _| relative * want.size[at]);
+    Ok(())
+}
+
+#[test]
+fn a_selective_scan_is_its_recurrence() {
+    on_every_device(|cx| {
+        check_selective::<f64>(cx, [2, 5, 70, 3])?;
+        check_selective::<f32>(cx, [1, 4, 130, 16])?;
+        check_selective::<bf16>(cx, [1, 3, 20, 4])
+    });
+}
+
+/// Every gradient against differences of the recurrence in f64.
+#[test]
+fn gradients_of_a_selective_scan_are_differences() {
+    on_every_device(|cx| {
+        let shape @ [batch, channels, len, state] = [2, 3, 67, 2];
+        let inputs = Selective::new::<f64>(shape);
+        let (dy, dys) = Random::new(84).tensor::<f64, 3>(cx, [batch, channels, len]);
+        let u = upload::<f64, 3>(cx, &inputs.u, [batch, channels, len])?;
+        let delta = upload::<f64, 3>(cx, &inputs.delta, [batch, channels, len])?;
+        let a = upload::<f64, 2>(cx, &inputs.a, [channels, state])?;
+        let b = upload::<f64, 3>(cx, &inputs.b, [batch, state, len])?;
+        let c = upload::<f64, 3>(cx, &inputs.c, [batch, state, len])?;
+        let skip = upload::<f64, 1>(cx, &inputs.skip, [channels])?;
+        let bias = upload::<f64, 1>(cx, &inputs.bias, [channels])?;
+        let options = SelectiveScan::default().skip(&skip).bias(&bias).softplus();
+        let got = sequence::selective_scan_backward(cx, &u, &delta, &a, &b, &c, options, &dy)?;
+        type Field = fn(&mut Selective) -> &mut Vec<f64>;
+        let fields: [(&str, Vec<f64>, Field); 7] = [
+            ("u", got.u.to_vec()?, |x| &mut x.u),
+            ("delta", got.delta.to_vec()?, |x| &mut x.delta),
+            ("a", got.a.to_vec()?, |x| &mut x.a),
+            ("b", got.b.to_vec()?, |x| &mut x.b),
+            ("c", got.c.to_vec()?, |x| &mut x.c),
+            ("skip", got.skip.map_or(Ok(Vec::new()), |x| x.to_vec())?, |x| &mut x.skip),
+            ("bias", got.bias.map_or(Ok(Vec::new()), |x| x.to_vec())?, |x| &mut x.bias),
+        ];
+        let mut moved = Selective::new::<f64>(shape);
+        for (name, got, field) in fields {
+            assert_eq!(got.len(), field(&mut moved).len(), "{name}");
+            // All of few, some of many: with both ends and both sides of a tile's end.
+            for at in (0..got.len()).filter(|at| got.len() < 20 || at % 31 == 0 || (62..67).contains(&(at % 67))) {
+                let h = 1e-5;
+                let mut losses = [0.0; 2];
+                for (loss, by) in losses.iter_mut().zip([h, -h]) {
+                    field(&mut moved)[at] += by;
+                    *loss = moved.loss(&dys);
+                    field(&mut moved)[at] -= by;
+                }
+                let want = (losses[0] - losses[1]) / (2.0 * h);
+                // Losses are below 1e4 and have 15 digits; the third derivative is below 1e4.
+                let error = (got[at] - want).abs();
+                assert!(error <= 1e4 * 1e-15 / h * 4.0 + 1e4 * h * h, "{name} {at}: {} {want}", got[at]);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn sequences_that_do_not_fit() {
+    on_every_device(|cx| {
+        let x = Tensor::<f32, 4>::zeros(cx.device(), [1, 4, 2, 300])?;
+        let gate = Tensor::<f32, 3>::zeros(cx.device(), [1, 4, 2])?;
+        assert_eq!(
+            message(sequence::gated_delta_rule(cx, &x, &x, &x, &gate, &gate, 1.0, None)),
+            "`q` has a state of 300; a state has 1 to 256 elements"
+        );
+        let y = Tensor::<f32, 4>::zeros(cx.device(), [1, 4, 2, 8])?;
+        let short = Tensor::<f32, 3>::zeros(cx.device(), [1, 3, 2])?;
+        assert_eq!(
+            message(sequence::gated_delta_rule(cx, &y, &y, &y, &gate, &short, 1.0, None)),
+            "`beta` has the shape [1, 3, 2]; the other arguments ask for [1, 4, 2]"
+        );
+        Ok(())
+    });
+}
