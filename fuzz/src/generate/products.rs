@@ -495,7 +495,9 @@ pub fn attention(w: &mut Writer, plan: &Plan) -> Option<()> {
         let p = w.small(s, plan.acc);
         let weights = row_sums(w, p)?;
         let mut acc = carried[0];
-        if w.random.chance(50) {
+        // Before the product, or behind it.
+        let (before, behind) = (w.random.chance(50), w.random.chance(40));
+        if before {
             acc = rescale(w, acc)?;
         }
         let factor_p = w.cast(p, plan.factor);
@@ -503,7 +505,10 @@ pub fn attention(w: &mut Writer, plan: &Plan) -> Option<()> {
             true => w.emit(ShapeOp::Permute { perm: vec![1, 0] }, &[right])?,
             false => factor(w, v, [keys, head], number, most)?,
         };
-        let acc = multiply(w, &value, factor_p, right, acc)?;
+        let mut acc = multiply(w, &value, factor_p, right, acc)?;
+        if behind && !before {
+            acc = rescale(w, acc)?;
+        }
         let total = w.binary(BinaryOp::Add, carried[1], weights)?;
         more_steps(w);
         Some(vec![acc, total])

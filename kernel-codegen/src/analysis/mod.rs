@@ -3,6 +3,7 @@
 pub(crate) mod allocation;
 pub mod axis;
 pub(crate) mod banks;
+pub(crate) mod beside;
 pub(crate) mod control;
 pub(crate) mod exchange;
 mod facts;

@@ -2,7 +2,7 @@
 //!
 //! All threads of a program take the same way, so barriers may stand anywhere.
 
-use kernel_core::ir::{ControlOp, Cost, GpuOp, MemoryOp, Op, Operation, RegionId, Unroll, ValueId};
+use kernel_core::ir::{ControlOp, Cost, GpuOp, MemoryOp, Op, Operation, RegionId, Unroll, ValueId, view};
 use kernel_llvm::inkwell::IntPredicate;
 use kernel_llvm::inkwell::basic_block::BasicBlock;
 use kernel_llvm::inkwell::values::{IntValue, PhiValue};
@@ -11,7 +11,7 @@ use kernel_llvm::{AsmEffects, LoopHint, set_loop_hint};
 use super::accumulators::Unfilled;
 use super::intrinsics::Intrinsic;
 use super::ir::Value;
-use super::packing::memory_bits;
+use super::packing::{Words, memory_bits};
 use super::wgmma::is_overwritten;
 use super::{Lower, Result};
 use crate::analysis::exchange::meetings;
@@ -21,6 +21,9 @@ use crate::error::CodegenError;
 /// has where 1024 share a multiprocessor ([`crate::occupancy`]), as addresses and what is being computed take the
 /// rest. With more, ptxas lets loads wait for registers, one for the other.
 const IN_FLIGHT: usize = 40;
+
+/// Two elements of 16 bits in a register.
+const PAIR: Words = Words { bits: 32, count: 1 };
 
 /// The phis of one carried value.
 type Phis<'ctx> = Vec<PhiValue<'ctx>>;
@@ -63,6 +66,47 @@ impl<'ctx> Lower<'_, 'ctx> {
         match self.products.banks.bank(like) {
             Some(_) => Phis::new(),
             None => (0..self.register_count(like)).filter_map(|_| self.ir.phi(ty)).collect(),
+        }
+    }
+
+    /// The same for what a loop carries, in words of two elements where `in_words` says so.
+    fn carried_phis(&self, like: ValueId, in_words: bool) -> Phis<'ctx> {
+        if !in_words {
+            return self.phis(like);
+        }
+        let word = self.ir.int_type(PAIR.bits).into();
+        (0..self.register_count(like) / 2).filter_map(|_| self.ir.phi(word)).collect()
+    }
+
+    /// Whether a loop carries a tile in words: a left factor of asynchronous products, which read words. LLVM would
+    /// carry its elements, and take apart and join in each iteration what conversions make by twos.
+    fn is_carried_in_words(&self, body: RegionId, arg: ValueId) -> bool {
+        let mut products = self.func.region_ops(body).filter_map(|(_, operation)| view::Wgmma::of(operation));
+        self.layout(arg).is_some()
+            && memory_bits(self.dtype(arg)) == PAIR.bits / 2
+            && self.register_count(arg).is_multiple_of(2)
+            && products.any(|product| product.a == arg)
+    }
+
+    /// The registers of a carried value, in words where `in_words` says so.
+    fn carried_registers(&self, registers: Vec<Value<'ctx>>, in_words: bool) -> Vec<Value<'ctx>> {
+        match in_words {
+            true => registers.chunks(2).flat_map(|pair| self.ir.pack(pair, PAIR)).map(Value::from).collect(),
+            false => registers,
+        }
+    }
+
+    /// Makes values of what a loop carries.
+    fn set_carried(&mut self, values: &[ValueId], all: &[Phis<'ctx>], in_words: &[bool]) {
+        for ((&value, phis), &in_words) in values.iter().zip(all).zip(in_words) {
+            if !in_words {
+                self.set_all(&[value], std::slice::from_ref(phis));
+                continue;
+            }
+            let (ty, bits) = (self.element_type(value), memory_bits(self.dtype(value)));
+            let words = phis.iter().map(|phi| phi.as_basic_value());
+            let elements = words.flat_map(|word| self.ir.unpack(&[word], PAIR, ty, bits)).collect();
+            self.set(value, elements);
         }
     }
 
@@ -148,6 +192,16 @@ impl<'ctx> Lower<'_, 'ctx> {
         let (body, exit) = (self.block("for"), self.block("for.end"));
         self.settle_strides(body_region);
         self.hold_factors(body_region);
+        let in_words: Vec<bool> = args[1..].iter().map(|&arg| self.is_carried_in_words(body_region, arg)).collect();
+        let firsts: Vec<Vec<Value>> = args[1..]
+            .iter()
+            .zip(inits)
+            .zip(&in_words)
+            .map(|((&arg, &init), &in_words)| match self.products.banks.bank(arg) {
+                Some(_) => Vec::new(),
+                None => self.carried_registers(self.registers(init).to_vec(), in_words),
+            })
+            .collect();
         let (before, around) = self.fill_before(operation, never, body, exit);
 
         self.ir.builder.position_at_end(body);
@@ -155,15 +209,22 @@ impl<'ctx> Lower<'_, 'ctx> {
             return Err(self.malformed(operation));
         };
         self.set(args[0], vec![counter.as_basic_value()]);
-        let carried: Vec<Phis> = args[1..].iter().map(|&arg| self.phis(arg)).collect();
-        self.set_all(&args[1..], &carried);
+        let carried: Vec<Phis> =
+            args[1..].iter().zip(&in_words).map(|(&arg, &in_words)| self.carried_phis(arg, in_words)).collect();
+        self.set_carried(&args[1..], &carried, &in_words);
         self.region(body_region)?;
 
         let latch = self.here();
         let yields = func.yielded(body_region);
         args[1..].iter().zip(yields).for_each(|(&arg, &next)| self.fill(next, arg));
-        let nexts: Vec<Vec<Value>> =
-            args[1..].iter().zip(yields).map(|(&arg, &next)| self.next_registers(body_region, arg, next)).collect();
+        let nexts: Vec<Vec<Value>> = args[1..]
+            .iter()
+            .zip(yields)
+            .zip(&in_words)
+            .map(|((&arg, &next), &in_words)| {
+                self.carried_registers(self.next_registers(body_region, arg, next), in_words)
+            })
+            .collect();
         let (remaining, index) = (self.ir.int(left.as_basic_value()), self.ir.int(counter.as_basic_value()));
         let next_left = self.ir.sub(remaining, if counted { one } else { step });
         let next_index = if reverse { self.ir.sub(index, step) } else { self.ir.add(index, step) };
@@ -181,33 +242,27 @@ impl<'ctx> Lower<'_, 'ctx> {
         }
         left.add_incoming(&[(&count, before), (&next_left, latch)]);
         counter.add_incoming(&[(&first, before), (&next_index, latch)]);
-        for ((phis, &init), next) in carried.iter().zip(inits).zip(&nexts) {
-            self.incoming(phis, init, before);
+        for ((phis, first), next) in carried.iter().zip(&firsts).zip(&nexts) {
+            phis.iter().zip(first).for_each(|(phi, register)| phi.add_incoming(&[(register, before)]));
             phis.iter().zip(next).for_each(|(phi, register)| phi.add_incoming(&[(register, latch)]));
         }
 
-        self.loop_results(operation, exit, around, latch);
+        self.ir.builder.position_at_end(exit);
+        let results = &operation.results;
+        let left: Vec<Phis> =
+            results.iter().zip(&in_words).map(|(&result, &in_words)| self.carried_phis(result, in_words)).collect();
+        for ((((phis, first), next), &last), &in_words) in
+            left.iter().zip(&firsts).zip(&nexts).zip(yields).zip(&in_words)
+        {
+            phis.iter().zip(first).for_each(|(phi, register)| phi.add_incoming(&[(register, around)]));
+            match in_words {
+                true => phis.iter().zip(next).for_each(|(phi, register)| phi.add_incoming(&[(register, latch)])),
+                false => self.incoming(phis, last, latch),
+            }
+        }
+        self.set_carried(results, &left, &in_words);
         self.release_factors(body_region);
         Ok(())
-    }
-
-    /// What a loop leaves, at its end: what it began with, if it is reached from `around`, or what the last iteration
-    /// yields.
-    fn loop_results(
-        &mut self,
-        operation: &Operation,
-        exit: BasicBlock<'ctx>,
-        around: BasicBlock<'ctx>,
-        latch: BasicBlock<'ctx>,
-    ) {
-        let (inits, yields) = (&operation.operands[3..], self.func.yielded(operation.regions[0]));
-        self.ir.builder.position_at_end(exit);
-        let results: Vec<Phis> = operation.results.iter().map(|&result| self.phis(result)).collect();
-        for ((phis, &init), &last) in results.iter().zip(inits).zip(yields) {
-            self.incoming(phis, init, around);
-            self.incoming(phis, last, latch);
-        }
-        self.set_all(&operation.results, &results);
     }
 
     /// Branches into a loop, with the banks of its accumulators filled; returns the blocks from which the body and

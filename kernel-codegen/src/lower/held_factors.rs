@@ -63,24 +63,36 @@ impl<'ctx> Lower<'_, 'ctx> {
     pub(super) fn read_factor(&self, factor: ValueId, words: &LeftWords<'ctx>) {
         // A fragment has two words along K, of four threads each.
         let k_tile = 8 * (WORD_BYTES / self.dtype(factor).bytes().clamp(1, WORD_BYTES));
-        let mut arguments: Vec<Value> = vec![self.shared_address(self.ir.i32(0)).into()];
-        let mut lines = Vec::new();
         let origins = words.keys().filter(|at| at[0] & HALF_ROWS == 0 && at[1] & (k_tile - 1) == 0);
-        for origin in origins {
-            let fragment = self.left_fragment(words, origin[0], origin[1], k_tile);
+        let fragments: Vec<Vec<Value>> =
+            origins.map(|origin| self.left_fragment(words, origin[0], origin[1], k_tile)).collect();
+        self.store_never("st.shared", &fragments, AsmEffects::Memory);
+    }
+
+    /// Stores groups of one, two or four registers to shared memory under a condition that never holds, of which ptxas
+    /// does not know that: it has them there.
+    pub(super) fn store_never(&self, instruction: &str, groups: &[Vec<Value<'ctx>>], effects: AsmEffects) {
+        let mut arguments: Vec<Value> = vec![self.shared_address(self.ir.i32(0)).into()];
+        let mut constraints = vec!["r"];
+        let mut lines = Vec::new();
+        // Vectors have two or four elements.
+        for group in groups.iter().flat_map(|group| group.chunks(if group.len() == 3 { 1 } else { 4 })) {
             let first = arguments.len();
-            let names: Vec<String> = (first..first + fragment.len()).map(|place| format!("${place}")).collect();
-            lines.push(format!("@%never st.shared.v4.b32 [$0], {{{}}};", names.join(", ")));
-            arguments.extend(fragment);
+            let names: Vec<String> = (first..first + group.len()).map(|place| format!("${place}")).collect();
+            lines.push(match names.as_slice() {
+                [name] => format!("@%never {instruction}.b32 [$0], {name};"),
+                names => format!("@%never {instruction}.v{}.b32 [$0], {{{}}};", names.len(), names.join(", ")),
+            });
+            constraints.extend(group.iter().map(|register| if register.is_float_value() { "f" } else { "r" }));
+            arguments.extend(group);
         }
-        let constraints: Vec<&str> = std::iter::repeat_n("r", arguments.len()).collect();
         // Every GPU has multiprocessors.
         let assembly = format!(
             "{{\n\t.reg .pred %never;\n\t.reg .b32 %processors;\n\tmov.u32 %processors, %nsmid;\n\t\
              setp.eq.u32 %never, %processors, 0;\n\t{}\n\t}}",
             lines.join("\n\t")
         );
-        self.ir.asm(&[], &assembly, &constraints.join(","), &arguments, AsmEffects::Memory);
+        self.ir.asm(&[], &assembly, &constraints.join(","), &arguments, effects);
     }
 }
 

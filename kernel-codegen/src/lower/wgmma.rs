@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use kernel_core::edit::walk_region;
-use kernel_core::ir::{BankId, CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, ValueId};
+use kernel_core::ir::{BankId, CmpOp, CreateOp, Elem, Func, GpuOp, Literal, Op, Operation, RegionId, ValueId};
 use kernel_core::layout::{LayoutDim, LinearForm, WgmmaOperand, wgmma_columns, wgmma_operand};
 use kernel_llvm::AsmEffects;
 use kernel_llvm::inkwell::values::IntValue;
@@ -28,6 +28,7 @@ use super::ir::Value;
 use super::packing::{Words, memory_bits};
 use super::shape::register_coordinates;
 use super::{Lower, Result};
+use crate::analysis::beside::computed_beside;
 use crate::dot::{GROUP_ROWS, Kind, product_kind};
 use crate::error::CodegenError;
 use kernel_core::ir::known::constant;
@@ -301,6 +302,7 @@ impl<'ctx> Lower<'_, 'ctx> {
 
     /// Waits: what was in flight may be read from here on.
     pub(super) fn wgmma_wait(&mut self, operation: &Operation, pending: u8) {
+        self.finish_beside(operation);
         let assembly = format!("wgmma.wait_group.sync.aligned {pending};");
         self.ir.asm(&[], &assembly, "", &[], AsmEffects::ConvergentMemory);
         if pending == 0 {
@@ -312,6 +314,18 @@ impl<'ctx> Lower<'_, 'ctx> {
                 // What no product has written.
                 None => self.values[result.index()] = Some(self.registers(operand)),
             }
+        }
+    }
+
+    /// Has ptxas compute what the kernel computes before a wait for products that were begun earlier before it.
+    fn finish_beside(&mut self, operation: &Operation) {
+        let Some(wait) = operation.results.first().and_then(|&result| self.func.defining_op(result)) else { return };
+        let Some(region) = self.func.regions.iter().position(|region| region.ops.contains(&wait)) else { return };
+        let values = computed_beside(self.func, RegionId::new(region as u32), wait);
+        let registers: Vec<Value> = values.iter().flat_map(|&value| self.registers(value).to_vec()).collect();
+        let groups: Vec<Vec<Value>> = registers.chunks(4).map(<[Value]>::to_vec).collect();
+        if !groups.is_empty() {
+            self.store_never("st.volatile.shared", &groups, AsmEffects::ConvergentMemory);
         }
     }
 

@@ -75,6 +75,29 @@ pub const PRODUCTS: &str = "%s: shared f32[2, 4, 4] = shared_alloc
     }
     desc_store %out, %r, %zero, %zero";
 
+/// Two products an iteration, of which one is looked at and the other stays in flight until the next has its sum.
+pub const CHAINED: &str = "%s: shared f32[3, 4, 4] = shared_alloc
+    %sa: shared f32[4, 4] = shared_index %s, %zero
+    %sb: shared f32[4, 4] = shared_index %s, %one
+    %x: f32[4, 4] = desc_load %a, %zero, %zero
+    %y: f32[4, 4] = desc_load %b, %zero, %zero
+    shared_store %sa, %x
+    shared_store %sb, %y
+    fence {kind = proxy_async}
+    barrier
+    %r: f32[4, 4] = for %zero, %four, %one, %c (%k: i32, %acc: f32[4, 4]) {
+      %d: f32[4, 4] = wgmma %sa, %sb, %c
+      %e: f32[4, 4] = wgmma %sb, %sa, %c
+      %d1: f32[4, 4], %acc1: f32[4, 4] = wgmma_wait %d, %acc {pending = 1}
+      %less: f32[4, 4] = sub %acc1, %d1
+      %e1: f32[4, 4] = wgmma_wait %e {pending = 0}
+      %sum: f32[4, 4] = add %less, %e1
+      %third: f32[4, 4] = wgmma %sa, %sb, %sum
+      yield %third
+    }
+    %last: f32[4, 4] = wgmma_wait %r {pending = 0}
+    desc_store %out, %last, %zero, %zero";
+
 /// Tensor copies into two slots, and a product that stays in flight over the end of an iteration.
 pub const TENSORS: &str = "%s: shared f32[3, 4, 4] = shared_alloc
     %sb: shared f32[4, 4] = shared_alloc
@@ -253,6 +276,7 @@ pub const KERNELS: &[(&str, &str)] = &[
     ("exchange", EXCHANGE),
     ("copies", COPIES),
     ("products", PRODUCTS),
+    ("chained", CHAINED),
     ("tensors", TENSORS),
     ("groups", GROUPS),
     ("turns", TURNS),
