@@ -1,7 +1,7 @@
 //! Matrix products: `dot(a, b, acc = c, precision = tf32x3)`.
 
 use kernel_core::ir::{DType, DTypeBound, Dim, DotOp, DotPrecision, Dt, Op, accumulators, product_dtypes};
-use syn::{Expr, Type, TypePath};
+use syn::Expr;
 
 use super::args::Args;
 use super::{Checker, Operand};

@@ -120,7 +120,7 @@ fn forward_is_fed_and_spills_nothing() {
 
 /// Both kernels of the backward pass of f16 as Hopper runs them.
 fn backward(d: usize, [bias, packed, cap, window]: [bool; 4]) -> Option<[Code; 2]> {
-    let config = BackwardConfig::rule(HOPPER, 16, d, !bias && !cap && !(packed && window));
+    let config = BackwardConfig::rule(HOPPER, 16, d, !(bias || cap || packed && window));
     let keys = AttentionKeysBackwardConsts { BM: config.keys_block_q, BN: config.keys_block_k, D: d, DV: d };
     let keys =
         keys.request::<f16>(bias, packed, packed, cap, window).num_warps(8).num_stages(2).compile(Target::sm_90a());

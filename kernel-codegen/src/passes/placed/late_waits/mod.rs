@@ -56,8 +56,8 @@ impl Room {
             Room::Registers(registers) => registers,
             Room::Programs(target, warps) => {
                 let fitting = (1..=MAX_WARPS / warps.max(1))
-                    .take_while(|programs| registers_at_start(target, programs * warps) >= now);
-                registers_at_start(target, fitting.max().unwrap_or(1) * warps)
+                    .take_while(|programs| registers_at_start(target, warps, *programs) >= now);
+                registers_at_start(target, warps, fitting.max().unwrap_or(1))
             }
         }
     }

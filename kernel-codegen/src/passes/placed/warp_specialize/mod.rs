@@ -68,7 +68,7 @@ use kernel_core::passes::dce;
 
 use crate::analysis::allocation::{root, view_bytes};
 use crate::analysis::exchange::{conversion_bytes, tile_bytes};
-use crate::analysis::warp_groups::shared_out;
+use crate::analysis::warp_groups::{registers_at_start, shared_out};
 use crate::error::CodegenError;
 use crate::occupancy::{Occupancy, words};
 use crate::report::LoopReport;
@@ -152,7 +152,7 @@ pub(crate) fn run(
         Ok((needs, prologue)) => {
             too_many(func, target, &fed_loops, &outgoing, tiles.is_some())?;
             let registers = match registers(target, options.num_warps) {
-                (0, _) => registers_at_start(target, options.num_warps + GROUP_WARPS),
+                (0, _) => registers_at_start(target, options.num_warps + GROUP_WARPS, 1),
                 (consumer, _) => u32::from(consumer),
             };
             if tiles.is_none() {
