@@ -65,38 +65,34 @@ fn norms_are_compiled_well() {
     check("norm of long rows", call.num_warps(num_warps as u32).compile(H100), 16, &[]);
 }
 
+fn gradients_of_norms<T: Float>(columns: usize) {
+    let Data { mut sums, mut sums2, .. } = data();
+    let elements = || Device::cpu().zeros::<T>(LEN).unwrap();
+    let (x, mut out) = (elements(), elements());
+    let config = NormBackwardConfig::choose(columns, T::ELEMENT);
+    let NormBackwardConfig { rows, block, num_warps, programs } = config;
+    let (all, s, n) = (LEN / columns, columns as i64, columns as i32);
+    for centre in [false, true] {
+        let (weights, biases) = (Some(&mut sums), Some(&mut sums2));
+        let call = NormGradientConsts { ROWS: rows, BLOCK: block, CENTRE: centre }
+            .call(&x, &x, Some(&x), None, &mut out, weights, biases, s, s, 0, s, all as i32, n, 1e-5)
+            .grid(all.div_ceil(rows))
+            .num_warps(num_warps as u32)
+            .max_registers(config.registers());
+        let name = format!("gradient of {} of {columns}, centred: {centre}", T::ELEMENT);
+        check(&name, call.compile(H100), programs * num_warps, &[]);
+    }
+}
+
 #[test]
 fn gradients_of_norms_are_compiled_well() {
-    let Data { x, y, mut out, mut sums, mut sums2, .. } = data();
-    for columns in [128, 2048, 4096, 8192] {
-        let config = NormBackwardConfig::choose(columns);
-        let NormBackwardConfig { rows, block, num_warps, programs } = config;
-        let (all, s, n) = (LEN / columns, columns as i64, columns as i32);
-        for centre in [false, true] {
-            let call = NormGradientConsts { ROWS: rows, BLOCK: block, CENTRE: centre }
-                .call(
-                    &x,
-                    &y,
-                    Some(&x),
-                    None,
-                    &mut out,
-                    Some(&mut sums),
-                    Some(&mut sums2),
-                    s,
-                    s,
-                    0,
-                    s,
-                    all as i32,
-                    n,
-                    1e-5,
-                )
-                .grid(all.div_ceil(rows))
-                .num_warps(num_warps as u32)
-                .max_registers(config.registers());
-            check(&format!("gradient of {columns}, {centre}"), call.compile(H100), programs * num_warps, &[]);
-        }
+    for columns in [128, 1024, 2048, 4096] {
+        gradients_of_norms::<bf16>(columns);
+        gradients_of_norms::<f32>(columns);
     }
-    let config = NormBackwardConfig::choose(1 << 14);
+    gradients_of_norms::<bf16>(8192);
+    let Data { x, y, mut out, mut sums, .. } = data();
+    let config = NormBackwardConfig::choose(1 << 14, bf16::ELEMENT);
     let NormBackwardConfig { block, num_warps, .. } = config;
     let s = 1 << 14;
     let call = NormGradientPiecesConsts { BLOCK: block, CENTRE: false }
