@@ -150,7 +150,7 @@ fn softmax_and_losses_are_compiled_well() {
         let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose(classes);
         let (s, n, warps) = (classes as i64, classes as i32, num_warps as u32);
         let none = None::<&Buffer<f32>>;
-        let call = CrossEntropyGradientConsts { BLOCK: block, WHOLE: classes <= block }.call(
+        let call = CrossEntropyGradientConsts { BLOCK: block, GROUP: 8, WHOLE: classes <= block }.call(
             InPlace,
             &ids,
             Some(&few),
@@ -166,7 +166,8 @@ fn softmax_and_losses_are_compiled_well() {
             0.0,
         );
         check("cross entropy", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
-        let call = CrossEntropyLossesConsts { BLOCK: block }.call(&x, &ids, &mut few_out, s, n, -100, 0.1, 0.0);
+        let call =
+            CrossEntropyLossesConsts { BLOCK: block, GROUP: 8 }.call(&x, &ids, &mut few_out, s, n, -100, 0.1, 0.0);
         check("its loss", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
     }
     let DivergenceConfig { block, num_warps } = DivergenceConfig::choose(1 << 15);
