@@ -14,7 +14,7 @@ use super::log_softmax::{LogSoftmaxConfig, LogSoftmaxGradientConsts, LogSoftmaxR
 use super::norm::{NormConfig, NormPiecesConsts, NormWholeConsts};
 use super::norm_backward::{ColumnSumsConsts, NormBackwardConfig, NormGradientConsts, NormGradientPiecesConsts};
 use super::rotary::{RotaryConfig, RotateConsts};
-use super::softmax::SoftmaxGradientConsts;
+use super::softmax::{SoftmaxGradientConsts, SoftmaxPiecesConsts};
 use crate::code::{H100, check};
 use tilewright::prelude::*;
 
@@ -140,12 +140,14 @@ fn softmax_and_losses_are_compiled_well() {
     let (s, n) = (4096i64, 4096i32);
     let LogSoftmaxConfig { block, num_warps } = LogSoftmaxConfig::choose(4096);
     let warps = num_warps as u32;
-    let call = LogSoftmaxRowsConsts { BLOCK: block, WHOLE: true }.call(&x, &mut out, s, s, n);
+    let call = LogSoftmaxRowsConsts { BLOCK: block, GROUP: 8, WHOLE: true }.call(&x, &mut out, s, s, n);
     check("log softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
     let call = LogSoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
     check("its gradient", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
     let call = SoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
     check("that of softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
+    let call = SoftmaxPiecesConsts { BLOCK: 1 << 14, GROUP: 8 }.call(&x, &mut out, 1 << 15, 1 << 15, 1 << 15);
+    check("softmax of long rows", call.grid(2).num_warps(16).compile(H100), 16, &[]);
     for classes in [1 << 14, 1 << 15] {
         let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose(classes);
         let (s, n, warps) = (classes as i64, classes as i32, num_warps as u32);

@@ -3,6 +3,7 @@
 use super::reduction::{Reduction, reduce};
 use crate::arguments::{Source, packed};
 use crate::config::config;
+use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
@@ -86,27 +87,6 @@ pub(super) fn count_targets<I: Int, const BLOCK: usize>(targets: Ptr<I>, scale: 
     store(scale, 1.0 / sum(counts) as f32);
 }
 
-/// The logarithm of `sum(exp(x))` and `sum(x)` of a row, in pieces. The neighbours that a thread loads at once share a running
-/// maximum and a sum relative to it (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that
-/// there are nine exponentials for eight of them instead of sixteen.
-#[device]
-fn statistics<T: Float, const LANES: usize, const GROUP: usize>(x: Ptr<T>, columns: i32) -> (T::Acc, T::Acc) {
-    let mut peaks = full([LANES], T::Acc::MIN);
-    let mut exponentials = zeros::<T::Acc>([LANES]);
-    let mut sums = zeros::<T::Acc>([LANES]);
-    for first in (0..columns).step_by(LANES * GROUP) {
-        let column = first + arange(0, LANES)[(.., None)] * GROUP + arange(0, GROUP);
-        let mask = column < columns;
-        let values = load(x + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
-        let higher = maximum(peaks, max(values, axis = 1));
-        exponentials = exponentials * exp(peaks - higher) + sum(exp(values - higher[(.., None)]), axis = 1);
-        peaks = higher;
-        sums += sum(select(mask, values, 0.0), axis = 1);
-    }
-    let peak = max(peaks, axis = 0);
-    (peak + log(sum(exponentials * exp(peaks - peak), axis = 0)), sum(sums, axis = 0))
-}
-
 /// The loss of each row.
 #[kernel(flush = true)]
 pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize, const GROUP: usize>(
@@ -127,7 +107,8 @@ pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize, const G
     }
     assert!(target >= 0 && target < columns as i64, "a target is no class, and is not ignored");
     let x = logits + row as i64 * stride;
-    let (lse, total) = statistics::<T, { BLOCK / GROUP }, GROUP>(x, columns);
+    let (peak, mass, total) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
+    let lse = peak + log(mass);
     let chosen = load(x + target) as T::Acc;
     let nll = if smoothing > 0.0 {
         lse - (1.0 - smoothing) as T::Acc * chosen - smoothing as T::Acc * (total / columns as T::Acc)
@@ -189,7 +170,8 @@ pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const
         store(out + column, gradient as T, mask = mask);
         (lse, if smoothing > 0.0 { sum(select(mask, values, 0.0), axis = 0) } else { 0.0 })
     } else {
-        let (lse, total) = statistics::<T, { BLOCK / GROUP }, GROUP>(x, columns);
+        let (peak, mass, total) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
+        let lse = peak + log(mass);
         let weight = factor * (1.0 + 2.0 * z as T::Acc * lse);
         for first in (0..columns).step_by(BLOCK) {
             let column = first + arange(0, BLOCK);
