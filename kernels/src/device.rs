@@ -17,3 +17,28 @@ pub fn row_sums<A: Float, const ROWS: usize, const BLOCK: usize>(
 pub fn logistic<A: Float, const N: usize>(x: Tile<A, { [N] }>) -> Tile<A, { [N] }> {
     1.0 / (1.0 + exp(-x))
 }
+
+/// Of a row in pieces: its maximum, the sum of `exp(x - maximum)`, and the sum of `x`. The `GROUP` neighbours that a thread loads
+/// at once share a running maximum and a sum relative to it (Milakov and Gimelshein, "Online normalizer calculation for
+/// softmax", 2018), so that there are nine exponentials for eight of them instead of sixteen.
+#[device]
+pub fn exponentials<T: Float, const LANES: usize, const GROUP: usize>(
+    x: Ptr<T>,
+    columns: i32,
+) -> (T::Acc, T::Acc, T::Acc) {
+    // Finite, so that a lane without elements so far has no infinity minus infinity.
+    let mut peaks = full([LANES], T::Acc::MIN);
+    let mut sums = zeros::<T::Acc>([LANES]);
+    let mut totals = zeros::<T::Acc>([LANES]);
+    for first in (0..columns).step_by(LANES * GROUP) {
+        let column = first + arange(0, LANES)[(.., None)] * GROUP + arange(0, GROUP);
+        let mask = column < columns;
+        let values = load(x + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
+        let higher = maximum(peaks, max(values, axis = 1));
+        sums = sums * exp(peaks - higher) + sum(exp(values - higher[(.., None)]), axis = 1);
+        peaks = higher;
+        totals += sum(select(mask, values, 0.0), axis = 1);
+    }
+    let peak = max(peaks, axis = 0);
+    (peak, sum(sums * exp(peaks - peak), axis = 0), sum(totals, axis = 0))
+}

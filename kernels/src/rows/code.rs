@@ -14,7 +14,7 @@ use super::log_softmax::{LogSoftmaxConfig, LogSoftmaxGradientConsts, LogSoftmaxR
 use super::norm::{NormConfig, NormPiecesConsts, NormWholeConsts};
 use super::norm_backward::{ColumnSumsConsts, NormBackwardConfig, NormGradientConsts, NormGradientPiecesConsts};
 use super::rotary::{RotaryConfig, RotateConsts};
-use super::softmax::SoftmaxGradientConsts;
+use super::softmax::{SoftmaxGradientConsts, SoftmaxPiecesConsts};
 use crate::code::{H100, check};
 use tilewright::prelude::*;
 
@@ -65,38 +65,34 @@ fn norms_are_compiled_well() {
     check("norm of long rows", call.num_warps(num_warps as u32).compile(H100), 16, &[]);
 }
 
+fn gradients_of_norms<T: Float>(columns: usize) {
+    let Data { mut sums, mut sums2, .. } = data();
+    let elements = || Device::cpu().zeros::<T>(LEN).unwrap();
+    let (x, mut out) = (elements(), elements());
+    let config = NormBackwardConfig::choose(columns, T::ELEMENT);
+    let NormBackwardConfig { rows, block, num_warps, programs } = config;
+    let (all, s, n) = (LEN / columns, columns as i64, columns as i32);
+    for centre in [false, true] {
+        let (weights, biases) = (Some(&mut sums), Some(&mut sums2));
+        let call = NormGradientConsts { ROWS: rows, BLOCK: block, CENTRE: centre }
+            .call(&x, &x, Some(&x), None, &mut out, weights, biases, s, s, 0, s, all as i32, n, 1e-5)
+            .grid(all.div_ceil(rows))
+            .num_warps(num_warps as u32)
+            .max_registers(config.registers());
+        let name = format!("gradient of {} of {columns}, centred: {centre}", T::ELEMENT);
+        check(&name, call.compile(H100), programs * num_warps, &[]);
+    }
+}
+
 #[test]
 fn gradients_of_norms_are_compiled_well() {
-    let Data { x, y, mut out, mut sums, mut sums2, .. } = data();
-    for columns in [128, 2048, 4096, 8192] {
-        let config = NormBackwardConfig::choose(columns);
-        let NormBackwardConfig { rows, block, num_warps, programs } = config;
-        let (all, s, n) = (LEN / columns, columns as i64, columns as i32);
-        for centre in [false, true] {
-            let call = NormGradientConsts { ROWS: rows, BLOCK: block, CENTRE: centre }
-                .call(
-                    &x,
-                    &y,
-                    Some(&x),
-                    None,
-                    &mut out,
-                    Some(&mut sums),
-                    Some(&mut sums2),
-                    s,
-                    s,
-                    0,
-                    s,
-                    all as i32,
-                    n,
-                    1e-5,
-                )
-                .grid(all.div_ceil(rows))
-                .num_warps(num_warps as u32)
-                .max_registers(config.registers());
-            check(&format!("gradient of {columns}, {centre}"), call.compile(H100), programs * num_warps, &[]);
-        }
+    for columns in [128, 1024, 2048, 4096] {
+        gradients_of_norms::<bf16>(columns);
+        gradients_of_norms::<f32>(columns);
     }
-    let config = NormBackwardConfig::choose(1 << 14);
+    gradients_of_norms::<bf16>(8192);
+    let Data { x, y, mut out, mut sums, .. } = data();
+    let config = NormBackwardConfig::choose(1 << 14, bf16::ELEMENT);
     let NormBackwardConfig { block, num_warps, .. } = config;
     let s = 1 << 14;
     let call = NormGradientPiecesConsts { BLOCK: block, CENTRE: false }
@@ -144,17 +140,19 @@ fn softmax_and_losses_are_compiled_well() {
     let (s, n) = (4096i64, 4096i32);
     let LogSoftmaxConfig { block, num_warps } = LogSoftmaxConfig::choose(4096);
     let warps = num_warps as u32;
-    let call = LogSoftmaxRowsConsts { BLOCK: block, WHOLE: true }.call(&x, &mut out, s, s, n);
+    let call = LogSoftmaxRowsConsts { BLOCK: block, GROUP: 8, WHOLE: true }.call(&x, &mut out, s, s, n);
     check("log softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
     let call = LogSoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
     check("its gradient", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
     let call = SoftmaxGradientConsts { BLOCK: block, WHOLE: true }.call(&x, &y, &mut out, s, s, s, n);
     check("that of softmax", call.grid(16).num_warps(warps).compile(H100), 32, &[]);
+    let call = SoftmaxPiecesConsts { BLOCK: 1 << 14, GROUP: 8 }.call(&x, &mut out, 1 << 15, 1 << 15, 1 << 15);
+    check("softmax of long rows", call.grid(2).num_warps(16).compile(H100), 16, &[]);
     for classes in [1 << 14, 1 << 15] {
         let CrossEntropyConfig { block, num_warps } = CrossEntropyConfig::choose(classes);
         let (s, n, warps) = (classes as i64, classes as i32, num_warps as u32);
         let none = None::<&Buffer<f32>>;
-        let call = CrossEntropyGradientConsts { BLOCK: block, WHOLE: classes <= block }.call(
+        let call = CrossEntropyGradientConsts { BLOCK: block, GROUP: 8, WHOLE: classes <= block }.call(
             InPlace,
             &ids,
             Some(&few),
@@ -170,7 +168,8 @@ fn softmax_and_losses_are_compiled_well() {
             0.0,
         );
         check("cross entropy", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
-        let call = CrossEntropyLossesConsts { BLOCK: block }.call(&x, &ids, &mut few_out, s, n, -100, 0.1, 0.0);
+        let call =
+            CrossEntropyLossesConsts { BLOCK: block, GROUP: 8 }.call(&x, &ids, &mut few_out, s, n, -100, 0.1, 0.0);
         check("its loss", call.grid(LEN / classes).num_warps(warps).compile(H100), 32, &[]);
     }
     let DivergenceConfig { block, num_warps } = DivergenceConfig::choose(1 << 15);

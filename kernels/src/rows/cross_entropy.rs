@@ -3,6 +3,7 @@
 use super::reduction::{Reduction, reduce};
 use crate::arguments::{Source, packed};
 use crate::config::config;
+use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::launch::{MaybeView, MaybeViewMut};
 use tilewright::prelude::*;
@@ -86,32 +87,9 @@ pub(super) fn count_targets<I: Int, const BLOCK: usize>(targets: Ptr<I>, scale: 
     store(scale, 1.0 / sum(counts) as f32);
 }
 
-/// The logarithm of `sum(exp(x))` and `sum(x)` of a row, in pieces. Eight neighbours, which a thread holds, share a running
-/// maximum and a sum relative to it (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that
-/// there are nine exponentials for them instead of sixteen.
-#[device]
-fn statistics<T: Float, const BLOCK: usize>(x: Ptr<T>, columns: i32) -> (T::Acc, T::Acc) {
-    static_assert!(BLOCK % 8 == 0);
-    let mut peaks = full([BLOCK / 8], T::Acc::MIN);
-    let mut exponentials = zeros::<T::Acc>([BLOCK / 8]);
-    let mut sums = zeros::<T::Acc>([BLOCK / 8]);
-    for first in (0..columns).step_by(BLOCK) {
-        let column = first + arange(0, BLOCK);
-        let mask = column < columns;
-        let values = load(x + column, mask = mask, other = T::NEG_INFINITY) as T::Acc;
-        let groups = reshape(values, [BLOCK / 8, 8]);
-        let higher = maximum(peaks, max(groups, axis = 1));
-        exponentials = exponentials * exp(peaks - higher) + sum(exp(groups - higher[(.., None)]), axis = 1);
-        peaks = higher;
-        sums += sum(reshape(select(mask, values, 0.0), [BLOCK / 8, 8]), axis = 1);
-    }
-    let peak = max(peaks, axis = 0);
-    (peak + log(sum(exponentials * exp(peaks - peak), axis = 0)), sum(sums, axis = 0))
-}
-
 /// The loss of each row.
 #[kernel(flush = true)]
-pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize>(
+pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize, const GROUP: usize>(
     logits: Ptr<T>,
     targets: Ptr<I>,
     losses: PtrMut<f32>,
@@ -121,7 +99,6 @@ pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize>(
     smoothing: Const<f32>,
     z: f32,
 ) {
-    static_assert!(BLOCK % 8 == 0);
     let row = program_id(0);
     let target = load(targets + row) as i64;
     if target == ignore {
@@ -130,7 +107,8 @@ pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize>(
     }
     assert!(target >= 0 && target < columns as i64, "a target is no class, and is not ignored");
     let x = logits + row as i64 * stride;
-    let (lse, total) = statistics::<T, BLOCK>(x, columns);
+    let (peak, mass, total) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
+    let lse = peak + log(mass);
     let chosen = load(x + target) as T::Acc;
     let nll = if smoothing > 0.0 {
         lse - (1.0 - smoothing) as T::Acc * chosen - smoothing as T::Acc * (total / columns as T::Acc)
@@ -142,7 +120,7 @@ pub(super) fn cross_entropy_losses<T: Float, I: Int, const BLOCK: usize>(
 
 /// The gradient of each row's loss, times `scale[0]` and `dloss[row * dloss_stride]`, and the loss.
 #[kernel(flush = true)]
-pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const WHOLE: bool>(
+pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const GROUP: usize, const WHOLE: bool>(
     #[in_place(dlogits)] logits: Ptr<T>,
     targets: Ptr<I>,
     scale: Option<Ptr<f32>>,
@@ -157,7 +135,6 @@ pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const
     smoothing: Const<f32>,
     z: f32,
 ) {
-    static_assert!(BLOCK % 8 == 0);
     let row = program_id(0);
     let target = load(targets + row) as i64;
     let (x, out) = (logits + row as i64 * stride, dlogits + row as i64 * out_stride);
@@ -193,7 +170,8 @@ pub(super) fn cross_entropy_gradient<T: Float, I: Int, const BLOCK: usize, const
         store(out + column, gradient as T, mask = mask);
         (lse, if smoothing > 0.0 { sum(select(mask, values, 0.0), axis = 0) } else { 0.0 })
     } else {
-        let (lse, total) = statistics::<T, BLOCK>(x, columns);
+        let (peak, mass, total) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
+        let lse = peak + log(mass);
         let weight = factor * (1.0 + 2.0 * z as T::Acc * lse);
         for first in (0..columns).step_by(BLOCK) {
             let column = first + arange(0, BLOCK);
@@ -257,7 +235,7 @@ pub(super) fn gradient<T: Float, I: Int>(cx: &Context, work: Gradient<'_, T, I>,
     }
     let config = cx.config(T::ELEMENT, &[to.rows, to.columns], || CrossEntropyConfig::choose(to.columns))?;
     let dloss_stride = i64::from(work.dloss.is_some_and(|dloss| dloss.len() > 1));
-    CrossEntropyGradientConsts { BLOCK: config.block, WHOLE: to.columns <= config.block }
+    CrossEntropyGradientConsts { BLOCK: config.block, GROUP: 16 / size_of::<T>(), WHOLE: to.columns <= config.block }
         .call(
             Source(work.logits.map(|logits| logits.elements())),
             work.targets,
@@ -294,7 +272,7 @@ pub(super) fn losses<T: Float, I: Int>(
     let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || CrossEntropyConfig::choose(from.columns))?;
     let (columns, stride) = (check::size("logits", from.columns)?, from.stride as i64);
     let (ignore, smoothing, z) = (options.ignore_index, options.label_smoothing, options.z_loss);
-    CrossEntropyLossesConsts { BLOCK: config.block }
+    CrossEntropyLossesConsts { BLOCK: config.block, GROUP: 16 / size_of::<T>() }
         .call(logits.elements(), targets, out, stride, columns, ignore, smoothing, z)
         .grid(from.rows)
         .num_warps(config.num_warps as u32)

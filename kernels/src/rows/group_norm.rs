@@ -327,6 +327,7 @@ fn backward<T: Float, P: Float>(
 ///
 /// `x` is `[samples, channels, inner]` without gaps: images are reshaped, `inner` is height times width. The result has its
 /// shape; weight and bias of `norm` are `[channels]`. Any float. Allocates mean and deviation of each group beside the result.
+/// One program computes those of a group: fewer groups than a GPU has multiprocessors leave some idle for that time.
 ///
 /// # Numerics
 ///

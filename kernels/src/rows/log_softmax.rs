@@ -1,6 +1,7 @@
 //! Logarithms of softmax, and their gradient.
 
 use crate::config::config;
+use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -27,7 +28,7 @@ impl LogSoftmaxConfig {
 
 /// A row, in registers if `WHOLE`, else in pieces that are read twice.
 #[kernel]
-pub(super) fn log_softmax_rows<T: Float, const BLOCK: usize, const WHOLE: bool>(
+pub(super) fn log_softmax_rows<T: Float, const BLOCK: usize, const GROUP: usize, const WHOLE: bool>(
     x: Ptr<T>,
     out: PtrMut<T>,
     x_stride: i64,
@@ -41,19 +42,8 @@ pub(super) fn log_softmax_rows<T: Float, const BLOCK: usize, const WHOLE: bool>(
         let shifted = values - max(values, axis = 0);
         store(out + lane, (shifted - log(sum(exp(shifted), axis = 0))) as T, mask = lane < columns);
     } else {
-        // Each lane keeps a running maximum and the sum relative to it. Finite, so that a lane without elements so far
-        // has no infinity minus infinity.
-        let mut peaks = full([BLOCK], T::Acc::MIN);
-        let mut sums = zeros::<T::Acc>([BLOCK]);
-        for first in (0..columns).step_by(BLOCK) {
-            let column = first + lane;
-            let values = load(x + column, mask = column < columns, other = T::NEG_INFINITY) as T::Acc;
-            let higher = maximum(peaks, values);
-            sums = sums * exp(peaks - higher) + exp(values - higher);
-            peaks = higher;
-        }
-        let peak = max(peaks, axis = 0);
-        let total = log(sum(sums * exp(peaks - peak), axis = 0));
+        let (peak, mass, _) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
+        let total = log(mass);
         for first in (0..columns).step_by(BLOCK) {
             let column = first + lane;
             let values = load(x + column, mask = column < columns) as T::Acc;
@@ -137,7 +127,7 @@ pub fn log_softmax_into<'a, 'b, T: Float, const R: usize>(
     }
     let columns = check::size("x", from.columns)?;
     let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || LogSoftmaxConfig::choose(from.columns))?;
-    LogSoftmaxRowsConsts { BLOCK: config.block, WHOLE: from.columns <= config.block }
+    LogSoftmaxRowsConsts { BLOCK: config.block, GROUP: 16 / size_of::<T>(), WHOLE: from.columns <= config.block }
         .call(x.elements(), out.elements(), from.stride as i64, to.stride as i64, columns)
         .grid(from.rows)
         .num_warps(config.num_warps as u32)

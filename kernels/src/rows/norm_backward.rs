@@ -9,9 +9,9 @@ use crate::arguments::{maybe, packed, vector};
 use crate::config::config;
 use crate::device::row_sums;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
-use tilewright::Result;
 use tilewright::launch::MaybeViewMut;
 use tilewright::prelude::*;
+use tilewright::{ElementType, Result, ViewMut};
 
 config! {
     /// How the gradients of layer norm and RMS norm run; sizes are rows and columns.
@@ -31,14 +31,19 @@ impl NormBackwardConfig {
     /// The longest row that is kept in registers: beside it there are its gradient, the weight, and sums for weight and bias.
     const WHOLE: usize = 8192;
 
-    pub(super) fn choose(columns: usize) -> Self {
+    pub(super) fn choose(columns: usize, dtype: ElementType) -> Self {
         let block = columns.next_power_of_two().clamp(16, Self::WHOLE);
         let rows = (1024 / block).max(1);
-        // 8 elements a thread, of five tiles: 64 registers, so that a multiprocessor holds 1024 threads. Tiles of several
-        // rows need more: 16 elements, and 512 threads.
-        let num_warps = if rows > 1 { 2 } else { (block / 256).clamp(4, 32) };
-        let programs = if rows > 1 { 8 } else { 32 / num_warps };
-        NormBackwardConfig { rows, block, num_warps, programs }
+        // A thread keeps 16 bytes of five tiles, in 64 registers: a multiprocessor then holds 1024 threads. Tiles of several
+        // rows need more registers, and so do the longest, of which a thread keeps more: 512 threads.
+        let wide = rows * block * dtype.size() / (32 * 16);
+        let num_warps = match dtype.size() {
+            2 if rows > 1 => 2,
+            _ if wide > 32 => 16,
+            _ => wide.max(2),
+        };
+        let resident = if num_warps * 2 == wide || wide > 32 { 16 } else { 32 };
+        NormBackwardConfig { rows, block, num_warps, programs: resident / num_warps }
     }
 
     /// What a multiprocessor has for a thread: as many programs run as it holds at once.
@@ -132,6 +137,9 @@ pub(super) fn norm_gradient_pieces<T: Float, P: Float, const BLOCK: usize, const
 ) {
     let lane = arange(0, BLOCK);
     let n = columns as T::Acc;
+    let weighted = |gradient, column, mask| {
+        if let Some(weight) = weight { gradient * load(weight + column, mask = mask) as T::Acc } else { gradient }
+    };
     for row in (program_id(0)..rows).step_by(num_programs(0)) {
         let is_first = row == program_id(0);
         let (x, dy) = (x + row as i64 * x_stride, dy + row as i64 * dy_stride);
@@ -141,28 +149,17 @@ pub(super) fn norm_gradient_pieces<T: Float, P: Float, const BLOCK: usize, const
             for first in (0..columns).step_by(BLOCK) {
                 let (column, mask) = (first + lane, first + lane < columns);
                 sums += load(x + column, mask = mask) as T::Acc;
-                let gradient = load(dy + column, mask = mask) as T::Acc;
-                if let Some(weight) = weight {
-                    alongs += gradient * load(weight + column, mask = mask) as T::Acc;
-                } else {
-                    alongs += gradient;
-                }
+                alongs += weighted(load(dy + column, mask = mask) as T::Acc, column, mask);
             }
         }
-        let (mean, mean_along) =
-            if CENTRE { (sum(sums, axis = 0) / n, sum(alongs, axis = 0) / n) } else { (0 as T::Acc, 0 as T::Acc) };
+        let (mean, mean_along) = (sum(sums, axis = 0) / n, sum(alongs, axis = 0) / n);
         let mut squares = zeros::<T::Acc>([BLOCK]);
         let mut products = zeros::<T::Acc>([BLOCK]);
         for first in (0..columns).step_by(BLOCK) {
             let (column, mask) = (first + lane, first + lane < columns);
             let centred = select(mask, load(x + column, mask = mask) as T::Acc - mean, 0.0);
-            let gradient = load(dy + column, mask = mask) as T::Acc;
             squares += centred * centred;
-            if let Some(weight) = weight {
-                products += centred * gradient * load(weight + column, mask = mask) as T::Acc;
-            } else {
-                products += centred * gradient;
-            }
+            products += centred * weighted(load(dy + column, mask = mask) as T::Acc, column, mask);
         }
         let scale = rsqrt(sum(squares, axis = 0) / n + eps as T::Acc);
         let factor = scale * scale * (sum(products, axis = 0) / n);
@@ -170,11 +167,7 @@ pub(super) fn norm_gradient_pieces<T: Float, P: Float, const BLOCK: usize, const
             let (column, mask) = (first + lane, first + lane < columns);
             let centred = load(x + column, mask = mask) as T::Acc - mean;
             let gradient = load(dy + column, mask = mask) as T::Acc;
-            let along = if let Some(weight) = weight {
-                gradient * load(weight + column, mask = mask) as T::Acc
-            } else {
-                gradient
-            };
+            let along = weighted(gradient, column, mask);
             let result = scale * (along - mean_along - centred * factor);
             let result = if let Some(extra) = extra {
                 result + load(extra + row as i64 * extra_stride + column, mask = mask) as T::Acc
@@ -244,8 +237,8 @@ pub struct NormGradientsMut<'a, T: DType, P: DType, const R: usize> {
 /// # Errors
 ///
 /// [`Error::InvalidSetting`] if the context's table is wrong.
-pub fn norm_programs(cx: &Context, dtype: tilewright::ElementType, rows: usize, columns: usize) -> Result<usize> {
-    let config = cx.config(dtype, &[rows, columns], || NormBackwardConfig::choose(columns))?;
+pub fn norm_programs(cx: &Context, dtype: ElementType, rows: usize, columns: usize) -> Result<usize> {
+    let config = cx.config(dtype, &[rows, columns], || NormBackwardConfig::choose(columns, dtype))?;
     Ok((cx.device().multiprocessor_count() * config.programs).clamp(1, rows.div_ceil(config.rows.max(1)).max(1)))
 }
 
@@ -313,7 +306,8 @@ pub(super) fn backward<T: Float, P: Float, const R: usize, const CENTRE: bool>(
     dweight.as_ref().map_or(Ok(()), |dweight| vector("dweight", &dweight.as_view(), from.columns))?;
     dbias.as_ref().map_or(Ok(()), |dbias| vector("dbias", &dbias.as_view(), from.columns))?;
     let programs = parts(&sums, usize::from(dweight.is_some()) + usize::from(dbias.is_some()), from.columns)?;
-    let config = cx.config(T::ELEMENT, &[from.rows, from.columns], || NormBackwardConfig::choose(from.columns))?;
+    let config =
+        cx.config(T::ELEMENT, &[from.rows, from.columns], || NormBackwardConfig::choose(from.columns, T::ELEMENT))?;
     let (rows, columns) = (check::size("x", from.rows)?, check::size("x", from.columns)?);
     if from.columns == 0 {
         return Ok(());
@@ -322,16 +316,7 @@ pub(super) fn backward<T: Float, P: Float, const R: usize, const CENTRE: bool>(
         Some(programs) => programs,
         None => norm_programs(cx, T::ELEMENT, from.rows, from.columns)?,
     };
-    let len = programs * from.columns;
-    let (mut first, mut second) = match (&dweight, &dbias) {
-        (None, None) => (None, None),
-        (Some(_), None) => (Some(sums.elements()), None),
-        (None, Some(_)) => (None, Some(sums.elements())),
-        (Some(_), Some(_)) => {
-            let (first, second) = sums.elements().split_at_mut(len)?;
-            (Some(first), Some(second))
-        }
-    };
+    let (mut first, mut second) = divided(sums, dweight.is_some(), dbias.is_some(), programs * from.columns)?;
     let (x, dy, dx, weight, extra) = (x.elements(), dy.elements(), dx.elements(), maybe(norm.weight), maybe(extra));
     let strides = [from.stride as i64, grads.stride as i64, extra_stride, to.stride as i64];
     let weight_sums = MaybeViewMut::from(first.as_mut().map(|sums| sums.reborrow()));
@@ -363,6 +348,25 @@ pub(super) fn backward<T: Float, P: Float, const R: usize, const CENTRE: bool>(
         }
     }
     Ok(())
+}
+
+/// The parts of a workspace for the sums of weight and bias, each of `len`.
+#[allow(clippy::type_complexity)]
+fn divided<P: DType>(
+    sums: TensorViewMut<'_, P, 2>,
+    has_weight: bool,
+    has_bias: bool,
+    len: usize,
+) -> Result<(Option<ViewMut<'_, P>>, Option<ViewMut<'_, P>>)> {
+    Ok(match (has_weight, has_bias) {
+        (false, false) => (None, None),
+        (true, false) => (Some(sums.elements()), None),
+        (false, true) => (None, Some(sums.elements())),
+        (true, true) => {
+            let (first, second) = sums.elements().split_at_mut(len)?;
+            (Some(first), Some(second))
+        }
+    })
 }
 
 /// How many programs a workspace is for; `None` where nothing is summed.

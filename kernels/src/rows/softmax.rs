@@ -1,6 +1,7 @@
 //! Softmax of rows, and its gradient.
 
 use crate::config::config;
+use crate::device::exponentials;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
 use tilewright::Result;
 use tilewright::prelude::*;
@@ -43,10 +44,9 @@ pub(super) fn softmax_whole<T: Float, const BLOCK: usize>(
     store(out + row * out_stride + column, (numerator / sum(numerator, axis = 0)) as T, mask = mask);
 }
 
-/// A row in pieces, read twice: each lane keeps a running maximum and the sum relative to it
-/// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+/// A row in pieces, read twice.
 #[kernel]
-pub(super) fn softmax_pieces<T: Float, const BLOCK: usize>(
+pub(super) fn softmax_pieces<T: Float, const BLOCK: usize, const GROUP: usize>(
     x: Ptr<T>,
     out: PtrMut<T>,
     x_stride: i64,
@@ -54,21 +54,9 @@ pub(super) fn softmax_pieces<T: Float, const BLOCK: usize>(
     columns: i32,
 ) {
     let (x, out) = (x + program_id(0) as i64 * x_stride, out + program_id(0) as i64 * out_stride);
-    let lane = arange(0, BLOCK);
-    // Finite, so that a lane without elements so far has no infinity minus infinity.
-    let mut peaks = full([BLOCK], T::Acc::MIN);
-    let mut sums = zeros::<T::Acc>([BLOCK]);
+    let (peak, total, _) = exponentials::<T, { BLOCK / GROUP }, GROUP>(x, columns);
     for first in (0..columns).step_by(BLOCK) {
-        let column = first + lane;
-        let values = load(x + column, mask = column < columns, other = T::NEG_INFINITY) as T::Acc;
-        let higher = maximum(peaks, values);
-        sums = sums * exp(peaks - higher) + exp(values - higher);
-        peaks = higher;
-    }
-    let peak = max(peaks, axis = 0);
-    let total = sum(sums * exp(peaks - peak), axis = 0);
-    for first in (0..columns).step_by(BLOCK) {
-        let column = first + lane;
+        let column = first + arange(0, BLOCK);
         let values = load(x + column, mask = column < columns) as T::Acc;
         store(out + column, (exp(values - peak) / total) as T, mask = column < columns);
     }
@@ -153,7 +141,8 @@ pub fn softmax_into<'a, 'b, T: Float, const R: usize>(
         let call = SoftmaxWholeConsts { BLOCK: config.block }.call(x, out, strides.0, strides.1, columns);
         call.grid(from.rows).num_warps(warps).stream(cx.stream()).launch(cx.device())
     } else {
-        let call = SoftmaxPiecesConsts { BLOCK: config.block }.call(x, out, strides.0, strides.1, columns);
+        let call = SoftmaxPiecesConsts { BLOCK: config.block, GROUP: 16 / size_of::<T>() }
+            .call(x, out, strides.0, strides.1, columns);
         call.grid(from.rows).num_warps(warps).stream(cx.stream()).launch(cx.device())
     }
 }
