@@ -2,7 +2,7 @@
 
 pub(super) mod kernels;
 
-use super::forward::{Starts, one_batch};
+use super::forward::{Starts, one_batch, one_batch_mut};
 use super::options::{Attention, Places};
 use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
 use crate::config::config;
@@ -178,15 +178,9 @@ pub fn backward_packed<T: Float>(
     let (out, dout) = (one_batch(&saved.out)?, one_batch(&saved.dout)?);
     let dense = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
     let Gradients { dq, dk, dv } = &mut gradients;
-    let into = [one_batch_mut(dq)?, one_batch_mut(dk)?, one_batch_mut(dv)?];
+    let into = [one_batch_mut(dq.view_mut())?, one_batch_mut(dk.view_mut())?, one_batch_mut(dv.view_mut())?];
     launch(cx, dense, Some((starts, saved.longest_keys)), options, workspace.view_mut(), into)?;
     Ok(gradients)
-}
-
-/// Packed tokens `[tokens, heads, d]` as `[1, heads, tokens, d]`.
-fn one_batch_mut<T: DType>(x: &mut Tensor<T, 3>) -> Result<TensorViewMut<'_, T, 4>> {
-    let [tokens, heads, d] = x.shape();
-    x.view_mut().permute([1, 0, 2])?.reshape([1, heads, tokens, d])
 }
 
 /// What both kernels of the gradients are given.
