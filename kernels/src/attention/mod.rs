@@ -45,6 +45,8 @@ mod mla;
 mod options;
 mod serving;
 mod shape;
+#[cfg(test)]
+mod variants;
 
 pub use backward::{BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed};
 pub use forward::{ForwardConfig, forward, forward_into, forward_packed, forward_packed_into};
