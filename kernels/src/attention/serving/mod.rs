@@ -35,14 +35,15 @@ impl DecodeConfig {
     /// `programs` are those of one part.
     pub(super) fn rule(device: &Device, d: usize, rows: usize, keys: usize, programs: usize) -> Self {
         let block_rows = rows.next_power_of_two().clamp(16, 64);
-        let (block_k, num_warps) = if d <= 128 { (64, if block_rows > 32 { 8 } else { 4 }) } else { (32, 8) };
+        let (block_k, num_warps) = if d <= 128 { (64, if block_rows > 16 { 8 } else { 4 }) } else { (32, 8) };
         if !device.is_cuda() {
             return DecodeConfig { block_rows: 16, block_k: 32, parts: 2, num_warps: 4, num_stages: 2 };
         }
         // Twice as many programs as multiprocessors, of at least four blocks each.
         let wanted = (2 * device.multiprocessor_count()).div_ceil(programs.max(1));
         let parts = wanted.min(keys / (4 * block_k)).clamp(1, 128);
-        DecodeConfig { block_rows, block_k, parts, num_warps, num_stages: 3 }
+        let hopper = device.compute_capability().is_some_and(|(major, _)| major >= 9);
+        DecodeConfig { block_rows, block_k, parts, num_warps, num_stages: if hopper { 3 } else { 2 } }
     }
 }
 
