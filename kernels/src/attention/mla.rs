@@ -2,7 +2,7 @@
 
 use super::device::{LOG2_E, absorb, finish, unseen};
 use super::merge::merge_into;
-use super::options::{Attention, FAR, Places};
+use super::options::{Attention, FAR, MOST, Places};
 use super::serving::one_part;
 use super::shape::contiguous_last;
 use crate::config::config;
@@ -165,9 +165,9 @@ fn sizes<T: DType>(q: &TensorView<'_, T, 4>, cache: &LatentCache<'_, T>) -> Resu
     if page_size == 0 || (pages == 0 && most_pages > 0) {
         return Err(check::invalid("tokens", "has no page", "make at least one page of at least one token"));
     }
-    if keys >= FAR as usize {
+    if keys > MOST as usize {
         let problem = format!("has room for {keys} tokens in a sequence");
-        return Err(check::invalid("table", problem, format!("there are at most {FAR}")));
+        return Err(check::invalid("table", problem, format!("there are at most {MOST}")));
     }
     Ok(Sizes { sequences, heads, queries, rank, positions, page_size, keys })
 }

@@ -90,7 +90,8 @@ pub struct Gradients<T: DType, const R: usize> {
 ///
 /// # Numerics
 ///
-/// As for [`forward`](super::forward); weights and `ds` are rounded to the dtype before they are multiplied.
+/// As for [`forward`](super::forward); weights and `ds` are rounded to the dtype before they are multiplied. What is hidden in a
+/// block counts with weight 0, so all tensors must be finite, but for minus infinities in `lse`.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Keys and values of caches: where they are, checked.
 
 use super::Blocks;
-use crate::attention::options::FAR;
+use crate::attention::options::MOST;
 use crate::attention::shape::{MAX_HEAD, contiguous_last};
 use crate::{TensorView, check};
 use tilewright::prelude::*;
@@ -122,9 +122,9 @@ impl<'a, K: DType> Keys<'a, K> {
                 return Err(check::invalid(name, problem, format!("heads have 1 to {MAX_HEAD}")));
             }
         }
-        if self.most >= FAR as usize {
+        if self.most > MOST as usize {
             let problem = format!("has room for {} keys in a sequence", self.most);
-            return Err(check::invalid("k", problem, format!("there are at most {FAR}")));
+            return Err(check::invalid("k", problem, format!("there are at most {MOST}")));
         }
         if let Some(lengths) = &self.lengths {
             check::shape("lengths", lengths.shape(), [self.sequences])?;
