@@ -251,20 +251,48 @@ pub fn forward_packed<'a, T: Float>(
     options: &Attention,
 ) -> Result<(Tensor<T, 3>, Tensor<f32, 2>)> {
     let (q, k, v) = (q.into(), k.into(), v.into());
-    let starts = Starts { q: q_starts.into(), k: k_starts.into(), longest };
     let ([tokens, heads, _], dv) = (q.shape(), v.shape()[2]);
-    let packed = [one_batch(&q)?, one_batch(&k)?, one_batch(&v)?];
-    Problem::of(&packed[0], &packed[1], &packed[2])?;
+    Problem::of(&one_batch(&q)?, &one_batch(&k)?, &one_batch(&v)?)?;
     let mut out = Tensor::zeros(cx.device(), [tokens, heads, dv])?;
     let mut lse = Tensor::zeros(cx.device(), [heads, tokens])?;
-    let out_heads = out.view_mut().permute([1, 0, 2])?.reshape([1, heads, tokens, dv])?;
-    let lse_heads = lse.view_mut().reshape([1, heads, tokens])?;
-    launch(cx, packed, None, Some(starts), options, out_heads, lse_heads)?;
+    forward_packed_into(cx, q, k, v, q_starts, k_starts, longest, options, &mut out, &mut lse)?;
     Ok((out, lse))
+}
+
+/// [`forward_packed`], into tensors of the shapes of its results. Rows of tokens that no sequence has are left as they are.
+///
+/// # Errors
+///
+/// As [`forward`].
+#[allow(clippy::too_many_arguments)]
+pub fn forward_packed_into<'a, 'b, T: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 3>>,
+    k: impl Into<TensorView<'a, T, 3>>,
+    v: impl Into<TensorView<'a, T, 3>>,
+    q_starts: impl Into<TensorView<'a, i32, 1>>,
+    k_starts: impl Into<TensorView<'a, i32, 1>>,
+    longest: usize,
+    options: &Attention,
+    out: impl Into<TensorViewMut<'b, T, 3>>,
+    lse: impl Into<TensorViewMut<'b, f32, 2>>,
+) -> Result<()> {
+    let packed = [one_batch(&q.into())?, one_batch(&k.into())?, one_batch(&v.into())?];
+    let starts = Starts { q: q_starts.into(), k: k_starts.into(), longest };
+    let lse = lse.into();
+    let [heads, tokens] = lse.shape();
+    let lse = lse.reshape([1, heads, tokens])?;
+    launch(cx, packed, None, Some(starts), options, one_batch_mut(out.into())?, lse)
 }
 
 /// Packed tokens `[tokens, heads, d]` as `[1, heads, tokens, d]`.
 pub(super) fn one_batch<'a, T: DType>(x: &TensorView<'a, T, 3>) -> Result<TensorView<'a, T, 4>> {
+    let [tokens, heads, d] = x.shape();
+    x.permute([1, 0, 2])?.reshape([1, heads, tokens, d])
+}
+
+/// The same of a tensor that is written.
+pub(super) fn one_batch_mut<T: DType>(x: TensorViewMut<'_, T, 3>) -> Result<TensorViewMut<'_, T, 4>> {
     let [tokens, heads, d] = x.shape();
     x.permute([1, 0, 2])?.reshape([1, heads, tokens, d])
 }

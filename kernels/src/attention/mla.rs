@@ -2,7 +2,8 @@
 
 use super::device::{LOG2_E, absorb, finish, unseen};
 use super::merge::merge_into;
-use super::options::{Attention, FAR, Places};
+use super::options::{Attention, FAR, MOST, Places};
+use super::serving::one_part;
 use super::shape::contiguous_last;
 use crate::config::config;
 use crate::{Context, Tensor, TensorView, TensorViewMut, check};
@@ -164,9 +165,9 @@ fn sizes<T: DType>(q: &TensorView<'_, T, 4>, cache: &LatentCache<'_, T>) -> Resu
     if page_size == 0 || (pages == 0 && most_pages > 0) {
         return Err(check::invalid("tokens", "has no page", "make at least one page of at least one token"));
     }
-    if keys >= FAR as usize {
+    if keys > MOST as usize {
         let problem = format!("has room for {keys} tokens in a sequence");
-        return Err(check::invalid("table", problem, format!("there are at most {FAR}")));
+        return Err(check::invalid("table", problem, format!("there are at most {MOST}")));
     }
     Ok(Sizes { sequences, heads, queries, rank, positions, page_size, keys })
 }
@@ -197,13 +198,36 @@ pub fn mla_decode<'a, T: Float>(
     options: &Attention,
 ) -> Result<(Tensor<T, 4>, Tensor<f32, 3>)> {
     let q = q.into();
-    let sizes = sizes(&q, cache)?;
-    let Sizes { sequences, heads, queries, rank, .. } = sizes;
-    let places = Places::of(&options.with_scale("heads before the absorption")?, rank)?;
+    let Sizes { sequences, heads, queries, rank, .. } = sizes(&q, cache)?;
     let mut out = Tensor::zeros(cx.device(), [sequences, heads, queries, rank])?;
     let mut lse = Tensor::zeros(cx.device(), [sequences, heads, queries])?;
+    mla_decode_into(cx, q, cache, options, &mut out, &mut lse)?;
+    Ok((out, lse))
+}
+
+/// [`mla_decode`], into tensors of the shapes of its results.
+///
+/// # Errors
+///
+/// As [`mla_decode`].
+pub fn mla_decode_into<'a, 'b, T: Float>(
+    cx: &Context,
+    q: impl Into<TensorView<'a, T, 4>>,
+    cache: &LatentCache<'_, T>,
+    options: &Attention,
+    out: impl Into<TensorViewMut<'b, T, 4>>,
+    lse: impl Into<TensorViewMut<'b, f32, 3>>,
+) -> Result<()> {
+    let (q, out, lse) = (q.into(), out.into(), lse.into());
+    let sizes = sizes(&q, cache)?;
+    let Sizes { sequences, heads, queries, rank, .. } = sizes;
+    check::shape("out", out.shape(), [sequences, heads, queries, rank])?;
+    check::shape("lse", lse.shape(), [sequences, heads, queries])?;
+    contiguous_last("out", &out.as_view())?;
+    contiguous_last("lse", &lse.as_view())?;
+    let places = Places::of(&options.with_scale("heads before the absorption")?, rank)?;
     if out.is_empty() {
-        return Ok((out, lse));
+        return Ok(());
     }
     let config = cx.config(T::ELEMENT, &[rank, heads, sizes.keys], || {
         let programs = heads.div_ceil(64) * queries * sequences;
@@ -218,15 +242,12 @@ pub fn mla_decode<'a, T: Float>(
     }
     let launch = Launch { q, cache, sizes, places, soft_cap: options.soft_cap, config };
     if config.parts <= 1 {
-        let to = out.view_mut().reshape([1, sequences, heads, queries, rank])?;
-        launch.run(cx, to, lse.view_mut().reshape([1, sequences, heads, queries])?)?;
-        return Ok((out, lse));
+        return launch.run(cx, one_part(out)?, one_part(lse)?);
     }
     let mut sums = Tensor::<f32, 5>::zeros(cx.device(), [config.parts, sequences, heads, queries, rank])?;
     let mut logs = Tensor::zeros(cx.device(), [config.parts, sequences, heads, queries])?;
     launch.run(cx, sums.view_mut(), logs.view_mut())?;
-    merge_into(cx, &sums, &logs, &mut out, &mut lse)?;
-    Ok((out, lse))
+    merge_into(cx, &sums, &logs, out, lse)
 }
 
 /// What a launch is given.

@@ -45,10 +45,15 @@ mod mla;
 mod options;
 mod serving;
 mod shape;
+#[cfg(test)]
+mod variants;
 
 pub use backward::{BackwardConfig, Gradients, Saved, SavedPacked, backward, backward_into, backward_packed};
-pub use forward::{ForwardConfig, forward, forward_into, forward_packed};
+pub use forward::{ForwardConfig, forward, forward_into, forward_packed, forward_packed_into};
 pub use merge::{merge, merge_into, merge_states};
-pub use mla::{LatentCache, MlaConfig, mla_decode};
+pub use mla::{LatentCache, MlaConfig, mla_decode, mla_decode_into};
 pub use options::Attention;
-pub use serving::{DecodeConfig, PagedCache, PrefillConfig, decode, paged_decode, paged_prefill};
+pub use serving::{
+    DecodeConfig, PagedCache, PrefillConfig, decode, decode_into, paged_decode, paged_decode_into, paged_prefill,
+    paged_prefill_into,
+};

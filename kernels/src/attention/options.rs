@@ -18,8 +18,10 @@ pub struct Attention {
     pub(super) right: Option<usize>,
 }
 
-/// More keys than there are: tensors of attention have fewer.
-pub(super) const FAR: i32 = 1 << 30;
+/// The most queries or keys of a sequence, so that sums of places and windows are numbers.
+pub(super) const MOST: i32 = 1 << 29;
+/// A window that no sequence fills.
+pub(super) const FAR: i32 = 2 * MOST;
 
 impl Attention {
     /// Query `i` sees keys up to `i + keys - queries`: queries and keys end together.

@@ -1,7 +1,7 @@
 //! The shapes of attention's tensors, checked.
 
 use super::forward::Starts;
-use super::options::FAR;
+use super::options::MOST;
 use crate::{TensorView, check};
 use tilewright::{DType, Result, TensorDesc};
 
@@ -42,8 +42,8 @@ impl Problem {
             }
         }
         for (name, size) in [("q", queries), ("k", keys)] {
-            if size >= FAR as usize {
-                return Err(check::invalid(name, format!("has {size} rows"), format!("there are at most {FAR}")));
+            if size > MOST as usize {
+                return Err(check::invalid(name, format!("has {size} rows"), format!("there are at most {MOST}")));
             }
         }
         if heads > 0 && (kv_heads == 0 || heads % kv_heads != 0) {

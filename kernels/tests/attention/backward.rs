@@ -235,3 +235,36 @@ fn backward_refuses_what_does_not_fit() {
         Ok(())
     });
 }
+
+/// Without queries gradients of keys are 0, and without keys those of queries.
+#[test]
+fn gradients_of_empty_problems() {
+    on_every_device(|cx| {
+        for (queries, keys) in [(0, 5), (5, 0)] {
+            let tensor =
+                |heads, rows, value| Tensor::upload(cx.device(), &vec![value; heads * rows * 16], [1, heads, rows, 16]);
+            let (q, k) = (tensor(2, queries, 1.0f32)?, tensor(1, keys, 1.0f32)?);
+            let lse = Tensor::upload(cx.device(), &vec![f32::NEG_INFINITY; 2 * queries], [1, 2, queries])?;
+            let (out, dout) = (tensor(2, queries, 0.0)?, tensor(2, queries, 1.0)?);
+            let saved = Saved {
+                q: q.view(),
+                k: k.view(),
+                v: k.view(),
+                bias: None,
+                out: out.view(),
+                lse: lse.view(),
+                dout: dout.view(),
+                dlse: None,
+            };
+            // What is there before does not count.
+            let [mut dq, mut dk, mut dv] = [tensor(2, queries, 7.0)?, tensor(1, keys, 7.0)?, tensor(1, keys, 7.0)?];
+            let mut workspace = Tensor::zeros(cx.device(), [2, 1, 2, queries])?;
+            let options = PLAIN.options();
+            attention::backward_into(cx, saved, &options, &mut workspace, &mut dq, &mut dk, &mut dv)?;
+            for gradient in [dq, dk, dv] {
+                assert!(gradient.to_vec()?.iter().all(|x| *x == 0.0), "{queries} queries, {keys} keys");
+            }
+        }
+        Ok(())
+    });
+}

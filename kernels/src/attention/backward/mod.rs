@@ -2,7 +2,7 @@
 
 pub(super) mod kernels;
 
-use super::forward::{Starts, one_batch};
+use super::forward::{Starts, one_batch, one_batch_mut};
 use super::options::{Attention, Places};
 use super::shape::{Problem, contiguous_last, descriptor, tile_dim};
 use crate::config::config;
@@ -90,7 +90,8 @@ pub struct Gradients<T: DType, const R: usize> {
 ///
 /// # Numerics
 ///
-/// As for [`forward`](super::forward); weights and `ds` are rounded to the dtype before they are multiplied.
+/// As for [`forward`](super::forward); weights and `ds` are rounded to the dtype before they are multiplied. What is hidden in a
+/// block counts with weight 0, so all tensors must be finite, but for minus infinities in `lse`.
 ///
 /// # Errors
 ///
@@ -178,15 +179,9 @@ pub fn backward_packed<T: Float>(
     let (out, dout) = (one_batch(&saved.out)?, one_batch(&saved.dout)?);
     let dense = Saved { q, k, v, bias: None, out, lse, dout, dlse: None };
     let Gradients { dq, dk, dv } = &mut gradients;
-    let into = [one_batch_mut(dq)?, one_batch_mut(dk)?, one_batch_mut(dv)?];
+    let into = [one_batch_mut(dq.view_mut())?, one_batch_mut(dk.view_mut())?, one_batch_mut(dv.view_mut())?];
     launch(cx, dense, Some((starts, saved.longest_keys)), options, workspace.view_mut(), into)?;
     Ok(gradients)
-}
-
-/// Packed tokens `[tokens, heads, d]` as `[1, heads, tokens, d]`.
-fn one_batch_mut<T: DType>(x: &mut Tensor<T, 3>) -> Result<TensorViewMut<'_, T, 4>> {
-    let [tokens, heads, d] = x.shape();
-    x.view_mut().permute([1, 0, 2])?.reshape([1, heads, tokens, d])
 }
 
 /// What both kernels of the gradients are given.

@@ -1,0 +1,200 @@
+//! Launches run the fast variants of kernels: the host proves that no access leaves its buffer.
+
+use super::backward::kernels::{AttentionKeysBackwardConsts, AttentionQueriesBackwardConsts};
+use super::forward::AttentionConsts;
+use super::serving::kernels::AttentionCachedConsts;
+use tilewright::launch::{CompiledKernel, LaunchVariant, Target};
+use tilewright::prelude::*;
+use tilewright::{Result, TensorDesc};
+
+const HEADS: usize = 2;
+const ROWS: usize = 200;
+const D: usize = 64;
+
+#[track_caller]
+fn assert_fast(compiled: Result<CompiledKernel>) {
+    let compiled = compiled.unwrap();
+    assert_eq!(*compiled.variant(), LaunchVariant::Fast, "{}", compiled.report());
+    let checked: Vec<&str> = compiled.report().lines().filter(|line| line.contains("checked per lane")).collect();
+    assert_eq!(checked, Vec::<&str>::new());
+}
+
+fn heads(device: &Device) -> Buffer<f16> {
+    device.zeros(HEADS * ROWS * D).unwrap()
+}
+
+fn described(x: &Buffer<f16>) -> TensorDesc<'_, f16, 4> {
+    TensorDesc::new(x, [1, HEADS, ROWS, D]).unwrap()
+}
+
+#[test]
+fn forward() {
+    let device = Device::cpu();
+    let (x, mut out) = (heads(&device), heads(&device));
+    let mut lse = device.zeros::<f32>(HEADS * ROWS).unwrap();
+    let x = described(&x);
+    let (rows, stride) = (ROWS as i32, (ROWS * D) as i64);
+    let none = || None::<&Buffer<i32>>;
+    for (dv, bn) in [(64, 128), (256, 64)] {
+        let call = AttentionConsts { BM: 128, BN: bn, D: 64, DV: dv }.call(
+            &x,
+            &x,
+            &x,
+            None,
+            none(),
+            none(),
+            &mut out,
+            &mut lse,
+            1,
+            HEADS as i32,
+            rows,
+            rows,
+            D as i32,
+            1,
+            0.125,
+            None,
+            None,
+            0,
+            0,
+            0,
+            0,
+            HEADS as i64 * stride,
+            stride,
+            D as i64,
+            (HEADS * ROWS) as i64,
+            ROWS as i64,
+        );
+        assert_fast(call.grid((2, HEADS, 1)).num_warps(8).num_stages(2).compile(Target::sm_90a()));
+    }
+}
+
+#[test]
+fn backward() {
+    let device = Device::cpu();
+    let (x, mut dk, mut dv) = (heads(&device), heads(&device), heads(&device));
+    let logs = device.zeros::<f32>(HEADS * ROWS).unwrap();
+    let logs = TensorDesc::new(&logs, [1, HEADS, ROWS]).unwrap();
+    let (rows, d, stride) = (ROWS as i32, D as i32, (ROWS * D) as i64);
+    let strides = [HEADS as i64 * stride, stride, D as i64];
+    let none = || None::<&Buffer<i32>>;
+    let x = described(&x);
+    let call = AttentionKeysBackwardConsts { BM: 64, BN: 128, D: 64, DV: 64 }.call(
+        &x,
+        &x,
+        &x,
+        &x,
+        &logs,
+        &logs,
+        None,
+        none(),
+        none(),
+        &mut dk,
+        &mut dv,
+        rows,
+        rows,
+        d,
+        d,
+        1,
+        0.125,
+        None,
+        None,
+        0,
+        0,
+        0,
+        0,
+        strides[0],
+        strides[1],
+        strides[2],
+        strides[0],
+        strides[1],
+        strides[2],
+    );
+    assert_fast(call.grid((2, HEADS, 1)).num_warps(8).num_stages(2).compile(Target::sm_90a()));
+    let call = AttentionQueriesBackwardConsts { BM: 128, BN: 64, D: 64, DV: 64 }.call(
+        &x,
+        &x,
+        &x,
+        &x,
+        &logs,
+        &logs,
+        None,
+        none(),
+        none(),
+        &mut dk,
+        rows,
+        rows,
+        d,
+        1,
+        0.125,
+        None,
+        None,
+        0,
+        0,
+        0,
+        0,
+        strides[0],
+        strides[1],
+        strides[2],
+    );
+    assert_fast(call.grid((2, HEADS, 1)).num_warps(8).num_stages(2).compile(Target::sm_90a()));
+}
+
+/// Pages whose numbers are loaded: they are limited to those that there are.
+#[test]
+fn caches() {
+    let device = Device::cpu();
+    let (pages, page, sequences, most) = (20usize, 16usize, 3usize, 5usize);
+    let cache = device.zeros::<f16>(pages * page * HEADS * D).unwrap();
+    let q = device.zeros::<f16>(sequences * 8 * D).unwrap();
+    let (table, lengths) = (device.zeros(sequences * most).unwrap(), device.zeros(sequences).unwrap());
+    let mut out = device.zeros::<f16>(sequences * 8 * D).unwrap();
+    let mut lse = device.zeros::<f32>(sequences * 8).unwrap();
+    let (page_stride, d) = ((page * HEADS * D) as i64, D as i64);
+    let (table, lengths): (&Buffer<i32>, &Buffer<i32>) = (&table, &lengths);
+    let scales = || None::<&Buffer<f32>>;
+    let call = AttentionCachedConsts { BM: 16, BN: 64, D: 64, DV: 64, PAGE: page }.call(
+        &q,
+        &cache,
+        &cache,
+        None,
+        None,
+        Some(table),
+        Some(lengths),
+        None::<&Buffer<i32>>,
+        scales(),
+        scales(),
+        &mut out,
+        &mut lse,
+        1,
+        1,
+        (most * page) as i32,
+        pages as i32,
+        D as i32,
+        D as i32,
+        4,
+        0.125,
+        None,
+        1 << 30,
+        1 << 30,
+        0,
+        0,
+        8 * d,
+        d,
+        d,
+        page_stride,
+        d,
+        HEADS as i64 * d,
+        page_stride,
+        d,
+        HEADS as i64 * d,
+        most as i64,
+        0,
+        8 * d,
+        d,
+        d,
+        0,
+        8,
+        1,
+    );
+    assert_fast(call.grid((1, HEADS, sequences)).num_warps(4).compile(Target::sm_90a()));
+}
