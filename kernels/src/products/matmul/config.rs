@@ -74,13 +74,19 @@ impl MatmulConfig {
     pub(super) fn choose(problem: &Problem, work: Work, machine: Machine) -> Self {
         let Work { dtype, precision, heavy } = work;
         let bytes = dtype.size();
+        // Blocks of 8-bit and 32-bit factors go to the tensor cores as they lie only if sums run along their rows. Others are
+        // turned in shared memory, which leaves less of it for steps in flight.
+        let turned = bytes != 2 && (problem.a[2] != 1 || problem.b[1] != 1);
         let chosen = match machine.capability {
             None => once(32, 32, 32, 2, 4),
             _ if dtype == ElementType::F64 => once(64, 64, 16, 3, 4),
             _ if dtype == ElementType::F32 && precision != Precision::Tf32 => Self::exact(problem, precision),
             Some(capability) if capability < (9, 0) => Self::older(problem, 64 / bytes),
-            // Blocks of 8-bit and 32-bit factors go to the tensor cores as they lie only if sums run along their rows.
-            Some(_) if heavy || (bytes != 2 && problem.b[1] != 1) => Self::hopper_heavy(problem, 128 / bytes, machine),
+            Some(_) if turned => {
+                let config = Self::hopper_heavy(problem, 128 / bytes, machine);
+                MatmulConfig { num_stages: config.num_stages.min(3), ..config }
+            }
+            Some(_) if heavy => Self::hopper_heavy(problem, 128 / bytes, machine),
             Some(_) => Self::hopper(problem, 128 / bytes, machine),
         };
         let splits = if dtype == ElementType::F64 { 1 } else { chosen.most_splits(problem, machine) };
