@@ -21,6 +21,10 @@ fn check(what: &str, compiled: tilewright::Result<CompiledKernel>, packed: &str,
     assert!(!loads.is_empty() && loads.iter().all(|line| line.contains(" x 16 bytes")), "{what}: {loads:?}");
     let Some(code) = Code::of(&compiled) else { return };
     println!("{what}: {}", code.summary());
+    if let Ok(dir) = std::env::var("SASS") {
+        std::fs::write(format!("{dir}/{}.sass", what.replace(' ', "_")), &code.sass).unwrap();
+        std::fs::write(format!("{dir}/{}.ptx", what.replace(' ', "_")), compiled.ptx()).unwrap();
+    }
     code.assert_clean(what);
     assert_eq!(code.count(&["GMMA.64x"]) > 0, rows >= 64, "{what}: {}", code.summary());
     assert!(code.count(&["LDGSTS", ".128"]) > 0, "{what}: {}", code.summary());

@@ -14,10 +14,10 @@ pub(super) fn int4_number<F: Float, const K: usize, const N: usize>(
 ) -> Tile<F, { [K, N] }> {
     if F == f16 {
         let number = bitcast::<f16>(((number & 15) | 0x6400) as i16);
-        (number - (zero + 1024) as f16) as F * scale
+        (number + (-1024 - zero) as f16) as F * scale
     } else if F == bf16 {
         let number = bitcast::<bf16>(((number & 15) | 0x4300) as i16);
-        (number - (zero + 128) as bf16) as F * scale
+        (number + (-128 - zero) as bf16) as F * scale
     } else {
         ((number & 15) - zero) as F * scale
     }
