@@ -1,7 +1,7 @@
 //! What the hardware would run of the default configurations.
 
 use super::groups::{CHUNK, CountPairsConsts, PART, PlaceExpertsConsts, PlacePairsConsts};
-use super::kernels::{ExpertsConsts, GatedExpertsConsts};
+use super::kernels::{ExpertsConsts, ExpertsGradientConsts, GatedExpertsConsts};
 use super::products::{GroupedConfig, Kind};
 use crate::products::code::Code;
 use tilewright::launch::CompiledKernel;
@@ -84,5 +84,18 @@ fn sorting_stays_in_registers() {
             println!("{} of {experts} experts: {}", compiled.name(), code.summary());
             code.assert_clean(compiled.name());
         }
+    }
+}
+
+#[test]
+fn gradients_of_weights() {
+    for block in [16, 128] {
+        let config = GroupedConfig::choose(block, 2, Kind::Gradient, Some((9, 0)));
+        let compiled = ExpertsGradientConsts { BM: 128, BN: config.bn, BK: config.bk, GROUP: config.group }
+            .request::<bf16, f32>()
+            .num_warps(config.num_warps as u32)
+            .num_stages(config.num_stages as u32)
+            .compile(Target::sm_90a());
+        check(&format!("gradient, blocks of {block}"), compiled, 128);
     }
 }
