@@ -55,19 +55,20 @@ pub(super) struct Work {
 pub(super) enum EndLoad {
     /// One operation on the sums at most.
     Light,
-    /// More: two groups of warps in turns have no registers for them.
+    /// Two: warps that take tiles in turns have no registers for them.
     Several,
-    /// A residual, of which a whole tile is read at once.
-    Residual,
+    /// More, or a residual, of which a whole tile is read at once: the widest tiles have none either.
+    Heavy,
 }
 
 impl EndLoad {
     /// Of so many operations on the sums, and a residual or none.
     pub(super) fn of(operations: usize, residual: bool) -> EndLoad {
         match operations {
-            _ if residual => EndLoad::Residual,
+            _ if residual => EndLoad::Heavy,
             0..=1 => EndLoad::Light,
-            _ => EndLoad::Several,
+            2 => EndLoad::Several,
+            _ => EndLoad::Heavy,
         }
     }
 }
@@ -107,7 +108,7 @@ impl MatmulConfig {
                 let config = Self::hopper_heavy(problem, 128 / bytes, machine);
                 MatmulConfig { num_stages: config.num_stages.min(3), ..config }
             }
-            Some(_) if ends == EndLoad::Residual => Self::hopper_heavy(problem, 128 / bytes, machine),
+            Some(_) if ends == EndLoad::Heavy => Self::hopper_heavy(problem, 128 / bytes, machine),
             Some(_) => Self::hopper(problem, 128 / bytes, ends, machine),
         };
         let splits = if dtype == ElementType::F64 { 1 } else { chosen.most_splits(problem, machine) };
