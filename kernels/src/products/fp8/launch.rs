@@ -66,7 +66,7 @@ struct Scaled<'a, F: Float> {
 ///
 /// # Numerics
 ///
-/// Products are exact. Each 128 of them are summed by the tensor cores, which keep about 14 bits of 8-bit products on
+/// Products are exact. Each 128 of them are summed by the tensor cores, which keep 13 bits of fraction of 8-bit products on
 /// Hopper, and these sums are multiplied by both scales and added up in f32.
 ///
 /// # Errors

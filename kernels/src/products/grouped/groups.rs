@@ -20,6 +20,8 @@ pub struct Groups {
     pub(super) rows: Buffer<i32>,
     /// The expert of each block of rows.
     pub(super) owners: Buffer<i32>,
+    /// Where the blocks of each expert end.
+    pub(super) ends: Buffer<i32>,
     /// How many blocks there are: one number.
     pub(super) used: Buffer<i32>,
     pub(super) block: usize,
@@ -52,10 +54,12 @@ pub(super) fn count_pairs<const CHUNK: usize, const E: usize>(
 pub(super) fn place_experts<const E: usize, const CHUNKS: usize, const BLOCKS: usize>(
     counts: PtrMut<i32>,
     owners: PtrMut<i32>,
+    ends_of: PtrMut<i32>,
     used: PtrMut<i32>,
     chunks: i32,
     block: i32,
     most: i32,
+    experts: i32,
 ) {
     let expert = arange(0, E);
     let mut total = zeros::<i32>([E]);
@@ -77,6 +81,7 @@ pub(super) fn place_experts<const E: usize, const CHUNKS: usize, const BLOCKS: u
         let owner = sum((ends[(None, ..)] <= which[(.., None)]) as i32, axis = 1);
         store(owners + which, minimum(owner, E as i32 - 1), mask = which < most);
     }
+    store(ends_of + expert, minimum(ends, most), mask = expert < experts);
     store(used, minimum(max(ends), most));
 }
 
@@ -147,6 +152,7 @@ impl Groups {
             pairs: device.full(most * block, -1)?,
             rows: device.zeros(count)?,
             owners: device.zeros(most)?,
+            ends: device.zeros(experts)?,
             used: device.zeros(1)?,
             block,
             experts,
@@ -165,7 +171,16 @@ impl Groups {
             .stream(cx.stream())
             .launch(device)?;
         PlaceExpertsConsts { E: wide, CHUNKS: (PART / wide).min(64), BLOCKS: (PART / wide).min(64) }
-            .call(&mut counts, &mut groups.owners, &mut groups.used, chunks as i32, block as i32, most as i32)
+            .call(
+                &mut counts,
+                &mut groups.owners,
+                &mut groups.ends,
+                &mut groups.used,
+                chunks as i32,
+                block as i32,
+                most as i32,
+                experts as i32,
+            )
             .grid(1)
             .num_warps(8)
             .stream(cx.stream())

@@ -107,3 +107,37 @@ pub(super) fn gated_experts<
         out.store([row, column], (activate::<_, _, _, ACTIVATION>(gate) * up) as R);
     }
 }
+
+/// `out[e] = x^T @ dy` over the rows of expert `e`, which are whole blocks: those of its padding are zero in `x`.
+#[kernel]
+pub(super) fn experts_gradient<
+    F: Float,
+    R: Float,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const GROUP: usize,
+>(
+    x: TensorDesc<F, { [BK, BM] }>,
+    dy: TensorDesc<F, { [BK, BN] }>,
+    ends: Ptr<i32>,
+    out: TensorDescMut<R, { [1, BM, BN] }>,
+    experts: i32,
+    k: i32,
+    n: i32,
+    block: i32,
+) {
+    let tiles = cdiv(k, BM) * cdiv(n, BN);
+    #[warp_specialize]
+    for which in (program_id(0)..experts * tiles).step_by(num_programs(0)) {
+        let expert = which / tiles;
+        let (row, column) = corner::<BM, BN, GROUP>(which % tiles, k, n);
+        let before = load(ends + maximum(expert - 1, 0));
+        let first = select(expert > 0, before, 0) * block;
+        let mut acc = zeros::<f32>([BM, BN]);
+        for t in (first..load(ends + expert) * block).step_by(BK) {
+            acc = dot(x.load([t, row]).trans(), dy.load([t, column]), acc = acc);
+        }
+        out.store([expert, row, column], reshape(acc as R, [1, BM, BN]));
+    }
+}

@@ -12,7 +12,7 @@ mod products;
 mod route;
 
 pub use groups::{Groups, combine, gather};
-pub use products::{GroupedConfig, matmul, matmul_blocks, matmul_gated};
+pub use products::{GroupedConfig, matmul, matmul_blocks, matmul_gated, weights_gradient};
 pub use route::{Routing, route};
 
 use super::{Activation, fp8};

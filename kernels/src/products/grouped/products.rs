@@ -2,7 +2,7 @@
 
 use super::Scaled;
 use super::groups::Groups;
-use super::kernels::{ExpertsConsts, GatedExpertsConsts};
+use super::kernels::{ExpertsConsts, ExpertsGradientConsts, GatedExpertsConsts};
 use crate::config::config;
 use crate::products::Activation;
 use crate::products::fp8::BLOCK;
@@ -13,8 +13,8 @@ use tilewright::prelude::*;
 use tilewright::{Result, View};
 
 config! {
-    /// How products of experts run; sizes are the rows of a block, columns, the length of sums, and 1 for products with a
-    /// gate, else 0. The rows of a tile are those of a block.
+    /// How products of experts run; sizes are the rows of a block, columns, the length of sums, and 0, of products with a
+    /// gate 1, with scales 2, of the gradient of weights 3. The rows of a tile are those of a block; 128 of a gradient.
     "grouped": pub struct GroupedConfig {
         /// Columns of a tile: at most 128 with scales.
         pub bn,
@@ -35,6 +35,7 @@ pub(super) enum Kind {
     Plain,
     Gated,
     Scaled,
+    Gradient,
 }
 
 impl GroupedConfig {
@@ -42,8 +43,9 @@ impl GroupedConfig {
         let of = |bn, bk, num_stages, num_warps| GroupedConfig { bn, bk, group: 8, num_warps, num_stages };
         let bk = 128 / bytes;
         match (capability, kind, block) {
-            (None, ..) => of(32, 32, 2, 4),
+            (None, ..) => of(32, 32.min(block), 2, 4),
             (Some(capability), ..) if capability < (9, 0) => of(64, bk / 2, 3, 4),
+            (_, Kind::Gradient, _) => of(128, bk.min(block), 5, 8),
             (_, _, ..64) => of(64, bk, 5, 4),
             (_, Kind::Scaled, 64) => of(128, bk, 6, 4),
             (_, Kind::Scaled, _) => of(128, bk, 5, 8),
@@ -102,7 +104,7 @@ fn rows<'a, F: Float>(x: TensorView<'a, F, 2>) -> Result<TensorDesc<'a, F, 2>> {
 }
 
 fn config<F: Float>(cx: &Context, groups: &Groups, [n, k]: [i32; 2], kind: Kind) -> Result<GroupedConfig> {
-    let sizes = [groups.block, n as usize, k as usize, usize::from(kind == Kind::Gated)];
+    let sizes = [groups.block, n as usize, k as usize, kind as usize];
     let choose = || GroupedConfig::choose(groups.block, F::ELEMENT.size(), kind, cx.device().compute_capability());
     cx.config(F::ELEMENT, &sizes, choose)
 }
@@ -175,7 +177,8 @@ fn launch<F: Float, R: Float>(
 ///
 /// # Gradients
 ///
-/// That of `x` is the product of the result's gradient with `weights.transpose(1, 2)?`, by the same groups.
+/// That of `x` is the product of the result's gradient with `weights.transpose(1, 2)?`, by the same groups; that of `weights`
+/// is [`weights_gradient`].
 ///
 /// # Errors
 ///
@@ -263,5 +266,44 @@ pub fn matmul_gated<'a, 'b, F: Float, R: Float>(
     .num_stages(config.num_stages as u32)
     .stream(cx.stream())
     .launch(cx.device())?;
+    Ok(out)
+}
+
+/// The gradient of the weights of [`matmul`]: `out[e] = x^T @ dy` over the rows of expert `e`; zero of one without rows.
+///
+/// # Shapes
+///
+/// `x` is `[groups.height(), k]`, as [`gather`](super::gather) gives it, so that its padding is zero; `dy` is
+/// `[groups.height(), n]`, whose padding is finite; the result is `[experts, k, n]`, of any float dtype. Sums are in f32.
+///
+/// # Errors
+///
+/// As [`matmul`].
+pub fn weights_gradient<'a, 'b, F: Float, R: Float>(
+    cx: &Context,
+    x: impl Into<TensorView<'a, F, 2>>,
+    dy: impl Into<TensorView<'b, F, 2>>,
+    groups: &Groups,
+) -> Result<Tensor<R, 3>> {
+    let (x, dy) = (x.into(), dy.into());
+    let ([_, k], [_, n]) = (x.shape(), dy.shape());
+    check::shape("x", x.shape(), [groups.height(), k])?;
+    check::shape("dy", dy.shape(), [groups.height(), n])?;
+    let mut out = Tensor::zeros(cx.device(), [groups.experts, k, n])?;
+    if out.is_empty() || groups.height() == 0 {
+        return Ok(out);
+    }
+    let (inner, columns) = (check::size("x", k)?, check::size("dy", n)?);
+    let config = config::<F>(cx, groups, [columns, inner], Kind::Gradient)?;
+    let bm = if cx.device().is_cuda() { 128 } else { 32 };
+    let mut to = TensorDescMut::new(out.buffer_mut(), [groups.experts, k, n])?;
+    let tiles = groups.experts * k.div_ceil(bm) * n.div_ceil(config.bn);
+    ExpertsGradientConsts { BM: bm, BN: config.bn, BK: config.bk, GROUP: config.group }
+        .call(&rows(x)?, &rows(dy)?, &groups.ends, &mut to, groups.experts as i32, inner, columns, groups.block as i32)
+        .grid(balanced(tiles, cx.device().multiprocessor_count()))
+        .num_warps(config.num_warps as u32)
+        .num_stages(config.num_stages as u32)
+        .stream(cx.stream())
+        .launch(cx.device())?;
     Ok(out)
 }

@@ -1,6 +1,6 @@
 //! What the hardware would run of the default configurations.
 
-use super::config::{Machine, MatmulConfig, Work};
+use super::config::{EndLoad, Machine, MatmulConfig, Work};
 use super::kernels::{BlocksAssumed, BlocksConsts, PointersAssumed, PointersConsts, ResidentAssumed, ResidentConsts};
 use super::problem::Problem;
 use crate::products::code::Code;
@@ -9,6 +9,7 @@ use tilewright::launch::AssumedScalar;
 use tilewright::prelude::*;
 
 const H100: Machine = Machine { capability: Some((9, 0)), processors: 132 };
+const ADA: Machine = Machine { capability: Some((8, 9)), processors: 128 };
 
 /// What follows the sums.
 #[derive(Debug, Clone, Copy)]
@@ -22,9 +23,9 @@ struct End {
 const NOTHING: End = End { scales: false, bias: false, residual: false, activation: Activation::None };
 
 impl End {
-    fn is_heavy(&self) -> bool {
+    fn load(&self) -> EndLoad {
         let ends = [self.scales, self.scales, self.bias, self.activation != Activation::None];
-        self.residual || ends.iter().filter(|given| **given).count() > 1
+        EndLoad::of(ends.iter().filter(|given| **given).count(), self.residual)
     }
 }
 
@@ -39,12 +40,16 @@ struct Case {
 
 impl Case {
     fn config<T: Float>(&self) -> MatmulConfig {
+        self.config_on::<T>(H100)
+    }
+
+    fn config_on<T: Float>(&self, machine: Machine) -> MatmulConfig {
         let ([m, n, k], [a, b]) = (self.sizes, self.down);
         let strides = |down: bool, rows: usize, columns: usize| if down { [0, 1, rows] } else { [0, columns, 1] };
         let (a, b) = (strides(a, m, k), strides(b, k, n));
         let problem = Problem { batch: 1, m, n, k, a, b, c: [0, n, 1], residual: [0, n, 1] };
-        let work = Work { dtype: T::ELEMENT, precision: self.precision, heavy: self.end.is_heavy() };
-        MatmulConfig::choose(&problem, work, H100)
+        let work = Work { dtype: T::ELEMENT, precision: self.precision, ends: self.end.load() };
+        MatmulConfig::choose(&problem, work, machine)
     }
 
     /// The code of the form that tensor descriptors feed.
@@ -138,7 +143,7 @@ const ENDS: [End; 4] = [
 #[test]
 fn sixteen_bit_factors_in_every_order() {
     check::<f16, f16>([false, false], &SIZES, &ENDS[..1]);
-    check::<f16, f16>([false, false], &SIZES[..1], &ENDS[1..]);
+    check::<f16, f16>([false, false], &SIZES[..2], &ENDS[1..]);
     for down in [[false, true], [true, false], [true, true]] {
         check::<bf16, bf16>(down, &SIZES[1..2], &ENDS[..1]);
     }
@@ -147,7 +152,8 @@ fn sixteen_bit_factors_in_every_order() {
 #[test]
 fn factors_of_other_widths() {
     let scales = End { scales: true, ..NOTHING };
-    check::<F8E4M3, bf16>([false, true], &SIZES[..1], &[NOTHING, ENDS[3]]);
+    let most = End { bias: true, activation: Activation::Gelu, ..scales };
+    check::<F8E4M3, bf16>([false, true], &SIZES[..1], &[NOTHING, scales, most, ENDS[3]]);
     check::<F8E4M3, bf16>([false, false], &SIZES[..1], &[scales]);
     check::<f32, f32>([false, true], &SIZES[..1], &[NOTHING]);
     check::<f32, f32>([false, false], &SIZES[..1], &[NOTHING]);
@@ -179,5 +185,67 @@ fn pointers_load_16_bytes_at_a_time() {
             assert!(code.count(&["LDGSTS"]) > 0, "{what}: {}", code.summary());
             assert_eq!(code.count(&["LDGSTS"]), code.count(&["LDGSTS", ".128"]), "{what}");
         }
+    }
+}
+
+/// Blocks that are turned on their way to the tensor cores and a residual of any strides take the most shared memory.
+#[test]
+fn the_largest_needs_of_shared_memory_are_met() {
+    fn blocks<T: Float>(sizes: [usize; 3], residual_down: bool) {
+        let case = Case { sizes, down: [true, false], precision: Precision::Tf32, end: ENDS[3] };
+        let config @ MatmulConfig { bm, bn, bk, group, num_warps, num_stages, .. } = case.config::<T>();
+        let stride = |one: bool| if one { AssumedScalar::One } else { AssumedScalar::MultipleOf16 };
+        let (activation, precision) = (ENDS[3].activation.code(), case.precision.code());
+        macro_rules! compiled {
+            ($consts:ident, $assumed:ident) => {
+                $consts { BM: bm, BN: bn, BK: bk, GROUP: group, ACTIVATION: activation, PRECISION: precision }
+                    .request::<T, f32>(false, true, true, false, true, true, true, true)
+                    .assume($assumed {
+                        residual_row: stride(residual_down),
+                        residual_column: stride(!residual_down),
+                        ..Default::default()
+                    })
+                    .num_warps(num_warps as u32)
+                    .num_stages(num_stages as u32)
+                    .compile(Target::sm_90a())
+            };
+        }
+        let compiled = if config.resident > 0 {
+            compiled!(ResidentConsts, ResidentAssumed)
+        } else {
+            compiled!(BlocksConsts, BlocksAssumed)
+        };
+        if let Err(error) = compiled {
+            panic!("{case:?} of {} by {config:?}: {error}", T::ELEMENT);
+        }
+    }
+    for sizes in [SIZES[0], SIZES[2]] {
+        for residual_down in [false, true] {
+            blocks::<f16>(sizes, residual_down);
+            blocks::<F8E4M3>(sizes, residual_down);
+            blocks::<f32>(sizes, residual_down);
+        }
+    }
+}
+
+/// GPUs without tensor copies have as little as 99 KiB of shared memory.
+#[test]
+fn smaller_gpus_have_room() {
+    fn pointers<T: Float>(sizes: [usize; 3]) {
+        let case = Case { sizes, down: [false, false], precision: Precision::Tf32, end: ENDS[3] };
+        let MatmulConfig { bm, bn, bk, group, num_warps, num_stages, .. } = case.config_on::<T>(ADA);
+        let compiled = PointersConsts { BM: bm, BN: bn, BK: bk, GROUP: group, ACTIVATION: 4, PRECISION: 0 }
+            .request::<T, f32, i32>(true, true, true, true)
+            .num_warps(num_warps as u32)
+            .num_stages(num_stages as u32)
+            .compile(Target::sm_89());
+        if let Err(error) = compiled {
+            panic!("{case:?} of {}: {error}", T::ELEMENT);
+        }
+    }
+    for sizes in [SIZES[0], SIZES[3], SIZES[4]] {
+        pointers::<f16>(sizes);
+        pointers::<F8E4M3>(sizes);
+        pointers::<f32>(sizes);
     }
 }

@@ -47,8 +47,30 @@ fn filled(tiles: usize, processors: usize) -> f64 {
 pub(super) struct Work {
     pub(super) dtype: ElementType,
     pub(super) precision: Precision,
-    /// Elements of the result are computed from much besides sums: then they take registers that large tiles do not leave.
-    pub(super) heavy: bool,
+    pub(super) ends: EndLoad,
+}
+
+/// What the end of a product takes of the registers that large tiles leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EndLoad {
+    /// One operation on the sums at most.
+    Light,
+    /// Two: warps that take tiles in turns have no registers for them.
+    Several,
+    /// More, or a residual, of which a whole tile is read at once: the widest tiles have none either.
+    Heavy,
+}
+
+impl EndLoad {
+    /// Of so many operations on the sums, and a residual or none.
+    pub(super) fn of(operations: usize, residual: bool) -> EndLoad {
+        match operations {
+            _ if residual => EndLoad::Heavy,
+            0..=1 => EndLoad::Light,
+            2 => EndLoad::Several,
+            _ => EndLoad::Heavy,
+        }
+    }
 }
 
 /// The GPU that decides about tiles: its compute capability, none of a CPU, and its multiprocessors.
@@ -72,16 +94,22 @@ impl MatmulConfig {
 
     /// What was fastest on an H100 for sizes like these (`benches/results/matmul.md`); of smaller GPUs what fits.
     pub(super) fn choose(problem: &Problem, work: Work, machine: Machine) -> Self {
-        let Work { dtype, precision, heavy } = work;
+        let Work { dtype, precision, ends } = work;
         let bytes = dtype.size();
+        // Blocks of 8-bit and 32-bit factors go to the tensor cores as they lie only if sums run along their rows. Others are
+        // turned in shared memory, which leaves less of it for steps in flight.
+        let turned = bytes != 2 && (problem.a[2] != 1 || problem.b[1] != 1);
         let chosen = match machine.capability {
             None => once(32, 32, 32, 2, 4),
             _ if dtype == ElementType::F64 => once(64, 64, 16, 3, 4),
             _ if dtype == ElementType::F32 && precision != Precision::Tf32 => Self::exact(problem, precision),
             Some(capability) if capability < (9, 0) => Self::older(problem, 64 / bytes),
-            // Blocks of 8-bit and 32-bit factors go to the tensor cores as they lie only if sums run along their rows.
-            Some(_) if heavy || (bytes != 2 && problem.b[1] != 1) => Self::hopper_heavy(problem, 128 / bytes, machine),
-            Some(_) => Self::hopper(problem, 128 / bytes, machine),
+            Some(_) if turned => {
+                let config = Self::hopper_heavy(problem, 128 / bytes, machine);
+                MatmulConfig { num_stages: config.num_stages.min(3), ..config }
+            }
+            Some(_) if ends == EndLoad::Heavy => Self::hopper_heavy(problem, 128 / bytes, machine),
+            Some(_) => Self::hopper(problem, 128 / bytes, ends, machine),
         };
         let splits = if dtype == ElementType::F64 { 1 } else { chosen.most_splits(problem, machine) };
         MatmulConfig { splits, ..chosen }
@@ -125,13 +153,14 @@ impl MatmulConfig {
         Self::hopper_few(problem, bk, machine.processors).unwrap_or(staying(128, 128, bk, 4, 8))
     }
 
-    fn hopper(problem: &Problem, bk: usize, machine: Machine) -> Self {
+    fn hopper(problem: &Problem, bk: usize, ends: EndLoad, machine: Machine) -> Self {
         if let Some(few) = Self::hopper_few(problem, bk, machine.processors) {
             return few;
         }
         // Two groups of warps that take tiles in turns hide how results are written, which is much of the time of short
         // sums; larger tiles read less.
-        let square = staying(128, 128, bk, 6, 4);
+        let turns = ends == EndLoad::Light;
+        let square = if turns { staying(128, 128, bk, 6, 4) } else { staying(128, 128, bk, 4, 8) };
         let wide = MatmulConfig { group: 16, ..staying(128, 256, bk, if bk == 128 { 3 } else { 4 }, 8) };
         let gain = if problem.k <= 1024 { 1.05 } else { 0.95 };
         let share = |config: &Self| filled(config.tiles(problem), machine.processors);

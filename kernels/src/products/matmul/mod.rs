@@ -8,7 +8,7 @@ mod launch;
 pub(super) mod problem;
 
 pub use config::MatmulConfig;
-use config::{Machine, Work};
+use config::{EndLoad, Machine, Work};
 
 use super::Activation;
 use crate::tensor::layout::Layout;
@@ -234,8 +234,8 @@ impl<'a, R: Float> Matmul<'a, R> {
         let &Problem { batch, m, n, k, .. } = problem;
         let ends =
             [self.bias.is_some(), self.activation != Activation::None, self.a_scale.is_some(), self.b_scale.is_some()];
-        let heavy = self.residual.is_some() || ends.iter().filter(|given| **given).count() > 1;
-        let work = Work { dtype, precision: self.precision, heavy };
+        let ends = EndLoad::of(ends.iter().filter(|given| **given).count(), self.residual.is_some());
+        let work = Work { dtype, precision: self.precision, ends };
         let choose = || MatmulConfig::choose(problem, work, Machine::of(cx.device()));
         let config = cx.config(dtype, &[batch, m, n, k], choose)?;
         Ok(MatmulConfig { splits: if dtype == ElementType::F64 { 1 } else { config.splits.max(1) }, ..config })

@@ -31,7 +31,7 @@ fn words_of_4_bit_numbers() {
     for ([bm, bn, bk], stages, warps) in [FEW, SOME, MANY] {
         for awq in [false, true] {
             let compiled = Int4ProductConsts { BM: bm, BN: bn, BK: bk, TALL, AWQ: awq }
-                .request::<f16, f16>(true)
+                .request::<bf16, bf16>(true)
                 .assume(Int4ProductAssumed { splits: AssumedScalar::One, ..Default::default() })
                 .num_warps(warps)
                 .num_stages(stages)

@@ -32,6 +32,8 @@ impl QuantisedConfig {
             _ if m <= 16 => of(16, 128, 64, 4, 4),
             _ if m <= 32 => of(32, 128, 64, 4, 4),
             _ if m <= 128 => of(64, 128, 64, 4, 4),
+            // 99 KiB of shared memory is what the smallest have.
+            Some(capability) if capability < (9, 0) => of(128, 128, 64, 3, 8),
             _ => of(128, 128, 128, 3, 8),
         };
         if !device.is_cuda() {

@@ -4,8 +4,8 @@ use tilewright::prelude::*;
 
 /// `(number - zero) * scale`, where the lower 4 bits of `number` count. The difference is exact, the product rounds once.
 ///
-/// The bits are put into the fraction of a float whose unit in the last place is 1 (1024 in f16, 128 in bf16), which is
-/// the number that is subtracted with `zero`: no conversion from integers.
+/// The bits are put into the fraction of a float whose unit in the last place is 1, 1024 in f16 and 128 in bf16, and those of
+/// `zero`, which is at most 16, into that of its negative: no conversion from integers, and one addition.
 #[device]
 pub(super) fn int4_number<F: Float, const K: usize, const N: usize>(
     number: Tile<i32, { [K, N] }>,
@@ -14,10 +14,10 @@ pub(super) fn int4_number<F: Float, const K: usize, const N: usize>(
 ) -> Tile<F, { [K, N] }> {
     if F == f16 {
         let number = bitcast::<f16>(((number & 15) | 0x6400) as i16);
-        (number - (zero + 1024) as f16) as F * scale
+        (number + bitcast::<f16>((zero | 0xe400) as i16)) as F * scale
     } else if F == bf16 {
         let number = bitcast::<bf16>(((number & 15) | 0x4300) as i16);
-        (number - (zero + 128) as bf16) as F * scale
+        (number + bitcast::<bf16>((zero | 0xc300) as i16)) as F * scale
     } else {
         ((number & 15) - zero) as F * scale
     }
