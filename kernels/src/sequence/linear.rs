@@ -9,8 +9,10 @@ use tilewright::prelude::*;
 
 /// Steps of a chunk: pairs of them are weighed for each channel of the keys, which makes a tile of `CHUNK^2 * keys`.
 const CHUNK: usize = 16;
-/// Channels of the values of a program.
-const VALUES: usize = 64;
+/// Channels of the values of a program, so that its state fits into registers beside the pairs of a chunk.
+fn block_values(keys: usize, bytes: usize) -> usize {
+    if keys > 64 && bytes > 2 { 32 } else { 64 }
+}
 
 /// One head of a sequence, chunk by chunk, for `BV` channels of the values. Decays of pairs are `exp` of sums of log decays
 /// between them, which are at most 0: nothing overflows, whatever the gates.
@@ -116,7 +118,8 @@ pub fn gated_linear_attention<'a, T: Real>(
     if batch * heads == 0 {
         return Ok((y, last));
     }
-    let (bk, bv) = (keys.next_power_of_two().max(16), values.next_power_of_two().clamp(16, VALUES));
+    let bk = keys.next_power_of_two().max(16);
+    let bv = values.next_power_of_two().clamp(16, block_values(bk, size_of::<T>()));
     AttendConsts { C: CHUNK, BK: bk, BV: bv }
         .call(
             q.elements(),
@@ -148,9 +151,11 @@ mod tests {
     #[test]
     fn chunks_fit_into_registers() {
         for (keys, warps) in [(64, 4), (128, 8)] {
-            let consts = AttendConsts { C: CHUNK, BK: keys, BV: VALUES };
-            let compiled = consts.request::<bf16, f32>(false).num_warps(warps).compile(Target::sm_90a());
+            let consts = |bytes| AttendConsts { C: CHUNK, BK: keys, BV: block_values(keys, bytes) };
+            let compiled = consts(2).request::<bf16, f32>(false).num_warps(warps).compile(Target::sm_90a());
             check(&format!("gated linear attention, {keys} keys"), compiled, &["mma"]);
+            let compiled = consts(4).request::<f32, f32>(false).num_warps(warps).compile(Target::sm_90a());
+            check(&format!("gated linear attention, {keys} keys, f32"), compiled, &["mma"]);
         }
     }
 }

@@ -182,6 +182,11 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
 
 /// Pixels that are multiplied at a time for the gradient of filters.
 const BLOCK_PIXELS: usize = 32;
+/// Warps of a program, more for f32, which is multiplied in three parts.
+fn filter_warps(bytes: usize) -> u32 {
+    if bytes >= 4 { 8 } else { 4 }
+}
+
 /// Programs that keep a large GPU busy.
 const PROGRAMS: usize = 528;
 
@@ -257,7 +262,7 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
             o as i64,
         )
         .grid((tiles, taps * groups, parts))
-        .num_warps(4)
+        .num_warps(filter_warps(size_of::<T>()))
         .num_stages(4)
         .stream(cx.stream())
         .launch(cx.device())?;
@@ -273,12 +278,23 @@ mod tests {
 
     #[test]
     fn gradients_of_half_precision_are_made_on_tensor_cores() {
-        let config = ConvConfig::choose(64, 64, 2);
-        let consts = ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
-        let request = consts.request::<f16>().num_warps(config.num_warps as u32).num_stages(4);
-        check("conv2d, gradient of the image", request.compile(Target::sm_90a()), &["wgmma", "cp.async.cg"]);
-        let consts = ConvolveFiltersConsts { BM: 64, BN: 64, BK: BLOCK_PIXELS };
-        let request = consts.request::<f16, f32>().num_warps(4).num_stages(4);
-        check("conv2d, gradient of filters", request.compile(Target::sm_90a()), &["wgmma", "cp.async.cg"]);
+        let target = Target::sm_90a();
+        for (o, c) in [(64, 64), (256, 256)] {
+            let config = ConvConfig::choose(c, o, 2);
+            let consts = ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
+            let (warps, stages) = (config.num_warps as u32, config.num_stages as u32);
+            let request = consts.request::<f16>().num_warps(warps).num_stages(stages);
+            check("conv2d, gradient of the image", request.compile(target), &["wgmma", "cp.async.cg"]);
+            let config = ConvConfig::choose(c, o, 4);
+            let consts = ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
+            let (warps, stages) = (config.num_warps as u32, config.num_stages as u32);
+            let request = consts.request::<f32>().num_warps(warps).num_stages(stages);
+            check("conv2d, gradient of the image, f32", request.compile(target), &["cp.async.cg"]);
+        }
+        let consts = || ConvolveFiltersConsts { BM: 64, BN: 64, BK: BLOCK_PIXELS };
+        let request = consts().request::<f16, f32>().num_warps(filter_warps(2)).num_stages(4);
+        check("conv2d, gradient of filters", request.compile(target), &["wgmma", "cp.async.cg"]);
+        let request = consts().request::<f32, f32>().num_warps(filter_warps(4)).num_stages(4);
+        check("conv2d, gradient of filters, f32", request.compile(target), &["cp.async.cg"]);
     }
 }
