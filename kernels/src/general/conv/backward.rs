@@ -85,12 +85,14 @@ fn convolve_filters<T: Float, A: Float, const BM: usize, const BN: usize, const 
     out_pixel: i64,
 ) {
     let blocks = cdiv(channels, BN);
-    let o = program_id(0) / blocks * BM + arange(0, BM);
-    let c = program_id(0) % blocks * BN + arange(0, BN);
-    let (tap, group) = (program_id(1) % taps, program_id(1) / taps);
+    let tiles = cdiv(outs, BM) * blocks;
+    let (tile, product) = (program_id(0) % tiles, program_id(0) / tiles);
+    let o = tile / blocks * BM + arange(0, BM);
+    let c = tile % blocks * BN + arange(0, BN);
+    let (tap, group) = (product % taps, product / taps);
     let x = x + group as i64 * channels as i64;
     let dy = dy + group as i64 * outs as i64;
-    let first = program_id(2) * per_part;
+    let first = program_id(1) * per_part;
     let end = minimum(first + per_part, pixels);
     let mut acc = zeros::<T::Acc>([BM, BN]);
     for start in (first..end).step_by(BK) {
@@ -107,7 +109,7 @@ fn convolve_filters<T: Float, A: Float, const BM: usize, const BN: usize, const 
         let b = load(x + (place[(.., None)] + c as i64), mask = inside[(.., None)] & (c < channels));
         acc = dot(a.trans(), b, acc = acc, precision = tf32x3);
     }
-    let row = (program_id(2) as i64 * (groups * outs) as i64 + (group * outs + o) as i64) * taps as i64 + tap as i64;
+    let row = (program_id(1) as i64 * (groups * outs) as i64 + (group * outs + o) as i64) * taps as i64 + tap as i64;
     let to = (row * channels as i64)[(.., None)] + c as i64;
     store(partial + to, acc as A, mask = (o < outs)[(.., None)] & (c < channels));
 }
@@ -261,7 +263,7 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
             c as i64,
             o as i64,
         )
-        .grid((tiles, taps * groups, parts))
+        .grid((tiles * taps * groups, parts))
         .num_warps(filter_warps(size_of::<T>()))
         .num_stages(4)
         .stream(cx.stream())
