@@ -22,7 +22,7 @@
 //! |---|---|
 //! | [`rows`] | softmax |
 //! | [`general`] | copies and transposition; elementwise functions from expressions ([`elementwise!`]); reductions, extremes with their places and scans along any dimension; sorts, top-k, sampling; elements at indices, histograms; quantisation to 8 bits; convolutions and pooling |
-//! | [`sequence`] | selective scan (Mamba), state-space duality (Mamba-2), gated linear attention, gated delta rule |
+//! | [`sequence`] | selective scan (Mamba), state-space duality (Mamba-2), gated linear attention, with gradients; gated delta rule |
 
 pub mod config;
 pub mod general;

@@ -8,9 +8,9 @@ use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
 
 /// Steps of a chunk: pairs of them are weighed for each channel of the keys, which makes a tile of `CHUNK^2 * keys`.
-pub(super) const CHUNK: usize = 16;
+const CHUNK: usize = 16;
 /// Channels of the values of a program, so that its state fits into registers beside the pairs of a chunk.
-pub(super) fn block_values(keys: usize, bytes: usize) -> usize {
+fn block_values(keys: usize, bytes: usize) -> usize {
     if keys > 64 && bytes > 2 { 32 } else { 64 }
 }
 

@@ -1,7 +1,7 @@
 //! The gradient of gated linear attention.
 
 use super::check_input;
-use super::linear::{CHUNK, Inputs, Sizes, block_values};
+use super::linear::{Inputs, Sizes};
 use crate::general::Real;
 use crate::{Context, Tensor, TensorView};
 use tilewright::Result;
@@ -241,11 +241,11 @@ fn queries_and_keys<T: Real>(
     let Sizes { batch, len, heads, keys, values } = *sizes;
     let mut at_end = cx.device().zeros(batch * heads * keys)?;
     let bk = keys.next_power_of_two().max(16);
-    let bv = values.next_power_of_two().clamp(16, block_values(bk, size_of::<T>()).min(32));
+    let bv = values.next_power_of_two().clamp(16, VALUES);
     let grid = (values.div_ceil(bv), heads, batch);
     let [len, heads, keys, values] = [len, heads, keys, values].map(|size| size as i32);
     let dlast = dlast.map(|dlast| dlast.elements());
-    AttendBackQueriesConsts { C: CHUNK, BK: bk, BV: bv }
+    AttendBackQueriesConsts { C: chunk(bk), BK: bk, BV: bv }
         .call(
             inputs.k.elements(),
             inputs.v.elements(),
@@ -265,7 +265,7 @@ fn queries_and_keys<T: Real>(
         .num_warps(WARPS)
         .stream(cx.stream())
         .launch(cx.device())?;
-    AttendBackKeysConsts { C: CHUNK, BK: bk, BV: bv }
+    AttendBackKeysConsts { C: chunk(bk), BK: bk, BV: bv }
         .call(
             inputs.q.elements(),
             inputs.k.elements(),
@@ -289,6 +289,13 @@ fn queries_and_keys<T: Real>(
     Ok(at_end)
 }
 
+/// Steps of a chunk, so that the pairs of a chunk fit into registers, of which there are two for each channel of the keys.
+fn chunk(keys: usize) -> usize {
+    if keys > 64 { 8 } else { 16 }
+}
+
+/// Channels of the values of a program.
+const VALUES: usize = 32;
 /// Warps of a program.
 const WARPS: u32 = 8;
 
@@ -302,10 +309,10 @@ mod tests {
     fn gradients_fit_into_registers() {
         let target = Target::sm_90a();
         for keys in [64, 128] {
-            let consts = AttendBackQueriesConsts { C: CHUNK, BK: keys, BV: 32 };
+            let consts = AttendBackQueriesConsts { C: chunk(keys), BK: keys, BV: VALUES };
             let compiled = consts.request::<bf16, f32>(false, true).num_warps(WARPS).compile(target);
             check(&format!("gradient of queries, {keys} keys"), compiled, &["mma"]);
-            let consts = AttendBackKeysConsts { C: CHUNK, BK: keys, BV: 32 };
+            let consts = AttendBackKeysConsts { C: chunk(keys), BK: keys, BV: VALUES };
             let compiled = consts.request::<bf16, f32>(true).num_warps(WARPS).compile(target);
             check(&format!("gradient of keys, {keys} keys"), compiled, &["mma"]);
         }
