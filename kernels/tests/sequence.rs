@@ -231,6 +231,79 @@ fn gated_linear_attention_is_its_recurrence() {
     });
 }
 
+/// Gradients of gated linear attention against differences of its results in f64, which are those of the recurrence: of some
+/// elements of each input, if `single`, and of all inputs moved in one direction.
+fn check_linear_gradients(
+    cx: &Context,
+    [batch, len, heads, keys, values]: [usize; 5],
+    single: bool,
+) -> Result<(), Error> {
+    let mut random = Random::new(86);
+    let mut normal = |len: usize| -> Vec<f64> { (0..len).map(|_| random.normal()).collect() };
+    let (tokens, states) = (batch * len * heads, batch * heads * keys * values);
+    let mut inputs =
+        [normal(tokens * keys), normal(tokens * keys), normal(tokens * values), normal(tokens * keys), normal(states)];
+    inputs[3].iter_mut().for_each(|gate| *gate = -0.01 - gate.abs());
+    let (dy, dlast) = (normal(tokens * values), normal(states));
+    let (of_keys, of_values) = ([batch, len, heads, keys], [batch, len, heads, values]);
+    let state = [batch, heads, keys, values];
+    let tensors = |inputs: &[Vec<f64>; 5]| {
+        let (q, k) = (upload::<f64, 4>(cx, &inputs[0], of_keys)?, upload::<f64, 4>(cx, &inputs[1], of_keys)?);
+        let (v, gate) = (upload::<f64, 4>(cx, &inputs[2], of_values)?, upload::<f64, 4>(cx, &inputs[3], of_keys)?);
+        Ok::<_, Error>((q, k, v, gate, upload::<f64, 4>(cx, &inputs[4], state)?))
+    };
+    let loss = |inputs: &[Vec<f64>; 5]| {
+        let (q, k, v, gate, initial) = tensors(inputs)?;
+        let (y, last) = sequence::gated_linear_attention(cx, &q, &k, &v, &gate, 0.5, Some(initial.view()))?;
+        let products = |x: Vec<f64>, y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+        Ok::<f64, Error>(products(y.to_vec()?, &dy) + products(last.to_vec()?, &dlast))
+    };
+    let (q, k, v, gate, initial) = tensors(&inputs)?;
+    let (grad, last) = (upload::<f64, 4>(cx, &dy, of_values)?, upload::<f64, 4>(cx, &dlast, state)?);
+    let (initial, last) = (Some(initial.view()), Some(last.view()));
+    let got = sequence::gated_linear_attention_backward(cx, &q, &k, &v, &gate, 0.5, initial, &grad, last)?;
+    let got = [got.q.to_vec()?, got.k.to_vec()?, got.v.to_vec()?, got.gate.to_vec()?, got.initial.to_vec()?];
+    let h = 1e-5;
+    // Losses are below 1e4 and have 15 digits; the third derivative along a unit is below 1e4.
+    let bound = 1e4 * 1e-15 / h * 4.0 + 1e4 * h * h;
+    let difference = |inputs: &[Vec<f64>; 5], directions: &[Vec<f64>; 5]| {
+        let mut losses = [0.0; 2];
+        for (one, by) in losses.iter_mut().zip([h, -h]) {
+            let mut moved = inputs.clone();
+            for (moved, direction) in moved.iter_mut().flatten().zip(directions.iter().flatten()) {
+                *moved += by * direction;
+            }
+            *one = loss(&moved)?;
+        }
+        Ok::<f64, Error>((losses[0] - losses[1]) / (2.0 * h))
+    };
+    let none: [Vec<f64>; 5] = inputs.clone().map(|input| vec![0.0; input.len()]);
+    for which in (0..5).filter(|_| single) {
+        for at in (0..got[which].len()).step_by(got[which].len().div_ceil(8)) {
+            let mut direction = none.clone();
+            direction[which][at] = 1.0;
+            let want = difference(&inputs, &direction)?;
+            assert!((got[which][at] - want).abs() <= bound, "{which} {at}: {} {want}", got[which][at]);
+        }
+    }
+    let direction = inputs.clone().map(|input| normal(input.len()));
+    let length = direction.iter().flatten().map(|x| x * x).sum::<f64>().sqrt();
+    let direction = direction.map(|input| input.iter().map(|x| x / length).collect());
+    let want = difference(&inputs, &direction)?;
+    let along: f64 = got.iter().flatten().zip(direction.iter().flatten()).map(|(got, along)| got * along).sum();
+    assert!((along - want).abs() <= bound, "{along} {want}");
+    Ok(())
+}
+
+#[test]
+fn gradients_of_gated_linear_attention_are_differences() {
+    on_every_device(|cx| {
+        check_linear_gradients(cx, [1, 37, 2, 3, 4], true)?;
+        // Other blocks for many keys, and two blocks of values.
+        check_linear_gradients(cx, [1, 19, 1, 65, 33], false)
+    });
+}
+
 fn check_delta<T: Real + general::Real>(
     cx: &Context,
     [batch, len, heads, keys, values]: [usize; 5],

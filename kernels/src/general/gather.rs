@@ -24,10 +24,11 @@ fn gather_along<T: DType, I: Int, const ROWS: bool, const BK: usize, const BL: u
     out_beside: i64,
     out_axis: i64,
 ) {
-    let blocks = cdiv(kept, BK);
-    let i = program_id(0) % blocks * BK + arange(0, BK);
-    let beside = (program_id(0) / blocks) as i64;
-    let j = program_id(1) * BL + arange(0, BL);
+    // All in axis 0 of the grid, as the others are short.
+    let (blocks, pieces) = (cdiv(kept, BK), cdiv(len, BL));
+    let i = program_id(0) / pieces % blocks * BK + arange(0, BK);
+    let beside = (program_id(0) / pieces / blocks) as i64;
+    let j = program_id(0) % pieces * BL + arange(0, BL);
     let mask = (i < kept)[(.., None)] & (j < len);
     let (i, row) = (i as i64, j as i64);
     let at = if ROWS {
@@ -63,10 +64,11 @@ fn scatter_along<T: Num, I: Int, const ROWS: bool, const ADD: bool, const BK: us
     out_beside: i64,
     out_axis: i64,
 ) {
-    let blocks = cdiv(kept, BK);
-    let i = program_id(0) % blocks * BK + arange(0, BK);
-    let beside = (program_id(0) / blocks) as i64;
-    let j = program_id(1) * BL + arange(0, BL);
+    // All in axis 0 of the grid, as the others are short.
+    let (blocks, pieces) = (cdiv(kept, BK), cdiv(len, BL));
+    let i = program_id(0) / pieces % blocks * BK + arange(0, BK);
+    let beside = (program_id(0) / pieces / blocks) as i64;
+    let j = program_id(0) % pieces * BL + arange(0, BL);
     let mask = (i < kept)[(.., None)] & (j < len);
     let (i, row) = (i as i64, j as i64);
     let at = if ROWS {
@@ -148,7 +150,7 @@ fn run_gather<T: DType, I: Int, const R: usize>(
             to.beside,
             to.axis,
         )
-        .grid((work.programs(), work.axis.size.div_ceil(work.block_axis)))
+        .grid(work.programs() * work.axis.size.div_ceil(work.block_axis))
         .num_warps(work.warps())
         .stream(cx.stream())
         .launch(cx.device())
@@ -182,7 +184,7 @@ fn run_scatter<T: Num, I: Int, const R: usize>(
             to.beside,
             to.axis,
         )
-        .grid((work.programs(), work.axis.size.div_ceil(work.block_axis)))
+        .grid(work.programs() * work.axis.size.div_ceil(work.block_axis))
         .num_warps(work.warps())
         .stream(cx.stream())
         .launch(cx.device())

@@ -50,4 +50,4 @@ pub use scan::{Direction, cumprod, cumprod_into, cumsum, cumsum_into};
 pub use scan_arg::{cummax, cummax_into, cummin, cummin_into};
 pub use sort::{Order, argsort, sort, sort_into, sort_values};
 pub use topk::{Extreme, topk, topk_into};
-pub use truth::{all, all_into, any, any_into};
+pub use truth::{all, all_all, all_into, any, any_all, any_into};

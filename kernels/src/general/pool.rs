@@ -367,3 +367,23 @@ pub fn avg_pool2d_backward<'a, T: Real>(
     }
     Ok(dx)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::check;
+    use super::*;
+    use tilewright::Target;
+
+    #[test]
+    fn images_are_read_wide() {
+        let (target, wide) = (Target::sm_90a(), ["ld.global.nc.v", "st.global.v"]);
+        let consts = MaxPoolConsts { BP: 16, BC: 128 };
+        check("max_pool2d", consts.request::<f16>().num_warps(8).compile(target), &wide);
+        let consts = MaxPoolBackConsts { BP: 16, BC: 128 };
+        check("max_pool2d_backward", consts.request::<f16>().num_warps(8).compile(target), &wide);
+        let consts = AvgPoolConsts { COUNTED: true, BP: 16, BC: 128 };
+        check("avg_pool2d", consts.request::<f16>().num_warps(8).compile(target), &wide);
+        let consts = AvgPoolBackConsts { COUNTED: true, BP: 16, BC: 128 };
+        check("avg_pool2d_backward", consts.request::<f16>().num_warps(8).compile(target), &wide);
+    }
+}

@@ -82,7 +82,7 @@ fn run<const R: usize>(
 }
 
 macro_rules! functions {
-    ($(#[doc = $doc:literal])* $all:literal, $name:ident, $into:ident) => {
+    ($(#[doc = $doc:literal])* $all:literal, $name:ident, $into:ident, $of_all:ident) => {
         $(#[doc = $doc])*
         ///
         /// # Errors
@@ -112,15 +112,29 @@ macro_rules! functions {
         ) -> Result<()> {
             run(cx, x.into(), axis, out.into(), $all)
         }
+
+        #[doc = concat!("[`", stringify!($name), "`] over all elements of a tensor in row-major order without gaps.")]
+        ///
+        /// # Errors
+        ///
+        /// Those of [`sum_all`](super::sum_all).
+        pub fn $of_all<'a, const R: usize>(
+            cx: &Context,
+            x: impl Into<TensorView<'a, bool, R>>,
+        ) -> Result<Tensor<bool, 0>> {
+            let x = x.into();
+            let one = $name(cx, x.reshape([x.len()])?, 0)?;
+            Tensor::from_buffer(one.into_buffer(), [])
+        }
     };
 }
 
 functions! {
     /// Whether all elements along a dimension are true; without elements they are. The result has one element there.
-    true, all, all_into
+    true, all, all_into, all_all
 }
 
 functions! {
     /// Whether any element along a dimension is true; without elements none is. The result has one element there.
-    false, any, any_into
+    false, any, any_into, any_all
 }

@@ -7,12 +7,18 @@ use tilewright::Result;
 use tilewright::launch::MaybeView;
 use tilewright::prelude::*;
 
-/// Steps of a chunk.
-const CHUNK: usize = 32;
+/// Steps of a chunk, 32 at most: fewer for f32, which is multiplied in three parts, so that registers suffice.
+fn chunk(bytes: usize) -> usize {
+    if bytes > 2 { 16 } else { 32 }
+}
+
 /// Warps of a program.
 const WARPS: u32 = 8;
-/// Elements of the state of a program, so that it fits into registers beside the matrices of a chunk.
-const STATE: usize = 4096;
+/// Channels of the values of a program, so that its state fits into registers beside the matrices of a chunk.
+fn block_values(keys: usize, bytes: usize) -> usize {
+    let state = if bytes > 2 { 2048 } else { 4096 };
+    (state / keys).min(64)
+}
 
 /// `(I + m)^-1` of a strictly lower triangular `m`, whose 32nd power is 0:
 /// `(I - m)(I + m^2)(I + m^4)(I + m^8)(I + m^16)`.
@@ -108,9 +114,10 @@ fn delta_rule<T: Float, A: Float, const C: usize, const BK: usize, const BV: usi
 ///
 /// # Numerics
 ///
-/// In chunks of 32 steps. Sums are f32 (f64 for f64); products of matrices take factors in the dtype of `q`, to which states
+/// In chunks of 32 steps, or 16 of f32 and f64. Sums are f32 (f64 for f64); products of matrices take factors in the dtype of `q`, to which states
 /// and weights are rounded, and f32 is multiplied as `tf32x3`; the triangular system is solved in f32 by powers of its matrix,
-/// which is accurate for `beta |k|^2` of at most 1, where the recurrence is stable too.
+/// which is accurate for `beta |k|^2` of at most 1, where the recurrence is stable too. f32 with more than 64 keys is slow: its
+/// products do not fit into registers.
 ///
 /// # Errors
 ///
@@ -146,9 +153,9 @@ pub fn gated_delta_rule<'a, T: Real>(
     if batch * heads == 0 {
         return Ok((y, last));
     }
-    let (bk, bv) = (keys.next_power_of_two().max(16), values.next_power_of_two().clamp(16, 64));
-    let bv = bv.min(STATE / bk);
-    DeltaRuleConsts { C: CHUNK, BK: bk, BV: bv }
+    let bk = keys.next_power_of_two().max(16);
+    let bv = values.next_power_of_two().clamp(16, block_values(bk, size_of::<T>()));
+    DeltaRuleConsts { C: chunk(size_of::<T>()), BK: bk, BV: bv }
         .call(
             q.elements(),
             k.elements(),
@@ -179,10 +186,14 @@ mod tests {
 
     #[test]
     fn chunks_fit_into_registers() {
-        for (keys, values) in [(64, 64), (128, 32)] {
-            let consts = DeltaRuleConsts { C: CHUNK, BK: keys, BV: values };
-            let compiled = consts.request::<bf16, f32>(false).num_warps(WARPS).compile(Target::sm_90a());
+        // f32 of 128 keys does not, whatever the block: its products of three parts are unrolled over all keys.
+        for keys in [64, 128] {
+            let consts = |bytes: usize| DeltaRuleConsts { C: chunk(bytes), BK: keys, BV: block_values(keys, bytes) };
+            let compiled = consts(2).request::<bf16, f32>(false).num_warps(WARPS).compile(Target::sm_90a());
             check(&format!("gated delta rule, {keys} keys"), compiled, &["mma"]);
         }
+        let consts = DeltaRuleConsts { C: chunk(4), BK: 64, BV: block_values(64, 4) };
+        let compiled = consts.request::<f32, f32>(false).num_warps(WARPS).compile(Target::sm_90a());
+        check("gated delta rule, 64 keys, f32", compiled, &["mma"]);
     }
 }

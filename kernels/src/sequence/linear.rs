@@ -9,8 +9,10 @@ use tilewright::prelude::*;
 
 /// Steps of a chunk: pairs of them are weighed for each channel of the keys, which makes a tile of `CHUNK^2 * keys`.
 const CHUNK: usize = 16;
-/// Channels of the values of a program.
-const VALUES: usize = 64;
+/// Channels of the values of a program, so that its state fits into registers beside the pairs of a chunk.
+fn block_values(keys: usize, bytes: usize) -> usize {
+    if keys > 64 && bytes > 2 { 32 } else { 64 }
+}
 
 /// One head of a sequence, chunk by chunk, for `BV` channels of the values. Decays of pairs are `exp` of sums of log decays
 /// between them, which are at most 0: nothing overflows, whatever the gates.
@@ -68,6 +70,51 @@ fn attend<T: Float, A: Float, const C: usize, const BK: usize, const BV: usize>(
     store(last + of_state, state as A, mask = state_mask);
 }
 
+/// The inputs of gated linear attention.
+pub(super) struct Inputs<'a, T: Real> {
+    pub q: TensorView<'a, T, 4>,
+    pub k: TensorView<'a, T, 4>,
+    pub v: TensorView<'a, T, 4>,
+    pub gate: TensorView<'a, T::Sums, 4>,
+    pub scale: T::Sums,
+    pub initial: Option<TensorView<'a, T::Sums, 4>>,
+}
+
+/// Its sizes.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub batch: usize,
+    pub len: usize,
+    pub heads: usize,
+    pub keys: usize,
+    pub values: usize,
+}
+
+impl Sizes {
+    /// The shape of a state.
+    pub(super) fn state(&self) -> [usize; 4] {
+        [self.batch, self.heads, self.keys, self.values]
+    }
+}
+
+impl<T: Real> Inputs<'_, T> {
+    pub(super) fn check(&self) -> Result<Sizes> {
+        let ([batch, len, heads, keys], [_, _, _, values]) = (self.q.shape(), self.v.shape());
+        check_state("q", keys)?;
+        check_state("v", values)?;
+        if keys > 128 {
+            return Err(check::invalid("q", format!("has {keys} keys"), "there are at most 128"));
+        }
+        check::packed("q", &self.q)?;
+        check_input("k", &self.k, [batch, len, heads, keys])?;
+        check_input("v", &self.v, [batch, len, heads, values])?;
+        check_input("gate", &self.gate, [batch, len, heads, keys])?;
+        self.initial.map(|initial| check_input("initial", &initial, [batch, heads, keys, values])).transpose()?;
+        check::size("q", len)?;
+        Ok(Sizes { batch, len, heads, keys, values })
+    }
+}
+
 /// Gated linear attention (Yang, Wang, Shen, Panda and Kim, "Gated Linear Attention Transformers with Hardware-Efficient
 /// Training", 2023): for each sequence and head,
 ///
@@ -98,36 +145,27 @@ pub fn gated_linear_attention<'a, T: Real>(
     scale: T::Sums,
     initial: Option<TensorView<'a, T::Sums, 4>>,
 ) -> Result<(Tensor<T, 4>, Tensor<T::Sums, 4>)> {
-    let (q, k, v, gate) = (q.into(), k.into(), v.into(), gate.into());
-    let ([batch, len, heads, keys], [_, _, _, values]) = (q.shape(), v.shape());
-    check_state("q", keys)?;
-    check_state("v", values)?;
-    if keys > 128 {
-        return Err(check::invalid("q", format!("has {keys} keys"), "there are at most 128"));
-    }
-    check::packed("q", &q)?;
-    check_input("k", &k, [batch, len, heads, keys])?;
-    check_input("v", &v, [batch, len, heads, values])?;
-    check_input("gate", &gate, [batch, len, heads, keys])?;
-    initial.map(|initial| check_input("initial", &initial, [batch, heads, keys, values])).transpose()?;
-    let steps = check::size("q", len)?;
-    let mut y = Tensor::zeros(cx.device(), v.shape())?;
-    let mut last = Tensor::zeros(cx.device(), [batch, heads, keys, values])?;
+    let inputs = Inputs { q: q.into(), k: k.into(), v: v.into(), gate: gate.into(), scale, initial };
+    let sizes = inputs.check()?;
+    let Sizes { batch, len, heads, keys, values } = sizes;
+    let mut y = Tensor::zeros(cx.device(), inputs.v.shape())?;
+    let mut last = Tensor::zeros(cx.device(), sizes.state())?;
     if batch * heads == 0 {
         return Ok((y, last));
     }
-    let (bk, bv) = (keys.next_power_of_two().max(16), values.next_power_of_two().clamp(16, VALUES));
+    let bk = keys.next_power_of_two().max(16);
+    let bv = values.next_power_of_two().clamp(16, block_values(bk, size_of::<T>()));
     AttendConsts { C: CHUNK, BK: bk, BV: bv }
         .call(
-            q.elements(),
-            k.elements(),
-            v.elements(),
-            gate.elements(),
-            MaybeView::from(initial.map(|initial| initial.elements())),
+            inputs.q.elements(),
+            inputs.k.elements(),
+            inputs.v.elements(),
+            inputs.gate.elements(),
+            MaybeView::from(inputs.initial.map(|initial| initial.elements())),
             y.buffer_mut(),
             last.buffer_mut(),
-            scale,
-            steps,
+            inputs.scale,
+            len as i32,
             heads as i32,
             keys as i32,
             values as i32,
@@ -148,9 +186,11 @@ mod tests {
     #[test]
     fn chunks_fit_into_registers() {
         for (keys, warps) in [(64, 4), (128, 8)] {
-            let consts = AttendConsts { C: CHUNK, BK: keys, BV: VALUES };
-            let compiled = consts.request::<bf16, f32>(false).num_warps(warps).compile(Target::sm_90a());
+            let consts = |bytes| AttendConsts { C: CHUNK, BK: keys, BV: block_values(keys, bytes) };
+            let compiled = consts(2).request::<bf16, f32>(false).num_warps(warps).compile(Target::sm_90a());
             check(&format!("gated linear attention, {keys} keys"), compiled, &["mma"]);
+            let compiled = consts(4).request::<f32, f32>(false).num_warps(warps).compile(Target::sm_90a());
+            check(&format!("gated linear attention, {keys} keys, f32"), compiled, &["mma"]);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod delta;
 mod linear;
+mod linear_backward;
 mod selective;
 mod selective_backward;
 mod ssd;
@@ -9,6 +10,7 @@ mod ssd_backward;
 
 pub use delta::gated_delta_rule;
 pub use linear::gated_linear_attention;
+pub use linear_backward::{GatedLinearAttentionGradients, gated_linear_attention_backward};
 pub use selective::{SelectiveScan, selective_scan};
 pub use selective_backward::{SelectiveScanGradients, selective_scan_backward};
 pub use ssd::ssd;

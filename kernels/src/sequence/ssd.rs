@@ -341,10 +341,12 @@ mod tests {
     #[test]
     fn chunks_are_multiplied_on_tensor_cores() {
         let target = Target::sm_90a();
-        let states = ChunkStatesConsts { BACK: false, Q: CHUNK, BN: 128, BP: 64 };
-        check("states of chunks", states.request::<bf16, f32>().num_warps(4).compile(target), &["wgmma"]);
-        let scan = ScanChunksConsts { Q: CHUNK, BN: 128, BP: 64 };
-        check("scan of chunks", scan.request::<bf16, f32>(true).num_warps(4).compile(target), &["wgmma"]);
+        for (n, p, warps) in [(128, 64, 4), (128, 128, 8), (256, 64, 8)] {
+            let states = ChunkStatesConsts { BACK: false, Q: CHUNK, BN: n, BP: p };
+            check("states of chunks", states.request::<bf16, f32>().num_warps(warps).compile(target), &["wgmma"]);
+            let scan = ScanChunksConsts { Q: CHUNK, BN: n, BP: p };
+            check("scan of chunks", scan.request::<bf16, f32>(true).num_warps(warps).compile(target), &["wgmma"]);
+        }
         let pass = PassStatesConsts { BACK: false, BLOCK: PASSED };
         check("passed states", pass.request::<f32>(false).num_warps(4).compile(target), &["ld.global.v4"]);
     }

@@ -53,6 +53,9 @@ fn scan_chunks_back<T: Float, A: Float, const Q: usize, const BN: usize, const B
     let state_mask = (i < n)[(.., None)] & (j < p);
     let state = load(states + of_state, mask = state_mask);
     let gradient = load(gradients + of_state, mask = state_mask);
+    // Here, so that both are kept in the dtype of products from here on.
+    let by_state = exp(total) * sum(state as T::Acc * gradient as T::Acc);
+    let (state, gradient) = (state as T, gradient as T);
 
     // Pairs of steps of the chunk.
     let order = arange(0, Q);
@@ -65,35 +68,34 @@ fn scan_chunks_back<T: Float, A: Float, const Q: usize, const BN: usize, const B
     let by_reach = sum(dpairs * scores * step[(None, ..)], axis = 1) - by_step * step;
     let dscores = (dpairs * decay * step[(None, ..)]) as T;
     let pairs = (scores * step[(None, ..)]) as T;
-    let inner = dot(pairs.trans(), ys, acc = zeros::<T::Acc>([Q, BP]), precision = tf32x3);
+    let left = exp(total - reach);
+    let outer = dot(bs, gradient, acc = zeros::<T::Acc>([Q, BP]), precision = tf32x3);
+    let grad_x = dot(pairs.trans(), ys, acc = outer * (left * step)[(.., None)], precision = tf32x3);
+    let grad_x = if let Some(skip) = skip { grad_x + ys as T::Acc * load(skip + head) as T::Acc } else { grad_x };
+    store(dx + of_x, grad_x as T, mask = x_mask);
+    if let Some(dskip) = dskip {
+        atomic_add(dskip + head, sum(ys as T::Acc * xs as T::Acc) as A, order = relaxed);
+    }
 
     // The state before the chunk.
-    let through_state = dot(ys, (state as T).trans(), acc = zeros::<T::Acc>([Q, BN]), precision = tf32x3);
+    let through_state = dot(ys, state.trans(), acc = zeros::<T::Acc>([Q, BN]), precision = tf32x3);
     let through_state = through_state * exp(reach)[(.., None)];
     let by_reach = by_reach + sum(through_state * cs as T::Acc, axis = 1);
     let grad_c = dot(dscores, bs, acc = through_state, precision = tf32x3);
     atomic_add(dc + of_b, grad_c as A, mask = b_mask, order = relaxed);
 
     // The state behind it.
-    let left = exp(total - reach);
-    let through_gradient = dot(xs, (gradient as T).trans(), acc = zeros::<T::Acc>([Q, BN]), precision = tf32x3);
+    let through_gradient = dot(xs, gradient.trans(), acc = zeros::<T::Acc>([Q, BN]), precision = tf32x3);
     let kept = sum(through_gradient * bs as T::Acc, axis = 1) * left;
     let grad_b = dot(dscores.trans(), cs, acc = through_gradient * (left * step)[(.., None)], precision = tf32x3);
     atomic_add(db + of_b, grad_b as A, mask = b_mask, order = relaxed);
-    let outer = dot(bs, gradient as T, acc = zeros::<T::Acc>([Q, BP]), precision = tf32x3);
-    let grad_x = inner + outer * (left * step)[(.., None)];
     let by_reach = by_reach - kept * step;
-    let by_total = sum(kept * step, axis = 0) + exp(total) * sum(state as T::Acc * gradient as T::Acc);
+    let by_total = sum(kept * step, axis = 0) + by_state;
 
     // `reach` and `total` are sums of `a dt`.
     let by_decay = cumsum(by_reach, axis = 0, reverse = true) + by_total;
     store(ddt + of_step, (by_step + kept + by_decay * factor) as A, mask = t < len);
     atomic_add(da + head, sum(by_decay * step, axis = 0) as A, order = relaxed);
-    let grad_x = if let Some(skip) = skip { grad_x + ys as T::Acc * load(skip + head) as T::Acc } else { grad_x };
-    store(dx + of_x, grad_x as T, mask = x_mask);
-    if let Some(dskip) = dskip {
-        atomic_add(dskip + head, sum(ys as T::Acc * xs as T::Acc) as A, order = relaxed);
-    }
 }
 
 /// The gradients of [`ssd`](super::ssd), each of its input's shape. Those of what several heads or steps share are f32 (f64

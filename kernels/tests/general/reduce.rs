@@ -148,6 +148,8 @@ fn truth_along_every_dimension() {
             let tensor = Tensor::upload(cx.device(), &x, shape)?;
             let most: Vec<bool> = x.iter().map(|x| !x).collect();
             let opposite = Tensor::upload(cx.device(), &most, shape)?;
+            assert_eq!(general::any_all(cx, &tensor)?.to_vec()?, [x.contains(&true)]);
+            assert_eq!(general::all_all(cx, &opposite)?.to_vec()?, [!x.contains(&true)]);
             for axis in 0..3 {
                 let any: Vec<bool> = lines(&x, shape, axis).iter().map(|line| line.contains(&true)).collect();
                 assert_eq!(general::any(cx, &tensor, axis)?.to_vec()?, any);

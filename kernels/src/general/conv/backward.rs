@@ -85,12 +85,14 @@ fn convolve_filters<T: Float, A: Float, const BM: usize, const BN: usize, const 
     out_pixel: i64,
 ) {
     let blocks = cdiv(channels, BN);
-    let o = program_id(0) / blocks * BM + arange(0, BM);
-    let c = program_id(0) % blocks * BN + arange(0, BN);
-    let (tap, group) = (program_id(1) % taps, program_id(1) / taps);
+    let tiles = cdiv(outs, BM) * blocks;
+    let (tile, product) = (program_id(0) % tiles, program_id(0) / tiles);
+    let o = tile / blocks * BM + arange(0, BM);
+    let c = tile % blocks * BN + arange(0, BN);
+    let (tap, group) = (product % taps, product / taps);
     let x = x + group as i64 * channels as i64;
     let dy = dy + group as i64 * outs as i64;
-    let first = program_id(2) * per_part;
+    let first = program_id(1) * per_part;
     let end = minimum(first + per_part, pixels);
     let mut acc = zeros::<T::Acc>([BM, BN]);
     for start in (first..end).step_by(BK) {
@@ -107,7 +109,7 @@ fn convolve_filters<T: Float, A: Float, const BM: usize, const BN: usize, const 
         let b = load(x + (place[(.., None)] + c as i64), mask = inside[(.., None)] & (c < channels));
         acc = dot(a.trans(), b, acc = acc, precision = tf32x3);
     }
-    let row = (program_id(2) as i64 * (groups * outs) as i64 + (group * outs + o) as i64) * taps as i64 + tap as i64;
+    let row = (program_id(1) as i64 * (groups * outs) as i64 + (group * outs + o) as i64) * taps as i64 + tap as i64;
     let to = (row * channels as i64)[(.., None)] + c as i64;
     store(partial + to, acc as A, mask = (o < outs)[(.., None)] & (c < channels));
 }
@@ -182,6 +184,11 @@ pub fn conv2d_backward_input<'a, 'b, T: Real>(
 
 /// Pixels that are multiplied at a time for the gradient of filters.
 const BLOCK_PIXELS: usize = 32;
+/// Warps of a program, more for f32, which is multiplied in three parts.
+fn filter_warps(bytes: usize) -> u32 {
+    if bytes >= 4 { 8 } else { 4 }
+}
+
 /// Programs that keep a large GPU busy.
 const PROGRAMS: usize = 528;
 
@@ -256,8 +263,8 @@ pub fn conv2d_backward_weight<'a, 'b, T: Real>(
             c as i64,
             o as i64,
         )
-        .grid((tiles, taps * groups, parts))
-        .num_warps(4)
+        .grid((tiles * taps * groups, parts))
+        .num_warps(filter_warps(size_of::<T>()))
         .num_stages(4)
         .stream(cx.stream())
         .launch(cx.device())?;
@@ -273,12 +280,23 @@ mod tests {
 
     #[test]
     fn gradients_of_half_precision_are_made_on_tensor_cores() {
-        let config = ConvConfig::choose(64, 64, 2);
-        let consts = ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
-        let request = consts.request::<f16>().num_warps(config.num_warps as u32).num_stages(4);
-        check("conv2d, gradient of the image", request.compile(Target::sm_90a()), &["wgmma", "cp.async.cg"]);
-        let consts = ConvolveFiltersConsts { BM: 64, BN: 64, BK: BLOCK_PIXELS };
-        let request = consts.request::<f16, f32>().num_warps(4).num_stages(4);
-        check("conv2d, gradient of filters", request.compile(Target::sm_90a()), &["wgmma", "cp.async.cg"]);
+        let target = Target::sm_90a();
+        for (o, c) in [(64, 64), (256, 256)] {
+            let config = ConvConfig::choose(c, o, 2);
+            let consts = ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
+            let (warps, stages) = (config.num_warps as u32, config.num_stages as u32);
+            let request = consts.request::<f16>().num_warps(warps).num_stages(stages);
+            check("conv2d, gradient of the image", request.compile(target), &["wgmma", "cp.async.cg"]);
+            let config = ConvConfig::choose(c, o, 4);
+            let consts = ConvolveBackConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
+            let (warps, stages) = (config.num_warps as u32, config.num_stages as u32);
+            let request = consts.request::<f32>().num_warps(warps).num_stages(stages);
+            check("conv2d, gradient of the image, f32", request.compile(target), &["cp.async.cg"]);
+        }
+        let consts = || ConvolveFiltersConsts { BM: 64, BN: 64, BK: BLOCK_PIXELS };
+        let request = consts().request::<f16, f32>().num_warps(filter_warps(2)).num_stages(4);
+        check("conv2d, gradient of filters", request.compile(target), &["wgmma", "cp.async.cg"]);
+        let request = consts().request::<f32, f32>().num_warps(filter_warps(4)).num_stages(4);
+        check("conv2d, gradient of filters, f32", request.compile(target), &["cp.async.cg"]);
     }
 }

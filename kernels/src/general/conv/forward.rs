@@ -28,9 +28,12 @@ config! {
 impl ConvConfig {
     /// Blocks for channels of the result and of the image.
     pub(super) fn choose(channels_out: usize, channels_in: usize, bytes: usize) -> Self {
-        let block_n = channels_out.next_power_of_two().clamp(16, 128);
+        // f32 is multiplied in three parts, each in registers: they suffice for smaller blocks and more warps.
+        let wide = bytes >= 4;
+        let block_n = channels_out.next_power_of_two().clamp(16, if wide { 64 } else { 128 });
         let block_k = channels_in.next_power_of_two().clamp(16, 128 / bytes);
-        ConvConfig { block_m: 128, block_n, block_k, num_warps: if block_n == 128 { 8 } else { 4 }, num_stages: 4 }
+        let num_warps = if block_n == 128 || wide { 8 } else { 4 };
+        ConvConfig { block_m: 128, block_n, block_k, num_warps, num_stages: 4 }
     }
 }
 
@@ -199,9 +202,19 @@ mod tests {
     #[test]
     fn products_of_half_precision_are_pipelined_on_tensor_cores() {
         for (o, c) in [(64, 64), (256, 256)] {
+            let config = ConvConfig::choose(o, c, 4);
+            let consts = ConvolveConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
+            let request =
+                consts.request::<f32>(true).num_warps(config.num_warps as u32).num_stages(config.num_stages as u32);
+            check(
+                &format!("conv2d {c} to {o}, f32"),
+                request.compile(Target::sm_90a()),
+                &["cp.async.cg", "st.global.v4"],
+            );
             let config = ConvConfig::choose(o, c, 2);
             let consts = ConvolveConsts { BM: config.block_m, BN: config.block_n, BK: config.block_k };
-            let request = consts.request::<f16>(false).num_warps(config.num_warps as u32).num_stages(4);
+            let request =
+                consts.request::<f16>(false).num_warps(config.num_warps as u32).num_stages(config.num_stages as u32);
             check(
                 &format!("conv2d {c} to {o}"),
                 request.compile(Target::sm_90a()),
