@@ -9,5 +9,5 @@ mod losses;
 mod norms;
 mod products;
 mod rows;
-mod training;
 mod sequence;
+mod training;

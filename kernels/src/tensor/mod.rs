@@ -26,6 +26,10 @@ use std::fmt;
 use std::ops::Range;
 use tilewright::{Buffer, DType, Device, Result, View, ViewMut};
 
+// For links in the documentation.
+#[allow(unused_imports)]
+use tilewright::Error;
+
 /// A tensor of `R` dimensions that owns its elements, in row-major order without gaps.
 pub struct Tensor<T: DType, const R: usize> {
     buffer: Buffer<T>,
