@@ -79,13 +79,17 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Whether a loop carries a tile in words: a left factor of asynchronous products, which read words. LLVM would
-    /// carry its elements, and take apart and join in each iteration what conversions make by twos.
+    /// carry its elements, and take apart and join in each iteration what conversions make by twos. Not where a product
+    /// that reads it is in flight at the end of an iteration: ptxas then has to write the words into registers that the
+    /// product still reads, and serialises all (C7513).
     fn is_carried_in_words(&self, body: RegionId, arg: ValueId) -> bool {
-        let mut products = self.func.region_ops(body).filter_map(|(_, operation)| view::Wgmma::of(operation));
+        let reads = |operation: &Operation| view::Wgmma::of(operation).is_some_and(|product| product.a == arg);
+        let ends = |operation: &Operation| matches!(operation.op, Op::Gpu(GpuOp::WgmmaWait { pending: 0 }));
+        let ops: Vec<&Operation> = self.func.region_ops(body).map(|(_, operation)| operation).collect();
         self.layout(arg).is_some()
             && memory_bits(self.dtype(arg)) == PAIR.bits / 2
             && self.register_count(arg).is_multiple_of(2)
-            && products.any(|product| product.a == arg)
+            && ops.iter().rposition(|op| reads(op)).is_some_and(|last| ops[last..].iter().any(|op| ends(op)))
     }
 
     /// The registers of a carried value, in words where `in_words` says so.

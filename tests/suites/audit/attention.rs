@@ -80,6 +80,15 @@ fn near(what: &str, found: &[f32], wanted: &[[f64; 2]], most: f64, count: usize)
     }
 }
 
+/// Launches a call for which a GPU has room.
+macro_rules! launch {
+    ($call:expr, $device:expr) => {{
+        let call = $call;
+        call.compile(Target::sm_90a())?;
+        call.launch($device)?;
+    }};
+}
+
 /// One launch of each kernel with `len` keys, of rows and keys in blocks of `M` and `N`.
 macro_rules! run {
     ($device:expr, $d:literal, $m:literal, $n:literal, $warps:literal, $stages:literal, $len:expr, [$forward:ident $skewed:ident $keys:ident $rows:ident], $causal:literal) => {{
@@ -110,11 +119,11 @@ macro_rules! run {
         };
         let (mut out, mut lse) = (device_zeros($device, rows * $d)?, device_zeros($device, rows)?);
         let call = $forward::<f16, $d, $m, $n, $causal>(&qs, &ks, &vs, &mut out, &mut lse, len as i32, SCALE);
-        call.grid(rows / $m).num_warps($warps).num_stages($stages).launch($device)?;
+        launch!(call.grid(rows / $m).num_warps($warps).num_stages($stages), $device);
         forward(&format!("forward {what}"), &out.to_vec()?, &lse.to_vec()?);
         if !$causal && len > 0 {
             let call = $skewed::<f16, $d, $m, $n>(&qs, &ks, &vs, &mut out, &mut lse, len as i32, SCALE);
-            call.grid(rows / $m).num_warps($warps).num_stages($stages).launch($device)?;
+            launch!(call.grid(rows / $m).num_warps($warps).num_stages($stages), $device);
             forward(&format!("skewed {what}"), &out.to_vec()?, &lse.to_vec()?);
         }
         if len > 0 || !$causal {
@@ -122,7 +131,7 @@ macro_rules! run {
             let mut dq = device_zeros($device, rows * $d)?;
             let call =
                 $rows::<f16, $d, $m, $n, $causal>(&qs, &ks, &vs, &dos, &sums, &deltas, &mut dq, len as i32, SCALE);
-            call.grid(rows / $m).num_warps($warps).num_stages($stages).launch($device)?;
+            launch!(call.grid(rows / $m).num_warps($warps).num_stages($stages), $device);
             near(&format!("rows {what}"), &dq.to_vec()?, &wanted.dq, 2.0, len);
         }
         if len > 0 {
@@ -141,7 +150,7 @@ macro_rules! run {
                 rows as i32,
                 SCALE,
             );
-            call.grid(len / $n).num_warps($warps).num_stages($stages).launch($device)?;
+            launch!(call.grid(len / $n).num_warps($warps).num_stages($stages), $device);
             near(&format!("keys {what}"), &dk.to_vec()?, &wanted.dk, 2.0, rows);
             near(&format!("values {what}"), &dv.to_vec()?, &wanted.dv, 2.0, rows);
         }
@@ -167,7 +176,7 @@ fn attention_of_few_and_odd_numbers_of_iterations() {
         both!(device,
             64 64 64 4 2 [0, 64, 192] false;
             64 64 32 4 3 [0, 32, 160] false;
-            128 128 64 8 3 [64, 320] false;
+            128 128 64 8 2 [64, 320] false;
             128 64 128 8 2 [128, 384] false;
         );
         Ok(())

@@ -24,7 +24,7 @@
 //!
 //! - *nothing in it makes all eight warps meet*: no barrier, no exchange between warps, no copy that they wait for;
 //! - *its factors come through rings of two slots or more*, and an iteration releases no slots but those that it has waited
-//!   for itself.
+//!   for itself, and, before its turn begins, those of the iteration before, whose product was in flight over its end.
 //!
 //! Both halves run one program's code, whose conditions and bounds are scalars, the same for all of its threads. So both go
 //! through the same turns, numbered 1, 2, .. through all loops and iterations: a loop of `n` iterations has `n + 1`, one that
@@ -37,8 +37,8 @@
 //! halves release. Let it be in turn `m`, which it begins in iteration `j` (counted through all loops of a ring) and ends in
 //! iteration `j + 1` at the latest. The copies up to iteration `j + 1` go into slots of iterations up to `j - 1`, as there are
 //! two or more. The half itself has been through these. The other half has ended turn `m - 1`, and before its own turn `m`
-//! waits for no turn: it gets to iteration `j`, and has released what it read in the iterations before. What it waits for on
-//! its way are copies for iterations up to `j`, so the same holds for these. The first turn of a loop is shorter: all loops
+//! waits for no turn: it gets to the turn that begins in iteration `j`, and has released what it read in the iterations
+//! before. What it waits for on its way are copies for iterations up to `j`, so the same holds for these. The first turn of a loop is shorter: all loops
 //! before it are behind both halves, or before the other one without a turn in between. Where neither half has a turn, both
 //! may meet: neither waits for the other's turn without this one being on its way to it.
 
@@ -88,7 +88,7 @@ fn products(func: &Func, owner: OpId) -> Option<[OpId; 2]> {
     let &[first, second] = products.as_slice() else { return None };
     let computes = !matches!(func.ty(func.op(second).operands[0]).elem, Elem::Shared(_));
     let meets = meetings(func, body, Threads::Group(2 * GROUP_WARPS)) > 0;
-    (computes && !meets && is_fed_ahead(func, body)).then_some([first, second])
+    (computes && !meets && is_fed_ahead(func, body, second)).then_some([first, second])
 }
 
 /// Operations that each iteration of a loop comes to, once; none if others of the kind are in other regions in it.
@@ -100,8 +100,9 @@ fn of_iterations(func: &Func, body: RegionId, kind: &dyn Fn(&GpuOp) -> bool) -> 
     (found.len() == all).then_some(found)
 }
 
-/// Whether all that an iteration waits for are copies into slots of two or more, and all that it releases are these.
-fn is_fed_ahead(func: &Func, body: RegionId) -> bool {
+/// Whether all that an iteration waits for are copies into slots of two or more, and all that it releases are these and,
+/// before the second product, those of the iteration before.
+fn is_fed_ahead(func: &Func, body: RegionId, second: OpId) -> bool {
     let waits = of_iterations(func, body, &|op| *op == GpuOp::MbarrierWait).unwrap_or_default();
     let arrivals = of_iterations(func, body, &|op| *op == GpuOp::MbarrierArrive);
     let is_ring = |id: &OpId| {
@@ -110,7 +111,12 @@ fn is_fed_ahead(func: &Func, body: RegionId) -> bool {
     };
     let slot = |id: &OpId| func.op(*id).operands[1];
     let waited: Vec<ValueId> = waits.iter().map(slot).collect();
-    let releases_own = arrivals.is_some_and(|all| all.iter().all(|id| waited.contains(&slot(id))));
+    let place = |id: OpId| func.region(body).ops.iter().position(|&op| op == id);
+    let was_waited = |id: &OpId| {
+        let at = func.region(body).args[1..].iter().position(|&arg| arg == slot(id));
+        at.is_some_and(|at| waited.contains(&func.yielded(body)[at])) && place(*id) < place(second)
+    };
+    let releases_own = arrivals.is_some_and(|all| all.iter().all(|id| waited.contains(&slot(id)) || was_waited(id)));
     // One thread asks for a copy, and the half that it is not in would wait for it.
     let mut asks = false;
     walk_region(func, body, &mut |id| asks |= matches!(func.op(id).op, Op::Gpu(GpuOp::TmaLoad)));
