@@ -15,7 +15,7 @@ use super::pass::{Pass, Unit, broken};
 use super::placed::warp_specialize::Specialize;
 use super::placed::{
     accumulator_banks, delays, dependent_launch, dot_operands, exchanges, membar, peel_masked_tail, residency,
-    software_pipeline, tensor_copies, warp_specialize,
+    software_pipeline, tensor_copies, unroll, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::CheckPlan;
@@ -59,6 +59,7 @@ pub(crate) const PLACE: &str = "place";
 /// Passes over placed kernels.
 pub(crate) const PLACED: &[Pass<Placed>] = &[
     Pass::optional("peel_masked_tail", |kernel, _| Ok(peel_masked_tail::run(kernel.func_mut())?)),
+    Pass::optional("unroll", |kernel, _| Ok(unroll::run(kernel.func_mut())?)),
     Pass::needed("dot_operands", |kernel, _| dot_operands::run(kernel.func_mut())),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
         let (target, pays) = (unit.target, Specialize::IfProfitable);

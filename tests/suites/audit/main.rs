@@ -24,6 +24,7 @@
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
 //! | `made_descriptors` | the same of tensors that kernels make themselves |
 //! | `stores_in_loops` | blocks of tensors that iterations of a loop store to the same elements; assertions before products |
+//! | `joined` | loops that join iterations |
 //! | `unrolled` | loops whose variables are constexprs |
 //! | `no_iterations` | products whose loops do not run |
 //! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
@@ -43,6 +44,7 @@ mod flush;
 mod held_factors;
 mod hints;
 mod indices;
+mod joined;
 mod kept_factors;
 mod language;
 mod launches;

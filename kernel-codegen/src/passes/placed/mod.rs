@@ -13,4 +13,5 @@ pub(crate) mod residency;
 pub(crate) mod software_pipeline;
 pub(crate) mod stored_blocks;
 pub(crate) mod tensor_copies;
+pub(crate) mod unroll;
 pub(crate) mod warp_specialize;

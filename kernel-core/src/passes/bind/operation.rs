@@ -1,6 +1,7 @@
 //! Binding one operation.
 
 use super::Binder;
+use super::unroll::copied_ops;
 use crate::ir::known::constant;
 use crate::ir::{
     AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, DescOp, Dim, Dt, ElementwiseOp, Literal, MemoryOp, Op,
@@ -82,6 +83,12 @@ impl Binder<'_> {
         let yields_missing = regions.iter().any(|&r| !self.ends(r));
         if yields_missing {
             return;
+        }
+        if let Op::Control(ControlOp::For { unroll: Unroll::By(factor), .. }) = op {
+            let copied = regions.first().map_or(0, |&body| copied_ops(&self.func, body));
+            if !self.affords(operation.span, u128::from(factor), copied) {
+                return;
+            }
         }
         let (op, operands) = match evaluate(&self.func, &op, &operands) {
             Some((value, dtype)) => (Op::constant(value, dtype), Vec::new()),
