@@ -26,6 +26,7 @@
 //! | `stores_in_loops` | blocks of tensors that iterations of a loop store to the same elements; assertions before products |
 //! | `joined` | loops that join iterations |
 //! | `unrolled` | loops whose variables are constexprs |
+//! | `networks` | reshapes to sizes of which only numbers tell that they are whole |
 //! | `no_iterations` | products whose loops do not run |
 //! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
@@ -52,6 +53,7 @@ mod lints;
 mod loops;
 mod made_descriptors;
 mod maps;
+mod networks;
 mod no_iterations;
 mod operations;
 mod printing;
