@@ -256,10 +256,10 @@ impl Dim {
         let Some((a, b)) = own.first().zip(other.first()).map(|(a, b)| (i128::from(a.1), i128::from(b.1))) else {
             return own.len() == other.len();
         };
-        let fits = |((atoms, c), (others, d)): (&(Vec<Atom>, i64), &(Vec<Atom>, i64))| {
-            atoms == others && i128::from(*c).checked_mul(b) == i128::from(*d).checked_mul(a)
-        };
-        own.len() == other.len() && own.iter().zip(&other).all(fits)
+        // Products of two numbers of 64 bits.
+        let mut pairs = own.iter().zip(&other);
+        own.len() == other.len()
+            && pairs.all(|((atoms, c), (others, d))| atoms == others && i128::from(*c) * b == i128::from(*d) * a)
     }
 
     /// The product of several dimensions: the number of elements of a shape.
