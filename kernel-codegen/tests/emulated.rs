@@ -358,9 +358,9 @@ fn loops_of_any_step_make_their_iterations() {
         [0, 10, -1],
         [-7, 8, 5],
     ];
-    for (dtype, reverse, unroll) in
-        [("i32", false, "never"), ("u32", false, "never"), ("i32", true, "never"), ("i32", false, "auto")]
-    {
+    let ways =
+        ["never", "3", "4"].map(|unroll| [("i32", false, unroll), ("u32", false, unroll), ("i32", true, unroll)]);
+    for (dtype, reverse, unroll) in ways.into_iter().flatten().chain([("i32", false, "auto"), ("u32", true, "2")]) {
         let [lo, hi, step] = ["lo", "hi", "step"].map(|name| match dtype {
             "i32" => format!("%{name}: i32 = add %{name}0, %zero"),
             _ => format!("%{name}: u32 = cast %{name}0 {{to = u32}}"),

@@ -266,3 +266,20 @@ fn slots_leave_room_for_conversions_between_their_visits() {
         assert!(compiled.shared_bytes <= 163 * 1024, "{}", compiled.report());
     }
 }
+
+/// Joined iterations are pipelined as one, which takes twice the memory, and the last ones follow without a pipeline.
+#[test]
+fn joined_iterations_are_pipelined_as_one() {
+    let joined = MATMUL.replace("for %zero, %k, %step, %acc0 (", "for %zero, %k, %step, %acc0 {unroll = 2} (");
+    for (target, products) in [(Target::sm_90a(), "wgmma.mma_async"), (Target::sm_80(), "mma.sync")] {
+        let (once, twice) = (compiled(MATMUL, target, 8, 3), compiled(&joined, target, 8, 3));
+        let (one, two) = (main_loop(&once.ptx), main_loop(&twice.ptx));
+        for what in [products, "cp.async.cg.shared.global"] {
+            assert_eq!(count(two, what), 2 * count(one, what), "{what}: {two}");
+        }
+        // Three stages of 64 KiB, or two where there is no room for them.
+        let stages = if target == Target::sm_80() { 2 } else { 3 };
+        assert_eq!(twice.shared_bytes, stages * 64 * 1024, "{}", twice.report());
+        assert!(assemble(&twice).is_none_or(|assembled| assembled.spill_bytes == 0));
+    }
+}

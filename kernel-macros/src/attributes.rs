@@ -135,11 +135,13 @@ impl Walk<'_> {
             (_, Owner::Loop) => {
                 let help = match closest(&name, LOOPS) {
                     Some(close) => format!("did you mean `#[{close}]`?"),
+                    // Triton's.
+                    None if name == "loop_unroll_factor" => "write `#[unroll(4)]`".into(),
                     // Triton's, for persistent loops.
                     None if name == "flatten" => {
                         "remove it; on a loop over tiles, `#[warp_specialize]` lets the next one begin early".into()
                     }
-                    None => "loops take `#[stages(3)]`, `#[unroll]` and `#[warp_specialize]`".into(),
+                    None => "loops take `#[stages(3)]`, `#[unroll]`, `#[unroll(4)]` and `#[warp_specialize]`".into(),
                 };
                 self.errors.report_help(place, format!("`#[{written}]` is not an attribute of loops"), help);
             }

@@ -447,10 +447,16 @@ impl Writer {
             Expr::Call(call) => {
                 // A closure is read where it is called.
                 self.uses(&call.func, out);
+                if let Expr::Path(path) = bare(&call.func) {
+                    // `f::<{ 1 << i }>(..)`
+                    let arguments = path.path.segments.iter().map(|segment| &segment.arguments);
+                    arguments.for_each(|arguments| self.token_uses(arguments.to_token_stream(), out));
+                }
                 call.args.iter().for_each(|arg| self.argument(arg, out));
             }
             Expr::MethodCall(call) => {
                 self.uses(&call.receiver, out);
+                self.token_uses(call.turbofish.to_token_stream(), out);
                 call.args.iter().for_each(|arg| self.argument(arg, out));
                 out.extend(self.changed(call));
             }

@@ -241,6 +241,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether the last argument is a closure.
+    pub fn takes_closure(&self) -> bool {
+        self.params.last() == Some(&"closure")
+    }
+
     /// How a call is written.
     pub fn usage(&self) -> String {
         let fish = if self.turbofish == Turbofish::None { "" } else { "::<f32>" };

@@ -30,6 +30,11 @@ impl SourceRange {
         SourceRange { start, end, call: CallRef::default() }
     }
 
+    /// Whether these are the same tokens, wherever they have been inlined.
+    pub fn covers(self, other: SourceRange) -> bool {
+        self.start.start() == other.start.start() && self.end.end() == other.end.end()
+    }
+
     /// The place in what a call has inlined, unless that is known already.
     #[must_use]
     pub fn in_call(self, call: CallRef) -> SourceRange {

@@ -140,7 +140,10 @@ pub const SPELLINGS: &[Spelling] = &[
     remark("static_assert", "it is a macro: `static_assert!(condition)`"),
     remark("device_print print printf", "write `println!(\"x = {}\", x)`"),
     remark("static_print", "store what you want to see through a `PtrMut` parameter"),
-    remark("range static_range", "a loop runs over a range: `for i in lo..hi`, with `#[unroll]` unrolled"),
+    remark(
+        "range static_range",
+        "a loop runs over a range: `for i in lo..hi`, with `#[unroll]` unrolled, with `#[unroll(4)]` in part",
+    ),
     remark(
         "philox random",
         "write `randint4x(seed, offset)`, which gives the four words of Philox 4x32, or `rand`, or `randn`",

@@ -188,7 +188,7 @@ pub struct ForStmt {
 /// Attributes of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopHints {
-    /// `#[unroll]`
+    /// `#[unroll]`, `#[unroll(4)]`
     pub unroll: Unroll,
     /// `#[stages(n)]`; 0 if not given.
     pub stages: u8,

@@ -33,7 +33,7 @@ fn attributes(out: PtrMut<f32>, n: i32) {
     for i in 0..n {}
     #[stages]
     for i in 0..n {}
-    #[unroll(4)]
+    #[unroll(400)]
     for i in 0..n {}
     #[unrol]
     for i in 0..n {}

@@ -61,13 +61,14 @@ pub fn attributes(w: &mut Writer, bounds: &Bounds) -> ControlOp {
     let unroll = match w.random.below(10) {
         0 if bounds.constant && bounds.most <= 4 => Unroll::Full,
         1 => Unroll::Never,
+        2 => Unroll::By(w.random.pick(&[2, 3, 4])),
         _ => Unroll::Auto,
     };
     let noted = [
         (reverse, Feature::Reverse),
         (stages > 0, Feature::Stages),
         (warp_specialize, Feature::Specialized),
-        (unroll == Unroll::Full, Feature::Unrolled),
+        (matches!(unroll, Unroll::Full | Unroll::By(_)), Feature::Unrolled),
         (!w.counters.is_empty(), Feature::Nested),
         (true, Feature::For),
     ];

@@ -65,7 +65,7 @@ fn ways(w: &mut Writer) -> Option<()> {
     let numbers = w.like(DType::I32, &shape);
     let (program, other) = (w.program(), w.constant(1.0, dtype));
     let (reverse, odd) = (w.random.chance(30), w.random.chance(50));
-    let unroll = w.random.pick(&[Unroll::Auto, Unroll::Never]);
+    let unroll = w.random.pick(&[Unroll::Auto, Unroll::Never, Unroll::By(2)]);
     map(w, &[tile, numbers], None, |w, args| {
         let (zero, one, seven) = (w.int(0), w.int(1), w.int(7));
         let trips = w.binary(BinaryOp::And, args[1], seven)?;

@@ -362,7 +362,9 @@ impl<'ctx> Lower<'_, 'ctx> {
         match unroll {
             Unroll::Full => LoopHint::UnrollFully,
             Unroll::Auto if is_quiet => self.overlap(body),
-            Unroll::Auto | Unroll::Never => LoopHint::NoUnroll,
+            // Without the pass that repeats bodies, LLVM may.
+            Unroll::By(factor) if is_quiet => LoopHint::Unroll(factor.into()),
+            Unroll::Auto | Unroll::Never | Unroll::By(_) => LoopHint::NoUnroll,
         }
     }
 

@@ -16,7 +16,7 @@ use super::placed::late_waits::Room;
 use super::placed::warp_specialize::Specialize;
 use super::placed::{
     accumulator_banks, delays, dependent_launch, dot_operands, exchanges, late_waits, membar, peel_masked_tail,
-    residency, software_pipeline, tensor_copies, turns, warp_specialize,
+    residency, software_pipeline, tensor_copies, turns, unroll, warp_specialize,
 };
 use crate::analysis::axis::AxisAnalysis;
 use crate::checks::CheckPlan;
@@ -60,6 +60,7 @@ pub(crate) const PLACE: &str = "place";
 /// Passes over placed kernels.
 pub(crate) const PLACED: &[Pass<Placed>] = &[
     Pass::optional("peel_masked_tail", |kernel, _| Ok(peel_masked_tail::run(kernel.func_mut())?)),
+    Pass::optional("unroll", |kernel, _| Ok(unroll::run(kernel.func_mut())?)),
     Pass::needed("dot_operands", |kernel, _| dot_operands::run(kernel.func_mut())),
     Pass::optional(WARP_SPECIALIZE, |kernel, unit| {
         let (target, pays) = (unit.target, Specialize::IfProfitable);

@@ -1,7 +1,7 @@
 //! Symbolic dimensions: integer expressions over constexprs, in a normal form.
 //!
 //! A [`Dim`] is a polynomial with integer coefficients over *atoms*: constexpr parameters and the
-//! results of division, remainder, minimum and maximum, which are opaque.
+//! results of division, remainder, minimum, maximum and powers of two, which are opaque.
 //! Two dimensions agree iff their normal forms are equal, so `BLOCK * 2` is `BLOCK + BLOCK`,
 //! and `M * N` is `N * M`; nothing is assumed of a constexpr's value.
 //!
@@ -42,6 +42,8 @@ pub enum Atom {
     Min(Dim, Dim),
     /// The larger of two.
     Max(Dim, Dim),
+    /// The power of two with that exponent: `1 << i`.
+    Power(Dim),
 }
 
 /// The most terms of a product before equal ones are collected: powers of long sums grow without bound.
@@ -221,6 +223,45 @@ impl Dim {
         }
     }
 
+    /// `self << count`, without bits that are lost.
+    pub fn shl(&self, count: &Dim) -> Result<Dim, DimError> {
+        self.mul(&count.power()?)
+    }
+
+    /// The power of two with this exponent. What is known of the exponent is a factor: `1 << i + 1` is `2 * (1 << i)`.
+    fn power(&self) -> Result<Dim, DimError> {
+        let known = self.terms().iter().find(|term| term.0.is_empty()).map_or(0, |term| term.1);
+        let factor = |exponent: i64| match u32::try_from(exponent).ok().and_then(|bits| 1i64.checked_shl(bits)) {
+            Some(power) if power > 0 => Ok(Dim::Const(power)),
+            Some(_) | None => Err(DimError::Overflow),
+        };
+        match self {
+            Dim::Const(exponent) => factor(*exponent),
+            Dim::Poly(_) if known > 0 => Dim::atom(Atom::Power(self.sub(&Dim::Const(known))?)).mul(&factor(known)?),
+            Dim::Poly(_) => Ok(Dim::atom(Atom::Power(self.clone()))),
+        }
+    }
+
+    /// Whether two numbers of elements are equal for some values of the constexprs, as far as their forms tell. Sums of
+    /// products of constexprs can be compared, and so can multiples of one number; what a quotient is, binding finds out.
+    pub fn may_equal(&self, other: &Dim) -> bool {
+        let is_sum =
+            |dim: &Dim| dim.terms().iter().all(|(atoms, _)| atoms.iter().all(|atom| matches!(atom, Atom::Const(_))));
+        self == other || !(is_sum(self) && is_sum(other) || self.is_multiple(other))
+    }
+
+    /// Whether one is the other one times a number.
+    fn is_multiple(&self, other: &Dim) -> bool {
+        let (own, other) = (self.terms(), other.terms());
+        let Some((a, b)) = own.first().zip(other.first()).map(|(a, b)| (i128::from(a.1), i128::from(b.1))) else {
+            return own.len() == other.len();
+        };
+        // Products of two numbers of 64 bits.
+        let mut pairs = own.iter().zip(&other);
+        own.len() == other.len()
+            && pairs.all(|((atoms, c), (others, d))| atoms == others && i128::from(*c) * b == i128::from(*d) * a)
+    }
+
     /// The product of several dimensions: the number of elements of a shape.
     pub fn product(dims: &[Dim]) -> Result<Dim, DimError> {
         dims.iter().try_fold(Dim::Const(1), |acc, d| acc.mul(d))
@@ -239,6 +280,7 @@ impl Dim {
                     Atom::Rem(a, b) => a.substitute(value)?.rem(&b.substitute(value)?)?,
                     Atom::Min(a, b) => a.substitute(value)?.min_with(&b.substitute(value)?),
                     Atom::Max(a, b) => a.substitute(value)?.max_with(&b.substitute(value)?),
+                    Atom::Power(exponent) => exponent.substitute(value)?.power()?,
                 };
                 product = product.mul(&factor)?;
             }
@@ -283,6 +325,7 @@ impl<'a> DimDisplay<'a> {
             Atom::Rem(a, b) => write!(f, "({} % {})", operand(a), operand(b)),
             Atom::Min(a, b) => write!(f, "min({}, {})", part(a), part(b)),
             Atom::Max(a, b) => write!(f, "max({}, {})", part(a), part(b)),
+            Atom::Power(exponent) => write!(f, "(1 << {})", part(exponent)),
         }
     }
 }
@@ -344,6 +387,31 @@ mod tests {
         assert_ne!(p(0).div(&two), Ok(p(0)));
         assert_eq!(show(&p(0).mul(&two).unwrap().add(&Dim::Const(-3)).unwrap()), "2 * M - 3");
         assert_eq!(show(&p(0).div(&two).unwrap()), "(M / 2)");
+    }
+
+    #[test]
+    fn powers_of_two_take_what_is_known_out() {
+        let one = Dim::Const(1);
+        let next = one.shl(&p(0).add(&one).unwrap()).unwrap();
+        assert_eq!(next, one.shl(&p(0)).unwrap().mul(&Dim::Const(2)).unwrap());
+        assert_eq!(show(&next), "2 * (1 << M)");
+        let below = one.shl(&p(0).sub(&one).unwrap()).unwrap();
+        assert_eq!(show(&below), "(1 << M - 1)");
+        assert_eq!(below.substitute(&|_| Dim::Const(4)), Ok(Dim::Const(8)));
+        assert_eq!(below.substitute(&|_| Dim::Const(0)), Err(DimError::Overflow));
+        assert_eq!(one.shl(&Dim::Const(62)), Ok(Dim::Const(1 << 62)));
+        assert_eq!([63, 64, -1].map(|count| one.shl(&Dim::Const(count))), [const { Err(DimError::Overflow) }; 3]);
+    }
+
+    #[test]
+    fn forms_tell_what_may_be_equal() {
+        let (two, stride) = (Dim::Const(2), Dim::Const(1).shl(&p(2)).unwrap());
+        let pairs = p(0).div(&two.mul(&stride).unwrap()).unwrap();
+        let whole = pairs.mul(&two).unwrap().mul(&stride).unwrap();
+        assert!(whole.may_equal(&p(0)) && p(0).may_equal(&whole) && whole.may_equal(&whole));
+        assert!(!whole.may_equal(&whole.mul(&two).unwrap()), "one is twice the other");
+        assert!(!p(0).may_equal(&p(1)) && !p(0).may_equal(&Dim::Const(8)));
+        assert!(stride.may_equal(&Dim::Const(8)) && !Dim::Const(4).may_equal(&Dim::Const(8)));
     }
 
     #[test]

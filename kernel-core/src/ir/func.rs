@@ -50,7 +50,7 @@ pub struct Value {
 #[cfg(feature = "passes")]
 impl Value {
     /// Puts it where another value is.
-    pub(crate) fn lie_as(&mut self, other: &Value) {
+    pub fn lie_as(&mut self, other: &Value) {
         (self.layout, self.bank) = (other.layout, other.bank);
     }
 }

@@ -159,7 +159,8 @@ fn shape(func: &Func, op: &ShapeOp, tys: &[&Ty]) -> Result<Ty> {
         }
         ShapeOp::Reshape { shape } => {
             let (from, to) = (Dim::product(&ty.shape), Dim::product(shape));
-            ensure(from.is_ok() && from == to, "reshape keeps the number of elements")?;
+            let fits = from.is_ok_and(|from| to.is_ok_and(|to| from.may_equal(&to)));
+            ensure(fits, "reshape keeps the number of elements")?;
             Ok(ty.with_shape(shape.clone()))
         }
         ShapeOp::Permute { perm } => Ok(ty.with_shape(permuted(&ty.shape, perm)?)),

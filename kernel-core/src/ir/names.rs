@@ -293,15 +293,22 @@ name_enum! {
     System = "system";
 }
 
-name_enum! {
-    /// Whether a loop is unrolled when its trip count is known.
-    Unroll;
-    /// The compiler decides.
-    Auto = "auto";
-    /// Completely, at bind.
-    Full = "full";
-    /// Never.
-    Never = "never";
+/// How often the body of a loop is repeated in its code.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Unroll {
+    /// As the compiler decides: `auto` in the text form.
+    Auto,
+    /// As often as the loop runs, by binding: `full`.
+    Full,
+    /// Once: `never`.
+    Never,
+    /// That many times per trip, and what is left over in a loop of its own: the number.
+    By(u8),
+}
+
+impl Unroll {
+    /// The most copies of a body in one trip.
+    pub const MOST: u8 = 64;
 }
 
 name_enum! {

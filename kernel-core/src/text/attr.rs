@@ -422,6 +422,34 @@ impl Attr for Option<InlinePtx> {
     }
 }
 
+/// A word, or the number of copies.
+impl Attr for Unroll {
+    fn print(&self, printer: &mut AttrPrinter<'_>) {
+        match self {
+            Unroll::Auto => printer.out.push_str("auto"),
+            Unroll::Full => printer.out.push_str("full"),
+            Unroll::Never => printer.out.push_str("never"),
+            Unroll::By(factor) => printer.out.push_str(&factor.to_string()),
+        }
+    }
+
+    fn parse(parser: &mut AttrParser<'_, '_>) -> Result<Unroll, ParseError> {
+        let unroll = match parser.lexer.peek() {
+            Token::Ident("auto") => Unroll::Auto,
+            Token::Ident("full") => Unroll::Full,
+            Token::Ident("never") => Unroll::Never,
+            Token::Ident(_) => return Err(parser.lexer.expected("one of auto, full, never, or a number")),
+            _ => return u8::parse(parser).map(Unroll::By),
+        };
+        parser.lexer.next();
+        Ok(unroll)
+    }
+
+    fn implied(_name: &str, _result: Option<&Ty>) -> Option<Unroll> {
+        Some(Unroll::Auto)
+    }
+}
+
 /// Names as attributes; the one behind `=` is left out of the text.
 macro_rules! name_attrs {
     ($($Enum:ident $(= $usual:ident)?;)*) => {$(
@@ -467,7 +495,6 @@ name_attrs! {
     StoreMode = Store;
     MemOrder;
     MemScope;
-    Unroll = Auto;
     FenceKind;
     GroupRole;
 }

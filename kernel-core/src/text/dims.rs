@@ -1,6 +1,6 @@
-//! Symbolic dimensions in the text form: `BLOCK`, `2 * M * N - 1`, `(M / 4)`, `min(M, N)`.
+//! Symbolic dimensions in the text form: `BLOCK`, `2 * M * N - 1`, `(M / 4)`, `min(M, N)`, `(1 << M)`.
 //!
-//! Any expression over constexprs with `+ - * / %`, parentheses, `min` and `max` is read; what is printed is the
+//! Any expression over constexprs with `+ - * / %`, parentheses, in them `<<`, `min` and `max` is read; what is printed is the
 //! normal form, and reading that gives the same normal form.
 
 use super::ParseError;
@@ -125,7 +125,13 @@ impl DimParser<'_, '_> {
             }
             Token::Punct(b'(') => {
                 self.lexer.next();
-                let inner = self.sum()?;
+                let mut inner = self.sum()?;
+                let at = self.lexer.position();
+                if self.lexer.eat(b'<') {
+                    self.lexer.expect(b'<')?;
+                    let count = self.sum()?;
+                    inner = self.value(at, inner.shl(&count))?;
+                }
                 self.lexer.expect(b')')?;
                 inner
             }

@@ -35,6 +35,7 @@ fn is_closed(func: &Func, open: &[ConstId], dim: &Dim) -> bool {
         Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
             is_closed(func, open, a) && is_closed(func, open, b)
         }
+        Atom::Power(exponent) => is_closed(func, open, exponent),
     })
 }
 

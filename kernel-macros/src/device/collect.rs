@@ -11,12 +11,12 @@ use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{
-    Block, Expr, ExprCall, ExprCast, ExprClosure, ExprStruct, GenericArgument, Generics, ItemStruct, Local, Macro,
-    PatIdent, PatStruct, Path, Signature, Stmt, Token, Type, TypeParamBound,
+    Block, Expr, ExprCall, ExprCast, ExprClosure, ExprMethodCall, ExprStruct, GenericArgument, Generics, ItemStruct,
+    Local, Macro, PatIdent, PatStruct, Path, Signature, Stmt, Token, Type, TypeParamBound,
 };
 
 use super::{Owner, methods};
-use crate::names::dtype_of_other_languages;
+use crate::names::{closest, dtype_of_other_languages};
 use crate::signature::strip;
 use crate::source_range::bare;
 use crate::{ops, spellings};
@@ -106,8 +106,15 @@ impl<'ast> Visit<'ast> for Calls {
                 _ if self.is_function(&path.path) => self.find(&path.path),
                 _ => {}
             }
+            let last = path.path.segments.last().map(|segment| segment.ident.to_string());
+            self.arguments(&last.unwrap_or_default(), &call.args);
         }
         visit::visit_expr_call(self, call);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
+        self.arguments(&call.method.to_string(), &call.args);
+        visit::visit_expr_method_call(self, call);
     }
 
     /// The type of a value; those inside of `Tile<..>` and its kind are dtypes.
@@ -163,6 +170,29 @@ impl Calls {
             syn::GenericParam::Lifetime(param) => param.lifetime.to_string(),
         };
         Calls { generics: generics.params.iter().map(name).collect(), ..Calls::default() }
+    }
+
+    /// Functions that are given by their names where a closure is wanted: the last argument of operations that take one, and
+    /// those of functions. There, what is almost the name of a variable is taken for that.
+    fn arguments(&mut self, called: &str, args: &Punctuated<Expr, Token![,]>) {
+        let path = |arg: &'_ Expr| match bare(arg) {
+            Expr::Path(path) if path.qself.is_none() => Some(path.path.clone()),
+            _ => None,
+        };
+        if let Some(row) = ops::find(called) {
+            let last = args.iter().rfind(|arg| !matches!(arg, Expr::Assign(_))).filter(|_| row.takes_closure());
+            let function = last.and_then(path).filter(|path| self.is_function(path));
+            function.iter().for_each(|path| self.find(path));
+        } else if !is_operation(called) {
+            for path in args.iter().filter_map(path) {
+                let variable = path.get_ident().and_then(|name| {
+                    closest(&name.to_string(), self.variables.iter().map(String::as_str)).map(str::to_string)
+                });
+                if variable.is_none() && self.is_function(&path) {
+                    self.find(&path);
+                }
+            }
+        }
     }
 
     fn find(&mut self, path: &Path) {

@@ -196,7 +196,14 @@ impl Checker<'_> {
         let shape = self.common_shape(&[l, r], what, sign)?;
         let args = [l, r].map(|o| self.expand(o.node, &shape, place)).to_vec();
         let ty = VTy { elem: VElem::Data(dt), shape };
-        Ok(Operand { node: self.op(Op::binary(op), args, ty, place), place })
+        let node = self.op(Op::binary(op), args, ty, place);
+        if op == BinaryOp::Shl
+            && let (Some(a), Some(b)) = (&self.node(l.node).dim, &self.node(r.node).dim)
+        {
+            // In shapes; as a value it is shifted in its dtype.
+            self.nodes[node.0].dim = a.shl(b).ok();
+        }
+        Ok(Operand { node, place })
     }
 
     /// Arithmetic on constexprs that still adapt stays a constexpr.

@@ -44,14 +44,13 @@ impl Checker<'_> {
 
     fn combine_with(&mut self, args: &Args<'_>, inputs: &[Operand], tuple: bool) -> Checked<Val> {
         let (place, what) = (args.place, format!("`{}`", args.row.name));
-        let closure = match args.expr(1).map(bare) {
-            Some(Expr::Closure(closure)) => closure,
-            other => {
+        let written = args.expr(1).map(bare);
+        let of_name = written.and_then(|expr| self.closure_of_name(expr, 2));
+        let closure = match (&of_name, written) {
+            (Some(closure), _) | (None, Some(Expr::Closure(closure))) => closure,
+            (None, other) => {
                 let at = other.map_or(place, SourceRange::of);
-                let help = match other.and_then(|expr| self.name_to_call(expr)) {
-                    Some(name) => format!("write `|a, b| {name}(a, b)`"),
-                    None => "write how two elements combine: `|a, b| a + b`".to_string(),
-                };
+                let help = "write how two elements combine: `|a, b| a + b`";
                 return Err(self.report_help(at, format!("{what} needs a closure"), help));
             }
         };

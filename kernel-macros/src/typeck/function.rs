@@ -20,11 +20,11 @@ use super::namesakes::Equation;
 use super::record::Parts;
 use super::{Checker, Operand, Scope, UnsafeBlock, Val};
 use crate::device::bundle::{Functions, macro_path};
-use crate::device::function::{Calls, Function};
+use crate::device::function::{Calls, Function, FunctionParam};
 use crate::device::text;
 use crate::error::{Checked, Errors};
 use crate::source::Source;
-use crate::source_range::{CallRef, SourceRange};
+use crate::source_range::{CallRef, SourceRange, bare};
 use crate::tree::Constant;
 use crate::types::Types;
 
@@ -167,8 +167,8 @@ impl Checker<'_> {
     ) -> Checked<Val> {
         let name_place = SourceRange::of_path(path);
         let turbofish = path.segments.last().and_then(turbofish_of);
-        self.no_names_of_functions(function, args)?;
-        let args = self.arguments(args)?;
+        let args = self.with_closures(&function.params, args);
+        let args = self.arguments(&args)?;
         self.takes(function, args.len(), function.params.len(), place)?;
         let mut generics = Generics::default();
         if let Some(turbofish) = turbofish {
@@ -183,18 +183,24 @@ impl Checker<'_> {
         self.inline_function(function, frame, generics, args, place)
     }
 
-    /// Refuses the name of a function where a closure is wanted: the macro knows the functions that a body calls only.
-    fn no_names_of_functions(&mut self, function: &Function, args: &Punctuated<Expr, Token![,]>) -> Checked<()> {
-        let wanted = function.params.iter().zip(args).filter_map(|(param, arg)| Some((closure_type(&param.ty)?, arg)));
-        let mut outcome = Ok(());
-        for (types, arg) in wanted {
-            let Some(name) = self.name_to_call(arg).filter(|name| self.lookup(name).is_none()) else { continue };
-            let names: Vec<String> = ('a'..='z').take(types.inputs.len()).map(String::from).collect();
-            let names = names.join(", ");
-            let help = format!("write `|{names}| {name}({names})`");
-            outcome = Err(self.report_help(SourceRange::of(arg), "this must be a closure", help));
+    /// The arguments of a call, with closures for the names of functions where those are wanted.
+    pub(super) fn with_closures(
+        &mut self,
+        params: &[FunctionParam],
+        args: &Punctuated<Expr, Token![,]>,
+    ) -> Punctuated<Expr, Token![,]> {
+        let mut args = args.clone();
+        for (param, arg) in params.iter().zip(&mut args) {
+            let Some(types) = closure_type(&param.ty) else { continue };
+            // Closures with names are passed as they are.
+            if self.name_to_call(bare(arg)).is_none_or(|name| self.lookup(&name).is_some()) {
+                continue;
+            }
+            if let Some(closure) = self.closure_of_name(bare(arg), types.inputs.len()) {
+                *arg = Expr::Closure(closure);
+            }
         }
-        outcome
+        args
     }
 
     /// Checks the body of a function in the place of its call.

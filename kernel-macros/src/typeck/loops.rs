@@ -141,7 +141,7 @@ impl Checker<'_> {
                 let slot = self.slot(own, SourceRange::of_pat(&stmt.pat));
                 let constexpr = match hints.unroll {
                     Unroll::Full => self.loop_constexpr(range, written, &stmt.pat),
-                    Unroll::Auto | Unroll::Never => None,
+                    Unroll::Auto | Unroll::Never | Unroll::By(_) => None,
                 };
                 Ok(Counter { written: *written, bounds, slot, constexpr })
             }
@@ -214,7 +214,9 @@ impl Checker<'_> {
             return;
         }
         for attr in &stmt.attrs {
-            if let Some(name) = ["stages", "warp_specialize"].into_iter().find(|name| attr.path().is_ident(name)) {
+            if let Some(name) =
+                ["stages", "unroll", "warp_specialize"].into_iter().find(|name| attr.path().is_ident(name))
+            {
                 let message = format!("`#[{name}]` does nothing for a loop that is left early");
                 let help = "remove it, or run all iterations and mask what they do";
                 self.report_help(SourceRange::of_tokens(attr), message, help);
@@ -297,8 +299,9 @@ impl Checker<'_> {
             let plain = matches!(attr.meta, syn::Meta::Path(_));
             match (name.as_str(), plain) {
                 ("unroll", true) => hints.unroll = Unroll::Full,
+                ("unroll", false) => hints.unroll = self.unroll_factor(attr).unwrap_or(hints.unroll),
                 ("warp_specialize", true) => hints.warp_specialize = true,
-                ("unroll" | "warp_specialize", false) => {
+                ("warp_specialize", false) => {
                     self.report_help(place, format!("`{name}` takes no arguments"), format!("write `#[{name}]`"));
                 }
                 ("stages", _) => {
@@ -314,7 +317,39 @@ impl Checker<'_> {
                 _ => {}
             }
         }
+        if matches!(hints.unroll, Unroll::By(_) | Unroll::Never) {
+            self.joined_alone(attrs);
+        }
         hints
+    }
+
+    /// The number of iterations that `#[unroll(4)]` joins.
+    fn unroll_factor(&mut self, attr: &syn::Attribute) -> Option<Unroll> {
+        let number = attr.parse_args::<syn::LitInt>().ok();
+        match number.as_ref().and_then(|number| number.base10_parse::<u8>().ok()) {
+            Some(1) => Some(Unroll::Never),
+            Some(factor @ 2..=Unroll::MOST) => Some(Unroll::By(factor)),
+            Some(_) | None => {
+                let place = match (&number, &attr.meta) {
+                    (Some(number), _) => SourceRange::at(number.span()),
+                    (None, syn::Meta::List(list)) if !list.tokens.is_empty() => SourceRange::of_tokens(&list.tokens),
+                    (None, _) => SourceRange::of_tokens(attr),
+                };
+                let message = format!("`unroll` takes a number of iterations to join, from 1 to {}", Unroll::MOST);
+                self.report_help(place, message, "write `#[unroll(4)]`, or `#[unroll]` to unroll the loop completely");
+                None
+            }
+        }
+    }
+
+    /// Refuses attributes that divide a loop's work in another way than a factor of `#[unroll]` does.
+    fn joined_alone(&mut self, attrs: &[syn::Attribute]) {
+        for attr in attrs {
+            if let Some(name) = ["stages", "warp_specialize"].into_iter().find(|name| attr.path().is_ident(name)) {
+                let message = format!("`#[{name}]` and a factor of `#[unroll]` do not go together");
+                self.report_help(SourceRange::of_tokens(attr), message, "remove one of them");
+            }
+        }
     }
 
     fn range<'e>(&mut self, expr: &'e Expr) -> Checked<Range<'e>> {

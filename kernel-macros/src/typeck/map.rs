@@ -5,6 +5,8 @@
 
 use kernel_core::ir::ptx::{PACKS, PtxError};
 use kernel_core::ir::{Dt, InlinePtx, Safety};
+use std::borrow::Cow;
+
 use syn::{Expr, ExprClosure, ExprLit, Lit, Pat, ReturnType, Type};
 
 use super::args::{Args, Elements};
@@ -76,6 +78,7 @@ impl Checker<'_> {
         let inputs: Vec<Checked<Operand>> = args.inputs.iter().map(|expr| self.operand(expr)).collect();
         let inputs = inputs.into_iter().collect::<Checked<Vec<_>>>()?;
         let closure = self.closure_of_elements(args, &what)?;
+        let closure = closure.as_ref();
         for &input in &inputs {
             self.data(input, &what)?;
         }
@@ -107,20 +110,22 @@ impl Checker<'_> {
     }
 
     /// The closure behind the tiles, of which it takes an element each.
-    fn closure_of_elements<'e>(&mut self, args: &Elements<'e>, what: &str) -> Checked<&'e ExprClosure> {
+    fn closure_of_elements<'e>(&mut self, args: &Elements<'e>, what: &str) -> Checked<Cow<'e, ExprClosure>> {
         let count = args.inputs.len();
         let names: Vec<String> = (0..count).map(|i| char::from(b'a' + (i % 26) as u8).to_string()).collect();
         let names = names.join(", ");
-        let closure = match args.closure.map(bare) {
+        let written = args.closure.map(bare);
+        if let Some(closure) = written.and_then(|expr| self.closure_of_name(expr, count)) {
+            return Ok(Cow::Owned(closure));
+        }
+        let closure = match written {
             Some(Expr::Closure(closure)) => closure,
             other => {
                 let at = other.map_or(args.place, SourceRange::of);
-                let help = match other.and_then(|expr| self.name_to_call(expr)) {
-                    Some(name) => format!("write `|{names}| {name}({names})`"),
-                    None if args.row.call == Call::InlinePtx => {
-                        "say what the text computes, which is what the CPU does: `|a, b| a + b`".to_string()
-                    }
-                    None => "write what happens to each element: `|a, b| if a > b { a } else { b }`".to_string(),
+                let help = if args.row.call == Call::InlinePtx {
+                    "say what the text computes, which is what the CPU does: `|a, b| a + b`"
+                } else {
+                    "write what happens to each element: `|a, b| if a > b { a } else { b }`"
                 };
                 return Err(self.report_help(at, format!("{what} needs a closure behind its tiles"), help));
             }
@@ -134,7 +139,7 @@ impl Checker<'_> {
         }
         self.plain_closure(closure);
         self.unique(&closure.inputs.iter().collect::<Vec<&Pat>>());
-        Ok(closure)
+        Ok(Cow::Borrowed(closure))
     }
 
     /// Checks the closure for one element: what it gives, and whether that is a tuple.

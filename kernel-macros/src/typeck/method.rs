@@ -41,7 +41,8 @@ impl Checker<'_> {
             let message = format!("`{}` is called on a value", function.name());
             return Err(self.report_help(at, message, format!("write `value.{name}(..)`")));
         }
-        let args = self.arguments(&call.args)?;
+        let args = self.with_closures(&function.params, &call.args);
+        let args = self.arguments(&args)?;
         self.takes(&function, args.len(), function.params.len(), place)?;
         let mut generics = Generics::default();
         if let (Some(turbofish), Some(method)) = (of.segments.last().and_then(turbofish_of), &function.method) {
@@ -97,7 +98,8 @@ impl Checker<'_> {
                 return Err(self.report_help(at, message, format!("write `{}(..)`", function.name())));
             }
         };
-        let args = self.arguments(&call.args)?;
+        let args = self.with_closures(function.params.get(1..).unwrap_or_default(), &call.args);
+        let args = self.arguments(&args)?;
         self.takes(&function, args.len(), function.params.len() - 1, place)?;
         let args: Vec<Arg> = std::iter::once(receiver).chain(args).collect();
         let mut generics = Generics::default();

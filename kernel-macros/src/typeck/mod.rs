@@ -239,6 +239,8 @@ pub struct Checker<'a> {
     open_unsafe: Vec<usize>,
     /// How many names were not known so far.
     unknown_names: usize,
+    /// Names that stand for closures, and these.
+    names_for_closures: Vec<(SourceRange, String)>,
     /// Whether this is what a pointer is moved by.
     in_offset: bool,
     /// The left side of a comparison whose right side, without parentheses, comes next.
@@ -306,6 +308,7 @@ impl<'a> Checker<'a> {
             unsafe_blocks: Vec::new(),
             open_unsafe: Vec::new(),
             unknown_names: 0,
+            names_for_closures: Vec::new(),
             in_offset: false,
             compared: None,
             ended: Vec::new(),
@@ -423,6 +426,13 @@ impl<'a> Checker<'a> {
 
     #[cfg_attr(test, track_caller)]
     fn report_help(&mut self, place: SourceRange, message: impl Into<String>, help: impl Into<Help>) -> Reported {
+        let mut help = help.into();
+        if !help.rewrites.is_empty()
+            && let Some((_, closure)) = self.names_for_closures.iter().find(|(name, _)| name.covers(place))
+        {
+            // Arguments that a name stands for are nowhere in the source.
+            help = Help::from(format!("it stands for `{closure}`: write what you mean"));
+        }
         self.errors.report_help(place, message, help)
     }
 

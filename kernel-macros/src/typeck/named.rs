@@ -6,9 +6,11 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
+use proc_macro2::Ident;
 use syn::punctuated::Punctuated;
 use syn::{
     Expr, ExprClosure, Local, ParenthesizedGenericArguments, Pat, PatIdent, ReturnType, Token, Type, TypeParamBound,
+    parse_quote_spanned,
 };
 
 use super::function::Frame;
@@ -123,6 +125,18 @@ impl Checker<'_> {
         };
         let name = path_text(&path.path);
         (path.path.get_ident().is_none() || of_closure(&name)).then_some(name)
+    }
+
+    /// `|a, b| name(a, b)` of a name where a closure of as many arguments is wanted.
+    pub(super) fn closure_of_name(&mut self, expr: &Expr, takes: usize) -> Option<ExprClosure> {
+        let Expr::Path(path) = expr else { return None };
+        let (name, place) = (self.name_to_call(expr)?, SourceRange::of(expr));
+        let letters: Vec<String> = ('a'..='z').cycle().take(takes).map(String::from).collect();
+        let letters = letters.join(", ");
+        self.names_for_closures.push((place, format!("|{letters}| {name}({letters})")));
+        let span = place.start;
+        let names: Vec<Ident> = (0..takes).map(|at| Ident::new(&format!("element_{at}"), span)).collect();
+        Some(parse_quote_spanned!(span=> |#(#names),*| #path(#(#names),*)))
     }
 
     fn argument(&mut self, arg: &Expr) -> Checked<Arg> {

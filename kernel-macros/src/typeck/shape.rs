@@ -1,9 +1,10 @@
 //! Operations that rearrange elements.
 
-use kernel_core::ir::{Dim, ShapeOp};
+use kernel_core::ir::{Atom, Dim, ShapeOp};
 use syn::{Expr, ExprIndex};
 
 use super::args::Args;
+use super::macros::single;
 use super::ty::constexprs;
 use super::{Checker, Operand};
 use crate::error::{Checked, Reported};
@@ -122,7 +123,7 @@ impl Checker<'_> {
         let own = self.ty(x).shape.clone();
         let before = self.dim_result(Dim::product(&own), place)?;
         let after = self.dim_result(Dim::product(&shape), place)?;
-        if !self.same_dim(&before, &after) {
+        if !self.same_dim(&before, &after) && !self.decided_later(&before, &after) {
             let (from, to) = (self.show_shape(&own), self.show_shape(&shape));
             let (a, b) = (self.dim_source(&before), self.dim_source(&after));
             let message = format!("`reshape` keeps the elements, but {from} has `{a}` and {to} has `{b}`");
@@ -134,6 +135,19 @@ impl Checker<'_> {
         }
         let ty = self.ty(x).with_shape(shape.clone());
         Ok(Operand { node: self.op(ShapeOp::Reshape { shape }, vec![x.node], ty, place), place })
+    }
+
+    /// Whether only the values of the constexprs tell if two numbers of elements are equal, which no `static_assert!` says
+    /// in a form that is learnt: they are compared when the kernel is bound.
+    fn decided_later(&self, before: &Dim, after: &Dim) -> bool {
+        let (before, after) = (self.norm(before), self.norm(after));
+        let atoms = [&before, &after].into_iter().flat_map(Dim::terms).flat_map(|(atoms, _)| atoms);
+        let mut open = atoms.filter(|atom| match atom {
+            Atom::Const(_) => false,
+            Atom::Div(a, b) | Atom::Rem(a, b) => single(a).is_none() || b.as_const().is_none(),
+            Atom::Min(..) | Atom::Max(..) | Atom::Power(_) => true,
+        });
+        open.next().is_some() && before.may_equal(&after)
     }
 
     fn reshape_help(&self, before: &Dim, after: &Dim) -> String {

@@ -110,6 +110,8 @@ impl Checker<'_> {
             Atom::Rem(a, b) => binary(a, "%", b),
             Atom::Min(a, b) => format!("minimum({}, {})", self.dim_source(a), self.dim_source(b)),
             Atom::Max(a, b) => format!("maximum({}, {})", self.dim_source(a), self.dim_source(b)),
+            Atom::Power(exponent) if alone => format!("1 << {}", self.factor_source(exponent)),
+            Atom::Power(exponent) => format!("(1 << {})", self.factor_source(exponent)),
         }
     }
 

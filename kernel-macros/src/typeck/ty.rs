@@ -261,6 +261,7 @@ pub(super) fn constexprs(dim: &Dim) -> BTreeSet<ConstId> {
                     found.insert(id);
                 }
                 Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => open.extend([a, b]),
+                Atom::Power(exponent) => open.push(exponent),
             }
         }
     }

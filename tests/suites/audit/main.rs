@@ -24,7 +24,9 @@
 //! | `descriptors` | blocks of tensors: partial, outside, of every rank; padding, atomics, rows by number |
 //! | `made_descriptors` | the same of tensors that kernels make themselves |
 //! | `stores_in_loops` | blocks of tensors that iterations of a loop store to the same elements; assertions before products |
+//! | `joined` | loops that join iterations |
 //! | `unrolled` | loops whose variables are constexprs |
+//! | `networks` | reshapes to sizes of which only numbers tell that they are whole |
 //! | `no_iterations` | products whose loops do not run |
 //! | `waiting` | programs that wait for each other, kernels that never end, limits of time |
 //! | `launches` | threads, streams, buffers dropped too early, errors for the right reader |
@@ -44,6 +46,7 @@ mod flush;
 mod held_factors;
 mod hints;
 mod indices;
+mod joined;
 mod kept_factors;
 mod language;
 mod launches;
@@ -51,6 +54,7 @@ mod lints;
 mod loops;
 mod made_descriptors;
 mod maps;
+mod networks;
 mod no_iterations;
 mod operations;
 mod printing;

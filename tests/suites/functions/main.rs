@@ -4,6 +4,7 @@
 mod code;
 mod constants;
 mod methods;
+mod names;
 mod places;
 mod results;
 mod returns;

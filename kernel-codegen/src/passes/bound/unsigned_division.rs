@@ -110,7 +110,7 @@ fn drop_signs(rewriter: &mut Rewriter<'_>, id: OpId) -> Result<Action> {
 }
 
 /// The integers of the same width without a sign, of those that have one.
-fn unsigned(dtype: DType) -> Option<DType> {
+pub(crate) fn unsigned(dtype: DType) -> Option<DType> {
     match dtype {
         DType::I8 => Some(DType::U8),
         DType::I16 => Some(DType::U16),

@@ -15,4 +15,5 @@ pub(crate) mod software_pipeline;
 pub(crate) mod stored_blocks;
 pub(crate) mod tensor_copies;
 pub(crate) mod turns;
+pub(crate) mod unroll;
 pub(crate) mod warp_specialize;

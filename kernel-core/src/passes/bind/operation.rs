@@ -1,13 +1,19 @@
 //! Binding one operation.
 
 use super::Binder;
+use super::unroll::copied_ops;
 use crate::ir::known::constant;
 use crate::ir::{
     AttrMap, Builder, ConstOrigin, ControlOp, CreateOp, DType, DescOp, Dim, Dt, ElementwiseOp, Literal, MemoryOp, Op,
-    OpId, Operation, RegionId, Span, Unroll, ValueId,
+    OpId, Operation, RegionId, ShapeOp, Span, Unroll, ValueId,
 };
 use crate::num;
 use crate::passes::fold::evaluate;
+
+/// The number of elements of a bound shape.
+fn elements(shape: &[Dim]) -> Option<i64> {
+    Dim::product(shape).ok()?.as_const()
+}
 
 /// A constant as Rust writes it.
 pub(super) fn show_literal(literal: Literal) -> String {
@@ -76,12 +82,21 @@ impl Binder<'_> {
         let operands: Option<Vec<ValueId>> = operation.operands.iter().map(|&v| self.mapped(v)).collect();
         // What is missing was reported where it went missing.
         let (Some(op), Some(operands)) = (op, operands) else { return };
-        if !self.bitcast_fits(&op, &operands, operation.span) || !self.atomic_fits(&op, &operands, operation.span) {
+        if !self.bitcast_fits(&op, &operands, operation.span)
+            || !self.atomic_fits(&op, &operands, operation.span)
+            || !self.reshape_fits(operation, &op, &operands)
+        {
             return;
         }
         let yields_missing = regions.iter().any(|&r| !self.ends(r));
         if yields_missing {
             return;
+        }
+        if let Op::Control(ControlOp::For { unroll: Unroll::By(factor), .. }) = op {
+            let copied = regions.first().map_or(0, |&body| copied_ops(&self.func, body));
+            if !self.affords(operation.span, u128::from(factor), copied) {
+                return;
+            }
         }
         let (op, operands) = match evaluate(&self.func, &op, &operands) {
             Some((value, dtype)) => (Op::constant(value, dtype), Vec::new()),
@@ -236,6 +251,37 @@ impl Binder<'_> {
         let message = format!("atomics work on dtypes of at least 16 bits, {dtype} has {}", dtype.bits());
         self.error(span, message, Some("use i32 in memory".to_string()));
         false
+    }
+
+    /// Whether a reshape keeps the elements, where only the values of constexprs decide.
+    fn reshape_fits(&mut self, operation: &Operation, op: &Op, operands: &[ValueId]) -> bool {
+        let (Op::Shape(ShapeOp::Reshape { shape }), Op::Shape(ShapeOp::Reshape { shape: written })) =
+            (op, &operation.op)
+        else {
+            return true;
+        };
+        let (Some(&bound), Some(&source)) = (operands.first(), operation.operands.first()) else { return true };
+        let own = self.func.ty(bound).shape.clone();
+        let (Some(before), Some(after)) = (elements(&own), elements(shape)) else { return true };
+        if before == after {
+            return true;
+        }
+        let own_written = self.source.ty(source).shape.clone();
+        let (from, to) = (self.show_shape(&own_written, &own), self.show_shape(written, shape));
+        let dims: Vec<&Dim> = own_written.iter().chain(written).collect();
+        let with = self.with_values(&dims);
+        let message = format!("`reshape` keeps the elements, but {from} has {before} and {to} has {after}{with}");
+        self.error(operation.span, message, Some("choose a shape with as many elements".to_string()));
+        false
+    }
+
+    /// A shape as it is written, and what it is if that is something else.
+    fn show_shape(&self, written: &[Dim], bound: &[Dim]) -> String {
+        let show = |shape: &[Dim]| {
+            let dims: Vec<String> = shape.iter().map(|dim| self.show(dim)).collect();
+            format!("[{}]", dims.join(", "))
+        };
+        if written == bound { show(bound) } else { format!("`{}` = {}", show(written), show(bound)) }
     }
 
     /// Whether a bitcast keeps the width, which only the dtypes decide.

@@ -10,6 +10,7 @@ pub(super) fn mentions(dim: &Dim, id: ConstId) -> bool {
     poly.terms.iter().flat_map(|term| &term.0).any(|atom| match atom {
         Atom::Const(own) => *own == id,
         Atom::Div(a, b) | Atom::Rem(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => mentions(a, id) || mentions(b, id),
+        Atom::Power(exponent) => mentions(exponent, id),
     })
 }
 

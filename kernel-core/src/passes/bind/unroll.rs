@@ -11,12 +11,25 @@
 //! tiles of 4. Bounds and step must be known by then, if need be from the counters of loops around it.
 
 use super::Binder;
-use crate::edit::count_ops;
 use crate::ir::known::{constant, trip_count};
-use crate::ir::{ConstId, DType, Literal, OpId, Operation, RegionId, Span, ValueId};
+use crate::ir::{ConstId, ControlOp, DType, Func, Literal, Op, OpId, Operation, RegionId, Span, Unroll, ValueId};
 
 /// The most operations that unrolling may add to a kernel: far beyond what is useful, far below what takes long.
 pub(super) const MAX_ADDED: u128 = 1 << 15;
+
+/// The operations of a body, with those that loops in it which join iterations will have more.
+pub(super) fn copied_ops(func: &Func, body: RegionId) -> u128 {
+    let mut count = 0u128;
+    for (_, operation) in func.region_ops(body) {
+        let copies = match operation.op {
+            Op::Control(ControlOp::For { unroll: Unroll::By(factor), .. }) => u128::from(factor) + 1,
+            _ => 1,
+        };
+        let inner = operation.regions.iter().map(|&region| copied_ops(func, region)).fold(0, u128::saturating_add);
+        count = count.saturating_add(inner.saturating_mul(copies)).saturating_add(1);
+    }
+    count
+}
 
 impl Binder<'_> {
     /// Binds a loop's body once per iteration, to the end of a region of the bound kernel.
@@ -39,15 +52,9 @@ impl Binder<'_> {
             return self.error(operation.span, message.to_string(), Some(help.to_string()));
         };
         let iterations = trip_count(first, end, by);
-        let added = iterations.saturating_mul(count_ops(source, body) as u128);
-        if added > self.budget {
-            // Told once: the loops around it have made many copies of it.
-            self.budget = 0;
-            let message = format!("unrolling this loop {iterations} times makes the kernel too large");
-            let help = "remove `#[unroll]`, or unroll by hand a few iterations at a time";
-            return self.error(operation.span, message, Some(help.to_string()));
+        if !self.affords(operation.span, iterations, copied_ops(source, body)) {
+            return;
         }
-        self.budget -= added;
         let Some(dtype) = self.func.ty(lo).dtype() else { return };
         let mut carried = carried.to_vec();
         // The trip count is within the budget, so it fits.
@@ -66,6 +73,21 @@ impl Binder<'_> {
         for (&result, value) in operation.results.iter().zip(carried) {
             self.map[result.index()] = Some(value);
         }
+    }
+
+    /// Takes copies of a loop's body from the budget; too many are reported.
+    pub(super) fn affords(&mut self, span: Span, copies: u128, body: u128) -> bool {
+        let added = copies.saturating_mul(body);
+        if added > self.budget {
+            // Told once: the loops around it have made many copies of it.
+            self.budget = 0;
+            let message = format!("unrolling this loop {copies} times makes the kernel too large");
+            let help = "remove `#[unroll]`, or say how many iterations to join: `#[unroll(4)]`";
+            self.error(span, message, Some(help.to_string()));
+            return false;
+        }
+        self.budget -= added;
+        true
     }
 
     /// Binds one iteration, and gives what it carries on; nothing after a mistake.
