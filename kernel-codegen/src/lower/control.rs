@@ -79,17 +79,24 @@ impl<'ctx> Lower<'_, 'ctx> {
     }
 
     /// Whether a loop carries a tile in words: a left factor of asynchronous products, which read words. LLVM would
-    /// carry its elements, and take apart and join in each iteration what conversions make by twos. Not where a product
-    /// that reads it is in flight at the end of an iteration: ptxas then has to write the words into registers that the
-    /// product still reads, and serialises all (C7513).
+    /// carry its elements, and take apart and join in each iteration what conversions make by twos. Not where the next one
+    /// is made while a product that reads this one is in flight: ptxas makes it in the registers that the product still
+    /// reads, and serialises all (C7513).
     fn is_carried_in_words(&self, body: RegionId, arg: ValueId) -> bool {
+        let func = self.func;
         let reads = |operation: &Operation| view::Wgmma::of(operation).is_some_and(|product| product.a == arg);
         let ends = |operation: &Operation| matches!(operation.op, Op::Gpu(GpuOp::WgmmaWait { pending: 0 }));
-        let ops: Vec<&Operation> = self.func.region_ops(body).map(|(_, operation)| operation).collect();
+        let Some(at) = func.region(body).args[1..].iter().position(|&carried| carried == arg) else { return false };
+        let next = func.yielded(body)[at];
+        let ops: Vec<&Operation> = func.region_ops(body).map(|(_, operation)| operation).collect();
+        let made_behind = |read: usize| {
+            let wait = ops[read..].iter().position(|operation| ends(operation)).map(|wait| read + wait);
+            wait.is_some_and(|wait| ops[wait..].iter().any(|operation| operation.results.contains(&next)))
+        };
         self.layout(arg).is_some()
             && memory_bits(self.dtype(arg)) == PAIR.bits / 2
             && self.register_count(arg).is_multiple_of(2)
-            && ops.iter().rposition(|op| reads(op)).is_some_and(|last| ops[last..].iter().any(|op| ends(op)))
+            && ops.iter().rposition(|operation| reads(operation)).is_some_and(made_behind)
     }
 
     /// The registers of a carried value, in words where `in_words` says so.

@@ -28,7 +28,7 @@ impl ForwardConfig {
     pub(super) fn rule(capability: Option<(u32, u32)>, bits: usize, d: usize, plain: bool) -> Self {
         let [block_q, block_k, num_warps, num_stages] = match (capability, bits) {
             (None, _) => [32, 32, 4, 2],
-            (Some((9.., _)), 16) if d <= 64 && plain => [128, 128, 8, 3],
+            (Some((9.., _)), 16) if d <= 64 && plain => [64, 128, 4, 2],
             (Some((9.., _)), 16) if d <= 128 && plain => [128, 128, 8, 2],
             (Some((9.., _)), 16) => [128, 64, 8, 2],
             (_, 16) if d <= 64 => [128, 64, 8, 2],

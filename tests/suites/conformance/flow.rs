@@ -397,7 +397,8 @@ fn added_often<const N: i32>(out: PtrMut<i32>) {
 }
 
 fn unrolled() -> Row {
-    let mut row = Row::new("C74", "test_static_range, test_unroll_attr").remarks("`#[unroll]` unrolls completely");
+    let mut row = Row::new("C74", "test_static_range, test_unroll_attr")
+        .remarks("`#[unroll]` unrolls completely, `#[unroll(4)]` by a factor");
     for (n, step) in [(100, 7), (100, 1), (7, 100), (0, 1), (64, 16)] {
         row.case(format!("static_range({n}, step {step})"), move |device| {
             let consts = StaticStepsConsts { N: n, STEP: step };

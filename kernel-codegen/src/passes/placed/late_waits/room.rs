@@ -75,9 +75,12 @@ fn root(func: &Func, mut value: ValueId) -> ValueId {
 /// they are used.
 fn counts(func: &Func, value: ValueId) -> bool {
     let floats = func.ty(value).dtype().is_some_and(DType::is_float);
-    let made = func.def_op(value).map(|operation| &operation.op);
-    let sums = made.is_some_and(Op::multiplies);
-    let is_constant = matches!(made, Some(Op::Create(_)));
+    let made = func.def_op(value);
+    let sums = made.is_some_and(|operation| operation.op.multiplies());
+    // Made of scalars alone.
+    let is_constant = made.is_some_and(|operation| {
+        operation.op.is_pure() && operation.operands.iter().all(|&operand| func.value(operand).layout.is_none())
+    });
     matches!(func.ty(value).elem, Elem::Data(_))
         && func.value(value).layout.is_some()
         && (floats || sums)
