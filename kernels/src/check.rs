@@ -56,14 +56,12 @@ impl Rows {
 
 /// A tensor around one of its dimensions: `outer` times `len` times `inner`.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code)]
 pub(crate) struct Around {
     pub outer: Run,
     pub axis: Run,
     pub inner: Run,
 }
 
-#[allow(dead_code)]
 impl Around {
     pub(crate) fn of<const R: usize>(argument: &str, layout: Layout<R>, axis: usize) -> Result<Around> {
         layout.check_axis(axis)?;

@@ -65,7 +65,6 @@ impl Random {
     }
 
     /// Uniform in 0..`limit`.
-    #[allow(dead_code)]
     pub fn below(&mut self, limit: usize) -> usize {
         (self.uniform() * limit as f64) as usize
     }
