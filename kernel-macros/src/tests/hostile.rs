@@ -263,8 +263,12 @@ fn chains_up_to_the_limit_compile_and_longer_ones_are_refused() {
         let chain = vec!["n"; count].join(operator);
         assert_eq!(with(&chain), Vec::<String>::new(), "{operator}");
     }
-    let calls = format!("n{}", ".abs()".repeat(450));
-    assert_eq!(with(&calls), Vec::<String>::new());
+    for parts in [".abs()".repeat(450), " as i32".repeat(120)] {
+        assert_eq!(with(&format!("n{parts}")), Vec::<String>::new());
+    }
+    for parts in [".0".repeat(450), "[..]".repeat(450)] {
+        assert_eq!(with(&format!("n{parts}")).len(), 1, "{parts}");
+    }
     for chain in
         [vec!["n"; 1100].join(" + "), format!("n{}", ".abs()".repeat(1100)), format!("n{}", " as i32".repeat(1100))]
     {

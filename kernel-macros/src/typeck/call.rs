@@ -77,17 +77,19 @@ impl Checker<'_> {
         Some(self.call_function(&function, &call.args, path, place))
     }
 
-    /// `receiver.name(arguments)`
-    pub(super) fn method(&mut self, call: &ExprMethodCall, place: SourceRange) -> Checked<Val> {
-        let name = call.method.to_string();
-        let name_place = SourceRange::at(call.method.span());
+    /// `name.method(arguments)` of a parameter that may be absent or a descriptor.
+    pub(super) fn method_of_parameter(&mut self, call: &ExprMethodCall, place: SourceRange) -> Option<Checked<Val>> {
         if let Some((param, _)) = self.option(&call.receiver) {
-            return self.option_method(param, call, place).map(Val::One);
+            return Some(self.option_method(param, call, place).map(Val::One));
         }
-        if let Some(descriptor) = self.descriptor(&call.receiver) {
-            return self.desc_call(descriptor, (&name, name_place), &call.args, call.turbofish.as_ref(), place);
-        }
-        let receiver = self.expr(&call.receiver);
+        let descriptor = self.descriptor(&call.receiver)?;
+        let (name, name_place) = (call.method.to_string(), SourceRange::at(call.method.span()));
+        Some(self.desc_call(descriptor, (&name, name_place), &call.args, call.turbofish.as_ref(), place))
+    }
+
+    /// `receiver.name(arguments)`
+    pub(super) fn method(&mut self, call: &ExprMethodCall, receiver: Checked<Val>, place: SourceRange) -> Checked<Val> {
+        let name = call.method.to_string();
         if let Ok(val) = &receiver
             && let Some(val) = self.record_method(call, val, place)
         {

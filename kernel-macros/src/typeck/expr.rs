@@ -35,10 +35,8 @@ impl Checker<'_> {
             }
             Expr::Group(group) => self.expr(&group.expr),
             Expr::Unary(unary) => self.unary(unary, SourceRange::of(expr)),
-            Expr::Cast(cast) => self.cast_expr(cast, SourceRange::of(expr)).map(Val::One),
             Expr::Call(call) => self.call(call, SourceRange::of(expr)),
-            Expr::MethodCall(call) => self.method(call, SourceRange::of(expr)),
-            Expr::Index(index) => self.index(index, SourceRange::of(expr)).map(Val::One),
+            Expr::MethodCall(_) | Expr::Cast(_) | Expr::Index(_) | Expr::Field(_) => self.postfix(expr),
             Expr::Tuple(tuple) => {
                 let parts: Vec<_> = tuple.elems.iter().map(|e| self.expr(e)).collect();
                 let place = SourceRange::of(expr);
@@ -49,7 +47,6 @@ impl Checker<'_> {
                 self.bounded(val, place)
             }
             Expr::Struct(literal) => self.struct_literal(literal, SourceRange::of(expr)),
-            Expr::Field(field) => self.field(field),
             Expr::If(stmt) => match self.if_expr(stmt, true) {
                 Flow::Value(val) => val,
                 Flow::Diverges => Err(self.no_value(SourceRange::of(expr), "no branch of this `if` gives a value")),
@@ -100,9 +97,9 @@ impl Checker<'_> {
         Err(self.report_help(place, message, "give its parts names of their own"))
     }
 
-    fn field(&mut self, field: &ExprField) -> Checked<Val> {
+    /// A part of a tuple or a struct.
+    pub(super) fn field(&mut self, field: &ExprField, base: Val) -> Checked<Val> {
         let place = SourceRange::between(SourceRange::of(&field.base).start, SourceRange::of_tokens(&field.member).end);
-        let base = self.expr(&field.base)?;
         match (&base, &field.member) {
             (Val::Tuple(parts, _), member) => {
                 let index = self.part(parts.record.as_ref(), parts.len(), member)?;
@@ -182,15 +179,21 @@ impl Checker<'_> {
         Ok(Operand { node, place })
     }
 
-    fn cast_expr(&mut self, cast: &ExprCast, place: SourceRange) -> Checked<Operand> {
+    /// `CONSTANT as f32` of a constant of the user's crate.
+    pub(super) fn cast_of_constant(&mut self, cast: &ExprCast, place: SourceRange) -> Option<Checked<Operand>> {
+        let Expr::Path(path) = bare(&cast.expr) else { return None };
+        let dtype = DType::from_name(&type_name(&cast.ty)?)?;
+        self.is_value_constant(&path.path).then(|| self.converted_constant(&path.path, dtype, place))
+    }
+
+    /// `operand as dtype`
+    pub(super) fn cast_expr(
+        &mut self,
+        cast: &ExprCast,
+        operand: Checked<Operand>,
+        place: SourceRange,
+    ) -> Checked<Operand> {
         let target = type_name(&cast.ty).unwrap_or_default();
-        if let Expr::Path(path) = bare(&cast.expr)
-            && let Some(dtype) = DType::from_name(&target)
-            && self.is_value_constant(&path.path)
-        {
-            return self.converted_constant(&path.path, dtype, place);
-        }
-        let operand = self.operand(&cast.expr);
         if matches!(target.as_str(), "usize" | "isize") {
             let operand = operand?;
             if self.node(operand.node).dim.is_some() {

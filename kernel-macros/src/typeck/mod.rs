@@ -34,6 +34,7 @@ mod named;
 pub mod namesakes;
 mod parameters;
 mod pattern;
+mod postfix;
 mod product;
 mod random;
 mod record;

@@ -45,11 +45,11 @@ impl Checker<'_> {
     }
 
     /// `x[(.., None)]`
-    pub(super) fn index(&mut self, index: &ExprIndex, place: SourceRange) -> Checked<Operand> {
+    pub(super) fn index(&mut self, index: &ExprIndex, x: Checked<Operand>, place: SourceRange) -> Checked<Operand> {
         if self.on_an_element() {
             return Err(self.more_than_arithmetic("[..]", place));
         }
-        let x = self.operand(&index.expr)?;
+        let x = x?;
         let single = [&*index.index];
         let parts: Vec<&Expr> = match bare(&index.index) {
             Expr::Tuple(tuple) => tuple.elems.iter().collect(),
