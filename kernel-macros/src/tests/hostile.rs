@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenS
 
 use kernel_core::{text, verify};
 
-use super::support::{expand, literal_after};
+use super::support::{expand, literal_after, on_half_the_stack};
 use crate::device::{self, Found};
 use crate::error::Errors;
 use crate::expand::expand_into;
@@ -253,7 +253,7 @@ fn close(stack: &mut Vec<(Delimiter, Vec<TokenTree>)>) {
 
 /// A kernel with that expression.
 fn with(expression: &str) -> Vec<String> {
-    expand("", &format!("fn k(out: PtrMut<i32>, n: i32) {{ store(out, {expression}); }}")).1
+    on_half_the_stack(|| expand("", &format!("fn k(out: PtrMut<i32>, n: i32) {{ store(out, {expression}); }}")).1)
 }
 
 #[test]

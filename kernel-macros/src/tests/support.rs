@@ -77,6 +77,15 @@ fn with_bundles(paths: Vec<syn::Path>, known: &[(String, TokenStream)]) -> Found
     paths.into_iter().filter_map(bundle).collect()
 }
 
+/// Works on half the stack that rustc and rust-analyzer give to a macro, which is 8 MiB. Threads of tests have less,
+/// and frames are larger than usual in a build with debug information.
+pub fn on_half_the_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(4 << 20).spawn_scoped(scope, work).expect("a thread");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// Expands a kernel given as source and returns the tokens and the messages as `line:column: text`.
 pub fn expand(attr: &str, source: &str) -> (TokenStream, Vec<String>) {
     let tokens = |text| TokenStream::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"));
