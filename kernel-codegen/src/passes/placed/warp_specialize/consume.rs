@@ -20,7 +20,7 @@ use kernel_core::edit::{Result, clone_op, walk_region};
 use kernel_core::ir::known::{constant, splat_source};
 use kernel_core::ir::{CmpOp, ControlOp, Def, Func, GpuOp, Literal, Op, OpId, Operation, RegionId, Span, ValueId};
 
-use super::find::FedLoop;
+use super::find::{Copy, FedLoop};
 use super::split::{Position, Ring, Side, Split, quiet};
 
 impl Split<'_> {
@@ -220,18 +220,24 @@ impl Split<'_> {
     fn arrived(&mut self, fed: &FedLoop, ring: &Ring, part: usize, at: Position, span: Span) -> Result<()> {
         self.cursor(span).effect(GpuOp::MbarrierWait, &[ring.full[part], at.slot, at.phase])?;
         for copy in fed.copies.iter().filter(|copy| copy.part == part) {
-            let mut view = self.slot(ring.slots[copy.block], at.slot, span)?;
-            for layout in &copy.narrower {
-                let (layout, first) = (self.func.intern(layout), self.number(0)?);
-                view = self.cursor(span).placed(GpuOp::SharedIndex, &[view, first], Some(layout))?;
-            }
-            let old = self.func.op(copy.alloc).results[0];
-            if let Some(perm) = copy.axes.order() {
-                let layout = self.func.value(old).layout;
-                view = self.cursor(span).placed(GpuOp::SharedPermute { perm }, &[view], layout)?;
-            }
-            self.map.insert(old, view);
+            self.view_as_alloc(copy, ring.slots[copy.block], at, span)?;
         }
+        Ok(())
+    }
+
+    /// Has the view of a slot stand for the allocation that a copy replaces.
+    pub(super) fn view_as_alloc(&mut self, copy: &Copy, slots: ValueId, at: Position, span: Span) -> Result<()> {
+        let mut view = self.slot(slots, at.slot, span)?;
+        for layout in &copy.narrower {
+            let (layout, first) = (self.func.intern(layout), self.number(0)?);
+            view = self.cursor(span).placed(GpuOp::SharedIndex, &[view, first], Some(layout))?;
+        }
+        let old = self.func.op(copy.alloc).results[0];
+        if let Some(perm) = copy.axes.order() {
+            let layout = self.func.value(old).layout;
+            view = self.cursor(span).placed(GpuOp::SharedPermute { perm }, &[view], layout)?;
+        }
+        self.map.insert(old, view);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use kernel_core::layout::LinearLayout;
 use kernel_core::target::SWIZZLE_ALIGNMENT;
 
 use super::PASS;
+use super::held::Held;
 use crate::boxes::{box_layout, boxes_of};
 use crate::error::CodegenError;
 use crate::passes::placed::axes::Axes;
@@ -279,10 +280,12 @@ struct Traffic {
 /// `None` if the loop has tensor copies or barriers with phases already.
 fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
     let mut traffic = Traffic { copies: Vec::new(), stores: Vec::new(), others: false };
+    let in_body =
+        |id: OpId| matches!(func.op(id).op, Op::Gpu(GpuOp::Wgmma { .. })) && func.region(body).ops.contains(&id);
     for &id in &func.region(body).ops {
         let Op::Gpu(op) = &func.op(id).op else { continue };
         match op {
-            GpuOp::SharedStore => match copy(func, users, body, id) {
+            GpuOp::SharedStore => match copy(func, users, body, id, &in_body) {
                 Some(mut copy) => {
                     let blocks = traffic.copies.iter().map(|other| other.block + 1).max().unwrap_or(0);
                     let same = |other: &&Copy| other.load == copy.load && other.layout == copy.layout;
@@ -318,15 +321,19 @@ fn traffic(func: &Func, users: &Uses, body: RegionId) -> Option<Traffic> {
 }
 
 /// The copy that a store into shared memory ends: a block as it was loaded, or with its dimensions in another order, or
-/// without leading ones of one element.
-fn copy(func: &Func, users: &Uses, body: RegionId, store: OpId) -> Option<Copy> {
+/// without leading ones of one element. Nothing reads what is stored but what `reads` says.
+pub(super) fn copy(
+    func: &Func,
+    users: &Uses,
+    body: RegionId,
+    store: OpId,
+    reads: &dyn Fn(OpId) -> bool,
+) -> Option<Copy> {
     let &[view, value] = func.op(store).operands.as_slice() else { return None };
     let alloc = func.defining_op(view)?;
     let Op::Gpu(GpuOp::SharedAlloc { .. }) = func.op(alloc).op else { return None };
     let ops = &func.region(body).ops;
-    let reads =
-        |id: &OpId| *id == store || (matches!(func.op(*id).op, Op::Gpu(GpuOp::Wgmma { .. })) && ops.contains(id));
-    if !users.of(view).iter().all(reads) {
+    if !users.of(view).iter().all(|&id| id == store || reads(id)) {
         return None;
     }
     let (mut value, mut way) = (value, Vec::new());
@@ -457,9 +464,10 @@ fn are_carried(func: &Func, users: &Uses, body: RegionId, products: &[OpId], wai
 }
 
 /// A tensor whose blocks would lie in shared memory in two ways, where one map says how they lie.
-pub(super) fn torn_tensor(func: &Func, fed_loops: &[FedLoop]) -> Option<ParamId> {
+pub(super) fn torn_tensor(func: &Func, fed_loops: &[FedLoop], held: &[Held]) -> Option<ParamId> {
     let mut known: Vec<(ParamId, LinearLayout)> = Vec::new();
-    let fed = |id: OpId| fed_loops.iter().flat_map(|fed| &fed.copies).filter(move |copy| copy.load == id);
+    let copies = || fed_loops.iter().flat_map(|fed| &fed.copies).chain(held.iter().map(|held| &held.copy));
+    let fed = |id: OpId| copies().filter(move |copy| copy.load == id);
     let mut torn = None;
     walk(func, &mut |id| {
         let operation = func.op(id);

@@ -36,6 +36,8 @@
 //! Loops that follow each other share a ring if their blocks are of the same form, and go on in it where the one before
 //! has ended, as tiles do.
 //!
+//! Blocks that a loop reads in all its iterations are fetched by the producer too: see [`held`].
+//!
 //! Tiles go out in pieces, by the warps that computed them: see [`outgoing`]. The products of an iteration wait for
 //! nobody but its barriers either, so groups of four warps fall out of step, and some store while others multiply.
 //!
@@ -50,6 +52,7 @@
 
 mod consume;
 mod find;
+mod held;
 mod needs;
 mod outgoing;
 mod ping_pong;
@@ -73,6 +76,7 @@ use crate::error::CodegenError;
 use crate::occupancy::{Occupancy, words};
 use crate::report::LoopReport;
 use find::{FedLoop, NotFed};
+use held::Held;
 use kernel_core::backend::nvidia::Options;
 use kernel_core::target::{BARRIER_BYTES, GROUP_WARPS, MAX_WARPS, SWIZZLE_ALIGNMENT, Target};
 use needs::Needs;
@@ -140,17 +144,18 @@ pub(crate) fn run(
     }
     let requested = fed_loops.iter().any(|fed| fed.requested);
     let mut outgoing = Outgoing::all(func);
+    let mut held = held::blocks(func, &structure, &fed_loops);
     let mut tiles = None;
-    let needs = obstacle(func, &fed_loops, options)
+    let needs = obstacle(func, &fed_loops, &held, options)
         .and_then(|()| {
             tiles = ping_pong::tile_loop(func, &fed_loops, &outgoing, options.num_warps);
-            fit(func, target, &mut fed_loops, &mut outgoing, tiles.is_some())
+            fit(func, target, &mut fed_loops, &mut outgoing, &mut held, tiles.is_some())
         })
-        .and_then(|()| Ok((Needs::of(func, &structure, &fed_loops)?, Prologue::of(func)?)));
+        .and_then(|()| Ok((Needs::of(func, &structure, &fed_loops, &held)?, Prologue::of(func)?)));
     let mut loops: Vec<LoopReport> = refusals.iter().map(NotFed::report).collect();
     match needs {
         Ok((needs, prologue)) => {
-            too_many(func, target, &fed_loops, &outgoing, tiles.is_some())?;
+            too_many(func, target, &fed_loops, &outgoing, &held, tiles.is_some())?;
             let registers = match registers(target, options.num_warps) {
                 (0, _) => registers_at_start(target, options.num_warps + GROUP_WARPS, 1),
                 (consumer, _) => u32::from(consumer),
@@ -158,8 +163,8 @@ pub(crate) fn run(
             if tiles.is_none() {
                 fed_loops.iter_mut().try_for_each(|fed| find::wait_late(func, fed, registers))?;
             }
-            loops.extend(fed_loops.iter().map(|fed| described(func, fed, tiles.is_some())));
-            let plan = Plan { fed_loops: &fed_loops, outgoing: &outgoing, prologue: &prologue, tiles };
+            loops.extend(fed_loops.iter().map(|fed| described(func, fed, &held, tiles.is_some())));
+            let plan = Plan { fed_loops: &fed_loops, held: &held, outgoing: &outgoing, prologue: &prologue, tiles };
             divide(func, target, plan, &structure, &needs, options.num_warps)?;
             Ok((true, loops))
         }
@@ -203,19 +208,20 @@ fn is_alone(func: &Func, target: Target, fed: &FedLoop, num_warps: u32) -> bool 
 
 /// Bytes of shared memory that the divided kernel has: rings, barriers, factors that are not fetched, blocks on their
 /// way out, and what the lowering of conversions and reductions takes.
-fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], turns: bool) -> u32 {
+fn shared_bytes(func: &Func, fed_loops: &[FedLoop], outgoing: &[Outgoing], held: &[Held], turns: bool) -> u32 {
     let groups = if turns { ping_pong::GROUPS } else { 1 };
     let barriers: u32 =
         find::rings(fed_loops).map(|fed| fed.releases.len() as u32 * (2 * fed.stages + 1) * BARRIER_BYTES).sum();
     let barriers = barriers + if turns { ping_pong::GROUPS * BARRIER_BYTES } else { 0 };
     let rings: u32 = find::rings(fed_loops).map(FedLoop::ring_bytes).sum();
     let scratch = scratch_bytes(func, fed_loops);
-    let own = staging_bytes(outgoing) + factor_bytes(func, fed_loops);
-    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + groups * own
+    let own = staging_bytes(outgoing) + factor_bytes(func, fed_loops, held);
+    let held: u32 = held.iter().map(Held::shared_bytes).sum();
+    barriers.next_multiple_of(SWIZZLE_ALIGNMENT) + scratch + rings + held + groups * own
 }
 
 /// Bytes of the factors that the consumers store before their loops.
-fn factor_bytes(func: &Func, fed_loops: &[FedLoop]) -> u32 {
+fn factor_bytes(func: &Func, fed_loops: &[FedLoop], held: &[Held]) -> u32 {
     let (mut inside, mut read) = (BTreeSet::new(), BTreeSet::new());
     for fed in fed_loops {
         walk_region(func, func.op(fed.owner).regions[0], &mut |id| {
@@ -225,8 +231,11 @@ fn factor_bytes(func: &Func, fed_loops: &[FedLoop]) -> u32 {
             }
         });
     }
-    let held = read.difference(&inside).map(|&alloc| view_bytes(func, func.op(alloc).results[0]));
-    held.map(|bytes| bytes.next_multiple_of(SWIZZLE_ALIGNMENT)).sum()
+    let stored = read.difference(&inside).filter(|alloc| !held::is_held(held, **alloc));
+    stored
+        .map(|&alloc| view_bytes(func, func.op(alloc).results[0]))
+        .map(|bytes| bytes.next_multiple_of(SWIZZLE_ALIGNMENT))
+        .sum()
 }
 
 /// Bytes that conversions and reductions of the consumers take, beside everything else.
@@ -259,16 +268,18 @@ fn fit(
     target: Target,
     fed_loops: &mut [FedLoop],
     outgoing: &mut [Outgoing],
+    held: &mut [Held],
     turns: bool,
 ) -> Result<(), NotFed> {
     let limit = target.max_shared_bytes();
-    while shared_bytes(func, fed_loops, outgoing, turns) > limit {
+    while shared_bytes(func, fed_loops, outgoing, held, turns) > limit {
         let largest = fed_loops.iter().filter(|fed| !fed.stages_given && fed.stages > fed.least_stages());
         let Some(ring) = largest.max_by_key(|fed| fed.ring_bytes()).map(|fed| fed.ring) else { break };
         fed_loops.iter_mut().filter(|fed| fed.ring == ring).for_each(|fed| fed.stages -= 1);
     }
-    widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, turns) <= limit);
-    let needs = shared_bytes(func, fed_loops, outgoing, turns);
+    held::widen(held, limit, |held| shared_bytes(func, fed_loops, outgoing, held, turns));
+    widen(outgoing, |outgoing| shared_bytes(func, fed_loops, outgoing, held, turns) <= limit);
+    let needs = shared_bytes(func, fed_loops, outgoing, held, turns);
     let free = fed_loops.iter().find(|fed| !fed.stages_given);
     match free.filter(|_| needs > limit) {
         Some(fed) => {
@@ -285,9 +296,10 @@ fn too_many(
     target: Target,
     fed_loops: &[FedLoop],
     outgoing: &[Outgoing],
+    held: &[Held],
     turns: bool,
 ) -> Result<(), CodegenError> {
-    let (needed, limit) = (shared_bytes(func, fed_loops, outgoing, turns), target.max_shared_bytes());
+    let (needed, limit) = (shared_bytes(func, fed_loops, outgoing, held, turns), target.max_shared_bytes());
     let Some(fed) = fed_loops.iter().find(|fed| fed.stages_given).filter(|_| needed > limit) else { return Ok(()) };
     let slot = fed.ring_bytes() / fed.stages;
     let fitting = fed.stages.saturating_sub((needed - limit).div_ceil(slot));
@@ -300,7 +312,7 @@ fn too_many(
 }
 
 /// What became of a loop, for a person to read.
-fn described(func: &Func, fed: &FedLoop, turns: bool) -> LoopReport {
+fn described(func: &Func, fed: &FedLoop, held: &[Held], turns: bool) -> LoopReport {
     let bytes: u32 = fed.blocks().map(|copy| copy.bytes).sum();
     let flight = match fed.carried_products.len() + fed.crossing.len() {
         0 => "products are waited for in each iteration".to_string(),
@@ -309,12 +321,13 @@ fn described(func: &Func, fed: &FedLoop, turns: bool) -> LoopReport {
     };
     let stages = fed.stages;
     let groups = if turns { ", two warp groups in ping-pong" } else { "" };
-    let what = format!("fed by warps of their own through {stages} slots of {bytes} bytes, {flight}{groups}");
+    let held = held::described(held, fed);
+    let what = format!("fed by warps of their own through {stages} slots of {bytes} bytes, {flight}{groups}{held}");
     LoopReport { span: func.op(fed.owner).span, what }
 }
 
 /// What keeps a whole kernel from being divided.
-fn obstacle(func: &Func, fed_loops: &[FedLoop], options: &Options) -> Result<(), NotFed> {
+fn obstacle(func: &Func, fed_loops: &[FedLoop], held: &[Held], options: &Options) -> Result<(), NotFed> {
     let num_warps = options.num_warps;
     let span = fed_loops.first().map_or(Span::UNKNOWN, |fed| func.op(fed.owner).span);
     if !num_warps.is_multiple_of(GROUP_WARPS) || num_warps + GROUP_WARPS > MAX_WARPS {
@@ -325,8 +338,8 @@ fn obstacle(func: &Func, fed_loops: &[FedLoop], options: &Options) -> Result<(),
         return Err(NotFed::new(span, "`max_registers` is given, and the sides would share out registers otherwise"));
     }
     let written = find::written_tensors(func);
-    for copy in fed_loops.iter().flat_map(|fed| &fed.copies) {
-        let load = func.op(copy.load);
+    for load in fed_loops.iter().flat_map(|fed| &fed.copies).map(|copy| copy.load).chain(held::loads(held)) {
+        let load = func.op(load);
         let tensor = load.operands.first().and_then(|&value| func.ty(value).descriptor());
         if let Some(tensor) = tensor.filter(|tensor| written.contains(tensor)) {
             let reason =
@@ -334,7 +347,7 @@ fn obstacle(func: &Func, fed_loops: &[FedLoop], options: &Options) -> Result<(),
             return Err(NotFed::new(load.span, reason));
         }
     }
-    if let Some(tensor) = find::torn_tensor(func, fed_loops) {
+    if let Some(tensor) = find::torn_tensor(func, fed_loops, held) {
         let reason = format!("blocks of `{}` are wanted in two forms", func.param(tensor).name);
         return Err(NotFed::new(span, reason));
     }
@@ -368,6 +381,7 @@ fn registers(target: Target, num_warps: u32) -> (u8, u8) {
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     fed_loops: &'a [FedLoop],
+    held: &'a [Held],
     outgoing: &'a [Outgoing],
     prologue: &'a Prologue,
     /// The loop over tiles, if groups take them in turns.
@@ -378,7 +392,7 @@ struct Plan<'a> {
 fn divide(
     func: &mut Func,
     target: Target,
-    Plan { fed_loops, outgoing, prologue, tiles }: Plan<'_>,
+    Plan { fed_loops, held, outgoing, prologue, tiles }: Plan<'_>,
     structure: &Structure,
     needs: &Needs,
     num_warps: u32,
@@ -392,6 +406,7 @@ fn divide(
             }
         }
     }
+    held::inside(structure, held, |owner, ring| inside.entry(owner).or_default().push(ring));
     let mut map = HashMap::new();
     let mut out: Vec<OpId> = prologue.ops.iter().map(|&id| clone_op(func, id, &mut map)).collect();
     let mut rings = Vec::new();
@@ -399,18 +414,21 @@ fn divide(
         let trails = fed_loops.iter().any(|other| other.ring == fed.ring && other.trails());
         rings.push(ring(&mut Cursor::new(func, &mut out, PASS), fed, trails)?);
     }
+    for one in held {
+        rings.push(held::ring(&mut Cursor::new(func, &mut out, PASS), one)?);
+    }
     let turns = GpuOp::MbarrierAlloc { slots: ping_pong::GROUPS, count: 1 };
     let turns = tiles.map(|_| Cursor::new(func, &mut out, PASS).value(turns, &[])).transpose()?;
     let mut regions = Vec::new();
     for own in 0..if tiles.is_some() { ping_pong::GROUPS } else { 1 } {
         let ways = outgoing::allocate(&mut Cursor::new(func, &mut out, PASS), outgoing)?;
-        let mut split = Split::new(func, fed_loops, &rings, &inside, &ways, Side::Consumer);
+        let mut split = Split::new(func, (fed_loops, held), &rings, &inside, &ways, Side::Consumer);
         split.turn = tiles.zip(turns).map(|(tiles, barriers)| Turn { tiles, barriers, own: own as i32 });
         regions.push(split.region()?);
     }
     let consumers = regions.len();
     let ways = BTreeMap::new();
-    regions.push(Split::new(func, fed_loops, &rings, &inside, &ways, Side::Producer(needs)).region()?);
+    regions.push(Split::new(func, (fed_loops, held), &rings, &inside, &ways, Side::Producer(needs)).region()?);
     let (many, few) = registers(target, num_warps * consumers as u32);
     let groups = GpuOp::WarpGroups {
         warps: one_more(consumers, num_warps as u8, GROUP_WARPS as u8),

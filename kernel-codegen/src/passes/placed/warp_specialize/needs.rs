@@ -6,6 +6,7 @@ use kernel_core::edit::Structure;
 use kernel_core::ir::{ControlOp, Def, Func, MemoryOp, Op, OpId, ParamKind, Regions, Span, ValueId};
 
 use super::find::{FedLoop, NotFed};
+use super::held::{self, Held};
 use crate::analysis::control::operands_before_carried;
 
 /// The operations and values of a kernel that its loads depend on.
@@ -21,13 +22,21 @@ impl Needs {
     ///
     /// # Errors
     /// If that is more than scalars that any thread can compute.
-    pub(super) fn of(func: &Func, structure: &Structure, fed_loops: &[FedLoop]) -> Result<Needs, NotFed> {
+    pub(super) fn of(
+        func: &Func,
+        structure: &Structure,
+        fed_loops: &[FedLoop],
+        held: &[Held],
+    ) -> Result<Needs, NotFed> {
         let mut search = Search { func, structure, needs: Needs::default(), work: Vec::new() };
         for fed in fed_loops {
             search.operation(fed.owner);
             for copy in &fed.copies {
                 search.work.extend(func.op(copy.load).operands.iter().skip(1));
             }
+        }
+        for load in held::loads(held) {
+            search.work.extend(func.op(load).operands.iter().skip(1));
         }
         while let Some(value) = search.work.pop() {
             search.value(value)?;

@@ -12,7 +12,8 @@ use kernel_core::ir::{
 };
 
 use super::PASS;
-use super::find::FedLoop;
+use super::find::{Copy, FedLoop};
+use super::held::Held;
 use super::needs::Needs;
 use super::outgoing::Way;
 use super::prologue::is_assert;
@@ -60,6 +61,7 @@ pub(super) struct Position {
 pub(super) struct Split<'f> {
     pub(super) func: &'f mut Func,
     pub(super) fed_loops: &'f [FedLoop],
+    pub(super) held: &'f [Held],
     pub(super) rings: &'f [Ring],
     /// Per operation of control flow, the rings of the fed loops in it.
     pub(super) inside: &'f BTreeMap<OpId, Vec<usize>>,
@@ -78,14 +80,14 @@ pub(super) struct Split<'f> {
 impl<'f> Split<'f> {
     pub(super) fn new(
         func: &'f mut Func,
-        fed_loops: &'f [FedLoop],
+        (fed_loops, held): (&'f [FedLoop], &'f [Held]),
         rings: &'f [Ring],
         inside: &'f BTreeMap<OpId, Vec<usize>>,
         outgoing: &'f BTreeMap<OpId, Way>,
         side: Side<'f>,
     ) -> Split<'f> {
         let (late, map, positions, out) = (BTreeMap::new(), HashMap::new(), Vec::new(), Vec::new());
-        Split { func, fed_loops, rings, inside, outgoing, side, turn: None, late, map, positions, out }
+        Split { func, fed_loops, held, rings, inside, outgoing, side, turn: None, late, map, positions, out }
     }
 
     /// A region with one side of the kernel, without arguments and results.
@@ -140,8 +142,16 @@ impl<'f> Split<'f> {
         self.put_off(region);
         for id in self.func.region(region).ops.clone() {
             let is_late = self.late.values().flatten().any(|late| *late == id);
-            if !self.func.op(id).op.is_terminator() && self.is_needed(id) && !is_late {
-                self.operation(id)?;
+            let written = match self.side {
+                Side::Consumer => self.consume_held(id)?,
+                Side::Producer(_) => self.produce_held(id)?,
+            };
+            if written || self.func.op(id).op.is_terminator() || !self.is_needed(id) || is_late {
+                continue;
+            }
+            self.operation(id)?;
+            if matches!(self.side, Side::Consumer) {
+                self.release_held(id)?;
             }
         }
         Ok(())
@@ -314,11 +324,7 @@ impl<'f> Split<'f> {
             let bytes = self.number(copies().map(|(copy, _)| copy.bytes as i32).sum())?;
             self.cursor(span).effect(GpuOp::MbarrierArrive, &[full, at.slot, bytes])?;
             for (copy, &slots) in copies() {
-                let view = self.slot(slots, at.slot, span)?;
-                let load = self.func.op(copy.load).clone();
-                let mut operands = vec![load.operands[0], view, full, at.slot];
-                operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
-                self.cursor(load.span).effect(GpuOp::TmaLoad, &operands)?;
+                self.fetch(copy, slots, full, at)?;
             }
         }
         let next = self.advance(at, fed.stages)?;
@@ -328,6 +334,15 @@ impl<'f> Split<'f> {
         self.cursor(Span::UNKNOWN).op(ControlOp::Yield, &values, &[])?;
         self.func.regions[copy.index()].ops = std::mem::replace(&mut self.out, outer);
         self.finish(&operation, quiet(op), operands, vec![copy], &kept, &[fed.ring])
+    }
+
+    /// Asks for a block, into a slot.
+    pub(super) fn fetch(&mut self, copy: &Copy, slots: ValueId, full: ValueId, at: Position) -> Result<()> {
+        let load = self.func.op(copy.load).clone();
+        let view = self.slot(slots, at.slot, load.span)?;
+        let mut operands = vec![load.operands[0], view, full, at.slot];
+        operands.extend(load.operands[1..].iter().map(|&coordinate| self.mapped(coordinate)));
+        self.cursor(load.span).effect(GpuOp::TmaLoad, &operands).map(|_| ())
     }
 
     /// The ring of a fed loop.

@@ -10,6 +10,7 @@ use kernel_core::verify::verify;
 
 mod assertions;
 mod faults;
+mod held;
 mod variants;
 
 use super::{Specialize, run};
